@@ -1,0 +1,14 @@
+//! Everything that crosses a boundary between two parts of Bulkhead that are built apart: the plan
+//! (host tool to EL2), exit classes (EL2 to tools) and the report page (control guest to anyone).
+//!
+//! Layouts here are fixed by `docs/adr/0002-plan-format.md`. All integers are little endian; both
+//! sides of every boundary are little-endian machines, which the build checks.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("the plan is little endian; build for a little-endian machine");
+
+pub mod exit;
+pub mod plan;
+pub mod report;

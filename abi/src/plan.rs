@@ -1,0 +1,362 @@
+//! The plan: what the host tool proves and EL2 proves again (`docs/adr/0002-plan-format.md`).
+//!
+//! A plan is one block of bytes, a multiple of 8 long: [`Header`], then the tables that it names, in
+//! the order of [`TableId`], each directly behind the one before. Tables are sorted by VM where their
+//! rows name one. There are no pointers, no strings of variable length and no padding that is not a
+//! named field which must be 0; so every byte has a meaning and every byte is checked.
+//!
+//! Who checks what is told by the `core::plan` module of `bulkhead-core`, which both sides call.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// First word of a plan: the bytes "BULKHEAD".
+pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
+/// Version of this layout. EL2 takes no other.
+pub const VERSION: u32 = 1;
+/// Translation granule everywhere.
+pub const PAGE: u64 = 4096;
+/// Most pCPUs in a plan.
+pub const MAX_PCPUS: usize = 8;
+/// Most VMs in a plan.
+pub const MAX_VMS: usize = 16;
+/// Most vCPUs of a VM in this version (SMP guests come with issue "The machine").
+pub const MAX_VCPUS_PER_VM: usize = 1;
+/// Most bytes of a plan.
+pub const MAX_PLAN: u64 = 64 * 1024;
+/// EL2 and the plan together fit the first block of this size of the image: EL2 maps them with one
+/// table.
+pub const EL2_WINDOW: u64 = 2 * 1024 * 1024;
+/// Width of the IPA space of every VM in bits: one root page, start at level 1.
+pub const IPA_BITS: u32 = 39;
+/// Where EL2 can be loaded: below this address its identity map and its own map do not meet.
+pub const LOAD_LIMIT: u64 = 128 << 30;
+/// SPIs that a vGIC offers at most (INTIDs 32 to 287); always a multiple of 32.
+pub const MAX_SPIS: u32 = 256;
+/// Pages from the pool for each pCPU: 3 translation tables, 2 of stack, 3 of state.
+pub const PCPU_POOL_PAGES: u32 = 8;
+/// Pages from the pool for each VM besides its stage-2 tables: 1 of console rings.
+pub const VM_POOL_PAGES: u32 = 1;
+/// Bytes of a name, padded with 0.
+pub const NAME: usize = 16;
+/// "No such index" in 16-bit index fields.
+pub const NONE: u16 = u16::MAX;
+
+/// Where a table starts (bytes from the start of the plan) and how many rows it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Table {
+    /// Bytes from the start of the plan to the first row.
+    pub offset: u32,
+    /// Number of rows.
+    pub count: u32,
+}
+
+/// Tables in the order in which they lie in the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum TableId {
+    /// [`Memory`]
+    Memory = 0,
+    /// [`Pcpu`]
+    Pcpus = 1,
+    /// [`Vm`]
+    Vms = 2,
+    /// [`Vcpu`]
+    Vcpus = 3,
+    /// [`Region`]
+    Regions = 4,
+    /// [`Load`]
+    Loads = 5,
+    /// [`Seed`]
+    Seeds = 6,
+    /// [`Irq`]
+    Irqs = 7,
+    /// [`Device`]
+    Devices = 8,
+}
+
+/// How many tables a plan has.
+pub const TABLES: usize = 9;
+
+/// Start of every plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`]
+    pub magic: u64,
+    /// [`VERSION`]
+    pub version: u32,
+    /// Bytes of this header; also where the first table starts.
+    pub header_size: u32,
+    /// Bytes of the whole plan.
+    pub size: u64,
+    /// Checksum of the plan with this field as 0 (`core::plan::checksum`): against accidents, not
+    /// against attackers.
+    pub checksum: u64,
+    /// The parts of the board that EL2 itself uses.
+    pub board: Board,
+    /// The image that carries the plan.
+    pub image: Image,
+    /// The tables, by [`TableId`].
+    pub tables: [Table; TABLES],
+}
+
+/// Parts of the board that EL2 uses. EL2 compares each with the device tree that it is started with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Board {
+    /// Physical address of the distributor.
+    pub gicd: u64,
+    /// Bytes of the distributor frame.
+    pub gicd_size: u64,
+    /// Physical address of the first redistributor.
+    pub gicr: u64,
+    /// Bytes of the redistributor region, all redistributors together.
+    pub gicr_size: u64,
+    /// Physical address of the PL011 that carries the consoles.
+    pub uart: u64,
+    /// Bytes of its frame.
+    pub uart_size: u64,
+    /// INTID of that PL011 (an SPI).
+    pub uart_intid: u32,
+    /// INTID of the EL1 virtual timer (a PPI).
+    pub vtimer_intid: u32,
+    /// INTID of the GIC maintenance interrupt (a PPI).
+    pub maintenance_intid: u32,
+    /// GIC architecture version: 3.
+    pub gic_version: u32,
+}
+
+/// The image as the host tool built it. It may be loaded anywhere in the board's memory where it
+/// touches no VM's memory; `base` is where the plan expects it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Image {
+    /// Physical address at which the plan keeps room for the image.
+    pub base: u64,
+    /// Bytes that the image takes in memory, pool included: `image_size` of its arm64 header.
+    pub size: u64,
+    /// Bytes from the start of the image to the plan.
+    pub plan_offset: u64,
+    /// Bytes from the start of the image to the pool: behind the last payload.
+    pub pool_offset: u64,
+    /// Pages of the pool: for each pCPU [`PCPU_POOL_PAGES`], then for each VM [`VM_POOL_PAGES`], then the
+    /// stage-2 tables of all VMs in their order.
+    pub pool_pages: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+/// A range of the board's memory that the plan counts on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Memory {
+    /// Physical address.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A physical CPU that EL2 brings up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Pcpu {
+    /// Affinity fields of its MPIDR_EL1, everything else 0.
+    pub mpidr: u64,
+    /// The one vCPU that is pinned here (index in the vCPU table), or [`NONE`].
+    pub vcpu: u16,
+    /// 1 on exactly one pCPU: it drains the console. 0 elsewhere.
+    pub service: u16,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+/// Service class of a VM, as number in [`Vm::class`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum Class {
+    /// Manages the board.
+    Management = 0,
+    /// Ordinary guest.
+    General = 1,
+    /// Short, bounded exits.
+    SoftRealtime = 2,
+    /// No exits in steady state (with a vGIC as stated deviation: one for each interrupt).
+    HardRealtime = 3,
+}
+
+/// What happens when a VM crashes, as number in [`Vm::crash`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Crash {
+    /// The VM stays stopped.
+    Halt = 0,
+}
+
+/// [`Vm::flags`]: seeds are the same at every boot.
+pub const VM_DETERMINISTIC: u16 = 1;
+
+/// A virtual machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Vm {
+    /// Name, ASCII letters, digits and '-', padded with 0.
+    pub name: [u8; NAME],
+    /// [`Class`]
+    pub class: u16,
+    /// [`Crash`]
+    pub crash: u16,
+    /// [`VM_DETERMINISTIC`] or 0.
+    pub flags: u16,
+    /// Hardware tag of its stage-2 translations; from 1, no two alike.
+    pub vmid: u16,
+    /// Where its boot vCPU starts (IPA, in its RAM).
+    pub entry: u64,
+    /// x0 at the start: IPA of its device tree, or 0.
+    pub boot_arg: u64,
+    /// IPA of its distributor (64 KiB).
+    pub gicd: u64,
+    /// IPA of its redistributors (128 KiB for each vCPU).
+    pub gicr: u64,
+    /// SPIs of its vGIC: a multiple of 32, at most [`MAX_SPIS`].
+    pub spis: u32,
+    /// Pages of its stage-2 tables, root included.
+    pub s2_pages: u32,
+}
+
+/// A virtual CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Vcpu {
+    /// Index of its VM.
+    pub vm: u16,
+    /// Index of the pCPU on which it runs.
+    pub pcpu: u16,
+    /// Must be 0.
+    pub reserved: u32,
+    /// Affinity fields that the guest sees in MPIDR_EL1.
+    pub mpidr: u64,
+}
+
+/// What a region is, as number in [`Region::kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum RegionKind {
+    /// Memory of one VM; scrubbed before the VM runs.
+    Ram = 0,
+    /// Registers of a device that belongs to one VM.
+    Device = 1,
+    /// Memory that several VMs map, because the description says so.
+    Shared = 2,
+}
+
+/// [`Region::access`]: the guest may read. Always set.
+pub const ACCESS_READ: u16 = 1;
+/// [`Region::access`]: the guest may write.
+pub const ACCESS_WRITE: u16 = 2;
+/// [`Region::access`]: the guest may fetch instructions. Set for RAM only.
+pub const ACCESS_EXECUTE: u16 = 4;
+
+/// A range of a VM's IPA space that stage 2 maps. All numbers are multiples of [`PAGE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Region {
+    /// Index of the VM.
+    pub vm: u16,
+    /// [`RegionKind`]
+    pub kind: u16,
+    /// [`ACCESS_READ`] and others.
+    pub access: u16,
+    /// For shared memory its number, from 0, the same in every VM that maps it; [`NONE`] for others.
+    pub shared: u16,
+    /// Guest address.
+    pub ipa: u64,
+    /// Physical address.
+    pub pa: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Bytes of the image that EL2 copies into the RAM of a VM before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Load {
+    /// Index of the VM.
+    pub vm: u16,
+    /// Must be 0.
+    pub reserved: [u16; 3],
+    /// Bytes from the start of the image; a multiple of 8.
+    pub offset: u64,
+    /// Bytes; a multiple of 8 (padded with 0 by the image builder).
+    pub size: u64,
+    /// Where they go (IPA); a multiple of 8.
+    pub ipa: u64,
+}
+
+/// Which random number goes somewhere, as number in [`Seed::kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum SeedKind {
+    /// `/chosen/rng-seed`, 64 bytes.
+    Rng = 0,
+    /// `/chosen/kaslr-seed`, 8 bytes.
+    Kaslr = 1,
+}
+
+/// A property of a guest's device tree that EL2 fills with random bytes at boot. If the board offers
+/// none, EL2 turns the property into FDT_NOP tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Seed {
+    /// Index of the VM.
+    pub vm: u16,
+    /// [`SeedKind`]
+    pub kind: u16,
+    /// Bytes of the value: 64 or 8.
+    pub size: u32,
+    /// IPA of the FDT_PROP token; the value starts 12 bytes behind it. A multiple of 4.
+    pub ipa: u64,
+}
+
+/// [`Irq::flags`]: edge-triggered (else level-sensitive).
+pub const IRQ_EDGE: u16 = 1;
+
+/// A physical SPI that belongs to a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Irq {
+    /// Index of the VM.
+    pub vm: u16,
+    /// INTID that the guest sees (an SPI).
+    pub vintid: u16,
+    /// INTID on the board (an SPI).
+    pub pintid: u16,
+    /// [`IRQ_EDGE`] or 0.
+    pub flags: u16,
+}
+
+/// What EL2 emulates, as number in [`Device::kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum DeviceKind {
+    /// PL011 on the multiplexed console. One for each VM at most.
+    Pl011 = 0,
+}
+
+/// A device that EL2 emulates for a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Device {
+    /// Index of the VM.
+    pub vm: u16,
+    /// [`DeviceKind`]
+    pub kind: u16,
+    /// Its interrupt (an SPI of the VM's vGIC).
+    pub vintid: u16,
+    /// Must be 0.
+    pub reserved: u16,
+    /// IPA of its registers.
+    pub ipa: u64,
+    /// Bytes of its registers.
+    pub size: u64,
+}

@@ -1,0 +1,2 @@
+//! The privileged binary.
+fn main() {}
