@@ -2,3 +2,5 @@
 #![forbid(unsafe_code)]
 
 pub mod cmd;
+pub mod failure;
+pub mod fetch;

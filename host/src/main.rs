@@ -3,11 +3,17 @@
 
 use std::process::ExitCode;
 
+use bulkhead_host::cmd;
 use clap::{Parser, Subcommand};
 
 /// Describe, check, build, run and measure a Bulkhead system.
 #[derive(Parser)]
-#[command(name = "bulkhead", version, about)]
+#[command(
+    name = "bulkhead",
+    version,
+    about,
+    after_help = "Exit status: 0 done; 1 what was asked for failed; 2 wrong input; 3 the environment lacks something."
+)]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -15,8 +21,13 @@ struct Cli {
 
 /// One variant for each verb; the arguments live in the module of the verb.
 #[derive(Subcommand)]
-enum Verb {}
+enum Verb {
+    Fetch(cmd::fetch::Args),
+}
 
 fn main() -> ExitCode {
-    match Cli::parse().verb {}
+    match Cli::parse().verb {
+        Verb::Fetch(args) => cmd::fetch::run(args),
+    }
+    .into()
 }

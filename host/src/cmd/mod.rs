@@ -1,5 +1,7 @@
 //! The verbs of the command line, one module each.
 
+pub mod fetch;
+
 use std::process::ExitCode;
 
 /// How a verb ended; the number is the exit status of the process.

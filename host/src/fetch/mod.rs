@@ -1,0 +1,3 @@
+//! Payloads from Debian: packages of another architecture, unpacked and made into what a guest boots.
+
+pub mod cache;
