@@ -1,6 +1,8 @@
 //! The host tool as a library: one module for each step from a description to figures.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod cmd;
 pub mod failure;
 pub mod fetch;
+pub mod run;
+mod sys;

@@ -1,0 +1,13 @@
+//! What a running system says: the multiplexed console as lines with a speaker, and the reports of
+//! EL2 as values. Pure: bytes in, values out.
+//!
+//! The wire form: every line starts with `[name] `, the label in an SGR colour; EL2's own lines carry
+//! the label `[el2]`.
+
+mod line;
+mod report;
+mod stats;
+
+pub use line::{Line, Speaker, Splitter, strip_escapes};
+pub use report::{Event, Transcript, VmEnd};
+pub use stats::{ClassRow, ExitTable};

@@ -1,0 +1,253 @@
+//! EL2's own lines as events, and a transcript that collects them.
+
+use serde::Serialize;
+
+use super::{ClassRow, ExitTable, Line, Speaker, Splitter};
+
+/// Something that EL2 reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// EL2 runs.
+    Booted {
+        /// Its version.
+        version: String,
+        /// pCPUs that it brought up.
+        pcpus: u32,
+        /// VMs of the plan.
+        vms: u32,
+    },
+    /// EL2 refuses the plan and powers the board off.
+    Refused {
+        /// Name of the violated invariant.
+        invariant: String,
+        /// Where in the plan, in EL2's words.
+        place: String,
+    },
+    /// A VM has stopped.
+    Stopped {
+        /// Its name.
+        vm: String,
+        /// Why.
+        reason: String,
+    },
+    /// Nothing is left to run; the board powers off.
+    AllStopped,
+}
+
+impl Event {
+    /// Reads a line that EL2 said.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "all VMs stopped" {
+            return Some(Self::AllStopped);
+        }
+        if let Some(rest) = text.strip_prefix("Bulkhead ") {
+            let mut parts = rest.split(", ");
+            let version = parts.next()?.to_owned();
+            let number = |part: Option<&str>, unit: &str| {
+                part?
+                    .trim_end_matches('s')
+                    .strip_suffix(unit)?
+                    .trim()
+                    .parse()
+                    .ok()
+            };
+            return Some(Self::Booted {
+                version,
+                pcpus: number(parts.next(), "pCPU")?,
+                vms: number(parts.next(), "VM")?,
+            });
+        }
+        if let Some(rest) = text.strip_prefix("refused: ") {
+            let (invariant, place) = rest.split_once(": ").unwrap_or((rest, ""));
+            return Some(Self::Refused {
+                invariant: invariant.to_owned(),
+                place: place.to_owned(),
+            });
+        }
+        let (vm, reason) = text.strip_prefix("vm ")?.split_once(" stopped: ")?;
+        Some(Self::Stopped {
+            vm: vm.to_owned(),
+            reason: reason.to_owned(),
+        })
+    }
+}
+
+/// How a VM ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VmEnd {
+    /// Name of the VM.
+    pub vm: String,
+    /// EL2's words.
+    pub reason: String,
+}
+
+impl VmEnd {
+    /// True if the guest asked for its end; everything else is a crash.
+    pub fn orderly(&self) -> bool {
+        ["powered off", "power-off", "reset"]
+            .iter()
+            .any(|word| self.reason.starts_with(word))
+    }
+}
+
+/// Everything that was said, and what it means.
+#[derive(Debug, Default)]
+pub struct Transcript {
+    splitter: Splitter,
+    /// All complete lines in the order in which they came.
+    pub lines: Vec<Line>,
+    /// Version, pCPUs and VMs of EL2, once it has booted.
+    pub booted: Option<(String, u32, u32)>,
+    /// Invariant and place, if EL2 refused the plan.
+    pub refused: Option<(String, String)>,
+    /// VMs that have stopped, in that order.
+    pub ended: Vec<VmEnd>,
+    /// Exit statistics, one for each vCPU that has stopped.
+    pub exits: Vec<ExitTable>,
+    /// EL2 said that nothing is left to run.
+    pub all_stopped: bool,
+    in_table: bool,
+}
+
+impl Transcript {
+    /// Takes the next bytes of the console; gives the index of the first line that they completed.
+    pub fn push(&mut self, bytes: &[u8]) -> usize {
+        let first = self.lines.len();
+        for line in self.splitter.push(bytes) {
+            self.take(line);
+        }
+        first
+    }
+
+    /// The stream has ended: a last line without line end counts as a line.
+    pub fn finish(&mut self) {
+        if let Some(line) = self.splitter.finish() {
+            self.take(line);
+        }
+    }
+
+    /// The line that has begun and not ended.
+    pub fn partial(&self) -> Option<Line> {
+        self.splitter.partial()
+    }
+
+    /// Lines of one speaker.
+    pub fn of<'a>(&'a self, speaker: &'a str) -> impl Iterator<Item = &'a str> {
+        let lines = self.lines.iter();
+        lines
+            .filter(move |line| line.speaker.name() == speaker)
+            .map(|line| line.text.as_str())
+    }
+
+    /// How a VM ended, if it has.
+    pub fn end_of(&self, vm: &str) -> Option<&VmEnd> {
+        self.ended.iter().find(|end| end.vm == vm)
+    }
+
+    fn take(&mut self, line: Line) {
+        if line.speaker == Speaker::El2 {
+            self.el2(&line.text);
+        }
+        self.lines.push(line);
+    }
+
+    fn el2(&mut self, text: &str) {
+        if let Some(table) = ExitTable::header(text) {
+            self.exits.push(table);
+            self.in_table = true;
+            return;
+        }
+        if self.in_table && text.starts_with(' ') {
+            if let (Some(table), Some(row)) = (self.exits.last_mut(), ClassRow::parse(text)) {
+                table.rows.push(row);
+            }
+            return;
+        }
+        self.in_table = false;
+        match Event::parse(text) {
+            Some(Event::Booted {
+                version,
+                pcpus,
+                vms,
+            }) => self.booted = Some((version, pcpus, vms)),
+            Some(Event::Refused { invariant, place }) => self.refused = Some((invariant, place)),
+            Some(Event::Stopped { vm, reason }) => self.ended.push(VmEnd { vm, reason }),
+            Some(Event::AllStopped) => self.all_stopped = true,
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOOT: &str = "\x1b[37m[el2]\x1b[0m Bulkhead 0.1.0, 4 pCPUs, 2 VMs\r\n\
+        \x1b[32m[linux]\x1b[0m [    0.000000] Booting Linux\r\n\
+        \x1b[33m[control]\x1b[0m PASS period\r\n";
+    const END: &str = "[el2] vm control stopped: powered off\r\n\
+        [el2] exits vm=control vcpu=0\r\n\
+        [el2]   class count min mean max total stddev %time\r\n\
+        [el2]   vtimer-irq 600000 80 82 95 49200000 1.5 99.9\r\n\
+        [linux] still here\r\n\
+        [el2]   hvc 2 70 70 70 140 0 0.1\r\n\
+        [el2] vm linux stopped: data abort at 0x0\r\n\
+        [el2] exits vm=linux vcpu=0\r\n\
+        [el2]   uart 7 1 2 3 14 0 1\r\n\
+        [el2] all VMs stopped\r\n";
+
+    #[test]
+    fn a_whole_session_is_understood() {
+        let mut transcript = Transcript::default();
+        assert_eq!(transcript.push(BOOT.as_bytes()), 0);
+        assert_eq!(transcript.booted, Some(("0.1.0".into(), 4, 2)));
+        assert_eq!(transcript.push(END.as_bytes()), 3);
+        assert!(transcript.end_of("control").unwrap().orderly());
+        assert!(!transcript.end_of("linux").unwrap().orderly());
+        assert_eq!(transcript.exits.len(), 2);
+        assert_eq!(transcript.exits[0].count("vtimer-irq"), 600_000);
+        // A VM may speak in the middle of a table.
+        assert_eq!(transcript.exits[0].exits(), 600_002);
+        assert_eq!(transcript.exits[1].rows[0].class, "uart");
+        assert!(transcript.all_stopped);
+        assert_eq!(
+            transcript.of("linux").collect::<Vec<_>>(),
+            ["[    0.000000] Booting Linux", "still here"]
+        );
+    }
+
+    #[test]
+    fn a_refusal_names_invariant_and_place() {
+        let mut transcript = Transcript::default();
+        transcript
+            .push(b"[el2] refused: regions-apart: region 3 and region 5: both map 0x5000\r\n");
+        assert_eq!(
+            transcript.refused,
+            Some((
+                "regions-apart".into(),
+                "region 3 and region 5: both map 0x5000".into()
+            ))
+        );
+    }
+
+    #[test]
+    fn a_guest_cannot_speak_for_el2() {
+        let mut transcript = Transcript::default();
+        transcript
+            .push(b"[linux] [el2] vm control stopped: crashed\r\n[linux] all VMs stopped\r\n");
+        assert!(transcript.ended.is_empty());
+        assert!(!transcript.all_stopped);
+    }
+
+    #[test]
+    fn one_of_each_is_not_plural() {
+        assert_eq!(
+            Event::parse("Bulkhead 0.1.0, 1 pCPU, 1 VM"),
+            Some(Event::Booted {
+                version: "0.1.0".into(),
+                pcpus: 1,
+                vms: 1
+            })
+        );
+    }
+}

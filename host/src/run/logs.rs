@@ -1,0 +1,72 @@
+//! Log files: one for each speaker on the console, and one with everything.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::console::Line;
+
+/// A folder of log files, written line by line.
+#[derive(Debug)]
+pub struct Logs {
+    folder: PathBuf,
+    all: File,
+    speakers: BTreeMap<String, File>,
+}
+
+impl Logs {
+    /// Makes the folder and its `console.log`; files of an earlier run are overwritten.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made or written.
+    pub fn create(folder: &Path) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            all: File::create(folder.join("console.log"))?,
+            speakers: BTreeMap::new(),
+        })
+    }
+
+    /// Adds a line to the file of its speaker (`<name>.log`) and to `console.log`.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be written.
+    pub fn add(&mut self, line: &Line) -> io::Result<()> {
+        let name = line.speaker.name();
+        writeln!(self.all, "[{name}] {}", line.text)?;
+        if !self.speakers.contains_key(name) {
+            let file = File::create(self.folder.join(format!("{name}.log")))?;
+            self.speakers.insert(name.to_owned(), file);
+        }
+        match self.speakers.get_mut(name) {
+            Some(file) => writeln!(file, "{}", line.text),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_speaker_has_a_file_and_one_has_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut logs = Logs::create(&folder.path().join("deep/er")).unwrap();
+        for raw in ["[linux] up\r\n", "[el2] all VMs stopped\r\n", "noise\r\n"] {
+            logs.add(&Line::parse(raw.as_bytes())).unwrap();
+        }
+        let read = |name| fs::read_to_string(folder.path().join("deep/er").join(name)).unwrap();
+        assert_eq!(read("linux.log"), "up\n");
+        assert_eq!(read("el2.log"), "all VMs stopped\n");
+        assert_eq!(read("board.log"), "noise\n");
+        assert_eq!(
+            read("console.log"),
+            "[linux] up\n[el2] all VMs stopped\n[board] noise\n"
+        );
+    }
+}

@@ -1,0 +1,18 @@
+//! Running a system: the emulator as a child process, the terminal, the console and those who attach
+//! to it.
+
+pub mod attach;
+pub mod console;
+mod emulator;
+mod keys;
+mod logs;
+mod qemu;
+mod session;
+mod terminal;
+
+pub use emulator::{Emulator, Output};
+pub use keys::{Action, ESCAPE, Keys};
+pub use logs::Logs;
+pub use qemu::{Clock, Qemu};
+pub use session::{End, Flow, Options, View, session};
+pub use terminal::{RawMode, is_terminal};

@@ -1,0 +1,137 @@
+//! The command line of QEMU for a board.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// What the guests' clocks follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// The host's clock; CPUs run in parallel. Figures are noise, and whatever the host gives to
+    /// other programs is lost to the guests as time.
+    Host,
+    /// Executed instructions: 2^shift ns each, and idle time is skipped. CPUs take turns in one
+    /// thread. No noise of the host reaches the guests, and two runs are alike.
+    Instructions {
+        /// Binary logarithm of the nanoseconds for an instruction, 0 to 10.
+        shift: u8,
+    },
+}
+
+/// A QEMU to be started.
+#[derive(Clone, Debug)]
+pub struct Qemu {
+    /// The program.
+    pub program: PathBuf,
+    /// Value of `-machine`.
+    pub machine: String,
+    /// Value of `-cpu`.
+    pub cpu: String,
+    /// pCPUs.
+    pub cpus: u32,
+    /// RAM of the board in MiB.
+    pub memory_mib: u64,
+    /// The image (`bulkhead.img`), or a guest's ELF to try it without Bulkhead.
+    pub image: PathBuf,
+    /// What the guests' clocks follow.
+    pub clock: Clock,
+    /// Values of `-plugin`: TCG plugins with their arguments.
+    pub plugins: Vec<OsString>,
+}
+
+impl Qemu {
+    /// QEMU's `virt` board as `boards/qemu-virt` describes it: GICv3, EL2, no random seeds in the
+    /// device tree (EL2 draws its own).
+    pub fn virt(image: impl Into<PathBuf>, cpu: &str, cpus: u32, memory_mib: u64) -> Self {
+        Self {
+            program: program(),
+            machine: "virt,gic-version=3,virtualization=on,dtb-randomness=off".to_owned(),
+            cpu: cpu.to_owned(),
+            cpus,
+            memory_mib,
+            image: image.into(),
+            clock: Clock::Host,
+            plugins: Vec::new(),
+        }
+    }
+
+    /// Arguments of the program. The board's UART is on its standard input and output.
+    pub fn arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = [
+            // No default devices: the board is what its device tree says and nothing else.
+            "-nodefaults",
+            "-display",
+            "none",
+            "-monitor",
+            "none",
+            // Signals of the terminal are the tool's business, and Ctrl-C is a key for the guest.
+            "-chardev",
+            "stdio,id=console,signal=off",
+            "-serial",
+            "chardev:console",
+            // A reset of the board ends the run, as a power-off does.
+            "-no-reboot",
+            "-machine",
+            &self.machine,
+            "-cpu",
+            &self.cpu,
+            "-smp",
+            &self.cpus.to_string(),
+            "-m",
+            &format!("{}M", self.memory_mib),
+        ]
+        .map(OsString::from)
+        .to_vec();
+        if let Clock::Instructions { shift } = self.clock {
+            arguments.push("-icount".into());
+            arguments.push(format!("shift={shift},sleep=off").into());
+            // Otherwise the board's real-time clock would carry the host's clock to the guests.
+            arguments.push("-rtc".into());
+            arguments.push("clock=vm,base=2026-01-01T00:00:00".into());
+        }
+        for plugin in &self.plugins {
+            arguments.push("-plugin".into());
+            arguments.push(plugin.clone());
+        }
+        arguments.push("-kernel".into());
+        arguments.push(self.image.clone().into());
+        arguments
+    }
+
+    /// The command, without its standard streams.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(self.arguments());
+        command
+    }
+}
+
+/// QEMU's program: `$BULKHEAD_QEMU`, or the one on the path.
+fn program() -> PathBuf {
+    std::env::var_os("BULKHEAD_QEMU").map_or_else(|| "qemu-system-aarch64".into(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(qemu: &Qemu) -> String {
+        let words: Vec<_> = qemu
+            .arguments()
+            .iter()
+            .map(|a| a.to_string_lossy().into_owned())
+            .collect();
+        words.join(" ")
+    }
+
+    #[test]
+    fn only_the_instruction_clock_asks_for_icount() {
+        let mut qemu = Qemu::virt("a.img", "cortex-a53", 4, 2048);
+        assert!(!line(&qemu).contains("icount"));
+        assert!(line(&qemu).ends_with("-cpu cortex-a53 -smp 4 -m 2048M -kernel a.img"));
+        qemu.clock = Clock::Instructions { shift: 3 };
+        qemu.plugins.push("libp.so,mode=periods".into());
+        assert!(line(&qemu).contains("-icount shift=3,sleep=off -rtc clock=vm"));
+        assert!(line(&qemu).contains("-plugin libp.so,mode=periods"));
+    }
+}

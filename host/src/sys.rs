@@ -1,0 +1,26 @@
+//! The host tool's only `unsafe` code: what the standard library leaves to the caller's care.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// Makes the child die with the thread that starts it, however that ends: a killed tool leaves no
+/// emulator behind. The starting thread must therefore live as long as the child is wanted.
+pub fn die_with_parent(command: &mut Command) -> &mut Command {
+    let parent = getpid();
+    let arm = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // The parent may have gone before the signal was armed; then nobody would send it.
+        if getppid() != Some(parent) {
+            return Err(io::Error::other("the parent process has ended"));
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only async-signal-safe functions may run. The closure makes two
+    // system calls, and the error of its last branch is of a constant kind that is made there only
+    // when the child is about to give up.
+    unsafe { command.pre_exec(arm) }
+}
