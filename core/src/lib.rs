@@ -7,3 +7,4 @@
 extern crate std;
 
 pub mod plan;
+pub mod stage2;

@@ -1,1 +1,18 @@
 //! Reading and proving a plan; called by the host tool that made it and by EL2 that gets it.
+//!
+//! The order is always the same: [`Plan::open`] (is this a plan at all), [`Plan::check`] (is it free of
+//! conflicts), and at EL2 [`Plan::fits`] (is this the board that it was made for). Each gives the first
+//! [`Violation`] that it meets; a plan without one is safe to act on without further questions.
+//!
+//! Nothing here panics, copies a plan or formats text.
+
+mod board;
+mod check;
+mod span;
+mod view;
+mod violation;
+
+pub use board::Found;
+pub use span::{Span, align_up, aligned};
+pub use view::{OfVm, Plan, checksum, rows_of, seal};
+pub use violation::{Check, Invariant, Violation, table_name};

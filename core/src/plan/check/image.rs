@@ -1,0 +1,71 @@
+//! Rules about the image: where it lies, what it holds, the pool behind it.
+
+use bulkhead_abi::plan::{
+    EL2_WINDOW, LOAD_LIMIT, PAGE, PCPU_POOL_PAGES, RegionKind, TableId, VM_POOL_PAGES,
+};
+
+use super::regions::region_pa;
+use crate::plan::span::{Span, align_up, aligned};
+use crate::plan::view::Plan;
+use crate::plan::violation::{At, Check, Invariant};
+use crate::stage2::pages_needed;
+
+/// Alignment of an arm64 image (Linux, Documentation/arch/arm64/booting.rst).
+const IMAGE_ALIGN: u64 = 2 * 1024 * 1024;
+
+impl Plan<'_> {
+    /// Where the image lies and where in it the plan does.
+    pub(super) fn check_image(&self) -> Check {
+        let at = At::HEADER;
+        let image = &self.header.image;
+        at.ensure(image.reserved == 0, Invariant::ReservedZero)?;
+        let base = aligned(image.base, IMAGE_ALIGN) && image.base < LOAD_LIMIT;
+        at.ensure(base, Invariant::ImageBase)?;
+        let end = Span::new(image.plan_offset, self.header.size).map(|plan| plan.end);
+        let placed = aligned(image.plan_offset, PAGE)
+            && image.plan_offset > 0
+            && end.is_some_and(|end| end <= EL2_WINDOW);
+        at.ensure(placed, Invariant::PlanOffset)?;
+        let pool = u64::from(image.pool_pages).wrapping_mul(PAGE);
+        let sum = image.pool_offset.checked_add(pool);
+        at.ensure(sum == Some(image.size), Invariant::ImageSize)?;
+        let span = Span::new(image.base, image.size).filter(|span| span.end <= LOAD_LIMIT);
+        let span = span.ok_or(at.breaks(Invariant::ImageBase))?;
+        at.ensure(self.in_memory(span), Invariant::ImageMemory)?;
+        match self.region_in(span) {
+            None => Ok(()),
+            Some(row) => Err(At::row(TableId::Regions, row).breaks(Invariant::ImageOverlap)),
+        }
+    }
+
+    /// The first region of RAM or shared memory that has an address in common with `span`.
+    pub(in crate::plan) fn region_in(&self, span: Span) -> Option<usize> {
+        self.regions.iter().position(|region| {
+            region.kind != RegionKind::Device as u16
+                && region_pa(region).is_some_and(|pa| pa.overlaps(span))
+        })
+    }
+
+    /// Pages of stage-2 tables and of the whole pool.
+    pub(super) fn check_pool(&self) -> Check {
+        let pcpus = (self.pcpus.len() as u64).wrapping_mul(u64::from(PCPU_POOL_PAGES));
+        let vms = (self.vms.len() as u64).wrapping_mul(u64::from(VM_POOL_PAGES));
+        let mut pages = pcpus.wrapping_add(vms);
+        for (row, vm) in self.vms.iter().enumerate() {
+            let needed = pages_needed(self.regions_of(row));
+            At::row(TableId::Vms, row)
+                .ensure(u64::from(vm.s2_pages) == needed, Invariant::VmStage2Pages)?;
+            pages = pages.wrapping_add(needed);
+        }
+        At::HEADER.ensure(
+            u64::from(self.header.image.pool_pages) == pages,
+            Invariant::PoolPages,
+        )
+    }
+
+    /// The first page of the image behind the plan; sound once `check_image` has passed.
+    pub(super) fn payloads_start(&self) -> Option<u64> {
+        let plan = Span::new(self.header.image.plan_offset, self.header.size)?;
+        align_up(plan.end, PAGE)
+    }
+}

@@ -1,0 +1,116 @@
+//! Rules about what stage 2 maps.
+
+use bulkhead_abi::plan::{
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, NONE, PAGE, Region, RegionKind, TableId,
+};
+
+use super::board::pa_span;
+use super::vms::{ipa_span, vgic_frames};
+use crate::plan::span::{Span, aligned};
+use crate::plan::view::{Plan, rows_of};
+use crate::plan::violation::{At, Check, Invariant};
+
+/// [`RegionKind`] as the plan writes it.
+const RAM: u16 = RegionKind::Ram as u16;
+/// [`RegionKind`] as the plan writes it.
+const DEVICE: u16 = RegionKind::Device as u16;
+/// [`RegionKind`] as the plan writes it.
+const SHARED: u16 = RegionKind::Shared as u16;
+
+/// Whether the region is RAM of its VM.
+pub(super) const fn is_ram(region: &Region) -> bool {
+    region.kind == RAM
+}
+
+/// The physical span of a region that has passed `check_regions`.
+pub(super) fn region_pa(region: &Region) -> Option<Span> {
+    Span::new(region.pa, region.size)
+}
+
+/// The IPA span of a region that has passed `check_regions`.
+pub(super) fn region_ipa(region: &Region) -> Option<Span> {
+    Span::new(region.ipa, region.size)
+}
+
+/// Whether two regions are the same shared memory in two VMs.
+fn same_shared(one: &Region, other: &Region) -> bool {
+    one.kind == SHARED && other.kind == SHARED && one.shared == other.shared && one.vm != other.vm
+}
+
+impl Plan<'_> {
+    /// Regions, each by itself.
+    pub(super) fn check_regions(&self) -> Check {
+        for (row, region) in self.regions.iter().enumerate() {
+            let at = At::row(TableId::Regions, row);
+            at.ensure(region.kind <= SHARED, Invariant::RegionKind)?;
+            let access = match region.kind {
+                RAM => region.access == ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE,
+                DEVICE => region.access == ACCESS_READ | ACCESS_WRITE,
+                _ => region.access & !ACCESS_WRITE == ACCESS_READ,
+            };
+            at.ensure(access, Invariant::RegionAccess)?;
+            let ipa = ipa_span(region.ipa, region.size, PAGE);
+            let pa = pa_span(region.pa, region.size, PAGE);
+            let (Some(_), Some(pa), true) = (ipa, pa, aligned(region.size, PAGE)) else {
+                return Err(at.breaks(Invariant::RegionRange));
+            };
+            let numbered = (region.kind == SHARED) == (region.shared != NONE);
+            at.ensure(numbered, Invariant::RegionShared)?;
+            if region.kind == DEVICE {
+                let outside = !self.touches_memory(pa) && !self.touches_frame(pa);
+                at.ensure(outside, Invariant::RegionDevice)?;
+            } else {
+                at.ensure(self.in_memory(pa), Invariant::RegionMemory)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Regions against each other, against the virtual GIC and against emulated devices.
+    pub(super) fn check_overlaps(&self) -> Check {
+        for (row, region) in self.regions.iter().enumerate() {
+            let at = At::row(TableId::Regions, row);
+            let (Some(ipa), Some(pa)) = (region_ipa(region), region_pa(region)) else {
+                return Err(at.breaks(Invariant::RegionRange));
+            };
+            for (number, other) in self.regions.iter().take(row).enumerate() {
+                let at = at.and(number);
+                if same_shared(region, other) {
+                    let same = region.pa == other.pa && region.size == other.size;
+                    at.ensure(same, Invariant::RegionShared)?;
+                } else {
+                    let apart = region_pa(other).is_some_and(|other| !other.overlaps(pa));
+                    at.ensure(apart, Invariant::PaOverlap)?;
+                }
+                if region.vm == other.vm {
+                    let apart = region_ipa(other).is_some_and(|other| !other.overlaps(ipa));
+                    at.ensure(apart, Invariant::IpaOverlap)?;
+                }
+            }
+            if region.kind == SHARED {
+                let counted = region.shared == 0
+                    || self.regions.iter().any(|other| {
+                        other.shared != NONE && other.shared == region.shared.wrapping_sub(1)
+                    });
+                at.ensure(counted, Invariant::RegionShared)?;
+            }
+        }
+        for (row, vm) in self.vms.iter().enumerate() {
+            let at = At::row(TableId::Vms, row);
+            let frames = vgic_frames(vm, self.vcpus_of(row).len());
+            for frame in frames.into_iter().flatten() {
+                let free = !self.maps(row, frame);
+                at.ensure(free, Invariant::IpaOverlap)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether stage 2 of VM `vm` maps something in `span`.
+    pub(super) fn maps(&self, vm: usize, span: Span) -> bool {
+        rows_of(self.regions, vm)
+            .iter()
+            .filter_map(region_ipa)
+            .any(|ipa| ipa.overlaps(span))
+    }
+}

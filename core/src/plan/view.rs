@@ -1,0 +1,210 @@
+//! A plan as it lies in memory, seen through its types.
+
+use bulkhead_abi::plan::{
+    Device, Header, Irq, Load, MAGIC, MAX_PLAN, Memory, Pcpu, Region, Seed, TableId, VERSION, Vcpu,
+    Vm,
+};
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use super::violation::{At, Invariant, Violation};
+
+/// A plan whose frame is sound: every table is where the header says. Whether its content is sound
+/// is told by [`Plan::check`].
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// The header.
+    pub header: &'a Header,
+    /// Memory of the board.
+    pub memory: &'a [Memory],
+    /// pCPUs.
+    pub pcpus: &'a [Pcpu],
+    /// VMs.
+    pub vms: &'a [Vm],
+    /// vCPUs, sorted by VM.
+    pub vcpus: &'a [Vcpu],
+    /// Stage-2 regions, sorted by VM, then by IPA.
+    pub regions: &'a [Region],
+    /// Payloads, sorted by VM.
+    pub loads: &'a [Load],
+    /// Seeds, sorted by VM.
+    pub seeds: &'a [Seed],
+    /// Physical interrupts, sorted by VM.
+    pub irqs: &'a [Irq],
+    /// Emulated devices, sorted by VM.
+    pub devices: &'a [Device],
+}
+
+/// A row that belongs to a VM.
+pub trait OfVm {
+    /// Index of the VM.
+    fn vm(&self) -> u16;
+}
+
+macro_rules! of_vm {
+    ($($row:ty),*) => {
+        $(impl OfVm for $row {
+            fn vm(&self) -> u16 {
+                self.vm
+            }
+        })*
+    };
+}
+of_vm!(Vcpu, Region, Load, Seed, Irq, Device);
+
+/// The rows that belong to VM `vm` in a table that is sorted by VM.
+pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
+    let vm = vm as u64;
+    let rest = table
+        .iter()
+        .position(|row| u64::from(row.vm()) >= vm)
+        .unwrap_or(table.len());
+    let rest = table.get(rest..).unwrap_or_default();
+    let len = rest
+        .iter()
+        .position(|row| u64::from(row.vm()) != vm)
+        .unwrap_or(rest.len());
+    rest.get(..len).unwrap_or_default()
+}
+
+impl<'a> Plan<'a> {
+    /// Reads the plan at the start of `bytes`, which may be longer than the plan.
+    ///
+    /// # Errors
+    /// The first violation among those of the frame: length, magic, version, sizes, table layout,
+    /// checksum.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, Violation> {
+        let at = At::HEADER;
+        let (header, _) =
+            Header::ref_from_prefix(bytes).map_err(|_| at.breaks(Invariant::PlanLength))?;
+        at.ensure(header.magic == MAGIC, Invariant::PlanMagic)?;
+        at.ensure(header.version == VERSION, Invariant::PlanVersion)?;
+        at.ensure(
+            header.header_size as usize == size_of::<Header>(),
+            Invariant::HeaderSize,
+        )?;
+        let size_ok = header.size % 8 == 0 && header.size <= MAX_PLAN;
+        at.ensure(size_ok, Invariant::PlanSize)?;
+        let whole = bytes
+            .get(..header.size as usize)
+            .ok_or(at.breaks(Invariant::PlanSize))?;
+        let body = whole
+            .get(size_of::<Header>()..)
+            .ok_or(at.breaks(Invariant::PlanSize))?;
+
+        let mut cut = Cut {
+            header,
+            size: whole.len(),
+            rest: body,
+        };
+        let plan = Self {
+            header,
+            memory: cut.table(TableId::Memory)?,
+            pcpus: cut.table(TableId::Pcpus)?,
+            vms: cut.table(TableId::Vms)?,
+            vcpus: cut.table(TableId::Vcpus)?,
+            regions: cut.table(TableId::Regions)?,
+            loads: cut.table(TableId::Loads)?,
+            seeds: cut.table(TableId::Seeds)?,
+            irqs: cut.table(TableId::Irqs)?,
+            devices: cut.table(TableId::Devices)?,
+        };
+        at.ensure(cut.rest.is_empty(), Invariant::PlanSize)?;
+        at.ensure(checksum(whole) == header.checksum, Invariant::PlanChecksum)?;
+        Ok(plan)
+    }
+
+    /// The vCPUs of a VM.
+    pub fn vcpus_of(&self, vm: usize) -> &'a [Vcpu] {
+        rows_of(self.vcpus, vm)
+    }
+
+    /// The regions of a VM, ascending by IPA.
+    pub fn regions_of(&self, vm: usize) -> &'a [Region] {
+        rows_of(self.regions, vm)
+    }
+
+    /// The payloads of a VM.
+    pub fn loads_of(&self, vm: usize) -> &'a [Load] {
+        rows_of(self.loads, vm)
+    }
+
+    /// The seeds of a VM.
+    pub fn seeds_of(&self, vm: usize) -> &'a [Seed] {
+        rows_of(self.seeds, vm)
+    }
+
+    /// The physical interrupts of a VM.
+    pub fn irqs_of(&self, vm: usize) -> &'a [Irq] {
+        rows_of(self.irqs, vm)
+    }
+
+    /// The emulated devices of a VM.
+    pub fn devices_of(&self, vm: usize) -> &'a [Device] {
+        rows_of(self.devices, vm)
+    }
+}
+
+/// Cuts one table after the other off the body of a plan.
+struct Cut<'a> {
+    header: &'a Header,
+    size: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Cut<'a> {
+    fn table<T>(&mut self, id: TableId) -> Result<&'a [T], Violation>
+    where
+        T: FromBytes + Immutable + KnownLayout,
+    {
+        let at = At::row(id, 0);
+        let layout = at.breaks(Invariant::TableLayout);
+        let table = self.header.tables.get(id as usize).ok_or(layout)?;
+        let offset = self.size.saturating_sub(self.rest.len());
+        at.ensure(table.offset as usize == offset, Invariant::TableLayout)?;
+        let (rows, rest) = <[T]>::ref_from_prefix_with_elems(self.rest, table.count as usize)
+            .map_err(|_| layout)?;
+        self.rest = rest;
+        Ok(rows)
+    }
+}
+
+/// Index of the word that holds the checksum.
+const CHECKSUM_WORD: usize = core::mem::offset_of!(Header, checksum) / 8;
+
+/// Checksum of a plan with the checksum field as 0: a multiply and a shift for each word of 8 bytes.
+/// It tells accidents, not attacks. Bytes behind the last whole word do not count.
+pub fn checksum(bytes: &[u8]) -> u64 {
+    let count = bytes.len() / 8;
+    match <[u64]>::ref_from_prefix_with_elems(bytes, count) {
+        Ok((words, _)) => digest(words.iter().copied()),
+        // Not aligned: the same words, read byte by byte.
+        Err(_) => digest(bytes.chunks_exact(8).map(|chunk| {
+            chunk
+                .iter()
+                .rev()
+                .fold(0, |word, &byte| (word << 8) | u64::from(byte))
+        })),
+    }
+}
+
+/// The sum over all words but the checksum itself.
+fn digest(words: impl Iterator<Item = u64> + Clone) -> u64 {
+    /// 2^64 divided by the golden ratio: odd, and its bits are well mixed.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    let step = |sum: u64, word: u64| {
+        let mixed = (sum ^ word).wrapping_mul(FACTOR);
+        mixed ^ (mixed >> 29)
+    };
+    let head = words.clone().take(CHECKSUM_WORD).fold(FACTOR, step);
+    words.skip(CHECKSUM_WORD + 1).fold(step(head, 0), step)
+}
+
+/// Writes the checksum of `bytes`, a whole plan, into its header. Bytes too short for a header stay
+/// as they are.
+pub fn seal(bytes: &mut [u8]) {
+    let sum = checksum(bytes);
+    let start = CHECKSUM_WORD * 8;
+    if let Some(field) = bytes.get_mut(start..start + 8) {
+        field.copy_from_slice(&sum.to_le_bytes());
+    }
+}

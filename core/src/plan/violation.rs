@@ -1,0 +1,202 @@
+//! What a plan must fulfil, and the report that it does not.
+
+use bulkhead_abi::plan::TableId;
+
+/// Makes [`Invariant`] with a name and a sentence for each variant.
+macro_rules! invariants {
+    ($($variant:ident = $name:literal : $meaning:literal,)*) => {
+        /// A property that every plan has. The name is what EL2 prints when it refuses a plan.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Invariant {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl Invariant {
+            /// All invariants, in the order in which they are documented.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// Short name, kebab-case.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// The property as a sentence. Only the host tool shows it.
+            pub const fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $meaning,)*
+                }
+            }
+        }
+    };
+}
+
+invariants! {
+    PlanLength = "plan-length": "The plan has room for its header and starts at a multiple of 8.",
+    PlanMagic = "plan-magic": "The plan starts with the bytes BULKHEAD.",
+    PlanVersion = "plan-version": "The layout version is the one that this build knows.",
+    HeaderSize = "header-size": "The header is as long as this version's header.",
+    PlanSize = "plan-size": "The plan ends with its last table, within its limit and within the bytes at hand.",
+    TableLayout = "table-layout": "Each table starts where the one before ends.",
+    PlanChecksum = "plan-checksum": "The checksum matches the content.",
+    TableCount = "table-count": "No table has more rows than its limit; memory, pCPUs, VMs and vCPUs have at least one.",
+    TableOrder = "table-order": "Rows that belong to a VM are sorted by VM, regions also by IPA, and the VM exists.",
+    ReservedZero = "reserved-zero": "Reserved fields are 0.",
+    GicVersion = "gic-version": "The interrupt controller is a GICv3.",
+    BoardFrame = "board-frame": "The frames of GIC and UART have the alignment and the size that their hardware has.",
+    BoardFrameOverlap = "board-frame-overlap": "The frames of GIC and UART overlap neither each other nor memory.",
+    BoardIntid = "board-intid": "The console UART has an SPI; virtual timer and GIC maintenance have two different PPIs.",
+    MemoryRange = "memory-range": "Ranges of memory are whole pages, not empty, ascending and disjoint.",
+    PcpuMpidr = "pcpu-mpidr": "The MPIDR of each pCPU has affinity fields only and is its alone.",
+    PcpuService = "pcpu-service": "Exactly one pCPU drains the console.",
+    VcpuPlacement = "vcpu-placement": "Each vCPU runs on the one pCPU that names it, and on no other.",
+    VcpuCount = "vcpu-count": "Each VM has at least one vCPU and no more than this version can run.",
+    VcpuMpidr = "vcpu-mpidr": "The MPIDR that a vCPU shows is its number in its VM.",
+    VmName = "vm-name": "Names are letters, digits and '-', padded with 0.",
+    VmNameUnique = "vm-name-unique": "No two VMs have the same name.",
+    VmClass = "vm-class": "The class of a VM is one of the known ones.",
+    VmCrash = "vm-crash": "The crash policy of a VM is one of the known ones.",
+    VmFlags = "vm-flags": "No unknown flag of a VM is set.",
+    VmVmid = "vm-vmid": "The VMID of a VM is its index plus one.",
+    VmEntry = "vm-entry": "A VM starts at a multiple of 4 inside something that was loaded for it.",
+    VmBootArg = "vm-boot-arg": "What a VM gets in x0 is 0 or the start of something that was loaded for it.",
+    VmStage2Pages = "vm-stage2-pages": "The stage-2 tables have exactly the pages that the regions of the VM need.",
+    VgicFrame = "vgic-frame": "The frames of the virtual GIC are aligned to 64 KiB and lie in the IPA space.",
+    VgicSpis = "vgic-spis": "The virtual GIC has SPIs in groups of 32, within its limit.",
+    RegionKind = "region-kind": "The kind of a region is one of the known ones.",
+    RegionAccess = "region-access": "RAM may be read, written and executed; devices read and written; shared memory read and perhaps written.",
+    RegionRange = "region-range": "Regions are whole pages, not empty, within the IPA space and the physical address space.",
+    RegionShared = "region-shared": "Shared memory has a number, counted from 0, with one place and size for all who map it; other regions have none.",
+    RegionMemory = "region-memory": "RAM and shared memory lie in the board's memory.",
+    RegionDevice = "region-device": "Devices lie outside the board's memory and outside the frames that EL2 uses.",
+    PaOverlap = "pa-overlap": "No two regions have a physical page in common, except the same shared memory in two VMs.",
+    IpaOverlap = "ipa-overlap": "Regions, virtual GIC and emulated devices of a VM do not overlap in its IPA space.",
+    ImageBase = "image-base": "The image starts at a multiple of 2 MiB, low enough for EL2's own map.",
+    ImageMemory = "image-memory": "The image lies in one range of the board's memory.",
+    ImageOverlap = "image-overlap": "The image and its pool overlap no region of a VM.",
+    ImageSize = "image-size": "The image ends with its pool.",
+    PlanOffset = "plan-offset": "The plan starts at a page of the image behind its first and ends in EL2's window.",
+    PoolOffset = "pool-offset": "The pool starts at the page behind the last payload.",
+    PoolPages = "pool-pages": "The pool has exactly the pages that pCPUs, VMs and stage-2 tables need.",
+    LoadOffset = "load-offset": "Each payload starts at the page of the image behind the one before, or is one that came before.",
+    LoadSize = "load-size": "Payloads are not empty and a multiple of 8 bytes long.",
+    LoadTarget = "load-target": "Payloads go to a multiple of 8, wholly into one piece of RAM of their VM.",
+    LoadOverlap = "load-overlap": "No two payloads of a VM overlap in its IPA space.",
+    SeedKind = "seed-kind": "Seeds are of a known kind, one of each kind for a VM.",
+    SeedSize = "seed-size": "Seeds have the size that their kind has.",
+    SeedTarget = "seed-target": "Seeds lie at a multiple of 4 inside what was loaded at the boot argument of their VM.",
+    SeedOverlap = "seed-overlap": "No two seeds of a VM overlap.",
+    IrqVintid = "irq-vintid": "The INTIDs that a VM sees are SPIs of its virtual GIC.",
+    IrqPintid = "irq-pintid": "The physical INTIDs of passed-through devices are SPIs.",
+    IrqFlags = "irq-flags": "No unknown flag of an interrupt is set.",
+    PintidShared = "pintid-shared": "No physical interrupt has two owners; EL2's own belong to no VM.",
+    VintidShared = "vintid-shared": "No two sources of a VM have the same INTID.",
+    DeviceKind = "device-kind": "Emulated devices are of a known kind, one of each kind for a VM.",
+    DeviceFrame = "device-frame": "Emulated devices have one page of registers in the IPA space.",
+    BoardMemory = "board-memory": "The board has the memory that the plan counts on.",
+    BoardReserved = "board-reserved": "What the board's firmware reserves is used by no VM and not by EL2.",
+    BoardCpu = "board-cpu": "The board has every CPU of the plan, and the one that started is among them.",
+    BoardGicd = "board-gicd": "The board's distributor is where the plan has it.",
+    BoardGicr = "board-gicr": "The board's redistributors are where the plan has them.",
+    BoardUart = "board-uart": "The board's console UART is where the plan has it.",
+    BoardTimer = "board-timer": "The board's virtual timer and GIC maintenance interrupts are those of the plan.",
+    BoardImage = "board-image": "The image was loaded into the board's memory, outside the memory of every VM.",
+}
+
+/// A broken invariant and the row that shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What does not hold.
+    pub invariant: Invariant,
+    /// Table of the row; none if the header breaks the invariant.
+    pub table: Option<TableId>,
+    /// Index of the row in its table.
+    pub row: u16,
+    /// The other party of a conflict: index of a row in the same table, if it has one.
+    pub other: Option<u16>,
+}
+
+impl Violation {
+    /// An invariant that the header breaks.
+    pub const fn header(invariant: Invariant) -> Self {
+        Self {
+            invariant,
+            table: None,
+            row: 0,
+            other: None,
+        }
+    }
+}
+
+/// Name of a table in messages.
+pub const fn table_name(table: TableId) -> &'static str {
+    match table {
+        TableId::Memory => "memory",
+        TableId::Pcpus => "pcpu",
+        TableId::Vms => "vm",
+        TableId::Vcpus => "vcpu",
+        TableId::Regions => "region",
+        TableId::Loads => "load",
+        TableId::Seeds => "seed",
+        TableId::Irqs => "irq",
+        TableId::Devices => "device",
+    }
+}
+
+/// Result of a check.
+pub type Check = Result<(), Violation>;
+
+/// A row under inspection: turns a condition into a [`Check`].
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    table: Option<TableId>,
+    row: u16,
+    other: Option<u16>,
+}
+
+impl At {
+    /// The header.
+    pub(super) const HEADER: Self = Self {
+        table: None,
+        row: 0,
+        other: None,
+    };
+
+    /// Row `row` of `table`.
+    pub(super) const fn row(table: TableId, row: usize) -> Self {
+        Self {
+            table: Some(table),
+            row: row as u16,
+            other: None,
+        }
+    }
+
+    /// The same with the other party of a conflict.
+    pub(super) const fn and(self, other: usize) -> Self {
+        Self {
+            other: Some(other as u16),
+            ..self
+        }
+    }
+
+    /// `invariant` holds if `condition` does.
+    #[inline]
+    pub(super) const fn ensure(self, condition: bool, invariant: Invariant) -> Check {
+        if condition {
+            Ok(())
+        } else {
+            Err(self.breaks(invariant))
+        }
+    }
+
+    /// The report that `invariant` does not hold here.
+    pub(super) const fn breaks(self, invariant: Invariant) -> Violation {
+        Violation {
+            invariant,
+            table: self.table,
+            row: self.row,
+            other: self.other,
+        }
+    }
+}
