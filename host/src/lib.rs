@@ -4,5 +4,7 @@
 pub mod cmd;
 pub mod failure;
 pub mod fetch;
+pub mod machine;
+pub mod progress;
 pub mod run;
 mod sys;

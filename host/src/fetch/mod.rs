@@ -1,3 +1,214 @@
 //! Payloads from Debian: packages of another architecture, unpacked and made into what a guest boots.
+//!
+//! `bulkhead fetch` chooses the packages and writes the choice down in the cache; everything else uses
+//! what was chosen, so that a system does not change between two builds because an archive did.
 
+pub mod apt;
 pub mod cache;
+pub mod closure;
+pub mod cpio;
+pub mod deb;
+pub mod folder;
+pub mod initramfs;
+pub mod modules;
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::failure::Failure;
+use cache::{Cache, Unpacked};
+use deb::Package;
+
+/// Where packages come from.
+pub trait Archive {
+    /// The package of this name in the version to use; none when there is no such package.
+    fn find(&mut self, name: &str) -> Result<Option<Package>, Failure>;
+    /// The files of these packages, in their order.
+    fn get(&mut self, packages: &[Package]) -> Result<Vec<PathBuf>, Failure>;
+}
+
+/// Something a description can name as `debian:NAME`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Payload {
+    /// Debian's stock kernel: an arm64 Image.
+    Kernel,
+    /// Debian's real-time kernel.
+    KernelRt,
+    /// An initramfs of Debian's busybox, rt-tests and stress-ng, with this project's `/init`.
+    Initramfs,
+}
+
+impl Payload {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Kernel, Self::KernelRt, Self::Initramfs];
+    /// What the example systems need.
+    pub const USUAL: [Self; 2] = [Self::Kernel, Self::Initramfs];
+
+    /// The name in a description, without `debian:`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::KernelRt => "kernel-rt",
+            Self::Initramfs => "initramfs",
+        }
+    }
+
+    /// Reads a name, with or without `debian:`.
+    pub fn named(name: &str) -> Result<Self, Failure> {
+        let plain = name.strip_prefix("debian:").unwrap_or(name);
+        let found = Self::ALL
+            .into_iter()
+            .find(|payload| payload.name() == plain);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(|payload| format!("debian:{}", payload.name()));
+            let help = format!("the payloads are {}", names.join(", "));
+            Failure::input(format!("there is no payload `{name}`"), "", help)
+        })
+    }
+}
+
+/// The file of a payload such as `debian:kernel`, fetched first if the cache lacks it.
+pub fn payload(name: &str) -> Result<PathBuf, Failure> {
+    let payload = Payload::named(name)?;
+    let cache = Cache::open()?;
+    if let Some(file) = cached(&cache, payload)? {
+        return Ok(file);
+    }
+    let mut apt = apt::Apt::new(&cache.folder().join("apt"))?;
+    choose(&cache, payload, &mut apt)?;
+    made(&cache, payload)
+}
+
+/// The file of a payload whose packages are chosen and unpacked; none if they are not.
+pub fn cached(cache: &Cache, payload: Payload) -> Result<Option<PathBuf>, Failure> {
+    let kernel = match payload {
+        Payload::Initramfs => cache.chosen(Payload::Kernel)?,
+        Payload::Kernel | Payload::KernelRt => Some(Vec::new()),
+    };
+    let Some((packages, kernel)) = cache.chosen(payload)?.zip(kernel) else {
+        return Ok(None);
+    };
+    let file = match payload {
+        Payload::Kernel | Payload::KernelRt => kernel_image(&packages)?,
+        Payload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
+    };
+    Ok(Some(file))
+}
+
+/// The file of a payload that [`choose`] has just provided for.
+pub fn made(cache: &Cache, payload: Payload) -> Result<PathBuf, Failure> {
+    cached(cache, payload)?.ok_or_else(|| {
+        let what = format!(
+            "the cache {} does not keep what is put there",
+            cache.folder().display()
+        );
+        Failure::environment(what, "", "set BULKHEAD_CACHE to a folder of a local disk")
+    })
+}
+
+/// Finds out the packages of a payload, gets and unpacks them, and writes the choice down.
+pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Result<(), Failure> {
+    let packages = match payload {
+        Payload::Kernel => vec![kernel(cache, "linux-image-arm64", archive)?],
+        Payload::KernelRt => vec![kernel(cache, "linux-image-rt-arm64", archive)?],
+        Payload::Initramfs => {
+            // Its modules belong to the kernel.
+            if cache.chosen(Payload::Kernel)?.is_none() {
+                choose(cache, Payload::Kernel, archive)?;
+            }
+            closure::gather(cache, archive)?
+        }
+    };
+    cache.choose(payload, &packages)
+}
+
+/// Gets the kernel that the meta-package `meta` stands for; of its files, the Image and a few modules.
+fn kernel(cache: &Cache, meta: &str, archive: &mut dyn Archive) -> Result<Unpacked, Failure> {
+    let stands_for = |p: Package| {
+        p.depends
+            .into_iter()
+            .find(|d| d.starts_with("linux-image-"))
+    };
+    // A folder of packages may hold the kernel without the meta-package.
+    let name = archive.find(meta)?.and_then(stands_for);
+    let name = name.unwrap_or_else(|| meta.to_owned());
+    let patterns: Vec<String> = ["./boot".to_owned()]
+        .into_iter()
+        .chain(
+            modules::WANTED
+                .iter()
+                .map(|module| format!("*/{module}.ko*")),
+        )
+        .collect();
+    let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+    let package = need(archive, &name)?;
+    unpacked(cache, archive, vec![package], &patterns)?
+        .pop()
+        .ok_or_else(|| missing(&name))
+}
+
+/// The Image in an unpacked kernel package.
+fn kernel_image(packages: &[Unpacked]) -> Result<PathBuf, Failure> {
+    let folder = packages.first().map(|p| p.folder.join("boot"));
+    let files = folder.iter().flat_map(|boot| boot.read_dir()).flatten();
+    let mut images = files.flatten().map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        name.is_some_and(|name| name.starts_with("vmlinuz-"))
+    });
+    images.next().ok_or_else(|| missing("linux-image-arm64"))
+}
+
+/// A package that has to exist.
+pub(crate) fn need(archive: &mut dyn Archive, name: &str) -> Result<Package, Failure> {
+    archive.find(name)?.ok_or_else(|| missing(name))
+}
+
+/// The failure of a package that is not there, or not whole.
+fn missing(name: &str) -> Failure {
+    Failure::environment(
+        format!("the Debian package {name} for arm64 cannot be had"),
+        "",
+        "see that the mirror in apt's sources is complete, or add the package to the folder given with --from",
+    )
+}
+
+/// Gets packages and unpacks them into the cache.
+pub(crate) fn unpacked(
+    cache: &Cache,
+    archive: &mut dyn Archive,
+    packages: Vec<Package>,
+    patterns: &[&str],
+) -> Result<Vec<Unpacked>, Failure> {
+    let new: Vec<_> = packages
+        .iter()
+        .filter(|p| !cache.place(p).is_dir())
+        .cloned()
+        .collect();
+    for (package, file) in new.iter().zip(archive.get(&new)?) {
+        deb::unpack(&file, patterns, &cache.place(package))?;
+    }
+    let place = |package: Package| Unpacked {
+        folder: cache.place(&package),
+        package,
+    };
+    Ok(packages.into_iter().map(place).collect())
+}
+
+/// Runs a tool and gives its output; its words are the reason when it fails.
+pub(crate) fn run<W: Display>(
+    command: &mut Command,
+    what: impl Fn() -> W,
+    advice: &str,
+) -> Result<String, Failure> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().map_err(|e| {
+        let advice = format!("install {program}; on Debian and Ubuntu `./bulkhead` does it");
+        Failure::environment(what().to_string(), format!("{program}: {e}"), advice)
+    })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let why = String::from_utf8_lossy(&output.stderr);
+    Err(Failure::environment(what().to_string(), why, advice))
+}

@@ -1,0 +1,245 @@
+//! Builds what runs on the machine: EL2 and the guest programs, for their own target and profile.
+//!
+//! Cargo decides what is out of date. Paths of this computer are mapped away, so that a checkout in
+//! another folder gives the same bytes.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, thread};
+
+use crate::failure::Failure;
+use crate::progress::Step;
+
+/// Target of EL2 and the guests: no operating system, no FP registers.
+const TARGET: &str = "aarch64-unknown-none-softfloat";
+/// Profile of EL2 and the guests (`Cargo.toml`).
+const PROFILE: &str = "machine";
+
+/// The checkout that this tool works on: `$BULKHEAD_ROOT`, else the one it was built from.
+pub fn checkout() -> PathBuf {
+    env::var_os("BULKHEAD_ROOT").map_or_else(
+        || {
+            let host = Path::new(env!("CARGO_MANIFEST_DIR"));
+            host.parent().unwrap_or(host).to_owned()
+        },
+        PathBuf::from,
+    )
+}
+
+/// Builds EL2; gives the path of its ELF file.
+pub fn el2() -> Result<PathBuf, Failure> {
+    let mut programs = build("EL2", &["--package", "bulkhead-el2"])?;
+    programs.pop_first().map(|(_, path)| path).ok_or_else(|| {
+        Failure::failed(
+            "the package bulkhead-el2 gives no program",
+            "",
+            "see el2/Cargo.toml",
+        )
+    })
+}
+
+/// Builds all guest programs; gives the paths of their ELF files by name.
+pub fn guests() -> Result<BTreeMap<String, PathBuf>, Failure> {
+    build("the guests", &["--package", "bulkhead-guests", "--bins"])
+}
+
+/// Builds one guest program, that which a description calls `guest:NAME`.
+pub fn guest(name: &str) -> Result<PathBuf, Failure> {
+    let known = checkout().join("guests/src/bin");
+    let exists = known.join(format!("{name}.rs")).is_file() || known.join(name).is_dir();
+    if !exists {
+        let mut names: Vec<_> = known
+            .read_dir()
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let path = entry.path();
+                path.file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned())
+            })
+            .collect();
+        names.sort();
+        let advice = format!("the guests are {}", names.join(", "));
+        return Err(Failure::input(
+            format!("there is no guest program `{name}`"),
+            "",
+            advice,
+        ));
+    }
+    let mut programs = build(
+        &format!("the guest {name}"),
+        &["--package", "bulkhead-guests", "--bin", name],
+    )?;
+    programs.remove(name).ok_or_else(|| {
+        Failure::failed(
+            format!("the package bulkhead-guests gave no program `{name}`"),
+            "",
+            "",
+        )
+    })
+}
+
+/// Runs cargo on some packages; gives the programs that it made, or found to be up to date.
+fn build(what: &str, selection: &[&str]) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    let step = Step::start(format!("building {what}"));
+    let mut command = cargo()?;
+    command.arg("build").args(selection).args([
+        "--target",
+        TARGET,
+        "--profile",
+        PROFILE,
+        "--message-format=json-render-diagnostics",
+    ]);
+    let advice = "on Debian and Ubuntu `./bulkhead` installs the toolchain that it needs";
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| {
+            Failure::environment(format!("cannot run cargo to build {what}"), e, advice)
+        })?;
+    let (programs, said) = follow(&mut child, &step);
+    let status = child
+        .wait()
+        .map_err(|e| Failure::environment("cannot wait for cargo", e, ""))?;
+    if status.success() {
+        return Ok(programs);
+    }
+    // All that the compiler said, as it said it: a diagnostic with a prefix is harder to read.
+    drop(step);
+    eprint!("{said}");
+    Err(Failure::failed(
+        format!("{what} cannot be built"),
+        format!("cargo ended with {status}; its words stand above"),
+        "",
+    ))
+}
+
+/// Reads what cargo prints until it ends: programs from its messages, its words for people as text.
+fn follow(child: &mut Child, step: &Step) -> (BTreeMap<String, PathBuf>, String) {
+    let messages = child
+        .stdout
+        .take()
+        .map(|pipe| thread::spawn(move || programs(pipe)));
+    let mut said = String::new();
+    if let Some(pipe) = child.stderr.take() {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            let trimmed = line.trim();
+            if trimmed.starts_with("Compiling") || trimmed.starts_with("Downloading") {
+                step.now(trimmed);
+            }
+            said.push_str(&line);
+            said.push('\n');
+        }
+    }
+    let programs = messages.and_then(|thread| thread.join().ok());
+    (programs.unwrap_or_default(), said)
+}
+
+/// The programs in cargo's messages, by name.
+fn programs(pipe: impl Read) -> BTreeMap<String, PathBuf> {
+    let lines = BufReader::new(pipe).lines().map_while(Result::ok);
+    let program = |line: String| {
+        let message: serde_json::Value = serde_json::from_str(&line).ok()?;
+        let path = message.get("executable")?.as_str()?;
+        let name = message.get("target")?.get("name")?.as_str()?;
+        Some((name.to_owned(), PathBuf::from(path)))
+    };
+    lines.filter_map(program).collect()
+}
+
+/// Cargo of the toolchain that `./bulkhead` chose (`BULKHEAD_CARGO`, `BULKHEAD_BUILD_STD`), with the
+/// settings of the machine.
+fn cargo() -> Result<Command, Failure> {
+    let cargo = env::var_os("BULKHEAD_CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let root = checkout();
+    let mut command = Command::new(&cargo);
+    command.current_dir(&root);
+    // Flags of the caller's environment would make other bytes.
+    for name in [
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_BUILD_TARGET",
+        "CARGO_BUILD_RUSTFLAGS",
+    ] {
+        command.env_remove(name);
+    }
+    // The compiler that lies beside cargo: the first on the path may be another one's.
+    let rustc = cargo.with_file_name("rustc");
+    let rustc = if cargo.is_absolute() && rustc.is_file() {
+        command.env("RUSTC", &rustc);
+        rustc
+    } else {
+        PathBuf::from("rustc")
+    };
+    if env::var_os("BULKHEAD_BUILD_STD").is_some_and(|value| value == "1") {
+        command.env("RUSTC_BOOTSTRAP", "1").args([
+            "-Zbuild-std=core,compiler_builtins",
+            "-Zbuild-std-features=compiler-builtins-mem",
+        ]);
+    }
+    let sysroot = sysroot(&rustc)?;
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
+    let mut flags = Vec::new();
+    for (from, to) in [
+        (Some(root), "/bulkhead"),
+        (home, "/cargo"),
+        (
+            sysroot.join("lib/rustlib/src/rust").canonicalize().ok(),
+            "/rust",
+        ),
+    ] {
+        if let Some(from) = from {
+            let mut flag = OsString::from("--remap-path-prefix=");
+            flag.push(from);
+            flag.push(format!("={to}"));
+            flags.push(toml::Value::from(flag.to_string_lossy().into_owned()));
+        }
+    }
+    let flags = toml::Value::Array(flags);
+    command
+        .arg("--config")
+        .arg(format!("target.{TARGET}.rustflags={flags}"));
+    Ok(command)
+}
+
+/// Where the compiler keeps its library.
+fn sysroot(rustc: &Path) -> Result<PathBuf, Failure> {
+    let output = crate::fetch::run(
+        Command::new(rustc).args(["--print", "sysroot"]),
+        || "cannot ask the Rust compiler for its library",
+        "run the tool through `./bulkhead`, which chooses the toolchain",
+    )?;
+    Ok(PathBuf::from(output.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_read_from_messages_and_other_lines_ignored() {
+        let text = r#"{"reason":"compiler-artifact","target":{"name":"core"},"executable":null}
+not json
+{"reason":"compiler-artifact","target":{"name":"control"},"executable":"/t/control"}
+{"reason":"build-finished","success":true}
+"#;
+        let found = programs(text.as_bytes());
+        assert_eq!(
+            found,
+            BTreeMap::from([("control".to_owned(), PathBuf::from("/t/control"))])
+        );
+    }
+
+    #[test]
+    fn an_unknown_guest_is_refused_before_anything_is_built() {
+        let failure = guest("no-such-guest").expect_err("there is none");
+        assert_eq!(failure.what, "there is no guest program `no-such-guest`");
+    }
+}
