@@ -1,2 +1,57 @@
-//! Programs for EL1, one for each claim.
+//! Runtime for small programs at EL1: start-up, exception vectors, faults that are expected, GICv3,
+//! generic timer, PL011, PSCI, test reports. The programs are in `src/bin/`, one for each claim.
+//!
+//! A program names its functions with [`guest!`] and gets the [`Board`] that the device tree
+//! describes. Everything `unsafe` is in this library; the programs have none.
 #![cfg_attr(target_os = "none", no_std)]
+#![allow(unsafe_code)]
+
+#[macro_use]
+pub mod sysreg;
+
+pub mod board;
+pub mod check;
+pub mod figures;
+pub mod gic;
+pub mod marks;
+pub mod mmio;
+pub mod mmu;
+pub mod power;
+pub mod probe;
+pub mod random;
+pub mod shared;
+mod start;
+pub mod timer;
+pub mod uart;
+pub mod vectors;
+
+pub use board::Board;
+
+/// Declares a program.
+///
+/// * `main = f`: `fn(&'static Board)`; the guest powers off when it returns.
+/// * `irq = f`: `fn(u64)`, called for each interrupt with the counter value that the vector read
+///   first. It acknowledges and ends the interrupt itself.
+/// * `mmu = off`: starts without translation: all memory is then Device memory, so the program must
+///   not make unaligned or exclusive accesses.
+#[macro_export]
+macro_rules! guest {
+    (main = $main:path $(, irq = $irq:path)? $(, mmu = $mmu:ident)? $(,)?) => {
+        #[unsafe(no_mangle)]
+        fn guest_main(board: &'static $crate::Board) {
+            $main(board)
+        }
+        #[unsafe(no_mangle)]
+        fn guest_irq(entered: u64) {
+            let handlers: &[fn(u64)] = &[$($irq)?];
+            match handlers.first() {
+                Some(handler) => handler(entered),
+                None => panic!("interrupt without a handler"),
+            }
+        }
+        #[unsafe(no_mangle)]
+        static GUEST_MMU: u8 = $crate::guest!(@mmu $($mmu)?);
+    };
+    (@mmu off) => { 0 };
+    (@mmu) => { 1 };
+}

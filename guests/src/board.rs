@@ -1,0 +1,239 @@
+//! What the device tree says about the machine that the guest runs on.
+
+use arrayvec::ArrayVec;
+use dtoolkit::fdt::{Fdt, FdtNode};
+use dtoolkit::{Node, Property};
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First address.
+    pub base: usize,
+    /// Bytes.
+    pub size: usize,
+}
+
+impl Range {
+    /// First address behind it.
+    pub fn end(self) -> usize {
+        self.base.saturating_add(self.size)
+    }
+
+    /// Whether the two have an address in common.
+    pub fn overlaps(self, other: Self) -> bool {
+        self.base < other.end() && other.base < self.end()
+    }
+}
+
+/// Memory that other VMs map too.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// Its name in the description of the system.
+    pub label: &'static str,
+    /// Where it is.
+    pub range: Range,
+}
+
+/// The machine. Without a device tree it is what every Bulkhead guest gets by default, which is also
+/// QEMU's `virt`.
+pub struct Board {
+    /// RAM.
+    pub memory: ArrayVec<Range, 4>,
+    /// Memory shared with other VMs.
+    pub shared: ArrayVec<Shared, 8>,
+    /// Everything else that has an address: devices, the interrupt controller.
+    pub devices: ArrayVec<Range, 64>,
+    /// PL011.
+    pub uart: Option<Range>,
+    /// INTID of the PL011.
+    pub uart_intid: u32,
+    /// Distributor.
+    pub gicd: Range,
+    /// Redistributors.
+    pub gicr: Range,
+    /// This program, its stack included.
+    pub image: Range,
+    /// The device tree itself, if there is one.
+    pub tree: Option<Range>,
+    /// `/chosen/bootargs`.
+    pub bootargs: &'static str,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self {
+            memory: ArrayVec::from_iter([Range {
+                base: 0x4000_0000,
+                size: 4 << 20,
+            }]),
+            shared: ArrayVec::new(),
+            devices: ArrayVec::new(),
+            uart: Some(Range {
+                base: 0x0900_0000,
+                size: 0x1000,
+            }),
+            uart_intid: 33,
+            gicd: Range {
+                base: 0x0800_0000,
+                size: 0x1_0000,
+            },
+            gicr: Range {
+                base: 0x080a_0000,
+                size: 0x2_0000,
+            },
+            image: image(),
+            tree: None,
+            bootargs: "",
+        }
+    }
+}
+
+impl Board {
+    /// The number behind `name=` in the boot arguments.
+    pub fn argument(&self, name: &str) -> Option<u64> {
+        self.bootargs.split_ascii_whitespace().find_map(|word| {
+            let (key, value) = word.split_once('=')?;
+            if key == name {
+                value.parse().ok()
+            } else {
+                None
+            }
+        })
+    }
+
+    /// Where a shared region with this label is.
+    pub fn shared(&self, label: &str) -> Option<Range> {
+        self.shared
+            .iter()
+            .find(|region| region.label == label)
+            .map(|region| region.range)
+    }
+}
+
+unsafe extern "C" {
+    static __image_start: u8;
+    static __image_end: u8;
+}
+
+fn image() -> Range {
+    let base = (&raw const __image_start).addr();
+    Range {
+        base,
+        size: (&raw const __image_end).addr() - base,
+    }
+}
+
+/// First word of a device tree, as a little-endian load sees it.
+const MAGIC: u32 = 0xd00d_feed_u32.swap_bytes();
+
+/// Reads the device tree at `tree`. If that is 0, as when QEMU is given an ELF file, looks at the start
+/// of the RAM, where QEMU puts one then.
+pub(crate) fn discover(tree: usize) -> Board {
+    let address = if tree == 0 {
+        image().base & !0x3fff_ffff
+    } else {
+        tree
+    };
+    if !address.is_multiple_of(4) || crate::mmio::read32(address) != MAGIC {
+        return Board::default();
+    }
+    // SAFETY: whoever started us put a device tree there and leaves it alone (I-BOOT); its magic number
+    // has just been seen, and `from_raw` checks the rest.
+    let parsed = unsafe { Fdt::from_raw(core::ptr::with_exposed_provenance(address)) };
+    let Ok(fdt) = parsed else {
+        return Board::default();
+    };
+    let mut board = read(fdt);
+    board.tree = Some(Range {
+        base: address,
+        size: fdt.data().len(),
+    });
+    board
+}
+
+fn read(fdt: Fdt<'static>) -> Board {
+    let mut board = Board {
+        memory: ArrayVec::new(),
+        uart: None,
+        ..Board::default()
+    };
+    for node in fdt.root().children() {
+        if matches!(
+            node.name_without_address(),
+            "cpus" | "chosen" | "psci" | "timer"
+        ) {
+            continue;
+        }
+        visit(&mut board, node);
+        for child in node.children() {
+            visit(&mut board, child);
+        }
+    }
+    let chosen = fdt.find_node("/chosen");
+    if let Some(arguments) = chosen.and_then(|node| text(node, "bootargs")) {
+        board.bootargs = arguments;
+    }
+    board
+}
+
+fn text(node: FdtNode<'static>, name: &str) -> Option<&'static str> {
+    let property = node.properties().find(|property| property.name() == name)?;
+    property.value_as::<&'static str>().ok()
+}
+
+fn visit(board: &mut Board, node: FdtNode<'static>) {
+    let is = |wanted| {
+        node.compatible()
+            .is_some_and(|mut names| names.any(|name| name == wanted))
+    };
+    let mut ranges: ArrayVec<Range, 16> = ArrayVec::new();
+    if let Ok(Some(regs)) = node.reg() {
+        for reg in regs {
+            if let (Ok(base), Ok(size)) = (reg.address::<u64>(), reg.size::<u64>())
+                && size != 0
+            {
+                ranges.push(Range {
+                    base: base as usize,
+                    size: size as usize,
+                });
+            }
+        }
+    }
+    let Some(first) = ranges.first().copied() else {
+        return;
+    };
+    if text(node, "device_type") == Some("memory") {
+        board.memory.extend(ranges);
+        return;
+    }
+    if is("bulkhead,shared") {
+        let label = text(node, "label").unwrap_or(node.name_without_address());
+        board.shared.push(Shared {
+            label,
+            range: first,
+        });
+        return;
+    }
+    if is("arm,pl011") && board.uart.is_none() {
+        board.uart = Some(first);
+        board.uart_intid = interrupt(node).unwrap_or(board.uart_intid);
+    }
+    if is("arm,gic-v3")
+        && let [gicd, gicr, ..] = ranges[..]
+    {
+        board.gicd = gicd;
+        board.gicr = gicr;
+    }
+    board.devices.extend(ranges);
+}
+
+/// First interrupt of a node: GIC binding, three cells: 0 = SPI, number, flags.
+fn interrupt(node: FdtNode<'static>) -> Option<u32> {
+    let property = node
+        .properties()
+        .find(|property| property.name() == "interrupts")?;
+    let value = property.value();
+    let kind = u32::from_be_bytes(value.get(0..4)?.try_into().ok()?);
+    let number = u32::from_be_bytes(value.get(4..8)?.try_into().ok()?);
+    Some(if kind == 0 { number + 32 } else { number + 16 })
+}

@@ -1,0 +1,108 @@
+//! Translation at EL1: every address to itself, 39 bits, in blocks. RAM is Normal write-back memory, so
+//! that caches, exclusives and unaligned accesses work; regions shared with other VMs are Normal
+//! non-cacheable, because a peer may map them so; everything else is Device memory, execute-never.
+
+use crate::board::{Board, Range};
+use crate::sysreg::{dsb, isb};
+use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Block descriptor (DDI 0487, D8.3): valid, access flag.
+const BLOCK: u64 = 1 | 1 << 10;
+/// Execute-never at EL1 and EL0.
+const NEVER_EXECUTE: u64 = 3 << 53;
+const INNER_SHAREABLE: u64 = 3 << 8;
+/// Normal, write-back: attribute 0.
+pub(crate) const NORMAL: u64 = BLOCK | INNER_SHAREABLE;
+/// Device-nGnRE: attribute 1.
+pub(crate) const DEVICE: u64 = BLOCK | 1 << 2 | NEVER_EXECUTE;
+/// Normal, non-cacheable: attribute 2.
+const UNCACHED: u64 = BLOCK | 2 << 2 | INNER_SHAREABLE | NEVER_EXECUTE;
+/// MAIR_EL1: attributes 0 to 2.
+pub(crate) const MAIR: u64 = 0x44_04_ff;
+/// TCR_EL1: 39 bits by TTBR0 with write-back, inner shareable walks; TTBR1 off; 4 KiB granule.
+pub(crate) const TCR: u64 = 25 | 1 << 8 | 1 << 10 | 3 << 12 | 1 << 23;
+/// SCTLR_EL1: MMU, caches, SP alignment check, and the bits that are 1 on Armv8.0.
+pub(crate) const SCTLR: u64 = 0x30d0_0800 | 1 | 1 << 2 | 1 << 3 | 1 << 12;
+
+const GIB: usize = 1 << 30;
+const MIB2: usize = 2 << 20;
+
+#[repr(C, align(4096))]
+struct Table([AtomicU64; 512]);
+
+#[unsafe(no_mangle)]
+static MMU_LEVEL1: Table = Table([const { AtomicU64::new(0) }; 512]);
+#[unsafe(no_mangle)]
+static MMU_LEVEL2: Table = Table([const { AtomicU64::new(0) }; 512]);
+
+/// Whether translation is on.
+pub fn is_on() -> bool {
+    mrs!("sctlr_el1") & 1 != 0
+}
+
+/// Gives each block the memory type that the device tree calls for. Start-up mapped the whole GiB of
+/// the image as Normal memory.
+pub(crate) fn refine(board: &Board) {
+    let own = board.image.base / GIB;
+    for index in 0..512 {
+        let block = Range {
+            base: own * GIB + index * MIB2,
+            size: MIB2,
+        };
+        if overlaps(&board.memory, block) || block.overlaps(board.image) {
+            continue;
+        }
+        let shared = board
+            .shared
+            .iter()
+            .any(|region| region.range.overlaps(block));
+        let kind = if shared { UNCACHED } else { DEVICE };
+        replace(&MMU_LEVEL2.0[index], block.base as u64 | kind);
+    }
+    for index in (0..512).filter(|index| *index != own) {
+        let block = Range {
+            base: index * GIB,
+            size: GIB,
+        };
+        if overlaps(&board.memory, block) {
+            replace(&MMU_LEVEL1.0[index], block.base as u64 | NORMAL);
+        }
+    }
+}
+
+fn overlaps(ranges: &[Range], block: Range) -> bool {
+    ranges.iter().any(|range| range.overlaps(block))
+}
+
+/// Break before make: the old translation is gone before the new one is there.
+fn replace(entry: &AtomicU64, descriptor: u64) {
+    entry.store(0, Relaxed);
+    invalidate();
+    entry.store(descriptor, Relaxed);
+    dsb();
+    isb();
+}
+
+/// Lets instructions be fetched from everywhere, so that what is above EL1 has to say no.
+pub fn execute_everywhere() {
+    let device_blocks = MMU_LEVEL1.0.iter().chain(MMU_LEVEL2.0.iter());
+    for entry in device_blocks {
+        // A change of permission needs no break before make.
+        entry.store(entry.load(Relaxed) & !NEVER_EXECUTE, Relaxed);
+    }
+    invalidate();
+}
+
+fn invalidate() {
+    // SAFETY: drops cached translations; the tables still map everything that is in use.
+    unsafe {
+        asm!(
+            "dsb ishst",
+            "tlbi vmalle1",
+            "dsb ish",
+            "isb",
+            options(nostack)
+        )
+    };
+}

@@ -1,0 +1,56 @@
+//! The virtual timer (DDI 0487, D12): `CNTV_*_EL0`.
+
+use crate::sysreg::isb;
+
+/// INTID of the virtual timer (a PPI).
+pub const INTID: u32 = 27;
+
+/// Ticks per second.
+pub fn frequency() -> u64 {
+    mrs!("cntfrq_el0")
+}
+
+/// The counter now. The barrier keeps the read from being done early.
+#[inline(always)]
+pub fn now() -> u64 {
+    isb();
+    mrs!("cntvct_el0")
+}
+
+/// Ticks as nanoseconds.
+pub fn nanoseconds(ticks: u64) -> u64 {
+    let product = u128::from(ticks) * 1_000_000_000 / u128::from(frequency().max(1));
+    u64::try_from(product).unwrap_or(u64::MAX)
+}
+
+/// Microseconds as ticks, rounded up.
+pub fn ticks(microseconds: u64) -> u64 {
+    (frequency() * microseconds).div_ceil(1_000_000)
+}
+
+/// Sets the compare value and turns the timer on, its interrupt open.
+#[inline(always)]
+pub fn arm(compare: u64) {
+    msr!("cntv_cval_el0", compare);
+    msr!("cntv_ctl_el0", 1);
+    isb();
+}
+
+/// Turns the timer off; its interrupt line falls.
+#[inline(always)]
+pub fn disarm() {
+    msr!("cntv_ctl_el0", 0);
+    isb();
+}
+
+/// Compare value.
+#[inline(always)]
+pub fn compare() -> u64 {
+    mrs!("cntv_cval_el0")
+}
+
+/// Waits in a loop.
+pub fn spin(microseconds: u64) {
+    let end = now() + ticks(microseconds);
+    while now() < end {}
+}
