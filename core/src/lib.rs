@@ -6,5 +6,16 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod console;
+pub mod exit;
+pub mod inject;
+pub mod pl011;
 pub mod plan;
+pub mod psci;
+pub mod report;
+pub mod ring;
 pub mod stage2;
+pub mod stats;
+pub mod sysreg;
+pub mod text;
+pub mod vgic;

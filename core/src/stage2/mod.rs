@@ -1,5 +1,309 @@
-//! Stage-2 translation: from a VM's regions to its tables.
+//! Stage-2 translation tables: 4 KiB granule, 39-bit IPA, one root page at level 1 (DDI 0487,
+//! D8.3 "Translation table descriptor formats").
+//!
+//! Tables are built once, before the VM runs, from pages that the plan has counted; nothing is faulted
+//! in and nothing is changed while the VM runs.
 
 mod size;
 
 pub use size::pages_needed;
+
+use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
+
+/// One page of descriptors.
+pub type Table = [u64; 512];
+
+const VALID: u64 = 1;
+/// A table at levels 1 and 2, a page at level 3.
+const TABLE_OR_PAGE: u64 = 1 << 1;
+const AF: u64 = 1 << 10;
+const INNER_SHAREABLE: u64 = 0b11 << 8;
+const READ: u64 = 1 << 6;
+const WRITE: u64 = 1 << 7;
+/// Normal memory, write-back, inner and outer.
+const NORMAL: u64 = 0b1111 << 2;
+/// Device-nGnRE.
+const DEVICE: u64 = 0b0001 << 2;
+const EXECUTE_NEVER: u64 = 0b10 << 53;
+/// Sixteen descriptors in a row that a TLB may hold as one.
+const CONTIGUOUS: u64 = 1 << 52;
+const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+
+/// Bytes that a descriptor of each level maps.
+const SPAN: [u64; 4] = [0, 1 << 30, 1 << 21, 1 << 12];
+
+/// Why tables could not be built. The plan's proof excludes all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// More pages are needed than the plan has.
+    OutOfPages,
+    /// An address or a size is no multiple of a page, or beyond the IPA space.
+    Misplaced,
+    /// Something is mapped there already.
+    Overlap,
+}
+
+/// Builds the tables of one VM.
+#[derive(Debug)]
+pub struct Builder<'a> {
+    pages: &'a mut [Table],
+    base: u64,
+    used: usize,
+}
+
+/// Attributes of the leaf descriptors of a region.
+const fn attributes(region: &Region) -> u64 {
+    let kind = if region.kind == RegionKind::Device as u16 {
+        DEVICE
+    } else {
+        NORMAL | INNER_SHAREABLE
+    };
+    let write = if region.access & ACCESS_WRITE != 0 {
+        WRITE
+    } else {
+        0
+    };
+    let execute = if region.access & ACCESS_EXECUTE != 0 {
+        0
+    } else {
+        EXECUTE_NEVER
+    };
+    VALID | AF | READ | kind | write | execute
+}
+
+impl<'a> Builder<'a> {
+    /// `pages` become the tables, the first one the root; they lie at `base` (physical, page aligned)
+    /// and hold zeros.
+    pub fn new(pages: &'a mut [Table], base: u64) -> Result<Self, Error> {
+        if pages.is_empty() {
+            return Err(Error::OutOfPages);
+        }
+        Ok(Self {
+            pages,
+            base,
+            used: 1,
+        })
+    }
+
+    /// Maps a region with the largest descriptors that its addresses allow.
+    pub fn map(&mut self, region: &Region) -> Result<(), Error> {
+        let (mut ipa, mut pa) = (region.ipa, region.pa);
+        let end = ipa.checked_add(region.size).ok_or(Error::Misplaced)?;
+        if (ipa | pa | region.size) % PAGE != 0 || end > 1 << bulkhead_abi::plan::IPA_BITS {
+            return Err(Error::Misplaced);
+        }
+        let attributes = attributes(region);
+        while ipa < end {
+            let left = end.wrapping_sub(ipa);
+            let level = level_for(ipa, pa, left);
+            let span = SPAN[level];
+            let hint = if is_run(ipa, pa, left, span) {
+                CONTIGUOUS
+            } else {
+                0
+            };
+            self.put(ipa, pa, level, attributes | hint)?;
+            let run = if hint != 0 { 16 } else { 1 };
+            for n in 1..run {
+                let step = span.wrapping_mul(n);
+                self.put(
+                    ipa.wrapping_add(step),
+                    pa.wrapping_add(step),
+                    level,
+                    attributes | hint,
+                )?;
+            }
+            let done = span.wrapping_mul(run);
+            ipa = ipa.wrapping_add(done);
+            pa = pa.wrapping_add(done);
+        }
+        Ok(())
+    }
+
+    /// Writes one leaf descriptor, with the tables above it.
+    fn put(&mut self, ipa: u64, pa: u64, level: usize, attributes: u64) -> Result<(), Error> {
+        let mut table = 0;
+        for above in 1..level {
+            table = self.descend(table, index(ipa, above))?;
+        }
+        let slot = self
+            .slot(table, index(ipa, level))
+            .ok_or(Error::OutOfPages)?;
+        if *slot != 0 {
+            return Err(Error::Overlap);
+        }
+        let kind = if level == 3 { TABLE_OR_PAGE } else { 0 };
+        *slot = pa & ADDRESS | attributes | kind;
+        Ok(())
+    }
+
+    fn slot(&mut self, table: usize, index: usize) -> Option<&mut u64> {
+        self.pages.get_mut(table)?.get_mut(index)
+    }
+
+    /// The table below a descriptor, made if there is none yet.
+    fn descend(&mut self, table: usize, index: usize) -> Result<usize, Error> {
+        let (base, fresh, pages) = (self.base, self.used, self.pages.len());
+        let slot = self.slot(table, index).ok_or(Error::OutOfPages)?;
+        match *slot & (VALID | TABLE_OR_PAGE) {
+            0 if fresh < pages => {
+                let address = base.wrapping_add((fresh as u64).wrapping_mul(PAGE));
+                *slot = address | VALID | TABLE_OR_PAGE;
+                self.used = fresh.wrapping_add(1);
+                Ok(fresh)
+            }
+            0 => Err(Error::OutOfPages),
+            3 => {
+                let below = (*slot & ADDRESS).wrapping_sub(base) / PAGE;
+                Ok(below as usize)
+            }
+            _ => Err(Error::Overlap),
+        }
+    }
+
+    /// Pages that became tables.
+    pub const fn used(&self) -> usize {
+        self.used
+    }
+}
+
+/// Index in the table of a level.
+const fn index(ipa: u64, level: usize) -> usize {
+    (ipa / SPAN[level] % 512) as usize
+}
+
+/// The largest descriptor that both addresses and the rest of the region allow.
+const fn level_for(ipa: u64, pa: u64, left: u64) -> usize {
+    let mut level = 1;
+    while level < 3 {
+        if (ipa | pa) % SPAN[level] == 0 && left >= SPAN[level] {
+            return level;
+        }
+        level += 1;
+    }
+    3
+}
+
+/// Sixteen descriptors of this span can carry the contiguous hint. At level 1 there is no gain: a
+/// root of 512 GiB has no run of 16 GiB in any board that this runs on.
+const fn is_run(ipa: u64, pa: u64, left: u64, span: u64) -> bool {
+    let run = span.wrapping_mul(16);
+    span != SPAN[1] && (ipa | pa) % run == 0 && left >= run
+}
+
+/// Follows the tables as the hardware does, for tests and for reports: physical address and
+/// descriptor of an IPA.
+pub fn walk(pages: &[Table], base: u64, ipa: u64) -> Option<(u64, u64)> {
+    let mut table = pages.first()?;
+    for (level, span) in SPAN.iter().enumerate().skip(1) {
+        let descriptor = *table.get(index(ipa, level))?;
+        if descriptor & VALID == 0 {
+            return None;
+        }
+        if level == 3 || descriptor & TABLE_OR_PAGE == 0 {
+            return Some(((descriptor & ADDRESS).wrapping_add(ipa % span), descriptor));
+        }
+        table = pages.get(((descriptor & ADDRESS).checked_sub(base)? / PAGE) as usize)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bulkhead_abi::plan::{ACCESS_READ, NONE};
+    use std::vec;
+
+    fn ram(ipa: u64, pa: u64, size: u64) -> Region {
+        let access = ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE;
+        Region {
+            vm: 0,
+            kind: RegionKind::Ram as u16,
+            access,
+            shared: NONE,
+            ipa,
+            pa,
+            size,
+        }
+    }
+
+    const BASE: u64 = 0x4100_0000;
+
+    #[test]
+    fn a_walk_finds_what_was_mapped_and_nothing_beside_it() {
+        let regions = [
+            ram(0x4000_0000, 0x8000_0000, 1 << 30),
+            ram(0x8020_0000, 0x5000_0000, 64 << 20),
+            Region {
+                kind: RegionKind::Device as u16,
+                access: 3,
+                ..ram(0x903_0000, 0x903_0000, 0x1000)
+            },
+            Region {
+                kind: RegionKind::Shared as u16,
+                access: 1,
+                ..ram(0x7_0000_0000, 0x6000_1000, 0x3000)
+            },
+        ];
+        let mut pages = vec![[0; 512]; 10];
+        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        for region in &regions {
+            builder.map(region).unwrap();
+        }
+        assert_eq!(builder.used(), pages_needed(&regions) as usize);
+        for r in &regions {
+            for offset in [0, 0xfff & !7, r.size / 2, r.size - 8] {
+                let (pa, descriptor) = walk(&pages, BASE, r.ipa + offset).unwrap();
+                assert_eq!(pa, r.pa + offset);
+                assert_eq!(descriptor & WRITE != 0, r.access & ACCESS_WRITE != 0);
+                assert_eq!(
+                    descriptor & EXECUTE_NEVER == 0,
+                    r.access & ACCESS_EXECUTE != 0
+                );
+            }
+            assert_eq!(walk(&pages, BASE, r.ipa - 1), None);
+            assert_eq!(walk(&pages, BASE, r.ipa + r.size), None);
+        }
+    }
+
+    #[test]
+    fn runs_carry_the_contiguous_hint() {
+        let mut pages = vec![[0; 512]; 3];
+        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        builder
+            .map(&ram(0x4000_0000, 0x6000_0000, 34 << 20))
+            .unwrap();
+        assert_ne!(walk(&pages, BASE, 0x4000_0000).unwrap().1 & CONTIGUOUS, 0);
+        assert_ne!(walk(&pages, BASE, 0x41ff_ffff).unwrap().1 & CONTIGUOUS, 0);
+        assert_eq!(walk(&pages, BASE, 0x4200_0000).unwrap().1 & CONTIGUOUS, 0);
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        let mut pages = vec![[0; 512]; 2];
+        let mut builder = Builder::new(&mut pages, BASE).unwrap();
+        builder
+            .map(&ram(0x4000_0000, 0x6000_0000, 2 << 20))
+            .unwrap();
+        assert_eq!(
+            builder.map(&ram(0x4000_0000, 0x7000_0000, 2 << 20)),
+            Err(Error::Overlap)
+        );
+        assert_eq!(
+            builder.map(&ram(0x4010_0000, 0x7000_0000, 0x1000)),
+            Err(Error::Overlap)
+        );
+        assert_eq!(
+            builder.map(&ram(0x4020_0000, 0x7000_0000, 0x1000)),
+            Err(Error::OutOfPages)
+        );
+        assert_eq!(
+            builder.map(&ram(0x4020_0800, 0x7000_0000, 0x1000)),
+            Err(Error::Misplaced)
+        );
+        assert_eq!(
+            builder.map(&ram(1 << 39, 0x7000_0000, 0x1000)),
+            Err(Error::Misplaced)
+        );
+    }
+}

@@ -1,0 +1,420 @@
+//! The multiplexed console: many VMs on one UART, a line at a time, and keys that say who gets input.
+//!
+//! A VM's bytes wait in its streams until a line is complete, so lines of two VMs do not mix. A part of
+//! a line (a prompt) goes out when it has waited for [`FLUSH_MS`]; from then on that VM's bytes pass at
+//! once until another VM has a whole line to say.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::{ring::Ring, text::Line};
+
+/// How long a part of a line waits for the rest, in milliseconds.
+pub const FLUSH_MS: u64 = 10;
+/// Ctrl-T: the next key is for the console itself.
+pub const ESCAPE: u8 = 0x14;
+
+/// A byte stream that knows how many whole lines it holds.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Stream<const N: usize> {
+    ring: Ring<N>,
+    lines_in: AtomicU32,
+    lines_out: AtomicU32,
+}
+
+impl<const N: usize> Default for Stream<N> {
+    fn default() -> Self {
+        Self {
+            ring: Ring::new(),
+            lines_in: AtomicU32::new(0),
+            lines_out: AtomicU32::new(0),
+        }
+    }
+}
+
+impl<const N: usize> Stream<N> {
+    /// For the producer: appends a byte; `false` if there is no room.
+    #[inline]
+    pub fn push(&self, byte: u8) -> bool {
+        let done = self.ring.push(byte);
+        if done && byte == b'\n' {
+            let lines = self.lines_in.load(Ordering::Relaxed).wrapping_add(1);
+            self.lines_in.store(lines, Ordering::Release);
+        }
+        done
+    }
+
+    /// For the producer: appends all bytes or none.
+    pub fn push_all(&self, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= self.ring.room() as usize;
+        if fits {
+            for byte in bytes {
+                self.push(*byte);
+            }
+        }
+        fits
+    }
+
+    /// Bytes that fit.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        self.ring.room()
+    }
+
+    /// Nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// For the consumer: takes the oldest byte.
+    fn pop(&self) -> Option<u8> {
+        let byte = self.ring.pop()?;
+        if byte == b'\n' {
+            let lines = self.lines_out.load(Ordering::Relaxed).wrapping_add(1);
+            self.lines_out.store(lines, Ordering::Relaxed);
+        }
+        Some(byte)
+    }
+
+    /// For the consumer: a whole line waits, or so much of one that it cannot wait longer.
+    fn ready(&self) -> bool {
+        self.lines_in.load(Ordering::Acquire) != self.lines_out.load(Ordering::Relaxed)
+            || self.ring.room() < N as u32 / 4
+    }
+}
+
+/// The streams of one VM, shared by the pCPU of its vCPU and the pCPU that drains the console.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Streams {
+    /// What the guest sends. Producer: the vCPU's pCPU.
+    pub output: Stream<1024>,
+    /// What EL2 says about the VM. Producer: the vCPU's pCPU.
+    pub log: Stream<512>,
+    /// What the guest receives. Producer: the pCPU that drains the console.
+    pub input: Ring<256>,
+    /// The guest waits for room in `output`.
+    pub wants_room: AtomicU32,
+}
+
+/// The VMs as the multiplexer sees them.
+pub trait Sources {
+    /// How many VMs there are.
+    fn count(&self) -> usize;
+    /// Streams of a VM.
+    fn streams(&self, vm: usize) -> Option<&Streams>;
+    /// Name of a VM, padded with 0.
+    fn name(&self, vm: usize) -> &[u8];
+}
+
+/// What the UART gets next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A byte.
+    Byte(u8),
+    /// Nothing yet: a part of a line waits for its rest. Ask again, with `flush`, after [`FLUSH_MS`].
+    Held,
+    /// Nothing waits.
+    Empty,
+}
+
+/// Who writes a line: a VM's guest, or EL2 about a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Speaker {
+    vm: usize,
+    log: bool,
+}
+
+impl Speaker {
+    fn pop(self, sources: &impl Sources) -> Option<u8> {
+        let streams = sources.streams(self.vm)?;
+        if self.log {
+            streams.log.pop()
+        } else {
+            streams.output.pop()
+        }
+    }
+}
+
+/// Merges the streams of all VMs into one.
+#[derive(Clone, Debug)]
+pub struct Mux {
+    speaker: Option<Speaker>,
+    last: usize,
+    line_open: bool,
+    insert: Line<128>,
+    inserted: usize,
+}
+
+impl Default for Mux {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mux {
+    /// At the start of a line.
+    pub const fn new() -> Self {
+        Self {
+            speaker: None,
+            last: 0,
+            line_open: false,
+            insert: Line::new(),
+            inserted: 0,
+        }
+    }
+
+    /// Everything that was inserted has gone out.
+    fn drained(&self) -> bool {
+        self.inserted >= self.insert.as_bytes().len()
+    }
+
+    /// Says something of its own, on a line of its own.
+    pub fn notice(&mut self, text: &Line<96>) {
+        let open = self.line_open;
+        self.insert = Line::new();
+        self.inserted = 0;
+        if open {
+            self.insert.text("\r\n");
+        }
+        self.insert.text("[el2] ");
+        for byte in text.as_bytes() {
+            self.insert.byte(*byte);
+        }
+        self.insert.text("\r\n");
+        self.line_open = false;
+        self.speaker = None;
+    }
+
+    /// The next byte for the UART. `flush`: parts of lines have waited long enough.
+    pub fn next(&mut self, sources: &impl Sources, flush: bool) -> Next {
+        if let Some(byte) = self.insert.as_bytes().get(self.inserted) {
+            self.inserted = self.inserted.saturating_add(1);
+            return Next::Byte(*byte);
+        }
+        // In the middle of a line its speaker goes on, unless it has stopped and another has a whole line.
+        if self.line_open
+            && let Some(speaker) = self.speaker
+            && let Some(byte) = speaker.pop(sources)
+        {
+            if byte == b'\n' {
+                self.line_open = false;
+            }
+            return Next::Byte(byte);
+        }
+        let mut held = false;
+        match self.choose(sources, flush, &mut held) {
+            Some(speaker) => self.open(sources, speaker),
+            None if held => Next::Held,
+            None => Next::Empty,
+        }
+    }
+
+    /// Who speaks next, starting behind the one who spoke last.
+    fn choose(&mut self, sources: &impl Sources, flush: bool, held: &mut bool) -> Option<Speaker> {
+        let count = sources.count();
+        for n in 1..=count {
+            let vm = self.last.wrapping_add(n) % count;
+            let Some(streams) = sources.streams(vm) else {
+                continue;
+            };
+            if !streams.log.is_empty() {
+                self.last = vm;
+                return Some(Speaker { vm, log: true });
+            }
+            if streams.output.ready() || flush && !streams.output.is_empty() {
+                self.last = vm;
+                return Some(Speaker { vm, log: false });
+            }
+            *held |= !streams.output.is_empty();
+        }
+        None
+    }
+
+    /// Starts a line: label first.
+    fn open(&mut self, sources: &impl Sources, speaker: Speaker) -> Next {
+        self.insert = Line::new();
+        self.inserted = 1;
+        if self.line_open {
+            self.insert.text("\r\n");
+        }
+        if speaker.log {
+            self.insert.text("[el2] ");
+        } else {
+            // Cyan, yellow, green, magenta, blue, red: readable on light and on dark.
+            let colour = *b"632541".get(speaker.vm % 6).unwrap_or(&b'7');
+            self.insert
+                .text("\x1b[3")
+                .byte(colour)
+                .text("m[")
+                .name(sources.name(speaker.vm));
+            self.insert.text("]\x1b[0m ");
+        }
+        self.line_open = true;
+        self.speaker = Some(speaker);
+        self.insert
+            .as_bytes()
+            .first()
+            .map_or(Next::Empty, |byte| Next::Byte(*byte))
+    }
+
+    /// Nothing is left to say, in part or in whole.
+    pub fn is_done(&self, sources: &impl Sources) -> bool {
+        self.drained()
+            && (0..sources.count()).all(|vm| {
+                sources
+                    .streams(vm)
+                    .is_none_or(|s| s.output.is_empty() && s.log.is_empty())
+            })
+    }
+}
+
+/// What a key from the UART means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A byte for the VM that has the input.
+    Send(u8),
+    /// Input goes to another VM now.
+    Focus(usize),
+    /// Show the keys.
+    Help,
+    /// Nothing (yet).
+    Nothing,
+}
+
+/// Tells keys for the console from bytes for VMs.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    /// The VM that has the input.
+    pub focus: usize,
+    escaped: bool,
+}
+
+impl Keys {
+    /// Input goes to the VM `focus`.
+    pub const fn new(focus: usize) -> Self {
+        Self {
+            focus,
+            escaped: false,
+        }
+    }
+
+    /// Takes a byte from the UART; `vms` is how many VMs there are.
+    pub fn take(&mut self, byte: u8, vms: usize) -> Key {
+        if !self.escaped {
+            if byte == ESCAPE {
+                self.escaped = true;
+                return Key::Nothing;
+            }
+            return Key::Send(byte);
+        }
+        self.escaped = false;
+        let focus = match byte {
+            ESCAPE => return Key::Send(ESCAPE),
+            b'?' | b'h' => return Key::Help,
+            b'1'..=b'9' => usize::from(byte.wrapping_sub(b'1')),
+            b'n' if vms != 0 => self.focus.wrapping_add(1) % vms,
+            _ => return Key::Nothing,
+        };
+        if focus >= vms {
+            return Key::Nothing;
+        }
+        self.focus = focus;
+        Key::Focus(focus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{string::String, vec::Vec};
+
+    struct Two([Streams; 2]);
+
+    impl Sources for Two {
+        fn count(&self) -> usize {
+            2
+        }
+        fn streams(&self, vm: usize) -> Option<&Streams> {
+            self.0.get(vm)
+        }
+        fn name(&self, vm: usize) -> &[u8] {
+            [b"alpha\0", b"beta\0\0"][vm]
+        }
+    }
+
+    fn two() -> Two {
+        Two([Streams::default(), Streams::default()])
+    }
+
+    fn drain(mux: &mut Mux, two: &Two, flush: bool) -> String {
+        let mut bytes = Vec::new();
+        while let Next::Byte(byte) = mux.next(two, flush) {
+            bytes.push(byte);
+        }
+        String::from_utf8(bytes)
+            .unwrap()
+            .replace("\x1b[36m", "")
+            .replace("\x1b[33m", "")
+            .replace("\x1b[0m", "")
+    }
+
+    #[test]
+    fn lines_do_not_mix() {
+        let (two, mut mux) = (two(), Mux::new());
+        two.0[0].output.push_all(b"one\r\ntw");
+        two.0[1].output.push_all(b"eins\r\n");
+        let shown = drain(&mut mux, &two, false);
+        assert_eq!(mux.next(&two, false), Next::Held);
+        two.0[0].output.push_all(b"o\r\n");
+        let shown = shown + &drain(&mut mux, &two, false);
+        assert_eq!(shown, "[beta] eins\r\n[alpha] one\r\n[alpha] two\r\n");
+        assert_eq!(mux.next(&two, false), Next::Empty);
+        assert!(mux.is_done(&two));
+    }
+
+    #[test]
+    fn a_prompt_shows_after_a_while_and_gives_way_to_a_line() {
+        let (two, mut mux) = (two(), Mux::new());
+        two.0[0].output.push_all(b"~ # ");
+        assert_eq!(drain(&mut mux, &two, false), "");
+        assert_eq!(drain(&mut mux, &two, true), "[alpha] ~ # ");
+        two.0[0].output.push_all(b"ls");
+        assert_eq!(drain(&mut mux, &two, false), "ls", "an echo passes at once");
+        two.0[1].log.push_all(b"vm beta stopped\r\n");
+        assert_eq!(
+            drain(&mut mux, &two, false),
+            "\r\n[el2] vm beta stopped\r\n"
+        );
+        two.0[0].output.push_all(b"\r\nfile\r\n");
+        assert_eq!(drain(&mut mux, &two, false), "[alpha] \r\n[alpha] file\r\n");
+    }
+
+    #[test]
+    fn a_notice_breaks_an_open_line() {
+        let (two, mut mux) = (two(), Mux::new());
+        two.0[1].output.push_all(b"$ ");
+        drain(&mut mux, &two, true);
+        let mut text = Line::new();
+        text.text("hello");
+        mux.notice(&text);
+        assert_eq!(drain(&mut mux, &two, false), "\r\n[el2] hello\r\n");
+    }
+
+    #[test]
+    fn keys_switch_and_pass() {
+        let mut keys = Keys::new(0);
+        assert_eq!(keys.take(b'a', 2), Key::Send(b'a'));
+        let mut after = |byte| {
+            assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
+            keys.take(byte, 2)
+        };
+        assert_eq!(after(b'2'), Key::Focus(1));
+        assert_eq!(after(b'n'), Key::Focus(0));
+        assert_eq!(after(b'3'), Key::Nothing, "there is no third VM");
+        assert_eq!(after(b'?'), Key::Help);
+        assert_eq!(after(ESCAPE), Key::Send(ESCAPE));
+        assert_eq!(after(b'x'), Key::Nothing);
+        assert_eq!(keys.focus, 0);
+    }
+}

@@ -1,0 +1,260 @@
+//! What brought a vCPU out of its guest: ESR_EL2 in words (DDI 0487, D24.2.40 "ESR_EL2").
+
+/// Exception classes (ESR_ELx.EC) that EL2 tells apart.
+pub mod ec {
+    /// Unknown reason.
+    pub const UNKNOWN: u64 = 0x00;
+    /// WFI, WFE trapped.
+    pub const WFX: u64 = 0x01;
+    /// FP or SIMD access trapped.
+    pub const FP: u64 = 0x07;
+    /// HVC in AArch64.
+    pub const HVC64: u64 = 0x16;
+    /// SMC in AArch64.
+    pub const SMC64: u64 = 0x17;
+    /// MSR, MRS or system instruction in AArch64.
+    pub const SYSREG: u64 = 0x18;
+    /// Access to SVE trapped.
+    pub const SVE: u64 = 0x19;
+    /// Instruction abort from a lower exception level.
+    pub const FETCH_LOWER: u64 = 0x20;
+    /// Instruction abort without a change of exception level.
+    pub const FETCH_SAME: u64 = 0x21;
+    /// Data abort from a lower exception level.
+    pub const DATA_LOWER: u64 = 0x24;
+    /// Data abort without a change of exception level.
+    pub const DATA_SAME: u64 = 0x25;
+}
+
+/// ESR_ELx.IL: the instruction was 32 bits long.
+pub const IL: u64 = 1 << 25;
+
+/// Exception class of a syndrome.
+#[inline(always)]
+pub const fn class(esr: u64) -> u64 {
+    (esr >> 26) & 0x3f
+}
+
+/// A load or store at an address that stage 2 does not map, with a valid syndrome (ISV = 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mmio {
+    /// Guest address.
+    pub ipa: u64,
+    /// Bytes: 1, 2, 4 or 8.
+    pub size: u64,
+    /// General-purpose register, 31 is XZR.
+    pub register: u8,
+    /// Store, else load.
+    pub write: bool,
+    /// The loaded value is sign-extended.
+    pub sign_extend: bool,
+    /// The destination is an X register (matters for sign extension).
+    pub wide: bool,
+}
+
+/// What a data abort from the guest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataAbort {
+    /// Perhaps an emulated device: a translation fault with a valid syndrome.
+    Mmio(Mmio),
+    /// Nothing that can be emulated: no valid syndrome, a permission fault, a fault in a stage-1
+    /// walk, an external abort. The guest gets it back as an abort of its own.
+    Refused,
+}
+
+const ISV: u64 = 1 << 24;
+const S1PTW: u64 = 1 << 7;
+const CM: u64 = 1 << 8;
+const WNR: u64 = 1 << 6;
+
+impl DataAbort {
+    /// Decodes the syndrome of a data abort. `hpfar` holds IPA\[47:12\] for translation faults
+    /// (DDI 0487, D24.2.67 "HPFAR_EL2"), `far` the offset in the page.
+    #[inline(always)]
+    pub const fn decode(esr: u64, far: u64, hpfar: u64) -> Self {
+        let translation_fault = esr & 0b11_1100 == 0b00_0100;
+        if esr & ISV == 0 || esr & (S1PTW | CM) != 0 || !translation_fault {
+            return Self::Refused;
+        }
+        Self::Mmio(Mmio {
+            ipa: ((hpfar & 0x0000_0fff_ffff_fff0) << 8) | (far & 0xfff),
+            size: 1 << ((esr >> 22) & 3),
+            register: ((esr >> 16) & 31) as u8,
+            write: esr & WNR != 0,
+            sign_extend: esr & (1 << 21) != 0,
+            wide: esr & (1 << 15) != 0,
+        })
+    }
+}
+
+impl Mmio {
+    /// What the register gets when the device answered `value`.
+    #[inline(always)]
+    pub const fn loaded(&self, value: u64) -> u64 {
+        if self.size == 8 {
+            return value;
+        }
+        let bits = self.size * 8;
+        let value = value & ((1 << bits) - 1);
+        if !self.sign_extend || value >> (bits - 1) == 0 {
+            return value;
+        }
+        let extended = value | (u64::MAX << bits);
+        if self.wide {
+            extended
+        } else {
+            extended & 0xffff_ffff
+        }
+    }
+
+    /// The bytes of a register that a store takes.
+    #[inline(always)]
+    pub const fn stored(&self, register: u64) -> u64 {
+        if self.size == 8 {
+            register
+        } else {
+            register & ((1 << (self.size * 8)) - 1)
+        }
+    }
+}
+
+/// A trapped MRS or MSR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SysReg {
+    /// Encoding as [`sysreg`] makes it.
+    pub register: u32,
+    /// General-purpose register, 31 is XZR.
+    pub gpr: u8,
+    /// MRS, else MSR.
+    pub read: bool,
+}
+
+/// Encoding of a system register in one number: op0, op1, CRn, CRm, op2 in the places of the ISS.
+pub const fn sysreg(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
+    op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1
+}
+
+impl SysReg {
+    /// Decodes the syndrome of a trapped system register access.
+    #[inline(always)]
+    pub const fn decode(esr: u64) -> Self {
+        Self {
+            register: (esr & 0x3f_fc1e) as u32,
+            gpr: ((esr >> 5) & 31) as u8,
+            read: esr & 1 != 0,
+        }
+    }
+}
+
+/// What an exception class means, for reports.
+pub const fn words(esr: u64) -> &'static str {
+    match class(esr) {
+        ec::UNKNOWN => "undefined instruction",
+        ec::WFX => "WFI or WFE",
+        ec::FP => "FP or SIMD access",
+        ec::HVC64 => "HVC",
+        ec::SMC64 => "SMC",
+        ec::SYSREG => "system register access",
+        ec::SVE => "SVE access",
+        ec::FETCH_LOWER | ec::FETCH_SAME => match esr & 0x3c {
+            0x04 => "fetch from an address that the VM does not have",
+            0x0c => "fetch from memory that is not executable",
+            _ => "fetch abort",
+        },
+        ec::DATA_LOWER | ec::DATA_SAME => match esr & 0x3c {
+            0x04 if esr & ISV == 0 => "access to a device by an instruction without syndrome",
+            0x04 => "access to an address that the VM does not have",
+            0x0c => "access that the mapping does not permit",
+            0x10 => "external abort",
+            _ => "data abort",
+        },
+        0x0e => "illegal execution state",
+        0x2f => "SError",
+        0x30..=0x3c => "debug exception",
+        0x11..=0x15 | 0x03..=0x06 | 0x08 => "AArch32 instruction",
+        _ => "other exception",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Word store of x20 to IPA 0x0800_0104, translation fault level 3.
+    #[test]
+    fn a_store_is_decoded() {
+        let esr = ec::DATA_LOWER << 26 | IL | ISV | 2 << 22 | 20 << 16 | WNR | 0x07;
+        let DataAbort::Mmio(mmio) = DataAbort::decode(esr, 0xffff_0000_0104, 0x80000) else {
+            panic!("refused");
+        };
+        assert_eq!(mmio.ipa, 0x0800_0104);
+        assert_eq!((mmio.size, mmio.register, mmio.write), (4, 20, true));
+        assert_eq!(mmio.stored(0x1_2345_6789), 0x2345_6789);
+    }
+
+    #[test]
+    fn what_cannot_be_emulated_is_refused() {
+        let good = ec::DATA_LOWER << 26 | IL | ISV | 2 << 22 | 0x07;
+        assert!(matches!(DataAbort::decode(good, 0, 0), DataAbort::Mmio(_)));
+        for bad in [
+            good & !ISV,
+            good | S1PTW,
+            good | CM,
+            good & !0x3f | 0x0f,
+            good & !0x3f | 0x10,
+        ] {
+            assert_eq!(DataAbort::decode(bad, 0, 0), DataAbort::Refused, "{bad:#x}");
+        }
+    }
+
+    #[test]
+    fn loads_extend_as_the_instruction_says() {
+        let byte = Mmio {
+            ipa: 0,
+            size: 1,
+            register: 0,
+            write: false,
+            sign_extend: true,
+            wide: true,
+        };
+        assert_eq!(byte.loaded(0x1_80), 0xffff_ffff_ffff_ff80);
+        assert_eq!(
+            Mmio {
+                wide: false,
+                ..byte
+            }
+            .loaded(0x80),
+            0xffff_ff80
+        );
+        assert_eq!(
+            Mmio {
+                sign_extend: false,
+                ..byte
+            }
+            .loaded(0x1_80),
+            0x80
+        );
+        assert_eq!(byte.loaded(0x7f), 0x7f);
+        assert_eq!(Mmio { size: 8, ..byte }.loaded(u64::MAX), u64::MAX);
+        assert_eq!(
+            Mmio { size: 4, ..byte }.loaded(0x8000_0000),
+            0xffff_ffff_8000_0000
+        );
+    }
+
+    #[test]
+    fn system_register_encodings_agree() {
+        // MSR ICC_SGI1R_EL1, x7: op0 3, op1 0, CRn 12, CRm 11, op2 5.
+        let iss: u64 = 3 << 20 | 5 << 17 | 12 << 10 | 7 << 5 | 11 << 1;
+        let access = SysReg::decode(ec::SYSREG << 26 | IL | iss);
+        assert_eq!(
+            access,
+            SysReg {
+                register: sysreg(3, 0, 12, 11, 5),
+                gpr: 7,
+                read: false
+            }
+        );
+        assert!(SysReg::decode(ec::SYSREG << 26 | iss | 1).read);
+    }
+}

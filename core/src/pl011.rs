@@ -1,0 +1,251 @@
+//! The PL011 that a guest sees (DDI 0183G, chapter 3). Its line is as fast as EL2: what the guest
+//! sends is on its way once it is in the stream, so the transmitter is busy only while that is full.
+
+use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+use crate::console::Streams;
+
+/// Bytes of its registers.
+pub const SIZE: u64 = 0x1000;
+
+const DR: u64 = 0x00;
+const FR: u64 = 0x18;
+const IMSC: u64 = 0x38;
+
+const FR_TXFE: u32 = 1 << 7;
+const FR_RXFF: u32 = 1 << 6;
+const FR_TXFF: u32 = 1 << 5;
+const FR_RXFE: u32 = 1 << 4;
+const FR_BUSY: u32 = 1 << 3;
+/// Clear to send, data set ready, data carrier detect: the other side is always there.
+const FR_MODEM: u32 = 0b111;
+
+const INT_RX: u32 = 1 << 4;
+const INT_TX: u32 = 1 << 5;
+const INT_RT: u32 = 1 << 6;
+/// Interrupts that a guest may unmask: the eleven of the UARTIMSC register.
+const INT_ALL: u32 = 0x7ff;
+
+/// Transmit interrupt when at least this much of the stream is free.
+const ROOM: u32 = 128;
+
+/// Identification registers from 0xfe0: PL011 r1p5 and PrimeCell.
+const ID: [u8; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
+
+/// State of an emulated PL011 besides its streams.
+#[derive(Clone, Debug)]
+pub struct Pl011 {
+    mask: u32,
+    sent: bool,
+    control: u32,
+    line_control: u32,
+    integer_divisor: u32,
+    fractional_divisor: u32,
+    levels: u32,
+}
+
+/// What an access asks EL2 to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effect {
+    /// The interrupt line may have changed: ask [`Pl011::line`].
+    pub line: bool,
+    /// There is output to drain.
+    pub output: bool,
+}
+
+const QUIET: Effect = Effect {
+    line: false,
+    output: false,
+};
+const LINE: Effect = Effect {
+    line: true,
+    output: false,
+};
+
+impl Default for Pl011 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pl011 {
+    /// At reset (DDI 0183G, table 3-1).
+    pub const fn new() -> Self {
+        Self {
+            mask: 0,
+            sent: false,
+            control: 0x300,
+            line_control: 0,
+            integer_divisor: 0,
+            fractional_divisor: 0,
+            levels: 0x12,
+        }
+    }
+
+    fn raw(&self, streams: &Streams) -> u32 {
+        let waiting = streams.input.len();
+        let mut raw = 0;
+        if waiting != 0 {
+            raw |= INT_RT;
+        }
+        if waiting >= 8 {
+            raw |= INT_RX;
+        }
+        if self.sent {
+            raw |= INT_TX;
+        }
+        raw
+    }
+
+    /// State of the interrupt line.
+    pub fn line(&self, streams: &Streams) -> bool {
+        self.raw(streams) & self.mask != 0
+    }
+
+    /// The pCPU that drains the console has made room.
+    pub fn room_again(&mut self, streams: &Streams) {
+        if streams.output.room() >= ROOM {
+            self.sent = true;
+        }
+    }
+
+    /// Reads the register at `offset`.
+    #[inline(always)]
+    pub fn read(&mut self, streams: &Streams, offset: u64) -> (u32, Effect) {
+        if offset == FR {
+            let waiting = streams.input.len();
+            let mut flags = FR_MODEM;
+            flags |= if streams.output.room() == 0 {
+                FR_TXFF | FR_BUSY
+            } else {
+                FR_TXFE
+            };
+            if waiting == 0 {
+                flags |= FR_RXFE;
+            } else if waiting >= 16 {
+                flags |= FR_RXFF;
+            }
+            return (flags, QUIET);
+        }
+        self.read_other(streams, offset)
+    }
+
+    #[inline(never)]
+    fn read_other(&mut self, streams: &Streams, offset: u64) -> (u32, Effect) {
+        let value = match offset {
+            DR => return (u32::from(streams.input.pop().unwrap_or(0)), LINE),
+            0x24 => self.integer_divisor,
+            0x28 => self.fractional_divisor,
+            0x2c => self.line_control,
+            0x30 => self.control,
+            0x34 => self.levels,
+            IMSC => self.mask,
+            0x3c => self.raw(streams),
+            0x40 => self.raw(streams) & self.mask,
+            0xfe0..=0xffc if offset & 3 == 0 => ID
+                .get(((offset - 0xfe0) / 4) as usize)
+                .map_or(0, |id| u32::from(*id)),
+            _ => 0,
+        };
+        (value, QUIET)
+    }
+
+    /// Writes the register at `offset`.
+    pub fn write(&mut self, streams: &Streams, offset: u64, value: u32) -> Effect {
+        match offset {
+            DR => {
+                // A byte for which there is no room is lost, as in a full FIFO.
+                streams.output.push(value as u8);
+                self.sent = streams.output.room() >= ROOM;
+                if !self.sent {
+                    streams.wants_room.swap(1, AcqRel);
+                    // The other side may have made room before it could see the wish.
+                    self.sent = streams.output.room() >= ROOM;
+                }
+                return Effect {
+                    line: true,
+                    output: true,
+                };
+            }
+            0x24 => self.integer_divisor = value & 0xffff,
+            0x28 => self.fractional_divisor = value & 0x3f,
+            0x2c => self.line_control = value & 0xff,
+            0x30 => self.control = value & 0xffff,
+            0x34 => self.levels = value & 0x3f,
+            IMSC => self.mask = value & INT_ALL,
+            0x44 => {
+                if value & INT_TX != 0 {
+                    self.sent = false;
+                    streams.wants_room.store(0, Relaxed);
+                }
+            }
+            _ => return QUIET,
+        }
+        LINE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_follow_the_streams() {
+        let (mut uart, streams) = (Pl011::new(), Streams::default());
+        assert_eq!(uart.read(&streams, FR).0, FR_TXFE | FR_RXFE | FR_MODEM);
+        for _ in 0..1024 {
+            uart.write(&streams, DR, 0x41);
+        }
+        assert_eq!(
+            uart.read(&streams, FR).0,
+            FR_TXFF | FR_BUSY | FR_RXFE | FR_MODEM
+        );
+        assert!(streams.input.push(0x62));
+        assert_eq!(uart.read(&streams, FR).0 & FR_RXFE, 0);
+        assert_eq!(uart.read(&streams, DR).0, 0x62);
+        assert_eq!(uart.read(&streams, DR).0, 0, "an empty FIFO reads as zero");
+    }
+
+    #[test]
+    fn the_transmit_interrupt_comes_when_there_is_room() {
+        let (mut uart, streams) = (Pl011::new(), Streams::default());
+        uart.write(&streams, IMSC, INT_TX);
+        assert!(!uart.line(&streams), "nothing was sent yet");
+        uart.write(&streams, DR, 0x41);
+        assert!(uart.line(&streams));
+        uart.write(&streams, 0x44, INT_TX);
+        assert!(!uart.line(&streams));
+        for _ in 0..1024 {
+            uart.write(&streams, DR, 0x41);
+        }
+        assert!(!uart.line(&streams));
+        assert_eq!(streams.wants_room.load(Relaxed), 1);
+        uart.room_again(&streams);
+        assert!(!uart.line(&streams), "there is no room yet");
+    }
+
+    #[test]
+    fn the_receive_interrupt_is_up_while_bytes_wait() {
+        let (mut uart, streams) = (Pl011::new(), Streams::default());
+        uart.write(&streams, IMSC, INT_RX | INT_RT);
+        assert!(!uart.line(&streams));
+        streams.input.push(1);
+        assert!(uart.line(&streams));
+        uart.write(&streams, 0x44, INT_ALL);
+        assert!(uart.line(&streams), "clearing does not empty the FIFO");
+        assert_eq!(uart.read(&streams, DR), (1, LINE));
+        assert!(!uart.line(&streams));
+    }
+
+    #[test]
+    fn linux_finds_a_primecell() {
+        let (mut uart, streams) = (Pl011::new(), Streams::default());
+        let mut id = |first: u64| {
+            (0..4).fold(0, |all, n| {
+                all | (uart.read(&streams, first + n * 4).0 & 0xff) << (n * 8)
+            })
+        };
+        assert_eq!(id(0xfe0), 0x0034_1011);
+        assert_eq!(id(0xff0), 0xb105_f00d);
+    }
+}

@@ -1,0 +1,284 @@
+//! What EL2 says about a vCPU that stopped: a report of lines, one at a time, so that whoever prints
+//! it decides how much it does in one turn.
+
+use bulkhead_abi::{exit::ExitClass, plan::NAME};
+
+use crate::{
+    exit,
+    inject::Fault,
+    psci::Stop,
+    stats::{ExitStats, LAST_EXITS},
+    text::Line,
+};
+
+/// A line of a report, with its line end.
+pub type ReportLine = Line<128>;
+
+/// Why a vCPU no longer runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The guest asked for it.
+    Asked(Stop),
+    /// A fault that could not be handed to the guest, or that ends it.
+    Fault {
+        /// ESR_EL2.
+        syndrome: u64,
+        /// FAR_EL2.
+        address: u64,
+        /// Where the guest was.
+        pc: u64,
+        /// What was to be injected.
+        fault: Option<Fault>,
+    },
+}
+
+/// Lines that have been said of a report.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    name: [u8; NAME],
+    vcpu: u64,
+    reason: Reason,
+    next: usize,
+}
+
+/// Header, details, table header, classes, totals, ring header, ring.
+const LINES: usize = 4 + ExitClass::COUNT + 2 + LAST_EXITS;
+const CLASSES: usize = 4;
+const TOTALS: usize = CLASSES + ExitClass::COUNT;
+
+impl Report {
+    /// A report about a vCPU of the VM `name`.
+    pub const fn new(name: [u8; NAME], vcpu: u64, reason: Reason) -> Self {
+        Self {
+            name,
+            vcpu,
+            reason,
+            next: 0,
+        }
+    }
+
+    /// The next line, or `None` at the end. Each costs a bounded number of steps.
+    pub fn next(&mut self, stats: &ExitStats) -> Option<ReportLine> {
+        while self.next < LINES {
+            let n = self.next;
+            self.next = n.saturating_add(1);
+            let mut line = ReportLine::new();
+            self.write(n, stats, &mut line);
+            if !line.as_bytes().is_empty() {
+                line.text("\r\n");
+                return Some(line);
+            }
+        }
+        None
+    }
+
+    fn write(&self, n: usize, stats: &ExitStats, line: &mut ReportLine) {
+        match n {
+            0 => self.headline(line),
+            1 => self.details(line),
+            2 => {
+                line.text("exits vm=")
+                    .name(&self.name)
+                    .text(" vcpu=")
+                    .decimal(self.vcpu);
+            }
+            3 => {
+                line.text("  class           count        min       mean        max          total    stddev  %time   per s");
+            }
+            TOTALS => totals(stats, line),
+            n if n < TOTALS => {
+                if let Some(class) = ExitClass::ALL.get(n.wrapping_sub(CLASSES)) {
+                    row(*class, stats, line);
+                }
+            }
+            n => self.last(n.wrapping_sub(TOTALS).wrapping_sub(1), stats, line),
+        }
+    }
+
+    fn headline(&self, line: &mut ReportLine) {
+        line.text("vm ").name(&self.name).text(" stopped: ");
+        match self.reason {
+            Reason::Asked(Stop::Off) => line.text("power off"),
+            Reason::Asked(Stop::Reset) => line.text("reset requested, crash policy is halt"),
+            Reason::Asked(Stop::LastCpuOff) => line.text("its last CPU went off"),
+            Reason::Fault {
+                syndrome, fault, ..
+            } => {
+                line.text(exit::words(syndrome));
+                if matches!(fault, Some(Fault::Fetch(_))) {
+                    line.text(" (its exception vector)");
+                }
+                line
+            }
+        };
+    }
+
+    fn details(&self, line: &mut ReportLine) {
+        if let Reason::Fault {
+            syndrome,
+            address,
+            pc,
+            ..
+        } = self.reason
+        {
+            line.text("  vm=")
+                .name(&self.name)
+                .text(" vcpu=")
+                .decimal(self.vcpu);
+            line.text(" pc=")
+                .hex(pc)
+                .text(" class=")
+                .hex(exit::class(syndrome));
+            line.text(" syndrome=")
+                .hex(syndrome)
+                .text(" address=")
+                .hex(address);
+        }
+    }
+
+    /// The last exits of a vCPU that crashed, newest first.
+    fn last(&self, n: usize, stats: &ExitStats, line: &mut ReportLine) {
+        if !matches!(self.reason, Reason::Fault { .. }) {
+            return;
+        }
+        if n == 0 {
+            line.text("  last exits, newest first:");
+            return;
+        }
+        let Some(exit) = stats.last(n.wrapping_sub(1)) else {
+            return;
+        };
+        let name = ExitClass::ALL
+            .get(exit.class as usize)
+            .map_or("?", |class| class.name());
+        line.text("    ")
+            .text(name)
+            .column(16)
+            .text(" pc=")
+            .hex(exit.pc);
+        line.text(" syndrome=")
+            .hex(exit.syndrome)
+            .text(" at=")
+            .decimal(exit.at);
+    }
+}
+
+/// Parts of ten thousand.
+fn share(part: u64, whole: u64) -> u64 {
+    let scaled = u128::from(part).wrapping_mul(10_000);
+    // Both are sums of cycle counts; the quotient of two of them fits as long as part <= whole.
+    match (scaled >> 64, whole) {
+        (_, 0) => 0,
+        (0, _) => (scaled as u64) / whole,
+        _ => (part / (whole / 10_000).max(1)).min(10_000),
+    }
+}
+
+fn percent(line: &mut ReportLine, part: u64, whole: u64) {
+    let share = share(part, whole);
+    line.padded(share / 100, 3).byte(b'.');
+    line.decimal(share / 10 % 10).decimal(share % 10);
+}
+
+fn row(class: ExitClass, stats: &ExitStats, line: &mut ReportLine) {
+    let sums = stats.class(class);
+    if sums.count == 0 {
+        return;
+    }
+    line.text("  ")
+        .text(class.name())
+        .column(14)
+        .padded(sums.count, 9);
+    line.byte(b' ')
+        .padded(u64::from(sums.min), 10)
+        .byte(b' ')
+        .padded(sums.mean(), 10);
+    line.byte(b' ')
+        .padded(u64::from(sums.max), 10)
+        .byte(b' ')
+        .padded(sums.total, 14);
+    line.byte(b' ').padded(sums.deviation(), 9).byte(b' ');
+    percent(line, sums.total, stats.elapsed());
+    // Cycles are about a nanosecond on the boards at hand; per second of counted time.
+    let per_second = sums.count.saturating_mul(1_000_000_000) / stats.elapsed().max(1);
+    line.byte(b' ').padded(per_second, 7);
+}
+
+fn totals(stats: &ExitStats, line: &mut ReportLine) {
+    line.text("  all ")
+        .decimal(stats.exits())
+        .text(" exits, guest ")
+        .decimal(stats.guest());
+    line.text(" of ").decimal(stats.elapsed()).text(" cycles (");
+    percent(line, stats.guest(), stats.elapsed());
+    line.text("%), descheduled 0");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{string::String, vec::Vec};
+
+    fn lines(reason: Reason, stats: &ExitStats) -> Vec<String> {
+        let mut name = [0; NAME];
+        name[..5].copy_from_slice(b"linux");
+        let mut report = Report::new(name, 0, reason);
+        std::iter::from_fn(|| report.next(stats))
+            .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_power_off_is_told_with_its_statistics() {
+        let mut stats = ExitStats::new(0);
+        stats.count(ExitClass::Hvc, 1_000, 1_100, 0, 0);
+        stats.count(ExitClass::Hvc, 9_700, 10_000, 0, 0);
+        let text = lines(Reason::Asked(Stop::Off), &stats);
+        assert_eq!(text[0], "vm linux stopped: power off\r\n");
+        assert_eq!(text[1], "exits vm=linux vcpu=0\r\n");
+        let words: Vec<_> = text[3].split_whitespace().collect();
+        assert_eq!(
+            words,
+            [
+                "hvc", "2", "100", "200", "300", "400", "100", "4.00", "200000"
+            ]
+        );
+        assert_eq!(
+            text[4],
+            "  all 2 exits, guest 9600 of 10000 cycles ( 96.00%), descheduled 0\r\n"
+        );
+        assert_eq!(text.len(), 5, "no last exits without a crash");
+    }
+
+    #[test]
+    fn a_crash_names_place_and_last_exits() {
+        let mut stats = ExitStats::new(0);
+        stats.count(ExitClass::Uart, 1, 2, 0x4000_1000, 7);
+        let fault = Some(Fault::Fetch(0xbad0_0200));
+        let reason = Reason::Fault {
+            syndrome: 0x8200_0005,
+            address: 0xbad0_0200,
+            pc: 0xbad0_0200,
+            fault,
+        };
+        let text = lines(reason, &stats);
+        assert!(
+            text[0]
+                .contains("fetch from an address that the VM does not have (its exception vector)")
+        );
+        assert!(text[1].contains("pc=0xbad00200 class=0x20 syndrome=0x82000005"));
+        assert!(
+            text.last()
+                .unwrap()
+                .contains("uart         pc=0x40001000 syndrome=0x7 at=2"),
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn shares_do_not_overflow() {
+        assert_eq!(share(u64::MAX / 2, u64::MAX), 5_000);
+        assert_eq!(share(1, 0), 0);
+        assert_eq!(share(1, 3), 3_333);
+    }
+}

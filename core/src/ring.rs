@@ -1,0 +1,133 @@
+//! A byte ring with one producer and one consumer on different pCPUs, without a lock.
+//!
+//! The producer alone moves `head`, the consumer alone moves `tail`; each publishes with release and
+//! reads the other's index with acquire (`docs/locking.md`).
+
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+/// A ring of `N` bytes; `N` is a power of two.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Ring<const N: usize> {
+    head: AtomicU32,
+    tail: AtomicU32,
+    bytes: [AtomicU8; N],
+}
+
+impl<const N: usize> Default for Ring<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Ring<N> {
+    const MASK: u32 = {
+        assert!(
+            N.is_power_of_two() && N <= 1 << 16,
+            "the size of a ring is a power of two"
+        );
+        N as u32 - 1
+    };
+
+    /// An empty ring.
+    pub const fn new() -> Self {
+        Self {
+            head: AtomicU32::new(0),
+            tail: AtomicU32::new(0),
+            bytes: [const { AtomicU8::new(0) }; N],
+        }
+    }
+
+    /// Bytes that wait.
+    #[inline(always)]
+    pub fn len(&self) -> u32 {
+        self.head
+            .load(Ordering::Acquire)
+            .wrapping_sub(self.tail.load(Ordering::Acquire))
+    }
+
+    /// Nothing waits.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that fit.
+    #[inline(always)]
+    pub fn room(&self) -> u32 {
+        (N as u32).saturating_sub(self.len())
+    }
+
+    /// For the producer: appends a byte; `false` if there is no room.
+    #[inline(always)]
+    pub fn push(&self, byte: u8) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= N as u32 {
+            return false;
+        }
+        if let Some(slot) = self.bytes.get((head & Self::MASK) as usize) {
+            slot.store(byte, Ordering::Relaxed);
+        }
+        self.head.store(head.wrapping_add(1), Ordering::Release);
+        true
+    }
+
+    /// For the consumer: takes the oldest byte.
+    #[inline(always)]
+    pub fn pop(&self) -> Option<u8> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        if self.head.load(Ordering::Acquire) == tail {
+            return None;
+        }
+        let byte = self
+            .bytes
+            .get((tail & Self::MASK) as usize)?
+            .load(Ordering::Relaxed);
+        self.tail.store(tail.wrapping_add(1), Ordering::Release);
+        Some(byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::Arc, thread, vec::Vec};
+
+    #[test]
+    fn it_fills_and_empties_in_order() {
+        let ring = Ring::<8>::new();
+        for round in 0..5u8 {
+            for n in 0..8 {
+                assert!(ring.push(round * 8 + n));
+            }
+            assert!(!ring.push(99), "a full ring takes nothing");
+            assert_eq!((ring.len(), ring.room()), (8, 0));
+            for n in 0..8 {
+                assert_eq!(ring.pop(), Some(round * 8 + n));
+            }
+            assert_eq!(ring.pop(), None);
+        }
+    }
+
+    #[test]
+    fn two_threads_lose_and_double_nothing() {
+        let ring = Arc::new(Ring::<16>::new());
+        let producer = Arc::clone(&ring);
+        let thread = thread::spawn(move || {
+            for n in 0..20_000u32 {
+                while !producer.push(n as u8) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut got = Vec::new();
+        while got.len() < 20_000 {
+            match ring.pop() {
+                Some(byte) => got.push(byte),
+                None => thread::yield_now(),
+            }
+        }
+        thread.join().unwrap();
+        assert!(got.iter().enumerate().all(|(n, byte)| *byte == n as u8));
+    }
+}

@@ -1,0 +1,189 @@
+//! Exit statistics of a vCPU and the ring of its last exits. Always on, so every instruction counts.
+
+use bulkhead_abi::exit::ExitClass;
+
+/// Sums over the exits of one class. Times are cycles of PMCCNTR_EL0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ClassStats {
+    /// Exits.
+    pub count: u64,
+    /// Cycles at EL2, all exits together.
+    pub total: u64,
+    /// Sum of the squares of the cycles of each exit.
+    pub squares: u64,
+    /// Shortest exit; `u32::MAX` before the first.
+    pub min: u32,
+    /// Longest exit.
+    pub max: u32,
+}
+
+impl ClassStats {
+    /// Before the first exit.
+    pub const NEW: Self = Self {
+        count: 0,
+        total: 0,
+        squares: 0,
+        min: u32::MAX,
+        max: 0,
+    };
+
+    /// Mean length of an exit in cycles, 0 without exits.
+    pub const fn mean(&self) -> u64 {
+        match self.total.checked_div(self.count) {
+            Some(mean) => mean,
+            None => 0,
+        }
+    }
+
+    /// Standard deviation in cycles, rounded down.
+    pub const fn deviation(&self) -> u64 {
+        let Some(mean_square) = self.squares.checked_div(self.count) else {
+            return 0;
+        };
+        let mean = self.mean();
+        mean_square
+            .saturating_sub(mean.saturating_mul(mean))
+            .isqrt()
+    }
+}
+
+/// One of the last exits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct LastExit {
+    /// Guest address at which it left (ELR_EL2).
+    pub pc: u64,
+    /// ESR_EL2, or the INTID of an interrupt.
+    pub syndrome: u64,
+    /// Cycle counter at the end of the exit.
+    pub at: u64,
+    /// [`ExitClass`] as number.
+    pub class: u64,
+}
+
+/// Exits that the ring remembers; a power of two.
+pub const LAST_EXITS: usize = 16;
+
+/// Statistics of one vCPU.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct ExitStats {
+    classes: [ClassStats; ExitClass::COUNT],
+    last: [LastExit; LAST_EXITS],
+    exits: u64,
+    guest: u64,
+    returned: u64,
+    started: u64,
+}
+
+impl ExitStats {
+    /// Statistics of a vCPU that starts when the cycle counter reads `now`.
+    pub const fn new(now: u64) -> Self {
+        Self {
+            classes: [ClassStats::NEW; ExitClass::COUNT],
+            last: [LastExit {
+                pc: 0,
+                syndrome: 0,
+                at: 0,
+                class: 0,
+            }; LAST_EXITS],
+            exits: 0,
+            guest: 0,
+            returned: now,
+            started: now,
+        }
+    }
+
+    /// Counts an exit that began at `begin` and ends at `end` (cycle counter).
+    #[inline(always)]
+    pub const fn count(&mut self, class: ExitClass, begin: u64, end: u64, pc: u64, syndrome: u64) {
+        let took = end.wrapping_sub(begin);
+        let stats = &mut self.classes[class as usize];
+        stats.count = stats.count.wrapping_add(1);
+        stats.total = stats.total.wrapping_add(took);
+        stats.squares = stats.squares.wrapping_add(took.wrapping_mul(took));
+        let short = took as u32;
+        if short < stats.min {
+            stats.min = short;
+        }
+        if short > stats.max {
+            stats.max = short;
+        }
+        self.last[self.exits as usize % LAST_EXITS] = LastExit {
+            pc,
+            syndrome,
+            at: end,
+            class: class as u64,
+        };
+        self.exits = self.exits.wrapping_add(1);
+        self.guest = self.guest.wrapping_add(begin.wrapping_sub(self.returned));
+        self.returned = end;
+    }
+
+    /// Sums of one class.
+    pub const fn class(&self, class: ExitClass) -> &ClassStats {
+        &self.classes[class as usize]
+    }
+
+    /// Exits of all classes.
+    pub const fn exits(&self) -> u64 {
+        self.exits
+    }
+
+    /// Cycles in the guest.
+    pub const fn guest(&self) -> u64 {
+        self.guest
+    }
+
+    /// Cycles since the vCPU started, up to its last exit.
+    pub const fn elapsed(&self) -> u64 {
+        self.returned.wrapping_sub(self.started)
+    }
+
+    /// The `n`th last exit; 0 is the newest.
+    pub const fn last(&self, n: usize) -> Option<&LastExit> {
+        if n >= LAST_EXITS || n as u64 >= self.exits {
+            return None;
+        }
+        let index = (self.exits as usize).wrapping_sub(n).wrapping_sub(1) % LAST_EXITS;
+        Some(&self.last[index])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_the_definition() {
+        let mut stats = ExitStats::new(100);
+        for (begin, end) in [(110, 120), (150, 180), (200, 220)] {
+            stats.count(ExitClass::Hvc, begin, end, 0, 0);
+        }
+        let hvc = stats.class(ExitClass::Hvc);
+        assert_eq!(
+            (hvc.count, hvc.total, hvc.min, hvc.max, hvc.mean()),
+            (3, 60, 10, 30, 20)
+        );
+        // Variance of 10, 30, 20: 200 / 3.
+        assert_eq!(hvc.deviation(), 8);
+        assert_eq!((stats.guest(), stats.elapsed()), (10 + 30 + 20, 120));
+        assert_eq!(stats.class(ExitClass::Smc).mean(), 0);
+    }
+
+    #[test]
+    fn the_ring_keeps_the_newest() {
+        let mut stats = ExitStats::new(0);
+        assert_eq!(stats.last(0), None);
+        for n in 0..40 {
+            stats.count(ExitClass::Gicd, n, n, n, n);
+        }
+        assert_eq!(stats.last(0).map(|e| e.pc), Some(39));
+        assert_eq!(
+            stats.last(LAST_EXITS - 1).map(|e| e.pc),
+            Some(40 - LAST_EXITS as u64)
+        );
+        assert_eq!(stats.last(LAST_EXITS), None);
+    }
+}

@@ -1,0 +1,245 @@
+//! System registers that trap: what each access does, and what the ID registers say.
+//!
+//! ID registers are an allow-list: a field that is not named here reads as "not implemented"
+//! (DDI 0487, D24.2). What is named is either of no concern to EL2 (instructions for programs) or
+//! virtualised.
+
+use crate::exit::sysreg;
+
+/// What an access to a trapped register does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// ID register number `n` of [`IdRegisters`]; writes are undefined.
+    Id(usize),
+    /// Reads as this value, writes are ignored.
+    Fixed(u64),
+    /// SGI registers; `true` for group 1.
+    Sgi(bool),
+    /// Cache maintenance by set and way: does nothing (`docs/adr/0003-exit-path.md`).
+    SetWay,
+    /// Not for guests.
+    Undefined,
+}
+
+/// ICC_SGI1R_EL1.
+pub const ICC_SGI1R: u32 = sysreg(3, 0, 12, 11, 5);
+const ICC_ASGI1R: u32 = sysreg(3, 0, 12, 11, 6);
+const ICC_SGI0R: u32 = sysreg(3, 0, 12, 11, 7);
+const ACTLR: u32 = sysreg(3, 0, 1, 0, 1);
+const MDSCR: u32 = sysreg(2, 0, 0, 2, 2);
+const MDCCINT: u32 = sysreg(2, 0, 0, 2, 0);
+const OSLAR: u32 = sysreg(2, 0, 1, 0, 4);
+const OSLSR: u32 = sysreg(2, 0, 1, 1, 4);
+const OSDLR: u32 = sysreg(2, 0, 1, 3, 4);
+const DBGPRCR: u32 = sysreg(2, 0, 1, 4, 4);
+
+/// OSLSR_EL1: the OS lock is implemented and not locked.
+const UNLOCKED: u64 = 1 << 3;
+
+/// Decides an access by the encoding of its register.
+#[inline]
+pub const fn access(register: u32) -> Access {
+    match register {
+        ICC_SGI1R => Access::Sgi(true),
+        ICC_SGI0R => Access::Sgi(false),
+        // The alias for the other Security state, of which a VM has none.
+        ICC_ASGI1R | ACTLR | MDSCR | MDCCINT | OSLAR | OSDLR | DBGPRCR => Access::Fixed(0),
+        OSLSR => Access::Fixed(UNLOCKED),
+        _ => rare(register),
+    }
+}
+
+const fn rare(register: u32) -> Access {
+    let op0 = register >> 20 & 3;
+    let op2 = register >> 17 & 7;
+    let op1 = register >> 14 & 7;
+    let crn = register >> 10 & 15;
+    let crm = register >> 1 & 15;
+    match (op0, op1, crn, crm) {
+        (3, 0, 0, 1..=7) => Access::Id((crm as usize - 1) * 8 + op2 as usize),
+        // DC ISW, DC CSW, DC CISW.
+        (1, 0, 7, 6 | 10 | 14) if op2 == 2 => Access::SetWay,
+        // Two breakpoints and two watchpoints, which the architecture requires and no VM gets.
+        (2, 0, 0, 0 | 1) if op2 >= 4 && op2 <= 7 => Access::Fixed(0),
+        _ => Access::Undefined,
+    }
+}
+
+/// How many registers the ID space of a guest has: CRm 1 to 7, op2 0 to 7.
+pub const ID_REGISTERS: usize = 56;
+
+/// Number of an ID register from CRm and op2.
+pub const fn id(crm: usize, op2: usize) -> usize {
+    (crm - 1) * 8 + op2
+}
+
+/// A field that guests may see: the register, the bit at which it starts, and the largest value.
+/// A field is four bits wide and what the board has counts where it is less.
+struct Field(usize, u32, u64);
+
+const PFR0: usize = id(4, 0);
+const PFR1: usize = id(4, 1);
+const DFR0: usize = id(5, 0);
+const ISAR0: usize = id(6, 0);
+const ISAR1: usize = id(6, 1);
+const MMFR0: usize = id(7, 0);
+const MMFR1: usize = id(7, 1);
+const MMFR2: usize = id(7, 2);
+
+/// Fields that count upwards from 0 = "not implemented".
+const ALLOWED: [Field; 41] = [
+    // Branch target identification, speculative store bypass, and what the CPU does about speculation.
+    Field(PFR1, 0, 1),
+    Field(PFR1, 4, 2),
+    Field(PFR0, 56, 3),
+    Field(PFR0, 60, 1),
+    // AES, SHA1, SHA2, CRC32, atomics, RDM, SHA3, SM3, SM4, DP, FHM, TS, TLB, RNDR.
+    Field(ISAR0, 4, 2),
+    Field(ISAR0, 8, 1),
+    Field(ISAR0, 12, 2),
+    Field(ISAR0, 16, 1),
+    Field(ISAR0, 20, 2),
+    Field(ISAR0, 28, 1),
+    Field(ISAR0, 32, 1),
+    Field(ISAR0, 36, 1),
+    Field(ISAR0, 40, 1),
+    Field(ISAR0, 44, 1),
+    Field(ISAR0, 48, 1),
+    Field(ISAR0, 52, 2),
+    Field(ISAR0, 56, 2),
+    Field(ISAR0, 60, 1),
+    // DPB, JSCVT, FCMA, LRCPC, FRINTTS, SB, SPECRES, BF16, I8MM. Pointer authentication is not given.
+    Field(ISAR1, 0, 2),
+    Field(ISAR1, 12, 1),
+    Field(ISAR1, 16, 1),
+    Field(ISAR1, 20, 2),
+    Field(ISAR1, 32, 1),
+    Field(ISAR1, 36, 1),
+    Field(ISAR1, 40, 1),
+    Field(ISAR1, 44, 1),
+    Field(ISAR1, 52, 1),
+    // PARange at most 40 bits; ASIDBits, BigEnd, SNSMem, BigEndEL0, TGran16.
+    Field(MMFR0, 0, 2),
+    Field(MMFR0, 4, 2),
+    Field(MMFR0, 8, 1),
+    Field(MMFR0, 12, 1),
+    Field(MMFR0, 16, 1),
+    Field(MMFR0, 20, 1),
+    // HAFDBS, HPDS, PAN.
+    Field(MMFR1, 0, 2),
+    Field(MMFR1, 12, 1),
+    Field(MMFR1, 20, 2),
+    // CnP, UAO, LSM, CCIDX, AT, E0PD below.
+    Field(MMFR2, 0, 1),
+    Field(MMFR2, 4, 1),
+    Field(MMFR2, 8, 1),
+    Field(MMFR2, 20, 1),
+    Field(MMFR2, 32, 1),
+];
+
+/// Fields in which 0 does not mean "not implemented", and what every guest sees, by the board's value.
+const fn fixed(n: usize, host: u64) -> u64 {
+    match n {
+        // EL0 and EL1 in AArch64 only; FP and AdvSIMD as the board has them (0xf: none); the system
+        // register interface of a GICv3.
+        PFR0 => 0x11 | host & 0xff_0000 | 1 << 24,
+        // Debug as in Armv8.0 with two breakpoints, two watchpoints and one context breakpoint.
+        DFR0 => 6 | 1 << 12 | 1 << 20,
+        // TGran64 and TGran4: 0 is implemented, 0xf is not.
+        MMFR0 => host & 0xff00_0000,
+        _ => 0,
+    }
+}
+
+/// What a guest reads from its ID registers.
+#[derive(Clone, Debug)]
+pub struct IdRegisters([u64; ID_REGISTERS]);
+
+impl IdRegisters {
+    /// Works them out from those of the board, in the order of [`id`].
+    pub const fn new(host: &[u64; ID_REGISTERS]) -> Self {
+        let mut seen = [0; ID_REGISTERS];
+        let mut n = 0;
+        while n < ID_REGISTERS {
+            seen[n] = fixed(n, host[n]);
+            n += 1;
+        }
+        let mut n = 0;
+        while n < ALLOWED.len() {
+            let Field(register, shift, most) = ALLOWED[n];
+            let has = host[register] >> shift & 15;
+            seen[register] |= (if has < most { has } else { most }) << shift;
+            n += 1;
+        }
+        Self(seen)
+    }
+
+    /// Value of register `n`.
+    #[inline(always)]
+    pub const fn get(&self, n: usize) -> u64 {
+        if n < ID_REGISTERS { self.0[n] } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_nobody_thought_about_reads_as_absent() {
+        let all = IdRegisters::new(&[u64::MAX; ID_REGISTERS]);
+        // EL2, EL3, RAS, SVE, SEL2, MPAM, AMU.
+        assert_eq!(all.get(PFR0) & 0x00ff_ffff_f000_ff00, 0);
+        assert_eq!(all.get(PFR0) & 0xff, 0x11);
+        assert_eq!(all.get(PFR1), 0x21);
+        // Trace, PMU, statistical profiling.
+        assert_eq!(all.get(DFR0), 0x10_1006);
+        // APA, API, GPA, GPI.
+        assert_eq!(all.get(ISAR1) & 0xff00_0ff0, 0);
+        assert_eq!(all.get(MMFR0) & 15, 2);
+        // Virtualization host, VMID bits.
+        assert_eq!(all.get(MMFR1) & 0xff0, 0);
+        for n in (0..ID_REGISTERS)
+            .filter(|n| ![PFR0, PFR1, DFR0, ISAR0, ISAR1, MMFR0, MMFR1, MMFR2].contains(n))
+        {
+            assert_eq!(all.get(n), 0, "register {n}");
+        }
+    }
+
+    #[test]
+    fn a_board_that_has_less_shows_less() {
+        let mut host = [0; ID_REGISTERS];
+        host[PFR0] = 0x00ff_0022;
+        host[ISAR0] = 0x0001_1120;
+        host[MMFR0] = 0x0f10_1122;
+        let seen = IdRegisters::new(&host);
+        assert_eq!(seen.get(PFR0), 0x01ff_0011);
+        assert_eq!(seen.get(ISAR0), 0x0001_1120);
+        assert_eq!(seen.get(MMFR0), 0x0f10_1122);
+    }
+
+    #[test]
+    fn accesses_are_decided_by_encoding() {
+        assert_eq!(access(sysreg(3, 0, 0, 4, 0)), Access::Id(PFR0));
+        assert_eq!(access(sysreg(3, 0, 0, 1, 0)), Access::Id(0));
+        assert_eq!(access(sysreg(3, 0, 0, 7, 7)), Access::Id(55));
+        assert_eq!(access(ICC_SGI1R), Access::Sgi(true));
+        assert_eq!(access(OSLSR), Access::Fixed(8));
+        assert_eq!(access(sysreg(1, 0, 7, 14, 2)), Access::SetWay);
+        assert_eq!(
+            access(sysreg(2, 0, 0, 1, 5)),
+            Access::Fixed(0),
+            "DBGBCR1_EL1"
+        );
+        for undefined in [
+            sysreg(3, 3, 9, 12, 0), // PMCR_EL0
+            sysreg(3, 3, 14, 2, 1), // CNTP_CTL_EL0
+            sysreg(3, 4, 1, 1, 0),  // HCR_EL2
+            sysreg(3, 0, 2, 1, 0),  // APIAKeyLo_EL1
+            sysreg(2, 0, 0, 3, 4),  // DBGBVR3_EL1
+            sysreg(3, 0, 10, 4, 0), // LORSA_EL1
+        ] {
+            assert_eq!(access(undefined), Access::Undefined, "{undefined:#x}");
+        }
+    }
+}

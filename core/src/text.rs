@@ -1,0 +1,136 @@
+//! Lines of text without `core::fmt`: its tables and indirect calls would weigh more than everything
+//! that EL2 says, and the call-graph gate could not see through them.
+
+/// A line of at most `N` bytes; what does not fit is cut off.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Default for Line<N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const N: usize> Line<N> {
+    /// An empty line.
+    pub const fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+
+    /// The bytes so far.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or(&[])
+    }
+
+    /// Appends one byte.
+    pub fn byte(&mut self, byte: u8) -> &mut Self {
+        if let Some(slot) = self.bytes.get_mut(self.len) {
+            *slot = byte;
+            self.len = self.len.saturating_add(1);
+        }
+        self
+    }
+
+    /// Appends text.
+    pub fn text(&mut self, text: &str) -> &mut Self {
+        for byte in text.as_bytes() {
+            self.byte(*byte);
+        }
+        self
+    }
+
+    /// Appends a name of fixed width that ends at the first 0.
+    pub fn name(&mut self, name: &[u8]) -> &mut Self {
+        for byte in name.iter().take_while(|byte| **byte != 0) {
+            self.byte(*byte);
+        }
+        self
+    }
+
+    /// Appends `0x` and the hexadecimal digits of a number, without leading zeros.
+    pub fn hex(&mut self, value: u64) -> &mut Self {
+        self.text("0x");
+        let digits = 16u32.saturating_sub(value.leading_zeros() / 4).max(1);
+        for digit in (0..digits).rev() {
+            let nibble = (value >> (digit.wrapping_mul(4) & 63)) & 15;
+            self.byte(
+                b"0123456789abcdef"
+                    .get(nibble as usize)
+                    .copied()
+                    .unwrap_or(b'?'),
+            );
+        }
+        self
+    }
+
+    /// Appends a number in decimal digits.
+    pub fn decimal(&mut self, value: u64) -> &mut Self {
+        self.padded(value, 0)
+    }
+
+    /// Appends a number in decimal digits, at least `width` characters wide.
+    pub fn padded(&mut self, value: u64, width: usize) -> &mut Self {
+        let mut digits = [b' '; 20];
+        let mut rest = value;
+        let mut used = 0usize;
+        for slot in digits.iter_mut().rev() {
+            *slot = b'0'.wrapping_add((rest % 10) as u8);
+            rest /= 10;
+            used = used.saturating_add(1);
+            if rest == 0 {
+                break;
+            }
+        }
+        for _ in used..width {
+            self.byte(b' ');
+        }
+        for byte in digits.iter().skip(20usize.saturating_sub(used)) {
+            self.byte(*byte);
+        }
+        self
+    }
+
+    /// Appends blanks up to a column.
+    pub fn column(&mut self, column: usize) -> &mut Self {
+        while self.len < column.min(N) {
+            self.byte(b' ');
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{format, string::String};
+
+    fn show<const N: usize>(line: &Line<N>) -> String {
+        String::from_utf8(line.as_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn numbers_read_as_rust_prints_them() {
+        for value in [0, 1, 9, 10, 15, 16, 255, 1 << 40, u64::MAX] {
+            let mut line = Line::<80>::new();
+            line.hex(value)
+                .byte(b' ')
+                .decimal(value)
+                .byte(b' ')
+                .padded(value, 8);
+            assert_eq!(show(&line), format!("{value:#x} {value} {value:8}"));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut() {
+        let mut line = Line::<4>::new();
+        line.text("abcdef").column(9);
+        assert_eq!(show(&line), "abcd");
+    }
+}

@@ -1,0 +1,616 @@
+//! The interrupt state of one vCPU: its SGIs and PPIs, and what is pending or active of the SPIs that
+//! target it. Only its pCPU touches it.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::{Distributor, Host, VTIMER, VTIMER_LR, WORDS, lr, place};
+
+/// See the module.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub struct Cpu {
+    /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires: everything that the guest has
+    /// configured for it. 0 while the guest does not want the interrupt.
+    vtimer_lr: u64,
+    pending: [u32; WORDS],
+    active: [u32; WORDS],
+    level: [u32; WORDS],
+    pub(super) enable: u32,
+    pub(super) group: u32,
+    pub(super) edge: u32,
+    pub(super) waker: u32,
+    pub(super) priorities: [u8; 32],
+    affinity: u32,
+}
+
+/// Interrupts of the set bits of a word, lowest first.
+fn each(word: usize, bits: u32) -> impl Iterator<Item = u32> {
+    let mut rest = bits;
+    core::iter::from_fn(move || {
+        if rest == 0 {
+            return None;
+        }
+        let bit = rest.trailing_zeros();
+        rest &= rest.wrapping_sub(1);
+        Some((word as u32).wrapping_mul(32).wrapping_add(bit))
+    })
+}
+
+impl Cpu {
+    /// The vCPU at reset. `affinity` as in GICR_TYPER\[63:32\].
+    pub const fn new(affinity: u32) -> Self {
+        Self {
+            vtimer_lr: 0,
+            pending: [0; WORDS],
+            active: [0; WORDS],
+            level: [0; WORDS],
+            enable: 0,
+            group: 0,
+            edge: 0xffff,
+            waker: 0b110,
+            priorities: [0; 32],
+            affinity,
+        }
+    }
+
+    /// Affinity of the vCPU.
+    pub(super) const fn affinity(&self) -> u32 {
+        self.affinity
+    }
+
+    /// The list register entry for the virtual timer, or 0: the guest does not want it now.
+    #[inline(always)]
+    pub const fn vtimer_entry(&self) -> u64 {
+        self.vtimer_lr
+    }
+
+    /// Priority of any interrupt.
+    pub(super) fn priority(&self, dist: &Distributor, intid: u32) -> u8 {
+        match self.priorities.get(intid as usize) {
+            Some(priority) => *priority,
+            None => dist.priority(intid),
+        }
+    }
+
+    /// Enabled interrupts of a word whose group is enabled too.
+    fn wanted(&self, dist: &Distributor, word: usize) -> u32 {
+        let (enable, group) = if word == 0 {
+            (self.enable, self.group)
+        } else {
+            match (dist.enable.get(word), dist.group.get(word)) {
+                (Some(enable), Some(group)) => (enable.load(Relaxed), group.load(Relaxed)),
+                _ => (0, 0),
+            }
+        };
+        let groups = dist.groups();
+        let group0 = if groups & 1 != 0 { !group } else { 0 };
+        let group1 = if groups & 2 != 0 { group } else { 0 };
+        enable & (group0 | group1)
+    }
+
+    /// Works out anew what the virtual timer's interrupt looks like.
+    pub(super) fn timer_changed(&mut self, dist: &Distributor) {
+        self.vtimer_lr = if self.wanted(dist, 0) & 1 << VTIMER == 0 {
+            0
+        } else {
+            self.entry(dist, VTIMER) | lr::PENDING
+        };
+    }
+
+    /// The physical interrupt behind a virtual one.
+    fn physical(&self, dist: &Distributor, intid: u32) -> Option<u32> {
+        if intid == VTIMER {
+            Some(dist.vtimer())
+        } else {
+            dist.physical(intid)
+        }
+    }
+
+    /// A list register entry for an interrupt, without state.
+    fn entry(&self, dist: &Distributor, intid: u32) -> u64 {
+        let (word, bit) = place(intid);
+        let group1 = if word == 0 {
+            self.group & bit != 0
+        } else {
+            dist.group
+                .get(word)
+                .is_some_and(|group| group.load(Relaxed) & bit != 0)
+        };
+        let entry = lr::entry(intid, self.priority(dist, intid), group1);
+        if let Some(pintid) = self.physical(dist, intid) {
+            return entry | lr::link(pintid);
+        }
+        // A line of an emulated device that stays high must be taken again: ask to be told.
+        if self.is_level(dist, intid) {
+            entry | lr::EOI
+        } else {
+            entry
+        }
+    }
+
+    fn is_level(&self, dist: &Distributor, intid: u32) -> bool {
+        let (word, bit) = place(intid);
+        let edge = if word == 0 {
+            self.edge
+        } else {
+            dist.edge.get(word).map_or(0, |edge| edge.load(Relaxed))
+        };
+        edge & bit == 0
+    }
+
+    /// The list register that holds an interrupt.
+    fn find(&self, host: &impl Host, intid: u32) -> Option<(u32, u64)> {
+        let all = lr_mask(host) | 1 << VTIMER_LR;
+        each(0, !host.empty() & all)
+            .map(|n| (n, host.lr(n)))
+            .find(|(_, lr)| lr::vintid(*lr) == intid)
+    }
+
+    /// Makes an interrupt pending that arrived as a message or an edge (SGI, linked SPI).
+    #[inline]
+    pub fn raise(&mut self, dist: &Distributor, host: &mut impl Host, intid: u32) {
+        let (word, bit) = place(intid);
+        if let Some(pending) = self.pending.get_mut(word) {
+            *pending |= bit;
+        }
+        if self.wanted(dist, word) & bit != 0 {
+            self.queue(dist, host, intid);
+        }
+    }
+
+    /// The line of an emulated device goes up or down.
+    pub fn set_line(&mut self, dist: &Distributor, host: &mut impl Host, intid: u32, up: bool) {
+        let (word, bit) = place(intid);
+        let Some(level) = self.level.get_mut(word) else {
+            return;
+        };
+        if (*level & bit != 0) == up {
+            return;
+        }
+        *level ^= bit;
+        let is_level = self.is_level(dist, intid);
+        if up {
+            if !is_level {
+                self.raise(dist, host, intid);
+            } else if self.wanted(dist, word) & bit != 0 {
+                self.queue(dist, host, intid);
+            }
+        } else if is_level && let Some((n, entry)) = self.find(host, intid) {
+            // It is pending no longer; if the guest has taken it, it stays active.
+            host.set_lr(
+                n,
+                if entry & lr::ACTIVE != 0 {
+                    entry & !lr::PENDING
+                } else {
+                    0
+                },
+            );
+        }
+    }
+
+    /// Puts an interrupt that is wanted and pending into a list register, if one can be had.
+    fn queue(&mut self, dist: &Distributor, host: &mut impl Host, intid: u32) {
+        let (word, bit) = place(intid);
+        let usable = lr_mask(host);
+        let empty = host.empty();
+        let mut weakest: Option<(u32, u64)> = None;
+        for n in each(0, !empty & (usable | 1 << VTIMER_LR)) {
+            let entry = host.lr(n);
+            if lr::vintid(entry) == intid {
+                // A linked interrupt cannot be pending again while it is active.
+                if entry & lr::HW == 0 {
+                    host.set_lr(n, entry | lr::PENDING);
+                    self.forget(word, bit);
+                }
+                return;
+            }
+            let taken = entry & lr::ACTIVE != 0 || n == VTIMER_LR;
+            if !taken && weakest.is_none_or(|(_, w)| lr::priority(entry) > lr::priority(w)) {
+                weakest = Some((n, entry));
+            }
+        }
+        if self.active.get(word).is_none_or(|active| active & bit != 0) {
+            return;
+        }
+        let new = self.entry(dist, intid) | lr::PENDING;
+        let free = empty & usable;
+        if free != 0 {
+            host.set_lr(free.trailing_zeros(), new);
+            self.forget(word, bit);
+            return;
+        }
+        host.ask_refill(true);
+        if let Some((n, entry)) = weakest
+            && lr::priority(entry) > lr::priority(new)
+        {
+            let (word, bit) = place(lr::vintid(entry));
+            self.remember(word, bit);
+            host.set_lr(n, new);
+            let (word, bit) = place(intid);
+            self.forget(word, bit);
+        }
+    }
+
+    fn remember(&mut self, word: usize, bit: u32) {
+        if let Some(pending) = self.pending.get_mut(word) {
+            *pending |= bit;
+        }
+    }
+
+    fn forget(&mut self, word: usize, bit: u32) {
+        if let Some(pending) = self.pending.get_mut(word) {
+            *pending &= !bit;
+        }
+    }
+
+    /// Pending or up, wanted, and not active.
+    fn waiting(&self, dist: &Distributor, word: usize) -> u32 {
+        let (Some(pending), Some(level), Some(active)) = (
+            self.pending.get(word),
+            self.level.get(word),
+            self.active.get(word),
+        ) else {
+            return 0;
+        };
+        let levels = if word == 0 {
+            !self.edge
+        } else {
+            dist.edge.get(word).map_or(0, |edge| !edge.load(Relaxed))
+        };
+        (pending | level & levels) & self.wanted(dist, word) & !active
+    }
+
+    /// Maintenance interrupt: `ended` are the list registers whose interrupt the guest has deactivated
+    /// and which asked for it (ICH_EISR_EL2). Fills what is free, the most urgent first.
+    pub fn maintain(&mut self, dist: &Distributor, host: &mut impl Host, ended: u32) {
+        for n in each(0, ended & lr_mask(host)) {
+            host.set_lr(n, 0);
+        }
+        self.refill(dist, host);
+    }
+
+    fn refill(&mut self, dist: &Distributor, host: &mut impl Host) {
+        // One list register for each turn, so at most 16 turns.
+        for _ in 0..host.list_registers() {
+            if host.empty() & lr_mask(host) == 0 {
+                host.ask_refill(true);
+                return;
+            }
+            let Some(intid) = self.most_urgent(dist, host) else {
+                host.ask_refill(false);
+                return;
+            };
+            self.queue(dist, host, intid);
+        }
+    }
+
+    fn most_urgent(&self, dist: &Distributor, host: &impl Host) -> Option<u32> {
+        let mut held = [0u32; WORDS];
+        for n in each(0, !host.empty() & (lr_mask(host) | 1 << VTIMER_LR)) {
+            let (word, bit) = place(lr::vintid(host.lr(n)));
+            if let Some(held) = held.get_mut(word) {
+                *held |= bit;
+            }
+        }
+        let mut best: Option<(u8, u32)> = None;
+        for (word, held) in held.iter().enumerate() {
+            for intid in each(word, self.waiting(dist, word) & !held) {
+                let priority = self.priority(dist, intid);
+                if best.is_none_or(|(most, _)| priority < most) {
+                    best = Some((priority, intid));
+                }
+            }
+        }
+        best.map(|(_, intid)| intid)
+    }
+
+    /// Takes back what the guest has not yet acknowledged among the interrupts `bits` of `word`.
+    fn take_back(&mut self, dist: &Distributor, host: &mut impl Host, word: usize, bits: u32) {
+        for n in each(0, !host.empty() & (lr_mask(host) | 1 << VTIMER_LR)) {
+            let entry = host.lr(n);
+            let (its_word, bit) = place(lr::vintid(entry));
+            if its_word != word || bit & bits == 0 || entry & lr::PENDING == 0 {
+                continue;
+            }
+            if entry & lr::ACTIVE != 0 {
+                host.set_lr(n, entry & !lr::PENDING);
+                self.remember(word, bit);
+            } else if entry & lr::HW != 0 {
+                // The board signals it again when it may: a level by itself, an edge by its
+                // pending bit.
+                host.set_lr(n, 0);
+                host.deactivate(lr::pintid(entry));
+                if !self.is_level(dist, lr::vintid(entry)) {
+                    host.set_pending(lr::pintid(entry), true);
+                }
+            } else {
+                host.set_lr(n, 0);
+                if entry & lr::EOI == 0 {
+                    self.remember(word, bit);
+                }
+            }
+        }
+    }
+
+    /// Brings the board in line with what the guest wants of its linked interrupts, and queues what waits.
+    fn now_wanted(&mut self, dist: &Distributor, host: &mut impl Host, word: usize, bits: u32) {
+        for intid in each(word, bits) {
+            if let Some(pintid) = self.physical(dist, intid) {
+                host.enable(pintid);
+            }
+        }
+        for intid in each(word, bits & self.waiting(dist, word)) {
+            self.queue(dist, host, intid);
+        }
+    }
+
+    fn now_unwanted(&mut self, dist: &Distributor, host: &mut impl Host, word: usize, bits: u32) {
+        for intid in each(word, bits) {
+            if let Some(pintid) = self.physical(dist, intid) {
+                host.disable(pintid);
+            }
+        }
+        self.take_back(dist, host, word, bits);
+    }
+
+    /// Compares what is wanted of a word with what was, and acts.
+    fn settle(&mut self, dist: &Distributor, host: &mut impl Host, word: usize, before: u32) {
+        let after = self.wanted(dist, word);
+        if word == 0 {
+            self.timer_changed(dist);
+        }
+        let gone = before & !after;
+        if gone != 0 {
+            self.now_unwanted(dist, host, word, gone);
+        }
+        let come = after & !before;
+        if come != 0 {
+            self.now_wanted(dist, host, word, come);
+        }
+    }
+
+    pub(super) fn enable(
+        &mut self,
+        dist: &Distributor,
+        host: &mut impl Host,
+        word: usize,
+        bits: u32,
+    ) {
+        self.set_enable(dist, host, word, bits, true);
+    }
+
+    pub(super) fn disable(
+        &mut self,
+        dist: &Distributor,
+        host: &mut impl Host,
+        word: usize,
+        bits: u32,
+    ) {
+        self.set_enable(dist, host, word, bits, false);
+    }
+
+    fn set_enable(
+        &mut self,
+        dist: &Distributor,
+        host: &mut impl Host,
+        word: usize,
+        bits: u32,
+        on: bool,
+    ) {
+        let enabled = match dist.enable.get(word) {
+            _ if word == 0 => self.enable,
+            Some(enable) => enable.load(Relaxed),
+            None => return,
+        };
+        let new = if on { enabled | bits } else { enabled & !bits };
+        if new == enabled {
+            return;
+        }
+        let before = self.wanted(dist, word);
+        if word == 0 {
+            self.enable = new;
+        } else if let Some(enable) = dist.enable.get(word) {
+            // Other vCPUs may change other bits at the same time.
+            if on {
+                enable.fetch_or(bits, Relaxed)
+            } else {
+                enable.fetch_and(!bits, Relaxed)
+            };
+        }
+        self.settle(dist, host, word, before);
+    }
+
+    pub(super) fn set_groups(
+        &mut self,
+        dist: &Distributor,
+        host: &mut impl Host,
+        word: usize,
+        value: u32,
+    ) {
+        // What waits in a list register carries its group: take it back first.
+        let before = self.wanted(dist, word);
+        self.take_back(dist, host, word, u32::MAX);
+        if word == 0 {
+            self.group = value;
+        } else if let Some(group) = dist.group.get(word) {
+            group.store(value, Relaxed);
+        }
+        self.settle(dist, host, word, before);
+        let waiting = self.waiting(dist, word);
+        self.now_wanted(dist, host, word, waiting);
+    }
+
+    /// `GICD_CTLR` enabled or disabled groups.
+    pub(super) fn groups_changed(&mut self, dist: &Distributor, host: &mut impl Host) {
+        for word in 0..WORDS {
+            let enabled = match dist.enable.get(word) {
+                _ if word == 0 => self.enable,
+                Some(enable) => enable.load(Relaxed),
+                None => 0,
+            };
+            let wanted = self.wanted(dist, word);
+            let gone = enabled & !wanted;
+            if gone != 0 {
+                self.now_unwanted(dist, host, word, gone);
+            }
+            if wanted != 0 {
+                self.now_wanted(dist, host, word, wanted);
+            }
+        }
+        self.timer_changed(dist);
+    }
+
+    /// Pending bits of a word as the guest may read them.
+    pub(super) fn pending(&self, dist: &Distributor, host: &impl Host, word: usize) -> u32 {
+        let (Some(pending), Some(level)) = (self.pending.get(word), self.level.get(word)) else {
+            return 0;
+        };
+        let mut bits = pending | level;
+        for n in each(0, !host.empty() & (lr_mask(host) | 1 << VTIMER_LR)) {
+            let entry = host.lr(n);
+            let (its_word, bit) = place(lr::vintid(entry));
+            if its_word == word && entry & lr::PENDING != 0 {
+                bits |= bit;
+            }
+        }
+        let linked = if word == 0 {
+            1 << VTIMER
+        } else {
+            dist.linked
+                .get(word)
+                .map_or(0, |linked| linked.load(Relaxed))
+        };
+        for intid in each(word, linked & !bits) {
+            if self
+                .physical(dist, intid)
+                .is_some_and(|pintid| host.is_pending(pintid))
+            {
+                bits |= place(intid).1;
+            }
+        }
+        bits
+    }
+
+    /// Active bits of a word as the guest may read them.
+    pub(super) fn active(&self, host: &impl Host, word: usize) -> u32 {
+        let mut bits = self.active.get(word).copied().unwrap_or(0);
+        for n in each(0, !host.empty() & (lr_mask(host) | 1 << VTIMER_LR)) {
+            let entry = host.lr(n);
+            let (its_word, bit) = place(lr::vintid(entry));
+            if its_word == word && entry & lr::ACTIVE != 0 {
+                bits |= bit;
+            }
+        }
+        bits
+    }
+
+    pub(super) fn set_pending(
+        &mut self,
+        dist: &Distributor,
+        host: &mut impl Host,
+        word: usize,
+        bits: u32,
+    ) {
+        for intid in each(word, bits) {
+            match self.physical(dist, intid) {
+                Some(pintid) => host.set_pending(pintid, true),
+                None => self.raise(dist, host, intid),
+            }
+        }
+    }
+
+    pub(super) fn clear_pending(
+        &mut self,
+        dist: &Distributor,
+        host: &mut impl Host,
+        word: usize,
+        bits: u32,
+    ) {
+        // A level that is still up stays pending (IHI 0069H, 4.1.2).
+        let held = self.level.get(word).map_or(0, |level| {
+            level
+                & each(word, bits)
+                    .filter(|i| self.is_level(dist, *i))
+                    .fold(0, |a, i| a | place(i).1)
+        });
+        self.take_back(dist, host, word, bits & !held);
+        self.forget(word, bits);
+        for intid in each(word, bits) {
+            if let Some(pintid) = self.physical(dist, intid) {
+                host.set_pending(pintid, false);
+            }
+        }
+    }
+
+    pub(super) fn set_active(
+        &mut self,
+        _dist: &Distributor,
+        host: &mut impl Host,
+        word: usize,
+        bits: u32,
+    ) {
+        for intid in each(word, bits) {
+            if let Some((n, entry)) = self.find(host, intid) {
+                host.set_lr(n, entry | lr::ACTIVE);
+            } else if let Some(active) = self.active.get_mut(word) {
+                *active |= place(intid).1;
+            }
+        }
+    }
+
+    pub(super) fn clear_active(
+        &mut self,
+        dist: &Distributor,
+        host: &mut impl Host,
+        word: usize,
+        bits: u32,
+    ) {
+        for intid in each(word, bits & self.active(host, word)) {
+            let (_, bit) = place(intid);
+            if let Some(active) = self.active.get_mut(word) {
+                *active &= !bit;
+            }
+            if let Some((n, entry)) = self.find(host, intid)
+                && entry & lr::ACTIVE != 0
+            {
+                let rest = entry & !lr::ACTIVE;
+                host.set_lr(n, if rest & lr::PENDING != 0 { rest } else { 0 });
+                if entry & lr::HW != 0 {
+                    host.deactivate(lr::pintid(entry));
+                }
+            }
+            if self.waiting(dist, word) & bit != 0 {
+                self.queue(dist, host, intid);
+            }
+        }
+    }
+
+    /// Write to ICC_SGI1R_EL1 (`group1`) or ICC_SGI0R_EL1: raises the SGI here if this vCPU is
+    /// among the targets. Other targets do not exist in a VM of one vCPU and are ignored, as the
+    /// architecture says of absent ones.
+    #[inline]
+    pub fn send_sgi(&mut self, dist: &Distributor, host: &mut impl Host, value: u64, group1: bool) {
+        let intid = ((value >> 24) & 15) as u32;
+        let all_but_self = value & 1 << 40 != 0;
+        // Aff3, Aff2, Aff1 of the targets in the places of GICR_TYPER's affinity.
+        let cluster = ((value >> 48) & 0xff) << 24
+            | ((value >> 32) & 0xff) << 16
+            | ((value >> 16) & 0xff) << 8;
+        let range = (value >> 44) & 15;
+        let mine = u64::from(self.affinity);
+        let slot = mine & 0xff;
+        let listed =
+            cluster == mine & 0xffff_ff00 && slot / 16 == range && value & 1 << (slot % 16) != 0;
+        let in_group = (self.group >> intid) & 1 == u32::from(group1);
+        if listed && !all_but_self && in_group {
+            self.raise(dist, host, intid);
+        }
+    }
+}
+
+/// List registers for everything but the virtual timer.
+#[inline(always)]
+fn lr_mask(host: &impl Host) -> u32 {
+    let n = host.list_registers().min(16);
+    (1u32 << n).wrapping_sub(1) & !(1 << VTIMER_LR)
+}
