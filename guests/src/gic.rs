@@ -216,3 +216,36 @@ pub fn send_to_self(intid: u32) {
     msr!("icc_sgi1r_el1", sgi_to_self(intid));
     isb();
 }
+
+/// SGIs that are pending, one bit each.
+pub fn pending_sgis() -> u32 {
+    read32(word(ISPENDR, 0)) & 0xffff
+}
+
+/// Priority of what is being handled; 0xff if nothing is.
+pub fn running_priority() -> u8 {
+    mrs!("icc_rpr_el1") as u8
+}
+
+/// Most urgent pending interrupt, without taking it.
+pub fn most_urgent() -> u32 {
+    mrs!("icc_hppir1_el1") as u32
+}
+
+/// Sets the priority mask: only interrupts with a smaller number are signalled.
+pub fn set_mask(priority: u8) {
+    msr!("icc_pmr_el1", priority.into());
+    isb();
+}
+
+/// Sets the binary point of Group 1: which bits of a priority decide about pre-emption.
+pub fn set_binary_point(point: u8) {
+    msr!("icc_bpr1_el1", point.into());
+    isb();
+}
+
+/// EOImode 1: EOI drops the priority, and [`deactivate`] is a step of its own.
+pub fn split_end(split: bool) {
+    msr!("icc_ctlr_el1", u64::from(split) << 1);
+    isb();
+}

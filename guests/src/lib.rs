@@ -9,16 +9,19 @@
 #[macro_use]
 pub mod sysreg;
 
+pub mod alive;
 pub mod board;
 pub mod check;
 pub mod figures;
 pub mod gic;
 pub mod marks;
+pub mod memory;
 pub mod mmio;
 pub mod mmu;
 pub mod power;
 pub mod probe;
 pub mod random;
+pub mod ruin;
 pub mod shared;
 mod start;
 pub mod timer;

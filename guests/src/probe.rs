@@ -217,7 +217,8 @@ const RET: u32 = 0xd65f_03c0;
 /// Most instructions that [`code`] takes.
 pub const CODE: usize = 15;
 
-#[repr(C, align(64))]
+// A page of its own, because an emulator slows down every write to a page that it runs code from.
+#[repr(C, align(4096))]
 struct Buffer(UnsafeCell<[u32; CODE + 1]>);
 
 // SAFETY: only `code` touches it, and programs call that from `main` only, never from a handler.

@@ -10,7 +10,7 @@ impl Random {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -20,6 +20,6 @@ impl Random {
 
     /// A number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
+        self.draw() % limit.max(1)
     }
 }
