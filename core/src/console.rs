@@ -66,6 +66,13 @@ impl<const N: usize> Stream<N> {
         self.ring.is_empty()
     }
 
+    /// For the producer, who has just appended `byte`: the drainer should look. It need not for each
+    /// byte of a line that it would not show yet.
+    #[inline]
+    pub fn is_news(&self, byte: u8) -> bool {
+        byte == b'\n' || self.ring.len() == 1 || self.ring.room() < N as u32 / 4
+    }
+
     /// For the consumer: takes the oldest byte.
     fn pop(&self) -> Option<u8> {
         let byte = self.ring.pop()?;
@@ -95,6 +102,8 @@ pub struct Streams {
     pub input: Ring<256>,
     /// The guest waits for room in `output`.
     pub wants_room: AtomicU32,
+    /// The VM's line is open on the console: every byte is wanted at once.
+    pub eager: AtomicU32,
 }
 
 /// The VMs as the multiplexer sees them.
@@ -198,7 +207,7 @@ impl Mux {
             && let Some(byte) = speaker.pop(sources)
         {
             if byte == b'\n' {
-                self.line_open = false;
+                self.close(sources);
             }
             return Next::Byte(byte);
         }
@@ -207,6 +216,14 @@ impl Mux {
             Some(speaker) => self.open(sources, speaker),
             None if held => Next::Held,
             None => Next::Empty,
+        }
+    }
+
+    /// The line is over, or another one breaks it.
+    fn close(&mut self, sources: &impl Sources) {
+        self.line_open = false;
+        if let Some(streams) = self.speaker.and_then(|speaker| sources.streams(speaker.vm)) {
+            streams.eager.store(0, Ordering::Relaxed);
         }
     }
 
@@ -237,6 +254,10 @@ impl Mux {
         self.inserted = 1;
         if self.line_open {
             self.insert.text("\r\n");
+            self.close(sources);
+        }
+        if let Some(streams) = sources.streams(speaker.vm) {
+            streams.eager.store(u32::from(!speaker.log), Ordering::Relaxed);
         }
         if speaker.log {
             self.insert.text("[el2] ");

@@ -6,6 +6,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod boot_tree;
 pub mod console;
 pub mod exit;
 pub mod inject;

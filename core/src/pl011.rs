@@ -155,17 +155,16 @@ impl Pl011 {
         match offset {
             DR => {
                 // A byte for which there is no room is lost, as in a full FIFO.
-                streams.output.push(value as u8);
+                let byte = value as u8;
+                streams.output.push(byte);
+                let output = streams.output.is_news(byte) || streams.eager.load(Relaxed) != 0;
                 self.sent = streams.output.room() >= ROOM;
                 if !self.sent {
                     streams.wants_room.swap(1, AcqRel);
                     // The other side may have made room before it could see the wish.
                     self.sent = streams.output.room() >= ROOM;
                 }
-                return Effect {
-                    line: true,
-                    output: true,
-                };
+                return Effect { line: true, output };
             }
             0x24 => self.integer_divisor = value & 0xffff,
             0x28 => self.fractional_divisor = value & 0x3f,

@@ -1,2 +1,29 @@
-//! The privileged binary.
-fn main() {}
+//! The privileged binary: performs, at EL2, what `bulkhead-core` decides. `ARCHITECTURE.md` has the map.
+#![cfg_attr(target_os = "none", no_std, no_main)]
+
+#[cfg(target_os = "none")]
+mod devices;
+#[cfg(target_os = "none")]
+mod dispatch;
+#[cfg(target_os = "none")]
+mod hw;
+#[cfg(target_os = "none")]
+mod mailbox;
+#[cfg(target_os = "none")]
+mod pcpu;
+#[cfg(target_os = "none")]
+mod prepare;
+#[cfg(target_os = "none")]
+mod service;
+#[cfg(target_os = "none")]
+mod start;
+#[cfg(target_os = "none")]
+mod stop;
+#[cfg(target_os = "none")]
+mod vm;
+
+/// On a host there is nothing to run: the crate is checked there, not used.
+#[cfg(not(target_os = "none"))]
+fn main() {
+    println!("bulkhead-el2 runs at EL2 only; build it with `bulkhead build`");
+}

@@ -89,7 +89,7 @@ impl<'a> Builder<'a> {
     pub fn map(&mut self, region: &Region) -> Result<(), Error> {
         let (mut ipa, mut pa) = (region.ipa, region.pa);
         let end = ipa.checked_add(region.size).ok_or(Error::Misplaced)?;
-        if (ipa | pa | region.size) % PAGE != 0 || end > 1 << bulkhead_abi::plan::IPA_BITS {
+        if !(ipa | pa | region.size).is_multiple_of(PAGE) || end > 1 << bulkhead_abi::plan::IPA_BITS {
             return Err(Error::Misplaced);
         }
         let attributes = attributes(region);
@@ -176,7 +176,7 @@ const fn index(ipa: u64, level: usize) -> usize {
 const fn level_for(ipa: u64, pa: u64, left: u64) -> usize {
     let mut level = 1;
     while level < 3 {
-        if (ipa | pa) % SPAN[level] == 0 && left >= SPAN[level] {
+        if (ipa | pa).is_multiple_of(SPAN[level]) && left >= SPAN[level] {
             return level;
         }
         level += 1;
@@ -188,7 +188,7 @@ const fn level_for(ipa: u64, pa: u64, left: u64) -> usize {
 /// root of 512 GiB has no run of 16 GiB in any board that this runs on.
 const fn is_run(ipa: u64, pa: u64, left: u64, span: u64) -> bool {
     let run = span.wrapping_mul(16);
-    span != SPAN[1] && (ipa | pa) % run == 0 && left >= run
+    span != SPAN[1] && (ipa | pa).is_multiple_of(run) && left >= run
 }
 
 /// Follows the tables as the hardware does, for tests and for reports: physical address and

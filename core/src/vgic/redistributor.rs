@@ -79,11 +79,10 @@ impl Cpu {
         }
         let word = ((offset & 0x7f) / 4) as usize;
         match offset >> 7 {
-            0x00 if offset == 0 => {
-                if dist.set_ctlr(value) {
+            0x00 if offset == 0
+                && dist.set_ctlr(value) => {
                     self.groups_changed(dist, host);
                 }
-            }
             0x01..=0x07 if dist.has_word(word) => {
                 self.bank_write(dist, host, offset >> 7, word, value);
             }
@@ -176,7 +175,7 @@ impl Cpu {
             1 | 4 => size,
             _ => return,
         };
-        if (0x1_0400..0x1_0420).contains(&offset) && offset % bytes == 0 {
+        if (0x1_0400..0x1_0420).contains(&offset) && offset.is_multiple_of(bytes) {
             let first = (offset & 0x1f) as usize;
             let new = value.to_le_bytes();
             if let Some(slots) = self.priorities.get_mut(first..) {

@@ -1,0 +1,172 @@
+//! The assembly at the start of the image, the vectors, and what ties them to Rust.
+
+use core::mem::MaybeUninit;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use bulkhead_abi::plan::{EL2_WINDOW, PAGE};
+use bulkhead_core::plan::Plan;
+
+use super::layout::{self, private};
+use super::mmio::Registers;
+use super::mmu::{self, Use, Windows};
+use super::sysreg;
+use super::uart::Uart;
+use crate::pcpu::Pcpu;
+use crate::vm::Vm;
+
+core::arch::global_asm!(include_str!("boot.s"));
+core::arch::global_asm!(include_str!("vectors.s"));
+
+unsafe extern "C" {
+    static __el2_start: u8;
+    static __el2_end: u8;
+    fn enter_private_map(index: u64, root: u64) -> !;
+}
+
+/// Bytes of the EL2 binary in the image: the plan follows.
+pub fn el2_size() -> u64 {
+    ((&raw const __el2_end) as u64).wrapping_sub((&raw const __el2_start) as u64)
+}
+
+/// What follows the EL2 binary in the image, up to the end of the part that is mapped.
+pub fn behind_el2() -> &'static [u8] {
+    let start = &raw const __el2_end;
+    let size = EL2_WINDOW.saturating_sub(el2_size()) as usize;
+    // SAFETY: [R-IMAGE] the boot code mapped it read-only, nobody writes it; who keeps a reference to
+    // more than the plan after `mmu::drop_behind` is told not to there.
+    unsafe { core::slice::from_raw_parts(start, size) }
+}
+
+/// The boot device tree at `pa`, if there is one: at most 2 MiB, mapped by the boot map.
+pub fn boot_tree(windows: &mut Windows, pa: u64) -> Option<&'static [u8]> {
+    if pa == 0 || pa % 8 != 0 {
+        return None;
+    }
+    let address = windows.open(layout::TREE, pa, Use::Read);
+    windows.open(layout::TREE.wrapping_add(1), pa.wrapping_add(layout::SLOT), Use::Read);
+    // SAFETY: [R-TREE] two blocks are mapped, so 2 MiB from any address in the first are.
+    let all = unsafe { core::slice::from_raw_parts(address as *const u8, layout::SLOT as usize) };
+    let size = bulkhead_core::boot_tree::BootTree::size(all)?;
+    all.get(..usize::try_from(size).ok()?)
+}
+
+/// Leaves the boot map for the private map of pCPU `index` and goes on in [`pcpu_main`].
+pub fn become_pcpu(index: usize) -> ! {
+    // SAFETY: [R-ENTER] `mmu::make_private` has made the map and its stack.
+    unsafe { enter_private_map(index as u64, mmu::root(index)) }
+}
+
+/// The page of a VM.
+pub fn vm_page(vm: usize) -> &'static Vm {
+    let address = layout::slot(layout::VMS).wrapping_add((vm as u64).wrapping_mul(4096));
+    // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a `Vm`,
+    // which is made of atomics, and it is never unmapped.
+    unsafe { &*(address as *const Vm) }
+}
+
+/// The way into Rust of the boot pCPU, from `boot.s`.
+#[unsafe(no_mangle)]
+extern "C" fn primary(tree: u64, load: u64) -> ! {
+    crate::start::primary(tree, load)
+}
+
+/// The way into Rust of every pCPU, in its private map; `state` is where its state goes.
+#[unsafe(no_mangle)]
+extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
+    let index = index as usize;
+    let place = state as *mut Pcpu;
+    // SAFETY: [R-STATE] the pages at `state` are mapped, private to this pCPU, and hold nothing yet.
+    unsafe { place.write(Pcpu::new(index)) };
+    // SAFETY: [R-STATE] this is the one reference; the vectors make the next when this one has gone.
+    let pcpu = unsafe { &mut *place };
+    crate::start::pcpu(pcpu)
+}
+
+const _: () = assert!(size_of::<Pcpu>() <= private::STATE_PAGES * 4096);
+const _: () = assert!(size_of::<Vm>() <= 4096);
+
+/// Where a pCPU stays that has no guest to run. A symbol of its own, so that measurements can tell: what
+/// happens in here delays no guest.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_idle(pcpu: &mut Pcpu) -> ! {
+    crate::stop::idle(pcpu)
+}
+
+/// From the vectors: `pcpu` is the one reference to this pCPU's state.
+#[unsafe(no_mangle)]
+extern "C" fn sync_exit(pcpu: &mut Pcpu, esr: u64) {
+    crate::dispatch::synchronous(pcpu, esr);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn irq_exit(pcpu: &mut Pcpu) {
+    crate::dispatch::interrupt(pcpu);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn fiq_exit(pcpu: &mut Pcpu) {
+    crate::dispatch::fast_interrupt(pcpu);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn serror_exit(pcpu: &mut Pcpu) {
+    crate::dispatch::serror(pcpu);
+}
+
+/// The plan, once start-up has proven it.
+pub fn plan() -> &'static Plan<'static> {
+    // SAFETY: [R-PLAN] written once by the boot pCPU before any other pCPU or guest runs.
+    unsafe { &*(&raw const PLAN).cast() }
+}
+
+/// Keeps the plan. Once, by the boot pCPU, before anything asks for it.
+pub fn keep_plan(plan: Plan<'static>) {
+    // SAFETY: [R-PLAN] nobody holds a reference yet.
+    unsafe { (&raw mut PLAN).write(MaybeUninit::new(plan)) }
+}
+
+static mut PLAN: MaybeUninit<Plan<'static>> = MaybeUninit::uninit();
+
+/// An exception at EL2 itself: a bug of EL2. Says so and stops this pCPU.
+#[unsafe(no_mangle)]
+extern "C" fn own_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
+    crate::start::own_exception(kind, esr, elr, far)
+}
+
+/// Address of a pCPU's state, which is also its register frame.
+pub fn state_address(index: usize) -> u64 {
+    layout::private(index, private::STATE)
+}
+
+/// Makes everything written so far visible to a pCPU that starts.
+pub fn publish() {
+    sysreg::dsb();
+    sysreg::isb();
+}
+
+/// Address of the UART in the boot map, for last words.
+static BOOT_UART: AtomicU64 = AtomicU64::new(0);
+
+/// Start-up has opened a window on the UART.
+pub fn keep_uart(uart: Uart) {
+    BOOT_UART.store(uart.0.base(), Ordering::Relaxed);
+}
+
+/// The UART if this pCPU's map has it: the boot map, while start-up runs, or the private map of the pCPU
+/// that drains the console.
+pub fn uart_at_hand() -> Option<Uart> {
+    let own = sysreg::thread();
+    let address = if own == 0 {
+        BOOT_UART.load(Ordering::Relaxed)
+    } else {
+        let slots = own.wrapping_sub(layout::slot(layout::PRIVATE)) / layout::SLOT;
+        layout::private(slots as usize, private::UART)
+    };
+    // SAFETY: [R-MMIO] used only if the page is mapped, and only the UART is ever mapped there.
+    let registers = unsafe { Registers::new(address, PAGE) };
+    mmu::is_mapped(address).then_some(Uart(registers))
+}

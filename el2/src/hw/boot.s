@@ -1,0 +1,168 @@
+// The image starts here: the arm64 Linux header (Documentation/arch/arm64/booting.rst of Linux), then
+// the way from "MMU off, anywhere in memory" to EL2's own map.
+
+    .section .text.head, "ax"
+    .global _head
+_head:
+    b       start_primary_cpu
+    .long   0
+    .quad   0                       // text_offset: any 2 MiB boundary
+    .quad   0                       // image_size: written by the image builder
+    .quad   0xa                     // little endian, 4 KiB pages, anywhere in memory
+    .quad   0, 0, 0
+    .ascii  "ARM\x64"
+    .long   0
+
+// x0: device tree.
+start_primary_cpu:
+    mrs     x1, currentel
+    cmp     x1, #8
+    b.ne    wrong_level
+    msr     daifset, #0xf
+    mov     x20, x0
+    msr     tpidr_el2, xzr
+    adr     x21, _head
+
+    // Level 1: EL2's own gigabyte, and the gigabyte that this code runs in, until the jump.
+    adrp    x1, BOOT_LEVEL1
+    add     x1, x1, :lo12:BOOT_LEVEL1
+    adrp    x2, BOOT_LEVEL2
+    add     x2, x2, :lo12:BOOT_LEVEL2
+    orr     x3, x2, #3
+    str     x3, [x1, #128 * 8]
+    lsr     x3, x21, #30
+    cmp     x3, #128
+    b.hs    wrong_level             // LOAD_LIMIT: the two would meet
+    lsl     x4, x3, #30
+    ldr     x5, =0x7c1              // block: valid, AF, inner shareable, read-only, Normal
+    orr     x4, x4, x5
+    str     x4, [x1, x3, lsl #3]
+
+    // Level 2 slot 0 and level 3: the image, page by page with the permissions of its parts.
+    adrp    x3, IMAGE_LEVEL3
+    add     x3, x3, :lo12:IMAGE_LEVEL3
+    orr     x4, x3, #3
+    str     x4, [x2]
+    adrp    x5, __text_end
+    adrp    x6, __rodata_end
+    adrp    x7, __data_end
+    mov     x8, x21                 // page
+    mov     x9, #0
+    ldr     x10, =0x7c3             // page: read-only
+    ldr     x11, =0x743             // page: read and write
+    mov     x12, #1 << 54           // execute never
+1:  mov     x13, x10                // text
+    cmp     x8, x5
+    b.lo    2f
+    orr     x13, x10, x12           // rodata, and what lies behind data: the plan
+    cmp     x8, x6
+    b.lo    2f
+    cmp     x8, x7
+    b.hs    2f
+    orr     x13, x11, x12           // data
+2:  orr     x13, x13, x8
+    str     x13, [x3, x9, lsl #3]
+    add     x8, x8, #4096
+    add     x9, x9, #1
+    cmp     x9, #512
+    b.lo    1b
+
+    // The tables were written past the caches: nothing of them may be in there.
+    dmb     sy
+    adrp    x3, BOOT_LEVEL1
+    add     x3, x3, :lo12:BOOT_LEVEL1
+    add     x4, x3, #3 * 4096
+3:  dc      ivac, x3
+    add     x3, x3, #16
+    cmp     x3, x4
+    b.lo    3b
+    dsb     sy
+
+    bl      enable_mmu
+    ldr     x2, =BOOT_STACK_TOP
+    mov     sp, x2
+    mov     x0, x20
+    mov     x1, x21
+    mov     x29, xzr
+    ldr     x2, =primary
+    br      x2
+
+// x0: index of the pCPU, as PSCI hands it over.
+    .global start_secondary_cpu
+start_secondary_cpu:
+    msr     daifset, #0xf
+    mov     x20, x0
+    bl      enable_mmu
+    mov     x0, x20
+    ldr     x1, =ROOTS
+    ldr     x1, [x1, x20, lsl #3]
+    b       enter_private_map
+
+// Turns the MMU on with the boot map and returns to the caller's virtual address.
+enable_mmu:
+    mrs     x1, id_aa64mmfr0_el1
+    and     x1, x1, #7              // PARange, at most 52 bits
+    cmp     x1, #5
+    mov     x2, #5
+    csel    x1, x1, x2, lo
+    ldr     x2, =0x80803519         // TCR: 39 bits, 4 KiB, inner shareable, write-back
+    orr     x1, x2, x1, lsl #16
+    msr     tcr_el2, x1
+    ldr     x1, =0x04ff             // MAIR: 0 Normal write-back, 1 Device-nGnRE
+    msr     mair_el2, x1
+    adrp    x1, BOOT_LEVEL1
+    add     x1, x1, :lo12:BOOT_LEVEL1
+    msr     ttbr0_el2, x1
+    ldr     x1, =vectors
+    msr     vbar_el2, x1
+    ic      iallu
+    tlbi    alle2
+    dsb     nsh
+    isb
+    ldr     x1, =0x30cd183d         // SCTLR: RES1, MMU, caches, stack alignment, WXN
+    msr     sctlr_el2, x1
+    isb
+    adr     x1, _head
+    ldr     x2, =_head
+    sub     x2, x2, x1
+    add     x30, x30, x2
+    ret
+
+wrong_level:
+    wfe
+    b       wrong_level
+
+// x0: index of the pCPU, x1: physical address of its root table. Its stack lies below its state.
+    .global enter_private_map
+enter_private_map:
+    msr     ttbr0_el2, x1
+    isb
+    tlbi    alle2
+    dsb     nsh
+    isb
+    ldr     x1, =0x2001000000 + 3 * 4096
+    add     x1, x1, x0, lsl #21
+    mov     sp, x1
+    msr     tpidr_el2, x1
+    mov     x1, sp
+    mov     x29, xzr
+    mov     x30, xzr
+    b       pcpu_main
+
+// What the code above needs before there is anything else. The three tables lie together.
+    .section .bss.boot, "aw", @nobits
+    .balign 4096
+    .global BOOT_LEVEL1, BOOT_LEVEL2, IMAGE_LEVEL3, VMS_LEVEL3, ROOTS
+BOOT_LEVEL1:
+    .skip   4096
+BOOT_LEVEL2:
+    .skip   4096
+IMAGE_LEVEL3:
+    .skip   4096
+VMS_LEVEL3:
+    .skip   4096
+BOOT_STACK:
+    .skip   16384
+BOOT_STACK_TOP:
+ROOTS:
+    .skip   8 * 8

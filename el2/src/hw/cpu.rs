@@ -1,0 +1,200 @@
+//! The CPU as EL2 sets it up: what traps, what a vCPU starts with, how it is entered
+//! (DDI 0487, D24.2).
+
+use bulkhead_core::inject::{After, Before};
+use bulkhead_core::sysreg::ID_REGISTERS;
+
+use super::sysreg::{isb, read, write};
+
+/// HCR_EL2 while a guest runs. Stage 2, AArch64 EL1; physical interrupts and SErrors to EL2; SMC,
+/// implementation-defined registers, ACTLR_EL1, ID registers and set/way maintenance trap; barriers
+/// and maintenance are broadcast at least to the inner shareable domain; stage-1 walks do not go to
+/// devices; LORegions and RAS error records trap. WFI and WFE do not: the vCPU has the pCPU to itself.
+const HCR: u64 = 1 // VM
+    | 1 << 1 // SWIO
+    | 1 << 2 // PTW
+    | 1 << 3 | 1 << 4 | 1 << 5 // FMO IMO AMO
+    | 1 << 9 // FB
+    | 1 << 10 // BSU: inner shareable
+    | 1 << 18 // TID3
+    | 1 << 19 // TSC
+    | 1 << 20 // TIDCP
+    | 1 << 21 // TACR
+    | 1 << 22 // TSW
+    | 1 << 31 // RW
+    | 1 << 35 // TLOR
+    | 1 << 36; // TERR
+/// CPTR_EL2: activity monitors, trace and SVE trap; FP does not. The rest is RES1.
+const CPTR: u64 = 0x32ff | 1 << 30 | 1 << 20 | 1 << 8;
+/// MDCR_EL2: debug, OS lock, PMU and profiling registers trap.
+const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14 | 1 << 19;
+/// VTCR_EL2 without PS: 39 bits from level 1, 4 KiB, write-back, inner shareable, 8-bit VMID.
+const VTCR: u64 = 1 << 31 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | 25;
+/// SCTLR_EL1 at reset: RES1 bits only; MMU and caches off, little endian.
+const SCTLR_EL1: u64 = 0x30d0_0800;
+/// SPSR_EL2 of a vCPU that starts: EL1h, DAIF masked.
+const START: u64 = 0x3c5;
+
+/// Affinity fields of an MPIDR.
+pub const AFFINITY: u64 = 0xff_00ff_ffff;
+
+/// Sleeps for good.
+pub fn halt() -> ! {
+    loop {
+        wait();
+    }
+}
+
+/// Waits for an interrupt. With DAIF masked a pending one ends the wait and is not taken.
+pub fn wait() {
+    // SAFETY: [R-SYSREG] a hint.
+    unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
+}
+
+/// Affinity of this pCPU.
+pub fn affinity() -> u64 {
+    read!("mpidr_el1") & AFFINITY
+}
+
+/// Starts the cycle counter: it counts at EL2 too, with 64 bits, and belongs to EL2.
+fn start_cycle_counter() {
+    let counters = read!("pmcr_el0") >> 11 & 31;
+    write!("mdcr_el2", MDCR | counters);
+    write!("pmccfiltr_el0", 1 << 27);
+    // Enable, reset, 64 bits.
+    write!("pmcr_el0", 1 | 1 << 2 | 1 << 6);
+    write!("pmcntenset_el0", 1 << 31);
+}
+
+/// Newer controls of EL2, where they exist: everything that they could give a guest stays off.
+fn close_newer_features() {
+    let mmfr0 = read!("id_aa64mmfr0_el1");
+    let mmfr1 = read!("id_aa64mmfr1_el1");
+    if mmfr1 >> 40 & 15 != 0 {
+        // HCRX_EL2
+        write!("S3_4_C1_C2_2", 0);
+    }
+    if mmfr0 >> 56 & 15 != 0 {
+        // HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2
+        write!("S3_4_C1_C1_4", 0);
+        write!("S3_4_C1_C1_5", 0);
+        write!("S3_4_C1_C1_6", 0);
+        write!("S3_4_C3_C1_4", 0);
+        write!("S3_4_C3_C1_5", 0);
+    }
+}
+
+/// Sets the traps of this pCPU. Once, before it runs a guest.
+pub fn start() {
+    write!("hcr_el2", HCR);
+    write!("cptr_el2", CPTR);
+    write!("hstr_el2", 0);
+    // CNTHCTL_EL2: guests read the physical counter, their physical timer traps.
+    write!("cnthctl_el2", 1);
+    write!("cntvoff_el2", 0);
+    let range = (read!("id_aa64mmfr0_el1") & 15).min(5);
+    write!("vtcr_el2", VTCR | range << 16);
+    start_cycle_counter();
+    close_newer_features();
+    isb();
+}
+
+/// Gives this pCPU to a vCPU: stage 2, identity, and EL1 as after a reset.
+pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
+    write!("vttbr_el2", u64::from(vmid) << 48 | root);
+    write!("vpidr_el2", read!("midr_el1"));
+    write!("vmpidr_el2", mpidr | 1 << 31);
+    write!("sctlr_el1", SCTLR_EL1);
+    write!("tcr_el1", 0);
+    write!("ttbr0_el1", 0);
+    write!("ttbr1_el1", 0);
+    write!("mair_el1", 0);
+    write!("amair_el1", 0);
+    write!("vbar_el1", 0);
+    write!("cpacr_el1", 0);
+    write!("contextidr_el1", 0);
+    write!("esr_el1", 0);
+    write!("far_el1", 0);
+    write!("afsr0_el1", 0);
+    write!("afsr1_el1", 0);
+    write!("elr_el1", 0);
+    write!("spsr_el1", 0);
+    write!("sp_el0", 0);
+    write!("sp_el1", 0);
+    write!("tpidr_el0", 0);
+    write!("tpidrro_el0", 0);
+    write!("tpidr_el1", 0);
+    write!("par_el1", 0);
+    write!("csselr_el1", 0);
+    write!("cntkctl_el1", 0);
+    write!("cntv_ctl_el0", 0);
+    write!("cntv_cval_el0", 0);
+    write!("cntp_ctl_el0", 0);
+    write!("mdscr_el1", 0);
+    write!("elr_el2", entry);
+    write!("spsr_el2", START);
+    // SAFETY: [R-TLB] nothing of this VMID has run here; stale entries of a former boot must go.
+    unsafe { core::arch::asm!("isb", "tlbi vmalls12e1", "ic iallu", "dsb nsh", "isb", options(nostack)) }
+}
+
+unsafe extern "C" {
+    fn start_guest(state: u64) -> !;
+}
+
+/// Enters the guest of this pCPU for the first time. `state` is the address of its register frame,
+/// which is where its stack starts.
+pub fn enter(state: u64) -> ! {
+    // SAFETY: [R-ENTER] the frame lies at the start of the pCPU's state, above its stack; the caller
+    // never returns, so nothing on the stack is needed.
+    unsafe { start_guest(state) }
+}
+
+/// EL1 state that decides how an exception enters the guest.
+pub fn before() -> Before {
+    Before {
+        pc: read!("elr_el2"),
+        spsr: read!("spsr_el2"),
+        vbar: read!("vbar_el1"),
+        sctlr: read!("sctlr_el1"),
+    }
+}
+
+/// Enters an exception.
+pub fn apply(after: &After) {
+    write!("elr_el2", after.pc);
+    write!("spsr_el2", after.spsr);
+    write!("elr_el1", after.elr);
+    write!("spsr_el1", after.saved);
+    write!("esr_el1", after.esr);
+    if let Some(far) = after.far {
+        write!("far_el1", far);
+    }
+}
+
+macro_rules! read_id {
+    ($crm:literal, $op2:literal) => {{
+        let value: u64;
+        // SAFETY: [R-SYSREG] ID registers read without effect; unallocated ones read as zero.
+        unsafe {
+            core::arch::asm!(
+                concat!("mrs {}, S3_0_C0_C", $crm, "_", $op2),
+                out(reg) value, options(nomem, nostack, preserves_flags)
+            );
+        }
+        value
+    }};
+}
+
+macro_rules! id_registers {
+    ($($crm:literal)*) => { [$(
+        read_id!($crm, 0), read_id!($crm, 1),
+        read_id!($crm, 2), read_id!($crm, 3),
+        read_id!($crm, 4), read_id!($crm, 5),
+        read_id!($crm, 6), read_id!($crm, 7),
+    )*] };
+}
+
+/// The ID registers of this pCPU, CRm 1 to 7, op2 0 to 7.
+pub fn id_registers() -> [u64; ID_REGISTERS] {
+    id_registers!(1 2 3 4 5 6 7)
+}

@@ -1,0 +1,35 @@
+//! Calls to the firmware: PSCI by SMC (DEN0022E).
+
+use super::mmu::physical;
+
+unsafe extern "C" {
+    fn start_secondary_cpu();
+}
+
+fn smc(function: u64, x1: u64, x2: u64, x3: u64) -> u64 {
+    let mut x0 = function;
+    // SAFETY: [R-SMC] SMCCC: x0 to x17 may change, everything else is kept.
+    unsafe {
+        core::arch::asm!(
+            "smc #0",
+            inout("x0") x0, inout("x1") x1 => _, inout("x2") x2 => _, inout("x3") x3 => _,
+            out("x4") _, out("x5") _, out("x6") _, out("x7") _, out("x8") _, out("x9") _,
+            out("x10") _, out("x11") _, out("x12") _, out("x13") _, out("x14") _, out("x15") _,
+            out("x16") _, out("x17") _, options(nostack)
+        );
+    }
+    x0
+}
+
+/// Starts a pCPU (CPU_ON); the firmware's answer, 0 for success. Only the affinity fields go out:
+/// some firmware fails on the others.
+pub fn start_pcpu(mpidr: u64, index: usize) -> u64 {
+    let entry = physical(start_secondary_cpu as *const () as u64);
+    smc(0xc400_0003, mpidr & 0xff_00ff_ffff, entry, index as u64)
+}
+
+/// Switches the board off (SYSTEM_OFF). If the firmware cannot, sleeps.
+pub fn power_off() -> ! {
+    smc(0x8400_0008, 0, 0, 0);
+    super::cpu::halt()
+}

@@ -1,0 +1,72 @@
+//! EL2's address space: 39 bits, one root page for each pCPU.
+//!
+//! Everything lies in the 1 GiB behind [`BASE`], which is one level-2 table; a slot is one entry of it,
+//! 2 MiB.
+//!
+//! | slot | what | mapped by |
+//! | --- | --- | --- |
+//! | 0 | image: text, rodata, data, plan | all |
+//! | 1 | one page for each VM ([`crate::vm::Vm`]) | all |
+//! | 8 + i | stack, state, GIC and UART of pCPU i | pCPU i |
+//! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |
+//! | 40 to 42 | boot device tree and pool | the boot map only |
+//! | 44 | window on device frames | the boot map only |
+
+use bulkhead_abi::plan::{MAX_PCPUS, PAGE};
+
+/// Start of EL2's own 1 GiB; the link address.
+pub const BASE: u64 = 0x20_0000_0000;
+/// Bytes of a slot.
+pub const SLOT: u64 = 2 << 20;
+
+/// Slot of the VM pages.
+pub const VMS: usize = 1;
+/// Slot of the first pCPU's private pages.
+pub const PRIVATE: usize = 8;
+/// Slot through which data is read.
+pub const SOURCE: usize = 32;
+/// Slot through which guest memory is written.
+pub const TARGET: usize = 33;
+/// First of two slots on the boot device tree.
+pub const TREE: usize = 40;
+/// Slot of the pool in the boot map.
+pub const POOL: usize = 42;
+/// Slot of device frames in the boot map.
+pub const FRAMES: usize = 44;
+
+const _: () = assert!(PRIVATE + MAX_PCPUS <= SOURCE);
+
+/// Page numbers in a pCPU's private slot. Page 0 and the page behind the state stay unmapped: a stack
+/// that overflows faults.
+pub mod private {
+    /// First page of the stack.
+    pub const STACK: usize = 1;
+    /// Pages of the stack.
+    pub const STACK_PAGES: usize = 2;
+    /// First page of the state, just above the stack.
+    pub const STATE: usize = STACK + STACK_PAGES;
+    /// Pages of the state.
+    pub const STATE_PAGES: usize = 3;
+    /// The pCPU's own level-2 table, in which it opens windows.
+    pub const LEVEL2: usize = 8;
+    /// First page of the distributor.
+    pub const GICD: usize = 16;
+    /// First page of this pCPU's redistributor.
+    pub const GICR: usize = 32;
+    /// Page of the UART.
+    pub const UART: usize = 64;
+}
+
+/// Pages from the pool for a pCPU: root, level 2, level 3, stack, state.
+pub const PCPU_PAGES: usize = 3 + private::STACK_PAGES + private::STATE_PAGES;
+const _: () = assert!(PCPU_PAGES == bulkhead_abi::plan::PCPU_POOL_PAGES as usize);
+
+/// Address of a slot.
+pub const fn slot(n: usize) -> u64 {
+    BASE.wrapping_add((n as u64).wrapping_mul(SLOT))
+}
+
+/// Address of a page in the private slot of pCPU `index`.
+pub const fn private(index: usize, page: usize) -> u64 {
+    slot(PRIVATE.wrapping_add(index)).wrapping_add((page as u64).wrapping_mul(PAGE))
+}

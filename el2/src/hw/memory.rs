@@ -1,0 +1,107 @@
+//! Guest memory, of which EL2 has no standing map: copies and scrubbing go through a window, in slices.
+
+use super::layout::{SLOT, SOURCE, TARGET};
+use super::mmu::{Use, Windows};
+
+/// Most bytes that are copied or scrubbed between two looks at what else is to do.
+pub const SLICE: u64 = 16 * 1024;
+/// Bytes of a cache line, at least: what `dc zva` and `dc cvac` step by.
+const LINE: u64 = 64;
+
+/// Bytes up to the end of the block, the slice or the range.
+fn within(pa: u64, left: u64) -> u64 {
+    left.min(SLICE).min(SLOT.wrapping_sub(pa % SLOT))
+}
+
+/// Copies the start of `left` bytes, from and to physical addresses that are multiples of 8, and
+/// cleans it to the point of coherency. Returns how many bytes it did: a multiple of 8, not 0.
+pub fn copy_slice(windows: &mut Windows, from: u64, to: u64, left: u64) -> u64 {
+    let bytes = within(from, within(to, left));
+    let source = windows.open(SOURCE, from, Use::Read);
+    let target = windows.open(TARGET, to, Use::Write);
+    copy_words(source, target, bytes);
+    clean(target, bytes);
+    windows.close(SOURCE);
+    windows.close(TARGET);
+    bytes
+}
+
+/// Copies words, the copying proper of `copy_slice`.
+#[inline(never)]
+fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
+    let end = source.wrapping_add(bytes & !7);
+    let pairs = source.wrapping_add(bytes & !15);
+    while source < pairs {
+        // SAFETY: [R-WINDOW] both ranges lie in windows that were just opened.
+        unsafe {
+            core::arch::asm!(
+                "ldp {0}, {1}, [{2}], #16", "stp {0}, {1}, [{3}], #16",
+                out(reg) _, out(reg) _, inout(reg) source, inout(reg) target, options(nostack)
+            );
+        }
+    }
+    if source < end {
+        // SAFETY: [R-WINDOW] as above.
+        unsafe {
+            core::arch::asm!("ldr {0}, [{1}]", "str {0}, [{2}]", out(reg) _, in(reg) source, in(reg) target, options(nostack));
+        }
+    }
+}
+
+/// Zeroes the start of `left` bytes of memory and cleans it to the point of coherency. `pa` is a
+/// multiple of a page. Returns how many bytes it did.
+pub fn scrub_slice(windows: &mut Windows, pa: u64, left: u64) -> u64 {
+    let bytes = left.min(SLOT.wrapping_sub(pa % SLOT)).min(SLICE.wrapping_mul(4));
+    let target = windows.open(TARGET, pa, Use::Write);
+    scrub_lines(target, bytes);
+    windows.close(TARGET);
+    bytes
+}
+
+/// The scrubbing proper of `scrub_slice`.
+#[inline(never)]
+fn scrub_lines(target: u64, bytes: u64) {
+    let mut at = target;
+    let end = target.wrapping_add(bytes);
+    while at < end {
+        // SAFETY: [R-WINDOW] the range lies in a window that was just opened for writing.
+        unsafe {
+            core::arch::asm!(
+                "stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]", "stp xzr, xzr, [{0}, #32]",
+                "stp xzr, xzr, [{0}, #48]", "dc cvac, {0}", in(reg) at, options(nostack)
+            );
+        }
+        at = at.wrapping_add(LINE);
+    }
+    super::sysreg::dsb();
+}
+
+/// Cleans a range to the point of coherency.
+#[inline(never)]
+fn clean(address: u64, bytes: u64) {
+    let mut at = address & !LINE.wrapping_sub(1);
+    let end = address.wrapping_add(bytes);
+    while at < end {
+        // SAFETY: [R-WINDOW] cleaning changes no data; the address is mapped.
+        unsafe { core::arch::asm!("dc cvac, {0}", in(reg) at, options(nostack)) }
+        at = at.wrapping_add(LINE);
+    }
+    super::sysreg::dsb();
+}
+
+/// Writes a few bytes at any physical address of a guest's memory and cleans them.
+pub fn write(windows: &mut Windows, pa: u64, bytes: &[u8]) {
+    for (n, byte) in bytes.iter().enumerate() {
+        let pa = pa.wrapping_add(n as u64);
+        if n == 0 || pa.is_multiple_of(SLOT) {
+            windows.open(TARGET, pa, Use::Write);
+        }
+        let address = super::layout::slot(TARGET).wrapping_add(pa % SLOT);
+        // SAFETY: [R-WINDOW] the byte lies in the window that is open.
+        unsafe {
+            core::arch::asm!("strb {0:w}, [{1}]", "dc cvac, {1}", in(reg) u32::from(*byte), in(reg) address, options(nostack));
+        }
+    }
+    super::sysreg::dsb();
+    windows.close(TARGET);
+}

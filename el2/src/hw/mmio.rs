@@ -1,0 +1,80 @@
+//! Device registers: one plain load or store for each access, inside a frame that is mapped.
+
+/// A mapped frame of device registers.
+#[derive(Clone, Copy, Debug)]
+pub struct Registers {
+    base: u64,
+    size: u64,
+}
+
+impl Registers {
+    /// A frame of no device; accesses do nothing.
+    pub const NONE: Self = Self { base: 0, size: 0 };
+
+    /// The frame at the virtual address `base`.
+    ///
+    /// # Safety
+    /// `size` bytes from `base` are mapped as device memory for as long as the value is used, and are
+    /// registers of a device that EL2 owns or filters.
+    pub const unsafe fn new(base: u64, size: u64) -> Self {
+        Self { base, size }
+    }
+
+    /// Virtual address of the frame.
+    pub const fn base(self) -> u64 {
+        self.base
+    }
+
+    #[inline(always)]
+    fn address(self, offset: u64, bytes: u64) -> Option<u64> {
+        if offset <= self.size.saturating_sub(bytes) && self.size != 0 {
+            Some(self.base.wrapping_add(offset))
+        } else {
+            None
+        }
+    }
+
+    /// Reads a 32-bit register; 0 outside of the frame.
+    #[inline(always)]
+    pub fn read(self, offset: u64) -> u32 {
+        let Some(address) = self.address(offset, 4) else { return 0 };
+        let value: u32;
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("ldr {:w}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags));
+        }
+        value
+    }
+
+    /// Reads a 64-bit register; 0 outside of the frame.
+    #[inline(always)]
+    pub fn read64(self, offset: u64) -> u64 {
+        let Some(address) = self.address(offset, 8) else { return 0 };
+        let value: u64;
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags));
+        }
+        value
+    }
+
+    /// Writes a 32-bit register.
+    #[inline(always)]
+    pub fn write(self, offset: u64, value: u32) {
+        let Some(address) = self.address(offset, 4) else { return };
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags));
+        }
+    }
+
+    /// Writes a 64-bit register.
+    #[inline(always)]
+    pub fn write64(self, offset: u64, value: u64) {
+        let Some(address) = self.address(offset, 8) else { return };
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("str {}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags));
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! EL2's own translation: private maps for the pCPUs, and windows on memory that EL2 has no standing
+//! map of (DDI 0487, D8.3).
+
+use bulkhead_abi::plan::{MAX_PCPUS, PAGE};
+
+use super::layout::{self, SLOT, private};
+use super::mmio::Registers;
+use super::sysreg;
+
+type Table = [u64; 512];
+
+/// Valid table or page, accessed, inner shareable, bit 6 as EL2 requires, Normal memory.
+const PAGE_RW: u64 = 0x743 | XN;
+const PAGE_RO: u64 = 0x7c3 | XN;
+const BLOCK: u64 = 0x741 | XN;
+const READ_ONLY: u64 = 1 << 7;
+const DEVICE_INDEX: u64 = 1 << 2;
+const XN: u64 = 1 << 54;
+const TABLE: u64 = 3;
+
+unsafe extern "C" {
+    static mut BOOT_LEVEL2: Table;
+    static mut IMAGE_LEVEL3: Table;
+    static mut VMS_LEVEL3: Table;
+    static mut ROOTS: [u64; MAX_PCPUS];
+}
+
+/// How a window may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// Normal memory, read.
+    Read,
+    /// Normal memory, read and write.
+    Write,
+    /// Device registers.
+    Device,
+}
+
+/// A level-2 table in use by this pCPU, in which it opens windows.
+#[derive(Debug)]
+pub struct Windows {
+    level2: *mut u64,
+}
+
+impl Windows {
+    /// The windows of the boot map. Only the boot pCPU calls this, and only before it leaves that map.
+    pub fn boot() -> Self {
+        Self { level2: (&raw mut BOOT_LEVEL2).cast() }
+    }
+
+    /// The windows of pCPU `index`, which calls this.
+    pub fn of(index: usize) -> Self {
+        Self { level2: layout::private(index, private::LEVEL2) as *mut u64 }
+    }
+
+    /// Opens `slot` on the 2 MiB block that holds `pa`; the address of `pa` in it.
+    #[inline(never)]
+    pub fn open(&mut self, slot: usize, pa: u64, how: Use) -> u64 {
+        let attributes = match how {
+            Use::Read => BLOCK | READ_ONLY,
+            Use::Write => BLOCK,
+            Use::Device => BLOCK | DEVICE_INDEX,
+        };
+        self.set(slot, 0);
+        let address = layout::slot(slot);
+        // SAFETY: [R-TLB] drops the translation of this slot on this pCPU, which nothing uses now.
+        unsafe {
+            core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) address >> 12);
+        }
+        self.set(slot, pa & !SLOT.wrapping_sub(1) | attributes);
+        sysreg::dsb();
+        sysreg::isb();
+        address.wrapping_add(pa % SLOT)
+    }
+
+    /// Closes a slot.
+    pub fn close(&mut self, slot: usize) {
+        self.set(slot, 0);
+        // SAFETY: [R-TLB] as in `open`.
+        unsafe {
+            core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) layout::slot(slot) >> 12);
+        }
+    }
+
+    fn set(&mut self, slot: usize, descriptor: u64) {
+        // SAFETY: [R-TABLES] `level2` is a table that only this pCPU changes; slot is below 512.
+        unsafe { self.level2.add(slot % 512).write_volatile(descriptor) }
+    }
+
+    /// Opens a window on a frame of device registers.
+    pub fn registers(&mut self, slot: usize, pa: u64, size: u64) -> Registers {
+        let address = self.open(slot, pa, Use::Device);
+        let size = size.min(SLOT.wrapping_sub(pa % SLOT));
+        // SAFETY: [R-MMIO] just mapped; whoever opens the slot again makes a new value.
+        unsafe { Registers::new(address, size) }
+    }
+}
+
+/// Takes out of the map of the image what lies behind the plan.
+pub fn drop_behind(plan_end: u64) {
+    let first = plan_end.div_ceil(PAGE) as usize;
+    for page in first..512 {
+        // SAFETY: [R-TABLES] the boot pCPU alone runs; the entry is in the table.
+        unsafe { (&raw mut IMAGE_LEVEL3).cast::<u64>().add(page).write_volatile(0) }
+    }
+    // SAFETY: [R-TLB] nothing behind the plan is in use.
+    unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
+}
+
+/// The pool, mapped by the boot map while start-up hands it out.
+#[derive(Clone, Copy, Debug)]
+pub struct Pool {
+    address: u64,
+    pa: u64,
+    pages: usize,
+}
+
+impl Pool {
+    /// Maps the pool at `pa` and zeroes it.
+    pub fn open(windows: &mut Windows, pa: u64, pages: usize) -> Self {
+        let address = windows.open(layout::POOL, pa, Use::Write);
+        // A pool is at most 2 MiB and may lie across a boundary of 2 MiB.
+        windows.open(layout::POOL.wrapping_add(1), pa.wrapping_add(SLOT), Use::Write);
+        let pool = Self { address, pa, pages };
+        for page in 0..pages {
+            zero_page(pool.va(page));
+        }
+        pool
+    }
+
+    /// Physical address of a page.
+    pub const fn pa(self, page: usize) -> u64 {
+        self.pa.wrapping_add((page as u64).wrapping_mul(PAGE))
+    }
+
+    const fn va(self, page: usize) -> u64 {
+        self.address.wrapping_add((page as u64).wrapping_mul(PAGE))
+    }
+
+    /// Some pages as translation tables.
+    pub fn tables(&mut self, first: usize, count: usize) -> &mut [Table] {
+        let count = count.min(self.pages.saturating_sub(first));
+        let address = self.va(first) as *mut Table;
+        // SAFETY: [R-POOL] the pages are mapped, zeroed, and lent by the one `&mut Pool`; any bytes are a table.
+        unsafe { core::slice::from_raw_parts_mut(address, count) }
+    }
+}
+
+/// Zeroes a page of the pool.
+fn zero_page(address: u64) {
+    let mut at = address;
+    let end = address.wrapping_add(PAGE);
+    while at < end {
+        // SAFETY: [R-POOL] the page belongs to the pool, which is mapped for writing.
+        unsafe { core::arch::asm!("stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]", in(reg) at, options(nostack)) }
+        at = at.wrapping_add(32);
+    }
+}
+
+/// What a pCPU's private map holds besides its memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Frames {
+    /// Physical address of the distributor.
+    pub gicd: u64,
+    /// Physical address of the pCPU's redistributor.
+    pub gicr: u64,
+    /// Physical address of the console UART, for the pCPU that drains it.
+    pub uart: Option<u64>,
+}
+
+/// Shows the page of a VM to all pCPUs.
+pub fn share_vm_page(vm: usize, pa: u64) {
+    // SAFETY: [R-TABLES] the boot pCPU alone runs, `vm` is below 512, and the entry was empty.
+    unsafe { (&raw mut VMS_LEVEL3).cast::<u64>().add(vm % 512).write_volatile(pa | PAGE_RW) }
+}
+
+/// Makes the private map of pCPU `index` from its pages of the pool, the first of which is `first`.
+pub fn make_private(pool: &mut Pool, index: usize, first: usize, frames: Frames) {
+    let page = |n: usize| first.wrapping_add(n);
+    let (level2, level3) = (pool.pa(page(1)), pool.pa(page(2)));
+    let (stack, state) = (pool.pa(page(3)), pool.pa(page(3 + private::STACK_PAGES)));
+    let image = physical((&raw const IMAGE_LEVEL3) as u64);
+    let vms = physical((&raw const VMS_LEVEL3) as u64);
+    let [root, second, third] = pool.tables(first, 3) else { return };
+    // The gigabyte of EL2 is the 128th.
+    root[128] = level2 | TABLE;
+    second[0] = image | TABLE;
+    second[layout::VMS] = vms | TABLE;
+    if let Some(slot) = second.get_mut(layout::PRIVATE.wrapping_add(index)) {
+        *slot = level3 | TABLE;
+    }
+    let mut map = |first: usize, pa: u64, pages: usize, attributes: u64| {
+        for (n, slot) in third.iter_mut().skip(first).take(pages).enumerate() {
+            *slot = pa.wrapping_add((n as u64).wrapping_mul(PAGE)) | attributes;
+        }
+    };
+    map(private::STACK, stack, private::STACK_PAGES, PAGE_RW);
+    map(private::STATE, state, private::STATE_PAGES, PAGE_RW);
+    map(private::LEVEL2, level2, 1, PAGE_RW);
+    map(private::GICD, frames.gicd, 16, PAGE_RW | DEVICE_INDEX);
+    map(private::GICR, frames.gicr, 32, PAGE_RW | DEVICE_INDEX);
+    if let Some(uart) = frames.uart {
+        map(private::UART, uart, 1, PAGE_RW | DEVICE_INDEX);
+    }
+    let root = pool.pa(first);
+    // SAFETY: [R-TABLES] the boot pCPU alone runs; `index` is a pCPU of the plan.
+    unsafe { (&raw mut ROOTS).cast::<u64>().add(index % MAX_PCPUS).write_volatile(root) }
+}
+
+/// Root table of a pCPU's private map.
+pub fn root(index: usize) -> u64 {
+    // SAFETY: [R-TABLES] written by the boot pCPU before this one started, not changed since.
+    unsafe { (&raw const ROOTS).cast::<u64>().add(index % MAX_PCPUS).read_volatile() }
+}
+
+/// Makes the VM pages' table and the slot for it part of the boot map.
+pub fn share_vm_slot(windows: &mut Windows) {
+    let table = physical((&raw const VMS_LEVEL3) as u64);
+    windows.set(layout::VMS, table | TABLE);
+    sysreg::dsb();
+    sysreg::isb();
+}
+
+/// Physical address of a byte of the image.
+pub fn physical(address: u64) -> u64 {
+    translate(address) & 0x0000_ffff_ffff_f000 | address & 0xfff
+}
+
+/// Whether this pCPU's map has an address.
+pub fn is_mapped(address: u64) -> bool {
+    translate(address) & 1 == 0
+}
+
+/// PAR_EL1 after a translation by EL2's map.
+fn translate(address: u64) -> u64 {
+    let par: u64;
+    // SAFETY: [R-SYSREG] an address translation instruction; the result register is EL2's.
+    unsafe {
+        core::arch::asm!("at s1e2r, {}", "isb", "mrs {}, par_el1", in(reg) address, out(reg) par, options(nostack));
+    }
+    par
+}
+
+/// Frames of the pCPU `index` as its private map has them.
+pub fn private_registers(index: usize) -> (Registers, Registers, Registers) {
+    let at = |page| layout::private(index, page);
+    // SAFETY: [R-MMIO] mapped by `make_private` for as long as EL2 runs.
+    let gicd = unsafe { Registers::new(at(private::GICD), 16 * PAGE) };
+    // SAFETY: [R-MMIO] as above.
+    let gicr = unsafe { Registers::new(at(private::GICR), 32 * PAGE) };
+    // SAFETY: [R-MMIO] as above; on a pCPU without the UART nobody uses it.
+    let uart = unsafe { Registers::new(at(private::UART), PAGE) };
+    (gicd, gicr, uart)
+}
+
+/// A plan page is read-only; used to check the constants above against the boot code.
+const _: () = assert!(PAGE_RO & !XN == 0x7c3 && PAGE_RW & !XN == 0x743);

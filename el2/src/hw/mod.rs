@@ -1,0 +1,15 @@
+//! Everything that touches the machine, and all of the `unsafe` at EL2. What is public here is safe to
+//! call; why is said in `docs/unsafe.md`.
+#![allow(unsafe_code)]
+
+pub mod boot;
+pub mod cpu;
+pub mod firmware;
+pub mod gic;
+pub mod layout;
+pub mod memory;
+pub mod mmio;
+pub mod mmu;
+pub mod sysreg;
+pub mod timer;
+pub mod uart;

@@ -1,0 +1,82 @@
+//! System registers: `read!` and `write!` for the rooms of `hw`, and functions for the few that other
+//! rooms read. Registers that the assembler may not know have their encoding beside their name.
+
+/// Reads a system register.
+macro_rules! read {
+    ($name:literal) => {{
+        let value: u64;
+        // SAFETY: [R-SYSREG] reading this register has no effect on memory that Rust knows of.
+        unsafe {
+            core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack, preserves_flags));
+        }
+        value
+    }};
+}
+
+/// Writes a system register.
+macro_rules! write {
+    ($name:literal, $value:expr) => {{
+        let value: u64 = $value;
+        // SAFETY: [R-SYSREG] the caller, in `hw`, owns this register and says what makes the value right.
+        unsafe {
+            core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) value, options(nostack, preserves_flags));
+        }
+    }};
+}
+
+pub(crate) use {read, write};
+
+/// Instruction synchronisation barrier.
+#[inline(always)]
+pub fn isb() {
+    // SAFETY: [R-SYSREG] a barrier.
+    unsafe { core::arch::asm!("isb", options(nostack, preserves_flags)) }
+}
+
+/// Data synchronisation barrier, full system.
+#[inline(always)]
+pub fn dsb() {
+    // SAFETY: [R-SYSREG] a barrier.
+    unsafe { core::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
+}
+
+/// Cycle counter: counts at EL1, EL0 and EL2.
+#[inline(always)]
+pub fn cycles() -> u64 {
+    read!("pmccntr_el0")
+}
+
+/// Syndrome of the exception that EL2 took.
+#[inline(always)]
+pub fn esr() -> u64 {
+    read!("esr_el2")
+}
+
+/// Where the guest was.
+#[inline(always)]
+pub fn elr() -> u64 {
+    read!("elr_el2")
+}
+
+/// Moves the guest.
+#[inline(always)]
+pub fn set_elr(pc: u64) {
+    write!("elr_el2", pc);
+}
+
+/// Faulting address of the guest.
+#[inline(always)]
+pub fn far() -> u64 {
+    read!("far_el2")
+}
+
+/// Faulting IPA of the guest.
+#[inline(always)]
+pub fn hpfar() -> u64 {
+    read!("hpfar_el2")
+}
+
+/// TPIDR_EL2: the state of this pCPU once it is in its private map, 0 before.
+pub fn thread() -> u64 {
+    read!("tpidr_el2")
+}

@@ -1,0 +1,133 @@
+// EL2's exception vectors. While a guest runs, SP_EL2 points at the state of the pCPU (`Pcpu`), whose
+// first field is the register frame; the stack grows down from there. So a vector needs no scratch
+// register, and `mov x0, sp` makes the one `&mut Pcpu` there is.
+//
+// Saved are the caller-saved registers. x19 to x29 keep the guest's values while Rust runs, which
+// preserves them; they go to the frame only if the instruction that trapped names one of them.
+
+    .macro save_caller
+    stp     x0, x1, [sp, #0]
+    stp     x2, x3, [sp, #16]
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    str     x18, [sp, #144]
+    str     x30, [sp, #240]
+    .endm
+
+    .macro restore_caller
+    ldp     x2, x3, [sp, #16]
+    ldp     x4, x5, [sp, #32]
+    ldp     x6, x7, [sp, #48]
+    ldp     x8, x9, [sp, #64]
+    ldp     x10, x11, [sp, #80]
+    ldp     x12, x13, [sp, #96]
+    ldp     x14, x15, [sp, #112]
+    ldp     x16, x17, [sp, #128]
+    ldr     x18, [sp, #144]
+    ldr     x30, [sp, #240]
+    ldp     x0, x1, [sp, #0]
+    .endm
+
+    .macro own_fault kind
+    .balign 0x80
+    mov     x0, #\kind
+    mrs     x1, esr_el2
+    mrs     x2, elr_el2
+    mrs     x3, far_el2
+    ldr     x4, =BOOT_STACK_TOP     // the own stack may be what failed
+    mov     sp, x4
+    b       own_exception
+    .endm
+
+    .macro lower_sync
+    .balign 0x80
+    save_caller
+    mrs     x1, esr_el2
+    lsr     x2, x1, #26
+    cmp     x2, #0x24
+    b.eq    data_abort
+    cmp     x2, #0x18
+    b.eq    system_register
+    mov     x0, sp
+    bl      sync_exit
+    b       resume_guest
+    .endm
+
+    .macro lower_irq handler
+    .balign 0x80
+    save_caller
+    mov     x0, sp
+    bl      \handler
+    b       resume_guest
+    .endm
+
+    .section .text.vectors, "ax"
+    .balign 0x800
+    .global vectors
+vectors:
+    // From EL2 itself: none is ever expected.
+    own_fault 0
+    own_fault 1
+    own_fault 2
+    own_fault 3
+    own_fault 0
+    own_fault 1
+    own_fault 2
+    own_fault 3
+    // From a guest in AArch64.
+    lower_sync
+    lower_irq irq_exit
+    lower_irq fiq_exit
+    lower_irq serror_exit
+    // From a guest in AArch32.
+    lower_sync
+    lower_irq irq_exit
+    lower_irq fiq_exit
+    lower_irq serror_exit
+    .balign 0x80
+
+data_abort:
+    ubfx    x3, x1, #16, #5         // SRT
+    b       1f
+system_register:
+    ubfx    x3, x1, #5, #5          // Rt
+1:  cmp     x3, #19
+    b.hs    2f
+    mov     x0, sp
+    bl      sync_exit
+    b       resume_guest
+2:  stp     x19, x20, [sp, #152]
+    stp     x21, x22, [sp, #168]
+    stp     x23, x24, [sp, #184]
+    stp     x25, x26, [sp, #200]
+    stp     x27, x28, [sp, #216]
+    str     x29, [sp, #232]
+    mov     x0, sp
+    bl      sync_exit
+    ldp     x19, x20, [sp, #152]
+    ldp     x21, x22, [sp, #168]
+    ldp     x23, x24, [sp, #184]
+    ldp     x25, x26, [sp, #200]
+    ldp     x27, x28, [sp, #216]
+    ldr     x29, [sp, #232]
+resume_guest:
+    restore_caller
+    eret
+
+// x0: state of the pCPU. ELR_EL2 and SPSR_EL2 say where the guest starts; its registers are in the
+// frame. Never returns.
+    .global start_guest
+start_guest:
+    mov     sp, x0
+    ldp     x19, x20, [sp, #152]
+    ldp     x21, x22, [sp, #168]
+    ldp     x23, x24, [sp, #184]
+    ldp     x25, x26, [sp, #200]
+    ldp     x27, x28, [sp, #216]
+    ldr     x29, [sp, #232]
+    b       resume_guest

@@ -1,0 +1,29 @@
+//! Messages between pCPUs: a word of bits for each, and an SGI to make it look (`docs/locking.md`).
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use bulkhead_abi::plan::MAX_PCPUS;
+
+use crate::hw::gic;
+use crate::start::plan;
+
+/// The console has something to drain. For the pCPU that drains it.
+pub const CONSOLE: u32 = 1;
+/// The emulated UART of the vCPU has input, or room again.
+pub const UART: u32 = 2;
+
+static MAILBOXES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCPUS];
+
+/// Tells a pCPU something.
+pub fn send(to: usize, message: u32) {
+    let (Some(mailbox), Some(pcpu)) = (MAILBOXES.get(to), plan().pcpus.get(to)) else { return };
+    // If the bit was set, its SGI is still to be taken: nothing more is needed.
+    if mailbox.fetch_or(message, Ordering::AcqRel) & message == 0 {
+        gic::kick(pcpu.mpidr);
+    }
+}
+
+/// Takes what has been told to this pCPU.
+pub fn take(own: usize) -> u32 {
+    MAILBOXES.get(own).map_or(0, |mailbox| mailbox.swap(0, Ordering::AcqRel))
+}

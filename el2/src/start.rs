@@ -1,0 +1,198 @@
+//! Start-up, as one list in order. Nothing of the plan is used before it is proven.
+
+use bulkhead_abi::plan::PAGE;
+use bulkhead_core::boot_tree::BootTree;
+use bulkhead_core::plan::{Plan, Violation, table_name};
+use bulkhead_core::stage2::Builder;
+use bulkhead_core::text::Line;
+
+use crate::hw::mmu::{self, Frames, Pool, Windows};
+use crate::hw::uart::Uart;
+use crate::hw::{boot, cpu, firmware, gic, layout};
+use crate::pcpu::Pcpu;
+use crate::{prepare, service, stop, vm};
+
+pub use crate::hw::boot::plan;
+
+/// A line of start-up.
+type Said = Line<192>;
+
+/// What the boot pCPU does: proves the plan, makes the maps, starts the others, becomes a pCPU like them.
+pub fn primary(tree: u64, load: u64) -> ! {
+    let mut windows = Windows::boot();
+    let Some(tree) = boot::boot_tree(&mut windows, tree).and_then(BootTree::read) else {
+        // Without a tree there is no UART to say it on.
+        cpu::halt()
+    };
+    let uart = Uart(match tree.uart() {
+        Some(pa) => windows.registers(layout::FRAMES, pa, PAGE),
+        None => crate::hw::mmio::Registers::NONE,
+    });
+    boot::keep_uart(uart);
+
+    let plan = match prove(&tree, load) {
+        Ok(plan) => plan,
+        Err(violation) => refuse(uart, violation),
+    };
+    boot::keep_plan(plan);
+    mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
+    prepare::keep(load, tree.rng_seed);
+    greet(uart, &plan);
+
+    let mut pool = Pool::open(&mut windows, prepare::pool_base(), plan.header.image.pool_pages as usize);
+    share_vms(&mut windows, &pool);
+    build_stage2(&mut pool);
+    start_distributor(&mut windows);
+    make_private_maps(&mut windows, &mut pool, uart);
+    prepare::scrub_shared(&mut windows);
+    vm::set_running(plan.vms.len() as u32);
+
+    let own = cpu::affinity();
+    let mut index = 0;
+    for (n, pcpu) in plan.pcpus.iter().enumerate() {
+        if pcpu.service != 0 {
+            service::set_drainer(n);
+        }
+        if pcpu.mpidr == own {
+            index = n;
+        }
+    }
+    boot::publish();
+    for (n, pcpu) in plan.pcpus.iter().enumerate() {
+        if pcpu.mpidr != own && firmware::start_pcpu(pcpu.mpidr, n) != 0 {
+            let mut line = Said::new();
+            line.text("firmware does not start pcpu ").decimal(n as u64);
+            last_words(uart, &line);
+        }
+    }
+    boot::become_pcpu(index)
+}
+
+/// What every pCPU does in its private map.
+pub fn pcpu(pcpu: &mut Pcpu) -> ! {
+    prepare::start_pcpu(pcpu);
+    match pcpu.vm {
+        Some(index) => prepare::run(pcpu, index),
+        None => boot::el2_idle(pcpu),
+    }
+}
+
+/// Reads the plan behind the EL2 binary and proves it, alone and against the board.
+fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
+    let plan = Plan::open(boot::behind_el2())?;
+    plan.check()?;
+    plan.fits(&tree.found(cpu::affinity(), load))?;
+    Ok(plan)
+}
+
+/// Says which invariant is broken, where, and what it means, and switches the board off.
+#[cold]
+fn refuse(uart: Uart, violation: Violation) -> ! {
+    let mut line = Said::new();
+    line.text("refused: ").text(violation.invariant.name()).text(": ");
+    let name = violation.table.map_or("header", table_name);
+    line.text(name);
+    if violation.table.is_some() {
+        line.byte(b' ').decimal(u64::from(violation.row));
+    }
+    if let Some(other) = violation.other {
+        line.text(" and ").text(name).byte(b' ').decimal(u64::from(other));
+    }
+    last_words(uart, &line)
+}
+
+fn say(uart: Uart, line: &Said) {
+    for byte in b"[el2] ".iter().chain(line.as_bytes()).chain(b"\r\n") {
+        uart.send_polled(*byte);
+    }
+}
+
+#[cold]
+fn last_words(uart: Uart, line: &Said) -> ! {
+    say(uart, line);
+    uart.flush();
+    firmware::power_off()
+}
+
+fn greet(uart: Uart, plan: &Plan) {
+    let mut line = Said::new();
+    line.text("Bulkhead ").text(env!("CARGO_PKG_VERSION")).text(", ");
+    line.decimal(plan.pcpus.len() as u64).text(" pCPUs, ");
+    line.decimal(plan.vms.len() as u64).text(" VMs");
+    say(uart, &line);
+}
+
+/// Shows the page of every VM to all pCPUs.
+fn share_vms(windows: &mut Windows, pool: &Pool) {
+    for index in 0..plan().vms.len() {
+        mmu::share_vm_page(index, pool.pa(prepare::vm_page_number(index)));
+    }
+    mmu::share_vm_slot(windows);
+}
+
+/// Builds the stage-2 tables of all VMs. The plan's proof says that this cannot fail.
+fn build_stage2(pool: &mut Pool) {
+    for (index, row) in plan().vms.iter().enumerate() {
+        let first = prepare::stage2_page(index);
+        let base = pool.pa(first);
+        let Ok(mut builder) = Builder::new(pool.tables(first, row.s2_pages as usize), base) else {
+            continue;
+        };
+        for region in plan().regions_of(index) {
+            if builder.map(region).is_err() {
+                // An unmapped region faults in its VM; a wrong one cannot come about.
+                break;
+            }
+        }
+    }
+}
+
+fn start_distributor(windows: &mut Windows) {
+    let board = &plan().header.board;
+    gic::start_distributor(windows.registers(layout::FRAMES.wrapping_add(1), board.gicd, board.gicd_size));
+}
+
+/// Makes the private map of every pCPU, for which it finds its redistributor.
+fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
+    let board = &plan().header.board;
+    for (index, pcpu) in plan().pcpus.iter().enumerate() {
+        let frames = (0..board.gicr_size / gic::GICR_STRIDE)
+            .map(|n| board.gicr.wrapping_add(n.wrapping_mul(gic::GICR_STRIDE)));
+        let mut gicr = None;
+        // At most as many frames as the board has; the plan has checked the region's size.
+        for pa in frames.take(256) {
+            let frame = windows.registers(layout::FRAMES.wrapping_add(1), pa, gic::GICR_STRIDE);
+            if gic::is_redistributor_of(frame, pcpu.mpidr) {
+                gicr = Some(pa);
+                break;
+            }
+        }
+        let Some(gicr) = gicr else {
+            let mut line = Said::new();
+            line.text("refused: board-gicr: pcpu ").decimal(index as u64).text(" has no redistributor");
+            last_words(uart, &line);
+        };
+        let uart = (pcpu.service != 0).then_some(board.uart);
+        let first = index.wrapping_mul(layout::PCPU_PAGES);
+        mmu::make_private(pool, index, first, Frames { gicd: board.gicd, gicr, uart });
+    }
+}
+
+/// EL2 failed by itself. Says where, if this pCPU has the UART, and stops; other pCPUs go on.
+pub fn own_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
+    let mut line = Said::new();
+    line.text("bug in EL2: exception ").decimal(kind).text(" pc=").hex(elr);
+    line.text(" syndrome=").hex(esr).text(" address=").hex(far);
+    stop::own_fault(&line)
+}
+
+/// A panic: only start-up can reach one, which the gates prove.
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    let mut line = Said::new();
+    line.text("bug in EL2: panic");
+    if let Some(place) = info.location() {
+        line.text(" at ").text(place.file()).byte(b':').decimal(u64::from(place.line()));
+    }
+    stop::own_fault(&line)
+}

@@ -1,0 +1,103 @@
+//! A vCPU that stops: its pCPU is taken from it, tells what happened, and has nothing more to run.
+
+use bulkhead_core::report::{Reason, Report, ReportLine};
+
+use crate::hw::{boot, cpu, firmware, gic, timer};
+use crate::pcpu::Pcpu;
+use crate::start::plan;
+use crate::{devices, dispatch, vm};
+
+/// Takes the pCPU from its vCPU.
+#[inline(never)]
+pub fn stop(pcpu: &mut Pcpu, reason: Reason) -> ! {
+    timer::stop_guest_timer();
+    pcpu.gic.disable(pcpu.vtimer_intid);
+    for n in 0..pcpu.gic.list_registers {
+        let entry = gic::list_register(n);
+        gic::set_list_register(n, 0);
+        if entry & bulkhead_core::vgic::lr::HW != 0 {
+            gic::deactivate(bulkhead_core::vgic::lr::pintid(entry));
+        }
+    }
+    if let Some(index) = pcpu.vm {
+        for irq in plan().irqs_of(index) {
+            pcpu.gic.disable(u32::from(irq.pintid));
+        }
+        let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
+        pcpu.report = Some(Report::new(name, 0, reason));
+    }
+    boot::el2_idle(pcpu)
+}
+
+/// What a pCPU does that has no guest to run: interrupts, and reports a line at a time. No guest waits
+/// for it, so its turns need no bound but that each is short.
+pub fn idle(pcpu: &mut Pcpu) -> ! {
+    let mut unsaid: Option<ReportLine> = None;
+    loop {
+        let busy = poll(pcpu);
+        let talking = say(pcpu, &mut unsaid);
+        if vm::all_stopped()
+            && let Some(service) = &pcpu.service
+            && service.is_done()
+        {
+            firmware::power_off();
+        }
+        if !busy && !talking {
+            cpu::wait();
+        }
+    }
+}
+
+/// Handles one pending interrupt; `false` if there is none.
+pub fn poll(pcpu: &mut Pcpu) -> bool {
+    let intid = gic::acknowledge();
+    if intid >= gic::SPURIOUS {
+        return false;
+    }
+    dispatch::handle(pcpu, intid);
+    true
+}
+
+/// Says the next line of the report, if the stream has room for it. `false` if there is nothing to say
+/// or no room: then the drainer's interrupt or kick brings the next turn.
+fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
+    let (Some(report), Some(vm)) = (&mut pcpu.report, pcpu.vm.map(vm::vm)) else { return false };
+    let next = match unsaid.take() {
+        Some(line) => Some(line),
+        None => report.next(&pcpu.stats),
+    };
+    let Some(line) = next else {
+        return finish(pcpu);
+    };
+    let fits = vm.streams.log.push_all(line.as_bytes());
+    if !fits {
+        *unsaid = Some(line);
+        vm.streams.wants_room.store(1, core::sync::atomic::Ordering::Release);
+    }
+    devices::output_waits(pcpu);
+    fits || pcpu.service.is_some()
+}
+
+/// The report is out: this VM is done, and perhaps all are.
+fn finish(pcpu: &mut Pcpu) -> bool {
+    let Some(vm) = pcpu.vm.take().map(vm::vm) else { return false };
+    // The stream is empty or nearly so, and nobody else writes to it.
+    if vm::one_less() {
+        vm.streams.log.push_all(b"all VMs stopped\r\n");
+        devices::output_waits(pcpu);
+    }
+    true
+}
+
+/// EL2's last words about itself. During start-up the boot map has the UART at hand; later only the
+/// pCPU that drains the console has it, and the others can only stop.
+pub fn own_fault(line: &bulkhead_core::text::Line<192>) -> ! {
+    if let Some(uart) = boot::uart_at_hand() {
+        for byte in b"\r\n[el2] ".iter().chain(line.as_bytes()).chain(b"\r\n") {
+            uart.send_polled(*byte);
+        }
+        uart.flush();
+        firmware::power_off();
+    }
+    cpu::halt()
+}
