@@ -184,6 +184,11 @@ fn cargo() -> Result<Command, Failure> {
         ]);
     }
     let sysroot = sysroot(&rustc)?;
+    if !brings_linker(&sysroot) {
+        // Debian's compiler comes without one; this is its package `lld`.
+        let linker = format!("target.{TARGET}.linker=\"ld.lld\"");
+        command.arg("--config").arg(linker);
+    }
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
     let mut flags = Vec::new();
@@ -217,6 +222,13 @@ fn sysroot(rustc: &Path) -> Result<PathBuf, Failure> {
         "run the tool through `./bulkhead`, which chooses the toolchain",
     )?;
     Ok(PathBuf::from(output.trim_end()))
+}
+
+/// Whether a toolchain has the linker that the target names.
+fn brings_linker(sysroot: &Path) -> bool {
+    let targets = sysroot.join("lib/rustlib").read_dir();
+    let mut targets = targets.into_iter().flatten().flatten();
+    targets.any(|target| target.path().join("bin/rust-lld").is_file())
 }
 
 #[cfg(test)]
