@@ -92,7 +92,11 @@ pub fn flow(pc: u64, word: u32) -> Flow {
         };
     }
     let breaks = matches!(word & 0xffe0_001f, 0xd420_0000 | 0xd440_0000);
-    if breaks || word >> 16 == 0 { Flow::Trap } else { Flow::Next }
+    if breaks || word >> 16 == 0 {
+        Flow::Trap
+    } else {
+        Flow::Next
+    }
 }
 
 /// Effect of the instruction `word` on the stack pointer and its copies.
@@ -102,7 +106,11 @@ pub fn stack(word: u32) -> Stack {
     if matches!(word & 0xff80_0000, 0x9100_0000 | 0xd100_0000) {
         let imm = i64::from((word >> 10) & 0xfff) << if word & (1 << 22) != 0 { 12 } else { 0 };
         let add = if word & (1 << 30) != 0 { -imm } else { imm };
-        return Stack::Copy { to: rd, from: rn, add };
+        return Stack::Copy {
+            to: rd,
+            from: rn,
+            add,
+        };
     }
     // ADD and SUB (extended register): SP when rd is 31.
     if matches!(word & 0xffe0_0000, 0x8b20_0000 | 0xcb20_0000) && rd == SP {
@@ -113,7 +121,10 @@ pub fn stack(word: u32) -> Stack {
         let (n, immr, imms) = ((word >> 22) & 1, (word >> 16) & 63, (word >> 10) & 63);
         let high_ones = n == 1 && immr == imms + 1;
         if word & 0xff80_0000 == 0x9200_0000 && high_ones {
-            return Stack::Align { from: rn, align: 1 << (63 - imms) };
+            return Stack::Align {
+                from: rn,
+                align: 1 << (63 - imms),
+            };
         }
         return Stack::Unknown;
     }
@@ -124,11 +135,19 @@ pub fn stack(word: u32) -> Stack {
     if word & 0x3a00_0000 == 0x2800_0000 && word & (1 << 23) != 0 {
         let (opc, vector) = (word >> 30, word & (1 << 26) != 0);
         let scale = if vector { 2 + opc } else { 2 + (opc >> 1) };
-        return Stack::Copy { to: SP, from: SP, add: sign((word >> 15) & 0x7f, 7) << scale };
+        return Stack::Copy {
+            to: SP,
+            from: SP,
+            add: sign((word >> 15) & 0x7f, 7) << scale,
+        };
     }
     // Load or store of one register with write-back: bits 11:10 are 01 or 11.
     if word & 0x3b20_0000 == 0x3800_0000 && word & (1 << 10) != 0 {
-        return Stack::Copy { to: SP, from: SP, add: sign((word >> 12) & 0x1ff, 9) };
+        return Stack::Copy {
+            to: SP,
+            from: SP,
+            add: sign((word >> 12) & 0x1ff, 9),
+        };
     }
     Stack::Keep
 }
@@ -146,7 +165,10 @@ pub fn address(pc: u64, word: u32) -> Option<(u8, u64)> {
     let imm = sign(((word >> 5) & 0x7_ffff) << 2 | ((word >> 29) & 3), 21);
     match word & 0x9f00_0000 {
         0x1000_0000 => Some((register(word, 0), pc.wrapping_add_signed(imm))),
-        0x9000_0000 => Some((register(word, 0), (pc & !0xfff).wrapping_add_signed(imm << 12))),
+        0x9000_0000 => Some((
+            register(word, 0),
+            (pc & !0xfff).wrapping_add_signed(imm << 12),
+        )),
         _ => None,
     }
 }
@@ -183,7 +205,11 @@ mod tests {
 
     #[test]
     fn stack_moves_are_measured() {
-        let sp = |add| Stack::Copy { to: SP, from: SP, add };
+        let sp = |add| Stack::Copy {
+            to: SP,
+            from: SP,
+            add,
+        };
         assert_eq!(stack(0xd100_83ff), sp(-32)); // sub sp, sp, #32
         assert_eq!(stack(0x9140_07ff), sp(4096)); // add sp, sp, #1, lsl #12
         assert_eq!(stack(0xa9bf_7bfd), sp(-16)); // stp x29, x30, [sp, #-16]!
@@ -192,7 +218,14 @@ mod tests {
         assert_eq!(stack(0xf81e_0ffe), sp(-32)); // str x30, [sp, #-32]!
         assert_eq!(stack(0xf842_07fe), sp(32)); // ldr x30, [sp], #32
         assert_eq!(stack(0xadbe_07e0), sp(-64)); // stp q0, q1, [sp, #-64]!
-        assert_eq!(stack(0x9100_43fd), Stack::Copy { to: 29, from: SP, add: 16 }); // add x29, sp, #16
+        assert_eq!(
+            stack(0x9100_43fd),
+            Stack::Copy {
+                to: 29,
+                from: SP,
+                add: 16
+            }
+        ); // add x29, sp, #16
         assert_eq!(stack(0x927a_e53f), Stack::Align { from: 9, align: 64 }); // and sp, x9, #~63
         assert_eq!(stack(0xcb29_63ff), Stack::Unknown); // sub sp, sp, x9
         assert_eq!(stack(0xf940_0be0), Stack::Keep); // ldr x0, [sp, #16]

@@ -37,7 +37,12 @@ fn way(graph: &Graph, from: u64, to: u64) -> Option<Vec<u64>> {
             path.reverse();
             return Some(path);
         }
-        for edge in graph.nodes.get(&here).into_iter().flat_map(|node| &node.edges) {
+        for edge in graph
+            .nodes
+            .get(&here)
+            .into_iter()
+            .flat_map(|node| &node.edges)
+        {
             parents.entry(edge.to).or_insert_with(|| {
                 queue.push_back(edge.to);
                 here
@@ -49,11 +54,18 @@ fn way(graph: &Graph, from: u64, to: u64) -> Option<Vec<u64>> {
 
 /// Depths of all entries. The graph has no [`cycle`], so each round settles at least one level of calls.
 pub fn depths(graph: &Graph) -> Depths {
-    let mut depths: Depths = graph.nodes.iter().map(|(entry, node)| (*entry, node.frame)).collect();
+    let mut depths: Depths = graph
+        .nodes
+        .iter()
+        .map(|(entry, node)| (*entry, node.frame))
+        .collect();
     for _ in 0..=graph.nodes.len() {
         let mut changed = false;
         for (entry, node) in &graph.nodes {
-            let below = node.edges.iter().map(|edge| edge.depth + depths.get(&edge.to).copied().unwrap_or(0));
+            let below = node
+                .edges
+                .iter()
+                .map(|edge| edge.depth + depths.get(&edge.to).copied().unwrap_or(0));
             let deepest = below.max().unwrap_or(0).max(node.frame);
             changed |= depths.insert(*entry, deepest) != Some(deepest);
         }
@@ -70,7 +82,9 @@ pub fn deepest_path(graph: &Graph, depths: &Depths, entry: u64) -> Vec<(u64, i64
     let mut seen = BTreeSet::new();
     let mut here = entry;
     while seen.insert(here) {
-        let Some(node) = graph.nodes.get(&here) else { break };
+        let Some(node) = graph.nodes.get(&here) else {
+            break;
+        };
         let wanted = depths.get(&here).copied().unwrap_or(0);
         let next = node.edges.iter().find(|edge| {
             edge.depth + depths.get(&edge.to).copied().unwrap_or(0) == wanted && wanted > node.frame

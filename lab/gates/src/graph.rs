@@ -82,7 +82,10 @@ impl State {
             }
             None => false,
         });
-        let merged = Self { depth: self.depth.max(other.depth), copies };
+        let merged = Self {
+            depth: self.depth.max(other.depth),
+            copies,
+        };
         let changed = merged != *self;
         *self = merged;
         changed
@@ -147,8 +150,15 @@ struct Walk<'a, 'data> {
 }
 
 impl<'a, 'data> Walk<'a, 'data> {
-    fn new(graph: &'a mut Graph, image: &'a Image<'data>, entry: u64, setters: &'a [String]) -> Self {
-        let (start, end) = image.function(entry).map_or((entry, entry), |f| (f.start, f.end));
+    fn new(
+        graph: &'a mut Graph,
+        image: &'a Image<'data>,
+        entry: u64,
+        setters: &'a [String],
+    ) -> Self {
+        let (start, end) = image
+            .function(entry)
+            .map_or((entry, entry), |f| (f.start, f.end));
         Self {
             graph,
             image,
@@ -164,15 +174,26 @@ impl<'a, 'data> Walk<'a, 'data> {
     }
 
     fn run(mut self) -> Node {
-        self.go(self.entry, self.entry, &State { depth: 0, copies: BTreeMap::new() });
+        self.go(
+            self.entry,
+            self.entry,
+            &State {
+                depth: 0,
+                copies: BTreeMap::new(),
+            },
+        );
         loop {
             while let Some(pc) = self.todo.pop() {
                 self.step(pc);
             }
             // A jump table can lead to any block of the function. Blocks that nothing else leads to start
             // at the first instruction not seen yet.
-            let Some(state) = self.table.clone() else { break };
-            let unseen = (self.start..self.end).step_by(4).find(|pc| !self.seen.contains_key(pc));
+            let Some(state) = self.table.clone() else {
+                break;
+            };
+            let unseen = (self.start..self.end)
+                .step_by(4)
+                .find(|pc| !self.seen.contains_key(pc));
             match unseen {
                 Some(pc) => self.go(pc, pc, &state),
                 None => break,
@@ -240,7 +261,11 @@ impl<'a, 'data> Walk<'a, 'data> {
                 let known = self.image.word(to).is_some();
                 if known {
                     self.graph.calls.insert((pc, to));
-                    self.node.edges.insert(Edge { to, at: pc, depth: state.depth });
+                    self.node.edges.insert(Edge {
+                        to,
+                        at: pc,
+                        depth: state.depth,
+                    });
                 } else {
                     self.node.defects.insert((pc, Defect::OutsideCode));
                 }
@@ -278,23 +303,32 @@ impl<'a, 'data> Walk<'a, 'data> {
     /// Whether the `BR` at `pc` goes through a jump table: its register is a base in this function or a
     /// table's address, plus an entry that was loaded from the table.
     fn is_table(&self, pc: u64, register: u8) -> bool {
-        let before = || (1..=TABLE_WINDOW).map(|back| pc - 4 * back).take_while(|at| *at >= self.start);
+        let before = || {
+            (1..=TABLE_WINDOW)
+                .map(|back| pc - 4 * back)
+                .take_while(|at| *at >= self.start)
+        };
         let add = before().find_map(|at| {
             let (rd, rn, rm) = decode::add_registers(self.image.word(at)?)?;
             (rd == register).then_some((at, rn, rm))
         });
-        let Some((add_at, rn, rm)) = add else { return false };
+        let Some((add_at, rn, rm)) = add else {
+            return false;
+        };
         // The base may have been formed long before, outside a loop.
         let forms = |wanted: u8| {
             (self.start..add_at).step_by(4).any(|at| {
-                let formed = self.image.word(at).and_then(|word| decode::address(at, word));
+                let formed = self
+                    .image
+                    .word(at)
+                    .and_then(|word| decode::address(at, word));
                 formed.is_some_and(|(rd, _)| rd == wanted)
             })
         };
         let loads = |wanted: u8| {
-            before().filter(|at| *at < add_at).any(|at| {
-                self.image.word(at).and_then(decode::table_load) == Some(wanted)
-            })
+            before()
+                .filter(|at| *at < add_at)
+                .any(|at| self.image.word(at).and_then(decode::table_load) == Some(wanted))
         };
         let based = |base: u8, entry: u8| forms(base) && loads(entry);
         based(rn, rm) || based(rm, rn)

@@ -12,10 +12,14 @@ pub enum Error {
     #[error("the EL2 image is no readable ELF file: {0}")]
     Unreadable(#[from] object::Error),
     /// The bytes are for another machine.
-    #[error("the EL2 image is not little-endian AArch64; build it for aarch64-unknown-none-softfloat")]
+    #[error(
+        "the EL2 image is not little-endian AArch64; build it for aarch64-unknown-none-softfloat"
+    )]
     NotAarch64,
     /// There are no function symbols to name the code by.
-    #[error("the EL2 image has no symbols in its code; link it without stripping (`strip = \"none\"`)")]
+    #[error(
+        "the EL2 image has no symbols in its code; link it without stripping (`strip = \"none\"`)"
+    )]
     Stripped,
     /// An entry point that the call graph starts from is missing.
     #[error("the EL2 image has no symbol `{0}` in its code, where the call graph starts")]
@@ -77,7 +81,10 @@ impl<'data> Image<'data> {
             }
             let readable = format!("{:#}", rustc_demangle::demangle(name));
             symbols.push(readable.clone());
-            if symbol.section_index().is_some_and(|index| sections.contains(&index)) {
+            if symbol
+                .section_index()
+                .is_some_and(|index| sections.contains(&index))
+            {
                 let function = symbol.kind() == SymbolKind::Text && symbol.size() != 0;
                 named.push((symbol.address(), symbol.size(), !function, readable));
             }
@@ -87,7 +94,12 @@ impl<'data> Image<'data> {
         if functions.is_empty() {
             return Err(Error::Stripped);
         }
-        Ok(Self { code, functions, symbols, lines: lines(&file) })
+        Ok(Self {
+            code,
+            functions,
+            symbols,
+            lines: lines(&file),
+        })
     }
 
     /// The instruction at `pc`, if there is code.
@@ -101,13 +113,19 @@ impl<'data> Image<'data> {
 
     /// The function around `pc`.
     pub fn function(&self, pc: u64) -> Option<&Function> {
-        let after = self.functions.partition_point(|function| function.start <= pc);
-        self.functions.get(after.checked_sub(1)?).filter(|function| pc < function.end)
+        let after = self
+            .functions
+            .partition_point(|function| function.start <= pc);
+        self.functions
+            .get(after.checked_sub(1)?)
+            .filter(|function| pc < function.end)
     }
 
     /// The function of this name.
     pub fn named(&self, name: &str) -> Option<&Function> {
-        self.functions.iter().find(|function| function.names.iter().any(|known| known == name))
+        self.functions
+            .iter()
+            .find(|function| function.names.iter().any(|known| known == name))
     }
 
     /// Every symbol of the image, demangled.
@@ -125,13 +143,24 @@ impl<'data> Image<'data> {
 
     /// Source lines of `pc`, innermost inlined function first: `core::f (core/src/f.rs:12)`.
     pub fn lines(&self, pc: u64) -> Vec<String> {
-        let Some(context) = &self.lines else { return Vec::new() };
-        let Ok(mut frames) = context.find_frames(pc).skip_all_loads() else { return Vec::new() };
+        let Some(context) = &self.lines else {
+            return Vec::new();
+        };
+        let Ok(mut frames) = context.find_frames(pc).skip_all_loads() else {
+            return Vec::new();
+        };
         let mut lines = Vec::new();
         while let Ok(Some(frame)) = frames.next() {
-            let Some(location) = frame.location else { continue };
-            let (Some(file), Some(line)) = (location.file, location.line) else { continue };
-            let raw = frame.function.as_ref().and_then(|name| name.raw_name().ok());
+            let Some(location) = frame.location else {
+                continue;
+            };
+            let (Some(file), Some(line)) = (location.file, location.line) else {
+                continue;
+            };
+            let raw = frame
+                .function
+                .as_ref()
+                .and_then(|name| name.raw_name().ok());
             let name = raw.map_or_else(
                 || "?".to_owned(),
                 |raw| format!("{:#}", rustc_demangle::demangle(&raw)),
@@ -153,7 +182,11 @@ fn functions(named: Vec<(u64, u64, bool, String)>, code: &[(u64, &[u8])]) -> Vec
         }) else {
             continue;
         };
-        let end = if size == 0 { limit } else { limit.min(start + size) };
+        let end = if size == 0 {
+            limit
+        } else {
+            limit.min(start + size)
+        };
         match functions.last_mut() {
             Some(last) if last.start == start => {
                 last.names.push(name);
@@ -164,7 +197,11 @@ fn functions(named: Vec<(u64, u64, bool, String)>, code: &[(u64, &[u8])]) -> Vec
             Some(last) if start < last.end => last.end = start,
             _ => {}
         }
-        functions.push(Function { start, end, names: vec![name] });
+        functions.push(Function {
+            start,
+            end,
+            names: vec![name],
+        });
     }
     functions
 }
@@ -172,8 +209,13 @@ fn functions(named: Vec<(u64, u64, bool, String)>, code: &[(u64, &[u8])]) -> Vec
 /// The line tables of `file`, where it has them.
 fn lines<'data>(file: &object::File<'data>) -> Option<addr2line::Context<Reader<'data>>> {
     let load = |id: gimli::SectionId| -> Result<Reader<'data>, gimli::Error> {
-        let data = file.section_by_name(id.name()).and_then(|section| section.data().ok());
-        Ok(gimli::EndianSlice::new(data.unwrap_or_default(), gimli::LittleEndian))
+        let data = file
+            .section_by_name(id.name())
+            .and_then(|section| section.data().ok());
+        Ok(gimli::EndianSlice::new(
+            data.unwrap_or_default(),
+            gimli::LittleEndian,
+        ))
     };
     addr2line::Context::from_dwarf(gimli::Dwarf::load(load).ok()?).ok()
 }
@@ -183,7 +225,11 @@ fn shorten(file: &str) -> &str {
     for mark in ["/library/", "/src/"] {
         if let Some(at) = file.rfind(mark) {
             let from = file[..at].rfind('/').map_or(0, |slash| slash + 1);
-            return if mark == "/src/" { &file[from..] } else { &file[at + 1..] };
+            return if mark == "/src/" {
+                &file[from..]
+            } else {
+                &file[at + 1..]
+            };
         }
     }
     file

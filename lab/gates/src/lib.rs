@@ -41,7 +41,12 @@ pub struct Limits {
 impl Default for Limits {
     /// Vectors only, and two pages of stack as the plan gives to each pCPU.
     fn default() -> Self {
-        Self { vectors: "vectors".to_owned(), entries: Vec::new(), stack_setters: Vec::new(), stack: 8192 }
+        Self {
+            vectors: "vectors".to_owned(),
+            entries: Vec::new(),
+            stack_setters: Vec::new(),
+            stack: 8192,
+        }
     }
 }
 
@@ -95,13 +100,17 @@ fn is_panic(name: &str) -> bool {
 pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
     let image = Image::parse(elf)?;
     let symbol = |name: &str| {
-        image.named(name).map(|f| f.start).ok_or_else(|| Error::NoRoot(name.to_owned()))
+        image
+            .named(name)
+            .map(|f| f.start)
+            .ok_or_else(|| Error::NoRoot(name.to_owned()))
     };
     let vectors = symbol(&limits.vectors)?;
     let offsets = (0..VECTORS_SIZE).step_by(usize::try_from(VECTOR_SIZE).unwrap_or(128));
     // An entry that no code fills (padding behind a short table) would only be noise.
-    let (nested, mut roots): (Vec<u64>, Vec<u64>) =
-        offsets.map(|offset| vectors + offset).partition(|entry| *entry < vectors + LOWER_EL);
+    let (nested, mut roots): (Vec<u64>, Vec<u64>) = offsets
+        .map(|offset| vectors + offset)
+        .partition(|entry| *entry < vectors + LOWER_EL);
     for entry in &limits.entries {
         roots.push(symbol(entry)?);
     }
@@ -114,7 +123,9 @@ pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
 
     let mut findings = Vec::new();
     for (entry, node) in &graph.nodes {
-        let names = image.function(*entry).map_or(&[][..], |function| &function.names);
+        let names = image
+            .function(*entry)
+            .map_or(&[][..], |function| &function.names);
         if names.iter().any(|name| is_panic(name)) {
             // Only the first panic function on a way is told: what lies behind it follows from it.
             let path = path(&image, &parents, *entry);
@@ -133,18 +144,29 @@ pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
                 last.lines = image.lines(*at);
                 last.at = Some(*at);
             }
-            findings.push(Finding::Code { defect: *defect, path });
+            findings.push(Finding::Code {
+                defect: *defect,
+                path,
+            });
         }
     }
     for symbol in image.symbols() {
-        if ALLOCATORS.iter().any(|allocator| symbol.starts_with(allocator)) {
-            findings.push(Finding::Allocator { name: symbol.clone() });
+        if ALLOCATORS
+            .iter()
+            .any(|allocator| symbol.starts_with(allocator))
+        {
+            findings.push(Finding::Allocator {
+                name: symbol.clone(),
+            });
         }
     }
 
     let stack = match depth::cycle(&graph) {
         Some(cycle) => {
-            let names = cycle.iter().map(|entry| image.name(*entry).into_owned()).collect();
+            let names = cycle
+                .iter()
+                .map(|entry| image.name(*entry).into_owned())
+                .collect();
             findings.push(Finding::Recursion { cycle: names });
             Vec::new()
         }
@@ -153,10 +175,19 @@ pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
     let bytes = stack.iter().map(|frame| frame.bytes).sum::<i64>();
     let stack_bytes = u64::try_from(bytes).unwrap_or(0);
     if stack_bytes > limits.stack {
-        findings.push(Finding::Stack { bytes: stack_bytes, limit: limits.stack });
+        findings.push(Finding::Stack {
+            bytes: stack_bytes,
+            limit: limits.stack,
+        });
     }
     findings.sort_by_key(Finding::rank);
-    Ok(Report { functions: graph.nodes.len(), stack, stack_bytes, stack_limit: limits.stack, findings })
+    Ok(Report {
+        functions: graph.nodes.len(),
+        stack,
+        stack_bytes,
+        stack_limit: limits.stack,
+        findings,
+    })
 }
 
 /// For each reachable entry the caller nearest to a root, and where it calls.
@@ -164,7 +195,9 @@ fn parents(graph: &Graph, roots: impl Iterator<Item = u64>) -> BTreeMap<u64, Opt
     let mut parents: BTreeMap<u64, Option<(u64, u64)>> = roots.map(|root| (root, None)).collect();
     let mut queue: VecDeque<u64> = parents.keys().copied().collect();
     while let Some(entry) = queue.pop_front() {
-        let Some(node) = graph.nodes.get(&entry) else { continue };
+        let Some(node) = graph.nodes.get(&entry) else {
+            continue;
+        };
         for edge in &node.edges {
             parents.entry(edge.to).or_insert_with(|| {
                 queue.push_back(edge.to);
@@ -177,14 +210,22 @@ fn parents(graph: &Graph, roots: impl Iterator<Item = u64>) -> BTreeMap<u64, Opt
 
 /// The shortest way from a root to `entry`.
 fn path(image: &Image<'_>, parents: &BTreeMap<u64, Option<(u64, u64)>>, entry: u64) -> Vec<Step> {
-    let mut steps = vec![Step { name: image.name(entry).into_owned(), at: None, lines: Vec::new() }];
+    let mut steps = vec![Step {
+        name: image.name(entry).into_owned(),
+        at: None,
+        lines: Vec::new(),
+    }];
     let mut seen = BTreeSet::from([entry]);
     let mut here = entry;
     while let Some(Some((caller, at))) = parents.get(&here) {
         if !seen.insert(*caller) {
             break;
         }
-        steps.push(Step { name: image.name(*caller).into_owned(), at: Some(*at), lines: image.lines(*at) });
+        steps.push(Step {
+            name: image.name(*caller).into_owned(),
+            at: Some(*at),
+            lines: image.lines(*at),
+        });
         here = *caller;
     }
     steps.reverse();
@@ -196,9 +237,17 @@ fn path(image: &Image<'_>, parents: &BTreeMap<u64, Option<(u64, u64)>>, entry: u
 fn deepest(image: &Image<'_>, graph: &Graph, roots: &[u64], nested: &[u64]) -> Vec<Frame> {
     let depths = depth::depths(graph);
     let worst = |entries: &[u64]| {
-        let entry = entries.iter().copied().max_by_key(|entry| depths.get(entry).copied().unwrap_or(0));
+        let entry = entries
+            .iter()
+            .copied()
+            .max_by_key(|entry| depths.get(entry).copied().unwrap_or(0));
         entry.map_or_else(Vec::new, |entry| depth::deepest_path(graph, &depths, entry))
     };
     let frames = worst(roots).into_iter().chain(worst(nested));
-    frames.map(|(entry, bytes)| Frame { name: image.name(entry).into_owned(), bytes }).collect()
+    frames
+        .map(|(entry, bytes)| Frame {
+            name: image.name(entry).into_owned(),
+            bytes,
+        })
+        .collect()
 }

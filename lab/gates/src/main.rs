@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use bulkhead_gates::{Limits, judge};
 
-const USAGE: &str = "usage: bulkhead-gates EL2.ELF [--entry SYMBOL].. [--stack-setter SYMBOL].. [--stack BYTES]
+const USAGE: &str =
+    "usage: bulkhead-gates EL2.ELF [--entry SYMBOL].. [--stack-setter SYMBOL].. [--stack BYTES]
 example: bulkhead-gates out/demo/el2.elf --stack 8192";
 
 fn main() -> ExitCode {
@@ -25,13 +26,19 @@ fn run() -> Result<bool, String> {
     let mut file = None;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut value = || arguments.next().ok_or_else(|| format!("{argument} needs a value\n{USAGE}"));
+        let mut value = || {
+            arguments
+                .next()
+                .ok_or_else(|| format!("{argument} needs a value\n{USAGE}"))
+        };
         match argument.as_str() {
             "--entry" => limits.entries.push(value()?),
             "--stack-setter" => limits.stack_setters.push(value()?),
             "--stack" => {
                 let bytes = value()?;
-                limits.stack = bytes.parse().map_err(|_| format!("--stack {bytes}: not a number of bytes"))?;
+                limits.stack = bytes
+                    .parse()
+                    .map_err(|_| format!("--stack {bytes}: not a number of bytes"))?;
             }
             _ if argument.starts_with('-') || file.is_some() => {
                 return Err(format!("{argument}: unexpected\n{USAGE}"));

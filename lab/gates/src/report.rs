@@ -134,7 +134,10 @@ impl fmt::Display for Finding {
             }
             Self::Recursion { cycle } => writeln!(f, "recursion: {}", cycle.join(" -> ")),
             Self::Stack { bytes, limit } => {
-                writeln!(f, "the deepest stack takes {bytes} bytes; there are {limit}")
+                writeln!(
+                    f,
+                    "the deepest stack takes {bytes} bytes; there are {limit}"
+                )
             }
             Self::Allocator { name } => writeln!(f, "the image contains an allocator: {name}"),
         }
@@ -146,14 +149,26 @@ impl fmt::Display for Report {
         for finding in &self.findings {
             writeln!(f, "refused: {finding}")?;
         }
-        writeln!(f, "{} functions can be reached from the vectors", self.functions)?;
+        writeln!(
+            f,
+            "{} functions can be reached from the vectors",
+            self.functions
+        )?;
         if !self.stack.is_empty() {
-            writeln!(f, "deepest stack: {} of {} bytes", self.stack_bytes, self.stack_limit)?;
+            writeln!(
+                f,
+                "deepest stack: {} of {} bytes",
+                self.stack_bytes, self.stack_limit
+            )?;
             for frame in self.stack.iter().filter(|frame| frame.bytes != 0) {
                 writeln!(f, "  {:>6} {}", frame.bytes, frame.name)?;
             }
         }
-        let verdict = if self.passed() { "passed" } else { "not passed" };
+        let verdict = if self.passed() {
+            "passed"
+        } else {
+            "not passed"
+        };
         writeln!(f, "gates {verdict}: {} findings", self.findings.len())
     }
 }

@@ -44,8 +44,9 @@ fn image(functions: &[(&'static str, Vec<Op>)]) -> Vec<u8> {
     vectors[0x404 / 4] = Call("handle");
     vectors[0x408 / 4] = push(-272);
     vectors[0x40c / 4] = Word(ERET);
-    let all: Vec<(&str, Vec<Op>)> =
-        std::iter::once(("vectors", vectors)).chain(functions.iter().cloned()).collect();
+    let all: Vec<(&str, Vec<Op>)> = std::iter::once(("vectors", vectors))
+        .chain(functions.iter().cloned())
+        .collect();
     let mut starts = BTreeMap::new();
     let mut next = 0;
     for (name, ops) in &all {
@@ -71,7 +72,10 @@ fn image(functions: &[(&'static str, Vec<Op>)]) -> Vec<u8> {
             here += 4;
         }
         let value = file.append_section_data(text, &bytes, 4);
-        assert_eq!(value as i64, start, "functions lie where their callers expect them");
+        assert_eq!(
+            value as i64, start,
+            "functions lie where their callers expect them"
+        );
         file.add_symbol(Symbol {
             name: name.as_bytes().to_vec(),
             value,
@@ -99,7 +103,10 @@ fn only(report: &Report) -> &Finding {
 #[test]
 fn a_clean_image_passes_with_its_deepest_path() {
     let report = judged(&[
-        ("handle", vec![push(32), Call("decode"), Call("leaf"), push(-32), Word(RET)]),
+        (
+            "handle",
+            vec![push(32), Call("decode"), Call("leaf"), push(-32), Word(RET)],
+        ),
         ("decode", vec![push(64), Call("leaf"), push(-64), Word(RET)]),
         ("leaf", vec![push(16), push(-16), Word(RET)]),
         ("unreached", vec![Word(BLR_X8), Call(BOUNDS)]),
@@ -107,7 +114,11 @@ fn a_clean_image_passes_with_its_deepest_path() {
     ]);
     assert!(report.passed(), "{report}");
     assert_eq!(report.stack_bytes, 272 + 32 + 64 + 16);
-    let names: Vec<&str> = report.stack.iter().map(|frame| frame.name.as_str()).collect();
+    let names: Vec<&str> = report
+        .stack
+        .iter()
+        .map(|frame| frame.name.as_str())
+        .collect();
     assert_eq!(names[..4], ["vectors", "handle", "decode", "leaf"]);
     // 16 vector entries and three functions.
     assert_eq!(report.functions, 19);
@@ -121,10 +132,24 @@ fn a_reachable_panic_is_told_with_its_shortest_path() {
         ("near", vec![push(16), Call(BOUNDS)]),
         (BOUNDS, vec![Word(BRK_1)]),
     ]);
-    let Finding::Panic { path } = only(&report) else { panic!("{report}") };
+    let Finding::Panic { path } = only(&report) else {
+        panic!("{report}")
+    };
     let names: Vec<&str> = path.iter().map(|step| step.name.as_str()).collect();
-    assert_eq!(names, ["vectors", "handle", "near", "core::panicking::panic_bounds_check"]);
-    assert!(report.to_string().contains("a panic can be reached: core::panicking::panic_bounds_check"));
+    assert_eq!(
+        names,
+        [
+            "vectors",
+            "handle",
+            "near",
+            "core::panicking::panic_bounds_check"
+        ]
+    );
+    assert!(
+        report
+            .to_string()
+            .contains("a panic can be reached: core::panicking::panic_bounds_check")
+    );
 }
 
 #[test]
@@ -140,14 +165,29 @@ fn code_behind_a_call_that_never_returns_is_not_reached() {
 #[test]
 fn an_indirect_call_is_refused() {
     let report = judged(&[("handle", vec![Word(BLR_X8), Word(RET)])]);
-    let Finding::Code { defect: Defect::IndirectCall, path } = only(&report) else { panic!("{report}") };
+    let Finding::Code {
+        defect: Defect::IndirectCall,
+        path,
+    } = only(&report)
+    else {
+        panic!("{report}")
+    };
     assert_eq!(path.last().and_then(|step| step.at), Some(0x800));
 }
 
 #[test]
 fn an_indirect_jump_is_refused() {
     let report = judged(&[("handle", vec![Word(BR_X8)])]);
-    assert!(matches!(only(&report), Finding::Code { defect: Defect::IndirectJump, .. }), "{report}");
+    assert!(
+        matches!(
+            only(&report),
+            Finding::Code {
+                defect: Defect::IndirectJump,
+                ..
+            }
+        ),
+        "{report}"
+    );
 }
 
 /// `adr x10, .+16; ldrb w11, [x9, x8]; add x10, x10, x11, lsl #2; br x10`, then two blocks.
@@ -177,7 +217,9 @@ fn recursion_is_refused() {
         ("handle", vec![Call("other"), Word(RET)]),
         ("other", vec![IfZero("handle"), Word(RET)]),
     ]);
-    let Finding::Recursion { cycle } = only(&report) else { panic!("{report}") };
+    let Finding::Recursion { cycle } = only(&report) else {
+        panic!("{report}")
+    };
     assert_eq!(cycle.first(), cycle.last());
     assert!(report.stack.is_empty());
 }
@@ -194,13 +236,25 @@ fn a_loop_of_jumps_without_stack_is_no_recursion() {
 #[test]
 fn a_stack_above_the_limit_is_refused() {
     let deep = vec![push(2048), Call("leaf"), push(-2048), Word(RET)];
-    let functions = [("handle", deep), ("leaf", vec![push(64), push(-64), Word(RET)])];
-    let limits = |stack| Limits { stack, ..Limits::default() };
+    let functions = [
+        ("handle", deep),
+        ("leaf", vec![push(64), push(-64), Word(RET)]),
+    ];
+    let limits = |stack| Limits {
+        stack,
+        ..Limits::default()
+    };
     let bytes = 272 + 2048 + 64;
     let good = judge(&image(&functions), &limits(bytes)).expect("judged");
     assert!(good.passed(), "{good}");
     let bad = judge(&image(&functions), &limits(bytes - 1)).expect("judged");
-    assert_eq!(only(&bad), &Finding::Stack { bytes, limit: bytes - 1 });
+    assert_eq!(
+        only(&bad),
+        &Finding::Stack {
+            bytes,
+            limit: bytes - 1
+        }
+    );
 }
 
 #[test]
@@ -219,42 +273,98 @@ fn a_stack_that_grows_in_a_loop_is_refused() {
 fn a_stack_pointer_from_a_register_is_refused_unless_named() {
     let functions = [("handle", vec![Word(0x9100_013f), Word(ERET)])]; // mov sp, x9
     let report = judged(&functions);
-    assert!(matches!(only(&report), Finding::Code { defect: Defect::StackPointer, .. }), "{report}");
-    let limits = Limits { stack_setters: vec!["handle".to_owned()], ..Limits::default() };
+    assert!(
+        matches!(
+            only(&report),
+            Finding::Code {
+                defect: Defect::StackPointer,
+                ..
+            }
+        ),
+        "{report}"
+    );
+    let limits = Limits {
+        stack_setters: vec!["handle".to_owned()],
+        ..Limits::default()
+    };
     assert!(judge(&image(&functions), &limits).expect("judged").passed());
 }
 
 #[test]
 fn a_trap_is_refused() {
     let report = judged(&[("handle", vec![Word(BRK_1)])]);
-    assert!(matches!(only(&report), Finding::Code { defect: Defect::Trap, .. }), "{report}");
+    assert!(
+        matches!(
+            only(&report),
+            Finding::Code {
+                defect: Defect::Trap,
+                ..
+            }
+        ),
+        "{report}"
+    );
 }
 
 #[test]
 fn running_out_of_the_code_is_refused() {
     let report = judged(&[("handle", vec![Word(NOP)])]);
-    assert!(matches!(only(&report), Finding::Code { defect: Defect::OutsideCode, .. }), "{report}");
+    assert!(
+        matches!(
+            only(&report),
+            Finding::Code {
+                defect: Defect::OutsideCode,
+                ..
+            }
+        ),
+        "{report}"
+    );
 }
 
 #[test]
 fn an_allocator_is_refused_even_when_it_is_not_reached() {
     let report = judged(&[("handle", vec![Word(RET)]), (ALLOC, vec![Word(RET)])]);
-    assert_eq!(only(&report), &Finding::Allocator { name: "__rustc::__rust_alloc".to_owned() });
+    assert_eq!(
+        only(&report),
+        &Finding::Allocator {
+            name: "__rustc::__rust_alloc".to_owned()
+        }
+    );
 }
 
 #[test]
 fn roots_beside_the_vectors_are_walked() {
-    let functions = [("handle", vec![Word(RET)]), ("second", vec![Word(BLR_X8), Word(RET)])];
+    let functions = [
+        ("handle", vec![Word(RET)]),
+        ("second", vec![Word(BLR_X8), Word(RET)]),
+    ];
     assert!(judged(&functions).passed());
-    let limits = Limits { entries: vec!["second".to_owned()], ..Limits::default() };
+    let limits = Limits {
+        entries: vec!["second".to_owned()],
+        ..Limits::default()
+    };
     let report = judge(&image(&functions), &limits).expect("judged");
-    assert!(matches!(only(&report), Finding::Code { defect: Defect::IndirectCall, .. }), "{report}");
+    assert!(
+        matches!(
+            only(&report),
+            Finding::Code {
+                defect: Defect::IndirectCall,
+                ..
+            }
+        ),
+        "{report}"
+    );
 }
 
 #[test]
 fn what_cannot_be_judged_is_an_error_and_not_a_pass() {
-    assert!(matches!(judge(b"no ELF file", &Limits::default()), Err(Error::Unreadable(_))));
-    let limits = Limits { vectors: "elsewhere".to_owned(), ..Limits::default() };
+    assert!(matches!(
+        judge(b"no ELF file", &Limits::default()),
+        Err(Error::Unreadable(_))
+    ));
+    let limits = Limits {
+        vectors: "elsewhere".to_owned(),
+        ..Limits::default()
+    };
     let missing = judge(&image(&[("handle", vec![Word(RET)])]), &limits);
     assert!(matches!(missing, Err(Error::NoRoot(name)) if name == "elsewhere"));
 }

@@ -1,0 +1,456 @@
+//! The plugin itself: what QEMU calls, and which accounts it leads to.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use crate::api::{self, Block, Register};
+use crate::config::{Config, CpuKey, Symbol};
+use crate::cpu::{Cpu, Exit, Insn, Kind, NO_SYMBOL, Role, Tally};
+use crate::decode;
+use crate::profile::{Boot, Figure, Longest, Periods, Profile, Visit};
+
+/// Version of QEMU's plugin interface that is asked for.
+#[unsafe(no_mangle)]
+pub static qemu_plugin_version: c_int = 4;
+
+/// `PSTATE.EL` as it stands in `cpsr`.
+const EL2: u64 = 2;
+
+/// Registers that are read.
+struct Registers {
+    cpsr: Register,
+    tpidr: Register,
+    esr: Register,
+    elr: Register,
+    x: Vec<Register>,
+}
+
+/// Everything that callbacks share.
+struct Plugin {
+    config: Config,
+    registers: OnceLock<Registers>,
+    cpus: Mutex<Vec<(u64, &'static Mutex<Cpu>)>>,
+    /// Instructions by the address at which they run, so that a second translation takes no memory.
+    insns: Mutex<HashMap<u64, &'static Insn>>,
+    /// Instructions behind one that acknowledges an interrupt, with the register that has the INTID.
+    acknowledged: Mutex<HashMap<u64, u8>>,
+    boot: Mutex<(Boot, HashMap<u32, u64>)>,
+    booting: AtomicBool,
+}
+
+/// What runs on this thread.
+#[derive(Clone, Copy)]
+enum Running {
+    /// Nothing of EL2.
+    Other,
+    /// EL2 before its MMU is on.
+    Boot,
+    /// EL2 on this CPU.
+    Cpu(&'static Mutex<Cpu>),
+}
+
+static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+
+thread_local! {
+    static RUNNING: Cell<Running> = const { Cell::new(Running::Other) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// QEMU's entry: reads the configuration and asks for callbacks. Anything but 0 makes QEMU refuse to start.
+///
+/// # Safety
+///
+/// QEMU passes `count` pointers to strings that end with 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: u64,
+    _info: *const c_void,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    let mut file = None;
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: there are `count` pointers.
+        let argument = unsafe { arguments.add(index) };
+        // SAFETY: as above.
+        let argument = unsafe { *argument };
+        // SAFETY: each points to a string that ends with 0.
+        let argument = unsafe { CStr::from_ptr(argument) }.to_string_lossy();
+        match argument.split_once('=') {
+            Some(("config", path)) => file = Some(path.to_owned()),
+            _ => {
+                return refuse(&format!(
+                    "unknown argument `{argument}`; the only one is config=FILE"
+                ));
+            }
+        }
+    }
+    let Some(file) = file else {
+        return refuse("say where the configuration is: config=FILE");
+    };
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text,
+        Err(error) => return refuse(&format!("can't read {file}: {error}")),
+    };
+    let mut config: Config = match serde_json::from_str(&text) {
+        Ok(config) => config,
+        Err(error) => return refuse(&format!("{file}: {error}")),
+    };
+    if let Err(name) = api::load() {
+        return refuse(&format!(
+            "this QEMU has no {}; 9.2 or later has",
+            name.to_string_lossy()
+        ));
+    }
+    config.symbols.sort_by_key(|symbol| symbol.address);
+    let plugin = Plugin {
+        booting: AtomicBool::new(config.boot.is_some()),
+        config,
+        registers: OnceLock::new(),
+        cpus: Mutex::default(),
+        insns: Mutex::default(),
+        acknowledged: Mutex::default(),
+        boot: Mutex::default(),
+    };
+    if PLUGIN.set(plugin).is_err() {
+        return refuse("it can be loaded once only");
+    }
+    api::register(id, started, translated, ended);
+    0
+}
+
+fn refuse(why: &str) -> c_int {
+    eprintln!("bulkhead-profiler: {why}");
+    1
+}
+
+extern "C" fn started(_id: u64, _vcpu: c_uint) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    plugin.registers.get_or_init(|| {
+        let all = api::registers();
+        let find = |name: &str| {
+            let found = all.iter().find(|(known, _)| known == name);
+            let Some((_, register)) = found else {
+                refuse(&format!(
+                    "QEMU shows no register {name}; run a 64-bit CPU with virtualization=on"
+                ));
+                std::process::exit(3);
+            };
+            *register
+        };
+        Registers {
+            cpsr: find("cpsr"),
+            tpidr: find("TPIDR_EL2"),
+            esr: find("ESR_EL2"),
+            elr: find("ELR_EL2"),
+            x: (0..31).map(|number| find(&format!("x{number}"))).collect(),
+        }
+    });
+}
+
+extern "C" fn translated(_id: u64, block: *mut Block) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    // SAFETY: the block of this callback.
+    let instructions = unsafe { api::instructions(block) };
+    let Some(&(_, first, _)) = instructions.first() else {
+        return;
+    };
+    let config = &plugin.config;
+    let linked = config.text_start..config.text_end;
+    let physical = config
+        .boot
+        .filter(|_| plugin.booting.load(Ordering::Relaxed));
+    let physical = physical.map(|start| start..start + (config.text_end - config.text_start));
+    if linked.contains(&first)
+        || physical
+            .as_ref()
+            .is_some_and(|range| range.contains(&first))
+    {
+        let booting = usize::from(!linked.contains(&first));
+        // SAFETY: the block of this callback.
+        unsafe { api::call_on_block(block, block_executed, booting) };
+        for (instruction, address, word) in instructions {
+            let insn = plugin.insn(address, word);
+            if linked.contains(&address) {
+                // SAFETY: an instruction of the block of this callback.
+                unsafe { plugin.watch(instruction, address, word) };
+            }
+            let data = std::ptr::from_ref(insn) as usize;
+            // SAFETY: as above.
+            unsafe { api::call_on(instruction, instruction_executed, false, data) };
+        }
+        return;
+    }
+    let Some(marks) = config.marks else { return };
+    for (instruction, address, _) in instructions {
+        if address == marks.begin || address == marks.end {
+            let begin = usize::from(address == marks.begin);
+            // SAFETY: an instruction of the block of this callback.
+            unsafe { api::call_on(instruction, mark_executed, true, begin) };
+        }
+    }
+}
+
+impl Plugin {
+    /// The description of the instruction `word` at `address`, linked or before the MMU is on.
+    fn insn(&self, address: u64, word: u32) -> &'static Insn {
+        let config = &self.config;
+        let pc = match config.boot {
+            Some(boot) if !(config.text_start..config.text_end).contains(&address) => {
+                address - boot + config.text_start
+            }
+            _ => address,
+        };
+        let make = || {
+            let after = config
+                .symbols
+                .partition_point(|symbol| symbol.address <= pc);
+            let symbol = after.checked_sub(1).filter(|index| {
+                let Symbol { address, size, .. } = &config.symbols[*index];
+                pc < address + size
+            });
+            let entry = pc.wrapping_sub(config.vectors);
+            let role = if decode::is_eret(word) {
+                Role::Return
+            } else if entry < 0x400 && entry.is_multiple_of(0x80) {
+                Role::Nested
+            } else if config.idle.contains(&pc) {
+                Role::Idle
+            } else {
+                Role::Plain
+            };
+            let symbol = symbol
+                .and_then(|index| u32::try_from(index).ok())
+                .unwrap_or(NO_SYMBOL);
+            Insn {
+                pc,
+                cost: decode::cost(word),
+                symbol,
+                role,
+            }
+        };
+        lock(&self.insns)
+            .entry(address)
+            .or_insert_with(|| Box::leak(Box::new(make())))
+    }
+
+    /// Asks for the further callbacks of an instruction in the linked range.
+    ///
+    /// # Safety
+    ///
+    /// `instruction` is of the block that is being translated.
+    unsafe fn watch(&self, instruction: *mut api::Instruction, address: u64, word: u32) {
+        let entry = address.wrapping_sub(self.config.vectors);
+        if (0x400..0x800).contains(&entry) && entry.is_multiple_of(0x80) {
+            let offset = usize::try_from(entry).unwrap_or(0);
+            // SAFETY: the caller's.
+            unsafe { api::call_on(instruction, vector_executed, true, offset) };
+        }
+        let mut acknowledged = lock(&self.acknowledged);
+        if let Some(register) = decode::acknowledges(word) {
+            acknowledged.insert(address + 4, register);
+        }
+        if let Some(register) = acknowledged.get(&address) {
+            let register = usize::from(*register);
+            // SAFETY: the caller's.
+            unsafe { api::call_on(instruction, acknowledge_executed, true, register) };
+        }
+    }
+
+    /// The accounts of the CPU that runs this callback.
+    fn cpu(&self, registers: &Registers, vcpu: c_uint) -> &'static Mutex<Cpu> {
+        let key = match self.config.cpus {
+            CpuKey::Index => u64::from(vcpu),
+            CpuKey::Tpidr => api::read(registers.tpidr),
+        };
+        let mut cpus = lock(&self.cpus);
+        if let Some((_, cpu)) = cpus.iter().find(|(known, _)| *known == key) {
+            return cpu;
+        }
+        let watched = self.config.period.is_some_and(|period| period.cpu == key);
+        let cpu: &'static Mutex<Cpu> = Box::leak(Box::new(Mutex::new(Cpu::new(key, watched))));
+        cpus.push((key, cpu));
+        cpu
+    }
+
+    /// Counts an instruction on the way to the first guest.
+    fn boot(&self, insn: &Insn) {
+        let mut boot = lock(&self.boot);
+        boot.0.cost.add(insn.cost);
+        *boot.1.entry(insn.symbol).or_default() += 1;
+        if insn.role == Role::Return {
+            boot.0.reached_guest = true;
+            self.booting.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+extern "C" fn block_executed(vcpu: c_uint, booting: *mut c_void) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(registers) = plugin.registers.get() else {
+        return;
+    };
+    let level = (api::read(registers.cpsr) >> 2) & 3;
+    let running = if level != EL2 {
+        Running::Other
+    } else if booting.is_null() {
+        Running::Cpu(plugin.cpu(registers, vcpu))
+    } else {
+        Running::Boot
+    };
+    RUNNING.set(running);
+}
+
+extern "C" fn instruction_executed(_vcpu: c_uint, data: *mut c_void) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let running = RUNNING.get();
+    if matches!(running, Running::Other) {
+        return;
+    }
+    // SAFETY: `translated` passed a reference to an `Insn` that lives as long as the process.
+    let insn: &'static Insn = unsafe { &*data.cast::<Insn>().cast_const() };
+    if plugin.booting.load(Ordering::Relaxed) {
+        plugin.boot(insn);
+    }
+    if let Running::Cpu(cpu) = running {
+        lock(cpu).execute(insn);
+    }
+}
+
+extern "C" fn vector_executed(_vcpu: c_uint, offset: *mut c_void) {
+    let (Some(plugin), Running::Cpu(cpu)) = (PLUGIN.get(), RUNNING.get()) else {
+        return;
+    };
+    let Some(registers) = plugin.registers.get() else {
+        return;
+    };
+    let esr = api::read(registers.esr);
+    lock(cpu).enter(Kind::new(offset as u64, esr), api::read(registers.elr), esr);
+}
+
+extern "C" fn acknowledge_executed(_vcpu: c_uint, number: *mut c_void) {
+    let (Some(plugin), Running::Cpu(cpu)) = (PLUGIN.get(), RUNNING.get()) else {
+        return;
+    };
+    let register = plugin
+        .registers
+        .get()
+        .and_then(|registers| registers.x.get(number as usize));
+    let Some(register) = register else { return };
+    let intid = api::read(*register) & 0xff_ffff;
+    let timer = plugin
+        .config
+        .period
+        .is_some_and(|period| period.intid == intid);
+    lock(cpu).acknowledge(intid, timer);
+}
+
+extern "C" fn mark_executed(vcpu: c_uint, begin: *mut c_void) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(registers) = plugin.registers.get() else {
+        return;
+    };
+    // The same address may hold other code at EL2 or EL0.
+    if (api::read(registers.cpsr) >> 2) & 3 != 1 {
+        return;
+    }
+    let id = registers.x.first().map_or(0, |x0| api::read(*x0));
+    lock(plugin.cpu(registers, vcpu)).mark(id, !begin.is_null());
+}
+
+extern "C" fn ended(_id: u64, _data: *mut c_void) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let output = &plugin.config.output;
+    let written = serde_json::to_vec_pretty(&plugin.profile())
+        .map_err(|error| error.to_string())
+        .and_then(|text| std::fs::write(output, text).map_err(|error| error.to_string()));
+    if let Err(error) = written {
+        refuse(&format!("can't write {}: {error}", output.display()));
+    }
+}
+
+impl Plugin {
+    fn name(&self, symbol: u32) -> String {
+        let symbol = usize::try_from(symbol)
+            .ok()
+            .and_then(|index| self.config.symbols.get(index));
+        symbol.map_or_else(|| "?".to_owned(), |symbol| symbol.name.clone())
+    }
+
+    fn longest(&self, cpu: u64, exit: &Exit) -> Longest {
+        let visit = |(symbol, instructions): &(u32, u64)| Visit {
+            symbol: self.name(*symbol),
+            instructions: *instructions,
+        };
+        Longest {
+            kind: exit.kind.to_string(),
+            cost: exit.cost,
+            guest_pc: exit.guest_pc,
+            esr: exit.esr,
+            cpu,
+            path: exit.path.iter().map(visit).collect(),
+        }
+    }
+
+    fn figure(&self, tally: &Tally, figure: &mut Figure) {
+        figure.cost.add(tally.cost);
+        figure.exits += tally.exits;
+        for (address, (symbol, count)) in &tally.addresses {
+            *figure.addresses.entry(*address).or_default() += count;
+            *figure.symbols.entry(self.name(*symbol)).or_default() += count;
+        }
+    }
+
+    /// The accounts of all CPUs together.
+    fn profile(&self) -> Profile {
+        let mut profile = Profile::default();
+        for (_, cpu) in lock(&self.cpus).iter() {
+            let cpu = lock(cpu);
+            profile.total.add(cpu.total);
+            for (kind, exits) in &cpu.exits {
+                let sum = profile.exits.entry(kind.to_string()).or_default();
+                sum.count += exits.count;
+                sum.total += exits.total;
+                sum.max = sum.max.max(exits.max);
+            }
+            for (id, tally) in &cpu.figures {
+                self.figure(tally, profile.figures.entry(*id).or_default());
+            }
+            if let Some(exit) = &cpu.longest {
+                let known = profile
+                    .longest
+                    .as_ref()
+                    .map_or(0, |longest| longest.cost.instructions);
+                if exit.cost.instructions > known {
+                    profile.longest = Some(self.longest(cpu.key, exit));
+                }
+            }
+            if let Some(periods) = &cpu.periods {
+                profile.periods = Some(periods.clone());
+            }
+        }
+        if self.config.period.is_some() {
+            profile.periods.get_or_insert_with(Periods::default);
+        }
+        if self.config.boot.is_some() {
+            let boot = lock(&self.boot);
+            let symbols: BTreeMap<String, u64> = boot
+                .1
+                .iter()
+                .map(|(symbol, count)| (self.name(*symbol), *count))
+                .collect();
+            profile.boot = Some(Boot {
+                symbols,
+                ..boot.0.clone()
+            });
+        }
+        profile
+    }
+}
