@@ -3,6 +3,18 @@
 //!
 //! A program names its functions with [`guest!`] and gets the [`Board`] that the device tree
 //! describes. Everything `unsafe` is in this library; the programs have none.
+//!
+//! # What the `SAFETY` comments rely on
+//!
+//! * I-EL1: a program owns its whole virtual machine, runs at EL1 on one CPU, and has no other code
+//!   in it. What it does to the machine's registers harms nobody but itself.
+//! * I-BOOT: what starts a program loads it where it is linked, and puts a device tree where x0 says
+//!   (or, if x0 is 0, maybe at the start of the RAM), which nothing changes afterwards.
+//! * I-ONCE: `start_rust` runs once, before `main` and before any interrupt.
+//! * I-MMIO: addresses given to `mmio` are device registers, never memory that Rust uses.
+//! * I-SHARED: memory shared with other VMs is touched through atomics only.
+//! * I-FREE: pages that `memory::free_pages` hands out hold neither program, stack nor device tree.
+//! * I-PROBE: code that `probe` runs returns, keeps SP and x30, and leaves Rust's memory alone.
 #![cfg_attr(target_os = "none", no_std)]
 #![allow(unsafe_code)]
 

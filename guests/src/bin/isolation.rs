@@ -2,7 +2,7 @@
 //!
 //! Reads one address in every 2 MiB of the 39-bit space where it has nothing, and reads, writes and
 //! executes the pages directly before and behind everything that it has. Each access must be answered
-//! by a synchronous external abort at that address.
+//! by a synchronous external abort at that address. What it has, but is not RAM, it cannot execute.
 #![no_std]
 #![no_main]
 
@@ -27,6 +27,7 @@ fn main(board: &'static Board) {
         own_memory(board);
         whole_space(board);
         edges(board);
+        not_executable(board);
         alive::check("after the probes");
     }
     check::done();
@@ -100,6 +101,16 @@ fn edges(board: &Board) {
                 verdict,
             );
         }
+    }
+}
+
+/// Memory that is shared, and devices, are not executable, whatever the guest's own tables say.
+fn not_executable(board: &Board) {
+    let shared = board.shared.iter().map(|shared| shared.range);
+    for range in shared.chain(board.devices.iter().copied()) {
+        let fetch = probe::execute(range.base);
+        let verdict = judge(range.base, fetch, |fault| fault.class() == 0x21);
+        check::report(format_args!("fetch from {:#x}", range.base), verdict);
     }
 }
 
