@@ -27,7 +27,10 @@ struct List<T> {
 
 impl<T: Copy> List<T> {
     const fn new(empty: T) -> Self {
-        Self { items: [empty; KEPT], len: 0 }
+        Self {
+            items: [empty; KEPT],
+            len: 0,
+        }
     }
 
     fn push(&mut self, item: T) {
@@ -165,7 +168,13 @@ impl<'a> BootTree<'a> {
                     let parent = depth.checked_sub(1).and_then(|up| nodes.get(up));
                     let reserved = parent.is_some_and(|parent| parent.name == b"reserved-memory");
                     if let Some(node) = nodes.get_mut(depth) {
-                        *node = Node { name, address_cells: 2, size_cells: 1, reserved, ..Node::default() };
+                        *node = Node {
+                            name,
+                            address_cells: 2,
+                            size_cells: 1,
+                            reserved,
+                            ..Node::default()
+                        };
                     }
                     depth = depth.checked_add(1)?;
                     open = true;
@@ -182,7 +191,8 @@ impl<'a> BootTree<'a> {
                 }
                 PROP => {
                     let length = word(structure, at)? as usize;
-                    let name = string(strings.get(word(structure, at.checked_add(4)?)? as usize..)?);
+                    let name =
+                        string(strings.get(word(structure, at.checked_add(4)?)? as usize..)?);
                     at = at.checked_add(8)?;
                     let value = structure.get(at..at.checked_add(length)?)?;
                     at = at.checked_add(length.checked_add(3)? / 4 * 4)?;
@@ -225,7 +235,11 @@ impl<'a> BootTree<'a> {
             Some((base, take(&mut reg, parent.size_cells)?))
         };
         if node.reserved || node.device_type == b"memory" {
-            let list = if node.reserved { &mut self.reserved } else { &mut self.memory };
+            let list = if node.reserved {
+                &mut self.reserved
+            } else {
+                &mut self.memory
+            };
             // At most KEPT ranges are of use; a tree cannot make this longer.
             for (base, size) in core::iter::from_fn(range).take(KEPT) {
                 list.push(Memory { base, size });
@@ -238,7 +252,11 @@ impl<'a> BootTree<'a> {
             }
             return;
         }
-        let is = |wanted: &[u8]| node.compatible.split(|byte| *byte == 0).any(|one| one == wanted);
+        let is = |wanted: &[u8]| {
+            node.compatible
+                .split(|byte| *byte == 0)
+                .any(|one| one == wanted)
+        };
         match node.compatible.get(..6) {
             Some(b"arm,gi") if is(b"arm,gic-v3") => {
                 self.gicd = range().unwrap_or_default();
@@ -251,7 +269,11 @@ impl<'a> BootTree<'a> {
             }
             Some(b"arm,pl") if is(b"arm,pl011") => {
                 let intid = intid(node.interrupts, 0).unwrap_or(0);
-                self.uarts.push(Uart { name: node.name, frame: range().unwrap_or_default(), intid });
+                self.uarts.push(Uart {
+                    name: node.name,
+                    frame: range().unwrap_or_default(),
+                    intid,
+                });
             }
             _ => {}
         }
@@ -259,9 +281,18 @@ impl<'a> BootTree<'a> {
 
     /// The PL011 that /chosen/stdout-path names, by the last part of its path.
     fn console(&self) -> Uart<'a> {
-        let path = self.stdout.split(|byte| *byte == b':').next().unwrap_or(&[]);
+        let path = self
+            .stdout
+            .split(|byte| *byte == b':')
+            .next()
+            .unwrap_or(&[]);
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&[]);
-        self.uarts.as_slice().iter().find(|uart| uart.name == name).copied().unwrap_or_default()
+        self.uarts
+            .as_slice()
+            .iter()
+            .find(|uart| uart.name == name)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Physical address of the console UART, if there is one.

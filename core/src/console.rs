@@ -257,7 +257,9 @@ impl Mux {
             self.close(sources);
         }
         if let Some(streams) = sources.streams(speaker.vm) {
-            streams.eager.store(u32::from(!speaker.log), Ordering::Relaxed);
+            streams
+                .eager
+                .store(u32::from(!speaker.log), Ordering::Relaxed);
         }
         if speaker.log {
             self.insert.text("[el2] ");

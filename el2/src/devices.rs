@@ -17,7 +17,8 @@ pub fn access(pcpu: &mut Pcpu, mmio: &Mmio) -> Option<ExitClass> {
     if offset < GICD_SIZE {
         if mmio.write {
             let value = mmio.stored(pcpu.frame.get(mmio.register));
-            pcpu.vgic.gicd_write(dist, &mut pcpu.gic, offset, mmio.size, value);
+            pcpu.vgic
+                .gicd_write(dist, &mut pcpu.gic, offset, mmio.size, value);
         } else {
             let value = pcpu.vgic.gicd_read(dist, &pcpu.gic, offset, mmio.size);
             pcpu.frame.set(mmio.register, mmio.loaded(value));
@@ -43,7 +44,8 @@ pub fn access(pcpu: &mut Pcpu, mmio: &Mmio) -> Option<ExitClass> {
     if offset < GICR_SIZE {
         if mmio.write {
             let value = mmio.stored(pcpu.frame.get(mmio.register));
-            pcpu.vgic.gicr_write(dist, &mut pcpu.gic, offset, mmio.size, value);
+            pcpu.vgic
+                .gicr_write(dist, &mut pcpu.gic, offset, mmio.size, value);
         } else {
             let value = pcpu.vgic.gicr_read(dist, &pcpu.gic, offset, mmio.size);
             pcpu.frame.set(mmio.register, mmio.loaded(value));
@@ -68,7 +70,8 @@ fn uart_changed(pcpu: &mut Pcpu, effect: Effect) {
 fn follow_line(pcpu: &mut Pcpu) {
     let Some(vm) = pcpu.vm() else { return };
     let up = pcpu.pl011.line(&vm.streams);
-    pcpu.vgic.set_line(&vm.dist, &mut pcpu.gic, pcpu.pl011_intid, up);
+    pcpu.vgic
+        .set_line(&vm.dist, &mut pcpu.gic, pcpu.pl011_intid, up);
 }
 
 /// Input came for the emulated UART, or room again for its output.

@@ -37,7 +37,10 @@ pub fn synchronous(pcpu: &mut Pcpu, esr: u64) {
         ec::SYSREG => system_register(pcpu, esr),
         // An SMC that traps leaves ELR at the instruction.
         ec::SMC64 => (ExitClass::Smc, call(pcpu, Outcome::Next)),
-        ec::FETCH_LOWER => (ExitClass::FetchAbort, Outcome::Inject(Fault::Fetch(reg::far()))),
+        ec::FETCH_LOWER => (
+            ExitClass::FetchAbort,
+            Outcome::Inject(Fault::Fetch(reg::far())),
+        ),
         _ => (ExitClass::Other, Outcome::Inject(Fault::Undefined)),
     };
     let ends = match outcome {
@@ -64,7 +67,12 @@ fn inject(fault: Fault, esr: u64) -> Option<Reason> {
             Fault::Data(address) | Fault::Fetch(address) => address,
             Fault::Undefined => 0,
         };
-        return Some(Reason::Fault { syndrome: esr, address, pc: before.pc, fault: Some(fault) });
+        return Some(Reason::Fault {
+            syndrome: esr,
+            address,
+            pc: before.pc,
+            fault: Some(fault),
+        });
     }
     cpu::apply(&inject::enter(&before, fault, esr));
     None
@@ -133,7 +141,8 @@ pub fn interrupt(pcpu: &mut Pcpu) {
     } else {
         handle(pcpu, intid)
     };
-    pcpu.stats.count(class, begin, reg::cycles(), reg::elr(), u64::from(intid));
+    pcpu.stats
+        .count(class, begin, reg::cycles(), reg::elr(), u64::from(intid));
 }
 
 /// An interrupt other than that of a virtual timer that the guest wants. Also called by a pCPU that has
@@ -186,13 +195,28 @@ pub fn serror(pcpu: &mut Pcpu) {
     let pc = reg::elr();
     // EC 0x2f: SError.
     let syndrome = 0x2f << 26 | reg::esr() & 0x1ff_ffff;
-    pcpu.stats.count(ExitClass::Serror, begin, reg::cycles(), pc, syndrome);
-    stop::stop(pcpu, Reason::Fault { syndrome, address: 0, pc, fault: None });
+    pcpu.stats
+        .count(ExitClass::Serror, begin, reg::cycles(), pc, syndrome);
+    stop::stop(
+        pcpu,
+        Reason::Fault {
+            syndrome,
+            address: 0,
+            pc,
+            fault: None,
+        },
+    );
 }
 
 /// A Group 0 interrupt: nothing in this version sends one.
 pub fn fast_interrupt(pcpu: &mut Pcpu) {
     let begin = reg::cycles();
     let intid = gic::acknowledge_group0();
-    pcpu.stats.count(ExitClass::Other, begin, reg::cycles(), reg::elr(), u64::from(intid));
+    pcpu.stats.count(
+        ExitClass::Other,
+        begin,
+        reg::cycles(),
+        reg::elr(),
+        u64::from(intid),
+    );
 }

@@ -16,7 +16,9 @@ static MAILBOXES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCP
 
 /// Tells a pCPU something.
 pub fn send(to: usize, message: u32) {
-    let (Some(mailbox), Some(pcpu)) = (MAILBOXES.get(to), plan().pcpus.get(to)) else { return };
+    let (Some(mailbox), Some(pcpu)) = (MAILBOXES.get(to), plan().pcpus.get(to)) else {
+        return;
+    };
     // If the bit was set, its SGI is still to be taken: nothing more is needed.
     if mailbox.fetch_or(message, Ordering::AcqRel) & message == 0 {
         gic::kick(pcpu.mpidr);
@@ -25,5 +27,7 @@ pub fn send(to: usize, message: u32) {
 
 /// Takes what has been told to this pCPU.
 pub fn take(own: usize) -> u32 {
-    MAILBOXES.get(own).map_or(0, |mailbox| mailbox.swap(0, Ordering::AcqRel))
+    MAILBOXES
+        .get(own)
+        .map_or(0, |mailbox| mailbox.swap(0, Ordering::AcqRel))
 }

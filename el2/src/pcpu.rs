@@ -92,12 +92,18 @@ impl Pcpu {
             .filter(|row| row.vcpu != NONE)
             .and_then(|row| plan.vcpus.get(usize::from(row.vcpu)));
         let vm = vcpu.map(|vcpu| usize::from(vcpu.vm));
-        let nowhere = Places { gicd: u64::MAX, gicr: u64::MAX, pl011: u64::MAX };
-        let places = vm.and_then(|vm| plan.vms.get(vm)).map_or(nowhere, |vm| Places {
-            gicd: vm.gicd,
-            gicr: vm.gicr,
-            ..nowhere
-        });
+        let nowhere = Places {
+            gicd: u64::MAX,
+            gicr: u64::MAX,
+            pl011: u64::MAX,
+        };
+        let places = vm
+            .and_then(|vm| plan.vms.get(vm))
+            .map_or(nowhere, |vm| Places {
+                gicd: vm.gicd,
+                gicr: vm.gicr,
+                ..nowhere
+            });
         let drains = row.is_some_and(|row| row.service != 0);
         Self {
             frame: Frame([0; 32]),
@@ -106,7 +112,11 @@ impl Pcpu {
             places,
             vgic: vgic::Cpu::new(vcpu.map_or(0, |vcpu| gic_affinity(vcpu.mpidr))),
             stats: ExitStats::new(0),
-            gic: Gic { gicd, gicr, list_registers: 1 },
+            gic: Gic {
+                gicd,
+                gicr,
+                list_registers: 1,
+            },
             pl011: Pl011::new(),
             pl011_intid: 0,
             index,

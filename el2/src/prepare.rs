@@ -59,7 +59,10 @@ fn scrub(pcpu: &mut Pcpu, mut pa: u64, size: u64) {
 /// Zeroes shared memory. By the boot pCPU, before any VM runs.
 pub fn scrub_shared(windows: &mut mmu::Windows) {
     for (n, region) in plan().regions.iter().enumerate() {
-        let first = plan().regions.iter().position(|other| other.shared == region.shared);
+        let first = plan()
+            .regions
+            .iter()
+            .position(|other| other.shared == region.shared);
         if region.kind != RegionKind::Shared as u16 || first != Some(n) {
             continue;
         }
@@ -74,7 +77,9 @@ pub fn scrub_shared(windows: &mut mmu::Windows) {
 
 /// Copies a payload into the RAM of its VM.
 fn copy(pcpu: &mut Pcpu, vm: usize, load: &Load) {
-    let Some(to) = physical(vm, load.ipa) else { return };
+    let Some(to) = physical(vm, load.ipa) else {
+        return;
+    };
     let from = LOADED_AT.load(Ordering::Relaxed).wrapping_add(load.offset);
     let mut done = 0;
     while done < load.size {
@@ -95,7 +100,10 @@ const NOP: [u8; 4] = [0, 0, 0, 4];
 
 /// Fills the seeds of a VM's device tree.
 fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
-    let fixed = plan().vms.get(vm).is_some_and(|vm| vm.flags & VM_DETERMINISTIC != 0);
+    let fixed = plan()
+        .vms
+        .get(vm)
+        .is_some_and(|vm| vm.flags & VM_DETERMINISTIC != 0);
     let mut key = [0u8; 32];
     if !fixed {
         for (slot, word) in key.as_chunks_mut().0.iter_mut().zip(&ENTROPY) {
@@ -104,7 +112,9 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
     }
     let random = fixed || key != [0; 32];
     for seed in seeds {
-        let Some(pa) = physical(vm, seed.ipa) else { continue };
+        let Some(pa) = physical(vm, seed.ipa) else {
+            continue;
+        };
         let size = seed.size.min(64) as usize;
         if !random {
             // FDT_PROP, length, name, value: one NOP for each word.
@@ -119,7 +129,11 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
         nonce[9] = u8::from(seed.kind == SeedKind::Kaslr as u16);
         let mut bytes = [0u8; 64];
         ChaCha20::new(&key.into(), &nonce.into()).apply_keystream(&mut bytes);
-        memory::write(&mut pcpu.windows, pa.wrapping_add(12), bytes.get(..size).unwrap_or(&[]));
+        memory::write(
+            &mut pcpu.windows,
+            pa.wrapping_add(12),
+            bytes.get(..size).unwrap_or(&[]),
+        );
     }
 }
 
@@ -140,7 +154,9 @@ pub fn start_pcpu(pcpu: &mut Pcpu) {
 
 /// Gets the VM `index` ready and enters it.
 pub fn run(pcpu: &mut Pcpu, index: usize) -> ! {
-    let Some(row) = plan().vms.get(index) else { firmware::power_off() };
+    let Some(row) = plan().vms.get(index) else {
+        firmware::power_off()
+    };
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
             scrub(pcpu, region.pa, region.size);
@@ -174,18 +190,28 @@ pub fn run(pcpu: &mut Pcpu, index: usize) -> ! {
 /// Page of the pool at which the stage-2 tables of a VM start.
 pub fn stage2_page(index: usize) -> usize {
     let plan = plan();
-    let before: u32 = plan.vms.iter().take(index).fold(0, |sum, vm| sum.wrapping_add(vm.s2_pages));
+    let before: u32 = plan
+        .vms
+        .iter()
+        .take(index)
+        .fold(0, |sum, vm| sum.wrapping_add(vm.s2_pages));
     vm_page_number(plan.vms.len()).wrapping_add(before as usize)
 }
 
 /// Page of the pool that is the page of VM `index`.
 pub fn vm_page_number(index: usize) -> usize {
-    plan().pcpus.len().wrapping_mul(layout::PCPU_PAGES).wrapping_add(index)
+    plan()
+        .pcpus
+        .len()
+        .wrapping_mul(layout::PCPU_PAGES)
+        .wrapping_add(index)
 }
 
 /// Physical address of the pool.
 pub fn pool_base() -> u64 {
-    LOADED_AT.load(Ordering::Relaxed).wrapping_add(plan().header.image.pool_offset)
+    LOADED_AT
+        .load(Ordering::Relaxed)
+        .wrapping_add(plan().header.image.pool_offset)
 }
 
 fn stage2_root(index: usize) -> u64 {

@@ -63,7 +63,11 @@ pub struct Service {
 impl Service {
     /// Input goes to the first VM.
     pub const fn new(uart: Uart) -> Self {
-        Self { uart, mux: Mux::new(), keys: Keys::new(0) }
+        Self {
+            uart,
+            mux: Mux::new(),
+            keys: Keys::new(0),
+        }
     }
 
     /// Sends what there is, at most [`BATCH`] bytes; the UART's interrupt asks for more. `true` if the
@@ -103,8 +107,13 @@ impl Service {
     /// Tells the VMs that wait for room. `true` if one of them is that of the pCPU `own`.
     fn offer_room(&mut self, own: usize) -> bool {
         let mut mine = false;
-        for (pcpu, row) in plan().pcpus.iter().enumerate() {
-            let Some(vcpu) = plan().vcpus.get(usize::from(row.vcpu)) else { continue };
+        for pcpu in 0..plan().pcpus.len() {
+            let Some(row) = plan().pcpus.get(pcpu) else {
+                break;
+            };
+            let Some(vcpu) = plan().vcpus.get(usize::from(row.vcpu)) else {
+                continue;
+            };
             let streams = &vm::vm(usize::from(vcpu.vm)).streams;
             if streams.output.room() < 512 || streams.wants_room.swap(0, Ordering::AcqRel) == 0 {
                 continue;
@@ -123,7 +132,9 @@ impl Service {
         let vms = plan().vms;
         let mut sent = false;
         for _ in 0..BATCH {
-            let Some(byte) = self.uart.receive() else { break };
+            let Some(byte) = self.uart.receive() else {
+                break;
+            };
             match self.keys.take(byte, vms.len()) {
                 Key::Send(byte) => {
                     vm::vm(self.keys.focus).streams.input.push(byte);
@@ -131,12 +142,15 @@ impl Service {
                 }
                 Key::Focus(index) => {
                     let mut line = Line::new();
-                    line.text("input goes to ").name(vms.get(index).map_or(&[], |vm| &vm.name));
+                    line.text("input goes to ")
+                        .name(vms.get(index).map_or(&[], |vm| &vm.name));
                     self.mux.notice(&line);
                 }
                 Key::Help => {
                     let mut line = Line::new();
-                    line.text("Ctrl-T then: 1-9 input to VM n, n next VM, Ctrl-T itself, ? this help");
+                    line.text(
+                        "Ctrl-T then: 1-9 input to VM n, n next VM, Ctrl-T itself, ? this help",
+                    );
                     self.mux.notice(&line);
                 }
                 Key::Nothing => {}
@@ -145,7 +159,9 @@ impl Service {
         if !sent {
             return false;
         }
-        let Some(target) = pcpu_of(self.keys.focus) else { return false };
+        let Some(target) = pcpu_of(self.keys.focus) else {
+            return false;
+        };
         if target == own {
             return true;
         }
@@ -161,5 +177,9 @@ impl Service {
 
 /// The pCPU of a VM.
 fn pcpu_of(vm: usize) -> Option<usize> {
-    plan().vcpus.iter().find(|vcpu| usize::from(vcpu.vm) == vm).map(|vcpu| usize::from(vcpu.pcpu))
+    plan()
+        .vcpus
+        .iter()
+        .find(|vcpu| usize::from(vcpu.vm) == vm)
+        .map(|vcpu| usize::from(vcpu.pcpu))
 }

@@ -39,7 +39,11 @@ pub fn primary(tree: u64, load: u64) -> ! {
     prepare::keep(load, tree.rng_seed);
     greet(uart, &plan);
 
-    let mut pool = Pool::open(&mut windows, prepare::pool_base(), plan.header.image.pool_pages as usize);
+    let mut pool = Pool::open(
+        &mut windows,
+        prepare::pool_base(),
+        plan.header.image.pool_pages as usize,
+    );
     share_vms(&mut windows, &pool);
     build_stage2(&mut pool);
     start_distributor(&mut windows);
@@ -89,14 +93,19 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
 #[cold]
 fn refuse(uart: Uart, violation: Violation) -> ! {
     let mut line = Said::new();
-    line.text("refused: ").text(violation.invariant.name()).text(": ");
+    line.text("refused: ")
+        .text(violation.invariant.name())
+        .text(": ");
     let name = violation.table.map_or("header", table_name);
     line.text(name);
     if violation.table.is_some() {
         line.byte(b' ').decimal(u64::from(violation.row));
     }
     if let Some(other) = violation.other {
-        line.text(" and ").text(name).byte(b' ').decimal(u64::from(other));
+        line.text(" and ")
+            .text(name)
+            .byte(b' ')
+            .decimal(u64::from(other));
     }
     last_words(uart, &line)
 }
@@ -116,7 +125,9 @@ fn last_words(uart: Uart, line: &Said) -> ! {
 
 fn greet(uart: Uart, plan: &Plan) {
     let mut line = Said::new();
-    line.text("Bulkhead ").text(env!("CARGO_PKG_VERSION")).text(", ");
+    line.text("Bulkhead ")
+        .text(env!("CARGO_PKG_VERSION"))
+        .text(", ");
     line.decimal(plan.pcpus.len() as u64).text(" pCPUs, ");
     line.decimal(plan.vms.len() as u64).text(" VMs");
     say(uart, &line);
@@ -149,7 +160,11 @@ fn build_stage2(pool: &mut Pool) {
 
 fn start_distributor(windows: &mut Windows) {
     let board = &plan().header.board;
-    gic::start_distributor(windows.registers(layout::FRAMES.wrapping_add(1), board.gicd, board.gicd_size));
+    gic::start_distributor(windows.registers(
+        layout::FRAMES.wrapping_add(1),
+        board.gicd,
+        board.gicd_size,
+    ));
 }
 
 /// Makes the private map of every pCPU, for which it finds its redistributor.
@@ -169,19 +184,33 @@ fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
         }
         let Some(gicr) = gicr else {
             let mut line = Said::new();
-            line.text("refused: board-gicr: pcpu ").decimal(index as u64).text(" has no redistributor");
+            line.text("refused: board-gicr: pcpu ")
+                .decimal(index as u64)
+                .text(" has no redistributor");
             last_words(uart, &line);
         };
         let uart = (pcpu.service != 0).then_some(board.uart);
         let first = index.wrapping_mul(layout::PCPU_PAGES);
-        mmu::make_private(pool, index, first, Frames { gicd: board.gicd, gicr, uart });
+        mmu::make_private(
+            pool,
+            index,
+            first,
+            Frames {
+                gicd: board.gicd,
+                gicr,
+                uart,
+            },
+        );
     }
 }
 
 /// EL2 failed by itself. Says where, if this pCPU has the UART, and stops; other pCPUs go on.
 pub fn own_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
     let mut line = Said::new();
-    line.text("bug in EL2: exception ").decimal(kind).text(" pc=").hex(elr);
+    line.text("bug in EL2: exception ")
+        .decimal(kind)
+        .text(" pc=")
+        .hex(elr);
     line.text(" syndrome=").hex(esr).text(" address=").hex(far);
     stop::own_fault(&line)
 }
@@ -192,7 +221,10 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     let mut line = Said::new();
     line.text("bug in EL2: panic");
     if let Some(place) = info.location() {
-        line.text(" at ").text(place.file()).byte(b':').decimal(u64::from(place.line()));
+        line.text(" at ")
+            .text(place.file())
+            .byte(b':')
+            .decimal(u64::from(place.line()));
     }
     stop::own_fault(&line)
 }

@@ -61,7 +61,9 @@ pub fn poll(pcpu: &mut Pcpu) -> bool {
 /// Says the next line of the report, if the stream has room for it. `false` if there is nothing to say
 /// or no room: then the drainer's interrupt or kick brings the next turn.
 fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
-    let (Some(report), Some(vm)) = (&mut pcpu.report, pcpu.vm.map(vm::vm)) else { return false };
+    let (Some(report), Some(vm)) = (&mut pcpu.report, pcpu.vm.map(vm::vm)) else {
+        return false;
+    };
     let next = match unsaid.take() {
         Some(line) => Some(line),
         None => report.next(&pcpu.stats),
@@ -72,7 +74,9 @@ fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
     let fits = vm.streams.log.push_all(line.as_bytes());
     if !fits {
         *unsaid = Some(line);
-        vm.streams.wants_room.store(1, core::sync::atomic::Ordering::Release);
+        vm.streams
+            .wants_room
+            .store(1, core::sync::atomic::Ordering::Release);
     }
     devices::output_waits(pcpu);
     fits || pcpu.service.is_some()
@@ -80,7 +84,9 @@ fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
 
 /// The report is out: this VM is done, and perhaps all are.
 fn finish(pcpu: &mut Pcpu) -> bool {
-    let Some(vm) = pcpu.vm.take().map(vm::vm) else { return false };
+    let Some(vm) = pcpu.vm.take().map(vm::vm) else {
+        return false;
+    };
     // The stream is empty or nearly so, and nobody else writes to it.
     if vm::one_less() {
         vm.streams.log.push_all(b"all VMs stopped\r\n");

@@ -54,15 +54,9 @@ of_vm!(Vcpu, Region, Load, Seed, Irq, Device);
 /// The rows that belong to VM `vm` in a table that is sorted by VM.
 pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
     let vm = vm as u64;
-    let rest = table
-        .iter()
-        .position(|row| u64::from(row.vm()) >= vm)
-        .unwrap_or(table.len());
-    let rest = table.get(rest..).unwrap_or_default();
-    let len = rest
-        .iter()
-        .position(|row| u64::from(row.vm()) != vm)
-        .unwrap_or(rest.len());
+    let first = table.partition_point(|row| u64::from(row.vm()) < vm);
+    let rest = table.get(first..).unwrap_or_default();
+    let len = rest.partition_point(|row| u64::from(row.vm()) == vm);
     rest.get(..len).unwrap_or_default()
 }
 

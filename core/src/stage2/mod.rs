@@ -89,7 +89,8 @@ impl<'a> Builder<'a> {
     pub fn map(&mut self, region: &Region) -> Result<(), Error> {
         let (mut ipa, mut pa) = (region.ipa, region.pa);
         let end = ipa.checked_add(region.size).ok_or(Error::Misplaced)?;
-        if !(ipa | pa | region.size).is_multiple_of(PAGE) || end > 1 << bulkhead_abi::plan::IPA_BITS {
+        if !(ipa | pa | region.size).is_multiple_of(PAGE) || end > 1 << bulkhead_abi::plan::IPA_BITS
+        {
             return Err(Error::Misplaced);
         }
         let attributes = attributes(region);

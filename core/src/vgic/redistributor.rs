@@ -8,8 +8,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use super::{Cpu, Distributor, Host, IIDR, PIDR2, VTIMER, distributor};
 
-/// Where the frame of SGIs and PPIs starts in a redistributor.
-const SGI_FRAME: u64 = 0x1_0000;
 /// `GICR_WAKER.ProcessorSleep`; ChildrenAsleep is the bit above and follows it.
 const SLEEP: u32 = 1 << 1;
 
@@ -27,8 +25,8 @@ impl Cpu {
             0x01 => dist.group.get(word).map_or(0, |bits| bits.load(Relaxed)),
             0x04 | 0x05 if dist.has_word(word) => self.pending(dist, host, word),
             0x06 | 0x07 if dist.has_word(word) => self.active(host, word),
-            0x08..=0x0f => dist.priorities(((offset - 0x400) / 4) as usize),
-            0x18 | 0x19 => dist.config(((offset - 0xc00) / 4) as usize),
+            0x08..=0x0f => dist.priorities(((offset & 0x3ff) / 4) as usize),
+            0x18 | 0x19 => dist.config(((offset & 0xff) / 4) as usize),
             0xc0..=0xff => self.route_word(dist, offset),
             _ => 0,
         })
@@ -37,7 +35,7 @@ impl Cpu {
     /// Byte reads of priorities and doubleword reads of routes; the architecture has no others.
     fn gicd_read_odd(&self, dist: &Distributor, offset: u64, size: u64) -> u64 {
         match (offset, size) {
-            (0x400..0x800, 1) => u64::from(dist.priority((offset - 0x400) as u32)),
+            (0x400..0x800, 1) => u64::from(dist.priority((offset & 0x3ff) as u32)),
             (0x6000..0x8000, 8) if offset & 7 == 0 => u64::from(self.route_word(dist, offset)),
             _ => 0,
         }
@@ -68,7 +66,7 @@ impl Cpu {
         let value = value as u32;
         if size == 1 && (0x400..0x800).contains(&offset) {
             let shift = (offset & 3) * 8;
-            let n = ((offset - 0x400) / 4) as usize;
+            let n = ((offset & 0x3ff) / 4) as usize;
             if dist.has_word(n / 8) {
                 dist.set_priorities(n, (value & 0xff) << shift, 0xff << shift);
             }
@@ -79,21 +77,20 @@ impl Cpu {
         }
         let word = ((offset & 0x7f) / 4) as usize;
         match offset >> 7 {
-            0x00 if offset == 0
-                && dist.set_ctlr(value) => {
-                    self.groups_changed(dist, host);
-                }
+            0x00 if offset == 0 && dist.set_ctlr(value) => {
+                self.groups_changed(dist, host);
+            }
             0x01..=0x07 if dist.has_word(word) => {
                 self.bank_write(dist, host, offset >> 7, word, value);
             }
             0x08..=0x0f => {
-                let n = ((offset - 0x400) / 4) as usize;
+                let n = ((offset & 0x3ff) / 4) as usize;
                 if dist.has_word(n / 8) {
                     dist.set_priorities(n, value, u32::MAX);
                 }
             }
             0x18 | 0x19 => {
-                let n = ((offset - 0xc00) / 4) as usize;
+                let n = ((offset & 0xff) / 4) as usize;
                 if dist.has_word(n / 2) {
                     dist.set_config(n, value);
                 }
@@ -195,7 +192,7 @@ impl Cpu {
                 self.waker = sleep | sleep << 1;
             }
             0x1_0080 | 0x1_0100 | 0x1_0180 | 0x1_0200 | 0x1_0280 | 0x1_0300 | 0x1_0380 => {
-                self.bank_write(dist, host, (offset - SGI_FRAME) >> 7, 0, value);
+                self.bank_write(dist, host, (offset & 0xffff) >> 7, 0, value);
             }
             0x1_0c04 => {
                 // The timer is level-sensitive on the board; its trigger is not the guest's to choose.

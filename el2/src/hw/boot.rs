@@ -43,7 +43,11 @@ pub fn boot_tree(windows: &mut Windows, pa: u64) -> Option<&'static [u8]> {
         return None;
     }
     let address = windows.open(layout::TREE, pa, Use::Read);
-    windows.open(layout::TREE.wrapping_add(1), pa.wrapping_add(layout::SLOT), Use::Read);
+    windows.open(
+        layout::TREE.wrapping_add(1),
+        pa.wrapping_add(layout::SLOT),
+        Use::Read,
+    );
     // SAFETY: [R-TREE] two blocks are mapped, so 2 MiB from any address in the first are.
     let all = unsafe { core::slice::from_raw_parts(address as *const u8, layout::SLOT as usize) };
     let size = bulkhead_core::boot_tree::BootTree::size(all)?;

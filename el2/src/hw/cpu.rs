@@ -134,7 +134,16 @@ pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
     write!("elr_el2", entry);
     write!("spsr_el2", START);
     // SAFETY: [R-TLB] nothing of this VMID has run here; stale entries of a former boot must go.
-    unsafe { core::arch::asm!("isb", "tlbi vmalls12e1", "ic iallu", "dsb nsh", "isb", options(nostack)) }
+    unsafe {
+        core::arch::asm!(
+            "isb",
+            "tlbi vmalls12e1",
+            "ic iallu",
+            "dsb nsh",
+            "isb",
+            options(nostack)
+        )
+    }
 }
 
 unsafe extern "C" {

@@ -73,7 +73,10 @@ pub fn start_redistributor(gicr: Registers, wanted: u32) {
     gicr.write(SGI_FRAME + 0x380, u32::MAX);
     gicr.write(SGI_FRAME + 0x80, u32::MAX);
     for n in 0..8u64 {
-        gicr.write((SGI_FRAME + 0x400).wrapping_add(n.wrapping_mul(4)), PRIORITY);
+        gicr.write(
+            (SGI_FRAME + 0x400).wrapping_add(n.wrapping_mul(4)),
+            PRIORITY,
+        );
     }
     settled(|| gicr.read(0) & GICR_RWP == 0);
     gicr.write(SGI_FRAME + 0x100, wanted);
@@ -136,7 +139,8 @@ pub fn deactivate(intid: u32) {
 /// Sends the kick to a pCPU (ICC_SGI1R_EL1).
 pub fn kick(mpidr: u64) {
     let aff = |n: u32| mpidr >> n & 0xff;
-    let target = aff(32) << 48 | aff(16) << 32 | aff(8) << 16 | 1 << (aff(0) & 15) | (aff(0) / 16) << 44;
+    let target =
+        aff(32) << 48 | aff(16) << 32 | aff(8) << 16 | 1 << (aff(0) & 15) | (aff(0) / 16) << 44;
     super::sysreg::dsb();
     write!("S3_0_C12_C11_5", u64::from(KICK) << 24 | target);
     isb();
@@ -205,7 +209,11 @@ impl Gic {
         if intid < 32 {
             (self.gicr, SGI_FRAME.wrapping_add(bank), bit)
         } else {
-            (self.gicd, bank.wrapping_add(u64::from(intid / 32).wrapping_mul(4)), bit)
+            (
+                self.gicd,
+                bank.wrapping_add(u64::from(intid / 32).wrapping_mul(4)),
+                bit,
+            )
         }
     }
 

@@ -51,7 +51,9 @@ fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
 /// Zeroes the start of `left` bytes of memory and cleans it to the point of coherency. `pa` is a
 /// multiple of a page. Returns how many bytes it did.
 pub fn scrub_slice(windows: &mut Windows, pa: u64, left: u64) -> u64 {
-    let bytes = left.min(SLOT.wrapping_sub(pa % SLOT)).min(SLICE.wrapping_mul(4));
+    let bytes = left
+        .min(SLOT.wrapping_sub(pa % SLOT))
+        .min(SLICE.wrapping_mul(4));
     let target = windows.open(TARGET, pa, Use::Write);
     scrub_lines(target, bytes);
     windows.close(TARGET);

@@ -37,7 +37,9 @@ impl Registers {
     /// Reads a 32-bit register; 0 outside of the frame.
     #[inline(always)]
     pub fn read(self, offset: u64) -> u32 {
-        let Some(address) = self.address(offset, 4) else { return 0 };
+        let Some(address) = self.address(offset, 4) else {
+            return 0;
+        };
         let value: u32;
         // SAFETY: [R-MMIO] the address lies in the frame.
         unsafe {
@@ -49,7 +51,9 @@ impl Registers {
     /// Reads a 64-bit register; 0 outside of the frame.
     #[inline(always)]
     pub fn read64(self, offset: u64) -> u64 {
-        let Some(address) = self.address(offset, 8) else { return 0 };
+        let Some(address) = self.address(offset, 8) else {
+            return 0;
+        };
         let value: u64;
         // SAFETY: [R-MMIO] the address lies in the frame.
         unsafe {
@@ -61,7 +65,9 @@ impl Registers {
     /// Writes a 32-bit register.
     #[inline(always)]
     pub fn write(self, offset: u64, value: u32) {
-        let Some(address) = self.address(offset, 4) else { return };
+        let Some(address) = self.address(offset, 4) else {
+            return;
+        };
         // SAFETY: [R-MMIO] the address lies in the frame.
         unsafe {
             core::arch::asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags));
@@ -71,7 +77,9 @@ impl Registers {
     /// Writes a 64-bit register.
     #[inline(always)]
     pub fn write64(self, offset: u64, value: u64) {
-        let Some(address) = self.address(offset, 8) else { return };
+        let Some(address) = self.address(offset, 8) else {
+            return;
+        };
         // SAFETY: [R-MMIO] the address lies in the frame.
         unsafe {
             core::arch::asm!("str {}, [{}]", in(reg) value, in(reg) address, options(nostack, preserves_flags));

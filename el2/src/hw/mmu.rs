@@ -45,12 +45,16 @@ pub struct Windows {
 impl Windows {
     /// The windows of the boot map. Only the boot pCPU calls this, and only before it leaves that map.
     pub fn boot() -> Self {
-        Self { level2: (&raw mut BOOT_LEVEL2).cast() }
+        Self {
+            level2: (&raw mut BOOT_LEVEL2).cast(),
+        }
     }
 
     /// The windows of pCPU `index`, which calls this.
     pub fn of(index: usize) -> Self {
-        Self { level2: layout::private(index, private::LEVEL2) as *mut u64 }
+        Self {
+            level2: layout::private(index, private::LEVEL2) as *mut u64,
+        }
     }
 
     /// Opens `slot` on the 2 MiB block that holds `pa`; the address of `pa` in it.
@@ -101,7 +105,12 @@ pub fn drop_behind(plan_end: u64) {
     let first = plan_end.div_ceil(PAGE) as usize;
     for page in first..512 {
         // SAFETY: [R-TABLES] the boot pCPU alone runs; the entry is in the table.
-        unsafe { (&raw mut IMAGE_LEVEL3).cast::<u64>().add(page).write_volatile(0) }
+        unsafe {
+            (&raw mut IMAGE_LEVEL3)
+                .cast::<u64>()
+                .add(page)
+                .write_volatile(0)
+        }
     }
     // SAFETY: [R-TLB] nothing behind the plan is in use.
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
@@ -120,7 +129,11 @@ impl Pool {
     pub fn open(windows: &mut Windows, pa: u64, pages: usize) -> Self {
         let address = windows.open(layout::POOL, pa, Use::Write);
         // A pool is at most 2 MiB and may lie across a boundary of 2 MiB.
-        windows.open(layout::POOL.wrapping_add(1), pa.wrapping_add(SLOT), Use::Write);
+        windows.open(
+            layout::POOL.wrapping_add(1),
+            pa.wrapping_add(SLOT),
+            Use::Write,
+        );
         let pool = Self { address, pa, pages };
         for page in 0..pages {
             zero_page(pool.va(page));
@@ -152,7 +165,9 @@ fn zero_page(address: u64) {
     let end = address.wrapping_add(PAGE);
     while at < end {
         // SAFETY: [R-POOL] the page belongs to the pool, which is mapped for writing.
-        unsafe { core::arch::asm!("stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]", in(reg) at, options(nostack)) }
+        unsafe {
+            core::arch::asm!("stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]", in(reg) at, options(nostack))
+        }
         at = at.wrapping_add(32);
     }
 }
@@ -171,7 +186,12 @@ pub struct Frames {
 /// Shows the page of a VM to all pCPUs.
 pub fn share_vm_page(vm: usize, pa: u64) {
     // SAFETY: [R-TABLES] the boot pCPU alone runs, `vm` is below 512, and the entry was empty.
-    unsafe { (&raw mut VMS_LEVEL3).cast::<u64>().add(vm % 512).write_volatile(pa | PAGE_RW) }
+    unsafe {
+        (&raw mut VMS_LEVEL3)
+            .cast::<u64>()
+            .add(vm % 512)
+            .write_volatile(pa | PAGE_RW)
+    }
 }
 
 /// Makes the private map of pCPU `index` from its pages of the pool, the first of which is `first`.
@@ -181,7 +201,9 @@ pub fn make_private(pool: &mut Pool, index: usize, first: usize, frames: Frames)
     let (stack, state) = (pool.pa(page(3)), pool.pa(page(3 + private::STACK_PAGES)));
     let image = physical((&raw const IMAGE_LEVEL3) as u64);
     let vms = physical((&raw const VMS_LEVEL3) as u64);
-    let [root, second, third] = pool.tables(first, 3) else { return };
+    let [root, second, third] = pool.tables(first, 3) else {
+        return;
+    };
     // The gigabyte of EL2 is the 128th.
     root[128] = level2 | TABLE;
     second[0] = image | TABLE;
@@ -204,13 +226,23 @@ pub fn make_private(pool: &mut Pool, index: usize, first: usize, frames: Frames)
     }
     let root = pool.pa(first);
     // SAFETY: [R-TABLES] the boot pCPU alone runs; `index` is a pCPU of the plan.
-    unsafe { (&raw mut ROOTS).cast::<u64>().add(index % MAX_PCPUS).write_volatile(root) }
+    unsafe {
+        (&raw mut ROOTS)
+            .cast::<u64>()
+            .add(index % MAX_PCPUS)
+            .write_volatile(root)
+    }
 }
 
 /// Root table of a pCPU's private map.
 pub fn root(index: usize) -> u64 {
     // SAFETY: [R-TABLES] written by the boot pCPU before this one started, not changed since.
-    unsafe { (&raw const ROOTS).cast::<u64>().add(index % MAX_PCPUS).read_volatile() }
+    unsafe {
+        (&raw const ROOTS)
+            .cast::<u64>()
+            .add(index % MAX_PCPUS)
+            .read_volatile()
+    }
 }
 
 /// Makes the VM pages' table and the slot for it part of the boot map.

@@ -72,7 +72,14 @@ impl Uart {
 
     /// Asks for an interrupt when the transmit FIFO has room, or no longer.
     pub fn ask_room(self, on: bool) {
-        self.0.write(IMSC, if on { INT_RX | INT_RT | INT_TX } else { INT_RX | INT_RT });
+        self.0.write(
+            IMSC,
+            if on {
+                INT_RX | INT_RT | INT_TX
+            } else {
+                INT_RX | INT_RT
+            },
+        );
     }
 
     /// Everything has left.
