@@ -50,8 +50,8 @@ pub struct Node {
     pub defects: BTreeSet<(u64, Defect)>,
     /// Whether it can return to its caller.
     pub returns: bool,
-    /// Whether it can return from an exception.
-    pub resumes: bool,
+    /// Whether it sets the stack pointer anew, to a stack of its own.
+    pub resets: bool,
 }
 
 /// Everything that can be reached, by entry address.
@@ -245,7 +245,9 @@ impl<'a, 'data> Walk<'a, 'data> {
             Flow::Next => {
                 if !state.apply(decode::stack(word)) {
                     let names = &self.image.function(pc).map_or(&[][..], |f| &f.names);
-                    if !names.iter().any(|name| self.setters.contains(name)) {
+                    if names.iter().any(|name| self.setters.contains(name)) {
+                        self.node.resets = true;
+                    } else {
                         self.node.defects.insert((pc, Defect::StackPointer));
                     }
                     state.depth = 0;
@@ -290,7 +292,7 @@ impl<'a, 'data> Walk<'a, 'data> {
                 self.go(pc, pc + 4, &state);
             }
             Flow::Return => self.node.returns = true,
-            Flow::ExceptionReturn => self.node.resumes = true,
+            Flow::ExceptionReturn => {}
             // Words that only a jump table could lead to may be padding behind a call that never returns.
             Flow::Trap => {
                 if self.table.is_none() {

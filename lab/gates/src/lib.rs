@@ -39,12 +39,14 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Vectors only, and two pages of stack as the plan gives to each pCPU.
+    /// Vectors only, two pages of stack as the plan gives to each pCPU, and vectors that may leave that stack
+    /// when EL2 itself has failed.
     fn default() -> Self {
+        let vectors = "vectors".to_owned();
         Self {
-            vectors: "vectors".to_owned(),
+            stack_setters: vec![vectors.clone()],
+            vectors,
             entries: Vec::new(),
-            stack_setters: Vec::new(),
             stack: 8192,
         }
     }
@@ -233,7 +235,7 @@ fn path(image: &Image<'_>, parents: &BTreeMap<u64, Option<(u64, u64)>>, entry: u
 }
 
 /// The deepest path of stack frames: from the lower exception level or another entry, and on top of it what
-/// an exception from EL2 itself takes.
+/// an exception from EL2 itself takes, unless that starts on a stack of its own.
 fn deepest(image: &Image<'_>, graph: &Graph, roots: &[u64], nested: &[u64]) -> Vec<Frame> {
     let depths = depth::depths(graph);
     let worst = |entries: &[u64]| {
@@ -243,11 +245,18 @@ fn deepest(image: &Image<'_>, graph: &Graph, roots: &[u64], nested: &[u64]) -> V
             .max_by_key(|entry| depths.get(entry).copied().unwrap_or(0));
         entry.map_or_else(Vec::new, |entry| depth::deepest_path(graph, &depths, entry))
     };
-    let frames = worst(roots).into_iter().chain(worst(nested));
-    frames
-        .map(|(entry, bytes)| Frame {
-            name: image.name(entry).into_owned(),
-            bytes,
-        })
-        .collect()
+    let size = |path: &[(u64, i64)]| path.iter().map(|(_, bytes)| *bytes).sum::<i64>();
+    let resets = |entry: &u64| graph.nodes.get(entry).is_some_and(|node| node.resets);
+    let (apart, on_top): (Vec<u64>, Vec<u64>) = nested.iter().copied().partition(resets);
+    let mut deepest = worst(roots);
+    deepest.extend(worst(&on_top));
+    let apart = worst(&apart);
+    if size(&apart) > size(&deepest) {
+        deepest = apart;
+    }
+    let frame = |(entry, bytes)| Frame {
+        name: image.name(entry).into_owned(),
+        bytes,
+    };
+    deepest.into_iter().map(frame).collect()
 }
