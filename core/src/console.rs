@@ -235,15 +235,14 @@ impl Mux {
             let Some(streams) = sources.streams(vm) else {
                 continue;
             };
-            if !streams.log.is_empty() {
+            // What the guest said comes before what is said about it.
+            let output = !streams.output.is_empty();
+            let log = !streams.log.is_empty();
+            if output && (flush || log || streams.output.ready()) || log {
                 self.last = vm;
-                return Some(Speaker { vm, log: true });
+                return Some(Speaker { vm, log: !output });
             }
-            if streams.output.ready() || flush && !streams.output.is_empty() {
-                self.last = vm;
-                return Some(Speaker { vm, log: false });
-            }
-            *held |= !streams.output.is_empty();
+            *held |= output;
         }
         None
     }

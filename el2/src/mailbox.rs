@@ -12,6 +12,9 @@ pub const CONSOLE: u32 = 1;
 /// The emulated UART of the vCPU has input, or room again.
 pub const UART: u32 = 2;
 
+/// A report was said; another may be.
+pub const TURN: u32 = 4;
+
 static MAILBOXES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCPUS];
 
 /// Tells a pCPU something.

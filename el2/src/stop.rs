@@ -1,11 +1,13 @@
 //! A vCPU that stops: its pCPU is taken from it, tells what happened, and has nothing more to run.
 
+use core::sync::atomic::{AtomicUsize, Ordering};
+
 use bulkhead_core::report::{Reason, Report, ReportLine};
 
 use crate::hw::{boot, cpu, firmware, gic, timer};
 use crate::pcpu::Pcpu;
 use crate::start::plan;
-use crate::{devices, dispatch, vm};
+use crate::{devices, dispatch, mailbox, vm};
 
 /// Takes the pCPU from its vCPU.
 #[inline(never)]
@@ -66,6 +68,8 @@ fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
     };
     let next = match unsaid.take() {
         Some(line) => Some(line),
+        // One report at a time, so that its lines stay together.
+        None if !TURN.get(pcpu.index) => return false,
         None => report.next(&pcpu.stats),
     };
     let Some(line) = next else {
@@ -76,10 +80,34 @@ fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
         *unsaid = Some(line);
         vm.streams
             .wants_room
-            .store(1, core::sync::atomic::Ordering::Release);
+            .store(1, Ordering::Release);
     }
     devices::output_waits(pcpu);
     fits || pcpu.service.is_some()
+}
+
+/// Whose turn it is to say a report: index of a pCPU plus one, or 0.
+struct Turn(AtomicUsize);
+
+static TURN: Turn = Turn(AtomicUsize::new(0));
+
+impl Turn {
+    /// It is, or becomes, the turn of pCPU `own`.
+    fn get(&self, own: usize) -> bool {
+        let own = own.saturating_add(1);
+        match self.0.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(whose) => whose == own,
+        }
+    }
+
+    /// The turn is over. Wakes the others, who may have been waiting for it.
+    fn pass(&self) {
+        let own = self.0.swap(0, Ordering::AcqRel).wrapping_sub(1);
+        for other in (0..plan().pcpus.len()).filter(|other| *other != own) {
+            mailbox::send(other, mailbox::TURN);
+        }
+    }
 }
 
 /// The report is out: this VM is done, and perhaps all are.
@@ -87,6 +115,7 @@ fn finish(pcpu: &mut Pcpu) -> bool {
     let Some(vm) = pcpu.vm.take().map(vm::vm) else {
         return false;
     };
+    TURN.pass();
     // The stream is empty or nearly so, and nobody else writes to it.
     if vm::one_less() {
         vm.streams.log.push_all(b"all VMs stopped\r\n");
