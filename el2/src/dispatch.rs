@@ -26,56 +26,89 @@ pub enum Outcome {
     Stop(Reason),
 }
 
-/// A synchronous exit; `esr` is ESR_EL2.
-#[inline(always)]
-pub fn synchronous(pcpu: &mut Pcpu, esr: u64) {
-    let begin = reg::cycles();
-    let pc = reg::elr();
-    let (class, outcome) = match exit::class(esr) {
-        ec::HVC64 => (ExitClass::Hvc, call(pcpu, Outcome::Stay)),
-        ec::DATA_LOWER => data_abort(pcpu, esr),
-        ec::SYSREG => system_register(pcpu, esr),
-        // An SMC that traps leaves ELR at the instruction.
-        ec::SMC64 => (ExitClass::Smc, call(pcpu, Outcome::Next)),
-        ec::FETCH_LOWER => (
-            ExitClass::FetchAbort,
-            Outcome::Inject(Fault::Fetch(reg::far())),
-        ),
-        _ => (ExitClass::Other, Outcome::Inject(Fault::Undefined)),
-    };
-    let ends = match outcome {
-        Outcome::Stay => None,
-        Outcome::Next => {
-            reg::set_elr(pc.wrapping_add(4));
-            None
+/// An exit under way: when it began and where the guest was.
+struct Exit {
+    begin: u64,
+    pc: u64,
+    esr: u64,
+}
+
+impl Exit {
+    #[inline(always)]
+    fn begin(esr: u64) -> Self {
+        Self {
+            begin: reg::cycles(),
+            pc: reg::elr(),
+            esr,
         }
-        Outcome::Inject(fault) => inject(fault, esr),
-        Outcome::Stop(reason) => Some(reason),
-    };
-    pcpu.stats.count(class, begin, reg::cycles(), pc, esr);
-    if let Some(reason) = ends {
-        stop::stop(pcpu, reason);
+    }
+
+    /// Makes the outcome so, and counts the exit.
+    #[inline(always)]
+    fn end(self, pcpu: &mut Pcpu, class: ExitClass, outcome: Outcome) {
+        match outcome {
+            Outcome::Stay => {}
+            Outcome::Next => reg::set_elr(self.pc.wrapping_add(4)),
+            Outcome::Inject(fault) => return self.inject(pcpu, class, fault),
+            Outcome::Stop(reason) => return self.stop(pcpu, class, reason),
+        }
+        self.count(pcpu, class);
+    }
+
+    #[inline(always)]
+    fn count(&self, pcpu: &mut Pcpu, class: ExitClass) {
+        pcpu.stats
+            .count(class, self.begin, reg::cycles(), self.pc, self.esr);
+    }
+
+    /// Hands a fault to the guest, or stops the VM if its vector cannot take one.
+    #[cold]
+    #[inline(never)]
+    fn inject(self, pcpu: &mut Pcpu, class: ExitClass, fault: Fault) {
+        let before = cpu::before();
+        if inject::is_lost(&before, fault) {
+            let address = match fault {
+                Fault::Data(address) | Fault::Fetch(address) => address,
+                Fault::Undefined => 0,
+            };
+            let (syndrome, pc) = (self.esr, self.pc);
+            let reason = Reason::Fault {
+                syndrome,
+                address,
+                pc,
+                fault: Some(fault),
+            };
+            return self.stop(pcpu, class, reason);
+        }
+        cpu::apply(&inject::enter(&before, fault, self.esr));
+        self.count(pcpu, class);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stop(self, pcpu: &mut Pcpu, class: ExitClass, reason: Reason) {
+        self.count(pcpu, class);
+        stop::stop(pcpu, reason)
     }
 }
 
-/// Hands a fault to the guest, or says why it ends the VM.
-#[inline(never)]
-fn inject(fault: Fault, esr: u64) -> Option<Reason> {
-    let before = cpu::before();
-    if inject::is_lost(&before, fault) {
-        let address = match fault {
-            Fault::Data(address) | Fault::Fetch(address) => address,
-            Fault::Undefined => 0,
-        };
-        return Some(Reason::Fault {
-            syndrome: esr,
-            address,
-            pc: before.pc,
-            fault: Some(fault),
-        });
+/// A synchronous exit that is no access; `esr` is ESR_EL2.
+#[inline(always)]
+pub fn synchronous(pcpu: &mut Pcpu, esr: u64) {
+    let exit = Exit::begin(esr);
+    match exit::class(esr) {
+        ec::HVC64 => {
+            let outcome = call(pcpu, Outcome::Stay);
+            exit.end(pcpu, ExitClass::Hvc, outcome);
+        }
+        // An SMC that traps leaves ELR at the instruction.
+        ec::SMC64 => {
+            let outcome = call(pcpu, Outcome::Next);
+            exit.end(pcpu, ExitClass::Smc, outcome);
+        }
+        ec::FETCH_LOWER => exit.inject(pcpu, ExitClass::FetchAbort, Fault::Fetch(reg::far())),
+        _ => exit.inject(pcpu, ExitClass::Other, Fault::Undefined),
     }
-    cpu::apply(&inject::enter(&before, fault, esr));
-    None
 }
 
 /// HVC and SMC.
@@ -94,27 +127,53 @@ fn call(pcpu: &mut Pcpu, answered: Outcome) -> Outcome {
 
 /// A load or store that stage 2 refused.
 #[inline(always)]
-fn data_abort(pcpu: &mut Pcpu, esr: u64) -> (ExitClass, Outcome) {
+pub fn data_abort(pcpu: &mut Pcpu, esr: u64) {
+    let exit = Exit::begin(esr);
     let far = reg::far();
     if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, far, reg::hpfar())
         && let Some(class) = devices::access(pcpu, &mmio)
     {
-        return (class, Outcome::Next);
+        return exit.end(pcpu, class, Outcome::Next);
     }
-    (ExitClass::DataAbort, Outcome::Inject(Fault::Data(far)))
+    exit.inject(pcpu, ExitClass::DataAbort, Fault::Data(far));
 }
 
 /// An MRS, MSR or maintenance instruction that traps.
 #[inline(always)]
-fn system_register(pcpu: &mut Pcpu, esr: u64) -> (ExitClass, Outcome) {
+pub fn system_register(pcpu: &mut Pcpu, esr: u64) {
+    let exit = Exit::begin(esr);
     let trapped = SysReg::decode(esr);
+    if trapped.register == sysreg::ICC_SGI1R && !trapped.read {
+        let value = pcpu.frame.get(trapped.gpr);
+        if !pcpu.vgic.send_sgi_to_self(&mut pcpu.gic, value) {
+            send_sgi(pcpu, value, true);
+        }
+        return exit.end(pcpu, ExitClass::Sgi, Outcome::Next);
+    }
+    let class = other_register(pcpu, trapped);
+    let outcome = if class.is_some() {
+        Outcome::Next
+    } else {
+        Outcome::Inject(Fault::Undefined)
+    };
+    exit.end(pcpu, class.unwrap_or(ExitClass::SysReg), outcome);
+}
+
+#[inline(never)]
+fn send_sgi(pcpu: &mut Pcpu, value: u64, group1: bool) {
+    if let Some(vm) = pcpu.vm() {
+        pcpu.vgic.send_sgi(&vm.dist, &mut pcpu.gic, value, group1);
+    }
+}
+
+/// Any register but ICC_SGI1R_EL1; `None` if the guest has no business with it.
+#[inline(never)]
+fn other_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
     match sysreg::access(trapped.register) {
         Access::Sgi(group1) if !trapped.read => {
             let value = pcpu.frame.get(trapped.gpr);
-            if let Some(vm) = pcpu.vm() {
-                pcpu.vgic.send_sgi(&vm.dist, &mut pcpu.gic, value, group1);
-            }
-            return (ExitClass::Sgi, Outcome::Next);
+            send_sgi(pcpu, value, group1);
+            return Some(ExitClass::Sgi);
         }
         Access::Id(n) if trapped.read => pcpu.frame.set(trapped.gpr, pcpu.ids.get(n)),
         Access::Fixed(value) => {
@@ -123,9 +182,9 @@ fn system_register(pcpu: &mut Pcpu, esr: u64) -> (ExitClass, Outcome) {
             }
         }
         Access::SetWay => {}
-        _ => return (ExitClass::SysReg, Outcome::Inject(Fault::Undefined)),
+        _ => return None,
     }
-    (ExitClass::SysReg, Outcome::Next)
+    Some(ExitClass::SysReg)
 }
 
 /// A physical interrupt while the guest ran.

@@ -116,6 +116,7 @@ impl Pcpu {
                 gicd,
                 gicr,
                 list_registers: 1,
+                usable: 0,
             },
             pl011: Pl011::new(),
             pl011_intid: 0,
@@ -145,6 +146,10 @@ impl vgic::Host for Gic {
     #[inline(always)]
     fn list_registers(&self) -> u32 {
         self.list_registers
+    }
+    #[inline(always)]
+    fn usable(&self) -> u32 {
+        self.usable
     }
     #[inline(always)]
     fn lr(&self, n: u32) -> u64 {

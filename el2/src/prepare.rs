@@ -144,6 +144,7 @@ pub fn start_pcpu(pcpu: &mut Pcpu) {
     let wanted = 1 << gic::KICK | 1 << timer::EL2_TIMER | 1 << (board.maintenance_intid % 32);
     gic::start_redistributor(pcpu.gic.gicr, wanted);
     pcpu.gic.list_registers = gic::start_cpu_interface();
+    pcpu.gic.usable = (1u32 << pcpu.gic.list_registers.min(16)).wrapping_sub(1) & !1;
     if let Some(service) = &pcpu.service {
         service.uart.start();
         let own = plan().pcpus.get(pcpu.index).map_or(0, |row| row.mpidr);

@@ -78,9 +78,7 @@ fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
     let fits = vm.streams.log.push_all(line.as_bytes());
     if !fits {
         *unsaid = Some(line);
-        vm.streams
-            .wants_room
-            .store(1, Ordering::Release);
+        vm.streams.wants_room.store(1, Ordering::Release);
     }
     devices::output_waits(pcpu);
     fits || pcpu.service.is_some()
@@ -95,7 +93,10 @@ impl Turn {
     /// It is, or becomes, the turn of pCPU `own`.
     fn get(&self, own: usize) -> bool {
         let own = own.saturating_add(1);
-        match self.0.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+        match self
+            .0
+            .compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire)
+        {
             Ok(_) => true,
             Err(whose) => whose == own,
         }

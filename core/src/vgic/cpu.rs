@@ -12,6 +12,11 @@ pub struct Cpu {
     /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires: everything that the guest has
     /// configured for it. 0 while the guest does not want the interrupt.
     vtimer_lr: u64,
+    /// Group 1 SGIs that go straight into a list register: enabled, group enabled, not held active.
+    direct: u32,
+    /// Which bits of ICC_SGI1R_EL1 say that this vCPU, and by list, is a target; and their values.
+    sgi_mask: u64,
+    sgi_self: u64,
     pending: [u32; WORDS],
     active: [u32; WORDS],
     level: [u32; WORDS],
@@ -41,6 +46,9 @@ impl Cpu {
     pub const fn new(affinity: u32) -> Self {
         Self {
             vtimer_lr: 0,
+            direct: 0,
+            sgi_mask: SGI_TARGETS | sgi_slot(affinity),
+            sgi_self: sgi_route(affinity) | sgi_slot(affinity),
             pending: [0; WORDS],
             active: [0; WORDS],
             level: [0; WORDS],
@@ -88,13 +96,16 @@ impl Cpu {
         enable & (group0 | group1)
     }
 
-    /// Works out anew what the virtual timer's interrupt looks like.
-    pub(super) fn timer_changed(&mut self, dist: &Distributor) {
+    /// Works out anew what the hot paths know beforehand: the virtual timer's interrupt, and the SGIs that
+    /// need no second look.
+    pub(super) fn hot_changed(&mut self, dist: &Distributor) {
         self.vtimer_lr = if self.wanted(dist, 0) & 1 << VTIMER == 0 {
             0
         } else {
             self.entry(dist, VTIMER) | lr::PENDING
         };
+        let held = self.active.first().copied().unwrap_or(0);
+        self.direct = self.wanted(dist, 0) & self.group & !held & 0xffff;
     }
 
     /// The physical interrupt behind a virtual one.
@@ -357,7 +368,7 @@ impl Cpu {
     fn settle(&mut self, dist: &Distributor, host: &mut impl Host, word: usize, before: u32) {
         let after = self.wanted(dist, word);
         if word == 0 {
-            self.timer_changed(dist);
+            self.hot_changed(dist);
         }
         let gone = before & !after;
         if gone != 0 {
@@ -457,7 +468,7 @@ impl Cpu {
                 self.now_wanted(dist, host, word, wanted);
             }
         }
-        self.timer_changed(dist);
+        self.hot_changed(dist);
     }
 
     /// Pending bits of a word as the guest may read them.
@@ -544,7 +555,7 @@ impl Cpu {
 
     pub(super) fn set_active(
         &mut self,
-        _dist: &Distributor,
+        dist: &Distributor,
         host: &mut impl Host,
         word: usize,
         bits: u32,
@@ -556,6 +567,7 @@ impl Cpu {
                 *active |= place(intid).1;
             }
         }
+        self.hot_changed(dist);
     }
 
     pub(super) fn clear_active(
@@ -583,6 +595,25 @@ impl Cpu {
                 self.queue(dist, host, intid);
             }
         }
+        self.hot_changed(dist);
+    }
+
+    /// The usual case of a write to ICC_SGI1R_EL1: to this vCPU, which wants the SGI and holds nothing
+    /// else. `false` if it is another case, for [`Self::send_sgi`].
+    #[inline(always)]
+    pub fn send_sgi_to_self(&mut self, host: &mut impl Host, value: u64) -> bool {
+        let intid = ((value >> 24) & 15) as u32;
+        let usual = value & self.sgi_mask == self.sgi_self
+            && self.direct >> intid & 1 != 0
+            && !host.empty() & host.usable() == 0;
+        if usual {
+            let priority = self
+                .priorities
+                .get(intid as usize)
+                .map_or(0, |priority| *priority);
+            host.set_lr(1, lr::entry(intid, priority, true) | lr::PENDING);
+        }
+        usual
     }
 
     /// Write to ICC_SGI1R_EL1 (`group1`) or ICC_SGI0R_EL1: raises the SGI here if this vCPU is
@@ -591,26 +622,31 @@ impl Cpu {
     #[inline]
     pub fn send_sgi(&mut self, dist: &Distributor, host: &mut impl Host, value: u64, group1: bool) {
         let intid = ((value >> 24) & 15) as u32;
-        let all_but_self = value & 1 << 40 != 0;
-        // Aff3, Aff2, Aff1 of the targets in the places of GICR_TYPER's affinity.
-        let cluster = ((value >> 48) & 0xff) << 24
-            | ((value >> 32) & 0xff) << 16
-            | ((value >> 16) & 0xff) << 8;
-        let range = (value >> 44) & 15;
-        let mine = u64::from(self.affinity);
-        let slot = mine & 0xff;
-        let listed =
-            cluster == mine & 0xffff_ff00 && slot / 16 == range && value & 1 << (slot % 16) != 0;
+        let listed = value & self.sgi_mask == self.sgi_self;
         let in_group = (self.group >> intid) & 1 == u32::from(group1);
-        if listed && !all_but_self && in_group {
+        if listed && in_group {
             self.raise(dist, host, intid);
         }
     }
 }
 
+/// ICC_SGI1R_EL1: affinity 3, 2 and 1, the range selector, and "all but self".
+const SGI_TARGETS: u64 = 0xff << 48 | 0xf << 44 | 1 << 40 | 0xff << 32 | 0xff << 16;
+
+/// Affinity (as in GICR_TYPER) and range of a target in the places of ICC_SGI1R_EL1.
+const fn sgi_route(affinity: u32) -> u64 {
+    let (aff3, aff2) = ((affinity >> 24) as u64, (affinity >> 16 & 0xff) as u64);
+    let (aff1, aff0) = ((affinity >> 8 & 0xff) as u64, (affinity & 0xff) as u64);
+    aff3 << 48 | aff2 << 32 | aff1 << 16 | (aff0 / 16) << 44
+}
+
+/// Bit of a target in the target list of ICC_SGI1R_EL1.
+const fn sgi_slot(affinity: u32) -> u64 {
+    1 << (affinity & 15)
+}
+
 /// List registers for everything but the virtual timer.
 #[inline(always)]
 fn lr_mask(host: &impl Host) -> u32 {
-    let n = host.list_registers().min(16);
-    (1u32 << n).wrapping_sub(1) & !(1 << VTIMER_LR)
+    host.usable()
 }

@@ -43,6 +43,8 @@ const PIDR2: u32 = 0x3b;
 pub trait Host {
     /// How many list registers there are (1 to 16).
     fn list_registers(&self) -> u32;
+    /// A bit for each list register but that of the virtual timer.
+    fn usable(&self) -> u32;
     /// ICH_LR\<n\>_EL2.
     fn lr(&self, n: u32) -> u64;
     /// Writes ICH_LR\<n\>_EL2.

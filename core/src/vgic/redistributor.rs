@@ -180,7 +180,7 @@ impl Cpu {
                     *slot = byte & 0xf8;
                 }
             }
-            self.timer_changed(dist);
+            self.hot_changed(dist);
             return;
         }
         if size != 4 || offset & 3 != 0 {

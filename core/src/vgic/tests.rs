@@ -55,6 +55,9 @@ impl Host for Board {
     fn list_registers(&self) -> u32 {
         self.lrs.len() as u32
     }
+    fn usable(&self) -> u32 {
+        (1 << self.lrs.len()) - 2
+    }
     fn lr(&self, n: u32) -> u64 {
         self.lrs[n as usize]
     }
@@ -129,6 +132,9 @@ impl Vm {
         self.cpu.gicr_read(&self.dist, &self.board, offset, 4) as u32
     }
     fn sgi(&mut self, intid: u64) {
+        if self.cpu.send_sgi_to_self(&mut self.board, intid << 24 | 1) {
+            return;
+        }
         self.cpu
             .send_sgi(&self.dist, &mut self.board, intid << 24 | 1, true);
     }

@@ -105,6 +105,18 @@ extern "C" fn sync_exit(pcpu: &mut Pcpu, esr: u64) {
 
 /// From the vectors, as `sync_exit`.
 #[unsafe(no_mangle)]
+extern "C" fn data_exit(pcpu: &mut Pcpu, esr: u64) {
+    crate::dispatch::data_abort(pcpu, esr);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn sysreg_exit(pcpu: &mut Pcpu, esr: u64) {
+    crate::dispatch::system_register(pcpu, esr);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
 extern "C" fn irq_exit(pcpu: &mut Pcpu) {
     crate::dispatch::interrupt(pcpu);
 }

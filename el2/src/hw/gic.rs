@@ -200,6 +200,8 @@ pub struct Gic {
     pub gicr: Registers,
     /// List registers of the virtual interface.
     pub list_registers: u32,
+    /// A bit for each of them but that of the virtual timer.
+    pub usable: u32,
 }
 
 impl Gic {

@@ -91,30 +91,37 @@ vectors:
     lower_irq serror_exit
     .balign 0x80
 
-data_abort:
-    ubfx    x3, x1, #16, #5         // SRT
-    b       1f
-system_register:
-    ubfx    x3, x1, #5, #5          // Rt
-1:  cmp     x3, #19
-    b.hs    2f
+    // The handler of an access to x0 to x18 finds it in the frame; one to x19 to x29 needs them there.
+    .macro access_exit handler
+    cmp     x3, #19
+    b.hs    1f
     mov     x0, sp
-    bl      sync_exit
+    bl      \handler
     b       resume_guest
-2:  stp     x19, x20, [sp, #152]
+1:  stp     x19, x20, [sp, #152]
     stp     x21, x22, [sp, #168]
     stp     x23, x24, [sp, #184]
     stp     x25, x26, [sp, #200]
     stp     x27, x28, [sp, #216]
     str     x29, [sp, #232]
     mov     x0, sp
-    bl      sync_exit
+    bl      \handler
     ldp     x19, x20, [sp, #152]
     ldp     x21, x22, [sp, #168]
     ldp     x23, x24, [sp, #184]
     ldp     x25, x26, [sp, #200]
     ldp     x27, x28, [sp, #216]
     ldr     x29, [sp, #232]
+    b       resume_guest
+    .endm
+
+data_abort:
+    ubfx    x3, x1, #16, #5         // SRT
+    access_exit data_exit
+system_register:
+    ubfx    x3, x1, #5, #5          // Rt
+    access_exit sysreg_exit
+
 resume_guest:
     restore_caller
     eret
