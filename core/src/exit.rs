@@ -52,6 +52,34 @@ pub struct Mmio {
     pub wide: bool,
 }
 
+/// What is left of a syndrome when what is of no concern is masked out, for [`is_plain_word`].
+const PLAIN: u64 = ISV | S1PTW | CM | 0b111 << 21 | 0b11_1100;
+
+/// A translation fault by a load or store of four bytes with a valid syndrome and no sign extension:
+/// nearly every access to a device.
+#[inline(always)]
+pub const fn is_plain_word(esr: u64) -> bool {
+    esr & PLAIN == ISV | 0b100 << 21 | 0b00_0100
+}
+
+/// IPA of a translation fault (DDI 0487, D24.2.67 "HPFAR_EL2").
+#[inline(always)]
+pub const fn fault_ipa(far: u64, hpfar: u64) -> u64 {
+    hpfar << 8 | far & 0xfff
+}
+
+/// The register that the access of a syndrome names, 31 is XZR.
+#[inline(always)]
+pub const fn access_register(esr: u64) -> u8 {
+    (esr >> 16 & 31) as u8
+}
+
+/// The access of a syndrome is a store.
+#[inline(always)]
+pub const fn is_store(esr: u64) -> bool {
+    esr & WNR != 0
+}
+
 /// What a data abort from the guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataAbort {
@@ -77,10 +105,10 @@ impl DataAbort {
             return Self::Refused;
         }
         Self::Mmio(Mmio {
-            ipa: ((hpfar & 0x0000_0fff_ffff_fff0) << 8) | (far & 0xfff),
+            ipa: fault_ipa(far, hpfar),
             size: 1 << ((esr >> 22) & 3),
-            register: ((esr >> 16) & 31) as u8,
-            write: esr & WNR != 0,
+            register: access_register(esr),
+            write: is_store(esr),
             sign_extend: esr & (1 << 21) != 0,
             wide: esr & (1 << 15) != 0,
         })
@@ -204,6 +232,22 @@ mod tests {
             good & !0x3f | 0x10,
         ] {
             assert_eq!(DataAbort::decode(bad, 0, 0), DataAbort::Refused, "{bad:#x}");
+        }
+    }
+
+    #[test]
+    fn plain_words_are_told_from_the_rest() {
+        let plain = ec::DATA_LOWER << 26 | IL | ISV | 2 << 22 | 0x07;
+        assert!(is_plain_word(plain) && is_plain_word(plain | WNR | 20 << 16 | 0x06));
+        for other in [
+            plain & !ISV,
+            plain | S1PTW,
+            plain | CM,
+            plain | 1 << 21,
+            plain ^ 1 << 22,
+            plain ^ 1 << 3,
+        ] {
+            assert!(!is_plain_word(other), "{other:#x}");
         }
     }
 

@@ -9,7 +9,8 @@ use crate::console::Streams;
 pub const SIZE: u64 = 0x1000;
 
 const DR: u64 = 0x00;
-const FR: u64 = 0x18;
+/// Offset of UARTFR, the flags.
+pub const FR: u64 = 0x18;
 const IMSC: u64 = 0x38;
 
 const FR_TXFE: u32 = 1 << 7;
@@ -109,23 +110,29 @@ impl Pl011 {
         }
     }
 
+    /// UARTFR.
+    #[inline(always)]
+    pub fn flags(streams: &Streams) -> u32 {
+        let waiting = streams.input.len();
+        let mut flags = FR_MODEM;
+        flags |= if streams.output.room() == 0 {
+            FR_TXFF | FR_BUSY
+        } else {
+            FR_TXFE
+        };
+        if waiting == 0 {
+            flags |= FR_RXFE;
+        } else if waiting >= 16 {
+            flags |= FR_RXFF;
+        }
+        flags
+    }
+
     /// Reads the register at `offset`.
     #[inline(always)]
     pub fn read(&mut self, streams: &Streams, offset: u64) -> (u32, Effect) {
         if offset == FR {
-            let waiting = streams.input.len();
-            let mut flags = FR_MODEM;
-            flags |= if streams.output.room() == 0 {
-                FR_TXFF | FR_BUSY
-            } else {
-                FR_TXFE
-            };
-            if waiting == 0 {
-                flags |= FR_RXFE;
-            } else if waiting >= 16 {
-                flags |= FR_RXFF;
-            }
-            return (flags, QUIET);
+            return (Self::flags(streams), QUIET);
         }
         self.read_other(streams, offset)
     }

@@ -31,7 +31,8 @@ pub enum Call {
     Stop(Stop),
 }
 
-const PSCI_VERSION: u32 = 0x8400_0000;
+/// PSCI_VERSION.
+pub const PSCI_VERSION: u32 = 0x8400_0000;
 const CPU_SUSPEND_32: u32 = 0x8400_0001;
 const CPU_SUSPEND_64: u32 = 0xc400_0001;
 const CPU_OFF: u32 = 0x8400_0002;
@@ -46,8 +47,8 @@ const PSCI_FEATURES: u32 = 0x8400_000a;
 const SMCCC_VERSION: u32 = 0x8000_0000;
 const SMCCC_ARCH_FEATURES: u32 = 0x8000_0001;
 
-/// PSCI 1.1.
-const VERSION_PSCI: u64 = 0x1_0001;
+/// Answer of PSCI_VERSION: PSCI 1.1.
+pub const VERSION_PSCI: u64 = 0x1_0001;
 /// SMCCC 1.1.
 const VERSION_SMCCC: u64 = 0x1_0001;
 /// MIGRATE_INFO_TYPE: there is no trusted OS that would have to migrate.
@@ -71,16 +72,7 @@ const OFFERED: [u32; 14] = [
 ];
 
 /// Decides a call; `function` is w0, `args` are x1 to x3, `own` the affinity of the calling vCPU.
-#[inline(always)]
 pub fn call(function: u32, args: [u64; 3], own: u64) -> Call {
-    if function == PSCI_VERSION {
-        return Call::Answer(VERSION_PSCI);
-    }
-    other_call(function, args, own)
-}
-
-#[inline(never)]
-fn other_call(function: u32, args: [u64; 3], own: u64) -> Call {
     let [target, second, _] = args;
     // The 32-bit forms take the low halves only.
     let target = if function & 1 << 30 == 0 {
@@ -89,6 +81,7 @@ fn other_call(function: u32, args: [u64; 3], own: u64) -> Call {
         target
     };
     Call::Answer(match function {
+        PSCI_VERSION => VERSION_PSCI,
         SYSTEM_OFF => return Call::Stop(Stop::Off),
         SYSTEM_RESET => return Call::Stop(Stop::Reset),
         CPU_OFF => return Call::Stop(Stop::LastCpuOff),

@@ -84,8 +84,6 @@ pub struct ExitStats {
     classes: [ClassStats; ExitClass::COUNT],
     last: [LastExit; LAST_EXITS],
     exits: u64,
-    guest: u64,
-    returned: u64,
     started: u64,
 }
 
@@ -101,8 +99,6 @@ impl ExitStats {
                 class: 0,
             }; LAST_EXITS],
             exits: 0,
-            guest: 0,
-            returned: now,
             started: now,
         }
     }
@@ -110,27 +106,26 @@ impl ExitStats {
     /// Counts an exit that began at `begin` and ends at `end` (cycle counter).
     #[inline(always)]
     pub const fn count(&mut self, class: ExitClass, begin: u64, end: u64, pc: u64, syndrome: u64) {
+        // Read as a whole and written as a whole: pairs of loads and stores.
         let took = end.wrapping_sub(begin);
-        let stats = &mut self.classes[class as usize];
-        stats.count = stats.count.wrapping_add(1);
-        stats.total = stats.total.wrapping_add(took);
-        stats.squares = stats.squares.wrapping_add(took.wrapping_mul(took));
+        let slot = &mut self.classes[class as usize];
+        let old = *slot;
         let short = took as u32;
-        if short < stats.min {
-            stats.min = short;
-        }
-        if short > stats.max {
-            stats.max = short;
-        }
-        self.last[self.exits as usize % LAST_EXITS] = LastExit {
+        *slot = ClassStats {
+            count: old.count.wrapping_add(1),
+            total: old.total.wrapping_add(took),
+            squares: old.squares.wrapping_add(took.wrapping_mul(took)),
+            min: if short < old.min { short } else { old.min },
+            max: if short > old.max { short } else { old.max },
+        };
+        let exits = self.exits;
+        self.last[exits as usize % LAST_EXITS] = LastExit {
             pc,
             syndrome,
             at: end,
             class: class as u64,
         };
-        self.exits = self.exits.wrapping_add(1);
-        self.guest = self.guest.wrapping_add(begin.wrapping_sub(self.returned));
-        self.returned = end;
+        self.exits = exits.wrapping_add(1);
     }
 
     /// Sums of one class.
@@ -143,14 +138,24 @@ impl ExitStats {
         self.exits
     }
 
-    /// Cycles in the guest.
-    pub const fn guest(&self) -> u64 {
-        self.guest
+    /// Cycles at EL2, all classes together.
+    fn hypervisor(&self) -> u64 {
+        self.classes
+            .iter()
+            .fold(0, |sum, class| sum.wrapping_add(class.total))
+    }
+
+    /// Cycles in the guest, up to its last exit.
+    pub fn guest(&self) -> u64 {
+        self.elapsed().saturating_sub(self.hypervisor())
     }
 
     /// Cycles since the vCPU started, up to its last exit.
     pub const fn elapsed(&self) -> u64 {
-        self.returned.wrapping_sub(self.started)
+        match self.last(0) {
+            Some(last) => last.at.wrapping_sub(self.started),
+            None => 0,
+        }
     }
 
     /// The `n`th last exit; 0 is the newest.

@@ -1,16 +1,42 @@
 //! What EL2 emulates for the VM of this pCPU: which frame an access hits, and what follows from it.
 
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_core::exit::Mmio;
-use bulkhead_core::pl011::{self, Effect};
+use bulkhead_core::exit::{self, Mmio};
+use bulkhead_core::pl011::{self, Effect, Pl011};
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE};
 
 use crate::mailbox;
 use crate::pcpu::Pcpu;
 use crate::service;
+use crate::vm::Vm;
+
+/// Performs an access to the word at `ipa` if it is one of the usual ones, which change nothing but a
+/// register of the guest.
+#[inline(always)]
+pub fn usual(pcpu: &mut Pcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> {
+    let register = exit::access_register(esr);
+    let offset = ipa.wrapping_sub(pcpu.places.gicd);
+    if offset < GICD_SIZE {
+        if exit::is_store(esr) {
+            let value = pcpu.frame.get(register) as u32;
+            return vm
+                .dist
+                .changes_nothing(offset, value)
+                .then_some(ExitClass::Gicd);
+        }
+        pcpu.frame
+            .set(register, u64::from(vm.dist.usual_read(offset)?));
+        return Some(ExitClass::Gicd);
+    }
+    if ipa == pcpu.places.pl011.wrapping_add(pl011::FR) && !exit::is_store(esr) {
+        pcpu.frame
+            .set(register, u64::from(Pl011::flags(&vm.streams)));
+        return Some(ExitClass::Uart);
+    }
+    None
+}
 
 /// Performs an access if something is emulated there.
-#[inline(always)]
 pub fn access(pcpu: &mut Pcpu, mmio: &Mmio) -> Option<ExitClass> {
     let vm = pcpu.vm()?;
     let (dist, offset) = (&vm.dist, mmio.ipa.wrapping_sub(pcpu.places.gicd));

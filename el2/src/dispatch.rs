@@ -14,19 +14,10 @@ use crate::mailbox;
 use crate::pcpu::Pcpu;
 use crate::stop;
 
-/// How the guest goes on.
-pub enum Outcome {
-    /// At the same address: an exception that returns behind the instruction by itself.
-    Stay,
-    /// Behind the instruction.
-    Next,
-    /// In its exception vector.
-    Inject(Fault),
-    /// Not at all.
-    Stop(Reason),
-}
-
-/// An exit under way: when it began and where the guest was.
+/// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
+/// registers; and every exit that is not among the usual ones is a call at the very end, so that the
+/// usual ones need no stack.
+#[derive(Clone, Copy)]
 struct Exit {
     begin: u64,
     pc: u64,
@@ -43,27 +34,21 @@ impl Exit {
         }
     }
 
-    /// Makes the outcome so, and counts the exit.
+    /// Goes on behind the instruction.
     #[inline(always)]
-    fn end(self, pcpu: &mut Pcpu, class: ExitClass, outcome: Outcome) {
-        match outcome {
-            Outcome::Stay => {}
-            Outcome::Next => reg::set_elr(self.pc.wrapping_add(4)),
-            Outcome::Inject(fault) => return self.inject(pcpu, class, fault),
-            Outcome::Stop(reason) => return self.stop(pcpu, class, reason),
-        }
-        self.count(pcpu, class);
+    fn next(self, pcpu: &mut Pcpu, class: ExitClass) {
+        reg::set_elr(self.pc.wrapping_add(4));
+        self.stay(pcpu, class);
     }
 
+    /// Goes on where ELR is.
     #[inline(always)]
-    fn count(&self, pcpu: &mut Pcpu, class: ExitClass) {
+    fn stay(self, pcpu: &mut Pcpu, class: ExitClass) {
         pcpu.stats
             .count(class, self.begin, reg::cycles(), self.pc, self.esr);
     }
 
     /// Hands a fault to the guest, or stops the VM if its vector cannot take one.
-    #[cold]
-    #[inline(never)]
     fn inject(self, pcpu: &mut Pcpu, class: ExitClass, fault: Fault) {
         let before = cpu::before();
         if inject::is_lost(&before, fault) {
@@ -81,13 +66,11 @@ impl Exit {
             return self.stop(pcpu, class, reason);
         }
         cpu::apply(&inject::enter(&before, fault, self.esr));
-        self.count(pcpu, class);
+        self.stay(pcpu, class);
     }
 
-    #[cold]
-    #[inline(never)]
     fn stop(self, pcpu: &mut Pcpu, class: ExitClass, reason: Reason) {
-        self.count(pcpu, class);
+        self.stay(pcpu, class);
         stop::stop(pcpu, reason)
     }
 }
@@ -96,32 +79,35 @@ impl Exit {
 #[inline(always)]
 pub fn synchronous(pcpu: &mut Pcpu, esr: u64) {
     let exit = Exit::begin(esr);
-    match exit::class(esr) {
-        ec::HVC64 => {
-            let outcome = call(pcpu, Outcome::Stay);
-            exit.end(pcpu, ExitClass::Hvc, outcome);
-        }
-        // An SMC that traps leaves ELR at the instruction.
-        ec::SMC64 => {
-            let outcome = call(pcpu, Outcome::Next);
-            exit.end(pcpu, ExitClass::Smc, outcome);
-        }
+    if exit::class(esr) == ec::HVC64 && pcpu.frame.get(0) as u32 == psci::PSCI_VERSION {
+        pcpu.frame.set_x0(psci::VERSION_PSCI);
+        return exit.stay(pcpu, ExitClass::Hvc);
+    }
+    other_synchronous(pcpu, exit);
+}
+
+#[inline(never)]
+fn other_synchronous(pcpu: &mut Pcpu, exit: Exit) {
+    match exit::class(exit.esr) {
+        ec::HVC64 => call(pcpu, exit, ExitClass::Hvc),
+        ec::SMC64 => call(pcpu, exit, ExitClass::Smc),
         ec::FETCH_LOWER => exit.inject(pcpu, ExitClass::FetchAbort, Fault::Fetch(reg::far())),
         _ => exit.inject(pcpu, ExitClass::Other, Fault::Undefined),
     }
 }
 
 /// HVC and SMC.
-#[inline(always)]
-fn call(pcpu: &mut Pcpu, answered: Outcome) -> Outcome {
+fn call(pcpu: &mut Pcpu, exit: Exit, class: ExitClass) {
     let function = pcpu.frame.get(0) as u32;
     let args = [pcpu.frame.get(1), pcpu.frame.get(2), pcpu.frame.get(3)];
     match psci::call(function, args, pcpu.affinity) {
-        Call::Answer(x0) => {
-            pcpu.frame.set(0, x0);
-            answered
-        }
-        Call::Stop(why) => Outcome::Stop(Reason::Asked(why)),
+        Call::Stop(why) => return exit.stop(pcpu, class, Reason::Asked(why)),
+        Call::Answer(x0) => pcpu.frame.set_x0(x0),
+    }
+    match class {
+        // An SMC that traps leaves ELR at the instruction, an HVC behind it.
+        ExitClass::Smc => exit.next(pcpu, class),
+        _ => exit.stay(pcpu, class),
     }
 }
 
@@ -129,11 +115,22 @@ fn call(pcpu: &mut Pcpu, answered: Outcome) -> Outcome {
 #[inline(always)]
 pub fn data_abort(pcpu: &mut Pcpu, esr: u64) {
     let exit = Exit::begin(esr);
-    let far = reg::far();
-    if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, far, reg::hpfar())
+    let (far, hpfar) = (reg::far(), reg::hpfar());
+    if exit::is_plain_word(esr)
+        && let Some(vm) = pcpu.vm()
+        && let Some(class) = devices::usual(pcpu, vm, exit::fault_ipa(far, hpfar), esr)
+    {
+        return exit.next(pcpu, class);
+    }
+    other_data_abort(pcpu, exit, far, hpfar);
+}
+
+#[inline(never)]
+fn other_data_abort(pcpu: &mut Pcpu, exit: Exit, far: u64, hpfar: u64) {
+    if let DataAbort::Mmio(mmio) = DataAbort::decode(exit.esr, far, hpfar)
         && let Some(class) = devices::access(pcpu, &mmio)
     {
-        return exit.end(pcpu, class, Outcome::Next);
+        return exit.next(pcpu, class);
     }
     exit.inject(pcpu, ExitClass::DataAbort, Fault::Data(far));
 }
@@ -143,32 +140,33 @@ pub fn data_abort(pcpu: &mut Pcpu, esr: u64) {
 pub fn system_register(pcpu: &mut Pcpu, esr: u64) {
     let exit = Exit::begin(esr);
     let trapped = SysReg::decode(esr);
-    if trapped.register == sysreg::ICC_SGI1R && !trapped.read {
-        let value = pcpu.frame.get(trapped.gpr);
-        if !pcpu.vgic.send_sgi_to_self(&mut pcpu.gic, value) {
-            send_sgi(pcpu, value, true);
-        }
-        return exit.end(pcpu, ExitClass::Sgi, Outcome::Next);
+    if trapped.register == sysreg::ICC_SGI1R
+        && !trapped.read
+        && pcpu
+            .vgic
+            .send_sgi_to_self(&mut pcpu.gic, pcpu.frame.get(trapped.gpr))
+    {
+        return exit.next(pcpu, ExitClass::Sgi);
     }
-    let class = other_register(pcpu, trapped);
-    let outcome = if class.is_some() {
-        Outcome::Next
-    } else {
-        Outcome::Inject(Fault::Undefined)
-    };
-    exit.end(pcpu, class.unwrap_or(ExitClass::SysReg), outcome);
+    other_system_register(pcpu, exit);
 }
 
 #[inline(never)]
+fn other_system_register(pcpu: &mut Pcpu, exit: Exit) {
+    match access_register(pcpu, SysReg::decode(exit.esr)) {
+        Some(class) => exit.next(pcpu, class),
+        None => exit.inject(pcpu, ExitClass::SysReg, Fault::Undefined),
+    }
+}
+
 fn send_sgi(pcpu: &mut Pcpu, value: u64, group1: bool) {
     if let Some(vm) = pcpu.vm() {
         pcpu.vgic.send_sgi(&vm.dist, &mut pcpu.gic, value, group1);
     }
 }
 
-/// Any register but ICC_SGI1R_EL1; `None` if the guest has no business with it.
-#[inline(never)]
-fn other_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
+/// Performs an access to a register; `None` if the guest has no business with it.
+fn access_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
     match sysreg::access(trapped.register) {
         Access::Sgi(group1) if !trapped.read => {
             let value = pcpu.frame.get(trapped.gpr);
@@ -193,15 +191,29 @@ pub fn interrupt(pcpu: &mut Pcpu) {
     let begin = reg::cycles();
     let intid = gic::acknowledge();
     let timer_entry = pcpu.vgic.vtimer_entry();
-    let class = if intid == pcpu.vtimer_intid && timer_entry != 0 {
+    if intid == pcpu.vtimer_intid && timer_entry != 0 {
         gic::set_timer_register(timer_entry);
         gic::drop_priority(intid);
-        ExitClass::VtimerIrq
-    } else {
-        handle(pcpu, intid)
-    };
-    pcpu.stats
-        .count(class, begin, reg::cycles(), reg::elr(), u64::from(intid));
+        let esr = u64::from(intid);
+        return Exit {
+            begin,
+            pc: reg::elr(),
+            esr,
+        }
+        .stay(pcpu, ExitClass::VtimerIrq);
+    }
+    other_interrupt(pcpu, begin, intid);
+}
+
+#[inline(never)]
+fn other_interrupt(pcpu: &mut Pcpu, begin: u64, intid: u32) {
+    let class = handle(pcpu, intid);
+    Exit {
+        begin,
+        pc: reg::elr(),
+        esr: u64::from(intid),
+    }
+    .stay(pcpu, class);
 }
 
 /// An interrupt other than that of a virtual timer that the guest wants. Also called by a pCPU that has

@@ -12,7 +12,7 @@ use crate::hw::mmu::{self, Windows};
 use crate::hw::uart::Uart;
 use crate::service::Service;
 use crate::start::plan;
-use crate::vm::{Vm, vm};
+use crate::vm::{Vm, vm as vm_page};
 
 /// General-purpose registers of the guest. The vectors save x0 to x18 and x30 here, and the rest if an
 /// access needs it; entry 31 stands for XZR.
@@ -32,6 +32,12 @@ impl Frame {
     pub fn set(&mut self, register: u8, value: u64) {
         self.0[usize::from(register & 31)] = value;
         self.0[31] = 0;
+    }
+
+    /// Writes x0.
+    #[inline(always)]
+    pub fn set_x0(&mut self, value: u64) {
+        self.0[0] = value;
     }
 }
 
@@ -61,6 +67,8 @@ pub struct Pcpu {
     pub index: usize,
     /// Index of the VM that has this pCPU.
     pub vm: Option<usize>,
+    /// What the pCPUs share about it.
+    pub shared: Option<&'static Vm>,
     /// What the guest reads from ID registers.
     pub ids: IdRegisters,
     /// Windows of this pCPU.
@@ -122,6 +130,7 @@ impl Pcpu {
             pl011_intid: 0,
             index,
             vm,
+            shared: vm.map(vm_page),
             ids: IdRegisters::new(&[0; ID_REGISTERS]),
             windows: Windows::of(index),
             service: drains.then(|| Service::new(Uart(uart))),
@@ -132,7 +141,7 @@ impl Pcpu {
     /// The shared state of the VM that has this pCPU.
     #[inline(always)]
     pub fn vm(&self) -> Option<&'static Vm> {
-        self.vm.map(vm)
+        self.shared
     }
 }
 

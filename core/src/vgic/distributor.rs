@@ -85,6 +85,26 @@ impl Distributor {
         }
     }
 
+    /// Reads the 32-bit registers that guests read most, without a look at the rest.
+    #[inline(always)]
+    pub fn usual_read(&self, offset: u64) -> Option<u32> {
+        if offset & !0x7c == 0x100 {
+            let word = self.enable.get((offset & 0x7c) as usize / 4)?;
+            return Some(word.load(Relaxed));
+        }
+        (offset == 4).then(|| self.typer.load(Relaxed))
+    }
+
+    /// Whether a 32-bit write enables what is enabled already.
+    #[inline(always)]
+    pub fn changes_nothing(&self, offset: u64, value: u32) -> bool {
+        offset & !0x7c == 0x100
+            && self
+                .enable
+                .get((offset & 0x7c) as usize / 4)
+                .is_some_and(|word| value & !word.load(Relaxed) == 0)
+    }
+
     /// The board's PPI behind the VM's virtual timer.
     #[inline(always)]
     pub(super) fn vtimer(&self) -> u32 {
