@@ -83,11 +83,12 @@ pub fn synchronous(pcpu: &mut Pcpu, esr: u64) {
         pcpu.frame.set_x0(psci::VERSION_PSCI);
         return exit.stay(pcpu, ExitClass::Hvc);
     }
-    other_synchronous(pcpu, exit);
+    other_synchronous(pcpu, exit.begin, exit.pc, exit.esr)
 }
 
 #[inline(never)]
-fn other_synchronous(pcpu: &mut Pcpu, exit: Exit) {
+fn other_synchronous(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
+    let exit = Exit { begin, pc, esr };
     match exit::class(exit.esr) {
         ec::HVC64 => call(pcpu, exit, ExitClass::Hvc),
         ec::SMC64 => call(pcpu, exit, ExitClass::Smc),
@@ -122,11 +123,13 @@ pub fn data_abort(pcpu: &mut Pcpu, esr: u64) {
     {
         return exit.next(pcpu, class);
     }
-    other_data_abort(pcpu, exit, far, hpfar);
+    other_data_abort(pcpu, exit.begin, exit.pc, esr)
 }
 
 #[inline(never)]
-fn other_data_abort(pcpu: &mut Pcpu, exit: Exit, far: u64, hpfar: u64) {
+fn other_data_abort(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
+    let exit = Exit { begin, pc, esr };
+    let (far, hpfar) = (reg::far(), reg::hpfar());
     if let DataAbort::Mmio(mmio) = DataAbort::decode(exit.esr, far, hpfar)
         && let Some(class) = devices::access(pcpu, &mmio)
     {
@@ -148,11 +151,12 @@ pub fn system_register(pcpu: &mut Pcpu, esr: u64) {
     {
         return exit.next(pcpu, ExitClass::Sgi);
     }
-    other_system_register(pcpu, exit);
+    other_system_register(pcpu, exit.begin, exit.pc, esr)
 }
 
 #[inline(never)]
-fn other_system_register(pcpu: &mut Pcpu, exit: Exit) {
+fn other_system_register(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
+    let exit = Exit { begin, pc, esr };
     match access_register(pcpu, SysReg::decode(exit.esr)) {
         Some(class) => exit.next(pcpu, class),
         None => exit.inject(pcpu, ExitClass::SysReg, Fault::Undefined),

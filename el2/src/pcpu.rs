@@ -47,6 +47,8 @@ impl Frame {
 pub struct Pcpu {
     /// Registers of the guest.
     pub frame: Frame,
+    /// What exits have cost. Near the frame, where pairs can be loaded and stored.
+    pub stats: ExitStats,
     /// The board's virtual timer interrupt.
     pub vtimer_intid: u32,
     /// Affinity that the guest sees.
@@ -55,8 +57,6 @@ pub struct Pcpu {
     pub places: Places,
     /// Interrupt state of the vCPU.
     pub vgic: vgic::Cpu,
-    /// What exits have cost.
-    pub stats: ExitStats,
     /// The physical GIC.
     pub gic: Gic,
     /// The emulated UART.
@@ -115,11 +115,11 @@ impl Pcpu {
         let drains = row.is_some_and(|row| row.service != 0);
         Self {
             frame: Frame([0; 32]),
+            stats: ExitStats::new(0),
             vtimer_intid: plan.header.board.vtimer_intid,
             affinity: vcpu.map_or(0, |vcpu| vcpu.mpidr),
             places,
             vgic: vgic::Cpu::new(vcpu.map_or(0, |vcpu| gic_affinity(vcpu.mpidr))),
-            stats: ExitStats::new(0),
             gic: Gic {
                 gicd,
                 gicr,
