@@ -1,10 +1,17 @@
 //! The host tool as a library: one module for each step from a description to figures.
 #![deny(unsafe_code)]
 
+pub mod board;
 pub mod cmd;
+pub mod describe;
 pub mod failure;
 pub mod fetch;
+pub mod guest_tree;
+pub mod image;
 pub mod machine;
+pub mod planner;
 pub mod progress;
 pub mod run;
+pub mod show;
 mod sys;
+pub mod system;

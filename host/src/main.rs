@@ -22,11 +22,17 @@ struct Cli {
 /// One variant for each verb; the arguments live in the module of the verb.
 #[derive(Subcommand)]
 enum Verb {
+    Check(cmd::check::Args),
+    Plan(cmd::plan::Args),
+    Build(cmd::build::Args),
     Fetch(cmd::fetch::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().verb {
+        Verb::Check(args) => cmd::check::run(args),
+        Verb::Plan(args) => cmd::plan::run(args),
+        Verb::Build(args) => cmd::build::run(args),
         Verb::Fetch(args) => cmd::fetch::run(args),
     }
     .into()

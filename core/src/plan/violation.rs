@@ -15,6 +15,10 @@ macro_rules! invariants {
             /// All invariants, in the order in which they are documented.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
+            /// Those that a plan has by itself; the others are about the board that it meets.
+            pub const OF_PLAN: &'static [Self] =
+                Self::ALL.split_at(Self::BoardMemory as usize).0;
+
             /// Short name, kebab-case.
             pub const fn name(self) -> &'static str {
                 match self {

@@ -1,6 +1,9 @@
 //! The verbs of the command line, one module each.
 
+pub mod build;
+pub mod check;
 pub mod fetch;
+pub mod plan;
 
 use std::process::ExitCode;
 

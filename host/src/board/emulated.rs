@@ -1,0 +1,253 @@
+//! Boards that QEMU emulates: `boards/NAME/board.toml`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use super::Trouble;
+use crate::describe::{BoardSpec, Finding, Placed, Span, nearest, parse_size};
+use crate::failure::Failure;
+use crate::fetch::cache;
+use crate::machine;
+use crate::run::Qemu;
+
+/// `board.toml`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BoardFile {
+    qemu: QemuPart,
+    parameters: Parameters,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QemuPart {
+    machine: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parameters {
+    cpu: Choice<String>,
+    cpus: Choice<u32>,
+    memory: Choice<String>,
+    gic: Choice<u32>,
+}
+
+/// A parameter: what holds if the description says nothing, and what it may say.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Choice<T> {
+    default: T,
+    #[serde(default = "Vec::new")]
+    choices: Vec<T>,
+    most: Option<T>,
+}
+
+/// An emulated board with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emulated {
+    /// Value of `-machine`.
+    pub machine: String,
+    /// Value of `-cpu`.
+    pub cpu: String,
+    /// CPUs.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+impl Emulated {
+    /// QEMU for this board with `image`.
+    pub fn qemu(&self, image: impl Into<PathBuf>) -> Qemu {
+        let mut qemu = Qemu::virt(image, &self.cpu, self.cpus, self.memory_mib);
+        qemu.machine.clone_from(&self.machine);
+        qemu
+    }
+
+    /// The device tree that QEMU makes for this board, from the cache if it is there.
+    pub fn device_tree(&self) -> Result<Vec<u8>, Failure> {
+        let program = self.qemu("").program;
+        let version = version(&program)?;
+        let key = format!("{version}\n{self:?}");
+        let digest = Sha256::digest(key.as_bytes());
+        let name: String = digest
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let folder = cache::folder().join("boards");
+        let file = folder.join(format!("{name}.dtb"));
+        if let Ok(dtb) = fs::read(&file) {
+            return Ok(dtb);
+        }
+        let trouble = |why: std::io::Error| {
+            Failure::environment(
+                format!(
+                    "cannot keep the board's device tree in {}",
+                    folder.display()
+                ),
+                why,
+                "set BULKHEAD_CACHE to a folder that can be written",
+            )
+        };
+        fs::create_dir_all(&folder).map_err(trouble)?;
+        // Written beside it and renamed, so that nobody ever reads half of it.
+        let temporary = tempfile::NamedTempFile::new_in(&folder).map_err(trouble)?;
+        self.dump(&program, temporary.path())?;
+        let dtb = fs::read(temporary.path()).map_err(trouble)?;
+        temporary
+            .persist(&file)
+            .map_err(|error| trouble(error.error))?;
+        Ok(dtb)
+    }
+
+    /// Lets QEMU write the device tree of this board.
+    fn dump(&self, program: &Path, file: &Path) -> Result<(), Failure> {
+        let output = Command::new(program)
+            .args(["-nodefaults", "-display", "none"])
+            .arg("-machine")
+            .arg(format!("{},dumpdtb={}", self.machine, file.display()))
+            .args(["-cpu", &self.cpu, "-smp", &self.cpus.to_string()])
+            .args(["-m", &format!("{}M", self.memory_mib)])
+            .output()
+            .map_err(|why| missing(program, why))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(Failure::environment(
+            "QEMU does not give the board's device tree",
+            String::from_utf8_lossy(&output.stderr),
+            "Bulkhead needs QEMU 7.0 or later",
+        ))
+    }
+}
+
+/// First line of `qemu --version`.
+fn version(program: &Path) -> Result<String, Failure> {
+    let output = Command::new(program)
+        .arg("--version")
+        .output()
+        .map_err(|why| missing(program, why))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// QEMU does not run.
+fn missing(program: &Path, why: std::io::Error) -> Failure {
+    Failure::environment(
+        format!("cannot run {}", program.display()),
+        why,
+        "install QEMU (Debian and Ubuntu: package qemu-system-arm), or run the tool through `./bulkhead`, which does",
+    )
+}
+
+/// Finds the board `name` and applies the parameters of the description.
+pub(super) fn resolve(
+    name: &Placed<String>,
+    spec: &BoardSpec,
+    findings: &mut Vec<Finding>,
+) -> Result<Emulated, Trouble> {
+    let folder = machine::checkout().join("boards");
+    let path = folder.join(&name.value).join("board.toml");
+    let plain = name
+        .value
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if !plain || !path.is_file() {
+        let mut known: Vec<String> = fs::read_dir(&folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        known.sort();
+        let finding = Finding::new(
+            "bulkhead::board::unknown",
+            format!("there is no board `{}`", name.value),
+        )
+        .at(name.span.clone(), "no such folder in boards/");
+        let hint = nearest(&name.value, known.iter().map(String::as_str)).map_or_else(
+            || {
+                format!(
+                    "the boards are {}; another one needs its `dtb`",
+                    known.join(", ")
+                )
+            },
+            |known| format!("did you mean `{known}`?"),
+        );
+        findings.push(finding.help(hint));
+        return Err(Trouble::Description);
+    }
+    let broken = |why: String| {
+        Failure::input(
+            format!("{} is wrong", path.display()),
+            why,
+            "see boards/qemu-virt/board.toml",
+        )
+    };
+    let text = fs::read_to_string(&path).map_err(|why| broken(why.to_string()))?;
+    let file: BoardFile = toml::from_str(&text).map_err(|why| broken(why.to_string()))?;
+    let parameters = file.parameters;
+    let before = findings.len();
+    let cpu = choose(spec.cpu.as_ref(), &parameters.cpu, "cpu", findings);
+    let cpus = choose(spec.cpus.as_ref(), &parameters.cpus, "cpus", findings);
+    let gic = choose(spec.gic.as_ref(), &parameters.gic, "gic", findings);
+    if let Some(cpus) = spec.cpus.as_ref().filter(|cpus| cpus.value == 0) {
+        findings.push(
+            Finding::new("bulkhead::board::value", "a board needs a CPU")
+                .at(cpus.span.clone(), "none"),
+        );
+    }
+    let memory = match &spec.memory {
+        Some(memory) => {
+            if memory.value % (1 << 20) != 0 {
+                findings.push(
+                    Finding::new(
+                        "bulkhead::board::value",
+                        "memory of this board comes in MiB",
+                    )
+                    .at(memory.span.clone(), "not a multiple of 1 MiB"),
+                );
+            }
+            memory.value
+        }
+        None => parse_size(&parameters.memory.default).map_err(broken)?,
+    };
+    if findings.len() > before {
+        return Err(Trouble::Description);
+    }
+    Ok(Emulated {
+        machine: file.qemu.machine.replace("{gic}", &gic.to_string()),
+        cpu,
+        cpus,
+        memory_mib: memory >> 20,
+    })
+}
+
+/// The value that the description gives, if it may, or the default.
+fn choose<T: Clone + PartialOrd + std::fmt::Display>(
+    given: Option<&Placed<T>>,
+    choice: &Choice<T>,
+    key: &str,
+    findings: &mut Vec<Finding>,
+) -> T {
+    let Some(given) = given else {
+        return choice.default.clone();
+    };
+    let mut refuse = |span: &Span, why: String| {
+        let message = format!("this board cannot have {key} = {}", given.value);
+        findings.push(Finding::new("bulkhead::board::value", message).at(span.clone(), why));
+    };
+    if !choice.choices.is_empty() && !choice.choices.contains(&given.value) {
+        let list: Vec<_> = choice.choices.iter().map(ToString::to_string).collect();
+        refuse(&given.span, format!("must be one of: {}", list.join(", ")));
+    }
+    if let Some(most) = choice.most.as_ref().filter(|most| given.value > **most) {
+        refuse(&given.span, format!("at most {most}"));
+    }
+    given.value.clone()
+}

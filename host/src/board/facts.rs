@@ -1,0 +1,191 @@
+//! What Bulkhead wants to know of a board.
+
+use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE};
+use dtoolkit::fdt::Fdt;
+
+use super::tree::{Entry, Tree};
+use super::{Cpu, Parts};
+
+/// Affinity fields of an MPIDR in a `reg` of /cpus.
+const AFFINITY: u64 = 0xff_00ff_ffff;
+
+/// Facts of a device tree.
+pub(super) struct Facts {
+    pub memory: Vec<Memory>,
+    pub reserved: Vec<Memory>,
+    pub cpus: Vec<Cpu>,
+    pub parts: Parts,
+    pub console: String,
+}
+
+/// Reads the facts, or says which is missing.
+pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
+    let memory = memory(tree)?;
+    let reserved = reserved(tree, fdt);
+    let cpus = cpus(tree)?;
+    let gic = tree
+        .entries
+        .iter()
+        .find(|entry| entry.is("arm,gic-v3") && entry.is_enabled())
+        .ok_or("it has no GICv3")?;
+    if gic
+        .cell("#redistributor-regions")
+        .is_some_and(|regions| regions != 1)
+    {
+        return Err("its GIC has several regions of redistributors".to_owned());
+    }
+    let [(gicd, gicd_size), (gicr, gicr_size), ..] = gic.registers[..] else {
+        return Err("its GIC has no registers".to_owned());
+    };
+    let timer = tree
+        .entries
+        .iter()
+        .find(|entry| entry.is("arm,armv8-timer"))
+        .and_then(|entry| entry.cells("interrupts"))
+        .ok_or("it has no generic timer")?;
+    let console = console(tree)?;
+    let &(uart, uart_size) = console
+        .registers
+        .first()
+        .ok_or("its console has no registers")?;
+    let parts = Parts {
+        gicd,
+        gicd_size,
+        gicr,
+        gicr_size,
+        uart,
+        uart_size,
+        uart_intid: first_intid(console).ok_or("its console has no interrupt")?,
+        // Secure, non-secure, virtual, hypervisor: three cells each.
+        vtimer_intid: timer
+            .chunks(3)
+            .nth(2)
+            .and_then(intid)
+            .ok_or("it has no virtual timer")?,
+        maintenance_intid: first_intid(gic).ok_or("its GIC has no maintenance interrupt")?,
+        gic_version: 3,
+    };
+    Ok(Facts {
+        memory,
+        reserved,
+        cpus,
+        parts,
+        console: console.path.clone(),
+    })
+}
+
+/// INTID of three cells of the GIC binding: kind, number, flags.
+pub(super) fn intid(cells: &[u32]) -> Option<u32> {
+    match cells {
+        [0, number, _] => number.checked_add(32),
+        [1, number, _] => number.checked_add(16),
+        _ => None,
+    }
+}
+
+/// INTID of the first interrupt of a node.
+fn first_intid(entry: &Entry) -> Option<u32> {
+    intid(entry.cells("interrupts")?.get(..3)?)
+}
+
+/// Whole pages of all memory nodes, ascending; ranges that touch become one.
+fn memory(tree: &Tree) -> Result<Vec<Memory>, String> {
+    let nodes = tree.entries.iter().filter(|entry| {
+        entry.text("device_type").as_deref() == Some("memory") && entry.is_enabled()
+    });
+    let mut ranges: Vec<Memory> = nodes
+        .flat_map(|entry| entry.registers.iter())
+        .filter_map(|&(base, size)| {
+            let start = base.checked_next_multiple_of(PAGE)?;
+            let end = base.checked_add(size)? & !(PAGE - 1);
+            (start < end).then(|| Memory {
+                base: start,
+                size: end - start,
+            })
+        })
+        .collect();
+    ranges.sort_by_key(|range| range.base);
+    let mut merged: Vec<Memory> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if last.base + last.size == range.base => last.size += range.size,
+            Some(last) if last.base + last.size > range.base => {
+                return Err("its memory nodes overlap".to_owned());
+            }
+            _ => merged.push(range),
+        }
+    }
+    if merged.is_empty() {
+        Err("it has no memory".to_owned())
+    } else {
+        Ok(merged)
+    }
+}
+
+/// What firmware keeps: /reserved-memory and the reservation block.
+fn reserved(tree: &Tree, fdt: Fdt) -> Vec<Memory> {
+    let nodes = tree
+        .entries
+        .iter()
+        .filter(|entry| entry.path.starts_with("/reserved-memory/"))
+        .flat_map(|entry| entry.registers.iter().copied());
+    let block = fdt
+        .memory_reservations()
+        .map(|reservation| (reservation.address(), reservation.size()));
+    nodes
+        .chain(block)
+        .map(|(base, size)| Memory { base, size })
+        .collect()
+}
+
+/// CPUs in the order of the tree.
+fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
+    let nodes = tree.entries.iter().filter(|entry| {
+        entry.path.starts_with("/cpus/")
+            && entry.text("device_type").as_deref() == Some("cpu")
+            && entry.is_enabled()
+    });
+    let mut cpus = Vec::new();
+    for entry in nodes {
+        let reg = entry
+            .cells("reg")
+            .filter(|reg| !reg.is_empty() && reg.len() <= 2);
+        let reg = reg.ok_or_else(|| format!("{} has no number", entry.path))?;
+        let mpidr = reg
+            .iter()
+            .fold(0, |sum, cell| (sum << 32) | u64::from(*cell))
+            & AFFINITY;
+        let method = entry.text("enable-method");
+        if method.as_deref().is_some_and(|method| method != "psci") {
+            return Err(format!("{} is not started by PSCI", entry.path));
+        }
+        let compatible = entry
+            .compatible()
+            .into_iter()
+            .next()
+            .unwrap_or("arm,armv8".to_owned());
+        cpus.push(Cpu { mpidr, compatible });
+    }
+    cpus.truncate(MAX_PCPUS);
+    if cpus.is_empty() {
+        Err("it has no CPUs".to_owned())
+    } else {
+        Ok(cpus)
+    }
+}
+
+/// The PL011 of /chosen/stdout-path.
+fn console<'t, 'a>(tree: &'t Tree<'a>) -> Result<&'t Entry<'a>, String> {
+    let chosen = tree
+        .find("/chosen")
+        .and_then(|chosen| chosen.text("stdout-path"));
+    let path = chosen.ok_or("it names no console in /chosen/stdout-path")?;
+    let console = tree
+        .find(&path)
+        .ok_or_else(|| format!("its console {path} does not exist"))?;
+    if console.is("arm,pl011") {
+        Ok(console)
+    } else {
+        Err(format!("its console {} is no PL011", console.path))
+    }
+}

@@ -1,0 +1,114 @@
+//! `bulkhead build`: one bootable image of a description.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Outcome;
+use crate::failure::Failure;
+use crate::image::{El2, assemble};
+use crate::planner::{Effort, Planned};
+use crate::system::{self, Stopped};
+use crate::{machine, show};
+
+/// Build the image of a system, with everything that it needs
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  bulkhead build systems/demo.toml
+  bulkhead build systems/demo.toml --json | jq -r .image
+
+Writes out/NAME/: bulkhead.img (boots as an arm64 Linux image does), plan.bin, plan.json, VM.dtb of
+each VM, el2.elf. Same inputs, same bytes.")]
+pub struct Args {
+    /// The description
+    file: PathBuf,
+    /// Print what was built as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was built.
+pub struct Built {
+    /// Folder with everything.
+    pub folder: PathBuf,
+    /// The image.
+    pub image: PathBuf,
+    /// EL2 with its symbols.
+    pub el2: PathBuf,
+    /// The plan.
+    pub planned: Planned,
+}
+
+/// Builds the system that the file at `path` describes. Warnings go to stderr.
+///
+/// # Errors
+/// The description is wrong, or something is missing.
+pub fn build(path: &Path) -> Result<Built, Stopped> {
+    let prepared = system::prepare(path, Effort::Everything)?;
+    eprint!(
+        "{}",
+        prepared.text.render(&prepared.findings, system::colours())
+    );
+    let Some((elf, el2)) = prepared.el2 else {
+        return Err(Stopped::Failure(Failure::failed(
+            "EL2 is not built",
+            "",
+            "",
+        )));
+    };
+    Ok(write(prepared.planned, &elf, &el2)?)
+}
+
+/// Writes everything into the folder of the system.
+fn write(planned: Planned, elf: &Path, el2: &El2) -> Result<Built, Failure> {
+    let folder = machine::checkout().join("out").join(&planned.name);
+    let trouble = |why: std::io::Error| {
+        Failure::environment(
+            format!("cannot write into {}", folder.display()),
+            why,
+            "make room, or make the folder writable",
+        )
+    };
+    fs::create_dir_all(&folder).map_err(trouble)?;
+    let image = folder.join("bulkhead.img");
+    fs::write(&image, assemble(el2, &planned)).map_err(trouble)?;
+    fs::write(folder.join("plan.bin"), &planned.bytes).map_err(trouble)?;
+    let json = format!("{:#}\n", show::json(&planned));
+    fs::write(folder.join("plan.json"), json).map_err(trouble)?;
+    for vm in &planned.vms {
+        if let Some(tree) = vm.loads.iter().find(|load| load.ipa == vm.tree) {
+            fs::write(folder.join(format!("{}.dtb", vm.name)), &tree.bytes).map_err(trouble)?;
+        }
+    }
+    let copy = folder.join("el2.elf");
+    fs::copy(elf, &copy).map_err(trouble)?;
+    Ok(Built {
+        folder,
+        image,
+        el2: copy,
+        planned,
+    })
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    match build(&args.file) {
+        Ok(built) if args.json => {
+            println!(
+                "{:#}",
+                serde_json::json!({
+                    "ok": true,
+                    "image": built.image,
+                    "el2": built.el2,
+                    "plan": show::json(&built.planned),
+                })
+            );
+            Outcome::Done
+        }
+        Ok(built) => {
+            let size = fs::metadata(&built.image).map_or(0, |data| data.len());
+            println!("{} ({} KiB)", built.image.display(), size / 1024);
+            Outcome::Done
+        }
+        Err(stopped) => stopped.report(args.json),
+    }
+}

@@ -1,0 +1,54 @@
+//! `bulkhead check`: is a description sound?
+
+use std::path::PathBuf;
+
+use bulkhead_core::plan::Invariant;
+
+use super::Outcome;
+use crate::planner::Effort;
+use crate::system;
+
+/// Check a system description, and prove the plan made of it
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  bulkhead check systems/demo.toml
+  bulkhead check my.toml --json       # findings with file, line and column
+
+Nothing is built or fetched: what is not there yet is taken on trust, with a warning.")]
+pub struct Args {
+    /// The description
+    file: PathBuf,
+    /// Print the findings as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    let prepared = match system::prepare(&args.file, Effort::WhatIsThere) {
+        Ok(prepared) => prepared,
+        Err(stopped) => return stopped.report(args.json),
+    };
+    if args.json {
+        let findings = prepared.text.json(&prepared.findings);
+        println!(
+            "{:#}",
+            serde_json::json!({ "ok": true, "findings": findings })
+        );
+        return Outcome::Done;
+    }
+    eprint!(
+        "{}",
+        prepared.text.render(&prepared.findings, system::colours())
+    );
+    let planned = &prepared.planned;
+    println!(
+        "{}: sound; {} VMs on {} of {} CPUs, {} invariants proven",
+        prepared.text.name,
+        planned.vms.len(),
+        planned.cpus.len(),
+        planned.board.cpus.len(),
+        Invariant::OF_PLAN.len(),
+    );
+    Outcome::Done
+}

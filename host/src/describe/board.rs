@@ -1,0 +1,90 @@
+//! `[board]`: which board, and with what.
+
+use toml::de::DeTable;
+
+use super::finding::Finding;
+use super::reader::{Placed, Reader};
+
+/// Keys of `[board]`.
+const KEYS: &[&str] = &["name", "dtb", "cpu", "cpus", "memory", "gic"];
+
+/// Where the board's device tree comes from.
+#[derive(Clone, Debug)]
+pub enum BoardSource {
+    /// A folder in `boards/`.
+    Named(Placed<String>),
+    /// A device tree in a file.
+    Tree(Placed<String>),
+}
+
+/// `[board]`.
+#[derive(Clone, Debug)]
+pub struct BoardSpec {
+    /// Which board.
+    pub source: BoardSource,
+    /// CPU type of an emulated board.
+    pub cpu: Option<Placed<String>>,
+    /// CPUs of an emulated board.
+    pub cpus: Option<Placed<u32>>,
+    /// Bytes of memory of an emulated board.
+    pub memory: Option<Placed<u64>>,
+    /// GIC version of an emulated board.
+    pub gic: Option<Placed<u32>>,
+}
+
+/// Reads `[board]`.
+pub(super) fn read(table: &DeTable, findings: &mut Vec<Finding>) -> Option<BoardSpec> {
+    let mut reader = Reader::new(table, "the board", KEYS, findings);
+    let name = reader.text("name");
+    let dtb = reader.text("dtb");
+    let spec = |source| BoardSpec {
+        source,
+        cpu: None,
+        cpus: None,
+        memory: None,
+        gic: None,
+    };
+    let spec = match (name, dtb) {
+        (Some(name), None) => Some(spec(BoardSource::Named(name))),
+        (None, Some(dtb)) => Some(spec(BoardSource::Tree(dtb))),
+        (Some(name), Some(dtb)) => {
+            reader.report(
+                Finding::new(
+                    "bulkhead::board::both",
+                    "a board has a name or a device tree, not both",
+                )
+                .at(dtb.span, "a device tree")
+                .at(name.span, "a board of boards/"),
+            );
+            None
+        }
+        (None, None) => {
+            let span = reader
+                .key_span("cpu")
+                .or_else(|| reader.key_span("cpus"))
+                .unwrap_or(0..0);
+            let finding = Finding::new(
+                "bulkhead::board::missing",
+                "[board] does not say which board it is",
+            );
+            reader.report(
+                finding
+                    .at(span, "these are parameters of which board?")
+                    .help("add name = \"qemu-virt\" (a folder in boards/), or dtb = \"FILE\""),
+            );
+            None
+        }
+    };
+    let cpu = reader.text("cpu");
+    let cpus = reader.number("cpus");
+    let memory = reader.size("memory");
+    let gic = reader.number("gic");
+    reader.finish();
+    spec.map(|spec| BoardSpec {
+        cpu,
+        cpus,
+        memory,
+        gic,
+        ..spec
+    })
+}

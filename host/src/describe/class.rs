@@ -1,0 +1,138 @@
+//! Service classes: what each asks for, and what of that this version lacks. A lack must be stated in
+//! the description as a deviation; less than a class asks for is never silent.
+
+use bulkhead_abi::plan::Class;
+
+use super::finding::{Finding, Span};
+use super::reader::{Placed, Reader};
+
+/// Names of the classes in descriptions, by number.
+pub(super) const CLASSES: [(&str, Class); 4] = [
+    ("management", Class::Management),
+    ("general", Class::General),
+    ("soft-realtime", Class::SoftRealtime),
+    ("hard-realtime", Class::HardRealtime),
+];
+
+/// Name of a class.
+pub fn class_name(class: Class) -> &'static str {
+    CLASSES
+        .iter()
+        .find(|(_, known)| *known == class)
+        .map_or("", |(name, _)| name)
+}
+
+/// Less than the class asks for, because the description says so.
+#[derive(Clone, Debug)]
+pub struct Deviation {
+    /// Key and value that state it.
+    pub stated: &'static str,
+    /// What the class asks for.
+    pub asked: &'static str,
+    /// What the VM gets.
+    pub got: &'static str,
+}
+
+/// A thing that a class asks for and that this version lacks.
+struct Lack {
+    class: Class,
+    key: &'static str,
+    /// Value that states the deviation.
+    lesser: &'static str,
+    /// Value that would ask for the real thing.
+    full: &'static str,
+    deviation: Deviation,
+}
+
+/// Everything that this version lacks.
+const LACKS: [Lack; 2] = [
+    Lack {
+        class: Class::HardRealtime,
+        key: "interrupts",
+        lesser: "vgic",
+        full: "gppt",
+        deviation: Deviation {
+            stated: "interrupts = \"vgic\"",
+            asked: "interrupts taken at EL1 without an exit (GPPT)",
+            got: "interrupts through the vGIC: one exit for each",
+        },
+    },
+    Lack {
+        class: Class::Management,
+        key: "control",
+        lesser: "none",
+        full: "port",
+        deviation: Deviation {
+            stated: "control = \"none\"",
+            asked: "a control port to manage other VMs",
+            got: "no control port: it manages nothing",
+        },
+    },
+];
+
+/// Reads `interrupts` and `control` and compares them with what `class` asks for.
+pub(super) fn deviations(
+    reader: &mut Reader,
+    name: &Placed<String>,
+    class: Class,
+    class_span: Option<Span>,
+) -> Vec<Deviation> {
+    let mut deviations = Vec::new();
+    for lack in &LACKS {
+        let stated = reader.word(lack.key, &[lack.lesser, lack.full]);
+        let asks = class == lack.class;
+        let (key, lesser) = (lack.key, lack.lesser);
+        match stated {
+            Some(word) if word.value == lack.full => reader.report(
+                Finding::new(
+                    "bulkhead::version::lacks",
+                    format!("{key} = \"{}\" is not in this version", lack.full),
+                )
+                .at(word.span, "asks for more than there is")
+                .help(if asks {
+                    format!("say {key} = \"{lesser}\": a deviation, shown in the plan")
+                } else {
+                    format!(
+                        "leave `{key}` out: a {} VM does not need it",
+                        class_name(class)
+                    )
+                }),
+            ),
+            Some(_) if asks => deviations.push(lack.deviation.clone()),
+            Some(word) => reader.report(
+                Finding::new(
+                    "bulkhead::class::superfluous",
+                    format!(
+                        "{key} = \"{lesser}\" states a deviation that a {} VM does not have",
+                        class_name(class)
+                    ),
+                )
+                .at(
+                    word.span,
+                    format!("only a {} VM asks for more", class_name(lack.class)),
+                )
+                .help(format!("leave `{key}` out")),
+            ),
+            None if asks && reader.value(key).is_none() => {
+                let span = class_span.clone().unwrap_or_else(|| name.span.clone());
+                reader.report(
+                    Finding::new(
+                        "bulkhead::class::lacking",
+                        format!(
+                            "`{}` is a {} VM and would get less than that",
+                            name.value,
+                            class_name(class)
+                        ),
+                    )
+                    .at(span, format!("asks for {}", lack.deviation.asked))
+                    .help(format!(
+                        "this version has {}; say {key} = \"{lesser}\" to accept that, or choose another class",
+                        lack.deviation.got
+                    )),
+                );
+            }
+            None => {}
+        }
+    }
+    deviations
+}

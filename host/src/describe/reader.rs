@@ -1,0 +1,273 @@
+//! Reads tables of a description, key by key, and notes every key that nobody asked for.
+
+use std::collections::BTreeSet;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::finding::{Finding, Span};
+use super::size::{parse_address, parse_size};
+use super::suggest::nearest;
+
+/// A value with its place in the text.
+#[derive(Clone, Debug)]
+pub struct Placed<T> {
+    /// The value.
+    pub value: T,
+    /// Its place.
+    pub span: Span,
+}
+
+impl<T> Placed<T> {
+    /// The same place with something made of the value.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Placed<U> {
+        Placed {
+            value: f(self.value),
+            span: self.span,
+        }
+    }
+}
+
+/// A table being read. Dropping it without [`Reader::finish`] would lose unknown keys.
+pub struct Reader<'a, 'i, 'f> {
+    table: &'a DeTable<'i>,
+    /// What the table is, for messages: "a VM", "the board".
+    what: &'static str,
+    known: &'static [&'static str],
+    asked: BTreeSet<&'static str>,
+    findings: &'f mut Vec<Finding>,
+}
+
+impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
+    /// Starts to read `table`, which may have the keys `known`.
+    pub fn new(
+        table: &'a DeTable<'i>,
+        what: &'static str,
+        known: &'static [&'static str],
+        findings: &'f mut Vec<Finding>,
+    ) -> Self {
+        Self {
+            table,
+            what,
+            known,
+            asked: BTreeSet::new(),
+            findings,
+        }
+    }
+
+    /// Reports keys that nobody knows.
+    pub fn finish(self) {
+        for (key, _) in self.table.iter() {
+            let name: &str = key.get_ref();
+            if self.known.contains(&name) {
+                continue;
+            }
+            let finding = Finding::new(
+                "bulkhead::key::unknown",
+                format!("{} has no key `{name}`", self.what),
+            )
+            .at(key.span(), "not known here");
+            self.findings
+                .push(match nearest(name, self.known.iter().copied()) {
+                    Some(known) => finding.help(format!("did you mean `{known}`?")),
+                    None => finding.help(format!("the keys are {}", self.known.join(", "))),
+                });
+        }
+        debug_assert!(self.asked.iter().all(|key| self.known.contains(key)));
+    }
+
+    /// Reports something about this table.
+    pub fn report(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    /// The value of a key, whatever it is.
+    pub fn value(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'i>>> {
+        self.asked.insert(key);
+        self.table.get(key)
+    }
+
+    /// Place of a key's name.
+    pub fn key_span(&self, key: &str) -> Option<Span> {
+        self.table
+            .iter()
+            .find(|(name, _)| name.get_ref() == key)
+            .map(|(name, _)| name.span())
+    }
+
+    fn wrong_type(&mut self, key: &str, value: &Spanned<DeValue>, wanted: &str) {
+        let found = value.get_ref().type_str();
+        self.findings.push(
+            Finding::new("bulkhead::value::type", format!("`{key}` must be {wanted}"))
+                .at(value.span(), format!("this is {} {found}", article(found))),
+        );
+    }
+
+    /// A string.
+    pub fn text(&mut self, key: &'static str) -> Option<Placed<String>> {
+        let value = self.value(key)?;
+        match value.get_ref().as_str() {
+            Some(text) => Some(Placed {
+                value: text.to_owned(),
+                span: value.span(),
+            }),
+            None => {
+                self.wrong_type(key, value, "a string");
+                None
+            }
+        }
+    }
+
+    /// `true` or `false`.
+    pub fn flag(&mut self, key: &'static str) -> Option<Placed<bool>> {
+        let value = self.value(key)?;
+        match value.get_ref().as_bool() {
+            Some(flag) => Some(Placed {
+                value: flag,
+                span: value.span(),
+            }),
+            None => {
+                self.wrong_type(key, value, "true or false");
+                None
+            }
+        }
+    }
+
+    /// A number that is not negative.
+    pub fn number(&mut self, key: &'static str) -> Option<Placed<u32>> {
+        let value = self.value(key)?;
+        match number(value.get_ref()) {
+            Some(number) => Some(Placed {
+                value: number,
+                span: value.span(),
+            }),
+            None => {
+                self.wrong_type(key, value, "a number that is not negative");
+                None
+            }
+        }
+    }
+
+    /// A list of numbers.
+    pub fn numbers(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<u32>>>> {
+        self.list(key, "a list of numbers, such as [0]", number)
+    }
+
+    /// A list of strings.
+    pub fn texts(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<String>>>> {
+        self.list(key, "a list of strings", |value| {
+            value.as_str().map(str::to_owned)
+        })
+    }
+
+    fn list<T>(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        read: impl Fn(&DeValue) -> Option<T>,
+    ) -> Option<Placed<Vec<Placed<T>>>> {
+        let value = self.value(key)?;
+        let Some(array) = value.get_ref().as_array() else {
+            self.wrong_type(key, value, wanted);
+            return None;
+        };
+        let mut list = Vec::new();
+        for item in array.iter() {
+            match read(item.get_ref()) {
+                Some(read) => list.push(Placed {
+                    value: read,
+                    span: item.span(),
+                }),
+                None => {
+                    self.wrong_type(key, item, wanted);
+                    return None;
+                }
+            }
+        }
+        Some(Placed {
+            value: list,
+            span: value.span(),
+        })
+    }
+
+    /// A size such as `"4KiB"`.
+    pub fn size(&mut self, key: &'static str) -> Option<Placed<u64>> {
+        let text = self.text(key)?;
+        self.parsed("bulkhead::value::size", text, parse_size)
+    }
+
+    /// An address such as `"0x40000000"`.
+    pub fn address(&mut self, key: &'static str) -> Option<Placed<u64>> {
+        let text = self.text(key)?;
+        self.parsed("bulkhead::value::address", text, parse_address)
+    }
+
+    fn parsed<T>(
+        &mut self,
+        code: &'static str,
+        text: Placed<String>,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<Placed<T>> {
+        match parse(&text.value) {
+            Ok(value) => Some(Placed {
+                value,
+                span: text.span,
+            }),
+            Err(why) => {
+                let what = if code.ends_with("size") {
+                    "size"
+                } else {
+                    "address"
+                };
+                self.findings.push(
+                    Finding::new(code, format!("`{}` is no {what}", text.value)).at(text.span, why),
+                );
+                None
+            }
+        }
+    }
+
+    /// One of some words.
+    pub fn word(
+        &mut self,
+        key: &'static str,
+        words: &[&'static str],
+    ) -> Option<Placed<&'static str>> {
+        let text = self.text(key)?;
+        if let Some(word) = words.iter().find(|word| **word == text.value) {
+            return Some(Placed {
+                value: word,
+                span: text.span,
+            });
+        }
+        let finding = Finding::new(
+            "bulkhead::value::word",
+            format!(
+                "`{}` is not a {key} that {} can have",
+                text.value, self.what
+            ),
+        )
+        .at(text.span, format!("must be one of: {}", words.join(", ")));
+        self.findings
+            .push(match nearest(&text.value, words.iter().copied()) {
+                Some(word) => finding.help(format!("did you mean `{word}`?")),
+                None => finding,
+            });
+        None
+    }
+}
+
+/// A number that is not negative and fits 32 bits.
+fn number(value: &DeValue) -> Option<u32> {
+    let integer = value.as_integer()?;
+    u32::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// "a" or "an".
+fn article(word: &str) -> &'static str {
+    if word.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    }
+}

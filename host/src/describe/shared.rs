@@ -1,0 +1,153 @@
+//! `[shared.NAME]`: memory that several VMs map, because the description says so.
+
+use bulkhead_abi::plan::{NAME, PAGE};
+use toml::de::{DeTable, DeValue};
+
+use super::finding::Finding;
+use super::reader::{Placed, Reader};
+use super::suggest::nearest;
+use super::vm::VmSpec;
+
+/// Keys of `[shared.NAME]`.
+const KEYS: &[&str] = &["size", "ipa", "vms"];
+
+/// `[shared.NAME]`.
+#[derive(Clone, Debug)]
+pub struct SharedSpec {
+    /// Name: label in the device trees of the guests.
+    pub name: Placed<String>,
+    /// Bytes.
+    pub size: Placed<u64>,
+    /// Guest address in all its VMs.
+    pub ipa: Placed<u64>,
+    /// Index of each VM that maps it, and whether that may write.
+    pub vms: Vec<(usize, Placed<bool>)>,
+}
+
+/// Reads `[shared.NAME]`.
+pub(super) fn read(
+    name: Placed<String>,
+    table: &DeTable,
+    vms: &[VmSpec],
+    findings: &mut Vec<Finding>,
+) -> Option<SharedSpec> {
+    let sound = name
+        .value
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if !sound || name.value.is_empty() || name.value.len() > NAME {
+        findings.push(
+            Finding::new(
+                "bulkhead::shared::name",
+                format!("`{}` cannot be the name of shared memory", name.value),
+            )
+            .at(
+                name.span.clone(),
+                format!("1 to {NAME} of the characters a-z A-Z 0-9 -"),
+            ),
+        );
+    }
+    let mut reader = Reader::new(table, "shared memory", KEYS, findings);
+    let size = reader.size("size");
+    let ipa = reader.address("ipa");
+    let users = reader.value("vms");
+    let missing: Vec<_> = KEYS
+        .iter()
+        .filter(|key| table.get(**key).is_none())
+        .copied()
+        .collect();
+    if !missing.is_empty() {
+        reader.report(
+            Finding::new(
+                "bulkhead::shared::incomplete",
+                format!("shared memory `{}` is incomplete", name.value),
+            )
+            .at(name.span.clone(), format!("needs {}", missing.join(", ")))
+            .help("such as size = \"4KiB\", ipa = \"0x70000000\", vms = { a = \"rw\", b = \"r\" }"),
+        );
+    }
+    for value in [&size, &ipa].into_iter().flatten() {
+        if value.value % PAGE != 0 {
+            reader.report(
+                Finding::new(
+                    "bulkhead::memory::align",
+                    "shared memory comes in pages of 4 KiB",
+                )
+                .at(value.span.clone(), "not a multiple of 4 KiB"),
+            );
+        }
+    }
+    let mut list = Vec::new();
+    match users.map(|users| (users.get_ref(), users.span())) {
+        Some((DeValue::Table(users), span)) => {
+            for (vm, access) in users.iter() {
+                let user = user(vm.get_ref(), vm.span(), access, vms, &mut reader);
+                list.extend(user);
+            }
+            if users.len() < 2 {
+                reader.report(
+                    Finding::new(
+                        "bulkhead::shared::alone",
+                        "shared memory is for two VMs or more",
+                    )
+                    .at(span, format!("{} here", users.len()))
+                    .help("name another VM, or give the one more `memory`"),
+                );
+            }
+        }
+        Some((_, span)) => reader.report(
+            Finding::new(
+                "bulkhead::value::type",
+                "`vms` must be a table of VMs and their access",
+            )
+            .at(span, "such as { a = \"rw\", b = \"r\" }"),
+        ),
+        None => {}
+    }
+    reader.finish();
+    list.sort_by_key(|(vm, _)| *vm);
+    Some(SharedSpec {
+        name,
+        size: size?,
+        ipa: ipa?,
+        vms: list,
+    })
+}
+
+/// One VM of `vms` with its access.
+fn user(
+    name: &str,
+    span: super::Span,
+    access: &toml::Spanned<DeValue>,
+    vms: &[VmSpec],
+    reader: &mut Reader,
+) -> Option<(usize, Placed<bool>)> {
+    let write = match access.get_ref().as_str() {
+        Some("r") => false,
+        Some("rw") => true,
+        _ => {
+            reader.report(
+                Finding::new(
+                    "bulkhead::shared::access",
+                    "access to shared memory is \"r\" or \"rw\"",
+                )
+                .at(access.span(), "neither"),
+            );
+            return None;
+        }
+    };
+    let Some(vm) = vms.iter().position(|vm| vm.name.value == name) else {
+        let finding = Finding::new(
+            "bulkhead::shared::unknown-vm",
+            format!("there is no VM `{name}`"),
+        )
+        .at(span, "not described here, or not soundly");
+        let known = nearest(name, vms.iter().map(|vm| vm.name.value.as_str()));
+        reader.report(match known {
+            Some(known) => finding.help(format!("did you mean `{known}`?")),
+            None => finding,
+        });
+        return None;
+    };
+    Some((vm, Placed { value: write, span }))
+}

@@ -1,0 +1,40 @@
+//! "Did you mean": the known word that is nearest to a misspelt one.
+
+/// The word of `known` that is at most a third of its letters away from `word`.
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(3))
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edit distance (Levenshtein) between two words.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in other.iter().enumerate() {
+            let cost = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_word_wins_and_far_words_do_not_count() {
+        let known = ["memory", "kernel", "console"];
+        assert_eq!(nearest("memroy", known), Some("memory"));
+        assert_eq!(nearest("colnsole", known), Some("console"));
+        assert_eq!(nearest("zzz", known), None);
+    }
+}

@@ -1,0 +1,315 @@
+//! `[vm.NAME]`.
+
+use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, NAME, PAGE};
+use toml::de::{DeTable, DeValue};
+
+use super::class::{self, CLASSES, Deviation};
+use super::finding::{Finding, Span};
+use super::reader::{Placed, Reader};
+
+/// Keys of `[vm.NAME]`.
+const KEYS: &[&str] = &[
+    "class",
+    "control",
+    "interrupts",
+    "vcpus",
+    "pcpus",
+    "memory",
+    "kernel",
+    "initrd",
+    "cmdline",
+    "image",
+    "load",
+    "entry",
+    "console",
+    "crash",
+    "devices",
+    "deterministic",
+];
+/// RAM and its addresses are multiples of this, so that stage 2 maps it with blocks.
+pub(super) const RAM_ALIGN: u64 = 2 << 20;
+
+/// RAM of a VM.
+#[derive(Clone, Debug)]
+pub struct MemorySpec {
+    /// Bytes.
+    pub size: Placed<u64>,
+    /// Guest address, if not the default.
+    pub ipa: Option<Placed<u64>>,
+    /// Physical address, if not the planner's choice.
+    pub pa: Option<Placed<u64>>,
+}
+
+/// What a VM runs.
+#[derive(Clone, Debug)]
+pub enum PayloadSpec {
+    /// A Linux Image.
+    Linux {
+        /// Source of the Image.
+        kernel: Placed<String>,
+        /// Source of the initial RAM disk.
+        initrd: Option<Placed<String>>,
+    },
+    /// An ELF file, or raw bytes.
+    Program {
+        /// Source of the file.
+        image: Placed<String>,
+        /// Guest address of raw bytes.
+        load: Option<Placed<u64>>,
+        /// Where raw bytes start.
+        entry: Option<Placed<u64>>,
+    },
+}
+
+/// `[vm.NAME]`.
+#[derive(Clone, Debug)]
+pub struct VmSpec {
+    /// Name.
+    pub name: Placed<String>,
+    /// Service class.
+    pub class: Class,
+    /// What the class asks for and the VM does not get.
+    pub deviations: Vec<Deviation>,
+    /// Number of its pCPU on the board, if the description says so.
+    pub pcpu: Option<Placed<u32>>,
+    /// RAM.
+    pub memory: MemorySpec,
+    /// What it runs.
+    pub payload: PayloadSpec,
+    /// Command line.
+    pub cmdline: Option<Placed<String>>,
+    /// Whether it has a console.
+    pub console: bool,
+    /// Device-tree paths of passed-through devices.
+    pub devices: Vec<Placed<String>>,
+    /// Whether its seeds are fixed.
+    pub deterministic: bool,
+}
+
+/// Reads `[vm.NAME]`.
+pub(super) fn read(
+    name: Placed<String>,
+    table: &DeTable,
+    findings: &mut Vec<Finding>,
+) -> Option<VmSpec> {
+    check_name(&name, findings);
+    let mut reader = Reader::new(table, "a VM", KEYS, findings);
+    let class_word = reader.word("class", &CLASSES.map(|(name, _)| name));
+    let class_span = class_word.as_ref().map(|word| word.span.clone());
+    let class = class_word
+        .and_then(|word| CLASSES.iter().find(|(name, _)| *name == word.value))
+        .map_or(Class::General, |(_, class)| *class);
+    let deviations = class::deviations(&mut reader, &name, class, class_span);
+    let pcpu = placement(&mut reader);
+    let payload = payload(&mut reader, &name);
+    let cmdline = reader.text("cmdline");
+    let console = reader
+        .word("console", &["pl011", "none"])
+        .is_none_or(|word| word.value == "pl011");
+    let crash = reader.word("crash", &["halt", "restart", "notify"]);
+    if let Some(crash) = crash.filter(|crash| crash.value != "halt") {
+        reader.report(
+            Finding::new(
+                "bulkhead::version::lacks",
+                format!("crash = \"{}\" is not in this version", crash.value),
+            )
+            .at(crash.span, "asks for more than there is")
+            .help("say crash = \"halt\", which is also the default: the VM stays stopped"),
+        );
+    }
+    let devices = reader
+        .texts("devices")
+        .map_or_else(Vec::new, |list| list.value);
+    let deterministic = reader.flag("deterministic").is_some_and(|flag| flag.value);
+    let memory = memory_value(&mut reader, &name);
+    reader.finish();
+    let memory = memory.and_then(|memory| memory_spec(memory, findings));
+    Some(VmSpec {
+        name,
+        class,
+        deviations,
+        pcpu,
+        memory: memory?,
+        payload: payload?,
+        cmdline,
+        console,
+        devices,
+        deterministic,
+    })
+}
+
+/// A name that the plan can hold and that labels lines of the console.
+fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
+    let text = &name.value;
+    let sound = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if text.is_empty() || text.len() > NAME || !sound || text == "el2" {
+        let why = if text == "el2" {
+            "EL2 labels its own lines so".to_owned()
+        } else {
+            format!("1 to {NAME} of the characters a-z A-Z 0-9 -")
+        };
+        findings.push(
+            Finding::new(
+                "bulkhead::vm::name",
+                format!("`{text}` cannot be the name of a VM"),
+            )
+            .at(name.span.clone(), why),
+        );
+    }
+}
+
+/// `vcpus` and `pcpus`.
+fn placement(reader: &mut Reader) -> Option<Placed<u32>> {
+    let vcpus = reader.number("vcpus");
+    let most = MAX_VCPUS_PER_VM as u32;
+    if let Some(vcpus) = vcpus.filter(|vcpus| vcpus.value == 0 || vcpus.value > most) {
+        let many = vcpus.value > 0;
+        let finding = if many {
+            Finding::new(
+                "bulkhead::version::lacks",
+                "VMs with several vCPUs are not in this version",
+            )
+            .at(vcpus.span, "more than one")
+        } else {
+            Finding::new("bulkhead::vcpu::none", "a VM needs a vCPU").at(vcpus.span, "none at all")
+        };
+        reader.report(finding.help("say vcpus = 1, which is also the default"));
+    }
+    let pcpus = reader.numbers("pcpus")?;
+    match <[_; 1]>::try_from(pcpus.value) {
+        Ok([pcpu]) => Some(pcpu),
+        Err(list) => {
+            reader.report(
+                Finding::new("bulkhead::pcpu::count", "each vCPU has one pCPU for itself")
+                    .at(pcpus.span, format!("{} pCPUs for 1 vCPU", list.len()))
+                    .help("name one pCPU, or leave `pcpus` out and the planner chooses"),
+            );
+            None
+        }
+    }
+}
+
+/// `kernel` with what goes with it, or `image` with what goes with it.
+fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
+    let kernel = reader.text("kernel");
+    let image = reader.text("image");
+    let initrd = reader.text("initrd");
+    let load = reader.address("load");
+    let entry = reader.address("entry");
+    let mut misplaced = |span: &Span, key: &str, owner: &str| {
+        reader.report(
+            Finding::new(
+                "bulkhead::vm::stray",
+                format!("`{key}` goes with `{owner}` only"),
+            )
+            .at(span.clone(), format!("this VM has no `{owner}`")),
+        );
+    };
+    match (kernel, image) {
+        (Some(kernel), None) => {
+            for (key, value) in [("load", &load), ("entry", &entry)] {
+                if let Some(value) = value {
+                    misplaced(&value.span, key, "image");
+                }
+            }
+            Some(PayloadSpec::Linux { kernel, initrd })
+        }
+        (None, Some(image)) => {
+            if let Some(initrd) = &initrd {
+                misplaced(&initrd.span, "initrd", "kernel");
+            }
+            Some(PayloadSpec::Program { image, load, entry })
+        }
+        (Some(kernel), Some(image)) => {
+            reader.report(
+                Finding::new(
+                    "bulkhead::vm::image",
+                    "a VM runs a kernel or an image, not both",
+                )
+                .at(image.span, "an image")
+                .at(kernel.span, "a kernel"),
+            );
+            None
+        }
+        (None, None) => {
+            if reader.value("kernel").is_none() && reader.value("image").is_none() {
+                reader.report(
+                    Finding::new("bulkhead::vm::image", format!("`{}` has nothing to run", name.value))
+                        .at(name.span.clone(), "needs `kernel` or `image`")
+                        .help("kernel = \"FILE\" for a Linux Image, image = \"FILE\" for an ELF or raw program"),
+                );
+            }
+            None
+        }
+    }
+}
+
+/// Size, IPA and PA as they stand, not yet checked.
+type MemoryValue = (
+    Option<Placed<u64>>,
+    Option<Placed<u64>>,
+    Option<Placed<u64>>,
+);
+
+/// `memory`: a size, or a table of `size`, `ipa` and `pa`.
+fn memory_value(reader: &mut Reader, name: &Placed<String>) -> Option<MemoryValue> {
+    let Some(value) = reader.value("memory") else {
+        reader.report(
+            Finding::new(
+                "bulkhead::vm::memory",
+                format!("`{}` has no memory", name.value),
+            )
+            .at(name.span.clone(), "needs `memory`")
+            .help("add memory = \"64MiB\", for instance"),
+        );
+        return None;
+    };
+    if let DeValue::Table(table) = value.get_ref() {
+        let mut inner = Vec::new();
+        let mut table = Reader::new(table, "`memory`", &["size", "ipa", "pa"], &mut inner);
+        let parts = (
+            table.size("size"),
+            table.address("ipa"),
+            table.address("pa"),
+        );
+        let sizeless = table.value("size").is_none();
+        table.finish();
+        if sizeless {
+            inner.push(
+                Finding::new(
+                    "bulkhead::vm::memory",
+                    format!("`{}` has no memory", name.value),
+                )
+                .at(value.span(), "needs `size`"),
+            );
+        }
+        inner.into_iter().for_each(|finding| reader.report(finding));
+        return Some(parts);
+    }
+    Some((reader.size("memory"), None, None))
+}
+
+/// Checks alignment of RAM.
+fn memory_spec(value: MemoryValue, findings: &mut Vec<Finding>) -> Option<MemorySpec> {
+    let (size, ipa, pa) = value;
+    let size = size?;
+    if size.value % PAGE != 0 {
+        findings.push(
+            Finding::new("bulkhead::memory::align", "memory comes in pages of 4 KiB")
+                .at(size.span.clone(), "not a multiple of 4 KiB"),
+        );
+    }
+    for address in [&ipa, &pa].into_iter().flatten() {
+        if address.value % RAM_ALIGN != 0 {
+            findings.push(
+                Finding::new(
+                    "bulkhead::memory::align",
+                    "RAM starts at a multiple of 2 MiB",
+                )
+                .at(address.span.clone(), "not a multiple of 2 MiB")
+                .help(format!("{:#x} is one", address.value & !(RAM_ALIGN - 1))),
+            );
+        }
+    }
+    Some(MemorySpec { size, ipa, pa })
+}

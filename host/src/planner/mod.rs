@@ -1,0 +1,203 @@
+//! From a description and a board to a plan: who gets which CPU, page, interrupt and address.
+//!
+//! Everything that can be wrong is found on the way and shown in the description. At the end the plan
+//! is proven by the same code that EL2 uses (`bulkhead_core::plan`).
+
+mod cpus;
+mod guest;
+mod payload;
+mod place;
+mod tables;
+
+pub use payload::built;
+
+use bulkhead_abi::plan::{Class, PAGE};
+use bulkhead_core::plan::{Plan, table_name};
+
+use crate::board::{Board, Passed, Trouble};
+use crate::describe::{Deviation, Finding, System};
+use crate::failure::Failure;
+
+/// What to do about payloads that nobody made or fetched yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Build programs, fetch packages.
+    Everything,
+    /// Plan without them, and say so.
+    WhatIsThere,
+}
+
+/// Bytes for EL2 in the image when nobody built it yet.
+const EL2_GUESS: u64 = 96 * 1024;
+
+/// A payload of a VM in the image.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What it is: "kernel", "program", "device tree".
+    pub what: &'static str,
+    /// Where it goes.
+    pub ipa: u64,
+    /// Content, padded with zeros to a multiple of 8.
+    pub bytes: Vec<u8>,
+    /// Bytes from the start of the image.
+    pub offset: u64,
+}
+
+/// A range that a VM's stage 2 maps.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    /// What it is: "RAM", the name of shared memory, the path of a device.
+    pub what: String,
+    /// In the words of the plan.
+    pub region: bulkhead_abi::plan::Region,
+}
+
+/// A VM as planned.
+#[derive(Clone, Debug)]
+pub struct PlannedVm {
+    /// Name.
+    pub name: String,
+    /// Class.
+    pub class: Class,
+    /// Less than the class asks for.
+    pub deviations: Vec<Deviation>,
+    /// Number of its CPU on the board.
+    pub cpu: usize,
+    /// Index of its pCPU in the plan.
+    pub pcpu: usize,
+    /// First instruction.
+    pub entry: u64,
+    /// IPA of its device tree.
+    pub tree: u64,
+    /// Whether its seeds are fixed.
+    pub deterministic: bool,
+    /// Whether it has a console.
+    pub console: bool,
+    /// SPIs of its vGIC.
+    pub spis: u32,
+    /// Pages of its stage-2 tables.
+    pub s2_pages: u32,
+    /// Stage 2, ascending by IPA.
+    pub regions: Vec<Mapped>,
+    /// What EL2 copies into its RAM.
+    pub loads: Vec<Loaded>,
+    /// Passed-through devices with the INTIDs that it sees.
+    pub devices: Vec<(Passed, Vec<u32>)>,
+}
+
+/// A pCPU as planned.
+#[derive(Clone, Debug)]
+pub struct PlannedCpu {
+    /// Number on the board.
+    pub cpu: usize,
+    /// Affinity fields of its MPIDR_EL1.
+    pub mpidr: u64,
+    /// Index of the VM that runs there.
+    pub vm: Option<usize>,
+    /// Whether it drains the console.
+    pub service: bool,
+}
+
+/// A system as planned.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Name of the system.
+    pub name: String,
+    /// The board.
+    pub board: Board,
+    /// pCPUs that EL2 brings up.
+    pub cpus: Vec<PlannedCpu>,
+    /// VMs.
+    pub vms: Vec<PlannedVm>,
+    /// The image.
+    pub image: bulkhead_abi::plan::Image,
+    /// The plan for EL2.
+    pub bytes: Vec<u8>,
+    /// Whether it was made without some payloads, or without EL2 itself: good to look at, not to run.
+    pub provisional: bool,
+}
+
+/// Plans a system. `el2` is how many bytes EL2 takes in the image, if it is built.
+///
+/// # Errors
+/// The description is wrong (then `findings` says how), or a tool or file is missing.
+pub fn plan(
+    system: &System,
+    board: Board,
+    el2: Option<u64>,
+    effort: Effort,
+    findings: &mut Vec<Finding>,
+) -> Result<Planned, Trouble> {
+    let mut cpus = cpus::assign(system, &board, findings);
+    let mut guests = Vec::new();
+    let mut passed = Vec::new();
+    for (index, spec) in system.vms.iter().enumerate() {
+        passed.push(guest::devices(index, system, &board, findings));
+        let planned = cpus.iter().position(|cpu| cpu.vm == Some(index));
+        let cpu = planned.and_then(|pcpu| board.cpus.get(cpus[pcpu].cpu));
+        let contents = guest::contents(spec, system, effort, findings)?;
+        if let (Some(cpu), Some(contents)) = (cpu, contents) {
+            let devices = passed.last().cloned().unwrap_or_default();
+            let guest = guest::arrange(
+                (index, spec),
+                system,
+                &cpu.compatible,
+                devices,
+                contents,
+                findings,
+            );
+            guests.extend(guest);
+        }
+    }
+    guest::devices_twice(system, findings);
+    if guests.len() != system.vms.len() || findings.iter().any(|finding| !finding.harmless) {
+        return Err(Trouble::Description);
+    }
+    cpus::choose_service(system, &mut cpus, findings);
+
+    let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
+    let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
+    let layout = tables::layout(el2, &mut guests, cpus.len(), system, &board);
+    place::place(system, &board, &layout, &mut guests, findings)?;
+    let (bytes, image) = tables::emit(&board, &cpus, &mut guests, system, &layout);
+    prove(&bytes)?;
+
+    let pcpu_of = |vm: usize| cpus.iter().position(|cpu| cpu.vm == Some(vm)).unwrap_or(0);
+    let vms = guests
+        .into_iter()
+        .enumerate()
+        .map(|(index, guest)| {
+            let pcpu = pcpu_of(index);
+            guest.into_planned(&system.vms[index], pcpu, cpus[pcpu].cpu)
+        })
+        .collect();
+    Ok(Planned {
+        name: system.name.clone(),
+        board,
+        cpus,
+        vms,
+        image,
+        bytes,
+        provisional,
+    })
+}
+
+/// The last word: core's own proof. If it fails, this planner has a bug.
+fn prove(bytes: &[u8]) -> Result<(), Failure> {
+    Plan::open(bytes)
+        .and_then(|plan| plan.check())
+        .map_err(|violation| {
+            let place = violation.table.map_or_else(
+                || "header".to_owned(),
+                |table| format!("{} {}", table_name(table), violation.row),
+            );
+            Failure::failed(
+                format!(
+                    "internal error: the plan breaks `{}` at {place}",
+                    violation.invariant.name()
+                ),
+                violation.invariant.meaning(),
+                "this is a bug of the planner; please report it with the description",
+            )
+        })
+}

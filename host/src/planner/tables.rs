@@ -1,0 +1,276 @@
+//! The plan as bytes, and the image around it.
+
+use bulkhead_abi::plan::{
+    Device, DeviceKind, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE, PAGE,
+    PCPU_POOL_PAGES, Pcpu, Region, RegionKind, Seed, TABLES, Table, VERSION, VM_DETERMINISTIC,
+    VM_POOL_PAGES, Vcpu, Vm,
+};
+use bulkhead_core::{plan, stage2};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::PlannedCpu;
+use super::guest::{GICD, GICR, Guest, UART, UART_INTID};
+use crate::board::Board;
+use crate::describe::System;
+use crate::guest_tree::places;
+
+/// Alignment of the image.
+const IMAGE_ALIGN: u64 = 2 << 20;
+
+/// The image before anything has a physical place.
+pub(super) struct Layout {
+    /// Physical address.
+    pub base: u64,
+    /// Bytes to the plan.
+    pub plan_offset: u64,
+    /// Bytes to the pool.
+    pub pool_offset: u64,
+    /// Bytes that it takes at most.
+    pub room: u64,
+}
+
+/// Finds out where everything goes in the image, and tells payloads their offsets.
+pub(super) fn layout(
+    el2: u64,
+    guests: &mut [Guest],
+    pcpus: usize,
+    system: &System,
+    board: &Board,
+) -> Layout {
+    let size = plan_size(guests, pcpus, system, board);
+    let mut next = (el2 + size).next_multiple_of(PAGE);
+    let mut known: Vec<(Vec<u8>, u64)> = Vec::new();
+    for load in guests.iter_mut().flat_map(|guest| guest.loads.iter_mut()) {
+        match known.iter().find(|(bytes, _)| *bytes == load.bytes) {
+            Some((_, offset)) => load.offset = *offset,
+            None => {
+                load.offset = next;
+                known.push((load.bytes.clone(), next));
+                next = (next + load.bytes.len() as u64).next_multiple_of(PAGE);
+            }
+        }
+    }
+    // Stage-2 tables depend on physical places; this is what they take if no large block fits.
+    let tables: u64 = guests
+        .iter()
+        .map(|guest| {
+            let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
+            stage2::pages_needed(&regions) + (guest.ram.1 >> 30) + 2
+        })
+        .sum();
+    let pool = pool_pages(pcpus, system.vms.len(), tables) * PAGE;
+    let first = board.memory.first().map_or(0, |memory| memory.base);
+    Layout {
+        base: first.next_multiple_of(IMAGE_ALIGN),
+        plan_offset: el2,
+        pool_offset: next,
+        room: (next + pool).next_multiple_of(IMAGE_ALIGN),
+    }
+}
+
+/// Pages of the pool.
+fn pool_pages(pcpus: usize, vms: usize, tables: u64) -> u64 {
+    pcpus as u64 * u64::from(PCPU_POOL_PAGES) + vms as u64 * u64::from(VM_POOL_PAGES) + tables
+}
+
+/// Bytes of the plan.
+fn plan_size(guests: &[Guest], pcpus: usize, system: &System, board: &Board) -> u64 {
+    let count = |rows: &dyn Fn(&Guest) -> usize| guests.iter().map(rows).sum::<usize>();
+    let loads = count(&|guest| guest.loads.len());
+    let irqs = count(&|guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum());
+    let regions = count(&|guest| guest.regions.len());
+    let seeds = count(&|guest| guest_seeds(guest).len());
+    let consoles = system.vms.iter().filter(|spec| spec.console).count();
+    let size = size_of::<Header>()
+        + board.memory.len() * size_of::<Memory>()
+        + pcpus * size_of::<Pcpu>()
+        + guests.len() * (size_of::<Vm>() + size_of::<Vcpu>())
+        + consoles * size_of::<Device>()
+        + regions * size_of::<Region>()
+        + loads * size_of::<Load>()
+        + seeds * size_of::<Seed>()
+        + irqs * size_of::<Irq>();
+    size as u64
+}
+
+/// Seeds in a guest's device tree.
+fn guest_seeds(guest: &Guest) -> Vec<crate::guest_tree::SeedPlace> {
+    guest
+        .loads
+        .iter()
+        .find(|load| load.ipa == guest.tree)
+        .map_or_else(Vec::new, |load| places(&load.bytes))
+}
+
+/// The plan, sealed, and its image.
+pub(super) fn emit(
+    board: &Board,
+    cpus: &[PlannedCpu],
+    guests: &mut [Guest],
+    system: &System,
+    layout: &Layout,
+) -> (Vec<u8>, Image) {
+    for guest in guests.iter_mut() {
+        let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
+        guest.s2_pages = stage2::pages_needed(&regions) as u32;
+    }
+    let tables: u64 = guests.iter().map(|guest| u64::from(guest.s2_pages)).sum();
+    let pool_pages = pool_pages(cpus.len(), guests.len(), tables);
+    let image = Image {
+        base: layout.base,
+        size: layout.pool_offset + pool_pages * PAGE,
+        plan_offset: layout.plan_offset,
+        pool_offset: layout.pool_offset,
+        pool_pages: pool_pages as u32,
+        reserved: 0,
+    };
+    let pcpu_of = |vm: usize| cpus.iter().position(|cpu| cpu.vm == Some(vm)).unwrap_or(0) as u16;
+    let pcpus: Vec<Pcpu> = cpus
+        .iter()
+        .map(|cpu| Pcpu {
+            mpidr: cpu.mpidr,
+            vcpu: cpu.vm.map_or(NONE, |vm| vm as u16),
+            service: u16::from(cpu.service),
+            reserved: 0,
+        })
+        .collect();
+    let mut vms = Vec::new();
+    let mut vcpus = Vec::new();
+    let mut regions = Vec::new();
+    let mut loads = Vec::new();
+    let mut seeds = Vec::new();
+    let mut irqs = Vec::new();
+    let mut devices = Vec::new();
+    for (index, guest) in guests.iter().enumerate() {
+        let vm = index as u16;
+        let spec = &system.vms[index];
+        vms.push(Vm {
+            name: name(&spec.name.value),
+            class: spec.class as u16,
+            crash: 0,
+            flags: if spec.deterministic {
+                VM_DETERMINISTIC
+            } else {
+                0
+            },
+            vmid: vm + 1,
+            entry: guest.entry,
+            boot_arg: guest.tree,
+            gicd: GICD,
+            gicr: GICR,
+            spis: guest.spis,
+            s2_pages: guest.s2_pages,
+        });
+        vcpus.push(Vcpu {
+            vm,
+            pcpu: pcpu_of(index),
+            reserved: 0,
+            mpidr: 0,
+        });
+        regions.extend(guest.regions.iter().map(|mapped| mapped.region));
+        loads.extend(guest.loads.iter().map(|load| Load {
+            vm,
+            reserved: [0; 3],
+            offset: load.offset,
+            size: load.bytes.len() as u64,
+            ipa: load.ipa,
+        }));
+        seeds.extend(guest_seeds(guest).into_iter().map(|seed| Seed {
+            vm,
+            kind: seed.kind as u16,
+            size: seed.size,
+            ipa: guest.tree + seed.offset,
+        }));
+        irqs.extend(guest.devices.iter().flat_map(|(device, intids)| {
+            device.irqs.iter().zip(intids).map(move |(irq, intid)| Irq {
+                vm,
+                vintid: *intid as u16,
+                pintid: irq.intid as u16,
+                flags: if irq.edge { IRQ_EDGE } else { 0 },
+            })
+        }));
+        if spec.console {
+            devices.push(Device {
+                vm,
+                kind: DeviceKind::Pl011 as u16,
+                vintid: UART_INTID as u16,
+                reserved: 0,
+                ipa: UART,
+                size: PAGE,
+            });
+        }
+    }
+    renumber(&mut regions);
+    let mut writer = Writer::default();
+    writer.table(&board.memory);
+    writer.table(&pcpus);
+    writer.table(&vms);
+    writer.table(&vcpus);
+    writer.table(&regions);
+    writer.table(&loads);
+    writer.table(&seeds);
+    writer.table(&irqs);
+    writer.table(&devices);
+    let header = Header {
+        magic: MAGIC,
+        version: VERSION,
+        header_size: size_of::<Header>() as u32,
+        size: (size_of::<Header>() + writer.body.len()) as u64,
+        checksum: 0,
+        board: board.parts,
+        image,
+        tables: writer.tables,
+    };
+    let mut bytes = [header.as_bytes(), &writer.body].concat();
+    plan::seal(&mut bytes);
+    (bytes, image)
+}
+
+/// A name as the plan holds it; descriptions have none that is longer.
+fn name(text: &str) -> [u8; NAME] {
+    let mut name = [0; NAME];
+    name.iter_mut()
+        .zip(text.bytes())
+        .for_each(|(place, byte)| *place = byte);
+    name
+}
+
+/// Numbers shared memory from 0 without gaps: a description may hold some that nobody maps.
+fn renumber(regions: &mut [Region]) {
+    let mut known = Vec::new();
+    for region in regions
+        .iter_mut()
+        .filter(|region| region.kind == RegionKind::Shared as u16)
+    {
+        let number = known
+            .iter()
+            .position(|known| *known == region.shared)
+            .unwrap_or(known.len());
+        if number == known.len() {
+            known.push(region.shared);
+        }
+        region.shared = number as u16;
+    }
+}
+
+/// Tables one behind the other.
+#[derive(Default)]
+struct Writer {
+    body: Vec<u8>,
+    tables: [Table; TABLES],
+    next: usize,
+}
+
+impl Writer {
+    fn table<T: IntoBytes + Immutable>(&mut self, rows: &[T]) {
+        let offset = (size_of::<Header>() + self.body.len()) as u32;
+        if let Some(table) = self.tables.get_mut(self.next) {
+            *table = Table {
+                offset,
+                count: rows.len() as u32,
+            };
+        }
+        self.next += 1;
+        self.body.extend_from_slice(rows.as_bytes());
+    }
+}

@@ -1,0 +1,84 @@
+//! A plan for people and programs: text, JSON, a picture.
+
+mod json;
+mod picture;
+mod text;
+
+pub use json::json;
+pub use picture::svg;
+pub use text::text;
+
+use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
+
+use crate::planner::Planned;
+
+/// A range of the board's physical addresses and who has it.
+struct Owned {
+    start: u64,
+    size: u64,
+    /// VMs that have it, by index; none for EL2 and firmware.
+    owners: Vec<usize>,
+    what: String,
+}
+
+/// Physical memory by address: image, RAM, shared memory, what firmware keeps.
+fn memory_map(planned: &Planned) -> Vec<Owned> {
+    let image = &planned.image;
+    let mut map = vec![Owned {
+        start: image.base,
+        size: image.size,
+        owners: Vec::new(),
+        what: "image: EL2, plan, payloads, pool".to_owned(),
+    }];
+    for reserved in &planned.board.reserved {
+        map.push(Owned {
+            start: reserved.base,
+            size: reserved.size,
+            owners: Vec::new(),
+            what: "kept by firmware".to_owned(),
+        });
+    }
+    for (index, vm) in planned.vms.iter().enumerate() {
+        for mapped in &vm.regions {
+            let region = &mapped.region;
+            if region.kind == RegionKind::Device as u16 {
+                continue;
+            }
+            if let Some(known) = map.iter_mut().find(|owned| owned.start == region.pa) {
+                known.owners.push(index);
+                continue;
+            }
+            let what = match mapped.what.as_str() {
+                "RAM" => format!("RAM of {}", vm.name),
+                name => format!("shared: {name}"),
+            };
+            map.push(Owned {
+                start: region.pa,
+                size: region.size,
+                owners: vec![index],
+                what,
+            });
+        }
+    }
+    map.sort_by_key(|owned| owned.start);
+    map
+}
+
+/// Access in three letters.
+fn access(region: &Region) -> &'static str {
+    match (
+        region.access & ACCESS_WRITE != 0,
+        region.access & ACCESS_EXECUTE != 0,
+    ) {
+        (true, true) => "rwx",
+        (true, false) => "rw-",
+        (false, true) => "r-x",
+        (false, false) => "r--",
+    }
+}
+
+/// Bytes that EL2 takes besides payloads: itself with the plan, and the pool.
+fn el2_bytes(planned: &Planned) -> u64 {
+    let own = (planned.image.plan_offset + planned.bytes.len() as u64).next_multiple_of(PAGE);
+    own + u64::from(planned.image.pool_pages) * PAGE
+}
