@@ -1,6 +1,7 @@
 //! The host tool as a library: one module for each step from a description to figures.
 #![deny(unsafe_code)]
 
+pub mod bench;
 pub mod board;
 pub mod cmd;
 pub mod describe;

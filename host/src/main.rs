@@ -25,6 +25,7 @@ enum Verb {
     Check(cmd::check::Args),
     Plan(cmd::plan::Args),
     Build(cmd::build::Args),
+    Bench(cmd::bench::Args),
     Fetch(cmd::fetch::Args),
 }
 
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Verb::Check(args) => cmd::check::run(args),
         Verb::Plan(args) => cmd::plan::run(args),
         Verb::Build(args) => cmd::build::run(args),
+        Verb::Bench(args) => cmd::bench::run(args),
         Verb::Fetch(args) => cmd::fetch::run(args),
     }
     .into()

@@ -1,5 +1,6 @@
 //! The verbs of the command line, one module each.
 
+pub mod bench;
 pub mod build;
 pub mod check;
 pub mod fetch;

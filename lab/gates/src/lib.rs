@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub use graph::Defect;
 use graph::Graph;
 pub use image::Error;
-use image::Image;
+pub use image::{Function, Image};
 pub use report::{Finding, Frame, Report, Step};
 
 /// Bytes of the vector table and of one of its 16 entries (Arm DDI 0487, D1.3.2).

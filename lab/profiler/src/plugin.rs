@@ -11,7 +11,7 @@ use crate::api::{self, Block, Register};
 use crate::config::{Config, CpuKey, Symbol};
 use crate::cpu::{Cpu, Exit, Insn, Kind, NO_SYMBOL, Role, Tally};
 use crate::decode;
-use crate::profile::{Boot, Figure, Longest, Periods, Profile, Visit};
+use crate::profile::{Boot, Cost, Figure, Longest, Periods, Profile, Visit};
 
 /// Version of QEMU's plugin interface that is asked for.
 #[unsafe(no_mangle)]
@@ -38,7 +38,7 @@ struct Plugin {
     insns: Mutex<HashMap<u64, &'static Insn>>,
     /// Instructions behind one that acknowledges an interrupt, with the register that has the INTID.
     acknowledged: Mutex<HashMap<u64, u8>>,
-    boot: Mutex<(Boot, HashMap<u32, u64>)>,
+    boot: Mutex<(Boot, HashMap<u32, Cost>)>,
     booting: AtomicBool,
 }
 
@@ -284,7 +284,7 @@ impl Plugin {
     fn boot(&self, insn: &Insn) {
         let mut boot = lock(&self.boot);
         boot.0.cost.add(insn.cost);
-        *boot.1.entry(insn.symbol).or_default() += 1;
+        boot.1.entry(insn.symbol).or_default().add(insn.cost);
         if insn.role == Role::Return {
             boot.0.reached_guest = true;
             self.booting.store(false, Ordering::Relaxed);
@@ -441,11 +441,10 @@ impl Plugin {
         }
         if self.config.boot.is_some() {
             let boot = lock(&self.boot);
-            let symbols: BTreeMap<String, u64> = boot
-                .1
-                .iter()
-                .map(|(symbol, count)| (self.name(*symbol), *count))
-                .collect();
+            let mut symbols: BTreeMap<String, Cost> = BTreeMap::new();
+            for (symbol, cost) in &boot.1 {
+                symbols.entry(self.name(*symbol)).or_default().add(*cost);
+            }
             profile.boot = Some(Boot {
                 symbols,
                 ..boot.0.clone()

@@ -101,8 +101,8 @@ pub struct Boot {
     pub reached_guest: bool,
     /// What was executed.
     pub cost: Cost,
-    /// Instructions by function.
-    pub symbols: BTreeMap<String, u64>,
+    /// What was executed, by function.
+    pub symbols: BTreeMap<String, Cost>,
 }
 
 /// EL2 in the periods of a timer on one CPU.

@@ -196,7 +196,7 @@ fn a_program_of_known_cost_is_counted_exactly() {
             memory: 0
         }
     );
-    assert_eq!(boot.symbols.get("start"), Some(&12));
+    assert_eq!(boot.symbols.get("start"), Some(&boot.cost));
     assert_eq!(
         whole.exits["sync EC 0x16"],
         Exits {

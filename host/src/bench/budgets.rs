@@ -1,0 +1,87 @@
+//! Ceilings, goals and peers: `lab/budgets.toml`.
+
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::machine;
+
+/// All budgets, in the order in which they are shown.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budgets {
+    /// One for each figure.
+    #[serde(rename = "figure")]
+    pub figures: Vec<Budget>,
+}
+
+/// The budget of one figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// Name in JSON.
+    pub name: String,
+    /// What is measured.
+    pub operation: String,
+    /// What is counted.
+    pub unit: String,
+    /// More fails.
+    pub ceiling: u64,
+    /// What is aimed at.
+    pub goal: u64,
+    /// The best other hypervisor.
+    pub peer: Option<Peer>,
+    /// Parts of names of EL2 functions that are reported apart and not counted.
+    #[serde(default)]
+    pub apart: Vec<String>,
+}
+
+/// Another hypervisor's figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Whose.
+    pub name: String,
+    /// How much.
+    pub value: u64,
+}
+
+impl Budgets {
+    /// Reads the project's budgets.
+    ///
+    /// # Errors
+    ///
+    /// The file is missing or says something else than budgets.
+    pub fn load() -> Result<Self, Failure> {
+        let path = machine::checkout().join("lab/budgets.toml");
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let advice = "the tool works on a checkout of the project; set BULKHEAD_ROOT to it";
+            Failure::environment(format!("cannot read {}", path.display()), error, advice)
+        })?;
+        toml::from_str(&text)
+            .map_err(|error| Failure::input(format!("{} is wrong", path.display()), error, ""))
+    }
+
+    /// The budget of the figure `name`.
+    pub fn get(&self, name: &str) -> Option<&Budget> {
+        self.figures.iter().find(|budget| budget.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_budget_of_the_project_aims_below_its_ceiling() {
+        let budgets = Budgets::load().expect("the project's budgets are right");
+        assert_eq!(budgets.figures.len(), 11);
+        for budget in &budgets.figures {
+            assert!(budget.goal < budget.ceiling, "{}", budget.name);
+            assert!(
+                matches!(&*budget.unit, "instructions" | "bytes"),
+                "{}",
+                budget.name
+            );
+        }
+    }
+}

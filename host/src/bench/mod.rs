@@ -1,0 +1,59 @@
+//! The project's figures: what EL2 costs, measured with the profiler and held against its budgets.
+
+mod budgets;
+mod figure;
+mod instrument;
+mod picture;
+mod program;
+mod subject;
+mod table;
+mod whence;
+
+pub use budgets::{Budget, Budgets, Peer};
+pub use figure::{Figure, figures};
+pub use instrument::{Attached, Instrument, read_profile};
+pub use picture::svg;
+pub use program::{El2, Program};
+pub use subject::{Subject, demo_plan};
+pub use table::table;
+pub use whence::whence;
+
+use bulkhead_profiler::Profile;
+
+use crate::failure::Failure;
+
+/// Everything that one measurement gave.
+pub struct Measurement {
+    /// Figures with their budgets, in the order of the budgets.
+    pub figures: Vec<Figure>,
+    /// What the profiler counted, over the run with the marked operations.
+    pub profile: Profile,
+    /// EL2 as it was measured.
+    pub el2: Program,
+}
+
+impl Measurement {
+    /// Whether every figure is at or under its ceiling.
+    pub fn holds(&self) -> bool {
+        self.figures.iter().all(Figure::holds)
+    }
+}
+
+/// Builds the bench system, runs it under the profiler and gives all figures. `others` are profiles of
+/// further runs, among whose exits the longest is looked for too.
+///
+/// # Errors
+///
+/// Something can't be built or run, the guest does not get to its end, or an operation has no marks.
+pub fn measure(others: &[Profile]) -> Result<Measurement, Failure> {
+    let budgets = Budgets::load()?;
+    let subject = Subject::build()?;
+    let el2 = Program::read(&subject.el2)?;
+    let profile = subject.run(&el2)?;
+    let figures = figures(&budgets, &profile, &el2.el2()?, &demo_plan()?, others)?;
+    Ok(Measurement {
+        figures,
+        profile,
+        el2,
+    })
+}

@@ -1,0 +1,174 @@
+//! The system that is measured: one VM with the `micro` guest on one CPU.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use bulkhead_profiler::{CpuKey, Profile};
+
+use super::instrument::Instrument;
+use super::program::Program;
+use crate::cmd::build::build;
+use crate::failure::Failure;
+use crate::planner::Effort;
+use crate::progress::Step;
+use crate::run::{Clock, Qemu};
+use crate::system::{self, Stopped};
+use crate::{machine, sys};
+
+/// The operations that the guest marks; the guest's own file, so that both agree.
+#[path = "../../../guests/src/figures.rs"]
+pub mod operations;
+
+/// The system that is measured, and the one whose RAM is a figure.
+const BENCH: &str = "systems/bench.toml";
+const DEMO: &str = "systems/demo.toml";
+/// With this frequency of its counter one tick is one instruction.
+const COUNTER: &str = ",cntfrq=1000000000";
+/// Against a hang only: the run takes seconds.
+const GUARD: Duration = Duration::from_secs(600);
+
+/// An image, the programs in it, and the board that it is for.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// QEMU with the image.
+    pub qemu: Qemu,
+    /// EL2 as it was linked into the image.
+    pub el2: PathBuf,
+    /// The `micro` guest in it.
+    pub guest: PathBuf,
+    /// Where the image is loaded.
+    pub base: u64,
+}
+
+/// The plan of the demo system, or of as much of it as is there: kernels change nothing about EL2's RAM.
+///
+/// # Errors
+///
+/// The description is wrong, or a tool is missing.
+pub fn demo_plan() -> Result<Vec<u8>, Failure> {
+    let prepared = system::prepare(&machine::checkout().join(DEMO), Effort::WhatIsThere);
+    prepared
+        .map(|prepared| prepared.planned.bytes)
+        .map_err(plain)
+}
+
+/// Why there is no plan, for descriptions that are the project's own.
+fn plain(stopped: Stopped) -> Failure {
+    match stopped {
+        Stopped::Failure(failure) => failure,
+        Stopped::Description(text, findings) => {
+            let why = text.render(&findings, false);
+            Failure::input(format!("{} is wrong", text.name), why, "")
+        }
+    }
+}
+
+impl Subject {
+    /// Builds the system that is measured.
+    ///
+    /// # Errors
+    ///
+    /// Something can't be built, or a tool is missing.
+    pub fn build() -> Result<Self, Failure> {
+        let built = build(&machine::checkout().join(BENCH)).map_err(plain)?;
+        let Some(emulated) = &built.planned.board.emulated else {
+            let advice = "name an emulated board";
+            return Err(Failure::input(
+                format!("{BENCH} is for no emulated board"),
+                "",
+                advice,
+            ));
+        };
+        let mut qemu = emulated.qemu(&built.image);
+        qemu.cpu.push_str(COUNTER);
+        qemu.clock = Clock::Instructions { shift: 0 };
+        let base = built.planned.image.base;
+        Ok(Self {
+            qemu,
+            el2: built.el2,
+            guest: machine::guest("micro")?,
+            base,
+        })
+    }
+
+    /// Runs it to its end under the profiler.
+    ///
+    /// # Errors
+    ///
+    /// QEMU or the profiler can't be run, or the guest does not get to its end.
+    pub fn run(&self, el2: &Program) -> Result<Profile, Failure> {
+        let cannot = |error: &dyn std::fmt::Display| {
+            Failure::environment("cannot prepare the measurement", error, "")
+        };
+        let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
+        let guest = Program::read(&self.guest)?;
+        let instrument = Instrument {
+            el2,
+            boot: Some(self.base),
+            marks: Some(guest.marks(operations::BEGIN_SYMBOL, operations::END_SYMBOL)?),
+            cpus: CpuKey::Tpidr,
+            period: None,
+        };
+        let attached = instrument.attach(folder.path())?;
+        let mut qemu = self.qemu.clone();
+        qemu.plugins.push(attached.argument.clone());
+
+        let step = Step::start("measuring: each operation 1000 times");
+        let mut console = tempfile::tempfile().map_err(|error| cannot(&error))?;
+        let stream = || console.try_clone().map_err(|error| cannot(&error));
+        let mut command = qemu.command();
+        command
+            .stdin(Stdio::null())
+            .stdout(stream()?)
+            .stderr(stream()?);
+        let mut child = sys::die_with_parent(&mut command)
+            .spawn()
+            .map_err(|error| {
+                let advice = "install QEMU: `apt install qemu-system-arm`, or run `./bulkhead`";
+                Failure::environment("cannot start QEMU", error, advice)
+            })?;
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(|error| cannot(&error))? {
+                break Some(status);
+            }
+            if start.elapsed() > GUARD {
+                child
+                    .kill()
+                    .and_then(|()| child.wait().map(drop))
+                    .map_err(|error| cannot(&error))?;
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        drop(step);
+        let said = text(&mut console).map_err(|error| cannot(&error))?;
+        let finished = said.contains(&format!(
+            "micro: {} operations each",
+            operations::OPERATIONS
+        ));
+        if !finished || !status.is_some_and(|status| status.success()) {
+            let why = if status.is_none() {
+                "it hung; its last words:\n"
+            } else {
+                "its last words:\n"
+            };
+            let lines: Vec<&str> = said.lines().collect();
+            let last = lines[lines.len().saturating_sub(20)..].join("\n");
+            let what = "the system that is measured did not get to its end";
+            return Err(Failure::failed(what, format!("{why}{last}"), ""));
+        }
+        attached.profile()
+    }
+}
+
+/// All that was written to `file`.
+fn text(file: &mut File) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

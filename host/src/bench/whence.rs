@@ -1,0 +1,58 @@
+//! Where the instructions of a figure are: by function of the source, inlined ones told apart.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use bulkhead_gates::Image;
+use bulkhead_profiler::Profile;
+
+use super::program::Program;
+use super::subject::operations::{FIGURES, OPERATIONS};
+use crate::failure::Failure;
+
+/// Text that attributes the figure `name` to functions and lines, those with most first.
+///
+/// # Errors
+///
+/// There is no such figure in the profile, or EL2's ELF file can't be read.
+pub fn whence(profile: &Profile, el2: &Program, name: &str) -> Result<String, Failure> {
+    let known = FIGURES.iter().find(|figure| figure.name == name);
+    let Some(counted) = known.and_then(|figure| profile.figures.get(&figure.id)) else {
+        let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
+        let advice = format!("these can be attributed: {}", names.join(", "));
+        return Err(Failure::input(
+            format!("no figure `{name}` with marks"),
+            "",
+            advice,
+        ));
+    };
+    let image = Image::parse(el2.bytes())
+        .map_err(|error| Failure::failed("EL2 has no symbols to attribute to", error, ""))?;
+    let mut functions: BTreeMap<String, (u64, BTreeMap<String, u64>)> = BTreeMap::new();
+    for (address, count) in &counted.addresses {
+        let lines = image.lines(*address);
+        let line = lines.into_iter().next();
+        let line = line.unwrap_or_else(|| format!("{} (assembly)", image.name(*address)));
+        let function = line.split(" (").next().unwrap_or(&line).to_owned();
+        let (sum, lines) = functions.entry(function).or_default();
+        *sum += count;
+        *lines.entry(line).or_default() += count;
+    }
+    let mut functions: Vec<_> = functions.into_iter().collect();
+    functions.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
+    let each = |count: u64| count as f64 / f64::from(OPERATIONS);
+    let mut text = format!(
+        "{name}: {:.3} instructions\n",
+        each(counted.cost.instructions)
+    );
+    for (function, (sum, lines)) in functions {
+        let _ = writeln!(text, "{:>9.3}  {function}", each(sum));
+        for (line, count) in lines {
+            let place = line
+                .rsplit_once(" (")
+                .map_or("", |(_, place)| place.trim_end_matches(')'));
+            let _ = writeln!(text, "           {:>9.3}  {place}", each(count));
+        }
+    }
+    Ok(text)
+}
