@@ -145,12 +145,14 @@ pub fn start_pcpu(pcpu: &mut Pcpu) {
     gic::start_redistributor(pcpu.gic.gicr, wanted);
     pcpu.gic.list_registers = gic::start_cpu_interface();
     pcpu.gic.usable = (1u32 << pcpu.gic.list_registers.min(16)).wrapping_sub(1) & !1;
+    let own = plan().pcpus.get(pcpu.index).map_or(0, |row| row.mpidr);
     if let Some(service) = &pcpu.service {
         service.uart.start();
-        let own = plan().pcpus.get(pcpu.index).map_or(0, |row| row.mpidr);
         gic::route(pcpu.gic.gicd, board.uart_intid, own, false);
         pcpu.gic.enable(board.uart_intid);
     }
+    // A kick that came before this redistributor was ready is lost; what it was about is in the mailbox.
+    gic::kick(own);
 }
 
 /// Gets the VM `index` ready and enters it.

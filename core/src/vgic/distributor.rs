@@ -35,17 +35,16 @@ impl Default for Distributor {
 impl Distributor {
     /// A distributor that has nothing; see [`Self::reset`].
     pub const fn new() -> Self {
-        const ZERO: AtomicU32 = AtomicU32::new(0);
         Self {
-            ctlr: ZERO,
-            typer: ZERO,
-            words: ZERO,
-            vtimer: ZERO,
-            enable: [ZERO; WORDS],
-            group: [ZERO; WORDS],
-            edge: [ZERO; WORDS],
-            linked: [ZERO; WORDS],
-            priority: [ZERO; WORDS * 8],
+            ctlr: AtomicU32::new(0),
+            typer: AtomicU32::new(0),
+            words: AtomicU32::new(0),
+            vtimer: AtomicU32::new(0),
+            enable: [const { AtomicU32::new(0) }; WORDS],
+            group: [const { AtomicU32::new(0) }; WORDS],
+            edge: [const { AtomicU32::new(0) }; WORDS],
+            linked: [const { AtomicU32::new(0) }; WORDS],
+            priority: [const { AtomicU32::new(0) }; WORDS * 8],
             physical: [const { AtomicU16::new(0) }; WORDS * 32],
         }
     }

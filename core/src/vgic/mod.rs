@@ -11,6 +11,7 @@
 //! Nothing here touches a register: list registers and the physical GIC come as a [`Host`].
 //! Source: IHI 0069H, chapters 2, 4, 8 and 12.
 
+mod bank;
 mod cpu;
 mod distributor;
 pub mod lr;
