@@ -36,6 +36,8 @@ pub const MAX_SPIS: u32 = 256;
 pub const PCPU_POOL_PAGES: u32 = 8;
 /// Pages from the pool for each VM besides its stage-2 tables: 1 of console rings.
 pub const VM_POOL_PAGES: u32 = 1;
+/// Most pages of the pool: what EL2 maps of it while it starts.
+pub const MAX_POOL_PAGES: u64 = 512;
 /// Bytes of a name, padded with 0.
 pub const NAME: usize = 16;
 /// "No such index" in 16-bit index fields.

@@ -320,3 +320,186 @@ impl<'a> BootTree<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{vec, vec::Vec};
+
+    /// Writes a flattened tree, as much of one as the tests need.
+    #[derive(Default)]
+    struct Writer {
+        structure: Vec<u8>,
+        strings: Vec<u8>,
+    }
+
+    impl Writer {
+        fn word(&mut self, value: u32) {
+            self.structure.extend(value.to_be_bytes());
+        }
+
+        fn padded(&mut self, bytes: &[u8]) {
+            self.structure.extend(bytes);
+            self.structure
+                .resize(self.structure.len().next_multiple_of(4), 0);
+        }
+
+        fn node(&mut self, name: &str, inside: impl FnOnce(&mut Self)) {
+            self.word(BEGIN_NODE);
+            self.padded(&[name.as_bytes(), &[0]].concat());
+            inside(self);
+            self.word(END_NODE);
+        }
+
+        fn property(&mut self, name: &str, value: &[u8]) {
+            self.word(PROP);
+            self.word(value.len() as u32);
+            self.word(self.strings.len() as u32);
+            self.strings.extend(name.as_bytes());
+            self.strings.push(0);
+            self.padded(value);
+        }
+
+        fn cells(&mut self, name: &str, cells: &[u32]) {
+            let value: Vec<u8> = cells.iter().flat_map(|cell| cell.to_be_bytes()).collect();
+            self.property(name, &value);
+        }
+
+        fn finish(mut self) -> Vec<u8> {
+            self.word(9);
+            let (structure, strings) = (56, 56 + self.structure.len());
+            let words = [
+                0xd00d_feed,
+                strings + self.strings.len(),
+                structure,
+                strings,
+                40,
+                17,
+                16,
+                0,
+            ];
+            let mut tree: Vec<u8> = words
+                .iter()
+                .flat_map(|word| (*word as u32).to_be_bytes())
+                .collect();
+            tree.extend((self.strings.len() as u32).to_be_bytes());
+            tree.extend((self.structure.len() as u32).to_be_bytes());
+            tree.resize(56, 0);
+            tree.extend(self.structure);
+            tree.extend(self.strings);
+            tree
+        }
+    }
+
+    fn virt() -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.node("", |w| {
+            w.cells("#address-cells", &[2]);
+            w.cells("#size-cells", &[2]);
+            w.node("pl011@9000000", |w| {
+                w.property("compatible", b"arm,pl011\0arm,primecell\0");
+                w.cells("reg", &[0, 0x900_0000, 0, 0x1000]);
+                w.cells("interrupts", &[0, 1, 4]);
+            });
+            w.node("pl011@9040000", |w| {
+                w.property("compatible", b"arm,pl011\0arm,primecell\0");
+                w.cells("reg", &[0, 0x904_0000, 0, 0x1000]);
+                w.cells("interrupts", &[0, 8, 4]);
+            });
+            w.node("memory@40000000", |w| {
+                w.cells("reg", &[0, 0x4000_0000, 0, 0x8000_0000]);
+                w.property("device_type", b"memory\0");
+            });
+            w.node("reserved-memory", |w| {
+                w.cells("#address-cells", &[1]);
+                w.cells("#size-cells", &[1]);
+                w.node("secure@4e000000", |w| {
+                    w.cells("reg", &[0x4e00_0000, 0x10_0000])
+                });
+            });
+            w.node("intc@8000000", |w| {
+                w.property("compatible", b"arm,gic-v3\0");
+                w.cells(
+                    "reg",
+                    &[0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0xf6_0000],
+                );
+                w.cells("interrupts", &[1, 9, 4]);
+                w.node("its@8080000", |w| {
+                    w.property("compatible", b"arm,gic-v3-its\0")
+                });
+            });
+            w.node("cpus", |w| {
+                w.cells("#address-cells", &[1]);
+                w.cells("#size-cells", &[0]);
+                for n in 0..2 {
+                    w.node("cpu", |w| {
+                        w.property("device_type", b"cpu\0");
+                        w.cells("reg", &[0x8000_0000 | n]);
+                    });
+                }
+            });
+            w.node("timer", |w| {
+                w.property("compatible", b"arm,armv8-timer\0arm,armv7-timer\0");
+                w.cells("interrupts", &[1, 13, 4, 1, 14, 4, 1, 11, 4, 1, 10, 4]);
+            });
+            w.node("chosen", |w| {
+                w.property("stdout-path", b"/pl011@9040000:115200\0");
+                w.property("rng-seed", &[7; 32]);
+            });
+        });
+        writer.finish()
+    }
+
+    #[test]
+    fn one_pass_finds_what_the_plan_is_compared_with() {
+        let bytes = virt();
+        let tree = BootTree::read(&bytes).unwrap();
+        let found = tree.found(0, 0x4020_0000);
+        assert_eq!(
+            found.memory,
+            [Memory {
+                base: 0x4000_0000,
+                size: 0x8000_0000
+            }]
+        );
+        assert_eq!(
+            found.reserved,
+            [Memory {
+                base: 0x4e00_0000,
+                size: 0x10_0000
+            }]
+        );
+        assert_eq!(found.cpus, [0, 1], "affinity fields only");
+        assert_eq!(found.gicd, (0x800_0000, 0x1_0000));
+        assert_eq!(found.gicr, (0x80a_0000, 0xf6_0000));
+        assert_eq!(
+            (
+                found.gic_version,
+                found.maintenance_intid,
+                found.vtimer_intid
+            ),
+            (3, 25, 27)
+        );
+        assert_eq!((found.uart, found.uart_intid), ((0x904_0000, 0x1000), 40));
+        assert_eq!(
+            (tree.uart(), tree.rng_seed),
+            (Some(0x904_0000), &[7; 32][..])
+        );
+    }
+
+    #[test]
+    fn a_broken_tree_is_no_tree() {
+        let good = virt();
+        assert!(BootTree::read(&[]).is_none());
+        assert!(BootTree::read(&vec![0; 64]).is_none());
+        for cut in 0..good.len() {
+            // Cut short it may still hold a whole structure block; it must never fail in another way.
+            let _ = BootTree::read(&good[..cut]);
+        }
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 0xff;
+            let _ = BootTree::read(&bad);
+        }
+    }
+}

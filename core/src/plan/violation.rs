@@ -82,7 +82,7 @@ invariants! {
     ImageSize = "image-size": "The image ends with its pool.",
     PlanOffset = "plan-offset": "The plan starts at a page of the image behind its first and ends in EL2's window.",
     PoolOffset = "pool-offset": "The pool starts at the page behind the last payload.",
-    PoolPages = "pool-pages": "The pool has exactly the pages that pCPUs, VMs and stage-2 tables need.",
+    PoolPages = "pool-pages": "The pool has exactly the pages that pCPUs, VMs and stage-2 tables need, 512 at most.",
     LoadOffset = "load-offset": "Each payload starts at the page of the image behind the one before, or is one that came before.",
     LoadSize = "load-size": "Payloads are not empty and a multiple of 8 bytes long.",
     LoadTarget = "load-target": "Payloads go to a multiple of 8, wholly into one piece of RAM of their VM.",

@@ -1,7 +1,8 @@
 //! Rules about the image: where it lies, what it holds, the pool behind it.
 
 use bulkhead_abi::plan::{
-    EL2_WINDOW, LOAD_LIMIT, PAGE, PCPU_POOL_PAGES, RegionKind, TableId, VM_POOL_PAGES,
+    EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, RegionKind, TableId,
+    VM_POOL_PAGES,
 };
 
 use super::regions::region_pa;
@@ -58,7 +59,7 @@ impl Plan<'_> {
             pages = pages.wrapping_add(needed);
         }
         At::HEADER.ensure(
-            u64::from(self.header.image.pool_pages) == pages,
+            u64::from(self.header.image.pool_pages) == pages && pages <= MAX_POOL_PAGES,
             Invariant::PoolPages,
         )
     }
