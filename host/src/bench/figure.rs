@@ -198,3 +198,137 @@ fn ram(plan: &[u8]) -> Result<u64, Failure> {
     let plan = header.size.next_multiple_of(PAGE);
     Ok(header.image.plan_offset + plan + u64::from(header.image.pool_pages) * PAGE)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bulkhead_abi::plan::Image;
+    use bulkhead_profiler::{Boot, Visit};
+    use zerocopy::{FromZeros, IntoBytes};
+
+    use super::*;
+
+    fn cost(instructions: u64) -> Cost {
+        Cost {
+            instructions,
+            sysregs: 4000,
+            barriers: 0,
+            memory: 38_500,
+        }
+    }
+
+    fn profile() -> Profile {
+        let counted = |id: u64| bulkhead_profiler::Figure {
+            cost: cost(70_000 + id),
+            exits: 1000,
+            ..Default::default()
+        };
+        let symbols = [
+            ("el2::start::primary", 300),
+            ("el2::hw::memory::scrub_lines", 9000),
+        ];
+        let symbols = symbols.map(|(name, count)| (name.to_owned(), cost(count)));
+        let path = vec![Visit {
+            symbol: "vectors".to_owned(),
+            instructions: 500,
+        }];
+        Profile {
+            figures: FIGURES
+                .iter()
+                .map(|figure| (figure.id, counted(figure.id)))
+                .collect(),
+            boot: Some(Boot {
+                reached_guest: true,
+                cost: cost(9300),
+                symbols: BTreeMap::from(symbols),
+            }),
+            longest: Some(Longest {
+                cost: cost(500),
+                path,
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    fn measured(profile: &Profile, others: &[Profile]) -> Result<Vec<Figure>, Failure> {
+        let budgets = Budgets::load()?;
+        let el2 = El2 {
+            text_start: 0,
+            text_end: 0,
+            vectors: 0,
+            idle: 0,
+            symbols: Vec::new(),
+            image_bytes: 60_000,
+        };
+        let mut header = Header::new_zeroed();
+        header.size = 800;
+        header.image = Image {
+            plan_offset: 0x20000,
+            pool_pages: 11,
+            ..header.image
+        };
+        figures(&budgets, profile, &el2, header.as_bytes(), others)
+    }
+
+    fn value(figures: &[Figure], name: &str) -> f64 {
+        let figure = figures.iter().find(|figure| figure.name == name);
+        figure.expect("every budget has a figure").value
+    }
+
+    #[test]
+    fn every_budget_gets_its_figure() {
+        let figures = measured(&profile(), &[]).expect("all was measured");
+        assert_eq!(figures.len(), 11);
+        assert_eq!(value(&figures, "hvc_null"), 70.001);
+        assert_eq!(value(&figures, "longest_exit"), 500.0);
+        assert_eq!(value(&figures, "image_bytes"), 60_000.0);
+        assert_eq!(
+            value(&figures, "ram_bytes"),
+            f64::from(0x20000 + 0x1000 + 11 * 0x1000)
+        );
+        assert!(figures.iter().all(Figure::holds));
+    }
+
+    #[test]
+    fn copying_and_scrubbing_stand_apart() {
+        let figures = measured(&profile(), &[]).expect("all was measured");
+        let boot = figures
+            .iter()
+            .find(|figure| figure.name == "boot_to_guest")
+            .expect("there");
+        assert_eq!(boot.value, 300.0);
+        let part = Part {
+            name: "el2::hw::memory::scrub_lines".to_owned(),
+            value: 9000,
+        };
+        assert_eq!(boot.parts, [part]);
+    }
+
+    #[test]
+    fn the_longest_exit_of_all_runs_counts_and_can_break_the_ceiling() {
+        let mut other = profile();
+        if let Some(longest) = &mut other.longest {
+            longest.cost.instructions = 5001;
+        }
+        let figures = measured(&profile(), &[other]).expect("all was measured");
+        let longest = figures
+            .iter()
+            .find(|figure| figure.name == "longest_exit")
+            .expect("there");
+        assert_eq!(longest.value, 5001.0);
+        assert!(!longest.holds());
+    }
+
+    #[test]
+    fn what_was_not_measured_is_a_failure_and_not_a_gap() {
+        let mut gap = profile();
+        gap.figures.remove(&1);
+        let failure = measured(&gap, &[]).expect_err("hvc_null is missing");
+        assert_eq!(failure.what, "`hvc_null` was not measured");
+        let mut no_guest = profile();
+        no_guest.boot = None;
+        assert!(measured(&no_guest, &[]).is_err());
+    }
+}

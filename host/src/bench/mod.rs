@@ -18,7 +18,7 @@ pub use subject::{Subject, demo_plan};
 pub use table::table;
 pub use whence::whence;
 
-use bulkhead_profiler::Profile;
+pub use bulkhead_profiler::{CpuKey, Period, Periods, Profile};
 
 use crate::failure::Failure;
 
