@@ -101,7 +101,11 @@ fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
 
 /// Bytes up to the first 0.
 fn string(bytes: &[u8]) -> &[u8] {
-    bytes.split(|byte| *byte == 0).next().unwrap_or(&[])
+    let mut len = 0;
+    while bytes.get(len).is_some_and(|byte| *byte != 0) {
+        len = len.wrapping_add(1);
+    }
+    bytes.get(..len).unwrap_or(&[])
 }
 
 /// INTID of the `n`th interrupt of a GIC's child: three cells, type, number and flags.
@@ -191,8 +195,7 @@ impl<'a> BootTree<'a> {
                 }
                 PROP => {
                     let length = word(structure, at)? as usize;
-                    let name =
-                        string(strings.get(word(structure, at.checked_add(4)?)? as usize..)?);
+                    let name = strings.get(word(structure, at.checked_add(4)?)? as usize..)?;
                     at = at.checked_add(8)?;
                     let value = structure.get(at..at.checked_add(length)?)?;
                     at = at.checked_add(length.checked_add(3)? / 4 * 4)?;
@@ -206,16 +209,22 @@ impl<'a> BootTree<'a> {
         }
     }
 
+    /// `name` is the strings block from the name on. Most properties are told by their first letter.
     fn property(&mut self, node: &mut Node<'a>, name: &[u8], value: &'a [u8]) {
-        match name {
-            b"compatible" => node.compatible = value,
-            b"device_type" => node.device_type = string(value),
-            b"reg" => node.reg = value,
-            b"interrupts" => node.interrupts = value,
-            b"#address-cells" => node.address_cells = word(value, 0).unwrap_or(0),
-            b"#size-cells" => node.size_cells = word(value, 0).unwrap_or(0),
-            b"stdout-path" if node.name == b"chosen" => self.stdout = string(value),
-            b"rng-seed" if node.name == b"chosen" => self.rng_seed = value,
+        let is = |wanted: &[u8]| name.starts_with(wanted);
+        match name.first() {
+            Some(b'c') if is(b"compatible\0") => node.compatible = value,
+            Some(b'd') if is(b"device_type\0") => node.device_type = string(value),
+            Some(b'r') if is(b"reg\0") => node.reg = value,
+            Some(b'i') if is(b"interrupts\0") => node.interrupts = value,
+            Some(b'#') if is(b"#address-cells\0") => {
+                node.address_cells = word(value, 0).unwrap_or(0);
+            }
+            Some(b'#') if is(b"#size-cells\0") => node.size_cells = word(value, 0).unwrap_or(0),
+            Some(b's') if node.name == b"chosen" && is(b"stdout-path\0") => {
+                self.stdout = string(value);
+            }
+            Some(b'r') if node.name == b"chosen" && is(b"rng-seed\0") => self.rng_seed = value,
             _ => {}
         }
     }
@@ -324,7 +333,7 @@ impl<'a> BootTree<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{vec, vec::Vec};
+    use std::vec::Vec;
 
     /// Writes a flattened tree, as much of one as the tests need.
     #[derive(Default)]
@@ -491,7 +500,7 @@ mod tests {
     fn a_broken_tree_is_no_tree() {
         let good = virt();
         assert!(BootTree::read(&[]).is_none());
-        assert!(BootTree::read(&vec![0; 64]).is_none());
+        assert!(BootTree::read(&[0; 64]).is_none());
         for cut in 0..good.len() {
             // Cut short it may still hold a whole structure block; it must never fail in another way.
             let _ = BootTree::read(&good[..cut]);
