@@ -26,6 +26,7 @@ struct BoardFile {
 #[serde(deny_unknown_fields)]
 struct QemuPart {
     machine: String,
+    image_offset: String,
 }
 
 #[derive(Deserialize)]
@@ -58,6 +59,8 @@ pub struct Emulated {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
+    /// Bytes from the start of the memory to where QEMU puts an image.
+    pub image_offset: u64,
 }
 
 impl Emulated {
@@ -217,6 +220,7 @@ pub(super) fn resolve(
         }
         None => parse_size(&parameters.memory.default).map_err(broken)?,
     };
+    let image_offset = parse_size(&file.qemu.image_offset).map_err(broken)?;
     if findings.len() > before {
         return Err(Trouble::Description);
     }
@@ -225,6 +229,7 @@ pub(super) fn resolve(
         cpu,
         cpus,
         memory_mib: memory >> 20,
+        image_offset,
     })
 }
 

@@ -59,7 +59,11 @@ pub(super) fn layout(
         })
         .sum();
     let pool = pool_pages(pcpus, system.vms.len(), tables) * PAGE;
-    let first = board.memory.first().map_or(0, |memory| memory.base);
+    let offset = board
+        .emulated
+        .as_ref()
+        .map_or(0, |emulated| emulated.image_offset);
+    let first = board.memory.first().map_or(0, |memory| memory.base) + offset;
     Layout {
         // Loaders keep the start of memory for themselves: QEMU's `-kernel` puts an image whose text_offset
         // is 0 at the second 2 MiB, behind its own first instructions.
