@@ -6,9 +6,17 @@
 //!
 //! Nothing here panics, copies a plan or formats text.
 
+#[cfg(any(test, feature = "alter"))]
+pub mod alter;
 mod board;
 mod check;
+#[cfg(any(test, feature = "alter"))]
+mod fields;
+#[cfg(test)]
+mod sample;
 mod span;
+#[cfg(test)]
+mod tests;
 mod view;
 mod violation;
 

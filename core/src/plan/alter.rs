@@ -1,0 +1,272 @@
+//! Alterations of a good plan that each break one named invariant: what tests of the proof, and of
+//! EL2's refusal, go through.
+
+use bulkhead_abi::plan::{Header, RegionKind, Table, TableId};
+use core::mem::offset_of;
+
+use super::fields::{Field, fields};
+use super::view::seal;
+use super::violation::Invariant;
+
+/// Which row of a table.
+#[derive(Clone, Copy, Debug)]
+pub enum Row {
+    /// The row of this number; 0 for the header.
+    Number(usize),
+    /// The last one.
+    Last,
+    /// The first region of a kind.
+    First(RegionKind),
+    /// The last region of a kind.
+    LastOf(RegionKind),
+}
+
+/// What happens to a field.
+#[derive(Clone, Copy, Debug)]
+pub enum Change {
+    /// It becomes this.
+    Set(u64),
+    /// It grows by this.
+    Add(u64),
+    /// These bits turn.
+    Flip(u64),
+    /// It becomes what another field is.
+    Like(&'static str, Row),
+}
+
+/// An alteration with the invariant that it breaks.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Changed fields; the first is the one that the case is about.
+    pub changes: &'static [(&'static str, Row, Change)],
+    /// What no longer holds.
+    pub breaks: Invariant,
+}
+
+use Change::{Add, Flip, Like, Set};
+use Row::{First, Last, LastOf, Number};
+
+/// The row that does for most.
+const R: Row = Number(0);
+/// The first RAM.
+const RAM: Row = First(RegionKind::Ram);
+/// A passed-through device.
+const DEV: Row = First(RegionKind::Device);
+/// Shared memory.
+const SHM: Row = First(RegionKind::Shared);
+
+/// Shortens the table of cases.
+macro_rules! cases {
+    ($($breaks:ident: $([$field:literal $row:expr, $change:expr])+;)*) => {
+        /// All cases. Together they alter each field and break each invariant that altering a field
+        /// can break.
+        pub const CASES: &[Case] = &[$(Case {
+            changes: &[$(($field, $row, $change)),+],
+            breaks: Invariant::$breaks,
+        },)*];
+    };
+}
+
+cases! {
+    PlanMagic: ["Header.magic" R, Flip(1)];
+    PlanVersion: ["Header.version" R, Add(1)];
+    HeaderSize: ["Header.header_size" R, Add(8)];
+    PlanSize: ["Header.size" R, Add(4)];
+    PlanSize: ["Header.size" R, Set(1 << 40)];
+    PlanChecksum: ["Header.checksum" R, Flip(1)];
+    BoardFrame: ["Board.gicd" R, Add(4096)];
+    BoardFrame: ["Board.gicd_size" R, Set(0)];
+    BoardFrame: ["Board.gicr" R, Add(4096)];
+    BoardFrame: ["Board.gicr_size" R, Add(0x1_0000)];
+    BoardFrame: ["Board.uart" R, Add(1)];
+    BoardFrame: ["Board.uart_size" R, Set(u64::MAX)];
+    BoardFrameOverlap: ["Board.uart" R, Like("Board.gicd", R)];
+    BoardFrameOverlap: ["Board.uart" R, Like("Memory.base", R)];
+    BoardIntid: ["Board.uart_intid" R, Set(31)];
+    BoardIntid: ["Board.vtimer_intid" R, Set(32)];
+    BoardIntid: ["Board.maintenance_intid" R, Like("Board.vtimer_intid", R)];
+    GicVersion: ["Board.gic_version" R, Set(2)];
+    ImageBase: ["Image.base" R, Add(4096)];
+    ImageMemory: ["Image.base" R, Set(1 << 36)];
+    ImageOverlap: ["Image.base" R, Like("Region.pa", RAM)];
+    ImageSize: ["Image.size" R, Add(4096)];
+    PlanOffset: ["Image.plan_offset" R, Add(8)];
+    PlanOffset: ["Image.plan_offset" R, Set(2 << 20)];
+    ImageSize: ["Image.pool_offset" R, Add(4096)];
+    PoolOffset: ["Image.pool_offset" R, Add(4096)]["Image.size" R, Add(4096)];
+    ImageSize: ["Image.pool_pages" R, Add(1)];
+    PoolPages: ["Image.pool_pages" R, Add(1)]["Image.size" R, Add(4096)];
+    ReservedZero: ["Image.reserved" R, Set(1)];
+    TableLayout: ["Table[0].offset" R, Add(8)];
+    TableLayout: ["Table[0].count" R, Add(1)];
+    TableLayout: ["Table[1].offset" R, Add(8)];
+    TableLayout: ["Table[1].count" R, Add(1)];
+    TableLayout: ["Table[2].offset" R, Add(8)];
+    TableLayout: ["Table[2].count" R, Add(1)];
+    TableLayout: ["Table[3].offset" R, Add(8)];
+    TableLayout: ["Table[3].count" R, Add(1)];
+    TableLayout: ["Table[4].offset" R, Add(8)];
+    TableLayout: ["Table[4].count" R, Add(1)];
+    TableLayout: ["Table[5].offset" R, Add(8)];
+    TableLayout: ["Table[5].count" R, Add(1)];
+    TableLayout: ["Table[6].offset" R, Add(8)];
+    TableLayout: ["Table[6].count" R, Add(1)];
+    TableLayout: ["Table[7].offset" R, Add(8)];
+    TableLayout: ["Table[7].count" R, Add(1)];
+    TableLayout: ["Table[8].offset" R, Add(8)];
+    TableLayout: ["Table[8].count" R, Set(u64::MAX)];
+    PlanSize: ["Table[8].count" R, Add(u64::MAX)];
+    MemoryRange: ["Memory.base" R, Add(1)];
+    MemoryRange: ["Memory.size" R, Set(0)];
+    RegionMemory: ["Memory.size" R, Set(4096)];
+    PcpuMpidr: ["Pcpu.mpidr" R, Flip(1 << 31)];
+    PcpuMpidr: ["Pcpu.mpidr" Last, Like("Pcpu.mpidr", R)];
+    VcpuPlacement: ["Pcpu.vcpu" R, Set(7)];
+    PcpuService: ["Pcpu.service" R, Flip(1)];
+    PcpuService: ["Pcpu.service" R, Set(2)];
+    ReservedZero: ["Pcpu.reserved" R, Set(1)];
+    VmName: ["Vm.name" R, Flip(0x80)];
+    VmName: ["Vm.name" R, Set(0)];
+    VmNameUnique: ["Vm.name" Last, Like("Vm.name", R)];
+    VmClass: ["Vm.class" R, Set(4)];
+    VmCrash: ["Vm.crash" R, Set(1)];
+    VmFlags: ["Vm.flags" R, Flip(2)];
+    VmVmid: ["Vm.vmid" R, Set(0)];
+    VmVmid: ["Vm.vmid" Last, Set(1)];
+    VmEntry: ["Vm.entry" R, Add(2)];
+    VmEntry: ["Vm.entry" R, Set(0)];
+    VmBootArg: ["Vm.boot_arg" R, Add(8)];
+    VgicFrame: ["Vm.gicd" R, Add(4096)];
+    VgicFrame: ["Vm.gicr" R, Set(1 << 39)];
+    IpaOverlap: ["Vm.gicd" R, Like("Region.ipa", RAM)];
+    IpaOverlap: ["Vm.gicr" R, Like("Vm.gicd", R)];
+    VgicSpis: ["Vm.spis" R, Add(1)];
+    VgicSpis: ["Vm.spis" R, Set(288)];
+    VmStage2Pages: ["Vm.s2_pages" R, Add(1)];
+    TableOrder: ["Vcpu.vm" R, Set(16)];
+    VcpuCount: ["Vcpu.vm" Last, Set(0)];
+    VcpuPlacement: ["Vcpu.pcpu" R, Set(7)];
+    ReservedZero: ["Vcpu.reserved" R, Set(1)];
+    VcpuMpidr: ["Vcpu.mpidr" R, Add(1)];
+    TableOrder: ["Region.vm" R, Set(16)];
+    RegionKind: ["Region.kind" R, Set(3)];
+    RegionAccess: ["Region.access" R, Set(0)];
+    RegionAccess: ["Region.access" DEV, Flip(4)];
+    RegionAccess: ["Region.access" SHM, Flip(4)];
+    RegionShared: ["Region.shared" RAM, Set(0)];
+    RegionShared: ["Region.shared" SHM, Set(0xffff)];
+    RegionShared: ["Region.pa" SHM, Add(4096)];
+    RegionRange: ["Region.ipa" RAM, Add(1)];
+    RegionRange: ["Region.pa" RAM, Add(1)];
+    RegionRange: ["Region.pa" RAM, Set(1 << 48)];
+    RegionRange: ["Region.size" RAM, Add(1)];
+    RegionRange: ["Region.size" RAM, Set(0)];
+    RegionMemory: ["Region.pa" RAM, Set(1 << 40)];
+    RegionDevice: ["Region.pa" DEV, Like("Board.uart", R)];
+    RegionDevice: ["Region.pa" DEV, Like("Memory.base", R)];
+    PaOverlap: ["Region.pa" LastOf(RegionKind::Ram), Like("Region.pa", RAM)];
+    PaOverlap: ["Region.shared" LastOf(RegionKind::Shared), Add(1)];
+    TableOrder: ["Load.vm" R, Set(16)];
+    ReservedZero: ["Load.reserved" R, Set(1)];
+    LoadOffset: ["Load.offset" R, Add(8)];
+    LoadSize: ["Load.size" R, Add(1)];
+    LoadSize: ["Load.size" R, Set(0)];
+    LoadTarget: ["Load.ipa" R, Add(4)];
+    LoadTarget: ["Load.ipa" R, Set(0)];
+    LoadOverlap: ["Load.ipa" Number(1), Like("Load.ipa", R)];
+    TableOrder: ["Seed.vm" R, Set(16)];
+    SeedKind: ["Seed.kind" R, Set(2)];
+    SeedSize: ["Seed.size" R, Add(4)];
+    SeedTarget: ["Seed.ipa" R, Add(2)];
+    SeedTarget: ["Seed.ipa" R, Set(0)];
+    SeedOverlap: ["Seed.ipa" Number(1), Like("Seed.ipa", R)];
+    TableOrder: ["Irq.vm" R, Set(16)];
+    IrqVintid: ["Irq.vintid" R, Set(31)];
+    VintidShared: ["Irq.vintid" R, Like("Device.vintid", R)];
+    IrqPintid: ["Irq.pintid" R, Set(31)];
+    PintidShared: ["Irq.pintid" R, Like("Board.uart_intid", R)];
+    IrqFlags: ["Irq.flags" R, Set(2)];
+    TableOrder: ["Device.vm" R, Set(16)];
+    DeviceKind: ["Device.kind" R, Set(1)];
+    IrqVintid: ["Device.vintid" R, Set(31)];
+    ReservedZero: ["Device.reserved" R, Set(1)];
+    IpaOverlap: ["Device.ipa" R, Like("Vm.gicd", R)];
+    DeviceFrame: ["Device.ipa" R, Add(8)];
+    DeviceFrame: ["Device.size" R, Add(4096)];
+}
+
+impl Case {
+    /// Alters `plan`, a whole and good one, and writes its checksum. Gives false, and leaves the plan
+    /// half altered, if it has no such row.
+    pub fn apply(&self, plan: &mut [u8]) -> bool {
+        let mut checksum = None;
+        for (name, row, change) in self.changes {
+            let Some(place) = place(plan, name, *row) else {
+                return false;
+            };
+            let (start, size) = place;
+            let mut value = [0; 16];
+            value[..size].copy_from_slice(&plan[start..start + size]);
+            let low = u64::from_le_bytes(value.first_chunk().copied().unwrap_or_default());
+            let low = match change {
+                Set(new) => *new,
+                Add(more) => low.wrapping_add(*more),
+                Flip(bits) => low ^ bits,
+                Like(other, row) => {
+                    let Some((start, other)) = self::place(plan, other, *row) else {
+                        return false;
+                    };
+                    value = [0; 16];
+                    value[..other].copy_from_slice(&plan[start..start + other]);
+                    u64::from_le_bytes(value.first_chunk().copied().unwrap_or_default())
+                }
+            };
+            value[..8].copy_from_slice(&low.to_le_bytes());
+            plan[start..start + size].copy_from_slice(&value[..size]);
+            if *name == "Header.checksum" {
+                checksum = Some((start, value));
+            }
+        }
+        seal(plan);
+        if let Some((start, value)) = checksum {
+            plan[start..start + 8].copy_from_slice(&value[..8]);
+        }
+        true
+    }
+}
+
+/// A 32-bit word of the plan.
+fn word(plan: &[u8], offset: usize) -> Option<usize> {
+    let bytes = plan.get(offset..)?.first_chunk::<4>()?;
+    Some(u32::from_le_bytes(*bytes) as usize)
+}
+
+/// Where a field of a row lies in the plan, and its size.
+fn place(plan: &[u8], name: &str, row: Row) -> Option<(usize, usize)> {
+    let field = fields().find(|field| field.name == name)?;
+    let Some(table) = field.table else {
+        return Some((field.offset, field.size));
+    };
+    let (start, count) = rows(plan, table)?;
+    let number = match row {
+        Number(number) => number,
+        Last => count.checked_sub(1)?,
+        First(kind) => (0..count).find(|&row| is_kind(plan, start, field, row, kind))?,
+        LastOf(kind) => (0..count)
+            .rev()
+            .find(|&row| is_kind(plan, start, field, row, kind))?,
+    };
+    (number < count).then_some((start + number * field.row + field.offset, field.size))
+}
+
+/// Start and number of the rows of a table.
+fn rows(plan: &[u8], table: TableId) -> Option<(usize, usize)> {
+    let entry = offset_of!(Header, tables) + table as usize * size_of::<Table>();
+    Some((word(plan, entry)?, word(plan, entry + 4)?))
+}
+
+/// Whether region `row` is of a kind.
+fn is_kind(plan: &[u8], start: usize, field: &Field, row: usize, kind: RegionKind) -> bool {
+    let offset = start + row * field.row + offset_of!(bulkhead_abi::plan::Region, kind);
+    word(plan, offset).is_some_and(|word| word as u16 == kind as u16)
+}

@@ -1,0 +1,178 @@
+//! Every field of the plan by name, with its place. A field that is added to a struct and not to this
+//! list does not compile.
+
+use bulkhead_abi::plan::{
+    Board, Device, Header, Image, Irq, Load, Memory, Pcpu, Region, Seed, TABLES, Table, TableId,
+    Vcpu, Vm,
+};
+use core::mem::offset_of;
+
+/// A field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Name: `Struct.field`; for places of tables `Table[n].field`.
+    pub name: &'static str,
+    /// Table of the rows that have it; none for the header.
+    pub table: Option<TableId>,
+    /// Bytes from the start of the row, or of the plan.
+    pub offset: usize,
+    /// Bytes.
+    pub size: usize,
+    /// Bytes of a row.
+    pub row: usize,
+}
+
+/// Size of a field, told by a function that borrows it.
+const fn size_of_field<T, U>(_: fn(&T) -> &U) -> usize {
+    size_of::<U>()
+}
+
+/// Lists the fields of a struct, all of them: the pattern has no `..`.
+macro_rules! fields {
+    ($list:ident, $ty:ident, $table:expr, $base:expr, [$($field:ident),* $(,)?]) => {
+        const $list: &[Field] = {
+            const _: fn(&$ty) = |$ty { $($field: _),* }| {};
+            &[$(Field {
+                name: concat!(stringify!($ty), ".", stringify!($field)),
+                table: $table,
+                offset: $base + offset_of!($ty, $field),
+                size: size_of_field(|row: &$ty| &row.$field),
+                row: size_of::<$ty>(),
+            }),*]
+        };
+    };
+}
+
+// `board`, `image` and `tables` of the header are structs; their fields follow.
+fields!(
+    HEADER,
+    Header,
+    None,
+    0,
+    [
+        magic,
+        version,
+        header_size,
+        size,
+        checksum,
+        board,
+        image,
+        tables,
+    ]
+);
+fields!(
+    BOARD,
+    Board,
+    None,
+    offset_of!(Header, board),
+    [
+        gicd,
+        gicd_size,
+        gicr,
+        gicr_size,
+        uart,
+        uart_size,
+        uart_intid,
+        vtimer_intid,
+        maintenance_intid,
+        gic_version,
+    ]
+);
+fields!(
+    IMAGE,
+    Image,
+    None,
+    offset_of!(Header, image),
+    [base, size, plan_offset, pool_offset, pool_pages, reserved,]
+);
+fields!(MEMORY, Memory, Some(TableId::Memory), 0, [base, size]);
+fields!(
+    PCPU,
+    Pcpu,
+    Some(TableId::Pcpus),
+    0,
+    [mpidr, vcpu, service, reserved]
+);
+fields!(
+    VM,
+    Vm,
+    Some(TableId::Vms),
+    0,
+    [
+        name, class, crash, flags, vmid, entry, boot_arg, gicd, gicr, spis, s2_pages,
+    ]
+);
+fields!(
+    VCPU,
+    Vcpu,
+    Some(TableId::Vcpus),
+    0,
+    [vm, pcpu, reserved, mpidr]
+);
+fields!(
+    REGION,
+    Region,
+    Some(TableId::Regions),
+    0,
+    [vm, kind, access, shared, ipa, pa, size]
+);
+fields!(
+    LOAD,
+    Load,
+    Some(TableId::Loads),
+    0,
+    [vm, reserved, offset, size, ipa]
+);
+fields!(SEED, Seed, Some(TableId::Seeds), 0, [vm, kind, size, ipa]);
+fields!(
+    IRQ,
+    Irq,
+    Some(TableId::Irqs),
+    0,
+    [vm, vintid, pintid, flags]
+);
+fields!(
+    DEVICE,
+    Device,
+    Some(TableId::Devices),
+    0,
+    [vm, kind, vintid, reserved, ipa, size]
+);
+
+/// Lists the two fields of the place of each table.
+macro_rules! table_fields {
+    ($($number:literal)*) => {
+        const PLACES: &[Field] = {
+            const _: fn(&Table) = |Table { offset: _, count: _ }| {};
+            &[$(
+                Field {
+                    name: concat!("Table[", $number, "].offset"),
+                    table: None,
+                    offset: offset_of!(Header, tables) + $number * size_of::<Table>(),
+                    size: 4,
+                    row: size_of::<Table>(),
+                },
+                Field {
+                    name: concat!("Table[", $number, "].count"),
+                    table: None,
+                    offset: offset_of!(Header, tables) + $number * size_of::<Table>() + 4,
+                    size: 4,
+                    row: size_of::<Table>(),
+                },
+            )*]
+        };
+    };
+}
+table_fields!(0 1 2 3 4 5 6 7 8);
+const _: () = assert!(PLACES.len() == 2 * TABLES);
+
+/// All fields, those of the header first.
+pub fn fields() -> impl Iterator<Item = &'static Field> {
+    let structs = ["Header.board", "Header.image", "Header.tables"];
+    [
+        HEADER, BOARD, IMAGE, PLACES, MEMORY, PCPU, VM, VCPU, REGION, LOAD, SEED, IRQ, DEVICE,
+    ]
+    .into_iter()
+    .flatten()
+    .filter(move |field| !structs.contains(&field.name))
+}

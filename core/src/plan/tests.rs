@@ -1,0 +1,323 @@
+//! Each invariant is broken by something that breaks nothing else before it, and each field is part of
+//! some invariant.
+
+use std::collections::BTreeSet;
+use std::vec::Vec;
+
+use bulkhead_abi::plan::*;
+use proptest::prelude::*;
+
+use super::alter::CASES;
+use super::fields::fields;
+use super::sample::Sample;
+use super::{Found, Invariant, Plan, Violation, checksum, seal};
+
+fn verdict(bytes: &[u8]) -> Result<(), Violation> {
+    Plan::open(bytes)?.check()
+}
+
+#[test]
+fn the_sample_is_good() {
+    assert_eq!(verdict(&Sample::good().bytes()), Ok(()));
+}
+
+#[test]
+fn every_case_breaks_its_invariant() {
+    let good = Sample::good().bytes();
+    for case in CASES {
+        let mut plan = good.clone();
+        assert!(case.apply(&mut plan), "no row for {case:?}");
+        let found = verdict(&plan).map_err(|violation| violation.invariant);
+        assert_eq!(found, Err(case.breaks), "{case:?}");
+    }
+}
+
+#[test]
+fn every_field_is_altered_by_a_case() {
+    let altered: BTreeSet<_> = CASES
+        .iter()
+        .filter(|case| case.changes.len() == 1)
+        .map(|case| case.changes[0].0)
+        .collect();
+    let missing: Vec<_> = fields()
+        .map(|field| field.name)
+        .filter(|name| !altered.contains(name))
+        .collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
+#[test]
+fn every_invariant_has_a_case_or_a_test() {
+    // Those cannot be broken by altering fields in place; tests below break them.
+    let elsewhere = [Invariant::PlanLength, Invariant::TableCount];
+    for invariant in Invariant::OF_PLAN {
+        let known =
+            elsewhere.contains(invariant) || CASES.iter().any(|case| case.breaks == *invariant);
+        assert!(known, "{}", invariant.name());
+    }
+}
+
+#[test]
+fn names_are_unique_and_in_kebab_case() {
+    let names: BTreeSet<_> = Invariant::ALL
+        .iter()
+        .map(|invariant| invariant.name())
+        .collect();
+    assert_eq!(names.len(), Invariant::ALL.len());
+    for name in names {
+        assert!(
+            name.bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_short_plan_is_refused_wherever_it_ends() {
+    let good = Sample::good().bytes();
+    for length in 0..good.len() {
+        let invariant = Plan::open(&good[..length])
+            .map_err(|violation| violation.invariant)
+            .err();
+        let header = length < size_of::<Header>();
+        let expected = if header {
+            Invariant::PlanLength
+        } else {
+            Invariant::PlanSize
+        };
+        assert_eq!(invariant, Some(expected), "{length} bytes");
+    }
+}
+
+#[test]
+fn bytes_behind_the_plan_do_not_matter() {
+    let mut bytes = Sample::good().bytes();
+    bytes.extend([0xaa; 64]);
+    assert_eq!(verdict(&bytes), Ok(()));
+}
+
+#[test]
+fn tables_have_limits() {
+    let count = |change: &dyn Fn(&mut Sample)| {
+        let mut sample = Sample::good();
+        change(&mut sample);
+        verdict(&sample.bytes()).map_err(|violation| (violation.invariant, violation.table))
+    };
+    let refused = |table| Err((Invariant::TableCount, Some(table)));
+    assert_eq!(count(&|s| s.memory.clear()), refused(TableId::Memory));
+    assert_eq!(count(&|s| s.pcpus.clear()), refused(TableId::Pcpus));
+    assert_eq!(
+        count(&|s| s.pcpus = [s.pcpus[0]; 9].into()),
+        refused(TableId::Pcpus)
+    );
+    assert_eq!(
+        count(&|s| s.vms = [s.vms[0]; 17].into()),
+        refused(TableId::Vms)
+    );
+    assert_eq!(
+        count(&|s| s.regions = [s.regions[0]; 257].into()),
+        refused(TableId::Regions)
+    );
+}
+
+#[test]
+fn a_conflict_names_both_rows() {
+    let mut sample = Sample::good();
+    sample.regions[3].pa = sample.regions[1].pa + 0x20_0000;
+    let violation = verdict(&sample.bytes()).expect_err("two owners");
+    assert_eq!(
+        violation,
+        Violation {
+            invariant: Invariant::PaOverlap,
+            table: Some(TableId::Regions),
+            row: 3,
+            other: Some(1),
+        }
+    );
+}
+
+#[test]
+fn checksum_ignores_itself_and_alignment() {
+    let good = Sample::good().bytes();
+    let sum = checksum(&good);
+    let mut shifted = std::vec![0; 1];
+    shifted.extend(&good);
+    assert_eq!(checksum(&shifted[1..]), sum);
+    let mut other = good.clone();
+    seal(&mut other);
+    assert_eq!(other, good);
+    for bit in 0..64 {
+        let mut changed = good.clone();
+        changed[40 + bit / 8] ^= 1 << (bit % 8);
+        assert_ne!(checksum(&changed), sum);
+    }
+}
+
+#[test]
+fn the_board_must_be_the_one_of_the_plan() {
+    let bytes = Sample::good().bytes();
+    let plan = Plan::open(&bytes).expect("sound");
+    let memory = [
+        Memory {
+            base: 0x4000_0000,
+            size: 0x4000_0000,
+        },
+        Memory {
+            base: 0x8000_0000,
+            size: 0x4000_0000,
+        },
+    ];
+    let found = Found {
+        memory: &memory,
+        reserved: &[],
+        cpus: &[0, 1, 2],
+        boot_cpu: 0,
+        gicd: (0x800_0000, 0x1_0000),
+        gicr: (0x80a_0000, 0xf6_0000),
+        uart: (0x900_0000, 0x1000),
+        uart_intid: 33,
+        vtimer_intid: 27,
+        maintenance_intid: 25,
+        gic_version: 3,
+        image: 0x4020_0000,
+    };
+    assert_eq!(plan.fits(&found), Ok(()));
+    let kept = [Memory {
+        base: 0x4110_0000,
+        size: 0x1000,
+    }];
+    let under = [Memory {
+        base: 0x4020_0000,
+        size: 0x1000,
+    }];
+    let differences = [
+        (
+            Found {
+                gic_version: 4,
+                ..found
+            },
+            Invariant::GicVersion,
+        ),
+        (
+            Found {
+                gicd: (0x900_0000, 0x1_0000),
+                ..found
+            },
+            Invariant::BoardGicd,
+        ),
+        (
+            Found {
+                gicr: (0x80a_0000, 0x2_0000),
+                ..found
+            },
+            Invariant::BoardGicr,
+        ),
+        (
+            Found {
+                uart: (0x901_0000, 0x1000),
+                ..found
+            },
+            Invariant::BoardUart,
+        ),
+        (
+            Found {
+                uart_intid: 34,
+                ..found
+            },
+            Invariant::BoardUart,
+        ),
+        (
+            Found {
+                vtimer_intid: 26,
+                ..found
+            },
+            Invariant::BoardTimer,
+        ),
+        (
+            Found {
+                maintenance_intid: 24,
+                ..found
+            },
+            Invariant::BoardTimer,
+        ),
+        (
+            Found {
+                memory: &memory[..1],
+                ..found
+            },
+            Invariant::BoardMemory,
+        ),
+        (
+            Found {
+                reserved: &kept,
+                ..found
+            },
+            Invariant::BoardReserved,
+        ),
+        (
+            Found {
+                reserved: &under,
+                ..found
+            },
+            Invariant::BoardReserved,
+        ),
+        (
+            Found {
+                cpus: &[0],
+                ..found
+            },
+            Invariant::BoardCpu,
+        ),
+        (
+            Found {
+                boot_cpu: 2,
+                ..found
+            },
+            Invariant::BoardCpu,
+        ),
+        (
+            Found {
+                image: 0x4100_0000,
+                ..found
+            },
+            Invariant::BoardImage,
+        ),
+        (
+            Found {
+                image: 0x1000_0000,
+                ..found
+            },
+            Invariant::BoardImage,
+        ),
+    ];
+    for (other, expected) in differences {
+        let seen = plan.fits(&other).map_err(|violation| violation.invariant);
+        assert_eq!(seen, Err(expected), "{other:?}");
+    }
+}
+
+proptest! {
+    /// Whatever the bytes are, reading and checking ends with an answer.
+    #[test]
+    fn any_change_gets_an_answer(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = Sample::good().bytes();
+        for (place, value) in changes {
+            let place = place.index(bytes.len());
+            bytes[place] = value;
+        }
+        let _ = verdict(&bytes);
+        seal(&mut bytes);
+        if let Ok(plan) = Plan::open(&bytes) {
+            // A plan that passes gives every VM what its row says, and nothing beyond.
+            if plan.check().is_ok() {
+                for vm in 0..plan.vms.len() {
+                    prop_assert_eq!(plan.vcpus_of(vm).len(), 1);
+                    prop_assert!(plan.regions_of(vm).iter().all(|region| usize::from(region.vm) == vm));
+                }
+            }
+        }
+    }
+}
