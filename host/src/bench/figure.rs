@@ -69,7 +69,8 @@ impl Figure {
         self.value <= self.goal as f64
     }
 
-    fn new(budget: &Budget, value: f64) -> Self {
+    /// A figure with its budget and nothing beside it.
+    pub(super) fn new(budget: &Budget, value: f64) -> Self {
         Self {
             name: budget.name.clone(),
             operation: budget.operation.clone(),

@@ -1,4 +1,4 @@
-//! The figures as a picture: each as a bar beside its best peer, both on a logarithmic scale.
+//! The figures as a picture: each as a bar beside its best peer, both on one linear scale.
 
 use std::fmt::Write as _;
 
@@ -19,13 +19,15 @@ pub fn svg(figures: &[Figure]) -> String {
          viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
          <text x=\"16\" y=\"26\" font-size=\"16\" font-weight=\"bold\">What EL2 costs, beside the best \
-         peer (each row: logarithmic, its own scale)</text>\n"
+         peer (each row has its own scale; dashed: ceiling)</text>\n"
     );
     for (index, figure) in (0..).zip(figures) {
         let top = TOP + ROW * index;
-        let longest = figure.peer.unwrap_or(0).max(figure.ceiling) as f64;
+        let longest = figure
+            .value
+            .max(figure.peer.unwrap_or(0).max(figure.ceiling) as f64);
         let room = f64::from(WIDTH - LEFT - RIGHT);
-        let length = |value: f64| (value.max(1.0).ln() / longest.max(2.0).ln() * room).min(room);
+        let length = |value: f64| value / longest * room;
         let colour = match (figure.reached(), figure.holds()) {
             (true, _) => "#2a8f4f",
             (_, true) => "#c99a1a",
@@ -66,4 +68,38 @@ pub fn svg(figures: &[Figure]) -> String {
     }
     text.push_str("</svg>\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::budgets::{Budget, Peer};
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_values() {
+        let peer = Some(Peer {
+            name: "Bao".to_owned(),
+            value: 200,
+        });
+        let budget = Budget {
+            name: "vtimer_irq".to_owned(),
+            operation: String::new(),
+            unit: "instructions".to_owned(),
+            ceiling: 95,
+            goal: 80,
+            peer,
+            apart: Vec::new(),
+        };
+        let text = svg(&[Figure::new(&budget, 50.0)]);
+        // The peer's bar takes all the room there is, 470, and the own one a quarter of it.
+        assert!(
+            text.contains("width=\"470.0\" height=\"14\" fill=\"#9aa5b1\""),
+            "{text}"
+        );
+        assert!(
+            text.contains("width=\"117.5\" height=\"14\" fill=\"#2a8f4f\""),
+            "{text}"
+        );
+        assert!(text.starts_with("<svg ") && text.ends_with("</svg>\n"));
+    }
 }

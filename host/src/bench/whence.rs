@@ -10,18 +10,25 @@ use super::program::Program;
 use super::subject::operations::{FIGURES, OPERATIONS};
 use crate::failure::Failure;
 
-/// Text that attributes the figure `name` to functions and lines, those with most first.
+/// Text that attributes the figure `name` to functions and lines, those with most first; the longest exit in
+/// the order of its path.
 ///
 /// # Errors
 ///
 /// There is no such figure in the profile, or EL2's ELF file can't be read.
 pub fn whence(profile: &Profile, el2: &Program, name: &str) -> Result<String, Failure> {
+    match name {
+        "boot_to_guest" => return Ok(boot(profile)),
+        "longest_exit" => return Ok(longest(profile)),
+        _ => {}
+    }
     let known = FIGURES.iter().find(|figure| figure.name == name);
     let Some(counted) = known.and_then(|figure| profile.figures.get(&figure.id)) else {
         let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
-        let advice = format!("these can be attributed: {}", names.join(", "));
+        let names = names.join(", ");
+        let advice = format!("these can be attributed: {names}, boot_to_guest, longest_exit");
         return Err(Failure::input(
-            format!("no figure `{name}` with marks"),
+            format!("no figure `{name}` that was counted by address"),
             "",
             advice,
         ));
@@ -55,4 +62,31 @@ pub fn whence(profile: &Profile, el2: &Program, name: &str) -> Result<String, Fa
         }
     }
     Ok(text)
+}
+
+/// The way to the first guest by function.
+fn boot(profile: &Profile) -> String {
+    let mut text = "boot_to_guest, copying and scrubbing included\n".to_owned();
+    let symbols = profile.boot.iter().flat_map(|boot| &boot.symbols);
+    let mut symbols: Vec<_> = symbols
+        .map(|(name, cost)| (cost.instructions, name))
+        .collect();
+    symbols.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(b.1)));
+    for (count, name) in symbols {
+        let _ = writeln!(text, "{count:>9}  {name}");
+    }
+    text
+}
+
+/// The way of the longest exit, function by function.
+fn longest(profile: &Profile) -> String {
+    let Some(longest) = &profile.longest else {
+        return String::new();
+    };
+    let (kind, pc) = (&longest.kind, longest.guest_pc);
+    let mut text = format!("longest_exit: {kind} at guest pc {pc:#x}\n");
+    for visit in &longest.path {
+        let _ = writeln!(text, "{:>9}  {}", visit.instructions, visit.symbol);
+    }
+    text
 }
