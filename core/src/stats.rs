@@ -81,10 +81,10 @@ pub const LAST_EXITS: usize = 16;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ExitStats {
-    classes: [ClassStats; ExitClass::COUNT],
     last: [LastExit; LAST_EXITS],
     exits: u64,
     started: u64,
+    classes: [ClassStats; ExitClass::COUNT],
 }
 
 impl ExitStats {

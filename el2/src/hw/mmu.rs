@@ -166,9 +166,14 @@ fn zero_page(address: u64) {
     while at < end {
         // SAFETY: [R-POOL] the page belongs to the pool, which is mapped for writing.
         unsafe {
-            core::arch::asm!("stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]", in(reg) at, options(nostack))
+            core::arch::asm!(
+                "stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]", "stp xzr, xzr, [{0}, #32]",
+                "stp xzr, xzr, [{0}, #48]", "stp xzr, xzr, [{0}, #64]", "stp xzr, xzr, [{0}, #80]",
+                "stp xzr, xzr, [{0}, #96]", "stp xzr, xzr, [{0}, #112]",
+                in(reg) at, options(nostack)
+            );
         }
-        at = at.wrapping_add(32);
+        at = at.wrapping_add(128);
     }
 }
 
