@@ -80,6 +80,8 @@ pub fn prepare(path: &Path, effort: Effort) -> Result<Prepared, Stopped> {
     let text = describe::load(path)?;
     let mut findings = Vec::new();
     let result = understand(&text, effort, &mut findings);
+    // In the order of the text, whatever the order in which they were found.
+    findings.sort_by_key(|finding| finding.labels.first().map_or(0, |(span, _)| span.start));
     match result {
         Ok((planned, el2)) => Ok(Prepared {
             text,
