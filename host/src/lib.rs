@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod board;
 pub mod cmd;
+pub mod demo;
 pub mod describe;
 pub mod failure;
 pub mod fetch;
@@ -16,3 +17,4 @@ pub mod run;
 pub mod show;
 mod sys;
 pub mod system;
+pub mod testing;

@@ -26,6 +26,10 @@ enum Verb {
     Plan(cmd::plan::Args),
     Build(cmd::build::Args),
     Bench(cmd::bench::Args),
+    Run(cmd::run::Args),
+    Console(cmd::console::Args),
+    Demo(cmd::demo::Args),
+    Test(cmd::test::Args),
     Fetch(cmd::fetch::Args),
 }
 
@@ -35,6 +39,10 @@ fn main() -> ExitCode {
         Verb::Plan(args) => cmd::plan::run(args),
         Verb::Build(args) => cmd::build::run(args),
         Verb::Bench(args) => cmd::bench::run(args),
+        Verb::Run(args) => cmd::run::run(args),
+        Verb::Console(args) => cmd::console::run(args),
+        Verb::Demo(args) => cmd::demo::run(args),
+        Verb::Test(args) => cmd::test::run(args),
         Verb::Fetch(args) => cmd::fetch::run(args),
     }
     .into()

@@ -38,6 +38,19 @@ impl From<Failure> for Stopped {
     }
 }
 
+impl From<Stopped> for Failure {
+    /// For callers that show failures of several systems: the diagnostics become the reason.
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Failure(failure) => failure,
+            Stopped::Description(text, findings) => {
+                let why = text.render(&findings, false);
+                Self::input(format!("{} is wrong", text.name), why, "")
+            }
+        }
+    }
+}
+
 impl Stopped {
     /// Says why, as text on stderr or as JSON on stdout; gives the outcome to end with.
     pub fn report(self, json: bool) -> Outcome {

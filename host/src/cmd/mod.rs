@@ -3,8 +3,12 @@
 pub mod bench;
 pub mod build;
 pub mod check;
+pub mod console;
+pub mod demo;
 pub mod fetch;
 pub mod plan;
+pub mod run;
+pub mod test;
 
 use std::process::ExitCode;
 

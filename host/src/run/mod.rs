@@ -8,6 +8,7 @@ mod keys;
 mod logs;
 mod qemu;
 mod session;
+mod system;
 mod terminal;
 
 pub use emulator::{Emulator, Output};
@@ -15,4 +16,5 @@ pub use keys::{Action, ESCAPE, Keys};
 pub use logs::Logs;
 pub use qemu::{Clock, Qemu};
 pub use session::{End, Flow, Options, View, session};
+pub use system::System;
 pub use terminal::{RawMode, is_terminal};

@@ -260,7 +260,7 @@ mod tests {
     fn the_view_answers_and_the_board_ends() {
         let mut emulator = board(
             "printf '[el2] Bulkhead 0.1.0, 1 pCPU, 1 VM\\r\\n[a] ~ # '; read x; \
-             printf '%s\\r\\n[el2] vm a stopped: powered off\\r\\n' \"$x\"; exit 3",
+             printf '%s\\r\\n[el2] vm a stopped: power off\\r\\n' \"$x\"; exit 3",
         );
         let mut view = Script::default();
         let end = session(&mut emulator, Options::default(), &mut view).unwrap();

@@ -84,7 +84,7 @@ pub struct VmEnd {
 impl VmEnd {
     /// True if the guest asked for its end; everything else is a crash.
     pub fn orderly(&self) -> bool {
-        ["powered off", "power-off", "reset"]
+        ["power off", "reset requested", "its last CPU went off"]
             .iter()
             .any(|word| self.reason.starts_with(word))
     }
@@ -185,7 +185,7 @@ mod tests {
     const BOOT: &str = "\x1b[37m[el2]\x1b[0m Bulkhead 0.1.0, 4 pCPUs, 2 VMs\r\n\
         \x1b[32m[linux]\x1b[0m [    0.000000] Booting Linux\r\n\
         \x1b[33m[control]\x1b[0m PASS period\r\n";
-    const END: &str = "[el2] vm control stopped: powered off\r\n\
+    const END: &str = "[el2] vm control stopped: power off\r\n\
         [el2] exits vm=control vcpu=0\r\n\
         [el2]   class count min mean max total stddev %time\r\n\
         [el2]   vtimer-irq 600000 80 82 95 49200000 1.5 99.9\r\n\

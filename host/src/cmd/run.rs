@@ -1,0 +1,206 @@
+//! `bulkhead run`: boots a system in QEMU and connects the terminal with its console.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::Outcome;
+use crate::failure::Failure;
+use crate::run::attach::Server;
+use crate::run::console::{Line, Transcript};
+use crate::run::{Clock, Emulator, End, Flow, Logs, Options, System, View, session};
+
+/// Build a system and boot it in QEMU, with its console on this terminal
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  bulkhead run systems/demo.toml
+  bulkhead run systems/demo.toml --log logs --timeout 60 </dev/null
+
+On a terminal, keys go to the VM that has the focus; Ctrl-T 1..9 and Ctrl-T n change it, Ctrl-T q
+quits. Without a terminal the console is copied to stdout until the board is powered off.
+
+Exit status: 0 if the board was powered off or the user quit; 1 if a VM crashed, EL2 refused the
+plan, or the time was over.")]
+pub struct Args {
+    /// Description of the system
+    system: PathBuf,
+    /// Clock of the guests follows instructions (8 ns each), not the host: slower, and every run alike
+    #[arg(long)]
+    icount: bool,
+    /// Write what each VM says to files in this folder
+    #[arg(long, value_name = "DIR")]
+    log: Option<PathBuf>,
+    /// End the run after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Print one JSON document on stdout; the console goes to stderr
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    let system = match System::build(&args.system) {
+        Ok(system) => system,
+        Err(stopped) => return stopped.report(args.json),
+    };
+    boot(&args, system).unwrap_or_else(Failure::report)
+}
+
+/// Copies the console to the user, to logs and to a transcript.
+struct Screen {
+    transcript: Transcript,
+    logs: Option<Logs>,
+    json: bool,
+}
+
+impl View for Screen {
+    fn console(&mut self, bytes: &[u8], _: &mut Vec<u8>) -> io::Result<Flow> {
+        if self.json {
+            io::stderr().write_all(bytes)?;
+        } else {
+            io::stdout().write_all(bytes)?;
+            io::stdout().flush()?;
+        }
+        let first = self.transcript.push(bytes);
+        self.keep(first)?;
+        Ok(Flow::Continue)
+    }
+}
+
+impl Screen {
+    fn keep(&mut self, first: usize) -> io::Result<()> {
+        let Some(logs) = &mut self.logs else {
+            return Ok(());
+        };
+        self.transcript.lines[first..]
+            .iter()
+            .try_for_each(|line: &Line| logs.add(line))
+    }
+}
+
+fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
+    if args.icount {
+        system.qemu.clock = Clock::Instructions { shift: 3 };
+    }
+    let logs = args.log.as_deref().map(|folder| {
+        Logs::create(folder).map_err(|error| {
+            Failure::environment(
+                format!("cannot write logs to `{}`", folder.display()),
+                error,
+                "",
+            )
+        })
+    });
+    let mut screen = Screen {
+        transcript: Transcript::default(),
+        logs: logs.transpose()?,
+        json: args.json,
+    };
+    let options = Options {
+        server: Some(serve(&system)?),
+        limit: args.timeout.map(Duration::from_secs),
+        interactive: true,
+    };
+    let mut emulator = Emulator::start(system.qemu.command())?;
+    let end = session(&mut emulator, options, &mut screen)
+        .map_err(|error| Failure::environment("the console is gone", error, ""))?;
+    let first = screen.transcript.lines.len();
+    screen.transcript.finish();
+    // The run has ended; a log that lacks its last half line is no reason to call it failed.
+    let _ = screen.keep(first);
+    conclude(args, &system, end, &screen.transcript, &emulator.messages())
+}
+
+/// Opens the console for `bulkhead console`.
+pub(super) fn serve(system: &System) -> Result<Server, Failure> {
+    Server::listen(&system.folder).map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Failure::input(
+            format!("`{}` runs already", system.name),
+            "its console is open in another run",
+            format!("attach to it with `bulkhead console {}`", system.name),
+        ),
+        _ => Failure::environment(
+            format!(
+                "cannot open a console socket in `{}`",
+                system.folder.display()
+            ),
+            error,
+            "",
+        ),
+    })
+}
+
+/// Ends the tool as the signal would have, after everything was put in order.
+pub(super) fn die(signal: i32) -> Outcome {
+    // Returns only if the signal has no default action, which those caught here have.
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    Outcome::Failed
+}
+
+fn conclude(
+    args: &Args,
+    system: &System,
+    end: End,
+    transcript: &Transcript,
+    messages: &str,
+) -> Result<Outcome, Failure> {
+    let crashed: Vec<_> = transcript
+        .ended
+        .iter()
+        .filter(|end| !end.orderly())
+        .collect();
+    let failed = match end {
+        End::Emulator(status) if !status.success() => {
+            Some((format!("QEMU ended with {status}"), messages.to_owned()))
+        }
+        End::TimedOut => Some((
+            "the time was over; the system was stopped".to_owned(),
+            String::new(),
+        )),
+        _ => None,
+    };
+    let refused = transcript.refused.as_ref();
+    if args.json {
+        let ended = match end {
+            End::Emulator(_) => "powered-off",
+            End::Quit | End::View => "quit",
+            End::Signal(_) => "signal",
+            End::TimedOut => "timed-out",
+        };
+        let document = json!({
+            "system": system.name,
+            "ended": ended,
+            "el2": transcript.booted.as_ref().map(|(version, pcpus, vms)| {
+                json!({"version": version, "pcpus": pcpus, "vms": vms})
+            }),
+            "refused": refused.map(|(invariant, place)| json!({"invariant": invariant, "place": place})),
+            "stopped": transcript.ended,
+            "exits": transcript.exits,
+        });
+        println!("{document}");
+    }
+    if let End::Signal(signal) = end {
+        return Ok(die(signal));
+    }
+    if let Some((what, why)) = failed {
+        return Err(Failure::failed(what, why, ""));
+    }
+    if let Some((invariant, place)) = refused {
+        return Err(Failure::failed(
+            format!("EL2 refused the plan: {invariant}"),
+            place,
+            "build it again; a plan that `bulkhead build` made is never refused on its board",
+        ));
+    }
+    for end in &crashed {
+        eprintln!("error: VM `{}` stopped: {}", end.vm, end.reason);
+    }
+    Ok(if crashed.is_empty() {
+        Outcome::Done
+    } else {
+        Outcome::Failed
+    })
+}

@@ -1,0 +1,111 @@
+//! What the user sees of a demo: the console, and below it both guests at a glance.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Instant;
+
+use super::footer::Footer;
+use super::progress::{CONTROL, LINUX, Phase, Progress};
+use crate::run::{Flow, View};
+
+/// Shows a demo.
+pub struct Screen {
+    /// Where the demo is.
+    pub progress: Progress,
+    footer: Option<Footer>,
+    started: Instant,
+    to_stderr: bool,
+    /// What is printed once the work is done, made from the progress.
+    summary: Box<dyn Fn(&Progress) -> String>,
+    summed_up: bool,
+}
+
+impl Screen {
+    /// With a live picture on a terminal; the console goes to stderr if stdout is kept for JSON.
+    pub fn new(
+        progress: Progress,
+        live: bool,
+        to_stderr: bool,
+        summary: Box<dyn Fn(&Progress) -> String>,
+    ) -> Self {
+        let live = live && !to_stderr && io::stdout().is_terminal();
+        Self {
+            progress,
+            footer: live.then(|| Footer::new(4)),
+            started: Instant::now(),
+            to_stderr,
+            summary,
+            summed_up: false,
+        }
+    }
+
+    /// Gives the terminal back.
+    pub fn close(&mut self) {
+        self.footer = None;
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        if self.to_stderr {
+            return io::stderr().write_all(bytes);
+        }
+        let mut out = io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+
+    /// The fixed lines of the picture.
+    fn lines(&self) -> Vec<String> {
+        let progress = &self.progress;
+        let linux = match (progress.transcript.end_of(LINUX), progress.phase) {
+            (Some(end), _) => format!("stopped: {}", end.reason),
+            (None, Phase::Booting) => "booting Debian's kernel".to_owned(),
+            (None, Phase::Working) => {
+                format!("working hard for {} s of its time", progress.seconds())
+            }
+            (None, Phase::Shell) => "a shell for you; `exit` ends it".to_owned(),
+            (None, Phase::Ending) => "powering off".to_owned(),
+        };
+        let seen = progress.last_words.as_ref().or(progress.seen.as_ref());
+        let control = match seen {
+            Some(c) => format!(
+                "{} periods at 1 kHz, {} lost, {} doubled; late {} / {} / {} ns (min/avg/max: the emulator's turns)",
+                c.periods, c.lost, c.doubled, c.late_min, c.late_avg, c.late_max
+            ),
+            None => "running at 1 kHz; Linux will read its report when it is up".to_owned(),
+        };
+        let ended = progress
+            .transcript
+            .end_of(CONTROL)
+            .map_or("", |_| " (ended)");
+        vec![
+            format!(
+                " Bulkhead: two VMs on one board, {} s",
+                self.started.elapsed().as_secs()
+            ),
+            format!(" {LINUX:<8} {linux}"),
+            format!(" {CONTROL:<8} {control}{ended}"),
+            " Ctrl-T q quit   Ctrl-T n next VM   Ctrl-T ? help".to_owned(),
+        ]
+    }
+}
+
+impl View for Screen {
+    fn console(&mut self, bytes: &[u8], keys: &mut Vec<u8>) -> io::Result<Flow> {
+        self.write(bytes)?;
+        keys.extend(self.progress.push(bytes));
+        if self.progress.phase == Phase::Shell && !self.summed_up {
+            self.summed_up = true;
+            let text = (self.summary)(&self.progress);
+            self.write(format!("\n{text}\n").as_bytes())?;
+        }
+        Ok(Flow::Continue)
+    }
+
+    fn tick(&mut self, _: &mut Vec<u8>) -> io::Result<Flow> {
+        let lines = self.lines();
+        match &mut self.footer {
+            Some(footer) => footer.draw(&lines)?,
+            None => {}
+        }
+        Ok(Flow::Continue)
+    }
+}

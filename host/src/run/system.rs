@@ -1,0 +1,48 @@
+//! A built system, ready to run.
+
+use std::path::{Path, PathBuf};
+
+use super::Qemu;
+use crate::cmd::build;
+use crate::failure::Failure;
+use crate::system::Stopped;
+
+/// A built system and the emulator for its board.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// Name, as in `out/NAME`.
+    pub name: String,
+    /// Folder of its build.
+    pub folder: PathBuf,
+    /// QEMU with its image.
+    pub qemu: Qemu,
+    /// EL2 with its symbols.
+    pub el2: PathBuf,
+    /// The plan, as the image carries it.
+    pub plan: Vec<u8>,
+}
+
+impl System {
+    /// Checks, plans and builds a description.
+    ///
+    /// # Errors
+    ///
+    /// The description is wrong, a tool is missing, or the board has no emulator.
+    pub fn build(description: &Path) -> Result<Self, Stopped> {
+        let built = build::build(description)?;
+        let Some(emulated) = &built.planned.board.emulated else {
+            return Err(Stopped::Failure(Failure::input(
+                format!("the board of `{}` has no emulator", built.planned.name),
+                "it is described by a device tree alone",
+                "boot the image on the board, or name a board of boards/ that has `[qemu]`",
+            )));
+        };
+        Ok(Self {
+            qemu: emulated.qemu(&built.image),
+            name: built.planned.name,
+            folder: built.folder,
+            el2: built.el2,
+            plan: built.planned.bytes,
+        })
+    }
+}

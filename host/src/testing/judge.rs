@@ -1,0 +1,252 @@
+//! Compares what a console says with what a scenario expects. Pure: bytes in, keys and verdicts out.
+
+use std::collections::BTreeSet;
+
+use super::scenario::{Scenario, ScenarioEnd, Step};
+use crate::run::console::{Line, Transcript};
+
+/// Watches one run of a scenario.
+#[derive(Debug)]
+pub struct Judge<'a> {
+    scenario: &'a Scenario,
+    /// Steps that have come, as indices.
+    came: BTreeSet<usize>,
+    /// Everything said so far.
+    pub transcript: Transcript,
+    broken: Vec<String>,
+}
+
+impl<'a> Judge<'a> {
+    /// Before the first byte.
+    pub fn new(scenario: &'a Scenario) -> Self {
+        Self {
+            scenario,
+            came: BTreeSet::new(),
+            transcript: Transcript::default(),
+            broken: Vec::new(),
+        }
+    }
+
+    /// Takes the next bytes of the console; gives the keys to type now.
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let first = self.transcript.push(bytes);
+        let mut keys = Vec::new();
+        for line in self.transcript.lines[first..].to_vec() {
+            self.judge(&line, false, &mut keys);
+        }
+        if let Some(line) = self.transcript.partial() {
+            self.judge(&line, true, &mut keys);
+        }
+        keys
+    }
+
+    /// True if the scenario ends here rather than with the power-off.
+    pub fn finished(&self) -> bool {
+        self.scenario.end == ScenarioEnd::LastStep && self.came.len() == self.scenario.steps.len()
+    }
+
+    /// What did not come as it must; empty if the test passed. `powered_off` tells whether the
+    /// emulator ended by itself and with success.
+    pub fn verdict(mut self, powered_off: bool) -> (Vec<String>, Transcript) {
+        self.transcript.finish();
+        let mut wrong = std::mem::take(&mut self.broken);
+        for (index, step) in self.scenario.steps.iter().enumerate() {
+            if !self.came.contains(&index) {
+                wrong.push(format!("`{}` never said `{}`", step.from, step.line));
+            }
+        }
+        for vm in &self.scenario.done {
+            wrong.extend(self.not_done(vm));
+        }
+        for (vm, names) in &self.scenario.passes {
+            for name in names {
+                let pass = format!("PASS {name}");
+                if !self.transcript.of(vm).any(|text| text.trim_end() == pass) {
+                    wrong.push(format!("`{vm}` never said `{pass}`"));
+                }
+            }
+        }
+        for (vm, reason) in &self.scenario.stops {
+            match self.transcript.end_of(vm) {
+                Some(end) if end.reason.contains(reason) => {}
+                Some(end) => wrong.push(format!(
+                    "`{vm}` stopped with `{}` instead of `{reason}`",
+                    end.reason
+                )),
+                None => wrong.push(format!("`{vm}` never stopped; expected: `{reason}`")),
+            }
+        }
+        // A guest's own failure counts whether or not the scenario asks for its DONE line.
+        for line in &self.transcript.lines {
+            if line.text.starts_with("FAIL ") {
+                wrong.push(format!("`{}` said `{}`", line.speaker, line.text));
+            }
+        }
+        if self.scenario.end == ScenarioEnd::PowerOff && !powered_off {
+            wrong.push("the board was not powered off".to_owned());
+        }
+        (wrong, self.transcript)
+    }
+
+    fn judge(&mut self, line: &Line, partial: bool, keys: &mut Vec<u8>) {
+        let speaker = line.speaker.name();
+        for never in &self.scenario.never {
+            let from = never.from.as_deref().is_none_or(|from| from == speaker);
+            if !partial && from && line.text.contains(&never.line) {
+                self.broken
+                    .push(format!("`{speaker}` said `{}`", line.text));
+            }
+        }
+        let mut steps = self.scenario.steps.iter().enumerate();
+        let next = steps.find(|(index, step)| step.from == speaker && !self.came.contains(index));
+        let Some((index, step)) = next else {
+            return;
+        };
+        if Self::matches(step, line, partial) {
+            self.came.insert(index);
+            keys.extend(step.keys.iter().flat_map(|keys| keys.bytes()));
+        }
+    }
+
+    fn matches(step: &Step, line: &Line, partial: bool) -> bool {
+        (!partial || step.keys.is_some()) && line.text.contains(&step.line)
+    }
+
+    fn not_done(&self, vm: &str) -> Option<String> {
+        let Some(done) = self
+            .transcript
+            .of(vm)
+            .find_map(|text| text.strip_prefix("DONE "))
+        else {
+            return Some(format!("`{vm}` never said DONE"));
+        };
+        // "<passed> passed, <failed> failed"
+        let words: Vec<_> = done.split_ascii_whitespace().collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u32>().ok());
+        match (number(0), number(2)) {
+            (Some(1..), Some(0)) => None,
+            _ => Some(format!("`{vm}` said `DONE {done}`")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(text: &str) -> Scenario {
+        toml::from_str(&format!("claim = \"c.\"\nsystem = \"s\"\n{text}")).unwrap()
+    }
+
+    fn wrong(scenario: &Scenario, console: &str, powered_off: bool) -> Vec<String> {
+        let mut judge = Judge::new(scenario);
+        judge.push(console.as_bytes());
+        judge.verdict(powered_off).0
+    }
+
+    const SHELL: &str = "[[step]]\nfrom = \"linux\"\nline = \"~ # \"\nkeys = \"poweroff\\n\"\n\
+        [[step]]\nfrom = \"linux\"\nline = \"Power down\"\n";
+
+    #[test]
+    fn a_prompt_is_answered_once() {
+        let scenario = scenario(SHELL);
+        let mut judge = Judge::new(&scenario);
+        assert_eq!(judge.push(b"[linux] Power down is not now\r\n"), b"");
+        assert_eq!(judge.push(b"[linux] ~ # "), b"poweroff\n");
+        assert_eq!(judge.push(b"poweroff\r\n[linux] ~ # "), b"");
+        assert_eq!(judge.push(b"\r\n[linux] reboot: Power down\r\n"), b"");
+        assert_eq!(judge.verdict(true).0, [""; 0]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let scenario = scenario(SHELL);
+        assert_eq!(
+            wrong(&scenario, "[linux] ~ # \r\n[control] Power down\r\n", false),
+            [
+                "`linux` never said `Power down`",
+                "the board was not powered off"
+            ]
+        );
+    }
+
+    #[test]
+    fn speakers_do_not_wait_for_each_other() {
+        let scenario = scenario(
+            "[[step]]\nfrom = \"a\"\nline = \"one\"\n[[step]]\nfrom = \"b\"\nline = \"two\"\n",
+        );
+        assert_eq!(wrong(&scenario, "[b] two\n[a] one\n", true), [""; 0]);
+    }
+
+    #[test]
+    fn a_guests_failure_counts_and_so_does_silence() {
+        let scenario = scenario("done = [\"a\"]");
+        assert_eq!(
+            wrong(&scenario, "[a] PASS x\n[a] DONE 1 passed, 0 failed\n", true),
+            [""; 0]
+        );
+        assert_eq!(
+            wrong(
+                &scenario,
+                "[a] FAIL x: 1 is not 2\n[a] DONE 0 passed, 1 failed\n",
+                true
+            ),
+            [
+                "`a` said `DONE 0 passed, 1 failed`",
+                "`a` said `FAIL x: 1 is not 2`"
+            ]
+        );
+        assert_eq!(
+            wrong(&scenario, "[b] DONE 1 passed, 0 failed\n", true),
+            ["`a` never said DONE"]
+        );
+        assert_eq!(
+            wrong(&scenario, "[a] DONE 0 passed, 0 failed\n", true),
+            ["`a` said `DONE 0 passed, 0 failed`"]
+        );
+    }
+
+    #[test]
+    fn a_check_that_no_longer_runs_is_missed() {
+        let scenario = scenario("done = [\"a\"]\npasses = { a = [\"x\", \"y\"] }");
+        assert_eq!(
+            wrong(&scenario, "[a] PASS x\n[a] DONE 1 passed, 0 failed\n", true),
+            ["`a` never said `PASS y`"]
+        );
+    }
+
+    #[test]
+    fn the_reason_of_a_stop_counts() {
+        let scenario = scenario("stops = { bad = \"data abort\", good = \"power off\" }");
+        assert_eq!(
+            wrong(&scenario, "[el2] vm bad stopped: power off\r\n", true),
+            [
+                "`bad` stopped with `power off` instead of `data abort`",
+                "`good` never stopped; expected: `power off`"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_forbidden_line_fails_the_test() {
+        let scenario = scenario("done = [\"a\"]\nnever = [{ line = \"panic\" }]");
+        assert_eq!(
+            wrong(
+                &scenario,
+                "[b] kernel panic\n[a] DONE 1 passed, 0 failed\n",
+                true
+            ),
+            ["`b` said `kernel panic`"]
+        );
+    }
+
+    #[test]
+    fn the_last_step_may_be_the_end() {
+        let scenario = scenario("end = \"last-step\"\n[[step]]\nfrom = \"a\"\nline = \"x\"\n");
+        let mut judge = Judge::new(&scenario);
+        assert!(!judge.finished());
+        judge.push(b"[a] x\n");
+        assert!(judge.finished());
+        assert_eq!(judge.verdict(false).0, [""; 0]);
+    }
+}

@@ -1,0 +1,18 @@
+//! `bulkhead test`: everything that the project claims, each claim with a test that fails when it is
+//! false.
+
+mod alterations;
+mod catalogue;
+mod code;
+mod docs;
+mod judge;
+mod plans;
+mod scenario;
+mod suite;
+mod systems;
+
+pub use catalogue::all;
+pub use judge::Judge;
+pub use scenario::Scenario;
+pub use suite::{Context, Done, Job, Stage, Test, Told, run};
+pub use systems::{Ended, watch};

@@ -1,0 +1,162 @@
+//! EL2 refuses a plan that is wrong in any field, and names what is wrong.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bulkhead_abi::plan::{Header, Image};
+use bulkhead_core::plan::{Plan, seal};
+
+use super::alterations::{Alteration, all};
+use super::suite::{Context, Job, Test};
+use super::systems::watch;
+use crate::run::console::Transcript;
+use crate::run::{Qemu, System};
+
+/// The system whose plan is altered: it has a row in every table.
+const SYSTEM: &str = "tests/systems/every-table.toml";
+
+/// The tests of this file.
+pub fn tests() -> Vec<Test> {
+    let claim = "A plan with one wrong field and a right checksum is refused by EL2 with the name of \
+                 the broken invariant, and by the host tool with the same one.";
+    let job: Job = Box::new(alter_all);
+    vec![Test::parallel("plan/alterations", claim, job)]
+}
+
+fn alter_all(context: &Context) -> Result<String, Vec<String>> {
+    let system = context
+        .builds
+        .get(&context.root.join(SYSTEM))
+        .map_err(|why| vec![why])?;
+    let image = fs::read(&system.qemu.image).map_err(|e| vec![e.to_string()])?;
+    let plan = &system.plan;
+    let folder = context.logs.join("plan");
+    fs::create_dir_all(&folder).map_err(|e| vec![e.to_string()])?;
+    let offset = plan_offset(plan).ok_or_else(|| vec!["the plan has no header".to_owned()])?;
+    if image.get(offset..offset + plan.len()) != Some(&plan[..]) {
+        return Err(vec![
+            "the image does not carry plan.bin where the plan says".to_owned(),
+        ]);
+    }
+    let alterations = all();
+    let wrong = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    let one = |index: usize, alteration: &Alteration| {
+        let mut altered = plan.clone();
+        alteration.apply(&mut altered);
+        if alteration.sealed() {
+            seal(&mut altered);
+        }
+        let file = folder.join(format!("{index}.img"));
+        let found = judge_host(alteration, &altered)
+            .and_then(|()| judge_el2(&system, alteration, &image, offset, &altered, &file));
+        if let Err(why) = found {
+            let place = format!("{:?}", alteration.place);
+            let why = format!(
+                "{} of {place} {:?}: {why}",
+                alteration.field, alteration.change
+            );
+            wrong
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .push(why);
+        }
+    };
+    // Each takes a moment and little work; two at a time use both CPUs of a small machine.
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(alteration) = alterations.get(index) else {
+                        break;
+                    };
+                    one(index, alteration);
+                }
+            });
+        }
+    });
+    let wrong = wrong
+        .into_inner()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    Ok(format!("{} alterations", alterations.len()))
+}
+
+fn plan_offset(plan: &[u8]) -> Option<usize> {
+    let at = std::mem::offset_of!(Header, image) + std::mem::offset_of!(Image, plan_offset);
+    let bytes = plan.get(at..at + 8)?;
+    usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
+}
+
+/// The host's check must name the same invariant. Those about the board need the board.
+fn judge_host(alteration: &Alteration, plan: &[u8]) -> Result<(), String> {
+    let about_board = alteration.invariant.starts_with("board-")
+        && !matches!(alteration.invariant, "board-frame" | "board-intid");
+    // A vector of bytes need not be aligned as a plan is.
+    let words: Vec<u64> = plan
+        .chunks(8)
+        .map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        })
+        .collect();
+    let found = Plan::open(zerocopy::IntoBytes::as_bytes(&words[..])).and_then(|plan| plan.check());
+    match found {
+        Ok(()) if about_board => Ok(()),
+        Ok(()) => Err(format!(
+            "the host finds nothing wrong instead of {}",
+            alteration.invariant
+        )),
+        Err(violation) if violation.invariant.name() == alteration.invariant => Ok(()),
+        Err(violation) => Err(format!(
+            "the host names {} instead of {}",
+            violation.invariant.name(),
+            alteration.invariant
+        )),
+    }
+}
+
+fn judge_el2(
+    system: &System,
+    alteration: &Alteration,
+    image: &[u8],
+    offset: usize,
+    plan: &[u8],
+    file: &Path,
+) -> Result<(), String> {
+    let mut altered = image.to_vec();
+    altered[offset..offset + plan.len()].copy_from_slice(plan);
+    fs::write(file, altered).map_err(|error| error.to_string())?;
+    let qemu = Qemu {
+        image: file.to_owned(),
+        ..system.qemu.clone()
+    };
+    let mut transcript = Transcript::default();
+    let ended = watch(&qemu, Duration::from_secs(60), |bytes| {
+        transcript.push(bytes);
+        (Vec::new(), false)
+    });
+    // A failure to remove it would show at the next write.
+    let _ = fs::remove_file(file);
+    let ended = ended.map_err(|failure| failure.to_string())?;
+    transcript.finish();
+    match &transcript.refused {
+        None => Err(format!(
+            "EL2 does not refuse it; expected {}",
+            alteration.invariant
+        )),
+        Some((name, _)) if name != alteration.invariant => Err(format!(
+            "EL2 names {name} instead of {}",
+            alteration.invariant
+        )),
+        Some(_) if !ended.powered_off => Err("EL2 refuses it and does not power off".to_owned()),
+        Some(_) => Ok(()),
+    }
+}

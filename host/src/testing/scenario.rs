@@ -1,0 +1,189 @@
+//! System tests as data: `tests/*.toml`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::run::Clock;
+
+/// A system, booted in QEMU, and what its console must say.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// What the test proves, as a sentence.
+    pub claim: String,
+    /// Description of the system, relative to the repository.
+    pub system: String,
+    /// CPU models; the test runs once on each.
+    #[serde(default = "default_cpus")]
+    pub cpus: Vec<String>,
+    /// What the guests' clocks follow.
+    #[serde(default)]
+    pub clock: ScenarioClock,
+    /// Seconds after which the test counts as hanging. Nothing else depends on the host's time.
+    #[serde(default = "default_guard")]
+    pub guard: u64,
+    /// How the run ends.
+    #[serde(default)]
+    pub end: ScenarioEnd,
+    /// VMs that must report `DONE n passed, 0 failed` with n at least 1.
+    #[serde(default)]
+    pub done: Vec<String>,
+    /// Checks that must be among those that passed, by VM.
+    #[serde(default)]
+    pub passes: BTreeMap<String, Vec<String>>,
+    /// How VMs stop: a part of EL2's reason, by VM.
+    #[serde(default)]
+    pub stops: BTreeMap<String, String>,
+    /// Lines that must come, in this order for each speaker, and what is typed then.
+    #[serde(default, rename = "step")]
+    pub steps: Vec<Step>,
+    /// Lines that must not come.
+    #[serde(default)]
+    pub never: Vec<Never>,
+}
+
+/// A line that must come.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// Who says it: a VM's name or `el2`.
+    pub from: String,
+    /// A part of the line. With `keys` the line need not have ended: it may be a prompt.
+    pub line: String,
+    /// Typed on the console once it came.
+    pub keys: Option<String>,
+}
+
+/// A line that must not come.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Never {
+    /// Who must not say it; anybody if absent.
+    pub from: Option<String>,
+    /// A part of the line.
+    pub line: String,
+}
+
+/// What the guests' clocks follow in a test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScenarioClock {
+    /// Instructions, 8 ns each: about as fast as emulation goes, so that timers keep their usual
+    /// relation to work.
+    #[default]
+    Instructions,
+    /// The host's clock, CPUs in parallel: real races, no figures.
+    Host,
+}
+
+impl From<ScenarioClock> for Clock {
+    fn from(clock: ScenarioClock) -> Self {
+        match clock {
+            ScenarioClock::Instructions => Self::Instructions { shift: 3 },
+            ScenarioClock::Host => Self::Host,
+        }
+    }
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScenarioEnd {
+    /// All VMs stop and EL2 powers the board off.
+    #[default]
+    PowerOff,
+    /// The last step has come; what still runs is killed.
+    LastStep,
+}
+
+fn default_cpus() -> Vec<String> {
+    vec!["cortex-a53".to_owned()]
+}
+
+const fn default_guard() -> u64 {
+    120
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is not TOML of this form, or expects nothing.
+    pub fn load(path: &Path) -> Result<Self, Failure> {
+        let what = || format!("cannot use the test `{}`", path.display());
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::environment(what(), error, ""))?;
+        let scenario: Self =
+            toml::from_str(&text).map_err(|error| Failure::input(what(), error, ""))?;
+        match scenario.flaw() {
+            Some(flaw) => Err(Failure::input(what(), flaw, "see docs/testing.md")),
+            None => Ok(scenario),
+        }
+    }
+
+    /// Time after which the test counts as hanging.
+    pub fn guard(&self) -> Duration {
+        Duration::from_secs(self.guard)
+    }
+
+    fn flaw(&self) -> Option<&'static str> {
+        if self.steps.is_empty() && self.done.is_empty() && self.stops.is_empty() {
+            return Some("it expects nothing: no `step`, `done` or `stops`");
+        }
+        if self.cpus.is_empty() {
+            return Some("it runs on no CPU: `cpus` is empty");
+        }
+        if self.end == ScenarioEnd::LastStep && self.steps.is_empty() {
+            return Some("`end = \"last-step\"` without a `step`");
+        }
+        if self.steps.iter().any(|step| step.line.is_empty()) {
+            return Some("a `step` has an empty `line`, which every line contains");
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_expects_nothing_is_none() {
+        let text = "claim = \"c\"\nsystem = \"s.toml\"\n";
+        let scenario: Scenario = toml::from_str(text).unwrap();
+        assert!(scenario.flaw().unwrap().contains("expects nothing"));
+        let scenario: Scenario = toml::from_str(&format!("{text}done = [\"a\"]")).unwrap();
+        assert_eq!(scenario.flaw(), None);
+        assert_eq!(scenario.cpus, ["cortex-a53"]);
+    }
+
+    #[test]
+    fn a_misspelt_key_is_refused() {
+        let text = "claim = \"c\"\nsystem = \"s.toml\"\ndoen = [\"a\"]\n";
+        assert!(toml::from_str::<Scenario>(text).is_err());
+    }
+
+    #[test]
+    fn all_tests_of_the_repository_can_be_used() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+            {
+                let scenario = Scenario::load(&path).unwrap_or_else(|failure| panic!("{failure}"));
+                assert!(
+                    scenario.claim.ends_with('.'),
+                    "{}: a claim is a sentence",
+                    path.display()
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! System tests: a description is built, booted in QEMU, and its console judged.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::judge::Judge;
+use super::scenario::Scenario;
+use super::suite::{Context, Job, Test};
+use crate::failure::Failure;
+use crate::run::console::Transcript;
+use crate::run::{Emulator, Logs, Output, Qemu, System};
+
+type Build = Arc<OnceLock<Result<System, String>>>;
+
+/// Systems that tests have built, so that each is built once.
+#[derive(Debug, Default)]
+pub struct Builds(Mutex<BTreeMap<PathBuf, Build>>);
+
+impl Builds {
+    /// The built system of a description; whoever comes first builds it.
+    pub fn get(&self, description: &Path) -> Result<System, String> {
+        let mut builds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let build = Arc::clone(builds.entry(description.to_owned()).or_default());
+        drop(builds);
+        let built = build.get_or_init(|| {
+            System::build(description).map_err(|stopped| Failure::from(stopped).to_string())
+        });
+        built.clone()
+    }
+}
+
+/// The tests of this file: one for each system that scenarios use and one for each scenario and CPU.
+///
+/// # Errors
+///
+/// A scenario cannot be used.
+pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
+    let mut tests = Vec::new();
+    let mut systems = BTreeMap::new();
+    for (name, scenario) in scenarios(&root.join("tests"))? {
+        systems.insert(scenario.system.clone(), ());
+        let scenario = Arc::new(scenario);
+        for cpu in &scenario.cpus {
+            let (cpu, job_scenario) = (cpu.clone(), Arc::clone(&scenario));
+            let test_name = format!("system/{name}/{cpu}");
+            let folder = test_name.replace('/', "-");
+            let job: Job = Box::new(move |context| boot(context, &folder, &job_scenario, &cpu));
+            tests.push(Test::parallel(test_name, scenario.claim.clone(), job));
+        }
+    }
+    let builds = systems.into_keys().map(|system| {
+        let name = Path::new(&system)
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let claim = format!("{system} is free of conflicts and becomes an image.");
+        let job: Job = Box::new(move |context| {
+            let built = context
+                .builds
+                .get(&context.root.join(&system))
+                .map_err(|why| vec![why])?;
+            let bytes = std::fs::metadata(&built.qemu.image)
+                .map_err(|e| vec![e.to_string()])?
+                .len();
+            Ok(format!("{} KiB", bytes.div_ceil(1024)))
+        });
+        Test::build(format!("build/{name}"), claim, job)
+    });
+    let mut all: Vec<_> = builds.collect();
+    all.extend(tests);
+    Ok(all)
+}
+
+fn scenarios(folder: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
+    let entries = folder.read_dir().map_err(|error| {
+        Failure::environment(format!("cannot read `{}`", folder.display()), error, "")
+    })?;
+    let mut scenarios = BTreeMap::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
+        {
+            let name = path
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            scenarios.insert(name, Scenario::load(&path)?);
+        }
+    }
+    Ok(scenarios)
+}
+
+/// Runs a scenario on a CPU model and judges it.
+fn boot(
+    context: &Context,
+    folder: &str,
+    scenario: &Scenario,
+    cpu: &str,
+) -> Result<String, Vec<String>> {
+    let system = context
+        .builds
+        .get(&context.root.join(&scenario.system))
+        .map_err(|why| vec![why])?;
+    let qemu = Qemu {
+        cpu: cpu.to_owned(),
+        clock: scenario.clock.into(),
+        ..system.qemu
+    };
+    let mut judge = Judge::new(scenario);
+    let ended = watch(&qemu, scenario.guard(), |bytes| {
+        let keys = judge.push(bytes);
+        (keys, judge.finished())
+    });
+    let ended = ended.map_err(|failure| vec![failure.to_string()])?;
+    let (mut wrong, transcript) = judge.verdict(ended.powered_off);
+    if ended.hangs {
+        wrong.push(format!("it still ran after {} s", scenario.guard));
+    }
+    if let Some((invariant, place)) = &transcript.refused {
+        wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));
+    }
+    if wrong.is_empty() {
+        let exits: u64 = transcript.exits.iter().map(|table| table.exits()).sum();
+        return Ok(format!("{} lines, {exits} exits", transcript.lines.len()));
+    }
+    wrong.extend(evidence(
+        &context.logs.join(folder),
+        &transcript,
+        &ended.messages,
+    ));
+    Err(wrong)
+}
+
+/// How an emulator ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// By itself and with success.
+    pub powered_off: bool,
+    /// The guard time was over.
+    pub hangs: bool,
+    /// What QEMU said on its standard error.
+    pub messages: String,
+}
+
+/// Runs QEMU until it ends, `judge` says that it is enough, or the guard time is over. `judge` gives
+/// keys to type.
+///
+/// # Errors
+///
+/// QEMU cannot be started or read.
+pub fn watch(
+    qemu: &Qemu,
+    guard: Duration,
+    mut judge: impl FnMut(&[u8]) -> (Vec<u8>, bool),
+) -> Result<Ended, Failure> {
+    let mut emulator = Emulator::start(qemu.command())?;
+    let deadline = Instant::now() + guard;
+    let mut buffer = [0; 16 * 1024];
+    let failed = |error| Failure::environment("cannot read the console of QEMU", error, "");
+    let (mut powered_off, mut hangs) = (false, false);
+    loop {
+        match emulator
+            .read(&mut buffer, Duration::from_millis(100))
+            .map_err(failed)?
+        {
+            Output::Bytes(n) => {
+                let (keys, enough) = judge(&buffer[..n]);
+                if enough {
+                    break;
+                }
+                emulator.send(&keys);
+            }
+            Output::Silence => emulator.flush(),
+            Output::Closed => {
+                powered_off = emulator.wait().map_err(failed)?.success();
+                break;
+            }
+        }
+        if Instant::now() >= deadline {
+            hangs = true;
+            break;
+        }
+    }
+    emulator.kill();
+    Ok(Ended {
+        powered_off,
+        hangs,
+        messages: emulator.messages(),
+    })
+}
+
+/// Keeps the logs of a failed run, and gives the part that a reader wants to see first.
+fn evidence(folder: &Path, transcript: &Transcript, messages: &str) -> Vec<String> {
+    const SHOWN: usize = 25;
+    let mut lines = Vec::new();
+    if !messages.is_empty() {
+        lines.push(format!("QEMU said: {messages}"));
+    }
+    let first = transcript.lines.len().saturating_sub(SHOWN);
+    lines.push(format!(
+        "the last {} lines of the console:",
+        transcript.lines.len() - first
+    ));
+    for line in &transcript.lines[first..] {
+        lines.push(format!("  [{}] {}", line.speaker, line.text));
+    }
+    let kept = Logs::create(folder).and_then(|mut logs| {
+        transcript
+            .lines
+            .iter()
+            .try_for_each(|line| logs.add(line))?;
+        std::fs::File::create(folder.join("qemu.log"))?.write_all(messages.as_bytes())
+    });
+    lines.push(match kept {
+        Ok(()) => format!("all of it: {}", folder.display()),
+        Err(error) => format!(
+            "the logs could not be kept in {}: {error}",
+            folder.display()
+        ),
+    });
+    lines
+}
