@@ -65,9 +65,7 @@ pub(super) fn layout(
         .map_or(0, |emulated| emulated.image_offset);
     let first = board.memory.first().map_or(0, |memory| memory.base) + offset;
     Layout {
-        // Loaders keep the start of memory for themselves: QEMU's `-kernel` puts an image whose text_offset
-        // is 0 at the second 2 MiB, behind its own first instructions.
-        base: first.next_multiple_of(IMAGE_ALIGN) + IMAGE_ALIGN,
+        base: first.next_multiple_of(IMAGE_ALIGN),
         plan_offset: el2,
         pool_offset: next,
         room: (next + pool).next_multiple_of(IMAGE_ALIGN),
