@@ -45,7 +45,11 @@ fn every_mistake_gets_its_exact_message() {
             wrong.push(format!("{}:\n{words}", path.display()));
         }
     }
-    assert!(wrong.is_empty(), "other words than in the .txt file:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "other words than in the .txt file:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -54,7 +58,9 @@ fn every_code_has_a_fixture() {
     for folder in ["describe", "board", "planner"] {
         for entry in fs::read_dir(Path::new("src").join(folder)).expect("sources") {
             let text = fs::read_to_string(entry.expect("entry").path()).expect("source");
-            let quoted = text.split('"').filter(|part| part.starts_with("bulkhead::"));
+            let quoted = text
+                .split('"')
+                .filter(|part| part.starts_with("bulkhead::"));
             codes.extend(quoted.map(str::to_owned));
         }
     }

@@ -6,7 +6,7 @@ use bulkhead_core::plan::Invariant;
 
 use super::Outcome;
 use crate::planner::Effort;
-use crate::system;
+use crate::{show, system};
 
 /// Check a system description, and prove the plan made of it
 #[derive(clap::Args)]
@@ -43,9 +43,9 @@ pub fn run(args: Args) -> Outcome {
     );
     let planned = &prepared.planned;
     println!(
-        "{}: sound; {} VMs on {} of {} CPUs, {} invariants proven",
+        "{}: sound; {} on {} of {} CPUs, {} invariants proven",
         prepared.text.name,
-        planned.vms.len(),
+        show::count(planned.vms.len(), "VM"),
         planned.cpus.len(),
         planned.board.cpus.len(),
         Invariant::OF_PLAN.len(),

@@ -7,6 +7,8 @@ use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
 
+use bulkhead_core::plan::alter::Case;
+
 use crate::failure::Failure;
 use crate::planner::Planned;
 
@@ -111,4 +113,13 @@ pub fn assemble(el2: &El2, planned: &Planned) -> Vec<u8> {
         put(load.offset, &load.bytes);
     }
     bytes
+}
+
+/// An image whose plan `case` altered, with the checksum right again; none if the plan has no row that
+/// the case could alter. EL2 must refuse it with the name of `case.breaks`.
+pub fn altered(image: &[u8], planned: &Planned, case: &Case) -> Option<Vec<u8>> {
+    let mut image = image.to_vec();
+    let start = usize::try_from(planned.image.plan_offset).ok()?;
+    let plan = image.get_mut(start..start.checked_add(planned.bytes.len())?)?;
+    case.apply(plan).then_some(image)
 }

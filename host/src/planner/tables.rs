@@ -59,10 +59,11 @@ pub(super) fn layout(
         })
         .sum();
     let pool = pool_pages(pcpus, system.vms.len(), tables) * PAGE;
+    // Loaders keep the start of memory for themselves. For an emulated board we know how much.
     let offset = board
         .emulated
         .as_ref()
-        .map_or(0, |emulated| emulated.image_offset);
+        .map_or(IMAGE_ALIGN, |emulated| emulated.image_offset);
     let first = board.memory.first().map_or(0, |memory| memory.base) + offset;
     Layout {
         base: first.next_multiple_of(IMAGE_ALIGN),

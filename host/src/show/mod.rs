@@ -82,3 +82,12 @@ fn el2_bytes(planned: &Planned) -> u64 {
     let own = (planned.image.plan_offset + planned.bytes.len() as u64).next_multiple_of(PAGE);
     own + u64::from(planned.image.pool_pages) * PAGE
 }
+
+/// "1 VM", "2 VMs".
+pub fn count(number: usize, what: &str) -> String {
+    if number == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{number} {what}s")
+    }
+}

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bulkhead_abi::plan::PCPU_POOL_PAGES;
 
-use super::{access, el2_bytes, memory_map};
+use super::{access, count, el2_bytes, memory_map};
 use crate::describe::{Size, class_name};
 use crate::planner::Planned;
 
@@ -141,13 +141,4 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         count(planned.image.pool_pages as usize, "page"),
         PCPU_POOL_PAGES
     )
-}
-
-/// "1 VM", "2 VMs".
-fn count(number: usize, what: &str) -> String {
-    if number == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{number} {what}s")
-    }
 }
