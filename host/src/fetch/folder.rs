@@ -60,4 +60,8 @@ impl Archive for Folder {
         };
         packages.iter().map(file).collect()
     }
+
+    fn names(&self) -> Vec<String> {
+        self.packages.keys().cloned().collect()
+    }
 }

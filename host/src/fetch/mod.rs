@@ -26,6 +26,10 @@ pub trait Archive {
     fn find(&mut self, name: &str) -> Result<Option<Package>, Failure>;
     /// The files of these packages, in their order.
     fn get(&mut self, packages: &[Package]) -> Result<Vec<PathBuf>, Failure>;
+    /// The names of all packages, sorted, where there are few.
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Something a description can name as `debian:NAME`.
@@ -130,8 +134,14 @@ fn kernel(cache: &Cache, meta: &str, archive: &mut dyn Archive) -> Result<Unpack
             .into_iter()
             .find(|d| d.starts_with("linux-image-"))
     };
-    // A folder of packages may hold the kernel without the meta-package.
     let name = archive.find(meta)?.and_then(stands_for);
+    // A folder of packages may hold the kernel without the package that stands for the newest.
+    let name = name.or_else(|| {
+        archive
+            .names()
+            .into_iter()
+            .rfind(|name| is_kernel(name, meta))
+    });
     let name = name.unwrap_or_else(|| meta.to_owned());
     let patterns: Vec<String> = ["./boot".to_owned()]
         .into_iter()
@@ -146,6 +156,21 @@ fn kernel(cache: &Cache, meta: &str, archive: &mut dyn Archive) -> Result<Unpack
     unpacked(cache, archive, vec![package], &patterns)?
         .pop()
         .ok_or_else(|| missing(&name))
+}
+
+/// Whether `name` is a kernel of the flavour that `meta` stands for: `linux-image-6.1.0-50-arm64` for
+/// `linux-image-arm64`.
+fn is_kernel(name: &str, meta: &str) -> bool {
+    let (Some(rest), Some(flavour)) = (
+        name.strip_prefix("linux-image-"),
+        meta.strip_prefix("linux-image-"),
+    ) else {
+        return false;
+    };
+    let numbers = rest
+        .strip_suffix(flavour)
+        .and_then(|rest| rest.strip_suffix('-'));
+    numbers.is_some_and(|text| !text.contains(|c: char| c.is_ascii_alphabetic()))
 }
 
 /// The Image in an unpacked kernel package.
@@ -211,4 +236,26 @@ pub(crate) fn run<W: Display>(
     }
     let why = String::from_utf8_lossy(&output.stderr);
     Err(Failure::environment(what().to_string(), why, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_of_its_flavour_only() {
+        assert!(is_kernel("linux-image-6.1.0-50-arm64", "linux-image-arm64"));
+        assert!(is_kernel(
+            "linux-image-6.1.0-50-rt-arm64",
+            "linux-image-rt-arm64"
+        ));
+        for other in [
+            "linux-image-6.1.0-50-rt-arm64",
+            "linux-image-6.1.0-50-cloud-arm64",
+            "linux-image-arm64",
+            "libc6",
+        ] {
+            assert!(!is_kernel(other, "linux-image-arm64"), "{other}");
+        }
+    }
 }
