@@ -113,7 +113,12 @@ impl Emulated {
         let output = Command::new(program)
             .args(["-nodefaults", "-display", "none"])
             .arg("-machine")
-            .arg(format!("{},dumpdtb={}", self.machine, file.display()))
+            // Seeds in a dump would make every dump another board.
+            .arg(format!(
+                "{},dtb-randomness=off,dumpdtb={}",
+                self.machine,
+                file.display()
+            ))
             .args(["-cpu", &self.cpu, "-smp", &self.cpus.to_string()])
             .args(["-m", &format!("{}M", self.memory_mib)])
             .output()
