@@ -242,14 +242,14 @@ pub fn all() -> Vec<Alteration> {
             "image.pool_offset",
             8,
             Add(4096),
-            "pool-offset",
+            "image-size",
         ),
         image(
             offset_of!(Image, pool_pages),
             "image.pool_pages",
             4,
             Add(1),
-            "pool-pages",
+            "image-size",
         ),
         image(
             offset_of!(Image, reserved),

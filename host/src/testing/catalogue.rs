@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::suite::Test;
-use super::{code, docs, plans, systems};
+use super::{code, docs, plans, systems, whole};
 use crate::failure::Failure;
 
 /// All tests, in the order in which they are listed.
@@ -14,6 +14,7 @@ use crate::failure::Failure;
 pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     let mut tests = code::tests();
     tests.extend(systems::tests(root)?);
+    tests.extend(whole::tests());
     tests.extend(plans::tests());
     tests.extend(docs::tests());
     Ok(tests)

@@ -10,6 +10,7 @@ mod plans;
 mod scenario;
 mod suite;
 mod systems;
+mod whole;
 
 pub use catalogue::all;
 pub use judge::Judge;
