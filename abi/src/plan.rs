@@ -44,7 +44,9 @@ pub const NAME: usize = 16;
 pub const NONE: u16 = u16::MAX;
 
 /// Where a table starts (bytes from the start of the plan) and how many rows it has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Table {
     /// Bytes from the start of the plan to the first row.

@@ -95,8 +95,9 @@ impl Progress {
     /// Takes the next bytes of the console; gives the keys to type now.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         let first = self.transcript.push(bytes);
-        for line in self.transcript.lines[first..].to_vec() {
-            self.line(&line);
+        let lines = self.transcript.lines[first..].to_vec();
+        for line in &lines {
+            self.line(line);
         }
         let prompt = self
             .transcript

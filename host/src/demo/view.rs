@@ -102,9 +102,8 @@ impl View for Screen {
 
     fn tick(&mut self, _: &mut Vec<u8>) -> io::Result<Flow> {
         let lines = self.lines();
-        match &mut self.footer {
-            Some(footer) => footer.draw(&lines)?,
-            None => {}
+        if let Some(footer) = &mut self.footer {
+            footer.draw(&lines)?;
         }
         Ok(Flow::Continue)
     }

@@ -33,11 +33,11 @@ fn escape(text: &str) -> String {
 /// A box with two lines.
 fn tile(out: &mut String, (x, y): (usize, usize), fill: &str, first: &str, second: &str) {
     let (width, height) = (COLUMN - 16, ROW - 4);
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"5\" fill=\"{fill}\"/>\
          <text x=\"{}\" y=\"{}\" fill=\"#fff\" font-weight=\"600\">{}</text>\
-         <text x=\"{}\" y=\"{}\" fill=\"#fff\" opacity=\".85\">{}</text>\n",
+         <text x=\"{}\" y=\"{}\" fill=\"#fff\" opacity=\".85\">{}</text>",
         x + 10,
         y + 17,
         escape(first),

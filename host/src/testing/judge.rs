@@ -31,8 +31,9 @@ impl<'a> Judge<'a> {
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         let first = self.transcript.push(bytes);
         let mut keys = Vec::new();
-        for line in self.transcript.lines[first..].to_vec() {
-            self.judge(&line, false, &mut keys);
+        let lines = self.transcript.lines[first..].to_vec();
+        for line in &lines {
+            self.judge(line, false, &mut keys);
         }
         if let Some(line) = self.transcript.partial() {
             self.judge(&line, true, &mut keys);
