@@ -6,11 +6,11 @@
 //!
 //! Nothing here panics, copies a plan or formats text.
 
-#[cfg(any(test, feature = "alter"))]
-pub mod alter;
+#[cfg(test)]
+mod alter;
 mod board;
 mod check;
-#[cfg(any(test, feature = "alter"))]
+#[cfg(test)]
 mod fields;
 #[cfg(test)]
 mod sample;

@@ -7,8 +7,6 @@ use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
 
-use bulkhead_core::plan::alter::Case;
-
 use crate::failure::Failure;
 use crate::planner::Planned;
 
@@ -115,11 +113,63 @@ pub fn assemble(el2: &El2, planned: &Planned) -> Vec<u8> {
     bytes
 }
 
-/// An image whose plan `case` altered, with the checksum right again; none if the plan has no row that
-/// the case could alter. EL2 must refuse it with the name of `case.breaks`.
-pub fn altered(image: &[u8], planned: &Planned, case: &Case) -> Option<Vec<u8>> {
-    let mut image = image.to_vec();
-    let start = usize::try_from(planned.image.plan_offset).ok()?;
-    let plan = image.get_mut(start..start.checked_add(planned.bytes.len())?)?;
-    case.apply(plan).then_some(image)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ELF file with one page to load, and the symbols of EL2 around it.
+    fn elf(magic: &[u8; 4], end: u64) -> Vec<u8> {
+        let names = b"\0__el2_start\0__el2_end\0";
+        let symbol = |name: u32, value: u64| {
+            let head = [name.to_le_bytes().as_slice(), &[0x10, 0], &[0xf1, 0xff]].concat();
+            [head, value.to_le_bytes().into(), vec![0; 8]].concat()
+        };
+        let symbols = [vec![0; 24], symbol(1, 0x1000), symbol(13, end)].concat();
+        let mut page = vec![0; 128];
+        page[56..60].copy_from_slice(magic);
+        let (data, symtab) = (120_u64, 248_u64);
+        let strtab = symtab + symbols.len() as u64;
+        let sections = strtab + names.len() as u64;
+        let words = |words: &[u64]| {
+            words
+                .iter()
+                .flat_map(|word| word.to_le_bytes())
+                .collect::<Vec<u8>>()
+        };
+        let section = |kind: u64, offset: u64, size: u64, link: u64, entry: u64| {
+            // Name and type, flags, address, offset, size, link and info, alignment, entry size.
+            words(&[kind << 32, 0, 0, offset, size, link, 1, entry])
+        };
+        [
+            b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec(),
+            words(&[
+                2 | 183 << 16 | 1 << 32,
+                0x1000,
+                64,
+                sections,
+                64 << 32 | 56 << 48,
+            ]),
+            words(&[1 | 64 << 16 | 3 << 32 | 2 << 48]),
+            words(&[1 | 7 << 32, data, 0x1000, 0x1000, 128, 128, 4096]),
+            page,
+            symbols,
+            names.to_vec(),
+            section(0, 0, 0, 0, 0),
+            section(2, symtab, 72, 2 | 1 << 32, 24),
+            section(3, strtab, names.len() as u64, 0, 0),
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn el2_is_known_by_its_symbols_and_its_header() {
+        let el2 = El2::from_elf(&elf(b"ARM\x64", 0x3000)).expect("sound");
+        assert_eq!(el2.size(), 0x2000);
+        assert_eq!(el2.flat[56..60], *b"ARM\x64");
+        let header = El2::from_elf(&elf(b"none", 0x3000)).expect_err("no header");
+        assert!(header.contains("header"), "{header}");
+        let end = El2::from_elf(&elf(b"ARM\x64", 0x3008)).expect_err("half a page");
+        assert!(end.contains("pages"), "{end}");
+        assert!(El2::from_elf(b"\x7fELF").is_err());
+    }
 }
