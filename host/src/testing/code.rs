@@ -7,11 +7,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 5] = [
-    (
-        "bulkhead-abi",
-        "What crosses a boundary has the layout that both sides count on.",
-    ),
+const CRATES: [(&str, &str); 4] = [
     (
         "bulkhead-core",
         "The logic that EL2 decides with does what the architecture says.",
