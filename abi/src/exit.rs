@@ -85,3 +85,19 @@ impl ExitClass {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ExitClass;
+
+    #[test]
+    fn numbers_and_names_are_those_of_the_table() {
+        for (n, class) in ExitClass::ALL.iter().enumerate() {
+            assert_eq!(*class as usize, n);
+            let same = ExitClass::ALL
+                .iter()
+                .filter(|other| other.name() == class.name());
+            assert_eq!(same.count(), 1, "{}", class.name());
+        }
+    }
+}

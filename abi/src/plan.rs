@@ -364,3 +364,33 @@ pub struct Device {
     /// Bytes of its registers.
     pub size: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes as `docs/adr/0002-plan-format.md` fixes them: who changes one makes another version.
+    #[test]
+    fn rows_have_the_sizes_that_both_sides_count_on() {
+        let sizes = [
+            size_of::<Board>(),
+            size_of::<Image>(),
+            size_of::<Header>(),
+            size_of::<Memory>(),
+            size_of::<Pcpu>(),
+            size_of::<Vm>(),
+            size_of::<Vcpu>(),
+            size_of::<Region>(),
+            size_of::<Load>(),
+            size_of::<Seed>(),
+            size_of::<Irq>(),
+            size_of::<Device>(),
+        ];
+        assert_eq!(sizes, [64, 40, 208, 16, 16, 64, 16, 32, 32, 16, 8, 24]);
+    }
+
+    #[test]
+    fn the_magic_reads_as_text() {
+        assert_eq!(&MAGIC.to_le_bytes(), b"BULKHEAD");
+    }
+}

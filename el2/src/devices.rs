@@ -88,7 +88,7 @@ fn uart_changed(pcpu: &mut Pcpu, effect: Effect) {
         follow_line(pcpu);
     }
     if effect.output {
-        output_waits(pcpu);
+        output_waits();
     }
 }
 
@@ -109,14 +109,10 @@ pub fn console_event(pcpu: &mut Pcpu) {
     }
 }
 
-/// There is something for the pCPU that drains the console.
-pub fn output_waits(pcpu: &mut Pcpu) {
-    if !service::wake() {
-        return;
-    }
-    if pcpu.service.is_some() {
-        drain(pcpu, false);
-    } else {
+/// There is something for the pCPU that drains the console. It does so in an exit of its own, also if
+/// it is this one.
+pub fn output_waits() {
+    if service::wake() {
         mailbox::send(service::drainer(), mailbox::CONSOLE);
     }
 }

@@ -80,7 +80,7 @@ fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
         *unsaid = Some(line);
         vm.streams.wants_room.store(1, Ordering::Release);
     }
-    devices::output_waits(pcpu);
+    devices::output_waits();
     fits || pcpu.service.is_some()
 }
 
@@ -120,7 +120,7 @@ fn finish(pcpu: &mut Pcpu) -> bool {
     // The stream is empty or nearly so, and nobody else writes to it.
     if vm::one_less() {
         vm.streams.log.push_all(b"all VMs stopped\r\n");
-        devices::output_waits(pcpu);
+        devices::output_waits();
     }
     true
 }

@@ -1,6 +1,6 @@
 //! `bulkhead run`: boots a system in QEMU and connects the terminal with its console.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::Outcome;
 use crate::failure::Failure;
 use crate::run::attach::Server;
-use crate::run::console::{Line, Transcript};
+use crate::run::console::{Line, Output, Transcript};
 use crate::run::{Clock, Emulator, End, Flow, Logs, Options, System, View, session};
 
 /// Build a system and boot it in QEMU, with its console on this terminal
@@ -37,7 +37,7 @@ pub struct Args {
     timeout: Option<u64>,
     /// Print one JSON document on stdout; the console goes to stderr
     #[arg(long)]
-    json: bool,
+    output: Output,
 }
 
 /// Runs the verb.
@@ -53,17 +53,12 @@ pub fn run(args: Args) -> Outcome {
 struct Screen {
     transcript: Transcript,
     logs: Option<Logs>,
-    json: bool,
+    output: Output,
 }
 
 impl View for Screen {
     fn console(&mut self, bytes: &[u8], _: &mut Vec<u8>) -> io::Result<Flow> {
-        if self.json {
-            io::stderr().write_all(bytes)?;
-        } else {
-            io::stdout().write_all(bytes)?;
-            io::stdout().flush()?;
-        }
+        self.output.write(bytes)?;
         let first = self.transcript.push(bytes);
         self.keep(first)?;
         Ok(Flow::Continue)
@@ -97,7 +92,7 @@ fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
     let mut screen = Screen {
         transcript: Transcript::default(),
         logs: logs.transpose()?,
-        json: args.json,
+        output: Output::new(args.json),
     };
     let options = Options {
         server: Some(serve(&system)?),

@@ -1,10 +1,11 @@
 //! What the user sees of a demo: the console, and below it both guests at a glance.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Instant;
 
 use super::footer::Footer;
 use super::progress::{CONTROL, LINUX, Phase, Progress};
+use crate::run::console::Output;
 use crate::run::{Flow, View};
 
 /// Shows a demo.
@@ -13,7 +14,7 @@ pub struct Screen {
     pub progress: Progress,
     footer: Option<Footer>,
     started: Instant,
-    to_stderr: bool,
+    output: Output,
     /// What is printed once the work is done, made from the progress.
     summary: Box<dyn Fn(&Progress) -> String>,
     summed_up: bool,
@@ -32,7 +33,7 @@ impl Screen {
             progress,
             footer: live.then(|| Footer::new(4)),
             started: Instant::now(),
-            to_stderr,
+            output: Output::new(to_stderr),
             summary,
             summed_up: false,
         }
@@ -41,15 +42,6 @@ impl Screen {
     /// Gives the terminal back.
     pub fn close(&mut self) {
         self.footer = None;
-    }
-
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        if self.to_stderr {
-            return io::stderr().write_all(bytes);
-        }
-        let mut out = io::stdout().lock();
-        out.write_all(bytes)?;
-        out.flush()
     }
 
     /// The fixed lines of the picture.
@@ -90,12 +82,12 @@ impl Screen {
 
 impl View for Screen {
     fn console(&mut self, bytes: &[u8], keys: &mut Vec<u8>) -> io::Result<Flow> {
-        self.write(bytes)?;
+        self.output.write(bytes)?;
         keys.extend(self.progress.push(bytes));
         if self.progress.phase == Phase::Shell && !self.summed_up {
             self.summed_up = true;
             let text = (self.summary)(&self.progress);
-            self.write(format!("\n{text}\n").as_bytes())?;
+            self.output.write(format!("\n{text}\n").as_bytes())?;
         }
         Ok(Flow::Continue)
     }

@@ -5,9 +5,11 @@
 //! the label `[el2]`.
 
 mod line;
+mod output;
 mod report;
 mod stats;
 
 pub use line::{Line, Speaker, Splitter, strip_escapes};
+pub use output::Output;
 pub use report::{Event, Transcript, VmEnd};
 pub use stats::{ClassRow, ExitTable};
