@@ -148,7 +148,6 @@ pub fn start_pcpu(pcpu: &mut Pcpu) {
     let own = plan().pcpus.get(pcpu.index).map_or(0, |row| row.mpidr);
     if let Some(service) = &pcpu.service {
         service.uart.start();
-        gic::route(pcpu.gic.gicd, board.uart_intid, own, false);
         pcpu.gic.enable(board.uart_intid);
     }
     // A kick that came before this redistributor was ready is lost; what it was about is in the mailbox.
@@ -172,11 +171,9 @@ pub fn run(pcpu: &mut Pcpu, index: usize) -> ! {
 
     let shared = vm::vm(index);
     shared.dist.reset(row.spis, pcpu.vtimer_intid);
-    let own = plan().pcpus.get(pcpu.index).map_or(0, |row| row.mpidr);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
         shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);
-        gic::route(pcpu.gic.gicd, u32::from(irq.pintid), own, edge);
     }
     for device in plan().devices_of(index) {
         pcpu.places.pl011 = device.ipa;

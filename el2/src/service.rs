@@ -1,7 +1,7 @@
 //! The service task in its smallest form: the pCPU that the plan names moves bytes between the board's
 //! UART and the VMs' streams, a FIFO's worth at a time, by interrupt.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::{FLUSH_MS, Key, Keys, Mux, Next, Sources, Streams};
@@ -23,6 +23,8 @@ static DRAINER: AtomicU32 = AtomicU32::new(0);
 
 /// Marks that there is output; `true` if the drainer must be told.
 pub fn wake() -> bool {
+    // What was added must be seen by a drainer whose mark is not: see `Service::drain`.
+    fence(Ordering::SeqCst);
     !AWAKE.swap(true, Ordering::AcqRel)
 }
 
@@ -84,7 +86,8 @@ impl Service {
                 other => {
                     // Going to sleep: whoever adds something from now on tells. What was added just
                     // before is seen by the second look.
-                    AWAKE.store(false, Ordering::SeqCst);
+                    AWAKE.store(false, Ordering::Relaxed);
+                    fence(Ordering::SeqCst);
                     match self.mux.next(&vms, flush) {
                         Next::Byte(byte) => {
                             AWAKE.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Start-up, as one list in order. Nothing of the plan is used before it is proven.
 
-use bulkhead_abi::plan::PAGE;
+use bulkhead_abi::plan::{IRQ_EDGE, PAGE};
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::plan::{Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
@@ -158,13 +158,25 @@ fn build_stage2(pool: &mut Pool) {
     }
 }
 
+/// Puts the distributor into its first state and gives every SPI of the plan to its pCPU. Here and not
+/// by the pCPUs, because sixteen triggers share a register.
 fn start_distributor(windows: &mut Windows) {
-    let board = &plan().header.board;
-    gic::start_distributor(windows.registers(
-        layout::FRAMES.wrapping_add(1),
-        board.gicd,
-        board.gicd_size,
-    ));
+    let plan = plan();
+    let board = &plan.header.board;
+    let slot = layout::FRAMES.wrapping_add(1);
+    let gicd = windows.registers(slot, board.gicd, board.gicd_size);
+    gic::start_distributor(gicd);
+    for irq in plan.irqs {
+        let vcpu = plan.vcpus_of(usize::from(irq.vm)).first();
+        let pcpu = vcpu.and_then(|vcpu| plan.pcpus.get(usize::from(vcpu.pcpu)));
+        if let Some(pcpu) = pcpu {
+            let edge = irq.flags & IRQ_EDGE != 0;
+            gic::route(gicd, u32::from(irq.pintid), pcpu.mpidr, edge);
+        }
+    }
+    if let Some(drainer) = plan.pcpus.iter().find(|pcpu| pcpu.service != 0) {
+        gic::route(gicd, board.uart_intid, drainer.mpidr, false);
+    }
 }
 
 /// Makes the private map of every pCPU, for which it finds its redistributor.

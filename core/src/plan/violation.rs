@@ -92,7 +92,7 @@ invariants! {
     SeedTarget = "seed-target": "Seeds lie at a multiple of 4 inside what was loaded at the boot argument of their VM.",
     SeedOverlap = "seed-overlap": "No two seeds of a VM overlap.",
     IrqVintid = "irq-vintid": "The INTIDs that a VM sees are SPIs of its virtual GIC.",
-    IrqPintid = "irq-pintid": "The physical INTIDs of passed-through devices are SPIs.",
+    IrqPintid = "irq-pintid": "The physical INTIDs of passed-through devices are SPIs below 288, which is how many EL2 keeps track of.",
     IrqFlags = "irq-flags": "No unknown flag of an interrupt is set.",
     PintidShared = "pintid-shared": "No physical interrupt has two owners; EL2's own belong to no VM.",
     VintidShared = "vintid-shared": "No two sources of a VM have the same INTID.",

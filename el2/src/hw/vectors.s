@@ -129,8 +129,18 @@ resume_guest:
 // x0: state of the pCPU. ELR_EL2 and SPSR_EL2 say where the guest starts; its registers are in the
 // frame. Never returns.
     .global start_guest
+    .arch_extension simd
 start_guest:
     mov     sp, x0
+    // EL2 is soft-float: what is in these registers is what firmware left there.
+    .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    movi    v\n\().2d, #0
+    .endr
+    .irp    n, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    movi    v\n\().2d, #0
+    .endr
+    msr     fpcr, xzr
+    msr     fpsr, xzr
     ldp     x19, x20, [sp, #152]
     ldp     x21, x22, [sp, #168]
     ldp     x23, x24, [sp, #184]

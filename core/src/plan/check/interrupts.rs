@@ -1,6 +1,6 @@
 //! Rules about emulated devices and about interrupts of both kinds.
 
-use bulkhead_abi::plan::{DeviceKind, IRQ_EDGE, PAGE, TableId};
+use bulkhead_abi::plan::{DeviceKind, IRQ_EDGE, MAX_SPIS, PAGE, TableId};
 
 use super::board::is_spi;
 use super::vms::{ipa_span, vgic_frames};
@@ -62,7 +62,11 @@ impl Plan<'_> {
         for (row, irq) in self.irqs.iter().enumerate() {
             let at = At::row(TableId::Irqs, row);
             at.ensure(self.has_vintid(irq.vm, irq.vintid), Invariant::IrqVintid)?;
-            at.ensure(is_spi(u32::from(irq.pintid)), Invariant::IrqPintid)?;
+            let pintid = u32::from(irq.pintid);
+            at.ensure(
+                is_spi(pintid) && pintid < 32 + MAX_SPIS,
+                Invariant::IrqPintid,
+            )?;
             at.ensure(irq.flags & !IRQ_EDGE == 0, Invariant::IrqFlags)?;
             let own = u32::from(irq.pintid) == self.header.board.uart_intid;
             at.ensure(!own, Invariant::PintidShared)?;
