@@ -37,7 +37,7 @@ pub struct Args {
     timeout: Option<u64>,
     /// Print one JSON document on stdout; the console goes to stderr
     #[arg(long)]
-    output: Output,
+    json: bool,
 }
 
 /// Runs the verb.
