@@ -7,7 +7,11 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 4] = [
+const CRATES: [(&str, &str); 5] = [
+    (
+        "bulkhead-abi",
+        "What crosses a boundary has the layout and the names that both sides count on.",
+    ),
     (
         "bulkhead-core",
         "The logic that EL2 decides with does what the architecture says.",

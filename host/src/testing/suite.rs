@@ -4,11 +4,12 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::systems::Builds;
+use crate::bench::Profile;
 
 /// When a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -18,6 +19,8 @@ pub enum Stage {
     Build,
     /// Several at a time.
     Parallel,
+    /// One after the other, last: they judge what the others have left.
+    Last,
 }
 
 /// What tests share.
@@ -29,6 +32,8 @@ pub struct Context {
     pub logs: PathBuf,
     /// Systems that were built already.
     pub builds: Builds,
+    /// What EL2 cost in the system tests, by the name of the test.
+    pub profiles: Mutex<Vec<(String, Profile)>>,
 }
 
 impl Context {
@@ -37,6 +42,7 @@ impl Context {
         Self {
             logs: root.join("out/test"),
             builds: Builds::default(),
+            profiles: Mutex::default(),
             root,
         }
     }
@@ -73,6 +79,14 @@ impl Test {
             claim: claim.into(),
             stage: Stage::Build,
             job,
+        }
+    }
+
+    /// A test that runs when all others have.
+    pub fn last(name: impl Into<String>, claim: impl Into<String>, job: Job) -> Self {
+        Self {
+            stage: Stage::Last,
+            ..Self::build(name, claim, job)
         }
     }
 
@@ -114,7 +128,12 @@ pub fn run<'a>(
     tell: &mut dyn FnMut(Told<'_, 'a>),
 ) -> Vec<Done<'a>> {
     let mut all = Vec::with_capacity(tests.len());
-    for (stage, workers) in [(Stage::Build, 1), (Stage::Parallel, workers.max(1))] {
+    let stages = [
+        (Stage::Build, 1),
+        (Stage::Parallel, workers.max(1)),
+        (Stage::Last, 1),
+    ];
+    for (stage, workers) in stages {
         let tests: Vec<_> = tests.iter().filter(|test| test.stage == stage).collect();
         let next = AtomicUsize::new(0);
         let (send, receive) = mpsc::channel();
@@ -164,8 +183,6 @@ fn run_one<'a>(test: &'a Test, context: &Context) -> Done<'a> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
     #[test]
@@ -179,6 +196,7 @@ mod tests {
             })
         };
         let tests = [
+            Test::last("last", "c", note("last", Ok(String::new()))),
             Test::parallel("late", "c", note("late", Ok("fine".into()))),
             Test::build("one", "c", note("one", Ok(String::new()))),
             Test::build("two", "c", note("two", Err(vec!["bad".into()]))),
@@ -187,8 +205,8 @@ mod tests {
         let mut told = 0;
         let context = Context::new(PathBuf::from("/nonexistent"));
         let done = run(&tests, &context, 2, &mut |_| told += 1);
-        assert_eq!(order.lock().unwrap()[..2], ["one", "two"]);
-        assert_eq!(told, 8);
+        assert_eq!(*order.lock().unwrap(), ["one", "two", "late", "last"]);
+        assert_eq!(told, 10);
         let result = |name| {
             &done
                 .iter()

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::judge::Judge;
 use super::scenario::Scenario;
 use super::suite::{Context, Job, Test};
+use crate::bench::{Attached, CpuKey, Instrument, Program};
 use crate::failure::Failure;
 use crate::run::console::Transcript;
 use crate::run::{Emulator, Logs, Output, Qemu, System};
@@ -107,11 +108,14 @@ fn boot(
         .builds
         .get(&context.root.join(&scenario.system))
         .map_err(|why| vec![why])?;
-    let qemu = Qemu {
+    let mut qemu = Qemu {
         cpu: cpu.to_owned(),
         clock: scenario.clock.into(),
         ..system.qemu
     };
+    let profile = profiler(&context.logs.join("profiles").join(folder), &system.el2);
+    let profile = profile.map_err(|failure| vec![failure.to_string()])?;
+    qemu.plugins.push(profile.argument.clone());
     let mut judge = Judge::new(scenario);
     let ended = watch(&qemu, scenario.guard(), |bytes| {
         let keys = judge.push(bytes);
@@ -125,6 +129,17 @@ fn boot(
     if let Some((invariant, place)) = &transcript.refused {
         wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));
     }
+    // A QEMU that the test ended has not written its profile.
+    if ended.powered_off {
+        let profile = profile
+            .profile()
+            .map_err(|failure| vec![failure.to_string()])?;
+        let mut profiles = context
+            .profiles
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        profiles.push((folder.to_owned(), profile));
+    }
     if wrong.is_empty() {
         let exits: u64 = transcript.exits.iter().map(|table| table.exits()).sum();
         return Ok(format!("{} lines, {exits} exits", transcript.lines.len()));
@@ -135,6 +150,23 @@ fn boot(
         &ended.messages,
     ));
     Err(wrong)
+}
+
+/// Has the profiler count what EL2 costs in a run.
+fn profiler(folder: &Path, el2: &Path) -> Result<Attached, Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        Failure::environment(format!("cannot make `{}`", folder.display()), error, "")
+    })?;
+    let el2 = Program::read(el2)?;
+    let cpus = CpuKey::Tpidr;
+    Instrument {
+        el2: &el2,
+        boot: None,
+        marks: None,
+        cpus,
+        period: None,
+    }
+    .attach(folder)
 }
 
 /// How an emulator ended.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::PoisonError;
 
 use super::suite::{Context, Job, Test};
 use crate::bench;
@@ -28,10 +29,49 @@ pub fn tests() -> Vec<Test> {
         ),
     ];
     // They build things, so they come one after the other.
-    tests
+    let tests = tests
         .into_iter()
-        .map(|(name, claim, job)| Test::build(name, claim, job))
-        .collect()
+        .map(|(name, claim, job)| Test::build(name, claim, job));
+    let last = Test::last(
+        "figures/longest-exit",
+        "No exit in any system test, hostile ones included, is longer than its ceiling.",
+        Box::new(longest_exit),
+    );
+    tests.chain([last]).collect()
+}
+
+/// Looks for the longest exit in what the system tests have left.
+fn longest_exit(context: &Context) -> Result<String, Vec<String>> {
+    let why = |failure: crate::failure::Failure| vec![failure.to_string()];
+    let budgets = bench::Budgets::load().map_err(why)?;
+    let ceiling = budgets
+        .get("longest_exit")
+        .map_or(0, |budget| budget.ceiling);
+    let profiles = context
+        .profiles
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let exits = profiles.iter().filter_map(|(test, profile)| {
+        let longest = profile.longest.as_ref()?;
+        Some((longest.cost.instructions, test, longest))
+    });
+    let Some((instructions, test, longest)) = exits.max_by_key(|exit| exit.0) else {
+        return Err(vec![
+            "no system test has left a profile: run them with this one".to_owned(),
+        ]);
+    };
+    let found = format!("{instructions} instructions, {} in {test}", longest.kind);
+    if instructions <= ceiling {
+        return Ok(format!("{found}, over {} runs", profiles.len()));
+    }
+    let path = longest
+        .path
+        .iter()
+        .map(|visit| format!("  {:6} {}", visit.instructions, visit.symbol));
+    Err([format!("{found}: above {ceiling}")]
+        .into_iter()
+        .chain(path)
+        .collect())
 }
 
 fn figures(_: &Context) -> Result<String, Vec<String>> {
