@@ -39,7 +39,7 @@ pub fn behind_el2() -> &'static [u8] {
 
 /// The boot device tree at `pa`, if there is one: at most 2 MiB, mapped by the boot map.
 pub fn boot_tree(windows: &mut Windows, pa: u64) -> Option<&'static [u8]> {
-    if pa == 0 || pa % 8 != 0 {
+    if pa == 0 || !pa.is_multiple_of(8) {
         return None;
     }
     let address = windows.open(layout::TREE, pa, Use::Read);
@@ -135,14 +135,16 @@ extern "C" fn serror_exit(pcpu: &mut Pcpu) {
 
 /// The plan, once start-up has proven it.
 pub fn plan() -> &'static Plan<'static> {
+    let plan = (&raw const PLAN).cast();
     // SAFETY: [R-PLAN] written once by the boot pCPU before any other pCPU or guest runs.
-    unsafe { &*(&raw const PLAN).cast() }
+    unsafe { &*plan }
 }
 
 /// Keeps the plan. Once, by the boot pCPU, before anything asks for it.
 pub fn keep_plan(plan: Plan<'static>) {
+    let place = &raw mut PLAN;
     // SAFETY: [R-PLAN] nobody holds a reference yet.
-    unsafe { (&raw mut PLAN).write(MaybeUninit::new(plan)) }
+    unsafe { place.write(MaybeUninit::new(plan)) }
 }
 
 static mut PLAN: MaybeUninit<Plan<'static>> = MaybeUninit::uninit();

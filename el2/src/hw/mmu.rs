@@ -25,6 +25,16 @@ unsafe extern "C" {
     static mut ROOTS: [u64; MAX_PCPUS];
 }
 
+/// Writes an entry of a translation table.
+///
+/// # Safety
+/// `table` is a translation table of this pCPU's map, mapped for writing, that no other pCPU changes.
+unsafe fn put(table: *mut u64, index: usize, descriptor: u64) {
+    let entry = table.wrapping_add(index % 512);
+    // SAFETY: [R-TABLES] a table has 512 entries; the rest is the caller's promise.
+    unsafe { entry.write_volatile(descriptor) }
+}
+
 /// How a window may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
@@ -87,8 +97,8 @@ impl Windows {
     }
 
     fn set(&mut self, slot: usize, descriptor: u64) {
-        // SAFETY: [R-TABLES] `level2` is a table that only this pCPU changes; slot is below 512.
-        unsafe { self.level2.add(slot % 512).write_volatile(descriptor) }
+        // SAFETY: [R-TABLES] `level2` is a table that only this pCPU changes.
+        unsafe { put(self.level2, slot, descriptor) }
     }
 
     /// Opens a window on a frame of device registers.
@@ -103,14 +113,10 @@ impl Windows {
 /// Takes out of the map of the image what lies behind the plan.
 pub fn drop_behind(plan_end: u64) {
     let first = plan_end.div_ceil(PAGE) as usize;
+    let table = (&raw mut IMAGE_LEVEL3).cast();
     for page in first..512 {
-        // SAFETY: [R-TABLES] the boot pCPU alone runs; the entry is in the table.
-        unsafe {
-            (&raw mut IMAGE_LEVEL3)
-                .cast::<u64>()
-                .add(page)
-                .write_volatile(0)
-        }
+        // SAFETY: [R-TABLES] the boot pCPU alone runs.
+        unsafe { put(table, page, 0) }
     }
     // SAFETY: [R-TLB] nothing behind the plan is in use.
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
@@ -190,13 +196,9 @@ pub struct Frames {
 
 /// Shows the page of a VM to all pCPUs.
 pub fn share_vm_page(vm: usize, pa: u64) {
-    // SAFETY: [R-TABLES] the boot pCPU alone runs, `vm` is below 512, and the entry was empty.
-    unsafe {
-        (&raw mut VMS_LEVEL3)
-            .cast::<u64>()
-            .add(vm % 512)
-            .write_volatile(pa | PAGE_RW)
-    }
+    let table = (&raw mut VMS_LEVEL3).cast();
+    // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
+    unsafe { put(table, vm, pa | PAGE_RW) }
 }
 
 /// Makes the private map of pCPU `index` from its pages of the pool, the first of which is `first`.
@@ -230,24 +232,20 @@ pub fn make_private(pool: &mut Pool, index: usize, first: usize, frames: Frames)
         map(private::UART, uart, 1, PAGE_RW | DEVICE_INDEX);
     }
     let root = pool.pa(first);
-    // SAFETY: [R-TABLES] the boot pCPU alone runs; `index` is a pCPU of the plan.
-    unsafe {
-        (&raw mut ROOTS)
-            .cast::<u64>()
-            .add(index % MAX_PCPUS)
-            .write_volatile(root)
-    }
+    let place = (&raw mut ROOTS)
+        .cast::<u64>()
+        .wrapping_add(index % MAX_PCPUS);
+    // SAFETY: [R-TABLES] the boot pCPU alone runs; the place is in the array.
+    unsafe { place.write_volatile(root) }
 }
 
 /// Root table of a pCPU's private map.
 pub fn root(index: usize) -> u64 {
+    let place = (&raw const ROOTS)
+        .cast::<u64>()
+        .wrapping_add(index % MAX_PCPUS);
     // SAFETY: [R-TABLES] written by the boot pCPU before this one started, not changed since.
-    unsafe {
-        (&raw const ROOTS)
-            .cast::<u64>()
-            .add(index % MAX_PCPUS)
-            .read_volatile()
-    }
+    unsafe { place.read_volatile() }
 }
 
 /// Makes the VM pages' table and the slot for it part of the boot map.
