@@ -13,8 +13,8 @@ use crate::progress::Step;
 
 /// The release that payloads come from, whatever the host runs.
 const SUITE: &str = "bookworm";
-/// Used when the system's own sources name no mirror of [`SUITE`].
-const MIRROR: &str = "http://deb.debian.org/debian";
+/// Names a mirror where the system's own sources have none of [`SUITE`], as on Ubuntu.
+const MIRROR: &str = "BULKHEAD_MIRROR";
 /// Debian's keys, as its package `debian-archive-keyring` installs them, on Ubuntu too.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// What the user can do when apt refuses.
@@ -57,7 +57,7 @@ impl Apt {
         };
         let source = format!(
             "Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-updates\nComponents: main\nArchitectures: arm64\n{keys}",
-            mirror()
+            mirror()?
         );
         fs::write(folder.join("sources/debian.sources"), source).map_err(failed)?;
         Ok(Self {
@@ -194,15 +194,24 @@ fn download(command: &mut Command, step: &Step) -> Result<(), Failure> {
     }
 }
 
-/// The mirror that the system's own sources use for [`SUITE`], else Debian's.
-fn mirror() -> String {
+/// The mirror that the system's own sources use for [`SUITE`], else the one that the user names.
+fn mirror() -> Result<String, Failure> {
     let format = "$(REPO_URI) $(RELEASE)";
     let listed = Command::new("apt-get")
         .args(["indextargets", "--format", format, "Created-By: Packages"])
         .stdin(Stdio::null())
         .output();
     let listed = listed.map_or_else(|_| Vec::new(), |output| output.stdout);
-    choose_mirror(&String::from_utf8_lossy(&listed)).unwrap_or_else(|| MIRROR.to_owned())
+    let chosen = choose_mirror(&String::from_utf8_lossy(&listed));
+    chosen
+        .or_else(|| std::env::var(MIRROR).ok())
+        .ok_or_else(|| {
+            Failure::environment(
+                format!("apt's sources name no mirror of Debian {SUITE}"),
+                "the guests' kernel and programs come from there",
+                format!("set {MIRROR} to the address of one"),
+            )
+        })
 }
 
 /// The mirror of [`SUITE`] among lines of `URI SUITE`.
