@@ -9,7 +9,8 @@ use bulkhead_core::report::Reason;
 use bulkhead_core::sysreg::{self, Access};
 
 use crate::devices;
-use crate::hw::{cpu, gic, sysreg as reg, timer};
+use crate::hw::gic::{self, Taken};
+use crate::hw::{cpu, sysreg as reg, timer};
 use crate::mailbox;
 use crate::pcpu::Pcpu;
 use crate::stop;
@@ -193,12 +194,12 @@ fn access_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
 #[inline(always)]
 pub fn interrupt(pcpu: &mut Pcpu) {
     let begin = reg::cycles();
-    let intid = gic::acknowledge();
+    let taken = gic::acknowledge();
     let timer_entry = pcpu.vgic.vtimer_entry();
-    if intid == pcpu.vtimer_intid && timer_entry != 0 {
+    if taken.intid() == pcpu.vtimer_intid && timer_entry != 0 {
         gic::set_timer_register(timer_entry);
-        gic::drop_priority(intid);
-        let esr = u64::from(intid);
+        gic::drop_priority(taken);
+        let esr = u64::from(taken.intid());
         return Exit {
             begin,
             pc: reg::elr(),
@@ -206,16 +207,16 @@ pub fn interrupt(pcpu: &mut Pcpu) {
         }
         .stay(pcpu, ExitClass::VtimerIrq);
     }
-    other_interrupt(pcpu, begin, intid);
+    other_interrupt(pcpu, begin, taken);
 }
 
 #[inline(never)]
-fn other_interrupt(pcpu: &mut Pcpu, begin: u64, intid: u32) {
-    let class = handle(pcpu, intid);
+fn other_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
+    let class = handle(pcpu, taken);
     Exit {
         begin,
         pc: reg::elr(),
-        esr: u64::from(intid),
+        esr: u64::from(taken.intid()),
     }
     .stay(pcpu, class);
 }
@@ -223,11 +224,12 @@ fn other_interrupt(pcpu: &mut Pcpu, begin: u64, intid: u32) {
 /// An interrupt other than that of a virtual timer that the guest wants. Also called by a pCPU that has
 /// no guest to run.
 #[inline(never)]
-pub fn handle(pcpu: &mut Pcpu, intid: u32) -> ExitClass {
-    if intid >= gic::SPURIOUS {
+pub fn handle(pcpu: &mut Pcpu, taken: Taken) -> ExitClass {
+    if taken.is_nothing() {
         return ExitClass::ServiceIrq;
     }
-    gic::drop_priority(intid);
+    gic::drop_priority(taken);
+    let intid = taken.intid();
     if let Some(vm) = pcpu.vm()
         && let Some(vintid) = vm.behind(intid)
     {
@@ -260,7 +262,7 @@ pub fn handle(pcpu: &mut Pcpu, intid: u32) -> ExitClass {
         }
         ExitClass::ServiceIrq
     };
-    gic::deactivate(intid);
+    gic::deactivate(taken);
     class
 }
 

@@ -5,7 +5,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use bulkhead_abi::plan::MAX_PCPUS;
 
 use crate::hw::gic;
-use crate::start::plan;
 
 /// The console has something to drain. For the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
@@ -19,12 +18,12 @@ static MAILBOXES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCP
 
 /// Tells a pCPU something.
 pub fn send(to: usize, message: u32) {
-    let (Some(mailbox), Some(pcpu)) = (MAILBOXES.get(to), plan().pcpus.get(to)) else {
+    let Some(mailbox) = MAILBOXES.get(to) else {
         return;
     };
     // If the bit was set, its SGI is still to be taken: nothing more is needed.
     if mailbox.fetch_or(message, Ordering::AcqRel) & message == 0 {
-        gic::kick(pcpu.mpidr);
+        gic::send(gic::KICK, to);
     }
 }
 

@@ -1,13 +1,14 @@
 //! Everything that a pCPU owns. Exactly one reference to it exists at a time: the vectors make it.
 
-use bulkhead_abi::plan::{NONE, Vcpu};
+use bulkhead_abi::plan::{NONE, PAGE, Vcpu};
 use bulkhead_core::pl011::Pl011;
 use bulkhead_core::report::Report;
 use bulkhead_core::stats::ExitStats;
 use bulkhead_core::sysreg::{ID_REGISTERS, IdRegisters};
 use bulkhead_core::vgic;
 
-use crate::hw::gic::{self, Gic};
+use crate::hw::gic::Gic;
+use crate::hw::layout::private;
 use crate::hw::mmu::{self, Windows};
 use crate::hw::uart::Uart;
 use crate::service::Service;
@@ -93,7 +94,7 @@ pub struct Places {
 impl Pcpu {
     /// State of pCPU `index` before it has started anything.
     pub fn new(index: usize) -> Self {
-        let (gicd, gicr, uart) = mmu::private_registers(index);
+        let uart = mmu::private_frame(index, private::UART, PAGE);
         let plan = plan();
         let row = plan.pcpus.get(index);
         let vcpu: Option<&Vcpu> = row
@@ -120,12 +121,7 @@ impl Pcpu {
             affinity: vcpu.map_or(0, |vcpu| vcpu.mpidr),
             places,
             vgic: vgic::Cpu::new(vcpu.map_or(0, |vcpu| gic_affinity(vcpu.mpidr))),
-            gic: Gic {
-                gicd,
-                gicr,
-                list_registers: 1,
-                usable: 0,
-            },
+            gic: Gic::of(index),
             pl011: Pl011::new(),
             pl011_intid: 0,
             index,
@@ -148,46 +144,4 @@ impl Pcpu {
 /// Affinity as GICR_TYPER has it, from MPIDR.
 const fn gic_affinity(mpidr: u64) -> u32 {
     ((mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff) as u32
-}
-
-/// The physical GIC does what the vGIC asks.
-impl vgic::Host for Gic {
-    #[inline(always)]
-    fn list_registers(&self) -> u32 {
-        self.list_registers
-    }
-    #[inline(always)]
-    fn usable(&self) -> u32 {
-        self.usable
-    }
-    #[inline(always)]
-    fn lr(&self, n: u32) -> u64 {
-        gic::list_register(n)
-    }
-    #[inline(always)]
-    fn set_lr(&mut self, n: u32, value: u64) {
-        gic::set_list_register(n, value);
-    }
-    #[inline(always)]
-    fn empty(&self) -> u32 {
-        gic::empty_list_registers()
-    }
-    fn ask_refill(&mut self, on: bool) {
-        gic::ask_refill(on);
-    }
-    fn enable(&mut self, pintid: u32) {
-        Gic::enable(self, pintid);
-    }
-    fn disable(&mut self, pintid: u32) {
-        Gic::disable(self, pintid);
-    }
-    fn deactivate(&mut self, pintid: u32) {
-        gic::deactivate(pintid);
-    }
-    fn set_pending(&mut self, pintid: u32, pending: bool) {
-        Gic::set_pending(self, pintid, pending);
-    }
-    fn is_pending(&self, pintid: u32) -> bool {
-        Gic::is_pending(self, pintid)
-    }
 }

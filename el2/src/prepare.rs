@@ -142,16 +142,14 @@ pub fn start_pcpu(pcpu: &mut Pcpu) {
     cpu::start();
     let board = &plan().header.board;
     let wanted = 1 << gic::KICK | 1 << timer::EL2_TIMER | 1 << (board.maintenance_intid % 32);
-    gic::start_redistributor(pcpu.gic.gicr, wanted);
-    pcpu.gic.list_registers = gic::start_cpu_interface();
-    pcpu.gic.usable = (1u32 << pcpu.gic.list_registers.min(16)).wrapping_sub(1) & !1;
-    let own = plan().pcpus.get(pcpu.index).map_or(0, |row| row.mpidr);
+    pcpu.gic.start(pcpu.index, wanted);
     if let Some(service) = &pcpu.service {
         service.uart.start();
         pcpu.gic.enable(board.uart_intid);
     }
-    // A kick that came before this redistributor was ready is lost; what it was about is in the mailbox.
-    gic::kick(own);
+    // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
+    // mailbox.
+    gic::send(gic::KICK, pcpu.index);
 }
 
 /// Gets the VM `index` ready and enters it.

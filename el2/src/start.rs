@@ -2,11 +2,11 @@
 
 use bulkhead_abi::plan::{IRQ_EDGE, PAGE};
 use bulkhead_core::boot_tree::BootTree;
-use bulkhead_core::plan::{Plan, Violation, table_name};
+use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
 use bulkhead_core::text::Line;
 
-use crate::hw::mmu::{self, Frames, Pool, Windows};
+use crate::hw::mmu::{self, Frame, Pool, Windows};
 use crate::hw::uart::Uart;
 use crate::hw::{boot, cpu, firmware, gic, layout};
 use crate::pcpu::Pcpu;
@@ -84,6 +84,9 @@ pub fn pcpu(pcpu: &mut Pcpu) -> ! {
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
 fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
     let plan = Plan::open(boot::behind_el2())?;
+    if plan.header.board.gic_version != gic::VERSION {
+        return Err(Violation::header(Invariant::GicVersion));
+    }
     plan.check()?;
     plan.fits(&tree.found(cpu::affinity(), load))?;
     Ok(plan)
@@ -163,56 +166,37 @@ fn build_stage2(pool: &mut Pool) {
 fn start_distributor(windows: &mut Windows) {
     let plan = plan();
     let board = &plan.header.board;
-    let slot = layout::FRAMES.wrapping_add(1);
-    let gicd = windows.registers(slot, board.gicd, board.gicd_size);
-    gic::start_distributor(gicd);
+    let gicd = gic::start_distributor(windows, board);
     for irq in plan.irqs {
-        let vcpu = plan.vcpus_of(usize::from(irq.vm)).first();
-        let pcpu = vcpu.and_then(|vcpu| plan.pcpus.get(usize::from(vcpu.pcpu)));
-        if let Some(pcpu) = pcpu {
-            let edge = irq.flags & IRQ_EDGE != 0;
-            gic::route(gicd, u32::from(irq.pintid), pcpu.mpidr, edge);
+        if let Some(vcpu) = plan.vcpus_of(usize::from(irq.vm)).first() {
+            gic::configure(gicd, u32::from(irq.pintid), irq.flags & IRQ_EDGE != 0);
+            gic::route(gicd, u32::from(irq.pintid), usize::from(vcpu.pcpu));
         }
     }
-    if let Some(drainer) = plan.pcpus.iter().find(|pcpu| pcpu.service != 0) {
-        gic::route(gicd, board.uart_intid, drainer.mpidr, false);
+    if let Some(drainer) = plan.pcpus.iter().position(|pcpu| pcpu.service != 0) {
+        gic::configure(gicd, board.uart_intid, false);
+        gic::route(gicd, board.uart_intid, drainer);
     }
 }
 
-/// Makes the private map of every pCPU, for which it finds its redistributor.
+/// Makes the private map of every pCPU.
 fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
     let board = &plan().header.board;
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
-        let frames = (0..board.gicr_size / gic::GICR_STRIDE)
-            .map(|n| board.gicr.wrapping_add(n.wrapping_mul(gic::GICR_STRIDE)));
-        let mut gicr = None;
-        // At most as many frames as the board has; the plan has checked the region's size.
-        for pa in frames.take(256) {
-            let frame = windows.registers(layout::FRAMES.wrapping_add(1), pa, gic::GICR_STRIDE);
-            if gic::is_redistributor_of(frame, pcpu.mpidr) {
-                gicr = Some(pa);
-                break;
-            }
-        }
-        let Some(gicr) = gicr else {
+        let Some(frames) = gic::private_frames(windows, board, pcpu.mpidr) else {
             let mut line = Said::new();
             line.text("refused: board-gicr: pcpu ")
                 .decimal(index as u64)
                 .text(" has no redistributor");
             last_words(uart, &line);
         };
-        let uart = (pcpu.service != 0).then_some(board.uart);
+        let uart = (pcpu.service != 0).then_some(Frame {
+            page: layout::private::UART,
+            pa: board.uart,
+            pages: 1,
+        });
         let first = index.wrapping_mul(layout::PCPU_PAGES);
-        mmu::make_private(
-            pool,
-            index,
-            first,
-            Frames {
-                gicd: board.gicd,
-                gicr,
-                uart,
-            },
-        );
+        mmu::make_private(pool, index, first, frames.into_iter().chain(uart));
     }
 }
 

@@ -18,7 +18,8 @@ pub fn stop(pcpu: &mut Pcpu, reason: Reason) -> ! {
         let entry = gic::list_register(n);
         gic::set_list_register(n, 0);
         if entry & bulkhead_core::vgic::lr::HW != 0 {
-            gic::deactivate(bulkhead_core::vgic::lr::pintid(entry));
+            pcpu.gic
+                .set_active(bulkhead_core::vgic::lr::pintid(entry), false);
         }
     }
     if let Some(index) = pcpu.vm {
@@ -52,11 +53,11 @@ pub fn idle(pcpu: &mut Pcpu) -> ! {
 
 /// Handles one pending interrupt; `false` if there is none.
 pub fn poll(pcpu: &mut Pcpu) -> bool {
-    let intid = gic::acknowledge();
-    if intid >= gic::SPURIOUS {
+    let taken = gic::acknowledge();
+    if taken.is_nothing() {
         return false;
     }
-    dispatch::handle(pcpu, intid);
+    dispatch::handle(pcpu, taken);
     true
 }
 

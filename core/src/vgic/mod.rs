@@ -14,6 +14,7 @@
 mod bank;
 mod cpu;
 mod distributor;
+pub mod gich;
 pub mod lr;
 mod redistributor;
 #[cfg(test)]
