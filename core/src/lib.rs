@@ -12,6 +12,7 @@ pub mod exit;
 pub mod inject;
 pub mod pl011;
 pub mod plan;
+pub mod power;
 pub mod psci;
 pub mod report;
 pub mod ring;

@@ -8,11 +8,12 @@ use crate::hw::gic;
 
 /// The console has something to drain. For the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
-/// The emulated UART of the vCPU has input, or room again.
+/// The emulated UART of the VM has input, or room again.
 pub const UART: u32 = 2;
-
 /// A report was said; another may be.
 pub const TURN: u32 = 4;
+/// The state of the VM, or of the vCPU, has changed.
+pub const POWER: u32 = 8;
 
 static MAILBOXES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCPUS];
 

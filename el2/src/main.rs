@@ -8,6 +8,10 @@ mod dispatch;
 #[cfg(target_os = "none")]
 mod hw;
 #[cfg(target_os = "none")]
+mod idle;
+#[cfg(target_os = "none")]
+mod lifecycle;
+#[cfg(target_os = "none")]
 mod mailbox;
 #[cfg(target_os = "none")]
 mod pcpu;
@@ -17,8 +21,6 @@ mod prepare;
 mod service;
 #[cfg(target_os = "none")]
 mod start;
-#[cfg(target_os = "none")]
-mod stop;
 #[cfg(target_os = "none")]
 mod vm;
 

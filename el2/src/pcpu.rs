@@ -1,23 +1,21 @@
 //! Everything that a pCPU owns. Exactly one reference to it exists at a time: the vectors make it.
 
-use bulkhead_abi::plan::{NONE, PAGE, Vcpu};
-use bulkhead_core::pl011::Pl011;
+use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, NONE, Vcpu};
 use bulkhead_core::report::Report;
 use bulkhead_core::stats::ExitStats;
 use bulkhead_core::sysreg::{ID_REGISTERS, IdRegisters};
-use bulkhead_core::vgic;
+use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
-use crate::hw::gic::Gic;
-use crate::hw::layout::private;
+use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::{self, Windows};
 use crate::hw::uart::Uart;
 use crate::service::Service;
 use crate::start::plan;
-use crate::vm::{Vm, vm as vm_page};
+use crate::vm::{Vm, pcpus_of, vm as vm_page};
 
 /// General-purpose registers of the guest. The vectors save x0 to x18 and x30 here, and the rest if an
 /// access needs it; entry 31 stands for XZR.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C)]
 pub struct Frame([u64; 32]);
 
@@ -52,22 +50,32 @@ pub struct Pcpu {
     pub stats: ExitStats,
     /// The board's virtual timer interrupt.
     pub vtimer_intid: u32,
-    /// Affinity that the guest sees.
-    pub affinity: u64,
+    /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
+    pub siblings: [u8; MAX_VCPUS_PER_VM],
     /// IPAs of what EL2 emulates; `u64::MAX` for what the VM does not have.
     pub places: Places,
     /// Interrupt state of the vCPU.
     pub vgic: vgic::Cpu,
     /// The physical GIC.
     pub gic: Gic,
-    /// The emulated UART.
-    pub pl011: Pl011,
     /// INTID of the emulated UART.
     pub pl011_intid: u32,
     /// Index of this pCPU in the plan.
     pub index: usize,
     /// Index of the VM that has this pCPU.
     pub vm: Option<usize>,
+    /// Number of the vCPU in its VM, which is its affinity too.
+    pub number: usize,
+    /// How many vCPUs the VM has.
+    pub vcpus: usize,
+    /// The vCPU is on: its registers are in the hardware.
+    pub runs: bool,
+    /// It stands still, because its VM is paused.
+    pub stands: bool,
+    /// [`crate::mailbox::POWER`] came and has not been acted on.
+    pub power_event: bool,
+    /// The life of the VM about whose end this pCPU has reported ([`Vm::life`]).
+    pub reported: u32,
     /// What the pCPUs share about it.
     pub shared: Option<&'static Vm>,
     /// What the guest reads from ID registers.
@@ -87,6 +95,8 @@ pub struct Places {
     pub gicd: u64,
     /// Redistributor.
     pub gicr: u64,
+    /// Bytes of all redistributors.
+    pub gicr_size: u64,
     /// PL011.
     pub pl011: u64,
 }
@@ -104,28 +114,43 @@ impl Pcpu {
         let nowhere = Places {
             gicd: u64::MAX,
             gicr: u64::MAX,
+            gicr_size: 0,
             pl011: u64::MAX,
         };
+        let vcpus = vm.map_or(0, |vm| plan.vcpus_of(vm).len());
         let places = vm
             .and_then(|vm| plan.vms.get(vm))
             .map_or(nowhere, |vm| Places {
                 gicd: vm.gicd,
-                gicr: vm.gicr,
+                gicr: if vm.gicr == 0 { u64::MAX } else { vm.gicr },
+                gicr_size: GICR_SIZE.wrapping_mul(vcpus as u64),
                 ..nowhere
             });
+        let mut siblings = [0; MAX_VCPUS_PER_VM];
+        if let Some(vm) = vm {
+            for (sibling, pcpu) in siblings.iter_mut().zip(pcpus_of(vm)) {
+                *sibling = pcpu as u8;
+            }
+        }
+        let number = vcpu.map_or(0, |vcpu| vcpu.mpidr as usize);
         let drains = row.is_some_and(|row| row.service != 0);
         Self {
-            frame: Frame([0; 32]),
+            frame: Frame::default(),
             stats: ExitStats::new(0),
             vtimer_intid: plan.header.board.vtimer_intid,
-            affinity: vcpu.map_or(0, |vcpu| vcpu.mpidr),
+            siblings,
             places,
-            vgic: vgic::Cpu::new(vcpu.map_or(0, |vcpu| gic_affinity(vcpu.mpidr))),
+            vgic: vgic::Cpu::new(number),
             gic: Gic::of(index),
-            pl011: Pl011::new(),
             pl011_intid: 0,
             index,
             vm,
+            number,
+            vcpus,
+            runs: false,
+            stands: false,
+            power_event: false,
+            reported: 0,
             shared: vm.map(vm_page),
             ids: IdRegisters::new(&[0; ID_REGISTERS]),
             windows: Windows::of(index),
@@ -134,14 +159,18 @@ impl Pcpu {
         }
     }
 
+    /// Makes vCPUs of this VM look at their interrupts.
+    pub fn notify(&self, whom: Notify) {
+        for vcpu in whom.iter() {
+            if let Some(pcpu) = self.siblings.get(vcpu) {
+                gic::send(gic::SIBLING, usize::from(*pcpu));
+            }
+        }
+    }
+
     /// The shared state of the VM that has this pCPU.
     #[inline(always)]
     pub fn vm(&self) -> Option<&'static Vm> {
         self.shared
     }
-}
-
-/// Affinity as GICR_TYPER has it, from MPIDR.
-const fn gic_affinity(mpidr: u64) -> u32 {
-    ((mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff) as u32
 }

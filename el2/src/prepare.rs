@@ -3,16 +3,18 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
+use bulkhead_abi::plan::{DeviceKind, Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
+use bulkhead_core::pl011::Pl011;
+use bulkhead_core::power::Start;
 use bulkhead_core::sysreg::IdRegisters;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 
-use crate::hw::{cpu, firmware, gic, layout, memory, mmu, timer};
-use crate::pcpu::Pcpu;
+use crate::hw::{cpu, gic, layout, memory, mmu};
+use crate::pcpu::{Frame, Pcpu};
 use crate::start::plan;
-use crate::stop;
-use crate::vm;
+use crate::vm::{self, Vm};
+use crate::{idle, lifecycle};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -28,7 +30,7 @@ pub fn keep(load: u64, rng_seed: &[u8]) {
 }
 
 /// Physical address of an address in a VM's RAM.
-fn physical(vm: usize, ipa: u64) -> Option<u64> {
+pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
     plan().regions_of(vm).iter().find_map(|region| {
         let offset = ipa.checked_sub(region.ipa)?;
         (region.kind == RegionKind::Ram as u16 && offset < region.size)
@@ -40,7 +42,7 @@ fn physical(vm: usize, ipa: u64) -> Option<u64> {
 fn attend(pcpu: &mut Pcpu) {
     // As many as there can be sources; more can wait for the next slice.
     for _ in 0..8 {
-        if !stop::poll(pcpu) {
+        if !idle::poll(pcpu) {
             return;
         }
     }
@@ -141,22 +143,33 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
 pub fn start_pcpu(pcpu: &mut Pcpu) {
     cpu::start();
     let board = &plan().header.board;
-    let wanted = 1 << gic::KICK | 1 << timer::EL2_TIMER | 1 << (board.maintenance_intid % 32);
+    let ppis = 1 << (board.hyp_timer_intid % 32) | 1 << (board.maintenance_intid % 32);
+    let wanted = 1 << gic::KICK | 1 << gic::SIBLING | ppis;
     pcpu.gic.start(pcpu.index, wanted);
     if let Some(service) = &pcpu.service {
         service.uart.start();
         pcpu.gic.enable(board.uart_intid);
     }
+    for device in pcpu.vm.map_or(&[][..], |vm| plan().devices_of(vm)) {
+        if device.kind == DeviceKind::Pl011 as u16 {
+            pcpu.places.pl011 = device.ipa;
+            pcpu.pl011_intid = u32::from(device.vintid);
+        }
+    }
+    pcpu.ids = IdRegisters::new(&cpu::id_registers());
+    pcpu.stats = bulkhead_core::stats::ExitStats::new(crate::hw::sysreg::cycles());
     // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
     // mailbox.
     gic::send(gic::KICK, pcpu.index);
 }
 
-/// Gets the VM `index` ready and enters it.
-pub fn run(pcpu: &mut Pcpu, index: usize) -> ! {
+/// Gets the VM `index` ready and enters it. Returns only if somebody has stopped it in the meantime.
+pub fn run(pcpu: &mut Pcpu, index: usize) {
     let Some(row) = plan().vms.get(index) else {
-        firmware::power_off()
+        return;
     };
+    let shared = vm::vm(index);
+    lifecycle::begin(shared, pcpu.vcpus);
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
             scrub(pcpu, region.pa, region.size);
@@ -166,22 +179,51 @@ pub fn run(pcpu: &mut Pcpu, index: usize) -> ! {
         copy(pcpu, index, load);
     }
     fill_seeds(pcpu, index, plan().seeds_of(index));
+    reset_devices(pcpu, shared, index, row.spis);
+    attend(pcpu);
+    let start = Start {
+        entry: row.entry,
+        context: row.boot_arg,
+    };
+    if shared.power.begin() {
+        enter(pcpu, index, start)
+    }
+    lifecycle::take_off(pcpu);
+}
 
-    let shared = vm::vm(index);
-    shared.dist.reset(row.spis, pcpu.vtimer_intid);
+/// The interrupts and emulated devices of a VM as after a reset.
+fn reset_devices(pcpu: &mut Pcpu, shared: &Vm, index: usize, spis: u32) {
+    let (version, vtimer) = (gic::VERSION, pcpu.vtimer_intid);
+    shared.dist.reset(version, pcpu.vcpus, spis, vtimer);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
         shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);
     }
-    for device in plan().devices_of(index) {
-        pcpu.places.pl011 = device.ipa;
-        pcpu.pl011_intid = u32::from(device.vintid);
-    }
-    pcpu.ids = IdRegisters::new(&cpu::id_registers());
-    pcpu.frame.set(0, row.boot_arg);
-    attend(pcpu);
-    cpu::install(row.vmid, stage2_root(index), pcpu.affinity, row.entry);
-    pcpu.stats = bulkhead_core::stats::ExitStats::new(crate::hw::sysreg::cycles());
+    // Nobody else uses it: all vCPUs are off.
+    let _done = shared.pl011.try_use(|pl011| {
+        *pl011 = Pl011::new();
+        while shared.streams.input.pop().is_some() {}
+    });
+}
+
+/// Enters a vCPU that another one has switched on.
+pub fn run_secondary(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
+    enter(pcpu, index, start)
+}
+
+/// Gives the pCPU to its vCPU.
+fn enter(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
+    let shared = vm::vm(index);
+    pcpu.frame = Frame::default();
+    pcpu.frame.set(0, start.context);
+    pcpu.vgic.reset(&shared.dist, &mut pcpu.gic);
+    let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
+    cpu::install(vmid, stage2_root(index), pcpu.number as u64, start.entry);
+    pcpu.runs = true;
+    // What came while it was off: interrupts for it, or the end of its VM.
+    let whom = pcpu.vgic.look(&shared.dist, &mut pcpu.gic);
+    pcpu.notify(whom);
+    lifecycle::attend(pcpu);
     cpu::enter(crate::hw::boot::state_address(pcpu.index))
 }
 

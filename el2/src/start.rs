@@ -10,7 +10,7 @@ use crate::hw::mmu::{self, Frame, Pool, Windows};
 use crate::hw::uart::Uart;
 use crate::hw::{boot, cpu, firmware, gic, layout};
 use crate::pcpu::Pcpu;
-use crate::{prepare, service, stop, vm};
+use crate::{idle, prepare, service, vm};
 
 pub use crate::hw::boot::plan;
 
@@ -75,10 +75,13 @@ pub fn primary(tree: u64, load: u64) -> ! {
 /// What every pCPU does in its private map.
 pub fn pcpu(pcpu: &mut Pcpu) -> ! {
     prepare::start_pcpu(pcpu);
-    match pcpu.vm {
-        Some(index) => prepare::run(pcpu, index),
-        None => boot::el2_idle(pcpu),
+    // The other vCPUs of a VM wait to be switched on.
+    if let Some(index) = pcpu.vm
+        && pcpu.number == 0
+    {
+        prepare::run(pcpu, index);
     }
+    boot::el2_idle(pcpu)
 }
 
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
@@ -208,7 +211,7 @@ pub fn own_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
         .text(" pc=")
         .hex(elr);
     line.text(" syndrome=").hex(esr).text(" address=").hex(far);
-    stop::own_fault(&line)
+    idle::own_fault(&line)
 }
 
 /// A panic: only start-up can reach one, which the gates prove.
@@ -222,5 +225,5 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
             .byte(b':')
             .decimal(u64::from(place.line()));
     }
-    stop::own_fault(&line)
+    idle::own_fault(&line)
 }

@@ -3,7 +3,7 @@
 use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{EL2_WINDOW, PAGE};
+use bulkhead_abi::plan::{EL2_WINDOW, PAGE, VM_POOL_PAGES};
 use bulkhead_core::plan::Plan;
 
 use super::layout::{self, private};
@@ -62,7 +62,7 @@ pub fn become_pcpu(index: usize) -> ! {
 
 /// The page of a VM.
 pub fn vm_page(vm: usize) -> &'static Vm {
-    let address = layout::slot(layout::VMS).wrapping_add((vm as u64).wrapping_mul(4096));
+    let address = layout::slot(layout::VMS).wrapping_add((vm as u64).wrapping_mul(VM_POOL_PAGES as u64 * PAGE));
     // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a `Vm`,
     // which is made of atomics, and it is never unmapped.
     unsafe { &*(address as *const Vm) }
@@ -87,14 +87,14 @@ extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
 }
 
 const _: () = assert!(size_of::<Pcpu>() <= private::STATE_PAGES * 4096);
-const _: () = assert!(size_of::<Vm>() <= 4096);
+const _: () = assert!(size_of::<Vm>() as u64 <= VM_POOL_PAGES as u64 * PAGE);
 
 /// Where a pCPU stays that has no guest to run. A symbol of its own, so that measurements can tell: what
 /// happens in here delays no guest.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn el2_idle(pcpu: &mut Pcpu) -> ! {
-    crate::stop::idle(pcpu)
+    crate::idle::idle(pcpu)
 }
 
 /// From the vectors: `pcpu` is the one reference to this pCPU's state.

@@ -107,3 +107,14 @@ pub fn write(windows: &mut Windows, pa: u64, bytes: &[u8]) {
     super::sysreg::dsb();
     windows.close(TARGET);
 }
+
+/// Writes a device register of `width` bytes (1, 2 or 4) at a physical address.
+pub fn write_register(windows: &mut Windows, pa: u64, width: u16, value: u32) {
+    let frame = windows.registers(TARGET, pa, 4);
+    match width {
+        1 => frame.write8(0, value as u8),
+        2 => frame.write16(0, value as u16),
+        _ => frame.write(0, value),
+    }
+    windows.close(TARGET);
+}

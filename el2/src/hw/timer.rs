@@ -2,9 +2,6 @@
 
 use super::sysreg::{isb, read, write};
 
-/// INTID of the EL2 physical timer (BSA 1.0, table 8: PPI 26).
-pub const EL2_TIMER: u32 = 26;
-
 /// The physical counter.
 pub fn now() -> u64 {
     isb();
@@ -14,6 +11,11 @@ pub fn now() -> u64 {
 /// Ticks in a number of milliseconds.
 pub fn milliseconds(n: u64) -> u64 {
     (read!("cntfrq_el0") / 1000).saturating_mul(n)
+}
+
+/// Ticks in a number of seconds.
+pub fn seconds(n: u64) -> u64 {
+    read!("cntfrq_el0").saturating_mul(n)
 }
 
 /// Arms EL2's timer.
@@ -32,5 +34,19 @@ pub fn disarm() {
 /// Takes the virtual timer away from a guest that stopped.
 pub fn stop_guest_timer() {
     write!("cntv_ctl_el0", 0);
+    isb();
+}
+
+/// Switches the virtual timer of a guest off that stands still. Gives what [`release_guest_timer`] needs.
+pub fn hold_guest_timer() -> u64 {
+    let control = read!("cntv_ctl_el0");
+    stop_guest_timer();
+    control
+}
+
+/// Switches the virtual timer on again as it was.
+pub fn release_guest_timer(control: u64) {
+    // ENABLE and IMASK; ISTATUS follows.
+    write!("cntv_ctl_el0", control & 0b11);
     isb();
 }
