@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::{FLUSH_MS, Key, Keys, Mux, Next, Sources, Streams};
+use bulkhead_core::power::Phase;
 use bulkhead_core::text::Line;
 
 use crate::hw::timer;
@@ -110,21 +111,24 @@ impl Service {
     /// Tells the VMs that wait for room. `true` if one of them is that of the pCPU `own`.
     fn offer_room(&mut self, own: usize) -> bool {
         let mut mine = false;
-        for pcpu in 0..plan().pcpus.len() {
-            let Some(row) = plan().pcpus.get(pcpu) else {
-                break;
-            };
-            let Some(vcpu) = plan().vcpus.get(usize::from(row.vcpu)) else {
-                continue;
-            };
-            let streams = &vm::vm(usize::from(vcpu.vm)).streams;
+        for index in 0..plan().vms.len() {
+            let vm = vm::vm(index);
+            let streams = &vm.streams;
             if streams.output.room() < 512 || streams.wants_room.swap(0, Ordering::AcqRel) == 0 {
                 continue;
             }
-            if pcpu == own {
-                mine = true;
+            // While the VM runs its UART waits, which any of its pCPUs can serve; later it is a report.
+            let whom = if vm.power.phase() == Phase::Running {
+                1
             } else {
-                mailbox::send(pcpu, mailbox::UART);
+                usize::MAX
+            };
+            for pcpu in vm::pcpus_of(index).take(whom) {
+                if pcpu == own {
+                    mine = true;
+                } else {
+                    mailbox::send(pcpu, mailbox::UART);
+                }
             }
         }
         mine
@@ -162,7 +166,7 @@ impl Service {
         if !sent {
             return false;
         }
-        let Some(target) = pcpu_of(self.keys.focus) else {
+        let Some(target) = vm::pcpu_of(self.keys.focus, 0) else {
             return false;
         };
         if target == own {
@@ -176,13 +180,4 @@ impl Service {
     pub fn is_done(&self) -> bool {
         self.mux.is_done(&Vms(plan().vms)) && self.uart.is_idle()
     }
-}
-
-/// The pCPU of a VM.
-fn pcpu_of(vm: usize) -> Option<usize> {
-    plan()
-        .vcpus
-        .iter()
-        .find(|vcpu| usize::from(vcpu.vm) == vm)
-        .map(|vcpu| usize::from(vcpu.pcpu))
 }

@@ -87,6 +87,18 @@ impl Registers {
         }
     }
 
+    /// Writes a 16-bit register.
+    #[inline(always)]
+    pub fn write16(self, offset: u64, value: u16) {
+        let Some(address) = self.address(offset, 2) else {
+            return;
+        };
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("strh {:w}, [{}]", in(reg) u32::from(value), in(reg) address, options(nostack, preserves_flags));
+        }
+    }
+
     /// Writes a 64-bit register.
     #[cfg(not(feature = "gicv2"))]
     #[inline(always)]
