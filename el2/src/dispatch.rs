@@ -4,17 +4,17 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::exit::{self, DataAbort, SysReg, ec};
 use bulkhead_core::inject::{self, Fault};
-use bulkhead_core::power::{End, Refused, Start, State};
-use bulkhead_core::psci::{self, Call, answer};
+use bulkhead_core::psci;
 use bulkhead_core::report::Reason;
 use bulkhead_core::sysreg::{self, Access};
 use bulkhead_core::vgic::Notify;
 
+use crate::calls::{self, After};
 use crate::devices::{self, Done};
 use crate::hw::gic::{self, Taken};
 use crate::hw::{cpu, sysreg as reg, timer};
 use crate::pcpu::Pcpu;
-use crate::{lifecycle, mailbox, prepare, vm};
+use crate::{lifecycle, mailbox};
 
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
 /// registers; and every exit that is not among the usual ones is a call at the very end, so that the
@@ -97,58 +97,19 @@ fn other_synchronous(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
 
 /// HVC and SMC.
 fn call(pcpu: &mut Pcpu, exit: Exit, class: ExitClass) {
-    let function = pcpu.frame.get(0) as u32;
-    let args = [pcpu.frame.get(1), pcpu.frame.get(2), pcpu.frame.get(3)];
-    let x0 = match psci::call(function, args, pcpu.vcpus) {
-        Call::Answer(x0) => x0,
-        Call::Off => return stop(pcpu, exit, class, End::Off),
-        Call::Reset => return stop(pcpu, exit, class, End::Reset),
-        Call::CpuOff => {
+    let smc = class == ExitClass::Smc;
+    match calls::perform(pcpu, smc) {
+        // An SMC that traps leaves ELR at the instruction, an HVC behind it.
+        After::Return if smc => exit.next(pcpu, class),
+        After::Return => exit.stay(pcpu, class),
+        After::End(end) => {
+            exit.stay(pcpu, class);
+            lifecycle::end(pcpu, end)
+        }
+        After::Off => {
             exit.stay(pcpu, class);
             lifecycle::leave(pcpu)
         }
-        Call::CpuOn {
-            target,
-            entry,
-            context,
-        } => switch_on(pcpu, target, Start { entry, context }),
-        Call::Affinity(vcpu) => match pcpu.vm().map(|vm| vm.power.state(vcpu)) {
-            Some(State::On) => 0,
-            Some(State::Off) | None => 1,
-            Some(State::Claimed | State::Pending) => 2,
-        },
-    };
-    pcpu.frame.set_x0(x0);
-    match class {
-        // An SMC that traps leaves ELR at the instruction, an HVC behind it.
-        ExitClass::Smc => exit.next(pcpu, class),
-        _ => exit.stay(pcpu, class),
-    }
-}
-
-fn stop(pcpu: &mut Pcpu, exit: Exit, class: ExitClass, end: End) {
-    exit.stay(pcpu, class);
-    lifecycle::end(pcpu, end)
-}
-
-/// CPU_ON.
-fn switch_on(pcpu: &mut Pcpu, target: usize, start: Start) -> u64 {
-    let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm) else {
-        return answer::INVALID_PARAMETERS;
-    };
-    if !start.entry.is_multiple_of(4) || prepare::physical(index, start.entry).is_none() {
-        return answer::INVALID_ADDRESS;
-    }
-    match vm.power.switch_on(target, pcpu.vcpus, start) {
-        Ok(()) => {
-            if let Some(pcpu) = vm::pcpu_of(index, target) {
-                mailbox::send(pcpu, mailbox::POWER);
-            }
-            0
-        }
-        Err(Refused::Absent) => answer::INVALID_PARAMETERS,
-        Err(Refused::On) => answer::ALREADY_ON,
-        Err(Refused::Pending) => answer::ON_PENDING,
     }
 }
 

@@ -175,6 +175,7 @@ fn lead(pcpu: &mut Pcpu, index: usize, reason: Reason, verdict: Verdict) {
 
 /// What follows an end, by the VM's crash policy.
 fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
+    vm.last_end.store(end as u32, Ordering::Relaxed);
     let Some(row) = plan().vms.get(index) else {
         return Verdict::Stays;
     };

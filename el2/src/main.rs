@@ -2,6 +2,8 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
+mod calls;
+#[cfg(target_os = "none")]
 mod devices;
 #[cfg(target_os = "none")]
 mod dispatch;

@@ -29,6 +29,8 @@ pub struct Vm {
     pub pl011: Claim<Pl011>,
     /// VMs that have ended and of which it has not heard yet, a bit for each.
     pub events: AtomicU32,
+    /// Why it ended the last time ([`bulkhead_core::power::End`] as number).
+    pub last_end: AtomicU32,
     /// What its pCPUs have still to do about its end: see [`crate::lifecycle`].
     pub after: AtomicU32,
     /// How often it has been started.
