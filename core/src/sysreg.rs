@@ -11,6 +11,8 @@ use crate::exit::sysreg;
 pub enum Access {
     /// ID register number `n` of [`IdRegisters`]; writes are undefined.
     Id(usize),
+    /// A write to ICC_DIR_EL1, which traps while an active interrupt is in no list register.
+    Deactivate,
     /// Reads as this value, writes are ignored.
     Fixed(u64),
     /// SGI registers; `true` for group 1.
@@ -25,6 +27,8 @@ pub enum Access {
 pub const ICC_SGI1R: u32 = sysreg(3, 0, 12, 11, 5);
 const ICC_ASGI1R: u32 = sysreg(3, 0, 12, 11, 6);
 const ICC_SGI0R: u32 = sysreg(3, 0, 12, 11, 7);
+/// ICC_DIR_EL1.
+const ICC_DIR: u32 = sysreg(3, 0, 12, 11, 1);
 const ACTLR: u32 = sysreg(3, 0, 1, 0, 1);
 const MDSCR: u32 = sysreg(2, 0, 0, 2, 2);
 const MDCCINT: u32 = sysreg(2, 0, 0, 2, 0);
@@ -40,6 +44,7 @@ const UNLOCKED: u64 = 1 << 3;
 #[inline]
 pub const fn access(register: u32) -> Access {
     match register {
+        ICC_DIR => Access::Deactivate,
         ICC_SGI1R => Access::Sgi(true),
         ICC_SGI0R => Access::Sgi(false),
         // The alias for the other Security state, of which a VM has none.

@@ -155,7 +155,7 @@ pub fn system_register(pcpu: &mut Pcpu, esr: u64) {
                 .send_sgi_usual(&vm.dist, &mut pcpu.gic, pcpu.frame.get(trapped.gpr))
     {
         if whom != Notify::default() {
-            let target = pcpu.siblings[whom.0.trailing_zeros() as usize & 7];
+            let target = pcpu.gic.siblings[whom.0.trailing_zeros() as usize & 7];
             gic::send(gic::SIBLING, usize::from(target));
         }
         return exit.next(pcpu, ExitClass::Sgi);
@@ -186,6 +186,13 @@ fn access_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
             let value = pcpu.frame.get(trapped.gpr);
             send_sgi(pcpu, value, group1);
             return Some(ExitClass::Sgi);
+        }
+        Access::Deactivate if !trapped.read => {
+            if let Some(vm) = pcpu.vm() {
+                let value = pcpu.frame.get(trapped.gpr) as u32;
+                let whom = pcpu.vgic.deactivate(&vm.dist, &mut pcpu.gic, value);
+                pcpu.notify(whom);
+            }
         }
         Access::Id(n) if trapped.read => pcpu.frame.set(trapped.gpr, pcpu.ids.get(n)),
         Access::Fixed(value) => {

@@ -1,12 +1,13 @@
 //! Everything that a pCPU owns. Exactly one reference to it exists at a time: the vectors make it.
 
-use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, NONE, Vcpu};
+use bulkhead_abi::plan::{NONE, PAGE, Vcpu};
 use bulkhead_core::report::Report;
 use bulkhead_core::stats::ExitStats;
 use bulkhead_core::sysreg::{ID_REGISTERS, IdRegisters};
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::hw::gic::{self, Gic};
+use crate::hw::layout::private;
 use crate::hw::mmu::{self, Windows};
 use crate::hw::uart::Uart;
 use crate::service::Service;
@@ -50,8 +51,6 @@ pub struct Pcpu {
     pub stats: ExitStats,
     /// The board's virtual timer interrupt.
     pub vtimer_intid: u32,
-    /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
-    pub siblings: [u8; MAX_VCPUS_PER_VM],
     /// IPAs of what EL2 emulates; `u64::MAX` for what the VM does not have.
     pub places: Places,
     /// Interrupt state of the vCPU.
@@ -126,9 +125,9 @@ impl Pcpu {
                 gicr_size: GICR_SIZE.wrapping_mul(vcpus as u64),
                 ..nowhere
             });
-        let mut siblings = [0; MAX_VCPUS_PER_VM];
+        let mut gic = Gic::of(index);
         if let Some(vm) = vm {
-            for (sibling, pcpu) in siblings.iter_mut().zip(pcpus_of(vm)) {
+            for (sibling, pcpu) in gic.siblings.iter_mut().zip(pcpus_of(vm)) {
                 *sibling = pcpu as u8;
             }
         }
@@ -138,10 +137,9 @@ impl Pcpu {
             frame: Frame::default(),
             stats: ExitStats::new(0),
             vtimer_intid: plan.header.board.vtimer_intid,
-            siblings,
             places,
             vgic: vgic::Cpu::new(number),
-            gic: Gic::of(index),
+            gic,
             pl011_intid: 0,
             index,
             vm,
@@ -162,7 +160,7 @@ impl Pcpu {
     /// Makes vCPUs of this VM look at their interrupts.
     pub fn notify(&self, whom: Notify) {
         for vcpu in whom.iter() {
-            if let Some(pcpu) = self.siblings.get(vcpu) {
+            if let Some(pcpu) = self.gic.siblings.get(vcpu) {
                 gic::send(gic::SIBLING, usize::from(*pcpu));
             }
         }

@@ -193,7 +193,7 @@ pub fn run(pcpu: &mut Pcpu, index: usize) {
 
 /// The interrupts and emulated devices of a VM as after a reset.
 fn reset_devices(pcpu: &mut Pcpu, shared: &Vm, index: usize, spis: u32) {
-    let (version, vtimer) = (gic::VERSION, pcpu.vtimer_intid);
+    let (version, vtimer) = (gic::VIRTUAL, pcpu.vtimer_intid);
     shared.dist.reset(version, pcpu.vcpus, spis, vtimer);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
@@ -216,13 +216,13 @@ fn enter(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
     let shared = vm::vm(index);
     pcpu.frame = Frame::default();
     pcpu.frame.set(0, start.context);
-    pcpu.vgic.reset(&shared.dist, &mut pcpu.gic);
+    // With what came while it was off.
+    let whom = pcpu.vgic.reset(&shared.dist, &mut pcpu.gic);
+    pcpu.notify(whom);
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
     cpu::install(vmid, stage2_root(index), pcpu.number as u64, start.entry);
     pcpu.runs = true;
-    // What came while it was off: interrupts for it, or the end of its VM.
-    let whom = pcpu.vgic.look(&shared.dist, &mut pcpu.gic);
-    pcpu.notify(whom);
+    // Perhaps its VM has ended meanwhile.
     lifecycle::attend(pcpu);
     cpu::enter(crate::hw::boot::state_address(pcpu.index))
 }

@@ -6,8 +6,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bulkhead_abi::plan::MAX_PCPUS;
-use bulkhead_core::vgic::Host;
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS_PER_VM};
+use bulkhead_core::vgic::{Host, Maintenance, Version};
 
 use super::mmio::Registers;
 use super::sysreg;
@@ -22,7 +22,7 @@ mod v3;
 use v3 as version;
 
 pub use version::{
-    VERSION, acknowledge, acknowledge_group0, deactivate, drop_priority, empty_list_registers,
+    VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority, empty_list_registers,
     ended_list_registers, list_register, private_frames, reset_virtual_interface, route,
     set_list_register, set_timer_register, start_distributor,
 };
@@ -56,8 +56,8 @@ const ICFGR: u64 = 0xc00;
 
 /// ICH_HCR_EL2 and GICH_HCR: the virtual interface is on.
 const HCR_ENABLE: u32 = 1;
-/// Maintenance interrupt while at most one list register holds something (UIE).
-const HCR_UNDERFLOW: u32 = 1 << 1;
+/// Maintenance interrupt while no list register is pending (NPIE).
+const HCR_NONE_PENDING: u32 = 1 << 3;
 /// Maintenance interrupt while EOIcount is not 0 (LRENPIE).
 const HCR_NOT_PRESENT: u32 = 1 << 2;
 /// EOIcount: ends of interrupts that were in no list register.
@@ -149,6 +149,8 @@ pub struct Gic {
     pub list_registers: u32,
     /// A bit for each of them but that of the virtual timer.
     pub usable: u32,
+    /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
+    pub siblings: [u8; MAX_VCPUS_PER_VM],
 }
 
 impl Gic {
@@ -158,6 +160,7 @@ impl Gic {
             frames: version::Frames::of(index),
             list_registers: 1,
             usable: 0,
+            siblings: [0; MAX_VCPUS_PER_VM],
         }
     }
 
@@ -223,14 +226,9 @@ impl Gic {
     }
 }
 
-/// Asks for a maintenance interrupt when list registers run empty, or no longer.
-pub fn ask_refill(on: bool) {
-    let now = version::control() & !HCR_UNDERFLOW;
-    version::set_control(now | if on { HCR_UNDERFLOW } else { 0 });
-}
-
 /// The physical GIC does what the vGIC asks.
 impl Host for Gic {
+    const VERSION: Version = version::VIRTUAL;
     #[inline(always)]
     fn list_registers(&self) -> u32 {
         self.list_registers
@@ -251,8 +249,30 @@ impl Host for Gic {
     fn empty(&self) -> u32 {
         empty_list_registers()
     }
-    fn ask_refill(&mut self, on: bool) {
-        ask_refill(on);
+    fn ended(&self) -> u32 {
+        ended_list_registers()
+    }
+    fn eoi_count(&mut self) -> u32 {
+        let now = version::control();
+        version::set_control(now & !HCR_EOI_COUNT);
+        now >> 27
+    }
+    fn groups(&self) -> u32 {
+        version::virtual_groups()
+    }
+    fn ask(&mut self, what: Maintenance) {
+        let mut wanted = HCR_ENABLE;
+        if what.refill {
+            // Of each group the one change that is possible now.
+            let groups = version::virtual_groups();
+            wanted |= HCR_NONE_PENDING;
+            wanted |= if groups & 1 == 0 { 1 << 4 } else { 1 << 5 };
+            wanted |= if groups & 2 == 0 { 1 << 6 } else { 1 << 7 };
+        }
+        if what.eoi {
+            wanted |= HCR_NOT_PRESENT | version::TRAP_DIR;
+        }
+        version::set_control(version::control() & HCR_EOI_COUNT | wanted);
     }
     fn enable(&mut self, pintid: u32) {
         Self::enable(self, pintid);
@@ -261,12 +281,20 @@ impl Host for Gic {
         Self::disable(self, pintid);
     }
     fn deactivate(&mut self, pintid: u32) {
-        self.set_active(pintid, false);
+        Self::set_active(self, pintid, false);
+    }
+    fn set_active(&mut self, pintid: u32) {
+        Self::set_active(self, pintid, true);
     }
     fn set_pending(&mut self, pintid: u32, pending: bool) {
         Self::set_pending(self, pintid, pending);
     }
     fn is_pending(&self, pintid: u32) -> bool {
         Self::is_pending(self, pintid)
+    }
+    fn route(&mut self, pintid: u32, vcpu: usize) {
+        if let Some(pcpu) = self.siblings.get(vcpu) {
+            Self::route(self, pintid, usize::from(*pcpu));
+        }
     }
 }

@@ -12,7 +12,7 @@ use core::sync::atomic::{
 };
 
 use bulkhead_abi::plan::{Board, PAGE};
-use bulkhead_core::vgic::gich;
+use bulkhead_core::vgic::{Version, gich};
 
 use super::super::layout::shared;
 use super::super::mmio::Registers;
@@ -21,6 +21,10 @@ use super::{HCR_ENABLE, SPECIAL, Taken, bank, set_target, settled, silence, targ
 
 /// Version of the architecture.
 pub const VERSION: u32 = 2;
+/// The same as the vGIC has it.
+pub const VIRTUAL: Version = Version::V2;
+/// There is no trap for GICV_DIR.
+pub(super) const TRAP_DIR: u32 = 0;
 /// Bits of what was acknowledged that are the INTID; above them is the sender of an SGI.
 pub(super) const INTID: u32 = 0x3ff;
 
@@ -233,3 +237,8 @@ pub(super) fn set_control(value: u32) {
 }
 
 const _: () = assert!(shared::GICC_PAGES as u64 * PAGE > GICC_DIR);
+
+/// Groups that the guest's CPU interface signals, a bit for each (GICH_VMCR).
+pub(super) fn virtual_groups() -> u32 {
+    GICH.read(GICH_VMCR) & 0b11
+}

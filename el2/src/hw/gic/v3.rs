@@ -2,6 +2,7 @@
 //! redistributor by their frames.
 
 use bulkhead_abi::plan::{Board, PAGE};
+use bulkhead_core::vgic::Version;
 
 use super::super::layout::{self, private};
 use super::super::mmio::Registers;
@@ -12,6 +13,10 @@ use crate::start::plan;
 
 /// Version of the architecture.
 pub const VERSION: u32 = 3;
+/// The same as the vGIC has it.
+pub const VIRTUAL: Version = Version::V3;
+/// ICH_HCR_EL2.TDIR: the guest's writes to ICC_DIR_EL1 trap.
+pub(super) const TRAP_DIR: u32 = 1 << 14;
 /// Bits of what was acknowledged that are the INTID.
 pub(super) const INTID: u32 = 0xff_ffff;
 /// Bytes of one redistributor.
@@ -271,3 +276,8 @@ list_registers!(
     8 "S3_4_C12_C13_0", 9 "S3_4_C12_C13_1", 10 "S3_4_C12_C13_2", 11 "S3_4_C12_C13_3",
     12 "S3_4_C12_C13_4", 13 "S3_4_C12_C13_5", 14 "S3_4_C12_C13_6", 15 "S3_4_C12_C13_7"
 );
+
+/// Groups that the guest's CPU interface signals, a bit for each (ICH_VMCR_EL2).
+pub(super) fn virtual_groups() -> u32 {
+    read!("S3_4_C12_C11_7") as u32 & 0b11
+}
