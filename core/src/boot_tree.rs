@@ -18,6 +18,10 @@ const DEPTH: usize = 8;
 /// Most ranges of memory, reserved ranges and CPUs that are kept.
 const KEPT: usize = 16;
 
+/// Words of `compatible` that a GICv2 with virtualization has (Linux,
+/// Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml).
+const GICV2: [&[u8]; 3] = [b"arm,cortex-a15-gic", b"arm,gic-400", b"arm,cortex-a7-gic"];
+
 /// A list of at most [`KEPT`] values.
 #[derive(Clone, Copy, Debug)]
 struct List<T> {
@@ -33,11 +37,14 @@ impl<T: Copy> List<T> {
         }
     }
 
-    fn push(&mut self, item: T) {
-        if let Some(slot) = self.items.get_mut(self.len) {
-            *slot = item;
-            self.len = self.len.saturating_add(1);
-        }
+    /// Keeps `item`; false if there is no room for it.
+    fn push(&mut self, item: T) -> bool {
+        let Some(slot) = self.items.get_mut(self.len) else {
+            return false;
+        };
+        *slot = item;
+        self.len = self.len.saturating_add(1);
+        true
     }
 
     fn as_slice(&self) -> &[T] {
@@ -66,18 +73,44 @@ struct Uart<'a> {
     intid: u32,
 }
 
+/// The interrupt controller of the board.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gic {
+    version: u32,
+    /// Address and size of its frames in the order of the binding: distributor and redistributors of a
+    /// GICv3; distributor, CPU interface, virtual interface control, virtual CPU interface of a GICv2.
+    frames: [(u64, u64); 4],
+    maintenance_intid: u32,
+}
+
+impl Gic {
+    /// Frame `n` of a GIC of this version; zeros for the other.
+    const fn frame(&self, version: u32, n: usize) -> (u64, u64) {
+        let [first, second, third, fourth] = self.frames;
+        match (version == self.version, n) {
+            (true, 0) => first,
+            (true, 1) => second,
+            (true, 2) => third,
+            (true, 3) => fourth,
+            _ => (0, 0),
+        }
+    }
+}
+
 /// What the tree says.
 #[derive(Clone, Debug)]
 pub struct BootTree<'a> {
     memory: List<Memory>,
     reserved: List<Memory>,
+    /// More reserved ranges than the list has room for: memory that must not be used, so this matters,
+    /// where missing memory or CPUs are found missing.
+    more_reserved: bool,
     cpus: List<u64>,
     uarts: List<Uart<'a>>,
-    gicd: (u64, u64),
-    gicr: (u64, u64),
-    gic_version: u32,
-    maintenance_intid: u32,
-    vtimer_intid: u32,
+    gic: Gic,
+    rtc: u64,
+    /// Secure, EL1 physical, EL1 virtual and EL2 physical timer.
+    timer_intids: [u32; 4],
     stdout: &'a [u8],
     /// `/chosen/rng-seed`.
     pub rng_seed: &'a [u8],
@@ -129,13 +162,12 @@ impl<'a> BootTree<'a> {
         let mut found = Self {
             memory: List::new(Memory { base: 0, size: 0 }),
             reserved: List::new(Memory { base: 0, size: 0 }),
+            more_reserved: false,
             cpus: List::new(0),
             uarts: List::new(Uart::default()),
-            gicd: (0, 0),
-            gicr: (0, 0),
-            gic_version: 0,
-            maintenance_intid: 0,
-            vtimer_intid: 0,
+            gic: Gic::default(),
+            rtc: 0,
+            timer_intids: [0; 4],
             stdout: &[],
             rng_seed: &[],
         };
@@ -149,7 +181,10 @@ impl<'a> BootTree<'a> {
             if size == 0 {
                 return;
             }
-            self.reserved.push(Memory { base, size });
+            if !self.reserved.push(Memory { base, size }) {
+                self.more_reserved = true;
+                return;
+            }
         }
     }
 
@@ -249,15 +284,17 @@ impl<'a> BootTree<'a> {
             } else {
                 &mut self.memory
             };
-            // At most KEPT ranges are of use; a tree cannot make this longer.
-            for (base, size) in core::iter::from_fn(range).take(KEPT) {
-                list.push(Memory { base, size });
+            let mut room = true;
+            // A full list ends this, so a tree cannot make it long.
+            while let Some((base, size)) = range().filter(|_| room) {
+                room = list.push(Memory { base, size });
             }
+            self.more_reserved |= node.reserved && !room;
             return;
         }
         if node.device_type == b"cpu" {
             if let Some(mpidr) = take(&mut reg, parent.address_cells) {
-                self.cpus.push(mpidr & 0xff_00ff_ffff);
+                let _ = self.cpus.push(mpidr & 0xff_00ff_ffff);
             }
             return;
         }
@@ -266,19 +303,30 @@ impl<'a> BootTree<'a> {
                 .split(|byte| *byte == 0)
                 .any(|one| one == wanted)
         };
+        let version = match node.compatible.get(..6) {
+            Some(b"arm,gi") if is(b"arm,gic-v3") => 3,
+            Some(b"arm,gi" | b"arm,co") if GICV2.into_iter().any(is) => 2,
+            _ => 0,
+        };
+        if version != 0 {
+            self.gic = Gic {
+                version,
+                frames: core::array::from_fn(|_| range().unwrap_or_default()),
+                maintenance_intid: intid(node.interrupts, 0).unwrap_or(0),
+            };
+            return;
+        }
         match node.compatible.get(..6) {
-            Some(b"arm,gi") if is(b"arm,gic-v3") => {
-                self.gicd = range().unwrap_or_default();
-                self.gicr = range().unwrap_or_default();
-                self.gic_version = 3;
-                self.maintenance_intid = intid(node.interrupts, 0).unwrap_or(0);
-            }
             Some(b"arm,ar") if is(b"arm,armv8-timer") => {
-                self.vtimer_intid = intid(node.interrupts, 2).unwrap_or(0);
+                self.timer_intids =
+                    core::array::from_fn(|n| intid(node.interrupts, n).unwrap_or(0));
+            }
+            Some(b"arm,pl") if is(b"arm,pl031") && self.rtc == 0 => {
+                self.rtc = range().map_or(0, |(base, _)| base);
             }
             Some(b"arm,pl") if is(b"arm,pl011") => {
                 let intid = intid(node.interrupts, 0).unwrap_or(0);
-                self.uarts.push(Uart {
+                let _ = self.uarts.push(Uart {
                     name: node.name,
                     frame: range().unwrap_or_default(),
                     intid,
@@ -313,18 +361,26 @@ impl<'a> BootTree<'a> {
     /// The tree as the facts that the plan is compared with.
     pub fn found(&self, boot_cpu: u64, image: u64) -> Found<'_> {
         let uart = self.console();
+        let [_, ptimer_intid, vtimer_intid, hyp_timer_intid] = self.timer_intids;
         Found {
             memory: self.memory.as_slice(),
             reserved: self.reserved.as_slice(),
+            more_reserved: self.more_reserved,
             cpus: self.cpus.as_slice(),
             boot_cpu,
-            gicd: self.gicd,
-            gicr: self.gicr,
+            gicd: self.gic.frames[0],
+            gicr: self.gic.frame(3, 1),
+            gicc: self.gic.frame(2, 1),
+            gich: self.gic.frame(2, 2),
+            gicv: self.gic.frame(2, 3),
             uart: uart.frame,
             uart_intid: uart.intid,
-            vtimer_intid: self.vtimer_intid,
-            maintenance_intid: self.maintenance_intid,
-            gic_version: self.gic_version,
+            rtc: self.rtc,
+            vtimer_intid,
+            ptimer_intid,
+            hyp_timer_intid,
+            maintenance_intid: self.gic.maintenance_intid,
+            gic_version: self.gic.version,
             image,
         }
     }
@@ -400,7 +456,8 @@ mod tests {
         }
     }
 
-    fn virt() -> Vec<u8> {
+    /// QEMU's `virt` with a GIC of this version.
+    fn virt(version: u32) -> Vec<u8> {
         let mut writer = Writer::default();
         writer.node("", |w| {
             w.cells("#address-cells", &[2]);
@@ -427,15 +484,26 @@ mod tests {
                 });
             });
             w.node("intc@8000000", |w| {
+                w.cells("interrupts", &[1, 9, 4]);
+                if version == 2 {
+                    w.property("compatible", b"arm,cortex-a15-gic\0");
+                    let frames = [0x800_0000, 0x801_0000, 0x803_0000, 0x804_0000];
+                    w.cells("reg", &frames.map(|base| [0, base, 0, 0x1_0000]).concat());
+                    return;
+                }
                 w.property("compatible", b"arm,gic-v3\0");
                 w.cells(
                     "reg",
                     &[0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0xf6_0000],
                 );
-                w.cells("interrupts", &[1, 9, 4]);
                 w.node("its@8080000", |w| {
                     w.property("compatible", b"arm,gic-v3-its\0")
                 });
+            });
+            w.node("pl031@9010000", |w| {
+                w.property("compatible", b"arm,pl031\0arm,primecell\0");
+                w.cells("reg", &[0, 0x901_0000, 0, 0x1000]);
+                w.cells("interrupts", &[0, 2, 4]);
             });
             w.node("cpus", |w| {
                 w.cells("#address-cells", &[1]);
@@ -461,7 +529,7 @@ mod tests {
 
     #[test]
     fn one_pass_finds_what_the_plan_is_compared_with() {
-        let bytes = virt();
+        let bytes = virt(3);
         let tree = BootTree::read(&bytes).unwrap();
         let found = tree.found(0, 0x4020_0000);
         assert_eq!(
@@ -481,14 +549,17 @@ mod tests {
         assert_eq!(found.cpus, [0, 1], "affinity fields only");
         assert_eq!(found.gicd, (0x800_0000, 0x1_0000));
         assert_eq!(found.gicr, (0x80a_0000, 0xf6_0000));
-        assert_eq!(
-            (
-                found.gic_version,
-                found.maintenance_intid,
-                found.vtimer_intid
-            ),
-            (3, 25, 27)
-        );
+        let none = [found.gicc, found.gich, found.gicv];
+        assert_eq!((found.gic_version, none), (3, [(0, 0); 3]));
+        let ppis = [
+            found.maintenance_intid,
+            found.hyp_timer_intid,
+            found.vtimer_intid,
+            found.ptimer_intid,
+        ];
+        assert_eq!(ppis, [25, 26, 27, 30]);
+        assert!(!found.more_reserved);
+        assert_eq!(found.rtc, 0x901_0000);
         assert_eq!((found.uart, found.uart_intid), ((0x904_0000, 0x1000), 40));
         assert_eq!(
             (tree.uart(), tree.rng_seed),
@@ -497,8 +568,65 @@ mod tests {
     }
 
     #[test]
+    fn a_gicv2_has_other_frames() {
+        let bytes = virt(2);
+        let tree = BootTree::read(&bytes).unwrap();
+        let found = tree.found(0, 0x4020_0000);
+        assert_eq!((found.gic_version, found.maintenance_intid), (2, 25));
+        assert_eq!(found.gicd, (0x800_0000, 0x1_0000));
+        assert_eq!(found.gicr, (0, 0));
+        assert_eq!(found.gicc, (0x801_0000, 0x1_0000));
+        assert_eq!(found.gich, (0x803_0000, 0x1_0000));
+        assert_eq!(found.gicv, (0x804_0000, 0x1_0000));
+    }
+
+    /// A tree with so many reserved ranges in its reservation block, and as many in nodes.
+    fn reserving(block: usize, nodes: usize) -> Vec<u8> {
+        let mut writer = Writer::default();
+        writer.node("", |w| {
+            w.cells("#address-cells", &[2]);
+            w.cells("#size-cells", &[2]);
+            w.node("reserved-memory", |w| {
+                w.cells("#address-cells", &[1]);
+                w.cells("#size-cells", &[1]);
+                for n in 0..nodes {
+                    w.node("kept", |w| w.cells("reg", &[0x4e00_0000 + n as u32, 1]));
+                }
+            });
+        });
+        let mut tree = writer.finish();
+        // A block of its own at the end.
+        let at = tree.len() as u32;
+        tree[16..20].copy_from_slice(&at.to_be_bytes());
+        for n in 0..block as u64 {
+            tree.extend((0x4000_0000 + n).to_be_bytes());
+            tree.extend(1_u64.to_be_bytes());
+        }
+        tree.extend([0; 16]);
+        tree
+    }
+
+    #[test]
+    fn more_reserved_ranges_than_are_kept_are_not_forgotten() {
+        for (block, nodes, more) in [
+            (KEPT, 0, false),
+            (0, KEPT, false),
+            (KEPT / 2, KEPT / 2, false),
+            (KEPT + 1, 0, true),
+            (0, KEPT + 1, true),
+            (KEPT, 1, true),
+        ] {
+            let bytes = reserving(block, nodes);
+            let tree = BootTree::read(&bytes).unwrap();
+            let found = tree.found(0, 0);
+            assert_eq!(found.more_reserved, more, "{block} and {nodes}");
+            assert_eq!(found.reserved.len(), (block + nodes).min(KEPT));
+        }
+    }
+
+    #[test]
     fn a_broken_tree_is_no_tree() {
-        let good = virt();
+        let good = virt(2);
         assert!(BootTree::read(&[]).is_none());
         assert!(BootTree::read(&[0; 64]).is_none());
         for cut in 0..good.len() {
