@@ -61,6 +61,7 @@ pub fn crash(pcpu: &mut Pcpu, reason: Reason) -> ! {
 }
 
 /// Somebody with authority, or a device of the VM, ends it. From any pCPU.
+#[allow(dead_code)]
 pub fn order(index: usize, end: End) {
     if vm::vm(index).power.stop(end) {
         tell(index);
@@ -68,6 +69,7 @@ pub fn order(index: usize, end: End) {
 }
 
 /// Lets a VM stand still, or go on. From any pCPU.
+#[allow(dead_code)]
 pub fn pause(index: usize, paused: bool) {
     if vm::vm(index).power.pause(paused) {
         tell(index);
@@ -75,6 +77,7 @@ pub fn pause(index: usize, paused: bool) {
 }
 
 /// Starts a VM that is down. From any pCPU, but from one at a time: the one that serves the console.
+#[allow(dead_code)]
 pub fn start(index: usize) {
     let vm = vm::vm(index);
     if vm.power.phase() == Phase::Down {

@@ -76,7 +76,7 @@ impl Registers {
     }
 
     /// Writes an 8-bit register.
-    #[cfg(feature = "gicv2")]
+    #[inline(always)]
     pub fn write8(self, offset: u64, value: u8) {
         let Some(address) = self.address(offset, 1) else {
             return;
