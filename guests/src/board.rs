@@ -47,10 +47,16 @@ pub struct Board {
     pub uart: Option<Range>,
     /// INTID of the PL011.
     pub uart_intid: u32,
+    /// Version of the interrupt controller: 2 or 3.
+    pub gic_version: usize,
     /// Distributor.
     pub gicd: Range,
-    /// Redistributors.
+    /// GICv3: redistributors.
     pub gicr: Range,
+    /// GICv2: CPU interface.
+    pub gicc: Range,
+    /// How many CPUs there are.
+    pub cpus: usize,
     /// This program, its stack included.
     pub image: Range,
     /// The device tree itself, if there is one.
@@ -81,6 +87,12 @@ impl Default for Board {
                 base: 0x080a_0000,
                 size: 0x2_0000,
             },
+            gic_version: 3,
+            gicc: Range {
+                base: 0x0801_0000,
+                size: 0x2000,
+            },
+            cpus: 1,
             image: image(),
             tree: None,
             bootargs: "",
@@ -169,6 +181,14 @@ fn read(fdt: Fdt<'static>) -> Board {
             visit(&mut board, child);
         }
     }
+    if let Some(cpus) = fdt.find_node("/cpus") {
+        let is_cpu = |node: &FdtNode<'static>| node.name_without_address() == "cpu";
+        board.cpus = cpus
+            .children()
+            .filter(is_cpu)
+            .count()
+            .clamp(1, crate::cpu::MOST);
+    }
     let chosen = fdt.find_node("/chosen");
     if let Some(arguments) = chosen.and_then(|node| text(node, "bootargs")) {
         board.bootargs = arguments;
@@ -221,8 +241,16 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
     if is("arm,gic-v3")
         && let [gicd, gicr, ..] = ranges[..]
     {
+        board.gic_version = 3;
         board.gicd = gicd;
         board.gicr = gicr;
+    }
+    if (is("arm,cortex-a15-gic") || is("arm,gic-400"))
+        && let [gicd, gicc, ..] = ranges[..]
+    {
+        board.gic_version = 2;
+        board.gicd = gicd;
+        board.gicc = gicc;
     }
     board.devices.extend(ranges);
 }

@@ -121,23 +121,22 @@ fn timer_interrupt(sleep: bool) -> u64 {
 
 /// From the counter just before the SGI to the vector.
 fn sgi_to_self() -> u64 {
-    let value = gic::sgi_to_self(SGI);
     ENTERED.store(0, Relaxed);
     let sent = timer::now();
-    bulkhead_guests::msr!("icc_sgi1r_el1", value);
-    sysreg::isb();
+    gic::send_to_self(SGI);
     while ENTERED.load(Relaxed) == 0 {}
     ENTERED.load(Relaxed).saturating_sub(sent)
 }
 
 fn on_irq(entered: u64) {
-    let intid = gic::acknowledge();
-    if intid >= gic::SPECIAL {
+    let taken = gic::acknowledge();
+    let intid = taken.intid();
+    if taken.is_none() {
         return;
     }
     if intid == timer::INTID {
         timer::disarm();
     }
     ENTERED.store(entered, Relaxed);
-    gic::end(intid);
+    gic::end(taken);
 }

@@ -86,13 +86,14 @@ fn registers() -> [(&'static str, u64); 10] {
         ("MAIR_EL1", mrs!("mair_el1")),
         ("VBAR_EL1", mrs!("vbar_el1")),
         ("CPACR_EL1", mrs!("cpacr_el1")),
-        ("ICC_PMR_EL1", mrs!("icc_pmr_el1")),
+        ("priority mask", gic::mask().into()),
     ]
 }
 
 fn on_irq(entered: u64) {
-    let intid = gic::acknowledge();
-    if intid >= gic::SPECIAL {
+    let taken = gic::acknowledge();
+    let intid = taken.intid();
+    if taken.is_none() {
         return;
     }
     let due = timer::compare();
@@ -107,5 +108,5 @@ fn on_irq(entered: u64) {
         LOST.fetch_add(late / period, Relaxed);
         LATE_MAX.fetch_max(late, Relaxed);
     }
-    gic::end(intid);
+    gic::end(taken);
 }
