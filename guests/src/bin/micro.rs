@@ -232,7 +232,7 @@ fn on_irq(entered: u64) {
         timer::disarm();
     } else if intid == PL061_INTID {
         write32(GPIOIE, 0);
-    } else if intid >= FIRST_OF_MANY && intid < 16 {
+    } else if (FIRST_OF_MANY..16).contains(&intid) {
         TAKEN.fetch_add(1, Relaxed);
     }
     ENTERED.store(entered, Relaxed);
