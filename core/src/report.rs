@@ -7,7 +7,7 @@ use crate::{
     exit,
     inject::Fault,
     power::End,
-    stats::{ExitStats, LAST_EXITS},
+    stats::{ClassStats, ExitStats, LAST_EXITS, LastExit},
     text::Line,
 };
 
@@ -78,6 +78,8 @@ pub struct Report {
 
 /// Header, details, table header, classes, totals, ring header, ring.
 const LINES: usize = 4 + ExitClass::COUNT + 2 + LAST_EXITS;
+/// What the columns of [`row`] are.
+pub(crate) const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
 
@@ -141,12 +143,12 @@ impl Report {
                     .decimal(self.vcpu);
             }
             3 => {
-                line.text("  class           count        min       mean        max          total    stddev  %time   per s");
+                line.text(HEADINGS);
             }
-            TOTALS => totals(stats, line),
+            TOTALS => totals(stats.exits(), stats.guest(), stats.elapsed(), line),
             n if n < TOTALS => {
                 if let Some(class) = ExitClass::ALL.get(n.wrapping_sub(CLASSES)) {
-                    row(*class, stats, line);
+                    row(*class, stats.class(*class), stats.elapsed(), line);
                 }
             }
             n => self.last(n.wrapping_sub(TOTALS).wrapping_sub(1), stats, line),
@@ -246,19 +248,24 @@ impl Report {
         let Some(exit) = stats.last(n.wrapping_sub(1)) else {
             return;
         };
-        let name = ExitClass::ALL
-            .get(exit.class as usize)
-            .map_or("?", |class| class.name());
-        line.text("    ")
-            .text(name)
-            .column(16)
-            .text(" pc=")
-            .hex(exit.pc);
-        line.text(" syndrome=")
-            .hex(exit.syndrome)
-            .text(" at=")
-            .decimal(exit.at);
+        last_exit(exit, line);
     }
+}
+
+/// Appends one of the last exits.
+pub(crate) fn last_exit(exit: &LastExit, line: &mut ReportLine) {
+    let name = ExitClass::ALL
+        .get(exit.class as usize)
+        .map_or("?", |class| class.name());
+    line.text("    ")
+        .text(name)
+        .column(16)
+        .text(" pc=")
+        .hex(exit.pc);
+    line.text(" syndrome=")
+        .hex(exit.syndrome)
+        .text(" at=")
+        .decimal(exit.at);
 }
 
 /// Parts of ten thousand.
@@ -278,8 +285,8 @@ fn percent(line: &mut ReportLine, part: u64, whole: u64) {
     line.decimal(share / 10 % 10).decimal(share % 10);
 }
 
-fn row(class: ExitClass, stats: &ExitStats, line: &mut ReportLine) {
-    let sums = stats.class(class);
+/// Appends the sums of a class, of a vCPU that has run for `elapsed` cycles; nothing if there are none.
+pub(crate) fn row(class: ExitClass, sums: &ClassStats, elapsed: u64, line: &mut ReportLine) {
     if sums.count == 0 {
         return;
     }
@@ -296,19 +303,20 @@ fn row(class: ExitClass, stats: &ExitStats, line: &mut ReportLine) {
         .byte(b' ')
         .padded(sums.total, 14);
     line.byte(b' ').padded(sums.deviation(), 9).byte(b' ');
-    percent(line, sums.total, stats.elapsed());
+    percent(line, sums.total, elapsed);
     // Cycles are about a nanosecond on the boards at hand; per second of counted time.
-    let per_second = sums.count.saturating_mul(1_000_000_000) / stats.elapsed().max(1);
+    let per_second = sums.count.saturating_mul(1_000_000_000) / elapsed.max(1);
     line.byte(b' ').padded(per_second, 7);
 }
 
-fn totals(stats: &ExitStats, line: &mut ReportLine) {
+/// Appends the sums of all classes.
+pub(crate) fn totals(exits: u64, guest: u64, elapsed: u64, line: &mut ReportLine) {
     line.text("  all ")
-        .decimal(stats.exits())
+        .decimal(exits)
         .text(" exits, guest ")
-        .decimal(stats.guest());
-    line.text(" of ").decimal(stats.elapsed()).text(" cycles (");
-    percent(line, stats.guest(), stats.elapsed());
+        .decimal(guest);
+    line.text(" of ").decimal(elapsed).text(" cycles (");
+    percent(line, guest, elapsed);
     line.text("%), descheduled 0");
 }
 
