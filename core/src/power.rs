@@ -377,7 +377,10 @@ mod tests {
         power.prepare();
         assert!(power.stop(End::Ordered));
         assert!(!power.begin());
-        assert!(power.leave(0), "its boot vCPU counts, so that one end follows");
+        assert!(
+            power.leave(0),
+            "its boot vCPU counts, so that one end follows"
+        );
     }
 
     #[test]

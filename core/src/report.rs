@@ -112,8 +112,7 @@ impl Report {
 
     /// The VM starts again: only why is said, not what its vCPUs have cost.
     pub fn is_brief(&self) -> bool {
-        self.reason
-            .is_some_and(|(_, verdict)| verdict.is_restart())
+        self.reason.is_some_and(|(_, verdict)| verdict.is_restart())
     }
 
     /// The next line, or `None` at the end. Each costs a bounded number of steps.

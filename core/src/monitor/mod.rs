@@ -197,6 +197,16 @@ impl Monitor {
         Action::Nothing
     }
 
+    /// Says this before everything else.
+    pub fn notice(&mut self, line: Said) {
+        self.notice = Some(line);
+    }
+
+    /// Nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.notice.is_none() && self.row >= self.end
+    }
+
     /// What is next. `now` and `frequency` are of the physical counter.
     pub fn next(
         &mut self,
