@@ -272,6 +272,11 @@ impl Power {
         self.paused.swap(new, Ordering::AcqRel) != new
     }
 
+    /// How many vCPUs are on, or about to be.
+    pub fn online(&self) -> u32 {
+        self.online.load(Ordering::Acquire)
+    }
+
     /// The vCPUs stand still.
     pub fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Acquire) != 0

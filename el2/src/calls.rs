@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering;
 use bulkhead_abi::call;
 use bulkhead_core::power::{Refused, Start, State};
 use bulkhead_core::psci::{self, Call, answer};
+use bulkhead_core::{smccc, trng};
 
 use crate::hw::firmware;
 use crate::pcpu::Pcpu;
@@ -30,6 +31,9 @@ pub fn perform(pcpu: &mut Pcpu, smc: bool) -> After {
         forward(pcpu);
         return After::Return;
     }
+    if convention(pcpu, function) {
+        return After::Return;
+    }
     let args = [pcpu.frame.get(1), pcpu.frame.get(2), pcpu.frame.get(3)];
     let x0 = match psci::call(function, args, pcpu.vcpus) {
         Call::Answer(answer::NOT_SUPPORTED) if own(pcpu, function) => return After::Return,
@@ -51,6 +55,30 @@ pub fn perform(pcpu: &mut Pcpu, smc: bool) -> After {
     };
     pcpu.frame.set_x0(x0);
     After::Return
+}
+
+/// Calls of the convention itself, and for random numbers; `false` if it is none.
+fn convention(pcpu: &mut Pcpu, function: u32) -> bool {
+    let x1 = pcpu.frame.get(1);
+    match pcpu.workarounds.call(function, x1) {
+        Some(smccc::Call::Answer(x0)) => {
+            pcpu.frame.set_x0(x0);
+            return true;
+        }
+        Some(smccc::Call::PassOn) => {
+            pcpu.frame.set_x0(firmware::call(function, x1));
+            return true;
+        }
+        None => {}
+    }
+    let generator = pcpu.generator.as_mut();
+    let Some(answers) = trng::call(function, x1, generator, prepare::next_block) else {
+        return false;
+    };
+    for (register, value) in (0..).zip(answers) {
+        pcpu.frame.set(register, value);
+    }
+    true
 }
 
 /// CPU_ON.

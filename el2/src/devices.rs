@@ -5,10 +5,12 @@ use bulkhead_core::exit::{self, Mmio};
 use bulkhead_core::pl011::{self, Effect, Pl011};
 use bulkhead_core::vgic::{Answer, GICD_SIZE};
 
-use crate::mailbox;
+use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::vgic::Notify;
+
 use crate::pcpu::Pcpu;
-use crate::service;
 use crate::vm::Vm;
+use crate::{deadlines, mailbox, service, timed};
 
 /// Performs an access to the word at `ipa` if it is one of the usual ones, which change nothing but a
 /// register of the guest.
@@ -81,7 +83,16 @@ pub fn access(pcpu: &mut Pcpu, mmio: &Mmio) -> Done {
         let answer = gic_access(pcpu, vm, Part::Redistributors, offset, mmio);
         return Done::of(ExitClass::Gicr, answer);
     }
-    Done::Nothing
+    timed::access(pcpu, vm, mmio)
+}
+
+/// The line of an emulated device, or of the emulated timer of this vCPU, goes up or down.
+pub fn line(pcpu: &mut Pcpu, vm: &Vm, intid: u32, up: bool) -> Notify {
+    if pcpu.runs {
+        pcpu.vgic.set_line(&vm.dist, &mut pcpu.gic, intid, up)
+    } else {
+        vm.dist.post_line(intid, up, pcpu.number)
+    }
 }
 
 fn gic_access(pcpu: &mut Pcpu, vm: &Vm, part: Part, offset: u64, mmio: &Mmio) -> Answer {
@@ -115,38 +126,33 @@ fn uart_access(pcpu: &mut Pcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
         } else {
             pl011.read(&vm.streams, offset)
         };
-        (value, effect, pl011.line(&vm.streams))
+        // The line goes to the vGIC before another vCPU can change it.
+        let whom = if effect.line {
+            line(pcpu, vm, pcpu.pl011_intid, pl011.line(&vm.streams))
+        } else {
+            Notify::NOBODY
+        };
+        (value, effect, whom)
     });
-    let Some((value, effect, line)) = done else {
+    let Some((value, effect, whom)) = done else {
         return Done::NotYet(ExitClass::Uart);
     };
     if !mmio.write {
-        pcpu.frame
-            .set(mmio.register, mmio.loaded(u64::from(value)));
+        pcpu.frame.set(mmio.register, mmio.loaded(u64::from(value)));
     }
     if effect != Effect::default() {
-        uart_changed(pcpu, vm, effect, line);
+        uart_changed(pcpu, effect, whom);
     }
     Done::Yes(ExitClass::Uart)
 }
 
 /// The emulated UART did something that others must know.
 #[inline(never)]
-fn uart_changed(pcpu: &mut Pcpu, vm: &Vm, effect: Effect, line: bool) {
-    if effect.line {
-        uart_line(pcpu, vm, line);
-    }
+fn uart_changed(pcpu: &mut Pcpu, effect: Effect, whom: Notify) {
+    pcpu.notify(whom);
     if effect.output {
         output_waits();
     }
-}
-
-/// Takes the UART's interrupt line over to the vGIC.
-fn uart_line(pcpu: &mut Pcpu, vm: &Vm, up: bool) {
-    let whom = pcpu
-        .vgic
-        .set_line(&vm.dist, &mut pcpu.gic, pcpu.pl011_intid, up);
-    pcpu.notify(whom);
 }
 
 /// Input came for the emulated UART, or room again for its output.
@@ -155,12 +161,12 @@ pub fn console_event(pcpu: &mut Pcpu) {
     if pcpu.report.is_some() || pcpu.pl011_intid == 0 {
         return;
     }
-    let line = vm.pl011.try_use(|pl011| {
+    let whom = vm.pl011.try_use(|pl011| {
         pl011.room_again(&vm.streams);
-        pl011.line(&vm.streams)
+        line(pcpu, vm, pcpu.pl011_intid, pl011.line(&vm.streams))
     });
-    match line {
-        Some(up) => uart_line(pcpu, vm, up),
+    match whom {
+        Some(whom) => pcpu.notify(whom),
         // Another vCPU is just using it: come again after whatever this pCPU does next.
         None => mailbox::send(pcpu.index, mailbox::UART),
     }
@@ -176,9 +182,20 @@ pub fn output_waits() {
 
 /// Drains some of the console, if that is this pCPU's to do.
 pub fn drain(pcpu: &mut Pcpu, flush: bool) {
-    if let Some(service) = &mut pcpu.service
-        && service.drain(flush, pcpu.index)
-    {
+    let Some(service) = &mut pcpu.service else {
+        return;
+    };
+    let next = service.drain(flush);
+    let wanted = service.offer_room(pcpu.index);
+    for (purpose, at) in [
+        (Purpose::Flush, next.flush),
+        (Purpose::Monitor, next.monitor),
+    ] {
+        if at.is_some() {
+            deadlines::set(pcpu, purpose, at);
+        }
+    }
+    if wanted {
         console_event(pcpu);
     }
 }

@@ -12,9 +12,9 @@ use bulkhead_core::vgic::Notify;
 use crate::calls::{self, After};
 use crate::devices::{self, Done};
 use crate::hw::gic::{self, Taken};
-use crate::hw::{cpu, sysreg as reg, timer};
+use crate::hw::{boot, cpu, sysreg as reg};
 use crate::pcpu::Pcpu;
-use crate::{lifecycle, mailbox};
+use crate::{deadlines, lifecycle, mailbox, timed, watch};
 
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
 /// registers; and every exit that is not among the usual ones is a call at the very end, so that the
@@ -200,6 +200,9 @@ fn access_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
                 pcpu.frame.set(trapped.gpr, value);
             }
         }
+        Access::PhysicalTimer(register) => {
+            timed::access_physical(pcpu, register, trapped.read, trapped.gpr);
+        }
         Access::SetWay => {}
         _ => return None,
     }
@@ -234,11 +237,11 @@ pub fn interrupt(pcpu: &mut Pcpu) {
         }
         return exit(u64::from(intid)).stay(pcpu, ExitClass::SiblingIrq);
     }
-    other_interrupt(pcpu, begin, taken);
+    boot::handle_rare_interrupt(pcpu, begin, taken)
 }
 
-#[inline(never)]
-fn other_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
+/// An interrupt that is none of the usual ones.
+pub fn other_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
     let class = handle(pcpu, taken);
     Exit {
         begin,
@@ -252,7 +255,7 @@ fn other_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
 }
 
 /// An interrupt other than that of a virtual timer that the guest wants. Also called by a pCPU that has
-/// no guest to run. 
+/// no guest to run.
 #[inline(never)]
 pub fn handle(pcpu: &mut Pcpu, taken: Taken) -> ExitClass {
     let intid = taken.intid();
@@ -269,6 +272,16 @@ pub fn handle(pcpu: &mut Pcpu, taken: Taken) -> ExitClass {
         return ExitClass::DeviceIrq;
     }
     let board = &crate::start::plan().header.board;
+    if intid == board.ptimer_intid
+        && let Some(vm) = pcpu.vm()
+    {
+        // Enabled only for a VM that owns the timer; the guest deactivates it.
+        let whom = pcpu
+            .vgic
+            .raise(&vm.dist, &mut pcpu.gic, timed::PHYSICAL_TIMER);
+        pcpu.notify(whom);
+        return ExitClass::DeviceIrq;
+    }
     let mut class = ExitClass::ServiceIrq;
     if intid == board.maintenance_intid {
         if let Some(vm) = pcpu.vm() {
@@ -293,12 +306,18 @@ pub fn handle(pcpu: &mut Pcpu, taken: Taken) -> ExitClass {
         if messages & mailbox::CONSOLE != 0 {
             devices::drain(pcpu, false);
         }
+        if messages & mailbox::TIMED != 0 {
+            timed::look(pcpu);
+        }
+        if messages & mailbox::MONITOR != 0 {
+            watch::answer(pcpu);
+            devices::output_waits();
+        }
         if messages & mailbox::POWER != 0 {
             pcpu.power_event = true;
         }
     } else if intid == board.hyp_timer_intid {
-        timer::disarm();
-        devices::drain(pcpu, true);
+        deadlines::serve(pcpu);
     } else if intid == board.uart_intid {
         devices::keys(pcpu);
         devices::drain(pcpu, false);

@@ -7,7 +7,8 @@
 
 use core::sync::atomic::Ordering;
 
-use bulkhead_abi::plan::{Crash, NONE};
+use bulkhead_abi::plan::{Crash, NONE, VM_TIME_STOPS};
+use bulkhead_core::deadlines::Purpose;
 use bulkhead_core::power::{End, Phase};
 use bulkhead_core::report::{Reason, Report, Verdict};
 use bulkhead_core::vgic;
@@ -16,7 +17,7 @@ use crate::hw::{boot, cpu, memory, timer};
 use crate::pcpu::Pcpu;
 use crate::start::plan;
 use crate::vm::{self, Vm};
-use crate::{idle, mailbox, prepare};
+use crate::{deadlines, idle, mailbox, prepare, timed};
 
 /// [`Vm::after`]: the VM has ended for good; each of its pCPUs says its statistics.
 pub const REPORT: u32 = 1;
@@ -61,23 +62,34 @@ pub fn crash(pcpu: &mut Pcpu, reason: Reason) -> ! {
 }
 
 /// Somebody with authority, or a device of the VM, ends it. From any pCPU.
-#[allow(dead_code)]
 pub fn order(index: usize, end: End) {
     if vm::vm(index).power.stop(end) {
         tell(index);
     }
 }
 
-/// Lets a VM stand still, or go on. From any pCPU.
-#[allow(dead_code)]
+/// Lets a VM that runs stand still, or go on. From any pCPU, but from one at a time: the one that serves
+/// the console.
 pub fn pause(index: usize, paused: bool) {
-    if vm::vm(index).power.pause(paused) {
+    let vm = vm::vm(index);
+    if paused && vm.power.phase() != Phase::Running {
+        return;
+    }
+    if !paused && vm.power.is_paused() {
+        let stops = plan()
+            .vms
+            .get(index)
+            .is_some_and(|row| row.flags & VM_TIME_STOPS != 0);
+        // A vCPU that has not stood still yet has seen time go on.
+        let all = vm.standing.load(Ordering::Acquire) == vm.power.online();
+        vm.time.resume(timer::now(), stops && all);
+    }
+    if vm.power.pause(paused) {
         tell(index);
     }
 }
 
 /// Starts a VM that is down. From any pCPU, but from one at a time: the one that serves the console.
-#[allow(dead_code)]
 pub fn start(index: usize) {
     let vm = vm::vm(index);
     if vm.power.phase() == Phase::Down {
@@ -111,14 +123,20 @@ pub fn attend(pcpu: &mut Pcpu) {
 /// The vCPU stands still. Its registers stay where they are; its timers are off meanwhile.
 fn stand_still(pcpu: &mut Pcpu, vm: &Vm) {
     let held = timer::hold_guest_timer();
+    vm.time.pause(timer::now());
+    pcpu.held = Some(held);
     pcpu.stands = true;
+    vm.standing.fetch_add(1, Ordering::AcqRel);
     while vm.power.is_paused() && vm.power.phase() == Phase::Running {
         if !idle::poll(pcpu) {
             cpu::wait();
         }
     }
+    vm.standing.fetch_sub(1, Ordering::AcqRel);
     pcpu.stands = false;
-    timer::release_guest_timer(held);
+    pcpu.held = None;
+    timer::release_guest_timer(held, vm.time.offset());
+    timed::look(pcpu);
 }
 
 /// The vCPU is off from now on.
@@ -131,7 +149,11 @@ pub fn leave(pcpu: &mut Pcpu) -> ! {
 /// Takes everything of the vCPU from the hardware.
 pub fn take_off(pcpu: &mut Pcpu) {
     timer::stop_guest_timer();
+    deadlines::set(pcpu, Purpose::PhysicalTimer, None);
     pcpu.gic.disable(pcpu.vtimer_intid);
+    if pcpu.vm.is_some_and(timed::owns_physical) {
+        pcpu.gic.disable(plan().header.board.ptimer_intid);
+    }
     pcpu.runs = false;
     pcpu.power_event = false;
     if let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm) {

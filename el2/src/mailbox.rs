@@ -14,6 +14,10 @@ pub const UART: u32 = 2;
 pub const TURN: u32 = 4;
 /// The state of the VM, or of the vCPU, has changed.
 pub const POWER: u32 = 8;
+/// The clock or the watchdog of the VM has another deadline. For the pCPU of its vCPU 0.
+pub const TIMED: u32 = 16;
+/// The monitor asks about the vCPU.
+pub const MONITOR: u32 = 32;
 
 static MAILBOXES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCPUS];
 

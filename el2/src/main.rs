@@ -4,6 +4,8 @@
 #[cfg(target_os = "none")]
 mod calls;
 #[cfg(target_os = "none")]
+mod deadlines;
+#[cfg(target_os = "none")]
 mod devices;
 #[cfg(target_os = "none")]
 mod dispatch;
@@ -24,7 +26,11 @@ mod service;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
+mod timed;
+#[cfg(target_os = "none")]
 mod vm;
+#[cfg(target_os = "none")]
+mod watch;
 
 /// On a host there is nothing to run: the crate is checked there, not used.
 #[cfg(not(target_os = "none"))]

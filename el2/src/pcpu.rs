@@ -1,9 +1,13 @@
 //! Everything that a pCPU owns. Exactly one reference to it exists at a time: the vectors make it.
 
 use bulkhead_abi::plan::{NONE, PAGE, Vcpu};
+use bulkhead_core::deadlines::Deadlines;
+use bulkhead_core::ptimer::PhysicalTimer;
 use bulkhead_core::report::Report;
+use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::stats::ExitStats;
 use bulkhead_core::sysreg::{ID_REGISTERS, IdRegisters};
+use bulkhead_core::trng::Generator;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::hw::gic::{self, Gic};
@@ -12,6 +16,7 @@ use crate::hw::mmu::{self, Windows};
 use crate::hw::uart::Uart;
 use crate::service::Service;
 use crate::start::plan;
+use crate::timed::Place;
 use crate::vm::{Vm, pcpus_of, vm as vm_page};
 
 /// General-purpose registers of the guest. The vectors save x0 to x18 and x30 here, and the rest if an
@@ -73,6 +78,16 @@ pub struct Pcpu {
     pub stands: bool,
     /// [`crate::mailbox::POWER`] came and has not been acted on.
     pub power_event: bool,
+    /// What the guest's timers were while it stands still.
+    pub held: Option<[u64; 2]>,
+    /// What EL2's timer is for.
+    pub deadlines: Deadlines,
+    /// The emulated physical timer.
+    pub physical_timer: PhysicalTimer,
+    /// What this pCPU answers about workarounds.
+    pub workarounds: Workarounds,
+    /// Random numbers for the guest, if the board gives EL2 any.
+    pub generator: Option<Generator>,
     /// The life of the VM about whose end this pCPU has reported ([`Vm::life`]).
     pub reported: u32,
     /// What the pCPUs share about it.
@@ -98,6 +113,8 @@ pub struct Places {
     pub gicr_size: u64,
     /// PL011.
     pub pl011: u64,
+    /// Clock and watchdog.
+    pub timed: [Place; 2],
 }
 
 impl Pcpu {
@@ -115,6 +132,7 @@ impl Pcpu {
             gicr: u64::MAX,
             gicr_size: 0,
             pl011: u64::MAX,
+            timed: [Place::NOWHERE; 2],
         };
         let vcpus = vm.map_or(0, |vm| plan.vcpus_of(vm).len());
         let places = vm
@@ -148,6 +166,11 @@ impl Pcpu {
             runs: false,
             stands: false,
             power_event: false,
+            held: None,
+            deadlines: Deadlines::new(),
+            physical_timer: PhysicalTimer::new(),
+            workarounds: Workarounds::NONE,
+            generator: None,
             reported: 0,
             shared: vm.map(vm_page),
             ids: IdRegisters::new(&[0; ID_REGISTERS]),

@@ -6,15 +6,18 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_abi::plan::{DeviceKind, Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
 use bulkhead_core::pl011::Pl011;
 use bulkhead_core::power::Start;
+use bulkhead_core::ptimer::PhysicalTimer;
+use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::sysreg::IdRegisters;
+use bulkhead_core::trng::Generator;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 
-use crate::hw::{cpu, gic, layout, memory, mmu};
+use crate::hw::{cpu, firmware, gic, layout, memory, mmu, timer};
 use crate::pcpu::{Frame, Pcpu};
 use crate::start::plan;
 use crate::vm::{self, Vm};
-use crate::{idle, lifecycle};
+use crate::{idle, lifecycle, timed};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -97,11 +100,8 @@ fn copy(pcpu: &mut Pcpu, vm: usize, load: &Load) {
     }
 }
 
-/// FDT_NOP, which makes a property vanish.
-const NOP: [u8; 4] = [0, 0, 0, 4];
-
-/// Fills the seeds of a VM's device tree.
-fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
+/// The key from which the random numbers of a VM are made; `None` if the board offers none.
+fn random_key(vm: usize) -> Option<[u8; 32]> {
     let fixed = plan()
         .vms
         .get(vm)
@@ -112,25 +112,56 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
             *slot = word.load(Ordering::Relaxed).to_le_bytes();
         }
     }
-    let random = fixed || key != [0; 32];
+    (fixed || key != [0; 32]).then_some(key)
+}
+
+/// 64 bytes of a key and what they are for.
+fn random_block(key: &[u8; 32], purpose: &[u8; 12]) -> [u8; 64] {
+    let mut bytes = [0u8; 64];
+    ChaCha20::new(key.into(), purpose.into()).apply_keystream(&mut bytes);
+    bytes
+}
+
+/// 64 bytes of a key, for a vCPU's generator.
+pub fn next_block(key: &[u8; 32]) -> [u8; 64] {
+    random_block(key, b"bulkhead\0\0\0\0")
+}
+
+/// The generator of this pCPU's vCPU, if the board offers random bytes.
+fn generator(pcpu: &Pcpu) -> Option<Generator> {
+    let vm = pcpu.vm?;
+    let mut purpose = *b"bulkhead\0\0\0\0";
+    purpose[8] = vm as u8;
+    // Seeds have 0 and 1 here.
+    purpose[9] = 2;
+    purpose[10] = pcpu.number as u8;
+    let bytes = random_block(&random_key(vm)?, &purpose);
+    bytes.first_chunk().copied().map(Generator::new)
+}
+
+/// FDT_NOP, which makes a property vanish.
+const NOP: [u8; 4] = [0, 0, 0, 4];
+
+/// Fills the seeds of a VM's device tree.
+fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
+    let key = random_key(vm);
     for seed in seeds {
         let Some(pa) = physical(vm, seed.ipa) else {
             continue;
         };
         let size = seed.size.min(64) as usize;
-        if !random {
+        let Some(key) = key else {
             // FDT_PROP, length, name, value: one NOP for each word.
             for word in 0..size.wrapping_add(12) / 4 {
                 let at = pa.wrapping_add((word as u64).wrapping_mul(4));
                 memory::write(&mut pcpu.windows, at, &NOP);
             }
             continue;
-        }
-        let mut nonce = *b"bulkhead\0\0\0\0";
-        nonce[8] = vm as u8;
-        nonce[9] = u8::from(seed.kind == SeedKind::Kaslr as u16);
-        let mut bytes = [0u8; 64];
-        ChaCha20::new(&key.into(), &nonce.into()).apply_keystream(&mut bytes);
+        };
+        let mut purpose = *b"bulkhead\0\0\0\0";
+        purpose[8] = vm as u8;
+        purpose[9] = u8::from(seed.kind == SeedKind::Kaslr as u16);
+        let bytes = random_block(&key, &purpose);
         memory::write(
             &mut pcpu.windows,
             pa.wrapping_add(12),
@@ -156,6 +187,11 @@ pub fn start_pcpu(pcpu: &mut Pcpu) {
             pcpu.pl011_intid = u32::from(device.vintid);
         }
     }
+    if let Some(vm) = pcpu.vm {
+        pcpu.places.timed = timed::places(vm);
+    }
+    pcpu.workarounds = Workarounds::find(cpu::speculation(), firmware::call);
+    pcpu.generator = generator(pcpu);
     pcpu.ids = IdRegisters::new(&cpu::id_registers());
     pcpu.stats = bulkhead_core::stats::ExitStats::new(crate::hw::sysreg::cycles());
     // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
@@ -199,6 +235,11 @@ fn reset_devices(pcpu: &mut Pcpu, shared: &Vm, index: usize, spis: u32) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
         shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);
     }
+    if timed::owns_physical(index) {
+        let board = &plan().header.board;
+        shared.link(timed::PHYSICAL_TIMER, board.ptimer_intid, false);
+    }
+    timed::reset(pcpu, shared);
     // Nobody else uses it: all vCPUs are off.
     let _done = shared.pl011.try_use(|pl011| {
         *pl011 = Pl011::new();
@@ -216,6 +257,8 @@ fn enter(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
     let shared = vm::vm(index);
     pcpu.frame = Frame::default();
     pcpu.frame.set(0, start.context);
+    pcpu.physical_timer = PhysicalTimer::new();
+    timer::give_guest_time(shared.time.offset(), timed::owns_physical(index));
     // With what came while it was off.
     let whom = pcpu.vgic.reset(&shared.dist, &mut pcpu.gic);
     pcpu.notify(whom);

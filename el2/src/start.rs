@@ -8,7 +8,7 @@ use bulkhead_core::text::Line;
 
 use crate::hw::mmu::{self, Frame, Pool, Windows};
 use crate::hw::uart::Uart;
-use crate::hw::{boot, cpu, firmware, gic, layout};
+use crate::hw::{boot, cpu, firmware, gic, layout, timer};
 use crate::pcpu::Pcpu;
 use crate::{idle, prepare, service, vm};
 
@@ -47,6 +47,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     share_vms(&mut windows, &pool);
     build_stage2(&mut pool);
     start_distributor(&mut windows);
+    keep_time(&mut windows);
     make_private_maps(&mut windows, &mut pool, uart);
     prepare::scrub_shared(&mut windows);
     vm::set_running(plan.vms.len() as u32);
@@ -161,6 +162,16 @@ fn build_stage2(pool: &mut Pool) {
                 break;
             }
         }
+    }
+}
+
+/// Takes the time of day from the board's PL031 (RTCDR), if it has one.
+fn keep_time(windows: &mut Windows) {
+    let rtc = plan().header.board.rtc;
+    if rtc != 0 {
+        let registers = windows.registers(layout::FRAMES.wrapping_add(1), rtc, PAGE);
+        let seconds = timer::now().checked_div(timer::frequency());
+        service::keep_time(registers.read(0), seconds.unwrap_or(0));
     }
 }
 

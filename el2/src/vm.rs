@@ -5,8 +5,11 @@ use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use bulkhead_abi::plan::MAX_SPIS;
 use bulkhead_core::console::Streams;
 use bulkhead_core::pl011::Pl011;
+use bulkhead_core::pl031::Pl031;
 use bulkhead_core::power::{Power, Restarts};
 use bulkhead_core::vgic::{Distributor, Notify};
+use bulkhead_core::vtime::VirtualTime;
+use bulkhead_core::watchdog::Watchdog;
 
 use crate::hw::boot::vm_page;
 use crate::hw::claim::Claim;
@@ -27,6 +30,14 @@ pub struct Vm {
     pub restarts: Restarts,
     /// Its emulated UART.
     pub pl011: Claim<Pl011>,
+    /// Its real-time clock.
+    pub clock: Claim<Pl031>,
+    /// Its watchdog.
+    pub watchdog: Claim<Watchdog>,
+    /// Its virtual time.
+    pub time: VirtualTime,
+    /// vCPUs that stand still because it is paused.
+    pub standing: AtomicU32,
     /// VMs that have ended and of which it has not heard yet, a bit for each.
     pub events: AtomicU32,
     /// Why it ended the last time ([`bulkhead_core::power::End`] as number).

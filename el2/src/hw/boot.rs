@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_abi::plan::{EL2_WINDOW, PAGE, VM_POOL_PAGES};
 use bulkhead_core::plan::Plan;
 
+use super::gic::Taken;
 use super::layout::{self, private};
 use super::mmio::Registers;
 use super::mmu::{self, Use, Windows};
@@ -21,6 +22,7 @@ unsafe extern "C" {
     static __el2_start: u8;
     static __el2_end: u8;
     fn enter_private_map(index: u64, root: u64) -> !;
+    fn rare_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken);
 }
 
 /// Bytes of the EL2 binary in the image: the plan follows.
@@ -62,7 +64,8 @@ pub fn become_pcpu(index: usize) -> ! {
 
 /// The page of a VM.
 pub fn vm_page(vm: usize) -> &'static Vm {
-    let address = layout::slot(layout::VMS).wrapping_add((vm as u64).wrapping_mul(VM_POOL_PAGES as u64 * PAGE));
+    let address = layout::slot(layout::VMS)
+        .wrapping_add((vm as u64).wrapping_mul(VM_POOL_PAGES as u64 * PAGE));
     // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a `Vm`,
     // which is made of atomics, and it is never unmapped.
     unsafe { &*(address as *const Vm) }
@@ -119,6 +122,20 @@ extern "C" fn sysreg_exit(pcpu: &mut Pcpu, esr: u64) {
 #[unsafe(no_mangle)]
 extern "C" fn irq_exit(pcpu: &mut Pcpu) {
     crate::dispatch::interrupt(pcpu);
+}
+
+/// Handles an interrupt that is none of the usual ones, by way of the vectors.
+#[inline(always)]
+pub fn handle_rare_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
+    // SAFETY: [R-STATE] it stores registers in the frame, at the start of the state, and calls
+    // `rare_interrupt_exit` with the same reference.
+    unsafe { rare_interrupt(pcpu, begin, taken) }
+}
+
+/// From `rare_interrupt`, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn rare_interrupt_exit(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
+    crate::dispatch::other_interrupt(pcpu, begin, taken);
 }
 
 /// From the vectors, as `sync_exit`.

@@ -28,6 +28,11 @@ pub fn start_pcpu(mpidr: u64, index: usize) -> u64 {
     smc(0xc400_0003, mpidr & 0xff_00ff_ffff, entry, index as u64)
 }
 
+/// A call of the SMC Calling Convention that takes x1 and gives x0.
+pub fn call(function: u32, x1: u64) -> u64 {
+    smc(u64::from(function), x1, 0, 0)
+}
+
 /// Makes a call for a guest: x0 to x7, and x0 to x3 of the answer.
 pub fn forward(registers: [u64; 8]) -> [u64; 4] {
     let [mut x0, mut x1, mut x2, mut x3, x4, x5, x6, x7] = registers;

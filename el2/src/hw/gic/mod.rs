@@ -22,9 +22,9 @@ mod v3;
 use v3 as version;
 
 pub use version::{
-    VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority, empty_list_registers,
-    ended_list_registers, list_register, private_frames, reset_virtual_interface, route,
-    set_list_register, set_timer_register, start_distributor,
+    VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
+    empty_list_registers, ended_list_registers, gate, list_register, private_frames,
+    reset_virtual_interface, route, set_list_register, set_timer_register, start_distributor,
 };
 
 /// SGI by which pCPUs make each other look into their mailboxes.
@@ -66,6 +66,7 @@ const HCR_EOI_COUNT: u32 = 31 << 27;
 /// An interrupt that was acknowledged, as the CPU interface wants it back. A GICv2 adds to an SGI who
 /// sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
 pub struct Taken(u32);
 
 impl Taken {
@@ -102,6 +103,11 @@ fn target(pcpu: usize) -> u64 {
 pub fn send(sgi: u32, pcpu: usize) {
     sysreg::publish();
     version::send(sgi, target(pcpu));
+}
+
+/// Running priority by the bits of active priorities, five of priority: the lowest bit is the most urgent.
+fn running(active: u32) -> u64 {
+    u64::from(active.trailing_zeros()) << 3
 }
 
 fn settled(done: impl Fn() -> bool) {

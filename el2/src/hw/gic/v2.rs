@@ -17,7 +17,9 @@ use bulkhead_core::vgic::{Version, gich};
 use super::super::layout::shared;
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
-use super::{HCR_ENABLE, SPECIAL, Taken, bank, set_target, settled, silence, target, words};
+use super::{
+    HCR_ENABLE, SPECIAL, Taken, bank, running, set_target, settled, silence, target, words,
+};
 
 /// Version of the architecture.
 pub const VERSION: u32 = 2;
@@ -224,6 +226,18 @@ pub fn set_list_register(n: u32, value: u64) {
         GICH_LR.wrapping_add(u64::from(n).wrapping_mul(4)),
         gich::from_wide(value),
     );
+}
+
+/// What stands between interrupts and the guest, as its CPU interface has it: priority mask, running
+/// priority (0x100 for none), groups (GICH_VMCR, GICH_APR).
+pub fn gate() -> (u64, u64, u64) {
+    let vmcr = GICH.read(GICH_VMCR);
+    let mask = vmcr >> 27 << 3;
+    (
+        u64::from(mask),
+        running(GICH.read(GICH_APR)),
+        u64::from(vmcr & 0b11),
+    )
 }
 
 /// GICH_HCR.

@@ -8,7 +8,7 @@ use super::super::layout::{self, private};
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
 use super::super::sysreg::{isb, read, write};
-use super::{HCR_ENABLE, Taken, bank, set_target, settled, silence, words};
+use super::{HCR_ENABLE, Taken, bank, running, set_target, settled, silence, words};
 use crate::start::plan;
 
 /// Version of the architecture.
@@ -242,6 +242,14 @@ pub fn empty_list_registers() -> u32 {
 /// ICH_EISR_EL2.
 pub fn ended_list_registers() -> u32 {
     read!("S3_4_C12_C11_3") as u32
+}
+
+/// What stands between interrupts and the guest, as its CPU interface has it: priority mask, running
+/// priority (0x100 for none), groups (ICH_VMCR_EL2, ICH_AP0R0_EL2, ICH_AP1R0_EL2).
+pub fn gate() -> (u64, u64, u64) {
+    let vmcr = read!("S3_4_C12_C11_7");
+    let active = (read!("S3_4_C12_C8_0") | read!("S3_4_C12_C9_0")) as u32;
+    (vmcr >> 24 & 0xff, running(active), vmcr & 0b11)
 }
 
 /// ICH_HCR_EL2.
