@@ -22,7 +22,7 @@ unsafe extern "C" {
     static __el2_start: u8;
     static __el2_end: u8;
     fn enter_private_map(index: u64, root: u64) -> !;
-    fn rare_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken);
+    fn rare_interrupt(state: *mut u8, begin: u64, taken: Taken);
 }
 
 /// Bytes of the EL2 binary in the image: the plan follows.
@@ -127,9 +127,10 @@ extern "C" fn irq_exit(pcpu: &mut Pcpu) {
 /// Handles an interrupt that is none of the usual ones, by way of the vectors.
 #[inline(always)]
 pub fn handle_rare_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
+    let state = core::ptr::from_mut(pcpu).cast();
     // SAFETY: [R-STATE] it stores registers in the frame, at the start of the state, and calls
     // `rare_interrupt_exit` with the same reference.
-    unsafe { rare_interrupt(pcpu, begin, taken) }
+    unsafe { rare_interrupt(state, begin, taken) }
 }
 
 /// From `rare_interrupt`, as `sync_exit`.
