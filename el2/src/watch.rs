@@ -117,12 +117,9 @@ fn fill(pcpu: &mut Pcpu, vm: &Vm, snapshot: &mut Snapshot) {
             now,
         )
     };
-    let (mask, running, groups) = gic::gate();
     snapshot.gate = Gate {
-        mask,
-        running,
-        groups,
         forwarded: u64::from(distributor(pcpu, vm, 0)) & 3,
+        ..gic::gate()
     };
     pending(pcpu, vm, &mut snapshot.pending);
 }

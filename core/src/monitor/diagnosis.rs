@@ -65,8 +65,11 @@ pub enum Diagnosis {
 pub fn barrier(snapshot: &Snapshot, pending: Pending) -> Option<Barrier> {
     let gate = &snapshot.gate;
     let group = 1 << pending.group();
-    // Group 0 comes as FIQ, group 1 as IRQ.
-    let pstate = if pending.group() == 0 { SPSR_F } else { SPSR_I };
+    let pstate = if gate.fiq & group == 0 {
+        SPSR_I
+    } else {
+        SPSR_F
+    };
     Some(if !pending.is_enabled() {
         Barrier::Disabled
     } else if gate.forwarded & group == 0 {
@@ -200,6 +203,7 @@ mod tests {
         running: 0x100,
         groups: 3,
         forwarded: 3,
+        fiq: 1,
     };
 
     fn still(pc: u64, before: u64) -> [Sample; SAMPLES] {
@@ -329,6 +333,9 @@ mod tests {
         ] {
             assert_eq!(barrier(&snapshot, pending), Some(expected));
         }
+        let irq = gated(Gate { fiq: 0, ..OPEN });
+        let masked = Snapshot { spsr: 0x85, ..irq };
+        assert_eq!(barrier(&masked, group0), Some(Barrier::Pstate), "GICv2");
         for (snapshot, pending) in [
             (open, TIMER),
             (gated(Gate { mask: 0xa8, ..OPEN }), TIMER),

@@ -90,6 +90,8 @@ pub struct Gate {
     pub groups: u64,
     /// Groups that the distributor lets through.
     pub forwarded: u64,
+    /// Groups that come as FIQ; the others come as IRQ.
+    pub fiq: u64,
 }
 
 /// A pending interrupt, in a word.

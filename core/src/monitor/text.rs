@@ -205,6 +205,7 @@ mod tests {
                 running: 0x100,
                 groups: 2,
                 forwarded: 2,
+                fiq: 1,
             },
             ..Snapshot::default()
         };

@@ -12,6 +12,7 @@ use core::sync::atomic::{
 };
 
 use bulkhead_abi::plan::{Board, PAGE};
+use bulkhead_core::monitor::Gate;
 use bulkhead_core::vgic::{Version, gich};
 
 use super::super::layout::shared;
@@ -228,16 +229,18 @@ pub fn set_list_register(n: u32, value: u64) {
     );
 }
 
-/// What stands between interrupts and the guest, as its CPU interface has it: priority mask, running
-/// priority (0x100 for none), groups (GICH_VMCR, GICH_APR).
-pub fn gate() -> (u64, u64, u64) {
+/// What stands between interrupts and the guest, as its CPU interface has it (GICH_VMCR, GICH_APR). What
+/// the distributor forwards is left 0.
+pub fn gate() -> Gate {
     let vmcr = GICH.read(GICH_VMCR);
-    let mask = vmcr >> 27 << 3;
-    (
-        u64::from(mask),
-        running(GICH.read(GICH_APR)),
-        u64::from(vmcr & 0b11),
-    )
+    Gate {
+        mask: u64::from(vmcr >> 27 << 3),
+        running: running(GICH.read(GICH_APR)),
+        groups: u64::from(vmcr & 0b11),
+        forwarded: 0,
+        // VMFIQEn
+        fiq: u64::from(vmcr >> 3 & 1),
+    }
 }
 
 /// GICH_HCR.

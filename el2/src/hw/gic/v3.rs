@@ -2,6 +2,7 @@
 //! redistributor by their frames.
 
 use bulkhead_abi::plan::{Board, PAGE};
+use bulkhead_core::monitor::Gate;
 use bulkhead_core::vgic::Version;
 
 use super::super::layout::{self, private};
@@ -244,12 +245,19 @@ pub fn ended_list_registers() -> u32 {
     read!("S3_4_C12_C11_3") as u32
 }
 
-/// What stands between interrupts and the guest, as its CPU interface has it: priority mask, running
-/// priority (0x100 for none), groups (ICH_VMCR_EL2, ICH_AP0R0_EL2, ICH_AP1R0_EL2).
-pub fn gate() -> (u64, u64, u64) {
+/// What stands between interrupts and the guest, as its CPU interface has it (ICH_VMCR_EL2,
+/// ICH_AP0R0_EL2, ICH_AP1R0_EL2). What the distributor forwards is left 0.
+pub fn gate() -> Gate {
     let vmcr = read!("S3_4_C12_C11_7");
     let active = (read!("S3_4_C12_C8_0") | read!("S3_4_C12_C9_0")) as u32;
-    (vmcr >> 24 & 0xff, running(active), vmcr & 0b11)
+    Gate {
+        mask: vmcr >> 24 & 0xff,
+        running: running(active),
+        groups: vmcr & 0b11,
+        forwarded: 0,
+        // With system registers group 0 is always signalled as FIQ.
+        fiq: 0b01,
+    }
 }
 
 /// ICH_HCR_EL2.
