@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn every_budget_of_the_project_aims_below_its_ceiling() {
         let budgets = Budgets::load().expect("the project's budgets are right");
-        assert_eq!(budgets.figures.len(), 11);
+        assert!(budgets.figures.len() > 20);
         for budget in &budgets.figures {
             assert!(budget.goal < budget.ceiling, "{}", budget.name);
             assert!(
