@@ -204,7 +204,7 @@ pub fn vm_page_number(index: usize) -> usize {
         .pcpus
         .len()
         .wrapping_mul(layout::PCPU_PAGES)
-        .wrapping_add(index)
+        .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_POOL_PAGES as usize))
 }
 
 /// Physical address of the pool.

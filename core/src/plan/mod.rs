@@ -6,11 +6,11 @@
 //!
 //! Nothing here panics, copies a plan or formats text.
 
-#[cfg(test)]
-mod alter;
+#[cfg(any(test, feature = "alterations"))]
+pub mod alter;
 mod board;
 mod check;
-#[cfg(test)]
+#[cfg(any(test, feature = "alterations"))]
 mod fields;
 #[cfg(test)]
 mod sample;

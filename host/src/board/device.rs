@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::PAGE;
 
-use super::facts::intid;
+use super::facts::{intid, is_gicv2};
 use super::tree::{Entry, Tree};
 
 /// Devices that are known to move no memory by themselves. A device that can (DMA) would reach the
@@ -204,7 +204,7 @@ fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassedIrq>, Refusal> {
     let parent = entry
         .interrupt_parent
         .and_then(|phandle| tree.by_phandle(phandle));
-    if !parent.is_some_and(|parent| parent.is("arm,gic-v3")) {
+    if !parent.is_some_and(|parent| parent.is("arm,gic-v3") || is_gicv2(parent)) {
         let why = "its interrupts do not go to the GIC".to_owned();
         return Err(Refusal {
             why,

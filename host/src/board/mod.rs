@@ -103,7 +103,7 @@ pub fn load(system: &System, findings: &mut Vec<Finding>) -> Result<Board, Troub
                     "Bulkhead cannot run on this board",
                 )
                 .at(source.span.clone(), why)
-                .help("it needs arm64 CPUs, a GICv3 and a PL011 as /chosen/stdout-path"),
+                .help("it needs arm64 CPUs, a GICv2 or GICv3 and a PL011 as /chosen/stdout-path"),
             );
             Err(Trouble::Description)
         }

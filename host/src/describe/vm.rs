@@ -1,6 +1,6 @@
 //! `[vm.NAME]`.
 
-use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, NAME, PAGE};
+use bulkhead_abi::plan::{Class, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
 use super::class::{self, CLASSES, Deviation};
@@ -161,8 +161,7 @@ fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
 /// `vcpus` and `pcpus`.
 fn placement(reader: &mut Reader) -> Option<Placed<u32>> {
     let vcpus = reader.number("vcpus");
-    let most = MAX_VCPUS_PER_VM as u32;
-    if let Some(vcpus) = vcpus.filter(|vcpus| vcpus.value == 0 || vcpus.value > most) {
+    if let Some(vcpus) = vcpus.filter(|vcpus| vcpus.value != 1) {
         let many = vcpus.value > 0;
         let finding = if many {
             Finding::new(

@@ -1,16 +1,16 @@
 //! The plan as bytes, and the image around it.
 
 use bulkhead_abi::plan::{
-    Device, DeviceKind, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE, PAGE,
-    PCPU_POOL_PAGES, Pcpu, Region, RegionKind, Seed, TABLES, Table, VERSION, VM_DETERMINISTIC,
-    VM_POOL_PAGES, Vcpu, Vm,
+    Call, Crash, Device, DeviceKind, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE,
+    PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table, VERSION,
+    VM_DETERMINISTIC, VM_POOL_PAGES, Vcpu, Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::PlannedCpu;
 use super::guest::{GICD, GICR, Guest, UART, UART_INTID};
-use crate::board::Board;
+use crate::board::{Board, Parts};
 use crate::describe::System;
 use crate::guest_tree::places;
 
@@ -152,17 +152,22 @@ pub(super) fn emit(
         vms.push(Vm {
             name: name(&spec.name.value),
             class: spec.class as u16,
-            crash: 0,
+            crash: Crash::Halt as u16,
             flags: if spec.deterministic {
                 VM_DETERMINISTIC
             } else {
                 0
             },
             vmid: vm + 1,
+            restarts: 0,
+            restart_seconds: 0,
+            notify: NONE,
+            event_intid: 0,
             entry: guest.entry,
             boot_arg: guest.tree,
             gicd: GICD,
             gicr: GICR,
+            gicc: 0,
             spis: guest.spis,
             s2_pages: guest.s2_pages,
         });
@@ -216,13 +221,18 @@ pub(super) fn emit(
     writer.table(&seeds);
     writer.table(&irqs);
     writer.table(&devices);
+    writer.table::<Quiet>(&[]);
+    writer.table::<Call>(&[]);
     let header = Header {
         magic: MAGIC,
         version: VERSION,
         header_size: size_of::<Header>() as u32,
         size: (size_of::<Header>() + writer.body.len()) as u64,
         checksum: 0,
-        board: board.parts,
+        board: Parts {
+            rtc: 0,
+            ..board.parts
+        },
         image,
         tables: writer.tables,
     };

@@ -1,7 +1,6 @@
 //! `bulkhead test`: everything that the project claims, each claim with a test that fails when it is
 //! false.
 
-mod alterations;
 mod catalogue;
 mod code;
 mod docs;

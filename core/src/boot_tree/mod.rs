@@ -5,6 +5,9 @@
 //! collects everything in one pass costs a tenth of one look-up for each question
 //! (`docs/adr/0006-libraries.md`).
 
+#[cfg(test)]
+mod tests;
+
 use bulkhead_abi::plan::Memory;
 
 use crate::plan::Found;
@@ -17,6 +20,10 @@ const NOP: u32 = 4;
 const DEPTH: usize = 8;
 /// Most ranges of memory, reserved ranges and CPUs that are kept.
 const KEPT: usize = 16;
+
+/// Words of `compatible` that a GICv2 with virtualization has (Linux,
+/// Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml).
+const GICV2: [&[u8]; 3] = [b"arm,cortex-a15-gic", b"arm,gic-400", b"arm,cortex-a7-gic"];
 
 /// A list of at most [`KEPT`] values.
 #[derive(Clone, Copy, Debug)]
@@ -33,11 +40,14 @@ impl<T: Copy> List<T> {
         }
     }
 
-    fn push(&mut self, item: T) {
-        if let Some(slot) = self.items.get_mut(self.len) {
-            *slot = item;
-            self.len = self.len.saturating_add(1);
-        }
+    /// Keeps `item`; false if there is no room for it.
+    fn push(&mut self, item: T) -> bool {
+        let Some(slot) = self.items.get_mut(self.len) else {
+            return false;
+        };
+        *slot = item;
+        self.len = self.len.saturating_add(1);
+        true
     }
 
     fn as_slice(&self) -> &[T] {
@@ -66,18 +76,44 @@ struct Uart<'a> {
     intid: u32,
 }
 
+/// The interrupt controller of the board.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gic {
+    version: u32,
+    /// Address and size of its frames in the order of the binding: distributor and redistributors of a
+    /// GICv3; distributor, CPU interface, virtual interface control, virtual CPU interface of a GICv2.
+    frames: [(u64, u64); 4],
+    maintenance_intid: u32,
+}
+
+impl Gic {
+    /// Frame `n` of a GIC of this version; zeros for the other.
+    const fn frame(&self, version: u32, n: usize) -> (u64, u64) {
+        let [first, second, third, fourth] = self.frames;
+        match (version == self.version, n) {
+            (true, 0) => first,
+            (true, 1) => second,
+            (true, 2) => third,
+            (true, 3) => fourth,
+            _ => (0, 0),
+        }
+    }
+}
+
 /// What the tree says.
 #[derive(Clone, Debug)]
 pub struct BootTree<'a> {
     memory: List<Memory>,
     reserved: List<Memory>,
+    /// More reserved ranges than the list has room for: memory that must not be used, so this matters,
+    /// where missing memory or CPUs are found missing.
+    more_reserved: bool,
     cpus: List<u64>,
     uarts: List<Uart<'a>>,
-    gicd: (u64, u64),
-    gicr: (u64, u64),
-    gic_version: u32,
-    maintenance_intid: u32,
-    vtimer_intid: u32,
+    gic: Gic,
+    rtc: u64,
+    /// Secure, EL1 physical, EL1 virtual and EL2 physical timer.
+    timer_intids: [u32; 4],
     stdout: &'a [u8],
     /// `/chosen/rng-seed`.
     pub rng_seed: &'a [u8],
@@ -129,13 +165,12 @@ impl<'a> BootTree<'a> {
         let mut found = Self {
             memory: List::new(Memory { base: 0, size: 0 }),
             reserved: List::new(Memory { base: 0, size: 0 }),
+            more_reserved: false,
             cpus: List::new(0),
             uarts: List::new(Uart::default()),
-            gicd: (0, 0),
-            gicr: (0, 0),
-            gic_version: 0,
-            maintenance_intid: 0,
-            vtimer_intid: 0,
+            gic: Gic::default(),
+            rtc: 0,
+            timer_intids: [0; 4],
             stdout: &[],
             rng_seed: &[],
         };
@@ -149,7 +184,10 @@ impl<'a> BootTree<'a> {
             if size == 0 {
                 return;
             }
-            self.reserved.push(Memory { base, size });
+            if !self.reserved.push(Memory { base, size }) {
+                self.more_reserved = true;
+                return;
+            }
         }
     }
 
@@ -249,15 +287,17 @@ impl<'a> BootTree<'a> {
             } else {
                 &mut self.memory
             };
-            // At most KEPT ranges are of use; a tree cannot make this longer.
-            for (base, size) in core::iter::from_fn(range).take(KEPT) {
-                list.push(Memory { base, size });
+            let mut room = true;
+            // A full list ends this, so a tree cannot make it long.
+            while let Some((base, size)) = range().filter(|_| room) {
+                room = list.push(Memory { base, size });
             }
+            self.more_reserved |= node.reserved && !room;
             return;
         }
         if node.device_type == b"cpu" {
             if let Some(mpidr) = take(&mut reg, parent.address_cells) {
-                self.cpus.push(mpidr & 0xff_00ff_ffff);
+                let _ = self.cpus.push(mpidr & 0xff_00ff_ffff);
             }
             return;
         }
@@ -266,19 +306,30 @@ impl<'a> BootTree<'a> {
                 .split(|byte| *byte == 0)
                 .any(|one| one == wanted)
         };
+        let version = match node.compatible.get(..6) {
+            Some(b"arm,gi") if is(b"arm,gic-v3") => 3,
+            Some(b"arm,gi" | b"arm,co") if GICV2.into_iter().any(is) => 2,
+            _ => 0,
+        };
+        if version != 0 {
+            self.gic = Gic {
+                version,
+                frames: core::array::from_fn(|_| range().unwrap_or_default()),
+                maintenance_intid: intid(node.interrupts, 0).unwrap_or(0),
+            };
+            return;
+        }
         match node.compatible.get(..6) {
-            Some(b"arm,gi") if is(b"arm,gic-v3") => {
-                self.gicd = range().unwrap_or_default();
-                self.gicr = range().unwrap_or_default();
-                self.gic_version = 3;
-                self.maintenance_intid = intid(node.interrupts, 0).unwrap_or(0);
-            }
             Some(b"arm,ar") if is(b"arm,armv8-timer") => {
-                self.vtimer_intid = intid(node.interrupts, 2).unwrap_or(0);
+                self.timer_intids =
+                    core::array::from_fn(|n| intid(node.interrupts, n).unwrap_or(0));
+            }
+            Some(b"arm,pl") if is(b"arm,pl031") && self.rtc == 0 => {
+                self.rtc = range().map_or(0, |(base, _)| base);
             }
             Some(b"arm,pl") if is(b"arm,pl011") => {
                 let intid = intid(node.interrupts, 0).unwrap_or(0);
-                self.uarts.push(Uart {
+                let _ = self.uarts.push(Uart {
                     name: node.name,
                     frame: range().unwrap_or_default(),
                     intid,
@@ -313,202 +364,27 @@ impl<'a> BootTree<'a> {
     /// The tree as the facts that the plan is compared with.
     pub fn found(&self, boot_cpu: u64, image: u64) -> Found<'_> {
         let uart = self.console();
+        let [_, ptimer_intid, vtimer_intid, hyp_timer_intid] = self.timer_intids;
         Found {
             memory: self.memory.as_slice(),
             reserved: self.reserved.as_slice(),
+            more_reserved: self.more_reserved,
             cpus: self.cpus.as_slice(),
             boot_cpu,
-            gicd: self.gicd,
-            gicr: self.gicr,
+            gicd: self.gic.frames[0],
+            gicr: self.gic.frame(3, 1),
+            gicc: self.gic.frame(2, 1),
+            gich: self.gic.frame(2, 2),
+            gicv: self.gic.frame(2, 3),
             uart: uart.frame,
             uart_intid: uart.intid,
-            vtimer_intid: self.vtimer_intid,
-            maintenance_intid: self.maintenance_intid,
-            gic_version: self.gic_version,
+            rtc: self.rtc,
+            vtimer_intid,
+            ptimer_intid,
+            hyp_timer_intid,
+            maintenance_intid: self.gic.maintenance_intid,
+            gic_version: self.gic.version,
             image,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::vec::Vec;
-
-    /// Writes a flattened tree, as much of one as the tests need.
-    #[derive(Default)]
-    struct Writer {
-        structure: Vec<u8>,
-        strings: Vec<u8>,
-    }
-
-    impl Writer {
-        fn word(&mut self, value: u32) {
-            self.structure.extend(value.to_be_bytes());
-        }
-
-        fn padded(&mut self, bytes: &[u8]) {
-            self.structure.extend(bytes);
-            self.structure
-                .resize(self.structure.len().next_multiple_of(4), 0);
-        }
-
-        fn node(&mut self, name: &str, inside: impl FnOnce(&mut Self)) {
-            self.word(BEGIN_NODE);
-            self.padded(&[name.as_bytes(), &[0]].concat());
-            inside(self);
-            self.word(END_NODE);
-        }
-
-        fn property(&mut self, name: &str, value: &[u8]) {
-            self.word(PROP);
-            self.word(value.len() as u32);
-            self.word(self.strings.len() as u32);
-            self.strings.extend(name.as_bytes());
-            self.strings.push(0);
-            self.padded(value);
-        }
-
-        fn cells(&mut self, name: &str, cells: &[u32]) {
-            let value: Vec<u8> = cells.iter().flat_map(|cell| cell.to_be_bytes()).collect();
-            self.property(name, &value);
-        }
-
-        fn finish(mut self) -> Vec<u8> {
-            self.word(9);
-            let (structure, strings) = (56, 56 + self.structure.len());
-            let words = [
-                0xd00d_feed,
-                strings + self.strings.len(),
-                structure,
-                strings,
-                40,
-                17,
-                16,
-                0,
-            ];
-            let mut tree: Vec<u8> = words
-                .iter()
-                .flat_map(|word| (*word as u32).to_be_bytes())
-                .collect();
-            tree.extend((self.strings.len() as u32).to_be_bytes());
-            tree.extend((self.structure.len() as u32).to_be_bytes());
-            tree.resize(56, 0);
-            tree.extend(self.structure);
-            tree.extend(self.strings);
-            tree
-        }
-    }
-
-    fn virt() -> Vec<u8> {
-        let mut writer = Writer::default();
-        writer.node("", |w| {
-            w.cells("#address-cells", &[2]);
-            w.cells("#size-cells", &[2]);
-            w.node("pl011@9000000", |w| {
-                w.property("compatible", b"arm,pl011\0arm,primecell\0");
-                w.cells("reg", &[0, 0x900_0000, 0, 0x1000]);
-                w.cells("interrupts", &[0, 1, 4]);
-            });
-            w.node("pl011@9040000", |w| {
-                w.property("compatible", b"arm,pl011\0arm,primecell\0");
-                w.cells("reg", &[0, 0x904_0000, 0, 0x1000]);
-                w.cells("interrupts", &[0, 8, 4]);
-            });
-            w.node("memory@40000000", |w| {
-                w.cells("reg", &[0, 0x4000_0000, 0, 0x8000_0000]);
-                w.property("device_type", b"memory\0");
-            });
-            w.node("reserved-memory", |w| {
-                w.cells("#address-cells", &[1]);
-                w.cells("#size-cells", &[1]);
-                w.node("secure@4e000000", |w| {
-                    w.cells("reg", &[0x4e00_0000, 0x10_0000])
-                });
-            });
-            w.node("intc@8000000", |w| {
-                w.property("compatible", b"arm,gic-v3\0");
-                w.cells(
-                    "reg",
-                    &[0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0xf6_0000],
-                );
-                w.cells("interrupts", &[1, 9, 4]);
-                w.node("its@8080000", |w| {
-                    w.property("compatible", b"arm,gic-v3-its\0")
-                });
-            });
-            w.node("cpus", |w| {
-                w.cells("#address-cells", &[1]);
-                w.cells("#size-cells", &[0]);
-                for n in 0..2 {
-                    w.node("cpu", |w| {
-                        w.property("device_type", b"cpu\0");
-                        w.cells("reg", &[0x8000_0000 | n]);
-                    });
-                }
-            });
-            w.node("timer", |w| {
-                w.property("compatible", b"arm,armv8-timer\0arm,armv7-timer\0");
-                w.cells("interrupts", &[1, 13, 4, 1, 14, 4, 1, 11, 4, 1, 10, 4]);
-            });
-            w.node("chosen", |w| {
-                w.property("stdout-path", b"/pl011@9040000:115200\0");
-                w.property("rng-seed", &[7; 32]);
-            });
-        });
-        writer.finish()
-    }
-
-    #[test]
-    fn one_pass_finds_what_the_plan_is_compared_with() {
-        let bytes = virt();
-        let tree = BootTree::read(&bytes).unwrap();
-        let found = tree.found(0, 0x4020_0000);
-        assert_eq!(
-            found.memory,
-            [Memory {
-                base: 0x4000_0000,
-                size: 0x8000_0000
-            }]
-        );
-        assert_eq!(
-            found.reserved,
-            [Memory {
-                base: 0x4e00_0000,
-                size: 0x10_0000
-            }]
-        );
-        assert_eq!(found.cpus, [0, 1], "affinity fields only");
-        assert_eq!(found.gicd, (0x800_0000, 0x1_0000));
-        assert_eq!(found.gicr, (0x80a_0000, 0xf6_0000));
-        assert_eq!(
-            (
-                found.gic_version,
-                found.maintenance_intid,
-                found.vtimer_intid
-            ),
-            (3, 25, 27)
-        );
-        assert_eq!((found.uart, found.uart_intid), ((0x904_0000, 0x1000), 40));
-        assert_eq!(
-            (tree.uart(), tree.rng_seed),
-            (Some(0x904_0000), &[7; 32][..])
-        );
-    }
-
-    #[test]
-    fn a_broken_tree_is_no_tree() {
-        let good = virt();
-        assert!(BootTree::read(&[]).is_none());
-        assert!(BootTree::read(&[0; 64]).is_none());
-        for cut in 0..good.len() {
-            // Cut short it may still hold a whole structure block; it must never fail in another way.
-            let _ = BootTree::read(&good[..cut]);
-        }
-        for at in 0..good.len() {
-            let mut bad = good.clone();
-            bad[at] ^= 0xff;
-            let _ = BootTree::read(&bad);
         }
     }
 }
