@@ -41,46 +41,53 @@ pub fn el2() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Builds all guest programs; gives the paths of their ELF files by name.
-pub fn guests() -> Result<BTreeMap<String, PathBuf>, Failure> {
-    build("the guests", &["--package", "bulkhead-guests", "--bins"])
-}
-
 /// Builds one guest program, that which a description calls `guest:NAME`.
 pub fn guest(name: &str) -> Result<PathBuf, Failure> {
-    let known = checkout().join("guests/src/bin");
-    let exists = known.join(format!("{name}.rs")).is_file() || known.join(name).is_dir();
-    if !exists {
-        let mut names: Vec<_> = known
-            .read_dir()
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                let path = entry.path();
-                path.file_stem()
-                    .map(|stem| stem.to_string_lossy().into_owned())
-            })
-            .collect();
-        names.sort();
-        let advice = format!("the guests are {}", names.join(", "));
+    let Some(package) = package(name) else {
+        let advice = format!("the guests are {}", guest_names().join(", "));
         return Err(Failure::input(
             format!("there is no guest program `{name}`"),
             "",
             advice,
         ));
-    }
+    };
     let mut programs = build(
         &format!("the guest {name}"),
-        &["--package", "bulkhead-guests", "--bin", name],
+        &["--package", &package, "--bin", name],
     )?;
     programs.remove(name).ok_or_else(|| {
         Failure::failed(
-            format!("the package bulkhead-guests gave no program `{name}`"),
+            format!("the package {package} gave no program `{name}`"),
             "",
             "",
         )
     })
+}
+
+/// The package that makes a guest program: the one with all the small ones, or one of its own where the
+/// program stands on somebody's framework.
+fn package(guest: &str) -> Option<String> {
+    let guests = checkout().join("guests");
+    if guests.join(format!("src/bin/{guest}.rs")).is_file() {
+        return Some("bulkhead-guests".to_owned());
+    }
+    let own = guests.join(guest).join("Cargo.toml").is_file();
+    own.then(|| format!("bulkhead-guest-{guest}"))
+}
+
+/// The names of all guest programs, sorted.
+pub fn guest_names() -> Vec<String> {
+    let guests = checkout().join("guests");
+    let entries = [guests.join("src/bin"), guests.clone()].map(|folder| folder.read_dir());
+    let entries = entries.into_iter().flatten().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| {
+            let name = entry.path().file_stem()?.to_string_lossy().into_owned();
+            package(&name).map(|_| name)
+        })
+        .collect();
+    names.sort();
+    names
 }
 
 /// Runs cargo on some packages; gives the programs that it made, or found to be up to date.
@@ -253,5 +260,12 @@ not json
     fn an_unknown_guest_is_refused_before_anything_is_built() {
         let failure = guest("no-such-guest").expect_err("there is none");
         assert_eq!(failure.what, "there is no guest program `no-such-guest`");
+        for known in ["embassy", "hello"] {
+            assert!(guest_names().contains(&known.to_owned()), "{known}");
+        }
+        assert_eq!(
+            package("embassy").as_deref(),
+            Some("bulkhead-guest-embassy")
+        );
     }
 }

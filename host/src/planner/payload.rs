@@ -103,13 +103,7 @@ fn known_guest(
     source: &Placed<String>,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Trouble> {
-    let mut names: Vec<String> = fs::read_dir(machine::checkout().join("guests/src/bin"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| Some(entry.path().file_stem()?.to_string_lossy().into_owned()))
-        .collect();
-    names.sort();
+    let names = machine::guest_names();
     if names.iter().any(|name| name == guest) {
         return Ok(());
     }
@@ -117,7 +111,7 @@ fn known_guest(
         "bulkhead::image::unknown",
         format!("there is no guest program `{guest}`"),
     )
-    .at(source.span.clone(), "no such program in guests/src/bin");
+    .at(source.span.clone(), "no such program in guests/");
     findings.push(match nearest(guest, names.iter().map(String::as_str)) {
         Some(name) => finding.help(format!("did you mean `guest:{name}`?")),
         None => finding.help(format!("the guests are {}", names.join(", "))),

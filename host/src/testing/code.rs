@@ -52,7 +52,8 @@ pub fn tests() -> Vec<Test> {
             let claim = "No lint is broken in what runs at EL2 and EL1: each unsafe block does one thing and \
                          says why it may.";
             let target = ["--target", "aarch64-unknown-none-softfloat"];
-            let crates = ["-p", "bulkhead-el2", "-p", "bulkhead-guests"];
+            let crates = ["bulkhead-el2", "bulkhead-guests", "bulkhead-guest-embassy"];
+            let crates = crates.map(|name| ["-p", name]).concat();
             let arguments = [&["clippy", "--quiet"], &target[..], &crates[..]].concat();
             let job: Job = Box::new(move |c| quiet(c, &arguments));
             tests.push(Test::build("code/lints-machine", claim, job));
