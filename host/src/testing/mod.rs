@@ -6,6 +6,8 @@ mod code;
 mod docs;
 mod judge;
 mod plans;
+mod refusals;
+mod refusals;
 mod scenario;
 mod suite;
 mod systems;
