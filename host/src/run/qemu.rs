@@ -104,7 +104,10 @@ impl Qemu {
             &format!("{}M", self.memory_mib),
             // Memory that nobody touches need not be there.
             "-object",
-            &format!("memory-backend-ram,id=ram,size={}M,reserve=off", self.memory_mib),
+            &format!(
+                "memory-backend-ram,id=ram,size={}M,reserve=off",
+                self.memory_mib
+            ),
         ]
         .map(OsString::from)
         .to_vec();
@@ -205,10 +208,13 @@ mod tests {
         };
         let words = line(&qemu);
         assert!(!words.contains("-kernel"), "{words}");
-        assert!(words.ends_with(
-            "-device loader,force-raw=on,file=a.img,addr=0x40200000 \
+        assert!(
+            words.ends_with(
+                "-device loader,force-raw=on,file=a.img,addr=0x40200000 \
              -device loader,force-raw=on,file=b.bin,addr=0x48000000 \
              -device loader,addr=0x48000000,cpu-num=0"
-        ), "{words}");
+            ),
+            "{words}"
+        );
     }
 }

@@ -7,7 +7,6 @@ mod docs;
 mod judge;
 mod plans;
 mod refusals;
-mod refusals;
 mod scenario;
 mod suite;
 mod systems;

@@ -36,7 +36,12 @@ enum Wrong {
 
 /// The tests of this file: a name, what is wrong, what EL2 calls it, whether the board is off afterwards.
 const CASES: [(&str, Wrong, &str, bool); 12] = [
-    ("entered-at-el1", Wrong::Machine("virt,gic-version=3"), "exception-level", true),
+    (
+        "entered-at-el1",
+        Wrong::Machine("virt,gic-version=3"),
+        "exception-level",
+        true,
+    ),
     // At EL3 there is nobody who could switch the board off.
     (
         "entered-at-el3",
@@ -44,16 +49,56 @@ const CASES: [(&str, Wrong, &str, bool); 12] = [
         "exception-level",
         false,
     ),
-    ("no-device-tree", Wrong::Loaded(VIRT, PLACE), "board-tree", true),
-    ("device-tree-at-odd-address", Wrong::Tree(&TREE_WITHOUT_END, SHIM + 0x1004), "board-tree", true),
-    ("device-tree-without-magic", Wrong::Tree(&[0; 64], SHIM + 0x1000), "board-tree", true),
-    ("device-tree-without-end", Wrong::Tree(&TREE_WITHOUT_END, SHIM + 0x1000), "board-tree", true),
-    ("device-tree-too-long", Wrong::Tree(&TREE_TOO_LONG, SHIM + 0x1000), "board-tree", true),
+    (
+        "no-device-tree",
+        Wrong::Loaded(VIRT, PLACE),
+        "board-tree",
+        true,
+    ),
+    (
+        "device-tree-at-odd-address",
+        Wrong::Tree(&TREE_WITHOUT_END, SHIM + 0x1004),
+        "board-tree",
+        true,
+    ),
+    (
+        "device-tree-without-magic",
+        Wrong::Tree(&[0; 64], SHIM + 0x1000),
+        "board-tree",
+        true,
+    ),
+    (
+        "device-tree-without-end",
+        Wrong::Tree(&TREE_WITHOUT_END, SHIM + 0x1000),
+        "board-tree",
+        true,
+    ),
+    (
+        "device-tree-too-long",
+        Wrong::Tree(&TREE_TOO_LONG, SHIM + 0x1000),
+        "board-tree",
+        true,
+    ),
     // LOAD_LIMIT is 128 GiB. The board needs memory there; nobody touches it.
-    ("loaded-too-high", Wrong::Loaded(VIRT, 0x20_4000_0000), "load-limit", true),
-    ("other-gic", Wrong::Machine("virt,gic-version=2,virtualization=on"), "gic-version", true),
+    (
+        "loaded-too-high",
+        Wrong::Loaded(VIRT, 0x20_4000_0000),
+        "load-limit",
+        true,
+    ),
+    (
+        "other-gic",
+        Wrong::Machine("virt,gic-version=2,virtualization=on"),
+        "gic-version",
+        true,
+    ),
     ("too-few-cpus", Wrong::Cpus(1), "board-cpu", true),
-    ("too-little-memory", Wrong::Memory(256), "board-memory", true),
+    (
+        "too-little-memory",
+        Wrong::Memory(256),
+        "board-memory",
+        true,
+    ),
     ("broken-plan", Wrong::Plan, "plan-checksum", true),
 ];
 
@@ -84,7 +129,11 @@ const fn tree(size: u32) -> [u8; 64] {
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
     let claim = |invariant: &str, off: bool| {
-        let end = if off { "switches the board off" } else { "sleeps" };
+        let end = if off {
+            "switches the board off"
+        } else {
+            "sleeps"
+        };
         format!("EL2 says `refused: {invariant}` on the plan's or the board's UART and {end}.")
     };
     let one = |(name, wrong, invariant, off)| {
@@ -102,7 +151,10 @@ fn refused(
     off: bool,
 ) -> Result<String, Vec<String>> {
     let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
-    let system = context.builds.get(&context.root.join(SYSTEM)).map_err(|e| why(&e))?;
+    let system = context
+        .builds
+        .get(&context.root.join(SYSTEM))
+        .map_err(|e| why(&e))?;
     let folder = context.logs.join("refuse").join(name);
     fs::create_dir_all(&folder).map_err(|e| why(&e))?;
     let mut qemu = system.qemu.clone();
@@ -112,7 +164,11 @@ fn refused(
         Wrong::Memory(mib) => qemu.memory_mib = mib,
         Wrong::Loaded(machine, place) => {
             machine.clone_into(&mut qemu.machine);
-            qemu.start = Start::At { entry: place, image: place, blobs: Vec::new() };
+            qemu.start = Start::At {
+                entry: place,
+                image: place,
+                blobs: Vec::new(),
+            };
             if place > 1 << 36 {
                 qemu.memory_mib = 132 << 10;
                 // The a53 has no addresses as high as that.
@@ -126,10 +182,19 @@ fn refused(
                 Ok(path)
             };
             let tree = x0 & !0xff;
-            let blobs = vec![(blob("shim.bin", &shim(x0))?, SHIM), (blob("tree.bin", bytes)?, tree)];
-            qemu.start = Start::At { entry: SHIM, image: PLACE, blobs };
+            let blobs = vec![
+                (blob("shim.bin", &shim(x0))?, SHIM),
+                (blob("tree.bin", bytes)?, tree),
+            ];
+            qemu.start = Start::At {
+                entry: SHIM,
+                image: PLACE,
+                blobs,
+            };
         }
-        Wrong::Plan => return broken_plan(&qemu, &system.plan, &folder.join("broken.img"), invariant),
+        Wrong::Plan => {
+            return broken_plan(&qemu, &system.plan, &folder.join("broken.img"), invariant);
+        }
     }
     let found = run(&qemu, off).map_err(|e| vec![e])?;
     if found == invariant {
@@ -149,10 +214,17 @@ fn run(qemu: &Qemu, off: bool) -> Result<String, String> {
     let ended = ended.map_err(|failure| failure.to_string())?;
     transcript.finish();
     match transcript.refused {
-        None => Err(format!("EL2 refuses nothing; QEMU said: {}", ended.messages)),
+        None => Err(format!(
+            "EL2 refuses nothing; QEMU said: {}",
+            ended.messages
+        )),
         Some((name, _)) if ended.powered_off != off => Err(format!(
             "EL2 says {name}, but the board is {}",
-            if off { "not switched off" } else { "switched off" }
+            if off {
+                "not switched off"
+            } else {
+                "switched off"
+            }
         )),
         Some((name, _)) => Ok(name),
     }
@@ -163,7 +235,10 @@ fn shim(x0: u64) -> Vec<u8> {
     // ldr x0, [pc, #16]; ldr x1, [pc, #20]; br x1; nop; then x0 and x1.
     let code = [0x5800_0080u32, 0x5800_00a1, 0xd61f_0020, 0xd503_201f];
     let words = code.into_iter().flat_map(u32::to_le_bytes);
-    words.chain(x0.to_le_bytes()).chain(PLACE.to_le_bytes()).collect()
+    words
+        .chain(x0.to_le_bytes())
+        .chain(PLACE.to_le_bytes())
+        .collect()
 }
 
 /// Flips one bit at each of many places of the plan's tables, without a new checksum.
@@ -180,7 +255,10 @@ fn broken_plan(
         .position(|bytes| bytes == plan)
         .ok_or_else(|| vec!["the image does not carry the plan".to_owned()])?;
     let header = size_of::<bulkhead_abi::plan::Header>();
-    let qemu = Qemu { image: file.clone(), ..qemu.clone() };
+    let qemu = Qemu {
+        image: file.clone(),
+        ..qemu.clone()
+    };
     let mut wrong = Vec::new();
     for n in 0..PLACES {
         // Evenly spread over the tables, the last byte included; the bit differs, too.
@@ -196,7 +274,11 @@ fn broken_plan(
     }
     // A failure to remove it would show at the next write.
     let _ = fs::remove_file(file);
-    if wrong.is_empty() { Ok(format!("{PLACES} places")) } else { Err(wrong) }
+    if wrong.is_empty() {
+        Ok(format!("{PLACES} places"))
+    } else {
+        Err(wrong)
+    }
 }
 
 #[cfg(test)]
