@@ -29,9 +29,44 @@ pub fn checkout() -> PathBuf {
     )
 }
 
-/// Builds EL2; gives the path of its ELF file.
-pub fn el2() -> Result<PathBuf, Failure> {
-    let mut programs = build("EL2", &["--package", "bulkhead-el2"])?;
+/// What cargo needs to build EL2 for boards with this version of the GIC: its arguments, and the folder
+/// below the target folder in which the program lies. Each has a folder of its own, so that going from
+/// one to the other builds nothing anew.
+fn el2_build(gic: u32) -> (Vec<String>, PathBuf) {
+    let mut arguments: Vec<String> = ["--package", "bulkhead-el2"].map(str::to_owned).into();
+    let mut folder = PathBuf::new();
+    if gic == 2 {
+        folder.push("gicv2");
+        let target = target_folder().join(&folder);
+        arguments.extend(["--features", "gicv2", "--target-dir"].map(str::to_owned));
+        arguments.push(target.to_string_lossy().into_owned());
+    }
+    (arguments, folder)
+}
+
+/// Where cargo puts what it builds.
+fn target_folder() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from)
+}
+
+/// Where an earlier build has left a guest program.
+pub fn built_guest(name: &str) -> PathBuf {
+    target_folder().join(TARGET).join(PROFILE).join(name)
+}
+
+/// Where an earlier build has left EL2 for boards with this version of the GIC.
+pub fn built_el2(gic: u32) -> PathBuf {
+    let (_, folder) = el2_build(gic);
+    let folder = target_folder().join(folder);
+    folder.join(TARGET).join(PROFILE).join("bulkhead-el2")
+}
+
+/// Builds EL2 for boards with this version of the GIC; gives the path of its ELF file.
+pub fn el2(gic: u32) -> Result<PathBuf, Failure> {
+    let (arguments, _) = el2_build(gic);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let what = if gic == 2 { "EL2 for a GICv2" } else { "EL2" };
+    let mut programs = build(what, &arguments)?;
     programs.pop_first().map(|(_, path)| path).ok_or_else(|| {
         Failure::failed(
             "the package bulkhead-el2 gives no program",
@@ -241,6 +276,15 @@ fn brings_linker(sysroot: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_gic_has_a_build_of_its_own() {
+        let (three, two) = (el2_build(3), el2_build(2));
+        assert!(!three.0.iter().any(|word| word.contains("gicv2")));
+        assert!(two.0.windows(2).any(|pair| pair == ["--features", "gicv2"]));
+        assert_ne!(built_el2(3), built_el2(2));
+        assert_eq!(built_el2(3).parent(), built_guest("hello").parent());
+    }
 
     #[test]
     fn programs_are_read_from_messages_and_other_lines_ignored() {

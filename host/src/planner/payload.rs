@@ -1,8 +1,7 @@
 //! Files that VMs run: finding them, and understanding that they are what they claim to be.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use object::elf::{EM_AARCH64, FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -34,7 +33,7 @@ pub(super) fn read(
         known_guest(guest, source, findings)?;
         match effort {
             Effort::Everything => Some(machine::guest(guest)?),
-            Effort::WhatIsThere => Some(built(guest)).filter(|file| file.is_file()),
+            Effort::WhatIsThere => Some(machine::built_guest(guest)).filter(|file| file.is_file()),
         }
     } else if name.starts_with("debian:") {
         let Ok(payload) = fetch::Payload::named(name) else {
@@ -86,15 +85,6 @@ pub(super) fn read(
         );
         Trouble::Description
     })
-}
-
-/// Where cargo puts a program of the machine.
-pub fn built(program: &str) -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| machine::checkout().join("target"), PathBuf::from);
-    target
-        .join("aarch64-unknown-none-softfloat/machine")
-        .join(program)
 }
 
 /// There is a program of that name in guests/.

@@ -51,6 +51,8 @@ pub struct Qemu {
     pub cpus: u32,
     /// RAM of the board in MiB.
     pub memory_mib: u64,
+    /// PL011s of the board: the first is on the standard input and output, others on nothing.
+    pub uarts: u32,
     /// The image (`bulkhead.img`), or a guest's ELF to try it without Bulkhead.
     pub image: PathBuf,
     /// How it gets there.
@@ -71,6 +73,7 @@ impl Qemu {
             cpu: cpu.to_owned(),
             cpus,
             memory_mib,
+            uarts: 1,
             image: image.into(),
             start: Start::Kernel,
             clock: Clock::Host,
@@ -111,6 +114,9 @@ impl Qemu {
         ]
         .map(OsString::from)
         .to_vec();
+        for _ in 1..self.uarts {
+            arguments.extend(["-serial".into(), "null".into()]);
+        }
         if let Clock::Instructions { shift } = self.clock {
             arguments.push("-icount".into());
             arguments.push(format!("shift={shift},sleep=off").into());
@@ -191,7 +197,10 @@ mod tests {
     fn only_the_instruction_clock_asks_for_icount() {
         let mut qemu = Qemu::virt("a.img", "cortex-a53", 4, 2048);
         assert!(!line(&qemu).contains("icount"));
+        assert!(!line(&qemu).contains("-serial null"));
         assert!(line(&qemu).contains("-cpu cortex-a53 -smp 4 -m 2048M "));
+        qemu.uarts = 2;
+        assert_eq!(line(&qemu).matches("-serial null").count(), 1);
         qemu.clock = Clock::Instructions { shift: 3 };
         qemu.plugins.push("libp.so,mode=periods".into());
         assert!(line(&qemu).contains("-icount shift=3,sleep=off -rtc clock=vm"));

@@ -156,7 +156,7 @@ fn passed(text: &str) -> u32 {
 }
 
 fn gates(_: &Context) -> Result<String, Vec<String>> {
-    let elf = machine::el2().map_err(|failure| vec![failure.to_string()])?;
+    let elf = machine::el2(3).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;
