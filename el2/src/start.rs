@@ -20,15 +20,18 @@ type Said = Line<192>;
 /// What the boot pCPU does: proves the plan, makes the maps, starts the others, becomes a pCPU like them.
 pub fn primary(tree: u64, load: u64) -> ! {
     let mut windows = Windows::boot();
-    let Some(tree) = boot::boot_tree(&mut windows, tree).and_then(BootTree::read) else {
-        // Without a tree there is no UART to say it on.
-        cpu::halt()
-    };
-    let uart = Uart(match tree.uart() {
+    let tree = boot::boot_tree(&mut windows, tree).and_then(BootTree::read);
+    let uart = tree.as_ref().and_then(BootTree::uart).or_else(plan_uart);
+    let uart = Uart(match uart {
         Some(pa) => windows.registers(layout::FRAMES, pa, PAGE),
         None => crate::hw::mmio::Registers::NONE,
     });
     boot::keep_uart(uart);
+    let Some(tree) = tree else {
+        let mut line = Said::new();
+        line.text("refused: board-tree: x0 is the address of no device tree");
+        last_words(uart, &line)
+    };
 
     let plan = match prove(&tree, load) {
         Ok(plan) => plan,
@@ -83,6 +86,15 @@ pub fn pcpu(pcpu: &mut Pcpu) -> ! {
         prepare::run(pcpu, index);
     }
     boot::el2_idle(pcpu)
+}
+
+/// The UART that the plan names, for last words on a board whose device tree names none. A plan with a
+/// broken invariant names nothing.
+#[cold]
+fn plan_uart() -> Option<u64> {
+    let plan = Plan::open(boot::behind_el2()).ok()?;
+    plan.check().ok()?;
+    Some(plan.header.board.uart)
 }
 
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.

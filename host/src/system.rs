@@ -121,13 +121,13 @@ fn understand(
     }
     let el2 = match effort {
         Effort::Everything => {
-            let path = machine::el2()?;
+            let path = machine::el2(board.parts.gic_version)?;
             let el2 = El2::read(&path)?;
             Some((path, el2))
         }
         // What an earlier build left may be half of something: then it counts as not built.
         Effort::WhatIsThere => {
-            let path = planner::built("bulkhead-el2");
+            let path = machine::built_el2(board.parts.gic_version);
             El2::read(&path).ok().map(|el2| (path, el2))
         }
     };

@@ -1,9 +1,9 @@
 //! The assembly at the start of the image, the vectors, and what ties them to Rust.
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{EL2_WINDOW, PAGE, VM_POOL_PAGES};
+use bulkhead_abi::plan::{EL2_WINDOW, Header, MAGIC, PAGE, VERSION, VM_POOL_PAGES};
 use bulkhead_core::plan::Plan;
 
 use super::gic::Taken;
@@ -16,6 +16,13 @@ use crate::pcpu::Pcpu;
 use crate::vm::Vm;
 
 core::arch::global_asm!(include_str!("boot.s"));
+core::arch::global_asm!(
+    include_str!("refuse.s"),
+    magic = const MAGIC,
+    version_at = const offset_of!(Header, version),
+    version = const VERSION,
+    uart_at = const offset_of!(Header, board.uart),
+);
 core::arch::global_asm!(include_str!("vectors.s"));
 
 unsafe extern "C" {

@@ -35,6 +35,11 @@
 
     .macro own_fault kind
     .balign 0x80
+    mrs     x0, currentel           // before EL2 is up there is nobody to tell: see refuse.s
+    cmp     x0, #8
+    b.ne    sleep_for_good
+    mrs     x0, sctlr_el2
+    tbz     x0, #0, sleep_for_good
     mov     x0, #\kind
     mrs     x1, esr_el2
     mrs     x2, elr_el2

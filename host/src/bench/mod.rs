@@ -3,6 +3,7 @@
 mod budgets;
 mod figure;
 mod instrument;
+mod period;
 mod picture;
 mod program;
 mod subject;
@@ -12,6 +13,7 @@ mod whence;
 pub use budgets::{Budget, Budgets, Gic, Peer};
 pub use figure::{Figure, Runs, figures};
 pub use instrument::{Attached, Instrument, read_profile};
+pub use period::period_of;
 pub use picture::svg;
 pub use program::{El2, Program};
 pub use subject::{Run, Subject, demo_plan};

@@ -52,7 +52,8 @@ pub fn tests() -> Vec<Test> {
             let claim = "No lint is broken in what runs at EL2 and EL1: each unsafe block does one thing and \
                          says why it may.";
             let target = ["--target", "aarch64-unknown-none-softfloat"];
-            let crates = ["-p", "bulkhead-el2", "-p", "bulkhead-guests"];
+            let crates = ["bulkhead-el2", "bulkhead-guests", "bulkhead-guest-embassy"];
+            let crates = crates.map(|name| ["-p", name]).concat();
             let arguments = [&["clippy", "--quiet"], &target[..], &crates[..]].concat();
             let job: Job = Box::new(move |c| quiet(c, &arguments));
             tests.push(Test::build("code/lints-machine", claim, job));
@@ -155,7 +156,7 @@ fn passed(text: &str) -> u32 {
 }
 
 fn gates(_: &Context) -> Result<String, Vec<String>> {
-    let elf = machine::el2().map_err(|failure| vec![failure.to_string()])?;
+    let elf = machine::el2(3).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;

@@ -6,6 +6,7 @@ mod code;
 mod docs;
 mod judge;
 mod plans;
+mod refusals;
 mod scenario;
 mod suite;
 mod systems;

@@ -45,12 +45,14 @@ fn alter_all(context: &Context) -> Result<String, Vec<String>> {
     let next = AtomicUsize::new(0);
     let one = |index: usize, case: &Case| {
         let mut altered = plan.clone();
-        if !case.apply(&mut altered) {
-            return;
-        }
+        let applied = case.apply(&mut altered);
         let file = folder.join(format!("{index}.img"));
-        let found = judge_host(case, &altered)
-            .and_then(|()| judge_el2(&system, case, &image, offset, &altered, &file));
+        let found = if applied {
+            judge_host(case, &altered)
+                .and_then(|()| judge_el2(&system, case, &image, offset, &altered, &file))
+        } else {
+            Err("the plan has no such row".to_owned())
+        };
         if let Err(why) = found {
             let why = format!("{:?}: {why}", case.changes);
             wrong

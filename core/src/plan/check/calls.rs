@@ -7,7 +7,7 @@ use crate::plan::span::{Span, aligned};
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
 
-/// Bit 31 of a function identifier: a fast call (DEN0028G, 2.5, as all that follows).
+/// Bit 31 of a function identifier: a fast call (DEN0028, function identifiers and their ranges, as all that follows).
 const FAST: u32 = 1 << 31;
 /// Bits 23 to 16, which are 0 in a fast call; bit 16 is a hint about SVE and no part of the name.
 const MUST_BE_ZERO: u32 = 0x00ff_0000;
@@ -15,7 +15,7 @@ const MUST_BE_ZERO: u32 = 0x00ff_0000;
 /// Whether a plan may allow `function`: fast calls of the SiP, OEM and trusted-OS services. The
 /// architecture, CPU, standard (PSCI, TRNG) and hypervisor services are EL2's to answer; trusted
 /// applications (owners 48 and 49) are spoken to through their trusted OS.
-pub(super) const fn may_be_allowed(function: u32) -> bool {
+pub const fn may_be_allowed(function: u32) -> bool {
     let owner = function.wrapping_shr(24) & 0x3f;
     let known = owner == 2 || owner == 3 || (50 <= owner && owner <= 63);
     known && function & FAST != 0 && function & MUST_BE_ZERO == 0

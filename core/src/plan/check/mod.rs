@@ -11,6 +11,7 @@ mod vms;
 
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_VMS, TableId};
 
+pub use calls::may_be_allowed;
 pub(super) use regions::is_memory;
 
 use super::view::{OfVm, Plan};
