@@ -56,7 +56,7 @@ pub struct Pcpu {
     pub stats: ExitStats,
     /// The board's virtual timer interrupt.
     pub vtimer_intid: u32,
-    /// IPAs of what EL2 emulates; `u64::MAX` for what the VM does not have.
+    /// IPAs of what EL2 emulates; [`NOWHERE`] for what the VM does not have.
     pub places: Places,
     /// Interrupt state of the vCPU.
     pub vgic: vgic::Cpu,
@@ -102,6 +102,9 @@ pub struct Pcpu {
     pub report: Option<Report>,
 }
 
+/// Place of what a VM does not have: as far as can be from all that a guest can access, on both sides.
+pub const NOWHERE: u64 = 1 << 63;
+
 /// Where a VM finds what EL2 emulates.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
@@ -128,10 +131,10 @@ impl Pcpu {
             .and_then(|row| plan.vcpus.get(usize::from(row.vcpu)));
         let vm = vcpu.map(|vcpu| usize::from(vcpu.vm));
         let nowhere = Places {
-            gicd: u64::MAX,
-            gicr: u64::MAX,
+            gicd: NOWHERE,
+            gicr: NOWHERE,
             gicr_size: 0,
-            pl011: u64::MAX,
+            pl011: NOWHERE,
             timed: [Place::NOWHERE; 2],
         };
         let vcpus = vm.map_or(0, |vm| plan.vcpus_of(vm).len());
@@ -139,7 +142,7 @@ impl Pcpu {
             .and_then(|vm| plan.vms.get(vm))
             .map_or(nowhere, |vm| Places {
                 gicd: vm.gicd,
-                gicr: if vm.gicr == 0 { u64::MAX } else { vm.gicr },
+                gicr: if vm.gicr == 0 { NOWHERE } else { vm.gicr },
                 gicr_size: GICR_SIZE.wrapping_mul(vcpus as u64),
                 ..nowhere
             });

@@ -152,10 +152,10 @@ fn greet(uart: Uart, plan: &Plan) {
     say(uart, &line);
 }
 
-/// Shows the page of every VM to all pCPUs.
+/// Shows the pages of every VM to all pCPUs.
 fn share_vms(windows: &mut Windows, pool: &Pool) {
     for index in 0..plan().vms.len() {
-        mmu::share_vm_page(index, pool.pa(prepare::vm_page_number(index)));
+        mmu::share_vm_pages(index, pool.pa(prepare::vm_page_number(index)));
     }
     mmu::share_vm_slot(windows);
 }

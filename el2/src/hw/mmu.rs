@@ -1,7 +1,7 @@
 //! EL2's own translation: private maps for the pCPUs, and windows on memory that EL2 has no standing
 //! map of (DDI 0487, D8.3).
 
-use bulkhead_abi::plan::{MAX_PCPUS, PAGE};
+use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VM_POOL_PAGES};
 
 use super::layout::{self, SLOT, private};
 use super::mmio::Registers;
@@ -194,22 +194,26 @@ pub struct Frame {
     pub pages: usize,
 }
 
-/// Shows the page of a VM to all pCPUs.
-pub fn share_vm_page(vm: usize, pa: u64) {
+/// Shows the pages of a VM, which lie together, to all pCPUs.
+pub fn share_vm_pages(vm: usize, pa: u64) {
+    let first = vm.wrapping_mul(VM_POOL_PAGES as usize);
+    share(first, pa, VM_POOL_PAGES as usize, PAGE_RW);
+}
+
+/// Puts pages into the slot of the VM pages.
+fn share(first: usize, pa: u64, pages: usize, attributes: u64) {
     let table = (&raw mut VMS_LEVEL3).cast();
-    // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
-    unsafe { put(table, vm, pa | PAGE_RW) }
+    for n in 0..pages {
+        let at = pa.wrapping_add((n as u64).wrapping_mul(PAGE));
+        // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
+        unsafe { put(table, first.wrapping_add(n), at | attributes) }
+    }
 }
 
 /// Shows a frame of device registers to all pCPUs, in the slot of the VM pages from `page` on.
 #[cfg(feature = "gicv2")]
 pub fn share_frame(page: usize, pa: u64, pages: usize) {
-    let table = (&raw mut VMS_LEVEL3).cast();
-    for n in 0..pages {
-        let at = pa.wrapping_add((n as u64).wrapping_mul(PAGE));
-        // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
-        unsafe { put(table, page.wrapping_add(n), at | PAGE_RW | DEVICE_INDEX) }
-    }
+    share(page, pa, pages, PAGE_RW | DEVICE_INDEX);
     sysreg::dsb();
     sysreg::isb();
 }

@@ -18,8 +18,8 @@ pub const VERSION: u32 = 3;
 pub const VIRTUAL: Version = Version::V3;
 /// ICH_HCR_EL2.TDIR: the guest's writes to ICC_DIR_EL1 trap.
 pub(super) const TRAP_DIR: u32 = 1 << 14;
-/// Bits of what was acknowledged that are the INTID.
-pub(super) const INTID: u32 = 0xff_ffff;
+/// Bits of what was acknowledged that are the INTID: ICC_IAR1_EL1 has nothing else.
+pub(super) const INTID: u32 = u32::MAX;
 /// Bytes of one redistributor.
 const GICR_STRIDE: u64 = 0x2_0000;
 /// Redistributors that are looked at when a pCPU's is searched.
