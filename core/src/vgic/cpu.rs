@@ -1,30 +1,152 @@
-//! What the pCPU of a vCPU knows about its interrupts and nobody else touches.
+//! What the pCPU of a vCPU knows about its interrupts and nobody else touches, and the paths that are taken
+//! often: straight, with everything worked out beforehand. What is unusual goes to [`Cpu::attend`].
 
-use super::{Answer, Distributor, Host, Notify};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+
+use super::query::Query;
+use super::shared::ALL;
+use super::words::Words;
+use super::{
+    Distributor, Host, Maintenance, Notify, VCPUS, VTIMER, VTIMER_LR, Version, WORDS, lr, mask,
+    place,
+};
+
+/// Linked SPIs whose list register entry is kept ready, by the low bits of their physical INTID.
+const READY: usize = 8;
 
 /// See the module.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Cpu {
-    number: usize,
+    /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires: everything that the guest has
+    /// configured for it. 0 while the guest does not want the interrupt.
+    vtimer_lr: u64,
+    /// The number of the vCPU, below [`VCPUS`].
+    pub(super) number: usize,
+    /// SGIs that may go straight into a list register: wanted, not kept active, nothing waits before them.
+    direct: u32,
+    /// Words in which something wanted waits for a list register.
+    pub(super) leftover: u32,
+    /// What goes into a list register for each of the SGIs in `direct`.
+    sgis: [u64; 16],
+    /// The same for linked SPIs; 0 for none.
+    ready: [u64; READY],
+    ready_words: u32,
+    /// Active, but in no list register.
+    pub(super) parked: Words,
+    /// GICv2: where the SGIs came from that are parked.
+    pub(super) parked_from: [u8; 16],
+    /// What waits for a list register, and the most urgent of each word, as found when the word was last looked
+    /// at.
+    pub(super) waiting: Words,
+    pub(super) best: [u32; WORDS],
+    /// Level-sensitive interrupts in list registers that are pending also without their line.
+    pub(super) latched: Words,
+    /// The interrupt that got a list register last: among equals, the next one after it is next.
+    pub(super) last: u32,
+    /// GICv2: the vCPU whose SGI was taken last.
+    pub(super) last_source: u32,
+    /// Linked PPIs that are enabled on the board.
+    pub(super) board: u32,
+    /// What the virtual interface has been asked to tell.
+    pub(super) told: Maintenance,
+    /// Groups that the guest's CPU interface signalled when that last mattered.
+    pub(super) groups: u32,
+    /// A register access that waits for answers.
+    pub(super) query: Query,
 }
+
+/// Everything in ICC_SGI1R_EL1 that says where to: affinities, range, "all but self", list of targets.
+const SGI_TARGETS: u64 = 0xff << 48 | 0xf << 44 | 1 << 40 | 0xff << 32 | 0xff << 16 | 0xffff;
+/// The same in GICD_SGIR: filter and list of targets.
+const SGIR_TARGETS: u32 = 3 << 24 | 0xff << 16;
 
 impl Cpu {
     /// The vCPU `number` of its VM (0 to 7, which is its affinity too), off.
     pub const fn new(number: usize) -> Self {
-        Self { number }
+        Self {
+            vtimer_lr: 0,
+            number: number % VCPUS,
+            direct: 0,
+            leftover: 0,
+            sgis: [0; 16],
+            ready: [0; READY],
+            ready_words: 0,
+            parked: Words::new(),
+            parked_from: [0; 16],
+            waiting: Words::new(),
+            best: [u32::MAX; WORDS],
+            latched: Words::new(),
+            last: 0,
+            last_source: 0,
+            board: 0,
+            told: Maintenance {
+                refill: false,
+                eoi: false,
+            },
+            groups: 0,
+            query: Query::new(),
+        }
     }
 
     /// The vCPU starts (VM start, CPU_ON): list registers empty, private interrupts as after a reset. SPIs
     /// that wait for this vCPU are taken up at once.
-    pub fn reset(&mut self, _dist: &Distributor, _host: &mut impl Host) -> Notify {
-        Notify::NOBODY
+    pub fn reset(&mut self, dist: &Distributor, host: &mut impl Host) -> Notify {
+        *self = Self::new(self.number);
+        for n in 0..host.list_registers() {
+            host.set_lr(n, 0);
+        }
+        host.eoi_count();
+        host.ask(Maintenance::default());
+        let (linked, edges) = dist.ppis();
+        dist.line(self.number).reset(linked, 0xffff | edges);
+        dist.set_online(self.number, true);
+        self.attend(dist, host, ALL)
     }
 
-    /// What EL2 writes into [`super::VTIMER_LR`] when the virtual timer fires, or 0: the guest does not want it
+    /// The vCPU goes off, or its VM stops: SPIs that were pending in list registers wait for whoever they are
+    /// routed to, what was active has ended, its physical interrupts are deactivated, its private ones
+    /// disabled, and its private state is dropped.
+    pub fn leave<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        dist.set_online(self.number, false);
+        let mut notify = Notify::NOBODY;
+        for n in super::each(0, !host.empty() & Self::all_lrs(host)) {
+            let entry = host.lr(n);
+            host.set_lr(n, 0);
+            if lr::vintid(entry) >= 32 && entry & lr::PENDING != 0 {
+                self.give_back(dist, host, entry);
+            }
+            if entry & (lr::HW | lr::ACTIVE) == lr::HW | lr::ACTIVE {
+                host.deactivate(lr::pintid(entry));
+            }
+        }
+        for word in 0..WORDS {
+            for intid in super::each(word, self.parked.get(word)) {
+                self.end_parked(dist, host, intid);
+            }
+            if word != 0 {
+                notify |= self.release(dist, word, 0);
+            }
+        }
+        let line = dist.line(self.number);
+        for intid in super::each(0, line.bank.linked.load(Relaxed)) {
+            let pintid = dist.physical(intid);
+            host.disable(pintid);
+            host.set_pending(pintid, false);
+            host.deactivate(pintid);
+        }
+        line.reset(0, 0);
+        host.eoi_count();
+        host.ask(Maintenance::default());
+        *self = Self::new(self.number);
+        notify
+    }
+
+    /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires, or 0: the guest does not want it
     /// now; then [`Self::raise`].
     #[inline(always)]
     pub const fn vtimer_entry(&self) -> u64 {
-        0
+        self.vtimer_lr
     }
 
     /// The usual case of a write to ICC_SGI1R_EL1: one target, which is a sibling, or this vCPU with nothing in
@@ -32,133 +154,257 @@ impl Cpu {
     #[inline(always)]
     pub fn send_sgi_usual<H: Host>(
         &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _value: u64,
+        dist: &Distributor,
+        host: &mut H,
+        value: u64,
     ) -> Option<Notify> {
-        None
+        let targets = value & SGI_TARGETS;
+        // No more than one target, and none of the fields that lead elsewhere.
+        if targets & targets.wrapping_sub(1) != 0 {
+            return None;
+        }
+        let target = targets.trailing_zeros() as usize;
+        let intid = ((value >> 24) & 15) as usize;
+        self.send_usual(dist, host, target, intid, 0)
     }
 
     /// The same for a 32-bit write to GICD_SGIR (0xf00). `None`: take [`Self::gicd_write`].
     #[inline(always)]
     pub fn send_sgir_usual<H: Host>(
         &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _value: u32,
+        dist: &Distributor,
+        host: &mut H,
+        value: u32,
     ) -> Option<Notify> {
-        None
+        let targets = value & SGIR_TARGETS;
+        if targets & targets.wrapping_sub(1) != 0 {
+            return None;
+        }
+        // Bit 16 is vCPU 0; an empty list and the filters end up above 7.
+        let target = targets.trailing_zeros().wrapping_sub(16) as usize;
+        let intid = (value & 15) as usize;
+        self.send_usual(dist, host, target, intid, lr::from(self.number as u32))
     }
 
-    /// Write to ICC_SGI1R_EL1 (`group1`), or to ICC_SGI0R_EL1 or ICC_ASGI1R_EL1, which reach only SGIs of group 0.
-    pub fn send_sgi<H: Host>(
+    #[inline(always)]
+    fn send_usual<H: Host>(
         &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _value: u64,
-        _group1: bool,
-    ) -> Notify {
-        Notify::NOBODY
+        dist: &Distributor,
+        host: &mut H,
+        target: usize,
+        intid: usize,
+        from: u64,
+    ) -> Option<Notify> {
+        let intid = intid & 15;
+        let bit = 1u32 << intid;
+        if target == self.number {
+            // The first list register that is not the timer's.
+            if self.direct & bit == 0 || !host.empty() & host.usable() != 0 {
+                return None;
+            }
+            host.set_lr(1, self.sgis[intid] | from);
+            return Some(Notify::NOBODY);
+        }
+        if target >= VCPUS {
+            return None;
+        }
+        let line = dist.line(target);
+        if matches!(H::VERSION, Version::V2) {
+            line.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
+        }
+        // Whoever found the bit clear has notified the target, and it has not looked yet.
+        let before = line.bank.latch.fetch_or(bit, AcqRel);
+        let fresh = u32::from(before & bit == 0) << target;
+        Some(Notify((fresh & dist.online()) as u8))
     }
 
     /// Takes up what others have left for this vCPU. To be called when it has been notified, and when it goes
     /// on after a while in which notifications were not acted on (a paused VM).
     #[inline(always)]
-    pub fn look<H: Host>(&mut self, _dist: &Distributor, _host: &mut H) -> Notify {
-        Notify::NOBODY
+    pub fn look<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        let line = dist.line(self.number);
+        let busy = line.busy.load(Acquire);
+        // Exactly one SGI that may go straight into an empty list register, and nothing else.
+        let latch = line.bank.latch.load(Acquire) & self.direct;
+        let intid = latch.trailing_zeros() as usize;
+        if (busy | latch & latch.wrapping_sub(1)) == 0
+            && let Some(entry) = self.sgis.get(intid)
+            && !host.empty() & host.usable() == 0
+        {
+            if line.bank.latch.fetch_and(!latch, AcqRel) & latch == 0 {
+                return Notify::NOBODY;
+            }
+            if matches!(H::VERSION, Version::V3) {
+                host.set_lr(1, *entry);
+                return Notify::NOBODY;
+            }
+            let sources = line.sources[intid & 15].swap(0, AcqRel);
+            if sources.is_power_of_two() {
+                host.set_lr(1, *entry | lr::from(sources.trailing_zeros()));
+                return Notify::NOBODY;
+            }
+            line.sources[intid & 15].fetch_or(sources, AcqRel);
+            line.bank.latch.fetch_or(latch, AcqRel);
+        }
+        self.attend(dist, host, 0)
     }
 
-    /// The usual case of [`Self::raise`] for an SPI, by its physical INTID. `false`: nothing has been done, look up
-    /// the virtual INTID and take [`Self::raise`].
+    /// The usual case of [`Self::raise`] for an SPI, by its physical INTID: it is wanted here, and the first list
+    /// register is free. `false`: nothing has been done, look up the virtual INTID and take [`Self::raise`].
     #[inline(always)]
-    pub fn raise_usual<H: Host>(&mut self, _host: &mut H, _pintid: u32) -> bool {
-        false
+    pub fn raise_usual<H: Host>(&mut self, dist: &Distributor, host: &mut H, pintid: u32) -> bool {
+        let entry = self.ready[pintid as usize % READY];
+        if lr::pintid(entry) != pintid || self.leftover != 0 || host.empty() & 2 == 0 {
+            return false;
+        }
+        let (word, bit) = place(lr::vintid(entry));
+        let holds = &dist.line(self.number).holds;
+        holds.set(word, holds.get(word) | bit);
+        host.set_lr(1, entry);
+        true
     }
 
     /// A linked interrupt (virtual INTID) has been acknowledged on this pCPU and its priority dropped. It stays
     /// active on the board until the guest deactivates it.
-    pub fn raise<H: Host>(&mut self, _dist: &Distributor, _host: &mut H, _intid: u32) -> Notify {
-        Notify::NOBODY
+    pub fn raise<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) -> Notify {
+        let (word, bit) = place(intid);
+        if word >= dist.words() {
+            return Notify::NOBODY;
+        }
+        let bank = dist.bank(self.number, word);
+        bank.latch.fetch_or(bit, SeqCst);
+        if dist.owns(self.number, word) & bit == 0 {
+            return dist.mark_owners(self.number, word, bit);
+        }
+        let notify = self.attend(dist, host, mask(word));
+        if word != 0 && bank.wanted(dist.groups()) & bank.linked.load(Relaxed) & bit != 0 {
+            let slot = dist.physical(intid) as usize % READY;
+            self.ready[slot] = self.entry(dist, intid) | lr::PENDING;
+            self.ready_words |= mask(word);
+        }
+        notify
     }
 
     /// The line of an emulated device goes up or down, seen by this pCPU.
     pub fn set_line<H: Host>(
         &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _intid: u32,
-        _up: bool,
+        dist: &Distributor,
+        host: &mut H,
+        intid: u32,
+        up: bool,
     ) -> Notify {
-        Notify::NOBODY
+        let (word, bit) = place(intid);
+        if !dist.move_line(intid, up, self.number) {
+            return Notify::NOBODY;
+        }
+        self.changed(dist, host, self.number, word, bit)
     }
 
     /// Maintenance interrupt.
-    pub fn maintain<H: Host>(&mut self, _dist: &Distributor, _host: &mut H) -> Notify {
-        Notify::NOBODY
+    pub fn maintain<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        self.attend(dist, host, 0)
     }
 
     /// A write to ICC_DIR_EL1 or GICV_DIR that trapped.
-    pub fn deactivate<H: Host>(
+    pub fn deactivate<H: Host>(&mut self, dist: &Distributor, host: &mut H, value: u32) -> Notify {
+        let intid = if matches!(H::VERSION, Version::V2) {
+            value & 0x3ff
+        } else {
+            value & 0xff_ffff
+        };
+        let (word, bit) = place(intid);
+        if word >= dist.words() {
+            return Notify::NOBODY;
+        }
+        self.end_active(dist, host, self.number, word, bit)
+    }
+
+    /// Bits of `word`, as `vcpu` sees it, have changed in a way that may make them wanted or unwanted: this vCPU
+    /// sees to its own and marks the others.
+    pub(super) fn changed<H: Host>(
         &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _value: u32,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
     ) -> Notify {
-        Notify::NOBODY
+        let mut notify = Notify::NOBODY;
+        let mut mine = false;
+        for v in 0..dist.vcpus() {
+            let its = if word == 0 {
+                v == vcpu
+            } else {
+                (dist.owns(v, word) | dist.line(v).holds.get(word)) & bits != 0
+            };
+            if its && v == self.number {
+                mine = true;
+            } else if its {
+                notify |= dist.mark(v, mask(word));
+            }
+        }
+        if mine {
+            notify |= self.attend(dist, host, mask(word));
+        }
+        notify
     }
 
-    /// Reads `size` bytes (1, 2, 4, 8) at `offset` of the distributor frame.
-    pub fn gicd_read<H: Host>(
-        &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _offset: u64,
-        _size: u64,
-    ) -> (Answer, Notify) {
-        (Answer::Value(0), Notify::NOBODY)
+    /// Works out anew what the hot paths know beforehand.
+    pub(super) fn hot_changed(&mut self, dist: &Distributor) {
+        let wanted = dist.line(self.number).bank.wanted(dist.groups());
+        self.vtimer_lr = if wanted & 1 << VTIMER == 0 {
+            0
+        } else {
+            self.entry(dist, VTIMER) | lr::PENDING
+        };
+        for intid in 0..16u32 {
+            self.sgis[intid as usize & 15] = self.entry(dist, intid) | lr::PENDING;
+        }
+        self.direct_changed(dist);
     }
 
-    /// Writes `size` bytes at `offset` of the distributor frame.
-    pub fn gicd_write<H: Host>(
-        &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _offset: u64,
-        _size: u64,
-        _value: u64,
-    ) -> (Answer, Notify) {
-        (Answer::Value(0), Notify::NOBODY)
+    /// Which SGIs may go straight into a list register.
+    pub(super) fn direct_changed(&mut self, dist: &Distributor) {
+        self.direct = if self.leftover == 0 {
+            dist.line(self.number).bank.wanted(dist.groups()) & 0xffff & !self.parked.get(0)
+        } else {
+            0
+        };
     }
 
-    /// Reads `size` bytes at `offset` of the redistributor frames of the VM: those of vCPU n begin at
-    /// n * [`super::GICR_SIZE`].
-    pub fn gicr_read<H: Host>(
-        &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _offset: u64,
-        _size: u64,
-    ) -> (Answer, Notify) {
-        (Answer::Value(0), Notify::NOBODY)
+    /// Forgets the entries that are kept ready for SPIs of these words.
+    pub(super) fn forget_ready(&mut self, words: u32) {
+        if self.ready_words & words == 0 {
+            return;
+        }
+        for entry in &mut self.ready {
+            let (word, _) = place(lr::vintid(*entry));
+            if words >> (word & 31) & 1 != 0 {
+                *entry = 0;
+            }
+        }
+        self.ready_words &= !words;
     }
 
-    /// Writes `size` bytes at `offset` of the redistributor frames of the VM.
-    pub fn gicr_write<H: Host>(
-        &mut self,
-        _dist: &Distributor,
-        _host: &mut H,
-        _offset: u64,
-        _size: u64,
-        _value: u64,
-    ) -> (Answer, Notify) {
-        (Answer::Value(0), Notify::NOBODY)
+    /// A list register entry for an interrupt, without state.
+    pub(super) fn entry(&self, dist: &Distributor, intid: u32) -> u64 {
+        let (word, bit) = place(intid);
+        let bank = dist.bank(self.number, word);
+        let group1 = bank.group.load(Relaxed) & bit != 0;
+        let entry = lr::entry(intid, dist.priority(self.number, intid), group1);
+        if bank.linked.load(Relaxed) & bit != 0 {
+            entry | lr::link(dist.physical(intid))
+        } else if bank.edge.load(Relaxed) & bit == 0 {
+            // A line of an emulated device that stays up must be taken again: ask to be told.
+            entry | lr::EOI
+        } else {
+            entry
+        }
     }
 
-    /// The vCPU goes off, or its VM stops: SPIs that were pending in list registers wait for whoever they are
-    /// routed to, what was active has ended, its physical interrupts are deactivated, its private ones
-    /// disabled, and its private state is dropped.
-    pub fn leave<H: Host>(&mut self, _dist: &Distributor, _host: &mut H) -> Notify {
-        let _ = self.number;
-        Notify::NOBODY
+    /// All list registers.
+    #[inline(always)]
+    pub(super) fn all_lrs(host: &impl Host) -> u32 {
+        host.usable() | 1 << VTIMER_LR
     }
 }

@@ -7,6 +7,8 @@
 pub const PENDING: u64 = 1 << 62;
 /// State bits: active.
 pub const ACTIVE: u64 = 1 << 63;
+/// Both.
+pub const STATE: u64 = PENDING | ACTIVE;
 /// Linked to a physical interrupt, which the guest's deactivation deactivates.
 pub const HW: u64 = 1 << 61;
 /// Group 1.

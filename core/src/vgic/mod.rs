@@ -11,10 +11,22 @@
 //! to look comes back as a [`Notify`].
 //! Sources: IHI 0048B (GICv2), chapters 3 to 5; IHI 0069H (GICv3), chapters 2, 4, 8, 11 and 12.
 
+mod attend;
+mod bits;
 mod cpu;
 mod distributor;
+mod fill;
+mod gicd;
+mod gicr;
 pub mod gich;
 pub mod lr;
+mod parked;
+mod query;
+mod sgi;
+mod shared;
+#[cfg(test)]
+mod tests;
+mod words;
 
 pub use cpu::Cpu;
 pub use distributor::Distributor;
@@ -121,11 +133,9 @@ pub trait Host {
     fn lr(&self, n: u32) -> u64;
     /// Writes ICH_LR\<n\>_EL2, or GICH_LR\<n\>.
     fn set_lr(&mut self, n: u32, value: u64);
-    /// ICH_ELRSR_EL2, or GICH_ELRSR: a bit for each list register that holds nothing.
+    /// ICH_ELRSR_EL2, or GICH_ELRSR: a bit for each list register that holds nothing. One whose interrupt has
+    /// ended and which asked to be told ([`lr::EOI`]) is not empty until it is written.
     fn empty(&self) -> u32;
-    /// ICH_EISR_EL2, or GICH_EISR: a bit for each list register whose interrupt has ended and which asked
-    /// to be told.
-    fn ended(&self) -> u32;
     /// Takes ICH_HCR_EL2.EOIcount, or that of GICH_HCR: reads it and sets it to zero.
     fn eoi_count(&mut self) -> u32;
     /// Groups that the guest's CPU interface signals: bit 0 for group 0, bit 1 for group 1
@@ -160,6 +170,12 @@ pub fn shutdown(dist: &Distributor, host: &mut impl Host) {
 #[inline(always)]
 const fn place(intid: u32) -> (usize, u32) {
     ((intid / 32) as usize, 1 << (intid % 32))
+}
+
+/// The bit of a word of interrupts, or of a vCPU, in a mask of those.
+#[inline(always)]
+const fn mask(n: usize) -> u32 {
+    1u32.wrapping_shl(n as u32)
 }
 
 /// Interrupts of the set bits of a word, lowest first.
