@@ -64,7 +64,7 @@ const BOARD: &str = "[board]\ndtb = \"virt.dtb\"\n";
 fn seeds() -> Vec<Vec<u8>> {
     let vms = [
         "[vm.a]\nmemory = \"2MiB\"\nimage = \"raw.bin\"\nload = \"0x40080000\"\n",
-        "[vm.a]\nmemory = \"64MiB\"\nimage = \"kernel.img\"\npcpus = [0]\n[vm.b]\nmemory = \"2MiB\"\nimage = \"raw.bin\"\nload = \"0x40080000\"\n\
+        "[vm.a]\nmemory = \"4MiB\"\nimage = \"raw.bin\"\nload = \"0x40080000\"\npcpus = [0]\n[vm.b]\nmemory = \"2MiB\"\nimage = \"raw.bin\"\nload = \"0x40080000\"\n\
          [shared.page]\nsize = \"4KiB\"\nipa = \"0x70000000\"\nvms = { a = \"rw\", b = \"r\" }\n[console]\nservice = 1\n",
         "[vm.a]\nmemory = \"2MiB\"\nimage = \"raw.bin\"\nload = \"0x40080000\"\ndevices = [\"/pl061@9030000\"]\n",
     ];
