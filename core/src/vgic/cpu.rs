@@ -1,9 +1,18 @@
-//! The interrupt state of one vCPU: its SGIs and PPIs, and what is pending or active of the SPIs that
-//! target it. Only its pCPU touches it.
+//! What the pCPU of a vCPU knows about its interrupts and nobody else touches, and the paths that are taken
+//! often: straight, with everything worked out beforehand. What is unusual goes to [`Cpu::attend`].
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
-use super::{Distributor, Host, VTIMER, VTIMER_LR, WORDS, lr, place};
+use super::query::Query;
+use super::shared::ALL;
+use super::words::Words;
+use super::{
+    Distributor, Host, Maintenance, Notify, VCPUS, VTIMER, VTIMER_LR, Version, WORDS, lr, mask,
+    place,
+};
+
+/// Linked SPIs whose list register entry is kept ready, by the low bits of their physical INTID.
+const READY: usize = 8;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -12,358 +21,390 @@ pub struct Cpu {
     /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires: everything that the guest has
     /// configured for it. 0 while the guest does not want the interrupt.
     vtimer_lr: u64,
-    /// Group 1 SGIs that go straight into a list register: enabled, group enabled, not held active.
+    /// The number of the vCPU, below [`VCPUS`].
+    pub(super) number: usize,
+    /// SGIs that may go straight into a list register: wanted, not kept active, nothing waits before them.
     direct: u32,
-    /// Which bits of ICC_SGI1R_EL1 say that this vCPU, and by list, is a target; and their values.
-    sgi_mask: u64,
-    sgi_self: u64,
-    pub(super) pending: [u32; WORDS],
-    pub(super) active: [u32; WORDS],
-    pub(super) level: [u32; WORDS],
-    pub(super) enable: u32,
-    pub(super) group: u32,
-    pub(super) edge: u32,
-    pub(super) waker: u32,
-    pub(super) priorities: [u8; 32],
-    affinity: u32,
+    /// Words in which something wanted waits for a list register.
+    pub(super) leftover: u32,
+    /// What goes into a list register for each of the SGIs in `direct`.
+    sgis: [u64; 16],
+    /// The same for linked SPIs; 0 for none.
+    ready: [u64; READY],
+    ready_words: u32,
+    /// Active, but in no list register.
+    pub(super) parked: Words,
+    /// GICv2: where the SGIs came from that are parked.
+    pub(super) parked_from: [u8; 16],
+    /// What waits for a list register, and the most urgent of each word, as found when the word was last looked
+    /// at.
+    pub(super) waiting: Words,
+    pub(super) best: [u32; WORDS],
+    /// Level-sensitive interrupts in list registers that are pending also without their line.
+    pub(super) latched: Words,
+    /// The interrupt that got a list register last: among equals, the next one after it is next.
+    pub(super) last: u32,
+    /// GICv2: the vCPU whose SGI was taken last.
+    pub(super) last_source: u32,
+    /// Linked PPIs that are enabled on the board.
+    pub(super) board: u32,
+    /// What the virtual interface has been asked to tell.
+    pub(super) told: Maintenance,
+    /// Groups that the guest's CPU interface signalled when that last mattered.
+    pub(super) groups: u32,
+    /// A register access that waits for answers.
+    pub(super) query: Query,
 }
 
-/// Interrupts of the set bits of a word, lowest first.
-pub(super) fn each(word: usize, bits: u32) -> impl Iterator<Item = u32> {
-    let mut rest = bits;
-    core::iter::from_fn(move || {
-        if rest == 0 {
-            return None;
-        }
-        let bit = rest.trailing_zeros();
-        rest &= rest.wrapping_sub(1);
-        Some((word as u32).wrapping_mul(32).wrapping_add(bit))
-    })
-}
+/// Everything in ICC_SGI1R_EL1 that says where to: affinities, range, "all but self", list of targets.
+const SGI_TARGETS: u64 = 0xff << 48 | 0xf << 44 | 1 << 40 | 0xff << 32 | 0xff << 16 | 0xffff;
+/// The same in GICD_SGIR: filter and list of targets.
+const SGIR_TARGETS: u32 = 3 << 24 | 0xff << 16;
 
 impl Cpu {
-    /// The vCPU at reset. `affinity` as in GICR_TYPER\[63:32\].
-    pub const fn new(affinity: u32) -> Self {
+    /// The vCPU `number` of its VM (0 to 7, which is its affinity too), off.
+    pub const fn new(number: usize) -> Self {
         Self {
             vtimer_lr: 0,
+            number: number % VCPUS,
             direct: 0,
-            sgi_mask: SGI_TARGETS | sgi_slot(affinity),
-            sgi_self: sgi_route(affinity) | sgi_slot(affinity),
-            pending: [0; WORDS],
-            active: [0; WORDS],
-            level: [0; WORDS],
-            enable: 0,
-            group: 0,
-            edge: 0xffff,
-            waker: 0b110,
-            priorities: [0; 32],
-            affinity,
+            leftover: 0,
+            sgis: [0; 16],
+            ready: [0; READY],
+            ready_words: 0,
+            parked: Words::new(),
+            parked_from: [0; 16],
+            waiting: Words::new(),
+            best: [u32::MAX; WORDS],
+            latched: Words::new(),
+            last: 0,
+            last_source: 0,
+            board: 0,
+            told: Maintenance {
+                refill: false,
+                eoi: false,
+            },
+            groups: 0,
+            query: Query::new(),
         }
     }
 
-    /// Affinity of the vCPU.
-    pub(super) const fn affinity(&self) -> u32 {
-        self.affinity
+    /// The vCPU starts (VM start, CPU_ON): list registers empty, private interrupts as after a reset. SPIs
+    /// that wait for this vCPU are taken up at once.
+    pub fn reset(&mut self, dist: &Distributor, host: &mut impl Host) -> Notify {
+        *self = Self::new(self.number);
+        for n in 0..host.list_registers() {
+            host.set_lr(n, 0);
+        }
+        host.eoi_count();
+        host.ask(Maintenance::default());
+        let (linked, edges) = dist.ppis();
+        dist.line(self.number).reset(linked, 0xffff | edges);
+        dist.set_online(self.number, true);
+        self.attend(dist, host, ALL)
     }
 
-    /// The list register entry for the virtual timer, or 0: the guest does not want it now.
+    /// The vCPU goes off, or its VM stops: SPIs that were pending in list registers wait for whoever they are
+    /// routed to, what was active has ended, its physical interrupts are deactivated, its private ones
+    /// disabled, and its private state is dropped.
+    pub fn leave<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        dist.set_online(self.number, false);
+        let mut notify = Notify::NOBODY;
+        for n in super::each(0, !host.empty() & Self::all_lrs(host)) {
+            let entry = host.lr(n);
+            host.set_lr(n, 0);
+            if lr::vintid(entry) >= 32 && entry & lr::PENDING != 0 {
+                self.give_back(dist, host, entry);
+            }
+            if entry & (lr::HW | lr::ACTIVE) == lr::HW | lr::ACTIVE {
+                host.deactivate(lr::pintid(entry));
+            }
+        }
+        for word in 0..WORDS {
+            for intid in super::each(word, self.parked.get(word)) {
+                self.end_parked(dist, host, intid);
+            }
+            if word != 0 {
+                notify |= self.release(dist, word, 0);
+            }
+        }
+        let line = dist.line(self.number);
+        for intid in super::each(0, line.bank.linked.load(Relaxed)) {
+            let pintid = dist.physical(intid);
+            host.disable(pintid);
+            host.set_pending(pintid, false);
+            host.deactivate(pintid);
+        }
+        line.reset(0, 0);
+        host.eoi_count();
+        host.ask(Maintenance::default());
+        *self = Self::new(self.number);
+        notify
+    }
+
+    /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires, or 0: the guest does not want it
+    /// now; then [`Self::raise`].
     #[inline(always)]
     pub const fn vtimer_entry(&self) -> u64 {
         self.vtimer_lr
     }
 
-    /// Priority of any interrupt.
-    pub(super) fn priority(&self, dist: &Distributor, intid: u32) -> u8 {
-        match self.priorities.get(intid as usize) {
-            Some(priority) => *priority,
-            None => dist.priority(intid),
+    /// The usual case of a write to ICC_SGI1R_EL1: one target, which is a sibling, or this vCPU with nothing in
+    /// its list registers. `None`: nothing has been done, take [`Self::send_sgi`].
+    #[inline(always)]
+    pub fn send_sgi_usual<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        value: u64,
+    ) -> Option<Notify> {
+        let targets = value & SGI_TARGETS;
+        // No more than one target, and none of the fields that lead elsewhere.
+        if targets & targets.wrapping_sub(1) != 0 {
+            return None;
         }
+        let target = targets.trailing_zeros() as usize;
+        let intid = ((value >> 24) & 15) as usize;
+        self.send_usual(dist, host, target, intid, 0)
     }
 
-    /// Enabled interrupts of a word whose group is enabled too.
-    pub(super) fn wanted(&self, dist: &Distributor, word: usize) -> u32 {
-        let (enable, group) = if word == 0 {
-            (self.enable, self.group)
-        } else {
-            match (dist.enable.get(word), dist.group.get(word)) {
-                (Some(enable), Some(group)) => (enable.load(Relaxed), group.load(Relaxed)),
-                _ => (0, 0),
+    /// The same for a 32-bit write to GICD_SGIR (0xf00). `None`: take [`Self::gicd_write`].
+    #[inline(always)]
+    pub fn send_sgir_usual<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        value: u32,
+    ) -> Option<Notify> {
+        let targets = value & SGIR_TARGETS;
+        if targets & targets.wrapping_sub(1) != 0 {
+            return None;
+        }
+        // Bit 16 is vCPU 0; an empty list and the filters end up above 7.
+        let target = targets.trailing_zeros().wrapping_sub(16) as usize;
+        let intid = (value & 15) as usize;
+        self.send_usual(dist, host, target, intid, lr::from(self.number as u32))
+    }
+
+    #[inline(always)]
+    fn send_usual<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        target: usize,
+        intid: usize,
+        from: u64,
+    ) -> Option<Notify> {
+        let intid = intid & 15;
+        let bit = 1u32 << intid;
+        if target == self.number {
+            // The first list register that is not the timer's.
+            if self.direct & bit == 0 || !host.empty() & host.usable() != 0 {
+                return None;
             }
-        };
-        let groups = dist.groups();
-        let group0 = if groups & 1 != 0 { !group } else { 0 };
-        let group1 = if groups & 2 != 0 { group } else { 0 };
-        enable & (group0 | group1)
+            host.set_lr(1, self.sgis[intid] | from);
+            return Some(Notify::NOBODY);
+        }
+        if target >= VCPUS {
+            return None;
+        }
+        let line = dist.line(target);
+        if matches!(H::VERSION, Version::V2) {
+            line.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
+        }
+        // Whoever found the bit clear has notified the target, and it has not looked yet.
+        let before = line.bank.latch.fetch_or(bit, AcqRel);
+        let fresh = u32::from(before & bit == 0) << target;
+        Some(Notify((fresh & dist.online()) as u8))
     }
 
-    /// Works out anew what the hot paths know beforehand: the virtual timer's interrupt, and the SGIs that
-    /// need no second look.
+    /// Takes up what others have left for this vCPU. To be called when it has been notified, and when it goes
+    /// on after a while in which notifications were not acted on (a paused VM).
+    #[inline(always)]
+    pub fn look<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        let line = dist.line(self.number);
+        let busy = line.busy.load(Acquire);
+        // Exactly one SGI that may go straight into an empty list register, and nothing else.
+        let latch = line.bank.latch.load(Acquire) & self.direct;
+        let intid = latch.trailing_zeros() as usize;
+        if (busy | latch & latch.wrapping_sub(1)) == 0
+            && let Some(entry) = self.sgis.get(intid)
+            && !host.empty() & host.usable() == 0
+        {
+            if line.bank.latch.fetch_and(!latch, AcqRel) & latch == 0 {
+                return Notify::NOBODY;
+            }
+            if matches!(H::VERSION, Version::V3) {
+                host.set_lr(1, *entry);
+                return Notify::NOBODY;
+            }
+            let sources = line.sources[intid & 15].swap(0, AcqRel);
+            if sources.is_power_of_two() {
+                host.set_lr(1, *entry | lr::from(sources.trailing_zeros()));
+                return Notify::NOBODY;
+            }
+            line.sources[intid & 15].fetch_or(sources, AcqRel);
+            line.bank.latch.fetch_or(latch, AcqRel);
+        }
+        self.attend(dist, host, 0)
+    }
+
+    /// The usual case of [`Self::raise`] for an SPI, by its physical INTID: it is wanted here, and the first list
+    /// register is free. `false`: nothing has been done, look up the virtual INTID and take [`Self::raise`].
+    #[inline(always)]
+    pub fn raise_usual<H: Host>(&mut self, dist: &Distributor, host: &mut H, pintid: u32) -> bool {
+        let entry = self.ready[pintid as usize % READY];
+        if lr::pintid(entry) != pintid || self.leftover != 0 || host.empty() & 2 == 0 {
+            return false;
+        }
+        let (word, bit) = place(lr::vintid(entry));
+        let holds = &dist.line(self.number).holds;
+        holds.set(word, holds.get(word) | bit);
+        host.set_lr(1, entry);
+        true
+    }
+
+    /// A linked interrupt (virtual INTID) has been acknowledged on this pCPU and its priority dropped. It stays
+    /// active on the board until the guest deactivates it.
+    pub fn raise<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) -> Notify {
+        let (word, bit) = place(intid);
+        if word >= dist.words() {
+            return Notify::NOBODY;
+        }
+        let bank = dist.bank(self.number, word);
+        bank.latch.fetch_or(bit, SeqCst);
+        if dist.owns(self.number, word) & bit == 0 {
+            return dist.mark_owners(self.number, word, bit);
+        }
+        let notify = self.attend(dist, host, mask(word));
+        if word != 0 && bank.wanted(dist.groups()) & bank.linked.load(Relaxed) & bit != 0 {
+            let slot = dist.physical(intid) as usize % READY;
+            self.ready[slot] = self.entry(dist, intid) | lr::PENDING;
+            self.ready_words |= mask(word);
+        }
+        notify
+    }
+
+    /// The line of an emulated device goes up or down, seen by this pCPU.
+    pub fn set_line<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        intid: u32,
+        up: bool,
+    ) -> Notify {
+        let (word, bit) = place(intid);
+        if !dist.move_line(intid, up, self.number) {
+            return Notify::NOBODY;
+        }
+        self.changed(dist, host, self.number, word, bit)
+    }
+
+    /// Maintenance interrupt.
+    pub fn maintain<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        self.attend(dist, host, 0)
+    }
+
+    /// A write to ICC_DIR_EL1 or GICV_DIR that trapped.
+    pub fn deactivate<H: Host>(&mut self, dist: &Distributor, host: &mut H, value: u32) -> Notify {
+        let intid = if matches!(H::VERSION, Version::V2) {
+            value & 0x3ff
+        } else {
+            value & 0xff_ffff
+        };
+        let (word, bit) = place(intid);
+        if word >= dist.words() {
+            return Notify::NOBODY;
+        }
+        self.end_active(dist, host, self.number, word, bit)
+    }
+
+    /// Bits of `word`, as `vcpu` sees it, have changed in a way that may make them wanted or unwanted: this vCPU
+    /// sees to its own and marks the others.
+    pub(super) fn changed<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let mut notify = Notify::NOBODY;
+        let mut mine = false;
+        for v in 0..dist.vcpus() {
+            let its = if word == 0 {
+                v == vcpu
+            } else {
+                (dist.owns(v, word) | dist.line(v).holds.get(word)) & bits != 0
+            };
+            if its && v == self.number {
+                mine = true;
+            } else if its {
+                notify |= dist.mark(v, mask(word));
+            }
+        }
+        if mine {
+            notify |= self.attend(dist, host, mask(word));
+        }
+        notify
+    }
+
+    /// Works out anew what the hot paths know beforehand.
     pub(super) fn hot_changed(&mut self, dist: &Distributor) {
-        self.vtimer_lr = if self.wanted(dist, 0) & 1 << VTIMER == 0 {
+        let wanted = dist.line(self.number).bank.wanted(dist.groups());
+        self.vtimer_lr = if wanted & 1 << VTIMER == 0 {
             0
         } else {
             self.entry(dist, VTIMER) | lr::PENDING
         };
-        let held = self.active.first().copied().unwrap_or(0);
-        self.direct = self.wanted(dist, 0) & self.group & !held & 0xffff;
+        for intid in 0..16u32 {
+            self.sgis[intid as usize & 15] = self.entry(dist, intid) | lr::PENDING;
+        }
+        self.direct_changed(dist);
     }
 
-    /// The physical interrupt behind a virtual one.
-    pub(super) fn physical(&self, dist: &Distributor, intid: u32) -> Option<u32> {
-        if intid == VTIMER {
-            Some(dist.vtimer())
+    /// Which SGIs may go straight into a list register.
+    pub(super) fn direct_changed(&mut self, dist: &Distributor) {
+        self.direct = if self.leftover == 0 {
+            dist.line(self.number).bank.wanted(dist.groups()) & 0xffff & !self.parked.get(0)
         } else {
-            dist.physical(intid)
+            0
+        };
+    }
+
+    /// Forgets the entries that are kept ready for SPIs of these words.
+    pub(super) fn forget_ready(&mut self, words: u32) {
+        if self.ready_words & words == 0 {
+            return;
         }
+        for entry in &mut self.ready {
+            let (word, _) = place(lr::vintid(*entry));
+            if words >> (word & 31) & 1 != 0 {
+                *entry = 0;
+            }
+        }
+        self.ready_words &= !words;
     }
 
     /// A list register entry for an interrupt, without state.
-    fn entry(&self, dist: &Distributor, intid: u32) -> u64 {
+    pub(super) fn entry(&self, dist: &Distributor, intid: u32) -> u64 {
         let (word, bit) = place(intid);
-        let group1 = if word == 0 {
-            self.group & bit != 0
-        } else {
-            dist.group
-                .get(word)
-                .is_some_and(|group| group.load(Relaxed) & bit != 0)
-        };
-        let entry = lr::entry(intid, self.priority(dist, intid), group1);
-        if let Some(pintid) = self.physical(dist, intid) {
-            return entry | lr::link(pintid);
-        }
-        // A line of an emulated device that stays high must be taken again: ask to be told.
-        if self.is_level(dist, intid) {
+        let bank = dist.bank(self.number, word);
+        let group1 = bank.group.load(Relaxed) & bit != 0;
+        let entry = lr::entry(intid, dist.priority(self.number, intid), group1);
+        if bank.linked.load(Relaxed) & bit != 0 {
+            entry | lr::link(dist.physical(intid))
+        } else if bank.edge.load(Relaxed) & bit == 0 {
+            // A line of an emulated device that stays up must be taken again: ask to be told.
             entry | lr::EOI
         } else {
             entry
         }
     }
 
-    pub(super) fn is_level(&self, dist: &Distributor, intid: u32) -> bool {
-        let (word, bit) = place(intid);
-        let edge = if word == 0 {
-            self.edge
-        } else {
-            dist.edge.get(word).map_or(0, |edge| edge.load(Relaxed))
-        };
-        edge & bit == 0
-    }
-
-    /// The list register that holds an interrupt.
-    pub(super) fn find(&self, host: &impl Host, intid: u32) -> Option<(u32, u64)> {
-        let all = lr_mask(host) | 1 << VTIMER_LR;
-        each(0, !host.empty() & all)
-            .map(|n| (n, host.lr(n)))
-            .find(|(_, lr)| lr::vintid(*lr) == intid)
-    }
-
-    /// Makes an interrupt pending that arrived as a message or an edge (SGI, linked SPI).
-    #[inline]
-    pub fn raise(&mut self, dist: &Distributor, host: &mut impl Host, intid: u32) {
-        let (word, bit) = place(intid);
-        if let Some(pending) = self.pending.get_mut(word) {
-            *pending |= bit;
-        }
-        if self.wanted(dist, word) & bit != 0 {
-            self.queue(dist, host, intid);
-        }
-    }
-
-    /// The line of an emulated device goes up or down.
-    pub fn set_line(&mut self, dist: &Distributor, host: &mut impl Host, intid: u32, up: bool) {
-        let (word, bit) = place(intid);
-        let Some(level) = self.level.get_mut(word) else {
-            return;
-        };
-        if (*level & bit != 0) == up {
-            return;
-        }
-        *level ^= bit;
-        let is_level = self.is_level(dist, intid);
-        if up {
-            if !is_level {
-                self.raise(dist, host, intid);
-            } else if self.wanted(dist, word) & bit != 0 {
-                self.queue(dist, host, intid);
-            }
-        } else if is_level && let Some((n, entry)) = self.find(host, intid) {
-            // It is pending no longer; if the guest has taken it, it stays active.
-            host.set_lr(
-                n,
-                if entry & lr::ACTIVE != 0 {
-                    entry & !lr::PENDING
-                } else {
-                    0
-                },
-            );
-        }
-    }
-
-    /// Puts an interrupt that is wanted and pending into a list register, if one can be had.
-    pub(super) fn queue(&mut self, dist: &Distributor, host: &mut impl Host, intid: u32) {
-        let (word, bit) = place(intid);
-        let usable = lr_mask(host);
-        let empty = host.empty();
-        let mut weakest: Option<(u32, u64)> = None;
-        for n in each(0, !empty & (usable | 1 << VTIMER_LR)) {
-            let entry = host.lr(n);
-            if lr::vintid(entry) == intid {
-                // A linked interrupt cannot be pending again while it is active.
-                if entry & lr::HW == 0 {
-                    host.set_lr(n, entry | lr::PENDING);
-                    self.forget(word, bit);
-                }
-                return;
-            }
-            let taken = entry & lr::ACTIVE != 0 || n == VTIMER_LR;
-            if !taken && weakest.is_none_or(|(_, w)| lr::priority(entry) > lr::priority(w)) {
-                weakest = Some((n, entry));
-            }
-        }
-        if self.active.get(word).is_none_or(|active| active & bit != 0) {
-            return;
-        }
-        let new = self.entry(dist, intid) | lr::PENDING;
-        let free = empty & usable;
-        if free != 0 {
-            host.set_lr(free.trailing_zeros(), new);
-            self.forget(word, bit);
-            return;
-        }
-        host.ask_refill(true);
-        if let Some((n, entry)) = weakest
-            && lr::priority(entry) > lr::priority(new)
-        {
-            let (word, bit) = place(lr::vintid(entry));
-            self.remember(word, bit);
-            host.set_lr(n, new);
-            let (word, bit) = place(intid);
-            self.forget(word, bit);
-        }
-    }
-
-    pub(super) fn remember(&mut self, word: usize, bit: u32) {
-        if let Some(pending) = self.pending.get_mut(word) {
-            *pending |= bit;
-        }
-    }
-
-    pub(super) fn forget(&mut self, word: usize, bit: u32) {
-        if let Some(pending) = self.pending.get_mut(word) {
-            *pending &= !bit;
-        }
-    }
-
-    /// Pending or up, wanted, and not active.
-    pub(super) fn waiting(&self, dist: &Distributor, word: usize) -> u32 {
-        let (Some(pending), Some(level), Some(active)) = (
-            self.pending.get(word),
-            self.level.get(word),
-            self.active.get(word),
-        ) else {
-            return 0;
-        };
-        let levels = if word == 0 {
-            !self.edge
-        } else {
-            dist.edge.get(word).map_or(0, |edge| !edge.load(Relaxed))
-        };
-        (pending | level & levels) & self.wanted(dist, word) & !active
-    }
-
-    /// Maintenance interrupt: `ended` are the list registers whose interrupt the guest has deactivated
-    /// and which asked for it (ICH_EISR_EL2). Fills what is free, the most urgent first.
-    pub fn maintain(&mut self, dist: &Distributor, host: &mut impl Host, ended: u32) {
-        for n in each(0, ended & lr_mask(host)) {
-            host.set_lr(n, 0);
-        }
-        self.refill(dist, host);
-    }
-
-    fn refill(&mut self, dist: &Distributor, host: &mut impl Host) {
-        // One list register for each turn, so at most 16 turns.
-        for _ in 0..host.list_registers() {
-            if host.empty() & lr_mask(host) == 0 {
-                host.ask_refill(true);
-                return;
-            }
-            let Some(intid) = self.most_urgent(dist, host) else {
-                host.ask_refill(false);
-                return;
-            };
-            self.queue(dist, host, intid);
-        }
-    }
-
-    fn most_urgent(&self, dist: &Distributor, host: &impl Host) -> Option<u32> {
-        let mut held = [0u32; WORDS];
-        for n in each(0, !host.empty() & (lr_mask(host) | 1 << VTIMER_LR)) {
-            let (word, bit) = place(lr::vintid(host.lr(n)));
-            if let Some(held) = held.get_mut(word) {
-                *held |= bit;
-            }
-        }
-        let mut best: Option<(u8, u32)> = None;
-        for (word, held) in held.iter().enumerate() {
-            for intid in each(word, self.waiting(dist, word) & !held) {
-                let priority = self.priority(dist, intid);
-                if best.is_none_or(|(most, _)| priority < most) {
-                    best = Some((priority, intid));
-                }
-            }
-        }
-        best.map(|(_, intid)| intid)
-    }
-
-    /// The usual case of a write to ICC_SGI1R_EL1: to this vCPU, which wants the SGI and holds nothing
-    /// else. `false` if it is another case, for [`Self::send_sgi`].
+    /// All list registers.
     #[inline(always)]
-    pub fn send_sgi_to_self(&mut self, host: &mut impl Host, value: u64) -> bool {
-        let intid = ((value >> 24) & 15) as u32;
-        let usual = value & self.sgi_mask == self.sgi_self
-            && self.direct >> intid & 1 != 0
-            && !host.empty() & host.usable() == 0;
-        if usual {
-            let priority = self
-                .priorities
-                .get(intid as usize)
-                .map_or(0, |priority| *priority);
-            host.set_lr(1, lr::entry(intid, priority, true) | lr::PENDING);
-        }
-        usual
+    pub(super) fn all_lrs(host: &impl Host) -> u32 {
+        host.usable() | 1 << VTIMER_LR
     }
-
-    /// Write to ICC_SGI1R_EL1 (`group1`) or ICC_SGI0R_EL1: raises the SGI here if this vCPU is
-    /// among the targets. Other targets do not exist in a VM of one vCPU and are ignored, as the
-    /// architecture says of absent ones.
-    #[inline]
-    pub fn send_sgi(&mut self, dist: &Distributor, host: &mut impl Host, value: u64, group1: bool) {
-        let intid = ((value >> 24) & 15) as u32;
-        let listed = value & self.sgi_mask == self.sgi_self;
-        let in_group = (self.group >> intid) & 1 == u32::from(group1);
-        if listed && in_group {
-            self.raise(dist, host, intid);
-        }
-    }
-}
-
-/// ICC_SGI1R_EL1: affinity 3, 2 and 1, the range selector, and "all but self".
-const SGI_TARGETS: u64 = 0xff << 48 | 0xf << 44 | 1 << 40 | 0xff << 32 | 0xff << 16;
-
-/// Affinity (as in GICR_TYPER) and range of a target in the places of ICC_SGI1R_EL1.
-const fn sgi_route(affinity: u32) -> u64 {
-    let (aff3, aff2) = ((affinity >> 24) as u64, (affinity >> 16 & 0xff) as u64);
-    let (aff1, aff0) = ((affinity >> 8 & 0xff) as u64, (affinity & 0xff) as u64);
-    aff3 << 48 | aff2 << 32 | aff1 << 16 | (aff0 / 16) << 44
-}
-
-/// Bit of a target in the target list of ICC_SGI1R_EL1.
-const fn sgi_slot(affinity: u32) -> u64 {
-    1 << (affinity & 15)
-}
-
-/// List registers for everything but the virtual timer.
-#[inline(always)]
-pub(super) fn lr_mask(host: &impl Host) -> u32 {
-    host.usable()
 }

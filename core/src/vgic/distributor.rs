@@ -1,29 +1,44 @@
-//! The part of the distributor that all vCPUs of a VM share: configuration, in atomic words.
+//! What the vCPUs of a VM share about its interrupts.
 
-use core::sync::atomic::{AtomicU16, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU8, AtomicU16, AtomicU32,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 
-use super::{IIDR, PIDR2, WORDS, place};
+use super::shared::{ALL, ASKED, Bank, CONFIG, Line};
+use super::{Host, Notify, PRIORITY_BITS, VCPUS, VTIMER, Version, WORDS, each, mask, place};
 
-/// `GICD_CTLR` of a GIC with one Security state: DS and ARE read as one and cannot be written.
-const CTLR_FIXED: u32 = 1 << 6 | 1 << 4;
+/// INTIDs of a VM.
+const INTIDS: usize = WORDS * 32;
 /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`.
 const CTLR_GROUPS: u32 = 0b11;
 
-/// Configuration of a VM's SPIs and its group enables. Words are independent of each other, so
-/// relaxed accesses do; an owner acts on a change in the exit of the writer.
+/// Atomic words of a VM, 5.3 KiB. All zero is a valid value, that of a VM that has not been set up.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Distributor {
-    ctlr: AtomicU32,
+    groups: AtomicU32,
     typer: AtomicU32,
+    /// Words of INTIDs that the VM has, the private one included.
     words: AtomicU32,
-    vtimer: AtomicU32,
-    pub(super) enable: [AtomicU32; WORDS],
-    pub(super) group: [AtomicU32; WORDS],
-    pub(super) edge: [AtomicU32; WORDS],
-    pub(super) linked: [AtomicU32; WORDS],
-    priority: [AtomicU32; WORDS * 8],
-    physical: [AtomicU16; WORDS * 32],
+    vcpus: AtomicU32,
+    /// A bit for each vCPU that runs.
+    online: AtomicU32,
+    /// 1 for a GICv2.
+    is_v2: AtomicU32,
+    /// Linked PPIs, and which of them are edge-triggered.
+    ppis: AtomicU32,
+    ppi_edges: AtomicU32,
+    /// By word; word 0 stays zero, private interrupts are in `lines`.
+    spis: [Bank; WORDS],
+    lines: [Line; VCPUS],
+    /// By INTID; those below 32 are in `lines`.
+    priority: [AtomicU8; INTIDS],
+    /// Where SPIs go: affinity as in `GICR_TYPER`\[63:32\], or a mask of vCPUs on a GICv2.
+    routes: [AtomicU32; INTIDS - 32],
+    /// Physical INTIDs behind linked interrupts.
+    physical: [AtomicU16; INTIDS],
 }
 
 impl Default for Distributor {
@@ -36,51 +51,81 @@ impl Distributor {
     /// A distributor that has nothing; see [`Self::reset`].
     pub const fn new() -> Self {
         Self {
-            ctlr: AtomicU32::new(0),
+            groups: AtomicU32::new(0),
             typer: AtomicU32::new(0),
             words: AtomicU32::new(0),
-            vtimer: AtomicU32::new(0),
-            enable: [const { AtomicU32::new(0) }; WORDS],
-            group: [const { AtomicU32::new(0) }; WORDS],
-            edge: [const { AtomicU32::new(0) }; WORDS],
-            linked: [const { AtomicU32::new(0) }; WORDS],
-            priority: [const { AtomicU32::new(0) }; WORDS * 8],
-            physical: [const { AtomicU16::new(0) }; WORDS * 32],
+            vcpus: AtomicU32::new(0),
+            online: AtomicU32::new(0),
+            is_v2: AtomicU32::new(0),
+            ppis: AtomicU32::new(0),
+            ppi_edges: AtomicU32::new(0),
+            spis: [const { Bank::new() }; WORDS],
+            lines: [const { Line::new() }; VCPUS],
+            priority: [const { AtomicU8::new(0) }; INTIDS],
+            routes: [const { AtomicU32::new(0) }; INTIDS - 32],
+            physical: [const { AtomicU16::new(0) }; INTIDS],
         }
     }
 
-    /// The distributor of a VM at reset: `spis` SPIs (a multiple of 32, at most 256), its virtual timer
-    /// on the board's PPI `vtimer`.
-    pub fn reset(&self, spis: u32, vtimer: u32) {
-        let words = (spis / 32).min(WORDS as u32 - 1);
-        self.words.store(words, Relaxed);
-        // ITLinesNumber; IDbits = 9 (10-bit INTIDs); A3V; No1N: 1-of-N is not offered.
-        self.typer
-            .store(words | 9 << 19 | 1 << 24 | 1 << 25, Relaxed);
-        self.vtimer.store(vtimer, Relaxed);
-        self.ctlr.store(CTLR_FIXED, Relaxed);
-        for bank in [&self.enable, &self.group, &self.edge, &self.linked] {
-            bank.iter().for_each(|word| word.store(0, Relaxed));
+    /// The distributor of a VM at reset: `vcpus` (1 to 8) vCPUs, all off, `spis` SPIs (a multiple of 32, at most
+    /// 256), its virtual timer on the board's PPI `vtimer`. Only while none of its vCPUs runs.
+    pub fn reset(&self, version: Version, vcpus: usize, spis: u32, vtimer: u32) {
+        let lines = (spis / 32).min(WORDS as u32 - 1);
+        let vcpus = vcpus.clamp(1, VCPUS) as u32;
+        let is_v2 = matches!(version, Version::V2);
+        self.words.store(lines.wrapping_add(1), Relaxed);
+        self.vcpus.store(vcpus, Relaxed);
+        self.is_v2.store(u32::from(is_v2), Relaxed);
+        self.typer.store(
+            if is_v2 {
+                // ITLinesNumber, CPUNumber.
+                lines | vcpus.wrapping_sub(1) << 5
+            } else {
+                // ITLinesNumber; IDbits = 9 (10-bit INTIDs); A3V; No1N: 1-of-N is not offered.
+                lines | 9 << 19 | 1 << 24 | 1 << 25
+            },
+            Relaxed,
+        );
+        self.groups.store(0, Relaxed);
+        self.online.store(0, Relaxed);
+        self.spis.iter().for_each(|bank| bank.reset(0, 0));
+        self.priority.iter().for_each(|p| p.store(0, Relaxed));
+        self.routes.iter().for_each(|r| r.store(0, Relaxed));
+        self.physical.iter().for_each(|p| p.store(0, Relaxed));
+        self.ppis.store(1 << VTIMER, Relaxed);
+        self.ppi_edges.store(0, Relaxed);
+        if let Some(entry) = self.physical.get(VTIMER as usize) {
+            entry.store(vtimer as u16, Relaxed);
         }
-        self.priority.iter().for_each(|word| word.store(0, Relaxed));
-        self.physical
-            .iter()
-            .for_each(|entry| entry.store(0, Relaxed));
+        for line in &self.lines {
+            line.reset(0, 0);
+            line.busy.store(0, Relaxed);
+            line.owns.fill(0);
+        }
+        // A route of 0 is vCPU 0, but on a GICv2 with several, where it is nobody.
+        if self.target(0) == Some(0) {
+            for word in 1..self.words() {
+                self.line(0).owns.set(word, u32::MAX);
+            }
+        }
     }
 
-    /// Links an SPI of the VM to a physical SPI. Only before the VM runs.
+    /// Links an SPI of the VM to a physical SPI, or a PPI of every vCPU to the PPI of its pCPU. After
+    /// [`Self::reset`], before the VM runs.
     pub fn link(&self, vintid: u32, pintid: u32, edge: bool) {
         let (word, bit) = place(vintid);
-        if let (Some(linked), Some(edges), Some(entry)) = (
-            self.linked.get(word),
-            self.edge.get(word),
-            self.physical.get(vintid as usize),
-        ) {
-            linked.fetch_or(bit, Relaxed);
-            if edge {
-                edges.fetch_or(bit, Relaxed);
-            }
-            entry.store(pintid as u16, Relaxed);
+        let Some(entry) = self.physical.get(vintid as usize) else {
+            return;
+        };
+        entry.store(pintid as u16, Relaxed);
+        let edges = if edge { bit } else { 0 };
+        if word == 0 {
+            self.ppis.fetch_or(bit, Relaxed);
+            self.ppi_edges.fetch_or(edges, Relaxed);
+        } else {
+            let bank = self.bank(0, word);
+            bank.linked.fetch_or(bit, Relaxed);
+            bank.edge.fetch_or(edges, Relaxed);
         }
     }
 
@@ -88,8 +133,11 @@ impl Distributor {
     #[inline(always)]
     pub fn usual_read(&self, offset: u64) -> Option<u32> {
         if offset & !0x7c == 0x100 {
-            let word = self.enable.get((offset & 0x7c) as usize / 4)?;
-            return Some(word.load(Relaxed));
+            if offset == 0x100 {
+                return None;
+            }
+            let bank = self.spis.get((offset & 0x7c) as usize / 4)?;
+            return Some(bank.enable.load(Relaxed));
         }
         (offset == 4).then(|| self.typer.load(Relaxed))
     }
@@ -98,115 +146,324 @@ impl Distributor {
     #[inline(always)]
     pub fn changes_nothing(&self, offset: u64, value: u32) -> bool {
         offset & !0x7c == 0x100
+            && offset != 0x100
             && self
-                .enable
+                .spis
                 .get((offset & 0x7c) as usize / 4)
-                .is_some_and(|word| value & !word.load(Relaxed) == 0)
+                .is_some_and(|bank| value & !bank.enable.load(Relaxed) == 0)
     }
 
-    /// The board's PPI behind the VM's virtual timer.
-    #[inline(always)]
-    pub(super) fn vtimer(&self) -> u32 {
-        self.vtimer.load(Relaxed)
+    /// All vCPUs that run.
+    pub fn notify_all(&self) -> Notify {
+        Notify(self.online() as u8)
     }
 
-    /// The physical INTID behind a linked SPI.
-    pub(super) fn physical(&self, vintid: u32) -> Option<u32> {
-        let (word, bit) = place(vintid);
-        if self.linked.get(word)?.load(Relaxed) & bit == 0 {
-            return None;
+    /// Makes an interrupt pending, from any pCPU (an event, a doorbell). `vcpu` is whose it is if it is a PPI.
+    pub fn post(&self, intid: u32, vcpu: usize) -> Notify {
+        let (word, bit) = place(intid);
+        if word >= self.words() {
+            return Notify::NOBODY;
         }
-        Some(u32::from(self.physical.get(vintid as usize)?.load(Relaxed)))
+        if self.bank(vcpu, word).latch.fetch_or(bit, SeqCst) & bit != 0 {
+            // Whoever set it has told the owner.
+            return Notify::NOBODY;
+        }
+        self.mark_owners(vcpu, word, bit)
     }
 
-    /// Group enables: bit 0 for group 0, bit 1 for group 1.
+    /// The line of an emulated device goes up or down, seen by any pCPU. `vcpu` is whose it is if it is a PPI.
+    pub fn post_line(&self, intid: u32, up: bool, vcpu: usize) -> Notify {
+        let (word, bit) = place(intid);
+        if self.move_line(intid, up, vcpu) {
+            self.mark_owners(vcpu, word, bit)
+        } else {
+            Notify::NOBODY
+        }
+    }
+
+    /// Takes a line's level over; whether it has changed.
+    pub(super) fn move_line(&self, intid: u32, up: bool, vcpu: usize) -> bool {
+        let (word, bit) = place(intid);
+        if word >= self.words() {
+            return false;
+        }
+        let bank = self.bank(vcpu, word);
+        let before = if up {
+            bank.level.fetch_or(bit, SeqCst)
+        } else {
+            bank.level.fetch_and(!bit, SeqCst)
+        };
+        let changed = (before & bit != 0) != up;
+        if changed && up && bank.edge.load(Relaxed) & bit != 0 {
+            bank.latch.fetch_or(bit, SeqCst);
+        }
+        changed
+    }
+
+    /// Stops all physical SPIs of the VM.
+    pub(super) fn shutdown(&self, host: &mut impl Host) {
+        for word in 1..self.words() {
+            for intid in each(word, self.bank(0, word).linked.load(Relaxed)) {
+                let pintid = self.physical(intid);
+                host.disable(pintid);
+                host.set_pending(pintid, false);
+                host.deactivate(pintid);
+            }
+        }
+    }
+
+    /// Words that the VM has, 1 to 9.
+    #[inline(always)]
+    pub(super) fn words(&self) -> usize {
+        (self.words.load(Relaxed) as usize).min(WORDS)
+    }
+
+    pub(super) fn is_v2(&self) -> bool {
+        self.is_v2.load(Relaxed) != 0
+    }
+
+    pub(super) fn vcpus(&self) -> usize {
+        (self.vcpus.load(Relaxed) as usize).min(VCPUS)
+    }
+
+    /// A bit for each vCPU of the VM.
+    pub(super) fn all_vcpus(&self) -> u32 {
+        (1u32 << self.vcpus()).wrapping_sub(1)
+    }
+
+    #[inline(always)]
+    pub(super) fn online(&self) -> u32 {
+        self.online.load(SeqCst)
+    }
+
+    pub(super) fn is_online(&self, vcpu: usize) -> bool {
+        self.online() & mask(vcpu % VCPUS) != 0
+    }
+
+    pub(super) fn set_online(&self, vcpu: usize, on: bool) {
+        let bit = mask(vcpu % VCPUS);
+        if on {
+            self.online.fetch_or(bit, SeqCst);
+        } else {
+            self.online.fetch_and(!bit, SeqCst);
+        }
+    }
+
+    pub(super) fn typer(&self) -> u32 {
+        self.typer.load(Relaxed)
+    }
+
+    /// Group enables of `GICD_CTLR`: bit 0 for group 0, bit 1 for group 1.
     #[inline(always)]
     pub(super) fn groups(&self) -> u32 {
-        self.ctlr.load(Relaxed) & CTLR_GROUPS
+        self.groups.load(Relaxed)
     }
 
-    /// Writes `GICD_CTLR`; `true` if a group enable changed.
-    pub(super) fn set_ctlr(&self, value: u32) -> bool {
-        let new = value & CTLR_GROUPS | CTLR_FIXED;
-        self.ctlr.swap(new, Relaxed) != new
+    /// Writes them; what they were.
+    pub(super) fn set_groups(&self, value: u32) -> u32 {
+        self.groups.swap(value & CTLR_GROUPS, SeqCst)
     }
 
-    /// Highest word of SPIs that the VM has; word 0 belongs to redistributors.
     #[inline(always)]
-    pub(super) fn has_word(&self, word: usize) -> bool {
-        word != 0 && word <= self.words.load(Relaxed) as usize
+    pub(super) fn line(&self, vcpu: usize) -> &Line {
+        &self.lines[vcpu % VCPUS]
     }
 
-    /// Priority of an SPI.
-    pub(super) fn priority(&self, vintid: u32) -> u8 {
-        let word = self
-            .priority
-            .get((vintid / 4) as usize)
-            .map_or(0, |word| word.load(Relaxed));
-        (word >> ((vintid % 4) * 8)) as u8
-    }
-
-    /// Four priorities, `n` = INTID / 4.
-    pub(super) fn priorities(&self, n: usize) -> u32 {
-        self.priority.get(n).map_or(0, |word| word.load(Relaxed))
-    }
-
-    /// Writes those priorities for which `mask` has bits.
-    pub(super) fn set_priorities(&self, n: usize, value: u32, mask: u32) {
-        if let Some(word) = self.priority.get(n) {
-            // Five bits of priority, as in the list registers of every GICv3 that EL2 runs on.
-            let mask = mask & 0xf8f8_f8f8;
-            word.store(word.load(Relaxed) & !mask | value & mask, Relaxed);
+    /// The bank of a word as this vCPU sees it. Word 0 of `spis` stands for what does not exist.
+    #[inline(always)]
+    pub(super) fn bank(&self, vcpu: usize, word: usize) -> &Bank {
+        if word == 0 {
+            &self.line(vcpu).bank
+        } else {
+            self.spis.get(word).unwrap_or(&self.spis[0])
         }
     }
 
-    /// `GICD_ICFGR<n>`: two bits for each of 16 INTIDs, the upper one says edge.
-    pub(super) fn config(&self, n: usize) -> u32 {
-        let edges = self.edge.get(n / 2).map_or(0, |word| word.load(Relaxed));
-        spread(edges >> ((n % 2) * 16))
-    }
-
-    /// Writes `GICD_ICFGR<n>`. The trigger of a linked interrupt is the plan's and stays.
-    pub(super) fn set_config(&self, n: usize, value: u32) {
-        let (Some(edges), Some(linked)) = (self.edge.get(n / 2), self.linked.get(n / 2)) else {
-            return;
-        };
-        let shift = (n % 2) * 16;
-        let mask = (0xffff << shift) & !linked.load(Relaxed);
-        edges.store(
-            edges.load(Relaxed) & !mask | gather(value) << shift & mask,
-            Relaxed,
-        );
-    }
-
-    /// Registers whose value is configuration or identification; `None` for the rest.
+    /// Bits of a word that are this vCPU's to take.
     #[inline(always)]
-    pub(super) fn identification(&self, offset: u64) -> Option<u32> {
-        Some(match offset {
-            0x0000 => self.ctlr.load(Relaxed),
-            0x0004 => self.typer.load(Relaxed),
-            0x0008 => IIDR,
-            0xffe8 => PIDR2,
-            _ => return None,
-        })
+    pub(super) fn owns(&self, vcpu: usize, word: usize) -> u32 {
+        if word == 0 {
+            u32::MAX
+        } else {
+            self.line(vcpu).owns.get(word)
+        }
     }
-}
 
-/// Puts each of the low 16 bits at the upper of two.
-pub(super) const fn spread(bits: u32) -> u32 {
-    let mut x = bits & 0xffff;
-    x = (x | x << 8) & 0x00ff_00ff;
-    x = (x | x << 4) & 0x0f0f_0f0f;
-    x = (x | x << 2) & 0x3333_3333;
-    x = (x | x << 1) & 0x5555_5555;
-    x << 1
-}
+    /// Linked PPIs, and those of them that are edge-triggered.
+    pub(super) fn ppis(&self) -> (u32, u32) {
+        (self.ppis.load(Relaxed), self.ppi_edges.load(Relaxed))
+    }
 
-/// The upper of each two bits, together in the low 16.
-pub(super) const fn gather(pairs: u32) -> u32 {
-    let mut x = (pairs >> 1) & 0x5555_5555;
-    x = (x | x >> 1) & 0x3333_3333;
-    x = (x | x >> 2) & 0x0f0f_0f0f;
-    x = (x | x >> 4) & 0x00ff_00ff;
-    (x | x >> 8) & 0xffff
+    /// The physical INTID behind a linked interrupt.
+    pub(super) fn physical(&self, intid: u32) -> u32 {
+        self.physical
+            .get(intid as usize)
+            .map_or(0, |p| u32::from(p.load(Relaxed)))
+    }
+
+    /// Where the priority of an interrupt is.
+    #[inline(always)]
+    pub(super) fn priority_slot(&self, vcpu: usize, intid: u32) -> Option<&AtomicU8> {
+        match self.line(vcpu).priority.get(intid as usize) {
+            Some(slot) => Some(slot),
+            None => self.priority.get(intid as usize),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn priority(&self, vcpu: usize, intid: u32) -> u8 {
+        self.priority_slot(vcpu, intid)
+            .map_or(0, |slot| slot.load(Relaxed))
+    }
+
+    /// Writes a priority; whether it has changed.
+    pub(super) fn set_priority(&self, vcpu: usize, intid: u32, value: u8) -> bool {
+        let value = value & PRIORITY_BITS;
+        self.priority_slot(vcpu, intid)
+            .is_some_and(|slot| slot.swap(value, Relaxed) != value)
+    }
+
+    /// Where an SPI goes, as written.
+    pub(super) fn route(&self, intid: u32) -> u32 {
+        self.routes
+            .get(intid.wrapping_sub(32) as usize)
+            .map_or(0, |route| route.load(SeqCst))
+    }
+
+    /// The vCPU that a route means: on a GICv2 the first of the mask.
+    pub(super) fn target(&self, route: u32) -> Option<usize> {
+        if self.is_v2() {
+            if self.vcpus() == 1 {
+                return Some(0);
+            }
+            let mask = route & self.all_vcpus();
+            return (mask != 0).then(|| mask.trailing_zeros() as usize);
+        }
+        Some(route as usize).filter(|vcpu| *vcpu < self.vcpus())
+    }
+
+    /// The vCPU that an SPI goes to.
+    pub(super) fn owner(&self, intid: u32) -> Option<usize> {
+        self.target(self.route(intid))
+    }
+
+    /// Routes an SPI; the owners before and after, if they differ. Two vCPUs may do so at a time: the ownership
+    /// words follow the route that is there at the end.
+    pub(super) fn set_route(
+        &self,
+        intid: u32,
+        route: u32,
+    ) -> Option<(Option<usize>, Option<usize>)> {
+        let slot = self.routes.get(intid.wrapping_sub(32) as usize)?;
+        let before = self.target(slot.swap(route, SeqCst));
+        let after = self.target(route);
+        if before == after {
+            return None;
+        }
+        let (word, bit) = place(intid);
+        let mut target = after;
+        for _ in 0..VCPUS {
+            for (vcpu, line) in self.lines.iter().enumerate() {
+                if Some(vcpu) == target {
+                    line.owns.add(word, bit);
+                } else {
+                    line.owns.remove(word, bit);
+                }
+            }
+            let now = self.owner(intid);
+            if now == target {
+                break;
+            }
+            target = now;
+        }
+        Some((before, target))
+    }
+
+    /// Leaves a mark for a vCPU: `what` in [`Line::busy`]. Whoever finds the mark there already need not notify
+    /// again.
+    pub(super) fn mark(&self, vcpu: usize, what: u32) -> Notify {
+        let before = self.line(vcpu).busy.fetch_or(what, SeqCst);
+        if before & what == what {
+            return Notify::NOBODY;
+        }
+        Notify((mask(vcpu % VCPUS) & self.online()) as u8)
+    }
+
+    /// Marks all vCPUs that own one of these interrupts.
+    pub(super) fn mark_owners(&self, vcpu: usize, word: usize, bits: u32) -> Notify {
+        if word == 0 {
+            return self.mark(vcpu, 1);
+        }
+        let mut notify = Notify::NOBODY;
+        for v in 0..self.vcpus() {
+            if self.owns(v, word) & bits != 0 {
+                notify |= self.mark(v, mask(word));
+            }
+        }
+        notify
+    }
+
+    /// Marks all other vCPUs that may have one of these interrupts, so that they say when it has ended.
+    pub(super) fn mark_holders(&self, but: usize, word: usize, bits: u32) -> Notify {
+        let mut notify = Notify::NOBODY;
+        for v in (0..self.vcpus()).filter(|v| *v != but) {
+            if word != 0 && self.line(v).holds.get(word) & bits != 0 {
+                notify |= self.mark(v, mask(word));
+            }
+        }
+        notify
+    }
+
+    /// Asks a vCPU for an answer, after it has acted on `what`; the ticket.
+    pub(super) fn ask(&self, vcpu: usize, what: u32) -> (u32, Notify) {
+        let ticket = self.line(vcpu).asked.fetch_add(1, SeqCst).wrapping_add(1);
+        (ticket, self.mark(vcpu, what | ASKED))
+    }
+
+    /// Asks for an answer to a write that disables: until then it is not in effect ([`Self::disabling`]).
+    pub(super) fn ask_disabled(&self, vcpu: usize, what: u32) -> Notify {
+        if !self.is_online(vcpu) {
+            return Notify::NOBODY;
+        }
+        let (ticket, notify) = self.ask(vcpu, what);
+        self.line(vcpu).disabling.fetch_max(ticket, SeqCst);
+        notify
+    }
+
+    /// A write that disables is not yet in effect on this vCPU.
+    pub(super) fn disabling_on(&self, vcpu: usize) -> bool {
+        let line = self.line(vcpu);
+        self.is_online(vcpu) && !line.has_answered(line.disabling.load(SeqCst))
+    }
+
+    /// A write that disables is not yet in effect somewhere (`GICD_CTLR.RWP`).
+    pub(super) fn disabling(&self) -> bool {
+        (0..self.vcpus()).any(|vcpu| self.disabling_on(vcpu))
+    }
+
+    /// After a write that disabled `gone`: asks those who may have one of them in a list register.
+    pub(super) fn ask_holders(&self, but: usize, word: usize, gone: u32) -> Notify {
+        // A vCPU that takes an interrupt says so in `holds` before it looks whether it is enabled.
+        fence(SeqCst);
+        let mut notify = Notify::NOBODY;
+        for v in (0..self.vcpus()).filter(|v| *v != but) {
+            if self.line(v).holds.get(word) & gone != 0 {
+                notify |= self.ask_disabled(v, mask(word));
+            }
+        }
+        notify
+    }
+
+    /// Tells all vCPUs but one that the group enables have changed, and asks for answers if `off`.
+    pub(super) fn mark_groups(&self, but: usize, off: bool) -> Notify {
+        let mut notify = Notify::NOBODY;
+        for v in (0..self.vcpus()).filter(|v| *v != but) {
+            notify |= if off {
+                self.ask_disabled(v, ALL | CONFIG)
+            } else {
+                self.mark(v, ALL | CONFIG)
+            };
+        }
+        notify
+    }
 }

@@ -1,9 +1,14 @@
-//! ICH_LR\<n\>_EL2 (IHI 0069H, 12.4.7).
+//! List registers, in the format of ICH_LR\<n\>_EL2 (IHI 0069H, 12.4.7). GICH_LR\<n\> of a GICv2 (IHI 0048B,
+//! 5.3.6) has the same fields at other places; who writes it converts: virtual INTID [9:0], physical INTID
+//! [19:10] (or, without HW, EOI [19] and the source of an SGI [12:10]), priority [27:23], pending [28],
+//! active [29], group 1 [30], HW [31].
 
 /// State bits: pending.
 pub const PENDING: u64 = 1 << 62;
 /// State bits: active.
 pub const ACTIVE: u64 = 1 << 63;
+/// Both.
+pub const STATE: u64 = PENDING | ACTIVE;
 /// Linked to a physical interrupt, which the guest's deactivation deactivates.
 pub const HW: u64 = 1 << 61;
 /// Group 1.
@@ -40,4 +45,16 @@ pub const fn entry(vintid: u32, priority: u8, group1: bool) -> u64 {
 #[inline(always)]
 pub const fn link(pintid: u32) -> u64 {
     HW | (pintid as u64 & 0x3ff) << 32
+}
+
+/// GICv2: the vCPU that sent an SGI.
+#[inline(always)]
+pub const fn source(lr: u64) -> u32 {
+    ((lr >> 32) & 7) as u32
+}
+
+/// GICv2: that an SGI comes from this vCPU.
+#[inline(always)]
+pub const fn from(vcpu: u32) -> u64 {
+    (vcpu as u64 & 7) << 32
 }

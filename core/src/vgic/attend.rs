@@ -1,0 +1,352 @@
+//! The unhurried path of a vCPU: compares its list registers with what is wanted of them, serves what others
+//! ask for, fills what is free, and answers.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use super::shared::{ALL, ASKED, CONFIG};
+use super::words::Words;
+use super::{Cpu, Distributor, Host, Maintenance, Notify, each, lr, mask, place};
+
+/// What the list registers of a vCPU hold.
+#[derive(Default)]
+pub(super) struct Held {
+    pub(super) pending: Words,
+    pub(super) active: Words,
+}
+
+impl Held {
+    pub(super) fn add(&mut self, entry: u64) {
+        let (word, bit) = place(lr::vintid(entry));
+        if entry & lr::PENDING != 0 {
+            self.pending.add(word, bit);
+        }
+        if entry & lr::ACTIVE != 0 {
+            self.active.add(word, bit);
+        }
+    }
+
+    pub(super) fn get(&self, word: usize) -> u32 {
+        self.pending.get(word) | self.active.get(word)
+    }
+}
+
+/// Requests of others.
+#[derive(Default)]
+struct Wishes {
+    clear_pending: Words,
+    set_active: Words,
+    clear_active: Words,
+}
+
+impl Cpu {
+    /// See the module. `words` are those in which this pCPU has changed something itself; what others have
+    /// changed is in [`super::shared::Line::busy`].
+    ///
+    /// The work is bounded by the number of list registers and by 32 interrupts for each word that has changed.
+    #[inline(never)]
+    pub(super) fn attend<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        words: u32,
+    ) -> Notify {
+        let line = dist.line(self.number);
+        let busy = line.busy.swap(0, SeqCst);
+        // Whoever drew a ticket up to this one had made its change before.
+        let ticket = line.asked.load(Acquire);
+        let mut scan = (words | busy) & ALL | 1;
+        let (parked, leftover) = (self.parked.get(0), self.leftover);
+        if busy & CONFIG != 0 {
+            self.private_changed(dist, host);
+        }
+        self.forget_ready(scan);
+        scan |= self.count_ends(dist, host);
+        let mut notify = Notify::NOBODY;
+        let wishes = self.take_wishes(dist, scan);
+        let mut held = Held::default();
+        for n in each(0, !host.empty() & Self::all_lrs(host)) {
+            scan |= self.review(dist, host, n, &wishes, &mut held);
+        }
+        for word in each(0, scan).map(|word| word as usize) {
+            notify |= self.grant(dist, host, word, &wishes, &held);
+        }
+        for word in 1..dist.words() {
+            notify |= self.release(dist, word, held.get(word) | self.parked.get(word));
+        }
+
+        notify |= self.fill(dist, host, scan, &mut held);
+        if !self.parked.is_empty() && self.leftover == 0 {
+            self.unpark(dist, host);
+        }
+        if leftover != self.leftover || parked != self.parked.get(0) {
+            self.direct_changed(dist);
+        }
+        self.tell(host);
+        if busy & ASKED != 0 {
+            self.publish(dist, host);
+            line.answered.store(ticket, Release);
+        }
+        notify
+    }
+
+    /// The configuration of private interrupts has changed: the hot paths must know, and the board.
+    pub(super) fn private_changed<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
+        self.hot_changed(dist);
+        let bank = &dist.line(self.number).bank;
+        let wanted = bank.enable.load(SeqCst) & bank.linked.load(Relaxed);
+        for intid in each(0, wanted & !self.board) {
+            host.enable(dist.physical(intid));
+        }
+        for intid in each(0, self.board & !wanted) {
+            host.disable(dist.physical(intid));
+        }
+        self.board = wanted;
+    }
+
+    /// Takes the requests in `scan`. What is to become active shows in `holds` before it leaves the request
+    /// word, so that it is never in neither.
+    fn take_wishes(&self, dist: &Distributor, scan: u32) -> Wishes {
+        let line = dist.line(self.number);
+        let mut wishes = Wishes::default();
+        for word in each(0, scan).map(|word| word as usize) {
+            let coming = line.set_active.get(word);
+            if coming != 0 {
+                line.holds.set(word, line.holds.get(word) | coming);
+            }
+            wishes.set_active.set(word, line.set_active.take(word));
+            wishes
+                .clear_pending
+                .set(word, line.clear_pending.take(word));
+            wishes.clear_active.set(word, line.clear_active.take(word));
+        }
+        wishes
+    }
+
+    /// One list register against what is wanted. Returns the words that have to be looked at because of it.
+    fn review<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        n: u32,
+        wishes: &Wishes,
+        held: &mut Held,
+    ) -> u32 {
+        let before = host.lr(n);
+        let intid = lr::vintid(before);
+        let (word, bit) = place(intid);
+        if before & lr::STATE == 0 {
+            // It has ended, and had asked to be told.
+            host.set_lr(n, 0);
+            return mask(word);
+        }
+        let bank = dist.bank(self.number, word);
+        let linked = before & lr::HW != 0;
+        let mut entry = before;
+        if wishes.clear_active.get(word) & bit != 0 && entry & lr::ACTIVE != 0 {
+            entry &= !lr::ACTIVE;
+            if linked {
+                host.deactivate(lr::pintid(entry));
+            }
+        }
+        if wishes.clear_pending.get(word) & bit != 0 && entry & lr::PENDING != 0 {
+            self.latched.remove(word, bit);
+            if linked || bank.up() & bit == 0 {
+                entry &= !lr::PENDING;
+            }
+            if linked {
+                host.deactivate(lr::pintid(entry));
+            }
+        }
+        if wishes.set_active.get(word) & bit != 0 {
+            if linked && entry & lr::PENDING != 0 {
+                // Both states at once are not for linked interrupts: the board keeps the pending one.
+                entry &= !lr::PENDING;
+                host.set_pending(lr::pintid(entry), true);
+            }
+            entry |= lr::ACTIVE;
+        }
+        let mine = dist.owns(self.number, word) & bit != 0;
+        if entry & lr::PENDING != 0 && !self.stays(dist, entry, mine) {
+            self.give_back(dist, host, entry);
+            entry &= !lr::PENDING;
+        }
+        // Somebody may wait for its end: another owner, or another sender of the same SGI.
+        let next_source = intid < 16 && dist.is_v2() && bank.latch.load(Acquire) & bit != 0;
+        if !linked && entry & lr::STATE != 0 && (!mine || next_source) {
+            entry |= lr::EOI;
+        }
+        if entry & lr::STATE == 0 {
+            host.set_lr(n, 0);
+            return mask(word);
+        }
+        if entry != before {
+            host.set_lr(n, entry);
+        }
+        held.add(entry);
+        if entry == before { 0 } else { mask(word) }
+    }
+
+    /// Whether what is pending in a list register may stay there as it is.
+    fn stays(&self, dist: &Distributor, entry: u64, mine: bool) -> bool {
+        let intid = lr::vintid(entry);
+        let (word, bit) = place(intid);
+        let bank = dist.bank(self.number, word);
+        let still = entry & lr::HW != 0
+            || (bank.edge.load(Relaxed) | self.latched.get(word) | bank.level.load(SeqCst)) & bit
+                != 0;
+        // Group and priority count when an interrupt is taken; while it is active they are those of then.
+        let same = entry & lr::ACTIVE != 0
+            || (entry & lr::GROUP1 != 0) == (bank.group.load(Relaxed) & bit != 0)
+                && lr::priority(entry) == dist.priority(self.number, intid);
+        still && same && mine && bank.wanted(dist.groups()) & bit != 0
+    }
+
+    /// What was pending in a list register is pending outside again. The list register is the caller's to
+    /// change.
+    pub(super) fn give_back<H: Host>(&mut self, dist: &Distributor, host: &mut H, entry: u64) {
+        let intid = lr::vintid(entry);
+        let (word, bit) = place(intid);
+        let bank = dist.bank(self.number, word);
+        let edge = bank.edge.load(Relaxed) & bit != 0;
+        if entry & lr::HW != 0 && bank.enable.load(SeqCst) & bit == 0 {
+            // The board keeps it: a level by itself, an edge by its pending bit.
+            host.deactivate(lr::pintid(entry));
+            if edge {
+                host.set_pending(lr::pintid(entry), true);
+            }
+        } else if entry & lr::HW != 0 || edge || self.latched.get(word) & bit != 0 {
+            if intid < 16 && dist.is_v2() {
+                let sources = &dist.line(self.number).sources[intid as usize & 15];
+                sources.fetch_or(1 << lr::source(entry), SeqCst);
+            }
+            bank.latch.fetch_or(bit, SeqCst);
+        }
+        self.latched.remove(word, bit);
+    }
+
+    /// Requests about interrupts that are in no list register.
+    fn grant<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        wishes: &Wishes,
+        held: &Held,
+    ) -> Notify {
+        let line = dist.line(self.number);
+        let bank = dist.bank(self.number, word);
+        let linked = bank.linked.load(Relaxed);
+        for intid in each(word, wishes.clear_active.get(word) & self.parked.get(word)) {
+            self.end_parked(dist, host, intid);
+        }
+        let clear = wishes.clear_pending.get(word) & linked;
+        if clear != 0 {
+            if word == 0 {
+                for intid in each(0, clear) {
+                    host.set_pending(dist.physical(intid), false);
+                }
+            }
+            let gone = bank.latch.fetch_and(!clear, SeqCst) & clear;
+            for intid in each(word, gone & !held.active.get(word) & !self.parked.get(word)) {
+                host.deactivate(dist.physical(intid));
+            }
+        }
+        if word == 0 && line.set_pending.load(Relaxed) != 0 {
+            for intid in each(0, line.set_pending.swap(0, SeqCst) & linked) {
+                host.set_pending(dist.physical(intid), true);
+            }
+        }
+        // Set active by a register, and in no list register here: kept here until there is room.
+        let owned = bank.active.load(SeqCst) & dist.owns(self.number, word);
+        let coming =
+            (wishes.set_active.get(word) | owned) & !held.get(word) & !self.parked.get(word);
+        if coming == 0 {
+            return Notify::NOBODY;
+        }
+        let mut notify = Notify::NOBODY;
+        let mut theirs = 0;
+        for v in (0..dist.vcpus()).filter(|v| *v != self.number && word != 0) {
+            let its = coming & dist.line(v).holds.get(word);
+            let asked = its & wishes.set_active.get(word);
+            if asked != 0 {
+                dist.line(v).set_active.add(word, asked);
+                notify |= dist.mark(v, mask(word));
+            }
+            theirs |= its;
+        }
+        for intid in each(word, coming & !theirs) {
+            let bit = place(intid).1;
+            if linked & bit != 0 {
+                host.set_active(dist.physical(intid));
+            } else if word != 0 {
+                bank.held.fetch_or(bit, SeqCst);
+            }
+            self.park(dist, host, intid, 0);
+        }
+        notify
+    }
+
+    /// Says which SPIs of a word this vCPU still has; the owners of the others may take them now.
+    pub(super) fn release(&self, dist: &Distributor, word: usize, now: u32) -> Notify {
+        let line = dist.line(self.number);
+        let before = line.holds.get(word);
+        if before == now {
+            return Notify::NOBODY;
+        }
+        let gone = before & !now;
+        line.holds.set(word, now);
+        if gone == 0 {
+            return Notify::NOBODY;
+        }
+        let bank = dist.bank(self.number, word);
+        bank.held.fetch_and(!gone, SeqCst);
+        let online = dist.is_online(self.number);
+        let mine = if online {
+            dist.owns(self.number, word)
+        } else {
+            0
+        };
+        let theirs = gone & !mine & (bank.latch.load(SeqCst) | bank.level.load(SeqCst));
+        if theirs == 0 {
+            return Notify::NOBODY;
+        }
+        dist.mark_owners(self.number, word, theirs)
+    }
+
+    /// Asks the virtual interface for the maintenance interrupts that are needed.
+    fn tell<H: Host>(&mut self, host: &mut H) {
+        let what = Maintenance {
+            refill: self.leftover != 0,
+            eoi: !self.parked.is_empty(),
+        };
+        if what != self.told || what.refill {
+            self.told = what;
+            host.ask(what);
+        }
+    }
+
+    /// Publishes what the list registers hold.
+    fn publish<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
+        let line = dist.line(self.number);
+        let mut held = Held::default();
+        for n in each(0, !host.empty() & Self::all_lrs(host)) {
+            held.add(host.lr(n));
+        }
+        for intid in each(0, line.bank.linked.load(Relaxed)) {
+            if host.is_pending(dist.physical(intid)) {
+                held.pending.add(0, place(intid).1);
+            }
+        }
+        for word in 0..dist.words() {
+            line.lr_pending.set(word, held.pending.get(word));
+            line.lr_active.set(word, held.active.get(word));
+        }
+    }
+
+    /// The list register that holds an interrupt.
+    pub(super) fn find<H: Host>(&self, host: &H, intid: u32) -> Option<(u32, u64)> {
+        each(0, !host.empty() & Self::all_lrs(host))
+            .map(|n| (n, host.lr(n)))
+            .find(|(_, entry)| lr::vintid(*entry) == intid && entry & lr::STATE != 0)
+    }
+}

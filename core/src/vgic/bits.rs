@@ -1,0 +1,326 @@
+//! What a write to one of the registers with a bit for each interrupt means.
+
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use super::shared::CONFIG;
+use super::{Cpu, Distributor, Host, Notify, each, mask, place};
+
+/// Registers with a bit for each interrupt, in the order of their offsets: those of GICD_IGROUPR begin at
+/// 0x80, the next ones 0x80 behind, and so on.
+pub(super) const BANKS: core::ops::RangeInclusive<u64> = 1..=7;
+
+impl Cpu {
+    /// Writes `value` to a word of the registers at `bank` * 0x80, as `vcpu` sees them.
+    pub(super) fn write_bits<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        bank: u64,
+        word: usize,
+        value: u32,
+    ) -> Notify {
+        if word >= dist.words() {
+            return Notify::NOBODY;
+        }
+        // On a GICv2 the pending state of SGIs is that of each sender, and has registers of its own.
+        let sgis = if word == 0 && dist.is_v2() { 0xffff } else { 0 };
+        match bank {
+            1 => self.set_groups(dist, host, vcpu, word, value),
+            2 => self.set_enable(dist, host, vcpu, word, value, true),
+            3 => self.set_enable(dist, host, vcpu, word, value, false),
+            4 => self.set_pending(dist, host, vcpu, word, value & !sgis),
+            5 => self.clear_pending(dist, host, vcpu, word, value & !sgis),
+            6 => self.set_active(dist, host, vcpu, word, value),
+            7 => self.end_active(dist, host, vcpu, word, value),
+            _ => Notify::NOBODY,
+        }
+    }
+
+    /// The configuration of private interrupts of `vcpu` has changed; `off`: something is no longer enabled.
+    fn private_config<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        off: bool,
+    ) -> Notify {
+        if vcpu == self.number {
+            self.private_changed(dist, host);
+            self.attend(dist, host, 1)
+        } else if off {
+            dist.ask_disabled(vcpu, 1 | CONFIG)
+        } else {
+            dist.mark(vcpu, 1 | CONFIG)
+        }
+    }
+
+    /// Writes priorities of SGIs and PPIs.
+    pub(super) fn write_private_priorities<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        first: u32,
+        size: u64,
+        value: u32,
+    ) -> Notify {
+        if self.store_priorities(dist, vcpu, first, size, value) == 0 {
+            return Notify::NOBODY;
+        }
+        self.private_config(dist, host, vcpu, false)
+    }
+
+    /// Configuration of SPIs has changed: of interest where one is pending, held, or linked.
+    pub(super) fn spi_config<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let bank = dist.bank(self.number, word);
+        let live = bank.latch.load(SeqCst)
+            | bank.level.load(SeqCst)
+            | bank.held.load(SeqCst)
+            | bank.linked.load(Relaxed);
+        if bits & live == 0 {
+            return Notify::NOBODY;
+        }
+        self.changed(dist, host, self.number, word, bits & live)
+    }
+
+    fn set_groups<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        value: u32,
+    ) -> Notify {
+        let changed = dist.bank(vcpu, word).group.swap(value, SeqCst) ^ value;
+        if changed == 0 {
+            Notify::NOBODY
+        } else if word == 0 {
+            self.private_config(dist, host, vcpu, false)
+        } else {
+            self.spi_config(dist, host, word, changed)
+        }
+    }
+
+    fn set_enable<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
+        on: bool,
+    ) -> Notify {
+        let bank = dist.bank(vcpu, word);
+        let changed = if on {
+            bits & !bank.enable.fetch_or(bits, SeqCst)
+        } else {
+            bits & bank.enable.fetch_and(!bits, SeqCst)
+        };
+        if changed == 0 {
+            return Notify::NOBODY;
+        }
+        if word == 0 {
+            return self.private_config(dist, host, vcpu, !on);
+        }
+        for intid in each(word, changed & bank.linked.load(Relaxed)) {
+            self.follow(dist, host, intid);
+        }
+        if on {
+            let waits = changed & (bank.latch.load(SeqCst) | bank.up());
+            return if waits == 0 {
+                Notify::NOBODY
+            } else {
+                self.changed(dist, host, vcpu, word, waits)
+            };
+        }
+        let mut notify = dist.ask_holders(self.number, word, changed);
+        if dist.line(self.number).holds.get(word) & changed != 0 {
+            notify |= self.attend(dist, host, mask(word));
+        }
+        notify
+    }
+
+    /// A physical SPI is enabled as the virtual one is. Another vCPU may change that meanwhile.
+    fn follow<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) {
+        let (word, bit) = place(intid);
+        let enabled = || dist.bank(self.number, word).enable.load(SeqCst) & bit != 0;
+        for _ in 0..super::VCPUS {
+            let on = enabled();
+            if on {
+                host.enable(dist.physical(intid));
+            } else {
+                host.disable(dist.physical(intid));
+            }
+            if enabled() == on {
+                return;
+            }
+        }
+    }
+
+    fn set_pending<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let bank = dist.bank(vcpu, word);
+        let linked = bits & bank.linked.load(Relaxed);
+        let mut notify = Notify::NOBODY;
+        if word != 0 || vcpu == self.number {
+            for intid in each(word, linked) {
+                host.set_pending(dist.physical(intid), true);
+            }
+        } else if linked != 0 {
+            dist.line(vcpu).set_pending.fetch_or(linked, SeqCst);
+            notify |= dist.mark(vcpu, 1);
+        }
+        let plain = bits & !linked;
+        let fresh = plain & !bank.latch.fetch_or(plain, SeqCst);
+        if fresh != 0 {
+            notify |= self.changed(dist, host, vcpu, word, fresh);
+        }
+        notify
+    }
+
+    fn clear_pending<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let bank = dist.bank(vcpu, word);
+        let linked = bits & bank.linked.load(Relaxed);
+        if word != 0 {
+            for intid in each(word, linked) {
+                host.set_pending(dist.physical(intid), false);
+            }
+        }
+        // First the latch, then the request to whoever has taken it from there.
+        bank.latch.fetch_and(!(bits & !linked), SeqCst);
+        let mut notify = Notify::NOBODY;
+        let mut mine = false;
+        let mut left = linked & bank.latch.load(SeqCst);
+        for v in 0..dist.vcpus() {
+            let its = if word == 0 {
+                if v == vcpu { bits } else { 0 }
+            } else {
+                bits & dist.line(v).holds.get(word) | left & dist.owns(v, word)
+            };
+            if its == 0 || !dist.is_online(v) {
+                continue;
+            }
+            left &= !its;
+            dist.line(v).clear_pending.add(word, its);
+            if v == self.number {
+                mine = true;
+            } else {
+                notify |= dist.mark(v, mask(word));
+            }
+        }
+        if word != 0 && left != 0 {
+            // Taken on the board, and routed to nobody.
+            let gone = bank.latch.fetch_and(!left, SeqCst) & left;
+            for intid in each(word, gone) {
+                host.deactivate(dist.physical(intid));
+            }
+        }
+        if mine {
+            notify |= self.attend(dist, host, mask(word));
+        }
+        notify
+    }
+
+    fn set_active<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let bank = dist.bank(vcpu, word);
+        let mut left = bits & !bank.active.load(SeqCst);
+        let mut notify = Notify::NOBODY;
+        let mut mine = false;
+        // Whoever has it, else whose it is.
+        for holders in [true, false] {
+            for v in 0..dist.vcpus() {
+                let its = left
+                    & match (word, holders) {
+                        (0, _) if v == vcpu => u32::MAX,
+                        (0, _) => 0,
+                        (_, true) => dist.line(v).holds.get(word),
+                        (_, false) => dist.owns(v, word),
+                    };
+                if its == 0 || !dist.is_online(v) {
+                    continue;
+                }
+                left &= !its;
+                dist.line(v).set_active.add(word, its);
+                if v == self.number {
+                    mine = true;
+                } else {
+                    notify |= dist.mark(v, mask(word));
+                }
+            }
+        }
+        if word != 0 {
+            bank.active.fetch_or(left, SeqCst);
+        }
+        if mine {
+            notify |= self.attend(dist, host, mask(word));
+        }
+        notify
+    }
+
+    /// Clears active state, by GICD_ICACTIVER or by a write to ICC_DIR_EL1.
+    pub(super) fn end_active<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let bank = dist.bank(vcpu, word);
+        let mut left = bits;
+        let mut notify = Notify::NOBODY;
+        let mut mine = false;
+        for v in 0..dist.vcpus() {
+            let its = match word {
+                0 if v == vcpu => bits,
+                0 => 0,
+                _ => bits & (dist.line(v).holds.get(word) | dist.line(v).set_active.get(word)),
+            };
+            left &= !its;
+            if its == 0 || !dist.is_online(v) {
+                continue;
+            }
+            dist.line(v).clear_active.add(word, its);
+            if v == self.number {
+                mine = true;
+            } else {
+                notify |= dist.mark(v, mask(word));
+            }
+        }
+        if word != 0 {
+            // Made active by a register while routed to nobody.
+            bank.active.fetch_and(!left, SeqCst);
+        }
+        if mine {
+            notify |= self.attend(dist, host, mask(word));
+        }
+        notify
+    }
+}

@@ -1,0 +1,352 @@
+//! Which interrupts get a list register. The most urgent first; among equals, in turn. So what waits outside is
+//! never more urgent than what is pending inside, and as long as something waits, something is pending inside:
+//! when nothing is any more, a maintenance interrupt brings the next (ICH_HCR_EL2.NPIE).
+
+use core::sync::atomic::{
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
+
+use super::attend::Held;
+use super::shared::of_groups;
+use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, WORDS, each, lr, place};
+
+/// After that many looks at waiting interrupts an exit fills no more list registers: the next maintenance
+/// interrupt goes on.
+const LOOKS: u32 = 96;
+
+/// Where an interrupt can go.
+enum Room {
+    /// A free list register.
+    Free(u32),
+    /// One whose interrupt the guest has not taken, and which is less urgent.
+    Swap(u32, u64),
+    /// One whose interrupt is active.
+    Park(u32, u64),
+    /// Nowhere now.
+    None,
+}
+
+/// What came of an attempt.
+enum Placed {
+    Yes,
+    /// It does not wait any more, or cannot go now whatever happens here.
+    Gone,
+    NoRoom,
+}
+
+/// Urgency: a smaller number is more urgent. Interrupts of a group that the guest's CPU interface does not signal
+/// come last.
+const fn urgency(priority: u8, off: bool) -> u32 {
+    (off as u32) << 8 | priority as u32
+}
+
+impl Cpu {
+    /// Fills list registers with what waits in the words of `scan`, and with what was left over.
+    pub(super) fn fill<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        scan: u32,
+        held: &mut Held,
+    ) -> Notify {
+        let groups = host.groups();
+        let mut scan = scan;
+        if groups != self.groups {
+            self.groups = groups;
+            scan |= self.leftover;
+        }
+        let mut notify = Notify::NOBODY;
+        let mut looks = 0u32;
+        for word in each(0, scan).map(|word| word as usize) {
+            notify |= self.rescan(dist, word, held);
+        }
+        for turn in 0..host.list_registers().wrapping_mul(2) {
+            if turn != 0 && looks > LOOKS {
+                break;
+            }
+            let Some(intid) = self.most_urgent() else {
+                break;
+            };
+            let (word, bit) = place(intid);
+            match self.try_place(dist, host, intid, held, &mut notify) {
+                Placed::Yes => self.last = intid,
+                Placed::Gone => {}
+                Placed::NoRoom => {
+                    self.make_way(dist, host, held);
+                    break;
+                }
+            }
+            self.waiting.remove(word, bit);
+            looks = looks.wrapping_add(self.waiting.get(word).count_ones());
+            self.choose(dist, word);
+        }
+        self.leftover = (0..WORDS).fold(0, |all, word| {
+            all | u32::from(self.waiting.get(word) != 0) << word
+        });
+        notify
+    }
+
+    /// Finds out what waits in a word.
+    fn rescan(&mut self, dist: &Distributor, word: usize, held: &Held) -> Notify {
+        let bank = dist.bank(self.number, word);
+        let latch = bank.latch.load(SeqCst);
+        let linked = bank.linked.load(Relaxed);
+        let up = bank.up() & !linked;
+        let mine = dist.owns(self.number, word) & bank.wanted(dist.groups());
+        let pending = held.pending.get(word);
+        let active = held.active.get(word) & !pending;
+        // SGIs of a GICv2 have a sender each: one after another.
+        let single = if word == 0 && dist.is_v2() { 0xffff } else { 0 };
+        let again = latch & pending & !linked & !single;
+        if again != 0 {
+            // Pending twice is pending once.
+            let taken = bank.latch.fetch_and(!again, SeqCst) & again;
+            let stays = self.latched.get(word) | taken & !bank.edge.load(Relaxed);
+            self.latched.set(word, stays);
+        }
+        let blocked = pending | self.parked.get(word) | active & (linked | single | !latch);
+        let mut waiting = (latch | up) & mine & !blocked;
+        let mut notify = Notify::NOBODY;
+        if word != 0 {
+            // Another vCPU still has it: it must say when it is done.
+            let theirs = waiting & !linked & bank.held.load(SeqCst) & !self.holds(dist, word);
+            if theirs != 0 {
+                notify = dist.mark_holders(self.number, word, theirs);
+                waiting &= !theirs;
+            }
+        }
+        self.waiting.set(word, waiting);
+        self.choose(dist, word);
+        notify
+    }
+
+    fn holds(&self, dist: &Distributor, word: usize) -> u32 {
+        dist.line(self.number).holds.get(word)
+    }
+
+    /// Finds the most urgent of what waits in a word: its urgency in the upper half, its INTID in the lower.
+    fn choose(&mut self, dist: &Distributor, word: usize) {
+        let group = dist.bank(self.number, word).group.load(Relaxed);
+        let off = of_groups(group, !self.groups & 3);
+        let mut best = u32::MAX;
+        for intid in each(word, self.waiting.get(word)) {
+            let priority = dist.priority(self.number, intid);
+            let urgency = urgency(priority, off >> (intid % 32) & 1 != 0);
+            best = best.min(urgency << 16 | self.turn(intid));
+        }
+        if best != u32::MAX {
+            let intid = (best & 0x1ff).wrapping_add(self.last).wrapping_add(1) & 0x1ff;
+            best = best & !0xffff | intid;
+        }
+        if let Some(slot) = self.best.get_mut(word) {
+            *slot = best;
+        }
+    }
+
+    /// How far an interrupt comes behind the last one that was placed: among equals the nearest is next.
+    fn turn(&self, intid: u32) -> u32 {
+        intid.wrapping_sub(self.last).wrapping_sub(1) & 0x1ff
+    }
+
+    fn most_urgent(&self) -> Option<u32> {
+        let mut best = u32::MAX;
+        let mut found = None;
+        for slot in self.best.iter().filter(|slot| **slot != u32::MAX) {
+            let intid = slot & 0xffff;
+            let rank = slot & !0xffff | self.turn(intid);
+            if rank < best {
+                best = rank;
+                found = Some(intid);
+            }
+        }
+        found
+    }
+
+    fn try_place<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        intid: u32,
+        held: &mut Held,
+        notify: &mut Notify,
+    ) -> Placed {
+        let (word, bit) = place(intid);
+        if held.active.get(word) & bit != 0 {
+            // Pending again while active: both in one list register.
+            let Some((n, entry)) = self.find(host, intid) else {
+                return Placed::Gone;
+            };
+            let Some(_) = self.claim(dist, intid, true, notify) else {
+                return Placed::Gone;
+            };
+            host.set_lr(n, entry | lr::PENDING);
+            held.pending.add(word, bit);
+            return Placed::Yes;
+        }
+        if intid == VTIMER && host.empty() & 1 << VTIMER_LR == 0 {
+            return Placed::Gone;
+        }
+        let room = self.room(dist, host, intid);
+        if let Room::None = room {
+            return Placed::NoRoom;
+        }
+        let Some(entry) = self.claim(dist, intid, false, notify) else {
+            return Placed::Gone;
+        };
+        let n = match room {
+            Room::Free(n) => n,
+            Room::Swap(n, other) => {
+                let (word, bit) = place(lr::vintid(other));
+                self.give_back(dist, host, other);
+                held.pending.remove(word, bit);
+                self.waiting.add(word, bit);
+                self.choose(dist, word);
+                n
+            }
+            Room::Park(n, other) => {
+                let (word, bit) = place(lr::vintid(other));
+                self.park(dist, host, lr::vintid(other), lr::source(other));
+                held.active.remove(word, bit);
+                n
+            }
+            Room::None => return Placed::NoRoom,
+        };
+        let entry = entry | lr::PENDING;
+        host.set_lr(n, entry);
+        held.add(entry);
+        Placed::Yes
+    }
+
+    fn of_entry(&self, entry: u64) -> u32 {
+        let group = if entry & lr::GROUP1 != 0 { 2 } else { 1 };
+        urgency(lr::priority(entry), self.groups & group == 0)
+    }
+
+    /// Finds a list register for an interrupt.
+    fn room<H: Host>(&self, dist: &Distributor, host: &H, intid: u32) -> Room {
+        let empty = host.empty();
+        if intid == VTIMER {
+            return Room::Free(VTIMER_LR);
+        }
+        let free = empty & host.usable();
+        if free != 0 {
+            return Room::Free(free.trailing_zeros());
+        }
+        let (word, bit) = place(intid);
+        let group1 = dist.bank(self.number, word).group.load(Relaxed) & bit != 0;
+        let priority = dist.priority(self.number, intid);
+        let own = self.of_entry(lr::entry(intid, priority, group1));
+        let mut weakest: Option<(u32, u64)> = None;
+        let mut calmest: Option<(u32, u64)> = None;
+        let mut any_pending = false;
+        let less = |entry: u64, than: &Option<(u32, u64)>| {
+            than.is_none_or(|(_, other)| self.of_entry(entry) > self.of_entry(other))
+        };
+        for n in each(0, host.usable()) {
+            let entry = host.lr(n);
+            any_pending |= entry & lr::PENDING != 0;
+            if entry & lr::ACTIVE == 0 && less(entry, &weakest) {
+                weakest = Some((n, entry));
+            }
+            if entry & lr::PENDING == 0 && less(entry, &calmest) {
+                calmest = Some((n, entry));
+            }
+        }
+        match (weakest, calmest) {
+            (Some((n, entry)), _) if self.of_entry(entry) > own => Room::Swap(n, entry),
+            (_, Some((n, entry))) if !any_pending => Room::Park(n, entry),
+            _ => Room::None,
+        }
+    }
+
+    /// Something more urgent than the virtual timer's interrupt waits, and that one stays pending because the
+    /// guest masks it: it must not hide that all others have been taken.
+    fn make_way<H: Host>(&mut self, dist: &Distributor, host: &mut H, held: &mut Held) {
+        let timer = host.lr(VTIMER_LR);
+        let Some(intid) = self.most_urgent() else {
+            return;
+        };
+        let (word, bit) = place(intid);
+        let group1 = dist.bank(self.number, word).group.load(Relaxed) & bit != 0;
+        let waits = lr::entry(intid, dist.priority(self.number, intid), group1);
+        if timer & lr::STATE == lr::PENDING && self.of_entry(timer) > self.of_entry(waits) {
+            host.set_lr(VTIMER_LR, 0);
+            self.give_back(dist, host, timer);
+            held.pending.remove(0, 1 << VTIMER);
+            self.waiting.add(0, 1 << VTIMER);
+            self.choose(dist, 0);
+        }
+    }
+
+    /// Takes an interrupt that waits; its entry without state. `None`: it does not wait any more, or another vCPU
+    /// has it. `has`: it is in a list register here.
+    fn claim(
+        &mut self,
+        dist: &Distributor,
+        intid: u32,
+        has: bool,
+        notify: &mut Notify,
+    ) -> Option<u64> {
+        let (word, bit) = place(intid);
+        let line = dist.line(self.number);
+        let bank = dist.bank(self.number, word);
+        let linked = bank.linked.load(Relaxed) & bit != 0;
+        let shared = word != 0 && !linked && !has;
+        if shared && bank.held.fetch_or(bit, SeqCst) & bit != 0 && self.holds(dist, word) & bit == 0
+        {
+            *notify |= dist.mark_holders(self.number, word, bit);
+            return None;
+        }
+        if word != 0 {
+            // Who disables it or routes it away looks here afterwards; so look there after this.
+            line.holds.set(word, self.holds(dist, word) | bit);
+            fence(SeqCst);
+        }
+        let mut taken = 0;
+        let mut up = 0;
+        if dist.owns(self.number, word) & bank.wanted(dist.groups()) & bit != 0 {
+            taken = bank.latch.fetch_and(!bit, SeqCst) & bit;
+            up = if linked { 0 } else { bank.up() & bit };
+        }
+        let source = if taken != 0 && intid < 16 && dist.is_v2() {
+            self.take_source(dist, intid)
+        } else {
+            Some(0)
+        };
+        if taken | up == 0 || source.is_none() {
+            if !has && word != 0 {
+                *notify |= self.release(dist, word, self.holds(dist, word) & !bit);
+            }
+            return None;
+        }
+        let latched = taken & !bank.edge.load(Relaxed);
+        self.latched.remove(word, bit);
+        self.latched.add(word, latched);
+        Some(self.entry(dist, intid) | source.unwrap_or(0))
+    }
+
+    /// GICv2: takes one sender of an SGI; its part of the entry. If there are more, the SGI stays latched, and its
+    /// end is to be told.
+    fn take_source(&mut self, dist: &Distributor, intid: u32) -> Option<u64> {
+        let line = dist.line(self.number);
+        let slot = &line.sources[intid as usize & 15];
+        let sources = u32::from(slot.load(SeqCst));
+        // The next one after the last that was taken.
+        let after = sources & (u32::MAX << 1).wrapping_shl(self.last_source);
+        let first = if after != 0 { after } else { sources };
+        let bit = first & first.wrapping_neg();
+        if bit == 0 {
+            return None;
+        }
+        let rest = u32::from(slot.fetch_and(!(bit as u8), SeqCst)) & !bit;
+        self.last_source = bit.trailing_zeros();
+        let more = if rest != 0 {
+            line.bank.latch.fetch_or(1 << intid, SeqCst);
+            lr::EOI
+        } else {
+            0
+        };
+        Some(lr::from(self.last_source) | more)
+    }
+}

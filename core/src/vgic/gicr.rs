@@ -1,0 +1,114 @@
+//! The redistributor frames of a GICv3 VM, one pair for each vCPU (IHI 0069H, 12.10 and 12.11). Any vCPU may
+//! access any of them.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use super::gicd::{IIDR, identification, spread};
+use super::query::State;
+use super::{Answer, Cpu, Distributor, GICR_SIZE, Host, Notify};
+
+/// `GICR_CTLR.RWP`.
+const RWP: u32 = 1 << 3;
+/// `GICR_WAKER.ProcessorSleep`; ChildrenAsleep is the bit above and follows it.
+const SLEEP: u32 = 1 << 1;
+/// Distinguishes reads here from those of the distributor.
+const KEY: u32 = 1 << 31;
+
+const DONE: (Answer, Notify) = (Answer::Value(0), Notify::NOBODY);
+
+fn value(bits: u32) -> (Answer, Notify) {
+    (Answer::Value(u64::from(bits)), Notify::NOBODY)
+}
+
+/// `GICR_TYPER`: affinity, processor number, Last.
+fn typer(dist: &Distributor, vcpu: usize) -> u64 {
+    let n = vcpu as u64;
+    let last = u64::from(vcpu.wrapping_add(1) == dist.vcpus());
+    n << 32 | n << 8 | last << 4
+}
+
+impl Cpu {
+    /// Reads `size` bytes at `offset` of the redistributor frames of the VM: those of vCPU n begin at
+    /// n * [`super::GICR_SIZE`]. What the architecture does not have reads as zero.
+    pub fn gicr_read<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        offset: u64,
+        size: u64,
+    ) -> (Answer, Notify) {
+        let vcpu = (offset / GICR_SIZE) as usize;
+        if vcpu >= dist.vcpus() {
+            return DONE;
+        }
+        let at = offset % GICR_SIZE;
+        if size == 8 && at == 0x8 {
+            return (Answer::Value(typer(dist, vcpu)), Notify::NOBODY);
+        }
+        if size == 1 && (0x1_0400..0x1_0420).contains(&at) {
+            return value(u32::from(dist.priority(vcpu, at as u32 & 0x1f)));
+        }
+        if size != 4 || at & 3 != 0 {
+            return DONE;
+        }
+        let bank = dist.bank(vcpu, 0);
+        let key = KEY | (vcpu as u32) << 20 | at as u32 & !0x80;
+        match at {
+            0x0000 => value(if dist.disabling_on(vcpu) { RWP } else { 0 }),
+            0x0004 => value(IIDR),
+            0x0008 => value(typer(dist, vcpu) as u32),
+            0x000c => value((typer(dist, vcpu) >> 32) as u32),
+            0x0014 => value(dist.line(vcpu).waker.load(Relaxed)),
+            0xffd0..0x1_0000 | 0x1_ffd0..0x2_0000 => value(identification(at & 0xff, 3)),
+            0x1_0080 => value(bank.group.load(Relaxed)),
+            0x1_0100 | 0x1_0180 => value(bank.enable.load(Relaxed)),
+            0x1_0200 | 0x1_0280 => self.read_state(dist, host, vcpu, 0, State::Pending, key),
+            0x1_0300 | 0x1_0380 => self.read_state(dist, host, vcpu, 0, State::Active, key),
+            0x1_0400..0x1_0420 => {
+                let first = at as u32 & 0x1c;
+                let priority = |n| u32::from(dist.priority(vcpu, first.wrapping_add(n)));
+                value(priority(0) | priority(1) << 8 | priority(2) << 16 | priority(3) << 24)
+            }
+            0x1_0c00 => value(spread(0xffff)),
+            0x1_0c04 => value(spread(bank.edge.load(Relaxed) >> 16)),
+            _ => DONE,
+        }
+    }
+
+    /// Writes `size` bytes at `offset` of the redistributor frames of the VM. What the architecture does not have,
+    /// or only to be read, is ignored.
+    pub fn gicr_write<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        offset: u64,
+        size: u64,
+        value: u64,
+    ) -> (Answer, Notify) {
+        let vcpu = (offset / GICR_SIZE) as usize;
+        if vcpu >= dist.vcpus() {
+            return DONE;
+        }
+        let at = offset % GICR_SIZE;
+        let value = value as u32;
+        let aligned = size == 4 && at & 3 == 0;
+        let notify = match at {
+            0x1_0400..0x1_0420 if aligned || size == 1 => {
+                self.write_private_priorities(dist, host, vcpu, at as u32 & 0x1f, size, value)
+            }
+            0x0014 if aligned => {
+                let sleep = value & SLEEP;
+                dist.line(vcpu).waker.store(sleep | sleep << 1, Relaxed);
+                Notify::NOBODY
+            }
+            0x1_0080 | 0x1_0100 | 0x1_0180 | 0x1_0200 | 0x1_0280 | 0x1_0300 | 0x1_0380
+                if aligned =>
+            {
+                self.write_bits(dist, host, vcpu, (at & 0xffff) >> 7, 0, value)
+            }
+            0x1_0c04 if aligned => self.write_private_config(dist, host, vcpu, value),
+            _ => Notify::NOBODY,
+        };
+        (Answer::Value(0), notify)
+    }
+}

@@ -1,0 +1,136 @@
+//! Reads that need to know what is in the list registers of other vCPUs. EL2 does not wait: it asks, lets the
+//! guest repeat the access, and has the answers when all have come.
+
+use super::{Answer, Cpu, Distributor, Host, Notify, VCPUS, each, lr, mask, place};
+
+/// An access that waits for answers.
+#[derive(Clone, Debug)]
+pub(super) struct Query {
+    /// Which access; 0 for none.
+    key: u32,
+    /// The vCPUs that were asked, and those that have not answered.
+    asked: u32,
+    left: u32,
+    tickets: [u32; VCPUS],
+}
+
+impl Query {
+    pub(super) const fn new() -> Self {
+        Self {
+            key: 0,
+            asked: 0,
+            left: 0,
+            tickets: [0; VCPUS],
+        }
+    }
+}
+
+/// Which of the two states a register shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    Pending,
+    Active,
+}
+
+impl Cpu {
+    /// Asks whoever may have an interrupt of the word, unless this access has asked before. `Ok`: those who were
+    /// asked and have answered.
+    fn answers(
+        &mut self,
+        dist: &Distributor,
+        vcpu: usize,
+        word: usize,
+        key: u32,
+    ) -> Result<u32, Notify> {
+        let mut notify = Notify::NOBODY;
+        if self.query.key != key {
+            self.query = Query::new();
+            self.query.key = key;
+            for v in (0..dist.vcpus()).filter(|v| *v != self.number) {
+                let its = if word == 0 {
+                    v == vcpu
+                } else {
+                    dist.line(v).concerns(word) != 0
+                };
+                if its && dist.is_online(v) {
+                    let (ticket, more) = dist.ask(v, 0);
+                    notify |= more;
+                    self.query.tickets[v % VCPUS] = ticket;
+                    self.query.asked |= mask(v);
+                }
+            }
+            self.query.left = self.query.asked;
+        }
+        for v in each(0, self.query.left).map(|v| v as usize % VCPUS) {
+            let line = dist.line(v);
+            if line.has_answered(self.query.tickets[v])
+                || !dist.is_online(v)
+                || word != 0 && line.concerns(word) == 0
+            {
+                self.query.left &= !mask(v);
+            }
+        }
+        if self.query.left != 0 {
+            return Err(notify);
+        }
+        self.query.key = 0;
+        Ok(self.query.asked)
+    }
+
+    /// The pending or active bits of a word, as `vcpu` sees it. `key` names the access.
+    pub(super) fn read_state<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &H,
+        vcpu: usize,
+        word: usize,
+        state: State,
+        key: u32,
+    ) -> (Answer, Notify) {
+        let asked = match self.answers(dist, vcpu, word, key) {
+            Ok(asked) => asked,
+            Err(notify) => return (Answer::Again, notify),
+        };
+        let own = word != 0 || vcpu == self.number;
+        let bank = dist.bank(vcpu, word);
+        let pending = state == State::Pending;
+        let seqcst = core::sync::atomic::Ordering::SeqCst;
+        let mut bits = if pending {
+            bank.latch.load(seqcst) | bank.up()
+        } else {
+            bank.active.load(seqcst)
+        };
+        for v in (0..dist.vcpus()).filter(|v| *v != self.number && (word != 0 || *v == vcpu)) {
+            let line = dist.line(v);
+            let (its_pending, its_active) = if asked & mask(v) != 0 {
+                (line.lr_pending.get(word), line.lr_active.get(word))
+            } else {
+                (0, 0)
+            };
+            bits |= if pending { its_pending } else { its_active };
+            if pending && word != 0 {
+                // Taken up after the answer: it was pending then.
+                bits |= line.holds.get(word) & !its_pending & !its_active;
+            }
+        }
+        if own {
+            let wanted = if pending { lr::PENDING } else { lr::ACTIVE };
+            for n in each(0, !host.empty() & Self::all_lrs(host)) {
+                let entry = host.lr(n);
+                let (its_word, bit) = place(lr::vintid(entry));
+                if its_word == word && entry & wanted != 0 {
+                    bits |= bit;
+                }
+            }
+        }
+        if own && pending {
+            let linked = bank.linked.load(seqcst);
+            for intid in each(word, linked & !bits) {
+                if host.is_pending(dist.physical(intid)) {
+                    bits |= place(intid).1;
+                }
+            }
+        }
+        (Answer::Value(u64::from(bits)), Notify::NOBODY)
+    }
+}

@@ -1,0 +1,184 @@
+//! The words that the pCPUs of a VM share: a [`Bank`] for each 32 INTIDs, a [`Line`] for each vCPU.
+//!
+//! Who writes what, and why the orders are enough, is in `docs/locking.md`.
+
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+
+use super::words::SharedWords;
+
+/// State of 32 interrupts, a bit for each.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(super) struct Bank {
+    /// Pending, and in no list register.
+    pub(super) latch: AtomicU32,
+    pub(super) enable: AtomicU32,
+    /// Group 1.
+    pub(super) group: AtomicU32,
+    /// Edge-triggered; otherwise level-sensitive.
+    pub(super) edge: AtomicU32,
+    /// The line of an emulated device is up.
+    pub(super) level: AtomicU32,
+    /// Active, and in no list register.
+    pub(super) active: AtomicU32,
+    /// Stands for a physical interrupt. Constant while the VM runs.
+    pub(super) linked: AtomicU32,
+    /// SPIs that are not linked: some vCPU has it in a list register or keeps it active. Whoever sets the bit
+    /// by a read-modify-write may take the interrupt, so no two vCPUs have it at a time.
+    pub(super) held: AtomicU32,
+}
+
+impl Bank {
+    pub(super) const fn new() -> Self {
+        Self {
+            latch: AtomicU32::new(0),
+            enable: AtomicU32::new(0),
+            group: AtomicU32::new(0),
+            edge: AtomicU32::new(0),
+            level: AtomicU32::new(0),
+            active: AtomicU32::new(0),
+            linked: AtomicU32::new(0),
+            held: AtomicU32::new(0),
+        }
+    }
+
+    /// As after a reset, with links and triggers as given.
+    pub(super) fn reset(&self, linked: u32, edge: u32) {
+        for word in [
+            &self.latch,
+            &self.enable,
+            &self.group,
+            &self.level,
+            &self.active,
+            &self.held,
+        ] {
+            word.store(0, Relaxed);
+        }
+        self.linked.store(linked, Relaxed);
+        self.edge.store(edge, Relaxed);
+    }
+
+    /// Pending by a line that is up and counts.
+    #[inline(always)]
+    pub(super) fn up(&self) -> u32 {
+        self.level.load(Relaxed) & !self.edge.load(Relaxed)
+    }
+
+    /// Enabled, and in a group that `GICD_CTLR` enables (bit 0: group 0, bit 1: group 1).
+    #[inline(always)]
+    pub(super) fn wanted(&self, groups: u32) -> u32 {
+        self.enable.load(Relaxed) & of_groups(self.group.load(Relaxed), groups)
+    }
+}
+
+/// Which of 32 interrupts are in one of `groups` (bit 0: group 0, bit 1: group 1).
+#[inline(always)]
+pub(super) const fn of_groups(group: u32, groups: u32) -> u32 {
+    let group0 = if groups & 1 != 0 { !group } else { 0 };
+    let group1 = if groups & 2 != 0 { group } else { 0 };
+    group0 | group1
+}
+
+/// What the others leave for a vCPU, and what it publishes. The first 64 bytes are all that an SGI needs.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(super) struct Line {
+    /// Its SGIs and PPIs.
+    pub(super) bank: Bank,
+    /// What waits for [`super::Cpu::look`] besides plain SGIs: a bit for each word in which something has
+    /// changed, [`CONFIG`] and [`ASKED`].
+    pub(super) busy: AtomicU32,
+    /// Tickets handed out, and up to which the vCPU has answered.
+    pub(super) asked: AtomicU32,
+    pub(super) answered: AtomicU32,
+    /// The last ticket of a write that disables: not in effect before it is answered.
+    pub(super) disabling: AtomicU32,
+    /// GICv2: for each SGI, a bit for each vCPU from which it is pending.
+    pub(super) sources: [AtomicU8; 16],
+    /// Priorities of SGIs and PPIs.
+    pub(super) priority: [AtomicU8; 32],
+    /// SPIs that are routed here. Word 0 is not used.
+    pub(super) owns: SharedWords,
+    /// Interrupts that may be in a list register here or are kept active here: never too few. Word 0 is all
+    /// ones. The vCPU alone writes it.
+    pub(super) holds: SharedWords,
+    /// What the vCPU found in its list registers when it last answered.
+    pub(super) lr_pending: SharedWords,
+    pub(super) lr_active: SharedWords,
+    /// Requests to the vCPU about what it holds or owns.
+    pub(super) clear_pending: SharedWords,
+    pub(super) set_active: SharedWords,
+    pub(super) clear_active: SharedWords,
+    /// Linked PPIs to be made pending on the board, where only this pCPU can.
+    pub(super) set_pending: AtomicU32,
+    /// `GICR_WAKER`.
+    pub(super) waker: AtomicU32,
+}
+
+/// [`Line::busy`]: the configuration of SGIs or PPIs, or the group enables, have changed.
+pub(super) const CONFIG: u32 = 1 << 30;
+/// [`Line::busy`]: somebody waits for an answer.
+pub(super) const ASKED: u32 = 1 << 31;
+/// [`Line::busy`]: every word.
+pub(super) const ALL: u32 = (1 << super::WORDS) - 1;
+
+impl Line {
+    pub(super) const fn new() -> Self {
+        Self {
+            bank: Bank::new(),
+            busy: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
+            answered: AtomicU32::new(0),
+            disabling: AtomicU32::new(0),
+            sources: [const { AtomicU8::new(0) }; 16],
+            priority: [const { AtomicU8::new(0) }; 32],
+            owns: SharedWords::new(),
+            holds: SharedWords::new(),
+            lr_pending: SharedWords::new(),
+            lr_active: SharedWords::new(),
+            clear_pending: SharedWords::new(),
+            set_active: SharedWords::new(),
+            clear_active: SharedWords::new(),
+            set_pending: AtomicU32::new(0),
+            waker: AtomicU32::new(0),
+        }
+    }
+
+    /// The private part, as after a reset of the vCPU. Ownership of SPIs is not the vCPU's to reset.
+    pub(super) fn reset(&self, linked: u32, edge: u32) {
+        self.bank.reset(linked, edge);
+        self.sources.iter().for_each(|s| s.store(0, Relaxed));
+        self.priority.iter().for_each(|p| p.store(0, Relaxed));
+        for words in [
+            &self.holds,
+            &self.lr_pending,
+            &self.lr_active,
+            &self.clear_pending,
+            &self.set_active,
+            &self.clear_active,
+        ] {
+            words.fill(0);
+        }
+        self.holds.set(0, u32::MAX);
+        self.set_pending.store(0, Relaxed);
+        // ProcessorSleep and ChildrenAsleep.
+        self.waker.store(0b110, Relaxed);
+        let asked = self.asked.load(Relaxed);
+        self.answered.store(asked, Relaxed);
+        self.disabling.store(asked, Relaxed);
+    }
+
+    /// Bits of a word that a register access cannot answer or change without this vCPU.
+    pub(super) fn concerns(&self, word: usize) -> u32 {
+        self.holds.get(word)
+            | self.set_active.get(word)
+            | self.clear_active.get(word)
+            | self.clear_pending.get(word)
+    }
+
+    /// The vCPU has answered this ticket.
+    pub(super) fn has_answered(&self, ticket: u32) -> bool {
+        let behind = ticket.wrapping_sub(self.answered.load(core::sync::atomic::Ordering::Acquire));
+        behind == 0 || behind > u32::MAX / 2
+    }
+}

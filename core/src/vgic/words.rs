@@ -1,0 +1,96 @@
+//! A bit for each of the 288 INTIDs that a vCPU can see, as nine words: of one owner, and shared.
+
+use core::sync::atomic::{
+    AtomicU32,
+    Ordering::{self, Acquire, Relaxed},
+};
+
+use super::WORDS;
+
+/// Words of one owner. Reads beyond the last give 0, writes there do nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Words([u32; WORDS]);
+
+impl Words {
+    pub(super) const fn new() -> Self {
+        Self([0; WORDS])
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, word: usize) -> u32 {
+        self.0.get(word).copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, word: usize, bits: u32) {
+        if let Some(slot) = self.0.get_mut(word) {
+            *slot = bits;
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn add(&mut self, word: usize, bits: u32) {
+        self.set(word, self.get(word) | bits);
+    }
+
+    #[inline(always)]
+    pub(super) fn remove(&mut self, word: usize, bits: u32) {
+        self.set(word, self.get(word) & !bits);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+}
+
+/// Words that several pCPUs read and change.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(super) struct SharedWords([AtomicU32; WORDS]);
+
+impl SharedWords {
+    pub(super) const fn new() -> Self {
+        Self([const { AtomicU32::new(0) }; WORDS])
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, word: usize) -> u32 {
+        self.0.get(word).map_or(0, |slot| slot.load(Acquire))
+    }
+
+    /// By the only pCPU that writes the word.
+    #[inline(always)]
+    pub(super) fn set(&self, word: usize, bits: u32) {
+        if let Some(slot) = self.0.get(word) {
+            slot.store(bits, Ordering::Release);
+        }
+    }
+
+    /// Adds bits; what was there before.
+    pub(super) fn add(&self, word: usize, bits: u32) -> u32 {
+        self.0
+            .get(word)
+            .map_or(0, |slot| slot.fetch_or(bits, Ordering::SeqCst))
+    }
+
+    /// Removes bits; what was there before.
+    pub(super) fn remove(&self, word: usize, bits: u32) -> u32 {
+        self.0
+            .get(word)
+            .map_or(0, |slot| slot.fetch_and(!bits, Ordering::SeqCst))
+    }
+
+    /// Takes all bits. Costs no exclusive access while there are none.
+    pub(super) fn take(&self, word: usize) -> u32 {
+        match self.0.get(word) {
+            Some(slot) if slot.load(Relaxed) != 0 => slot.swap(0, Ordering::SeqCst),
+            _ => 0,
+        }
+    }
+
+    pub(super) fn fill(&self, bits: u32) {
+        for slot in &self.0 {
+            slot.store(bits, Relaxed);
+        }
+    }
+}
