@@ -74,7 +74,7 @@ impl<const N: usize> Stream<N> {
     }
 
     /// For the consumer: takes the oldest byte.
-    fn pop(&self) -> Option<u8> {
+    pub fn pop(&self) -> Option<u8> {
         let byte = self.ring.pop()?;
         if byte == b'\n' {
             let lines = self.lines_out.load(Ordering::Relaxed).wrapping_add(1);

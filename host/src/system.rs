@@ -90,7 +90,14 @@ pub fn colours() -> bool {
 /// # Errors
 /// The description is wrong, or something is missing.
 pub fn prepare(path: &Path, effort: Effort) -> Result<Prepared, Stopped> {
-    let text = describe::load(path)?;
+    prepare_text(describe::load(path)?, effort)
+}
+
+/// The same for a text that was read before; its name tells where paths in it start.
+///
+/// # Errors
+/// The description is wrong, or something is missing.
+pub fn prepare_text(text: Text, effort: Effort) -> Result<Prepared, Stopped> {
     let mut findings = Vec::new();
     let result = understand(&text, effort, &mut findings);
     // In the order of the text, whatever the order in which they were found.

@@ -7,7 +7,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 5] = [
+const CRATES: [(&str, &str); 7] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -23,6 +23,14 @@ const CRATES: [(&str, &str); 5] = [
     (
         "bulkhead-gates",
         "The gates find a panic, a deep stack and an indirect call in an image that has one.",
+    ),
+    (
+        "bulkhead-gic-model",
+        "The model of the GIC that the vGIC is judged by does what the architecture says.",
+    ),
+    (
+        "bulkhead-fuzz",
+        "The fuzzer tries the same inputs every time, makes what it finds small, and has good seeds.",
     ),
     (
         "bulkhead-profiler",
@@ -69,7 +77,8 @@ pub fn tests() -> Vec<Test> {
     tests
 }
 
-fn cargo() -> Command {
+/// Cargo of the toolchain that `./bulkhead` chose, for programs of the host.
+pub fn cargo() -> Command {
     let program = std::env::var_os("BULKHEAD_CARGO").map_or_else(|| "cargo".into(), PathBuf::from);
     let mut command = Command::new(&program);
     // The compiler and the formatter of the same toolchain, not the first on the path.

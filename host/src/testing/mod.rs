@@ -4,6 +4,7 @@
 mod catalogue;
 mod code;
 mod docs;
+mod fuzz;
 mod judge;
 mod plans;
 mod refusals;
@@ -13,6 +14,7 @@ mod systems;
 mod whole;
 
 pub use catalogue::all;
+pub(crate) use code::cargo;
 pub use judge::Judge;
 pub use scenario::Scenario;
 pub use suite::{Context, Done, Job, Stage, Test, Told, run};
