@@ -60,7 +60,8 @@ fn on_irq(_entered: u64) {
 }
 
 fn identification() {
-    let id = |first: usize| (0..4).fold(0, |id, n| id | (register(first + 4 * n) & 0xff) << (8 * n));
+    let id =
+        |first: usize| (0..4).fold(0, |id, n| id | (register(first + 4 * n) & 0xff) << (8 * n));
     check::equal("peripheral id", u64::from(id(0xfe0) & 0xf_ffff), 0x4_1031);
     check::equal("PrimeCell id", id(0xff0).into(), 0xb105_f00d);
     set(CR, 0);

@@ -23,8 +23,8 @@ use v3 as version;
 
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
-    empty_list_registers, ended_list_registers, gate, list_register, private_frames,
-    reset_virtual_interface, route, set_list_register, set_timer_register, start_distributor,
+    empty_list_registers, gate, list_register, private_frames, reset_virtual_interface, route,
+    set_list_register, set_timer_register, start_distributor,
 };
 
 /// SGI by which pCPUs make each other look into their mailboxes.
@@ -254,9 +254,6 @@ impl Host for Gic {
     #[inline(always)]
     fn empty(&self) -> u32 {
         empty_list_registers()
-    }
-    fn ended(&self) -> u32 {
-        ended_list_registers()
     }
     fn eoi_count(&mut self) -> u32 {
         let now = version::control();

@@ -209,11 +209,6 @@ pub fn empty_list_registers() -> u32 {
     GICH.read(GICH_ELRSR0)
 }
 
-/// A bit for each list register whose interrupt has ended and which asked to be told.
-pub fn ended_list_registers() -> u32 {
-    GICH.read(GICH_EISR0)
-}
-
 /// Reads a list register, in its 64-bit form.
 #[inline]
 pub fn list_register(n: u32) -> u64 {

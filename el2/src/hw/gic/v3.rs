@@ -240,11 +240,6 @@ pub fn empty_list_registers() -> u32 {
     read!("S3_4_C12_C11_5") as u32
 }
 
-/// ICH_EISR_EL2.
-pub fn ended_list_registers() -> u32 {
-    read!("S3_4_C12_C11_3") as u32
-}
-
 /// What stands between interrupts and the guest, as its CPU interface has it (ICH_VMCR_EL2,
 /// ICH_AP0R0_EL2, ICH_AP1R0_EL2). What the distributor forwards is left 0.
 pub fn gate() -> Gate {
