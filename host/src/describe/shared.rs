@@ -84,14 +84,15 @@ pub(super) fn read(
                 let user = user(vm.get_ref(), vm.span(), access, vms, &mut reader);
                 list.extend(user);
             }
-            if users.len() < 2 {
+            // One is enough: shared memory outlives the lives of a VM that starts again.
+            if users.is_empty() {
                 reader.report(
                     Finding::new(
                         "bulkhead::shared::alone",
-                        "shared memory is for two VMs or more",
+                        "shared memory that no VM has",
                     )
-                    .at(span, format!("{} here", users.len()))
-                    .help("name another VM, or give the one more `memory`"),
+                    .at(span, "nobody here")
+                    .help("name the VMs that have it, each with \"r\" or \"rw\""),
                 );
             }
         }
