@@ -33,8 +33,8 @@ pub struct Distributor {
     /// By word; word 0 stays zero, private interrupts are in `lines`.
     spis: [Bank; WORDS],
     lines: [Line; VCPUS],
-    /// By INTID; those below 32 are in `lines`.
-    priority: [AtomicU8; INTIDS],
+    /// By word; those of private interrupts are in `lines`.
+    priority: [[AtomicU8; 32]; WORDS],
     /// Where SPIs go: affinity as in `GICR_TYPER`\[63:32\], or a mask of vCPUs on a GICv2.
     routes: [AtomicU32; INTIDS - 32],
     /// Physical INTIDs behind linked interrupts.
@@ -61,7 +61,7 @@ impl Distributor {
             ppi_edges: AtomicU32::new(0),
             spis: [const { Bank::new() }; WORDS],
             lines: [const { Line::new() }; VCPUS],
-            priority: [const { AtomicU8::new(0) }; INTIDS],
+            priority: [const { [const { AtomicU8::new(0) }; 32] }; WORDS],
             routes: [const { AtomicU32::new(0) }; INTIDS - 32],
             physical: [const { AtomicU16::new(0) }; INTIDS],
         }
@@ -89,7 +89,10 @@ impl Distributor {
         self.groups.store(0, Relaxed);
         self.online.store(0, Relaxed);
         self.spis.iter().for_each(|bank| bank.reset(0, 0));
-        self.priority.iter().for_each(|p| p.store(0, Relaxed));
+        self.priority
+            .iter()
+            .flatten()
+            .for_each(|p| p.store(0, Relaxed));
         self.routes.iter().for_each(|r| r.store(0, Relaxed));
         self.physical.iter().for_each(|p| p.store(0, Relaxed));
         self.ppis.store(1 << VTIMER, Relaxed);
@@ -301,26 +304,27 @@ impl Distributor {
             .map_or(0, |p| u32::from(p.load(Relaxed)))
     }
 
-    /// Where the priority of an interrupt is.
+    /// The priorities of a word.
     #[inline(always)]
-    pub(super) fn priority_slot(&self, vcpu: usize, intid: u32) -> Option<&AtomicU8> {
-        match self.line(vcpu).priority.get(intid as usize) {
-            Some(slot) => Some(slot),
-            None => self.priority.get(intid as usize),
+    pub(super) fn priorities(&self, vcpu: usize, word: usize) -> &[AtomicU8; 32] {
+        if word == 0 {
+            &self.line(vcpu).priority
+        } else {
+            self.priority.get(word).unwrap_or(&self.priority[0])
         }
     }
 
     #[inline(always)]
     pub(super) fn priority(&self, vcpu: usize, intid: u32) -> u8 {
-        self.priority_slot(vcpu, intid)
-            .map_or(0, |slot| slot.load(Relaxed))
+        let (word, _) = place(intid);
+        self.priorities(vcpu, word)[intid as usize % 32].load(Relaxed)
     }
 
     /// Writes a priority; whether it has changed.
     pub(super) fn set_priority(&self, vcpu: usize, intid: u32, value: u8) -> bool {
+        let (word, _) = place(intid);
         let value = value & PRIORITY_BITS;
-        self.priority_slot(vcpu, intid)
-            .is_some_and(|slot| slot.swap(value, Relaxed) != value)
+        self.priorities(vcpu, word)[intid as usize % 32].swap(value, Relaxed) != value
     }
 
     /// Where an SPI goes, as written.

@@ -9,7 +9,7 @@ use core::sync::atomic::{
 
 use super::attend::Held;
 use super::shared::of_groups;
-use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, WORDS, each, lr, place};
+use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, numbers, place};
 
 /// After that many looks at waiting interrupts an exit fills no more list registers: the next maintenance
 /// interrupt goes on.
@@ -54,13 +54,13 @@ impl Cpu {
         let mut scan = scan;
         if groups != self.groups {
             self.groups = groups;
-            scan |= self.leftover;
+            scan |= self.waiting.some();
         }
         let mut notify = Notify::NOBODY;
-        let mut looks = 0u32;
-        for word in each(0, scan).map(|word| word as usize) {
+        for word in numbers(scan) {
             notify |= self.rescan(dist, word, held);
         }
+        let mut looks = 0u32;
         for turn in 0..host.list_registers().wrapping_mul(2) {
             if turn != 0 && looks > LOOKS {
                 break;
@@ -81,9 +81,6 @@ impl Cpu {
             looks = looks.wrapping_add(self.waiting.get(word).count_ones());
             self.choose(dist, word);
         }
-        self.leftover = (0..WORDS).fold(0, |all, word| {
-            all | u32::from(self.waiting.get(word) != 0) << word
-        });
         notify
     }
 
@@ -91,6 +88,10 @@ impl Cpu {
     fn rescan(&mut self, dist: &Distributor, word: usize, held: &Held) -> Notify {
         let bank = dist.bank(self.number, word);
         let latch = bank.latch.load(SeqCst);
+        if latch | bank.level.load(SeqCst) == 0 {
+            self.waiting.set(word, 0);
+            return Notify::NOBODY;
+        }
         let linked = bank.linked.load(Relaxed);
         let up = bank.up() & !linked;
         let mine = dist.owns(self.number, word) & bank.wanted(dist.groups());
@@ -126,33 +127,46 @@ impl Cpu {
     }
 
     /// Finds the most urgent of what waits in a word: its urgency in the upper half, its INTID in the lower.
-    fn choose(&mut self, dist: &Distributor, word: usize) {
+    pub(super) fn choose(&mut self, dist: &Distributor, word: usize) {
+        let waiting = self.waiting.get(word);
+        if waiting == 0 {
+            return;
+        }
         let group = dist.bank(self.number, word).group.load(Relaxed);
-        let off = of_groups(group, !self.groups & 3);
+        let on = waiting & of_groups(group, self.groups);
+        let (bits, off) = if on != 0 {
+            (on, false)
+        } else {
+            (waiting, true)
+        };
+        // Among equals, the nearest after the last one that was placed is next.
+        let last = self.last;
+        let turn = (word as u32)
+            .wrapping_mul(32)
+            .wrapping_sub(last)
+            .wrapping_sub(1);
+        let priorities = dist.priorities(self.number, word);
         let mut best = u32::MAX;
-        for intid in each(word, self.waiting.get(word)) {
-            let priority = dist.priority(self.number, intid);
-            let urgency = urgency(priority, off >> (intid % 32) & 1 != 0);
-            best = best.min(urgency << 16 | self.turn(intid));
+        for n in each(0, bits) {
+            let priority = u32::from(priorities[n as usize & 31].load(Relaxed));
+            best = best.min(priority << 16 | turn.wrapping_add(n) & 0x1ff);
         }
-        if best != u32::MAX {
-            let intid = (best & 0x1ff).wrapping_add(self.last).wrapping_add(1) & 0x1ff;
-            best = best & !0xffff | intid;
-        }
+        let intid = best.wrapping_add(last).wrapping_add(1) & 0x1ff;
         if let Some(slot) = self.best.get_mut(word) {
-            *slot = best;
+            *slot = urgency((best >> 16) as u8, off) << 16 | intid;
         }
     }
 
-    /// How far an interrupt comes behind the last one that was placed: among equals the nearest is next.
+    /// How far an interrupt comes behind the last one that was placed.
     fn turn(&self, intid: u32) -> u32 {
         intid.wrapping_sub(self.last).wrapping_sub(1) & 0x1ff
     }
 
-    fn most_urgent(&self) -> Option<u32> {
+    pub(super) fn most_urgent(&self) -> Option<u32> {
         let mut best = u32::MAX;
         let mut found = None;
-        for slot in self.best.iter().filter(|slot| **slot != u32::MAX) {
+        for word in numbers(self.waiting.some()) {
+            let slot = self.best.get(word).copied().unwrap_or(u32::MAX);
             let intid = slot & 0xffff;
             let rank = slot & !0xffff | self.turn(intid);
             if rank < best {
@@ -218,7 +232,8 @@ impl Cpu {
         Placed::Yes
     }
 
-    fn of_entry(&self, entry: u64) -> u32 {
+    /// How urgent a list register's entry is.
+    pub(super) fn of_entry(&self, entry: u64) -> u32 {
         let group = if entry & lr::GROUP1 != 0 { 2 } else { 1 };
         urgency(lr::priority(entry), self.groups & group == 0)
     }
@@ -289,7 +304,6 @@ impl Cpu {
         notify: &mut Notify,
     ) -> Option<u64> {
         let (word, bit) = place(intid);
-        let line = dist.line(self.number);
         let bank = dist.bank(self.number, word);
         let linked = bank.linked.load(Relaxed) & bit != 0;
         let shared = word != 0 && !linked && !has;
@@ -300,7 +314,7 @@ impl Cpu {
         }
         if word != 0 {
             // Who disables it or routes it away looks here afterwards; so look there after this.
-            line.holds.set(word, self.holds(dist, word) | bit);
+            self.hold(dist, word, bit);
             fence(SeqCst);
         }
         let mut taken = 0;
