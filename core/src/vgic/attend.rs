@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use super::shared::{ALL, ASKED, CONFIG, WISHES};
+use super::shared::{ASKED, CONFIG, WISHES};
 use super::words::Words;
 use super::{Cpu, Distributor, Host, Notify, Version, each, lr, mask, numbers, place};
 
@@ -59,11 +59,12 @@ impl Cpu {
         // Whoever drew a ticket up to this one had made its change before.
         let ticket = line.asked.load(Acquire);
         let changes = changes | busy;
-        let mut later = changes & ALL;
+        let all = changes & mask(dist.words()).wrapping_sub(1);
+        let mut later = all;
         for _ in 0..WORDS_AT_ONCE {
             later &= later.wrapping_sub(1);
         }
-        let dirty = changes & ALL & !later;
+        let dirty = all & !later;
         let mut notify = Notify::NOBODY;
         if later != 0 {
             line.busy
@@ -304,6 +305,10 @@ impl Cpu {
         for intid in each(word, coming & !theirs) {
             let bit = place(intid).1;
             if linked & bit != 0 {
+                // What is pending besides is the board's to keep.
+                if bank.latch.fetch_and(!bit, SeqCst) & bit != 0 {
+                    host.set_pending(dist.physical(intid), true);
+                }
                 host.set_active(dist.physical(intid));
             } else if word != 0 {
                 bank.held.fetch_or(bit, SeqCst);

@@ -276,6 +276,14 @@ impl Cpu {
             }
         }
         if word != 0 {
+            let linked = left & bank.linked.load(Relaxed);
+            let latched = bank.latch.fetch_and(!linked, SeqCst) & linked;
+            for intid in each(word, linked) {
+                if latched & place(intid).1 != 0 {
+                    host.set_pending(dist.physical(intid), true);
+                }
+                host.set_active(dist.physical(intid));
+            }
             bank.active.fetch_or(left, SeqCst);
         }
         if mine {
@@ -316,7 +324,10 @@ impl Cpu {
         }
         if word != 0 {
             // Made active by a register while routed to nobody.
-            bank.active.fetch_and(!left, SeqCst);
+            let gone = bank.active.fetch_and(!left, SeqCst) & left & bank.linked.load(Relaxed);
+            for intid in each(word, gone) {
+                host.deactivate(dist.physical(intid));
+            }
         }
         if mine {
             notify |= self.attend(dist, host, mask(word) | WISHES);

@@ -19,12 +19,14 @@ const READY: usize = 8;
 #[repr(C)]
 pub struct Cpu {
     /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires: everything that the guest has
-    /// configured for it. 0 while the guest does not want the interrupt.
+    /// configured for it. 0 while the guest does not want the interrupt, and while others wait before it.
     vtimer_lr: u64,
     /// The number of the vCPU, below [`VCPUS`].
     pub(super) number: usize,
     /// SGIs that may go straight into a list register: wanted, not kept active, nothing waits before them.
     direct: u32,
+    /// The same without a look at who waits.
+    vtimer_wanted: u64,
     /// What goes into a list register for each of the SGIs in `direct`.
     sgis: [u64; 16],
     /// The same for linked SPIs; 0 for none.
@@ -68,6 +70,7 @@ impl Cpu {
             vtimer_lr: 0,
             number: number % VCPUS,
             direct: 0,
+            vtimer_wanted: 0,
             sgis: [0; 16],
             ready: [0; READY],
             ready_words: 0,
@@ -205,7 +208,7 @@ impl Cpu {
             host.set_lr(1, self.sgis[intid] | from);
             return Some(Notify::NOBODY);
         }
-        if target >= VCPUS {
+        if target >= VCPUS || dist.online() >> target & 1 == 0 {
             return None;
         }
         let line = dist.line(target);
@@ -215,7 +218,7 @@ impl Cpu {
         // Whoever found the bit clear has notified the target, and it has not looked yet.
         let before = line.bank.latch.fetch_or(bit, AcqRel);
         let fresh = u32::from(before & bit == 0) << target;
-        Some(Notify((fresh & dist.online()) as u8))
+        Some(Notify(fresh as u8))
     }
 
     /// Takes up what others have left for this vCPU. To be called when it has been notified, and when it goes
@@ -375,7 +378,7 @@ impl Cpu {
     /// Works out anew what the hot paths know beforehand.
     pub(super) fn hot_changed(&mut self, dist: &Distributor) {
         let wanted = dist.line(self.number).bank.wanted(dist.groups());
-        self.vtimer_lr = if wanted & 1 << VTIMER == 0 {
+        self.vtimer_wanted = if wanted & 1 << VTIMER == 0 {
             0
         } else {
             self.entry(dist, VTIMER) | lr::PENDING
@@ -396,18 +399,20 @@ impl Cpu {
         self.sgis[intid as usize & 15]
     }
 
-    /// Something waits: no SGI may overtake it.
+    /// Something waits: nothing may overtake it.
     pub(super) const fn hold_back(&mut self) {
         self.direct = 0;
+        self.vtimer_lr = 0;
     }
 
-    /// Works out anew which SGIs may go straight into a list register.
+    /// Works out anew what may go straight into a list register.
     pub(super) fn direct_changed(&mut self, dist: &Distributor) {
-        self.direct = if self.waiting.is_empty() {
-            dist.line(self.number).bank.wanted(dist.groups()) & 0xffff & !self.parked.get(0)
-        } else {
-            0
-        };
+        if !self.waiting.is_empty() {
+            return self.hold_back();
+        }
+        let wanted = dist.line(self.number).bank.wanted(dist.groups());
+        self.direct = wanted & 0xffff & !self.parked.get(0);
+        self.vtimer_lr = self.vtimer_wanted;
     }
 
     /// Forgets the entries that are kept ready for SPIs of these words.

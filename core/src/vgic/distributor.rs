@@ -164,7 +164,7 @@ impl Distributor {
     /// Makes an interrupt pending, from any pCPU (an event, a doorbell). `vcpu` is whose it is if it is a PPI.
     pub fn post(&self, intid: u32, vcpu: usize) -> Notify {
         let (word, bit) = place(intid);
-        if word >= self.words() {
+        if !self.is_virtual(vcpu, word, bit) {
             return Notify::NOBODY;
         }
         if self.bank(vcpu, word).latch.fetch_or(bit, SeqCst) & bit != 0 {
@@ -184,10 +184,15 @@ impl Distributor {
         }
     }
 
+    /// The VM has the interrupt, and no physical one stands behind it.
+    fn is_virtual(&self, vcpu: usize, word: usize, bit: u32) -> bool {
+        word < self.words() && self.bank(vcpu, word).linked.load(Relaxed) & bit == 0
+    }
+
     /// Takes a line's level over; whether it has changed.
     pub(super) fn move_line(&self, intid: u32, up: bool, vcpu: usize) -> bool {
         let (word, bit) = place(intid);
-        if word >= self.words() {
+        if !self.is_virtual(vcpu, word, bit) {
             return false;
         }
         let bank = self.bank(vcpu, word);

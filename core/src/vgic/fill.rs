@@ -72,10 +72,8 @@ impl Cpu {
             match self.try_place(dist, host, intid, held, &mut notify) {
                 Placed::Yes => self.last = intid,
                 Placed::Gone => {}
-                Placed::NoRoom => {
-                    self.make_way(dist, host, held);
-                    break;
-                }
+                Placed::NoRoom if self.make_way(dist, host, intid, held) => continue,
+                Placed::NoRoom => break,
             }
             self.waiting.remove(word, bit);
             looks = looks.wrapping_add(self.waiting.get(word).count_ones());
@@ -187,10 +185,15 @@ impl Cpu {
     ) -> Placed {
         let (word, bit) = place(intid);
         if held.active.get(word) & bit != 0 {
-            // Pending again while active: both in one list register.
+            // Pending again while active: both in one list register. But where there is none to spare, it waits
+            // outside for the end, which may be far: what is pending inside must be what comes next.
             let Some((n, entry)) = self.find(host, intid) else {
                 return Placed::Gone;
             };
+            if host.empty() & host.usable() == 0 {
+                host.set_lr(n, entry | lr::EOI);
+                return Placed::Gone;
+            }
             let Some(_) = self.claim(dist, intid, true, notify) else {
                 return Placed::Gone;
             };
@@ -248,10 +251,7 @@ impl Cpu {
         if free != 0 {
             return Room::Free(free.trailing_zeros());
         }
-        let (word, bit) = place(intid);
-        let group1 = dist.bank(self.number, word).group.load(Relaxed) & bit != 0;
-        let priority = dist.priority(self.number, intid);
-        let own = self.of_entry(lr::entry(intid, priority, group1));
+        let own = self.of_entry(self.entry(dist, intid));
         let mut weakest: Option<(u32, u64)> = None;
         let mut calmest: Option<(u32, u64)> = None;
         let mut any_pending = false;
@@ -275,23 +275,37 @@ impl Cpu {
         }
     }
 
-    /// Something more urgent than the virtual timer's interrupt waits, and that one stays pending because the
-    /// guest masks it: it must not hide that all others have been taken.
-    fn make_way<H: Host>(&mut self, dist: &Distributor, host: &mut H, held: &mut Held) {
+    /// An interrupt waits. What is pending in list registers that are not to be had must not hide that all others
+    /// have been taken: the virtual timer's, if it is less urgent, and what is active as well. Whether there was
+    /// any.
+    fn make_way<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        intid: u32,
+        held: &mut Held,
+    ) -> bool {
+        let mut any = false;
+        for n in each(0, host.usable()) {
+            let entry = host.lr(n);
+            if entry & lr::STATE == lr::STATE {
+                let (word, bit) = place(lr::vintid(entry));
+                self.give_back(dist, host, entry);
+                host.set_lr(n, entry & !lr::PENDING | lr::EOI);
+                held.pending.remove(word, bit);
+                any = true;
+            }
+        }
         let timer = host.lr(VTIMER_LR);
-        let Some(intid) = self.most_urgent() else {
-            return;
-        };
-        let (word, bit) = place(intid);
-        let group1 = dist.bank(self.number, word).group.load(Relaxed) & bit != 0;
-        let waits = lr::entry(intid, dist.priority(self.number, intid), group1);
-        if timer & lr::STATE == lr::PENDING && self.of_entry(timer) > self.of_entry(waits) {
+        let own = self.of_entry(self.entry(dist, intid));
+        if timer & lr::STATE == lr::PENDING && self.of_entry(timer) > own {
             host.set_lr(VTIMER_LR, 0);
             self.give_back(dist, host, timer);
             held.pending.remove(0, 1 << VTIMER);
             self.waiting.add(0, 1 << VTIMER);
             self.choose(dist, 0);
         }
+        any
     }
 
     /// Takes an interrupt that waits; its entry without state. `None`: it does not wait any more, or another vCPU

@@ -77,9 +77,12 @@ impl Cpu {
         let mut any = false;
         for n in each(0, host.usable()) {
             let entry = host.lr(n);
-            let pending = entry & lr::STATE == lr::PENDING;
+            let pending = entry & lr::PENDING != 0;
             any |= pending;
-            if lr::vintid(entry) == intid || pending && self.of_entry(entry) > own {
+            if lr::vintid(entry) == intid
+                || entry & lr::STATE == lr::STATE
+                || pending && self.of_entry(entry) > own
+            {
                 return false;
             }
         }

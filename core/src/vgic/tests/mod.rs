@@ -1,6 +1,7 @@
 //! What the vGIC promises, on a simulated machine ([`bench`]).
 
 mod bench;
+mod random;
 mod registers;
 mod several;
 mod single;
