@@ -3,14 +3,18 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::exit::{self, Mmio};
 use bulkhead_core::pl011::{self, Effect, Pl011};
-use bulkhead_core::vgic::{Answer, GICD_SIZE};
+use bulkhead_core::vgic::{Answer, GICD_SIZE, Version};
 
 use bulkhead_core::deadlines::Purpose;
 use bulkhead_core::vgic::Notify;
 
+use crate::hw::gic;
 use crate::pcpu::Pcpu;
 use crate::vm::Vm;
 use crate::{deadlines, mailbox, service, timed};
+
+/// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
+const SGIR: u64 = 0xf00;
 
 /// Performs an access to the word at `ipa` if it is one of the usual ones, which change nothing but a
 /// register of the guest.
@@ -21,6 +25,11 @@ pub fn usual(pcpu: &mut Pcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> 
     if offset < GICD_SIZE {
         if exit::is_store(esr) {
             let value = pcpu.frame.get(register) as u32;
+            if gic::VIRTUAL == Version::V2 && offset == SGIR {
+                let whom = pcpu.vgic.send_sgir_usual(&vm.dist, &mut pcpu.gic, value)?;
+                pcpu.notify_one(whom);
+                return Some(ExitClass::Sgi);
+            }
             return vm
                 .dist
                 .changes_nothing(offset, value)

@@ -154,10 +154,7 @@ pub fn system_register(pcpu: &mut Pcpu, esr: u64) {
             pcpu.vgic
                 .send_sgi_usual(&vm.dist, &mut pcpu.gic, pcpu.frame.get(trapped.gpr))
     {
-        if whom != Notify::default() {
-            let target = pcpu.gic.siblings[whom.0.trailing_zeros() as usize & 7];
-            gic::send(gic::SIBLING, usize::from(target));
-        }
+        pcpu.notify_one(whom);
         return exit.next(pcpu, ExitClass::Sgi);
     }
     other_system_register(pcpu, exit.begin, exit.pc, esr)
@@ -236,6 +233,13 @@ pub fn interrupt(pcpu: &mut Pcpu) {
             pcpu.notify(whom);
         }
         return exit(u64::from(intid)).stay(pcpu, ExitClass::SiblingIrq);
+    }
+    if let Some(vm) = pcpu.vm()
+        && pcpu.vgic.raise_usual(&vm.dist, &mut pcpu.gic, intid)
+    {
+        // The guest deactivates it.
+        gic::drop_priority(taken);
+        return exit(u64::from(intid)).stay(pcpu, ExitClass::DeviceIrq);
     }
     boot::handle_rare_interrupt(pcpu, begin, taken)
 }

@@ -183,6 +183,15 @@ impl Pcpu {
         }
     }
 
+    /// Makes the one vCPU of this VM that is in `whom`, if any, look at its interrupts.
+    #[inline(always)]
+    pub fn notify_one(&self, whom: Notify) {
+        if whom != Notify::NOBODY {
+            let pcpu = self.gic.siblings[whom.0.trailing_zeros() as usize & 7];
+            gic::send(gic::SIBLING, usize::from(pcpu));
+        }
+    }
+
     /// Makes vCPUs of this VM look at their interrupts.
     pub fn notify(&self, whom: Notify) {
         for vcpu in whom.iter() {

@@ -87,12 +87,9 @@ pub(super) fn read(
             // One is enough: shared memory outlives the lives of a VM that starts again.
             if users.is_empty() {
                 reader.report(
-                    Finding::new(
-                        "bulkhead::shared::alone",
-                        "shared memory that no VM has",
-                    )
-                    .at(span, "nobody here")
-                    .help("name the VMs that have it, each with \"r\" or \"rw\""),
+                    Finding::new("bulkhead::shared::alone", "shared memory that no VM has")
+                        .at(span, "nobody here")
+                        .help("name the VMs that have it, each with \"r\" or \"rw\""),
                 );
             }
         }

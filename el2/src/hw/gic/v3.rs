@@ -268,13 +268,13 @@ pub(super) fn set_control(value: u32) {
 macro_rules! list_registers {
     ($($n:literal $name:literal),*) => {
         /// Reads ICH_LR\<n\>_EL2.
-        #[inline]
+        #[inline(never)]
         pub fn list_register(n: u32) -> u64 {
             match n { $($n => read!($name),)* _ => 0 }
         }
 
         /// Writes ICH_LR\<n\>_EL2.
-        #[inline]
+        #[inline(never)]
         pub fn set_list_register(n: u32, value: u64) {
             match n { $($n => write!($name, value),)* _ => {} }
         }
