@@ -170,6 +170,14 @@ impl Cpu {
             self.give_back(dist, host, entry);
             entry &= !lr::PENDING;
         }
+        if intid < 16 && dist.is_v2() && entry & lr::PENDING != 0 {
+            // Pending twice from one sender is pending once.
+            let from = 1u8 << lr::source(entry);
+            let sources = &dist.line(self.number).sources[intid as usize & 15];
+            if sources.fetch_and(!from, SeqCst) & !from == 0 {
+                bank.latch.fetch_and(!bit, SeqCst);
+            }
+        }
         // Somebody may wait for its end: another owner, or another sender of the same SGI.
         let next_source = intid < 16 && dist.is_v2() && bank.latch.load(Acquire) & bit != 0;
         if !linked && entry & lr::STATE != 0 && (!mine || next_source) {
@@ -339,7 +347,9 @@ impl Cpu {
         }
         for word in 0..dist.words() {
             line.lr_pending.set(word, held.pending.get(word));
-            line.lr_active.set(word, held.active.get(word));
+            // What is parked may come back to a list register before the answer is read.
+            line.lr_active
+                .set(word, held.active.get(word) | self.parked.get(word));
         }
     }
 

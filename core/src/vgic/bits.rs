@@ -206,6 +206,10 @@ impl Cpu {
                 host.set_pending(dist.physical(intid), false);
             }
         }
+        if word == 0 {
+            // A request to make it pending that has not been served yet is over too.
+            dist.line(vcpu).set_pending.fetch_and(!bits, SeqCst);
+        }
         // First the latch, then the request to whoever has taken it from there.
         bank.latch.fetch_and(!(bits & !linked), SeqCst);
         let mut notify = Notify::NOBODY;

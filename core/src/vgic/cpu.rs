@@ -365,6 +365,13 @@ impl Cpu {
 
     /// Which SGIs may go straight into a list register.
     pub(super) fn direct_changed(&mut self, dist: &Distributor) {
+        // While something waits, the timer's interrupt may be less urgent: it takes the long way too.
+        let timer = dist.line(self.number).bank.wanted(dist.groups()) & 1 << VTIMER != 0;
+        self.vtimer_lr = if self.leftover == 0 && timer {
+            self.entry(dist, VTIMER) | lr::PENDING
+        } else {
+            0
+        };
         self.direct = if self.leftover == 0 {
             dist.line(self.number).bank.wanted(dist.groups()) & 0xffff & !self.parked.get(0)
         } else {
