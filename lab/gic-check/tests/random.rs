@@ -92,7 +92,7 @@ fn cases() -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,
         max_shrink_iters: 20_000,
-        ..ProptestConfig::with_cases(1000)
+        ..ProptestConfig::with_cases(std::env::var("N").map_or(1000, |n| n.parse().unwrap_or(1000)))
     }
 }
 
