@@ -5,8 +5,6 @@
 //! write to RTCLR does not move the beginning of a second. The clock runs from the start, as on a board
 //! whose firmware has enabled it, and so RTCCR reads as 1 for good.
 
-use crate::shared::Words;
-
 /// Bytes of its registers.
 pub const SIZE: u64 = 0x1000;
 
@@ -144,27 +142,6 @@ impl Pl031 {
         // A time or an alarm that was just set is compared at once.
         if matches!(offset, MR | LR) && self.alarm == self.time() {
             self.raised = true;
-        }
-    }
-}
-
-impl Words<3> for Pl031 {
-    fn to_words(&self) -> [u64; 3] {
-        [
-            u64::from(self.offset) | u64::from(self.alarm) << 32,
-            u64::from(self.loaded) | u64::from(self.mask) << 32 | u64::from(self.raised) << 33,
-            self.seen,
-        ]
-    }
-
-    fn from_words([first, second, seen]: [u64; 3]) -> Self {
-        Self {
-            offset: first as u32,
-            alarm: (first >> 32) as u32,
-            loaded: second as u32,
-            mask: second >> 32 & 1 != 0,
-            raised: second >> 33 & 1 != 0,
-            seen,
         }
     }
 }
@@ -328,7 +305,6 @@ mod tests {
                 }
                 prop_assert_eq!(rtc.read(DR, now), slow.time);
                 prop_assert_eq!(rtc.read(RIS, now), u32::from(slow.raised));
-                prop_assert_eq!(Pl031::from_words(rtc.to_words()), rtc);
             }
         }
     }

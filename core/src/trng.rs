@@ -27,9 +27,6 @@ const MOST_64: u64 = 192;
 /// x0 to x3 of the guest after a call.
 pub type Registers = [u64; 4];
 
-/// Makes 64 bytes of a key of 32, as a stream cipher does. EL2 has ChaCha20.
-pub type Block = fn(&[u8; 32]) -> [u8; 64];
-
 /// The generator of one vCPU: a key that is replaced with each use.
 #[derive(Clone, Debug)]
 pub struct Generator {
@@ -42,8 +39,9 @@ impl Generator {
         Self { key }
     }
 
-    /// 192 random bits. The first half of a block is the next key, so that the last one is forgotten.
-    fn next(&mut self, block: Block) -> [u64; 3] {
+    /// 192 random bits. `block` makes 64 bytes of a key of 32, as a stream cipher does; the first half of
+    /// them is the next key, so that the last one is forgotten.
+    fn next(&mut self, block: impl FnOnce(&[u8; 32]) -> [u8; 64]) -> [u64; 3] {
         let bytes = block(&self.key);
         let (key, rest) = bytes.split_at(32);
         for (to, from) in self.key.iter_mut().zip(key) {
@@ -58,12 +56,12 @@ impl Generator {
 }
 
 /// Decides a call; `function` is w0, `x1` its argument. `None`: not a call of this interface, or the VM
-/// has no generator, because the board gave EL2 no entropy.
+/// has no generator, because the board gave EL2 no entropy. `block`: as for [`Generator`], EL2 has ChaCha20.
 pub fn call(
     function: u32,
     x1: u64,
     generator: Option<&mut Generator>,
-    block: Block,
+    block: impl FnOnce(&[u8; 32]) -> [u8; 64],
 ) -> Option<Registers> {
     let generator = generator?;
     Some(match function {
@@ -80,7 +78,12 @@ pub fn call(
 }
 
 /// `bits` random bits: the lowest in x3, bits that were not asked for are 0.
-fn random(bits: u64, most: u64, generator: &mut Generator, block: Block) -> Registers {
+fn random(
+    bits: u64,
+    most: u64,
+    generator: &mut Generator,
+    block: impl FnOnce(&[u8; 32]) -> [u8; 64],
+) -> Registers {
     if bits == 0 || bits > most {
         return [answer::INVALID_PARAMETERS, 0, 0, 0];
     }

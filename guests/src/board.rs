@@ -34,6 +34,15 @@ pub struct Shared {
     pub range: Range,
 }
 
+/// A device with one interrupt.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    /// Address of its registers.
+    pub base: usize,
+    /// INTID.
+    pub intid: u32,
+}
+
 /// The machine. Without a device tree it is what every Bulkhead guest gets by default, which is also
 /// QEMU's `virt`.
 pub struct Board {
@@ -47,6 +56,12 @@ pub struct Board {
     pub uart: Option<Range>,
     /// INTID of the PL011.
     pub uart_intid: u32,
+    /// PL031.
+    pub rtc: Option<Device>,
+    /// SBSA watchdog: its control frame; the refresh frame is [`Self::watchdog_refresh`].
+    pub watchdog: Option<Device>,
+    /// Address of the watchdog's refresh frame, or 0.
+    pub watchdog_refresh: usize,
     /// Version of the interrupt controller: 2 or 3.
     pub gic_version: usize,
     /// Distributor.
@@ -79,6 +94,9 @@ impl Default for Board {
                 size: 0x1000,
             }),
             uart_intid: 33,
+            rtc: None,
+            watchdog: None,
+            watchdog_refresh: 0,
             gicd: Range {
                 base: 0x0800_0000,
                 size: 0x1_0000,
@@ -238,6 +256,15 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
         board.uart = Some(first);
         board.uart_intid = interrupt(node).unwrap_or(board.uart_intid);
     }
+    if is("arm,pl031") {
+        board.rtc = device(node, first);
+    }
+    if is("arm,sbsa-gwdt")
+        && let [control, refresh, ..] = ranges[..]
+    {
+        board.watchdog = device(node, control);
+        board.watchdog_refresh = refresh.base;
+    }
     if is("arm,gic-v3")
         && let [gicd, gicr, ..] = ranges[..]
     {
@@ -253,6 +280,13 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
         board.gicc = gicc;
     }
     board.devices.extend(ranges);
+}
+
+fn device(node: FdtNode<'static>, range: Range) -> Option<Device> {
+    Some(Device {
+        base: range.base,
+        intid: interrupt(node)?,
+    })
 }
 
 /// First interrupt of a node: GIC binding, three cells: 0 = SPI, number, flags.

@@ -59,6 +59,15 @@ pub fn cpu_suspend(state: u32, entry: u64, context: u64) -> i32 {
     hvc(0xc400_0001, [state.into(), entry, context, 0, 0, 0, 0])[0] as i32
 }
 
+/// Asks for a reset (SYSTEM_RESET).
+pub fn reset() -> ! {
+    hvc(PSCI_SYSTEM_RESET, [0; 7]);
+    // Refused: nothing else to do.
+    loop {
+        crate::sysreg::wfi();
+    }
+}
+
 /// Turns the machine off. Does not return, whatever the answer is.
 pub fn off() -> ! {
     // An error has no one left to tell: the loop below is then what remains.

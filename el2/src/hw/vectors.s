@@ -127,6 +127,19 @@ system_register:
     ubfx    x3, x1, #5, #5          // Rt
     access_exit sysreg_exit
 
+// x0: state of the pCPU. On the way to the handler of an interrupt that is none of the usual ones: the
+// guest's other registers go to the frame as well, where the monitor finds them. Reached by a branch
+// as the last thing that `irq_exit` does, so they are still the guest's.
+    .global rare_interrupt
+rare_interrupt:
+    stp     x19, x20, [x0, #152]
+    stp     x21, x22, [x0, #168]
+    stp     x23, x24, [x0, #184]
+    stp     x25, x26, [x0, #200]
+    stp     x27, x28, [x0, #216]
+    str     x29, [x0, #232]
+    b       rare_interrupt_exit
+
 resume_guest:
     restore_caller
     eret

@@ -1,50 +1,30 @@
-//! A vCPU that stops: its pCPU is taken from it, tells what happened, and has nothing more to run.
+//! What a pCPU does that has no guest to run: interrupts, reports a line at a time, and waiting for its
+//! vCPU to be switched on. No guest waits for it, so its turns need no bound but that each is short.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-use bulkhead_core::report::{Reason, Report, ReportLine};
+use bulkhead_core::report::ReportLine;
 
-use crate::hw::{boot, cpu, firmware, gic, timer};
+use crate::hw::{boot, cpu, firmware, gic};
 use crate::pcpu::Pcpu;
 use crate::start::plan;
-use crate::{devices, dispatch, mailbox, vm};
+use crate::{devices, dispatch, lifecycle, mailbox, vm};
 
-/// Takes the pCPU from its vCPU.
-#[inline(never)]
-pub fn stop(pcpu: &mut Pcpu, reason: Reason) -> ! {
-    timer::stop_guest_timer();
-    pcpu.gic.disable(pcpu.vtimer_intid);
-    for n in 0..pcpu.gic.list_registers {
-        let entry = gic::list_register(n);
-        gic::set_list_register(n, 0);
-        if entry & bulkhead_core::vgic::lr::HW != 0 {
-            gic::deactivate(bulkhead_core::vgic::lr::pintid(entry));
-        }
-    }
-    if let Some(index) = pcpu.vm {
-        for irq in plan().irqs_of(index) {
-            pcpu.gic.disable(u32::from(irq.pintid));
-        }
-        let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
-        pcpu.report = Some(Report::new(name, 0, reason));
-    }
-    boot::el2_idle(pcpu)
-}
-
-/// What a pCPU does that has no guest to run: interrupts, and reports a line at a time. No guest waits
-/// for it, so its turns need no bound but that each is short.
+/// See the module. Whoever changes what this pCPU looks at sends it a message afterwards, and that ends
+/// the wait.
 pub fn idle(pcpu: &mut Pcpu) -> ! {
     let mut unsaid: Option<ReportLine> = None;
     loop {
         let busy = poll(pcpu);
         let talking = say(pcpu, &mut unsaid);
+        let news = pcpu.report.is_none() && lifecycle::turn(pcpu);
         if vm::all_stopped()
             && let Some(service) = &pcpu.service
             && service.is_done()
         {
             firmware::power_off();
         }
-        if !busy && !talking {
+        if !busy && !talking && !news {
             cpu::wait();
         }
     }
@@ -52,11 +32,11 @@ pub fn idle(pcpu: &mut Pcpu) -> ! {
 
 /// Handles one pending interrupt; `false` if there is none.
 pub fn poll(pcpu: &mut Pcpu) -> bool {
-    let intid = gic::acknowledge();
-    if intid >= gic::SPURIOUS {
+    let taken = gic::acknowledge();
+    if taken.is_nothing() {
         return false;
     }
-    dispatch::handle(pcpu, intid);
+    dispatch::handle(pcpu, taken);
     true
 }
 
@@ -69,11 +49,12 @@ fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
     let next = match unsaid.take() {
         Some(line) => Some(line),
         // One report at a time, so that its lines stay together.
-        None if !TURN.get(pcpu.index) => return false,
+        None if !lifecycle::may_say(vm, report) || !TURN.get(pcpu.index) => return false,
         None => report.next(&pcpu.stats),
     };
     let Some(line) = next else {
-        return finish(pcpu);
+        finish(pcpu, vm);
+        return true;
     };
     let fits = vm.streams.log.push_all(line.as_bytes());
     if !fits {
@@ -111,18 +92,15 @@ impl Turn {
     }
 }
 
-/// The report is out: this VM is done, and perhaps all are.
-fn finish(pcpu: &mut Pcpu) -> bool {
-    let Some(vm) = pcpu.vm.take().map(vm::vm) else {
-        return false;
-    };
-    TURN.pass();
-    // The stream is empty or nearly so, and nobody else writes to it.
-    if vm::one_less() {
+/// The report is out: perhaps its VM is done, and perhaps all are.
+fn finish(pcpu: &mut Pcpu, vm: &vm::Vm) {
+    let last = lifecycle::said(pcpu);
+    if last {
+        // The stream is empty or nearly so, and nobody else writes to it before the turn is passed.
         vm.streams.log.push_all(b"all VMs stopped\r\n");
         devices::output_waits();
     }
-    true
+    TURN.pass();
 }
 
 /// EL2's last words about itself. During start-up the boot map has the UART at hand; later only the
