@@ -187,9 +187,15 @@ impl Cpu {
         }
         if wished(|w| &w.set_active) {
             if linked && entry & lr::PENDING != 0 {
-                // Both states at once are not for linked interrupts: the board keeps the pending one.
+                // Both states at once are not for linked interrupts: the board keeps the pending one, a level
+                // by its line.
                 entry &= !lr::PENDING;
-                host.set_pending(lr::pintid(entry), true);
+                if bank.edge.load(Relaxed) & bit != 0 {
+                    host.set_pending(lr::pintid(entry), true);
+                }
+            }
+            if entry & lr::ACTIVE == 0 {
+                self.by_register.add(word, bit);
             }
             entry |= lr::ACTIVE;
         }
@@ -321,6 +327,7 @@ impl Cpu {
             } else if word != 0 {
                 bank.held.fetch_or(bit, SeqCst);
             }
+            self.by_register.add(word, bit);
             self.park(dist, host, intid, 0);
         }
         notify

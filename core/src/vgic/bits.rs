@@ -319,6 +319,8 @@ impl Cpu {
             if its == 0 || !dist.is_online(v) {
                 continue;
             }
+            // A request to make it active that has not been served yet is over too.
+            dist.line(v).set_active.remove(word, its);
             dist.line(v).clear_active.add(word, its);
             if v == self.number {
                 mine = true;

@@ -355,6 +355,9 @@ impl Cpu {
         let latched = taken & !bank.edge.load(Relaxed);
         self.latched.remove(word, bit);
         self.latched.add(word, latched);
+        if !has {
+            self.by_register.remove(word, bit);
+        }
         Some(self.entry(dist, intid) | source.unwrap_or(0))
     }
 

@@ -335,12 +335,17 @@ impl<const V2: bool> Machine<V2> {
         {
             return;
         }
-        if (0x200..0x280).contains(&bank) {
+        if (0x200..0x280).contains(&bank) || (0x300..0x380).contains(&bank) {
             value &= !self.on_the_way(of_word(frame, cpu), (bank & 0x7f) as u32 / 4);
         }
-        if (0x400..0x800).contains(&bank)
-            && self.in_use(of_word(frame, cpu), (bank - 0x400) as u32 / 32) != 0
-        {
+        // An interrupt that is being served keeps the priority and the group that it was taken with, until some
+        // moment that is not defined.
+        let served = match bank {
+            0x080..0x100 => self.in_use(of_word(frame, cpu), (bank - 0x080) as u32 / 4),
+            0x400..0x800 => self.in_use(of_word(frame, cpu), (bank - 0x400) as u32 / 32),
+            _ => 0,
+        };
+        if served != 0 {
             return;
         }
         self.model.write(cpu, frame, offset, size, value.into());
@@ -361,8 +366,8 @@ impl<const V2: bool> Machine<V2> {
         bits
     }
 
-    /// Linked interrupts of a word that software cannot make pending as the architecture says: hardware forgets it of
-    /// a level when the vGIC takes that back, and cannot merge it with an edge that it has already taken.
+    /// Linked interrupts of a word that software cannot make pending or active as the architecture says: hardware forgets
+    /// it of a level when the vGIC takes that back, and cannot merge it with an edge that it has already taken.
     fn on_the_way(&mut self, cpu: usize, word: u32) -> u32 {
         let mut bits = 0;
         for (vintid, pintid, edge) in LINKS.into_iter().chain([(VTIMER, TIMER, false)]) {

@@ -17,8 +17,7 @@ fn intid() -> impl Strategy<Value = u32> {
 }
 
 fn write() -> impl Strategy<Value = Operation> {
-    let register =
-        prop::sample::select(&Register::ALL[..]).prop_filter("x", |r| *r != Register::SetActive);
+    let register = prop::sample::select(&Register::ALL[..]);
     let size = prop_oneof![4 => Just(4u64), 1 => Just(1), 1 => Just(8)];
     (0..8usize, 0..8usize, register, any::<u32>(), value(), size).prop_map(
         |(cpu, of, register, n, value, size)| {
