@@ -100,10 +100,10 @@ fn plan_uart() -> Option<u64> {
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
 fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
     let plan = Plan::open(boot::behind_el2())?;
+    plan.check()?;
     if plan.header.board.gic_version != gic::VERSION {
         return Err(Violation::header(Invariant::GicVersion));
     }
-    plan.check()?;
     plan.fits(&tree.found(cpu::affinity(), load))?;
     Ok(plan)
 }

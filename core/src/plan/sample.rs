@@ -79,11 +79,11 @@ impl Sample {
             reserved: 0,
             mpidr,
         };
-        let load = |vm, offset, ipa| Load {
+        let load = |vm, size, ipa| Load {
             vm,
             reserved: [0; 3],
-            offset,
-            size: 1024,
+            offset: 0,
+            size,
             ipa,
         };
         let seed = |vm, kind, size, ipa| Seed {
@@ -211,10 +211,10 @@ impl Sample {
             ]
             .into(),
             loads: [
-                load(0, 0, 0x4000_0000),
-                load(0, 0, 0x4008_0000),
-                load(1, 0, 0x4000_0000),
-                load(1, 0, 0x4008_0000),
+                load(0, 1024, 0x4000_0000),
+                load(0, 2048, 0x4008_0000),
+                load(1, 1024, 0x4000_0000),
+                load(1, 2048, 0x4008_0000),
             ]
             .into(),
             seeds: [
