@@ -33,6 +33,11 @@ pub fn primary(tree: u64, load: u64) -> ! {
         last_words(uart, &line)
     };
 
+    if !cpu::has_cycle_counter() {
+        let mut line = Said::new();
+        line.text("refused: board-pmu: the CPU has no performance monitors, whose cycle counter EL2 needs");
+        last_words(uart, &line)
+    }
     let plan = match prove(&tree, load) {
         Ok(plan) => plan,
         Err(violation) => refuse(uart, violation),
