@@ -22,7 +22,7 @@ const KINDS: [&str; 6] = [
     "max",
 ];
 /// Versions of the GIC.
-const GICS: [u32; 1] = [3];
+const GICS: [u32; 2] = [3, 2];
 
 /// The tests of this file: one for each kind of CPU and each GIC.
 pub fn tests() -> Vec<Test> {
