@@ -184,6 +184,9 @@ impl Cpu {
         notify: &mut Notify,
     ) -> Placed {
         let (word, bit) = place(intid);
+        if self.parked.get(word) & bit != 0 {
+            return Placed::Gone;
+        }
         if held.active.get(word) & bit != 0 {
             // Pending again while active: both in one list register. But where there is none to spare, it waits
             // outside for the end, which may be far: what is pending inside must be what comes next.
