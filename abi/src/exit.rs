@@ -37,11 +37,15 @@ pub enum ExitClass {
     Serror = 14,
     /// Everything else: FP or SVE that the class does not have, debug, AArch32, unknown syndromes.
     Other = 15,
+    /// Emulated device other than the GIC and the PL011: PL031, watchdog.
+    Device = 16,
+    /// Interrupt from another pCPU on behalf of another vCPU: an SGI, or a change of the distributor.
+    SiblingIrq = 17,
 }
 
 impl ExitClass {
     /// How many classes there are.
-    pub const COUNT: usize = 16;
+    pub const COUNT: usize = 18;
 
     /// All classes in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -61,6 +65,8 @@ impl ExitClass {
         Self::FetchAbort,
         Self::Serror,
         Self::Other,
+        Self::Device,
+        Self::SiblingIrq,
     ];
 
     /// Name in reports and in JSON.
@@ -82,6 +88,8 @@ impl ExitClass {
             Self::FetchAbort => "fetch-abort",
             Self::Serror => "serror",
             Self::Other => "other",
+            Self::Device => "device",
+            Self::SiblingIrq => "sibling-irq",
         }
     }
 }

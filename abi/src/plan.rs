@@ -12,15 +12,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
 pub const MAX_PCPUS: usize = 8;
 /// Most VMs in a plan.
 pub const MAX_VMS: usize = 16;
-/// Most vCPUs of a VM in this version (SMP guests come with issue "The machine").
-pub const MAX_VCPUS_PER_VM: usize = 1;
+/// Most vCPUs of a VM: one for each pCPU.
+pub const MAX_VCPUS_PER_VM: usize = 8;
 /// Most bytes of a plan.
 pub const MAX_PLAN: u64 = 64 * 1024;
 /// EL2 and the plan together fit the first block of this size of the image: EL2 maps them with one
@@ -34,8 +34,8 @@ pub const LOAD_LIMIT: u64 = 128 << 30;
 pub const MAX_SPIS: u32 = 256;
 /// Pages from the pool for each pCPU: 3 translation tables, 2 of stack, 3 of state.
 pub const PCPU_POOL_PAGES: u32 = 8;
-/// Pages from the pool for each VM besides its stage-2 tables: 1 of console rings.
-pub const VM_POOL_PAGES: u32 = 1;
+/// Pages from the pool for each VM besides its stage-2 tables: what the pCPUs share about it.
+pub const VM_POOL_PAGES: u32 = 2;
 /// Most pages of the pool: what EL2 maps of it while it starts.
 pub const MAX_POOL_PAGES: u64 = 512;
 /// Bytes of a name, padded with 0.
@@ -77,10 +77,14 @@ pub enum TableId {
     Irqs = 7,
     /// [`Device`]
     Devices = 8,
+    /// [`Quiet`]
+    Quiets = 9,
+    /// [`Call`]
+    Calls = 10,
 }
 
 /// How many tables a plan has.
-pub const TABLES: usize = 9;
+pub const TABLES: usize = 11;
 
 /// Start of every plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -113,21 +117,39 @@ pub struct Board {
     pub gicd: u64,
     /// Bytes of the distributor frame.
     pub gicd_size: u64,
-    /// Physical address of the first redistributor.
+    /// GICv3: physical address of the first redistributor. GICv2: 0.
     pub gicr: u64,
     /// Bytes of the redistributor region, all redistributors together.
     pub gicr_size: u64,
+    /// GICv2: physical address of the CPU interface. GICv3: 0, as are the five that follow.
+    pub gicc: u64,
+    /// Bytes of its frame.
+    pub gicc_size: u64,
+    /// Physical address of the virtual interface control.
+    pub gich: u64,
+    /// Bytes of its frame.
+    pub gich_size: u64,
+    /// Physical address of the virtual CPU interface, which VMs map as their CPU interface.
+    pub gicv: u64,
+    /// Bytes of its frame.
+    pub gicv_size: u64,
     /// Physical address of the PL011 that carries the consoles.
     pub uart: u64,
     /// Bytes of its frame.
     pub uart_size: u64,
+    /// Physical address of the PL031 from which EL2 takes the time of day when it starts; 0 for none.
+    pub rtc: u64,
     /// INTID of that PL011 (an SPI).
     pub uart_intid: u32,
     /// INTID of the EL1 virtual timer (a PPI).
     pub vtimer_intid: u32,
+    /// INTID of the EL1 physical timer (a PPI).
+    pub ptimer_intid: u32,
+    /// INTID of the EL2 physical timer (a PPI).
+    pub hyp_timer_intid: u32,
     /// INTID of the GIC maintenance interrupt (a PPI).
     pub maintenance_intid: u32,
-    /// GIC architecture version: 3.
+    /// GIC architecture version: 2 or 3.
     pub gic_version: u32,
 }
 
@@ -195,10 +217,19 @@ pub enum Class {
 pub enum Crash {
     /// The VM stays stopped.
     Halt = 0,
+    /// The VM starts again from its pristine payloads, at most [`Vm::restarts`] times in
+    /// [`Vm::restart_seconds`].
+    Restart = 1,
+    /// The VM stays stopped, and the VM [`Vm::notify`] is told.
+    Notify = 2,
 }
 
 /// [`Vm::flags`]: seeds are the same at every boot.
 pub const VM_DETERMINISTIC: u16 = 1;
+/// [`Vm::flags`]: the EL1 physical timer is the VM's own (else EL2 emulates it).
+pub const VM_OWN_PTIMER: u16 = 2;
+/// [`Vm::flags`]: the virtual counter stands still while the VM is paused.
+pub const VM_TIME_STOPS: u16 = 4;
 
 /// A virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -214,14 +245,24 @@ pub struct Vm {
     pub flags: u16,
     /// Hardware tag of its stage-2 translations; from 1, no two alike.
     pub vmid: u16,
+    /// With [`Crash::Restart`]: how often at most in `restart_seconds`; else 0.
+    pub restarts: u16,
+    /// With [`Crash::Restart`]: seconds in which restarts are counted; else 0.
+    pub restart_seconds: u16,
+    /// With [`Crash::Notify`]: index of the VM that is told; else [`NONE`].
+    pub notify: u16,
+    /// SPI of this VM's vGIC by which it is told of other VMs' crashes; 0 if it is told of none.
+    pub event_intid: u16,
     /// Where its boot vCPU starts (IPA, in its RAM).
     pub entry: u64,
     /// x0 at the start: IPA of its device tree, or 0.
     pub boot_arg: u64,
     /// IPA of its distributor (64 KiB).
     pub gicd: u64,
-    /// IPA of its redistributors (128 KiB for each vCPU).
+    /// GICv3: IPA of its redistributors (128 KiB for each vCPU). GICv2: 0.
     pub gicr: u64,
+    /// GICv2: IPA of its CPU interface (8 KiB, a [`RegionKind::Gicv`] region). GICv3: 0.
+    pub gicc: u64,
     /// SPIs of its vGIC: a multiple of 32, at most [`MAX_SPIS`].
     pub spis: u32,
     /// Pages of its stage-2 tables, root included.
@@ -238,7 +279,8 @@ pub struct Vcpu {
     pub pcpu: u16,
     /// Must be 0.
     pub reserved: u32,
-    /// Affinity fields that the guest sees in MPIDR_EL1.
+    /// Affinity fields that the guest sees in MPIDR_EL1: the number of the vCPU in its VM, from 0, in
+    /// the order of the rows.
     pub mpidr: u64,
 }
 
@@ -252,6 +294,8 @@ pub enum RegionKind {
     Device = 1,
     /// Memory that several VMs map, because the description says so.
     Shared = 2,
+    /// GICv2: the virtual CPU interface of the board, at the place of the VM's CPU interface.
+    Gicv = 3,
 }
 
 /// [`Region::access`]: the guest may read. Always set.
@@ -343,11 +387,16 @@ pub struct Irq {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum DeviceKind {
-    /// PL011 on the multiplexed console. One for each VM at most.
+    /// PL011 on the multiplexed console (4 KiB).
     Pl011 = 0,
+    /// PL031 real-time clock (4 KiB).
+    Pl031 = 1,
+    /// SBSA generic watchdog: its control frame (4 KiB), then its refresh frame (4 KiB). The interrupt is
+    /// WS0; WS1 is a crash of the VM.
+    Watchdog = 2,
 }
 
-/// A device that EL2 emulates for a VM.
+/// A device that EL2 emulates for a VM: at most one of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Device {
@@ -363,6 +412,33 @@ pub struct Device {
     pub ipa: u64,
     /// Bytes of its registers.
     pub size: u64,
+}
+
+/// A write that quiets a passed-through device before its VM starts again: no interrupts, nothing
+/// under way. Rows of a device in the order in which EL2 performs them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Quiet {
+    /// Index of the VM.
+    pub vm: u16,
+    /// Bytes of the register: 1, 2 or 4.
+    pub width: u16,
+    /// What is written.
+    pub value: u32,
+    /// Physical address of the register, in a [`RegionKind::Device`] region of the VM.
+    pub pa: u64,
+}
+
+/// An SMC of the vendor, the SoC or a trusted OS that a VM may make. EL2 hands it to the firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Call {
+    /// Index of the VM.
+    pub vm: u16,
+    /// Must be 0.
+    pub reserved: u16,
+    /// Function identifier (DEN0028): a fast call of the SiP, OEM or trusted-OS ranges.
+    pub function: u32,
 }
 
 #[cfg(test)]
@@ -385,8 +461,13 @@ mod tests {
             size_of::<Seed>(),
             size_of::<Irq>(),
             size_of::<Device>(),
+            size_of::<Quiet>(),
+            size_of::<Call>(),
         ];
-        assert_eq!(sizes, [64, 40, 208, 16, 16, 64, 16, 32, 32, 16, 8, 24]);
+        assert_eq!(
+            sizes,
+            [128, 40, 288, 16, 16, 80, 16, 32, 32, 16, 8, 24, 16, 8]
+        );
     }
 
     #[test]

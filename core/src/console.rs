@@ -74,7 +74,7 @@ impl<const N: usize> Stream<N> {
     }
 
     /// For the consumer: takes the oldest byte.
-    fn pop(&self) -> Option<u8> {
+    pub fn pop(&self) -> Option<u8> {
         let byte = self.ring.pop()?;
         if byte == b'\n' {
             let lines = self.lines_out.load(Ordering::Relaxed).wrapping_add(1);
@@ -143,6 +143,16 @@ impl Speaker {
             streams.output.pop()
         }
     }
+
+    fn is_silent(self, sources: &impl Sources) -> bool {
+        sources.streams(self.vm).is_none_or(|streams| {
+            if self.log {
+                streams.log.is_empty()
+            } else {
+                streams.output.is_empty()
+            }
+        })
+    }
 }
 
 /// Merges the streams of all VMs into one.
@@ -151,7 +161,7 @@ pub struct Mux {
     speaker: Option<Speaker>,
     last: usize,
     line_open: bool,
-    insert: Line<128>,
+    insert: Line<160>,
     inserted: usize,
 }
 
@@ -179,14 +189,28 @@ impl Mux {
     }
 
     /// Says something of its own, on a line of its own.
-    pub fn notice(&mut self, text: &Line<96>) {
+    pub fn notice(&mut self, text: &Line<128>) {
+        self.say("[el2] ", text);
+    }
+
+    /// Nothing is being said, but perhaps a part of a line that waits for its rest.
+    pub fn is_free(&self, sources: &impl Sources) -> bool {
+        self.drained()
+            && (!self.line_open
+                || self
+                    .speaker
+                    .is_none_or(|speaker| speaker.is_silent(sources)))
+    }
+
+    /// Says a line with a label. One that has not gone out yet is lost: [`Self::is_free`] tells.
+    pub fn say(&mut self, label: &str, text: &Line<128>) {
         let open = self.line_open;
         self.insert = Line::new();
         self.inserted = 0;
         if open {
             self.insert.text("\r\n");
         }
-        self.insert.text("[el2] ");
+        self.insert.text(label);
         for byte in text.as_bytes() {
             self.insert.byte(*byte);
         }
@@ -300,6 +324,10 @@ pub enum Key {
     Focus(usize),
     /// Show the keys.
     Help,
+    /// Open the monitor, or let it tell everything again.
+    Monitor,
+    /// A key for the monitor, which is open.
+    Command(u8),
     /// Nothing (yet).
     Nothing,
 }
@@ -310,6 +338,8 @@ pub struct Keys {
     /// The VM that has the input.
     pub focus: usize,
     escaped: bool,
+    /// Keys go to the monitor.
+    monitor: bool,
 }
 
 impl Keys {
@@ -318,6 +348,7 @@ impl Keys {
         Self {
             focus,
             escaped: false,
+            monitor: false,
         }
     }
 
@@ -328,12 +359,20 @@ impl Keys {
                 self.escaped = true;
                 return Key::Nothing;
             }
-            return Key::Send(byte);
+            return if self.monitor {
+                Key::Command(byte)
+            } else {
+                Key::Send(byte)
+            };
         }
         self.escaped = false;
         let focus = match byte {
             ESCAPE => return Key::Send(ESCAPE),
             b'?' | b'h' => return Key::Help,
+            b'm' => {
+                self.monitor = true;
+                return Key::Monitor;
+            }
             b'1'..=b'9' => usize::from(byte.wrapping_sub(b'1')),
             b'n' if vms != 0 => self.focus.wrapping_add(1) % vms,
             _ => return Key::Nothing,
@@ -342,7 +381,13 @@ impl Keys {
             return Key::Nothing;
         }
         self.focus = focus;
+        self.monitor = false;
         Key::Focus(focus)
+    }
+
+    /// The monitor is closed: keys go to VMs again.
+    pub fn leave_monitor(&mut self) {
+        self.monitor = false;
     }
 }
 
@@ -438,5 +483,48 @@ mod tests {
         assert_eq!(after(ESCAPE), Key::Send(ESCAPE));
         assert_eq!(after(b'x'), Key::Nothing);
         assert_eq!(keys.focus, 0);
+    }
+
+    #[test]
+    fn keys_go_to_the_monitor_while_it_is_open() {
+        let mut keys = Keys::new(0);
+        let open = |keys: &mut Keys| {
+            assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
+            assert_eq!(keys.take(b'm', 2), Key::Monitor);
+        };
+        open(&mut keys);
+        assert_eq!(keys.take(b'2', 2), Key::Command(b'2'));
+        open(&mut keys);
+        keys.leave_monitor();
+        assert_eq!(keys.take(b'q', 2), Key::Send(b'q'));
+        open(&mut keys);
+        assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
+        assert_eq!(keys.take(b'2', 2), Key::Focus(1));
+        assert_eq!(keys.take(b'2', 2), Key::Send(b'2'), "focus leaves it");
+    }
+
+    #[test]
+    fn a_line_of_the_monitor_waits_for_the_end_of_a_guests_line() {
+        let (two, mut mux) = (two(), Mux::new());
+        let mut text = Line::new();
+        text.text("state");
+        assert!(mux.is_free(&two));
+        two.0[0].output.push_all(b"one\r\n");
+        assert!(matches!(mux.next(&two, false), Next::Byte(_)));
+        assert!(!mux.is_free(&two), "the label is under way");
+        while two.0[0].output.room() == 1024 - 5 {
+            mux.next(&two, false);
+        }
+        assert!(!mux.is_free(&two), "the line is under way");
+        drain(&mut mux, &two, false);
+        assert!(mux.is_free(&two));
+        mux.say("[monitor] ", &text);
+        assert!(!mux.is_free(&two));
+        assert_eq!(drain(&mut mux, &two, false), "[monitor] state\r\n");
+        two.0[1].output.push_all(b"$ ");
+        drain(&mut mux, &two, true);
+        assert!(mux.is_free(&two), "a prompt does not hold it up");
+        mux.say("[monitor] ", &text);
+        assert_eq!(drain(&mut mux, &two, false), "\r\n[monitor] state\r\n");
     }
 }

@@ -1,25 +1,17 @@
-//! Calls by HVC and SMC: SMC Calling Convention (DEN0028E) and PSCI (DEN0022E) for VMs of one
-//! vCPU. What is not listed here is not offered.
+//! PSCI calls of a VM (DEN0022E). What is not listed here is not offered.
 
-/// Answers of SMCCC and PSCI.
+/// Answers of PSCI.
 pub mod answer {
-    /// SMCCC and PSCI: not supported.
+    /// Not supported.
     pub const NOT_SUPPORTED: u64 = -1i64 as u64;
-    /// PSCI: invalid parameters.
+    /// Invalid parameters.
     pub const INVALID_PARAMETERS: u64 = -2i64 as u64;
-    /// PSCI: that CPU is already on.
+    /// That CPU is already on.
     pub const ALREADY_ON: u64 = -4i64 as u64;
-}
-
-/// Why a VM stopped by its own wish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// SYSTEM_OFF.
-    Off,
-    /// SYSTEM_RESET. There is no restart in this version: the VM stops.
-    Reset,
-    /// CPU_OFF of its only vCPU.
-    LastCpuOff,
+    /// That CPU is being switched on.
+    pub const ON_PENDING: u64 = -5i64 as u64;
+    /// Nothing can run at that address.
+    pub const INVALID_ADDRESS: u64 = -9i64 as u64;
 }
 
 /// What a call leads to.
@@ -27,8 +19,23 @@ pub enum Stop {
 pub enum Call {
     /// x0 of the guest becomes this.
     Answer(u64),
-    /// The VM stops.
-    Stop(Stop),
+    /// SYSTEM_OFF.
+    Off,
+    /// SYSTEM_RESET or SYSTEM_RESET2.
+    Reset,
+    /// CPU_OFF of the caller.
+    CpuOff,
+    /// CPU_ON.
+    CpuOn {
+        /// Number of the vCPU.
+        target: usize,
+        /// IPA at which it starts.
+        entry: u64,
+        /// Its x0.
+        context: u64,
+    },
+    /// AFFINITY_INFO of this vCPU.
+    Affinity(usize),
 }
 
 /// PSCI_VERSION.
@@ -44,17 +51,20 @@ const MIGRATE_INFO_TYPE: u32 = 0x8400_0006;
 const SYSTEM_OFF: u32 = 0x8400_0008;
 const SYSTEM_RESET: u32 = 0x8400_0009;
 const PSCI_FEATURES: u32 = 0x8400_000a;
+const SYSTEM_RESET2_32: u32 = 0x8400_0012;
+const SYSTEM_RESET2_64: u32 = 0xc400_0012;
+/// SMCCC_VERSION, which PSCI_FEATURES reports too (DEN0022E, 5.17).
 const SMCCC_VERSION: u32 = 0x8000_0000;
-const SMCCC_ARCH_FEATURES: u32 = 0x8000_0001;
 
 /// Answer of PSCI_VERSION: PSCI 1.1.
 pub const VERSION_PSCI: u64 = 0x1_0001;
-/// SMCCC 1.1.
-const VERSION_SMCCC: u64 = 0x1_0001;
 /// MIGRATE_INFO_TYPE: there is no trusted OS that would have to migrate.
 const NO_TRUSTED_OS: u64 = 2;
+/// Bits of CPU_SUSPEND's power_state in the original format that have a meaning: power level, state
+/// type, state ID (5.4.2).
+const POWER_STATE: u64 = 0x0301_ffff;
 
-const OFFERED: [u32; 14] = [
+const OFFERED: [u32; 15] = [
     PSCI_VERSION,
     CPU_SUSPEND_32,
     CPU_SUSPEND_64,
@@ -66,36 +76,58 @@ const OFFERED: [u32; 14] = [
     MIGRATE_INFO_TYPE,
     SYSTEM_OFF,
     SYSTEM_RESET,
+    SYSTEM_RESET2_32,
+    SYSTEM_RESET2_64,
     PSCI_FEATURES,
     SMCCC_VERSION,
-    SMCCC_ARCH_FEATURES,
 ];
 
-/// Decides a call; `function` is w0, `args` are x1 to x3, `own` the affinity of the calling vCPU.
-pub fn call(function: u32, args: [u64; 3], own: u64) -> Call {
-    let [target, second, _] = args;
+/// The vCPU that an affinity names: its number, in the lowest field. Numbers that the VM does not have,
+/// and bits that are no affinity, name none.
+fn number(target: u64, vcpus: usize) -> Option<usize> {
+    usize::try_from(target).ok().filter(|n| *n < vcpus)
+}
+
+/// Decides a call; `function` is w0, `args` are x1 to x3, `vcpus` how many the VM has.
+pub fn call(function: u32, args: [u64; 3], vcpus: usize) -> Call {
     // The 32-bit forms take the low halves only.
-    let target = if function & 1 << 30 == 0 {
-        target & 0xffff_ffff
+    let args = if function & 1 << 30 == 0 {
+        args.map(|arg| arg & 0xffff_ffff)
     } else {
-        target
+        args
     };
+    let [first, second, third] = args;
     Call::Answer(match function {
         PSCI_VERSION => VERSION_PSCI,
-        SYSTEM_OFF => return Call::Stop(Stop::Off),
-        SYSTEM_RESET => return Call::Stop(Stop::Reset),
-        CPU_OFF => return Call::Stop(Stop::LastCpuOff),
-        // A standby state may end at once; nothing is lost by it.
-        CPU_SUSPEND_32 | CPU_SUSPEND_64 => 0,
-        CPU_ON_32 | CPU_ON_64 if target == own => answer::ALREADY_ON,
-        AFFINITY_INFO_32 | AFFINITY_INFO_64 if target == own && second == 0 => 0,
-        CPU_ON_32 | CPU_ON_64 | AFFINITY_INFO_32 | AFFINITY_INFO_64 => answer::INVALID_PARAMETERS,
-        MIGRATE_INFO_TYPE => NO_TRUSTED_OS,
-        PSCI_FEATURES if OFFERED.contains(&(args[0] as u32)) => 0,
-        SMCCC_VERSION => VERSION_SMCCC,
-        SMCCC_ARCH_FEATURES if [SMCCC_VERSION, SMCCC_ARCH_FEATURES].contains(&(args[0] as u32)) => {
-            0
+        SYSTEM_OFF => return Call::Off,
+        SYSTEM_RESET => return Call::Reset,
+        // SYSTEM_WARM_RESET; other types are the vendor's, or reserved.
+        SYSTEM_RESET2_32 | SYSTEM_RESET2_64 if first & 0xffff_ffff == 0 => return Call::Reset,
+        SYSTEM_RESET2_32 | SYSTEM_RESET2_64 => answer::INVALID_PARAMETERS,
+        CPU_OFF => return Call::CpuOff,
+        // A standby state may end at once; nothing is lost by it. A deeper one may be made shallower.
+        CPU_SUSPEND_32 | CPU_SUSPEND_64 if first & 0xffff_ffff & !POWER_STATE == 0 => 0,
+        CPU_SUSPEND_32 | CPU_SUSPEND_64 => answer::INVALID_PARAMETERS,
+        CPU_ON_32 | CPU_ON_64 => match number(first, vcpus) {
+            Some(target) => {
+                return Call::CpuOn {
+                    target,
+                    entry: second,
+                    context: third,
+                };
+            }
+            None => answer::INVALID_PARAMETERS,
+        },
+        // Only level 0: a VM has no higher power domain that it could ask about.
+        AFFINITY_INFO_32 | AFFINITY_INFO_64 if second & 0xffff_ffff == 0 => {
+            match number(first, vcpus) {
+                Some(target) => return Call::Affinity(target),
+                None => answer::INVALID_PARAMETERS,
+            }
         }
+        AFFINITY_INFO_32 | AFFINITY_INFO_64 => answer::INVALID_PARAMETERS,
+        MIGRATE_INFO_TYPE => NO_TRUSTED_OS,
+        PSCI_FEATURES if OFFERED.contains(&(first as u32)) => 0,
         _ => answer::NOT_SUPPORTED,
     })
 }
@@ -104,24 +136,18 @@ pub fn call(function: u32, args: [u64; 3], own: u64) -> Call {
 mod tests {
     use super::*;
 
+    fn ask(function: u32, x1: u64) -> Call {
+        call(function, [x1, 0x4000_0000, 7], 2)
+    }
+
     #[test]
     fn what_is_offered_is_answered_and_nothing_else() {
-        let ask = |function, x1| call(function, [x1, 0, 0], 0);
         assert_eq!(ask(PSCI_VERSION, 0), Call::Answer(0x1_0001));
-        assert_eq!(ask(SYSTEM_OFF, 0), Call::Stop(Stop::Off));
-        assert_eq!(ask(CPU_ON_64, 0), Call::Answer(answer::ALREADY_ON));
-        assert_eq!(ask(CPU_ON_64, 1), Call::Answer(answer::INVALID_PARAMETERS));
-        assert_eq!(
-            ask(CPU_ON_32, 1 << 32),
-            Call::Answer(answer::ALREADY_ON),
-            "32-bit form"
-        );
-        assert_eq!(ask(AFFINITY_INFO_64, 0), Call::Answer(0));
+        assert_eq!(ask(SYSTEM_OFF, 0), Call::Off);
+        assert_eq!(ask(SYSTEM_RESET, 0), Call::Reset);
+        assert_eq!(ask(CPU_OFF, 0), Call::CpuOff);
+        assert_eq!(ask(MIGRATE_INFO_TYPE, 0), Call::Answer(2));
         assert_eq!(ask(PSCI_FEATURES, u64::from(SYSTEM_OFF)), Call::Answer(0));
-        assert_eq!(
-            ask(PSCI_FEATURES, 0x8400_000e),
-            Call::Answer(answer::NOT_SUPPORTED)
-        );
         for denied in [
             0x8200_0000,
             0xb200_0000,
@@ -130,12 +156,49 @@ mod tests {
             0x8400_00ff,
             0,
             0x8400_000f,
+            0xc400_0000,
+            0x0400_0008,
         ] {
-            assert_eq!(
-                ask(denied, 0),
-                Call::Answer(answer::NOT_SUPPORTED),
-                "{denied:#x}"
-            );
+            let none = Call::Answer(answer::NOT_SUPPORTED);
+            assert_eq!(ask(denied, 0), none, "{denied:#x}");
+            assert_eq!(ask(PSCI_FEATURES, u64::from(denied)), none, "{denied:#x}");
         }
+    }
+
+    #[test]
+    fn vcpus_go_by_their_number_and_nothing_else() {
+        let on = |target| Call::CpuOn {
+            target,
+            entry: 0x4000_0000,
+            context: 7,
+        };
+        assert_eq!(ask(CPU_ON_64, 1), on(1));
+        assert_eq!(ask(CPU_ON_32, 1 << 32), on(0), "32-bit form");
+        // One more than there are; another cluster; bit 31 of MPIDR, which is no affinity.
+        for bad in [2, 0x100, 1 << 31, 1 << 32, u64::MAX] {
+            let invalid = Call::Answer(answer::INVALID_PARAMETERS);
+            assert_eq!(ask(CPU_ON_64, bad), invalid, "{bad:#x}");
+            assert_eq!(call(AFFINITY_INFO_64, [bad, 0, 0], 2), invalid, "{bad:#x}");
+        }
+        assert_eq!(call(AFFINITY_INFO_64, [1, 0, 0], 2), Call::Affinity(1));
+        let invalid = Call::Answer(answer::INVALID_PARAMETERS);
+        assert_eq!(call(AFFINITY_INFO_64, [0, 1, 0], 2), invalid);
+    }
+
+    #[test]
+    fn suspending_returns_and_bad_states_are_refused() {
+        let invalid = Call::Answer(answer::INVALID_PARAMETERS);
+        assert_eq!(ask(CPU_SUSPEND_64, 0), Call::Answer(0));
+        assert_eq!(ask(CPU_SUSPEND_64, 1 << 16), Call::Answer(0));
+        assert_eq!(ask(CPU_SUSPEND_64, 1 << 26), invalid);
+        assert_eq!(ask(CPU_SUSPEND_32, 1 << 17), invalid);
+    }
+
+    #[test]
+    fn only_the_warm_reset_of_the_architecture_is_known() {
+        assert_eq!(ask(SYSTEM_RESET2_64, 0), Call::Reset);
+        let invalid = Call::Answer(answer::INVALID_PARAMETERS);
+        assert_eq!(ask(SYSTEM_RESET2_64, 1), invalid);
+        assert_eq!(ask(SYSTEM_RESET2_32, 1 << 31), invalid);
     }
 }

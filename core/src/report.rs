@@ -6,19 +6,19 @@ use bulkhead_abi::{exit::ExitClass, plan::NAME};
 use crate::{
     exit,
     inject::Fault,
-    psci::Stop,
-    stats::{ExitStats, LAST_EXITS},
+    power::End,
+    stats::{ClassStats, ExitStats, LAST_EXITS, LastExit},
     text::Line,
 };
 
 /// A line of a report, with its line end.
 pub type ReportLine = Line<128>;
 
-/// Why a vCPU no longer runs.
+/// Why a VM no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The guest asked for it.
-    Asked(Stop),
+    /// The guest, or somebody with authority, asked for it; or its watchdog did.
+    Ended(End),
     /// A fault that could not be handed to the guest, or that ends it.
     Fault {
         /// ESR_EL2.
@@ -32,29 +32,87 @@ pub enum Reason {
     },
 }
 
+/// What follows the end of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stays stopped.
+    Stays,
+    /// It stays stopped: it has been restarted as often as its policy allows.
+    Exhausted {
+        /// How often that is.
+        limit: u16,
+        /// In how many seconds.
+        seconds: u16,
+    },
+    /// It stays stopped, and this VM is told.
+    Tells([u8; NAME]),
+    /// It starts again because it asked for it.
+    Restarts,
+    /// It starts again after a crash.
+    Retries {
+        /// How often it has by now.
+        count: u16,
+        /// How often it may.
+        limit: u16,
+        /// In how many seconds.
+        seconds: u16,
+    },
+}
+
+impl Verdict {
+    /// The VM starts again.
+    pub const fn is_restart(self) -> bool {
+        matches!(self, Self::Restarts | Self::Retries { .. })
+    }
+}
+
 /// Lines that have been said of a report.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     name: [u8; NAME],
     vcpu: u64,
-    reason: Reason,
+    /// `None`: another vCPU says why the VM ended, this one has only its statistics.
+    reason: Option<(Reason, Verdict)>,
     next: usize,
 }
 
 /// Header, details, table header, classes, totals, ring header, ring.
 const LINES: usize = 4 + ExitClass::COUNT + 2 + LAST_EXITS;
+/// What the columns of [`row`] are.
+pub(crate) const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
 
 impl Report {
-    /// A report about a vCPU of the VM `name`.
-    pub const fn new(name: [u8; NAME], vcpu: u64, reason: Reason) -> Self {
+    /// A report about the VM `name` by its vCPU that knows why it ended; with the statistics of that
+    /// vCPU, unless the VM starts again.
+    pub const fn new(name: [u8; NAME], vcpu: u64, reason: Reason, verdict: Verdict) -> Self {
         Self {
             name,
             vcpu,
-            reason,
+            reason: Some((reason, verdict)),
             next: 0,
         }
+    }
+
+    /// The statistics of another of its vCPUs.
+    pub const fn statistics(name: [u8; NAME], vcpu: u64) -> Self {
+        Self {
+            name,
+            vcpu,
+            reason: None,
+            next: 0,
+        }
+    }
+
+    /// It has why the VM ended, and so has to be said first.
+    pub const fn leads(&self) -> bool {
+        self.reason.is_some()
+    }
+
+    /// The VM starts again: only why is said, not what its vCPUs have cost.
+    pub fn is_brief(&self) -> bool {
+        self.reason.is_some_and(|(_, verdict)| verdict.is_restart())
     }
 
     /// The next line, or `None` at the end. Each costs a bounded number of steps.
@@ -76,6 +134,7 @@ impl Report {
         match n {
             0 => self.headline(line),
             1 => self.details(line),
+            n if n <= TOTALS && self.is_brief() => {}
             2 => {
                 line.text("exits vm=")
                     .name(&self.name)
@@ -83,12 +142,12 @@ impl Report {
                     .decimal(self.vcpu);
             }
             3 => {
-                line.text("  class           count        min       mean        max          total    stddev  %time   per s");
+                line.text(HEADINGS);
             }
-            TOTALS => totals(stats, line),
+            TOTALS => totals(stats.exits(), stats.guest(), stats.elapsed(), line),
             n if n < TOTALS => {
                 if let Some(class) = ExitClass::ALL.get(n.wrapping_sub(CLASSES)) {
-                    row(*class, stats, line);
+                    row(*class, stats.class(*class), stats.elapsed(), line);
                 }
             }
             n => self.last(n.wrapping_sub(TOTALS).wrapping_sub(1), stats, line),
@@ -96,30 +155,70 @@ impl Report {
     }
 
     fn headline(&self, line: &mut ReportLine) {
-        line.text("vm ").name(&self.name).text(" stopped: ");
-        match self.reason {
-            Reason::Asked(Stop::Off) => line.text("power off"),
-            Reason::Asked(Stop::Reset) => line.text("reset requested, crash policy is halt"),
-            Reason::Asked(Stop::LastCpuOff) => line.text("its last CPU went off"),
+        let Some((reason, verdict)) = self.reason else {
+            return;
+        };
+        let does = if verdict.is_restart() {
+            " restarts: "
+        } else {
+            " stopped: "
+        };
+        line.text("vm ").name(&self.name).text(does);
+        let (words, of_vector) = match reason {
+            Reason::Ended(End::Off) => ("power off", false),
+            Reason::Ended(End::Reset) => ("reset requested", false),
+            Reason::Ended(End::LastCpuOff) => ("its last CPU went off", false),
+            Reason::Ended(End::Watchdog) => ("its watchdog was not refreshed", false),
+            Reason::Ended(End::Ordered) => ("ordered to stop", false),
+            Reason::Ended(End::OrderedRestart) => ("ordered to restart", false),
+            Reason::Ended(End::Crash) => ("crash", false),
             Reason::Fault {
                 syndrome, fault, ..
-            } => {
-                line.text(exit::words(syndrome));
-                if matches!(fault, Some(Fault::Fetch(_))) {
-                    line.text(" (its exception vector)");
-                }
-                line
-            }
+            } => (
+                exit::words(syndrome),
+                matches!(fault, Some(Fault::Fetch(_))),
+            ),
         };
+        line.text(words);
+        if of_vector {
+            line.text(" (its exception vector)");
+        }
+        let times = |line: &mut ReportLine, limit: u16, seconds: u16| {
+            line.decimal(u64::from(limit)).text(" in ");
+            line.decimal(u64::from(seconds)).text(" s)");
+        };
+        match verdict {
+            Verdict::Stays | Verdict::Restarts => {}
+            Verdict::Exhausted { limit, seconds } => {
+                line.text(" (after restarts: ");
+                times(line, limit, seconds);
+            }
+            Verdict::Tells(whom) => {
+                line.text(" (told to ").name(&whom).byte(b')');
+            }
+            Verdict::Retries {
+                count,
+                limit,
+                seconds,
+            } => {
+                line.text(" (restart ")
+                    .decimal(u64::from(count))
+                    .text(" of at most ");
+                times(line, limit, seconds);
+            }
+        }
     }
 
     fn details(&self, line: &mut ReportLine) {
-        if let Reason::Fault {
-            syndrome,
-            address,
-            pc,
-            ..
-        } = self.reason
+        if let Some((
+            Reason::Fault {
+                syndrome,
+                address,
+                pc,
+                ..
+            },
+            _,
+        )) = self.reason
         {
             line.text("  vm=")
                 .name(&self.name)
@@ -138,7 +237,7 @@ impl Report {
 
     /// The last exits of a vCPU that crashed, newest first.
     fn last(&self, n: usize, stats: &ExitStats, line: &mut ReportLine) {
-        if !matches!(self.reason, Reason::Fault { .. }) {
+        if !matches!(self.reason, Some((Reason::Fault { .. }, _))) {
             return;
         }
         if n == 0 {
@@ -148,19 +247,24 @@ impl Report {
         let Some(exit) = stats.last(n.wrapping_sub(1)) else {
             return;
         };
-        let name = ExitClass::ALL
-            .get(exit.class as usize)
-            .map_or("?", |class| class.name());
-        line.text("    ")
-            .text(name)
-            .column(16)
-            .text(" pc=")
-            .hex(exit.pc);
-        line.text(" syndrome=")
-            .hex(exit.syndrome)
-            .text(" at=")
-            .decimal(exit.at);
+        last_exit(exit, line);
     }
+}
+
+/// Appends one of the last exits.
+pub(crate) fn last_exit(exit: &LastExit, line: &mut ReportLine) {
+    let name = ExitClass::ALL
+        .get(exit.class as usize)
+        .map_or("?", |class| class.name());
+    line.text("    ")
+        .text(name)
+        .column(16)
+        .text(" pc=")
+        .hex(exit.pc);
+    line.text(" syndrome=")
+        .hex(exit.syndrome)
+        .text(" at=")
+        .decimal(exit.at);
 }
 
 /// Parts of ten thousand.
@@ -180,8 +284,8 @@ fn percent(line: &mut ReportLine, part: u64, whole: u64) {
     line.decimal(share / 10 % 10).decimal(share % 10);
 }
 
-fn row(class: ExitClass, stats: &ExitStats, line: &mut ReportLine) {
-    let sums = stats.class(class);
+/// Appends the sums of a class, of a vCPU that has run for `elapsed` cycles; nothing if there are none.
+pub(crate) fn row(class: ExitClass, sums: &ClassStats, elapsed: u64, line: &mut ReportLine) {
     if sums.count == 0 {
         return;
     }
@@ -198,19 +302,20 @@ fn row(class: ExitClass, stats: &ExitStats, line: &mut ReportLine) {
         .byte(b' ')
         .padded(sums.total, 14);
     line.byte(b' ').padded(sums.deviation(), 9).byte(b' ');
-    percent(line, sums.total, stats.elapsed());
+    percent(line, sums.total, elapsed);
     // Cycles are about a nanosecond on the boards at hand; per second of counted time.
-    let per_second = sums.count.saturating_mul(1_000_000_000) / stats.elapsed().max(1);
+    let per_second = sums.count.saturating_mul(1_000_000_000) / elapsed.max(1);
     line.byte(b' ').padded(per_second, 7);
 }
 
-fn totals(stats: &ExitStats, line: &mut ReportLine) {
+/// Appends the sums of all classes.
+pub(crate) fn totals(exits: u64, guest: u64, elapsed: u64, line: &mut ReportLine) {
     line.text("  all ")
-        .decimal(stats.exits())
+        .decimal(exits)
         .text(" exits, guest ")
-        .decimal(stats.guest());
-    line.text(" of ").decimal(stats.elapsed()).text(" cycles (");
-    percent(line, stats.guest(), stats.elapsed());
+        .decimal(guest);
+    line.text(" of ").decimal(elapsed).text(" cycles (");
+    percent(line, guest, elapsed);
     line.text("%), descheduled 0");
 }
 
@@ -222,7 +327,7 @@ mod tests {
     fn lines(reason: Reason, stats: &ExitStats) -> Vec<String> {
         let mut name = [0; NAME];
         name[..5].copy_from_slice(b"linux");
-        let mut report = Report::new(name, 0, reason);
+        let mut report = Report::new(name, 0, reason, Verdict::Stays);
         std::iter::from_fn(|| report.next(stats))
             .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
             .collect()
@@ -233,7 +338,7 @@ mod tests {
         let mut stats = ExitStats::new(0);
         stats.count(ExitClass::Hvc, 1_000, 1_100, 0, 0);
         stats.count(ExitClass::Hvc, 9_700, 10_000, 0, 0);
-        let text = lines(Reason::Asked(Stop::Off), &stats);
+        let text = lines(Reason::Ended(End::Off), &stats);
         assert_eq!(text[0], "vm linux stopped: power off\r\n");
         assert_eq!(text[1], "exits vm=linux vcpu=0\r\n");
         let words: Vec<_> = text[3].split_whitespace().collect();

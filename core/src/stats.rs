@@ -1,9 +1,10 @@
 //! Exit statistics of a vCPU and the ring of its last exits. Always on, so every instruction counts.
 
 use bulkhead_abi::exit::ExitClass;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Sums over the exits of one class. Times are cycles of PMCCNTR_EL0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ClassStats {
     /// Exits.
@@ -61,7 +62,9 @@ const fn root(value: u64) -> u64 {
 }
 
 /// One of the last exits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct LastExit {
     /// Guest address at which it left (ELR_EL2).

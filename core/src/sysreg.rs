@@ -5,16 +5,21 @@
 //! virtualised.
 
 use crate::exit::sysreg;
+use crate::ptimer::Register;
 
 /// What an access to a trapped register does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// ID register number `n` of [`IdRegisters`]; writes are undefined.
     Id(usize),
+    /// A write to ICC_DIR_EL1, which traps while an active interrupt is in no list register.
+    Deactivate,
     /// Reads as this value, writes are ignored.
     Fixed(u64),
     /// SGI registers; `true` for group 1.
     Sgi(bool),
+    /// The EL1 physical timer, where the VM has an emulated one.
+    PhysicalTimer(Register),
     /// Cache maintenance by set and way: does nothing (`docs/adr/0003-exit-path.md`).
     SetWay,
     /// Not for guests.
@@ -25,12 +30,17 @@ pub enum Access {
 pub const ICC_SGI1R: u32 = sysreg(3, 0, 12, 11, 5);
 const ICC_ASGI1R: u32 = sysreg(3, 0, 12, 11, 6);
 const ICC_SGI0R: u32 = sysreg(3, 0, 12, 11, 7);
+/// ICC_DIR_EL1.
+const ICC_DIR: u32 = sysreg(3, 0, 12, 11, 1);
 const ACTLR: u32 = sysreg(3, 0, 1, 0, 1);
 const MDSCR: u32 = sysreg(2, 0, 0, 2, 2);
 const MDCCINT: u32 = sysreg(2, 0, 0, 2, 0);
 const OSLAR: u32 = sysreg(2, 0, 1, 0, 4);
 const OSLSR: u32 = sysreg(2, 0, 1, 1, 4);
 const OSDLR: u32 = sysreg(2, 0, 1, 3, 4);
+const CNTP_TVAL: u32 = sysreg(3, 3, 14, 2, 0);
+const CNTP_CTL: u32 = sysreg(3, 3, 14, 2, 1);
+const CNTP_CVAL: u32 = sysreg(3, 3, 14, 2, 2);
 const DBGPRCR: u32 = sysreg(2, 0, 1, 4, 4);
 
 /// OSLSR_EL1: the OS lock is implemented and not locked.
@@ -40,11 +50,15 @@ const UNLOCKED: u64 = 1 << 3;
 #[inline]
 pub const fn access(register: u32) -> Access {
     match register {
+        ICC_DIR => Access::Deactivate,
         ICC_SGI1R => Access::Sgi(true),
         ICC_SGI0R => Access::Sgi(false),
         // The alias for the other Security state, of which a VM has none.
         ICC_ASGI1R | ACTLR | MDSCR | MDCCINT | OSLAR | OSDLR | DBGPRCR => Access::Fixed(0),
         OSLSR => Access::Fixed(UNLOCKED),
+        CNTP_TVAL => Access::PhysicalTimer(Register::Value),
+        CNTP_CTL => Access::PhysicalTimer(Register::Control),
+        CNTP_CVAL => Access::PhysicalTimer(Register::Compare),
         _ => rare(register),
     }
 }
@@ -152,7 +166,7 @@ const fn fixed(n: usize, host: u64) -> u64 {
 }
 
 /// What a guest reads from its ID registers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct IdRegisters([u64; ID_REGISTERS]);
 
 impl IdRegisters {
@@ -174,6 +188,14 @@ impl IdRegisters {
         Self(seen)
     }
 
+    /// Those of a VM whose CPU interface of the GIC is memory-mapped (GICv2), on a CPU that would have one of
+    /// registers as well: ID_AA64PFR0_EL1.GIC reads as 0.
+    pub const fn with_gicv2(self) -> Self {
+        let mut seen = self.0;
+        seen[PFR0] &= !(15 << 24);
+        Self(seen)
+    }
+
     /// Value of register `n`.
     #[inline(always)]
     pub const fn get(&self, n: usize) -> u64 {
@@ -192,6 +214,8 @@ mod tests {
         assert_eq!(all.get(PFR0) & 0x00ff_ffff_f000_ff00, 0);
         assert_eq!(all.get(PFR0) & 0xff, 0x11);
         assert_eq!(all.get(PFR1), 0x21);
+        assert_ne!(all.get(PFR0) >> 24 & 15, 0);
+        assert_eq!(all.with_gicv2().get(PFR0) >> 24 & 15, 0);
         // Trace, PMU, statistical profiling.
         assert_eq!(all.get(DFR0), 0x10_1006);
         // APA, API, GPA, GPI.
@@ -225,6 +249,14 @@ mod tests {
         assert_eq!(access(sysreg(3, 0, 0, 7, 7)), Access::Id(55));
         assert_eq!(access(ICC_SGI1R), Access::Sgi(true));
         assert_eq!(access(OSLSR), Access::Fixed(8));
+        for (op2, register) in [
+            (0, Register::Value),
+            (1, Register::Control),
+            (2, Register::Compare),
+        ] {
+            let access = access(sysreg(3, 3, 14, 2, op2));
+            assert_eq!(access, Access::PhysicalTimer(register));
+        }
         assert_eq!(access(sysreg(1, 0, 7, 14, 2)), Access::SetWay);
         assert_eq!(
             access(sysreg(2, 0, 0, 1, 5)),
@@ -233,7 +265,7 @@ mod tests {
         );
         for undefined in [
             sysreg(3, 3, 9, 12, 0), // PMCR_EL0
-            sysreg(3, 3, 14, 2, 1), // CNTP_CTL_EL0
+            sysreg(3, 7, 14, 2, 1), // CNTPS_CTL_EL1
             sysreg(3, 4, 1, 1, 0),  // HCR_EL2
             sysreg(3, 0, 2, 1, 0),  // APIAKeyLo_EL1
             sysreg(2, 0, 0, 3, 4),  // DBGBVR3_EL1

@@ -3,12 +3,14 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::exit::{self, Mmio};
 use bulkhead_core::pl011::{self, Effect, Pl011};
-use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE};
+use bulkhead_core::vgic::{Answer, GICD_SIZE};
 
-use crate::mailbox;
+use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::vgic::Notify;
+
 use crate::pcpu::Pcpu;
-use crate::service;
 use crate::vm::Vm;
+use crate::{deadlines, mailbox, service, timed};
 
 /// Performs an access to the word at `ipa` if it is one of the usual ones, which change nothing but a
 /// register of the guest.
@@ -36,76 +38,137 @@ pub fn usual(pcpu: &mut Pcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> 
     None
 }
 
-/// Performs an access if something is emulated there.
-pub fn access(pcpu: &mut Pcpu, mmio: &Mmio) -> Option<ExitClass> {
-    let vm = pcpu.vm()?;
-    let (dist, offset) = (&vm.dist, mmio.ipa.wrapping_sub(pcpu.places.gicd));
-    if offset < GICD_SIZE {
-        if mmio.write {
-            let value = mmio.stored(pcpu.frame.get(mmio.register));
-            pcpu.vgic
-                .gicd_write(dist, &mut pcpu.gic, offset, mmio.size, value);
-        } else {
-            let value = pcpu.vgic.gicd_read(dist, &pcpu.gic, offset, mmio.size);
-            pcpu.frame.set(mmio.register, mmio.loaded(value));
+/// What became of an access.
+pub enum Done {
+    /// It is done.
+    Yes(ExitClass),
+    /// Another vCPU has to answer first, or is using the device: the guest repeats it.
+    NotYet(ExitClass),
+    /// There is nothing.
+    Nothing,
+}
+
+impl Done {
+    fn of(class: ExitClass, answer: Answer) -> Self {
+        match answer {
+            Answer::Value(_) => Self::Yes(class),
+            Answer::Again => Self::NotYet(class),
         }
-        return Some(ExitClass::Gicd);
+    }
+}
+
+/// A part of the vGIC that guests reach by address.
+#[derive(Clone, Copy)]
+enum Part {
+    Distributor,
+    Redistributors,
+}
+
+/// Performs an access if something is emulated there.
+pub fn access(pcpu: &mut Pcpu, mmio: &Mmio) -> Done {
+    let Some(vm) = pcpu.vm() else {
+        return Done::Nothing;
+    };
+    let offset = mmio.ipa.wrapping_sub(pcpu.places.gicd);
+    if offset < GICD_SIZE {
+        let answer = gic_access(pcpu, vm, Part::Distributor, offset, mmio);
+        return Done::of(ExitClass::Gicd, answer);
     }
     let offset = mmio.ipa.wrapping_sub(pcpu.places.pl011);
     if offset < pl011::SIZE {
-        let effect = if mmio.write {
-            let value = mmio.stored(pcpu.frame.get(mmio.register)) as u32;
-            pcpu.pl011.write(&vm.streams, offset, value)
-        } else {
-            let (value, effect) = pcpu.pl011.read(&vm.streams, offset);
-            pcpu.frame.set(mmio.register, mmio.loaded(u64::from(value)));
-            effect
-        };
-        if effect != Effect::default() {
-            uart_changed(pcpu, effect);
-        }
-        return Some(ExitClass::Uart);
+        return uart_access(pcpu, vm, offset, mmio);
     }
     let offset = mmio.ipa.wrapping_sub(pcpu.places.gicr);
-    if offset < GICR_SIZE {
-        if mmio.write {
-            let value = mmio.stored(pcpu.frame.get(mmio.register));
-            pcpu.vgic
-                .gicr_write(dist, &mut pcpu.gic, offset, mmio.size, value);
-        } else {
-            let value = pcpu.vgic.gicr_read(dist, &pcpu.gic, offset, mmio.size);
-            pcpu.frame.set(mmio.register, mmio.loaded(value));
-        }
-        return Some(ExitClass::Gicr);
+    if offset < pcpu.places.gicr_size {
+        let answer = gic_access(pcpu, vm, Part::Redistributors, offset, mmio);
+        return Done::of(ExitClass::Gicr, answer);
     }
-    None
+    timed::access(pcpu, vm, mmio)
+}
+
+/// The line of an emulated device, or of the emulated timer of this vCPU, goes up or down.
+pub fn line(pcpu: &mut Pcpu, vm: &Vm, intid: u32, up: bool) -> Notify {
+    if pcpu.runs {
+        pcpu.vgic.set_line(&vm.dist, &mut pcpu.gic, intid, up)
+    } else {
+        vm.dist.post_line(intid, up, pcpu.number)
+    }
+}
+
+fn gic_access(pcpu: &mut Pcpu, vm: &Vm, part: Part, offset: u64, mmio: &Mmio) -> Answer {
+    let (dist, host, vgic, size) = (&vm.dist, &mut pcpu.gic, &mut pcpu.vgic, mmio.size);
+    let (answer, whom) = if mmio.write {
+        let value = mmio.stored(pcpu.frame.get(mmio.register));
+        match part {
+            Part::Distributor => vgic.gicd_write(dist, host, offset, size, value),
+            Part::Redistributors => vgic.gicr_write(dist, host, offset, size, value),
+        }
+    } else {
+        match part {
+            Part::Distributor => vgic.gicd_read(dist, host, offset, size),
+            Part::Redistributors => vgic.gicr_read(dist, host, offset, size),
+        }
+    };
+    pcpu.notify(whom);
+    if let Answer::Value(value) = answer
+        && !mmio.write
+    {
+        pcpu.frame.set(mmio.register, mmio.loaded(value));
+    }
+    answer
+}
+
+fn uart_access(pcpu: &mut Pcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
+    let stored = mmio.stored(pcpu.frame.get(mmio.register)) as u32;
+    let done = vm.pl011.try_use(|pl011| {
+        let (value, effect) = if mmio.write {
+            (0, pl011.write(&vm.streams, offset, stored))
+        } else {
+            pl011.read(&vm.streams, offset)
+        };
+        // The line goes to the vGIC before another vCPU can change it.
+        let whom = if effect.line {
+            line(pcpu, vm, pcpu.pl011_intid, pl011.line(&vm.streams))
+        } else {
+            Notify::NOBODY
+        };
+        (value, effect, whom)
+    });
+    let Some((value, effect, whom)) = done else {
+        return Done::NotYet(ExitClass::Uart);
+    };
+    if !mmio.write {
+        pcpu.frame.set(mmio.register, mmio.loaded(u64::from(value)));
+    }
+    if effect != Effect::default() {
+        uart_changed(pcpu, effect, whom);
+    }
+    Done::Yes(ExitClass::Uart)
 }
 
 /// The emulated UART did something that others must know.
 #[inline(never)]
-fn uart_changed(pcpu: &mut Pcpu, effect: Effect) {
-    if effect.line {
-        follow_line(pcpu);
-    }
+fn uart_changed(pcpu: &mut Pcpu, effect: Effect, whom: Notify) {
+    pcpu.notify(whom);
     if effect.output {
         output_waits();
     }
 }
 
-/// Takes the UART's interrupt line over to the vGIC.
-fn follow_line(pcpu: &mut Pcpu) {
-    let Some(vm) = pcpu.vm() else { return };
-    let up = pcpu.pl011.line(&vm.streams);
-    pcpu.vgic
-        .set_line(&vm.dist, &mut pcpu.gic, pcpu.pl011_intid, up);
-}
-
 /// Input came for the emulated UART, or room again for its output.
 pub fn console_event(pcpu: &mut Pcpu) {
     let Some(vm) = pcpu.vm() else { return };
-    if pcpu.report.is_none() {
-        pcpu.pl011.room_again(&vm.streams);
-        follow_line(pcpu);
+    if pcpu.report.is_some() || pcpu.pl011_intid == 0 {
+        return;
+    }
+    let whom = vm.pl011.try_use(|pl011| {
+        pl011.room_again(&vm.streams);
+        line(pcpu, vm, pcpu.pl011_intid, pl011.line(&vm.streams))
+    });
+    match whom {
+        Some(whom) => pcpu.notify(whom),
+        // Another vCPU is just using it: come again after whatever this pCPU does next.
+        None => mailbox::send(pcpu.index, mailbox::UART),
     }
 }
 
@@ -119,9 +182,20 @@ pub fn output_waits() {
 
 /// Drains some of the console, if that is this pCPU's to do.
 pub fn drain(pcpu: &mut Pcpu, flush: bool) {
-    if let Some(service) = &mut pcpu.service
-        && service.drain(flush, pcpu.index)
-    {
+    let Some(service) = &mut pcpu.service else {
+        return;
+    };
+    let next = service.drain(flush);
+    let wanted = service.offer_room(pcpu.index);
+    for (purpose, at) in [
+        (Purpose::Flush, next.flush),
+        (Purpose::Monitor, next.monitor),
+    ] {
+        if at.is_some() {
+            deadlines::set(pcpu, purpose, at);
+        }
+    }
+    if wanted {
         console_event(pcpu);
     }
 }

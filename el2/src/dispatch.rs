@@ -4,15 +4,17 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::exit::{self, DataAbort, SysReg, ec};
 use bulkhead_core::inject::{self, Fault};
-use bulkhead_core::psci::{self, Call};
+use bulkhead_core::psci;
 use bulkhead_core::report::Reason;
 use bulkhead_core::sysreg::{self, Access};
+use bulkhead_core::vgic::Notify;
 
-use crate::devices;
-use crate::hw::{cpu, gic, sysreg as reg, timer};
-use crate::mailbox;
+use crate::calls::{self, After};
+use crate::devices::{self, Done};
+use crate::hw::gic::{self, Taken};
+use crate::hw::{boot, cpu, sysreg as reg};
 use crate::pcpu::Pcpu;
-use crate::stop;
+use crate::{deadlines, lifecycle, mailbox, timed, watch};
 
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
 /// registers; and every exit that is not among the usual ones is a call at the very end, so that the
@@ -63,15 +65,11 @@ impl Exit {
                 pc,
                 fault: Some(fault),
             };
-            return self.stop(pcpu, class, reason);
+            self.stay(pcpu, class);
+            lifecycle::crash(pcpu, reason)
         }
         cpu::apply(&inject::enter(&before, fault, self.esr));
         self.stay(pcpu, class);
-    }
-
-    fn stop(self, pcpu: &mut Pcpu, class: ExitClass, reason: Reason) {
-        self.stay(pcpu, class);
-        stop::stop(pcpu, reason)
     }
 }
 
@@ -99,16 +97,19 @@ fn other_synchronous(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
 
 /// HVC and SMC.
 fn call(pcpu: &mut Pcpu, exit: Exit, class: ExitClass) {
-    let function = pcpu.frame.get(0) as u32;
-    let args = [pcpu.frame.get(1), pcpu.frame.get(2), pcpu.frame.get(3)];
-    match psci::call(function, args, pcpu.affinity) {
-        Call::Stop(why) => return exit.stop(pcpu, class, Reason::Asked(why)),
-        Call::Answer(x0) => pcpu.frame.set_x0(x0),
-    }
-    match class {
+    let smc = class == ExitClass::Smc;
+    match calls::perform(pcpu, smc) {
         // An SMC that traps leaves ELR at the instruction, an HVC behind it.
-        ExitClass::Smc => exit.next(pcpu, class),
-        _ => exit.stay(pcpu, class),
+        After::Return if smc => exit.next(pcpu, class),
+        After::Return => exit.stay(pcpu, class),
+        After::End(end) => {
+            exit.stay(pcpu, class);
+            lifecycle::end(pcpu, end)
+        }
+        After::Off => {
+            exit.stay(pcpu, class);
+            lifecycle::leave(pcpu)
+        }
     }
 }
 
@@ -130,10 +131,13 @@ pub fn data_abort(pcpu: &mut Pcpu, esr: u64) {
 fn other_data_abort(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
     let exit = Exit { begin, pc, esr };
     let (far, hpfar) = (reg::far(), reg::hpfar());
-    if let DataAbort::Mmio(mmio) = DataAbort::decode(exit.esr, far, hpfar)
-        && let Some(class) = devices::access(pcpu, &mmio)
-    {
-        return exit.next(pcpu, class);
+    if let DataAbort::Mmio(mmio) = DataAbort::decode(exit.esr, far, hpfar) {
+        match devices::access(pcpu, &mmio) {
+            Done::Yes(class) => return exit.next(pcpu, class),
+            // The guest repeats it; what else is pending comes first.
+            Done::NotYet(class) => return exit.stay(pcpu, class),
+            Done::Nothing => {}
+        }
     }
     exit.inject(pcpu, ExitClass::DataAbort, Fault::Data(far));
 }
@@ -145,10 +149,15 @@ pub fn system_register(pcpu: &mut Pcpu, esr: u64) {
     let trapped = SysReg::decode(esr);
     if trapped.register == sysreg::ICC_SGI1R
         && !trapped.read
-        && pcpu
-            .vgic
-            .send_sgi_to_self(&mut pcpu.gic, pcpu.frame.get(trapped.gpr))
+        && let Some(vm) = pcpu.vm()
+        && let Some(whom) =
+            pcpu.vgic
+                .send_sgi_usual(&vm.dist, &mut pcpu.gic, pcpu.frame.get(trapped.gpr))
     {
+        if whom != Notify::default() {
+            let target = pcpu.gic.siblings[whom.0.trailing_zeros() as usize & 7];
+            gic::send(gic::SIBLING, usize::from(target));
+        }
         return exit.next(pcpu, ExitClass::Sgi);
     }
     other_system_register(pcpu, exit.begin, exit.pc, esr)
@@ -165,7 +174,8 @@ fn other_system_register(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
 
 fn send_sgi(pcpu: &mut Pcpu, value: u64, group1: bool) {
     if let Some(vm) = pcpu.vm() {
-        pcpu.vgic.send_sgi(&vm.dist, &mut pcpu.gic, value, group1);
+        let whom = pcpu.vgic.send_sgi(&vm.dist, &mut pcpu.gic, value, group1);
+        pcpu.notify(whom);
     }
 }
 
@@ -177,11 +187,21 @@ fn access_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
             send_sgi(pcpu, value, group1);
             return Some(ExitClass::Sgi);
         }
+        Access::Deactivate if !trapped.read => {
+            if let Some(vm) = pcpu.vm() {
+                let value = pcpu.frame.get(trapped.gpr) as u32;
+                let whom = pcpu.vgic.deactivate(&vm.dist, &mut pcpu.gic, value);
+                pcpu.notify(whom);
+            }
+        }
         Access::Id(n) if trapped.read => pcpu.frame.set(trapped.gpr, pcpu.ids.get(n)),
         Access::Fixed(value) => {
             if trapped.read {
                 pcpu.frame.set(trapped.gpr, value);
             }
+        }
+        Access::PhysicalTimer(register) => {
+            timed::access_physical(pcpu, register, trapped.read, trapped.gpr);
         }
         Access::SetWay => {}
         _ => return None,
@@ -193,74 +213,116 @@ fn access_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
 #[inline(always)]
 pub fn interrupt(pcpu: &mut Pcpu) {
     let begin = reg::cycles();
-    let intid = gic::acknowledge();
+    let taken = gic::acknowledge();
+    let intid = taken.intid();
     let timer_entry = pcpu.vgic.vtimer_entry();
+    let exit = |esr| Exit {
+        begin,
+        pc: reg::elr(),
+        esr,
+    };
     if intid == pcpu.vtimer_intid && timer_entry != 0 {
         gic::set_timer_register(timer_entry);
-        gic::drop_priority(intid);
-        let esr = u64::from(intid);
-        return Exit {
-            begin,
-            pc: reg::elr(),
-            esr,
-        }
-        .stay(pcpu, ExitClass::VtimerIrq);
+        gic::drop_priority(taken);
+        return exit(u64::from(intid)).stay(pcpu, ExitClass::VtimerIrq);
     }
-    other_interrupt(pcpu, begin, intid);
+    if intid == gic::SIBLING
+        && let Some(vm) = pcpu.vm()
+    {
+        gic::drop_priority(taken);
+        gic::deactivate(taken);
+        let whom = pcpu.vgic.look(&vm.dist, &mut pcpu.gic);
+        if whom != Notify::default() {
+            pcpu.notify(whom);
+        }
+        return exit(u64::from(intid)).stay(pcpu, ExitClass::SiblingIrq);
+    }
+    boot::handle_rare_interrupt(pcpu, begin, taken)
 }
 
-#[inline(never)]
-fn other_interrupt(pcpu: &mut Pcpu, begin: u64, intid: u32) {
-    let class = handle(pcpu, intid);
+/// An interrupt that is none of the usual ones.
+pub fn other_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
+    let class = handle(pcpu, taken);
     Exit {
         begin,
         pc: reg::elr(),
-        esr: u64::from(intid),
+        esr: u64::from(taken.intid()),
     }
     .stay(pcpu, class);
+    if pcpu.power_event {
+        lifecycle::attend(pcpu);
+    }
 }
 
 /// An interrupt other than that of a virtual timer that the guest wants. Also called by a pCPU that has
 /// no guest to run.
 #[inline(never)]
-pub fn handle(pcpu: &mut Pcpu, intid: u32) -> ExitClass {
-    if intid >= gic::SPURIOUS {
+pub fn handle(pcpu: &mut Pcpu, taken: Taken) -> ExitClass {
+    let intid = taken.intid();
+    if taken.is_nothing() {
         return ExitClass::ServiceIrq;
     }
-    gic::drop_priority(intid);
+    gic::drop_priority(taken);
     if let Some(vm) = pcpu.vm()
         && let Some(vintid) = vm.behind(intid)
     {
         // The guest deactivates it.
-        pcpu.vgic.raise(&vm.dist, &mut pcpu.gic, vintid);
+        let whom = pcpu.vgic.raise(&vm.dist, &mut pcpu.gic, vintid);
+        pcpu.notify(whom);
         return ExitClass::DeviceIrq;
     }
-    let plan = crate::start::plan();
-    let class = if intid == plan.header.board.maintenance_intid {
+    let board = &crate::start::plan().header.board;
+    if intid == board.ptimer_intid
+        && let Some(vm) = pcpu.vm()
+    {
+        // Enabled only for a VM that owns the timer; the guest deactivates it.
+        let whom = pcpu
+            .vgic
+            .raise(&vm.dist, &mut pcpu.gic, timed::PHYSICAL_TIMER);
+        pcpu.notify(whom);
+        return ExitClass::DeviceIrq;
+    }
+    let mut class = ExitClass::ServiceIrq;
+    if intid == board.maintenance_intid {
         if let Some(vm) = pcpu.vm() {
-            let ended = gic::ended_list_registers();
-            pcpu.vgic.maintain(&vm.dist, &mut pcpu.gic, ended);
+            let whom = pcpu.vgic.maintain(&vm.dist, &mut pcpu.gic);
+            pcpu.notify(whom);
         }
-        ExitClass::MaintenanceIrq
-    } else {
-        if intid == gic::KICK {
-            let messages = mailbox::take(pcpu.index);
-            if messages & mailbox::UART != 0 {
-                devices::console_event(pcpu);
-            }
-            if messages & mailbox::CONSOLE != 0 {
-                devices::drain(pcpu, false);
-            }
-        } else if intid == timer::EL2_TIMER {
-            timer::disarm();
-            devices::drain(pcpu, true);
-        } else if intid == plan.header.board.uart_intid {
-            devices::keys(pcpu);
+        class = ExitClass::MaintenanceIrq;
+    } else if intid == gic::SIBLING {
+        // Of a vCPU that does not run now; it looks when it starts.
+        if pcpu.runs
+            && let Some(vm) = pcpu.vm()
+        {
+            let whom = pcpu.vgic.look(&vm.dist, &mut pcpu.gic);
+            pcpu.notify(whom);
+        }
+        class = ExitClass::SiblingIrq;
+    } else if intid == gic::KICK {
+        let messages = mailbox::take(pcpu.index);
+        if messages & mailbox::UART != 0 {
+            devices::console_event(pcpu);
+        }
+        if messages & mailbox::CONSOLE != 0 {
             devices::drain(pcpu, false);
         }
-        ExitClass::ServiceIrq
-    };
-    gic::deactivate(intid);
+        if messages & mailbox::TIMED != 0 {
+            timed::look(pcpu);
+        }
+        if messages & mailbox::MONITOR != 0 {
+            watch::answer(pcpu);
+            devices::output_waits();
+        }
+        if messages & mailbox::POWER != 0 {
+            pcpu.power_event = true;
+        }
+    } else if intid == board.hyp_timer_intid {
+        deadlines::serve(pcpu);
+    } else if intid == board.uart_intid {
+        devices::keys(pcpu);
+        devices::drain(pcpu, false);
+    }
+    gic::deactivate(taken);
     class
 }
 
@@ -272,7 +334,7 @@ pub fn serror(pcpu: &mut Pcpu) {
     let syndrome = 0x2f << 26 | reg::esr() & 0x1ff_ffff;
     pcpu.stats
         .count(ExitClass::Serror, begin, reg::cycles(), pc, syndrome);
-    stop::stop(
+    lifecycle::crash(
         pcpu,
         Reason::Fault {
             syndrome,

@@ -5,26 +5,30 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use bulkhead_abi::plan::MAX_PCPUS;
 
 use crate::hw::gic;
-use crate::start::plan;
 
 /// The console has something to drain. For the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
-/// The emulated UART of the vCPU has input, or room again.
+/// The emulated UART of the VM has input, or room again.
 pub const UART: u32 = 2;
-
 /// A report was said; another may be.
 pub const TURN: u32 = 4;
+/// The state of the VM, or of the vCPU, has changed.
+pub const POWER: u32 = 8;
+/// The clock or the watchdog of the VM has another deadline. For the pCPU of its vCPU 0.
+pub const TIMED: u32 = 16;
+/// The monitor asks about the vCPU.
+pub const MONITOR: u32 = 32;
 
 static MAILBOXES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCPUS];
 
 /// Tells a pCPU something.
 pub fn send(to: usize, message: u32) {
-    let (Some(mailbox), Some(pcpu)) = (MAILBOXES.get(to), plan().pcpus.get(to)) else {
+    let Some(mailbox) = MAILBOXES.get(to) else {
         return;
     };
     // If the bit was set, its SGI is still to be taken: nothing more is needed.
     if mailbox.fetch_or(message, Ordering::AcqRel) & message == 0 {
-        gic::kick(pcpu.mpidr);
+        gic::send(gic::KICK, to);
     }
 }
 

@@ -2,11 +2,19 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
+mod calls;
+#[cfg(target_os = "none")]
+mod deadlines;
+#[cfg(target_os = "none")]
 mod devices;
 #[cfg(target_os = "none")]
 mod dispatch;
 #[cfg(target_os = "none")]
 mod hw;
+#[cfg(target_os = "none")]
+mod idle;
+#[cfg(target_os = "none")]
+mod lifecycle;
 #[cfg(target_os = "none")]
 mod mailbox;
 #[cfg(target_os = "none")]
@@ -18,9 +26,11 @@ mod service;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
-mod stop;
+mod timed;
 #[cfg(target_os = "none")]
 mod vm;
+#[cfg(target_os = "none")]
+mod watch;
 
 /// On a host there is nothing to run: the crate is checked there, not used.
 #[cfg(not(target_os = "none"))]

@@ -1,22 +1,27 @@
 //! Everything that a pCPU owns. Exactly one reference to it exists at a time: the vectors make it.
 
-use bulkhead_abi::plan::{NONE, Vcpu};
-use bulkhead_core::pl011::Pl011;
+use bulkhead_abi::plan::{NONE, PAGE, Vcpu};
+use bulkhead_core::deadlines::Deadlines;
+use bulkhead_core::ptimer::PhysicalTimer;
 use bulkhead_core::report::Report;
+use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::stats::ExitStats;
 use bulkhead_core::sysreg::{ID_REGISTERS, IdRegisters};
-use bulkhead_core::vgic;
+use bulkhead_core::trng::Generator;
+use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::hw::gic::{self, Gic};
+use crate::hw::layout::private;
 use crate::hw::mmu::{self, Windows};
 use crate::hw::uart::Uart;
 use crate::service::Service;
 use crate::start::plan;
-use crate::vm::{Vm, vm as vm_page};
+use crate::timed::Place;
+use crate::vm::{Vm, pcpus_of, vm as vm_page};
 
 /// General-purpose registers of the guest. The vectors save x0 to x18 and x30 here, and the rest if an
 /// access needs it; entry 31 stands for XZR.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C)]
 pub struct Frame([u64; 32]);
 
@@ -51,22 +56,40 @@ pub struct Pcpu {
     pub stats: ExitStats,
     /// The board's virtual timer interrupt.
     pub vtimer_intid: u32,
-    /// Affinity that the guest sees.
-    pub affinity: u64,
-    /// IPAs of what EL2 emulates; `u64::MAX` for what the VM does not have.
+    /// IPAs of what EL2 emulates; [`NOWHERE`] for what the VM does not have.
     pub places: Places,
     /// Interrupt state of the vCPU.
     pub vgic: vgic::Cpu,
     /// The physical GIC.
     pub gic: Gic,
-    /// The emulated UART.
-    pub pl011: Pl011,
     /// INTID of the emulated UART.
     pub pl011_intid: u32,
     /// Index of this pCPU in the plan.
     pub index: usize,
     /// Index of the VM that has this pCPU.
     pub vm: Option<usize>,
+    /// Number of the vCPU in its VM, which is its affinity too.
+    pub number: usize,
+    /// How many vCPUs the VM has.
+    pub vcpus: usize,
+    /// The vCPU is on: its registers are in the hardware.
+    pub runs: bool,
+    /// It stands still, because its VM is paused.
+    pub stands: bool,
+    /// [`crate::mailbox::POWER`] came and has not been acted on.
+    pub power_event: bool,
+    /// What the guest's timers were while it stands still.
+    pub held: Option<[u64; 2]>,
+    /// What EL2's timer is for.
+    pub deadlines: Deadlines,
+    /// The emulated physical timer.
+    pub physical_timer: PhysicalTimer,
+    /// What this pCPU answers about workarounds.
+    pub workarounds: Workarounds,
+    /// Random numbers for the guest, if the board gives EL2 any.
+    pub generator: Option<Generator>,
+    /// The life of the VM about whose end this pCPU has reported ([`Vm::life`]).
+    pub reported: u32,
     /// What the pCPUs share about it.
     pub shared: Option<&'static Vm>,
     /// What the guest reads from ID registers.
@@ -79,6 +102,9 @@ pub struct Pcpu {
     pub report: Option<Report>,
 }
 
+/// Place of what a VM does not have: as far as can be from all that a guest can access, on both sides.
+pub const NOWHERE: u64 = 1 << 63;
+
 /// Where a VM finds what EL2 emulates.
 #[derive(Clone, Copy, Debug)]
 pub struct Places {
@@ -86,14 +112,18 @@ pub struct Places {
     pub gicd: u64,
     /// Redistributor.
     pub gicr: u64,
+    /// Bytes of all redistributors.
+    pub gicr_size: u64,
     /// PL011.
     pub pl011: u64,
+    /// Clock and watchdog.
+    pub timed: [Place; 2],
 }
 
 impl Pcpu {
     /// State of pCPU `index` before it has started anything.
     pub fn new(index: usize) -> Self {
-        let (gicd, gicr, uart) = mmu::private_registers(index);
+        let uart = mmu::private_frame(index, private::UART, PAGE);
         let plan = plan();
         let row = plan.pcpus.get(index);
         let vcpu: Option<&Vcpu> = row
@@ -101,35 +131,50 @@ impl Pcpu {
             .and_then(|row| plan.vcpus.get(usize::from(row.vcpu)));
         let vm = vcpu.map(|vcpu| usize::from(vcpu.vm));
         let nowhere = Places {
-            gicd: u64::MAX,
-            gicr: u64::MAX,
-            pl011: u64::MAX,
+            gicd: NOWHERE,
+            gicr: NOWHERE,
+            gicr_size: 0,
+            pl011: NOWHERE,
+            timed: [Place::NOWHERE; 2],
         };
+        let vcpus = vm.map_or(0, |vm| plan.vcpus_of(vm).len());
         let places = vm
             .and_then(|vm| plan.vms.get(vm))
             .map_or(nowhere, |vm| Places {
                 gicd: vm.gicd,
-                gicr: vm.gicr,
+                gicr: if vm.gicr == 0 { NOWHERE } else { vm.gicr },
+                gicr_size: GICR_SIZE.wrapping_mul(vcpus as u64),
                 ..nowhere
             });
+        let mut gic = Gic::of(index);
+        if let Some(vm) = vm {
+            for (sibling, pcpu) in gic.siblings.iter_mut().zip(pcpus_of(vm)) {
+                *sibling = pcpu as u8;
+            }
+        }
+        let number = vcpu.map_or(0, |vcpu| vcpu.mpidr as usize);
         let drains = row.is_some_and(|row| row.service != 0);
         Self {
-            frame: Frame([0; 32]),
+            frame: Frame::default(),
             stats: ExitStats::new(0),
             vtimer_intid: plan.header.board.vtimer_intid,
-            affinity: vcpu.map_or(0, |vcpu| vcpu.mpidr),
             places,
-            vgic: vgic::Cpu::new(vcpu.map_or(0, |vcpu| gic_affinity(vcpu.mpidr))),
-            gic: Gic {
-                gicd,
-                gicr,
-                list_registers: 1,
-                usable: 0,
-            },
-            pl011: Pl011::new(),
+            vgic: vgic::Cpu::new(number),
+            gic,
             pl011_intid: 0,
             index,
             vm,
+            number,
+            vcpus,
+            runs: false,
+            stands: false,
+            power_event: false,
+            held: None,
+            deadlines: Deadlines::new(),
+            physical_timer: PhysicalTimer::new(),
+            workarounds: Workarounds::NONE,
+            generator: None,
+            reported: 0,
             shared: vm.map(vm_page),
             ids: IdRegisters::new(&[0; ID_REGISTERS]),
             windows: Windows::of(index),
@@ -138,56 +183,18 @@ impl Pcpu {
         }
     }
 
+    /// Makes vCPUs of this VM look at their interrupts.
+    pub fn notify(&self, whom: Notify) {
+        for vcpu in whom.iter() {
+            if let Some(pcpu) = self.gic.siblings.get(vcpu) {
+                gic::send(gic::SIBLING, usize::from(*pcpu));
+            }
+        }
+    }
+
     /// The shared state of the VM that has this pCPU.
     #[inline(always)]
     pub fn vm(&self) -> Option<&'static Vm> {
         self.shared
-    }
-}
-
-/// Affinity as GICR_TYPER has it, from MPIDR.
-const fn gic_affinity(mpidr: u64) -> u32 {
-    ((mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff) as u32
-}
-
-/// The physical GIC does what the vGIC asks.
-impl vgic::Host for Gic {
-    #[inline(always)]
-    fn list_registers(&self) -> u32 {
-        self.list_registers
-    }
-    #[inline(always)]
-    fn usable(&self) -> u32 {
-        self.usable
-    }
-    #[inline(always)]
-    fn lr(&self, n: u32) -> u64 {
-        gic::list_register(n)
-    }
-    #[inline(always)]
-    fn set_lr(&mut self, n: u32, value: u64) {
-        gic::set_list_register(n, value);
-    }
-    #[inline(always)]
-    fn empty(&self) -> u32 {
-        gic::empty_list_registers()
-    }
-    fn ask_refill(&mut self, on: bool) {
-        gic::ask_refill(on);
-    }
-    fn enable(&mut self, pintid: u32) {
-        Gic::enable(self, pintid);
-    }
-    fn disable(&mut self, pintid: u32) {
-        Gic::disable(self, pintid);
-    }
-    fn deactivate(&mut self, pintid: u32) {
-        gic::deactivate(pintid);
-    }
-    fn set_pending(&mut self, pintid: u32, pending: bool) {
-        Gic::set_pending(self, pintid, pending);
-    }
-    fn is_pending(&self, pintid: u32) -> bool {
-        Gic::is_pending(self, pintid)
     }
 }

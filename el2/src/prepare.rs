@@ -3,16 +3,22 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
+use bulkhead_abi::plan::{DeviceKind, Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
+use bulkhead_core::pl011::Pl011;
+use bulkhead_core::power::Start;
+use bulkhead_core::ptimer::PhysicalTimer;
+use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::sysreg::IdRegisters;
+use bulkhead_core::vgic::Version;
+use bulkhead_core::trng::Generator;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 
 use crate::hw::{cpu, firmware, gic, layout, memory, mmu, timer};
-use crate::pcpu::Pcpu;
+use crate::pcpu::{Frame, Pcpu};
 use crate::start::plan;
-use crate::stop;
-use crate::vm;
+use crate::vm::{self, Vm};
+use crate::{idle, lifecycle, timed};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -28,7 +34,7 @@ pub fn keep(load: u64, rng_seed: &[u8]) {
 }
 
 /// Physical address of an address in a VM's RAM.
-fn physical(vm: usize, ipa: u64) -> Option<u64> {
+pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
     plan().regions_of(vm).iter().find_map(|region| {
         let offset = ipa.checked_sub(region.ipa)?;
         (region.kind == RegionKind::Ram as u16 && offset < region.size)
@@ -40,7 +46,7 @@ fn physical(vm: usize, ipa: u64) -> Option<u64> {
 fn attend(pcpu: &mut Pcpu) {
     // As many as there can be sources; more can wait for the next slice.
     for _ in 0..8 {
-        if !stop::poll(pcpu) {
+        if !idle::poll(pcpu) {
             return;
         }
     }
@@ -95,11 +101,8 @@ fn copy(pcpu: &mut Pcpu, vm: usize, load: &Load) {
     }
 }
 
-/// FDT_NOP, which makes a property vanish.
-const NOP: [u8; 4] = [0, 0, 0, 4];
-
-/// Fills the seeds of a VM's device tree.
-fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
+/// The key from which the random numbers of a VM are made; `None` if the board offers none.
+fn random_key(vm: usize) -> Option<[u8; 32]> {
     let fixed = plan()
         .vms
         .get(vm)
@@ -110,25 +113,56 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
             *slot = word.load(Ordering::Relaxed).to_le_bytes();
         }
     }
-    let random = fixed || key != [0; 32];
+    (fixed || key != [0; 32]).then_some(key)
+}
+
+/// 64 bytes of a key and what they are for.
+fn random_block(key: &[u8; 32], purpose: &[u8; 12]) -> [u8; 64] {
+    let mut bytes = [0u8; 64];
+    ChaCha20::new(key.into(), purpose.into()).apply_keystream(&mut bytes);
+    bytes
+}
+
+/// 64 bytes of a key, for a vCPU's generator.
+pub fn next_block(key: &[u8; 32]) -> [u8; 64] {
+    random_block(key, b"bulkhead\0\0\0\0")
+}
+
+/// The generator of this pCPU's vCPU, if the board offers random bytes.
+fn generator(pcpu: &Pcpu) -> Option<Generator> {
+    let vm = pcpu.vm?;
+    let mut purpose = *b"bulkhead\0\0\0\0";
+    purpose[8] = vm as u8;
+    // Seeds have 0 and 1 here.
+    purpose[9] = 2;
+    purpose[10] = pcpu.number as u8;
+    let bytes = random_block(&random_key(vm)?, &purpose);
+    bytes.first_chunk().copied().map(Generator::new)
+}
+
+/// FDT_NOP, which makes a property vanish.
+const NOP: [u8; 4] = [0, 0, 0, 4];
+
+/// Fills the seeds of a VM's device tree.
+fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
+    let key = random_key(vm);
     for seed in seeds {
         let Some(pa) = physical(vm, seed.ipa) else {
             continue;
         };
         let size = seed.size.min(64) as usize;
-        if !random {
+        let Some(key) = key else {
             // FDT_PROP, length, name, value: one NOP for each word.
             for word in 0..size.wrapping_add(12) / 4 {
                 let at = pa.wrapping_add((word as u64).wrapping_mul(4));
                 memory::write(&mut pcpu.windows, at, &NOP);
             }
             continue;
-        }
-        let mut nonce = *b"bulkhead\0\0\0\0";
-        nonce[8] = vm as u8;
-        nonce[9] = u8::from(seed.kind == SeedKind::Kaslr as u16);
-        let mut bytes = [0u8; 64];
-        ChaCha20::new(&key.into(), &nonce.into()).apply_keystream(&mut bytes);
+        };
+        let mut purpose = *b"bulkhead\0\0\0\0";
+        purpose[8] = vm as u8;
+        purpose[9] = u8::from(seed.kind == SeedKind::Kaslr as u16);
+        let bytes = random_block(&key, &purpose);
         memory::write(
             &mut pcpu.windows,
             pa.wrapping_add(12),
@@ -141,24 +175,41 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
 pub fn start_pcpu(pcpu: &mut Pcpu) {
     cpu::start();
     let board = &plan().header.board;
-    let wanted = 1 << gic::KICK | 1 << timer::EL2_TIMER | 1 << (board.maintenance_intid % 32);
-    gic::start_redistributor(pcpu.gic.gicr, wanted);
-    pcpu.gic.list_registers = gic::start_cpu_interface();
-    pcpu.gic.usable = (1u32 << pcpu.gic.list_registers.min(16)).wrapping_sub(1) & !1;
-    let own = plan().pcpus.get(pcpu.index).map_or(0, |row| row.mpidr);
+    let ppis = 1 << (board.hyp_timer_intid % 32) | 1 << (board.maintenance_intid % 32);
+    let wanted = 1 << gic::KICK | 1 << gic::SIBLING | ppis;
+    pcpu.gic.start(pcpu.index, wanted);
     if let Some(service) = &pcpu.service {
         service.uart.start();
         pcpu.gic.enable(board.uart_intid);
     }
-    // A kick that came before this redistributor was ready is lost; what it was about is in the mailbox.
-    gic::kick(own);
+    for device in pcpu.vm.map_or(&[][..], |vm| plan().devices_of(vm)) {
+        if device.kind == DeviceKind::Pl011 as u16 {
+            pcpu.places.pl011 = device.ipa;
+            pcpu.pl011_intid = u32::from(device.vintid);
+        }
+    }
+    if let Some(vm) = pcpu.vm {
+        pcpu.places.timed = timed::places(vm);
+    }
+    pcpu.workarounds = Workarounds::find(cpu::speculation(), firmware::call);
+    pcpu.generator = generator(pcpu);
+    pcpu.ids = IdRegisters::new(&cpu::id_registers());
+    if gic::VIRTUAL == Version::V2 {
+        pcpu.ids = pcpu.ids.with_gicv2();
+    }
+    pcpu.stats = bulkhead_core::stats::ExitStats::new(crate::hw::sysreg::cycles());
+    // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
+    // mailbox.
+    gic::send(gic::KICK, pcpu.index);
 }
 
-/// Gets the VM `index` ready and enters it.
-pub fn run(pcpu: &mut Pcpu, index: usize) -> ! {
+/// Gets the VM `index` ready and enters it. Returns only if somebody has stopped it in the meantime.
+pub fn run(pcpu: &mut Pcpu, index: usize) {
     let Some(row) = plan().vms.get(index) else {
-        firmware::power_off()
+        return;
     };
+    let shared = vm::vm(index);
+    lifecycle::begin(shared, pcpu.vcpus);
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
             scrub(pcpu, region.pa, region.size);
@@ -168,22 +219,58 @@ pub fn run(pcpu: &mut Pcpu, index: usize) -> ! {
         copy(pcpu, index, load);
     }
     fill_seeds(pcpu, index, plan().seeds_of(index));
+    reset_devices(pcpu, shared, index, row.spis);
+    attend(pcpu);
+    let start = Start {
+        entry: row.entry,
+        context: row.boot_arg,
+    };
+    if shared.power.begin() {
+        enter(pcpu, index, start)
+    }
+    lifecycle::take_off(pcpu);
+}
 
-    let shared = vm::vm(index);
-    shared.dist.reset(row.spis, pcpu.vtimer_intid);
+/// The interrupts and emulated devices of a VM as after a reset.
+fn reset_devices(pcpu: &mut Pcpu, shared: &Vm, index: usize, spis: u32) {
+    let (version, vtimer) = (gic::VIRTUAL, pcpu.vtimer_intid);
+    shared.dist.reset(version, pcpu.vcpus, spis, vtimer);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
         shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);
     }
-    for device in plan().devices_of(index) {
-        pcpu.places.pl011 = device.ipa;
-        pcpu.pl011_intid = u32::from(device.vintid);
+    if timed::owns_physical(index) {
+        let board = &plan().header.board;
+        shared.link(timed::PHYSICAL_TIMER, board.ptimer_intid, false);
     }
-    pcpu.ids = IdRegisters::new(&cpu::id_registers());
-    pcpu.frame.set(0, row.boot_arg);
-    attend(pcpu);
-    cpu::install(row.vmid, stage2_root(index), pcpu.affinity, row.entry);
-    pcpu.stats = bulkhead_core::stats::ExitStats::new(crate::hw::sysreg::cycles());
+    timed::reset(pcpu, shared);
+    // Nobody else uses it: all vCPUs are off.
+    let _done = shared.pl011.try_use(|pl011| {
+        *pl011 = Pl011::new();
+        while shared.streams.input.pop().is_some() {}
+    });
+}
+
+/// Enters a vCPU that another one has switched on.
+pub fn run_secondary(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
+    enter(pcpu, index, start)
+}
+
+/// Gives the pCPU to its vCPU.
+fn enter(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
+    let shared = vm::vm(index);
+    pcpu.frame = Frame::default();
+    pcpu.frame.set(0, start.context);
+    pcpu.physical_timer = PhysicalTimer::new();
+    timer::give_guest_time(shared.time.offset(), timed::owns_physical(index));
+    // With what came while it was off.
+    let whom = pcpu.vgic.reset(&shared.dist, &mut pcpu.gic);
+    pcpu.notify(whom);
+    let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
+    cpu::install(vmid, stage2_root(index), pcpu.number as u64, start.entry);
+    pcpu.runs = true;
+    // Perhaps its VM has ended meanwhile.
+    lifecycle::attend(pcpu);
     cpu::enter(crate::hw::boot::state_address(pcpu.index))
 }
 
@@ -204,7 +291,7 @@ pub fn vm_page_number(index: usize) -> usize {
         .pcpus
         .len()
         .wrapping_mul(layout::PCPU_PAGES)
-        .wrapping_add(index)
+        .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_POOL_PAGES as usize))
 }
 
 /// Physical address of the pool.

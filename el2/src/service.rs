@@ -5,13 +5,15 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::{FLUSH_MS, Key, Keys, Mux, Next, Sources, Streams};
+use bulkhead_core::monitor::{Action, Monitor, Step};
+use bulkhead_core::power::{End, Phase};
 use bulkhead_core::text::Line;
 
 use crate::hw::timer;
 use crate::hw::uart::Uart;
-use crate::mailbox;
 use crate::start::plan;
-use crate::vm;
+use crate::watch::PUBLISHED;
+use crate::{lifecycle, mailbox, vm};
 
 /// Bytes that go out in one turn: a PL011 FIFO.
 const BATCH: u32 = 16;
@@ -38,6 +40,20 @@ pub fn set_drainer(index: usize) {
     DRAINER.store(index as u32, Ordering::Relaxed);
 }
 
+/// Seconds since 1970 when the physical counter was 0, modulo 2^32.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+/// Start-up has read the board's clock: `time` (seconds since 1970) `seconds` after the counter was 0.
+pub fn keep_time(time: u32, seconds: u64) {
+    EPOCH.store(time.wrapping_sub(seconds as u32), Ordering::Relaxed);
+}
+
+/// Seconds since 1970 so many seconds after the physical counter was 0; without a clock on the board those
+/// alone.
+pub fn time_of_day(seconds: u64) -> u32 {
+    EPOCH.load(Ordering::Relaxed).wrapping_add(seconds as u32)
+}
+
 /// The VMs of the plan as the multiplexer sees them.
 struct Vms<'a>(&'a [Vm]);
 
@@ -60,6 +76,20 @@ pub struct Service {
     pub uart: Uart,
     mux: Mux,
     keys: Keys,
+    monitor: Monitor,
+    /// The monitor has a line before any VM has another one.
+    monitor_first: bool,
+    /// The line that is going out is the monitor's.
+    monitor_speaks: bool,
+}
+
+/// When the console has to look again by itself (physical counter).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Again {
+    /// Parts of lines have waited long enough.
+    pub flush: Option<u64>,
+    /// The monitor has waited long enough for an answer, or between two questions.
+    pub monitor: Option<u64>,
 }
 
 impl Service {
@@ -69,21 +99,66 @@ impl Service {
             uart,
             mux: Mux::new(),
             keys: Keys::new(0),
+            monitor: Monitor::new(),
+            monitor_first: false,
+            monitor_speaks: false,
         }
     }
 
-    /// Sends what there is, at most [`BATCH`] bytes; the UART's interrupt asks for more. `true` if the
-    /// VM of this pCPU (`own`) has room for output that it has asked for.
-    pub fn drain(&mut self, flush: bool, own: usize) -> bool {
+    /// Lets the monitor say its next line, or ask for what it needs for that; `true` if it said one.
+    fn monitor_turn(&mut self, again: &mut Again) -> bool {
+        if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms)) {
+            return false;
+        }
+        let (now, frequency) = (timer::now(), timer::frequency());
+        // What it has asked, it waits for.
+        for _ in 0..2 {
+            let (vms, vcpus) = (plan().vms, plan().vcpus);
+            match self.monitor.next(vms, vcpus, &PUBLISHED, now, frequency) {
+                Step::Say(line) => {
+                    self.mux.say("[monitor] ", &line);
+                    self.monitor_first = false;
+                    self.monitor_speaks = true;
+                    return true;
+                }
+                Step::Ask(pcpu) => mailbox::send(pcpu, mailbox::MONITOR),
+                Step::Wait(until) => {
+                    again.monitor = Some(until);
+                    return false;
+                }
+                Step::Nothing => return false,
+            }
+        }
+        false
+    }
+
+    /// A byte for which there is room. Behind each line of a VM the monitor has one, if it has any.
+    fn send(&mut self, byte: u8) {
+        self.uart.send(byte);
+        if byte == b'\n' {
+            self.monitor_first = !self.monitor_speaks;
+            self.monitor_speaks = false;
+        }
+    }
+
+    /// Sends what there is, at most [`BATCH`] bytes; the UART's interrupt asks for more.
+    pub fn drain(&mut self, flush: bool) -> Again {
         let vms = Vms(plan().vms);
+        let mut again = Again::default();
         let mut waits = true;
         for _ in 0..BATCH {
             if !self.uart.has_room() {
                 break;
             }
+            if self.monitor_first {
+                self.monitor_turn(&mut again);
+            }
             match self.mux.next(&vms, flush) {
-                Next::Byte(byte) => self.uart.send(byte),
+                Next::Byte(byte) => self.send(byte),
                 other => {
+                    if self.monitor_turn(&mut again) {
+                        continue;
+                    }
                     // Going to sleep: whoever adds something from now on tells. What was added just
                     // before is seen by the second look.
                     AWAKE.store(false, Ordering::Relaxed);
@@ -91,10 +166,13 @@ impl Service {
                     match self.mux.next(&vms, flush) {
                         Next::Byte(byte) => {
                             AWAKE.store(true, Ordering::Relaxed);
-                            self.uart.send(byte);
+                            self.send(byte);
                             continue;
                         }
-                        Next::Held => timer::arm(timer::milliseconds(FLUSH_MS)),
+                        Next::Held => {
+                            let pause = timer::milliseconds(FLUSH_MS);
+                            again.flush = Some(timer::now().saturating_add(pause));
+                        }
                         Next::Empty => {}
                     }
                     debug_assert!(!matches!(other, Next::Byte(_)));
@@ -104,27 +182,30 @@ impl Service {
             }
         }
         self.uart.ask_room(waits);
-        self.offer_room(own)
+        again
     }
 
     /// Tells the VMs that wait for room. `true` if one of them is that of the pCPU `own`.
-    fn offer_room(&mut self, own: usize) -> bool {
+    pub fn offer_room(&mut self, own: usize) -> bool {
         let mut mine = false;
-        for pcpu in 0..plan().pcpus.len() {
-            let Some(row) = plan().pcpus.get(pcpu) else {
-                break;
-            };
-            let Some(vcpu) = plan().vcpus.get(usize::from(row.vcpu)) else {
-                continue;
-            };
-            let streams = &vm::vm(usize::from(vcpu.vm)).streams;
+        for index in 0..plan().vms.len() {
+            let vm = vm::vm(index);
+            let streams = &vm.streams;
             if streams.output.room() < 512 || streams.wants_room.swap(0, Ordering::AcqRel) == 0 {
                 continue;
             }
-            if pcpu == own {
-                mine = true;
+            // While the VM runs its UART waits, which any of its pCPUs can serve; later it is a report.
+            let whom = if vm.power.phase() == Phase::Running {
+                1
             } else {
-                mailbox::send(pcpu, mailbox::UART);
+                usize::MAX
+            };
+            for pcpu in vm::pcpus_of(index).take(whom) {
+                if pcpu == own {
+                    mine = true;
+                } else {
+                    mailbox::send(pcpu, mailbox::UART);
+                }
             }
         }
         mine
@@ -152,17 +233,19 @@ impl Service {
                 Key::Help => {
                     let mut line = Line::new();
                     line.text(
-                        "Ctrl-T then: 1-9 input to VM n, n next VM, Ctrl-T itself, ? this help",
+                        "Ctrl-T then: 1-9 input to VM n, n next VM, m monitor, Ctrl-T itself, ? this help",
                     );
                     self.mux.notice(&line);
                 }
+                Key::Monitor => self.monitor.open(self.keys.focus, vms, plan().vcpus),
+                Key::Command(key) => self.command(key),
                 Key::Nothing => {}
             }
         }
         if !sent {
             return false;
         }
-        let Some(target) = pcpu_of(self.keys.focus) else {
+        let Some(target) = vm::pcpu_of(self.keys.focus, 0) else {
             return false;
         };
         if target == own {
@@ -172,17 +255,21 @@ impl Service {
         false
     }
 
+    /// A key for the monitor.
+    fn command(&mut self, key: u8) {
+        match self.monitor.key(key, plan().vms, plan().vcpus) {
+            Action::Nothing => {}
+            Action::Pause(vm) => lifecycle::pause(vm, true),
+            Action::Resume(vm) => lifecycle::pause(vm, false),
+            Action::Stop(vm) => lifecycle::order(vm, End::Ordered),
+            Action::Restart(vm) if vm::vm(vm).power.phase() == Phase::Down => lifecycle::start(vm),
+            Action::Restart(vm) => lifecycle::order(vm, End::OrderedRestart),
+            Action::Leave => self.keys.leave_monitor(),
+        }
+    }
+
     /// Nothing is left to say and everything has left the UART.
     pub fn is_done(&self) -> bool {
-        self.mux.is_done(&Vms(plan().vms)) && self.uart.is_idle()
+        self.monitor.is_idle() && self.mux.is_done(&Vms(plan().vms)) && self.uart.is_idle()
     }
-}
-
-/// The pCPU of a VM.
-fn pcpu_of(vm: usize) -> Option<usize> {
-    plan()
-        .vcpus
-        .iter()
-        .find(|vcpu| usize::from(vcpu.vm) == vm)
-        .map(|vcpu| usize::from(vcpu.pcpu))
 }

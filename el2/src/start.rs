@@ -2,15 +2,15 @@
 
 use bulkhead_abi::plan::{IRQ_EDGE, PAGE};
 use bulkhead_core::boot_tree::BootTree;
-use bulkhead_core::plan::{Plan, Violation, table_name};
+use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
 use bulkhead_core::text::Line;
 
-use crate::hw::mmu::{self, Frames, Pool, Windows};
+use crate::hw::mmu::{self, Frame, Pool, Windows};
 use crate::hw::uart::Uart;
-use crate::hw::{boot, cpu, firmware, gic, layout};
+use crate::hw::{boot, cpu, firmware, gic, layout, timer};
 use crate::pcpu::Pcpu;
-use crate::{prepare, service, stop, vm};
+use crate::{idle, prepare, service, vm};
 
 pub use crate::hw::boot::plan;
 
@@ -20,15 +20,18 @@ type Said = Line<192>;
 /// What the boot pCPU does: proves the plan, makes the maps, starts the others, becomes a pCPU like them.
 pub fn primary(tree: u64, load: u64) -> ! {
     let mut windows = Windows::boot();
-    let Some(tree) = boot::boot_tree(&mut windows, tree).and_then(BootTree::read) else {
-        // Without a tree there is no UART to say it on.
-        cpu::halt()
-    };
-    let uart = Uart(match tree.uart() {
+    let tree = boot::boot_tree(&mut windows, tree).and_then(BootTree::read);
+    let uart = tree.as_ref().and_then(BootTree::uart).or_else(plan_uart);
+    let uart = Uart(match uart {
         Some(pa) => windows.registers(layout::FRAMES, pa, PAGE),
         None => crate::hw::mmio::Registers::NONE,
     });
     boot::keep_uart(uart);
+    let Some(tree) = tree else {
+        let mut line = Said::new();
+        line.text("refused: board-tree: x0 is the address of no device tree");
+        last_words(uart, &line)
+    };
 
     let plan = match prove(&tree, load) {
         Ok(plan) => plan,
@@ -47,6 +50,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     share_vms(&mut windows, &pool);
     build_stage2(&mut pool);
     start_distributor(&mut windows);
+    keep_time(&mut windows);
     make_private_maps(&mut windows, &mut pool, uart);
     prepare::scrub_shared(&mut windows);
     vm::set_running(plan.vms.len() as u32);
@@ -75,15 +79,30 @@ pub fn primary(tree: u64, load: u64) -> ! {
 /// What every pCPU does in its private map.
 pub fn pcpu(pcpu: &mut Pcpu) -> ! {
     prepare::start_pcpu(pcpu);
-    match pcpu.vm {
-        Some(index) => prepare::run(pcpu, index),
-        None => boot::el2_idle(pcpu),
+    // The other vCPUs of a VM wait to be switched on.
+    if let Some(index) = pcpu.vm
+        && pcpu.number == 0
+    {
+        prepare::run(pcpu, index);
     }
+    boot::el2_idle(pcpu)
+}
+
+/// The UART that the plan names, for last words on a board whose device tree names none. A plan with a
+/// broken invariant names nothing.
+#[cold]
+fn plan_uart() -> Option<u64> {
+    let plan = Plan::open(boot::behind_el2()).ok()?;
+    plan.check().ok()?;
+    Some(plan.header.board.uart)
 }
 
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
 fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
     let plan = Plan::open(boot::behind_el2())?;
+    if plan.header.board.gic_version != gic::VERSION {
+        return Err(Violation::header(Invariant::GicVersion));
+    }
     plan.check()?;
     plan.fits(&tree.found(cpu::affinity(), load))?;
     Ok(plan)
@@ -133,10 +152,10 @@ fn greet(uart: Uart, plan: &Plan) {
     say(uart, &line);
 }
 
-/// Shows the page of every VM to all pCPUs.
+/// Shows the pages of every VM to all pCPUs.
 fn share_vms(windows: &mut Windows, pool: &Pool) {
     for index in 0..plan().vms.len() {
-        mmu::share_vm_page(index, pool.pa(prepare::vm_page_number(index)));
+        mmu::share_vm_pages(index, pool.pa(prepare::vm_page_number(index)));
     }
     mmu::share_vm_slot(windows);
 }
@@ -158,61 +177,52 @@ fn build_stage2(pool: &mut Pool) {
     }
 }
 
+/// Takes the time of day from the board's PL031 (RTCDR), if it has one.
+fn keep_time(windows: &mut Windows) {
+    let rtc = plan().header.board.rtc;
+    if rtc != 0 {
+        let registers = windows.registers(layout::FRAMES.wrapping_add(1), rtc, PAGE);
+        let seconds = timer::now().checked_div(timer::frequency());
+        service::keep_time(registers.read(0), seconds.unwrap_or(0));
+    }
+}
+
 /// Puts the distributor into its first state and gives every SPI of the plan to its pCPU. Here and not
 /// by the pCPUs, because sixteen triggers share a register.
 fn start_distributor(windows: &mut Windows) {
     let plan = plan();
     let board = &plan.header.board;
-    let slot = layout::FRAMES.wrapping_add(1);
-    let gicd = windows.registers(slot, board.gicd, board.gicd_size);
-    gic::start_distributor(gicd);
+    let gicd = gic::start_distributor(windows, board);
     for irq in plan.irqs {
-        let vcpu = plan.vcpus_of(usize::from(irq.vm)).first();
-        let pcpu = vcpu.and_then(|vcpu| plan.pcpus.get(usize::from(vcpu.pcpu)));
-        if let Some(pcpu) = pcpu {
-            let edge = irq.flags & IRQ_EDGE != 0;
-            gic::route(gicd, u32::from(irq.pintid), pcpu.mpidr, edge);
+        if let Some(vcpu) = plan.vcpus_of(usize::from(irq.vm)).first() {
+            gic::configure(gicd, u32::from(irq.pintid), irq.flags & IRQ_EDGE != 0);
+            gic::route(gicd, u32::from(irq.pintid), usize::from(vcpu.pcpu));
         }
     }
-    if let Some(drainer) = plan.pcpus.iter().find(|pcpu| pcpu.service != 0) {
-        gic::route(gicd, board.uart_intid, drainer.mpidr, false);
+    if let Some(drainer) = plan.pcpus.iter().position(|pcpu| pcpu.service != 0) {
+        gic::configure(gicd, board.uart_intid, false);
+        gic::route(gicd, board.uart_intid, drainer);
     }
 }
 
-/// Makes the private map of every pCPU, for which it finds its redistributor.
+/// Makes the private map of every pCPU.
 fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
     let board = &plan().header.board;
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
-        let frames = (0..board.gicr_size / gic::GICR_STRIDE)
-            .map(|n| board.gicr.wrapping_add(n.wrapping_mul(gic::GICR_STRIDE)));
-        let mut gicr = None;
-        // At most as many frames as the board has; the plan has checked the region's size.
-        for pa in frames.take(256) {
-            let frame = windows.registers(layout::FRAMES.wrapping_add(1), pa, gic::GICR_STRIDE);
-            if gic::is_redistributor_of(frame, pcpu.mpidr) {
-                gicr = Some(pa);
-                break;
-            }
-        }
-        let Some(gicr) = gicr else {
+        let Some(frames) = gic::private_frames(windows, board, pcpu.mpidr) else {
             let mut line = Said::new();
             line.text("refused: board-gicr: pcpu ")
                 .decimal(index as u64)
                 .text(" has no redistributor");
             last_words(uart, &line);
         };
-        let uart = (pcpu.service != 0).then_some(board.uart);
+        let uart = (pcpu.service != 0).then_some(Frame {
+            page: layout::private::UART,
+            pa: board.uart,
+            pages: 1,
+        });
         let first = index.wrapping_mul(layout::PCPU_PAGES);
-        mmu::make_private(
-            pool,
-            index,
-            first,
-            Frames {
-                gicd: board.gicd,
-                gicr,
-                uart,
-            },
-        );
+        mmu::make_private(pool, index, first, frames.into_iter().chain(uart));
     }
 }
 
@@ -224,7 +234,7 @@ pub fn own_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
         .text(" pc=")
         .hex(elr);
     line.text(" syndrome=").hex(esr).text(" address=").hex(far);
-    stop::own_fault(&line)
+    idle::own_fault(&line)
 }
 
 /// A panic: only start-up can reach one, which the gates prove.
@@ -238,5 +248,5 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
             .byte(b':')
             .decimal(u64::from(place.line()));
     }
-    stop::own_fault(&line)
+    idle::own_fault(&line)
 }

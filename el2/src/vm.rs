@@ -1,21 +1,53 @@
-//! What the pCPUs share about a VM: one page for each, made of atomics.
+//! What the pCPUs share about a VM: two pages for each, made of atomics and claims.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 
 use bulkhead_abi::plan::MAX_SPIS;
 use bulkhead_core::console::Streams;
-use bulkhead_core::vgic::Distributor;
+use bulkhead_core::pl011::Pl011;
+use bulkhead_core::pl031::Pl031;
+use bulkhead_core::power::{Power, Restarts};
+use bulkhead_core::vgic::{Distributor, Notify};
+use bulkhead_core::vtime::VirtualTime;
+use bulkhead_core::watchdog::Watchdog;
 
 use crate::hw::boot::vm_page;
+use crate::hw::claim::Claim;
+use crate::hw::gic;
+use crate::start::plan;
 
-/// The shared state of a VM.
+/// The shared state of a VM. Zeros are what it is before it starts.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Vm {
     /// Its console.
     pub streams: Streams,
-    /// Configuration of its interrupts.
+    /// Its interrupts.
     pub dist: Distributor,
+    /// Its vCPUs: which are on, and whether it runs.
+    pub power: Power,
+    /// How often it has been restarted.
+    pub restarts: Restarts,
+    /// Its emulated UART.
+    pub pl011: Claim<Pl011>,
+    /// Its real-time clock.
+    pub clock: Claim<Pl031>,
+    /// Its watchdog.
+    pub watchdog: Claim<Watchdog>,
+    /// Its virtual time.
+    pub time: VirtualTime,
+    /// vCPUs that stand still because it is paused.
+    pub standing: AtomicU32,
+    /// VMs that have ended and of which it has not heard yet, a bit for each.
+    pub events: AtomicU32,
+    /// Why it ended the last time ([`bulkhead_core::power::End`] as number).
+    pub last_end: AtomicU32,
+    /// What its pCPUs have still to do about its end: see [`crate::lifecycle`].
+    pub after: AtomicU32,
+    /// How often it has been started.
+    life: AtomicU32,
+    /// Those of its pCPUs that have not yet said what they have to say about its end.
+    pub unsaid: AtomicU32,
     /// The virtual SPI behind each physical SPI from 32 on, 0 for none.
     behind: [AtomicU16; MAX_SPIS as usize],
 }
@@ -32,6 +64,16 @@ impl Vm {
         }
     }
 
+    /// Which of its lives this is, from 1.
+    pub fn life(&self) -> u32 {
+        self.life.load(Ordering::Acquire)
+    }
+
+    /// Counts a new life.
+    pub fn next_life(&self) {
+        self.life.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// The virtual SPI behind a physical one.
     pub fn behind(&self, pintid: u32) -> Option<u32> {
         let slot = self.behind.get(pintid.wrapping_sub(32) as usize)?;
@@ -45,9 +87,38 @@ pub fn vm(index: usize) -> &'static Vm {
     vm_page(index)
 }
 
+/// The pCPU of a vCPU, by their numbers.
+pub fn pcpu_of(vm: usize, vcpu: usize) -> Option<usize> {
+    let row = plan().vcpus_of(vm).get(vcpu)?;
+    Some(usize::from(row.pcpu))
+}
+
+/// pCPUs of all vCPUs of a VM.
+pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
+    plan()
+        .vcpus_of(vm)
+        .iter()
+        .map(|vcpu| usize::from(vcpu.pcpu))
+}
+
+/// Makes the pCPUs of vCPUs look at their interrupts.
+pub fn notify(vm: usize, whom: Notify) {
+    for vcpu in whom.iter() {
+        if let Some(pcpu) = pcpu_of(vm, vcpu) {
+            gic::send(gic::SIBLING, pcpu);
+        }
+    }
+}
+
 /// Start-up says how many VMs there are.
 pub fn set_running(count: u32) {
     RUNNING.store(count, Ordering::Relaxed);
+}
+
+/// A VM that had stopped starts again.
+#[allow(dead_code)]
+pub fn one_more() {
+    RUNNING.fetch_add(1, Ordering::AcqRel);
 }
 
 /// A VM has stopped and everything about it has been said; `true` for the last.

@@ -12,15 +12,20 @@ const PATIENCE_US: u64 = 1_000_000;
 
 /// Interrupt handler of programs that have no other.
 pub fn on_irq(_entered: u64) {
-    let intid = gic::acknowledge();
+    let taken = gic::acknowledge();
+    if !taken.is_none() {
+        note(taken.intid());
+        gic::end(taken);
+    }
+}
+
+/// Notes an interrupt that another handler has taken and will end.
+pub fn note(intid: u32) {
     if intid == timer::INTID {
         timer::disarm();
         TICKS.fetch_add(1, Relaxed);
     } else if intid < 16 {
         SGIS.fetch_or(1 << intid, Relaxed);
-    }
-    if intid < gic::SPECIAL {
-        gic::end(intid);
     }
 }
 

@@ -34,6 +34,15 @@ pub struct Shared {
     pub range: Range,
 }
 
+/// A device with one interrupt.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    /// Address of its registers.
+    pub base: usize,
+    /// INTID.
+    pub intid: u32,
+}
+
 /// The machine. Without a device tree it is what every Bulkhead guest gets by default, which is also
 /// QEMU's `virt`.
 pub struct Board {
@@ -47,10 +56,22 @@ pub struct Board {
     pub uart: Option<Range>,
     /// INTID of the PL011.
     pub uart_intid: u32,
+    /// PL031.
+    pub rtc: Option<Device>,
+    /// SBSA watchdog: its control frame; the refresh frame is [`Self::watchdog_refresh`].
+    pub watchdog: Option<Device>,
+    /// Address of the watchdog's refresh frame, or 0.
+    pub watchdog_refresh: usize,
+    /// Version of the interrupt controller: 2 or 3.
+    pub gic_version: usize,
     /// Distributor.
     pub gicd: Range,
-    /// Redistributors.
+    /// GICv3: redistributors.
     pub gicr: Range,
+    /// GICv2: CPU interface.
+    pub gicc: Range,
+    /// How many CPUs there are.
+    pub cpus: usize,
     /// This program, its stack included.
     pub image: Range,
     /// The device tree itself, if there is one.
@@ -73,6 +94,9 @@ impl Default for Board {
                 size: 0x1000,
             }),
             uart_intid: 33,
+            rtc: None,
+            watchdog: None,
+            watchdog_refresh: 0,
             gicd: Range {
                 base: 0x0800_0000,
                 size: 0x1_0000,
@@ -81,6 +105,12 @@ impl Default for Board {
                 base: 0x080a_0000,
                 size: 0x2_0000,
             },
+            gic_version: 3,
+            gicc: Range {
+                base: 0x0801_0000,
+                size: 0x2000,
+            },
+            cpus: 1,
             image: image(),
             tree: None,
             bootargs: "",
@@ -169,6 +199,14 @@ fn read(fdt: Fdt<'static>) -> Board {
             visit(&mut board, child);
         }
     }
+    if let Some(cpus) = fdt.find_node("/cpus") {
+        let is_cpu = |node: &FdtNode<'static>| node.name_without_address() == "cpu";
+        board.cpus = cpus
+            .children()
+            .filter(is_cpu)
+            .count()
+            .clamp(1, crate::cpu::MOST);
+    }
     let chosen = fdt.find_node("/chosen");
     if let Some(arguments) = chosen.and_then(|node| text(node, "bootargs")) {
         board.bootargs = arguments;
@@ -218,13 +256,37 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
         board.uart = Some(first);
         board.uart_intid = interrupt(node).unwrap_or(board.uart_intid);
     }
+    if is("arm,pl031") {
+        board.rtc = device(node, first);
+    }
+    if is("arm,sbsa-gwdt")
+        && let [control, refresh, ..] = ranges[..]
+    {
+        board.watchdog = device(node, control);
+        board.watchdog_refresh = refresh.base;
+    }
     if is("arm,gic-v3")
         && let [gicd, gicr, ..] = ranges[..]
     {
+        board.gic_version = 3;
         board.gicd = gicd;
         board.gicr = gicr;
     }
+    if (is("arm,cortex-a15-gic") || is("arm,gic-400"))
+        && let [gicd, gicc, ..] = ranges[..]
+    {
+        board.gic_version = 2;
+        board.gicd = gicd;
+        board.gicc = gicc;
+    }
     board.devices.extend(ranges);
+}
+
+fn device(node: FdtNode<'static>, range: Range) -> Option<Device> {
+    Some(Device {
+        base: range.base,
+        intid: interrupt(node)?,
+    })
 }
 
 /// First interrupt of a node: GIC binding, three cells: 0 = SPI, number, flags.

@@ -35,6 +35,11 @@ pub fn equal(name: impl Display, seen: u64, expected: u64) {
     );
 }
 
+/// [`equal`] for 32 bits.
+pub fn same(name: impl Display, seen: u32, expected: u32) {
+    equal(name, seen.into(), expected.into());
+}
+
 /// Prints the last line. `main` calls it when all checks are done.
 pub fn done() {
     println!(

@@ -21,6 +21,8 @@ pub struct Figure {
     pub name: &'static str,
     /// What one operation is.
     pub operation: &'static str,
+    /// How many events one operation has, by which its cost is divided.
+    pub events: u32,
 }
 
 /// PSCI_VERSION by HVC.
@@ -39,47 +41,81 @@ pub const GICD_ISENABLER_WRITE: u64 = 6;
 pub const UART_READ: u64 = 7;
 /// SGI to the sender, until its handler runs.
 pub const SGI_SELF: u64 = 8;
+/// SGI to a sibling vCPU that is asleep in WFI, until its vector.
+pub const SGI_SIBLING_WFI: u64 = 9;
+/// Interrupt of a passed-through device, until the guest's vector.
+pub const HW_IRQ: u64 = 10;
+/// As many SGIs to the sender as it takes to have one more than list registers.
+pub const LR_OVERFLOW: u64 = 11;
+/// SGIs of one [`LR_OVERFLOW`]: one more than the list registers of a Cortex-A53.
+pub const OVERFLOWING: u32 = 5;
 
 /// All groups, in the order in which `micro` runs them.
-pub const FIGURES: [Figure; 8] = [
+pub const FIGURES: [Figure; 11] = [
     Figure {
         id: HVC_NULL,
         name: "hvc_null",
         operation: "PSCI_VERSION by HVC",
+        events: 1,
     },
     Figure {
         id: VTIMER_IRQ,
         name: "vtimer_irq",
         operation: "virtual timer interrupt to guest vector",
+        events: 1,
     },
     Figure {
         id: VTIMER_IRQ_WFI,
         name: "vtimer_irq_wfi",
         operation: "virtual timer interrupt to guest vector, guest asleep in WFI",
+        events: 1,
     },
     Figure {
         id: GICD_TYPER_READ,
         name: "gicd_typer_read",
         operation: "read GICD_TYPER",
+        events: 1,
     },
     Figure {
         id: GICD_ISENABLER_READ,
         name: "gicd_isenabler_read",
         operation: "read GICD_ISENABLER1",
+        events: 1,
     },
     Figure {
         id: GICD_ISENABLER_WRITE,
         name: "gicd_isenabler_write",
         operation: "write GICD_ISENABLER1",
+        events: 1,
     },
     Figure {
         id: UART_READ,
         name: "uart_read",
         operation: "read PL011 FR",
+        events: 1,
     },
     Figure {
         id: SGI_SELF,
         name: "sgi_self",
         operation: "SGI to self until handler",
+        events: 1,
+    },
+    Figure {
+        id: SGI_SIBLING_WFI,
+        name: "sgi_sibling_wfi",
+        operation: "SGI to a sibling vCPU asleep, one way",
+        events: 1,
+    },
+    Figure {
+        id: HW_IRQ,
+        name: "hw_irq",
+        operation: "passed-through SPI to guest vector",
+        events: 1,
+    },
+    Figure {
+        id: LR_OVERFLOW,
+        name: "lr_overflow",
+        operation: "one more pending interrupt than list registers, each",
+        events: OVERFLOWING,
     },
 ];

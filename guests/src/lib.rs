@@ -1,16 +1,15 @@
-//! Runtime for small programs at EL1: start-up, exception vectors, faults that are expected, GICv3,
-//! generic timer, PL011, PSCI, test reports. The programs are in `src/bin/`, one for each claim.
+//! Runtime for small programs at EL1: start-up, exception vectors, faults that are expected, several
+//! CPUs, GICv2 and GICv3, generic timer, PL011, PSCI, test reports. The programs are in `src/bin/`, one for each claim.
 //!
 //! A program names its functions with [`guest!`] and gets the [`Board`] that the device tree
 //! describes. Everything `unsafe` is in this library; the programs have none.
 //!
 //! # What the `SAFETY` comments rely on
 //!
-//! * I-EL1: a program owns its whole virtual machine, runs at EL1 on one CPU, and has no other code
-//!   in it. What it does to the machine's registers harms nobody but itself.
+//! * I-EL1: a program owns its whole virtual machine, runs at EL1, and has no other code in it. What it does to the machine's registers harms nobody but itself.
 //! * I-BOOT: what starts a program loads it where it is linked, and puts a device tree where x0 says
 //!   (or, if x0 is 0, maybe at the start of the RAM), which nothing changes afterwards.
-//! * I-ONCE: `start_rust` runs once, before `main` and before any interrupt.
+//! * I-ONCE: `start_rust` runs once, before `main`, before any interrupt and before any other CPU.
 //! * I-MMIO: addresses given to `mmio` are device registers, never memory that Rust uses.
 //! * I-SHARED: memory shared with other VMs is touched through atomics only.
 //! * I-FREE: pages that `memory::free_pages` hands out hold neither program, stack nor device tree.
@@ -24,6 +23,7 @@ pub mod sysreg;
 pub mod alive;
 pub mod board;
 pub mod check;
+pub mod cpu;
 pub mod figures;
 pub mod gic;
 pub mod marks;
@@ -33,6 +33,7 @@ pub mod mmu;
 pub mod power;
 pub mod probe;
 pub mod random;
+pub mod record;
 pub mod ruin;
 pub mod shared;
 mod start;

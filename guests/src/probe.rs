@@ -1,5 +1,6 @@
 //! Accesses that may fault: the program goes on and learns what the fault was.
 
+use crate::cpu::{self, MOST};
 use crate::sysreg::isb;
 use crate::vectors::{FRAME, Frame};
 use core::arch::{asm, global_asm};
@@ -56,7 +57,7 @@ impl fmt::Display for Fault {
 }
 
 // Runs the code at x0 with x0..x7 from the eight words at x1, and stores them there afterwards.
-// Returns 0, or 1 after a fault. PROBE_SP holds the stack pointer while the code runs: a fault taken
+// Returns 0, or 1 after a fault. PROBE_SP holds the CPU's stack pointer while the code runs: a fault taken
 // with any other one (in an interrupt handler) is not ours.
 global_asm!(
     r#"
@@ -73,7 +74,10 @@ probe_run:
     mov     x16, x0
     mov     x17, sp
     adrp    x2, PROBE_SP
-    str     x17, [x2, :lo12:PROBE_SP]
+    add     x2, x2, :lo12:PROBE_SP
+    mrs     x3, mpidr_el1
+    and     x3, x3, #7
+    str     x17, [x2, x3, lsl #3]
     mov     x17, x1
     ldp     x0, x1, [x17]
     ldp     x2, x3, [x17, #16]
@@ -86,7 +90,10 @@ probe_run:
 probe_fault:
     mov     w16, #1
 1:  adrp    x17, PROBE_SP
-    str     xzr, [x17, :lo12:PROBE_SP]
+    add     x17, x17, :lo12:PROBE_SP
+    mrs     x18, mpidr_el1
+    and     x18, x18, #7
+    str     xzr, [x17, x18, lsl #3]
     ldr     x17, [sp, #96]
     stp     x0, x1, [x17]
     stp     x2, x3, [x17, #16]
@@ -129,21 +136,21 @@ unsafe extern "C" {
 }
 
 #[unsafe(no_mangle)]
-static PROBE_SP: AtomicUsize = AtomicUsize::new(0);
+static PROBE_SP: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
-static ESR: AtomicU64 = AtomicU64::new(0);
-static FAR: AtomicU64 = AtomicU64::new(0);
-static ELR: AtomicU64 = AtomicU64::new(0);
+/// The latest fault of each CPU: ESR, FAR, ELR.
+static FAULTS: [[AtomicU64; 3]; MOST] = [const { [const { AtomicU64::new(0) }; 3] }; MOST];
 
 /// Called by the vector: takes the fault if `probe_run` was at work.
 pub(crate) fn caught(frame: &mut Frame) -> bool {
-    let expected = PROBE_SP.load(Relaxed);
+    let here = cpu::number();
+    let expected = PROBE_SP[here].load(Relaxed);
     if expected == 0 || core::ptr::from_ref(frame).addr() + FRAME != expected {
         return false;
     }
-    ESR.store(frame.esr, Relaxed);
-    FAR.store(frame.far, Relaxed);
-    ELR.store(frame.elr, Relaxed);
+    for (word, value) in FAULTS[here].iter().zip([frame.esr, frame.far, frame.elr]) {
+        word.store(value, Relaxed);
+    }
     frame.elr = probe_fault as *const () as u64;
     true
 }
@@ -159,10 +166,11 @@ pub fn call(address: usize, registers: &mut [u64; 8]) -> Result<(), Fault> {
     if failed == 0 {
         return Ok(());
     }
+    let [esr, far, elr] = &FAULTS[cpu::number()];
     Err(Fault {
-        esr: ESR.load(Relaxed),
-        far: FAR.load(Relaxed),
-        elr: ELR.load(Relaxed),
+        esr: esr.load(Relaxed),
+        far: far.load(Relaxed),
+        elr: elr.load(Relaxed),
     })
 }
 
@@ -221,17 +229,17 @@ pub const CODE: usize = 15;
 #[repr(C, align(4096))]
 struct Buffer(UnsafeCell<[u32; CODE + 1]>);
 
-// SAFETY: only `code` touches it, and programs call that from `main` only, never from a handler.
+// SAFETY: only `code` touches it, each CPU its own, and programs call that never from a handler.
 unsafe impl Sync for Buffer {}
 
-static BUFFER: Buffer = Buffer(UnsafeCell::new([RET; CODE + 1]));
+static BUFFERS: [Buffer; MOST] = [const { Buffer(UnsafeCell::new([RET; CODE + 1])) }; MOST];
 
 /// Runs `instructions`, followed by `ret`; see [`call`].
 pub fn code(instructions: &[u32], registers: &mut [u64; 8]) -> Result<(), Fault> {
-    let buffer = BUFFER.0.get();
+    let buffer = BUFFERS[cpu::number()].0.get();
     let mut words = [RET; CODE + 1];
     words[..instructions.len()].copy_from_slice(instructions);
-    // SAFETY: one caller at a time, see above (I-PROBE).
+    // SAFETY: one caller at a time on each CPU, see above (I-PROBE).
     unsafe { buffer.write_volatile(words) };
     synchronise(buffer.expose_provenance());
     call(buffer.addr(), registers)

@@ -7,10 +7,37 @@ use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::panic::PanicInfo;
 
+/// Binary logarithm of the bytes of a stack, except the boot CPU's (`guest.ld` has the room).
+const STACK_SHIFT: u32 = 14;
+
 // Entered at EL1 with x0 = device tree (or 0), MMU and caches off. The tables are filled here, not in
 // Rust, because a compiler may use unaligned accesses, which need translation to be on.
 global_asm!(
     r#"
+    .macro mmu_on
+    ldr     x2, ={mair}
+    msr     mair_el1, x2
+    ldr     x2, ={tcr}
+    mrs     x3, id_aa64mmfr0_el1    // physical address size, at most 48 bits
+    and     x3, x3, #15
+    mov     x4, #5
+    cmp     x3, x4
+    csel    x3, x3, x4, lo
+    orr     x2, x2, x3, lsl #32
+    msr     tcr_el1, x2
+    adrp    x1, MMU_LEVEL1
+    add     x1, x1, :lo12:MMU_LEVEL1
+    msr     ttbr0_el1, x1
+    dsb     sy
+    tlbi    vmalle1
+    ic      iallu
+    dsb     sy
+    isb
+    ldr     x2, ={sctlr}
+    msr     sctlr_el1, x2
+    isb
+    .endm
+
     .section .text.start, "ax"
     .global _start
 _start:
@@ -59,35 +86,43 @@ _start:
     cmp     x3, #512
     b.lo    4b
 
-    ldr     x2, ={mair}
-    msr     mair_el1, x2
-    ldr     x2, ={tcr}
-    mrs     x3, id_aa64mmfr0_el1    // physical address size, at most 48 bits
-    and     x3, x3, #15
-    mov     x4, #5
-    cmp     x3, x4
-    csel    x3, x3, x4, lo
-    orr     x2, x2, x3, lsl #32
-    msr     tcr_el1, x2
-    msr     ttbr0_el1, x1
-    dsb     sy
-    tlbi    vmalle1
-    ic      iallu
-    dsb     sy
-    isb
-    ldr     x2, ={sctlr}
-    msr     sctlr_el1, x2
-    isb
+    mmu_on
 5:  mov     x0, x19
     mov     x29, xzr
     mov     x30, xzr
     b       start_rust
+
+    // Another CPU, started by PSCI: x0 = context. The tables are there already.
+    .section .text.secondary, "ax"
+    .global secondary_start
+secondary_start:
+    mov     x19, x0
+    adrp    x1, guest_vectors
+    add     x1, x1, :lo12:guest_vectors
+    msr     vbar_el1, x1
+    msr     daifset, #15
+    msr     spsel, #1
+    mrs     x2, mpidr_el1
+    and     x2, x2, #7
+    adrp    x1, __stack_top         // a stack for each, above the boot CPU's
+    add     x1, x1, :lo12:__stack_top
+    add     x1, x1, x2, lsl #{stack}
+    mov     sp, x1
+    adrp    x2, GUEST_MMU
+    ldrb    w2, [x2, :lo12:GUEST_MMU]
+    cbz     w2, 6f
+    mmu_on
+6:  mov     x0, x19
+    mov     x29, xzr
+    mov     x30, xzr
+    b       secondary_rust
 "#,
     device = const mmu::DEVICE,
     normal = const mmu::NORMAL,
     mair = const mmu::MAIR,
     tcr = const mmu::TCR,
     sctlr = const mmu::SCTLR,
+    stack = const STACK_SHIFT,
 );
 
 /// Room for the one [`Board`] that every part of the program may look at.
@@ -112,7 +147,7 @@ extern "C" fn start_rust(tree: usize) -> ! {
     // SAFETY: nothing else runs yet, so this is the only reference to the cell (I-ONCE).
     let board: &'static Board = unsafe { (*BOARD.0.get()).write(found) };
     uart::set_base(board.uart.map_or(0, |uart| uart.base));
-    gic::set_bases(board.gicd.base, board.gicr.base);
+    gic::set_board(board);
     if mmu::is_on() {
         mmu::refine(board);
     }

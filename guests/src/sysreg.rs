@@ -52,6 +52,9 @@ instruction!(
     /// Sleeps until an event.
     wfe, "wfe");
 instruction!(
+    /// Tells the CPU that this is a loop that waits.
+    cpu_yield, "yield");
+instruction!(
     /// Sets the event register of all CPUs.
     sev, "sev");
 instruction!(

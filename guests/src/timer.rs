@@ -54,3 +54,59 @@ pub fn spin(microseconds: u64) {
     let end = now() + ticks(microseconds);
     while now() < end {}
 }
+
+/// The EL1 physical timer: `CNTP_*_EL0`.
+pub mod physical {
+    use crate::sysreg::isb;
+
+    /// Its INTID (a PPI).
+    pub const INTID: u32 = 30;
+    /// CTL: on.
+    pub const ENABLE: u64 = 1;
+    /// CTL: interrupt masked.
+    pub const IMASK: u64 = 1 << 1;
+    /// CTL: due.
+    pub const ISTATUS: u64 = 1 << 2;
+
+    /// The physical counter now.
+    #[inline(always)]
+    pub fn now() -> u64 {
+        isb();
+        mrs!("cntpct_el0")
+    }
+
+    /// CNTP_CTL_EL0.
+    pub fn control() -> u64 {
+        isb();
+        mrs!("cntp_ctl_el0")
+    }
+
+    /// Writes CNTP_CTL_EL0.
+    pub fn set_control(value: u64) {
+        msr!("cntp_ctl_el0", value);
+        isb();
+    }
+
+    /// CNTP_CVAL_EL0.
+    pub fn compare() -> u64 {
+        mrs!("cntp_cval_el0")
+    }
+
+    /// Writes CNTP_CVAL_EL0.
+    pub fn set_compare(value: u64) {
+        msr!("cntp_cval_el0", value);
+        isb();
+    }
+
+    /// CNTP_TVAL_EL0.
+    pub fn value() -> u64 {
+        isb();
+        mrs!("cntp_tval_el0")
+    }
+
+    /// Writes CNTP_TVAL_EL0.
+    pub fn set_value(value: u64) {
+        msr!("cntp_tval_el0", value);
+        isb();
+    }
+}

@@ -8,6 +8,7 @@ pub mod demo;
 pub mod describe;
 pub mod failure;
 pub mod fetch;
+pub mod fuzzing;
 pub mod guest_tree;
 pub mod image;
 pub mod machine;

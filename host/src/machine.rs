@@ -29,9 +29,44 @@ pub fn checkout() -> PathBuf {
     )
 }
 
-/// Builds EL2; gives the path of its ELF file.
-pub fn el2() -> Result<PathBuf, Failure> {
-    let mut programs = build("EL2", &["--package", "bulkhead-el2"])?;
+/// What cargo needs to build EL2 for boards with this version of the GIC: its arguments, and the folder
+/// below the target folder in which the program lies. Each has a folder of its own, so that going from
+/// one to the other builds nothing anew.
+fn el2_build(gic: u32) -> (Vec<String>, PathBuf) {
+    let mut arguments: Vec<String> = ["--package", "bulkhead-el2"].map(str::to_owned).into();
+    let mut folder = PathBuf::new();
+    if gic == 2 {
+        folder.push("gicv2");
+        let target = target_folder().join(&folder);
+        arguments.extend(["--features", "gicv2", "--target-dir"].map(str::to_owned));
+        arguments.push(target.to_string_lossy().into_owned());
+    }
+    (arguments, folder)
+}
+
+/// Where cargo puts what it builds.
+fn target_folder() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from)
+}
+
+/// Where an earlier build has left a guest program.
+pub fn built_guest(name: &str) -> PathBuf {
+    target_folder().join(TARGET).join(PROFILE).join(name)
+}
+
+/// Where an earlier build has left EL2 for boards with this version of the GIC.
+pub fn built_el2(gic: u32) -> PathBuf {
+    let (_, folder) = el2_build(gic);
+    let folder = target_folder().join(folder);
+    folder.join(TARGET).join(PROFILE).join("bulkhead-el2")
+}
+
+/// Builds EL2 for boards with this version of the GIC; gives the path of its ELF file.
+pub fn el2(gic: u32) -> Result<PathBuf, Failure> {
+    let (arguments, _) = el2_build(gic);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let what = if gic == 2 { "EL2 for a GICv2" } else { "EL2" };
+    let mut programs = build(what, &arguments)?;
     programs.pop_first().map(|(_, path)| path).ok_or_else(|| {
         Failure::failed(
             "the package bulkhead-el2 gives no program",
@@ -41,46 +76,53 @@ pub fn el2() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Builds all guest programs; gives the paths of their ELF files by name.
-pub fn guests() -> Result<BTreeMap<String, PathBuf>, Failure> {
-    build("the guests", &["--package", "bulkhead-guests", "--bins"])
-}
-
 /// Builds one guest program, that which a description calls `guest:NAME`.
 pub fn guest(name: &str) -> Result<PathBuf, Failure> {
-    let known = checkout().join("guests/src/bin");
-    let exists = known.join(format!("{name}.rs")).is_file() || known.join(name).is_dir();
-    if !exists {
-        let mut names: Vec<_> = known
-            .read_dir()
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                let path = entry.path();
-                path.file_stem()
-                    .map(|stem| stem.to_string_lossy().into_owned())
-            })
-            .collect();
-        names.sort();
-        let advice = format!("the guests are {}", names.join(", "));
+    let Some(package) = package(name) else {
+        let advice = format!("the guests are {}", guest_names().join(", "));
         return Err(Failure::input(
             format!("there is no guest program `{name}`"),
             "",
             advice,
         ));
-    }
+    };
     let mut programs = build(
         &format!("the guest {name}"),
-        &["--package", "bulkhead-guests", "--bin", name],
+        &["--package", &package, "--bin", name],
     )?;
     programs.remove(name).ok_or_else(|| {
         Failure::failed(
-            format!("the package bulkhead-guests gave no program `{name}`"),
+            format!("the package {package} gave no program `{name}`"),
             "",
             "",
         )
     })
+}
+
+/// The package that makes a guest program: the one with all the small ones, or one of its own where the
+/// program stands on somebody's framework.
+fn package(guest: &str) -> Option<String> {
+    let guests = checkout().join("guests");
+    if guests.join(format!("src/bin/{guest}.rs")).is_file() {
+        return Some("bulkhead-guests".to_owned());
+    }
+    let own = guests.join(guest).join("Cargo.toml").is_file();
+    own.then(|| format!("bulkhead-guest-{guest}"))
+}
+
+/// The names of all guest programs, sorted.
+pub fn guest_names() -> Vec<String> {
+    let guests = checkout().join("guests");
+    let entries = [guests.join("src/bin"), guests.clone()].map(|folder| folder.read_dir());
+    let entries = entries.into_iter().flatten().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| {
+            let name = entry.path().file_stem()?.to_string_lossy().into_owned();
+            package(&name).map(|_| name)
+        })
+        .collect();
+    names.sort();
+    names
 }
 
 /// Runs cargo on some packages; gives the programs that it made, or found to be up to date.
@@ -236,6 +278,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn each_gic_has_a_build_of_its_own() {
+        let (three, two) = (el2_build(3), el2_build(2));
+        assert!(!three.0.iter().any(|word| word.contains("gicv2")));
+        assert!(two.0.windows(2).any(|pair| pair == ["--features", "gicv2"]));
+        assert_ne!(built_el2(3), built_el2(2));
+        assert_eq!(built_el2(3).parent(), built_guest("hello").parent());
+    }
+
+    #[test]
     fn programs_are_read_from_messages_and_other_lines_ignored() {
         let text = r#"{"reason":"compiler-artifact","target":{"name":"core"},"executable":null}
 not json
@@ -253,5 +304,12 @@ not json
     fn an_unknown_guest_is_refused_before_anything_is_built() {
         let failure = guest("no-such-guest").expect_err("there is none");
         assert_eq!(failure.what, "there is no guest program `no-such-guest`");
+        for known in ["embassy", "hello"] {
+            assert!(guest_names().contains(&known.to_owned()), "{known}");
+        }
+        assert_eq!(
+            package("embassy").as_deref(),
+            Some("bulkhead-guest-embassy")
+        );
     }
 }

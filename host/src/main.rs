@@ -30,6 +30,7 @@ enum Verb {
     Console(cmd::console::Args),
     Demo(cmd::demo::Args),
     Test(cmd::test::Args),
+    Fuzz(cmd::fuzz::Args),
     Fetch(cmd::fetch::Args),
 }
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Verb::Console(args) => cmd::console::run(args),
         Verb::Demo(args) => cmd::demo::run(args),
         Verb::Test(args) => cmd::test::run(args),
+        Verb::Fuzz(args) => cmd::fuzz::run(args),
         Verb::Fetch(args) => cmd::fetch::run(args),
     }
     .into()

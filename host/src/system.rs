@@ -90,7 +90,14 @@ pub fn colours() -> bool {
 /// # Errors
 /// The description is wrong, or something is missing.
 pub fn prepare(path: &Path, effort: Effort) -> Result<Prepared, Stopped> {
-    let text = describe::load(path)?;
+    prepare_text(describe::load(path)?, effort)
+}
+
+/// The same for a text that was read before; its name tells where paths in it start.
+///
+/// # Errors
+/// The description is wrong, or something is missing.
+pub fn prepare_text(text: Text, effort: Effort) -> Result<Prepared, Stopped> {
     let mut findings = Vec::new();
     let result = understand(&text, effort, &mut findings);
     // In the order of the text, whatever the order in which they were found.
@@ -121,13 +128,13 @@ fn understand(
     }
     let el2 = match effort {
         Effort::Everything => {
-            let path = machine::el2()?;
+            let path = machine::el2(board.parts.gic_version)?;
             let el2 = El2::read(&path)?;
             Some((path, el2))
         }
         // What an earlier build left may be half of something: then it counts as not built.
         Effort::WhatIsThere => {
-            let path = planner::built("bulkhead-el2");
+            let path = machine::built_el2(board.parts.gic_version);
             El2::read(&path).ok().map(|el2| (path, el2))
         }
     };

@@ -1,5 +1,10 @@
 //! Alterations of a good plan that each break one named invariant: what tests of the proof, and of
-//! EL2's refusal, go through.
+//! EL2's refusal, go through. They are made for plans of two VMs that have a row in each table:
+//!
+//! * The first has a second vCPU, a device of the board with writes that quiet it, one emulated device of
+//!   each kind in the order of their kinds, two calls, and a limit of restarts.
+//! * The second has one vCPU and only the emulated PL011, and the first is told when it crashes.
+//! * Both have RAM and the same shared memory.
 
 use bulkhead_abi::plan::{Header, RegionKind, Table, TableId};
 use core::mem::offset_of;
@@ -54,13 +59,16 @@ const RAM: Row = First(RegionKind::Ram);
 const DEV: Row = First(RegionKind::Device);
 /// Shared memory.
 const SHM: Row = First(RegionKind::Shared);
+/// The virtual CPU interface of a GICv2.
+const GICV: Row = First(RegionKind::Gicv);
+/// What makes a number less by one.
+const MINUS: u64 = u64::MAX;
 
 /// Shortens the table of cases.
 macro_rules! cases {
-    ($($breaks:ident: $([$field:literal $row:expr, $change:expr])+;)*) => {
-        /// All cases. Together they alter each field and break each invariant that altering a field
-        /// can break.
-        pub const CASES: &[Case] = &[$(Case {
+    ($(#[$doc:meta])* $name:ident, $($breaks:ident: $([$field:literal $row:expr, $change:expr])+;)*) => {
+        $(#[$doc])*
+        pub const $name: &[Case] = &[$(Case {
             changes: &[$(($field, $row, $change)),+],
             breaks: Invariant::$breaks,
         },)*];
@@ -68,6 +76,9 @@ macro_rules! cases {
 }
 
 cases! {
+    /// Cases for plans of boards with a GICv3. Together they alter each field and break each invariant
+    /// that altering a field can break, except those of [`GICV2_CASES`].
+    CASES,
     PlanMagic: ["Header.magic" R, Flip(1)];
     PlanVersion: ["Header.version" R, Add(1)];
     HeaderSize: ["Header.header_size" R, Add(8)];
@@ -82,10 +93,33 @@ cases! {
     BoardFrame: ["Board.uart_size" R, Set(u64::MAX)];
     BoardFrameOverlap: ["Board.uart" R, Like("Board.gicd", R)];
     BoardFrameOverlap: ["Board.uart" R, Like("Memory.base", R)];
+    BoardFrame: ["Board.gicc" R, Set(0x801_0000)];
+    BoardFrame: ["Board.gicc_size" R, Set(0x2000)];
+    BoardFrame: ["Board.gich" R, Set(0x803_0000)];
+    BoardFrame: ["Board.gich_size" R, Set(0x1000)];
+    BoardFrame: ["Board.gicv" R, Set(0x804_0000)];
+    BoardFrame: ["Board.gicv_size" R, Set(0x2000)];
+    BoardFrame: ["Board.rtc" R, Add(1)];
+    BoardFrame: ["Board.rtc" R, Set(1 << 48)];
+    BoardFrameOverlap: ["Board.rtc" R, Like("Board.uart", R)];
+    BoardFrameOverlap: ["Board.rtc" R, Like("Memory.base", R)];
     BoardIntid: ["Board.uart_intid" R, Set(31)];
     BoardIntid: ["Board.vtimer_intid" R, Set(32)];
+    BoardIntid: ["Board.ptimer_intid" R, Set(15)];
+    BoardIntid: ["Board.ptimer_intid" R, Like("Board.vtimer_intid", R)];
+    BoardIntid: ["Board.hyp_timer_intid" R, Like("Board.ptimer_intid", R)];
     BoardIntid: ["Board.maintenance_intid" R, Like("Board.vtimer_intid", R)];
-    GicVersion: ["Board.gic_version" R, Set(2)];
+    BoardFrame: ["Board.gic_version" R, Set(2)];
+    GicVersion: ["Board.gic_version" R, Set(4)];
+    BoardGicd: ["Board.gicd" R, Add(0x1_0000)];
+    BoardGicr: ["Board.gicr_size" R, Add(MINUS << 17)];
+    BoardUart: ["Board.uart" R, Add(0x8_0000)];
+    BoardUart: ["Board.uart_intid" R, Set(200)];
+    BoardRtc: ["Board.rtc" R, Add(0x1000)];
+    BoardTimer: ["Board.vtimer_intid" R, Set(20)];
+    BoardTimer: ["Board.ptimer_intid" R, Set(20)];
+    BoardTimer: ["Board.hyp_timer_intid" R, Set(20)];
+    BoardTimer: ["Board.maintenance_intid" R, Set(20)];
     ImageBase: ["Image.base" R, Add(4096)];
     ImageMemory: ["Image.base" R, Set(1 << 36)];
     ImageOverlap: ["Image.base" R, Like("Region.pa", RAM)];
@@ -114,14 +148,22 @@ cases! {
     TableLayout: ["Table[7].offset" R, Add(8)];
     TableLayout: ["Table[7].count" R, Add(1)];
     TableLayout: ["Table[8].offset" R, Add(8)];
-    TableLayout: ["Table[8].count" R, Set(u64::MAX)];
-    PlanSize: ["Table[8].count" R, Add(u64::MAX)];
+    TableLayout: ["Table[8].count" R, Add(1)];
+    TableLayout: ["Table[9].offset" R, Add(8)];
+    TableLayout: ["Table[9].count" R, Add(1)];
+    TableLayout: ["Table[10].offset" R, Add(8)];
+    TableLayout: ["Table[10].count" R, Set(u64::MAX)];
+    PlanSize: ["Table[10].count" R, Add(MINUS)];
     MemoryRange: ["Memory.base" R, Add(1)];
     MemoryRange: ["Memory.size" R, Set(0)];
     RegionMemory: ["Memory.size" R, Set(4096)];
+    BoardMemory: ["Memory.size" R, Add(1 << 30)];
     PcpuMpidr: ["Pcpu.mpidr" R, Flip(1 << 31)];
     PcpuMpidr: ["Pcpu.mpidr" Last, Like("Pcpu.mpidr", R)];
+    BoardCpu: ["Pcpu.mpidr" R, Set(0xf00)];
     VcpuPlacement: ["Pcpu.vcpu" R, Set(7)];
+    VcpuPlacement: ["Pcpu.vcpu" R, Like("Pcpu.vcpu", Last)];
+    VcpuPlacement: ["Pcpu.vcpu" R, Set(0xffff)];
     PcpuService: ["Pcpu.service" R, Flip(1)];
     PcpuService: ["Pcpu.service" R, Set(2)];
     ReservedZero: ["Pcpu.reserved" R, Set(1)];
@@ -129,8 +171,24 @@ cases! {
     VmName: ["Vm.name" R, Set(0)];
     VmNameUnique: ["Vm.name" Last, Like("Vm.name", R)];
     VmClass: ["Vm.class" R, Set(4)];
-    VmCrash: ["Vm.crash" R, Set(1)];
-    VmFlags: ["Vm.flags" R, Flip(2)];
+    VmCrash: ["Vm.crash" R, Set(3)];
+    VmRestart: ["Vm.crash" R, Set(0)];
+    VmRestart: ["Vm.restarts" R, Set(0)];
+    VmRestart: ["Vm.restarts" Last, Set(1)];
+    VmRestart: ["Vm.restart_seconds" R, Set(0)];
+    VmRestart: ["Vm.restart_seconds" Last, Set(1)];
+    VmNotify: ["Vm.crash" Last, Set(0)];
+    VmNotify: ["Vm.notify" R, Set(1)];
+    VmNotify: ["Vm.notify" Last, Set(1)];
+    VmNotify: ["Vm.notify" Last, Set(2)];
+    VmNotify: ["Vm.notify" Last, Set(0xffff)];
+    VmEvent: ["Vm.event_intid" R, Set(0)];
+    VmEvent: ["Vm.event_intid" Last, Set(36)];
+    IrqVintid: ["Vm.event_intid" R, Set(31)];
+    IrqVintid: ["Vm.event_intid" R, Set(1019)];
+    VintidShared: ["Vm.event_intid" R, Like("Device.vintid", R)];
+    VintidShared: ["Vm.event_intid" R, Like("Irq.vintid", R)];
+    VmFlags: ["Vm.flags" R, Flip(8)];
     VmVmid: ["Vm.vmid" R, Set(0)];
     VmVmid: ["Vm.vmid" Last, Set(1)];
     VmEntry: ["Vm.entry" R, Add(2)];
@@ -138,6 +196,7 @@ cases! {
     VmBootArg: ["Vm.boot_arg" R, Add(8)];
     VgicFrame: ["Vm.gicd" R, Add(4096)];
     VgicFrame: ["Vm.gicr" R, Set(1 << 39)];
+    VgicFrame: ["Vm.gicc" R, Set(0x801_0000)];
     IpaOverlap: ["Vm.gicd" R, Like("Region.ipa", RAM)];
     IpaOverlap: ["Vm.gicr" R, Like("Vm.gicd", R)];
     VgicSpis: ["Vm.spis" R, Add(1)];
@@ -148,8 +207,11 @@ cases! {
     VcpuPlacement: ["Vcpu.pcpu" R, Set(7)];
     ReservedZero: ["Vcpu.reserved" R, Set(1)];
     VcpuMpidr: ["Vcpu.mpidr" R, Add(1)];
+    VcpuMpidr: ["Vcpu.mpidr" Number(1), Set(0)];
+    VcpuMpidr: ["Vcpu.mpidr" Last, Set(2)];
     TableOrder: ["Region.vm" R, Set(16)];
-    RegionKind: ["Region.kind" R, Set(3)];
+    RegionKind: ["Region.kind" R, Set(4)];
+    RegionGicv: ["Region.kind" DEV, Set(3)];
     RegionAccess: ["Region.access" R, Set(0)];
     RegionAccess: ["Region.access" DEV, Flip(4)];
     RegionAccess: ["Region.access" SHM, Flip(4)];
@@ -187,12 +249,64 @@ cases! {
     PintidShared: ["Irq.pintid" R, Like("Board.uart_intid", R)];
     IrqFlags: ["Irq.flags" R, Set(2)];
     TableOrder: ["Device.vm" R, Set(16)];
+    DeviceKind: ["Device.kind" R, Set(3)];
     DeviceKind: ["Device.kind" R, Set(1)];
+    VintidShared: ["Device.vintid" Number(1), Like("Device.vintid", R)];
     IrqVintid: ["Device.vintid" R, Set(31)];
     ReservedZero: ["Device.reserved" R, Set(1)];
     IpaOverlap: ["Device.ipa" R, Like("Vm.gicd", R)];
     DeviceFrame: ["Device.ipa" R, Add(8)];
     DeviceFrame: ["Device.size" R, Add(4096)];
+    DeviceFrame: ["Device.size" Number(2), Set(4096)];
+    IpaOverlap: ["Device.ipa" Number(1), Like("Device.ipa", R)];
+    TableOrder: ["Quiet.vm" R, Set(16)];
+    QuietTarget: ["Quiet.vm" Last, Set(1)];
+    QuietWidth: ["Quiet.width" R, Set(3)];
+    QuietWidth: ["Quiet.value" R, Set(0x100)]["Quiet.width" R, Set(1)];
+    QuietTarget: ["Quiet.pa" R, Add(2)];
+    QuietTarget: ["Quiet.pa" R, Like("Memory.base", R)];
+    QuietTarget: ["Quiet.pa" R, Like("Board.uart", R)];
+    TableOrder: ["Call.vm" R, Set(16)];
+    ReservedZero: ["Call.reserved" R, Set(1)];
+    CallFunction: ["Call.function" R, Flip(1 << 31)];
+    CallFunction: ["Call.function" R, Flip(1 << 16)];
+    CallFunction: ["Call.function" R, Set(0x8000_8000)];
+    CallFunction: ["Call.function" R, Set(0x8100_0000)];
+    CallFunction: ["Call.function" R, Set(0x8400_0003)];
+    CallFunction: ["Call.function" R, Set(0x8600_0000)];
+    CallFunction: ["Call.function" R, Set(0xb100_0000)];
+    CallOrder: ["Call.function" Number(1), Like("Call.function", R)];
+    CallOrder: ["Call.function" R, Set(0xff00_ff01)];
+}
+
+cases! {
+    /// Cases for plans of boards with a GICv2, about what is different there.
+    GICV2_CASES,
+    BoardFrame: ["Board.gicd" R, Add(0x800)];
+    BoardFrame: ["Board.gicr" R, Set(0x80a_0000)];
+    BoardFrame: ["Board.gicr_size" R, Set(0x10_0000)];
+    BoardFrame: ["Board.gicc" R, Add(0x800)];
+    BoardFrame: ["Board.gicc_size" R, Set(0x1000)];
+    BoardFrame: ["Board.gich" R, Add(0x800)];
+    BoardFrame: ["Board.gich_size" R, Set(0)];
+    BoardFrame: ["Board.gicv" R, Add(0x800)];
+    BoardFrame: ["Board.gicv_size" R, Set(0x1000)];
+    BoardFrame: ["Board.gic_version" R, Set(3)];
+    BoardFrameOverlap: ["Board.gich" R, Like("Board.gicc", R)];
+    BoardFrameOverlap: ["Board.gicc" R, Like("Memory.base", R)];
+    BoardGicc: ["Board.gicc" R, Add(0x1_0000)];
+    BoardGich: ["Board.gich" R, Add(MINUS << 16)];
+    BoardGicv: ["Board.gicv_size" R, Set(0x3000)];
+    VgicFrame: ["Vm.gicr" R, Set(0x80a_0000)];
+    VgicFrame: ["Vm.gicc" R, Add(0x1000)];
+    IpaOverlap: ["Vm.gicc" R, Like("Vm.gicd", R)];
+    RegionGicv: ["Vm.gicc" R, Add(0x1_0000)];
+    RegionGicv: ["Region.pa" GICV, Add(0x1000)];
+    RegionGicv: ["Region.size" GICV, Set(0x1000)];
+    RegionAccess: ["Region.access" GICV, Set(1)];
+    RegionShared: ["Region.shared" GICV, Set(0)];
+    RegionDevice: ["Region.kind" GICV, Set(1)];
+    RegionGicv: ["Region.kind" R, Set(1)]["Region.pa" R, Set(0xf00_0000)];
 }
 
 impl Case {

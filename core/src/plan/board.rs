@@ -1,7 +1,8 @@
 //! The board that EL2 finds itself on, compared with the one that the plan was made for.
 
-use bulkhead_abi::plan::{Memory, RegionKind, TableId};
+use bulkhead_abi::plan::{Memory, TableId};
 
+use super::check::is_memory;
 use super::span::Span;
 use super::view::Plan;
 use super::violation::{At, Check, Invariant};
@@ -13,20 +14,34 @@ pub struct Found<'a> {
     pub memory: &'a [Memory],
     /// Ranges that firmware keeps: /reserved-memory and the reservation block.
     pub reserved: &'a [Memory],
+    /// Whether there are more of them than these.
+    pub more_reserved: bool,
     /// Affinity fields of the MPIDR_EL1 of all CPUs.
     pub cpus: &'a [u64],
     /// Affinity fields of the MPIDR_EL1 of the CPU that EL2 was started on.
     pub boot_cpu: u64,
     /// Address and size of the distributor.
     pub gicd: (u64, u64),
-    /// Address and size of the (first) redistributor region.
+    /// Address and size of the (first) redistributor region; zeros on a GICv2.
     pub gicr: (u64, u64),
+    /// Address and size of the CPU interface of a GICv2; zeros on a GICv3, as the next two.
+    pub gicc: (u64, u64),
+    /// Address and size of the virtual interface control.
+    pub gich: (u64, u64),
+    /// Address and size of the virtual CPU interface.
+    pub gicv: (u64, u64),
     /// Address and size of the PL011 that /chosen/stdout-path names.
     pub uart: (u64, u64),
     /// Its INTID.
     pub uart_intid: u32,
+    /// Address of the first PL031; 0 for none.
+    pub rtc: u64,
     /// INTID of the EL1 virtual timer.
     pub vtimer_intid: u32,
+    /// INTID of the EL1 physical timer.
+    pub ptimer_intid: u32,
+    /// INTID of the EL2 physical timer.
+    pub hyp_timer_intid: u32,
     /// INTID of the GIC maintenance interrupt.
     pub maintenance_intid: u32,
     /// Architecture version of the GIC.
@@ -72,21 +87,47 @@ impl Plan<'_> {
             found.gic_version == board.gic_version,
             Invariant::GicVersion,
         )?;
-        at.ensure(
-            found.gicd == (board.gicd, board.gicd_size),
-            Invariant::BoardGicd,
-        )?;
-        at.ensure(
-            found.gicr == (board.gicr, board.gicr_size),
-            Invariant::BoardGicr,
-        )?;
+        for (seen, wanted, invariant) in [
+            (
+                found.gicd,
+                (board.gicd, board.gicd_size),
+                Invariant::BoardGicd,
+            ),
+            (
+                found.gicr,
+                (board.gicr, board.gicr_size),
+                Invariant::BoardGicr,
+            ),
+            (
+                found.gicc,
+                (board.gicc, board.gicc_size),
+                Invariant::BoardGicc,
+            ),
+            (
+                found.gich,
+                (board.gich, board.gich_size),
+                Invariant::BoardGich,
+            ),
+            (
+                found.gicv,
+                (board.gicv, board.gicv_size),
+                Invariant::BoardGicv,
+            ),
+        ] {
+            at.ensure(seen == wanted, invariant)?;
+        }
         let uart =
             found.uart == (board.uart, board.uart_size) && found.uart_intid == board.uart_intid;
         at.ensure(uart, Invariant::BoardUart)?;
+        let rtc = board.rtc == 0 || board.rtc == found.rtc;
+        at.ensure(rtc, Invariant::BoardRtc)?;
         let timer = found.vtimer_intid == board.vtimer_intid
+            && found.ptimer_intid == board.ptimer_intid
+            && found.hyp_timer_intid == board.hyp_timer_intid
             && found.maintenance_intid == board.maintenance_intid;
         at.ensure(timer, Invariant::BoardTimer)?;
 
+        at.ensure(!found.more_reserved, Invariant::BoardTree)?;
         for (row, memory) in self.memory.iter().enumerate() {
             let at = At::row(TableId::Memory, row);
             let there =
@@ -97,8 +138,7 @@ impl Plan<'_> {
             let at = At::row(TableId::Regions, row);
             let free = Span::new(region.pa, region.size)
                 .is_some_and(|span| !touched(found.reserved, span));
-            let memory = region.kind != RegionKind::Device as u16;
-            at.ensure(!memory || free, Invariant::BoardReserved)?;
+            at.ensure(!is_memory(region) || free, Invariant::BoardReserved)?;
         }
         for (row, pcpu) in self.pcpus.iter().enumerate() {
             let at = At::row(TableId::Pcpus, row);

@@ -2,8 +2,8 @@
 //! list does not compile.
 
 use bulkhead_abi::plan::{
-    Board, Device, Header, Image, Irq, Load, Memory, Pcpu, Region, Seed, TABLES, Table, TableId,
-    Vcpu, Vm,
+    Board, Call, Device, Header, Image, Irq, Load, Memory, Pcpu, Quiet, Region, Seed, TABLES,
+    Table, TableId, Vcpu, Vm,
 };
 use core::mem::offset_of;
 
@@ -70,10 +70,19 @@ fields!(
         gicd_size,
         gicr,
         gicr_size,
+        gicc,
+        gicc_size,
+        gich,
+        gich_size,
+        gicv,
+        gicv_size,
         uart,
         uart_size,
+        rtc,
         uart_intid,
         vtimer_intid,
+        ptimer_intid,
+        hyp_timer_intid,
         maintenance_intid,
         gic_version,
     ]
@@ -99,7 +108,22 @@ fields!(
     Some(TableId::Vms),
     0,
     [
-        name, class, crash, flags, vmid, entry, boot_arg, gicd, gicr, spis, s2_pages,
+        name,
+        class,
+        crash,
+        flags,
+        vmid,
+        restarts,
+        restart_seconds,
+        notify,
+        event_intid,
+        entry,
+        boot_arg,
+        gicd,
+        gicr,
+        gicc,
+        spis,
+        s2_pages,
     ]
 );
 fields!(
@@ -138,6 +162,20 @@ fields!(
     0,
     [vm, kind, vintid, reserved, ipa, size]
 );
+fields!(
+    QUIET,
+    Quiet,
+    Some(TableId::Quiets),
+    0,
+    [vm, width, value, pa]
+);
+fields!(
+    CALL,
+    Call,
+    Some(TableId::Calls),
+    0,
+    [vm, reserved, function]
+);
 
 /// Lists the two fields of the place of each table.
 macro_rules! table_fields {
@@ -163,7 +201,7 @@ macro_rules! table_fields {
         };
     };
 }
-table_fields!(0 1 2 3 4 5 6 7 8);
+table_fields!(0 1 2 3 4 5 6 7 8 9 10);
 const _: () = assert!(PLACES.len() == 2 * TABLES);
 
 /// All fields, those of the header first.
@@ -171,6 +209,7 @@ pub fn fields() -> impl Iterator<Item = &'static Field> {
     let structs = ["Header.board", "Header.image", "Header.tables"];
     [
         HEADER, BOARD, IMAGE, PLACES, MEMORY, PCPU, VM, VCPU, REGION, LOAD, SEED, IRQ, DEVICE,
+        QUIET, CALL,
     ]
     .into_iter()
     .flatten()

@@ -6,11 +6,11 @@
 //!
 //! Nothing here panics, copies a plan or formats text.
 
-#[cfg(test)]
-mod alter;
+#[cfg(any(test, feature = "alterations"))]
+pub mod alter;
 mod board;
 mod check;
-#[cfg(test)]
+#[cfg(any(test, feature = "alterations"))]
 mod fields;
 #[cfg(test)]
 mod sample;
@@ -21,6 +21,7 @@ mod view;
 mod violation;
 
 pub use board::Found;
+pub use check::may_be_allowed;
 pub use span::{Span, align_up, aligned};
 pub use view::{OfVm, Plan, checksum, rows_of, seal};
 pub use violation::{Check, Invariant, Violation, table_name};

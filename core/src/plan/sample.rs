@@ -21,6 +21,8 @@ pub struct Sample {
     pub seeds: Vec<Seed>,
     pub irqs: Vec<Irq>,
     pub devices: Vec<Device>,
+    pub quiets: Vec<Quiet>,
+    pub calls: Vec<Call>,
 }
 
 /// Where the plan lies in the image.
@@ -39,7 +41,9 @@ fn region(vm: u16, kind: RegionKind, access: u16, shared: u16, at: (u64, u64, u6
 }
 
 impl Sample {
-    /// Two VMs that share a page; the first has a device.
+    /// On a GICv3: two VMs that share a page. The first has two vCPUs, a device of the board and one
+    /// emulated device of each kind, calls the firmware, starts again after a crash, and is told of
+    /// crashes of the second.
     pub fn good() -> Self {
         let vm = |name: &[u8], vmid, ram: u64| {
             let mut padded = [0; NAME];
@@ -47,13 +51,18 @@ impl Sample {
             Vm {
                 name: padded,
                 class: Class::General as u16,
-                crash: 0,
+                crash: Crash::Halt as u16,
                 flags: 0,
                 vmid,
+                restarts: 0,
+                restart_seconds: 0,
+                notify: NONE,
+                event_intid: 0,
                 entry: ram + 0x8_0000,
                 boot_arg: ram,
                 gicd: 0x800_0000,
                 gicr: 0x80a_0000,
+                gicc: 0,
                 spis: 32,
                 s2_pages: 0,
             }
@@ -64,11 +73,11 @@ impl Sample {
             service,
             reserved: 0,
         };
-        let vcpu = |vm, pcpu| Vcpu {
+        let vcpu = |vm, pcpu, mpidr| Vcpu {
             vm,
             pcpu,
             reserved: 0,
-            mpidr: 0,
+            mpidr,
         };
         let load = |vm, offset, ipa| Load {
             vm,
@@ -83,13 +92,36 @@ impl Sample {
             size,
             ipa,
         };
-        let device = |vm| Device {
+        let device = |vm, kind, vintid, ipa, pages| Device {
             vm,
-            kind: 0,
-            vintid: 33,
+            kind: kind as u16,
+            vintid,
             reserved: 0,
-            ipa: 0x900_0000,
-            size: PAGE,
+            ipa,
+            size: pages * PAGE,
+        };
+        let quiet = |pa| Quiet {
+            vm: 0,
+            width: 4,
+            value: 0,
+            pa,
+        };
+        let call = |function| Call {
+            vm: 0,
+            reserved: 0,
+            function,
+        };
+        let first = Vm {
+            crash: Crash::Restart as u16,
+            restarts: 3,
+            restart_seconds: 60,
+            event_intid: 36,
+            ..vm(b"one", 1, 0x4000_0000)
+        };
+        let second = Vm {
+            crash: Crash::Notify as u16,
+            notify: 0,
+            ..vm(b"two", 2, 0x4000_0000)
         };
         Self {
             board: Board {
@@ -97,10 +129,19 @@ impl Sample {
                 gicd_size: 0x1_0000,
                 gicr: 0x80a_0000,
                 gicr_size: 0xf6_0000,
+                gicc: 0,
+                gicc_size: 0,
+                gich: 0,
+                gich_size: 0,
+                gicv: 0,
+                gicv_size: 0,
                 uart: 0x900_0000,
                 uart_size: 0x1000,
+                rtc: 0x901_0000,
                 uart_intid: 33,
                 vtimer_intid: 27,
+                ptimer_intid: 30,
+                hyp_timer_intid: 26,
                 maintenance_intid: 25,
                 gic_version: 3,
             },
@@ -109,9 +150,9 @@ impl Sample {
                 size: 0x8000_0000,
             }]
             .into(),
-            pcpus: [pcpu(0, 0, 1), pcpu(1, 1, 0)].into(),
-            vms: [vm(b"one", 1, 0x4000_0000), vm(b"two", 2, 0x4000_0000)].into(),
-            vcpus: [vcpu(0, 0), vcpu(1, 1)].into(),
+            pcpus: [pcpu(0, 0, 1), pcpu(1, 2, 0), pcpu(2, 1, 0)].into(),
+            vms: [first, second].into(),
+            vcpus: [vcpu(0, 0, 0), vcpu(0, 2, 1), vcpu(1, 1, 0)].into(),
             regions: [
                 region(
                     0,
@@ -171,8 +212,44 @@ impl Sample {
                 flags: 0,
             }]
             .into(),
-            devices: [device(0), device(1)].into(),
+            devices: [
+                device(0, DeviceKind::Pl011, 33, 0x900_0000, 1),
+                device(0, DeviceKind::Pl031, 34, 0x901_0000, 1),
+                device(0, DeviceKind::Watchdog, 35, 0x901_1000, 2),
+                device(1, DeviceKind::Pl011, 33, 0x900_0000, 1),
+            ]
+            .into(),
+            quiets: [quiet(0x903_0410), quiet(0x903_041c)].into(),
+            calls: [call(0x8200_0001), call(0xc300_0001)].into(),
         }
+    }
+
+    /// The same on a GICv2.
+    pub fn good_v2() -> Self {
+        let mut sample = Self::good();
+        sample.board = Board {
+            gicd_size: 0x1000,
+            gicr: 0,
+            gicr_size: 0,
+            gicc: 0x801_0000,
+            gicc_size: 0x2000,
+            gich: 0x803_0000,
+            gich_size: 0x1000,
+            gicv: 0x804_0000,
+            gicv_size: 0x1_0000,
+            gic_version: 2,
+            ..sample.board
+        };
+        for vm in &mut sample.vms {
+            vm.gicr = 0;
+            vm.gicc = 0x801_0000;
+        }
+        for (vm, row) in [(0, 0), (1, 4)] {
+            let at = (0x801_0000, 0x804_0000, 0x2000);
+            let interface = region(vm, RegionKind::Gicv, 3, NONE, at);
+            sample.regions.insert(row, interface);
+        }
+        sample
     }
 
     /// The plan, sealed.
@@ -207,6 +284,8 @@ impl Sample {
             writer.table(&self.seeds);
             writer.table(&self.irqs);
             writer.table(&self.devices);
+            writer.table(&self.quiets);
+            writer.table(&self.calls);
             writer
         };
         let size = (size_of::<Header>() + body(None).body.len()) as u64;

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use bulkhead_abi::plan::*;
 use proptest::prelude::*;
 
-use super::alter::CASES;
+use super::alter::{CASES, GICV2_CASES};
 use super::fields::fields;
 use super::sample::Sample;
 use super::{Found, Invariant, Plan, Violation, checksum, seal};
@@ -16,29 +16,73 @@ fn verdict(bytes: &[u8]) -> Result<(), Violation> {
     Plan::open(bytes)?.check()
 }
 
+/// The boards of both samples, as their trees tell them.
+fn board(sample: &Sample) -> Found<'static> {
+    const MEMORY: [Memory; 2] = [
+        Memory {
+            base: 0x4000_0000,
+            size: 0x4000_0000,
+        },
+        Memory {
+            base: 0x8000_0000,
+            size: 0x4000_0000,
+        },
+    ];
+    let board = &sample.board;
+    Found {
+        memory: &MEMORY,
+        reserved: &[],
+        more_reserved: false,
+        cpus: &[0, 1, 2, 3],
+        boot_cpu: 0,
+        gicd: (board.gicd, board.gicd_size),
+        gicr: (board.gicr, board.gicr_size),
+        gicc: (board.gicc, board.gicc_size),
+        gich: (board.gich, board.gich_size),
+        gicv: (board.gicv, board.gicv_size),
+        uart: (0x900_0000, 0x1000),
+        uart_intid: 33,
+        rtc: 0x901_0000,
+        vtimer_intid: 27,
+        ptimer_intid: 30,
+        hyp_timer_intid: 26,
+        maintenance_intid: 25,
+        gic_version: board.gic_version,
+        image: 0x4020_0000,
+    }
+}
+
 #[test]
-fn the_sample_is_good() {
-    assert_eq!(verdict(&Sample::good().bytes()), Ok(()));
+fn the_samples_are_good() {
+    for sample in [Sample::good(), Sample::good_v2()] {
+        let bytes = sample.bytes();
+        assert_eq!(verdict(&bytes), Ok(()));
+        let plan = Plan::open(&bytes).expect("sound");
+        assert_eq!(plan.fits(&board(&sample)), Ok(()));
+    }
 }
 
 #[test]
 fn every_case_breaks_its_invariant() {
-    let good = Sample::good().bytes();
-    for case in CASES {
-        let mut plan = good.clone();
-        assert!(case.apply(&mut plan), "no row for {case:?}");
-        let found = verdict(&plan).map_err(|violation| violation.invariant);
-        assert_eq!(found, Err(case.breaks), "{case:?}");
+    for (sample, cases) in [(Sample::good(), CASES), (Sample::good_v2(), GICV2_CASES)] {
+        let good = sample.bytes();
+        let board = board(&sample);
+        for case in cases {
+            let mut plan = good.clone();
+            assert!(case.apply(&mut plan), "no row for {case:?}");
+            let found = verdict(&plan)
+                .and_then(|()| Plan::open(&plan)?.fits(&board))
+                .map_err(|violation| violation.invariant);
+            assert_eq!(found, Err(case.breaks), "{case:?}");
+            let itself = verdict(&plan).is_err();
+            assert_eq!(itself, case.breaks.is_of_plan(), "{case:?}");
+        }
     }
 }
 
 #[test]
 fn every_field_is_altered_by_a_case() {
-    let altered: BTreeSet<_> = CASES
-        .iter()
-        .filter(|case| case.changes.len() == 1)
-        .map(|case| case.changes[0].0)
-        .collect();
+    let altered: BTreeSet<_> = CASES.iter().map(|case| case.changes[0].0).collect();
     let missing: Vec<_> = fields()
         .map(|field| field.name)
         .filter(|name| !altered.contains(name))
@@ -156,33 +200,10 @@ fn checksum_ignores_itself_and_alignment() {
 
 #[test]
 fn the_board_must_be_the_one_of_the_plan() {
-    let bytes = Sample::good().bytes();
+    let sample = Sample::good();
+    let bytes = sample.bytes();
     let plan = Plan::open(&bytes).expect("sound");
-    let memory = [
-        Memory {
-            base: 0x4000_0000,
-            size: 0x4000_0000,
-        },
-        Memory {
-            base: 0x8000_0000,
-            size: 0x4000_0000,
-        },
-    ];
-    let found = Found {
-        memory: &memory,
-        reserved: &[],
-        cpus: &[0, 1, 2],
-        boot_cpu: 0,
-        gicd: (0x800_0000, 0x1_0000),
-        gicr: (0x80a_0000, 0xf6_0000),
-        uart: (0x900_0000, 0x1000),
-        uart_intid: 33,
-        vtimer_intid: 27,
-        maintenance_intid: 25,
-        gic_version: 3,
-        image: 0x4020_0000,
-    };
-    assert_eq!(plan.fits(&found), Ok(()));
+    let found = board(&sample);
     let kept = [Memory {
         base: 0x4110_0000,
         size: 0x1000,
@@ -215,6 +236,49 @@ fn the_board_must_be_the_one_of_the_plan() {
         ),
         (
             Found {
+                gicc: (0x801_0000, 0x1_0000),
+                ..found
+            },
+            Invariant::BoardGicc,
+        ),
+        (
+            Found {
+                gich: (0x803_0000, 0x1_0000),
+                ..found
+            },
+            Invariant::BoardGich,
+        ),
+        (
+            Found {
+                gicv: (0x804_0000, 0x1_0000),
+                ..found
+            },
+            Invariant::BoardGicv,
+        ),
+        (Found { rtc: 0, ..found }, Invariant::BoardRtc),
+        (
+            Found {
+                ptimer_intid: 29,
+                ..found
+            },
+            Invariant::BoardTimer,
+        ),
+        (
+            Found {
+                hyp_timer_intid: 29,
+                ..found
+            },
+            Invariant::BoardTimer,
+        ),
+        (
+            Found {
+                more_reserved: true,
+                ..found
+            },
+            Invariant::BoardTree,
+        ),
+        (
+            Found {
                 uart: (0x901_0000, 0x1000),
                 ..found
             },
@@ -243,7 +307,7 @@ fn the_board_must_be_the_one_of_the_plan() {
         ),
         (
             Found {
-                memory: &memory[..1],
+                memory: &found.memory[..1],
                 ..found
             },
             Invariant::BoardMemory,
@@ -264,14 +328,14 @@ fn the_board_must_be_the_one_of_the_plan() {
         ),
         (
             Found {
-                cpus: &[0],
+                cpus: &[0, 2],
                 ..found
             },
             Invariant::BoardCpu,
         ),
         (
             Found {
-                boot_cpu: 2,
+                boot_cpu: 3,
                 ..found
             },
             Invariant::BoardCpu,
@@ -314,7 +378,9 @@ proptest! {
             // A plan that passes gives every VM what its row says, and nothing beyond.
             if plan.check().is_ok() {
                 for vm in 0..plan.vms.len() {
-                    prop_assert_eq!(plan.vcpus_of(vm).len(), 1);
+                    let numbers: Vec<_> = plan.vcpus_of(vm).iter().map(|vcpu| vcpu.mpidr).collect();
+                    prop_assert!(!numbers.is_empty());
+                    prop_assert!(numbers.iter().copied().eq(0..numbers.len() as u64));
                     prop_assert!(plan.regions_of(vm).iter().all(|region| usize::from(region.vm) == vm));
                 }
             }

@@ -1,8 +1,8 @@
 //! A plan as it lies in memory, seen through its types.
 
 use bulkhead_abi::plan::{
-    Device, Header, Irq, Load, MAGIC, MAX_PLAN, Memory, Pcpu, Region, Seed, TableId, VERSION, Vcpu,
-    Vm,
+    Call, Device, Header, Irq, Load, MAGIC, MAX_PLAN, Memory, Pcpu, Quiet, Region, Seed, TableId,
+    VERSION, Vcpu, Vm,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -32,6 +32,10 @@ pub struct Plan<'a> {
     pub irqs: &'a [Irq],
     /// Emulated devices, sorted by VM.
     pub devices: &'a [Device],
+    /// Writes that quiet devices, sorted by VM.
+    pub quiets: &'a [Quiet],
+    /// Allowed calls of the firmware, sorted by VM, then by identifier.
+    pub calls: &'a [Call],
 }
 
 /// A row that belongs to a VM.
@@ -49,7 +53,7 @@ macro_rules! of_vm {
         })*
     };
 }
-of_vm!(Vcpu, Region, Load, Seed, Irq, Device);
+of_vm!(Vcpu, Region, Load, Seed, Irq, Device, Quiet, Call);
 
 /// The rows that belong to VM `vm` in a table that is sorted by VM.
 pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
@@ -101,6 +105,8 @@ impl<'a> Plan<'a> {
             seeds: cut.table(TableId::Seeds)?,
             irqs: cut.table(TableId::Irqs)?,
             devices: cut.table(TableId::Devices)?,
+            quiets: cut.table(TableId::Quiets)?,
+            calls: cut.table(TableId::Calls)?,
         };
         at.ensure(cut.rest.is_empty(), Invariant::PlanSize)?;
         at.ensure(checksum(whole) == header.checksum, Invariant::PlanChecksum)?;
@@ -135,6 +141,16 @@ impl<'a> Plan<'a> {
     /// The emulated devices of a VM.
     pub fn devices_of(&self, vm: usize) -> &'a [Device] {
         rows_of(self.devices, vm)
+    }
+
+    /// The writes that quiet the passed-through devices of a VM, in their order.
+    pub fn quiets_of(&self, vm: usize) -> &'a [Quiet] {
+        rows_of(self.quiets, vm)
+    }
+
+    /// The firmware's functions that a VM may call, ascending by identifier.
+    pub fn calls_of(&self, vm: usize) -> &'a [Call] {
+        rows_of(self.calls, vm)
     }
 }
 

@@ -17,7 +17,12 @@ macro_rules! invariants {
 
             /// Those that a plan has by itself; the others are about the board that it meets.
             pub const OF_PLAN: &'static [Self] =
-                Self::ALL.split_at(Self::BoardMemory as usize).0;
+                Self::ALL.split_at(Self::BoardTree as usize).0;
+
+            /// Whether a plan has it by itself.
+            pub const fn is_of_plan(self) -> bool {
+                (self as usize) < Self::OF_PLAN.len()
+            }
 
             /// Short name, kebab-case.
             pub const fn name(self) -> &'static str {
@@ -47,34 +52,38 @@ invariants! {
     TableCount = "table-count": "No table has more rows than its limit; memory, pCPUs, VMs and vCPUs have at least one.",
     TableOrder = "table-order": "Rows that belong to a VM are sorted by VM, regions also by IPA, and the VM exists.",
     ReservedZero = "reserved-zero": "Reserved fields are 0.",
-    GicVersion = "gic-version": "The interrupt controller is a GICv3.",
-    BoardFrame = "board-frame": "The frames of GIC and UART have the alignment and the size that their hardware has.",
-    BoardFrameOverlap = "board-frame-overlap": "The frames of GIC and UART overlap neither each other nor memory.",
-    BoardIntid = "board-intid": "The console UART has an SPI; virtual timer and GIC maintenance have two different PPIs.",
+    GicVersion = "gic-version": "The interrupt controller is a GICv2 or a GICv3.",
+    BoardFrame = "board-frame": "The frames of GIC, UART and clock have the alignment and the size that their hardware has; those of the other GIC version are 0.",
+    BoardFrameOverlap = "board-frame-overlap": "The frames of GIC, UART and clock overlap neither each other nor memory.",
+    BoardIntid = "board-intid": "The console UART has an SPI; the virtual, physical and EL2 timers and GIC maintenance have four different PPIs.",
     MemoryRange = "memory-range": "Ranges of memory are whole pages, not empty, ascending and disjoint.",
     PcpuMpidr = "pcpu-mpidr": "The MPIDR of each pCPU has affinity fields only and is its alone.",
     PcpuService = "pcpu-service": "Exactly one pCPU drains the console.",
     VcpuPlacement = "vcpu-placement": "Each vCPU runs on the one pCPU that names it, and on no other.",
-    VcpuCount = "vcpu-count": "Each VM has at least one vCPU and no more than this version can run.",
+    VcpuCount = "vcpu-count": "Each VM has 1 to 8 vCPUs.",
     VcpuMpidr = "vcpu-mpidr": "The MPIDR that a vCPU shows is its number in its VM.",
     VmName = "vm-name": "Names are letters, digits and '-', padded with 0.",
     VmNameUnique = "vm-name-unique": "No two VMs have the same name.",
     VmClass = "vm-class": "The class of a VM is one of the known ones.",
     VmCrash = "vm-crash": "The crash policy of a VM is one of the known ones.",
+    VmRestart = "vm-restart": "A VM that restarts after a crash has a limit and the seconds for which it holds; others have neither.",
+    VmNotify = "vm-notify": "A VM whose crash is told names another VM that is told; others name none.",
+    VmEvent = "vm-event": "A VM has an interrupt for crashes of others if, and only if, it is told of one's.",
     VmFlags = "vm-flags": "No unknown flag of a VM is set.",
     VmVmid = "vm-vmid": "The VMID of a VM is its index plus one.",
     VmEntry = "vm-entry": "A VM starts at a multiple of 4 inside something that was loaded for it.",
     VmBootArg = "vm-boot-arg": "What a VM gets in x0 is 0 or the start of something that was loaded for it.",
     VmStage2Pages = "vm-stage2-pages": "The stage-2 tables have exactly the pages that the regions of the VM need.",
-    VgicFrame = "vgic-frame": "The frames of the virtual GIC are aligned to 64 KiB and lie in the IPA space.",
+    VgicFrame = "vgic-frame": "The frames of the virtual GIC are those of the board's version, aligned to 64 KiB and in the IPA space; those of the other version are 0.",
     VgicSpis = "vgic-spis": "The virtual GIC has SPIs in groups of 32, within its limit.",
     RegionKind = "region-kind": "The kind of a region is one of the known ones.",
-    RegionAccess = "region-access": "RAM may be read, written and executed; devices read and written; shared memory read and perhaps written.",
+    RegionAccess = "region-access": "RAM may be read, written and executed; devices and the CPU interface read and written; shared memory read and perhaps written.",
     RegionRange = "region-range": "Regions are whole pages, not empty, within the IPA space and the physical address space.",
     RegionShared = "region-shared": "Shared memory has a number, counted from 0, with one place and size for all who map it; other regions have none.",
     RegionMemory = "region-memory": "RAM and shared memory lie in the board's memory.",
     RegionDevice = "region-device": "Devices lie outside the board's memory and outside the frames that EL2 uses.",
-    PaOverlap = "pa-overlap": "No two regions have a physical page in common, except the same shared memory in two VMs.",
+    RegionGicv = "region-gicv": "On a GICv2 each VM maps the board's virtual CPU interface, once, 8 KiB, at its CPU interface; on a GICv3 none does.",
+    PaOverlap = "pa-overlap": "No two regions have a physical page in common, except the same shared memory, and the virtual CPU interface, in two VMs.",
     IpaOverlap = "ipa-overlap": "Regions, virtual GIC and emulated devices of a VM do not overlap in its IPA space.",
     ImageBase = "image-base": "The image starts at a multiple of 2 MiB, low enough for EL2's own map.",
     ImageMemory = "image-memory": "The image lies in one range of the board's memory.",
@@ -97,14 +106,23 @@ invariants! {
     PintidShared = "pintid-shared": "No physical interrupt has two owners; EL2's own belong to no VM.",
     VintidShared = "vintid-shared": "No two sources of a VM have the same INTID.",
     DeviceKind = "device-kind": "Emulated devices are of a known kind, one of each kind for a VM.",
-    DeviceFrame = "device-frame": "Emulated devices have one page of registers in the IPA space.",
+    DeviceFrame = "device-frame": "Emulated devices have the pages of registers that their kind has, in the IPA space.",
+    QuietWidth = "quiet-width": "Registers that are written to quiet a device have 1, 2 or 4 bytes, and the value fits.",
+    QuietTarget = "quiet-target": "Registers that are written to quiet a device are aligned and lie in a device of the VM.",
+    CallFunction = "call-function": "Calls that a VM may make are fast calls of the SiP, OEM or trusted-OS ranges.",
+    CallOrder = "call-order": "The calls of a VM ascend, and none is named twice.",
+    BoardTree = "board-tree": "The board's device tree has no more reserved ranges than EL2 keeps track of.",
     BoardMemory = "board-memory": "The board has the memory that the plan counts on.",
     BoardReserved = "board-reserved": "What the board's firmware reserves is used by no VM and not by EL2.",
     BoardCpu = "board-cpu": "The board has every CPU of the plan, and the one that started is among them.",
     BoardGicd = "board-gicd": "The board's distributor is where the plan has it.",
     BoardGicr = "board-gicr": "The board's redistributors are where the plan has them.",
+    BoardGicc = "board-gicc": "The board's CPU interface is where the plan has it.",
+    BoardGich = "board-gich": "The board's virtual interface control is where the plan has it.",
+    BoardGicv = "board-gicv": "The board's virtual CPU interface is where the plan has it.",
+    BoardRtc = "board-rtc": "The board's clock is where the plan has it.",
     BoardUart = "board-uart": "The board's console UART is where the plan has it.",
-    BoardTimer = "board-timer": "The board's virtual timer and GIC maintenance interrupts are those of the plan.",
+    BoardTimer = "board-timer": "The board's timers and GIC maintenance have the interrupts of the plan.",
     BoardImage = "board-image": "The image was loaded into the board's memory, outside the memory of every VM.",
 }
 
@@ -145,6 +163,8 @@ pub const fn table_name(table: TableId) -> &'static str {
         TableId::Seeds => "seed",
         TableId::Irqs => "irq",
         TableId::Devices => "device",
+        TableId::Quiets => "quiet",
+        TableId::Calls => "call",
     }
 }
 

@@ -53,7 +53,9 @@ pub struct Builder<'a> {
 
 /// Attributes of the leaf descriptors of a region.
 const fn attributes(region: &Region) -> u64 {
-    let kind = if region.kind == RegionKind::Device as u16 {
+    let registers =
+        region.kind == RegionKind::Device as u16 || region.kind == RegionKind::Gicv as u16;
+    let kind = if registers {
         DEVICE
     } else {
         NORMAL | INNER_SHAREABLE

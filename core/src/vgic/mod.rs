@@ -17,6 +17,7 @@ mod cpu;
 mod distributor;
 mod fill;
 mod gicd;
+pub mod gich;
 mod gicr;
 pub mod lr;
 mod parked;

@@ -1,11 +1,12 @@
 //! The assembly at the start of the image, the vectors, and what ties them to Rust.
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{EL2_WINDOW, PAGE};
+use bulkhead_abi::plan::{EL2_WINDOW, Header, MAGIC, PAGE, VERSION, VM_POOL_PAGES};
 use bulkhead_core::plan::Plan;
 
+use super::gic::Taken;
 use super::layout::{self, private};
 use super::mmio::Registers;
 use super::mmu::{self, Use, Windows};
@@ -15,12 +16,20 @@ use crate::pcpu::Pcpu;
 use crate::vm::Vm;
 
 core::arch::global_asm!(include_str!("boot.s"));
+core::arch::global_asm!(
+    include_str!("refuse.s"),
+    magic = const MAGIC,
+    version_at = const offset_of!(Header, version),
+    version = const VERSION,
+    uart_at = const offset_of!(Header, board.uart),
+);
 core::arch::global_asm!(include_str!("vectors.s"));
 
 unsafe extern "C" {
     static __el2_start: u8;
     static __el2_end: u8;
     fn enter_private_map(index: u64, root: u64) -> !;
+    fn rare_interrupt(state: *mut u8, begin: u64, taken: Taken);
 }
 
 /// Bytes of the EL2 binary in the image: the plan follows.
@@ -62,7 +71,8 @@ pub fn become_pcpu(index: usize) -> ! {
 
 /// The page of a VM.
 pub fn vm_page(vm: usize) -> &'static Vm {
-    let address = layout::slot(layout::VMS).wrapping_add((vm as u64).wrapping_mul(4096));
+    let address = layout::slot(layout::VMS)
+        .wrapping_add((vm as u64).wrapping_mul(VM_POOL_PAGES as u64 * PAGE));
     // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a `Vm`,
     // which is made of atomics, and it is never unmapped.
     unsafe { &*(address as *const Vm) }
@@ -87,14 +97,14 @@ extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
 }
 
 const _: () = assert!(size_of::<Pcpu>() <= private::STATE_PAGES * 4096);
-const _: () = assert!(size_of::<Vm>() <= 4096);
+const _: () = assert!(size_of::<Vm>() as u64 <= VM_POOL_PAGES as u64 * PAGE);
 
 /// Where a pCPU stays that has no guest to run. A symbol of its own, so that measurements can tell: what
 /// happens in here delays no guest.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn el2_idle(pcpu: &mut Pcpu) -> ! {
-    crate::stop::idle(pcpu)
+    crate::idle::idle(pcpu)
 }
 
 /// From the vectors: `pcpu` is the one reference to this pCPU's state.
@@ -119,6 +129,21 @@ extern "C" fn sysreg_exit(pcpu: &mut Pcpu, esr: u64) {
 #[unsafe(no_mangle)]
 extern "C" fn irq_exit(pcpu: &mut Pcpu) {
     crate::dispatch::interrupt(pcpu);
+}
+
+/// Handles an interrupt that is none of the usual ones, by way of the vectors.
+#[inline(always)]
+pub fn handle_rare_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
+    let state = core::ptr::from_mut(pcpu).cast();
+    // SAFETY: [R-STATE] it stores registers in the frame, at the start of the state, and calls
+    // `rare_interrupt_exit` with the same reference.
+    unsafe { rare_interrupt(state, begin, taken) }
+}
+
+/// From `rare_interrupt`, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn rare_interrupt_exit(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
+    crate::dispatch::other_interrupt(pcpu, begin, taken);
 }
 
 /// From the vectors, as `sync_exit`.

@@ -22,6 +22,11 @@ start_primary_cpu:
     mov     x20, x0
     msr     tpidr_el2, xzr
     adr     x21, _head
+    mov     x1, #1 << 31            // HCR: without host extensions, whatever firmware left there
+    msr     hcr_el2, x1
+    isb
+    mrs     x1, hcr_el2
+    tbnz    x1, #34, host_only
 
     // Level 1: EL2's own gigabyte, and the gigabyte that this code runs in, until the jump.
     adrp    x1, BOOT_LEVEL1
@@ -32,7 +37,7 @@ start_primary_cpu:
     str     x3, [x1, #128 * 8]
     lsr     x3, x21, #30
     cmp     x3, #128
-    b.hs    wrong_level             // LOAD_LIMIT: the two would meet
+    b.hs    too_high                // LOAD_LIMIT: the two would meet
     lsl     x4, x3, #30
     ldr     x5, =0x7c1              // block: valid, AF, inner shareable, read-only, Normal
     orr     x4, x4, x5
@@ -92,6 +97,9 @@ start_primary_cpu:
 start_secondary_cpu:
     msr     daifset, #0xf
     mov     x20, x0
+    mov     x1, #1 << 31
+    msr     hcr_el2, x1
+    isb
     bl      enable_mmu
     mov     x0, x20
     ldr     x1, =ROOTS
@@ -127,10 +135,6 @@ enable_mmu:
     sub     x2, x2, x1
     add     x30, x30, x2
     ret
-
-wrong_level:
-    wfe
-    b       wrong_level
 
 // x0: index of the pCPU, x1: physical address of its root table. Its stack lies below its state.
     .global enter_private_map

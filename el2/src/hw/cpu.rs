@@ -2,6 +2,8 @@
 //! (DDI 0487, D24.2).
 
 use bulkhead_core::inject::{After, Before};
+use bulkhead_core::monitor::EL1_COUNT;
+use bulkhead_core::smccc;
 use bulkhead_core::sysreg::ID_REGISTERS;
 
 use super::sysreg::{isb, read, write};
@@ -89,9 +91,6 @@ pub fn start() {
     write!("hcr_el2", HCR);
     write!("cptr_el2", CPTR);
     write!("hstr_el2", 0);
-    // CNTHCTL_EL2: guests read the physical counter, their physical timer traps.
-    write!("cnthctl_el2", 1);
-    write!("cntvoff_el2", 0);
     let range = (read!("id_aa64mmfr0_el1") & 15).min(5);
     write!("vtcr_el2", VTCR | range << 16);
     start_cycle_counter();
@@ -165,6 +164,59 @@ pub fn before() -> Before {
         spsr: read!("spsr_el2"),
         vbar: read!("vbar_el1"),
         sctlr: read!("sctlr_el1"),
+    }
+}
+
+/// Registers of EL1 for the monitor, in the order of its names.
+pub fn el1_registers() -> [u64; EL1_COUNT] {
+    [
+        read!("sctlr_el1"),
+        read!("tcr_el1"),
+        read!("mair_el1"),
+        read!("ttbr0_el1"),
+        read!("ttbr1_el1"),
+        read!("vbar_el1"),
+        read!("elr_el1"),
+        read!("spsr_el1"),
+        read!("esr_el1"),
+        read!("far_el1"),
+        read!("sp_el1"),
+        read!("sp_el0"),
+        read!("tpidr_el1"),
+        read!("cpacr_el1"),
+        read!("contextidr_el1"),
+    ]
+}
+
+/// Physical address behind an address of the guest of this pCPU, if the guest, at EL0 or EL1, may read
+/// there. The guest's PAR_EL1 stays as it is.
+pub fn translate(address: u64, el0: bool) -> Option<u64> {
+    let kept = read!("par_el1");
+    if el0 {
+        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is put back below.
+        unsafe {
+            core::arch::asm!("at s12e0r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
+        }
+    } else {
+        // SAFETY: [R-SYSREG] as above.
+        unsafe {
+            core::arch::asm!("at s12e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
+        }
+    }
+    let found = read!("par_el1");
+    write!("par_el1", kept);
+    (found & 1 == 0).then_some(found & 0xf_ffff_ffff_f000 | address & 0xfff)
+}
+
+/// What this CPU says about its speculation.
+pub fn speculation() -> smccc::Cpu {
+    smccc::Cpu {
+        midr: read!("midr_el1"),
+        pfr0: read!("id_aa64pfr0_el1"),
+        pfr1: read!("id_aa64pfr1_el1"),
+        mmfr1: read!("id_aa64mmfr1_el1"),
+        // ID_AA64ISAR2_EL1
+        isar2: read!("S3_0_C0_C6_2"),
     }
 }
 

@@ -28,6 +28,27 @@ pub fn start_pcpu(mpidr: u64, index: usize) -> u64 {
     smc(0xc400_0003, mpidr & 0xff_00ff_ffff, entry, index as u64)
 }
 
+/// A call of the SMC Calling Convention that takes x1 and gives x0.
+pub fn call(function: u32, x1: u64) -> u64 {
+    smc(u64::from(function), x1, 0, 0)
+}
+
+/// Makes a call for a guest: x0 to x7, and x0 to x3 of the answer.
+pub fn forward(registers: [u64; 8]) -> [u64; 4] {
+    let [mut x0, mut x1, mut x2, mut x3, x4, x5, x6, x7] = registers;
+    // SAFETY: [R-SMC] the plan lets the guest make this call; SMCCC: x0 to x17 may change.
+    unsafe {
+        core::arch::asm!(
+            "smc #0",
+            inout("x0") x0, inout("x1") x1, inout("x2") x2, inout("x3") x3,
+            inout("x4") x4 => _, inout("x5") x5 => _, inout("x6") x6 => _, inout("x7") x7 => _,
+            out("x8") _, out("x9") _, out("x10") _, out("x11") _, out("x12") _, out("x13") _,
+            out("x14") _, out("x15") _, out("x16") _, out("x17") _, options(nostack)
+        );
+    }
+    [x0, x1, x2, x3]
+}
+
 /// Switches the board off (SYSTEM_OFF). If the firmware cannot, sleeps.
 pub fn power_off() -> ! {
     smc(0x8400_0008, 0, 0, 0);

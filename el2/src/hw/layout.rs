@@ -6,13 +6,15 @@
 //! | slot | what | mapped by |
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
-//! | 1 | one page for each VM ([`crate::vm::Vm`]) | all |
-//! | 8 + i | stack, state, GIC and UART of pCPU i | pCPU i |
+//! | 1 | the pages of the VMs ([`crate::vm::Vm`]); the frames of a GICv2 | all |
+//! | 8 + i | stack, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |
 //! | 40 to 42 | boot device tree and pool | the boot map only |
 //! | 44 | window on device frames | the boot map only |
 
 use bulkhead_abi::plan::{MAX_PCPUS, PAGE};
+#[cfg(feature = "gicv2")]
+use bulkhead_abi::plan::{MAX_VMS, VM_POOL_PAGES};
 
 /// Start of EL2's own 1 GiB; the link address.
 pub const BASE: u64 = 0x20_0000_0000;
@@ -36,6 +38,27 @@ pub const FRAMES: usize = 44;
 
 const _: () = assert!(PRIVATE + MAX_PCPUS <= SOURCE);
 
+/// Page numbers in the slot of the VM pages, behind these: frames that show every pCPU its own
+/// registers at one address.
+#[cfg(feature = "gicv2")]
+pub mod shared {
+    /// The distributor of a GICv2.
+    pub const GICD: usize = 256;
+    /// Its pages.
+    pub const GICD_PAGES: usize = 1;
+    /// The CPU interface.
+    pub const GICC: usize = 272;
+    /// Its pages.
+    pub const GICC_PAGES: usize = 2;
+    /// The virtual interface control.
+    pub const GICH: usize = 288;
+    /// Its pages.
+    pub const GICH_PAGES: usize = 1;
+}
+
+#[cfg(feature = "gicv2")]
+const _: () = assert!(MAX_VMS * VM_POOL_PAGES as usize <= shared::GICD);
+
 /// Page numbers in a pCPU's private slot. Page 0 and the page behind the state stay unmapped: a stack
 /// that overflows faults.
 pub mod private {
@@ -49,10 +72,18 @@ pub mod private {
     pub const STATE_PAGES: usize = 3;
     /// The pCPU's own level-2 table, in which it opens windows.
     pub const LEVEL2: usize = 8;
-    /// First page of the distributor.
+    /// First page of the distributor of a GICv3.
+    #[cfg(not(feature = "gicv2"))]
     pub const GICD: usize = 16;
+    /// Its pages.
+    #[cfg(not(feature = "gicv2"))]
+    pub const GICD_PAGES: usize = 16;
     /// First page of this pCPU's redistributor.
+    #[cfg(not(feature = "gicv2"))]
     pub const GICR: usize = 32;
+    /// Its pages.
+    #[cfg(not(feature = "gicv2"))]
+    pub const GICR_PAGES: usize = 32;
     /// Page of the UART.
     pub const UART: usize = 64;
 }

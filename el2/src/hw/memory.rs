@@ -48,6 +48,18 @@ fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
     }
 }
 
+/// Reads a word of guest memory; `pa` is a multiple of 4.
+pub fn read_word(windows: &mut Windows, pa: u64) -> u32 {
+    let address = windows.open(SOURCE, pa, Use::Read);
+    let value: u32;
+    // SAFETY: [R-WINDOW] the word lies in the window that was just opened.
+    unsafe {
+        core::arch::asm!("ldr {0:w}, [{1}]", out(reg) value, in(reg) address, options(nostack));
+    }
+    windows.close(SOURCE);
+    value
+}
+
 /// Zeroes the start of `left` bytes of memory and cleans it to the point of coherency. `pa` is a
 /// multiple of a page. Returns how many bytes it did.
 pub fn scrub_slice(windows: &mut Windows, pa: u64, left: u64) -> u64 {
@@ -105,5 +117,16 @@ pub fn write(windows: &mut Windows, pa: u64, bytes: &[u8]) {
         }
     }
     super::sysreg::dsb();
+    windows.close(TARGET);
+}
+
+/// Writes a device register of `width` bytes (1, 2 or 4) at a physical address.
+pub fn write_register(windows: &mut Windows, pa: u64, width: u16, value: u32) {
+    let frame = windows.registers(TARGET, pa, 4);
+    match width {
+        1 => frame.write8(0, value as u8),
+        2 => frame.write16(0, value as u16),
+        _ => frame.write(0, value),
+    }
     windows.close(TARGET);
 }

@@ -49,6 +49,7 @@ impl Registers {
     }
 
     /// Reads a 64-bit register; 0 outside of the frame.
+    #[cfg(not(feature = "gicv2"))]
     #[inline(always)]
     pub fn read64(self, offset: u64) -> u64 {
         let Some(address) = self.address(offset, 8) else {
@@ -74,7 +75,32 @@ impl Registers {
         }
     }
 
+    /// Writes an 8-bit register.
+    #[inline(always)]
+    pub fn write8(self, offset: u64, value: u8) {
+        let Some(address) = self.address(offset, 1) else {
+            return;
+        };
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("strb {:w}, [{}]", in(reg) u32::from(value), in(reg) address, options(nostack, preserves_flags));
+        }
+    }
+
+    /// Writes a 16-bit register.
+    #[inline(always)]
+    pub fn write16(self, offset: u64, value: u16) {
+        let Some(address) = self.address(offset, 2) else {
+            return;
+        };
+        // SAFETY: [R-MMIO] the address lies in the frame.
+        unsafe {
+            core::arch::asm!("strh {:w}, [{}]", in(reg) u32::from(value), in(reg) address, options(nostack, preserves_flags));
+        }
+    }
+
     /// Writes a 64-bit register.
+    #[cfg(not(feature = "gicv2"))]
     #[inline(always)]
     pub fn write64(self, offset: u64, value: u64) {
         let Some(address) = self.address(offset, 8) else {

@@ -1,7 +1,7 @@
 //! EL2's own translation: private maps for the pCPUs, and windows on memory that EL2 has no standing
 //! map of (DDI 0487, D8.3).
 
-use bulkhead_abi::plan::{MAX_PCPUS, PAGE};
+use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VM_POOL_PAGES};
 
 use super::layout::{self, SLOT, private};
 use super::mmio::Registers;
@@ -183,26 +183,56 @@ fn zero_page(address: u64) {
     }
 }
 
-/// What a pCPU's private map holds besides its memory.
+/// A frame of device registers in a pCPU's private map.
 #[derive(Clone, Copy, Debug)]
-pub struct Frames {
-    /// Physical address of the distributor.
-    pub gicd: u64,
-    /// Physical address of the pCPU's redistributor.
-    pub gicr: u64,
-    /// Physical address of the console UART, for the pCPU that drains it.
-    pub uart: Option<u64>,
+pub struct Frame {
+    /// Its first page in the private slot.
+    pub page: usize,
+    /// Its physical address.
+    pub pa: u64,
+    /// Its pages.
+    pub pages: usize,
 }
 
-/// Shows the page of a VM to all pCPUs.
-pub fn share_vm_page(vm: usize, pa: u64) {
+/// Shows the pages of a VM, which lie together, to all pCPUs.
+pub fn share_vm_pages(vm: usize, pa: u64) {
+    let first = vm.wrapping_mul(VM_POOL_PAGES as usize);
+    share(first, pa, VM_POOL_PAGES as usize, PAGE_RW);
+}
+
+/// Puts pages into the slot of the VM pages.
+fn share(first: usize, pa: u64, pages: usize, attributes: u64) {
     let table = (&raw mut VMS_LEVEL3).cast();
-    // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
-    unsafe { put(table, vm, pa | PAGE_RW) }
+    for n in 0..pages {
+        let at = pa.wrapping_add((n as u64).wrapping_mul(PAGE));
+        // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
+        unsafe { put(table, first.wrapping_add(n), at | attributes) }
+    }
+}
+
+/// Shows a frame of device registers to all pCPUs, in the slot of the VM pages from `page` on.
+#[cfg(feature = "gicv2")]
+pub fn share_frame(page: usize, pa: u64, pages: usize) {
+    share(page, pa, pages, PAGE_RW | DEVICE_INDEX);
+    sysreg::dsb();
+    sysreg::isb();
+}
+
+/// The frame that [`share_frame`] shows.
+#[cfg(feature = "gicv2")]
+pub const fn shared_frame(page: usize, pages: usize) -> Registers {
+    let address = layout::slot(layout::VMS).wrapping_add((page as u64).wrapping_mul(PAGE));
+    // SAFETY: [R-MMIO] nobody touches it before start-up has shown it, and it stays.
+    unsafe { Registers::new(address, (pages as u64).wrapping_mul(PAGE)) }
 }
 
 /// Makes the private map of pCPU `index` from its pages of the pool, the first of which is `first`.
-pub fn make_private(pool: &mut Pool, index: usize, first: usize, frames: Frames) {
+pub fn make_private(
+    pool: &mut Pool,
+    index: usize,
+    first: usize,
+    frames: impl IntoIterator<Item = Frame>,
+) {
     let page = |n: usize| first.wrapping_add(n);
     let (level2, level3) = (pool.pa(page(1)), pool.pa(page(2)));
     let (stack, state) = (pool.pa(page(3)), pool.pa(page(3 + private::STACK_PAGES)));
@@ -226,10 +256,8 @@ pub fn make_private(pool: &mut Pool, index: usize, first: usize, frames: Frames)
     map(private::STACK, stack, private::STACK_PAGES, PAGE_RW);
     map(private::STATE, state, private::STATE_PAGES, PAGE_RW);
     map(private::LEVEL2, level2, 1, PAGE_RW);
-    map(private::GICD, frames.gicd, 16, PAGE_RW | DEVICE_INDEX);
-    map(private::GICR, frames.gicr, 32, PAGE_RW | DEVICE_INDEX);
-    if let Some(uart) = frames.uart {
-        map(private::UART, uart, 1, PAGE_RW | DEVICE_INDEX);
+    for frame in frames {
+        map(frame.page, frame.pa, frame.pages, PAGE_RW | DEVICE_INDEX);
     }
     let root = pool.pa(first);
     let place = (&raw mut ROOTS)
@@ -276,16 +304,11 @@ fn translate(address: u64) -> u64 {
     par
 }
 
-/// Frames of the pCPU `index` as its private map has them.
-pub fn private_registers(index: usize) -> (Registers, Registers, Registers) {
-    let at = |page| layout::private(index, page);
-    // SAFETY: [R-MMIO] mapped by `make_private` for as long as EL2 runs.
-    let gicd = unsafe { Registers::new(at(private::GICD), 16 * PAGE) };
-    // SAFETY: [R-MMIO] as above.
-    let gicr = unsafe { Registers::new(at(private::GICR), 32 * PAGE) };
-    // SAFETY: [R-MMIO] as above; on a pCPU without the UART nobody uses it.
-    let uart = unsafe { Registers::new(at(private::UART), PAGE) };
-    (gicd, gicr, uart)
+/// The frame that the private map of pCPU `index` has at `page`.
+pub fn private_frame(index: usize, page: usize, size: u64) -> Registers {
+    // SAFETY: [R-MMIO] mapped by `make_private` for as long as EL2 runs; a pCPU that does not have it
+    // (the UART) does not use it.
+    unsafe { Registers::new(layout::private(index, page), size) }
 }
 
 /// A plan page is read-only; used to check the constants above against the boot code.

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 pub mod boot;
+pub mod claim;
 pub mod cpu;
 pub mod firmware;
 pub mod gic;

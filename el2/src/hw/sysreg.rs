@@ -40,6 +40,13 @@ pub fn dsb() {
     unsafe { core::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
+/// What was written so far is seen by all pCPUs before anything that follows.
+#[inline(always)]
+pub fn publish() {
+    // SAFETY: [R-SYSREG] a barrier.
+    unsafe { core::arch::asm!("dsb ishst", options(nostack, preserves_flags)) }
+}
+
 /// Cycle counter: counts at EL1, EL0 and EL2.
 #[inline(always)]
 pub fn cycles() -> u64 {

@@ -2,9 +2,6 @@
 
 use super::sysreg::{isb, read, write};
 
-/// INTID of the EL2 physical timer (BSA 1.0, table 8: PPI 26).
-pub const EL2_TIMER: u32 = 26;
-
 /// The physical counter.
 pub fn now() -> u64 {
     isb();
@@ -16,21 +13,62 @@ pub fn milliseconds(n: u64) -> u64 {
     (read!("cntfrq_el0") / 1000).saturating_mul(n)
 }
 
-/// Arms EL2's timer.
-pub fn arm(ticks: u64) {
-    write!("cnthp_cval_el2", now().saturating_add(ticks));
-    write!("cnthp_ctl_el2", 1);
+/// Ticks in a number of seconds.
+pub fn seconds(n: u64) -> u64 {
+    read!("cntfrq_el0").saturating_mul(n)
+}
+
+/// Ticks of the counters in a second (CNTFRQ_EL0).
+pub fn frequency() -> u64 {
+    read!("cntfrq_el0")
+}
+
+/// Arms EL2's timer for a value of the physical counter, or disarms it.
+pub fn set(at: Option<u64>) {
+    if let Some(at) = at {
+        write!("cnthp_cval_el2", at);
+    }
+    write!("cnthp_ctl_el2", u64::from(at.is_some()));
     isb();
 }
 
-/// Disarms EL2's timer.
-pub fn disarm() {
-    write!("cnthp_ctl_el2", 0);
+/// CNTVOFF_EL2, and whether the guest has the EL1 physical timer to itself (CNTHCTL_EL2.EL1PCEN). It
+/// reads the physical counter in any case (EL1PCTEN).
+pub fn give_guest_time(offset: u64, own_physical: bool) {
+    write!("cntvoff_el2", offset);
+    write!("cnthctl_el2", 1 | u64::from(own_physical) << 1);
     isb();
 }
 
-/// Takes the virtual timer away from a guest that stopped.
+/// Takes the timers away from a guest that stopped.
 pub fn stop_guest_timer() {
     write!("cntv_ctl_el0", 0);
+    write!("cntp_ctl_el0", 0);
     isb();
+}
+
+/// Switches the timers of a guest off that stands still. Gives what [`release_guest_timer`] needs.
+pub fn hold_guest_timer() -> [u64; 2] {
+    let controls = [read!("cntv_ctl_el0"), read!("cntp_ctl_el0")];
+    stop_guest_timer();
+    controls
+}
+
+/// Switches the timers on again as they were, at CNTVOFF_EL2 `offset`.
+pub fn release_guest_timer([virtual_control, physical_control]: [u64; 2], offset: u64) {
+    write!("cntvoff_el2", offset);
+    // ENABLE and IMASK; ISTATUS follows.
+    write!("cntv_ctl_el0", virtual_control & 0b11);
+    write!("cntp_ctl_el0", physical_control & 0b11);
+    isb();
+}
+
+/// CNTV_CTL_EL0, CNTV_CVAL_EL0.
+pub fn virtual_timer() -> [u64; 2] {
+    [read!("cntv_ctl_el0"), read!("cntv_cval_el0")]
+}
+
+/// CNTP_CTL_EL0, CNTP_CVAL_EL0.
+pub fn physical_timer() -> [u64; 2] {
+    [read!("cntp_ctl_el0"), read!("cntp_cval_el0")]
 }

@@ -35,6 +35,11 @@
 
     .macro own_fault kind
     .balign 0x80
+    mrs     x0, currentel           // before EL2 is up there is nobody to tell: see refuse.s
+    cmp     x0, #8
+    b.ne    sleep_for_good
+    mrs     x0, sctlr_el2
+    tbz     x0, #0, sleep_for_good
     mov     x0, #\kind
     mrs     x1, esr_el2
     mrs     x2, elr_el2
@@ -121,6 +126,19 @@ data_abort:
 system_register:
     ubfx    x3, x1, #5, #5          // Rt
     access_exit sysreg_exit
+
+// x0: state of the pCPU. On the way to the handler of an interrupt that is none of the usual ones: the
+// guest's other registers go to the frame as well, where the monitor finds them. Reached by a branch
+// as the last thing that `irq_exit` does, so they are still the guest's.
+    .global rare_interrupt
+rare_interrupt:
+    stp     x19, x20, [x0, #152]
+    stp     x21, x22, [x0, #168]
+    stp     x23, x24, [x0, #184]
+    stp     x25, x26, [x0, #200]
+    stp     x27, x28, [x0, #216]
+    str     x29, [x0, #232]
+    b       rare_interrupt_exit
 
 resume_guest:
     restore_caller

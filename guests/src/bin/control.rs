@@ -60,15 +60,16 @@ fn main(board: &'static Board) {
 
 /// One period: `entered` is the counter at the vector.
 fn on_irq(entered: u64) {
-    let intid = gic::acknowledge();
-    if intid >= gic::SPECIAL {
+    let taken = gic::acknowledge();
+    let intid = taken.intid();
+    if taken.is_none() {
         return;
     }
     let due = timer::compare();
     if intid != timer::INTID || entered < due {
         // The compare value lies in the future: this period has had its interrupt already.
         bump(&DOUBLED, 1);
-        gic::end(intid);
+        gic::end(taken);
         return;
     }
     let late = entered - due;
@@ -81,7 +82,7 @@ fn on_irq(entered: u64) {
     LATE_MIN.store(LATE_MIN.load(Relaxed).min(late), Relaxed);
     LATE_MAX.store(LATE_MAX.load(Relaxed).max(late), Relaxed);
     LATEST.store(entered, Relaxed);
-    gic::end(intid);
+    gic::end(taken);
 }
 
 fn bump(counter: &AtomicU64, by: u64) {

@@ -6,7 +6,8 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::gic::{CTLR, SGI_FRAME};
+use bulkhead_guests::gic::CTLR;
+use bulkhead_guests::gic::v3::{self, SGI_FRAME};
 use bulkhead_guests::power::{PSCI_SYSTEM_OFF, PSCI_SYSTEM_RESET};
 use bulkhead_guests::probe::{self, Fault, Width};
 use bulkhead_guests::random::Random;
@@ -238,8 +239,8 @@ fn random_writes(random: &mut Random) {
     let frames = [
         (gic::distributor(), 0x1000),
         (gic::distributor() + 0x6000, 0x2000),
-        (gic::redistributor(), 0x100),
-        (gic::redistributor() + SGI_FRAME, 0x1000),
+        (v3::redistributor(), 0x100),
+        (v3::redistributor() + SGI_FRAME, 0x1000),
     ];
     let mut verdict = Ok(());
     for _ in 0..RANDOM_WRITES {

@@ -163,8 +163,9 @@ fn take_line(line: &mut [u8; LINE]) -> usize {
 }
 
 fn on_irq(_entered: u64) {
-    let intid = gic::acknowledge();
-    if intid >= gic::SPECIAL {
+    let taken = gic::acknowledge();
+    let intid = taken.intid();
+    if taken.is_none() {
         return;
     }
     if intid == INTID.load(Relaxed) {
@@ -184,7 +185,7 @@ fn on_irq(_entered: u64) {
             set(ICR, INT_RX | INT_RT);
         }
     }
-    gic::end(intid);
+    gic::end(taken);
 }
 
 fn send_burst() {

@@ -30,9 +30,29 @@ pub struct Budget {
     pub goal: u64,
     /// The best other hypervisor.
     pub peer: Option<Peer>,
+    /// Name of the guest's operation, if it is not that of the figure.
+    pub measured: Option<String>,
+    /// Measured on the board with this version of the GIC: 3 unless it says 2.
+    #[serde(default)]
+    pub gic: Gic,
+    /// What the guest sees, in ticks of which each is an instruction of any CPU, and not only what EL2 executes.
+    #[serde(default)]
+    pub latency: bool,
     /// Parts of names of EL2 functions that are reported apart and not counted.
     #[serde(default)]
     pub apart: Vec<String>,
+}
+
+/// Version of the GIC on the board that is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Gic {
+    /// GICv2.
+    #[serde(rename = "v2")]
+    V2,
+    /// GICv3.
+    #[default]
+    #[serde(rename = "v3")]
+    V3,
 }
 
 /// Another hypervisor's figure.
@@ -74,7 +94,7 @@ mod tests {
     #[test]
     fn every_budget_of_the_project_aims_below_its_ceiling() {
         let budgets = Budgets::load().expect("the project's budgets are right");
-        assert_eq!(budgets.figures.len(), 11);
+        assert!(budgets.figures.len() > 20);
         for budget in &budgets.figures {
             assert!(budget.goal < budget.ceiling, "{}", budget.name);
             assert!(

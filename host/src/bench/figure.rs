@@ -5,8 +5,9 @@ use bulkhead_profiler::{Cost, Longest, Profile};
 use serde::Serialize;
 use zerocopy::FromBytes;
 
-use super::budgets::{Budget, Budgets};
+use super::budgets::{Budget, Budgets, Gic};
 use super::program::El2;
+use super::subject::Run;
 use super::subject::operations::{FIGURES, OPERATIONS};
 use crate::failure::Failure;
 
@@ -101,6 +102,15 @@ impl Figure {
     }
 }
 
+/// The runs on boards with each version of the GIC.
+#[derive(Clone, Debug, Default)]
+pub struct Runs {
+    /// GICv2.
+    pub gicv2: Run,
+    /// GICv3.
+    pub gicv3: Run,
+}
+
 /// All figures that the profiles and programs give, in the order of the budgets.
 ///
 /// # Errors
@@ -108,11 +118,12 @@ impl Figure {
 /// An operation has no marks, no guest was entered, or a plan can't be read.
 pub fn figures(
     budgets: &Budgets,
-    profile: &Profile,
+    runs: &Runs,
     el2: &El2,
     demo: &[u8],
     others: &[Profile],
 ) -> Result<Vec<Figure>, Failure> {
+    let profile = &runs.gicv3.profile;
     let mut figures = Vec::new();
     for budget in &budgets.figures {
         figures.push(match budget.name.as_str() {
@@ -120,7 +131,7 @@ pub fn figures(
             "longest_exit" => {
                 let all = others
                     .iter()
-                    .chain([profile])
+                    .chain([profile, &runs.gicv2.profile])
                     .filter_map(|profile| profile.longest.as_ref());
                 match all.max_by_key(|longest| longest.cost.instructions) {
                     Some(longest) => longest_exit(budget, longest),
@@ -129,26 +140,38 @@ pub fn figures(
             }
             "image_bytes" => Figure::new(budget, el2.image_bytes as f64),
             "ram_bytes" => Figure::new(budget, ram(demo)? as f64),
-            name => operation(budget, name, profile)?,
+            name => {
+                let run = match budget.gic {
+                    Gic::V2 => &runs.gicv2,
+                    Gic::V3 => &runs.gicv3,
+                };
+                operation(budget, budget.measured.as_deref().unwrap_or(name), run)?
+            }
         });
     }
     Ok(figures)
 }
 
-fn operation(budget: &Budget, name: &str, profile: &Profile) -> Result<Figure, Failure> {
+fn operation(budget: &Budget, name: &str, run: &Run) -> Result<Figure, Failure> {
     let known = FIGURES.iter().find(|figure| figure.name == name);
-    let counted = known.and_then(|figure| profile.figures.get(&figure.id));
-    let Some(counted) = counted else {
+    let counted = known.and_then(|figure| Some((figure, run.profile.figures.get(&figure.id)?)));
+    let missing = || {
         let advice = "lab/budgets.toml and guests/src/figures.rs have to name the same figures";
-        return Err(Failure::failed(
-            format!("`{name}` was not measured"),
-            "",
-            advice,
-        ));
+        Failure::failed(format!("`{name}` was not measured"), "", advice)
     };
-    let value = counted.cost.instructions as f64 / f64::from(OPERATIONS);
-    let mut figure = Figure::new(budget, value).beside(counted.cost, OPERATIONS);
-    figure.exits = Some(counted.exits as f64 / f64::from(OPERATIONS));
+    if budget.latency {
+        let ticks = run.latencies.get(name).ok_or_else(missing)?;
+        let mut figure = Figure::new(budget, *ticks as f64);
+        if let Some((_, counted)) = counted {
+            figure = figure.beside(counted.cost, OPERATIONS);
+        }
+        return Ok(figure);
+    }
+    let (known, counted) = counted.ok_or_else(missing)?;
+    let events = OPERATIONS * known.events;
+    let value = counted.cost.instructions as f64 / f64::from(events);
+    let mut figure = Figure::new(budget, value).beside(counted.cost, events);
+    figure.exits = Some(counted.exits as f64 / f64::from(events));
     Ok(figure)
 }
 
@@ -270,7 +293,16 @@ mod tests {
             pool_pages: 11,
             ..header.image
         };
-        figures(&budgets, profile, &el2, header.as_bytes(), others)
+        let latencies = ["sgi_sibling_wfi", "restart"].map(|name| (name.to_owned(), 240));
+        let run = Run {
+            profile: profile.clone(),
+            latencies: latencies.into(),
+        };
+        let runs = Runs {
+            gicv2: run.clone(),
+            gicv3: run,
+        };
+        figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }
 
     fn value(figures: &[Figure], name: &str) -> f64 {
@@ -281,7 +313,10 @@ mod tests {
     #[test]
     fn every_budget_gets_its_figure() {
         let figures = measured(&profile(), &[]).expect("all was measured");
-        assert_eq!(figures.len(), 11);
+        let budgets = Budgets::load().expect("they are in the repository");
+        assert_eq!(figures.len(), budgets.figures.len());
+        assert_eq!(value(&figures, "sgi_sibling_wfi"), 240.0);
+        assert_eq!(value(&figures, "lr_overflow"), 14.0022);
         assert_eq!(value(&figures, "hvc_null"), 70.001);
         assert_eq!(value(&figures, "longest_exit"), 500.0);
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);

@@ -3,18 +3,20 @@
 mod budgets;
 mod figure;
 mod instrument;
+mod period;
 mod picture;
 mod program;
 mod subject;
 mod table;
 mod whence;
 
-pub use budgets::{Budget, Budgets, Peer};
-pub use figure::{Figure, figures};
+pub use budgets::{Budget, Budgets, Gic, Peer};
+pub use figure::{Figure, Runs, figures};
 pub use instrument::{Attached, Instrument, read_profile};
+pub use period::period_of;
 pub use picture::svg;
 pub use program::{El2, Program};
-pub use subject::{Subject, demo_plan};
+pub use subject::{Run, Subject, demo_plan};
 pub use table::table;
 pub use whence::whence;
 
@@ -47,10 +49,17 @@ impl Measurement {
 /// Something can't be built or run, the guest does not get to its end, or an operation has no marks.
 pub fn measure(others: &[Profile]) -> Result<Measurement, Failure> {
     let budgets = Budgets::load()?;
-    let subject = Subject::build()?;
-    let el2 = Program::read(&subject.el2)?;
-    let profile = subject.run(&el2)?;
-    let figures = figures(&budgets, &profile, &el2.el2()?, &demo_plan()?, others)?;
+    let measured = |gic| {
+        let subject = Subject::build(gic)?;
+        let el2 = Program::read(&subject.el2)?;
+        let run = subject.run(&el2)?;
+        Ok::<_, Failure>((run, el2))
+    };
+    let (gicv2, _) = measured(Gic::V2)?;
+    let (gicv3, el2) = measured(Gic::V3)?;
+    let runs = Runs { gicv2, gicv3 };
+    let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
+    let profile = runs.gicv3.profile;
     Ok(Measurement {
         figures,
         profile,

@@ -89,6 +89,9 @@ mod tests {
             goal: 80,
             peer,
             apart: Vec::new(),
+            measured: None,
+            gic: Default::default(),
+            latency: false,
         };
         let text = svg(&[Figure::new(&budget, 50.0)]);
         // The peer's bar takes all the room there is, 470, and the own one a quarter of it.

@@ -1,5 +1,6 @@
 //! The system that is measured: one VM with the `micro` guest on one CPU.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use bulkhead_profiler::{CpuKey, Profile};
 
+use super::budgets::Gic;
 use super::instrument::Instrument;
 use super::program::Program;
 use crate::cmd::build::build;
@@ -24,11 +26,21 @@ pub mod operations;
 
 /// The system that is measured, and the one whose RAM is a figure.
 const BENCH: &str = "systems/bench.toml";
+const BENCH_V2: &str = "systems/bench-gicv2.toml";
 const DEMO: &str = "systems/demo.toml";
 /// With this frequency of its counter one tick is one instruction.
 const COUNTER: &str = ",cntfrq=1000000000";
 /// Against a hang only: the run takes seconds.
 const GUARD: Duration = Duration::from_secs(600);
+
+/// What a run gave.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// What the profiler counted.
+    pub profile: Profile,
+    /// Mean latencies that the guest saw, in ticks, by the name of the operation.
+    pub latencies: BTreeMap<String, u64>,
+}
 
 /// An image, the programs in it, and the board that it is for.
 #[derive(Clone, Debug)]
@@ -72,12 +84,16 @@ impl Subject {
     /// # Errors
     ///
     /// Something can't be built, or a tool is missing.
-    pub fn build() -> Result<Self, Failure> {
-        let built = build(&machine::checkout().join(BENCH)).map_err(plain)?;
+    pub fn build(gic: Gic) -> Result<Self, Failure> {
+        let system = match gic {
+            Gic::V3 => BENCH,
+            Gic::V2 => BENCH_V2,
+        };
+        let built = build(&machine::checkout().join(system)).map_err(plain)?;
         let Some(emulated) = &built.planned.board.emulated else {
             let advice = "name an emulated board";
             return Err(Failure::input(
-                format!("{BENCH} is for no emulated board"),
+                format!("{system} is for no emulated board"),
                 "",
                 advice,
             ));
@@ -99,7 +115,7 @@ impl Subject {
     /// # Errors
     ///
     /// QEMU or the profiler can't be run, or the guest does not get to its end.
-    pub fn run(&self, el2: &Program) -> Result<Profile, Failure> {
+    pub fn run(&self, el2: &Program) -> Result<Run, Failure> {
         let cannot = |error: &dyn std::fmt::Display| {
             Failure::environment("cannot prepare the measurement", error, "")
         };
@@ -161,8 +177,21 @@ impl Subject {
             let what = "the system that is measured did not get to its end";
             return Err(Failure::failed(what, format!("{why}{last}"), ""));
         }
-        attached.profile()
+        Ok(Run {
+            profile: attached.profile()?,
+            latencies: latencies(&said),
+        })
     }
+}
+
+/// The means in lines like `[micro] latency sgi_self: ticks min=1 avg=2 max=3`.
+fn latencies(said: &str) -> BTreeMap<String, u64> {
+    let lines = said.lines().filter_map(|line| {
+        let (name, rest) = line.split_once("latency ")?.1.split_once(": ticks ")?;
+        let mean = rest.split(' ').find_map(|word| word.strip_prefix("avg="))?;
+        Some((name.to_owned(), mean.trim().parse().ok()?))
+    });
+    lines.collect()
 }
 
 /// All that was written to `file`.
@@ -171,4 +200,17 @@ fn text(file: &mut File) -> std::io::Result<String> {
     file.rewind()?;
     file.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::latencies;
+
+    #[test]
+    fn latencies_are_read_from_what_the_guest_says() {
+        let said = "[micro] latency sgi_self: ticks min=97 avg=98 max=120\r\n[micro] micro: 1000 operations\n";
+        let seen = latencies(said);
+        assert_eq!(seen.len(), 1);
+        assert_eq!(seen["sgi_self"], 98);
+    }
 }

@@ -2,19 +2,9 @@
 
 use bulkhead_abi::plan::PAGE;
 
-use super::facts::intid;
+use super::facts::{intid, is_gicv2};
+use super::quiet;
 use super::tree::{Entry, Tree};
-
-/// Devices that are known to move no memory by themselves. A device that can (DMA) would reach the
-/// memory of every VM, because this version sets up no SMMU.
-const NO_DMA: [&str; 6] = [
-    "arm,pl011",
-    "arm,pl031",
-    "arm,pl061",
-    "arm,sp804",
-    "arm,sp805",
-    "arm,sbsa-gwdt",
-];
 
 /// Properties that name other nodes, which the guest would not have.
 const REFERENCES: [&str; 10] = [
@@ -54,6 +44,8 @@ pub struct Passed {
     pub irqs: Vec<PassedIrq>,
     /// Frequencies of its clocks, all of them fixed.
     pub clocks: Vec<u32>,
+    /// Writes that quiet it: physical address of the register, its bytes, the value.
+    pub quiets: Vec<(u64, u16, u32)>,
     /// All other properties, for the guest's tree.
     pub properties: Vec<(String, Vec<u8>)>,
 }
@@ -125,7 +117,7 @@ pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<Passed, Refusal> {
         );
     }
     let words = entry.compatible();
-    if !words.iter().any(|word| NO_DMA.contains(&word.as_str())) {
+    if !quiet::is_known(&words) {
         return refuse(
             format!("it is not known to be free of DMA ({})", words.join(", ")),
             "DMA reaches the memory of every VM; this version sets up no SMMU and passes through only simple devices",
@@ -164,6 +156,7 @@ pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<Passed, Refusal> {
         registers: entry.registers.clone(),
         irqs,
         clocks,
+        quiets: quiet::writes(&words, &entry.registers),
         properties,
     })
 }
@@ -204,7 +197,7 @@ fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassedIrq>, Refusal> {
     let parent = entry
         .interrupt_parent
         .and_then(|phandle| tree.by_phandle(phandle));
-    if !parent.is_some_and(|parent| parent.is("arm,gic-v3")) {
+    if !parent.is_some_and(|parent| parent.is("arm,gic-v3") || is_gicv2(parent)) {
         let why = "its interrupts do not go to the GIC".to_owned();
         return Err(Refusal {
             why,

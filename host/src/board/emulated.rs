@@ -36,6 +36,7 @@ struct Parameters {
     cpus: Choice<u32>,
     memory: Choice<String>,
     gic: Choice<u32>,
+    uarts: Choice<u32>,
 }
 
 /// A parameter: what holds if the description says nothing, and what it may say.
@@ -59,6 +60,8 @@ pub struct Emulated {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
+    /// PL011s; the first is the console, others are connected to nothing.
+    pub uarts: u32,
     /// Bytes from the start of the memory to where QEMU puts an image.
     pub image_offset: u64,
 }
@@ -68,6 +71,7 @@ impl Emulated {
     pub fn qemu(&self, image: impl Into<PathBuf>) -> Qemu {
         let mut qemu = Qemu::virt(image, &self.cpu, self.cpus, self.memory_mib);
         qemu.machine.clone_from(&self.machine);
+        qemu.uarts = self.uarts;
         qemu
     }
 
@@ -121,6 +125,7 @@ impl Emulated {
             ))
             .args(["-cpu", &self.cpu, "-smp", &self.cpus.to_string()])
             .args(["-m", &format!("{}M", self.memory_mib)])
+            .args((0..self.uarts).flat_map(|_| ["-serial", "null"]))
             .output()
             .map_err(|why| missing(program, why))?;
         if output.status.success() {
@@ -204,6 +209,7 @@ pub(super) fn resolve(
     let cpu = choose(spec.cpu.as_ref(), &parameters.cpu, "cpu", findings);
     let cpus = choose(spec.cpus.as_ref(), &parameters.cpus, "cpus", findings);
     let gic = choose(spec.gic.as_ref(), &parameters.gic, "gic", findings);
+    let uarts = choose(spec.uarts.as_ref(), &parameters.uarts, "uarts", findings);
     if let Some(cpus) = spec.cpus.as_ref().filter(|cpus| cpus.value == 0) {
         findings.push(
             Finding::new("bulkhead::board::value", "a board needs a CPU")
@@ -234,6 +240,7 @@ pub(super) fn resolve(
         cpu,
         cpus,
         memory_mib: memory >> 20,
+        uarts,
         image_offset,
     })
 }

@@ -2,12 +2,16 @@
 
 use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE};
 use dtoolkit::fdt::Fdt;
+use zerocopy::FromZeros;
 
 use super::tree::{Entry, Tree};
 use super::{Cpu, Parts};
 
 /// Affinity fields of an MPIDR in a `reg` of /cpus.
 const AFFINITY: u64 = 0xff_00ff_ffff;
+
+/// Words of `compatible` of GICv2s that EL2 knows (`bulkhead_core::boot_tree`).
+const GICV2: [&str; 3] = ["arm,cortex-a15-gic", "arm,gic-400", "arm,cortex-a7-gic"];
 
 /// Facts of a device tree.
 pub(super) struct Facts {
@@ -23,47 +27,39 @@ pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
     let memory = memory(tree)?;
     let reserved = reserved(tree, fdt);
     let cpus = cpus(tree)?;
-    let gic = tree
-        .entries
-        .iter()
-        .find(|entry| entry.is("arm,gic-v3") && entry.is_enabled())
-        .ok_or("it has no GICv3")?;
-    if gic
-        .cell("#redistributor-regions")
-        .is_some_and(|regions| regions != 1)
-    {
-        return Err("its GIC has several regions of redistributors".to_owned());
-    }
-    let [(gicd, gicd_size), (gicr, gicr_size), ..] = gic.registers[..] else {
-        return Err("its GIC has no registers".to_owned());
-    };
+    let gic = gic(tree)?;
     let timer = tree
         .entries
         .iter()
         .find(|entry| entry.is("arm,armv8-timer"))
         .and_then(|entry| entry.cells("interrupts"))
         .ok_or("it has no generic timer")?;
+    // Secure, EL1 physical, EL1 virtual, EL2 physical: three cells each.
+    let timer_intid = |number: usize, name: &str| {
+        let cells = timer.chunks(3).nth(number);
+        cells
+            .and_then(intid)
+            .ok_or_else(|| format!("it has no {name} timer"))
+    };
     let console = console(tree)?;
     let &(uart, uart_size) = console
         .registers
         .first()
         .ok_or("its console has no registers")?;
+    let rtc = tree
+        .entries
+        .iter()
+        .find(|entry| entry.is("arm,pl031"))
+        .and_then(|entry| entry.registers.first());
     let parts = Parts {
-        gicd,
-        gicd_size,
-        gicr,
-        gicr_size,
         uart,
         uart_size,
+        rtc: rtc.map_or(0, |&(base, _)| base),
         uart_intid: first_intid(console).ok_or("its console has no interrupt")?,
-        // Secure, non-secure, virtual, hypervisor: three cells each.
-        vtimer_intid: timer
-            .chunks(3)
-            .nth(2)
-            .and_then(intid)
-            .ok_or("it has no virtual timer")?,
-        maintenance_intid: first_intid(gic).ok_or("its GIC has no maintenance interrupt")?,
-        gic_version: 3,
+        vtimer_intid: timer_intid(2, "virtual")?,
+        ptimer_intid: timer_intid(1, "physical")?,
+        hyp_timer_intid: timer_intid(3, "hypervisor")?,
+        ..gic
     };
     Ok(Facts {
         memory,
@@ -72,6 +68,46 @@ pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
         parts,
         console: console.path.clone(),
     })
+}
+
+/// The GIC; everything else is 0.
+fn gic(tree: &Tree) -> Result<Parts, String> {
+    let gic = tree
+        .entries
+        .iter()
+        .find(|entry| entry.is_enabled() && (entry.is("arm,gic-v3") || is_gicv2(entry)))
+        .ok_or("it has neither a GICv2 nor a GICv3")?;
+    let mut parts = Parts::new_zeroed();
+    parts.maintenance_intid = first_intid(gic).ok_or("its GIC has no maintenance interrupt")?;
+    if is_gicv2(gic) {
+        let [gicd, gicc, gich, gicv, ..] = gic.registers[..] else {
+            return Err("its GICv2 has no virtualization".to_owned());
+        };
+        parts.gic_version = 2;
+        (parts.gicd, parts.gicd_size) = gicd;
+        (parts.gicc, parts.gicc_size) = gicc;
+        (parts.gich, parts.gich_size) = gich;
+        (parts.gicv, parts.gicv_size) = gicv;
+        return Ok(parts);
+    }
+    if gic
+        .cell("#redistributor-regions")
+        .is_some_and(|regions| regions != 1)
+    {
+        return Err("its GIC has several regions of redistributors".to_owned());
+    }
+    let [gicd, gicr, ..] = gic.registers[..] else {
+        return Err("its GIC has no registers".to_owned());
+    };
+    parts.gic_version = 3;
+    (parts.gicd, parts.gicd_size) = gicd;
+    (parts.gicr, parts.gicr_size) = gicr;
+    Ok(parts)
+}
+
+/// Whether a node is a GICv2.
+pub(super) fn is_gicv2(entry: &Entry) -> bool {
+    GICV2.iter().any(|word| entry.is(word))
 }
 
 /// INTID of three cells of the GIC binding: kind, number, flags.

@@ -3,6 +3,7 @@
 mod device;
 mod emulated;
 mod facts;
+mod quiet;
 mod tree;
 
 use std::fs;
@@ -103,7 +104,7 @@ pub fn load(system: &System, findings: &mut Vec<Finding>) -> Result<Board, Troub
                     "Bulkhead cannot run on this board",
                 )
                 .at(source.span.clone(), why)
-                .help("it needs arm64 CPUs, a GICv3 and a PL011 as /chosen/stdout-path"),
+                .help("it needs arm64 CPUs, a GICv2 or GICv3 and a PL011 as /chosen/stdout-path"),
             );
             Err(Trouble::Description)
         }
@@ -118,6 +119,7 @@ fn refuse_parameters(system: &System, findings: &mut Vec<Finding>) {
         spec.cpus.as_ref().map(|value| value.span.clone()),
         spec.memory.as_ref().map(|value| value.span.clone()),
         spec.gic.as_ref().map(|value| value.span.clone()),
+        spec.uarts.as_ref().map(|value| value.span.clone()),
     ];
     for span in spans.into_iter().flatten() {
         findings.push(

@@ -16,7 +16,8 @@ use crate::fetch::{self, Archive, Payload};
 /// Get Debian's kernel and the programs of the initramfs for the guests
 #[derive(clap::Args)]
 #[command(
-    after_help = "Payloads: kernel, kernel-rt, initramfs; a description names them debian:kernel and so on.
+    after_help = "Payloads: kernel, kernel-rt (6.1), kernel-6.12, kernel-6.12-rt (backports), initramfs;
+a description names them debian:kernel and so on.
 Without names: kernel and initramfs, all that the example systems need.
 
 The cache is $BULKHEAD_CACHE, else $XDG_CACHE_HOME/bulkhead, else ~/.cache/bulkhead.
@@ -181,7 +182,8 @@ mod tests {
         assert_eq!(
             failure.to_string(),
             "error: there is no payload `kernal`\n  \
-             = help: the payloads are debian:kernel, debian:kernel-rt, debian:initramfs"
+             = help: the payloads are debian:kernel, debian:kernel-rt, debian:kernel-6.12, debian:kernel-6.12-rt, \
+             debian:initramfs"
         );
     }
 }

@@ -6,6 +6,7 @@ pub mod check;
 pub mod console;
 pub mod demo;
 pub mod fetch;
+pub mod fuzz;
 pub mod plan;
 pub mod run;
 pub mod test;

@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::reader::{Placed, Reader};
 
 /// Keys of `[board]`.
-const KEYS: &[&str] = &["name", "dtb", "cpu", "cpus", "memory", "gic"];
+const KEYS: &[&str] = &["name", "dtb", "cpu", "cpus", "memory", "gic", "uarts"];
 
 /// Where the board's device tree comes from.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct BoardSpec {
     pub memory: Option<Placed<u64>>,
     /// GIC version of an emulated board.
     pub gic: Option<Placed<u32>>,
+    /// PL011s of an emulated board; the first carries the consoles.
+    pub uarts: Option<Placed<u32>>,
 }
 
 /// Reads `[board]`.
@@ -43,6 +45,7 @@ pub(super) fn read(table: &DeTable, findings: &mut Vec<Finding>) -> Option<Board
         cpus: None,
         memory: None,
         gic: None,
+        uarts: None,
     };
     let spec = match (name, dtb) {
         (Some(name), None) => Some(spec(BoardSource::Named(name))),
@@ -79,12 +82,14 @@ pub(super) fn read(table: &DeTable, findings: &mut Vec<Finding>) -> Option<Board
     let cpus = reader.number("cpus");
     let memory = reader.size("memory");
     let gic = reader.number("gic");
+    let uarts = reader.number("uarts");
     reader.finish();
     spec.map(|spec| BoardSpec {
         cpu,
         cpus,
         memory,
         gic,
+        uarts,
         ..spec
     })
 }

@@ -4,6 +4,7 @@
 mod board;
 mod class;
 mod finding;
+mod policy;
 mod reader;
 mod shared;
 mod size;
@@ -18,6 +19,7 @@ use toml::de::{DeTable, DeValue};
 pub use board::{BoardSource, BoardSpec};
 pub use class::{Deviation, class_name};
 pub use finding::{Finding, Span, Text};
+pub use policy::CrashSpec;
 pub use reader::{Placed, Reader};
 pub use shared::SharedSpec;
 pub use size::{Size, parse_size};
@@ -86,6 +88,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
     let console = table(&mut top, "console");
     top.finish();
 
+    let declared: Vec<String> = vms.iter().map(|(name, _)| name.value.clone()).collect();
     let vms: Vec<_> = vms
         .into_iter()
         .filter_map(|(name, table)| vm::read(name, table, findings))
@@ -98,8 +101,9 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
     }
     let shared = shared
         .into_iter()
-        .filter_map(|(name, table)| shared::read(name, table, &vms, findings))
+        .filter_map(|(name, table)| shared::read(name, table, (&vms, &declared), findings))
         .collect();
+    policy::notified(&vms, &declared, findings);
     let service = console.and_then(|table| {
         let mut reader = Reader::new(table, "the console", &["service"], findings);
         let service = reader.number("service");

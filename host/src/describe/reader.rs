@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::finding::{Finding, Span};
-use super::size::{parse_address, parse_size};
+use super::size::{parse_address, parse_size, parse_time};
 use super::suggest::nearest;
 
 /// A value with its place in the text.
@@ -202,6 +202,12 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         self.parsed("bulkhead::value::address", text, parse_address)
     }
 
+    /// A time such as `"60s"`, in seconds.
+    pub fn time(&mut self, key: &'static str) -> Option<Placed<u64>> {
+        let text = self.text(key)?;
+        self.parsed("bulkhead::value::time", text, parse_time)
+    }
+
     fn parsed<T>(
         &mut self,
         code: &'static str,
@@ -214,11 +220,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: text.span,
             }),
             Err(why) => {
-                let what = if code.ends_with("size") {
-                    "size"
-                } else {
-                    "address"
-                };
+                let what = code.rsplit("::").next().unwrap_or(code);
                 self.findings.push(
                     Finding::new(code, format!("`{}` is no {what}", text.value)).at(text.span, why),
                 );

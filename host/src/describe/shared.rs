@@ -24,11 +24,11 @@ pub struct SharedSpec {
     pub vms: Vec<(usize, Placed<bool>)>,
 }
 
-/// Reads `[shared.NAME]`.
+/// Reads `[shared.NAME]`. `vms` are the VMs that are sound so far, and the names of all in the file.
 pub(super) fn read(
     name: Placed<String>,
     table: &DeTable,
-    vms: &[VmSpec],
+    vms: (&[VmSpec], &[String]),
     findings: &mut Vec<Finding>,
 ) -> Option<SharedSpec> {
     let sound = name
@@ -119,7 +119,7 @@ fn user(
     name: &str,
     span: super::Span,
     access: &toml::Spanned<DeValue>,
-    vms: &[VmSpec],
+    (vms, declared): (&[VmSpec], &[String]),
     reader: &mut Reader,
 ) -> Option<(usize, Placed<bool>)> {
     let write = match access.get_ref().as_str() {
@@ -136,18 +136,20 @@ fn user(
             return None;
         }
     };
-    let Some(vm) = vms.iter().position(|vm| vm.name.value == name) else {
+    if !declared.iter().any(|vm| vm == name) {
         let finding = Finding::new(
             "bulkhead::shared::unknown-vm",
             format!("there is no VM `{name}`"),
         )
-        .at(span, "not described here, or not soundly");
-        let known = nearest(name, vms.iter().map(|vm| vm.name.value.as_str()));
+        .at(span, "not described here");
+        let known = nearest(name, declared.iter().map(String::as_str));
         reader.report(match known {
             Some(known) => finding.help(format!("did you mean `{known}`?")),
             None => finding,
         });
         return None;
-    };
+    }
+    // A VM that is described and not there is wrong in itself, which is said where it stands.
+    let vm = vms.iter().position(|vm| vm.name.value == name)?;
     Some((vm, Placed { value: write, span }))
 }

@@ -32,6 +32,27 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Units of times in seconds.
+const TIMES: [(&str, u64); 3] = [("h", 3600), ("min", 60), ("s", 1)];
+
+/// Reads `60s`, `10min`, `1h`; gives seconds.
+///
+/// # Errors
+/// Why the text is no time.
+pub fn parse_time(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor = TIMES.iter().find(|(name, _)| *name == unit.trim());
+    let (_, factor) = factor.ok_or("a time is a number and one of s, min, h")?;
+    let number: u64 = number.parse().map_err(|_| "a time starts with a number")?;
+    number
+        .checked_mul(*factor)
+        .ok_or_else(|| "that is longer than anything lasts".to_owned())
+}
+
 /// Reads `0x40000000`.
 ///
 /// # Errors
@@ -76,6 +97,16 @@ mod tests {
         assert_eq!(Size(1536 << 20).to_string(), "1536 MiB");
         assert_eq!(Size(2 << 30).to_string(), "2 GiB");
         assert_eq!(Size(5).to_string(), "5 bytes");
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        assert_eq!(parse_time("60s"), Ok(60));
+        assert_eq!(parse_time("2 min"), Ok(120));
+        assert_eq!(parse_time("1h"), Ok(3600));
+        assert!(parse_time("60").is_err());
+        assert!(parse_time("s").is_err());
+        assert!(parse_time("99999999999999999h").is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::class::{self, CLASSES, Deviation};
 use super::finding::{Finding, Span};
+use super::policy::{self, CrashSpec};
 use super::reader::{Placed, Reader};
 
 /// Keys of `[vm.NAME]`.
@@ -24,6 +25,11 @@ const KEYS: &[&str] = &[
     "console",
     "crash",
     "devices",
+    "rtc",
+    "watchdog",
+    "ptimer",
+    "time",
+    "smc",
     "deterministic",
 ];
 /// RAM and its addresses are multiples of this, so that stage 2 maps it with blocks.
@@ -70,8 +76,10 @@ pub struct VmSpec {
     pub class: Class,
     /// What the class asks for and the VM does not get.
     pub deviations: Vec<Deviation>,
-    /// Number of its pCPU on the board, if the description says so.
-    pub pcpu: Option<Placed<u32>>,
+    /// How many vCPUs it has, 1 to 8.
+    pub vcpus: usize,
+    /// Number of the CPU on the board for each vCPU in order, if the description says so; else none.
+    pub pcpus: Vec<Placed<u32>>,
     /// RAM.
     pub memory: MemorySpec,
     /// What it runs.
@@ -80,6 +88,18 @@ pub struct VmSpec {
     pub cmdline: Option<Placed<String>>,
     /// Whether it has a console.
     pub console: bool,
+    /// Whether it has an emulated real-time clock.
+    pub rtc: bool,
+    /// Whether it has an emulated watchdog.
+    pub watchdog: bool,
+    /// What happens when it crashes.
+    pub crash: CrashSpec,
+    /// Whether the physical timer is its own; else it is emulated.
+    pub own_ptimer: bool,
+    /// Whether its time stands still while it is paused.
+    pub time_stops: bool,
+    /// Calls of the firmware that it may make, ascending.
+    pub calls: Vec<u32>,
     /// Device-tree paths of passed-through devices.
     pub devices: Vec<Placed<String>>,
     /// Whether its seeds are fixed.
@@ -100,23 +120,22 @@ pub(super) fn read(
         .and_then(|word| CLASSES.iter().find(|(name, _)| *name == word.value))
         .map_or(Class::General, |(_, class)| *class);
     let deviations = class::deviations(&mut reader, &name, class, class_span);
-    let pcpu = placement(&mut reader);
+    let (vcpus, pcpus) = placement(&mut reader);
     let payload = payload(&mut reader, &name);
     let cmdline = reader.text("cmdline");
     let console = reader
         .word("console", &["pl011", "none"])
         .is_none_or(|word| word.value == "pl011");
-    let crash = reader.word("crash", &["halt", "restart", "notify"]);
-    if let Some(crash) = crash.filter(|crash| crash.value != "halt") {
-        reader.report(
-            Finding::new(
-                "bulkhead::version::lacks",
-                format!("crash = \"{}\" is not in this version", crash.value),
-            )
-            .at(crash.span, "asks for more than there is")
-            .help("say crash = \"halt\", which is also the default: the VM stays stopped"),
-        );
-    }
+    let crash = policy::crash(&mut reader);
+    let own_ptimer = reader
+        .word("ptimer", &["emulated", "own"])
+        .is_some_and(|word| word.value == "own");
+    let time_stops = reader
+        .word("time", &["runs", "stops"])
+        .is_some_and(|word| word.value == "stops");
+    let calls = policy::calls(&mut reader);
+    let rtc = reader.flag("rtc").is_some_and(|flag| flag.value);
+    let watchdog = reader.flag("watchdog").is_some_and(|flag| flag.value);
     let devices = reader
         .texts("devices")
         .map_or_else(Vec::new, |list| list.value);
@@ -128,11 +147,18 @@ pub(super) fn read(
         name,
         class,
         deviations,
-        pcpu,
+        vcpus,
+        pcpus,
         memory: memory?,
         payload: payload?,
         cmdline,
         console,
+        rtc,
+        watchdog,
+        crash,
+        own_ptimer,
+        time_stops,
+        calls,
         devices,
         deterministic,
     })
@@ -158,35 +184,59 @@ fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// `vcpus` and `pcpus`.
-fn placement(reader: &mut Reader) -> Option<Placed<u32>> {
+/// `vcpus` and `pcpus`: how many vCPUs, and the CPUs of the board for them if named.
+fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
     let vcpus = reader.number("vcpus");
-    let most = MAX_VCPUS_PER_VM as u32;
-    if let Some(vcpus) = vcpus.filter(|vcpus| vcpus.value == 0 || vcpus.value > most) {
-        let many = vcpus.value > 0;
-        let finding = if many {
-            Finding::new(
-                "bulkhead::version::lacks",
-                "VMs with several vCPUs are not in this version",
-            )
-            .at(vcpus.span, "more than one")
+    let count = vcpus.as_ref().map_or(1, |vcpus| vcpus.value as usize);
+    if let Some(vcpus) = vcpus.filter(|_| count == 0 || count > MAX_VCPUS_PER_VM) {
+        let what = format!("a VM has 1 to {MAX_VCPUS_PER_VM} vCPUs");
+        let here = if count == 0 {
+            "none at all".to_owned()
         } else {
-            Finding::new("bulkhead::vcpu::none", "a VM needs a vCPU").at(vcpus.span, "none at all")
+            format!("{count} vCPUs")
         };
-        reader.report(finding.help("say vcpus = 1, which is also the default"));
+        reader.report(
+            Finding::new("bulkhead::vcpu::count", what)
+                .at(vcpus.span, here)
+                .help("vcpus = 1 is the default"),
+        );
+        // Whatever would follow from the wrong number is no news; `pcpus` is read for its own faults.
+        reader.numbers("pcpus");
+        return (1, Vec::new());
     }
-    let pcpus = reader.numbers("pcpus")?;
-    match <[_; 1]>::try_from(pcpus.value) {
-        Ok([pcpu]) => Some(pcpu),
-        Err(list) => {
+    let Some(pcpus) = reader.numbers("pcpus") else {
+        return (count, Vec::new());
+    };
+    if pcpus.value.len() != count {
+        let plural = if count == 1 { "" } else { "s" };
+        reader.report(
+            Finding::new("bulkhead::pcpu::count", "each vCPU has one pCPU for itself")
+                .at(
+                    pcpus.span,
+                    format!("{} pCPUs for {count} vCPU{plural}", pcpus.value.len()),
+                )
+                .help(format!(
+                    "name as many as `vcpus` says ({count}), or leave `pcpus` out and the planner chooses"
+                )),
+        );
+        return (count, Vec::new());
+    }
+    for (index, pcpu) in pcpus.value.iter().enumerate() {
+        let earlier = &pcpus.value[..index];
+        if let Some(first) = earlier.iter().find(|other| other.value == pcpu.value) {
             reader.report(
-                Finding::new("bulkhead::pcpu::count", "each vCPU has one pCPU for itself")
-                    .at(pcpus.span, format!("{} pCPUs for 1 vCPU", list.len()))
-                    .help("name one pCPU, or leave `pcpus` out and the planner chooses"),
+                Finding::new(
+                    "bulkhead::pcpu::twice",
+                    format!("two vCPUs of a VM want CPU {}", pcpu.value),
+                )
+                .at(pcpu.span.clone(), "again")
+                .at(first.span.clone(), "here first")
+                .help("each vCPU has one pCPU for itself"),
             );
-            None
+            return (count, Vec::new());
         }
     }
+    (count, pcpus.value)
 }
 
 /// `kernel` with what goes with it, or `image` with what goes with it.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::deb::Package;
-use super::{Archive, run};
+use super::{Archive, Suite, run};
 use crate::failure::Failure;
 use crate::progress::Step;
 
@@ -56,7 +56,7 @@ impl Apt {
             String::new()
         };
         let source = format!(
-            "Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-updates\nComponents: main\nArchitectures: arm64\n{keys}",
+            "Types: deb\nURIs: {}\nSuites: {SUITE} {SUITE}-updates {SUITE}-backports\nComponents: main\nArchitectures: arm64\n{keys}",
             mirror()?
         );
         fs::write(folder.join("sources/debian.sources"), source).map_err(failed)?;
@@ -118,9 +118,13 @@ impl Apt {
 }
 
 impl Archive for Apt {
-    fn find(&mut self, name: &str) -> Result<Option<Package>, Failure> {
+    fn find(&mut self, name: &str, suite: Suite) -> Result<Option<Package>, Failure> {
         self.update()?;
         let mut command = self.tool("apt-cache");
+        // Debian marks backports as not automatic: without this they are never chosen.
+        if suite == Suite::Backports {
+            command.args(["-t", &format!("{SUITE}-backports")]);
+        }
         command.args(["--no-all-versions", "show", name]);
         // An unknown or purely virtual package is not an error here: the caller decides whether it is needed.
         let output = command

@@ -10,7 +10,7 @@ use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 
 use super::cache::{Cache, Unpacked};
 use super::deb::Package;
-use super::{Archive, need, unpacked};
+use super::{Archive, Suite, need, unpacked};
 use crate::failure::Failure;
 
 /// The programs of the initramfs: package and path in it.
@@ -49,10 +49,10 @@ pub fn gather(cache: &Cache, archive: &mut dyn Archive) -> Result<Vec<Unpacked>,
         let mut packages: Vec<Package> = Vec::new();
         for name in &new {
             // A dependency that the archive lacks is virtual; a library that stays missing ends the work below.
-            match archive.find(name)? {
+            match archive.find(name, Suite::Stable)? {
                 Some(package) => packages.push(package),
                 None if PROGRAMS.iter().any(|(p, _)| p == *name) => {
-                    packages.push(need(archive, name)?);
+                    packages.push(need(archive, name, Suite::Stable)?);
                 }
                 None => {}
             }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Archive;
 use super::deb::{self, Package};
+use super::{Archive, Suite};
 use crate::failure::Failure;
 
 /// The packages in one folder, by name.
@@ -46,7 +46,7 @@ impl Folder {
 }
 
 impl Archive for Folder {
-    fn find(&mut self, name: &str) -> Result<Option<Package>, Failure> {
+    fn find(&mut self, name: &str, _: Suite) -> Result<Option<Package>, Failure> {
         Ok(self.packages.get(name).map(|(package, _)| package.clone()))
     }
 

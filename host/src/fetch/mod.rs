@@ -23,13 +23,22 @@ use deb::Package;
 /// Where packages come from.
 pub trait Archive {
     /// The package of this name in the version to use; none when there is no such package.
-    fn find(&mut self, name: &str) -> Result<Option<Package>, Failure>;
+    fn find(&mut self, name: &str, suite: Suite) -> Result<Option<Package>, Failure>;
     /// The files of these packages, in their order.
     fn get(&mut self, packages: &[Package]) -> Result<Vec<PathBuf>, Failure>;
     /// The names of all packages, sorted, where there are few.
     fn names(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// Which of Debian's suites a package comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// The release itself.
+    Stable,
+    /// Newer versions that Debian builds for the release.
+    Backports,
 }
 
 /// Something a description can name as `debian:NAME`.
@@ -39,13 +48,23 @@ pub enum Payload {
     Kernel,
     /// Debian's real-time kernel.
     KernelRt,
+    /// The stock kernel of the release after, from backports.
+    Kernel612,
+    /// The real-time kernel of the release after, from backports.
+    Kernel612Rt,
     /// An initramfs of Debian's busybox, rt-tests and stress-ng, with this project's `/init`.
     Initramfs,
 }
 
 impl Payload {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Kernel, Self::KernelRt, Self::Initramfs];
+    pub const ALL: [Self; 5] = [
+        Self::Kernel,
+        Self::KernelRt,
+        Self::Kernel612,
+        Self::Kernel612Rt,
+        Self::Initramfs,
+    ];
     /// What the example systems need.
     pub const USUAL: [Self; 2] = [Self::Kernel, Self::Initramfs];
 
@@ -54,8 +73,26 @@ impl Payload {
         match self {
             Self::Kernel => "kernel",
             Self::KernelRt => "kernel-rt",
+            Self::Kernel612 => "kernel-6.12",
+            Self::Kernel612Rt => "kernel-6.12-rt",
             Self::Initramfs => "initramfs",
         }
+    }
+
+    /// Where a kernel comes from; none for what is no kernel.
+    const fn kernel(self) -> Option<Kernel> {
+        let (meta, series, suite) = match self {
+            Self::Kernel => ("linux-image-arm64", "6.1", Suite::Stable),
+            Self::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
+            Self::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
+            Self::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
+            Self::Initramfs => return None,
+        };
+        Some(Kernel {
+            meta,
+            series,
+            suite,
+        })
     }
 
     /// Reads a name, with or without `debian:`.
@@ -69,6 +106,38 @@ impl Payload {
             let help = format!("the payloads are {}", names.join(", "));
             Failure::input(format!("there is no payload `{name}`"), "", help)
         })
+    }
+}
+
+/// A kernel of Debian.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    /// The meta-package that depends on the newest one.
+    meta: &'static str,
+    /// First two numbers of its version.
+    series: &'static str,
+    /// Where both come from.
+    suite: Suite,
+}
+
+impl Kernel {
+    /// Whether `name` is a package of this kernel: `linux-image-6.1.0-50-arm64` for 6.1 and
+    /// `linux-image-arm64`.
+    fn is(self, name: &str) -> bool {
+        let (Some(rest), Some(flavour)) = (
+            name.strip_prefix("linux-image-"),
+            self.meta.strip_prefix("linux-image-"),
+        ) else {
+            return false;
+        };
+        let version = rest
+            .strip_suffix(flavour)
+            .and_then(|rest| rest.strip_suffix('-'))
+            .and_then(|rest| rest.strip_prefix(self.series))
+            .and_then(|rest| rest.strip_prefix('.'));
+        // 6.12.30+deb12: a backport says for which release it is.
+        let version = version.map(|text| text.replace("+deb", ""));
+        version.is_some_and(|text| !text.contains(|c: char| c.is_ascii_alphabetic()))
     }
 }
 
@@ -88,14 +157,14 @@ pub fn payload(name: &str) -> Result<PathBuf, Failure> {
 pub fn cached(cache: &Cache, payload: Payload) -> Result<Option<PathBuf>, Failure> {
     let kernel = match payload {
         Payload::Initramfs => cache.chosen(Payload::Kernel)?,
-        Payload::Kernel | Payload::KernelRt => Some(Vec::new()),
+        _ => Some(Vec::new()),
     };
     let Some((packages, kernel)) = cache.chosen(payload)?.zip(kernel) else {
         return Ok(None);
     };
     let file = match payload {
-        Payload::Kernel | Payload::KernelRt => kernel_image(&packages)?,
         Payload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
+        _ => kernel_image(&packages)?,
     };
     Ok(Some(file))
 }
@@ -113,10 +182,9 @@ pub fn made(cache: &Cache, payload: Payload) -> Result<PathBuf, Failure> {
 
 /// Finds out the packages of a payload, gets and unpacks them, and writes the choice down.
 pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Result<(), Failure> {
-    let packages = match payload {
-        Payload::Kernel => vec![kernel(cache, "linux-image-arm64", archive)?],
-        Payload::KernelRt => vec![kernel(cache, "linux-image-rt-arm64", archive)?],
-        Payload::Initramfs => {
+    let packages = match payload.kernel() {
+        Some(wanted) => vec![kernel(cache, wanted, archive)?],
+        None => {
             // Its modules belong to the kernel.
             if cache.chosen(Payload::Kernel)?.is_none() {
                 choose(cache, Payload::Kernel, archive)?;
@@ -127,50 +195,27 @@ pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Res
     cache.choose(payload, &packages)
 }
 
-/// Gets the kernel that the meta-package `meta` stands for; of its files, the Image and a few modules.
-fn kernel(cache: &Cache, meta: &str, archive: &mut dyn Archive) -> Result<Unpacked, Failure> {
-    let stands_for = |p: Package| {
-        p.depends
-            .into_iter()
-            .find(|d| d.starts_with("linux-image-"))
-    };
-    let name = archive.find(meta)?.and_then(stands_for);
+/// Gets a kernel; of its files, the Image and a few modules.
+fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Unpacked, Failure> {
+    let stands_for = |p: Package| p.depends.into_iter().find(|name| wanted.is(name));
+    let name = archive
+        .find(wanted.meta, wanted.suite)?
+        .and_then(stands_for);
     // A folder of packages may hold the kernel without the package that stands for the newest.
-    let name = name.or_else(|| {
-        archive
-            .names()
-            .into_iter()
-            .rfind(|name| is_kernel(name, meta))
-    });
-    let name = name.unwrap_or_else(|| meta.to_owned());
-    let patterns: Vec<String> = ["./boot".to_owned()]
-        .into_iter()
-        .chain(
-            modules::WANTED
-                .iter()
-                .map(|module| format!("*/{module}.ko*")),
-        )
-        .collect();
+    let name = name.or_else(|| archive.names().into_iter().rfind(|name| wanted.is(name)));
+    let name = name.ok_or_else(|| missing(&format!("{} {}", wanted.meta, wanted.series)))?;
+    // The initramfs has modules of one kernel; the others do without, or have them built in.
+    let modules = match wanted.suite {
+        Suite::Stable => &modules::WANTED[..],
+        Suite::Backports => &[],
+    };
+    let modules = modules.iter().map(|module| format!("*/{module}.ko*"));
+    let patterns: Vec<String> = ["./boot".to_owned()].into_iter().chain(modules).collect();
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
-    let package = need(archive, &name)?;
+    let package = need(archive, &name, wanted.suite)?;
     unpacked(cache, archive, vec![package], &patterns)?
         .pop()
         .ok_or_else(|| missing(&name))
-}
-
-/// Whether `name` is a kernel of the flavour that `meta` stands for: `linux-image-6.1.0-50-arm64` for
-/// `linux-image-arm64`.
-fn is_kernel(name: &str, meta: &str) -> bool {
-    let (Some(rest), Some(flavour)) = (
-        name.strip_prefix("linux-image-"),
-        meta.strip_prefix("linux-image-"),
-    ) else {
-        return false;
-    };
-    let numbers = rest
-        .strip_suffix(flavour)
-        .and_then(|rest| rest.strip_suffix('-'));
-    numbers.is_some_and(|text| !text.contains(|c: char| c.is_ascii_alphabetic()))
 }
 
 /// The Image in an unpacked kernel package.
@@ -185,8 +230,12 @@ fn kernel_image(packages: &[Unpacked]) -> Result<PathBuf, Failure> {
 }
 
 /// A package that has to exist.
-pub(crate) fn need(archive: &mut dyn Archive, name: &str) -> Result<Package, Failure> {
-    archive.find(name)?.ok_or_else(|| missing(name))
+pub(crate) fn need(
+    archive: &mut dyn Archive,
+    name: &str,
+    suite: Suite,
+) -> Result<Package, Failure> {
+    archive.find(name, suite)?.ok_or_else(|| missing(name))
 }
 
 /// The failure of a package that is not there, or not whole.
@@ -243,19 +292,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_is_of_its_flavour_only() {
-        assert!(is_kernel("linux-image-6.1.0-50-arm64", "linux-image-arm64"));
-        assert!(is_kernel(
-            "linux-image-6.1.0-50-rt-arm64",
-            "linux-image-rt-arm64"
-        ));
-        for other in [
-            "linux-image-6.1.0-50-rt-arm64",
-            "linux-image-6.1.0-50-cloud-arm64",
-            "linux-image-arm64",
-            "libc6",
-        ] {
-            assert!(!is_kernel(other, "linux-image-arm64"), "{other}");
+    fn a_kernel_is_of_its_series_and_flavour_only() {
+        let names = [
+            (Payload::Kernel, "linux-image-6.1.0-50-arm64"),
+            (Payload::KernelRt, "linux-image-6.1.0-50-rt-arm64"),
+            (Payload::Kernel612, "linux-image-6.12.30+deb12-arm64"),
+            (Payload::Kernel612Rt, "linux-image-6.12.30+deb12-rt-arm64"),
+        ];
+        for (payload, own) in names {
+            let kernel = payload.kernel().expect("a kernel");
+            for (_, name) in names {
+                assert_eq!(kernel.is(name), name == own, "{payload:?}: {name}");
+            }
+            for other in [
+                "linux-image-6.1.0-50-cloud-arm64",
+                "linux-image-6.12.30+deb12-cloud-arm64",
+                "linux-image-6.12.30+deb12-arm64-unsigned",
+                "linux-image-6.10.0-1-arm64",
+                "linux-image-arm64",
+                "libc6",
+            ] {
+                assert!(!kernel.is(other), "{payload:?}: {other}");
+            }
         }
     }
 }

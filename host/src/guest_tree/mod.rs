@@ -4,7 +4,10 @@ mod seeds;
 
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 
+use bulkhead_abi::plan::DeviceKind;
+
 use crate::board::Passed;
+use crate::planner::EmulatedDevice;
 
 pub use seeds::{SeedPlace, places};
 
@@ -14,22 +17,35 @@ const GIC: u32 = 1;
 const CLOCK: u32 = 2;
 /// Frequency of the clock of the console: what QEMU's `virt` has, too.
 const CLOCK_HZ: u32 = 24_000_000;
+/// Interrupt flags of the GIC binding: rising edge.
+const EDGE: u32 = 1;
 /// Interrupt flags of the GIC binding: level-sensitive, active high.
 const LEVEL: u32 = 4;
+
+/// The interrupt controller of a guest.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestGic {
+    /// Version: 2 or 3.
+    pub version: u32,
+    /// IPA and size of the distributor.
+    pub gicd: (u64, u64),
+    /// IPA and size of the redistributors (GICv3) or of the CPU interface (GICv2).
+    pub interface: (u64, u64),
+}
 
 /// Everything that a guest's tree says.
 #[derive(Clone, Debug)]
 pub struct GuestTree<'a> {
-    /// First word of `compatible` of its CPU.
-    pub cpu: &'a str,
+    /// First word of `compatible` of the CPU of each vCPU.
+    pub cpus: &'a [&'a str],
     /// RAM: IPA and size.
     pub ram: (u64, u64),
-    /// IPA of the distributor (64 KiB).
-    pub gicd: u64,
-    /// IPA and size of the redistributors.
-    pub gicr: (u64, u64),
-    /// IPA and INTID of the PL011, if it has one.
-    pub console: Option<(u64, u32)>,
+    /// Interrupt controller.
+    pub gic: &'a GuestGic,
+    /// Devices that EL2 emulates.
+    pub emulated: &'a [EmulatedDevice],
+    /// INTID by which it is told of crashes of others, if it is.
+    pub event: Option<u32>,
     /// Passed-through devices, each with the INTIDs that the guest sees.
     pub devices: &'a [(Passed, Vec<u32>)],
     /// Shared memory: name, IPA, size.
@@ -104,34 +120,19 @@ impl GuestTree<'_> {
                     .texts("compatible", &["arm,psci-1.0", "arm,psci-0.2"])
                     .texts("method", &["hvc"]),
             )
-            .child(
-                // Secure, non-secure, virtual, hypervisor: INTIDs 29, 30, 27, 26. The guest has the
-                // virtual one; the binding wants all.
-                Build::new("timer")
-                    .texts("compatible", &["arm,armv8-timer"])
-                    .cells(
-                        "interrupts",
-                        &[1, 13, LEVEL, 1, 14, LEVEL, 1, 11, LEVEL, 1, 10, LEVEL],
-                    )
-                    .bytes("always-on", &[]),
-            )
-            .child(
-                Build::new(format!("interrupt-controller@{:x}", self.gicd))
-                    .texts("compatible", &["arm,gic-v3"])
-                    .bytes("interrupt-controller", &[])
-                    .cells("#interrupt-cells", &[3])
-                    .cells("#address-cells", &[0])
-                    .wide("reg", &[self.gicd, 0x1_0000, self.gicr.0, self.gicr.1])
-                    .cells("phandle", &[GIC]),
-            );
-        if let Some((ipa, intid)) = self.console {
-            root = root.child(clock(CLOCK, CLOCK_HZ)).child(
-                Build::new(format!("serial@{ipa:x}"))
-                    .texts("compatible", &["arm,pl011", "arm,primecell"])
-                    .wide("reg", &[ipa, 0x1000])
-                    .cells("interrupts", &[0, intid - 32, LEVEL])
-                    .texts("clock-names", &["uartclk", "apb_pclk"])
-                    .cells("clocks", &[CLOCK, CLOCK]),
+            .child(self.timer())
+            .child(self.interrupt_controller());
+        for device in self.emulated {
+            root = root.child(emulated(device));
+        }
+        if self.emulated.iter().any(|device| has_clock(device.kind)) {
+            root = root.child(clock(CLOCK, CLOCK_HZ));
+        }
+        if let Some(intid) = self.event {
+            root = root.child(
+                Build::new("events")
+                    .texts("compatible", &["bulkhead,vm-events"])
+                    .cells("interrupts", &[0, intid - 32, EDGE]),
             );
         }
         let mut phandle = CLOCK + 1;
@@ -184,10 +185,49 @@ impl GuestTree<'_> {
         root.child(node)
     }
 
+    /// The timers: secure, EL1 physical, EL1 virtual, EL2 physical with INTIDs 29, 30, 27, 26. The guest
+    /// has the two of EL1; the binding wants all.
+    fn timer(&self) -> Build {
+        // On a GICv2 the flags of a PPI also say which CPUs have it, a bit for each.
+        let everywhere = match self.gic.version {
+            2 => ((1 << self.cpus.len()) - 1) << 8,
+            _ => 0,
+        };
+        let ppi = |number: u32| [1, number - 16, LEVEL | everywhere];
+        Build::new("timer")
+            .texts("compatible", &["arm,armv8-timer"])
+            .cells("interrupts", &[29, 30, 27, 26].map(ppi).concat())
+            .bytes("always-on", &[])
+    }
+
+    fn interrupt_controller(&self) -> Build {
+        let GuestGic {
+            version,
+            gicd,
+            interface,
+        } = *self.gic;
+        let words: &[&str] = match version {
+            // The GIC-400 is a GICv2 with virtualization; older systems know it by the other word.
+            2 => &["arm,gic-400", "arm,cortex-a15-gic"],
+            _ => &["arm,gic-v3"],
+        };
+        Build::new(format!("interrupt-controller@{:x}", gicd.0))
+            .texts("compatible", words)
+            .bytes("interrupt-controller", &[])
+            .cells("#interrupt-cells", &[3])
+            .cells("#address-cells", &[0])
+            .wide("reg", &[gicd.0, gicd.1, interface.0, interface.1])
+            .cells("phandle", &[GIC])
+    }
+
     fn chosen(&self) -> Build {
         let mut chosen = Build::new("chosen").texts("bootargs", &[self.arguments]);
-        if let Some((ipa, _)) = self.console {
-            chosen = chosen.texts("stdout-path", &[&format!("/serial@{ipa:x}")]);
+        let console = self
+            .emulated
+            .iter()
+            .find(|device| device.kind == DeviceKind::Pl011);
+        if let Some(console) = console {
+            chosen = chosen.texts("stdout-path", &[&format!("/{}", node_name(console))]);
         }
         if let Some((start, end)) = self.initrd {
             chosen = chosen
@@ -200,16 +240,58 @@ impl GuestTree<'_> {
     }
 
     fn cpus(&self) -> Build {
-        Build::new("cpus")
+        let cpus = Build::new("cpus")
             .cells("#address-cells", &[1])
-            .cells("#size-cells", &[0])
-            .child(
-                Build::new("cpu@0")
-                    .texts("device_type", &["cpu"])
-                    .texts("compatible", &[self.cpu])
-                    .cells("reg", &[0])
-                    .texts("enable-method", &["psci"]),
-            )
+            .cells("#size-cells", &[0]);
+        self.cpus
+            .iter()
+            .enumerate()
+            .fold(cpus, |cpus, (number, kind)| {
+                cpus.child(
+                    Build::new(format!("cpu@{number:x}"))
+                        .texts("device_type", &["cpu"])
+                        .texts("compatible", &[kind])
+                        .cells("reg", &[number as u32])
+                        .texts("enable-method", &["psci"]),
+                )
+            })
+    }
+}
+
+/// Name of the node of an emulated device.
+fn node_name(device: &EmulatedDevice) -> String {
+    let kind = match device.kind {
+        DeviceKind::Pl011 => "serial",
+        DeviceKind::Pl031 => "rtc",
+        DeviceKind::Watchdog => "watchdog",
+    };
+    format!("{kind}@{:x}", device.ipa)
+}
+
+/// Whether the binding of such a device wants a clock.
+fn has_clock(kind: DeviceKind) -> bool {
+    matches!(kind, DeviceKind::Pl011 | DeviceKind::Pl031)
+}
+
+/// The node of an emulated device.
+fn emulated(device: &EmulatedDevice) -> Build {
+    let node = Build::new(node_name(device)).cells("interrupts", &[0, device.intid - 32, LEVEL]);
+    let (ipa, size) = (device.ipa, device.size);
+    match device.kind {
+        DeviceKind::Pl011 => node
+            .texts("compatible", &["arm,pl011", "arm,primecell"])
+            .wide("reg", &[ipa, size])
+            .texts("clock-names", &["uartclk", "apb_pclk"])
+            .cells("clocks", &[CLOCK, CLOCK]),
+        DeviceKind::Pl031 => node
+            .texts("compatible", &["arm,pl031", "arm,primecell"])
+            .wide("reg", &[ipa, size])
+            .texts("clock-names", &["apb_pclk"])
+            .cells("clocks", &[CLOCK]),
+        // Control frame, then refresh frame.
+        DeviceKind::Watchdog => node
+            .texts("compatible", &["arm,sbsa-gwdt"])
+            .wide("reg", &[ipa, size / 2, ipa + size / 2, size / 2]),
     }
 }
 
@@ -229,13 +311,35 @@ mod tests {
 
     use super::*;
 
-    fn tree() -> Vec<u8> {
+    fn device(kind: DeviceKind, ipa: u64, size: u64, intid: u32) -> EmulatedDevice {
+        EmulatedDevice {
+            kind,
+            ipa,
+            size,
+            intid,
+        }
+    }
+
+    /// The tree of a guest with two vCPUs and everything that EL2 emulates.
+    fn tree(version: u32) -> Vec<u8> {
+        let interface = match version {
+            2 => (0x0801_0000, 0x2000),
+            _ => (0x080a_0000, 0x4_0000),
+        };
         GuestTree {
-            cpu: "arm,cortex-a53",
+            cpus: &["arm,cortex-a53", "arm,cortex-a53"],
             ram: (0x4000_0000, 64 << 20),
-            gicd: 0x0800_0000,
-            gicr: (0x080a_0000, 0x2_0000),
-            console: Some((0x0900_0000, 33)),
+            gic: &GuestGic {
+                version,
+                gicd: (0x0800_0000, 0x1_0000),
+                interface,
+            },
+            emulated: &[
+                device(DeviceKind::Pl011, 0x0900_0000, 0x1000, 33),
+                device(DeviceKind::Pl031, 0x0901_0000, 0x1000, 34),
+                device(DeviceKind::Watchdog, 0x0908_0000, 0x2000, 35),
+            ],
+            event: Some(36),
             devices: &[],
             shared: &[("report".to_owned(), 0x7000_0000, 4096)],
             arguments: "console=ttyAMA0",
@@ -244,9 +348,49 @@ mod tests {
         .to_dtb()
     }
 
+    fn cells(fdt: &Fdt, path: &str, name: &str) -> Vec<u32> {
+        let node = fdt.find_node(path).expect(path);
+        let property = node.property(name).expect(name);
+        let (cells, rest) = property.value().as_chunks::<4>();
+        assert!(rest.is_empty(), "{path} {name}");
+        cells.iter().map(|cell| u32::from_be_bytes(*cell)).collect()
+    }
+
+    #[test]
+    fn the_gic_is_of_the_boards_version() {
+        for (version, word, reg, mask) in [
+            (2, "arm,gic-400", [0, 0x0801_0000, 0, 0x2000], 0x300),
+            (3, "arm,gic-v3", [0, 0x080a_0000, 0, 0x4_0000], 0),
+        ] {
+            let dtb = tree(version);
+            let fdt = Fdt::new(&dtb).expect("a sound tree");
+            let path = "/interrupt-controller@8000000";
+            let node = fdt.find_node(path).expect("GIC");
+            let words = node.property("compatible").expect("words").value().to_vec();
+            assert!(words.starts_with(word.as_bytes()), "{version}");
+            assert_eq!(cells(&fdt, path, "reg")[4..], reg);
+            let timers = cells(&fdt, "/timer", "interrupts");
+            assert_eq!(timers[3..6], [1, 14, 4 | mask], "EL1 physical");
+            assert_eq!(timers[6..9], [1, 11, 4 | mask], "EL1 virtual");
+        }
+    }
+
+    #[test]
+    fn every_vcpu_and_every_device_has_a_node() {
+        let dtb = tree(3);
+        let fdt = Fdt::new(&dtb).expect("a sound tree");
+        assert_eq!(cells(&fdt, "/cpus/cpu@0", "reg"), [0]);
+        assert_eq!(cells(&fdt, "/cpus/cpu@1", "reg"), [1]);
+        assert!(fdt.find_node("/cpus/cpu@2").is_none());
+        assert_eq!(cells(&fdt, "/rtc@9010000", "interrupts"), [0, 2, 4]);
+        let frames = [0, 0x0908_0000, 0, 0x1000, 0, 0x0908_1000, 0, 0x1000];
+        assert_eq!(cells(&fdt, "/watchdog@9080000", "reg"), frames);
+        assert_eq!(cells(&fdt, "/events", "interrupts"), [0, 4, 1]);
+    }
+
     #[test]
     fn tree_says_what_the_guest_has() {
-        let dtb = tree();
+        let dtb = tree(3);
         let fdt = Fdt::new(&dtb).expect("a sound tree");
         let text = |path: &str, name: &str| {
             let node = fdt.find_node(path).expect("node");
@@ -264,7 +408,7 @@ mod tests {
 
     #[test]
     fn seeds_are_found_at_their_tokens() {
-        let dtb = tree();
+        let dtb = tree(3);
         let seeds = places(&dtb);
         assert_eq!(
             seeds.iter().map(|seed| seed.size).collect::<Vec<_>>(),

@@ -6,81 +6,76 @@ use super::PlannedCpu;
 use crate::board::Board;
 use crate::describe::{Finding, System};
 
-/// Gives each VM a CPU of its own: those that name one first, then the others in their order. The
-/// first CPU boots, so it is always among the pCPUs; other CPUs without work stay off.
+/// A vCPU: index of its VM, its number there.
+type Owner = (usize, usize);
+
+/// Gives each vCPU a CPU of its own: those of VMs that name them first, then the others in their order.
+/// The first CPU boots, so it is always among the pCPUs; other CPUs without work stay off.
 pub(super) fn assign(
     system: &System,
     board: &Board,
     findings: &mut Vec<Finding>,
 ) -> Vec<PlannedCpu> {
     let count = board.cpus.len();
-    let mut owner: Vec<Option<usize>> = vec![None; count];
+    let mut owner: Vec<Option<Owner>> = vec![None; count];
     let cpus_of_board = if count == 1 {
         "1 CPU".to_owned()
     } else {
         format!("{count} CPUs")
     };
     for (vm, spec) in system.vms.iter().enumerate() {
-        let Some(wish) = &spec.pcpu else { continue };
-        let number = wish.value as usize;
-        match owner.get(number).copied() {
-            None => findings.push(
-                Finding::new(
-                    "bulkhead::pcpu::unknown",
-                    format!("the board has no CPU {number}"),
-                )
-                .at(
-                    wish.span.clone(),
-                    format!("it has {cpus_of_board}, counted from 0"),
-                ),
-            ),
-            Some(None) => owner[number] = Some(vm),
-            Some(Some(other)) => {
-                let other = &system.vms[other];
-                let free = owner.iter().position(Option::is_none);
-                let mut finding = Finding::new(
-                    "bulkhead::pcpu::shared",
-                    format!(
-                        "`{}` and `{}` want the same CPU",
-                        other.name.value, spec.name.value
+        for (number, wish) in spec.pcpus.iter().enumerate() {
+            let cpu = wish.value as usize;
+            match owner.get(cpu).copied() {
+                None => findings.push(
+                    Finding::new(
+                        "bulkhead::pcpu::unknown",
+                        format!("the board has no CPU {cpu}"),
+                    )
+                    .at(
+                        wish.span.clone(),
+                        format!("it has {cpus_of_board}, counted from 0"),
                     ),
-                )
-                .at(
-                    wish.span.clone(),
-                    format!("`{}` wants CPU {number}", spec.name.value),
-                );
-                if let Some(first) = &other.pcpu {
-                    finding = finding.at(
-                        first.span.clone(),
-                        format!("`{}` has it already", other.name.value),
-                    );
+                ),
+                Some(None) => owner[cpu] = Some((vm, number)),
+                Some(Some(other)) => {
+                    let free = owner.iter().position(Option::is_none);
+                    findings.push(shared(system, (vm, number), other, free));
                 }
-                findings.push(match free {
-                    Some(free) => finding.help(format!(
-                        "CPU {free} is free; without `pcpus` the planner chooses one"
-                    )),
-                    None => finding.help("this version runs one vCPU on each CPU"),
-                });
             }
         }
     }
+    let vcpus: usize = system.vms.iter().map(|spec| spec.vcpus).sum();
     for (vm, spec) in system.vms.iter().enumerate() {
-        if spec.pcpu.is_some() {
+        if !spec.pcpus.is_empty() {
             continue;
         }
-        match owner.iter().position(Option::is_none) {
-            Some(free) => owner[free] = Some(vm),
-            None => findings.push(
-                Finding::new(
-                    "bulkhead::pcpu::too-few",
-                    format!("there is no CPU left for `{}`", spec.name.value),
-                )
-                .at(
-                    spec.name.span.clone(),
-                    format!("{} VMs, {cpus_of_board}", system.vms.len()),
-                )
-                .help("this version runs one vCPU on each CPU; give the board more with `cpus`"),
-            ),
+        let free: Vec<usize> = (0..count).filter(|&cpu| owner[cpu].is_none()).collect();
+        if free.len() < spec.vcpus {
+            let name = &spec.name.value;
+            let message = match (free.len(), spec.vcpus) {
+                (0, 1) => format!("there is no CPU left for `{name}`"),
+                (0, many) => format!("there are no CPUs left for the {many} vCPUs of `{name}`"),
+                (left, many) => format!(
+                    "there {} left for the {many} vCPUs of `{name}`",
+                    if left == 1 {
+                        "is only 1 CPU".to_owned()
+                    } else {
+                        format!("are only {left} CPUs")
+                    }
+                ),
+            };
+            findings.push(
+                Finding::new("bulkhead::pcpu::too-few", message)
+                    .at(
+                        spec.name.span.clone(),
+                        format!("{vcpus} vCPUs in all, {cpus_of_board}"),
+                    )
+                    .help("each vCPU has a CPU for itself; give the board more with `cpus`"),
+            );
+        }
+        for (number, cpu) in free.into_iter().take(spec.vcpus).enumerate() {
+            owner[cpu] = Some((vm, number));
         }
     }
     let service = system
@@ -108,10 +103,47 @@ pub(super) fn assign(
         .map(|cpu| PlannedCpu {
             cpu,
             mpidr: board.cpus[cpu].mpidr,
-            vm: owner[cpu],
+            vm: owner[cpu].map(|(vm, _)| vm),
+            vcpu: owner[cpu].map_or(0, |(_, number)| number),
             service: service == Some(cpu),
         })
         .collect()
+}
+
+/// The finding that two VMs name the same CPU; `free` is one that nobody has yet.
+fn shared(system: &System, late: Owner, first: Owner, free: Option<usize>) -> Finding {
+    let (other, spec) = (&system.vms[first.0], &system.vms[late.0]);
+    let wish = &spec.pcpus[late.1];
+    let mut finding = Finding::new(
+        "bulkhead::pcpu::shared",
+        format!(
+            "`{}` and `{}` want the same CPU",
+            other.name.value, spec.name.value
+        ),
+    )
+    .at(
+        wish.span.clone(),
+        format!("`{}` wants CPU {}", spec.name.value, wish.value),
+    );
+    if let Some(first) = other.pcpus.get(first.1) {
+        finding = finding.at(
+            first.span.clone(),
+            format!("`{}` has it already", other.name.value),
+        );
+    }
+    match free {
+        Some(free) => finding.help(format!(
+            "CPU {free} is free; without `pcpus` the planner chooses one"
+        )),
+        None => finding.help("each vCPU has a CPU for itself"),
+    }
+}
+
+/// Numbers of the CPUs of a VM on the board, by vCPU.
+pub(super) fn of_vm(cpus: &[PlannedCpu], vm: usize) -> Vec<usize> {
+    let mut own: Vec<&PlannedCpu> = cpus.iter().filter(|cpu| cpu.vm == Some(vm)).collect();
+    own.sort_by_key(|cpu| cpu.vcpu);
+    own.iter().map(|cpu| cpu.cpu).collect()
 }
 
 /// Chooses the CPU that drains the console, if the description does not: that of the management VM,

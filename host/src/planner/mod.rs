@@ -3,19 +3,20 @@
 //! Everything that can be wrong is found on the way and shown in the description. At the end the plan
 //! is proven by the same code that EL2 uses (`bulkhead_core::plan`).
 
+mod contents;
 mod cpus;
 mod guest;
+mod ipa;
+mod passed;
 mod payload;
 mod place;
 mod tables;
 
-pub use payload::built;
-
-use bulkhead_abi::plan::{Class, PAGE};
+use bulkhead_abi::plan::{Class, DeviceKind, PAGE};
 use bulkhead_core::plan::{Plan, table_name};
 
 use crate::board::{Board, Passed, Trouble};
-use crate::describe::{Deviation, Finding, System};
+use crate::describe::{CrashSpec, Deviation, Finding, System};
 use crate::failure::Failure;
 
 /// What to do about payloads that nobody made or fetched yet.
@@ -52,6 +53,30 @@ pub struct Mapped {
     pub region: bulkhead_abi::plan::Region,
 }
 
+/// A device that EL2 emulates for a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmulatedDevice {
+    /// What it is.
+    pub kind: DeviceKind,
+    /// Where its registers are.
+    pub ipa: u64,
+    /// Bytes of its registers.
+    pub size: u64,
+    /// Its interrupt, an SPI.
+    pub intid: u32,
+}
+
+impl EmulatedDevice {
+    /// What people call it.
+    pub fn called(&self) -> &'static str {
+        match self.kind {
+            DeviceKind::Pl011 => "the console (PL011)",
+            DeviceKind::Pl031 => "the clock (PL031)",
+            DeviceKind::Watchdog => "the watchdog (SBSA)",
+        }
+    }
+}
+
 /// A VM as planned.
 #[derive(Clone, Debug)]
 pub struct PlannedVm {
@@ -61,18 +86,26 @@ pub struct PlannedVm {
     pub class: Class,
     /// Less than the class asks for.
     pub deviations: Vec<Deviation>,
-    /// Number of its CPU on the board.
-    pub cpu: usize,
-    /// Index of its pCPU in the plan.
-    pub pcpu: usize,
+    /// Numbers of its CPUs on the board, by vCPU.
+    pub cpus: Vec<usize>,
     /// First instruction.
     pub entry: u64,
     /// IPA of its device tree.
     pub tree: u64,
     /// Whether its seeds are fixed.
     pub deterministic: bool,
-    /// Whether it has a console.
-    pub console: bool,
+    /// What happens when it crashes.
+    pub crash: CrashSpec,
+    /// Whether the physical timer is its own; else it is emulated.
+    pub own_ptimer: bool,
+    /// Whether its time stands still while it is paused.
+    pub time_stops: bool,
+    /// Calls of the firmware that it may make, ascending.
+    pub calls: Vec<u32>,
+    /// Devices that EL2 emulates for it.
+    pub emulated: Vec<EmulatedDevice>,
+    /// SPI by which it is told of other VMs' crashes.
+    pub event: Option<u32>,
     /// SPIs of its vGIC.
     pub spis: u32,
     /// Pages of its stage-2 tables.
@@ -94,6 +127,8 @@ pub struct PlannedCpu {
     pub mpidr: u64,
     /// Index of the VM that runs there.
     pub vm: Option<usize>,
+    /// Number of the vCPU of that VM; 0 if none runs there.
+    pub vcpu: usize,
     /// Whether it drains the console.
     pub service: bool,
 }
@@ -132,16 +167,19 @@ pub fn plan(
     let mut guests = Vec::new();
     let mut passed = Vec::new();
     for (index, spec) in system.vms.iter().enumerate() {
-        passed.push(guest::devices(index, system, &board, findings));
-        let planned = cpus.iter().position(|cpu| cpu.vm == Some(index));
-        let cpu = planned.and_then(|pcpu| board.cpus.get(cpus[pcpu].cpu));
-        let contents = guest::contents(spec, system, effort, findings)?;
-        if let (Some(cpu), Some(contents)) = (cpu, contents) {
+        passed.push(passed::devices(index, system, &board, findings));
+        let kinds: Vec<&str> = cpus::of_vm(&cpus, index)
+            .iter()
+            .filter_map(|&cpu| board.cpus.get(cpu))
+            .map(|cpu| cpu.compatible.as_str())
+            .collect();
+        let contents = contents::contents(spec, system, effort, findings)?;
+        if let (true, Some(contents)) = (kinds.len() == spec.vcpus, contents) {
             let devices = passed.last().cloned().unwrap_or_default();
             let guest = guest::arrange(
                 (index, spec),
                 system,
-                &cpu.compatible,
+                (&board, &kinds),
                 devices,
                 contents,
                 findings,
@@ -149,7 +187,7 @@ pub fn plan(
             guests.extend(guest);
         }
     }
-    guest::devices_twice(system, findings);
+    passed::devices_twice(system, findings);
     if guests.len() != system.vms.len() || findings.iter().any(|finding| !finding.harmless) {
         return Err(Trouble::Description);
     }
@@ -162,14 +200,10 @@ pub fn plan(
     let (bytes, image) = tables::emit(&board, &cpus, &mut guests, system, &layout);
     prove(&bytes)?;
 
-    let pcpu_of = |vm: usize| cpus.iter().position(|cpu| cpu.vm == Some(vm)).unwrap_or(0);
     let vms = guests
         .into_iter()
         .enumerate()
-        .map(|(index, guest)| {
-            let pcpu = pcpu_of(index);
-            guest.into_planned(&system.vms[index], pcpu, cpus[pcpu].cpu)
-        })
+        .map(|(index, guest)| guest.into_planned(&system.vms[index], cpus::of_vm(&cpus, index)))
         .collect();
     Ok(Planned {
         name: system.name.clone(),

@@ -1,8 +1,7 @@
 //! Files that VMs run: finding them, and understanding that they are what they claim to be.
 
-use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use object::elf::{EM_AARCH64, FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -34,7 +33,7 @@ pub(super) fn read(
         known_guest(guest, source, findings)?;
         match effort {
             Effort::Everything => Some(machine::guest(guest)?),
-            Effort::WhatIsThere => Some(built(guest)).filter(|file| file.is_file()),
+            Effort::WhatIsThere => Some(machine::built_guest(guest)).filter(|file| file.is_file()),
         }
     } else if name.starts_with("debian:") {
         let Ok(payload) = fetch::Payload::named(name) else {
@@ -88,28 +87,13 @@ pub(super) fn read(
     })
 }
 
-/// Where cargo puts a program of the machine.
-pub fn built(program: &str) -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| machine::checkout().join("target"), PathBuf::from);
-    target
-        .join("aarch64-unknown-none-softfloat/machine")
-        .join(program)
-}
-
 /// There is a program of that name in guests/.
 fn known_guest(
     guest: &str,
     source: &Placed<String>,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Trouble> {
-    let mut names: Vec<String> = fs::read_dir(machine::checkout().join("guests/src/bin"))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| Some(entry.path().file_stem()?.to_string_lossy().into_owned()))
-        .collect();
-    names.sort();
+    let names = machine::guest_names();
     if names.iter().any(|name| name == guest) {
         return Ok(());
     }
@@ -117,7 +101,7 @@ fn known_guest(
         "bulkhead::image::unknown",
         format!("there is no guest program `{guest}`"),
     )
-    .at(source.span.clone(), "no such program in guests/src/bin");
+    .at(source.span.clone(), "no such program in guests/");
     findings.push(match nearest(guest, names.iter().map(String::as_str)) {
         Some(name) => finding.help(format!("did you mean `guest:{name}`?")),
         None => finding.help(format!("the guests are {}", names.join(", "))),

@@ -1,17 +1,17 @@
 //! The plan as bytes, and the image around it.
 
 use bulkhead_abi::plan::{
-    Device, DeviceKind, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE, PAGE,
-    PCPU_POOL_PAGES, Pcpu, Region, RegionKind, Seed, TABLES, Table, VERSION, VM_DETERMINISTIC,
-    VM_POOL_PAGES, Vcpu, Vm,
+    Call, Crash, Device, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE, PAGE,
+    PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table, VERSION,
+    VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu, Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::PlannedCpu;
-use super::guest::{GICD, GICR, Guest, UART, UART_INTID};
-use crate::board::Board;
-use crate::describe::System;
+use super::guest::Guest;
+use crate::board::{Board, Parts};
+use crate::describe::{CrashSpec, System, VmSpec};
 use crate::guest_tree::places;
 
 /// Alignment of the image.
@@ -85,12 +85,18 @@ fn plan_size(guests: &[Guest], pcpus: usize, system: &System, board: &Board) -> 
     let irqs = count(&|guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum());
     let regions = count(&|guest| guest.regions.len());
     let seeds = count(&|guest| guest_seeds(guest).len());
-    let consoles = system.vms.iter().filter(|spec| spec.console).count();
+    let quiets = count(&|guest| guest_quiets(guest).count());
+    let emulated = count(&|guest| guest.emulated.len());
+    let vcpus: usize = system.vms.iter().map(|spec| spec.vcpus).sum();
+    let calls: usize = system.vms.iter().map(|spec| spec.calls.len()).sum();
     let size = size_of::<Header>()
         + board.memory.len() * size_of::<Memory>()
         + pcpus * size_of::<Pcpu>()
-        + guests.len() * (size_of::<Vm>() + size_of::<Vcpu>())
-        + consoles * size_of::<Device>()
+        + guests.len() * size_of::<Vm>()
+        + vcpus * size_of::<Vcpu>()
+        + emulated * size_of::<Device>()
+        + quiets * size_of::<Quiet>()
+        + calls * size_of::<Call>()
         + regions * size_of::<Region>()
         + loads * size_of::<Load>()
         + seeds * size_of::<Seed>()
@@ -105,6 +111,25 @@ fn guest_seeds(guest: &Guest) -> Vec<crate::guest_tree::SeedPlace> {
         .iter()
         .find(|load| load.ipa == guest.tree)
         .map_or_else(Vec::new, |load| places(&load.bytes))
+}
+
+/// What quiets the passed-through devices of a guest: physical address, bytes and value of registers.
+fn guest_quiets(guest: &Guest) -> impl Iterator<Item = &(u64, u16, u32)> {
+    guest.devices.iter().flat_map(|(device, _)| &device.quiets)
+}
+
+/// What a description says about crashes, in the words of the plan: policy, restarts, seconds, index
+/// of the VM that is told.
+fn crash(spec: &VmSpec, system: &System) -> (Crash, u16, u16, u16) {
+    match &spec.crash {
+        CrashSpec::Halt => (Crash::Halt, 0, 0, NONE),
+        CrashSpec::Restart { most, seconds } => (Crash::Restart, *most, *seconds, NONE),
+        CrashSpec::Notify(told) => {
+            let mut vms = system.vms.iter();
+            let vm = vms.position(|vm| vm.name.value == told.value);
+            (Crash::Notify, 0, 0, vm.map_or(NONE, |vm| vm as u16))
+        }
+    }
 }
 
 /// The plan, sealed, and its image.
@@ -129,12 +154,13 @@ pub(super) fn emit(
         pool_pages: pool_pages as u32,
         reserved: 0,
     };
-    let pcpu_of = |vm: usize| cpus.iter().position(|cpu| cpu.vm == Some(vm)).unwrap_or(0) as u16;
+    // Rows of vCPUs are sorted by VM, then by number.
+    let first_vcpu = |vm: usize| -> usize { system.vms[..vm].iter().map(|spec| spec.vcpus).sum() };
     let pcpus: Vec<Pcpu> = cpus
         .iter()
         .map(|cpu| Pcpu {
             mpidr: cpu.mpidr,
-            vcpu: cpu.vm.map_or(NONE, |vm| vm as u16),
+            vcpu: cpu.vm.map_or(NONE, |vm| (first_vcpu(vm) + cpu.vcpu) as u16),
             service: u16::from(cpu.service),
             reserved: 0,
         })
@@ -146,32 +172,49 @@ pub(super) fn emit(
     let mut seeds = Vec::new();
     let mut irqs = Vec::new();
     let mut devices = Vec::new();
+    let mut quiets = Vec::new();
+    let mut calls = Vec::new();
     for (index, guest) in guests.iter().enumerate() {
         let vm = index as u16;
         let spec = &system.vms[index];
+        let (crash, restarts, restart_seconds, notify) = crash(spec, system);
+        let flags = [
+            (spec.deterministic, VM_DETERMINISTIC),
+            (spec.own_ptimer, VM_OWN_PTIMER),
+            (spec.time_stops, VM_TIME_STOPS),
+        ];
+        let gic = &guest.gic;
+        let (interface, _) = gic.interface;
         vms.push(Vm {
             name: name(&spec.name.value),
             class: spec.class as u16,
-            crash: 0,
-            flags: if spec.deterministic {
-                VM_DETERMINISTIC
-            } else {
-                0
-            },
+            crash: crash as u16,
+            flags: flags
+                .into_iter()
+                .filter(|(set, _)| *set)
+                .fold(0, |all, (_, flag)| all | flag),
             vmid: vm + 1,
+            restarts,
+            restart_seconds,
+            notify,
+            event_intid: guest.event.unwrap_or(0) as u16,
             entry: guest.entry,
             boot_arg: guest.tree,
-            gicd: GICD,
-            gicr: GICR,
+            gicd: gic.gicd.0,
+            gicr: if gic.version == 2 { 0 } else { interface },
+            gicc: if gic.version == 2 { interface } else { 0 },
             spis: guest.spis,
             s2_pages: guest.s2_pages,
         });
-        vcpus.push(Vcpu {
-            vm,
-            pcpu: pcpu_of(index),
-            reserved: 0,
-            mpidr: 0,
-        });
+        vcpus.extend((0..spec.vcpus).map(|number| {
+            let runs = |cpu: &PlannedCpu| cpu.vm == Some(index) && cpu.vcpu == number;
+            Vcpu {
+                vm,
+                pcpu: cpus.iter().position(runs).unwrap_or(0) as u16,
+                reserved: 0,
+                mpidr: number as u64,
+            }
+        }));
         regions.extend(guest.regions.iter().map(|mapped| mapped.region));
         loads.extend(guest.loads.iter().map(|load| Load {
             vm,
@@ -194,16 +237,25 @@ pub(super) fn emit(
                 flags: if irq.edge { IRQ_EDGE } else { 0 },
             })
         }));
-        if spec.console {
-            devices.push(Device {
-                vm,
-                kind: DeviceKind::Pl011 as u16,
-                vintid: UART_INTID as u16,
-                reserved: 0,
-                ipa: UART,
-                size: PAGE,
-            });
-        }
+        devices.extend(guest.emulated.iter().map(|device| Device {
+            vm,
+            kind: device.kind as u16,
+            vintid: device.intid as u16,
+            reserved: 0,
+            ipa: device.ipa,
+            size: device.size,
+        }));
+        quiets.extend(guest_quiets(guest).map(|&(pa, width, value)| Quiet {
+            vm,
+            width,
+            value,
+            pa,
+        }));
+        calls.extend(spec.calls.iter().map(|&function| Call {
+            vm,
+            reserved: 0,
+            function,
+        }));
     }
     renumber(&mut regions);
     let mut writer = Writer::default();
@@ -216,13 +268,23 @@ pub(super) fn emit(
     writer.table(&seeds);
     writer.table(&irqs);
     writer.table(&devices);
+    writer.table(&quiets);
+    writer.table(&calls);
     let header = Header {
         magic: MAGIC,
         version: VERSION,
         header_size: size_of::<Header>() as u32,
         size: (size_of::<Header>() + writer.body.len()) as u64,
         checksum: 0,
-        board: board.parts,
+        board: Parts {
+            // EL2 asks the board for what the VMs need, and for nothing else.
+            rtc: if system.vms.iter().any(|spec| spec.rtc) {
+                board.parts.rtc
+            } else {
+                0
+            },
+            ..board.parts
+        },
         image,
         tables: writer.tables,
     };

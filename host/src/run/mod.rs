@@ -14,7 +14,7 @@ mod terminal;
 pub use emulator::{Emulator, Output};
 pub use keys::{Action, ESCAPE, Keys};
 pub use logs::Logs;
-pub use qemu::{Clock, Qemu};
+pub use qemu::{Clock, Qemu, Start};
 pub use session::{End, Flow, Options, View, session};
 pub use system::System;
 pub use terminal::{RawMode, is_terminal};

@@ -21,6 +21,23 @@ pub enum Clock {
 /// How often QEMU looks up when CPUs take turns, in microseconds of their time.
 const METRONOME_US: u32 = 250;
 
+/// How the image gets into the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// QEMU boots it as it boots a Linux: device tree in x0, at the level below its own firmware.
+    Kernel,
+    /// QEMU puts bytes into memory and starts the first CPU at its highest exception level, with nothing
+    /// in its registers.
+    At {
+        /// Where the first CPU starts.
+        entry: u64,
+        /// Where the image goes.
+        image: u64,
+        /// Other files and where they go.
+        blobs: Vec<(PathBuf, u64)>,
+    },
+}
+
 /// A QEMU to be started.
 #[derive(Clone, Debug)]
 pub struct Qemu {
@@ -34,8 +51,12 @@ pub struct Qemu {
     pub cpus: u32,
     /// RAM of the board in MiB.
     pub memory_mib: u64,
+    /// PL011s of the board: the first is on the standard input and output, others on nothing.
+    pub uarts: u32,
     /// The image (`bulkhead.img`), or a guest's ELF to try it without Bulkhead.
     pub image: PathBuf,
+    /// How it gets there.
+    pub start: Start,
     /// What the guests' clocks follow.
     pub clock: Clock,
     /// Values of `-plugin`: TCG plugins with their arguments.
@@ -52,7 +73,9 @@ impl Qemu {
             cpu: cpu.to_owned(),
             cpus,
             memory_mib,
+            uarts: 1,
             image: image.into(),
+            start: Start::Kernel,
             clock: Clock::Host,
             plugins: Vec::new(),
         }
@@ -75,16 +98,25 @@ impl Qemu {
             // A reset of the board ends the run, as a power-off does.
             "-no-reboot",
             "-machine",
-            &self.machine,
+            &format!("{},memory-backend=ram", self.machine),
             "-cpu",
             &self.cpu,
             "-smp",
             &self.cpus.to_string(),
             "-m",
             &format!("{}M", self.memory_mib),
+            // Memory that nobody touches need not be there.
+            "-object",
+            &format!(
+                "memory-backend-ram,id=ram,size={}M,reserve=off",
+                self.memory_mib
+            ),
         ]
         .map(OsString::from)
         .to_vec();
+        for _ in 1..self.uarts {
+            arguments.extend(["-serial".into(), "null".into()]);
+        }
         if let Clock::Instructions { shift } = self.clock {
             arguments.push("-icount".into());
             arguments.push(format!("shift={shift},sleep=off").into());
@@ -107,8 +139,31 @@ impl Qemu {
             arguments.push("-plugin".into());
             arguments.push(plugin.clone());
         }
-        arguments.push("-kernel".into());
-        arguments.push(self.image.clone().into());
+        match &self.start {
+            Start::Kernel => {
+                arguments.push("-kernel".into());
+                arguments.push(self.image.clone().into());
+            }
+            Start::At {
+                entry,
+                image,
+                blobs,
+            } => {
+                let load = |path: &PathBuf, at: u64| {
+                    let mut value = OsString::from("loader,force-raw=on,file=");
+                    value.push(path);
+                    value.push(format!(",addr={at:#x}"));
+                    value
+                };
+                let loaders = [load(&self.image, *image)];
+                let blobs = blobs.iter().map(|(path, at)| load(path, *at));
+                let entry = format!("loader,addr={entry:#x},cpu-num=0").into();
+                for loader in loaders.into_iter().chain(blobs).chain([entry]) {
+                    arguments.push("-device".into());
+                    arguments.push(loader);
+                }
+            }
+        }
         arguments
     }
 
@@ -142,10 +197,33 @@ mod tests {
     fn only_the_instruction_clock_asks_for_icount() {
         let mut qemu = Qemu::virt("a.img", "cortex-a53", 4, 2048);
         assert!(!line(&qemu).contains("icount"));
-        assert!(line(&qemu).ends_with("-cpu cortex-a53 -smp 4 -m 2048M -kernel a.img"));
+        assert!(!line(&qemu).contains("-serial null"));
+        assert!(line(&qemu).contains("-cpu cortex-a53 -smp 4 -m 2048M "));
+        qemu.uarts = 2;
+        assert_eq!(line(&qemu).matches("-serial null").count(), 1);
         qemu.clock = Clock::Instructions { shift: 3 };
         qemu.plugins.push("libp.so,mode=periods".into());
         assert!(line(&qemu).contains("-icount shift=3,sleep=off -rtc clock=vm"));
         assert!(line(&qemu).contains("-plugin libp.so,mode=periods"));
+    }
+
+    #[test]
+    fn an_image_can_be_started_without_a_boot_loader() {
+        let mut qemu = Qemu::virt("a.img", "cortex-a53", 1, 1024);
+        qemu.start = Start::At {
+            entry: 0x4800_0000,
+            image: 0x4020_0000,
+            blobs: vec![("b.bin".into(), 0x4800_0000)],
+        };
+        let words = line(&qemu);
+        assert!(!words.contains("-kernel"), "{words}");
+        assert!(
+            words.ends_with(
+                "-device loader,force-raw=on,file=a.img,addr=0x40200000 \
+             -device loader,force-raw=on,file=b.bin,addr=0x48000000 \
+             -device loader,addr=0x48000000,cpu-num=0"
+            ),
+            "{words}"
+        );
     }
 }

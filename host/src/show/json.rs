@@ -1,9 +1,10 @@
 //! A plan as JSON. Addresses are strings, because numbers of JSON readers lose their lowest bits.
 
+use bulkhead_abi::plan::DeviceKind;
 use serde_json::{Value, json as object};
 
 use super::{access, el2_bytes, memory_map};
-use crate::describe::class_name;
+use crate::describe::{CrashSpec, class_name};
 use crate::planner::{Planned, PlannedVm};
 
 /// An address.
@@ -20,6 +21,7 @@ pub fn json(planned: &Planned) -> Value {
             "cpu": emulated.cpu,
             "cpus": emulated.cpus,
             "memory_mib": emulated.memory_mib,
+            "uarts": emulated.uarts,
         })
     });
     let memory: Vec<Value> = memory_map(planned)
@@ -43,6 +45,7 @@ pub fn json(planned: &Planned) -> Value {
                 "cpu": cpu.cpu,
                 "mpidr": hex(cpu.mpidr),
                 "vm": cpu.vm.map(|vm| planned.vms[vm].name.as_str()),
+                "vcpu": cpu.vm.map(|_| cpu.vcpu),
                 "service": cpu.service,
             })
         })
@@ -50,7 +53,7 @@ pub fn json(planned: &Planned) -> Value {
     object!({
         "name": planned.name,
         "provisional": planned.provisional,
-        "board": { "name": board.name, "qemu": emulated },
+        "board": { "name": board.name, "gic": board.parts.gic_version, "qemu": emulated },
         "cpus": cpus,
         "vms": planned.vms.iter().map(vm).collect::<Vec<_>>(),
         "memory": memory,
@@ -101,6 +104,36 @@ fn vm(vm: &PlannedVm) -> Value {
             })
         })
         .collect();
+    let emulated: Vec<Value> = vm
+        .emulated
+        .iter()
+        .map(|device| {
+            let kind = match device.kind {
+                DeviceKind::Pl011 => "pl011",
+                DeviceKind::Pl031 => "pl031",
+                DeviceKind::Watchdog => "sbsa-watchdog",
+            };
+            object!({
+                "kind": kind, "ipa": hex(device.ipa), "size": device.size, "vintid": device.intid,
+            })
+        })
+        .collect();
+    let crash = match &vm.crash {
+        CrashSpec::Halt => object!({ "policy": "halt" }),
+        CrashSpec::Restart { most, seconds } => {
+            object!({ "policy": "restart", "most": most, "seconds": seconds })
+        }
+        CrashSpec::Notify(told) => object!({ "policy": "notify", "vm": told.value }),
+    };
+    let quiets: Vec<Value> = vm
+        .devices
+        .iter()
+        .flat_map(|(device, _)| {
+            device.quiets.iter().map(|(pa, width, value)| {
+                object!({ "device": device.path, "pa": hex(*pa), "width": width, "value": value })
+            })
+        })
+        .collect();
     let deviations: Vec<Value> = vm
         .deviations
         .iter()
@@ -112,15 +145,21 @@ fn vm(vm: &PlannedVm) -> Value {
         "name": vm.name,
         "class": class_name(vm.class),
         "deviations": deviations,
-        "cpu": vm.cpu,
+        "cpus": vm.cpus,
         "entry": hex(vm.entry),
         "device_tree": hex(vm.tree),
-        "console": vm.console,
+        "emulated": emulated,
+        "ptimer": if vm.own_ptimer { "own" } else { "emulated" },
+        "time": if vm.time_stops { "stops" } else { "runs" },
+        "crash": crash,
+        "events": vm.event,
+        "smc": vm.calls.iter().map(|call| hex((*call).into())).collect::<Vec<_>>(),
         "deterministic": vm.deterministic,
         "spis": vm.spis,
         "s2_pages": vm.s2_pages,
         "regions": regions,
         "loads": loads,
         "interrupts": interrupts,
+        "quiets": quiets,
     })
 }

@@ -10,7 +10,8 @@ pub use text::text;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
 
-use crate::planner::Planned;
+use crate::describe::CrashSpec;
+use crate::planner::{Planned, PlannedVm};
 
 /// A range of the board's physical addresses and who has it.
 struct Owned {
@@ -41,7 +42,8 @@ fn memory_map(planned: &Planned) -> Vec<Owned> {
     for (index, vm) in planned.vms.iter().enumerate() {
         for mapped in &vm.regions {
             let region = &mapped.region;
-            if region.kind == RegionKind::Device as u16 {
+            let memory = [RegionKind::Ram as u16, RegionKind::Shared as u16];
+            if !memory.contains(&region.kind) {
                 continue;
             }
             if let Some(known) = map.iter_mut().find(|owned| owned.start == region.pa) {
@@ -81,6 +83,28 @@ fn access(region: &Region) -> &'static str {
 fn el2_bytes(planned: &Planned) -> u64 {
     let own = (planned.image.plan_offset + planned.bytes.len() as u64).next_multiple_of(PAGE);
     own + u64::from(planned.image.pool_pages) * PAGE
+}
+
+/// "CPU 1", "CPUs 1 and 2", "CPUs 1, 2 and 3".
+fn cpus(vm: &PlannedVm) -> String {
+    let names: Vec<String> = vm.cpus.iter().map(ToString::to_string).collect();
+    match names.split_last() {
+        Some((last, [])) => format!("CPU {last}"),
+        Some((last, before)) => format!("CPUs {} and {last}", before.join(", ")),
+        None => "no CPU".to_owned(),
+    }
+}
+
+/// What happens when a VM crashes, if it is more than that it stays stopped.
+fn crash(vm: &PlannedVm) -> Option<String> {
+    match &vm.crash {
+        CrashSpec::Halt => None,
+        CrashSpec::Restart { most, seconds } => Some(format!(
+            "starts again, {} in {seconds} s at most",
+            count(usize::from(*most), "time")
+        )),
+        CrashSpec::Notify(told) => Some(format!("stays stopped, and {} is told", told.value)),
+    }
 }
 
 /// "1 VM", "2 VMs".

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{access, memory_map};
+use super::{access, cpus, crash, memory_map};
+use bulkhead_abi::plan::DeviceKind;
+
 use crate::describe::{Size, class_name};
 use crate::planner::Planned;
 
@@ -62,7 +64,10 @@ pub fn svg(planned: &Planned) -> String {
     let rows = planned
         .vms
         .iter()
-        .map(|vm| vm.regions.len() + usize::from(vm.console) + vm.deviations.len())
+        .map(|vm| {
+            let crash = usize::from(crash(vm).is_some());
+            vm.regions.len() + vm.emulated.len() + crash + vm.deviations.len()
+        })
         .chain([map.len()])
         .max()
         .unwrap_or(1);
@@ -106,7 +111,7 @@ pub fn svg(planned: &Planned) -> String {
         heading(
             &mut out,
             (x, TOP - 14),
-            &format!("{} · {} · CPU {}", vm.name, class_name(vm.class), vm.cpu),
+            &format!("{} · {} · {}", vm.name, class_name(vm.class), cpus(vm)),
         );
         let mut y = TOP;
         for mapped in &vm.regions {
@@ -121,14 +126,18 @@ pub fn svg(planned: &Planned) -> String {
             tile(&mut out, (x, y), colour(index), &first, &second);
             y += ROW;
         }
-        if vm.console {
-            tile(
-                &mut out,
-                (x, y),
-                GREY,
-                "PL011 · emulated",
-                "IPA 0x9000000, INTID 33",
-            );
+        for device in &vm.emulated {
+            let name = match device.kind {
+                DeviceKind::Pl011 => "PL011 · emulated",
+                DeviceKind::Pl031 => "PL031 · emulated",
+                DeviceKind::Watchdog => "SBSA watchdog · emulated",
+            };
+            let second = format!("IPA {:#x}, INTID {}", device.ipa, device.intid);
+            tile(&mut out, (x, y), GREY, name, &second);
+            y += ROW;
+        }
+        if let Some(crash) = crash(vm) {
+            tile(&mut out, (x, y), GREY, "after a crash", &crash);
             y += ROW;
         }
         for deviation in &vm.deviations {

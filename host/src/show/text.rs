@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use bulkhead_abi::plan::PCPU_POOL_PAGES;
+use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, VM_POOL_PAGES};
 
-use super::{access, count, el2_bytes, memory_map};
+use super::{access, count, cpus, crash, el2_bytes, memory_map};
 use crate::describe::{Size, class_name};
-use crate::planner::Planned;
+use crate::planner::{Planned, PlannedVm};
 
 /// The plan as text.
 pub fn text(planned: &Planned) -> String {
@@ -37,7 +37,11 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     }
     writeln!(out, "\nCPUs")?;
     for cpu in &planned.cpus {
-        let runs = cpu.vm.map_or("nobody", |vm| planned.vms[vm].name.as_str());
+        let runs = cpu.vm.map(|vm| &planned.vms[vm]);
+        let runs = runs.map_or("nobody".to_owned(), |vm| match vm.cpus.len() {
+            1 => vm.name.clone(),
+            _ => format!("vCPU {} of {}", cpu.vcpu, vm.name),
+        });
         let service = if cpu.service {
             ", drains the console"
         } else {
@@ -52,10 +56,10 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     for vm in &planned.vms {
         writeln!(
             out,
-            "\nVM {}: {}, on CPU {}",
+            "\nVM {}: {}, on {}",
             vm.name,
             class_name(vm.class),
-            vm.cpu
+            cpus(vm)
         )?;
         for deviation in &vm.deviations {
             writeln!(
@@ -96,18 +100,10 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
                 )?;
             }
         }
-        if vm.console {
-            writeln!(out, "  console    PL011 at IPA 0x9000000, INTID 33")?;
-        }
-        if vm.deterministic {
-            writeln!(
-                out,
-                "  seeds      fixed: every boot has the same random numbers"
-            )?;
-        }
+        write_services(vm, out)?;
         writeln!(
             out,
-            "  costs      {} of stage-2 tables, 1 of console; {} SPIs in its vGIC",
+            "  costs      {} of stage-2 tables, {VM_POOL_PAGES} of shared state; {} SPIs in its vGIC",
             count(vm.s2_pages as usize, "page"),
             vm.spis
         )?;
@@ -141,4 +137,48 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         count(planned.image.pool_pages as usize, "page"),
         PCPU_POOL_PAGES
     )
+}
+
+/// What EL2 does for a VM.
+fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
+    for device in &vm.emulated {
+        let (what, name) = match device.kind {
+            DeviceKind::Pl011 => ("console", "PL011"),
+            DeviceKind::Pl031 => ("clock", "PL031"),
+            DeviceKind::Watchdog => ("watchdog", "SBSA watchdog"),
+        };
+        let (ipa, intid) = (device.ipa, device.intid);
+        writeln!(out, "  {what:<9}  {name} at IPA {ipa:#x}, INTID {intid}")?;
+    }
+    if vm.own_ptimer {
+        writeln!(out, "  timer      the physical timer is its own")?;
+    }
+    if vm.time_stops {
+        writeln!(out, "  time       stands still while the VM is paused")?;
+    }
+    if let Some(crash) = crash(vm) {
+        writeln!(out, "  crash      {crash}")?;
+    }
+    if let Some(intid) = vm.event {
+        writeln!(
+            out,
+            "  events     told of crashes of others by INTID {intid}"
+        )?;
+    }
+    for call in &vm.calls {
+        writeln!(out, "  calls      firmware may be asked for {call:#010x}")?;
+    }
+    let quiets = vm.devices.iter().map(|(device, _)| device.quiets.len());
+    let quiets: usize = quiets.sum();
+    if quiets > 0 {
+        let what = count(quiets, "write");
+        writeln!(out, "  restart    {what} quiet its devices first")?;
+    }
+    if vm.deterministic {
+        writeln!(
+            out,
+            "  seeds      fixed: every boot has the same random numbers"
+        )?;
+    }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::suite::Test;
-use super::{code, docs, plans, systems, whole};
+use super::{code, docs, fuzz, plans, refusals, systems, whole};
 use crate::failure::Failure;
 
 /// All tests, in the order in which they are listed.
@@ -13,9 +13,11 @@ use crate::failure::Failure;
 /// A scenario in `tests/` cannot be used.
 pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     let mut tests = code::tests();
+    tests.extend(fuzz::tests());
     tests.extend(systems::tests(root)?);
     tests.extend(whole::tests());
     tests.extend(plans::tests());
+    tests.extend(refusals::tests());
     tests.extend(docs::tests());
     Ok(tests)
 }

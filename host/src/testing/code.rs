@@ -7,7 +7,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 5] = [
+const CRATES: [(&str, &str); 7] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -23,6 +23,14 @@ const CRATES: [(&str, &str); 5] = [
     (
         "bulkhead-gates",
         "The gates find a panic, a deep stack and an indirect call in an image that has one.",
+    ),
+    (
+        "bulkhead-gic-model",
+        "The model of the GIC that the vGIC is judged by does what the architecture says.",
+    ),
+    (
+        "bulkhead-fuzz",
+        "The fuzzer tries the same inputs every time, makes what it finds small, and has good seeds.",
     ),
     (
         "bulkhead-profiler",
@@ -52,7 +60,8 @@ pub fn tests() -> Vec<Test> {
             let claim = "No lint is broken in what runs at EL2 and EL1: each unsafe block does one thing and \
                          says why it may.";
             let target = ["--target", "aarch64-unknown-none-softfloat"];
-            let crates = ["-p", "bulkhead-el2", "-p", "bulkhead-guests"];
+            let crates = ["bulkhead-el2", "bulkhead-guests", "bulkhead-guest-embassy"];
+            let crates = crates.map(|name| ["-p", name]).concat();
             let arguments = [&["clippy", "--quiet"], &target[..], &crates[..]].concat();
             let job: Job = Box::new(move |c| quiet(c, &arguments));
             tests.push(Test::build("code/lints-machine", claim, job));
@@ -68,7 +77,8 @@ pub fn tests() -> Vec<Test> {
     tests
 }
 
-fn cargo() -> Command {
+/// Cargo of the toolchain that `./bulkhead` chose, for programs of the host.
+pub fn cargo() -> Command {
     let program = std::env::var_os("BULKHEAD_CARGO").map_or_else(|| "cargo".into(), PathBuf::from);
     let mut command = Command::new(&program);
     // The compiler and the formatter of the same toolchain, not the first on the path.
@@ -155,7 +165,7 @@ fn passed(text: &str) -> u32 {
 }
 
 fn gates(_: &Context) -> Result<String, Vec<String>> {
-    let elf = machine::el2().map_err(|failure| vec![failure.to_string()])?;
+    let elf = machine::el2(3).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;

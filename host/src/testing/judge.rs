@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::scenario::{Scenario, ScenarioEnd, Step};
+use super::scenario::{Exits, Scenario, ScenarioEnd, Step};
 use crate::run::console::{Line, Transcript};
 
 /// Watches one run of a scenario.
@@ -77,6 +77,9 @@ impl<'a> Judge<'a> {
                 None => wrong.push(format!("`{vm}` never stopped; expected: `{reason}`")),
             }
         }
+        for expected in &self.scenario.exits {
+            wrong.extend(self.not_so_many(expected));
+        }
         // A guest's own failure counts whether or not the scenario asks for its DONE line.
         for line in &self.transcript.lines {
             if line.text.starts_with("FAIL ") {
@@ -111,6 +114,31 @@ impl<'a> Judge<'a> {
 
     fn matches(step: &Step, line: &Line, partial: bool) -> bool {
         (!partial || step.keys.is_some()) && line.text.contains(&step.line)
+    }
+
+    fn not_so_many(&self, expected: &Exits) -> Option<String> {
+        let Exits {
+            vm,
+            class,
+            least,
+            most,
+        } = expected;
+        let tables = || self.transcript.exits.iter().filter(|table| table.vm == *vm);
+        if tables().next().is_none() {
+            return Some(format!("there are no statistics of `{vm}`"));
+        }
+        let count: u64 = tables()
+            .map(|table| match class {
+                Some(class) => table.count(class),
+                None => table.exits(),
+            })
+            .sum();
+        let class = class.as_deref().unwrap_or("exits in all");
+        if count < *least {
+            return Some(format!("`{vm}` has {count} {class}, less than {least}"));
+        }
+        let most = most.filter(|most| count > *most)?;
+        Some(format!("`{vm}` has {count} {class}, more than {most}"))
     }
 
     fn not_done(&self, vm: &str) -> Option<String> {
@@ -249,5 +277,21 @@ mod tests {
         judge.push(b"[a] x\n");
         assert!(judge.finished());
         assert_eq!(judge.verdict(false).0, [""; 0]);
+    }
+
+    #[test]
+    fn statistics_are_added_up_over_vcpus() {
+        let scenario =
+            |limits: &str| scenario(&format!("[[exits]]\nvm = \"a\"\nclass = \"sgi\"\n{limits}"));
+        let console = "[el2] exits vm=a vcpu=0\r\n[el2]   sgi 3 1 1 1 3 0 0.1\r\n\
+            [el2] exits vm=a vcpu=1\r\n[el2]   sgi 4 1 1 1 4 0 0.1\r\n";
+        let verdict = |limits: &str| wrong(&scenario(limits), console, true);
+        assert_eq!(verdict("least = 7\nmost = 7"), [""; 0]);
+        assert_eq!(verdict("least = 8"), ["`a` has 7 sgi, less than 8"]);
+        assert_eq!(verdict("most = 6"), ["`a` has 7 sgi, more than 6"]);
+        assert_eq!(
+            wrong(&scenario("most = 6"), "", true),
+            ["there are no statistics of `a`"]
+        );
     }
 }

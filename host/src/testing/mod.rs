@@ -1,18 +1,20 @@
 //! `bulkhead test`: everything that the project claims, each claim with a test that fails when it is
 //! false.
 
-mod alterations;
 mod catalogue;
 mod code;
 mod docs;
+mod fuzz;
 mod judge;
 mod plans;
+mod refusals;
 mod scenario;
 mod suite;
 mod systems;
 mod whole;
 
 pub use catalogue::all;
+pub(crate) use code::cargo;
 pub use judge::Judge;
 pub use scenario::Scenario;
 pub use suite::{Context, Done, Job, Stage, Test, Told, run};

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bulkhead_abi::plan::{Header, Image};
-use bulkhead_core::plan::{Plan, seal};
+use bulkhead_core::plan::Plan;
+use bulkhead_core::plan::alter::{CASES, Case};
 
-use super::alterations::{Alteration, all};
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
 use crate::run::console::Transcript;
@@ -41,24 +41,20 @@ fn alter_all(context: &Context) -> Result<String, Vec<String>> {
             "the image does not carry plan.bin where the plan says".to_owned(),
         ]);
     }
-    let alterations = all();
     let wrong = Mutex::new(Vec::new());
     let next = AtomicUsize::new(0);
-    let one = |index: usize, alteration: &Alteration| {
+    let one = |index: usize, case: &Case| {
         let mut altered = plan.clone();
-        alteration.apply(&mut altered);
-        if alteration.sealed() {
-            seal(&mut altered);
-        }
+        let applied = case.apply(&mut altered);
         let file = folder.join(format!("{index}.img"));
-        let found = judge_host(alteration, &altered)
-            .and_then(|()| judge_el2(&system, alteration, &image, offset, &altered, &file));
+        let found = if applied {
+            judge_host(case, &altered)
+                .and_then(|()| judge_el2(&system, case, &image, offset, &altered, &file))
+        } else {
+            Err("the plan has no such row".to_owned())
+        };
         if let Err(why) = found {
-            let place = format!("{:?}", alteration.place);
-            let why = format!(
-                "{} of {place} {:?}: {why}",
-                alteration.field, alteration.change
-            );
+            let why = format!("{:?}: {why}", case.changes);
             wrong
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -71,10 +67,10 @@ fn alter_all(context: &Context) -> Result<String, Vec<String>> {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(alteration) = alterations.get(index) else {
+                    let Some(case) = CASES.get(index) else {
                         break;
                     };
-                    one(index, alteration);
+                    one(index, case);
                 }
             });
         }
@@ -85,7 +81,7 @@ fn alter_all(context: &Context) -> Result<String, Vec<String>> {
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    Ok(format!("{} alterations", alterations.len()))
+    Ok(format!("{} alterations", CASES.len()))
 }
 
 fn plan_offset(plan: &[u8]) -> Option<usize> {
@@ -95,9 +91,8 @@ fn plan_offset(plan: &[u8]) -> Option<usize> {
 }
 
 /// The host's check must name the same invariant. Those about the board need the board.
-fn judge_host(alteration: &Alteration, plan: &[u8]) -> Result<(), String> {
-    let about_board = alteration.invariant.starts_with("board-")
-        && !matches!(alteration.invariant, "board-frame" | "board-intid");
+fn judge_host(case: &Case, plan: &[u8]) -> Result<(), String> {
+    let wanted = case.breaks.name();
     // A vector of bytes need not be aligned as a plan is.
     let words: Vec<u64> = plan
         .chunks(8)
@@ -109,23 +104,19 @@ fn judge_host(alteration: &Alteration, plan: &[u8]) -> Result<(), String> {
         .collect();
     let found = Plan::open(zerocopy::IntoBytes::as_bytes(&words[..])).and_then(|plan| plan.check());
     match found {
-        Ok(()) if about_board => Ok(()),
-        Ok(()) => Err(format!(
-            "the host finds nothing wrong instead of {}",
-            alteration.invariant
-        )),
-        Err(violation) if violation.invariant.name() == alteration.invariant => Ok(()),
+        Ok(()) if !case.breaks.is_of_plan() => Ok(()),
+        Ok(()) => Err(format!("the host finds nothing wrong instead of {wanted}")),
+        Err(violation) if violation.invariant == case.breaks => Ok(()),
         Err(violation) => Err(format!(
-            "the host names {} instead of {}",
-            violation.invariant.name(),
-            alteration.invariant
+            "the host names {} instead of {wanted}",
+            violation.invariant.name()
         )),
     }
 }
 
 fn judge_el2(
     system: &System,
-    alteration: &Alteration,
+    case: &Case,
     image: &[u8],
     offset: usize,
     plan: &[u8],
@@ -147,15 +138,10 @@ fn judge_el2(
     let _ = fs::remove_file(file);
     let ended = ended.map_err(|failure| failure.to_string())?;
     transcript.finish();
+    let wanted = case.breaks.name();
     match &transcript.refused {
-        None => Err(format!(
-            "EL2 does not refuse it; expected {}",
-            alteration.invariant
-        )),
-        Some((name, _)) if name != alteration.invariant => Err(format!(
-            "EL2 names {name} instead of {}",
-            alteration.invariant
-        )),
+        None => Err(format!("EL2 does not refuse it; expected {wanted}")),
+        Some((name, _)) if name != wanted => Err(format!("EL2 names {name} instead of {wanted}")),
         Some(_) if !ended.powered_off => Err("EL2 refuses it and does not power off".to_owned()),
         Some(_) => Ok(()),
     }

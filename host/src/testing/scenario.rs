@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::bench::Profile;
 use crate::failure::Failure;
 use crate::run::Clock;
 
@@ -38,12 +39,62 @@ pub struct Scenario {
     /// How VMs stop: a part of EL2's reason, by VM.
     #[serde(default)]
     pub stops: BTreeMap<String, String>,
+    /// What EL2 may take of each period of a VM's timer.
+    pub period: Option<Period>,
+    /// What EL2's statistics of stopped VMs must say.
+    #[serde(default)]
+    pub exits: Vec<Exits>,
     /// Lines that must come, in this order for each speaker, and what is typed then.
     #[serde(default, rename = "step")]
     pub steps: Vec<Step>,
     /// Lines that must not come.
     #[serde(default)]
     pub never: Vec<Never>,
+}
+
+/// What EL2 may take of each period of a VM's timer, counted by the profiler.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Period {
+    /// The VM; the timer is that of its first vCPU.
+    pub vm: String,
+    /// Most instructions at EL2 in a period.
+    pub most: u64,
+    /// Least number of periods.
+    pub periods: u64,
+}
+
+impl Period {
+    /// What is wrong with the periods that were counted.
+    pub fn flaw(&self, profile: &Profile) -> Option<String> {
+        let seen = profile.periods.as_ref();
+        let (count, max) = seen.map_or((0, 0), |periods| (periods.count, periods.max));
+        if count < self.periods {
+            let (vm, least) = (&self.vm, self.periods);
+            return Some(format!(
+                "`{vm}` had {count} periods instead of {least} or more"
+            ));
+        }
+        (max > self.most).then(|| {
+            let (vm, most) = (&self.vm, self.most);
+            format!("EL2 took {max} instructions of a period of `{vm}`, above {most}")
+        })
+    }
+}
+
+/// How many exits of a class a VM has had, over all its vCPUs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Exits {
+    /// The VM.
+    pub vm: String,
+    /// Name of the class; all exits if absent.
+    pub class: Option<String>,
+    /// Least number.
+    #[serde(default)]
+    pub least: u64,
+    /// Most; no limit if absent.
+    pub most: Option<u64>,
 }
 
 /// A line that must come.
@@ -135,6 +186,20 @@ impl Scenario {
         if self.steps.is_empty() && self.done.is_empty() && self.stops.is_empty() {
             return Some("it expects nothing: no `step`, `done` or `stops`");
         }
+        if self.period.is_some() && self.clock == ScenarioClock::Host {
+            return Some(
+                "`period` with `clock = \"host\"`: periods are counted on the instruction clock",
+            );
+        }
+        if self.period.is_some() && self.end != ScenarioEnd::PowerOff {
+            return Some(
+                "`period` without a power-off: QEMU must end by itself to leave its counts",
+            );
+        }
+        let hopeless = |exits: &Exits| exits.least == 0 && exits.most.is_none();
+        if self.exits.iter().any(hopeless) {
+            return Some("an entry of `exits` has neither `least` nor `most`");
+        }
         if self.cpus.is_empty() {
             return Some("it runs on no CPU: `cpus` is empty");
         }
@@ -160,6 +225,27 @@ mod tests {
         let scenario: Scenario = toml::from_str(&format!("{text}done = [\"a\"]")).unwrap();
         assert_eq!(scenario.flaw(), None);
         assert_eq!(scenario.cpus, ["cortex-a53"]);
+    }
+
+    #[test]
+    fn periods_are_held_against_their_limits() {
+        let period = Period {
+            vm: "a".to_owned(),
+            most: 300,
+            periods: 10,
+        };
+        let profile = |count, max| {
+            let mut profile = Profile::default();
+            let mut periods = crate::bench::Periods::default();
+            (periods.count, periods.max) = (count, max);
+            profile.periods = Some(periods);
+            profile
+        };
+        assert_eq!(period.flaw(&profile(10, 300)), None);
+        let flaw = period.flaw(&profile(10, 301)).unwrap();
+        assert!(flaw.contains("301 instructions"), "{flaw}");
+        let flaw = period.flaw(&profile(9, 1)).unwrap();
+        assert!(flaw.contains("9 periods"), "{flaw}");
     }
 
     #[test]

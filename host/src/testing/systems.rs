@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::judge::Judge;
 use super::scenario::Scenario;
 use super::suite::{Context, Job, Test};
-use crate::bench::{Attached, CpuKey, Instrument, Program};
+use crate::bench::{Attached, CpuKey, Instrument, Period, Program, period_of};
 use crate::failure::Failure;
 use crate::run::console::Transcript;
 use crate::run::{Emulator, Logs, Output, Qemu, System};
@@ -113,7 +113,15 @@ fn boot(
         clock: scenario.clock.into(),
         ..system.qemu
     };
-    let profile = profiler(&context.logs.join("profiles").join(folder), &system.el2);
+    let period = match &scenario.period {
+        Some(period) => Some(
+            period_of(&system.plan, &period.vm)
+                .ok_or_else(|| vec![format!("`{}` is no VM of the system", period.vm)])?,
+        ),
+        None => None,
+    };
+    let profiles = context.logs.join("profiles").join(folder);
+    let profile = profiler(&profiles, &system.el2, period);
     let profile = profile.map_err(|failure| vec![failure.to_string()])?;
     qemu.plugins.push(profile.argument.clone());
     let mut judge = Judge::new(scenario);
@@ -134,6 +142,12 @@ fn boot(
         let profile = profile
             .profile()
             .map_err(|failure| vec![failure.to_string()])?;
+        wrong.extend(
+            scenario
+                .period
+                .as_ref()
+                .and_then(|period| period.flaw(&profile)),
+        );
         let mut profiles = context
             .profiles
             .lock()
@@ -153,7 +167,7 @@ fn boot(
 }
 
 /// Has the profiler count what EL2 costs in a run.
-fn profiler(folder: &Path, el2: &Path) -> Result<Attached, Failure> {
+fn profiler(folder: &Path, el2: &Path, period: Option<Period>) -> Result<Attached, Failure> {
     std::fs::create_dir_all(folder).map_err(|error| {
         Failure::environment(format!("cannot make `{}`", folder.display()), error, "")
     })?;
@@ -164,7 +178,7 @@ fn profiler(folder: &Path, el2: &Path) -> Result<Attached, Failure> {
         boot: None,
         marks: None,
         cpus,
-        period: None,
+        period,
     }
     .attach(folder)
 }

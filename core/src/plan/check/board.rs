@@ -9,6 +9,9 @@ use crate::plan::violation::{At, Check, Invariant};
 
 /// Bytes of a GIC frame (IHI 0069H, 12.1).
 const GIC_FRAME: u64 = 64 * 1024;
+/// Bytes of the CPU interface of a GICv2, and of its virtual one: GICC_DIR is at 0x1000 (IHI 0048B,
+/// 4.1.3, 5.5).
+pub(super) const GICC: u64 = 2 * PAGE;
 /// Bytes of a GICv3 redistributor: RD_base and SGI_base (IHI 0069H, 12.10).
 pub(super) const REDISTRIBUTOR: u64 = 2 * GIC_FRAME;
 
@@ -29,14 +32,32 @@ pub(super) fn pa_span(base: u64, size: u64, unit: u64) -> Option<Span> {
 }
 
 impl Plan<'_> {
-    /// The frames of GIC and UART that EL2 uses; sound once `check_board` has passed.
-    pub(super) fn frames(&self) -> [Option<Span>; 3] {
+    /// Whether the board's GIC is a GICv2; else it is a GICv3.
+    pub(super) fn is_gicv2(&self) -> bool {
+        self.header.board.gic_version == 2
+    }
+
+    /// The frames of GIC and UART that EL2 uses: distributor, redistributors, CPU interface, virtual
+    /// interface control, virtual CPU interface, UART. Sound once `check_board` has passed; the other
+    /// GIC version's are none.
+    pub(super) fn frames(&self) -> [Option<Span>; 6] {
         let board = &self.header.board;
+        let unit = if self.is_gicv2() { PAGE } else { GIC_FRAME };
         [
-            pa_span(board.gicd, board.gicd_size, GIC_FRAME),
+            pa_span(board.gicd, board.gicd_size, unit),
             pa_span(board.gicr, board.gicr_size, GIC_FRAME),
+            pa_span(board.gicc, board.gicc_size, PAGE),
+            pa_span(board.gich, board.gich_size, PAGE),
+            pa_span(board.gicv, board.gicv_size, PAGE),
             pa_span(board.uart, board.uart_size, PAGE),
         ]
+    }
+
+    /// The frame of the real-time clock, if the plan names one. EL2 reads it once, before any VM runs,
+    /// so a VM may have it.
+    fn clock(&self) -> Option<Span> {
+        let rtc = self.header.board.rtc;
+        pa_span(rtc, PAGE, PAGE).filter(|_| rtc != 0)
     }
 
     /// Whether `span` has an address in common with a frame that EL2 uses.
@@ -63,24 +84,64 @@ impl Plan<'_> {
             .any(|memory| memory.contains(span))
     }
 
-    /// GIC and UART.
+    /// GIC, UART and clock.
     pub(super) fn check_board(&self) -> Check {
         let at = At::HEADER;
         let board = &self.header.board;
-        at.ensure(board.gic_version == 3, Invariant::GicVersion)?;
-        let enough = (self.pcpus.len() as u64).wrapping_mul(REDISTRIBUTOR);
-        let sizes = board.gicr_size >= enough && aligned(board.gicr_size, REDISTRIBUTOR);
-        at.ensure(sizes, Invariant::BoardFrame)?;
-        let [Some(gicd), Some(gicr), Some(uart)] = self.frames() else {
-            return Err(at.breaks(Invariant::BoardFrame));
-        };
-        let apart = !gicd.overlaps(gicr) && !gicd.overlaps(uart) && !gicr.overlaps(uart);
-        at.ensure(apart, Invariant::BoardFrameOverlap)?;
-        let intids = is_spi(board.uart_intid)
-            && is_ppi(board.vtimer_intid)
-            && is_ppi(board.maintenance_intid)
-            && board.vtimer_intid != board.maintenance_intid;
+        let version = board.gic_version == 2 || board.gic_version == 3;
+        at.ensure(version, Invariant::GicVersion)?;
+        at.ensure(self.frames_are_whole(), Invariant::BoardFrame)?;
+        let clock = self.clock();
+        at.ensure(board.rtc == 0 || clock.is_some(), Invariant::BoardFrame)?;
+        let frames = self.frames();
+        let mut rest = frames.iter().flatten();
+        while let Some(frame) = rest.next() {
+            let apart = !rest
+                .clone()
+                .chain(&clock)
+                .any(|other| other.overlaps(*frame));
+            at.ensure(apart, Invariant::BoardFrameOverlap)?;
+        }
+        let mut ppis = 0_u32;
+        for intid in [
+            board.vtimer_intid,
+            board.ptimer_intid,
+            board.hyp_timer_intid,
+            board.maintenance_intid,
+        ] {
+            at.ensure(is_ppi(intid), Invariant::BoardIntid)?;
+            ppis |= 1_u32.wrapping_shl(intid);
+        }
+        let intids = is_spi(board.uart_intid) && ppis.count_ones() == 4;
         at.ensure(intids, Invariant::BoardIntid)
+    }
+
+    /// Whether the board has all frames of its GIC version, as large as they must be, and none of the
+    /// other version.
+    fn frames_are_whole(&self) -> bool {
+        let board = &self.header.board;
+        let there = self.frames().map(|frame| frame.is_some());
+        if self.is_gicv2() {
+            let none = [board.gicr, board.gicr_size];
+            there == [true, false, true, true, true, true]
+                && none == [0; 2]
+                && board.gicc_size >= GICC
+                && board.gicv_size >= GICC
+        } else {
+            let none = [
+                board.gicc,
+                board.gicc_size,
+                board.gich,
+                board.gich_size,
+                board.gicv,
+                board.gicv_size,
+            ];
+            let enough = (self.pcpus.len() as u64).wrapping_mul(REDISTRIBUTOR);
+            there == [true, true, false, false, false, true]
+                && none == [0; 6]
+                && board.gicr_size >= enough
+                && aligned(board.gicr_size, REDISTRIBUTOR)
+        }
     }
 
     /// Ranges of memory.
@@ -91,7 +152,9 @@ impl Plan<'_> {
             let span = pa_span(memory.base, memory.size, PAGE)
                 .filter(|span| span.start >= end)
                 .ok_or(at.breaks(Invariant::MemoryRange))?;
-            at.ensure(!self.touches_frame(span), Invariant::BoardFrameOverlap)?;
+            let clock = self.clock().is_some_and(|clock| clock.overlaps(span));
+            let apart = !clock && !self.touches_frame(span);
+            at.ensure(apart, Invariant::BoardFrameOverlap)?;
             end = span.end;
         }
         Ok(())

@@ -1,11 +1,10 @@
 //! Rules about the image: where it lies, what it holds, the pool behind it.
 
 use bulkhead_abi::plan::{
-    EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, RegionKind, TableId,
-    VM_POOL_PAGES,
+    EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, TableId, VM_POOL_PAGES,
 };
 
-use super::regions::region_pa;
+use super::regions::{is_memory, region_pa};
 use crate::plan::span::{Span, align_up, aligned};
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
@@ -42,8 +41,7 @@ impl Plan<'_> {
     /// The first region of RAM or shared memory that has an address in common with `span`.
     pub(in crate::plan) fn region_in(&self, span: Span) -> Option<usize> {
         self.regions.iter().position(|region| {
-            region.kind != RegionKind::Device as u16
-                && region_pa(region).is_some_and(|pa| pa.overlaps(span))
+            is_memory(region) && region_pa(region).is_some_and(|pa| pa.overlaps(span))
         })
     }
 

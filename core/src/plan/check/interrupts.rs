@@ -3,10 +3,22 @@
 use bulkhead_abi::plan::{DeviceKind, IRQ_EDGE, MAX_SPIS, PAGE, TableId};
 
 use super::board::is_spi;
-use super::vms::{ipa_span, vgic_frames};
+use super::vms::ipa_span;
 use crate::plan::span::Span;
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
+
+/// Bytes of the registers of an emulated device; none for an unknown kind.
+const fn frame_size(kind: u16) -> Option<u64> {
+    const PL011: u16 = DeviceKind::Pl011 as u16;
+    const PL031: u16 = DeviceKind::Pl031 as u16;
+    const WATCHDOG: u16 = DeviceKind::Watchdog as u16;
+    match kind {
+        PL011 | PL031 => Some(PAGE),
+        WATCHDOG => Some(2 * PAGE),
+        _ => None,
+    }
+}
 
 impl Plan<'_> {
     /// Whether `vintid` is an SPI of the virtual GIC of VM `vm`.
@@ -21,13 +33,10 @@ impl Plan<'_> {
         for (row, device) in self.devices.iter().enumerate() {
             let at = At::row(TableId::Devices, row);
             at.ensure(device.reserved == 0, Invariant::ReservedZero)?;
-            at.ensure(
-                device.kind == DeviceKind::Pl011 as u16,
-                Invariant::DeviceKind,
-            )?;
+            let size = frame_size(device.kind).ok_or(at.breaks(Invariant::DeviceKind))?;
             let vintid = self.has_vintid(device.vm, device.vintid);
             at.ensure(vintid, Invariant::IrqVintid)?;
-            let span = ipa_span(device.ipa, device.size, PAGE).filter(|_| device.size == PAGE);
+            let span = ipa_span(device.ipa, device.size, PAGE).filter(|_| device.size == size);
             let span = span.ok_or(at.breaks(Invariant::DeviceFrame))?;
             at.ensure(
                 self.is_unmapped(usize::from(device.vm), span),
@@ -35,9 +44,12 @@ impl Plan<'_> {
             )?;
             for (number, other) in self.devices.iter().take(row).enumerate() {
                 if other.vm == device.vm {
-                    // There is one kind, so this also keeps devices apart from each other.
-                    at.and(number)
-                        .ensure(other.kind != device.kind, Invariant::DeviceKind)?;
+                    let at = at.and(number);
+                    at.ensure(other.kind != device.kind, Invariant::DeviceKind)?;
+                    let apart =
+                        Span::new(other.ipa, other.size).is_some_and(|other| !other.overlaps(span));
+                    at.ensure(apart, Invariant::IpaOverlap)?;
+                    at.ensure(other.vintid != device.vintid, Invariant::VintidShared)?;
                 }
             }
         }
@@ -46,10 +58,9 @@ impl Plan<'_> {
 
     /// Whether neither stage 2 nor the virtual GIC of VM `vm` has anything in `span`.
     fn is_unmapped(&self, vm: usize, span: Span) -> bool {
-        let frames = self
-            .vms
-            .get(vm)
-            .map_or([None; 2], |row| vgic_frames(row, self.vcpus_of(vm).len()));
+        let frames = self.vms.get(vm).map_or([None; 2], |row| {
+            self.emulated_frames(row, self.vcpus_of(vm).len())
+        });
         !self.maps(vm, span)
             && !frames
                 .into_iter()
@@ -81,6 +92,27 @@ impl Plan<'_> {
                 .iter()
                 .any(|device| device.vintid == irq.vintid);
             at.ensure(!emulated, Invariant::VintidShared)?;
+        }
+        Ok(())
+    }
+
+    /// Interrupts by which VMs are told of crashes.
+    pub(super) fn check_events(&self) -> Check {
+        for (row, vm) in self.vms.iter().enumerate() {
+            let at = At::row(TableId::Vms, row);
+            let told = self.vms.iter().any(|vm| usize::from(vm.notify) == row);
+            at.ensure((vm.event_intid != 0) == told, Invariant::VmEvent)?;
+            if !told {
+                continue;
+            }
+            let spi = self.has_vintid(row as u16, vm.event_intid);
+            at.ensure(spi, Invariant::IrqVintid)?;
+            let linked = self.irqs_of(row).iter().map(|irq| irq.vintid);
+            let emulated = self.devices_of(row).iter().map(|device| device.vintid);
+            let free = !linked
+                .chain(emulated)
+                .any(|vintid| vintid == vm.event_intid);
+            at.ensure(free, Invariant::VintidShared)?;
         }
         Ok(())
     }

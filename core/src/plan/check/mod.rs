@@ -2,6 +2,7 @@
 //! rules may rely on earlier ones.
 
 mod board;
+mod calls;
 mod image;
 mod interrupts;
 mod loads;
@@ -9,6 +10,9 @@ mod regions;
 mod vms;
 
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_VMS, TableId};
+
+pub use calls::may_be_allowed;
+pub(super) use regions::is_memory;
 
 use super::view::{OfVm, Plan};
 use super::violation::{At, Check, Invariant};
@@ -43,7 +47,10 @@ impl Plan<'_> {
         self.check_starts()?;
         self.check_seeds()?;
         self.check_devices()?;
-        self.check_irqs()
+        self.check_irqs()?;
+        self.check_events()?;
+        self.check_quiets()?;
+        self.check_calls()
     }
 
     /// Tables have as many rows as they may.
@@ -58,6 +65,8 @@ impl Plan<'_> {
             (TableId::Seeds, self.seeds.len(), 0, MAX_ROWS),
             (TableId::Irqs, self.irqs.len(), 0, MAX_ROWS),
             (TableId::Devices, self.devices.len(), 0, MAX_ROWS),
+            (TableId::Quiets, self.quiets.len(), 0, MAX_ROWS),
+            (TableId::Calls, self.calls.len(), 0, MAX_ROWS),
         ];
         for (table, count, least, most) in counts {
             let fits = least <= count && count <= most;
@@ -75,6 +84,8 @@ impl Plan<'_> {
         sorted(TableId::Seeds, self.seeds, vms)?;
         sorted(TableId::Irqs, self.irqs, vms)?;
         sorted(TableId::Devices, self.devices, vms)?;
+        sorted(TableId::Quiets, self.quiets, vms)?;
+        sorted(TableId::Calls, self.calls, vms)?;
         let mut before = None;
         for (row, region) in self.regions.iter().enumerate() {
             let place = (region.vm, region.ipa);

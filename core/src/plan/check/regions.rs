@@ -4,8 +4,8 @@ use bulkhead_abi::plan::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, NONE, PAGE, Region, RegionKind, TableId,
 };
 
-use super::board::pa_span;
-use super::vms::{ipa_span, vgic_frames};
+use super::board::{GICC, pa_span};
+use super::vms::ipa_span;
 use crate::plan::span::{Span, aligned};
 use crate::plan::view::{Plan, rows_of};
 use crate::plan::violation::{At, Check, Invariant};
@@ -16,10 +16,22 @@ const RAM: u16 = RegionKind::Ram as u16;
 const DEVICE: u16 = RegionKind::Device as u16;
 /// [`RegionKind`] as the plan writes it.
 const SHARED: u16 = RegionKind::Shared as u16;
+/// [`RegionKind`] as the plan writes it.
+const GICV: u16 = RegionKind::Gicv as u16;
 
 /// Whether the region is RAM of its VM.
 pub(super) const fn is_ram(region: &Region) -> bool {
     region.kind == RAM
+}
+
+/// Whether the region is a passed-through device.
+pub(super) const fn is_device(region: &Region) -> bool {
+    region.kind == DEVICE
+}
+
+/// Whether the region is memory of the board: RAM or shared memory.
+pub(in crate::plan) const fn is_memory(region: &Region) -> bool {
+    region.kind == RAM || region.kind == SHARED
 }
 
 /// The physical span of a region that has passed `check_regions`.
@@ -42,10 +54,10 @@ impl Plan<'_> {
     pub(super) fn check_regions(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
-            at.ensure(region.kind <= SHARED, Invariant::RegionKind)?;
+            at.ensure(region.kind <= GICV, Invariant::RegionKind)?;
             let access = match region.kind {
                 RAM => region.access == ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE,
-                DEVICE => region.access == ACCESS_READ | ACCESS_WRITE,
+                DEVICE | GICV => region.access == ACCESS_READ | ACCESS_WRITE,
                 _ => region.access & !ACCESS_WRITE == ACCESS_READ,
             };
             at.ensure(access, Invariant::RegionAccess)?;
@@ -56,14 +68,34 @@ impl Plan<'_> {
             };
             let numbered = (region.kind == SHARED) == (region.shared != NONE);
             at.ensure(numbered, Invariant::RegionShared)?;
-            if region.kind == DEVICE {
-                let outside = !self.touches_memory(pa) && !self.touches_frame(pa);
-                at.ensure(outside, Invariant::RegionDevice)?;
-            } else {
-                at.ensure(self.in_memory(pa), Invariant::RegionMemory)?;
+            match region.kind {
+                DEVICE => {
+                    let outside = !self.touches_memory(pa) && !self.touches_frame(pa);
+                    at.ensure(outside, Invariant::RegionDevice)?;
+                }
+                GICV => at.ensure(self.is_interface(region), Invariant::RegionGicv)?,
+                _ => at.ensure(self.in_memory(pa), Invariant::RegionMemory)?,
             }
         }
+        for row in 0..self.vms.len() {
+            // Two would overlap in the IPA space, which has a rule of its own.
+            let there = self
+                .regions_of(row)
+                .iter()
+                .any(|region| region.kind == GICV);
+            let at = At::row(TableId::Vms, row);
+            at.ensure(there == self.is_gicv2(), Invariant::RegionGicv)?;
+        }
         Ok(())
+    }
+
+    /// Whether `region` maps the board's virtual CPU interface where its VM has its CPU interface.
+    fn is_interface(&self, region: &Region) -> bool {
+        let gicc = self.vms.get(usize::from(region.vm)).map(|vm| vm.gicc);
+        self.is_gicv2()
+            && region.pa == self.header.board.gicv
+            && region.size == GICC
+            && gicc == Some(region.ipa)
     }
 
     /// Regions against each other, against the virtual GIC and against emulated devices.
@@ -78,7 +110,7 @@ impl Plan<'_> {
                 if same_shared(region, other) {
                     let same = region.pa == other.pa && region.size == other.size;
                     at.ensure(same, Invariant::RegionShared)?;
-                } else {
+                } else if region.kind != GICV || other.kind != GICV {
                     let apart = region_pa(other).is_some_and(|other| !other.overlaps(pa));
                     at.ensure(apart, Invariant::PaOverlap)?;
                 }
@@ -97,7 +129,7 @@ impl Plan<'_> {
         }
         for (row, vm) in self.vms.iter().enumerate() {
             let at = At::row(TableId::Vms, row);
-            let frames = vgic_frames(vm, self.vcpus_of(row).len());
+            let frames = self.emulated_frames(vm, self.vcpus_of(row).len());
             for frame in frames.into_iter().flatten() {
                 let free = !self.maps(row, frame);
                 at.ensure(free, Invariant::IpaOverlap)?;

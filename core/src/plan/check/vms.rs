@@ -1,29 +1,29 @@
 //! Rules about VMs and their vCPUs.
 
 use bulkhead_abi::plan::{
-    Class, Crash, IPA_BITS, MAX_SPIS, MAX_VCPUS_PER_VM, NAME, TableId, VM_DETERMINISTIC, Vm,
+    Class, Crash, IPA_BITS, MAX_SPIS, MAX_VCPUS_PER_VM, NAME, NONE, TableId, VM_DETERMINISTIC,
+    VM_OWN_PTIMER, VM_TIME_STOPS, Vm,
 };
 
-use super::board::REDISTRIBUTOR;
+use super::board::{GICC, REDISTRIBUTOR};
 use crate::plan::span::{Span, aligned};
 use crate::plan::view::{OfVm, Plan};
 use crate::plan::violation::{At, Check, Invariant};
 
 /// Alignment of the frames of a virtual GIC.
 const VGIC_FRAME: u64 = 64 * 1024;
+/// All flags that a VM may have.
+const FLAGS: u16 = VM_DETERMINISTIC | VM_OWN_PTIMER | VM_TIME_STOPS;
 
 /// A span inside the IPA space whose start is a multiple of `unit`.
 pub(super) fn ipa_span(base: u64, size: u64, unit: u64) -> Option<Span> {
     Span::new(base, size).filter(|span| aligned(base, unit) && span.end <= 1 << IPA_BITS)
 }
 
-/// The frames of a VM's virtual GIC: distributor and redistributors.
-pub(super) fn vgic_frames(vm: &Vm, vcpus: usize) -> [Option<Span>; 2] {
-    let redistributors = (vcpus as u64).wrapping_mul(REDISTRIBUTOR);
-    [
-        ipa_span(vm.gicd, VGIC_FRAME, VGIC_FRAME),
-        ipa_span(vm.gicr, redistributors, VGIC_FRAME),
-    ]
+/// The redistributors of a VM's virtual GICv3, one for each vCPU.
+fn redistributors(vm: &Vm, vcpus: usize) -> Option<Span> {
+    let size = (vcpus as u64).wrapping_mul(REDISTRIBUTOR);
+    ipa_span(vm.gicr, size, VGIC_FRAME)
 }
 
 /// Letters, digits and '-', at least one, then zeros.
@@ -48,8 +48,8 @@ impl Plan<'_> {
                 return Err(at.and(twin).breaks(Invariant::VmNameUnique));
             }
             at.ensure(vm.class <= Class::HardRealtime as u16, Invariant::VmClass)?;
-            at.ensure(vm.crash == Crash::Halt as u16, Invariant::VmCrash)?;
-            at.ensure(vm.flags & !VM_DETERMINISTIC == 0, Invariant::VmFlags)?;
+            self.check_crash(at, row, vm)?;
+            at.ensure(vm.flags & !FLAGS == 0, Invariant::VmFlags)?;
             at.ensure(
                 usize::from(vm.vmid) == row.wrapping_add(1),
                 Invariant::VmVmid,
@@ -58,14 +58,46 @@ impl Plan<'_> {
             at.ensure(spis, Invariant::VgicSpis)?;
 
             let vcpus = self.vcpus_of(row).len();
-            let count = 1 <= vcpus && vcpus <= MAX_VCPUS_PER_VM;
+            let count = (1..=MAX_VCPUS_PER_VM).contains(&vcpus);
             at.ensure(count, Invariant::VcpuCount)?;
-            let [Some(gicd), Some(gicr)] = vgic_frames(vm, vcpus) else {
-                return Err(at.breaks(Invariant::VgicFrame));
-            };
-            at.ensure(!gicd.overlaps(gicr), Invariant::IpaOverlap)?;
+            self.check_vgic(at, vm, vcpus)?;
         }
         Ok(())
+    }
+
+    /// What happens when VM number `row` crashes.
+    fn check_crash(&self, at: At, row: usize, vm: &Vm) -> Check {
+        at.ensure(vm.crash <= Crash::Notify as u16, Invariant::VmCrash)?;
+        let limit = vm.restarts > 0 && vm.restart_seconds > 0;
+        let none = vm.restarts == 0 && vm.restart_seconds == 0;
+        let restarts = vm.crash == Crash::Restart as u16;
+        at.ensure(if restarts { limit } else { none }, Invariant::VmRestart)?;
+        let notified = if vm.crash == Crash::Notify as u16 {
+            usize::from(vm.notify) < self.vms.len() && usize::from(vm.notify) != row
+        } else {
+            vm.notify == NONE
+        };
+        at.ensure(notified, Invariant::VmNotify)
+    }
+
+    /// The frames of a VM's virtual GIC.
+    fn check_vgic(&self, at: At, vm: &Vm, vcpus: usize) -> Check {
+        let gicd = ipa_span(vm.gicd, VGIC_FRAME, VGIC_FRAME);
+        let (other, interface) = if self.is_gicv2() {
+            (vm.gicr, ipa_span(vm.gicc, GICC, VGIC_FRAME))
+        } else {
+            (vm.gicc, redistributors(vm, vcpus))
+        };
+        let (Some(gicd), Some(interface), 0) = (gicd, interface, other) else {
+            return Err(at.breaks(Invariant::VgicFrame));
+        };
+        at.ensure(!gicd.overlaps(interface), Invariant::IpaOverlap)
+    }
+
+    /// The frames of a VM's virtual GIC that EL2 emulates. The CPU interface of a GICv2 is mapped.
+    pub(super) fn emulated_frames(&self, vm: &Vm, vcpus: usize) -> [Option<Span>; 2] {
+        let gicd = ipa_span(vm.gicd, VGIC_FRAME, VGIC_FRAME);
+        [gicd, redistributors(vm, vcpus).filter(|_| !self.is_gicv2())]
     }
 
     /// vCPUs and where they run.

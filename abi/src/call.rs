@@ -1,0 +1,19 @@
+//! Calls of a guest to Bulkhead itself: the vendor-specific hypervisor service range of the SMC Calling
+//! Convention (DEN0028E, 6.1), by HVC. A VM whose plan row names no `event_intid` has no use for them.
+
+/// Call UID: w0 to w3 become [`UID`]. A guest finds out with it whether it runs on Bulkhead.
+pub const CALL_UID: u32 = 0x8600_ff01;
+/// Revision: w0 becomes [`REVISION`]'s major, w1 its minor number.
+pub const CALL_REVISION: u32 = 0x8600_ff03;
+/// Which VM has ended, of those that this VM is told of: see [`EVENT_NONE`]. x1 and x2 become its name (16 bytes,
+/// padded with 0), x3 why it ended (`bulkhead_core::power::End` as number). Each end is told once; asking again gives the next.
+pub const CALL_EVENT: u32 = 0xc600_0001;
+
+/// x0 after [`CALL_EVENT`]: no VM has ended that was not told before. Otherwise x0 is 0.
+pub const EVENT_NONE: u64 = -1i64 as u64;
+
+/// d98f1d42-7a5b-4e0e-9c0f-6b756c6b6864, as the words that the calling convention returns.
+pub const UID: [u32; 4] = [0x421d_8fd9, 0x0e4e_5b7a, 0x756b_0f9c, 0x6468_6b6c];
+
+/// Major and minor number of these calls.
+pub const REVISION: [u32; 2] = [1, 0];

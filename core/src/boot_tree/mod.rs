@@ -1,0 +1,390 @@
+//! What EL2 reads from the device tree that it is started with: one pass over the flattened tree
+//! (Devicetree Specification v0.4, chapter 5), nothing allocated, nothing trusted.
+//!
+//! Written here and not taken from a library: start-up has a budget of instructions, and a walk that
+//! collects everything in one pass costs a tenth of one look-up for each question
+//! (`docs/adr/0006-libraries.md`).
+
+#[cfg(test)]
+mod tests;
+
+use bulkhead_abi::plan::Memory;
+
+use crate::plan::Found;
+
+const BEGIN_NODE: u32 = 1;
+const END_NODE: u32 = 2;
+const PROP: u32 = 3;
+const NOP: u32 = 4;
+/// Deepest node that is looked at.
+const DEPTH: usize = 8;
+/// Most ranges of memory, reserved ranges and CPUs that are kept.
+const KEPT: usize = 16;
+
+/// Words of `compatible` that a GICv2 with virtualization has (Linux,
+/// Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml).
+const GICV2: [&[u8]; 3] = [b"arm,cortex-a15-gic", b"arm,gic-400", b"arm,cortex-a7-gic"];
+
+/// A list of at most [`KEPT`] values.
+#[derive(Clone, Copy, Debug)]
+struct List<T> {
+    items: [T; KEPT],
+    len: usize,
+}
+
+impl<T: Copy> List<T> {
+    const fn new(empty: T) -> Self {
+        Self {
+            items: [empty; KEPT],
+            len: 0,
+        }
+    }
+
+    /// Keeps `item`; false if there is no room for it.
+    fn push(&mut self, item: T) -> bool {
+        let Some(slot) = self.items.get_mut(self.len) else {
+            return false;
+        };
+        *slot = item;
+        self.len = self.len.saturating_add(1);
+        true
+    }
+
+    fn as_slice(&self) -> &[T] {
+        self.items.get(..self.len).unwrap_or(&[])
+    }
+}
+
+/// The properties of one node that matter, while it is being read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Node<'a> {
+    name: &'a [u8],
+    compatible: &'a [u8],
+    device_type: &'a [u8],
+    reg: &'a [u8],
+    interrupts: &'a [u8],
+    address_cells: u32,
+    size_cells: u32,
+    reserved: bool,
+}
+
+/// A PL011 of the board.
+#[derive(Clone, Copy, Debug, Default)]
+struct Uart<'a> {
+    name: &'a [u8],
+    frame: (u64, u64),
+    intid: u32,
+}
+
+/// The interrupt controller of the board.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gic {
+    version: u32,
+    /// Address and size of its frames in the order of the binding: distributor and redistributors of a
+    /// GICv3; distributor, CPU interface, virtual interface control, virtual CPU interface of a GICv2.
+    frames: [(u64, u64); 4],
+    maintenance_intid: u32,
+}
+
+impl Gic {
+    /// Frame `n` of a GIC of this version; zeros for the other.
+    const fn frame(&self, version: u32, n: usize) -> (u64, u64) {
+        let [first, second, third, fourth] = self.frames;
+        match (version == self.version, n) {
+            (true, 0) => first,
+            (true, 1) => second,
+            (true, 2) => third,
+            (true, 3) => fourth,
+            _ => (0, 0),
+        }
+    }
+}
+
+/// What the tree says.
+#[derive(Clone, Debug)]
+pub struct BootTree<'a> {
+    memory: List<Memory>,
+    reserved: List<Memory>,
+    /// More reserved ranges than the list has room for: memory that must not be used, so this matters,
+    /// where missing memory or CPUs are found missing.
+    more_reserved: bool,
+    cpus: List<u64>,
+    uarts: List<Uart<'a>>,
+    gic: Gic,
+    rtc: u64,
+    /// Secure, EL1 physical, EL1 virtual and EL2 physical timer.
+    timer_intids: [u32; 4],
+    stdout: &'a [u8],
+    /// `/chosen/rng-seed`.
+    pub rng_seed: &'a [u8],
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..)?.first_chunk()?;
+    Some(u32::from_be_bytes(*four))
+}
+
+/// Takes a number of `cells` 32-bit words off the front.
+fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
+    let mut value = 0u64;
+    for _ in 0..cells.min(4) {
+        let (four, rest) = bytes.split_first_chunk()?;
+        value = value << 32 | u64::from(u32::from_be_bytes(*four));
+        *bytes = rest;
+    }
+    Some(value)
+}
+
+/// Bytes up to the first 0.
+fn string(bytes: &[u8]) -> &[u8] {
+    let mut len = 0;
+    while bytes.get(len).is_some_and(|byte| *byte != 0) {
+        len = len.wrapping_add(1);
+    }
+    bytes.get(..len).unwrap_or(&[])
+}
+
+/// INTID of the `n`th interrupt of a GIC's child: three cells, type, number and flags.
+fn intid(interrupts: &[u8], n: usize) -> Option<u32> {
+    let at = n.checked_mul(12)?;
+    let (kind, number) = (word(interrupts, at)?, word(interrupts, at.checked_add(4)?)?);
+    number.checked_add(if kind == 0 { 32 } else { 16 })
+}
+
+impl<'a> BootTree<'a> {
+    /// Bytes of the tree whose first bytes these are, or `None` if they are of no tree.
+    pub fn size(head: &[u8]) -> Option<u64> {
+        (word(head, 0)? == 0xd00d_feed).then_some(u64::from(word(head, 4)?))
+    }
+
+    /// Reads a tree.
+    pub fn read(tree: &'a [u8]) -> Option<Self> {
+        Self::size(tree)?;
+        let structure = tree.get(word(tree, 8)? as usize..)?;
+        let strings = tree.get(word(tree, 12)? as usize..)?;
+        let mut found = Self {
+            memory: List::new(Memory { base: 0, size: 0 }),
+            reserved: List::new(Memory { base: 0, size: 0 }),
+            more_reserved: false,
+            cpus: List::new(0),
+            uarts: List::new(Uart::default()),
+            gic: Gic::default(),
+            rtc: 0,
+            timer_intids: [0; 4],
+            stdout: &[],
+            rng_seed: &[],
+        };
+        found.read_reservations(tree.get(word(tree, 16)? as usize..)?);
+        found.walk(structure, strings)?;
+        Some(found)
+    }
+
+    fn read_reservations(&mut self, mut block: &[u8]) {
+        while let (Some(base), Some(size)) = (take(&mut block, 2), take(&mut block, 2)) {
+            if size == 0 {
+                return;
+            }
+            if !self.reserved.push(Memory { base, size }) {
+                self.more_reserved = true;
+                return;
+            }
+        }
+    }
+
+    fn walk(&mut self, structure: &'a [u8], strings: &'a [u8]) -> Option<()> {
+        let mut nodes = [Node::default(); DEPTH];
+        let mut depth = 0usize;
+        let mut at = 0usize;
+        // Properties come before children: a node is whole when its first child or its end comes.
+        let mut open = false;
+        loop {
+            let token = word(structure, at)?;
+            at = at.checked_add(4)?;
+            match token {
+                BEGIN_NODE => {
+                    if open {
+                        self.node(&nodes, depth);
+                    }
+                    let name = string(structure.get(at..)?);
+                    at = at.checked_add(name.len() / 4 * 4)?.checked_add(4)?;
+                    let parent = depth.checked_sub(1).and_then(|up| nodes.get(up));
+                    let reserved = parent.is_some_and(|parent| parent.name == b"reserved-memory");
+                    if let Some(node) = nodes.get_mut(depth) {
+                        *node = Node {
+                            name,
+                            address_cells: 2,
+                            size_cells: 1,
+                            reserved,
+                            ..Node::default()
+                        };
+                    }
+                    depth = depth.checked_add(1)?;
+                    open = true;
+                }
+                END_NODE => {
+                    if open {
+                        self.node(&nodes, depth);
+                    }
+                    open = false;
+                    depth = depth.checked_sub(1)?;
+                    if depth == 0 {
+                        return Some(());
+                    }
+                }
+                PROP => {
+                    let length = word(structure, at)? as usize;
+                    let name = strings.get(word(structure, at.checked_add(4)?)? as usize..)?;
+                    at = at.checked_add(8)?;
+                    let value = structure.get(at..at.checked_add(length)?)?;
+                    at = at.checked_add(length.checked_add(3)? / 4 * 4)?;
+                    if let Some(node) = depth.checked_sub(1).and_then(|n| nodes.get_mut(n)) {
+                        self.property(node, name, value);
+                    }
+                }
+                NOP => {}
+                _ => return None,
+            }
+        }
+    }
+
+    /// `name` is the strings block from the name on. Most properties are told by their first letter.
+    fn property(&mut self, node: &mut Node<'a>, name: &[u8], value: &'a [u8]) {
+        let is = |wanted: &[u8]| name.starts_with(wanted);
+        match name.first() {
+            Some(b'c') if is(b"compatible\0") => node.compatible = value,
+            Some(b'd') if is(b"device_type\0") => node.device_type = string(value),
+            Some(b'r') if is(b"reg\0") => node.reg = value,
+            Some(b'i') if is(b"interrupts\0") => node.interrupts = value,
+            Some(b'#') if is(b"#address-cells\0") => {
+                node.address_cells = word(value, 0).unwrap_or(0);
+            }
+            Some(b'#') if is(b"#size-cells\0") => node.size_cells = word(value, 0).unwrap_or(0),
+            Some(b's') if node.name == b"chosen" && is(b"stdout-path\0") => {
+                self.stdout = string(value);
+            }
+            Some(b'r') if node.name == b"chosen" && is(b"rng-seed\0") => self.rng_seed = value,
+            _ => {}
+        }
+    }
+
+    /// A node whose properties are all known.
+    fn node(&mut self, nodes: &[Node<'a>; DEPTH], depth: usize) {
+        let own = depth.wrapping_sub(1);
+        let (Some(node), Some(parent)) = (nodes.get(own), nodes.get(own.wrapping_sub(1))) else {
+            return;
+        };
+        if node.reg.is_empty() && node.interrupts.is_empty() {
+            return;
+        }
+        let mut reg = node.reg;
+        let mut range = || {
+            let base = take(&mut reg, parent.address_cells)?;
+            Some((base, take(&mut reg, parent.size_cells)?))
+        };
+        if node.reserved || node.device_type == b"memory" {
+            let list = if node.reserved {
+                &mut self.reserved
+            } else {
+                &mut self.memory
+            };
+            let mut room = true;
+            // A full list ends this, so a tree cannot make it long.
+            while let Some((base, size)) = range().filter(|_| room) {
+                room = list.push(Memory { base, size });
+            }
+            self.more_reserved |= node.reserved && !room;
+            return;
+        }
+        if node.device_type == b"cpu" {
+            if let Some(mpidr) = take(&mut reg, parent.address_cells) {
+                let _ = self.cpus.push(mpidr & 0xff_00ff_ffff);
+            }
+            return;
+        }
+        let is = |wanted: &[u8]| {
+            node.compatible
+                .split(|byte| *byte == 0)
+                .any(|one| one == wanted)
+        };
+        let version = match node.compatible.get(..6) {
+            Some(b"arm,gi") if is(b"arm,gic-v3") => 3,
+            Some(b"arm,gi" | b"arm,co") if GICV2.into_iter().any(is) => 2,
+            _ => 0,
+        };
+        if version != 0 {
+            self.gic = Gic {
+                version,
+                frames: core::array::from_fn(|_| range().unwrap_or_default()),
+                maintenance_intid: intid(node.interrupts, 0).unwrap_or(0),
+            };
+            return;
+        }
+        match node.compatible.get(..6) {
+            Some(b"arm,ar") if is(b"arm,armv8-timer") => {
+                self.timer_intids =
+                    core::array::from_fn(|n| intid(node.interrupts, n).unwrap_or(0));
+            }
+            Some(b"arm,pl") if is(b"arm,pl031") && self.rtc == 0 => {
+                self.rtc = range().map_or(0, |(base, _)| base);
+            }
+            Some(b"arm,pl") if is(b"arm,pl011") => {
+                let intid = intid(node.interrupts, 0).unwrap_or(0);
+                let _ = self.uarts.push(Uart {
+                    name: node.name,
+                    frame: range().unwrap_or_default(),
+                    intid,
+                });
+            }
+            _ => {}
+        }
+    }
+
+    /// The PL011 that /chosen/stdout-path names, by the last part of its path.
+    fn console(&self) -> Uart<'a> {
+        let path = self
+            .stdout
+            .split(|byte| *byte == b':')
+            .next()
+            .unwrap_or(&[]);
+        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&[]);
+        self.uarts
+            .as_slice()
+            .iter()
+            .find(|uart| uart.name == name)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Physical address of the console UART, if there is one.
+    pub fn uart(&self) -> Option<u64> {
+        let (base, size) = self.console().frame;
+        (size != 0).then_some(base)
+    }
+
+    /// The tree as the facts that the plan is compared with.
+    pub fn found(&self, boot_cpu: u64, image: u64) -> Found<'_> {
+        let uart = self.console();
+        let [_, ptimer_intid, vtimer_intid, hyp_timer_intid] = self.timer_intids;
+        Found {
+            memory: self.memory.as_slice(),
+            reserved: self.reserved.as_slice(),
+            more_reserved: self.more_reserved,
+            cpus: self.cpus.as_slice(),
+            boot_cpu,
+            gicd: self.gic.frames[0],
+            gicr: self.gic.frame(3, 1),
+            gicc: self.gic.frame(2, 1),
+            gich: self.gic.frame(2, 2),
+            gicv: self.gic.frame(2, 3),
+            uart: uart.frame,
+            uart_intid: uart.intid,
+            rtc: self.rtc,
+            vtimer_intid,
+            ptimer_intid,
+            hyp_timer_intid,
+            maintenance_intid: self.gic.maintenance_intid,
+            gic_version: self.gic.version,
+            image,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! Trees as boards have them, and broken ones.
+
+use super::*;
+use std::vec::Vec;
+
+/// Writes a flattened tree, as much of one as the tests need.
+#[derive(Default)]
+struct Writer {
+    structure: Vec<u8>,
+    strings: Vec<u8>,
+}
+
+impl Writer {
+    fn word(&mut self, value: u32) {
+        self.structure.extend(value.to_be_bytes());
+    }
+
+    fn padded(&mut self, bytes: &[u8]) {
+        self.structure.extend(bytes);
+        self.structure
+            .resize(self.structure.len().next_multiple_of(4), 0);
+    }
+
+    fn node(&mut self, name: &str, inside: impl FnOnce(&mut Self)) {
+        self.word(BEGIN_NODE);
+        self.padded(&[name.as_bytes(), &[0]].concat());
+        inside(self);
+        self.word(END_NODE);
+    }
+
+    fn property(&mut self, name: &str, value: &[u8]) {
+        self.word(PROP);
+        self.word(value.len() as u32);
+        self.word(self.strings.len() as u32);
+        self.strings.extend(name.as_bytes());
+        self.strings.push(0);
+        self.padded(value);
+    }
+
+    fn cells(&mut self, name: &str, cells: &[u32]) {
+        let value: Vec<u8> = cells.iter().flat_map(|cell| cell.to_be_bytes()).collect();
+        self.property(name, &value);
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.word(9);
+        let (structure, strings) = (56, 56 + self.structure.len());
+        let words = [
+            0xd00d_feed,
+            strings + self.strings.len(),
+            structure,
+            strings,
+            40,
+            17,
+            16,
+            0,
+        ];
+        let mut tree: Vec<u8> = words
+            .iter()
+            .flat_map(|word| (*word as u32).to_be_bytes())
+            .collect();
+        tree.extend((self.strings.len() as u32).to_be_bytes());
+        tree.extend((self.structure.len() as u32).to_be_bytes());
+        tree.resize(56, 0);
+        tree.extend(self.structure);
+        tree.extend(self.strings);
+        tree
+    }
+}
+
+/// QEMU's `virt` with a GIC of this version.
+fn virt(version: u32) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.node("", |w| {
+        w.cells("#address-cells", &[2]);
+        w.cells("#size-cells", &[2]);
+        w.node("pl011@9000000", |w| {
+            w.property("compatible", b"arm,pl011\0arm,primecell\0");
+            w.cells("reg", &[0, 0x900_0000, 0, 0x1000]);
+            w.cells("interrupts", &[0, 1, 4]);
+        });
+        w.node("pl011@9040000", |w| {
+            w.property("compatible", b"arm,pl011\0arm,primecell\0");
+            w.cells("reg", &[0, 0x904_0000, 0, 0x1000]);
+            w.cells("interrupts", &[0, 8, 4]);
+        });
+        w.node("memory@40000000", |w| {
+            w.cells("reg", &[0, 0x4000_0000, 0, 0x8000_0000]);
+            w.property("device_type", b"memory\0");
+        });
+        w.node("reserved-memory", |w| {
+            w.cells("#address-cells", &[1]);
+            w.cells("#size-cells", &[1]);
+            w.node("secure@4e000000", |w| {
+                w.cells("reg", &[0x4e00_0000, 0x10_0000])
+            });
+        });
+        w.node("intc@8000000", |w| {
+            w.cells("interrupts", &[1, 9, 4]);
+            if version == 2 {
+                w.property("compatible", b"arm,cortex-a15-gic\0");
+                let frames = [0x800_0000, 0x801_0000, 0x803_0000, 0x804_0000];
+                w.cells("reg", &frames.map(|base| [0, base, 0, 0x1_0000]).concat());
+                return;
+            }
+            w.property("compatible", b"arm,gic-v3\0");
+            w.cells(
+                "reg",
+                &[0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0xf6_0000],
+            );
+            w.node("its@8080000", |w| {
+                w.property("compatible", b"arm,gic-v3-its\0")
+            });
+        });
+        w.node("pl031@9010000", |w| {
+            w.property("compatible", b"arm,pl031\0arm,primecell\0");
+            w.cells("reg", &[0, 0x901_0000, 0, 0x1000]);
+            w.cells("interrupts", &[0, 2, 4]);
+        });
+        w.node("cpus", |w| {
+            w.cells("#address-cells", &[1]);
+            w.cells("#size-cells", &[0]);
+            for n in 0..2 {
+                w.node("cpu", |w| {
+                    w.property("device_type", b"cpu\0");
+                    w.cells("reg", &[0x8000_0000 | n]);
+                });
+            }
+        });
+        w.node("timer", |w| {
+            w.property("compatible", b"arm,armv8-timer\0arm,armv7-timer\0");
+            w.cells("interrupts", &[1, 13, 4, 1, 14, 4, 1, 11, 4, 1, 10, 4]);
+        });
+        w.node("chosen", |w| {
+            w.property("stdout-path", b"/pl011@9040000:115200\0");
+            w.property("rng-seed", &[7; 32]);
+        });
+    });
+    writer.finish()
+}
+
+#[test]
+fn one_pass_finds_what_the_plan_is_compared_with() {
+    let bytes = virt(3);
+    let tree = BootTree::read(&bytes).unwrap();
+    let found = tree.found(0, 0x4020_0000);
+    assert_eq!(
+        found.memory,
+        [Memory {
+            base: 0x4000_0000,
+            size: 0x8000_0000
+        }]
+    );
+    assert_eq!(
+        found.reserved,
+        [Memory {
+            base: 0x4e00_0000,
+            size: 0x10_0000
+        }]
+    );
+    assert_eq!(found.cpus, [0, 1], "affinity fields only");
+    assert_eq!(found.gicd, (0x800_0000, 0x1_0000));
+    assert_eq!(found.gicr, (0x80a_0000, 0xf6_0000));
+    let none = [found.gicc, found.gich, found.gicv];
+    assert_eq!((found.gic_version, none), (3, [(0, 0); 3]));
+    let ppis = [
+        found.maintenance_intid,
+        found.hyp_timer_intid,
+        found.vtimer_intid,
+        found.ptimer_intid,
+    ];
+    assert_eq!(ppis, [25, 26, 27, 30]);
+    assert!(!found.more_reserved);
+    assert_eq!(found.rtc, 0x901_0000);
+    assert_eq!((found.uart, found.uart_intid), ((0x904_0000, 0x1000), 40));
+    assert_eq!(
+        (tree.uart(), tree.rng_seed),
+        (Some(0x904_0000), &[7; 32][..])
+    );
+}
+
+#[test]
+fn a_gicv2_has_other_frames() {
+    let bytes = virt(2);
+    let tree = BootTree::read(&bytes).unwrap();
+    let found = tree.found(0, 0x4020_0000);
+    assert_eq!((found.gic_version, found.maintenance_intid), (2, 25));
+    assert_eq!(found.gicd, (0x800_0000, 0x1_0000));
+    assert_eq!(found.gicr, (0, 0));
+    assert_eq!(found.gicc, (0x801_0000, 0x1_0000));
+    assert_eq!(found.gich, (0x803_0000, 0x1_0000));
+    assert_eq!(found.gicv, (0x804_0000, 0x1_0000));
+}
+
+/// A tree with so many reserved ranges in its reservation block, and as many in nodes.
+fn reserving(block: usize, nodes: usize) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.node("", |w| {
+        w.cells("#address-cells", &[2]);
+        w.cells("#size-cells", &[2]);
+        w.node("reserved-memory", |w| {
+            w.cells("#address-cells", &[1]);
+            w.cells("#size-cells", &[1]);
+            for n in 0..nodes {
+                w.node("kept", |w| w.cells("reg", &[0x4e00_0000 + n as u32, 1]));
+            }
+        });
+    });
+    let mut tree = writer.finish();
+    // A block of its own at the end.
+    let at = tree.len() as u32;
+    tree[16..20].copy_from_slice(&at.to_be_bytes());
+    for n in 0..block as u64 {
+        tree.extend((0x4000_0000 + n).to_be_bytes());
+        tree.extend(1_u64.to_be_bytes());
+    }
+    tree.extend([0; 16]);
+    tree
+}
+
+#[test]
+fn more_reserved_ranges_than_are_kept_are_not_forgotten() {
+    for (block, nodes, more) in [
+        (KEPT, 0, false),
+        (0, KEPT, false),
+        (KEPT / 2, KEPT / 2, false),
+        (KEPT + 1, 0, true),
+        (0, KEPT + 1, true),
+        (KEPT, 1, true),
+    ] {
+        let bytes = reserving(block, nodes);
+        let tree = BootTree::read(&bytes).unwrap();
+        let found = tree.found(0, 0);
+        assert_eq!(found.more_reserved, more, "{block} and {nodes}");
+        assert_eq!(found.reserved.len(), (block + nodes).min(KEPT));
+    }
+}
+
+#[test]
+fn a_broken_tree_is_no_tree() {
+    let good = virt(2);
+    assert!(BootTree::read(&[]).is_none());
+    assert!(BootTree::read(&[0; 64]).is_none());
+    for cut in 0..good.len() {
+        // Cut short it may still hold a whole structure block; it must never fail in another way.
+        let _ = BootTree::read(&good[..cut]);
+    }
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0xff;
+        let _ = BootTree::read(&bad);
+    }
+}

@@ -1,0 +1,132 @@
+//! The one timer that EL2 has on a pCPU serves several deadlines. Each has a slot, so there can never be
+//! more of them, and no guest can make EL2's timer fire more often than it asks for itself.
+
+/// What a deadline is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Purpose {
+    /// A part of a line has waited long enough on the console.
+    Flush = 0,
+    /// The emulated physical timer of the vCPU.
+    PhysicalTimer = 1,
+    /// The watchdog of the VM.
+    Watchdog = 2,
+    /// The alarm of the VM's real-time clock.
+    Alarm = 3,
+    /// The next sample of the monitor.
+    Monitor = 4,
+}
+
+impl Purpose {
+    /// How many there are.
+    pub const COUNT: usize = 5;
+    /// All of them, in the order in which deadlines that have come are served.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::PhysicalTimer,
+        Self::Watchdog,
+        Self::Alarm,
+        Self::Flush,
+        Self::Monitor,
+    ];
+}
+
+/// Values of the physical counter; `u64::MAX` is never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines([u64; Purpose::COUNT]);
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Deadlines {
+    /// None is set.
+    pub const fn new() -> Self {
+        Self([u64::MAX; Purpose::COUNT])
+    }
+
+    /// Sets the deadline for a purpose, or takes it away. `true` if the next one is another now: the
+    /// timer has to be set.
+    pub fn set(&mut self, purpose: Purpose, at: Option<u64>) -> bool {
+        let before = self.next();
+        if let Some(slot) = self.0.get_mut(purpose as usize) {
+            *slot = at.unwrap_or(u64::MAX);
+        }
+        self.next() != before
+    }
+
+    /// When the timer has to fire, if at all.
+    pub fn next(&self) -> Option<u64> {
+        let next = self.0.iter().fold(u64::MAX, |next, at| next.min(*at));
+        (next != u64::MAX).then_some(next)
+    }
+
+    /// Takes a deadline that has come. Called until it gives `None`, each purpose comes once at most,
+    /// unless its handler sets one that is over already.
+    pub fn take(&mut self, now: u64) -> Option<Purpose> {
+        let due = Purpose::ALL
+            .into_iter()
+            .find(|purpose| self.0.get(*purpose as usize).is_some_and(|at| *at <= now))?;
+        self.set(due, None);
+        Some(due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_smallest_comes_next() {
+        let mut deadlines = Deadlines::new();
+        assert_eq!(deadlines.next(), None);
+        assert!(deadlines.set(Purpose::Flush, Some(500)));
+        assert!(!deadlines.set(Purpose::Alarm, Some(900)));
+        assert!(deadlines.set(Purpose::Watchdog, Some(100)));
+        assert_eq!(deadlines.next(), Some(100));
+        assert_eq!(deadlines.take(99), None);
+        assert_eq!(deadlines.take(100), Some(Purpose::Watchdog));
+        assert_eq!(deadlines.take(100), None);
+        assert_eq!(deadlines.next(), Some(500));
+        assert!(deadlines.set(Purpose::Flush, None));
+        assert_eq!(deadlines.next(), Some(900));
+    }
+
+    #[test]
+    fn every_purpose_is_served() {
+        let mut deadlines = Deadlines::new();
+        for purpose in Purpose::ALL {
+            deadlines.set(purpose, Some(1));
+        }
+        let mut served = [false; Purpose::COUNT];
+        while let Some(purpose) = deadlines.take(1) {
+            served[purpose as usize] = true;
+        }
+        assert_eq!(served, [true; Purpose::COUNT]);
+    }
+
+    proptest! {
+        /// Served in turn, none is forgotten, none comes early, and it ends.
+        #[test]
+        fn all_come_in_time(times in proptest::array::uniform5(0u64..1_000), step in 1u64..100) {
+            let mut deadlines = Deadlines::new();
+            for (purpose, at) in Purpose::ALL.into_iter().zip(times) {
+                deadlines.set(purpose, Some(at));
+            }
+            let mut came = 0;
+            let mut now = 0;
+            while let Some(next) = deadlines.next() {
+                now = now.max(next) + step;
+                while let Some(purpose) = deadlines.take(now) {
+                    let place = Purpose::ALL.iter().position(|other| *other == purpose);
+                    prop_assert!(times[place.unwrap()] <= now);
+                    came += 1;
+                }
+                prop_assert!(deadlines.next().is_none_or(|next| next > now));
+            }
+            prop_assert_eq!(came, Purpose::COUNT);
+        }
+    }
+}

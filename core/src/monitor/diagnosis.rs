@@ -1,0 +1,426 @@
+//! Why a silent guest is silent: a function of a few samples and a snapshot.
+
+use crate::text::Line;
+
+use super::snapshot::{Pending, Sample, Snapshot, State};
+
+/// Samples that are taken of a vCPU, the one of the snapshot included.
+pub const SAMPLES: usize = 4;
+/// A loop that is longer than this is no spinning on an address (bytes).
+const LOOP: u64 = 256;
+/// WFI and WFE.
+const WAITS: [u64; 2] = [0xd503_207f, 0xd503_205f];
+/// SPSR_EL2: IRQ and FIQ masked.
+const SPSR_I: u64 = 1 << 7;
+const SPSR_F: u64 = 1 << 6;
+const ENABLED: u64 = 1;
+const ENABLED_MASKED: u64 = 3;
+
+/// What keeps a pending interrupt from the vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Barrier {
+    /// It is not enabled in the distributor or redistributor.
+    Disabled,
+    /// GICD_CTLR keeps its group back.
+    Distributor,
+    /// The CPU interface keeps its group back (ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1, GICC_CTLR).
+    Group,
+    /// The priority mask does (ICC_PMR_EL1, GICC_PMR).
+    Priority,
+    /// An interrupt that is at least as urgent has been taken and not ended.
+    Running,
+    /// PSTATE.I or PSTATE.F.
+    Pstate,
+}
+
+/// How a vCPU spends its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// It gets about, or makes exits.
+    Runs,
+    /// It waits in WFI or WFE.
+    Sleeps,
+    /// It has been between these addresses in all samples, and has made no exits.
+    Spins(u64, u64),
+}
+
+/// What stands out about a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Diagnosis {
+    /// It is not running at all.
+    Not(State),
+    /// It does this, and nothing is wrong with that.
+    Does(Activity),
+    /// It sleeps until a timer is due, in so many ticks.
+    SleepsFor(u64),
+    /// It sleeps, no timer is armed and nothing is pending.
+    SleepsForGood,
+    /// It sleeps; a timer is armed whose interrupt is masked in the timer.
+    TimerMasked,
+    /// It does this while an interrupt is pending that cannot reach it.
+    Blocked(Activity, Pending, Barrier),
+}
+
+/// What keeps `pending` from the vCPU, if anything does.
+pub fn barrier(snapshot: &Snapshot, pending: Pending) -> Option<Barrier> {
+    let gate = &snapshot.gate;
+    let group = 1 << pending.group();
+    let pstate = if gate.fiq & group == 0 {
+        SPSR_I
+    } else {
+        SPSR_F
+    };
+    Some(if !pending.is_enabled() {
+        Barrier::Disabled
+    } else if gate.forwarded & group == 0 {
+        Barrier::Distributor
+    } else if gate.groups & group == 0 {
+        Barrier::Group
+    } else if pending.priority() >= gate.mask {
+        Barrier::Priority
+    } else if pending.priority() >= gate.running {
+        Barrier::Running
+    } else if snapshot.spsr & pstate != 0 {
+        Barrier::Pstate
+    } else {
+        return None;
+    })
+}
+
+/// What the samples show. Each but the first may have one exit more than the one before: the monitor's
+/// own question.
+fn activity(samples: &[Sample]) -> Activity {
+    let quiet = samples
+        .windows(2)
+        .all(|pair| matches!(pair, [one, next] if next.exits.wrapping_sub(one.exits) <= 1));
+    if samples.iter().all(|sample| WAITS.contains(&sample.before)) && !samples.is_empty() {
+        return Activity::Sleeps;
+    }
+    let low = samples.iter().fold(u64::MAX, |low, one| low.min(one.pc));
+    let high = samples.iter().fold(0, |high, one| high.max(one.pc));
+    if quiet && samples.len() > 1 && high.saturating_sub(low) <= LOOP {
+        return Activity::Spins(low, high);
+    }
+    Activity::Runs
+}
+
+/// Says what stands out. `samples` are in their order; the last is that of the snapshot.
+pub fn diagnose(samples: &[Sample], snapshot: &Snapshot) -> Diagnosis {
+    let state = State::of(snapshot.state);
+    if state != State::On {
+        return Diagnosis::Not(state);
+    }
+    let activity = activity(samples);
+    if activity == Activity::Runs {
+        return Diagnosis::Does(activity);
+    }
+    let mut blocked = None;
+    for pending in snapshot.pending.iter().filter(|one| one.is_some()) {
+        match barrier(snapshot, *pending) {
+            // It is about to take this one.
+            None => return Diagnosis::Does(Activity::Runs),
+            Some(barrier) if blocked.is_none() => blocked = Some((*pending, barrier)),
+            Some(_) => {}
+        }
+    }
+    if let Some((pending, barrier)) = blocked {
+        return Diagnosis::Blocked(activity, pending, barrier);
+    }
+    if activity != Activity::Sleeps {
+        return Diagnosis::Does(activity);
+    }
+    let timers = [&snapshot.virtual_timer, &snapshot.physical_timer];
+    let armed = |mask| timers.iter().filter(move |one| one.control & 3 == mask);
+    match armed(ENABLED).map(|timer| timer.ahead).min() {
+        Some(ahead) => Diagnosis::SleepsFor(ahead),
+        None if armed(ENABLED_MASKED).next().is_some() => Diagnosis::TimerMasked,
+        None => Diagnosis::SleepsForGood,
+    }
+}
+
+impl Diagnosis {
+    /// Appends it in words. `frequency`: ticks in a second.
+    pub fn write<const N: usize>(&self, frequency: u64, line: &mut Line<N>) {
+        match *self {
+            Self::Not(State::Off) => line.text("off"),
+            Self::Not(State::Starting) => line.text("being made ready"),
+            Self::Not(State::Paused) => line.text("paused"),
+            Self::Not(State::Stopped) => line.text("stopped"),
+            Self::Not(State::On) => line.text("on"),
+            Self::Does(activity) => activity.write(line),
+            Self::SleepsFor(ahead) => {
+                let microseconds = ahead.saturating_mul(1_000).checked_div(frequency / 1_000);
+                line.text("asleep, its timer is due in ")
+                    .decimal(microseconds.unwrap_or(0))
+                    .text(" us")
+            }
+            Self::SleepsForGood => line.text("asleep with no timer armed and nothing pending"),
+            Self::TimerMasked => line.text("asleep, and its timer's interrupt is masked in CTL"),
+            Self::Blocked(activity, pending, barrier) => {
+                activity.write(line);
+                line.text(", INTID ")
+                    .decimal(pending.intid())
+                    .text(" is pending but ")
+                    .text(barrier.words())
+            }
+        };
+    }
+}
+
+impl Activity {
+    fn write<'a, const N: usize>(&self, line: &'a mut Line<N>) -> &'a mut Line<N> {
+        match *self {
+            Self::Runs => line.text("runs"),
+            Self::Sleeps => line.text("asleep"),
+            Self::Spins(low, high) if low == high => line.text("spinning on ").hex(low),
+            Self::Spins(low, high) => line.text("spinning from ").hex(low).text(" to ").hex(high),
+        }
+    }
+}
+
+impl Barrier {
+    /// Says what keeps an interrupt back.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Disabled => "not enabled",
+            Self::Distributor => "its group is off in the distributor",
+            Self::Group => "its group is off in the CPU interface",
+            Self::Priority => "masked by priority (PMR)",
+            Self::Running => "held back by an interrupt that was not ended",
+            Self::Pstate => "masked by DAIF",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::snapshot::{Gate, PENDING, Timer};
+    use std::string::String;
+
+    const OPEN: Gate = Gate {
+        mask: 0xff,
+        running: 0x100,
+        groups: 3,
+        forwarded: 3,
+        fiq: 1,
+    };
+
+    fn still(pc: u64, before: u64) -> [Sample; SAMPLES] {
+        core::array::from_fn(|n| Sample {
+            pc,
+            before,
+            exits: 7 + n as u64,
+        })
+    }
+
+    fn on(pending: &[Pending]) -> Snapshot {
+        let mut all = [Pending::default(); PENDING];
+        all[..pending.len()].copy_from_slice(pending);
+        Snapshot {
+            state: State::On as u64,
+            spsr: 5,
+            gate: OPEN,
+            pending: all,
+            frequency: 62_500_000,
+            ..Snapshot::default()
+        }
+    }
+
+    fn words(diagnosis: Diagnosis) -> String {
+        let mut line = Line::<120>::new();
+        diagnosis.write(62_500_000, &mut line);
+        String::from_utf8(line.as_bytes().to_vec()).unwrap()
+    }
+
+    fn gated(gate: Gate) -> Snapshot {
+        let mut snapshot = on(&[]);
+        snapshot.gate = gate;
+        snapshot
+    }
+
+    const TIMER: Pending = Pending::new(27, true, 1, 0xa0);
+
+    #[test]
+    fn a_vcpu_that_does_not_run_needs_no_other_reason() {
+        for (state, said) in [
+            (State::Off, "off"),
+            (State::Starting, "being made ready"),
+            (State::Paused, "paused"),
+            (State::Stopped, "stopped"),
+        ] {
+            let snapshot = Snapshot {
+                state: state as u64,
+                ..on(&[TIMER])
+            };
+            let diagnosis = diagnose(&still(0x1000, WAITS[0]), &snapshot);
+            assert_eq!(diagnosis, Diagnosis::Not(state));
+            assert_eq!(words(diagnosis), said);
+        }
+    }
+
+    #[test]
+    fn sleep_without_an_alarm_clock() {
+        for wait in WAITS {
+            let diagnosis = diagnose(&still(0x1000, wait), &on(&[]));
+            assert_eq!(diagnosis, Diagnosis::SleepsForGood);
+        }
+        assert_eq!(
+            words(Diagnosis::SleepsForGood),
+            "asleep with no timer armed and nothing pending"
+        );
+    }
+
+    #[test]
+    fn sleep_until_the_nearer_timer() {
+        let timer = |control, ahead| Timer {
+            control,
+            ahead,
+            compare: 0,
+        };
+        let with = |virtual_timer, physical_timer| {
+            let snapshot = Snapshot {
+                virtual_timer,
+                physical_timer,
+                ..on(&[])
+            };
+            diagnose(&still(0x1000, WAITS[0]), &snapshot)
+        };
+        assert_eq!(
+            with(timer(1, 500), timer(1, 62_500)),
+            Diagnosis::SleepsFor(500)
+        );
+        assert_eq!(
+            with(timer(3, 500), timer(1, 62_500)),
+            Diagnosis::SleepsFor(62_500)
+        );
+        assert_eq!(with(timer(3, 500), timer(2, 0)), Diagnosis::TimerMasked);
+        assert_eq!(with(timer(2, 500), timer(0, 0)), Diagnosis::SleepsForGood);
+        assert_eq!(
+            words(Diagnosis::SleepsFor(62_500)),
+            "asleep, its timer is due in 1000 us"
+        );
+    }
+
+    #[test]
+    fn every_barrier_is_named() {
+        let disabled = Pending::new(45, false, 1, 0xa0);
+        let group0 = Pending::new(3, true, 0, 0x20);
+        let open = on(&[]);
+        for (snapshot, pending, expected) in [
+            (open, disabled, Barrier::Disabled),
+            (
+                gated(Gate {
+                    forwarded: 1,
+                    ..OPEN
+                }),
+                TIMER,
+                Barrier::Distributor,
+            ),
+            (gated(Gate { groups: 1, ..OPEN }), TIMER, Barrier::Group),
+            (gated(Gate { groups: 2, ..OPEN }), group0, Barrier::Group),
+            (gated(Gate { mask: 0xa0, ..OPEN }), TIMER, Barrier::Priority),
+            (
+                gated(Gate {
+                    running: 0xa0,
+                    ..OPEN
+                }),
+                TIMER,
+                Barrier::Running,
+            ),
+            (Snapshot { spsr: 0x85, ..open }, TIMER, Barrier::Pstate),
+            (Snapshot { spsr: 0x45, ..open }, group0, Barrier::Pstate),
+        ] {
+            assert_eq!(barrier(&snapshot, pending), Some(expected));
+        }
+        let irq = gated(Gate { fiq: 0, ..OPEN });
+        let masked = Snapshot { spsr: 0x85, ..irq };
+        assert_eq!(barrier(&masked, group0), Some(Barrier::Pstate), "GICv2");
+        for (snapshot, pending) in [
+            (open, TIMER),
+            (gated(Gate { mask: 0xa8, ..OPEN }), TIMER),
+            (
+                gated(Gate {
+                    running: 0xa8,
+                    ..OPEN
+                }),
+                TIMER,
+            ),
+            (Snapshot { spsr: 0x45, ..open }, TIMER),
+            (Snapshot { spsr: 0x85, ..open }, group0),
+        ] {
+            assert_eq!(barrier(&snapshot, pending), None);
+        }
+    }
+
+    #[test]
+    fn an_interrupt_that_cannot_get_through_is_named() {
+        let masked = Snapshot {
+            spsr: 0x3c5,
+            ..on(&[TIMER])
+        };
+        let diagnosis = diagnose(&still(0x4000_0010, 0), &masked);
+        assert_eq!(
+            words(diagnosis),
+            "spinning on 0x40000010, INTID 27 is pending but masked by DAIF"
+        );
+        let diagnosis = diagnose(
+            &still(0x1000, WAITS[0]),
+            &Snapshot {
+                gate: Gate { mask: 0, ..OPEN },
+                ..on(&[TIMER])
+            },
+        );
+        assert_eq!(
+            words(diagnosis),
+            "asleep, INTID 27 is pending but masked by priority (PMR)"
+        );
+        // One that does get through wakes it.
+        let both = on(&[Pending::new(45, false, 1, 0), TIMER]);
+        let diagnosis = diagnose(&still(0x1000, WAITS[0]), &both);
+        assert_eq!(diagnosis, Diagnosis::Does(Activity::Runs));
+    }
+
+    #[test]
+    fn spinning_is_a_small_place_without_exits() {
+        let mut samples = still(0x1000, 0);
+        samples[2].pc = 0x1000 + LOOP;
+        assert_eq!(
+            diagnose(&samples, &on(&[])),
+            Diagnosis::Does(Activity::Spins(0x1000, 0x1100))
+        );
+        assert_eq!(
+            words(diagnose(&samples, &on(&[]))),
+            "spinning from 0x1000 to 0x1100"
+        );
+        samples[1].pc = 0x1000 - 4;
+        assert_eq!(
+            diagnose(&samples, &on(&[])),
+            Diagnosis::Does(Activity::Runs)
+        );
+        let mut samples = still(0x1000, 0);
+        samples[3].exits += 1;
+        assert_eq!(
+            diagnose(&samples, &on(&[])),
+            Diagnosis::Does(Activity::Runs),
+            "it makes exits"
+        );
+        assert_eq!(
+            diagnose(&still(0x1000, 0)[..1], &on(&[])),
+            Diagnosis::Does(Activity::Runs),
+            "one sample shows nothing"
+        );
+    }
+
+    #[test]
+    fn one_that_wakes_now_and_then_does_not_sleep_for_good() {
+        let mut samples = still(0x1000, WAITS[0]);
+        samples[1].before = 0;
+        samples[1].pc = 0x9000;
+        samples[1].exits += 5;
+        assert_eq!(
+            diagnose(&samples, &on(&[])),
+            Diagnosis::Does(Activity::Runs)
+        );
+    }
+}

@@ -1,0 +1,343 @@
+//! The calls of the SMC Calling Convention itself (DEN0028E, section 7, version 1.2): its version, and the
+//! workarounds for attacks on speculation, which EL2 hands to the firmware of the board if it has them.
+//!
+//! A result is x0 (and x1 to x3 where a call says so); every other register keeps its value, as version
+//! 1.2 wants of x8 to x17.
+
+use crate::psci::answer;
+
+/// SMCCC_VERSION.
+pub const SMCCC_VERSION: u32 = 0x8000_0000;
+/// SMCCC_ARCH_FEATURES.
+pub const ARCH_FEATURES: u32 = 0x8000_0001;
+/// Version 1.2.
+const VERSION_1_2: u64 = 0x1_0002;
+/// The oldest version that knows SMCCC_ARCH_FEATURES: 1.1.
+const VERSION_1_1: u64 = 0x1_0001;
+/// PSCI_VERSION and PSCI_FEATURES, by which EL2 finds out whether firmware knows this convention.
+const PSCI_VERSION: u32 = 0x8400_0000;
+const PSCI_FEATURES: u32 = 0x8400_000a;
+const PSCI_1_0: u64 = 0x1_0000;
+
+/// Answers of SMCCC_ARCH_FEATURES besides success and "not supported".
+const SAFE_AND_NOT_NEEDED: u64 = 1;
+/// For SMCCC_ARCH_WORKAROUND_2 only: no CPU of the board needs it, and the call is not there.
+const NOT_REQUIRED: u64 = -2i64 as u64;
+
+/// The workarounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Workaround {
+    /// SMCCC_ARCH_WORKAROUND_1: branch targets (CVE-2017-5715).
+    BranchTarget = 0,
+    /// SMCCC_ARCH_WORKAROUND_2: speculative store bypass (CVE-2018-3639).
+    StoreBypass = 1,
+    /// SMCCC_ARCH_WORKAROUND_3: branch targets and branch history (CVE-2017-5715, CVE-2022-23960).
+    BranchHistory = 2,
+}
+
+impl Workaround {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::BranchTarget, Self::StoreBypass, Self::BranchHistory];
+
+    /// Function identifier.
+    pub const fn function(self) -> u32 {
+        match self {
+            Self::BranchTarget => 0x8000_8000,
+            Self::StoreBypass => 0x8000_7fff,
+            Self::BranchHistory => 0x8000_3fff,
+        }
+    }
+
+    /// The workaround that a function identifier names.
+    const fn of(function: u32) -> Option<Self> {
+        match function {
+            0x8000_8000 => Some(Self::BranchTarget),
+            0x8000_7fff => Some(Self::StoreBypass),
+            0x8000_3fff => Some(Self::BranchHistory),
+            _ => None,
+        }
+    }
+}
+
+/// What a CPU says about itself (DDI 0487, D24.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpu {
+    /// MIDR_EL1.
+    pub midr: u64,
+    /// ID_AA64PFR0_EL1.
+    pub pfr0: u64,
+    /// ID_AA64PFR1_EL1.
+    pub pfr1: u64,
+    /// ID_AA64MMFR1_EL1.
+    pub mmfr1: u64,
+    /// ID_AA64ISAR2_EL1.
+    pub isar2: u64,
+}
+
+impl Cpu {
+    /// Arm's cores that do not speculate far enough for any of these attacks: Cortex-A35, A53 and A55.
+    const fn is_in_order(self) -> bool {
+        self.midr >> 24 & 0xff == 0x41 && matches!(self.midr >> 4 & 0xfff, 0xd03..=0xd05)
+    }
+
+    /// The CPU says, or is known, not to need a workaround.
+    const fn is_immune(self, workaround: Workaround) -> bool {
+        if self.is_in_order() {
+            return true;
+        }
+        // ID_AA64PFR0_EL1.CSV2: branch targets are kept apart by context; 3 (CSV2_3): branch history is too.
+        let csv2 = self.pfr0 >> 56 & 15;
+        // ID_AA64ISAR2_EL1.CLRBHB and ID_AA64MMFR1_EL1.ECBHB: a guest helps itself, or need not.
+        let history = self.isar2 >> 28 & 15 != 0 || self.mmfr1 >> 60 & 15 != 0;
+        match workaround {
+            Workaround::BranchTarget => csv2 != 0,
+            Workaround::BranchHistory => csv2 >= 3 || history && csv2 != 0,
+            // ID_AA64PFR1_EL1.SSBS: the guest has a switch of its own. That is not immunity, but the
+            // call would not be used either.
+            Workaround::StoreBypass => self.pfr1 >> 4 & 15 != 0,
+        }
+    }
+}
+
+/// What a pCPU answers about workarounds, found out once when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workarounds {
+    answers: [u64; 3],
+    passed_on: [bool; 3],
+}
+
+impl Workarounds {
+    /// No CPU has told yet: nothing is offered.
+    pub const NONE: Self = Self {
+        answers: [answer::NOT_SUPPORTED; 3],
+        passed_on: [false; 3],
+    };
+
+    /// Asks `firmware`, which takes a function identifier and x1 and gives x0, on the CPU that it is
+    /// about. Asks in the order that the convention wants, so that old firmware is not asked what it
+    /// does not know.
+    pub fn find(cpu: Cpu, mut firmware: impl FnMut(u32, u64) -> u64) -> Self {
+        let known = is_version(firmware(PSCI_VERSION, 0), PSCI_1_0)
+            && firmware(PSCI_FEATURES, u64::from(SMCCC_VERSION)) as i32 >= 0
+            && is_version(firmware(SMCCC_VERSION, 0), VERSION_1_1);
+        let mut found = Self::NONE;
+        let slots = found.answers.iter_mut().zip(&mut found.passed_on);
+        for (workaround, (slot, passed_on)) in Workaround::ALL.into_iter().zip(slots) {
+            let said = if known {
+                firmware(ARCH_FEATURES, u64::from(workaround.function())) as u32 as i32
+            } else {
+                -1
+            };
+            *passed_on = said == 0 || said == 1;
+            *slot = decide(workaround, cpu, said);
+        }
+        found
+    }
+
+    /// Decides a call; `function` is w0, `x1` its argument. `None`: not a call of the convention.
+    pub fn call(&self, function: u32, x1: u64) -> Option<Call> {
+        if let Some(workaround) = Workaround::of(function) {
+            let n = workaround as usize;
+            let passed_on = self.passed_on.get(n).is_some_and(|passed_on| *passed_on);
+            return Some(match self.answers.get(n) {
+                _ if passed_on => Call::PassOn,
+                // The call does nothing where nothing is needed.
+                Some(&SAFE_AND_NOT_NEEDED) => Call::Answer(0),
+                _ => Call::Answer(answer::NOT_SUPPORTED),
+            });
+        }
+        match function {
+            SMCCC_VERSION => Some(Call::Answer(VERSION_1_2)),
+            ARCH_FEATURES => Some(Call::Answer(self.features(x1 as u32))),
+            _ => None,
+        }
+    }
+
+    fn features(&self, function: u32) -> u64 {
+        if let Some(workaround) = Workaround::of(function) {
+            let answer = self.answers.get(workaround as usize);
+            return answer.copied().unwrap_or(answer::NOT_SUPPORTED);
+        }
+        match function {
+            SMCCC_VERSION | ARCH_FEATURES => 0,
+            _ => answer::NOT_SUPPORTED,
+        }
+    }
+}
+
+/// What a call leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// x0 of the guest becomes this.
+    Answer(u64),
+    /// The firmware does it, on this pCPU, with the same x1. Its result is nothing.
+    PassOn,
+}
+
+/// A version number, not an error, and at least `least`.
+const fn is_version(said: u64, least: u64) -> bool {
+    said as i32 >= 0 && said & 0x7fff_ffff >= least
+}
+
+/// The answer of SMCCC_ARCH_FEATURES about a workaround, where firmware `said` this.
+const fn decide(workaround: Workaround, cpu: Cpu, said: i32) -> u64 {
+    match (workaround, said) {
+        (_, 0) => 0,
+        (_, 1) => SAFE_AND_NOT_NEEDED,
+        (Workaround::StoreBypass, -2) => NOT_REQUIRED,
+        (Workaround::StoreBypass, _) if cpu.is_immune(workaround) => NOT_REQUIRED,
+        (_, _) if cpu.is_immune(workaround) => SAFE_AND_NOT_NEEDED,
+        // The CPU needs it and the firmware does not have it.
+        (_, _) => answer::NOT_SUPPORTED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const A53: Cpu = Cpu {
+        midr: 0x410f_d034,
+        pfr0: 0,
+        pfr1: 0,
+        mmfr1: 0,
+        isar2: 0,
+    };
+    const A72: Cpu = Cpu {
+        midr: 0x410f_d083,
+        ..A53
+    };
+    const NEW: Cpu = Cpu {
+        midr: 0x411f_d490,
+        pfr0: 3 << 56,
+        pfr1: 2 << 4,
+        ..A53
+    };
+    const FIRST: u64 = Workaround::BranchTarget.function() as u64;
+    const SECOND: u64 = Workaround::StoreBypass.function() as u64;
+    const THIRD: u64 = Workaround::BranchHistory.function() as u64;
+
+    /// Firmware that says this about all workarounds.
+    fn firmware(said: i32) -> impl FnMut(u32, u64) -> u64 {
+        move |function, x1| match (function, x1) {
+            (PSCI_VERSION, _) => 0x1_0001,
+            (PSCI_FEATURES, 0x8000_0000) => 0,
+            (SMCCC_VERSION, _) => 0x1_0002,
+            (ARCH_FEATURES, FIRST | SECOND | THIRD) => said as u32 as u64,
+            other => panic!("{other:x?}"),
+        }
+    }
+
+    fn features(found: Workarounds) -> [i32; 3] {
+        [FIRST, SECOND, THIRD].map(|x1| match found.call(ARCH_FEATURES, x1) {
+            Some(Call::Answer(x0)) => x0 as i32,
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn calls(found: Workarounds) -> [Call; 3] {
+        [FIRST, SECOND, THIRD].map(|function| found.call(function as u32, 1).unwrap())
+    }
+
+    #[test]
+    fn what_firmware_has_is_passed_on() {
+        for said in [0, 1] {
+            let found = Workarounds::find(A72, firmware(said));
+            assert_eq!(features(found), [said; 3]);
+            assert_eq!(calls(found), [Call::PassOn; 3]);
+        }
+    }
+
+    #[test]
+    fn a_cpu_that_is_open_to_an_attack_is_not_said_to_be_safe() {
+        let found = Workarounds::find(A72, firmware(-1));
+        assert_eq!(features(found), [-1; 3]);
+        assert_eq!(calls(found), [Call::Answer(answer::NOT_SUPPORTED); 3]);
+        // Branch targets are kept apart, branch history is not.
+        let found = Workarounds::find(
+            Cpu {
+                pfr0: 1 << 56,
+                ..A72
+            },
+            firmware(-1),
+        );
+        assert_eq!(features(found), [1, -1, -1]);
+        let found = Workarounds::find(
+            Cpu {
+                pfr0: 1 << 56,
+                mmfr1: 1 << 60,
+                ..A72
+            },
+            firmware(-1),
+        );
+        assert_eq!(features(found), [1, -1, 1]);
+    }
+
+    #[test]
+    fn a_cpu_that_needs_nothing_says_so() {
+        for cpu in [A53, NEW] {
+            let found = Workarounds::find(cpu, firmware(-1));
+            assert_eq!(features(found), [1, -2, 1]);
+            assert_eq!(
+                calls(found),
+                [
+                    Call::Answer(0),
+                    Call::Answer(answer::NOT_SUPPORTED),
+                    Call::Answer(0)
+                ]
+            );
+        }
+        // Firmware may say by itself that no CPU of the board needs the second.
+        assert_eq!(features(Workarounds::find(A72, firmware(-2))), [-1, -2, -1]);
+    }
+
+    #[test]
+    fn old_firmware_is_not_asked_what_it_cannot_know() {
+        let old = |last: u32, wrong: u64| {
+            let mut asked = Vec::new();
+            let found = Workarounds::find(A53, |function, _| {
+                asked.push(function);
+                if function == last { wrong } else { 0x1_0001 }
+            });
+            assert_eq!(features(found), [1, -2, 1]);
+            asked
+        };
+        assert_eq!(old(PSCI_VERSION, 2), [PSCI_VERSION]);
+        assert_eq!(
+            old(PSCI_VERSION, answer::NOT_SUPPORTED),
+            [PSCI_VERSION],
+            "no firmware at all"
+        );
+        assert_eq!(
+            old(PSCI_FEATURES, answer::NOT_SUPPORTED),
+            [PSCI_VERSION, PSCI_FEATURES]
+        );
+        assert_eq!(
+            old(PSCI_FEATURES, 0xffff_ffff),
+            [PSCI_VERSION, PSCI_FEATURES],
+            "32 bits of an error"
+        );
+        assert_eq!(
+            old(SMCCC_VERSION, 0x1_0000),
+            [PSCI_VERSION, PSCI_FEATURES, SMCCC_VERSION]
+        );
+    }
+
+    #[test]
+    fn the_convention_is_version_1_2_and_offers_nothing_else() {
+        let found = Workarounds::NONE;
+        assert_eq!(found.call(SMCCC_VERSION, 0), Some(Call::Answer(0x1_0002)));
+        let ask = |x1| found.call(ARCH_FEATURES, x1);
+        assert_eq!(ask(u64::from(SMCCC_VERSION)), Some(Call::Answer(0)));
+        assert_eq!(ask(u64::from(ARCH_FEATURES)), Some(Call::Answer(0)));
+        // SMCCC_ARCH_SOC_ID, PSCI_VERSION.
+        for other in [0x8000_0002, 0x8400_0000, 0] {
+            assert_eq!(ask(other), Some(Call::Answer(answer::NOT_SUPPORTED)));
+        }
+        for other in [0x8000_0002, 0x8400_0000, 0xc000_8000, 0x8000_7ffe] {
+            assert_eq!(found.call(other, 0), None, "{other:#x}");
+        }
+    }
+}

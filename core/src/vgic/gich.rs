@@ -1,0 +1,72 @@
+//! GICH_LR\<n\> of a GICv2 (IHI 0048B.b, 5.3.5), which says in 32 bits what ICH_LR\<n\>_EL2 says in 64.
+//! The models of this module know the latter ([`super::lr`]); EL2 converts where it touches the
+//! register.
+//!
+//! | field | here | there |
+//! | --- | --- | --- |
+//! | virtual INTID | 9:0 | 31:0 |
+//! | physical INTID; without link: EOI in its highest bit, source CPU of an SGI in its lowest three | 19:10 | 41:32 |
+//! | priority, its upper five bits | 27:23 | 55:51 |
+//! | state: pending, active | 28, 29 | 62, 63 |
+//! | group 1 | 30 | 60 |
+//! | linked | 31 | 61 |
+
+/// The 32-bit form of a list register. What it has no room for is dropped: virtual INTIDs from 1024 on
+/// and the lower three bits of the priority, which a VM on a GICv2 has not.
+#[inline(always)]
+pub const fn from_wide(wide: u64) -> u32 {
+    let virtual_intid = wide as u32 & 0x3ff;
+    let physical = (wide >> 32) as u32 & 0x3ff;
+    let priority = (wide >> 51) as u32 & 0x1f;
+    let state = (wide >> 62) as u32;
+    let group = (wide >> 60) as u32 & 1;
+    let linked = (wide >> 61) as u32 & 1;
+    virtual_intid | physical << 10 | priority << 23 | state << 28 | group << 30 | linked << 31
+}
+
+/// The 64-bit form of a list register.
+#[inline(always)]
+pub const fn to_wide(narrow: u32) -> u64 {
+    let virtual_intid = narrow & 0x3ff;
+    let physical = narrow >> 10 & 0x3ff;
+    let priority = narrow >> 23 & 0x1f;
+    let state = narrow >> 28 & 3;
+    let group = narrow >> 30 & 1;
+    let linked = narrow >> 31;
+    let high = physical | priority << 19 | group << 28 | linked << 29 | state << 30;
+    (high as u64) << 32 | virtual_intid as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lr;
+    use super::*;
+
+    #[test]
+    fn every_field_has_its_place() {
+        for (wide, narrow) in [
+            (27, 27),
+            (lr::PENDING, 1 << 28),
+            (lr::ACTIVE, 1 << 29),
+            (lr::GROUP1, 1 << 30),
+            (lr::HW, 1 << 31),
+            (lr::link(1019), 1 << 31 | 1019 << 10),
+            (lr::EOI, 1 << 19),
+            (7 << 32, 7 << 10),
+            (lr::entry(0, 0xf8, false), 0x1f << 23),
+            (lr::entry(3, 0xa0, true), 1 << 30 | 0x14 << 23 | 3),
+        ] {
+            assert_eq!(from_wide(wide), narrow, "{wide:#x}");
+            assert_eq!(to_wide(narrow), wide, "{narrow:#x}");
+        }
+    }
+
+    #[test]
+    fn there_and_back_nothing_is_lost_but_bits_20_to_22() {
+        for bit in 0..32 {
+            let narrow = 1 << bit;
+            let kept = if (20..23).contains(&bit) { 0 } else { narrow };
+            assert_eq!(from_wide(to_wide(narrow)), kept, "bit {bit}");
+        }
+    }
+}

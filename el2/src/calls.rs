@@ -1,0 +1,159 @@
+//! HVC and SMC: PSCI, calls to Bulkhead itself, and what the plan lets a VM ask of the firmware.
+//! Everything else is "not supported".
+
+use core::sync::atomic::Ordering;
+
+use bulkhead_abi::call;
+use bulkhead_core::power::{Refused, Start, State};
+use bulkhead_core::psci::{self, Call, answer};
+use bulkhead_core::{smccc, trng};
+
+use crate::hw::firmware;
+use crate::pcpu::Pcpu;
+use crate::start::plan;
+use crate::{mailbox, prepare, vm};
+use bulkhead_core::power::End;
+
+/// What follows a call.
+pub enum After {
+    /// The guest goes on.
+    Return,
+    /// Its VM ends.
+    End(End),
+    /// The vCPU goes off.
+    Off,
+}
+
+/// Performs the call that the guest's registers hold. `smc`: by SMC, else by HVC.
+pub fn perform(pcpu: &mut Pcpu, smc: bool) -> After {
+    let function = pcpu.frame.get(0) as u32;
+    if smc && is_allowed(pcpu, function) {
+        forward(pcpu);
+        return After::Return;
+    }
+    if convention(pcpu, function) {
+        return After::Return;
+    }
+    let args = [pcpu.frame.get(1), pcpu.frame.get(2), pcpu.frame.get(3)];
+    let x0 = match psci::call(function, args, pcpu.vcpus) {
+        Call::Answer(answer::NOT_SUPPORTED) if own(pcpu, function) => return After::Return,
+        Call::Answer(x0) => x0,
+        Call::Off => return After::End(End::Off),
+        Call::Reset => return After::End(End::Reset),
+        Call::CpuOff => return After::Off,
+        Call::CpuOn {
+            target,
+            entry,
+            context,
+        } => switch_on(pcpu, target, Start { entry, context }),
+        // DEN0022E, 5.7.1: ON, OFF, ON_PENDING.
+        Call::Affinity(vcpu) => match pcpu.vm().map(|vm| vm.power.state(vcpu)) {
+            Some(State::On) => 0,
+            Some(State::Off) | None => 1,
+            Some(State::Claimed | State::Pending) => 2,
+        },
+    };
+    pcpu.frame.set_x0(x0);
+    After::Return
+}
+
+/// Calls of the convention itself, and for random numbers; `false` if it is none.
+fn convention(pcpu: &mut Pcpu, function: u32) -> bool {
+    let x1 = pcpu.frame.get(1);
+    match pcpu.workarounds.call(function, x1) {
+        Some(smccc::Call::Answer(x0)) => {
+            pcpu.frame.set_x0(x0);
+            return true;
+        }
+        Some(smccc::Call::PassOn) => {
+            pcpu.frame.set_x0(firmware::call(function, x1));
+            return true;
+        }
+        None => {}
+    }
+    let generator = pcpu.generator.as_mut();
+    let Some(answers) = trng::call(function, x1, generator, prepare::next_block) else {
+        return false;
+    };
+    for (register, value) in (0..).zip(answers) {
+        pcpu.frame.set(register, value);
+    }
+    true
+}
+
+/// CPU_ON.
+fn switch_on(pcpu: &mut Pcpu, target: usize, start: Start) -> u64 {
+    let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm) else {
+        return answer::INVALID_PARAMETERS;
+    };
+    if !start.entry.is_multiple_of(4) || prepare::physical(index, start.entry).is_none() {
+        return answer::INVALID_ADDRESS;
+    }
+    match vm.power.switch_on(target, pcpu.vcpus, start) {
+        Ok(()) => {
+            if let Some(pcpu) = vm::pcpu_of(index, target) {
+                mailbox::send(pcpu, mailbox::POWER);
+            }
+            0
+        }
+        Err(Refused::Absent) => answer::INVALID_PARAMETERS,
+        Err(Refused::On) => answer::ALREADY_ON,
+        Err(Refused::Pending) => answer::ON_PENDING,
+    }
+}
+
+/// Calls to Bulkhead itself; `false` if it is none.
+fn own(pcpu: &mut Pcpu, function: u32) -> bool {
+    let answers = match function {
+        call::CALL_UID => call::UID.map(u64::from),
+        call::CALL_REVISION => [
+            u64::from(call::REVISION[0]),
+            u64::from(call::REVISION[1]),
+            0,
+            0,
+        ],
+        call::CALL_EVENT => event(pcpu),
+        _ => return false,
+    };
+    for (register, value) in (0..).zip(answers) {
+        pcpu.frame.set(register, value);
+    }
+    true
+}
+
+/// The next VM that has ended and that this VM has not heard of.
+fn event(pcpu: &Pcpu) -> [u64; 4] {
+    let none = [call::EVENT_NONE, 0, 0, 0];
+    let Some(vm) = pcpu.vm() else { return none };
+    let events = vm.events.load(Ordering::Acquire);
+    let index = events.trailing_zeros();
+    let Some(row) = plan().vms.get(index as usize) else {
+        return none;
+    };
+    // Another vCPU may have taken it in the meantime.
+    if vm.events.fetch_and(!(1 << index), Ordering::AcqRel) & 1 << index == 0 {
+        return none;
+    }
+    let name = u128::from_le_bytes(row.name);
+    let why = vm::vm(index as usize).last_end.load(Ordering::Relaxed);
+    [0, name as u64, (name >> 64) as u64, u64::from(why)]
+}
+
+/// The plan lets this VM make the SMC.
+fn is_allowed(pcpu: &Pcpu, function: u32) -> bool {
+    pcpu.vm.is_some_and(|vm| {
+        let calls = plan().calls_of(vm);
+        calls.iter().any(|call| call.function == function)
+    })
+}
+
+/// Hands an SMC to the firmware, and its answer to the guest (DEN0028E, 2.6: x0 to x7 in, x0 to x3 out).
+fn forward(pcpu: &mut Pcpu) {
+    let mut registers = [0; 8];
+    for (register, slot) in (0..).zip(&mut registers) {
+        *slot = pcpu.frame.get(register);
+    }
+    for (register, value) in (0..).zip(firmware::forward(registers)) {
+        pcpu.frame.set(register, value);
+    }
+}

@@ -1,0 +1,31 @@
+//! State that any vCPU of a VM may change, one at a time, and nobody waits for: who finds it taken goes
+//! away and comes again.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+/// Something that is used by one pCPU at a time.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Claim<T> {
+    taken: AtomicBool,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: [R-CLAIM] the value is reached only by who has set `taken`, and by one at a time.
+unsafe impl<T: Send> Sync for Claim<T> {}
+
+impl<T> Claim<T> {
+    /// Uses the value, if nobody else does at this moment. What `act` does must be short: others come
+    /// again until it is done.
+    #[inline(always)]
+    pub fn try_use<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+        if self.taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        // SAFETY: [R-CLAIM] `taken` was false and is true now by this pCPU's doing.
+        let result = act(unsafe { &mut *self.value.get() });
+        self.taken.store(false, Ordering::Release);
+        Some(result)
+    }
+}

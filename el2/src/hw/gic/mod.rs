@@ -1,0 +1,303 @@
+//! The physical GIC as EL2 uses it. A build of EL2 knows one version of the architecture, so that hot
+//! paths have no choice to make: [`v3`], or [`v2`] with the feature `gicv2`. What both have alike is
+//! here: the banks of the distributor, and which pCPU is meant.
+
+#![allow(dead_code)]
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS_PER_VM};
+use bulkhead_core::vgic::{Host, Maintenance, Version};
+
+use super::mmio::Registers;
+use super::sysreg;
+
+#[cfg(feature = "gicv2")]
+mod v2;
+#[cfg(feature = "gicv2")]
+use v2 as version;
+#[cfg(not(feature = "gicv2"))]
+mod v3;
+#[cfg(not(feature = "gicv2"))]
+use v3 as version;
+
+pub use version::{
+    VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
+    empty_list_registers, gate, list_register, private_frames, reset_virtual_interface, route,
+    set_list_register, set_timer_register, start_distributor,
+};
+
+/// SGI by which pCPUs make each other look into their mailboxes.
+pub const KICK: u32 = 0;
+/// SGI by which a vCPU makes a sibling look at its interrupts.
+pub const SIBLING: u32 = 1;
+
+/// INTIDs from here on mean that there was no interrupt to take.
+const SPECIAL: u32 = 1020;
+/// Priority of all physical interrupts: EL2 takes them in the order in which they come.
+const PRIORITY: u32 = 0x8080_8080;
+/// Turns that EL2 waits for a register write; hardware needs a few.
+const PATIENCE: u32 = 1_000;
+
+/// Banks of the distributor with a bit for each interrupt (IHI 0048B.b, 4.3; IHI 0069H, 12.9).
+mod bank {
+    pub const GROUP: u64 = 0x80;
+    pub const ENABLE: u64 = 0x100;
+    pub const DISABLE: u64 = 0x180;
+    pub const SET_PENDING: u64 = 0x200;
+    pub const CLEAR_PENDING: u64 = 0x280;
+    pub const SET_ACTIVE: u64 = 0x300;
+    pub const CLEAR_ACTIVE: u64 = 0x380;
+}
+/// Priorities, a byte for each interrupt.
+const IPRIORITYR: u64 = 0x400;
+/// Triggers, two bits for each interrupt.
+const ICFGR: u64 = 0xc00;
+
+/// ICH_HCR_EL2 and GICH_HCR: the virtual interface is on.
+const HCR_ENABLE: u32 = 1;
+/// Maintenance interrupt while no list register is pending (NPIE).
+const HCR_NONE_PENDING: u32 = 1 << 3;
+/// Maintenance interrupt while EOIcount is not 0 (LRENPIE).
+const HCR_NOT_PRESENT: u32 = 1 << 2;
+/// EOIcount: ends of interrupts that were in no list register.
+const HCR_EOI_COUNT: u32 = 31 << 27;
+
+/// An interrupt that was acknowledged, as the CPU interface wants it back. A GICv2 adds to an SGI who
+/// sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Taken(u32);
+
+impl Taken {
+    /// Its INTID.
+    #[inline(always)]
+    pub const fn intid(self) -> u32 {
+        self.0 & version::INTID
+    }
+
+    /// There was none.
+    #[inline(always)]
+    pub const fn is_nothing(self) -> bool {
+        self.intid() >= SPECIAL
+    }
+}
+
+/// How an SGI names each pCPU as its target; 0 as long as that is not known.
+static TARGETS: [AtomicU64; MAX_PCPUS] = [const { AtomicU64::new(0) }; MAX_PCPUS];
+
+/// The target is known from now on.
+fn set_target(pcpu: usize, target: u64) {
+    if let Some(slot) = TARGETS.get(pcpu) {
+        slot.store(target, Relaxed);
+    }
+}
+
+fn target(pcpu: usize) -> u64 {
+    TARGETS.get(pcpu).map_or(0, |slot| slot.load(Relaxed))
+}
+
+/// Sends an SGI to a pCPU, after everything that was written before it. One that has not started its
+/// interrupts misses it.
+#[inline(always)]
+pub fn send(sgi: u32, pcpu: usize) {
+    sysreg::publish();
+    version::send(sgi, target(pcpu));
+}
+
+/// Running priority by the bits of active priorities, five of priority: the lowest bit is the most urgent.
+fn running(active: u32) -> u64 {
+    u64::from(active.trailing_zeros()) << 3
+}
+
+fn settled(done: impl Fn() -> bool) {
+    for _ in 0..PATIENCE {
+        if done() {
+            return;
+        }
+    }
+}
+
+/// Disables, un-pends and deactivates the interrupts of a word of 32, and gives them all one priority.
+/// `frame` has the banks from `at` on.
+fn silence(frame: Registers, at: u64, word: u64) {
+    let bits = at.wrapping_add(word.wrapping_mul(4));
+    for bank in [bank::DISABLE, bank::CLEAR_PENDING, bank::CLEAR_ACTIVE] {
+        frame.write(bits.wrapping_add(bank), u32::MAX);
+    }
+    let bytes = at.wrapping_add(word.wrapping_mul(32));
+    for n in 0..8u64 {
+        let at = bytes.wrapping_add(IPRIORITYR);
+        frame.write(at.wrapping_add(n.wrapping_mul(4)), PRIORITY);
+    }
+}
+
+/// Words of 32 interrupts that a distributor has (GICD_TYPER.ITLinesNumber).
+fn words(gicd: Registers) -> u64 {
+    u64::from(gicd.read(4) & 31).saturating_add(1)
+}
+
+/// Says how the line of an SPI triggers. Sixteen SPIs share a register, so the boot pCPU does it for all
+/// before another runs.
+pub fn configure(gicd: Registers, intid: u32, edge: bool) {
+    let n = u64::from(intid);
+    let at = ICFGR.wrapping_add(n / 16 * 4);
+    let bit = 2u32 << (n % 16 * 2);
+    let config = gicd.read(at);
+    gicd.write(at, if edge { config | bit } else { config & !bit });
+}
+
+/// The physical GIC as one pCPU uses it.
+#[derive(Clone, Copy, Debug)]
+pub struct Gic {
+    frames: version::Frames,
+    /// List registers of the virtual interface, at most 16.
+    pub list_registers: u32,
+    /// A bit for each of them but that of the virtual timer.
+    pub usable: u32,
+    /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
+    pub siblings: [u8; MAX_VCPUS_PER_VM],
+}
+
+impl Gic {
+    /// That of pCPU `index`, in its private map, before it is started.
+    pub fn of(index: usize) -> Self {
+        Self {
+            frames: version::Frames::of(index),
+            list_registers: 1,
+            usable: 0,
+            siblings: [0; MAX_VCPUS_PER_VM],
+        }
+    }
+
+    /// Starts the interrupts of this pCPU, which is number `index`: of SGIs and PPIs those in `wanted`.
+    pub fn start(&mut self, index: usize, wanted: u32) {
+        self.frames.start(index, wanted);
+        self.list_registers = version::start_cpu_interface().min(16);
+        self.usable = (1u32 << self.list_registers).wrapping_sub(1) & !1;
+        reset_virtual_interface(self.list_registers);
+    }
+
+    /// Writes the bit of an interrupt in a bank.
+    fn write(&self, bank: u64, intid: u32) {
+        let (frame, at) = self.frames.bank(bank, intid);
+        frame.write(at, 1 << (intid % 32));
+    }
+
+    /// Reads the bit of an interrupt in a bank.
+    fn read(&self, bank: u64, intid: u32) -> bool {
+        let (frame, at) = self.frames.bank(bank, intid);
+        frame.read(at) & 1 << (intid % 32) != 0
+    }
+
+    /// Lets an interrupt be signalled.
+    pub fn enable(&self, intid: u32) {
+        self.write(bank::ENABLE, intid);
+    }
+
+    /// Keeps an interrupt from being signalled, and waits until that is so.
+    pub fn disable(&self, intid: u32) {
+        self.write(bank::DISABLE, intid);
+        self.frames.settle(intid);
+    }
+
+    /// Sets or clears the pending state of an interrupt.
+    pub fn set_pending(&self, intid: u32, pending: bool) {
+        let bank = if pending {
+            bank::SET_PENDING
+        } else {
+            bank::CLEAR_PENDING
+        };
+        self.write(bank, intid);
+    }
+
+    /// An interrupt is pending.
+    pub fn is_pending(&self, intid: u32) -> bool {
+        self.read(bank::SET_PENDING, intid)
+    }
+
+    /// Sets or clears the active state of an interrupt, whoever took it.
+    pub fn set_active(&self, intid: u32, active: bool) {
+        let bank = if active {
+            bank::SET_ACTIVE
+        } else {
+            bank::CLEAR_ACTIVE
+        };
+        self.write(bank, intid);
+    }
+
+    /// Sends an SPI to a pCPU from now on.
+    pub fn route(&self, intid: u32, pcpu: usize) {
+        route(self.frames.gicd(), intid, pcpu);
+    }
+}
+
+/// The physical GIC does what the vGIC asks.
+impl Host for Gic {
+    const VERSION: Version = version::VIRTUAL;
+    #[inline(always)]
+    fn list_registers(&self) -> u32 {
+        self.list_registers
+    }
+    #[inline(always)]
+    fn usable(&self) -> u32 {
+        self.usable
+    }
+    #[inline(always)]
+    fn lr(&self, n: u32) -> u64 {
+        list_register(n)
+    }
+    #[inline(always)]
+    fn set_lr(&mut self, n: u32, value: u64) {
+        set_list_register(n, value);
+    }
+    #[inline(always)]
+    fn empty(&self) -> u32 {
+        empty_list_registers()
+    }
+    fn eoi_count(&mut self) -> u32 {
+        let now = version::control();
+        version::set_control(now & !HCR_EOI_COUNT);
+        now >> 27
+    }
+    fn groups(&self) -> u32 {
+        version::virtual_groups()
+    }
+    fn ask(&mut self, what: Maintenance) {
+        let mut wanted = HCR_ENABLE;
+        if what.refill {
+            // Of each group the one change that is possible now.
+            let groups = version::virtual_groups();
+            wanted |= HCR_NONE_PENDING;
+            wanted |= if groups & 1 == 0 { 1 << 4 } else { 1 << 5 };
+            wanted |= if groups & 2 == 0 { 1 << 6 } else { 1 << 7 };
+        }
+        if what.eoi {
+            wanted |= HCR_NOT_PRESENT | version::TRAP_DIR;
+        }
+        version::set_control(version::control() & HCR_EOI_COUNT | wanted);
+    }
+    fn enable(&mut self, pintid: u32) {
+        Self::enable(self, pintid);
+    }
+    fn disable(&mut self, pintid: u32) {
+        Self::disable(self, pintid);
+    }
+    fn deactivate(&mut self, pintid: u32) {
+        Self::set_active(self, pintid, false);
+    }
+    fn set_active(&mut self, pintid: u32) {
+        Self::set_active(self, pintid, true);
+    }
+    fn set_pending(&mut self, pintid: u32, pending: bool) {
+        Self::set_pending(self, pintid, pending);
+    }
+    fn is_pending(&self, pintid: u32) -> bool {
+        Self::is_pending(self, pintid)
+    }
+    fn route(&mut self, pintid: u32, vcpu: usize) {
+        if let Some(pcpu) = self.siblings.get(vcpu) {
+            Self::route(self, pintid, usize::from(*pcpu));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! A GICv2 (IHI 0048B.b): everything by memory-mapped frames. The board has one of each, which shows every
+//! pCPU its own registers where they differ, so all pCPUs have them at the same address.
+//!
+//! Where the board has the Security Extensions, EL2 sees the Non-secure half: bit 0 of GICD_CTLR and
+//! GICC_CTLR then enables Group 1, and firmware has put the interrupts there. Where it has not, the same
+//! bit enables Group 0, in which everything is after reset.
+
+use core::sync::atomic::{
+    AtomicU8,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
+
+use bulkhead_abi::plan::{Board, PAGE};
+use bulkhead_core::monitor::Gate;
+use bulkhead_core::vgic::{Version, gich};
+
+use super::super::layout::shared;
+use super::super::mmio::Registers;
+use super::super::mmu::{self, Frame, Windows};
+use super::{
+    HCR_ENABLE, SPECIAL, Taken, bank, running, set_target, settled, silence, target, words,
+};
+
+/// Version of the architecture.
+pub const VERSION: u32 = 2;
+/// The same as the vGIC has it.
+pub const VIRTUAL: Version = Version::V2;
+/// There is no trap for GICV_DIR.
+pub(super) const TRAP_DIR: u32 = 0;
+/// Bits of what was acknowledged that are the INTID; above them is the sender of an SGI.
+pub(super) const INTID: u32 = 0x3ff;
+
+/// Distributor, CPU interface, virtual interface control.
+const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
+const GICC: Registers = mmu::shared_frame(shared::GICC, shared::GICC_PAGES);
+const GICH: Registers = mmu::shared_frame(shared::GICH, shared::GICH_PAGES);
+
+/// `GICD_ITARGETSR`: a byte for each interrupt, with a bit for each CPU interface.
+const ITARGETSR: u64 = 0x800;
+const SGIR: u64 = 0xf00;
+const CPENDSGIR: u64 = 0xf10;
+
+const GICC_CTLR: u64 = 0x0;
+const GICC_PMR: u64 = 0x4;
+const GICC_BPR: u64 = 0x8;
+const GICC_IAR: u64 = 0xc;
+const GICC_EOIR: u64 = 0x10;
+const GICC_DIR: u64 = 0x1000;
+/// `GICC_CTLR`: on; EOIR drops the priority, DIR or the guest deactivates (EOImode, EOImodeNS).
+const ON_SPLIT: u32 = 1 | 1 << 9;
+
+const GICH_HCR: u64 = 0x0;
+const GICH_VTR: u64 = 0x4;
+const GICH_VMCR: u64 = 0x8;
+const GICH_EISR0: u64 = 0x20;
+const GICH_ELRSR0: u64 = 0x30;
+const GICH_APR: u64 = 0xf0;
+const GICH_LR: u64 = 0x100;
+
+/// To which pCPU each SPI goes, plus one; 0 for nobody. Kept because the bit of a pCPU is not known before
+/// it has started.
+static ROUTES: [AtomicU8; SPECIAL as usize] = [const { AtomicU8::new(0) }; SPECIAL as usize];
+
+/// The distributor, in its first state: all SPIs disabled, on the way to nobody. From now on all maps
+/// have the frames.
+pub fn start_distributor(_: &mut Windows, board: &Board) -> Registers {
+    mmu::share_frame(shared::GICD, board.gicd, shared::GICD_PAGES);
+    mmu::share_frame(shared::GICC, board.gicc, shared::GICC_PAGES);
+    mmu::share_frame(shared::GICH, board.gich, shared::GICH_PAGES);
+    GICD.write(0, 0);
+    for word in 1..words(GICD) {
+        silence(GICD, 0, word);
+        GICD.write(bank::GROUP.wrapping_add(word.wrapping_mul(4)), 0);
+        for n in 0..8 {
+            let byte = word.wrapping_mul(32).wrapping_add(n * 4);
+            GICD.write(ITARGETSR.wrapping_add(byte), 0);
+        }
+    }
+    GICD.write(0, 1);
+    GICD
+}
+
+/// Sends an SPI to a pCPU: at once, or when it starts.
+pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
+    let Some(slot) = ROUTES.get(intid as usize) else {
+        return;
+    };
+    slot.store((pcpu as u8).wrapping_add(1), Relaxed);
+    // Either this sees the target that the pCPU has just learnt, or the pCPU sees the route.
+    fence(SeqCst);
+    let bit = target(pcpu) >> 16;
+    if bit != 0 {
+        gicd.write8(ITARGETSR.wrapping_add(u64::from(intid)), bit as u8);
+    }
+}
+
+/// A private map has nothing of the GIC: see [`start_distributor`].
+pub fn private_frames(_: &mut Windows, _: &Board, _: u64) -> Option<[Frame; 0]> {
+    Some([])
+}
+
+/// The frames, which are where they are for everybody.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frames;
+
+impl Frames {
+    pub(super) const fn of(_: usize) -> Self {
+        Self
+    }
+
+    pub(super) const fn gicd(&self) -> Registers {
+        GICD
+    }
+
+    /// Frame and offset of the word of a bank that has an INTID. The first word is each pCPU's own.
+    pub(super) fn bank(&self, bank: u64, intid: u32) -> (Registers, u64) {
+        (
+            GICD,
+            bank.wrapping_add(u64::from(intid / 32).wrapping_mul(4)),
+        )
+    }
+
+    /// Returns when what was written about an INTID has reached the distributor.
+    pub(super) fn settle(&self, intid: u32) {
+        let (frame, at) = self.bank(bank::ENABLE, intid);
+        settled(|| frame.read(at) & 1 << (intid % 32) == 0);
+    }
+
+    /// Switches this pCPU's SGIs and PPIs off, but those in `wanted`; learns by which bit the distributor
+    /// knows this pCPU, and takes the SPIs that are meant for it.
+    pub(super) fn start(&self, index: usize, wanted: u32) {
+        silence(GICD, 0, 0);
+        for n in 0..4u64 {
+            GICD.write(CPENDSGIR.wrapping_add(n.wrapping_mul(4)), u32::MAX);
+        }
+        GICD.write(bank::GROUP, 0);
+        GICD.write(bank::ENABLE, wanted);
+        // Byte 0 is about SGI 0, which has this pCPU as its only target; 0 where there is but one pCPU.
+        let bit = (GICD.read(ITARGETSR) & 0xff).max(1);
+        set_target(index, u64::from(bit) << 16);
+        fence(SeqCst);
+        let own = (index as u8).wrapping_add(1);
+        for (intid, slot) in (0u32..).zip(&ROUTES) {
+            if slot.load(Relaxed) == own {
+                route(GICD, intid, index);
+            }
+        }
+    }
+}
+
+/// Starts this pCPU's CPU interface; how many list registers its virtual interface has.
+pub(super) fn start_cpu_interface() -> u32 {
+    GICC.write(GICC_PMR, 0xff);
+    GICC.write(GICC_BPR, 0);
+    GICC.write(GICC_CTLR, ON_SPLIT);
+    (GICH.read(GICH_VTR) & 63).saturating_add(1)
+}
+
+/// The virtual interface, which has this many list registers, as after a reset: nothing enabled,
+/// pending or active.
+pub fn reset_virtual_interface(list_registers: u32) {
+    GICH.write(GICH_VMCR, 0);
+    GICH.write(GICH_HCR, HCR_ENABLE);
+    GICH.write(GICH_APR, 0);
+    for n in 0..list_registers {
+        set_list_register(n, 0);
+    }
+}
+
+/// Acknowledges the most urgent interrupt.
+#[inline(always)]
+pub fn acknowledge() -> Taken {
+    Taken(GICC.read(GICC_IAR))
+}
+
+/// Drops the running priority; the interrupt stays active.
+#[inline(always)]
+pub fn drop_priority(taken: Taken) {
+    GICC.write(GICC_EOIR, taken.0);
+}
+
+/// Deactivates an interrupt that was acknowledged.
+#[inline(always)]
+pub fn deactivate(taken: Taken) {
+    GICC.write(GICC_DIR, taken.0);
+}
+
+/// A FIQ. The CPU interface sends none (GICC_CTLR.FIQEn is 0), so there is nothing to acknowledge.
+pub fn acknowledge_group0() -> u32 {
+    SPECIAL
+}
+
+/// Sends an SGI; `target` is GICD_SGIR.CPUTargetList in its place.
+#[inline(always)]
+pub(super) fn send(sgi: u32, target: u64) {
+    GICD.write(SGIR, target as u32 | sgi);
+}
+
+/// Writes the list register of the virtual timer.
+#[inline(always)]
+pub fn set_timer_register(value: u64) {
+    GICH.write(GICH_LR, gich::from_wide(value));
+}
+
+/// A bit for each list register that holds nothing.
+#[inline(always)]
+pub fn empty_list_registers() -> u32 {
+    GICH.read(GICH_ELRSR0)
+}
+
+/// Reads a list register, in its 64-bit form.
+#[inline]
+pub fn list_register(n: u32) -> u64 {
+    gich::to_wide(GICH.read(GICH_LR.wrapping_add(u64::from(n).wrapping_mul(4))))
+}
+
+/// Writes a list register.
+#[inline]
+pub fn set_list_register(n: u32, value: u64) {
+    GICH.write(
+        GICH_LR.wrapping_add(u64::from(n).wrapping_mul(4)),
+        gich::from_wide(value),
+    );
+}
+
+/// What stands between interrupts and the guest, as its CPU interface has it (GICH_VMCR, GICH_APR). What
+/// the distributor forwards is left 0.
+pub fn gate() -> Gate {
+    let vmcr = GICH.read(GICH_VMCR);
+    Gate {
+        mask: u64::from(vmcr >> 27 << 3),
+        running: running(GICH.read(GICH_APR)),
+        groups: u64::from(vmcr & 0b11),
+        forwarded: 0,
+        // VMFIQEn
+        fiq: u64::from(vmcr >> 3 & 1),
+    }
+}
+
+/// GICH_HCR.
+pub(super) fn control() -> u32 {
+    GICH.read(GICH_HCR)
+}
+
+/// Writes GICH_HCR.
+pub(super) fn set_control(value: u32) {
+    GICH.write(GICH_HCR, value);
+}
+
+const _: () = assert!(shared::GICC_PAGES as u64 * PAGE > GICC_DIR);
+
+/// Groups that the guest's CPU interface signals, a bit for each (GICH_VMCR).
+pub(super) fn virtual_groups() -> u32 {
+    GICH.read(GICH_VMCR) & 0b11
+}

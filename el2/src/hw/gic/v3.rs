@@ -1,0 +1,294 @@
+//! A GICv3 (IHI 0069H): the CPU interface and the virtual interface by system registers, distributor and
+//! redistributor by their frames.
+
+use bulkhead_abi::plan::{Board, PAGE};
+use bulkhead_core::monitor::Gate;
+use bulkhead_core::vgic::Version;
+
+use super::super::layout::{self, private};
+use super::super::mmio::Registers;
+use super::super::mmu::{self, Frame, Windows};
+use super::super::sysreg::{isb, read, write};
+use super::{HCR_ENABLE, Taken, bank, running, set_target, settled, silence, words};
+use crate::start::plan;
+
+/// Version of the architecture.
+pub const VERSION: u32 = 3;
+/// The same as the vGIC has it.
+pub const VIRTUAL: Version = Version::V3;
+/// ICH_HCR_EL2.TDIR: the guest's writes to ICC_DIR_EL1 trap.
+pub(super) const TRAP_DIR: u32 = 1 << 14;
+/// Bits of what was acknowledged that are the INTID: ICC_IAR1_EL1 has nothing else.
+pub(super) const INTID: u32 = u32::MAX;
+/// Bytes of one redistributor.
+const GICR_STRIDE: u64 = 0x2_0000;
+/// Redistributors that are looked at when a pCPU's is searched.
+const MOST_REDISTRIBUTORS: usize = 256;
+const SGI_FRAME: u64 = 0x1_0000;
+/// `GICD_CTLR`: affinity routing, group 1; RWP says that a write is not yet in effect.
+const ARE_GROUP1: u32 = 1 << 4 | 1 << 1;
+const RWP: u32 = 1 << 31;
+/// `GICR_CTLR.RWP`.
+const GICR_RWP: u32 = 1 << 3;
+const IROUTER: u64 = 0x6000;
+
+/// The distributor, in its first state: all SPIs disabled, group 1, on the way to nobody. A window in the
+/// boot map.
+pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
+    let slot = layout::FRAMES.wrapping_add(1);
+    let gicd = windows.registers(slot, board.gicd, board.gicd_size);
+    gicd.write(0, 0);
+    settled(|| gicd.read(0) & RWP == 0);
+    for word in 1..words(gicd) {
+        silence(gicd, 0, word);
+        gicd.write(bank::GROUP.wrapping_add(word.wrapping_mul(4)), u32::MAX);
+    }
+    gicd.write(0, ARE_GROUP1);
+    settled(|| gicd.read(0) & RWP == 0);
+    for (index, pcpu) in plan().pcpus.iter().enumerate() {
+        set_target(index, sgi_target(pcpu.mpidr));
+    }
+    gicd
+}
+
+/// The target of an SGI as ICC_SGI1R_EL1 has it.
+const fn sgi_target(mpidr: u64) -> u64 {
+    let (aff3, aff2, aff1, aff0) = (
+        mpidr >> 32 & 0xff,
+        mpidr >> 16 & 0xff,
+        mpidr >> 8 & 0xff,
+        mpidr & 0xff,
+    );
+    aff3 << 48 | aff2 << 32 | aff1 << 16 | 1 << (aff0 & 15) | (aff0 / 16) << 44
+}
+
+/// Sends an SPI to a pCPU.
+pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
+    if let Some(pcpu) = plan().pcpus.get(pcpu) {
+        gicd.write64(
+            IROUTER.wrapping_add(u64::from(intid).wrapping_mul(8)),
+            pcpu.mpidr,
+        );
+    }
+}
+
+/// What the private map of a pCPU has of the GIC: the distributor, and the redistributor that names the
+/// pCPU in its GICR_TYPER. `None` if the board has no such redistributor.
+pub fn private_frames(windows: &mut Windows, board: &Board, mpidr: u64) -> Option<[Frame; 2]> {
+    let affinity = (mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff;
+    let frames = (0..board.gicr_size / GICR_STRIDE)
+        .map(|n| board.gicr.wrapping_add(n.wrapping_mul(GICR_STRIDE)));
+    for pa in frames.take(MOST_REDISTRIBUTORS) {
+        let frame = windows.registers(layout::FRAMES.wrapping_add(1), pa, GICR_STRIDE);
+        if frame.read64(8) >> 32 == affinity {
+            let gicd = Frame {
+                page: private::GICD,
+                pa: board.gicd,
+                pages: private::GICD_PAGES,
+            };
+            let gicr = Frame {
+                page: private::GICR,
+                pa,
+                pages: private::GICR_PAGES,
+            };
+            return Some([gicd, gicr]);
+        }
+    }
+    None
+}
+
+/// The frames of a pCPU in its private map.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frames {
+    gicd: Registers,
+    gicr: Registers,
+}
+
+impl Frames {
+    pub(super) fn of(index: usize) -> Self {
+        let at =
+            |page, pages: usize| mmu::private_frame(index, page, (pages as u64).wrapping_mul(PAGE));
+        Self {
+            gicd: at(private::GICD, private::GICD_PAGES),
+            gicr: at(private::GICR, private::GICR_PAGES),
+        }
+    }
+
+    pub(super) const fn gicd(&self) -> Registers {
+        self.gicd
+    }
+
+    /// Frame and offset of the word of a bank that has an INTID.
+    pub(super) fn bank(&self, bank: u64, intid: u32) -> (Registers, u64) {
+        if intid < 32 {
+            (self.gicr, SGI_FRAME.wrapping_add(bank))
+        } else {
+            (
+                self.gicd,
+                bank.wrapping_add(u64::from(intid / 32).wrapping_mul(4)),
+            )
+        }
+    }
+
+    /// Waits until what was written about an INTID is in effect.
+    pub(super) fn settle(&self, intid: u32) {
+        if intid < 32 {
+            settled(|| self.gicr.read(0) & GICR_RWP == 0);
+        } else {
+            settled(|| self.gicd.read(0) & RWP == 0);
+        }
+    }
+
+    /// Wakes this pCPU's redistributor and switches its interrupts off, but those in `wanted`.
+    pub(super) fn start(&self, _index: usize, wanted: u32) {
+        let gicr = self.gicr;
+        gicr.write(0x14, gicr.read(0x14) & !2);
+        settled(|| gicr.read(0x14) & 4 == 0);
+        silence(gicr, SGI_FRAME, 0);
+        gicr.write(SGI_FRAME + bank::GROUP, u32::MAX);
+        self.settle(0);
+        gicr.write(SGI_FRAME + bank::ENABLE, wanted);
+    }
+}
+
+/// Starts this pCPU's CPU interface; how many list registers its virtual interface has.
+pub(super) fn start_cpu_interface() -> u32 {
+    // ICC_SRE_EL2: system registers here and at EL1, no bypass.
+    write!("S3_4_C12_C9_5", 0xf);
+    isb();
+    // ICC_PMR_EL1: every priority.
+    write!("S3_0_C4_C6_0", 0xff);
+    // ICC_CTLR_EL1.EOImode: EOIR drops the priority, DIR or the guest deactivates.
+    write!("S3_0_C12_C12_4", 1 << 1);
+    // ICC_IGRPEN1_EL1
+    write!("S3_0_C12_C12_7", 1);
+    isb();
+    // ICH_VTR_EL2.ListRegs, ICC_SRE_EL1 of guests is fixed to 7 by ICC_SRE_EL2.
+    ((read!("S3_4_C12_C11_1") & 31) as u32).saturating_add(1)
+}
+
+/// The virtual interface, which has this many list registers, as after a reset: nothing enabled,
+/// pending or active.
+pub fn reset_virtual_interface(list_registers: u32) {
+    // ICH_VMCR_EL2, ICH_HCR_EL2
+    write!("S3_4_C12_C11_7", 0);
+    write!("S3_4_C12_C11_0", u64::from(HCR_ENABLE));
+    for n in 0..list_registers {
+        set_list_register(n, 0);
+    }
+    // ICH_AP0R<n>_EL2, ICH_AP1R<n>_EL2: as many as ICH_VTR_EL2.PREbits asks for.
+    write!("S3_4_C12_C8_0", 0);
+    write!("S3_4_C12_C9_0", 0);
+    let preemption_bits = (read!("S3_4_C12_C11_1") >> 26 & 7).saturating_add(1);
+    if preemption_bits >= 6 {
+        write!("S3_4_C12_C8_1", 0);
+        write!("S3_4_C12_C9_1", 0);
+    }
+    if preemption_bits >= 7 {
+        write!("S3_4_C12_C8_2", 0);
+        write!("S3_4_C12_C8_3", 0);
+        write!("S3_4_C12_C9_2", 0);
+        write!("S3_4_C12_C9_3", 0);
+    }
+    isb();
+}
+
+/// Acknowledges the most urgent interrupt (ICC_IAR1_EL1).
+#[inline(always)]
+pub fn acknowledge() -> Taken {
+    Taken(read!("S3_0_C12_C12_0") as u32)
+}
+
+/// Drops the running priority (ICC_EOIR1_EL1); the interrupt stays active.
+#[inline(always)]
+pub fn drop_priority(taken: Taken) {
+    write!("S3_0_C12_C12_1", u64::from(taken.0));
+}
+
+/// Deactivates an interrupt that was acknowledged (ICC_DIR_EL1).
+#[inline(always)]
+pub fn deactivate(taken: Taken) {
+    write!("S3_0_C12_C11_1", u64::from(taken.0));
+}
+
+/// Acknowledges and ends a Group 0 interrupt (ICC_IAR0_EL1, ICC_EOIR0_EL1, ICC_DIR_EL1); its INTID.
+pub fn acknowledge_group0() -> u32 {
+    let taken = Taken(read!("S3_0_C12_C8_0") as u32);
+    if !taken.is_nothing() {
+        write!("S3_0_C12_C8_1", u64::from(taken.0));
+        deactivate(taken);
+    }
+    taken.intid()
+}
+
+/// Sends an SGI (ICC_SGI1R_EL1).
+#[inline(always)]
+pub(super) fn send(sgi: u32, target: u64) {
+    write!("S3_0_C12_C11_5", u64::from(sgi) << 24 | target);
+    isb();
+}
+
+/// Writes the list register of the virtual timer (ICH_LR0_EL2).
+#[inline(always)]
+pub fn set_timer_register(value: u64) {
+    write!("S3_4_C12_C12_0", value);
+}
+
+/// ICH_ELRSR_EL2.
+#[inline(always)]
+pub fn empty_list_registers() -> u32 {
+    read!("S3_4_C12_C11_5") as u32
+}
+
+/// What stands between interrupts and the guest, as its CPU interface has it (ICH_VMCR_EL2,
+/// ICH_AP0R0_EL2, ICH_AP1R0_EL2). What the distributor forwards is left 0.
+pub fn gate() -> Gate {
+    let vmcr = read!("S3_4_C12_C11_7");
+    let active = (read!("S3_4_C12_C8_0") | read!("S3_4_C12_C9_0")) as u32;
+    Gate {
+        mask: vmcr >> 24 & 0xff,
+        running: running(active),
+        groups: vmcr & 0b11,
+        forwarded: 0,
+        // With system registers group 0 is always signalled as FIQ.
+        fiq: 0b01,
+    }
+}
+
+/// ICH_HCR_EL2.
+pub(super) fn control() -> u32 {
+    read!("S3_4_C12_C11_0") as u32
+}
+
+/// Writes ICH_HCR_EL2.
+pub(super) fn set_control(value: u32) {
+    write!("S3_4_C12_C11_0", u64::from(value));
+}
+
+macro_rules! list_registers {
+    ($($n:literal $name:literal),*) => {
+        /// Reads ICH_LR\<n\>_EL2.
+        #[inline]
+        pub fn list_register(n: u32) -> u64 {
+            match n { $($n => read!($name),)* _ => 0 }
+        }
+
+        /// Writes ICH_LR\<n\>_EL2.
+        #[inline]
+        pub fn set_list_register(n: u32, value: u64) {
+            match n { $($n => write!($name, value),)* _ => {} }
+        }
+    };
+}
+
+list_registers!(
+    0 "S3_4_C12_C12_0", 1 "S3_4_C12_C12_1", 2 "S3_4_C12_C12_2", 3 "S3_4_C12_C12_3",
+    4 "S3_4_C12_C12_4", 5 "S3_4_C12_C12_5", 6 "S3_4_C12_C12_6", 7 "S3_4_C12_C12_7",
+    8 "S3_4_C12_C13_0", 9 "S3_4_C12_C13_1", 10 "S3_4_C12_C13_2", 11 "S3_4_C12_C13_3",
+    12 "S3_4_C12_C13_4", 13 "S3_4_C12_C13_5", 14 "S3_4_C12_C13_6", 15 "S3_4_C12_C13_7"
+);
+
+/// Groups that the guest's CPU interface signals, a bit for each (ICH_VMCR_EL2).
+pub(super) fn virtual_groups() -> u32 {
+    read!("S3_4_C12_C11_7") as u32 & 0b11
+}

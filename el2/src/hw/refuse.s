@@ -1,0 +1,77 @@
+// Last words from before EL2 has a map or a device tree: entered at the wrong exception level, or in a
+// place where it cannot run. The MMU is off and there is no stack. The UART is the one that the plan
+// names; the plan lies behind the image and is asked for no more than that, if it is one.
+
+    .section .text.head, "ax"
+
+// The MMU and caches are off, so text is read from memory like any other device or memory access: one
+// byte at a time, which needs no alignment.
+wrong_level:                        // x1: CurrentEL
+    adr     x0, said_level1
+    adr     x2, said_level3
+    cmp     x1, #12
+    csel    x0, x2, x0, eq
+    b       refuse
+too_high:
+    adr     x0, said_too_high
+    b       refuse
+host_only:
+    adr     x0, said_host_only
+
+// x0: what to say, ends with 0.
+refuse:
+    msr     daifset, #0xf
+    adrp    x1, __el2_end
+    add     x1, x1, :lo12:__el2_end
+    ldr     x2, [x1]
+    ldr     x3, ={magic}
+    cmp     x2, x3
+    b.ne    4f
+    ldr     w2, [x1, #{version_at}]
+    cmp     w2, #{version}
+    b.ne    4f
+    ldr     x1, [x1, #{uart_at}]
+1:  ldrb    w2, [x0], #1
+    mov     w4, #0x10000            // polls for room, then the byte is given up
+2:  ldr     w3, [x1, #0x18]         // UARTFR
+    sub     w4, w4, #1
+    cbz     w4, 3f
+    tbnz    w3, #5, 2b              // TXFF
+    cbz     w2, 3f
+    str     w2, [x1]                // UARTDR
+    b       1b
+3:  cbz     w4, 4f
+    sub     w4, w4, #1
+    ldr     w3, [x1, #0x18]
+    tbnz    w3, #3, 3b              // BUSY: all of it must leave before the board does
+
+// PSCI SYSTEM_OFF, from EL1 by HVC and from EL2 by SMC. Where nobody answers, that is an exception: the
+// vectors know that EL2 is not up and sleep.
+4:  adrp    x2, vectors
+    add     x2, x2, :lo12:vectors
+    ldr     w0, =0x84000008
+    mrs     x1, currentel
+    cmp     x1, #8
+    b.eq    5f
+    b.hi    sleep_for_good          // at EL3 there is nobody to ask
+    msr     vbar_el1, x2
+    isb
+    hvc     #0
+    b       sleep_for_good
+5:  msr     vbar_el2, x2
+    isb
+    smc     #0
+    .global sleep_for_good
+sleep_for_good:
+    wfe
+    b       sleep_for_good
+
+said_level1:
+    .asciz  "[el2] refused: exception-level: entered at EL1, must be entered at EL2\r\n"
+said_level3:
+    .asciz  "[el2] refused: exception-level: entered at EL3, must be entered at EL2\r\n"
+said_too_high:
+    .asciz  "[el2] refused: load-limit: loaded at or above 128 GiB\r\n"
+said_host_only:
+    .asciz  "[el2] refused: el2-host: the CPU's EL2 is for host extensions only (HCR_EL2.E2H is fixed to 1)\r\n"
+    .balign 4

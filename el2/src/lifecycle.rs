@@ -1,0 +1,292 @@
+//! How VMs end, start again, stand still, and how their vCPUs come and go. Decided by
+//! `bulkhead_core::power`; here is what a pCPU does about it.
+//!
+//! Who ends a VM changes its phase and sends [`mailbox::POWER`] to its pCPUs. Each takes its vCPU from
+//! the hardware and leaves. The last one that leaves silences the VM's interrupts and devices and does what the crash policy
+//! says. Nobody waits for anybody.
+
+use core::sync::atomic::Ordering;
+
+use bulkhead_abi::plan::{Crash, NONE, VM_TIME_STOPS};
+use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::power::{End, Phase};
+use bulkhead_core::report::{Reason, Report, Verdict};
+use bulkhead_core::vgic;
+
+use crate::hw::{boot, cpu, memory, timer};
+use crate::pcpu::Pcpu;
+use crate::start::plan;
+use crate::vm::{self, Vm};
+use crate::{deadlines, idle, mailbox, prepare, timed};
+
+/// [`Vm::after`]: the VM has ended for good; each of its pCPUs says its statistics.
+pub const REPORT: u32 = 1;
+/// [`Vm::after`]: the VM starts again; for the pCPU of its boot vCPU.
+pub const START: u32 = 2;
+/// [`Vm::after`]: why it ended has been said.
+pub const LED: u32 = 4;
+/// [`Vm::after`]: it ended by a crash after which it starts again.
+const RETRY: u32 = 8;
+
+/// Makes all pCPUs of a VM look at its state.
+fn tell(vm: usize) {
+    for pcpu in vm::pcpus_of(vm) {
+        mailbox::send(pcpu, mailbox::POWER);
+    }
+}
+
+/// The guest ends its VM by a call.
+pub fn end(pcpu: &mut Pcpu, end: End) -> ! {
+    if let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm)
+        && vm.power.stop(end)
+    {
+        tell(index);
+    }
+    leave(pcpu)
+}
+
+/// The guest cannot go on.
+#[inline(never)]
+pub fn crash(pcpu: &mut Pcpu, reason: Reason) -> ! {
+    if let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm)
+        && vm.power.stop(End::Crash)
+    {
+        let verdict = judge(vm, index, End::Crash);
+        lead(pcpu, index, reason, verdict);
+        if verdict.is_restart() {
+            vm.after.fetch_or(RETRY, Ordering::AcqRel);
+        }
+        tell(index);
+    }
+    leave(pcpu)
+}
+
+/// Somebody with authority, or a device of the VM, ends it. From any pCPU.
+pub fn order(index: usize, end: End) {
+    if vm::vm(index).power.stop(end) {
+        tell(index);
+    }
+}
+
+/// Lets a VM that runs stand still, or go on. From any pCPU, but from one at a time: the one that serves
+/// the console.
+pub fn pause(index: usize, paused: bool) {
+    let vm = vm::vm(index);
+    if paused && vm.power.phase() != Phase::Running {
+        return;
+    }
+    if !paused && vm.power.is_paused() {
+        let stops = plan()
+            .vms
+            .get(index)
+            .is_some_and(|row| row.flags & VM_TIME_STOPS != 0);
+        // A vCPU that has not stood still yet has seen time go on.
+        let all = vm.standing.load(Ordering::Acquire) == vm.power.online();
+        vm.time.resume(timer::now(), stops && all);
+    }
+    if vm.power.pause(paused) {
+        tell(index);
+    }
+}
+
+/// Starts a VM that is down. From any pCPU, but from one at a time: the one that serves the console.
+pub fn start(index: usize) {
+    let vm = vm::vm(index);
+    if vm.power.phase() == Phase::Down {
+        vm::one_more();
+        vm.power.prepare();
+        vm.after.store(START, Ordering::Release);
+        tell(index);
+    }
+}
+
+/// What the state of the VM asks of a pCPU whose vCPU runs. After an exit that brought
+/// [`mailbox::POWER`].
+#[inline(never)]
+pub fn attend(pcpu: &mut Pcpu) {
+    pcpu.power_event = false;
+    let Some(vm) = pcpu.vm() else { return };
+    if !pcpu.runs || pcpu.stands {
+        return;
+    }
+    if matches!(vm.power.phase(), Phase::Stopping(_)) {
+        leave(pcpu)
+    }
+    if vm.power.is_paused() {
+        stand_still(pcpu, vm);
+        if matches!(vm.power.phase(), Phase::Stopping(_)) {
+            leave(pcpu)
+        }
+    }
+}
+
+/// The vCPU stands still. Its registers stay where they are; its timers are off meanwhile.
+fn stand_still(pcpu: &mut Pcpu, vm: &Vm) {
+    let held = timer::hold_guest_timer();
+    vm.time.pause(timer::now());
+    pcpu.held = Some(held);
+    pcpu.stands = true;
+    vm.standing.fetch_add(1, Ordering::AcqRel);
+    while vm.power.is_paused() && vm.power.phase() == Phase::Running {
+        if !idle::poll(pcpu) {
+            cpu::wait();
+        }
+    }
+    vm.standing.fetch_sub(1, Ordering::AcqRel);
+    pcpu.stands = false;
+    pcpu.held = None;
+    timer::release_guest_timer(held, vm.time.offset());
+    timed::look(pcpu);
+}
+
+/// The vCPU is off from now on.
+#[inline(never)]
+pub fn leave(pcpu: &mut Pcpu) -> ! {
+    take_off(pcpu);
+    boot::el2_idle(pcpu)
+}
+
+/// Takes everything of the vCPU from the hardware.
+pub fn take_off(pcpu: &mut Pcpu) {
+    timer::stop_guest_timer();
+    deadlines::set(pcpu, Purpose::PhysicalTimer, None);
+    pcpu.gic.disable(pcpu.vtimer_intid);
+    if pcpu.vm.is_some_and(timed::owns_physical) {
+        pcpu.gic.disable(plan().header.board.ptimer_intid);
+    }
+    pcpu.runs = false;
+    pcpu.power_event = false;
+    if let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm) {
+        let whom = pcpu.vgic.leave(&vm.dist, &mut pcpu.gic);
+        vm::notify(index, whom);
+        if vm.power.leave(pcpu.number) {
+            finish(pcpu, vm, index);
+        }
+    }
+}
+
+/// All vCPUs of the VM are off.
+fn finish(pcpu: &mut Pcpu, vm: &Vm, index: usize) {
+    vgic::shutdown(&vm.dist, &mut pcpu.gic);
+    for quiet in plan().quiets_of(index) {
+        memory::write_register(&mut pcpu.windows, quiet.pa, quiet.width, quiet.value);
+    }
+    let Phase::Stopping(end) = vm.power.phase() else {
+        return;
+    };
+    let restarts = if end == End::Crash {
+        vm.after.load(Ordering::Acquire) & RETRY != 0
+    } else {
+        let verdict = judge(vm, index, end);
+        lead(pcpu, index, Reason::Ended(end), verdict);
+        verdict.is_restart()
+    };
+    if restarts {
+        vm.power.prepare();
+    }
+    vm.after
+        .fetch_or(if restarts { START } else { REPORT }, Ordering::AcqRel);
+    tell(index);
+}
+
+/// This pCPU says why the VM ended.
+fn lead(pcpu: &mut Pcpu, index: usize, reason: Reason, verdict: Verdict) {
+    let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
+    pcpu.report = Some(Report::new(name, pcpu.number as u64, reason, verdict));
+    if !verdict.is_restart() {
+        pcpu.reported = vm::vm(index).life();
+    }
+}
+
+/// What follows an end, by the VM's crash policy.
+fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
+    vm.last_end.store(end as u32, Ordering::Relaxed);
+    let Some(row) = plan().vms.get(index) else {
+        return Verdict::Stays;
+    };
+    if end.is_restart() {
+        return Verdict::Restarts;
+    }
+    if !end.is_crash() {
+        return Verdict::Stays;
+    }
+    if row.crash == Crash::Restart as u16 {
+        let (limit, seconds) = (row.restarts, row.restart_seconds);
+        let period = timer::seconds(u64::from(seconds));
+        return match vm.restarts.another(timer::now(), period, limit) {
+            Some(count) => Verdict::Retries {
+                count,
+                limit,
+                seconds,
+            },
+            None => Verdict::Exhausted { limit, seconds },
+        };
+    }
+    if row.crash == Crash::Notify as u16
+        && row.notify != NONE
+        && let Some(whom) = plan().vms.get(usize::from(row.notify))
+    {
+        let told = vm::vm(usize::from(row.notify));
+        told.events.fetch_or(1 << (index % 32), Ordering::AcqRel);
+        let interrupt = told.dist.post(u32::from(whom.event_intid), 0);
+        vm::notify(usize::from(row.notify), interrupt);
+        return Verdict::Tells(whom.name);
+    }
+    Verdict::Stays
+}
+
+/// What a pCPU without a running vCPU has to do for its VM; `true` if there was something. Does not return
+/// if that is to run the vCPU.
+pub fn turn(pcpu: &mut Pcpu) -> bool {
+    let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm) else {
+        return false;
+    };
+    let after = vm.after.load(Ordering::Acquire);
+    if after & REPORT != 0 && pcpu.reported != vm.life() {
+        let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
+        pcpu.reported = vm.life();
+        pcpu.report = Some(Report::statistics(name, pcpu.number as u64));
+        return true;
+    }
+    if after & START != 0 && pcpu.number == 0 {
+        prepare::run(pcpu, index);
+        return true;
+    }
+    let Some(start) = vm.power.arrive(pcpu.number) else {
+        return false;
+    };
+    if matches!(vm.power.phase(), Phase::Stopping(_)) {
+        take_off(pcpu);
+        return true;
+    }
+    prepare::run_secondary(pcpu, index, start)
+}
+
+/// A report has been said: this pCPU has done its part. `true` if the VM has now stopped for good, and no
+/// other runs.
+pub fn said(pcpu: &mut Pcpu) -> bool {
+    let (Some(report), Some(vm)) = (pcpu.report.take(), pcpu.vm()) else {
+        return false;
+    };
+    if report.leads() {
+        vm.after.fetch_or(LED, Ordering::AcqRel);
+    }
+    if report.is_brief() || vm.unsaid.fetch_sub(1, Ordering::AcqRel) != 1 {
+        return false;
+    }
+    vm.power.down();
+    vm::one_less()
+}
+
+/// This pCPU may say its report now: why the VM ended comes first.
+pub fn may_say(vm: &Vm, report: &Report) -> bool {
+    report.leads() || vm.after.load(Ordering::Acquire) & LED != 0
+}
+
+/// The VM begins a new life: nothing has been said about its end.
+pub fn begin(vm: &Vm, vcpus: usize) {
+    vm.power.prepare();
+    vm.after.store(0, Ordering::Release);
+    vm.unsaid.store(vcpus as u32, Ordering::Release);
+    vm.next_life();
+}

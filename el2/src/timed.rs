@@ -1,0 +1,220 @@
+//! Emulated devices that follow the counters: the VM's real-time clock and watchdog, and the vCPU's physical
+//! timer.
+//!
+//! Any vCPU of the VM may use the clock and the watchdog; their deadlines are with the pCPU of vCPU 0, also
+//! while that vCPU is off.
+
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::plan::{DeviceKind, VM_OWN_PTIMER};
+use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::exit::Mmio;
+use bulkhead_core::pl031::{self, Now, Pl031};
+use bulkhead_core::power::{End, Phase};
+use bulkhead_core::ptimer::Register;
+use bulkhead_core::watchdog::{self, Watchdog};
+
+use crate::devices::{self, Done};
+use crate::hw::timer;
+use crate::pcpu::Pcpu;
+use crate::start::plan;
+use crate::vm::{self, Vm};
+use crate::{deadlines, lifecycle, mailbox, service};
+
+/// INTID of the EL1 physical timer in every VM (BSA: PPI 30).
+pub const PHYSICAL_TIMER: u32 = 30;
+
+/// Where a VM finds one of these devices.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// IPA; `u64::MAX` if the VM has no such device.
+    pub ipa: u64,
+    /// Bytes; 0 if the VM has no such device.
+    pub size: u64,
+    /// INTID.
+    pub intid: u32,
+}
+
+impl Place {
+    /// The VM has none.
+    pub const NOWHERE: Self = Self {
+        ipa: u64::MAX,
+        size: 0,
+        intid: 0,
+    };
+}
+
+/// The places of a VM's clock and watchdog.
+pub fn places(vm: usize) -> [Place; 2] {
+    let place = |kind: DeviceKind, size| {
+        let row = plan().devices_of(vm).iter();
+        row.clone()
+            .find(|row| row.kind == kind as u16)
+            .map_or(Place::NOWHERE, |row| Place {
+                ipa: row.ipa,
+                size,
+                intid: u32::from(row.vintid),
+            })
+    };
+    [
+        place(DeviceKind::Pl031, pl031::SIZE),
+        place(DeviceKind::Watchdog, watchdog::SIZE),
+    ]
+}
+
+fn now() -> Now {
+    Now {
+        count: timer::now(),
+        frequency: timer::frequency(),
+    }
+}
+
+/// The clock and the watchdog of a VM that starts.
+pub fn reset(pcpu: &mut Pcpu, vm: &Vm) {
+    vm.time.reset();
+    let now = now();
+    let time = service::time_of_day(now.count.checked_div(now.frequency).unwrap_or(0));
+    // Nobody else uses them: all vCPUs are off.
+    let _done = vm.clock.try_use(|clock| *clock = Pl031::new(time, now));
+    let _done = vm.watchdog.try_use(|dog| *dog = Watchdog::new());
+    for purpose in [Purpose::Alarm, Purpose::Watchdog] {
+        deadlines::set(pcpu, purpose, None);
+    }
+}
+
+/// Performs an access if it hits one of these devices.
+pub fn access(pcpu: &mut Pcpu, vm: &Vm, mmio: &Mmio) -> Done {
+    let [clock, dog] = pcpu.places.timed;
+    let stored = mmio.stored(pcpu.frame.get(mmio.register));
+    let offset = mmio.ipa.wrapping_sub(clock.ipa);
+    let loaded = if offset < clock.size {
+        use_clock(pcpu, vm, |clock, now| {
+            if mmio.write {
+                clock.write(offset, stored as u32, now);
+                0
+            } else {
+                u64::from(clock.read(offset, now))
+            }
+        })
+    } else {
+        let offset = mmio.ipa.wrapping_sub(dog.ipa);
+        if offset >= dog.size {
+            return Done::Nothing;
+        }
+        use_watchdog(pcpu, vm, |dog, now| {
+            if mmio.write {
+                dog.write(offset, mmio.size, stored, now);
+                0
+            } else {
+                dog.read(offset, mmio.size, now)
+            }
+        })
+    };
+    let Some(loaded) = loaded else {
+        return Done::NotYet(ExitClass::Device);
+    };
+    if !mmio.write {
+        pcpu.frame.set(mmio.register, mmio.loaded(loaded));
+    }
+    Done::Yes(ExitClass::Device)
+}
+
+/// Uses the clock and follows its line; `None` if another vCPU is at it. The line goes to the vGIC before
+/// another one can change it.
+fn use_clock<R>(pcpu: &mut Pcpu, vm: &Vm, act: impl FnOnce(&mut Pl031, Now) -> R) -> Option<R> {
+    let [place, _] = pcpu.places.timed;
+    let now = now();
+    let (result, before, after, whom) = vm.clock.try_use(|clock| {
+        let before = clock.deadline(now.frequency);
+        let result = act(clock, now);
+        let whom = devices::line(pcpu, vm, place.intid, clock.line());
+        (result, before, clock.deadline(now.frequency), whom)
+    })?;
+    pcpu.notify(whom);
+    follow(pcpu, Purpose::Alarm, before, after);
+    Some(result)
+}
+
+/// Uses the watchdog, in the VM's own time, as [`use_clock`].
+fn use_watchdog<R>(
+    pcpu: &mut Pcpu,
+    vm: &Vm,
+    act: impl FnOnce(&mut Watchdog, u64) -> R,
+) -> Option<R> {
+    let [_, place] = pcpu.places.timed;
+    let now = vm.time.counter(timer::now());
+    let (result, before, after, bites, whom) = vm.watchdog.try_use(|dog| {
+        let before = dog.deadline();
+        let result = act(dog, now);
+        let whom = devices::line(pcpu, vm, place.intid, dog.line());
+        (result, before, dog.deadline(), dog.bites(), whom)
+    })?;
+    pcpu.notify(whom);
+    let physical = |at: Option<u64>| at.map(|at| vm.time.physical(at));
+    follow(pcpu, Purpose::Watchdog, physical(before), physical(after));
+    if bites && let Some(index) = pcpu.vm {
+        lifecycle::order(index, End::Watchdog);
+    }
+    Some(result)
+}
+
+/// The deadline of a device of the VM is another one now.
+fn follow(pcpu: &mut Pcpu, purpose: Purpose, before: Option<u64>, after: Option<u64>) {
+    if pcpu.number == 0 {
+        deadlines::set(pcpu, purpose, after);
+    } else if before != after
+        && let Some(home) = pcpu.vm.and_then(|vm| vm::pcpu_of(vm, 0))
+    {
+        mailbox::send(home, mailbox::TIMED);
+    }
+}
+
+/// Looks at the clock and the watchdog: a deadline has come, another vCPU has changed one, or the VM goes on
+/// after a pause. On the pCPU of vCPU 0.
+pub fn look(pcpu: &mut Pcpu) {
+    let Some(vm) = pcpu.vm() else { return };
+    // A VM that stands still is not bitten; it looks when it goes on.
+    if pcpu.number != 0 || vm.power.phase() != Phase::Running || vm.power.is_paused() {
+        return;
+    }
+    let [clock, dog] = pcpu.places.timed;
+    let clock = clock.size == 0 || use_clock(pcpu, vm, |clock, now| clock.advance(now)).is_some();
+    let dog = dog.size == 0 || use_watchdog(pcpu, vm, |dog, now| dog.advance(now)).is_some();
+    if !(clock && dog) {
+        // Another vCPU is just using it: come again after whatever this pCPU does next.
+        mailbox::send(pcpu.index, mailbox::TIMED);
+    }
+}
+
+/// The VM has the board's physical timer to itself.
+pub fn owns_physical(vm: usize) -> bool {
+    plan()
+        .vms
+        .get(vm)
+        .is_some_and(|row| row.flags & VM_OWN_PTIMER != 0)
+}
+
+/// An access to a register of the emulated physical timer.
+pub fn access_physical(pcpu: &mut Pcpu, register: Register, read: bool, gpr: u8) {
+    let now = timer::now();
+    if read {
+        let value = pcpu.physical_timer.read(register, now);
+        pcpu.frame.set(gpr, value);
+        return;
+    }
+    let value = pcpu.frame.get(gpr);
+    pcpu.physical_timer.write(register, value, now);
+    follow_physical(pcpu);
+}
+
+/// Follows the line of the emulated physical timer.
+pub fn follow_physical(pcpu: &mut Pcpu) {
+    let Some(vm) = pcpu.vm() else { return };
+    if !pcpu.runs {
+        return;
+    }
+    let now = timer::now();
+    let whom = devices::line(pcpu, vm, PHYSICAL_TIMER, pcpu.physical_timer.line(now));
+    pcpu.notify(whom);
+    let at = pcpu.physical_timer.deadline(now);
+    deadlines::set(pcpu, Purpose::PhysicalTimer, at);
+}

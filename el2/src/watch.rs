@@ -1,0 +1,207 @@
+//! What this pCPU tells the monitor about its vCPU. In an exit of its own, or while it stands still or
+//! has nothing to run.
+
+use bulkhead_abi::plan::RegionKind;
+use bulkhead_core::monitor::{
+    Gate, PENDING, Pending, Published, Sample, Snapshot, State, Timer, UNREADABLE, Wish,
+};
+use bulkhead_core::power::{self, Phase};
+use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
+
+use crate::hw::{cpu, gic, memory, sysreg as reg, timer};
+use crate::pcpu::Pcpu;
+use crate::start::plan;
+use crate::timed;
+use crate::vm::Vm;
+
+/// What the pCPU that was asked last has answered.
+pub static PUBLISHED: Published = Published::new();
+
+/// Banks of the distributor, and of the second frame of a redistributor (IHI 0069H, 12.9 and 12.11).
+const GROUP: u64 = 0x80;
+const ENABLE: u64 = 0x100;
+const PENDING_BANK: u64 = 0x200;
+const PRIORITY: u64 = 0x400;
+const TARGET: u64 = 0x800;
+const ROUTER: u64 = 0x6000;
+const SGI_FRAME: u64 = 0x1_0000;
+
+/// Answers the monitor, if it has asked this pCPU.
+#[inline(never)]
+pub fn answer(pcpu: &mut Pcpu) {
+    let Some(question) = PUBLISHED.question(pcpu.index) else {
+        return;
+    };
+    let state = state(pcpu);
+    let sample = sample(pcpu);
+    match question.wish {
+        Wish::Sample => PUBLISHED.answer_sample(question, state, &sample),
+        Wish::All => {
+            let mut snapshot = Snapshot {
+                state: state as u64,
+                sample,
+                frequency: timer::frequency(),
+                ..Snapshot::default()
+            };
+            if pcpu.runs
+                && let Some(vm) = pcpu.vm()
+            {
+                fill(pcpu, vm, &mut snapshot);
+            }
+            PUBLISHED.answer_all(question, &snapshot, &pcpu.stats);
+        }
+    }
+}
+
+fn state(pcpu: &Pcpu) -> State {
+    let Some(vm) = pcpu.vm() else {
+        return State::Off;
+    };
+    match vm.power.phase() {
+        Phase::Starting => State::Starting,
+        Phase::Down | Phase::Stopping(_) => State::Stopped,
+        Phase::Running if vm.power.state(pcpu.number) != power::State::On => State::Off,
+        Phase::Running if vm.power.is_paused() => State::Paused,
+        Phase::Running => State::On,
+    }
+}
+
+fn sample(pcpu: &mut Pcpu) -> Sample {
+    let pc = if pcpu.runs { reg::elr() } else { 0 };
+    Sample {
+        pc,
+        before: instruction_before(pcpu, pc),
+        exits: pcpu.stats.exits(),
+    }
+}
+
+/// The instruction before `pc`, if it lies in the VM's RAM: by it one sees that a vCPU was in WFI.
+fn instruction_before(pcpu: &mut Pcpu, pc: u64) -> u64 {
+    let Some(vm) = pcpu.vm.filter(|_| pcpu.runs) else {
+        return UNREADABLE;
+    };
+    let Some(pa) = cpu::translate(pc.wrapping_sub(4), cpu::before().spsr & 15 == 0) else {
+        return UNREADABLE;
+    };
+    let is_ram = plan().regions_of(vm).iter().any(|region| {
+        region.kind == RegionKind::Ram as u16 && pa.wrapping_sub(region.pa) < region.size
+    });
+    if !is_ram || !pa.is_multiple_of(4) {
+        return UNREADABLE;
+    }
+    u64::from(memory::read_word(&mut pcpu.windows, pa))
+}
+
+/// Fills in what the hardware has of a vCPU that is on.
+fn fill(pcpu: &mut Pcpu, vm: &Vm, snapshot: &mut Snapshot) {
+    snapshot.spsr = cpu::before().spsr;
+    for (register, slot) in (0..).zip(&mut snapshot.x) {
+        *slot = pcpu.frame.get(register);
+    }
+    snapshot.el1 = cpu::el1_registers();
+    let now = timer::now();
+    let held = pcpu.held;
+    snapshot.virtual_timer = shown(
+        timer::virtual_timer(),
+        held.map(|[first, _]| first),
+        vm.time.counter(now),
+    );
+    snapshot.physical_timer = if pcpu.vm.is_some_and(timed::owns_physical) {
+        shown(timer::physical_timer(), held.map(|[_, second]| second), now)
+    } else {
+        use bulkhead_core::ptimer::Register::{Compare, Control};
+        let timer = &pcpu.physical_timer;
+        shown(
+            [timer.read(Control, now), timer.read(Compare, now)],
+            None,
+            now,
+        )
+    };
+    snapshot.gate = Gate {
+        forwarded: u64::from(distributor(pcpu, vm, 0)) & 3,
+        ..gic::gate()
+    };
+    pending(pcpu, vm, &mut snapshot.pending);
+}
+
+/// A timer as the monitor shows it; `held` is its control while the vCPU stands still.
+fn shown([control, compare]: [u64; 2], held: Option<u64>, now: u64) -> Timer {
+    Timer {
+        control: held.unwrap_or(control),
+        ahead: compare.saturating_sub(now),
+        compare,
+    }
+}
+
+/// Finds pending interrupts, private ones first, as many as there are places.
+fn pending(pcpu: &mut Pcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
+    let mut slots = found.iter_mut();
+    let spis = pcpu
+        .vm
+        .and_then(|vm| plan().vms.get(vm))
+        .map_or(0, |row| row.spis);
+    for word in 0..WORDS.min((spis / 32).saturating_add(1) as usize) as u32 {
+        let mut bits = read(pcpu, vm, PENDING_BANK, word);
+        while bits != 0 {
+            let intid = word.wrapping_mul(32).wrapping_add(bits.trailing_zeros());
+            let bit = bits & bits.wrapping_neg();
+            bits &= !bit;
+            if word != 0 && !is_mine(pcpu, vm, intid) {
+                continue;
+            }
+            let enabled = read(pcpu, vm, ENABLE, word) & bit != 0;
+            let group = u32::from(read(pcpu, vm, GROUP, word) & bit != 0);
+            let four = read(pcpu, vm, PRIORITY, intid / 4);
+            let priority = (four >> (intid % 4 * 8)) as u8;
+            let Some(slot) = slots.next() else { return };
+            *slot = Pending::new(intid, enabled, group, priority);
+        }
+    }
+}
+
+/// An SPI goes to this vCPU.
+fn is_mine(pcpu: &mut Pcpu, vm: &Vm, intid: u32) -> bool {
+    let number = pcpu.number as u32;
+    match gic::VIRTUAL {
+        Version::V3 => {
+            let route = distributor(
+                pcpu,
+                vm,
+                ROUTER.wrapping_add(u64::from(intid).wrapping_mul(8)),
+            );
+            route == number
+        }
+        Version::V2 => {
+            let four = distributor(pcpu, vm, TARGET.wrapping_add(u64::from(intid & !3)));
+            four >> (intid % 4 * 8) >> (number & 7) & 1 != 0
+        }
+    }
+}
+
+/// Word `n` of a bank: of this vCPU's own interrupts or of the VM's SPIs. `n` counts words of the bank.
+fn read(pcpu: &mut Pcpu, vm: &Vm, bank: u64, n: u32) -> u32 {
+    let private = if bank == PRIORITY { n < 8 } else { n == 0 };
+    let offset = bank.wrapping_add(u64::from(n).wrapping_mul(4));
+    if !private || gic::VIRTUAL == Version::V2 {
+        return distributor(pcpu, vm, offset);
+    }
+    let own = (pcpu.number as u64).wrapping_mul(GICR_SIZE);
+    let offset = own.wrapping_add(SGI_FRAME).wrapping_add(offset);
+    let (answer, whom) = pcpu.vgic.gicr_read(&vm.dist, &mut pcpu.gic, offset, 4);
+    pcpu.notify(whom);
+    value(answer)
+}
+
+fn distributor(pcpu: &mut Pcpu, vm: &Vm, offset: u64) -> u32 {
+    let (answer, whom) = pcpu.vgic.gicd_read(&vm.dist, &mut pcpu.gic, offset, 4);
+    pcpu.notify(whom);
+    value(answer)
+}
+
+/// What others would have to be asked for is left out: their own answers have it.
+fn value(answer: Answer) -> u32 {
+    match answer {
+        Answer::Value(value) => value as u32,
+        Answer::Again => 0,
+    }
+}

@@ -1,0 +1,101 @@
+//! The multiplexer and the keys: guests and the person at the terminal say what they like.
+
+use bulkhead_core::console::{Key, Keys, Mux, Next, Sources, Streams};
+use bulkhead_core::text::Line;
+
+use crate::Target;
+use crate::engine::Input;
+
+pub const TARGET: Target = Target {
+    name: "console",
+    seeds,
+    words: &["\n", "\r\n", "\x14", "\x141", "\x14n"],
+    run,
+};
+
+struct Vms(Vec<Streams>);
+
+impl Sources for Vms {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+    fn streams(&self, vm: usize) -> Option<&Streams> {
+        self.0.get(vm)
+    }
+    fn name(&self, _: usize) -> &[u8] {
+        b"vm\0\0"
+    }
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    vec![
+        b"\x02\x00hello\n\x01world\n\x02\x03".to_vec(),
+        b"\x03\x14n\x141\x14?\x14\x14abc\x00part".to_vec(),
+    ]
+}
+
+/// Takes all that the console would send now.
+fn drain(mux: &mut Mux, vms: &Vms, flush: bool, out: &mut Vec<u8>) {
+    // Each byte said costs at most a label, and the streams are small: this ends.
+    for _ in 0..200_000 {
+        match mux.next(vms, flush) {
+            Next::Byte(byte) => out.push(byte),
+            _ => return,
+        }
+    }
+    panic!("the console never ends");
+}
+
+fn run(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let count = 1 + input.below(4);
+    let vms = Vms((0..count).map(|_| Streams::default()).collect());
+    let mut said = vec![Vec::new(); count];
+    let (mut mux, mut keys) = (Mux::new(), Keys::new(0));
+    let mut out = Vec::new();
+    while !input.is_empty() {
+        let what = input.u8();
+        let vm = usize::from(what >> 4) % count;
+        let byte = input.u8();
+        match what & 7 {
+            // Bytes that are part of a label or of colours would make the output hard to judge.
+            0..=2 if byte.is_ascii_alphanumeric() || byte == b'\n' => {
+                let byte = byte.to_ascii_uppercase();
+                if vms.0[vm].output.push(byte) {
+                    said[vm].push(byte);
+                }
+            }
+            3 => drain(&mut mux, &vms, byte & 1 != 0, &mut out),
+            4 => {
+                vms.0[vm].log.push_all(b"log\n");
+            }
+            5 => {
+                let mut line = Line::new();
+                line.text("note");
+                mux.notice(&line);
+            }
+            _ => match keys.take(byte, count) {
+                Key::Send(_) | Key::Help | Key::Nothing => assert!(keys.focus < count),
+                Key::Focus(vm) => assert!(vm < count && keys.focus == vm),
+            },
+        }
+    }
+    drain(&mut mux, &vms, true, &mut out);
+    assert!(mux.is_done(&vms));
+    // What one VM said comes out in order; colours and labels are in small letters and signs.
+    let capitals: Vec<u8> = out.iter().copied().filter(u8::is_ascii_uppercase).collect();
+    let total: usize = said
+        .iter()
+        .flatten()
+        .filter(|byte| byte.is_ascii_uppercase())
+        .count();
+    assert_eq!(capitals.len(), total);
+    if count == 1 {
+        let expected: Vec<u8> = said[0]
+            .iter()
+            .copied()
+            .filter(u8::is_ascii_uppercase)
+            .collect();
+        assert_eq!(capitals, expected);
+    }
+}

@@ -1,0 +1,91 @@
+//! Claim: a VM that is paused loses no interrupt and no time that it should not lose.
+//!
+//! Says `READY`, and then looks at its counters until the physical one has jumped: it was paused. With
+//! `stops=1` (boot arguments) its virtual counter must have stood still meanwhile, else it must not.
+#![no_std]
+#![no_main]
+
+use bulkhead_guests::timer::physical;
+use bulkhead_guests::{Board, alive, check, gic, guest, println, sysreg, timer};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+
+guest!(main = main, irq = on_irq);
+
+/// More than any emulator's CPU waits for its turn, less than the pause (microseconds).
+const JUMP_US: u64 = 500_000;
+
+static VIRTUAL: AtomicU32 = AtomicU32::new(0);
+static PHYSICAL: AtomicU32 = AtomicU32::new(0);
+/// What comes now is for `alive`.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+fn main(board: &'static Board) {
+    gic::init();
+    gic::enable(timer::INTID);
+    gic::enable(physical::INTID);
+    sysreg::irq_on();
+    // Due while it is paused by the physical counter; by the virtual one only if that goes on.
+    timer::arm(timer::now() + timer::ticks(700_000));
+    physical::set_value(timer::ticks(700_000));
+    physical::set_control(physical::ENABLE);
+    println!("READY");
+    let (real, shown) = pause();
+    let stops = board.argument("stops") == Some(1);
+    println!("paused: {real} us, its own time went on by {shown} us");
+    if stops {
+        check::holds("its time stood still", shown < JUMP_US / 5, "it went on");
+        check::equal("its timer is not due", VIRTUAL.load(Relaxed).into(), 0);
+    } else {
+        check::holds("its time went on", shown + 1 >= real, "it stood still");
+        check::equal("its timer was due", VIRTUAL.load(Relaxed).into(), 1);
+    }
+    let came = alive::wait(|| PHYSICAL.load(Relaxed) == 1);
+    check::holds("its physical timer was due", came, "no interrupt");
+    let came = alive::wait(|| VIRTUAL.load(Relaxed) == 1);
+    check::holds("its virtual timer comes", came, "no interrupt");
+    OVER.store(true, Relaxed);
+    alive::check("after a pause");
+    check::done();
+}
+
+/// Waits for a jump of the physical counter; says how far it and the virtual one went, in microseconds.
+fn pause() -> (u64, u64) {
+    let jump = timer::ticks(JUMP_US);
+    let look = || (physical::now(), timer::now());
+    let (mut first, mut second) = (look(), look());
+    loop {
+        let third = look();
+        if third.0 - second.0 > jump {
+            // The interrupt of a timer that was due is taken before this.
+            timer::spin(1_000);
+            let microseconds = |ticks| timer::nanoseconds(ticks) / 1_000;
+            // It may have been between the two counters of the second look.
+            return (
+                microseconds(third.0 - first.0),
+                microseconds(third.1 - first.1),
+            );
+        }
+        (first, second) = (second, third);
+    }
+}
+
+fn on_irq(entered: u64) {
+    if OVER.load(Relaxed) {
+        return alive::on_irq(entered);
+    }
+    let taken = gic::acknowledge();
+    match taken.intid() {
+        timer::INTID => {
+            timer::disarm();
+            VIRTUAL.fetch_add(1, Relaxed);
+        }
+        physical::INTID => {
+            physical::set_control(0);
+            PHYSICAL.fetch_add(1, Relaxed);
+        }
+        _ => {}
+    }
+    if !taken.is_none() {
+        gic::end(taken);
+    }
+}

@@ -1,0 +1,179 @@
+//! Good descriptions become the plans that they ask for.
+
+use std::path::Path;
+
+use bulkhead_abi::plan::{
+    Crash, DeviceKind, NONE, Quiet, RegionKind, VM_OWN_PTIMER, VM_TIME_STOPS,
+};
+use bulkhead_core::plan::Plan;
+use bulkhead_host::planner::{Effort, Planned};
+use bulkhead_host::show;
+use bulkhead_host::system::prepare;
+use dtoolkit::fdt::Fdt;
+
+fn planned(name: &str) -> Planned {
+    let path = Path::new("tests/fixtures/good").join(name);
+    match prepare(&path, Effort::WhatIsThere) {
+        Ok(prepared) => prepared.planned,
+        Err(stopped) => panic!("{}", bulkhead_host::failure::Failure::from(stopped)),
+    }
+}
+
+/// The bytes of a plan at a multiple of 8.
+fn words(bytes: &[u8]) -> Vec<u64> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    assert!(rest.is_empty(), "plans are whole words");
+    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+/// Runs a test on a plan that core's own proof accepts.
+fn with_plan(planned: &Planned, test: impl FnOnce(Plan)) {
+    let words = words(&planned.bytes);
+    let plan = Plan::open(zerocopy::IntoBytes::as_bytes(&words[..])).expect("a plan");
+    assert_eq!(plan.check(), Ok(()));
+    test(plan);
+}
+
+#[test]
+fn vcpus_run_where_the_description_says() {
+    with_plan(&planned("gicv2.toml"), |plan| {
+        let places: Vec<(u16, u64, u64)> = plan
+            .vcpus
+            .iter()
+            .map(|vcpu| {
+                let pcpu = &plan.pcpus[usize::from(vcpu.pcpu)];
+                (vcpu.vm, vcpu.mpidr, pcpu.mpidr)
+            })
+            .collect();
+        // CPU 0 is the first that is free for the VM that names none.
+        assert_eq!(places, [(0, 0, 3), (0, 1, 1), (1, 0, 0)]);
+    });
+    with_plan(&planned("gicv3.toml"), |plan| {
+        let places: Vec<u16> = plan.vcpus.iter().map(|vcpu| vcpu.pcpu).collect();
+        assert_eq!(places, [0, 1]);
+    });
+}
+
+#[test]
+fn each_version_of_the_gic_has_its_frames() {
+    with_plan(&planned("gicv2.toml"), |plan| {
+        let board = &plan.header.board;
+        assert_eq!((board.gic_version, board.gicr), (2, 0));
+        assert_eq!((board.gicc, board.gicc_size), (0x801_0000, 0x1_0000));
+        assert_eq!((board.gich, board.gich_size), (0x803_0000, 0x1_0000));
+        assert_eq!((board.gicv, board.gicv_size), (0x804_0000, 0x1_0000));
+        for (number, vm) in plan.vms.iter().enumerate() {
+            assert_eq!((vm.gicr, vm.gicc), (0, 0x801_0000));
+            let kind = RegionKind::Gicv as u16;
+            let regions = plan.regions_of(number).iter();
+            let interfaces: Vec<_> = regions.filter(|region| region.kind == kind).collect();
+            assert_eq!(interfaces.len(), 1);
+            assert_eq!((interfaces[0].pa, interfaces[0].size), (0x804_0000, 0x2000));
+        }
+    });
+    with_plan(&planned("gicv3.toml"), |plan| {
+        let board = &plan.header.board;
+        assert_eq!((board.gic_version, board.gicr), (3, 0x80a_0000));
+        assert_eq!([board.gicc, board.gich, board.gicv], [0; 3]);
+        assert_eq!((plan.vms[0].gicr, plan.vms[0].gicc), (0x80a_0000, 0));
+    });
+}
+
+#[test]
+fn a_vm_gets_what_it_asks_for() {
+    with_plan(&planned("gicv2.toml"), |plan| {
+        let (all, small) = (&plan.vms[0], &plan.vms[1]);
+        assert_eq!(all.flags, VM_OWN_PTIMER | VM_TIME_STOPS);
+        assert_eq!(small.flags, 0);
+        let policy = (all.crash, all.restarts, all.restart_seconds, all.notify);
+        assert_eq!(policy, (Crash::Restart as u16, 5, 120, NONE));
+        assert_eq!((small.crash, small.notify), (Crash::Notify as u16, 0));
+        assert_eq!((all.event_intid, small.event_intid), (36, 0));
+        let kinds: Vec<(u16, u64)> = plan.devices.iter().map(|d| (d.kind, d.size)).collect();
+        let (uart, clock, watchdog) = (DeviceKind::Pl011, DeviceKind::Pl031, DeviceKind::Watchdog);
+        assert_eq!(
+            kinds,
+            [
+                (uart as u16, 0x1000),
+                (clock as u16, 0x1000),
+                (watchdog as u16, 0x2000)
+            ]
+        );
+        let calls: Vec<u32> = plan.calls_of(0).iter().map(|call| call.function).collect();
+        assert_eq!(calls, [0x8200_0001, 0xc300_0001]);
+        assert_eq!(plan.header.board.rtc, 0x901_0000);
+    });
+    with_plan(&planned("gicv3.toml"), |plan| {
+        assert_eq!(plan.header.board.rtc, 0, "nobody needs the board's clock");
+    });
+}
+
+#[test]
+fn passed_through_devices_bring_interrupts_and_what_quiets_them() {
+    with_plan(&planned("gicv2.toml"), |plan| {
+        let irqs: Vec<(u16, u16)> = plan.irqs.iter().map(|i| (i.vintid, i.pintid)).collect();
+        assert_eq!(irqs, [(40, 40), (39, 39)]);
+        let mask_first = Quiet {
+            vm: 0,
+            width: 4,
+            value: 0,
+            pa: 0x904_0038,
+        };
+        assert_eq!(plan.quiets.first(), Some(&mask_first));
+        assert!(plan.quiets.iter().any(|quiet| quiet.pa == 0x903_0410));
+    });
+}
+
+#[test]
+fn a_guest_is_told_what_it_has() {
+    let planned = planned("gicv2.toml");
+    let vm = &planned.vms[0];
+    let tree = vm
+        .loads
+        .iter()
+        .find(|load| load.ipa == vm.tree)
+        .expect("tree");
+    // Payloads are padded; the tree says how long it is.
+    let size = u32::from_be_bytes(*tree.bytes[4..].first_chunk().expect("a header"));
+    let fdt = Fdt::new(&tree.bytes[..size as usize]).expect("a sound tree");
+    for path in [
+        "/cpus/cpu@0",
+        "/cpus/cpu@1",
+        "/interrupt-controller@8000000",
+        "/serial@9000000",
+        "/rtc@9010000",
+        "/watchdog@9080000",
+        "/pl011@9040000",
+        "/pl061@9030000",
+        "/events",
+    ] {
+        assert!(fdt.find_node(path).is_some(), "no {path}");
+    }
+    assert!(fdt.find_node("/cpus/cpu@2").is_none());
+    assert!(fdt.find_node("/pmu").is_none());
+}
+
+#[test]
+fn the_plan_is_shown_with_all_that() {
+    let planned = planned("gicv2.toml");
+    let text = show::text(&planned);
+    for line in [
+        "VM all: general, on CPUs 3 and 1",
+        "CPU 1  MPIDR 0x1  runs vCPU 1 of all",
+        "crash      starts again, 5 times in 120 s at most",
+        "crash      stays stopped, and all is told",
+        "watchdog   SBSA watchdog at IPA 0x9080000, INTID 35",
+        "calls      firmware may be asked for 0x82000001",
+        "events     told of crashes of others by INTID 36",
+    ] {
+        assert!(text.contains(line), "`{line}` is not in\n{text}");
+    }
+    let json = show::json(&planned);
+    assert_eq!(json["board"]["gic"], 2);
+    assert_eq!(json["vms"][0]["cpus"], serde_json::json!([3, 1]));
+    assert_eq!(json["vms"][0]["crash"]["seconds"], 120);
+    assert_eq!(json["vms"][1]["crash"]["vm"], "all");
+    assert_eq!(json["vms"][0]["quiets"][0]["pa"], "0x9040038");
+    let picture = show::svg(&planned);
+    assert!(picture.contains("CPUs 3 and 1") && picture.contains("SBSA watchdog"));
+}

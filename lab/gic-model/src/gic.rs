@@ -1,0 +1,186 @@
+//! The whole GIC: who gets what, and what a CPU acknowledges and ends.
+
+use crate::{Config, Frame, Interface, Interrupt, Version};
+
+/// What a CPU got from its interrupt acknowledge register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Acknowledged {
+    /// INTID.
+    pub intid: u32,
+    /// GICv2 SGIs: the CPU that sent it; else 0.
+    pub source: usize,
+}
+
+/// A GIC.
+#[derive(Clone, Debug)]
+pub struct Gic {
+    /// What its implementer chose.
+    pub config: Config,
+    /// GICD_CTLR.EnableGrp0 and EnableGrp1.
+    pub(crate) groups: [bool; 2],
+    pub(crate) spis: Vec<Interrupt>,
+    pub(crate) private: Vec<Vec<Interrupt>>,
+    pub(crate) asleep: Vec<bool>,
+    /// CPU interfaces.
+    pub interfaces: Vec<Interface>,
+}
+
+impl Gic {
+    /// A GIC at reset. Registers whose value at reset is unknown are zero.
+    pub fn new(config: Config) -> Self {
+        let interface = Interface::new(config.priority_bits);
+        Self {
+            config,
+            groups: [false; 2],
+            spis: vec![Interrupt::default(); config.spis as usize],
+            private: (0..config.cpus).map(|_| private_bank(&config)).collect(),
+            asleep: vec![true; config.cpus],
+            interfaces: vec![interface; config.cpus],
+        }
+    }
+
+    /// The interrupt with this INTID as a CPU sees it.
+    pub fn interrupt(&self, cpu: usize, intid: u32) -> Option<&Interrupt> {
+        match intid {
+            0..32 => self.private[cpu].get(intid as usize),
+            _ => self.spis.get(intid as usize - 32),
+        }
+    }
+
+    pub(crate) fn interrupt_mut(&mut self, cpu: usize, intid: u32) -> Option<&mut Interrupt> {
+        match intid {
+            0..32 => self.private[cpu].get_mut(intid as usize),
+            _ => self.spis.get_mut(intid as usize - 32),
+        }
+    }
+
+    /// Whether registers of a frame that lay a field over INTIDs have one for this INTID when `cpu`
+    /// accesses them; and whose interrupt it is.
+    pub(crate) fn owner(&self, cpu: usize, frame: Frame, intid: u32) -> Option<usize> {
+        match (self.config.version, frame) {
+            // With affinity routing they are in the redistributors, and RES0 here.
+            (Version::V3, Frame::Distributor) if intid < 32 => None,
+            (_, Frame::Distributor) => (intid < 32 + self.config.spis).then_some(cpu),
+            (_, Frame::Redistributor(of)) => (intid < 32).then_some(of),
+        }
+    }
+
+    /// The trigger of an SPI is given by the board and cannot be written.
+    pub fn fix_trigger(&mut self, intid: u32, edge: bool) {
+        if let Some(interrupt) = self.interrupt_mut(0, intid) {
+            (interrupt.fixed, interrupt.edge) = (true, edge);
+        }
+    }
+
+    /// The input signal of an interrupt; `cpu` counts for PPIs.
+    pub fn set_line(&mut self, cpu: usize, intid: u32, up: bool) {
+        if let Some(interrupt) = self.interrupt_mut(cpu, intid) {
+            interrupt.set_line(up);
+        }
+    }
+
+    /// An edge; `cpu` counts for PPIs.
+    pub fn pulse(&mut self, cpu: usize, intid: u32) {
+        if let Some(interrupt) = self.interrupt_mut(cpu, intid) {
+            interrupt.latch = true;
+        }
+    }
+
+    /// Whether an SPI goes to a CPU. On GICv2 the first of several targets takes it: which one does is
+    /// not defined.
+    fn routed(&self, interrupt: &Interrupt, cpu: usize) -> bool {
+        match self.config.version {
+            // On a uniprocessor all go to the one CPU.
+            Version::V2 if self.config.cpus == 1 => true,
+            Version::V2 => interrupt.route.trailing_zeros() as usize == cpu,
+            Version::V3 => interrupt.route == cpu as u64,
+        }
+    }
+
+    /// What is forwarded to a CPU: INTID, group, priority.
+    pub fn forwarded(&self, cpu: usize) -> Vec<(u32, usize, u8)> {
+        let private = self.private[cpu].iter().enumerate();
+        let spis = (32..).zip(&self.spis);
+        let routed = spis.filter(|(_, spi)| self.routed(spi, cpu));
+        private
+            .map(|(n, interrupt)| (n as u32, interrupt))
+            .chain(routed)
+            .filter(|(_, i)| i.enabled && i.pending() && !i.active && self.groups[i.group])
+            .map(|(intid, i)| (intid, i.group, i.priority))
+            .collect()
+    }
+
+    /// What a CPU may acknowledge: empty if nothing is signalled. Which of several equally urgent ones,
+    /// and of several senders of an SGI, is left to the implementer.
+    pub fn candidates(&self, cpu: usize) -> Vec<(usize, Acknowledged)> {
+        let interface = &self.interfaces[cpu];
+        // A group that is off at the interface does not keep the other from it (IHI 0069H, 4.8.2).
+        let seen = self
+            .forwarded(cpu)
+            .into_iter()
+            .filter(|(_, group, _)| interface.enabled[*group]);
+        let seen: Vec<_> = seen.collect();
+        let Some(most) = seen.iter().map(|(_, _, priority)| *priority).min() else {
+            return Vec::new();
+        };
+        let urgent = seen.iter().filter(|(_, group, priority)| {
+            *priority == most && interface.signals(*group, *priority)
+        });
+        urgent
+            .flat_map(|(intid, group, _)| {
+                self.senders(cpu, *intid).into_iter().map(|source| {
+                    let intid = *intid;
+                    (*group, Acknowledged { intid, source })
+                })
+            })
+            .collect()
+    }
+
+    fn senders(&self, cpu: usize, intid: u32) -> Vec<usize> {
+        let sources = self.interrupt(cpu, intid).map_or(0, |i| i.sources);
+        if sources == 0 {
+            return vec![0];
+        }
+        (0..8).filter(|n| sources >> n & 1 != 0).collect()
+    }
+
+    /// A CPU acknowledges one of its candidates.
+    ///
+    /// # Panics
+    ///
+    /// It is none of them.
+    pub fn acknowledge(&mut self, cpu: usize, what: Acknowledged) {
+        let known = self.candidates(cpu).iter().any(|(_, one)| *one == what);
+        assert!(known, "{what:?} is not signalled to CPU {cpu}");
+        if let Some(interrupt) = self.interrupt_mut(cpu, what.intid) {
+            interrupt.acknowledge(what.source);
+            let (group, priority) = (interrupt.group, interrupt.priority);
+            self.interfaces[cpu].acknowledge(group, priority);
+        }
+    }
+
+    /// End of interrupt: drops the priority, and deactivates if ends are not split.
+    pub fn end(&mut self, cpu: usize, intid: u32) {
+        self.interfaces[cpu].drop_priority();
+        if !self.interfaces[cpu].split_end {
+            self.deactivate(cpu, intid);
+        }
+    }
+
+    /// ICC_DIR_EL1.
+    pub fn deactivate(&mut self, cpu: usize, intid: u32) {
+        if let Some(interrupt) = self.interrupt_mut(cpu, intid) {
+            interrupt.active = false;
+        }
+    }
+}
+
+pub(crate) fn private_bank(config: &Config) -> Vec<Interrupt> {
+    let one = |intid: u32| Interrupt {
+        edge: intid < 16,
+        fixed: intid < 16 || config.fixed_ppis >> intid & 1 != 0,
+        enabled: intid < 16 && config.version == Version::V2 && config.sgis_always_enabled,
+        ..Interrupt::default()
+    };
+    (0..32).map(one).collect()
+}

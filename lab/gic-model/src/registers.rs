@@ -1,0 +1,193 @@
+//! Registers that lay a field over INTIDs, and how accesses of each size reach them.
+
+use crate::{Frame, Gic, Version, interface::implemented};
+
+impl Gic {
+    /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of a frame. What is no register, or no access that
+    /// the architecture offers, reads as zero.
+    pub fn read(&self, cpu: usize, frame: Frame, offset: u64, size: u64) -> u64 {
+        match size {
+            4 if offset.is_multiple_of(4) => self.read_word(cpu, frame, offset).into(),
+            1 if self.has_bytes(frame, offset) => {
+                let word = self.read_word(cpu, frame, offset & !3);
+                u64::from(word >> (8 * (offset % 4)) & 0xff)
+            }
+            8 if offset.is_multiple_of(8) && self.has_doublewords(frame, offset) => {
+                let low = self.read_word(cpu, frame, offset);
+                let high = self.read_word(cpu, frame, offset + 4);
+                u64::from(high) << 32 | u64::from(low)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Writes `size` bytes at `offset` of a frame; what is no such register is left alone.
+    pub fn write(&mut self, cpu: usize, frame: Frame, offset: u64, size: u64, value: u64) {
+        match size {
+            4 if offset.is_multiple_of(4) => self.write_word(cpu, frame, offset, value as u32),
+            1 if self.has_bytes(frame, offset) => self.write_byte(cpu, frame, offset, value as u8),
+            8 if offset.is_multiple_of(8) && self.has_doublewords(frame, offset) => {
+                self.write_word(cpu, frame, offset, value as u32);
+                self.write_word(cpu, frame, offset + 4, (value >> 32) as u32);
+            }
+            _ => {}
+        }
+    }
+
+    /// Where the registers of INTIDs start in a frame.
+    fn bank_offset(frame: Frame, offset: u64) -> Option<u64> {
+        match frame {
+            Frame::Distributor => Some(offset),
+            Frame::Redistributor(_) => offset.checked_sub(0x1_0000),
+        }
+    }
+
+    /// IPRIORITYR, and on GICv2 ITARGETSR, CPENDSGIR and SPENDSGIR.
+    fn has_bytes(&self, frame: Frame, offset: u64) -> bool {
+        match Self::bank_offset(frame, offset) {
+            Some(0x400..0x800) => true,
+            Some(0x800..0xc00 | 0xf10..0xf30) => self.config.version == Version::V2,
+            _ => false,
+        }
+    }
+
+    /// IROUTER and GICR_TYPER.
+    fn has_doublewords(&self, frame: Frame, offset: u64) -> bool {
+        match frame {
+            Frame::Distributor => {
+                self.config.version == Version::V3 && (0x6000..0x8000).contains(&offset)
+            }
+            Frame::Redistributor(_) => offset == 8,
+        }
+    }
+
+    fn read_word(&self, cpu: usize, frame: Frame, offset: u64) -> u32 {
+        let Some(bank) = Self::bank_offset(frame, offset) else {
+            return self.read_redistributor(frame, offset);
+        };
+        let bits = |first: u64, get: fn(&Self, usize, u32) -> u32| {
+            let first = (bank - first) as u32 * 8;
+            self.gather(cpu, frame, first, 32, get)
+        };
+        match bank {
+            0x080..0x100 => bits(0x080, |gic, cpu, id| gic.at(cpu, id).group as u32),
+            0x100..0x180 => bits(0x100, |gic, cpu, id| gic.at(cpu, id).enabled.into()),
+            0x180..0x200 => bits(0x180, |gic, cpu, id| gic.at(cpu, id).enabled.into()),
+            0x200..0x280 => bits(0x200, |gic, cpu, id| gic.at(cpu, id).pending().into()),
+            0x280..0x300 => bits(0x280, |gic, cpu, id| gic.at(cpu, id).pending().into()),
+            0x300..0x380 => bits(0x300, |gic, cpu, id| gic.at(cpu, id).active.into()),
+            0x380..0x400 => bits(0x380, |gic, cpu, id| gic.at(cpu, id).active.into()),
+            0x400..0x800 => {
+                let first = (bank - 0x400) as u32;
+                self.gather(cpu, frame, first, 4, |gic, cpu, id| {
+                    gic.at(cpu, id).priority.into()
+                })
+            }
+            // The upper bit of two says edge, the lower one is reserved.
+            0xc00..0xd00 => {
+                let first = (bank - 0xc00) as u32 * 4;
+                self.gather(cpu, frame, first, 16, |gic, cpu, id| {
+                    u32::from(gic.at(cpu, id).edge) << 1
+                })
+            }
+            _ if frame == Frame::Distributor => self.read_distributor(cpu, offset),
+            _ => 0,
+        }
+    }
+
+    /// A register of fields of equal width for the `count` INTIDs from `first` on.
+    fn gather(
+        &self,
+        cpu: usize,
+        frame: Frame,
+        first: u32,
+        count: u32,
+        get: fn(&Self, usize, u32) -> u32,
+    ) -> u32 {
+        let mut value = 0;
+        for n in 0..count {
+            if let Some(owner) = self.owner(cpu, frame, first + n) {
+                value |= get(self, owner, first + n) << (n * (32 / count));
+            }
+        }
+        value
+    }
+
+    fn at(&self, cpu: usize, intid: u32) -> &crate::Interrupt {
+        self.interrupt(cpu, intid).expect("asked for what exists")
+    }
+
+    fn write_word(&mut self, cpu: usize, frame: Frame, offset: u64, value: u32) {
+        let Some(bank) = Self::bank_offset(frame, offset) else {
+            return self.write_redistributor(frame, offset, value);
+        };
+        match bank {
+            0x080..0x400 => self.write_bits(cpu, frame, bank, value),
+            0x400..0x800 => {
+                for n in 0..4 {
+                    self.write_byte(cpu, frame, offset + n, (value >> (8 * n)) as u8);
+                }
+            }
+            0xc00..0xd00 => {
+                let first = (bank - 0xc00) as u32 * 4;
+                for n in 0..16 {
+                    self.change(cpu, frame, first + n, |i| {
+                        if !i.fixed {
+                            i.edge = value >> (2 * n + 1) & 1 != 0;
+                        }
+                    });
+                }
+            }
+            _ if frame == Frame::Distributor => self.write_distributor(cpu, offset, value),
+            _ => {}
+        }
+    }
+
+    fn write_byte(&mut self, cpu: usize, frame: Frame, offset: u64, value: u8) {
+        match Self::bank_offset(frame, offset) {
+            Some(bank @ 0x400..0x800) => {
+                let value = value & implemented(self.config.priority_bits);
+                self.change(cpu, frame, (bank - 0x400) as u32, |i| i.priority = value);
+            }
+            _ => self.write_distributor_byte(cpu, offset, value),
+        }
+    }
+
+    /// The registers with a bit for each INTID.
+    fn write_bits(&mut self, cpu: usize, frame: Frame, bank: u64, value: u32) {
+        let first = (bank & 0x7f) as u32 * 8;
+        let version = self.config.version;
+        let sgis_fixed = version == Version::V2 && self.config.sgis_always_enabled;
+        for n in 0..32 {
+            let intid = first + n;
+            let set = value >> n & 1 != 0;
+            // On GICv2 SGIs are made pending by GICD_SGIR and SPENDSGIR alone.
+            let sgi = intid < 16;
+            let sgi_of_v2 = sgi && version == Version::V2;
+            self.change(cpu, frame, intid, |i| match bank & !0x7f {
+                0x080 => i.group = usize::from(set),
+                0x100 if set && !(sgi && sgis_fixed) => i.enabled = true,
+                0x180 if set && !(sgi && sgis_fixed) => i.enabled = false,
+                0x200 if set && !sgi_of_v2 => i.latch = true,
+                0x280 if set && !sgi_of_v2 => i.latch = false,
+                0x300 if set => i.active = true,
+                0x380 if set => i.active = false,
+                _ => {}
+            });
+        }
+    }
+
+    pub(crate) fn change(
+        &mut self,
+        cpu: usize,
+        frame: Frame,
+        intid: u32,
+        change: impl FnOnce(&mut crate::Interrupt),
+    ) {
+        if let Some(owner) = self.owner(cpu, frame, intid)
+            && let Some(interrupt) = self.interrupt_mut(owner, intid)
+        {
+            change(interrupt);
+        }
+    }
+}
