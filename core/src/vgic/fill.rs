@@ -13,7 +13,7 @@ use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, numbers
 
 /// After that many looks at waiting interrupts an exit fills no more list registers: the next maintenance
 /// interrupt goes on.
-const LOOKS: u32 = 96;
+const LOOKS: u32 = 64;
 
 /// Where an interrupt can go.
 enum Room {

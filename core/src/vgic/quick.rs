@@ -78,11 +78,9 @@ impl Cpu {
         for n in each(0, Self::all_lrs(host)) {
             let entry = host.lr(n);
             let pending = entry & lr::PENDING != 0;
+            let own_lr = lr::vintid(entry) == intid && entry & lr::STATE != 0;
             any |= pending && n != super::VTIMER_LR;
-            if lr::vintid(entry) == intid
-                || entry & lr::STATE == lr::STATE
-                || pending && self.of_entry(entry) > own
-            {
+            if own_lr || entry & lr::STATE == lr::STATE || pending && self.of_entry(entry) > own {
                 return false;
             }
         }
