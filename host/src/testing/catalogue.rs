@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::suite::Test;
-use super::{code, docs, fuzz, plans, refusals, systems, whole};
+use super::{code, cpus, docs, fuzz, plans, refusals, systems, whole};
 use crate::failure::Failure;
 
 /// All tests, in the order in which they are listed.
@@ -18,6 +18,7 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     tests.extend(whole::tests());
     tests.extend(plans::tests());
     tests.extend(refusals::tests());
+    tests.extend(cpus::tests());
     tests.extend(docs::tests());
     Ok(tests)
 }
