@@ -49,7 +49,7 @@ impl Instrument<'_> {
             text_start: el2.text_start,
             text_end: el2.text_end,
             vectors: el2.vectors,
-            idle: vec![el2.idle],
+            idle: el2.idle.to_vec(),
             boot: self.boot,
             symbols: el2.symbols,
             marks: self.marks,
