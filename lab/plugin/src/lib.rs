@@ -6,6 +6,7 @@
 
 pub mod api;
 mod configuration;
+pub mod sanitizer;
 mod symbol;
 
 pub use configuration::configuration;

@@ -4,10 +4,10 @@ use bulkhead_plugin::api::Access;
 
 use crate::cpu::Unseen;
 use crate::decode::{Entries, Register};
-use crate::finding::Rule;
 use crate::memory::{LINE, Line, PAGE, Store};
 use crate::model::{At, Fresh, Machine, Model, Stale};
 use crate::tables::{Kind, Stage, Table, kind, output};
+use bulkhead_plugin::sanitizer::Rule;
 
 /// Bits of a leaf that may change without break-before-make: permissions, access flag, dirty bit, and
 /// those for software.
@@ -67,7 +67,10 @@ impl Model {
             let lacks = if issued.complete { "ISB" } else { "DSB" };
             let (pc, what) = (
                 issued.pc,
-                format!("no {lacks} follows before {va:#x} is accessed at pc {:#x}", at.pc),
+                format!(
+                    "no {lacks} follows before {va:#x} is accessed at pc {:#x}",
+                    at.pc
+                ),
             );
             if issued.complete {
                 cpu.tlbis.remove(index);
@@ -249,7 +252,15 @@ impl Model {
     }
 
     /// A descriptor at the physical address `slot` has changed.
-    fn change(&mut self, at: At, slot: u64, old: u64, new: u64, store: Store, machine: &dyn Machine) {
+    fn change(
+        &mut self,
+        at: At,
+        slot: u64,
+        old: u64,
+        new: u64,
+        store: Store,
+        machine: &dyn Machine,
+    ) {
         let Some(table) = self.memory.get(slot).and_then(|page| page.table.clone()) else {
             return;
         };
@@ -402,4 +413,3 @@ impl std::fmt::Display for Entry<'_> {
         )
     }
 }
-

@@ -191,7 +191,12 @@ fn barrier(word: u32) -> Barrier {
 
 /// op1, CRn, CRm, op2
 const fn fields(word: u32) -> (u32, u32, u32, u32) {
-    (word >> 16 & 7, word >> 12 & 15, word >> 8 & 15, word >> 5 & 7)
+    (
+        word >> 16 & 7,
+        word >> 12 & 15,
+        word >> 8 & 15,
+        word >> 5 & 7,
+    )
 }
 
 /// SYS: DC, IC, AT and TLBI.
@@ -324,7 +329,10 @@ mod tests {
         assert_eq!(op(0xd50c_871f), tlbi(Entries::AllEl2, Own)); // tlbi alle2
         assert_eq!(op(0xd50c_831f), tlbi(Entries::AllEl2, Shared)); // tlbi alle2is
         assert_eq!(decode(0xd50c_8728).unwrap().1, 8); // tlbi vae2, x8
-        assert_eq!(op(0xd50c_8728), tlbi(Entries::AddressEl2 { last: false }, Own));
+        assert_eq!(
+            op(0xd50c_8728),
+            tlbi(Entries::AddressEl2 { last: false }, Own)
+        );
         assert_eq!(op(0xd50c_87df), tlbi(Entries::Vmid, Own)); // tlbi vmalls12e1
         assert_eq!(op(0xd50c_83df), tlbi(Entries::Vmid, Shared)); // tlbi vmalls12e1is
         assert_eq!(op(0xd50c_8420), tlbi(Entries::Ipa { last: false }, Own)); // tlbi ipas2e1, x0

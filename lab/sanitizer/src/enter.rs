@@ -1,10 +1,10 @@
 //! The ways into a new translation: the MMU of EL2 turned on, its map changed, a guest entered.
 
 use crate::decode::Register;
-use crate::finding::Rule;
 use crate::memory::{LINE, Line, Page, Store};
 use crate::model::{At, Machine, Model};
 use crate::tables::Stage;
+use bulkhead_plugin::sanitizer::Rule;
 
 /// HCR_EL2.VM
 const STAGE2: u64 = 1;
@@ -128,7 +128,10 @@ impl Model {
         let hidden = self.fresh.iter().find(|f| own(f.store) && !f.visible);
         if let Some(fresh) = hidden.copied() {
             let (stage, base) = (fresh.stage.input(), fresh.base);
-            let what = format!("maps {stage} {base:#x}; no DSB follows before ERET at pc {:#x}", at.pc);
+            let what = format!(
+                "maps {stage} {base:#x}; no DSB follows before ERET at pc {:#x}",
+                at.pc
+            );
             self.report(Self::place_of(fresh.store), Rule::NewEntry, what);
         }
         let left = self.stale.iter().find(|(_, stale)| own(stale.store));
@@ -138,7 +141,11 @@ impl Model {
                  pc {:#x}",
                 stale.stage.input(),
                 stale.base,
-                if stale.narrowed { "narrowed" } else { "dropped" },
+                if stale.narrowed {
+                    "narrowed"
+                } else {
+                    "dropped"
+                },
                 at.pc
             );
             self.report(Self::place_of(stale.store), Rule::StaleEntry, what);

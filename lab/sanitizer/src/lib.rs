@@ -1,21 +1,16 @@
 //! The architecture sanitizer: a QEMU plugin that watches EL2 and finds what an emulator does not show,
 //! missing barriers and missing maintenance of caches and TLBs. `docs/sanitizer.md` has its rules.
 //!
-//! As a library it gives the host tool the types of its configuration ([`Config`]) and its result
-//! ([`Record`]); as a shared object it is loaded by `qemu-system-aarch64 -plugin FILE,config=CONFIG.json`.
+//! It is loaded by `qemu-system-aarch64 -plugin FILE,config=CONFIG.json`. Its configuration and its result are in
+//! [`bulkhead_plugin::sanitizer`].
 
 mod access;
-mod config;
 mod cpu;
 mod decode;
 mod enter;
-mod finding;
 mod memory;
 mod model;
 mod order;
+mod output;
 mod plugin;
 mod tables;
-
-pub use bulkhead_plugin::Symbol;
-pub use config::{Code, Config};
-pub use finding::{Finding, Record, Rule, read};

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cpu::{Cpu, MOST, Parent, Start};
-use crate::finding::Rule;
 use crate::memory::{Line, Memory, PAGE, Store, line_index};
 use crate::tables::{self, Leaf, Root, Stage};
+use bulkhead_plugin::sanitizer::Rule;
 
 /// Which CPU does something, and where.
 #[derive(Clone, Copy, Debug)]
@@ -219,7 +219,11 @@ impl Model {
                 }
             },
             Err(why) => {
-                self.report(at, Rule::Unfollowed, format!("the tables at {pa:#x}: {why}"));
+                self.report(
+                    at,
+                    Rule::Unfollowed,
+                    format!("the tables at {pa:#x}: {why}"),
+                );
                 None
             }
         }

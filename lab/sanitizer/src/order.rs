@@ -5,10 +5,10 @@ use bulkhead_plugin::api::Access;
 use crate::access::address;
 use crate::cpu::{Issued, Pending};
 use crate::decode::{Barrier, Dc, Entries, Op, Register, Scope, Tlbi};
-use crate::finding::Rule;
 use crate::memory::{LINE, Line, PAGE};
 use crate::model::{At, Machine, Model, Stale};
 use crate::tables::Stage;
+use bulkhead_plugin::sanitizer::Rule;
 
 /// PSCI CPU_ON for 32 and 64 bits (DEN0022E, 5.1.4).
 const CPU_ON: [u64; 2] = [0x8400_0003, 0xc400_0003];
@@ -146,7 +146,12 @@ impl Model {
             }
         }
         let reached = |n: usize| mask >> n & 1 == 1;
-        for (n, other) in self.cpus.iter_mut().enumerate().filter(|(n, _)| reached(*n)) {
+        for (n, other) in self
+            .cpus
+            .iter_mut()
+            .enumerate()
+            .filter(|(n, _)| reached(*n))
+        {
             let bit = 1 << n;
             match issued.tlbi.entries {
                 Entries::AllEl2 => {
@@ -285,9 +290,10 @@ impl Model {
         let by = at.cpu as u8;
         let line = self.memory.line(pa);
         let new = match (dc, line) {
-            (Dc::Clean | Dc::CleanInvalidate, Line::Dirty(store) | Line::Cleaning { store, .. }) => {
-                Line::Cleaning { store, by }
-            }
+            (
+                Dc::Clean | Dc::CleanInvalidate,
+                Line::Dirty(store) | Line::Cleaning { store, .. },
+            ) => Line::Cleaning { store, by },
             (Dc::Clean, _) | (_, Line::Clean) => return,
             (_, Line::Past(store) | Line::Dropping { store, .. }) => Line::Dropping { store, by },
             (_, Line::Dirty(store) | Line::Cleaning { store, .. }) => {
@@ -304,6 +310,18 @@ impl Model {
     }
 
     fn write(&mut self, at: At, register: Register, value: u64, machine: &dyn Machine) {
+        let was_on = self.cpus[at.cpu].translates();
+        if register == Register::Sctlr && !was_on && value & MMU == MMU {
+            self.relies(at, "turning the MMU on", |register| {
+                matches!(register, Register::Ttbr0 | Register::Tcr | Register::Mair)
+            });
+            if !self.cpus[at.cpu].el2_dropped {
+                let what = "turns the MMU on with what was in the TLB at reset".to_owned();
+                self.report(at, Rule::OldEntries, what);
+            }
+            // Before the register counts as written: what is not known can still be read.
+            self.adopt(at, machine);
+        }
         let cpu = &mut self.cpus[at.cpu];
         let now = &mut cpu.now;
         let place = match register {
@@ -313,36 +331,20 @@ impl Model {
             Register::Ttbr0 => Some(&mut now.ttbr0),
             Register::Tcr => Some(&mut now.tcr),
             Register::Sctlr => Some(&mut now.sctlr),
-            Register::Mair | Register::Cptr | Register::Sre | Register::Tpidr => None,
+            Register::Mair | Register::Cptr | Register::Sre => None,
+            // Seen in program order; the plugin tells CPUs apart by it.
+            Register::Tpidr => return,
         };
         let old = place.map_or(!value, |place| std::mem::replace(place, value));
-        if register == Register::Tpidr {
-            return;
-        }
-        let was_on = if register == Register::Sctlr {
-            old & MMU == MMU
-        } else {
-            cpu.translates()
-        };
-        if register == Register::Sctlr && !was_on && value & MMU == MMU {
-            self.relies(at, "turning the MMU on", |register| {
-                matches!(register, Register::Ttbr0 | Register::Tcr | Register::Mair)
-            });
-            if !self.cpus[at.cpu].el2_dropped {
-                let what = "turns the MMU on with what was in the TLB at reset".to_owned();
-                self.report(at, Rule::OldEntries, what);
-            }
-            self.adopt(at, machine);
-        }
-        if register == Register::Ttbr0 && was_on && old != value {
-            self.cpus[at.cpu].former_root = Some(old & 0x0000_ffff_ffff_fffe);
-            self.adopt(at, machine);
-        }
-        self.cpus[at.cpu].pending.push(Pending {
+        cpu.pending.push(Pending {
             register,
             pc: at.pc,
             changed: old ^ value,
         });
+        if register == Register::Ttbr0 && was_on && old != value {
+            cpu.former_root = Some(old & 0x0000_ffff_ffff_fffe);
+            self.adopt(at, machine);
+        }
     }
 
     /// SMC: the start of another CPU.

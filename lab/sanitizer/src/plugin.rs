@@ -7,12 +7,12 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bulkhead_plugin::api::{self, Block, Register};
+use bulkhead_plugin::sanitizer::{Config, Finding, Record};
 
-use crate::config::Config;
 use crate::cpu::Start;
 use crate::decode::{self, Op};
-use crate::finding::{Finding, Output, Record};
 use crate::model::{At, Machine, Model};
+use crate::output::Output;
 
 /// Version of QEMU's plugin interface that is asked for.
 #[unsafe(no_mangle)]

@@ -333,7 +333,11 @@ mod tests {
         let mut memory = Memory::default();
         table(&mut memory, 0x1000, &[(0, 0x2003), (1, 0x8000_0001)]);
         table(&mut memory, 0x2000, &[(4, 0x3003), (5, 0x20_0001)]);
-        table(&mut memory, 0x3000, &[(0, 0x9003), (1, 0xa003), (3, 0xf003), (4, 0x1001)]);
+        table(
+            &mut memory,
+            0x3000,
+            &[(0, 0x9003), (1, 0xa003), (3, 0xf003), (4, 0x1001)],
+        );
         let mut root = Root::new(Stage::El2, 0x1000, TCR).unwrap();
         assert_eq!(walk(&mut root, &mut memory, &|_| None), Ok(()));
         assert_eq!(root.tables, [0x1000, 0x2000, 0x3000]);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -108,9 +107,7 @@ impl Rule {
     /// What to do about it.
     pub const fn remedy(self) -> &'static str {
         match self {
-            Self::BreakBeforeMake => {
-                "write 0, DSB, TLBI, DSB, and only then the new descriptor"
-            }
+            Self::BreakBeforeMake => "write 0, DSB, TLBI, DSB, and only then the new descriptor",
             Self::NewEntry => "put DSB ISHST and ISB between the store and the first use",
             Self::StaleEntry => "after the store: DSB, TLBI, DSB, before the memory is used again",
             Self::TlbiOrder => "put DSB ISHST between the store and the TLBI",
@@ -199,50 +196,12 @@ pub fn read(text: &str) -> Result<(usize, Vec<Finding>), String> {
     Ok((entered.len(), findings))
 }
 
-/// Where records go. Each is written at once: an emulator that is killed takes nothing with it.
-#[derive(Debug)]
-pub struct Output {
-    path: PathBuf,
-}
-
-impl Output {
-    /// Starts the file.
-    ///
-    /// # Errors
-    ///
-    /// It can't be written.
-    pub fn create(path: PathBuf) -> Result<Self, String> {
-        let written = std::fs::write(&path, b"");
-        written.map_err(|error| format!("can't write {}: {error}", path.display()))?;
-        let output = Self { path };
-        output.add(&Record::Watching);
-        Ok(output)
-    }
-
-    /// Adds a record. One that can't be written goes to the standard error.
-    pub fn add(&self, record: &Record) {
-        use std::io::Write;
-        let text = serde_json::to_string(record).unwrap_or_default();
-        let file = std::fs::OpenOptions::new().append(true).open(&self.path);
-        let written = file.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
-        if let Err(error) = written {
-            eprintln!(
-                "bulkhead-sanitizer: can't write {}: {error}; lost: {text}",
-                self.path.display()
-            );
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_output_is_read_as_it_was_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x.json");
-        let output = Output::create(path.clone()).unwrap();
         let finding = Finding {
             rule: Rule::Clean,
             cpu: 0x8000_0001,
@@ -250,12 +209,20 @@ mod tests {
             place: "copy+0x10".to_owned(),
             what: "w".to_owned(),
         };
-        output.add(&Record::Entered(3));
-        output.add(&Record::Broken(finding.clone()));
-        let text = std::fs::read_to_string(&path).unwrap();
+        let records = [
+            Record::Watching,
+            Record::Entered(3),
+            Record::Broken(finding.clone()),
+        ];
+        let text = records.map(|record| serde_json::to_string(&record).unwrap());
+        let text = text.join("\n");
         assert_eq!(read(&text), Ok((1, vec![finding])));
         assert!(read("").unwrap_err().contains("did not watch"));
-        assert!(read("{\"entered\":1}").unwrap_err().contains("did not watch"));
+        assert!(
+            read("{\"entered\":1}")
+                .unwrap_err()
+                .contains("did not watch")
+        );
     }
 
     #[test]

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use bulkhead_plugin::Symbol;
 use serde::{Deserialize, Serialize};
+
+use crate::Symbol;
 
 /// Configuration, as JSON in the file that the plugin's `config=` names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where a [`crate::Record`] is added for each thing that happens.
+    /// Where a [`super::Record`] is added for each thing that happens.
     pub output: PathBuf,
     /// Where EL2's code runs.
     pub code: Vec<Code>,
@@ -49,7 +50,7 @@ impl Config {
         let Some(linked) = self.linked(address) else {
             return "?".to_owned();
         };
-        let symbol = bulkhead_plugin::find(&self.symbols, linked);
+        let symbol = crate::find(&self.symbols, linked);
         match symbol.and_then(|index| self.symbols.get(index)) {
             Some(symbol) => format!("{}+{:#x}", symbol.name, linked - symbol.address),
             None => "?".to_owned(),
