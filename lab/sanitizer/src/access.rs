@@ -269,7 +269,7 @@ impl Model {
         let mut changed = Vec::new();
         for (index, root) in self.roots.iter_mut().enumerate() {
             if root.stage == table.stage && table.roots.contains(&root.pa) {
-                root.changed = true;
+                (root.changed, root.checked) = (true, false);
                 live |= root.live;
                 vmids.extend_from_slice(&root.vmids);
                 changed.push(index);

@@ -6,6 +6,9 @@ use crate::memory::{ByNumber, Store};
 /// Most CPUs that are told apart: a bit for each.
 pub const MOST: usize = 64;
 
+/// The address in TTBR0_EL2 and VTTBR_EL2.
+pub const ROOT: u64 = 0x0000_ffff_ffff_fffe;
+
 /// Registers of a CPU when it is first seen at EL2.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Start {
@@ -128,12 +131,12 @@ impl Cpu {
 
     /// Physical address of its own root table.
     pub fn root(&self) -> u64 {
-        self.now.ttbr0 & 0x0000_ffff_ffff_fffe
+        self.now.ttbr0 & ROOT
     }
 
     /// Physical address of the stage-2 root, and VMID.
     pub fn guest(&self) -> (u64, u16) {
-        let root = self.now.vttbr & 0x0000_ffff_ffff_fffe;
+        let root = self.now.vttbr & ROOT;
         (root, (self.now.vttbr >> 48) as u16)
     }
 

@@ -16,21 +16,20 @@ const HOST: u64 = 1 << 34;
 const EXIT_SYNCHRONIZES: u64 = 1 << 11;
 
 impl Model {
-    /// EL2 translates by the tables of TTBR0_EL2 from now on.
-    pub(crate) fn adopt(&mut self, at: At, machine: &dyn Machine) {
+    /// EL2 is about to translate by the tables at `pa`.
+    pub(crate) fn adopt(&mut self, at: At, pa: u64, machine: &dyn Machine) {
         let cpu = &self.cpus[at.cpu];
         if cpu.now.hcr & HOST != 0 {
             let what = "EL2 runs with HCR_EL2.E2H".to_owned();
             self.report(at, Rule::Unfollowed, what);
             return;
         }
-        let (pa, tcr) = (cpu.root(), cpu.now.tcr);
+        let tcr = cpu.now.tcr;
         let Some(index) = self.root(at, Stage::El2, pa, tcr) else {
             return;
         };
         self.roots[index].live |= 1 << at.cpu;
         self.maps += 1;
-        // What is not known is read while it can be: with the MMU still off.
         self.walk(at, index, machine);
         self.check_tables(at, index, tcr);
     }
@@ -81,7 +80,7 @@ impl Model {
         if lower {
             self.check_registers(at, synchronizes);
             self.check_translation(at);
-            self.check_suspects(at);
+            self.check_suspects(at, machine);
             if self.cpus[at.cpu].now.hcr & STAGE2 != 0 {
                 self.enter(at, machine);
             }
@@ -154,10 +153,20 @@ impl Model {
     }
 
     /// What EL2 has written to memory of guests since the last look is clean.
-    fn check_suspects(&mut self, at: At) {
+    fn check_suspects(&mut self, at: At, machine: &dyn Machine) {
         let mut found = Vec::new();
-        for root in self.roots.iter_mut().filter(|r| !r.suspects.is_empty()) {
-            for pa in std::mem::take(&mut root.suspects) {
+        for index in 0..self.roots.len() {
+            let suspects = std::mem::take(&mut self.roots[index].suspects);
+            if suspects.is_empty() {
+                continue;
+            }
+            // What was taken from the guest since is its own no more.
+            self.walk(at, index, machine);
+            let root = &mut self.roots[index];
+            for pa in suspects {
+                if root.mapping(pa).is_none() {
+                    continue;
+                }
                 match self.memory.line(pa).store() {
                     Some(store) if usize::from(store.cpu) == at.cpu => found.push((pa, store)),
                     // Whoever wrote it looks at its own ERET.
@@ -222,7 +231,7 @@ impl Model {
         if !root.vmids.contains(&vmid) {
             root.vmids.push(vmid);
         }
-        if root.changed {
+        if !std::mem::replace(&mut root.checked, true) {
             self.walk(at, index, machine);
             self.check_tables(at, index, vtcr);
             self.check_memory(at, index);

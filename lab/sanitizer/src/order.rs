@@ -3,7 +3,7 @@
 use bulkhead_plugin::api::Access;
 
 use crate::access::address;
-use crate::cpu::{Issued, Pending};
+use crate::cpu::{Issued, Pending, ROOT};
 use crate::decode::{Barrier, Dc, Entries, Op, Register, Scope, Tlbi};
 use crate::memory::{LINE, Line, PAGE};
 use crate::model::{At, Machine, Model, Stale};
@@ -319,9 +319,13 @@ impl Model {
                 let what = "turns the MMU on with what was in the TLB at reset".to_owned();
                 self.report(at, Rule::OldEntries, what);
             }
-            // Before the register counts as written: what is not known can still be read.
-            self.adopt(at, machine);
+            let root = self.cpus[at.cpu].root();
+            self.adopt(at, root, machine);
         }
+        if register == Register::Ttbr0 && was_on {
+            self.adopt(at, value & ROOT, machine);
+        }
+        // From here on the register counts as written: the tables above could be read as before.
         let cpu = &mut self.cpus[at.cpu];
         let now = &mut cpu.now;
         let place = match register {
@@ -342,8 +346,7 @@ impl Model {
             changed: old ^ value,
         });
         if register == Register::Ttbr0 && was_on && old != value {
-            cpu.former_root = Some(old & 0x0000_ffff_ffff_fffe);
-            self.adopt(at, machine);
+            cpu.former_root = Some(old & ROOT);
         }
     }
 

@@ -128,6 +128,8 @@ pub struct Root {
     pub vmids: Vec<u16>,
     /// A descriptor has changed since the last walk.
     pub changed: bool,
+    /// What it maps was looked at since a descriptor has changed.
+    pub checked: bool,
     /// Pages of its tables.
     pub tables: Vec<u64>,
     inputs: Vec<Leaf>,
@@ -168,6 +170,7 @@ impl Root {
             live: 0,
             vmids: Vec::new(),
             changed: true,
+            checked: false,
             tables: Vec::new(),
             inputs: Vec::new(),
             outputs: Vec::new(),
