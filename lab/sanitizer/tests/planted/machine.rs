@@ -149,13 +149,13 @@ fn image(machine: &Machine) -> Vec<u8> {
         put(root, &(BLOCK | 1 << 2 | 1 << 54).to_le_bytes());
         put(root + 8, &(level2 | 3).to_le_bytes());
         for n in 0..32u64 {
-            let block = 0x4000_0000 + n * (2 << 20) | BLOCK;
+            let block = (0x4000_0000 + n * (2 << 20)) | BLOCK;
             put(level2 + n * 8, &block.to_le_bytes());
         }
     }
     put(entry(WINDOW), &(FREE | BLOCK).to_le_bytes());
     let other = entry(WINDOW) + OTHER_LEVEL2 - LEVEL2;
-    put(other, &(FREE + (2 << 20) | BLOCK).to_le_bytes());
+    put(other, &((FREE + (2 << 20)) | BLOCK).to_le_bytes());
     put(STAGE2 + 8, &(STAGE2_LEVEL2 | 3).to_le_bytes());
     for block in [GUEST, SECOND_BLOCK] {
         put(guest_entry(block), &(block | GUEST_BLOCK).to_le_bytes());

@@ -98,7 +98,7 @@ mod tables {
         let program: Program = |machine, planted| {
             let code = translate(&mut machine.first);
             let other = if planted { 2 << 20 } else { 0 };
-            code.store(entry(WINDOW), FREE + other | BLOCK | READ_ONLY)
+            code.store(entry(WINDOW), (FREE + other) | BLOCK | READ_ONLY)
                 .ops(&[DSB_ISHST])
                 .sys(TLBI_VAE2, page(WINDOW))
                 .ops(&[DSB_NSH, ISB])
