@@ -231,14 +231,13 @@ impl Model {
         }
     }
 
-    /// Memory behind an entry that TLBs may still have is written.
+    /// Memory that was taken from a guest is written while TLBs may still have its mapping. What EL2 has
+    /// no window on any more may well be in use by it elsewhere.
     fn check_reuse(&mut self, at: At, pa: u64) {
-        let own = at.cpu;
         let reused = self.stale.iter().find(|(_, stale)| {
             let start = output(stale.old) & !(stale.size - 1);
-            // EL2's own window may go on being used by the one who dropped it.
-            let others = stale.stage == Stage::Guest || stale.need & !(1 << own) != 0;
-            !stale.table && !stale.narrowed && others && pa.wrapping_sub(start) < stale.size
+            let taken = stale.stage == Stage::Guest && !stale.table && !stale.narrowed;
+            taken && pa.wrapping_sub(start) < stale.size
         });
         if let Some((_, stale)) = reused {
             let what = format!(

@@ -247,7 +247,8 @@ impl Model {
         let mut slots = Vec::new();
         let mut early = None;
         for (slot, stale) in &self.stale {
-            if !covers(tlbi.entries, xt, vmid, stale) {
+            let reached = tlbi.scope == Scope::Shared || stale.need >> at.cpu & 1 == 1;
+            if !reached || !covers(tlbi.entries, xt, vmid, stale) {
                 continue;
             }
             let writer = usize::from(stale.store.cpu);
@@ -255,7 +256,7 @@ impl Model {
             let scope = if alone { Scope::Own } else { Scope::Shared };
             if self.cpus[writer].has_completed(stale.store, scope) {
                 slots.push(*slot);
-            } else {
+            } else if writer == at.cpu {
                 early = Some((*slot, stale.store.pc));
             }
         }

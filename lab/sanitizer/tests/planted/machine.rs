@@ -28,6 +28,8 @@ pub const STAGE2: u64 = ROOT + 0x4000;
 const STAGE2_LEVEL2: u64 = ROOT + 0x5000;
 /// Free memory of EL2.
 pub const FREE: u64 = 0x4040_0000;
+/// What the window of the other map shows.
+pub const OTHER_FREE: u64 = FREE + (2 << 20);
 /// Memory of the guest, with its program, and a second block.
 pub const GUEST: u64 = 0x4100_0000;
 pub const SECOND_BLOCK: u64 = 0x4120_0000;
@@ -57,6 +59,11 @@ pub const CPTR_VALUE: u64 = 0x32ff;
 /// The descriptor in EL2's map for an address in its gigabyte.
 pub fn entry(va: u64) -> u64 {
     LEVEL2 + (va - 0x4000_0000) / (2 << 20) * 8
+}
+
+/// The descriptor in the other map.
+pub fn other_entry(va: u64) -> u64 {
+    entry(va) + OTHER_LEVEL2 - LEVEL2
 }
 
 /// The descriptor in stage 2.
@@ -154,8 +161,7 @@ fn image(machine: &Machine) -> Vec<u8> {
         }
     }
     put(entry(WINDOW), &(FREE | BLOCK).to_le_bytes());
-    let other = entry(WINDOW) + OTHER_LEVEL2 - LEVEL2;
-    put(other, &((FREE + (2 << 20)) | BLOCK).to_le_bytes());
+    put(other_entry(WINDOW), &(OTHER_FREE | BLOCK).to_le_bytes());
     put(STAGE2 + 8, &(STAGE2_LEVEL2 | 3).to_le_bytes());
     for block in [GUEST, SECOND_BLOCK] {
         put(guest_entry(block), &(block | GUEST_BLOCK).to_le_bytes());
