@@ -127,12 +127,7 @@ pub(super) fn read(
         .word("console", &["pl011", "none"])
         .is_none_or(|word| word.value == "pl011");
     let crash = policy::crash(&mut reader);
-    let own_ptimer = reader
-        .word("ptimer", &["emulated", "own"])
-        .is_some_and(|word| word.value == "own");
-    let time_stops = reader
-        .word("time", &["runs", "stops"])
-        .is_some_and(|word| word.value == "stops");
+    let (own_ptimer, time_stops) = policy::time(&mut reader);
     let calls = policy::calls(&mut reader);
     let rtc = reader.flag("rtc").is_some_and(|flag| flag.value);
     let watchdog = reader.flag("watchdog").is_some_and(|flag| flag.value);
