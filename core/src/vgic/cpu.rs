@@ -219,7 +219,10 @@ impl Cpu {
         }
         let line = dist.line(target);
         if matches!(H::VERSION, Version::V2) {
-            line.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
+            let before = line.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
+            line.bank.latch.fetch_or(bit, AcqRel);
+            let fresh = u32::from(before & mask(self.number) as u8 == 0) << target;
+            return Some(Notify(fresh as u8));
         }
         // Whoever found the bit clear has notified the target, and it has not looked yet.
         let before = line.bank.latch.fetch_or(bit, AcqRel);
