@@ -6,6 +6,7 @@ mod code;
 mod docs;
 mod fuzz;
 mod judge;
+mod matrix;
 mod plans;
 mod refusals;
 mod scenario;
