@@ -415,3 +415,19 @@ fn a_stopped_vm_leaves_nothing_behind() {
         }
     }
 }
+
+/// SGI 0 and the PPIs of EL2 itself come the same way as interrupts of the VM.
+fn own_interrupts_of_el2<const V: bool>() {
+    let mut vm = Vm::<V>::ready(1, 4, &[]);
+    for pintid in 0..32 {
+        let taken = vm.cpus[0].raise_usual(&vm.dist, &mut vm.boards[0], pintid);
+        assert!(!taken, "{pintid} is none of the VM's");
+    }
+    assert_eq!(vm.boards[0].held().count(), 0);
+}
+
+#[test]
+fn interrupts_that_the_vm_has_no_link_to_are_not_taken_for_its_own() {
+    own_interrupts_of_el2::<true>();
+    own_interrupts_of_el2::<false>();
+}
