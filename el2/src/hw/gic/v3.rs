@@ -267,18 +267,33 @@ pub(super) fn set_control(value: u32) {
 
 macro_rules! list_registers {
     ($($n:literal $name:literal),*) => {
-        /// Reads ICH_LR\<n\>_EL2.
         #[inline(never)]
-        pub fn list_register(n: u32) -> u64 {
+        fn any_list_register(n: u32) -> u64 {
             match n { $($n => read!($name),)* _ => 0 }
         }
 
-        /// Writes ICH_LR\<n\>_EL2.
         #[inline(never)]
-        pub fn set_list_register(n: u32, value: u64) {
+        fn set_any_list_register(n: u32, value: u64) {
             match n { $($n => write!($name, value),)* _ => {} }
         }
     };
+}
+
+/// Reads ICH_LR\<n\>_EL2.
+#[inline(always)]
+pub fn list_register(n: u32) -> u64 {
+    any_list_register(n)
+}
+
+/// Writes ICH_LR\<n\>_EL2. The usual ways name the first behind that of the virtual timer, so that this is one
+/// instruction there.
+#[inline(always)]
+pub fn set_list_register(n: u32, value: u64) {
+    if n == 1 {
+        write!("S3_4_C12_C12_1", value);
+    } else {
+        set_any_list_register(n, value);
+    }
 }
 
 list_registers!(
