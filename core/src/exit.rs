@@ -122,12 +122,13 @@ impl Mmio {
         if self.size == 8 {
             return value;
         }
-        let bits = self.size * 8;
-        let value = value & ((1 << bits) - 1);
-        if !self.sign_extend || value >> (bits - 1) == 0 {
+        // 8, 16 or 32.
+        let bits = (self.size as u32).wrapping_mul(8);
+        let value = value & 1u64.wrapping_shl(bits).wrapping_sub(1);
+        if !self.sign_extend || value.wrapping_shr(bits.wrapping_sub(1)) == 0 {
             return value;
         }
-        let extended = value | (u64::MAX << bits);
+        let extended = value | u64::MAX.wrapping_shl(bits);
         if self.wide {
             extended
         } else {

@@ -271,7 +271,8 @@ pub fn turn(pcpu: &mut Pcpu) -> bool {
         take_off(pcpu);
         return true;
     }
-    prepare::run_secondary(pcpu, index, start)
+    prepare::run_secondary(pcpu, index, start);
+    true
 }
 
 /// A report has been said: this pCPU has done its part. `true` if the VM has now stopped for good, and no

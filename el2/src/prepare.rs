@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{DeviceKind, Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
 use bulkhead_core::pl011::Pl011;
-use bulkhead_core::power::Start;
+use bulkhead_core::power::{Phase, Start};
 use bulkhead_core::ptimer::PhysicalTimer;
 use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::sysreg::IdRegisters;
@@ -18,7 +18,7 @@ use crate::hw::{cpu, firmware, gic, layout, memory, mmu, timer};
 use crate::pcpu::{Frame, Pcpu};
 use crate::start::plan;
 use crate::vm::{self, Vm};
-use crate::{idle, lifecycle, timed};
+use crate::{idle, lifecycle, mailbox, timed};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -119,7 +119,8 @@ fn random_key(vm: usize) -> Option<[u8; 32]> {
 /// 64 bytes of a key and what they are for.
 fn random_block(key: &[u8; 32], purpose: &[u8; 12]) -> [u8; 64] {
     let mut bytes = [0u8; 64];
-    ChaCha20::new(key.into(), purpose.into()).apply_keystream(&mut bytes);
+    // One block of 2^32: it cannot be that the stream has no more, which is why the answer says nothing.
+    let _done = ChaCha20::new(key.into(), purpose.into()).try_apply_keystream(&mut bytes);
     bytes
 }
 
@@ -226,9 +227,10 @@ pub fn run(pcpu: &mut Pcpu, index: usize) {
         context: row.boot_arg,
     };
     if shared.power.begin() {
-        enter(pcpu, index, start)
+        enter(pcpu, index, start);
+    } else {
+        lifecycle::take_off(pcpu);
     }
-    lifecycle::take_off(pcpu);
 }
 
 /// The interrupts and emulated devices of a VM as after a reset.
@@ -252,12 +254,12 @@ fn reset_devices(pcpu: &mut Pcpu, shared: &Vm, index: usize, spis: u32) {
 }
 
 /// Enters a vCPU that another one has switched on.
-pub fn run_secondary(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
-    enter(pcpu, index, start)
+pub fn run_secondary(pcpu: &mut Pcpu, index: usize, start: Start) {
+    enter(pcpu, index, start);
 }
 
-/// Gives the pCPU to its vCPU.
-fn enter(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
+/// Gives the pCPU to its vCPU. Returns only if its VM has ended meanwhile.
+fn enter(pcpu: &mut Pcpu, index: usize, start: Start) {
     let shared = vm::vm(index);
     pcpu.frame = Frame::default();
     pcpu.frame.set(0, start.context);
@@ -269,8 +271,11 @@ fn enter(pcpu: &mut Pcpu, index: usize, start: Start) -> ! {
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
     cpu::install(vmid, stage2_root(index), pcpu.number as u64, start.entry);
     pcpu.runs = true;
-    // Perhaps its VM has ended meanwhile.
-    lifecycle::attend(pcpu);
+    if matches!(shared.power.phase(), Phase::Stopping(_)) {
+        return lifecycle::take_off(pcpu);
+    }
+    // A pause that came meanwhile is seen in the first exit, which this is for.
+    mailbox::send(pcpu.index, mailbox::POWER);
     cpu::enter(crate::hw::boot::state_address(pcpu.index))
 }
 

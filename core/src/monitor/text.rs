@@ -148,8 +148,8 @@ fn place(published: &Published, line: &mut Said) {
         0x10..=0x1f => "AArch32",
         _ => "?",
     });
-    for (bit, name) in [(9, " D"), (8, " A"), (7, " I"), (6, " F")] {
-        if spsr >> bit & 1 != 0 {
+    for (bit, name) in [(1 << 9, " D"), (1 << 8, " A"), (1 << 7, " I"), (1 << 6, " F")] {
+        if spsr & bit != 0 {
             line.text(name);
         }
     }

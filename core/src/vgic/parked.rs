@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::{Cpu, Distributor, Host, VTIMER, VTIMER_LR, each, lr, numbers, place};
+use super::{Cpu, Distributor, Host, VTIMER, VTIMER_LR, each, lr, mask, numbers, place};
 
 impl Cpu {
     /// Keeps an active interrupt outside of the list registers.
@@ -56,7 +56,7 @@ impl Cpu {
                 break;
             };
             self.end_parked(dist, host, intid);
-            words |= 1 << (intid / 32);
+            words |= mask((intid / 32) as usize);
         }
         words
     }

@@ -39,12 +39,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Vectors only, two pages of stack as the plan gives to each pCPU, and vectors that may leave that stack
-    /// when EL2 itself has failed.
+    /// Vectors only, two pages of stack as the plan gives to each pCPU, vectors that may leave that stack when EL2
+    /// itself has failed, and the way into a guest, which starts the stack anew for the next exit.
     fn default() -> Self {
         let vectors = "vectors".to_owned();
         Self {
-            stack_setters: vec![vectors.clone()],
+            stack_setters: vec![vectors.clone(), "start_guest".to_owned()],
             vectors,
             entries: Vec::new(),
             stack: 8192,
