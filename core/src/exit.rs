@@ -142,7 +142,8 @@ impl Mmio {
         if self.size == 8 {
             register
         } else {
-            register & ((1 << (self.size * 8)) - 1)
+            let bits = (self.size as u32).wrapping_mul(8);
+            register & 1u64.wrapping_shl(bits).wrapping_sub(1)
         }
     }
 }

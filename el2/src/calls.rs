@@ -75,7 +75,7 @@ fn convention(pcpu: &mut Pcpu, function: u32) -> bool {
     let Some(answers) = trng::call(function, x1, generator, prepare::next_block) else {
         return false;
     };
-    for (register, value) in (0..).zip(answers) {
+    for (register, value) in [0, 1, 2, 3].into_iter().zip(answers) {
         pcpu.frame.set(register, value);
     }
     true
@@ -115,7 +115,7 @@ fn own(pcpu: &mut Pcpu, function: u32) -> bool {
         call::CALL_EVENT => event(pcpu),
         _ => return false,
     };
-    for (register, value) in (0..).zip(answers) {
+    for (register, value) in [0, 1, 2, 3].into_iter().zip(answers) {
         pcpu.frame.set(register, value);
     }
     true
@@ -127,11 +127,12 @@ fn event(pcpu: &Pcpu) -> [u64; 4] {
     let Some(vm) = pcpu.vm() else { return none };
     let events = vm.events.load(Ordering::Acquire);
     let index = events.trailing_zeros();
+    let bit = 1u32.wrapping_shl(index);
     let Some(row) = plan().vms.get(index as usize) else {
         return none;
     };
     // Another vCPU may have taken it in the meantime.
-    if vm.events.fetch_and(!(1 << index), Ordering::AcqRel) & 1 << index == 0 {
+    if vm.events.fetch_and(!bit, Ordering::AcqRel) & bit == 0 {
         return none;
     }
     let name = u128::from_le_bytes(row.name);
@@ -150,10 +151,10 @@ fn is_allowed(pcpu: &Pcpu, function: u32) -> bool {
 /// Hands an SMC to the firmware, and its answer to the guest (DEN0028E, 2.6: x0 to x7 in, x0 to x3 out).
 fn forward(pcpu: &mut Pcpu) {
     let mut registers = [0; 8];
-    for (register, slot) in (0..).zip(&mut registers) {
+    for (register, slot) in [0, 1, 2, 3, 4, 5, 6, 7].into_iter().zip(&mut registers) {
         *slot = pcpu.frame.get(register);
     }
-    for (register, value) in (0..).zip(firmware::forward(registers)) {
+    for (register, value) in [0, 1, 2, 3].into_iter().zip(firmware::forward(registers)) {
         pcpu.frame.set(register, value);
     }
 }

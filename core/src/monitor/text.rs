@@ -148,7 +148,12 @@ fn place(published: &Published, line: &mut Said) {
         0x10..=0x1f => "AArch32",
         _ => "?",
     });
-    for (bit, name) in [(1 << 9, " D"), (1 << 8, " A"), (1 << 7, " I"), (1 << 6, " F")] {
+    for (bit, name) in [
+        (1 << 9, " D"),
+        (1 << 8, " A"),
+        (1 << 7, " I"),
+        (1 << 6, " F"),
+    ] {
         if spsr & bit != 0 {
             line.text(name);
         }
