@@ -3,9 +3,9 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use super::shared::{ALL, ASKED, CONFIG};
+use super::shared::{ASKED, CONFIG, WISHES};
 use super::words::Words;
-use super::{Cpu, Distributor, Host, Maintenance, Notify, each, lr, mask, place};
+use super::{Cpu, Distributor, Host, Notify, Version, each, lr, mask, numbers, place};
 
 /// What the list registers of a vCPU hold.
 #[derive(Default)]
@@ -38,51 +38,76 @@ struct Wishes {
     clear_active: Words,
 }
 
+/// Words with changes that one exit deals with; for the rest the vCPU notifies itself.
+const WORDS_AT_ONCE: usize = 4;
+
 impl Cpu {
-    /// See the module. `words` are those in which this pCPU has changed something itself; what others have
-    /// changed is in [`super::shared::Line::busy`].
+    /// See the module. `changes` are bits as in [`super::shared::Line::busy`], for what this pCPU has changed
+    /// itself.
     ///
-    /// The work is bounded by the number of list registers and by 32 interrupts for each word that has changed.
+    /// The work is bounded by the number of list registers and by the 32 interrupts of each of four words. If there
+    /// is more to do, the vCPU itself is among those to notify.
     #[inline(never)]
     pub(super) fn attend<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
-        words: u32,
+        changes: u32,
     ) -> Notify {
         let line = dist.line(self.number);
         let busy = line.busy.swap(0, SeqCst);
         // Whoever drew a ticket up to this one had made its change before.
         let ticket = line.asked.load(Acquire);
-        let mut scan = (words | busy) & ALL | 1;
-        let (parked, leftover) = (self.parked.get(0), self.leftover);
-        if busy & CONFIG != 0 {
+        let changes = changes | busy;
+        let all = changes & mask(dist.words()).wrapping_sub(1);
+        let mut later = all;
+        for _ in 0..WORDS_AT_ONCE {
+            later &= later.wrapping_sub(1);
+        }
+        let dirty = all & !later;
+        let mut notify = Notify::NOBODY;
+        if later != 0 {
+            line.busy
+                .fetch_or(later | changes & (WISHES | ASKED), SeqCst);
+            notify = Notify((mask(self.number) & dist.online()) as u8);
+        }
+        let (parked, waiting) = (self.parked.get(0), self.waiting.is_empty());
+        if changes & CONFIG != 0 {
             self.private_changed(dist, host);
         }
-        self.forget_ready(scan);
-        scan |= self.count_ends(dist, host);
-        let mut notify = Notify::NOBODY;
-        let wishes = self.take_wishes(dist, scan);
+        self.forget_ready(dirty);
+        let mut scan = dirty | 1 | self.count_ends(dist, host);
+
+        let wishes = (changes & WISHES != 0).then(|| self.take_wishes(dist, dirty));
         let mut held = Held::default();
+        let suspects = dirty | u32::from(matches!(H::VERSION, Version::V2));
         for n in each(0, !host.empty() & Self::all_lrs(host)) {
-            scan |= self.review(dist, host, n, &wishes, &mut held);
+            let entry = host.lr(n);
+            let (word, _) = place(lr::vintid(entry));
+            if entry & lr::STATE != 0 && mask(word) & suspects == 0 {
+                held.add(entry);
+            } else {
+                scan |= self.review(dist, host, n, wishes.as_ref(), &mut held);
+            }
         }
-        for word in each(0, scan).map(|word| word as usize) {
-            notify |= self.grant(dist, host, word, &wishes, &held);
+        if let Some(wishes) = &wishes {
+            for word in numbers(dirty) {
+                notify |= self.grant(dist, host, word, wishes, &held);
+            }
         }
-        for word in 1..dist.words() {
+        for word in numbers(self.held_words) {
             notify |= self.release(dist, word, held.get(word) | self.parked.get(word));
         }
 
         notify |= self.fill(dist, host, scan, &mut held);
-        if !self.parked.is_empty() && self.leftover == 0 {
+        if !self.parked.is_empty() && self.waiting.is_empty() {
             self.unpark(dist, host);
         }
-        if leftover != self.leftover || parked != self.parked.get(0) {
+        if waiting != self.waiting.is_empty() || parked != self.parked.get(0) {
             self.direct_changed(dist);
         }
         self.tell(host);
-        if busy & ASKED != 0 {
+        if changes & ASKED != 0 && later == 0 {
             self.publish(dist, host);
             line.answered.store(ticket, Release);
         }
@@ -103,15 +128,15 @@ impl Cpu {
         self.board = wanted;
     }
 
-    /// Takes the requests in `scan`. What is to become active shows in `holds` before it leaves the request
+    /// Takes the requests in these words. What is to become active shows in `holds` before it leaves the request
     /// word, so that it is never in neither.
-    fn take_wishes(&self, dist: &Distributor, scan: u32) -> Wishes {
+    fn take_wishes(&mut self, dist: &Distributor, words: u32) -> Wishes {
         let line = dist.line(self.number);
         let mut wishes = Wishes::default();
-        for word in each(0, scan).map(|word| word as usize) {
+        for word in numbers(words) {
             let coming = line.set_active.get(word);
-            if coming != 0 {
-                line.holds.set(word, line.holds.get(word) | coming);
+            if coming != 0 && word != 0 {
+                self.hold(dist, word, coming);
             }
             wishes.set_active.set(word, line.set_active.take(word));
             wishes
@@ -128,7 +153,7 @@ impl Cpu {
         dist: &Distributor,
         host: &mut H,
         n: u32,
-        wishes: &Wishes,
+        wishes: Option<&Wishes>,
         held: &mut Held,
     ) -> u32 {
         let before = host.lr(n);
@@ -142,13 +167,16 @@ impl Cpu {
         let bank = dist.bank(self.number, word);
         let linked = before & lr::HW != 0;
         let mut entry = before;
-        if wishes.clear_active.get(word) & bit != 0 && entry & lr::ACTIVE != 0 {
+        let wished = |which: fn(&Wishes) -> &Words| {
+            wishes.is_some_and(|wishes| which(wishes).get(word) & bit != 0)
+        };
+        if wished(|w| &w.clear_active) && entry & lr::ACTIVE != 0 {
             entry &= !lr::ACTIVE;
             if linked {
                 host.deactivate(lr::pintid(entry));
             }
         }
-        if wishes.clear_pending.get(word) & bit != 0 && entry & lr::PENDING != 0 {
+        if wished(|w| &w.clear_pending) && entry & lr::PENDING != 0 {
             self.latched.remove(word, bit);
             if linked || bank.up() & bit == 0 {
                 entry &= !lr::PENDING;
@@ -157,7 +185,7 @@ impl Cpu {
                 host.deactivate(lr::pintid(entry));
             }
         }
-        if wishes.set_active.get(word) & bit != 0 {
+        if wished(|w| &w.set_active) {
             if linked && entry & lr::PENDING != 0 {
                 // Both states at once are not for linked interrupts: the board keeps the pending one.
                 entry &= !lr::PENDING;
@@ -270,13 +298,17 @@ impl Cpu {
             let asked = its & wishes.set_active.get(word);
             if asked != 0 {
                 dist.line(v).set_active.add(word, asked);
-                notify |= dist.mark(v, mask(word));
+                notify |= dist.mark(v, mask(word) | WISHES);
             }
             theirs |= its;
         }
         for intid in each(word, coming & !theirs) {
             let bit = place(intid).1;
             if linked & bit != 0 {
+                // What is pending besides is the board's to keep.
+                if bank.latch.fetch_and(!bit, SeqCst) & bit != 0 {
+                    host.set_pending(dist.physical(intid), true);
+                }
                 host.set_active(dist.physical(intid));
             } else if word != 0 {
                 bank.held.fetch_or(bit, SeqCst);
@@ -287,7 +319,7 @@ impl Cpu {
     }
 
     /// Says which SPIs of a word this vCPU still has; the owners of the others may take them now.
-    pub(super) fn release(&self, dist: &Distributor, word: usize, now: u32) -> Notify {
+    pub(super) fn release(&mut self, dist: &Distributor, word: usize, now: u32) -> Notify {
         let line = dist.line(self.number);
         let before = line.holds.get(word);
         if before == now {
@@ -295,6 +327,9 @@ impl Cpu {
         }
         let gone = before & !now;
         line.holds.set(word, now);
+        if now == 0 {
+            self.held_words &= !mask(word);
+        }
         if gone == 0 {
             return Notify::NOBODY;
         }
@@ -311,18 +346,6 @@ impl Cpu {
             return Notify::NOBODY;
         }
         dist.mark_owners(self.number, word, theirs)
-    }
-
-    /// Asks the virtual interface for the maintenance interrupts that are needed.
-    fn tell<H: Host>(&mut self, host: &mut H) {
-        let what = Maintenance {
-            refill: self.leftover != 0,
-            eoi: !self.parked.is_empty(),
-        };
-        if what != self.told || what.refill {
-            self.told = what;
-            host.ask(what);
-        }
     }
 
     /// Publishes what the list registers hold.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::shared::CONFIG;
+use super::shared::{CONFIG, WISHES};
 use super::{Cpu, Distributor, Host, Notify, each, mask, place};
 
 /// Registers with a bit for each interrupt, in the order of their offsets: those of GICD_IGROUPR begin at
@@ -181,7 +181,7 @@ impl Cpu {
             }
         } else if linked != 0 {
             dist.line(vcpu).set_pending.fetch_or(linked, SeqCst);
-            notify |= dist.mark(vcpu, 1);
+            notify |= dist.mark(vcpu, 1 | WISHES);
         }
         let plain = bits & !linked;
         let fresh = plain & !bank.latch.fetch_or(plain, SeqCst);
@@ -225,7 +225,7 @@ impl Cpu {
             if v == self.number {
                 mine = true;
             } else {
-                notify |= dist.mark(v, mask(word));
+                notify |= dist.mark(v, mask(word) | WISHES);
             }
         }
         if word != 0 && left != 0 {
@@ -236,7 +236,7 @@ impl Cpu {
             }
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word));
+            notify |= self.attend(dist, host, mask(word) | WISHES);
         }
         notify
     }
@@ -271,15 +271,23 @@ impl Cpu {
                 if v == self.number {
                     mine = true;
                 } else {
-                    notify |= dist.mark(v, mask(word));
+                    notify |= dist.mark(v, mask(word) | WISHES);
                 }
             }
         }
         if word != 0 {
+            let linked = left & bank.linked.load(Relaxed);
+            let latched = bank.latch.fetch_and(!linked, SeqCst) & linked;
+            for intid in each(word, linked) {
+                if latched & place(intid).1 != 0 {
+                    host.set_pending(dist.physical(intid), true);
+                }
+                host.set_active(dist.physical(intid));
+            }
             bank.active.fetch_or(left, SeqCst);
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word));
+            notify |= self.attend(dist, host, mask(word) | WISHES);
         }
         notify
     }
@@ -311,15 +319,18 @@ impl Cpu {
             if v == self.number {
                 mine = true;
             } else {
-                notify |= dist.mark(v, mask(word));
+                notify |= dist.mark(v, mask(word) | WISHES);
             }
         }
         if word != 0 {
             // Made active by a register while routed to nobody.
-            bank.active.fetch_and(!left, SeqCst);
+            let gone = bank.active.fetch_and(!left, SeqCst) & left & bank.linked.load(Relaxed);
+            for intid in each(word, gone) {
+                host.deactivate(dist.physical(intid));
+            }
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word));
+            notify |= self.attend(dist, host, mask(word) | WISHES);
         }
         notify
     }

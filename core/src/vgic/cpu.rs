@@ -4,7 +4,7 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
 use super::query::Query;
-use super::shared::ALL;
+use super::shared::{ALL, WISHES};
 use super::words::Words;
 use super::{
     Distributor, Host, Maintenance, Notify, VCPUS, VTIMER, VTIMER_LR, Version, WORDS, lr, mask,
@@ -19,19 +19,21 @@ const READY: usize = 8;
 #[repr(C)]
 pub struct Cpu {
     /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires: everything that the guest has
-    /// configured for it. 0 while the guest does not want the interrupt.
+    /// configured for it. 0 while the guest does not want the interrupt, and while others wait before it.
     vtimer_lr: u64,
     /// The number of the vCPU, below [`VCPUS`].
     pub(super) number: usize,
     /// SGIs that may go straight into a list register: wanted, not kept active, nothing waits before them.
     direct: u32,
-    /// Words in which something wanted waits for a list register.
-    pub(super) leftover: u32,
+    /// The same without a look at who waits.
+    vtimer_wanted: u64,
     /// What goes into a list register for each of the SGIs in `direct`.
     sgis: [u64; 16],
     /// The same for linked SPIs; 0 for none.
     ready: [u64; READY],
     ready_words: u32,
+    /// Words of SPIs in which [`super::shared::Line::holds`] is not zero.
+    pub(super) held_words: u32,
     /// Active, but in no list register.
     pub(super) parked: Words,
     /// GICv2: where the SGIs came from that are parked.
@@ -68,10 +70,11 @@ impl Cpu {
             vtimer_lr: 0,
             number: number % VCPUS,
             direct: 0,
-            leftover: 0,
+            vtimer_wanted: 0,
             sgis: [0; 16],
             ready: [0; READY],
             ready_words: 0,
+            held_words: 0,
             parked: Words::new(),
             parked_from: [0; 16],
             waiting: Words::new(),
@@ -101,7 +104,7 @@ impl Cpu {
         let (linked, edges) = dist.ppis();
         dist.line(self.number).reset(linked, 0xffff | edges);
         dist.set_online(self.number, true);
-        self.attend(dist, host, ALL)
+        self.attend(dist, host, ALL | WISHES)
     }
 
     /// The vCPU goes off, or its VM stops: SPIs that were pending in list registers wait for whoever they are
@@ -205,7 +208,7 @@ impl Cpu {
             host.set_lr(1, self.sgis[intid] | from);
             return Some(Notify::NOBODY);
         }
-        if target >= VCPUS {
+        if target >= VCPUS || dist.online() >> target & 1 == 0 {
             return None;
         }
         let line = dist.line(target);
@@ -215,7 +218,7 @@ impl Cpu {
         // Whoever found the bit clear has notified the target, and it has not looked yet.
         let before = line.bank.latch.fetch_or(bit, AcqRel);
         let fresh = u32::from(before & bit == 0) << target;
-        Some(Notify((fresh & dist.online()) as u8))
+        Some(Notify(fresh as u8))
     }
 
     /// Takes up what others have left for this vCPU. To be called when it has been notified, and when it goes
@@ -246,7 +249,17 @@ impl Cpu {
             line.sources[intid & 15].fetch_or(sources, AcqRel);
             line.bank.latch.fetch_or(latch, AcqRel);
         }
-        self.attend(dist, host, 0)
+        self.look_closer(dist, host)
+    }
+
+    /// SGIs where list registers are in use, or everything.
+    #[inline(never)]
+    fn look_closer<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        if self.take_sgis(dist, host) {
+            Notify::NOBODY
+        } else {
+            self.attend(dist, host, 0)
+        }
     }
 
     /// The usual case of [`Self::raise`] for an SPI, by its physical INTID: it is wanted here, and the first list
@@ -254,12 +267,11 @@ impl Cpu {
     #[inline(always)]
     pub fn raise_usual<H: Host>(&mut self, dist: &Distributor, host: &mut H, pintid: u32) -> bool {
         let entry = self.ready[pintid as usize % READY];
-        if lr::pintid(entry) != pintid || self.leftover != 0 || host.empty() & 2 == 0 {
+        if lr::pintid(entry) != pintid || !self.waiting.is_empty() || host.empty() & 2 == 0 {
             return false;
         }
         let (word, bit) = place(lr::vintid(entry));
-        let holds = &dist.line(self.number).holds;
-        holds.set(word, holds.get(word) | bit);
+        self.hold(dist, word, bit);
         host.set_lr(1, entry);
         true
     }
@@ -272,6 +284,13 @@ impl Cpu {
             return Notify::NOBODY;
         }
         let bank = dist.bank(self.number, word);
+        let free = host.empty() & host.usable();
+        let entry = self.ready[dist.physical(intid) as usize % READY];
+        if lr::vintid(entry) == intid && self.waiting.is_empty() && free != 0 {
+            self.hold(dist, word, bit);
+            host.set_lr(free.trailing_zeros(), entry);
+            return Notify::NOBODY;
+        }
         bank.latch.fetch_or(bit, SeqCst);
         if dist.owns(self.number, word) & bit == 0 {
             return dist.mark_owners(self.number, word, bit);
@@ -297,12 +316,19 @@ impl Cpu {
         if !dist.move_line(intid, up, self.number) {
             return Notify::NOBODY;
         }
+        if self.follow_line(dist, host, intid, up) {
+            return Notify::NOBODY;
+        }
         self.changed(dist, host, self.number, word, bit)
     }
 
     /// Maintenance interrupt.
     pub fn maintain<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
-        self.attend(dist, host, 0)
+        let mut notify = Notify::NOBODY;
+        if self.maintain_quickly(dist, host, &mut notify) {
+            return notify;
+        }
+        notify | self.attend(dist, host, 0)
     }
 
     /// A write to ICC_DIR_EL1 or GICV_DIR that trapped.
@@ -352,7 +378,7 @@ impl Cpu {
     /// Works out anew what the hot paths know beforehand.
     pub(super) fn hot_changed(&mut self, dist: &Distributor) {
         let wanted = dist.line(self.number).bank.wanted(dist.groups());
-        self.vtimer_lr = if wanted & 1 << VTIMER == 0 {
+        self.vtimer_wanted = if wanted & 1 << VTIMER == 0 {
             0
         } else {
             self.entry(dist, VTIMER) | lr::PENDING
@@ -363,13 +389,30 @@ impl Cpu {
         self.direct_changed(dist);
     }
 
-    /// Which SGIs may go straight into a list register.
+    /// SGIs that may go straight into a list register.
+    pub(super) const fn direct(&self) -> u32 {
+        self.direct
+    }
+
+    /// What goes into a list register for an SGI.
+    pub(super) const fn sgi_entry(&self, intid: u32) -> u64 {
+        self.sgis[intid as usize & 15]
+    }
+
+    /// Something waits: nothing may overtake it.
+    pub(super) const fn hold_back(&mut self) {
+        self.direct = 0;
+        self.vtimer_lr = 0;
+    }
+
+    /// Works out anew what may go straight into a list register.
     pub(super) fn direct_changed(&mut self, dist: &Distributor) {
-        self.direct = if self.leftover == 0 {
-            dist.line(self.number).bank.wanted(dist.groups()) & 0xffff & !self.parked.get(0)
-        } else {
-            0
-        };
+        if !self.waiting.is_empty() {
+            return self.hold_back();
+        }
+        let wanted = dist.line(self.number).bank.wanted(dist.groups());
+        self.direct = wanted & 0xffff & !self.parked.get(0);
+        self.vtimer_lr = self.vtimer_wanted;
     }
 
     /// Forgets the entries that are kept ready for SPIs of these words.
@@ -400,6 +443,14 @@ impl Cpu {
         } else {
             entry
         }
+    }
+
+    /// Says that SPIs may be in a list register here, or are kept active here.
+    #[inline(always)]
+    pub(super) fn hold(&mut self, dist: &Distributor, word: usize, bits: u32) {
+        let holds = &dist.line(self.number).holds;
+        holds.set(word, holds.get(word) | bits);
+        self.held_words |= mask(word);
     }
 
     /// All list registers.

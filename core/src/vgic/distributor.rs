@@ -33,8 +33,8 @@ pub struct Distributor {
     /// By word; word 0 stays zero, private interrupts are in `lines`.
     spis: [Bank; WORDS],
     lines: [Line; VCPUS],
-    /// By INTID; those below 32 are in `lines`.
-    priority: [AtomicU8; INTIDS],
+    /// By word; those of private interrupts are in `lines`.
+    priority: [[AtomicU8; 32]; WORDS],
     /// Where SPIs go: affinity as in `GICR_TYPER`\[63:32\], or a mask of vCPUs on a GICv2.
     routes: [AtomicU32; INTIDS - 32],
     /// Physical INTIDs behind linked interrupts.
@@ -61,7 +61,7 @@ impl Distributor {
             ppi_edges: AtomicU32::new(0),
             spis: [const { Bank::new() }; WORDS],
             lines: [const { Line::new() }; VCPUS],
-            priority: [const { AtomicU8::new(0) }; INTIDS],
+            priority: [const { [const { AtomicU8::new(0) }; 32] }; WORDS],
             routes: [const { AtomicU32::new(0) }; INTIDS - 32],
             physical: [const { AtomicU16::new(0) }; INTIDS],
         }
@@ -89,7 +89,10 @@ impl Distributor {
         self.groups.store(0, Relaxed);
         self.online.store(0, Relaxed);
         self.spis.iter().for_each(|bank| bank.reset(0, 0));
-        self.priority.iter().for_each(|p| p.store(0, Relaxed));
+        self.priority
+            .iter()
+            .flatten()
+            .for_each(|p| p.store(0, Relaxed));
         self.routes.iter().for_each(|r| r.store(0, Relaxed));
         self.physical.iter().for_each(|p| p.store(0, Relaxed));
         self.ppis.store(1 << VTIMER, Relaxed);
@@ -161,7 +164,7 @@ impl Distributor {
     /// Makes an interrupt pending, from any pCPU (an event, a doorbell). `vcpu` is whose it is if it is a PPI.
     pub fn post(&self, intid: u32, vcpu: usize) -> Notify {
         let (word, bit) = place(intid);
-        if word >= self.words() {
+        if !self.is_virtual(vcpu, word, bit) {
             return Notify::NOBODY;
         }
         if self.bank(vcpu, word).latch.fetch_or(bit, SeqCst) & bit != 0 {
@@ -181,10 +184,15 @@ impl Distributor {
         }
     }
 
+    /// The VM has the interrupt, and no physical one stands behind it.
+    fn is_virtual(&self, vcpu: usize, word: usize, bit: u32) -> bool {
+        word < self.words() && self.bank(vcpu, word).linked.load(Relaxed) & bit == 0
+    }
+
     /// Takes a line's level over; whether it has changed.
     pub(super) fn move_line(&self, intid: u32, up: bool, vcpu: usize) -> bool {
         let (word, bit) = place(intid);
-        if word >= self.words() {
+        if !self.is_virtual(vcpu, word, bit) {
             return false;
         }
         let bank = self.bank(vcpu, word);
@@ -301,26 +309,27 @@ impl Distributor {
             .map_or(0, |p| u32::from(p.load(Relaxed)))
     }
 
-    /// Where the priority of an interrupt is.
+    /// The priorities of a word.
     #[inline(always)]
-    pub(super) fn priority_slot(&self, vcpu: usize, intid: u32) -> Option<&AtomicU8> {
-        match self.line(vcpu).priority.get(intid as usize) {
-            Some(slot) => Some(slot),
-            None => self.priority.get(intid as usize),
+    pub(super) fn priorities(&self, vcpu: usize, word: usize) -> &[AtomicU8; 32] {
+        if word == 0 {
+            &self.line(vcpu).priority
+        } else {
+            self.priority.get(word).unwrap_or(&self.priority[0])
         }
     }
 
     #[inline(always)]
     pub(super) fn priority(&self, vcpu: usize, intid: u32) -> u8 {
-        self.priority_slot(vcpu, intid)
-            .map_or(0, |slot| slot.load(Relaxed))
+        let (word, _) = place(intid);
+        self.priorities(vcpu, word)[intid as usize % 32].load(Relaxed)
     }
 
     /// Writes a priority; whether it has changed.
     pub(super) fn set_priority(&self, vcpu: usize, intid: u32, value: u8) -> bool {
+        let (word, _) = place(intid);
         let value = value & PRIORITY_BITS;
-        self.priority_slot(vcpu, intid)
-            .is_some_and(|slot| slot.swap(value, Relaxed) != value)
+        self.priorities(vcpu, word)[intid as usize % 32].swap(value, Relaxed) != value
     }
 
     /// Where an SPI goes, as written.

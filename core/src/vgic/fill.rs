@@ -9,7 +9,7 @@ use core::sync::atomic::{
 
 use super::attend::Held;
 use super::shared::of_groups;
-use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, WORDS, each, lr, place};
+use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, numbers, place};
 
 /// After that many looks at waiting interrupts an exit fills no more list registers: the next maintenance
 /// interrupt goes on.
@@ -54,13 +54,13 @@ impl Cpu {
         let mut scan = scan;
         if groups != self.groups {
             self.groups = groups;
-            scan |= self.leftover;
+            scan |= self.waiting.some();
         }
         let mut notify = Notify::NOBODY;
-        let mut looks = 0u32;
-        for word in each(0, scan).map(|word| word as usize) {
+        for word in numbers(scan) {
             notify |= self.rescan(dist, word, held);
         }
+        let mut looks = 0u32;
         for turn in 0..host.list_registers().wrapping_mul(2) {
             if turn != 0 && looks > LOOKS {
                 break;
@@ -72,18 +72,13 @@ impl Cpu {
             match self.try_place(dist, host, intid, held, &mut notify) {
                 Placed::Yes => self.last = intid,
                 Placed::Gone => {}
-                Placed::NoRoom => {
-                    self.make_way(dist, host, held);
-                    break;
-                }
+                Placed::NoRoom if self.make_way(dist, host, intid, held) => continue,
+                Placed::NoRoom => break,
             }
             self.waiting.remove(word, bit);
             looks = looks.wrapping_add(self.waiting.get(word).count_ones());
             self.choose(dist, word);
         }
-        self.leftover = (0..WORDS).fold(0, |all, word| {
-            all | u32::from(self.waiting.get(word) != 0) << word
-        });
         notify
     }
 
@@ -91,6 +86,10 @@ impl Cpu {
     fn rescan(&mut self, dist: &Distributor, word: usize, held: &Held) -> Notify {
         let bank = dist.bank(self.number, word);
         let latch = bank.latch.load(SeqCst);
+        if latch | bank.level.load(SeqCst) == 0 {
+            self.waiting.set(word, 0);
+            return Notify::NOBODY;
+        }
         let linked = bank.linked.load(Relaxed);
         let up = bank.up() & !linked;
         let mine = dist.owns(self.number, word) & bank.wanted(dist.groups());
@@ -126,33 +125,46 @@ impl Cpu {
     }
 
     /// Finds the most urgent of what waits in a word: its urgency in the upper half, its INTID in the lower.
-    fn choose(&mut self, dist: &Distributor, word: usize) {
+    pub(super) fn choose(&mut self, dist: &Distributor, word: usize) {
+        let waiting = self.waiting.get(word);
+        if waiting == 0 {
+            return;
+        }
         let group = dist.bank(self.number, word).group.load(Relaxed);
-        let off = of_groups(group, !self.groups & 3);
+        let on = waiting & of_groups(group, self.groups);
+        let (bits, off) = if on != 0 {
+            (on, false)
+        } else {
+            (waiting, true)
+        };
+        // Among equals, the nearest after the last one that was placed is next.
+        let last = self.last;
+        let turn = (word as u32)
+            .wrapping_mul(32)
+            .wrapping_sub(last)
+            .wrapping_sub(1);
+        let priorities = dist.priorities(self.number, word);
         let mut best = u32::MAX;
-        for intid in each(word, self.waiting.get(word)) {
-            let priority = dist.priority(self.number, intid);
-            let urgency = urgency(priority, off >> (intid % 32) & 1 != 0);
-            best = best.min(urgency << 16 | self.turn(intid));
+        for n in each(0, bits) {
+            let priority = u32::from(priorities[n as usize & 31].load(Relaxed));
+            best = best.min(priority << 16 | turn.wrapping_add(n) & 0x1ff);
         }
-        if best != u32::MAX {
-            let intid = (best & 0x1ff).wrapping_add(self.last).wrapping_add(1) & 0x1ff;
-            best = best & !0xffff | intid;
-        }
+        let intid = best.wrapping_add(last).wrapping_add(1) & 0x1ff;
         if let Some(slot) = self.best.get_mut(word) {
-            *slot = best;
+            *slot = urgency((best >> 16) as u8, off) << 16 | intid;
         }
     }
 
-    /// How far an interrupt comes behind the last one that was placed: among equals the nearest is next.
+    /// How far an interrupt comes behind the last one that was placed.
     fn turn(&self, intid: u32) -> u32 {
         intid.wrapping_sub(self.last).wrapping_sub(1) & 0x1ff
     }
 
-    fn most_urgent(&self) -> Option<u32> {
+    pub(super) fn most_urgent(&self) -> Option<u32> {
         let mut best = u32::MAX;
         let mut found = None;
-        for slot in self.best.iter().filter(|slot| **slot != u32::MAX) {
+        for word in numbers(self.waiting.some()) {
+            let slot = self.best.get(word).copied().unwrap_or(u32::MAX);
             let intid = slot & 0xffff;
             let rank = slot & !0xffff | self.turn(intid);
             if rank < best {
@@ -173,10 +185,15 @@ impl Cpu {
     ) -> Placed {
         let (word, bit) = place(intid);
         if held.active.get(word) & bit != 0 {
-            // Pending again while active: both in one list register.
+            // Pending again while active: both in one list register. But where there is none to spare, it waits
+            // outside for the end, which may be far: what is pending inside must be what comes next.
             let Some((n, entry)) = self.find(host, intid) else {
                 return Placed::Gone;
             };
+            if host.empty() & host.usable() == 0 {
+                host.set_lr(n, entry | lr::EOI);
+                return Placed::Gone;
+            }
             let Some(_) = self.claim(dist, intid, true, notify) else {
                 return Placed::Gone;
             };
@@ -218,7 +235,8 @@ impl Cpu {
         Placed::Yes
     }
 
-    fn of_entry(&self, entry: u64) -> u32 {
+    /// How urgent a list register's entry is.
+    pub(super) fn of_entry(&self, entry: u64) -> u32 {
         let group = if entry & lr::GROUP1 != 0 { 2 } else { 1 };
         urgency(lr::priority(entry), self.groups & group == 0)
     }
@@ -233,10 +251,7 @@ impl Cpu {
         if free != 0 {
             return Room::Free(free.trailing_zeros());
         }
-        let (word, bit) = place(intid);
-        let group1 = dist.bank(self.number, word).group.load(Relaxed) & bit != 0;
-        let priority = dist.priority(self.number, intid);
-        let own = self.of_entry(lr::entry(intid, priority, group1));
+        let own = self.of_entry(self.entry(dist, intid));
         let mut weakest: Option<(u32, u64)> = None;
         let mut calmest: Option<(u32, u64)> = None;
         let mut any_pending = false;
@@ -260,23 +275,37 @@ impl Cpu {
         }
     }
 
-    /// Something more urgent than the virtual timer's interrupt waits, and that one stays pending because the
-    /// guest masks it: it must not hide that all others have been taken.
-    fn make_way<H: Host>(&mut self, dist: &Distributor, host: &mut H, held: &mut Held) {
+    /// An interrupt waits. What is pending in list registers that are not to be had must not hide that all others
+    /// have been taken: the virtual timer's, if it is less urgent, and what is active as well. Whether there was
+    /// any.
+    fn make_way<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        intid: u32,
+        held: &mut Held,
+    ) -> bool {
+        let mut any = false;
+        for n in each(0, host.usable()) {
+            let entry = host.lr(n);
+            if entry & lr::STATE == lr::STATE {
+                let (word, bit) = place(lr::vintid(entry));
+                self.give_back(dist, host, entry);
+                host.set_lr(n, entry & !lr::PENDING | lr::EOI);
+                held.pending.remove(word, bit);
+                any = true;
+            }
+        }
         let timer = host.lr(VTIMER_LR);
-        let Some(intid) = self.most_urgent() else {
-            return;
-        };
-        let (word, bit) = place(intid);
-        let group1 = dist.bank(self.number, word).group.load(Relaxed) & bit != 0;
-        let waits = lr::entry(intid, dist.priority(self.number, intid), group1);
-        if timer & lr::STATE == lr::PENDING && self.of_entry(timer) > self.of_entry(waits) {
+        let own = self.of_entry(self.entry(dist, intid));
+        if timer & lr::STATE == lr::PENDING && self.of_entry(timer) > own {
             host.set_lr(VTIMER_LR, 0);
             self.give_back(dist, host, timer);
             held.pending.remove(0, 1 << VTIMER);
             self.waiting.add(0, 1 << VTIMER);
             self.choose(dist, 0);
         }
+        any
     }
 
     /// Takes an interrupt that waits; its entry without state. `None`: it does not wait any more, or another vCPU
@@ -289,7 +318,6 @@ impl Cpu {
         notify: &mut Notify,
     ) -> Option<u64> {
         let (word, bit) = place(intid);
-        let line = dist.line(self.number);
         let bank = dist.bank(self.number, word);
         let linked = bank.linked.load(Relaxed) & bit != 0;
         let shared = word != 0 && !linked && !has;
@@ -300,7 +328,7 @@ impl Cpu {
         }
         if word != 0 {
             // Who disables it or routes it away looks here afterwards; so look there after this.
-            line.holds.set(word, self.holds(dist, word) | bit);
+            self.hold(dist, word, bit);
             fence(SeqCst);
         }
         let mut taken = 0;

@@ -6,6 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::bits::BANKS;
 use super::query::State;
+use super::shared::{ALL, WISHES};
 use super::{Answer, Cpu, Distributor, Host, Notify, Version, each, mask, place};
 
 /// `GICD_IIDR` and `GICR_IIDR`: no implementer, product 'B', revision 1.
@@ -194,7 +195,7 @@ impl Cpu {
         }
         let notify = dist.mark_groups(self.number, before & !now != 0);
         self.hot_changed(dist);
-        notify | self.attend(dist, host, super::shared::ALL)
+        notify | self.attend(dist, host, ALL)
     }
 
     fn shown_priority(&self, dist: &Distributor, v2: bool, intid: u32) -> u8 {
@@ -241,8 +242,9 @@ impl Cpu {
         value
             .to_le_bytes()
             .iter()
-            .zip(first..)
+            .zip(0..4u32)
             .take(size as usize)
+            .map(|(byte, n)| (byte, first.wrapping_add(n)))
             .filter(|(byte, intid)| dist.set_priority(vcpu, *intid, **byte))
             .fold(0, |all, (_, intid)| all | place(intid).1)
     }
@@ -273,9 +275,9 @@ impl Cpu {
             return Notify::NOBODY;
         }
         let mut notify = Notify::NOBODY;
-        for (byte, intid) in value.to_le_bytes().iter().zip(first..).take(size as usize) {
+        for (byte, n) in value.to_le_bytes().iter().zip(0..4u32).take(size as usize) {
             let mask = u32::from(*byte) & dist.all_vcpus();
-            notify |= self.reroute(dist, host, intid, mask);
+            notify |= self.reroute(dist, host, first.wrapping_add(n), mask);
         }
         notify
     }
@@ -330,11 +332,11 @@ impl Cpu {
             if vcpu == self.number {
                 mine = true;
             } else {
-                notify |= dist.mark(vcpu, mask(word));
+                notify |= dist.mark(vcpu, mask(word) | WISHES);
             }
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word));
+            notify |= self.attend(dist, host, mask(word) | WISHES);
         }
         notify
     }
@@ -387,7 +389,8 @@ impl Cpu {
         value: u32,
     ) -> Notify {
         let mut notify = Notify::NOBODY;
-        for (byte, at) in value.to_le_bytes().iter().zip(at..).take(size as usize) {
+        for (byte, n) in value.to_le_bytes().iter().zip(0..4u32).take(size as usize) {
+            let at = at.wrapping_add(n);
             notify |= if at < 0x20 {
                 self.clear_sgi_sources(dist, host, at & 15, *byte)
             } else {

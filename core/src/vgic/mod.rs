@@ -22,6 +22,7 @@ mod gicr;
 pub mod lr;
 mod parked;
 mod query;
+mod quick;
 mod sgi;
 mod shared;
 #[cfg(test)]
@@ -77,7 +78,7 @@ impl Notify {
     /// The numbers of the vCPUs, lowest first.
     #[inline(always)]
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        each(0, u32::from(self.0)).map(|vcpu| vcpu as usize)
+        numbers(u32::from(self.0))
     }
 }
 
@@ -180,14 +181,34 @@ const fn mask(n: usize) -> u32 {
 
 /// Interrupts of the set bits of a word, lowest first.
 #[inline(always)]
-fn each(word: usize, bits: u32) -> impl Iterator<Item = u32> {
-    let mut rest = bits;
-    core::iter::from_fn(move || {
-        if rest == 0 {
+const fn each(word: usize, bits: u32) -> Each {
+    Each {
+        first: (word as u32).wrapping_mul(32),
+        rest: bits,
+    }
+}
+
+/// See [`each`].
+struct Each {
+    first: u32,
+    rest: u32,
+}
+
+impl Iterator for Each {
+    type Item = u32;
+    #[inline(always)]
+    fn next(&mut self) -> Option<u32> {
+        if self.rest == 0 {
             return None;
         }
-        let bit = rest.trailing_zeros();
-        rest &= rest.wrapping_sub(1);
-        Some((word as u32).wrapping_mul(32).wrapping_add(bit))
-    })
+        let bit = self.rest.trailing_zeros();
+        self.rest &= self.rest.wrapping_sub(1);
+        Some(self.first.wrapping_add(bit))
+    }
+}
+
+/// Numbers of the set bits: words of a mask of words, list registers, vCPUs.
+#[inline(always)]
+fn numbers(bits: u32) -> impl Iterator<Item = usize> {
+    each(0, bits).map(|n| n as usize)
 }

@@ -7,7 +7,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::{Cpu, Distributor, Host, VTIMER, VTIMER_LR, WORDS, each, lr, place};
+use super::{Cpu, Distributor, Host, VTIMER, VTIMER_LR, each, lr, numbers, place};
 
 impl Cpu {
     /// Keeps an active interrupt outside of the list registers.
@@ -29,8 +29,7 @@ impl Cpu {
         }
         dist.bank(self.number, word).active.fetch_or(bit, SeqCst);
         if word != 0 {
-            let holds = &dist.line(self.number).holds;
-            holds.set(word, holds.get(word) | bit);
+            self.hold(dist, word, bit);
         }
     }
 
@@ -62,7 +61,7 @@ impl Cpu {
     }
 
     fn most_urgent_parked(&self, dist: &Distributor) -> Option<u32> {
-        (0..WORDS)
+        numbers(self.parked.some())
             .flat_map(|word| each(word, self.parked.get(word)))
             .min_by_key(|intid| dist.priority(self.number, *intid))
     }

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 
-use super::{Cpu, Distributor, Host, Notify, Version, each, lr, mask, place};
+use super::{Cpu, Distributor, Host, Notify, Version, each, lr, mask, numbers, place};
 
 impl Cpu {
     /// Write to ICC_SGI1R_EL1 (`group1`), or to ICC_SGI0R_EL1 or ICC_ASGI1R_EL1, which reach only SGIs of group 0
@@ -59,12 +59,15 @@ impl Cpu {
     ) -> Notify {
         let mut notify = Notify::NOBODY;
         let mut mine = false;
-        for v in each(0, targets & dist.online()).map(|v| v as usize) {
+        for v in numbers(targets & dist.online()) {
             let line = dist.line(v);
+            if v == self.number && self.send_to_self(dist, host, intid) {
+                continue;
+            }
             if matches!(H::VERSION, Version::V2) {
                 line.sources[intid as usize & 15].fetch_or(mask(self.number) as u8, SeqCst);
             }
-            let bit = 1u32 << intid;
+            let bit = mask(intid as usize & 15);
             let fresh = line.bank.latch.fetch_or(bit, SeqCst) & bit == 0;
             if v == self.number {
                 mine = true;

@@ -86,7 +86,7 @@ pub(super) struct Line {
     /// Its SGIs and PPIs.
     pub(super) bank: Bank,
     /// What waits for [`super::Cpu::look`] besides plain SGIs: a bit for each word in which something has
-    /// changed, [`CONFIG`] and [`ASKED`].
+    /// changed, [`WISHES`], [`CONFIG`] and [`ASKED`].
     pub(super) busy: AtomicU32,
     /// Tickets handed out, and up to which the vCPU has answered.
     pub(super) asked: AtomicU32,
@@ -115,6 +115,8 @@ pub(super) struct Line {
     pub(super) waker: AtomicU32,
 }
 
+/// [`Line::busy`]: requests wait, or an active interrupt may have become this vCPU's.
+pub(super) const WISHES: u32 = 1 << 29;
 /// [`Line::busy`]: the configuration of SGIs or PPIs, or the group enables, have changed.
 pub(super) const CONFIG: u32 = 1 << 30;
 /// [`Line::busy`]: somebody waits for an answer.

@@ -5,26 +5,39 @@ use core::sync::atomic::{
     Ordering::{self, Acquire, Relaxed},
 };
 
-use super::WORDS;
+use super::{WORDS, mask};
 
 /// Words of one owner. Reads beyond the last give 0, writes there do nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Words([u32; WORDS]);
+pub(super) struct Words {
+    /// A bit for each word that is not zero, so that nobody has to look at the others.
+    some: u32,
+    words: [u32; WORDS],
+}
 
 impl Words {
     pub(super) const fn new() -> Self {
-        Self([0; WORDS])
+        Self {
+            some: 0,
+            words: [0; WORDS],
+        }
     }
 
     #[inline(always)]
     pub(super) fn get(&self, word: usize) -> u32 {
-        self.0.get(word).copied().unwrap_or(0)
+        self.words.get(word).copied().unwrap_or(0)
     }
 
     #[inline(always)]
     pub(super) fn set(&mut self, word: usize, bits: u32) {
-        if let Some(slot) = self.0.get_mut(word) {
+        if let Some(slot) = self.words.get_mut(word) {
             *slot = bits;
+            let summary = mask(word);
+            if bits != 0 {
+                self.some |= summary;
+            } else {
+                self.some &= !summary;
+            }
         }
     }
 
@@ -38,8 +51,15 @@ impl Words {
         self.set(word, self.get(word) & !bits);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(|word| *word == 0)
+    /// A bit for each word that is not zero.
+    #[inline(always)]
+    pub(super) const fn some(&self) -> u32 {
+        self.some
+    }
+
+    #[inline(always)]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.some == 0
     }
 }
 

@@ -224,6 +224,8 @@ pub struct Vm<const V2: bool> {
     pub wires: Rc<RefCell<Wires>>,
     /// Linked interrupts: virtual and physical INTID.
     links: Vec<(u32, u32)>,
+    /// What the guest on each vCPU has taken and not ended.
+    pub taken: Vec<Vec<u32>>,
     /// Who has been notified and has not looked.
     pub inbox: Notify,
     /// Maintenance interrupts so far, and answers of "again".
@@ -254,6 +256,7 @@ impl<const V2: bool> Vm<V2> {
                 .collect(),
             wires,
             links: links.iter().map(|l| (l.0, l.1)).chain([(27, 27)]).collect(),
+            taken: vec![Vec::new(); vcpus],
             inbox: Notify::NOBODY,
             maintenances: 0,
             repeats: 0,
