@@ -166,7 +166,7 @@ const fn fixed(n: usize, host: u64) -> u64 {
 }
 
 /// What a guest reads from its ID registers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct IdRegisters([u64; ID_REGISTERS]);
 
 impl IdRegisters {
@@ -188,6 +188,14 @@ impl IdRegisters {
         Self(seen)
     }
 
+    /// Those of a VM whose CPU interface of the GIC is memory-mapped (GICv2), on a CPU that would have one of
+    /// registers as well: ID_AA64PFR0_EL1.GIC reads as 0.
+    pub const fn with_gicv2(self) -> Self {
+        let mut seen = self.0;
+        seen[PFR0] &= !(15 << 24);
+        Self(seen)
+    }
+
     /// Value of register `n`.
     #[inline(always)]
     pub const fn get(&self, n: usize) -> u64 {
@@ -206,6 +214,8 @@ mod tests {
         assert_eq!(all.get(PFR0) & 0x00ff_ffff_f000_ff00, 0);
         assert_eq!(all.get(PFR0) & 0xff, 0x11);
         assert_eq!(all.get(PFR1), 0x21);
+        assert_ne!(all.get(PFR0) >> 24 & 15, 0);
+        assert_eq!(all.with_gicv2().get(PFR0) >> 24 & 15, 0);
         // Trace, PMU, statistical profiling.
         assert_eq!(all.get(DFR0), 0x10_1006);
         // APA, API, GPA, GPI.

@@ -9,6 +9,7 @@ use bulkhead_core::power::Start;
 use bulkhead_core::ptimer::PhysicalTimer;
 use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::sysreg::IdRegisters;
+use bulkhead_core::vgic::Version;
 use bulkhead_core::trng::Generator;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
@@ -193,6 +194,9 @@ pub fn start_pcpu(pcpu: &mut Pcpu) {
     pcpu.workarounds = Workarounds::find(cpu::speculation(), firmware::call);
     pcpu.generator = generator(pcpu);
     pcpu.ids = IdRegisters::new(&cpu::id_registers());
+    if gic::VIRTUAL == Version::V2 {
+        pcpu.ids = pcpu.ids.with_gicv2();
+    }
     pcpu.stats = bulkhead_core::stats::ExitStats::new(crate::hw::sysreg::cycles());
     // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
     // mailbox.

@@ -21,7 +21,7 @@ fn main(board: &'static Board) {
         }
         // Asleep, the timer's interrupt masked in the timer.
         2 => {
-            timer::arm(timer::now());
+            bulkhead_guests::msr!("cntv_cval_el0", timer::now());
             bulkhead_guests::msr!("cntv_ctl_el0", 3);
             sleep()
         }
