@@ -254,3 +254,8 @@ const _: () = assert!(shared::GICC_PAGES as u64 * PAGE > GICC_DIR);
 pub(super) fn virtual_groups() -> u32 {
     GICH.read(GICH_VMCR) & 0b11
 }
+
+/// Whether the guest's CPU interface is in EOImode 1 (GICH_VMCR.VEM).
+pub(super) fn ends_are_split() -> bool {
+    GICH.read(GICH_VMCR) & 1 << 9 != 0
+}

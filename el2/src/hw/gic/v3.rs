@@ -292,3 +292,8 @@ list_registers!(
 pub(super) fn virtual_groups() -> u32 {
     read!("S3_4_C12_C11_7") as u32 & 0b11
 }
+
+/// Whether the guest's CPU interface is in EOImode 1 (ICH_VMCR_EL2.VEOIM).
+pub(super) fn ends_are_split() -> bool {
+    read!("S3_4_C12_C11_7") as u32 & 1 << 9 != 0
+}
