@@ -33,6 +33,11 @@ pub fn primary(tree: u64, load: u64) -> ! {
         last_words(uart, &line)
     };
 
+    if !cpu::has_cycle_counter() {
+        let mut line = Said::new();
+        line.text("refused: board-pmu: the CPU has no performance monitors, whose cycle counter EL2 needs");
+        last_words(uart, &line)
+    }
     let plan = match prove(&tree, load) {
         Ok(plan) => plan,
         Err(violation) => refuse(uart, violation),
@@ -100,10 +105,10 @@ fn plan_uart() -> Option<u64> {
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
 fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
     let plan = Plan::open(boot::behind_el2())?;
+    plan.check()?;
     if plan.header.board.gic_version != gic::VERSION {
         return Err(Violation::header(Invariant::GicVersion));
     }
-    plan.check()?;
     plan.fits(&tree.found(cpu::affinity(), load))?;
     Ok(plan)
 }

@@ -117,6 +117,10 @@ fn virt(version: u32) -> Vec<u8> {
             w.cells("reg", &[0, 0x901_0000, 0, 0x1000]);
             w.cells("interrupts", &[0, 2, 4]);
         });
+        w.node("pl031@9990000", |w| {
+            w.property("compatible", b"arm,pl031\0");
+            w.cells("reg", &[0, 0x999_0000, 0, 0x1000]);
+        });
         w.node("cpus", |w| {
             w.cells("#address-cells", &[1]);
             w.cells("#size-cells", &[0]);
@@ -134,6 +138,12 @@ fn virt(version: u32) -> Vec<u8> {
         w.node("chosen", |w| {
             w.property("stdout-path", b"/pl011@9040000:115200\0");
             w.property("rng-seed", &[7; 32]);
+            w.property("serial", b"/pl011@9000000\0");
+            w.property("random", &[8; 32]);
+        });
+        w.node("firmware", |w| {
+            w.property("stdout-path", b"/pl011@9000000\0");
+            w.property("rng-seed", &[9; 32]);
         });
     });
     writer.finish()

@@ -1,10 +1,12 @@
 //! Alterations of a good plan that each break one named invariant: what tests of the proof, and of
 //! EL2's refusal, go through. They are made for plans of two VMs that have a row in each table:
 //!
-//! * The first has a second vCPU, a device of the board with writes that quiet it, one emulated device of
-//!   each kind in the order of their kinds, two calls, and a limit of restarts.
-//! * The second has one vCPU and only the emulated PL011, and the first is told when it crashes.
-//! * Both have RAM and the same shared memory.
+//! * The first has a second vCPU, a device of the board with writes that quiet it, two interrupts, one
+//!   emulated device of each kind in the order of their kinds, two calls, and a limit of restarts.
+//! * The second has one vCPU, another device of the board with its interrupt and such writes, of emulated
+//!   devices only the PL011, and the first is told when it crashes.
+//! * Both have RAM, the same shared memory, and the same program as one payload; then a device tree.
+//! * The last pCPU has no vCPU and drains the console.
 
 use bulkhead_abi::plan::{Header, RegionKind, Table, TableId};
 use core::mem::offset_of;
@@ -162,7 +164,7 @@ cases! {
     PcpuMpidr: ["Pcpu.mpidr" Last, Like("Pcpu.mpidr", R)];
     BoardCpu: ["Pcpu.mpidr" R, Set(0xf00)];
     VcpuPlacement: ["Pcpu.vcpu" R, Set(7)];
-    VcpuPlacement: ["Pcpu.vcpu" R, Like("Pcpu.vcpu", Last)];
+    VcpuPlacement: ["Pcpu.vcpu" Last, Set(0)];
     VcpuPlacement: ["Pcpu.vcpu" R, Set(0xffff)];
     PcpuService: ["Pcpu.service" R, Flip(1)];
     PcpuService: ["Pcpu.service" R, Set(2)];
@@ -210,6 +212,9 @@ cases! {
     VcpuMpidr: ["Vcpu.mpidr" Number(1), Set(0)];
     VcpuMpidr: ["Vcpu.mpidr" Last, Set(2)];
     TableOrder: ["Region.vm" R, Set(16)];
+    TableOrder: ["Region.ipa" R, Set(0x60_0000_0000)];
+    IpaOverlap: ["Region.ipa" SHM, Like("Region.ipa", RAM)];
+    RegionShared: ["Region.shared" SHM, Set(1)]["Region.shared" LastOf(RegionKind::Shared), Set(1)];
     RegionKind: ["Region.kind" R, Set(4)];
     RegionGicv: ["Region.kind" DEV, Set(3)];
     RegionAccess: ["Region.access" R, Set(0)];
@@ -231,6 +236,7 @@ cases! {
     TableOrder: ["Load.vm" R, Set(16)];
     ReservedZero: ["Load.reserved" R, Set(1)];
     LoadOffset: ["Load.offset" R, Add(8)];
+    LoadOffset: ["Load.size" Number(2), Add(8)];
     LoadSize: ["Load.size" R, Add(1)];
     LoadSize: ["Load.size" R, Set(0)];
     LoadTarget: ["Load.ipa" R, Add(4)];
@@ -238,6 +244,7 @@ cases! {
     LoadOverlap: ["Load.ipa" Number(1), Like("Load.ipa", R)];
     TableOrder: ["Seed.vm" R, Set(16)];
     SeedKind: ["Seed.kind" R, Set(2)];
+    SeedKind: ["Seed.kind" Number(1), Like("Seed.kind", R)]["Seed.size" Number(1), Like("Seed.size", R)];
     SeedSize: ["Seed.size" R, Add(4)];
     SeedTarget: ["Seed.ipa" R, Add(2)];
     SeedTarget: ["Seed.ipa" R, Set(0)];
@@ -245,8 +252,10 @@ cases! {
     TableOrder: ["Irq.vm" R, Set(16)];
     IrqVintid: ["Irq.vintid" R, Set(31)];
     VintidShared: ["Irq.vintid" R, Like("Device.vintid", R)];
+    VintidShared: ["Irq.vintid" Number(1), Like("Irq.vintid", R)];
     IrqPintid: ["Irq.pintid" R, Set(31)];
     PintidShared: ["Irq.pintid" R, Like("Board.uart_intid", R)];
+    PintidShared: ["Irq.pintid" Last, Like("Irq.pintid", R)];
     IrqFlags: ["Irq.flags" R, Set(2)];
     TableOrder: ["Device.vm" R, Set(16)];
     DeviceKind: ["Device.kind" R, Set(3)];
@@ -260,7 +269,7 @@ cases! {
     DeviceFrame: ["Device.size" Number(2), Set(4096)];
     IpaOverlap: ["Device.ipa" Number(1), Like("Device.ipa", R)];
     TableOrder: ["Quiet.vm" R, Set(16)];
-    QuietTarget: ["Quiet.vm" Last, Set(1)];
+    QuietTarget: ["Quiet.pa" Last, Like("Quiet.pa", R)];
     QuietWidth: ["Quiet.width" R, Set(3)];
     QuietWidth: ["Quiet.value" R, Set(0x100)]["Quiet.width" R, Set(1)];
     QuietTarget: ["Quiet.pa" R, Add(2)];

@@ -43,7 +43,7 @@ fn region(vm: u16, kind: RegionKind, access: u16, shared: u16, at: (u64, u64, u6
 impl Sample {
     /// On a GICv3: two VMs that share a page. The first has two vCPUs, a device of the board and one
     /// emulated device of each kind, calls the firmware, starts again after a crash, and is told of
-    /// crashes of the second.
+    /// crashes of the second, which has the board's clock. A pCPU without a vCPU drains the console.
     pub fn good() -> Self {
         let vm = |name: &[u8], vmid, ram: u64| {
             let mut padded = [0; NAME];
@@ -79,11 +79,11 @@ impl Sample {
             reserved: 0,
             mpidr,
         };
-        let load = |vm, offset, ipa| Load {
+        let load = |vm, size, ipa| Load {
             vm,
             reserved: [0; 3],
-            offset,
-            size: 1024,
+            offset: 0,
+            size,
             ipa,
         };
         let seed = |vm, kind, size, ipa| Seed {
@@ -100,8 +100,14 @@ impl Sample {
             ipa,
             size: pages * PAGE,
         };
-        let quiet = |pa| Quiet {
-            vm: 0,
+        let irq = |vm, vintid, pintid| Irq {
+            vm,
+            vintid,
+            pintid,
+            flags: 0,
+        };
+        let quiet = |vm, pa| Quiet {
+            vm,
             width: 4,
             value: 0,
             pa,
@@ -150,7 +156,13 @@ impl Sample {
                 size: 0x8000_0000,
             }]
             .into(),
-            pcpus: [pcpu(0, 0, 1), pcpu(1, 2, 0), pcpu(2, 1, 0)].into(),
+            pcpus: [
+                pcpu(0, 0, 0),
+                pcpu(1, 2, 0),
+                pcpu(2, 1, 0),
+                pcpu(3, NONE, 1),
+            ]
+            .into(),
             vms: [first, second].into(),
             vcpus: [vcpu(0, 0, 0), vcpu(0, 2, 1), vcpu(1, 1, 0)].into(),
             regions: [
@@ -177,6 +189,13 @@ impl Sample {
                 ),
                 region(
                     1,
+                    RegionKind::Device,
+                    3,
+                    NONE,
+                    (0x901_0000, 0x901_0000, 0x1000),
+                ),
+                region(
+                    1,
                     RegionKind::Ram,
                     7,
                     NONE,
@@ -192,10 +211,10 @@ impl Sample {
             ]
             .into(),
             loads: [
-                load(0, 0, 0x4000_0000),
-                load(0, 0, 0x4008_0000),
-                load(1, 0, 0x4000_0000),
-                load(1, 0, 0x4008_0000),
+                load(0, 1024, 0x4000_0000),
+                load(0, 2048, 0x4008_0000),
+                load(1, 1024, 0x4000_0000),
+                load(1, 2048, 0x4008_0000),
             ]
             .into(),
             seeds: [
@@ -205,13 +224,7 @@ impl Sample {
                 seed(1, 1, 8, 0x4000_0200),
             ]
             .into(),
-            irqs: [Irq {
-                vm: 0,
-                vintid: 39,
-                pintid: 39,
-                flags: 0,
-            }]
-            .into(),
+            irqs: [irq(0, 39, 39), irq(0, 40, 40), irq(1, 39, 34)].into(),
             devices: [
                 device(0, DeviceKind::Pl011, 33, 0x900_0000, 1),
                 device(0, DeviceKind::Pl031, 34, 0x901_0000, 1),
@@ -219,7 +232,12 @@ impl Sample {
                 device(1, DeviceKind::Pl011, 33, 0x900_0000, 1),
             ]
             .into(),
-            quiets: [quiet(0x903_0410), quiet(0x903_041c)].into(),
+            quiets: [
+                quiet(0, 0x903_0410),
+                quiet(0, 0x903_041c),
+                quiet(1, 0x901_0010),
+            ]
+            .into(),
             calls: [call(0x8200_0001), call(0xc300_0001)].into(),
         }
     }
@@ -268,8 +286,9 @@ impl Sample {
         }
         let body = |offset: Option<u64>| {
             let mut loads = self.loads.clone();
-            for (number, load) in loads.iter_mut().enumerate() {
-                load.offset = offset.unwrap_or(0) + number as u64 * PAGE;
+            // The third is the first again: two VMs that run the same program.
+            for (load, page) in loads.iter_mut().zip([0, 1, 0, 2]) {
+                load.offset = offset.unwrap_or(0) + page * PAGE;
             }
             let mut writer = Writer {
                 body: Vec::new(),
@@ -291,7 +310,7 @@ impl Sample {
         let size = (size_of::<Header>() + body(None).body.len()) as u64;
         let payloads = (PLAN + size).next_multiple_of(PAGE);
         let writer = body(Some(payloads));
-        let pool_offset = payloads + self.loads.len() as u64 * PAGE;
+        let pool_offset = payloads + (self.loads.len() as u64 - 1) * PAGE;
         let pool_pages = self.pcpus.len() as u32 * PCPU_POOL_PAGES
             + self.vms.len() as u32 * VM_POOL_PAGES
             + tables;

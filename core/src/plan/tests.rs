@@ -33,7 +33,7 @@ fn board(sample: &Sample) -> Found<'static> {
         memory: &MEMORY,
         reserved: &[],
         more_reserved: false,
-        cpus: &[0, 1, 2, 3],
+        cpus: &[0, 1, 2, 3, 4],
         boot_cpu: 0,
         gicd: (board.gicd, board.gicd_size),
         gicr: (board.gicr, board.gicr_size),
@@ -166,16 +166,73 @@ fn tables_have_limits() {
 }
 
 #[test]
+fn limits_can_be_reached() {
+    let mut sample = Sample::good();
+    sample.board.uart_intid = 32;
+    sample.board.vtimer_intid = 16;
+    sample.board.ptimer_intid = 31;
+    sample.vms[0].class = Class::HardRealtime as u16;
+    sample.vms[0].spis = MAX_SPIS;
+    sample.irqs[1].pintid = 31 + MAX_SPIS as u16;
+    sample.irqs[1].vintid = 31 + MAX_SPIS as u16;
+    for row in [2, 5] {
+        sample.regions[row].ipa = (1 << IPA_BITS) - PAGE;
+    }
+    sample.regions[3].pa = (1 << 48) - PAGE;
+    sample.quiets[2] = Quiet {
+        width: 2,
+        value: 0xffff,
+        pa: (1 << 48) - 2,
+        ..sample.quiets[2]
+    };
+    sample.calls[0].function = 0xb200_0000;
+    sample.calls[1].function = 0xff00_ff03;
+    let idle = sample.pcpus[3];
+    for mpidr in [4, 5, 6, 7] {
+        sample.pcpus.push(Pcpu {
+            mpidr,
+            service: 0,
+            ..idle
+        });
+    }
+    assert_eq!(verdict(&sample.bytes()), Ok(()));
+}
+
+#[test]
+fn shared_memory_is_memory() {
+    let sample = Sample::good();
+    let bytes = sample.bytes();
+    let plan = Plan::open(&bytes).expect("sound");
+    let shared = sample.regions[2].pa;
+    let on_it = Found {
+        image: shared,
+        ..board(&sample)
+    };
+    let seen = plan.fits(&on_it).map_err(|violation| violation.invariant);
+    assert_eq!(seen, Err(Invariant::BoardImage));
+    let reserved = [Memory {
+        base: shared,
+        size: PAGE,
+    }];
+    let kept = Found {
+        reserved: &reserved,
+        ..board(&sample)
+    };
+    let seen = plan.fits(&kept).map_err(|violation| violation.invariant);
+    assert_eq!(seen, Err(Invariant::BoardReserved));
+}
+
+#[test]
 fn a_conflict_names_both_rows() {
     let mut sample = Sample::good();
-    sample.regions[3].pa = sample.regions[1].pa + 0x20_0000;
+    sample.regions[4].pa = sample.regions[1].pa + 0x20_0000;
     let violation = verdict(&sample.bytes()).expect_err("two owners");
     assert_eq!(
         violation,
         Violation {
             invariant: Invariant::PaOverlap,
             table: Some(TableId::Regions),
-            row: 3,
+            row: 4,
             other: Some(1),
         }
     );
@@ -335,7 +392,7 @@ fn the_board_must_be_the_one_of_the_plan() {
         ),
         (
             Found {
-                boot_cpu: 3,
+                boot_cpu: 4,
                 ..found
             },
             Invariant::BoardCpu,

@@ -187,9 +187,15 @@ impl Cpu {
         }
         if wished(|w| &w.set_active) {
             if linked && entry & lr::PENDING != 0 {
-                // Both states at once are not for linked interrupts: the board keeps the pending one.
+                // Both states at once are not for linked interrupts: the board keeps the pending one, a level
+                // by its line.
                 entry &= !lr::PENDING;
-                host.set_pending(lr::pintid(entry), true);
+                if bank.edge.load(Relaxed) & bit != 0 {
+                    host.set_pending(lr::pintid(entry), true);
+                }
+            }
+            if entry & lr::ACTIVE == 0 {
+                self.by_register.add(word, bit);
             }
             entry |= lr::ACTIVE;
         }
@@ -197,6 +203,14 @@ impl Cpu {
         if entry & lr::PENDING != 0 && !self.stays(dist, entry, mine) {
             self.give_back(dist, host, entry);
             entry &= !lr::PENDING;
+        }
+        if intid < 16 && dist.is_v2() && entry & lr::PENDING != 0 {
+            // Pending twice from one sender is pending once.
+            let from = 1u8 << lr::source(entry);
+            let sources = &dist.line(self.number).sources[intid as usize & 15];
+            if sources.fetch_and(!from, SeqCst) & !from == 0 {
+                bank.latch.fetch_and(!bit, SeqCst);
+            }
         }
         // Somebody may wait for its end: another owner, or another sender of the same SGI.
         let next_source = intid < 16 && dist.is_v2() && bank.latch.load(Acquire) & bit != 0;
@@ -313,6 +327,7 @@ impl Cpu {
             } else if word != 0 {
                 bank.held.fetch_or(bit, SeqCst);
             }
+            self.by_register.add(word, bit);
             self.park(dist, host, intid, 0);
         }
         notify
@@ -362,7 +377,9 @@ impl Cpu {
         }
         for word in 0..dist.words() {
             line.lr_pending.set(word, held.pending.get(word));
-            line.lr_active.set(word, held.active.get(word));
+            // What is parked may come back to a list register before the answer is read.
+            line.lr_active
+                .set(word, held.active.get(word) | self.parked.get(word));
         }
     }
 

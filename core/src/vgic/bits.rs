@@ -206,6 +206,10 @@ impl Cpu {
                 host.set_pending(dist.physical(intid), false);
             }
         }
+        if word == 0 {
+            // A request to make it pending that has not been served yet is over too.
+            dist.line(vcpu).set_pending.fetch_and(!bits, SeqCst);
+        }
         // First the latch, then the request to whoever has taken it from there.
         bank.latch.fetch_and(!(bits & !linked), SeqCst);
         let mut notify = Notify::NOBODY;
@@ -315,6 +319,8 @@ impl Cpu {
             if its == 0 || !dist.is_online(v) {
                 continue;
             }
+            // A request to make it active that has not been served yet is over too.
+            dist.line(v).set_active.remove(word, its);
             dist.line(v).clear_active.add(word, its);
             if v == self.number {
                 mine = true;

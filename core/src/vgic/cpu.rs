@@ -36,6 +36,8 @@ pub struct Cpu {
     pub(super) held_words: u32,
     /// Active, but in no list register.
     pub(super) parked: Words,
+    /// Active because a register made them so: no end of the guest means them, unless it names them.
+    pub(super) by_register: Words,
     /// GICv2: where the SGIs came from that are parked.
     pub(super) parked_from: [u8; 16],
     /// What waits for a list register, and the most urgent of each word, as found when the word was last looked
@@ -76,6 +78,7 @@ impl Cpu {
             ready_words: 0,
             held_words: 0,
             parked: Words::new(),
+            by_register: Words::new(),
             parked_from: [0; 16],
             waiting: Words::new(),
             best: [u32::MAX; WORDS],

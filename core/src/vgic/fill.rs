@@ -223,6 +223,10 @@ impl Cpu {
             }
             Room::Park(n, other) => {
                 let (word, bit) = place(lr::vintid(other));
+                if other & lr::PENDING != 0 {
+                    self.give_back(dist, host, other);
+                    held.pending.remove(word, bit);
+                }
                 self.park(dist, host, lr::vintid(other), lr::source(other));
                 held.active.remove(word, bit);
                 // If it is pending again as well, that waits for its end.
@@ -263,11 +267,11 @@ impl Cpu {
         };
         for n in each(0, host.usable()) {
             let entry = host.lr(n);
-            any_pending |= entry & lr::PENDING != 0;
+            any_pending |= entry & lr::STATE == lr::PENDING;
             if entry & lr::ACTIVE == 0 && less(entry, &weakest) {
                 weakest = Some((n, entry));
             }
-            if entry & lr::PENDING == 0 && less(entry, &calmest) {
+            if entry & lr::ACTIVE != 0 && less(entry, &calmest) {
                 calmest = Some((n, entry));
             }
         }
@@ -354,6 +358,9 @@ impl Cpu {
         let latched = taken & !bank.edge.load(Relaxed);
         self.latched.remove(word, bit);
         self.latched.add(word, latched);
+        if !has {
+            self.by_register.remove(word, bit);
+        }
         Some(self.entry(dist, intid) | source.unwrap_or(0))
     }
 

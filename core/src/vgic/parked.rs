@@ -38,6 +38,7 @@ impl Cpu {
         let (word, bit) = place(intid);
         let bank = dist.bank(self.number, word);
         self.parked.remove(word, bit);
+        self.by_register.remove(word, bit);
         bank.active.fetch_and(!bit, SeqCst);
         if bank.linked.load(Relaxed) & bit != 0 {
             host.deactivate(dist.physical(intid));
@@ -51,7 +52,7 @@ impl Cpu {
         }
         let mut words = 0;
         for _ in 0..host.eoi_count() {
-            let Some(intid) = self.most_urgent_parked(dist) else {
+            let Some(intid) = self.most_urgent_parked(dist, true) else {
                 break;
             };
             self.end_parked(dist, host, intid);
@@ -60,9 +61,13 @@ impl Cpu {
         words
     }
 
-    fn most_urgent_parked(&self, dist: &Distributor) -> Option<u32> {
+    /// The most urgent one here; with `taken` only of those that the guest has acknowledged.
+    fn most_urgent_parked(&self, dist: &Distributor, taken: bool) -> Option<u32> {
+        let but = |word| {
+            if taken { self.by_register.get(word) } else { 0 }
+        };
         numbers(self.parked.some())
-            .flat_map(|word| each(word, self.parked.get(word)))
+            .flat_map(|word| each(word, self.parked.get(word) & !but(word)))
             .min_by_key(|intid| dist.priority(self.number, *intid))
     }
 
@@ -73,7 +78,10 @@ impl Cpu {
             self.bring_back(dist, host, VTIMER_LR, VTIMER);
         }
         for n in each(0, host.empty() & host.usable()) {
-            let Some(intid) = self.most_urgent_parked(dist).filter(|i| *i != VTIMER) else {
+            let Some(intid) = self
+                .most_urgent_parked(dist, false)
+                .filter(|i| *i != VTIMER)
+            else {
                 return;
             };
             self.bring_back(dist, host, n, intid);

@@ -11,7 +11,9 @@ use super::sysreg::{isb, read, write};
 /// HCR_EL2 while a guest runs. Stage 2, AArch64 EL1; physical interrupts and SErrors to EL2; SMC,
 /// implementation-defined registers, ACTLR_EL1, ID registers and set/way maintenance trap; barriers
 /// and maintenance are broadcast at least to the inner shareable domain; stage-1 walks do not go to
-/// devices; LORegions and RAS error records trap. WFI and WFE do not: the vCPU has the pCPU to itself.
+/// devices; LORegions and RAS error records trap, and with bits that stay 0 pointer authentication and
+/// its keys (API, APK), tag registers (ATA), software context numbers (EnSCXT), nesting (NV) and RAS
+/// fault injection (FIEN). WFI and WFE do not trap: the vCPU has the pCPU to itself.
 const HCR: u64 = 1 // VM
     | 1 << 1 // SWIO
     | 1 << 2 // PTW
@@ -26,9 +28,10 @@ const HCR: u64 = 1 // VM
     | 1 << 31 // RW
     | 1 << 35 // TLOR
     | 1 << 36; // TERR
-/// CPTR_EL2: activity monitors, trace and SVE trap; FP does not. The rest is RES1.
+/// CPTR_EL2: activity monitors, trace, SVE and SME trap; FP does not. The rest is RES1.
 const CPTR: u64 = 0x32ff | 1 << 30 | 1 << 20 | 1 << 8;
-/// MDCR_EL2: debug, OS lock, PMU and profiling registers trap.
+/// MDCR_EL2: debug, OS lock, PMU, profiling and trace filter registers trap; with E2PB, E2TB and EnSPM 0
+/// those of the profiling buffer, the trace buffer and the system PMU do, too.
 const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14 | 1 << 19;
 /// VTCR_EL2 without PS: 39 bits from level 1, 4 KiB, write-back, inner shareable, 8-bit VMID.
 const VTCR: u64 = 1 << 31 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | 25;
@@ -68,33 +71,88 @@ fn start_cycle_counter() {
     write!("pmcntenset_el0", 1 << 31);
 }
 
-/// Newer controls of EL2, where they exist: everything that they could give a guest stays off.
-fn close_newer_features() {
-    let mmfr0 = read!("id_aa64mmfr0_el1");
-    let mmfr1 = read!("id_aa64mmfr1_el1");
-    if mmfr1 >> 40 & 15 != 0 {
-        // HCRX_EL2
-        write!("S3_4_C1_C2_2", 0);
+/// A field of four bits of an ID register.
+const fn field(register: u64, low: u32) -> u64 {
+    register >> low & 15
+}
+
+/// Newer controls of EL2, where they exist: what they could give a guest stays off, what they can trap
+/// does. Firmware lets EL2 reach them, as it does for Linux (Documentation/arch/arm64/booting.rst).
+/// Returns what this CPU adds to [`HCR`].
+fn close_newer_features() -> u64 {
+    let (pfr0, pfr1) = (read!("id_aa64pfr0_el1"), read!("id_aa64pfr1_el1"));
+    let (mmfr0, mmfr1) = (read!("id_aa64mmfr0_el1"), read!("id_aa64mmfr1_el1"));
+    let dfr0 = read!("id_aa64dfr0_el1");
+    // ID_AA64MMFR3_EL1
+    let mmfr3 = read!("S3_0_C0_C7_3");
+    if field(mmfr1, 40) != 0 {
+        // HCRX_EL2. With 0: MOPS, LS64, GCS, FPMR, 128-bit registers, TCR2_EL1 and SCTLR2_EL1 are trapped
+        // or undefined. TALLINT, which traps, if there are NMIs.
+        let nmi = if field(pfr1, 36) != 0 { 1 << 6 } else { 0 };
+        write!("S3_4_C1_C2_2", nmi);
     }
-    if mmfr0 >> 56 & 15 != 0 {
-        // HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2
+    // HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2, then their second set. Newer bits trap
+    // where they are 0: POR, PIR, GCS, TPIDR2_EL0, SMPRI_EL1, ACCDATA_EL1, branch records. What older ones
+    // could trap is trapped by older means.
+    if field(mmfr0, 56) != 0 {
         write!("S3_4_C1_C1_4", 0);
         write!("S3_4_C1_C1_5", 0);
         write!("S3_4_C1_C1_6", 0);
         write!("S3_4_C3_C1_4", 0);
         write!("S3_4_C3_C1_5", 0);
     }
+    if field(mmfr0, 56) > 1 {
+        write!("S3_4_C3_C1_2", 0);
+        write!("S3_4_C3_C1_3", 0);
+        write!("S3_4_C3_C1_7", 0);
+        write!("S3_4_C3_C1_0", 0);
+        write!("S3_4_C3_C1_1", 0);
+    }
+    // TCR2_EL2 and SCTLR2_EL2: EL2 does without.
+    if field(mmfr3, 0) != 0 {
+        write!("S3_4_C2_C0_3", 0);
+    }
+    if field(mmfr3, 4) != 0 {
+        write!("S3_4_C1_C0_3", 0);
+    }
+    if field(pfr0, 40) != 0 || field(pfr1, 16) != 0 {
+        // MPAM2_EL2.TRAPMPAM0EL1, TRAPMPAM1EL1, TIDR; MPAMHCR_EL2.TRAP_MPAMIDR_EL1 if MPAMIDR_EL1.HAS_HCR.
+        write!("S3_4_C10_C5_0", 1 << 48 | 1 << 49 | 1 << 58);
+        if read!("S3_0_C10_C4_4") & 1 << 17 != 0 {
+            write!("S3_4_C10_C4_0", 1 << 31);
+        }
+    }
+    // PMSCR_EL2 and TRFCR_EL2: nobody is profiled or traced.
+    if field(dfr0, 32) != 0 {
+        write!("S3_4_C9_C9_0", 0);
+    }
+    if field(dfr0, 40) != 0 {
+        write!("S3_4_C1_C2_1", 0);
+    }
+    // VDISR_EL2, which a guest sees as DISR_EL1.
+    if field(pfr0, 28) != 0 {
+        write!("S3_4_C12_C1_1", 0);
+    }
+    // HCR_EL2.TID5: GMID_EL1, if there are memory tags. TID1: SMIDR_EL1, if there is SME.
+    let tags = if field(pfr1, 8) > 1 { 1 << 58 } else { 0 };
+    let matrices = if field(pfr1, 24) != 0 { 1 << 16 } else { 0 };
+    tags | matrices
+}
+
+/// Whether this CPU has the counters that the exit statistics need (ID_AA64DFR0_EL1.PMUVer).
+pub fn has_cycle_counter() -> bool {
+    !matches!(field(read!("id_aa64dfr0_el1"), 8), 0 | 15)
 }
 
 /// Sets the traps of this pCPU. Once, before it runs a guest.
 pub fn start() {
-    write!("hcr_el2", HCR);
+    let newer = close_newer_features();
+    write!("hcr_el2", HCR | newer);
     write!("cptr_el2", CPTR);
     write!("hstr_el2", 0);
     let range = (read!("id_aa64mmfr0_el1") & 15).min(5);
     write!("vtcr_el2", VTCR | range << 16);
     start_cycle_counter();
-    close_newer_features();
     isb();
 }
 

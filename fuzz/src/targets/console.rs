@@ -75,7 +75,9 @@ fn run(bytes: &[u8]) {
                 mux.notice(&line);
             }
             _ => match keys.take(byte, count) {
-                Key::Send(_) | Key::Help | Key::Nothing => assert!(keys.focus < count),
+                Key::Send(_) | Key::Help | Key::Nothing | Key::Monitor | Key::Command(_) => {
+                    assert!(keys.focus < count)
+                }
                 Key::Focus(vm) => assert!(vm < count && keys.focus == vm),
             },
         }

@@ -2,6 +2,7 @@
 
 mod boot_tree;
 mod calls;
+mod clocks;
 mod console;
 mod description;
 mod exits;
@@ -20,6 +21,7 @@ pub const ALL: &[Target] = &[
     exits::TARGET,
     registers::TARGET,
     calls::TARGET,
+    clocks::TARGET,
     uart::TARGET,
     console::TARGET,
     stage2::TARGET,

@@ -73,6 +73,8 @@ pub(super) fn assign(
                     )
                     .help("each vCPU has a CPU for itself; give the board more with `cpus`"),
             );
+            // It takes none: that the next VM finds none either would only follow from this.
+            continue;
         }
         for (number, cpu) in free.into_iter().take(spec.vcpus).enumerate() {
             owner[cpu] = Some((vm, number));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::suite::Test;
-use super::{code, docs, fuzz, matrix, plans, refusals, systems, whole};
+use super::{code, cpus, docs, fuzz, matrix, plans, refusals, systems, whole};
 use crate::failure::Failure;
 
 /// All tests, in the order in which they are listed.
@@ -19,6 +19,7 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     tests.extend(whole::tests());
     tests.extend(plans::tests());
     tests.extend(refusals::tests());
+    tests.extend(cpus::tests());
     tests.extend(docs::tests());
     Ok(tests)
 }

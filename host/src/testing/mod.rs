@@ -3,6 +3,7 @@
 
 mod catalogue;
 mod code;
+mod cpus;
 mod docs;
 mod fuzz;
 mod judge;

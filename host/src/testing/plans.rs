@@ -8,32 +8,38 @@ use std::time::Duration;
 
 use bulkhead_abi::plan::{Header, Image};
 use bulkhead_core::plan::Plan;
-use bulkhead_core::plan::alter::{CASES, Case};
+use bulkhead_core::plan::alter::{CASES, Case, GICV2_CASES};
 
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
 use crate::run::console::Transcript;
 use crate::run::{Qemu, System};
 
-/// The system whose plan is altered: it has a row in every table.
-const SYSTEM: &str = "tests/systems/every-table.toml";
+/// The systems whose plans are altered, with a row in every table; what is altered; the name of the
+/// test.
+const SYSTEMS: [(&str, &[Case], &str); 2] = [
+    ("every-table", CASES, "plan/alterations"),
+    ("every-table-gicv2", GICV2_CASES, "plan/alterations-gicv2"),
+];
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
     let claim = "A plan with one wrong field and a right checksum is refused by EL2 with the name of \
                  the broken invariant, and by the host tool with the same one.";
-    let job: Job = Box::new(alter_all);
-    vec![Test::parallel("plan/alterations", claim, job)]
+    let test = |(system, cases, name): (&'static str, &'static [Case], &'static str)| {
+        let job: Job = Box::new(move |context| alter_all(context, system, cases));
+        Test::parallel(name, claim, job)
+    };
+    SYSTEMS.into_iter().map(test).collect()
 }
 
-fn alter_all(context: &Context) -> Result<String, Vec<String>> {
-    let system = context
-        .builds
-        .get(&context.root.join(SYSTEM))
-        .map_err(|why| vec![why])?;
+fn alter_all(context: &Context, system: &str, cases: &[Case]) -> Result<String, Vec<String>> {
+    let name = system;
+    let path = context.root.join(format!("tests/systems/{system}.toml"));
+    let system = context.builds.get(&path).map_err(|why| vec![why])?;
     let image = fs::read(&system.qemu.image).map_err(|e| vec![e.to_string()])?;
     let plan = &system.plan;
-    let folder = context.logs.join("plan");
+    let folder = context.logs.join("plan").join(name);
     fs::create_dir_all(&folder).map_err(|e| vec![e.to_string()])?;
     let offset = plan_offset(plan).ok_or_else(|| vec!["the plan has no header".to_owned()])?;
     if image.get(offset..offset + plan.len()) != Some(&plan[..]) {
@@ -67,7 +73,7 @@ fn alter_all(context: &Context) -> Result<String, Vec<String>> {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(case) = CASES.get(index) else {
+                    let Some(case) = cases.get(index) else {
                         break;
                     };
                     one(index, case);
@@ -81,7 +87,7 @@ fn alter_all(context: &Context) -> Result<String, Vec<String>> {
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    Ok(format!("{} alterations", CASES.len()))
+    Ok(format!("{} alterations", cases.len()))
 }
 
 fn plan_offset(plan: &[u8]) -> Option<usize> {

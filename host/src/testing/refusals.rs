@@ -28,6 +28,8 @@ enum Wrong {
     Tree(&'static [u8], u64),
     /// The number of CPUs.
     Cpus(u32),
+    /// QEMU's CPU.
+    Cpu(&'static str),
     /// Memory in MiB.
     Memory(u64),
     /// One bit of the plan, at each of many places.
@@ -35,7 +37,7 @@ enum Wrong {
 }
 
 /// The tests of this file: a name, what is wrong, what EL2 calls it, whether the board is off afterwards.
-const CASES: [(&str, Wrong, &str, bool); 12] = [
+const CASES: [(&str, Wrong, &str, bool); 13] = [
     (
         "entered-at-el1",
         Wrong::Machine("virt,gic-version=3"),
@@ -93,6 +95,12 @@ const CASES: [(&str, Wrong, &str, bool); 12] = [
         true,
     ),
     ("too-few-cpus", Wrong::Cpus(1), "board-cpu", true),
+    (
+        "no-cycle-counter",
+        Wrong::Cpu("cortex-a53,pmu=off"),
+        "board-pmu",
+        true,
+    ),
     (
         "too-little-memory",
         Wrong::Memory(256),
@@ -161,6 +169,7 @@ fn refused(
     match wrong {
         Wrong::Machine(machine) => machine.clone_into(&mut qemu.machine),
         Wrong::Cpus(cpus) => qemu.cpus = cpus,
+        Wrong::Cpu(cpu) => cpu.clone_into(&mut qemu.cpu),
         Wrong::Memory(mib) => qemu.memory_mib = mib,
         Wrong::Loaded(machine, place) => {
             machine.clone_into(&mut qemu.machine);

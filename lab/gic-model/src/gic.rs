@@ -110,30 +110,40 @@ impl Gic {
             .collect()
     }
 
-    /// What a CPU may acknowledge: empty if nothing is signalled. Which of several equally urgent ones,
-    /// and of several senders of an SGI, is left to the implementer.
+    /// The most urgent of what is forwarded to a CPU and of a group that its interface has on: a group that
+    /// is off does not keep the other from it (IHI 0069H, 4.8.2).
+    fn most_urgent(&self, cpu: usize) -> Vec<(u32, usize, u8)> {
+        let enabled = self.interfaces[cpu].enabled;
+        let mut seen = self.forwarded(cpu);
+        seen.retain(|(_, group, _)| enabled[*group]);
+        let most = seen.iter().map(|(_, _, priority)| *priority).min();
+        seen.retain(|(_, _, priority)| Some(*priority) == most);
+        seen
+    }
+
+    /// What a CPU may acknowledge: group, and what it would get. Which of several equally urgent ones, and of
+    /// several senders of an SGI, is left to the implementer.
     pub fn candidates(&self, cpu: usize) -> Vec<(usize, Acknowledged)> {
         let interface = &self.interfaces[cpu];
-        // A group that is off at the interface does not keep the other from it (IHI 0069H, 4.8.2).
-        let seen = self
-            .forwarded(cpu)
-            .into_iter()
-            .filter(|(_, group, _)| interface.enabled[*group]);
-        let seen: Vec<_> = seen.collect();
-        let Some(most) = seen.iter().map(|(_, _, priority)| *priority).min() else {
-            return Vec::new();
-        };
-        let urgent = seen.iter().filter(|(_, group, priority)| {
-            *priority == most && interface.signals(*group, *priority)
-        });
-        urgent
-            .flat_map(|(intid, group, _)| {
-                self.senders(cpu, *intid).into_iter().map(|source| {
-                    let intid = *intid;
-                    (*group, Acknowledged { intid, source })
-                })
-            })
-            .collect()
+        let mut candidates = Vec::new();
+        for (intid, group, priority) in self.most_urgent(cpu) {
+            if interface.signals(group, priority) {
+                let senders = self.senders(cpu, intid).into_iter();
+                candidates.extend(senders.map(|source| (group, Acknowledged { intid, source })));
+            }
+        }
+        candidates
+    }
+
+    /// A CPU may see nothing signalled: one of the most urgent interrupts is not. (Another one of the same
+    /// priority may be: the groups have binary points of their own.)
+    pub fn may_be_silent(&self, cpu: usize) -> bool {
+        let interface = &self.interfaces[cpu];
+        let urgent = self.most_urgent(cpu);
+        urgent.is_empty()
+            || urgent
+                .iter()
+                .any(|(_, group, priority)| !interface.signals(*group, *priority))
     }
 
     fn senders(&self, cpu: usize, intid: u32) -> Vec<usize> {
@@ -154,6 +164,7 @@ impl Gic {
         assert!(known, "{what:?} is not signalled to CPU {cpu}");
         if let Some(interrupt) = self.interrupt_mut(cpu, what.intid) {
             interrupt.acknowledge(what.source);
+            interrupt.taken_by = Some(cpu);
             let (group, priority) = (interrupt.group, interrupt.priority);
             self.interfaces[cpu].acknowledge(group, priority);
         }
@@ -167,10 +178,23 @@ impl Gic {
         }
     }
 
+    /// A CPU goes off and comes back later as after a reset. What it had taken counts as ended, so that no SPI
+    /// stays active for ever.
+    pub fn restart(&mut self, cpu: usize) {
+        self.private[cpu] = private_bank(&self.config);
+        self.asleep[cpu] = true;
+        self.interfaces[cpu] = Interface::new(self.config.priority_bits);
+        for spi in self.spis.iter_mut().filter(|spi| spi.taken_by == Some(cpu)) {
+            spi.active = false;
+            spi.taken_by = None;
+        }
+    }
+
     /// ICC_DIR_EL1.
     pub fn deactivate(&mut self, cpu: usize, intid: u32) {
         if let Some(interrupt) = self.interrupt_mut(cpu, intid) {
             interrupt.active = false;
+            interrupt.taken_by = None;
         }
     }
 }

@@ -62,14 +62,14 @@ impl Interface {
         self.points[group]
     }
 
-    /// The part of a priority that decides about pre-emption. A binary point n of group 0 makes it bits
-    /// 7 to n + 1, of group 1 bits 7 to n (IHI 0069H, table 4-8).
-    pub fn group_priority(&self, group: usize, priority: u8) -> u8 {
+    /// Bits of a priority that decide about pre-emption. A binary point n of group 0 makes them bits 7 to
+    /// n + 1, of group 1 bits 7 to n (IHI 0069H, table 4-8).
+    fn point_mask(&self, group: usize) -> u8 {
         let lowest = match group {
             1 if !self.common_point => u32::from(self.points[1]),
             _ => u32::from(self.points[0]) + 1,
         };
-        priority & (0xff_u32 << lowest) as u8
+        (0xff_u32 << lowest) as u8
     }
 
     /// ICC_RPR_EL1.
@@ -81,12 +81,13 @@ impl Interface {
     pub fn signals(&self, group: usize, priority: u8) -> bool {
         self.enabled[group]
             && priority < self.mask
-            && (self.active.is_empty() || self.group_priority(group, priority) < self.running())
+            && (self.active.is_empty()
+                || priority & self.point_mask(group) < self.running() & self.point_mask(group))
     }
 
     /// An interrupt is acknowledged.
     pub fn acknowledge(&mut self, group: usize, priority: u8) {
-        self.active.push(self.group_priority(group, priority));
+        self.active.push(priority & self.point_mask(group));
     }
 
     /// Drops the running priority; `false` if nothing was active.

@@ -21,6 +21,8 @@ pub struct Interrupt {
     pub sources: u8,
     /// Active.
     pub active: bool,
+    /// The CPU that acknowledged it and has not deactivated it.
+    pub taken_by: Option<usize>,
     /// SPIs. GICv2: a bit for each target CPU; GICv3: the affinity.
     pub route: u64,
 }

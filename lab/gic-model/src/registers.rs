@@ -171,7 +171,7 @@ impl Gic {
                 0x200 if set && !sgi_of_v2 => i.latch = true,
                 0x280 if set && !sgi_of_v2 => i.latch = false,
                 0x300 if set => i.active = true,
-                0x380 if set => i.active = false,
+                0x380 if set => (i.active, i.taken_by) = (false, None),
                 _ => {}
             });
         }

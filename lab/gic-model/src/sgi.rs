@@ -19,8 +19,8 @@ impl Gic {
         }
     }
 
-    /// A write to ICC_SGI1R_EL1 (`group` 1) or ICC_SGI0R_EL1 (`group` 0): a target takes it if the SGI is
-    /// in that group there (IHI 0069H, 12.2.19 and table 12-14).
+    /// A write to ICC_SGI1R_EL1 (`group` 1) or ICC_SGI0R_EL1 (`group` 0). With one Security state the former
+    /// reaches SGIs of both groups, the latter those of group 0 (IHI 0069H, "Forwarding an SGI to a target PE").
     pub fn send_sgi(&mut self, cpu: usize, group: usize, value: u64) {
         let intid = (value >> 24 & 15) as usize;
         let to_others = value >> 40 & 1 != 0;
@@ -30,7 +30,7 @@ impl Gic {
             let listed = affinity == [0; 3] && range == 0 && value >> target & 1 != 0;
             let meant = if to_others { target != cpu } else { listed };
             let sgi = &mut self.private[target][intid];
-            if meant && sgi.group == group {
+            if meant && (group == 1 || sgi.group == 0) {
                 sgi.latch = true;
             }
         }

@@ -57,8 +57,11 @@ pub struct VirtualInterface {
     pub interface: Interface,
     /// ICH_HCR_EL2.EOIcount.
     pub uncounted: u32,
-    /// ICH_HCR_EL2.UIE.
-    pub ask_refill: bool,
+    /// ICH_HCR_EL2.NPIE: ask for a maintenance interrupt when nothing is pending in list registers.
+    pub ask_none_pending: bool,
+    /// ICH_HCR_EL2.VGrp0EIE or VGrp0DIE, VGrp1EIE or VGrp1DIE: ask for one while the guest's group enables are
+    /// not these.
+    pub ask_unlike: Option<[bool; 2]>,
     /// ICH_HCR_EL2.LRENPIE.
     pub ask_ends: bool,
 }
@@ -70,7 +73,8 @@ impl VirtualInterface {
             entries: vec![None; list_registers],
             interface: Interface::new(priority_bits),
             uncounted: 0,
-            ask_refill: false,
+            ask_none_pending: false,
+            ask_unlike: None,
             ask_ends: false,
         }
     }
@@ -174,11 +178,12 @@ impl VirtualInterface {
             .fold(0, |bits, (n, _)| bits | 1 << n)
     }
 
-    /// The maintenance interrupt is asserted (ICH_MISR_EL2: EOI, U, LRENP).
+    /// The maintenance interrupt is asserted (ICH_MISR_EL2: EOI, NP, VGrp0E and so on, LRENP).
     pub fn maintenance(&self) -> bool {
-        let valid = self.select(|entry| entry.pending || entry.active);
+        let enabled = self.interface.enabled;
         self.ended() != 0
-            || self.ask_refill && valid.count_ones() <= 1
+            || self.ask_none_pending && self.select(|entry| entry.pending && !entry.active) == 0
+            || self.ask_unlike.is_some_and(|groups| groups != enabled)
             || self.ask_ends && self.uncounted != 0
     }
 }

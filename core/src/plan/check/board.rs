@@ -167,7 +167,6 @@ impl Plan<'_> {
             let at = At::row(TableId::Pcpus, row);
             at.ensure(pcpu.reserved == 0, Invariant::ReservedZero)?;
             at.ensure(pcpu.mpidr & !AFFINITY == 0, Invariant::PcpuMpidr)?;
-            at.ensure(pcpu.service <= 1, Invariant::PcpuService)?;
             services = services.wrapping_add(u32::from(pcpu.service));
             let twin = self
                 .pcpus

@@ -121,9 +121,10 @@ impl Plan<'_> {
             }
             if region.kind == SHARED {
                 let counted = region.shared == 0
-                    || self.regions.iter().any(|other| {
-                        other.shared != NONE && other.shared == region.shared.wrapping_sub(1)
-                    });
+                    || self
+                        .regions
+                        .iter()
+                        .any(|other| other.shared == region.shared.wrapping_sub(1));
                 at.ensure(counted, Invariant::RegionShared)?;
             }
         }

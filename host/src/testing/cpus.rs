@@ -1,0 +1,125 @@
+//! EL2 starts on every kind of CPU that the boards know, and on one to eight of them.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bulkhead_abi::plan::MAX_PCPUS;
+
+use super::suite::{Context, Job, Test};
+use super::systems::watch;
+use crate::run::console::Transcript;
+use crate::run::{Qemu, System};
+
+/// Kinds of CPU, as QEMU names them.
+const KINDS: [&str; 6] = [
+    "cortex-a53",
+    "cortex-a57",
+    "cortex-a72",
+    "cortex-a76",
+    "neoverse-n1",
+    "max",
+];
+/// Versions of the GIC.
+const GICS: [u32; 2] = [3, 2];
+
+/// The tests of this file: one for each kind of CPU and each GIC.
+pub fn tests() -> Vec<Test> {
+    let each = GICS
+        .into_iter()
+        .flat_map(|gic| KINDS.map(|kind| (kind, gic)));
+    each.map(|(kind, gic)| {
+        let claim = format!(
+            "On one to eight {kind} with a GICv{gic}, as many VMs start, stop and leave the board switched off."
+        );
+        let job: Job = Box::new(move |context| start_all(context, kind, gic));
+        Test::parallel(format!("cpus/{kind}/gicv{gic}"), claim, job)
+    })
+    .collect()
+}
+
+fn start_all(context: &Context, kind: &str, gic: u32) -> Result<String, Vec<String>> {
+    let mut wrong = Vec::new();
+    for cpus in 1..=MAX_PCPUS {
+        let system = description(context, cpus, gic)
+            .map_err(|error| error.to_string())
+            .and_then(|path| context.builds.get(&path));
+        let ran = system.and_then(|system| start(&system, kind, cpus));
+        if let Err(why) = ran {
+            wrong.push(format!("{cpus} pCPUs: {why}"));
+        }
+    }
+    if wrong.is_empty() {
+        Ok(format!("1 to {MAX_PCPUS} pCPUs"))
+    } else {
+        Err(wrong)
+    }
+}
+
+/// Writes the description of a system with a VM on each of `cpus` pCPUs.
+fn description(context: &Context, cpus: usize, gic: u32) -> std::io::Result<PathBuf> {
+    let folder = context.logs.join("cpus");
+    fs::create_dir_all(&folder)?;
+    let mut text = format!("[board]\nname = \"qemu-virt\"\ncpus = {cpus}\ngic = {gic}\n");
+    for vm in 1..=cpus {
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n[vm.on-{vm}]\nmemory = \"4MiB\"\nimage = \"guest:hello\"\n"
+        );
+    }
+    let path = folder.join(format!("pcpus-{cpus}-gicv{gic}.toml"));
+    // Tests of other kinds of CPU may be reading it: the same text, so it is written once.
+    if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+        let whole = path.with_extension(own_name());
+        fs::write(&whole, &text)?;
+        fs::rename(&whole, &path)?;
+    }
+    Ok(path)
+}
+
+/// A name that no other thread uses.
+fn own_name() -> String {
+    format!("{:?}", std::thread::current().id()).replace(['(', ')'], "-")
+}
+
+fn start(system: &System, kind: &str, cpus: usize) -> Result<(), String> {
+    let qemu = Qemu {
+        cpu: kind.to_owned(),
+        ..system.qemu.clone()
+    };
+    let mut transcript = Transcript::default();
+    let ended = watch(&qemu, Duration::from_secs(120), |bytes| {
+        transcript.push(bytes);
+        (Vec::new(), false)
+    });
+    let ended = ended.map_err(|failure| failure.to_string())?;
+    transcript.finish();
+    if let Some((invariant, place)) = &transcript.refused {
+        return Err(format!("EL2 refused it: {invariant}: {place}"));
+    }
+    for vm in 1..=cpus {
+        let name = format!("on-{vm}");
+        match transcript.end_of(&name) {
+            Some(end) if end.reason.contains("power off") => {}
+            Some(end) => return Err(format!("{name} stopped with `{}`", end.reason)),
+            None => {
+                return Err(format!(
+                    "{name} never stopped; QEMU said: {}",
+                    ended.messages
+                ));
+            }
+        }
+        // A guest that the host leaves alone in the middle of a line has it shown in two pieces.
+        let said: String = transcript.of(&name).collect();
+        if !said.contains("hello from EL1") {
+            return Err(format!("{name} said nothing"));
+        }
+    }
+    if ended.powered_off {
+        Ok(())
+    } else {
+        Err("the board was not switched off".to_owned())
+    }
+}

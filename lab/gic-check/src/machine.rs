@@ -1,0 +1,761 @@
+//! A VM on a board: the vGIC with its pCPUs on one side, the model of the GIC on the other.
+
+use std::collections::BTreeSet;
+
+use bulkhead_core::vgic::{Answer, Cpu, Distributor, GICR_SIZE, Notify, VTIMER, VTIMER_LR};
+use bulkhead_core::vgic::{Host, Version as CoreVersion};
+use bulkhead_gic_model::{Config, Deactivated, Frame, Gic, Version, VirtualInterface};
+
+use crate::board::Board;
+use crate::operation::{Operation, Register};
+use crate::port::Port;
+
+/// Bits of a priority that the vGIC has.
+const PRIORITY_BITS: u32 = 5;
+/// Linked interrupts besides the virtual timer: virtual INTID, physical INTID, edge. The first one is private.
+const LINKS: [(u32, u32, bool); 4] = [
+    (30, 30, false),
+    (40, 140, false),
+    (41, 141, true),
+    (55, 33, true),
+];
+/// The board's PPI behind the virtual timer.
+const TIMER: u32 = 28;
+/// Steps after which a machine must have come to rest, and turns after which an access must be over.
+const PATIENCE: usize = 4000;
+
+/// What a machine has.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// GICv2, else GICv3.
+    pub v2: bool,
+    /// vCPUs, 1 to 8.
+    pub cpus: usize,
+    /// List registers, 2 to 16.
+    pub list_registers: usize,
+    /// SPIs, 32 to 256, a multiple of 32.
+    pub spis: u32,
+}
+
+/// A pCPU with its vCPU.
+struct Pcpu {
+    vcpu: Cpu,
+    interface: VirtualInterface,
+    trap_ends: bool,
+    on: bool,
+    /// A message waits.
+    told: bool,
+    /// What the guest has acknowledged, the last one last.
+    taken: Vec<u32>,
+    /// What it has ended and not deactivated (EOImode 1).
+    dropped: Vec<u32>,
+}
+
+/// The VM, its board, and the model.
+pub struct Machine<const V2: bool> {
+    shape: Shape,
+    dist: Distributor,
+    pcpus: Vec<Pcpu>,
+    board: Board,
+    model: Gic,
+}
+
+impl<const V2: bool> Machine<V2> {
+    /// A VM that has just started: all vCPUs on, everything enabled, with priorities and groups of all kinds.
+    pub fn new(shape: Shape) -> Self {
+        let version = if V2 { Version::V2 } else { Version::V3 };
+        let core_version = if V2 { CoreVersion::V2 } else { CoreVersion::V3 };
+        let mut model = Gic::new(Config {
+            version,
+            cpus: shape.cpus,
+            spis: shape.spis,
+            priority_bits: PRIORITY_BITS,
+            sgis_always_enabled: false,
+            fixed_ppis: 1 << VTIMER | 1 << LINKS[0].0,
+        });
+        let dist = Distributor::new();
+        dist.reset(core_version, shape.cpus, shape.spis, TIMER);
+        let mut board = Board::new(shape.cpus);
+        for (vintid, pintid, edge) in LINKS {
+            dist.link(vintid, pintid, edge);
+            for pcpu in 0..shape.cpus {
+                let physical = board.at(pcpu, pintid);
+                (physical.given, physical.edge) = (true, edge);
+            }
+            if vintid >= 32 {
+                model.fix_trigger(vintid, edge);
+            }
+        }
+        let pcpu = |n| Pcpu {
+            vcpu: Cpu::new(n),
+            interface: VirtualInterface::new(shape.list_registers, PRIORITY_BITS),
+            trap_ends: false,
+            on: false,
+            told: false,
+            taken: Vec::new(),
+            dropped: Vec::new(),
+        };
+        for n in 0..shape.cpus {
+            board.at(n, TIMER).given = true;
+        }
+        let pcpus = (0..shape.cpus).map(pcpu).collect();
+        let mut machine = Self {
+            shape,
+            dist,
+            pcpus,
+            board,
+            model,
+        };
+        for cpu in 0..shape.cpus {
+            machine.power(cpu, true);
+        }
+        machine.prepare();
+        machine
+    }
+
+    /// What a guest does first.
+    fn prepare(&mut self) {
+        let words = 1 + self.shape.spis / 32;
+        for cpu in 0..self.shape.cpus {
+            let mut write = |register, n, value| {
+                self.apply(&Operation::Write {
+                    cpu,
+                    of: cpu,
+                    register,
+                    n,
+                    value,
+                    size: 4,
+                });
+            };
+            for n in 0..words {
+                write(Register::Group, n, 0xb6db_6db6);
+                write(Register::Enable, n, u32::MAX);
+            }
+            for n in 0..words * 8 {
+                write(Register::Priority, n, 0x8060_9840_u32.rotate_left(3 * n));
+            }
+            self.apply(&Operation::Mask { cpu, value: 0xff });
+            self.apply(&Operation::Groups {
+                cpu,
+                enabled: [true; 2],
+            });
+        }
+        for intid in 32..32 + self.shape.spis {
+            let (n, value) = if V2 {
+                (intid / 4, 0x0804_0201)
+            } else {
+                (intid, intid % 3)
+            };
+            let all = ((1 << self.shape.cpus) - 1) * 0x0101_0101;
+            let value = if V2 {
+                value & all
+            } else {
+                value % self.shape.cpus as u32
+            };
+            self.apply(&Operation::Write {
+                cpu: 0,
+                of: 0,
+                register: Register::Route,
+                n,
+                value,
+                size: 4,
+            });
+        }
+        self.apply(&Operation::Write {
+            cpu: 0,
+            of: 0,
+            register: Register::Control,
+            n: 0,
+            value: 3,
+            size: 4,
+        });
+    }
+
+    /// Lets a vCPU do something with its hardware.
+    fn with<T>(
+        &mut self,
+        cpu: usize,
+        act: impl FnOnce(&mut Cpu, &Distributor, &mut Port<'_, V2>) -> T,
+    ) -> T {
+        let pcpu = &mut self.pcpus[cpu];
+        let mut port = Port {
+            pcpu: cpu,
+            interface: &mut pcpu.interface,
+            board: &mut self.board,
+            trap_ends: &mut pcpu.trap_ends,
+        };
+        act(&mut pcpu.vcpu, &self.dist, &mut port)
+    }
+
+    fn tell(&mut self, who: Notify) {
+        for cpu in who.iter() {
+            assert!(self.pcpus[cpu].on, "vCPU {cpu} is off and was notified");
+            self.pcpus[cpu].told = true;
+        }
+    }
+
+    /// Does one step in both.
+    pub fn apply(&mut self, operation: &Operation) {
+        let cpus = self.shape.cpus;
+        match *operation {
+            Operation::Write {
+                cpu,
+                of,
+                register,
+                n,
+                value,
+                size,
+            } => {
+                let (cpu, of) = (cpu % cpus, of % cpus);
+                if self.pcpus[cpu].on {
+                    self.write_register(cpu, of, register, n, value, size);
+                }
+            }
+            Operation::Sgi { cpu, group, value } => self.send(cpu % cpus, group % 2, value),
+            Operation::Line { seen, intid, up } => self.line(seen.map(|cpu| cpu % cpus), intid, up),
+            Operation::Post { intid } => {
+                let intid = self.device(intid);
+                self.model.pulse(0, intid);
+                let notify = self.dist.post(intid, 0);
+                self.tell(notify);
+            }
+            Operation::Signal { cpu, link, up } => self.signal(cpu % cpus, link, up),
+            Operation::Acknowledge { cpu, group } => self.acknowledge(cpu % cpus, group % 2),
+            Operation::End { cpu } => self.end(cpu % cpus),
+            Operation::Deactivate { cpu, which } => self.deactivate(cpu % cpus, which),
+            Operation::Mask { cpu, value } => {
+                self.model.interfaces[cpu % cpus].set_mask(value);
+                self.pcpus[cpu % cpus].interface.interface.set_mask(value);
+            }
+            Operation::Point { cpu, group, value } => {
+                self.model.interfaces[cpu % cpus].set_point(group % 2, value);
+                self.pcpus[cpu % cpus]
+                    .interface
+                    .interface
+                    .set_point(group % 2, value);
+            }
+            Operation::Groups { cpu, enabled } => {
+                self.model.interfaces[cpu % cpus].enabled = enabled;
+                self.pcpus[cpu % cpus].interface.interface.enabled = enabled;
+            }
+            Operation::SplitEnd { cpu, split } => {
+                let pcpu = &mut self.pcpus[cpu % cpus];
+                if pcpu.taken.is_empty() && pcpu.dropped.is_empty() {
+                    self.model.interfaces[cpu % cpus].split_end = split;
+                    pcpu.interface.interface.split_end = split;
+                }
+            }
+            Operation::Deliver { cpu } => {
+                self.step(cpu % cpus);
+            }
+            Operation::Settle { first } => {
+                self.settle(first % cpus);
+                self.compare();
+            }
+            Operation::Power { cpu, on } => self.power(cpu % cpus, on),
+        }
+    }
+
+    /// The SPI of an emulated device: one that is not linked.
+    fn device(&self, intid: u32) -> u32 {
+        let intid = 32 + intid % self.shape.spis;
+        let linked = LINKS.iter().any(|(vintid, _, _)| *vintid == intid);
+        if linked { 32 } else { intid }
+    }
+
+    // --- registers ------------------------------------------------------------------------------
+
+    /// Frame and offset of a word of a register.
+    fn place(&self, of: usize, register: Register, n: u32) -> (Frame, u64) {
+        // One word more than there is.
+        let words = self.shape.spis / 32 + 2;
+        let bits = |base: u64| (n.is_multiple_of(words), base + u64::from(n % words) * 4);
+        let (private, offset) = match register {
+            Register::Control => (false, 0),
+            Register::Group => bits(0x080),
+            Register::Enable => bits(0x100),
+            Register::Disable => bits(0x180),
+            Register::SetPending => bits(0x200),
+            Register::ClearPending => bits(0x280),
+            Register::SetActive => bits(0x300),
+            Register::ClearActive => bits(0x380),
+            Register::Priority => (n % (words * 8) < 8, 0x400 + u64::from(n % (words * 8)) * 4),
+            Register::Config => (n % (words * 2) < 2, 0xc00 + u64::from(n % (words * 2)) * 4),
+            Register::Route if V2 => (false, 0x800 + u64::from(n % (words * 8)) * 4),
+            Register::Route => (false, 0x6000 + u64::from(n % (words * 32)) * 8),
+            Register::ClearSgi => (false, 0xf10 + u64::from(n % 4) * 4),
+            Register::SetSgi => (false, 0xf20 + u64::from(n % 4) * 4),
+            Register::Any => (n & 0x8000 != 0, u64::from(n & 0x3fff) * 4),
+        };
+        if private && !V2 {
+            (Frame::Redistributor(of), 0x1_0000 + (offset & 0xffff))
+        } else {
+            (Frame::Distributor, offset)
+        }
+    }
+
+    fn write_register(
+        &mut self,
+        cpu: usize,
+        of: usize,
+        register: Register,
+        n: u32,
+        value: u32,
+        size: u64,
+    ) {
+        let (frame, mut offset) = self.place(of, register, n);
+        if let Frame::Redistributor(of) = frame
+            && !self.pcpus[of].on
+        {
+            return;
+        }
+        let size = match register {
+            Register::Priority | Register::Any => size,
+            Register::Route if V2 && size == 1 => 1,
+            Register::Route if !V2 && size == 8 => 8,
+            Register::ClearSgi | Register::SetSgi if size == 1 => 1,
+            _ => 4,
+        };
+        if size == 1 {
+            offset += u64::from(value >> 30);
+        }
+        let bank = if frame == Frame::Distributor {
+            offset
+        } else {
+            offset - 0x1_0000
+        };
+        let mut value = value;
+        // Each bit of these belongs to an interrupt; a guest that changes the state of one that it is serving, or
+        // the trigger of one that is pending, gets what is not defined.
+        if (0x300..0x400).contains(&bank) {
+            value &= !self.in_use(of_word(frame, cpu), (bank & 0x7f) as u32 / 4);
+        }
+        if (0xc00..0xd00).contains(&bank)
+            && !self.idle(of_word(frame, cpu), (bank - 0xc00) as u32 * 4)
+        {
+            return;
+        }
+        if (0x200..0x280).contains(&bank) || (0x300..0x380).contains(&bank) {
+            value &= !self.on_the_way(of_word(frame, cpu), (bank & 0x7f) as u32 / 4);
+        }
+        // An interrupt that is being served keeps the priority and the group that it was taken with, until some
+        // moment that is not defined.
+        let served = match bank {
+            0x080..0x100 => self.in_use(of_word(frame, cpu), (bank - 0x080) as u32 / 4),
+            0x400..0x800 => self.in_use(of_word(frame, cpu), (bank - 0x400) as u32 / 32),
+            _ => 0,
+        };
+        if served != 0 {
+            return;
+        }
+        self.model.write(cpu, frame, offset, size, value.into());
+        self.access(cpu, frame, offset, size, Some(value.into()));
+    }
+
+    /// Interrupts of a word that some vCPU has acknowledged and not deactivated.
+    fn in_use(&self, cpu: usize, word: u32) -> u32 {
+        let all = self.pcpus.iter().enumerate();
+        let mut bits = 0;
+        for (n, pcpu) in all {
+            for intid in pcpu.taken.iter().chain(&pcpu.dropped) {
+                if intid / 32 == word && (word != 0 || n == cpu) {
+                    bits |= 1 << (intid % 32);
+                }
+            }
+        }
+        bits
+    }
+
+    /// Linked interrupts of a word that software cannot make pending or active as the architecture says: hardware forgets
+    /// it of a level when the vGIC takes that back, and cannot merge it with an edge that it has already taken.
+    fn on_the_way(&mut self, cpu: usize, word: u32) -> u32 {
+        let mut bits = 0;
+        for (vintid, pintid, edge) in LINKS.into_iter().chain([(VTIMER, TIMER, false)]) {
+            if vintid / 32 == word {
+                self.settle(cpu);
+                let active = self.model.interrupt(cpu, vintid).is_some_and(|i| i.active);
+                if !edge || self.board.at(cpu, pintid).active && !active {
+                    bits |= 1 << (vintid % 32);
+                }
+            }
+        }
+        bits
+    }
+
+    /// None of the 16 interrupts from `first` on is anything but inactive.
+    fn idle(&self, cpu: usize, first: u32) -> bool {
+        (first..first + 16).all(|intid| {
+            let interrupt = self.model.interrupt(cpu, intid);
+            interrupt.is_none_or(|i| !i.pending() && !i.active && !i.line)
+        })
+    }
+
+    /// An access of the vGIC, repeated until it is done; the others run in between.
+    fn access(
+        &mut self,
+        cpu: usize,
+        frame: Frame,
+        offset: u64,
+        size: u64,
+        value: Option<u64>,
+    ) -> u64 {
+        if frame == Frame::Distributor && size == 4 {
+            match value {
+                None => {
+                    if let Some(value) = self.dist.usual_read(offset) {
+                        return value.into();
+                    }
+                }
+                Some(value) if self.dist.changes_nothing(offset, value as u32) => return 0,
+                Some(_) => {}
+            }
+        }
+        for _ in 0..PATIENCE {
+            let (answer, notify) = self.with(cpu, |vcpu, dist, port| match (frame, value) {
+                (Frame::Distributor, None) => vcpu.gicd_read(dist, port, offset, size),
+                (Frame::Distributor, Some(value)) => {
+                    vcpu.gicd_write(dist, port, offset, size, value)
+                }
+                (Frame::Redistributor(of), None) => {
+                    vcpu.gicr_read(dist, port, of as u64 * GICR_SIZE + offset, size)
+                }
+                (Frame::Redistributor(of), Some(value)) => {
+                    vcpu.gicr_write(dist, port, of as u64 * GICR_SIZE + offset, size, value)
+                }
+            });
+            self.tell(notify);
+            match answer {
+                Answer::Value(value) => return value,
+                Answer::Again => self.look(),
+            }
+        }
+        panic!("an access by vCPU {cpu} to {frame:?} {offset:#x} never ends");
+    }
+
+    /// Every pCPU that has been told looks once.
+    fn look(&mut self) {
+        for cpu in 0..self.shape.cpus {
+            if std::mem::take(&mut self.pcpus[cpu].told) {
+                let notify = self.with(cpu, |vcpu, dist, port| vcpu.look(dist, port));
+                self.tell(notify);
+            }
+        }
+    }
+
+    // --- signals --------------------------------------------------------------------------------
+
+    fn send(&mut self, cpu: usize, group: usize, value: u64) {
+        if !self.pcpus[cpu].on {
+            return;
+        }
+        let notify = if V2 {
+            self.model.write(cpu, Frame::Distributor, 0xf00, 4, value);
+            let usual = self.with(cpu, |vcpu, dist, port| {
+                vcpu.send_sgir_usual(dist, port, value as u32)
+            });
+            match usual {
+                Some(notify) => notify,
+                None => {
+                    self.access(cpu, Frame::Distributor, 0xf00, 4, Some(value & 0xffff_ffff));
+                    Notify::NOBODY
+                }
+            }
+        } else {
+            self.model.send_sgi(cpu, group, value);
+            self.with(cpu, |vcpu, dist, port| {
+                let usual = (group == 1)
+                    .then(|| vcpu.send_sgi_usual(dist, port, value))
+                    .flatten();
+                usual.unwrap_or_else(|| vcpu.send_sgi(dist, port, value, group == 1))
+            })
+        };
+        self.tell(notify);
+    }
+
+    fn line(&mut self, seen: Option<usize>, intid: u32, up: bool) {
+        let intid = self.device(intid);
+        self.model.set_line(0, intid, up);
+        let notify = match seen.filter(|cpu| self.pcpus[*cpu].on) {
+            Some(cpu) => self.with(cpu, |vcpu, dist, port| vcpu.set_line(dist, port, intid, up)),
+            None => self.dist.post_line(intid, up, 0),
+        };
+        self.tell(notify);
+    }
+
+    /// The input signal of a linked interrupt. What a pCPU has acknowledged is on its way to the guest: hardware can
+    /// neither take it back nor merge it with what comes now. So the signal of a level falls, and a second edge comes,
+    /// only when the guest has seen the first, as with a device that was served.
+    fn signal(&mut self, cpu: usize, link: usize, up: bool) {
+        let (vintid, pintid) = match link % (LINKS.len() + 1) {
+            0 => (VTIMER, TIMER),
+            n => (LINKS[n - 1].0, LINKS[n - 1].1),
+        };
+        if vintid < 32 && !self.pcpus[cpu].on || vintid >= 32 + self.shape.spis {
+            return;
+        }
+        let edge = self.board.at(cpu, pintid).edge;
+        if edge == up {
+            self.settle(cpu);
+            let active = self.model.interrupt(cpu, vintid).is_some_and(|i| i.active);
+            if self.board.at(cpu, pintid).active && !active {
+                return;
+            }
+        }
+        self.model.set_line(cpu, vintid, up);
+        self.board.at(cpu, pintid).set_line(up);
+    }
+
+    // --- what the guest does at its CPU interface -----------------------------------------------
+
+    fn acknowledge(&mut self, cpu: usize, group: usize) {
+        self.settle(cpu);
+        self.compare_signals();
+        let Some(what) = self.pcpus[cpu].interface.acknowledge(group) else {
+            return;
+        };
+        self.model.acknowledge(cpu, what);
+        self.pcpus[cpu].taken.push(what.intid);
+    }
+
+    fn end(&mut self, cpu: usize) {
+        let Some(intid) = self.pcpus[cpu].taken.pop() else {
+            return;
+        };
+        self.model.end(cpu, intid);
+        let pcpu = &mut self.pcpus[cpu];
+        match pcpu.interface.end(intid) {
+            None => pcpu.dropped.push(intid),
+            Some(Deactivated::Physical(pintid)) => self.board.at(cpu, pintid).active = false,
+            Some(_) => {}
+        }
+    }
+
+    fn deactivate(&mut self, cpu: usize, which: usize) {
+        let pcpu = &mut self.pcpus[cpu];
+        if pcpu.dropped.is_empty() {
+            return;
+        }
+        let intid = pcpu.dropped.remove(which % pcpu.dropped.len());
+        self.model.deactivate(cpu, intid);
+        if pcpu.trap_ends {
+            let notify = self.with(cpu, |vcpu, dist, port| vcpu.deactivate(dist, port, intid));
+            self.tell(notify);
+        } else if let Deactivated::Physical(pintid) = pcpu.interface.deactivate(intid) {
+            self.board.at(cpu, pintid).active = false;
+        }
+    }
+
+    /// CPU_OFF and CPU_ON.
+    fn power(&mut self, cpu: usize, on: bool) {
+        if self.pcpus[cpu].on == on {
+            return;
+        }
+        if !on {
+            // What the guest itself made active belongs to no vCPU that could end it.
+            let spis = 32..32 + self.shape.spis;
+            let mut active = spis
+                .filter_map(|intid| self.model.interrupt(0, intid))
+                .filter(|i| i.active);
+            if active.any(|i| i.taken_by.is_none()) {
+                return;
+            }
+            self.settle(cpu);
+            let notify = self.with(cpu, |vcpu, dist, port| vcpu.leave(dist, port));
+            self.pcpus[cpu].on = false;
+            self.tell(notify);
+            let held = self.pcpus[cpu].interface.entries.iter().flatten();
+            assert_eq!(
+                held.filter(|e| e.pending || e.active).count(),
+                0,
+                "vCPU {cpu} is off"
+            );
+            self.pcpus[cpu].told = false;
+            self.pcpus[cpu].taken.clear();
+            self.pcpus[cpu].dropped.clear();
+            for (vintid, pintid) in [(VTIMER, TIMER), (LINKS[0].0, LINKS[0].1)] {
+                let physical = self.board.at(cpu, pintid);
+                assert!(
+                    !physical.active && !physical.enabled,
+                    "{vintid} of vCPU {cpu}, which is off"
+                );
+                physical.latch = false;
+                physical.line = false;
+            }
+            self.model.restart(cpu);
+            return;
+        }
+        self.model.restart(cpu);
+        let registers = self.shape.list_registers;
+        self.pcpus[cpu].interface = VirtualInterface::new(registers, PRIORITY_BITS);
+        self.pcpus[cpu].on = true;
+        let notify = self.with(cpu, |vcpu, dist, port| vcpu.reset(dist, port));
+        self.tell(notify);
+    }
+
+    // --- what EL2 does --------------------------------------------------------------------------
+
+    /// A pCPU handles one thing that waits for it; `false` if nothing does.
+    fn step(&mut self, cpu: usize) -> bool {
+        if !self.pcpus[cpu].on {
+            return false;
+        }
+        let notify = if std::mem::take(&mut self.pcpus[cpu].told) {
+            self.with(cpu, |vcpu, dist, port| vcpu.look(dist, port))
+        } else if let Some(pintid) = self.board.signalled(cpu) {
+            self.take(cpu, pintid)
+        } else if self.pcpus[cpu].interface.maintenance() {
+            self.with(cpu, |vcpu, dist, port| vcpu.maintain(dist, port))
+        } else {
+            return false;
+        };
+        self.tell(notify);
+        true
+    }
+
+    /// A physical interrupt is acknowledged and its priority dropped.
+    fn take(&mut self, cpu: usize, pintid: u32) -> Notify {
+        let physical = self.board.at(cpu, pintid);
+        (physical.active, physical.latch) = (true, false);
+        self.with(cpu, |vcpu, dist, port| {
+            if pintid == TIMER {
+                let entry = vcpu.vtimer_entry();
+                if entry == 0 {
+                    return vcpu.raise(dist, port, VTIMER);
+                }
+                port.set_lr(VTIMER_LR, entry);
+                return Notify::NOBODY;
+            }
+            if pintid >= 32 && vcpu.raise_usual(dist, port, pintid) {
+                return Notify::NOBODY;
+            }
+            let link = LINKS.iter().find(|(_, physical, _)| *physical == pintid);
+            vcpu.raise(dist, port, link.map_or(0, |(vintid, _, _)| *vintid))
+        })
+    }
+
+    /// All pCPUs handle all that waits.
+    fn settle(&mut self, first: usize) {
+        let cpus = self.shape.cpus;
+        for _ in 0..PATIENCE {
+            let mut busy = false;
+            for n in 0..cpus {
+                busy |= self.step((first + n) % cpus);
+            }
+            if !busy {
+                return;
+            }
+        }
+        let state = self.pcpus.iter().map(|pcpu| &pcpu.interface);
+        let state: Vec<_> = state.collect();
+        panic!("the machine does not come to rest: {state:?}");
+    }
+
+    // --- comparing ------------------------------------------------------------------------------
+
+    /// What each vCPU would acknowledge now.
+    fn compare_signals(&self) {
+        for (cpu, pcpu) in self.pcpus.iter().enumerate().filter(|(_, pcpu)| pcpu.on) {
+            let candidates = self.model.candidates(cpu);
+            match pcpu.interface.signalled() {
+                None => assert!(
+                    self.model.may_be_silent(cpu),
+                    "vCPU {cpu} gets nothing instead of one of {candidates:?}; it has {:?}",
+                    pcpu.interface.entries
+                ),
+                Some(one) => assert!(
+                    candidates.contains(&one),
+                    "vCPU {cpu} gets {one:?} instead of one of {candidates:?}"
+                ),
+            }
+            assert_eq!(
+                pcpu.interface.interface.running(),
+                self.model.interfaces[cpu].running()
+            );
+        }
+    }
+
+    /// Compares all that a guest can see.
+    pub fn compare(&mut self) {
+        self.settle(0);
+        self.compare_signals();
+        let mut held = BTreeSet::new();
+        for entry in self
+            .pcpus
+            .iter()
+            .flat_map(|pcpu| pcpu.interface.entries.iter().flatten())
+        {
+            let valid = entry.intid >= 32 && (entry.pending || entry.active);
+            assert!(
+                !valid || held.insert(entry.intid),
+                "two vCPUs hold SPI {}",
+                entry.intid
+            );
+        }
+        let words = u64::from(self.shape.spis / 32 + 1);
+        for cpu in 0..self.shape.cpus {
+            if !self.pcpus[cpu].on {
+                continue;
+            }
+            self.compare_word(cpu, Frame::Distributor, 0);
+            let (own, first) = if V2 {
+                (Frame::Distributor, 0)
+            } else {
+                (Frame::Redistributor(cpu), 0x1_0000)
+            };
+            self.compare_bank(cpu, own, first, 0);
+            // The banks of SPIs look the same to all; one reads them, who that is depends on the state.
+            if cpu == (self.pcpus[0].taken.len() + self.shape.cpus - 1) % self.shape.cpus
+                || cpu == 0
+            {
+                for word in 1..=words {
+                    self.compare_bank(cpu, Frame::Distributor, 0, word);
+                }
+            }
+        }
+        self.settle(0);
+        self.compare_signals();
+    }
+
+    fn compare_bank(&mut self, cpu: usize, frame: Frame, first: u64, word: u64) {
+        for bits in (0x080..0x400).step_by(0x80) {
+            self.compare_word(cpu, frame, first + bits + word * 4);
+        }
+        for n in 0..8 {
+            self.compare_word(cpu, frame, first + 0x400 + word * 32 + n * 4);
+            if V2 {
+                self.compare_word(cpu, frame, 0x800 + word * 32 + n * 4);
+            }
+        }
+        for n in 0..2 {
+            self.compare_word(cpu, frame, first + 0xc00 + word * 8 + n * 4);
+        }
+        if V2 && word == 0 {
+            for offset in (0xf10..0xf30).step_by(4) {
+                self.compare_word(cpu, frame, offset);
+            }
+        }
+        if !V2 && word != 0 {
+            for n in 0..64 {
+                self.compare_word(cpu, frame, 0x6000 + word * 256 + n * 4);
+            }
+        }
+    }
+
+    /// Compares one register.
+    pub fn compare_word(&mut self, cpu: usize, frame: Frame, offset: u64) {
+        let expected = self.model.read(cpu, frame, offset, 4);
+        let found = self.access(cpu, frame, offset, 4, None);
+        assert_eq!(
+            found, expected,
+            "{frame:?} {offset:#x}, read by vCPU {cpu}: {found:#x} instead of {expected:#x}"
+        );
+    }
+}
+
+/// Whose interrupts word 0 of a frame means.
+fn of_word(frame: Frame, cpu: usize) -> usize {
+    match frame {
+        Frame::Distributor => cpu,
+        Frame::Redistributor(of) => of,
+    }
+}
