@@ -13,7 +13,7 @@ use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, numbers
 
 /// After that many looks at waiting interrupts an exit fills no more list registers: the next maintenance
 /// interrupt goes on.
-const LOOKS: u32 = 96;
+const LOOKS: u32 = 64;
 
 /// Where an interrupt can go.
 enum Room {
@@ -184,6 +184,9 @@ impl Cpu {
         notify: &mut Notify,
     ) -> Placed {
         let (word, bit) = place(intid);
+        if self.parked.get(word) & bit != 0 {
+            return Placed::Gone;
+        }
         if held.active.get(word) & bit != 0 {
             // Pending again while active: both in one list register. But where there is none to spare, it waits
             // outside for the end, which may be far: what is pending inside must be what comes next.

@@ -94,19 +94,12 @@ impl Cpu {
             .parked_from
             .get(intid as usize)
             .map_or(0, |from| lr::from(u32::from(*from)));
-        // A new owner, another sender of the same SGI, or itself, pending again, may wait for its end.
-        let again = dist.bank(self.number, word).latch.load(SeqCst) & bit != 0;
-        let moved = dist.owns(self.number, word) & bit == 0;
-        let told = if moved || again || from != 0 || intid < 16 && dist.is_v2() {
-            lr::EOI
-        } else {
-            0
-        };
         let entry = self.entry(dist, intid);
         let entry = if entry & lr::HW != 0 {
             entry
         } else {
-            entry | from | told
+            // It may be pending again, or somebody else wait for its end: that is to be told.
+            entry | from | lr::EOI
         };
         host.set_lr(n, entry | lr::ACTIVE);
         self.parked.remove(word, bit);

@@ -75,14 +75,12 @@ impl Cpu {
         }
         let own = self.of_entry(self.sgi_entry(intid));
         let mut any = false;
-        for n in each(0, host.usable()) {
+        for n in each(0, Self::all_lrs(host)) {
             let entry = host.lr(n);
             let pending = entry & lr::PENDING != 0;
-            any |= pending;
-            if lr::vintid(entry) == intid
-                || entry & lr::STATE == lr::STATE
-                || pending && self.of_entry(entry) > own
-            {
+            let own_lr = lr::vintid(entry) == intid && entry & lr::STATE != 0;
+            any |= pending && n != super::VTIMER_LR;
+            if own_lr || entry & lr::STATE == lr::STATE || pending && self.of_entry(entry) > own {
                 return false;
             }
         }

@@ -69,6 +69,11 @@ pub fn tests() -> Vec<Test> {
             let arguments = [&["clippy", "--quiet"], &target[..], &crates[..]].concat();
             let job: Job = Box::new(move |c| quiet(c, &arguments));
             tests.push(Test::build("code/lints-machine", claim, job));
+            let claim = "No lint is broken in EL2 for boards with a GICv2.";
+            let el2 = ["-p", "bulkhead-el2", "--features", "gicv2"];
+            let arguments = [&["clippy", "--quiet"], &target[..], &el2[..]].concat();
+            let job: Job = Box::new(move |c| quiet(c, &arguments));
+            tests.push(Test::build("code/lints-gicv2", claim, job));
         }
     }
     for (name, claim) in CRATES {
@@ -77,7 +82,10 @@ pub fn tests() -> Vec<Test> {
     }
     let claim = "No panic, indirect call, recursion or allocator is reachable at EL2, and its stack \
                  is bounded: judged on the linked image.";
-    tests.push(Test::build("code/gates", claim, Box::new(gates)));
+    for (name, gic) in [("code/gates", 3), ("code/gates-gicv2", 2)] {
+        let job: Job = Box::new(move |_| gates(gic));
+        tests.push(Test::build(name, claim, job));
+    }
     tests
 }
 
@@ -168,8 +176,9 @@ fn passed(text: &str) -> u32 {
         .sum()
 }
 
-fn gates(_: &Context) -> Result<String, Vec<String>> {
-    let elf = machine::el2(3).map_err(|failure| vec![failure.to_string()])?;
+/// Judges EL2 for boards with this version of the GIC.
+fn gates(gic: u32) -> Result<String, Vec<String>> {
+    let elf = machine::el2(gic).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;
