@@ -232,9 +232,6 @@ impl Cpu {
                 }
                 self.park(dist, host, lr::vintid(other), lr::source(other));
                 held.active.remove(word, bit);
-                // If it is pending again as well, that waits for its end.
-                self.waiting.remove(word, bit);
-                self.choose(dist, word);
                 n
             }
             Room::None => return Placed::NoRoom,
