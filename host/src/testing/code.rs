@@ -7,7 +7,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 8] = [
+const CRATES: [(&str, &str); 10] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -35,6 +35,14 @@ const CRATES: [(&str, &str); 8] = [
     (
         "bulkhead-fuzz",
         "The fuzzer tries the same inputs every time, makes what it finds small, and has good seeds.",
+    ),
+    (
+        "bulkhead-plugin",
+        "Plugins read their configuration and find the function of an address.",
+    ),
+    (
+        "bulkhead-sanitizer",
+        "The sanitizer finds a planted defect of each kind, and nothing in a program without it.",
     ),
     (
         "bulkhead-profiler",

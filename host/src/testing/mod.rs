@@ -10,6 +10,7 @@ mod judge;
 mod matrix;
 mod plans;
 mod refusals;
+mod sanitizer;
 mod scenario;
 mod suite;
 mod systems;
