@@ -266,7 +266,7 @@ impl Host for Gic {
         version::set_control(now & !HCR_EOI_COUNT);
         // With EOImode 1 an end is the write to DIR, which traps; what is counted then are priority drops
         // (IHI 0069H, ICH_HCR_EL2.EOIcount: an implementation counts ends only, QEMU's does not).
-        if version::ends_are_split() {
+        if version::counts_drops() {
             0
         } else {
             now >> 27
