@@ -180,7 +180,7 @@ fn cells() -> Vec<Cell> {
                         gic,
                         cpu,
                         vcpus,
-                        usual: cpu == CPUS[0],
+                        usual: cpu == CPUS[0] && (what, gic) != ("gic", 2),
                     });
                 }
             }
