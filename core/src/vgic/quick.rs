@@ -11,7 +11,7 @@ use super::{Cpu, Distributor, Host, Maintenance, Notify, Version, each, lr, mask
 
 impl Cpu {
     /// Nothing but SGIs waits for this vCPU's attention.
-    fn is_quiet(&self, dist: &Distributor) -> bool {
+    pub(super) fn is_quiet(&self, dist: &Distributor) -> bool {
         dist.line(self.number).busy.load(Acquire) == 0
     }
 

@@ -461,3 +461,21 @@ fn lines_and_events_reach_the_owner_from_any_pcpu() {
     vm.settle();
     assert_eq!(vm.drain(0), [32]);
 }
+
+#[test]
+fn a_request_hits_nothing_that_comes_after_it() {
+    let mut vm = V3::ready(2, 4, &[(41, 141, true)]);
+    vm.bits(0, 2, 1, 1 << 9);
+    vm.wire(0, 141, true);
+    vm.drain(0);
+    vm.wire(0, 141, false);
+    // Sibling 1 clears what is not pending; vCPU 0 has not looked when something comes.
+    for (offset, bit) in [(0x1_0280, 1 << 12), (0x1_0280, 1 << 3)] {
+        let (cpu, dist, board) = (&mut vm.cpus[1], &vm.dist, &mut vm.boards[1]);
+        let (_, notify) = cpu.gicr_write(dist, board, offset, 4, bit);
+        vm.post_sgi(0, 1, bit.trailing_zeros());
+        vm.inbox |= notify;
+        vm.settle();
+        assert_eq!(vm.drain(0), [bit.trailing_zeros()]);
+    }
+}
