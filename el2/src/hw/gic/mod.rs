@@ -2,8 +2,6 @@
 //! paths have no choice to make: [`v3`], or [`v2`] with the feature `gicv2`. What both have alike is
 //! here: the banks of the distributor, and which pCPU is meant.
 
-#![allow(dead_code)]
-
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS_PER_VM};

@@ -53,7 +53,6 @@ const ON_SPLIT: u32 = 1 | 1 << 9;
 const GICH_HCR: u64 = 0x0;
 const GICH_VTR: u64 = 0x4;
 const GICH_VMCR: u64 = 0x8;
-const GICH_EISR0: u64 = 0x20;
 const GICH_ELRSR0: u64 = 0x30;
 const GICH_APR: u64 = 0xf0;
 const GICH_LR: u64 = 0x100;
