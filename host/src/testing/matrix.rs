@@ -143,16 +143,10 @@ fn cells() -> Vec<Cell> {
     for gic in GICS {
         for cpu in LINUX_CPUS {
             for vcpus in VCPUS {
-                // Each controller, model and number at least once in every run, and each pair of controller
-                // and number.
+                // Each controller, and each number of vCPUs.
                 let usual = matches!(
                     (gic, cpu, vcpus),
-                    (2, "cortex-a53", 4)
-                        | (2, "cortex-a72", 2)
-                        | (2, "max", 1)
-                        | (3, "cortex-a53", 2)
-                        | (3, "cortex-a72", 1)
-                        | (3, "max", 4)
+                    (2, "cortex-a53", 4) | (3, "cortex-a53", 2) | (3, "max", 1)
                 );
                 let what = "kernel";
                 cells.push(Cell {
@@ -172,20 +166,23 @@ fn cells() -> Vec<Cell> {
                 gic: 3,
                 cpu: "cortex-a53",
                 vcpus,
-                usual: vcpus == 2,
+                usual: vcpus == 1,
             });
         }
     }
     for (what, vcpus) in PROGRAMS {
         for gic in GICS {
             for cpu in CPUS {
-                cells.push(Cell {
-                    what,
-                    gic,
-                    cpu,
-                    vcpus,
-                    usual: true,
-                });
+                // A GICv2 cannot tell which of the interrupts beyond its list registers a guest deactivates.
+                if (what, gic) != ("gic-deep", 2) {
+                    cells.push(Cell {
+                        what,
+                        gic,
+                        cpu,
+                        vcpus,
+                        usual: cpu == CPUS[0] && (what, gic) != ("gic", 2),
+                    });
+                }
             }
         }
     }
@@ -220,23 +217,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_usual_cells_cover_each_controller_model_and_number() {
+    fn the_usual_cells_cover_each_controller_and_number() {
         let cells = cells();
         let linux = |cell: &&Cell| cell.what == "kernel";
         assert_eq!(cells.iter().filter(linux).count(), 18);
         let usual: Vec<_> = cells.iter().filter(linux).filter(|c| c.usual).collect();
-        for cpu in LINUX_CPUS {
-            for gic in GICS {
-                assert!(usual.iter().any(|c| c.cpu == cpu && c.gic == gic));
-            }
-            // No model is seen with one number only.
-            let numbers = usual.iter().filter(|c| c.cpu == cpu);
-            assert!(numbers.map(|c| c.vcpus).collect::<Vec<_>>().len() > 1);
-        }
         for gic in GICS {
-            for vcpus in VCPUS {
-                assert!(usual.iter().any(|c| c.gic == gic && c.vcpus == vcpus));
-            }
+            assert!(usual.iter().any(|cell| cell.gic == gic));
+        }
+        for vcpus in VCPUS {
+            assert!(usual.iter().any(|cell| cell.vcpus == vcpus));
         }
     }
 
