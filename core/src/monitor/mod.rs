@@ -304,11 +304,9 @@ impl Monitor {
 
 /// Rows of a VM in the vCPU table, which is sorted.
 fn rows(vcpus: &[Vcpu], vm: usize) -> core::ops::Range<usize> {
-    let first = vcpus.iter().take_while(|row| usize::from(row.vm) < vm);
-    let first = first.count();
-    let of_vm = vcpus.iter().skip(first);
-    let count = of_vm.take_while(|row| usize::from(row.vm) == vm).count();
-    first..first.wrapping_add(count)
+    let first = vcpus.partition_point(|row| usize::from(row.vm) < vm);
+    let end = vcpus.partition_point(|row| usize::from(row.vm) <= vm);
+    first..end
 }
 
 fn subject(vms: &[Vm], vcpus: &[Vcpu], row: usize) -> Subject {
