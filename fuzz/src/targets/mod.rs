@@ -10,6 +10,7 @@ mod plan;
 mod registers;
 mod stage2;
 mod uart;
+mod vgic;
 
 use crate::Target;
 
@@ -24,6 +25,7 @@ pub const ALL: &[Target] = &[
     clocks::TARGET,
     uart::TARGET,
     console::TARGET,
+    vgic::TARGET,
     stage2::TARGET,
 ];
 
