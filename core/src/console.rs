@@ -10,6 +10,8 @@ use crate::{ring::Ring, text::Line};
 
 /// How long a part of a line waits for the rest, in milliseconds.
 pub const FLUSH_MS: u64 = 10;
+/// Bytes of a line that is not a VM's, label and line end included.
+pub const LINE: usize = 160;
 /// Ctrl-T: the next key is for the console itself.
 pub const ESCAPE: u8 = 0x14;
 
@@ -161,7 +163,7 @@ pub struct Mux {
     speaker: Option<Speaker>,
     last: usize,
     line_open: bool,
-    insert: Line<160>,
+    insert: Line<LINE>,
     inserted: usize,
 }
 
@@ -190,7 +192,12 @@ impl Mux {
 
     /// Says something of its own, on a line of its own.
     pub fn notice(&mut self, text: &Line<128>) {
-        self.say("[el2] ", text);
+        self.say("[el2] ", |line| {
+            for byte in text.as_bytes() {
+                line.byte(*byte);
+            }
+            true
+        });
     }
 
     /// Nothing is being said, but perhaps a part of a line that waits for its rest.
@@ -202,21 +209,23 @@ impl Mux {
                     .is_none_or(|speaker| speaker.is_silent(sources)))
     }
 
-    /// Says a line with a label. One that has not gone out yet is lost: [`Self::is_free`] tells.
-    pub fn say(&mut self, label: &str, text: &Line<128>) {
-        let open = self.line_open;
-        self.insert = Line::new();
+    /// Says a line with a label, which `write` makes; `false` if that has nothing to say. A line that has
+    /// not gone out yet is lost: [`Self::is_free`] tells.
+    pub fn say(&mut self, label: &str, write: impl FnOnce(&mut Line<LINE>) -> bool) -> bool {
+        self.insert.clear();
         self.inserted = 0;
-        if open {
+        if self.line_open {
             self.insert.text("\r\n");
         }
         self.insert.text(label);
-        for byte in text.as_bytes() {
-            self.insert.byte(*byte);
+        if !write(&mut self.insert) {
+            self.insert.clear();
+            return false;
         }
         self.insert.text("\r\n");
         self.line_open = false;
         self.speaker = None;
+        true
     }
 
     /// The next byte for the UART. `flush`: parts of lines have waited long enough.
@@ -506,8 +515,10 @@ mod tests {
     #[test]
     fn a_line_of_the_monitor_waits_for_the_end_of_a_guests_line() {
         let (two, mut mux) = (two(), Mux::new());
-        let mut text = Line::new();
-        text.text("state");
+        let state = |line: &mut Line<LINE>| {
+            line.text("state");
+            true
+        };
         assert!(mux.is_free(&two));
         two.0[0].output.push_all(b"one\r\n");
         assert!(matches!(mux.next(&two, false), Next::Byte(_)));
@@ -518,13 +529,15 @@ mod tests {
         assert!(!mux.is_free(&two), "the line is under way");
         drain(&mut mux, &two, false);
         assert!(mux.is_free(&two));
-        mux.say("[monitor] ", &text);
+        assert!(mux.say("[monitor] ", state));
         assert!(!mux.is_free(&two));
         assert_eq!(drain(&mut mux, &two, false), "[monitor] state\r\n");
         two.0[1].output.push_all(b"$ ");
         drain(&mut mux, &two, true);
         assert!(mux.is_free(&two), "a prompt does not hold it up");
-        mux.say("[monitor] ", &text);
+        assert!(!mux.say("[monitor] ", |_| false));
+        assert_eq!(drain(&mut mux, &two, false), "", "nothing to say");
+        assert!(mux.say("[monitor] ", state));
         assert_eq!(drain(&mut mux, &two, false), "\r\n[monitor] state\r\n");
     }
 }

@@ -252,7 +252,7 @@ impl Report {
 }
 
 /// Appends one of the last exits.
-pub(crate) fn last_exit(exit: &LastExit, line: &mut ReportLine) {
+pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut Line<N>) {
     let name = ExitClass::ALL
         .get(exit.class as usize)
         .map_or("?", |class| class.name());
@@ -278,14 +278,19 @@ fn share(part: u64, whole: u64) -> u64 {
     }
 }
 
-fn percent(line: &mut ReportLine, part: u64, whole: u64) {
+fn percent<const N: usize>(line: &mut Line<N>, part: u64, whole: u64) {
     let share = share(part, whole);
     line.padded(share / 100, 3).byte(b'.');
     line.decimal(share / 10 % 10).decimal(share % 10);
 }
 
 /// Appends the sums of a class, of a vCPU that has run for `elapsed` cycles; nothing if there are none.
-pub(crate) fn row(class: ExitClass, sums: &ClassStats, elapsed: u64, line: &mut ReportLine) {
+pub(crate) fn row<const N: usize>(
+    class: ExitClass,
+    sums: &ClassStats,
+    elapsed: u64,
+    line: &mut Line<N>,
+) {
     if sums.count == 0 {
         return;
     }
@@ -309,7 +314,7 @@ pub(crate) fn row(class: ExitClass, sums: &ClassStats, elapsed: u64, line: &mut 
 }
 
 /// Appends the sums of all classes.
-pub(crate) fn totals(exits: u64, guest: u64, elapsed: u64, line: &mut ReportLine) {
+pub(crate) fn totals<const N: usize>(exits: u64, guest: u64, elapsed: u64, line: &mut Line<N>) {
     line.text("  all ")
         .decimal(exits)
         .text(" exits, guest ")

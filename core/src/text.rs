@@ -23,6 +23,11 @@ impl<const N: usize> Line<N> {
         }
     }
 
+    /// Takes everything back.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// The bytes so far.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or(&[])
@@ -132,5 +137,7 @@ mod tests {
         let mut line = Line::<4>::new();
         line.text("abcdef").column(9);
         assert_eq!(show(&line), "abcd");
+        line.clear();
+        assert_eq!(show(line.text("xy")), "xy");
     }
 }

@@ -13,7 +13,7 @@ use bulkhead_core::power::{End, Phase};
 use bulkhead_core::report::{Reason, Report, Verdict};
 use bulkhead_core::vgic;
 
-use crate::hw::{boot, cpu, memory, timer};
+use crate::hw::{boot, cpu, gic, memory, timer};
 use crate::pcpu::Pcpu;
 use crate::start::plan;
 use crate::vm::{self, Vm};
@@ -127,16 +127,25 @@ fn stand_still(pcpu: &mut Pcpu, vm: &Vm) {
     pcpu.held = Some(held);
     pcpu.stands = true;
     vm.standing.fetch_add(1, Ordering::AcqRel);
-    while vm.power.is_paused() && vm.power.phase() == Phase::Running {
-        if !idle::poll(pcpu) {
-            cpu::wait();
-        }
-    }
+    boot::el2_stand(pcpu);
     vm.standing.fetch_sub(1, Ordering::AcqRel);
     pcpu.stands = false;
     pcpu.held = None;
     timer::release_guest_timer(held, vm.time.offset());
     timed::look(pcpu);
+}
+
+/// Does what others ask of this pCPU until its VM goes on or ends.
+pub fn stand(pcpu: &mut Pcpu) {
+    let Some(vm) = pcpu.vm() else { return };
+    while vm.power.is_paused() && vm.power.phase() == Phase::Running {
+        if !idle::poll(pcpu) {
+            // What is pending for the guest is not to end the sleep.
+            gic::signal(false);
+            cpu::wait();
+        }
+    }
+    gic::signal(true);
 }
 
 /// The vCPU is off from now on.

@@ -9,8 +9,8 @@ use bulkhead_core::power::Start;
 use bulkhead_core::ptimer::PhysicalTimer;
 use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::sysreg::IdRegisters;
-use bulkhead_core::vgic::Version;
 use bulkhead_core::trng::Generator;
+use bulkhead_core::vgic::Version;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 

@@ -110,23 +110,27 @@ impl Service {
         if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms)) {
             return false;
         }
-        let (now, frequency) = (timer::now(), timer::frequency());
+        let time = [timer::now(), timer::frequency()];
         // What it has asked, it waits for.
         for _ in 0..2 {
             let (vms, vcpus) = (plan().vms, plan().vcpus);
-            match self.monitor.next(vms, vcpus, &PUBLISHED, now, frequency) {
-                Step::Say(line) => {
-                    self.mux.say("[monitor] ", &line);
-                    self.monitor_first = false;
-                    self.monitor_speaks = true;
-                    return true;
-                }
+            let mut step = Step::Nothing;
+            let said = self.mux.say("[monitor] ", |line| {
+                step = self.monitor.next(vms, vcpus, &PUBLISHED, time, line);
+                step == Step::Say
+            });
+            if said {
+                self.monitor_first = false;
+                self.monitor_speaks = true;
+                return true;
+            }
+            match step {
                 Step::Ask(pcpu) => mailbox::send(pcpu, mailbox::MONITOR),
                 Step::Wait(until) => {
                     again.monitor = Some(until);
                     return false;
                 }
-                Step::Nothing => return false,
+                Step::Say | Step::Nothing => return false,
             }
         }
         false
@@ -237,7 +241,7 @@ impl Service {
                     );
                     self.mux.notice(&line);
                 }
-                Key::Monitor => self.monitor.open(self.keys.focus, vms, plan().vcpus),
+                Key::Monitor => self.monitor.open(self.keys.focus, plan().vcpus),
                 Key::Command(key) => self.command(key),
                 Key::Nothing => {}
             }

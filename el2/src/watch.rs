@@ -3,9 +3,11 @@
 
 use bulkhead_abi::plan::RegionKind;
 use bulkhead_core::monitor::{
-    Gate, PENDING, Pending, Published, Sample, Snapshot, State, Timer, UNREADABLE, Wish,
+    Gate, Interrupts, PENDING, Pending, Published, Registers, Sample, State, Timer, UNREADABLE,
+    Wish,
 };
 use bulkhead_core::power::{self, Phase};
+use bulkhead_core::ptimer::Register::{Compare, Control};
 use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
 
 use crate::hw::{cpu, gic, memory, sysreg as reg, timer};
@@ -32,24 +34,29 @@ pub fn answer(pcpu: &mut Pcpu) {
     let Some(question) = PUBLISHED.question(pcpu.index) else {
         return;
     };
-    let state = state(pcpu);
-    let sample = sample(pcpu);
     match question.wish {
-        Wish::Sample => PUBLISHED.answer_sample(question, state, &sample),
-        Wish::All => {
-            let mut snapshot = Snapshot {
-                state: state as u64,
-                sample,
-                frequency: timer::frequency(),
-                ..Snapshot::default()
-            };
+        Wish::Sample => {
+            let (state, sample) = (state(pcpu), sample(pcpu));
+            PUBLISHED.answer_sample(question, state, &sample);
+        }
+        Wish::Registers => {
+            let registers = registers(pcpu);
+            PUBLISHED.answer_registers(question, &registers);
+        }
+        Wish::Interrupts => {
+            let mut interrupts = Interrupts::default();
             if pcpu.runs
                 && let Some(vm) = pcpu.vm()
             {
-                fill(pcpu, vm, &mut snapshot);
+                interrupts.gate = Gate {
+                    forwarded: u64::from(distributor(pcpu, vm, 0)) & 3,
+                    ..gic::gate()
+                };
+                pending(pcpu, vm, &mut interrupts.pending);
             }
-            PUBLISHED.answer_all(question, &snapshot, &pcpu.stats);
+            PUBLISHED.answer_interrupts(question, &interrupts);
         }
+        Wish::Exits => PUBLISHED.answer_exits(question, &pcpu.stats),
     }
 }
 
@@ -92,36 +99,41 @@ fn instruction_before(pcpu: &mut Pcpu, pc: u64) -> u64 {
     u64::from(memory::read_word(&mut pcpu.windows, pa))
 }
 
-/// Fills in what the hardware has of a vCPU that is on.
-fn fill(pcpu: &mut Pcpu, vm: &Vm, snapshot: &mut Snapshot) {
-    snapshot.spsr = cpu::before().spsr;
-    for (register, slot) in (0..).zip(&mut snapshot.x) {
+/// What the hardware and the frame have of a vCPU; of one that is off nothing but that.
+fn registers(pcpu: &mut Pcpu) -> Registers {
+    let mut registers = Registers {
+        state: state(pcpu) as u64,
+        sample: sample(pcpu),
+        frequency: timer::frequency(),
+        ..Registers::default()
+    };
+    let Some(vm) = pcpu.vm().filter(|_| pcpu.runs) else {
+        return registers;
+    };
+    registers.spsr = cpu::before().spsr;
+    for (register, slot) in (0..).zip(&mut registers.x) {
         *slot = pcpu.frame.get(register);
     }
-    snapshot.el1 = cpu::el1_registers();
+    registers.el1 = cpu::el1_registers();
     let now = timer::now();
     let held = pcpu.held;
-    snapshot.virtual_timer = shown(
-        timer::virtual_timer(),
-        held.map(|[first, _]| first),
-        vm.time.counter(now),
-    );
-    snapshot.physical_timer = if pcpu.vm.is_some_and(timed::owns_physical) {
+    let owns = pcpu.vm.is_some_and(timed::owns_physical);
+    let second = if owns {
         shown(timer::physical_timer(), held.map(|[_, second]| second), now)
     } else {
-        use bulkhead_core::ptimer::Register::{Compare, Control};
         let timer = &pcpu.physical_timer;
+        let (control, compare) = (timer.read(Control, now), timer.read(Compare, now));
+        shown([control, compare], None, now)
+    };
+    registers.timers = [
         shown(
-            [timer.read(Control, now), timer.read(Compare, now)],
-            None,
-            now,
-        )
-    };
-    snapshot.gate = Gate {
-        forwarded: u64::from(distributor(pcpu, vm, 0)) & 3,
-        ..gic::gate()
-    };
-    pending(pcpu, vm, &mut snapshot.pending);
+            timer::virtual_timer(),
+            held.map(|[first, _]| first),
+            vm.time.counter(now),
+        ),
+        second,
+    ];
+    registers
 }
 
 /// A timer as the monitor shows it; `held` is its control while the vCPU stands still.

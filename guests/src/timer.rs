@@ -36,6 +36,16 @@ pub fn arm(compare: u64) {
     isb();
 }
 
+/// Lets the interrupt line fall, and rise again if the timer is on and due. After a guest has ended a
+/// linked interrupt whose line stayed high, QEMU's GICv2 does not look at the line before one changes.
+pub fn move_line() {
+    let control = mrs!("cntv_ctl_el0") & 1;
+    msr!("cntv_ctl_el0", control | 2);
+    isb();
+    msr!("cntv_ctl_el0", control);
+    isb();
+}
+
 /// Turns the timer off; its interrupt line falls.
 #[inline(always)]
 pub fn disarm() {

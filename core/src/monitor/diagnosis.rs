@@ -63,7 +63,7 @@ pub enum Diagnosis {
 
 /// What keeps `pending` from the vCPU, if anything does.
 pub fn barrier(snapshot: &Snapshot, pending: Pending) -> Option<Barrier> {
-    let gate = &snapshot.gate;
+    let gate = &snapshot.interrupts.gate;
     let group = 1 << pending.group();
     let pstate = if gate.fiq & group == 0 {
         SPSR_I
@@ -115,7 +115,12 @@ pub fn diagnose(samples: &[Sample], snapshot: &Snapshot) -> Diagnosis {
         return Diagnosis::Does(activity);
     }
     let mut blocked = None;
-    for pending in snapshot.pending.iter().filter(|one| one.is_some()) {
+    for pending in snapshot
+        .interrupts
+        .pending
+        .iter()
+        .filter(|one| one.is_some())
+    {
         match barrier(snapshot, *pending) {
             // It is about to take this one.
             None => return Diagnosis::Does(Activity::Runs),
@@ -129,8 +134,12 @@ pub fn diagnose(samples: &[Sample], snapshot: &Snapshot) -> Diagnosis {
     if activity != Activity::Sleeps {
         return Diagnosis::Does(activity);
     }
-    let timers = [&snapshot.virtual_timer, &snapshot.physical_timer];
-    let armed = |mask| timers.iter().filter(move |one| one.control & 3 == mask);
+    let armed = |mask| {
+        snapshot
+            .timers
+            .iter()
+            .filter(move |one| one.control & 3 == mask)
+    };
     match armed(ENABLED).map(|timer| timer.ahead).min() {
         Some(ahead) => Diagnosis::SleepsFor(ahead),
         None if armed(ENABLED_MASKED).next().is_some() => Diagnosis::TimerMasked,
@@ -195,7 +204,7 @@ impl Barrier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::snapshot::{Gate, PENDING, Timer};
+    use crate::monitor::snapshot::{Gate, Interrupts, PENDING, Timer};
     use std::string::String;
 
     const OPEN: Gate = Gate {
@@ -220,8 +229,10 @@ mod tests {
         Snapshot {
             state: State::On as u64,
             spsr: 5,
-            gate: OPEN,
-            pending: all,
+            interrupts: Interrupts {
+                gate: OPEN,
+                pending: all,
+            },
             frequency: 62_500_000,
             ..Snapshot::default()
         }
@@ -235,7 +246,7 @@ mod tests {
 
     fn gated(gate: Gate) -> Snapshot {
         let mut snapshot = on(&[]);
-        snapshot.gate = gate;
+        snapshot.interrupts.gate = gate;
         snapshot
     }
 
@@ -280,8 +291,7 @@ mod tests {
         };
         let with = |virtual_timer, physical_timer| {
             let snapshot = Snapshot {
-                virtual_timer,
-                physical_timer,
+                timers: [virtual_timer, physical_timer],
                 ..on(&[])
             };
             diagnose(&still(0x1000, WAITS[0]), &snapshot)
@@ -364,13 +374,11 @@ mod tests {
             words(diagnosis),
             "spinning on 0x40000010, INTID 27 is pending but masked by DAIF"
         );
-        let diagnosis = diagnose(
-            &still(0x1000, WAITS[0]),
-            &Snapshot {
-                gate: Gate { mask: 0, ..OPEN },
-                ..on(&[TIMER])
-            },
-        );
+        let diagnosis = diagnose(&still(0x1000, WAITS[0]), &{
+            let mut snapshot = on(&[TIMER]);
+            snapshot.interrupts.gate.mask = 0;
+            snapshot
+        });
         assert_eq!(
             words(diagnosis),
             "asleep, INTID 27 is pending but masked by priority (PMR)"

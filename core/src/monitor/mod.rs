@@ -12,8 +12,8 @@ use bulkhead_abi::plan::{Vcpu, Vm};
 
 pub use diagnosis::{Activity, Barrier, Diagnosis, SAMPLES, barrier, diagnose};
 pub use snapshot::{
-    EL1, EL1_COUNT, Gate, PENDING, Pending, Published, Question, Sample, Snapshot, State, Timer,
-    UNREADABLE, Wish,
+    EL1, EL1_COUNT, Gate, Interrupts, PENDING, Pending, Published, Question, Registers, Sample,
+    Snapshot, State, Timer, UNREADABLE, Wish,
 };
 pub use text::{Said, Subject};
 
@@ -23,10 +23,10 @@ const INTERVAL_MS: u64 = 2;
 const PATIENCE_MS: u64 = 100;
 
 /// What the monitor does when its next line is wanted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It says this.
-    Say(Said),
+    /// It has made a line.
+    Say,
     /// This pCPU has been asked and must be told ([`Published::question`]).
     Ask(usize),
     /// Nothing before the counter reads this, or an answer comes.
@@ -52,18 +52,40 @@ pub enum Action {
     Leave,
 }
 
+/// A line by itself.
+#[derive(Clone, Copy, Debug)]
+enum Notice {
+    Opened,
+    Left,
+    Keys,
+    About,
+    NoVm,
+    Ordered(&'static str),
+}
+
 /// What is under way about the vCPU in turn.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// It is to be asked.
+    /// The next question is to be asked.
     Ask,
-    /// It has been asked; it counts as lost when the counter reads this.
+    /// It has been asked; its pCPU counts as lost when the counter reads this.
     Asked(u64),
-    /// It is to be asked again when the counter reads this.
+    /// The next one is to be asked when the counter reads this.
     Between(u64),
     /// This line is next.
     Lines(usize),
 }
+
+/// Questions about a vCPU, in their order: samples first, the last of them with the registers.
+const QUESTIONS: [Wish; 6] = [
+    Wish::Sample,
+    Wish::Sample,
+    Wish::Sample,
+    Wish::Registers,
+    Wish::Interrupts,
+    Wish::Exits,
+];
+const _: () = assert!(matches!(QUESTIONS[SAMPLES - 1], Wish::Registers));
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +93,7 @@ pub struct Monitor {
     /// The VM that keys are about.
     selected: usize,
     /// What is said next, before everything else.
-    notice: Option<Said>,
+    notice: Option<Notice>,
     /// Rows of the vCPU table that are still to be reported about.
     row: usize,
     end: usize,
@@ -79,7 +101,8 @@ pub struct Monitor {
     brief: bool,
     turn: Turn,
     samples: [Sample; SAMPLES],
-    taken: usize,
+    /// Questions about the vCPU in turn that have been answered.
+    answered: usize,
     diagnosis: Diagnosis,
 }
 
@@ -106,7 +129,7 @@ impl Monitor {
                 before: 0,
                 exits: 0,
             }; SAMPLES],
-            taken: 0,
+            answered: 0,
             diagnosis: Diagnosis::Not(State::Off),
         }
     }
@@ -117,89 +140,73 @@ impl Monitor {
         self.end = rows.end;
         self.brief = brief;
         self.turn = Turn::Ask;
-        self.taken = 0;
+        self.answered = 0;
     }
 
     /// The key that opens the monitor: everything about all vCPUs. `vm` is what the keys are about.
-    pub fn open(&mut self, vm: usize, vms: &[Vm], vcpus: &[Vcpu]) {
+    pub fn open(&mut self, vm: usize, vcpus: &[Vcpu]) {
         self.selected = vm;
-        let mut line = Said::new();
-        line.text("keys go to the monitor, about ")
-            .name(name(vms, vm))
-            .text(" (? shows them)");
-        self.notice = Some(line);
+        self.notice = Some(Notice::Opened);
         self.begin(0..vcpus.len(), false);
     }
 
     /// A key while the monitor is open.
     pub fn key(&mut self, key: u8, vms: &[Vm], vcpus: &[Vcpu]) -> Action {
-        let of_selected = rows(vcpus, self.selected);
-        let selected = self.selected;
-        let mut line = Said::new();
-        let action = match key {
-            b'1'..=b'9' => self.select(usize::from(key.wrapping_sub(b'1')), vms, &mut line),
+        let vm = self.selected;
+        let (notice, action) = match key {
+            b'1'..=b'9' => (
+                self.select(usize::from(key.wrapping_sub(b'1')), vms),
+                Action::Nothing,
+            ),
             b'n' => {
-                let next = selected.wrapping_add(1).checked_rem(vms.len());
-                self.select(next.unwrap_or(0), vms, &mut line)
+                let next = vm.wrapping_add(1).checked_rem(vms.len());
+                (self.select(next.unwrap_or(0), vms), Action::Nothing)
             }
             b'd' => {
-                self.begin(of_selected, false);
+                self.begin(rows(vcpus, vm), false);
                 return Action::Nothing;
             }
             b'a' | b'l' => {
                 self.begin(0..vcpus.len(), key == b'l');
                 return Action::Nothing;
             }
-            b'p' => {
-                line.text("pause ");
-                Action::Pause(selected)
-            }
-            b'c' => {
-                line.text("go on with ");
-                Action::Resume(selected)
-            }
-            b's' => {
-                line.text("stop ");
-                Action::Stop(selected)
-            }
-            b'r' => {
-                line.text("restart ");
-                Action::Restart(selected)
-            }
+            b'p' => (Notice::Ordered("pause "), Action::Pause(vm)),
+            b'c' => (Notice::Ordered("go on with "), Action::Resume(vm)),
+            b's' => (Notice::Ordered("stop "), Action::Stop(vm)),
+            b'r' => (Notice::Ordered("restart "), Action::Restart(vm)),
             b'q' => {
                 self.end = self.row;
-                line.text("keys go to VMs again");
-                Action::Leave
+                (Notice::Left, Action::Leave)
             }
-            b'?' | b'h' => {
-                line.text(KEYS);
-                Action::Nothing
-            }
+            b'?' | b'h' => (Notice::Keys, Action::Nothing),
             _ => return Action::Nothing,
         };
-        if matches!(
-            action,
-            Action::Pause(_) | Action::Resume(_) | Action::Stop(_) | Action::Restart(_)
-        ) {
-            line.name(name(vms, selected));
-        }
-        self.notice = Some(line);
+        self.notice = Some(notice);
         action
     }
 
-    fn select(&mut self, vm: usize, vms: &[Vm], line: &mut Said) -> Action {
-        if vm < vms.len() {
-            self.selected = vm;
-            line.text("about ").name(name(vms, vm));
-        } else {
-            line.text("there is no such VM");
+    fn select(&mut self, vm: usize, vms: &[Vm]) -> Notice {
+        if vm >= vms.len() {
+            return Notice::NoVm;
         }
-        Action::Nothing
+        self.selected = vm;
+        Notice::About
     }
 
-    /// Says this before everything else.
-    pub fn notice(&mut self, line: Said) {
-        self.notice = Some(line);
+    /// Writes a line by itself.
+    fn write_notice(&self, notice: Notice, vms: &[Vm], line: &mut Said) {
+        let name = vms.get(self.selected).map_or(&[][..], |vm| &vm.name);
+        match notice {
+            Notice::Opened => line
+                .text("keys go to the monitor, about ")
+                .name(name)
+                .text(" (? shows them)"),
+            Notice::Left => line.text("keys go to VMs again"),
+            Notice::Keys => line.text(KEYS),
+            Notice::About => line.text("about ").name(name),
+            Notice::NoVm => line.text("there is no such VM"),
+            Notice::Ordered(what) => line.text(what).name(name),
+        };
     }
 
     /// Nothing is under way.
@@ -207,67 +214,68 @@ impl Monitor {
         self.notice.is_none() && self.row >= self.end
     }
 
-    /// What is next. `now` and `frequency` are of the physical counter.
+    /// What is next; a line is appended to `line`. `now` and `frequency` are of the physical counter.
     pub fn next(
         &mut self,
         vms: &[Vm],
         vcpus: &[Vcpu],
         published: &Published,
-        now: u64,
-        frequency: u64,
+        [now, frequency]: [u64; 2],
+        line: &mut Said,
     ) -> Step {
-        if let Some(line) = self.notice.take() {
-            return Step::Say(line);
+        if let Some(notice) = self.notice.take() {
+            self.write_notice(notice, vms, line);
+            return Step::Say;
         }
-        // Each round finishes a vCPU, or returns; there are at most as many as vCPUs and lines of each.
+        let ticks = |milliseconds| (frequency / 1000).saturating_mul(milliseconds);
+        // Each round but a few finishes a vCPU or returns.
         while self.row < self.end {
             let Some(vcpu) = vcpus.get(self.row) else {
                 self.end = self.row;
                 break;
             };
-            let in_ticks = |milliseconds| (frequency / 1000).saturating_mul(milliseconds);
+            let pcpu = usize::from(vcpu.pcpu);
             match self.turn {
                 Turn::Ask => {
-                    let last = self.taken.wrapping_add(1) >= SAMPLES;
-                    published.ask(
-                        usize::from(vcpu.pcpu),
-                        if last { Wish::All } else { Wish::Sample },
-                    );
-                    self.turn = Turn::Asked(now.saturating_add(in_ticks(PATIENCE_MS)));
-                    return Step::Ask(usize::from(vcpu.pcpu));
-                }
-                Turn::Asked(until) if published.is_answered() => {
-                    self.take(&published.snapshot());
-                    let pause = in_ticks(INTERVAL_MS);
-                    if self.taken < SAMPLES {
-                        self.turn = Turn::Between(now.saturating_add(pause).min(until));
+                    let Some(wish) = QUESTIONS.get(self.answered) else {
+                        self.turn = Turn::Lines(0);
                         continue;
-                    }
-                    self.diagnosis = diagnose(&self.samples, &published.snapshot());
-                    self.turn = Turn::Lines(0);
+                    };
+                    published.ask(pcpu, *wish);
+                    self.turn = Turn::Asked(now.saturating_add(ticks(PATIENCE_MS)));
+                    return Step::Ask(pcpu);
+                }
+                Turn::Asked(_) if published.is_answered() => {
+                    self.take(published);
+                    self.turn = if self.answered < SAMPLES {
+                        Turn::Between(now.saturating_add(ticks(INTERVAL_MS)))
+                    } else if self.brief && self.answered > SAMPLES {
+                        Turn::Lines(0)
+                    } else {
+                        Turn::Ask
+                    };
                 }
                 Turn::Asked(until) if now < until => return Step::Wait(until),
                 Turn::Asked(_) => {
-                    let mut line = Said::new();
-                    subject(vms, vcpus, self.row).begin(&mut line);
+                    subject(vms, vcpus, self.row).begin(line);
                     line.text("its pcpu does not answer");
                     self.next_vcpu();
-                    return Step::Say(line);
+                    return Step::Say;
                 }
                 Turn::Between(until) if now < until => return Step::Wait(until),
                 Turn::Between(_) => self.turn = Turn::Ask,
+                Turn::Lines(0) => {
+                    subject(vms, vcpus, self.row).begin(line);
+                    self.diagnosis.write(published.frequency(), line);
+                    self.turn = Turn::Lines(1);
+                    return Step::Say;
+                }
+                Turn::Lines(n) if self.brief || n >= text::LINES => self.next_vcpu(),
                 Turn::Lines(n) => {
-                    let lines = if self.brief { 1 } else { text::LINES };
-                    if n >= lines {
-                        self.next_vcpu();
-                        continue;
-                    }
                     self.turn = Turn::Lines(n.wrapping_add(1));
-                    let mut line = Said::new();
-                    let subject = subject(vms, vcpus, self.row);
-                    text::write(n, &subject, &self.diagnosis, published, &mut line);
-                    if !line.as_bytes().is_empty() {
-                        return Step::Say(line);
+                    if !text::is_empty(n, published) {
+                        text::write(n, published, line);
+                        return Step::Say;
                     }
                 }
             }
@@ -278,21 +286,20 @@ impl Monitor {
     fn next_vcpu(&mut self) {
         self.row = self.row.wrapping_add(1);
         self.turn = Turn::Ask;
-        self.taken = 0;
+        self.answered = 0;
     }
 
-    /// Takes a sample. What does not run need not be looked at twice.
-    fn take(&mut self, snapshot: &Snapshot) {
-        if let Some(slot) = self.samples.get_mut(self.taken) {
-            *slot = snapshot.sample;
+    /// Takes an answer.
+    fn take(&mut self, published: &Published) {
+        if let Some(slot) = self.samples.get_mut(self.answered) {
+            *slot = published.sample().1;
         }
-        self.taken = self.taken.wrapping_add(1);
+        self.answered = self.answered.wrapping_add(1);
+        // Registers and interrupts are there.
+        if self.answered == SAMPLES.wrapping_add(1) {
+            self.diagnosis = diagnose(&self.samples, &published.snapshot());
+        }
     }
-}
-
-/// Name of a VM, padded with 0.
-fn name(vms: &[Vm], vm: usize) -> &[u8] {
-    vms.get(vm).map_or(&[], |vm| &vm.name)
 }
 
 /// Rows of a VM in the vCPU table, which is sorted.

@@ -1,5 +1,6 @@
 //! What a pCPU tells the monitor about its vCPU: words, published by the one and read by the other.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::exit::ExitClass;
@@ -153,7 +154,41 @@ pub struct Sample {
     pub exits: u64,
 }
 
-/// A vCPU at a moment.
+/// A vCPU at a moment: its registers.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Registers {
+    /// [`State`]
+    pub state: u64,
+    /// Where it is.
+    pub sample: Sample,
+    /// SPSR_EL2.
+    pub spsr: u64,
+    /// Ticks of the counters in a second.
+    pub frequency: u64,
+    /// The virtual timer and the physical one.
+    pub timers: [Timer; 2],
+    /// Registers named by [`EL1`].
+    pub el1: [u64; EL1_COUNT],
+    /// x0 to x30.
+    pub x: [u64; 31],
+}
+
+/// A vCPU at a moment: its interrupts.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
+#[repr(C)]
+pub struct Interrupts {
+    /// What stands between them and the vCPU.
+    pub gate: Gate,
+    /// Pending ones, as many as fit, private ones first.
+    pub pending: [Pending; PENDING],
+}
+
+/// What a diagnosis looks at.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -165,23 +200,23 @@ pub struct Snapshot {
     pub sample: Sample,
     /// SPSR_EL2.
     pub spsr: u64,
-    /// x0 to x30.
-    pub x: [u64; 31],
-    /// Registers named by [`EL1`].
-    pub el1: [u64; EL1_COUNT],
-    /// The virtual timer.
-    pub virtual_timer: Timer,
-    /// The physical timer.
-    pub physical_timer: Timer,
-    /// What stands between interrupts and the vCPU.
-    pub gate: Gate,
-    /// Pending interrupts, as many as fit, private ones first.
-    pub pending: [Pending; PENDING],
     /// Ticks of the counters in a second.
     pub frequency: u64,
+    /// The virtual timer and the physical one.
+    pub timers: [Timer; 2],
+    /// Its interrupts.
+    pub interrupts: Interrupts,
 }
 
-const SNAPSHOT: usize = size_of::<Snapshot>() / 8;
+const REGISTERS: usize = size_of::<Registers>() / 8;
+const INTERRUPTS: usize = size_of::<Interrupts>() / 8;
+/// Words of [`Registers`] that a [`Snapshot`] starts with.
+const HEAD: usize = offset_of!(Registers, el1) / 8;
+const _: () = assert!(HEAD * 8 == offset_of!(Snapshot, interrupts));
+const SPSR: usize = offset_of!(Registers, spsr) / 8;
+const FREQUENCY: usize = offset_of!(Registers, frequency) / 8;
+const SAMPLE: usize = offset_of!(Registers, sample) / 8;
+const X: usize = offset_of!(Registers, x) / 8;
 const CLASS: usize = size_of::<ClassStats>() / 8;
 const LAST: usize = size_of::<LastExit>() / 8;
 /// Sums of all classes, then the last exits, then three words.
@@ -202,8 +237,12 @@ pub struct Question {
 pub enum Wish {
     /// A [`Sample`] only.
     Sample = 1,
-    /// Everything.
-    All = 2,
+    /// [`Registers`]
+    Registers = 2,
+    /// [`Interrupts`]
+    Interrupts = 3,
+    /// Exit statistics.
+    Exits = 4,
 }
 
 /// Sums over all exits of a vCPU.
@@ -225,7 +264,8 @@ pub struct Published {
     asked: AtomicU64,
     /// The question that the words answer.
     answered: AtomicU64,
-    snapshot: [AtomicU64; SNAPSHOT],
+    registers: [AtomicU64; REGISTERS],
+    interrupts: [AtomicU64; INTERRUPTS],
     stats: [AtomicU64; STATS],
 }
 
@@ -241,7 +281,8 @@ impl Published {
         Self {
             asked: AtomicU64::new(0),
             answered: AtomicU64::new(0),
-            snapshot: [const { AtomicU64::new(0) }; SNAPSHOT],
+            registers: [const { AtomicU64::new(0) }; REGISTERS],
+            interrupts: [const { AtomicU64::new(0) }; INTERRUPTS],
             stats: [const { AtomicU64::new(0) }; STATS],
         }
     }
@@ -262,7 +303,9 @@ impl Published {
         }
         let wish = match asked & 0xff {
             1 => Wish::Sample,
-            2 => Wish::All,
+            2 => Wish::Registers,
+            3 => Wish::Interrupts,
+            4 => Wish::Exits,
             _ => return None,
         };
         Some(Question { wish, asked })
@@ -270,33 +313,40 @@ impl Published {
 
     /// For the pCPU that is asked for a sample.
     pub fn answer_sample(&self, question: Question, state: State, sample: &Sample) {
-        // Only what `State` and `Sample` take of a snapshot is looked at afterwards.
         let words = [state as u64, sample.pc, sample.before, sample.exits];
-        for (slot, word) in self.snapshot.iter().zip(words) {
-            slot.store(word, Ordering::Relaxed);
-        }
+        store(&self.registers, &words);
         self.answered.store(question.asked, Ordering::Release);
     }
 
-    /// For the pCPU that is asked for everything.
-    pub fn answer_all(&self, question: Question, snapshot: &Snapshot, stats: &ExitStats) {
-        let words: &[u64; SNAPSHOT] = zerocopy::transmute_ref!(snapshot);
-        for (slot, word) in self.snapshot.iter().zip(words) {
-            slot.store(*word, Ordering::Relaxed);
+    /// For the pCPU that is asked for registers.
+    pub fn answer_registers(&self, question: Question, registers: &Registers) {
+        let words: &[u64; REGISTERS] = zerocopy::transmute_ref!(registers);
+        store(&self.registers, words);
+        self.answered.store(question.asked, Ordering::Release);
+    }
+
+    /// For the pCPU that is asked for interrupts.
+    pub fn answer_interrupts(&self, question: Question, interrupts: &Interrupts) {
+        let words: &[u64; INTERRUPTS] = zerocopy::transmute_ref!(interrupts);
+        store(&self.interrupts, words);
+        self.answered.store(question.asked, Ordering::Release);
+    }
+
+    /// For the pCPU that is asked for statistics.
+    pub fn answer_exits(&self, question: Question, stats: &ExitStats) {
+        let (classes, rest) = self.stats.split_at(CLASS * ExitClass::COUNT);
+        for (class, slots) in ExitClass::ALL.iter().zip(classes.chunks(CLASS)) {
+            let words: &[u64; CLASS] = zerocopy::transmute_ref!(stats.class(*class));
+            store(slots, words);
         }
-        let classes = ExitClass::ALL.iter().flat_map(|class| {
-            let sums: &[u64; CLASS] = zerocopy::transmute_ref!(stats.class(*class));
-            *sums
-        });
-        let last = (0..LAST_EXITS).flat_map(|n| {
-            let exit = stats.last(n).copied().unwrap_or_default();
-            let words: [u64; LAST] = zerocopy::transmute!(exit);
-            words
-        });
-        let totals = [stats.exits(), stats.guest(), stats.elapsed()];
-        for (slot, word) in self.stats.iter().zip(classes.chain(last).chain(totals)) {
-            slot.store(word, Ordering::Relaxed);
+        let (last, totals) = rest.split_at(LAST * LAST_EXITS);
+        for (n, slots) in last.chunks(LAST).enumerate() {
+            if let Some(exit) = stats.last(n) {
+                let words: &[u64; LAST] = zerocopy::transmute_ref!(exit);
+                store(slots, words);
+            }
         }
+        store(totals, &[stats.exits(), stats.guest(), stats.elapsed()]);
         self.answered.store(question.asked, Ordering::Release);
     }
 
@@ -305,27 +355,68 @@ impl Published {
         self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
     }
 
-    /// For the monitor, after an answer.
+    /// For the monitor: what a diagnosis needs, of registers and interrupts that have been answered.
     pub fn snapshot(&self) -> Snapshot {
-        let mut words = [0u64; SNAPSHOT];
-        for (word, slot) in words.iter_mut().zip(&self.snapshot) {
+        let mut words = [0; HEAD + INTERRUPTS];
+        let from = self.registers.iter().take(HEAD).chain(&self.interrupts);
+        for (word, slot) in words.iter_mut().zip(from) {
             *word = slot.load(Ordering::Relaxed);
         }
         zerocopy::transmute!(words)
     }
 
-    fn words<const N: usize>(&self, first: usize) -> [u64; N] {
-        let mut words = [0u64; N];
-        let from = self.stats.get(first..).unwrap_or(&[]);
-        for (word, slot) in words.iter_mut().zip(from) {
-            *word = slot.load(Ordering::Relaxed);
-        }
-        words
+    /// For the monitor: the sample that was answered, and with it the state.
+    pub fn sample(&self) -> (State, Sample) {
+        let state = State::of(register(&self.registers, 0));
+        (
+            state,
+            zerocopy::transmute!(load::<3>(&self.registers, SAMPLE)),
+        )
+    }
+
+    /// For the monitor: SPSR_EL2.
+    pub fn spsr(&self) -> u64 {
+        register(&self.registers, SPSR)
+    }
+
+    /// For the monitor: ticks of the counters in a second.
+    pub fn frequency(&self) -> u64 {
+        register(&self.registers, FREQUENCY)
+    }
+
+    /// For the monitor: the virtual timer (0) or the physical one (1).
+    pub fn timer(&self, n: usize) -> Timer {
+        const TIMER: usize = size_of::<Timer>() / 8;
+        let first = (offset_of!(Registers, timers) / 8).wrapping_add(n.wrapping_mul(TIMER));
+        zerocopy::transmute!(load::<TIMER>(&self.registers, first))
+    }
+
+    /// For the monitor: the register that [`EL1`] names.
+    pub fn el1(&self, n: usize) -> u64 {
+        register(&self.registers, HEAD.wrapping_add(n))
+    }
+
+    /// For the monitor: a general-purpose register.
+    pub fn x(&self, n: usize) -> u64 {
+        register(&self.registers, X.wrapping_add(n))
+    }
+
+    /// For the monitor: interrupts.
+    pub fn interrupts(&self) -> Interrupts {
+        zerocopy::transmute!(load::<INTERRUPTS>(&self.interrupts, 0))
+    }
+
+    /// For the monitor: how many exits of a class there were.
+    pub fn count(&self, class: ExitClass) -> u64 {
+        register(&self.stats, (class as usize).wrapping_mul(CLASS))
     }
 
     /// For the monitor: sums of a class.
     pub fn class(&self, class: ExitClass) -> ClassStats {
-        zerocopy::transmute!(self.words::<CLASS>((class as usize).wrapping_mul(CLASS)))
+        zerocopy::transmute!(load::<CLASS>(
+            &self.stats,
+            (class as usize).wrapping_mul(CLASS)
+        ))
     }
 
     /// For the monitor: the `n`th last exit, if there have been so many.
@@ -334,18 +425,37 @@ impl Published {
             return None;
         }
         let first = (CLASS * ExitClass::COUNT).wrapping_add(n.wrapping_mul(LAST));
-        Some(zerocopy::transmute!(self.words::<LAST>(first)))
+        Some(zerocopy::transmute!(load::<LAST>(&self.stats, first)))
     }
 
     /// For the monitor: sums over all exits.
     pub fn totals(&self) -> Totals {
-        let [exits, guest, elapsed] = self.words(STATS - TOTALS);
+        let [exits, guest, elapsed] = load(&self.stats, STATS - TOTALS);
         Totals {
             exits,
             guest,
             elapsed,
         }
     }
+}
+
+fn store(slots: &[AtomicU64], words: &[u64]) {
+    for (slot, word) in slots.iter().zip(words) {
+        slot.store(*word, Ordering::Relaxed);
+    }
+}
+
+fn register(slots: &[AtomicU64], n: usize) -> u64 {
+    slots.get(n).map_or(0, |slot| slot.load(Ordering::Relaxed))
+}
+
+fn load<const N: usize>(slots: &[AtomicU64], first: usize) -> [u64; N] {
+    let mut words = [0; N];
+    let from = slots.get(first..).unwrap_or(&[]);
+    for (word, slot) in words.iter_mut().zip(from) {
+        *word = slot.load(Ordering::Relaxed);
+    }
+    words
 }
 
 #[cfg(test)]
@@ -356,28 +466,69 @@ mod tests {
     fn an_answer_is_what_was_published() {
         let published = Published::new();
         assert_eq!(published.question(3), None, "nothing is asked");
-        published.ask(3, Wish::All);
-        assert!(!published.is_answered());
-        assert_eq!(published.question(2), None, "another one is asked");
-        let question = published.question(3).unwrap();
-        assert_eq!(question.wish, Wish::All);
-        let snapshot = Snapshot {
-            state: State::Paused as u64,
-            spsr: 0x3c5,
-            x: core::array::from_fn(|n| n as u64 + 100),
-            frequency: 62_500_000,
-            pending: [Pending::new(27, true, 1, 0xa0); PENDING],
-            ..Snapshot::default()
+        let ask = |wish| {
+            published.ask(3, wish);
+            assert!(!published.is_answered());
+            assert_eq!(published.question(2), None, "another one is asked");
+            let question = published.question(3).unwrap();
+            assert_eq!(question.wish, wish);
+            question
         };
+        let timer = |n| Timer {
+            control: n,
+            ahead: n + 1,
+            compare: n + 2,
+        };
+        let registers = Registers {
+            state: State::Paused as u64,
+            sample: Sample {
+                pc: 1,
+                before: 2,
+                exits: 3,
+            },
+            spsr: 0x3c5,
+            frequency: 62_500_000,
+            timers: [timer(10), timer(20)],
+            el1: core::array::from_fn(|n| n as u64 + 200),
+            x: core::array::from_fn(|n| n as u64 + 100),
+        };
+        published.answer_registers(ask(Wish::Registers), &registers);
+        assert!(published.is_answered());
+        assert_eq!(published.question(3), None, "answered");
+        let interrupts = Interrupts {
+            gate: Gate {
+                mask: 1,
+                running: 2,
+                groups: 3,
+                forwarded: 4,
+                fiq: 5,
+            },
+            pending: [Pending::new(27, true, 1, 0xa0); PENDING],
+        };
+        published.answer_interrupts(ask(Wish::Interrupts), &interrupts);
+        assert_eq!(published.sample(), (State::Paused, registers.sample));
+        assert_eq!(published.spsr(), 0x3c5);
+        assert_eq!(published.frequency(), 62_500_000);
+        assert_eq!([published.timer(0), published.timer(1)], registers.timers);
+        assert_eq!(core::array::from_fn(|n| published.x(n)), registers.x);
+        assert_eq!(core::array::from_fn(|n| published.el1(n)), registers.el1);
+        assert_eq!(published.interrupts(), interrupts);
+        let snapshot = Snapshot {
+            state: registers.state,
+            sample: registers.sample,
+            spsr: registers.spsr,
+            frequency: registers.frequency,
+            timers: registers.timers,
+            interrupts,
+        };
+        assert_eq!(published.snapshot(), snapshot);
         let mut stats = ExitStats::new(10);
         stats.count(ExitClass::Hvc, 20, 30, 0x4000, 7);
         stats.count(ExitClass::Uart, 40, 45, 0x5000, 8);
-        published.answer_all(question, &snapshot, &stats);
-        assert!(published.is_answered());
-        assert_eq!(published.question(3), None, "answered");
-        assert_eq!(published.snapshot(), snapshot);
+        published.answer_exits(ask(Wish::Exits), &stats);
         for class in ExitClass::ALL {
             assert_eq!(published.class(class), *stats.class(class));
+            assert_eq!(published.count(class), stats.class(class).count);
         }
         assert_eq!(published.last(0), stats.last(0).copied());
         assert_eq!(published.last(1).map(|exit| exit.pc), Some(0x4000));
@@ -387,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_has_a_place_in_the_snapshot() {
+    fn a_sample_is_a_part_of_the_registers() {
         let published = Published::new();
         published.ask(0, Wish::Sample);
         let sample = Sample {
@@ -397,8 +548,7 @@ mod tests {
         };
         let question = published.question(0).unwrap();
         published.answer_sample(question, State::On, &sample);
-        let snapshot = published.snapshot();
-        assert_eq!((snapshot.state, snapshot.sample), (2, sample));
+        assert_eq!(published.sample(), (State::On, sample));
     }
 
     #[test]

@@ -69,14 +69,19 @@ impl Desk {
         stats.count(ExitClass::Hvc, 0, 1, 0, 0);
         match question.wish {
             Wish::Sample => self.published.answer_sample(question, state, &sample),
-            Wish::All => {
-                let snapshot = Snapshot {
+            Wish::Registers => {
+                let registers = Registers {
                     state: state as u64,
                     sample,
-                    ..Snapshot::default()
+                    ..Registers::default()
                 };
-                self.published.answer_all(question, &snapshot, &stats);
+                self.published.answer_registers(question, &registers);
             }
+            Wish::Interrupts => {
+                let none = Interrupts::default();
+                self.published.answer_interrupts(question, &none);
+            }
+            Wish::Exits => self.published.answer_exits(question, &stats),
         }
     }
 
@@ -84,11 +89,17 @@ impl Desk {
     fn say(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         for _ in 0..1_000 {
-            let step = self
-                .monitor
-                .next(&self.vms, &self.vcpus, &self.published, self.now, HZ);
+            let mut line = Said::new();
+            let step = self.monitor.next(
+                &self.vms,
+                &self.vcpus,
+                &self.published,
+                [self.now, HZ],
+                &mut line,
+            );
+            assert_eq!(step == Step::Say, !line.as_bytes().is_empty());
             match step {
-                Step::Say(line) => {
+                Step::Say => {
                     said.push(String::from_utf8(line.as_bytes().to_vec()).unwrap());
                 }
                 Step::Ask(pcpu) => {
@@ -110,8 +121,8 @@ impl Desk {
 #[test]
 fn one_key_tells_everything_about_all() {
     let mut desk = Desk::new(|_| Some((State::On, 1)));
-    let (vms, vcpus) = tables();
-    desk.monitor.open(1, &vms, &vcpus);
+    let (_, vcpus) = tables();
+    desk.monitor.open(1, &vcpus);
     let said = desk.say();
     assert_eq!(said[0], "keys go to the monitor, about beta (? shows them)");
     let heads: Vec<_> = said.iter().filter(|line| line.contains(" vcpu ")).collect();
@@ -138,11 +149,9 @@ fn samples_are_taken_with_time_between() {
     assert_eq!(desk.key(b'n'), Action::Nothing);
     desk.key(b'd');
     desk.say();
-    use Wish::{All, Sample};
-    assert_eq!(
-        desk.asked,
-        [(1, Sample), (1, Sample), (1, Sample), (1, All)]
-    );
+    let asked: Vec<_> = desk.asked.iter().map(|(_, wish)| *wish).collect();
+    assert_eq!(asked, QUESTIONS);
+    assert!(desk.asked.iter().all(|(pcpu, _)| *pcpu == 1));
     let ticks = INTERVAL_MS * HZ / 1000 * (SAMPLES as u64 - 1);
     assert_eq!(desk.now, 1_000 + ticks);
 }

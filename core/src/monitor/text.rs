@@ -3,14 +3,13 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 
-use crate::report;
 use crate::text::Line;
+use crate::{console, report};
 
-use super::diagnosis::Diagnosis;
-use super::snapshot::{EL1, EL1_COUNT, Published, Snapshot, State, Timer};
+use super::snapshot::{EL1, EL1_COUNT, Interrupts, Published, State, Timer};
 
-/// A line that the monitor says.
-pub type Said = Line<128>;
+/// A line that the monitor says, made where the console has its own.
+pub type Said = Line<{ console::LINE }>;
 
 /// Which vCPU a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,24 +51,42 @@ const SHOWN: usize = 8;
 /// Lines of a report about a vCPU; some may be empty.
 pub const LINES: usize = LAST + 1 + SHOWN;
 
-/// Writes line `n` of a report; empty where there is nothing to say.
-pub fn write(
-    n: usize,
-    subject: &Subject,
-    diagnosis: &Diagnosis,
-    published: &Published,
-    line: &mut Said,
-) {
-    let snapshot = published.snapshot();
-    // A vCPU that is not on has no registers.
-    let is_on = matches!(State::of(snapshot.state), State::On | State::Paused);
+/// There is nothing to say on line `n`. Quick: a report has many such lines.
+pub fn is_empty(n: usize, published: &Published) -> bool {
     match n {
-        0 => {
-            subject.begin(line);
-            diagnosis.write(snapshot.frequency, line);
+        0 => false,
+        // A vCPU that is not on has no registers.
+        PC..HEADINGS => !matches!(published.sample().0, State::On | State::Paused),
+        HEADINGS | TOTALS | LAST => published.totals().exits == 0,
+        CLASSES..TOTALS => ExitClass::ALL
+            .get(n.wrapping_sub(CLASSES))
+            .is_none_or(|class| published.count(*class) == 0),
+        n => published.totals().exits <= n.wrapping_sub(LAST).wrapping_sub(1) as u64,
+    }
+}
+
+/// Writes line `n` of a report, behind the first.
+pub fn write(n: usize, published: &Published, line: &mut Said) {
+    match n {
+        PC => place(published, line),
+        GENERAL..REGISTERS => {
+            let first = n.wrapping_sub(GENERAL).wrapping_mul(PER_LINE);
+            for number in first..first.wrapping_add(PER_LINE).min(31) {
+                line.text("  x").decimal(number as u64).byte(b'=');
+                line.hex(published.x(number));
+            }
         }
-        PC..HEADINGS if is_on => registers(n, &snapshot, line),
-        _ if published.totals().exits == 0 => {}
+        REGISTERS..VIRTUAL => {
+            let first = n.wrapping_sub(REGISTERS).wrapping_mul(PER_LINE);
+            let names = EL1.get(first..).unwrap_or(&[]).iter().enumerate();
+            for (number, name) in names.take(PER_LINE) {
+                let value = published.el1(first.wrapping_add(number));
+                line.text("  ").text(name).byte(b'=').hex(value);
+            }
+        }
+        VIRTUAL => timer("virtual", &published.timer(0), line),
+        PHYSICAL => timer("physical", &published.timer(1), line),
+        GATE | PENDING => interrupts(n, &published.interrupts(), line),
         HEADINGS => {
             line.text(report::HEADINGS);
         }
@@ -86,69 +103,45 @@ pub fn write(
         LAST => {
             line.text("  last exits, newest first:");
         }
-        n if n > LAST => {
+        n => {
             if let Some(exit) = published.last(n.wrapping_sub(LAST).wrapping_sub(1)) {
                 report::last_exit(&exit, line);
             }
         }
-        _ => {}
     }
 }
 
-fn registers(n: usize, snapshot: &Snapshot, line: &mut Said) {
-    match n {
-        PC => place(snapshot, line),
-        GENERAL..REGISTERS => {
-            let first = n.wrapping_sub(GENERAL).wrapping_mul(PER_LINE);
-            let row = snapshot.x.get(first..).unwrap_or(&[]).iter();
-            for (number, value) in row.take(PER_LINE).enumerate() {
-                let number = first.wrapping_add(number) as u64;
-                line.text("  x").decimal(number).byte(b'=').hex(*value);
-            }
+fn interrupts(n: usize, interrupts: &Interrupts, line: &mut Said) {
+    if n == GATE {
+        let gate = &interrupts.gate;
+        line.text("  interrupts: pmr=").hex(gate.mask);
+        if gate.running > 0xff {
+            line.text(" running=none");
+        } else {
+            line.text(" running=").hex(gate.running);
         }
-        REGISTERS..VIRTUAL => {
-            let first = n.wrapping_sub(REGISTERS).wrapping_mul(PER_LINE);
-            let names = EL1.get(first..).unwrap_or(&[]).iter();
-            let values = snapshot.el1.get(first..).unwrap_or(&[]);
-            for (name, value) in names.zip(values).take(PER_LINE) {
-                line.text("  ").text(name).byte(b'=').hex(*value);
-            }
-        }
-        VIRTUAL => timer("virtual", &snapshot.virtual_timer, line),
-        PHYSICAL => timer("physical", &snapshot.physical_timer, line),
-        GATE => {
-            let gate = &snapshot.gate;
-            line.text("  interrupts: pmr=").hex(gate.mask);
-            if gate.running > 0xff {
-                line.text(" running=none");
-            } else {
-                line.text(" running=").hex(gate.running);
-            }
-            line.text(" groups: interface=")
-                .hex(gate.groups)
-                .text(" distributor=")
-                .hex(gate.forwarded);
-        }
-        _ => {
-            line.text("  pending:");
-            for one in snapshot.pending.iter().filter(|one| one.is_some()) {
-                line.byte(b' ').decimal(one.intid()).text(" (");
-                line.text(if one.is_enabled() { "on" } else { "off" });
-                line.text(", group ").decimal(one.group());
-                line.text(", ").hex(one.priority()).byte(b')');
-            }
-            if !snapshot.pending.iter().any(|one| one.is_some()) {
-                line.text(" nothing");
-            }
-        }
+        line.text(" groups: interface=").hex(gate.groups);
+        line.text(" distributor=").hex(gate.forwarded);
+        return;
+    }
+    line.text("  pending:");
+    for one in interrupts.pending.iter().filter(|one| one.is_some()) {
+        line.byte(b' ').decimal(one.intid()).text(" (");
+        line.text(if one.is_enabled() { "on" } else { "off" });
+        line.text(", group ").decimal(one.group());
+        line.text(", ").hex(one.priority()).byte(b')');
+    }
+    if !interrupts.pending.iter().any(|one| one.is_some()) {
+        line.text(" nothing");
     }
 }
 
 /// Where the vCPU is, and PSTATE.
-fn place(snapshot: &Snapshot, line: &mut Said) {
-    line.text("  pc=").hex(snapshot.sample.pc);
-    line.text(" spsr=").hex(snapshot.spsr).text(" (");
-    line.text(match snapshot.spsr & 0x1f {
+fn place(published: &Published, line: &mut Said) {
+    let spsr = published.spsr();
+    line.text("  pc=").hex(published.sample().1.pc);
+    line.text(" spsr=").hex(spsr).text(" (");
+    line.text(match spsr & 0x1f {
         0 => "EL0",
         4 => "EL1t",
         5 => "EL1h",
@@ -156,7 +149,7 @@ fn place(snapshot: &Snapshot, line: &mut Said) {
         _ => "?",
     });
     for (bit, name) in [(9, " D"), (8, " A"), (7, " I"), (6, " F")] {
-        if snapshot.spsr >> bit & 1 != 0 {
+        if spsr >> bit & 1 != 0 {
             line.text(name);
         }
     }
@@ -178,28 +171,31 @@ fn timer(name: &str, timer: &Timer, line: &mut Said) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::diagnosis::Activity;
-    use crate::monitor::snapshot::{Gate, Pending, Sample, Wish};
+    use crate::monitor::snapshot::{Gate, Pending, Registers, Wish};
     use crate::stats::ExitStats;
     use std::{format, string::String, vec::Vec};
 
     fn report(state: State, stats: &ExitStats) -> Vec<String> {
         let published = Published::new();
-        published.ask(1, Wish::All);
-        let mut snapshot = Snapshot {
+        let ask = |wish| {
+            published.ask(1, wish);
+            published.question(1).unwrap()
+        };
+        let mut registers = Registers {
             state: state as u64,
-            sample: Sample {
-                pc: 0x4008_0000,
-                ..Sample::default()
-            },
             spsr: 0x3c5,
             x: core::array::from_fn(|n| n as u64),
             el1: core::array::from_fn(|n| 0x100 + n as u64),
-            virtual_timer: Timer {
-                control: 1,
-                ahead: 40,
-                compare: 0x77,
-            },
+            ..Registers::default()
+        };
+        registers.sample.pc = 0x4008_0000;
+        registers.timers[0] = Timer {
+            control: 1,
+            ahead: 40,
+            compare: 0x77,
+        };
+        published.answer_registers(ask(Wish::Registers), &registers);
+        let mut interrupts = Interrupts {
             gate: Gate {
                 mask: 0xf8,
                 running: 0x100,
@@ -207,27 +203,20 @@ mod tests {
                 forwarded: 2,
                 fiq: 1,
             },
-            ..Snapshot::default()
+            ..Interrupts::default()
         };
-        snapshot.pending[0] = Pending::new(27, true, 1, 0xa0);
-        snapshot.pending[1] = Pending::new(45, false, 0, 0);
-        let question = published.question(1).unwrap();
-        published.answer_all(question, &snapshot, stats);
-        let mut name = [0; NAME];
-        name[..5].copy_from_slice(b"linux");
-        let subject = Subject {
-            name,
-            vcpu: 2,
-            pcpu: 1,
-        };
-        let diagnosis = Diagnosis::Does(Activity::Runs);
-        (0..LINES)
+        interrupts.pending[0] = Pending::new(27, true, 1, 0xa0);
+        interrupts.pending[1] = Pending::new(45, false, 0, 0);
+        published.answer_interrupts(ask(Wish::Interrupts), &interrupts);
+        published.answer_exits(ask(Wish::Exits), stats);
+        (1..LINES)
+            .filter(|n| !is_empty(*n, &published))
             .map(|n| {
                 let mut line = Said::new();
-                write(n, &subject, &diagnosis, &published, &mut line);
+                write(n, &published, &mut line);
+                assert!(!line.as_bytes().is_empty(), "{n}");
                 String::from_utf8(line.as_bytes().to_vec()).unwrap()
             })
-            .filter(|line| !line.is_empty())
             .collect()
     }
 
@@ -238,9 +227,8 @@ mod tests {
             stats.count(ExitClass::Hvc, n * 100, n * 100 + 10, 0x5000 + n, 9);
         }
         let text = report(State::On, &stats);
-        assert_eq!(text[0], "linux vcpu 2 on pcpu 1: runs");
-        assert_eq!(text[1], "  pc=0x40080000 spsr=0x3c5 (EL1h D A I F)");
-        assert_eq!(text[2], "  x0=0x0  x1=0x1  x2=0x2");
+        assert_eq!(text[0], "  pc=0x40080000 spsr=0x3c5 (EL1h D A I F)");
+        assert_eq!(text[1], "  x0=0x0  x1=0x1  x2=0x2");
         let all = text.join("\n");
         for n in 0..31 {
             assert!(all.contains(&format!("  x{n}={n:#x}")), "x{n}");
@@ -270,7 +258,7 @@ mod tests {
     fn a_vcpu_that_is_off_shows_no_registers() {
         for state in [State::Off, State::Stopped, State::Starting] {
             let text = report(state, &ExitStats::new(0));
-            assert_eq!(text, ["linux vcpu 2 on pcpu 1: runs"]);
+            assert_eq!(text, [""; 0]);
         }
         assert!(report(State::Paused, &ExitStats::new(0)).len() > 15);
     }
@@ -283,7 +271,10 @@ mod tests {
         }
         for line in report(State::On, &stats) {
             // With the label and the line end.
-            assert!(line.len() + "[monitor] \r\n".len() <= 128, "{line}");
+            assert!(
+                line.len() + "[monitor] \r\n".len() <= console::LINE,
+                "{line}"
+            );
         }
     }
 }

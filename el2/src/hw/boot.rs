@@ -107,6 +107,14 @@ pub extern "C" fn el2_idle(pcpu: &mut Pcpu) -> ! {
     crate::idle::idle(pcpu)
 }
 
+/// Where a pCPU stays whose vCPU stands still, because its VM is paused. A symbol of its own for the same
+/// reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_stand(pcpu: &mut Pcpu) {
+    crate::lifecycle::stand(pcpu);
+}
+
 /// From the vectors: `pcpu` is the one reference to this pCPU's state.
 #[unsafe(no_mangle)]
 extern "C" fn sync_exit(pcpu: &mut Pcpu, esr: u64) {

@@ -29,6 +29,7 @@ fn main(board: &'static Board) {
     let frames = [
         ("GICD", board.gicd.base, 0x1_0000),
         ("GICR", board.gicr.base, 0x2_0000),
+        ("GICC", board.gicc.base, 0x2000),
         ("PL011", uart::base(), 0x1000),
     ];
     let frames = frames.into_iter().filter(|(_, base, _)| *base != 0);
@@ -39,7 +40,7 @@ fn main(board: &'static Board) {
         uart::init();
         alive::check("after a device");
     }
-    random_writes(&mut random);
+    random_writes(board, &mut random);
     alive::check("after random register writes");
     sleep_storm();
     sgi_storm();
@@ -235,12 +236,20 @@ fn fetches(name: &str, base: usize, size: usize) {
     }
 }
 
-fn random_writes(random: &mut Random) {
+fn random_writes(board: &Board, random: &mut Random) {
+    let others = if gic::version() == 3 {
+        [
+            (v3::redistributor(), 0x100),
+            (v3::redistributor() + SGI_FRAME, 0x1000),
+        ]
+    } else {
+        [(board.gicc.base, 0x100), (board.gicc.base + 0x1000, 0x100)]
+    };
     let frames = [
         (gic::distributor(), 0x1000),
         (gic::distributor() + 0x6000, 0x2000),
-        (v3::redistributor(), 0x100),
-        (v3::redistributor() + SGI_FRAME, 0x1000),
+        others[0],
+        others[1],
     ];
     let mut verdict = Ok(());
     for _ in 0..RANDOM_WRITES {

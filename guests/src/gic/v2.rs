@@ -30,6 +30,8 @@ pub const EOIR: usize = 0x10;
 pub const RPR: usize = 0x14;
 /// CPU interface: most urgent pending interrupt.
 pub const HPPIR: usize = 0x18;
+/// CPU interface: active priorities, four words.
+pub const APR: usize = 0xd0;
 /// CPU interface: identification.
 pub const GICC_IIDR: usize = 0xfc;
 /// CPU interface: deactivate.
@@ -51,5 +53,8 @@ pub fn cpu_interface() -> usize {
 pub fn init_cpu_interface() {
     write32(cpu_interface() + PMR, 0xff);
     write32(cpu_interface() + BPR, 0);
+    for n in 0..4 {
+        write32(cpu_interface() + APR + 4 * n, 0);
+    }
     write32(cpu_interface() + GICC_CTLR, CTLR_GROUP0);
 }

@@ -282,7 +282,7 @@ mod tests {
             text_start: 0,
             text_end: 0,
             vectors: 0,
-            idle: 0,
+            idle: [0, 0],
             symbols: Vec::new(),
             image_bytes: 60_000,
         };

@@ -1,8 +1,10 @@
 //! The profiler on a run: builds the plugin, tells it what to count, reads what it counted.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use bulkhead_profiler::{Config, CpuKey, Marks, Period, Profile};
 
@@ -39,7 +41,7 @@ impl Instrument<'_> {
     ///
     /// The plugin can't be built, EL2 lacks a symbol, or the folder can't be written.
     pub fn attach(&self, folder: &Path) -> Result<Attached, Failure> {
-        let plugin = build()?;
+        let plugin = build_plugin("profiler")?;
         let el2 = self.el2.el2()?;
         let output = folder.join("profile.json");
         let config = Config {
@@ -47,7 +49,7 @@ impl Instrument<'_> {
             text_start: el2.text_start,
             text_end: el2.text_end,
             vectors: el2.vectors,
-            idle: vec![el2.idle],
+            idle: el2.idle.to_vec(),
             boot: self.boot,
             symbols: el2.symbols,
             marks: self.marks,
@@ -67,11 +69,8 @@ impl Instrument<'_> {
             }
             _ => {}
         }
-        // QEMU takes a comma inside of a value when it is doubled.
-        let plain = |path: &Path| path.as_os_str().to_string_lossy().replace(',', ",,");
-        let argument = format!("{},config={}", plain(&plugin), plain(&file));
         Ok(Attached {
-            argument: argument.into(),
+            argument: argument(&plugin, &file),
             output,
         })
     }
@@ -100,33 +99,51 @@ pub fn read_profile(path: &Path) -> Result<Profile, Failure> {
     serde_json::from_slice(&text).map_err(|error| Failure::failed(what(), error, advice))
 }
 
-/// Builds the plugin for this computer; gives its path.
-fn build() -> Result<PathBuf, Failure> {
-    let step = Step::start("building the profiler");
+/// The value of QEMU's `-plugin` for a plugin and its configuration.
+pub fn argument(plugin: &Path, configuration: &Path) -> OsString {
+    // QEMU takes a comma inside of a value when it is doubled.
+    let plain = |path: &Path| path.as_os_str().to_string_lossy().replace(',', ",,");
+    format!("{},config={}", plain(plugin), plain(configuration)).into()
+}
+
+/// Builds the plugin in `lab/NAME` for this computer, once in a run of this tool; gives its path.
+///
+/// # Errors
+///
+/// It can't be built.
+pub fn build_plugin(name: &str) -> Result<PathBuf, Failure> {
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = built.get(name) {
+        return Ok(path.clone());
+    }
+    let path = build(name)?;
+    built.insert(name.to_owned(), path.clone());
+    Ok(path)
+}
+
+fn build(name: &str) -> Result<PathBuf, Failure> {
+    let step = Step::start(format!("building the {name}"));
     let root = machine::checkout();
     let cargo = std::env::var_os("BULKHEAD_CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
         .current_dir(&root)
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--package",
-            "bulkhead-profiler",
-            "--lib",
-        ])
+        .args(["build", "--quiet", "--release", "--lib", "--package"])
+        .arg(format!("bulkhead-{name}"))
         .arg("--message-format=json-render-diagnostics");
     let advice = "on Debian and Ubuntu `./bulkhead` installs the toolchain that it needs";
-    let messages = fetch::run(&mut command, || "cannot build the profiler", advice)?;
+    let messages = fetch::run(&mut command, || format!("cannot build the {name}"), advice)?;
     drop(step);
+    let library = format!("bulkhead_{name}.so");
     let file = messages.lines().rev().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let files = message.get("filenames")?.as_array()?;
         let mut paths = files.iter().filter_map(|file| file.as_str());
         paths
-            .rfind(|path| path.ends_with("bulkhead_profiler.so"))
+            .rfind(|path| path.ends_with(&library))
             .map(PathBuf::from)
     });
-    file.ok_or_else(|| Failure::failed("cargo built no plugin from lab/profiler", "", ""))
+    let what = || format!("cargo built no plugin from lab/{name}");
+    file.ok_or_else(|| Failure::failed(what(), "", ""))
 }

@@ -12,7 +12,7 @@ mod whence;
 
 pub use budgets::{Budget, Budgets, Gic, Peer};
 pub use figure::{Figure, Runs, figures};
-pub use instrument::{Attached, Instrument, read_profile};
+pub use instrument::{Attached, Instrument, argument, build_plugin, read_profile};
 pub use period::period_of;
 pub use picture::svg;
 pub use program::{El2, Program};

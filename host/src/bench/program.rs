@@ -21,8 +21,8 @@ pub struct El2 {
     pub text_end: u64,
     /// Address of the vectors.
     pub vectors: u64,
-    /// Address of the idle code.
-    pub idle: u64,
+    /// Addresses of the code in which a pCPU is that runs no guest: idle, or because of a pause.
+    pub idle: [u64; 2],
     /// Its functions.
     pub symbols: Vec<Symbol>,
     /// Bytes of code and read-only data.
@@ -138,7 +138,10 @@ impl Program {
             text_start,
             text_end,
             vectors: self.address(&file, "vectors")?,
-            idle: self.address(&file, "el2_idle")?,
+            idle: [
+                self.address(&file, "el2_idle")?,
+                self.address(&file, "el2_stand")?,
+            ],
             symbols,
             image_bytes,
         })

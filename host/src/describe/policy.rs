@@ -134,6 +134,31 @@ fn limit<T>(reader: &mut Reader, placed: &Placed<T>, value: u64, what: &str) -> 
     limit
 }
 
+/// Reads `ptimer` and `time`: whether the physical timer is the VM's own, and whether its time stands
+/// still while it is paused.
+pub(super) fn time(reader: &mut Reader) -> (bool, bool) {
+    let own = reader.word("ptimer", &["emulated", "own"]);
+    let own = own.filter(|word| word.value == "own");
+    let stops = reader.word("time", &["runs", "stops"]);
+    let stops = stops.filter(|word| word.value == "stops");
+    if let (Some(own), Some(stops)) = (&own, &stops) {
+        reader.report(
+            Finding::new(
+                "bulkhead::time::own-timer",
+                "only the virtual timer of this VM stands still while it is paused",
+            )
+            .at(
+                own.span.clone(),
+                "its own physical timer goes on, as the board's time does",
+            )
+            .at(stops.span.clone(), "stops the VM's virtual time")
+            .help("a guest that uses the virtual timer alone, as Linux does, sees no difference")
+            .harmless(),
+        );
+    }
+    (own.is_some(), stops.is_some())
+}
+
 /// The VMs that are told of crashes exist. `declared` are the names of all VMs in the file: what is
 /// wrong with one of them is said where it stands, and not again here.
 pub(super) fn notified(vms: &[VmSpec], declared: &[String], findings: &mut Vec<Finding>) {

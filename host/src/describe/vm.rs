@@ -127,12 +127,7 @@ pub(super) fn read(
         .word("console", &["pl011", "none"])
         .is_none_or(|word| word.value == "pl011");
     let crash = policy::crash(&mut reader);
-    let own_ptimer = reader
-        .word("ptimer", &["emulated", "own"])
-        .is_some_and(|word| word.value == "own");
-    let time_stops = reader
-        .word("time", &["runs", "stops"])
-        .is_some_and(|word| word.value == "stops");
+    let (own_ptimer, time_stops) = policy::time(&mut reader);
     let calls = policy::calls(&mut reader);
     let rtc = reader.flag("rtc").is_some_and(|flag| flag.value);
     let watchdog = reader.flag("watchdog").is_some_and(|flag| flag.value);
@@ -164,12 +159,15 @@ pub(super) fn read(
     })
 }
 
+/// Labels of lines that are no VM's.
+const RESERVED: [&str; 2] = ["el2", "monitor"];
+
 /// A name that the plan can hold and that labels lines of the console.
 fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
     let text = &name.value;
     let sound = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
-    if text.is_empty() || text.len() > NAME || !sound || text == "el2" {
-        let why = if text == "el2" {
+    if text.is_empty() || text.len() > NAME || !sound || RESERVED.contains(&&**text) {
+        let why = if RESERVED.contains(&&**text) {
             "EL2 labels its own lines so".to_owned()
         } else {
             format!("1 to {NAME} of the characters a-z A-Z 0-9 -")

@@ -18,6 +18,8 @@ pub struct System {
     pub qemu: Qemu,
     /// EL2 with its symbols.
     pub el2: PathBuf,
+    /// Physical address at which the board's loader puts the image.
+    pub base: u64,
     /// The plan, as the image carries it.
     pub plan: Vec<u8>,
 }
@@ -42,6 +44,7 @@ impl System {
             name: built.planned.name,
             folder: built.folder,
             el2: built.el2,
+            base: built.planned.image.base,
             plan: built.planned.bytes,
         })
     }

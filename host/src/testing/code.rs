@@ -7,7 +7,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 9] = [
+const CRATES: [(&str, &str); 11] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -39,6 +39,14 @@ const CRATES: [(&str, &str); 9] = [
     (
         "bulkhead-fuzz",
         "The fuzzer tries the same inputs every time, makes what it finds small, and has good seeds.",
+    ),
+    (
+        "bulkhead-plugin",
+        "Plugins read their configuration and find the function of an address.",
+    ),
+    (
+        "bulkhead-sanitizer",
+        "The sanitizer finds a planted defect of each kind, and nothing in a program without it.",
     ),
     (
         "bulkhead-profiler",
@@ -73,6 +81,11 @@ pub fn tests() -> Vec<Test> {
             let arguments = [&["clippy", "--quiet"], &target[..], &crates[..]].concat();
             let job: Job = Box::new(move |c| quiet(c, &arguments));
             tests.push(Test::build("code/lints-machine", claim, job));
+            let claim = "No lint is broken in EL2 for boards with a GICv2.";
+            let el2 = ["-p", "bulkhead-el2", "--features", "gicv2"];
+            let arguments = [&["clippy", "--quiet"], &target[..], &el2[..]].concat();
+            let job: Job = Box::new(move |c| quiet(c, &arguments));
+            tests.push(Test::build("code/lints-gicv2", claim, job));
         }
     }
     for (name, claim) in CRATES {
@@ -81,7 +94,10 @@ pub fn tests() -> Vec<Test> {
     }
     let claim = "No panic, indirect call, recursion or allocator is reachable at EL2, and its stack \
                  is bounded: judged on the linked image.";
-    tests.push(Test::build("code/gates", claim, Box::new(gates)));
+    for (name, gic) in [("code/gates", 3), ("code/gates-gicv2", 2)] {
+        let job: Job = Box::new(move |_| gates(gic));
+        tests.push(Test::build(name, claim, job));
+    }
     tests
 }
 
@@ -172,8 +188,9 @@ fn passed(text: &str) -> u32 {
         .sum()
 }
 
-fn gates(_: &Context) -> Result<String, Vec<String>> {
-    let elf = machine::el2(3).map_err(|failure| vec![failure.to_string()])?;
+/// Judges EL2 for boards with this version of the GIC.
+fn gates(gic: u32) -> Result<String, Vec<String>> {
+    let elf = machine::el2(gic).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;

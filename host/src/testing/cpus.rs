@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bulkhead_abi::plan::MAX_PCPUS;
 
+use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
 use crate::run::console::Transcript;
@@ -45,7 +46,8 @@ fn start_all(context: &Context, kind: &str, gic: u32) -> Result<String, Vec<Stri
         let system = description(context, cpus, gic)
             .map_err(|error| error.to_string())
             .and_then(|path| context.builds.get(&path));
-        let ran = system.and_then(|system| start(&system, kind, cpus));
+        let folder = context.logs.join(format!("cpus/{kind}-gicv{gic}-{cpus}"));
+        let ran = system.and_then(|system| start(&system, kind, cpus, &folder));
         if let Err(why) = ran {
             wrong.push(format!("{cpus} pCPUs: {why}"));
         }
@@ -84,11 +86,14 @@ fn own_name() -> String {
     format!("{:?}", std::thread::current().id()).replace(['(', ')'], "-")
 }
 
-fn start(system: &System, kind: &str, cpus: usize) -> Result<(), String> {
-    let qemu = Qemu {
+fn start(system: &System, kind: &str, cpus: usize, folder: &Path) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|error| error.to_string())?;
+    let sanitizer = Sanitizer::attach(folder, system).map_err(|why| why.to_string())?;
+    let mut qemu = Qemu {
         cpu: kind.to_owned(),
         ..system.qemu.clone()
     };
+    qemu.plugins.push(sanitizer.argument.clone());
     let mut transcript = Transcript::default();
     let ended = watch(&qemu, Duration::from_secs(120), |bytes| {
         transcript.push(bytes);
@@ -117,9 +122,12 @@ fn start(system: &System, kind: &str, cpus: usize) -> Result<(), String> {
             return Err(format!("{name} said nothing"));
         }
     }
-    if ended.powered_off {
-        Ok(())
-    } else {
-        Err("the board was not switched off".to_owned())
+    match sanitizer.verdict() {
+        Err(found) => Err(found.join("; ")),
+        Ok(entered) if entered != cpus => {
+            Err(format!("the sanitizer saw {entered} VMs entered of {cpus}"))
+        }
+        Ok(_) if ended.powered_off => Ok(()),
+        Ok(_) => Err("the board was not switched off".to_owned()),
     }
 }

@@ -9,6 +9,7 @@ mod fuzz;
 mod judge;
 mod plans;
 mod refusals;
+mod sanitizer;
 mod scenario;
 mod suite;
 mod systems;

@@ -10,6 +10,7 @@ use bulkhead_abi::plan::{Header, Image};
 use bulkhead_core::plan::Plan;
 use bulkhead_core::plan::alter::{CASES, Case, GICV2_CASES};
 
+use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
 use crate::run::console::Transcript;
@@ -131,10 +132,14 @@ fn judge_el2(
     let mut altered = image.to_vec();
     altered[offset..offset + plan.len()].copy_from_slice(plan);
     fs::write(file, altered).map_err(|error| error.to_string())?;
-    let qemu = Qemu {
+    let instruments = file.with_extension("");
+    fs::create_dir_all(&instruments).map_err(|error| error.to_string())?;
+    let sanitizer = Sanitizer::attach(&instruments, system).map_err(|why| why.to_string())?;
+    let mut qemu = Qemu {
         image: file.to_owned(),
         ..system.qemu.clone()
     };
+    qemu.plugins.push(sanitizer.argument.clone());
     let mut transcript = Transcript::default();
     let ended = watch(&qemu, Duration::from_secs(60), |bytes| {
         transcript.push(bytes);
@@ -144,6 +149,7 @@ fn judge_el2(
     let _ = fs::remove_file(file);
     let ended = ended.map_err(|failure| failure.to_string())?;
     transcript.finish();
+    sanitizer.verdict().map_err(|found| found.join("; "))?;
     let wanted = case.breaks.name();
     match &transcript.refused {
         None => Err(format!("EL2 does not refuse it; expected {wanted}")),

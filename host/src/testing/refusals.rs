@@ -12,6 +12,8 @@ use crate::run::{Qemu, Start};
 
 /// The system that is started wrongly.
 const SYSTEM: &str = "tests/systems/two-cpus.toml";
+/// The same for a board with a GICv2.
+const SYSTEM_GICV2: &str = "tests/systems/two-cpus-gicv2.toml";
 /// Where a loader other than QEMU's puts the image: above the device tree at the start of the RAM.
 const PLACE: u64 = 0x4020_0000;
 /// Where a loader keeps a few instructions of its own, and what it gives for a device tree.
@@ -22,6 +24,8 @@ const SHIM: u64 = 0x4800_0000;
 enum Wrong {
     /// QEMU's machine, started the usual way.
     Machine(&'static str),
+    /// A board with a GICv3, and EL2 for a GICv2.
+    GicV2Image,
     /// QEMU's machine, started by a loader that knows no device tree.
     Loaded(&'static str, u64),
     /// Bytes for a device tree, or an address that is none.
@@ -37,7 +41,7 @@ enum Wrong {
 }
 
 /// The tests of this file: a name, what is wrong, what EL2 calls it, whether the board is off afterwards.
-const CASES: [(&str, Wrong, &str, bool); 13] = [
+const CASES: [(&str, Wrong, &str, bool); 14] = [
     (
         "entered-at-el1",
         Wrong::Machine("virt,gic-version=3"),
@@ -94,6 +98,7 @@ const CASES: [(&str, Wrong, &str, bool); 13] = [
         "gic-version",
         true,
     ),
+    ("other-gic-older", Wrong::GicV2Image, "gic-version", true),
     ("too-few-cpus", Wrong::Cpus(1), "board-cpu", true),
     (
         "no-cycle-counter",
@@ -159,15 +164,20 @@ fn refused(
     off: bool,
 ) -> Result<String, Vec<String>> {
     let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
+    let description = match wrong {
+        Wrong::GicV2Image => SYSTEM_GICV2,
+        _ => SYSTEM,
+    };
     let system = context
         .builds
-        .get(&context.root.join(SYSTEM))
+        .get(&context.root.join(description))
         .map_err(|e| why(&e))?;
     let folder = context.logs.join("refuse").join(name);
     fs::create_dir_all(&folder).map_err(|e| why(&e))?;
     let mut qemu = system.qemu.clone();
     match wrong {
         Wrong::Machine(machine) => machine.clone_into(&mut qemu.machine),
+        Wrong::GicV2Image => VIRT.clone_into(&mut qemu.machine),
         Wrong::Cpus(cpus) => qemu.cpus = cpus,
         Wrong::Cpu(cpu) => cpu.clone_into(&mut qemu.cpu),
         Wrong::Memory(mib) => qemu.memory_mib = mib,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::judge::Judge;
+use super::sanitizer::Sanitizer;
 use super::scenario::Scenario;
 use super::suite::{Context, Job, Test};
 use crate::bench::{Attached, CpuKey, Instrument, Period, Program, period_of};
@@ -108,11 +109,6 @@ fn boot(
         .builds
         .get(&context.root.join(&scenario.system))
         .map_err(|why| vec![why])?;
-    let mut qemu = Qemu {
-        cpu: cpu.to_owned(),
-        clock: scenario.clock.into(),
-        ..system.qemu
-    };
     let period = match &scenario.period {
         Some(period) => Some(
             period_of(&system.plan, &period.vm)
@@ -120,10 +116,17 @@ fn boot(
         ),
         None => None,
     };
-    let profiles = context.logs.join("profiles").join(folder);
-    let profile = profiler(&profiles, &system.el2, period);
-    let profile = profile.map_err(|failure| vec![failure.to_string()])?;
+    let why = |failure: Failure| vec![failure.to_string()];
+    let instruments = context.logs.join("profiles").join(folder);
+    let profile = profiler(&instruments, &system.el2, period).map_err(why)?;
+    let sanitizer = Sanitizer::attach(&instruments, &system).map_err(why)?;
+    let mut qemu = Qemu {
+        cpu: cpu.to_owned(),
+        clock: scenario.clock.into(),
+        ..system.qemu
+    };
     qemu.plugins.push(profile.argument.clone());
+    qemu.plugins.push(sanitizer.argument.clone());
     let mut judge = Judge::new(scenario);
     let ended = watch(&qemu, scenario.guard(), |bytes| {
         let keys = judge.push(bytes);
@@ -136,6 +139,11 @@ fn boot(
     }
     if let Some((invariant, place)) = &transcript.refused {
         wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));
+    }
+    match sanitizer.verdict() {
+        Ok(0) => wrong.push("the sanitizer saw no VM entered".to_owned()),
+        Ok(_) => {}
+        Err(found) => wrong.extend(found),
     }
     // A QEMU that the test ended has not written its profile.
     if ended.powered_off {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use bulkhead_plugin::Symbol;
 use serde::{Deserialize, Serialize};
 
 /// Configuration, as JSON in the file that the plugin's `config=` names.
@@ -28,18 +29,6 @@ pub struct Config {
     pub cpus: CpuKey,
     /// Count by periods of a timer on one CPU.
     pub period: Option<Period>,
-}
-
-/// A function of EL2.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Symbol {
-    /// Linked address.
-    pub address: u64,
-    /// Bytes.
-    pub size: u64,
-    /// Name for people.
-    pub name: String,
 }
 
 /// Two functions of a guest that take the number of a figure in x0: what EL2 does from the first call of

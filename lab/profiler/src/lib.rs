@@ -7,12 +7,12 @@
 //! Nothing here changes what the machine does: instructions are counted by callbacks that read registers only,
 //! memory accesses by decoding, so two runs under `-icount` give the same numbers with and without it.
 
-mod api;
 mod config;
 mod cpu;
 mod decode;
 mod plugin;
 mod profile;
 
-pub use config::{Config, CpuKey, Marks, Period, Symbol};
+pub use bulkhead_plugin::Symbol;
+pub use config::{Config, CpuKey, Marks, Period};
 pub use profile::{Boot, Cost, Exits, Figure, Longest, Periods, Profile, Visit};

@@ -3,12 +3,13 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::api::{self, Block, Register};
-use crate::config::{Config, CpuKey, Symbol};
+use bulkhead_plugin::api::{self, Block, Register};
+
+use crate::config::{Config, CpuKey};
 use crate::cpu::{Cpu, Exit, Insn, Kind, NO_SYMBOL, Role, Tally};
 use crate::decode;
 use crate::profile::{Boot, Cost, Figure, Longest, Periods, Profile, Visit};
@@ -75,41 +76,17 @@ pub unsafe extern "C" fn qemu_plugin_install(
     count: c_int,
     arguments: *const *const c_char,
 ) -> c_int {
-    let mut file = None;
-    for index in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: there are `count` pointers.
-        let argument = unsafe { arguments.add(index) };
-        // SAFETY: as above.
-        let argument = unsafe { *argument };
-        // SAFETY: each points to a string that ends with 0.
-        let argument = unsafe { CStr::from_ptr(argument) }.to_string_lossy();
-        match argument.split_once('=') {
-            Some(("config", path)) => file = Some(path.to_owned()),
-            _ => {
-                return refuse(&format!(
-                    "unknown argument `{argument}`; the only one is config=FILE"
-                ));
-            }
-        }
-    }
-    let Some(file) = file else {
-        return refuse("say where the configuration is: config=FILE");
-    };
-    let text = match std::fs::read_to_string(&file) {
-        Ok(text) => text,
-        Err(error) => return refuse(&format!("can't read {file}: {error}")),
-    };
-    let mut config: Config = match serde_json::from_str(&text) {
+    // SAFETY: QEMU's, as above.
+    let arguments = unsafe { api::arguments(count, arguments) };
+    let read = api::load().and_then(|()| bulkhead_plugin::configuration(&arguments));
+    let config: Config = match read {
         Ok(config) => config,
-        Err(error) => return refuse(&format!("{file}: {error}")),
+        Err(why) => return refuse(&why),
     };
-    if let Err(name) = api::load() {
-        return refuse(&format!(
-            "this QEMU has no {}; 9.2 or later has",
-            name.to_string_lossy()
-        ));
-    }
-    config.symbols.sort_by_key(|symbol| symbol.address);
+    let config = Config {
+        symbols: bulkhead_plugin::sorted(config.symbols),
+        ..config
+    };
     let plugin = Plugin {
         booting: AtomicBool::new(config.boot.is_some()),
         config,
@@ -136,14 +113,10 @@ extern "C" fn started(_id: u64, _vcpu: c_uint) {
     plugin.registers.get_or_init(|| {
         let all = api::registers();
         let find = |name: &str| {
-            let found = all.iter().find(|(known, _)| known == name);
-            let Some((_, register)) = found else {
-                refuse(&format!(
-                    "QEMU shows no register {name}; run a 64-bit CPU with virtualization=on"
-                ));
-                std::process::exit(3);
-            };
-            *register
+            api::find_register(&all, name).unwrap_or_else(|why| {
+                refuse(&why);
+                std::process::exit(3)
+            })
         };
         Registers {
             cpsr: find("cpsr"),
@@ -209,13 +182,7 @@ impl Plugin {
             _ => address,
         };
         let make = || {
-            let after = config
-                .symbols
-                .partition_point(|symbol| symbol.address <= pc);
-            let symbol = after.checked_sub(1).filter(|index| {
-                let Symbol { address, size, .. } = &config.symbols[*index];
-                pc < address + size
-            });
+            let symbol = bulkhead_plugin::find(&config.symbols, pc);
             let entry = pc.wrapping_sub(config.vectors);
             let role = if decode::is_eret(word) {
                 Role::Return

@@ -232,6 +232,12 @@ impl Gic {
     }
 }
 
+/// The virtual interface of this pCPU signals interrupts to the guest, or keeps them.
+pub fn signal(on: bool) {
+    let control = version::control() & !HCR_ENABLE;
+    version::set_control(control | if on { HCR_ENABLE } else { 0 });
+}
+
 /// The physical GIC does what the vGIC asks.
 impl Host for Gic {
     const VERSION: Version = version::VIRTUAL;

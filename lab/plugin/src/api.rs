@@ -1,4 +1,5 @@
-//! The few functions of QEMU's plugin interface that are used (version 4, `include/qemu/qemu-plugin.h`).
+//! The few functions of QEMU's plugin interface that the plugins use (version 4,
+//! `include/qemu/qemu-plugin.h`).
 //!
 //! They are looked up when the plugin is installed and not linked, so that the same crate is also an
 //! ordinary library.
@@ -32,10 +33,24 @@ struct Descriptor {
     feature: *const c_char,
 }
 
+/// `qemu_plugin_mem_value`: its kind says how many bytes of the value count.
+#[repr(C)]
+struct Value {
+    kind: c_int,
+    low: u64,
+    high: u64,
+}
+
+/// What QEMU knows of the place of an access, valid in its callback only.
+#[repr(C)]
+struct Place([u8; 0]);
+
 /// Called when a block is translated.
 pub type Translated = extern "C" fn(id: u64, block: *mut Block);
 /// Called when a block or an instruction is about to execute.
 pub type Executed = extern "C" fn(vcpu: c_uint, data: *mut c_void);
+/// Called when an instruction has accessed memory.
+pub type Accessed = extern "C" fn(vcpu: c_uint, info: u32, address: u64, data: *mut c_void);
 /// Called once for each CPU.
 pub type Started = extern "C" fn(id: u64, vcpu: c_uint);
 /// Called when QEMU ends.
@@ -44,6 +59,8 @@ pub type Ended = extern "C" fn(id: u64, data: *mut c_void);
 /// `QEMU_PLUGIN_CB_NO_REGS` and `QEMU_PLUGIN_CB_R_REGS`
 const NO_REGISTERS: c_uint = 0;
 const READ_REGISTERS: c_uint = 1;
+/// `QEMU_PLUGIN_MEM_RW`
+const READ_AND_WRITE: c_uint = 3;
 
 unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -83,6 +100,15 @@ functions! {
     on_block = c"qemu_plugin_register_vcpu_tb_exec_cb": fn(*mut Block, Executed, c_uint, *mut c_void);
     on_instruction = c"qemu_plugin_register_vcpu_insn_exec_cb":
         fn(*mut Instruction, Executed, c_uint, *mut c_void);
+    on_memory = c"qemu_plugin_register_vcpu_mem_cb":
+        fn(*mut Instruction, Accessed, c_uint, c_uint, *mut c_void);
+    is_store = c"qemu_plugin_mem_is_store": fn(u32) -> bool;
+    size_shift = c"qemu_plugin_mem_size_shift": fn(u32) -> c_uint;
+    value = c"qemu_plugin_mem_get_value": fn(u32) -> Value;
+    place = c"qemu_plugin_get_hwaddr": fn(u32, u64) -> *mut Place;
+    is_device = c"qemu_plugin_hwaddr_is_io": fn(*const Place) -> bool;
+    physical = c"qemu_plugin_hwaddr_phys_addr": fn(*const Place) -> u64;
+    read_memory = c"qemu_plugin_read_memory_vaddr": fn(u64, *mut Array, usize) -> bool;
     length = c"qemu_plugin_tb_n_insns": fn(*const Block) -> usize;
     instruction = c"qemu_plugin_tb_get_insn": fn(*const Block, usize) -> *mut Instruction;
     data = c"qemu_plugin_insn_data": fn(*const Instruction, *mut c_void, usize) -> usize;
@@ -106,9 +132,17 @@ fn find(name: &'static CStr) -> Result<*mut c_void, &'static CStr> {
     }
 }
 
-/// Looks up all functions; the name of the first that QEMU lacks.
-pub fn load() -> Result<(), &'static CStr> {
-    let functions = Functions::load()?;
+/// Looks up all functions.
+///
+/// # Errors
+///
+/// What to tell the user: the first that QEMU lacks.
+pub fn load() -> Result<(), String> {
+    let missing = |name: &CStr| {
+        let name = name.to_string_lossy();
+        format!("this QEMU has no {name}; 9.2 or later has")
+    };
+    let functions = Functions::load().map_err(missing)?;
     let _ = FUNCTIONS.set(functions);
     Ok(())
 }
@@ -175,9 +209,113 @@ pub unsafe fn call_on(instruction: *mut Instruction, executed: Executed, reads: 
     unsafe { (functions().on_instruction)(instruction, executed, flags, data as *mut c_void) };
 }
 
+/// Calls `accessed` after each load and store of `instruction`.
+///
+/// # Safety
+///
+/// `instruction` is of the block that QEMU passed to the callback that is running.
+pub unsafe fn call_on_memory(instruction: *mut Instruction, accessed: Accessed, data: usize) {
+    let data = data as *mut c_void;
+    // SAFETY: the caller passes a live instruction; `data` is a number for the callback.
+    unsafe {
+        (functions().on_memory)(instruction, accessed, READ_REGISTERS, READ_AND_WRITE, data);
+    }
+}
+
+/// An access to memory, seen in its callback.
+#[derive(Clone, Copy, Debug)]
+pub struct Access {
+    /// A store; an atomic instruction is a load and a store.
+    pub store: bool,
+    /// To a device of the machine and not to its RAM.
+    pub device: bool,
+    /// Physical address of its first byte, if QEMU can tell.
+    pub physical: Option<u64>,
+    /// Bytes: 1 to 16.
+    pub size: usize,
+    /// What was loaded or stored, least byte first.
+    pub bytes: [u8; 16],
+}
+
+/// What the access is that a callback of [`call_on_memory`] is about.
+///
+/// # Safety
+///
+/// Called in such a callback, with its arguments.
+pub unsafe fn access(info: u32, address: u64) -> Access {
+    let f = functions();
+    // SAFETY: the caller passes what QEMU gave.
+    let store = unsafe { (f.is_store)(info) };
+    // SAFETY: as above.
+    let shift = unsafe { (f.size_shift)(info) };
+    // SAFETY: as above.
+    let value = unsafe { (f.value)(info) };
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&value.low.to_le_bytes());
+    bytes[8..].copy_from_slice(&value.high.to_le_bytes());
+    // SAFETY: as above.
+    let place = unsafe { (f.place)(info, address) };
+    let (device, physical) = if place.is_null() {
+        (false, None)
+    } else {
+        // SAFETY: QEMU gave the place for this callback.
+        let device = unsafe { (f.is_device)(place) };
+        // SAFETY: as above.
+        let physical = unsafe { (f.physical)(place) };
+        (device, Some(physical))
+    };
+    Access {
+        store,
+        device,
+        physical,
+        size: (1 << shift.min(4)).min(bytes.len()),
+        bytes,
+    }
+}
+
+/// Memory at a virtual address as the CPU that runs the callback translates it now; nothing if it does not.
+pub fn memory(address: u64, size: usize) -> Option<Vec<u8>> {
+    let f = functions();
+    BUFFER.with(|buffer| {
+        let buffer = *buffer;
+        // SAFETY: the buffer is this thread's own array.
+        unsafe { (f.resize_bytes)(buffer, 0) };
+        // SAFETY: as above; QEMU makes the array as large as it needs.
+        if !unsafe { (f.read_memory)(address, buffer, size) } {
+            return None;
+        }
+        // SAFETY: the array is alive and nobody else writes to it.
+        let array = unsafe { buffer.as_ref() }?;
+        if array.data.is_null() || (array.len as usize) < size {
+            return None;
+        }
+        // SAFETY: the array holds at least `size` bytes.
+        let bytes = unsafe { std::slice::from_raw_parts(array.data.cast::<u8>(), size) };
+        Some(bytes.to_vec())
+    })
+}
+
+/// The arguments that QEMU passes to a plugin when it is installed.
+///
+/// # Safety
+///
+/// There are `count` pointers to strings that end with 0.
+pub unsafe fn arguments(count: c_int, arguments: *const *const c_char) -> Vec<String> {
+    let one = |index| {
+        // SAFETY: the caller's: there are `count` pointers.
+        let place = unsafe { arguments.add(index) };
+        // SAFETY: as above.
+        let argument = unsafe { *place };
+        // SAFETY: each points to a string that ends with 0.
+        let argument = unsafe { CStr::from_ptr(argument) };
+        argument.to_string_lossy().into_owned()
+    };
+    (0..usize::try_from(count).unwrap_or(0)).map(one).collect()
+}
+
 /// A register that can be read in callbacks that asked for it. It means the same on each CPU of a machine
 /// with CPUs of one model.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Register(*mut Handle);
 
 // SAFETY: the handle is a number in the shape of a pointer; QEMU never follows it.
@@ -208,6 +346,18 @@ pub fn registers() -> Vec<(String, Register)> {
         )
     };
     descriptors.iter().map(one).collect()
+}
+
+/// The register `name` among `all`.
+///
+/// # Errors
+///
+/// What to tell the user: there is none.
+pub fn find_register(all: &[(String, Register)], name: &str) -> Result<Register, String> {
+    let found = all.iter().find(|(known, _)| known == name);
+    found.map(|(_, register)| *register).ok_or_else(|| {
+        format!("QEMU shows no register {name}; run a 64-bit CPU with virtualization=on")
+    })
 }
 
 thread_local! {

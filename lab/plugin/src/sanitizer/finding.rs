@@ -1,0 +1,235 @@
+//! What the sanitizer says, and by which rule of the architecture.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A rule that EL2 can break. `docs/sanitizer.md` says more about each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// A valid descriptor that TLBs may hold becomes another without break-before-make.
+    BreakBeforeMake,
+    /// A new descriptor is used before DSB and ISB.
+    NewEntry,
+    /// A dropped or narrowed descriptor may still be in TLBs when it matters.
+    StaleEntry,
+    /// A TLBI does not wait for the store that it is about.
+    TlbiOrder,
+    /// A TLBI is not completed by DSB and synchronised.
+    TlbiCompletion,
+    /// A map or VMID is used whose old entries were never dropped.
+    OldEntries,
+    /// A register is relied on before the write of it is synchronised.
+    RegisterWrite,
+    /// PAR_EL1 is read before the translation is synchronised.
+    TranslationResult,
+    /// Memory that EL2 wrote is given to a guest, or to table walks past the caches, without cleaning.
+    Clean,
+    /// Memory that EL2 wrote is given to a guest without dropping old instructions.
+    Instructions,
+    /// Memory that was written past the caches is used through them, or the other way round.
+    PastCaches,
+    /// Another pCPU is told of data that it may not see yet.
+    Signal,
+    /// The sanitizer cannot follow what EL2 does.
+    Unfollowed,
+}
+
+impl Rule {
+    /// All rules.
+    pub const ALL: [Self; 13] = [
+        Self::BreakBeforeMake,
+        Self::NewEntry,
+        Self::StaleEntry,
+        Self::TlbiOrder,
+        Self::TlbiCompletion,
+        Self::OldEntries,
+        Self::RegisterWrite,
+        Self::TranslationResult,
+        Self::Clean,
+        Self::Instructions,
+        Self::PastCaches,
+        Self::Signal,
+        Self::Unfollowed,
+    ];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BreakBeforeMake => "break-before-make",
+            Self::NewEntry => "new-entry",
+            Self::StaleEntry => "stale-entry",
+            Self::TlbiOrder => "tlbi-order",
+            Self::TlbiCompletion => "tlbi-completion",
+            Self::OldEntries => "old-entries",
+            Self::RegisterWrite => "register-write",
+            Self::TranslationResult => "translation-result",
+            Self::Clean => "clean",
+            Self::Instructions => "instructions",
+            Self::PastCaches => "past-caches",
+            Self::Signal => "signal",
+            Self::Unfollowed => "unfollowed",
+        }
+    }
+
+    /// Where the architecture says so: DDI 0487 with the tag of the rule or the title of the section,
+    /// because numbers of sections differ between issues.
+    pub const fn source(self) -> &'static str {
+        match self {
+            Self::BreakBeforeMake => "DDI 0487, TLB maintenance, R_WHZWS and R_DDMVT",
+            Self::NewEntry => "DDI 0487, TLB maintenance, I_WZCBG; R_DDMVT step 6",
+            Self::StaleEntry => "DDI 0487, TLB maintenance, R_GPPYH",
+            Self::TlbiOrder => {
+                "DDI 0487, Barrier litmus tests, Ensuring the visibility of updates to translation tables"
+            }
+            Self::TlbiCompletion => {
+                "DDI 0487, Ordering and completion of TLB maintenance instructions"
+            }
+            Self::OldEntries => "DDI 0487, TLB maintenance, R_VNRFW",
+            Self::RegisterWrite => {
+                "DDI 0487, Synchronization requirements for AArch64 System registers"
+            }
+            Self::TranslationResult => {
+                "DDI 0487, Synchronization requirements for AArch64 System registers; PAR_EL1"
+            }
+            Self::Clean => "DDI 0487, Caches and memory hierarchy, Cache maintenance to the PoC",
+            Self::Instructions => {
+                "DDI 0487, Synchronization and coherency issues between data and instruction accesses"
+            }
+            Self::PastCaches => "DDI 0487, Mismatched memory attributes",
+            Self::Signal => "DDI 0487, Barrier litmus tests; IHI 0069, 12.1.6",
+            Self::Unfollowed => "this is the sanitizer's own limit",
+        }
+    }
+
+    /// What to do about it.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::BreakBeforeMake => "write 0, DSB, TLBI, DSB, and only then the new descriptor",
+            Self::NewEntry => "put DSB ISHST and ISB between the store and the first use",
+            Self::StaleEntry => "after the store: DSB, TLBI, DSB, before the memory is used again",
+            Self::TlbiOrder => "put DSB ISHST between the store and the TLBI",
+            Self::TlbiCompletion => "put DSB (NSH; ISH for a broadcast) and ISB behind the TLBI",
+            Self::OldEntries => "drop the old entries by TLBI, DSB, ISB first",
+            Self::RegisterWrite => "put ISB behind the write",
+            Self::TranslationResult => "put ISB behind AT",
+            Self::Clean => "DC CVAC over what was written, then DSB",
+            Self::Instructions => {
+                "after the clean and its DSB: IC IALLU on each pCPU that enters, or IC IALLUIS; then DSB"
+            }
+            Self::PastCaches => {
+                "DC IVAC over what was written past the caches, DC CIVAC over what will be; then DSB"
+            }
+            Self::Signal => "put DSB ISHST between the data and the signal",
+            Self::Unfollowed => "teach lab/sanitizer to follow it",
+        }
+    }
+}
+
+/// A defect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Which rule is broken.
+    pub rule: Rule,
+    /// MPIDR_EL1 of the pCPU.
+    pub cpu: u64,
+    /// Address of the instruction.
+    pub pc: u64,
+    /// Its function and offset.
+    pub place: String,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rule,
+            cpu,
+            pc,
+            place,
+            what,
+        } = self;
+        let (name, remedy, source) = (rule.name(), rule.remedy(), rule.source());
+        write!(
+            f,
+            "{name}: pCPU {cpu:#x} in {place} (pc {pc:#x}): {what}; {remedy} ({source})"
+        )
+    }
+}
+
+/// What stands in a line of the output, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Record {
+    /// The sanitizer watches. The first line.
+    Watching,
+    /// A pCPU has entered a guest of this VMID for the first time.
+    Entered(u16),
+    /// A rule was broken.
+    Broken(Finding),
+}
+
+/// Reads the output of a run: how many VMIDs were entered, and what was found.
+///
+/// # Errors
+///
+/// What to tell the user: there is no output, or it is not one.
+pub fn read(text: &str) -> Result<(usize, Vec<Finding>), String> {
+    let records = serde_json::Deserializer::from_str(text).into_iter::<Record>();
+    let records: Result<Vec<_>, _> = records.collect();
+    let records = records.map_err(|error| error.to_string())?;
+    if records.first() != Some(&Record::Watching) {
+        return Err("the sanitizer did not watch".to_owned());
+    }
+    let mut entered = BTreeSet::new();
+    let mut findings = Vec::new();
+    for record in records {
+        match record {
+            Record::Watching => {}
+            Record::Entered(vmid) => drop(entered.insert(vmid)),
+            Record::Broken(finding) => findings.push(finding),
+        }
+    }
+    Ok((entered.len(), findings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_is_read_as_it_was_written() {
+        let finding = Finding {
+            rule: Rule::Clean,
+            cpu: 0x8000_0001,
+            pc: 0x20_0000_1000,
+            place: "copy+0x10".to_owned(),
+            what: "w".to_owned(),
+        };
+        let records = [
+            Record::Watching,
+            Record::Entered(3),
+            Record::Broken(finding.clone()),
+        ];
+        let text = records.map(|record| serde_json::to_string(&record).unwrap());
+        let text = text.join("\n");
+        assert_eq!(read(&text), Ok((1, vec![finding])));
+        assert!(read("").unwrap_err().contains("did not watch"));
+        assert!(
+            read("{\"entered\":1}")
+                .unwrap_err()
+                .contains("did not watch")
+        );
+    }
+
+    #[test]
+    fn names_are_those_of_the_json() {
+        for rule in Rule::ALL {
+            let json = serde_json::to_string(&rule).unwrap();
+            assert_eq!(json, format!("\"{}\"", rule.name()));
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What the architecture sanitizer and the host tool tell each other. Here and not in the sanitizer's own
+//! crate, because a program can hold one plugin only.
+
+mod config;
+mod finding;
+
+pub use config::{Code, Config};
+pub use finding::{Finding, Record, Rule, read};

@@ -1,0 +1,414 @@
+//! Loads and stores of EL2, and what they do to descriptors.
+
+use bulkhead_plugin::api::Access;
+
+use crate::cpu::Unseen;
+use crate::decode::{Entries, Register};
+use crate::memory::{LINE, Line, PAGE, Store};
+use crate::model::{At, Fresh, Machine, Model, Stale};
+use crate::tables::{Kind, Stage, Table, kind, output};
+use bulkhead_plugin::sanitizer::Rule;
+
+/// Bits of a leaf that may change without break-before-make: permissions, access flag, dirty bit, and
+/// those for software.
+const FREE_LEAF: u64 = 3 << 6 | 1 << 10 | 1 << 51 | 3 << 53 | 15 << 55;
+/// Bits of a table descriptor that may: permissions of what hangs below, and ignored ones.
+const FREE_TABLE: u64 = 0xfff << 51 | 0x3ff << 2;
+
+impl Model {
+    /// EL2 has loaded or stored.
+    pub fn access(&mut self, at: At, va: u64, access: &Access, machine: &dyn Machine) {
+        if !self.fresh.is_empty() || !self.cpus[at.cpu].is_quiet() {
+            self.check_use(at, va);
+        }
+        let Some(pa) = access.physical else { return };
+        match (access.device, access.store) {
+            (true, true) => self.device_store(at, pa, access),
+            (true, false) => {}
+            (false, true) => self.store(at, pa, &access.bytes[..access.size], machine),
+            (false, false) => self.load(at, pa),
+        }
+    }
+
+    /// Whether EL2 may count on what translates `va` now.
+    fn check_use(&mut self, at: At, va: u64) {
+        let own = |register| {
+            matches!(
+                register,
+                Register::Ttbr0 | Register::Tcr | Register::Mair | Register::Sctlr
+            )
+        };
+        let cpu = &mut self.cpus[at.cpu];
+        let translates = cpu.translates();
+        // With the MMU off only the write that turns it on or off matters.
+        let relied = |pending: &crate::cpu::Pending| {
+            own(pending.register) && (translates || pending.register == Register::Sctlr)
+        };
+        if let Some(index) = cpu.pending.iter().position(relied) {
+            let pending = cpu.pending.remove(index);
+            let what = format!(
+                "accesses {va:#x} after the write of {} at pc {:#x} without ISB",
+                pending.register.name(),
+                pending.pc
+            );
+            self.report(at, Rule::RegisterWrite, what);
+        }
+        if !translates {
+            return;
+        }
+        let cpu = &mut self.cpus[at.cpu];
+        let covers = |issued: &crate::cpu::Issued| match issued.tlbi.entries {
+            Entries::AllEl2 => true,
+            Entries::AddressEl2 { .. } => address(issued.xt) == va & !(PAGE - 1),
+            _ => false,
+        };
+        if let Some(index) = cpu.tlbis.iter().position(covers) {
+            let issued = &mut cpu.tlbis[index];
+            let lacks = if issued.complete { "ISB" } else { "DSB" };
+            let (pc, what) = (
+                issued.pc,
+                format!(
+                    "no {lacks} follows before {va:#x} is accessed at pc {:#x}",
+                    at.pc
+                ),
+            );
+            if issued.complete {
+                cpu.tlbis.remove(index);
+            }
+            self.report(At { pc, ..at }, Rule::TlbiCompletion, what);
+        }
+        let unsafe_yet = |fresh: &Fresh| {
+            let own = usize::from(fresh.store.cpu) == at.cpu;
+            fresh.stage == Stage::El2
+                && va.wrapping_sub(fresh.base) < fresh.size
+                && fresh.live >> at.cpu & 1 == 1
+                && (own || !fresh.visible)
+        };
+        if let Some(index) = self.fresh.iter().position(unsafe_yet) {
+            let fresh = self.fresh.remove(index);
+            let lacks = if fresh.visible { "ISB" } else { "DSB" };
+            let what = format!(
+                "uses {va:#x} without {lacks} since its descriptor was stored at pc {:#x}",
+                fresh.store.pc
+            );
+            self.report(at, Rule::NewEntry, what);
+        }
+        self.check_former(at, va);
+    }
+
+    /// After a change of TTBR0_EL2 the TLB may still translate as before.
+    fn check_former(&mut self, at: At, va: u64) {
+        let Some(former) = self.cpus[at.cpu].former_root else {
+            return;
+        };
+        let own = self.cpus[at.cpu].root();
+        let translated = |pa| {
+            let find = |root: &&crate::tables::Root| (root.stage, root.pa) == (Stage::El2, pa);
+            self.roots.iter().find(find).and_then(|r| r.translate(va))
+        };
+        if let Some(before) = translated(former)
+            && translated(own) != Some(before)
+        {
+            let what = format!(
+                "accesses {va:#x}, which the map at {former:#x} translated otherwise; TTBR0_EL2 has \
+                 changed, but no TLBI ALLE2 was completed"
+            );
+            self.report(at, Rule::OldEntries, what);
+        }
+    }
+
+    fn load(&mut self, at: At, pa: u64) {
+        let cpu = &self.cpus[at.cpu];
+        let translates = cpu.translates();
+        if translates && self.past == 0 && cpu.parent.is_none() {
+            return;
+        }
+        let line = self.memory.line(pa);
+        let Some(store) = line.store() else { return };
+        let other = usize::from(store.cpu) != at.cpu;
+        match line {
+            Line::Dirty(_) | Line::Cleaning { .. } if !translates => {
+                let what = format!(
+                    "reads {pa:#x} with its caches off; it was written through a cache at pc {:#x} and not \
+                     cleaned",
+                    store.pc
+                );
+                self.report(at, Rule::PastCaches, what);
+            }
+            Line::Past(_) | Line::Dropping { .. } if translates => {
+                let what = format!(
+                    "reads {pa:#x} through the cache; it was written with caches off at pc {:#x}, and the \
+                     cache not invalidated",
+                    store.pc
+                );
+                self.report(at, Rule::PastCaches, what);
+            }
+            _ if other => self.check_parent(at, pa, store),
+            _ => {}
+        }
+    }
+
+    /// What was stored before this CPU was started must have been complete then.
+    fn check_parent(&mut self, at: At, pa: u64, store: Store) {
+        let parent = self.cpus[at.cpu].parent;
+        let missed = |parent: crate::cpu::Parent| {
+            parent.cpu == store.cpu && (parent.complete..=parent.at).contains(&store.at)
+        };
+        if parent.is_some_and(missed) {
+            let what = format!(
+                "this is read at {pa:#x} by the pCPU that it started next, without DSB before CPU_ON"
+            );
+            self.report(Self::place_of(store), Rule::Signal, what);
+        }
+    }
+
+    /// A store to the RAM of the board.
+    pub(crate) fn store(&mut self, at: At, pa: u64, bytes: &[u8], machine: &dyn Machine) {
+        let store = self.cpus[at.cpu].store(at.cpu, at.pc);
+        if !self.stale.is_empty() {
+            self.check_reuse(at, pa);
+        }
+        if self.cpus.len() > 1 && self.is_shared(at.cpu, pa) {
+            let unseen = Some(Unseen { pa, pc: at.pc });
+            let cpu = &mut self.cpus[at.cpu];
+            (cpu.unseen, cpu.unordered) = (unseen, unseen);
+        }
+        let end = pa + bytes.len() as u64;
+        let mut line = pa & !(LINE - 1);
+        while line < end {
+            self.write_line(at, line, store);
+            line += LINE;
+        }
+        let mut word = pa & !7;
+        while word < end {
+            let page = self.memory.page(word);
+            let index = (word % PAGE / 8) as usize;
+            let old = page.word(index);
+            if let Some(new) = merge(old, word, pa, bytes) {
+                page.set_word(index, new);
+                if page.table.is_some() && old != Some(new) {
+                    self.change(at, word, old.unwrap_or(0), new, store, machine);
+                }
+            }
+            word += 8;
+        }
+    }
+
+    fn write_line(&mut self, at: At, pa: u64, store: Store) {
+        let through = self.cpus[at.cpu].translates();
+        let new = if through {
+            Line::Dirty(store)
+        } else {
+            Line::Past(store)
+        };
+        let old = self.set_line(pa, new);
+        match (old, through) {
+            (Line::Past(before) | Line::Dropping { store: before, .. }, true) => {
+                let what = format!(
+                    "writes {pa:#x} through the cache; it was written with caches off at pc {:#x}, and the \
+                     cache not invalidated",
+                    before.pc
+                );
+                self.report(at, Rule::PastCaches, what);
+            }
+            (Line::Dirty(before) | Line::Cleaning { store: before, .. }, false) => {
+                let what = format!(
+                    "writes {pa:#x} with its caches off; a cache may still write back what was stored at \
+                     pc {:#x}",
+                    before.pc
+                );
+                self.report(at, Rule::PastCaches, what);
+            }
+            _ => {}
+        }
+        if !matches!(old, Line::Dirty(_)) {
+            let maps = |root: &&mut crate::tables::Root| {
+                root.stage == Stage::Guest && root.mapping(pa).is_some_and(|leaf| leaf.normal)
+            };
+            for root in self.roots.iter_mut().filter(maps) {
+                root.suspects.push(pa);
+            }
+        }
+    }
+
+    /// Memory that was taken from a guest is written while TLBs may still have its mapping. What EL2 has
+    /// no window on any more may well be in use by it elsewhere.
+    fn check_reuse(&mut self, at: At, pa: u64) {
+        let reused = self.stale.iter().find(|(_, stale)| {
+            let start = output(stale.old) & !(stale.size - 1);
+            let taken = stale.stage == Stage::Guest && !stale.table && !stale.narrowed;
+            taken && pa.wrapping_sub(start) < stale.size
+        });
+        if let Some((_, stale)) = reused {
+            let what = format!(
+                "writes {pa:#x}, whose mapping at {} {:#x} was dropped at pc {:#x} but may still be in TLBs",
+                stale.stage.input(),
+                stale.base,
+                stale.store.pc
+            );
+            self.report(at, Rule::StaleEntry, what);
+        }
+    }
+
+    /// A descriptor at the physical address `slot` has changed.
+    fn change(
+        &mut self,
+        at: At,
+        slot: u64,
+        old: u64,
+        new: u64,
+        store: Store,
+        machine: &dyn Machine,
+    ) {
+        let Some(table) = self.memory.get(slot).and_then(|page| page.table.clone()) else {
+            return;
+        };
+        let mut live = 0;
+        let mut vmids = Vec::new();
+        let mut changed = Vec::new();
+        for (index, root) in self.roots.iter_mut().enumerate() {
+            if root.stage == table.stage && table.roots.contains(&root.pa) {
+                (root.changed, root.checked) = (true, false);
+                live |= root.live;
+                vmids.extend_from_slice(&root.vmids);
+                changed.push(index);
+            }
+        }
+        if live == 0 {
+            return;
+        }
+        let entry = Entry {
+            table: &table,
+            slot,
+            old,
+            new,
+            live,
+            store,
+        };
+        let (was, is) = (kind(old, table.level), kind(new, table.level));
+        match (was, is) {
+            (Kind::Invalid, Kind::Invalid) => {}
+            (Kind::Invalid, _) => {
+                if let Some(stale) = self.stale.remove(&slot) {
+                    let what = format!(
+                        "{entry} is valid again, but what was there before pc {:#x} dropped it may still \
+                         be in TLBs",
+                        stale.store.pc
+                    );
+                    self.report(at, Rule::BreakBeforeMake, what);
+                }
+                self.fresh.push(entry.fresh());
+            }
+            (_, Kind::Invalid) => drop(self.stale.insert(slot, entry.stale(vmids, false))),
+            _ if was != is || (old ^ new) & !free(was) != 0 => {
+                let what = format!("{entry} was valid all the time, and TLBs may hold both");
+                self.report(at, Rule::BreakBeforeMake, what);
+            }
+            _ if narrows(table.stage, was, old, new) => {
+                let stale = entry.stale(vmids, true);
+                self.stale.entry(slot).or_insert(stale);
+            }
+            _ => {}
+        }
+        // Tables that hang below are to be known before they are written.
+        if is == Kind::Table {
+            for index in changed {
+                self.walk(at, index, machine);
+            }
+        }
+    }
+}
+
+const fn free(kind: Kind) -> u64 {
+    match kind {
+        Kind::Table => FREE_TABLE,
+        _ => FREE_LEAF,
+    }
+}
+
+/// Whether rights are taken away, so that old copies matter.
+fn narrows(stage: Stage, kind: Kind, old: u64, new: u64) -> bool {
+    const ACCESSED: u64 = 1 << 10;
+    let (gained, lost) = (new & !old, old & !new);
+    match (kind, stage) {
+        (Kind::Table, _) => gained >> 59 & 15 != 0,
+        // AP[2] is read-only, XN is execute never.
+        (_, Stage::El2) => gained & (1 << 7 | 1 << 54) != 0 || lost & ACCESSED != 0,
+        // S2AP grants; XN[1:0] at bits 54 and 53.
+        (_, Stage::Guest) => lost & (3 << 6 | ACCESSED) != 0 || (old ^ new) & 3 << 53 != 0,
+    }
+}
+
+/// The page that the argument of a TLBI by address names.
+pub(crate) fn address(xt: u64) -> u64 {
+    (xt & 0xfff_ffff_ffff) << 12
+}
+
+/// The word at `word` after `bytes` were stored at `pa`; nothing if a part of it is unknown.
+fn merge(old: Option<u64>, word: u64, pa: u64, bytes: &[u8]) -> Option<u64> {
+    let end = pa + bytes.len() as u64;
+    let whole = pa <= word && word + 8 <= end;
+    let mut value = if whole { [0; 8] } else { old?.to_le_bytes() };
+    for (n, byte) in value.iter_mut().enumerate() {
+        let at = word + n as u64;
+        if let Some(stored) = at.checked_sub(pa).and_then(|n| bytes.get(n as usize)) {
+            *byte = *stored;
+        }
+    }
+    Some(u64::from_le_bytes(value))
+}
+
+/// A descriptor that changes.
+struct Entry<'a> {
+    table: &'a Table,
+    slot: u64,
+    old: u64,
+    new: u64,
+    live: u64,
+    store: Store,
+}
+
+impl Entry<'_> {
+    fn range(&self) -> (u64, u64) {
+        self.table.range((self.slot % PAGE / 8) as usize)
+    }
+
+    fn fresh(&self) -> Fresh {
+        let (base, size) = self.range();
+        Fresh {
+            stage: self.table.stage,
+            store: self.store,
+            base,
+            size,
+            live: self.live,
+            visible: false,
+        }
+    }
+
+    fn stale(&self, vmids: Vec<u16>, narrowed: bool) -> Stale {
+        let (base, size) = self.range();
+        Stale {
+            stage: self.table.stage,
+            old: self.old,
+            table: kind(self.old, self.table.level) == Kind::Table,
+            base,
+            size,
+            store: self.store,
+            need: self.live,
+            stage2_gone: 0,
+            vmids,
+            narrowed,
+        }
+    }
+}
+
+impl std::fmt::Display for Entry<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (stage, base) = (self.table.stage.input(), self.range().0);
+        let (slot, old, new) = (self.slot, self.old, self.new);
+        write!(
+            f,
+            "the descriptor at {slot:#x} for {stage} {base:#x}, {old:#x} to {new:#x},"
+        )
+    }
+}

@@ -1,0 +1,249 @@
+//! Physical memory as EL2 has written it: values, and where each cache line stands.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use crate::tables::Table;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+/// Bytes of a cache line; a longer one is cleaned by the same instructions.
+pub const LINE: u64 = 64;
+/// Lines in a page.
+const LINES: usize = (PAGE / LINE) as usize;
+/// 64-bit words in a page.
+pub const WORDS: usize = 512;
+
+/// A store of EL2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Which CPU, by its number in the model.
+    pub cpu: u8,
+    /// Its clock of barriers then.
+    pub at: u64,
+    /// The instruction.
+    pub pc: u64,
+}
+
+/// Where a line stands that EL2 has written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Line {
+    /// Not written, or clean and complete.
+    #[default]
+    Clean,
+    /// Written through the cache.
+    Dirty(Store),
+    /// Written, and cleaned by CPU `by`, which has not waited for it.
+    Cleaning {
+        /// The last store.
+        store: Store,
+        /// Who cleans.
+        by: u8,
+    },
+    /// Written past the cache, which may hold what was there before.
+    Past(Store),
+    /// The same, and invalidated by CPU `by`, which has not waited for it.
+    Dropping {
+        /// The last store.
+        store: Store,
+        /// Who invalidates.
+        by: u8,
+    },
+}
+
+impl Line {
+    /// The store that is not complete or not clean, if any.
+    pub fn store(self) -> Option<Store> {
+        match self {
+            Self::Clean => None,
+            Self::Dirty(store) | Self::Past(store) => Some(store),
+            Self::Cleaning { store, .. } | Self::Dropping { store, .. } => Some(store),
+        }
+    }
+}
+
+/// A page that EL2 has written.
+#[derive(Debug, Default)]
+pub struct Page {
+    /// A bit for each word whose value is known.
+    known: [u64; 8],
+    /// Values of known words; all are 0 if absent.
+    words: Option<Box<[u64; WORDS]>>,
+    /// Absent when all are clean.
+    lines: Option<Box<[Line; LINES]>>,
+    unclean: u8,
+    /// When a clean of it was last complete.
+    pub cleaned: u64,
+    /// It is a translation table.
+    pub table: Option<Box<Table>>,
+    /// CPUs whose maps have it, and for which generation of maps that holds.
+    pub mapped_by: (u64, u64),
+}
+
+impl Page {
+    /// The value of a word, if it is known.
+    pub fn word(&self, index: usize) -> Option<u64> {
+        let known = self.known[index / 64] >> (index % 64) & 1 == 1;
+        known.then(|| self.words.as_ref().map_or(0, |words| words[index]))
+    }
+
+    /// Sets the value of a word.
+    pub fn set_word(&mut self, index: usize, value: u64) {
+        self.known[index / 64] |= 1 << (index % 64);
+        if let Some(words) = &mut self.words {
+            words[index] = value;
+        } else if value != 0 {
+            let mut words = Box::new([0; WORDS]);
+            words[index] = value;
+            self.words = Some(words);
+        }
+    }
+
+    /// Forgets all values: somebody else may write them.
+    pub fn forget(&mut self) {
+        self.known = [0; 8];
+        self.words = None;
+    }
+
+    /// Where a line stands.
+    pub fn line(&self, index: usize) -> Line {
+        self.lines
+            .as_ref()
+            .map_or(Line::Clean, |lines| lines[index % LINES])
+    }
+
+    /// Sets where a line stands; returns where it stood.
+    pub fn set_line(&mut self, index: usize, line: Line) -> Line {
+        if self.lines.is_none() && line == Line::Clean {
+            return Line::Clean;
+        }
+        let lines = self
+            .lines
+            .get_or_insert_with(|| Box::new([Line::Clean; LINES]));
+        let old = std::mem::replace(&mut lines[index % LINES], line);
+        match (old == Line::Clean, line == Line::Clean) {
+            (true, false) => self.unclean += 1,
+            (false, true) => self.unclean -= 1,
+            _ => {}
+        }
+        if self.unclean == 0 {
+            self.lines = None;
+        }
+        old
+    }
+
+    /// Lines that are not clean: index and state.
+    pub fn unclean(&self) -> impl Iterator<Item = (usize, Line)> + '_ {
+        let lines = self.lines.iter().flat_map(|lines| lines.iter().enumerate());
+        lines
+            .map(|(index, line)| (index, *line))
+            .filter(|(_, line)| *line != Line::Clean)
+    }
+}
+
+/// A hash for numbers of pages, which come in runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, value: u64) {
+        let mixed = (self.0.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ mixed >> 32;
+    }
+}
+
+/// A map by number of page or address.
+pub type ByNumber<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+
+/// Physical memory, by number of page.
+#[derive(Debug, Default)]
+pub struct Memory {
+    pages: ByNumber<Page>,
+}
+
+impl Memory {
+    /// The page of an address, if EL2 has written it.
+    pub fn get(&self, pa: u64) -> Option<&Page> {
+        self.pages.get(&(pa / PAGE))
+    }
+
+    /// The page of an address.
+    pub fn page(&mut self, pa: u64) -> &mut Page {
+        self.pages.entry(pa / PAGE).or_default()
+    }
+
+    /// The page of an address, if EL2 has written it.
+    pub fn get_mut(&mut self, pa: u64) -> Option<&mut Page> {
+        self.pages.get_mut(&(pa / PAGE))
+    }
+
+    /// Where the line of an address stands.
+    pub fn line(&self, pa: u64) -> Line {
+        self.get(pa)
+            .map_or(Line::Clean, |page| page.line(line_index(pa)))
+    }
+
+    /// All pages: address and page.
+    pub fn pages(&mut self) -> impl Iterator<Item = (u64, &mut Page)> {
+        self.pages
+            .iter_mut()
+            .map(|(number, page)| (number * PAGE, page))
+    }
+}
+
+/// Index of a line in its page.
+pub fn line_index(pa: u64) -> usize {
+    (pa % PAGE / LINE) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORE: Store = Store {
+        cpu: 0,
+        at: 0,
+        pc: 0,
+    };
+
+    #[test]
+    fn words_are_known_once_written_and_zeros_take_no_room() {
+        let mut page = Page::default();
+        assert_eq!(page.word(5), None);
+        page.set_word(5, 0);
+        assert_eq!((page.word(5), page.word(6)), (Some(0), None));
+        assert!(page.words.is_none());
+        page.set_word(70, 9);
+        assert_eq!((page.word(5), page.word(70)), (Some(0), Some(9)));
+        page.forget();
+        assert_eq!(page.word(70), None);
+    }
+
+    #[test]
+    fn a_page_of_clean_lines_takes_no_room() {
+        let mut page = Page::default();
+        page.set_line(3, Line::Clean);
+        assert!(page.lines.is_none());
+        page.set_line(3, Line::Dirty(STORE));
+        page.set_line(3, Line::Dirty(STORE));
+        page.set_line(4, Line::Past(STORE));
+        let cleaning = Line::Cleaning {
+            store: STORE,
+            by: 1,
+        };
+        assert_eq!(page.set_line(3, cleaning), Line::Dirty(STORE));
+        assert_eq!(page.unclean().map(|(n, _)| n).collect::<Vec<_>>(), [3, 4]);
+        page.set_line(3, Line::Clean);
+        page.set_line(4, Line::Clean);
+        assert!(page.lines.is_none());
+        assert_eq!(page.line(4), Line::Clean);
+    }
+}

@@ -1,0 +1,339 @@
+//! The plugin itself: what QEMU calls, and what of it goes to the model.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use bulkhead_plugin::api::{self, Block, Register};
+use bulkhead_plugin::sanitizer::{Config, Finding, Record};
+
+use crate::cpu::Start;
+use crate::decode::{self, Op};
+use crate::model::{At, Machine, Model};
+use crate::output::Output;
+
+/// Version of QEMU's plugin interface that is asked for.
+#[unsafe(no_mangle)]
+pub static qemu_plugin_version: c_int = 4;
+
+/// `PSTATE.EL` as it stands in `cpsr`.
+const EL2: u64 = 2;
+
+/// Registers that are read.
+#[derive(Debug)]
+struct Registers {
+    cpsr: Register,
+    spsr: Register,
+    tpidr: Register,
+    mpidr: Register,
+    sctlr: Register,
+    ttbr0: Register,
+    tcr: Register,
+    hcr: Register,
+    vttbr: Register,
+    vtcr: Register,
+    x: Vec<Register>,
+}
+
+/// What tells a CPU apart. QEMU's index does not under `-icount`, where it is wrong for code that several
+/// CPUs share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    /// TPIDR_EL2, once EL2 has set it.
+    Thread(u64),
+    /// VMPIDR_EL2, which has the value of MPIDR_EL1 until EL2 writes it.
+    Affinity(u64),
+}
+
+/// What changes.
+#[derive(Debug)]
+struct State {
+    model: Model,
+    cpus: HashMap<Key, usize>,
+}
+
+/// Everything that callbacks share.
+#[derive(Debug)]
+struct Plugin {
+    config: Config,
+    output: Output,
+    registers: OnceLock<Registers>,
+    state: Mutex<State>,
+    /// Instructions by address, so that a second translation takes no memory.
+    watched: Mutex<HashMap<(u64, u32), &'static Watched>>,
+}
+
+/// An instruction that is watched.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    pc: u64,
+    op: Option<(Op, u8)>,
+}
+
+static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+
+thread_local! {
+    /// The CPU whose EL2 runs on this thread.
+    static RUNNING: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// QEMU's entry: reads the configuration and asks for callbacks. Anything but 0 makes QEMU refuse to start.
+///
+/// # Safety
+///
+/// QEMU passes `count` pointers to strings that end with 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: u64,
+    _info: *const c_void,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    // SAFETY: QEMU's, as above.
+    let arguments = unsafe { api::arguments(count, arguments) };
+    let made = api::load().and_then(|()| make(&arguments));
+    let plugin = match made {
+        Ok(plugin) => plugin,
+        Err(why) => return refuse(&why),
+    };
+    if PLUGIN.set(plugin).is_err() {
+        return refuse("it can be loaded once only");
+    }
+    api::register(id, started, translated, ended);
+    0
+}
+
+fn make(arguments: &[String]) -> Result<Plugin, String> {
+    let config: Config = bulkhead_plugin::configuration(arguments)?;
+    let state = State {
+        model: Model::new(config.sgir),
+        cpus: HashMap::new(),
+    };
+    Ok(Plugin {
+        output: Output::create(config.output.clone())?,
+        config: Config {
+            symbols: bulkhead_plugin::sorted(config.symbols),
+            ..config
+        },
+        registers: OnceLock::new(),
+        state: Mutex::new(state),
+        watched: Mutex::default(),
+    })
+}
+
+fn refuse(why: &str) -> c_int {
+    eprintln!("bulkhead-sanitizer: {why}");
+    1
+}
+
+extern "C" fn started(_id: u64, _vcpu: c_uint) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    plugin.registers.get_or_init(|| {
+        let all = api::registers();
+        let find = |name: &str| {
+            api::find_register(&all, name).unwrap_or_else(|why| {
+                refuse(&why);
+                std::process::exit(3)
+            })
+        };
+        Registers {
+            cpsr: find("cpsr"),
+            spsr: find("SPSR_EL2"),
+            tpidr: find("TPIDR_EL2"),
+            mpidr: find("VMPIDR_EL2"),
+            sctlr: find("SCTLR_EL2"),
+            ttbr0: find("TTBR0_EL2"),
+            tcr: find("TCR_EL2"),
+            hcr: find("HCR_EL2"),
+            vttbr: find("VTTBR_EL2"),
+            vtcr: find("VTCR_EL2"),
+            x: (0..31).map(|number| find(&format!("x{number}"))).collect(),
+        }
+    });
+}
+
+extern "C" fn ended(_id: u64, _data: *mut c_void) {}
+
+extern "C" fn translated(_id: u64, block: *mut Block) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    // SAFETY: the block of this callback.
+    let instructions = unsafe { api::instructions(block) };
+    let first = instructions.first();
+    if !first.is_some_and(|(_, address, _)| plugin.config.has_code(*address)) {
+        return;
+    }
+    let mut watched = false;
+    for (instruction, pc, word) in instructions {
+        let op = decode::decode(word);
+        let memory = decode::accesses_memory(word);
+        if op.is_none() && !memory {
+            continue;
+        }
+        watched = true;
+        let mut known = lock(&plugin.watched);
+        let data = known
+            .entry((pc, word))
+            .or_insert_with(|| Box::leak(Box::new(Watched { pc, op })));
+        let data = std::ptr::from_ref(*data) as usize;
+        drop(known);
+        if op.is_some() {
+            // SAFETY: an instruction of the block of this callback.
+            unsafe { api::call_on(instruction, executed, true, data) };
+        }
+        if memory {
+            // SAFETY: as above.
+            unsafe { api::call_on_memory(instruction, accessed, data) };
+        }
+    }
+    if watched {
+        // SAFETY: the block of this callback.
+        unsafe { api::call_on_block(block, block_executed, 0) };
+    }
+}
+
+impl Plugin {
+    /// The number of the CPU that runs this callback.
+    fn cpu(&self, registers: &Registers) -> usize {
+        let key = match api::read(registers.tpidr) {
+            0 => Key::Affinity(api::read(registers.mpidr)),
+            thread => Key::Thread(thread),
+        };
+        let mut state = lock(&self.state);
+        if let Some(cpu) = state.cpus.get(&key) {
+            return *cpu;
+        }
+        let read = api::read;
+        let start = Start {
+            mpidr: read(registers.mpidr),
+            sctlr: read(registers.sctlr),
+            ttbr0: read(registers.ttbr0),
+            tcr: read(registers.tcr),
+            hcr: read(registers.hcr),
+            vttbr: read(registers.vttbr),
+            vtcr: read(registers.vtcr),
+        };
+        // A CPU that was reset has lost its TPIDR_EL2.
+        let before = state.model.number(start.mpidr);
+        if let Some(number) = before {
+            state.cpus.retain(|_, known| *known != number);
+        }
+        let cpu = state.model.start_cpu(start, before);
+        state.cpus.insert(key, cpu);
+        cpu
+    }
+
+    /// Writes down what the model has found.
+    fn tell(&self, model: &mut Model) {
+        for vmid in model.take_entered() {
+            self.output.add(&Record::Entered(vmid));
+        }
+        for broken in model.take_broken() {
+            self.output.add(&Record::Broken(Finding {
+                rule: broken.rule,
+                cpu: broken.cpu,
+                pc: broken.pc,
+                place: self.config.name(broken.pc),
+                what: broken.what,
+            }));
+        }
+    }
+}
+
+extern "C" fn block_executed(_vcpu: c_uint, _data: *mut c_void) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let Some(registers) = plugin.registers.get() else {
+        return;
+    };
+    let level = (api::read(registers.cpsr) >> 2) & 3;
+    RUNNING.set((level == EL2).then(|| plugin.cpu(registers)));
+}
+
+/// The CPU at work, in its callback.
+struct Here<'a>(&'a Registers);
+
+impl Machine for Here<'_> {
+    fn page(&self, address: u64) -> Option<Vec<u8>> {
+        api::memory(address, 4096)
+    }
+    fn x(&self, number: u8) -> u64 {
+        let register = self.0.x.get(usize::from(number));
+        register.map_or(0, |register| api::read(*register))
+    }
+    fn spsr(&self) -> u64 {
+        api::read(self.0.spsr)
+    }
+}
+
+/// A callback of a watched instruction.
+struct Watching {
+    plugin: &'static Plugin,
+    here: Here<'static>,
+    at: At,
+    op: Option<(Op, u8)>,
+}
+
+/// What a callback of a watched instruction is about; nothing if it is not EL2 that runs.
+fn watched(data: *mut c_void) -> Option<Watching> {
+    let cpu = RUNNING.get()?;
+    let plugin = PLUGIN.get()?;
+    let registers = plugin.registers.get()?;
+    // SAFETY: `translated` passed a reference to a `Watched` that lives as long as the process.
+    let watched: &'static Watched = unsafe { &*data.cast::<Watched>().cast_const() };
+    let at = At {
+        cpu,
+        pc: watched.pc,
+    };
+    Some(Watching {
+        plugin,
+        here: Here(registers),
+        at,
+        op: watched.op,
+    })
+}
+
+extern "C" fn executed(_vcpu: c_uint, data: *mut c_void) {
+    let Some(watching) = watched(data) else {
+        return;
+    };
+    let Watching {
+        plugin,
+        here,
+        at,
+        op: Some((op, rt)),
+    } = watching
+    else {
+        return;
+    };
+    let mut state = lock(&plugin.state);
+    if op == Op::Write(decode::Register::Tpidr) {
+        let value = if rt < 31 { here.x(rt) } else { 0 };
+        let key = match value {
+            0 => Key::Affinity(api::read(here.0.mpidr)),
+            thread => Key::Thread(thread),
+        };
+        state.cpus.retain(|_, known| *known != at.cpu);
+        state.cpus.insert(key, at.cpu);
+    }
+    state.model.execute(at, op, rt, &here);
+    plugin.tell(&mut state.model);
+}
+
+extern "C" fn accessed(_vcpu: c_uint, info: u32, address: u64, data: *mut c_void) {
+    let Some(Watching {
+        plugin, here, at, ..
+    }) = watched(data)
+    else {
+        return;
+    };
+    // SAFETY: the arguments of this callback.
+    let access = unsafe { api::access(info, address) };
+    let mut state = lock(&plugin.state);
+    state.model.access(at, address, &access, &here);
+    plugin.tell(&mut state.model);
+}

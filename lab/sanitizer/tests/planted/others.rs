@@ -1,0 +1,142 @@
+//! What concerns another CPU, and what the sanitizer cannot follow.
+
+use super::*;
+
+/// PSCI CPU_ON for 64 bits.
+const CPU_ON: u64 = 0xc400_0003;
+const FLAG: u64 = FREE + 0x1000;
+const DATA: u64 = FREE + 0x2000;
+
+/// The second CPU says that it is there and waits.
+fn present() -> Code {
+    let mut code = Code::default();
+    translate(&mut code).store(FLAG, 1).sleep();
+    code
+}
+
+#[test]
+fn a_cpu_reads_with_caches_off_what_was_not_cleaned() {
+    let program: Program = |machine, planted| {
+        let mut second = Code::default();
+        translate(second.load(DATA)).store(FLAG, 1).sleep();
+        machine.second = Some(second);
+        let code = translate(&mut machine.first);
+        code.store(DATA, 7);
+        if !planted {
+            code.sys(DC_CVAC, DATA);
+        }
+        code.ops(&[DSB_SY]).call(CPU_ON, 1, SECOND);
+        enter(code.wait(FLAG));
+    };
+    judge(program, &[Rule::PastCaches]);
+}
+
+#[test]
+fn a_cpu_is_started_before_its_data_is_there() {
+    let program: Program = |machine, planted| {
+        let mut second = Code::default();
+        translate(&mut second).load(DATA).store(FLAG, 1).sleep();
+        machine.second = Some(second);
+        let code = translate(&mut machine.first);
+        code.store(DATA, 7);
+        if !planted {
+            code.ops(&[DSB_ISHST]);
+        }
+        enter(code.call(CPU_ON, 1, SECOND).wait(FLAG));
+    };
+    judge(program, &[Rule::Signal]);
+}
+
+fn message(machine: &mut Machine, barrier: Option<u32>) -> &mut Code {
+    machine.second = Some(present());
+    let code = translate(&mut machine.first);
+    code.call(CPU_ON, 1, SECOND).wait(FLAG).store(DATA, 7);
+    code.ops(barrier.as_slice())
+}
+
+#[test]
+fn a_message_is_signalled_before_it_is_there() {
+    let program: Program = |machine, planted| {
+        let barrier = if planted { DMB_ISHST } else { DSB_ISHST };
+        let code = message(machine, Some(barrier));
+        // SGI 0 to the second CPU; one to itself needs nothing.
+        code.sys(SGI1R, 1 << 1);
+        enter(code.store(DATA, 8).sys(SGI1R, 1 << 0));
+    };
+    judge(program, &[Rule::Signal]);
+}
+
+#[test]
+fn a_message_is_signalled_by_gicv2_before_it_is_there() {
+    let program: Program = |machine, planted| {
+        machine.gic = 2;
+        let code = message(machine, (!planted).then_some(DMB_ISHST));
+        // GICD_SGIR: SGI 0 to the second CPU.
+        enter(code.store_word(0x0800_0f00, 1 << 17));
+    };
+    judge(program, &[Rule::Signal]);
+}
+
+#[test]
+fn windows_of_cpus_with_maps_of_their_own_do_not_mix() {
+    const DROPPED: u64 = FLAG + 0x100;
+    const GO_ON: u64 = FLAG + 0x200;
+    let program: Program = |machine, planted| {
+        let mut second = Code::default();
+        prepare_map(&mut second)
+            .sys(TTBR0, OTHER_ROOT)
+            .ops(&[ISB])
+            .sys(SCTLR, SCTLR_VALUE)
+            .ops(&[ISB]);
+        // It is in the middle of dropping its window while the first CPU drops its own, at the same
+        // address, and writes what the other's window showed.
+        second
+            .store(other_entry(WINDOW), 0)
+            .store(DROPPED, 1)
+            .wait(GO_ON)
+            .ops(&[DSB_ISHST])
+            .sys(TLBI_VAE2, page(WINDOW))
+            .ops(&[DSB_NSH, ISB])
+            .store(FLAG, 1)
+            .sleep();
+        machine.second = Some(second);
+        let code = translate(&mut machine.first);
+        code.ops(&[DSB_SY]).call(CPU_ON, 1, SECOND).wait(DROPPED);
+        let from = code.0.len();
+        drop_window(code);
+        if planted {
+            let dsb = code.0.iter().rposition(|word| *word == DSB_ISHST);
+            code.0
+                .remove(dsb.filter(|at| *at > from).expect("there is one"));
+        }
+        code.store(OTHER_FREE, 7).store(GO_ON, 1).wait(FLAG);
+        enter(code);
+    };
+    judge(program, &[Rule::StaleEntry, Rule::TlbiOrder]);
+}
+
+#[test]
+fn what_cannot_be_followed_is_told() {
+    let program: Program = |machine, planted| {
+        machine.cpu = "max";
+        let code = translate(&mut machine.first);
+        if planted {
+            code.sys(TLBI_RVAE2, page(WINDOW));
+        } else {
+            code.sys(TLBI_VAE2, page(WINDOW));
+        }
+        enter(code.ops(&[DSB_NSH, ISB]));
+    };
+    judge(program, &[Rule::Unfollowed]);
+}
+
+#[test]
+fn cpus_in_parallel_are_told_apart() {
+    for timing in [&TURNS[..], &["-accel", "tcg,thread=multi"]] {
+        let mut machine = Machine::default();
+        enter(message(&mut machine, None).sys(SGI1R, 1 << 1));
+        let found = run(&machine, timing).findings;
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!((found[0].rule, found[0].cpu & 0xff), (Rule::Signal, 0));
+    }
+}

@@ -1,0 +1,99 @@
+//! Register writes and what relies on them.
+
+use super::*;
+
+#[test]
+fn a_tlbi_takes_the_vmid_before_isb() {
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        code.sys(HCR, HCR_VALUE)
+            .sys(VTCR, VTCR_VALUE)
+            .sys(VTTBR, VTTBR_VALUE);
+        if !planted {
+            code.ops(&[ISB]);
+        }
+        leave(code.ops(&[TLBI_VMALLS12E1, IC_IALLU, DSB_NSH, ISB]));
+    };
+    judge(program, &[Rule::RegisterWrite]);
+}
+
+#[test]
+fn eret_is_judged_by_a_hcr_that_is_not_synchronised() {
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        prepare_guest(code).sys(HCR, 0).ops(&[ISB]);
+        code.sys(HCR, HCR_VALUE);
+        if !planted {
+            code.ops(&[ISB]);
+        }
+        leave(code);
+    };
+    judge(program, &[Rule::RegisterWrite]);
+}
+
+#[test]
+fn eret_need_not_synchronise() {
+    // With SCTLR_EL2.EOS = 1 it does, so that the sound program needs no ISB.
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        prepare_guest(code);
+        let eos = if planted { EXIT_SYNCHRONIZES } else { 0 };
+        code.sys(SCTLR, SCTLR_VALUE & !eos)
+            .ops(&[ISB])
+            .sys(VTTBR, VTTBR_VALUE);
+        leave(code);
+    };
+    judge(program, &[Rule::RegisterWrite]);
+}
+
+#[test]
+fn the_mmu_is_turned_on_before_its_registers_are() {
+    let program: Program = |machine, planted| {
+        let code = &mut machine.first;
+        prepare_map(code).sys(MAIR, MAIR_VALUE);
+        if !planted {
+            code.ops(&[ISB]);
+        }
+        enter(code.sys(SCTLR, SCTLR_VALUE).ops(&[ISB]));
+    };
+    judge(program, &[Rule::RegisterWrite]);
+}
+
+#[test]
+fn memory_is_accessed_while_the_map_changes() {
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        code.sys(TTBR0, OTHER_ROOT);
+        if planted {
+            code.load(FREE);
+        }
+        enter(code.ops(&[ISB, TLBI_ALLE2, DSB_NSH, ISB]).load(FREE));
+    };
+    judge(program, &[Rule::RegisterWrite]);
+}
+
+#[test]
+fn an_fp_instruction_comes_before_its_trap_is_off() {
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        code.sys(CPTR, CPTR_VALUE);
+        if !planted {
+            code.ops(&[ISB]);
+        }
+        enter(code.ops(&[FMOV_D0]));
+    };
+    judge(program, &[Rule::RegisterWrite]);
+}
+
+#[test]
+fn a_translation_is_read_before_isb() {
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        code.sys(AT_S1E2R, WINDOW);
+        if !planted {
+            code.ops(&[ISB]);
+        }
+        enter(code.ops(&[MRS_PAR]));
+    };
+    judge(program, &[Rule::TranslationResult]);
+}
