@@ -10,7 +10,6 @@ mod plan;
 mod registers;
 mod stage2;
 mod uart;
-mod vgic;
 
 use crate::Target;
 
@@ -25,7 +24,6 @@ pub const ALL: &[Target] = &[
     clocks::TARGET,
     uart::TARGET,
     console::TARGET,
-    vgic::TARGET,
     stage2::TARGET,
 ];
 

@@ -78,12 +78,6 @@ pub const TARGETS: &[Target] = &[
         runs: 20_000,
     },
     Target {
-        name: "vgic",
-        claim: "A virtual GIC of either version answers as the model of the GIC does; and whatever a guest does, \
-                no interrupt is in two places, list registers are used as hardware allows, and all comes to rest.",
-        runs: 4_000,
-    },
-    Target {
         name: "stage2",
         claim: "For any regions the tables take as many pages as the planner counts, and a walk finds \
                 each page where it was mapped and nothing beside it.",

@@ -93,8 +93,12 @@ fn cases() -> ProptestConfig {
     // A file of past failures would make the next run another one; what was found becomes a test by itself.
     ProptestConfig {
         failure_persistence: None,
+        // The same sequences every time; RNG and number can be chosen for longer searches.
+        rng_seed: proptest::test_runner::RngSeed::Fixed(
+            std::env::var("SEED").map_or(1, |n| n.parse().unwrap_or(1)),
+        ),
         max_shrink_iters: 20_000,
-        ..ProptestConfig::with_cases(std::env::var("N").map_or(1000, |n| n.parse().unwrap_or(1000)))
+        ..ProptestConfig::with_cases(std::env::var("N").map_or(300, |n| n.parse().unwrap_or(300)))
     }
 }
 
