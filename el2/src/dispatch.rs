@@ -7,7 +7,7 @@ use bulkhead_core::inject::{self, Fault};
 use bulkhead_core::psci;
 use bulkhead_core::report::Reason;
 use bulkhead_core::sysreg::{self, Access};
-use bulkhead_core::vgic::Notify;
+use bulkhead_core::vgic::{Notify, VTIMER};
 
 use crate::calls::{self, After};
 use crate::devices::{self, Done};
@@ -272,15 +272,22 @@ pub fn handle(pcpu: &mut Pcpu, taken: Taken) -> ExitClass {
         return ExitClass::DeviceIrq;
     }
     let board = &crate::start::plan().header.board;
-    if intid == board.ptimer_intid
+    // The timers of a VM: its own physical one, and the virtual one while the guest does not want its
+    // interrupt. It waits, active on the board, and the guest deactivates it.
+    let timer = if intid == pcpu.vtimer_intid {
+        Some((VTIMER, ExitClass::VtimerIrq))
+    } else if intid == board.ptimer_intid {
+        Some((timed::PHYSICAL_TIMER, ExitClass::DeviceIrq))
+    } else {
+        None
+    };
+    if let Some((vintid, class)) = timer
+        && pcpu.runs
         && let Some(vm) = pcpu.vm()
     {
-        // Enabled only for a VM that owns the timer; the guest deactivates it.
-        let whom = pcpu
-            .vgic
-            .raise(&vm.dist, &mut pcpu.gic, timed::PHYSICAL_TIMER);
+        let whom = pcpu.vgic.raise(&vm.dist, &mut pcpu.gic, vintid);
         pcpu.notify(whom);
-        return ExitClass::DeviceIrq;
+        return class;
     }
     let mut class = ExitClass::ServiceIrq;
     if intid == board.maintenance_intid {

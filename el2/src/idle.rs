@@ -1,7 +1,7 @@
 //! What a pCPU does that has no guest to run: interrupts, reports a line at a time, and waiting for its
 //! vCPU to be switched on. No guest waits for it, so its turns need no bound but that each is short.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bulkhead_core::report::ReportLine;
 
@@ -106,7 +106,11 @@ fn finish(pcpu: &mut Pcpu, vm: &vm::Vm) {
 /// EL2's last words about itself. During start-up the boot map has the UART at hand; later only the
 /// pCPU that drains the console has it, and the others can only stop.
 pub fn own_fault(line: &bulkhead_core::text::Line<192>) -> ! {
-    if let Some(uart) = boot::uart_at_hand() {
+    // Without firmware that can switch the board off, asking it is the next exception: once is enough.
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed)
+        && let Some(uart) = boot::uart_at_hand()
+    {
         for byte in b"\r\n[el2] ".iter().chain(line.as_bytes()).chain(b"\r\n") {
             uart.send_polled(*byte);
         }

@@ -63,7 +63,10 @@ pub fn crash(pcpu: &mut Pcpu, reason: Reason) -> ! {
 
 /// Somebody with authority, or a device of the VM, ends it. From any pCPU.
 pub fn order(index: usize, end: End) {
-    if vm::vm(index).power.stop(end) {
+    let power = &vm::vm(index).power;
+    if power.stop(end) {
+        // If it starts again, it runs.
+        power.pause(false);
         tell(index);
     }
 }

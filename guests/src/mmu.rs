@@ -75,6 +75,23 @@ fn overlaps(ranges: &[Range], block: Range) -> bool {
     ranges.iter().any(|range| range.overlaps(block))
 }
 
+/// Lets EL0 read, write and execute the block around `address`, which EL1 cannot execute from then on.
+/// Gives `address`.
+pub fn open_to_el0(address: usize) -> usize {
+    /// Access permission: EL0 too. And neither of the two execute-never bits.
+    const USER: u64 = 1 << 6;
+    let level1 = &MMU_LEVEL1.0[address / GIB % 512];
+    let entry = if level1.load(Relaxed) & 2 == 0 {
+        level1
+    } else {
+        &MMU_LEVEL2.0[address % GIB / MIB2]
+    };
+    // A change of permission needs no break before make.
+    entry.store((entry.load(Relaxed) | USER) & !NEVER_EXECUTE, Relaxed);
+    invalidate();
+    address
+}
+
 /// Break before make: the old translation is gone before the new one is there.
 fn replace(entry: &AtomicU64, descriptor: u64) {
     entry.store(0, Relaxed);

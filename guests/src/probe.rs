@@ -245,6 +245,16 @@ pub fn code(instructions: &[u32], registers: &mut [u64; 8]) -> Result<(), Fault>
     call(buffer.addr(), registers)
 }
 
+/// Puts `instructions` where they can be run, at `address` in RAM that the program does not use.
+pub fn place(address: usize, instructions: &[u32]) {
+    for (n, instruction) in instructions.iter().enumerate() {
+        let word = core::ptr::with_exposed_provenance_mut::<u32>(address + 4 * n);
+        // SAFETY: a word of RAM that nothing else uses, aligned (I-FREE).
+        unsafe { word.write_volatile(*instruction) };
+    }
+    synchronise(address & !63);
+}
+
 /// Makes 64 bytes of new instructions visible to the fetch. The line size of caches is 16 bytes at least.
 fn synchronise(start: usize) {
     for line in (start..start + 64).step_by(16) {

@@ -94,6 +94,12 @@ guest_exception:
 
 const SYNC: u64 = 4;
 const IRQ: u64 = 5;
+/// Synchronous, from EL0 in AArch64 and in AArch32.
+const USER_SYNC: [u64; 2] = [8, 12];
+/// PSTATE of EL1 with its own stack pointer, all masks closed.
+const EL1H: u64 = 0x3c5;
+/// PSTATE.IL.
+const ILLEGAL: u64 = 1 << 20;
 
 unsafe extern "Rust" {
     safe fn guest_irq(entered: u64);
@@ -103,7 +109,10 @@ unsafe extern "Rust" {
 extern "C" fn vectors_rust(frame: &mut Frame, kind: u64) {
     match kind {
         IRQ => guest_irq(frame.entered),
-        SYNC if probe::caught(frame) => {}
+        // After an illegal return the state is illegal until it is left for good.
+        SYNC if probe::caught(frame) => frame.spsr &= !ILLEGAL,
+        // A probe that went to EL0: it goes on at EL1.
+        kind if USER_SYNC.contains(&kind) && probe::caught(frame) => frame.spsr = EL1H,
         _ => fatal(frame, kind),
     }
 }

@@ -39,13 +39,13 @@ struct Wishes {
 }
 
 /// Words with changes that one exit deals with; for the rest the vCPU notifies itself.
-const WORDS_AT_ONCE: usize = 4;
+const WORDS_AT_ONCE: usize = 2;
 
 impl Cpu {
     /// See the module. `changes` are bits as in [`super::shared::Line::busy`], for what this pCPU has changed
     /// itself.
     ///
-    /// The work is bounded by the number of list registers and by the 32 interrupts of each of four words. If there
+    /// The work is bounded by the number of list registers and by the 32 interrupts of each of two words. If there
     /// is more to do, the vCPU itself is among those to notify.
     #[inline(never)]
     pub(super) fn attend<H: Host>(

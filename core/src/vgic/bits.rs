@@ -254,7 +254,7 @@ impl Cpu {
         bits: u32,
     ) -> Notify {
         let bank = dist.bank(vcpu, word);
-        let mut left = bits & !bank.active.load(SeqCst);
+        let mut left = bits;
         let mut notify = Notify::NOBODY;
         let mut mine = false;
         // Whoever has it, else whose it is.

@@ -204,8 +204,11 @@ impl Cpu {
         let intid = intid & 15;
         let bit = 1u32 << intid;
         if target == self.number {
-            // The first list register that is not the timer's.
-            if self.direct & bit == 0 || !host.empty() & host.usable() != 0 {
+            // The first list register that is not the timer's. Requests that came before come first.
+            if self.direct & bit == 0
+                || dist.line(target).busy.load(Acquire) != 0
+                || !host.empty() & host.usable() != 0
+            {
                 return None;
             }
             host.set_lr(1, self.sgis[intid] | from);
@@ -216,7 +219,10 @@ impl Cpu {
         }
         let line = dist.line(target);
         if matches!(H::VERSION, Version::V2) {
-            line.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
+            let before = line.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
+            line.bank.latch.fetch_or(bit, AcqRel);
+            let fresh = u32::from(before & mask(self.number) as u8 == 0) << target;
+            return Some(Notify(fresh as u8));
         }
         // Whoever found the bit clear has notified the target, and it has not looked yet.
         let before = line.bank.latch.fetch_or(bit, AcqRel);
@@ -270,7 +276,9 @@ impl Cpu {
     #[inline(always)]
     pub fn raise_usual<H: Host>(&mut self, dist: &Distributor, host: &mut H, pintid: u32) -> bool {
         let entry = self.ready[pintid as usize % READY];
-        if lr::pintid(entry) != pintid || !self.waiting.is_empty() || host.empty() & 2 == 0 {
+        let busy = dist.line(self.number).busy.load(Acquire) != 0;
+        if lr::pintid(entry) != pintid || busy || !self.waiting.is_empty() || host.empty() & 2 == 0
+        {
             return false;
         }
         let (word, bit) = place(lr::vintid(entry));
@@ -289,7 +297,8 @@ impl Cpu {
         let bank = dist.bank(self.number, word);
         let free = host.empty() & host.usable();
         let entry = self.ready[dist.physical(intid) as usize % READY];
-        if lr::vintid(entry) == intid && self.waiting.is_empty() && free != 0 {
+        if lr::vintid(entry) == intid && free != 0 && self.waiting.is_empty() && self.is_quiet(dist)
+        {
             self.hold(dist, word, bit);
             host.set_lr(free.trailing_zeros(), entry);
             return Notify::NOBODY;

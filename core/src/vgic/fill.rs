@@ -11,9 +11,9 @@ use super::attend::Held;
 use super::shared::of_groups;
 use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, numbers, place};
 
-/// After that many looks at waiting interrupts an exit fills no more list registers: the next maintenance
-/// interrupt goes on.
-const LOOKS: u32 = 96;
+/// After that many looks at waiting interrupts an exit fills no more list registers; the vCPU notifies itself and
+/// goes on in another.
+const LOOKS: u32 = 64;
 
 /// Where an interrupt can go.
 enum Room {
@@ -57,17 +57,23 @@ impl Cpu {
             scan |= self.waiting.some();
         }
         let mut notify = Notify::NOBODY;
+        let full = host.empty() & host.usable() == 0;
         for word in numbers(scan) {
-            notify |= self.rescan(dist, word, held);
+            notify |= self.rescan(dist, word, held, full);
+        }
+        if full {
+            self.tell_ends(dist, host);
         }
         let mut looks = 0u32;
         for turn in 0..host.list_registers().wrapping_mul(2) {
-            if turn != 0 && looks > LOOKS {
-                break;
-            }
             let Some(intid) = self.most_urgent() else {
                 break;
             };
+            if turn != 0 && looks > LOOKS {
+                // What waits may be more urgent than what is pending inside: go on in another exit.
+                notify |= dist.mark(self.number, 1);
+                break;
+            }
             let (word, bit) = place(intid);
             match self.try_place(dist, host, intid, held, &mut notify) {
                 Placed::Yes => self.last = intid,
@@ -83,7 +89,7 @@ impl Cpu {
     }
 
     /// Finds out what waits in a word.
-    fn rescan(&mut self, dist: &Distributor, word: usize, held: &Held) -> Notify {
+    fn rescan(&mut self, dist: &Distributor, word: usize, held: &Held, full: bool) -> Notify {
         let bank = dist.bank(self.number, word);
         let latch = bank.latch.load(SeqCst);
         if latch | bank.level.load(SeqCst) == 0 {
@@ -104,7 +110,13 @@ impl Cpu {
             let stays = self.latched.get(word) | taken & !bank.edge.load(Relaxed);
             self.latched.set(word, stays);
         }
-        let blocked = pending | self.parked.get(word) | active & (linked | single | !latch);
+        // What is active and pending again shares its list register only if there are others to spare.
+        let alone = if full {
+            u32::MAX
+        } else {
+            linked | single | !latch
+        };
+        let blocked = pending | self.parked.get(word) | active & alone;
         let mut waiting = (latch | up) & mine & !blocked;
         let mut notify = Notify::NOBODY;
         if word != 0 {
@@ -118,6 +130,18 @@ impl Cpu {
         self.waiting.set(word, waiting);
         self.choose(dist, word);
         notify
+    }
+
+    /// No list register is free: the ends of those that are pending again are to be told.
+    fn tell_ends<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
+        for n in each(0, host.usable()) {
+            let entry = host.lr(n);
+            let (word, bit) = place(lr::vintid(entry));
+            let again = dist.bank(self.number, word).latch.load(SeqCst) & bit != 0;
+            if again && entry & (lr::STATE | lr::HW | lr::EOI) == lr::ACTIVE {
+                host.set_lr(n, entry | lr::EOI);
+            }
+        }
     }
 
     fn holds(&self, dist: &Distributor, word: usize) -> u32 {
@@ -184,6 +208,9 @@ impl Cpu {
         notify: &mut Notify,
     ) -> Placed {
         let (word, bit) = place(intid);
+        if self.parked.get(word) & bit != 0 {
+            return Placed::Gone;
+        }
         if held.active.get(word) & bit != 0 {
             // Pending again while active: both in one list register. But where there is none to spare, it waits
             // outside for the end, which may be far: what is pending inside must be what comes next.

@@ -94,18 +94,12 @@ impl Cpu {
             .parked_from
             .get(intid as usize)
             .map_or(0, |from| lr::from(u32::from(*from)));
-        // A new owner, or another sender of the same SGI, may wait for its end.
-        let told =
-            if dist.owns(self.number, word) & bit == 0 || from != 0 || intid < 16 && dist.is_v2() {
-                lr::EOI
-            } else {
-                0
-            };
         let entry = self.entry(dist, intid);
         let entry = if entry & lr::HW != 0 {
             entry
         } else {
-            entry | from | told
+            // It may be pending again, or somebody else wait for its end: that is to be told.
+            entry | from | lr::EOI
         };
         host.set_lr(n, entry | lr::ACTIVE);
         self.parked.remove(word, bit);

@@ -11,7 +11,7 @@ use super::{Cpu, Distributor, Host, Maintenance, Notify, Version, each, lr, mask
 
 impl Cpu {
     /// Nothing but SGIs waits for this vCPU's attention.
-    fn is_quiet(&self, dist: &Distributor) -> bool {
+    pub(super) fn is_quiet(&self, dist: &Distributor) -> bool {
         dist.line(self.number).busy.load(Acquire) == 0
     }
 
@@ -75,14 +75,12 @@ impl Cpu {
         }
         let own = self.of_entry(self.sgi_entry(intid));
         let mut any = false;
-        for n in each(0, host.usable()) {
+        for n in each(0, Self::all_lrs(host)) {
             let entry = host.lr(n);
             let pending = entry & lr::PENDING != 0;
-            any |= pending;
-            if lr::vintid(entry) == intid
-                || entry & lr::STATE == lr::STATE
-                || pending && self.of_entry(entry) > own
-            {
+            let own_lr = lr::vintid(entry) == intid && entry & lr::STATE != 0;
+            any |= pending && n != super::VTIMER_LR;
+            if own_lr || entry & lr::STATE == lr::STATE || pending && self.of_entry(entry) > own {
                 return false;
             }
         }

@@ -64,11 +64,16 @@ impl Cpu {
             if v == self.number && self.send_to_self(dist, host, intid) {
                 continue;
             }
-            if matches!(H::VERSION, Version::V2) {
-                line.sources[intid as usize & 15].fetch_or(mask(self.number) as u8, SeqCst);
-            }
             let bit = mask(intid as usize & 15);
-            let fresh = line.bank.latch.fetch_or(bit, SeqCst) & bit == 0;
+            let fresh = if matches!(H::VERSION, Version::V2) {
+                // The latch may be set for other senders, who have notified for themselves.
+                let me = mask(self.number) as u8;
+                let before = line.sources[intid as usize & 15].fetch_or(me, SeqCst);
+                line.bank.latch.fetch_or(bit, SeqCst);
+                before & me == 0
+            } else {
+                line.bank.latch.fetch_or(bit, SeqCst) & bit == 0
+            };
             if v == self.number {
                 mine = true;
             } else if fresh {

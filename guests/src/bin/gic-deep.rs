@@ -230,7 +230,11 @@ fn many_active() {
         gic::deactivate(taken[n]);
         settle();
         let again = gic::acknowledge();
-        wrong += u32::from(again.intid() != FIRST + n as u32);
+        if again.intid() != FIRST + n as u32 {
+            let (seen, expected) = (again.intid(), FIRST + n as u32);
+            println!("gic-deep: with {many} active: {seen} taken instead of {expected}");
+            wrong += 1;
+        }
         if !again.is_none() {
             gic::end(again);
             gic::deactivate(again);

@@ -14,7 +14,8 @@ use crate::testing::{self, Context, Done, Test, Told};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   bulkhead test                   # everything, as continuous integration does
-  bulkhead test system/           # tests whose name contains `system/`
+  bulkhead test system/           # tests whose name contains `system/`, those on request among them
+  bulkhead test --all             # the whole matrix of kernels, CPUs and interrupt controllers as well
   bulkhead test --list            # what each test proves
 
 Exit status: 0 if all tests passed, 1 if one failed, 2 if no test has such a name. The last line is
@@ -22,6 +23,9 @@ Exit status: 0 if all tests passed, 1 if one failed, 2 if no test has such a nam
 pub struct Args {
     /// Run only tests whose name contains one of these
     filter: Vec<String>,
+    /// Run the tests that only run on request, too (`--list` marks them)
+    #[arg(long)]
+    all: bool,
     /// Print names and claims, run nothing
     #[arg(long)]
     list: bool,
@@ -42,6 +46,8 @@ pub fn run(args: Args) -> Outcome {
     };
     if !args.filter.is_empty() {
         tests.retain(|test| args.filter.iter().any(|part| test.name.contains(part)));
+    } else if !args.all && !args.list {
+        tests.retain(|test| !test.on_request);
     }
     if tests.is_empty() {
         eprintln!(
@@ -63,13 +69,14 @@ fn list(tests: &[Test], json: bool) {
     if json {
         let all: Vec<_> = tests
             .iter()
-            .map(|t| json!({"name": t.name, "claim": t.claim}))
+            .map(|t| json!({"name": t.name, "claim": t.claim, "on_request": t.on_request}))
             .collect();
         println!("{}", json!({ "tests": all }));
         return;
     }
     for test in tests {
-        println!("{}\n    {}", test.name, test.claim);
+        let mark = if test.on_request { " (on request)" } else { "" };
+        println!("{}{mark}\n    {}", test.name, test.claim);
     }
     println!("{} tests", tests.len());
 }

@@ -18,7 +18,7 @@ use crate::progress::Step;
 const FORMAT: u32 = 1;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 4] = [
+const SCRIPTS: [(&str, &[u8]); 5] = [
     ("init", include_bytes!("../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -28,12 +28,17 @@ const SCRIPTS: [(&str, &[u8]); 4] = [
         "bin/control-stop",
         include_bytes!("../../../guests/linux/control-stop"),
     ),
+    (
+        "bin/hotplug",
+        include_bytes!("../../../guests/linux/hotplug"),
+    ),
     ("bin/demo", include_bytes!("../../../guests/linux/demo")),
 ];
 
 /// Applets that the scripts cannot do without.
-const NEEDED: [&str; 9] = [
-    "sh", "mount", "devmem", "cttyhack", "setsid", "poweroff", "sleep", "xargs", "modprobe",
+const NEEDED: [&str; 12] = [
+    "sh", "mount", "devmem", "cttyhack", "setsid", "poweroff", "sleep", "xargs", "modprobe", "awk",
+    "nproc", "taskset",
 ];
 
 /// Makes the archive from unpacked packages, unless the cache has it; gives its path.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::suite::Test;
-use super::{code, cpus, docs, fuzz, plans, refusals, systems, whole};
+use super::{code, cpus, docs, fuzz, matrix, plans, refusals, systems, whole};
 use crate::failure::Failure;
 
 /// All tests, in the order in which they are listed.
@@ -15,6 +15,7 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     let mut tests = code::tests();
     tests.extend(fuzz::tests());
     tests.extend(systems::tests(root)?);
+    tests.extend(matrix::tests());
     tests.extend(whole::tests());
     tests.extend(plans::tests());
     tests.extend(refusals::tests());

@@ -7,6 +7,7 @@ mod cpus;
 mod docs;
 mod fuzz;
 mod judge;
+mod matrix;
 mod plans;
 mod refusals;
 mod sanitizer;

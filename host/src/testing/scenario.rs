@@ -177,6 +177,15 @@ impl Scenario {
         }
     }
 
+    /// A scenario that the code makes, from the same text as those in files.
+    pub fn made(text: &str) -> Result<Self, String> {
+        let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        match scenario.flaw() {
+            Some(flaw) => Err(flaw.to_owned()),
+            None => Ok(scenario),
+        }
+    }
+
     /// Time after which the test counts as hanging.
     pub fn guard(&self) -> Duration {
         Duration::from_secs(self.guard)

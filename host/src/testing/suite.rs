@@ -59,6 +59,8 @@ pub struct Test {
     pub claim: String,
     /// When it runs.
     pub stage: Stage,
+    /// It runs when it is asked for: by `--all`, or by a part of its name.
+    pub on_request: bool,
     /// What it does.
     pub job: Job,
 }
@@ -78,7 +80,16 @@ impl Test {
             name: name.into(),
             claim: claim.into(),
             stage: Stage::Build,
+            on_request: false,
             job,
+        }
+    }
+
+    /// The test, to run on request only.
+    pub fn on_request(self) -> Self {
+        Self {
+            on_request: true,
+            ..self
         }
     }
 

@@ -98,8 +98,8 @@ fn scenarios(folder: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
     Ok(scenarios)
 }
 
-/// Runs a scenario on a CPU model and judges it.
-fn boot(
+/// Runs a scenario on a CPU model and judges it. `folder` is the name of its logs.
+pub(super) fn boot(
     context: &Context,
     folder: &str,
     scenario: &Scenario,

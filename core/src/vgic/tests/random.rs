@@ -266,7 +266,7 @@ fn run<const V: bool>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn nothing_is_lost_doubled_or_left_behind(

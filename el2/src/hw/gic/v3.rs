@@ -292,3 +292,8 @@ list_registers!(
 pub(super) fn virtual_groups() -> u32 {
     read!("S3_4_C12_C11_7") as u32 & 0b11
 }
+
+/// Whether EOIcount counts what are no ends: the guest's CPU interface is in EOImode 1 (ICH_VMCR_EL2.VEOIM).
+pub(super) fn counts_drops() -> bool {
+    read!("S3_4_C12_C11_7") as u32 & 1 << 9 != 0
+}
