@@ -194,6 +194,10 @@ impl Cpu {
                     host.set_pending(lr::pintid(entry), true);
                 }
             }
+            if linked {
+                // Its pending half may have been taken back, and the board's interrupt deactivated, just now.
+                host.set_active(lr::pintid(entry));
+            }
             if entry & lr::ACTIVE == 0 {
                 self.by_register.add(word, bit);
             }

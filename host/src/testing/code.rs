@@ -7,7 +7,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 10] = [
+const CRATES: [(&str, &str); 11] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -23,6 +23,10 @@ const CRATES: [(&str, &str); 10] = [
     (
         "bulkhead-gates",
         "The gates find a panic, a deep stack and an indirect call in an image that has one.",
+    ),
+    (
+        "bulkhead-interleave",
+        "What pCPUs share holds under every interleaving and every order that the memory model allows.",
     ),
     (
         "bulkhead-gic-check",

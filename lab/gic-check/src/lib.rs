@@ -19,15 +19,32 @@ pub use operation::{Operation, Register};
 ///
 /// The vGIC and the model differ, or the vGIC breaks a rule of its hardware.
 pub fn run(shape: Shape, operations: &[Operation]) {
+    run_on(shape, operations, false);
+}
+
+/// The same for a guest that does not keep to what the architecture defines: nothing is compared, but the vGIC keeps to the
+/// rules of its hardware, gives no interrupt to two vCPUs, and comes to rest.
+///
+/// # Panics
+///
+/// It does not.
+pub fn run_wild(shape: Shape, operations: &[Operation]) {
+    run_on(shape, operations, true);
+}
+
+fn run_on(shape: Shape, operations: &[Operation], wild: bool) {
     if shape.v2 {
-        run_on::<true>(shape, operations);
+        run_version::<true>(shape, operations, wild);
     } else {
-        run_on::<false>(shape, operations);
+        run_version::<false>(shape, operations, wild);
     }
 }
 
-fn run_on<const V2: bool>(shape: Shape, operations: &[Operation]) {
+fn run_version<const V2: bool>(shape: Shape, operations: &[Operation], wild: bool) {
     let mut machine = Machine::<V2>::new(shape);
+    if wild {
+        machine.go_wild();
+    }
     for operation in operations {
         machine.apply(operation);
     }

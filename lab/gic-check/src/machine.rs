@@ -58,6 +58,8 @@ pub struct Machine<const V2: bool> {
     pcpus: Vec<Pcpu>,
     board: Board,
     model: Gic,
+    /// The guest keeps to what the architecture defines, and is shown what the model says.
+    sane: bool,
 }
 
 impl<const V2: bool> Machine<V2> {
@@ -105,12 +107,19 @@ impl<const V2: bool> Machine<V2> {
             pcpus,
             board,
             model,
+            sane: true,
         };
         for cpu in 0..shape.cpus {
             machine.power(cpu, true);
         }
         machine.prepare();
         machine
+    }
+
+    /// From now on the guest does what it likes, and nothing is compared: what holds for the hardware and for other
+    /// VMs still must.
+    pub fn go_wild(&mut self) {
+        self.sane = false;
     }
 
     /// What a guest does first.
@@ -253,6 +262,11 @@ impl<const V2: bool> Machine<V2> {
                 self.compare();
             }
             Operation::Power { cpu, on } => self.power(cpu % cpus, on),
+            Operation::Wild {
+                cpu,
+                deactivate,
+                intid,
+            } => self.wild(cpu % cpus, deactivate, intid),
         }
     }
 
@@ -324,6 +338,20 @@ impl<const V2: bool> Machine<V2> {
         } else {
             offset - 0x1_0000
         };
+        let value = if self.sane {
+            match self.defined(cpu, frame, bank, value) {
+                Some(value) => value,
+                None => return,
+            }
+        } else {
+            value
+        };
+        self.model.write(cpu, frame, offset, size, value.into());
+        self.access(cpu, frame, offset, size, Some(value.into()));
+    }
+
+    /// What is left of a write where the architecture defines what it does; `None` if nothing is.
+    fn defined(&mut self, cpu: usize, frame: Frame, bank: u64, value: u32) -> Option<u32> {
         let mut value = value;
         // Each bit of these belongs to an interrupt; a guest that changes the state of one that it is serving, or
         // the trigger of one that is pending, gets what is not defined.
@@ -333,7 +361,7 @@ impl<const V2: bool> Machine<V2> {
         if (0xc00..0xd00).contains(&bank)
             && !self.idle(of_word(frame, cpu), (bank - 0xc00) as u32 * 4)
         {
-            return;
+            return None;
         }
         if (0x200..0x280).contains(&bank) || (0x300..0x380).contains(&bank) {
             value &= !self.on_the_way(of_word(frame, cpu), (bank & 0x7f) as u32 / 4);
@@ -346,10 +374,9 @@ impl<const V2: bool> Machine<V2> {
             _ => 0,
         };
         if served != 0 {
-            return;
+            return None;
         }
-        self.model.write(cpu, frame, offset, size, value.into());
-        self.access(cpu, frame, offset, size, Some(value.into()));
+        Some(value)
     }
 
     /// Interrupts of a word that some vCPU has acknowledged and not deactivated.
@@ -382,11 +409,11 @@ impl<const V2: bool> Machine<V2> {
         bits
     }
 
-    /// None of the 16 interrupts from `first` on is anything but inactive.
+    /// All of the 16 interrupts from `first` on are disabled and inactive.
     fn idle(&self, cpu: usize, first: u32) -> bool {
         (first..first + 16).all(|intid| {
             let interrupt = self.model.interrupt(cpu, intid);
-            interrupt.is_none_or(|i| !i.pending() && !i.active && !i.line)
+            interrupt.is_none_or(|i| !i.enabled && !i.pending() && !i.active && !i.line)
         })
     }
 
@@ -494,7 +521,7 @@ impl<const V2: bool> Machine<V2> {
             return;
         }
         let edge = self.board.at(cpu, pintid).edge;
-        if edge == up {
+        if edge == up && self.sane {
             self.settle(cpu);
             let active = self.model.interrupt(cpu, vintid).is_some_and(|i| i.active);
             if self.board.at(cpu, pintid).active && !active {
@@ -508,12 +535,16 @@ impl<const V2: bool> Machine<V2> {
     // --- what the guest does at its CPU interface -----------------------------------------------
 
     fn acknowledge(&mut self, cpu: usize, group: usize) {
-        self.settle(cpu);
-        self.compare_signals();
+        if self.sane {
+            self.settle(cpu);
+            self.compare_signals();
+        }
         let Some(what) = self.pcpus[cpu].interface.acknowledge(group) else {
             return;
         };
-        self.model.acknowledge(cpu, what);
+        if self.sane {
+            self.model.acknowledge(cpu, what);
+        }
         self.pcpus[cpu].taken.push(what.intid);
     }
 
@@ -545,6 +576,27 @@ impl<const V2: bool> Machine<V2> {
         }
     }
 
+    /// Ends or deactivates whatever comes to mind.
+    fn wild(&mut self, cpu: usize, deactivate: bool, intid: u32) {
+        if self.sane || !self.pcpus[cpu].on {
+            return;
+        }
+        let pcpu = &mut self.pcpus[cpu];
+        if deactivate && pcpu.trap_ends {
+            let notify = self.with(cpu, |vcpu, dist, port| vcpu.deactivate(dist, port, intid));
+            self.tell(notify);
+            return;
+        }
+        let ended = if deactivate {
+            Some(pcpu.interface.deactivate(intid))
+        } else {
+            pcpu.interface.end(intid)
+        };
+        if let Some(Deactivated::Physical(pintid)) = ended {
+            self.board.at(cpu, pintid).active = false;
+        }
+    }
+
     /// CPU_OFF and CPU_ON.
     fn power(&mut self, cpu: usize, on: bool) {
         if self.pcpus[cpu].on == on {
@@ -556,7 +608,7 @@ impl<const V2: bool> Machine<V2> {
             let mut active = spis
                 .filter_map(|intid| self.model.interrupt(0, intid))
                 .filter(|i| i.active);
-            if active.any(|i| i.taken_by.is_none()) {
+            if self.sane && active.any(|i| i.taken_by.is_none()) {
                 return;
             }
             self.settle(cpu);
@@ -677,7 +729,6 @@ impl<const V2: bool> Machine<V2> {
     /// Compares all that a guest can see.
     pub fn compare(&mut self) {
         self.settle(0);
-        self.compare_signals();
         let mut held = BTreeSet::new();
         for entry in self
             .pcpus
@@ -691,6 +742,10 @@ impl<const V2: bool> Machine<V2> {
                 entry.intid
             );
         }
+        if !self.sane {
+            return;
+        }
+        self.compare_signals();
         let words = u64::from(self.shape.spis / 32 + 1);
         for cpu in 0..self.shape.cpus {
             if !self.pcpus[cpu].on {

@@ -162,6 +162,15 @@ pub enum Operation {
         /// Which.
         first: usize,
     },
+    /// A vCPU ends or deactivates an interrupt whatever its state, if the guest is wild.
+    Wild {
+        /// Who.
+        cpu: usize,
+        /// ICC_DIR_EL1, else an end.
+        deactivate: bool,
+        /// Which.
+        intid: u32,
+    },
     /// A vCPU goes off, or comes back.
     Power {
         /// Which.

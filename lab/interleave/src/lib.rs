@@ -1,0 +1,12 @@
+//! Modules of the project's core that several pCPUs work on at a time, compiled with loom's atomics. The tests run
+//! them under every interleaving and every outcome that the memory model allows (`docs/locking.md`).
+
+// `core` in the modules below is loom's.
+extern crate bulkhead_loom_atomics as core;
+
+#[path = "../../../core/src/power.rs"]
+pub mod power;
+#[path = "../../../core/src/ring.rs"]
+pub mod ring;
+
+pub mod protocol;

@@ -1,0 +1,221 @@
+//! Every interleaving of two or three pCPUs.
+
+use bulkhead_interleave::power::{End, Phase, Power, Refused, Start};
+use bulkhead_interleave::protocol::{Awake, Mailbox, Owned, WantsRoom};
+use bulkhead_interleave::ring::Ring;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+
+#[test]
+fn a_ring_loses_and_doubles_nothing() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::<2>::new());
+        assert_eq!(ring.len(), 0);
+        let producer = Arc::clone(&ring);
+        let thread = thread::spawn(move || {
+            (1..=3)
+                .filter(|byte| producer.push(*byte))
+                .collect::<Vec<u8>>()
+        });
+        let mut got: Vec<u8> = (0..2).filter_map(|_| ring.pop()).collect();
+        let sent = thread.join().unwrap();
+        got.extend(std::iter::from_fn(|| ring.pop()));
+        assert_eq!(got, sent);
+    });
+}
+
+#[test]
+fn a_message_is_seen_with_what_was_written_before_it() {
+    loom::model(|| {
+        let mailbox = Arc::new(Mailbox::default());
+        let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
+        let senders = [0, 1].map(|n: usize| {
+            let (mailbox, words) = (Arc::clone(&mailbox), Arc::clone(&words));
+            thread::spawn(move || {
+                words[n].store(1, Ordering::Relaxed);
+                mailbox.send(1 << n);
+            })
+        });
+        let mut seen = mailbox.receive();
+        for n in 0..2 {
+            assert!(seen >> n & 1 == 0 || words[n].load(Ordering::Relaxed) == 1);
+        }
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        seen |= mailbox.receive();
+        assert_eq!(seen, 3, "a message without an SGI");
+    });
+}
+
+#[test]
+fn the_drainer_does_not_sleep_on_a_byte() {
+    loom::model(|| {
+        let awake = Arc::new(Awake::default());
+        let ring = Arc::new(Ring::<2>::new());
+        assert!(ring.is_empty());
+        let producer = (Arc::clone(&awake), Arc::clone(&ring));
+        let thread = thread::spawn(move || {
+            assert!(producer.1.push(7));
+            producer.0.wake()
+        });
+        let taken = ring.pop().is_some();
+        let sleeps = !taken && awake.sleep(|| ring.pop().is_some());
+        let told = thread.join().unwrap();
+        assert!(!sleeps || told, "it sleeps, and nobody tells it");
+    });
+}
+
+#[test]
+fn nobody_waits_for_room_that_is_there() {
+    loom::model(|| {
+        let wants = Arc::new(WantsRoom::default());
+        let ring = Arc::new(Ring::<1>::new());
+        assert!(ring.push(1));
+        let producer = (Arc::clone(&wants), Arc::clone(&ring));
+        let thread = thread::spawn(move || {
+            producer.1.room() > 0 || producer.0.want(|| producer.1.room() > 0)
+        });
+        assert_eq!(ring.pop(), Some(1));
+        let tells = wants.made();
+        let found = thread.join().unwrap();
+        assert!(found || tells, "the producer waits, and nobody tells it");
+    });
+}
+
+const START: [Start; 2] = [
+    Start {
+        entry: 0x1000,
+        context: 1,
+    },
+    Start {
+        entry: 0x2000,
+        context: 2,
+    },
+];
+
+fn running() -> Arc<Power> {
+    let power = Power::new();
+    power.prepare();
+    assert!(power.begin());
+    for vcpu in 0..3 {
+        power.state(vcpu);
+    }
+    Arc::new(power)
+}
+
+#[test]
+fn of_two_that_switch_a_vcpu_on_one_does_and_it_starts_where_that_one_said() {
+    loom::model(|| {
+        let power = running();
+        assert_eq!(power.switch_on(2, 3, START[0]), Ok(()));
+        assert_eq!(power.arrive(2), Some(START[0]));
+        let other = Arc::clone(&power);
+        let thread = thread::spawn(move || other.switch_on(1, 3, START[1]));
+        let mine = power.switch_on(1, 3, START[0]);
+        let early = power.arrive(1);
+        let other = thread.join().unwrap();
+        let winner = if mine.is_ok() { START[0] } else { START[1] };
+        assert!(mine.is_ok() != other.is_ok(), "{mine:?} {other:?}");
+        let refused = if mine.is_ok() { other } else { mine };
+        assert!(matches!(refused, Err(Refused::Pending | Refused::On)));
+        assert_eq!(early.or_else(|| power.arrive(1)), Some(winner));
+        assert_eq!(power.online(), 3);
+    });
+}
+
+#[test]
+fn the_last_vcpu_that_leaves_is_one_and_ends_the_vm() {
+    loom::model(|| {
+        let power = running();
+        assert_eq!(power.switch_on(1, 2, START[0]), Ok(()));
+        let other = Arc::clone(&power);
+        let thread = thread::spawn(move || {
+            assert!(other.arrive(1).is_some());
+            other.leave(1)
+        });
+        let mine = power.leave(0);
+        let other = thread.join().unwrap();
+        assert!(mine != other, "{mine} {other}");
+        assert_eq!(power.phase(), Phase::Stopping(End::LastCpuOff));
+    });
+}
+
+#[test]
+fn a_vcpu_is_switched_on_again_while_it_goes_off() {
+    loom::model(|| {
+        let power = running();
+        assert_eq!(power.switch_on(1, 2, START[0]), Ok(()));
+        let other = Arc::clone(&power);
+        let thread = thread::spawn(move || {
+            assert_eq!(other.arrive(1), Some(START[0]));
+            assert!(!other.leave(1), "vCPU 0 is on");
+            other.arrive(1)
+        });
+        let again = power.switch_on(1, 2, START[1]);
+        let start = thread.join().unwrap().or_else(|| power.arrive(1));
+        assert_eq!(start, again.is_ok().then_some(START[1]));
+        assert_eq!(power.online(), 1 + u32::from(again.is_ok()));
+    });
+}
+
+#[test]
+fn of_two_reasons_one_counts() {
+    loom::model(|| {
+        let power = running();
+        let other = Arc::clone(&power);
+        let thread = thread::spawn(move || other.stop(End::Crash));
+        let mine = power.stop(End::Off);
+        let other = thread.join().unwrap();
+        assert!(mine != other);
+        let end = if mine { End::Off } else { End::Crash };
+        assert_eq!(power.phase(), Phase::Stopping(end));
+    });
+}
+
+#[test]
+fn what_is_posted_comes_once() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::default());
+        let poster = Arc::clone(&owned);
+        let thread = thread::spawn(move || poster.post());
+        let first = owned.look(false);
+        thread.join().unwrap();
+        let second = owned.look(false);
+        assert!(first != second, "{first} {second}");
+    });
+}
+
+#[test]
+fn what_is_cleared_after_it_was_posted_does_not_come() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::default());
+        let other = Arc::clone(&owned);
+        let thread = thread::spawn(move || {
+            other.post();
+            other.clear();
+        });
+        let held = owned.look(false);
+        thread.join().unwrap();
+        assert!(!owned.look(held), "cleared, and still there");
+    });
+}
+
+#[test]
+fn an_answer_tells_what_was_there_when_it_was_asked_for() {
+    loom::model(|| {
+        let owned = Arc::new(Owned::default());
+        let other = Arc::clone(&owned);
+        let thread = thread::spawn(move || {
+            other.post();
+            let ticket = other.ask();
+            other.answer(ticket)
+        });
+        let held = owned.look(false);
+        let answer = thread.join().unwrap();
+        assert_ne!(answer, Some(false), "posted before, and not shown");
+        owned.look(held);
+        assert_eq!(owned.answer(1), Some(true));
+    });
+}
