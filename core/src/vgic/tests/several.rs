@@ -479,3 +479,27 @@ fn a_request_hits_nothing_that_comes_after_it() {
         assert_eq!(vm.drain(0), [bit.trailing_zeros()]);
     }
 }
+
+/// What one vCPU clears of another's interrupt is gone when it looks.
+fn cleared_is_gone<const V: bool>() {
+    let mut vm = Vm::<V>::ready(4, 4, &[]);
+    vm.route(0, 40, 1);
+    vm.bits(0, 2, 1, 1 << 8);
+    vm.bits(0, 4, 1, 1 << 8);
+    assert_ne!(vm.read_bits(0, 4, 1) & 1 << 8, 0);
+    let value = 1u64 << 8;
+    let (_, notify) = vm.cpus[0].gicd_write(&vm.dist, &mut vm.boards[0], 0x284, 4, value);
+    let (answer, more) = vm.cpus[0].gicd_read(&vm.dist, &mut vm.boards[0], 0x204, 4);
+    assert_eq!(answer, Answer::Again);
+    let _all = notify | more;
+    let third = vm.cpus[1].look(&vm.dist, &mut vm.boards[1]);
+    assert!(third.is_empty());
+    let (answer, _) = vm.cpus[0].gicd_read(&vm.dist, &mut vm.boards[0], 0x204, 4);
+    assert_eq!(answer, Answer::Value(0));
+}
+
+#[test]
+fn what_is_cleared_at_another_vcpu_does_not_show() {
+    cleared_is_gone::<false>();
+    cleared_is_gone::<true>();
+}
