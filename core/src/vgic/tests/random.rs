@@ -266,7 +266,11 @@ fn run<const V: bool>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_000))]
+    // The same sequences in every run: a longer search is `lab/gic-check`'s, with other seeds.
+    #![proptest_config(ProptestConfig {
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        ..ProptestConfig::with_cases(1_000)
+    })]
 
     #[test]
     fn nothing_is_lost_doubled_or_left_behind(
