@@ -115,6 +115,11 @@ pub fn set_running(count: u32) {
     RUNNING.store(count, Ordering::Relaxed);
 }
 
+/// A VM that had stopped starts again.
+pub fn one_more() {
+    RUNNING.fetch_add(1, Ordering::AcqRel);
+}
+
 /// A VM has stopped and everything about it has been said; `true` for the last.
 pub fn one_less() -> bool {
     RUNNING.fetch_sub(1, Ordering::AcqRel) == 1
