@@ -265,6 +265,7 @@ fn enter(pcpu: &mut Pcpu, index: usize, start: Start) {
     pcpu.frame.set(0, start.context);
     pcpu.physical_timer = PhysicalTimer::new();
     timer::give_guest_time(shared.time.offset(), timed::owns_physical(index));
+    pcpu.gic.reset_virtual();
     // With what came while it was off.
     let whom = pcpu.vgic.reset(&shared.dist, &mut pcpu.gic);
     pcpu.notify(whom);

@@ -56,6 +56,12 @@ pub struct Board {
     pub uart: Option<Range>,
     /// INTID of the PL011.
     pub uart_intid: u32,
+    /// Another PL011: one of the board, passed through.
+    pub second_uart: Option<Device>,
+    /// PL061.
+    pub gpio: Option<Device>,
+    /// SPI by which it is told that another VM has ended.
+    pub event_intid: Option<u32>,
     /// PL031.
     pub rtc: Option<Device>,
     /// SBSA watchdog: its control frame; the refresh frame is [`Self::watchdog_refresh`].
@@ -74,6 +80,8 @@ pub struct Board {
     pub cpus: usize,
     /// This program, its stack included.
     pub image: Range,
+    /// The part of it that was loaded from a file.
+    pub loaded: Range,
     /// The device tree itself, if there is one.
     pub tree: Option<Range>,
     /// `/chosen/bootargs`.
@@ -94,6 +102,9 @@ impl Default for Board {
                 size: 0x1000,
             }),
             uart_intid: 33,
+            second_uart: None,
+            gpio: None,
+            event_intid: None,
             rtc: None,
             watchdog: None,
             watchdog_refresh: 0,
@@ -112,6 +123,7 @@ impl Default for Board {
             },
             cpus: 1,
             image: image(),
+            loaded: loaded(),
             tree: None,
             bootargs: "",
         }
@@ -143,6 +155,7 @@ impl Board {
 unsafe extern "C" {
     static __image_start: u8;
     static __image_end: u8;
+    static __bss_start: u8;
 }
 
 fn image() -> Range {
@@ -150,6 +163,14 @@ fn image() -> Range {
     Range {
         base,
         size: (&raw const __image_end).addr() - base,
+    }
+}
+
+fn loaded() -> Range {
+    let base = image().base;
+    Range {
+        base,
+        size: (&raw const __bss_start).addr() - base,
     }
 }
 
@@ -224,6 +245,9 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
         node.compatible()
             .is_some_and(|mut names| names.any(|name| name == wanted))
     };
+    if is("bulkhead,vm-events") {
+        board.event_intid = interrupt(node);
+    }
     let mut ranges: ArrayVec<Range, 16> = ArrayVec::new();
     if let Ok(Some(regs)) = node.reg() {
         for reg in regs {
@@ -255,6 +279,11 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
     if is("arm,pl011") && board.uart.is_none() {
         board.uart = Some(first);
         board.uart_intid = interrupt(node).unwrap_or(board.uart_intid);
+    } else if is("arm,pl011") {
+        board.second_uart = device(node, first);
+    }
+    if is("arm,pl061") {
+        board.gpio = device(node, first);
     }
     if is("arm,pl031") {
         board.rtc = device(node, first);

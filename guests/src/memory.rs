@@ -21,6 +21,16 @@ pub fn free_pages(board: &Board, mut each: impl FnMut(Page)) {
 pub struct Page(usize);
 
 impl Page {
+    /// Its address.
+    pub fn base(&self) -> usize {
+        self.0
+    }
+
+    /// Address of the first word that is not 0.
+    pub fn first_set(&self) -> Option<usize> {
+        self.words().find(|address| read(*address) != 0)
+    }
+
     /// Writes the pattern.
     pub fn fill(&self, seed: u64) {
         for address in self.words() {
@@ -33,9 +43,7 @@ impl Page {
     /// Address and value of the first word that is not as [`Page::fill`] left it.
     pub fn damage(&self, seed: u64) -> Option<(usize, u64)> {
         self.words().find_map(|address| {
-            let word = core::ptr::with_exposed_provenance::<u64>(address);
-            // SAFETY: a word of RAM that nothing else uses, aligned (I-FREE).
-            let value = unsafe { word.read_volatile() };
+            let value = read(address);
             (value != pattern(address, seed)).then_some((address, value))
         })
     }
@@ -43,6 +51,21 @@ impl Page {
     fn words(&self) -> impl Iterator<Item = usize> {
         (self.0..self.0 + PAGE).step_by(8)
     }
+}
+
+/// A number that is another one if any word of the range changes. Parts of words at its end do not count.
+pub fn checksum(range: Range) -> u64 {
+    let words = (range.base..range.end() & !7).step_by(8);
+    words.fold(0xcbf2_9ce4_8422_2325, |sum: u64, address| {
+        (sum ^ read(address)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn read(address: usize) -> u64 {
+    let word = core::ptr::with_exposed_provenance::<u64>(address);
+    // SAFETY: callers name aligned words of RAM, of pages that nothing else uses (I-FREE) or of what nothing
+    // writes while they look.
+    unsafe { word.read_volatile() }
 }
 
 fn pattern(address: usize, seed: u64) -> u64 {

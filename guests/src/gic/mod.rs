@@ -122,6 +122,29 @@ pub fn init_cpu() {
     }
 }
 
+/// Lets everything come, without clearing anything first: what comes is what somebody has left. For the
+/// private interrupts of this CPU; with `all`, for SPIs too, which go to this CPU.
+pub fn expose(all: bool) {
+    if !is_v2() {
+        v3::wake();
+    }
+    let last = if all { interrupts() } else { 32 };
+    for first in (0..last).step_by(32) {
+        write32(word(IGROUPR, first), if is_v2() { 0 } else { u32::MAX });
+        if first >= 32 {
+            (first..first + 32).for_each(|intid| route(intid, cpu::number()));
+        }
+        write32(word(ISENABLER, first), u32::MAX);
+    }
+    wait();
+    if is_v2() {
+        v2::init_cpu_interface();
+    } else {
+        v3::init_cpu_interface();
+    }
+    open();
+}
+
 /// The distributor forwards nothing.
 pub fn close() {
     let rest = if is_v2() { 0 } else { v3::CTLR_ARE };

@@ -21,8 +21,8 @@ use v3 as version;
 
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
-    empty_list_registers, gate, list_register, private_frames, reset_virtual_interface, route,
-    set_list_register, set_timer_register, start_distributor,
+    empty_list_registers, gate, list_register, private_frames, route, set_list_register,
+    set_timer_register, start_distributor,
 };
 
 /// SGI by which pCPUs make each other look into their mailboxes.
@@ -173,7 +173,13 @@ impl Gic {
         self.frames.start(index, wanted);
         self.list_registers = version::start_cpu_interface().min(16);
         self.usable = (1u32 << self.list_registers).wrapping_sub(1) & !1;
-        reset_virtual_interface(self.list_registers);
+        self.reset_virtual();
+    }
+
+    /// The virtual interface as after a reset: masked, closed, nothing pending or active. For each start of a
+    /// vCPU: what the last one had not ended would keep lower priorities from the next.
+    pub fn reset_virtual(&self) {
+        version::reset_virtual_interface(self.list_registers);
     }
 
     /// Writes the bit of an interrupt in a bank.
