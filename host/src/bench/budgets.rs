@@ -38,6 +38,9 @@ pub struct Budget {
     /// What the guest sees, in ticks of which each is an instruction of any CPU, and not only what EL2 executes.
     #[serde(default)]
     pub latency: bool,
+    /// What it takes without a hypervisor, on the scale of ceiling, goal and peer. What is measured natively in
+    /// the same run is set equal to it.
+    pub native: Option<u64>,
     /// Parts of names of EL2 functions that are reported apart and not counted.
     #[serde(default)]
     pub apart: Vec<String>,
@@ -98,7 +101,7 @@ mod tests {
         for budget in &budgets.figures {
             assert!(budget.goal < budget.ceiling, "{}", budget.name);
             assert!(
-                matches!(&*budget.unit, "instructions" | "bytes"),
+                matches!(&*budget.unit, "instructions" | "bytes" | "ms"),
                 "{}",
                 budget.name
             );

@@ -6,6 +6,7 @@ use serde::Serialize;
 use zerocopy::FromBytes;
 
 use super::budgets::{Budget, Budgets, Gic};
+use super::linux::LinuxBoot;
 use super::program::El2;
 use super::subject::Run;
 use super::subject::operations::{FIGURES, OPERATIONS};
@@ -102,13 +103,15 @@ impl Figure {
     }
 }
 
-/// The runs on boards with each version of the GIC.
+/// The runs: on boards with each version of the GIC, and those of Linux.
 #[derive(Clone, Debug, Default)]
 pub struct Runs {
     /// GICv2.
     pub gicv2: Run,
     /// GICv3.
     pub gicv3: Run,
+    /// Of Linux.
+    pub linux: LinuxBoot,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -128,10 +131,11 @@ pub fn figures(
     for budget in &budgets.figures {
         figures.push(match budget.name.as_str() {
             "boot_to_guest" => boot(budget, profile)?,
+            "linux_boot" => linux(budget, &runs.linux)?,
             "longest_exit" => {
                 let all = others
                     .iter()
-                    .chain([profile, &runs.gicv2.profile])
+                    .chain([profile, &runs.gicv2.profile, &runs.linux.profile])
                     .filter_map(|profile| profile.longest.as_ref());
                 match all.max_by_key(|longest| longest.cost.instructions) {
                     Some(longest) => longest_exit(budget, longest),
@@ -198,6 +202,32 @@ fn boot(budget: &Budget, profile: &Profile) -> Result<Figure, Failure> {
         .parts
         .sort_by_key(|part| std::cmp::Reverse(part.value));
     figure.note = "counted apart".to_owned();
+    Ok(figure)
+}
+
+/// On the scale of the budget, with the exits that EL2 took for it.
+fn linux(budget: &Budget, boot: &LinuxBoot) -> Result<Figure, Failure> {
+    let (Some(scale), true) = (budget.native, boot.native != 0) else {
+        let advice = "lab/budgets.toml has to say what it takes natively (`native`)";
+        let what = "the boot of Linux was not measured beside a native one";
+        return Err(Failure::failed(what, "", advice));
+    };
+    let mut figure = Figure::new(budget, boot.scaled(scale));
+    let part = |(kind, exits): (&String, &bulkhead_profiler::Exits)| Part {
+        name: format!("instructions in {} exits: {kind}", exits.count),
+        value: exits.total,
+    };
+    figure.parts = boot.profile.exits.iter().map(part).collect();
+    figure
+        .parts
+        .sort_by_key(|part| std::cmp::Reverse(part.value));
+    let milliseconds = |time: u64| time as f64 / 1e6;
+    figure.note = format!(
+        "{:.3} ms beside {:.3} ms natively, and so {:.1} where native takes {scale}; EL2 until the end:",
+        milliseconds(boot.guest),
+        milliseconds(boot.native),
+        figure.value
+    );
     Ok(figure)
 }
 
@@ -301,6 +331,11 @@ mod tests {
         let runs = Runs {
             gicv2: run.clone(),
             gicv3: run,
+            linux: LinuxBoot {
+                guest: 808_000_000,
+                native: 800_000_000,
+                profile: Profile::default(),
+            },
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }
@@ -319,6 +354,7 @@ mod tests {
         assert_eq!(value(&figures, "lr_overflow"), 14.0022);
         assert_eq!(value(&figures, "hvc_null"), 70.001);
         assert_eq!(value(&figures, "longest_exit"), 500.0);
+        assert_eq!(value(&figures, "linux_boot"), 943.34);
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(
             value(&figures, "ram_bytes"),
@@ -369,6 +405,9 @@ mod tests {
         gap.figures.remove(&1);
         let failure = measured(&gap, &[]).expect_err("hvc_null is missing");
         assert_eq!(failure.what, "`hvc_null` was not measured");
+        let budgets = Budgets::load().expect("they are in the repository");
+        let budget = budgets.get("linux_boot").expect("there");
+        assert!(linux(budget, &LinuxBoot::default()).is_err());
         let mut no_guest = profile();
         no_guest.boot = None;
         assert!(measured(&no_guest, &[]).is_err());

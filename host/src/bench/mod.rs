@@ -1,8 +1,10 @@
 //! The project's figures: what EL2 costs, measured with the profiler and held against its budgets.
 
 mod budgets;
+mod ending;
 mod figure;
 mod instrument;
+mod linux;
 mod period;
 mod picture;
 mod program;
@@ -13,6 +15,7 @@ mod whence;
 pub use budgets::{Budget, Budgets, Gic, Peer};
 pub use figure::{Figure, Runs, figures};
 pub use instrument::{Attached, Instrument, argument, build_plugin, read_profile};
+pub use linux::LinuxBoot;
 pub use period::period_of;
 pub use picture::svg;
 pub use program::{El2, Program};
@@ -57,7 +60,12 @@ pub fn measure(others: &[Profile]) -> Result<Measurement, Failure> {
     };
     let (gicv2, _) = measured(Gic::V2)?;
     let (gicv3, el2) = measured(Gic::V3)?;
-    let runs = Runs { gicv2, gicv3 };
+    let linux = LinuxBoot::measure()?;
+    let runs = Runs {
+        gicv2,
+        gicv3,
+        linux,
+    };
     let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
     let profile = runs.gicv3.profile;
     Ok(Measurement {

@@ -92,6 +92,7 @@ mod tests {
             measured: None,
             gic: Default::default(),
             latency: false,
+            native: None,
         };
         let text = svg(&[Figure::new(&budget, 50.0)]);
         // The peer's bar takes all the room there is, 470, and the own one a quarter of it.

@@ -1,24 +1,21 @@
 //! The system that is measured: one VM with the `micro` guest on one CPU.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use bulkhead_profiler::{CpuKey, Profile};
 
 use super::budgets::Gic;
+use super::ending::run_to_end;
 use super::instrument::Instrument;
 use super::program::Program;
 use crate::cmd::build::build;
 use crate::failure::Failure;
+use crate::machine;
 use crate::planner::Effort;
 use crate::progress::Step;
 use crate::run::{Clock, Qemu};
 use crate::system::{self, Stopped};
-use crate::{machine, sys};
 
 /// The operations that the guest marks; the guest's own file, so that both agree.
 #[path = "../../../guests/src/figures.rs"]
@@ -29,9 +26,7 @@ const BENCH: &str = "systems/bench.toml";
 const BENCH_V2: &str = "systems/bench-gicv2.toml";
 const DEMO: &str = "systems/demo.toml";
 /// With this frequency of its counter one tick is one instruction.
-const COUNTER: &str = ",cntfrq=1000000000";
-/// Against a hang only: the run takes seconds.
-const GUARD: Duration = Duration::from_secs(600);
+pub(super) const COUNTER: &str = ",cntfrq=1000000000";
 
 /// What a run gave.
 #[derive(Clone, Debug, Default)]
@@ -133,50 +128,9 @@ impl Subject {
         qemu.plugins.push(attached.argument.clone());
 
         let step = Step::start("measuring: each operation 1000 times");
-        let mut console = tempfile::tempfile().map_err(|error| cannot(&error))?;
-        let stream = || console.try_clone().map_err(|error| cannot(&error));
-        let mut command = qemu.command();
-        command
-            .stdin(Stdio::null())
-            .stdout(stream()?)
-            .stderr(stream()?);
-        let mut child = sys::die_with_parent(&mut command)
-            .spawn()
-            .map_err(|error| {
-                let advice = "install QEMU: `apt install qemu-system-arm`, or run `./bulkhead`";
-                Failure::environment("cannot start QEMU", error, advice)
-            })?;
-        let start = Instant::now();
-        let status = loop {
-            if let Some(status) = child.try_wait().map_err(|error| cannot(&error))? {
-                break Some(status);
-            }
-            if start.elapsed() > GUARD {
-                child
-                    .kill()
-                    .and_then(|()| child.wait().map(drop))
-                    .map_err(|error| cannot(&error))?;
-                break None;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        let last = format!("micro: {} operations each", operations::OPERATIONS);
+        let said = run_to_end(&qemu, &last)?;
         drop(step);
-        let said = text(&mut console).map_err(|error| cannot(&error))?;
-        let finished = said.contains(&format!(
-            "micro: {} operations each",
-            operations::OPERATIONS
-        ));
-        if !finished || !status.is_some_and(|status| status.success()) {
-            let why = if status.is_none() {
-                "it hung; its last words:\n"
-            } else {
-                "its last words:\n"
-            };
-            let lines: Vec<&str> = said.lines().collect();
-            let last = lines[lines.len().saturating_sub(20)..].join("\n");
-            let what = "the system that is measured did not get to its end";
-            return Err(Failure::failed(what, format!("{why}{last}"), ""));
-        }
         Ok(Run {
             profile: attached.profile()?,
             latencies: latencies(&said),
@@ -192,14 +146,6 @@ fn latencies(said: &str) -> BTreeMap<String, u64> {
         Some((name.to_owned(), mean.trim().parse().ok()?))
     });
     lines.collect()
-}
-
-/// All that was written to `file`.
-fn text(file: &mut File) -> std::io::Result<String> {
-    let mut bytes = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -41,6 +41,14 @@ const NEEDED: [&str; 12] = [
     "nproc", "taskset",
 ];
 
+/// An archive with nothing but a program as its `/init`, and the console that the kernel opens for it.
+pub fn of_program(program: Vec<u8>) -> Vec<u8> {
+    let mut tree = Tree::default();
+    tree.add("dev/console", Entry::Character(5, 1));
+    tree.add("init", Entry::File(0o755, program));
+    tree.to_bytes()
+}
+
 /// Makes the archive from unpacked packages, unless the cache has it; gives its path.
 pub fn make(cache: &Cache, kernel: &[Unpacked], packages: &[Unpacked]) -> Result<PathBuf, Failure> {
     let mut key = Sha256::new();

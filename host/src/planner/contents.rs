@@ -4,6 +4,7 @@ use super::Effort;
 use super::payload::{self, Bytes, LinuxImage, Program};
 use crate::board::Trouble;
 use crate::describe::{self, Finding, PayloadSpec, System, VmSpec};
+use crate::fetch::initramfs;
 
 /// What a guest runs, understood.
 pub(super) enum Contents {
@@ -36,6 +37,13 @@ pub(super) fn contents(
                 return Ok(None);
             };
             let disk = disk.flatten();
+            // A program of this project becomes the one of an archive.
+            let disk = match (initrd, disk) {
+                (Some(source), Some(Some(bytes))) if source.value.starts_with("guest:") => {
+                    Some(Some(initramfs::of_program(bytes)))
+                }
+                (_, disk) => disk,
+            };
             let Some(image) = image else {
                 return Ok(Some(Contents::Absent));
             };

@@ -76,7 +76,12 @@ pub fn tests() -> Vec<Test> {
             let claim = "No lint is broken in what runs at EL2 and EL1: each unsafe block does one thing and \
                          says why it may.";
             let target = ["--target", "aarch64-unknown-none-softfloat"];
-            let crates = ["bulkhead-el2", "bulkhead-guests", "bulkhead-guest-embassy"];
+            let crates = [
+                "bulkhead-el2",
+                "bulkhead-guests",
+                "bulkhead-guest-embassy",
+                "bulkhead-guest-init",
+            ];
             let crates = crates.map(|name| ["-p", name]).concat();
             let arguments = [&["clippy", "--quiet"], &target[..], &crates[..]].concat();
             // The other version of EL2 is other code.

@@ -1,0 +1,158 @@
+//! How long Linux takes to its first program: under EL2, and on the bare board, with the same kernel,
+//! device tree and archive.
+
+use std::path::Path;
+
+use bulkhead_profiler::{CpuKey, Profile};
+
+use super::ending::run_to_end;
+use super::instrument::Instrument;
+use super::program::Program;
+use super::subject::COUNTER;
+use crate::cmd::build::{Built, build};
+use crate::failure::Failure;
+use crate::machine;
+use crate::progress::Step;
+use crate::run::{Clock, Qemu, Start};
+
+const SYSTEM: &str = "systems/bench-linux.toml";
+/// Begins the line of `guests/init`; what follows is the virtual counter.
+const WORD: &str = "init: ";
+
+/// Boots of one Linux, from the kernel's first instruction to that of its first program. In nanoseconds of
+/// the instruction clock; sleep counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinuxBoot {
+    /// As a VM.
+    pub guest: u64,
+    /// On the board itself, at EL1.
+    pub native: u64,
+    /// What EL2 did for the VM.
+    pub profile: Profile,
+}
+
+impl LinuxBoot {
+    /// Builds the system and boots it both ways.
+    ///
+    /// # Errors
+    ///
+    /// Something can't be built, fetched or run, or a Linux does not get to its end.
+    pub fn measure() -> Result<Self, Failure> {
+        let built = build(&machine::checkout().join(SYSTEM)).map_err(Failure::from)?;
+        let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
+        let step = Step::start("measuring: a boot of Linux");
+        let native = native(&built, folder.path())?;
+        let (guest, profile) = guest(&built, folder.path())?;
+        drop(step);
+        Ok(Self {
+            guest,
+            native,
+            profile,
+        })
+    }
+
+    /// How long it takes as a VM if it takes `native` on the board: a scale on which kernels and compilers
+    /// that differ a little can be compared.
+    pub fn scaled(&self, native: u64) -> f64 {
+        self.guest as f64 * native as f64 / self.native as f64
+    }
+}
+
+fn cannot(error: &dyn std::fmt::Display) -> Failure {
+    Failure::environment("cannot prepare the measurement", error, "")
+}
+
+/// QEMU on its instruction clock, one instruction a nanosecond and a tick of the counter.
+fn timed(mut qemu: Qemu) -> Qemu {
+    qemu.cpu.push_str(COUNTER);
+    qemu.clock = Clock::Instructions { shift: 0 };
+    qemu
+}
+
+/// The board that the system is for.
+fn board(built: &Built) -> Result<Qemu, Failure> {
+    let emulated = built.planned.board.emulated.as_ref();
+    let none = || Failure::input(format!("{SYSTEM} is for no emulated board"), "", "");
+    Ok(timed(emulated.ok_or_else(none)?.qemu(&built.image)))
+}
+
+/// Under EL2: the counter that the first program read, less all that EL2 did before it entered the guest.
+/// The board has one CPU that never slept until then, so these are as many instructions as nanoseconds.
+fn guest(built: &Built, folder: &Path) -> Result<(u64, Profile), Failure> {
+    let el2 = Program::read(&built.el2)?;
+    let instrument = Instrument {
+        el2: &el2,
+        boot: Some(built.planned.image.base),
+        marks: None,
+        cpus: CpuKey::Tpidr,
+        period: None,
+    };
+    let attached = instrument.attach(folder)?;
+    let mut qemu = board(built)?;
+    qemu.plugins.push(attached.argument.clone());
+    let counter = counter(&run_to_end(&qemu, WORD)?)?;
+    let profile = attached.profile()?;
+    let entered = profile.boot.as_ref().filter(|boot| boot.reached_guest);
+    let before = entered.map(|boot| boot.cost.instructions);
+    let guest = before.and_then(|before| counter.checked_sub(before));
+    match guest {
+        Some(guest) => Ok((guest, profile)),
+        None => Err(Failure::failed("EL2 entered no guest", "", "")),
+    }
+}
+
+/// On the board without EL2, with what the VM has: its memory, its device tree, its files.
+fn native(built: &Built, folder: &Path) -> Result<u64, Failure> {
+    let Some(vm) = built.planned.vms.first() else {
+        return Err(Failure::input(format!("{SYSTEM} has no VM"), "", ""));
+    };
+    let file = |what: &str| {
+        let load = vm.loads.iter().find(|load| load.what == what);
+        let load = load.ok_or_else(|| Failure::input(format!("{SYSTEM} has no {what}"), "", ""))?;
+        let path = folder.join(what);
+        std::fs::write(&path, &load.bytes).map_err(|error| cannot(&error))?;
+        Ok::<_, Failure>(path)
+    };
+    let memory = vm.regions.iter().find(|region| region.what == "RAM");
+    let memory = memory.map_or(0, |region| region.region.size >> 20);
+    let mut qemu = board(built)?;
+    qemu.machine = qemu.machine.replace(",virtualization=on", "");
+    qemu.memory_mib = memory;
+    qemu.image = file("kernel")?;
+    qemu.start = Start::Linux {
+        tree: file("device tree")?,
+        initrd: file("initial RAM disk")?,
+    };
+    counter(&run_to_end(&qemu, WORD)?)
+}
+
+/// The counter in what the first program said.
+fn counter(said: &str) -> Result<u64, Failure> {
+    let digits = said.rsplit_once(WORD).map_or("", |(_, rest)| rest);
+    let digits = digits.split(|c: char| !c.is_ascii_digit()).next();
+    let counter = digits.unwrap_or_default().parse();
+    counter.map_err(|error| Failure::failed("Linux's first program said no number", error, ""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_the_number_behind_the_last_word() {
+        let said = "[    0.7] Run /init as init process\n\x1b[36m[linux]\x1b[0m init: 864263376\r\n[el2] end 1\n";
+        assert_eq!(counter(said).ok(), Some(864_263_376));
+        assert!(counter("init: \n").is_err());
+        assert!(counter("7").is_err());
+    }
+
+    #[test]
+    fn a_boot_is_scaled_to_what_it_takes_natively() {
+        let boot = LinuxBoot {
+            guest: 1_100,
+            native: 1_000,
+            profile: Profile::default(),
+        };
+        assert!((boot.scaled(934) - 1_027.4).abs() < 1e-9);
+    }
+}
