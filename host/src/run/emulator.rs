@@ -148,6 +148,19 @@ impl Emulator {
         self.child.wait()
     }
 
+    /// Asks it to end by itself, which it does with success.
+    ///
+    /// # Errors
+    ///
+    /// The system call's.
+    pub fn release(&self) -> io::Result<()> {
+        let own = rustix::process::Pid::from_child(&self.child);
+        Ok(rustix::process::kill_process(
+            own,
+            rustix::process::Signal::TERM,
+        )?)
+    }
+
     /// Ends it now.
     pub fn kill(&mut self) {
         // Both fail only if it has ended and was waited for already.

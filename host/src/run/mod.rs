@@ -3,6 +3,7 @@
 
 pub mod attach;
 pub mod console;
+mod debugger;
 mod emulator;
 mod keys;
 mod logs;
@@ -11,6 +12,7 @@ mod session;
 mod system;
 mod terminal;
 
+pub use debugger::Debugger;
 pub use emulator::{Emulator, Output};
 pub use keys::{Action, ESCAPE, Keys};
 pub use logs::Logs;

@@ -68,6 +68,9 @@ pub struct Qemu {
     pub clock: Clock,
     /// Values of `-plugin`: TCG plugins with their arguments.
     pub plugins: Vec<OsString>,
+    /// Socket at which a debugger may connect ([`super::Debugger`]). With one, QEMU stays when the board
+    /// is powered off, stopped, until it is released.
+    pub debugger: Option<PathBuf>,
 }
 
 impl Qemu {
@@ -85,6 +88,7 @@ impl Qemu {
             start: Start::Kernel,
             clock: Clock::Host,
             plugins: Vec::new(),
+            debugger: None,
         }
     }
 
@@ -145,6 +149,13 @@ impl Qemu {
         for plugin in &self.plugins {
             arguments.push("-plugin".into());
             arguments.push(plugin.clone());
+        }
+        if let Some(socket) = &self.debugger {
+            // A comma ends the path in QEMU's syntax unless it is doubled.
+            let path = socket.to_string_lossy().replace(',', ",,");
+            arguments.push("-no-shutdown".into());
+            arguments.push("-gdb".into());
+            arguments.push(format!("unix:{path},server=on,wait=off").into());
         }
         match &self.start {
             Start::Kernel => {

@@ -29,6 +29,9 @@ impl<'a> Judge<'a> {
 
     /// Takes the next bytes of the console; gives the keys to type now.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        if bytes.is_empty() {
+            return Vec::new();
+        }
         let first = self.transcript.push(bytes);
         let mut keys = Vec::new();
         let lines = self.transcript.lines[first..].to_vec();

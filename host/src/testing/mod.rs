@@ -12,6 +12,7 @@ mod plans;
 mod refusals;
 mod sanitizer;
 mod scenario;
+mod stage2;
 mod suite;
 mod systems;
 mod whole;

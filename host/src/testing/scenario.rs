@@ -44,6 +44,10 @@ pub struct Scenario {
     /// What EL2's statistics of stopped VMs must say.
     #[serde(default)]
     pub exits: Vec<Exits>,
+    /// EL2's stage-2 tables are read from the board's memory, when each VM has said something and when
+    /// all have stopped, and compared with the plan.
+    #[serde(default)]
+    pub stage2: bool,
     /// Lines that must come, in this order for each speaker, and what is typed then.
     #[serde(default, rename = "step")]
     pub steps: Vec<Step>,
@@ -204,6 +208,9 @@ impl Scenario {
             return Some(
                 "`period` without a power-off: QEMU must end by itself to leave its counts",
             );
+        }
+        if self.stage2 && self.end != ScenarioEnd::PowerOff {
+            return Some("`stage2` without a power-off: tables are read a second time at the end");
         }
         let hopeless = |exits: &Exits| exits.least == 0 && exits.most.is_none();
         if self.exits.iter().any(hopeless) {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::judge::Judge;
 use super::sanitizer::Sanitizer;
 use super::scenario::Scenario;
+use super::stage2::Tables;
 use super::suite::{Context, Job, Test};
 use crate::bench::{Attached, CpuKey, Instrument, Period, Program, period_of};
 use crate::failure::Failure;
@@ -123,14 +124,23 @@ pub(super) fn boot(
     let mut qemu = Qemu {
         cpu: cpu.to_owned(),
         clock: scenario.clock.into(),
-        ..system.qemu
+        ..system.qemu.clone()
     };
     qemu.plugins.push(profile.argument.clone());
     qemu.plugins.push(sanitizer.argument.clone());
+    let mut tables = match scenario.stage2 {
+        true => Some(Tables::attach(&mut qemu, &system).map_err(why)?),
+        false => None,
+    };
     let mut judge = Judge::new(scenario);
     let ended = watch(&qemu, scenario.guard(), |bytes| {
         let keys = judge.push(bytes);
-        (keys, judge.finished())
+        let tables = tables.as_mut();
+        let next = tables.map_or(Next::Watch, |tables| tables.look(&judge.transcript));
+        match next {
+            Next::Watch => (keys, judge.finished().into()),
+            next => (keys, next),
+        }
     });
     let ended = ended.map_err(|failure| vec![failure.to_string()])?;
     let (mut wrong, transcript) = judge.verdict(ended.powered_off);
@@ -140,6 +150,7 @@ pub(super) fn boot(
     if let Some((invariant, place)) = &transcript.refused {
         wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));
     }
+    wrong.extend(tables.into_iter().flat_map(Tables::verdict));
     match sanitizer.verdict() {
         Ok(0) => wrong.push("the sanitizer saw no VM entered".to_owned()),
         Ok(_) => {}
@@ -191,6 +202,24 @@ fn profiler(folder: &Path, el2: &Path, period: Option<Period>) -> Result<Attache
     .attach(folder)
 }
 
+/// What [`watch`] does after a look at the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It goes on.
+    Watch,
+    /// It ends the emulator, however far that is.
+    Kill,
+    /// The board is off, and the emulator stayed for a debugger: it may end now.
+    Release,
+}
+
+impl From<bool> for Next {
+    /// `true` for [`Next::Kill`].
+    fn from(enough: bool) -> Self {
+        if enough { Self::Kill } else { Self::Watch }
+    }
+}
+
 /// How an emulator ended.
 #[derive(Debug)]
 pub struct Ended {
@@ -203,15 +232,15 @@ pub struct Ended {
 }
 
 /// Runs QEMU until it ends, `judge` says that it is enough, or the guard time is over. `judge` gives
-/// keys to type.
+/// keys to type; it is asked with no bytes now and then when nothing was said.
 ///
 /// # Errors
 ///
 /// QEMU cannot be started or read.
-pub fn watch(
+pub fn watch<N: Into<Next>>(
     qemu: &Qemu,
     guard: Duration,
-    mut judge: impl FnMut(&[u8]) -> (Vec<u8>, bool),
+    mut judge: impl FnMut(&[u8]) -> (Vec<u8>, N),
 ) -> Result<Ended, Failure> {
     let mut emulator = Emulator::start(qemu.command())?;
     let deadline = Instant::now() + guard;
@@ -219,22 +248,20 @@ pub fn watch(
     let failed = |error| Failure::environment("cannot read the console of QEMU", error, "");
     let (mut powered_off, mut hangs) = (false, false);
     loop {
-        match emulator
-            .read(&mut buffer, Duration::from_millis(100))
-            .map_err(failed)?
-        {
-            Output::Bytes(n) => {
-                let (keys, enough) = judge(&buffer[..n]);
-                if enough {
-                    break;
-                }
-                emulator.send(&keys);
-            }
-            Output::Silence => emulator.flush(),
+        let output = emulator.read(&mut buffer, Duration::from_millis(100));
+        let bytes = match output.map_err(failed)? {
+            Output::Bytes(n) => &buffer[..n],
+            Output::Silence => &[],
             Output::Closed => {
                 powered_off = emulator.wait().map_err(failed)?.success();
                 break;
             }
+        };
+        let (keys, next) = judge(bytes);
+        match next.into() {
+            Next::Watch => emulator.send(&keys),
+            Next::Kill => break,
+            Next::Release => emulator.release().map_err(failed)?,
         }
         if Instant::now() >= deadline {
             hangs = true;

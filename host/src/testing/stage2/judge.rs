@@ -1,0 +1,251 @@
+//! Holds what the tables of a running board map against what the plan says, both ways.
+
+use std::fmt;
+
+use bulkhead_abi::plan::{
+    ACCESS_EXECUTE, ACCESS_WRITE, NAME, PCPU_POOL_PAGES, Region, RegionKind, VM_POOL_PAGES, Vm,
+};
+use bulkhead_core::plan::Plan;
+
+use super::walk::{PAGE, Reader, Walk, walk};
+
+/// What tells which tables a CPU uses.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu {
+    /// VTTBR_EL2: root and VMID.
+    pub vttbr: u64,
+    /// VTCR_EL2.
+    pub vtcr: u64,
+    /// HCR_EL2, whose bit 0 turns stage 2 on.
+    pub hcr: u64,
+}
+
+/// A range that is mapped in one way, however many descriptors it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    ipa: u64,
+    pa: u64,
+    size: u64,
+    /// As in [`super::walk::Leaf`].
+    usage: u64,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            ipa,
+            pa,
+            size,
+            usage,
+        } = *self;
+        write!(
+            f,
+            "IPA {ipa:#x} to PA {pa:#x}, {size:#x} bytes, used as {usage:#x}"
+        )
+    }
+}
+
+/// How a region may be used, as bits of a stage-2 descriptor (DDI 0487, D8.3.2 "Block and Page
+/// descriptors"): MemAttr [5:2], S2AP [7:6], SH [9:8], AF [10], XN [54:53].
+fn usage(region: &Region) -> u64 {
+    // Normal, write-back inside and outside, inner shareable; or Device-nGnRE.
+    let normal = [RegionKind::Ram, RegionKind::Shared]
+        .map(|kind| kind as u16)
+        .contains(&region.kind);
+    let kind = if normal { 0xf << 2 | 3 << 8 } else { 1 << 2 };
+    let access = if region.access & ACCESS_WRITE != 0 {
+        3 << 6
+    } else {
+        1 << 6
+    };
+    // XN: 0 everybody executes, 2 nobody does.
+    let fetch = if region.access & ACCESS_EXECUTE != 0 {
+        0
+    } else {
+        2 << 53
+    };
+    kind | access | 1 << 10 | fetch
+}
+
+/// Ranges that follow each other in both address spaces and are used alike become one.
+fn merge(all: impl Iterator<Item = Run>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for next in all {
+        match runs.last_mut() {
+            Some(last)
+                if last.ipa + last.size == next.ipa
+                    && last.pa + last.size == next.pa
+                    && last.usage == next.usage =>
+            {
+                last.size += next.size;
+            }
+            _ => runs.push(next),
+        }
+    }
+    runs
+}
+
+/// What is wrong with the tables; empty if they are the plan's. `base` is where the image was loaded,
+/// `cpus` are those of the board by number. All VMs have run by now.
+pub fn judge(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut walks = Vec::new();
+    for (index, vm) in plan.vms.iter().enumerate() {
+        match walk_of(plan, index, vm, cpus, read) {
+            Ok(walk) => {
+                let name = name(vm);
+                wrong.extend(
+                    content(plan, index, &walk)
+                        .iter()
+                        .map(|why| format!("vm {name}: {why}")),
+                );
+                walks.push((name, walk));
+            }
+            Err(why) => wrong.push(format!("vm {}: {why}", name(vm))),
+        }
+    }
+    wrong.extend(tables(plan, base, &walks));
+    wrong.extend(reach(plan, base, &walks));
+    wrong
+}
+
+/// Name of a VM.
+pub fn name(vm: &Vm) -> String {
+    let bytes: [u8; NAME] = vm.name;
+    let text = String::from_utf8_lossy(&bytes);
+    text.trim_end_matches('\0').to_owned()
+}
+
+/// Walks the tables of a VM from the registers of its pCPUs, which must agree.
+fn walk_of(
+    plan: &Plan<'_>,
+    index: usize,
+    vm: &Vm,
+    cpus: &[Cpu],
+    read: &mut Reader<'_>,
+) -> Result<Walk, String> {
+    let mut registers = None;
+    for (n, vcpu) in plan.vcpus_of(index).iter().enumerate() {
+        let mpidr = plan.pcpus[usize::from(vcpu.pcpu)].mpidr;
+        // Up to eight CPUs have their number in Aff0, and nothing above.
+        let cpu = usize::try_from(mpidr)
+            .ok()
+            .and_then(|number| cpus.get(number))
+            .ok_or_else(|| format!("the board has no CPU {mpidr:#x}"))?;
+        // A vCPU that was never switched on has left its pCPU as it was.
+        if n != 0 && cpu.vttbr == 0 {
+            continue;
+        }
+        if cpu.vttbr >> 48 != u64::from(vm.vmid) {
+            return Err(format!(
+                "VTTBR_EL2 of vCPU {n} is {:#x}, its VMID {}",
+                cpu.vttbr, vm.vmid
+            ));
+        }
+        if cpu.hcr & 1 == 0 {
+            return Err(format!("stage 2 is off on vCPU {n}"));
+        }
+        let these = (cpu.vtcr, cpu.vttbr);
+        if *registers.get_or_insert(these) != these {
+            return Err(format!("vCPU {n} has tables of its own"));
+        }
+    }
+    let (vtcr, vttbr) = registers.ok_or("it has no vCPU")?;
+    walk(vtcr, vttbr, read)
+}
+
+/// What is missing, and what is mapped without being in the plan.
+fn content(plan: &Plan<'_>, index: usize, walk: &Walk) -> Vec<String> {
+    let mut wrong = walk.wrong.clone();
+    let expected = merge(plan.regions_of(index).iter().map(|region| Run {
+        ipa: region.ipa,
+        pa: region.pa,
+        size: region.size,
+        usage: usage(region),
+    }));
+    let found = merge(walk.leaves.iter().map(|leaf| Run {
+        ipa: leaf.ipa,
+        pa: leaf.pa,
+        size: leaf.size,
+        usage: leaf.usage,
+    }));
+    let missing = expected.iter().filter(|run| !found.contains(run));
+    wrong.extend(missing.map(|run| format!("not mapped: {run}")));
+    let more = found.iter().filter(|run| !expected.contains(run));
+    wrong.extend(more.map(|run| format!("mapped, but not in the plan: {run}")));
+    wrong
+}
+
+/// Every table lies in the part of the pool that is for tables, and belongs to one VM.
+fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
+    let image = &plan.header.image;
+    let before =
+        plan.pcpus.len() * PCPU_POOL_PAGES as usize + plan.vms.len() * VM_POOL_PAGES as usize;
+    let first = base + image.pool_offset + before as u64 * PAGE;
+    let end = base + image.pool_offset + u64::from(image.pool_pages) * PAGE;
+    let mut seen = Vec::new();
+    let mut wrong = Vec::new();
+    for (name, walk) in walks {
+        for table in &walk.tables {
+            if !(first..end).contains(table) {
+                wrong.push(format!(
+                    "vm {name}: a table lies at {table:#x}, outside of EL2's at {first:#x} to {end:#x}"
+                ));
+            }
+            if seen.contains(table) {
+                wrong.push(format!(
+                    "vm {name}: the table at {table:#x} is another VM's too"
+                ));
+            }
+        }
+        seen.extend(&walk.tables);
+    }
+    wrong
+}
+
+/// Nothing of EL2 is mapped, and what two VMs reach is memory that the plan lets them share.
+fn reach(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
+    let (board, image) = (&plan.header.board, &plan.header.image);
+    let of_el2 = [
+        ("the image of EL2", base, image.size),
+        ("the distributor", board.gicd, board.gicd_size),
+        ("the redistributors", board.gicr, board.gicr_size),
+        ("the CPU interface", board.gicc, board.gicc_size),
+        ("the virtual interface control", board.gich, board.gich_size),
+        ("the UART of the consoles", board.uart, board.uart_size),
+    ];
+    let meet = |(a, a_size): (u64, u64), (b, b_size): (u64, u64)| a < b + b_size && b < a + a_size;
+    let shared = |pa: u64, size: u64| {
+        let shares = |region: &Region| {
+            let registers = region.kind == RegionKind::Gicv as u16;
+            (registers || region.kind == RegionKind::Shared as u16)
+                && region.pa <= pa
+                && pa + size <= region.pa + region.size
+        };
+        plan.regions.iter().any(shares)
+    };
+    let mut wrong = Vec::new();
+    for (n, (name, walk)) in walks.iter().enumerate() {
+        for leaf in &walk.leaves {
+            let place = (leaf.pa, leaf.size);
+            for (what, start, size) in of_el2 {
+                if size != 0 && meet(place, (start, size)) {
+                    wrong.push(format!("vm {name}: IPA {:#x} reaches {what}", leaf.ipa));
+                }
+            }
+            for (other, others) in &walks[..n] {
+                let hit = others
+                    .leaves
+                    .iter()
+                    .any(|theirs| meet(place, (theirs.pa, theirs.size)));
+                if hit && !shared(leaf.pa, leaf.size) {
+                    wrong.push(format!(
+                        "vm {name}: IPA {:#x} reaches memory of {other}",
+                        leaf.ipa
+                    ));
+                }
+            }
+        }
+    }
+    wrong
+}
