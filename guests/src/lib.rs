@@ -42,6 +42,7 @@ pub mod uart;
 pub mod vectors;
 
 pub use board::Board;
+pub use start::crash_on_panic;
 
 /// Declares a program.
 ///

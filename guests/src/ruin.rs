@@ -2,14 +2,19 @@
 
 use crate::board::Range;
 use crate::memory::Page;
+use crate::mmu;
 use crate::sysreg::{dsb, isb, mask_all};
 use core::arch::{asm, global_asm};
 
 /// An address at which no guest has anything: near the end of the 39-bit space.
 pub const NOWHERE: usize = 0x7f_f000_0000;
 
-/// Sends all later exceptions to `address`.
+/// Sends all later exceptions to `address`. The program's own tables let instructions be fetched from there: what
+/// is above EL1 has to say no, or they would fault at EL1 for ever.
 pub fn vectors_at(address: usize) {
+    if mmu::is_on() {
+        mmu::execute_everywhere();
+    }
     // SAFETY: nothing of the program relies on its vectors any more: that is what callers want.
     unsafe { asm!("msr vbar_el1, {}", in(reg) address, options(nostack)) };
     isb();
@@ -19,6 +24,13 @@ pub fn vectors_at(address: usize) {
 pub fn undefined() {
     // SAFETY: raises an exception and changes nothing else.
     unsafe { asm!("udf #0", options(nostack)) };
+}
+
+/// An exception that no vector takes.
+pub fn crash() -> ! {
+    vectors_at(NOWHERE);
+    undefined();
+    spin()
 }
 
 /// Moves the translation tables to `address`, so that not even the next instruction can be fetched.

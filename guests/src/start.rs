@@ -1,11 +1,12 @@
 //! From the first instruction to `main`: vectors, bss, stack, translation, device tree.
 
 use crate::board::{self, Board};
-use crate::{check, gic, mmu, power, println, uart};
+use crate::{check, gic, mmu, power, println, ruin, uart};
 use core::arch::global_asm;
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
 use core::panic::PanicInfo;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Binary logarithm of the bytes of a stack, except the boot CPU's (`guest.ld` has the room).
 const STACK_SHIFT: u32 = 14;
@@ -156,8 +157,19 @@ extern "C" fn start_rust(tree: usize) -> ! {
     power::off()
 }
 
+static PANIC_IS_CRASH: AtomicBool = AtomicBool::new(false);
+
+/// From now on a panic is no failed test but what the program wants: it ends in a crash of the machine.
+pub fn crash_on_panic() {
+    PANIC_IS_CRASH.store(true, Relaxed);
+}
+
 #[panic_handler]
 fn panic(info: &PanicInfo) -> ! {
+    if PANIC_IS_CRASH.load(Relaxed) {
+        println!("panic: {}", info.message());
+        ruin::crash();
+    }
     println!("FAIL panic: {}", info.message());
     if let Some(location) = info.location() {
         println!("  at {location}");

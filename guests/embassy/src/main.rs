@@ -2,7 +2,7 @@
 //! interrupts, its channels behind an interrupt-driven console, and a new start after a crash.
 //!
 //! Commands, one a line: `ticks` (what the periodic tasks have counted), `boots` (starts so far, in the
-//! page that is shared under the label `boots`), `crash` (jumps to nowhere, without vectors), `off`.
+//! page that is shared under the label `boots`), `panic` (a task panics, which crashes the machine), `off`.
 #![no_std]
 #![no_main]
 #![allow(unsafe_code)]
@@ -11,7 +11,7 @@ mod console;
 mod executor;
 mod time;
 
-use bulkhead_guests::{Board, gic, guest, power, ruin, shared, sysreg, timer};
+use bulkhead_guests::{Board, crash_on_panic, gic, guest, power, shared, sysreg, timer};
 use core::fmt::Write as _;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use embassy_executor::raw;
@@ -31,6 +31,9 @@ static EARLY: AtomicU32 = AtomicU32::new(0);
 /// Every hundredth tick of 1 ms.
 static HUNDRED: Signal<CriticalSectionRawMutex, u32> = Signal::new();
 
+/// Has a task panic.
+static PANIC: Signal<CriticalSectionRawMutex, u64> = Signal::new();
+
 static EXECUTOR: Place = Place(core::cell::UnsafeCell::new(None));
 
 struct Place(core::cell::UnsafeCell<Option<raw::Executor>>);
@@ -42,6 +45,7 @@ fn main(board: &'static Board) {
     if let Some(page) = board.shared("boots").map(shared::words) {
         BOOTS.store(page[0].fetch_add(1, Relaxed) + 1, Relaxed);
     }
+    crash_on_panic();
     gic::init();
     gic::enable(timer::INTID);
     gic::enable(board.uart_intid);
@@ -56,6 +60,7 @@ fn main(board: &'static Board) {
             spawner.spawn(token.expect("room for two"));
         }
         spawner.spawn(shell().expect("room for one"));
+        spawner.spawn(fragile().expect("room for one"));
     })
 }
 
@@ -92,6 +97,13 @@ async fn every(which: usize, milliseconds: u64) {
     }
 }
 
+/// Panics when it is told to.
+#[embassy_executor::task]
+async fn fragile() {
+    let boots = PANIC.wait().await;
+    panic!("a task gives up in boot {boots}");
+}
+
 #[embassy_executor::task]
 async fn shell() {
     let mut text = Text::new();
@@ -107,11 +119,10 @@ async fn shell() {
         match core::str::from_utf8(&line[..length]).unwrap_or_default() {
             "ticks" => ticks(&mut text).await,
             "boots" => text.say(format_args!("boots={boots}")).await,
-            "crash" => {
-                text.say(format_args!("crashing")).await;
+            "panic" => {
+                text.say(format_args!("another task panics")).await;
                 console::flush().await;
-                ruin::vectors_at(ruin::NOWHERE);
-                ruin::undefined();
+                PANIC.signal(boots);
             }
             "off" => {
                 text.say(format_args!("off")).await;

@@ -137,10 +137,7 @@ fn finish(how: u64) {
     match how {
         0 => power::off(),
         1 => _ = power::hvc(PSCI_SYSTEM_RESET, [0; 7]),
-        2 => {
-            ruin::vectors_at(ruin::NOWHERE);
-            ruin::undefined();
-        }
+        2 => ruin::crash(),
         _ => {
             ruin::vectors_at(ruin::NOWHERE);
             ruin::tables_at(ruin::NOWHERE)
