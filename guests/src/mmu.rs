@@ -13,7 +13,7 @@ const BLOCK: u64 = 1 | 1 << 10;
 const NEVER_EXECUTE: u64 = 3 << 53;
 const INNER_SHAREABLE: u64 = 3 << 8;
 /// Normal, write-back: attribute 0.
-pub(crate) const NORMAL: u64 = BLOCK | INNER_SHAREABLE;
+pub const NORMAL: u64 = BLOCK | INNER_SHAREABLE;
 /// Device-nGnRE: attribute 1.
 pub(crate) const DEVICE: u64 = BLOCK | 1 << 2 | NEVER_EXECUTE;
 /// Normal, non-cacheable: attribute 2.
@@ -99,6 +99,16 @@ fn replace(entry: &AtomicU64, descriptor: u64) {
     entry.store(descriptor, Relaxed);
     dsb();
     isb();
+}
+
+/// Address of the level-1 table.
+pub fn root() -> usize {
+    core::ptr::from_ref(&MMU_LEVEL1).addr()
+}
+
+/// Replaces the entry for a GiB that the program does not use by any descriptor at all.
+pub fn set_gib(index: usize, descriptor: u64) {
+    replace(&MMU_LEVEL1.0[index], descriptor);
 }
 
 /// Lets instructions be fetched from everywhere, so that what is above EL1 has to say no.

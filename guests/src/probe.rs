@@ -234,6 +234,11 @@ unsafe impl Sync for Buffer {}
 
 static BUFFERS: [Buffer; MOST] = [const { Buffer(UnsafeCell::new([RET; CODE + 1])) }; MOST];
 
+/// Where [`code`] puts the first instruction on this CPU.
+pub fn code_address() -> usize {
+    BUFFERS[cpu::number()].0.get().addr()
+}
+
 /// Runs `instructions`, followed by `ret`; see [`call`].
 pub fn code(instructions: &[u32], registers: &mut [u64; 8]) -> Result<(), Fault> {
     let buffer = BUFFERS[cpu::number()].0.get();

@@ -1,8 +1,10 @@
 //! Claim: a guest reaches what its device tree names and nothing else.
 //!
-//! Reads one address in every 2 MiB of the 39-bit space where it has nothing, and reads, writes and
-//! executes the pages directly before and behind everything that it has. Each access must be answered
-//! by a synchronous external abort at that address. What it has, but is not RAM, it cannot execute.
+//! Reads, writes and executes an address in every 2 MiB of the 39-bit space where it has nothing; in each page
+//! of the ranges that the boot arguments name (`from0=` and `to0=`, `from1=` and so on, in MiB), which are those
+//! where the board keeps its devices, its hypervisor and other guests; and the pages directly before and behind
+//! everything that it has. Each access must be answered by a synchronous external abort at that address. What it
+//! has, but is not RAM, it cannot execute; shared memory named `readonly` it cannot write.
 #![no_std]
 #![no_main]
 
@@ -25,6 +27,8 @@ fn main(board: &'static Board) {
     if board.tree.is_some() {
         mmu::execute_everywhere();
         own_memory(board);
+        pages_of_the_board(board);
+        read_only(board);
         whole_space(board);
         edges(board);
         not_executable(board);
@@ -61,6 +65,16 @@ fn own_memory(board: &Board) {
     }
 }
 
+/// Everything that can be done at an address that is not ours, each with what must come of it.
+fn touch(address: usize) -> Result<(), Wrong> {
+    let read = probe::read(Width::Word, address).map(drop);
+    judge(address, read, Fault::is_data_external_abort)?;
+    let write = probe::write(Width::Word, address, 0);
+    judge(address, write, Fault::is_data_external_abort)?;
+    let fetch = probe::execute(address);
+    judge(address, fetch, Fault::is_fetch_external_abort)
+}
+
 fn whole_space(board: &Board) {
     let mut probed = 0u32;
     let mut verdict = Ok(());
@@ -69,12 +83,59 @@ fn whole_space(board: &Board) {
         let address = base + (base / STEP * 0x1_3000) % STEP;
         if !is_ours(board, address) {
             probed += 1;
-            let result = probe::read(Width::Word, address).map(drop);
-            verdict = verdict.and(judge(address, result, Fault::is_data_external_abort));
+            verdict = verdict.and(touch(address));
         }
     }
     println!("isolation: {probed} of {} blocks probed", SPACE / STEP);
     check::report("2 MiB steps over 39 bits", verdict);
+}
+
+/// Every page of the board where it is not ours: memory of EL2 and of others, registers.
+fn pages_of_the_board(board: &Board) {
+    let ranges = [("from0", "to0"), ("from1", "to1")];
+    for (from, to) in ranges.map(|(from, to)| (board.argument(from), board.argument(to))) {
+        let (Some(from), Some(to)) = (from, to) else {
+            continue;
+        };
+        let (from, to) = ((from as usize) << 20, (to as usize) << 20);
+        let mut probed = 0u32;
+        let mut verdict = Ok(());
+        for page in (from..to).step_by(PAGE) {
+            if !is_ours(board, page) {
+                probed += 1;
+                verdict = verdict.and(touch(page + page / PAGE * 8 % PAGE));
+            }
+        }
+        let enough = probed as usize > (to - from) / PAGE / 2;
+        check::holds(
+            format_args!("most pages from {from:#x} are others'"),
+            enough,
+            probed,
+        );
+        check::report(
+            format_args!("{probed} pages from {from:#x} to {to:#x}"),
+            verdict,
+        );
+    }
+}
+
+/// What may be read only keeps its words.
+fn read_only(board: &Board) {
+    let Some(range) = board.shared("readonly") else {
+        return;
+    };
+    let mut verdict = Ok(());
+    for address in (range.base..range.end()).step_by(8) {
+        let before = probe::read(Width::Double, address);
+        let write = probe::write(Width::Double, address, !0);
+        verdict = verdict.and(judge(address, write, Fault::is_data_external_abort));
+        let after = probe::read(Width::Double, address);
+        if before.is_err() || before != after {
+            let seen = before.err().or(after.err());
+            verdict = verdict.and(Err(Wrong { address, seen }));
+        }
+    }
+    check::report("shared memory that is read-only", verdict);
 }
 
 fn edges(board: &Board) {
