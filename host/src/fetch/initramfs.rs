@@ -15,10 +15,10 @@ use crate::failure::Failure;
 use crate::progress::Step;
 
 /// Changes whenever this module makes another archive of the same packages and scripts.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 5] = [
+const SCRIPTS: [(&str, &[u8]); 6] = [
     ("init", include_bytes!("../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -32,13 +32,14 @@ const SCRIPTS: [(&str, &[u8]); 5] = [
         "bin/hotplug",
         include_bytes!("../../../guests/linux/hotplug"),
     ),
+    ("bin/clocks", include_bytes!("../../../guests/linux/clocks")),
     ("bin/demo", include_bytes!("../../../guests/linux/demo")),
 ];
 
 /// Applets that the scripts cannot do without.
-const NEEDED: [&str; 12] = [
+const NEEDED: [&str; 15] = [
     "sh", "mount", "devmem", "cttyhack", "setsid", "poweroff", "sleep", "xargs", "modprobe", "awk",
-    "nproc", "taskset",
+    "nproc", "taskset", "hwclock", "watchdog", "killall",
 ];
 
 /// An archive with nothing but a program as its `/init`, and the console that the kernel opens for it.

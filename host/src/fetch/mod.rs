@@ -156,7 +156,7 @@ pub fn payload(name: &str) -> Result<PathBuf, Failure> {
 /// The file of a payload whose packages are chosen and unpacked; none if they are not.
 pub fn cached(cache: &Cache, payload: Payload) -> Result<Option<PathBuf>, Failure> {
     let kernel = match payload {
-        Payload::Initramfs => cache.chosen(Payload::Kernel)?,
+        Payload::Initramfs => kernel_with_modules(cache)?,
         _ => Some(Vec::new()),
     };
     let Some((packages, kernel)) = cache.chosen(payload)?.zip(kernel) else {
@@ -167,6 +167,12 @@ pub fn cached(cache: &Cache, payload: Payload) -> Result<Option<PathBuf>, Failur
         _ => kernel_image(&packages)?,
     };
     Ok(Some(file))
+}
+
+/// The kernel whose modules are in the initramfs, if it is chosen and unpacked with all of them.
+fn kernel_with_modules(cache: &Cache) -> Result<Option<Vec<Unpacked>>, Failure> {
+    let kernel = cache.chosen(Payload::Kernel)?;
+    Ok(kernel.filter(|kernel| kernel.iter().all(|one| modules::are_all_in(&one.folder))))
 }
 
 /// The file of a payload that [`choose`] has just provided for.
@@ -186,7 +192,7 @@ pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Res
         Some(wanted) => vec![kernel(cache, wanted, archive)?],
         None => {
             // Its modules belong to the kernel.
-            if cache.chosen(Payload::Kernel)?.is_none() {
+            if kernel_with_modules(cache)?.is_none() {
                 choose(cache, Payload::Kernel, archive)?;
             }
             closure::gather(cache, archive)?
@@ -213,6 +219,13 @@ fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Un
     let patterns: Vec<String> = ["./boot".to_owned()].into_iter().chain(modules).collect();
     let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
     let package = need(archive, &name, wanted.suite)?;
+    let place = cache.place(&package);
+    if wanted.suite == Suite::Stable && place.is_dir() && !modules::are_all_in(&place) {
+        std::fs::remove_dir_all(&place).map_err(|e| {
+            let what = format!("cannot unpack {name} once more, with more modules");
+            Failure::environment(what, e, format!("delete {}", place.display()))
+        })?;
+    }
     unpacked(cache, archive, vec![package], &patterns)?
         .pop()
         .ok_or_else(|| missing(&name))

@@ -11,8 +11,8 @@ use super::cpio::{Entry, Tree};
 use crate::failure::Failure;
 
 /// Names of the modules in the initramfs, dependencies included: virtio devices, so that the same
-/// initramfs serves on plain QEMU, and block and network devices made of memory.
-pub const WANTED: [&str; 9] = [
+/// initramfs serves on plain QEMU, block and network devices made of memory, and the watchdog.
+pub const WANTED: [&str; 10] = [
     "virtio_mmio",
     "virtio_blk",
     "virtio_console",
@@ -22,6 +22,7 @@ pub const WANTED: [&str; 9] = [
     "virtio-rng",
     "loop",
     "dummy",
+    "sbsa_gwdt",
 ];
 
 /// One module.
@@ -35,6 +36,13 @@ struct Module {
     aliases: Vec<String>,
     /// The file.
     data: Vec<u8>,
+}
+
+/// Whether an unpacked kernel package has all of [`WANTED`]: one that an older version has unpacked may not.
+pub fn are_all_in(kernel: &Path) -> bool {
+    let files = files_below(&kernel.join("lib/modules")).unwrap_or_default();
+    let names: Vec<String> = files.iter().map(|file| name_of(file)).collect();
+    WANTED.iter().all(|name| names.contains(&canonical(name)))
 }
 
 /// Adds the modules of an unpacked kernel package, `modules.dep` and `modules.alias` to `tree`.
@@ -64,9 +72,7 @@ pub fn add(tree: &mut Tree, kernel: &Path) -> Result<(), Failure> {
                 aliases: all(&info, "alias=").map(str::to_owned).collect(),
                 data,
             };
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            let name = name.split('.').next().unwrap_or_default();
-            modules.insert(canonical(name), module);
+            modules.insert(name_of(&file), module);
         }
         for module in modules.values() {
             if let Some(name) = module
@@ -118,6 +124,12 @@ fn canonical(name: &str) -> String {
     name.replace('-', "_")
 }
 
+/// The name of the module in a file.
+fn name_of(file: &Path) -> String {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    canonical(name.split('.').next().unwrap_or_default())
+}
+
 /// The values of one key in the text of `.modinfo`.
 fn all<'a>(info: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     info.split('\0')
@@ -156,6 +168,20 @@ fn files_below(path: &Path) -> std::io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_without_one_of_the_modules_is_not_whole() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let drivers = folder.path().join("lib/modules/6.1.0/kernel/drivers");
+        fs::create_dir_all(&drivers).expect("folders");
+        assert!(!are_all_in(folder.path()));
+        for name in WANTED {
+            fs::write(drivers.join(format!("{name}.ko")), "").expect("file");
+        }
+        assert!(are_all_in(folder.path()));
+        fs::remove_file(drivers.join("virtio-rng.ko")).expect("file");
+        assert!(!are_all_in(folder.path()));
+    }
 
     #[test]
     fn a_module_lists_what_it_needs_and_what_that_needs() {
