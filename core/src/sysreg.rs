@@ -203,6 +203,9 @@ const fn fixed(n: usize, host: u64) -> u64 {
 pub struct IdRegisters([u64; ID_REGISTERS]);
 
 impl IdRegisters {
+    /// Before anything is known about the board.
+    pub const NONE: Self = Self([0; ID_REGISTERS]);
+
     /// Works them out from those of the board, in the order of [`id`].
     pub const fn new(host: &[u64; ID_REGISTERS]) -> Self {
         let mut seen = [0; ID_REGISTERS];

@@ -7,7 +7,7 @@ use bulkhead_core::inject::{self, Fault};
 use bulkhead_core::psci;
 use bulkhead_core::report::Reason;
 use bulkhead_core::sysreg::{self, Access};
-use bulkhead_core::vgic::{Notify, VTIMER};
+use bulkhead_core::vgic::VTIMER;
 
 use crate::calls::{self, After};
 use crate::devices::{self, Done};
@@ -73,19 +73,19 @@ impl Exit {
     }
 }
 
-/// A synchronous exit that is no access; `esr` is ESR_EL2.
+/// A synchronous exit that is no access; `esr` is ESR_EL2, and `class` its EC.
 #[inline(always)]
-pub fn synchronous(pcpu: &mut Pcpu, esr: u64) {
+pub fn synchronous(pcpu: &mut Pcpu, esr: u64, class: u64) {
     let exit = Exit::begin(esr);
-    if exit::class(esr) == ec::HVC64 && pcpu.frame.get(0) as u32 == psci::PSCI_VERSION {
+    if class == ec::HVC64 && pcpu.frame.get(0) as u32 == psci::PSCI_VERSION {
         pcpu.frame.set_x0(psci::VERSION_PSCI);
         return exit.stay(pcpu, ExitClass::Hvc);
     }
-    other_synchronous(pcpu, exit.begin, exit.pc, exit.esr)
+    other_synchronous(pcpu, exit.esr, exit.begin, exit.pc)
 }
 
 #[inline(never)]
-fn other_synchronous(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
+fn other_synchronous(pcpu: &mut Pcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
     match exit::class(exit.esr) {
         ec::HVC64 => call(pcpu, exit, ExitClass::Hvc),
@@ -124,11 +124,11 @@ pub fn data_abort(pcpu: &mut Pcpu, esr: u64) {
     {
         return exit.next(pcpu, class);
     }
-    other_data_abort(pcpu, exit.begin, exit.pc, esr)
+    other_data_abort(pcpu, esr, exit.begin, exit.pc)
 }
 
 #[inline(never)]
-fn other_data_abort(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
+fn other_data_abort(pcpu: &mut Pcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
     let (far, hpfar) = (reg::far(), reg::hpfar());
     if let DataAbort::Mmio(mmio) = DataAbort::decode(exit.esr, far, hpfar) {
@@ -157,11 +157,11 @@ pub fn system_register(pcpu: &mut Pcpu, esr: u64) {
         pcpu.notify_one(whom);
         return exit.next(pcpu, ExitClass::Sgi);
     }
-    other_system_register(pcpu, exit.begin, exit.pc, esr)
+    other_system_register(pcpu, esr, exit.begin, exit.pc)
 }
 
 #[inline(never)]
-fn other_system_register(pcpu: &mut Pcpu, begin: u64, pc: u64, esr: u64) {
+fn other_system_register(pcpu: &mut Pcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
     match access_register(pcpu, SysReg::decode(exit.esr)) {
         Some(class) => exit.next(pcpu, class),
@@ -228,9 +228,8 @@ pub fn interrupt(pcpu: &mut Pcpu) {
     {
         gic::drop_priority(taken);
         gic::deactivate(taken);
-        let whom = pcpu.vgic.look(&vm.dist, &mut pcpu.gic);
-        if whom != Notify::default() {
-            pcpu.notify(whom);
+        if !pcpu.vgic.look_usual(&vm.dist, &mut pcpu.gic) {
+            return look_closer(pcpu, begin);
         }
         return exit(u64::from(intid)).stay(pcpu, ExitClass::SiblingIrq);
     }
@@ -242,6 +241,21 @@ pub fn interrupt(pcpu: &mut Pcpu) {
         return exit(u64::from(intid)).stay(pcpu, ExitClass::DeviceIrq);
     }
     boot::handle_rare_interrupt(pcpu, begin, taken)
+}
+
+/// What a sibling has left is more than one SGI.
+#[inline(never)]
+fn look_closer(pcpu: &mut Pcpu, begin: u64) {
+    if let Some(vm) = pcpu.vm() {
+        let whom = pcpu.vgic.look(&vm.dist, &mut pcpu.gic);
+        pcpu.notify(whom);
+    }
+    Exit {
+        begin,
+        pc: reg::elr(),
+        esr: u64::from(gic::SIBLING),
+    }
+    .stay(pcpu, ExitClass::SiblingIrq);
 }
 
 /// An interrupt that is none of the usual ones.

@@ -6,7 +6,7 @@ use bulkhead_core::ptimer::PhysicalTimer;
 use bulkhead_core::report::Report;
 use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::stats::ExitStats;
-use bulkhead_core::sysreg::{ID_REGISTERS, IdRegisters};
+use bulkhead_core::sysreg::IdRegisters;
 use bulkhead_core::trng::Generator;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
@@ -176,7 +176,7 @@ impl Pcpu {
             generator: None,
             reported: 0,
             shared: vm.map(vm_page),
-            ids: IdRegisters::new(&[0; ID_REGISTERS]),
+            ids: IdRegisters::NONE,
             windows: Windows::of(index),
             service: drains.then(|| Service::new(Uart(uart))),
             report: None,

@@ -9,6 +9,7 @@
 mod tests;
 
 use bulkhead_abi::plan::Memory;
+use zerocopy::FromBytes;
 
 use crate::plan::Found;
 
@@ -68,6 +69,17 @@ struct Node<'a> {
     reserved: bool,
 }
 
+/// Where names that matter are in the strings block, once they have been met there.
+#[derive(Default)]
+struct Names {
+    compatible: Option<usize>,
+    device_type: Option<usize>,
+    reg: Option<usize>,
+    interrupts: Option<usize>,
+    address_cells: Option<usize>,
+    size_cells: Option<usize>,
+}
+
 /// A PL011 of the board.
 #[derive(Clone, Copy, Debug, Default)]
 struct Uart<'a> {
@@ -124,6 +136,47 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*four))
 }
 
+/// The structure block. It is read by words, as they are aligned in a tree, and one load is a quarter of four; places
+/// in it are numbers of words.
+#[derive(Clone, Copy)]
+struct Structure<'a> {
+    words: &'a [u32],
+    bytes: &'a [u8],
+}
+
+impl<'a> Structure<'a> {
+    /// The block that begins with these bytes; none if they are not aligned.
+    fn new(bytes: &'a [u8]) -> Option<Self> {
+        let (words, _) = <[u32]>::ref_from_prefix_with_elems(bytes, bytes.len() / 4).ok()?;
+        Some(Self { words, bytes })
+    }
+
+    fn word(self, at: usize) -> Option<u32> {
+        Some(u32::from_be(*self.words.get(at)?))
+    }
+
+    /// So many bytes from the word `at` on.
+    fn bytes(self, at: usize, length: usize) -> Option<&'a [u8]> {
+        self.bytes.get(at.checked_mul(4)?..)?.get(..length)
+    }
+
+    /// The name at the word `at`, up to its 0.
+    fn name(self, at: usize) -> Option<&'a [u8]> {
+        const ONES: u32 = 0x0101_0101;
+        let mut whole = 0usize;
+        loop {
+            let four = u32::from_le(*self.words.get(at.checked_add(whole)?)?);
+            // The lowest bit of these is in the first byte that is 0.
+            let zeros = four.wrapping_sub(ONES) & !four & ONES << 7;
+            if zeros != 0 {
+                let rest = zeros.trailing_zeros() as usize / 8;
+                return self.bytes(at, whole.checked_mul(4)?.checked_add(rest)?);
+            }
+            whole = whole.checked_add(1)?;
+        }
+    }
+}
+
 /// Takes a number of `cells` 32-bit words off the front.
 fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
     let mut value = 0u64;
@@ -175,7 +228,7 @@ impl<'a> BootTree<'a> {
             rng_seed: &[],
         };
         found.read_reservations(tree.get(word(tree, 16)? as usize..)?);
-        found.walk(structure, strings)?;
+        found.walk(Structure::new(structure)?, strings)?;
         Some(found)
     }
 
@@ -191,22 +244,23 @@ impl<'a> BootTree<'a> {
         }
     }
 
-    fn walk(&mut self, structure: &'a [u8], strings: &'a [u8]) -> Option<()> {
+    fn walk(&mut self, structure: Structure<'a>, strings: &'a [u8]) -> Option<()> {
         let mut nodes = [Node::default(); DEPTH];
         let mut depth = 0usize;
         let mut at = 0usize;
         // Properties come before children: a node is whole when its first child or its end comes.
         let mut open = false;
+        let mut names = Names::default();
         loop {
-            let token = word(structure, at)?;
-            at = at.checked_add(4)?;
+            let token = structure.word(at)?;
+            at = at.checked_add(1)?;
             match token {
                 BEGIN_NODE => {
                     if open {
                         self.node(&nodes, depth);
                     }
-                    let name = string(structure.get(at..)?);
-                    at = at.checked_add(name.len() / 4 * 4)?.checked_add(4)?;
+                    let name = structure.name(at)?;
+                    at = at.checked_add(name.len() / 4)?.checked_add(1)?;
                     let parent = depth.checked_sub(1).and_then(|up| nodes.get(up));
                     let reserved = parent.is_some_and(|parent| parent.name == b"reserved-memory");
                     if let Some(node) = nodes.get_mut(depth) {
@@ -232,13 +286,14 @@ impl<'a> BootTree<'a> {
                     }
                 }
                 PROP => {
-                    let length = word(structure, at)? as usize;
-                    let name = strings.get(word(structure, at.checked_add(4)?)? as usize..)?;
-                    at = at.checked_add(8)?;
-                    let value = structure.get(at..at.checked_add(length)?)?;
-                    at = at.checked_add(length.checked_add(3)? / 4 * 4)?;
+                    let length = structure.word(at)? as usize;
+                    let name = structure.word(at.checked_add(1)?)? as usize;
+                    let text = strings.get(name..)?;
+                    at = at.checked_add(2)?;
+                    let value = structure.bytes(at, length)?;
+                    at = at.checked_add(length.checked_add(3)? / 4)?;
                     if let Some(node) = depth.checked_sub(1).and_then(|n| nodes.get_mut(n)) {
-                        self.property(node, name, value);
+                        self.property(node, (name, text), &mut names, value);
                     }
                 }
                 NOP => {}
@@ -247,22 +302,41 @@ impl<'a> BootTree<'a> {
         }
     }
 
-    /// `name` is the strings block from the name on. Most properties are told by their first letter.
-    fn property(&mut self, node: &mut Node<'a>, name: &[u8], value: &'a [u8]) {
-        let is = |wanted: &[u8]| name.starts_with(wanted);
-        match name.first() {
-            Some(b'c') if is(b"compatible\0") => node.compatible = value,
-            Some(b'd') if is(b"device_type\0") => node.device_type = string(value),
-            Some(b'r') if is(b"reg\0") => node.reg = value,
-            Some(b'i') if is(b"interrupts\0") => node.interrupts = value,
-            Some(b'#') if is(b"#address-cells\0") => {
+    /// `name` is the offset of the name in the strings block, `text` the block from there on. Most properties are
+    /// told by their first letter, most others by the offset, which is the same for all that have the name.
+    fn property(
+        &mut self,
+        node: &mut Node<'a>,
+        (name, text): (usize, &[u8]),
+        names: &mut Names,
+        value: &'a [u8],
+    ) {
+        let is = |known: &mut Option<usize>, wanted: &[u8]| {
+            let same = *known == Some(name) || text.starts_with(wanted);
+            if same {
+                *known = Some(name);
+            }
+            same
+        };
+        match text.first() {
+            Some(b'c') if is(&mut names.compatible, b"compatible\0") => node.compatible = value,
+            Some(b'd') if is(&mut names.device_type, b"device_type\0") => {
+                node.device_type = string(value);
+            }
+            Some(b'r') if is(&mut names.reg, b"reg\0") => node.reg = value,
+            Some(b'i') if is(&mut names.interrupts, b"interrupts\0") => node.interrupts = value,
+            Some(b'#') if is(&mut names.address_cells, b"#address-cells\0") => {
                 node.address_cells = word(value, 0).unwrap_or(0);
             }
-            Some(b'#') if is(b"#size-cells\0") => node.size_cells = word(value, 0).unwrap_or(0),
-            Some(b's') if node.name == b"chosen" && is(b"stdout-path\0") => {
+            Some(b'#') if is(&mut names.size_cells, b"#size-cells\0") => {
+                node.size_cells = word(value, 0).unwrap_or(0);
+            }
+            Some(b's') if node.name == b"chosen" && text.starts_with(b"stdout-path\0") => {
                 self.stdout = string(value);
             }
-            Some(b'r') if node.name == b"chosen" && is(b"rng-seed\0") => self.rng_seed = value,
+            Some(b'r') if node.name == b"chosen" && text.starts_with(b"rng-seed\0") => {
+                self.rng_seed = value;
+            }
             _ => {}
         }
     }

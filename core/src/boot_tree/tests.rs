@@ -2,6 +2,7 @@
 
 use super::*;
 use std::vec::Vec;
+use zerocopy::IntoBytes;
 
 /// Writes a flattened tree, as much of one as the tests need.
 #[derive(Default)]
@@ -186,6 +187,31 @@ fn one_pass_finds_what_the_plan_is_compared_with() {
     assert_eq!(
         (tree.uart(), tree.rng_seed),
         (Some(0x904_0000), &[7; 32][..])
+    );
+}
+
+#[test]
+fn a_name_ends_at_its_first_zero_wherever_that_is_in_a_word() {
+    for length in 0..10 {
+        let mut bytes = [0xff_u8; 16];
+        bytes[4..4 + length].copy_from_slice(&b"\x80a\x01b@\xff789\x7f"[..length]);
+        bytes[4 + length] = 0;
+        let words: Vec<u32> = bytes
+            .as_chunks()
+            .0
+            .iter()
+            .copied()
+            .map(u32::from_ne_bytes)
+            .collect();
+        let structure = Structure::new(words.as_bytes()).unwrap();
+        assert_eq!(structure.name(1), Some(&bytes[4..4 + length]));
+        assert_eq!(structure.bytes(1, 12), Some(&bytes[4..]));
+        assert_eq!((structure.bytes(1, 13), structure.name(4)), (None, None));
+    }
+    // Without a zero up to the end there is no name.
+    assert_eq!(
+        Structure::new([u32::MAX; 2].as_bytes()).unwrap().name(0),
+        None
     );
 }
 

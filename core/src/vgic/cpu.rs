@@ -234,9 +234,19 @@ impl Cpu {
     /// on after a while in which notifications were not acted on (a paused VM).
     #[inline(always)]
     pub fn look<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        if self.look_usual(dist, host) {
+            Notify::NOBODY
+        } else {
+            self.look_closer(dist, host)
+        }
+    }
+
+    /// The usual case of [`Self::look`]: exactly one SGI that may go straight into an empty list register, and
+    /// nothing else. `false`: nothing has been done, take [`Self::look`].
+    #[inline(always)]
+    pub fn look_usual<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> bool {
         let line = dist.line(self.number);
         let busy = line.busy.load(Acquire);
-        // Exactly one SGI that may go straight into an empty list register, and nothing else.
         let latch = line.bank.latch.load(Acquire) & self.direct;
         let intid = latch.trailing_zeros() as usize;
         if (busy | latch & latch.wrapping_sub(1)) == 0
@@ -244,21 +254,21 @@ impl Cpu {
             && !host.empty() & host.usable() == 0
         {
             if line.bank.latch.fetch_and(!latch, AcqRel) & latch == 0 {
-                return Notify::NOBODY;
+                return true;
             }
             if matches!(H::VERSION, Version::V3) {
                 host.set_lr(1, *entry);
-                return Notify::NOBODY;
+                return true;
             }
             let sources = line.sources[intid & 15].swap(0, AcqRel);
             if sources.is_power_of_two() {
                 host.set_lr(1, *entry | lr::from(sources.trailing_zeros()));
-                return Notify::NOBODY;
+                return true;
             }
             line.sources[intid & 15].fetch_or(sources, AcqRel);
             line.bank.latch.fetch_or(latch, AcqRel);
         }
-        self.look_closer(dist, host)
+        false
     }
 
     /// SGIs where list registers are in use, or everything.

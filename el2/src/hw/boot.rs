@@ -117,8 +117,8 @@ pub extern "C" fn el2_stand(pcpu: &mut Pcpu) {
 
 /// From the vectors: `pcpu` is the one reference to this pCPU's state.
 #[unsafe(no_mangle)]
-extern "C" fn sync_exit(pcpu: &mut Pcpu, esr: u64) {
-    crate::dispatch::synchronous(pcpu, esr);
+extern "C" fn sync_exit(pcpu: &mut Pcpu, esr: u64, class: u64) {
+    crate::dispatch::synchronous(pcpu, esr, class);
 }
 
 /// From the vectors, as `sync_exit`.

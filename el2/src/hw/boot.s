@@ -51,25 +51,35 @@ start_primary_cpu:
     adrp    x5, __text_end
     adrp    x6, __rodata_end
     adrp    x7, __data_end
-    mov     x8, x21                 // page
-    mov     x9, #0
     ldr     x10, =0x7c3             // page: read-only
     ldr     x11, =0x743             // page: read and write
     mov     x12, #1 << 54           // execute never
-1:  mov     x13, x10                // text
-    cmp     x8, x5
-    b.lo    2f
-    orr     x13, x10, x12           // rodata, and what lies behind data: the plan
-    cmp     x8, x6
-    b.lo    2f
-    cmp     x8, x7
-    b.hs    2f
-    orr     x13, x11, x12           // data
-2:  orr     x13, x13, x8
-    str     x13, [x3, x9, lsl #3]
+    add     x9, x3, #4096
+    orr     x8, x21, x10            // text
+    orr     x5, x5, x10
+1:  str     x8, [x3], #8
     add     x8, x8, #4096
-    add     x9, x9, #1
-    cmp     x9, #512
+    cmp     x8, x5
+    b.lo    1b
+    orr     x10, x10, x12           // rodata
+    orr     x8, x8, x12
+    orr     x6, x6, x10
+1:  str     x8, [x3], #8
+    add     x8, x8, #4096
+    cmp     x8, x6
+    b.lo    1b
+    orr     x11, x11, x12           // data
+    and     x8, x8, #~0xfff
+    orr     x8, x8, x11
+    orr     x7, x7, x11
+1:  str     x8, [x3], #8
+    add     x8, x8, #4096
+    cmp     x8, x7
+    b.lo    1b
+    orr     x8, x8, x10             // what lies behind: the plan, read-only
+1:  str     x8, [x3], #8
+    add     x8, x8, #4096
+    cmp     x3, x9
     b.lo    1b
 
     // The tables were written past the caches: nothing of them may be in there.
@@ -77,10 +87,14 @@ start_primary_cpu:
     adrp    x3, BOOT_LEVEL1
     add     x3, x3, :lo12:BOOT_LEVEL1
     add     x4, x3, #3 * 4096
-3:  dc      ivac, x3
-    add     x3, x3, #16
+    mrs     x5, ctr_el0             // DminLine: words of the smallest line, as a power of two
+    ubfx    x5, x5, #16, #4
+    mov     x6, #4
+    lsl     x5, x6, x5
+1:  dc      ivac, x3
+    add     x3, x3, x5
     cmp     x3, x4
-    b.lo    3b
+    b.lo    1b
     dsb     sy
 
     bl      enable_mmu

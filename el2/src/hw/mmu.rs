@@ -4,6 +4,7 @@
 use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VM_POOL_PAGES};
 
 use super::layout::{self, SLOT, private};
+use super::memory;
 use super::mmio::Registers;
 use super::sysreg;
 
@@ -141,9 +142,8 @@ impl Pool {
             Use::Write,
         );
         let pool = Self { address, pa, pages };
-        for page in 0..pages {
-            zero_page(pool.va(page));
-        }
+        // SAFETY: [R-POOL] the pages are the pool's, just mapped for writing.
+        unsafe { memory::zero_lines(address, (pages as u64).wrapping_mul(PAGE)) }
         pool
     }
 
@@ -162,24 +162,6 @@ impl Pool {
         let address = self.va(first) as *mut Table;
         // SAFETY: [R-POOL] the pages are mapped, zeroed, and lent by the one `&mut Pool`; any bytes are a table.
         unsafe { core::slice::from_raw_parts_mut(address, count) }
-    }
-}
-
-/// Zeroes a page of the pool.
-fn zero_page(address: u64) {
-    let mut at = address;
-    let end = address.wrapping_add(PAGE);
-    while at < end {
-        // SAFETY: [R-POOL] the page belongs to the pool, which is mapped for writing.
-        unsafe {
-            core::arch::asm!(
-                "stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]", "stp xzr, xzr, [{0}, #32]",
-                "stp xzr, xzr, [{0}, #48]", "stp xzr, xzr, [{0}, #64]", "stp xzr, xzr, [{0}, #80]",
-                "stp xzr, xzr, [{0}, #96]", "stp xzr, xzr, [{0}, #112]",
-                in(reg) at, options(nostack)
-            );
-        }
-        at = at.wrapping_add(128);
     }
 }
 
