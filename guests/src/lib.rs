@@ -22,6 +22,7 @@ pub mod sysreg;
 
 pub mod alive;
 pub mod board;
+pub mod calls;
 pub mod check;
 pub mod cpu;
 pub mod figures;

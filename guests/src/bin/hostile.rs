@@ -8,10 +8,9 @@
 
 use bulkhead_guests::gic::CTLR;
 use bulkhead_guests::gic::v3::{self, SGI_FRAME};
-use bulkhead_guests::power::{PSCI_SYSTEM_OFF, PSCI_SYSTEM_RESET};
 use bulkhead_guests::probe::{self, Fault, Width};
 use bulkhead_guests::random::Random;
-use bulkhead_guests::{Board, alive, check, gic, guest, mmu, println, sysreg, timer, uart};
+use bulkhead_guests::{Board, alive, calls, check, gic, guest, mmu, println, sysreg, timer, uart};
 
 guest!(main = main, irq = alive::on_irq);
 
@@ -24,7 +23,7 @@ fn main(board: &'static Board) {
     let mut random = Random::new(SEED);
     mmu::execute_everywhere();
     alive::check("at the start");
-    calls(&mut random);
+    random_calls(&mut random);
     alive::check("after the calls");
     let frames = [
         ("GICD", board.gicd.base, 0x1_0000),
@@ -51,45 +50,13 @@ fn main(board: &'static Board) {
     check::done();
 }
 
-/// Calls that end or suspend the machine as they should, and therefore prove nothing here.
-const ENDINGS: [u32; 9] = [
-    PSCI_SYSTEM_OFF,
-    PSCI_SYSTEM_RESET,
-    0x8400_0001, // CPU_SUSPEND
-    0x8400_0002, // CPU_OFF
-    0x8400_000b, // CPU_FREEZE
-    0x8400_000c, // CPU_DEFAULT_SUSPEND
-    0x8400_000e, // SYSTEM_SUSPEND
-    0x8400_0012, // SYSTEM_RESET2
-    0x8400_0017, // CLEAN_INV_MEMREGION, an optional call: might take all its time for random ranges
-];
-
-/// Function ids near those that exist, or anything at all.
-fn function(random: &mut Random) -> u32 {
-    loop {
-        let low = random.below(0x40) as u32;
-        let id = match random.below(8) {
-            0 => 0x8400_0000 + low,
-            1 => 0xc400_0000 + low,
-            2 => 0x8000_0000 + low,
-            3 => 0xc600_0000 + low,
-            4 => 0x8600_ff00 + low,
-            5 => low,
-            _ => random.draw() as u32,
-        };
-        if !ENDINGS.contains(&(id & !0x4000_0000)) {
-            return id;
-        }
-    }
-}
-
-fn calls(random: &mut Random) {
+fn random_calls(random: &mut Random) {
     const HVC: u32 = 0xd400_0002;
     const SMC: u32 = 0xd400_0003;
     let (mut lost, mut refused) = (0u32, Ok(()));
     for _ in 0..CALLS {
         let mut x: [u64; 8] = core::array::from_fn(|_| random.draw());
-        x[0] = random.draw() << 32 | u64::from(function(random));
+        x[0] = random.draw() << 32 | u64::from(calls::function(random));
         let before = x;
         let conduit = if random.below(3) == 0 { SMC } else { HVC };
         let immediate = if random.below(4) == 0 {

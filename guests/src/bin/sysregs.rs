@@ -1,8 +1,9 @@
 //! Claim: a guest sees the ID registers that it is meant to see, and no system register brings it
 //! anything worse than an undefined instruction.
 //!
-//! Reads every encoding of op0 2 and 3, writes those that a guest has no business with, and executes
-//! the maintenance instructions of higher exception levels. Then the guest must still work.
+//! Reads every encoding of op0 2 and 3; writes those that a guest has no business with, and to all others what was
+//! read there, or 0 where nothing can be read; executes the maintenance instructions of higher exception levels.
+//! Then the guest must still work.
 #![no_std]
 #![no_main]
 
@@ -95,6 +96,7 @@ fn main(_board: &'static Board) {
             Register::write,
         );
     }
+    write_back();
     let higher = all(1).filter(|register| register.1 >= 4);
     sweep(
         "maintenance of higher exception levels",
@@ -103,6 +105,34 @@ fn main(_board: &'static Board) {
     );
     alive::check("after all encodings");
     check::done();
+}
+
+/// Writes what a guest may write: what it reads there, so that it stays what it was.
+fn write_back() {
+    let (mut written, mut undefined, mut wrong) = (0, 0, 0);
+    let registers = all(3).filter(|register| !register.is_written() && !SKIPPED.contains(register));
+    for register in registers {
+        let (read, write) = (register.read(), register.write());
+        let readable = probe::code(&[read], &mut [0; 8]).is_ok();
+        let both = [read, write];
+        // What cannot be read may still be there to be written.
+        let code = if readable { &both[..] } else { &both[1..] };
+        match probe::code(code, &mut [0; 8]) {
+            Ok(()) => written += 1,
+            Err(fault) if fault.is_undefined() => undefined += 1,
+            Err(fault) if register.is_identification() && fault.class() == 0x18 => undefined += 1,
+            Err(fault) => {
+                wrong += 1;
+                println!("  {register}: {fault}");
+            }
+        }
+    }
+    println!("sysregs: {written} written back, {undefined} undefined");
+    check::holds(
+        "writes of what was read",
+        wrong == 0 && written > 40,
+        format_args!("{wrong} not as they should be, {written} written"),
+    );
 }
 
 /// Runs `instruction` for each register: it works or is undefined; if forbidden, it is undefined.
