@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bulkhead_profiler::{Config, CpuKey, Marks, Period, Profile};
 
+use super::period::GICC_IAR;
 use super::program::Program;
 use crate::failure::Failure;
 use crate::progress::Step;
@@ -54,6 +55,8 @@ impl Instrument<'_> {
             symbols: el2.symbols,
             marks: self.marks,
             cpus: self.cpus,
+            // A GICv3 has no such frame, and EL2 nothing at this address.
+            iar: Some(GICC_IAR),
             period: self.period,
         };
         let file = folder.join("profiler.json");

@@ -27,6 +27,8 @@ pub struct Config {
     pub marks: Option<Marks>,
     /// How CPUs are told apart.
     pub cpus: CpuKey,
+    /// Where EL2 reads GICC_IAR, which acknowledges an interrupt of a GICv2, in its own addresses.
+    pub iar: Option<u64>,
     /// Count by periods of a timer on one CPU.
     pub period: Option<Period>,
 }

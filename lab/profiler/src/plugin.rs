@@ -220,6 +220,10 @@ impl Plugin {
             // SAFETY: the caller's.
             unsafe { api::call_on(instruction, vector_executed, true, offset) };
         }
+        if self.config.iar.is_some() && decode::loads_word(word) {
+            // SAFETY: the caller's.
+            unsafe { api::call_on_memory(instruction, word_loaded, 0) };
+        }
         let mut acknowledged = lock(&self.acknowledged);
         if let Some(register) = decode::acknowledges(word) {
             acknowledged.insert(address + 4, register);
@@ -229,6 +233,15 @@ impl Plugin {
             // SAFETY: the caller's.
             unsafe { api::call_on(instruction, acknowledge_executed, true, register) };
         }
+    }
+
+    /// EL2 has acknowledged an interrupt on a CPU.
+    fn acknowledge(&self, cpu: &Mutex<Cpu>, intid: u64) {
+        let timer = self
+            .config
+            .period
+            .is_some_and(|period| period.intid == intid);
+        lock(cpu).acknowledge(intid, timer);
     }
 
     /// The accounts of the CPU that runs this callback.
@@ -311,12 +324,20 @@ extern "C" fn acknowledge_executed(_vcpu: c_uint, number: *mut c_void) {
         .get()
         .and_then(|registers| registers.x.get(number as usize));
     let Some(register) = register else { return };
-    let intid = api::read(*register) & 0xff_ffff;
-    let timer = plugin
-        .config
-        .period
-        .is_some_and(|period| period.intid == intid);
-    lock(cpu).acknowledge(intid, timer);
+    plugin.acknowledge(cpu, api::read(*register) & 0xff_ffff);
+}
+
+extern "C" fn word_loaded(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
+    let (Some(plugin), Running::Cpu(cpu)) = (PLUGIN.get(), RUNNING.get()) else {
+        return;
+    };
+    if plugin.config.iar == Some(address) {
+        // SAFETY: the arguments of this callback.
+        let access = unsafe { api::access(info, address) };
+        let [low, high, ..] = access.bytes;
+        // Above the INTID stands who sent an SGI (IHI 0048B.b, 4.4.4).
+        plugin.acknowledge(cpu, u64::from(u16::from_le_bytes([low, high]) & 0x3ff));
+    }
 }
 
 extern "C" fn mark_executed(vcpu: c_uint, begin: *mut c_void) {

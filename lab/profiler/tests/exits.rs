@@ -107,6 +107,7 @@ fn run(folder: &Path, cpus: CpuKey, timing: &[&str]) -> String {
         ],
         marks: None,
         cpus,
+        iar: None,
         period: None,
     };
     // The marks lie outside of the range that is taken for EL2.
