@@ -20,6 +20,7 @@ pub mod psci;
 pub mod ptimer;
 pub mod report;
 pub mod ring;
+pub mod sched;
 pub mod smccc;
 pub mod stage2;
 pub mod stats;

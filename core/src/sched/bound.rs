@@ -1,0 +1,83 @@
+//! Whether the servers of a pCPU get what they were promised, whatever everybody does. The planner refuses what is not
+//! schedulable and prints these numbers.
+//!
+//! Servers are independent tasks of `budget` in each `period` under earliest-deadline-first, one of which may be held
+//! up once by something that cannot be interrupted. Sufficient (Baker, 1991, for EDF): with the servers in order of
+//! their periods, for each `i`: blocking/period(i) + the sum over all `j` up to `i` of need(j)/period(j) is at most 1.
+//! Each server pays for getting the pCPU and for giving it back: a job preempts at most once when it comes.
+
+/// What a promise costs the pCPU besides itself. Ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// From the exit that ends a turn to the first instruction of the next vCPU.
+    pub switch: u64,
+    /// Longest time in which EL2 does not look at interrupts.
+    pub longest: u64,
+}
+
+/// A server's promise. Ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// In each period.
+    pub budget: u64,
+    /// Of the server.
+    pub period: u64,
+}
+
+/// What a server needs and has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound {
+    /// Ticks of each period that it takes from the pCPU: its budget and two switches.
+    pub need: u64,
+    /// Millionths of the pCPU that it and those of shorter periods take, blocking included. At most 1,000,000 if the
+    /// promise holds.
+    pub load: u64,
+    /// Longest time without any supply, from a wake-up at the worst moment.
+    pub gap: u64,
+}
+
+impl Bound {
+    /// The promise holds.
+    pub fn holds(&self) -> bool {
+        self.load <= WHOLE
+    }
+}
+
+/// A whole pCPU.
+pub const WHOLE: u64 = 1_000_000;
+
+/// The bound of server `which` among all servers of its pCPU.
+pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
+    let own = servers.get(which)?;
+    let need = |server: &Promise| server.budget.saturating_add(costs.switch.saturating_mul(2));
+    let part = |ticks: u64, period: u64| {
+        // Rounded up: a promise is not kept by rounding.
+        let whole = u128::from(ticks).saturating_mul(u128::from(WHOLE));
+        whole.div_ceil(u128::from(period.max(1)))
+    };
+    let up_to_own = servers
+        .iter()
+        .enumerate()
+        .filter(|(n, server)| (server.period, *n) <= (own.period, which));
+    let taken = up_to_own.fold(0u128, |sum, (_, server)| {
+        sum.saturating_add(part(need(server), server.period))
+    });
+    let load = taken.saturating_add(part(costs.longest, own.period));
+    Some(Bound {
+        need: need(own),
+        load: u64::try_from(load).unwrap_or(u64::MAX),
+        // Its budget is gone at the start of one period, and comes at the end of the next.
+        gap: own.period.saturating_sub(own.budget).saturating_mul(2),
+    })
+}
+
+/// Ticks that a server which always wants more gets at least in any interval of this length, if its promise holds.
+pub fn supply(promise: Promise, interval: u64) -> u64 {
+    let gap = promise.period.saturating_sub(promise.budget);
+    let Some(after) = interval.checked_sub(gap) else {
+        return 0;
+    };
+    let period = promise.period.max(1);
+    let whole = (after / period).saturating_mul(promise.budget);
+    whole.saturating_add((after % period).saturating_sub(gap))
+}

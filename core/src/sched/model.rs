@@ -1,0 +1,297 @@
+//! What holds for whatever vCPUs do, over random loads.
+
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::bound::{Costs, Promise, bound};
+use super::*;
+
+/// What a vCPU does next: it runs for so long, then sleeps for so long; 0 is a short spin instead of a sleep.
+#[derive(Clone, Copy, Debug)]
+struct Burst {
+    work: u64,
+    sleep: u64,
+}
+
+struct Vcpu {
+    bursts: Vec<Burst>,
+    at: usize,
+    /// Of the burst.
+    left: u64,
+    /// When it wakes; `None`: it is awake.
+    wakes: Option<u64>,
+}
+
+impl Vcpu {
+    fn new(bursts: Vec<Burst>) -> Self {
+        let left = bursts[0].work;
+        Self {
+            bursts,
+            at: 0,
+            left,
+            wakes: Some(0),
+        }
+    }
+}
+
+/// One pCPU and its vCPUs, and what must hold at each step.
+struct World {
+    scheduler: Scheduler,
+    vcpus: Vec<Vcpu>,
+    now: u64,
+    /// The timer is so late.
+    late: u64,
+    idle: u64,
+}
+
+impl World {
+    fn new(loads: Vec<(Policy, Vec<Burst>)>, late: u64) -> Self {
+        let mut scheduler = Scheduler::new(6_000);
+        for (slot, (policy, _)) in loads.iter().enumerate() {
+            scheduler.add(slot, *policy, slot as u16 / 2, 0);
+        }
+        Self {
+            scheduler,
+            vcpus: loads
+                .into_iter()
+                .map(|(_, bursts)| Vcpu::new(bursts))
+                .collect(),
+            now: 0,
+            late,
+            idle: 0,
+        }
+    }
+
+    fn awake(&self) -> impl Iterator<Item = usize> {
+        (0..self.vcpus.len()).filter(|n| self.vcpus[*n].wakes.is_none())
+    }
+
+    /// Until `end`; `each` sees each turn before it begins.
+    fn run(&mut self, end: u64, mut each: impl FnMut(&World, Turn)) {
+        let mut turn = None;
+        while self.now < end {
+            // Who wakes now.
+            for n in 0..self.vcpus.len() {
+                if self.vcpus[n].wakes.is_some_and(|at| at <= self.now) {
+                    self.vcpus[n].wakes = None;
+                    if self.scheduler.wake(n, self.now) {
+                        turn = None;
+                    }
+                }
+            }
+            let now = match turn {
+                Some(turn) => turn,
+                None => {
+                    let next = self.scheduler.next(self.now);
+                    each(self, next);
+                    assert!(
+                        next.until > self.now,
+                        "a turn of no length: {next:?} at {}",
+                        self.now
+                    );
+                    next
+                }
+            };
+            turn = Some(now);
+            assert_eq!(now.slot, self.scheduler.current());
+            let timer = now.until.saturating_add(self.late);
+            let wakes = self
+                .vcpus
+                .iter()
+                .filter_map(|vcpu| vcpu.wakes)
+                .min()
+                .unwrap_or(u64::MAX);
+            let mut then = timer.min(wakes).min(end);
+            let Some(slot) = now.slot else {
+                assert_ne!(
+                    then,
+                    u64::MAX,
+                    "asleep for ever with {} awake",
+                    self.awake().count()
+                );
+                self.idle += then - self.now;
+                self.now = then;
+                if then == timer {
+                    turn = None;
+                }
+                continue;
+            };
+            assert!(self.vcpus[slot].wakes.is_none(), "{slot} runs in its sleep");
+            then = then.min(self.now + self.vcpus[slot].left);
+            self.vcpus[slot].left -= then - self.now;
+            self.now = then;
+            if self.vcpus[slot].left == 0 {
+                let vcpu = &mut self.vcpus[slot];
+                let sleep = vcpu.bursts[vcpu.at].sleep;
+                vcpu.at = (vcpu.at + 1) % vcpu.bursts.len();
+                vcpu.left = vcpu.bursts[vcpu.at].work;
+                if sleep > 0 {
+                    vcpu.wakes = Some(self.now + sleep);
+                    self.scheduler.block(self.now);
+                } else if now.trap_wfe {
+                    self.scheduler.pass();
+                }
+                turn = None;
+            } else if self.now >= timer {
+                turn = None;
+            }
+        }
+        self.scheduler.next(self.now);
+    }
+
+    fn ran(&self, slot: usize) -> u64 {
+        self.scheduler.account(slot).unwrap().ran
+    }
+}
+
+fn bursts() -> impl Strategy<Value = Vec<Burst>> {
+    let sleep = prop_oneof![Just(0u64), 1u64..20_000];
+    prop::collection::vec(
+        (1u64..5_000, sleep).prop_map(|(work, sleep)| Burst { work, sleep }),
+        1..6,
+    )
+}
+
+fn fair() -> impl Strategy<Value = Policy> {
+    (1u16..=8).prop_map(|weight| Policy::Fair {
+        weight,
+        quota: 1,
+        window: 1,
+    })
+}
+
+fn capped() -> impl Strategy<Value = Policy> {
+    (1u16..=8, 100u64..9_000).prop_map(|(weight, quota)| Policy::Fair {
+        weight,
+        quota,
+        window: 10_000,
+    })
+}
+
+fn server() -> impl Strategy<Value = Policy> {
+    (100u64..2_000, 2_000u64..20_000).prop_map(|(budget, period)| Policy::Server { budget, period })
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    prop_oneof![fair(), capped(), server()]
+}
+
+fn busy() -> Vec<Burst> {
+    Vec::from([Burst {
+        work: 1 << 40,
+        sleep: 0,
+    }])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Time is never lost or given twice, nobody runs asleep, no turn has no length, nobody who may run waits while the
+    /// pCPU idles, and what somebody runs is what they were charged.
+    #[test]
+    fn the_books_balance(loads in prop::collection::vec((any_policy(), bursts()), 1..=SLOTS), late in 0u64..50) {
+        let n = loads.len();
+        let mut world = World::new(loads, late);
+        world.run(300_000, |world, turn| {
+            if turn.slot.is_none() {
+                for slot in world.awake() {
+                    // Awake and idle: only without budget.
+                    assert!(!world.scheduler.slots[slot].may_run());
+                }
+            }
+        });
+        let ran: u64 = (0..n).map(|slot| world.ran(slot)).sum();
+        prop_assert_eq!(ran + world.idle, 300_000);
+        for slot in 0..n {
+            let account = world.scheduler.account(slot).unwrap();
+            prop_assert!(account.ran + account.stolen <= 300_000);
+            prop_assert!(account.waits.iter().map(|count| u64::from(*count)).sum::<u64>() <= account.turns);
+        }
+    }
+
+    /// Servers that the bound accepts get their budget in each period, beside whatever else.
+    #[test]
+    fn accepted_servers_never_miss(
+        servers in prop::collection::vec((100u64..3_000, 3_000u64..20_000), 1..=4),
+        others in prop::collection::vec((prop_oneof![fair(), capped()], bursts()), 0..=4),
+        late in 0u64..20,
+    ) {
+        let promises: Vec<Promise> = servers.iter().map(|(budget, period)| Promise { budget: *budget, period: *period }).collect();
+        // A turn ends late by that much, and the one that had it pays; who waited was held up once.
+        let costs = Costs { switch: 0, longest: late };
+        prop_assume!((0..promises.len()).all(|which| bound(&promises, which, costs).unwrap().holds()));
+        let mut loads: Vec<(Policy, Vec<Burst>)> = servers
+            .iter()
+            .map(|(budget, period)| (Policy::Server { budget: *budget, period: *period }, busy()))
+            .collect();
+        loads.extend(others);
+        let mut world = World::new(loads, late);
+                for step in 1..=40u64 {
+            world.run(step * 10_000, |_, _| {});
+            for (slot, promise) in promises.iter().enumerate() {
+                // All whole periods since it woke, less what a late timer took from it or gave it.
+                let due = (world.now / promise.period) * promise.budget;
+                prop_assert!(world.ran(slot) + late * 2 >= due, "server {slot} had {} of {due} at {}", world.ran(slot), world.now);
+                let most = (world.now / promise.period + 1) * promise.budget;
+                prop_assert!(world.ran(slot) <= most + late, "server {slot} had {} of {most}", world.ran(slot));
+            }
+        }
+    }
+
+    /// Fair vCPUs that are always busy have their shares by weight, whatever servers and others leave them.
+    #[test]
+    fn busy_ones_share_by_weight(
+        weights in prop::collection::vec(1u16..=8, 2..=4),
+        others in prop::collection::vec((server(), bursts()), 0..=2),
+    ) {
+        let mut loads: Vec<(Policy, Vec<Burst>)> = weights
+            .iter()
+            .map(|weight| (Policy::Fair { weight: *weight, quota: 1, window: 1 }, busy()))
+            .collect();
+        loads.extend(others);
+        let mut world = World::new(loads, 0);
+        world.run(1_000_000, |_, _| {});
+        let each: Vec<u64> = (0..weights.len()).map(|slot| world.ran(slot)).collect();
+        let all: u64 = each.iter().sum();
+        let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        for (slot, weight) in weights.iter().enumerate() {
+            let share = all * u64::from(*weight) / sum;
+            // One round at most.
+            prop_assert!(each[slot].abs_diff(share) <= 6_000, "{:?} of {all} by {:?}", each, weights);
+        }
+    }
+
+    /// Whoever is awake and fair runs again if servers leave time. At worst the lightest of eight has just had half of a
+    /// round when seven of weight 8 wake: each may then have eight times that before its turn comes.
+    #[test]
+    fn nobody_starves(loads in prop::collection::vec((fair(), bursts()), 1..=SLOTS)) {
+        let n = loads.len();
+        let mut world = World::new(loads, 0);
+        let mut waiting = [None; SLOTS];
+        world.run(300_000, |world, turn| {
+            for (slot, since) in waiting.iter_mut().enumerate().take(n) {
+                let waits = world.vcpus[slot].wakes.is_none() && turn.slot != Some(slot);
+                *since = if waits { Some(since.unwrap_or(world.now)) } else { None };
+                let waited = world.now - since.unwrap_or(world.now);
+                assert!(waited <= 6_000 * 30, "{slot} waits since {since:?}, at {}", world.now);
+            }
+        });
+    }
+
+    /// Caps hold in each window, on the whole.
+    #[test]
+    fn caps_hold(loads in prop::collection::vec((capped(), bursts()), 1..=4), late in 0u64..20) {
+        let quotas: Vec<u64> = loads.iter().map(|(policy, _)| match policy {
+            Policy::Fair { quota, .. } => *quota,
+            _ => 0,
+        }).collect();
+        let mut world = World::new(loads, late);
+        for window in 1..=30u64 {
+            world.run(window * 10_000, |_, _| {});
+            for (slot, quota) in quotas.iter().enumerate() {
+                prop_assert!(world.ran(slot) <= window * quota + late, "{slot}: {} in {window} windows of {quota}", world.ran(slot));
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! One vCPU of a pCPU.
+
+use super::account::Account;
+use super::fair::UNIT;
+use super::server::Server;
+
+/// What a vCPU may have of its pCPU. Times in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// All of it. The plan gives such a pCPU no other vCPU.
+    Pinned,
+    /// `budget` in each `period`, before all fair ones.
+    Server {
+        /// At least 1, at most `period`.
+        budget: u64,
+        /// From one deadline to the next.
+        period: u64,
+    },
+    /// A share of what is left.
+    Fair {
+        /// Relative to the other fair ones, at least 1.
+        weight: u16,
+        /// `quota` in each `window` at most; equal to it for no cap.
+        quota: u64,
+        /// Ticks.
+        window: u64,
+    },
+}
+
+/// What a vCPU does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// There is none.
+    Absent,
+    /// It waits for an event.
+    Blocked,
+    /// It waits for the pCPU.
+    Ready,
+    /// It has it.
+    Running,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) policy: Policy,
+    pub(super) state: State,
+    pub(super) group: u16,
+    pub(super) account: Account,
+    /// Of a fair one, in [`UNIT`]s of a tick by weight.
+    pub(super) virtual_time: u64,
+    /// When it came to its state.
+    since: u64,
+    /// It has been woken and has not run since.
+    woken: bool,
+    server: Server,
+    /// Of a cap: used in the window that ends at `window_end`. What is too much goes to the next.
+    used: u64,
+    window_end: u64,
+}
+
+impl Slot {
+    pub(super) const fn absent() -> Self {
+        Self {
+            policy: Policy::Pinned,
+            state: State::Absent,
+            group: 0,
+            account: Account::new(),
+            virtual_time: 0,
+            since: 0,
+            woken: false,
+            server: Server::new(0, 0),
+            used: 0,
+            window_end: 0,
+        }
+    }
+
+    pub(super) fn new(policy: Policy, group: u16, now: u64, floor: u64) -> Self {
+        let mut slot = Self {
+            state: State::Blocked,
+            group,
+            ..Self::absent()
+        };
+        slot.change(policy, now, floor);
+        slot
+    }
+
+    pub(super) fn change(&mut self, policy: Policy, now: u64, floor: u64) {
+        let was_fair = self.is_fair() && self.state != State::Absent;
+        self.policy = policy;
+        self.since = if self.state == State::Blocked {
+            now
+        } else {
+            self.since
+        };
+        match policy {
+            Policy::Pinned => {}
+            Policy::Server { budget, period } => {
+                self.server = Server::new(budget, period);
+                if self.is_awake() {
+                    self.server.wake(now);
+                }
+            }
+            Policy::Fair { window, .. } => {
+                if !was_fair {
+                    self.virtual_time = floor;
+                }
+                self.window_end = now.saturating_add(window);
+            }
+        }
+    }
+
+    pub(super) fn is_fair(&self) -> bool {
+        matches!(self.policy, Policy::Fair { .. })
+    }
+
+    pub(super) fn is_awake(&self) -> bool {
+        matches!(self.state, State::Ready | State::Running)
+    }
+
+    /// Its sleep is worth something to itself: it has a budget or a cap.
+    pub(super) fn is_metered(&self) -> bool {
+        match self.policy {
+            Policy::Pinned => false,
+            Policy::Server { .. } => true,
+            Policy::Fair { quota, window, .. } => quota < window,
+        }
+    }
+
+    pub(super) fn weight(&self) -> u16 {
+        match self.policy {
+            Policy::Fair { weight, .. } => weight.max(1),
+            _ => 1,
+        }
+    }
+
+    /// Virtual time of so many ticks.
+    pub(super) fn in_virtual_time(&self, ticks: u64) -> u64 {
+        // Who ran alone for longer than this has nobody to be compared with.
+        ticks
+            .min(1 << 40)
+            .wrapping_mul(UNIT)
+            .checked_div(self.weight().into())
+            .unwrap_or(0)
+    }
+
+    /// How far behind another it is, in virtual time.
+    pub(super) fn lag(&self, other: &Slot) -> i64 {
+        other.virtual_time.wrapping_sub(self.virtual_time) as i64
+    }
+
+    /// Order before all fair ones: the smaller first.
+    pub(super) fn rank(&self) -> Option<u64> {
+        match self.policy {
+            Policy::Pinned => Some(0),
+            Policy::Server { .. } => Some(self.server.deadline()),
+            Policy::Fair { .. } => None,
+        }
+    }
+
+    /// It is awake and has something left of what it may use.
+    pub(super) fn may_run(&self) -> bool {
+        self.is_awake() && self.waits_until().is_none()
+    }
+
+    /// When it gets something again, if it has nothing left.
+    pub(super) fn waits_until(&self) -> Option<u64> {
+        match self.policy {
+            Policy::Server { .. } if self.server.left() == 0 => Some(self.server.deadline()),
+            Policy::Fair { quota, window, .. } if quota < window && self.used >= quota => {
+                Some(self.window_end)
+            }
+            _ => None,
+        }
+    }
+
+    /// Ticks that it may run from now on.
+    pub(super) fn allowance(&self) -> u64 {
+        match self.policy {
+            Policy::Server { .. } => self.server.left(),
+            Policy::Fair { quota, window, .. } if quota < window => quota.saturating_sub(self.used),
+            _ => u64::MAX,
+        }
+    }
+
+    /// It has run for so long.
+    pub(super) fn charge(&mut self, ticks: u64) {
+        self.account.ran = self.account.ran.wrapping_add(ticks);
+        let could = self.allowance();
+        match self.policy {
+            Policy::Pinned => {}
+            Policy::Server { .. } => self.server.charge(ticks),
+            Policy::Fair { quota, window, .. } => {
+                self.virtual_time = self.virtual_time.wrapping_add(self.in_virtual_time(ticks));
+                if quota < window {
+                    self.used = self.used.saturating_add(ticks);
+                }
+            }
+        }
+        if could > 0 && self.allowance() == 0 {
+            self.account.overruns = self.account.overruns.wrapping_add(1);
+        }
+    }
+
+    /// What it may use comes back, if its time has come.
+    pub(super) fn refill(&mut self, now: u64) {
+        match self.policy {
+            Policy::Server { .. } if self.is_awake() => self.server.refill(now),
+            Policy::Fair { quota, window, .. } if quota < window && now >= self.window_end => {
+                let windows = now
+                    .saturating_sub(self.window_end)
+                    .checked_div(window)
+                    .unwrap_or(0)
+                    .saturating_add(1);
+                self.used = self.used.saturating_sub(quota.saturating_mul(windows));
+                self.window_end = self
+                    .window_end
+                    .saturating_add(window.saturating_mul(windows));
+            }
+            _ => {}
+        }
+    }
+
+    /// It has something to do.
+    pub(super) fn wake(&mut self, now: u64, floor: u64, round: u64) {
+        self.enter(State::Ready, now);
+        self.woken = true;
+        match self.policy {
+            Policy::Pinned => {}
+            Policy::Server { .. } => self.server.wake(now),
+            Policy::Fair { .. } => {
+                let earliest = floor.wrapping_sub(self.in_virtual_time(round / 2));
+                if (self.virtual_time.wrapping_sub(earliest) as i64) < 0 {
+                    self.virtual_time = earliest;
+                }
+                self.refill(now);
+            }
+        }
+    }
+
+    /// Its turn begins.
+    pub(super) fn start(&mut self, now: u64) {
+        let waited = now.saturating_sub(self.since);
+        self.account.stolen = self.account.stolen.wrapping_add(waited);
+        self.account.turn(waited, self.woken);
+        self.woken = false;
+        self.enter(State::Running, now);
+    }
+
+    pub(super) fn enter(&mut self, state: State, now: u64) {
+        self.state = state;
+        self.since = now;
+    }
+}
