@@ -162,7 +162,7 @@ impl Power {
         }
     }
 
-    /// For the boot vCPU's pCPU: the VM is being made ready. `true` if it was down or ended.
+    /// For the boot vCPU's pCPU: the VM is being made ready.
     pub fn prepare(&self) {
         self.phase.store(STARTING, Ordering::Release);
     }
@@ -404,8 +404,59 @@ mod tests {
             let power = running();
             assert!(power.stop(end));
             assert_eq!(power.phase(), Phase::Stopping(end));
-            assert!(!(end.is_crash() && end.is_restart()));
         }
+        assert_eq!(
+            End::ALL.map(|end| (end.is_crash(), end.is_restart())),
+            [
+                (false, false),
+                (false, true),
+                (false, false),
+                (true, false),
+                (true, false),
+                (false, false),
+                (false, true),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_vm_goes_through_its_phases_and_a_vcpu_through_its_states() {
+        let power = Power::new();
+        assert_eq!(power.phase(), Phase::Down);
+        power.prepare();
+        assert_eq!((power.phase(), power.online()), (Phase::Starting, 0));
+        assert!(power.begin());
+        assert_eq!((power.phase(), power.online()), (Phase::Running, 1));
+        let states = || [0, 1, 2, MAX_VCPUS_PER_VM].map(|vcpu| power.state(vcpu));
+        assert_eq!(states(), [State::On, State::Off, State::Off, State::Off]);
+        power.switch_on(1, 3, START).unwrap();
+        assert_eq!(states()[1], State::Pending);
+        assert!(power.is_wanted(0) && power.is_wanted(1) && !power.is_wanted(2));
+        assert_eq!(power.online(), 2);
+        power.arrive(1).unwrap();
+        assert_eq!(states()[1], State::On);
+        power.vcpus[2]
+            .state
+            .store(State::Claimed as u32, Ordering::Relaxed);
+        assert_eq!(states()[2], State::Claimed);
+        assert!(!power.is_wanted(2), "it has no place to start from yet");
+        assert_eq!(power.switch_on(2, 3, START), Err(Refused::Pending));
+    }
+
+    #[test]
+    fn a_pause_is_a_change_once_and_does_not_outlive_the_vm() {
+        let power = running();
+        assert!(!power.is_paused());
+        assert!(!power.pause(false));
+        assert!(power.pause(true));
+        assert!(power.is_paused());
+        assert!(!power.pause(true));
+        assert!(power.pause(false));
+        assert!(!power.is_paused());
+        power.pause(true);
+        power.stop(End::Off);
+        power.down();
+        assert!(!power.is_paused());
     }
 
     #[test]

@@ -165,6 +165,19 @@ mod tests {
         }
     }
 
+    /// DEN0022E, table 5.
+    #[test]
+    fn answers_have_the_numbers_of_the_standard() {
+        let numbers = [
+            answer::NOT_SUPPORTED,
+            answer::INVALID_PARAMETERS,
+            answer::ALREADY_ON,
+            answer::ON_PENDING,
+            answer::INVALID_ADDRESS,
+        ];
+        assert_eq!(numbers.map(|answer| answer as i64), [-1, -2, -4, -5, -9]);
+    }
+
     #[test]
     fn vcpus_go_by_their_number_and_nothing_else() {
         let on = |target| Call::CpuOn {
