@@ -2,7 +2,7 @@
 
 use crate::mmio::{read32, write32};
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Data.
 pub const DR: usize = 0x00;
@@ -38,6 +38,35 @@ pub const INT_RT: u32 = 1 << 6;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
+/// Accesses of this module to the registers, and ends of lines that it has sent.
+static ACCESSES: AtomicU64 = AtomicU64::new(0);
+static LINES: AtomicU64 = AtomicU64::new(0);
+
+/// How often this module has accessed the registers.
+pub fn accesses() -> u64 {
+    ACCESSES.load(Relaxed)
+}
+
+/// How many lines this module has sent.
+pub fn lines() -> u64 {
+    LINES.load(Relaxed)
+}
+
+/// One CPU prints. A load and a store: without translation there are no exclusive accesses.
+fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed) + 1, Relaxed);
+}
+
+fn load(offset: usize) -> u32 {
+    count(&ACCESSES);
+    read32(base() + offset)
+}
+
+fn store(offset: usize, value: u32) {
+    count(&ACCESSES);
+    write32(base() + offset, value);
+}
+
 /// Sets the address of the registers; 0 means no console.
 pub(crate) fn set_base(base: usize) {
     BASE.store(base, Relaxed);
@@ -51,26 +80,26 @@ pub fn base() -> usize {
 /// Turns transmitter, receiver and FIFOs on. QEMU and firmware do it too; a PL011 after reset is off.
 pub fn init() {
     if base() != 0 {
-        write32(base() + IMSC, 0);
-        write32(base() + LCR_H, 0b111_0000); // 8 bits, FIFOs on
-        write32(base() + CR, 0b11_0000_0001); // UART, transmit, receive
+        store(IMSC, 0);
+        store(LCR_H, 0b111_0000); // 8 bits, FIFOs on
+        store(CR, 0b11_0000_0001); // UART, transmit, receive
     }
 }
 
 /// Sends one byte, waiting for room.
 pub fn put(byte: u8) {
     if base() != 0 {
-        while read32(base() + FR) & FR_TXFF != 0 {}
-        write32(base() + DR, byte.into());
+        while load(FR) & FR_TXFF != 0 {}
+        store(DR, byte.into());
     }
 }
 
 /// Takes one received byte, if there is one.
 pub fn get() -> Option<u8> {
-    if base() == 0 || read32(base() + FR) & FR_RXFE != 0 {
+    if base() == 0 || load(FR) & FR_RXFE != 0 {
         return None;
     }
-    Some((read32(base() + DR) & 0xff) as u8)
+    Some((load(DR) & 0xff) as u8)
 }
 
 /// The console as a destination of text.
@@ -80,6 +109,7 @@ impl Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             if byte == b'\n' {
+                count(&LINES);
                 put(b'\r');
             }
             put(byte);

@@ -18,7 +18,7 @@ use crate::progress::Step;
 const FORMAT: u32 = 2;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 6] = [
+const SCRIPTS: [(&str, &[u8]); 7] = [
     ("init", include_bytes!("../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -33,6 +33,7 @@ const SCRIPTS: [(&str, &[u8]); 6] = [
         include_bytes!("../../../guests/linux/hotplug"),
     ),
     ("bin/clocks", include_bytes!("../../../guests/linux/clocks")),
+    ("bin/tally", include_bytes!("../../../guests/linux/tally")),
     ("bin/demo", include_bytes!("../../../guests/linux/demo")),
 ];
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::scenario::{Exits, Scenario, ScenarioEnd, Step};
+use super::tally;
 use crate::run::console::{Line, Transcript};
 
 /// Watches one run of a scenario.
@@ -82,6 +83,9 @@ impl<'a> Judge<'a> {
         }
         for expected in &self.scenario.exits {
             wrong.extend(self.not_so_many(expected));
+        }
+        for vm in &self.scenario.tally {
+            wrong.extend(tally::flaws(&self.transcript, vm));
         }
         // A guest's own failure counts whether or not the scenario asks for its DONE line.
         for line in &self.transcript.lines {

@@ -15,6 +15,7 @@ mod scenario;
 mod stage2;
 mod suite;
 mod systems;
+mod tally;
 mod whole;
 
 pub use catalogue::all;

@@ -48,6 +48,12 @@ pub struct Scenario {
     /// all have stopped, and compared with the plan.
     #[serde(default)]
     pub stage2: bool,
+    /// VMs whose own counts (`TALLY`, see the module of that name) must be those of EL2's statistics.
+    #[serde(default)]
+    pub tally: Vec<String>,
+    /// It takes long: it runs when it is asked for.
+    #[serde(default)]
+    pub on_request: bool,
     /// Lines that must come, in this order for each speaker, and what is typed then.
     #[serde(default, rename = "step")]
     pub steps: Vec<Step>,

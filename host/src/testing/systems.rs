@@ -51,7 +51,12 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
             let test_name = format!("system/{name}/{cpu}");
             let folder = test_name.replace('/', "-");
             let job: Job = Box::new(move |context| boot(context, &folder, &job_scenario, &cpu));
-            tests.push(Test::parallel(test_name, scenario.claim.clone(), job));
+            let test = Test::parallel(test_name, scenario.claim.clone(), job);
+            tests.push(if scenario.on_request {
+                test.on_request()
+            } else {
+                test
+            });
         }
     }
     let builds = systems.into_keys().map(|system| {

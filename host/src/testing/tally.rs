@@ -1,0 +1,102 @@
+//! A guest's own counts against EL2's statistics.
+//!
+//! The guest says `TALLY class=N class~N class>=N ...`, once, near its end: how often it did what EL2 counts in that
+//! class, on all its CPUs. `=` is the same number; `~` is at least that many and hardly more, for a guest that goes on
+//! after it has counted; `>=` is at least that many. `lines` is no class but the lines that it has said before.
+
+use crate::run::console::Transcript;
+
+/// What `~` allows above the number that was said: a hundredth, and this.
+const SLACK: u64 = 1000;
+
+/// What does not agree.
+pub fn flaws(transcript: &Transcript, vm: &str) -> Vec<String> {
+    let mut lines = transcript.of(vm);
+    let (mut before, mut said) = (0, None);
+    for line in &mut lines {
+        said = line.trim_end().strip_prefix("TALLY ");
+        if said.is_some() {
+            break;
+        }
+        before += 1;
+    }
+    let Some(said) = said else {
+        return vec![format!("`{vm}` never said TALLY")];
+    };
+    let flaw = |word: &str| {
+        let Some((name, how, guest)) = parse(word) else {
+            return Some(format!("`{vm}` said `{word}` in its TALLY"));
+        };
+        let tables = transcript.exits.iter().filter(|table| table.vm == vm);
+        let el2 = match name {
+            "lines" => before,
+            class => tables.map(|table| table.count(class)).sum(),
+        };
+        let most = match how {
+            "=" => guest,
+            "~" => guest + guest / 100 + SLACK,
+            _ => u64::MAX,
+        };
+        let whose = if name == "lines" { "came" } else { "at EL2" };
+        (!(guest..=most).contains(&el2))
+            .then(|| format!("`{vm}` counts {how}{guest} {name}, but {el2} {whose}"))
+    };
+    said.split_ascii_whitespace().filter_map(flaw).collect()
+}
+
+/// Name, sign and number of a word.
+fn parse(word: &str) -> Option<(&str, &str, u64)> {
+    let end = word.find(|c: char| !c.is_ascii_lowercase() && c != '-')?;
+    let (name, rest) = word.split_at(end);
+    let digits = rest.find(|c: char| c.is_ascii_digit())?;
+    let (how, number) = rest.split_at(digits);
+    let known = ["=", "~", ">="].contains(&how) && !name.is_empty();
+    known.then_some((name, how, number.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(tally: &str) -> Vec<String> {
+        let mut transcript = Transcript::default();
+        let console = format!(
+            "[a] one\r\n[a] two\r\n[b] three\r\n[a] TALLY {tally}\r\n[a] DONE\r\n\
+             [el2] exits vm=a vcpu=0\r\n[el2]   sgi 3000 1 1 1 3 0 0.1\r\n\
+             [el2] exits vm=a vcpu=1\r\n[el2]   sgi 4000 1 1 1 4 0 0.1\r\n"
+        );
+        transcript.push(console.as_bytes());
+        transcript.finish();
+        flaws(&transcript, "a")
+    }
+
+    #[test]
+    fn counts_are_held_against_the_sums_over_vcpus() {
+        assert_eq!(seen("sgi=7000 lines=2 hvc=0"), [""; 0]);
+        assert_eq!(seen("sgi=6999"), ["`a` counts =6999 sgi, but 7000 at EL2"]);
+        assert_eq!(seen("sgi=7001"), ["`a` counts =7001 sgi, but 7000 at EL2"]);
+        assert_eq!(seen("hvc=1"), ["`a` counts =1 hvc, but 0 at EL2"]);
+        assert_eq!(seen("lines=3"), ["`a` counts =3 lines, but 2 came"]);
+    }
+
+    #[test]
+    fn a_guest_that_goes_on_may_have_more_but_never_less() {
+        assert_eq!(seen("sgi~7000"), [""; 0]);
+        assert_eq!(seen("sgi~5950"), [""; 0]);
+        assert_eq!(seen("sgi~5900"), ["`a` counts ~5900 sgi, but 7000 at EL2"]);
+        assert_eq!(seen("sgi~7001"), ["`a` counts ~7001 sgi, but 7000 at EL2"]);
+        assert_eq!(seen("sgi>=1"), [""; 0]);
+        assert_eq!(
+            seen("sgi>=7001"),
+            ["`a` counts >=7001 sgi, but 7000 at EL2"]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_counts_as_wrong() {
+        for word in ["sgi", "sgi=", "=5", "sgi=x", "sgi<=5"] {
+            assert_eq!(seen(word), [format!("`a` said `{word}` in its TALLY")]);
+        }
+        assert_eq!(flaws(&Transcript::default(), "a"), ["`a` never said TALLY"]);
+    }
+}
