@@ -33,6 +33,25 @@
     ldp     x0, x1, [sp, #0]
     .endm
 
+    // x19 to x29, into the frame at `frame`.
+    .macro save_callee frame
+    stp     x19, x20, [\frame, #152]
+    stp     x21, x22, [\frame, #168]
+    stp     x23, x24, [\frame, #184]
+    stp     x25, x26, [\frame, #200]
+    stp     x27, x28, [\frame, #216]
+    str     x29, [\frame, #232]
+    .endm
+
+    .macro restore_callee
+    ldp     x19, x20, [sp, #152]
+    ldp     x21, x22, [sp, #168]
+    ldp     x23, x24, [sp, #184]
+    ldp     x25, x26, [sp, #200]
+    ldp     x27, x28, [sp, #216]
+    ldr     x29, [sp, #232]
+    .endm
+
     // To the guest. Repeated at the end of each way that is taken often: a branch less.
     .macro resume
     restore_caller
@@ -109,20 +128,10 @@ vectors:
     mov     x0, sp
     bl      \handler
     resume
-1:  stp     x19, x20, [sp, #152]
-    stp     x21, x22, [sp, #168]
-    stp     x23, x24, [sp, #184]
-    stp     x25, x26, [sp, #200]
-    stp     x27, x28, [sp, #216]
-    str     x29, [sp, #232]
+1:  save_callee sp
     mov     x0, sp
     bl      \handler
-    ldp     x19, x20, [sp, #152]
-    ldp     x21, x22, [sp, #168]
-    ldp     x23, x24, [sp, #184]
-    ldp     x25, x26, [sp, #200]
-    ldp     x27, x28, [sp, #216]
-    ldr     x29, [sp, #232]
+    restore_callee
     resume
     .endm
 
@@ -138,12 +147,7 @@ system_register:
 // as the last thing that `irq_exit` does, so they are still the guest's.
     .global rare_interrupt
 rare_interrupt:
-    stp     x19, x20, [x0, #152]
-    stp     x21, x22, [x0, #168]
-    stp     x23, x24, [x0, #184]
-    stp     x25, x26, [x0, #200]
-    stp     x27, x28, [x0, #216]
-    str     x29, [x0, #232]
+    save_callee x0
     b       rare_interrupt_exit
 
 resume_guest:
@@ -164,10 +168,5 @@ start_guest:
     .endr
     msr     fpcr, xzr
     msr     fpsr, xzr
-    ldp     x19, x20, [sp, #152]
-    ldp     x21, x22, [sp, #168]
-    ldp     x23, x24, [sp, #184]
-    ldp     x25, x26, [sp, #200]
-    ldp     x27, x28, [sp, #216]
-    ldr     x29, [sp, #232]
+    restore_callee
     b       resume_guest
