@@ -172,6 +172,7 @@ impl Cpu {
         };
         if wished(|w| &w.clear_active) && entry & lr::ACTIVE != 0 {
             entry &= !lr::ACTIVE;
+            self.by_register.remove(word, bit);
             if linked {
                 host.deactivate(lr::pintid(entry));
             }
@@ -187,12 +188,11 @@ impl Cpu {
         }
         if wished(|w| &w.set_active) {
             if linked && entry & lr::PENDING != 0 {
-                // Both states at once are not for linked interrupts: the board keeps the pending one, a level
-                // by its line.
+                // Both states at once are not for linked interrupts: the board keeps the pending one.
                 entry &= !lr::PENDING;
-                if bank.edge.load(Relaxed) & bit != 0 {
-                    host.set_pending(lr::pintid(entry), true);
-                }
+                let latched = self.latched.get(word) & bit;
+                self.latched.remove(word, bit);
+                self.keep_on_board(dist, host, intid, latched);
             }
             if linked {
                 // Its pending half may have been taken back, and the board's interrupt deactivated, just now.
@@ -240,11 +240,13 @@ impl Cpu {
         let still = entry & lr::HW != 0
             || (bank.edge.load(Relaxed) | self.latched.get(word) | bank.level.load(SeqCst)) & bit
                 != 0;
-        // Group and priority count when an interrupt is taken; while it is active they are those of then.
-        let same = entry & lr::ACTIVE != 0
-            || (entry & lr::GROUP1 != 0) == (bank.group.load(Relaxed) & bit != 0)
-                && lr::priority(entry) == dist.priority(self.number, intid);
-        still && same && mine && bank.wanted(dist.groups()) & bit != 0
+        still && mine && bank.wanted(dist.groups()) & bit != 0 && self.is_current(dist, entry)
+    }
+
+    /// Whether a list register's entry has the group and the priority that the interrupt has now. While it is active they
+    /// are those of when it was taken, so what is pending besides may need others.
+    pub(super) fn is_current(&self, dist: &Distributor, entry: u64) -> bool {
+        (entry ^ self.entry(dist, lr::vintid(entry))) & lr::GUEST == 0
     }
 
     /// What was pending in a list register is pending outside again. The list register is the caller's to
@@ -253,21 +255,45 @@ impl Cpu {
         let intid = lr::vintid(entry);
         let (word, bit) = place(intid);
         let bank = dist.bank(self.number, word);
+        let line = dist.line(self.number);
         let edge = bank.edge.load(Relaxed) & bit != 0;
+        let latched = self.latched.get(word) & bit;
         if entry & lr::HW != 0 && bank.enable.load(SeqCst) & bit == 0 {
-            // The board keeps it: a level by itself, an edge by its pending bit.
             host.deactivate(lr::pintid(entry));
-            if edge {
-                host.set_pending(lr::pintid(entry), true);
-            }
-        } else if entry & lr::HW != 0 || edge || self.latched.get(word) & bit != 0 {
+            self.keep_on_board(dist, host, intid, latched);
+        } else if entry & lr::HW != 0 {
+            dist.by_software(self.number, word)
+                .fetch_or(latched, SeqCst);
+            bank.latch.fetch_or(bit, SeqCst);
+        } else if line.clear_pending.take_bit(word, bit) {
+            // A request to clear it has not been served yet. In the latch it would be safe from that, as is what comes
+            // after the request.
+        } else if edge || latched != 0 {
             if intid < 16 && dist.is_v2() {
-                let sources = &dist.line(self.number).sources[intid as usize & 15];
+                let sources = &line.sources[intid as usize & 15];
                 sources.fetch_or(1 << lr::source(entry), SeqCst);
             }
             bank.latch.fetch_or(bit, SeqCst);
         }
         self.latched.remove(word, bit);
+    }
+
+    /// The board keeps the pending state of a linked interrupt: that of an edge, or one that a register has made
+    /// (`by_software`, its bit), by its pending bit, a level by its line.
+    pub(super) fn keep_on_board<H: Host>(
+        &self,
+        dist: &Distributor,
+        host: &mut H,
+        intid: u32,
+        by_software: u32,
+    ) {
+        let (word, bit) = place(intid);
+        let edge = dist.bank(self.number, word).edge.load(Relaxed);
+        if (edge | by_software) & bit != 0 {
+            dist.by_software(self.number, word)
+                .fetch_or(by_software & bit, SeqCst);
+            host.set_pending(dist.physical(intid), true);
+        }
     }
 
     /// Requests about interrupts that are in no list register.
@@ -298,9 +324,8 @@ impl Cpu {
             }
         }
         if word == 0 && line.set_pending.load(Relaxed) != 0 {
-            for intid in each(0, line.set_pending.swap(0, SeqCst) & linked) {
-                host.set_pending(dist.physical(intid), true);
-            }
+            let asked = line.set_pending.swap(0, SeqCst) & linked;
+            self.make_pending(dist, host, asked);
         }
         // Set active by a register, and in no list register here: kept here until there is room.
         let owned = bank.active.load(SeqCst) & dist.owns(self.number, word);
@@ -325,14 +350,16 @@ impl Cpu {
             if linked & bit != 0 {
                 // What is pending besides is the board's to keep.
                 if bank.latch.fetch_and(!bit, SeqCst) & bit != 0 {
-                    host.set_pending(dist.physical(intid), true);
+                    let soft = dist.by_software(self.number, word).load(SeqCst);
+                    self.keep_on_board(dist, host, intid, soft);
                 }
                 host.set_active(dist.physical(intid));
             } else if word != 0 {
                 bank.held.fetch_or(bit, SeqCst);
             }
             self.by_register.add(word, bit);
-            self.park(dist, host, intid, 0);
+            let entry = self.entry(dist, intid);
+            self.park(dist, host, entry);
         }
         notify
     }

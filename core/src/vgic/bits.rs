@@ -175,7 +175,12 @@ impl Cpu {
         let bank = dist.bank(vcpu, word);
         let linked = bits & bank.linked.load(Relaxed);
         let mut notify = Notify::NOBODY;
-        if word != 0 || vcpu == self.number {
+        if word == 0 && vcpu == self.number {
+            self.make_pending(dist, host, linked);
+        } else if word != 0 && linked != 0 {
+            // Whoever takes them must not do so by an entry that is ready: it would not see what they are pending by.
+            notify |= dist.mark_owners(vcpu, word, linked);
+            dist.by_software(vcpu, word).fetch_or(linked, SeqCst);
             for intid in each(word, linked) {
                 host.set_pending(dist.physical(intid), true);
             }
@@ -189,6 +194,18 @@ impl Cpu {
             notify |= self.changed(dist, host, vcpu, word, fresh);
         }
         notify
+    }
+
+    /// Makes linked PPIs of this vCPU pending on the board.
+    pub(super) fn make_pending<H: Host>(&mut self, dist: &Distributor, host: &mut H, bits: u32) {
+        if bits == 0 {
+            return;
+        }
+        dist.by_software(self.number, 0).fetch_or(bits, SeqCst);
+        self.direct_changed(dist);
+        for intid in each(0, bits) {
+            host.set_pending(dist.physical(intid), true);
+        }
     }
 
     fn clear_pending<H: Host>(
@@ -210,6 +227,7 @@ impl Cpu {
             // A request to make it pending that has not been served yet is over too.
             dist.line(vcpu).set_pending.fetch_and(!bits, SeqCst);
         }
+        dist.by_software(vcpu, word).fetch_and(!linked, SeqCst);
         // First the latch, then the request to whoever has taken it from there.
         bank.latch.fetch_and(!(bits & !linked), SeqCst);
         let mut notify = Notify::NOBODY;
@@ -284,7 +302,8 @@ impl Cpu {
             let latched = bank.latch.fetch_and(!linked, SeqCst) & linked;
             for intid in each(word, linked) {
                 if latched & place(intid).1 != 0 {
-                    host.set_pending(dist.physical(intid), true);
+                    let soft = dist.by_software(vcpu, word).load(SeqCst);
+                    self.keep_on_board(dist, host, intid, soft);
                 }
                 host.set_active(dist.physical(intid));
             }

@@ -7,8 +7,8 @@ use super::query::Query;
 use super::shared::{ALL, WISHES};
 use super::words::Words;
 use super::{
-    Distributor, Host, Maintenance, Notify, VCPUS, VTIMER, VTIMER_LR, Version, WORDS, lr, mask,
-    place,
+    Distributor, Host, INTIDS, Maintenance, Notify, VCPUS, VTIMER, VTIMER_LR, Version, WORDS, lr,
+    mask, place,
 };
 
 /// Linked SPIs whose list register entry is kept ready, by the low bits of their physical INTID.
@@ -40,6 +40,9 @@ pub struct Cpu {
     pub(super) by_register: Words,
     /// GICv2: where the SGIs came from that are parked.
     pub(super) parked_from: [u8; 16],
+    /// Priority of each that is parked, and group in bit 0, as they were when it became active: in that order they
+    /// nest, whatever the guest writes meanwhile.
+    pub(super) parked_as: [u8; INTIDS],
     /// What waits for a list register, and the most urgent of each word, as found when the word was last looked
     /// at.
     pub(super) waiting: Words,
@@ -80,6 +83,7 @@ impl Cpu {
             parked: Words::new(),
             by_register: Words::new(),
             parked_from: [0; 16],
+            parked_as: [0; INTIDS],
             waiting: Words::new(),
             best: [u32::MAX; WORDS],
             latched: Words::new(),
@@ -323,7 +327,12 @@ impl Cpu {
             return dist.mark_owners(self.number, word, bit);
         }
         let notify = self.attend(dist, host, mask(word));
-        if word != 0 && bank.wanted(dist.groups()) & bank.linked.load(Relaxed) & bit != 0 {
+        if intid == VTIMER {
+            self.direct_changed(dist);
+        }
+        // What is pending by a register is told apart on this path only.
+        let plain = bank.linked.load(Relaxed) & !self.latched.get(word);
+        if word != 0 && bank.wanted(dist.groups()) & plain & bit != 0 {
             let slot = dist.physical(intid) as usize % READY;
             self.ready[slot] = self.entry(dist, intid) | lr::PENDING;
             self.ready_words |= mask(word);
@@ -439,7 +448,12 @@ impl Cpu {
         }
         let wanted = dist.line(self.number).bank.wanted(dist.groups());
         self.direct = wanted & 0xffff & !self.parked.get(0);
-        self.vtimer_lr = self.vtimer_wanted;
+        let soft = self.latched.get(0) | dist.by_software(self.number, 0).load(Relaxed);
+        self.vtimer_lr = if soft & 1 << VTIMER == 0 {
+            self.vtimer_wanted
+        } else {
+            0
+        };
     }
 
     /// Forgets the entries that are kept ready for SPIs of these words.

@@ -7,10 +7,11 @@ use core::sync::atomic::{
 };
 
 use super::shared::{ALL, ASKED, Bank, CONFIG, Line};
-use super::{Host, Notify, PRIORITY_BITS, VCPUS, VTIMER, Version, WORDS, each, mask, place};
+use super::words::SharedWords;
+use super::{
+    Host, INTIDS, Notify, PRIORITY_BITS, VCPUS, VTIMER, Version, WORDS, each, mask, place,
+};
 
-/// INTIDs of a VM.
-const INTIDS: usize = WORDS * 32;
 /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`.
 const CTLR_GROUPS: u32 = 0b11;
 
@@ -32,6 +33,9 @@ pub struct Distributor {
     ppi_edges: AtomicU32,
     /// By word; word 0 stays zero, private interrupts are in `lines`.
     spis: [Bank; WORDS],
+    /// Linked SPIs that a register has made pending, on the board or in the latch; by word. A level among them stays
+    /// pending when its line falls.
+    by_software: SharedWords,
     lines: [Line; VCPUS],
     /// By word; those of private interrupts are in `lines`.
     priority: [[AtomicU8; 32]; WORDS],
@@ -60,6 +64,7 @@ impl Distributor {
             ppis: AtomicU32::new(0),
             ppi_edges: AtomicU32::new(0),
             spis: [const { Bank::new() }; WORDS],
+            by_software: SharedWords::new(),
             lines: [const { Line::new() }; VCPUS],
             priority: [const { [const { AtomicU8::new(0) }; 32] }; WORDS],
             routes: [const { AtomicU32::new(0) }; INTIDS - 32],
@@ -89,6 +94,7 @@ impl Distributor {
         self.groups.store(0, Relaxed);
         self.online.store(0, Relaxed);
         self.spis.iter().for_each(|bank| bank.reset(0, 0));
+        self.by_software.fill(0);
         self.priority
             .iter()
             .flatten()
@@ -300,6 +306,17 @@ impl Distributor {
     /// Linked PPIs, and those of them that are edge-triggered.
     pub(super) fn ppis(&self) -> (u32, u32) {
         (self.ppis.load(Relaxed), self.ppi_edges.load(Relaxed))
+    }
+
+    /// Linked interrupts of a word that a register has made pending and that are in no list register: on the board, or in
+    /// the latch.
+    #[inline(always)]
+    pub(super) fn by_software(&self, vcpu: usize, word: usize) -> &AtomicU32 {
+        if word == 0 {
+            &self.line(vcpu).by_software
+        } else {
+            self.by_software.at(word)
+        }
     }
 
     /// The physical INTID behind a linked interrupt.

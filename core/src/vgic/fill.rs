@@ -212,12 +212,13 @@ impl Cpu {
             return Placed::Gone;
         }
         if held.active.get(word) & bit != 0 {
-            // Pending again while active: both in one list register. But where there is none to spare, it waits
-            // outside for the end, which may be far: what is pending inside must be what comes next.
+            // Pending again while active: both in one list register. But where there is none to spare, or group or
+            // priority are no longer those of the active one, it waits outside for the end, which may be far: what is
+            // pending inside must be what comes next.
             let Some((n, entry)) = self.find(host, intid) else {
                 return Placed::Gone;
             };
-            if host.empty() & host.usable() == 0 {
+            if host.empty() & host.usable() == 0 || !self.is_current(dist, entry) {
                 host.set_lr(n, entry | lr::EOI);
                 return Placed::Gone;
             }
@@ -254,7 +255,7 @@ impl Cpu {
                     self.give_back(dist, host, other);
                     held.pending.remove(word, bit);
                 }
-                self.park(dist, host, lr::vintid(other), lr::source(other));
+                self.park(dist, host, other);
                 held.active.remove(word, bit);
                 n
             }
@@ -379,7 +380,12 @@ impl Cpu {
             }
             return None;
         }
-        let latched = taken & !bank.edge.load(Relaxed);
+        // Pending without its line: a level by its latch, but a linked one, which the board has latched, by software.
+        let latched = if linked {
+            dist.by_software(self.number, word).fetch_and(!bit, SeqCst) & bit
+        } else {
+            taken & !bank.edge.load(Relaxed)
+        };
         self.latched.remove(word, bit);
         self.latched.add(word, latched);
         if !has {

@@ -13,6 +13,8 @@ pub const STATE: u64 = PENDING | ACTIVE;
 pub const HW: u64 = 1 << 61;
 /// Group 1.
 pub const GROUP1: u64 = 1 << 60;
+/// What the guest chooses: group and priority.
+pub const GUEST: u64 = GROUP1 | 0xff << 48;
 /// Without [`HW`]: maintenance interrupt when the guest deactivates it.
 pub const EOI: u64 = 1 << 41;
 

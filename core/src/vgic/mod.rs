@@ -37,6 +37,8 @@ pub const VCPUS: usize = 8;
 /// 32-bit words that hold a bit for each INTID from 0 to 287: word 0 is private to each vCPU, words 1 to 8
 /// are the VM's SPIs.
 pub const WORDS: usize = 9;
+/// INTIDs of a vCPU.
+const INTIDS: usize = WORDS * 32;
 /// Bytes of the distributor frame of a GICv3. That of a GICv2 has 0x1000.
 pub const GICD_SIZE: u64 = 0x1_0000;
 /// Bytes of the two redistributor frames of one vCPU.

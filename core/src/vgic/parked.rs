@@ -7,17 +7,14 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::{Cpu, Distributor, Host, VTIMER, VTIMER_LR, each, lr, mask, numbers, place};
+use super::{
+    Cpu, Distributor, Host, PRIORITY_BITS, VTIMER, VTIMER_LR, each, lr, mask, numbers, place,
+};
 
 impl Cpu {
-    /// Keeps an active interrupt outside of the list registers.
-    pub(super) fn park<H: Host>(
-        &mut self,
-        dist: &Distributor,
-        host: &mut H,
-        intid: u32,
-        source: u32,
-    ) {
+    /// Keeps an active interrupt outside of the list registers: that of `entry`.
+    pub(super) fn park<H: Host>(&mut self, dist: &Distributor, host: &mut H, entry: u64) {
+        let intid = lr::vintid(entry);
         let (word, bit) = place(intid);
         if self.parked.is_empty() {
             // Ends that were counted up to here were of nothing.
@@ -25,7 +22,10 @@ impl Cpu {
         }
         self.parked.add(word, bit);
         if let Some(from) = self.parked_from.get_mut(intid as usize) {
-            *from = source as u8;
+            *from = lr::source(entry) as u8;
+        }
+        if let Some(slot) = self.parked_as.get_mut(intid as usize) {
+            *slot = lr::priority(entry) | u8::from(entry & lr::GROUP1 != 0);
         }
         dist.bank(self.number, word).active.fetch_or(bit, SeqCst);
         if word != 0 {
@@ -52,7 +52,7 @@ impl Cpu {
         }
         let mut words = 0;
         for _ in 0..host.eoi_count() {
-            let Some(intid) = self.most_urgent_parked(dist, true) else {
+            let Some(intid) = self.most_urgent_parked(true) else {
                 break;
             };
             self.end_parked(dist, host, intid);
@@ -62,13 +62,13 @@ impl Cpu {
     }
 
     /// The most urgent one here; with `taken` only of those that the guest has acknowledged.
-    fn most_urgent_parked(&self, dist: &Distributor, taken: bool) -> Option<u32> {
+    fn most_urgent_parked(&self, taken: bool) -> Option<u32> {
         let but = |word| {
             if taken { self.by_register.get(word) } else { 0 }
         };
         numbers(self.parked.some())
             .flat_map(|word| each(word, self.parked.get(word) & !but(word)))
-            .min_by_key(|intid| dist.priority(self.number, *intid))
+            .min_by_key(|intid| self.parked_as(*intid) & PRIORITY_BITS)
     }
 
     /// Brings parked interrupts back where list registers are free, the most urgent first.
@@ -78,14 +78,15 @@ impl Cpu {
             self.bring_back(dist, host, VTIMER_LR, VTIMER);
         }
         for n in each(0, host.empty() & host.usable()) {
-            let Some(intid) = self
-                .most_urgent_parked(dist, false)
-                .filter(|i| *i != VTIMER)
-            else {
+            let Some(intid) = self.most_urgent_parked(false).filter(|i| *i != VTIMER) else {
                 return;
             };
             self.bring_back(dist, host, n, intid);
         }
+    }
+
+    fn parked_as(&self, intid: u32) -> u8 {
+        self.parked_as.get(intid as usize).copied().unwrap_or(0)
     }
 
     fn bring_back<H: Host>(&mut self, dist: &Distributor, host: &mut H, n: u32, intid: u32) {
@@ -94,9 +95,11 @@ impl Cpu {
             .parked_from
             .get(intid as usize)
             .map_or(0, |from| lr::from(u32::from(*from)));
-        let entry = self.entry(dist, intid);
-        let entry = if entry & lr::HW != 0 {
-            entry
+        let its = self.parked_as(intid);
+        let link = self.entry(dist, intid) & (lr::HW | lr::link(u32::MAX));
+        let entry = lr::entry(intid, its & PRIORITY_BITS, its & 1 != 0);
+        let entry = if link & lr::HW != 0 {
+            entry | link
         } else {
             // It may be pending again, or somebody else wait for its end: that is to be told.
             entry | from | lr::EOI

@@ -56,8 +56,11 @@ impl Cpu {
         for n in each(0, !empty & host.usable()) {
             let entry = host.lr(n);
             if lr::vintid(entry) == intid && entry & lr::STATE != 0 {
-                host.set_lr(n, entry | lr::PENDING);
-                return true;
+                let current = (entry ^ self.sgi_entry(intid)) & lr::GUEST == 0;
+                if current {
+                    host.set_lr(n, entry | lr::PENDING);
+                }
+                return current;
             }
         }
         let free = empty & host.usable();

@@ -111,6 +111,8 @@ pub(super) struct Line {
     pub(super) clear_active: SharedWords,
     /// Linked PPIs to be made pending on the board, where only this pCPU can.
     pub(super) set_pending: AtomicU32,
+    /// Linked PPIs that a register has made pending: [`super::Distributor::by_software`].
+    pub(super) by_software: AtomicU32,
     /// `GICR_WAKER`.
     pub(super) waker: AtomicU32,
 }
@@ -142,6 +144,7 @@ impl Line {
             set_active: SharedWords::new(),
             clear_active: SharedWords::new(),
             set_pending: AtomicU32::new(0),
+            by_software: AtomicU32::new(0),
             waker: AtomicU32::new(0),
         }
     }
@@ -163,6 +166,7 @@ impl Line {
         }
         self.holds.set(0, u32::MAX);
         self.set_pending.store(0, Relaxed);
+        self.by_software.store(0, Relaxed);
         // ProcessorSleep and ChildrenAsleep.
         self.waker.store(0b110, Relaxed);
         let asked = self.asked.load(Relaxed);

@@ -100,12 +100,22 @@ impl SharedWords {
             .map_or(0, |slot| slot.fetch_and(!bits, Ordering::SeqCst))
     }
 
+    /// Removes a bit; whether it was there. Costs no exclusive access if it is not.
+    pub(super) fn take_bit(&self, word: usize, bit: u32) -> bool {
+        self.get(word) & bit != 0 && self.remove(word, bit) & bit != 0
+    }
+
     /// Takes all bits. Costs no exclusive access while there are none.
     pub(super) fn take(&self, word: usize) -> u32 {
         match self.0.get(word) {
             Some(slot) if slot.load(Relaxed) != 0 => slot.swap(0, Ordering::SeqCst),
             _ => 0,
         }
+    }
+
+    /// A word itself; behind the last one, the first.
+    pub(super) fn at(&self, word: usize) -> &AtomicU32 {
+        self.0.get(word).unwrap_or(&self.0[0])
     }
 
     pub(super) fn fill(&self, bits: u32) {

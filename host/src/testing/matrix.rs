@@ -8,9 +8,6 @@ use super::scenario::Scenario;
 use super::suite::{Context, Job, Test};
 use super::systems::boot;
 
-/// Guest programs that do not pass with a GICv2: on request, until they do (`docs/testing.md`).
-const UNSOLVED: [&str; 2] = ["gic", "gic-spi"];
-
 /// Interrupt controllers of the board.
 const GICS: [u8; 2] = [2, 3];
 /// vCPUs of a Linux VM.
@@ -183,7 +180,7 @@ fn cells() -> Vec<Cell> {
                         gic,
                         cpu,
                         vcpus,
-                        usual: cpu == CPUS[0] && !(gic == 2 && UNSOLVED.contains(&what)),
+                        usual: cpu == CPUS[0],
                     });
                 }
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use bulkhead_core::vgic::{Answer, Cpu, Distributor, GICR_SIZE, Notify, VTIMER, VTIMER_LR};
 use bulkhead_core::vgic::{Host, Version as CoreVersion};
-use bulkhead_gic_model::{Config, Deactivated, Frame, Gic, Version, VirtualInterface};
+use bulkhead_gic_model::{Config, Deactivated, Entry, Frame, Gic, Version, VirtualInterface};
 
 use crate::board::Board;
 use crate::operation::{Operation, Register};
@@ -48,8 +48,8 @@ struct Pcpu {
     on: bool,
     /// A message waits.
     told: bool,
-    /// What the guest has acknowledged, the last one last.
-    taken: Vec<u32>,
+    /// What the guest has acknowledged, as it was then, the last one last.
+    taken: Vec<Entry>,
     /// What it has ended and not deactivated (EOImode 1).
     dropped: Vec<u32>,
 }
@@ -353,21 +353,36 @@ impl<const V2: bool> Machine<V2> {
             self.settle(cpu);
             self.compare_signals();
         }
-        let Some(what) = self.pcpus[cpu].interface.acknowledge(group) else {
+        let pcpu = &mut self.pcpus[cpu];
+        let Some(what) = pcpu.interface.acknowledge(group) else {
             return;
         };
+        let mut entries = pcpu.interface.entries.iter().flatten();
+        let entry = entries.find(|entry| entry.active && entry.intid == what.intid);
+        pcpu.taken.push(*entry.expect("it was acknowledged"));
         if self.sane {
             self.model.acknowledge(cpu, what);
         }
-        self.pcpus[cpu].taken.push(what.intid);
     }
 
     fn end(&mut self, cpu: usize) {
-        let Some(intid) = self.pcpus[cpu].taken.pop() else {
+        let Some(taken) = self.pcpus[cpu].taken.pop() else {
             return;
         };
+        let intid = taken.intid;
         self.model.end(cpu, intid);
         let pcpu = &mut self.pcpus[cpu];
+        let mut entries = pcpu.interface.entries.iter().flatten();
+        if let Some(entry) = entries.find(|entry| entry.active && entry.intid == intid)
+            && self.sane
+        {
+            // Hardware ends no other (IHI 0069H, pseudocode of ICV_EOIR1_EL1).
+            assert_eq!(
+                (entry.group, entry.priority),
+                (taken.group, taken.priority),
+                "{intid} is active with another group or priority than it was taken with"
+            );
+        }
         match pcpu.interface.end(intid) {
             None => pcpu.dropped.push(intid),
             Some(Deactivated::Physical(pintid)) => self.board.at(cpu, pintid).active = false,

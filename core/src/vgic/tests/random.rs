@@ -287,3 +287,23 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_more_urgent_timer_and_sgis_beside_a_linked_edge() {
+    let step = |(what, intid, value)| Step {
+        what,
+        vcpu: 0,
+        other: 0,
+        intid,
+        value,
+    };
+    let steps = [
+        (18, 0, 173),
+        (14, 27, 8),
+        (18, 0, 19),
+        (0, 1, 0),
+        (0, 2, 0),
+        (0, 5, 0),
+    ];
+    run::<false>(1, 4, false, &steps.map(step)).unwrap();
+}

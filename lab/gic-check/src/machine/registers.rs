@@ -105,16 +105,6 @@ impl<const V2: bool> Machine<V2> {
         if (0x200..0x280).contains(&bank) || (0x300..0x380).contains(&bank) {
             value &= !self.on_the_way(of_word(frame, cpu), (bank & 0x7f) as u32 / 4);
         }
-        // An interrupt that is being served keeps the priority and the group that it was taken with, until some
-        // moment that is not defined.
-        let served = match bank {
-            0x080..0x100 => self.in_use(of_word(frame, cpu), (bank - 0x080) as u32 / 4),
-            0x400..0x800 => self.in_use(of_word(frame, cpu), (bank - 0x400) as u32 / 32),
-            _ => 0,
-        };
-        if served != 0 {
-            return None;
-        }
         Some(value)
     }
 
@@ -123,7 +113,8 @@ impl<const V2: bool> Machine<V2> {
         let all = self.pcpus.iter().enumerate();
         let mut bits = 0;
         for (n, pcpu) in all {
-            for intid in pcpu.taken.iter().chain(&pcpu.dropped) {
+            let taken = pcpu.taken.iter().map(|entry| &entry.intid);
+            for intid in taken.chain(&pcpu.dropped) {
                 if intid / 32 == word && (word != 0 || n == cpu) {
                     bits |= 1 << (intid % 32);
                 }
@@ -132,15 +123,15 @@ impl<const V2: bool> Machine<V2> {
         bits
     }
 
-    /// Linked interrupts of a word that software cannot make pending or active as the architecture says: hardware forgets
-    /// it of a level when the vGIC takes that back, and cannot merge it with an edge that it has already taken.
+    /// Linked interrupts of a word that software cannot make pending or active as the architecture says: hardware cannot
+    /// merge that with what it has already taken and the guest has not.
     pub(super) fn on_the_way(&mut self, cpu: usize, word: u32) -> u32 {
         let mut bits = 0;
-        for (vintid, pintid, edge) in LINKS.into_iter().chain([(VTIMER, TIMER, false)]) {
+        for (vintid, pintid, _) in LINKS.into_iter().chain([(VTIMER, TIMER, false)]) {
             if vintid / 32 == word {
                 self.settle(cpu);
                 let active = self.model.interrupt(cpu, vintid).is_some_and(|i| i.active);
-                if !edge || self.board.at(cpu, pintid).active && !active {
+                if self.board.at(cpu, pintid).active && !active {
                     bits |= 1 << (vintid % 32);
                 }
             }
