@@ -47,6 +47,25 @@ pub fn usual(pcpu: &mut Pcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> 
     None
 }
 
+/// GICv2: a word is written to GICD_SGIR.
+#[inline(always)]
+pub fn is_sgir_write(pcpu: &Pcpu, ipa: u64, esr: u64) -> bool {
+    gic::VIRTUAL == Version::V2
+        && ipa.wrapping_sub(pcpu.places.gicd) == SGIR
+        && exit::is_plain_word(esr)
+        && exit::is_store(esr)
+}
+
+/// Performs such a write if it sends an SGI to this vCPU alone, beside others in its list registers.
+#[inline(always)]
+pub fn sends_beside(pcpu: &mut Pcpu, esr: u64) -> bool {
+    let value = pcpu.frame.get(exit::access_register(esr)) as u32;
+    let Some(vm) = pcpu.vm() else {
+        return false;
+    };
+    pcpu.vgic.send_sgir_beside(&vm.dist, &mut pcpu.gic, value)
+}
+
 /// What became of an access.
 pub enum Done {
     /// It is done.

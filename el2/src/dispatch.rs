@@ -124,7 +124,19 @@ pub fn data_abort(pcpu: &mut Pcpu, esr: u64) {
     {
         return exit.next(pcpu, class);
     }
+    if devices::is_sgir_write(pcpu, exit::fault_ipa(far, hpfar), esr) {
+        return sgir_write(pcpu, esr, exit.begin, exit.pc);
+    }
     other_data_abort(pcpu, esr, exit.begin, exit.pc)
+}
+
+/// A write of GICD_SGIR that is not the usual one.
+#[inline(never)]
+fn sgir_write(pcpu: &mut Pcpu, esr: u64, begin: u64, pc: u64) {
+    if devices::sends_beside(pcpu, esr) {
+        return Exit { begin, pc, esr }.next(pcpu, ExitClass::Sgi);
+    }
+    other_data_abort(pcpu, esr, begin, pc)
 }
 
 #[inline(never)]
@@ -163,7 +175,17 @@ pub fn system_register(pcpu: &mut Pcpu, esr: u64) {
 #[inline(never)]
 fn other_system_register(pcpu: &mut Pcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
-    match access_register(pcpu, SysReg::decode(exit.esr)) {
+    let trapped = SysReg::decode(exit.esr);
+    if trapped.register == sysreg::ICC_SGI1R
+        && !trapped.read
+        && let Some(vm) = pcpu.vm()
+        && pcpu
+            .vgic
+            .send_sgi_beside(&vm.dist, &mut pcpu.gic, pcpu.frame.get(trapped.gpr))
+    {
+        return exit.next(pcpu, ExitClass::Sgi);
+    }
+    match access_register(pcpu, trapped) {
         Some(class) => exit.next(pcpu, class),
         None => exit.inject(pcpu, ExitClass::SysReg, Fault::Undefined),
     }

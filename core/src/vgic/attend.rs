@@ -54,6 +54,7 @@ impl Cpu {
         host: &mut H,
         changes: u32,
     ) -> Notify {
+        self.inside = 0;
         let line = dist.line(self.number);
         let busy = line.busy.swap(0, SeqCst);
         // Whoever drew a ticket up to this one had made its change before.

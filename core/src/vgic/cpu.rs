@@ -32,6 +32,9 @@ pub struct Cpu {
     /// The same for linked SPIs; 0 for none.
     ready: [u64; READY],
     ready_words: u32,
+    /// SGIs that may be in list registers, if those (but the timer's) hold nothing else, each as it is in `sgis` and none
+    /// active and pending; 0 if that is not known.
+    pub(super) inside: u32,
     /// Words of SPIs in which [`super::shared::Line::holds`] is not zero.
     pub(super) held_words: u32,
     /// Active, but in no list register.
@@ -79,6 +82,7 @@ impl Cpu {
             sgis: [0; 16],
             ready: [0; READY],
             ready_words: 0,
+            inside: 0,
             held_words: 0,
             parked: Words::new(),
             by_register: Words::new(),
@@ -196,6 +200,32 @@ impl Cpu {
         self.send_usual(dist, host, target, intid, lr::from(self.number as u32))
     }
 
+    /// A write to ICC_SGI1R_EL1 that sends an SGI to this vCPU alone, beside SGIs in its list registers. `false`: nothing
+    /// has been done, take [`Self::send_sgi`].
+    #[inline(always)]
+    pub fn send_sgi_beside<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        value: u64,
+    ) -> bool {
+        value & SGI_TARGETS == u64::from(mask(self.number))
+            && self.send_beside_sgis(dist, host, (value >> 24) as u32 & 15, 0)
+    }
+
+    /// The same for a write to GICD_SGIR. `false`: take [`Self::gicd_write`].
+    #[inline(always)]
+    pub fn send_sgir_beside<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        value: u32,
+    ) -> bool {
+        let from = lr::from(self.number as u32);
+        value & SGIR_TARGETS == mask(self.number) << 16
+            && self.send_beside_sgis(dist, host, value & 15, from)
+    }
+
     #[inline(always)]
     fn send_usual<H: Host>(
         &mut self,
@@ -216,6 +246,7 @@ impl Cpu {
                 return None;
             }
             host.set_lr(1, self.sgis[intid] | from);
+            self.inside = bit;
             return Some(Notify::NOBODY);
         }
         if target >= VCPUS || dist.online() >> target & 1 == 0 {
@@ -260,6 +291,7 @@ impl Cpu {
             if line.bank.latch.fetch_and(!latch, AcqRel) & latch == 0 {
                 return true;
             }
+            self.inside = latch;
             if matches!(H::VERSION, Version::V3) {
                 host.set_lr(1, *entry);
                 return true;
@@ -302,6 +334,7 @@ impl Cpu {
         }
         let (word, bit) = place(lr::vintid(entry));
         self.hold(dist, word, bit);
+        self.inside = 0;
         host.set_lr(1, entry);
         true
     }
@@ -319,6 +352,7 @@ impl Cpu {
         if lr::vintid(entry) == intid && free != 0 && self.waiting.is_empty() && self.is_quiet(dist)
         {
             self.hold(dist, word, bit);
+            self.inside = 0;
             host.set_lr(free.trailing_zeros(), entry);
             return Notify::NOBODY;
         }

@@ -9,7 +9,7 @@ use core::sync::atomic::{
 
 use super::attend::Held;
 use super::shared::of_groups;
-use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, numbers, place};
+use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, mask, numbers, place};
 
 /// After that many looks at waiting interrupts an exit fills no more list registers; the vCPU notifies itself and
 /// goes on in another.
@@ -396,7 +396,7 @@ impl Cpu {
 
     /// GICv2: takes one sender of an SGI; its part of the entry. If there are more, the SGI stays latched, and its
     /// end is to be told.
-    fn take_source(&mut self, dist: &Distributor, intid: u32) -> Option<u64> {
+    pub(super) fn take_source(&mut self, dist: &Distributor, intid: u32) -> Option<u64> {
         let line = dist.line(self.number);
         let slot = &line.sources[intid as usize & 15];
         let sources = u32::from(slot.load(SeqCst));
@@ -410,7 +410,7 @@ impl Cpu {
         let rest = u32::from(slot.fetch_and(!(bit as u8), SeqCst)) & !bit;
         self.last_source = bit.trailing_zeros();
         let more = if rest != 0 {
-            line.bank.latch.fetch_or(1 << intid, SeqCst);
+            line.bank.latch.fetch_or(mask(intid as usize), SeqCst);
             lr::EOI
         } else {
             0

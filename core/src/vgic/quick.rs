@@ -7,7 +7,9 @@ use core::sync::atomic::{
     fence,
 };
 
-use super::{Cpu, Distributor, Host, Maintenance, Notify, Version, each, lr, mask, place};
+use super::{
+    Cpu, Distributor, Host, Maintenance, Notify, VTIMER_LR, Version, each, lr, mask, place,
+};
 
 impl Cpu {
     /// Nothing but SGIs waits for this vCPU's attention.
@@ -42,17 +44,64 @@ impl Cpu {
             return false;
         }
         let bit = mask(intid as usize);
-        if self.direct() & bit != 0 && self.place_sgi(host, intid) {
-            return true;
+        self.direct() & bit != 0 && self.place_sgi(host, intid)
+    }
+
+    /// The same while nothing but SGIs are in list registers, none of them twice, and nothing else is to be done:
+    /// no list register has to be read. If there is none for it, and it is no more urgent than those, it waits. `from`:
+    /// who sent it, on a GICv2. `false`: nothing has been done.
+    pub(super) fn send_beside_sgis<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        intid: u32,
+        from: u64,
+    ) -> bool {
+        let bit = mask(intid as usize);
+        if self.inside == 0 || self.inside & bit != 0 || !self.is_quiet(dist) {
+            return false;
         }
-        let bank = &dist.line(self.number).bank;
-        let may = bank.wanted(dist.groups()) & !self.parked.get(0) & bit != 0;
-        may && self.let_wait(dist, host, intid)
+        let empty = host.empty();
+        let free = empty & host.usable();
+        let entry = self.sgi_entry(intid) | from;
+        if free != 0 {
+            // Unless something waits before it.
+            let may = self.direct() & bit != 0;
+            if may {
+                host.set_lr(free.trailing_zeros(), entry);
+                self.inside |= bit;
+            }
+            return may;
+        }
+        let line = dist.line(self.number);
+        if line.bank.wanted(dist.groups()) & !self.parked.get(0) & bit == 0
+            || host.groups() != self.groups
+        {
+            return false;
+        }
+        let own = self.of_entry(entry);
+        let weaker = |other: u64| self.of_entry(other) > own;
+        if each(0, self.inside).any(|intid| weaker(self.sgi_entry(intid)))
+            || empty & 1 << VTIMER_LR == 0 && weaker(host.lr(VTIMER_LR))
+        {
+            return false;
+        }
+        if matches!(H::VERSION, Version::V2) {
+            line.sources[intid as usize & 15].fetch_or(mask(self.number) as u8, SeqCst);
+        }
+        line.bank.latch.fetch_or(bit, SeqCst);
+        self.waiting.add(0, bit);
+        if !self.told.refill {
+            self.hold_back();
+            self.tell(host);
+        }
+        true
     }
 
     /// Puts an SGI into a list register: its own, or a free one. `false`: there is none.
     fn place_sgi<H: Host>(&mut self, host: &mut H, intid: u32) -> bool {
         let empty = host.empty();
+        self.inside = 0;
         for n in each(0, !empty & host.usable()) {
             let entry = host.lr(n);
             if lr::vintid(entry) == intid && entry & lr::STATE != 0 {
@@ -70,34 +119,6 @@ impl Cpu {
         free != 0
     }
 
-    /// An SGI for which there is no list register, and which is no more urgent than what is pending in them: it
-    /// waits. `false`: it is another case.
-    fn let_wait<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) -> bool {
-        if host.empty() & host.usable() != 0 || host.groups() != self.groups {
-            return false;
-        }
-        let own = self.of_entry(self.sgi_entry(intid));
-        let mut any = false;
-        for n in each(0, Self::all_lrs(host)) {
-            let entry = host.lr(n);
-            let pending = entry & lr::PENDING != 0;
-            let own_lr = lr::vintid(entry) == intid && entry & lr::STATE != 0;
-            any |= pending && n != super::VTIMER_LR;
-            if own_lr || entry & lr::STATE == lr::STATE || pending && self.of_entry(entry) > own {
-                return false;
-            }
-        }
-        if any {
-            let bit = mask(intid as usize);
-            dist.line(self.number).bank.latch.fetch_or(bit, SeqCst);
-            self.waiting.add(0, bit);
-            self.choose(dist, 0);
-            self.hold_back();
-            self.tell(host);
-        }
-        any
-    }
-
     /// Maintenance interrupt: ends that asked to be told and after which nothing comes, and SGIs that waited.
     /// `false`: there may be more to do.
     pub(super) fn maintain_quickly<H: Host>(
@@ -109,7 +130,9 @@ impl Cpu {
         if !self.is_quiet(dist) || !self.parked.is_empty() {
             return false;
         }
-        for n in each(0, !host.empty() & host.usable()) {
+        // SGIs of one sender ask for nothing at their end.
+        let ended = if self.inside == 0 { !host.empty() } else { 0 };
+        for n in each(0, ended & host.usable()) {
             let entry = host.lr(n);
             if entry & lr::STATE != 0 {
                 continue;
@@ -130,29 +153,63 @@ impl Cpu {
 
     /// Fills list registers with SGIs that waited, if nothing else did.
     fn refill_sgis<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> bool {
-        let only_sgis = self.waiting.some() == 1 && self.waiting.get(0) & !0xffff == 0;
-        if !only_sgis || matches!(H::VERSION, Version::V2) || host.groups() != self.groups {
+        let waiting = self.waiting.get(0);
+        if self.waiting.some() != 1 || waiting & !0xffff != 0 || host.groups() != self.groups {
             return false;
         }
         let free = host.empty() & host.usable();
-        let latch = &dist.line(self.number).bank.latch;
-        for n in each(0, free) {
-            let Some(intid) = self.most_urgent() else {
-                break;
-            };
-            let bit = mask(intid as usize);
-            if latch.fetch_and(!bit, SeqCst) & bit != 0 {
-                host.set_lr(n, self.sgi_entry(intid));
-                self.last = intid;
-            }
-            self.waiting.remove(0, bit);
-            self.choose(dist, 0);
+        let (mut rest, mut room) = (waiting, free);
+        while rest != 0 && room != 0 {
+            rest &= rest.wrapping_sub(1);
+            room &= room.wrapping_sub(1);
         }
-        if self.waiting.is_empty() {
+        let fits = rest == 0;
+        rest = waiting;
+        for n in each(0, free) {
+            // If all have room, the order is of no interest.
+            let intid = if fits {
+                rest.trailing_zeros()
+            } else {
+                self.choose(dist, 0);
+                self.best[0] & 0xf
+            };
+            let bit = rest & mask(intid as usize & 31);
+            if bit == 0 {
+                break;
+            }
+            self.put_sgi(dist, host, n, intid);
+            rest &= !bit;
+            self.waiting.set(0, rest);
+            self.last = intid;
+        }
+        if rest == 0 {
             self.direct_changed(dist);
             self.tell(host);
         }
         free != 0
+    }
+
+    /// Moves an SGI from the latch to a free list register, if it is still there.
+    fn put_sgi<H: Host>(&mut self, dist: &Distributor, host: &mut H, n: u32, intid: u32) {
+        let bit = mask(intid as usize & 15);
+        let latch = &dist.line(self.number).bank.latch;
+        if latch.fetch_and(!bit, SeqCst) & bit == 0 {
+            return;
+        }
+        let source = if matches!(H::VERSION, Version::V2) {
+            self.take_source(dist, intid)
+        } else {
+            Some(0)
+        };
+        let Some(source) = source else {
+            return;
+        };
+        host.set_lr(n, self.sgi_entry(intid) | source);
+        if source & lr::EOI != 0 {
+            self.inside = 0;
+        } else if self.inside != 0 {
+            self.inside |= bit;
+        }
     }
 
     /// The line of an emulated device has moved, for an SPI that is level-sensitive and this vCPU's. `false`: there
@@ -205,6 +262,7 @@ impl Cpu {
             return false;
         }
         self.latched.remove(word, bit);
+        self.inside = 0;
         host.set_lr(free.trailing_zeros(), self.entry(dist, intid) | lr::PENDING);
         true
     }

@@ -296,6 +296,12 @@ impl<const V2: bool> Machine<V2> {
             });
             match usual {
                 Some(notify) => notify,
+                None if self.with(cpu, |vcpu, dist, port| {
+                    vcpu.send_sgir_beside(dist, port, value as u32)
+                }) =>
+                {
+                    Notify::NOBODY
+                }
                 None => {
                     self.access(cpu, Frame::Distributor, 0xf00, 4, Some(value & 0xffff_ffff));
                     Notify::NOBODY
@@ -307,7 +313,11 @@ impl<const V2: bool> Machine<V2> {
                 let usual = (group == 1)
                     .then(|| vcpu.send_sgi_usual(dist, port, value))
                     .flatten();
-                usual.unwrap_or_else(|| vcpu.send_sgi(dist, port, value, group == 1))
+                match usual {
+                    Some(notify) => notify,
+                    None if group == 1 && vcpu.send_sgi_beside(dist, port, value) => Notify::NOBODY,
+                    None => vcpu.send_sgi(dist, port, value, group == 1),
+                }
             })
         };
         self.tell(notify);

@@ -398,15 +398,24 @@ impl<const V2: bool> Vm<V2> {
         let (cpu, dist, board) = (&mut self.cpus[n], &self.dist, &mut self.boards[n]);
         let notify = if V2 {
             let value = targets << 16 | intid;
-            cpu.send_sgir_usual(dist, board, value).unwrap_or_else(|| {
+            let usual = cpu.send_sgir_usual(dist, board, value);
+            usual.unwrap_or_else(|| {
+                if cpu.send_sgir_beside(dist, board, value) {
+                    return Notify::NOBODY;
+                }
                 let (answer, notify) = cpu.gicd_write(dist, board, 0xf00, 4, value.into());
                 assert_eq!(answer, Answer::Value(0));
                 notify
             })
         } else {
             let value = u64::from(targets) | u64::from(intid) << 24;
-            cpu.send_sgi_usual(dist, board, value)
-                .unwrap_or_else(|| cpu.send_sgi(dist, board, value, true))
+            let usual = cpu.send_sgi_usual(dist, board, value);
+            usual.unwrap_or_else(|| {
+                if cpu.send_sgi_beside(dist, board, value) {
+                    return Notify::NOBODY;
+                }
+                cpu.send_sgi(dist, board, value, true)
+            })
         };
         self.inbox |= notify;
     }
