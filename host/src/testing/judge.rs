@@ -87,6 +87,12 @@ impl<'a> Judge<'a> {
         for vm in &self.scenario.tally {
             wrong.extend(tally::flaws(&self.transcript, vm));
         }
+        let said = self.transcript.of("el2").count();
+        if let Some(most) = self.scenario.words
+            && said > most
+        {
+            wrong.push(format!("EL2 said {said} lines, more than {most}"));
+        }
         // A guest's own failure counts whether or not the scenario asks for its DONE line.
         for line in &self.transcript.lines {
             if line.text.starts_with("FAIL ") {
@@ -273,6 +279,18 @@ mod tests {
                 true
             ),
             ["`b` said `kernel panic`"]
+        );
+    }
+
+    #[test]
+    fn el2_may_not_say_more_than_so_many_lines() {
+        let scenario = scenario("done = [\"a\"]\nwords = 1");
+        let done = "[a] PASS x\n[a] DONE 1 passed, 0 failed\n";
+        let console = format!("[el2] one\n{done}");
+        assert_eq!(wrong(&scenario, &console, true), [""; 0]);
+        assert_eq!(
+            wrong(&scenario, &format!("[el2] two\n{console}"), true),
+            ["EL2 said 2 lines, more than 1"]
         );
     }
 

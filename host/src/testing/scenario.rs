@@ -60,6 +60,8 @@ pub struct Scenario {
     /// Lines that must not come.
     #[serde(default)]
     pub never: Vec<Never>,
+    /// Most lines that EL2 may say; no limit if absent. A guest must not be able to make it print.
+    pub words: Option<usize>,
 }
 
 /// What EL2 may take of each period of a VM's timer, counted by the profiler.
