@@ -53,16 +53,28 @@ fn say(pcpu: &mut Pcpu, unsaid: &mut Option<ReportLine>) -> bool {
         None => report.next(&pcpu.stats),
     };
     let Some(line) = next else {
-        finish(pcpu, vm);
-        return true;
+        // Rows of statistics do not name their VM, so no other report begins before they are out. A VM that starts
+        // again does not wait for a UART.
+        if report.is_brief() || vm.streams.log.is_empty() {
+            finish(pcpu, vm);
+            return true;
+        }
+        return wait_for_room(pcpu, vm);
     };
     let fits = vm.streams.log.push_all(line.as_bytes());
     if !fits {
         *unsaid = Some(line);
-        vm.streams.wants_room.store(1, Ordering::Release);
+        return wait_for_room(pcpu, vm);
     }
     devices::output_waits();
-    fits || pcpu.service.is_some()
+    true
+}
+
+/// The drainer brings the next turn. `true` on the pCPU that drains, which has its own turns.
+fn wait_for_room(pcpu: &Pcpu, vm: &vm::Vm) -> bool {
+    vm.streams.wants_room.store(1, Ordering::Release);
+    devices::output_waits();
+    pcpu.service.is_some()
 }
 
 /// Whose turn it is to say a report: index of a pCPU plus one, or 0.
