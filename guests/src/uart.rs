@@ -38,18 +38,18 @@ pub const INT_RT: u32 = 1 << 6;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
-/// Accesses of this module to the registers, and ends of lines that it has sent.
+/// Accesses of this module to the registers, and characters other than white space that it has printed.
 static ACCESSES: AtomicU64 = AtomicU64::new(0);
-static LINES: AtomicU64 = AtomicU64::new(0);
+static CHARACTERS: AtomicU64 = AtomicU64::new(0);
 
 /// How often this module has accessed the registers.
 pub fn accesses() -> u64 {
     ACCESSES.load(Relaxed)
 }
 
-/// How many lines this module has sent.
-pub fn lines() -> u64 {
-    LINES.load(Relaxed)
+/// How many characters other than white space this module has printed.
+pub fn characters() -> u64 {
+    CHARACTERS.load(Relaxed)
 }
 
 /// One CPU prints. A load and a store: without translation there are no exclusive accesses.
@@ -109,8 +109,10 @@ impl Write for Console {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             if byte == b'\n' {
-                count(&LINES);
                 put(b'\r');
+            }
+            if !byte.is_ascii_whitespace() {
+                count(&CHARACTERS);
             }
             put(byte);
         }

@@ -41,10 +41,11 @@ fn main(board: &'static Board) {
     begin();
     println!("tally: {cpus} CPUs, {seconds} s");
 
+    let from = timer::now();
     let (mut rounds, mut late) = (0, 0);
     for second in 1..=seconds {
-        let until = second * 1000;
-        while TIMERS[0].load(Relaxed) < until {
+        let until = from + second * timer::frequency();
+        while timer::now() < until {
             sysreg::wfi();
             rounds += 1;
             CALLS.fetch_add(1, Relaxed);
@@ -75,16 +76,17 @@ fn main(board: &'static Board) {
     check::equal("rounds without all answers", late, 0);
     check::equal("SGIs that have arrived", asked + answers, sum(&SENT));
     check::equal("interrupts of nobody", FOREIGN.load(Relaxed), 0);
-    check::holds("there was much to count", rounds >= seconds * 500, rounds);
+    // An emulator whose CPUs run in parallel may have less time for each than the clock says.
+    check::holds("there was much to count", rounds >= seconds * 20, rounds);
     check::done();
     // Each other CPU has turned itself off, and this one will turn off the machine.
     let calls = CALLS.load(Relaxed) + others + 1;
+    let characters = uart::characters();
     print!(
-        "TALLY vtimer-irq={} hvc={calls} sgi={} uart~{} lines={}",
+        "TALLY vtimer-irq={} hvc={calls} sgi={} uart~{} characters={characters}",
         sum(&TIMERS),
         sum(&SENT),
         uart::accesses(),
-        uart::lines(),
     );
     if others == 1 {
         // One at a time. The answers of several CPUs may arrive with one interrupt of EL2's own.
