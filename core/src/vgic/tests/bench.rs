@@ -1,7 +1,12 @@
 //! What the vGIC runs on in tests: list registers and CPU interface of each vCPU as the architecture describes
 //! them, and a physical distributor that they share. EL2's part is played in [`Vm::settle`].
 
-use std::{cell::RefCell, rc::Rc, vec, vec::Vec};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    vec,
+    vec::Vec,
+};
 
 use crate::vgic::*;
 
@@ -61,8 +66,9 @@ pub struct Board<const V2: bool> {
     pub point: u32,
     /// Active priorities, most urgent last.
     pub running: Vec<u32>,
-    /// Every ICH_LR write, to count.
+    /// Every ICH_LR write and read, to count.
     pub writes: usize,
+    pub reads: Cell<usize>,
 }
 
 impl<const V2: bool> Board<V2> {
@@ -80,6 +86,7 @@ impl<const V2: bool> Board<V2> {
             point: 3,
             running: Vec::new(),
             writes: 0,
+            reads: Cell::new(0),
         }
     }
 
@@ -165,6 +172,7 @@ impl<const V2: bool> Host for Board<V2> {
         (1 << self.lrs.len()) - 2
     }
     fn lr(&self, n: u32) -> u64 {
+        self.reads.set(self.reads.get() + 1);
         self.lrs[n as usize]
     }
     fn set_lr(&mut self, n: u32, value: u64) {

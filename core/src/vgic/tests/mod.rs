@@ -4,7 +4,9 @@ mod bench;
 mod random;
 mod registers;
 mod several;
+mod shortcuts;
 mod single;
+mod state;
 
 #[test]
 fn a_distributor_fits_beside_the_console_in_the_page_of_a_vm() {
