@@ -1,6 +1,7 @@
 //! What EL2 emulates for the VM of this pCPU: which frame an access hits, and what follows from it.
 
 use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::plan::PAGE;
 use bulkhead_core::exit::{self, Mmio};
 use bulkhead_core::pl011::{self, Effect, Pl011};
 use bulkhead_core::vgic::{Answer, GICD_SIZE, Version};
@@ -111,7 +112,32 @@ pub fn access(pcpu: &mut Pcpu, mmio: &Mmio) -> Done {
         let answer = gic_access(pcpu, vm, Part::Redistributors, offset, mmio);
         return Done::of(ExitClass::Gicr, answer);
     }
+    let offset = mmio.ipa.wrapping_sub(pcpu.places.gicc_dir);
+    if offset < PAGE {
+        return interface_access(pcpu, offset, mmio);
+    }
     timed::access(pcpu, vm, mmio)
+}
+
+/// The second page of a GICv2's CPU interface: a word to write, and nothing else (IHI 0048B.b, 4.4.15).
+fn interface_access(pcpu: &mut Pcpu, offset: u64, mmio: &Mmio) -> Done {
+    if !mmio.write {
+        pcpu.frame.set(mmio.register, 0);
+    } else if offset == 0 && mmio.size == 4 {
+        let value = mmio.stored(pcpu.frame.get(mmio.register)) as u32;
+        deactivate(pcpu, value);
+    }
+    Done::Yes(ExitClass::Gicd)
+}
+
+/// The guest writes to ICC_DIR_EL1 or GICC_DIR, which counts in EOImode 1 only.
+pub fn deactivate(pcpu: &mut Pcpu, value: u32) {
+    if let Some(vm) = pcpu.vm()
+        && gic::ends_in_two_steps()
+    {
+        let whom = pcpu.vgic.deactivate(&vm.dist, &mut pcpu.gic, value);
+        pcpu.notify(whom);
+    }
 }
 
 /// The line of an emulated device, or of the emulated timer of this vCPU, goes up or down.

@@ -207,11 +207,8 @@ fn access_register(pcpu: &mut Pcpu, trapped: SysReg) -> Option<ExitClass> {
             return Some(ExitClass::Sgi);
         }
         Access::Deactivate if !trapped.read => {
-            if let Some(vm) = pcpu.vm() {
-                let value = pcpu.frame.get(trapped.gpr) as u32;
-                let whom = pcpu.vgic.deactivate(&vm.dist, &mut pcpu.gic, value);
-                pcpu.notify(whom);
-            }
+            let value = pcpu.frame.get(trapped.gpr) as u32;
+            devices::deactivate(pcpu, value);
         }
         Access::Id(n) if trapped.read => pcpu.frame.set(trapped.gpr, pcpu.ids.get(n)),
         Access::Fixed(value) => {

@@ -114,6 +114,8 @@ pub struct Places {
     pub gicr: u64,
     /// Bytes of all redistributors.
     pub gicr_size: u64,
+    /// GICC_DIR of a GICv2.
+    pub gicc_dir: u64,
     /// PL011.
     pub pl011: u64,
     /// Clock and watchdog.
@@ -134,6 +136,7 @@ impl Pcpu {
             gicd: NOWHERE,
             gicr: NOWHERE,
             gicr_size: 0,
+            gicc_dir: NOWHERE,
             pl011: NOWHERE,
             timed: [Place::NOWHERE; 2],
         };
@@ -144,6 +147,11 @@ impl Pcpu {
                 gicd: vm.gicd,
                 gicr: if vm.gicr == 0 { NOWHERE } else { vm.gicr },
                 gicr_size: GICR_SIZE.wrapping_mul(vcpus as u64),
+                gicc_dir: if vm.gicc == 0 {
+                    NOWHERE
+                } else {
+                    vm.gicc.wrapping_add(PAGE)
+                },
                 ..nowhere
             });
         let mut gic = Gic::of(index);

@@ -311,7 +311,7 @@ cases! {
     IpaOverlap: ["Vm.gicc" R, Like("Vm.gicd", R)];
     RegionGicv: ["Vm.gicc" R, Add(0x1_0000)];
     RegionGicv: ["Region.pa" GICV, Add(0x1000)];
-    RegionGicv: ["Region.size" GICV, Set(0x1000)];
+    RegionGicv: ["Region.size" GICV, Set(0x2000)];
     RegionAccess: ["Region.access" GICV, Set(1)];
     RegionShared: ["Region.shared" GICV, Set(0)];
     RegionDevice: ["Region.kind" GICV, Set(1)];

@@ -263,7 +263,7 @@ impl Sample {
             vm.gicc = 0x801_0000;
         }
         for (vm, row) in [(0, 0), (1, 4)] {
-            let at = (0x801_0000, 0x804_0000, 0x2000);
+            let at = (0x801_0000, 0x804_0000, 0x1000);
             let interface = region(vm, RegionKind::Gicv, 3, NONE, at);
             sample.regions.insert(row, interface);
         }

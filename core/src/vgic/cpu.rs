@@ -401,7 +401,7 @@ impl Cpu {
         notify | self.attend(dist, host, 0)
     }
 
-    /// A write to ICC_DIR_EL1 or GICV_DIR that trapped.
+    /// A write to ICC_DIR_EL1 or GICC_DIR in EOImode 1. Such writes always trap.
     pub fn deactivate<H: Host>(&mut self, dist: &Distributor, host: &mut H, value: u32) -> Notify {
         let intid = if matches!(H::VERSION, Version::V2) {
             value & 0x3ff

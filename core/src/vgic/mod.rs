@@ -117,8 +117,7 @@ pub struct Maintenance {
     /// VGrp0EIE, VGrp0DIE and so on, those that are opposite to ICH_VMCR_EL2 as it is).
     pub refill: bool,
     /// An active interrupt is in no list register: tell when the guest ends one that is not there
-    /// (ICH_HCR_EL2.LRENPIE), and trap writes of the guest to ICC_DIR_EL1 (ICH_HCR_EL2.TDIR), which
-    /// [`Cpu::deactivate`] takes.
+    /// (ICH_HCR_EL2.LRENPIE).
     pub eoi: bool,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! With EOImode 0 the guest ends interrupts in the order in which they nest, so one that it ends and that is in no
 //! list register (ICH_HCR_EL2.EOIcount) is the most urgent one here. With EOImode 1 the order is its own, and its
-//! writes to ICC_DIR_EL1 trap while something is here ([`Cpu::deactivate`]).
+//! writes to ICC_DIR_EL1 or GICC_DIR, which always trap, say which ([`Cpu::deactivate`]).
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 

@@ -130,7 +130,8 @@ fn write_back() {
     println!("sysregs: {written} written back, {undefined} undefined");
     check::holds(
         "writes of what was read",
-        wrong == 0 && written > 40,
+        // With a GICv2 there are none of the CPU interface.
+        wrong == 0 && written > 30,
         format_args!("{wrong} not as they should be, {written} written"),
     );
 }

@@ -109,7 +109,8 @@ pub(super) fn regions(
         }
     }
     if board.parts.gic_version == 2 {
-        let mut interface = region(RegionKind::Gicv, both, NONE, GICC, GICC_SIZE);
+        // Its second page has GICC_DIR alone, which EL2 emulates.
+        let mut interface = region(RegionKind::Gicv, both, NONE, GICC, PAGE);
         interface.pa = board.parts.gicv;
         regions.push(Mapped {
             what: INTERFACE.to_owned(),

@@ -44,7 +44,6 @@ pub struct Shape {
 struct Pcpu {
     vcpu: Cpu,
     interface: VirtualInterface,
-    trap_ends: bool,
     on: bool,
     /// A message waits.
     told: bool,
@@ -94,7 +93,6 @@ impl<const V2: bool> Machine<V2> {
         let pcpu = |n| Pcpu {
             vcpu: Cpu::new(n),
             interface: VirtualInterface::new(shape.list_registers, PRIORITY_BITS),
-            trap_ends: false,
             on: false,
             told: false,
             taken: Vec::new(),
@@ -194,7 +192,6 @@ impl<const V2: bool> Machine<V2> {
             pcpu: cpu,
             interface: &mut pcpu.interface,
             board: &mut self.board,
-            trap_ends: &mut pcpu.trap_ends,
         };
         act(&mut pcpu.vcpu, &self.dist, &mut port)
     }
@@ -407,12 +404,8 @@ impl<const V2: bool> Machine<V2> {
         }
         let intid = pcpu.dropped.remove(which % pcpu.dropped.len());
         self.model.deactivate(cpu, intid);
-        if pcpu.trap_ends {
-            let notify = self.with(cpu, |vcpu, dist, port| vcpu.deactivate(dist, port, intid));
-            self.tell(notify);
-        } else if let Deactivated::Physical(pintid) = pcpu.interface.deactivate(intid) {
-            self.board.at(cpu, pintid).active = false;
-        }
+        let notify = self.with(cpu, |vcpu, dist, port| vcpu.deactivate(dist, port, intid));
+        self.tell(notify);
     }
 
     /// Ends or deactivates whatever comes to mind.
@@ -421,17 +414,16 @@ impl<const V2: bool> Machine<V2> {
             return;
         }
         let pcpu = &mut self.pcpus[cpu];
-        if deactivate && pcpu.trap_ends {
+        // In EOImode 0 such a write does nothing.
+        if deactivate && !pcpu.interface.interface.split_end {
+            return;
+        }
+        if deactivate {
             let notify = self.with(cpu, |vcpu, dist, port| vcpu.deactivate(dist, port, intid));
             self.tell(notify);
             return;
         }
-        let ended = if deactivate {
-            Some(pcpu.interface.deactivate(intid))
-        } else {
-            pcpu.interface.end(intid)
-        };
-        if let Some(Deactivated::Physical(pintid)) = ended {
+        if let Some(Deactivated::Physical(pintid)) = pcpu.interface.end(intid) {
             self.board.at(cpu, pintid).active = false;
         }
     }

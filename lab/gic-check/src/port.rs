@@ -14,8 +14,6 @@ pub struct Port<'a, const V2: bool> {
     pub interface: &'a mut VirtualInterface,
     /// The board.
     pub board: &'a mut Board,
-    /// It has asked for writes of ICC_DIR_EL1 to trap.
-    pub trap_ends: &'a mut bool,
 }
 
 /// ICH_LR\<n\>_EL2 (IHI 0069H, 12.4.7); the source of an SGI lies where the physical INTID would.
@@ -131,7 +129,6 @@ impl<const V2: bool> Host for Port<'_, V2> {
         self.interface.ask_none_pending = what.refill;
         self.interface.ask_unlike = what.refill.then_some(self.interface.interface.enabled);
         self.interface.ask_ends = what.eoi;
-        *self.trap_ends = what.eoi;
     }
 
     fn enable(&mut self, pintid: u32) {

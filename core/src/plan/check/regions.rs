@@ -4,7 +4,7 @@ use bulkhead_abi::plan::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, NONE, PAGE, Region, RegionKind, TableId,
 };
 
-use super::board::{GICC, pa_span};
+use super::board::pa_span;
 use super::vms::ipa_span;
 use crate::plan::span::{Span, aligned};
 use crate::plan::view::{Plan, rows_of};
@@ -89,12 +89,13 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Whether `region` maps the board's virtual CPU interface where its VM has its CPU interface.
+    /// Whether `region` maps the board's virtual CPU interface where its VM has its CPU interface: the first page. The
+    /// second has GICV_DIR alone, which EL2 has to see.
     fn is_interface(&self, region: &Region) -> bool {
         let gicc = self.vms.get(usize::from(region.vm)).map(|vm| vm.gicc);
         self.is_gicv2()
             && region.pa == self.header.board.gicv
-            && region.size == GICC
+            && region.size == PAGE
             && gicc == Some(region.ipa)
     }
 

@@ -1,8 +1,8 @@
 //! Rules about VMs and their vCPUs.
 
 use bulkhead_abi::plan::{
-    Class, Crash, IPA_BITS, MAX_SPIS, MAX_VCPUS_PER_VM, NAME, NONE, TableId, VM_DETERMINISTIC,
-    VM_OWN_PTIMER, VM_TIME_STOPS, Vm,
+    Class, Crash, IPA_BITS, MAX_SPIS, MAX_VCPUS_PER_VM, NAME, NONE, PAGE, TableId,
+    VM_DETERMINISTIC, VM_OWN_PTIMER, VM_TIME_STOPS, Vm,
 };
 
 use super::board::{GICC, REDISTRIBUTOR};
@@ -94,10 +94,15 @@ impl Plan<'_> {
         at.ensure(!gicd.overlaps(interface), Invariant::IpaOverlap)
     }
 
-    /// The frames of a VM's virtual GIC that EL2 emulates. The CPU interface of a GICv2 is mapped.
+    /// The frames of a VM's virtual GIC that EL2 emulates. Of the CPU interface of a GICv2 the first page is mapped.
     pub(super) fn emulated_frames(&self, vm: &Vm, vcpus: usize) -> [Option<Span>; 2] {
         let gicd = ipa_span(vm.gicd, VGIC_FRAME, VGIC_FRAME);
-        [gicd, redistributors(vm, vcpus).filter(|_| !self.is_gicv2())]
+        let other = if self.is_gicv2() {
+            ipa_span(vm.gicc.wrapping_add(PAGE), GICC.wrapping_sub(PAGE), PAGE)
+        } else {
+            redistributors(vm, vcpus)
+        };
+        [gicd, other]
     }
 
     /// vCPUs and where they run.

@@ -537,11 +537,7 @@ impl<const V2: bool> Vm<V2> {
 
     /// The guest on vCPU `n` writes DIR.
     pub fn deactivate(&mut self, n: usize, intid: u32) {
-        if self.boards[n].asked.eoi {
-            self.inbox |= self.cpus[n].deactivate(&self.dist, &mut self.boards[n], intid);
-        } else if !self.boards[n].deactivate_here(intid) {
-            self.boards[n].eoi_count += 1;
-        }
+        self.inbox |= self.cpus[n].deactivate(&self.dist, &mut self.boards[n], intid);
         self.settle();
     }
 

@@ -21,8 +21,8 @@ use v3 as version;
 
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
-    empty_list_registers, gate, list_register, private_frames, route, set_list_register,
-    set_timer_register, start_distributor,
+    empty_list_registers, ends_in_two_steps, gate, list_register, private_frames, route,
+    set_list_register, set_timer_register, start_distributor,
 };
 
 /// SGI by which pCPUs make each other look into their mailboxes.
@@ -270,7 +270,7 @@ impl Host for Gic {
         version::set_control(now & !HCR_EOI_COUNT);
         // With EOImode 1 an end is the write to DIR, which traps; what is counted then are priority drops
         // (IHI 0069H, ICH_HCR_EL2.EOIcount: an implementation counts ends only, QEMU's does not).
-        if version::counts_drops() {
+        if version::ends_in_two_steps() {
             0
         } else {
             now >> 27
@@ -280,7 +280,7 @@ impl Host for Gic {
         version::virtual_groups()
     }
     fn ask(&mut self, what: Maintenance) {
-        let mut wanted = HCR_ENABLE;
+        let mut wanted = version::CONTROL;
         if what.refill {
             // Of each group the one change that is possible now.
             let groups = version::virtual_groups();
@@ -289,7 +289,7 @@ impl Host for Gic {
             wanted |= if groups & 2 == 0 { 1 << 6 } else { 1 << 7 };
         }
         if what.eoi {
-            wanted |= HCR_NOT_PRESENT | version::TRAP_DIR;
+            wanted |= HCR_NOT_PRESENT;
         }
         version::set_control(version::control() & HCR_EOI_COUNT | wanted);
     }

@@ -26,8 +26,8 @@ use super::{
 pub const VERSION: u32 = 2;
 /// The same as the vGIC has it.
 pub const VIRTUAL: Version = Version::V2;
-/// There is no trap for GICV_DIR.
-pub(super) const TRAP_DIR: u32 = 0;
+/// GICH_HCR while nothing is asked for: En. The page of GICV_DIR is mapped nowhere, so the guest's writes to it trap.
+pub(super) const CONTROL: u32 = HCR_ENABLE;
 /// Bits of what was acknowledged that are the INTID; above them is the sender of an SGI.
 pub(super) const INTID: u32 = 0x3ff;
 
@@ -160,7 +160,7 @@ pub(super) fn start_cpu_interface() -> u32 {
 /// pending or active.
 pub fn reset_virtual_interface(list_registers: u32) {
     GICH.write(GICH_VMCR, 0);
-    GICH.write(GICH_HCR, HCR_ENABLE);
+    GICH.write(GICH_HCR, CONTROL);
     GICH.write(GICH_APR, 0);
     for n in 0..list_registers {
         set_list_register(n, 0);
@@ -254,8 +254,7 @@ pub(super) fn virtual_groups() -> u32 {
     GICH.read(GICH_VMCR) & 0b11
 }
 
-/// Whether EOIcount counts what are no ends. The guest's CPU interface is not trapped here: what is counted is all
-/// that EL2 learns.
-pub(super) const fn counts_drops() -> bool {
-    false
+/// The guest's CPU interface is in EOImode 1 (GICH_VMCR.VEM): what it ends goes on until it writes to GICV_DIR.
+pub fn ends_in_two_steps() -> bool {
+    GICH.read(GICH_VMCR) & 1 << 9 != 0
 }

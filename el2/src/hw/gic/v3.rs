@@ -16,8 +16,8 @@ use crate::start::plan;
 pub const VERSION: u32 = 3;
 /// The same as the vGIC has it.
 pub const VIRTUAL: Version = Version::V3;
-/// ICH_HCR_EL2.TDIR: the guest's writes to ICC_DIR_EL1 trap.
-pub(super) const TRAP_DIR: u32 = 1 << 14;
+/// ICH_HCR_EL2 while nothing is asked for: En, and TDIR, by which the guest's writes to ICC_DIR_EL1 trap.
+pub(super) const CONTROL: u32 = HCR_ENABLE | 1 << 14;
 /// Bits of what was acknowledged that are the INTID: ICC_IAR1_EL1 has nothing else.
 pub(super) const INTID: u32 = u32::MAX;
 /// Bytes of one redistributor.
@@ -172,7 +172,7 @@ pub(super) fn start_cpu_interface() -> u32 {
 pub fn reset_virtual_interface(list_registers: u32) {
     // ICH_VMCR_EL2, ICH_HCR_EL2
     write!("S3_4_C12_C11_7", 0);
-    write!("S3_4_C12_C11_0", u64::from(HCR_ENABLE));
+    write!("S3_4_C12_C11_0", u64::from(CONTROL));
     for n in 0..list_registers {
         set_list_register(n, 0);
     }
@@ -308,7 +308,7 @@ pub(super) fn virtual_groups() -> u32 {
     read!("S3_4_C12_C11_7") as u32 & 0b11
 }
 
-/// Whether EOIcount counts what are no ends: the guest's CPU interface is in EOImode 1 (ICH_VMCR_EL2.VEOIM).
-pub(super) fn counts_drops() -> bool {
+/// The guest's CPU interface is in EOImode 1 (ICH_VMCR_EL2.VEOIM): what it ends goes on until it writes to ICC_DIR_EL1.
+pub fn ends_in_two_steps() -> bool {
     read!("S3_4_C12_C11_7") as u32 & 1 << 9 != 0
 }
