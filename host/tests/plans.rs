@@ -68,7 +68,7 @@ fn each_version_of_the_gic_has_its_frames() {
             let regions = plan.regions_of(number).iter();
             let interfaces: Vec<_> = regions.filter(|region| region.kind == kind).collect();
             assert_eq!(interfaces.len(), 1);
-            assert_eq!((interfaces[0].pa, interfaces[0].size), (0x804_0000, 0x2000));
+            assert_eq!((interfaces[0].pa, interfaces[0].size), (0x804_0000, 0x1000));
         }
     });
     with_plan(&planned("gicv3.toml"), |plan| {
