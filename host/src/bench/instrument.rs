@@ -59,21 +59,8 @@ impl Instrument<'_> {
             iar: Some(GICC_IAR),
             period: self.period,
         };
-        let file = folder.join("profiler.json");
-        let cannot = |error: &dyn std::fmt::Display| {
-            Failure::environment(format!("cannot write {}", file.display()), error, "")
-        };
-        let text = serde_json::to_vec(&config).map_err(|error| cannot(&error))?;
-        std::fs::write(&file, text).map_err(|error| cannot(&error))?;
-        // A profile of an earlier run must not be taken for this one's.
-        match std::fs::remove_file(&output) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(cannot(&error));
-            }
-            _ => {}
-        }
         Ok(Attached {
-            argument: argument(&plugin, &file),
+            argument: configure(&plugin, folder, "profiler", &config, &output)?,
             output,
         })
     }
@@ -103,10 +90,35 @@ pub fn read_profile(path: &Path) -> Result<Profile, Failure> {
 }
 
 /// The value of QEMU's `-plugin` for a plugin and its configuration.
-pub fn argument(plugin: &Path, configuration: &Path) -> OsString {
+fn argument(plugin: &Path, configuration: &Path) -> OsString {
     // QEMU takes a comma inside of a value when it is doubled.
     let plain = |path: &Path| path.as_os_str().to_string_lossy().replace(',', ",,");
     format!("{},config={}", plain(plugin), plain(configuration)).into()
+}
+
+/// Writes the configuration of plugin `name` to `folder`, and takes away what an earlier run has left as `output`, so
+/// that it is not taken for this one's. Gives the argument of QEMU's `-plugin`.
+///
+/// # Errors
+///
+/// The folder cannot be written to.
+pub fn configure(
+    plugin: &Path,
+    folder: &Path,
+    name: &str,
+    config: &impl serde::Serialize,
+    output: &Path,
+) -> Result<OsString, Failure> {
+    let file = folder.join(name).with_extension("json");
+    let cannot = |error: &dyn std::fmt::Display| {
+        Failure::environment(format!("cannot write {}", file.display()), error, "")
+    };
+    let text = serde_json::to_vec(config).map_err(|error| cannot(&error))?;
+    std::fs::write(&file, text).map_err(|error| cannot(&error))?;
+    match std::fs::remove_file(output) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(cannot(&error)),
+        _ => Ok(argument(plugin, &file)),
+    }
 }
 
 /// Builds the plugin in `lab/NAME` for this computer, once in a run of this tool; gives its path.

@@ -14,7 +14,7 @@ mod whence;
 
 pub use budgets::{Budget, Budgets, Gic, Peer};
 pub use figure::{Figure, Runs, figures};
-pub use instrument::{Attached, Instrument, argument, build_plugin, read_profile};
+pub use instrument::{Attached, Instrument, build_plugin, configure, read_profile};
 pub use linux::LinuxBoot;
 pub use period::period_of;
 pub use picture::svg;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bulkhead_abi::plan::{Board, Header};
 use bulkhead_plugin::sanitizer::{Code, Config, Finding, read};
 
-use crate::bench::{Program, argument, build_plugin};
+use crate::bench::{Program, build_plugin, configure};
 use crate::failure::Failure;
 use crate::run::System;
 
@@ -45,21 +45,8 @@ impl Sanitizer {
             symbols: el2.symbols,
             sgir: sgir(&system.plan),
         };
-        let file = folder.join("sanitizer.json");
-        let cannot = |error: &dyn std::fmt::Display| {
-            Failure::environment(format!("cannot write {}", file.display()), error, "")
-        };
-        let text = serde_json::to_vec(&config).map_err(|error| cannot(&error))?;
-        std::fs::write(&file, text).map_err(|error| cannot(&error))?;
-        // What an earlier run has left must not be taken for this one's.
-        match std::fs::remove_file(&output) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(cannot(&error));
-            }
-            _ => {}
-        }
         Ok(Self {
-            argument: argument(&plugin, &file),
+            argument: configure(&plugin, folder, "sanitizer", &config, &output)?,
             output,
         })
     }
