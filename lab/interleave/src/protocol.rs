@@ -1,6 +1,6 @@
 //! The protocols between pCPUs whose code at EL2 is bound to its hardware, each in the same steps and with the same
 //! orders: mailboxes (`el2/src/mailbox.rs`), waking the drainer (`el2/src/service.rs`), room in a stream
-//! (`core/src/pl011.rs`), and requests to the owner of an interrupt (`core/src/vgic`).
+//! (`core/src/pl011.rs`), and what vCPUs do about an interrupt that one of them owns (`core/src/vgic`).
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
@@ -92,6 +92,8 @@ impl WantsRoom {
 #[derive(Debug)]
 pub struct Owned {
     latch: AtomicU32,
+    /// The owner may have it.
+    holds: AtomicU32,
     clear: AtomicU32,
     asked: AtomicU32,
     answered: AtomicU32,
@@ -103,6 +105,7 @@ impl Default for Owned {
         let zero = || AtomicU32::new(0);
         Self {
             latch: zero(),
+            holds: zero(),
             clear: zero(),
             asked: zero(),
             answered: zero(),
@@ -120,7 +123,19 @@ impl Owned {
     /// Takes back what is pending: first the latch, then the request to whoever has taken it from there.
     pub fn clear(&self) {
         self.latch.fetch_and(!1, Ordering::SeqCst);
-        self.clear.fetch_or(1, Ordering::SeqCst);
+        if self.holds.load(Ordering::Acquire) != 0 {
+            self.clear.fetch_or(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Moves it out of the latch: who believes to be its owner believes only what it has really cleared.
+    pub fn take(&self) -> bool {
+        if self.latch.load(Ordering::SeqCst) & 1 == 0 {
+            return false;
+        }
+        self.holds.store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.latch.fetch_and(!1, Ordering::SeqCst) & 1 != 0
     }
 
     /// Asks what the owner has; the ticket.
@@ -141,13 +156,136 @@ impl Owned {
     pub fn look(&self, held: bool) -> bool {
         let ticket = self.asked.load(Ordering::Acquire);
         let cleared = self.clear.swap(0, Ordering::SeqCst) & 1 != 0;
-        let mut held = held && !cleared;
-        if self.latch.load(Ordering::SeqCst) & 1 != 0 {
-            // It believes only what it has really cleared.
-            held |= self.latch.fetch_and(!1, Ordering::SeqCst) & 1 != 0;
-        }
+        let held = held && !cleared;
+        let held = self.take() || held;
+        self.holds.store(u32::from(held), Ordering::Release);
         self.shown.store(u32::from(held), Ordering::SeqCst);
         self.answered.store(ticket, Ordering::Release);
         held
+    }
+}
+
+/// Something that an owner has to look at, and the mark that says so.
+#[derive(Debug)]
+pub struct Marked {
+    change: AtomicU32,
+    busy: AtomicU32,
+}
+
+impl Default for Marked {
+    /// The mark is there already, and the notification for it on its way.
+    fn default() -> Self {
+        Self {
+            change: AtomicU32::new(0),
+            busy: AtomicU32::new(1),
+        }
+    }
+}
+
+impl Marked {
+    /// Changes it; `true` if the owner has to be notified.
+    pub fn change(&self) -> bool {
+        self.change.store(1, Ordering::Release);
+        self.busy.fetch_or(1, Ordering::SeqCst) & 1 == 0
+    }
+
+    /// The owner looks; whether it has seen the change.
+    pub fn look(&self) -> bool {
+        self.busy.swap(0, Ordering::SeqCst);
+        self.change.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// An interrupt that one vCPU is about to take while another disables it.
+#[derive(Debug)]
+pub struct Enabled {
+    enable: AtomicU32,
+    holds: AtomicU32,
+}
+
+impl Default for Enabled {
+    fn default() -> Self {
+        Self {
+            enable: AtomicU32::new(1),
+            holds: AtomicU32::new(0),
+        }
+    }
+}
+
+impl Enabled {
+    /// The owner takes it; `false`: it is disabled.
+    pub fn take(&self) -> bool {
+        self.holds.store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.enable.load(Ordering::Relaxed) != 0
+    }
+
+    /// Disables it; `true` if an owner that may have it has to be asked.
+    pub fn disable(&self) -> bool {
+        self.enable.fetch_and(!1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.holds.load(Ordering::Acquire) != 0
+    }
+}
+
+/// What claiming an SPI that two vCPUs may believe to be theirs came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimed {
+    /// It is in a list register of the vCPU now.
+    Taken,
+    /// It does not wait, or not for this vCPU; which vCPU has to look instead.
+    Gone(Option<usize>),
+    /// Another vCPU has it. That one was marked, if it has said so already.
+    Theirs,
+}
+
+/// An SPI that is not linked, and two vCPUs: `claim` in `core/src/vgic/fill.rs`, `release` in `attend.rs`.
+#[derive(Debug)]
+pub struct Spi {
+    latch: AtomicU32,
+    held: AtomicU32,
+    owns: [AtomicU32; 2],
+    holds: [AtomicU32; 2],
+}
+
+impl Spi {
+    /// Nowhere, with these owners: both while the route is being changed.
+    pub fn new(owns: [bool; 2]) -> Self {
+        let zero = || AtomicU32::new(0);
+        Self {
+            latch: zero(),
+            held: zero(),
+            owns: owns.map(|owns| AtomicU32::new(u32::from(owns))),
+            holds: [zero(), zero()],
+        }
+    }
+
+    /// Makes it pending.
+    pub fn post(&self) {
+        self.latch.fetch_or(1, Ordering::SeqCst);
+    }
+
+    /// A vCPU to which it is routed wants it.
+    pub fn claim(&self, vcpu: usize) -> Claimed {
+        if self.held.fetch_or(1, Ordering::SeqCst) & 1 != 0 {
+            return Claimed::Theirs;
+        }
+        self.holds[vcpu].store(1, Ordering::Release);
+        fence(Ordering::SeqCst);
+        if self.owns[vcpu].load(Ordering::Acquire) & 1 != 0
+            && self.latch.fetch_and(!1, Ordering::SeqCst) & 1 != 0
+        {
+            return Claimed::Taken;
+        }
+        Claimed::Gone(self.release(vcpu))
+    }
+
+    /// The vCPU has it no longer; the other one, if that has to look.
+    pub fn release(&self, vcpu: usize) -> Option<usize> {
+        self.holds[vcpu].store(0, Ordering::Release);
+        self.held.fetch_and(!1, Ordering::SeqCst);
+        let waits = self.latch.load(Ordering::SeqCst) & 1 != 0;
+        let other = 1 - vcpu;
+        (waits && self.owns[other].load(Ordering::Acquire) & 1 != 0).then_some(other)
     }
 }
