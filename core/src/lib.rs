@@ -10,6 +10,7 @@ pub mod boot_tree;
 pub mod console;
 pub mod deadlines;
 pub mod exit;
+pub mod gppt;
 pub mod inject;
 pub mod monitor;
 pub mod pl011;

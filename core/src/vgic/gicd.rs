@@ -10,7 +10,7 @@ use super::shared::{ALL, WISHES};
 use super::{Answer, Cpu, Distributor, Host, Notify, Version, each, mask, place};
 
 /// `GICD_IIDR` and `GICR_IIDR`: no implementer, product 'B', revision 1.
-pub(super) const IIDR: u32 = 0x4200_1000;
+pub(crate) const IIDR: u32 = 0x4200_1000;
 /// Peripheral and component identification from 0x...d0 on: `PIDR2` has the architecture version in \[7:4\] and
 /// says with \[3:0\] that Arm assigned the scheme; `CIDR0` to 3.
 const PIDR2: u32 = 0x0b;
@@ -23,7 +23,7 @@ const RWP: u32 = 1 << 31;
 const DONE: (Answer, Notify) = (Answer::Value(0), Notify::NOBODY);
 
 /// The identification registers; `offset` in the last 0x100 bytes of the frame, from 0xd0 on.
-pub(super) fn identification(offset: u64, architecture: u32) -> u32 {
+pub(crate) fn identification(offset: u64, architecture: u32) -> u32 {
     match offset {
         0xe8 => architecture << 4 | PIDR2,
         0xf0..0x100 => CIDR.get((offset & 0xc) as usize / 4).copied().unwrap_or(0),
@@ -32,7 +32,7 @@ pub(super) fn identification(offset: u64, architecture: u32) -> u32 {
 }
 
 /// Puts each of the low 16 bits at the upper of two (`GICD_ICFGR`: the upper one says edge).
-pub(super) const fn spread(bits: u32) -> u32 {
+pub(crate) const fn spread(bits: u32) -> u32 {
     let mut x = bits & 0xffff;
     x = (x | x << 8) & 0x00ff_00ff;
     x = (x | x << 4) & 0x0f0f_0f0f;

@@ -31,6 +31,7 @@ mod words;
 
 pub use cpu::Cpu;
 pub use distributor::Distributor;
+pub(crate) use gicd::{IIDR, identification, spread};
 
 /// vCPUs that a VM may have.
 pub const VCPUS: usize = 8;

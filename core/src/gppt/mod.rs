@@ -1,0 +1,37 @@
+//! Partial passthrough of the GIC (GPPT): a VM takes its physical interrupts itself, at EL1, and acknowledges and ends
+//! them without EL2 (`docs/adr/0016-own-interrupts.md`). What it does to distributor and redistributor traps and
+//! is filtered here, bit by bit, by the list of its INTIDs; virtual and physical INTIDs are the same.
+//!
+//! | part | says |
+//! | --- | --- |
+//! | [`Mode`] | what EL2 traps, what the guest's priority mask acts on, how EL2 gets the pCPU back |
+//! | [`Filter`] | what an access to a register reads and what it writes on the board |
+//! | [`priority`] | where the guest's priorities lie among the board's |
+//! | [`sgi`] | whom an SGI reaches |
+//!
+//! With [`View::Upper`] the guest sees the GIC as Non-secure software sees one with two Security states, with EL2 in
+//! the place of the Secure side (IHI 0069H, 4.8 and the Non-secure formats of chapter 12; IHI 0048B, 3.8 and 4.3): what is
+//! not its own reads as zero and ignores writes, and none of its priorities is as urgent as any of EL2's.
+//!
+//! Nothing here touches a register: reads and writes of the board come back as values.
+
+mod effect;
+mod filter;
+mod mode;
+pub mod priority;
+mod registers;
+pub mod sgi;
+#[cfg(test)]
+mod tests;
+
+pub use effect::{Answer, Form, Frame, Read, Write, Writes};
+pub use filter::{Cpus, Filter};
+pub use mode::{Controls, Kick, Mode, Reclaim, View};
+
+use crate::vgic::WORDS;
+
+/// SGIs that a guest has: 0 to 7. The others are EL2's, as they are the Secure side's by the convention of BSA.
+pub const GUEST_SGIS: u32 = 0xff;
+
+/// INTIDs of a VM, a bit for each: word 0 for SGIs and PPIs, then the SPIs from 32 on.
+pub type Intids = [u32; WORDS];

@@ -1,0 +1,170 @@
+//! How much of the CPU interface a VM has to itself, and how EL2 gets the pCPU back.
+
+use crate::vgic::Version;
+
+/// HCR_EL2.FMO: Group 0 interrupts come to EL2.
+const FMO: u64 = 1 << 3;
+/// HCR_EL2.TWI: WFI traps.
+const TWI: u64 = 1 << 13;
+/// ICH_HCR_EL2.TC: registers that both groups have in common trap: PMR, RPR, CTLR, DIR, SGIs.
+const TC: u32 = 1 << 10;
+/// ICH_HCR_EL2.TALL0: registers of Group 0 trap.
+const TALL0: u32 = 1 << 11;
+
+/// How a VM takes its physical interrupts itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// GICv3 with one Security state. Group 0 stays EL2's: the kick is a FIQ that nothing at EL1 masks. For that the
+    /// guest's priority mask is virtual and masks nothing; ends of interrupts deactivate (EOImode 0).
+    Recoverable,
+    /// The same, and the registers that both groups have in common trap: mask and EOImode are exact, at an exit each.
+    PmrTrapped,
+    /// GICv3: the mask is the board's, without exits, and Group 0 comes to EL1, too.
+    PmrDirect,
+    /// GICv2: the VM has the CPU interface's frame.
+    V2,
+}
+
+/// What the plan wants of a VM that takes its interrupts itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaim {
+    /// EL2 waits on behalf of the guest, with its own masks open: an exit for each WFI.
+    Guaranteed,
+    /// WFI is the guest's. What [`Mode::escapes`] names is recovered by a reset of the board only.
+    Cooperative,
+}
+
+/// How another pCPU makes one come to EL2 that runs such a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kick {
+    /// A Group 0 SGI, which EL1 cannot mask.
+    Group0,
+    /// Taking stage 2 away, and an SGI that wakes: the next fetch or access faults to EL2.
+    RevokeAndPoke,
+}
+
+/// How the distributor looks to the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// As to Non-secure software: the guest's priorities are the upper half of the board's.
+    Upper,
+    /// Priorities as they are on the board.
+    Plain,
+}
+
+/// Bits that differ from those with a vGIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Controls {
+    /// Of HCR_EL2.FMO, IMO, TWI those that are set.
+    pub hcr: u64,
+    /// ICH_HCR_EL2; En stays 0, there are no virtual interrupts.
+    pub ich: u32,
+}
+
+impl Mode {
+    /// Architecture of the GIC that the mode is for.
+    pub const fn version(self) -> Version {
+        match self {
+            Self::V2 => Version::V2,
+            _ => Version::V3,
+        }
+    }
+
+    /// What EL2 sets while the guest runs. IMO is 0 in all: Group 1 interrupts come to EL1.
+    ///
+    /// With FMO=1 the registers of Group 1 are the board's, those of Group 0 and the common ones are virtual, and
+    /// writes that send SGIs trap (IHI 0069H, 8.1.2, "the ICV registers", and 12.2, access of each). With both 0
+    /// all are the board's.
+    pub const fn controls(self, reclaim: Reclaim) -> Controls {
+        let hcr = match self {
+            Self::Recoverable | Self::PmrTrapped => FMO,
+            Self::PmrDirect | Self::V2 => 0,
+        };
+        let ich = match self {
+            Self::PmrTrapped => TC,
+            Self::PmrDirect => TALL0,
+            Self::Recoverable | Self::V2 => 0,
+        };
+        let twi = match reclaim {
+            Reclaim::Guaranteed => TWI,
+            Reclaim::Cooperative => 0,
+        };
+        Controls {
+            hcr: hcr | twi,
+            ich,
+        }
+    }
+
+    /// How EL2 gets the pCPU back.
+    pub const fn kick(self) -> Kick {
+        match self {
+            Self::Recoverable | Self::PmrTrapped => Kick::Group0,
+            Self::PmrDirect | Self::V2 => Kick::RevokeAndPoke,
+        }
+    }
+
+    /// What the guest sees of the distributor. Where its priority mask is the board's, its priorities are, too.
+    pub const fn view(self) -> View {
+        match self {
+            Self::Recoverable | Self::PmrTrapped => View::Upper,
+            Self::PmrDirect | Self::V2 => View::Plain,
+        }
+    }
+
+    /// Writes that send SGIs come to EL2. Where they do not, no other pCPU may have a Group 1 SGI enabled.
+    pub const fn filters_sgis(self) -> bool {
+        !matches!(self, Self::PmrDirect)
+    }
+
+    /// What a guest does from which EL2 does not get the pCPU back, unless `reclaim` is [`Reclaim::Guaranteed`].
+    pub const fn escapes(self) -> &'static str {
+        match self {
+            Self::Recoverable | Self::PmrTrapped => "forging active priorities in ICC_AP1R<n>_EL1",
+            Self::PmrDirect | Self::V2 => "closing its priority mask or groups, then sleeping",
+        }
+    }
+
+    /// What a guest cannot do in this mode that it can with a vGIC.
+    pub const fn lacks(self) -> &'static str {
+        match self {
+            Self::Recoverable => {
+                "its priority mask (ICC_PMR_EL1) masks nothing, and EOImode 1 ends interrupts as 0 does"
+            }
+            Self::PmrTrapped => {
+                "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit"
+            }
+            Self::PmrDirect => "it reaches every pCPU that has a Group 1 SGI enabled",
+            Self::V2 => "nothing",
+        }
+    }
+
+    /// Why the mode is not possible, as a sentence; `None` if it is. `version` is that of the board's GIC, `one_state`
+    /// whether it has one Security state (`GICD_CTLR.DS`), `strangers` whether other pCPUs take Group 1 SGIs.
+    pub fn refusal(
+        self,
+        version: Version,
+        one_state: bool,
+        strangers: bool,
+    ) -> Option<&'static str> {
+        if version != self.version() {
+            return Some(match version {
+                Version::V2 => "the board has a GICv2, whose CPU interface has no such controls",
+                Version::V3 => {
+                    "the board has a GICv3, whose CPU interface is not a frame that a VM could have"
+                }
+            });
+        }
+        let group0 = matches!(self.kick(), Kick::Group0);
+        if group0 && !one_state {
+            return Some(
+                "Group 0 belongs to the Secure side of the board (GICD_CTLR.DS is 0), so EL2 has no interrupt that the guest cannot mask",
+            );
+        }
+        if !self.filters_sgis() && strangers {
+            return Some(
+                "its SGIs do not trap, and another pCPU takes Group 1 SGIs that it could send",
+            );
+        }
+        None
+    }
+}

@@ -1,0 +1,421 @@
+//! Which register an access hits, in the distributor frame and in a redistributor's two.
+//! Sources: IHI 0048B, 4.3; IHI 0069H, 12.8 to 12.11. What is named in neither is reserved here: registers of LPIs and
+//! MSIs, of the other Security state, of extended ranges. They read as zero and ignore writes.
+
+use super::filter::Filter;
+use super::{Answer, Form, Frame, Read, View, Write, Writes, priority, sgi};
+use crate::vgic::{GICR_SIZE, IIDR, Version, identification, spread};
+
+/// `GICD_CTLR.RWP`.
+const RWP: u64 = 1 << 31;
+/// `GICD_CTLR.DS` and `ARE`, which are constant.
+const DS: u64 = 1 << 6;
+const ARE: u64 = 1 << 4;
+/// `GICD_TYPER.SecurityExtn`.
+const TWO_STATES: u64 = 1 << 10;
+/// `GICD_TYPER.No1N`, and `IDbits`: ten.
+const V3_TYPER: u64 = 1 << 25 | 9 << 19;
+/// Affinity fields of `GICD_IROUTER`: the routing mode is not among them.
+const AFFINITY: u64 = 0xff_00ff_ffff;
+
+impl Filter {
+    /// The guest reads `size` bytes (1, 2, 4, 8) at `offset` of its distributor.
+    pub fn gicd_read(&self, offset: u64, size: u64) -> Answer {
+        let v2 = self.version == Version::V2;
+        let word = (offset as usize & 0x7f) / 4;
+        let by_byte = size == 1 || size == 4 && offset & 3 == 0;
+        match offset {
+            0x400..0x800 if by_byte => {
+                let intid = offset & 0x3ff;
+                return if v2 || intid >= 32 {
+                    self.see_priorities(intid, size)
+                } else {
+                    Answer::ZERO
+                };
+            }
+            0x800..0xc00 if by_byte && v2 => return self.see_targets(offset & 0x3ff, size),
+            0xf10..0xf30 if by_byte && v2 => return self.see_sources(offset, size),
+            0x6000..0x8000 if !v2 => return self.see_route(offset, size),
+            _ if size != 4 || offset & 3 != 0 => return Answer::ZERO,
+            _ => {}
+        }
+        match offset {
+            0x000 => self.see_control(),
+            0x004 => Answer::Value(self.typer()),
+            0x008 => Answer::Value(u64::from(IIDR)),
+            0x080..0x400 | 0xc00..0xd00 if !v2 && self.is_private(offset) => Answer::ZERO,
+            0x080..0x100 => self.see_groups(word),
+            0x100..0x200 => Answer::Value(u64::from(self.is_enabled(word))),
+            0x200..0x400 => self.see_bits(offset & !0x7f, word),
+            0xc00..0xd00 => self.see_config((offset as usize & 0xff) / 4),
+            0xfd0..0x1000 if v2 => Answer::Value(u64::from(identification(offset & 0xff, 2))),
+            0xffd0..0x1_0000 if !v2 => Answer::Value(u64::from(identification(offset & 0xff, 3))),
+            _ => Answer::ZERO,
+        }
+    }
+
+    /// The guest writes `size` bytes at `offset` of its distributor.
+    pub fn gicd_write(&mut self, offset: u64, size: u64, value: u64) -> Writes {
+        let v2 = self.version == Version::V2;
+        let word = (offset as usize & 0x7f) / 4;
+        let by_byte = size == 1 || size == 4 && offset & 3 == 0;
+        let first = offset & 0x3ff;
+        match offset {
+            0x400..0x800 if by_byte && (v2 || first >= 32) => {
+                return self.write_priorities(first, size, value);
+            }
+            0x800..0xc00 if by_byte && v2 => return self.write_targets(first, size, value),
+            0xf10..0xf30 if by_byte && v2 => return self.write_sources(offset, size, value),
+            0x6000..0x8000 if !v2 => return self.write_route(offset, size, value),
+            _ if size != 4 || offset & 3 != 0 => return Writes::NONE,
+            _ => {}
+        }
+        let group = if v2 { 1 } else { 1 << 1 };
+        match offset {
+            0x000 => self.signal(value & group != 0),
+            0x100..0x400 if !v2 && word == 0 => Writes::NONE,
+            0x100..0x400 => self.write_bank(offset & !0x7f, word, value as u32),
+            0xf00 if v2 => self.write_sgir(value as u32),
+            _ => Writes::NONE,
+        }
+    }
+
+    /// The guest reads `size` bytes at `offset` of its redistributors: those of vCPU n begin at n * [`GICR_SIZE`]. Those
+    /// of another vCPU say who they belong to, and nothing else. GICv3 only.
+    pub fn gicr_read(&self, offset: u64, size: u64) -> Answer {
+        let vcpu = offset / GICR_SIZE;
+        if vcpu >= self.cpus.count as u64 {
+            return Answer::ZERO;
+        }
+        let at = offset % GICR_SIZE;
+        let whose = self.gicr_typer(vcpu);
+        match (at, size) {
+            (0x0004, 4) => return Answer::Value(u64::from(IIDR)),
+            (0x0008, 8) => return Answer::Value(whose),
+            (0x0008, 4) => return Answer::Value(whose & 0xffff_ffff),
+            (0x000c, 4) => return Answer::Value(whose >> 32),
+            (0xffd0..0x1_0000 | 0x1_ffd0..0x2_0000, 4) if at & 3 == 0 => {
+                return Answer::Value(u64::from(identification(at & 0xff, 3)));
+            }
+            _ if vcpu != self.cpus.number as u64 => return Answer::ZERO,
+            (0x1_0400..0x1_0420, 1) => return self.see_priorities(at & 0x1f, size),
+            _ if size != 4 || at & 3 != 0 => return Answer::ZERO,
+            _ => {}
+        }
+        match at {
+            // GICR_CTLR.RWP. There are no LPIs to enable.
+            0x0000 => Answer::Read(Read {
+                frame: Frame::Redistributor,
+                offset: 0,
+                size: 4,
+                mask: 1 << 3,
+                or: 0,
+                form: Form::Plain,
+            }),
+            0x1_0080 => self.see_groups(0),
+            0x1_0100 | 0x1_0180 => Answer::Value(u64::from(self.is_enabled(0))),
+            0x1_0200 | 0x1_0280 | 0x1_0300 | 0x1_0380 => self.see_bits(at & 0xfff, 0),
+            0x1_0400..0x1_0420 => self.see_priorities(at & 0x1f, size),
+            0x1_0c00 | 0x1_0c04 => self.see_config((at as usize & 0xff) / 4),
+            _ => Answer::ZERO,
+        }
+    }
+
+    /// The guest writes `size` bytes at `offset` of its redistributors.
+    pub fn gicr_write(&mut self, offset: u64, size: u64, value: u64) -> Writes {
+        let at = offset % GICR_SIZE;
+        if offset / GICR_SIZE != self.cpus.number as u64 {
+            return Writes::NONE;
+        }
+        match (at, size) {
+            (0x1_0400..0x1_0420, 1 | 4) if size == 1 || at & 3 == 0 => {
+                self.write_priorities(at & 0x1f, size, value)
+            }
+            (0x1_0100 | 0x1_0180 | 0x1_0200 | 0x1_0280 | 0x1_0300 | 0x1_0380, 4) => {
+                self.write_bank(at & 0xfff, 0, value as u32)
+            }
+            _ => Writes::NONE,
+        }
+    }
+
+    /// `GICR_TYPER` of a vCPU: affinity, processor number, Last.
+    fn gicr_typer(&self, vcpu: u64) -> u64 {
+        let last = u64::from(vcpu.wrapping_add(1) == self.cpus.count as u64);
+        vcpu << 32 | vcpu << 8 | last << 4
+    }
+
+    fn typer(&self) -> u64 {
+        let lines = self.words().saturating_sub(1) as u64;
+        let more = match (self.version, self.view) {
+            (Version::V2, _) => (self.cpus.count as u64).saturating_sub(1) << 5,
+            (Version::V3, View::Upper) => V3_TYPER | TWO_STATES,
+            (Version::V3, View::Plain) => V3_TYPER,
+        };
+        lines | more
+    }
+
+    /// Word 0 of a bank, or one of the first two words of triggers.
+    fn is_private(&self, offset: u64) -> bool {
+        if offset < 0xc00 {
+            offset & 0x7c == 0
+        } else {
+            offset & 0xff < 8
+        }
+    }
+
+    fn is_enabled(&self, word: usize) -> u32 {
+        self.enabled.get(word).copied().unwrap_or(0)
+    }
+
+    /// `GICD_CTLR`: the guest's own group enable. The board's RWP says that a write is not in effect yet.
+    fn see_control(&self) -> Answer {
+        let on = u64::from(self.signals);
+        let or = match (self.version, self.view) {
+            (Version::V2, _) => return Answer::Value(on),
+            (Version::V3, View::Upper) => ARE | on << 1,
+            (Version::V3, View::Plain) => DS | ARE | on << 1,
+        };
+        Answer::Read(Read {
+            frame: Frame::Distributor,
+            offset: 0,
+            size: 4,
+            mask: RWP,
+            or,
+            form: Form::Plain,
+        })
+    }
+
+    /// `IGROUPR`: not the guest's to change. To Non-secure software it reads as zero, and so it does on a GICv2,
+    /// where the guest has the only group that it can enable.
+    fn see_groups(&self, word: usize) -> Answer {
+        match (self.version, self.view) {
+            (Version::V3, View::Plain) => Answer::Value(u64::from(self.given(word))),
+            _ => Answer::ZERO,
+        }
+    }
+
+    fn write_bank(&mut self, bank: u64, word: usize, value: u32) -> Writes {
+        match bank {
+            0x100 => self.enable(word, value, true),
+            0x180 => self.enable(word, value, false),
+            // Pending bits of SGIs are read-only on a GICv2 (IHI 0048B, 4.3.7 and 4.3.8).
+            0x200 | 0x280 if word == 0 && self.version == Version::V2 => {
+                let write = self.bits(bank, word, value & 0xffff_0000);
+                write.map_or(Writes::NONE, Writes::one)
+            }
+            0x200 | 0x280 | 0x300 | 0x380 => self
+                .bits(bank, word, value)
+                .map_or(Writes::NONE, Writes::one),
+            _ => Writes::NONE,
+        }
+    }
+
+    /// `ICFGR` number `n`, two bits for each of 16 INTIDs. Triggers are the plan's: a word of them has several owners.
+    fn see_config(&self, n: usize) -> Answer {
+        let (word, half) = (n / 2, n % 2);
+        let own = self.given(word) >> (half as u32 & 1).wrapping_mul(16);
+        let mask = u64::from(spread(own));
+        if mask == 0 {
+            return Answer::ZERO;
+        }
+        let (frame, first) = self.place(0xc00, word, 8);
+        let offset = first.wrapping_add((half as u64).wrapping_mul(4));
+        Answer::Read(Read {
+            frame,
+            offset,
+            size: 4,
+            mask,
+            or: 0,
+            form: Form::Plain,
+        })
+    }
+
+    /// Bytes of the INTIDs from `first` on that are the VM's, all ones for each.
+    fn own_bytes(&self, first: u64, size: u64) -> u64 {
+        (0..size & 7).fold(0, |all, n| {
+            let intid = first.wrapping_add(n);
+            let own = self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0;
+            all | if own {
+                0xff << (n.wrapping_mul(8) & 63)
+            } else {
+                0
+            }
+        })
+    }
+
+    /// Those of `first` on that are the VM's, with what `value` has for each.
+    fn own_values(&self, first: u64, size: u64, value: u64) -> impl Iterator<Item = (u64, u8)> {
+        let mask = self.own_bytes(first, size);
+        (0..size & 7)
+            .filter(move |n| mask >> (n.wrapping_mul(8) & 63) & 1 != 0)
+            .map(move |n| {
+                let byte = (value >> (n.wrapping_mul(8) & 63)) as u8;
+                (first.wrapping_add(n), byte)
+            })
+    }
+
+    fn see_priorities(&self, first: u64, size: u64) -> Answer {
+        let mask = self.own_bytes(first, size);
+        if mask == 0 {
+            return Answer::ZERO;
+        }
+        let form = match self.view {
+            View::Upper => Form::Priorities,
+            View::Plain => Form::Plain,
+        };
+        let (frame, offset) = self.byte_place(0x400, first);
+        Answer::Read(Read {
+            frame,
+            offset,
+            size,
+            mask,
+            or: 0,
+            form,
+        })
+    }
+
+    pub(super) fn write_priorities(&self, first: u64, size: u64, value: u64) -> Writes {
+        let mut writes = Writes::NONE;
+        for (intid, byte) in self.own_values(first, size, value) {
+            let value = match self.view {
+                View::Upper => priority::to_board(byte),
+                View::Plain => byte,
+            };
+            let (frame, offset) = self.byte_place(0x400, intid);
+            writes.push(Write {
+                frame,
+                offset,
+                size: 1,
+                value: u64::from(value),
+            });
+        }
+        writes
+    }
+
+    /// Where the board has the byte of an INTID in a register that begins at `offset` of the distributor.
+    fn byte_place(&self, offset: u64, intid: u64) -> (Frame, u64) {
+        let (frame, word) = self.place(offset, (intid / 32) as usize, 32);
+        (frame, word.wrapping_add(intid % 32))
+    }
+
+    /// `GICD_ITARGETSR`: with one vCPU there is nothing to choose, and all read as zero.
+    fn see_targets(&self, first: u64, size: u64) -> Answer {
+        let mask = self.own_bytes(first, size);
+        if self.cpus.count == 1 || mask == 0 {
+            return Answer::ZERO;
+        }
+        Answer::Read(Read {
+            frame: Frame::Distributor,
+            offset: first.wrapping_add(0x800),
+            size,
+            mask,
+            or: 0,
+            form: Form::Interfaces,
+        })
+    }
+
+    fn write_targets(&self, first: u64, size: u64, value: u64) -> Writes {
+        let mut writes = Writes::NONE;
+        if self.cpus.count == 1 || first < 32 {
+            return writes;
+        }
+        for (intid, byte) in self.own_values(first, size, value) {
+            writes.push(Write {
+                frame: Frame::Distributor,
+                offset: intid.wrapping_add(0x800),
+                size: 1,
+                value: u64::from(self.interfaces_of(byte)),
+            });
+        }
+        writes
+    }
+
+    /// SGIs whose senders `GICD_CPENDSGIR` and `GICD_SPENDSGIR` have at an offset.
+    fn see_sources(&self, offset: u64, size: u64) -> Answer {
+        let mask = self.own_bytes(offset & 15, size);
+        if mask == 0 {
+            return Answer::ZERO;
+        }
+        Answer::Read(Read {
+            frame: Frame::Distributor,
+            offset,
+            size,
+            mask,
+            or: 0,
+            form: Form::Interfaces,
+        })
+    }
+
+    fn write_sources(&self, offset: u64, size: u64, value: u64) -> Writes {
+        let mut writes = Writes::NONE;
+        for (intid, byte) in self.own_values(offset & 15, size, value) {
+            let value = self.interfaces_of(byte);
+            if value != 0 {
+                writes.push(Write {
+                    frame: Frame::Distributor,
+                    offset: (offset & !15).wrapping_add(intid),
+                    size: 1,
+                    value: u64::from(value),
+                });
+            }
+        }
+        writes
+    }
+
+    /// `GICD_SGIR`, with the CPU interfaces of the vCPUs that the guest means as a list.
+    fn write_sgir(&self, value: u32) -> Writes {
+        let sgi = sgi::by_distributor(value, self.cpus.number, self.cpus.count);
+        sgi.map_or(Writes::NONE, |sgi| {
+            let list = u64::from(self.interfaces_of(sgi.vcpus.0));
+            Writes::one(Write {
+                frame: Frame::Distributor,
+                offset: 0xf00,
+                size: 4,
+                value: list << 16 | u64::from(sgi.intid),
+            })
+        })
+    }
+
+    /// INTID of `GICD_IROUTER` at an offset, if it is the VM's.
+    fn routed(&self, offset: u64) -> bool {
+        let intid = (offset / 8) & 0x3ff;
+        intid >= 32 && self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0
+    }
+
+    /// `GICD_IROUTER`: the vCPU on whose pCPU it leads. Aff3 of vCPUs is 0.
+    fn see_route(&self, offset: u64, size: u64) -> Answer {
+        let whole = (size == 8 || size == 4) && offset & 7 == 0;
+        if !whole || !self.routed(offset) {
+            return Answer::ZERO;
+        }
+        Answer::Read(Read {
+            frame: Frame::Distributor,
+            offset,
+            size: 8,
+            mask: AFFINITY,
+            or: 0,
+            form: Form::Affinity,
+        })
+    }
+
+    /// A route to no vCPU of the VM is not taken, and of the routing mode nothing: 1-of-N is not offered.
+    fn write_route(&self, offset: u64, size: u64, value: u64) -> Writes {
+        let affinity = match (size, offset & 7) {
+            (8, 0) => value & AFFINITY,
+            (4, 0) => value & AFFINITY & 0xffff_ffff,
+            _ => return Writes::NONE,
+        };
+        if !self.routed(offset) {
+            return Writes::NONE;
+        }
+        let name = self.name(affinity as usize);
+        name.map_or(Writes::NONE, |value| {
+            Writes::one(Write {
+                frame: Frame::Distributor,
+                offset,
+                size: 8,
+                value,
+            })
+        })
+    }
+}
