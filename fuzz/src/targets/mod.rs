@@ -10,6 +10,7 @@ mod plan;
 mod registers;
 mod stage2;
 mod uart;
+mod vgic;
 
 use crate::Target;
 
@@ -25,6 +26,7 @@ pub const ALL: &[Target] = &[
     uart::TARGET,
     console::TARGET,
     stage2::TARGET,
+    vgic::TARGET,
 ];
 
 #[cfg(test)]

@@ -83,6 +83,12 @@ pub const TARGETS: &[Target] = &[
                 each page where it was mapped and nothing beside it.",
         runs: 10_000,
     },
+    Target {
+        name: "vgic",
+        claim: "Whatever vCPUs, devices and other pCPUs do to interrupts, the vGIC shows and gives what the \
+                model of the GIC does, and for a guest that keeps to no rule it breaks none of the hardware's.",
+        runs: 20_000,
+    },
 ];
 
 /// When a search stops.
