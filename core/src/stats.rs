@@ -105,6 +105,7 @@ pub struct ExitStats {
     exits: u64,
     started: u64,
     others: [ClassStats; ExitClass::COUNT - USUAL],
+    away: u64,
 }
 
 impl ExitStats {
@@ -121,6 +122,7 @@ impl ExitStats {
             exits: 0,
             started: now,
             others: [ClassStats::NEW; ExitClass::COUNT - USUAL],
+            away: 0,
         }
     }
 
@@ -175,9 +177,21 @@ impl ExitStats {
             .fold(0, |sum, class| sum.wrapping_add(class.total))
     }
 
+    /// The vCPU was away from its pCPU from `left` to `now`, both of the cycle counter.
+    pub const fn was_away(&mut self, left: u64, now: u64) {
+        self.away = self.away.wrapping_add(now.wrapping_sub(left));
+    }
+
+    /// Cycles in which it was away from its pCPU: asleep, or another one had its turn.
+    pub const fn away(&self) -> u64 {
+        self.away
+    }
+
     /// Cycles in the guest, up to its last exit.
     pub fn guest(&self) -> u64 {
-        self.elapsed().saturating_sub(self.hypervisor())
+        self.elapsed()
+            .saturating_sub(self.hypervisor())
+            .saturating_sub(self.away)
     }
 
     /// Cycles since the vCPU started, up to its last exit.

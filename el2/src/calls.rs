@@ -9,8 +9,8 @@ use bulkhead_core::psci::{self, Call, answer};
 use bulkhead_core::{smccc, trng};
 
 use crate::hw::firmware;
-use crate::pcpu::Pcpu;
 use crate::start::plan;
+use crate::vcpu::Vcpu;
 use crate::{mailbox, prepare, vm};
 use bulkhead_core::power::End;
 
@@ -25,18 +25,18 @@ pub enum After {
 }
 
 /// Performs the call that the guest's registers hold. `smc`: by SMC, else by HVC.
-pub fn perform(pcpu: &mut Pcpu, smc: bool) -> After {
-    let function = pcpu.frame.get(0) as u32;
-    if smc && is_allowed(pcpu, function) {
-        forward(pcpu);
+pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
+    let function = vcpu.frame.get(0) as u32;
+    if smc && is_allowed(vcpu, function) {
+        forward(vcpu);
         return After::Return;
     }
-    if convention(pcpu, function) {
+    if convention(vcpu, function) {
         return After::Return;
     }
-    let args = [pcpu.frame.get(1), pcpu.frame.get(2), pcpu.frame.get(3)];
-    let x0 = match psci::call(function, args, pcpu.vcpus) {
-        Call::Answer(answer::NOT_SUPPORTED) if own(pcpu, function) => return After::Return,
+    let args = [vcpu.frame.get(1), vcpu.frame.get(2), vcpu.frame.get(3)];
+    let x0 = match psci::call(function, args, vcpu.vcpus) {
+        Call::Answer(answer::NOT_SUPPORTED) if own(vcpu, function) => return After::Return,
         Call::Answer(x0) => x0,
         Call::Off => return After::End(End::Off),
         Call::Reset => return After::End(End::Reset),
@@ -45,54 +45,54 @@ pub fn perform(pcpu: &mut Pcpu, smc: bool) -> After {
             target,
             entry,
             context,
-        } => switch_on(pcpu, target, Start { entry, context }),
+        } => switch_on(vcpu, target, Start { entry, context }),
         // DEN0022E, 5.7.1: ON, OFF, ON_PENDING.
-        Call::Affinity(vcpu) => match pcpu.vm().map(|vm| vm.power.state(vcpu)) {
+        Call::Affinity(target) => match vcpu.vm().map(|vm| vm.power.state(target)) {
             Some(State::On) => 0,
             Some(State::Off) | None => 1,
             Some(State::Claimed | State::Pending) => 2,
         },
     };
-    pcpu.frame.set_x0(x0);
+    vcpu.frame.set_x0(x0);
     After::Return
 }
 
 /// Calls of the convention itself, and for random numbers; `false` if it is none.
-fn convention(pcpu: &mut Pcpu, function: u32) -> bool {
-    let x1 = pcpu.frame.get(1);
-    match pcpu.workarounds.call(function, x1) {
+fn convention(vcpu: &mut Vcpu, function: u32) -> bool {
+    let x1 = vcpu.frame.get(1);
+    match vcpu.workarounds.call(function, x1) {
         Some(smccc::Call::Answer(x0)) => {
-            pcpu.frame.set_x0(x0);
+            vcpu.frame.set_x0(x0);
             return true;
         }
         Some(smccc::Call::PassOn) => {
-            pcpu.frame.set_x0(firmware::call(function, x1));
+            vcpu.frame.set_x0(firmware::call(function, x1));
             return true;
         }
         None => {}
     }
-    let generator = pcpu.generator.as_mut();
+    let generator = vcpu.generator.as_mut();
     let Some(answers) = trng::call(function, x1, generator, prepare::next_block) else {
         return false;
     };
     for (register, value) in [0, 1, 2, 3].into_iter().zip(answers) {
-        pcpu.frame.set(register, value);
+        vcpu.frame.set(register, value);
     }
     true
 }
 
 /// CPU_ON.
-fn switch_on(pcpu: &mut Pcpu, target: usize, start: Start) -> u64 {
-    let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm) else {
+fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
+    let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return answer::INVALID_PARAMETERS;
     };
     if !start.entry.is_multiple_of(4) || prepare::physical(index, start.entry).is_none() {
         return answer::INVALID_ADDRESS;
     }
-    match vm.power.switch_on(target, pcpu.vcpus, start) {
+    match vm.power.switch_on(target, vcpu.vcpus, start) {
         Ok(()) => {
-            if let Some(pcpu) = vm::pcpu_of(index, target) {
-                mailbox::send(pcpu, mailbox::POWER);
+            if let Some(id) = vm::id_of(index, target) {
+                mailbox::send(id, mailbox::POWER);
             }
             0
         }
@@ -103,7 +103,7 @@ fn switch_on(pcpu: &mut Pcpu, target: usize, start: Start) -> u64 {
 }
 
 /// Calls to Bulkhead itself; `false` if it is none.
-fn own(pcpu: &mut Pcpu, function: u32) -> bool {
+fn own(vcpu: &mut Vcpu, function: u32) -> bool {
     let answers = match function {
         call::CALL_UID => call::UID.map(u64::from),
         call::CALL_REVISION => [
@@ -112,19 +112,19 @@ fn own(pcpu: &mut Pcpu, function: u32) -> bool {
             0,
             0,
         ],
-        call::CALL_EVENT => event(pcpu),
+        call::CALL_EVENT => event(vcpu),
         _ => return false,
     };
     for (register, value) in [0, 1, 2, 3].into_iter().zip(answers) {
-        pcpu.frame.set(register, value);
+        vcpu.frame.set(register, value);
     }
     true
 }
 
 /// The next VM that has ended and that this VM has not heard of.
-fn event(pcpu: &Pcpu) -> [u64; 4] {
+fn event(vcpu: &Vcpu) -> [u64; 4] {
     let none = [call::EVENT_NONE, 0, 0, 0];
-    let Some(vm) = pcpu.vm() else { return none };
+    let Some(vm) = vcpu.vm() else { return none };
     let events = vm.events.load(Ordering::Acquire);
     let index = events.trailing_zeros();
     let bit = 1u32.wrapping_shl(index);
@@ -141,20 +141,20 @@ fn event(pcpu: &Pcpu) -> [u64; 4] {
 }
 
 /// The plan lets this VM make the SMC.
-fn is_allowed(pcpu: &Pcpu, function: u32) -> bool {
-    pcpu.vm.is_some_and(|vm| {
+fn is_allowed(vcpu: &Vcpu, function: u32) -> bool {
+    vcpu.vm.is_some_and(|vm| {
         let calls = plan().calls_of(vm);
         calls.iter().any(|call| call.function == function)
     })
 }
 
 /// Hands an SMC to the firmware, and its answer to the guest (DEN0028E, 2.6: x0 to x7 in, x0 to x3 out).
-fn forward(pcpu: &mut Pcpu) {
+fn forward(vcpu: &mut Vcpu) {
     let mut registers = [0; 8];
     for (register, slot) in [0, 1, 2, 3, 4, 5, 6, 7].into_iter().zip(&mut registers) {
-        *slot = pcpu.frame.get(register);
+        *slot = vcpu.frame.get(register);
     }
     for (register, value) in [0, 1, 2, 3].into_iter().zip(firmware::forward(registers)) {
-        pcpu.frame.set(register, value);
+        vcpu.frame.set(register, value);
     }
 }

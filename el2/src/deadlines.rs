@@ -1,30 +1,52 @@
-//! EL2's timer on this pCPU and the deadlines that it serves.
+//! EL2's timer on this pCPU and the deadlines that it serves: the vCPU's own, those of the pCPU, and the ends of turns.
 
-use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::deadlines::{Deadlines, Purpose};
 
 use crate::hw::timer;
-use crate::pcpu::Pcpu;
-use crate::{devices, timed};
+use crate::vcpu::Vcpu;
+use crate::{devices, sched, timed};
+
+/// Whose deadlines those for a purpose are: the pCPU's or the vCPU's.
+fn of(vcpu: &mut Vcpu, purpose: Purpose) -> Option<&mut Deadlines> {
+    match purpose {
+        Purpose::Flush | Purpose::Monitor => {
+            vcpu.home.as_deref_mut().map(|home| &mut home.deadlines)
+        }
+        Purpose::PhysicalTimer | Purpose::Watchdog | Purpose::Alarm => Some(&mut vcpu.deadlines),
+    }
+}
 
 /// Sets a deadline (physical counter) or takes it away.
-pub fn set(pcpu: &mut Pcpu, purpose: Purpose, at: Option<u64>) {
-    if pcpu.deadlines.set(purpose, at) {
-        timer::set(pcpu.deadlines.next());
+pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
+    if of(vcpu, purpose).is_some_and(|deadlines| deadlines.set(purpose, at)) {
+        sched::set_timer(vcpu);
     }
 }
 
 /// Serves the deadlines that have come, each once at most; then EL2's timer is set for the next one.
-pub fn serve(pcpu: &mut Pcpu) {
+pub fn serve(vcpu: &mut Vcpu) {
+    serve_own(vcpu);
     for _ in 0..Purpose::COUNT {
-        let Some(due) = pcpu.deadlines.take(timer::now()) else {
+        let Some(home) = vcpu.home.as_deref_mut() else {
             break;
         };
-        match due {
-            Purpose::Flush => devices::drain(pcpu, true),
-            Purpose::Monitor => devices::drain(pcpu, false),
-            Purpose::PhysicalTimer => timed::follow_physical(pcpu),
-            Purpose::Watchdog | Purpose::Alarm => timed::look(pcpu),
+        match home.deadlines.take(timer::now()) {
+            Some(Purpose::Flush) => devices::drain(vcpu, true),
+            Some(_) => devices::drain(vcpu, false),
+            None => break,
         }
     }
-    timer::set(pcpu.deadlines.next());
+    sched::timer_fired(vcpu);
+    sched::set_timer(vcpu);
+}
+
+/// Serves those of the vCPU.
+pub fn serve_own(vcpu: &mut Vcpu) {
+    for _ in 0..Purpose::COUNT {
+        match vcpu.deadlines.take(timer::now()) {
+            Some(Purpose::PhysicalTimer) => timed::follow_physical(vcpu),
+            Some(_) => timed::look(vcpu),
+            None => break,
+        }
+    }
 }

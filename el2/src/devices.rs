@@ -10,9 +10,10 @@ use bulkhead_core::deadlines::Purpose;
 use bulkhead_core::vgic::Notify;
 
 use crate::hw::gic;
-use crate::pcpu::Pcpu;
+use crate::service::{self, Service};
+use crate::vcpu::Vcpu;
 use crate::vm::Vm;
-use crate::{deadlines, mailbox, service, timed};
+use crate::{deadlines, mailbox, timed};
 
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
@@ -20,15 +21,15 @@ const SGIR: u64 = 0xf00;
 /// Performs an access to the word at `ipa` if it is one of the usual ones, which change nothing but a
 /// register of the guest.
 #[inline(always)]
-pub fn usual(pcpu: &mut Pcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> {
+pub fn usual(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> {
     let register = exit::access_register(esr);
-    let offset = ipa.wrapping_sub(pcpu.places.gicd);
+    let offset = ipa.wrapping_sub(vcpu.places.gicd);
     if offset < GICD_SIZE {
         if exit::is_store(esr) {
-            let value = pcpu.frame.get(register) as u32;
+            let value = vcpu.frame.get(register) as u32;
             if gic::VIRTUAL == Version::V2 && offset == SGIR {
-                let whom = pcpu.vgic.send_sgir_usual(&vm.dist, &mut pcpu.gic, value)?;
-                pcpu.notify_one(whom);
+                let whom = vcpu.vgic.send_sgir_usual(&vm.dist, &mut vcpu.gic, value)?;
+                vcpu.notify_one(whom);
                 return Some(ExitClass::Sgi);
             }
             return vm
@@ -36,12 +37,12 @@ pub fn usual(pcpu: &mut Pcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> 
                 .changes_nothing(offset, value)
                 .then_some(ExitClass::Gicd);
         }
-        pcpu.frame
+        vcpu.frame
             .set(register, u64::from(vm.dist.usual_read(offset)?));
         return Some(ExitClass::Gicd);
     }
-    if ipa == pcpu.places.pl011.wrapping_add(pl011::FR) && !exit::is_store(esr) {
-        pcpu.frame
+    if ipa == vcpu.places.pl011.wrapping_add(pl011::FR) && !exit::is_store(esr) {
+        vcpu.frame
             .set(register, u64::from(Pl011::flags(&vm.streams)));
         return Some(ExitClass::Uart);
     }
@@ -50,21 +51,21 @@ pub fn usual(pcpu: &mut Pcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> 
 
 /// GICv2: a word is written to GICD_SGIR.
 #[inline(always)]
-pub fn is_sgir_write(pcpu: &Pcpu, ipa: u64, esr: u64) -> bool {
+pub fn is_sgir_write(vcpu: &Vcpu, ipa: u64, esr: u64) -> bool {
     gic::VIRTUAL == Version::V2
-        && ipa.wrapping_sub(pcpu.places.gicd) == SGIR
+        && ipa.wrapping_sub(vcpu.places.gicd) == SGIR
         && exit::is_plain_word(esr)
         && exit::is_store(esr)
 }
 
 /// Performs such a write if it sends an SGI to this vCPU alone, beside others in its list registers.
 #[inline(always)]
-pub fn sends_beside(pcpu: &mut Pcpu, esr: u64) -> bool {
-    let value = pcpu.frame.get(exit::access_register(esr)) as u32;
-    let Some(vm) = pcpu.vm() else {
+pub fn sends_beside(vcpu: &mut Vcpu, esr: u64) -> bool {
+    let value = vcpu.frame.get(exit::access_register(esr)) as u32;
+    let Some(vm) = vcpu.vm() else {
         return false;
     };
-    pcpu.vgic.send_sgir_beside(&vm.dist, &mut pcpu.gic, value)
+    vcpu.vgic.send_sgir_beside(&vm.dist, &mut vcpu.gic, value)
 }
 
 /// What became of an access.
@@ -94,65 +95,65 @@ enum Part {
 }
 
 /// Performs an access if something is emulated there.
-pub fn access(pcpu: &mut Pcpu, mmio: &Mmio) -> Done {
-    let Some(vm) = pcpu.vm() else {
+pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
+    let Some(vm) = vcpu.vm() else {
         return Done::Nothing;
     };
-    let offset = mmio.ipa.wrapping_sub(pcpu.places.gicd);
+    let offset = mmio.ipa.wrapping_sub(vcpu.places.gicd);
     if offset < GICD_SIZE {
-        let answer = gic_access(pcpu, vm, Part::Distributor, offset, mmio);
+        let answer = gic_access(vcpu, vm, Part::Distributor, offset, mmio);
         return Done::of(ExitClass::Gicd, answer);
     }
-    let offset = mmio.ipa.wrapping_sub(pcpu.places.pl011);
+    let offset = mmio.ipa.wrapping_sub(vcpu.places.pl011);
     if offset < pl011::SIZE {
-        return uart_access(pcpu, vm, offset, mmio);
+        return uart_access(vcpu, vm, offset, mmio);
     }
-    let offset = mmio.ipa.wrapping_sub(pcpu.places.gicr);
-    if offset < pcpu.places.gicr_size {
-        let answer = gic_access(pcpu, vm, Part::Redistributors, offset, mmio);
+    let offset = mmio.ipa.wrapping_sub(vcpu.places.gicr);
+    if offset < vcpu.places.gicr_size {
+        let answer = gic_access(vcpu, vm, Part::Redistributors, offset, mmio);
         return Done::of(ExitClass::Gicr, answer);
     }
-    let offset = mmio.ipa.wrapping_sub(pcpu.places.gicc_dir);
+    let offset = mmio.ipa.wrapping_sub(vcpu.places.gicc_dir);
     if offset < PAGE {
-        return interface_access(pcpu, offset, mmio);
+        return interface_access(vcpu, offset, mmio);
     }
-    timed::access(pcpu, vm, mmio)
+    timed::access(vcpu, vm, mmio)
 }
 
 /// The second page of a GICv2's CPU interface: a word to write, and nothing else (IHI 0048B.b, 4.4.15).
-fn interface_access(pcpu: &mut Pcpu, offset: u64, mmio: &Mmio) -> Done {
+fn interface_access(vcpu: &mut Vcpu, offset: u64, mmio: &Mmio) -> Done {
     if !mmio.write {
-        pcpu.frame.set(mmio.register, 0);
+        vcpu.frame.set(mmio.register, 0);
     } else if offset == 0 && mmio.size == 4 {
-        let value = mmio.stored(pcpu.frame.get(mmio.register)) as u32;
-        deactivate(pcpu, value);
+        let value = mmio.stored(vcpu.frame.get(mmio.register)) as u32;
+        deactivate(vcpu, value);
     }
     Done::Yes(ExitClass::Gicd)
 }
 
 /// The guest writes to ICC_DIR_EL1 or GICC_DIR, which counts in EOImode 1 only.
-pub fn deactivate(pcpu: &mut Pcpu, value: u32) {
-    if let Some(vm) = pcpu.vm()
+pub fn deactivate(vcpu: &mut Vcpu, value: u32) {
+    if let Some(vm) = vcpu.vm()
         && gic::ends_in_two_steps()
     {
-        let whom = pcpu.vgic.deactivate(&vm.dist, &mut pcpu.gic, value);
-        pcpu.notify(whom);
+        let whom = vcpu.vgic.deactivate(&vm.dist, &mut vcpu.gic, value);
+        vcpu.notify(whom);
     }
 }
 
 /// The line of an emulated device, or of the emulated timer of this vCPU, goes up or down.
-pub fn line(pcpu: &mut Pcpu, vm: &Vm, intid: u32, up: bool) -> Notify {
-    if pcpu.runs {
-        pcpu.vgic.set_line(&vm.dist, &mut pcpu.gic, intid, up)
+pub fn line(vcpu: &mut Vcpu, vm: &Vm, intid: u32, up: bool) -> Notify {
+    if vcpu.runs {
+        vcpu.vgic.set_line(&vm.dist, &mut vcpu.gic, intid, up)
     } else {
-        vm.dist.post_line(intid, up, pcpu.number)
+        vm.dist.post_line(intid, up, vcpu.number)
     }
 }
 
-fn gic_access(pcpu: &mut Pcpu, vm: &Vm, part: Part, offset: u64, mmio: &Mmio) -> Answer {
-    let (dist, host, vgic, size) = (&vm.dist, &mut pcpu.gic, &mut pcpu.vgic, mmio.size);
+fn gic_access(vcpu: &mut Vcpu, vm: &Vm, part: Part, offset: u64, mmio: &Mmio) -> Answer {
+    let (dist, host, vgic, size) = (&vm.dist, &mut vcpu.gic, &mut vcpu.vgic, mmio.size);
     let (answer, whom) = if mmio.write {
-        let value = mmio.stored(pcpu.frame.get(mmio.register));
+        let value = mmio.stored(vcpu.frame.get(mmio.register));
         match part {
             Part::Distributor => vgic.gicd_write(dist, host, offset, size, value),
             Part::Redistributors => vgic.gicr_write(dist, host, offset, size, value),
@@ -163,17 +164,17 @@ fn gic_access(pcpu: &mut Pcpu, vm: &Vm, part: Part, offset: u64, mmio: &Mmio) ->
             Part::Redistributors => vgic.gicr_read(dist, host, offset, size),
         }
     };
-    pcpu.notify(whom);
+    vcpu.notify(whom);
     if let Answer::Value(value) = answer
         && !mmio.write
     {
-        pcpu.frame.set(mmio.register, mmio.loaded(value));
+        vcpu.frame.set(mmio.register, mmio.loaded(value));
     }
     answer
 }
 
-fn uart_access(pcpu: &mut Pcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
-    let stored = mmio.stored(pcpu.frame.get(mmio.register)) as u32;
+fn uart_access(vcpu: &mut Vcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
+    let stored = mmio.stored(vcpu.frame.get(mmio.register)) as u32;
     let done = vm.pl011.try_use(|pl011| {
         let (value, effect) = if mmio.write {
             (0, pl011.write(&vm.streams, offset, stored))
@@ -182,7 +183,7 @@ fn uart_access(pcpu: &mut Pcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
         };
         // The line goes to the vGIC before another vCPU can change it.
         let whom = if effect.line {
-            line(pcpu, vm, pcpu.pl011_intid, pl011.line(&vm.streams))
+            line(vcpu, vm, vcpu.pl011_intid, pl011.line(&vm.streams))
         } else {
             Notify::NOBODY
         };
@@ -192,37 +193,37 @@ fn uart_access(pcpu: &mut Pcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
         return Done::NotYet(ExitClass::Uart);
     };
     if !mmio.write {
-        pcpu.frame.set(mmio.register, mmio.loaded(u64::from(value)));
+        vcpu.frame.set(mmio.register, mmio.loaded(u64::from(value)));
     }
     if effect != Effect::default() {
-        uart_changed(pcpu, effect, whom);
+        uart_changed(vcpu, effect, whom);
     }
     Done::Yes(ExitClass::Uart)
 }
 
 /// The emulated UART did something that others must know.
 #[inline(never)]
-fn uart_changed(pcpu: &mut Pcpu, effect: Effect, whom: Notify) {
-    pcpu.notify(whom);
+fn uart_changed(vcpu: &mut Vcpu, effect: Effect, whom: Notify) {
+    vcpu.notify(whom);
     if effect.output {
         output_waits();
     }
 }
 
 /// Input came for the emulated UART, or room again for its output.
-pub fn console_event(pcpu: &mut Pcpu) {
-    let Some(vm) = pcpu.vm() else { return };
-    if pcpu.report.is_some() || pcpu.pl011_intid == 0 {
+pub fn console_event(vcpu: &mut Vcpu) {
+    let Some(vm) = vcpu.vm() else { return };
+    if vcpu.report.is_some() || vcpu.pl011_intid == 0 {
         return;
     }
     let whom = vm.pl011.try_use(|pl011| {
         pl011.room_again(&vm.streams);
-        line(pcpu, vm, pcpu.pl011_intid, pl011.line(&vm.streams))
+        line(vcpu, vm, vcpu.pl011_intid, pl011.line(&vm.streams))
     });
     match whom {
-        Some(whom) => pcpu.notify(whom),
+        Some(whom) => vcpu.notify(whom),
         // Another vCPU is just using it: come again after whatever this pCPU does next.
-        None => mailbox::send(pcpu.index, mailbox::UART),
+        None => mailbox::send(vcpu.id, mailbox::UART),
     }
 }
 
@@ -230,35 +231,35 @@ pub fn console_event(pcpu: &mut Pcpu) {
 /// it is this one.
 pub fn output_waits() {
     if service::wake() {
-        mailbox::send(service::drainer(), mailbox::CONSOLE);
+        mailbox::send(mailbox::of_pcpu(service::drainer()), mailbox::CONSOLE);
     }
 }
 
 /// Drains some of the console, if that is this pCPU's to do.
-pub fn drain(pcpu: &mut Pcpu, flush: bool) {
-    let Some(service) = &mut pcpu.service else {
+pub fn drain(vcpu: &mut Vcpu, flush: bool) {
+    let Some(service) = service_of(vcpu) else {
         return;
     };
     let next = service.drain(flush);
-    let wanted = service.offer_room(pcpu.index);
+    service.offer_room();
     for (purpose, at) in [
         (Purpose::Flush, next.flush),
         (Purpose::Monitor, next.monitor),
     ] {
         if at.is_some() {
-            deadlines::set(pcpu, purpose, at);
+            deadlines::set(vcpu, purpose, at);
         }
-    }
-    if wanted {
-        console_event(pcpu);
     }
 }
 
+/// The board's UART, if it is this pCPU's.
+pub fn service_of(vcpu: &mut Vcpu) -> Option<&mut Service> {
+    vcpu.home.as_deref_mut()?.service.as_mut()
+}
+
 /// Takes keys from the board's UART.
-pub fn keys(pcpu: &mut Pcpu) {
-    if let Some(service) = &mut pcpu.service
-        && service.keys(pcpu.index)
-    {
-        console_event(pcpu);
+pub fn keys(vcpu: &mut Vcpu) {
+    if let Some(service) = service_of(vcpu) {
+        service.keys();
     }
 }

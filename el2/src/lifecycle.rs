@@ -1,7 +1,7 @@
 //! How VMs end, start again, stand still, and how their vCPUs come and go. Decided by
 //! `bulkhead_core::power`; here is what a pCPU does about it.
 //!
-//! Who ends a VM changes its phase and sends [`mailbox::POWER`] to its pCPUs. Each takes its vCPU from
+//! Who ends a VM changes its phase and sends [`mailbox::POWER`] to its vCPUs. The thread of each takes it from
 //! the hardware and leaves. The last one that leaves silences the VM's interrupts and devices and does what the crash policy
 //! says. Nobody waits for anybody.
 
@@ -13,52 +13,52 @@ use bulkhead_core::power::{End, Phase};
 use bulkhead_core::report::{Reason, Report, Verdict};
 use bulkhead_core::vgic;
 
-use crate::hw::{boot, cpu, gic, memory, timer};
-use crate::pcpu::Pcpu;
+use crate::hw::{boot, memory, timer};
 use crate::start::plan;
+use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm};
-use crate::{deadlines, idle, mailbox, prepare, timed};
+use crate::{deadlines, mailbox, prepare, sched, timed};
 
-/// [`Vm::after`]: the VM has ended for good; each of its pCPUs says its statistics.
+/// [`Vm::after`]: the VM has ended for good; each of its vCPUs says its statistics.
 pub const REPORT: u32 = 1;
-/// [`Vm::after`]: the VM starts again; for the pCPU of its boot vCPU.
+/// [`Vm::after`]: the VM starts again; for its boot vCPU.
 pub const START: u32 = 2;
 /// [`Vm::after`]: why it ended has been said.
 pub const LED: u32 = 4;
 /// [`Vm::after`]: it ended by a crash after which it starts again.
 const RETRY: u32 = 8;
 
-/// Makes all pCPUs of a VM look at its state.
+/// Makes all vCPUs of a VM look at its state.
 fn tell(vm: usize) {
-    for pcpu in vm::pcpus_of(vm) {
-        mailbox::send(pcpu, mailbox::POWER);
+    for id in vm::ids_of(vm) {
+        mailbox::send(id, mailbox::POWER);
     }
 }
 
 /// The guest ends its VM by a call.
-pub fn end(pcpu: &mut Pcpu, end: End) -> ! {
-    if let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm)
+pub fn end(vcpu: &mut Vcpu, end: End) -> ! {
+    if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm)
         && vm.power.stop(end)
     {
         tell(index);
     }
-    leave(pcpu)
+    leave(vcpu)
 }
 
 /// The guest cannot go on.
 #[inline(never)]
-pub fn crash(pcpu: &mut Pcpu, reason: Reason) -> ! {
-    if let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm)
+pub fn crash(vcpu: &mut Vcpu, reason: Reason) -> ! {
+    if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm)
         && vm.power.stop(End::Crash)
     {
         let verdict = judge(vm, index, End::Crash);
-        lead(pcpu, index, reason, verdict);
+        lead(vcpu, index, reason, verdict);
         if verdict.is_restart() {
             vm.after.fetch_or(RETRY, Ordering::AcqRel);
         }
         tell(index);
     }
-    leave(pcpu)
+    leave(vcpu)
 }
 
 /// Somebody with authority, or a device of the VM, ends it. From any pCPU.
@@ -103,85 +103,81 @@ pub fn start(index: usize) {
     }
 }
 
-/// What the state of the VM asks of a pCPU whose vCPU runs. After an exit that brought
-/// [`mailbox::POWER`].
+/// What has to be done before the guest goes on: the turn of another vCPU, and what the state of the VM asks of one that
+/// runs.
 #[inline(never)]
-pub fn attend(pcpu: &mut Pcpu) {
-    pcpu.power_event = false;
-    let Some(vm) = pcpu.vm() else { return };
-    if !pcpu.runs || pcpu.stands {
+pub fn attend(vcpu: &mut Vcpu) {
+    sched::breathe(vcpu);
+    vcpu.attention = false;
+    let Some(vm) = vcpu.vm() else { return };
+    if !vcpu.runs || vcpu.stands {
         return;
     }
     if matches!(vm.power.phase(), Phase::Stopping(_)) {
-        leave(pcpu)
+        leave(vcpu)
     }
     if vm.power.is_paused() {
-        stand_still(pcpu, vm);
+        stand_still(vcpu, vm);
         if matches!(vm.power.phase(), Phase::Stopping(_)) {
-            leave(pcpu)
+            leave(vcpu)
         }
     }
 }
 
 /// The vCPU stands still. Its registers stay where they are; its timers are off meanwhile.
-fn stand_still(pcpu: &mut Pcpu, vm: &Vm) {
+fn stand_still(vcpu: &mut Vcpu, vm: &Vm) {
     let held = timer::hold_guest_timer();
     vm.time.pause(timer::now());
-    pcpu.held = Some(held);
-    pcpu.stands = true;
+    vcpu.held = Some(held);
+    vcpu.stands = true;
     vm.standing.fetch_add(1, Ordering::AcqRel);
-    boot::el2_stand(pcpu);
+    boot::el2_stand(vcpu);
     vm.standing.fetch_sub(1, Ordering::AcqRel);
-    pcpu.stands = false;
-    pcpu.held = None;
+    vcpu.stands = false;
+    vcpu.held = None;
     timer::release_guest_timer(held, vm.time.offset());
-    timed::look(pcpu);
+    timed::look(vcpu);
 }
 
-/// Does what others ask of this pCPU until its VM goes on or ends.
-pub fn stand(pcpu: &mut Pcpu) {
-    let Some(vm) = pcpu.vm() else { return };
+/// Leaves the pCPU to others until the VM goes on or ends.
+pub fn stand(vcpu: &mut Vcpu) {
+    let Some(vm) = vcpu.vm() else { return };
     while vm.power.is_paused() && vm.power.phase() == Phase::Running {
-        if !idle::poll(pcpu) {
-            // What is pending for the guest is not to end the sleep.
-            gic::signal(false);
-            cpu::wait();
-        }
+        sched::block(vcpu);
     }
-    gic::signal(true);
 }
 
 /// The vCPU is off from now on.
 #[inline(never)]
-pub fn leave(pcpu: &mut Pcpu) -> ! {
-    take_off(pcpu);
-    boot::el2_idle(pcpu)
+pub fn leave(vcpu: &mut Vcpu) -> ! {
+    take_off(vcpu);
+    boot::el2_idle(vcpu)
 }
 
 /// Takes everything of the vCPU from the hardware.
-pub fn take_off(pcpu: &mut Pcpu) {
+pub fn take_off(vcpu: &mut Vcpu) {
     timer::stop_guest_timer();
-    deadlines::set(pcpu, Purpose::PhysicalTimer, None);
-    pcpu.gic.disable(pcpu.vtimer_intid);
-    if pcpu.vm.is_some_and(timed::owns_physical) {
-        pcpu.gic.disable(plan().header.board.ptimer_intid);
+    deadlines::set(vcpu, Purpose::PhysicalTimer, None);
+    vcpu.gic.disable(vcpu.vtimer_intid);
+    if vcpu.vm.is_some_and(timed::owns_physical) {
+        vcpu.gic.disable(plan().header.board.ptimer_intid);
     }
-    pcpu.runs = false;
-    pcpu.power_event = false;
-    if let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm) {
-        let whom = pcpu.vgic.leave(&vm.dist, &mut pcpu.gic);
+    vcpu.runs = false;
+    vcpu.attention = false;
+    if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) {
+        let whom = vcpu.vgic.leave(&vm.dist, &mut vcpu.gic);
         vm::notify(index, whom);
-        if vm.power.leave(pcpu.number) {
-            finish(pcpu, vm, index);
+        if vm.power.leave(vcpu.number) {
+            finish(vcpu, vm, index);
         }
     }
 }
 
 /// All vCPUs of the VM are off.
-fn finish(pcpu: &mut Pcpu, vm: &Vm, index: usize) {
-    vgic::shutdown(&vm.dist, &mut pcpu.gic);
+fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
+    vgic::shutdown(&vm.dist, &mut vcpu.gic);
     for quiet in plan().quiets_of(index) {
-        memory::write_register(&mut pcpu.windows, quiet.pa, quiet.width, quiet.value);
+        memory::write_register(&mut vcpu.windows, quiet.pa, quiet.width, quiet.value);
     }
     let Phase::Stopping(end) = vm.power.phase() else {
         return;
@@ -190,7 +186,7 @@ fn finish(pcpu: &mut Pcpu, vm: &Vm, index: usize) {
         vm.after.load(Ordering::Acquire) & RETRY != 0
     } else {
         let verdict = judge(vm, index, end);
-        lead(pcpu, index, Reason::Ended(end), verdict);
+        lead(vcpu, index, Reason::Ended(end), verdict);
         verdict.is_restart()
     };
     if restarts {
@@ -201,12 +197,12 @@ fn finish(pcpu: &mut Pcpu, vm: &Vm, index: usize) {
     tell(index);
 }
 
-/// This pCPU says why the VM ended.
-fn lead(pcpu: &mut Pcpu, index: usize, reason: Reason, verdict: Verdict) {
+/// This vCPU says why the VM ended.
+fn lead(vcpu: &mut Vcpu, index: usize, reason: Reason, verdict: Verdict) {
     let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
-    pcpu.report = Some(Report::new(name, pcpu.number as u64, reason, verdict));
+    vcpu.report = Some(Report::new(name, vcpu.number as u64, reason, verdict));
     if !verdict.is_restart() {
-        pcpu.reported = vm::vm(index).life();
+        vcpu.reported = vm::vm(index).life();
     }
 }
 
@@ -247,38 +243,38 @@ fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
     Verdict::Stays
 }
 
-/// What a pCPU without a running vCPU has to do for its VM; `true` if there was something. Does not return
+/// What the thread of a vCPU that is off has to do for its VM; `true` if there was something. Does not return
 /// if that is to run the vCPU.
-pub fn turn(pcpu: &mut Pcpu) -> bool {
-    let (Some(vm), Some(index)) = (pcpu.vm(), pcpu.vm) else {
+pub fn turn(vcpu: &mut Vcpu) -> bool {
+    let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return false;
     };
     let after = vm.after.load(Ordering::Acquire);
-    if after & REPORT != 0 && pcpu.reported != vm.life() {
+    if after & REPORT != 0 && vcpu.reported != vm.life() {
         let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
-        pcpu.reported = vm.life();
-        pcpu.report = Some(Report::statistics(name, pcpu.number as u64));
+        vcpu.reported = vm.life();
+        vcpu.report = Some(Report::statistics(name, vcpu.number as u64));
         return true;
     }
-    if after & START != 0 && pcpu.number == 0 {
-        prepare::run(pcpu, index);
+    if after & START != 0 && vcpu.number == 0 {
+        prepare::run(vcpu, index);
         return true;
     }
-    let Some(start) = vm.power.arrive(pcpu.number) else {
+    let Some(start) = vm.power.arrive(vcpu.number) else {
         return false;
     };
     if matches!(vm.power.phase(), Phase::Stopping(_)) {
-        take_off(pcpu);
+        take_off(vcpu);
         return true;
     }
-    prepare::run_secondary(pcpu, index, start);
+    prepare::run_secondary(vcpu, index, start);
     true
 }
 
-/// A report has been said: this pCPU has done its part. `true` if the VM has now stopped for good, and no
+/// A report has been said: this vCPU has done its part. `true` if the VM has now stopped for good, and no
 /// other runs.
-pub fn said(pcpu: &mut Pcpu) -> bool {
-    let (Some(report), Some(vm)) = (pcpu.report.take(), pcpu.vm()) else {
+pub fn said(vcpu: &mut Vcpu) -> bool {
+    let (Some(report), Some(vm)) = (vcpu.report.take(), vcpu.vm()) else {
         return false;
     };
     if report.leads() {
@@ -291,7 +287,7 @@ pub fn said(pcpu: &mut Pcpu) -> bool {
     vm::one_less()
 }
 
-/// This pCPU may say its report now: why the VM ended comes first.
+/// This vCPU may say its report now: why the VM ended comes first.
 pub fn may_say(vm: &Vm, report: &Report) -> bool {
     report.leads() || vm.after.load(Ordering::Acquire) & LED != 0
 }

@@ -1,10 +1,13 @@
-//! Messages between pCPUs: a word of bits for each, and an SGI to make it look (`docs/locking.md`).
+//! Messages between the threads of pCPUs: a word of bits for each, and an SGI to make its pCPU look (`docs/locking.md`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use bulkhead_abi::plan::MAX_PCPUS;
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
 
 use crate::hw::gic;
+use crate::start::plan;
+use crate::vcpu::Vcpu;
+use crate::{devices, timed, watch};
 
 /// The console has something to drain. For the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
@@ -14,27 +17,69 @@ pub const UART: u32 = 2;
 pub const TURN: u32 = 4;
 /// The state of the VM, or of the vCPU, has changed.
 pub const POWER: u32 = 8;
-/// The clock or the watchdog of the VM has another deadline. For the pCPU of its vCPU 0.
+/// The clock or the watchdog of the VM has another deadline. For its vCPU 0.
 pub const TIMED: u32 = 16;
 /// The monitor asks about the vCPU.
 pub const MONITOR: u32 = 32;
 
-static MAILBOXES: [AtomicU32; MAX_PCPUS] = [const { AtomicU32::new(0) }; MAX_PCPUS];
+/// vCPUs by their rows in the plan, then pCPUs.
+static MAILBOXES: [AtomicU32; MAX_VCPUS + MAX_PCPUS] =
+    [const { AtomicU32::new(0) }; MAX_VCPUS + MAX_PCPUS];
 
-/// Tells a pCPU something.
+/// The mailbox of a pCPU itself, which whichever of its threads runs opens.
+pub const fn of_pcpu(index: usize) -> usize {
+    MAX_VCPUS.wrapping_add(index)
+}
+
+/// Tells a vCPU (row of the plan), or a pCPU ([`of_pcpu`]), something.
 pub fn send(to: usize, message: u32) {
     let Some(mailbox) = MAILBOXES.get(to) else {
         return;
     };
     // If the bit was set, its SGI is still to be taken: nothing more is needed.
     if mailbox.fetch_or(message, Ordering::AcqRel) & message == 0 {
-        gic::send(gic::KICK, to);
+        let pcpu = match plan().vcpus.get(to) {
+            Some(row) => usize::from(row.pcpu),
+            None => to.wrapping_sub(MAX_VCPUS),
+        };
+        gic::send(gic::KICK, pcpu);
     }
 }
 
-/// Takes what has been told to this pCPU.
-pub fn take(own: usize) -> u32 {
+/// There is something for vCPU `id` (row of the plan).
+pub fn is_for(id: usize) -> bool {
     MAILBOXES
-        .get(own)
+        .get(id)
+        .is_some_and(|mailbox| mailbox.load(Ordering::Acquire) != 0)
+}
+
+fn take(id: usize) -> u32 {
+    MAILBOXES
+        .get(id)
         .map_or(0, |mailbox| mailbox.swap(0, Ordering::AcqRel))
+}
+
+/// Does what this vCPU, and its pCPU, have been told.
+pub fn open(vcpu: &mut Vcpu) {
+    let own = of_pcpu(vcpu.index);
+    let mut messages = take(own);
+    if vcpu.id != own {
+        messages |= take(vcpu.id);
+    }
+    if messages & UART != 0 {
+        devices::console_event(vcpu);
+    }
+    if messages & CONSOLE != 0 {
+        devices::drain(vcpu, false);
+    }
+    if messages & TIMED != 0 {
+        timed::look(vcpu);
+    }
+    if messages & MONITOR != 0 {
+        watch::answer(vcpu);
+        devices::output_waits();
+    }
+    if messages & POWER != 0 {
+        vcpu.attention = true;
+    }
 }

@@ -22,11 +22,15 @@ mod pcpu;
 #[cfg(target_os = "none")]
 mod prepare;
 #[cfg(target_os = "none")]
+mod sched;
+#[cfg(target_os = "none")]
 mod service;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
 mod timed;
+#[cfg(target_os = "none")]
+mod vcpu;
 #[cfg(target_os = "none")]
 mod vm;
 #[cfg(target_os = "none")]

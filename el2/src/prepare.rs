@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{DeviceKind, Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
+use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
 use bulkhead_core::pl011::Pl011;
 use bulkhead_core::power::{Phase, Start};
 use bulkhead_core::ptimer::PhysicalTimer;
@@ -14,11 +14,11 @@ use bulkhead_core::vgic::Version;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 
-use crate::hw::{cpu, firmware, gic, layout, memory, mmu, timer};
-use crate::pcpu::{Frame, Pcpu};
+use crate::hw::{cpu, firmware, gic, layout, memory, mmu, thread, timer};
 use crate::start::plan;
+use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{idle, lifecycle, mailbox, timed};
+use crate::{devices, idle, lifecycle, mailbox, sched, timed};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -43,22 +43,23 @@ pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
 }
 
 /// Does what other pCPUs and the console ask of this one.
-fn attend(pcpu: &mut Pcpu) {
+fn attend(vcpu: &mut Vcpu) {
     // As many as there can be sources; more can wait for the next slice.
     for _ in 0..8 {
-        if !idle::poll(pcpu) {
-            return;
+        if !idle::poll(vcpu) {
+            break;
         }
     }
+    sched::breathe(vcpu);
 }
 
 /// Zeroes a range of physical memory.
-fn scrub(pcpu: &mut Pcpu, mut pa: u64, size: u64) {
+fn scrub(vcpu: &mut Vcpu, mut pa: u64, size: u64) {
     let end = pa.wrapping_add(size);
     while pa < end {
-        let done = memory::scrub_slice(&mut pcpu.windows, pa, end.wrapping_sub(pa));
+        let done = memory::scrub_slice(&mut vcpu.windows, pa, end.wrapping_sub(pa));
         pa = pa.wrapping_add(done);
-        attend(pcpu);
+        attend(vcpu);
     }
 }
 
@@ -82,7 +83,7 @@ pub fn scrub_shared(windows: &mut mmu::Windows) {
 }
 
 /// Copies a payload into the RAM of its VM.
-fn copy(pcpu: &mut Pcpu, vm: usize, load: &Load) {
+fn copy(vcpu: &mut Vcpu, vm: usize, load: &Load) {
     let Some(to) = physical(vm, load.ipa) else {
         return;
     };
@@ -91,13 +92,13 @@ fn copy(pcpu: &mut Pcpu, vm: usize, load: &Load) {
     while done < load.size {
         let left = load.size.wrapping_sub(done);
         let slice = memory::copy_slice(
-            &mut pcpu.windows,
+            &mut vcpu.windows,
             from.wrapping_add(done),
             to.wrapping_add(done),
             left,
         );
         done = done.wrapping_add(slice);
-        attend(pcpu);
+        attend(vcpu);
     }
 }
 
@@ -129,14 +130,13 @@ pub fn next_block(key: &[u8; 32]) -> [u8; 64] {
     random_block(key, b"bulkhead\0\0\0\0")
 }
 
-/// The generator of this pCPU's vCPU, if the board offers random bytes.
-fn generator(pcpu: &Pcpu) -> Option<Generator> {
-    let vm = pcpu.vm?;
+/// The generator of a vCPU, if the board offers random bytes.
+pub fn generator(vm: usize, number: usize) -> Option<Generator> {
     let mut purpose = *b"bulkhead\0\0\0\0";
     purpose[8] = vm as u8;
     // Seeds have 0 and 1 here.
     purpose[9] = 2;
-    purpose[10] = pcpu.number as u8;
+    purpose[10] = number as u8;
     let bytes = random_block(&random_key(vm)?, &purpose);
     bytes.first_chunk().copied().map(Generator::new)
 }
@@ -145,7 +145,7 @@ fn generator(pcpu: &Pcpu) -> Option<Generator> {
 const NOP: [u8; 4] = [0, 0, 0, 4];
 
 /// Fills the seeds of a VM's device tree.
-fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
+fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
     let key = random_key(vm);
     for seed in seeds {
         let Some(pa) = physical(vm, seed.ipa) else {
@@ -156,7 +156,7 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
             // FDT_PROP, length, name, value: one NOP for each word.
             for word in 0..size.wrapping_add(12) / 4 {
                 let at = pa.wrapping_add((word as u64).wrapping_mul(4));
-                memory::write(&mut pcpu.windows, at, &NOP);
+                memory::write(&mut vcpu.windows, at, &NOP);
             }
             continue;
         };
@@ -165,7 +165,7 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
         purpose[9] = u8::from(seed.kind == SeedKind::Kaslr as u16);
         let bytes = random_block(&key, &purpose);
         memory::write(
-            &mut pcpu.windows,
+            &mut vcpu.windows,
             pa.wrapping_add(12),
             bytes.get(..size).unwrap_or(&[]),
         );
@@ -173,70 +173,59 @@ fn fill_seeds(pcpu: &mut Pcpu, vm: usize, seeds: &[Seed]) {
 }
 
 /// Starts the interrupts and timers of this pCPU.
-pub fn start_pcpu(pcpu: &mut Pcpu) {
+pub fn start_pcpu(vcpu: &mut Vcpu) {
     cpu::start();
     let board = &plan().header.board;
     let ppis = 1 << (board.hyp_timer_intid % 32) | 1 << (board.maintenance_intid % 32);
     let wanted = 1 << gic::KICK | 1 << gic::SIBLING | ppis;
-    pcpu.gic.start(pcpu.index, wanted);
-    if let Some(service) = &pcpu.service {
+    vcpu.gic.start(vcpu.index, wanted);
+    if let Some(service) = devices::service_of(vcpu) {
         service.uart.start();
-        pcpu.gic.enable(board.uart_intid);
+        vcpu.gic.enable(board.uart_intid);
     }
-    for device in pcpu.vm.map_or(&[][..], |vm| plan().devices_of(vm)) {
-        if device.kind == DeviceKind::Pl011 as u16 {
-            pcpu.places.pl011 = device.ipa;
-            pcpu.pl011_intid = u32::from(device.vintid);
-        }
-    }
-    if let Some(vm) = pcpu.vm {
-        pcpu.places.timed = timed::places(vm);
-    }
-    pcpu.workarounds = Workarounds::find(cpu::speculation(), firmware::call);
-    pcpu.generator = generator(pcpu);
-    pcpu.ids = IdRegisters::new(&cpu::id_registers());
+    vcpu.workarounds = Workarounds::find(cpu::speculation(), firmware::call);
+    vcpu.ids = IdRegisters::new(&cpu::id_registers());
     if gic::VIRTUAL == Version::V2 {
-        pcpu.ids = pcpu.ids.with_gicv2();
+        vcpu.ids = vcpu.ids.with_gicv2();
     }
-    pcpu.stats = bulkhead_core::stats::ExitStats::new(crate::hw::sysreg::cycles());
     // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
     // mailbox.
-    gic::send(gic::KICK, pcpu.index);
+    gic::send(gic::KICK, vcpu.index);
 }
 
 /// Gets the VM `index` ready and enters it. Returns only if somebody has stopped it in the meantime.
-pub fn run(pcpu: &mut Pcpu, index: usize) {
+pub fn run(vcpu: &mut Vcpu, index: usize) {
     let Some(row) = plan().vms.get(index) else {
         return;
     };
     let shared = vm::vm(index);
-    lifecycle::begin(shared, pcpu.vcpus);
+    lifecycle::begin(shared, vcpu.vcpus);
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
-            scrub(pcpu, region.pa, region.size);
+            scrub(vcpu, region.pa, region.size);
         }
     }
     for load in plan().loads_of(index) {
-        copy(pcpu, index, load);
+        copy(vcpu, index, load);
     }
-    fill_seeds(pcpu, index, plan().seeds_of(index));
-    reset_devices(pcpu, shared, index, row.spis);
-    attend(pcpu);
+    fill_seeds(vcpu, index, plan().seeds_of(index));
+    reset_devices(vcpu, shared, index, row.spis);
+    attend(vcpu);
     let start = Start {
         entry: row.entry,
         context: row.boot_arg,
     };
     if shared.power.begin() {
-        enter(pcpu, index, start);
+        enter(vcpu, index, start);
     } else {
-        lifecycle::take_off(pcpu);
+        lifecycle::take_off(vcpu);
     }
 }
 
 /// The interrupts and emulated devices of a VM as after a reset.
-fn reset_devices(pcpu: &mut Pcpu, shared: &Vm, index: usize, spis: u32) {
-    let (version, vtimer) = (gic::VIRTUAL, pcpu.vtimer_intid);
-    shared.dist.reset(version, pcpu.vcpus, spis, vtimer);
+fn reset_devices(vcpu: &mut Vcpu, shared: &Vm, index: usize, spis: u32) {
+    let (version, vtimer) = (gic::VIRTUAL, vcpu.vtimer_intid);
+    shared.dist.reset(version, vcpu.vcpus, spis, vtimer);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
         shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);
@@ -245,7 +234,7 @@ fn reset_devices(pcpu: &mut Pcpu, shared: &Vm, index: usize, spis: u32) {
         let board = &plan().header.board;
         shared.link(timed::PHYSICAL_TIMER, board.ptimer_intid, false);
     }
-    timed::reset(pcpu, shared);
+    timed::reset(vcpu, shared);
     // Nobody else uses it: all vCPUs are off.
     let _done = shared.pl011.try_use(|pl011| {
         *pl011 = Pl011::new();
@@ -254,30 +243,30 @@ fn reset_devices(pcpu: &mut Pcpu, shared: &Vm, index: usize, spis: u32) {
 }
 
 /// Enters a vCPU that another one has switched on.
-pub fn run_secondary(pcpu: &mut Pcpu, index: usize, start: Start) {
-    enter(pcpu, index, start);
+pub fn run_secondary(vcpu: &mut Vcpu, index: usize, start: Start) {
+    enter(vcpu, index, start);
 }
 
-/// Gives the pCPU to its vCPU. Returns only if its VM has ended meanwhile.
-fn enter(pcpu: &mut Pcpu, index: usize, start: Start) {
+/// Starts the vCPU. Returns only if its VM has ended meanwhile.
+fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     let shared = vm::vm(index);
-    pcpu.frame = Frame::default();
-    pcpu.frame.set(0, start.context);
-    pcpu.physical_timer = PhysicalTimer::new();
+    vcpu.frame = Frame::default();
+    vcpu.frame.set(0, start.context);
+    vcpu.physical_timer = PhysicalTimer::new();
     timer::give_guest_time(shared.time.offset(), timed::owns_physical(index));
-    pcpu.gic.reset_virtual();
+    vcpu.gic.reset_virtual();
     // With what came while it was off.
-    let whom = pcpu.vgic.reset(&shared.dist, &mut pcpu.gic);
-    pcpu.notify(whom);
+    let whom = vcpu.vgic.reset(&shared.dist, &mut vcpu.gic);
+    vcpu.notify(whom);
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
-    cpu::install(vmid, stage2_root(index), pcpu.number as u64, start.entry);
-    pcpu.runs = true;
+    cpu::install(vmid, stage2_root(index), vcpu.number as u64, start.entry);
+    vcpu.runs = true;
     if matches!(shared.power.phase(), Phase::Stopping(_)) {
-        return lifecycle::take_off(pcpu);
+        return lifecycle::take_off(vcpu);
     }
     // A pause that came meanwhile is seen in the first exit, which this is for.
-    mailbox::send(pcpu.index, mailbox::POWER);
-    cpu::enter(crate::hw::boot::state_address(pcpu.index))
+    mailbox::send(vcpu.id, mailbox::POWER);
+    cpu::enter(thread::frame_address(vcpu))
 }
 
 /// Page of the pool at which the stage-2 tables of a VM start.
@@ -291,12 +280,18 @@ pub fn stage2_page(index: usize) -> usize {
     vm_page_number(plan.vms.len()).wrapping_add(before as usize)
 }
 
-/// Page of the pool that is the page of VM `index`.
-pub fn vm_page_number(index: usize) -> usize {
+/// First page of the pool that is for vCPU `id` (row of the plan).
+pub fn vcpu_page_number(id: usize) -> usize {
     plan()
         .pcpus
         .len()
         .wrapping_mul(layout::PCPU_PAGES)
+        .wrapping_add(id.wrapping_mul(layout::vcpu::POOL_PAGES))
+}
+
+/// First page of the pool that is for VM `index`.
+pub fn vm_page_number(index: usize) -> usize {
+    vcpu_page_number(plan().vcpus.len())
         .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_POOL_PAGES as usize))
 }
 

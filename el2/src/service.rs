@@ -125,7 +125,7 @@ impl Service {
                 return true;
             }
             match step {
-                Step::Ask(pcpu) => mailbox::send(pcpu, mailbox::MONITOR),
+                Step::Ask(vcpu) => mailbox::send(vcpu, mailbox::MONITOR),
                 Step::Wait(until) => {
                     again.monitor = Some(until);
                     return false;
@@ -189,34 +189,28 @@ impl Service {
         again
     }
 
-    /// Tells the VMs that wait for room. `true` if one of them is that of the pCPU `own`.
-    pub fn offer_room(&mut self, own: usize) -> bool {
-        let mut mine = false;
+    /// Tells the VMs that wait for room.
+    pub fn offer_room(&mut self) {
         for index in 0..plan().vms.len() {
             let vm = vm::vm(index);
             let streams = &vm.streams;
             if streams.output.room() < 512 || streams.wants_room.swap(0, Ordering::AcqRel) == 0 {
                 continue;
             }
-            // While the VM runs its UART waits, which any of its pCPUs can serve; later it is a report.
+            // While the VM runs its UART waits, which any of its vCPUs can serve; later it is a report.
             let whom = if vm.power.phase() == Phase::Running {
                 1
             } else {
                 usize::MAX
             };
-            for pcpu in vm::pcpus_of(index).take(whom) {
-                if pcpu == own {
-                    mine = true;
-                } else {
-                    mailbox::send(pcpu, mailbox::UART);
-                }
+            for id in vm::ids_of(index).take(whom) {
+                mailbox::send(id, mailbox::UART);
             }
         }
-        mine
     }
 
-    /// Takes received bytes to the VM that has the input. `true` if that is the VM of the pCPU `own`.
-    pub fn keys(&mut self, own: usize) -> bool {
+    /// Takes received bytes to the VM that has the input.
+    pub fn keys(&mut self) {
         let vms = plan().vms;
         let mut sent = false;
         for _ in 0..BATCH {
@@ -246,17 +240,9 @@ impl Service {
                 Key::Nothing => {}
             }
         }
-        if !sent {
-            return false;
+        if sent && let Some(id) = vm::id_of(self.keys.focus, 0) {
+            mailbox::send(id, mailbox::UART);
         }
-        let Some(target) = vm::pcpu_of(self.keys.focus, 0) else {
-            return false;
-        };
-        if target == own {
-            return true;
-        }
-        mailbox::send(target, mailbox::UART);
-        false
     }
 
     /// A key for the monitor.

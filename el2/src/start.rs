@@ -9,8 +9,8 @@ use bulkhead_core::text::Line;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
 use crate::hw::uart::Uart;
 use crate::hw::{boot, cpu, firmware, gic, layout, timer};
-use crate::pcpu::Pcpu;
-use crate::{idle, prepare, service, vm};
+use crate::vcpu::Vcpu;
+use crate::{idle, prepare, sched, service, vm};
 
 pub use crate::hw::boot::plan;
 
@@ -81,16 +81,21 @@ pub fn primary(tree: u64, load: u64) -> ! {
     boot::become_pcpu(index)
 }
 
-/// What every pCPU does in its private map.
-pub fn pcpu(pcpu: &mut Pcpu) -> ! {
-    prepare::start_pcpu(pcpu);
-    // The other vCPUs of a VM wait to be switched on.
-    if let Some(index) = pcpu.vm
-        && pcpu.number == 0
+/// What every pCPU does in its private map: makes its vCPUs, and becomes the thread that waits.
+pub fn pcpu(idle: &mut Vcpu) -> ! {
+    prepare::start_pcpu(idle);
+    sched::make_vcpus(idle);
+    idle::wait(idle)
+}
+
+/// What the thread of each vCPU does. The other vCPUs of a VM wait to be switched on.
+pub fn vcpu(vcpu: &mut Vcpu) -> ! {
+    if let Some(index) = vcpu.vm
+        && vcpu.number == 0
     {
-        prepare::run(pcpu, index);
+        prepare::run(vcpu, index);
     }
-    boot::el2_idle(pcpu)
+    boot::el2_idle(vcpu)
 }
 
 /// The UART that the plan names, for last words on a board whose device tree names none. A plan with a
@@ -157,10 +162,13 @@ fn greet(uart: Uart, plan: &Plan) {
     say(uart, &line);
 }
 
-/// Shows the pages of every VM to all pCPUs.
+/// Shows the pages of every VM and vCPU to all pCPUs.
 fn share_vms(windows: &mut Windows, pool: &Pool) {
     for index in 0..plan().vms.len() {
         mmu::share_vm_pages(index, pool.pa(prepare::vm_page_number(index)));
+    }
+    for id in 0..plan().vcpus.len() {
+        mmu::share_vcpu_pages(id, pool.pa(prepare::vcpu_page_number(id)));
     }
     mmu::share_vm_slot(windows);
 }

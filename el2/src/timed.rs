@@ -1,7 +1,7 @@
 //! Emulated devices that follow the counters: the VM's real-time clock and watchdog, and the vCPU's physical
 //! timer.
 //!
-//! Any vCPU of the VM may use the clock and the watchdog; their deadlines are with the pCPU of vCPU 0, also
+//! Any vCPU of the VM may use the clock and the watchdog; their deadlines are with vCPU 0, also
 //! while that vCPU is off.
 
 use bulkhead_abi::exit::ExitClass;
@@ -15,8 +15,8 @@ use bulkhead_core::watchdog::{self, Watchdog};
 
 use crate::devices::{self, Done};
 use crate::hw::timer;
-use crate::pcpu::Pcpu;
 use crate::start::plan;
+use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm};
 use crate::{deadlines, lifecycle, mailbox, service};
 
@@ -43,21 +43,22 @@ impl Place {
     };
 }
 
+/// Where a VM has a device of a kind, and of how many bytes.
+pub fn place(vm: usize, kind: DeviceKind, size: u64) -> Place {
+    let mut rows = plan().devices_of(vm).iter();
+    rows.find(|row| row.kind == kind as u16)
+        .map_or(Place::NOWHERE, |row| Place {
+            ipa: row.ipa,
+            size,
+            intid: u32::from(row.vintid),
+        })
+}
+
 /// The places of a VM's clock and watchdog.
 pub fn places(vm: usize) -> [Place; 2] {
-    let place = |kind: DeviceKind, size| {
-        let row = plan().devices_of(vm).iter();
-        row.clone()
-            .find(|row| row.kind == kind as u16)
-            .map_or(Place::NOWHERE, |row| Place {
-                ipa: row.ipa,
-                size,
-                intid: u32::from(row.vintid),
-            })
-    };
     [
-        place(DeviceKind::Pl031, pl031::SIZE),
-        place(DeviceKind::Watchdog, watchdog::SIZE),
+        place(vm, DeviceKind::Pl031, pl031::SIZE),
+        place(vm, DeviceKind::Watchdog, watchdog::SIZE),
     ]
 }
 
@@ -69,7 +70,7 @@ fn now() -> Now {
 }
 
 /// The clock and the watchdog of a VM that starts.
-pub fn reset(pcpu: &mut Pcpu, vm: &Vm) {
+pub fn reset(vcpu: &mut Vcpu, vm: &Vm) {
     vm.time.reset();
     let now = now();
     let time = service::time_of_day(now.count.checked_div(now.frequency).unwrap_or(0));
@@ -77,17 +78,17 @@ pub fn reset(pcpu: &mut Pcpu, vm: &Vm) {
     let _done = vm.clock.try_use(|clock| *clock = Pl031::new(time, now));
     let _done = vm.watchdog.try_use(|dog| *dog = Watchdog::new());
     for purpose in [Purpose::Alarm, Purpose::Watchdog] {
-        deadlines::set(pcpu, purpose, None);
+        deadlines::set(vcpu, purpose, None);
     }
 }
 
 /// Performs an access if it hits one of these devices.
-pub fn access(pcpu: &mut Pcpu, vm: &Vm, mmio: &Mmio) -> Done {
-    let [clock, dog] = pcpu.places.timed;
-    let stored = mmio.stored(pcpu.frame.get(mmio.register));
+pub fn access(vcpu: &mut Vcpu, vm: &Vm, mmio: &Mmio) -> Done {
+    let [clock, dog] = vcpu.places.timed;
+    let stored = mmio.stored(vcpu.frame.get(mmio.register));
     let offset = mmio.ipa.wrapping_sub(clock.ipa);
     let loaded = if offset < clock.size {
-        use_clock(pcpu, vm, |clock, now| {
+        use_clock(vcpu, vm, |clock, now| {
             if mmio.write {
                 clock.write(offset, stored as u32, now);
                 0
@@ -100,7 +101,7 @@ pub fn access(pcpu: &mut Pcpu, vm: &Vm, mmio: &Mmio) -> Done {
         if offset >= dog.size {
             return Done::Nothing;
         }
-        use_watchdog(pcpu, vm, |dog, now| {
+        use_watchdog(vcpu, vm, |dog, now| {
             if mmio.write {
                 dog.write(offset, mmio.size, stored, now);
                 0
@@ -113,75 +114,75 @@ pub fn access(pcpu: &mut Pcpu, vm: &Vm, mmio: &Mmio) -> Done {
         return Done::NotYet(ExitClass::Device);
     };
     if !mmio.write {
-        pcpu.frame.set(mmio.register, mmio.loaded(loaded));
+        vcpu.frame.set(mmio.register, mmio.loaded(loaded));
     }
     Done::Yes(ExitClass::Device)
 }
 
 /// Uses the clock and follows its line; `None` if another vCPU is at it. The line goes to the vGIC before
 /// another one can change it.
-fn use_clock<R>(pcpu: &mut Pcpu, vm: &Vm, act: impl FnOnce(&mut Pl031, Now) -> R) -> Option<R> {
-    let [place, _] = pcpu.places.timed;
+fn use_clock<R>(vcpu: &mut Vcpu, vm: &Vm, act: impl FnOnce(&mut Pl031, Now) -> R) -> Option<R> {
+    let [place, _] = vcpu.places.timed;
     let now = now();
     let (result, before, after, whom) = vm.clock.try_use(|clock| {
         let before = clock.deadline(now.frequency);
         let result = act(clock, now);
-        let whom = devices::line(pcpu, vm, place.intid, clock.line());
+        let whom = devices::line(vcpu, vm, place.intid, clock.line());
         (result, before, clock.deadline(now.frequency), whom)
     })?;
-    pcpu.notify(whom);
-    follow(pcpu, Purpose::Alarm, before, after);
+    vcpu.notify(whom);
+    follow(vcpu, Purpose::Alarm, before, after);
     Some(result)
 }
 
 /// Uses the watchdog, in the VM's own time, as [`use_clock`].
 fn use_watchdog<R>(
-    pcpu: &mut Pcpu,
+    vcpu: &mut Vcpu,
     vm: &Vm,
     act: impl FnOnce(&mut Watchdog, u64) -> R,
 ) -> Option<R> {
-    let [_, place] = pcpu.places.timed;
+    let [_, place] = vcpu.places.timed;
     let now = vm.time.counter(timer::now());
     let (result, before, after, bites, whom) = vm.watchdog.try_use(|dog| {
         let before = dog.deadline();
         let result = act(dog, now);
-        let whom = devices::line(pcpu, vm, place.intid, dog.line());
+        let whom = devices::line(vcpu, vm, place.intid, dog.line());
         (result, before, dog.deadline(), dog.bites(), whom)
     })?;
-    pcpu.notify(whom);
+    vcpu.notify(whom);
     let physical = |at: Option<u64>| at.map(|at| vm.time.physical(at));
-    follow(pcpu, Purpose::Watchdog, physical(before), physical(after));
-    if bites && let Some(index) = pcpu.vm {
+    follow(vcpu, Purpose::Watchdog, physical(before), physical(after));
+    if bites && let Some(index) = vcpu.vm {
         lifecycle::order(index, End::Watchdog);
     }
     Some(result)
 }
 
 /// The deadline of a device of the VM is another one now.
-fn follow(pcpu: &mut Pcpu, purpose: Purpose, before: Option<u64>, after: Option<u64>) {
-    if pcpu.number == 0 {
-        deadlines::set(pcpu, purpose, after);
+fn follow(vcpu: &mut Vcpu, purpose: Purpose, before: Option<u64>, after: Option<u64>) {
+    if vcpu.number == 0 {
+        deadlines::set(vcpu, purpose, after);
     } else if before != after
-        && let Some(home) = pcpu.vm.and_then(|vm| vm::pcpu_of(vm, 0))
+        && let Some(first) = vcpu.vm.and_then(|vm| vm::id_of(vm, 0))
     {
-        mailbox::send(home, mailbox::TIMED);
+        mailbox::send(first, mailbox::TIMED);
     }
 }
 
 /// Looks at the clock and the watchdog: a deadline has come, another vCPU has changed one, or the VM goes on
-/// after a pause. On the pCPU of vCPU 0.
-pub fn look(pcpu: &mut Pcpu) {
-    let Some(vm) = pcpu.vm() else { return };
+/// after a pause. By vCPU 0.
+pub fn look(vcpu: &mut Vcpu) {
+    let Some(vm) = vcpu.vm() else { return };
     // A VM that stands still is not bitten; it looks when it goes on.
-    if pcpu.number != 0 || vm.power.phase() != Phase::Running || vm.power.is_paused() {
+    if vcpu.number != 0 || vm.power.phase() != Phase::Running || vm.power.is_paused() {
         return;
     }
-    let [clock, dog] = pcpu.places.timed;
-    let clock = clock.size == 0 || use_clock(pcpu, vm, |clock, now| clock.advance(now)).is_some();
-    let dog = dog.size == 0 || use_watchdog(pcpu, vm, |dog, now| dog.advance(now)).is_some();
+    let [clock, dog] = vcpu.places.timed;
+    let clock = clock.size == 0 || use_clock(vcpu, vm, |clock, now| clock.advance(now)).is_some();
+    let dog = dog.size == 0 || use_watchdog(vcpu, vm, |dog, now| dog.advance(now)).is_some();
     if !(clock && dog) {
         // Another vCPU is just using it: come again after whatever this pCPU does next.
-        mailbox::send(pcpu.index, mailbox::TIMED);
+        mailbox::send(vcpu.id, mailbox::TIMED);
     }
 }
 
@@ -194,27 +195,27 @@ pub fn owns_physical(vm: usize) -> bool {
 }
 
 /// An access to a register of the emulated physical timer.
-pub fn access_physical(pcpu: &mut Pcpu, register: Register, read: bool, gpr: u8) {
+pub fn access_physical(vcpu: &mut Vcpu, register: Register, read: bool, gpr: u8) {
     let now = timer::now();
     if read {
-        let value = pcpu.physical_timer.read(register, now);
-        pcpu.frame.set(gpr, value);
+        let value = vcpu.physical_timer.read(register, now);
+        vcpu.frame.set(gpr, value);
         return;
     }
-    let value = pcpu.frame.get(gpr);
-    pcpu.physical_timer.write(register, value, now);
-    follow_physical(pcpu);
+    let value = vcpu.frame.get(gpr);
+    vcpu.physical_timer.write(register, value, now);
+    follow_physical(vcpu);
 }
 
 /// Follows the line of the emulated physical timer.
-pub fn follow_physical(pcpu: &mut Pcpu) {
-    let Some(vm) = pcpu.vm() else { return };
-    if !pcpu.runs {
+pub fn follow_physical(vcpu: &mut Vcpu) {
+    let Some(vm) = vcpu.vm() else { return };
+    if !vcpu.runs {
         return;
     }
     let now = timer::now();
-    let whom = devices::line(pcpu, vm, PHYSICAL_TIMER, pcpu.physical_timer.line(now));
-    pcpu.notify(whom);
-    let at = pcpu.physical_timer.deadline(now);
-    deadlines::set(pcpu, Purpose::PhysicalTimer, at);
+    let whom = devices::line(vcpu, vm, PHYSICAL_TIMER, vcpu.physical_timer.line(now));
+    vcpu.notify(whom);
+    let at = vcpu.physical_timer.deadline(now);
+    deadlines::set(vcpu, Purpose::PhysicalTimer, at);
 }

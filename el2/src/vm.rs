@@ -88,9 +88,21 @@ pub fn vm(index: usize) -> &'static Vm {
 }
 
 /// The pCPU of a vCPU, by their numbers.
-pub fn pcpu_of(vm: usize, vcpu: usize) -> Option<usize> {
+fn pcpu_of(vm: usize, vcpu: usize) -> Option<usize> {
     let row = plan().vcpus_of(vm).get(vcpu)?;
     Some(usize::from(row.pcpu))
+}
+
+/// Rows of the plan of the vCPUs of a VM.
+pub fn ids_of(vm: usize) -> core::ops::Range<usize> {
+    let vcpus = plan().vcpus;
+    let first = vcpus.partition_point(|row| usize::from(row.vm) < vm);
+    first..first.wrapping_add(plan().vcpus_of(vm).len())
+}
+
+/// Row of the plan of a vCPU, by the numbers of its VM and in it.
+pub fn id_of(vm: usize, vcpu: usize) -> Option<usize> {
+    ids_of(vm).nth(vcpu)
 }
 
 /// pCPUs of all vCPUs of a VM.

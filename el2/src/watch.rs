@@ -1,4 +1,4 @@
-//! What this pCPU tells the monitor about its vCPU. In an exit of its own, or while it stands still or
+//! What the thread of a vCPU tells the monitor. In an exit of its own, or while it stands still or
 //! has nothing to run.
 
 use bulkhead_abi::plan::RegionKind;
@@ -11,12 +11,12 @@ use bulkhead_core::ptimer::Register::{Compare, Control};
 use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
 
 use crate::hw::{cpu, gic, memory, sysreg as reg, timer};
-use crate::pcpu::Pcpu;
 use crate::start::plan;
 use crate::timed;
+use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
-/// What the pCPU that was asked last has answered.
+/// What the vCPU that was asked last has answered.
 pub static PUBLISHED: Published = Published::new();
 
 /// Banks of the distributor, and of the second frame of a redistributor (IHI 0069H, 12.9 and 12.11).
@@ -28,63 +28,63 @@ const TARGET: u64 = 0x800;
 const ROUTER: u64 = 0x6000;
 const SGI_FRAME: u64 = 0x1_0000;
 
-/// Answers the monitor, if it has asked this pCPU.
+/// Answers the monitor, if it has asked this vCPU.
 #[inline(never)]
-pub fn answer(pcpu: &mut Pcpu) {
-    let Some(question) = PUBLISHED.question(pcpu.index) else {
+pub fn answer(vcpu: &mut Vcpu) {
+    let Some(question) = PUBLISHED.question(vcpu.id) else {
         return;
     };
     match question.wish {
         Wish::Sample => {
-            let (state, sample) = (state(pcpu), sample(pcpu));
+            let (state, sample) = (state(vcpu), sample(vcpu));
             PUBLISHED.answer_sample(question, state, &sample);
         }
         Wish::Registers => {
-            let registers = registers(pcpu);
+            let registers = registers(vcpu);
             PUBLISHED.answer_registers(question, &registers);
         }
         Wish::Interrupts => {
             let mut interrupts = Interrupts::default();
-            if pcpu.runs
-                && let Some(vm) = pcpu.vm()
+            if vcpu.runs
+                && let Some(vm) = vcpu.vm()
             {
                 interrupts.gate = Gate {
-                    forwarded: u64::from(distributor(pcpu, vm, 0)) & 3,
+                    forwarded: u64::from(distributor(vcpu, vm, 0)) & 3,
                     ..gic::gate()
                 };
-                pending(pcpu, vm, &mut interrupts.pending);
+                pending(vcpu, vm, &mut interrupts.pending);
             }
             PUBLISHED.answer_interrupts(question, &interrupts);
         }
-        Wish::Exits => PUBLISHED.answer_exits(question, &pcpu.stats),
+        Wish::Exits => PUBLISHED.answer_exits(question, &vcpu.stats),
     }
 }
 
-fn state(pcpu: &Pcpu) -> State {
-    let Some(vm) = pcpu.vm() else {
+fn state(vcpu: &Vcpu) -> State {
+    let Some(vm) = vcpu.vm() else {
         return State::Off;
     };
     match vm.power.phase() {
         Phase::Starting => State::Starting,
         Phase::Down | Phase::Stopping(_) => State::Stopped,
-        Phase::Running if vm.power.state(pcpu.number) != power::State::On => State::Off,
+        Phase::Running if vm.power.state(vcpu.number) != power::State::On => State::Off,
         Phase::Running if vm.power.is_paused() => State::Paused,
         Phase::Running => State::On,
     }
 }
 
-fn sample(pcpu: &mut Pcpu) -> Sample {
-    let pc = if pcpu.runs { reg::elr() } else { 0 };
+fn sample(vcpu: &mut Vcpu) -> Sample {
+    let pc = if vcpu.runs { reg::elr() } else { 0 };
     Sample {
         pc,
-        before: instruction_before(pcpu, pc),
-        exits: pcpu.stats.exits(),
+        before: instruction_before(vcpu, pc),
+        exits: vcpu.stats.exits(),
     }
 }
 
 /// The instruction before `pc`, if it lies in the VM's RAM: by it one sees that a vCPU was in WFI.
-fn instruction_before(pcpu: &mut Pcpu, pc: u64) -> u64 {
-    let Some(vm) = pcpu.vm.filter(|_| pcpu.runs) else {
+fn instruction_before(vcpu: &mut Vcpu, pc: u64) -> u64 {
+    let Some(vm) = vcpu.vm.filter(|_| vcpu.runs) else {
         return UNREADABLE;
     };
     let Some(pa) = cpu::translate(pc.wrapping_sub(4), cpu::before().spsr & 15 == 0) else {
@@ -96,32 +96,32 @@ fn instruction_before(pcpu: &mut Pcpu, pc: u64) -> u64 {
     if !is_ram || !pa.is_multiple_of(4) {
         return UNREADABLE;
     }
-    u64::from(memory::read_word(&mut pcpu.windows, pa))
+    u64::from(memory::read_word(&mut vcpu.windows, pa))
 }
 
 /// What the hardware and the frame have of a vCPU; of one that is off nothing but that.
-fn registers(pcpu: &mut Pcpu) -> Registers {
+fn registers(vcpu: &mut Vcpu) -> Registers {
     let mut registers = Registers {
-        state: state(pcpu) as u64,
-        sample: sample(pcpu),
+        state: state(vcpu) as u64,
+        sample: sample(vcpu),
         frequency: timer::frequency(),
         ..Registers::default()
     };
-    let Some(vm) = pcpu.vm().filter(|_| pcpu.runs) else {
+    let Some(vm) = vcpu.vm().filter(|_| vcpu.runs) else {
         return registers;
     };
     registers.spsr = cpu::before().spsr;
     for (register, slot) in (0..).zip(&mut registers.x) {
-        *slot = pcpu.frame.get(register);
+        *slot = vcpu.frame.get(register);
     }
     registers.el1 = cpu::el1_registers();
     let now = timer::now();
-    let held = pcpu.held;
-    let owns = pcpu.vm.is_some_and(timed::owns_physical);
+    let held = vcpu.held;
+    let owns = vcpu.vm.is_some_and(timed::owns_physical);
     let second = if owns {
         shown(timer::physical_timer(), held.map(|[_, second]| second), now)
     } else {
-        let timer = &pcpu.physical_timer;
+        let timer = &vcpu.physical_timer;
         let (control, compare) = (timer.read(Control, now), timer.read(Compare, now));
         shown([control, compare], None, now)
     };
@@ -146,24 +146,24 @@ fn shown([control, compare]: [u64; 2], held: Option<u64>, now: u64) -> Timer {
 }
 
 /// Finds pending interrupts, private ones first, as many as there are places.
-fn pending(pcpu: &mut Pcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
+fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
     let mut slots = found.iter_mut();
-    let spis = pcpu
+    let spis = vcpu
         .vm
         .and_then(|vm| plan().vms.get(vm))
         .map_or(0, |row| row.spis);
     for word in 0..WORDS.min((spis / 32).saturating_add(1) as usize) as u32 {
-        let mut bits = read(pcpu, vm, PENDING_BANK, word);
+        let mut bits = read(vcpu, vm, PENDING_BANK, word);
         while bits != 0 {
             let intid = word.wrapping_mul(32).wrapping_add(bits.trailing_zeros());
             let bit = bits & bits.wrapping_neg();
             bits &= !bit;
-            if word != 0 && !is_mine(pcpu, vm, intid) {
+            if word != 0 && !is_mine(vcpu, vm, intid) {
                 continue;
             }
-            let enabled = read(pcpu, vm, ENABLE, word) & bit != 0;
-            let group = u32::from(read(pcpu, vm, GROUP, word) & bit != 0);
-            let four = read(pcpu, vm, PRIORITY, intid / 4);
+            let enabled = read(vcpu, vm, ENABLE, word) & bit != 0;
+            let group = u32::from(read(vcpu, vm, GROUP, word) & bit != 0);
+            let four = read(vcpu, vm, PRIORITY, intid / 4);
             let priority = (four >> (intid % 4 * 8)) as u8;
             let Some(slot) = slots.next() else { return };
             *slot = Pending::new(intid, enabled, group, priority);
@@ -172,41 +172,41 @@ fn pending(pcpu: &mut Pcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
 }
 
 /// An SPI goes to this vCPU.
-fn is_mine(pcpu: &mut Pcpu, vm: &Vm, intid: u32) -> bool {
-    let number = pcpu.number as u32;
+fn is_mine(vcpu: &mut Vcpu, vm: &Vm, intid: u32) -> bool {
+    let number = vcpu.number as u32;
     match gic::VIRTUAL {
         Version::V3 => {
             let route = distributor(
-                pcpu,
+                vcpu,
                 vm,
                 ROUTER.wrapping_add(u64::from(intid).wrapping_mul(8)),
             );
             route == number
         }
         Version::V2 => {
-            let four = distributor(pcpu, vm, TARGET.wrapping_add(u64::from(intid & !3)));
+            let four = distributor(vcpu, vm, TARGET.wrapping_add(u64::from(intid & !3)));
             four >> (intid % 4 * 8) >> (number & 7) & 1 != 0
         }
     }
 }
 
 /// Word `n` of a bank: of this vCPU's own interrupts or of the VM's SPIs. `n` counts words of the bank.
-fn read(pcpu: &mut Pcpu, vm: &Vm, bank: u64, n: u32) -> u32 {
+fn read(vcpu: &mut Vcpu, vm: &Vm, bank: u64, n: u32) -> u32 {
     let private = if bank == PRIORITY { n < 8 } else { n == 0 };
     let offset = bank.wrapping_add(u64::from(n).wrapping_mul(4));
     if !private || gic::VIRTUAL == Version::V2 {
-        return distributor(pcpu, vm, offset);
+        return distributor(vcpu, vm, offset);
     }
-    let own = (pcpu.number as u64).wrapping_mul(GICR_SIZE);
+    let own = (vcpu.number as u64).wrapping_mul(GICR_SIZE);
     let offset = own.wrapping_add(SGI_FRAME).wrapping_add(offset);
-    let (answer, whom) = pcpu.vgic.gicr_read(&vm.dist, &mut pcpu.gic, offset, 4);
-    pcpu.notify(whom);
+    let (answer, whom) = vcpu.vgic.gicr_read(&vm.dist, &mut vcpu.gic, offset, 4);
+    vcpu.notify(whom);
     value(answer)
 }
 
-fn distributor(pcpu: &mut Pcpu, vm: &Vm, offset: u64) -> u32 {
-    let (answer, whom) = pcpu.vgic.gicd_read(&vm.dist, &mut pcpu.gic, offset, 4);
-    pcpu.notify(whom);
+fn distributor(vcpu: &mut Vcpu, vm: &Vm, offset: u64) -> u32 {
+    let (answer, whom) = vcpu.vgic.gicd_read(&vm.dist, &mut vcpu.gic, offset, 4);
+    vcpu.notify(whom);
     value(answer)
 }
 

@@ -230,20 +230,19 @@ impl Monitor {
         let ticks = |milliseconds| (frequency / 1000).saturating_mul(milliseconds);
         // Each round but a few finishes a vCPU or returns.
         while self.row < self.end {
-            let Some(vcpu) = vcpus.get(self.row) else {
+            if self.row >= vcpus.len() {
                 self.end = self.row;
                 break;
-            };
-            let pcpu = usize::from(vcpu.pcpu);
+            }
             match self.turn {
                 Turn::Ask => {
                     let Some(wish) = QUESTIONS.get(self.answered) else {
                         self.turn = Turn::Lines(0);
                         continue;
                     };
-                    published.ask(pcpu, *wish);
+                    published.ask(self.row, *wish);
                     self.turn = Turn::Asked(now.saturating_add(ticks(PATIENCE_MS)));
-                    return Step::Ask(pcpu);
+                    return Step::Ask(self.row);
                 }
                 Turn::Asked(_) if published.is_answered() => {
                     self.take(published);

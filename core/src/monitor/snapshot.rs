@@ -287,15 +287,15 @@ impl Published {
         }
     }
 
-    /// For the monitor: asks a pCPU, which must then be told. A question that was not answered is
+    /// For the monitor: asks a vCPU (row of the plan), which must then be told. A question that was not answered is
     /// forgotten.
-    pub fn ask(&self, pcpu: usize, wish: Wish) {
+    pub fn ask(&self, vcpu: usize, wish: Wish) {
         let number = (self.asked.load(Ordering::Relaxed) >> 16).wrapping_add(1);
-        let question = number << 16 | (pcpu as u64 & 0xff) << 8 | wish as u64;
+        let question = number << 16 | (vcpu as u64 & 0xff) << 8 | wish as u64;
         self.asked.store(question, Ordering::Release);
     }
 
-    /// For a pCPU that has been told: what it is asked for, if it is.
+    /// For a vCPU that has been told: what it is asked for, if it is.
     pub fn question(&self, own: usize) -> Option<Question> {
         let asked = self.asked.load(Ordering::Acquire);
         if asked >> 8 & 0xff != own as u64 || asked == self.answered.load(Ordering::Relaxed) {

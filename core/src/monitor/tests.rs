@@ -53,15 +53,16 @@ impl Desk {
         self.monitor.key(key, &self.vms, &self.vcpus)
     }
 
-    fn answer(&self, pcpu: usize) {
-        let (Some(question), Some((state, exits))) =
-            (self.published.question(pcpu), (self.answers)(pcpu))
-        else {
+    fn answer(&self, row: usize) {
+        let (Some(question), Some((state, exits))) = (
+            self.published.question(row),
+            (self.answers)(usize::from(self.vcpus[row].pcpu)),
+        ) else {
             return;
         };
-        let samples = self.asked.iter().filter(|(of, _)| *of == pcpu).count() as u64;
+        let samples = self.asked.iter().filter(|(of, _)| *of == row).count() as u64;
         let sample = Sample {
-            pc: 0x1000 * pcpu as u64,
+            pc: 0x1000 * u64::from(self.vcpus[row].pcpu),
             before: 0,
             exits: samples * exits,
         };
@@ -102,10 +103,10 @@ impl Desk {
                 Step::Say => {
                     said.push(String::from_utf8(line.as_bytes().to_vec()).unwrap());
                 }
-                Step::Ask(pcpu) => {
-                    let wish = self.published.question(pcpu).unwrap().wish;
-                    self.asked.push((pcpu, wish));
-                    self.answer(pcpu);
+                Step::Ask(row) => {
+                    let wish = self.published.question(row).unwrap().wish;
+                    self.asked.push((row, wish));
+                    self.answer(row);
                 }
                 Step::Wait(until) => {
                     assert!(until > self.now, "a wait that is over");
@@ -151,7 +152,7 @@ fn samples_are_taken_with_time_between() {
     desk.say();
     let asked: Vec<_> = desk.asked.iter().map(|(_, wish)| *wish).collect();
     assert_eq!(asked, QUESTIONS);
-    assert!(desk.asked.iter().all(|(pcpu, _)| *pcpu == 1));
+    assert!(desk.asked.iter().all(|(row, _)| *row == 2));
     let ticks = INTERVAL_MS * HZ / 1000 * (SAMPLES as u64 - 1);
     assert_eq!(desk.now, 1_000 + ticks);
 }

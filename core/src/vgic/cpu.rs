@@ -156,6 +156,23 @@ impl Cpu {
         notify
     }
 
+    /// Private interrupts (virtual INTIDs, a bit for each) whose physical ones the guest has enabled.
+    pub const fn enabled_on_board(&self) -> u32 {
+        self.board
+    }
+
+    /// An interrupt of one of `groups`, more urgent than `below`, waits for the guest: its WFI ends.
+    pub fn is_called<H: Host>(&self, host: &H, groups: u32, below: u64) -> bool {
+        !self.waiting.is_empty()
+            || super::each(0, !host.empty() & Self::all_lrs(host)).any(|n| {
+                let entry = host.lr(n);
+                let group = if entry & lr::GROUP1 != 0 { 2 } else { 1 };
+                entry & lr::PENDING != 0
+                    && groups & group != 0
+                    && u64::from(lr::priority(entry)) < below
+            })
+    }
+
     /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires, or 0: the guest does not want it
     /// now; then [`Self::raise`].
     #[inline(always)]

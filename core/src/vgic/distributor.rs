@@ -162,6 +162,13 @@ impl Distributor {
                 .is_some_and(|bank| value & !bank.enable.load(Relaxed) == 0)
     }
 
+    /// Others have left something for this vCPU, which is to be told.
+    pub fn calls(&self, vcpu: usize) -> bool {
+        let line = self.line(vcpu);
+        let waits = line.busy.load(SeqCst) | line.bank.latch.load(SeqCst) & 0xffff;
+        waits != 0 && self.online() & 1u32.wrapping_shl(vcpu as u32) != 0
+    }
+
     /// All vCPUs that run.
     pub fn notify_all(&self) -> Notify {
         Notify(self.online() as u8)

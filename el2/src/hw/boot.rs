@@ -13,6 +13,7 @@ use super::mmu::{self, Use, Windows};
 use super::sysreg;
 use super::uart::Uart;
 use crate::pcpu::Pcpu;
+use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
 core::arch::global_asm!(include_str!("boot.s"));
@@ -84,65 +85,100 @@ extern "C" fn primary(tree: u64, load: u64) -> ! {
     crate::start::primary(tree, load)
 }
 
-/// The way into Rust of every pCPU, in its private map; `state` is where its state goes.
+/// The way into Rust of every pCPU, in its private map; `state` is where the state of its idle thread goes.
 #[unsafe(no_mangle)]
 extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
     let index = index as usize;
-    let place = state as *mut Pcpu;
-    // SAFETY: [R-STATE] the pages at `state` are mapped, private to this pCPU, and hold nothing yet.
-    unsafe { place.write(Pcpu::new(index)) };
-    // SAFETY: [R-STATE] this is the one reference; the vectors make the next when this one has gone.
-    let pcpu = unsafe { &mut *place };
-    crate::start::pcpu(pcpu)
+    let (home, place) = (
+        layout::private(index, private::HOME) as *mut Pcpu,
+        state as *mut Vcpu,
+    );
+    // SAFETY: [R-STATE] the page is mapped, private to this pCPU, and holds nothing yet.
+    unsafe { make_home(home, index) };
+    // SAFETY: [R-STATE] as above.
+    unsafe { make_idle(place, index) };
+    // SAFETY: [R-STATE] this is the one reference: the idle thread never enters a guest.
+    let vcpu = unsafe { &mut *place };
+    // SAFETY: [R-STATE] this is the one reference; threads hand it on when they switch.
+    vcpu.home = Some(unsafe { &mut *home });
+    crate::start::pcpu(vcpu)
 }
 
-const _: () = assert!(size_of::<Pcpu>() <= private::STATE_PAGES * 4096);
+/// Makes what the threads of a pCPU share. A function of its own, because the stack has no room for more than one such value.
+///
+/// # Safety
+/// `place` is mapped, and nobody has a reference to it.
+#[inline(never)]
+unsafe fn make_home(place: *mut Pcpu, index: usize) {
+    // SAFETY: [R-STATE] the caller's promise.
+    unsafe { place.write(Pcpu::new(index)) }
+}
+
+/// Makes the state of an idle thread, as [`make_home`].
+///
+/// # Safety
+/// As of [`make_home`].
+#[inline(never)]
+pub unsafe fn make_idle(place: *mut Vcpu, index: usize) {
+    // SAFETY: [R-STATE] the caller's promise.
+    unsafe { place.write(Vcpu::idle(index)) }
+}
+
+const _: () = assert!(size_of::<Vcpu>() <= private::STATE_PAGES * 4096);
+const _: () = assert!(size_of::<Pcpu>() <= 4096);
 const _: () = assert!(size_of::<Vm>() as u64 <= VM_POOL_PAGES as u64 * PAGE);
 
-/// Where a pCPU stays that has no guest to run. A symbol of its own, so that measurements can tell: what
-/// happens in here delays no guest.
+/// Where the thread of a vCPU stays that is off. A symbol of its own, so that measurements can tell: what
+/// happens in here delays no guest of it.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn el2_idle(pcpu: &mut Pcpu) -> ! {
-    crate::idle::idle(pcpu)
+pub extern "C" fn el2_idle(vcpu: &mut Vcpu) -> ! {
+    crate::idle::idle(vcpu)
 }
 
-/// Where a pCPU stays whose vCPU stands still, because its VM is paused. A symbol of its own for the same
+/// Where a pCPU waits that has nothing to run. A symbol of its own for the same reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_wait() {
+    super::cpu::wait();
+}
+
+/// Where the thread of a vCPU stays that stands still, because its VM is paused. A symbol of its own for the same
 /// reason.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn el2_stand(pcpu: &mut Pcpu) {
-    crate::lifecycle::stand(pcpu);
+pub extern "C" fn el2_stand(vcpu: &mut Vcpu) {
+    crate::lifecycle::stand(vcpu);
 }
 
-/// From the vectors: `pcpu` is the one reference to this pCPU's state.
+/// From the vectors: `vcpu` is the one reference to the state of the vCPU that runs.
 #[unsafe(no_mangle)]
-extern "C" fn sync_exit(pcpu: &mut Pcpu, esr: u64, class: u64) {
-    crate::dispatch::synchronous(pcpu, esr, class);
-}
-
-/// From the vectors, as `sync_exit`.
-#[unsafe(no_mangle)]
-extern "C" fn data_exit(pcpu: &mut Pcpu, esr: u64) {
-    crate::dispatch::data_abort(pcpu, esr);
+extern "C" fn sync_exit(vcpu: &mut Vcpu, esr: u64, class: u64) {
+    crate::dispatch::synchronous(vcpu, esr, class);
 }
 
 /// From the vectors, as `sync_exit`.
 #[unsafe(no_mangle)]
-extern "C" fn sysreg_exit(pcpu: &mut Pcpu, esr: u64) {
-    crate::dispatch::system_register(pcpu, esr);
+extern "C" fn data_exit(vcpu: &mut Vcpu, esr: u64) {
+    crate::dispatch::data_abort(vcpu, esr);
 }
 
 /// From the vectors, as `sync_exit`.
 #[unsafe(no_mangle)]
-extern "C" fn irq_exit(pcpu: &mut Pcpu) {
-    crate::dispatch::interrupt(pcpu);
+extern "C" fn sysreg_exit(vcpu: &mut Vcpu, esr: u64) {
+    crate::dispatch::system_register(vcpu, esr);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn irq_exit(vcpu: &mut Vcpu) {
+    crate::dispatch::interrupt(vcpu);
 }
 
 /// Handles an interrupt that is none of the usual ones, by way of the vectors.
 #[inline(always)]
-pub fn handle_rare_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
-    let state = core::ptr::from_mut(pcpu).cast();
+pub fn handle_rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
+    let state = core::ptr::from_mut(vcpu).cast();
     // SAFETY: [R-STATE] it stores registers in the frame, at the start of the state, and calls
     // `rare_interrupt_exit` with the same reference.
     unsafe { rare_interrupt(state, begin, taken) }
@@ -150,20 +186,20 @@ pub fn handle_rare_interrupt(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
 
 /// From `rare_interrupt`, as `sync_exit`.
 #[unsafe(no_mangle)]
-extern "C" fn rare_interrupt_exit(pcpu: &mut Pcpu, begin: u64, taken: Taken) {
-    crate::dispatch::other_interrupt(pcpu, begin, taken);
+extern "C" fn rare_interrupt_exit(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
+    crate::dispatch::other_interrupt(vcpu, begin, taken);
 }
 
 /// From the vectors, as `sync_exit`.
 #[unsafe(no_mangle)]
-extern "C" fn fiq_exit(pcpu: &mut Pcpu) {
-    crate::dispatch::fast_interrupt(pcpu);
+extern "C" fn fiq_exit(vcpu: &mut Vcpu) {
+    crate::dispatch::fast_interrupt(vcpu);
 }
 
 /// From the vectors, as `sync_exit`.
 #[unsafe(no_mangle)]
-extern "C" fn serror_exit(pcpu: &mut Pcpu) {
-    crate::dispatch::serror(pcpu);
+extern "C" fn serror_exit(vcpu: &mut Vcpu) {
+    crate::dispatch::serror(vcpu);
 }
 
 /// The plan, once start-up has proven it.
@@ -188,8 +224,8 @@ extern "C" fn own_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
     crate::start::own_exception(kind, esr, elr, far)
 }
 
-/// Address of a pCPU's state, which is also its register frame.
-pub fn state_address(index: usize) -> u64 {
+/// Address of the state of a pCPU's idle thread.
+pub fn idle_address(index: usize) -> u64 {
     layout::private(index, private::STATE)
 }
 

@@ -170,7 +170,7 @@ enter_private_map:
 // What the code above needs before there is anything else. The three tables lie together.
     .section .bss.boot, "aw", @nobits
     .balign 4096
-    .global BOOT_LEVEL1, BOOT_LEVEL2, IMAGE_LEVEL3, VMS_LEVEL3, ROOTS
+    .global BOOT_LEVEL1, BOOT_LEVEL2, IMAGE_LEVEL3, VMS_LEVEL3, VCPUS_LEVEL3, ROOTS
 BOOT_LEVEL1:
     .skip   4096
 BOOT_LEVEL2:
@@ -178,6 +178,8 @@ BOOT_LEVEL2:
 IMAGE_LEVEL3:
     .skip   4096
 VMS_LEVEL3:
+    .skip   4096
+VCPUS_LEVEL3:
     .skip   4096
 BOOT_STACK:
     .skip   16384

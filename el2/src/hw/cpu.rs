@@ -13,7 +13,7 @@ use super::sysreg::{isb, read, write};
 /// and maintenance are broadcast at least to the inner shareable domain; stage-1 walks do not go to
 /// devices; LORegions and RAS error records trap, and with bits that stay 0 pointer authentication and
 /// its keys (API, APK), tag registers (ATA), software context numbers (EnSCXT), nesting (NV) and RAS
-/// fault injection (FIEN). WFI and WFE do not trap: the vCPU has the pCPU to itself.
+/// fault injection (FIEN). WFI and WFE trap where another vCPU gains by it: [`trap_waits`].
 const HCR: u64 = 1 // VM
     | 1 << 1 // SWIO
     | 1 << 2 // PTW
@@ -156,6 +156,16 @@ pub fn start() {
     isb();
 }
 
+/// HCR_EL2.TWI and TWE: WFI and WFE of the guest trap, or do not.
+pub fn trap_waits(wfi: bool, wfe: bool) {
+    let rest = read!("hcr_el2") & !(1 << 13 | 1 << 14);
+    write!(
+        "hcr_el2",
+        rest | u64::from(wfi) << 13 | u64::from(wfe) << 14
+    );
+    isb();
+}
+
 /// Gives this pCPU to a vCPU: stage 2, identity, and EL1 as after a reset.
 pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
     write!("vttbr_el2", u64::from(vmid) << 48 | root);
@@ -207,12 +217,12 @@ unsafe extern "C" {
     fn start_guest(state: u64) -> !;
 }
 
-/// Enters the guest of this pCPU for the first time. `state` is the address of its register frame,
-/// which is where its stack starts.
-pub fn enter(state: u64) -> ! {
-    // SAFETY: [R-ENTER] the frame lies at the start of the pCPU's state, above its stack; the caller
+/// Enters the guest for the first time. `frame` is the address of the vCPU's register frame, which is where its
+/// stack starts.
+pub fn enter(frame: u64) -> ! {
+    // SAFETY: [R-ENTER] the frame lies at the start of the vCPU's state, above its stack; the caller
     // never returns, so nothing on the stack is needed.
-    unsafe { start_guest(state) }
+    unsafe { start_guest(frame) }
 }
 
 /// EL1 state that decides how an exception enters the guest.

@@ -7,12 +7,13 @@
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
 //! | 1 | the pages of the VMs ([`crate::vm::Vm`]); the frames of a GICv2 | all |
-//! | 8 + i | stack, state, GICv3 and UART of pCPU i | pCPU i |
+//! | 2 | stack and state of each vCPU | all |
+//! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |
 //! | 40 to 42 | boot device tree and pool | the boot map only |
 //! | 44 | window on device frames | the boot map only |
 
-use bulkhead_abi::plan::{MAX_PCPUS, PAGE};
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS, PAGE};
 #[cfg(feature = "gicv2")]
 use bulkhead_abi::plan::{MAX_VMS, VM_POOL_PAGES};
 
@@ -23,6 +24,8 @@ pub const SLOT: u64 = 2 << 20;
 
 /// Slot of the VM pages.
 pub const VMS: usize = 1;
+/// Slot of the vCPUs' pages.
+pub const VCPUS: usize = 2;
 /// Slot of the first pCPU's private pages.
 pub const PRIVATE: usize = 8;
 /// Slot through which data is read.
@@ -59,17 +62,39 @@ pub mod shared {
 #[cfg(feature = "gicv2")]
 const _: () = assert!(MAX_VMS * VM_POOL_PAGES as usize <= shared::GICD);
 
-/// Page numbers in a pCPU's private slot. Page 0 and the page behind the state stay unmapped: a stack
-/// that overflows faults.
-pub mod private {
+/// Page numbers in the part of the slot of the vCPUs' pages that belongs to one vCPU. Page 0 and those behind the state stay
+/// unmapped: a stack that overflows faults.
+pub mod vcpu {
+    /// Pages from one vCPU's part to the next.
+    pub const STRIDE: usize = 8;
     /// First page of the stack.
     pub const STACK: usize = 1;
     /// Pages of the stack.
-    pub const STACK_PAGES: usize = 2;
+    pub const STACK_PAGES: usize = super::private::STACK_PAGES;
     /// First page of the state, just above the stack.
     pub const STATE: usize = STACK + STACK_PAGES;
     /// Pages of the state.
+    pub const STATE_PAGES: usize = super::private::STATE_PAGES;
+    /// Pages from the pool for a vCPU: stack, state.
+    pub const POOL_PAGES: usize = STACK_PAGES + STATE_PAGES;
+}
+const _: () = assert!(vcpu::POOL_PAGES == bulkhead_abi::plan::VCPU_POOL_PAGES as usize);
+const _: () = assert!(vcpu::STATE + vcpu::STATE_PAGES < vcpu::STRIDE);
+const _: () = assert!(MAX_VCPUS * vcpu::STRIDE <= 512);
+
+/// Page numbers in a pCPU's private slot. Page 0 and the page behind the state stay unmapped: a stack
+/// that overflows faults.
+pub mod private {
+    /// First page of the stack of the idle thread.
+    pub const STACK: usize = 1;
+    /// Pages of the stack.
+    pub const STACK_PAGES: usize = 2;
+    /// First page of the idle thread's state, just above the stack.
+    pub const STATE: usize = STACK + STACK_PAGES;
+    /// Pages of the state.
     pub const STATE_PAGES: usize = 3;
+    /// Page of what the threads of the pCPU share.
+    pub const HOME: usize = 7;
     /// The pCPU's own level-2 table, in which it opens windows.
     pub const LEVEL2: usize = 8;
     /// First page of the distributor of a GICv3.
@@ -88,8 +113,8 @@ pub mod private {
     pub const UART: usize = 64;
 }
 
-/// Pages from the pool for a pCPU: root, level 2, level 3, stack, state.
-pub const PCPU_PAGES: usize = 3 + private::STACK_PAGES + private::STATE_PAGES;
+/// Pages from the pool for a pCPU: root, level 2, level 3, stack, state, what its threads share.
+pub const PCPU_PAGES: usize = 3 + private::STACK_PAGES + private::STATE_PAGES + 1;
 const _: () = assert!(PCPU_PAGES == bulkhead_abi::plan::PCPU_POOL_PAGES as usize);
 
 /// Address of a slot.
@@ -100,4 +125,10 @@ pub const fn slot(n: usize) -> u64 {
 /// Address of a page in the private slot of pCPU `index`.
 pub const fn private(index: usize, page: usize) -> u64 {
     slot(PRIVATE.wrapping_add(index)).wrapping_add((page as u64).wrapping_mul(PAGE))
+}
+
+/// Address of a page of the part of vCPU `id` (row of the plan).
+pub const fn vcpu(id: usize, page: usize) -> u64 {
+    let page = id.wrapping_mul(vcpu::STRIDE).wrapping_add(page) as u64;
+    slot(VCPUS).wrapping_add(page.wrapping_mul(PAGE))
 }

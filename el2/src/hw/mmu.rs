@@ -23,6 +23,7 @@ unsafe extern "C" {
     static mut BOOT_LEVEL2: Table;
     static mut IMAGE_LEVEL3: Table;
     static mut VMS_LEVEL3: Table;
+    static mut VCPUS_LEVEL3: Table;
     static mut ROOTS: [u64; MAX_PCPUS];
 }
 
@@ -182,9 +183,22 @@ pub fn share_vm_pages(vm: usize, pa: u64) {
     share(first, pa, VM_POOL_PAGES as usize, PAGE_RW);
 }
 
+/// Shows stack and state of vCPU `id`, which lie together, to all pCPUs.
+pub fn share_vcpu_pages(id: usize, pa: u64) {
+    let first = id
+        .wrapping_mul(layout::vcpu::STRIDE)
+        .wrapping_add(layout::vcpu::STACK);
+    let table = (&raw mut VCPUS_LEVEL3).cast();
+    share_in(table, first, pa, layout::vcpu::POOL_PAGES, PAGE_RW);
+}
+
 /// Puts pages into the slot of the VM pages.
 fn share(first: usize, pa: u64, pages: usize, attributes: u64) {
-    let table = (&raw mut VMS_LEVEL3).cast();
+    share_in((&raw mut VMS_LEVEL3).cast(), first, pa, pages, attributes);
+}
+
+/// Puts pages into a table that all pCPUs have.
+fn share_in(table: *mut u64, first: usize, pa: u64, pages: usize, attributes: u64) {
     for n in 0..pages {
         let at = pa.wrapping_add((n as u64).wrapping_mul(PAGE));
         // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
@@ -218,8 +232,10 @@ pub fn make_private(
     let page = |n: usize| first.wrapping_add(n);
     let (level2, level3) = (pool.pa(page(1)), pool.pa(page(2)));
     let (stack, state) = (pool.pa(page(3)), pool.pa(page(3 + private::STACK_PAGES)));
+    let home = pool.pa(page(3 + private::STACK_PAGES + private::STATE_PAGES));
     let image = physical((&raw const IMAGE_LEVEL3) as u64);
     let vms = physical((&raw const VMS_LEVEL3) as u64);
+    let vcpus = physical((&raw const VCPUS_LEVEL3) as u64);
     let [root, second, third] = pool.tables(first, 3) else {
         return;
     };
@@ -227,6 +243,7 @@ pub fn make_private(
     root[128] = level2 | TABLE;
     second[0] = image | TABLE;
     second[layout::VMS] = vms | TABLE;
+    second[layout::VCPUS] = vcpus | TABLE;
     if let Some(slot) = second.get_mut(layout::PRIVATE.wrapping_add(index)) {
         *slot = level3 | TABLE;
     }
@@ -237,6 +254,7 @@ pub fn make_private(
     };
     map(private::STACK, stack, private::STACK_PAGES, PAGE_RW);
     map(private::STATE, state, private::STATE_PAGES, PAGE_RW);
+    map(private::HOME, home, 1, PAGE_RW);
     map(private::LEVEL2, level2, 1, PAGE_RW);
     for frame in frames {
         map(frame.page, frame.pa, frame.pages, PAGE_RW | DEVICE_INDEX);

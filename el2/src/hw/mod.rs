@@ -4,6 +4,7 @@
 
 pub mod boot;
 pub mod claim;
+pub mod context;
 pub mod cpu;
 pub mod firmware;
 pub mod gic;
@@ -12,5 +13,6 @@ pub mod memory;
 pub mod mmio;
 pub mod mmu;
 pub mod sysreg;
+pub mod thread;
 pub mod timer;
 pub mod uart;

@@ -63,6 +63,47 @@ pub fn release_guest_timer([virtual_control, physical_control]: [u64; 2], offset
     isb();
 }
 
+/// The timers of a vCPU while another one has the pCPU: control and compare value, of the virtual and of the physical one.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct GuestTimers([u64; 4]);
+
+impl GuestTimers {
+    /// Both off.
+    pub const OFF: Self = Self([0; 4]);
+
+    /// Takes the timers off the pCPU.
+    pub fn keep() -> Self {
+        let kept = [
+            read!("cntv_ctl_el0"),
+            read!("cntv_cval_el0"),
+            read!("cntp_ctl_el0"),
+            read!("cntp_cval_el0"),
+        ];
+        stop_guest_timer();
+        Self(kept)
+    }
+
+    /// Gives them back.
+    pub fn bring(self) {
+        let [virtual_control, virtual_compare, control, compare] = self.0;
+        write!("cntv_cval_el0", virtual_compare);
+        write!("cntv_ctl_el0", virtual_control & 0b11);
+        write!("cntp_cval_el0", compare);
+        write!("cntp_ctl_el0", control & 0b11);
+        isb();
+    }
+
+    /// Values of the virtual and of the physical counter at which they interrupt, if they do.
+    pub fn due(self) -> [Option<u64>; 2] {
+        let [virtual_control, virtual_compare, control, compare] = self.0;
+        [
+            (virtual_control & 0b11 == 1).then_some(virtual_compare),
+            (control & 0b11 == 1).then_some(compare),
+        ]
+    }
+}
+
 /// CNTV_CTL_EL0, CNTV_CVAL_EL0.
 pub fn virtual_timer() -> [u64; 2] {
     [read!("cntv_ctl_el0"), read!("cntv_cval_el0")]

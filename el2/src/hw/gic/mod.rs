@@ -230,16 +230,82 @@ impl Gic {
         self.write(bank, intid);
     }
 
+    /// Deactivates those private interrupts in `mask` that are active; which they were.
+    pub fn take_active(&self, mask: u32) -> u32 {
+        let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
+        let active = frame.read(at) & mask;
+        if active != 0 {
+            let (frame, at) = self.frames.bank(bank::CLEAR_ACTIVE, 0);
+            frame.write(at, active);
+        }
+        active
+    }
+
+    /// Makes private interrupts active again.
+    pub fn give_active(&self, active: u32) {
+        if active != 0 {
+            let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
+            frame.write(at, active);
+        }
+    }
+
+    /// Of the private interrupts in `mask`, those in `wanted` are signalled and the others not.
+    pub fn enable_private(&self, mask: u32, wanted: u32) {
+        let (frame, at) = self.frames.bank(bank::DISABLE, 0);
+        frame.write(at, mask & !wanted);
+        let (frame, at) = self.frames.bank(bank::ENABLE, 0);
+        frame.write(at, mask & wanted);
+    }
+
     /// Sends an SPI to a pCPU from now on.
     pub fn route(&self, intid: u32, pcpu: usize) {
         route(self.frames.gicd(), intid, pcpu);
     }
 }
 
-/// The virtual interface of this pCPU signals interrupts to the guest, or keeps them.
-pub fn signal(on: bool) {
-    let control = version::control() & !HCR_ENABLE;
-    version::set_control(control | if on { HCR_ENABLE } else { 0 });
+/// The virtual interface of a vCPU while another one has the pCPU. Zeros: off and empty.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct VirtualInterface {
+    /// ICH_HCR_EL2 or GICH_HCR.
+    control: u32,
+    /// ICH_VMCR_EL2 or GICH_VMCR.
+    machine: u32,
+    /// Active priorities: group 0, group 1, four words each. A GICv2 has the first word only.
+    active: [u32; 8],
+    list: [u64; 16],
+}
+
+impl VirtualInterface {
+    /// Off and empty.
+    pub const NEW: Self = Self {
+        control: 0,
+        machine: 0,
+        active: [0; 8],
+        list: [0; 16],
+    };
+
+    /// Keeps what the hardware has. It stays there as well.
+    pub fn keep(&mut self, gic: &Gic) {
+        self.control = version::control();
+        version::keep_virtual_interface(self, gic.list_registers);
+    }
+
+    /// Brings it back.
+    pub fn bring(&self, gic: &Gic) {
+        version::bring_virtual_interface(self, gic.list_registers);
+        version::set_control(self.control);
+    }
+
+    /// Brings back that it signals interrupts, where everything else is still there.
+    pub fn signal_again(&self) {
+        version::set_control(self.control);
+    }
+}
+
+/// The virtual interface of this pCPU keeps its interrupts to itself.
+pub fn keep_silent() {
+    version::set_control(version::control() & !HCR_ENABLE);
 }
 
 /// The physical GIC does what the vGIC asks.

@@ -19,7 +19,8 @@ use super::super::layout::shared;
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
 use super::{
-    HCR_ENABLE, SPECIAL, Taken, bank, running, set_target, settled, silence, target, words,
+    HCR_ENABLE, SPECIAL, Taken, VirtualInterface, bank, running, set_target, settled, silence,
+    target, words,
 };
 
 /// Version of the architecture.
@@ -164,6 +165,24 @@ pub fn reset_virtual_interface(list_registers: u32) {
     GICH.write(GICH_APR, 0);
     for n in 0..list_registers {
         set_list_register(n, 0);
+    }
+}
+
+/// Keeps GICH_VMCR, active priorities and list registers.
+pub(super) fn keep_virtual_interface(to: &mut VirtualInterface, list_registers: u32) {
+    to.machine = GICH.read(GICH_VMCR);
+    to.active[0] = GICH.read(GICH_APR);
+    for (n, slot) in (0..u64::from(list_registers)).zip(&mut to.list) {
+        *slot = u64::from(GICH.read(GICH_LR.wrapping_add(n.wrapping_mul(4))));
+    }
+}
+
+/// Brings them back.
+pub(super) fn bring_virtual_interface(from: &VirtualInterface, list_registers: u32) {
+    GICH.write(GICH_VMCR, from.machine);
+    GICH.write(GICH_APR, from.active[0]);
+    for (n, value) in (0..u64::from(list_registers)).zip(&from.list) {
+        GICH.write(GICH_LR.wrapping_add(n.wrapping_mul(4)), *value as u32);
     }
 }
 

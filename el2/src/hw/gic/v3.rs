@@ -9,7 +9,9 @@ use super::super::layout::{self, private};
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
 use super::super::sysreg::{isb, read, write};
-use super::{HCR_ENABLE, Taken, bank, running, set_target, settled, silence, words};
+use super::{
+    HCR_ENABLE, Taken, VirtualInterface, bank, running, set_target, settled, silence, words,
+};
 use crate::start::plan;
 
 /// Version of the architecture.
@@ -179,18 +181,75 @@ pub fn reset_virtual_interface(list_registers: u32) {
     // ICH_AP0R<n>_EL2, ICH_AP1R<n>_EL2: as many as ICH_VTR_EL2.PREbits asks for.
     write!("S3_4_C12_C8_0", 0);
     write!("S3_4_C12_C9_0", 0);
-    let preemption_bits = (read!("S3_4_C12_C11_1") >> 26 & 7).saturating_add(1);
-    if preemption_bits >= 6 {
+    if preemption_bits() >= 6 {
         write!("S3_4_C12_C8_1", 0);
         write!("S3_4_C12_C9_1", 0);
     }
-    if preemption_bits >= 7 {
+    if preemption_bits() >= 7 {
         write!("S3_4_C12_C8_2", 0);
         write!("S3_4_C12_C8_3", 0);
         write!("S3_4_C12_C9_2", 0);
         write!("S3_4_C12_C9_3", 0);
     }
     isb();
+}
+
+/// ICH_VTR_EL2.PREbits: bits of priority that pre-empt.
+fn preemption_bits() -> u64 {
+    (read!("S3_4_C12_C11_1") >> 26 & 7).saturating_add(1)
+}
+
+/// Keeps ICH_VMCR_EL2, active priorities and list registers.
+pub(super) fn keep_virtual_interface(to: &mut VirtualInterface, list_registers: u32) {
+    to.machine = read!("S3_4_C12_C11_7") as u32;
+    to.active[0] = read!("S3_4_C12_C8_0") as u32;
+    to.active[4] = read!("S3_4_C12_C9_0") as u32;
+    // Most have four list registers; those at least are there to read.
+    to.list[0] = read!("S3_4_C12_C12_0");
+    to.list[1] = read!("S3_4_C12_C12_1");
+    if list_registers > 2 {
+        to.list[2] = read!("S3_4_C12_C12_2");
+        to.list[3] = read!("S3_4_C12_C12_3");
+    }
+    for (n, slot) in (0..list_registers).zip(&mut to.list).skip(4) {
+        *slot = any_list_register(n);
+    }
+    if preemption_bits() >= 6 {
+        to.active[1] = read!("S3_4_C12_C8_1") as u32;
+        to.active[5] = read!("S3_4_C12_C9_1") as u32;
+    }
+    if preemption_bits() >= 7 {
+        to.active[2] = read!("S3_4_C12_C8_2") as u32;
+        to.active[3] = read!("S3_4_C12_C8_3") as u32;
+        to.active[6] = read!("S3_4_C12_C9_2") as u32;
+        to.active[7] = read!("S3_4_C12_C9_3") as u32;
+    }
+}
+
+/// Brings them back.
+pub(super) fn bring_virtual_interface(from: &VirtualInterface, list_registers: u32) {
+    write!("S3_4_C12_C11_7", u64::from(from.machine));
+    write!("S3_4_C12_C8_0", u64::from(from.active[0]));
+    write!("S3_4_C12_C9_0", u64::from(from.active[4]));
+    write!("S3_4_C12_C12_0", from.list[0]);
+    write!("S3_4_C12_C12_1", from.list[1]);
+    if list_registers > 2 {
+        write!("S3_4_C12_C12_2", from.list[2]);
+        write!("S3_4_C12_C12_3", from.list[3]);
+    }
+    for (n, value) in (0..list_registers).zip(&from.list).skip(4) {
+        set_any_list_register(n, *value);
+    }
+    if preemption_bits() >= 6 {
+        write!("S3_4_C12_C8_1", u64::from(from.active[1]));
+        write!("S3_4_C12_C9_1", u64::from(from.active[5]));
+    }
+    if preemption_bits() >= 7 {
+        write!("S3_4_C12_C8_2", u64::from(from.active[2]));
+        write!("S3_4_C12_C8_3", u64::from(from.active[3]));
+        write!("S3_4_C12_C9_2", u64::from(from.active[6]));
+        write!("S3_4_C12_C9_3", u64::from(from.active[7]));
+    }
 }
 
 /// Acknowledges the most urgent interrupt (ICC_IAR1_EL1).

@@ -1,0 +1,71 @@
+//! What the hardware has of the vCPU that runs, kept while another one has the pCPU.
+
+use super::gic::VirtualInterface;
+use super::timer::GuestTimers;
+
+unsafe extern "C" {
+    fn keep_registers(place: *mut Registers);
+    fn bring_registers(place: *const Registers);
+}
+
+/// Registers of EL1 and EL0, and those of EL2 that belong to a vCPU, in the order of `switch.s`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(16))]
+struct Registers {
+    system: [u64; 32],
+    vectors: [u128; 32],
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Context {
+    registers: Registers,
+    /// List registers and what belongs to them.
+    pub interface: VirtualInterface,
+    /// The timers.
+    pub timers: GuestTimers,
+    /// Its private physical interrupts that are active on the board.
+    pub active: u32,
+}
+
+impl Context {
+    /// That of a vCPU that has not started.
+    pub const NEW: Self = Self {
+        registers: Registers {
+            system: [0; 32],
+            vectors: [0; 32],
+        },
+        interface: VirtualInterface::NEW,
+        timers: GuestTimers::OFF,
+        active: 0,
+    };
+
+    /// Keeps the registers of the vCPU. They stay in the hardware as well.
+    pub fn keep_registers(&mut self) {
+        // SAFETY: [R-SYSREG] reads registers and writes this structure, which `switch.s` knows.
+        unsafe { keep_registers(&raw mut self.registers) }
+    }
+
+    /// Brings the registers of the vCPU back.
+    pub fn bring_registers(&self) {
+        // SAFETY: [R-SYSREG] the values are those of a vCPU of this pCPU, or zeros, which are none's.
+        unsafe { bring_registers(&raw const self.registers) }
+    }
+}
+
+/// Drops what this pCPU has of the stage-1 translations of the VM that runs: another of its vCPUs made them, which may
+/// have meant something else by the same ASID.
+pub fn forget_translations() {
+    // SAFETY: [R-TLB] the guest has not run since its registers were brought.
+    unsafe {
+        core::arch::asm!(
+            "isb",
+            "dsb nshst",
+            "tlbi vmalle1",
+            "dsb nsh",
+            "isb",
+            options(nostack, preserves_flags)
+        )
+    }
+}

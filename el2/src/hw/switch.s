@@ -1,0 +1,115 @@
+// One thread of EL2 leaves the pCPU to another, and one vCPU leaves its registers to another.
+
+    .section .text.switch, "ax"
+
+// x0: where this thread's stack pointer is kept; x1: stack pointer of the other; x2: what is handed on.
+// Returns, on the other's stack, what was handed on.
+    .global switch_stack
+switch_stack:
+    sub     sp, sp, #96
+    stp     x19, x20, [sp, #0]
+    stp     x21, x22, [sp, #16]
+    stp     x23, x24, [sp, #32]
+    stp     x25, x26, [sp, #48]
+    stp     x27, x28, [sp, #64]
+    stp     x29, x30, [sp, #80]
+    mov     x9, sp
+    str     x9, [x0]
+    mov     sp, x1
+    ldp     x19, x20, [sp, #0]
+    ldp     x21, x22, [sp, #16]
+    ldp     x23, x24, [sp, #32]
+    ldp     x25, x26, [sp, #48]
+    ldp     x27, x28, [sp, #64]
+    ldp     x29, x30, [sp, #80]
+    add     sp, sp, #96
+    mov     x0, x2
+    ret
+
+// Where a thread starts: x19 is its state, x0 what was handed on.
+    .global start_thread
+start_thread:
+    mov     x1, x0
+    mov     x0, x19
+    mov     x29, xzr
+    mov     x30, xzr
+    b       vcpu_main
+
+    .macro keep at, first, second
+    mrs     x1, \first
+    mrs     x2, \second
+    stp     x1, x2, [x0, #\at]
+    .endm
+
+    .macro bring at, first, second
+    ldp     x1, x2, [x0, #\at]
+    msr     \first, x1
+    msr     \second, x2
+    .endm
+
+    .macro el1_registers what
+    \what   0, sctlr_el1, tcr_el1
+    \what   16, ttbr0_el1, ttbr1_el1
+    \what   32, mair_el1, amair_el1
+    \what   48, vbar_el1, cpacr_el1
+    \what   64, contextidr_el1, esr_el1
+    \what   80, far_el1, afsr0_el1
+    \what   96, afsr1_el1, elr_el1
+    \what   112, spsr_el1, sp_el0
+    \what   128, sp_el1, tpidr_el0
+    \what   144, tpidrro_el0, tpidr_el1
+    \what   160, par_el1, csselr_el1
+    \what   176, cntkctl_el1, mdscr_el1
+    \what   192, elr_el2, spsr_el2
+    \what   208, vttbr_el2, vmpidr_el2
+    \what   224, cntvoff_el2, cnthctl_el2
+    \what   240, fpcr, fpsr
+    .endm
+
+    .arch_extension fp
+    .arch_extension simd
+
+// x0: where the registers of the vCPU go (`context::Registers`).
+    .global keep_registers
+keep_registers:
+    el1_registers keep
+    stp     q0, q1, [x0, #256]
+    stp     q2, q3, [x0, #288]
+    stp     q4, q5, [x0, #320]
+    stp     q6, q7, [x0, #352]
+    stp     q8, q9, [x0, #384]
+    stp     q10, q11, [x0, #416]
+    stp     q12, q13, [x0, #448]
+    stp     q14, q15, [x0, #480]
+    stp     q16, q17, [x0, #512]
+    stp     q18, q19, [x0, #544]
+    stp     q20, q21, [x0, #576]
+    stp     q22, q23, [x0, #608]
+    stp     q24, q25, [x0, #640]
+    stp     q26, q27, [x0, #672]
+    stp     q28, q29, [x0, #704]
+    stp     q30, q31, [x0, #736]
+    ret
+
+// x0: where the registers of the vCPU are.
+    .global bring_registers
+bring_registers:
+    el1_registers bring
+    ldp     q0, q1, [x0, #256]
+    ldp     q2, q3, [x0, #288]
+    ldp     q4, q5, [x0, #320]
+    ldp     q6, q7, [x0, #352]
+    ldp     q8, q9, [x0, #384]
+    ldp     q10, q11, [x0, #416]
+    ldp     q12, q13, [x0, #448]
+    ldp     q14, q15, [x0, #480]
+    ldp     q16, q17, [x0, #512]
+    ldp     q18, q19, [x0, #544]
+    ldp     q20, q21, [x0, #576]
+    ldp     q22, q23, [x0, #608]
+    ldp     q24, q25, [x0, #640]
+    ldp     q26, q27, [x0, #672]
+    ldp     q28, q29, [x0, #704]
+    ldp     q30, q31, [x0, #736]
+    isb
+    ret

@@ -1,0 +1,324 @@
+//! CPU time: whose thread runs on this pCPU. Decided by `bulkhead_core::sched`; here is what follows from it.
+//!
+//! A thread that leaves the pCPU takes its timers and registers with it. Whatever comes for its vCPU meanwhile waits, in
+//! its mailbox, in the vGIC's shared words, and in its [`Seat`]; it catches up when it comes back.
+
+use bulkhead_core::deadlines::Deadlines;
+use bulkhead_core::sched::{Policy, SLOTS};
+use bulkhead_core::vgic::{VTIMER, WORDS};
+
+use crate::hw::{context, cpu, gic, sysreg as reg, thread, timer};
+use crate::pcpu::{IDLE, Pcpu, Seat};
+use crate::start::plan;
+use crate::vcpu::Vcpu;
+use crate::{deadlines, lifecycle, mailbox, timed, vm};
+
+/// Makes the vCPUs of this pCPU and their threads, each of which starts with its first turn.
+pub fn make_vcpus(idle: &mut Vcpu) {
+    let index = idle.index;
+    let own = || {
+        let rows = plan().vcpus.iter().enumerate();
+        rows.filter(move |(_, row)| usize::from(row.pcpu) == index)
+    };
+    if let Some(home) = idle.home.as_deref_mut() {
+        for (seat, (id, row)) in home.seats.iter_mut().zip(own()) {
+            *seat = Some(Seat {
+                id,
+                vm: usize::from(row.vm),
+                number: row.mpidr as usize,
+                wakes_at: u64::MAX,
+                arrived: [0; WORDS],
+            });
+        }
+    }
+    for (slot, (id, row)) in own().enumerate().take(SLOTS) {
+        let (state, stack) = thread::make(id, idle.index);
+        state.become_vcpu(idle, id, row, slot);
+        if let Some(home) = idle.home.as_deref_mut() {
+            if let Some(place) = home.stacks.get_mut(slot) {
+                *place = stack;
+            }
+            let now = timer::now();
+            home.sched.add(slot, policy(row), row.vm, now);
+            home.sched.wake(slot, now);
+            home.look_again = true;
+        }
+    }
+}
+
+/// What the plan gives a vCPU of its pCPU.
+fn policy(_row: &bulkhead_abi::plan::Vcpu) -> Policy {
+    Policy::Pinned
+}
+
+/// Asks who runs, and leaves the pCPU to it if that is another one. Returns when it is the turn of this thread.
+#[inline(never)]
+pub fn reschedule(vcpu: &mut Vcpu) {
+    let Some(home) = vcpu.home.as_deref_mut() else {
+        return;
+    };
+    home.look_again = false;
+    home.turn = home.sched.next(timer::now());
+    let slot = home.turn.slot.unwrap_or(IDLE);
+    if slot != vcpu.slot {
+        step_out(vcpu);
+        thread::switch(vcpu, slot);
+        step_in(vcpu);
+    }
+    trap_waits(vcpu);
+    set_timer(vcpu);
+}
+
+/// The vCPU has nothing to do until it is woken: leaves the pCPU. Returns when it has.
+pub fn block(vcpu: &mut Vcpu) {
+    if let Some(home) = vcpu.home.as_deref_mut() {
+        home.sched.block(timer::now());
+        reschedule(vcpu);
+    }
+}
+
+/// The guest waits for an event by WFE: others go first.
+pub fn pass(vcpu: &mut Vcpu) {
+    if let Some(home) = vcpu.home.as_deref_mut() {
+        home.sched.pass();
+        reschedule(vcpu);
+    }
+}
+
+/// Between two slices of long work: lets others have their turns.
+pub fn breathe(vcpu: &mut Vcpu) {
+    if vcpu.home.as_deref().is_some_and(|home| home.look_again) {
+        reschedule(vcpu);
+    }
+}
+
+/// A vCPU of this pCPU has something to do.
+fn wake(vcpu: &mut Vcpu, slot: usize) {
+    if let Some(home) = vcpu.home.as_deref_mut()
+        && home.sched.wake(slot, timer::now())
+    {
+        home.look_again = true;
+        vcpu.attention = true;
+    }
+}
+
+/// The private interrupts of the board that a vCPU can own: its timers.
+fn timer_interrupts() -> u32 {
+    let board = &plan().header.board;
+    1 << (board.vtimer_intid % 32) | 1 << (board.ptimer_intid % 32)
+}
+
+/// Takes the vCPU from the hardware, except for registers that may stay there until another one comes.
+fn step_out(vcpu: &mut Vcpu) {
+    if vcpu.slot == IDLE {
+        return;
+    }
+    vcpu.context.timers = timer::GuestTimers::keep();
+    vcpu.context.active = vcpu.gic.take_active(timer_interrupts());
+    vcpu.context.interface.keep(&vcpu.gic);
+    vcpu.context.keep_registers();
+    vcpu.left = reg::cycles();
+    let wakes_at = wakes_at(vcpu);
+    let slot = vcpu.slot;
+    if let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot)) {
+        seat.wakes_at = wakes_at;
+    }
+}
+
+/// When a vCPU that leaves the pCPU has something to do by itself.
+fn wakes_at(vcpu: &Vcpu) -> u64 {
+    let [virtual_timer, physical] = vcpu.context.timers.due();
+    let board = &plan().header.board;
+    // What has interrupted already, and is being handled, does not do so again.
+    let quiet = |intid: u32| vcpu.context.active & 1 << (intid % 32) != 0;
+    let offset = vcpu.vm().map_or(0, |vm| vm.time.offset());
+    let virtual_timer = virtual_timer
+        .filter(|_| !quiet(board.vtimer_intid))
+        .map(|at| at.saturating_add(offset));
+    let physical = physical.filter(|_| !quiet(board.ptimer_intid));
+    [virtual_timer, physical, vcpu.deadlines.next()]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(u64::MAX)
+}
+
+/// Brings the vCPU back, and does what has come for it meanwhile.
+fn step_in(vcpu: &mut Vcpu) {
+    if vcpu.slot == IDLE {
+        gic::keep_silent();
+        return;
+    }
+    let (slot, number) = (vcpu.slot, vcpu.number as u8);
+    let mut forget = false;
+    let mut loaded = false;
+    if let (Some(home), Some(vm)) = (vcpu.home.as_deref_mut(), vcpu.vm) {
+        loaded = home.loaded == slot;
+        home.loaded = slot;
+        if let Some(last) = home.last.get_mut(vm) {
+            forget = *last != number;
+            *last = number;
+        }
+    }
+    if loaded {
+        vcpu.context.interface.signal_again();
+    } else {
+        vcpu.context.bring_registers();
+        vcpu.context.interface.bring(&vcpu.gic);
+        vcpu.gic
+            .enable_private(timer_interrupts(), board_interrupts(vcpu));
+        if forget && vcpu.runs {
+            context::forget_translations();
+        }
+    }
+    vcpu.gic.give_active(vcpu.context.active);
+    vcpu.context.timers.bring();
+    vcpu.stats.was_away(vcpu.left, reg::cycles());
+    catch_up(vcpu);
+}
+
+/// The board's interrupts behind the private ones that the guest has enabled.
+fn board_interrupts(vcpu: &Vcpu) -> u32 {
+    let board = &plan().header.board;
+    let enabled = vcpu.vgic.enabled_on_board();
+    let bit = |intid: u32, virtual_intid: u32| (enabled >> virtual_intid & 1) << (intid % 32);
+    bit(board.vtimer_intid, VTIMER) | bit(board.ptimer_intid, timed::PHYSICAL_TIMER)
+}
+
+/// What came for the vCPU while it did not run.
+fn catch_up(vcpu: &mut Vcpu) {
+    let slot = vcpu.slot;
+    let arrived = vcpu
+        .home
+        .as_deref_mut()
+        .and_then(|home| home.seat(slot))
+        .map(|seat| core::mem::take(&mut seat.arrived));
+    if let (Some(vm), Some(words)) = (vcpu.vm(), arrived) {
+        for (word, bits) in (0u32..).zip(words) {
+            let mut rest = bits;
+            while rest != 0 {
+                let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
+                rest &= rest.wrapping_sub(1);
+                let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, intid);
+                vcpu.notify(whom);
+            }
+        }
+        if vcpu.runs {
+            let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
+            vcpu.notify(whom);
+        }
+    }
+    mailbox::open(vcpu);
+    deadlines::serve_own(vcpu);
+}
+
+/// WFI and WFE trap as the turn says.
+fn trap_waits(vcpu: &mut Vcpu) {
+    let Some(home) = vcpu.home.as_deref_mut() else {
+        return;
+    };
+    let traps = [home.turn.trap_wfi, home.turn.trap_wfe];
+    if traps != home.traps {
+        home.traps = traps;
+        cpu::trap_waits(traps[0], traps[1]);
+    }
+}
+
+/// Arms EL2's timer for what is due next: of the vCPU that runs, of those that do not, of the pCPU itself.
+pub fn set_timer(vcpu: &mut Vcpu) {
+    let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
+    let mut at = next(&vcpu.deadlines);
+    if let Some(home) = vcpu.home.as_deref() {
+        at = at.min(next(&home.deadlines)).min(home.turn.until);
+        for (_, seat) in others(home, vcpu.slot) {
+            at = at.min(seat.wakes_at);
+        }
+    }
+    timer::set((at != u64::MAX).then_some(at));
+}
+
+fn others(home: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &Seat)> {
+    let all = home.seats.iter().enumerate();
+    all.filter_map(move |(slot, seat)| Some((slot, seat.as_ref().filter(|_| slot != own)?)))
+}
+
+/// The slots of those other vCPUs of this pCPU for which `has_news` holds, a bit for each.
+fn slots(vcpu: &Vcpu, has_news: impl Fn(&Seat) -> bool) -> u32 {
+    let mut found = 0;
+    if let Some(home) = vcpu.home.as_deref() {
+        for (slot, seat) in others(home, vcpu.slot) {
+            if has_news(seat) {
+                found |= 1u32.wrapping_shl(slot as u32);
+            }
+        }
+    }
+    found
+}
+
+fn wake_all(vcpu: &mut Vcpu, found: u32) {
+    for slot in 0..SLOTS {
+        if found >> slot & 1 != 0 {
+            wake(vcpu, slot);
+        }
+    }
+}
+
+/// EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over.
+pub fn timer_fired(vcpu: &mut Vcpu) {
+    let now = timer::now();
+    let found = slots(vcpu, |seat| seat.wakes_at <= now);
+    for slot in 0..SLOTS {
+        if found >> slot & 1 != 0
+            && let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot))
+        {
+            seat.wakes_at = u64::MAX;
+        }
+    }
+    wake_all(vcpu, found);
+    if let Some(home) = vcpu.home.as_deref_mut()
+        && now >= home.turn.until
+    {
+        home.look_again = true;
+        vcpu.attention = true;
+    }
+}
+
+/// A sibling of a vCPU of this pCPU that does not run has called it.
+pub fn called(vcpu: &mut Vcpu) {
+    let found = slots(vcpu, |seat| vm::vm(seat.vm).dist.calls(seat.number));
+    wake_all(vcpu, found);
+}
+
+/// There is a message for one of the threads of this pCPU that do not run.
+pub fn mail(vcpu: &mut Vcpu) {
+    let found = slots(vcpu, |seat| mailbox::is_for(seat.id));
+    wake_all(vcpu, found);
+}
+
+/// A physical SPI has come, and its priority has been dropped: wakes the vCPU of this pCPU that it is for, if that is one
+/// that does not run.
+pub fn arrived(vcpu: &mut Vcpu, pintid: u32) -> bool {
+    let found = slots(vcpu, |seat| vm::vm(seat.vm).behind(pintid).is_some());
+    let slot = found.trailing_zeros() as usize;
+    let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot)) else {
+        return false;
+    };
+    let Some(vintid) = vm::vm(seat.vm).behind(pintid) else {
+        return false;
+    };
+    if let Some(word) = seat.arrived.get_mut((vintid / 32) as usize) {
+        *word |= 1 << (vintid % 32);
+    }
+    wake(vcpu, slot);
+    true
+}
+
+/// The guest has nothing to do until an interrupt comes (WFI).
+pub fn wait(vcpu: &mut Vcpu) {
+    let gate = gic::gate();
+    let below = gate.mask.min(gate.running);
+    if !vcpu.vgic.is_called(&vcpu.gic, gate.groups as u32, below) {
+        block(vcpu);
+    }
+    lifecycle::attend(vcpu);
+}

@@ -1,0 +1,260 @@
+//! Everything about a vCPU that its pCPU alone touches, and the thread of EL2 that it has there. Exactly one reference to it
+//! exists at a time: the vectors make it. The thread that waits when no vCPU has anything to do is one without a VM.
+
+use bulkhead_abi::plan::{DeviceKind, PAGE};
+use bulkhead_core::deadlines::Deadlines;
+use bulkhead_core::ptimer::PhysicalTimer;
+use bulkhead_core::report::Report;
+use bulkhead_core::smccc::Workarounds;
+use bulkhead_core::stats::ExitStats;
+use bulkhead_core::sysreg::IdRegisters;
+use bulkhead_core::trng::Generator;
+use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
+
+use crate::hw::context::Context;
+use crate::hw::gic::{self, Gic};
+use crate::hw::mmu::Windows;
+use crate::pcpu::{IDLE, Pcpu};
+use crate::start::plan;
+use crate::timed::{self, Place};
+use crate::vm::{Vm, pcpus_of, vm as vm_page};
+use crate::{mailbox, prepare};
+
+/// An INTID that nothing has.
+const NO_SGI: u32 = u32::MAX;
+
+/// General-purpose registers of the guest. The vectors save x0 to x18 and x30 here, and the rest if an
+/// access needs it; entry 31 stands for XZR.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Frame([u64; 32]);
+
+impl Frame {
+    /// Reads a register.
+    #[inline(always)]
+    pub fn get(&self, register: u8) -> u64 {
+        self.0[usize::from(register & 31)]
+    }
+
+    /// Writes a register.
+    #[inline(always)]
+    pub fn set(&mut self, register: u8, value: u64) {
+        self.0[usize::from(register & 31)] = value;
+        self.0[31] = 0;
+    }
+
+    /// Writes x0.
+    #[inline(always)]
+    pub fn set_x0(&mut self, value: u64) {
+        self.0[0] = value;
+    }
+}
+
+/// State of a vCPU. The vectors rely on the frame being first.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Vcpu {
+    /// Registers of the guest.
+    pub frame: Frame,
+    /// What exits have cost. Near the frame, where pairs can be loaded and stored.
+    pub stats: ExitStats,
+    /// The board's virtual timer interrupt.
+    pub vtimer_intid: u32,
+    /// IPAs of what EL2 emulates; [`NOWHERE`] for what the VM does not have.
+    pub places: Places,
+    /// Interrupt state of the vCPU.
+    pub vgic: vgic::Cpu,
+    /// The physical GIC.
+    pub gic: Gic,
+    /// INTID of the emulated UART.
+    pub pl011_intid: u32,
+    /// INTID of the SGI by which a sibling makes this vCPU look; of one that shares its pCPU [`NO_SGI`], so that it is looked up
+    /// whom it is for.
+    pub sibling_intid: u32,
+    /// Something is to be done before the guest goes on: see [`crate::lifecycle::attend`].
+    pub attention: bool,
+    /// What the threads of this pCPU share, while this one runs.
+    pub home: Option<&'static mut Pcpu>,
+    /// Its registers while another one has the pCPU.
+    pub context: Context,
+    /// When it left the pCPU (cycle counter).
+    pub left: u64,
+    /// Its place among the vCPUs of its pCPU, or [`IDLE`].
+    pub slot: usize,
+    /// Row of the plan; of the thread that waits [`mailbox::of_pcpu`].
+    pub id: usize,
+    /// Index of its pCPU in the plan.
+    pub index: usize,
+    /// Index of its VM.
+    pub vm: Option<usize>,
+    /// Number of the vCPU in its VM, which is its affinity too.
+    pub number: usize,
+    /// How many vCPUs the VM has.
+    pub vcpus: usize,
+    /// The vCPU is on: it has registers.
+    pub runs: bool,
+    /// It stands still, because its VM is paused.
+    pub stands: bool,
+    /// What the guest's timers were while it stands still.
+    pub held: Option<[u64; 2]>,
+    /// When it needs EL2's timer.
+    pub deadlines: Deadlines,
+    /// The emulated physical timer.
+    pub physical_timer: PhysicalTimer,
+    /// What this pCPU answers about workarounds.
+    pub workarounds: Workarounds,
+    /// Random numbers for the guest, if the board gives EL2 any.
+    pub generator: Option<Generator>,
+    /// The life of the VM about whose end this vCPU has reported ([`Vm::life`]).
+    pub reported: u32,
+    /// What the pCPUs share about its VM.
+    pub shared: Option<&'static Vm>,
+    /// What the guest reads from ID registers.
+    pub ids: IdRegisters,
+    /// Windows of its pCPU.
+    pub windows: Windows,
+    /// What is still to be said about the vCPU, once it has stopped.
+    pub report: Option<Report>,
+}
+
+/// Place of what a VM does not have: as far as can be from all that a guest can access, on both sides.
+pub const NOWHERE: u64 = 1 << 63;
+
+/// Where a VM finds what EL2 emulates.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    /// Distributor.
+    pub gicd: u64,
+    /// Redistributor.
+    pub gicr: u64,
+    /// Bytes of all redistributors.
+    pub gicr_size: u64,
+    /// GICC_DIR of a GICv2.
+    pub gicc_dir: u64,
+    /// PL011.
+    pub pl011: u64,
+    /// Clock and watchdog.
+    pub timed: [Place; 2],
+}
+
+impl Places {
+    /// A VM that has nothing.
+    const NOWHERE: Self = Self {
+        gicd: NOWHERE,
+        gicr: NOWHERE,
+        gicr_size: 0,
+        gicc_dir: NOWHERE,
+        pl011: NOWHERE,
+        timed: [Place::NOWHERE; 2],
+    };
+}
+
+impl Vcpu {
+    /// The thread that waits on pCPU `index`.
+    #[inline(always)]
+    pub fn idle(index: usize) -> Self {
+        let plan = plan();
+        Self {
+            frame: Frame::default(),
+            stats: ExitStats::new(0),
+            vtimer_intid: plan.header.board.vtimer_intid,
+            places: Places::NOWHERE,
+            vgic: vgic::Cpu::new(0),
+            gic: Gic::of(index),
+            pl011_intid: 0,
+            sibling_intid: NO_SGI,
+            attention: false,
+            home: None,
+            context: Context::NEW,
+            left: 0,
+            slot: IDLE,
+            id: mailbox::of_pcpu(index),
+            index,
+            vm: None,
+            number: 0,
+            vcpus: 0,
+            runs: false,
+            stands: false,
+            held: None,
+            deadlines: Deadlines::new(),
+            physical_timer: PhysicalTimer::new(),
+            workarounds: Workarounds::NONE,
+            generator: None,
+            reported: 0,
+            shared: None,
+            ids: IdRegisters::NONE,
+            windows: Windows::of(index),
+            report: None,
+        }
+    }
+
+    /// Becomes vCPU `id`, which is this row of the plan, on the pCPU of `idle`, which has been started.
+    pub fn become_vcpu(
+        &mut self,
+        idle: &Self,
+        id: usize,
+        row: &bulkhead_abi::plan::Vcpu,
+        slot: usize,
+    ) {
+        let plan = plan();
+        let (vm, number) = (usize::from(row.vm), row.mpidr as usize);
+        let vcpus = plan.vcpus_of(vm).len();
+        self.gic = idle.gic;
+        for (sibling, pcpu) in self.gic.siblings.iter_mut().zip(pcpus_of(vm)) {
+            *sibling = pcpu as u8;
+        }
+        let pl011 = timed::place(vm, DeviceKind::Pl011, PAGE);
+        if let Some(row) = plan.vms.get(vm) {
+            self.places = Places {
+                gicd: row.gicd,
+                gicr: if row.gicr == 0 { NOWHERE } else { row.gicr },
+                gicr_size: GICR_SIZE.wrapping_mul(vcpus as u64),
+                gicc_dir: if row.gicc == 0 {
+                    NOWHERE
+                } else {
+                    row.gicc.wrapping_add(PAGE)
+                },
+                pl011: if pl011.size == 0 { NOWHERE } else { pl011.ipa },
+                timed: timed::places(vm),
+            };
+        }
+        self.vgic = vgic::Cpu::new(number);
+        self.pl011_intid = pl011.intid;
+        if !idle.home.as_deref().is_some_and(Pcpu::is_shared) {
+            self.sibling_intid = gic::SIBLING;
+        }
+        self.slot = slot;
+        self.id = id;
+        self.vm = Some(vm);
+        self.number = number;
+        self.vcpus = vcpus;
+        self.workarounds = idle.workarounds;
+        self.shared = Some(vm_page(vm));
+        self.ids = idle.ids;
+        self.generator = prepare::generator(vm, number);
+    }
+
+    /// Makes the one vCPU of its VM that is in `whom`, if any, look at its interrupts.
+    #[inline(always)]
+    pub fn notify_one(&self, whom: Notify) {
+        if whom != Notify::NOBODY {
+            let pcpu = self.gic.siblings[whom.0.trailing_zeros() as usize & 7];
+            gic::send(gic::SIBLING, usize::from(pcpu));
+        }
+    }
+
+    /// Makes vCPUs of its VM look at their interrupts.
+    pub fn notify(&self, whom: Notify) {
+        for vcpu in whom.iter() {
+            if let Some(pcpu) = self.gic.siblings.get(vcpu) {
+                gic::send(gic::SIBLING, usize::from(*pcpu));
+            }
+        }
+    }
+
+    /// The shared state of its VM.
+    #[inline(always)]
+    pub fn vm(&self) -> Option<&'static Vm> {
+        self.shared
+    }
+}
