@@ -12,15 +12,25 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
 pub const MAX_PCPUS: usize = 8;
 /// Most VMs in a plan.
 pub const MAX_VMS: usize = 16;
-/// Most vCPUs of a VM: one for each pCPU.
+/// Most vCPUs of a VM.
 pub const MAX_VCPUS_PER_VM: usize = 8;
+/// Most vCPUs on a pCPU.
+pub const MAX_VCPUS_PER_PCPU: usize = 8;
+/// Most vCPUs in a plan: as many as the pCPUs can have.
+pub const MAX_VCPUS: usize = MAX_PCPUS * MAX_VCPUS_PER_PCPU;
+/// Largest weight of a fair vCPU; the smallest is 1.
+pub const MAX_WEIGHT: u16 = 1000;
+/// Shortest period of a server, and shortest window of a cap, in nanoseconds.
+pub const MIN_PERIOD: u64 = 100_000;
+/// Longest period of a server, and longest window of a cap, in nanoseconds.
+pub const MAX_PERIOD: u64 = 10_000_000_000;
 /// Most bytes of a plan.
 pub const MAX_PLAN: u64 = 64 * 1024;
 /// EL2 and the plan together fit the first block of this size of the image: EL2 maps them with one
@@ -32,10 +42,16 @@ pub const IPA_BITS: u32 = 39;
 pub const LOAD_LIMIT: u64 = 128 << 30;
 /// SPIs that a vGIC offers at most (INTIDs 32 to 287); always a multiple of 32.
 pub const MAX_SPIS: u32 = 256;
-/// Pages from the pool for each pCPU: 3 translation tables, 2 of stack, 3 of state.
-pub const PCPU_POOL_PAGES: u32 = 8;
-/// Pages from the pool for each VM besides its stage-2 tables: what the pCPUs share about it.
-pub const VM_POOL_PAGES: u32 = 2;
+/// Pages from the pool for each pCPU: 3 translation tables, 2 of the stack on which it starts and waits, 4 of
+/// state.
+pub const PCPU_POOL_PAGES: u32 = 9;
+/// Pages from the pool for each vCPU: 2 of its stack at EL2, 3 of state.
+pub const VCPU_POOL_PAGES: u32 = 5;
+/// Pages from the pool for each VM besides its stage-2 tables: 2 of what the pCPUs share about it, then the one
+/// in which it is told stolen time, used or not.
+pub const VM_POOL_PAGES: u32 = 3;
+/// Which of the pages of a VM is the one of stolen time.
+pub const STOLEN_TIME_PAGE: u32 = 2;
 /// Most pages of the pool: what EL2 maps of it while it starts.
 pub const MAX_POOL_PAGES: u64 = 512;
 /// Bytes of a name, padded with 0.
@@ -166,8 +182,8 @@ pub struct Image {
     pub plan_offset: u64,
     /// Bytes from the start of the image to the pool: behind the last payload.
     pub pool_offset: u64,
-    /// Pages of the pool: for each pCPU [`PCPU_POOL_PAGES`], then for each VM [`VM_POOL_PAGES`], then the
-    /// stage-2 tables of all VMs in their order.
+    /// Pages of the pool: for each pCPU [`PCPU_POOL_PAGES`], then for each vCPU [`VCPU_POOL_PAGES`], then for
+    /// each VM [`VM_POOL_PAGES`], then the stage-2 tables of all VMs in their order.
     pub pool_pages: u32,
     /// Must be 0.
     pub reserved: u32,
@@ -189,12 +205,12 @@ pub struct Memory {
 pub struct Pcpu {
     /// Affinity fields of its MPIDR_EL1, everything else 0.
     pub mpidr: u64,
-    /// The one vCPU that is pinned here (index in the vCPU table), or [`NONE`].
-    pub vcpu: u16,
     /// 1 on exactly one pCPU: it drains the console. 0 elsewhere.
     pub service: u16,
     /// Must be 0.
-    pub reserved: u32,
+    pub reserved: u16,
+    /// Must be 0.
+    pub reserved2: u32,
 }
 
 /// Service class of a VM, as number in [`Vm::class`].
@@ -224,9 +240,38 @@ pub enum Crash {
     Notify = 2,
 }
 
+/// How a VM gets its interrupts, as number in [`Vm::interrupts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum InterruptMode {
+    /// Through the virtual GIC: an exit for each.
+    Vgic = 0,
+    /// Physical interrupts taken at EL1. GICv3 whose security is off (GICD_CTLR.DS): EL2's kick is a Group 0
+    /// interrupt, which EL1 cannot mask. What the guest masks by PMR masks nothing.
+    GpptRecoverable = 1,
+    /// Taken at EL1, GICv3. Accesses to PMR and to the other common registers trap.
+    GpptPmrTrapped = 2,
+    /// Taken at EL1, GICv3. PMR is the physical one.
+    GpptPmrDirect = 3,
+    /// Taken at EL1, GICv2: the VM maps the CPU interface.
+    GpptV2 = 4,
+}
+
+/// How EL2 gets the pCPU of a VM back that takes interrupts at EL1, as number in [`Vm::reclaim`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Reclaim {
+    /// Whatever it does: the mode itself sees to that.
+    Always = 0,
+    /// Its WFI traps: EL2 waits on its behalf, with its own masks open.
+    Guaranteed = 1,
+    /// Not while it sleeps with its masks closed; then only a reset of the board helps.
+    Cooperative = 2,
+}
+
 /// [`Vm::flags`]: seeds are the same at every boot.
 pub const VM_DETERMINISTIC: u16 = 1;
-/// [`Vm::flags`]: the EL1 physical timer is the VM's own (else EL2 emulates it).
+/// [`Vm::flags`]: the EL1 physical timer is the VM's own (else EL2 emulates it). Pinned vCPUs only.
 pub const VM_OWN_PTIMER: u16 = 2;
 /// [`Vm::flags`]: the virtual counter stands still while the VM is paused.
 pub const VM_TIME_STOPS: u16 = 4;
@@ -253,6 +298,12 @@ pub struct Vm {
     pub notify: u16,
     /// SPI of this VM's vGIC by which it is told of other VMs' crashes; 0 if it is told of none.
     pub event_intid: u16,
+    /// [`InterruptMode`]
+    pub interrupts: u16,
+    /// [`Reclaim`]; 0 with [`InterruptMode::Vgic`].
+    pub reclaim: u16,
+    /// Must be 0.
+    pub reserved: u32,
     /// Where its boot vCPU starts (IPA, in its RAM).
     pub entry: u64,
     /// x0 at the start: IPA of its device tree, or 0.
@@ -263,25 +314,50 @@ pub struct Vm {
     pub gicr: u64,
     /// GICv2: IPA of its CPU interface (8 KiB, a [`RegionKind::Gicv`] region). GICv3: 0.
     pub gicc: u64,
+    /// IPA of the page in which EL2 tells stolen time (a [`RegionKind::StolenTime`] region; 64 bytes for each
+    /// vCPU, DEN0057A 4.2); 0 if the VM is not told.
+    pub stolen_time: u64,
     /// SPIs of its vGIC: a multiple of 32, at most [`MAX_SPIS`].
     pub spis: u32,
     /// Pages of its stage-2 tables, root included.
     pub s2_pages: u32,
 }
 
-/// A virtual CPU.
+/// What a vCPU may have of its pCPU, as number in [`Vcpu::policy`] (`docs/adr/0014-cpu-time.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u16)]
+pub enum CpuPolicy {
+    /// All of it: the pCPU has no other vCPU.
+    Pinned = 0,
+    /// A budget in each period, before all fair ones.
+    Server = 1,
+    /// A share of what is left, by weight, perhaps with a cap.
+    Fair = 2,
+}
+
+/// A virtual CPU. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Vcpu {
     /// Index of its VM.
     pub vm: u16,
-    /// Index of the pCPU on which it runs.
+    /// Index of the pCPU on which it runs; of a fair one, at first.
     pub pcpu: u16,
-    /// Must be 0.
-    pub reserved: u32,
+    /// [`CpuPolicy`]
+    pub policy: u16,
+    /// Fair: 1 to [`MAX_WEIGHT`]. Others: 0.
+    pub weight: u16,
     /// Affinity fields that the guest sees in MPIDR_EL1: the number of the vCPU in its VM, from 0, in
     /// the order of the rows.
     pub mpidr: u64,
+    /// Server: budget, at least 1. Fair: most in each window, at least 1; equal to it for no cap. Pinned: 0.
+    pub budget: u64,
+    /// Server: period. Fair: window of the cap. [`MIN_PERIOD`] to [`MAX_PERIOD`]. Pinned: 0.
+    pub period: u64,
+    /// Fair: pCPUs onto which the load balancer may move it, a bit for each by index, its own included. Others: 0.
+    pub pool: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 
 /// What a region is, as number in [`Region::kind`].
@@ -296,6 +372,9 @@ pub enum RegionKind {
     Shared = 2,
     /// GICv2: the virtual CPU interface of the board, at the place of the VM's CPU interface.
     Gicv = 3,
+    /// The page in which EL2 tells stolen time: one page, read only. `pa` is 0 in the plan; EL2 puts there the
+    /// page [`STOLEN_TIME_PAGE`] of the VM from its pool.
+    StolenTime = 4,
 }
 
 /// [`Region::access`]: the guest may read. Always set.
@@ -466,7 +545,7 @@ mod tests {
         ];
         assert_eq!(
             sizes,
-            [128, 40, 288, 16, 16, 80, 16, 32, 32, 16, 8, 24, 16, 8]
+            [128, 40, 288, 16, 16, 96, 40, 32, 32, 16, 8, 24, 16, 8]
         );
     }
 

@@ -1,8 +1,9 @@
 //! What threads do that have no guest to run. That of a vCPU that is off: reports a line at a time, and waiting for it to
 //! be switched on. That of a pCPU without anything to do: waiting for interrupts. Each step is short.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use bulkhead_abi::plan::MAX_VCPUS;
 use bulkhead_core::report::ReportLine;
 
 use crate::hw::{boot, cpu, firmware, gic};
@@ -61,7 +62,8 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
     let next = match unsaid.take() {
         Some(line) => Some(line),
         // One report at a time, so that its lines stay together.
-        None if !lifecycle::may_say(vm, report) || !TURN.get(vcpu.id) => return false,
+        None if !lifecycle::may_say(vm, report) => return false,
+        None if !TURN.get(vcpu.id) => return false,
         None => report.next(&vcpu.stats),
     };
     let Some(line) = next else {
@@ -89,29 +91,43 @@ fn wait_for_room(vm: &vm::Vm) -> bool {
     false
 }
 
-/// Whose turn it is to say a report: row of a vCPU plus one, or 0.
-struct Turn(AtomicUsize);
+/// Whose turn it is to say a report: row of a vCPU plus one, or 0; and who waits for it, a bit for each row.
+struct Turn {
+    whose: AtomicUsize,
+    waiting: AtomicU64,
+}
 
-static TURN: Turn = Turn(AtomicUsize::new(0));
+static TURN: Turn = Turn {
+    whose: AtomicUsize::new(0),
+    waiting: AtomicU64::new(0),
+};
+const _: () = assert!(MAX_VCPUS <= u64::BITS as usize);
 
 impl Turn {
-    /// It is, or becomes, the turn of vCPU `own`.
+    /// It is, or becomes, the turn of vCPU `own`; or it is told when it may ask again.
     fn get(&self, own: usize) -> bool {
+        let mark = 1u64.wrapping_shl(own as u32);
+        // Before the look: who passes the turn on looks at it afterwards.
+        self.waiting.fetch_or(mark, Ordering::SeqCst);
         let own = own.saturating_add(1);
-        match self
-            .0
-            .compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire)
-        {
-            Ok(_) => true,
-            Err(whose) => whose == own,
+        let found = self
+            .whose
+            .compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
+        let mine = found.is_ok() || found == Err(own);
+        if mine {
+            self.waiting.fetch_and(!mark, Ordering::SeqCst);
         }
+        mine
     }
 
-    /// The turn is over. Wakes the others, who may have been waiting for it.
+    /// The turn is over. Wakes the others that wait for it.
     fn pass(&self) {
-        let own = self.0.swap(0, Ordering::AcqRel).wrapping_sub(1);
-        for other in (0..plan().vcpus.len()).filter(|other| *other != own) {
-            mailbox::send(other, mailbox::TURN);
+        self.whose.store(0, Ordering::SeqCst);
+        let waiting = self.waiting.swap(0, Ordering::SeqCst);
+        for other in 0..plan().vcpus.len() {
+            if waiting.wrapping_shr(other as u32) & 1 != 0 {
+                mailbox::send(other, mailbox::TURN);
+            }
         }
     }
 }

@@ -279,6 +279,9 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
     };
     if report.leads() {
         vm.after.fetch_or(LED, Ordering::AcqRel);
+        for id in vcpu.vm.into_iter().flat_map(vm::ids_of) {
+            mailbox::send(id, mailbox::TURN);
+        }
     }
     if report.is_brief() || vm.unsaid.fetch_sub(1, Ordering::AcqRel) != 1 {
         return false;

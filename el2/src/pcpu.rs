@@ -43,7 +43,9 @@ pub struct Pcpu {
     pub look_again: bool,
     /// WFI and WFE trap.
     pub traps: [bool; 2],
-    /// The vCPUs, by their slots.
+    /// How many vCPUs it has.
+    pub used: usize,
+    /// The vCPUs, by their slots, the first of which are used.
     pub seats: [Option<Seat>; SLOTS],
     /// Stack pointers of the threads that do not run; the last is that of the thread that waits.
     pub stacks: [u64; SLOTS + 1],
@@ -73,6 +75,7 @@ impl Pcpu {
             },
             look_again: false,
             traps: [false; 2],
+            used: 0,
             seats: [None; SLOTS],
             stacks: [0; SLOTS + 1],
             loaded: IDLE,
@@ -84,7 +87,12 @@ impl Pcpu {
 
     /// It has more than one vCPU.
     pub fn is_shared(&self) -> bool {
-        self.seats.iter().flatten().count() > 1
+        self.used > 1
+    }
+
+    /// There are vCPUs beside the thread in slot `own`.
+    pub fn has_others(&self, own: usize) -> bool {
+        self.used > usize::from(own != IDLE)
     }
 
     /// The seat in a slot.

@@ -3,6 +3,7 @@
 //! A thread that leaves the pCPU takes its timers and registers with it. Whatever comes for its vCPU meanwhile waits, in
 //! its mailbox, in the vGIC's shared words, and in its [`Seat`]; it catches up when it comes back.
 
+use bulkhead_abi::plan::CpuPolicy;
 use bulkhead_core::deadlines::Deadlines;
 use bulkhead_core::sched::{Policy, SLOTS};
 use bulkhead_core::vgic::{VTIMER, WORDS};
@@ -29,6 +30,7 @@ pub fn make_vcpus(idle: &mut Vcpu) {
                 wakes_at: u64::MAX,
                 arrived: [0; WORDS],
             });
+            home.used = home.used.wrapping_add(1);
         }
     }
     for (slot, (id, row)) in own().enumerate().take(SLOTS) {
@@ -47,8 +49,22 @@ pub fn make_vcpus(idle: &mut Vcpu) {
 }
 
 /// What the plan gives a vCPU of its pCPU.
-fn policy(_row: &bulkhead_abi::plan::Vcpu) -> Policy {
-    Policy::Pinned
+fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
+    let ticks = timer::nanoseconds;
+    if row.policy == CpuPolicy::Server as u16 {
+        Policy::Server {
+            budget: ticks(row.budget),
+            period: ticks(row.period),
+        }
+    } else if row.policy == CpuPolicy::Fair as u16 {
+        Policy::Fair {
+            weight: row.weight,
+            quota: ticks(row.budget),
+            window: ticks(row.period),
+        }
+    } else {
+        Policy::Pinned
+    }
 }
 
 /// Asks who runs, and leaves the pCPU to it if that is another one. Returns when it is the turn of this thread.
@@ -230,22 +246,28 @@ pub fn set_timer(vcpu: &mut Vcpu) {
     let mut at = next(&vcpu.deadlines);
     if let Some(home) = vcpu.home.as_deref() {
         at = at.min(next(&home.deadlines)).min(home.turn.until);
-        for (_, seat) in others(home, vcpu.slot) {
-            at = at.min(seat.wakes_at);
+        if home.has_others(vcpu.slot) {
+            for (_, seat) in others(home, vcpu.slot) {
+                at = at.min(seat.wakes_at);
+            }
         }
     }
     timer::set((at != u64::MAX).then_some(at));
 }
 
 fn others(home: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &Seat)> {
-    let all = home.seats.iter().enumerate();
+    let all = (0..home.used).zip(&home.seats);
     all.filter_map(move |(slot, seat)| Some((slot, seat.as_ref().filter(|_| slot != own)?)))
 }
 
 /// The slots of those other vCPUs of this pCPU for which `has_news` holds, a bit for each.
 fn slots(vcpu: &Vcpu, has_news: impl Fn(&Seat) -> bool) -> u32 {
     let mut found = 0;
-    if let Some(home) = vcpu.home.as_deref() {
+    if let Some(home) = vcpu
+        .home
+        .as_deref()
+        .filter(|home| home.has_others(vcpu.slot))
+    {
         for (slot, seat) in others(home, vcpu.slot) {
             if has_news(seat) {
                 found |= 1u32.wrapping_shl(slot as u32);
@@ -256,21 +278,29 @@ fn slots(vcpu: &Vcpu, has_news: impl Fn(&Seat) -> bool) -> u32 {
 }
 
 fn wake_all(vcpu: &mut Vcpu, found: u32) {
-    for slot in 0..SLOTS {
-        if found >> slot & 1 != 0 {
-            wake(vcpu, slot);
-        }
+    for slot in numbers(found) {
+        wake(vcpu, slot);
     }
+}
+
+/// Numbers of the bits that are set.
+fn numbers(bits: u32) -> impl Iterator<Item = usize> {
+    let mut rest = bits;
+    core::iter::from_fn(move || {
+        let number = rest.trailing_zeros() as usize;
+        (rest != 0).then(|| {
+            rest &= rest.wrapping_sub(1);
+            number
+        })
+    })
 }
 
 /// EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over.
 pub fn timer_fired(vcpu: &mut Vcpu) {
     let now = timer::now();
     let found = slots(vcpu, |seat| seat.wakes_at <= now);
-    for slot in 0..SLOTS {
-        if found >> slot & 1 != 0
-            && let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot))
-        {
+    for slot in numbers(found) {
+        if let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot)) {
             seat.wakes_at = u64::MAX;
         }
     }

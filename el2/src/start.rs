@@ -1,6 +1,6 @@
 //! Start-up, as one list in order. Nothing of the plan is used before it is proven.
 
-use bulkhead_abi::plan::{IRQ_EDGE, PAGE};
+use bulkhead_abi::plan::{IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE};
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
@@ -178,11 +178,17 @@ fn build_stage2(pool: &mut Pool) {
     for (index, row) in plan().vms.iter().enumerate() {
         let first = prepare::stage2_page(index);
         let base = pool.pa(first);
+        let stolen = prepare::vm_page_number(index).wrapping_add(STOLEN_TIME_PAGE as usize);
+        let stolen = pool.pa(stolen);
         let Ok(mut builder) = Builder::new(pool.tables(first, row.s2_pages as usize), base) else {
             continue;
         };
         for region in plan().regions_of(index) {
-            if builder.map(region).is_err() {
+            let mut region = *region;
+            if region.kind == RegionKind::StolenTime as u16 {
+                region.pa = stolen;
+            }
+            if builder.map(&region).is_err() {
                 // An unmapped region faults in its VM; a wrong one cannot come about.
                 break;
             }

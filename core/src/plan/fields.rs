@@ -100,7 +100,7 @@ fields!(
     Pcpu,
     Some(TableId::Pcpus),
     0,
-    [mpidr, vcpu, service, reserved]
+    [mpidr, service, reserved, reserved2]
 );
 fields!(
     VM,
@@ -117,11 +117,15 @@ fields!(
         restart_seconds,
         notify,
         event_intid,
+        interrupts,
+        reclaim,
+        reserved,
         entry,
         boot_arg,
         gicd,
         gicr,
         gicc,
+        stolen_time,
         spis,
         s2_pages,
     ]
@@ -131,7 +135,9 @@ fields!(
     Vcpu,
     Some(TableId::Vcpus),
     0,
-    [vm, pcpu, reserved, mpidr]
+    [
+        vm, pcpu, policy, weight, mpidr, budget, period, pool, reserved
+    ]
 );
 fields!(
     REGION,

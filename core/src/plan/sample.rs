@@ -28,7 +28,8 @@ pub struct Sample {
 /// Where the plan lies in the image.
 const PLAN: u64 = 0x8000;
 
-fn region(vm: u16, kind: RegionKind, access: u16, shared: u16, at: (u64, u64, u64)) -> Region {
+/// A region of a VM at IPA, PA, size.
+pub fn region(vm: u16, kind: RegionKind, access: u16, shared: u16, at: (u64, u64, u64)) -> Region {
     Region {
         vm,
         kind: kind as u16,
@@ -58,26 +59,35 @@ impl Sample {
                 restart_seconds: 0,
                 notify: NONE,
                 event_intid: 0,
+                interrupts: InterruptMode::Vgic as u16,
+                reclaim: Reclaim::Always as u16,
+                reserved: 0,
                 entry: ram + 0x8_0000,
                 boot_arg: ram,
                 gicd: 0x800_0000,
                 gicr: 0x80a_0000,
                 gicc: 0,
+                stolen_time: 0,
                 spis: 32,
                 s2_pages: 0,
             }
         };
-        let pcpu = |mpidr, vcpu, service| Pcpu {
+        let pcpu = |mpidr, service| Pcpu {
             mpidr,
-            vcpu,
             service,
             reserved: 0,
+            reserved2: 0,
         };
         let vcpu = |vm, pcpu, mpidr| Vcpu {
             vm,
             pcpu,
-            reserved: 0,
+            policy: CpuPolicy::Pinned as u16,
+            weight: 0,
             mpidr,
+            budget: 0,
+            period: 0,
+            pool: 0,
+            reserved: 0,
         };
         let load = |vm, size, ipa| Load {
             vm,
@@ -156,13 +166,7 @@ impl Sample {
                 size: 0x8000_0000,
             }]
             .into(),
-            pcpus: [
-                pcpu(0, 0, 0),
-                pcpu(1, 2, 0),
-                pcpu(2, 1, 0),
-                pcpu(3, NONE, 1),
-            ]
-            .into(),
+            pcpus: [pcpu(0, 0), pcpu(1, 0), pcpu(2, 0), pcpu(3, 1)].into(),
             vms: [first, second].into(),
             vcpus: [vcpu(0, 0, 0), vcpu(0, 2, 1), vcpu(1, 1, 0)].into(),
             regions: [
@@ -312,6 +316,7 @@ impl Sample {
         let writer = body(Some(payloads));
         let pool_offset = payloads + (self.loads.len() as u64 - 1) * PAGE;
         let pool_pages = self.pcpus.len() as u32 * PCPU_POOL_PAGES
+            + self.vcpus.len() as u32 * VCPU_POOL_PAGES
             + self.vms.len() as u32 * VM_POOL_PAGES
             + tables;
         let mut places = [Table::default(); TABLES];

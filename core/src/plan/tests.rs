@@ -93,7 +93,11 @@ fn every_field_is_altered_by_a_case() {
 #[test]
 fn every_invariant_has_a_case_or_a_test() {
     // Those cannot be broken by altering fields in place; tests below break them.
-    let elsewhere = [Invariant::PlanLength, Invariant::TableCount];
+    let elsewhere = [
+        Invariant::PlanLength,
+        Invariant::TableCount,
+        Invariant::PcpuVcpus,
+    ];
     for invariant in Invariant::OF_PLAN {
         let known =
             elsewhere.contains(invariant) || CASES.iter().any(|case| case.breaks == *invariant);
@@ -160,6 +164,10 @@ fn tables_have_limits() {
         refused(TableId::Vms)
     );
     assert_eq!(
+        count(&|s| s.vcpus = [s.vcpus[0]; 65].into()),
+        refused(TableId::Vcpus)
+    );
+    assert_eq!(
         count(&|s| s.regions = [s.regions[0]; 257].into()),
         refused(TableId::Regions)
     );
@@ -196,6 +204,126 @@ fn limits_can_be_reached() {
         });
     }
     assert_eq!(verdict(&sample.bytes()), Ok(()));
+}
+
+/// A vCPU that others may share its pCPU with.
+fn with(vcpu: Vcpu, policy: CpuPolicy, weight: u16, (budget, period): (u64, u64)) -> Vcpu {
+    let fair = policy == CpuPolicy::Fair;
+    Vcpu {
+        policy: policy as u16,
+        weight,
+        budget,
+        period,
+        pool: if fair { 1 << vcpu.pcpu } else { 0 },
+        ..vcpu
+    }
+}
+
+/// The sample with all its vCPUs on pCPU 0: two of one VM, a server and a fair one, and a fair one of another.
+fn shared_pcpu() -> Sample {
+    let mut sample = Sample::good();
+    for vcpu in &mut sample.vcpus {
+        vcpu.pcpu = 0;
+    }
+    let [first, second, third] = [0, 1, 2].map(|row| sample.vcpus[row]);
+    sample.vcpus = [
+        with(first, CpuPolicy::Server, 0, (400_000, 1_000_000)),
+        with(second, CpuPolicy::Fair, 1000, (300, MIN_PERIOD)),
+        with(third, CpuPolicy::Fair, 1, (MAX_PERIOD, MAX_PERIOD)),
+    ]
+    .into();
+    sample
+}
+
+#[test]
+fn a_pcpu_may_be_shared_by_servers_and_fair_vcpus() {
+    let mut sample = shared_pcpu();
+    assert_eq!(verdict(&sample.bytes()), Ok(()));
+    // The balancer may move one to pCPUs that nobody has alone.
+    sample.vcpus[2].pool = 0b1011;
+    assert_eq!(verdict(&sample.bytes()), Ok(()));
+    let beyond = sample.vcpus[2].pool | 1 << sample.pcpus.len();
+    sample.vcpus[2].pool = beyond;
+    let found = verdict(&sample.bytes()).map_err(|violation| violation.invariant);
+    assert_eq!(found, Err(Invariant::VcpuPool));
+}
+
+#[test]
+fn servers_of_a_pcpu_are_counted_together() {
+    let mut sample = shared_pcpu();
+    let verdict_with = |sample: &mut Sample, budget| {
+        sample.vcpus[1] = with(sample.vcpus[1], CpuPolicy::Server, 0, (budget, 1_000_000));
+        verdict(&sample.bytes())
+    };
+    // Two switches for each server, and the longest exit once: 0.4 + 0.590 + 0.0018 + 0.0072 of a whole.
+    assert_eq!(verdict_with(&mut sample, 591_000), Ok(()));
+    let refused = Violation {
+        invariant: Invariant::PcpuSchedulable,
+        table: Some(TableId::Pcpus),
+        row: 0,
+        other: None,
+    };
+    assert_eq!(verdict_with(&mut sample, 591_001), Err(refused));
+    sample.vcpus[1].pcpu = 1;
+    assert_eq!(verdict(&sample.bytes()), Ok(()), "not on the same pCPU");
+}
+
+#[test]
+fn a_pcpu_has_as_many_vcpus_as_its_scheduler() {
+    let mut sample = shared_pcpu();
+    // All of them of the second VM, which then has the most that a VM may have.
+    let third = sample.vcpus[2];
+    let fair = |mpidr, pcpu| Vcpu {
+        pcpu,
+        mpidr,
+        pool: 1 << pcpu,
+        ..third
+    };
+    sample.vcpus.truncate(2);
+    sample.vcpus.extend((0..6).map(|mpidr| fair(mpidr, 0)));
+    sample.vcpus.push(fair(6, 1));
+    assert_eq!(verdict(&sample.bytes()), Ok(()));
+    sample.vcpus[8] = fair(6, 0);
+    let found = verdict(&sample.bytes()).map_err(|violation| (violation.invariant, violation.row));
+    assert_eq!(found, Err((Invariant::PcpuVcpus, 0)));
+}
+
+#[test]
+fn stolen_time_is_one_page_that_the_plan_gives_no_place() {
+    let place = 0x900_2000;
+    let told = |change: &dyn Fn(&mut Sample)| {
+        let mut sample = Sample::good();
+        sample.vms[0].stolen_time = place;
+        let at = (place, 0, PAGE);
+        let page = super::sample::region(0, RegionKind::StolenTime, 1, NONE, at);
+        sample.regions.insert(0, page);
+        change(&mut sample);
+        verdict(&sample.bytes()).map_err(|violation| violation.invariant)
+    };
+    assert_eq!(told(&|_| ()), Ok(()));
+    // A second VM has a page of its own, with the same 0 in the plan.
+    let both = |sample: &mut Sample| {
+        sample.vms[1].stolen_time = place;
+        let second = Region {
+            vm: 1,
+            ..sample.regions[0]
+        };
+        sample.regions.insert(4, second);
+    };
+    assert_eq!(told(&both), Ok(()));
+    let refused = |change: &dyn Fn(&mut Sample)| told(change).expect_err("refused");
+    let stolen = Invariant::VmStolenTime;
+    assert_eq!(refused(&|s| s.regions[0].pa = PAGE), stolen);
+    assert_eq!(refused(&|s| s.regions[0].size = 2 * PAGE), stolen);
+    assert_eq!(refused(&|s| s.vms[0].stolen_time = place + PAGE), stolen);
+    assert_eq!(refused(&|s| s.vms[0].stolen_time = 0), stolen);
+    let access = refused(&|s| s.regions[0].access = 3);
+    assert_eq!(access, Invariant::RegionAccess);
+    let taken = refused(&|s| {
+        s.vms[0].stolen_time = 0x900_0000;
+        s.regions[0].ipa = 0x900_0000;
+    });
+    assert_eq!(taken, Invariant::IpaOverlap, "where the PL011 is");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! their periods, for each `i`: blocking/period(i) + the sum over all `j` up to `i` of need(j)/period(j) is at most 1.
 //! Each server pays for getting the pCPU and for giving it back: a job preempts at most once when it comes.
 
-/// What a promise costs the pCPU besides itself. Ticks.
+/// What a promise costs the pCPU besides itself. In the unit of the promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// From the exit that ends a turn to the first instruction of the next vCPU.
@@ -15,7 +15,18 @@ pub struct Costs {
     pub longest: u64,
 }
 
-/// A server's promise. Ticks.
+impl Costs {
+    /// Figures of this build in nanoseconds, at one instruction a nanosecond, as it is on the board on which figures
+    /// are taken (`lab/budgets.toml`). What EL2 proves a plan by, and the planner before it.
+    ///
+    /// `switch`: what `vcpu_switch` may cost. `longest`: the ceiling of `longest_exit`.
+    pub const OF_BUILD: Self = Self {
+        switch: 450,
+        longest: 7200,
+    };
+}
+
+/// A server's promise, in ticks or any other unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     /// In each period.

@@ -88,7 +88,7 @@ pub(super) fn choose(
 ) -> Option<usize> {
     let behind = |wanted: &dyn Fn(&Slot) -> bool| {
         let mut best: Option<(usize, &Slot)> = None;
-        for (n, slot) in slots.iter().enumerate() {
+        for (n, slot) in (0..slots.len()).zip(slots) {
             if !slot.is_fair() || !able(n, slot) || !wanted(slot) {
                 continue;
             }

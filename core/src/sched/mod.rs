@@ -227,10 +227,8 @@ impl Scheduler {
 
     fn choose(&self, passing: Option<usize>) -> Option<usize> {
         let able = |n: usize, slot: &Slot| passing != Some(n) && slot.may_run();
-        let urgent = self
-            .slots
-            .iter()
-            .enumerate()
+        let urgent = (0..SLOTS)
+            .zip(&self.slots)
             .filter(|(n, slot)| able(*n, slot))
             .filter_map(|(n, slot)| Some((slot.rank()?, self.current != Some(n), n)))
             .min();

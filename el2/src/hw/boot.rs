@@ -3,7 +3,9 @@
 use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{EL2_WINDOW, Header, MAGIC, PAGE, VERSION, VM_POOL_PAGES};
+use bulkhead_abi::plan::{
+    EL2_WINDOW, Header, MAGIC, PAGE, STOLEN_TIME_PAGE, VERSION, VM_POOL_PAGES,
+};
 use bulkhead_core::plan::Plan;
 
 use super::gic::Taken;
@@ -126,7 +128,7 @@ pub unsafe fn make_idle(place: *mut Vcpu, index: usize) {
 
 const _: () = assert!(size_of::<Vcpu>() <= private::STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Pcpu>() <= 4096);
-const _: () = assert!(size_of::<Vm>() as u64 <= VM_POOL_PAGES as u64 * PAGE);
+const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
 
 /// Where the thread of a vCPU stays that is off. A symbol of its own, so that measurements can tell: what
 /// happens in here delays no guest of it.

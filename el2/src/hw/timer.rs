@@ -104,6 +104,13 @@ impl GuestTimers {
     }
 }
 
+/// Ticks in a number of nanoseconds, rounded up.
+pub fn nanoseconds(n: u64) -> u64 {
+    let (seconds, rest) = (n / 1_000_000_000, n % 1_000_000_000);
+    let part = rest.saturating_mul(frequency()).div_ceil(1_000_000_000);
+    seconds.saturating_mul(frequency()).saturating_add(part)
+}
+
 /// CNTV_CTL_EL0, CNTV_CVAL_EL0.
 pub fn virtual_timer() -> [u64; 2] {
     [read!("cntv_ctl_el0"), read!("cntv_cval_el0")]

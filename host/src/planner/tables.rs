@@ -1,9 +1,10 @@
 //! The plan as bytes, and the image around it.
 
 use bulkhead_abi::plan::{
-    Call, Crash, Device, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE, PAGE,
-    PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table, VERSION,
-    VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu, Vm,
+    Call, CpuPolicy, Crash, Device, Header, IRQ_EDGE, Image, InterruptMode, Irq, Load, MAGIC,
+    Memory, NAME, NONE, PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Reclaim, Region, RegionKind, Seed,
+    TABLES, Table, VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES,
+    VM_TIME_STOPS, Vcpu, Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
@@ -58,7 +59,8 @@ pub(super) fn layout(
             stage2::pages_needed(&regions) + (guest.ram.1 >> 30) + 2
         })
         .sum();
-    let pool = pool_pages(pcpus, system.vms.len(), tables) * PAGE;
+    let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
+    let pool = pool_pages(pcpus, vcpus, system.vms.len(), tables) * PAGE;
     // Loaders keep the start of memory for themselves. For an emulated board we know how much.
     let offset = board
         .emulated
@@ -74,8 +76,14 @@ pub(super) fn layout(
 }
 
 /// Pages of the pool.
-fn pool_pages(pcpus: usize, vms: usize, tables: u64) -> u64 {
-    pcpus as u64 * u64::from(PCPU_POOL_PAGES) + vms as u64 * u64::from(VM_POOL_PAGES) + tables
+fn pool_pages(pcpus: usize, vcpus: usize, vms: usize, tables: u64) -> u64 {
+    let counts = [
+        (pcpus, PCPU_POOL_PAGES),
+        (vcpus, VCPU_POOL_PAGES),
+        (vms, VM_POOL_PAGES),
+    ];
+    let pages = |(count, each): (usize, u32)| count as u64 * u64::from(each);
+    counts.into_iter().map(pages).sum::<u64>() + tables
 }
 
 /// Bytes of the plan.
@@ -145,7 +153,8 @@ pub(super) fn emit(
         guest.s2_pages = stage2::pages_needed(&regions) as u32;
     }
     let tables: u64 = guests.iter().map(|guest| u64::from(guest.s2_pages)).sum();
-    let pool_pages = pool_pages(cpus.len(), guests.len(), tables);
+    let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
+    let pool_pages = pool_pages(cpus.len(), vcpus, guests.len(), tables);
     let image = Image {
         base: layout.base,
         size: layout.pool_offset + pool_pages * PAGE,
@@ -154,15 +163,13 @@ pub(super) fn emit(
         pool_pages: pool_pages as u32,
         reserved: 0,
     };
-    // Rows of vCPUs are sorted by VM, then by number.
-    let first_vcpu = |vm: usize| -> usize { system.vms[..vm].iter().map(|spec| spec.vcpus).sum() };
     let pcpus: Vec<Pcpu> = cpus
         .iter()
         .map(|cpu| Pcpu {
             mpidr: cpu.mpidr,
-            vcpu: cpu.vm.map_or(NONE, |vm| (first_vcpu(vm) + cpu.vcpu) as u16),
             service: u16::from(cpu.service),
             reserved: 0,
+            reserved2: 0,
         })
         .collect();
     let mut vms = Vec::new();
@@ -198,11 +205,15 @@ pub(super) fn emit(
             restart_seconds,
             notify,
             event_intid: guest.event.unwrap_or(0) as u16,
+            interrupts: InterruptMode::Vgic as u16,
+            reclaim: Reclaim::Always as u16,
+            reserved: 0,
             entry: guest.entry,
             boot_arg: guest.tree,
             gicd: gic.gicd.0,
             gicr: if gic.version == 2 { 0 } else { interface },
             gicc: if gic.version == 2 { interface } else { 0 },
+            stolen_time: 0,
             spis: guest.spis,
             s2_pages: guest.s2_pages,
         });
@@ -211,8 +222,13 @@ pub(super) fn emit(
             Vcpu {
                 vm,
                 pcpu: cpus.iter().position(runs).unwrap_or(0) as u16,
-                reserved: 0,
+                policy: CpuPolicy::Pinned as u16,
+                weight: 0,
                 mpidr: number as u64,
+                budget: 0,
+                period: 0,
+                pool: 0,
+                reserved: 0,
             }
         }));
         regions.extend(guest.regions.iter().map(|mapped| mapped.region));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, VCPU_POOL_PAGES, VM_POOL_PAGES};
 
 use super::{access, count, cpus, crash, el2_bytes, memory_map};
 use crate::describe::{Size, class_name};
@@ -131,11 +131,12 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "\nEL2 takes {} of memory: {} and the plan, {} of pool ({} for each CPU)",
+        "\nEL2 takes {} of memory: {} and the plan, {} of pool ({} for each CPU, {} for each vCPU)",
         Size(el2_bytes(planned)),
         Size(planned.image.plan_offset),
         count(planned.image.pool_pages as usize, "page"),
-        PCPU_POOL_PAGES
+        PCPU_POOL_PAGES,
+        VCPU_POOL_PAGES
     )
 }
 

@@ -40,11 +40,14 @@ pub struct Limits {
 
 impl Default for Limits {
     /// Vectors only, two pages of stack as the plan gives to each pCPU, vectors that may leave that stack when EL2
-    /// itself has failed, and the way into a guest, which starts the stack anew for the next exit.
+    /// itself has failed, the way into a guest, which starts the stack anew for the next exit, and the way to another
+    /// thread, which goes on with its own stack where it left it.
     fn default() -> Self {
         let vectors = "vectors".to_owned();
         Self {
-            stack_setters: vec![vectors.clone(), "start_guest".to_owned()],
+            stack_setters: [&vectors, "start_guest", "switch_stack"]
+                .map(str::to_owned)
+                .to_vec(),
             vectors,
             entries: Vec::new(),
             stack: 8192,

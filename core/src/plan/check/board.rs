@@ -1,6 +1,6 @@
 //! Rules about the board: frames that EL2 uses, memory, pCPUs.
 
-use bulkhead_abi::plan::{NONE, PAGE, TableId};
+use bulkhead_abi::plan::{PAGE, TableId};
 
 use super::{AFFINITY, PA_LIMIT};
 use crate::plan::span::{Span, aligned};
@@ -165,7 +165,8 @@ impl Plan<'_> {
         let mut services = 0_u32;
         for (row, pcpu) in self.pcpus.iter().enumerate() {
             let at = At::row(TableId::Pcpus, row);
-            at.ensure(pcpu.reserved == 0, Invariant::ReservedZero)?;
+            let reserved = pcpu.reserved == 0 && pcpu.reserved2 == 0;
+            at.ensure(reserved, Invariant::ReservedZero)?;
             at.ensure(pcpu.mpidr & !AFFINITY == 0, Invariant::PcpuMpidr)?;
             services = services.wrapping_add(u32::from(pcpu.service));
             let twin = self
@@ -176,12 +177,6 @@ impl Plan<'_> {
             if let Some(twin) = twin {
                 return Err(at.and(twin).breaks(Invariant::PcpuMpidr));
             }
-            let placed = pcpu.vcpu == NONE
-                || self
-                    .vcpus
-                    .get(usize::from(pcpu.vcpu))
-                    .is_some_and(|vcpu| usize::from(vcpu.pcpu) == row);
-            at.ensure(placed, Invariant::VcpuPlacement)?;
         }
         At::row(TableId::Pcpus, 0).ensure(services == 1, Invariant::PcpuService)
     }

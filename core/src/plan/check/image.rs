@@ -1,7 +1,8 @@
 //! Rules about the image: where it lies, what it holds, the pool behind it.
 
 use bulkhead_abi::plan::{
-    EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, TableId, VM_POOL_PAGES,
+    EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, TableId, VCPU_POOL_PAGES,
+    VM_POOL_PAGES,
 };
 
 use super::regions::{is_memory, region_pa};
@@ -49,7 +50,8 @@ impl Plan<'_> {
     pub(super) fn check_pool(&self) -> Check {
         let pcpus = (self.pcpus.len() as u64).wrapping_mul(u64::from(PCPU_POOL_PAGES));
         let vms = (self.vms.len() as u64).wrapping_mul(u64::from(VM_POOL_PAGES));
-        let mut pages = pcpus.wrapping_add(vms);
+        let vcpus = (self.vcpus.len() as u64).wrapping_mul(u64::from(VCPU_POOL_PAGES));
+        let mut pages = pcpus.wrapping_add(vcpus).wrapping_add(vms);
         for (row, vm) in self.vms.iter().enumerate() {
             let needed = pages_needed(self.regions_of(row));
             At::row(TableId::Vms, row)

@@ -3,13 +3,14 @@
 
 mod board;
 mod calls;
+mod cpu;
 mod image;
 mod interrupts;
 mod loads;
 mod regions;
 mod vms;
 
-use bulkhead_abi::plan::{MAX_PCPUS, MAX_VMS, TableId};
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS, MAX_VMS, TableId};
 
 pub use calls::may_be_allowed;
 pub(super) use regions::is_memory;
@@ -39,6 +40,8 @@ impl Plan<'_> {
         self.check_pcpus()?;
         self.check_vms()?;
         self.check_vcpus()?;
+        self.check_cpu_time()?;
+        self.check_modes()?;
         self.check_regions()?;
         self.check_overlaps()?;
         self.check_image()?;
@@ -59,7 +62,7 @@ impl Plan<'_> {
             (TableId::Memory, self.memory.len(), 1, MAX_MEMORY),
             (TableId::Pcpus, self.pcpus.len(), 1, MAX_PCPUS),
             (TableId::Vms, self.vms.len(), 1, MAX_VMS),
-            (TableId::Vcpus, self.vcpus.len(), 1, MAX_PCPUS),
+            (TableId::Vcpus, self.vcpus.len(), 1, MAX_VCPUS),
             (TableId::Regions, self.regions.len(), 1, MAX_ROWS),
             (TableId::Loads, self.loads.len(), 1, MAX_ROWS),
             (TableId::Seeds, self.seeds.len(), 0, MAX_ROWS),

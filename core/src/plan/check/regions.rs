@@ -18,6 +18,8 @@ const DEVICE: u16 = RegionKind::Device as u16;
 const SHARED: u16 = RegionKind::Shared as u16;
 /// [`RegionKind`] as the plan writes it.
 const GICV: u16 = RegionKind::Gicv as u16;
+/// [`RegionKind`] as the plan writes it.
+const STOLEN: u16 = RegionKind::StolenTime as u16;
 
 /// Whether the region is RAM of its VM.
 pub(super) const fn is_ram(region: &Region) -> bool {
@@ -32,6 +34,11 @@ pub(super) const fn is_device(region: &Region) -> bool {
 /// Whether the region is memory of the board: RAM or shared memory.
 pub(in crate::plan) const fn is_memory(region: &Region) -> bool {
     region.kind == RAM || region.kind == SHARED
+}
+
+/// Whether the plan says where the region lies physically; of stolen time, EL2's pool does.
+const fn has_place(region: &Region) -> bool {
+    region.kind != STOLEN
 }
 
 /// The physical span of a region that has passed `check_regions`.
@@ -54,10 +61,11 @@ impl Plan<'_> {
     pub(super) fn check_regions(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
-            at.ensure(region.kind <= GICV, Invariant::RegionKind)?;
+            at.ensure(region.kind <= STOLEN, Invariant::RegionKind)?;
             let access = match region.kind {
                 RAM => region.access == ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE,
                 DEVICE | GICV => region.access == ACCESS_READ | ACCESS_WRITE,
+                STOLEN => region.access == ACCESS_READ,
                 _ => region.access & !ACCESS_WRITE == ACCESS_READ,
             };
             at.ensure(access, Invariant::RegionAccess)?;
@@ -74,19 +82,30 @@ impl Plan<'_> {
                     at.ensure(outside, Invariant::RegionDevice)?;
                 }
                 GICV => at.ensure(self.is_interface(region), Invariant::RegionGicv)?,
+                STOLEN => at.ensure(self.is_stolen_time(region), Invariant::VmStolenTime)?,
                 _ => at.ensure(self.in_memory(pa), Invariant::RegionMemory)?,
             }
         }
-        for row in 0..self.vms.len() {
+        for (row, vm) in self.vms.iter().enumerate() {
             // Two would overlap in the IPA space, which has a rule of its own.
-            let there = self
-                .regions_of(row)
-                .iter()
-                .any(|region| region.kind == GICV);
+            let has = |kind| {
+                let mut regions = self.regions_of(row).iter();
+                regions.any(|region| region.kind == kind)
+            };
             let at = At::row(TableId::Vms, row);
-            at.ensure(there == self.is_gicv2(), Invariant::RegionGicv)?;
+            at.ensure(has(GICV) == self.is_gicv2(), Invariant::RegionGicv)?;
+            let told = vm.stolen_time != 0;
+            at.ensure(has(STOLEN) == told, Invariant::VmStolenTime)?;
         }
         Ok(())
+    }
+
+    /// Whether `region` is the page in which its VM is told stolen time.
+    fn is_stolen_time(&self, region: &Region) -> bool {
+        let vm = self.vms.get(usize::from(region.vm));
+        region.pa == 0
+            && region.size == PAGE
+            && vm.is_some_and(|vm| vm.stolen_time == region.ipa && region.ipa != 0)
     }
 
     /// Whether `region` maps the board's virtual CPU interface where its VM has its CPU interface: the first page. The
@@ -111,7 +130,10 @@ impl Plan<'_> {
                 if same_shared(region, other) {
                     let same = region.pa == other.pa && region.size == other.size;
                     at.ensure(same, Invariant::RegionShared)?;
-                } else if region.kind != GICV || other.kind != GICV {
+                } else if has_place(region)
+                    && has_place(other)
+                    && (region.kind != GICV || other.kind != GICV)
+                {
                     let apart = region_pa(other).is_some_and(|other| !other.overlaps(pa));
                     at.ensure(apart, Invariant::PaOverlap)?;
                 }

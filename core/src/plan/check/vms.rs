@@ -50,6 +50,7 @@ impl Plan<'_> {
             at.ensure(vm.class <= Class::HardRealtime as u16, Invariant::VmClass)?;
             self.check_crash(at, row, vm)?;
             at.ensure(vm.flags & !FLAGS == 0, Invariant::VmFlags)?;
+            at.ensure(vm.reserved == 0, Invariant::ReservedZero)?;
             at.ensure(
                 usize::from(vm.vmid) == row.wrapping_add(1),
                 Invariant::VmVmid,
@@ -105,18 +106,13 @@ impl Plan<'_> {
         [gicd, other]
     }
 
-    /// vCPUs and where they run.
+    /// vCPUs, by their numbers.
     pub(super) fn check_vcpus(&self) -> Check {
         let mut before = None;
         let mut number = 0_u64;
         for (row, vcpu) in self.vcpus.iter().enumerate() {
             let at = At::row(TableId::Vcpus, row);
             at.ensure(vcpu.reserved == 0, Invariant::ReservedZero)?;
-            let placed = self
-                .pcpus
-                .get(usize::from(vcpu.pcpu))
-                .is_some_and(|pcpu| usize::from(pcpu.vcpu) == row);
-            at.ensure(placed, Invariant::VcpuPlacement)?;
             number = if before == Some(vcpu.vm()) {
                 number.wrapping_add(1)
             } else {

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_WRITE, NAME, PCPU_POOL_PAGES, Region, RegionKind, VM_POOL_PAGES, Vm,
+    ACCESS_EXECUTE, ACCESS_WRITE, NAME, PCPU_POOL_PAGES, Region, RegionKind, VCPU_POOL_PAGES,
+    VM_POOL_PAGES, Vm,
 };
 use bulkhead_core::plan::Plan;
 
@@ -179,8 +180,9 @@ fn content(plan: &Plan<'_>, index: usize, walk: &Walk) -> Vec<String> {
 /// Every table lies in the part of the pool that is for tables, and belongs to one VM.
 fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let image = &plan.header.image;
-    let before =
-        plan.pcpus.len() * PCPU_POOL_PAGES as usize + plan.vms.len() * VM_POOL_PAGES as usize;
+    let before = plan.pcpus.len() * PCPU_POOL_PAGES as usize
+        + plan.vcpus.len() * VCPU_POOL_PAGES as usize
+        + plan.vms.len() * VM_POOL_PAGES as usize;
     let first = base + image.pool_offset + before as u64 * PAGE;
     let end = base + image.pool_offset + u64::from(image.pool_pages) * PAGE;
     let mut seen = Vec::new();

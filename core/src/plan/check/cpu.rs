@@ -1,0 +1,147 @@
+//! Rules about CPU time and about how VMs get their interrupts.
+
+use bulkhead_abi::plan::{
+    CpuPolicy, InterruptMode, MAX_PERIOD, MAX_VCPUS_PER_PCPU, MAX_WEIGHT, MIN_PERIOD, Reclaim,
+    TableId, VM_OWN_PTIMER, Vcpu, Vm,
+};
+
+use crate::plan::view::Plan;
+use crate::plan::violation::{At, Check, Invariant};
+use crate::sched::bound::{Costs, Promise, bound};
+
+/// [`CpuPolicy`] as the plan writes it.
+const PINNED: u16 = CpuPolicy::Pinned as u16;
+/// [`CpuPolicy`] as the plan writes it.
+const SERVER: u16 = CpuPolicy::Server as u16;
+/// [`CpuPolicy`] as the plan writes it.
+const FAIR: u16 = CpuPolicy::Fair as u16;
+/// [`InterruptMode`] as the plan writes it.
+const VGIC: u16 = InterruptMode::Vgic as u16;
+/// [`InterruptMode`] as the plan writes it.
+const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
+/// [`InterruptMode`] as the plan writes it.
+const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
+
+/// The budget and the period, or the quota and the window, of a vCPU are sound.
+fn time_is_sound(vcpu: &Vcpu) -> bool {
+    if vcpu.policy == PINNED {
+        return vcpu.budget == 0 && vcpu.period == 0;
+    }
+    let period = MIN_PERIOD <= vcpu.period && vcpu.period <= MAX_PERIOD;
+    period && 1 <= vcpu.budget && vcpu.budget <= vcpu.period
+}
+
+/// The weight of a vCPU is sound.
+fn weight_is_sound(vcpu: &Vcpu) -> bool {
+    if vcpu.policy == FAIR {
+        (1..=MAX_WEIGHT).contains(&vcpu.weight)
+    } else {
+        vcpu.weight == 0
+    }
+}
+
+impl Plan<'_> {
+    /// The vCPUs that start on pCPU `pcpu`, with the numbers of their rows.
+    pub fn vcpus_on(&self, pcpu: usize) -> impl Iterator<Item = (usize, &Vcpu)> {
+        let rows = self.vcpus.iter().enumerate();
+        rows.filter(move |(_, vcpu)| usize::from(vcpu.pcpu) == pcpu)
+    }
+
+    /// What each vCPU may have, and whether each pCPU can give it.
+    pub(super) fn check_cpu_time(&self) -> Check {
+        for (row, vcpu) in self.vcpus.iter().enumerate() {
+            let at = At::row(TableId::Vcpus, row);
+            at.ensure(vcpu.policy <= FAIR, Invariant::VcpuPolicy)?;
+            at.ensure(time_is_sound(vcpu), Invariant::VcpuTime)?;
+            at.ensure(weight_is_sound(vcpu), Invariant::VcpuWeight)?;
+            let exists = usize::from(vcpu.pcpu) < self.pcpus.len();
+            at.ensure(exists, Invariant::VcpuPlacement)?;
+            let others = self.vcpus.iter().enumerate().take(row);
+            for (number, other) in others.filter(|(_, other)| other.pcpu == vcpu.pcpu) {
+                let alone = vcpu.policy == PINNED || other.policy == PINNED;
+                at.and(number).ensure(!alone, Invariant::VcpuPlacement)?;
+            }
+        }
+        for (row, vcpu) in self.vcpus.iter().enumerate() {
+            At::row(TableId::Vcpus, row).ensure(self.pool_is_sound(vcpu), Invariant::VcpuPool)?;
+        }
+        for row in 0..self.pcpus.len() {
+            let at = At::row(TableId::Pcpus, row);
+            let count = self.vcpus_on(row).count();
+            at.ensure(count <= MAX_VCPUS_PER_PCPU, Invariant::PcpuVcpus)?;
+            at.ensure(self.is_schedulable(row), Invariant::PcpuSchedulable)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the load balancer may do what the plan says with a vCPU that has passed the rest.
+    fn pool_is_sound(&self, vcpu: &Vcpu) -> bool {
+        if vcpu.policy != FAIR {
+            return vcpu.pool == 0;
+        }
+        let bit = |pcpu: usize| 1_u32.wrapping_shl(pcpu as u32);
+        let known = self.pcpus.len() < 32 && vcpu.pool < bit(self.pcpus.len());
+        let own = vcpu.pool & bit(usize::from(vcpu.pcpu)) != 0;
+        let mut pinned = self.vcpus.iter().filter(|other| other.policy == PINNED);
+        known && own && pinned.all(|other| vcpu.pool & bit(usize::from(other.pcpu)) == 0)
+    }
+
+    /// Whether the servers of a pCPU, which has no more vCPUs than it may have, keep their promises.
+    fn is_schedulable(&self, pcpu: usize) -> bool {
+        let none = Promise {
+            budget: 0,
+            period: 0,
+        };
+        let mut servers = [none; MAX_VCPUS_PER_PCPU];
+        let mut count = 0_usize;
+        let found = self
+            .vcpus_on(pcpu)
+            .filter(|(_, vcpu)| vcpu.policy == SERVER);
+        for (place, (_, vcpu)) in servers.iter_mut().zip(found) {
+            *place = Promise {
+                budget: vcpu.budget,
+                period: vcpu.period,
+            };
+            count = count.wrapping_add(1);
+        }
+        let servers = servers.get(..count).unwrap_or_default();
+        (0..count)
+            .all(|which| bound(servers, which, Costs::OF_BUILD).is_some_and(|bound| bound.holds()))
+    }
+
+    /// How VMs get their interrupts, and what needs vCPUs that are pinned.
+    pub(super) fn check_modes(&self) -> Check {
+        for (row, vm) in self.vms.iter().enumerate() {
+            let at = At::row(TableId::Vms, row);
+            let mut vcpus = self.vcpus_of(row).iter();
+            let pinned = vcpus.all(|vcpu| vcpu.policy == PINNED);
+            let own_timer = vm.flags & VM_OWN_PTIMER != 0;
+            at.ensure(pinned || !own_timer, Invariant::VmOwnTimer)?;
+            let mode = self.is_possible(vm) && (pinned || vm.interrupts == VGIC);
+            at.ensure(mode, Invariant::VmInterrupts)?;
+            let reclaim = match vm.interrupts {
+                VGIC | RECOVERABLE => vm.reclaim == Reclaim::Always as u16,
+                _ => {
+                    [Reclaim::Guaranteed as u16, Reclaim::Cooperative as u16].contains(&vm.reclaim)
+                }
+            };
+            at.ensure(reclaim, Invariant::VmReclaim)?;
+            at.ensure(is_built(vm), Invariant::VmInterruptsBuilt)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the board's GIC has the interrupt mode of a VM.
+    fn is_possible(&self, vm: &Vm) -> bool {
+        match vm.interrupts {
+            VGIC => true,
+            DIRECT_V2 => self.is_gicv2(),
+            mode => mode < DIRECT_V2 && !self.is_gicv2(),
+        }
+    }
+}
+
+/// Whether this build of EL2 has the interrupt mode of a VM.
+const fn is_built(vm: &Vm) -> bool {
+    vm.interrupts == VGIC
+}
