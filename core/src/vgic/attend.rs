@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use super::shared::{ASKED, CONFIG, WISHES};
 use super::words::Words;
-use super::{Cpu, Distributor, Host, Notify, Version, each, lr, mask, numbers, place};
+use super::{Cpu, Distributor, Host, Notify, Version, WORDS, each, lr, mask, numbers, place};
 
 /// What the list registers of a vCPU hold.
 #[derive(Default)]
@@ -30,23 +30,30 @@ impl Held {
     }
 }
 
-/// Requests of others.
-#[derive(Default)]
+/// Requests of others about the interrupts of a word.
 struct Wishes {
-    clear_pending: Words,
-    set_active: Words,
-    clear_active: Words,
+    word: usize,
+    clear_pending: u32,
+    set_active: u32,
+    clear_active: u32,
 }
 
-/// Words with changes that one exit deals with; for the rest the vCPU notifies itself.
-const WORDS_AT_ONCE: usize = 2;
+impl Wishes {
+    /// About no word.
+    const NONE: Self = Self {
+        word: WORDS,
+        clear_pending: 0,
+        set_active: 0,
+        clear_active: 0,
+    };
+}
 
 impl Cpu {
     /// See the module. `changes` are bits as in [`super::shared::Line::busy`], for what this pCPU has changed
     /// itself.
     ///
-    /// The work is bounded by the number of list registers and by the 32 interrupts of each of two words. If there
-    /// is more to do, the vCPU itself is among those to notify.
+    /// One exit deals with the requests about one word, or with what has changed in the private word and one of SPIs. If
+    /// there is more, the vCPU itself is among those to notify.
     #[inline(never)]
     pub(super) fn attend<H: Host>(
         &mut self,
@@ -61,11 +68,14 @@ impl Cpu {
         let ticket = line.asked.load(Acquire);
         let changes = changes | busy;
         let all = changes & mask(dist.words()).wrapping_sub(1);
-        let mut later = all;
-        for _ in 0..WORDS_AT_ONCE {
-            later &= later.wrapping_sub(1);
-        }
-        let dirty = all & !later;
+        let spis = all & !1;
+        let one = spis & spis.wrapping_neg();
+        let dirty = if changes & WISHES != 0 && all & 1 != 0 {
+            1
+        } else {
+            all & 1 | one
+        };
+        let later = all & !dirty;
         let mut notify = Notify::NOBODY;
         if later != 0 {
             line.busy
@@ -79,7 +89,11 @@ impl Cpu {
         self.forget_ready(dirty);
         let mut scan = dirty | 1 | self.count_ends(dist, host);
 
-        let wishes = (changes & WISHES != 0).then(|| self.take_wishes(dist, dirty));
+        let wishes = if changes & WISHES != 0 && dirty != 0 {
+            self.take_wishes(dist, dirty.trailing_zeros() as usize)
+        } else {
+            Wishes::NONE
+        };
         let mut held = Held::default();
         let suspects = dirty | u32::from(matches!(H::VERSION, Version::V2));
         for n in each(0, !host.empty() & Self::all_lrs(host)) {
@@ -88,13 +102,11 @@ impl Cpu {
             if entry & lr::STATE != 0 && mask(word) & suspects == 0 {
                 held.add(entry);
             } else {
-                scan |= self.review(dist, host, n, wishes.as_ref(), &mut held);
+                scan |= self.review(dist, host, n, &wishes, &mut held);
             }
         }
-        if let Some(wishes) = &wishes {
-            for word in numbers(dirty) {
-                notify |= self.grant(dist, host, word, wishes, &held);
-            }
+        if wishes.word < WORDS {
+            notify |= self.grant(dist, host, &wishes, &held);
         }
         for word in numbers(self.held_words) {
             notify |= self.release(dist, word, held.get(word) | self.parked.get(word));
@@ -129,23 +141,20 @@ impl Cpu {
         self.board = wanted;
     }
 
-    /// Takes the requests in these words. What is to become active shows in `holds` before it leaves the request
-    /// word, so that it is never in neither.
-    fn take_wishes(&mut self, dist: &Distributor, words: u32) -> Wishes {
+    /// Takes the requests in a word. What is to become active shows in `holds` before it leaves the request word, so
+    /// that it is never in neither.
+    fn take_wishes(&mut self, dist: &Distributor, word: usize) -> Wishes {
         let line = dist.line(self.number);
-        let mut wishes = Wishes::default();
-        for word in numbers(words) {
-            let coming = line.set_active.get(word);
-            if coming != 0 && word != 0 {
-                self.hold(dist, word, coming);
-            }
-            wishes.set_active.set(word, line.set_active.take(word));
-            wishes
-                .clear_pending
-                .set(word, line.clear_pending.take(word));
-            wishes.clear_active.set(word, line.clear_active.take(word));
+        let coming = line.set_active.get(word);
+        if coming != 0 && word != 0 {
+            self.hold(dist, word, coming);
         }
-        wishes
+        Wishes {
+            word,
+            set_active: line.set_active.take(word),
+            clear_pending: line.clear_pending.take(word),
+            clear_active: line.clear_active.take(word),
+        }
     }
 
     /// One list register against what is wanted. Returns the words that have to be looked at because of it.
@@ -154,7 +163,7 @@ impl Cpu {
         dist: &Distributor,
         host: &mut H,
         n: u32,
-        wishes: Option<&Wishes>,
+        wishes: &Wishes,
         held: &mut Held,
     ) -> u32 {
         let before = host.lr(n);
@@ -168,17 +177,19 @@ impl Cpu {
         let bank = dist.bank(self.number, word);
         let linked = before & lr::HW != 0;
         let mut entry = before;
-        let wished = |which: fn(&Wishes) -> &Words| {
-            wishes.is_some_and(|wishes| which(wishes).get(word) & bit != 0)
+        let wishes = if wishes.word == word {
+            wishes
+        } else {
+            &Wishes::NONE
         };
-        if wished(|w| &w.clear_active) && entry & lr::ACTIVE != 0 {
+        if wishes.clear_active & bit != 0 && entry & lr::ACTIVE != 0 {
             entry &= !lr::ACTIVE;
             self.by_register.remove(word, bit);
             if linked {
                 host.deactivate(lr::pintid(entry));
             }
         }
-        if wished(|w| &w.clear_pending) && entry & lr::PENDING != 0 {
+        if wishes.clear_pending & bit != 0 && entry & lr::PENDING != 0 {
             self.latched.remove(word, bit);
             if linked || bank.up() & bit == 0 {
                 entry &= !lr::PENDING;
@@ -187,7 +198,7 @@ impl Cpu {
                 host.deactivate(lr::pintid(entry));
             }
         }
-        if wished(|w| &w.set_active) {
+        if wishes.set_active & bit != 0 {
             if linked && entry & lr::PENDING != 0 {
                 // Both states at once are not for linked interrupts: the board keeps the pending one.
                 entry &= !lr::PENDING;
@@ -302,17 +313,18 @@ impl Cpu {
         &mut self,
         dist: &Distributor,
         host: &mut H,
-        word: usize,
         wishes: &Wishes,
         held: &Held,
     ) -> Notify {
+        let word = wishes.word;
         let line = dist.line(self.number);
         let bank = dist.bank(self.number, word);
         let linked = bank.linked.load(Relaxed);
-        for intid in each(word, wishes.clear_active.get(word) & self.parked.get(word)) {
-            self.end_parked(dist, host, intid);
+        let ended = wishes.clear_active & self.parked.get(word);
+        if ended != 0 {
+            self.end_parked(dist, host, word, ended);
         }
-        let clear = wishes.clear_pending.get(word) & linked;
+        let clear = wishes.clear_pending & linked;
         if clear != 0 {
             if word == 0 {
                 for intid in each(0, clear) {
@@ -330,8 +342,7 @@ impl Cpu {
         }
         // Set active by a register, and in no list register here: kept here until there is room.
         let owned = bank.active.load(SeqCst) & dist.owns(self.number, word);
-        let coming =
-            (wishes.set_active.get(word) | owned) & !held.get(word) & !self.parked.get(word);
+        let coming = (wishes.set_active | owned) & !held.get(word) & !self.parked.get(word);
         if coming == 0 {
             return Notify::NOBODY;
         }
@@ -339,29 +350,30 @@ impl Cpu {
         let mut theirs = 0;
         for v in (0..dist.vcpus()).filter(|v| *v != self.number && word != 0) {
             let its = coming & dist.line(v).holds.get(word);
-            let asked = its & wishes.set_active.get(word);
+            let asked = its & wishes.set_active;
             if asked != 0 {
                 dist.line(v).set_active.add(word, asked);
                 notify |= dist.mark(v, mask(word) | WISHES);
             }
             theirs |= its;
         }
-        for intid in each(word, coming & !theirs) {
-            let bit = place(intid).1;
-            if linked & bit != 0 {
-                // What is pending besides is the board's to keep.
-                if bank.latch.fetch_and(!bit, SeqCst) & bit != 0 {
-                    let soft = dist.by_software(self.number, word).load(SeqCst);
-                    self.keep_on_board(dist, host, intid, soft);
-                }
-                host.set_active(dist.physical(intid));
-            } else if word != 0 {
-                bank.held.fetch_or(bit, SeqCst);
-            }
-            self.by_register.add(word, bit);
-            let entry = self.entry(dist, intid);
-            self.park(dist, host, entry);
+        let coming = coming & !theirs;
+        if coming == 0 {
+            return notify;
         }
+        // What is pending besides is the board's to keep.
+        let pending = bank.latch.fetch_and(!(coming & linked), SeqCst) & linked;
+        for intid in each(word, coming & linked) {
+            if pending & place(intid).1 != 0 {
+                let soft = dist.by_software(self.number, word).load(SeqCst);
+                self.keep_on_board(dist, host, intid, soft);
+            }
+            host.set_active(dist.physical(intid));
+        }
+        if word != 0 {
+            bank.held.fetch_or(coming & !linked, SeqCst);
+        }
+        self.park_made(dist, host, word, coming);
         notify
     }
 

@@ -3,12 +3,13 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
+use super::parked::Nesting;
 use super::query::Query;
 use super::shared::{ALL, WISHES};
 use super::words::Words;
 use super::{
-    Distributor, Host, INTIDS, Maintenance, Notify, VCPUS, VTIMER, VTIMER_LR, Version, WORDS, lr,
-    mask, place,
+    Distributor, Host, Maintenance, Notify, VCPUS, VTIMER, VTIMER_LR, Version, WORDS, lr, mask,
+    place,
 };
 
 /// Linked SPIs whose list register entry is kept ready, by the low bits of their physical INTID.
@@ -43,9 +44,8 @@ pub struct Cpu {
     pub(super) by_register: Words,
     /// GICv2: where the SGIs came from that are parked.
     pub(super) parked_from: [u8; 16],
-    /// Priority of each that is parked, and group in bit 0, as they were when it became active: in that order they
-    /// nest, whatever the guest writes meanwhile.
-    pub(super) parked_as: [u8; INTIDS],
+    /// By word: how they nest.
+    pub(super) nesting: [Nesting; WORDS],
     /// What waits for a list register, and the most urgent of each word, as found when the word was last looked
     /// at.
     pub(super) waiting: Words,
@@ -87,7 +87,7 @@ impl Cpu {
             parked: Words::new(),
             by_register: Words::new(),
             parked_from: [0; 16],
-            parked_as: [0; INTIDS],
+            nesting: [Nesting::new(); WORDS],
             waiting: Words::new(),
             best: [u32::MAX; WORDS],
             latched: Words::new(),
@@ -103,10 +103,65 @@ impl Cpu {
         }
     }
 
+    /// As [`Self::new`] made it, in place.
+    fn clear(&mut self) {
+        let Self {
+            vtimer_lr,
+            number: _,
+            direct,
+            vtimer_wanted,
+            sgis,
+            ready,
+            ready_words,
+            inside,
+            held_words,
+            parked,
+            by_register,
+            parked_from,
+            nesting,
+            waiting,
+            best,
+            latched,
+            last,
+            last_source,
+            board,
+            told,
+            groups,
+            query,
+        } = self;
+        *sgis = [0; 16];
+        *ready = [0; READY];
+        *parked_from = [0; 16];
+        for nesting in nesting {
+            nesting.clear();
+        }
+        *best = [u32::MAX; WORDS];
+        for words in [parked, by_register, waiting, latched] {
+            *words = Words::new();
+        }
+        for entry in [vtimer_lr, vtimer_wanted] {
+            *entry = 0;
+        }
+        for number in [
+            direct,
+            ready_words,
+            inside,
+            held_words,
+            last,
+            last_source,
+            board,
+            groups,
+        ] {
+            *number = 0;
+        }
+        *told = Maintenance::default();
+        *query = Query::new();
+    }
+
     /// The vCPU starts (VM start, CPU_ON): list registers empty, private interrupts as after a reset. SPIs
     /// that wait for this vCPU are taken up at once.
     pub fn reset(&mut self, dist: &Distributor, host: &mut impl Host) -> Notify {
-        *self = Self::new(self.number);
+        self.clear();
         for n in 0..host.list_registers() {
             host.set_lr(n, 0);
         }
@@ -115,7 +170,8 @@ impl Cpu {
         let (linked, edges) = dist.ppis();
         dist.line(self.number).reset(linked, 0xffff | edges);
         dist.set_online(self.number, true);
-        self.attend(dist, host, ALL | WISHES)
+        // Private requests there are none yet.
+        self.attend(dist, host, ALL & !1 | WISHES)
     }
 
     /// The vCPU goes off, or its VM stops: SPIs that were pending in list registers wait for whoever they are
@@ -135,8 +191,9 @@ impl Cpu {
             }
         }
         for word in 0..WORDS {
-            for intid in super::each(word, self.parked.get(word)) {
-                self.end_parked(dist, host, intid);
+            let parked = self.parked.get(word);
+            if parked != 0 {
+                self.end_parked(dist, host, word, parked);
             }
             if word != 0 {
                 notify |= self.release(dist, word, 0);
@@ -152,7 +209,7 @@ impl Cpu {
         line.reset(0, 0);
         host.eoi_count();
         host.ask(Maintenance::default());
-        *self = Self::new(self.number);
+        self.clear();
         notify
     }
 

@@ -13,7 +13,9 @@ use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, mask, n
 
 /// After that many looks at waiting interrupts an exit fills no more list registers; the vCPU notifies itself and
 /// goes on in another.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 32;
+/// SPI words that an exit scans, besides the private one.
+const SCANS: u32 = 2;
 
 /// Where an interrupt can go.
 enum Room {
@@ -57,8 +59,15 @@ impl Cpu {
             scan |= self.waiting.some();
         }
         let mut notify = Notify::NOBODY;
+        let mut later = scan & !1;
+        for _ in 0..SCANS {
+            later &= later.wrapping_sub(1);
+        }
+        if later != 0 {
+            notify |= dist.mark(self.number, later);
+        }
         let full = host.empty() & host.usable() == 0;
-        for word in numbers(scan) {
+        for word in numbers(scan & !later) {
             notify |= self.rescan(dist, word, held, full);
         }
         if full {
@@ -76,13 +85,16 @@ impl Cpu {
             }
             let (word, bit) = place(intid);
             match self.try_place(dist, host, intid, held, &mut notify) {
-                Placed::Yes => self.last = intid,
+                Placed::Yes => {
+                    self.last = intid;
+                    looks = looks.wrapping_add(self.waiting.get(word).count_ones());
+                }
+                // At most once for each list register.
                 Placed::Gone => {}
                 Placed::NoRoom if self.make_way(dist, host, intid, held) => continue,
                 Placed::NoRoom => break,
             }
             self.waiting.remove(word, bit);
-            looks = looks.wrapping_add(self.waiting.get(word).count_ones());
             self.choose(dist, word);
         }
         notify

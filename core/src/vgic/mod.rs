@@ -21,6 +21,7 @@ pub mod gich;
 mod gicr;
 pub mod lr;
 mod parked;
+mod planes;
 mod query;
 mod quick;
 mod sgi;

@@ -7,105 +7,207 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::{
-    Cpu, Distributor, Host, PRIORITY_BITS, VTIMER, VTIMER_LR, each, lr, mask, numbers, place,
-};
+use super::planes::Planes;
+use super::{Cpu, Distributor, Host, VTIMER, VTIMER_LR, WORDS, each, lr, mask, numbers, place};
+
+/// Groups and priorities of the parked interrupts of a word, as they were when each became active: in that order they
+/// nest, whatever the guest writes meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nesting {
+    planes: Planes,
+    group1: u32,
+    /// Priority of the most urgent that the guest has taken; [`NONE`] if there is none.
+    top: u8,
+}
+
+/// No priority: less urgent than any.
+const NONE: u8 = u8::MAX;
+
+impl Nesting {
+    pub(super) const fn new() -> Self {
+        Self {
+            planes: Planes::new(),
+            group1: 0,
+            top: NONE,
+        }
+    }
+
+    /// Nothing is parked. What was kept of interrupts that are not says nothing.
+    pub(super) const fn clear(&mut self) {
+        self.top = NONE;
+    }
+
+    /// These are what the guest has taken of the word.
+    fn find_top(&mut self, taken: u32) {
+        self.top = if taken == 0 {
+            NONE
+        } else {
+            self.planes.most_urgent(taken).1
+        };
+    }
+}
 
 impl Cpu {
     /// Keeps an active interrupt outside of the list registers: that of `entry`.
     pub(super) fn park<H: Host>(&mut self, dist: &Distributor, host: &mut H, entry: u64) {
         let intid = lr::vintid(entry);
         let (word, bit) = place(intid);
+        let group1 = if entry & lr::GROUP1 != 0 { bit } else { 0 };
+        if let Some(nesting) = self.nesting.get_mut(word) {
+            nesting.planes.set(bit, lr::priority(entry));
+            nesting.group1 = nesting.group1 & !bit | group1;
+        }
+        if let Some(from) = self.parked_from.get_mut(intid as usize) {
+            *from = lr::source(entry) as u8;
+        }
+        self.add_parked(dist, host, word, bit);
+        self.find_top(word);
+    }
+
+    /// Keeps interrupts of a word here that a register has made active, as they are configured now.
+    pub(super) fn park_made<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        bits: u32,
+    ) {
+        let group1 = dist.bank(self.number, word).group.load(Relaxed);
+        if let Some(nesting) = self.nesting.get_mut(word) {
+            let priorities = dist.priorities(self.number, word);
+            nesting.planes.take(bits, priorities);
+            nesting.group1 = nesting.group1 & !bits | group1 & bits;
+        }
+        if word == 0 {
+            for intid in each(0, bits & 0xffff) {
+                self.parked_from[intid as usize & 15] = 0;
+            }
+        }
+        self.by_register.add(word, bits);
+        self.add_parked(dist, host, word, bits);
+    }
+
+    fn add_parked<H: Host>(&mut self, dist: &Distributor, host: &mut H, word: usize, bits: u32) {
         if self.parked.is_empty() {
             // Ends that were counted up to here were of nothing.
             host.eoi_count();
         }
-        self.parked.add(word, bit);
-        if let Some(from) = self.parked_from.get_mut(intid as usize) {
-            *from = lr::source(entry) as u8;
-        }
-        if let Some(slot) = self.parked_as.get_mut(intid as usize) {
-            *slot = lr::priority(entry) | u8::from(entry & lr::GROUP1 != 0);
-        }
-        dist.bank(self.number, word).active.fetch_or(bit, SeqCst);
+        self.parked.add(word, bits);
+        dist.bank(self.number, word).active.fetch_or(bits, SeqCst);
         if word != 0 {
-            self.hold(dist, word, bit);
+            self.hold(dist, word, bits);
         }
     }
 
-    /// One that is parked has ended.
-    pub(super) fn end_parked<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) {
-        let (word, bit) = place(intid);
+    /// Some that are parked have ended.
+    pub(super) fn end_parked<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        bits: u32,
+    ) {
         let bank = dist.bank(self.number, word);
-        self.parked.remove(word, bit);
-        self.by_register.remove(word, bit);
-        bank.active.fetch_and(!bit, SeqCst);
-        if bank.linked.load(Relaxed) & bit != 0 {
+        self.parked.remove(word, bits);
+        self.by_register.remove(word, bits);
+        bank.active.fetch_and(!bits, SeqCst);
+        for intid in each(word, bits & bank.linked.load(Relaxed)) {
             host.deactivate(dist.physical(intid));
         }
+        self.find_top(word);
     }
 
-    /// Ends as many as the virtual interface has counted; their words.
+    /// Ends as many as the virtual interface has counted, at most 31; their words.
     pub(super) fn count_ends<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> u32 {
         if self.parked.is_empty() {
             return 0;
         }
         let mut words = 0;
         for _ in 0..host.eoi_count() {
-            let Some(intid) = self.most_urgent_parked(true) else {
+            let Some((word, bit)) = self.top_taken() else {
                 break;
             };
-            self.end_parked(dist, host, intid);
-            words |= mask((intid / 32) as usize);
+            self.end_parked(dist, host, word, bit);
+            words |= mask(word);
         }
         words
     }
 
-    /// The most urgent one here; with `taken` only of those that the guest has acknowledged.
-    fn most_urgent_parked(&self, taken: bool) -> Option<u32> {
-        let but = |word| {
-            if taken { self.by_register.get(word) } else { 0 }
-        };
-        numbers(self.parked.some())
-            .flat_map(|word| each(word, self.parked.get(word) & !but(word)))
-            .min_by_key(|intid| self.parked_as(*intid) & PRIORITY_BITS)
+    /// What is parked of a word because the guest has taken it, and not because a register made it active.
+    fn taken(&self, word: usize) -> u32 {
+        self.parked.get(word) & !self.by_register.get(word)
     }
 
-    /// Brings parked interrupts back where list registers are free, the most urgent first.
+    fn find_top(&mut self, word: usize) {
+        let taken = self.taken(word);
+        if let Some(nesting) = self.nesting.get_mut(word) {
+            nesting.find_top(taken);
+        }
+    }
+
+    /// Word and bit of the most urgent one here that the guest has taken.
+    fn top_taken(&self) -> Option<(usize, u32)> {
+        let mut top = NONE;
+        let mut word = WORDS;
+        for (n, nesting) in self.nesting.iter().enumerate() {
+            if nesting.top < top {
+                top = nesting.top;
+                word = n;
+            }
+        }
+        let nesting = self.nesting.get(word)?;
+        let (urgent, _) = nesting.planes.most_urgent(self.taken(word));
+        (urgent != 0).then(|| (word, urgent & urgent.wrapping_neg()))
+    }
+
+    /// Brings parked interrupts back where list registers are free: the most urgent of those that the guest has taken,
+    /// then what registers have made active, which no end means unless it names it, in any order.
     pub(super) fn unpark<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         let timer = 1 << VTIMER;
         if self.parked.get(0) & timer != 0 && host.empty() & 1 << VTIMER_LR != 0 {
-            self.bring_back(dist, host, VTIMER_LR, VTIMER);
+            self.bring_back(dist, host, VTIMER_LR, 0, timer);
         }
         for n in each(0, host.empty() & host.usable()) {
-            let Some(intid) = self.most_urgent_parked(false).filter(|i| *i != VTIMER) else {
+            let next = self.top_taken().or_else(|| {
+                let word = numbers(self.parked.some()).next()?;
+                let bits = self.parked.get(word);
+                Some((word, bits & bits.wrapping_neg()))
+            });
+            let Some((word, bit)) = next.filter(|next| *next != (0, timer)) else {
                 return;
             };
-            self.bring_back(dist, host, n, intid);
+            self.bring_back(dist, host, n, word, bit);
         }
     }
 
-    fn parked_as(&self, intid: u32) -> u8 {
-        self.parked_as.get(intid as usize).copied().unwrap_or(0)
-    }
-
-    fn bring_back<H: Host>(&mut self, dist: &Distributor, host: &mut H, n: u32, intid: u32) {
-        let (word, bit) = place(intid);
+    fn bring_back<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        n: u32,
+        word: usize,
+        bit: u32,
+    ) {
+        let intid = (word as u32).wrapping_mul(32) | bit.trailing_zeros();
         let from = self
             .parked_from
             .get(intid as usize)
             .map_or(0, |from| lr::from(u32::from(*from)));
-        let its = self.parked_as(intid);
-        let link = self.entry(dist, intid) & (lr::HW | lr::link(u32::MAX));
-        let entry = lr::entry(intid, its & PRIORITY_BITS, its & 1 != 0);
-        let entry = if link & lr::HW != 0 {
-            entry | link
+        let Some(nesting) = self.nesting.get(word) else {
+            return;
+        };
+        let (_, priority) = nesting.planes.most_urgent(bit);
+        let entry = lr::entry(intid, priority, nesting.group1 & bit != 0);
+        let bank = dist.bank(self.number, word);
+        let entry = if bank.linked.load(Relaxed) & bit != 0 {
+            entry | lr::link(dist.physical(intid))
         } else {
             // It may be pending again, or somebody else wait for its end: that is to be told.
             entry | from | lr::EOI
         };
         host.set_lr(n, entry | lr::ACTIVE);
         self.parked.remove(word, bit);
-        dist.bank(self.number, word).active.fetch_and(!bit, SeqCst);
+        bank.active.fetch_and(!bit, SeqCst);
+        self.find_top(word);
     }
 }

@@ -96,7 +96,17 @@ impl Cpu {
         let pending = state == State::Pending;
         let seqcst = core::sync::atomic::Ordering::SeqCst;
         let mut bits = if pending {
-            bank.latch.load(seqcst) | bank.up()
+            let latch = bank.latch.load(seqcst);
+            // An SGI of a GICv2 is latched after its sender is noted: taken up in between, it leaves a latch for nobody.
+            let stale = if word == 0 && dist.is_v2() {
+                let sources = &dist.line(vcpu).sources;
+                each(0, latch & 0xffff)
+                    .filter(|n| sources[*n as usize & 15].load(seqcst) == 0)
+                    .fold(0, |all, n| all | mask(n as usize))
+            } else {
+                0
+            };
+            latch & !stale | bank.up()
         } else {
             bank.active.load(seqcst)
         };

@@ -1,6 +1,7 @@
 //! What the vGIC promises, on a simulated machine ([`bench`]).
 
 mod bench;
+mod bounds;
 mod random;
 mod registers;
 mod several;

@@ -1,0 +1,167 @@
+//! How much one exit does, and that the rest comes in the next ones.
+
+use super::bench::Vm;
+use crate::vgic::*;
+
+/// One vCPU with SPIs 32 to 287, all of them enabled and of priority 0.
+fn large<const V: bool>(lrs: usize) -> Vm<V> {
+    let mut vm = Vm::<V>::new(1, lrs, &[]);
+    let version = if V { Version::V2 } else { Version::V3 };
+    vm.dist.reset(version, 1, 256, 27);
+    vm.start(0);
+    vm.gicd(0, 0, 3);
+    for word in 1..9 {
+        vm.bits(0, 2, word, u32::MAX);
+    }
+    vm
+}
+
+fn held<const V: bool>(vm: &Vm<V>) -> std::vec::Vec<u32> {
+    let mut held: std::vec::Vec<_> = vm.boards[0].held().map(lr::vintid).collect();
+    held.sort_unstable();
+    held
+}
+
+/// What the guest takes, in the order of INTIDs.
+fn drained<const V: bool>(vm: &mut Vm<V>) -> std::vec::Vec<u32> {
+    let mut taken = vm.drain(0);
+    taken.sort_unstable();
+    taken
+}
+
+#[test]
+fn one_exit_looks_at_the_changes_of_one_word() {
+    let mut vm = large::<false>(5);
+    for intid in [40, 70, 280] {
+        assert_eq!(vm.dist.post(intid, 0), Notify(1));
+    }
+    for (notify, expected) in [(1, &[40][..]), (1, &[40, 70]), (0, &[40, 70, 280])] {
+        let more = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+        assert_eq!((more, held(&vm).as_slice()), (Notify(notify), expected));
+    }
+}
+
+#[test]
+fn one_exit_does_not_choose_among_many_for_each_list_register() {
+    let mut vm = large::<false>(8);
+    vm.bits(0, 3, 2, u32::MAX);
+    vm.bits(0, 4, 2, u32::MAX);
+    let mut notify = vm.cpus[0]
+        .gicd_write(&vm.dist, &mut vm.boards[0], 0x108, 4, 0xffff_ffff)
+        .1;
+    let mut exits = 0;
+    while !notify.is_empty() {
+        let before = held(&vm).len();
+        notify = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+        let now = held(&vm).len();
+        assert!(now > before || now == 7, "an exit that does nothing");
+        assert!(now <= before + 2, "{before} {now}");
+        exits += 1;
+    }
+    assert_eq!(held(&vm), (64..71).collect::<std::vec::Vec<_>>());
+    assert!(exits >= 3, "{exits}");
+    assert_eq!(drained(&mut vm), (64..96).collect::<std::vec::Vec<_>>());
+}
+
+fn switched_group<const V: bool>() {
+    let mut vm = large::<V>(4);
+    // One for each word: those of the upper half in group 1, and more urgent.
+    let spi = |word: u32| word * 32 + word;
+    for word in 1..9 {
+        let upper = word > 4;
+        vm.gicd(
+            0,
+            0x80 + u64::from(word) * 4,
+            if upper { u32::MAX } else { 0 },
+        );
+        vm.priority(0, spi(word), if upper { 0x10 } else { 0x80 });
+        vm.post(spi(word));
+    }
+    assert_eq!(held(&vm), [spi(5), spi(6), spi(7)]);
+    // The guest's CPU interface signals group 0 only.
+    vm.boards[0].groups = 1;
+    vm.settle();
+    assert_eq!(held(&vm), [spi(1), spi(2), spi(3)]);
+    assert_eq!(drained(&mut vm), [1, 2, 3, 4].map(spi));
+    vm.boards[0].groups = 3;
+    vm.settle();
+    assert_eq!(drained(&mut vm), [5, 6, 7, 8].map(spi));
+}
+
+#[test]
+fn a_group_that_is_switched_off_makes_way_in_all_words() {
+    switched_group::<true>();
+    switched_group::<false>();
+}
+
+/// `most` nested handlers in words 1 to 8 by turns, the first the least urgent.
+fn nest<const V: bool>(vm: &mut Vm<V>, most: u32) -> std::vec::Vec<u32> {
+    let spis: std::vec::Vec<u32> = (0..most).map(|n| 32 + n % 8 * 32 + n).collect();
+    for (n, intid) in (0u8..).zip(&spis) {
+        vm.priority(0, *intid, 0xf0 - 8 * n);
+        vm.post(*intid);
+        assert_eq!(vm.acknowledge(0), Some(*intid));
+    }
+    spis
+}
+
+fn active<const V: bool>(vm: &mut Vm<V>) -> std::vec::Vec<u32> {
+    (1..9)
+        .flat_map(|word| each(word, vm.read_bits(0, 6, word as u64)))
+        .collect()
+}
+
+fn ends_together<const V: bool>() {
+    for (nested, ended) in [(31, 31), (31, 30), (31, 12), (20, 17), (5, 1)] {
+        let mut vm = large::<V>(4);
+        let spis = nest(&mut vm, nested);
+        // Active by a register, more urgent than all of them: no end means it.
+        vm.bits(0, 6, 3, 1 << 31);
+        // The guest ends that many before EL2 hears of the first.
+        for intid in spis.iter().rev().take(ended) {
+            vm.boards[0].end(*intid);
+        }
+        vm.settle();
+        let mut left: std::vec::Vec<u32> = spis[..spis.len() - ended].to_vec();
+        left.push(127);
+        left.sort_unstable();
+        assert_eq!(active(&mut vm), left, "{ended} of {nested}");
+        // The others are still known by their nesting.
+        for intid in spis.iter().rev().skip(ended) {
+            vm.end(0, *intid);
+            left.retain(|other| other != intid);
+            assert_eq!(active(&mut vm), left, "{ended} of {nested}, then {intid}");
+        }
+    }
+}
+
+#[test]
+fn ends_that_are_counted_together_are_those_of_the_most_urgent() {
+    ends_together::<true>();
+    ends_together::<false>();
+}
+
+fn made_and_ended<const V: bool>() {
+    let mut vm = large::<V>(4);
+    for word in 1..9 {
+        vm.bits(0, 6, word, u32::MAX);
+    }
+    assert_eq!(active(&mut vm).len(), 256);
+    // None of them was taken: nothing nests, and an end means none that is not in a list register.
+    vm.boards[0].eoi_count = 3;
+    vm.settle();
+    assert_eq!(active(&mut vm).len(), 256);
+    for word in 1..9 {
+        vm.bits(0, 7, word, 0xffff_0000);
+    }
+    assert_eq!(active(&mut vm).len(), 128);
+    vm.leave(0);
+    vm.start(0);
+    assert_eq!(active(&mut vm), []);
+}
+
+#[test]
+fn all_spis_are_made_active_and_end() {
+    made_and_ended::<true>();
+    made_and_ended::<false>();
+}
