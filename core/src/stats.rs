@@ -106,6 +106,9 @@ pub struct ExitStats {
     started: u64,
     others: [ClassStats; ExitClass::COUNT - USUAL],
     away: u64,
+    /// What it had run and how often it had left when it last started.
+    ran: u64,
+    left: u64,
 }
 
 impl ExitStats {
@@ -123,7 +126,17 @@ impl ExitStats {
             started: now,
             others: [ClassStats::NEW; ExitClass::COUNT - USUAL],
             away: 0,
+            ran: 0,
+            left: 0,
         }
+    }
+
+    /// The vCPU starts to run at `now` (cycle counter), for the first time or again after it was off: what passed
+    /// until then, such as getting its memory ready, was not the guest's and does not count.
+    pub const fn enter(&mut self, now: u64) {
+        self.ran = self.elapsed();
+        self.left = self.exits;
+        self.started = now;
     }
 
     /// Counts an exit that began at `begin` and ends at `end` (cycle counter).
@@ -177,7 +190,7 @@ impl ExitStats {
             .fold(0, |sum, class| sum.wrapping_add(class.total))
     }
 
-    /// The vCPU was away from its pCPU from `left` to `now`, both of the cycle counter.
+    /// The vCPU, which is on, was away from its pCPU from `left` to `now`, both of the cycle counter.
     pub const fn was_away(&mut self, left: u64, now: u64) {
         self.away = self.away.wrapping_add(now.wrapping_sub(left));
     }
@@ -194,12 +207,13 @@ impl ExitStats {
             .saturating_sub(self.away)
     }
 
-    /// Cycles since the vCPU started, up to its last exit.
+    /// Cycles in which the vCPU was on (in the guest, in an exit, away from its pCPU), up to its last exit.
     pub const fn elapsed(&self) -> u64 {
-        match self.last(0) {
-            Some(last) => last.at.wrapping_sub(self.started),
-            None => 0,
-        }
+        let now = match self.last(0) {
+            Some(last) if self.exits != self.left => last.at.wrapping_sub(self.started),
+            _ => 0,
+        };
+        self.ran.wrapping_add(now)
     }
 
     /// The `n`th last exit; 0 is the newest.
@@ -231,6 +245,18 @@ mod tests {
         assert_eq!(hvc.deviation(), 8);
         assert_eq!((stats.guest(), stats.elapsed()), (10 + 30 + 20, 120));
         assert_eq!(stats.class(ExitClass::Smc).mean(), 0);
+    }
+
+    #[test]
+    fn neither_getting_ready_nor_being_off_is_time_of_the_guest() {
+        let mut stats = ExitStats::new(0);
+        stats.enter(1_000_000);
+        stats.count(ExitClass::Hvc, 1_000_050, 1_000_060, 0, 0);
+        assert_eq!((stats.guest(), stats.elapsed()), (50, 60));
+        stats.enter(5_000_000);
+        assert_eq!((stats.guest(), stats.elapsed()), (50, 60));
+        stats.count(ExitClass::Hvc, 5_000_007, 5_000_010, 0, 0);
+        assert_eq!((stats.guest(), stats.elapsed()), (57, 70));
     }
 
     #[test]

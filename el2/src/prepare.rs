@@ -266,6 +266,7 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     }
     // A pause that came meanwhile is seen in the first exit, which this is for.
     mailbox::send(vcpu.id, mailbox::POWER);
+    vcpu.stats.enter(crate::hw::sysreg::cycles());
     cpu::enter(thread::frame_address(vcpu))
 }
 

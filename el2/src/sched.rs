@@ -189,7 +189,9 @@ fn step_in(vcpu: &mut Vcpu) {
     }
     vcpu.gic.give_active(vcpu.context.active);
     vcpu.context.timers.bring();
-    vcpu.stats.was_away(vcpu.left, reg::cycles());
+    if vcpu.runs {
+        vcpu.stats.was_away(vcpu.left, reg::cycles());
+    }
     catch_up(vcpu);
 }
 

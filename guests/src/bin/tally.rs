@@ -2,7 +2,7 @@
 //!
 //! For `seconds=` of the boot arguments all CPUs have a timer of 1 kHz; at each of its periods CPU 0 makes a
 //! hypercall, sends an SGI to each other CPU, and waits for their answers; once a second it prints a line. Then it
-//! says how often each of that has happened (`TALLY`).
+//! says how often each of that has happened, and how long it took (`TALLY`).
 #![no_std]
 #![no_main]
 
@@ -28,6 +28,7 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 static OVER: AtomicU64 = AtomicU64::new(0);
 
 fn main(board: &'static Board) {
+    let born = timer::now();
     let (cpus, seconds) = (board.cpus, board.argument("seconds").unwrap_or(2));
     let others = cpus as u64 - 1;
     PERIOD.store(timer::frequency() / 1000, Relaxed);
@@ -83,10 +84,11 @@ fn main(board: &'static Board) {
     let calls = CALLS.load(Relaxed) + others + 1;
     let characters = uart::characters();
     print!(
-        "TALLY vtimer-irq={} hvc={calls} sgi={} uart~{} characters={characters}",
+        "TALLY vtimer-irq={} hvc={calls} sgi={} uart~{} characters={characters} elapsed-us~{}",
         sum(&TIMERS),
         sum(&SENT),
         uart::accesses(),
+        (timer::now() - born) * 1_000_000 / timer::frequency(),
     );
     if others == 1 {
         // One at a time. The answers of several CPUs may arrive with one interrupt of EL2's own.

@@ -2,13 +2,15 @@
 //!
 //! The guest says `TALLY class=N class~N class>=N ...`, once, near its end: how often it did what EL2 counts in that
 //! class, on all its CPUs. `=` is the same number; `~` is at least that many and hardly more, for a guest that goes on
-//! after it has counted; `>=` is at least that many. `characters` is no class but what it has said before, white space
-//! left out: a line that waits too long for its end comes in two.
+//! after it has counted; `>=` is at least that many. Two are no classes: `characters` is what it has said before, white space
+//! left out (a line that waits too long for its end comes in two); `elapsed-us` is how long its first CPU has run.
 
 use crate::run::console::Transcript;
 
 /// What `~` allows above the number that was said: a hundredth, and this.
 const SLACK: u64 = 1000;
+/// Cycles in a microsecond: QEMU's cycle counter counts nanoseconds of the guests' clock.
+const CYCLES: u64 = 1000;
 
 /// What does not agree.
 pub fn flaws(transcript: &Transcript, vm: &str) -> Vec<String> {
@@ -29,9 +31,13 @@ pub fn flaws(transcript: &Transcript, vm: &str) -> Vec<String> {
         let Some((name, how, guest)) = parse(word) else {
             return Some(format!("`{vm}` said `{word}` in its TALLY"));
         };
-        let tables = transcript.exits.iter().filter(|table| table.vm == vm);
+        let mut tables = transcript.exits.iter().filter(|table| table.vm == vm);
         let el2 = match name {
             "characters" => before,
+            "elapsed-us" => {
+                let first = tables.find(|table| table.vcpu == 0);
+                first.map_or(0, |table| table.elapsed / CYCLES)
+            }
             class => tables.map(|table| table.count(class)).sum(),
         };
         let most = match how {
@@ -69,6 +75,7 @@ mod tests {
         let console = format!(
             "[a] one\r\n[a] t o\r\n[a] x\r\n[b] three\r\n[a] TALLY {tally}\r\n[a] DONE\r\n\
              [el2] exits vm=a vcpu=0\r\n[el2]   sgi 3000 1 1 1 3 0 0.1\r\n\
+             [el2]   all 3000 exits, guest 1 of 5000999 cycles (0.1%)\r\n\
              [el2] exits vm=a vcpu=1\r\n[el2]   sgi 4000 1 1 1 4 0 0.1\r\n"
         );
         transcript.push(console.as_bytes());
@@ -98,6 +105,16 @@ mod tests {
         assert_eq!(
             seen("sgi>=7001"),
             ["`a` counts >=7001 sgi, but 7000 at EL2"]
+        );
+    }
+
+    #[test]
+    fn time_is_that_of_the_first_vcpu() {
+        assert_eq!(seen("elapsed-us=5000"), [""; 0]);
+        assert_eq!(seen("elapsed-us~4100"), [""; 0]);
+        assert_eq!(
+            seen("elapsed-us~3900"),
+            ["`a` counts ~3900 elapsed-us, but 5000 at EL2"]
         );
     }
 

@@ -158,8 +158,9 @@ impl Transcript {
             return;
         }
         if self.in_table && text.starts_with(' ') {
-            if let (Some(table), Some(row)) = (self.exits.last_mut(), ClassRow::parse(text)) {
-                table.rows.push(row);
+            if let Some(table) = self.exits.last_mut() {
+                table.rows.extend(ClassRow::parse(text));
+                table.elapsed = ExitTable::elapsed(text).unwrap_or(table.elapsed);
             }
             return;
         }

@@ -52,6 +52,8 @@ pub struct ExitTable {
     pub vcpu: u16,
     /// One row for each class that occurred.
     pub rows: Vec<ClassRow>,
+    /// Cycles in which the vCPU was on, up to its last exit; 0 if the table has no last line.
+    pub elapsed: u64,
 }
 
 impl ExitTable {
@@ -62,7 +64,14 @@ impl ExitTable {
             vm: words.next()?.strip_prefix("vm=")?.to_owned(),
             vcpu: words.next()?.strip_prefix("vcpu=")?.parse().ok()?,
             rows: Vec::new(),
+            elapsed: 0,
         })
+    }
+
+    /// Reads the elapsed cycles of the last line, `all <n> exits, guest <n> of <n> cycles (...`.
+    pub fn elapsed(text: &str) -> Option<u64> {
+        let (_, rest) = text.trim_start().strip_prefix("all ")?.split_once(" of ")?;
+        rest.split_once(" cycles")?.0.parse().ok()
     }
 
     /// All exits.
@@ -104,5 +113,15 @@ mod tests {
         assert_eq!((table.vm.as_str(), table.vcpu), ("linux", 0));
         assert_eq!(ExitTable::header("exits vm=linux"), None);
         assert_eq!(ExitTable::header("vm linux stopped: powered off"), None);
+    }
+
+    #[test]
+    fn the_last_line_has_the_elapsed_cycles() {
+        let line = "  all 17 exits, guest 1200 of 1500 cycles (80.0%), descheduled 0";
+        assert_eq!(ExitTable::elapsed(line), Some(1500));
+        assert_eq!(
+            ExitTable::elapsed("  hvc 1 180 201.5 950 201500 12.25 61.3%"),
+            None
+        );
     }
 }
