@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bulkhead_abi::plan::{
-    Crash, DeviceKind, NONE, Quiet, RegionKind, VM_OWN_PTIMER, VM_TIME_STOPS,
+    CpuPolicy, Crash, DeviceKind, NONE, Quiet, RegionKind, VM_OWN_PTIMER, VM_TIME_STOPS,
 };
 use bulkhead_core::plan::Plan;
 use bulkhead_host::planner::{Effort, Planned};
@@ -52,6 +52,86 @@ fn vcpus_run_where_the_description_says() {
         let places: Vec<u16> = plan.vcpus.iter().map(|vcpu| vcpu.pcpu).collect();
         assert_eq!(places, [0, 1]);
     });
+}
+
+#[test]
+fn cpu_time_is_what_the_description_says() {
+    let (server, fair) = (CpuPolicy::Server as u16, CpuPolicy::Fair as u16);
+    with_plan(&planned("shared.toml"), |plan| {
+        let rows: Vec<_> = plan
+            .vcpus
+            .iter()
+            .map(|v| {
+                (
+                    v.vm,
+                    v.pcpu,
+                    v.policy,
+                    v.weight,
+                    (v.budget, v.period),
+                    v.pool,
+                )
+            })
+            .collect();
+        let uncapped = (100_000_000, 100_000_000);
+        assert_eq!(
+            rows,
+            [
+                (0, 1, server, 0, (400_000, 1_000_000), 0),
+                (1, 1, fair, 3, uncapped, 0b10),
+                (1, 1, fair, 3, uncapped, 0b10),
+                // The emptiest CPU of its pool.
+                (2, 0, fair, 1, (3_000_000, 10_000_000), 0b11),
+                (3, 0, fair, 1, uncapped, 0b01),
+            ]
+        );
+        let told = plan.vms.iter().map(|vm| vm.stolen_time);
+        assert!(told.eq([0x90a_0000; 4]));
+        let kind = RegionKind::StolenTime as u16;
+        let pages = plan.regions.iter().filter(|region| region.kind == kind);
+        assert_eq!(pages.count(), 4);
+    });
+    // Nobody else can run there: as cheap as if it had said so.
+    with_plan(&planned("gicv3.toml"), |plan| {
+        let pinned = CpuPolicy::Pinned as u16;
+        let mut vcpus = plan.vcpus.iter();
+        assert!(vcpus.all(|vcpu| (vcpu.policy, vcpu.budget, vcpu.period, vcpu.pool) == (pinned, 0, 0, 0)));
+        assert!(plan.vms.iter().all(|vm| vm.stolen_time == 0));
+    });
+}
+
+#[test]
+fn cpu_time_is_shown_with_numbers_and_reasons() {
+    let planned = planned("shared.toml");
+    let text = show::text(&planned);
+    for line in [
+        "runs loop, vCPU 0 of fair and vCPU 1 of fair",
+        "server  loop: 400 us in each 1 ms, needs 400.9 us with two switches of 450 ns; at most 1.2 ms without",
+        "accepted: servers take 40.09 %, and 40.81 % of 100 % when EL2's longest path of 7.2 us comes",
+        "fair    vCPU 0 of fair: weight 3, 29.95 % while all others here want theirs",
+        "fair    moved: weight 1, 50.00 % while all others here want theirs, never more than 30.00 % of the CPU",
+        "cpu time   server: 400 us in each 1 ms, before all fair vCPUs (line 6)",
+        "cpu time   fair: weight 3, no cap (default of general)",
+        "cpu time   fair: weight 1, 3 ms in each 10 ms at most (default of general)",
+        "cpu time   fair: weight 1, no cap (line 31)",
+        "pool       may be moved to CPUs 0, 1",
+        "interrupts through the virtual GIC (line 30)",
+        "deviation  cpu = \"fair\"",
+        "of EL2's pool",
+    ] {
+        assert!(text.contains(line), "`{line}` is not in\n{text}");
+    }
+    let json = show::json(&planned);
+    let usage = &json["cpus"][1]["usage"];
+    assert_eq!(usage["servers"][0]["load_ppm"], 408_100);
+    assert_eq!(usage["schedulable"], true);
+    assert_eq!(usage["fair"][1]["least_ppm"], 299_550);
+    assert_eq!(json["cpus"][0]["usage"]["fair"][0]["cap_ppm"], 300_000);
+    assert_eq!(json["vms"][0]["cpu"]["policy"], "rt");
+    assert_eq!(json["vms"][2]["cpu"]["pool"], serde_json::json!([0, 1]));
+    let alone = show::text(&self::planned("gicv3.toml"));
+    let why =
+        "(default of general is fair; nobody else can run there, so it is spared the switching)";
+    assert!(alone.contains(why), "{alone}");
 }
 
 #[test]

@@ -92,7 +92,19 @@ impl Budgets {
 
 #[cfg(test)]
 mod tests {
+    use bulkhead_core::sched::bound::Costs;
+
     use super::*;
+
+    #[test]
+    fn promises_of_cpu_time_count_on_the_ceilings() {
+        let budgets = Budgets::load().expect("the project's budgets are right");
+        let ceiling = |name| budgets.get(name).map(|budget| budget.ceiling);
+        let costs = Costs::OF_BUILD;
+        assert_eq!(ceiling("longest_exit"), Some(costs.longest));
+        // As soon as it is measured.
+        assert!(ceiling("vcpu_switch").is_none_or(|ceiling| ceiling == costs.switch));
+    }
 
     #[test]
     fn every_budget_of_the_project_aims_below_its_ceiling() {

@@ -3,6 +3,7 @@
 
 use bulkhead_abi::plan::Class;
 
+use super::cpu::{CpuSpec, CpuTime};
 use super::finding::{Finding, Span};
 use super::reader::{Placed, Reader};
 
@@ -135,4 +136,26 @@ pub(super) fn deviations(
         }
     }
     deviations
+}
+
+/// What a class asks of its CPUs and a VM does not get, because the description states another policy.
+pub(super) fn cpu_deviation(class: Class, cpu: &CpuSpec) -> Option<Deviation> {
+    let asked = match class {
+        Class::HardRealtime => "a CPU for itself",
+        Class::SoftRealtime => "a CPU for itself, or a budget in each period",
+        Class::Management | Class::General => return None,
+    };
+    match (class, cpu.time) {
+        (Class::HardRealtime, CpuTime::Server { .. }) => Some(Deviation {
+            stated: "cpu = \"rt\"",
+            asked,
+            got: "a budget in each period: others run on its CPU, too",
+        }),
+        (_, CpuTime::Fair { .. }) => Some(Deviation {
+            stated: "cpu = \"fair\"",
+            asked,
+            got: "a share of a CPU: no deadline is safe",
+        }),
+        _ => None,
+    }
 }

@@ -3,6 +3,7 @@
 
 mod board;
 mod class;
+mod cpu;
 mod finding;
 mod policy;
 mod reader;
@@ -18,11 +19,12 @@ use toml::de::{DeTable, DeValue};
 
 pub use board::{BoardSource, BoardSpec};
 pub use class::{Deviation, class_name};
+pub use cpu::{CpuSpec, CpuTime};
 pub use finding::{Finding, Span, Text};
 pub use policy::CrashSpec;
 pub use reader::{Placed, Reader};
 pub use shared::SharedSpec;
-pub use size::{Size, parse_size};
+pub use size::{Duration, Size, parse_size};
 pub use suggest::nearest;
 pub use vm::{MemorySpec, PayloadSpec, VmSpec};
 

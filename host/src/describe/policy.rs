@@ -134,9 +134,9 @@ fn limit<T>(reader: &mut Reader, placed: &Placed<T>, value: u64, what: &str) -> 
     limit
 }
 
-/// Reads `ptimer` and `time`: whether the physical timer is the VM's own, and whether its time stands
+/// Reads `ptimer` and `time`: where it says that the physical timer is the VM's own, and whether its time stands
 /// still while it is paused.
-pub(super) fn time(reader: &mut Reader) -> (bool, bool) {
+pub(super) fn time(reader: &mut Reader) -> (Option<super::Span>, bool) {
     let own = reader.word("ptimer", &["emulated", "own"]);
     let own = own.filter(|word| word.value == "own");
     let stops = reader.word("time", &["runs", "stops"]);
@@ -156,7 +156,7 @@ pub(super) fn time(reader: &mut Reader) -> (bool, bool) {
             .harmless(),
         );
     }
-    (own.is_some(), stops.is_some())
+    (own.map(|own| own.span), stops.is_some())
 }
 
 /// The VMs that are told of crashes exist. `declared` are the names of all VMs in the file: what is

@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::finding::{Finding, Span};
-use super::size::{parse_address, parse_size, parse_time};
+use super::size::{parse_address, parse_duration, parse_percent, parse_size, parse_time};
 use super::suggest::nearest;
 
 /// A value with its place in the text.
@@ -206,6 +206,18 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
     pub fn time(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text(key)?;
         self.parsed("bulkhead::value::time", text, parse_time)
+    }
+
+    /// A short time such as `"2ms"`, in nanoseconds.
+    pub fn duration(&mut self, key: &'static str) -> Option<Placed<u64>> {
+        let text = self.text(key)?;
+        self.parsed("bulkhead::value::time", text, parse_duration)
+    }
+
+    /// A part such as `"30%"`, 1 to 100.
+    pub fn percent(&mut self, key: &'static str) -> Option<Placed<u64>> {
+        let text = self.text(key)?;
+        self.parsed("bulkhead::value::part", text, parse_percent)
     }
 
     fn parsed<T>(

@@ -4,6 +4,7 @@ use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
 use super::class::{self, CLASSES, Deviation};
+use super::cpu::{self, CpuSpec};
 use super::finding::{Finding, Span};
 use super::policy::{self, CrashSpec};
 use super::reader::{Placed, Reader};
@@ -15,6 +16,12 @@ const KEYS: &[&str] = &[
     "interrupts",
     "vcpus",
     "pcpus",
+    "cpu",
+    "weight",
+    "cap",
+    "budget",
+    "period",
+    "pool",
     "memory",
     "kernel",
     "initrd",
@@ -80,6 +87,10 @@ pub struct VmSpec {
     pub vcpus: usize,
     /// Number of the CPU on the board for each vCPU in order, if the description says so; else none.
     pub pcpus: Vec<Placed<u32>>,
+    /// What each of them may have of its pCPU.
+    pub cpu: CpuSpec,
+    /// Where the interrupt mode stands, if the description says it; else the class does.
+    pub interrupts: Option<Span>,
     /// RAM.
     pub memory: MemorySpec,
     /// What it runs.
@@ -94,8 +105,8 @@ pub struct VmSpec {
     pub watchdog: bool,
     /// What happens when it crashes.
     pub crash: CrashSpec,
-    /// Whether the physical timer is its own; else it is emulated.
-    pub own_ptimer: bool,
+    /// The words that make the physical timer its own; none: it is emulated.
+    pub own_ptimer: Option<Span>,
     /// Whether its time stands still while it is paused.
     pub time_stops: bool,
     /// Calls of the firmware that it may make, ascending.
@@ -119,8 +130,11 @@ pub(super) fn read(
     let class = class_word
         .and_then(|word| CLASSES.iter().find(|(name, _)| *name == word.value))
         .map_or(Class::General, |(_, class)| *class);
-    let deviations = class::deviations(&mut reader, &name, class, class_span);
+    let mut deviations = class::deviations(&mut reader, &name, class, class_span);
+    let interrupts = reader.value("interrupts").map(|value| value.span());
     let (vcpus, pcpus) = placement(&mut reader);
+    let cpu = cpu::read(&mut reader, class);
+    deviations.extend(class::cpu_deviation(class, &cpu));
     let payload = payload(&mut reader, &name);
     let cmdline = reader.text("cmdline");
     let console = reader
@@ -144,6 +158,8 @@ pub(super) fn read(
         deviations,
         vcpus,
         pcpus,
+        cpu,
+        interrupts,
         memory: memory?,
         payload: payload?,
         cmdline,
@@ -208,7 +224,7 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
     if pcpus.value.len() != count {
         let plural = if count == 1 { "" } else { "s" };
         reader.report(
-            Finding::new("bulkhead::pcpu::count", "each vCPU has one pCPU for itself")
+            Finding::new("bulkhead::pcpu::count", "each vCPU has a pCPU on which it starts")
                 .at(
                     pcpus.span,
                     format!("{} pCPUs for {count} vCPU{plural}", pcpus.value.len()),
@@ -218,21 +234,6 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
                 )),
         );
         return (count, Vec::new());
-    }
-    for (index, pcpu) in pcpus.value.iter().enumerate() {
-        let earlier = &pcpus.value[..index];
-        if let Some(first) = earlier.iter().find(|other| other.value == pcpu.value) {
-            reader.report(
-                Finding::new(
-                    "bulkhead::pcpu::twice",
-                    format!("two vCPUs of a VM want CPU {}", pcpu.value),
-                )
-                .at(pcpu.span.clone(), "again")
-                .at(first.span.clone(), "here first")
-                .help("each vCPU has one pCPU for itself"),
-            );
-            return (count, Vec::new());
-        }
     }
     (count, pcpus.value)
 }

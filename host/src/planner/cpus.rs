@@ -1,151 +1,295 @@
-//! Which VM runs on which CPU, and which CPU drains the console.
+//! Which VM runs on which CPUs and with what of their time, and which CPU drains the console.
 
-use bulkhead_abi::plan::Class;
+use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 
 use super::PlannedCpu;
+use super::share;
 use crate::board::Board;
-use crate::describe::{Finding, System};
+use crate::describe::{CpuTime, Finding, Placed, System, VmSpec};
 
 /// A vCPU: index of its VM, its number there.
 type Owner = (usize, usize);
 
-/// Gives each vCPU a CPU of its own: those of VMs that name them first, then the others in their order.
-/// The first CPU boots, so it is always among the pCPUs; other CPUs without work stay off.
-pub(super) fn assign(
-    system: &System,
-    board: &Board,
-    findings: &mut Vec<Finding>,
-) -> Vec<PlannedCpu> {
-    let count = board.cpus.len();
-    let mut owner: Vec<Option<Owner>> = vec![None; count];
-    let cpus_of_board = if count == 1 {
-        "1 CPU".to_owned()
-    } else {
-        format!("{count} CPUs")
-    };
-    for (vm, spec) in system.vms.iter().enumerate() {
+/// Who runs where, under way.
+struct Seats<'a> {
+    system: &'a System,
+    /// vCPUs of each CPU of the board.
+    seats: Vec<Vec<Owner>>,
+}
+
+/// What each VM gets of its CPUs.
+pub(super) struct Assigned {
+    /// pCPUs of the plan.
+    pub cpus: Vec<PlannedCpu>,
+    /// By VM.
+    pub times: Vec<CpuTime>,
+}
+
+/// "1 CPU", "4 CPUs".
+fn number_of(count: usize) -> String {
+    match count {
+        1 => "1 CPU".to_owned(),
+        _ => format!("{count} CPUs"),
+    }
+}
+
+/// The finding that the board has no such CPU.
+fn unknown(code: &'static str, wish: &Placed<u32>, count: usize) -> Finding {
+    Finding::new(code, format!("the board has no CPU {}", wish.value)).at(
+        wish.span.clone(),
+        format!("it has {}, counted from 0", number_of(count)),
+    )
+}
+
+impl Seats<'_> {
+    /// CPUs on which nobody is, and into which no load balancer moves anybody.
+    fn free(&self) -> Vec<usize> {
+        let count = self.seats.len();
+        (0..count)
+            .filter(|&cpu| self.seats[cpu].is_empty() && !self.is_pooled(cpu))
+            .collect()
+    }
+
+    /// Whether a load balancer may move somebody to a CPU.
+    fn is_pooled(&self, cpu: usize) -> bool {
+        let mut pools = self.system.vms.iter().flat_map(|spec| &spec.cpu.pool);
+        pools.any(|pooled| pooled.value as usize == cpu)
+    }
+
+    /// Gives the vCPUs of a VM the CPUs that it names.
+    fn take_named(&mut self, vm: usize, findings: &mut Vec<Finding>) {
+        let spec = &self.system.vms[vm];
         for (number, wish) in spec.pcpus.iter().enumerate() {
+            let late = (vm, number);
             let cpu = wish.value as usize;
-            match owner.get(cpu).copied() {
-                None => findings.push(
+            let Some(seats) = self.seats.get(cpu) else {
+                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.seats.len()));
+                continue;
+            };
+            let pinned = |owner: &&Owner| !self.system.vms[owner.0].cpu.shares();
+            let first = seats
+                .iter()
+                .find(|first| !spec.cpu.shares() || pinned(first));
+            if let Some(first) = first {
+                findings.push(self.shared(late, *first));
+            } else if seats.len() == MAX_VCPUS_PER_PCPU {
+                findings.push(
                     Finding::new(
-                        "bulkhead::pcpu::unknown",
-                        format!("the board has no CPU {cpu}"),
+                        "bulkhead::pcpu::full",
+                        format!("a CPU has {MAX_VCPUS_PER_PCPU} vCPUs at most"),
                     )
-                    .at(
-                        wish.span.clone(),
-                        format!("it has {cpus_of_board}, counted from 0"),
-                    ),
-                ),
-                Some(None) => owner[cpu] = Some((vm, number)),
-                Some(Some(other)) => {
-                    let free = owner.iter().position(Option::is_none);
-                    findings.push(shared(system, (vm, number), other, free));
-                }
+                    .at(wish.span.clone(), format!("one too many for CPU {cpu}"))
+                    .help("name another CPU"),
+                );
+            } else {
+                self.seats[cpu].push(late);
             }
         }
     }
-    let vcpus: usize = system.vms.iter().map(|spec| spec.vcpus).sum();
-    for (vm, spec) in system.vms.iter().enumerate() {
-        if !spec.pcpus.is_empty() {
-            continue;
+
+    /// Gives the vCPUs of a VM that names none the emptiest CPUs of its pool, or CPUs that nobody has.
+    fn take_free(&mut self, vm: usize, findings: &mut Vec<Finding>) {
+        let spec = &self.system.vms[vm];
+        if !spec.cpu.pool.is_empty() {
+            for number in 0..spec.vcpus {
+                let pool = spec.cpu.pool.iter().map(|cpu| cpu.value as usize);
+                let best = pool
+                    .filter(|&cpu| {
+                        self.seats
+                            .get(cpu)
+                            .is_some_and(|seats| seats.len() < MAX_VCPUS_PER_PCPU)
+                    })
+                    .min_by_key(|&cpu| self.seats[cpu].len());
+                // None: a CPU of the pool does not exist, or is full, and that is said.
+                if let Some(cpu) = best {
+                    self.seats[cpu].push((vm, number));
+                }
+            }
+            return;
         }
-        let free: Vec<usize> = (0..count).filter(|&cpu| owner[cpu].is_none()).collect();
+        let free = self.free();
         if free.len() < spec.vcpus {
-            let name = &spec.name.value;
-            let message = match (free.len(), spec.vcpus) {
-                (0, 1) => format!("there is no CPU left for `{name}`"),
-                (0, many) => format!("there are no CPUs left for the {many} vCPUs of `{name}`"),
-                (left, many) => format!(
-                    "there {} left for the {many} vCPUs of `{name}`",
-                    if left == 1 {
-                        "is only 1 CPU".to_owned()
-                    } else {
-                        format!("are only {left} CPUs")
-                    }
-                ),
-            };
-            findings.push(
-                Finding::new("bulkhead::pcpu::too-few", message)
-                    .at(
-                        spec.name.span.clone(),
-                        format!("{vcpus} vCPUs in all, {cpus_of_board}"),
-                    )
-                    .help("each vCPU has a CPU for itself; give the board more with `cpus`"),
-            );
+            findings.push(self.too_few(spec, free.len()));
             // It takes none: that the next VM finds none either would only follow from this.
-            continue;
+            return;
         }
         for (number, cpu) in free.into_iter().take(spec.vcpus).enumerate() {
-            owner[cpu] = Some((vm, number));
+            self.seats[cpu].push((vm, number));
         }
     }
-    let service = system
-        .service
-        .as_ref()
-        .map(|service| service.value as usize);
-    if let Some(wish) = system
-        .service
-        .as_ref()
-        .filter(|wish| wish.value as usize >= count)
-    {
-        findings.push(
-            Finding::new(
-                "bulkhead::console::service",
-                format!("the board has no CPU {}", wish.value),
-            )
+
+    /// The finding that no CPU is left for a VM.
+    fn too_few(&self, spec: &VmSpec, left: usize) -> Finding {
+        let name = &spec.name.value;
+        let message = match (left, spec.vcpus) {
+            (0, 1) => format!("there is no CPU left for `{name}`"),
+            (0, many) => format!("there are no CPUs left for the {many} vCPUs of `{name}`"),
+            (1, many) => format!("there is only 1 CPU left for the {many} vCPUs of `{name}`"),
+            (left, many) => {
+                format!("there are only {left} CPUs left for the {many} vCPUs of `{name}`")
+            }
+        };
+        let vcpus: usize = self.system.vms.iter().map(|spec| spec.vcpus).sum();
+        let all = number_of(self.seats.len());
+        let help = if spec.cpu.shares() {
+            "give the board more with `cpus`, or name CPUs with `pcpus`: VMs that are not pinned can share them"
+        } else {
+            "this VM needs CPUs for itself; give the board more with `cpus`"
+        };
+        Finding::new("bulkhead::pcpu::too-few", message)
             .at(
-                wish.span.clone(),
-                format!("it has {cpus_of_board}, counted from 0"),
-            ),
-        );
+                spec.name.span.clone(),
+                format!("{vcpus} vCPUs in all, {all}"),
+            )
+            .help(help)
     }
-    (0..count)
-        .filter(|&cpu| cpu == 0 || owner[cpu].is_some() || service == Some(cpu))
+
+    /// The finding that two vCPUs, one of them pinned, name the same CPU.
+    fn shared(&self, late: Owner, first: Owner) -> Finding {
+        let vms = &self.system.vms;
+        let (other, spec) = (&vms[first.0], &vms[late.0]);
+        let wish = &spec.pcpus[late.1];
+        let names = if late.0 == first.0 {
+            format!("two vCPUs of `{}`", spec.name.value)
+        } else {
+            format!("`{}` and `{}`", other.name.value, spec.name.value)
+        };
+        let what = format!("{names} want the same CPU");
+        let mut finding = Finding::new("bulkhead::pcpu::shared", what).at(
+            wish.span.clone(),
+            format!("`{}` wants CPU {}", spec.name.value, wish.value),
+        );
+        if let Some(first) = other.pcpus.get(first.1) {
+            let label = format!("`{}` has it already", other.name.value);
+            finding = finding.at(first.span.clone(), label);
+        }
+        let pinned = if spec.cpu.shares() { other } else { spec };
+        let name = &pinned.name.value;
+        match self.free().first() {
+            Some(free) => finding.help(format!(
+                "`{name}` is pinned, and so needs it alone; CPU {free} is free, and without `pcpus` the planner chooses one"
+            )),
+            None => finding.help(format!(
+                "`{name}` is pinned, and so needs it alone; with cpu = \"rt\" or \"fair\" it can share"
+            )),
+        }
+    }
+
+    /// The pools of a VM are of CPUs that may be shared.
+    fn check_pool(&self, spec: &VmSpec, findings: &mut Vec<Finding>) {
+        for wish in &spec.cpu.pool {
+            let Some(seats) = self.seats.get(wish.value as usize) else {
+                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.seats.len()));
+                continue;
+            };
+            let vms = &self.system.vms;
+            let Some(owner) = seats.iter().find(|owner| !vms[owner.0].cpu.shares()) else {
+                continue;
+            };
+            let pinned = &vms[owner.0];
+            let place = pinned
+                .pcpus
+                .get(owner.1)
+                .map_or(&pinned.name.span, |wish| &wish.span);
+            findings.push(
+                Finding::new(
+                    "bulkhead::cpu::pool",
+                    format!(
+                        "`{}` cannot be moved to CPU {}",
+                        spec.name.value, wish.value
+                    ),
+                )
+                .at(wish.span.clone(), "in its pool")
+                .at(
+                    place.clone(),
+                    format!("`{}` is pinned there", pinned.name.value),
+                )
+                .help("leave that CPU out of `pool`"),
+            );
+        }
+    }
+
+    /// What a VM gets: what it asks for, or CPUs of its own where nobody else can run anyway.
+    fn time_of(&self, vm: usize) -> CpuTime {
+        let spec = &self.system.vms[vm];
+        let alone = |cpu: usize| self.seats[cpu].len() == 1 && !self.is_pooled(cpu);
+        let mut own =
+            (0..self.seats.len()).filter(|&cpu| self.seats[cpu].iter().any(|owner| owner.0 == vm));
+        if spec.cpu.may_be_pinned() && own.all(alone) {
+            return CpuTime::Pinned;
+        }
+        spec.cpu.time
+    }
+}
+
+/// Gives each vCPU a CPU: those of VMs that name them first, then the others in their order. The first CPU boots,
+/// so it is always among the pCPUs; other CPUs without work stay off.
+pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>) -> Assigned {
+    let count = board.cpus.len();
+    let mut seats = Seats {
+        system,
+        seats: vec![Vec::new(); count],
+    };
+    let vms = || system.vms.iter().enumerate();
+    for (vm, _) in vms().filter(|(_, spec)| !spec.pcpus.is_empty()) {
+        seats.take_named(vm, findings);
+    }
+    for (vm, _) in vms().filter(|(_, spec)| spec.pcpus.is_empty()) {
+        seats.take_free(vm, findings);
+    }
+    for spec in &system.vms {
+        seats.check_pool(spec, findings);
+    }
+    let times: Vec<CpuTime> = vms().map(|(vm, _)| seats.time_of(vm)).collect();
+    for (spec, time) in system.vms.iter().zip(&times) {
+        if let Some(own) = spec
+            .own_ptimer
+            .as_ref()
+            .filter(|_| *time != CpuTime::Pinned)
+        {
+            findings.push(
+                Finding::new(
+                    "bulkhead::cpu::own-timer",
+                    format!("`{}` cannot have the physical timer of a CPU that it shares", spec.name.value),
+                )
+                .at(own.clone(), "the timer would fire while another VM runs")
+                .help("leave `ptimer` out, and EL2 emulates it; or say cpu = \"pinned\" and give the VM CPUs of its own"),
+            );
+        }
+    }
+    let service = system.service.as_ref();
+    let service_cpu = service.map(|service| service.value as usize);
+    if let Some(wish) = service.filter(|wish| wish.value as usize >= count) {
+        findings.push(unknown("bulkhead::console::service", wish, count));
+    }
+    let cpus: Vec<PlannedCpu> = (0..count)
+        .filter(|&cpu| {
+            let used = !seats.seats[cpu].is_empty() || seats.is_pooled(cpu);
+            cpu == 0 || used || service_cpu == Some(cpu)
+        })
         .map(|cpu| PlannedCpu {
             cpu,
             mpidr: board.cpus[cpu].mpidr,
-            vm: owner[cpu].map(|(vm, _)| vm),
-            vcpu: owner[cpu].map_or(0, |(_, number)| number),
-            service: service == Some(cpu),
+            vcpus: seats.seats[cpu].clone(),
+            service: service_cpu == Some(cpu),
         })
-        .collect()
-}
-
-/// The finding that two VMs name the same CPU; `free` is one that nobody has yet.
-fn shared(system: &System, late: Owner, first: Owner, free: Option<usize>) -> Finding {
-    let (other, spec) = (&system.vms[first.0], &system.vms[late.0]);
-    let wish = &spec.pcpus[late.1];
-    let mut finding = Finding::new(
-        "bulkhead::pcpu::shared",
-        format!(
-            "`{}` and `{}` want the same CPU",
-            other.name.value, spec.name.value
-        ),
-    )
-    .at(
-        wish.span.clone(),
-        format!("`{}` wants CPU {}", spec.name.value, wish.value),
-    );
-    if let Some(first) = other.pcpus.get(first.1) {
-        finding = finding.at(
-            first.span.clone(),
-            format!("`{}` has it already", other.name.value),
-        );
+        .collect();
+    for cpu in &cpus {
+        share::overload(system, cpu, &times, findings);
     }
-    match free {
-        Some(free) => finding.help(format!(
-            "CPU {free} is free; without `pcpus` the planner chooses one"
-        )),
-        None => finding.help("each vCPU has a CPU for itself"),
-    }
+    Assigned { cpus, times }
 }
 
 /// Numbers of the CPUs of a VM on the board, by vCPU.
 pub(super) fn of_vm(cpus: &[PlannedCpu], vm: usize) -> Vec<usize> {
-    let mut own: Vec<&PlannedCpu> = cpus.iter().filter(|cpu| cpu.vm == Some(vm)).collect();
-    own.sort_by_key(|cpu| cpu.vcpu);
-    own.iter().map(|cpu| cpu.cpu).collect()
+    let mut own: Vec<(usize, usize)> = cpus
+        .iter()
+        .flat_map(|cpu| cpu.vcpus.iter().map(move |owner| (*owner, cpu.cpu)))
+        .filter(|((of, _), _)| *of == vm)
+        .map(|((_, number), cpu)| (number, cpu))
+        .collect();
+    own.sort_unstable();
+    own.into_iter().map(|(_, cpu)| cpu).collect()
 }
 
 /// Chooses the CPU that drains the console, if the description does not: that of the management VM,
@@ -155,7 +299,11 @@ pub(super) fn choose_service(
     cpus: &mut [PlannedCpu],
     findings: &mut Vec<Finding>,
 ) {
-    let class = |cpu: &PlannedCpu| cpu.vm.map(|vm| system.vms[vm].class);
+    // Of several the one with most at stake.
+    let class = |cpu: &PlannedCpu| {
+        let classes = cpu.vcpus.iter().map(|(vm, _)| system.vms[*vm].class);
+        classes.max()
+    };
     if !cpus.iter().any(|cpu| cpu.service) {
         let ranks = [
             Some(Class::Management),

@@ -5,7 +5,7 @@ use bulkhead_abi::plan::PAGE;
 use super::contents::Contents;
 use super::{EmulatedDevice, Loaded, Mapped, PlannedVm, ipa, passed};
 use crate::board::{Board, Passed};
-use crate::describe::{self, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec};
+use crate::describe::{self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec};
 use crate::guest_tree::{GuestGic, GuestTree};
 
 /// Blocks of stage 2, and of the kernel's first mapping.
@@ -23,6 +23,7 @@ pub(super) struct Guest {
     pub devices: Vec<(Passed, Vec<u32>)>,
     pub emulated: Vec<EmulatedDevice>,
     pub event: Option<u32>,
+    pub stolen_time: Option<u64>,
     pub gic: GuestGic,
     pub spis: u32,
     pub s2_pages: u32,
@@ -30,17 +31,28 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    pub(super) fn into_planned(self, spec: &VmSpec, cpus: Vec<usize>) -> PlannedVm {
+    pub(super) fn into_planned(
+        self,
+        system: &System,
+        spec: &VmSpec,
+        cpus: Vec<usize>,
+        time: CpuTime,
+    ) -> PlannedVm {
         PlannedVm {
             name: spec.name.value.clone(),
             class: spec.class,
             deviations: spec.deviations.clone(),
             cpus,
+            time,
+            time_why: time_why(system, spec, time),
+            pool: spec.cpu.pool.iter().map(|cpu| cpu.value as usize).collect(),
+            interrupts_why: why(system, spec, spec.interrupts.as_ref()),
+            stolen_time: self.stolen_time,
             entry: self.entry,
             tree: self.tree,
             deterministic: spec.deterministic,
             crash: spec.crash.clone(),
-            own_ptimer: spec.own_ptimer,
+            own_ptimer: spec.own_ptimer.is_some(),
             time_stops: spec.time_stops,
             calls: spec.calls.clone(),
             emulated: self.emulated,
@@ -58,7 +70,7 @@ impl Guest {
 pub(super) fn arrange(
     (vm, spec): (usize, &VmSpec),
     system: &System,
-    (board, cpus): (&Board, &[&str]),
+    (board, cpus, shares): (&Board, &[&str], bool),
     devices: Vec<Passed>,
     contents: Contents,
     findings: &mut Vec<Finding>,
@@ -99,7 +111,8 @@ pub(super) fn arrange(
             )
         })
         .collect();
-    let regions = ipa::regions(vm, system, board, ram, &devices);
+    let stolen_time = shares.then_some(ipa::STOLEN_TIME);
+    let regions = ipa::regions((vm, system), board, ram, &devices, stolen_time);
     let gic = ipa::gic(board.parts.gic_version, spec.vcpus);
     if !ipa::apart(spec, system, (&regions, &gic, &emulated), findings) {
         return None;
@@ -113,6 +126,7 @@ pub(super) fn arrange(
         devices,
         emulated,
         event,
+        stolen_time,
         gic,
         spis: (highest - FIRST_SPI + 1).next_multiple_of(32),
         s2_pages: 0,
@@ -168,7 +182,11 @@ pub(super) fn arrange(
                         "bulkhead::image::place",
                         format!("the program of `{}` is not made for its RAM", spec.name.value),
                     )
-                    .at(payload_span(spec), format!("goes to {ipa:#x}; RAM starts at {:#x}", ram.0))
+                    .at(payload_span(spec), format!("goes to {ipa:#x}"))
+                    .at(
+                        spec.memory.ipa.as_ref().map_or(spec.memory.size.span.clone(), |ipa| ipa.span.clone()),
+                        format!("RAM starts at {:#x}", ram.0),
+                    )
                     .help("move the RAM with memory = { size = .., ipa = .. }, or link the program elsewhere"),
                 );
                 return None;
@@ -230,6 +248,24 @@ pub(super) fn arrange(
         })
         .collect();
     Some(guest)
+}
+
+/// Which class or which line says what a VM gets.
+fn why(system: &System, spec: &VmSpec, stated: Option<&describe::Span>) -> String {
+    match stated {
+        Some(span) => format!("line {}", system.text.position(span.start).0),
+        None => format!("default of {}", describe::class_name(spec.class)),
+    }
+}
+
+/// Why a VM gets the CPU time that it gets.
+fn time_why(system: &System, spec: &VmSpec, time: CpuTime) -> String {
+    let why = why(system, spec, spec.cpu.stated.as_ref());
+    if time == CpuTime::Pinned && spec.cpu.shares() {
+        format!("{why} is fair; nobody else can run there, so it is spared the switching")
+    } else {
+        why
+    }
 }
 
 /// Where the description names what a VM runs.

@@ -26,6 +26,10 @@ const GICC_SIZE: u64 = 0x2000;
 pub(super) const RAM: u64 = 0x4000_0000;
 /// SPI by which a VM is told of crashes of others.
 pub(super) const EVENT_INTID: u32 = 36;
+/// Page in which a VM is told stolen time, where QEMU's `virt` has it.
+pub(super) const STOLEN_TIME: u64 = 0x090a_0000;
+/// What its region is called.
+const STOLEN: &str = "stolen time";
 /// What the region of a GICv2's virtual CPU interface is called.
 const INTERFACE: &str = "CPU interface of the GIC";
 
@@ -77,11 +81,11 @@ pub(super) fn gic(version: u32, vcpus: usize) -> GuestGic {
 
 /// What stage 2 maps, ascending by IPA; physical addresses of memory come later.
 pub(super) fn regions(
-    vm: usize,
-    system: &System,
+    (vm, system): (usize, &System),
     board: &Board,
     ram: (u64, u64),
     devices: &[(Passed, Vec<u32>)],
+    stolen_time: Option<u64>,
 ) -> Vec<Mapped> {
     let region = |kind: RegionKind, access, shared, ipa, size| Region {
         vm: vm as u16,
@@ -117,6 +121,15 @@ pub(super) fn regions(
             region: interface,
         });
     }
+    if let Some(ipa) = stolen_time {
+        let mut page = region(RegionKind::StolenTime, ACCESS_READ, NONE, ipa, PAGE);
+        // EL2 puts a page of its own pool there.
+        page.pa = 0;
+        regions.push(Mapped {
+            what: STOLEN.to_owned(),
+            region: page,
+        });
+    }
     for (device, _) in devices {
         for (base, size) in device.pages() {
             regions.push(Mapped {
@@ -127,6 +140,11 @@ pub(super) fn regions(
     }
     regions.sort_by_key(|mapped| mapped.region.ipa);
     regions
+}
+
+/// Whether a region is part of what EL2 offers, and not what the description asks for.
+fn of_el2(mapped: &Mapped) -> bool {
+    [RegionKind::Gicv as u16, RegionKind::StolenTime as u16].contains(&mapped.region.kind)
 }
 
 /// Reports what overlaps in the IPA space of a VM, or leaves it.
@@ -155,7 +173,7 @@ pub(super) fn apart(
     };
     let mut things: Vec<(&str, Option<describe::Span>, u64, u64)> = regions
         .iter()
-        .filter(|mapped| mapped.region.kind != RegionKind::Gicv as u16)
+        .filter(|mapped| !of_el2(mapped))
         .map(|mapped| {
             let what = mapped.what.as_str();
             (
@@ -173,6 +191,13 @@ pub(super) fn apart(
     };
     things.push(("the distributor (GICD)", None, gic.gicd.0, gic.gicd.1));
     things.push((interface, None, gic.interface.0, gic.interface.1));
+    for page in regions
+        .iter()
+        .filter(|mapped| mapped.what == STOLEN && of_el2(mapped))
+    {
+        let region = &page.region;
+        things.push(("the page of stolen time", None, region.ipa, region.size));
+    }
     for device in emulated {
         things.push((device.called(), None, device.ipa, device.size));
     }

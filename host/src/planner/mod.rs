@@ -10,14 +10,18 @@ mod ipa;
 mod passed;
 mod payload;
 mod place;
+mod share;
 mod tables;
 
 use bulkhead_abi::plan::{Class, DeviceKind, PAGE};
 use bulkhead_core::plan::{Plan, table_name};
 
+use self::cpus::Assigned;
 use crate::board::{Board, Passed, Trouble};
-use crate::describe::{CrashSpec, Deviation, Finding, System};
+use crate::describe::{CpuTime, CrashSpec, Deviation, Finding, System};
 use crate::failure::Failure;
+
+pub use share::{Server, Share, Usage, percent, usage};
 
 /// What to do about payloads that nobody made or fetched yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +92,16 @@ pub struct PlannedVm {
     pub deviations: Vec<Deviation>,
     /// Numbers of its CPUs on the board, by vCPU.
     pub cpus: Vec<usize>,
+    /// What each vCPU may have of its CPU.
+    pub time: CpuTime,
+    /// Why: the class, or a line of the description.
+    pub time_why: String,
+    /// CPUs of the board to which the load balancer may move its vCPUs, besides their own.
+    pub pool: Vec<usize>,
+    /// Why it gets its interrupts through the virtual GIC.
+    pub interrupts_why: String,
+    /// IPA of the page in which it is told stolen time.
+    pub stolen_time: Option<u64>,
     /// First instruction.
     pub entry: u64,
     /// IPA of its device tree.
@@ -125,10 +139,8 @@ pub struct PlannedCpu {
     pub cpu: usize,
     /// Affinity fields of its MPIDR_EL1.
     pub mpidr: u64,
-    /// Index of the VM that runs there.
-    pub vm: Option<usize>,
-    /// Number of the vCPU of that VM; 0 if none runs there.
-    pub vcpu: usize,
+    /// Who runs there at first: index of the VM, number of the vCPU.
+    pub vcpus: Vec<(usize, usize)>,
     /// Whether it drains the console.
     pub service: bool,
 }
@@ -152,6 +164,13 @@ pub struct Planned {
     pub provisional: bool,
 }
 
+impl Planned {
+    /// What each VM may have of its CPUs, by VM.
+    pub fn times(&self) -> Vec<CpuTime> {
+        self.vms.iter().map(|vm| vm.time).collect()
+    }
+}
+
 /// Plans a system. `el2` is how many bytes EL2 takes in the image, if it is built.
 ///
 /// # Errors
@@ -163,23 +182,25 @@ pub fn plan(
     effort: Effort,
     findings: &mut Vec<Finding>,
 ) -> Result<Planned, Trouble> {
-    let mut cpus = cpus::assign(system, &board, findings);
+    let Assigned { mut cpus, times } = cpus::assign(system, &board, findings);
     let mut guests = Vec::new();
     let mut passed = Vec::new();
     for (index, spec) in system.vms.iter().enumerate() {
         passed.push(passed::devices(index, system, &board, findings));
-        let kinds: Vec<&str> = cpus::of_vm(&cpus, index)
+        let mut kinds: Vec<&str> = cpus::of_vm(&cpus, index)
             .iter()
             .filter_map(|&cpu| board.cpus.get(cpu))
             .map(|cpu| cpu.compatible.as_str())
             .collect();
+        // A vCPU without a CPU was reported; what else is wrong is found all the same.
+        kinds.resize(spec.vcpus, "");
         let contents = contents::contents(spec, system, effort, findings)?;
-        if let (true, Some(contents)) = (kinds.len() == spec.vcpus, contents) {
+        if let Some(contents) = contents {
             let devices = passed.last().cloned().unwrap_or_default();
             let guest = guest::arrange(
                 (index, spec),
                 system,
-                (&board, &kinds),
+                (&board, &kinds, times[index] != CpuTime::Pinned),
                 devices,
                 contents,
                 findings,
@@ -188,7 +209,7 @@ pub fn plan(
         }
     }
     passed::devices_twice(system, findings);
-    if guests.len() != system.vms.len() || findings.iter().any(|finding| !finding.harmless) {
+    if guests.len() != system.vms.len() {
         return Err(Trouble::Description);
     }
     cpus::choose_service(system, &mut cpus, findings);
@@ -197,13 +218,19 @@ pub fn plan(
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
     let layout = tables::layout(el2, &mut guests, cpus.len(), system, &board);
     place::place(system, &board, &layout, &mut guests, findings)?;
-    let (bytes, image) = tables::emit(&board, &cpus, &mut guests, system, &layout);
+    if findings.iter().any(|finding| !finding.harmless) {
+        return Err(Trouble::Description);
+    }
+    let (bytes, image) = tables::emit(&board, (&cpus, &times), &mut guests, system, &layout);
     prove(&bytes)?;
 
     let vms = guests
         .into_iter()
         .enumerate()
-        .map(|(index, guest)| guest.into_planned(&system.vms[index], cpus::of_vm(&cpus, index)))
+        .map(|(index, guest)| {
+            let own = cpus::of_vm(&cpus, index);
+            guest.into_planned(system, &system.vms[index], own, times[index])
+        })
         .collect();
     Ok(Planned {
         name: system.name.clone(),

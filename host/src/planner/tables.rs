@@ -12,7 +12,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::PlannedCpu;
 use super::guest::Guest;
 use crate::board::{Board, Parts};
-use crate::describe::{CrashSpec, System, VmSpec};
+use crate::describe::{CpuTime, CrashSpec, System, VmSpec};
 use crate::guest_tree::places;
 
 /// Alignment of the image.
@@ -140,10 +140,48 @@ fn crash(spec: &VmSpec, system: &System) -> (Crash, u16, u16, u16) {
     }
 }
 
+/// Bits of the pCPUs to which the load balancer may move the vCPUs of a VM.
+fn pool(cpus: &[PlannedCpu], spec: &VmSpec) -> u32 {
+    let pooled = |cpu: &PlannedCpu| {
+        let mut pool = spec.cpu.pool.iter();
+        pool.any(|wish| wish.value as usize == cpu.cpu)
+    };
+    let bits = cpus.iter().enumerate().filter(|(_, cpu)| pooled(cpu));
+    bits.fold(0, |all, (index, _)| all | 1 << index)
+}
+
+/// The row of a vCPU: index of its VM, its number there.
+fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) -> Vcpu {
+    let (vm, number) = owner;
+    let pcpu = cpus.iter().position(|cpu| cpu.vcpus.contains(&owner));
+    let pcpu = pcpu.unwrap_or(0);
+    let (policy, weight, budget, period) = match time {
+        CpuTime::Pinned => (CpuPolicy::Pinned, 0, 0, 0),
+        CpuTime::Server { budget, period } => (CpuPolicy::Server, 0, budget, period),
+        CpuTime::Fair {
+            weight,
+            quota,
+            window,
+        } => (CpuPolicy::Fair, weight, quota, window),
+    };
+    let fair = policy == CpuPolicy::Fair;
+    Vcpu {
+        vm: vm as u16,
+        pcpu: pcpu as u16,
+        policy: policy as u16,
+        weight,
+        mpidr: number as u64,
+        budget,
+        period,
+        pool: if fair { pool | 1 << pcpu } else { 0 },
+        reserved: 0,
+    }
+}
+
 /// The plan, sealed, and its image.
 pub(super) fn emit(
     board: &Board,
-    cpus: &[PlannedCpu],
+    (cpus, times): (&[PlannedCpu], &[CpuTime]),
     guests: &mut [Guest],
     system: &System,
     layout: &Layout,
@@ -187,7 +225,7 @@ pub(super) fn emit(
         let (crash, restarts, restart_seconds, notify) = crash(spec, system);
         let flags = [
             (spec.deterministic, VM_DETERMINISTIC),
-            (spec.own_ptimer, VM_OWN_PTIMER),
+            (spec.own_ptimer.is_some(), VM_OWN_PTIMER),
             (spec.time_stops, VM_TIME_STOPS),
         ];
         let gic = &guest.gic;
@@ -213,24 +251,12 @@ pub(super) fn emit(
             gicd: gic.gicd.0,
             gicr: if gic.version == 2 { 0 } else { interface },
             gicc: if gic.version == 2 { interface } else { 0 },
-            stolen_time: 0,
+            stolen_time: guest.stolen_time.unwrap_or(0),
             spis: guest.spis,
             s2_pages: guest.s2_pages,
         });
-        vcpus.extend((0..spec.vcpus).map(|number| {
-            let runs = |cpu: &PlannedCpu| cpu.vm == Some(index) && cpu.vcpu == number;
-            Vcpu {
-                vm,
-                pcpu: cpus.iter().position(runs).unwrap_or(0) as u16,
-                policy: CpuPolicy::Pinned as u16,
-                weight: 0,
-                mpidr: number as u64,
-                budget: 0,
-                period: 0,
-                pool: 0,
-                reserved: 0,
-            }
-        }));
+        let pool = pool(cpus, spec);
+        vcpus.extend((0..spec.vcpus).map(|number| vcpu(cpus, (index, number), times[index], pool)));
         regions.extend(guest.regions.iter().map(|mapped| mapped.region));
         loads.extend(guest.loads.iter().map(|load| Load {
             vm,

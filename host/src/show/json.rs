@@ -1,11 +1,12 @@
 //! A plan as JSON. Addresses are strings, because numbers of JSON readers lose their lowest bits.
 
 use bulkhead_abi::plan::DeviceKind;
+use bulkhead_core::sched::bound::Costs;
 use serde_json::{Value, json as object};
 
 use super::{access, el2_bytes, memory_map};
-use crate::describe::{CrashSpec, class_name};
-use crate::planner::{Planned, PlannedVm};
+use crate::describe::{CpuTime, CrashSpec, class_name};
+use crate::planner::{Planned, PlannedCpu, PlannedVm, usage};
 
 /// An address.
 fn hex(value: u64) -> String {
@@ -44,9 +45,9 @@ pub fn json(planned: &Planned) -> Value {
             object!({
                 "cpu": cpu.cpu,
                 "mpidr": hex(cpu.mpidr),
-                "vm": cpu.vm.map(|vm| planned.vms[vm].name.as_str()),
-                "vcpu": cpu.vm.map(|_| cpu.vcpu),
+                "vcpus": cpu.vcpus.iter().map(|&owner| vcpu(planned, owner)).collect::<Vec<_>>(),
                 "service": cpu.service,
+                "usage": usage_of(planned, cpu),
             })
         })
         .collect();
@@ -67,6 +68,72 @@ pub fn json(planned: &Planned) -> Value {
             "el2_bytes": el2_bytes(planned),
         },
     })
+}
+
+/// A vCPU as JSON.
+fn vcpu(planned: &Planned, (vm, number): (usize, usize)) -> Value {
+    object!({ "vm": planned.vms[vm].name, "vcpu": number })
+}
+
+/// What the vCPUs of a CPU get of it: nanoseconds, and millionths of the CPU.
+fn usage_of(planned: &Planned, cpu: &PlannedCpu) -> Value {
+    let usage = usage(cpu, &planned.times());
+    let servers: Vec<Value> = usage
+        .servers
+        .iter()
+        .map(|server| {
+            object!({
+                "vcpu": vcpu(planned, (server.vm, server.vcpu)),
+                "budget_ns": server.promise.budget,
+                "period_ns": server.promise.period,
+                "need_ns": server.bound.need,
+                "gap_ns": server.bound.gap,
+                "load_ppm": server.bound.load,
+            })
+        })
+        .collect();
+    let shares: Vec<Value> = usage
+        .shares
+        .iter()
+        .map(|share| {
+            object!({
+                "vcpu": vcpu(planned, (share.vm, share.vcpu)),
+                "weight": share.weight,
+                "least_ppm": share.least,
+                "cap_ppm": share.cap,
+            })
+        })
+        .collect();
+    object!({
+        "servers": servers,
+        "servers_ppm": usage.load,
+        "schedulable": usage.holds(),
+        "switch_ns": Costs::OF_BUILD.switch,
+        "longest_ns": Costs::OF_BUILD.longest,
+        "fair": shares,
+    })
+}
+
+/// What each vCPU of a VM may have of its CPU, as JSON.
+fn time(vm: &PlannedVm) -> Value {
+    let mut time = match vm.time {
+        CpuTime::Pinned => object!({ "policy": "pinned" }),
+        CpuTime::Server { budget, period } => {
+            object!({ "policy": "rt", "budget_ns": budget, "period_ns": period })
+        }
+        CpuTime::Fair {
+            weight,
+            quota,
+            window,
+        } => object!({
+            "policy": "fair",
+            "weight": weight,
+            "cap": (quota < window).then(|| object!({ "quota_ns": quota, "window_ns": window })),
+            "pool": vm.pool,
+        }),
+    };
+    time["why"] = vm.time_why.as_str().into();
+    time
 }
 
 /// A VM as JSON.
@@ -146,6 +213,9 @@ fn vm(vm: &PlannedVm) -> Value {
         "class": class_name(vm.class),
         "deviations": deviations,
         "cpus": vm.cpus,
+        "cpu": time(vm),
+        "interrupt_mode": { "mode": "vgic", "why": vm.interrupts_why },
+        "stolen_time": vm.stolen_time.map(hex),
         "entry": hex(vm.entry),
         "device_tree": hex(vm.tree),
         "emulated": emulated,

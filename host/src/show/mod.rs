@@ -87,11 +87,27 @@ fn el2_bytes(planned: &Planned) -> u64 {
 
 /// "CPU 1", "CPUs 1 and 2", "CPUs 1, 2 and 3".
 fn cpus(vm: &PlannedVm) -> String {
-    let names: Vec<String> = vm.cpus.iter().map(ToString::to_string).collect();
+    // Several vCPUs may have the same one.
+    let mut numbers = Vec::new();
+    for cpu in &vm.cpus {
+        if !numbers.contains(cpu) {
+            numbers.push(*cpu);
+        }
+    }
+    let names: Vec<String> = numbers.iter().map(ToString::to_string).collect();
     match names.split_last() {
         Some((last, [])) => format!("CPU {last}"),
         Some((last, before)) => format!("CPUs {} and {last}", before.join(", ")),
         None => "no CPU".to_owned(),
+    }
+}
+
+/// Name of a vCPU: that of its VM, if it is the only one there.
+fn vcpu_name(planned: &Planned, vm: usize, number: usize) -> String {
+    let vm = &planned.vms[vm];
+    match vm.cpus.len() {
+        1 => vm.name.clone(),
+        _ => format!("vCPU {number} of {}", vm.name),
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
-use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, VCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_core::sched::bound::Costs;
 
-use super::{access, count, cpus, crash, el2_bytes, memory_map};
-use crate::describe::{Size, class_name};
-use crate::planner::{Planned, PlannedVm};
+use super::{access, count, cpus, crash, el2_bytes, memory_map, vcpu_name};
+use crate::describe::{CpuTime, Duration, Size, class_name};
+use crate::planner::{Planned, PlannedCpu, PlannedVm, percent, usage};
 
 /// The plan as text.
 pub fn text(planned: &Planned) -> String {
@@ -37,11 +38,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     }
     writeln!(out, "\nCPUs")?;
     for cpu in &planned.cpus {
-        let runs = cpu.vm.map(|vm| &planned.vms[vm]);
-        let runs = runs.map_or("nobody".to_owned(), |vm| match vm.cpus.len() {
-            1 => vm.name.clone(),
-            _ => format!("vCPU {} of {}", cpu.vcpu, vm.name),
-        });
+        let runs = who(planned, &cpu.vcpus);
         let service = if cpu.service {
             ", drains the console"
         } else {
@@ -52,6 +49,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
             "  CPU {}  MPIDR {:#x}  runs {runs}{service}",
             cpu.cpu, cpu.mpidr
         )?;
+        write_usage(planned, cpu, out)?;
     }
     for vm in &planned.vms {
         writeln!(
@@ -68,13 +66,19 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
                 deviation.stated, deviation.asked, deviation.got
             )?;
         }
+        write_time(vm, out)?;
         for mapped in &vm.regions {
             let region = &mapped.region;
+            // The page of stolen time is EL2's, wherever the image lies.
+            let pa = if region.kind == RegionKind::StolenTime as u16 {
+                format!("{:<14}", "of EL2's pool")
+            } else {
+                format!("PA {:#011x}", region.pa)
+            };
             writeln!(
                 out,
-                "  maps       IPA {:#011x}  PA {:#011x}  {:>9}  {}  {}",
+                "  maps       IPA {:#011x}  {pa}  {:>9}  {}  {}",
                 region.ipa,
-                region.pa,
                 Size(region.size).to_string(),
                 access(region),
                 mapped.what
@@ -137,6 +141,90 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         count(planned.image.pool_pages as usize, "page"),
         PCPU_POOL_PAGES,
         VCPU_POOL_PAGES
+    )
+}
+
+/// Names of vCPUs: of VMs with one, that of the VM.
+fn who(planned: &Planned, vcpus: &[(usize, usize)]) -> String {
+    let names: Vec<String> = vcpus
+        .iter()
+        .map(|&(vm, number)| vcpu_name(planned, vm, number))
+        .collect();
+    match names.split_last() {
+        None => "nobody".to_owned(),
+        Some((last, [])) => last.clone(),
+        Some((last, before)) => format!("{} and {last}", before.join(", ")),
+    }
+}
+
+/// What the vCPUs of a CPU get of it: the numbers, if there are any.
+fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fmt::Result {
+    let usage = usage(cpu, &planned.times());
+    for server in &usage.servers {
+        writeln!(
+            out,
+            "         server  {}: {} in each {}, needs {} with two switches of {}; at most {} without",
+            vcpu_name(planned, server.vm, server.vcpu),
+            Duration(server.promise.budget),
+            Duration(server.promise.period),
+            Duration(server.bound.need),
+            Duration(Costs::OF_BUILD.switch),
+            Duration(server.bound.gap)
+        )?;
+    }
+    if let Some(worst) = usage.servers.iter().map(|server| server.bound.load).max() {
+        writeln!(
+            out,
+            "         accepted: servers take {}, and {} of 100 % when EL2's longest path of {} comes at the worst moment",
+            percent(usage.load),
+            percent(worst),
+            Duration(Costs::OF_BUILD.longest)
+        )?;
+    }
+    for share in &usage.shares {
+        let cap = share.cap.map_or(String::new(), |cap| {
+            format!(", never more than {} of the CPU", percent(cap))
+        });
+        writeln!(
+            out,
+            "         fair    {}: weight {}, {} while all others here want theirs{cap}",
+            vcpu_name(planned, share.vm, share.vcpu),
+            share.weight,
+            percent(share.least)
+        )?;
+    }
+    Ok(())
+}
+
+/// What a VM gets of its CPUs, and how it gets interrupts, each with the reason.
+fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
+    let time = match vm.time {
+        CpuTime::Pinned => "pinned: each vCPU has its CPU for itself".to_owned(),
+        CpuTime::Server { budget, period } => format!(
+            "server: {} in each {}, before all fair vCPUs",
+            Duration(budget),
+            Duration(period)
+        ),
+        CpuTime::Fair {
+            weight,
+            quota,
+            window,
+        } if quota < window => format!(
+            "fair: weight {weight}, {} in each {} at most",
+            Duration(quota),
+            Duration(window)
+        ),
+        CpuTime::Fair { weight, .. } => format!("fair: weight {weight}, no cap"),
+    };
+    writeln!(out, "  cpu time   {time} ({})", vm.time_why)?;
+    if !vm.pool.is_empty() {
+        let pool: Vec<String> = vm.pool.iter().map(ToString::to_string).collect();
+        writeln!(out, "  pool       may be moved to CPUs {}", pool.join(", "))?;
+    }
+    writeln!(
+        out,
+        "  interrupts through the virtual GIC ({})",
+        vm.interrupts_why
     )
 }
 

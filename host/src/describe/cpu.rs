@@ -1,0 +1,243 @@
+//! Keys of `[vm.NAME]` about CPU time: `cpu`, `weight`, `cap`, `budget`, `period`, `pool`.
+
+use bulkhead_abi::plan::{Class, MAX_PERIOD, MAX_WEIGHT, MIN_PERIOD};
+
+use super::finding::{Finding, Span};
+use super::reader::{Placed, Reader};
+use super::size::Duration;
+
+/// Window of a cap, if the description does not say: 100 ms in nanoseconds.
+const WINDOW: u64 = 100_000_000;
+/// Words of `cpu`.
+const WORDS: [&str; 3] = ["pinned", "rt", "fair"];
+/// How a server is asked for.
+const SERVER: &str = "such as cpu = \"rt\", budget = \"2ms\", period = \"10ms\"";
+
+/// What each vCPU of a VM may have of its pCPU. Times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuTime {
+    /// All of it, and nobody else any.
+    Pinned,
+    /// A budget in each period, before all fair ones.
+    Server {
+        /// At least 1, at most `period`.
+        budget: u64,
+        /// From one deadline to the next.
+        period: u64,
+    },
+    /// A share of what servers leave.
+    Fair {
+        /// Relative to other fair ones.
+        weight: u16,
+        /// `quota` in each `window` at most; equal to it for no cap.
+        quota: u64,
+        /// Window of the cap.
+        window: u64,
+    },
+}
+
+/// What a description says about the CPU time of a VM.
+#[derive(Clone, Debug)]
+pub struct CpuSpec {
+    /// What it gets, if the pCPUs can give it.
+    pub time: CpuTime,
+    /// The words that decide the policy; none if the class does.
+    pub stated: Option<Span>,
+    /// Where the budget of a server stands.
+    pub budget: Option<Span>,
+    /// CPUs of the board among which the load balancer may move its vCPUs; none: they stay.
+    pub pool: Vec<Placed<u32>>,
+}
+
+impl CpuSpec {
+    /// Whether others may run on its pCPUs, too.
+    pub fn shares(&self) -> bool {
+        self.time != CpuTime::Pinned
+    }
+
+    /// Whether it loses nothing if a pCPU that nobody else wants becomes its own.
+    pub fn may_be_pinned(&self) -> bool {
+        let uncapped = matches!(self.time, CpuTime::Fair { quota, window, .. } if quota == window);
+        uncapped && self.stated.is_none() && self.pool.is_empty()
+    }
+}
+
+/// The policy of a class, by its word.
+pub(super) const fn default_of(class: Class) -> &'static str {
+    match class {
+        Class::Management | Class::General => "fair",
+        Class::SoftRealtime | Class::HardRealtime => "pinned",
+    }
+}
+
+/// Everything that is read, before it is known what goes together.
+struct Keys {
+    weight: Option<Placed<u32>>,
+    cap: Option<Placed<u64>>,
+    budget: Option<Placed<u64>>,
+    period: Option<Placed<u64>>,
+    pool: Option<Placed<Vec<Placed<u32>>>>,
+}
+
+/// Reads what is said about the CPU time of a VM of this class.
+pub(super) fn read(reader: &mut Reader, class: Class) -> CpuSpec {
+    let word = reader.word("cpu", &WORDS);
+    // What would follow from a word that is none is no news.
+    let unsound = word.is_none() && reader.value("cpu").is_some();
+    let keys = Keys {
+        weight: reader.number("weight"),
+        cap: reader.percent("cap"),
+        budget: reader.duration("budget"),
+        period: reader.duration("period"),
+        pool: reader.numbers("pool"),
+    };
+    // A budget is what makes a soft real-time VM share its pCPU.
+    let promised = class == Class::SoftRealtime && reader.value("budget").is_some();
+    let policy = match &word {
+        Some(word) => word.value,
+        None if promised => "rt",
+        None => default_of(class),
+    };
+    let stated = match (&word, promised) {
+        (Some(word), _) => Some(word.span.clone()),
+        (None, true) => reader.key_span("budget"),
+        (None, false) => None,
+    };
+    if !unsound {
+        stray(reader, policy, &keys);
+    }
+    let time = match policy {
+        "rt" => server(reader, &keys, stated.as_ref()),
+        "fair" => fair(reader, &keys),
+        _ => CpuTime::Pinned,
+    };
+    CpuSpec {
+        time,
+        stated,
+        budget: keys.budget.map(|budget| budget.span),
+        pool: keys.pool.map_or_else(Vec::new, |pool| pool.value),
+    }
+}
+
+/// Reports keys that do not go with the policy.
+fn stray(reader: &mut Reader, policy: &str, keys: &Keys) {
+    let (rt, fair) = (policy == "rt", policy == "fair");
+    let span = |key: &Option<Placed<u64>>| key.as_ref().map(|key| key.span.clone());
+    let weight = keys.weight.as_ref().map(|weight| weight.span.clone());
+    let pool = keys.pool.as_ref().map(|pool| pool.span.clone());
+    let windowed = rt || fair && keys.cap.is_some();
+    for (key, span, belongs, goes_with) in [
+        ("weight", weight, fair, "cpu = \"fair\""),
+        ("cap", span(&keys.cap), fair, "cpu = \"fair\""),
+        ("pool", pool, fair, "cpu = \"fair\""),
+        ("budget", span(&keys.budget), rt, "cpu = \"rt\""),
+        (
+            "period",
+            span(&keys.period),
+            windowed,
+            "cpu = \"rt\", or with `cap`",
+        ),
+    ] {
+        let Some(span) = span.filter(|_| !belongs) else {
+            continue;
+        };
+        reader.report(
+            Finding::new(
+                "bulkhead::cpu::stray",
+                format!("`{key}` goes with {goes_with}"),
+            )
+            .at(span, format!("this VM has cpu = \"{policy}\""))
+            .help(format!("leave `{key}` out, or say {goes_with}")),
+        );
+    }
+}
+
+/// A period or a window that the scheduler can keep.
+fn period(reader: &mut Reader, period: &Placed<u64>) -> u64 {
+    if !(MIN_PERIOD..=MAX_PERIOD).contains(&period.value) {
+        let (least, most) = (Duration(MIN_PERIOD), Duration(MAX_PERIOD));
+        reader.report(
+            Finding::new(
+                "bulkhead::cpu::period",
+                format!("periods are {least} to {most} long"),
+            )
+            .at(
+                period.span.clone(),
+                format!("{} here", Duration(period.value)),
+            )
+            .help("shorter ones would spend their time on switching, longer ones promise nothing"),
+        );
+    }
+    period.value
+}
+
+/// The keys of a server.
+fn server(reader: &mut Reader, keys: &Keys, stated: Option<&Span>) -> CpuTime {
+    let missing = ["budget", "period"].map(|key| reader.value(key).is_none().then_some(key));
+    let missing: Vec<&str> = missing.into_iter().flatten().collect();
+    if let (false, Some(span)) = (missing.is_empty(), stated) {
+        let quoted: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
+        let what = quoted.join(" and ");
+        reader.report(
+            Finding::new(
+                "bulkhead::cpu::incomplete",
+                "a server has a budget in each period",
+            )
+            .at(span.clone(), format!("needs {what}"))
+            .help(SERVER),
+        );
+    }
+    let period = keys.period.as_ref().map(|placed| period(reader, placed));
+    if let (Some(budget), Some(period)) = (&keys.budget, period)
+        && (budget.value > period || budget.value == 0)
+    {
+        let why = if budget.value == 0 {
+            "nothing at all".to_owned()
+        } else {
+            format!("more than its period, {}", Duration(period))
+        };
+        reader.report(
+            Finding::new("bulkhead::cpu::budget", "a budget is a part of its period")
+                .at(budget.span.clone(), why)
+                .help(SERVER),
+        );
+    }
+    CpuTime::Server {
+        budget: keys
+            .budget
+            .as_ref()
+            .map_or(MIN_PERIOD, |budget| budget.value),
+        period: period.unwrap_or(MAX_PERIOD),
+    }
+}
+
+/// The keys of a fair VM.
+fn fair(reader: &mut Reader, keys: &Keys) -> CpuTime {
+    let weight = keys.weight.as_ref().map_or(Ok(1), |weight| {
+        let value = u16::try_from(weight.value).ok();
+        value
+            .filter(|value| (1..=MAX_WEIGHT).contains(value))
+            .ok_or(weight)
+    });
+    if let Err(weight) = weight {
+        reader.report(
+            Finding::new(
+                "bulkhead::cpu::weight",
+                format!("weights are 1 to {MAX_WEIGHT}"),
+            )
+            .at(weight.span.clone(), format!("{} here", weight.value))
+            .help("a VM of weight 2 gets twice what one of weight 1 gets, while both want it; 1 is the default"),
+        );
+    }
+    // Without a cap a period is a stray, which was said.
+    let window = match (&keys.period, &keys.cap) {
+        (Some(placed), Some(_)) => period(reader, placed),
+        _ => WINDOW,
+    };
+    let cap = keys.cap.as_ref().map_or(100, |cap| cap.value);
+    CpuTime::Fair {
+        weight: weight.unwrap_or(1),
+        quota: (u128::from(window) * u128::from(cap) / 100).max(1) as u64,
+        window,
+    }
+}
