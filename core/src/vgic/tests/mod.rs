@@ -2,6 +2,7 @@
 
 mod bench;
 mod bounds;
+mod corners;
 mod random;
 mod registers;
 mod several;
