@@ -4,6 +4,8 @@ use super::layout::{SLOT, SOURCE, TARGET};
 use super::mmu::{Use, Windows};
 use super::sysreg::read;
 
+core::arch::global_asm!(include_str!("bytes.s"));
+
 /// Most bytes that are copied or scrubbed between two looks at what else is to do.
 pub const SLICE: u64 = 16 * 1024;
 /// Bytes of a cache line, at least: what `dc zva` and `dc cvac` step by.
