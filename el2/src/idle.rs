@@ -29,11 +29,12 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
 /// The thread that waits on a pCPU when no vCPU has anything to do there.
 pub fn wait(idle: &mut Vcpu) -> ! {
     loop {
-        if poll(idle) {
-            continue;
-        }
+        let busy = poll(idle);
         if idle.home.as_deref().is_some_and(|home| home.look_again) {
             sched::reschedule(idle);
+            continue;
+        }
+        if busy {
             continue;
         }
         if vm::all_stopped() && devices::service_of(idle).is_some_and(|service| service.is_done()) {

@@ -85,6 +85,14 @@ pub fn reschedule(vcpu: &mut Vcpu) {
     set_timer(vcpu);
 }
 
+/// What [`reschedule`] does behind the switch, for a thread that starts: the first turn of its vCPU.
+pub fn begin(vcpu: &mut Vcpu) {
+    vcpu.left = reg::cycles();
+    step_in(vcpu);
+    trap_waits(vcpu);
+    set_timer(vcpu);
+}
+
 /// The vCPU has nothing to do until it is woken: leaves the pCPU. Returns when it has.
 pub fn block(vcpu: &mut Vcpu) {
     if let Some(home) = vcpu.home.as_deref_mut() {
@@ -310,6 +318,7 @@ pub fn timer_fired(vcpu: &mut Vcpu) {
     if let Some(home) = vcpu.home.as_deref_mut()
         && now >= home.turn.until
     {
+        home.turn.until = u64::MAX;
         home.look_again = true;
         vcpu.attention = true;
     }

@@ -90,6 +90,7 @@ pub fn pcpu(idle: &mut Vcpu) -> ! {
 
 /// What the thread of each vCPU does. The other vCPUs of a VM wait to be switched on.
 pub fn vcpu(vcpu: &mut Vcpu) -> ! {
+    sched::begin(vcpu);
     if let Some(index) = vcpu.vm
         && vcpu.number == 0
     {

@@ -37,6 +37,7 @@ pub mod random;
 pub mod record;
 pub mod ruin;
 pub mod shared;
+pub mod simd;
 mod start;
 pub mod timer;
 pub mod uart;

@@ -112,9 +112,9 @@ fn cpu_time_is_shown_with_numbers_and_reasons() {
         "cpu time   server: 400 us in each 1 ms, before all fair vCPUs (line 6)",
         "cpu time   fair: weight 3, no cap (default of general)",
         "cpu time   fair: weight 1, 3 ms in each 10 ms at most (default of general)",
-        "cpu time   fair: weight 1, no cap (line 31)",
+        "cpu time   fair: weight 1, no cap (line 32)",
         "pool       may be moved to CPUs 0, 1",
-        "interrupts through the virtual GIC (line 30)",
+        "interrupts through the virtual GIC (line 31)",
         "deviation  cpu = \"fair\"",
         "of EL2's pool",
     ] {
@@ -125,7 +125,7 @@ fn cpu_time_is_shown_with_numbers_and_reasons() {
     assert_eq!(usage["servers"][0]["load_ppm"], 408_100);
     assert_eq!(usage["schedulable"], true);
     assert_eq!(usage["fair"][1]["least_ppm"], 299_550);
-    assert_eq!(json["cpus"][0]["usage"]["fair"][0]["cap_ppm"], 300_000);
+    assert_eq!(json["cpus"][0]["usage"]["fair"][1]["cap_ppm"], 300_000);
     assert_eq!(json["vms"][0]["cpu"]["policy"], "rt");
     assert_eq!(json["vms"][2]["cpu"]["pool"], serde_json::json!([0, 1]));
     let alone = show::text(&self::planned("gicv3.toml"));

@@ -1,11 +1,118 @@
 //! Software-generated interrupts: ICC_SGI1R_EL1 and its kin, GICD_SGIR, and the pending registers that a GICv2
 //! has for them.
 
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 
-use super::{Cpu, Distributor, Host, Notify, Version, each, lr, mask, numbers, place};
+use super::{Cpu, Distributor, Host, Notify, VCPUS, Version, each, lr, mask, numbers, place};
+
+/// Everything in ICC_SGI1R_EL1 that says where to: affinities, range, "all but self", list of targets.
+const SGI_TARGETS: u64 = 0xff << 48 | 0xf << 44 | 1 << 40 | 0xff << 32 | 0xff << 16 | 0xffff;
+/// The same in GICD_SGIR: filter and list of targets.
+const SGIR_TARGETS: u32 = 3 << 24 | 0xff << 16;
 
 impl Cpu {
+    /// The usual case of a write to ICC_SGI1R_EL1: one target, which is a sibling, or this vCPU with nothing in
+    /// its list registers. `None`: nothing has been done, take [`Self::send_sgi`].
+    #[inline(always)]
+    pub fn send_sgi_usual<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        value: u64,
+    ) -> Option<Notify> {
+        let targets = value & SGI_TARGETS;
+        // No more than one target, and none of the fields that lead elsewhere.
+        if targets & targets.wrapping_sub(1) != 0 {
+            return None;
+        }
+        let target = targets.trailing_zeros() as usize;
+        let intid = ((value >> 24) & 15) as usize;
+        self.send_usual(dist, host, target, intid, 0)
+    }
+
+    /// The same for a 32-bit write to GICD_SGIR (0xf00). `None`: take [`Self::gicd_write`].
+    #[inline(always)]
+    pub fn send_sgir_usual<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        value: u32,
+    ) -> Option<Notify> {
+        let targets = value & SGIR_TARGETS;
+        if targets & targets.wrapping_sub(1) != 0 {
+            return None;
+        }
+        // Bit 16 is vCPU 0; an empty list and the filters end up above 7.
+        let target = targets.trailing_zeros().wrapping_sub(16) as usize;
+        let intid = (value & 15) as usize;
+        self.send_usual(dist, host, target, intid, lr::from(self.number as u32))
+    }
+
+    /// A write to ICC_SGI1R_EL1 that sends an SGI to this vCPU alone, beside SGIs in its list registers. `false`: nothing
+    /// has been done, take [`Self::send_sgi`].
+    #[inline(always)]
+    pub fn send_sgi_beside<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        value: u64,
+    ) -> bool {
+        value & SGI_TARGETS == u64::from(mask(self.number))
+            && self.send_beside_sgis(dist, host, (value >> 24) as u32 & 15, 0)
+    }
+
+    /// The same for a write to GICD_SGIR. `false`: take [`Self::gicd_write`].
+    #[inline(always)]
+    pub fn send_sgir_beside<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        value: u32,
+    ) -> bool {
+        let from = lr::from(self.number as u32);
+        value & SGIR_TARGETS == mask(self.number) << 16
+            && self.send_beside_sgis(dist, host, value & 15, from)
+    }
+
+    #[inline(always)]
+    fn send_usual<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        target: usize,
+        intid: usize,
+        from: u64,
+    ) -> Option<Notify> {
+        let intid = intid & 15;
+        let bit = 1u32 << intid;
+        if target == self.number {
+            // The first list register that is not the timer's. Requests that came before come first.
+            if self.direct & bit == 0
+                || dist.line(target).busy.load(Acquire) != 0
+                || !host.empty() & host.usable() != 0
+            {
+                return None;
+            }
+            host.set_lr(1, self.sgis[intid] | from);
+            self.inside = bit;
+            return Some(Notify::NOBODY);
+        }
+        if target >= VCPUS || dist.online() >> target & 1 == 0 {
+            return None;
+        }
+        let line = dist.line(target);
+        if matches!(H::VERSION, Version::V2) {
+            let before = line.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
+            line.bank.latch.fetch_or(bit, AcqRel);
+            let fresh = u32::from(before & mask(self.number) as u8 == 0) << target;
+            return Some(Notify(fresh as u8));
+        }
+        // Whoever found the bit clear has notified the target, and it has not looked yet.
+        let before = line.bank.latch.fetch_or(bit, AcqRel);
+        let fresh = u32::from(before & bit == 0) << target;
+        Some(Notify(fresh as u8))
+    }
+
     /// Write to ICC_SGI1R_EL1 (`group1`), or to ICC_SGI0R_EL1 or ICC_ASGI1R_EL1, which reach only SGIs of group 0
     /// (IHI 0069H, "Forwarding an SGI to a target PE", for one Security state).
     pub fn send_sgi<H: Host>(

@@ -1,0 +1,57 @@
+//! Claim: a vCPU that shares its pCPU gets the part that its weight or its cap says, and finds its registers as they were
+//! each time it goes on.
+//!
+//! From `from=` to `to=` milliseconds of the counter it reads the counter without end. Where it jumps by more than 20 µs,
+//! somebody else had the pCPU. `part=` and `of=` are its share and all shares; the time it had must be within 1 % of
+//! what it should have.
+#![no_std]
+#![no_main]
+
+use bulkhead_guests::{Board, check, guest, println, simd, timer};
+
+guest!(main = main);
+
+/// A jump from which on somebody else had the pCPU, in microseconds.
+const JUMP_US: u64 = 20;
+
+fn main(board: &'static Board) {
+    let argument = |name| board.argument(name).unwrap_or(1);
+    let milliseconds = |n: u64| timer::frequency() / 1000 * n;
+    let (from, to) = (milliseconds(argument("from")), milliseconds(argument("to")));
+    let (part, of) = (argument("part"), argument("of"));
+    let seed = 0x0123_4567_89ab_cdef_u64.rotate_left(part as u32 * 8);
+    let jump = timer::ticks(JUMP_US);
+
+    while timer::now() < from {
+        core::hint::spin_loop();
+    }
+    simd::fill(seed);
+    let mut last = timer::now();
+    let (mut away, mut turns, mut longest, mut damage) = (last - from, 0, 0, 0);
+    while last < to {
+        let now = timer::now();
+        let passed = now - last;
+        if passed > jump {
+            away += passed;
+            turns += 1;
+            longest = longest.max(passed);
+            damage |= simd::damage(seed);
+        }
+        last = now;
+    }
+    let window = last - from;
+    let had = window - away;
+    let due = window * part / of;
+    println!(
+        "share: {had} of {window} ticks, due {due}, {turns} turns, longest without {} ns",
+        timer::nanoseconds(longest)
+    );
+    check::equal("SIMD registers", damage, 0);
+    check::holds(
+        "share",
+        had.abs_diff(due) * 100 <= due,
+        format_args!("{had} of {due} ticks"),
+    );
+    check::holds("turns", turns > 10, format_args!("{turns} turns"));
+    check::done();
+}
