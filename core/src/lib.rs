@@ -23,6 +23,7 @@ pub mod report;
 pub mod ring;
 pub mod sched;
 pub mod smccc;
+pub mod spent;
 pub mod stage2;
 pub mod stats;
 pub mod sysreg;

@@ -7,6 +7,8 @@ use crate::{
     exit,
     inject::Fault,
     power::End,
+    sched::Standing,
+    spent,
     stats::{ClassStats, ExitStats, LAST_EXITS, LastExit},
     text::Line,
 };
@@ -73,15 +75,19 @@ pub struct Report {
     vcpu: u64,
     /// `None`: another vCPU says why the VM ended, this one has only its statistics.
     reason: Option<(Reason, Verdict)>,
+    /// What it has had of a pCPU that it does not have to itself, and ticks in a second.
+    time: Option<(Standing, u64)>,
     next: usize,
 }
 
-/// Header, details, table header, classes, totals, ring header, ring.
-const LINES: usize = 4 + ExitClass::COUNT + 2 + LAST_EXITS;
+/// Header, details, table header, classes, totals, CPU time, ring header, ring.
+const LINES: usize = TIME + spent::LINES + 1 + LAST_EXITS;
 /// What the columns of [`row`] are.
 pub(crate) const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
+const TIME: usize = TOTALS + 1;
+const LAST: usize = TIME + spent::LINES;
 
 impl Report {
     /// A report about the VM `name` by its vCPU that knows why it ended; with the statistics of that
@@ -91,6 +97,7 @@ impl Report {
             name,
             vcpu,
             reason: Some((reason, verdict)),
+            time: None,
             next: 0,
         }
     }
@@ -101,8 +108,16 @@ impl Report {
             name,
             vcpu,
             reason: None,
+            time: None,
             next: 0,
         }
+    }
+
+    /// Adds what the vCPU has had of a pCPU that it does not have to itself. `frequency`: ticks in a second.
+    #[must_use]
+    pub const fn with_time(mut self, standing: Standing, frequency: u64) -> Self {
+        self.time = Some((standing, frequency));
+        self
     }
 
     /// It has why the VM ended, and so has to be said first.
@@ -134,7 +149,7 @@ impl Report {
         match n {
             0 => self.headline(line),
             1 => self.details(line),
-            n if n <= TOTALS && self.is_brief() => {}
+            n if n < LAST && self.is_brief() => {}
             2 => {
                 line.text("exits vm=")
                     .name(&self.name)
@@ -144,13 +159,18 @@ impl Report {
             3 => {
                 line.text(HEADINGS);
             }
-            TOTALS => totals(stats.exits(), stats.guest(), stats.elapsed(), line),
+            TOTALS => totals(&Totals::of(stats), line),
             n if n < TOTALS => {
                 if let Some(class) = ExitClass::ALL.get(n.wrapping_sub(CLASSES)) {
                     row(*class, stats.class(*class), stats.elapsed(), line);
                 }
             }
-            n => self.last(n.wrapping_sub(TOTALS).wrapping_sub(1), stats, line),
+            n if n < LAST => {
+                if let Some((standing, frequency)) = &self.time {
+                    spent::write(n.wrapping_sub(TIME), standing, *frequency, line);
+                }
+            }
+            n => self.last(n.wrapping_sub(LAST), stats, line),
         }
     }
 
@@ -313,20 +333,44 @@ pub(crate) fn row<const N: usize>(
     line.byte(b' ').padded(per_second, 7);
 }
 
+/// Sums over all exits of a vCPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// How many.
+    pub exits: u64,
+    /// Cycles in the guest.
+    pub guest: u64,
+    /// Cycles altogether.
+    pub elapsed: u64,
+    /// Cycles of those in which it was away from its pCPU, asleep or because others had their turns.
+    pub away: u64,
+}
+
+impl Totals {
+    /// Those of statistics.
+    pub fn of(stats: &ExitStats) -> Self {
+        Self {
+            exits: stats.exits(),
+            guest: stats.guest(),
+            elapsed: stats.elapsed(),
+            away: stats.away(),
+        }
+    }
+}
+
 /// Appends the sums of all classes.
-pub(crate) fn totals<const N: usize>(exits: u64, guest: u64, elapsed: u64, line: &mut Line<N>) {
-    line.text("  all ")
-        .decimal(exits)
-        .text(" exits, guest ")
-        .decimal(guest);
-    line.text(" of ").decimal(elapsed).text(" cycles (");
-    percent(line, guest, elapsed);
-    line.text("%), descheduled 0");
+pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut Line<N>) {
+    line.text("  all ").decimal(sums.exits);
+    line.text(" exits, guest ").decimal(sums.guest);
+    line.text(" of ").decimal(sums.elapsed).text(" cycles (");
+    percent(line, sums.guest, sums.elapsed);
+    line.text("%), away ").decimal(sums.away);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::{Account, Doing, Policy};
     use std::{string::String, vec::Vec};
 
     fn lines(reason: Reason, stats: &ExitStats) -> Vec<String> {
@@ -355,9 +399,43 @@ mod tests {
         );
         assert_eq!(
             text[4],
-            "  all 2 exits, guest 9600 of 10000 cycles ( 96.00%), descheduled 0\r\n"
+            "  all 2 exits, guest 9600 of 10000 cycles ( 96.00%), away 0\r\n"
         );
         assert_eq!(text.len(), 5, "no last exits without a crash");
+    }
+
+    #[test]
+    fn time_on_a_shared_pcpu_is_said_once_and_not_before_a_restart() {
+        let mut stats = ExitStats::new(0);
+        stats.count(ExitClass::Hvc, 900, 1_000, 0, 0);
+        stats.was_away(100, 700);
+        let standing = Standing {
+            policy: Policy::Pinned,
+            doing: Doing::Running,
+            account: Account {
+                ran: 4,
+                turns: 2,
+                ..Account::new(0)
+            },
+            passed: 10,
+        };
+        let said = |verdict| {
+            let reason = Reason::Ended(End::Off);
+            let mut report =
+                Report::new([b'a'; NAME], 1, reason, verdict).with_time(standing, 1_000_000_000);
+            std::iter::from_fn(|| report.next(&stats))
+                .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            said(Verdict::Stays)[4..],
+            [
+                "  all 1 exits, guest 300 of 1000 cycles ( 30.00%), away 600\r\n",
+                "  time ran=4 of=10 stolen=0 longest=0\r\n",
+                "  time turns=2 overruns=0\r\n",
+            ]
+        );
+        assert_eq!(said(Verdict::Restarts).len(), 1);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use bulkhead_abi::plan::{Crash, NONE, VM_TIME_STOPS};
 use bulkhead_core::deadlines::Purpose;
 use bulkhead_core::power::{End, Phase};
 use bulkhead_core::report::{Reason, Report, Verdict};
+use bulkhead_core::sched::Policy;
 use bulkhead_core::vgic;
 
 use crate::hw::{boot, memory, timer};
@@ -200,9 +201,22 @@ fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
 /// This vCPU says why the VM ended.
 fn lead(vcpu: &mut Vcpu, index: usize, reason: Reason, verdict: Verdict) {
     let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
-    vcpu.report = Some(Report::new(name, vcpu.number as u64, reason, verdict));
+    let report = Report::new(name, vcpu.number as u64, reason, verdict);
+    vcpu.report = Some(with_time(vcpu, report));
     if !verdict.is_restart() {
         vcpu.reported = vm::vm(index).life();
+    }
+}
+
+/// A report with what the vCPU has had of its pCPU until now, if it does not have that to itself.
+fn with_time(vcpu: &mut Vcpu, report: Report) -> Report {
+    let slot = vcpu.slot;
+    let home = vcpu.home.as_deref_mut();
+    match home.and_then(|home| home.sched.standing(slot, timer::now())) {
+        Some(standing) if standing.policy != Policy::Pinned => {
+            report.with_time(standing, timer::frequency())
+        }
+        _ => report,
     }
 }
 
@@ -253,7 +267,8 @@ pub fn turn(vcpu: &mut Vcpu) -> bool {
     if after & REPORT != 0 && vcpu.reported != vm.life() {
         let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
         vcpu.reported = vm.life();
-        vcpu.report = Some(Report::statistics(name, vcpu.number as u64));
+        let report = Report::statistics(name, vcpu.number as u64);
+        vcpu.report = Some(with_time(vcpu, report));
         return true;
     }
     if after & START != 0 && vcpu.number == 0 {

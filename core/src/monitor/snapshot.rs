@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_abi::exit::ExitClass;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::report::Totals;
 use crate::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
 
 /// What a vCPU does, in [`Snapshot::state`].
@@ -219,9 +220,9 @@ const SAMPLE: usize = offset_of!(Registers, sample) / 8;
 const X: usize = offset_of!(Registers, x) / 8;
 const CLASS: usize = size_of::<ClassStats>() / 8;
 const LAST: usize = size_of::<LastExit>() / 8;
-/// Sums of all classes, then the last exits, then three words.
+/// Sums of all classes, then the last exits, then four words.
 const STATS: usize = CLASS * ExitClass::COUNT + LAST * LAST_EXITS + TOTALS;
-const TOTALS: usize = 3;
+const TOTALS: usize = 4;
 
 /// A question of the monitor, as who is asked takes it and gives it back with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,17 +244,6 @@ pub enum Wish {
     Interrupts = 3,
     /// Exit statistics.
     Exits = 4,
-}
-
-/// Sums over all exits of a vCPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// How many.
-    pub exits: u64,
-    /// Cycles in the guest.
-    pub guest: u64,
-    /// Cycles altogether.
-    pub elapsed: u64,
 }
 
 /// Where one pCPU at a time writes what the monitor has asked it for. The monitor alone asks, one thing
@@ -346,7 +336,8 @@ impl Published {
                 store(slots, words);
             }
         }
-        store(totals, &[stats.exits(), stats.guest(), stats.elapsed()]);
+        let sums = Totals::of(stats);
+        store(totals, &[sums.exits, sums.guest, sums.elapsed, sums.away]);
         self.answered.store(question.asked, Ordering::Release);
     }
 
@@ -430,11 +421,12 @@ impl Published {
 
     /// For the monitor: sums over all exits.
     pub fn totals(&self) -> Totals {
-        let [exits, guest, elapsed] = load(&self.stats, STATS - TOTALS);
+        let [exits, guest, elapsed, away] = load(&self.stats, STATS - TOTALS);
         Totals {
             exits,
             guest,
             elapsed,
+            away,
         }
     }
 }

@@ -97,8 +97,7 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
             }
         }
         TOTALS => {
-            let sums = published.totals();
-            report::totals(sums.exits, sums.guest, sums.elapsed, line);
+            report::totals(&published.totals(), line);
         }
         LAST => {
             line.text("  last exits, newest first:");

@@ -1,11 +1,16 @@
 //! What a vCPU has had of its pCPU.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 /// Classes of a latency histogram: class `n` counts waits of 2^(n-1) ticks up to 2^n - 1, class 0 those of none.
 pub const CLASSES: usize = 40;
 
 /// How long a vCPU ran and waited. Times in ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
 pub struct Account {
+    /// When it came to this pCPU (physical counter).
+    pub since: u64,
     /// It ran.
     pub ran: u64,
     /// It was ready and did not run: what PV time calls stolen (DEN0057A, 3).
@@ -21,9 +26,10 @@ pub struct Account {
 }
 
 impl Account {
-    /// Nothing yet.
-    pub const fn new() -> Self {
+    /// Nothing yet, of a vCPU that comes to a pCPU when the counter reads `now`.
+    pub const fn new(now: u64) -> Self {
         Self {
+            since: now,
             ran: 0,
             stolen: 0,
             longest: 0,
@@ -50,6 +56,6 @@ impl Account {
 
 impl Default for Account {
     fn default() -> Self {
-        Self::new()
+        Self::new(0)
     }
 }

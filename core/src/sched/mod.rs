@@ -17,6 +17,7 @@ pub mod bound;
 pub mod fair;
 pub mod server;
 mod slot;
+mod standing;
 
 #[cfg(test)]
 mod model;
@@ -25,6 +26,7 @@ mod tests;
 
 pub use account::Account;
 pub use slot::Policy;
+pub use standing::{Doing, Standing};
 
 use slot::{Slot, State};
 

@@ -50,7 +50,7 @@ pub(super) struct Slot {
     /// Of a fair one, in [`UNIT`]s of a tick by weight.
     pub(super) virtual_time: u64,
     /// When it came to its state.
-    since: u64,
+    pub(super) since: u64,
     /// It has been woken and has not run since.
     woken: bool,
     server: Server,
@@ -65,7 +65,7 @@ impl Slot {
             policy: Policy::Pinned,
             state: State::Absent,
             group: 0,
-            account: Account::new(),
+            account: Account::new(0),
             virtual_time: 0,
             since: 0,
             woken: false,
@@ -79,6 +79,7 @@ impl Slot {
         let mut slot = Self {
             state: State::Blocked,
             group,
+            account: Account::new(now),
             ..Self::absent()
         };
         slot.change(policy, now, floor);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::scenario::{Exits, Scenario, ScenarioEnd, Step};
 use super::tally;
-use crate::run::console::{Line, Transcript};
+use crate::run::console::{ExitTable, Line, Transcript};
 
 /// Watches one run of a scenario.
 #[derive(Debug)]
@@ -84,6 +84,10 @@ impl<'a> Judge<'a> {
         for expected in &self.scenario.exits {
             wrong.extend(self.not_so_many(expected));
         }
+        for (vm, limits) in &self.scenario.shares {
+            wrong.extend(self.not_its_share(vm, *limits));
+        }
+        wrong.extend(self.transcript.exits.iter().filter_map(nonsense));
         for vm in &self.scenario.tally {
             wrong.extend(tally::flaws(&self.transcript, vm));
         }
@@ -154,6 +158,16 @@ impl<'a> Judge<'a> {
         Some(format!("`{vm}` has {count} {class}, more than {most}"))
     }
 
+    fn not_its_share(&self, vm: &str, [least, most]: [f64; 2]) -> Option<String> {
+        let mut tables = self.transcript.exits.iter().filter(|table| table.vm == vm);
+        let Some(time) = tables.find_map(|table| table.time.as_ref()) else {
+            return Some(format!("EL2 said nothing about the CPU time of `{vm}`"));
+        };
+        let had = time.percent();
+        (!(least..=most).contains(&had))
+            .then(|| format!("`{vm}` had {had:.2} % of its pCPU instead of {least} to {most} %"))
+    }
+
     fn not_done(&self, vm: &str) -> Option<String> {
         let Some(done) = self
             .transcript
@@ -170,6 +184,22 @@ impl<'a> Judge<'a> {
             _ => Some(format!("`{vm}` said `DONE {done}`")),
         }
     }
+}
+
+/// What cannot be in a vCPU's report of CPU time, whatever ran.
+fn nonsense(table: &ExitTable) -> Option<String> {
+    let time = table.time.as_ref()?;
+    let waits: u64 = time.waits.iter().map(|waits| waits.count).sum();
+    let why = if time.ran_ns + time.stolen_ns > time.of_ns {
+        "more time than there was"
+    } else if waits > time.turns {
+        "more waits than turns"
+    } else if time.longest_ns > time.stolen_ns {
+        "a wait longer than all waits"
+    } else {
+        return None;
+    };
+    Some(format!("EL2 reports {why} of `{}`: {time:?}", table.vm))
 }
 
 #[cfg(test)]
@@ -302,6 +332,36 @@ mod tests {
         judge.push(b"[a] x\n");
         assert!(judge.finished());
         assert_eq!(judge.verdict(false).0, [""; 0]);
+    }
+
+    #[test]
+    fn time_on_a_shared_pcpu_is_held_against_its_limits() {
+        let scenario = scenario("done = []\nshares = { a = [20, 30] }");
+        let console = |times: &str| {
+            format!("[el2] exits vm=a vcpu=0\r\n[el2]   time {times}\r\n[el2]   waits 16=4\r\n")
+        };
+        let verdict = |times: &str| wrong(&scenario, &console(times), true);
+        let sound = "of=100 stolen=70 longest=9 turns=4";
+        assert_eq!(verdict(&format!("ran=25 {sound}")), [""; 0]);
+        assert_eq!(
+            verdict(&format!("ran=19 {sound}")),
+            ["`a` had 19.00 % of its pCPU instead of 20 to 30 %"]
+        );
+        assert_eq!(
+            wrong(&scenario, "", true),
+            ["EL2 said nothing about the CPU time of `a`"]
+        );
+        for (times, why) in [
+            ("ran=30 of=100 stolen=71 longest=9 turns=4", "more time"),
+            ("ran=25 of=100 stolen=70 longest=9 turns=3", "more waits"),
+            (
+                "ran=25 of=100 stolen=70 longest=71 turns=4",
+                "a wait longer",
+            ),
+        ] {
+            let wrong = verdict(times);
+            assert!(wrong.len() == 1 && wrong[0].contains(why), "{wrong:?}");
+        }
     }
 
     #[test]

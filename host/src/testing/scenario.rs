@@ -44,6 +44,9 @@ pub struct Scenario {
     /// What EL2's statistics of stopped VMs must say.
     #[serde(default)]
     pub exits: Vec<Exits>,
+    /// Percent of its pCPU that a vCPU of a VM must have had by EL2's report, least and most, by VM.
+    #[serde(default)]
+    pub shares: BTreeMap<String, [f64; 2]>,
     /// EL2's stage-2 tables are read from the board's memory, when each VM has said something and when
     /// all have stopped, and compared with the plan.
     #[serde(default)]

@@ -12,4 +12,4 @@ mod stats;
 pub use line::{Line, Speaker, Splitter, strip_escapes};
 pub use output::Output;
 pub use report::{Event, Transcript, VmEnd};
-pub use stats::{ClassRow, ExitTable};
+pub use stats::{ClassRow, CpuTime, ExitTable, Waits};

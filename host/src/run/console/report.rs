@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ClassRow, ExitTable, Line, Speaker, Splitter};
+use super::{ExitTable, Line, Speaker, Splitter};
 
 /// Something that EL2 reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,8 +159,7 @@ impl Transcript {
         }
         if self.in_table && text.starts_with(' ') {
             if let Some(table) = self.exits.last_mut() {
-                table.rows.extend(ClassRow::parse(text));
-                table.elapsed = ExitTable::elapsed(text).unwrap_or(table.elapsed);
+                table.take(text);
             }
             return;
         }

@@ -43,6 +43,77 @@ impl ClassRow {
     }
 }
 
+/// Waits of about the same length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Waits {
+    /// They were shorter than this, and not shorter than half of it; none: longer than all others.
+    pub below_ns: Option<u64>,
+    /// How many.
+    pub count: u64,
+}
+
+/// What a vCPU has had of a pCPU that it does not have to itself. Times in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CpuTime {
+    /// It ran.
+    pub ran_ns: u64,
+    /// Since it came to its pCPU.
+    pub of_ns: u64,
+    /// It was ready and did not run.
+    pub stolen_ns: u64,
+    /// Longest wait from being woken to running.
+    pub longest_ns: u64,
+    /// Turns.
+    pub turns: u64,
+    /// Its budget or cap was used up while it had more to do.
+    pub overruns: u64,
+    /// Waits from being woken to running, the short ones first.
+    pub waits: Vec<Waits>,
+}
+
+impl CpuTime {
+    /// Takes a row of EL2's, `time ran=1 of=2 stolen=3 longest=4`, `time turns=5 overruns=6` or
+    /// `waits 1024=7 more=8`, into what earlier ones said. `false` if it is none of these; words that it does not know
+    /// are left alone.
+    fn take(into: &mut Option<Self>, text: &str) -> bool {
+        let mut words = text.split_ascii_whitespace();
+        let first = words.next();
+        if !matches!(first, Some("time" | "waits")) {
+            return false;
+        }
+        let time = into.get_or_insert_default();
+        for (key, value) in words.filter_map(|word| word.split_once('=')) {
+            let Ok(value) = value.parse() else { continue };
+            if first == Some("waits") {
+                let below_ns = key.parse().ok();
+                if below_ns.is_some() || key == "more" {
+                    time.waits.push(Waits {
+                        below_ns,
+                        count: value,
+                    });
+                }
+                continue;
+            }
+            let place = match key {
+                "ran" => &mut time.ran_ns,
+                "of" => &mut time.of_ns,
+                "stolen" => &mut time.stolen_ns,
+                "longest" => &mut time.longest_ns,
+                "turns" => &mut time.turns,
+                "overruns" => &mut time.overruns,
+                _ => continue,
+            };
+            *place = value;
+        }
+        true
+    }
+
+    /// Share of its pCPU that it had, in percent.
+    pub fn percent(&self) -> f64 {
+        100.0 * self.ran_ns as f64 / self.of_ns.max(1) as f64
+    }
+}
+
 /// Exits of one vCPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ExitTable {
@@ -54,6 +125,9 @@ pub struct ExitTable {
     pub rows: Vec<ClassRow>,
     /// Cycles in which the vCPU was on, up to its last exit; 0 if the table has no last line.
     pub elapsed: u64,
+    /// What it had of a pCPU that it does not have to itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time: Option<CpuTime>,
 }
 
 impl ExitTable {
@@ -65,7 +139,17 @@ impl ExitTable {
             vcpu: words.next()?.strip_prefix("vcpu=")?.parse().ok()?,
             rows: Vec::new(),
             elapsed: 0,
+            time: None,
         })
+    }
+
+    /// Takes a row behind the header.
+    pub fn take(&mut self, text: &str) {
+        if CpuTime::take(&mut self.time, text) {
+            return;
+        }
+        self.rows.extend(ClassRow::parse(text));
+        self.elapsed = Self::elapsed(text).unwrap_or(self.elapsed);
     }
 
     /// Reads the elapsed cycles of the last line, `all <n> exits, guest <n> of <n> cycles (...`.
@@ -116,8 +200,33 @@ mod tests {
     }
 
     #[test]
+    fn time_on_a_shared_pcpu_is_read_from_its_rows() {
+        let mut table = ExitTable::header("exits vm=a vcpu=0").unwrap();
+        table.take("  hvc 1 180 201.5 950 201500 12.25 61.3%");
+        assert_eq!(table.time, None, "a vCPU that has its pCPU to itself");
+        for row in [
+            "  time ran=250 of=1000 stolen=500 longest=64 later=1",
+            "  time turns=7 overruns=2",
+            "  waits 16=3 32=1 2048=9",
+            "  waits more=4",
+        ] {
+            table.take(row);
+        }
+        let time = table.time.unwrap();
+        assert_eq!((time.ran_ns, time.of_ns, time.stolen_ns), (250, 1000, 500));
+        assert_eq!((time.longest_ns, time.turns, time.overruns), (64, 7, 2));
+        let waits: Vec<_> = time.waits.iter().map(|w| (w.below_ns, w.count)).collect();
+        assert_eq!(
+            waits,
+            [(Some(16), 3), (Some(32), 1), (Some(2048), 9), (None, 4)]
+        );
+        assert_eq!(time.percent(), 25.0);
+        assert_eq!(table.rows.len(), 1);
+    }
+
+    #[test]
     fn the_last_line_has_the_elapsed_cycles() {
-        let line = "  all 17 exits, guest 1200 of 1500 cycles (80.0%), descheduled 0";
+        let line = "  all 17 exits, guest 1200 of 1500 cycles (80.0%), away 0";
         assert_eq!(ExitTable::elapsed(line), Some(1500));
         assert_eq!(
             ExitTable::elapsed("  hvc 1 180 201.5 950 201500 12.25 61.3%"),

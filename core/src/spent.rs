@@ -1,0 +1,154 @@
+//! What is said about the CPU time of a vCPU that does not have its pCPU to itself: lines of its end and of the monitor.
+//! Times are in nanoseconds. One row of sums, one of counts, then the waits from being woken to running, by length:
+//!
+//! ```text
+//!   time ran=1000 of=5000 stolen=3000 longest=800
+//!   time turns=12 overruns=0
+//!   waits 128=3 1024=9
+//! ```
+//!
+//! `1024=9`: nine waits were shorter than 1024 ns and not shorter than half of that. Lengths that no wait has had are not
+//! named. What does not fit a class is in `more`.
+
+use crate::sched::account::CLASSES;
+use crate::sched::{Account, Standing};
+use crate::text::Line;
+
+/// Classes of waits in a line: as many as fit 126 bytes, of a counter with 1 MHz or more.
+const PER_LINE: usize = 4;
+/// Lines about a vCPU; those behind the second may be empty.
+pub const LINES: usize = 2 + CLASSES.div_ceil(PER_LINE);
+
+/// Nanoseconds of so many ticks, rounded down.
+pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    let (Some(seconds), Some(rest)) = (ticks.checked_div(frequency), ticks.checked_rem(frequency))
+    else {
+        return 0;
+    };
+    // The rest is below the frequency, which has 32 bits.
+    let rest = match rest.saturating_mul(SECOND).checked_div(frequency) {
+        Some(rest) => rest,
+        None => 0,
+    };
+    seconds.saturating_mul(SECOND).saturating_add(rest)
+}
+
+/// Appends line `n` about a vCPU; nothing if it is empty. `frequency`: ticks in a second.
+pub fn write<const N: usize>(n: usize, standing: &Standing, frequency: u64, line: &mut Line<N>) {
+    let account = &standing.account;
+    let time = |ticks| nanoseconds(ticks, frequency);
+    match n {
+        0 => {
+            line.text("  time ran=").decimal(time(account.ran));
+            line.text(" of=").decimal(time(standing.passed));
+            line.text(" stolen=").decimal(time(account.stolen));
+            line.text(" longest=").decimal(time(account.longest));
+        }
+        1 => {
+            line.text("  time turns=").decimal(account.turns);
+            line.text(" overruns=").decimal(account.overruns);
+        }
+        n => waits(n.wrapping_sub(2), account, frequency, line),
+    }
+}
+
+/// Appends the `n`th few classes of waits, those that have occurred.
+fn waits<const N: usize>(n: usize, account: &Account, frequency: u64, line: &mut Line<N>) {
+    let first = n.wrapping_mul(PER_LINE);
+    for class in first..first.wrapping_add(PER_LINE) {
+        let Some(count) = account.waits.get(class).filter(|count| **count != 0) else {
+            continue;
+        };
+        if line.as_bytes().is_empty() {
+            line.text("  waits");
+        }
+        line.byte(b' ');
+        if class >= CLASSES.wrapping_sub(1) {
+            line.text("more");
+        } else {
+            line.decimal(nanoseconds(1u64.wrapping_shl(class as u32), frequency));
+        }
+        line.byte(b'=').decimal(u64::from(*count));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sched::{Doing, Policy};
+    use std::{string::String, vec::Vec};
+
+    fn lines(account: Account, passed: u64, frequency: u64) -> Vec<String> {
+        let standing = Standing {
+            policy: Policy::Pinned,
+            doing: Doing::Running,
+            account,
+            passed,
+        };
+        (0..LINES)
+            .map(|n| {
+                // What a line of a report has room for.
+                let mut line = Line::<126>::new();
+                write(n, &standing, frequency, &mut line);
+                String::from_utf8(line.as_bytes().to_vec()).unwrap()
+            })
+            .filter(|line| !line.is_empty())
+            .collect()
+    }
+
+    #[test]
+    fn times_are_nanoseconds_and_waits_are_named_by_their_bound() {
+        let mut account = Account {
+            ran: 1_000,
+            stolen: 500,
+            longest: 64,
+            turns: 7,
+            overruns: 2,
+            ..Account::default()
+        };
+        account.waits[0] = 3;
+        account.waits[1] = 1;
+        account.waits[7] = 9;
+        account.waits[CLASSES - 1] = 4;
+        assert_eq!(
+            lines(account, 4_000, 62_500_000),
+            [
+                "  time ran=16000 of=64000 stolen=8000 longest=1024",
+                "  time turns=7 overruns=2",
+                "  waits 16=3 32=1",
+                "  waits 2048=9",
+                "  waits more=4",
+            ]
+        );
+        assert_eq!(lines(Account::default(), 0, 62_500_000).len(), 2);
+    }
+
+    #[test]
+    fn no_line_is_cut() {
+        let most = Account {
+            ran: u64::MAX,
+            stolen: u64::MAX,
+            longest: u64::MAX,
+            turns: u64::MAX,
+            overruns: u64::MAX,
+            waits: [u32::MAX; CLASSES],
+            ..Account::default()
+        };
+        let text = lines(most, u64::MAX, 1_000_000);
+        assert_eq!(text.len(), LINES);
+        for line in &text {
+            assert!(line.len() < 126, "{line}");
+        }
+        let named = text.join(" ").matches("=4294967295").count();
+        assert_eq!(named, CLASSES, "each class once");
+    }
+
+    #[test]
+    fn ticks_become_nanoseconds_without_overflow() {
+        assert_eq!(nanoseconds(u64::MAX, 1_000_000_000), u64::MAX);
+        assert_eq!(nanoseconds(3, 2), 1_500_000_000);
+        assert_eq!(nanoseconds(62_499_999, 62_500_000), 999_999_984);
+        assert_eq!(nanoseconds(5, 0), 0);
+    }
+}
