@@ -13,7 +13,7 @@ use crate::hw::gic;
 use crate::service::{self, Service};
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
-use crate::{deadlines, mailbox, timed};
+use crate::{deadlines, mailbox, own, timed};
 
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
@@ -116,6 +116,9 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
     let offset = mmio.ipa.wrapping_sub(vcpu.places.gicc_dir);
     if offset < PAGE {
         return interface_access(vcpu, offset, mmio);
+    }
+    if let Some(class) = own::access(vcpu, mmio) {
+        return Done::Yes(class);
     }
     timed::access(vcpu, vm, mmio)
 }

@@ -14,7 +14,7 @@ use crate::devices::{self, Done};
 use crate::hw::gic::{self, Taken};
 use crate::hw::{boot, cpu, sysreg as reg};
 use crate::vcpu::Vcpu;
-use crate::{deadlines, lifecycle, mailbox, sched, timed};
+use crate::{deadlines, lifecycle, mailbox, own, sched, timed};
 
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
 /// registers; and every exit that is not among the usual ones is a call at the very end, so that the
@@ -204,6 +204,9 @@ fn other_system_register(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
 }
 
 fn send_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
+    if own::send_sgi(vcpu, value, group1) {
+        return;
+    }
     if let Some(vm) = vcpu.vm() {
         let whom = vcpu.vgic.send_sgi(&vm.dist, &mut vcpu.gic, value, group1);
         vcpu.notify(whom);
@@ -311,7 +314,10 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     if taken.is_nothing() {
         return ExitClass::ServiceIrq;
     }
-    gic::drop_priority(taken);
+    // One of Group 0 has ended.
+    if !vcpu.group0 {
+        gic::drop_priority(taken);
+    }
     if let Some(vm) = vcpu.vm()
         && let Some(vintid) = vm.behind(intid)
     {
@@ -367,7 +373,9 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         devices::keys(vcpu);
         devices::drain(vcpu, false);
     }
-    gic::deactivate(taken);
+    if !vcpu.group0 {
+        gic::deactivate(taken);
+    }
     class
 }
 
@@ -390,15 +398,9 @@ pub fn serror(vcpu: &mut Vcpu) {
     );
 }
 
-/// A Group 0 interrupt: nothing in this version sends one.
+/// A Group 0 interrupt: EL2's own, on the pCPU of a VM that takes its interrupts itself.
 pub fn fast_interrupt(vcpu: &mut Vcpu) {
     let begin = reg::cycles();
-    let intid = gic::acknowledge_group0();
-    vcpu.stats.count(
-        ExitClass::Other,
-        begin,
-        reg::cycles(),
-        reg::elr(),
-        u64::from(intid),
-    );
+    let taken = gic::acknowledge_group0();
+    boot::handle_rare_interrupt(vcpu, begin, taken)
 }

@@ -46,7 +46,11 @@ pub fn wait(idle: &mut Vcpu) -> ! {
 
 /// Handles one pending interrupt; `false` if there is none.
 pub fn poll(vcpu: &mut Vcpu) -> bool {
-    let taken = gic::acknowledge();
+    let taken = if vcpu.group0 {
+        gic::acknowledge_group0()
+    } else {
+        gic::acknowledge()
+    };
     if taken.is_nothing() {
         return false;
     }

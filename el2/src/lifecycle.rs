@@ -163,6 +163,9 @@ pub fn take_off(vcpu: &mut Vcpu) {
     if vcpu.vm.is_some_and(timed::owns_physical) {
         vcpu.gic.disable(plan().header.board.ptimer_intid);
     }
+    if let Some(own) = &mut vcpu.own {
+        own.reset(&vcpu.gic);
+    }
     vcpu.runs = false;
     vcpu.attention = false;
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) {

@@ -42,7 +42,7 @@ pub fn send(to: usize, message: u32) {
             Some(row) => usize::from(row.pcpu),
             None => to.wrapping_sub(MAX_VCPUS),
         };
-        gic::send(gic::KICK, pcpu);
+        gic::own::kick(pcpu);
     }
 }
 

@@ -177,7 +177,11 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     cpu::start();
     let board = &plan().header.board;
     let ppis = 1 << (board.hyp_timer_intid % 32) | 1 << (board.maintenance_intid % 32);
-    let wanted = 1 << gic::KICK | 1 << gic::SIBLING | ppis;
+    let wanted = if vcpu.group0 {
+        1 << gic::KICK | 1 << (board.hyp_timer_intid % 32)
+    } else {
+        1 << gic::KICK | 1 << gic::SIBLING | ppis
+    };
     vcpu.gic.start(vcpu.index, wanted);
     if let Some(service) = devices::service_of(vcpu) {
         service.uart.start();
@@ -190,7 +194,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     }
     // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
     // mailbox.
-    gic::send(gic::KICK, vcpu.index);
+    gic::own::kick(vcpu.index);
 }
 
 /// Gets the VM `index` ready and enters it. Returns only if somebody has stopped it in the meantime.
@@ -258,6 +262,10 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     // With what came while it was off.
     let whom = vcpu.vgic.reset(&shared.dist, &mut vcpu.gic);
     vcpu.notify(whom);
+    // After the vGIC, which such a VM does not have.
+    if let Some(own) = &mut vcpu.own {
+        own.reset(&vcpu.gic);
+    }
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
     cpu::install(vmid, stage2_root(index), vcpu.number as u64, start.entry);
     vcpu.runs = true;

@@ -137,6 +137,9 @@ fn step_out(vcpu: &mut Vcpu) {
     if vcpu.slot == IDLE {
         return;
     }
+    if let Some(own) = &mut vcpu.own {
+        own.hide();
+    }
     vcpu.context.timers = timer::GuestTimers::keep();
     vcpu.context.active = vcpu.gic.take_active(timer_interrupts());
     vcpu.context.interface.keep(&vcpu.gic);
@@ -197,6 +200,9 @@ fn step_in(vcpu: &mut Vcpu) {
     }
     vcpu.gic.give_active(vcpu.context.active);
     vcpu.context.timers.bring();
+    if let Some(own) = &vcpu.own {
+        own.show();
+    }
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());
     }

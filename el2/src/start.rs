@@ -6,9 +6,13 @@ use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
 use bulkhead_core::text::Line;
 
+#[cfg(not(feature = "gicv2"))]
+use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
 use crate::hw::uart::Uart;
 use crate::hw::{boot, cpu, firmware, gic, layout, timer};
+#[cfg(not(feature = "gicv2"))]
+use crate::own;
 use crate::vcpu::Vcpu;
 use crate::{idle, prepare, sched, service, vm};
 
@@ -54,7 +58,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     );
     share_vms(&mut windows, &pool);
     build_stage2(&mut pool);
-    start_distributor(&mut windows);
+    start_distributor(&mut windows, uart);
     keep_time(&mut windows);
     make_private_maps(&mut windows, &mut pool, uart);
     prepare::scrub_shared(&mut windows);
@@ -209,7 +213,8 @@ fn keep_time(windows: &mut Windows) {
 
 /// Puts the distributor into its first state and gives every SPI of the plan to its pCPU. Here and not
 /// by the pCPUs, because sixteen triggers share a register.
-fn start_distributor(windows: &mut Windows) {
+#[cfg_attr(feature = "gicv2", expect(unused_variables))]
+fn start_distributor(windows: &mut Windows, uart: Uart) {
     let plan = plan();
     let board = &plan.header.board;
     let gicd = gic::start_distributor(windows, board);
@@ -222,6 +227,27 @@ fn start_distributor(windows: &mut Windows) {
     if let Some(drainer) = plan.pcpus.iter().position(|pcpu| pcpu.service != 0) {
         gic::configure(gicd, board.uart_intid, false);
         gic::route(gicd, board.uart_intid, drainer);
+        #[cfg(not(feature = "gicv2"))]
+        give_interrupts(gicd, drainer, uart);
+    }
+}
+
+/// Makes EL2's interrupts Group 0 on the pCPUs of VMs that take theirs themselves.
+#[cfg(not(feature = "gicv2"))]
+fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
+    let which = own::pcpus();
+    if which == 0 {
+        return;
+    }
+    if !gic::own::prepare(gicd, which) {
+        let mut line = Said::new();
+        line.text(
+            "refused: board-security: GICD_CTLR.DS is 0, and a VM takes its interrupts itself",
+        );
+        last_words(uart, &line);
+    }
+    if gic::own::is_there(drainer) {
+        gic::own::claim(gicd, plan().header.board.uart_intid);
     }
 }
 

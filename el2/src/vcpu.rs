@@ -14,6 +14,7 @@ use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 use crate::hw::context::Context;
 use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::Windows;
+use crate::own::Own;
 use crate::pcpu::{IDLE, Pcpu};
 use crate::start::plan;
 use crate::timed::{self, Place};
@@ -66,6 +67,10 @@ pub struct Vcpu {
     pub vgic: vgic::Cpu,
     /// The physical GIC.
     pub gic: Gic,
+    /// Its GIC, if it takes its interrupts itself.
+    pub own: Option<Own>,
+    /// EL2's interrupts on its pCPU are of Group 0, because a vCPU there does.
+    pub group0: bool,
     /// INTID of the emulated UART.
     pub pl011_intid: u32,
     /// INTID of the SGI by which a sibling makes this vCPU look; of one that shares its pCPU [`NO_SGI`], so that it is looked up
@@ -161,6 +166,8 @@ impl Vcpu {
             places: Places::NOWHERE,
             vgic: vgic::Cpu::new(0),
             gic: Gic::of(index),
+            own: None,
+            group0: gic::own::is_there(index),
             pl011_intid: 0,
             sibling_intid: NO_SGI,
             attention: false,
@@ -217,6 +224,11 @@ impl Vcpu {
                 pl011: if pl011.size == 0 { NOWHERE } else { pl011.ipa },
                 timed: timed::places(vm),
             };
+        }
+        self.own = Own::of(vm);
+        if self.own.is_some() {
+            self.places.gicd = NOWHERE;
+            self.places.gicr = NOWHERE;
         }
         self.vgic = vgic::Cpu::new(number);
         self.pl011_intid = pl011.intid;

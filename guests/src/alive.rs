@@ -34,6 +34,11 @@ pub fn take_sgis() -> u32 {
     SGIS.swap(0, Relaxed)
 }
 
+/// Timer interrupts that have come.
+pub fn ticks() -> u32 {
+    TICKS.load(Relaxed)
+}
+
 /// Brings the GIC to a known state, then expects ten interrupts of the timer and each of the 16 SGIs.
 pub fn check(after: &str) {
     let daif = mrs!("daif");

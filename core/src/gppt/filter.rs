@@ -86,7 +86,11 @@ impl Filter {
         let seen = match read.form {
             Form::Plain => seen,
             Form::Priorities => bytes(read.size, seen, priority::to_guest),
-            Form::Affinity => self.names().position(|name| name == seen).unwrap_or(0) as u64,
+            Form::Affinity => {
+                let mut vcpus = (0..VCPUS as u64).zip(self.names());
+                let whose = vcpus.find(|(_, name)| *name == seen);
+                whose.map_or(0, |(vcpu, _)| vcpu)
+            }
             Form::Interfaces => bytes(read.size, seen, |byte| self.vcpus_of(byte)),
         };
         seen | read.or

@@ -62,6 +62,16 @@ pub struct Controls {
 }
 
 impl Mode {
+    /// Name, as plans show it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Recoverable => "recoverable",
+            Self::PmrTrapped => "pmr-trapped",
+            Self::PmrDirect => "pmr-direct",
+            Self::V2 => "gicv2",
+        }
+    }
+
     /// Architecture of the GIC that the mode is for.
     pub const fn version(self) -> Version {
         match self {

@@ -1,7 +1,8 @@
-//! Service classes: what each asks for, and what of that this version lacks. A lack must be stated in
-//! the description as a deviation; less than a class asks for is never silent.
+//! Service classes: what each asks for, and what of that a description takes back or this version lacks. That must be stated
+//! in the description as a deviation; less than a class asks for is never silent.
 
 use bulkhead_abi::plan::Class;
+use bulkhead_core::gppt::Mode;
 
 use super::cpu::{CpuSpec, CpuTime};
 use super::finding::{Finding, Span};
@@ -34,9 +35,11 @@ pub struct Deviation {
     pub got: &'static str,
 }
 
-/// A thing that a class asks for and that this version lacks.
+/// A thing that a class asks for and that a VM can do without.
 struct Lack {
     class: Class,
+    /// This version has it.
+    built: bool,
     key: &'static str,
     /// Value that states the deviation.
     lesser: &'static str,
@@ -45,13 +48,18 @@ struct Lack {
     deviation: Deviation,
 }
 
-/// Everything that this version lacks.
+/// Values of `interrupts`.
+const VGIC: &str = "vgic";
+const GPPT: &str = "gppt";
+
+/// Everything of that kind.
 const LACKS: [Lack; 2] = [
     Lack {
         class: Class::HardRealtime,
+        built: true,
         key: "interrupts",
-        lesser: "vgic",
-        full: "gppt",
+        lesser: VGIC,
+        full: GPPT,
         deviation: Deviation {
             stated: "interrupts = \"vgic\"",
             asked: "interrupts taken at EL1 without an exit (GPPT)",
@@ -60,6 +68,7 @@ const LACKS: [Lack; 2] = [
     },
     Lack {
         class: Class::Management,
+        built: false,
         key: "control",
         lesser: "none",
         full: "port",
@@ -84,6 +93,8 @@ pub(super) fn deviations(
         let asks = class == lack.class;
         let (key, lesser) = (lack.key, lack.lesser);
         match stated {
+            Some(word) if word.value == lack.full && lack.built => {}
+            None if lack.built => {}
             Some(word) if word.value == lack.full => reader.report(
                 Finding::new(
                     "bulkhead::version::lacks",
@@ -157,5 +168,27 @@ pub(super) fn cpu_deviation(class: Class, cpu: &CpuSpec) -> Option<Deviation> {
             got: "a share of a CPU: no deadline is safe",
         }),
         _ => None,
+    }
+}
+
+/// How a VM gets its interrupts.
+#[derive(Clone, Debug)]
+pub struct InterruptSpec {
+    /// Itself, at EL1, in this mode; `None`: through the vGIC.
+    pub own: Option<Mode>,
+    /// Where the description says it; `None`: the class does.
+    pub stated: Option<Span>,
+}
+
+/// Reads how a VM of this class gets its interrupts. A wrong word is said by [`deviations`].
+pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
+    let value = reader.value("interrupts");
+    let own = match value {
+        Some(value) => value.get_ref().as_str() == Some(GPPT),
+        None => class == Class::HardRealtime,
+    };
+    InterruptSpec {
+        own: own.then_some(Mode::Recoverable),
+        stated: value.map(|value| value.span()),
     }
 }

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
-use super::class::{self, CLASSES, Deviation};
+use super::class::{self, CLASSES, Deviation, InterruptSpec};
 use super::cpu::{self, CpuSpec};
 use super::finding::{Finding, Span};
 use super::policy::{self, CrashSpec};
@@ -89,8 +89,8 @@ pub struct VmSpec {
     pub pcpus: Vec<Placed<u32>>,
     /// What each of them may have of its pCPU.
     pub cpu: CpuSpec,
-    /// Where the interrupt mode stands, if the description says it; else the class does.
-    pub interrupts: Option<Span>,
+    /// How it gets its interrupts.
+    pub interrupts: InterruptSpec,
     /// RAM.
     pub memory: MemorySpec,
     /// What it runs.
@@ -117,6 +117,14 @@ pub struct VmSpec {
     pub deterministic: bool,
 }
 
+impl VmSpec {
+    /// Whether the physical timer is its own: by the description, or because EL2 could not inject the interrupt of an
+    /// emulated one.
+    pub fn has_own_ptimer(&self) -> bool {
+        self.own_ptimer.is_some() || self.interrupts.own.is_some()
+    }
+}
+
 /// Reads `[vm.NAME]`.
 pub(super) fn read(
     name: Placed<String>,
@@ -131,7 +139,7 @@ pub(super) fn read(
         .and_then(|word| CLASSES.iter().find(|(name, _)| *name == word.value))
         .map_or(Class::General, |(_, class)| *class);
     let mut deviations = class::deviations(&mut reader, &name, class, class_span);
-    let interrupts = reader.value("interrupts").map(|value| value.span());
+    let interrupts = class::interrupts(&mut reader, class);
     let (vcpus, pcpus) = placement(&mut reader);
     let cpu = cpu::read(&mut reader, class);
     deviations.extend(class::cpu_deviation(class, &cpu));

@@ -241,21 +241,38 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
         seats.check_pool(spec, findings);
     }
     let times: Vec<CpuTime> = vms().map(|(vm, _)| seats.time_of(vm)).collect();
-    for (spec, time) in system.vms.iter().zip(&times) {
-        if let Some(own) = spec
-            .own_ptimer
-            .as_ref()
-            .filter(|_| *time != CpuTime::Pinned)
-        {
-            findings.push(
-                Finding::new(
-                    "bulkhead::cpu::own-timer",
-                    format!("`{}` cannot have the physical timer of a CPU that it shares", spec.name.value),
-                )
-                .at(own.clone(), "the timer would fire while another VM runs")
-                .help("leave `ptimer` out, and EL2 emulates it; or say cpu = \"pinned\" and give the VM CPUs of its own"),
-            );
-        }
+    for (spec, _) in system
+        .vms
+        .iter()
+        .zip(&times)
+        .filter(|(_, time)| **time != CpuTime::Pinned)
+    {
+        let name = &spec.name.value;
+        let (what, span, why, lesser) = if spec.interrupts.own.is_some() {
+            let span = spec.interrupts.stated.clone();
+            (
+                format!("`{name}` cannot take its interrupts itself on a CPU that it shares"),
+                span.unwrap_or_else(|| spec.name.span.clone()),
+                "they would come while another VM runs",
+                "say interrupts = \"vgic\"",
+            )
+        } else if let Some(own) = &spec.own_ptimer {
+            (
+                format!("`{name}` cannot have the physical timer of a CPU that it shares"),
+                own.clone(),
+                "the timer would fire while another VM runs",
+                "leave `ptimer` out, and EL2 emulates it",
+            )
+        } else {
+            continue;
+        };
+        findings.push(
+            Finding::new("bulkhead::cpu::own-timer", what)
+                .at(span, why)
+                .help(format!(
+                    "{lesser}; or say cpu = \"pinned\" and give the VM CPUs of its own"
+                )),
+        );
     }
     let service = system.service.as_ref();
     let service_cpu = service.map(|service| service.value as usize);

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::PAGE;
 
 use super::contents::Contents;
-use super::{EmulatedDevice, Loaded, Mapped, PlannedVm, ipa, passed};
+use super::{EmulatedDevice, Loaded, Mapped, PlannedVm, ipa, own, passed};
 use crate::board::{Board, Passed};
 use crate::describe::{self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec};
 use crate::guest_tree::{GuestGic, GuestTree};
@@ -46,13 +46,14 @@ impl Guest {
             time,
             time_why: time_why(system, spec, time),
             pool: spec.cpu.pool.iter().map(|cpu| cpu.value as usize).collect(),
-            interrupts_why: why(system, spec, spec.interrupts.as_ref()),
+            interrupts_why: why(system, spec, spec.interrupts.stated.as_ref()),
             stolen_time: self.stolen_time,
             entry: self.entry,
             tree: self.tree,
             deterministic: spec.deterministic,
             crash: spec.crash.clone(),
-            own_ptimer: spec.own_ptimer.is_some(),
+            own_interrupts: spec.interrupts.own,
+            own_ptimer: spec.has_own_ptimer(),
             time_stops: spec.time_stops,
             calls: spec.calls.clone(),
             emulated: self.emulated,
@@ -86,6 +87,16 @@ pub(super) fn arrange(
     let event = event.then_some(ipa::EVENT_INTID);
     let mut taken: Vec<u32> = emulated.iter().map(|device| device.intid).collect();
     taken.extend(event);
+    let mut passed = devices.iter().flat_map(|device| &device.irqs);
+    let clash = passed.find(|irq| taken.contains(&irq.intid));
+    let clash = clash.map(|irq| irq.intid);
+    own::check(
+        spec,
+        board.parts.gic_version,
+        event.is_some(),
+        clash,
+        findings,
+    );
     let mut next = FIRST_SPI + 1;
     let devices: Vec<(Passed, Vec<u32>)> = devices
         .into_iter()

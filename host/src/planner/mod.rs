@@ -7,6 +7,7 @@ mod contents;
 mod cpus;
 mod guest;
 mod ipa;
+mod own;
 mod passed;
 mod payload;
 mod place;
@@ -14,6 +15,7 @@ mod share;
 mod tables;
 
 use bulkhead_abi::plan::{Class, DeviceKind, PAGE};
+use bulkhead_core::gppt::Mode;
 use bulkhead_core::plan::{Plan, table_name};
 
 use self::cpus::Assigned;
@@ -98,7 +100,7 @@ pub struct PlannedVm {
     pub time_why: String,
     /// CPUs of the board to which the load balancer may move its vCPUs, besides their own.
     pub pool: Vec<usize>,
-    /// Why it gets its interrupts through the virtual GIC.
+    /// Why it gets its interrupts that way.
     pub interrupts_why: String,
     /// IPA of the page in which it is told stolen time.
     pub stolen_time: Option<u64>,
@@ -110,6 +112,8 @@ pub struct PlannedVm {
     pub deterministic: bool,
     /// What happens when it crashes.
     pub crash: CrashSpec,
+    /// The mode in which it takes its physical interrupts itself; `None`: through the vGIC.
+    pub own_interrupts: Option<Mode>,
     /// Whether the physical timer is its own; else it is emulated.
     pub own_ptimer: bool,
     /// Whether its time stands still while it is paused.

@@ -1,16 +1,16 @@
 //! The plan as bytes, and the image around it.
 
 use bulkhead_abi::plan::{
-    Call, CpuPolicy, Crash, Device, Header, IRQ_EDGE, Image, InterruptMode, Irq, Load, MAGIC,
-    Memory, NAME, NONE, PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Reclaim, Region, RegionKind, Seed,
-    TABLES, Table, VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES,
-    VM_TIME_STOPS, Vcpu, Vm,
+    Call, CpuPolicy, Crash, Device, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE,
+    PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Reclaim, Region, RegionKind, Seed, TABLES, Table,
+    VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu,
+    Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::PlannedCpu;
 use super::guest::Guest;
+use super::{PlannedCpu, own};
 use crate::board::{Board, Parts};
 use crate::describe::{CpuTime, CrashSpec, System, VmSpec};
 use crate::guest_tree::places;
@@ -225,7 +225,7 @@ pub(super) fn emit(
         let (crash, restarts, restart_seconds, notify) = crash(spec, system);
         let flags = [
             (spec.deterministic, VM_DETERMINISTIC),
-            (spec.own_ptimer.is_some(), VM_OWN_PTIMER),
+            (spec.has_own_ptimer(), VM_OWN_PTIMER),
             (spec.time_stops, VM_TIME_STOPS),
         ];
         let gic = &guest.gic;
@@ -243,7 +243,7 @@ pub(super) fn emit(
             restart_seconds,
             notify,
             event_intid: guest.event.unwrap_or(0) as u16,
-            interrupts: InterruptMode::Vgic as u16,
+            interrupts: own::number(spec.interrupts.own) as u16,
             reclaim: Reclaim::Always as u16,
             reserved: 0,
             entry: guest.entry,

@@ -1,6 +1,7 @@
 //! A plan as JSON. Addresses are strings, because numbers of JSON readers lose their lowest bits.
 
 use bulkhead_abi::plan::DeviceKind;
+use bulkhead_core::gppt::Mode;
 use bulkhead_core::sched::bound::Costs;
 use serde_json::{Value, json as object};
 
@@ -214,7 +215,7 @@ fn vm(vm: &PlannedVm) -> Value {
         "deviations": deviations,
         "cpus": vm.cpus,
         "cpu": time(vm),
-        "interrupt_mode": { "mode": "vgic", "why": vm.interrupts_why },
+        "interrupt_mode": { "mode": vm.own_interrupts.map_or("vgic", Mode::name), "why": vm.interrupts_why },
         "stolen_time": vm.stolen_time.map(hex),
         "entry": hex(vm.entry),
         "device_tree": hex(vm.tree),

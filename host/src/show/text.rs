@@ -221,11 +221,20 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
         let pool: Vec<String> = vm.pool.iter().map(ToString::to_string).collect();
         writeln!(out, "  pool       may be moved to CPUs {}", pool.join(", "))?;
     }
+    let why = &vm.interrupts_why;
+    let Some(mode) = vm.own_interrupts else {
+        return writeln!(out, "  interrupts through the virtual GIC ({why})");
+    };
+    let (name, escapes, lacks) = (mode.name(), mode.escapes(), mode.lacks());
     writeln!(
         out,
-        "  interrupts through the virtual GIC ({})",
-        vm.interrupts_why
-    )
+        "  interrupts its own, taken at EL1 without an exit: GPPT, {name} ({why})"
+    )?;
+    writeln!(
+        out,
+        "             the CPU can be got back, unless by {escapes}"
+    )?;
+    writeln!(out, "             {lacks}")
 }
 
 /// What EL2 does for a VM.

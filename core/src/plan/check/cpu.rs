@@ -126,7 +126,7 @@ impl Plan<'_> {
                 }
             };
             at.ensure(reclaim, Invariant::VmReclaim)?;
-            at.ensure(is_built(vm), Invariant::VmInterruptsBuilt)?;
+            at.ensure(self.is_built(row, vm), Invariant::VmInterruptsBuilt)?;
         }
         Ok(())
     }
@@ -139,9 +139,18 @@ impl Plan<'_> {
             mode => mode < DIRECT_V2 && !self.is_gicv2(),
         }
     }
-}
 
-/// Whether this build of EL2 has the interrupt mode of a VM.
-const fn is_built(vm: &Vm) -> bool {
-    vm.interrupts == VGIC
+    /// Whether this build of EL2 has the interrupt mode of a VM. What takes its interrupts itself knows them by the
+    /// board's numbers, and gets none that EL2 makes.
+    fn is_built(&self, row: usize, vm: &Vm) -> bool {
+        let own_timer = vm.flags & VM_OWN_PTIMER != 0;
+        let alone = self.vcpus_of(row).len() == 1;
+        let mut irqs = self.irqs_of(row).iter();
+        vm.interrupts == VGIC
+            || vm.interrupts == RECOVERABLE
+                && own_timer
+                && alone
+                && vm.event_intid == 0
+                && irqs.all(|irq| irq.vintid == irq.pintid)
+    }
 }

@@ -19,16 +19,23 @@ mod v3;
 #[cfg(not(feature = "gicv2"))]
 use v3 as version;
 
+#[cfg(not(feature = "gicv2"))]
+pub mod own;
+#[cfg(feature = "gicv2")]
+#[path = "own_none.rs"]
+pub mod own;
+
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
     empty_list_registers, ends_in_two_steps, gate, list_register, private_frames, route,
     set_list_register, set_timer_register, start_distributor,
 };
 
-/// SGI by which pCPUs make each other look into their mailboxes.
-pub const KICK: u32 = 0;
+/// SGI by which pCPUs make each other look into their mailboxes. From 8 on, as BSA leaves them to who is more privileged: a VM
+/// that takes its interrupts itself has the others.
+pub const KICK: u32 = 15;
 /// SGI by which a vCPU makes a sibling look at its interrupts.
-pub const SIBLING: u32 = 1;
+pub const SIBLING: u32 = 14;
 
 /// INTIDs from here on mean that there was no interrupt to take.
 const SPECIAL: u32 = 1020;
@@ -170,8 +177,12 @@ impl Gic {
 
     /// Starts the interrupts of this pCPU, which is number `index`: of SGIs and PPIs those in `wanted`.
     pub fn start(&mut self, index: usize, wanted: u32) {
-        self.frames.start(index, wanted);
+        let own = own::is_there(index);
+        self.frames.start(index, if own { 0 } else { wanted });
         self.list_registers = version::start_cpu_interface().min(16);
+        if own {
+            self.own(wanted);
+        }
         self.usable = (1u32 << self.list_registers).wrapping_sub(1) & !1;
         self.reset_virtual();
     }

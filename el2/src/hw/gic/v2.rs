@@ -205,8 +205,8 @@ pub fn deactivate(taken: Taken) {
 }
 
 /// A FIQ. The CPU interface sends none (GICC_CTLR.FIQEn is 0), so there is nothing to acknowledge.
-pub fn acknowledge_group0() -> u32 {
-    SPECIAL
+pub fn acknowledge_group0() -> Taken {
+    Taken(SPECIAL)
 }
 
 /// Sends an SGI; `target` is GICD_SGIR.CPUTargetList in its place.

@@ -120,6 +120,10 @@ impl Frames {
         self.gicd
     }
 
+    pub(super) const fn gicr(&self) -> Registers {
+        self.gicr
+    }
+
     /// Frame and offset of the word of a bank that has an INTID.
     pub(super) fn bank(&self, bank: u64, intid: u32) -> (Registers, u64) {
         if intid < 32 {
@@ -270,14 +274,15 @@ pub fn deactivate(taken: Taken) {
     write!("S3_0_C12_C11_1", u64::from(taken.0));
 }
 
-/// Acknowledges and ends a Group 0 interrupt (ICC_IAR0_EL1, ICC_EOIR0_EL1, ICC_DIR_EL1); its INTID.
-pub fn acknowledge_group0() -> u32 {
+/// Acknowledges the most urgent Group 0 interrupt and ends it (ICC_IAR0_EL1, ICC_EOIR0_EL1). Where EL2 has such, EOImode
+/// is 0.
+pub fn acknowledge_group0() -> Taken {
     let taken = Taken(read!("S3_0_C12_C8_0") as u32);
     if !taken.is_nothing() {
         write!("S3_0_C12_C8_1", u64::from(taken.0));
-        deactivate(taken);
+        isb();
     }
-    taken.intid()
+    taken
 }
 
 /// Sends an SGI (ICC_SGI1R_EL1).

@@ -1,0 +1,148 @@
+//! A pCPU whose VM takes its physical interrupts itself (GICv3 with one Security state). EL2's own interrupts are of Group 0
+//! there, with the most urgent priority, and come as FIQ; Group 1 is the guest's (`docs/adr/0016-own-interrupts.md`).
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use bulkhead_core::gppt::{self, Controls, Read, Write, priority};
+
+use super::super::mmio::Registers;
+use super::super::sysreg::{isb, read, write};
+use super::{Gic, HCR_ENABLE, IPRIORITYR, KICK, bank, target};
+
+/// `GICD_CTLR.DS`: one Security state.
+const DS: u32 = 1 << 6;
+/// `GICD_CTLR.EnableGrp0`.
+const GROUP0: u32 = 1;
+/// HCR_EL2.FMO, IMO, TWI: those that [`Controls`] decides.
+const ROUTING: u64 = 1 << 3 | 1 << 4 | 1 << 13;
+
+/// pCPUs that are like this, a bit for each.
+static THERE: AtomicU32 = AtomicU32::new(0);
+
+/// The board has what such pCPUs need; `which` has a bit for each. For the boot pCPU, with the distributor started.
+pub fn prepare(gicd: Registers, which: u32) -> bool {
+    let control = gicd.read(0);
+    if control & DS == 0 {
+        return false;
+    }
+    THERE.store(which, Relaxed);
+    gicd.write(0, control | GROUP0);
+    true
+}
+
+/// pCPU `index` is such a one.
+pub fn is_there(index: usize) -> bool {
+    THERE.load(Relaxed) >> (index & 31) & 1 != 0
+}
+
+/// Makes an SPI EL2's on such a pCPU: the console's, on the one that drains it.
+pub fn claim(gicd: Registers, intid: u32) {
+    let word = bank::GROUP.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
+    gicd.write(word, gicd.read(word) & !(1 << (intid % 32)));
+    gicd.write8(IPRIORITYR.wrapping_add(u64::from(intid)), priority::KICK);
+}
+
+/// Makes a pCPU look into its mailbox, whichever kind it is.
+pub fn kick(pcpu: usize) {
+    if is_there(pcpu) {
+        super::super::sysreg::publish();
+        // ICC_SGI0R_EL1
+        write!("S3_0_C12_C11_7", u64::from(KICK) << 24 | target(pcpu));
+        isb();
+    } else {
+        super::send(KICK, pcpu);
+    }
+}
+
+/// The CPU interface as the guest finds it after a reset: Group 1 off, nothing active (ICC_IGRPEN1_EL1, ICC_AP1R<n>_EL1,
+/// ICC_BPR1_EL1); and the virtual interface off but for what traps.
+pub fn reset_interface(controls: Controls) {
+    write!("S3_0_C12_C12_7", 0);
+    write!("S3_0_C12_C9_0", 0);
+    // ICC_CTLR_EL1.PRIbits: as many words of active priorities as there are pre-emption bits for.
+    let bits = (read!("S3_0_C12_C12_4") >> 8 & 7).saturating_add(1);
+    if bits >= 6 {
+        write!("S3_0_C12_C9_1", 0);
+    }
+    if bits >= 7 {
+        write!("S3_0_C12_C9_2", 0);
+        write!("S3_0_C12_C9_3", 0);
+    }
+    write!("S3_0_C12_C12_3", 0);
+    // ICC_PMR_EL1, which the guest does not reach; ICH_HCR_EL2.
+    write!("S3_0_C4_C6_0", 0xff);
+    write!("S3_4_C12_C11_0", u64::from(controls.ich & !HCR_ENABLE));
+    let rest = read!("hcr_el2") & !ROUTING;
+    write!("hcr_el2", rest | controls.hcr);
+    isb();
+}
+
+/// Keeps Group 1 interrupts from ending the sleep of EL2 while the guest is not there; gives what [`show`] wants.
+pub fn hide() -> u64 {
+    let enabled = read!("S3_0_C12_C12_7");
+    write!("S3_0_C12_C12_7", 0);
+    isb();
+    enabled
+}
+
+/// The guest is there again.
+pub fn show(enabled: u64) {
+    write!("S3_0_C12_C12_7", enabled);
+    isb();
+}
+
+impl Gic {
+    /// Puts EL2's own private interrupts in `own` into Group 0, and starts the CPU interface that way.
+    pub(super) fn own(&self, own: u32) {
+        let (frame, at) = self.frames.bank(bank::GROUP, 0);
+        frame.write(at, !own);
+        for intid in 0..32u32 {
+            if own >> intid & 1 != 0 {
+                let (frame, at) = self.frames.bank(IPRIORITYR, 0);
+                frame.write8(at.wrapping_add(u64::from(intid)), priority::KICK);
+            }
+        }
+        let (frame, at) = self.frames.bank(bank::ENABLE, 0);
+        frame.write(at, own);
+        // ICC_CTLR_EL1.EOImode 0, ICC_BPR0_EL1, ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1.
+        write!("S3_0_C12_C12_4", 0);
+        write!("S3_0_C12_C8_3", 0);
+        write!("S3_0_C12_C12_6", 1);
+        write!("S3_0_C12_C12_7", 0);
+        isb();
+    }
+
+    fn frame_of(&self, frame: gppt::Frame) -> Registers {
+        match frame {
+            gppt::Frame::Distributor => self.frames.gicd(),
+            gppt::Frame::Redistributor => self.frames.gicr(),
+        }
+    }
+
+    /// Performs a read for the filter.
+    pub fn filtered_read(&self, read: &Read) -> u64 {
+        let frame = self.frame_of(read.frame);
+        if read.size == 8 {
+            return frame.read64(read.offset);
+        }
+        // Bytes are those of priorities, which can be read as words.
+        let word = frame.read(read.offset & !3);
+        u64::from(word >> ((read.offset & 3) as u32).wrapping_mul(8))
+    }
+
+    /// Performs a write for the filter.
+    pub fn filtered_write(&self, write: &Write) {
+        let frame = self.frame_of(write.frame);
+        match write.size {
+            8 => frame.write64(write.offset, write.value),
+            1 => frame.write8(write.offset, write.value as u8),
+            _ => frame.write(write.offset, write.value as u32),
+        }
+    }
+
+    /// Waits until what was disabled is so.
+    pub fn settle_all(&self) {
+        self.frames.settle(0);
+        self.frames.settle(32);
+    }
+}

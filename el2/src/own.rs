@@ -1,0 +1,162 @@
+//! A VM that takes its physical interrupts itself: what it does to its GIC goes through a filter to the board's
+//! (`bulkhead_core::gppt`, `docs/adr/0016-own-interrupts.md`). One vCPU, on a pCPU of its own.
+
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::plan::{InterruptMode, Vm};
+use bulkhead_core::exit::Mmio;
+use bulkhead_core::gppt::{Answer, Cpus, Filter, Mode, Reclaim, Writes, sgi};
+use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
+
+use crate::hw::gic::{self, Gic};
+use crate::start::plan;
+use crate::vcpu::Vcpu;
+use crate::{timed, vm};
+
+/// The GIC of such a VM.
+#[derive(Debug)]
+pub struct Own {
+    mode: Mode,
+    filter: Filter,
+    gicd: u64,
+    gicr: u64,
+    /// ICC_IGRPEN1_EL1 while the vCPU does not have its pCPU.
+    group1: u64,
+}
+
+/// The mode of a VM, if it takes its interrupts itself.
+pub fn mode(vm: &Vm) -> Option<Mode> {
+    (vm.interrupts == InterruptMode::GpptRecoverable as u16).then_some(Mode::Recoverable)
+}
+
+/// pCPUs of such VMs, a bit for each.
+pub fn pcpus() -> u32 {
+    let rows = plan().vcpus.iter();
+    rows.filter(|row| {
+        let vm = plan().vms.get(usize::from(row.vm));
+        vm.is_some_and(|vm| mode(vm).is_some())
+    })
+    .fold(0, |all, row| all | 1u32.wrapping_shl(u32::from(row.pcpu)))
+}
+
+impl Own {
+    /// That of VM `index`, if it is such a one.
+    pub fn of(index: usize) -> Option<Self> {
+        let row = plan().vms.get(index)?;
+        let mode = mode(row)?;
+        let mut given = [0; WORDS];
+        for irq in plan().irqs_of(index) {
+            let intid = u32::from(irq.pintid);
+            if let Some(word) = given.get_mut((intid / 32) as usize) {
+                *word |= 1 << (intid % 32);
+            }
+        }
+        if timed::owns_physical(index) {
+            given[0] |= 1 << (plan().header.board.ptimer_intid % 32);
+        }
+        let mut names = [0; VCPUS];
+        let mut count = 0usize;
+        for (name, pcpu) in names.iter_mut().zip(vm::pcpus_of(index)) {
+            *name = plan().pcpus.get(pcpu).map_or(0, |row| row.mpidr);
+            count = count.wrapping_add(1);
+        }
+        let cpus = Cpus {
+            count,
+            number: 0,
+            names,
+        };
+        Some(Self {
+            mode,
+            filter: Filter::new(gic::VIRTUAL, mode.view(), given, cpus),
+            gicd: row.gicd,
+            gicr: row.gicr,
+            group1: 0,
+        })
+    }
+
+    /// Everything of the VM's as after a reset, on the board as well.
+    pub fn reset(&mut self, gic: &Gic) {
+        for write in self.filter.silence() {
+            gic.filtered_write(&write);
+        }
+        gic.settle_all();
+        self.filter.reset();
+        gic::own::reset_interface(self.mode.controls(Reclaim::Cooperative));
+    }
+
+    /// The vCPU leaves its pCPU to EL2.
+    pub fn hide(&mut self) {
+        self.group1 = gic::own::hide();
+    }
+
+    /// It has it again.
+    pub fn show(&self) {
+        gic::own::show(self.group1);
+    }
+
+    /// Reads or writes a register: of which class the exit is, and what a read gives. `None`: there is none.
+    fn access(&mut self, gic: &Gic, mmio: &Mmio, stored: u64) -> Option<(ExitClass, u64)> {
+        let filter = &mut self.filter;
+        let (offset, size) = (mmio.ipa.wrapping_sub(self.gicd), mmio.size);
+        let (class, answer) = if offset < GICD_SIZE {
+            let answer = if mmio.write {
+                Err(filter.gicd_write(offset, size, stored))
+            } else {
+                Ok(filter.gicd_read(offset, size))
+            };
+            (ExitClass::Gicd, answer)
+        } else {
+            let offset = mmio.ipa.wrapping_sub(self.gicr);
+            if offset >= GICR_SIZE {
+                return None;
+            }
+            let answer = if mmio.write {
+                Err(filter.gicr_write(offset, size, stored))
+            } else {
+                Ok(filter.gicr_read(offset, size))
+            };
+            (ExitClass::Gicr, answer)
+        };
+        let value = match answer {
+            Ok(Answer::Value(value)) => value,
+            Ok(Answer::Read(read)) => filter.shown(&read, gic.filtered_read(&read)),
+            Err(writes) => {
+                perform(gic, writes);
+                0
+            }
+        };
+        Some((class, value))
+    }
+}
+
+fn perform(gic: &Gic, writes: Writes) {
+    for write in writes {
+        gic.filtered_write(&write);
+    }
+}
+
+/// Performs an access of such a VM if it is one to its GIC.
+pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Option<ExitClass> {
+    let stored = mmio.stored(vcpu.frame.get(mmio.register));
+    let own = vcpu.own.as_mut()?;
+    let (class, value) = own.access(&vcpu.gic, mmio, stored)?;
+    if !mmio.write {
+        vcpu.frame.set(mmio.register, mmio.loaded(value));
+    }
+    Some(class)
+}
+
+/// A write of such a VM to ICC_SGI1R_EL1 (`group1`) or its kin. `false`: it is none.
+pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
+    if vcpu.own.is_none() {
+        return false;
+    }
+    let sgi = sgi::by_register(value, vcpu.number, vcpu.vcpus).filter(|_| group1);
+    if let Some(sgi) = sgi {
+        for vcpu_number in sgi.vcpus.iter() {
+            if let Some(pcpu) = vcpu.gic.siblings.get(vcpu_number) {
+                gic::send(sgi.intid, usize::from(*pcpu));
+            }
+        }
+    }
+    true
+}

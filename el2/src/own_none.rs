@@ -1,0 +1,43 @@
+//! On a GICv2 no VM takes its interrupts itself in this version: the plan's proof refuses it.
+
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_core::exit::Mmio;
+
+use crate::hw::gic::Gic;
+use crate::vcpu::Vcpu;
+
+/// The GIC of such a VM: there is none.
+#[derive(Debug)]
+pub enum Own {}
+
+impl Own {
+    /// No VM has one.
+    pub const fn of(_: usize) -> Option<Self> {
+        None
+    }
+
+    /// Of nothing.
+    pub const fn reset(&mut self, _: &Gic) {
+        match *self {}
+    }
+
+    /// Of nothing.
+    pub const fn hide(&mut self) {
+        match *self {}
+    }
+
+    /// Of nothing.
+    pub const fn show(&self) {
+        match *self {}
+    }
+}
+
+/// None is such a VM's.
+pub const fn access(_: &mut Vcpu, _: &Mmio) -> Option<ExitClass> {
+    None
+}
+
+/// It is none of such a VM.
+pub const fn send_sgi(_: &Vcpu, _: u64, _: bool) -> bool {
+    false
+}
