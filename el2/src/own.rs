@@ -74,9 +74,16 @@ impl Own {
     }
 
     /// Everything of the VM's as after a reset, on the board as well.
+    #[inline(never)]
     pub fn reset(&mut self, gic: &Gic) {
-        for write in self.filter.silence() {
-            gic.filtered_write(&write);
+        for word in (0..WORDS).filter(|word| self.filter.given(*word) != 0) {
+            perform(gic, &self.filter.silence(word));
+            for four in 0..8u64 {
+                let first = (word as u64)
+                    .wrapping_mul(32)
+                    .wrapping_add(four.wrapping_mul(4));
+                perform(gic, &self.filter.forget_priorities(first));
+            }
         }
         gic.settle_all();
         self.filter.reset();
@@ -120,7 +127,7 @@ impl Own {
             Ok(Answer::Value(value)) => value,
             Ok(Answer::Read(read)) => filter.shown(&read, gic.filtered_read(&read)),
             Err(writes) => {
-                perform(gic, writes);
+                perform(gic, &writes);
                 0
             }
         };
@@ -128,9 +135,10 @@ impl Own {
     }
 }
 
-fn perform(gic: &Gic, writes: Writes) {
-    for write in writes {
-        gic.filtered_write(&write);
+#[inline(never)]
+fn perform(gic: &Gic, writes: &Writes) {
+    for write in writes.iter() {
+        gic.filtered_write(write);
     }
 }
 

@@ -97,17 +97,13 @@ impl Writes {
         }
     }
 
+    /// They, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &Write> {
+        self.list.iter().flatten()
+    }
+
     /// Nothing is written.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
-    }
-}
-
-impl IntoIterator for Writes {
-    type Item = Write;
-    type IntoIter = core::iter::Flatten<core::array::IntoIter<Option<Write>, WORDS>>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.list.into_iter().flatten()
     }
 }

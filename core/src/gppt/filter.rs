@@ -68,16 +68,20 @@ impl Filter {
         self.given.get(word).copied().unwrap_or(0)
     }
 
-    /// Disables, un-pends and deactivates all that is the VM's, with the highest priority that it may have: when it
-    /// has stopped, and before it starts.
-    pub fn silence(&self) -> impl Iterator<Item = Write> {
-        let bits = [bank::DISABLE, bank::CLEAR_PENDING, bank::CLEAR_ACTIVE]
-            .into_iter()
-            .flat_map(move |bank| {
-                (0..WORDS).filter_map(move |word| self.bits(bank, word, self.given(word)))
-            });
-        let all = WORDS.wrapping_mul(32) as u64;
-        bits.chain((0..all).flat_map(move |intid| self.write_priorities(intid, 1, 0).into_iter()))
+    /// Disables, un-pends and deactivates what of a word is the VM's: when it has stopped, and before it starts.
+    pub fn silence(&self, word: usize) -> Writes {
+        let mut writes = Writes::NONE;
+        for bank in [bank::DISABLE, bank::CLEAR_PENDING, bank::CLEAR_ACTIVE] {
+            if let Some(write) = self.bits(bank, word, self.given(word)) {
+                writes.push(write);
+            }
+        }
+        writes
+    }
+
+    /// Gives four INTIDs from `first` on, of those that are the VM's, the highest priority that it may have.
+    pub fn forget_priorities(&self, first: u64) -> Writes {
+        self.write_priorities(first, 4, 0)
     }
 
     /// What the guest sees of what a read has given.

@@ -136,8 +136,8 @@ impl Board {
     }
 
     pub fn perform(&mut self, writes: Writes) {
-        for write in writes {
-            self.write(&write);
+        for write in writes.iter() {
+            self.write(write);
         }
     }
 

@@ -1,11 +1,10 @@
 //! Whatever the guest does to its registers, what is not its own neither changes nor shows.
 
 use proptest::prelude::*;
-use std::vec::Vec;
 
 use super::board::{Board, INTIDS, Irq};
 use super::{filter, is_own, kinds};
-use crate::vgic::Version;
+use crate::vgic::{Version, WORDS};
 
 /// An access of the guest: to a redistributor, write, offset, size, value.
 type Access = (bool, bool, u64, u64, u64);
@@ -127,15 +126,18 @@ proptest! {
             for sgi in &board.sgis {
                 prop_assert_eq!(sgi & !0x12_0007, 0, "{:#x}", sgi);
             }
-            let silence: Vec<_> = filter.silence().collect();
-            for write in &silence {
-                board.write(write);
-                other.write(write);
+            let silence = (0..WORDS).map(|word| filter.silence(word));
+            let first = (0..WORDS as u64 * 32).step_by(4);
+            for writes in silence.chain(first.map(|first| filter.forget_priorities(first))) {
+                board.perform(writes);
+                other.perform(writes);
             }
             for (intid, before) in foreign.iter().enumerate() {
                 let irq = &board.irqs[intid];
                 if is_own(intid) {
                     prop_assert!(!(irq.enabled || irq.pending || irq.active), "{}", intid);
+                    let highest = if view == super::View::Upper { 0x80 } else { 0 };
+                    prop_assert_eq!(irq.priority, highest, "{}", intid);
                 } else {
                     prop_assert_eq!(&other.irqs[intid], before, "{}", intid);
                 }
