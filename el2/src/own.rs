@@ -4,7 +4,7 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Vm};
 use bulkhead_core::exit::Mmio;
-use bulkhead_core::gppt::{Answer, Cpus, Filter, Mode, Reclaim, Writes, sgi};
+use bulkhead_core::gppt::{Answer, Cpus, Filter, Mode, Reclaim, UpperV3, Writes, sgi};
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
@@ -16,7 +16,7 @@ use crate::{timed, vm};
 #[derive(Debug)]
 pub struct Own {
     mode: Mode,
-    filter: Filter,
+    filter: Filter<UpperV3>,
     gicd: u64,
     gicr: u64,
     /// ICC_IGRPEN1_EL1 while the vCPU does not have its pCPU.
@@ -66,7 +66,7 @@ impl Own {
         };
         Some(Self {
             mode,
-            filter: Filter::new(gic::VIRTUAL, mode.view(), given, cpus),
+            filter: Filter::new(UpperV3, given, cpus),
             gicd: row.gicd,
             gicr: row.gicr,
             group1: 0,
@@ -143,6 +143,7 @@ fn perform(gic: &Gic, writes: &Writes) {
 }
 
 /// Performs an access of such a VM if it is one to its GIC.
+#[inline(never)]
 pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Option<ExitClass> {
     let stored = mmio.stored(vcpu.frame.get(mmio.register));
     let own = vcpu.own.as_mut()?;

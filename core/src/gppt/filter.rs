@@ -25,11 +25,40 @@ pub struct Cpus {
     pub names: [u64; VCPUS],
 }
 
+/// Which GIC is filtered, and how it looks to the guest.
+pub trait Kind {
+    /// Architecture of the GIC, the same on both sides.
+    fn version(&self) -> Version;
+    /// What the guest sees of it.
+    fn view(&self) -> View;
+}
+
+/// The kind of all modes in which EL2's kick is a Group 0 interrupt. Known when EL2 is built, so that it has no code for others.
+#[derive(Clone, Copy, Debug)]
+pub struct UpperV3;
+
+impl Kind for UpperV3 {
+    fn version(&self) -> Version {
+        Version::V3
+    }
+    fn view(&self) -> View {
+        View::Upper
+    }
+}
+
+impl Kind for (Version, View) {
+    fn version(&self) -> Version {
+        self.0
+    }
+    fn view(&self) -> View {
+        self.1
+    }
+}
+
 /// What a VM may do to the board's GIC. One for its pCPU, which alone has it.
 #[derive(Clone, Debug)]
-pub struct Filter {
-    pub(super) version: Version,
-    pub(super) view: View,
+pub struct Filter<K> {
+    pub(super) kind: K,
     pub(super) cpus: Cpus,
     /// INTIDs that are the VM's.
     given: Intids,
@@ -39,17 +68,16 @@ pub struct Filter {
     pub(super) signals: bool,
 }
 
-impl Filter {
+impl<K: Kind> Filter<K> {
     /// As after a reset: nothing enabled. `given` has SPIs and PPIs of the VM; of the SGIs it gets those that guests
     /// have ([`GUEST_SGIS`]), of the PPIs the virtual timer in any case.
-    pub fn new(version: Version, view: View, given: Intids, cpus: Cpus) -> Self {
+    pub fn new(kind: K, given: Intids, cpus: Cpus) -> Self {
         let mut given = given;
         if let Some(private) = given.first_mut() {
             *private = *private & 0xffff_0000 | GUEST_SGIS | 1 << VTIMER;
         }
         Self {
-            version,
-            view,
+            kind,
             cpus,
             given,
             enabled: [0; WORDS],
@@ -140,7 +168,7 @@ impl Filter {
     /// distributor.
     pub(super) fn place(&self, offset: u64, word: usize, bytes: u64) -> (Frame, u64) {
         let at = offset.wrapping_add((word as u64).wrapping_mul(bytes));
-        if word == 0 && self.version == Version::V3 {
+        if word == 0 && self.kind.version() == Version::V3 {
             (Frame::Redistributor, at.wrapping_add(SGI_BASE))
         } else {
             (Frame::Distributor, at)

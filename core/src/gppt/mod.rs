@@ -25,7 +25,7 @@ pub mod sgi;
 mod tests;
 
 pub use effect::{Answer, Form, Frame, Read, Write, Writes};
-pub use filter::{Cpus, Filter};
+pub use filter::{Cpus, Filter, Kind, UpperV3};
 pub use mode::{Controls, Kick, Mode, Reclaim, View};
 
 use crate::vgic::WORDS;

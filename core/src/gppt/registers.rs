@@ -2,7 +2,7 @@
 //! Sources: IHI 0048B, 4.3; IHI 0069H, 12.8 to 12.11. What is named in neither is reserved here: registers of LPIs and
 //! MSIs, of the other Security state, of extended ranges. They read as zero and ignore writes.
 
-use super::filter::Filter;
+use super::filter::{Filter, Kind};
 use super::{Answer, Form, Frame, Read, View, Write, Writes, priority, sgi};
 use crate::vgic::{GICR_SIZE, IIDR, Version, identification, spread};
 
@@ -18,10 +18,10 @@ const V3_TYPER: u64 = 1 << 25 | 9 << 19;
 /// Affinity fields of `GICD_IROUTER`: the routing mode is not among them.
 const AFFINITY: u64 = 0xff_00ff_ffff;
 
-impl Filter {
+impl<K: Kind> Filter<K> {
     /// The guest reads `size` bytes (1, 2, 4, 8) at `offset` of its distributor.
     pub fn gicd_read(&self, offset: u64, size: u64) -> Answer {
-        let v2 = self.version == Version::V2;
+        let v2 = self.kind.version() == Version::V2;
         let word = (offset as usize & 0x7f) / 4;
         let by_byte = size == 1 || size == 4 && offset & 3 == 0;
         match offset {
@@ -56,7 +56,7 @@ impl Filter {
 
     /// The guest writes `size` bytes at `offset` of its distributor.
     pub fn gicd_write(&mut self, offset: u64, size: u64, value: u64) -> Writes {
-        let v2 = self.version == Version::V2;
+        let v2 = self.kind.version() == Version::V2;
         let word = (offset as usize & 0x7f) / 4;
         let by_byte = size == 1 || size == 4 && offset & 3 == 0;
         let first = offset & 0x3ff;
@@ -146,7 +146,7 @@ impl Filter {
 
     fn typer(&self) -> u64 {
         let lines = self.words().saturating_sub(1) as u64;
-        let more = match (self.version, self.view) {
+        let more = match (self.kind.version(), self.kind.view()) {
             (Version::V2, _) => (self.cpus.count as u64).saturating_sub(1) << 5,
             (Version::V3, View::Upper) => V3_TYPER | TWO_STATES,
             (Version::V3, View::Plain) => V3_TYPER,
@@ -170,7 +170,7 @@ impl Filter {
     /// `GICD_CTLR`: the guest's own group enable. The board's RWP says that a write is not in effect yet.
     fn see_control(&self) -> Answer {
         let on = u64::from(self.signals);
-        let or = match (self.version, self.view) {
+        let or = match (self.kind.version(), self.kind.view()) {
             (Version::V2, _) => return Answer::Value(on),
             (Version::V3, View::Upper) => ARE | on << 1,
             (Version::V3, View::Plain) => DS | ARE | on << 1,
@@ -188,7 +188,7 @@ impl Filter {
     /// `IGROUPR`: not the guest's to change. To Non-secure software it reads as zero, and so it does on a GICv2,
     /// where the guest has the only group that it can enable.
     fn see_groups(&self, word: usize) -> Answer {
-        match (self.version, self.view) {
+        match (self.kind.version(), self.kind.view()) {
             (Version::V3, View::Plain) => Answer::Value(u64::from(self.given(word))),
             _ => Answer::ZERO,
         }
@@ -199,7 +199,7 @@ impl Filter {
             0x100 => self.enable(word, value, true),
             0x180 => self.enable(word, value, false),
             // Pending bits of SGIs are read-only on a GICv2 (IHI 0048B, 4.3.7 and 4.3.8).
-            0x200 | 0x280 if word == 0 && self.version == Version::V2 => {
+            0x200 | 0x280 if word == 0 && self.kind.version() == Version::V2 => {
                 let write = self.bits(bank, word, value & 0xffff_0000);
                 write.map_or(Writes::NONE, Writes::one)
             }
@@ -259,7 +259,7 @@ impl Filter {
         if mask == 0 {
             return Answer::ZERO;
         }
-        let form = match self.view {
+        let form = match self.kind.view() {
             View::Upper => Form::Priorities,
             View::Plain => Form::Plain,
         };
@@ -277,7 +277,7 @@ impl Filter {
     pub(super) fn write_priorities(&self, first: u64, size: u64, value: u64) -> Writes {
         let mut writes = Writes::NONE;
         for (intid, byte) in self.own_values(first, size, value) {
-            let value = match self.view {
+            let value = match self.kind.view() {
                 View::Upper => priority::to_board(byte),
                 View::Plain => byte,
             };

@@ -2,7 +2,7 @@
 
 use std::vec::Vec;
 
-use super::super::{Answer, Filter, Frame, Read, Write, Writes};
+use super::super::{Answer, Filter, Frame, Kind, Read, Write, Writes};
 use crate::vgic::Version;
 
 /// INTIDs of the board.
@@ -142,7 +142,7 @@ impl Board {
     }
 
     /// What the guest reads in the end.
-    pub fn answer(&self, filter: &Filter, answer: Answer) -> u64 {
+    pub fn answer(&self, filter: &Filter<impl Kind>, answer: Answer) -> u64 {
         match answer {
             Answer::Value(value) => value,
             Answer::Read(read) => filter.shown(&read, self.read(&read)),

@@ -38,8 +38,8 @@ fn cpus(version: Version, count: usize, number: usize) -> Cpus {
     }
 }
 
-fn filter(version: Version, view: View, count: usize) -> Filter {
-    Filter::new(version, view, GIVEN, cpus(version, count, 0))
+fn filter(version: Version, view: View, count: usize) -> Filter<(Version, View)> {
+    Filter::new((version, view), GIVEN, cpus(version, count, 0))
 }
 
 /// Every kind of filter: version and view as the modes have them, one vCPU and two.

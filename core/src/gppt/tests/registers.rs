@@ -7,7 +7,7 @@ use crate::vgic::Version::{self, V2, V3};
 
 /// A guest on a board.
 struct Machine {
-    filter: Filter,
+    filter: Filter<(Version, View)>,
     board: Board,
 }
 
