@@ -101,6 +101,24 @@ fn replace(entry: &AtomicU64, descriptor: u64) {
     isb();
 }
 
+/// Switches translation off and on again.
+pub fn blink() {
+    // SAFETY: every address is mapped to itself, and nothing is loaded or stored while translation is off.
+    unsafe {
+        asm!(
+            "mrs {on}, sctlr_el1",
+            "bic {off}, {on}, #1",
+            "msr sctlr_el1, {off}",
+            "isb",
+            "msr sctlr_el1, {on}",
+            "isb",
+            on = out(reg) _,
+            off = out(reg) _,
+            options(nostack)
+        )
+    };
+}
+
 /// Address of the level-1 table.
 pub fn root() -> usize {
     core::ptr::from_ref(&MMU_LEVEL1).addr()
