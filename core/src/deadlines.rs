@@ -32,7 +32,11 @@ impl Purpose {
 
 /// Values of the physical counter; `u64::MAX` is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadlines([u64; Purpose::COUNT]);
+pub struct Deadlines {
+    each: [u64; Purpose::COUNT],
+    /// The smallest, which is asked for far more often than one is set.
+    soonest: u64,
+}
 
 impl Default for Deadlines {
     fn default() -> Self {
@@ -43,31 +47,46 @@ impl Default for Deadlines {
 impl Deadlines {
     /// None is set.
     pub const fn new() -> Self {
-        Self([u64::MAX; Purpose::COUNT])
+        Self {
+            each: [u64::MAX; Purpose::COUNT],
+            soonest: u64::MAX,
+        }
     }
 
     /// Sets the deadline for a purpose, or takes it away. `true` if the next one is another now: the
     /// timer has to be set.
     pub fn set(&mut self, purpose: Purpose, at: Option<u64>) -> bool {
-        let before = self.next();
-        if let Some(slot) = self.0.get_mut(purpose as usize) {
+        let before = self.soonest;
+        if let Some(slot) = self.each.get_mut(purpose as usize) {
             *slot = at.unwrap_or(u64::MAX);
         }
-        self.next() != before
+        self.soonest = self.each.iter().fold(u64::MAX, |next, at| next.min(*at));
+        self.soonest != before
     }
 
     /// When the timer has to fire, if at all.
+    #[inline(always)]
     pub fn next(&self) -> Option<u64> {
-        let next = self.0.iter().fold(u64::MAX, |next, at| next.min(*at));
-        (next != u64::MAX).then_some(next)
+        (self.soonest != u64::MAX).then_some(self.soonest)
+    }
+
+    /// One has come.
+    #[inline(always)]
+    pub const fn is_due(&self, now: u64) -> bool {
+        self.soonest <= now
     }
 
     /// Takes a deadline that has come. Called until it gives `None`, each purpose comes once at most,
     /// unless its handler sets one that is over already.
     pub fn take(&mut self, now: u64) -> Option<Purpose> {
-        let due = Purpose::ALL
-            .into_iter()
-            .find(|purpose| self.0.get(*purpose as usize).is_some_and(|at| *at <= now))?;
+        if !self.is_due(now) {
+            return None;
+        }
+        let due = Purpose::ALL.into_iter().find(|purpose| {
+            self.each
+                .get(*purpose as usize)
+                .is_some_and(|at| *at <= now)
+        })?;
         self.set(due, None);
         Some(due)
     }

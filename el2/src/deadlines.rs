@@ -25,7 +25,22 @@ pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
 
 /// Serves the deadlines that have come, each once at most; then EL2's timer is set for the next one.
 pub fn serve(vcpu: &mut Vcpu) {
-    serve_own(vcpu);
+    let now = timer::now();
+    serve_own(vcpu, now);
+    if vcpu
+        .home
+        .as_deref()
+        .is_some_and(|home| home.deadlines.is_due(now))
+    {
+        serve_pcpu(vcpu);
+    }
+    if !sched::timer_fired(vcpu, now) {
+        sched::set_timer(vcpu);
+    }
+}
+
+#[inline(never)]
+fn serve_pcpu(vcpu: &mut Vcpu) {
     for _ in 0..Purpose::COUNT {
         let Some(home) = vcpu.home.as_deref_mut() else {
             break;
@@ -36,12 +51,18 @@ pub fn serve(vcpu: &mut Vcpu) {
             None => break,
         }
     }
-    sched::timer_fired(vcpu);
-    sched::set_timer(vcpu);
 }
 
 /// Serves those of the vCPU.
-pub fn serve_own(vcpu: &mut Vcpu) {
+#[inline(always)]
+pub fn serve_own(vcpu: &mut Vcpu, now: u64) {
+    if vcpu.deadlines.is_due(now) {
+        serve_vcpu(vcpu);
+    }
+}
+
+#[inline(never)]
+fn serve_vcpu(vcpu: &mut Vcpu) {
     for _ in 0..Purpose::COUNT {
         match vcpu.deadlines.take(timer::now()) {
             Some(Purpose::PhysicalTimer) => timed::follow_physical(vcpu),

@@ -318,6 +318,14 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     if !vcpu.group0 {
         gic::drop_priority(taken);
     }
+    let board = &crate::start::plan().header.board;
+    if intid == board.hyp_timer_intid {
+        deadlines::serve(vcpu);
+        if !vcpu.group0 {
+            gic::deactivate(taken);
+        }
+        return ExitClass::ServiceIrq;
+    }
     if let Some(vm) = vcpu.vm()
         && let Some(vintid) = vm.behind(intid)
     {
@@ -329,7 +337,6 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     if intid >= 32 && sched::arrived(vcpu, intid) {
         return ExitClass::DeviceIrq;
     }
-    let board = &crate::start::plan().header.board;
     // The timers of a VM: its own physical one, and the virtual one while the guest does not want its
     // interrupt. It waits, active on the board, and the guest deactivates it.
     let timer = if intid == vcpu.vtimer_intid {
@@ -367,8 +374,6 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     } else if intid == gic::KICK {
         mailbox::open(vcpu);
         sched::mail(vcpu);
-    } else if intid == board.hyp_timer_intid {
-        deadlines::serve(vcpu);
     } else if intid == board.uart_intid {
         devices::keys(vcpu);
         devices::drain(vcpu, false);

@@ -20,8 +20,7 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
         if !talking && !news {
             sched::block(vcpu);
         } else {
-            poll(vcpu);
-            sched::breathe(vcpu);
+            attend(vcpu);
         }
     }
 }
@@ -29,7 +28,7 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
 /// The thread that waits on a pCPU when no vCPU has anything to do there.
 pub fn wait(idle: &mut Vcpu) -> ! {
     loop {
-        let busy = poll(idle);
+        let busy = boot::el2_poll(idle);
         if idle.home.as_deref().is_some_and(|home| home.look_again) {
             sched::reschedule(idle);
             continue;
@@ -42,6 +41,17 @@ pub fn wait(idle: &mut Vcpu) -> ! {
         }
         boot::el2_wait();
     }
+}
+
+/// Between two slices of long work: does what other pCPUs and the console ask of this one, and lets others have their turns.
+pub fn attend(vcpu: &mut Vcpu) {
+    // As many as there can be sources; more can wait for the next slice.
+    for _ in 0..8 {
+        if !boot::el2_poll(vcpu) {
+            break;
+        }
+    }
+    sched::breathe(vcpu);
 }
 
 /// Handles one pending interrupt; `false` if there is none.

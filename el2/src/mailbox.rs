@@ -56,6 +56,7 @@ pub fn is_for(id: usize) -> bool {
 fn take(id: usize) -> u32 {
     MAILBOXES
         .get(id)
+        .filter(|mailbox| mailbox.load(Ordering::Acquire) != 0)
         .map_or(0, |mailbox| mailbox.swap(0, Ordering::AcqRel))
 }
 

@@ -26,10 +26,12 @@ pub struct Seat {
     pub vm: usize,
     /// Its number in its VM.
     pub number: usize,
-    /// When it has something to do by itself (physical counter), while it does not run.
+    /// When it has something to do by itself (physical counter), while it does not run; else [`u64::MAX`].
     pub wakes_at: u64,
     /// Its virtual SPIs whose physical ones came while it did not run.
     pub arrived: [u32; WORDS],
+    /// There are such.
+    pub has_arrived: bool,
 }
 
 /// See the module.
@@ -47,6 +49,8 @@ pub struct Pcpu {
     pub used: usize,
     /// The vCPUs, by their slots, the first of which are used.
     pub seats: [Option<Seat>; SLOTS],
+    /// No earlier does one of them that does not run have something to do by itself.
+    pub soonest: u64,
     /// Stack pointers of the threads that do not run; the last is that of the thread that waits.
     pub stacks: [u64; SLOTS + 1],
     /// Whose registers the hardware has: a slot, or [`IDLE`] for nobody's.
@@ -77,6 +81,7 @@ impl Pcpu {
             traps: [false; 2],
             used: 0,
             seats: [None; SLOTS],
+            soonest: u64::MAX,
             stacks: [0; SLOTS + 1],
             loaded: IDLE,
             last: [u8::MAX; MAX_VMS],
@@ -93,6 +98,18 @@ impl Pcpu {
     /// There are vCPUs beside the thread in slot `own`.
     pub fn has_others(&self, own: usize) -> bool {
         self.used > usize::from(own != IDLE)
+    }
+
+    /// Sets when the vCPU in a slot has something to do by itself.
+    pub fn set_wake(&mut self, slot: usize, at: u64) {
+        let Some(seat) = self.seat(slot) else { return };
+        let before = core::mem::replace(&mut seat.wakes_at, at);
+        if at <= self.soonest {
+            self.soonest = at;
+        } else if before == self.soonest && before != u64::MAX {
+            let all = self.seats.iter().take(self.used).flatten();
+            self.soonest = all.fold(u64::MAX, |soonest, seat| soonest.min(seat.wakes_at));
+        }
     }
 
     /// The seat in a slot.

@@ -15,10 +15,11 @@ use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 
 use crate::hw::{cpu, firmware, gic, layout, memory, mmu, thread, timer};
+use crate::idle::attend;
 use crate::start::plan;
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{devices, idle, lifecycle, mailbox, sched, timed};
+use crate::{devices, lifecycle, mailbox, timed};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -40,17 +41,6 @@ pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
         (region.kind == RegionKind::Ram as u16 && offset < region.size)
             .then(|| region.pa.wrapping_add(offset))
     })
-}
-
-/// Does what other pCPUs and the console ask of this one.
-fn attend(vcpu: &mut Vcpu) {
-    // As many as there can be sources; more can wait for the next slice.
-    for _ in 0..8 {
-        if !idle::poll(vcpu) {
-            break;
-        }
-    }
-    sched::breathe(vcpu);
 }
 
 /// Zeroes a range of physical memory.
@@ -148,6 +138,7 @@ const NOP: [u8; 4] = [0, 0, 0, 4];
 fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
     let key = random_key(vm);
     for seed in seeds {
+        attend(vcpu);
         let Some(pa) = physical(vm, seed.ipa) else {
             continue;
         };
@@ -204,6 +195,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     };
     let shared = vm::vm(index);
     lifecycle::begin(shared, vcpu.vcpus);
+    attend(vcpu);
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
             scrub(vcpu, region.pa, region.size);
@@ -213,6 +205,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
         copy(vcpu, index, load);
     }
     fill_seeds(vcpu, index, plan().seeds_of(index));
+    attend(vcpu);
     reset_devices(vcpu, shared, index, row.spis);
     attend(vcpu);
     let start = Start {
@@ -229,7 +222,16 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
 /// The interrupts and emulated devices of a VM as after a reset.
 fn reset_devices(vcpu: &mut Vcpu, shared: &Vm, index: usize, spis: u32) {
     let (version, vtimer) = (gic::VIRTUAL, vcpu.vtimer_intid);
-    shared.dist.reset(version, vcpu.vcpus, spis, vtimer);
+    shared.dist.reset_shared(version, vcpu.vcpus, spis, vtimer);
+    for word in 0..shared.dist.words() {
+        attend(vcpu);
+        shared.dist.reset_word(word);
+    }
+    for number in 0..vcpu.vcpus {
+        attend(vcpu);
+        shared.dist.reset_private(number);
+    }
+    attend(vcpu);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
         shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);

@@ -29,6 +29,7 @@ pub fn make_vcpus(idle: &mut Vcpu) {
                 number: row.mpidr as usize,
                 wakes_at: u64::MAX,
                 arrived: [0; WORDS],
+                has_arrived: false,
             });
             home.used = home.used.wrapping_add(1);
         }
@@ -146,9 +147,8 @@ fn step_out(vcpu: &mut Vcpu) {
     vcpu.context.keep_registers();
     vcpu.left = reg::cycles();
     let wakes_at = wakes_at(vcpu);
-    let slot = vcpu.slot;
-    if let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot)) {
-        seat.wakes_at = wakes_at;
+    if let Some(home) = vcpu.home.as_deref_mut() {
+        home.set_wake(vcpu.slot, wakes_at);
     }
 }
 
@@ -180,6 +180,7 @@ fn step_in(vcpu: &mut Vcpu) {
     let mut forget = false;
     let mut loaded = false;
     if let (Some(home), Some(vm)) = (vcpu.home.as_deref_mut(), vcpu.vm) {
+        home.set_wake(slot, u64::MAX);
         loaded = home.loaded == slot;
         home.loaded = slot;
         if let Some(last) = home.last.get_mut(vm) {
@@ -220,28 +221,43 @@ fn board_interrupts(vcpu: &Vcpu) -> u32 {
 /// What came for the vCPU while it did not run.
 fn catch_up(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
+    let seat = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot));
+    if seat.is_some_and(|seat| core::mem::take(&mut seat.has_arrived)) {
+        raise_arrived(vcpu);
+    }
+    if vcpu.runs
+        && let Some(vm) = vcpu.vm()
+        && vm.dist.calls(vcpu.number)
+    {
+        let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
+        vcpu.notify(whom);
+    }
+    if mailbox::is_for(vcpu.id) || mailbox::is_for(mailbox::of_pcpu(vcpu.index)) {
+        mailbox::open(vcpu);
+    }
+    deadlines::serve_own(vcpu, timer::now());
+}
+
+#[inline(never)]
+fn raise_arrived(vcpu: &mut Vcpu) {
+    let slot = vcpu.slot;
     let arrived = vcpu
         .home
         .as_deref_mut()
         .and_then(|home| home.seat(slot))
         .map(|seat| core::mem::take(&mut seat.arrived));
-    if let (Some(vm), Some(words)) = (vcpu.vm(), arrived) {
-        for (word, bits) in (0u32..).zip(words) {
-            let mut rest = bits;
-            while rest != 0 {
-                let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
-                rest &= rest.wrapping_sub(1);
-                let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, intid);
-                vcpu.notify(whom);
-            }
-        }
-        if vcpu.runs {
-            let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
+    let (Some(vm), Some(words)) = (vcpu.vm(), arrived) else {
+        return;
+    };
+    for (word, bits) in (0u32..).zip(words) {
+        let mut rest = bits;
+        while rest != 0 {
+            let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
+            rest &= rest.wrapping_sub(1);
+            let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, intid);
             vcpu.notify(whom);
         }
     }
-    mailbox::open(vcpu);
-    deadlines::serve_own(vcpu);
 }
 
 /// WFI and WFE trap as the turn says.
@@ -261,12 +277,10 @@ pub fn set_timer(vcpu: &mut Vcpu) {
     let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
     let mut at = next(&vcpu.deadlines);
     if let Some(home) = vcpu.home.as_deref() {
-        at = at.min(next(&home.deadlines)).min(home.turn.until);
-        if home.has_others(vcpu.slot) {
-            for (_, seat) in others(home, vcpu.slot) {
-                at = at.min(seat.wakes_at);
-            }
-        }
+        at = at
+            .min(next(&home.deadlines))
+            .min(home.turn.until)
+            .min(home.soonest);
     }
     timer::set((at != u64::MAX).then_some(at));
 }
@@ -311,23 +325,32 @@ fn numbers(bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over.
-pub fn timer_fired(vcpu: &mut Vcpu) {
-    let now = timer::now();
-    let found = slots(vcpu, |seat| seat.wakes_at <= now);
-    for slot in numbers(found) {
-        if let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot)) {
-            seat.wakes_at = u64::MAX;
-        }
+/// EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over. `true`: [`reschedule`] comes next,
+/// which sets the timer.
+pub fn timer_fired(vcpu: &mut Vcpu, now: u64) -> bool {
+    if vcpu.home.as_deref().is_some_and(|home| home.soonest <= now) {
+        wake_due(vcpu, now);
     }
-    wake_all(vcpu, found);
-    if let Some(home) = vcpu.home.as_deref_mut()
-        && now >= home.turn.until
-    {
+    let Some(home) = vcpu.home.as_deref_mut() else {
+        return false;
+    };
+    if now >= home.turn.until {
         home.turn.until = u64::MAX;
         home.look_again = true;
         vcpu.attention = true;
     }
+    home.look_again
+}
+
+#[inline(never)]
+fn wake_due(vcpu: &mut Vcpu, now: u64) {
+    let found = slots(vcpu, |seat| seat.wakes_at <= now);
+    for slot in numbers(found) {
+        if let Some(home) = vcpu.home.as_deref_mut() {
+            home.set_wake(slot, u64::MAX);
+        }
+    }
+    wake_all(vcpu, found);
 }
 
 /// A sibling of a vCPU of this pCPU that does not run has called it.
@@ -355,6 +378,7 @@ pub fn arrived(vcpu: &mut Vcpu, pintid: u32) -> bool {
     };
     if let Some(word) = seat.arrived.get_mut((vintid / 32) as usize) {
         *word |= 1 << (vintid % 32);
+        seat.has_arrived = true;
     }
     wake(vcpu, slot);
     true

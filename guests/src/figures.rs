@@ -1,10 +1,10 @@
 //! The operations whose cost is published, and the numbers by which they are marked.
 //!
-//! The `micro` guest calls `mark_begin(id)`, does the operation [`OPERATIONS`] times, and calls
+//! The `micro` guest calls `mark_begin(id)`, does the operation so many times, and calls
 //! `mark_end(id)`. A TCG plugin sees both calls by their symbols; EL2 sees neither. This file depends
 //! on nothing, so that the host tool can include it.
 
-/// Operations between a pair of marks.
+/// Operations between a pair of marks, unless a figure says otherwise.
 pub const OPERATIONS: u32 = 1000;
 
 /// Symbol of the function that opens a group; its id is in x0.
@@ -21,6 +21,8 @@ pub struct Figure {
     pub name: &'static str,
     /// What one operation is.
     pub operation: &'static str,
+    /// How many operations there are between the marks.
+    pub operations: u32,
     /// How many events one operation has, by which its cost is divided.
     pub events: u32,
 }
@@ -50,72 +52,94 @@ pub const LR_OVERFLOW: u64 = 11;
 /// SGIs of one [`LR_OVERFLOW`]: one more than the list registers of a Cortex-A53.
 pub const OVERFLOWING: u32 = 5;
 
-/// All groups, in the order in which `micro` runs them.
-pub const FIGURES: [Figure; 11] = [
+/// The end of a turn, until the vCPU runs whose turn is next.
+pub const VCPU_SWITCH: u64 = 12;
+
+/// All groups: those of `micro` in its order, then that of `turns`.
+pub const FIGURES: [Figure; 12] = [
     Figure {
         id: HVC_NULL,
         name: "hvc_null",
         operation: "PSCI_VERSION by HVC",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: VTIMER_IRQ,
         name: "vtimer_irq",
         operation: "virtual timer interrupt to guest vector",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: VTIMER_IRQ_WFI,
         name: "vtimer_irq_wfi",
         operation: "virtual timer interrupt to guest vector, guest asleep in WFI",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: GICD_TYPER_READ,
         name: "gicd_typer_read",
         operation: "read GICD_TYPER",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: GICD_ISENABLER_READ,
         name: "gicd_isenabler_read",
         operation: "read GICD_ISENABLER1",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: GICD_ISENABLER_WRITE,
         name: "gicd_isenabler_write",
         operation: "write GICD_ISENABLER1",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: UART_READ,
         name: "uart_read",
         operation: "read PL011 FR",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: SGI_SELF,
         name: "sgi_self",
         operation: "SGI to self until handler",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: SGI_SIBLING_WFI,
         name: "sgi_sibling_wfi",
         operation: "SGI to a sibling vCPU asleep, one way",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: HW_IRQ,
         name: "hw_irq",
         operation: "passed-through SPI to guest vector",
+        operations: OPERATIONS,
         events: 1,
     },
     Figure {
         id: LR_OVERFLOW,
         name: "lr_overflow",
         operation: "one more pending interrupt than list registers, each",
+        operations: OPERATIONS,
         events: OVERFLOWING,
+    },
+    // There and back again.
+    Figure {
+        id: VCPU_SWITCH,
+        name: "vcpu_switch",
+        operation: "end of a turn to first instruction of the next vCPU",
+        operations: 100,
+        events: 2,
     },
 ];

@@ -21,8 +21,8 @@ impl Costs {
     ///
     /// `switch`: what `vcpu_switch` may cost. `longest`: the ceiling of `longest_exit`.
     pub const OF_BUILD: Self = Self {
-        switch: 450,
-        longest: 7200,
+        switch: 1_050,
+        longest: 5_000,
     };
 }
 

@@ -33,79 +33,30 @@ impl Fair {
         self.round
     }
 
-    /// Virtual time has gone on.
-    pub(super) fn advance(&mut self, slots: &[Slot]) {
-        let behind = slots
-            .iter()
-            .filter(|slot| slot.is_fair() && slot.is_awake())
-            .map(|slot| slot.virtual_time.wrapping_sub(self.floor) as i64)
-            .min();
-        if let Some(ahead) = behind
-            && ahead > 0
-        {
+    /// All that are ready are so far ahead of the floor, at least.
+    pub(super) fn advance(&mut self, ahead: i64) {
+        if ahead > 0 {
             self.floor = self.floor.wrapping_add(ahead as u64);
         }
     }
 
-    /// Length of a slice in ticks.
-    pub(super) fn slice(&self, slots: &[Slot], slot: &Slot) -> u64 {
-        let all = u64::from(weight_of(slots)).max(1);
+    /// Length of a slice in ticks, beside vCPUs with so much weight together with this one.
+    pub(super) fn slice(&self, all: u32, slot: &Slot) -> u64 {
         let part = self
             .round
             .wrapping_mul(slot.weight().into())
-            .checked_div(all)
+            .checked_div(all.into())
             .unwrap_or(0);
         part.max(self.round / SHORTEST).max(1)
     }
 
     /// What a round is in the virtual time of a vCPU that is always ready.
-    pub(super) fn virtual_round(&self, slots: &[Slot]) -> i64 {
-        let all = u64::from(weight_of(slots)).max(1);
-        (self.round.wrapping_mul(UNIT) / all) as i64
+    pub(super) fn virtual_round(&self, all: u32) -> i64 {
+        (self.round.wrapping_mul(UNIT) / u64::from(all.max(1))) as i64
     }
 
     /// How far behind the current vCPU one that wakes must be, in virtual time, to go first: half of its own slice.
-    pub(super) fn grain(&self, slots: &[Slot], slot: &Slot) -> i64 {
-        slot.in_virtual_time(self.slice(slots, slot) / 2) as i64
+    pub(super) fn grain(&self, all: u32, slot: &Slot) -> i64 {
+        slot.in_virtual_time(self.slice(all, slot) / 2) as i64
     }
-}
-
-/// Weight of all fair vCPUs that are awake.
-pub(super) fn weight_of(slots: &[Slot]) -> u32 {
-    slots
-        .iter()
-        .filter(|slot| slot.is_fair() && slot.is_awake())
-        .fold(0u32, |sum, slot| sum.wrapping_add(slot.weight().into()))
-}
-
-/// The one that is furthest behind; of equals the one that runs, then the lower number. With a `group`, one of that
-/// group goes first, unless another is a round behind it: siblings that pass to each other do not shut others out.
-pub(super) fn choose(
-    slots: &[Slot],
-    current: Option<usize>,
-    group: Option<(u16, i64)>,
-    able: impl Fn(usize, &Slot) -> bool,
-) -> Option<usize> {
-    let behind = |wanted: &dyn Fn(&Slot) -> bool| {
-        let mut best: Option<(usize, &Slot)> = None;
-        for (n, slot) in (0..slots.len()).zip(slots) {
-            if !slot.is_fair() || !able(n, slot) || !wanted(slot) {
-                continue;
-            }
-            let better = best.is_none_or(|(_, than)| match slot.lag(than) {
-                0 => current == Some(n),
-                lag => lag > 0,
-            });
-            if better {
-                best = Some((n, slot));
-            }
-        }
-        best
-    };
-    let (first, slot) = behind(&|_| true)?;
-    let sibling = group.and_then(|(group, round)| {
-        let (n, sibling) = behind(&|slot| slot.group == group)?;
-        (slot.lag(sibling) <= round).then_some(n)
-    });
-    Some(sibling.unwrap_or(first))
 }

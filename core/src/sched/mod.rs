@@ -28,6 +28,7 @@ pub use account::Account;
 pub use slot::Policy;
 pub use standing::{Doing, Standing};
 
+use fair::Fair;
 use slot::{Slot, State};
 
 /// vCPUs that one pCPU can have.
@@ -47,17 +48,47 @@ pub struct Turn {
     pub trap_wfe: bool,
 }
 
-/// The vCPUs of a pCPU.
+/// A set of slots, a bit for each.
+type Set = u32;
+
+/// Its members, the lower first.
+fn members(set: Set) -> impl Iterator<Item = usize> {
+    let mut rest = set;
+    core::iter::from_fn(move || {
+        let slot = rest.trailing_zeros() as usize;
+        rest &= rest.wrapping_sub(1);
+        (slot < SLOTS).then_some(slot)
+    })
+}
+
+/// The set with nothing but a slot.
+const fn only(slot: usize) -> Set {
+    1u32.wrapping_shl(slot as u32)
+}
+
+const _: () = assert!(SLOTS <= Set::BITS as usize);
+
+/// The vCPUs of a pCPU. What is asked at each turn is kept as sets, so that slots which have no part in it cost nothing.
 #[derive(Debug)]
 pub struct Scheduler {
     slots: [Slot; SLOTS],
+    /// Ready, or the current one.
+    awake: Set,
+    /// Of [`Policy::Fair`].
+    fair: Set,
+    /// With a budget or a cap.
+    metered: Set,
     /// Whose turn it is.
     current: Option<usize>,
     /// Up to when time has been charged.
     charged: u64,
     /// The current vCPU spins: another one goes first, once.
     passes: bool,
-    fair: fair::Fair,
+    /// End of the slice of the current vCPU, if others wait for it.
+    ends: u64,
+    /// Weight of all that are awake and fair.
+    load: u32,
+    weights: Fair,
 }
 
 impl Scheduler {
@@ -65,47 +96,56 @@ impl Scheduler {
     pub const fn new(round: u64) -> Self {
         Self {
             slots: [const { Slot::absent() }; SLOTS],
+            awake: 0,
+            fair: 0,
+            metered: 0,
             current: None,
             charged: 0,
             passes: false,
-            fair: fair::Fair::new(round),
+            ends: u64::MAX,
+            load: 0,
+            weights: Fair::new(round),
         }
     }
 
     /// Gives a slot to a vCPU that is blocked. `group` is its VM.
     pub fn add(&mut self, slot: usize, policy: Policy, group: u16, now: u64) {
-        self.charge(now);
+        self.settle(now);
+        let floor = self.weights.floor();
         if let Some(place) = self.slots.get_mut(slot) {
-            *place = Slot::new(policy, group, now, self.fair.floor());
+            *place = Slot::new(policy, group, now, floor);
+            self.sort(slot);
         }
     }
 
     /// Takes a vCPU off this pCPU, with what it has had. The caller takes it from the hardware if it runs.
     pub fn remove(&mut self, slot: usize, now: u64) -> Option<Account> {
-        self.charge(now);
+        self.settle(now);
         self.drop_current(slot);
         let place = self.slots.get_mut(slot)?;
         let had = (place.state != State::Absent).then_some(place.account)?;
         *place = Slot::absent();
+        self.sort(slot);
         Some(had)
     }
 
     /// Gives a vCPU another policy. What it has used of the old one counts.
     pub fn change(&mut self, slot: usize, policy: Policy, now: u64) {
-        self.charge(now);
-        let floor = self.fair.floor();
+        self.settle(now);
+        let floor = self.weights.floor();
         if let Some(place) = self.slots.get_mut(slot)
             && place.state != State::Absent
         {
             place.change(policy, now, floor);
+            self.sort(slot);
         }
     }
 
     /// A vCPU has something to do. `true` if it goes before the one that runs: ask [`Self::next`].
     pub fn wake(&mut self, slot: usize, now: u64) -> bool {
-        self.charge(now);
-        let floor = self.fair.floor();
-        let round = self.fair.round();
+        self.settle(now);
+        let floor = self.weights.floor();
+        let round = self.weights.round();
         let Some(place) = self.slots.get_mut(slot) else {
             return false;
         };
@@ -113,6 +153,8 @@ impl Scheduler {
             return false;
         }
         place.wake(now, floor, round);
+        self.awake |= only(slot);
+        self.weigh();
         match self.current {
             None => true,
             Some(current) => self.goes_before(slot, current),
@@ -121,11 +163,13 @@ impl Scheduler {
 
     /// The current vCPU has nothing to do until [`Self::wake`].
     pub fn block(&mut self, now: u64) {
-        self.charge(now);
+        self.settle(now);
         if let Some(current) = self.current.take()
             && let Some(place) = self.slots.get_mut(current)
         {
             place.enter(State::Blocked, now);
+            self.awake &= !only(current);
+            self.weigh();
         }
         self.passes = false;
     }
@@ -139,14 +183,21 @@ impl Scheduler {
     /// Says who runs, and charges who ran.
     pub fn next(&mut self, now: u64) -> Turn {
         self.charge(now);
-        for place in &mut self.slots {
-            place.refill(now);
+        for slot in members(self.metered) {
+            if let Some(place) = self.slots.get_mut(slot) {
+                place.refill(now);
+            }
         }
+        let able = self.able();
         let passing = self
             .current
-            .filter(|slot| self.passes && self.slots.get(*slot).is_some_and(Slot::is_fair));
+            .filter(|slot| self.passes && self.fair & only(*slot) != 0);
         self.passes = false;
-        let chosen = self.choose(passing);
+        let is_over = now >= self.ends;
+        let chosen = self.choose(able, passing, is_over);
+        if is_over || chosen != self.current {
+            self.ends = u64::MAX;
+        }
         if chosen != self.current {
             if let Some(place) = self.current.and_then(|slot| self.slots.get_mut(slot)) {
                 place.enter(State::Ready, now);
@@ -156,7 +207,7 @@ impl Scheduler {
             }
             self.current = chosen;
         }
-        self.turn(now)
+        self.turn(able, now)
     }
 
     /// Whose turn it is.
@@ -177,19 +228,67 @@ impl Scheduler {
     }
 
     /// Weight of all fair vCPUs that are ready or run: what a load balancer compares.
-    pub fn load(&self) -> u32 {
-        fair::weight_of(&self.slots)
+    pub const fn load(&self) -> u32 {
+        self.load
+    }
+
+    fn weigh(&mut self) {
+        self.load = self
+            .of(self.awake & self.fair)
+            .fold(0u32, |sum, slot| sum.wrapping_add(slot.weight()));
+    }
+
+    /// The slots of a set.
+    fn of(&self, set: Set) -> impl Iterator<Item = &Slot> {
+        members(set).filter_map(|slot| self.slots.get(slot))
+    }
+
+    /// Puts a slot that has changed into the sets in which it belongs.
+    fn sort(&mut self, slot: usize) {
+        let Some(place) = self.slots.get(slot) else {
+            return;
+        };
+        let there = place.state != State::Absent;
+        for (set, belongs) in [
+            (&mut self.awake, place.is_awake()),
+            (&mut self.fair, there && place.is_fair()),
+            (&mut self.metered, there && place.is_metered()),
+        ] {
+            *set = *set & !only(slot) | if belongs { only(slot) } else { 0 };
+        }
+        self.weigh();
+    }
+
+    /// Those that are awake and have something left of what they may use.
+    fn able(&self) -> Set {
+        let mut able = self.awake;
+        for slot in members(self.awake & self.metered) {
+            if !self.slots.get(slot).is_some_and(Slot::may_run) {
+                able &= !only(slot);
+            }
+        }
+        able
     }
 
     /// Charges the time since the last charge to whom it belongs.
     fn charge(&mut self, now: u64) {
         let spent = now.saturating_sub(self.charged);
         self.charged = self.charged.max(now);
-        let Some(current) = self.current else { return };
-        if let Some(place) = self.slots.get_mut(current) {
+        if let Some(place) = self.current.and_then(|slot| self.slots.get_mut(slot)) {
             place.charge(spent);
         }
-        self.fair.advance(&self.slots);
+    }
+
+    /// Charges, before it changes who is awake or what somebody is: up to here virtual time went on for those who were.
+    fn settle(&mut self, now: u64) {
+        self.charge(now);
+        let floor = self.weights.floor();
+        let ahead = self
+            .of(self.awake & self.fair)
+            .map(|slot| slot.virtual_time.wrapping_sub(floor) as i64);
+        if let Some(ahead) = ahead.min() {
+            self.weights.advance(ahead);
+        }
     }
 
     fn drop_current(&mut self, slot: usize) {
@@ -213,46 +312,87 @@ impl Scheduler {
             (Some(_), None) => true,
             (None, None) => {
                 // The current one has a timer only if somebody was ready before.
-                this.lag(other) > self.fair.grain(&self.slots, this) || self.alone(slot, current)
+                this.lag(other) > self.weights.grain(self.load, this)
+                    || self.awake == only(slot) | only(current)
             }
             _ => false,
         }
     }
 
-    /// No fair vCPU but these two is ready.
-    fn alone(&self, slot: usize, current: usize) -> bool {
-        self.slots
-            .iter()
-            .enumerate()
-            .all(|(n, other)| n == slot || n == current || other.state != State::Ready)
-    }
-
-    fn choose(&self, passing: Option<usize>) -> Option<usize> {
-        let able = |n: usize, slot: &Slot| passing != Some(n) && slot.may_run();
-        let urgent = (0..SLOTS)
-            .zip(&self.slots)
-            .filter(|(n, slot)| able(*n, slot))
-            .filter_map(|(n, slot)| Some((slot.rank()?, self.current != Some(n), n)))
-            .min();
-        if let Some((.., slot)) = urgent {
+    fn choose(&self, able: Set, passing: Option<usize>, is_over: bool) -> Option<usize> {
+        let able = able & !passing.map_or(0, only);
+        let rank = |slot: usize| {
+            let rank = self.slots.get(slot)?.rank()?;
+            Some((rank, self.current != Some(slot), slot))
+        };
+        if let Some((.., slot)) = members(able & !self.fair).filter_map(rank).min() {
             return Some(slot);
         }
-        let group = passing
-            .and_then(|slot| self.slots.get(slot))
-            .map(|slot| (slot.group, self.fair.virtual_round(&self.slots)));
-        fair::choose(&self.slots, self.current, group, able)
-            .or(passing.filter(|slot| self.slots.get(*slot).is_some_and(|slot| slot.may_run())))
+        let able = able & self.fair;
+        let current = self.current.map_or(0, only);
+        let others = self.behind(able & !current);
+        if let Some(last) = passing {
+            let Some(first) = others else {
+                // Nobody else: it goes on if it may.
+                return self.slots.get(last)?.may_run().then_some(last);
+            };
+            return Some(self.sibling(last, able, first).unwrap_or(first));
+        }
+        if able & current != 0 && others.is_none_or(|first| self.goes_on(first, is_over)) {
+            return self.current;
+        }
+        others
+    }
+
+    /// The current vCPU goes on beside `first`, of those that wait the one furthest behind: in its slice unless that one is
+    /// half a slice behind it, and after its slice only if it is so itself. So a turn is one slice, and who has
+    /// had a little too much or too little gives it back over the next turns.
+    fn goes_on(&self, first: usize, is_over: bool) -> bool {
+        let current = self.current.and_then(|slot| self.slots.get(slot));
+        let (Some(current), Some(first)) = (current, self.slots.get(first)) else {
+            return false;
+        };
+        if is_over {
+            current.lag(first) > self.weights.grain(self.load, current)
+        } else {
+            first.lag(current) <= self.weights.grain(self.load, first)
+        }
+    }
+
+    /// The one that is furthest behind; of equals the lower number.
+    fn behind(&self, set: Set) -> Option<usize> {
+        let mut best = None;
+        let mut least = 0;
+        for n in members(set) {
+            let time = self.slots.get(n)?.virtual_time;
+            if best.is_none() || (time.wrapping_sub(least) as i64) < 0 {
+                (best, least) = (Some(n), time);
+            }
+        }
+        best
+    }
+
+    /// Of one that spins a sibling, unless `first` is a round behind it: siblings that pass to each other do not shut others
+    /// out.
+    fn sibling(&self, of: usize, able: Set, first: usize) -> Option<usize> {
+        let (group, first) = (self.slots.get(of)?.group, self.slots.get(first)?);
+        let mut siblings = 0;
+        for (n, slot) in members(able).zip(self.of(able)) {
+            if slot.group == group {
+                siblings |= only(n);
+            }
+        }
+        let n = self.behind(siblings)?;
+        let round = self.weights.virtual_round(self.load);
+        (first.lag(self.slots.get(n)?) <= round).then_some(n)
     }
 
     /// The turn of the current vCPU: when it ends, and what of it traps.
-    fn turn(&self, now: u64) -> Turn {
-        let refill = self
-            .slots
-            .iter()
-            .filter(|slot| slot.state == State::Ready)
-            .filter_map(|slot| slot.waits_until())
-            .min()
-            .unwrap_or(u64::MAX);
+    fn turn(&mut self, able: Set, now: u64) -> Turn {
+        let current = self.current.map_or(0, only);
+        let refills = self.of(self.awake & !able & !current);
+        let refill = refills.filter_map(Slot::waits_until).min();
+        let refill = refill.unwrap_or(u64::MAX);
         let Some(slot) = self.current.and_then(|slot| self.slots.get(slot)) else {
             return Turn {
                 slot: None,
@@ -261,21 +401,25 @@ impl Scheduler {
                 trap_wfe: false,
             };
         };
-        let ready = self
-            .slots
-            .iter()
-            .any(|other| other.state == State::Ready && other.may_run());
-        let slice = if ready && slot.is_fair() {
-            now.saturating_add(self.fair.slice(&self.slots, slot))
-        } else {
-            u64::MAX
-        };
-        let allowance = now.saturating_add(slot.allowance());
+        let ready = able & !current != 0;
+        let fair = self.fair & current != 0;
+        let metered = self.metered & current != 0;
+        let mut until = refill;
+        if ready && fair {
+            if self.ends == u64::MAX {
+                let slice = self.weights.slice(self.load, slot);
+                self.ends = now.saturating_add(slice);
+            }
+            until = until.min(self.ends);
+        }
+        if metered {
+            until = until.min(now.saturating_add(slot.allowance()));
+        }
         Turn {
             slot: self.current,
-            until: slice.min(allowance).min(refill),
-            trap_wfi: ready || slot.is_metered(),
-            trap_wfe: ready && slot.is_fair(),
+            until,
+            trap_wfi: ready || metered,
+            trap_wfe: ready && fair,
         }
     }
 }

@@ -47,6 +47,8 @@ pub(super) struct Slot {
     pub(super) state: State,
     pub(super) group: u16,
     pub(super) account: Account,
+    /// Of a fair one, at least 1; 1 for others.
+    weight: u32,
     /// Of a fair one, in [`UNIT`]s of a tick by weight.
     pub(super) virtual_time: u64,
     /// When it came to its state.
@@ -66,6 +68,7 @@ impl Slot {
             state: State::Absent,
             group: 0,
             account: Account::new(0),
+            weight: 1,
             virtual_time: 0,
             since: 0,
             woken: false,
@@ -89,6 +92,10 @@ impl Slot {
     pub(super) fn change(&mut self, policy: Policy, now: u64, floor: u64) {
         let was_fair = self.is_fair() && self.state != State::Absent;
         self.policy = policy;
+        self.weight = match policy {
+            Policy::Fair { weight, .. } => u32::from(weight.max(1)),
+            _ => 1,
+        };
         self.since = if self.state == State::Blocked {
             now
         } else {
@@ -128,11 +135,8 @@ impl Slot {
         }
     }
 
-    pub(super) fn weight(&self) -> u16 {
-        match self.policy {
-            Policy::Fair { weight, .. } => weight.max(1),
-            _ => 1,
-        }
+    pub(super) fn weight(&self) -> u32 {
+        self.weight
     }
 
     /// Virtual time of so many ticks.

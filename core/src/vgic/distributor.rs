@@ -75,6 +75,18 @@ impl Distributor {
     /// The distributor of a VM at reset: `vcpus` (1 to 8) vCPUs, all off, `spis` SPIs (a multiple of 32, at most
     /// 256), its virtual timer on the board's PPI `vtimer`. Only while none of its vCPUs runs.
     pub fn reset(&self, version: Version, vcpus: usize, spis: u32, vtimer: u32) {
+        self.reset_shared(version, vcpus, spis, vtimer);
+        for word in 0..self.words() {
+            self.reset_word(word);
+        }
+        for number in 0..vcpus {
+            self.reset_private(number);
+        }
+    }
+
+    /// The first part of [`Self::reset`]: what there is. Then come [`Self::reset_word`] for each of [`Self::words`] and
+    /// [`Self::reset_private`] for each vCPU, each a step of at most some hundred instructions.
+    pub fn reset_shared(&self, version: Version, vcpus: usize, spis: u32, vtimer: u32) {
         let lines = (spis / 32).min(WORDS as u32 - 1);
         let vcpus = vcpus.clamp(1, VCPUS) as u32;
         let is_v2 = matches!(version, Version::V2);
@@ -93,28 +105,42 @@ impl Distributor {
         );
         self.groups.store(0, Relaxed);
         self.online.store(0, Relaxed);
-        self.spis.iter().for_each(|bank| bank.reset(0, 0));
         self.by_software.fill(0);
-        self.priority
-            .iter()
-            .flatten()
-            .for_each(|p| p.store(0, Relaxed));
-        self.routes.iter().for_each(|r| r.store(0, Relaxed));
-        self.physical.iter().for_each(|p| p.store(0, Relaxed));
+        let private = self.physical.iter().take(32);
+        private.for_each(|p| p.store(0, Relaxed));
         self.ppis.store(1 << VTIMER, Relaxed);
         self.ppi_edges.store(0, Relaxed);
         if let Some(entry) = self.physical.get(VTIMER as usize) {
             entry.store(vtimer as u16, Relaxed);
         }
-        for line in &self.lines {
-            line.reset(0, 0);
-            line.busy.store(0, Relaxed);
-            line.owns.fill(0);
-        }
+    }
+
+    /// The part of [`Self::reset`] that is about the 32 SPIs of a word (1 and up), after [`Self::reset_shared`].
+    pub fn reset_word(&self, word: usize) {
+        let (Some(bank), Some(priorities)) = (self.spis.get(word), self.priority.get(word)) else {
+            return;
+        };
+        bank.reset(0, 0);
+        priorities.iter().for_each(|p| p.store(0, Relaxed));
+        let Some(first) = word.checked_mul(32).filter(|_| word > 0) else {
+            return;
+        };
+        let routes = self.routes.iter().skip(first.wrapping_sub(32)).take(32);
+        routes.for_each(|r| r.store(0, Relaxed));
+        let physical = self.physical.iter().skip(first).take(32);
+        physical.for_each(|p| p.store(0, Relaxed));
+    }
+
+    /// The part of [`Self::reset`] that is about vCPU `number`, after [`Self::reset_shared`].
+    pub fn reset_private(&self, number: usize) {
+        let line = self.line(number);
+        line.reset(0, 0);
+        line.busy.store(0, Relaxed);
+        line.owns.fill(0);
         // A route of 0 is vCPU 0, but on a GICv2 with several, where it is nobody.
-        if self.target(0) == Some(0) {
+        if number == 0 && self.target(0) == Some(0) {
             for word in 1..self.words() {
-                self.line(0).owns.set(word, u32::MAX);
+                line.owns.set(word, u32::MAX);
             }
         }
     }
@@ -235,7 +261,7 @@ impl Distributor {
 
     /// Words that the VM has, 1 to 9.
     #[inline(always)]
-    pub(super) fn words(&self) -> usize {
+    pub fn words(&self) -> usize {
         (self.words.load(Relaxed) as usize).min(WORDS)
     }
 

@@ -145,6 +145,14 @@ pub extern "C" fn el2_wait() {
     super::cpu::wait();
 }
 
+/// Handles one pending interrupt between two slices of long work; `false` if there is none. A symbol of its own for the
+/// same reason: no slice is longer than what lies between two calls.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_poll(vcpu: &mut Vcpu) -> bool {
+    crate::idle::poll(vcpu)
+}
+
 /// Where the thread of a vCPU stays that stands still, because its VM is paused. A symbol of its own for the same
 /// reason.
 #[unsafe(no_mangle)]

@@ -7,7 +7,7 @@ use super::sysreg::read;
 core::arch::global_asm!(include_str!("bytes.s"));
 
 /// Most bytes that are copied or scrubbed between two looks at what else is to do.
-pub const SLICE: u64 = 16 * 1024;
+pub const SLICE: u64 = 8 * 1024;
 /// Bytes of a cache line, at least: what `dc zva` and `dc cvac` step by.
 const LINE: u64 = 64;
 

@@ -73,6 +73,8 @@ start_thread:
     .global keep_registers
 keep_registers:
     el1_registers keep
+// A name of its own, so that measurements can tell.
+keep_vectors:
     stp     q0, q1, [x0, #256]
     stp     q2, q3, [x0, #288]
     stp     q4, q5, [x0, #320]
@@ -95,6 +97,7 @@ keep_registers:
     .global bring_registers
 bring_registers:
     el1_registers bring
+bring_vectors:
     ldp     q0, q1, [x0, #256]
     ldp     q2, q3, [x0, #288]
     ldp     q4, q5, [x0, #320]

@@ -73,6 +73,7 @@ impl GuestTimers {
     pub const OFF: Self = Self([0; 4]);
 
     /// Takes the timers off the pCPU.
+    #[inline(never)]
     pub fn keep() -> Self {
         let kept = [
             read!("cntv_ctl_el0"),
@@ -85,6 +86,7 @@ impl GuestTimers {
     }
 
     /// Gives them back.
+    #[inline(never)]
     pub fn bring(self) {
         let [virtual_control, virtual_compare, control, compare] = self.0;
         write!("cntv_cval_el0", virtual_compare);

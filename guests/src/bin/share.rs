@@ -2,8 +2,8 @@
 //! each time it goes on.
 //!
 //! From `from=` to `to=` milliseconds of the counter it reads the counter without end. Where it jumps by more than 20 µs,
-//! somebody else had the pCPU. `part=` and `of=` are its share and all shares; the time it had must be within 1 % of
-//! what it should have.
+//! somebody else had the pCPU. `part=` and `of=` are its share and all shares; of the time from the start of its first
+//! whole turn to that of its last, what it had must be within 1 % of what it should have.
 #![no_std]
 #![no_main]
 
@@ -27,20 +27,24 @@ fn main(board: &'static Board) {
     }
     simd::fill(seed);
     let mut last = timer::now();
-    let (mut away, mut turns, mut longest, mut damage) = (last - from, 0, 0, 0);
+    // Start of the first whole turn; start of the latest, and what it had had until then.
+    let (mut first, mut latest, mut had) = (None, last, 0);
+    let (mut away, mut turns, mut longest, mut damage) = (0, 0, 0, 0);
     while last < to {
         let now = timer::now();
         let passed = now - last;
         if passed > jump {
-            away += passed;
+            let start = *first.get_or_insert(now);
+            away += if start == now { 0 } else { passed };
+            had = now - start - away;
+            latest = now;
             turns += 1;
             longest = longest.max(passed);
             damage |= simd::damage(seed);
         }
         last = now;
     }
-    let window = last - from;
-    let had = window - away;
+    let window = latest - first.unwrap_or(latest);
     let due = window * part / of;
     println!(
         "share: {had} of {window} ticks, due {due}, {turns} turns, longest without {} ns",

@@ -44,6 +44,9 @@ pub struct Budget {
     /// Parts of names of EL2 functions that are reported apart and not counted.
     #[serde(default)]
     pub apart: Vec<String>,
+    /// Parts of names of EL2 functions that alone are counted; all, if there are none.
+    #[serde(default)]
+    pub only: Vec<String>,
 }
 
 /// Version of the GIC on the board that is measured.

@@ -9,7 +9,7 @@ use super::budgets::{Budget, Budgets, Gic};
 use super::linux::LinuxBoot;
 use super::program::El2;
 use super::subject::Run;
-use super::subject::operations::{FIGURES, OPERATIONS};
+use super::subject::operations::FIGURES;
 use crate::failure::Failure;
 
 /// One figure, as it stands in the JSON output.
@@ -166,13 +166,19 @@ fn operation(budget: &Budget, name: &str, run: &Run) -> Result<Figure, Failure> 
     if budget.latency {
         let ticks = run.latencies.get(name).ok_or_else(missing)?;
         let mut figure = Figure::new(budget, *ticks as f64);
-        if let Some((_, counted)) = counted {
-            figure = figure.beside(counted.cost, OPERATIONS);
+        if let Some((known, counted)) = counted {
+            figure = figure.beside(counted.cost, known.operations);
         }
         return Ok(figure);
     }
     let (known, counted) = counted.ok_or_else(missing)?;
-    let events = OPERATIONS * known.events;
+    let events = known.operations * known.events;
+    if !budget.only.is_empty() {
+        let is_counted = |name: &str| budget.only.iter().any(|part| name.contains(part.as_str()));
+        let some = counted.symbols.iter().filter(|(name, _)| is_counted(name));
+        let sum: u64 = some.map(|(_, count)| count).sum();
+        return Ok(Figure::new(budget, sum as f64 / f64::from(events)));
+    }
     let value = counted.cost.instructions as f64 / f64::from(events);
     let mut figure = Figure::new(budget, value).beside(counted.cost, events);
     figure.exits = Some(counted.exits as f64 / f64::from(events));
@@ -312,7 +318,8 @@ mod tests {
             text_start: 0,
             text_end: 0,
             vectors: 0,
-            idle: [0, 0],
+            idle: [0, 0, 0],
+            looks: [0, 0],
             symbols: Vec::new(),
             image_bytes: 60_000,
         };

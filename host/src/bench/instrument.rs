@@ -51,6 +51,7 @@ impl Instrument<'_> {
             text_end: el2.text_end,
             vectors: el2.vectors,
             idle: el2.idle.to_vec(),
+            looks: el2.looks.to_vec(),
             boot: self.boot,
             symbols: el2.symbols,
             marks: self.marks,

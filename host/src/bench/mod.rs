@@ -55,7 +55,9 @@ pub fn measure(others: &[Profile]) -> Result<Measurement, Failure> {
     let measured = |gic| {
         let subject = Subject::build(gic)?;
         let el2 = Program::read(&subject.el2)?;
-        let run = subject.run(&el2)?;
+        let mut run = subject.run(&el2)?;
+        let turns = Subject::build_turns(gic)?.run(&el2)?;
+        run.profile.figures.extend(turns.profile.figures);
         Ok::<_, Failure>((run, el2))
     };
     let (gicv2, _) = measured(Gic::V2)?;

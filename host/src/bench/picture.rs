@@ -89,6 +89,7 @@ mod tests {
             goal: 80,
             peer,
             apart: Vec::new(),
+            only: Vec::new(),
             measured: None,
             gic: Default::default(),
             latency: false,

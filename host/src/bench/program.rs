@@ -22,7 +22,9 @@ pub struct El2 {
     /// Address of the vectors.
     pub vectors: u64,
     /// Addresses of the code in which a pCPU is that runs no guest: idle, or because of a pause.
-    pub idle: [u64; 2],
+    pub idle: [u64; 3],
+    /// Addresses at which it looks for something more urgent, or goes on with the work of another vCPU.
+    pub looks: [u64; 2],
     /// Its functions.
     pub symbols: Vec<Symbol>,
     /// Bytes of code and read-only data.
@@ -141,6 +143,11 @@ impl Program {
             idle: [
                 self.address(&file, "el2_idle")?,
                 self.address(&file, "el2_stand")?,
+                self.address(&file, "el2_wait")?,
+            ],
+            looks: [
+                self.address(&file, "el2_poll")?,
+                self.address(&file, "switch_stack")?,
             ],
             symbols,
             image_bytes,

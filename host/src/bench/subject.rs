@@ -1,4 +1,4 @@
-//! The system that is measured: one VM with the `micro` guest on one CPU.
+//! The systems that are measured: one VM with the `micro` guest, and two with the `turns` guest on one CPU.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,9 +21,11 @@ use crate::system::{self, Stopped};
 #[path = "../../../guests/src/figures.rs"]
 pub mod operations;
 
-/// The system that is measured, and the one whose RAM is a figure.
+/// The systems that are measured, and the one whose RAM is a figure.
 const BENCH: &str = "systems/bench.toml";
 const BENCH_V2: &str = "systems/bench-gicv2.toml";
+const TURNS: &str = "systems/bench-turns.toml";
+const TURNS_V2: &str = "systems/bench-turns-gicv2.toml";
 const DEMO: &str = "systems/demo.toml";
 /// With this frequency of its counter one tick is one instruction.
 pub(super) const COUNTER: &str = ",cntfrq=1000000000";
@@ -44,8 +46,10 @@ pub struct Subject {
     pub qemu: Qemu,
     /// EL2 as it was linked into the image.
     pub el2: PathBuf,
-    /// The `micro` guest in it.
+    /// The guest in it that marks its operations.
     pub guest: PathBuf,
+    /// What it says at its end.
+    last: String,
     /// Where the image is loaded.
     pub base: u64,
 }
@@ -74,7 +78,7 @@ fn plain(stopped: Stopped) -> Failure {
 }
 
 impl Subject {
-    /// Builds the system that is measured.
+    /// Builds the system in which one guest does one operation after the other.
     ///
     /// # Errors
     ///
@@ -84,6 +88,24 @@ impl Subject {
             Gic::V3 => BENCH,
             Gic::V2 => BENCH_V2,
         };
+        let last = format!("micro: {} operations each", operations::OPERATIONS);
+        Self::of(system, "micro", last)
+    }
+
+    /// Builds the system in which two vCPUs share a pCPU.
+    ///
+    /// # Errors
+    ///
+    /// Something can't be built, or a tool is missing.
+    pub fn build_turns(gic: Gic) -> Result<Self, Failure> {
+        let system = match gic {
+            Gic::V3 => TURNS,
+            Gic::V2 => TURNS_V2,
+        };
+        Self::of(system, "turns", "turns: ".to_owned())
+    }
+
+    fn of(system: &str, guest: &str, last: String) -> Result<Self, Failure> {
         let built = build(&machine::checkout().join(system)).map_err(plain)?;
         let Some(emulated) = &built.planned.board.emulated else {
             let advice = "name an emulated board";
@@ -100,7 +122,8 @@ impl Subject {
         Ok(Self {
             qemu,
             el2: built.el2,
-            guest: machine::guest("micro")?,
+            guest: machine::guest(guest)?,
+            last,
             base,
         })
     }
@@ -127,9 +150,8 @@ impl Subject {
         let mut qemu = self.qemu.clone();
         qemu.plugins.push(attached.argument.clone());
 
-        let step = Step::start("measuring: each operation 1000 times");
-        let last = format!("micro: {} operations each", operations::OPERATIONS);
-        let said = run_to_end(&qemu, &last)?;
+        let step = Step::start("measuring: each operation many times");
+        let said = run_to_end(&qemu, &self.last)?;
         drop(step);
         Ok(Run {
             profile: attached.profile()?,

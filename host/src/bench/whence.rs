@@ -7,7 +7,7 @@ use bulkhead_gates::Image;
 use bulkhead_profiler::Profile;
 
 use super::program::Program;
-use super::subject::operations::{FIGURES, OPERATIONS};
+use super::subject::operations::FIGURES;
 use crate::failure::Failure;
 
 /// Text that attributes the figure `name` to functions and lines, those with most first; the longest exit in
@@ -23,7 +23,8 @@ pub fn whence(profile: &Profile, el2: &Program, name: &str) -> Result<String, Fa
         _ => {}
     }
     let known = FIGURES.iter().find(|figure| figure.name == name);
-    let Some(counted) = known.and_then(|figure| profile.figures.get(&figure.id)) else {
+    let counted = known.and_then(|figure| Some((figure, profile.figures.get(&figure.id)?)));
+    let Some((known, counted)) = counted else {
         let names: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
         let names = names.join(", ");
         let advice = format!("these can be attributed: {names}, boot_to_guest, longest_exit");
@@ -47,11 +48,18 @@ pub fn whence(profile: &Profile, el2: &Program, name: &str) -> Result<String, Fa
     }
     let mut functions: Vec<_> = functions.into_iter().collect();
     functions.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
-    let each = |count: u64| count as f64 / f64::from(OPERATIONS);
+    let each = |count: u64| count as f64 / f64::from(known.operations * known.events);
     let mut text = format!(
         "{name}: {:.3} instructions\n",
         each(counted.cost.instructions)
     );
+    let mut linked: Vec<_> = counted.symbols.iter().collect();
+    linked.sort_by(|a, b| b.1.cmp(a.1).then_with(|| a.0.cmp(b.0)));
+    text.push_str("by function as linked:\n");
+    for (function, sum) in linked {
+        let _ = writeln!(text, "{:>9.3}  {function}", each(*sum));
+    }
+    text.push_str("by function of the source:\n");
     for (function, (sum, lines)) in functions {
         let _ = writeln!(text, "{:>9.3}  {function}", each(sum));
         for (line, count) in lines {

@@ -19,6 +19,9 @@ pub struct Config {
     pub vectors: u64,
     /// Where an exit ends besides `ERET`: code of a pCPU that has nothing to run.
     pub idle: Vec<u64>,
+    /// Where EL2 looks for something more urgent, or goes on with the work of another vCPU: what was begun ends, and a
+    /// slice begins.
+    pub looks: Vec<u64>,
     /// Physical address of `text_start`, to count EL2 before its MMU is on.
     pub boot: Option<u64>,
     /// Functions of EL2 for the attribution, by linked address.

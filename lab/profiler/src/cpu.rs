@@ -34,6 +34,8 @@ pub enum Role {
     Return,
     /// First instruction of idle code.
     Idle,
+    /// EL2 looks here whether there is something more urgent than what it does, or goes on with another vCPU's work.
+    Look,
 }
 
 /// What caused an exit.
@@ -49,6 +51,8 @@ pub enum Kind {
     Fiq,
     /// System error.
     Serror,
+    /// No exit: work of EL2 from one look at interrupts to the next, or from a switch to the guest.
+    Slice,
 }
 
 impl Kind {
@@ -71,6 +75,7 @@ impl std::fmt::Display for Kind {
             Self::Intid(intid) => write!(f, "irq {intid}"),
             Self::Fiq => f.write_str("fiq"),
             Self::Serror => f.write_str("serror"),
+            Self::Slice => f.write_str("slice"),
         }
     }
 }
@@ -151,6 +156,13 @@ impl Cpu {
     pub fn enter(&mut self, kind: Kind, guest_pc: u64, esr: u64) {
         self.finish();
         self.nested = 0;
+        self.begin(kind, guest_pc, esr);
+        if let Some(tally) = self.figure.and_then(|id| self.figures.get_mut(&id)) {
+            tally.exits += 1;
+        }
+    }
+
+    fn begin(&mut self, kind: Kind, guest_pc: u64, esr: u64) {
         let mut path = std::mem::take(&mut self.spare);
         path.clear();
         let before = self.total.instructions;
@@ -162,9 +174,6 @@ impl Cpu {
             path,
             before,
         });
-        if let Some(tally) = self.figure.and_then(|id| self.figures.get_mut(&id)) {
-            tally.exits += 1;
-        }
     }
 
     /// The interrupt `intid` was acknowledged; `timer` when it is the watched one.
@@ -189,8 +198,13 @@ impl Cpu {
 
     /// An instruction is about to execute.
     pub fn execute(&mut self, insn: &Insn) {
-        if insn.role == Role::Idle {
-            self.finish();
+        match insn.role {
+            Role::Idle => self.finish(),
+            Role::Look => {
+                self.finish();
+                self.begin(Kind::Slice, 0, 0);
+            }
+            _ => {}
         }
         self.total.add(insn.cost);
         if let Some(tally) = self.figure.and_then(|id| self.figures.get_mut(&id)) {
@@ -210,7 +224,7 @@ impl Cpu {
             Role::Nested => self.nested += 1,
             Role::Return if self.nested > 0 => self.nested -= 1,
             Role::Return => self.finish(),
-            Role::Plain | Role::Idle => {}
+            Role::Plain | Role::Idle | Role::Look => {}
         }
     }
 
@@ -297,6 +311,22 @@ mod tests {
                 max: 4
             }
         );
+    }
+
+    #[test]
+    fn work_that_looks_up_now_and_then_is_as_long_as_its_longest_slice() {
+        let mut cpu = Cpu::new(0, false);
+        cpu.enter(Kind::Irq, 0, 0);
+        run(&mut cpu, 0x100, 4);
+        for length in [30, 20] {
+            cpu.execute(&insn(0x300, Role::Look));
+            run(&mut cpu, 0x304, length);
+        }
+        cpu.execute(&insn(0x1f0, Role::Return));
+        let exits = |count, total, max| Exits { count, total, max };
+        assert_eq!(cpu.exits[&Kind::Irq], exits(1, 4, 4));
+        assert_eq!(cpu.exits[&Kind::Slice], exits(2, 53, 31));
+        assert_eq!(cpu.longest.map(|longest| longest.kind), Some(Kind::Slice));
     }
 
     #[test]

@@ -190,6 +190,8 @@ impl Plugin {
                 Role::Nested
             } else if config.idle.contains(&pc) {
                 Role::Idle
+            } else if config.looks.contains(&pc) {
+                Role::Look
             } else {
                 Role::Plain
             };

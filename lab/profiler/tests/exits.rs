@@ -99,6 +99,7 @@ fn run(folder: &Path, cpus: CpuKey, timing: &[&str]) -> String {
         text_end: BASE + SIZE,
         vectors: BASE + 0x800,
         idle: Vec::new(),
+        looks: Vec::new(),
         boot: Some(BASE),
         symbols: vec![
             symbol("start", 0, 0x30),

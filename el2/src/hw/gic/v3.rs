@@ -215,14 +215,17 @@ pub(super) fn keep_virtual_interface(to: &mut VirtualInterface, list_registers: 
         to.list[2] = read!("S3_4_C12_C12_2");
         to.list[3] = read!("S3_4_C12_C12_3");
     }
-    for (n, slot) in (0..list_registers).zip(&mut to.list).skip(4) {
-        *slot = any_list_register(n);
+    if list_registers > 4 {
+        for (n, slot) in (0..list_registers).zip(&mut to.list).skip(4) {
+            *slot = any_list_register(n);
+        }
     }
-    if preemption_bits() >= 6 {
+    let bits = preemption_bits();
+    if bits >= 6 {
         to.active[1] = read!("S3_4_C12_C8_1") as u32;
         to.active[5] = read!("S3_4_C12_C9_1") as u32;
     }
-    if preemption_bits() >= 7 {
+    if bits >= 7 {
         to.active[2] = read!("S3_4_C12_C8_2") as u32;
         to.active[3] = read!("S3_4_C12_C8_3") as u32;
         to.active[6] = read!("S3_4_C12_C9_2") as u32;
@@ -241,14 +244,17 @@ pub(super) fn bring_virtual_interface(from: &VirtualInterface, list_registers: u
         write!("S3_4_C12_C12_2", from.list[2]);
         write!("S3_4_C12_C12_3", from.list[3]);
     }
-    for (n, value) in (0..list_registers).zip(&from.list).skip(4) {
-        set_any_list_register(n, *value);
+    if list_registers > 4 {
+        for (n, value) in (0..list_registers).zip(&from.list).skip(4) {
+            set_any_list_register(n, *value);
+        }
     }
-    if preemption_bits() >= 6 {
+    let bits = preemption_bits();
+    if bits >= 6 {
         write!("S3_4_C12_C8_1", u64::from(from.active[1]));
         write!("S3_4_C12_C9_1", u64::from(from.active[5]));
     }
-    if preemption_bits() >= 7 {
+    if bits >= 7 {
         write!("S3_4_C12_C8_2", u64::from(from.active[2]));
         write!("S3_4_C12_C8_3", u64::from(from.active[3]));
         write!("S3_4_C12_C9_2", u64::from(from.active[6]));

@@ -1,0 +1,50 @@
+//! Claim: what it costs that a pCPU goes from one vCPU to another is a number that anybody can count again.
+//!
+//! Two VMs that never sleep share a pCPU. Each sees by a jump of the counter that the other has had its turn. The one with
+//! `measures=1` marks so many of them as `figures.rs` says and ends; the other ends when it has been alone for a while.
+#![no_std]
+#![no_main]
+
+use bulkhead_guests::figures::{FIGURES, VCPU_SWITCH};
+use bulkhead_guests::marks::{mark_begin, mark_end};
+use bulkhead_guests::{Board, guest, println, timer};
+
+guest!(main = main);
+
+/// A jump from which on the other had its turn, in microseconds.
+const JUMP_US: u64 = 500;
+/// More than any turn.
+const ALONE_US: u64 = 20_000;
+
+fn main(board: &'static Board) {
+    let jump = timer::ticks(JUMP_US);
+    wait_for_jump(jump, u64::MAX);
+    if board.argument("measures") == Some(1) {
+        let known = FIGURES.iter().find(|figure| figure.id == VCPU_SWITCH);
+        let operations = known.map_or(0, |figure| figure.operations);
+        mark_begin(VCPU_SWITCH);
+        for _ in 0..operations {
+            wait_for_jump(jump, u64::MAX);
+        }
+        mark_end(VCPU_SWITCH);
+        println!("turns: {operations} seen");
+    } else {
+        while wait_for_jump(jump, timer::ticks(ALONE_US)) {}
+    }
+}
+
+/// Waits until somebody else has had the pCPU; `false` if nobody had for so long.
+fn wait_for_jump(jump: u64, at_most: u64) -> bool {
+    let start = timer::now();
+    let mut last = start;
+    loop {
+        let now = timer::now();
+        if now - last > jump {
+            return true;
+        }
+        if now - start > at_most {
+            return false;
+        }
+        last = now;
+    }
+}
