@@ -7,6 +7,7 @@ use zerocopy::FromBytes;
 
 use super::budgets::{Budget, Budgets, Gic};
 use super::linux::LinuxBoot;
+use super::own::OwnInterrupts;
 use super::program::El2;
 use super::subject::Run;
 use super::subject::operations::FIGURES;
@@ -112,6 +113,8 @@ pub struct Runs {
     pub gicv3: Run,
     /// Of Linux.
     pub linux: LinuxBoot,
+    /// Of interrupts that a VM takes itself.
+    pub own: OwnInterrupts,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -132,6 +135,7 @@ pub fn figures(
         figures.push(match budget.name.as_str() {
             "boot_to_guest" => boot(budget, profile)?,
             "linux_boot" => linux(budget, &runs.linux)?,
+            "gppt_irq" => runs.own.figure(budget)?,
             "longest_exit" => {
                 let all = others
                     .iter()
@@ -267,6 +271,7 @@ mod tests {
     use bulkhead_profiler::{Boot, Visit};
     use zerocopy::{FromZeros, IntoBytes};
 
+    use super::super::own::{Late, Taken};
     use super::*;
 
     fn cost(instructions: u64) -> Cost {
@@ -312,6 +317,16 @@ mod tests {
         }
     }
 
+    fn own() -> OwnInterrupts {
+        let late = BTreeMap::from([("vtimer_irq".to_owned(), Late::default())]);
+        let taken = Taken { late, el2: (0, 0) };
+        OwnInterrupts {
+            native: taken.clone(),
+            own: taken.clone(),
+            vgic: taken,
+        }
+    }
+
     fn measured(profile: &Profile, others: &[Profile]) -> Result<Vec<Figure>, Failure> {
         let budgets = Budgets::load()?;
         let el2 = El2 {
@@ -343,6 +358,7 @@ mod tests {
                 native: 800_000_000,
                 profile: Profile::default(),
             },
+            own: own(),
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }
@@ -362,6 +378,7 @@ mod tests {
         assert_eq!(value(&figures, "hvc_null"), 70.001);
         assert_eq!(value(&figures, "longest_exit"), 500.0);
         assert_eq!(value(&figures, "linux_boot"), 943.34);
+        assert_eq!(value(&figures, "gppt_irq"), 0.0);
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(
             value(&figures, "ram_bytes"),

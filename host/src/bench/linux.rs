@@ -119,9 +119,9 @@ fn native(built: &Built, folder: &Path) -> Result<u64, Failure> {
     qemu.machine = qemu.machine.replace(",virtualization=on", "");
     qemu.memory_mib = memory;
     qemu.image = file("kernel")?;
-    qemu.start = Start::Linux {
+    qemu.start = Start::Native {
         tree: file("device tree")?,
-        initrd: file("initial RAM disk")?,
+        initrd: Some(file("initial RAM disk")?),
     };
     counter(&run_to_end(&qemu, WORD)?)
 }

@@ -5,6 +5,7 @@ mod ending;
 mod figure;
 mod instrument;
 mod linux;
+mod own;
 mod period;
 mod picture;
 mod program;
@@ -16,6 +17,7 @@ pub use budgets::{Budget, Budgets, Gic, Peer};
 pub use figure::{Figure, Runs, figures};
 pub use instrument::{Attached, Instrument, build_plugin, configure, read_profile};
 pub use linux::LinuxBoot;
+pub use own::{Late, OwnInterrupts, Taken};
 pub use period::period_of;
 pub use picture::svg;
 pub use program::{El2, Program};
@@ -63,10 +65,12 @@ pub fn measure(others: &[Profile]) -> Result<Measurement, Failure> {
     let (gicv2, _) = measured(Gic::V2)?;
     let (gicv3, el2) = measured(Gic::V3)?;
     let linux = LinuxBoot::measure()?;
+    let own = OwnInterrupts::measure()?;
     let runs = Runs {
         gicv2,
         gicv3,
         linux,
+        own,
     };
     let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
     let profile = runs.gicv3.profile;

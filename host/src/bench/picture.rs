@@ -25,7 +25,7 @@ pub fn svg(figures: &[Figure]) -> String {
         let top = TOP + ROW * index;
         let longest = figure
             .value
-            .max(figure.peer.unwrap_or(0).max(figure.ceiling) as f64);
+            .max(figure.peer.unwrap_or(0).max(figure.ceiling).max(1) as f64);
         let room = f64::from(WIDTH - LEFT - RIGHT);
         let length = |value: f64| value / longest * room;
         let colour = match (figure.reached(), figure.holds()) {

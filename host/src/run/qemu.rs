@@ -26,12 +26,12 @@ const METRONOME_US: u32 = 250;
 pub enum Start {
     /// QEMU boots it as it boots a Linux: device tree in x0, at the level below its own firmware.
     Kernel,
-    /// As a Linux without EL2, with a device tree that is not the board's own.
-    Linux {
+    /// A Linux or a program without EL2, with a device tree that is not the board's own.
+    Native {
         /// The device tree; QEMU corrects where memory and initramfs are.
         tree: PathBuf,
-        /// The initramfs.
-        initrd: PathBuf,
+        /// The initramfs of a Linux.
+        initrd: Option<PathBuf>,
     },
     /// QEMU puts bytes into memory and starts the first CPU at its highest exception level, with nothing
     /// in its registers.
@@ -162,16 +162,17 @@ impl Qemu {
                 arguments.push("-kernel".into());
                 arguments.push(self.image.clone().into());
             }
-            Start::Linux { tree, initrd } => {
+            Start::Native { tree, initrd } => {
                 // Otherwise QEMU would put seeds into the tree that are others each time.
                 arguments.extend(["-seed".into(), "0".into()]);
                 for (option, file) in [
-                    ("-kernel", &self.image),
-                    ("-initrd", initrd),
-                    ("-dtb", tree),
+                    ("-kernel", Some(&self.image)),
+                    ("-initrd", initrd.as_ref()),
+                    ("-dtb", Some(tree)),
                 ] {
-                    arguments.push(option.into());
-                    arguments.push(file.clone().into());
+                    if let Some(file) = file {
+                        arguments.extend([option.into(), file.clone().into()]);
+                    }
                 }
             }
             Start::At {
