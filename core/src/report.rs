@@ -298,7 +298,9 @@ fn share(part: u64, whole: u64) -> u64 {
     }
 }
 
-fn percent<const N: usize>(line: &mut Line<N>, part: u64, whole: u64) {
+/// Appends a part of a whole in percent.
+#[inline(never)]
+pub(crate) fn percent<const N: usize>(line: &mut Line<N>, part: u64, whole: u64) {
     let share = share(part, whole);
     line.padded(share / 100, 3).byte(b'.');
     line.decimal(share / 10 % 10).decimal(share % 10);

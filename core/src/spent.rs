@@ -10,8 +10,9 @@
 //! `1024=9`: nine waits were shorter than 1024 ns and not shorter than half of that. Lengths that no wait has had are not
 //! named. What does not fit a class is in `more`.
 
+use crate::report;
 use crate::sched::account::CLASSES;
-use crate::sched::{Account, Standing};
+use crate::sched::{Account, Doing, Policy, Standing};
 use crate::text::Line;
 
 /// Classes of waits in a line: as many as fit 126 bytes, of a counter with 1 MHz or more.
@@ -20,6 +21,7 @@ const PER_LINE: usize = 4;
 pub const LINES: usize = 2 + CLASSES.div_ceil(PER_LINE);
 
 /// Nanoseconds of so many ticks, rounded down.
+#[inline(never)]
 pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
     let (Some(seconds), Some(rest)) = (ticks.checked_div(frequency), ticks.checked_rem(frequency))
@@ -32,6 +34,53 @@ pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
         None => 0,
     };
     seconds.saturating_mul(SECOND).saturating_add(rest)
+}
+
+/// Appends what a vCPU may have, what it does and its share so far:
+/// `fair weight 2 cap 3000/10000 us, out of budget for 120 us, had  29.80% of its pcpu`.
+pub fn stands<const N: usize>(standing: &Standing, frequency: u64, line: &mut Line<N>) {
+    let us = |ticks| nanoseconds(ticks, frequency) / 1000;
+    match standing.policy {
+        Policy::Pinned => {
+            line.text("pinned");
+        }
+        Policy::Server { budget, period } => {
+            line.text("rt ").decimal(us(budget)).byte(b'/');
+            line.decimal(us(period)).text(" us");
+        }
+        Policy::Fair {
+            weight,
+            quota,
+            window,
+        } => {
+            line.text("fair weight ").decimal(weight.into());
+            if quota < window {
+                line.text(" cap ").decimal(us(quota)).byte(b'/');
+                line.decimal(us(window)).text(" us");
+            }
+        }
+    }
+    match standing.doing {
+        Doing::Blocked => line.text(", asleep"),
+        Doing::Ready => line.text(", ready"),
+        Doing::Running => line.text(", running"),
+        Doing::Spent(ticks) => line
+            .text(", out of budget for ")
+            .decimal(us(ticks))
+            .text(" us"),
+    };
+    line.text(", had ");
+    report::percent(line, standing.account.ran, standing.passed);
+    line.text("% of its pcpu");
+}
+
+/// Line `n` has nothing to say.
+pub fn is_empty(n: usize, standing: &Standing) -> bool {
+    let Some(first) = n.checked_sub(2).map(|n| n.wrapping_mul(PER_LINE)) else {
+        return false;
+    };
+    let waits = standing.account.waits.iter().skip(first).take(PER_LINE);
+    waits.copied().max().unwrap_or(0) == 0
 }
 
 /// Appends line `n` about a vCPU; nothing if it is empty. `frequency`: ticks in a second.
@@ -76,7 +125,6 @@ fn waits<const N: usize>(n: usize, account: &Account, frequency: u64, line: &mut
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::{Doing, Policy};
     use std::{string::String, vec::Vec};
 
     fn lines(account: Account, passed: u64, frequency: u64) -> Vec<String> {
@@ -91,6 +139,7 @@ mod tests {
                 // What a line of a report has room for.
                 let mut line = Line::<126>::new();
                 write(n, &standing, frequency, &mut line);
+                assert_eq!(is_empty(n, &standing), line.as_bytes().is_empty(), "{n}");
                 String::from_utf8(line.as_bytes().to_vec()).unwrap()
             })
             .filter(|line| !line.is_empty())
@@ -122,6 +171,45 @@ mod tests {
             ]
         );
         assert_eq!(lines(Account::default(), 0, 62_500_000).len(), 2);
+    }
+
+    #[test]
+    fn policy_state_and_share_are_said() {
+        let said = |policy, doing| {
+            let standing = Standing {
+                policy,
+                doing,
+                account: Account {
+                    ran: 1,
+                    ..Account::default()
+                },
+                passed: 3,
+            };
+            let mut line = Line::<110>::new();
+            stands(&standing, 1_000_000, &mut line);
+            String::from_utf8(line.as_bytes().to_vec()).unwrap()
+        };
+        let cap = Policy::Fair {
+            weight: 1000,
+            quota: 9_999_999,
+            window: 10_000_000,
+        };
+        assert_eq!(
+            said(cap, Doing::Spent(10_000_000)),
+            "fair weight 1000 cap 9999999/10000000 us, out of budget for 10000000 us, had  33.33% of its pcpu"
+        );
+        let server = Policy::Server {
+            budget: 500,
+            period: 2000,
+        };
+        assert_eq!(
+            said(server, Doing::Blocked),
+            "rt 500/2000 us, asleep, had  33.33% of its pcpu"
+        );
+        assert_eq!(
+            said(Policy::Pinned, Doing::Running),
+            "pinned, running, had  33.33% of its pcpu"
+        );
     }
 
     #[test]

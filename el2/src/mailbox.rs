@@ -7,7 +7,7 @@ use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
 use crate::hw::gic;
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{devices, timed, watch};
+use crate::{devices, sched, timed, watch};
 
 /// The console has something to drain. For the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
@@ -19,8 +19,10 @@ pub const TURN: u32 = 4;
 pub const POWER: u32 = 8;
 /// The clock or the watchdog of the VM has another deadline. For its vCPU 0.
 pub const TIMED: u32 = 16;
-/// The monitor asks about the vCPU.
+/// The monitor asks about the vCPU, or the pCPU about one of its own.
 pub const MONITOR: u32 = 32;
+/// What vCPUs may have of the pCPU has changed. For the pCPU.
+pub const SHARES: u32 = 64;
 
 /// vCPUs by their rows in the plan, then pCPUs.
 static MAILBOXES: [AtomicU32; MAX_VCPUS + MAX_PCPUS] =
@@ -79,6 +81,9 @@ pub fn open(vcpu: &mut Vcpu) {
     if messages & MONITOR != 0 {
         watch::answer(vcpu);
         devices::output_waits();
+    }
+    if messages & SHARES != 0 {
+        sched::follow(vcpu);
     }
     if messages & POWER != 0 {
         vcpu.attention = true;

@@ -5,7 +5,7 @@
 
 use bulkhead_abi::plan::CpuPolicy;
 use bulkhead_core::deadlines::Deadlines;
-use bulkhead_core::sched::{Policy, SLOTS};
+use bulkhead_core::sched::{Policy, SLOTS, Wanted};
 use bulkhead_core::vgic::{VTIMER, WORDS};
 
 use crate::hw::{context, cpu, gic, sysreg as reg, thread, timer};
@@ -49,7 +49,29 @@ pub fn make_vcpus(idle: &mut Vcpu) {
     }
 }
 
-/// What the plan gives a vCPU of its pCPU.
+/// What vCPUs may have now. Changed by the pCPU that serves the console, which tells their pCPUs ([`follow`]).
+pub static WANTED: Wanted = Wanted::new();
+
+/// Somebody with authority has changed what vCPUs of this pCPU may have.
+pub fn follow(vcpu: &mut Vcpu) {
+    let Some(home) = vcpu.home.as_deref_mut() else {
+        return;
+    };
+    for (slot, seat) in (0..SLOTS).zip(&home.seats) {
+        let Some(seat) = seat else { continue };
+        // One that is just being changed is told about afterwards.
+        let policy = WANTED.of(plan().vcpus, seat.id).map(|row| policy(&row));
+        if let Some(policy) = policy
+            && home.sched.policy(slot) != Some(policy)
+        {
+            home.sched.change(slot, policy, timer::now());
+        }
+    }
+    home.look_again = true;
+    vcpu.attention = true;
+}
+
+/// What a row of the plan gives a vCPU of its pCPU.
 fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
     let ticks = timer::nanoseconds;
     if row.policy == CpuPolicy::Server as u16 {

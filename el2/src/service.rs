@@ -11,6 +11,7 @@ use bulkhead_core::text::Line;
 
 use crate::hw::timer;
 use crate::hw::uart::Uart;
+use crate::sched::WANTED;
 use crate::start::plan;
 use crate::watch::PUBLISHED;
 use crate::{lifecycle, mailbox, vm};
@@ -66,6 +67,13 @@ impl Sources for Vms<'_> {
     }
     fn name(&self, index: usize) -> &[u8] {
         self.0.get(index).map_or(&[], |vm| &vm.name)
+    }
+}
+
+/// Tells the pCPU of a vCPU (row of the plan), whichever of its threads runs.
+fn tell_pcpu(id: usize, message: u32) {
+    if let Some(row) = plan().vcpus.get(id) {
+        mailbox::send(mailbox::of_pcpu(row.pcpu.into()), message);
     }
 }
 
@@ -126,6 +134,7 @@ impl Service {
             }
             match step {
                 Step::Ask(vcpu) => mailbox::send(vcpu, mailbox::MONITOR),
+                Step::AskPcpu(vcpu) => tell_pcpu(vcpu, mailbox::MONITOR),
                 Step::Wait(until) => {
                     again.monitor = Some(until);
                     return false;
@@ -247,13 +256,19 @@ impl Service {
 
     /// A key for the monitor.
     fn command(&mut self, key: u8) {
-        match self.monitor.key(key, plan().vms, plan().vcpus) {
+        let (vms, vcpus) = (plan().vms, plan().vcpus);
+        match self.monitor.key(key, vms, vcpus, &WANTED) {
             Action::Nothing => {}
             Action::Pause(vm) => lifecycle::pause(vm, true),
             Action::Resume(vm) => lifecycle::pause(vm, false),
             Action::Stop(vm) => lifecycle::order(vm, End::Ordered),
             Action::Restart(vm) if vm::vm(vm).power.phase() == Phase::Down => lifecycle::start(vm),
             Action::Restart(vm) => lifecycle::order(vm, End::OrderedRestart),
+            Action::Follow(vm) => {
+                for id in vm::ids_of(vm) {
+                    tell_pcpu(id, mailbox::SHARES);
+                }
+            }
             Action::Leave => self.keys.leave_monitor(),
         }
     }

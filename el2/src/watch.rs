@@ -8,9 +8,11 @@ use bulkhead_core::monitor::{
 };
 use bulkhead_core::power::{self, Phase};
 use bulkhead_core::ptimer::Register::{Compare, Control};
+use bulkhead_core::sched::SLOTS;
 use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
 
 use crate::hw::{cpu, gic, memory, sysreg as reg, timer};
+use crate::pcpu::Seat;
 use crate::start::plan;
 use crate::timed;
 use crate::vcpu::Vcpu;
@@ -28,9 +30,10 @@ const TARGET: u64 = 0x800;
 const ROUTER: u64 = 0x6000;
 const SGI_FRAME: u64 = 0x1_0000;
 
-/// Answers the monitor, if it has asked this vCPU.
+/// Answers the monitor, if it has asked this vCPU, or its pCPU about one of the others there.
 #[inline(never)]
 pub fn answer(vcpu: &mut Vcpu) {
+    time(vcpu);
     let Some(question) = PUBLISHED.question(vcpu.id) else {
         return;
     };
@@ -57,6 +60,24 @@ pub fn answer(vcpu: &mut Vcpu) {
             PUBLISHED.answer_interrupts(question, &interrupts);
         }
         Wish::Exits => PUBLISHED.answer_exits(question, &vcpu.stats),
+        Wish::Time => {}
+    }
+}
+
+/// Answers for the pCPU, if the monitor asks what one of its vCPUs has had of it.
+fn time(vcpu: &mut Vcpu) {
+    let Some(home) = vcpu.home.as_deref_mut() else {
+        return;
+    };
+    let asked = |(slot, seat): (usize, &Option<Seat>)| {
+        let question = PUBLISHED.question(seat.as_ref()?.id)?;
+        Some((slot, question))
+    };
+    if let Some((slot, question)) = (0..SLOTS).zip(&home.seats).find_map(asked)
+        && question.wish == Wish::Time
+    {
+        let standing = home.sched.standing(slot, timer::now());
+        PUBLISHED.answer_time(question, standing.as_ref(), timer::frequency());
     }
 }
 

@@ -5,15 +5,21 @@
 //! Pure: [`Monitor::next`] says what is to be done, `el2` does it.
 
 mod diagnosis;
+mod entry;
+mod published;
 mod snapshot;
 mod text;
 
 use bulkhead_abi::plan::{Vcpu, Vm};
 
+use crate::sched::{Refusal, Wanted};
+use entry::{Entry, What};
+
 pub use diagnosis::{Activity, Barrier, Diagnosis, SAMPLES, barrier, diagnose};
+pub use published::{Published, Question, Wish};
 pub use snapshot::{
-    EL1, EL1_COUNT, Gate, Interrupts, PENDING, Pending, Published, Question, Registers, Sample,
-    Snapshot, State, Timer, UNREADABLE, Wish,
+    EL1, EL1_COUNT, Gate, Interrupts, PENDING, Pending, Registers, Sample, Snapshot, State, Timer,
+    UNREADABLE,
 };
 pub use text::{Said, Subject};
 
@@ -27,8 +33,10 @@ const PATIENCE_MS: u64 = 100;
 pub enum Step {
     /// It has made a line.
     Say,
-    /// This pCPU has been asked and must be told ([`Published::question`]).
+    /// This vCPU (row of the plan) has been asked and must be told ([`Published::question`]).
     Ask(usize),
+    /// The pCPU of this vCPU (row of the plan) has been asked about it.
+    AskPcpu(usize),
     /// Nothing before the counter reads this, or an answer comes.
     Wait(u64),
     /// Nothing before the next key.
@@ -48,6 +56,8 @@ pub enum Action {
     Stop(usize),
     /// It starts again.
     Restart(usize),
+    /// What its vCPUs may have of their pCPUs has changed ([`Wanted`]): those must be told.
+    Follow(usize),
     /// The monitor is closed: keys are for VMs again.
     Leave,
 }
@@ -61,6 +71,23 @@ enum Notice {
     About,
     NoVm,
     Ordered(&'static str),
+    /// What is to be typed.
+    Prompt(What),
+    /// It was typed wrongly.
+    Again(What),
+    Changed(What),
+    Refused(Refusal),
+    Kept,
+}
+
+/// What is said about a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    Everything,
+    /// What it does, a line.
+    Brief,
+    /// Its CPU time.
+    Time,
 }
 
 /// What is under way about the vCPU in turn.
@@ -76,8 +103,10 @@ enum Turn {
     Lines(usize),
 }
 
-/// Questions about a vCPU, in their order: samples first, the last of them with the registers.
-const QUESTIONS: [Wish; 6] = [
+/// Questions about a vCPU, in their order: CPU time before it is woken by others; then samples, the last of them with the
+/// registers.
+const QUESTIONS: [Wish; 7] = [
+    Wish::Time,
     Wish::Sample,
     Wish::Sample,
     Wish::Sample,
@@ -85,7 +114,13 @@ const QUESTIONS: [Wish; 6] = [
     Wish::Interrupts,
     Wish::Exits,
 ];
-const _: () = assert!(matches!(QUESTIONS[SAMPLES - 1], Wish::Registers));
+/// Questions before the first sample.
+const BEFORE: usize = 1;
+const _: () = assert!(matches!(QUESTIONS[BEFORE + SAMPLES - 1], Wish::Registers));
+/// Questions up to the interrupts.
+const STATE: usize = BEFORE + SAMPLES + 1;
+/// Lines of [`Report::Time`].
+const TIME_LINES: usize = 3;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -97,8 +132,9 @@ pub struct Monitor {
     /// Rows of the vCPU table that are still to be reported about.
     row: usize,
     end: usize,
-    /// One line for each vCPU.
-    brief: bool,
+    report: Report,
+    /// What is being typed.
+    entry: Option<Entry>,
     turn: Turn,
     samples: [Sample; SAMPLES],
     /// Questions about the vCPU in turn that have been answered.
@@ -112,7 +148,7 @@ impl Default for Monitor {
     }
 }
 
-const KEYS: &str = "1-9 n: VM, d: its details, a: all VMs, l: list; p: pause, c: go on, s: stop, r: restart; q: leave";
+const KEYS: &str = "1-9 n: VM, d: its details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget; q: leave";
 
 impl Monitor {
     /// Nothing to say.
@@ -122,7 +158,8 @@ impl Monitor {
             notice: None,
             row: 0,
             end: 0,
-            brief: false,
+            report: Report::Everything,
+            entry: None,
             turn: Turn::Ask,
             samples: [Sample {
                 pc: 0,
@@ -135,10 +172,10 @@ impl Monitor {
     }
 
     /// Begins a report about these rows of the vCPU table.
-    fn begin(&mut self, rows: core::ops::Range<usize>, brief: bool) {
+    fn begin(&mut self, rows: core::ops::Range<usize>, report: Report) {
         self.row = rows.start;
         self.end = rows.end;
-        self.brief = brief;
+        self.report = report;
         self.turn = Turn::Ask;
         self.answered = 0;
     }
@@ -147,12 +184,27 @@ impl Monitor {
     pub fn open(&mut self, vm: usize, vcpus: &[Vcpu]) {
         self.selected = vm;
         self.notice = Some(Notice::Opened);
-        self.begin(0..vcpus.len(), false);
+        self.entry = None;
+        self.begin(0..vcpus.len(), Report::Everything);
     }
 
     /// A key while the monitor is open.
-    pub fn key(&mut self, key: u8, vms: &[Vm], vcpus: &[Vcpu]) -> Action {
+    pub fn key(&mut self, key: u8, vms: &[Vm], vcpus: &[Vcpu], wanted: &Wanted) -> Action {
         let vm = self.selected;
+        if let Some(entry) = self.entry {
+            return self.typed(entry, key, vcpus, wanted);
+        }
+        let prompt = match key {
+            b'w' => Some(What::Weight),
+            b'm' => Some(What::Cap),
+            b'b' => Some(What::Budget),
+            _ => None,
+        };
+        if let Some(what) = prompt {
+            self.entry = Some(Entry::new(what));
+            self.notice = Some(Notice::Prompt(what));
+            return Action::Nothing;
+        }
         let (notice, action) = match key {
             b'1'..=b'9' => (
                 self.select(usize::from(key.wrapping_sub(b'1')), vms),
@@ -163,11 +215,16 @@ impl Monitor {
                 (self.select(next.unwrap_or(0), vms), Action::Nothing)
             }
             b'd' => {
-                self.begin(rows(vcpus, vm), false);
+                self.begin(rows(vcpus, vm), Report::Everything);
                 return Action::Nothing;
             }
-            b'a' | b'l' => {
-                self.begin(0..vcpus.len(), key == b'l');
+            b'a' | b'l' | b't' => {
+                let report = match key {
+                    b'a' => Report::Everything,
+                    b'l' => Report::Brief,
+                    _ => Report::Time,
+                };
+                self.begin(0..vcpus.len(), report);
                 return Action::Nothing;
             }
             b'p' => (Notice::Ordered("pause "), Action::Pause(vm)),
@@ -183,6 +240,31 @@ impl Monitor {
         };
         self.notice = Some(notice);
         action
+    }
+
+    /// A key of a number that is being typed.
+    fn typed(&mut self, mut entry: Entry, key: u8, vcpus: &[Vcpu], wanted: &Wanted) -> Action {
+        let vm = self.selected;
+        self.entry = None;
+        match entry.key(key) {
+            entry::Typed::More => self.entry = Some(entry),
+            entry::Typed::Wrong => {
+                self.entry = Some(Entry::new(entry.what));
+                self.notice = Some(Notice::Again(entry.what));
+            }
+            entry::Typed::Left => self.notice = Some(Notice::Kept),
+            entry::Typed::Done => {
+                let now = wanted.of(vcpus, rows(vcpus, vm).start);
+                let change = entry.change(now.map_or(0, |row| row.period));
+                let done = wanted.change(vcpus, vm, change);
+                self.notice =
+                    Some(done.map_or_else(Notice::Refused, |()| Notice::Changed(entry.what)));
+                if done.is_ok() {
+                    return Action::Follow(vm);
+                }
+            }
+        }
+        Action::Nothing
     }
 
     fn select(&mut self, vm: usize, vms: &[Vm]) -> Notice {
@@ -206,6 +288,20 @@ impl Monitor {
             Notice::About => line.text("about ").name(name),
             Notice::NoVm => line.text("there is no such VM"),
             Notice::Ordered(what) => line.text(what).name(name),
+            Notice::Prompt(what) => line
+                .text(what.name())
+                .text(" of ")
+                .name(name)
+                .text("? ")
+                .text(what.form()),
+            Notice::Again(what) => line.text(what.form()),
+            Notice::Changed(what) => line.text("new ").text(what.name()).text(" of ").name(name),
+            Notice::Refused(why) => {
+                line.text("refused: ");
+                why.write(line);
+                line
+            }
+            Notice::Kept => line.text("as it was"),
         };
     }
 
@@ -242,13 +338,18 @@ impl Monitor {
                     };
                     published.ask(self.row, *wish);
                     self.turn = Turn::Asked(now.saturating_add(ticks(PATIENCE_MS)));
-                    return Step::Ask(self.row);
+                    return match wish {
+                        Wish::Time => Step::AskPcpu(self.row),
+                        _ => Step::Ask(self.row),
+                    };
                 }
                 Turn::Asked(_) if published.is_answered() => {
                     self.take(published);
-                    self.turn = if self.answered < SAMPLES {
+                    self.turn = if self.report == Report::Time {
+                        Turn::Lines(0)
+                    } else if self.answered > BEFORE && self.answered < BEFORE + SAMPLES {
                         Turn::Between(now.saturating_add(ticks(INTERVAL_MS)))
-                    } else if self.brief && self.answered > SAMPLES {
+                    } else if self.report == Report::Brief && self.answered == STATE {
                         Turn::Lines(0)
                     } else {
                         Turn::Ask
@@ -265,11 +366,17 @@ impl Monitor {
                 Turn::Between(_) => self.turn = Turn::Ask,
                 Turn::Lines(0) => {
                     subject(vms, vcpus, self.row).begin(line);
-                    self.diagnosis.write(published.frequency(), line);
                     self.turn = Turn::Lines(1);
+                    if self.report == Report::Time {
+                        text::stands(published, line);
+                        // Which is in this line.
+                        self.turn = Turn::Lines(2);
+                    } else {
+                        self.diagnosis.write(published.frequency(), line);
+                    }
                     return Step::Say;
                 }
-                Turn::Lines(n) if self.brief || n >= text::LINES => self.next_vcpu(),
+                Turn::Lines(n) if n >= self.lines() => self.next_vcpu(),
                 Turn::Lines(n) => {
                     self.turn = Turn::Lines(n.wrapping_add(1));
                     if !text::is_empty(n, published) {
@@ -282,6 +389,15 @@ impl Monitor {
         Step::Nothing
     }
 
+    /// Lines of the report about a vCPU; some may be empty.
+    fn lines(&self) -> usize {
+        match self.report {
+            Report::Everything => text::LINES,
+            Report::Brief => 1,
+            Report::Time => 1 + TIME_LINES,
+        }
+    }
+
     fn next_vcpu(&mut self) {
         self.row = self.row.wrapping_add(1);
         self.turn = Turn::Ask;
@@ -290,12 +406,13 @@ impl Monitor {
 
     /// Takes an answer.
     fn take(&mut self, published: &Published) {
-        if let Some(slot) = self.samples.get_mut(self.answered) {
+        let sample = self.answered.checked_sub(BEFORE);
+        if let Some(slot) = sample.and_then(|n| self.samples.get_mut(n)) {
             *slot = published.sample().1;
         }
         self.answered = self.answered.wrapping_add(1);
         // Registers and interrupts are there.
-        if self.answered == SAMPLES.wrapping_add(1) {
+        if self.answered == STATE {
             self.diagnosis = diagnose(&self.samples, &published.snapshot());
         }
     }

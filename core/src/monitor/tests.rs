@@ -1,6 +1,7 @@
 //! The monitor against pCPUs that answer as the test says.
 
 use super::*;
+use crate::sched::{Account, Doing, Policy, Standing};
 use crate::stats::ExitStats;
 use bulkhead_abi::exit::ExitClass;
 use std::{string::String, vec::Vec};
@@ -18,6 +19,10 @@ fn tables() -> (Vec<Vm>, Vec<Vcpu>) {
     let vcpus = [(0, 0), (0, 2), (1, 1)].map(|(vm, pcpu)| Vcpu {
         vm,
         pcpu,
+        policy: if vm == 0 { 1 } else { 2 },
+        weight: vm,
+        budget: 1_000_000,
+        period: 1_000_000 * (2 - u64::from(vm)),
         ..Vcpu::new_zeroed()
     });
     (vms.into(), vcpus.into())
@@ -27,6 +32,7 @@ fn tables() -> (Vec<Vm>, Vec<Vcpu>) {
 struct Desk {
     monitor: Monitor,
     published: Published,
+    wanted: Wanted,
     vms: Vec<Vm>,
     vcpus: Vec<Vcpu>,
     now: u64,
@@ -41,6 +47,7 @@ impl Desk {
         Self {
             monitor: Monitor::new(),
             published: Published::new(),
+            wanted: Wanted::new(),
             vms,
             vcpus,
             now: 1_000,
@@ -50,7 +57,7 @@ impl Desk {
     }
 
     fn key(&mut self, key: u8) -> Action {
-        self.monitor.key(key, &self.vms, &self.vcpus)
+        self.monitor.key(key, &self.vms, &self.vcpus, &self.wanted)
     }
 
     fn answer(&self, row: usize) {
@@ -60,7 +67,8 @@ impl Desk {
         ) else {
             return;
         };
-        let samples = self.asked.iter().filter(|(of, _)| *of == row).count() as u64;
+        let samples = self.asked.iter().filter(|(of, _)| *of == row);
+        let samples = samples.count().saturating_sub(BEFORE) as u64;
         let sample = Sample {
             pc: 0x1000 * u64::from(self.vcpus[row].pcpu),
             before: 0,
@@ -83,6 +91,19 @@ impl Desk {
                 self.published.answer_interrupts(question, &none);
             }
             Wish::Exits => self.published.answer_exits(question, &stats),
+            Wish::Time => {
+                let standing = (row != 1).then_some(Standing {
+                    policy: Policy::Fair {
+                        weight: 2,
+                        quota: 1,
+                        window: 1,
+                    },
+                    doing: Doing::Blocked,
+                    account: Account::new(0),
+                    passed: 9,
+                });
+                self.published.answer_time(question, standing.as_ref(), HZ);
+            }
         }
     }
 
@@ -103,8 +124,9 @@ impl Desk {
                 Step::Say => {
                     said.push(String::from_utf8(line.as_bytes().to_vec()).unwrap());
                 }
-                Step::Ask(row) => {
+                Step::Ask(row) | Step::AskPcpu(row) => {
                     let wish = self.published.question(row).unwrap().wish;
+                    assert_eq!(step == Step::AskPcpu(row), wish == Wish::Time);
                     self.asked.push((row, wish));
                     self.answer(row);
                 }
@@ -214,4 +236,101 @@ fn leaving_ends_a_report() {
     desk.key(b'a');
     assert_eq!(desk.key(b'q'), Action::Leave);
     assert_eq!(desk.say(), ["keys go to VMs again"]);
+}
+
+#[test]
+fn cpu_time_is_told_of_all_without_waking_them() {
+    let mut desk = Desk::new(|_| Some((State::On, 1)));
+    desk.key(b't');
+    assert_eq!(
+        desk.say(),
+        [
+            "alpha vcpu 0 on pcpu 0: fair weight 2, asleep, had   0.00% of its pcpu",
+            "  time ran=0 of=9000 stolen=0 longest=0",
+            "  time turns=0 overruns=0",
+            "alpha vcpu 1 on pcpu 2: not there",
+            "beta vcpu 0 on pcpu 1: fair weight 2, asleep, had   0.00% of its pcpu",
+            "  time ran=0 of=9000 stolen=0 longest=0",
+            "  time turns=0 overruns=0",
+        ]
+    );
+    assert!(desk.asked.iter().all(|(_, wish)| *wish == Wish::Time));
+    assert_eq!(desk.now, 1_000, "and at once");
+}
+
+/// Types keys; gives what the last one did and what was said.
+fn type_keys(desk: &mut Desk, keys: &str) -> (Action, Vec<String>) {
+    let mut action = Action::Nothing;
+    let mut said = Vec::new();
+    for key in keys.bytes() {
+        action = desk.key(key);
+        said.extend(desk.say());
+    }
+    (action, said)
+}
+
+#[test]
+fn weights_caps_and_budgets_are_typed() {
+    let mut desk = Desk::new(|_| None);
+    let of = |desk: &Desk, row| {
+        let vcpu = desk.wanted.of(&desk.vcpus, row).unwrap();
+        (vcpu.weight, vcpu.budget, vcpu.period)
+    };
+    let (action, said) = type_keys(&mut desk, "2w12\r");
+    assert_eq!(action, Action::Follow(1));
+    assert_eq!(
+        said,
+        [
+            "about beta",
+            "weight of beta? type N, then Enter; Esc leaves it",
+            "new weight of beta"
+        ]
+    );
+    assert_eq!(of(&desk, 2), (12, 1_000_000, 1_000_000));
+    assert_eq!(type_keys(&mut desk, "m30\r").0, Action::Follow(1));
+    assert_eq!(of(&desk, 2), (12, 300_000, 1_000_000));
+    assert_eq!(type_keys(&mut desk, "m5/20000\n").0, Action::Follow(1));
+    assert_eq!(of(&desk, 2), (12, 1_000_000, 20_000_000));
+    assert_eq!(type_keys(&mut desk, "1b500/4000\r").0, Action::Follow(0));
+    assert_eq!(of(&desk, 0), (0, 500_000, 4_000_000));
+    assert_eq!(of(&desk, 1), (0, 500_000, 4_000_000));
+    assert_eq!(type_keys(&mut desk, "b600\r").0, Action::Follow(0));
+    assert_eq!(of(&desk, 0), (0, 600_000, 4_000_000));
+}
+
+#[test]
+fn what_is_typed_wrongly_or_refused_changes_nothing() {
+    let mut desk = Desk::new(|_| None);
+    let plan = desk.wanted.of(&desk.vcpus, 0);
+    for (keys, last) in [
+        (
+            "b9000/4000\r",
+            "refused: it is to be more than nothing and at most the whole period",
+        ),
+        (
+            "b4000/4000\r",
+            "refused: the budgets on pcpu 0 would take 100.",
+        ),
+        ("b1/99\r", "refused: a period is 100 to 10000000 us"),
+        (
+            "w4\r",
+            "refused: it has a budget, and so neither weight nor cap",
+        ),
+        ("2w99999999999999\r1", "about alpha"),
+        ("b7\u{1b}", "as it was"),
+        // A key that is no number begins again; after that it is not a VM that is stopped.
+        (
+            "bs",
+            "type BUDGET or BUDGET/PERIOD in us, then Enter; Esc leaves it",
+        ),
+        ("\u{1b}", "as it was"),
+        ("b\r\u{1b}", "as it was"),
+        ("b/\u{1b}", "as it was"),
+    ] {
+        let (action, said) = type_keys(&mut desk, keys);
+        assert_eq!(action, Action::Nothing, "{keys:?}");
+        assert!(said.last().unwrap().starts_with(last), "{keys:?}: {said:?}");
+        assert_eq!(desk.wanted.of(&desk.vcpus, 0), plan, "{keys:?}");
+    }
+    assert_eq!(desk.wanted.of(&desk.vcpus, 2).unwrap().weight, 1);
 }

@@ -3,10 +3,12 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 
+use crate::sched::{Policy, Standing};
 use crate::text::Line;
-use crate::{console, report};
+use crate::{console, report, spent};
 
-use super::snapshot::{EL1, EL1_COUNT, Interrupts, Published, State, Timer};
+use super::published::Published;
+use super::snapshot::{EL1, EL1_COUNT, Interrupts, State, Timer};
 
 /// A line that the monitor says, made where the console has its own.
 pub type Said = Line<{ console::LINE }>;
@@ -35,7 +37,10 @@ impl Subject {
 }
 
 const PER_LINE: usize = 3;
-const PC: usize = 1;
+/// How it stands on its pCPU.
+const STANDS: usize = 1;
+const TIME: usize = STANDS + 1;
+const PC: usize = TIME + spent::LINES;
 const GENERAL: usize = PC + 1;
 const REGISTERS: usize = GENERAL + 31usize.div_ceil(PER_LINE);
 const VIRTUAL: usize = REGISTERS + EL1_COUNT.div_ceil(PER_LINE);
@@ -55,6 +60,9 @@ pub const LINES: usize = LAST + 1 + SHOWN;
 pub fn is_empty(n: usize, published: &Published) -> bool {
     match n {
         0 => false,
+        STANDS => published.time().is_none(),
+        TIME..PC => shared_time(published)
+            .is_none_or(|(standing, _)| spent::is_empty(n.wrapping_sub(TIME), &standing)),
         // A vCPU that is not on has no registers.
         PC..HEADINGS => !matches!(published.sample().0, State::On | State::Paused),
         HEADINGS | TOTALS | LAST => published.totals().exits == 0,
@@ -68,6 +76,15 @@ pub fn is_empty(n: usize, published: &Published) -> bool {
 /// Writes line `n` of a report, behind the first.
 pub fn write(n: usize, published: &Published, line: &mut Said) {
     match n {
+        STANDS => {
+            line.text("  cpu time: ");
+            stands(published, line);
+        }
+        TIME..PC => {
+            if let Some((standing, frequency)) = shared_time(published) {
+                spent::write(n.wrapping_sub(TIME), &standing, frequency, line);
+            }
+        }
         PC => place(published, line),
         GENERAL..REGISTERS => {
             let first = n.wrapping_sub(GENERAL).wrapping_mul(PER_LINE);
@@ -108,6 +125,22 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
             }
         }
     }
+}
+
+/// Writes how a vCPU stands on its pCPU.
+pub fn stands(published: &Published, line: &mut Said) {
+    match published.time() {
+        Some((standing, frequency)) => spent::stands(&standing, frequency, line),
+        None => {
+            line.text("not there");
+        }
+    }
+}
+
+/// What a vCPU has had of a pCPU that it does not have to itself, and ticks in a second.
+fn shared_time(published: &Published) -> Option<(Standing, u64)> {
+    let time = published.time();
+    time.filter(|(standing, _)| standing.policy != Policy::Pinned)
 }
 
 fn interrupts(n: usize, interrupts: &Interrupts, line: &mut Said) {
@@ -175,7 +208,9 @@ fn timer(name: &str, timer: &Timer, line: &mut Said) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::snapshot::{Gate, Pending, Registers, Wish};
+    use crate::monitor::published::Wish;
+    use crate::monitor::snapshot::{Gate, Pending, Registers};
+    use crate::sched::{Account, Doing};
     use crate::stats::ExitStats;
     use std::{format, string::String, vec::Vec};
 
@@ -213,6 +248,21 @@ mod tests {
         interrupts.pending[1] = Pending::new(45, false, 0, 0);
         published.answer_interrupts(ask(Wish::Interrupts), &interrupts);
         published.answer_exits(ask(Wish::Exits), stats);
+        let standing = Standing {
+            policy: Policy::Fair {
+                weight: 2,
+                quota: 1,
+                window: 1,
+            },
+            doing: Doing::Ready,
+            account: Account {
+                ran: 25,
+                turns: 3,
+                ..Account::new(0)
+            },
+            passed: 100,
+        };
+        published.answer_time(ask(Wish::Time), Some(&standing), 1_000_000_000);
         (1..LINES)
             .filter(|n| !is_empty(*n, &published))
             .map(|n| {
@@ -231,8 +281,16 @@ mod tests {
             stats.count(ExitClass::Hvc, n * 100, n * 100 + 10, 0x5000 + n, 9);
         }
         let text = report(State::On, &stats);
-        assert_eq!(text[0], "  pc=0x40080000 spsr=0x3c5 (EL1h D A I F)");
-        assert_eq!(text[1], "  x0=0x0  x1=0x1  x2=0x2");
+        assert_eq!(
+            text[..5],
+            [
+                "  cpu time: fair weight 2, ready, had  25.00% of its pcpu",
+                "  time ran=25 of=100 stolen=0 longest=0",
+                "  time turns=3 overruns=0",
+                "  pc=0x40080000 spsr=0x3c5 (EL1h D A I F)",
+                "  x0=0x0  x1=0x1  x2=0x2",
+            ]
+        );
         let all = text.join("\n");
         for n in 0..31 {
             assert!(all.contains(&format!("  x{n}={n:#x}")), "x{n}");
@@ -262,7 +320,7 @@ mod tests {
     fn a_vcpu_that_is_off_shows_no_registers() {
         for state in [State::Off, State::Stopped, State::Starting] {
             let text = report(state, &ExitStats::new(0));
-            assert_eq!(text, [""; 0]);
+            assert_eq!(text.len(), 3, "but CPU time: {text:?}");
         }
         assert!(report(State::Paused, &ExitStats::new(0)).len() > 15);
     }

@@ -6,6 +6,8 @@
 //! their periods, for each `i`: blocking/period(i) + the sum over all `j` up to `i` of need(j)/period(j) is at most 1.
 //! Each server pays for getting the pCPU and for giving it back: a job preempts at most once when it comes.
 
+use super::SLOTS;
+
 /// What a promise costs the pCPU besides itself. In the unit of the promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
@@ -63,8 +65,14 @@ pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
     let need = |server: &Promise| server.budget.saturating_add(costs.switch.saturating_mul(2));
     let part = |ticks: u64, period: u64| {
         // Rounded up: a promise is not kept by rounding.
-        let whole = u128::from(ticks).saturating_mul(u128::from(WHOLE));
-        whole.div_ceil(u128::from(period.max(1)))
+        match ticks.checked_mul(WHOLE) {
+            // Times in nanoseconds: EL2 divides without a loop.
+            Some(whole) => whole.div_ceil(period.max(1)).into(),
+            None => {
+                let whole = u128::from(ticks).saturating_mul(u128::from(WHOLE));
+                whole.div_ceil(u128::from(period.max(1)))
+            }
+        }
     };
     let up_to_own = servers
         .iter()
@@ -79,6 +87,25 @@ pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
         load: u64::try_from(load).unwrap_or(u64::MAX),
         // Its budget is gone at the start of one period, and comes at the end of the next.
         gap: own.period.saturating_sub(own.budget).saturating_mul(2),
+    })
+}
+
+/// [`Bound::load`] of the server of a pCPU that has the least room; `None` if there are more servers than a pCPU can have.
+/// Times in nanoseconds, costs those of the build.
+pub fn worst_load(servers: impl Iterator<Item = Promise>) -> Option<u64> {
+    let none = Promise {
+        budget: 0,
+        period: 0,
+    };
+    let mut all = [none; SLOTS];
+    let mut count = 0_usize;
+    for server in servers {
+        *all.get_mut(count)? = server;
+        count = count.wrapping_add(1);
+    }
+    let servers = all.get(..count).unwrap_or_default();
+    (0..count).try_fold(0, |worst: u64, which| {
+        Some(worst.max(bound(servers, which, Costs::OF_BUILD)?.load))
     })
 }
 

@@ -18,6 +18,7 @@ pub mod fair;
 pub mod server;
 mod slot;
 mod standing;
+mod wanted;
 
 #[cfg(test)]
 mod model;
@@ -26,7 +27,8 @@ mod tests;
 
 pub use account::Account;
 pub use slot::Policy;
-pub use standing::{Doing, Standing};
+pub use standing::{Doing, Standing, StandingWords};
+pub use wanted::{Change, Refusal, Wanted};
 
 use fair::Fair;
 use slot::{Slot, State};

@@ -1,5 +1,7 @@
 //! How a vCPU stands at a moment: what it may have of its pCPU, what it does, and what it has had.
 
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
 use super::slot::State;
 use super::{Account, Policy, Scheduler};
 
@@ -10,7 +12,7 @@ pub enum Doing {
     Blocked,
     /// It waits for the pCPU.
     Ready,
-    /// Its budget or cap is used up: it waits for its next period, which begins at this time (physical counter).
+    /// Its budget or cap is used up: it waits for its next period, which begins in so many ticks.
     Spent(u64),
     /// It has the pCPU.
     Running,
@@ -31,6 +33,7 @@ pub struct Standing {
 
 impl Scheduler {
     /// How a vCPU stands at `now`; `None` if there is none.
+    #[inline(never)]
     pub fn standing(&mut self, slot: usize, now: u64) -> Option<Standing> {
         self.charge(now);
         let slot = self.slots.get(slot)?;
@@ -42,7 +45,8 @@ impl Scheduler {
             State::Ready => {
                 let waited = now.saturating_sub(slot.since);
                 account.stolen = account.stolen.wrapping_add(waited);
-                slot.waits_until().map_or(Doing::Ready, Doing::Spent)
+                let until = slot.waits_until();
+                until.map_or(Doing::Ready, |at| Doing::Spent(at.saturating_sub(now)))
             }
         };
         Some(Standing {
@@ -51,5 +55,65 @@ impl Scheduler {
             account,
             passed: now.saturating_sub(account.since),
         })
+    }
+}
+
+/// A [`Standing`] as words, for another pCPU to read.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StandingWords {
+    /// 0 pinned, 1 server, 2 fair; then what belongs to it.
+    policy: [u64; 4],
+    /// 0 blocked, 1 ready, 2 running, 3 spent until the second word.
+    doing: [u64; 2],
+    passed: u64,
+    account: Account,
+}
+
+impl StandingWords {
+    /// The words of `standing`.
+    pub const fn of(standing: &Standing) -> Self {
+        Self {
+            policy: match standing.policy {
+                Policy::Pinned => [0; 4],
+                Policy::Server { budget, period } => [1, budget, period, 0],
+                Policy::Fair {
+                    weight,
+                    quota,
+                    window,
+                } => [2, weight as u64, quota, window],
+            },
+            doing: match standing.doing {
+                Doing::Blocked => [0, 0],
+                Doing::Ready => [1, 0],
+                Doing::Running => [2, 0],
+                Doing::Spent(until) => [3, until],
+            },
+            passed: standing.passed,
+            account: standing.account,
+        }
+    }
+
+    /// What they were made from.
+    pub const fn standing(&self) -> Standing {
+        Standing {
+            policy: match self.policy {
+                [1, budget, period, _] => Policy::Server { budget, period },
+                [2, weight, quota, window] => Policy::Fair {
+                    weight: weight as u16,
+                    quota,
+                    window,
+                },
+                _ => Policy::Pinned,
+            },
+            doing: match self.doing {
+                [1, _] => Doing::Ready,
+                [2, _] => Doing::Running,
+                [3, until] => Doing::Spent(until),
+                _ => Doing::Blocked,
+            },
+            passed: self.passed,
+            account: self.account,
+        }
     }
 }

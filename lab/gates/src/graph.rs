@@ -8,6 +8,9 @@ use crate::image::Image;
 
 /// Deepest stack that is followed, in bytes; beyond it a function grows its stack in a loop.
 const DEEPEST: i64 = 1 << 20;
+/// Farthest below the stack pointer at the entry that a copy of it in a register is followed, in bytes: one that goes down
+/// in a loop points into something on the stack and is never given back to it.
+const FARTHEST: i64 = 1 << 14;
 /// Instructions before a `BR` in which the parts of its jump table are looked for.
 const TABLE_WINDOW: u64 = 16;
 
@@ -106,10 +109,10 @@ impl State {
         match (to, depth) {
             (SP, Some(depth)) => self.depth = depth,
             (SP, None) => return false,
-            (_, Some(depth)) => {
+            (_, Some(depth)) if depth <= FARTHEST => {
                 self.copies.insert(to, depth);
             }
-            (_, None) => {
+            (_, _) => {
                 self.copies.remove(&to);
             }
         }

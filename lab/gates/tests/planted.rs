@@ -101,6 +101,18 @@ fn only(report: &Report) -> &Finding {
 }
 
 #[test]
+fn a_loop_down_an_array_on_the_stack_ends() {
+    const MOV_X9_SP: u32 = 0x9100_03e9;
+    const SUB_X9_8: u32 = 0xd100_2129;
+    const CBNZ_X0_BACK: u32 = 0xb5ff_ffe0;
+    let loops = [MOV_X9_SP, SUB_X9_8, CBNZ_X0_BACK].map(Word);
+    let handle = [push(32)].into_iter().chain(loops);
+    let handle = handle.chain([push(-32), Word(RET)]).collect();
+    let report = judged(&[("handle", handle)]);
+    assert!(report.findings.is_empty(), "{report}");
+}
+
+#[test]
 fn a_clean_image_passes_with_its_deepest_path() {
     let report = judged(&[
         (

@@ -7,7 +7,7 @@ use bulkhead_abi::plan::{
 
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
-use crate::sched::bound::{Costs, Promise, bound};
+use crate::sched::bound::{Promise, WHOLE, worst_load};
 
 /// [`CpuPolicy`] as the plan writes it.
 const PINNED: u16 = CpuPolicy::Pinned as u16;
@@ -88,25 +88,14 @@ impl Plan<'_> {
 
     /// Whether the servers of a pCPU, which has no more vCPUs than it may have, keep their promises.
     fn is_schedulable(&self, pcpu: usize) -> bool {
-        let none = Promise {
-            budget: 0,
-            period: 0,
-        };
-        let mut servers = [none; MAX_VCPUS_PER_PCPU];
-        let mut count = 0_usize;
-        let found = self
+        let servers = self
             .vcpus_on(pcpu)
             .filter(|(_, vcpu)| vcpu.policy == SERVER);
-        for (place, (_, vcpu)) in servers.iter_mut().zip(found) {
-            *place = Promise {
-                budget: vcpu.budget,
-                period: vcpu.period,
-            };
-            count = count.wrapping_add(1);
-        }
-        let servers = servers.get(..count).unwrap_or_default();
-        (0..count)
-            .all(|which| bound(servers, which, Costs::OF_BUILD).is_some_and(|bound| bound.holds()))
+        let promises = servers.map(|(_, vcpu)| Promise {
+            budget: vcpu.budget,
+            period: vcpu.period,
+        });
+        worst_load(promises).is_some_and(|load| load <= WHOLE)
     }
 
     /// How VMs get their interrupts, and what needs vCPUs that are pinned.

@@ -1,0 +1,432 @@
+//! What a pCPU tells the monitor about its vCPUs: words, published by the one and read by the other.
+
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use bulkhead_abi::exit::ExitClass;
+
+use super::snapshot::{Interrupts, Registers, Sample, Snapshot, State, Timer};
+use crate::report::Totals;
+use crate::sched::{Standing, StandingWords};
+use crate::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
+
+const REGISTERS: usize = size_of::<Registers>() / 8;
+const INTERRUPTS: usize = size_of::<Interrupts>() / 8;
+/// Words of [`Registers`] that a [`Snapshot`] starts with.
+const HEAD: usize = offset_of!(Registers, el1) / 8;
+const _: () = assert!(HEAD * 8 == offset_of!(Snapshot, interrupts));
+const SPSR: usize = offset_of!(Registers, spsr) / 8;
+const FREQUENCY: usize = offset_of!(Registers, frequency) / 8;
+const SAMPLE: usize = offset_of!(Registers, sample) / 8;
+const X: usize = offset_of!(Registers, x) / 8;
+const TIME: usize = size_of::<StandingWords>() / 8;
+const CLASS: usize = size_of::<ClassStats>() / 8;
+const LAST: usize = size_of::<LastExit>() / 8;
+/// Sums of all classes, then the last exits, then four words.
+const STATS: usize = CLASS * ExitClass::COUNT + LAST * LAST_EXITS + TOTALS;
+const TOTALS: usize = 4;
+
+/// A question of the monitor, as who is asked takes it and gives it back with the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// What is asked for.
+    pub wish: Wish,
+    asked: u64,
+}
+
+/// What the monitor asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Wish {
+    /// A [`Sample`] only.
+    Sample = 1,
+    /// [`Registers`]
+    Registers = 2,
+    /// [`Interrupts`]
+    Interrupts = 3,
+    /// Exit statistics.
+    Exits = 4,
+    /// What it has had of its pCPU. The pCPU is asked, not the vCPU, which the question would wake.
+    Time = 5,
+}
+
+/// Where one pCPU at a time writes what the monitor has asked it for. The monitor alone asks, one thing
+/// at a time; who is asked writes the words and then, with release, whose they are.
+#[derive(Debug)]
+pub struct Published {
+    /// What is asked: number of the question, pCPU and [`Wish`].
+    asked: AtomicU64,
+    /// The question that the words answer.
+    answered: AtomicU64,
+    registers: [AtomicU64; REGISTERS],
+    interrupts: [AtomicU64; INTERRUPTS],
+    stats: [AtomicU64; STATS],
+    /// Ticks in a second, 0 if the vCPU has no place on its pCPU; then a [`StandingWords`].
+    time: [AtomicU64; 1 + TIME],
+}
+
+impl Default for Published {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Published {
+    /// Nothing is asked.
+    pub const fn new() -> Self {
+        Self {
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            registers: [const { AtomicU64::new(0) }; REGISTERS],
+            interrupts: [const { AtomicU64::new(0) }; INTERRUPTS],
+            stats: [const { AtomicU64::new(0) }; STATS],
+            time: [const { AtomicU64::new(0) }; 1 + TIME],
+        }
+    }
+
+    /// For the monitor: asks a vCPU (row of the plan), which must then be told. A question that was not answered is
+    /// forgotten.
+    pub fn ask(&self, vcpu: usize, wish: Wish) {
+        let number = (self.asked.load(Ordering::Relaxed) >> 16).wrapping_add(1);
+        let question = number << 16 | (vcpu as u64 & 0xff) << 8 | wish as u64;
+        self.asked.store(question, Ordering::Release);
+    }
+
+    /// For a vCPU that has been told: what it is asked for, if it is.
+    pub fn question(&self, own: usize) -> Option<Question> {
+        let asked = self.asked.load(Ordering::Acquire);
+        if asked >> 8 & 0xff != own as u64 || asked == self.answered.load(Ordering::Relaxed) {
+            return None;
+        }
+        let wish = match asked & 0xff {
+            1 => Wish::Sample,
+            2 => Wish::Registers,
+            3 => Wish::Interrupts,
+            4 => Wish::Exits,
+            5 => Wish::Time,
+            _ => return None,
+        };
+        Some(Question { wish, asked })
+    }
+
+    /// For the pCPU that is asked for a sample.
+    pub fn answer_sample(&self, question: Question, state: State, sample: &Sample) {
+        let words = [state as u64, sample.pc, sample.before, sample.exits];
+        store(&self.registers, &words);
+        self.answered.store(question.asked, Ordering::Release);
+    }
+
+    /// For the pCPU that is asked for registers.
+    pub fn answer_registers(&self, question: Question, registers: &Registers) {
+        let words: &[u64; REGISTERS] = zerocopy::transmute_ref!(registers);
+        store(&self.registers, words);
+        self.answered.store(question.asked, Ordering::Release);
+    }
+
+    /// For the pCPU that is asked for interrupts.
+    pub fn answer_interrupts(&self, question: Question, interrupts: &Interrupts) {
+        let words: &[u64; INTERRUPTS] = zerocopy::transmute_ref!(interrupts);
+        store(&self.interrupts, words);
+        self.answered.store(question.asked, Ordering::Release);
+    }
+
+    /// For the pCPU that is asked for statistics.
+    pub fn answer_exits(&self, question: Question, stats: &ExitStats) {
+        let (classes, rest) = self.stats.split_at(CLASS * ExitClass::COUNT);
+        for (class, slots) in ExitClass::ALL.iter().zip(classes.chunks(CLASS)) {
+            let words: &[u64; CLASS] = zerocopy::transmute_ref!(stats.class(*class));
+            store(slots, words);
+        }
+        let (last, totals) = rest.split_at(LAST * LAST_EXITS);
+        for (n, slots) in last.chunks(LAST).enumerate() {
+            if let Some(exit) = stats.last(n) {
+                let words: &[u64; LAST] = zerocopy::transmute_ref!(exit);
+                store(slots, words);
+            }
+        }
+        let sums = Totals::of(stats);
+        store(totals, &[sums.exits, sums.guest, sums.elapsed, sums.away]);
+        self.answered.store(question.asked, Ordering::Release);
+    }
+
+    /// For the pCPU of a vCPU whose CPU time is asked for.
+    pub fn answer_time(&self, question: Question, standing: Option<&Standing>, frequency: u64) {
+        let (first, words) = self.time.split_at(1);
+        store(first, &[standing.map_or(0, |_| frequency)]);
+        if let Some(standing) = standing {
+            let all: &[u64; TIME] = &zerocopy::transmute!(StandingWords::of(standing));
+            store(words, all);
+        }
+        self.answered.store(question.asked, Ordering::Release);
+    }
+
+    /// For the monitor: what the vCPU has had of its pCPU, and ticks in a second.
+    pub fn time(&self) -> Option<(Standing, u64)> {
+        let frequency = register(&self.time, 0);
+        let words: StandingWords = zerocopy::transmute!(load::<TIME>(&self.time, 1));
+        (frequency != 0).then(|| (words.standing(), frequency))
+    }
+
+    /// For the monitor: the last question has been answered.
+    pub fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
+    }
+
+    /// For the monitor: what a diagnosis needs, of registers and interrupts that have been answered.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut words = [0; HEAD + INTERRUPTS];
+        let from = self.registers.iter().take(HEAD).chain(&self.interrupts);
+        for (word, slot) in words.iter_mut().zip(from) {
+            *word = slot.load(Ordering::Relaxed);
+        }
+        zerocopy::transmute!(words)
+    }
+
+    /// For the monitor: the sample that was answered, and with it the state.
+    pub fn sample(&self) -> (State, Sample) {
+        let state = State::of(register(&self.registers, 0));
+        (
+            state,
+            zerocopy::transmute!(load::<3>(&self.registers, SAMPLE)),
+        )
+    }
+
+    /// For the monitor: SPSR_EL2.
+    pub fn spsr(&self) -> u64 {
+        register(&self.registers, SPSR)
+    }
+
+    /// For the monitor: ticks of the counters in a second.
+    pub fn frequency(&self) -> u64 {
+        register(&self.registers, FREQUENCY)
+    }
+
+    /// For the monitor: the virtual timer (0) or the physical one (1).
+    pub fn timer(&self, n: usize) -> Timer {
+        const TIMER: usize = size_of::<Timer>() / 8;
+        let first = (offset_of!(Registers, timers) / 8).wrapping_add(n.wrapping_mul(TIMER));
+        zerocopy::transmute!(load::<TIMER>(&self.registers, first))
+    }
+
+    /// For the monitor: the register that [`EL1`] names.
+    pub fn el1(&self, n: usize) -> u64 {
+        register(&self.registers, HEAD.wrapping_add(n))
+    }
+
+    /// For the monitor: a general-purpose register.
+    pub fn x(&self, n: usize) -> u64 {
+        register(&self.registers, X.wrapping_add(n))
+    }
+
+    /// For the monitor: interrupts.
+    pub fn interrupts(&self) -> Interrupts {
+        zerocopy::transmute!(load::<INTERRUPTS>(&self.interrupts, 0))
+    }
+
+    /// For the monitor: how many exits of a class there were.
+    pub fn count(&self, class: ExitClass) -> u64 {
+        register(&self.stats, (class as usize).wrapping_mul(CLASS))
+    }
+
+    /// For the monitor: sums of a class.
+    pub fn class(&self, class: ExitClass) -> ClassStats {
+        zerocopy::transmute!(load::<CLASS>(
+            &self.stats,
+            (class as usize).wrapping_mul(CLASS)
+        ))
+    }
+
+    /// For the monitor: the `n`th last exit, if there have been so many.
+    pub fn last(&self, n: usize) -> Option<LastExit> {
+        if n >= LAST_EXITS || n as u64 >= self.totals().exits {
+            return None;
+        }
+        let first = (CLASS * ExitClass::COUNT).wrapping_add(n.wrapping_mul(LAST));
+        Some(zerocopy::transmute!(load::<LAST>(&self.stats, first)))
+    }
+
+    /// For the monitor: sums over all exits.
+    pub fn totals(&self) -> Totals {
+        let [exits, guest, elapsed, away] = load(&self.stats, STATS - TOTALS);
+        Totals {
+            exits,
+            guest,
+            elapsed,
+            away,
+        }
+    }
+}
+
+fn store(slots: &[AtomicU64], words: &[u64]) {
+    for (slot, word) in slots.iter().zip(words) {
+        slot.store(*word, Ordering::Relaxed);
+    }
+}
+
+fn register(slots: &[AtomicU64], n: usize) -> u64 {
+    slots.get(n).map_or(0, |slot| slot.load(Ordering::Relaxed))
+}
+
+fn load<const N: usize>(slots: &[AtomicU64], first: usize) -> [u64; N] {
+    let mut words = [0; N];
+    let from = slots.get(first..).unwrap_or(&[]);
+    for (word, slot) in words.iter_mut().zip(from) {
+        *word = slot.load(Ordering::Relaxed);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::snapshot::{Gate, PENDING, Pending};
+    use crate::sched::{Account, Doing, Policy};
+
+    #[test]
+    fn an_answer_is_what_was_published() {
+        let published = Published::new();
+        assert_eq!(published.question(3), None, "nothing is asked");
+        let ask = |wish| {
+            published.ask(3, wish);
+            assert!(!published.is_answered());
+            assert_eq!(published.question(2), None, "another one is asked");
+            let question = published.question(3).unwrap();
+            assert_eq!(question.wish, wish);
+            question
+        };
+        let timer = |n| Timer {
+            control: n,
+            ahead: n + 1,
+            compare: n + 2,
+        };
+        let registers = Registers {
+            state: State::Paused as u64,
+            sample: Sample {
+                pc: 1,
+                before: 2,
+                exits: 3,
+            },
+            spsr: 0x3c5,
+            frequency: 62_500_000,
+            timers: [timer(10), timer(20)],
+            el1: core::array::from_fn(|n| n as u64 + 200),
+            x: core::array::from_fn(|n| n as u64 + 100),
+        };
+        published.answer_registers(ask(Wish::Registers), &registers);
+        assert!(published.is_answered());
+        assert_eq!(published.question(3), None, "answered");
+        let interrupts = Interrupts {
+            gate: Gate {
+                mask: 1,
+                running: 2,
+                groups: 3,
+                forwarded: 4,
+                fiq: 5,
+            },
+            pending: [Pending::new(27, true, 1, 0xa0); PENDING],
+        };
+        published.answer_interrupts(ask(Wish::Interrupts), &interrupts);
+        assert_eq!(published.sample(), (State::Paused, registers.sample));
+        assert_eq!(published.spsr(), 0x3c5);
+        assert_eq!(published.frequency(), 62_500_000);
+        assert_eq!([published.timer(0), published.timer(1)], registers.timers);
+        assert_eq!(core::array::from_fn(|n| published.x(n)), registers.x);
+        assert_eq!(core::array::from_fn(|n| published.el1(n)), registers.el1);
+        assert_eq!(published.interrupts(), interrupts);
+        let snapshot = Snapshot {
+            state: registers.state,
+            sample: registers.sample,
+            spsr: registers.spsr,
+            frequency: registers.frequency,
+            timers: registers.timers,
+            interrupts,
+        };
+        assert_eq!(published.snapshot(), snapshot);
+        let mut stats = ExitStats::new(10);
+        stats.count(ExitClass::Hvc, 20, 30, 0x4000, 7);
+        stats.count(ExitClass::Uart, 40, 45, 0x5000, 8);
+        published.answer_exits(ask(Wish::Exits), &stats);
+        for class in ExitClass::ALL {
+            assert_eq!(published.class(class), *stats.class(class));
+            assert_eq!(published.count(class), stats.class(class).count);
+        }
+        assert_eq!(published.last(0), stats.last(0).copied());
+        assert_eq!(published.last(1).map(|exit| exit.pc), Some(0x4000));
+        assert_eq!(published.last(2), None);
+        let totals = published.totals();
+        assert_eq!((totals.exits, totals.guest, totals.elapsed), (2, 20, 35));
+    }
+
+    #[test]
+    fn time_comes_back_as_it_was_published() {
+        let published = Published::new();
+        assert_eq!(published.time(), None);
+        let policies = [
+            Policy::Pinned,
+            Policy::Server {
+                budget: 1,
+                period: 2,
+            },
+            Policy::Fair {
+                weight: 3,
+                quota: 4,
+                window: 5,
+            },
+        ];
+        let doings = [
+            Doing::Blocked,
+            Doing::Ready,
+            Doing::Running,
+            Doing::Spent(77),
+        ];
+        for (policy, doing) in policies.iter().flat_map(|p| doings.map(|d| (*p, d))) {
+            let standing = Standing {
+                policy,
+                doing,
+                account: Account {
+                    ran: 11,
+                    waits: core::array::from_fn(|n| n as u32),
+                    ..Account::new(9)
+                },
+                passed: 12,
+            };
+            published.ask(0, Wish::Time);
+            let question = published.question(0).unwrap();
+            published.answer_time(question, Some(&standing), 62);
+            assert!(published.is_answered());
+            assert_eq!(published.time(), Some((standing, 62)));
+        }
+        published.ask(0, Wish::Time);
+        let question = published.question(0).unwrap();
+        published.answer_time(question, None, 62);
+        assert_eq!(published.time(), None);
+    }
+
+    #[test]
+    fn a_sample_is_a_part_of_the_registers() {
+        let published = Published::new();
+        published.ask(0, Wish::Sample);
+        let sample = Sample {
+            pc: 1,
+            before: 2,
+            exits: 3,
+        };
+        let question = published.question(0).unwrap();
+        published.answer_sample(question, State::On, &sample);
+        assert_eq!(published.sample(), (State::On, sample));
+    }
+
+    #[test]
+    fn a_late_answer_is_not_taken_for_the_next_one() {
+        let published = Published::new();
+        published.ask(1, Wish::Sample);
+        let first = published.question(1).unwrap();
+        published.ask(1, Wish::Sample);
+        published.answer_sample(first, State::Off, &Sample::default());
+        assert!(!published.is_answered());
+        let second = published.question(1).unwrap();
+        assert_ne!(first, second);
+        published.answer_sample(second, State::Off, &Sample::default());
+        assert!(published.is_answered());
+    }
+}

@@ -1,0 +1,356 @@
+//! What each vCPU may have of its pCPU now: what the plan says, until somebody with authority changes it. The one way in
+//! which weights, caps, budgets and periods change while a system runs.
+//!
+//! [`Wanted::change`] is for one pCPU at a time, the one that serves the console. What it accepts has passed the rules of
+//! the plan; the caller tells the pCPUs of the VM, which read it ([`Wanted::of`]) and give it to their schedulers.
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use bulkhead_abi::plan::{CpuPolicy, MAX_PERIOD, MAX_VCPUS, MAX_WEIGHT, MIN_PERIOD, Vcpu};
+
+use super::bound::{Promise, WHOLE, worst_load};
+use crate::text::Line;
+
+/// What is asked for the vCPUs of a VM, each of which gets it. Times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Of fair ones.
+    Weight(u16),
+    /// Of fair ones: at most `quota` in each `window`; equal to it for no cap.
+    Cap {
+        /// At least 1.
+        quota: u64,
+        /// At least `quota`.
+        window: u64,
+    },
+    /// Of servers: `budget` in each `period`.
+    Server {
+        /// At least 1.
+        budget: u64,
+        /// At least `budget`.
+        period: u64,
+    },
+}
+
+/// Why a change is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such VM.
+    Nobody,
+    /// Its vCPUs have their pCPUs to themselves.
+    Pinned,
+    /// A weight or a cap for one that has a budget.
+    NotFair,
+    /// A budget for one that has a weight.
+    NotServer,
+    /// Not 1 to [`MAX_WEIGHT`].
+    Weight,
+    /// Not [`MIN_PERIOD`] to [`MAX_PERIOD`].
+    Period,
+    /// 0, or more than its period.
+    Budget,
+    /// The servers of a pCPU would not all keep their promises.
+    Overload {
+        /// Index of the pCPU.
+        pcpu: u16,
+        /// Millionths of it that they would take.
+        load: u64,
+    },
+}
+
+impl Refusal {
+    /// Appends why.
+    pub fn write<const N: usize>(self, line: &mut Line<N>) {
+        match self {
+            Self::Nobody => line.text("there is no such VM"),
+            Self::Pinned => line.text("it has its pcpu to itself"),
+            Self::NotFair => line.text("it has a budget, and so neither weight nor cap"),
+            Self::NotServer => line.text("it has a weight, and so no budget"),
+            Self::Weight => line.text("a weight is 1 to ").decimal(MAX_WEIGHT.into()),
+            Self::Period => {
+                line.text("a period is ").decimal(MIN_PERIOD / 1000);
+                line.text(" to ").decimal(MAX_PERIOD / 1000).text(" us")
+            }
+            Self::Budget => line.text("it is to be more than nothing and at most the whole period"),
+            Self::Overload { pcpu, load } => {
+                line.text("the budgets on pcpu ").decimal(pcpu.into());
+                line.text(" would take ").decimal(load / 10_000).byte(b'.');
+                line.decimal(load / 1000 % 10).decimal(load / 100 % 10);
+                line.text("% of it, what they cost included")
+            }
+        };
+    }
+}
+
+/// What a vCPU may have. Odd versions are being written.
+#[derive(Debug)]
+struct Row {
+    version: AtomicU64,
+    weight: AtomicU64,
+    budget: AtomicU64,
+    period: AtomicU64,
+}
+
+/// See the module. Until a vCPU's first change its row of the plan holds.
+#[derive(Debug)]
+pub struct Wanted([Row; MAX_VCPUS]);
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Wanted {
+    /// Nothing has changed.
+    pub const fn new() -> Self {
+        Self(
+            [const {
+                Row {
+                    version: AtomicU64::new(0),
+                    weight: AtomicU64::new(0),
+                    budget: AtomicU64::new(0),
+                    period: AtomicU64::new(0),
+                }
+            }; MAX_VCPUS],
+        )
+    }
+
+    /// Row `id` of the plan as it holds now. `None` while that is being changed: whoever does so tells afterwards.
+    #[inline(never)]
+    pub fn of(&self, vcpus: &[Vcpu], id: usize) -> Option<Vcpu> {
+        let (mut vcpu, row) = (*vcpus.get(id)?, self.0.get(id)?);
+        let version = row.version.load(Ordering::Acquire);
+        if version == 0 {
+            return Some(vcpu);
+        }
+        vcpu.weight = row.weight.load(Ordering::Relaxed) as u16;
+        vcpu.budget = row.budget.load(Ordering::Relaxed);
+        vcpu.period = row.period.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let whole = version & 1 == 0 && row.version.load(Ordering::Relaxed) == version;
+        whole.then_some(vcpu)
+    }
+
+    fn store(&self, id: usize, vcpu: &Vcpu) {
+        let Some(row) = self.0.get(id) else { return };
+        let version = row.version.load(Ordering::Relaxed);
+        row.version
+            .store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        row.weight.store(vcpu.weight.into(), Ordering::Relaxed);
+        row.budget.store(vcpu.budget, Ordering::Relaxed);
+        row.period.store(vcpu.period, Ordering::Relaxed);
+        row.version
+            .store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Changes what the vCPUs of `vm` may have. For one pCPU at a time.
+    ///
+    /// # Errors
+    ///
+    /// Why it must not be; nothing has changed then.
+    pub fn change(&self, vcpus: &[Vcpu], vm: usize, change: Change) -> Result<(), Refusal> {
+        let own = |vcpu: &Vcpu| usize::from(vcpu.vm) == vm;
+        let after = |id: usize| {
+            let vcpu = self.of(vcpus, id)?;
+            Some(if own(&vcpu) {
+                change.of(vcpu).ok()?
+            } else {
+                vcpu
+            })
+        };
+        let mut found = Err(Refusal::Nobody);
+        let mut checked = None;
+        let rows = || (0..MAX_VCPUS).zip(vcpus);
+        for (id, row) in rows().filter(|(_, row)| own(row)) {
+            change.of(self.of(vcpus, id).ok_or(Refusal::Nobody)?)?;
+            found = Ok(());
+            // What fair ones may have is no promise; siblings on one pCPU mostly follow each other.
+            if !is(row, CpuPolicy::Server) || checked == Some(row.pcpu) {
+                continue;
+            }
+            checked = Some(row.pcpu);
+            let servers = rows()
+                .filter(|(_, other)| other.pcpu == row.pcpu && is(other, CpuPolicy::Server))
+                .filter_map(|(id, _)| after(id));
+            let promises = servers.map(|server| Promise {
+                budget: server.budget,
+                period: server.period,
+            });
+            let load = worst_load(promises).unwrap_or(u64::MAX);
+            if load > WHOLE {
+                let pcpu = row.pcpu;
+                return Err(Refusal::Overload { pcpu, load });
+            }
+        }
+        found?;
+        for (id, _) in rows().filter(|(_, row)| own(row)) {
+            if let Some(vcpu) = after(id) {
+                self.store(id, &vcpu);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is(vcpu: &Vcpu, policy: CpuPolicy) -> bool {
+    vcpu.policy == policy as u16
+}
+
+impl Change {
+    /// The row with what is asked for.
+    fn of(self, mut vcpu: Vcpu) -> Result<Vcpu, Refusal> {
+        let fair = is(&vcpu, CpuPolicy::Fair);
+        if is(&vcpu, CpuPolicy::Pinned) {
+            return Err(Refusal::Pinned);
+        }
+        match self {
+            Self::Weight(_) | Self::Cap { .. } if !fair => return Err(Refusal::NotFair),
+            Self::Server { .. } if fair => return Err(Refusal::NotServer),
+            Self::Weight(weight) => {
+                if !(1..=MAX_WEIGHT).contains(&weight) {
+                    return Err(Refusal::Weight);
+                }
+                vcpu.weight = weight;
+            }
+            Self::Cap {
+                quota: budget,
+                window: period,
+            }
+            | Self::Server { budget, period } => {
+                if !(MIN_PERIOD..=MAX_PERIOD).contains(&period) {
+                    return Err(Refusal::Period);
+                }
+                if budget == 0 || budget > period {
+                    return Err(Refusal::Budget);
+                }
+                vcpu.budget = budget;
+                vcpu.period = period;
+            }
+        }
+        Ok(vcpu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{string::String, vec::Vec};
+    use zerocopy::FromZeros;
+
+    const MS: u64 = 1_000_000;
+
+    /// VM 0 pinned on pCPU 0; VM 1 a server and VM 2 fair with two vCPUs on pCPU 1; VM 3 a server there and on pCPU 2.
+    fn rows() -> Vec<Vcpu> {
+        let row = |vm, pcpu, policy: CpuPolicy, weight, budget, period| Vcpu {
+            vm,
+            pcpu,
+            policy: policy as u16,
+            weight,
+            budget,
+            period,
+            ..Vcpu::new_zeroed()
+        };
+        [
+            row(0, 0, CpuPolicy::Pinned, 0, 0, 0),
+            row(1, 1, CpuPolicy::Server, 0, MS, 4 * MS),
+            row(2, 1, CpuPolicy::Fair, 1, 100 * MS, 100 * MS),
+            row(2, 1, CpuPolicy::Fair, 1, 100 * MS, 100 * MS),
+            row(3, 1, CpuPolicy::Server, 0, 2 * MS, 10 * MS),
+            row(3, 2, CpuPolicy::Server, 0, 2 * MS, 10 * MS),
+        ]
+        .into()
+    }
+
+    fn times(wanted: &Wanted, rows: &[Vcpu]) -> Vec<(u16, u64, u64)> {
+        (0..rows.len())
+            .map(|id| wanted.of(rows, id).unwrap())
+            .map(|vcpu| (vcpu.weight, vcpu.budget, vcpu.period))
+            .collect()
+    }
+
+    #[test]
+    fn a_change_is_that_of_each_vcpu_of_its_vm_alone() {
+        let (wanted, rows) = (Wanted::new(), rows());
+        let plan = times(&wanted, &rows);
+        assert_eq!(wanted.change(&rows, 2, Change::Weight(7)), Ok(()));
+        let cap = Change::Cap {
+            quota: 30 * MS,
+            window: 100 * MS,
+        };
+        assert_eq!(wanted.change(&rows, 2, cap), Ok(()));
+        let server = Change::Server {
+            budget: 4 * MS,
+            period: 20 * MS,
+        };
+        assert_eq!(wanted.change(&rows, 3, server), Ok(()));
+        let mut expected = plan;
+        expected[2] = (7, 30 * MS, 100 * MS);
+        expected[3] = expected[2];
+        expected[4] = (0, 4 * MS, 20 * MS);
+        expected[5] = expected[4];
+        assert_eq!(times(&wanted, &rows), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_its_reason_and_changes_nothing() {
+        let (wanted, rows) = (Wanted::new(), rows());
+        let plan = times(&wanted, &rows);
+        let server = |budget, period| Change::Server { budget, period };
+        let cap = |quota, window| Change::Cap { quota, window };
+        for (vm, change, refusal) in [
+            (9, Change::Weight(1), Refusal::Nobody),
+            (0, Change::Weight(1), Refusal::Pinned),
+            (1, Change::Weight(1), Refusal::NotFair),
+            (1, cap(MS, MS), Refusal::NotFair),
+            (2, server(MS, MS), Refusal::NotServer),
+            (2, Change::Weight(0), Refusal::Weight),
+            (2, Change::Weight(1001), Refusal::Weight),
+            (2, cap(0, MS), Refusal::Budget),
+            (2, cap(MS + 1, MS), Refusal::Budget),
+            (2, cap(1, 99_999), Refusal::Period),
+            (1, server(MS, 10_000_000_001), Refusal::Period),
+        ] {
+            assert_eq!(wanted.change(&rows, vm, change), Err(refusal), "{change:?}");
+        }
+        // Alone on pCPU 2 it would do, beside the other one on pCPU 1 it does not.
+        let refused = wanted.change(&rows, 3, server(8 * MS, 10 * MS));
+        let Err(Refusal::Overload { pcpu: 1, load }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!((1_050_000..1_060_000).contains(&load), "{load}");
+        assert_eq!(times(&wanted, &rows), plan);
+        let mut line = Line::<120>::new();
+        Refusal::Overload {
+            pcpu: 1,
+            load: 1_051_870,
+        }
+        .write(&mut line);
+        assert_eq!(
+            String::from_utf8(line.as_bytes().to_vec()).unwrap(),
+            "the budgets on pcpu 1 would take 105.18% of it, what they cost included"
+        );
+    }
+
+    #[test]
+    fn later_changes_count_against_earlier_ones() {
+        let (wanted, rows) = (Wanted::new(), rows());
+        let server = |budget| Change::Server {
+            budget,
+            period: 10 * MS,
+        };
+        assert_eq!(wanted.change(&rows, 1, server(7 * MS)), Ok(()));
+        assert!(wanted.change(&rows, 3, server(3 * MS)).is_err());
+        assert_eq!(wanted.change(&rows, 1, server(6 * MS)), Ok(()));
+        assert_eq!(wanted.change(&rows, 3, server(3 * MS)), Ok(()));
+    }
+
+    #[test]
+    fn a_row_that_is_being_written_is_not_read() {
+        let (wanted, rows) = (Wanted::new(), rows());
+        wanted.0[2].version.store(1, Ordering::Relaxed);
+        assert!(wanted.of(&rows, 2).is_none());
+        assert!(wanted.of(&rows, 3).is_some());
+    }
+}
