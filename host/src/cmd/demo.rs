@@ -55,7 +55,9 @@ fn show(args: &Args, mut system: System) -> Result<Outcome, Failure> {
 
     let mut emulator = Emulator::start(system.qemu.command())?;
     let progress = Progress::new(seconds, stay);
-    let midway = Box::new(|progress: &Progress| Summary::new(progress, None, false).text());
+    let classes = system.classes.clone();
+    let midway =
+        Box::new(move |progress: &Progress| Summary::new(progress, &classes, None, false).text());
     let mut screen = Screen::new(progress, is_terminal(), args.json, midway);
     let options = Options {
         server: Some(server),
@@ -80,7 +82,7 @@ fn show(args: &Args, mut system: System) -> Result<Outcome, Failure> {
         ));
     }
     let whole = !matches!(end, End::Quit);
-    let mut summary = Summary::new(&screen.progress, count.read(), whole);
+    let mut summary = Summary::new(&screen.progress, &system.classes, count.read(), whole);
     if end == End::TimedOut {
         summary
             .findings

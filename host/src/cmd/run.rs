@@ -10,7 +10,7 @@ use super::Outcome;
 use crate::failure::Failure;
 use crate::run::attach::Server;
 use crate::run::console::{Line, Output, Transcript};
-use crate::run::{Clock, Emulator, End, Flow, Logs, Options, System, View, session};
+use crate::run::{Clock, Emulator, End, Flow, Logs, Options, RunSummary, System, View, session};
 
 /// Build a system and boot it in QEMU, with its console on this terminal
 #[derive(clap::Args)]
@@ -158,6 +158,13 @@ fn conclude(
         _ => None,
     };
     let refused = transcript.refused.as_ref();
+    let summary = RunSummary::new(&transcript.exits, &system.classes);
+    if !args.json && !summary.is_empty() {
+        print!(
+            "\nWhat EL2 took, of VMs that have stopped\n{}",
+            summary.text()
+        );
+    }
     if args.json {
         let ended = match end {
             End::Emulator(_) => "powered-off",
@@ -174,6 +181,7 @@ fn conclude(
             "refused": refused.map(|(invariant, place)| json!({"invariant": invariant, "place": place})),
             "stopped": transcript.ended,
             "exits": transcript.exits,
+            "summary": summary,
         });
         println!("{document}");
     }

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::progress::{CONTROL, Control, LINUX, Progress};
+use crate::run::RunSummary;
 use crate::run::console::{ExitTable, VmEnd};
 
 /// Most instructions that EL2 may take of one period of the control loop.
@@ -35,14 +36,21 @@ pub struct Summary {
     pub ended: Vec<VmEnd>,
     /// EL2's own exit statistics.
     pub exits: Vec<ExitTable>,
+    /// The same by VM and by class of VM.
+    pub run: RunSummary,
     /// What is not as it should be.
     pub findings: Vec<String>,
 }
 
 impl Summary {
-    /// Judges what the console said and the profiler counted. `whole` tells whether the demo ran to
+    /// Judges what the console said and the profiler counted. `classes`: class of each VM by name; `whole` tells whether the demo ran to
     /// the power-off; a user may end it before.
-    pub fn new(progress: &Progress, el2: Option<El2Periods>, whole: bool) -> Self {
+    pub fn new(
+        progress: &Progress,
+        classes: &BTreeMap<String, String>,
+        el2: Option<El2Periods>,
+        whole: bool,
+    ) -> Self {
         let control = progress
             .last_words
             .clone()
@@ -53,6 +61,7 @@ impl Summary {
             el2,
             ended: progress.transcript.ended.clone(),
             exits: progress.transcript.exits.clone(),
+            run: RunSummary::new(&progress.transcript.exits, classes),
             findings: Vec::new(),
         };
         summary.judge(progress, whole);
@@ -138,18 +147,10 @@ impl Summary {
                     .to_owned(),
             ),
         }
-        for table in &self.exits {
-            let classes = table
-                .rows
-                .iter()
-                .map(|row| format!("{} {}", row.count, row.class));
-            let classes: Vec<_> = classes.collect();
-            line(format!(
-                "    exits of {}: {} ({})",
-                table.vm,
-                table.exits(),
-                classes.join(", ")
-            ));
+        if !self.run.is_empty() {
+            for row in self.run.text().lines() {
+                line(format!("  {row}"));
+            }
         }
         if let Some(c) = &self.control {
             line(
@@ -169,7 +170,8 @@ impl Summary {
     /// The same as a page with a picture.
     pub fn html(&self) -> String {
         let text = self.text().replace('&', "&amp;").replace('<', "&lt;");
-        let picture = self.el2.as_ref().map(histogram).unwrap_or_default();
+        let mut picture = self.el2.as_ref().map(histogram).unwrap_or_default();
+        picture.push_str(&self.run.pictures());
         let verdict = if self.passed() { "passed" } else { "failed" };
         format!(
             "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Bulkhead demo: {verdict}</title>\n\
@@ -241,7 +243,7 @@ mod tests {
 
     #[test]
     fn lateness_alone_is_no_failure() {
-        let summary = Summary::new(&progress(0), el2(300), true);
+        let summary = Summary::new(&progress(0), &BTreeMap::new(), el2(300), true);
         assert_eq!(summary.findings, [""; 0]);
         assert!(summary.text().contains("max 3000000 ns"));
         assert!(summary.html().contains("<title>1 periods</title>"));
@@ -249,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_lost_period_and_a_budget_overrun_are() {
-        let summary = Summary::new(&progress(1), el2(301), true);
+        let summary = Summary::new(&progress(1), &BTreeMap::new(), el2(301), true);
         assert_eq!(
             summary.findings,
             [
@@ -262,8 +264,13 @@ mod tests {
     #[test]
     fn silence_is_a_failure_unless_the_user_left_early() {
         let silent = Progress::new(2, false);
-        assert_eq!(Summary::new(&silent, None, true).findings.len(), 4);
-        assert!(Summary::new(&silent, None, false).passed());
+        assert_eq!(
+            Summary::new(&silent, &BTreeMap::new(), None, true)
+                .findings
+                .len(),
+            4
+        );
+        assert!(Summary::new(&silent, &BTreeMap::new(), None, false).passed());
     }
 
     #[test]
@@ -273,7 +280,7 @@ mod tests {
             periods: 1999,
             ..Control::default()
         });
-        let summary = Summary::new(&early, el2(100), true);
+        let summary = Summary::new(&early, &BTreeMap::new(), el2(100), true);
         assert_eq!(
             summary.findings,
             ["the loop ran 1999 periods instead of 2000"]

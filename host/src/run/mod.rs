@@ -9,6 +9,7 @@ mod keys;
 mod logs;
 mod qemu;
 mod session;
+mod summary;
 mod system;
 mod terminal;
 
@@ -18,5 +19,6 @@ pub use keys::{Action, ESCAPE, Keys};
 pub use logs::Logs;
 pub use qemu::{Clock, Qemu, Start};
 pub use session::{End, Flow, Options, View, session};
+pub use summary::RunSummary;
 pub use system::System;
 pub use terminal::{RawMode, is_terminal};

@@ -1,9 +1,11 @@
 //! A built system, ready to run.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Qemu;
 use crate::cmd::build;
+use crate::describe::class_name;
 use crate::failure::Failure;
 use crate::system::Stopped;
 
@@ -22,6 +24,8 @@ pub struct System {
     pub base: u64,
     /// The plan, as the image carries it.
     pub plan: Vec<u8>,
+    /// Class of each VM, by name.
+    pub classes: BTreeMap<String, String>,
 }
 
 impl System {
@@ -39,7 +43,10 @@ impl System {
                 "boot the image on the board, or name a board of boards/ that has `[qemu]`",
             )));
         };
+        let vms = built.planned.vms.iter();
+        let classes = vms.map(|vm| (vm.name.clone(), class_name(vm.class).to_owned()));
         Ok(Self {
+            classes: classes.collect(),
             qemu: emulated.qemu(&built.image),
             name: built.planned.name,
             folder: built.folder,
