@@ -19,6 +19,7 @@ pub mod plan;
 pub mod power;
 pub mod psci;
 pub mod ptimer;
+pub mod pvtime;
 pub mod report;
 pub mod ring;
 pub mod sched;

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use bulkhead_abi::call;
 use bulkhead_core::power::{Refused, Start, State};
 use bulkhead_core::psci::{self, Call, answer};
-use bulkhead_core::{smccc, trng};
+use bulkhead_core::{pvtime, smccc, trng};
 
 use crate::hw::firmware;
 use crate::start::plan;
@@ -62,6 +62,12 @@ fn convention(vcpu: &mut Vcpu, function: u32) -> bool {
     let x1 = vcpu.frame.get(1);
     match vcpu.workarounds.call(function, x1) {
         Some(smccc::Call::Answer(x0)) => {
+            let of_time = function == smccc::ARCH_FEATURES && x1 as u32 == pvtime::FEATURES;
+            let x0 = if of_time && vcpu.stolen_at.is_some() {
+                0
+            } else {
+                x0
+            };
             vcpu.frame.set_x0(x0);
             return true;
         }
@@ -102,8 +108,12 @@ fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
     }
 }
 
-/// Calls to Bulkhead itself; `false` if it is none.
+/// Calls to Bulkhead itself, and about stolen time; `false` if it is none.
 fn own(vcpu: &mut Vcpu, function: u32) -> bool {
+    if let Some(x0) = pvtime::call(function, vcpu.frame.get(1), vcpu.stolen_at) {
+        vcpu.frame.set_x0(x0);
+        return true;
+    }
     let answers = match function {
         call::CALL_UID => call::UID.map(u64::from),
         call::CALL_REVISION => [

@@ -14,12 +14,12 @@ use bulkhead_core::vgic::Version;
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 
-use crate::hw::{cpu, firmware, gic, layout, memory, mmu, thread, timer};
+use crate::hw::{boot, cpu, firmware, gic, layout, memory, mmu, thread, timer};
 use crate::idle::attend;
 use crate::start::plan;
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{devices, lifecycle, mailbox, timed};
+use crate::{devices, lifecycle, mailbox, sched, timed};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -196,6 +196,11 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     let shared = vm::vm(index);
     lifecycle::begin(shared, vcpu.vcpus);
     attend(vcpu);
+    if row.stolen_time != 0 {
+        for number in 0..vcpu.vcpus {
+            memory::tell(boot::stolen_time(index, number), 0);
+        }
+    }
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
             scrub(vcpu, region.pa, region.size);
@@ -271,6 +276,8 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
     cpu::install(vmid, stage2_root(index), vcpu.number as u64, start.entry);
     vcpu.runs = true;
+    // What it waited for until here is its VM's own affair.
+    vcpu.stolen = sched::stolen(vcpu);
     if matches!(shared.power.phase(), Phase::Stopping(_)) {
         return lifecycle::take_off(vcpu);
     }

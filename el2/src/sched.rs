@@ -3,12 +3,15 @@
 //! A thread that leaves the pCPU takes its timers and registers with it. Whatever comes for its vCPU meanwhile waits, in
 //! its mailbox, in the vGIC's shared words, and in its [`Seat`]; it catches up when it comes back.
 
+use core::sync::atomic::Ordering;
+
 use bulkhead_abi::plan::CpuPolicy;
 use bulkhead_core::deadlines::Deadlines;
 use bulkhead_core::sched::{Policy, SLOTS, Wanted};
+use bulkhead_core::spent::nanoseconds;
 use bulkhead_core::vgic::{VTIMER, WORDS};
 
-use crate::hw::{context, cpu, gic, sysreg as reg, thread, timer};
+use crate::hw::{boot, context, cpu, gic, memory, sysreg as reg, thread, timer};
 use crate::pcpu::{IDLE, Pcpu, Seat};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
@@ -228,8 +231,31 @@ fn step_in(vcpu: &mut Vcpu) {
     }
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());
+        if vcpu.stolen_at.is_some() {
+            tell_stolen(vcpu);
+        }
     }
     catch_up(vcpu);
+}
+
+/// What the scheduler has counted as stolen from a vCPU so far, in ticks.
+pub fn stolen(vcpu: &Vcpu) -> u64 {
+    let account = vcpu
+        .home
+        .as_deref()
+        .and_then(|home| home.sched.account(vcpu.slot));
+    account.map_or(0, |account| account.stolen)
+}
+
+/// Adds to what the guest reads what has been stolen since it was told last.
+fn tell_stolen(vcpu: &mut Vcpu) {
+    let Some(vm) = vcpu.vm else { return };
+    let all = stolen(vcpu);
+    let new = nanoseconds(all.wrapping_sub(vcpu.stolen), timer::frequency());
+    vcpu.stolen = all;
+    let told = boot::stolen_time(vm, vcpu.number);
+    // Nobody else writes it.
+    memory::tell(told, told.load(Ordering::Relaxed).wrapping_add(new));
 }
 
 /// The board's interrupts behind the private ones that the guest has enabled.

@@ -4,6 +4,7 @@
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 use bulkhead_core::deadlines::Deadlines;
 use bulkhead_core::ptimer::PhysicalTimer;
+use bulkhead_core::pvtime;
 use bulkhead_core::report::Report;
 use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::stats::ExitStats;
@@ -84,6 +85,10 @@ pub struct Vcpu {
     pub context: Context,
     /// When it left the pCPU (cycle counter).
     pub left: u64,
+    /// IPA at which it is told stolen time, if it is; and how much of it (ticks) it has been told or did not have to be.
+    pub stolen_at: Option<u64>,
+    /// See `stolen_at`.
+    pub stolen: u64,
     /// Its place among the vCPUs of its pCPU, or [`IDLE`].
     pub slot: usize,
     /// Row of the plan; of the thread that waits [`mailbox::of_pcpu`].
@@ -174,6 +179,8 @@ impl Vcpu {
             home: None,
             context: Context::NEW,
             left: 0,
+            stolen_at: None,
+            stolen: 0,
             slot: IDLE,
             id: mailbox::of_pcpu(index),
             index,
@@ -226,6 +233,9 @@ impl Vcpu {
             };
         }
         self.own = Own::of(vm);
+        let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);
+        let place = told.wrapping_add(pvtime::STRIDE.wrapping_mul(number as u64));
+        self.stolen_at = (told != 0).then_some(place);
         if self.own.is_some() {
             self.places.gicd = NOWHERE;
             self.places.gicr = NOWHERE;

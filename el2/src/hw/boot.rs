@@ -7,6 +7,8 @@ use bulkhead_abi::plan::{
     EL2_WINDOW, Header, MAGIC, PAGE, STOLEN_TIME_PAGE, VERSION, VM_POOL_PAGES,
 };
 use bulkhead_core::plan::Plan;
+use bulkhead_core::pvtime;
+use bulkhead_core::vgic::VCPUS;
 
 use super::gic::Taken;
 use super::layout::{self, private};
@@ -79,6 +81,16 @@ pub fn vm_page(vm: usize) -> &'static Vm {
     // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a `Vm`,
     // which is made of atomics, and it is never unmapped.
     unsafe { &*(address as *const Vm) }
+}
+
+/// Where vCPU `number` of a VM is told its stolen time. The guest has the page to read.
+pub fn stolen_time(vm: usize, number: usize) -> &'static AtomicU64 {
+    let page =
+        (core::ptr::from_ref(vm_page(vm)) as u64).wrapping_add(STOLEN_TIME_PAGE as u64 * PAGE);
+    let place = pvtime::STRIDE.wrapping_mul(number as u64 % VCPUS as u64);
+    let address = page.wrapping_add(place).wrapping_add(pvtime::TIME);
+    // SAFETY: [R-VM] as above, and the page behind that of the VM is one of its own; zeros are a number.
+    unsafe { &*(address as *const AtomicU64) }
 }
 
 /// The way into Rust of the boot pCPU, from `boot.s`.

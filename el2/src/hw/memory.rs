@@ -1,5 +1,7 @@
 //! Guest memory, of which EL2 has no standing map: copies and scrubbing go through a window, in slices.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use super::layout::{SLOT, SOURCE, TARGET};
 use super::mmu::{Use, Windows};
 use super::sysreg::read;
@@ -127,6 +129,12 @@ fn clean(address: u64, bytes: u64) {
         at = at.wrapping_add(LINE);
     }
     super::sysreg::dsb();
+}
+
+/// Writes a word that a guest may read with its caches off.
+pub fn tell(place: &AtomicU64, value: u64) {
+    place.store(value, Ordering::Relaxed);
+    clean(core::ptr::from_ref(place) as u64, 8);
 }
 
 /// Writes a few bytes at any physical address of a guest's memory and cleans them.
