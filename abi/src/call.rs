@@ -8,6 +8,9 @@ pub const CALL_REVISION: u32 = 0x8600_ff03;
 /// Which VM has ended, of those that this VM is told of: see [`EVENT_NONE`]. x1 and x2 become its name (16 bytes,
 /// padded with 0), x3 why it ended (`bulkhead_core::power::End` as number). Each end is told once; asking again gives the next.
 pub const CALL_EVENT: u32 = 0xc600_0001;
+/// Yield: the caller waits for another vCPU, perhaps of its own VM, which goes first if it is ready on the same pCPU. Does what
+/// WFE does where CPUs trap it. x0 becomes 0.
+pub const CALL_YIELD: u32 = 0xc600_0002;
 
 /// x0 after [`CALL_EVENT`]: no VM has ended that was not told before. Otherwise x0 is 0.
 pub const EVENT_NONE: u64 = -1i64 as u64;
@@ -16,4 +19,4 @@ pub const EVENT_NONE: u64 = -1i64 as u64;
 pub const UID: [u32; 4] = [0x421d_8fd9, 0x0e4e_5b7a, 0x756b_0f9c, 0x6468_6b6c];
 
 /// Major and minor number of these calls.
-pub const REVISION: [u32; 2] = [1, 0];
+pub const REVISION: [u32; 2] = [1, 1];

@@ -22,6 +22,8 @@ pub enum After {
     End(End),
     /// The vCPU goes off.
     Off,
+    /// The guest goes on, others first.
+    Yield,
 }
 
 /// Performs the call that the guest's registers hold. `smc`: by SMC, else by HVC.
@@ -36,6 +38,10 @@ pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
     }
     let args = [vcpu.frame.get(1), vcpu.frame.get(2), vcpu.frame.get(3)];
     let x0 = match psci::call(function, args, vcpu.vcpus) {
+        Call::Answer(answer::NOT_SUPPORTED) if function == call::CALL_YIELD => {
+            vcpu.frame.set_x0(0);
+            return After::Yield;
+        }
         Call::Answer(answer::NOT_SUPPORTED) if own(vcpu, function) => return After::Return,
         Call::Answer(x0) => x0,
         Call::Off => return After::End(End::Off),

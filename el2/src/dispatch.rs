@@ -114,6 +114,14 @@ fn call(vcpu: &mut Vcpu, exit: Exit, class: ExitClass) {
         // An SMC that traps leaves ELR at the instruction, an HVC behind it.
         After::Return if smc => exit.next(vcpu, class),
         After::Return => exit.stay(vcpu, class),
+        After::Yield => {
+            if smc {
+                exit.next(vcpu, class);
+            } else {
+                exit.stay(vcpu, class);
+            }
+            sched::pass(vcpu);
+        }
         After::End(end) => {
             exit.stay(vcpu, class);
             lifecycle::end(vcpu, end)
