@@ -44,3 +44,6 @@ pub struct Report {
 /// Offset in the page of the word by which a peer asks the loop to end: any value but 0. It lies in
 /// the second half of the page, which the peer may write.
 pub const STOP_OFFSET: usize = 2048;
+
+/// Offset of the word by which that peer has others work that map the page: any value but 0.
+pub const WORK_OFFSET: usize = STOP_OFFSET + 8;

@@ -1,4 +1,4 @@
-//! `bulkhead demo`: Linux and a control loop side by side, with a summary of what happened.
+//! `bulkhead demo`: VMs of all classes side by side, with a summary of what happened.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::run::{Clock, Emulator, End, Options, System, is_terminal, session};
 
-/// Watch Debian's Linux and a 1 kHz control loop run side by side
+/// Watch two Linuxes, a 1 kHz control loop and two VMs that share a CPU run side by side
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   bulkhead demo                   # about a minute, then a shell in Linux
@@ -33,7 +33,7 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let description = machine::checkout().join("systems/demo.toml");
+    let description = machine::checkout().join("systems/mixed.toml");
     let system = match System::build(&description) {
         Ok(system) => system,
         Err(stopped) => return stopped.report(args.json),

@@ -18,7 +18,7 @@ use crate::fetch::{self, Archive, Payload};
 #[command(
     after_help = "Payloads: kernel, kernel-rt (6.1), kernel-6.12, kernel-6.12-rt (backports), initramfs;
 a description names them debian:kernel and so on.
-Without names: kernel and initramfs, all that the example systems need.
+Without names: kernel, kernel-rt and initramfs, all that the example systems need.
 
 The cache is $BULKHEAD_CACHE, else $XDG_CACHE_HOME/bulkhead, else ~/.cache/bulkhead.
 

@@ -27,7 +27,7 @@ impl El2Count {
             Failure::input(
                 what,
                 "its timer is what the demo watches",
-                "see systems/demo.toml",
+                "see systems/mixed.toml",
             )
         })?;
         let el2 = Program::read(&system.el2)?;

@@ -1,4 +1,5 @@
-//! The demo: Debian's Linux hard at work and a 1 kHz control loop, side by side on one board.
+//! The demo: Debian's Linux hard at work, a 1 kHz control loop, two VMs that share a CPU, and a real-time Linux under
+//! cyclictest, side by side on one board.
 //!
 //! It runs on QEMU's instruction clock. On the host's clock a shared machine takes the CPU away from
 //! the emulator for longer than a period now and then, and the loop would lose periods by no fault of
@@ -17,6 +18,6 @@ mod summary;
 mod view;
 
 pub use count::El2Count;
-pub use progress::{Control, Phase, Progress};
+pub use progress::{Control, Latency, Phase, Progress};
 pub use summary::{EL2_BUDGET, El2Periods, Summary};
 pub use view::Screen;

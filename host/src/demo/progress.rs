@@ -4,10 +4,16 @@ use serde::Serialize;
 
 use crate::run::console::{Line, Transcript};
 
-/// Name of the Linux VM in `systems/demo.toml`.
+/// Name of the Linux VM in `systems/mixed.toml`.
 pub const LINUX: &str = "linux";
 /// Name of the VM with the control loop.
 pub const CONTROL: &str = "control";
+/// Names of the VMs that share a CPU.
+pub const LABOUR: [&str; 2] = ["large", "small"];
+/// Name of the real-time Linux.
+pub const RT: &str = "rt";
+/// All of them.
+pub const VMS: [&str; 5] = [LINUX, CONTROL, LABOUR[0], LABOUR[1], RT];
 
 /// What the control loop says about itself. Lateness in nanoseconds of the guests' clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -46,6 +52,36 @@ impl Control {
     }
 }
 
+/// What cyclictest says. Lateness in microseconds of the guest's clock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    /// Wake-ups, one each millisecond.
+    pub wakeups: u64,
+    /// Least.
+    pub late_min: u64,
+    /// Mean.
+    pub late_avg: u64,
+    /// Largest.
+    pub late_max: u64,
+}
+
+impl Latency {
+    /// Reads `cyclictest: wakeups=1 late_us min=2 avg=3 max=4`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("cyclictest: ")?;
+        let value = |key: &str| {
+            let mut words = rest.split_ascii_whitespace();
+            words.find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
+        };
+        Some(Self {
+            wakeups: value("wakeups")?,
+            late_min: value("min")?,
+            late_avg: value("avg")?,
+            late_max: value("max")?,
+        })
+    }
+}
+
 /// Where the demo is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
@@ -70,6 +106,14 @@ pub struct Progress {
     pub seen: Option<Control>,
     /// What the loop said itself at its end.
     pub last_words: Option<Control>,
+    /// What cyclictest said at its end.
+    pub latency: Option<Latency>,
+    /// What the VMs that share a CPU said at their end.
+    pub labour: [Option<String>; 2],
+    /// Linux has a shell.
+    shell: bool,
+    /// The real-time Linux waits for the others, or will not come.
+    rt: bool,
     seconds: u64,
     stay: bool,
 }
@@ -82,6 +126,10 @@ impl Progress {
             transcript: Transcript::default(),
             seen: None,
             last_words: None,
+            latency: None,
+            labour: [None, None],
+            shell: false,
+            rt: false,
             seconds,
             stay,
         }
@@ -103,8 +151,14 @@ impl Progress {
             .transcript
             .partial()
             .is_some_and(|line| line.speaker.name() == LINUX && line.text.ends_with("# "));
+        // Another VM may speak while the prompt waits.
+        let prompted = lines
+            .iter()
+            .any(|line| line.speaker.name() == LINUX && line.text.ends_with("# "));
+        self.shell |= prompt || prompted;
+        self.rt |= self.transcript.end_of(RT).is_some();
         match self.phase {
-            Phase::Booting if prompt => {
+            Phase::Booting if self.shell && self.rt => {
                 self.phase = Phase::Working;
                 format!("demo {}\n", self.seconds).into_bytes()
             }
@@ -123,6 +177,17 @@ impl Progress {
                 self.last_words = Some(control);
             } else if name == LINUX {
                 self.seen = Some(control);
+            }
+        }
+        if name == RT {
+            self.rt |= line.text == "latency: ready";
+            self.latency = Latency::parse(&line.text).or(self.latency.take());
+        }
+        for (vm, said) in LABOUR.iter().zip(&mut self.labour) {
+            if let Some(had) = line.text.strip_prefix("labour: ")
+                && name == *vm
+            {
+                *said = Some(had.to_owned());
             }
         }
         if self.phase == Phase::Working && name == LINUX && line.text == "demo: done" {
@@ -163,8 +228,14 @@ mod tests {
     fn linux_is_told_to_work_and_then_to_power_off() {
         let mut progress = Progress::new(30, false);
         assert_eq!(progress.push(b"[linux] Welcome\r\n[control] x # "), b"");
-        assert_eq!(progress.push(b"\r\n[linux] / # "), b"demo 30\n");
-        assert_eq!(progress.push(b"demo 30\r\n[linux] "), b"");
+        assert_eq!(progress.push(b"\r\n[linux] / # "), b"");
+        assert_eq!(
+            progress.phase,
+            Phase::Booting,
+            "not without the other Linux"
+        );
+        assert_eq!(progress.push(b"\r\n[rt] latency: ready\r\n"), b"demo 30\n");
+        assert_eq!(progress.push(b"[linux] "), b"");
         progress.push(format!("{WORDS}\r\n").as_bytes());
         assert_eq!(progress.seen.as_ref().unwrap().periods, 5000);
         assert_eq!(progress.last_words, None);
@@ -179,9 +250,32 @@ mod tests {
     }
 
     #[test]
+    fn what_the_others_say_at_their_end_is_kept() {
+        let mut progress = Progress::new(1, false);
+        progress.push(
+            b"[large] labour: had 2 ms in 3 ms\r\n[linux] labour: not you\r\n\
+              [rt] cyclictest: wakeups=900 late_us min=3 avg=4 max=50\r\n",
+        );
+        assert_eq!(progress.labour, [Some("had 2 ms in 3 ms".to_owned()), None]);
+        let latency = progress.latency.unwrap();
+        assert_eq!((latency.wakeups, latency.late_max), (900, 50));
+        assert_eq!(Latency::parse("cyclictest: no such file"), None);
+    }
+
+    #[test]
+    fn a_demo_does_not_wait_for_a_linux_that_has_stopped() {
+        let mut progress = Progress::new(1, false);
+        progress.push(b"[linux] / # ");
+        assert_eq!(
+            progress.push(b"\r\n[el2] vm rt stopped: crash\r\n"),
+            b"demo 1\n"
+        );
+    }
+
+    #[test]
     fn the_shell_is_left_to_a_user_who_stays() {
         let mut progress = Progress::new(1, true);
-        progress.push(b"[linux] / # ");
+        progress.push(b"[rt] latency: ready\r\n[linux] / # ");
         progress.push(b"\r\n[linux] demo: done\r\n");
         assert_eq!(progress.push(b"[linux] / # "), b"");
         assert_eq!(progress.phase, Phase::Shell);

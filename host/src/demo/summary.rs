@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::progress::{CONTROL, Control, LINUX, Progress};
+use super::progress::{Control, LABOUR, Latency, Progress, VMS};
 use crate::run::RunSummary;
 use crate::run::console::{ExitTable, VmEnd};
 
@@ -30,6 +30,10 @@ pub struct Summary {
     pub seconds: u64,
     /// What the loop said at its end, or what Linux last read of it.
     pub control: Option<Control>,
+    /// What cyclictest said in the real-time Linux.
+    pub latency: Option<Latency>,
+    /// What the VMs that share a CPU had of it, in their words.
+    pub labour: [Option<String>; 2],
     /// What EL2 took of the loop's periods.
     pub el2: Option<El2Periods>,
     /// How VMs stopped.
@@ -58,6 +62,8 @@ impl Summary {
         let mut summary = Self {
             seconds: progress.seconds(),
             control,
+            latency: progress.latency.clone(),
+            labour: progress.labour.clone(),
             el2,
             ended: progress.transcript.ended.clone(),
             exits: progress.transcript.exits.clone(),
@@ -106,11 +112,19 @@ impl Summary {
             None if whole => wrong.push("the profiler counted nothing".to_owned()),
             _ => {}
         }
+        if whole && self.latency.is_none() {
+            wrong.push("nothing was heard of cyclictest".to_owned());
+        }
+        for (vm, had) in LABOUR.iter().zip(&self.labour) {
+            if whole && had.is_none() {
+                wrong.push(format!("nothing was heard of the work of `{vm}`"));
+            }
+        }
         for end in self.ended.iter().filter(|end| !end.orderly()) {
             wrong.push(format!("VM `{}` stopped: {}", end.vm, end.reason));
         }
         if whole {
-            for vm in [LINUX, CONTROL] {
+            for vm in VMS {
                 if progress.transcript.end_of(vm).is_none() {
                     wrong.push(format!("VM `{vm}` did not power off"));
                 }
@@ -127,7 +141,7 @@ impl Summary {
             let _ = writeln!(text, "{words}");
         };
         line(format!(
-            "Summary of {} s of work in Linux beside the control loop",
+            "Summary of {} s of work in Linux beside the others",
             self.seconds
         ));
         if let Some(c) = &self.control {
@@ -135,6 +149,16 @@ impl Summary {
                 "  control   {} periods at 1 kHz, {} lost, {} doubled",
                 c.periods, c.lost, c.doubled
             ));
+        }
+        for (vm, had) in LABOUR.iter().zip(&self.labour) {
+            if let Some(had) = had {
+                line(format!(
+                    "  {vm:<9} {had} of CPU 2; what neither had, the emulator's other CPUs did"
+                ));
+            }
+        }
+        if let Some(l) = &self.latency {
+            line(format!("  rt        {} wake-ups of cyclictest", l.wakeups));
         }
         line("  What Bulkhead adds".to_owned());
         match &self.el2 {
@@ -157,8 +181,14 @@ impl Summary {
                 "  What the emulator adds (its CPUs take turns; no figure of Bulkhead)".to_owned(),
             );
             line(format!(
-                "    lateness  min {} ns, mean {} ns, max {} ns",
+                "    lateness of control: min {} ns, mean {} ns, max {} ns",
                 c.late_min, c.late_avg, c.late_max
+            ));
+        }
+        if let Some(l) = &self.latency {
+            line(format!(
+                "    cyclictest of rt, the kernel's own latency included: min {} us, mean {} us, max {} us",
+                l.late_min, l.late_avg, l.late_max
             ));
         }
         for finding in &self.findings {
@@ -221,12 +251,15 @@ mod tests {
 
     fn progress(lost: u64) -> Progress {
         let mut progress = Progress::new(2, false);
-        progress.push(b"[linux] / # ");
+        progress.push(b"[rt] latency: ready\r\n[linux] / # ");
         progress.push(
             format!(
                 "\r\n[control] control: periods=2005 lost={lost} doubled=0 late_ns min=1 avg=2 max=3000000\r\n\
                  [linux] demo: done\r\n[el2] vm control stopped: power off\r\n\
-                 [el2] vm linux stopped: power off\r\n"
+                 [large] labour: had 2 ms in 3 ms\r\n[small] labour: had 1 ms in 3 ms\r\n\
+                 [rt] cyclictest: wakeups=2000 late_us min=3 avg=4 max=50\r\n\
+                 [el2] vm large stopped: power off\r\n[el2] vm small stopped: power off\r\n\
+                 [el2] vm rt stopped: power off\r\n[el2] vm linux stopped: power off\r\n"
             )
             .as_bytes(),
         );
@@ -268,7 +301,7 @@ mod tests {
             Summary::new(&silent, &BTreeMap::new(), None, true)
                 .findings
                 .len(),
-            4
+            10
         );
         assert!(Summary::new(&silent, &BTreeMap::new(), None, false).passed());
     }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::Instant;
 
 use super::footer::Footer;
-use super::progress::{CONTROL, LINUX, Phase, Progress};
+use super::progress::{CONTROL, LABOUR, LINUX, Phase, Progress, RT};
 use crate::run::console::Output;
 use crate::run::{Flow, View};
 
@@ -31,7 +31,7 @@ impl Screen {
         let live = live && !to_stderr && io::stdout().is_terminal();
         Self {
             progress,
-            footer: live.then(|| Footer::new(4)),
+            footer: live.then(|| Footer::new(7)),
             started: Instant::now(),
             output: Output::new(to_stderr),
             summary,
@@ -64,17 +64,41 @@ impl Screen {
             ),
             None => "running at 1 kHz; Linux will read its report when it is up".to_owned(),
         };
+        let ended_or = |vm: &str, words: String| match progress.transcript.end_of(vm) {
+            Some(end) => format!("{words} (stopped: {})", end.reason),
+            None => words,
+        };
+        let working = progress.phase > Phase::Booting;
+        let labour = |n: usize| {
+            let words = match &progress.labour[n] {
+                Some(had) => had.clone(),
+                None if working => format!("all it can get of CPU 2, weight {}", 2 - n),
+                None => "asleep until there is work".to_owned(),
+            };
+            ended_or(LABOUR[n], words)
+        };
+        let rt = match &progress.latency {
+            Some(l) => format!(
+                "{} wake-ups, late {} / {} / {} us (min/avg/max: the emulator's turns)",
+                l.wakeups, l.late_min, l.late_avg, l.late_max
+            ),
+            None if working => "cyclictest each millisecond".to_owned(),
+            None => "booting Debian's real-time kernel".to_owned(),
+        };
         let ended = progress
             .transcript
             .end_of(CONTROL)
             .map_or("", |_| " (ended)");
         vec![
             format!(
-                " Bulkhead: two VMs on one board, {} s",
+                " Bulkhead: five VMs on four CPUs, {} s",
                 self.started.elapsed().as_secs()
             ),
             format!(" {LINUX:<8} {linux}"),
             format!(" {CONTROL:<8} {control}{ended}"),
+            format!(" {:<8} {}", LABOUR[0], labour(0)),
+            format!(" {:<8} {}", LABOUR[1], labour(1)),
+            format!(" {RT:<8} {}", ended_or(RT, rt)),
             " Ctrl-T q quit   Ctrl-T n next VM   Ctrl-T ? help".to_owned(),
         ]
     }

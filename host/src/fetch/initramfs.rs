@@ -18,7 +18,7 @@ use crate::progress::Step;
 const FORMAT: u32 = 2;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 7] = [
+const SCRIPTS: [(&str, &[u8]); 8] = [
     ("init", include_bytes!("../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -35,12 +35,16 @@ const SCRIPTS: [(&str, &[u8]); 7] = [
     ("bin/clocks", include_bytes!("../../../guests/linux/clocks")),
     ("bin/tally", include_bytes!("../../../guests/linux/tally")),
     ("bin/demo", include_bytes!("../../../guests/linux/demo")),
+    (
+        "bin/latency",
+        include_bytes!("../../../guests/linux/latency"),
+    ),
 ];
 
 /// Applets that the scripts cannot do without.
-const NEEDED: [&str; 15] = [
+const NEEDED: [&str; 16] = [
     "sh", "mount", "devmem", "cttyhack", "setsid", "poweroff", "sleep", "xargs", "modprobe", "awk",
-    "nproc", "taskset", "hwclock", "watchdog", "killall",
+    "nproc", "taskset", "hwclock", "watchdog", "killall", "sed",
 ];
 
 /// An archive with nothing but a program as its `/init`, and the console that the kernel opens for it.

@@ -66,7 +66,7 @@ impl Payload {
         Self::Initramfs,
     ];
     /// What the example systems need.
-    pub const USUAL: [Self; 2] = [Self::Kernel, Self::Initramfs];
+    pub const USUAL: [Self; 3] = [Self::Kernel, Self::KernelRt, Self::Initramfs];
 
     /// The name in a description, without `debian:`.
     pub const fn name(self) -> &'static str {

@@ -86,7 +86,7 @@ impl RunSummary {
     /// For a terminal or a log, each line indented.
     pub fn text(&self) -> String {
         let mut text =
-            String::from("  exits, in cycles       count       mean        max  % of time\n");
+            String::from("  exits, in cycles             count       mean        max  % of time\n");
         for vm in &self.vms {
             row(&mut text, &format!("{} ({})", vm.name, vm.class), &vm.all);
             for exits in &vm.exits {
@@ -100,7 +100,7 @@ impl RunSummary {
         if !shared(&self.vms) {
             return text;
         }
-        text.push_str("  on shared CPUs         had %   stolen %  overruns  longest wait     waits: shorter than\n");
+        text.push_str("  on shared CPUs               had %   stolen %  overruns  longest wait     waits: shorter than\n");
         for vm in &self.vms {
             time_row(&mut text, &format!("{} ({})", vm.name, vm.class), vm);
         }
@@ -178,7 +178,7 @@ fn row(text: &mut String, name: &str, exits: &Exits) {
     // Writing to a string does not fail.
     let _ = writeln!(
         text,
-        "  {name:<20} {:>7} {:>10.0} {:>10} {:>10.3}",
+        "  {name:<24} {:>9} {:>10.0} {:>10} {:>10.3}",
         exits.count, exits.mean, exits.max, exits.percent
     );
 }
@@ -192,7 +192,7 @@ fn time_row(text: &mut String, name: &str, group: &Group) {
     let waits: Vec<_> = waits.collect();
     let _ = writeln!(
         text,
-        "  {name:<20} {:>7.2} {:>10.2} {:>9} {:>13}     {}",
+        "  {name:<24} {:>9.2} {:>10.2} {:>9} {:>13}     {}",
         time.percent(),
         100.0 * time.stolen_ns as f64 / time.of_ns.max(1) as f64,
         time.overruns,

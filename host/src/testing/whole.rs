@@ -23,8 +23,8 @@ pub fn tests() -> Vec<Test> {
         ),
         (
             "demo/short",
-            "Beside a Linux hard at work the control loop loses and doubles no period, and EL2 takes at \
-             most 300 instructions of each.",
+            "Beside a Linux hard at work, two VMs that share a CPU and a real-time Linux the control loop loses \
+             and doubles no period, and EL2 takes at most 300 instructions of each.",
             Box::new(demo),
         ),
     ];
@@ -184,6 +184,13 @@ fn demo(_: &Context) -> Result<String, Vec<String>> {
     let (periods, max) = (&summary["control"]["periods"], &summary["el2"]["max"]);
     if periods.as_u64().is_none_or(|n| n < 2000) || max.as_u64().is_none_or(|n| n == 0) {
         return Err(vec![format!("the summary proves nothing: {summary}")]);
+    }
+    let wakeups = &summary["latency"]["wakeups"];
+    let classes = summary["run"]["classes"].as_array().map_or(0, Vec::len);
+    if wakeups.as_u64().is_none_or(|n| n < 1000) || classes != 4 {
+        return Err(vec![format!(
+            "cyclictest woke {wakeups} times and {classes} classes of VMs were summed up: {summary}"
+        )]);
     }
     Ok(format!("{periods} periods, EL2 at most {max} instructions"))
 }
