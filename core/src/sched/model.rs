@@ -184,6 +184,53 @@ fn busy() -> Vec<Burst> {
     }])
 }
 
+/// A million periods of the fastest of three servers that the bound accepts just so, all of them overrunning, beside vCPUs that
+/// never sleep and one that sleeps at odd times: each budget is there at the end of each of its periods.
+#[test]
+fn no_period_of_a_million_is_missed() {
+    const LATE: u64 = 5;
+    let promises = [(400, 1_000), (900, 3_000), (1_400, 5_000)];
+    let promises = promises.map(|(budget, period)| Promise { budget, period });
+    let costs = Costs {
+        switch: 0,
+        longest: LATE,
+    };
+    let holds = |promises: &[Promise]| {
+        (0..promises.len()).all(|which| bound(promises, which, costs).unwrap().holds())
+    };
+    assert!(holds(&promises));
+    let mut more = promises;
+    more[2].budget += 100;
+    assert!(!holds(&more), "it takes a bound that is near");
+    let fair = |weight, quota| Policy::Fair {
+        weight,
+        quota,
+        window: 10_000,
+    };
+    let odd =
+        Vec::from([(777, 3_333), (1, 1), (2_500, 0)].map(|(work, sleep)| Burst { work, sleep }));
+    let servers =
+        promises.map(|Promise { budget, period }| (Policy::Server { budget, period }, busy()));
+    let mut loads = Vec::from(servers);
+    loads.extend([
+        (fair(1, 10_000), busy()),
+        (fair(4, 300), busy()),
+        (fair(2, 10_000), odd),
+    ]);
+    let mut world = World::new(loads, LATE);
+    for period in 1..=1_000_000u64 {
+        world.run(period * 1_000, |_, _| {});
+        for (slot, Promise { budget, period }) in promises.iter().enumerate() {
+            let due = world.now / period * budget;
+            assert!(
+                world.ran(slot) + LATE * 2 >= due,
+                "server {slot} at {}",
+                world.now
+            );
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
