@@ -5,6 +5,7 @@
 //! virtualised.
 
 use crate::exit::sysreg;
+pub use crate::gppt::Common;
 use crate::ptimer::Register;
 
 /// What an access to a trapped register does.
@@ -12,8 +13,10 @@ use crate::ptimer::Register;
 pub enum Access {
     /// ID register number `n` of [`IdRegisters`]; writes are undefined.
     Id(usize),
-    /// A write to ICC_DIR_EL1, which traps while an active interrupt is in no list register.
+    /// A write to ICC_DIR_EL1, which traps while an active interrupt is in no list register, and always with ICH_HCR_EL2.TC.
     Deactivate,
+    /// A register of the CPU interface that both groups have in common, which traps with ICH_HCR_EL2.TC.
+    Common(Common),
     /// Reads as this value, writes are ignored.
     Fixed(u64),
     /// SGI registers; `true` for group 1.
@@ -32,6 +35,9 @@ const ICC_ASGI1R: u32 = sysreg(3, 0, 12, 11, 6);
 const ICC_SGI0R: u32 = sysreg(3, 0, 12, 11, 7);
 /// ICC_DIR_EL1.
 const ICC_DIR: u32 = sysreg(3, 0, 12, 11, 1);
+const ICC_PMR: u32 = sysreg(3, 0, 4, 6, 0);
+const ICC_RPR: u32 = sysreg(3, 0, 12, 11, 3);
+const ICC_CTLR: u32 = sysreg(3, 0, 12, 12, 4);
 const ACTLR: u32 = sysreg(3, 0, 1, 0, 1);
 const REVIDR: u32 = sysreg(3, 0, 0, 0, 6);
 const AIDR: u32 = sysreg(3, 1, 0, 0, 7);
@@ -53,6 +59,9 @@ const UNLOCKED: u64 = 1 << 3;
 pub const fn access(register: u32) -> Access {
     match register {
         ICC_DIR => Access::Deactivate,
+        ICC_PMR => Access::Common(Common::Mask),
+        ICC_RPR => Access::Common(Common::Running),
+        ICC_CTLR => Access::Common(Common::Control),
         ICC_SGI1R => Access::Sgi(true),
         ICC_SGI0R => Access::Sgi(false),
         // The alias for the other Security state, of which a VM has none.
@@ -295,6 +304,7 @@ mod tests {
         assert_eq!(access(sysreg(3, 0, 0, 1, 0)), Access::Id(0));
         assert_eq!(access(sysreg(3, 0, 0, 7, 7)), Access::Id(55));
         assert_eq!(access(ICC_SGI1R), Access::Sgi(true));
+        assert_eq!(access(sysreg(3, 0, 4, 6, 0)), Access::Common(Common::Mask));
         assert_eq!(access(OSLSR), Access::Fixed(8));
         for (op2, register) in [
             (0, Register::Value),

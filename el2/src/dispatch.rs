@@ -231,7 +231,14 @@ fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
         }
         Access::Deactivate if !trapped.read => {
             let value = vcpu.frame.get(trapped.gpr) as u32;
-            devices::deactivate(vcpu, value);
+            if !own::deactivate(vcpu, value) {
+                devices::deactivate(vcpu, value);
+            }
+        }
+        Access::Common(which) => {
+            if !own::common(vcpu, which, trapped.read, trapped.gpr) {
+                return None;
+            }
         }
         Access::Id(n) if trapped.read => vcpu.frame.set(trapped.gpr, vcpu.ids.get(n)),
         Access::Fixed(value) => {

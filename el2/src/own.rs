@@ -4,7 +4,9 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Vm};
 use bulkhead_core::exit::Mmio;
-use bulkhead_core::gppt::{Answer, Cpus, Filter, Mode, Reclaim, UpperV3, Writes, sgi};
+use bulkhead_core::gppt::{
+    Answer, Common, Cpus, Filter, Mode, Reclaim, TWO_STEPS, UpperV3, Writes, sgi,
+};
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
@@ -25,7 +27,13 @@ pub struct Own {
 
 /// The mode of a VM, if it takes its interrupts itself.
 pub fn mode(vm: &Vm) -> Option<Mode> {
-    (vm.interrupts == InterruptMode::GpptRecoverable as u16).then_some(Mode::Recoverable)
+    const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
+    const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
+    match vm.interrupts {
+        RECOVERABLE => Some(Mode::Recoverable),
+        PMR_TRAPPED => Some(Mode::PmrTrapped),
+        _ => None,
+    }
 }
 
 /// pCPUs of such VMs, a bit for each.
@@ -87,7 +95,8 @@ impl Own {
         }
         gic.settle_all();
         self.filter.reset();
-        gic::own::reset_interface(self.mode.controls(Reclaim::Cooperative));
+        let trapped = self.mode == Mode::PmrTrapped;
+        gic::own::reset_interface(self.mode.controls(Reclaim::Cooperative), trapped);
     }
 
     /// The vCPU leaves its pCPU to EL2.
@@ -166,6 +175,36 @@ pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
                 gic::send(sgi.intid, usize::from(*pcpu));
             }
         }
+    }
+    true
+}
+
+/// Performs an access of such a VM to a register of the CPU interface that traps. `false`: it is none, or cannot be written.
+pub fn common(vcpu: &mut Vcpu, which: Common, read: bool, gpr: u8) -> bool {
+    if vcpu.own.is_none() {
+        return false;
+    }
+    let board = gic::own::common(which);
+    if read {
+        vcpu.frame.set(gpr, which.to_guest(board));
+        return true;
+    }
+    let value = which.to_board(vcpu.frame.get(gpr), board);
+    if let Some(value) = value {
+        gic::own::set_common(which, value);
+    }
+    value.is_some()
+}
+
+/// A write of such a VM to ICC_DIR_EL1. `false`: it is none.
+pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
+    let Some(own) = &vcpu.own else {
+        return false;
+    };
+    if gic::own::common(Common::Control) & TWO_STEPS != 0
+        && let Some(write) = own.filter.deactivate(intid)
+    {
+        vcpu.gic.filtered_write(&write);
     }
     true
 }

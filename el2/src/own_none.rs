@@ -2,6 +2,7 @@
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::exit::Mmio;
+use bulkhead_core::gppt::Common;
 
 use crate::hw::gic::Gic;
 use crate::vcpu::Vcpu;
@@ -39,5 +40,15 @@ pub const fn access(_: &mut Vcpu, _: &Mmio) -> Option<ExitClass> {
 
 /// It is none of such a VM.
 pub const fn send_sgi(_: &Vcpu, _: u64, _: bool) -> bool {
+    false
+}
+
+/// None is such a VM's.
+pub const fn common(_: &mut Vcpu, _: Common, _: bool, _: u8) -> bool {
+    false
+}
+
+/// It is none of such a VM.
+pub const fn deactivate(_: &Vcpu, _: u32) -> bool {
     false
 }

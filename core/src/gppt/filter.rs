@@ -112,6 +112,12 @@ impl<K: Kind> Filter<K> {
         self.write_priorities(first, 4, 0)
     }
 
+    /// Deactivates an INTID if it is the VM's.
+    pub fn deactivate(&self, intid: u32) -> Option<Write> {
+        let bit = 1u32.wrapping_shl(intid % 32);
+        self.bits(bank::CLEAR_ACTIVE, (intid / 32) as usize, bit)
+    }
+
     /// What the guest sees of what a read has given.
     pub fn shown(&self, read: &Read, raw: u64) -> u64 {
         let seen = raw & read.mask;

@@ -8,6 +8,7 @@
 //! | [`Filter`] | what an access to a register reads and what it writes on the board |
 //! | [`priority`] | where the guest's priorities lie among the board's |
 //! | [`sgi`] | whom an SGI reaches |
+//! | [`Common`] | the registers of the CPU interface that trap in [`Mode::PmrTrapped`] |
 //!
 //! With [`View::Upper`] the guest sees the GIC as Non-secure software sees one with two Security states, with EL2 in
 //! the place of the Secure side (IHI 0069H, 4.8 and the Non-secure formats of chapter 12; IHI 0048B, 3.8 and 4.3): what is
@@ -15,6 +16,7 @@
 //!
 //! Nothing here touches a register: reads and writes of the board come back as values.
 
+mod common;
 mod effect;
 mod filter;
 mod mode;
@@ -24,6 +26,7 @@ pub mod sgi;
 #[cfg(test)]
 mod tests;
 
+pub use common::{Common, TWO_STEPS};
 pub use effect::{Answer, Form, Frame, Read, Write, Writes};
 pub use filter::{Cpus, Filter, Kind, UpperV3};
 pub use mode::{Controls, Kick, Mode, Reclaim, View};

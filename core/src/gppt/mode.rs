@@ -148,6 +148,16 @@ impl Mode {
         }
     }
 
+    /// Why EL2 does not have the mode, as a sentence; `None` if it does.
+    pub const fn missing(self) -> Option<&'static str> {
+        match self {
+            Self::Recoverable | Self::PmrTrapped => None,
+            Self::PmrDirect | Self::V2 => Some(
+                "Group 0 would come to EL1, too, so the guest could keep its CPU for good by closing its masks and sleeping",
+            ),
+        }
+    }
+
     /// Why the mode is not possible, as a sentence; `None` if it is. `version` is that of the board's GIC, `one_state`
     /// whether it has one Security state (`GICD_CTLR.DS`), `strangers` whether other pCPUs take Group 1 SGIs.
     pub fn refusal(

@@ -195,10 +195,10 @@ cases! {
     VmInterrupts: ["Vm.interrupts" R, Set(1)]["Vcpu.policy" R, Set(1)]["Vcpu.budget" R, Set(1)]["Vcpu.period" R, Set(100_000)];
     VmReclaim: ["Vm.reclaim" R, Set(1)];
     VmReclaim: ["Vm.reclaim" R, Set(2)]["Vm.interrupts" R, Set(1)];
-    VmReclaim: ["Vm.reclaim" R, Set(0)]["Vm.interrupts" R, Set(2)];
+    VmReclaim: ["Vm.reclaim" R, Set(1)]["Vm.interrupts" R, Set(2)];
     VmReclaim: ["Vm.reclaim" R, Set(3)]["Vm.interrupts" R, Set(3)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(1)];
-    VmInterruptsBuilt: ["Vm.interrupts" R, Set(2)]["Vm.reclaim" R, Set(1)];
+    VmInterruptsBuilt: ["Vm.interrupts" R, Set(2)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(3)]["Vm.reclaim" R, Set(2)];
     ReservedZero: ["Vm.reserved" R, Set(1)];
     VmStolenTime: ["Vm.stolen_time" R, Set(0x900_2000)];

@@ -267,6 +267,8 @@ fn a_vm_of_one_vcpu_may_take_its_interrupts_itself() {
         .expect("one");
     sample.irqs[own].vintid = sample.irqs[own].pintid;
     assert_eq!(built(&sample), Ok(()));
+    sample.vms[vm].interrupts = InterruptMode::GpptPmrTrapped as u16;
+    assert_eq!(built(&sample), Ok(()));
     sample.irqs[own].vintid += 1;
     assert_eq!(built(&sample), Err(Invariant::VmInterruptsBuilt), "INTIDs");
 }

@@ -79,7 +79,7 @@ invariants! {
     VmOwnTimer = "vm-own-timer": "The physical timer is given to VMs with pinned vCPUs only.",
     VmInterrupts = "vm-interrupts": "The interrupt mode of a VM is one of the known ones; those without the virtual GIC are of the board's GIC version and have pinned vCPUs only.",
     VmReclaim = "vm-reclaim": "How a pCPU is got back is said for the interrupt modes in which a guest can prevent it, and for no other.",
-    VmInterruptsBuilt = "vm-interrupts-built": "The interrupt mode of a VM is one that this build of EL2 has: the virtual GIC, or that whose pCPU can always be got back for a VM of one vCPU with its own physical timer, with the INTIDs of the board, and told of nobody's crash.",
+    VmInterruptsBuilt = "vm-interrupts-built": "The interrupt mode of a VM is one that this build of EL2 has: the virtual GIC, or one in which EL2's interrupts are Group 0, for a VM of one vCPU with its own physical timer, with the INTIDs of the board, and told of nobody's crash.",
     VmStolenTime = "vm-stolen-time": "A VM that is told stolen time has one page for it, at the address that its row names; others have none.",
     VmVmid = "vm-vmid": "The VMID of a VM is its index plus one.",
     VmEntry = "vm-entry": "A VM starts at a multiple of 4 inside something that was loaded for it.",

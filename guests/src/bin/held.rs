@@ -81,11 +81,12 @@ fn main(board: &'static Board) {
     }
 }
 
-/// Every mask there is.
+/// Every mask there is, and ends that do not deactivate (ICC_CTLR_EL1.EOImode), which must not be EL2's.
 fn close() {
     sysreg::mask_all();
     gic::set_mask(0);
     gic::set_binary_point(7);
+    msr!("icc_ctlr_el1", 1 << 1);
     msr!("icc_igrpen1_el1", 0);
     sysreg::isb();
 }

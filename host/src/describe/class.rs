@@ -43,14 +43,17 @@ struct Lack {
     key: &'static str,
     /// Value that states the deviation.
     lesser: &'static str,
-    /// Value that would ask for the real thing.
-    full: &'static str,
+    /// Values that would ask for the real thing.
+    full: &'static [&'static str],
     deviation: Deviation,
 }
 
 /// Values of `interrupts`.
 const VGIC: &str = "vgic";
 const GPPT: &str = "gppt";
+const PMR_TRAPPED: &str = "gppt-pmr-trapped";
+const PMR_DIRECT: &str = "gppt-pmr-direct";
+const GICV2: &str = "gppt-gicv2";
 
 /// Everything of that kind.
 const LACKS: [Lack; 2] = [
@@ -59,7 +62,7 @@ const LACKS: [Lack; 2] = [
         built: true,
         key: "interrupts",
         lesser: VGIC,
-        full: GPPT,
+        full: &[GPPT, PMR_TRAPPED, PMR_DIRECT, GICV2],
         deviation: Deviation {
             stated: "interrupts = \"vgic\"",
             asked: "interrupts taken at EL1 without an exit (GPPT)",
@@ -71,7 +74,7 @@ const LACKS: [Lack; 2] = [
         built: false,
         key: "control",
         lesser: "none",
-        full: "port",
+        full: &["port"],
         deviation: Deviation {
             stated: "control = \"none\"",
             asked: "a control port to manage other VMs",
@@ -89,16 +92,17 @@ pub(super) fn deviations(
 ) -> Vec<Deviation> {
     let mut deviations = Vec::new();
     for lack in &LACKS {
-        let stated = reader.word(lack.key, &[lack.lesser, lack.full]);
+        let words: Vec<_> = [lack.lesser].iter().chain(lack.full).copied().collect();
+        let stated = reader.word(lack.key, &words);
         let asks = class == lack.class;
         let (key, lesser) = (lack.key, lack.lesser);
         match stated {
-            Some(word) if word.value == lack.full && lack.built => {}
+            Some(word) if word.value != lesser && lack.built => {}
             None if lack.built => {}
-            Some(word) if word.value == lack.full => reader.report(
+            Some(word) if word.value != lesser => reader.report(
                 Finding::new(
                     "bulkhead::version::lacks",
-                    format!("{key} = \"{}\" is not in this version", lack.full),
+                    format!("{key} = \"{}\" is not in this version", word.value),
                 )
                 .at(word.span, "asks for more than there is")
                 .help(if asks {
@@ -183,12 +187,16 @@ pub struct InterruptSpec {
 /// Reads how a VM of this class gets its interrupts. A wrong word is said by [`deviations`].
 pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
     let value = reader.value("interrupts");
-    let own = match value {
-        Some(value) => value.get_ref().as_str() == Some(GPPT),
-        None => class == Class::HardRealtime,
+    let own = match value.map(|value| value.get_ref().as_str()) {
+        Some(Some(GPPT)) => Some(Mode::Recoverable),
+        Some(Some(PMR_TRAPPED)) => Some(Mode::PmrTrapped),
+        Some(Some(PMR_DIRECT)) => Some(Mode::PmrDirect),
+        Some(Some(GICV2)) => Some(Mode::V2),
+        None if class == Class::HardRealtime => Some(Mode::Recoverable),
+        _ => None,
     };
     InterruptSpec {
-        own: own.then_some(Mode::Recoverable),
+        own,
         stated: value.map(|value| value.span()),
     }
 }

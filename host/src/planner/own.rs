@@ -39,7 +39,7 @@ pub(super) fn check(
         format!("INTID {intid} of a passed-through device is also that of an emulated one")
     });
     let reasons = [
-        board.map(str::to_owned),
+        board.or_else(|| mode.missing()).map(str::to_owned),
         (spec.vcpus > 1).then(|| "it has more than one vCPU".to_owned()),
         told.then(|| "the interrupt by which it is told of a crash is made by EL2".to_owned()),
         clash,

@@ -20,6 +20,8 @@ const VGIC: u16 = InterruptMode::Vgic as u16;
 /// [`InterruptMode`] as the plan writes it.
 const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
 /// [`InterruptMode`] as the plan writes it.
+const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
+/// [`InterruptMode`] as the plan writes it.
 const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
 
 /// The budget and the period, or the quota and the window, of a vCPU are sound.
@@ -109,7 +111,7 @@ impl Plan<'_> {
             let mode = self.is_possible(vm) && (pinned || vm.interrupts == VGIC);
             at.ensure(mode, Invariant::VmInterrupts)?;
             let reclaim = match vm.interrupts {
-                VGIC | RECOVERABLE => vm.reclaim == Reclaim::Always as u16,
+                VGIC | RECOVERABLE | PMR_TRAPPED => vm.reclaim == Reclaim::Always as u16,
                 _ => {
                     [Reclaim::Guaranteed as u16, Reclaim::Cooperative as u16].contains(&vm.reclaim)
                 }
@@ -136,7 +138,7 @@ impl Plan<'_> {
         let alone = self.vcpus_of(row).len() == 1;
         let mut irqs = self.irqs_of(row).iter();
         vm.interrupts == VGIC
-            || vm.interrupts == RECOVERABLE
+            || matches!(vm.interrupts, RECOVERABLE | PMR_TRAPPED)
                 && own_timer
                 && alone
                 && vm.event_intid == 0

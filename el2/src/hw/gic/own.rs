@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use bulkhead_core::gppt::{self, Controls, Read, Write, priority};
+use bulkhead_core::gppt::{self, Common, Controls, Read, Write, priority};
 
 use super::super::mmio::Registers;
 use super::super::sysreg::{isb, read, write};
@@ -56,7 +56,10 @@ pub fn kick(pcpu: usize) {
 
 /// The CPU interface as the guest finds it after a reset: Group 1 off, nothing active (ICC_IGRPEN1_EL1, ICC_AP1R<n>_EL1,
 /// ICC_BPR1_EL1); and the virtual interface off but for what traps.
-pub fn reset_interface(controls: Controls) {
+///
+/// Where the common registers trap, the guest's priority mask is as after a reset, too; else it acts on nothing, and all
+/// priorities are signalled.
+pub fn reset_interface(controls: Controls, trapped: bool) {
     write!("S3_0_C12_C12_7", 0);
     write!("S3_0_C12_C9_0", 0);
     // ICC_CTLR_EL1.PRIbits: as many words of active priorities as there are pre-emption bits for.
@@ -69,11 +72,32 @@ pub fn reset_interface(controls: Controls) {
         write!("S3_0_C12_C9_3", 0);
     }
     write!("S3_0_C12_C12_3", 0);
-    // ICC_PMR_EL1, which the guest does not reach; ICH_HCR_EL2.
-    write!("S3_0_C4_C6_0", 0xff);
+    set_common(Common::Control, 0);
+    let mask = if trapped { priority::to_board(0) } else { 0xff };
+    set_common(Common::Mask, u64::from(mask));
+    // ICH_HCR_EL2.
     write!("S3_4_C12_C11_0", u64::from(controls.ich & !HCR_ENABLE));
     let rest = read!("hcr_el2") & !ROUTING;
     write!("hcr_el2", rest | controls.hcr);
+    isb();
+}
+
+/// A register that both groups have in common, as the board has it.
+pub fn common(which: Common) -> u64 {
+    match which {
+        Common::Mask => read!("S3_0_C4_C6_0"),
+        Common::Running => read!("S3_0_C12_C11_3"),
+        Common::Control => read!("S3_0_C12_C12_4"),
+    }
+}
+
+/// Writes one.
+pub fn set_common(which: Common, value: u64) {
+    match which {
+        Common::Mask => write!("S3_0_C4_C6_0", value),
+        Common::Running => {}
+        Common::Control => write!("S3_0_C12_C12_4", value),
+    }
     isb();
 }
 

@@ -2,6 +2,7 @@
 //! redistributor by their frames.
 
 use bulkhead_abi::plan::{Board, PAGE};
+use bulkhead_core::gppt::TWO_STEPS;
 use bulkhead_core::monitor::Gate;
 use bulkhead_core::vgic::Version;
 
@@ -280,12 +281,15 @@ pub fn deactivate(taken: Taken) {
     write!("S3_0_C12_C11_1", u64::from(taken.0));
 }
 
-/// Acknowledges the most urgent Group 0 interrupt and ends it (ICC_IAR0_EL1, ICC_EOIR0_EL1). Where EL2 has such, EOImode
-/// is 0.
+/// Acknowledges the most urgent Group 0 interrupt and ends it (ICC_IAR0_EL1, ICC_EOIR0_EL1). With EOImode 1, which
+/// a VM can set that takes its interrupts itself, it is deactivated, too.
 pub fn acknowledge_group0() -> Taken {
     let taken = Taken(read!("S3_0_C12_C8_0") as u32);
     if !taken.is_nothing() {
         write!("S3_0_C12_C8_1", u64::from(taken.0));
+        if read!("S3_0_C12_C12_4") & TWO_STEPS != 0 {
+            write!("S3_0_C12_C11_1", u64::from(taken.0));
+        }
         isb();
     }
     taken
