@@ -7,12 +7,16 @@ use bulkhead_core::exit::Mmio;
 use bulkhead_core::gppt::{
     Answer, Common, Cpus, Filter, Mode, Reclaim, TWO_STEPS, UpperV3, Writes, sgi,
 };
+use bulkhead_core::monitor::Gate;
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{timed, vm};
+
+/// Above all priorities.
+const NO_PRIORITY: u64 = 0x100;
 
 /// The GIC of such a VM.
 #[derive(Debug)]
@@ -107,6 +111,40 @@ impl Own {
     /// It has it again.
     pub fn show(&self) {
         gic::own::show(self.group1);
+    }
+
+    /// What the guest reads from a register of 32 bits of its distributor, or of its redistributor.
+    pub fn look(&self, gic: &Gic, private: bool, offset: u64) -> u32 {
+        let answer = if private {
+            self.filter.gicr_read(offset, 4)
+        } else {
+            self.filter.gicd_read(offset, 4)
+        };
+        match answer {
+            Answer::Value(value) => value as u32,
+            Answer::Read(read) => self.filter.shown(&read, gic.filtered_read(&read)) as u32,
+        }
+    }
+
+    /// What stands between its interrupts, which are all of group 1, and the guest.
+    pub fn gate(&self, forwarded: u64) -> Gate {
+        let seen = |which: Common| which.to_guest(gic::own::common(which));
+        let running = seen(Common::Running);
+        Gate {
+            mask: if self.mode == Mode::PmrTrapped {
+                seen(Common::Mask)
+            } else {
+                NO_PRIORITY
+            },
+            running: if running == 0xff {
+                NO_PRIORITY
+            } else {
+                running
+            },
+            groups: gic::own::group1() << 1,
+            forwarded,
+            fiq: 0b01,
+        }
     }
 
     /// Reads or writes a register: of which class the exit is, and what a read gives. `None`: there is none.

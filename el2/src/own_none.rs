@@ -3,6 +3,7 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::exit::Mmio;
 use bulkhead_core::gppt::Common;
+use bulkhead_core::monitor::Gate;
 
 use crate::hw::gic::Gic;
 use crate::vcpu::Vcpu;
@@ -19,6 +20,16 @@ impl Own {
 
     /// Of nothing.
     pub const fn reset(&mut self, _: &Gic) {
+        match *self {}
+    }
+
+    /// Of nothing.
+    pub const fn look(&self, _: &Gic, _: bool, _: u64) -> u32 {
+        match *self {}
+    }
+
+    /// Of nothing.
+    pub const fn gate(&self, _: u64) -> Gate {
         match *self {}
     }
 

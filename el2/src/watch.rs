@@ -51,9 +51,13 @@ pub fn answer(vcpu: &mut Vcpu) {
             if vcpu.runs
                 && let Some(vm) = vcpu.vm()
             {
-                interrupts.gate = Gate {
-                    forwarded: u64::from(distributor(vcpu, vm, 0)) & 3,
-                    ..gic::gate()
+                let forwarded = u64::from(distributor(vcpu, vm, 0)) & 3;
+                interrupts.gate = match &vcpu.own {
+                    Some(own) => own.gate(forwarded),
+                    None => Gate {
+                        forwarded,
+                        ..gic::gate()
+                    },
                 };
                 pending(vcpu, vm, &mut interrupts.pending);
             }
@@ -183,7 +187,9 @@ fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
                 continue;
             }
             let enabled = read(vcpu, vm, ENABLE, word) & bit != 0;
-            let group = u32::from(read(vcpu, vm, GROUP, word) & bit != 0);
+            // A VM that takes its interrupts itself has one group, whatever IGROUPR says.
+            let group1 = vcpu.own.is_some() || read(vcpu, vm, GROUP, word) & bit != 0;
+            let group = u32::from(group1);
             let four = read(vcpu, vm, PRIORITY, intid / 4);
             let priority = (four >> (intid % 4 * 8)) as u8;
             let Some(slot) = slots.next() else { return };
@@ -220,12 +226,18 @@ fn read(vcpu: &mut Vcpu, vm: &Vm, bank: u64, n: u32) -> u32 {
     }
     let own = (vcpu.number as u64).wrapping_mul(GICR_SIZE);
     let offset = own.wrapping_add(SGI_FRAME).wrapping_add(offset);
+    if let Some(own) = &vcpu.own {
+        return own.look(&vcpu.gic, true, offset);
+    }
     let (answer, whom) = vcpu.vgic.gicr_read(&vm.dist, &mut vcpu.gic, offset, 4);
     vcpu.notify(whom);
     value(answer)
 }
 
 fn distributor(vcpu: &mut Vcpu, vm: &Vm, offset: u64) -> u32 {
+    if let Some(own) = &vcpu.own {
+        return own.look(&vcpu.gic, false, offset);
+    }
     let (answer, whom) = vcpu.vgic.gicd_read(&vm.dist, &mut vcpu.gic, offset, 4);
     vcpu.notify(whom);
     value(answer)

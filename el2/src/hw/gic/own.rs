@@ -101,6 +101,11 @@ pub fn set_common(which: Common, value: u64) {
     isb();
 }
 
+/// ICC_IGRPEN1_EL1.
+pub fn group1() -> u64 {
+    read!("S3_0_C12_C12_7") & 1
+}
+
 /// Keeps Group 1 interrupts from ending the sleep of EL2 while the guest is not there; gives what [`show`] wants.
 pub fn hide() -> u64 {
     let enabled = read!("S3_0_C12_C12_7");
