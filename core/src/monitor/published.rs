@@ -1,6 +1,7 @@
 //! What a pCPU tells the monitor about its vCPUs: words, published by the one and read by the other.
 
 use core::mem::offset_of;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::exit::ExitClass;
@@ -165,6 +166,23 @@ impl Published {
         let frequency = register(&self.time, 0);
         let words: StandingWords = zerocopy::transmute!(load::<TIME>(&self.time, 1));
         (frequency != 0).then(|| (words.standing(), frequency))
+    }
+
+    /// For the monitor: [`Self::time`] has something. Quick, as the next two.
+    pub fn has_time(&self) -> bool {
+        register(&self.time, 0) != 0
+    }
+
+    /// For the monitor: the vCPU does not have its pCPU to itself.
+    pub fn is_shared(&self) -> bool {
+        self.has_time() && register(&self.time, 1 + StandingWords::POLICY) != 0
+    }
+
+    /// For the monitor: there have been waits of these classes, an even number from an even one on.
+    pub fn has_waits(&self, classes: Range<usize>) -> bool {
+        const FIRST: usize = 1 + StandingWords::WAITS;
+        (classes.start / 2..classes.end / 2)
+            .any(|word| register(&self.time, FIRST.wrapping_add(word)) != 0)
     }
 
     /// For the monitor: the last question has been answered.
@@ -395,11 +413,26 @@ mod tests {
             published.answer_time(question, Some(&standing), 62);
             assert!(published.is_answered());
             assert_eq!(published.time(), Some((standing, 62)));
+            assert_eq!(published.is_shared(), policy != Policy::Pinned);
+            // Of class 0 there are none, of classes from 40 on nothing is known.
+            assert!(published.has_waits(0..2) && published.has_waits(38..40));
+            assert!(!published.has_waits(40..44));
         }
         published.ask(0, Wish::Time);
         let question = published.question(0).unwrap();
         published.answer_time(question, None, 62);
         assert_eq!(published.time(), None);
+        assert!(!published.has_time() && !published.is_shared());
+        let none = Standing {
+            policy: policies[2],
+            doing: Doing::Ready,
+            account: Account::new(9),
+            passed: 12,
+        };
+        published.ask(0, Wish::Time);
+        let question = published.question(0).unwrap();
+        published.answer_time(question, Some(&none), 62);
+        assert!(published.is_shared() && !published.has_waits(0..40));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 
-use crate::sched::{Policy, Standing};
 use crate::text::Line;
 use crate::{console, report, spent};
 
@@ -60,9 +59,11 @@ pub const LINES: usize = LAST + 1 + SHOWN;
 pub fn is_empty(n: usize, published: &Published) -> bool {
     match n {
         0 => false,
-        STANDS => published.time().is_none(),
-        TIME..PC => shared_time(published)
-            .is_none_or(|(standing, _)| spent::is_empty(n.wrapping_sub(TIME), &standing)),
+        STANDS => !published.has_time(),
+        TIME..PC => {
+            let classes = spent::classes(n.wrapping_sub(TIME));
+            !published.is_shared() || classes.is_some_and(|some| !published.has_waits(some))
+        }
         // A vCPU that is not on has no registers.
         PC..HEADINGS => !matches!(published.sample().0, State::On | State::Paused),
         HEADINGS | TOTALS | LAST => published.totals().exits == 0,
@@ -81,7 +82,7 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
             stands(published, line);
         }
         TIME..PC => {
-            if let Some((standing, frequency)) = shared_time(published) {
+            if let Some((standing, frequency)) = published.time() {
                 spent::write(n.wrapping_sub(TIME), &standing, frequency, line);
             }
         }
@@ -135,12 +136,6 @@ pub fn stands(published: &Published, line: &mut Said) {
             line.text("not there");
         }
     }
-}
-
-/// What a vCPU has had of a pCPU that it does not have to itself, and ticks in a second.
-fn shared_time(published: &Published) -> Option<(Standing, u64)> {
-    let time = published.time();
-    time.filter(|(standing, _)| standing.policy != Policy::Pinned)
 }
 
 fn interrupts(n: usize, interrupts: &Interrupts, line: &mut Said) {
@@ -210,7 +205,7 @@ mod tests {
     use super::*;
     use crate::monitor::published::Wish;
     use crate::monitor::snapshot::{Gate, Pending, Registers};
-    use crate::sched::{Account, Doing};
+    use crate::sched::{Account, Doing, Policy, Standing};
     use crate::stats::ExitStats;
     use std::{format, string::String, vec::Vec};
 

@@ -1,5 +1,7 @@
 //! How a vCPU stands at a moment: what it may have of its pCPU, what it does, and what it has had.
 
+use core::mem::offset_of;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::slot::State;
@@ -71,6 +73,11 @@ pub struct StandingWords {
 }
 
 impl StandingWords {
+    /// The word that is 0 if the vCPU has its pCPU to itself.
+    pub const POLICY: usize = offset_of!(Self, policy) / 8;
+    /// The word with the first two classes of waits.
+    pub const WAITS: usize = (offset_of!(Self, account) + offset_of!(Account, waits)) / 8;
+
     /// The words of `standing`.
     pub const fn of(standing: &Standing) -> Self {
         Self {
