@@ -46,13 +46,14 @@ impl<const N: usize> Stream<N> {
         done
     }
 
-    /// For the producer: appends all bytes or none.
+    /// For the producer: appends all bytes or none, so that the drainer never finds half a line of them and breaks it.
     pub fn push_all(&self, bytes: &[u8]) -> bool {
-        let fits = bytes.len() <= self.ring.room() as usize;
+        let fits = self.ring.push_all(bytes);
         if fits {
-            for byte in bytes {
-                self.push(*byte);
-            }
+            let before = self.lines_in.load(Ordering::Relaxed);
+            let ends = bytes.iter().filter(|byte| **byte == b'\n');
+            let lines = ends.fold(before, |lines, _| lines.wrapping_add(1));
+            self.lines_in.store(lines, Ordering::Release);
         }
         fits
     }

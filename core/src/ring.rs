@@ -72,6 +72,24 @@ impl<const N: usize> Ring<N> {
         true
     }
 
+    /// For the producer: appends all bytes or none. The consumer sees all of them at once, or none yet.
+    pub fn push_all(&self, bytes: &[u8]) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        let used = head.wrapping_sub(self.tail.load(Ordering::Acquire));
+        if bytes.len() > (N as u32).saturating_sub(used) as usize {
+            return false;
+        }
+        let mut end = head;
+        for byte in bytes {
+            if let Some(slot) = self.bytes.get((end & Self::MASK) as usize) {
+                slot.store(*byte, Ordering::Relaxed);
+            }
+            end = end.wrapping_add(1);
+        }
+        self.head.store(end, Ordering::Release);
+        true
+    }
+
     /// For the consumer: takes the oldest byte.
     #[inline(always)]
     pub fn pop(&self) -> Option<u8> {
@@ -92,6 +110,19 @@ impl<const N: usize> Ring<N> {
 mod tests {
     use super::*;
     use std::{sync::Arc, thread, vec::Vec};
+
+    #[test]
+    fn several_bytes_go_in_together_or_not_at_all() {
+        let ring = Ring::<8>::new();
+        assert!(ring.push_all(b"abcde"));
+        assert!(!ring.push_all(b"wxyz"));
+        assert_eq!(ring.len(), 5);
+        assert_eq!((ring.pop(), ring.pop()), (Some(b'a'), Some(b'b')));
+        assert!(ring.push_all(b"fghij"), "over the end of the array");
+        let rest: Vec<u8> = std::iter::from_fn(|| ring.pop()).collect();
+        assert_eq!(rest, b"cdefghij");
+        assert!(ring.push_all(b""));
+    }
 
     #[test]
     fn it_fills_and_empties_in_order() {

@@ -46,6 +46,25 @@ fn a_ring_loses_and_doubles_nothing() {
 }
 
 #[test]
+fn several_bytes_are_seen_together_or_not_at_all() {
+    loom::model(|| {
+        let ring = Arc::new(Ring::<4>::new());
+        assert_eq!(ring.len(), 0);
+        let producer = Arc::clone(&ring);
+        let thread = thread::spawn(move || {
+            for both in [b"ab", b"cd"] {
+                assert!(producer.push_all(both));
+            }
+        });
+        let mut got: Vec<u8> = (0..4).map_while(|_| ring.pop()).collect();
+        assert!(got.len().is_multiple_of(2), "half a line: {got:?}");
+        thread.join().unwrap();
+        got.extend(std::iter::from_fn(|| ring.pop()));
+        assert_eq!(got, b"abcd");
+    });
+}
+
+#[test]
 fn a_message_is_seen_with_what_was_written_before_it() {
     loom::model(|| {
         let mailbox = Arc::new(Mailbox::default());
