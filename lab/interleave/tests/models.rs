@@ -27,19 +27,30 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 
+/// Runs `f` in every interleaving, which must be more than one: loom (0.7.2) forgets what another thread has read of an atomic
+/// once a thread has read it itself, and so sees no reason to try another order where a thread reads what it then writes. There the one that
+/// writes has to be the one that runs first.
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let runs = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&runs);
+    loom::model(move || {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        f();
+    });
+    let runs = runs.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(runs > 1, "no interleaving but the first was tried");
+}
+
 #[test]
 fn a_ring_loses_and_doubles_nothing() {
-    loom::model(|| {
+    model(|| {
         let ring = Arc::new(Ring::<2>::new());
         assert_eq!(ring.len(), 0);
-        let producer = Arc::clone(&ring);
-        let thread = thread::spawn(move || {
-            (1..=3)
-                .filter(|byte| producer.push(*byte))
-                .collect::<Vec<u8>>()
-        });
-        let mut got: Vec<u8> = (0..2).filter_map(|_| ring.pop()).collect();
-        let sent = thread.join().unwrap();
+        let consumer = Arc::clone(&ring);
+        let take = move || (0..2).filter_map(|_| consumer.pop()).collect::<Vec<u8>>();
+        let thread = thread::spawn(take);
+        let sent: Vec<u8> = (1..=3).filter(|byte| ring.push(*byte)).collect();
+        let mut got = thread.join().unwrap();
         got.extend(std::iter::from_fn(|| ring.pop()));
         assert_eq!(got, sent);
     });
@@ -47,18 +58,17 @@ fn a_ring_loses_and_doubles_nothing() {
 
 #[test]
 fn several_bytes_are_seen_together_or_not_at_all() {
-    loom::model(|| {
+    model(|| {
         let ring = Arc::new(Ring::<4>::new());
         assert_eq!(ring.len(), 0);
-        let producer = Arc::clone(&ring);
-        let thread = thread::spawn(move || {
-            for both in [b"ab", b"cd"] {
-                assert!(producer.push_all(both));
-            }
-        });
-        let mut got: Vec<u8> = (0..4).map_while(|_| ring.pop()).collect();
+        let consumer = Arc::clone(&ring);
+        let take = move || (0..4).map_while(|_| consumer.pop()).collect::<Vec<u8>>();
+        let thread = thread::spawn(take);
+        for both in [b"ab", b"cd"] {
+            assert!(ring.push_all(both));
+        }
+        let mut got = thread.join().unwrap();
         assert!(got.len().is_multiple_of(2), "half a line: {got:?}");
-        thread.join().unwrap();
         got.extend(std::iter::from_fn(|| ring.pop()));
         assert_eq!(got, b"abcd");
     });
@@ -66,7 +76,7 @@ fn several_bytes_are_seen_together_or_not_at_all() {
 
 #[test]
 fn a_message_is_seen_with_what_was_written_before_it() {
-    loom::model(|| {
+    model(|| {
         let mailbox = Arc::new(Mailbox::default());
         let words = Arc::new([AtomicU32::new(0), AtomicU32::new(0)]);
         let senders = [0, 1].map(|n: usize| {
@@ -90,7 +100,7 @@ fn a_message_is_seen_with_what_was_written_before_it() {
 
 #[test]
 fn the_drainer_does_not_sleep_on_a_byte() {
-    loom::model(|| {
+    model(|| {
         let awake = Arc::new(Awake::default());
         let ring = Arc::new(Ring::<2>::new());
         assert!(ring.is_empty());
@@ -108,7 +118,7 @@ fn the_drainer_does_not_sleep_on_a_byte() {
 
 #[test]
 fn nobody_waits_for_room_that_is_there() {
-    loom::model(|| {
+    model(|| {
         let wants = Arc::new(WantsRoom::default());
         let ring = Arc::new(Ring::<1>::new());
         assert!(ring.push(1));
@@ -146,7 +156,7 @@ fn running() -> Arc<Power> {
 
 #[test]
 fn of_two_that_switch_a_vcpu_on_one_does_and_it_starts_where_that_one_said() {
-    loom::model(|| {
+    model(|| {
         let power = running();
         assert_eq!(power.switch_on(2, 3, START[0]), Ok(()));
         assert_eq!(power.arrive(2), Some(START[0]));
@@ -166,7 +176,7 @@ fn of_two_that_switch_a_vcpu_on_one_does_and_it_starts_where_that_one_said() {
 
 #[test]
 fn the_last_vcpu_that_leaves_is_one_and_ends_the_vm() {
-    loom::model(|| {
+    model(|| {
         let power = running();
         assert_eq!(power.switch_on(1, 2, START[0]), Ok(()));
         let other = Arc::clone(&power);
@@ -183,7 +193,7 @@ fn the_last_vcpu_that_leaves_is_one_and_ends_the_vm() {
 
 #[test]
 fn a_vcpu_is_switched_on_again_while_it_goes_off() {
-    loom::model(|| {
+    model(|| {
         let power = running();
         assert_eq!(power.switch_on(1, 2, START[0]), Ok(()));
         let other = Arc::clone(&power);
@@ -201,7 +211,7 @@ fn a_vcpu_is_switched_on_again_while_it_goes_off() {
 
 #[test]
 fn of_two_reasons_one_counts() {
-    loom::model(|| {
+    model(|| {
         let power = running();
         let other = Arc::clone(&power);
         let thread = thread::spawn(move || other.stop(End::Crash));
@@ -215,7 +225,7 @@ fn of_two_reasons_one_counts() {
 
 #[test]
 fn what_is_posted_comes_once() {
-    loom::model(|| {
+    model(|| {
         let owned = Arc::new(Owned::default());
         let poster = Arc::clone(&owned);
         let thread = thread::spawn(move || poster.post());
@@ -228,7 +238,7 @@ fn what_is_posted_comes_once() {
 
 #[test]
 fn what_is_cleared_after_it_was_posted_does_not_come() {
-    loom::model(|| {
+    model(|| {
         let owned = Arc::new(Owned::default());
         let other = Arc::clone(&owned);
         let thread = thread::spawn(move || {
@@ -243,7 +253,7 @@ fn what_is_cleared_after_it_was_posted_does_not_come() {
 
 #[test]
 fn an_answer_tells_what_was_there_when_it_was_asked_for() {
-    loom::model(|| {
+    model(|| {
         let owned = Arc::new(Owned::default());
         let other = Arc::clone(&owned);
         let thread = thread::spawn(move || {
@@ -261,7 +271,7 @@ fn an_answer_tells_what_was_there_when_it_was_asked_for() {
 
 #[test]
 fn an_answer_does_not_show_what_was_cleared_before_it_was_asked_for() {
-    loom::model(|| {
+    model(|| {
         let owned = Arc::new(Owned::default());
         owned.post();
         assert!(owned.look(false));
@@ -281,7 +291,7 @@ fn an_answer_does_not_show_what_was_cleared_before_it_was_asked_for() {
 
 #[test]
 fn of_two_that_believe_to_be_owners_one_takes_it() {
-    loom::model(|| {
+    model(|| {
         let owned = Arc::new(Owned::default());
         owned.post();
         let other = Arc::clone(&owned);
@@ -294,7 +304,7 @@ fn of_two_that_believe_to_be_owners_one_takes_it() {
 
 #[test]
 fn a_change_is_seen_or_notified() {
-    loom::model(|| {
+    model(|| {
         let marked = Arc::new(Marked::default());
         let other = Arc::clone(&marked);
         let thread = thread::spawn(move || other.change());
@@ -306,7 +316,7 @@ fn a_change_is_seen_or_notified() {
 
 #[test]
 fn what_is_disabled_is_not_taken_or_its_holder_is_asked() {
-    loom::model(|| {
+    model(|| {
         let enabled = Arc::new(Enabled::default());
         let other = Arc::clone(&enabled);
         let thread = thread::spawn(move || other.disable());
@@ -318,7 +328,7 @@ fn what_is_disabled_is_not_taken_or_its_holder_is_asked() {
 
 #[test]
 fn an_spi_is_in_one_place_whoever_believes_to_own_it() {
-    loom::model(|| {
+    model(|| {
         let spi = Arc::new(Spi::new([true; 2]));
         spi.post();
         let (other, poster) = (Arc::clone(&spi), Arc::clone(&spi));
@@ -338,7 +348,7 @@ fn an_spi_is_in_one_place_whoever_believes_to_own_it() {
 fn who_finds_an_spi_held_is_told_when_it_is_not() {
     // It comes to vCPU 1 while vCPU 0, which owned it before or still does, looks at it.
     for both in [false, true] {
-        loom::model(move || {
+        model(move || {
             let spi = Arc::new(Spi::new([both, true]));
             let other = Arc::clone(&spi);
             let thread = thread::spawn(move || {
@@ -358,7 +368,7 @@ fn who_finds_an_spi_held_is_told_when_it_is_not() {
 
 #[test]
 fn what_comes_again_while_another_has_it_is_not_lost_at_its_end() {
-    loom::model(|| {
+    model(|| {
         let spi = Arc::new(Spi::new([true; 2]));
         spi.post();
         assert_eq!(spi.claim(0), Claimed::Taken);
