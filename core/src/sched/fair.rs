@@ -47,7 +47,12 @@ impl Fair {
             .wrapping_mul(slot.weight().into())
             .checked_div(all.into())
             .unwrap_or(0);
-        part.max(self.round / SHORTEST).max(1)
+        part.max(self.shortest())
+    }
+
+    /// A slice is no shorter, in ticks.
+    pub(super) fn shortest(&self) -> u64 {
+        (self.round / SHORTEST).max(1)
     }
 
     /// What a round is in the virtual time of a vCPU that is always ready.

@@ -86,6 +86,8 @@ pub struct Scheduler {
     charged: u64,
     /// The current vCPU spins: another one goes first, once.
     passes: bool,
+    /// Start of the turn of the current vCPU.
+    began: u64,
     /// End of the slice of the current vCPU, if others wait for it.
     ends: u64,
     /// Weight of all that are awake and fair.
@@ -104,6 +106,7 @@ impl Scheduler {
             current: None,
             charged: 0,
             passes: false,
+            began: 0,
             ends: u64::MAX,
             load: 0,
             weights: Fair::new(round),
@@ -196,7 +199,7 @@ impl Scheduler {
             .filter(|slot| self.passes && self.fair & only(*slot) != 0);
         self.passes = false;
         let is_over = now >= self.ends;
-        let chosen = self.choose(able, passing, is_over);
+        let chosen = self.choose(able, passing, now);
         if is_over || chosen != self.current {
             self.ends = u64::MAX;
         }
@@ -208,6 +211,7 @@ impl Scheduler {
                 place.start(now);
             }
             self.current = chosen;
+            self.began = now;
         }
         self.turn(able, now)
     }
@@ -321,7 +325,7 @@ impl Scheduler {
         }
     }
 
-    fn choose(&self, able: Set, passing: Option<usize>, is_over: bool) -> Option<usize> {
+    fn choose(&mut self, able: Set, passing: Option<usize>, now: u64) -> Option<usize> {
         let able = able & !passing.map_or(0, only);
         let rank = |slot: usize| {
             let rank = self.slots.get(slot)?.rank()?;
@@ -340,7 +344,7 @@ impl Scheduler {
             };
             return Some(self.sibling(last, able, first).unwrap_or(first));
         }
-        if able & current != 0 && others.is_none_or(|first| self.goes_on(first, is_over)) {
+        if able & current != 0 && others.is_none_or(|first| self.goes_on(first, now)) {
             return self.current;
         }
         others
@@ -349,16 +353,23 @@ impl Scheduler {
     /// The current vCPU goes on beside `first`, of those that wait the one furthest behind: in its slice unless that one is
     /// half a slice behind it, and after its slice only if it is so itself. So a turn is one slice, and who has
     /// had a little too much or too little gives it back over the next turns.
-    fn goes_on(&self, first: usize, is_over: bool) -> bool {
+    ///
+    /// No turn is ended for another fair one before the shortest slice is over: else one that wakes as often as it can would leave the
+    /// others nothing but switches.
+    fn goes_on(&mut self, first: usize, now: u64) -> bool {
         let current = self.current.and_then(|slot| self.slots.get(slot));
         let (Some(current), Some(first)) = (current, self.slots.get(first)) else {
             return false;
         };
-        if is_over {
-            current.lag(first) > self.weights.grain(self.load, current)
-        } else {
-            first.lag(current) <= self.weights.grain(self.load, first)
+        if now >= self.ends {
+            return current.lag(first) > self.weights.grain(self.load, current);
         }
+        if first.lag(current) <= self.weights.grain(self.load, first) {
+            return true;
+        }
+        let earliest = self.began.saturating_add(self.weights.shortest());
+        self.ends = self.ends.min(earliest);
+        now < earliest
     }
 
     /// The one that is furthest behind; of equals the lower number.

@@ -184,6 +184,22 @@ fn busy() -> Vec<Burst> {
     }])
 }
 
+/// One that wakes as soon as it sleeps takes the pCPU from one that never sleeps once in the shortest slice, not each time.
+#[test]
+fn who_naps_does_not_leave_others_nothing_but_switches() {
+    let fair = Policy::Fair {
+        weight: 1,
+        quota: 1,
+        window: 1,
+    };
+    let nap = Vec::from([Burst { work: 1, sleep: 1 }]);
+    let mut world = World::new(Vec::from([(fair, busy()), (fair, nap)]), 0);
+    world.run(600_000, |_, _| {});
+    let turns = world.scheduler.account(1).unwrap().turns;
+    let most = 600_000 / (6_000 / 16);
+    assert!((most / 4..=most + 1).contains(&turns), "{turns} of {most}");
+}
+
 /// A million periods of the fastest of three servers that the bound accepts just so, all of them overrunning, beside vCPUs that
 /// never sleep and one that sleeps at odd times: each budget is there at the end of each of its periods.
 #[test]
