@@ -85,17 +85,24 @@ impl Own {
         })
     }
 
-    /// Everything of the VM's as after a reset, on the board as well.
+    /// Of 32 INTIDs, priorities as after a reset, on the board. A slice of getting the VM ready.
+    #[inline(never)]
+    pub fn forget(&self, gic: &Gic, word: usize) {
+        if self.filter.given(word) == 0 {
+            return;
+        }
+        for four in 0..8u64 {
+            let first = (word as u64).wrapping_mul(32);
+            let first = first.wrapping_add(four.wrapping_mul(4));
+            perform(gic, &self.filter.forget_priorities(first));
+        }
+    }
+
+    /// Everything else of the VM's as after a reset, on the board as well.
     #[inline(never)]
     pub fn reset(&mut self, gic: &Gic) {
         for word in (0..WORDS).filter(|word| self.filter.given(*word) != 0) {
             perform(gic, &self.filter.silence(word));
-            for four in 0..8u64 {
-                let first = (word as u64)
-                    .wrapping_mul(32)
-                    .wrapping_add(four.wrapping_mul(4));
-                perform(gic, &self.filter.forget_priorities(first));
-            }
         }
         gic.settle_all();
         self.filter.reset();

@@ -10,7 +10,7 @@ use bulkhead_core::ptimer::PhysicalTimer;
 use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::sysreg::IdRegisters;
 use bulkhead_core::trng::Generator;
-use bulkhead_core::vgic::Version;
+use bulkhead_core::vgic::{Version, WORDS};
 use chacha20::ChaCha20;
 use chacha20::cipher::{KeyIvInit, StreamCipher};
 
@@ -212,6 +212,14 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     fill_seeds(vcpu, index, plan().seeds_of(index));
     attend(vcpu);
     reset_devices(vcpu, shared, index, row.spis);
+    if vcpu.own.is_some() {
+        for word in 0..WORDS {
+            attend(vcpu);
+            if let Some(own) = &vcpu.own {
+                own.forget(&vcpu.gic, word);
+            }
+        }
+    }
     attend(vcpu);
     let start = Start {
         entry: row.entry,
