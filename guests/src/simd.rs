@@ -6,11 +6,7 @@ core::arch::global_asm!(
     .arch_extension simd
     .global simd_fill
 simd_fill:
-    .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-    dup     v\n\().2d, x0
-    add     x0, x0, x1
-    .endr
-    .irp    n, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
     dup     v\n\().2d, x0
     add     x0, x0, x1
     .endr
@@ -20,16 +16,7 @@ simd_fill:
     .global simd_damage
 simd_damage:
     mov     x4, xzr
-    .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-    umov    x3, v\n\().d[0]
-    eor     x3, x3, x0
-    orr     x4, x4, x3
-    umov    x3, v\n\().d[1]
-    eor     x3, x3, x0
-    orr     x4, x4, x3
-    add     x0, x0, x1
-    .endr
-    .irp    n, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+    .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
     umov    x3, v\n\().d[0]
     eor     x3, x3, x0
     orr     x4, x4, x3
