@@ -43,7 +43,7 @@ pub struct Turn {
     pub slot: Option<usize>,
     /// When [`Scheduler::next`] has to be asked again, at the latest; [`u64::MAX`]: at the next wake-up.
     pub until: u64,
-    /// WFI of this vCPU must be seen: another one, or its own budget, would gain by its sleep.
+    /// WFI of this vCPU must be seen: its sleep is not time that it has had, which matters to others of the pCPU and to its own budget.
     pub trap_wfi: bool,
     /// WFE of this vCPU must be seen: another one is ready, perhaps the one that holds what it waits for. Not that of a
     /// server, whose time it is.
@@ -74,6 +74,8 @@ const _: () = assert!(SLOTS <= Set::BITS as usize);
 #[derive(Debug)]
 pub struct Scheduler {
     slots: [Slot; SLOTS],
+    /// There is a vCPU.
+    present: Set,
     /// Ready, or the current one.
     awake: Set,
     /// Of [`Policy::Fair`].
@@ -100,6 +102,7 @@ impl Scheduler {
     pub const fn new(round: u64) -> Self {
         Self {
             slots: [const { Slot::absent() }; SLOTS],
+            present: 0,
             awake: 0,
             fair: 0,
             metered: 0,
@@ -256,6 +259,7 @@ impl Scheduler {
         };
         let there = place.state != State::Absent;
         for (set, belongs) in [
+            (&mut self.present, there),
             (&mut self.awake, place.is_awake()),
             (&mut self.fair, there && place.is_fair()),
             (&mut self.metered, there && place.is_metered()),
@@ -431,7 +435,7 @@ impl Scheduler {
         Turn {
             slot: self.current,
             until,
-            trap_wfi: ready || metered,
+            trap_wfi: metered || self.present & !current != 0,
             trap_wfe: ready && fair,
         }
     }

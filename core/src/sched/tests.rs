@@ -202,7 +202,8 @@ fn one_that_spins_lets_its_sibling_go_first() {
     scheduler.pass();
     let turn = scheduler.next(50);
     assert_eq!(turn.slot, Some(1));
-    assert!(!turn.trap_wfe && !turn.trap_wfi);
+    // Nobody is ready that could be the one it waits for; its sleep would be another one's time nevertheless.
+    assert!(!turn.trap_wfe && turn.trap_wfi);
 }
 
 #[test]
@@ -239,11 +240,24 @@ fn pinned_has_no_timer_and_no_traps() {
 }
 
 #[test]
+fn who_has_a_pcpu_alone_sleeps_in_hardware() {
+    let mut scheduler = with(&[FAIR(1)]);
+    scheduler.wake(0, 0);
+    assert!(!scheduler.next(0).trap_wfi);
+    // Also when the other one has gone.
+    let mut scheduler = with(&[FAIR(1), FAIR(1)]);
+    scheduler.wake(0, 0);
+    assert!(scheduler.next(0).trap_wfi);
+    scheduler.remove(1, 10);
+    assert!(!scheduler.next(10).trap_wfi);
+}
+
+#[test]
 fn a_second_fair_vcpu_puts_an_end_to_a_turn_without_end() {
     let mut scheduler = with(&[FAIR(1), FAIR(1)]);
     scheduler.wake(0, 0);
     let turn = scheduler.next(0);
-    assert_eq!((turn.until, turn.trap_wfi), (u64::MAX, false));
+    assert_eq!((turn.until, turn.trap_wfi), (u64::MAX, true));
     // The same virtual time: it does not go first, but the turn must end now.
     scheduler.block(0);
     scheduler.wake(1, 0);
