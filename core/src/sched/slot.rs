@@ -4,7 +4,7 @@ use super::account::Account;
 use super::fair::UNIT;
 use super::server::Server;
 
-/// What a vCPU may have of its pCPU. Times in ticks.
+/// What a vCPU may have of its pCPU. Times in ticks, or in another unit where nothing runs yet (a description's nanoseconds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// All of it. The plan gives such a pCPU no other vCPU.

@@ -13,28 +13,8 @@ const WORDS: [&str; 3] = ["pinned", "rt", "fair"];
 /// How a server is asked for.
 const SERVER: &str = "such as cpu = \"rt\", budget = \"2ms\", period = \"10ms\"";
 
-/// What each vCPU of a VM may have of its pCPU. Times in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CpuTime {
-    /// All of it, and nobody else any.
-    Pinned,
-    /// A budget in each period, before all fair ones.
-    Server {
-        /// At least 1, at most `period`.
-        budget: u64,
-        /// From one deadline to the next.
-        period: u64,
-    },
-    /// A share of what servers leave.
-    Fair {
-        /// Relative to other fair ones.
-        weight: u16,
-        /// `quota` in each `window` at most; equal to it for no cap.
-        quota: u64,
-        /// Window of the cap.
-        window: u64,
-    },
-}
+/// What each vCPU of a VM may have of its pCPU. Times in nanoseconds here, and at EL2 in ticks.
+pub use bulkhead_core::sched::Policy as CpuTime;
 
 /// What a description says about the CPU time of a VM.
 #[derive(Clone, Debug)]
