@@ -141,7 +141,7 @@ fn second(_context: u64) {
 /// says how far it and the virtual one went, in microseconds.
 fn pause(refresh: usize) -> (u64, u64) {
     let jump = timer::ticks(JUMP_US);
-    let mut refreshed = timer::now();
+    let mut refreshed = physical::now();
     let both = || (physical::now(), look());
     let (mut first, mut second) = (both(), both());
     loop {
@@ -156,9 +156,10 @@ fn pause(refresh: usize) -> (u64, u64) {
                 microseconds(third.1 - first.1),
             );
         }
-        // Seldom, so that the pause hardly ever comes between a look and a refresh.
-        if refresh != 0 && third.1 - refreshed > timer::ticks(REFRESH_US) {
-            refreshed = third.1;
+        // By the counter that was just seen not to jump: the virtual one is read after it, perhaps after the pause.
+        // Seldom, so that the pause hardly ever comes between the look and a refresh.
+        if refresh != 0 && third.0 - refreshed > timer::ticks(REFRESH_US) {
+            refreshed = third.0;
             write32(refresh, 1);
         }
         (first, second) = (second, third);
