@@ -166,6 +166,8 @@ pub struct Mux {
     line_open: bool,
     insert: Line<LINE>,
     inserted: usize,
+    /// What waits to be said.
+    notice: Line<128>,
 }
 
 impl Default for Mux {
@@ -183,18 +185,32 @@ impl Mux {
             line_open: false,
             insert: Line::new(),
             inserted: 0,
+            notice: Line::new(),
         }
     }
 
     /// Everything that was inserted has gone out.
     fn drained(&self) -> bool {
-        self.inserted >= self.insert.as_bytes().len()
+        self.inserted >= self.insert.as_bytes().len() && self.notice.as_bytes().is_empty()
     }
 
-    /// Says something of its own, on a line of its own.
+    /// Says something of its own, on a line of its own. It breaks a line of a guest, which may never end, and waits for the
+    /// end of one of EL2's. Of several that wait the last is said.
     pub fn notice(&mut self, text: &Line<128>) {
+        self.notice = *text;
+    }
+
+    /// Says what waits, if no line of EL2's is under way.
+    fn say_notice(&mut self, sources: &impl Sources) {
+        let under_way = self
+            .speaker
+            .is_some_and(|speaker| self.line_open && speaker.log && !speaker.is_silent(sources));
+        if self.notice.as_bytes().is_empty() || under_way {
+            return;
+        }
+        let notice = core::mem::take(&mut self.notice);
         self.say("[el2] ", |line| {
-            for byte in text.as_bytes() {
+            for byte in notice.as_bytes() {
                 line.byte(*byte);
             }
             true
@@ -231,6 +247,9 @@ impl Mux {
 
     /// The next byte for the UART. `flush`: parts of lines have waited long enough.
     pub fn next(&mut self, sources: &impl Sources, flush: bool) -> Next {
+        if self.inserted >= self.insert.as_bytes().len() {
+            self.say_notice(sources);
+        }
         if let Some(byte) = self.insert.as_bytes().get(self.inserted) {
             self.inserted = self.inserted.saturating_add(1);
             return Next::Byte(*byte);
@@ -475,7 +494,38 @@ mod tests {
         let mut text = Line::new();
         text.text("hello");
         mux.notice(&text);
+        assert!(!mux.is_free(&two) && !mux.is_done(&two));
         assert_eq!(drain(&mut mux, &two, false), "\r\n[el2] hello\r\n");
+        assert!(mux.is_free(&two) && mux.is_done(&two));
+    }
+
+    #[test]
+    fn a_notice_waits_for_the_end_of_what_el2_says() {
+        // However many bytes of the line are out, its label among them.
+        for out in 0..30 {
+            let (two, mut mux) = (two(), Mux::new());
+            two.0[0].log.push_all(b"vm alpha stopped: power off\r\n");
+            let mut shown: String = (0..out)
+                .map(|_| match mux.next(&two, false) {
+                    Next::Byte(byte) => char::from(byte),
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            let mut text = Line::new();
+            text.text("input goes to beta");
+            mux.notice(&text);
+            shown += &drain(&mut mux, &two, false);
+            let (stopped, input) = (
+                "[el2] vm alpha stopped: power off\r\n",
+                "[el2] input goes to beta\r\n",
+            );
+            let expected = if out == 0 {
+                [input, stopped]
+            } else {
+                [stopped, input]
+            };
+            assert_eq!(shown, expected.concat());
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Which timer the profiler watches for the periods of a VM.
 
+use bulkhead_abi::plan::InterruptMode;
 use bulkhead_core::plan::{Plan, rows_of};
 use bulkhead_profiler::Period;
 use zerocopy::IntoBytes;
@@ -29,9 +30,11 @@ pub fn period_of(plan: &[u8], vm: &str) -> Option<Period> {
     let plan = Plan::open(words.as_bytes()).ok()?;
     let named = |name: &[u8]| name.split(|byte| *byte == 0).next() == Some(vm.as_bytes());
     let vm = plan.vms.iter().position(|vm| named(&vm.name))?;
+    let by_guest = plan.vms.get(vm)?.interrupts != InterruptMode::Vgic as u16;
     let vcpu = rows_of(plan.vcpus, vm).first()?;
     Some(Period {
         cpu: state_of(vcpu.pcpu.into()),
         intid: plan.header.board.vtimer_intid.into(),
+        by_guest,
     })
 }

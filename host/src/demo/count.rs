@@ -13,6 +13,7 @@ use crate::run::System;
 /// A count under way.
 pub struct El2Count {
     attached: Attached,
+    by_guest: bool,
 }
 
 impl El2Count {
@@ -40,7 +41,10 @@ impl El2Count {
             period: Some(period),
         };
         let attached = instrument.attach(&system.folder)?;
-        Ok(Self { attached })
+        Ok(Self {
+            attached,
+            by_guest: period.by_guest,
+        })
     }
 
     /// Value of QEMU's `-plugin`.
@@ -51,10 +55,6 @@ impl El2Count {
     /// What was counted. There is nothing if QEMU was killed.
     pub fn read(&self) -> Option<El2Periods> {
         let periods = self.attached.profile().ok()?.periods?;
-        Some(El2Periods {
-            count: periods.count,
-            max: periods.max,
-            histogram: periods.histogram,
-        })
+        Some(El2Periods::new(periods, self.by_guest))
     }
 }

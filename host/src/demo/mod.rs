@@ -19,5 +19,5 @@ mod view;
 
 pub use count::El2Count;
 pub use progress::{Control, Latency, Phase, Progress};
-pub use summary::{EL2_BUDGET, El2Periods, Summary};
+pub use summary::{El2Periods, Summary};
 pub use view::Screen;

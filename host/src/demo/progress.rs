@@ -115,7 +115,7 @@ pub struct Progress {
     /// The real-time Linux waits for the others, or will not come.
     rt: bool,
     seconds: u64,
-    stay: bool,
+    pub(super) stay: bool,
 }
 
 impl Progress {

@@ -108,7 +108,8 @@ impl View for Screen {
     fn console(&mut self, bytes: &[u8], keys: &mut Vec<u8>) -> io::Result<Flow> {
         self.output.write(bytes)?;
         keys.extend(self.progress.push(bytes));
-        if self.progress.phase == Phase::Shell && !self.summed_up {
+        // Without a user the end is near, and the whole summary with it.
+        if self.progress.phase == Phase::Shell && self.progress.stay && !self.summed_up {
             self.summed_up = true;
             let text = (self.summary)(&self.progress);
             self.output.write(format!("\n{text}\n").as_bytes())?;

@@ -77,6 +77,8 @@ pub struct Period {
     pub most: u64,
     /// Least number of periods.
     pub periods: u64,
+    /// Most exits in all of them together; no limit if absent.
+    pub exits: Option<u64>,
 }
 
 impl Period {
@@ -84,10 +86,17 @@ impl Period {
     pub fn flaw(&self, profile: &Profile) -> Option<String> {
         let seen = profile.periods.as_ref();
         let (count, max) = seen.map_or((0, 0), |periods| (periods.count, periods.max));
+        let exits = seen.map_or(0, |periods| periods.exits);
         if count < self.periods {
             let (vm, least) = (&self.vm, self.periods);
             return Some(format!(
                 "`{vm}` had {count} periods instead of {least} or more"
+            ));
+        }
+        if let Some(most) = self.exits.filter(|most| exits > *most) {
+            let vm = &self.vm;
+            return Some(format!(
+                "`{vm}` made {exits} exits in its periods, above {most}"
             ));
         }
         (max > self.most).then(|| {
@@ -260,18 +269,21 @@ mod tests {
             vm: "a".to_owned(),
             most: 300,
             periods: 10,
+            exits: Some(7),
         };
-        let profile = |count, max| {
+        let profile = |count, max, exits| {
             let mut profile = Profile::default();
             let mut periods = crate::bench::Periods::default();
-            (periods.count, periods.max) = (count, max);
+            (periods.count, periods.max, periods.exits) = (count, max, exits);
             profile.periods = Some(periods);
             profile
         };
-        assert_eq!(period.flaw(&profile(10, 300)), None);
-        let flaw = period.flaw(&profile(10, 301)).unwrap();
+        assert_eq!(period.flaw(&profile(10, 300, 7)), None);
+        let flaw = period.flaw(&profile(10, 301, 7)).unwrap();
         assert!(flaw.contains("301 instructions"), "{flaw}");
-        let flaw = period.flaw(&profile(9, 1)).unwrap();
+        let flaw = period.flaw(&profile(10, 300, 8)).unwrap();
+        assert!(flaw.contains("8 exits"), "{flaw}");
+        let flaw = period.flaw(&profile(9, 1, 0)).unwrap();
         assert!(flaw.contains("9 periods"), "{flaw}");
     }
 

@@ -66,4 +66,6 @@ pub struct Period {
     pub cpu: u64,
     /// Physical INTID of the timer.
     pub intid: u64,
+    /// The guest acknowledges it itself (ICC_IAR1_EL1 at EL1), not EL2.
+    pub by_guest: bool,
 }

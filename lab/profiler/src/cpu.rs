@@ -128,8 +128,10 @@ pub struct Cpu {
     spare: Vec<(u32, u64)>,
     nested: u32,
     figure: Option<u64>,
-    /// Where the last period began, in instructions of EL2 on this CPU.
-    period_began: Option<u64>,
+    /// Exits so far.
+    entered: u64,
+    /// Where the last period began, in instructions and exits of EL2 on this CPU.
+    period_began: Option<(u64, u64)>,
 }
 
 impl Cpu {
@@ -156,6 +158,7 @@ impl Cpu {
     pub fn enter(&mut self, kind: Kind, guest_pc: u64, esr: u64) {
         self.finish();
         self.nested = 0;
+        self.entered += 1;
         self.begin(kind, guest_pc, esr);
         if let Some(tally) = self.figure.and_then(|id| self.figures.get_mut(&id)) {
             tally.exits += 1;
@@ -185,15 +188,30 @@ impl Cpu {
         };
         exit.kind = Kind::Intid(intid);
         let now = exit.before;
-        if let (true, Some(periods)) = (timer, &mut self.periods) {
-            if let Some(began) = self.period_began {
-                let spent = now - began;
-                periods.count += 1;
-                periods.max = periods.max.max(spent);
-                *periods.histogram.entry(spent).or_default() += 1;
-            }
-            self.period_began = Some(now);
+        if timer {
+            // The exit itself is the first of the new period.
+            self.count_period(now, self.entered - 1);
         }
+    }
+
+    /// The guest has acknowledged the watched interrupt itself.
+    pub fn period(&mut self) {
+        self.count_period(self.total.instructions, self.entered);
+    }
+
+    /// A period ends and another begins, at so many instructions and exits of EL2.
+    fn count_period(&mut self, instructions: u64, exits: u64) {
+        let Some(periods) = &mut self.periods else {
+            return;
+        };
+        if let Some((instructions_before, exits_before)) = self.period_began {
+            let spent = instructions - instructions_before;
+            periods.count += 1;
+            periods.max = periods.max.max(spent);
+            periods.exits += exits - exits_before;
+            *periods.histogram.entry(spent).or_default() += 1;
+        }
+        self.period_began = Some((instructions, exits));
     }
 
     /// An instruction is about to execute.
@@ -366,7 +384,23 @@ mod tests {
         run(&mut cpu, 0x200, 30);
         timer_exit(&mut cpu, 80);
         let periods = cpu.periods.expect("watched");
-        assert_eq!((periods.count, periods.max), (2, 120));
+        assert_eq!((periods.count, periods.max, periods.exits), (2, 120, 3));
         assert_eq!(periods.histogram, BTreeMap::from([(90, 1), (120, 1)]));
+    }
+
+    #[test]
+    fn periods_of_a_guest_that_takes_its_interrupts_hold_what_el2_does_meanwhile() {
+        let mut cpu = Cpu::new(0, true);
+        cpu.enter(Kind::Sync(1), 0, 0); // before the first period
+        run(&mut cpu, 0x200, 30);
+        cpu.period();
+        cpu.period();
+        cpu.enter(Kind::Fiq, 0, 0);
+        run(&mut cpu, 0x200, 20);
+        cpu.execute(&insn(0x1f0, Role::Return));
+        cpu.period();
+        let periods = cpu.periods.expect("watched");
+        assert_eq!((periods.count, periods.max, periods.exits), (2, 21, 1));
+        assert_eq!(periods.histogram, BTreeMap::from([(0, 1), (21, 1)]));
     }
 }

@@ -39,6 +39,8 @@ struct Plugin {
     insns: Mutex<HashMap<u64, &'static Insn>>,
     /// Instructions behind one that acknowledges an interrupt, with the register that has the INTID.
     acknowledged: Mutex<HashMap<u64, u8>>,
+    /// The same of guests.
+    taken: Mutex<HashMap<u64, u8>>,
     boot: Mutex<(Boot, HashMap<u32, Cost>)>,
     booting: AtomicBool,
 }
@@ -94,6 +96,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         cpus: Mutex::default(),
         insns: Mutex::default(),
         acknowledged: Mutex::default(),
+        taken: Mutex::default(),
         boot: Mutex::default(),
     };
     if PLUGIN.set(plugin).is_err() {
@@ -161,6 +164,12 @@ extern "C" fn translated(_id: u64, block: *mut Block) {
         }
         return;
     }
+    if config.period.is_some_and(|period| period.by_guest) {
+        for (instruction, address, word) in &instructions {
+            // SAFETY: an instruction of the block of this callback.
+            unsafe { plugin.watch_guest(*instruction, *address, *word) };
+        }
+    }
     let Some(marks) = config.marks else { return };
     for (instruction, address, _) in instructions {
         if address == marks.begin || address == marks.end {
@@ -226,15 +235,25 @@ impl Plugin {
             // SAFETY: the caller's.
             unsafe { api::call_on_memory(instruction, word_loaded, 0) };
         }
-        let mut acknowledged = lock(&self.acknowledged);
-        if let Some(register) = decode::acknowledges(word) {
-            acknowledged.insert(address + 4, register);
-        }
-        if let Some(register) = acknowledged.get(&address) {
-            let register = usize::from(*register);
-            // SAFETY: the caller's.
-            unsafe { api::call_on(instruction, acknowledge_executed, true, register) };
-        }
+        // SAFETY: the caller's.
+        unsafe {
+            follow(
+                &self.acknowledged,
+                instruction,
+                (address, word),
+                acknowledge_executed,
+            )
+        };
+    }
+
+    /// Asks for callbacks where a guest acknowledges an interrupt.
+    ///
+    /// # Safety
+    ///
+    /// `instruction` is of the block that is being translated.
+    unsafe fn watch_guest(&self, instruction: *mut api::Instruction, address: u64, word: u32) {
+        // SAFETY: the caller's.
+        unsafe { follow(&self.taken, instruction, (address, word), taken_executed) };
     }
 
     /// EL2 has acknowledged an interrupt on a CPU.
@@ -242,7 +261,7 @@ impl Plugin {
         let timer = self
             .config
             .period
-            .is_some_and(|period| period.intid == intid);
+            .is_some_and(|period| period.intid == intid && !period.by_guest);
         lock(cpu).acknowledge(intid, timer);
     }
 
@@ -271,6 +290,28 @@ impl Plugin {
             boot.0.reached_guest = true;
             self.booting.store(false, Ordering::Relaxed);
         }
+    }
+}
+
+/// Keeps in `known` where an instruction acknowledges an interrupt, and asks that `executed` be called for the one
+/// behind it, where its register has the INTID.
+///
+/// # Safety
+///
+/// `instruction` is of the block that is being translated.
+unsafe fn follow(
+    known: &Mutex<HashMap<u64, u8>>,
+    instruction: *mut api::Instruction,
+    (address, word): (u64, u32),
+    executed: api::Executed,
+) {
+    let mut known = lock(known);
+    if let Some(register) = decode::acknowledges(word) {
+        known.insert(address + 4, register);
+    }
+    if let Some(register) = known.get(&address) {
+        // SAFETY: the caller's.
+        unsafe { api::call_on(instruction, executed, true, usize::from(*register)) };
     }
 }
 
@@ -327,6 +368,23 @@ extern "C" fn acknowledge_executed(_vcpu: c_uint, number: *mut c_void) {
         .and_then(|registers| registers.x.get(number as usize));
     let Some(register) = register else { return };
     plugin.acknowledge(cpu, api::read(*register) & 0xff_ffff);
+}
+
+/// A guest has acknowledged an interrupt, if this is the guest of the watched CPU.
+extern "C" fn taken_executed(vcpu: c_uint, number: *mut c_void) {
+    let Some(plugin) = PLUGIN.get() else { return };
+    let (Some(registers), Some(period)) = (plugin.registers.get(), plugin.config.period) else {
+        return;
+    };
+    let Some(register) = registers.x.get(number as usize) else {
+        return;
+    };
+    if (api::read(registers.cpsr) >> 2) & 3 != 1 || api::read(*register) & 0xff_ffff != period.intid
+    {
+        return;
+    }
+    let cpu = plugin.cpu(registers, vcpu);
+    lock(cpu).period();
 }
 
 extern "C" fn word_loaded(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {

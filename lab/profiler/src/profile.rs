@@ -112,6 +112,8 @@ pub struct Periods {
     pub count: u64,
     /// Most EL2 instructions in one.
     pub max: u64,
+    /// Exits in all of them together.
+    pub exits: u64,
     /// Number of periods by EL2 instructions in them.
     pub histogram: BTreeMap<u64, u64>,
 }
