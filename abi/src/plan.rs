@@ -370,7 +370,8 @@ pub enum RegionKind {
     Device = 1,
     /// Memory that several VMs map, because the description says so.
     Shared = 2,
-    /// GICv2: the virtual CPU interface of the board, at the place of the VM's CPU interface.
+    /// GICv2: the virtual CPU interface of the board, or with [`InterruptMode::GpptV2`] the physical one, at the place of the VM's CPU
+    /// interface.
     Gicv = 3,
     /// The page in which EL2 tells stolen time: one page, read only. `pa` is 0 in the plan; EL2 puts there the
     /// page [`STOLEN_TIME_PAGE`] of the VM from its pool.

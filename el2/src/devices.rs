@@ -129,7 +129,9 @@ fn interface_access(vcpu: &mut Vcpu, offset: u64, mmio: &Mmio) -> Done {
         vcpu.frame.set(mmio.register, 0);
     } else if offset == 0 && mmio.size == 4 {
         let value = mmio.stored(vcpu.frame.get(mmio.register)) as u32;
-        deactivate(vcpu, value);
+        if !own::deactivate(vcpu, value) {
+            deactivate(vcpu, value);
+        }
     }
     Done::Yes(ExitClass::Gicd)
 }

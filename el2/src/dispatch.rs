@@ -81,6 +81,9 @@ pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
         vcpu.frame.set_x0(psci::VERSION_PSCI);
         return exit.stay(vcpu, ExitClass::Hvc);
     }
+    if class == ec::FETCH_LOWER && own::is_gone(vcpu) {
+        return boot::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
+    }
     other_synchronous(vcpu, exit.esr, exit.begin, exit.pc)
 }
 
@@ -101,6 +104,7 @@ fn wait(vcpu: &mut Vcpu, exit: Exit) {
     exit.next(vcpu, ExitClass::Wfx);
     // ESR_EL2.TI: WFI, WFE, and the same with a timeout, which the guest does not have and which may end at once.
     match exit.esr & 3 {
+        0 if own::wait(vcpu) => {}
         0 => sched::wait(vcpu),
         1 => sched::pass(vcpu),
         _ => {}
@@ -143,6 +147,9 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
         && let Some(class) = devices::usual(vcpu, vm, exit::fault_ipa(far, hpfar), esr)
     {
         return exit.next(vcpu, class);
+    }
+    if own::is_gone(vcpu) {
+        return boot::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
     }
     if devices::is_sgir_write(vcpu, exit::fault_ipa(far, hpfar), esr) {
         return sgir_write(vcpu, esr, exit.begin, exit.pc);
@@ -327,6 +334,7 @@ pub fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
 pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     let intid = taken.intid();
     if taken.is_nothing() {
+        own::come_back(vcpu);
         return ExitClass::ServiceIrq;
     }
     // One of Group 0 has ended.

@@ -18,7 +18,6 @@ mod lifecycle;
 #[cfg(target_os = "none")]
 mod mailbox;
 #[cfg(target_os = "none")]
-#[cfg_attr(feature = "gicv2", path = "own_none.rs")]
 mod own;
 #[cfg(target_os = "none")]
 mod pcpu;

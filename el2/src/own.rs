@@ -1,19 +1,27 @@
 //! A VM that takes its physical interrupts itself: what it does to its GIC goes through a filter to the board's
 //! (`bulkhead_core::gppt`, `docs/adr/0016-own-interrupts.md`). One vCPU, on a pCPU of its own.
 
+#[cfg(feature = "gicv2")]
+mod v2;
+#[cfg(feature = "gicv2")]
+use v2 as version;
+#[cfg(not(feature = "gicv2"))]
+mod v3;
+#[cfg(not(feature = "gicv2"))]
+use v3 as version;
+
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::{InterruptMode, Vm};
+use bulkhead_abi::plan::{InterruptMode, Reclaim as Number, Vm};
 use bulkhead_core::exit::Mmio;
-use bulkhead_core::gppt::{
-    Answer, Common, Cpus, Filter, Mode, Reclaim, TWO_STEPS, UpperV3, Writes, sgi,
-};
-use bulkhead_core::monitor::Gate;
+use bulkhead_core::gppt::{Answer, Cpus, Filter, Mode, Reclaim, Writes};
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{timed, vm};
+
+pub use version::{come_back, common, deactivate, is_gone, send_sgi, wait};
 
 /// Above all priorities.
 const NO_PRIORITY: u64 = 0x100;
@@ -22,32 +30,32 @@ const NO_PRIORITY: u64 = 0x100;
 #[derive(Debug)]
 pub struct Own {
     mode: Mode,
-    filter: Filter<UpperV3>,
+    reclaim: Reclaim,
+    filter: Filter<version::Kind>,
     gicd: u64,
     gicr: u64,
-    /// ICC_IGRPEN1_EL1 while the vCPU does not have its pCPU.
-    group1: u64,
+    /// Its CPU interface while it does not have its pCPU.
+    kept: version::Kept,
 }
 
 /// The mode of a VM, if it takes its interrupts itself.
 pub fn mode(vm: &Vm) -> Option<Mode> {
     const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
     const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
+    const V2: u16 = InterruptMode::GpptV2 as u16;
     match vm.interrupts {
         RECOVERABLE => Some(Mode::Recoverable),
         PMR_TRAPPED => Some(Mode::PmrTrapped),
+        V2 => Some(Mode::V2),
         _ => None,
     }
 }
 
-/// pCPUs of such VMs, a bit for each.
-pub fn pcpus() -> u32 {
+/// pCPUs of such VMs, each with its VM.
+pub fn pcpus() -> impl Iterator<Item = (usize, usize)> {
     let rows = plan().vcpus.iter();
-    rows.filter(|row| {
-        let vm = plan().vms.get(usize::from(row.vm));
-        vm.is_some_and(|vm| mode(vm).is_some())
-    })
-    .fold(0, |all, row| all | 1u32.wrapping_shl(u32::from(row.pcpu)))
+    rows.map(|row| (usize::from(row.pcpu), usize::from(row.vm)))
+        .filter(|(_, vm)| plan().vms.get(*vm).is_some_and(|vm| mode(vm).is_some()))
 }
 
 impl Own {
@@ -68,7 +76,7 @@ impl Own {
         let mut names = [0; VCPUS];
         let mut count = 0usize;
         for (name, pcpu) in names.iter_mut().zip(vm::pcpus_of(index)) {
-            *name = plan().pcpus.get(pcpu).map_or(0, |row| row.mpidr);
+            *name = gic::own::name(pcpu);
             count = count.wrapping_add(1);
         }
         let cpus = Cpus {
@@ -78,10 +86,15 @@ impl Own {
         };
         Some(Self {
             mode,
-            filter: Filter::new(UpperV3, given, cpus),
+            reclaim: if row.reclaim == Number::Guaranteed as u16 {
+                Reclaim::Guaranteed
+            } else {
+                Reclaim::Cooperative
+            },
+            filter: Filter::new(version::KIND, given, cpus),
             gicd: row.gicd,
             gicr: row.gicr,
-            group1: 0,
+            kept: version::Kept::default(),
         })
     }
 
@@ -105,19 +118,8 @@ impl Own {
             perform(gic, &self.filter.silence(word));
         }
         gic.settle_all();
+        self.reset_interface(gic);
         self.filter.reset();
-        let trapped = self.mode == Mode::PmrTrapped;
-        gic::own::reset_interface(self.mode.controls(Reclaim::Cooperative), trapped);
-    }
-
-    /// The vCPU leaves its pCPU to EL2.
-    pub fn hide(&mut self) {
-        self.group1 = gic::own::hide();
-    }
-
-    /// It has it again.
-    pub fn show(&self) {
-        gic::own::show(self.group1);
     }
 
     /// What the guest reads from a register of 32 bits of its distributor, or of its redistributor.
@@ -130,27 +132,6 @@ impl Own {
         match answer {
             Answer::Value(value) => value as u32,
             Answer::Read(read) => self.filter.shown(&read, gic.filtered_read(&read)) as u32,
-        }
-    }
-
-    /// What stands between its interrupts, which are all of group 1, and the guest.
-    pub fn gate(&self, forwarded: u64) -> Gate {
-        let seen = |which: Common| which.to_guest(gic::own::common(which));
-        let running = seen(Common::Running);
-        Gate {
-            mask: if self.mode == Mode::PmrTrapped {
-                seen(Common::Mask)
-            } else {
-                NO_PRIORITY
-            },
-            running: if running == 0xff {
-                NO_PRIORITY
-            } else {
-                running
-            },
-            groups: gic::own::group1() << 1,
-            forwarded,
-            fiq: 0b01,
         }
     }
 
@@ -167,7 +148,7 @@ impl Own {
             (ExitClass::Gicd, answer)
         } else {
             let offset = mmio.ipa.wrapping_sub(self.gicr);
-            if offset >= GICR_SIZE {
+            if gic::VERSION == 2 || offset >= GICR_SIZE {
                 return None;
             }
             let answer = if mmio.write {
@@ -206,50 +187,4 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Option<ExitClass> {
         vcpu.frame.set(mmio.register, mmio.loaded(value));
     }
     Some(class)
-}
-
-/// A write of such a VM to ICC_SGI1R_EL1 (`group1`) or its kin. `false`: it is none.
-pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
-    if vcpu.own.is_none() {
-        return false;
-    }
-    let sgi = sgi::by_register(value, vcpu.number, vcpu.vcpus).filter(|_| group1);
-    if let Some(sgi) = sgi {
-        for vcpu_number in sgi.vcpus.iter() {
-            if let Some(pcpu) = vcpu.gic.siblings.get(vcpu_number) {
-                gic::send(sgi.intid, usize::from(*pcpu));
-            }
-        }
-    }
-    true
-}
-
-/// Performs an access of such a VM to a register of the CPU interface that traps. `false`: it is none, or cannot be written.
-pub fn common(vcpu: &mut Vcpu, which: Common, read: bool, gpr: u8) -> bool {
-    if vcpu.own.is_none() {
-        return false;
-    }
-    let board = gic::own::common(which);
-    if read {
-        vcpu.frame.set(gpr, which.to_guest(board));
-        return true;
-    }
-    let value = which.to_board(vcpu.frame.get(gpr), board);
-    if let Some(value) = value {
-        gic::own::set_common(which, value);
-    }
-    value.is_some()
-}
-
-/// A write of such a VM to ICC_DIR_EL1. `false`: it is none.
-pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
-    let Some(own) = &vcpu.own else {
-        return false;
-    };
-    if gic::own::common(Common::Control) & TWO_STEPS != 0
-        && let Some(write) = own.filter.deactivate(intid)
-    {
-        vcpu.gic.filtered_write(&write);
-    }
-    true
 }

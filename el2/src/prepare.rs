@@ -168,7 +168,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     cpu::start();
     let board = &plan().header.board;
     let ppis = 1 << (board.hyp_timer_intid % 32) | 1 << (board.maintenance_intid % 32);
-    let wanted = if vcpu.group0 {
+    let wanted = if gic::own::is_there(vcpu.index) {
         1 << gic::KICK | 1 << (board.hyp_timer_intid % 32)
     } else {
         1 << gic::KICK | 1 << gic::SIBLING | ppis
@@ -292,6 +292,9 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     // A pause that came meanwhile is seen in the first exit, which this is for.
     mailbox::send(vcpu.id, mailbox::POWER);
     vcpu.stats.enter(crate::hw::sysreg::cycles());
+    if let Some(own) = &mut vcpu.own {
+        own.show(&vcpu.gic);
+    }
     cpu::enter(thread::frame_address(vcpu))
 }
 
@@ -328,6 +331,7 @@ pub fn pool_base() -> u64 {
         .wrapping_add(plan().header.image.pool_offset)
 }
 
-fn stage2_root(index: usize) -> u64 {
+/// Physical address of the root of a VM's stage 2.
+pub fn stage2_root(index: usize) -> u64 {
     pool_base().wrapping_add((stage2_page(index) as u64).wrapping_mul(bulkhead_abi::plan::PAGE))
 }

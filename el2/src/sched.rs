@@ -164,7 +164,7 @@ fn step_out(vcpu: &mut Vcpu) {
         return;
     }
     if let Some(own) = &mut vcpu.own {
-        own.hide();
+        own.hide(&vcpu.gic);
     }
     vcpu.context.timers = timer::GuestTimers::keep();
     vcpu.context.active = vcpu.gic.take_active(timer_interrupts());
@@ -226,8 +226,8 @@ fn step_in(vcpu: &mut Vcpu) {
     }
     vcpu.gic.give_active(vcpu.context.active);
     vcpu.context.timers.bring();
-    if let Some(own) = &vcpu.own {
-        own.show();
+    if let Some(own) = vcpu.own.as_mut().filter(|_| vcpu.runs) {
+        own.show(&vcpu.gic);
     }
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());

@@ -6,12 +6,10 @@ use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
 use bulkhead_core::text::Line;
 
-#[cfg(not(feature = "gicv2"))]
 use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
 use crate::hw::uart::Uart;
 use crate::hw::{boot, cpu, firmware, gic, layout, timer};
-#[cfg(not(feature = "gicv2"))]
 use crate::own;
 use crate::vcpu::Vcpu;
 use crate::{idle, prepare, sched, service, vm};
@@ -213,7 +211,6 @@ fn keep_time(windows: &mut Windows) {
 
 /// Puts the distributor into its first state and gives every SPI of the plan to its pCPU. Here and not
 /// by the pCPUs, because sixteen triggers share a register.
-#[cfg_attr(feature = "gicv2", expect(unused_variables))]
 fn start_distributor(windows: &mut Windows, uart: Uart) {
     let plan = plan();
     let board = &plan.header.board;
@@ -224,18 +221,18 @@ fn start_distributor(windows: &mut Windows, uart: Uart) {
             gic::route(gicd, u32::from(irq.pintid), usize::from(vcpu.pcpu));
         }
     }
-    if let Some(drainer) = plan.pcpus.iter().position(|pcpu| pcpu.service != 0) {
+    let drainer = plan.pcpus.iter().position(|pcpu| pcpu.service != 0);
+    if let Some(drainer) = drainer {
         gic::configure(gicd, board.uart_intid, false);
         gic::route(gicd, board.uart_intid, drainer);
-        #[cfg(not(feature = "gicv2"))]
-        give_interrupts(gicd, drainer, uart);
     }
+    give_interrupts(gicd, drainer.unwrap_or(0), uart);
 }
 
 /// Makes EL2's interrupts Group 0 on the pCPUs of VMs that take theirs themselves.
 #[cfg(not(feature = "gicv2"))]
 fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
-    let which = own::pcpus();
+    let which = own::pcpus().fold(0, |all, (pcpu, _)| all | 1u32.wrapping_shl(pcpu as u32));
     if which == 0 {
         return;
     }
@@ -248,6 +245,16 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     }
     if gic::own::is_there(drainer) {
         gic::own::claim(gicd, plan().header.board.uart_intid);
+    }
+}
+
+/// Keeps hold of the stage 2 of VMs that take their interrupts themselves. The plan's proof says that none of them runs where
+/// the console is drained.
+#[cfg(feature = "gicv2")]
+fn give_interrupts(_: Registers, _: usize, _: Uart) {
+    for (pcpu, vm) in own::pcpus() {
+        gic::own::give_to(pcpu, vm);
+        mmu::share_root(vm, prepare::stage2_root(vm));
     }
 }
 

@@ -172,7 +172,7 @@ impl Vcpu {
             vgic: vgic::Cpu::new(0),
             gic: Gic::of(index),
             own: None,
-            group0: gic::own::is_there(index),
+            group0: gic::own::EL2_IN_GROUP0 && gic::own::is_there(index),
             pl011_intid: 0,
             sibling_intid: NO_SGI,
             attention: false,

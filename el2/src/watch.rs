@@ -187,8 +187,11 @@ fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
                 continue;
             }
             let enabled = read(vcpu, vm, ENABLE, word) & bit != 0;
-            // A VM that takes its interrupts itself has one group, whatever IGROUPR says.
-            let group1 = vcpu.own.is_some() || read(vcpu, vm, GROUP, word) & bit != 0;
+            // A VM that takes its interrupts itself has one group, whatever IGROUPR says: on a GICv2 the first.
+            let group1 = match vcpu.own {
+                Some(_) => gic::VIRTUAL == Version::V3,
+                None => read(vcpu, vm, GROUP, word) & bit != 0,
+            };
             let group = u32::from(group1);
             let four = read(vcpu, vm, PRIORITY, intid / 4);
             let priority = (four >> (intid % 4 * 8)) as u8;
@@ -211,6 +214,10 @@ fn is_mine(vcpu: &mut Vcpu, vm: &Vm, intid: u32) -> bool {
             route == number
         }
         Version::V2 => {
+            if vcpu.own.is_some() {
+                // With one vCPU all are its own, and the register reads as zero.
+                return true;
+            }
             let four = distributor(vcpu, vm, TARGET.wrapping_add(u64::from(intid & !3)));
             four >> (intid % 4 * 8) >> (number & 7) & 1 != 0
         }

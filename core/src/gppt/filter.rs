@@ -12,6 +12,8 @@ pub(super) mod bank {
     pub const DISABLE: u64 = 0x180;
     pub const CLEAR_PENDING: u64 = 0x280;
     pub const CLEAR_ACTIVE: u64 = 0x380;
+    /// GICv2: a byte for each SGI.
+    pub const CLEAR_SGIS: u64 = 0xf10;
 }
 
 /// pCPUs of the VM's vCPUs, as the board's GIC names them.
@@ -33,7 +35,8 @@ pub trait Kind {
     fn view(&self) -> View;
 }
 
-/// The kind of all modes in which EL2's kick is a Group 0 interrupt. Known when EL2 is built, so that it has no code for others.
+/// The kind of all modes in which EL2's kick is a Group 0 interrupt. Kinds are known when EL2 is built, so that it has no code for
+/// others.
 #[derive(Clone, Copy, Debug)]
 pub struct UpperV3;
 
@@ -43,6 +46,19 @@ impl Kind for UpperV3 {
     }
     fn view(&self) -> View {
         View::Upper
+    }
+}
+
+/// The kind of a GICv2.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainV2;
+
+impl Kind for PlainV2 {
+    fn version(&self) -> Version {
+        Version::V2
+    }
+    fn view(&self) -> View {
+        View::Plain
     }
 }
 
@@ -104,7 +120,44 @@ impl<K: Kind> Filter<K> {
                 writes.push(write);
             }
         }
+        if word == 0 && self.kind.version() == Version::V2 {
+            for first in (0..16).step_by(4) {
+                let value = self.own_bytes(first, 4);
+                if value != 0 {
+                    writes.push(Write {
+                        frame: Frame::Distributor,
+                        offset: bank::CLEAR_SGIS.wrapping_add(first),
+                        size: 4,
+                        value,
+                    });
+                }
+            }
+        }
         writes
+    }
+
+    /// Keeps what the guest has enabled from being signalled, or no longer: while EL2 has the pCPU. The guest sees nothing of it.
+    /// (SGIs of a GICv2 may be enabled for good.)
+    pub fn withhold(&self, withheld: bool) -> Writes {
+        let mut writes = Writes::NONE;
+        if self.signals {
+            let bank = if withheld {
+                bank::DISABLE
+            } else {
+                bank::ENABLE
+            };
+            for (word, enabled) in self.enabled.iter().enumerate() {
+                if let Some(write) = self.bits(bank, word, *enabled) {
+                    writes.push(write);
+                }
+            }
+        }
+        writes
+    }
+
+    /// INTID is the VM's.
+    pub fn owns(&self, intid: u32) -> bool {
+        self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0
     }
 
     /// Gives four INTIDs from `first` on, of those that are the VM's, the highest priority that it may have.

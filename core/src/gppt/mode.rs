@@ -30,7 +30,7 @@ pub enum Mode {
 pub enum Reclaim {
     /// EL2 waits on behalf of the guest, with its own masks open: an exit for each WFI.
     Guaranteed,
-    /// WFI is the guest's. What [`Mode::escapes`] names is recovered by a reset of the board only.
+    /// WFI is the guest's. If it closes its masks and sleeps, only a reset of the board helps.
     Cooperative,
 }
 
@@ -126,11 +126,18 @@ impl Mode {
         !matches!(self, Self::PmrDirect)
     }
 
-    /// What a guest does from which EL2 does not get the pCPU back, unless `reclaim` is [`Reclaim::Guaranteed`].
-    pub const fn escapes(self) -> &'static str {
-        match self {
-            Self::Recoverable | Self::PmrTrapped => "forging active priorities in ICC_AP1R<n>_EL1",
-            Self::PmrDirect | Self::V2 => "closing its priority mask or groups, then sleeping",
+    /// What a guest does from which EL2 does not get the pCPU back.
+    pub const fn escapes(self, reclaim: Reclaim) -> &'static str {
+        match (self, reclaim) {
+            (Self::Recoverable | Self::PmrTrapped, _) => {
+                "forging active priorities in ICC_AP1R<n>_EL1"
+            }
+            (Self::PmrDirect | Self::V2, Reclaim::Guaranteed) => {
+                "faulting without end at vectors that its own tables do not map"
+            }
+            (Self::PmrDirect | Self::V2, Reclaim::Cooperative) => {
+                "closing its masks and sleeping, or faulting without end at vectors that its own tables do not map"
+            }
         }
     }
 
@@ -144,15 +151,17 @@ impl Mode {
                 "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit"
             }
             Self::PmrDirect => "it reaches every pCPU that has a Group 1 SGI enabled",
-            Self::V2 => "nothing",
+            Self::V2 => {
+                "SGIs have the board's number of their sender, and each write to GICC_DIR is an exit"
+            }
         }
     }
 
     /// Why EL2 does not have the mode, as a sentence; `None` if it does.
     pub const fn missing(self) -> Option<&'static str> {
         match self {
-            Self::Recoverable | Self::PmrTrapped => None,
-            Self::PmrDirect | Self::V2 => Some(
+            Self::Recoverable | Self::PmrTrapped | Self::V2 => None,
+            Self::PmrDirect => Some(
                 "Group 0 would come to EL1, too, so the guest could keep its CPU for good by closing its masks and sleeping",
             ),
         }

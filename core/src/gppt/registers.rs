@@ -231,7 +231,7 @@ impl<K: Kind> Filter<K> {
     }
 
     /// Bytes of the INTIDs from `first` on that are the VM's, all ones for each.
-    fn own_bytes(&self, first: u64, size: u64) -> u64 {
+    pub(super) fn own_bytes(&self, first: u64, size: u64) -> u64 {
         (0..size & 7).fold(0, |all, n| {
             let intid = first.wrapping_add(n);
             let own = self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0;

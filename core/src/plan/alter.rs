@@ -342,7 +342,8 @@ cases! {
     IpaOverlap: ["Vm.gicc" R, Like("Vm.gicd", R)];
     VmInterrupts: ["Vm.interrupts" R, Set(1)];
     VmReclaim: ["Vm.interrupts" R, Set(4)];
-    VmInterruptsBuilt: ["Vm.interrupts" R, Set(4)]["Vm.reclaim" R, Set(2)];
+    VmInterruptsBuilt: ["Vm.interrupts" R, Set(4)]["Vm.reclaim" R, Set(2)]["Region.pa" GICV, Like("Board.gicc", R)];
+    RegionGicv: ["Region.pa" GICV, Like("Board.gicc", R)];
     RegionGicv: ["Vm.gicc" R, Add(0x1_0000)];
     RegionGicv: ["Region.pa" GICV, Add(0x1000)];
     RegionGicv: ["Region.size" GICV, Set(0x2000)];

@@ -13,6 +13,8 @@ mod check;
 #[cfg(any(test, feature = "alterations"))]
 mod fields;
 #[cfg(test)]
+mod own_tests;
+#[cfg(test)]
 mod sample;
 mod span;
 #[cfg(test)]

@@ -56,6 +56,13 @@ pub fn wait() {
     unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
 }
 
+/// Others may go first (YIELD): an emulator that runs its CPUs in turns takes the next.
+#[cfg(feature = "gicv2")]
+pub fn let_others() {
+    // SAFETY: [R-SYSREG] a hint.
+    unsafe { core::arch::asm!("yield", options(nostack, preserves_flags)) }
+}
+
 /// Affinity of this pCPU.
 pub fn affinity() -> u64 {
     read!("mpidr_el1") & AFFINITY
@@ -233,6 +240,25 @@ pub fn before() -> Before {
         vbar: read!("vbar_el1"),
         sctlr: read!("sctlr_el1"),
     }
+}
+
+/// What says whether an interrupt has taken the guest to its vector.
+#[cfg(feature = "gicv2")]
+pub fn entered() -> bulkhead_core::gppt::Entered {
+    bulkhead_core::gppt::Entered {
+        pc: read!("elr_el2"),
+        spsr: read!("spsr_el2"),
+        vbar: read!("vbar_el1"),
+        elr: read!("elr_el1"),
+        saved: read!("spsr_el1"),
+    }
+}
+
+/// The guest goes on here.
+#[cfg(feature = "gicv2")]
+pub fn go_back(pc: u64, spsr: u64) {
+    write!("elr_el2", pc);
+    write!("spsr_el2", spsr);
 }
 
 /// Registers of EL1 for the monitor, in the order of its names.

@@ -6,7 +6,7 @@
 //! | slot | what | mapped by |
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
-//! | 1 | the pages of the VMs ([`crate::vm::Vm`]); the frames of a GICv2 | all |
+//! | 1 | the pages of the VMs ([`crate::vm::Vm`]); the frames of a GICv2, roots of stage 2 that are taken away | all |
 //! | 2 | stack and state of each vCPU | all |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |
@@ -57,10 +57,14 @@ pub mod shared {
     pub const GICH: usize = 288;
     /// Its pages.
     pub const GICH_PAGES: usize = 1;
+    /// Roots of stage 2, a page for each VM: of those that take their interrupts themselves.
+    pub const ROOTS: usize = 304;
 }
 
 #[cfg(feature = "gicv2")]
 const _: () = assert!(MAX_VMS * VM_POOL_PAGES as usize <= shared::GICD);
+#[cfg(feature = "gicv2")]
+const _: () = assert!(shared::ROOTS + MAX_VMS <= 512);
 
 /// Page numbers in the part of the slot of the vCPUs' pages that belongs to one vCPU. Page 0 and those behind the state stay
 /// unmapped: a stack that overflows faults.

@@ -222,6 +222,52 @@ pub const fn shared_frame(page: usize, pages: usize) -> Registers {
     unsafe { Registers::new(address, (pages as u64).wrapping_mul(PAGE)) }
 }
 
+/// Shows the root of a VM's stage 2 to all pCPUs.
+#[cfg(feature = "gicv2")]
+pub fn share_root(vm: usize, pa: u64) {
+    share(layout::shared::ROOTS.wrapping_add(vm), pa, 1, PAGE_RW);
+    sysreg::dsb();
+    sysreg::isb();
+}
+
+/// Makes an entry of such a root invalid, or valid again if it maps anything. Whoever calls this has the grip on it.
+#[cfg(feature = "gicv2")]
+pub fn mark_root(vm: usize, index: usize, valid: bool) {
+    let page = layout::shared::ROOTS.wrapping_add(vm % bulkhead_abi::plan::MAX_VMS);
+    let offset = (page as u64).wrapping_mul(PAGE);
+    let table = layout::slot(layout::VMS).wrapping_add(offset) as *mut u64;
+    let entry = table.wrapping_add(index % 512);
+    // SAFETY: [R-TABLES] `share_root` has mapped it, and nobody else changes it now.
+    let descriptor = unsafe { entry.read_volatile() };
+    if descriptor != 0 {
+        let marked = descriptor & !1 | u64::from(valid);
+        // SAFETY: [R-TABLES] as above.
+        unsafe { put(table, index, marked) }
+    }
+}
+
+/// Drops what all pCPUs have of the translations of a VM whose root, at `root`, maps nothing now.
+#[cfg(feature = "gicv2")]
+pub fn forget_vm(vmid: u16, root: u64) {
+    let vttbr = u64::from(vmid) << 48 | root;
+    // SAFETY: [R-TLB] the VMID is named by VTTBR_EL2, which is put back. Meanwhile a walk for the guest of this pCPU finds
+    // nothing there, so none of its translations gets that VMID.
+    unsafe {
+        core::arch::asm!(
+            "dsb ishst",
+            "mrs {own}, vttbr_el2",
+            "msr vttbr_el2, {other}",
+            "isb",
+            "tlbi vmalls12e1is",
+            "dsb ish",
+            "msr vttbr_el2, {own}",
+            "isb",
+            own = out(reg) _, other = in(reg) vttbr,
+            options(nostack, preserves_flags)
+        )
+    }
+}
+
 /// Makes the private map of pCPU `index` from its pages of the pool, the first of which is `first`.
 pub fn make_private(
     pool: &mut Pool,

@@ -4,13 +4,16 @@
 //! of the page that they share (label `gate`) to n; the first word counts what it does meanwhile. It looks whether all
 //! is as it was. In the end it says `CLOSED` and sleeps with all masks closed, to be started again. In its second life, which
 //! the third word counts, it crashes; in its third it is done, says `CLOSED`, and sleeps again.
+//!
+//! With `open=1` it sleeps with the masks of its CPU interface open, in which case whoever holds it can wake it.
 #![no_std]
 #![no_main]
 
+use bulkhead_guests::mmio::{read32, write32};
+use bulkhead_guests::shared::Words;
 use bulkhead_guests::{
     Board, alive, board, check, gic, guest, mmu, mrs, msr, println, ruin, shared, sysreg, timer,
 };
-use bulkhead_guests::{mmio::write32, shared::Words};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 guest!(main = main, irq = on_irq);
@@ -35,6 +38,10 @@ static ORDER: AtomicU64 = AtomicU64::new(0);
 static TAKEN: AtomicU32 = AtomicU32::new(0);
 /// The handler of [`HELD`] is to stay where it is.
 static STAYS: AtomicBool = AtomicBool::new(false);
+/// Interrupts of nobody.
+static SPURIOUS: AtomicU32 = AtomicU32::new(0);
+/// It sleeps with its CPU interface open.
+static OPEN: AtomicBool = AtomicBool::new(false);
 /// Address of the shared page.
 static GATE: AtomicUsize = AtomicUsize::new(0);
 
@@ -57,6 +64,7 @@ fn hold(n: u64, mut action: impl FnMut()) {
 fn main(board: &'static Board) {
     let page = board.shared("gate").map_or(0, |range| range.base);
     GATE.store(page, Relaxed);
+    OPEN.store(board.argument("open") == Some(1), Relaxed);
     let life = gate()[2].fetch_add(1, Relaxed);
     alive::check_some("at first", alive::LOW_SGIS);
     if life == 0 {
@@ -65,6 +73,9 @@ fn main(board: &'static Board) {
         by_its_own_means();
         flooded();
         queued();
+        if OPEN.load(Relaxed) {
+            interruptible();
+        }
         alive::check_some("in the end", alive::LOW_SGIS);
     }
     if life == 1 {
@@ -74,21 +85,43 @@ fn main(board: &'static Board) {
     if life == 2 {
         check::done();
     }
-    close();
+    before_sleep();
     println!("CLOSED");
     loop {
         sysreg::wfi();
     }
 }
 
-/// Every mask there is, and ends that do not deactivate (ICC_CTLR_EL1.EOImode), which must not be EL2's.
+/// Closes what is closed while it sleeps.
+fn before_sleep() {
+    if OPEN.load(Relaxed) {
+        sysreg::mask_all();
+    } else {
+        close();
+    }
+}
+
+/// Every mask there is, and ends that do not deactivate (EOImode), which must not be EL2's.
 fn close() {
     sysreg::mask_all();
     gic::set_mask(0);
     gic::set_binary_point(7);
-    msr!("icc_ctlr_el1", 1 << 1);
-    msr!("icc_igrpen1_el1", 0);
+    if gic::version() == 2 {
+        write32(gic::v2::cpu_interface() + gic::v2::GICC_CTLR, 1 << 9);
+    } else {
+        msr!("icc_ctlr_el1", 1 << 1);
+        msr!("icc_igrpen1_el1", 0);
+    }
     sysreg::isb();
+}
+
+/// Its group is on.
+fn is_on() -> bool {
+    if gic::version() == 2 {
+        read32(gic::v2::cpu_interface() + gic::v2::GICC_CTLR) & 1 != 0
+    } else {
+        mrs!("icc_igrpen1_el1") & 1 != 0
+    }
 }
 
 /// Spinning and asleep with everything closed.
@@ -100,10 +133,18 @@ fn masked() {
     hold(1, || {});
     let same = mrs!("elr_el1") == PATTERN && mrs!("spsr_el1") == PATTERN & 0xf000_0000 | 0x3c5;
     check::holds("ELR and SPSR after it span", same, "they changed");
+    let open = OPEN.load(Relaxed);
+    if open {
+        alive::check_some("before it sleeps", alive::LOW_SGIS);
+        before_sleep();
+    }
+    let mask = gic::mask();
     println!("HOLD 2");
     hold(2, sysreg::wfi);
-    check::equal("the group after its sleep", mrs!("icc_igrpen1_el1"), 0);
-    check::same("its mask after its sleep", gic::mask().into(), 0);
+    let same = is_on() == open;
+    check::holds("the group after its sleep", same, "it changed");
+    check::same("its mask after its sleep", gic::mask().into(), mask.into());
+    check::holds("whether that is open", open == (mask != 0), "it is not so");
     gic::set_binary_point(0);
     alive::check_some("after both", alive::LOW_SGIS);
 }
@@ -186,9 +227,22 @@ fn queued() {
     check::equal("interrupts that waited", ORDER.load(Relaxed), expected);
 }
 
+/// Spinning and asleep with everything open and nothing to come: nobody's interrupt shows.
+fn interruptible() {
+    sysreg::irq_on();
+    println!("HOLD 8");
+    hold(8, || {});
+    println!("HOLD 9");
+    hold(9, sysreg::wfi);
+    sysreg::irq_off();
+    let spurious = SPURIOUS.load(Relaxed);
+    check::same("interrupts of nobody", spurious, 0);
+}
+
 fn on_irq(_entered: u64) {
     let taken = gic::acknowledge();
     if taken.is_none() {
+        SPURIOUS.fetch_add(1, Relaxed);
         return;
     }
     let intid = taken.intid();

@@ -7,7 +7,7 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::mmio::{write8, write16, write32, write64};
+use bulkhead_guests::mmio::{read32, write8, write16, write32, write64};
 use bulkhead_guests::{Board, alive, check, gic, guest, msr, println, sysreg, timer};
 
 guest!(main = main, irq = alive::on_irq);
@@ -23,23 +23,46 @@ const OFFSETS: [core::ops::Range<usize>; 5] = [
     0xffc0..0x1_0000,
 ];
 
+/// Offsets of the page of a GICv2's CPU interface, and of its GICC_DIR.
+const INTERFACE: [core::ops::Range<usize>; 2] = [0..0x1000, 0x1000..0x1010];
+/// GICC_AEOIR: ends of interrupts of Group 1.
+const AEOIR: usize = 0x24;
+/// GICC_NSAPR.
+const NSAPR: usize = 0xe0;
+
 fn main(_: &'static Board) {
     works("at first");
-    gic::set_mask(0);
-    works("with a mask that masks nothing");
+    if gic::version() == 3 {
+        gic::set_mask(0);
+        works("with a mask that masks nothing");
+    }
     shout();
     works("after SGIs to everybody");
-    scribble(gic::distributor());
-    scribble(gic::v3::redistributor());
-    scribble(gic::v3::redistributor() + gic::v3::SGI_FRAME);
+    scribble(gic::distributor(), &OFFSETS);
+    if gic::version() == 2 {
+        end_others();
+        scribble(gic::v2::cpu_interface(), &INTERFACE);
+        read_all(gic::v2::cpu_interface());
+        // Active priorities of Group 1, which others do not have.
+        for n in 0..4 {
+            write32(gic::v2::cpu_interface() + NSAPR + 4 * n, 0);
+        }
+    } else {
+        scribble(gic::v3::redistributor(), &OFFSETS);
+        scribble(gic::v3::redistributor() + gic::v3::SGI_FRAME, &OFFSETS);
+    }
     works("after writes to everything");
     check::done();
     sysreg::mask_all();
     gic::set_mask(0);
     gic::set_binary_point(7);
     // Both groups off.
-    msr!("icc_igrpen1_el1", 0);
-    msr!("icc_igrpen0_el1", 0);
+    if gic::version() == 2 {
+        write32(gic::v2::cpu_interface() + gic::v2::GICC_CTLR, 0);
+    } else {
+        msr!("icc_igrpen1_el1", 0);
+        msr!("icc_igrpen0_el1", 0);
+    }
     sysreg::isb();
     println!("CLOSED");
     loop {
@@ -80,6 +103,9 @@ fn works(when: &str) {
 /// Every SGI to every CPU that a register can name.
 fn shout() {
     sysreg::irq_off();
+    if gic::version() == 2 {
+        return shout_v2();
+    }
     for intid in 0..16u64 {
         let everybody = [0xffff, 1 << 40, 1 << 40 | 0xffff];
         let elsewhere = (16..56).map(|bit| 1 << bit | 0xffff);
@@ -93,10 +119,47 @@ fn shout() {
     sysreg::isb();
 }
 
-/// Ones, zeros and single bits in each size.
-fn scribble(frame: usize) {
+/// Every SGI by GICD_SGIR with every list, each target list filter and NSATT, and by GICD_SPENDSGIR from everybody.
+fn shout_v2() {
+    let gicd = gic::distributor();
+    for intid in 0..16usize {
+        for whom in (0..8).map(|cpu| 1 << cpu).chain([0, 0xff]) {
+            for filter in [0, 1 << 24, 2 << 24, 3 << 24, 1 << 15] {
+                write32(gicd + gic::v2::SGIR, whom << 16 | filter | intid as u32);
+            }
+        }
+        write8(gicd + gic::v2::SPENDSGIR + intid, 0xff);
+    }
+}
+
+/// Ends, and deactivates in EOImode 1, every interrupt there can be, from every CPU: none of them has been taken.
+fn end_others() {
     sysreg::irq_off();
-    for at in OFFSETS.into_iter().flatten().step_by(4) {
+    let interface = gic::v2::cpu_interface();
+    for split in [false, true] {
+        gic::split_end(split);
+        for value in 0..0x2000 {
+            write32(interface + gic::v2::EOIR, value);
+            write32(interface + AEOIR, value);
+            if split && value < 0x400 {
+                gic::deactivate(gic::Taken(value));
+            }
+        }
+    }
+    gic::split_end(false);
+}
+
+/// Reads a page of registers: what waits is acknowledged.
+fn read_all(frame: usize) {
+    for at in (0..0x1000).step_by(4) {
+        core::hint::black_box(read32(frame + at));
+    }
+}
+
+/// Ones, zeros and single bits in each size.
+fn scribble(frame: usize, offsets: &[core::ops::Range<usize>]) {
+    sysreg::irq_off();
+    for at in offsets.iter().cloned().flatten().step_by(4) {
         let address = frame + at;
         for value in [u32::MAX, 0] {
             write32(address, value);

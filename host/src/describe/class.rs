@@ -2,7 +2,8 @@
 //! in the description as a deviation; less than a class asks for is never silent.
 
 use bulkhead_abi::plan::Class;
-use bulkhead_core::gppt::Mode;
+use bulkhead_core::gppt::{Mode, Reclaim};
+use bulkhead_core::vgic::Version;
 
 use super::cpu::{CpuSpec, CpuTime};
 use super::finding::{Finding, Span};
@@ -179,15 +180,45 @@ pub(super) fn cpu_deviation(class: Class, cpu: &CpuSpec) -> Option<Deviation> {
 #[derive(Clone, Debug)]
 pub struct InterruptSpec {
     /// Itself, at EL1, in this mode; `None`: through the vGIC.
-    pub own: Option<Mode>,
+    asked: Option<Mode>,
     /// Where the description says it; `None`: the class does.
     pub stated: Option<Span>,
+    /// How EL2 gets its CPU back, where the mode leaves a choice.
+    pub reclaim: Reclaim,
+    /// Where the description says that; `None`: the class does.
+    pub reclaim_stated: Option<Span>,
+}
+
+impl InterruptSpec {
+    /// Whether it takes its interrupts itself.
+    pub const fn is_own(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// The mode in which it does so on a board with this version of the GIC: what is just `gppt` is that of the board.
+    pub fn own(&self, gic_version: u32) -> Option<Mode> {
+        match self.asked {
+            Some(Mode::Recoverable) if gic_version == 2 => Some(Mode::V2),
+            other => other,
+        }
+    }
+}
+
+/// The version of a GIC by its number.
+pub const fn gic_version(number: u32) -> Version {
+    if number == 2 {
+        Version::V2
+    } else {
+        Version::V3
+    }
 }
 
 /// Reads how a VM of this class gets its interrupts. A wrong word is said by [`deviations`].
+///
+/// A hard-realtime VM sleeps by itself, without an exit, unless its description asks for the guarantee.
 pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
     let value = reader.value("interrupts");
-    let own = match value.map(|value| value.get_ref().as_str()) {
+    let asked = match value.map(|value| value.get_ref().as_str()) {
         Some(Some(GPPT)) => Some(Mode::Recoverable),
         Some(Some(PMR_TRAPPED)) => Some(Mode::PmrTrapped),
         Some(Some(PMR_DIRECT)) => Some(Mode::PmrDirect),
@@ -195,8 +226,17 @@ pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
         None if class == Class::HardRealtime => Some(Mode::Recoverable),
         _ => None,
     };
+    let word = reader.word("reclaim", &["guaranteed", "cooperative"]);
+    let reclaim = match &word {
+        Some(word) if word.value == "cooperative" => Reclaim::Cooperative,
+        Some(_) => Reclaim::Guaranteed,
+        None if class == Class::HardRealtime => Reclaim::Cooperative,
+        None => Reclaim::Guaranteed,
+    };
     InterruptSpec {
-        own,
+        asked,
         stated: value.map(|value| value.span()),
+        reclaim,
+        reclaim_stated: word.map(|word| word.span),
     }
 }

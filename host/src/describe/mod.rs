@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 pub use board::{BoardSource, BoardSpec};
-pub use class::{Deviation, InterruptSpec, class_name};
+pub use class::{Deviation, InterruptSpec, class_name, gic_version};
 pub use cpu::{CpuSpec, CpuTime};
 pub use finding::{Finding, Span, Text};
 pub use policy::CrashSpec;

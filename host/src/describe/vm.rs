@@ -14,6 +14,7 @@ const KEYS: &[&str] = &[
     "class",
     "control",
     "interrupts",
+    "reclaim",
     "vcpus",
     "pcpus",
     "cpu",
@@ -121,7 +122,7 @@ impl VmSpec {
     /// Whether the physical timer is its own: by the description, or because EL2 could not inject the interrupt of an
     /// emulated one.
     pub fn has_own_ptimer(&self) -> bool {
-        self.own_ptimer.is_some() || self.interrupts.own.is_some()
+        self.own_ptimer.is_some() || self.interrupts.is_own()
     }
 }
 

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 
 use super::PlannedCpu;
-use super::share;
+use super::{own, share};
 use crate::board::Board;
 use crate::describe::{CpuTime, Finding, Placed, System, VmSpec};
 
@@ -248,7 +248,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
         .filter(|(_, time)| **time != CpuTime::Pinned)
     {
         let name = &spec.name.value;
-        let (what, span, why, lesser) = if spec.interrupts.own.is_some() {
+        let (what, span, why, lesser) = if spec.interrupts.is_own() {
             let span = spec.interrupts.stated.clone();
             (
                 format!("`{name}` cannot take its interrupts itself on a CPU that it shares"),
@@ -310,9 +310,10 @@ pub(super) fn of_vm(cpus: &[PlannedCpu], vm: usize) -> Vec<usize> {
 }
 
 /// Chooses the CPU that drains the console, if the description does not: that of the management VM,
-/// else of the first VM that is not real-time, else one without a VM, else the first.
+/// else of the first VM that is not real-time, else one without a VM, else the first. Not one whose VM keeps EL2's interrupts.
 pub(super) fn choose_service(
     system: &System,
+    gic_version: u32,
     cpus: &mut [PlannedCpu],
     findings: &mut Vec<Finding>,
 ) {
@@ -320,6 +321,15 @@ pub(super) fn choose_service(
     let class = |cpu: &PlannedCpu| {
         let classes = cpu.vcpus.iter().map(|(vm, _)| system.vms[*vm].class);
         classes.max()
+    };
+    let keeps = |(vm, _): &(usize, usize)| {
+        let mode = system.vms[*vm].interrupts.own(gic_version);
+        mode.is_some_and(own::keeps_all)
+    };
+    let kept = |cpus: &[PlannedCpu]| {
+        let drains = cpus.iter().find(|cpu| cpu.service);
+        let vm = drains.and_then(|cpu| cpu.vcpus.iter().find(|vcpu| keeps(vcpu)));
+        vm.map(|(vm, _)| own::drains(&system.vms[*vm]))
     };
     if !cpus.iter().any(|cpu| cpu.service) {
         let ranks = [
@@ -330,13 +340,18 @@ pub(super) fn choose_service(
         ];
         let best = ranks
             .iter()
-            .find_map(|rank| cpus.iter().position(|cpu| class(cpu) == *rank))
+            .find_map(|rank| {
+                let fits = |cpu: &PlannedCpu| class(cpu) == *rank && !cpu.vcpus.iter().any(keeps);
+                cpus.iter().position(fits)
+            })
             .unwrap_or(0);
         if let Some(cpu) = cpus.get_mut(best) {
             cpu.service = true;
         }
+        findings.extend(kept(cpus));
         return;
     }
+    findings.extend(kept(cpus));
     let hard = cpus
         .iter()
         .find(|cpu| cpu.service && class(cpu) == Some(Class::HardRealtime));

@@ -52,7 +52,9 @@ impl Guest {
             tree: self.tree,
             deterministic: spec.deterministic,
             crash: spec.crash.clone(),
-            own_interrupts: spec.interrupts.own,
+            own_interrupts: spec.interrupts.own(self.gic.version),
+            reclaim: spec.interrupts.reclaim,
+            reclaim_why: why(system, spec, spec.interrupts.reclaim_stated.as_ref()),
             own_ptimer: spec.has_own_ptimer(),
             time_stops: spec.time_stops,
             calls: spec.calls.clone(),
@@ -90,13 +92,12 @@ pub(super) fn arrange(
     let mut passed = devices.iter().flat_map(|device| &device.irqs);
     let clash = passed.find(|irq| taken.contains(&irq.intid));
     let clash = clash.map(|irq| irq.intid);
-    own::check(
-        spec,
-        board.parts.gic_version,
-        event.is_some(),
+    let known = own::Circumstances {
+        version: board.parts.gic_version,
+        told: event.is_some(),
         clash,
-        findings,
-    );
+    };
+    own::check(spec, known, findings);
     let mut next = FIRST_SPI + 1;
     let devices: Vec<(Passed, Vec<u32>)> = devices
         .into_iter()

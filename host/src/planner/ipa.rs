@@ -30,7 +30,7 @@ pub(super) const EVENT_INTID: u32 = 36;
 pub(super) const STOLEN_TIME: u64 = 0x090a_0000;
 /// What its region is called.
 const STOLEN: &str = "stolen time";
-/// What the region of a GICv2's virtual CPU interface is called.
+/// What the region of a GICv2's CPU interface is called, the virtual one or the physical one.
 const INTERFACE: &str = "CPU interface of the GIC";
 
 /// Devices that EL2 emulates. PL011 and PL031 are where QEMU's `virt` has them, which has no watchdog.
@@ -115,7 +115,12 @@ pub(super) fn regions(
     if board.parts.gic_version == 2 {
         // Its second page has GICC_DIR alone, which EL2 emulates.
         let mut interface = region(RegionKind::Gicv, both, NONE, GICC, PAGE);
-        interface.pa = board.parts.gicv;
+        let own = system.vms[vm].interrupts.is_own();
+        interface.pa = if own {
+            board.parts.gicc
+        } else {
+            board.parts.gicv
+        };
         regions.push(Mapped {
             what: INTERFACE.to_owned(),
             region: interface,

@@ -15,7 +15,7 @@ mod share;
 mod tables;
 
 use bulkhead_abi::plan::{Class, DeviceKind, PAGE};
-use bulkhead_core::gppt::Mode;
+use bulkhead_core::gppt::{Mode, Reclaim};
 use bulkhead_core::plan::{Plan, table_name};
 
 use self::cpus::Assigned;
@@ -114,6 +114,10 @@ pub struct PlannedVm {
     pub crash: CrashSpec,
     /// The mode in which it takes its physical interrupts itself; `None`: through the vGIC.
     pub own_interrupts: Option<Mode>,
+    /// How EL2 gets its CPU back, where that mode leaves a choice.
+    pub reclaim: Reclaim,
+    /// Where that comes from.
+    pub reclaim_why: String,
     /// Whether the physical timer is its own; else it is emulated.
     pub own_ptimer: bool,
     /// Whether its time stands still while it is paused.
@@ -216,7 +220,7 @@ pub fn plan(
     if guests.len() != system.vms.len() {
         return Err(Trouble::Description);
     }
-    cpus::choose_service(system, &mut cpus, findings);
+    cpus::choose_service(system, board.parts.gic_version, &mut cpus, findings);
 
     let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);

@@ -1,10 +1,9 @@
 //! What keeps a VM from taking its interrupts itself (`docs/adr/0016-own-interrupts.md`).
 
-use bulkhead_abi::plan::InterruptMode;
-use bulkhead_core::gppt::Mode;
-use bulkhead_core::vgic::Version;
+use bulkhead_abi::plan::{InterruptMode, Reclaim as Number};
+use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 
-use crate::describe::{Finding, VmSpec};
+use crate::describe::{Finding, InterruptSpec, VmSpec, gic_version};
 
 /// How a plan says it.
 pub(super) fn number(own: Option<Mode>) -> InterruptMode {
@@ -17,41 +16,89 @@ pub(super) fn number(own: Option<Mode>) -> InterruptMode {
     }
 }
 
-/// Reports what of a VM that is to take its interrupts itself needs a vGIC. `told`: other VMs' crashes are told to it;
-/// `clash`: an INTID of a passed-through device is that of something emulated.
-pub(super) fn check(
-    spec: &VmSpec,
-    gic_version: u32,
-    told: bool,
-    clash: Option<u32>,
-    findings: &mut Vec<Finding>,
-) {
-    let Some(mode) = spec.interrupts.own else {
+/// Whether the mode leaves open how EL2 gets the CPU back.
+pub(super) fn has_choice(mode: Mode) -> bool {
+    mode.kick() == Kick::RevokeAndPoke
+}
+
+/// How a plan says how EL2 gets the CPU back.
+pub(super) fn reclaim(spec: &InterruptSpec, own: Option<Mode>) -> Number {
+    match (own.is_some_and(has_choice), spec.reclaim) {
+        (false, _) => Number::Always,
+        (true, Reclaim::Guaranteed) => Number::Guaranteed,
+        (true, Reclaim::Cooperative) => Number::Cooperative,
+    }
+}
+
+/// What else is known of a VM that is to take its interrupts itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Circumstances {
+    /// Version of the board's GIC.
+    pub version: u32,
+    /// Other VMs' crashes are told to it.
+    pub told: bool,
+    /// An INTID of a passed-through device that is also that of something emulated.
+    pub clash: Option<u32>,
+}
+
+/// Reports what of a VM that is to take its interrupts itself needs a vGIC.
+pub(super) fn check(spec: &VmSpec, known: Circumstances, findings: &mut Vec<Finding>) {
+    let mode = spec.interrupts.own(known.version);
+    if let Some(span) = &spec.interrupts.reclaim_stated
+        && !mode.is_some_and(has_choice)
+    {
+        findings.push(
+            Finding::new(
+                "bulkhead::interrupts::reclaim",
+                format!(
+                    "`{}` has no choice how its CPU is got back",
+                    spec.name.value
+                ),
+            )
+            .at(span.clone(), "EL2 gets it back in any case")
+            .help("leave `reclaim` out"),
+        );
+    }
+    let Some(mode) = mode else {
         return;
     };
-    let version = if gic_version == 2 {
-        Version::V2
-    } else {
-        Version::V3
-    };
-    let board = mode.refusal(version, true, false);
-    let clash = clash.map(|intid| {
+    let board = mode.refusal(gic_version(known.version), true, false);
+    let clash = known.clash.map(|intid| {
         format!("INTID {intid} of a passed-through device is also that of an emulated one")
     });
     let reasons = [
         board.or_else(|| mode.missing()).map(str::to_owned),
         (spec.vcpus > 1).then(|| "it has more than one vCPU".to_owned()),
-        told.then(|| "the interrupt by which it is told of a crash is made by EL2".to_owned()),
+        known
+            .told
+            .then(|| "the interrupt by which it is told of a crash is made by EL2".to_owned()),
         clash,
+        (has_choice(mode) && spec.watchdog)
+            .then(|| "the timer of its watchdog would interrupt it, and not EL2".to_owned()),
     ];
     for reason in reasons.into_iter().flatten() {
         findings.push(
-            Finding::new(
-                "bulkhead::interrupts::own",
-                format!("`{}` cannot take its interrupts itself", spec.name.value),
-            )
-            .at(spec.name.span.clone(), reason)
-            .help("say interrupts = \"vgic\": an exit for each interrupt"),
+            refused(spec, reason).help("say interrupts = \"vgic\": an exit for each interrupt"),
         );
     }
+}
+
+/// EL2 has the mode, and in it cannot take an interrupt of its own while the VM runs.
+pub(super) fn keeps_all(mode: Mode) -> bool {
+    has_choice(mode) && mode.missing().is_none()
+}
+
+/// The console is drained on the CPU of such a VM.
+pub(super) fn drains(spec: &VmSpec) -> Finding {
+    let reason = "the console is drained on its CPU, and the UART would interrupt it, and not EL2";
+    refused(spec, reason.to_owned())
+        .help("let another CPU drain it: service = 1 in [console], for instance")
+}
+
+fn refused(spec: &VmSpec, reason: String) -> Finding {
+    Finding::new(
+        "bulkhead::interrupts::own",
+        format!("`{}` cannot take its interrupts itself", spec.name.value),
+    )
+    .at(spec.name.span.clone(), reason)
 }

@@ -2,9 +2,8 @@
 
 use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE,
-    PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Reclaim, Region, RegionKind, Seed, TABLES, Table,
-    VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu,
-    Vm,
+    PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table, VCPU_POOL_PAGES,
+    VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu, Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
@@ -230,6 +229,7 @@ pub(super) fn emit(
         ];
         let gic = &guest.gic;
         let (interface, _) = gic.interface;
+        let mode = spec.interrupts.own(gic.version);
         vms.push(Vm {
             name: name(&spec.name.value),
             class: spec.class as u16,
@@ -243,8 +243,8 @@ pub(super) fn emit(
             restart_seconds,
             notify,
             event_intid: guest.event.unwrap_or(0) as u16,
-            interrupts: own::number(spec.interrupts.own) as u16,
-            reclaim: Reclaim::Always as u16,
+            interrupts: own::number(mode) as u16,
+            reclaim: own::reclaim(&spec.interrupts, mode) as u16,
             reserved: 0,
             entry: guest.entry,
             boot_arg: guest.tree,

@@ -1,7 +1,7 @@
 //! A plan as JSON. Addresses are strings, because numbers of JSON readers lose their lowest bits.
 
 use bulkhead_abi::plan::DeviceKind;
-use bulkhead_core::gppt::Mode;
+use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 use serde_json::{Value, json as object};
 
@@ -209,6 +209,13 @@ fn vm(vm: &PlannedVm) -> Value {
             object!({ "stated": deviation.stated, "asked": deviation.asked, "got": deviation.got })
         })
         .collect();
+    let chosen = vm
+        .own_interrupts
+        .filter(|mode| mode.kick() == Kick::RevokeAndPoke);
+    let reclaim = chosen.map(|_| match vm.reclaim {
+        Reclaim::Guaranteed => "guaranteed",
+        Reclaim::Cooperative => "cooperative",
+    });
     object!({
         "name": vm.name,
         "class": class_name(vm.class),
@@ -216,6 +223,7 @@ fn vm(vm: &PlannedVm) -> Value {
         "cpus": vm.cpus,
         "cpu": time(vm),
         "interrupt_mode": { "mode": vm.own_interrupts.map_or("vgic", Mode::name), "why": vm.interrupts_why },
+        "reclaim": reclaim,
         "stolen_time": vm.stolen_time.map(hex),
         "entry": hex(vm.entry),
         "device_tree": hex(vm.tree),

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_core::gppt::{Kick, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 
 use super::{access, count, cpus, crash, el2_bytes, memory_map, vcpu_name};
@@ -225,7 +226,7 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     let Some(mode) = vm.own_interrupts else {
         return writeln!(out, "  interrupts through the virtual GIC ({why})");
     };
-    let (name, escapes, lacks) = (mode.name(), mode.escapes(), mode.lacks());
+    let (name, escapes, lacks) = (mode.name(), mode.escapes(vm.reclaim), mode.lacks());
     writeln!(
         out,
         "  interrupts its own, taken at EL1 without an exit: GPPT, {name} ({why})"
@@ -234,6 +235,15 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
         out,
         "             the CPU can be got back, unless by {escapes}"
     )?;
+    if mode.kick() == Kick::RevokeAndPoke {
+        let how = match vm.reclaim {
+            Reclaim::Guaranteed => "guaranteed: EL2 sleeps for it, an exit for each WFI",
+            Reclaim::Cooperative => {
+                "cooperative: if it closes its masks and sleeps, only a reset of the board stops it"
+            }
+        };
+        writeln!(out, "             reclaim {how} ({})", vm.reclaim_why)?;
+    }
     writeln!(out, "             {lacks}")
 }
 

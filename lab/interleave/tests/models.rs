@@ -17,7 +17,10 @@
 //! | two owners | no `held`, or by a load and a store | [`an_spi_is_in_one_place_whoever_believes_to_own_it`] |
 //! | | the latch taken by a load and a store; given up without a word to the other | [`who_finds_an_spi_held_is_told_when_it_is_not`] |
 //! | | the latch read before `held` is given up | [`what_comes_again_while_another_has_it_is_not_lost_at_its_end`] |
+//! | the root of a VM | the message after the grip is asked for; the mailbox opened before the root is given back; given back without the grip | [`a_root_is_never_there_with_the_sgi_and_no_message_is_left`] |
+//! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
 
+use bulkhead_interleave::grip::Grip;
 use bulkhead_interleave::power::{End, Phase, Power, Refused, Start};
 use bulkhead_interleave::protocol::{
     Awake, Claimed, Enabled, Mailbox, Marked, Owned, Spi, WantsRoom,
@@ -380,5 +383,100 @@ fn what_comes_again_while_another_has_it_is_not_lost_at_its_end() {
         let told = spi.release(0);
         let its = thread.join().unwrap();
         assert!(its == Claimed::Taken || told == Some(1), "{told:?} {its:?}");
+    });
+}
+
+/// The pCPU of a VM whose stage 2 others take away: the root is there, the SGI is pending, messages.
+#[derive(Default)]
+struct Taken {
+    grip: Grip,
+    gone: AtomicU32,
+    sgi: AtomicU32,
+    mail: AtomicU32,
+}
+
+impl Taken {
+    /// Another pCPU wants this one (`hw/gic/own_v2.rs`, `mailbox.rs`).
+    fn kick(&self, message: u32) {
+        self.mail.fetch_or(message, Ordering::AcqRel);
+        if !self.grip.take() {
+            return;
+        }
+        self.gone.store(1, Ordering::Relaxed);
+        loop {
+            self.grip.serve();
+            // The barriers before the SGI, and the SGI.
+            self.sgi.swap(1, Ordering::AcqRel);
+            if self.grip.taken() {
+                break;
+            }
+        }
+    }
+
+    /// EL2 has the pCPU, and takes the SGI if it is pending; the messages that it finds.
+    fn poll(&self) -> u32 {
+        if self.sgi.swap(0, Ordering::AcqRel) == 0 {
+            return 0;
+        }
+        self.mail.swap(0, Ordering::AcqRel)
+    }
+
+    /// The guest runs for a moment, and comes to EL2 if it cannot; the messages that EL2 finds.
+    fn run(&self) -> u32 {
+        if self.sgi.load(Ordering::Acquire) != 0 {
+            let gone = self.gone.load(Ordering::Relaxed);
+            assert_eq!(gone, 1, "the guest gets an SGI that is not its own");
+        }
+        if !self.grip.is_gone() {
+            return 0;
+        }
+        let given = self.grip.give(|| {
+            self.gone.store(0, Ordering::Relaxed);
+            self.sgi.swap(0, Ordering::AcqRel);
+        });
+        if given {
+            self.mail.swap(0, Ordering::AcqRel)
+        } else {
+            0
+        }
+    }
+}
+
+/// Two others want the pCPU, while it does `look` once; then it does so until it `is_done`.
+fn wanted_by_two(look: fn(&Taken) -> u32, is_done: fn(&Taken) -> bool) {
+    // Three pCPUs with that many steps are too much for all: each switch of pCPUs that is not forced counts, and four are made.
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(4);
+    builder.check(move || {
+        let shared = Arc::new(Taken::default());
+        assert!(!shared.grip.is_gone());
+        let kickers = [1, 2].map(|message| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || shared.kick(message))
+        });
+        let mut got = look(&shared);
+        for kicker in kickers {
+            kicker.join().unwrap();
+        }
+        while !is_done(&shared) {
+            got |= look(&shared);
+        }
+        assert_eq!(got, 3, "a message is left");
+        // The guest finds nothing of it.
+        shared.run();
+        assert_eq!(shared.gone.load(Ordering::Relaxed), 0);
+        assert_eq!(shared.sgi.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_root_is_never_there_with_the_sgi_and_no_message_is_left() {
+    wanted_by_two(Taken::run, |shared| !shared.grip.is_gone());
+}
+
+#[test]
+fn el2_wakes_for_each_message_while_it_has_the_pcpu() {
+    wanted_by_two(Taken::poll, |shared| {
+        shared.sgi.load(Ordering::Acquire) == 0
     });
 }

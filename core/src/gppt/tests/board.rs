@@ -124,8 +124,10 @@ impl Board {
             }
             0x800..0xc00 if write.size == 1 => self.irqs[at as usize & 0x3ff].targets = value as u8,
             0xf00 => self.sgis.push(value as u32),
-            0xf10..0xf20 if write.size == 1 => {
-                self.irqs[at as usize & 15].sources &= !(value as u8)
+            0xf10..0xf20 => {
+                for n in 0..write.size {
+                    self.irqs[(at + n) as usize & 15].sources &= !((value >> (8 * n)) as u8);
+                }
             }
             0xf20..0xf30 if write.size == 1 => self.irqs[at as usize & 15].sources |= value as u8,
             0x6000..0x8000 if write.size == 8 => {

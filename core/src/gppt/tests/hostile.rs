@@ -136,6 +136,7 @@ proptest! {
                 let irq = &board.irqs[intid];
                 if is_own(intid) {
                     prop_assert!(!(irq.enabled || irq.pending || irq.active), "{}", intid);
+                    prop_assert_eq!(irq.sources, 0, "{}", intid);
                     let highest = if view == super::View::Upper { 0x80 } else { 0 };
                     prop_assert_eq!(irq.priority, highest, "{}", intid);
                 } else {

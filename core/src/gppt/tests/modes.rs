@@ -68,7 +68,14 @@ fn a_mode_that_the_board_cannot_do_says_why() {
         let strangers = mode.refusal(mode.version(), true, true);
         assert_eq!(strangers.is_some(), mode == Mode::PmrDirect);
         assert_eq!(strangers.is_some(), !mode.filters_sgis());
-        assert!(!mode.escapes().is_empty() && !mode.lacks().is_empty());
+        assert!(!mode.lacks().is_empty());
+        let [sure, kind] =
+            [Reclaim::Guaranteed, Reclaim::Cooperative].map(|reclaim| mode.escapes(reclaim));
+        assert!(!sure.is_empty() && kind.contains(sure));
+        assert_eq!(
+            kind.contains("sleeping"),
+            mode.kick() == Kick::RevokeAndPoke
+        );
     }
 }
 

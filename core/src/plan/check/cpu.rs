@@ -1,8 +1,8 @@
 //! Rules about CPU time and about how VMs get their interrupts.
 
 use bulkhead_abi::plan::{
-    CpuPolicy, InterruptMode, MAX_PERIOD, MAX_VCPUS_PER_PCPU, MAX_WEIGHT, MIN_PERIOD, Reclaim,
-    TableId, VM_OWN_PTIMER, Vcpu, Vm,
+    CpuPolicy, DeviceKind, InterruptMode, MAX_PERIOD, MAX_VCPUS_PER_PCPU, MAX_WEIGHT, MIN_PERIOD,
+    Reclaim, TableId, VM_OWN_PTIMER, Vcpu, Vm,
 };
 
 use crate::plan::view::Plan;
@@ -22,7 +22,7 @@ const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
 /// [`InterruptMode`] as the plan writes it.
 const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
 /// [`InterruptMode`] as the plan writes it.
-const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
+pub(super) const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
 
 /// The budget and the period, or the quota and the window, of a vCPU are sound.
 fn time_is_sound(vcpu: &Vcpu) -> bool {
@@ -138,10 +138,22 @@ impl Plan<'_> {
         let alone = self.vcpus_of(row).len() == 1;
         let mut irqs = self.irqs_of(row).iter();
         vm.interrupts == VGIC
-            || matches!(vm.interrupts, RECOVERABLE | PMR_TRAPPED)
+            || (matches!(vm.interrupts, RECOVERABLE | PMR_TRAPPED)
+                || vm.interrupts == DIRECT_V2 && self.is_quiet(row))
                 && own_timer
                 && alone
                 && vm.event_intid == 0
                 && irqs.all(|irq| irq.vintid == irq.pintid)
+    }
+
+    /// Whether EL2 needs no interrupt on the pCPUs of a VM while the VM has them: its own would come to the guest.
+    fn is_quiet(&self, row: usize) -> bool {
+        let mut devices = self.devices_of(row).iter();
+        let mut vcpus = self.vcpus_of(row).iter();
+        devices.all(|device| device.kind != DeviceKind::Watchdog as u16)
+            && vcpus.all(|vcpu| {
+                let pcpu = self.pcpus.get(usize::from(vcpu.pcpu));
+                pcpu.is_some_and(|pcpu| pcpu.service == 0)
+            })
     }
 }

@@ -5,6 +5,7 @@ use bulkhead_abi::plan::{
 };
 
 use super::board::pa_span;
+use super::cpu::DIRECT_V2;
 use super::vms::ipa_span;
 use crate::plan::span::{Span, aligned};
 use crate::plan::view::{Plan, rows_of};
@@ -108,14 +109,21 @@ impl Plan<'_> {
             && vm.is_some_and(|vm| vm.stolen_time == region.ipa && region.ipa != 0)
     }
 
-    /// Whether `region` maps the board's virtual CPU interface where its VM has its CPU interface: the first page. The
-    /// second has GICV_DIR alone, which EL2 has to see.
+    /// Whether `region` maps a CPU interface of the board where its VM has its own: the first page of the virtual one, or of the physical
+    /// one if it takes its interrupts itself. The second has GICV_DIR or GICC_DIR alone, which EL2 has to see.
     fn is_interface(&self, region: &Region) -> bool {
-        let gicc = self.vms.get(usize::from(region.vm)).map(|vm| vm.gicc);
-        self.is_gicv2()
-            && region.pa == self.header.board.gicv
-            && region.size == PAGE
-            && gicc == Some(region.ipa)
+        let board = &self.header.board;
+        self.vms.get(usize::from(region.vm)).is_some_and(|vm| {
+            let interface = if vm.interrupts == DIRECT_V2 {
+                board.gicc
+            } else {
+                board.gicv
+            };
+            self.is_gicv2()
+                && region.pa == interface
+                && region.size == PAGE
+                && vm.gicc == region.ipa
+        })
     }
 
     /// Regions against each other, against the virtual GIC and against emulated devices.

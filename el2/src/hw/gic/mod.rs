@@ -22,7 +22,7 @@ use v3 as version;
 #[cfg(not(feature = "gicv2"))]
 pub mod own;
 #[cfg(feature = "gicv2")]
-#[path = "own_none.rs"]
+#[path = "own_v2.rs"]
 pub mod own;
 
 pub use version::{
@@ -75,6 +75,9 @@ const HCR_EOI_COUNT: u32 = 31 << 27;
 pub struct Taken(u32);
 
 impl Taken {
+    /// There was no interrupt.
+    pub const NOTHING: Self = Self(SPECIAL);
+
     /// Its INTID.
     #[inline(always)]
     pub const fn intid(self) -> u32 {

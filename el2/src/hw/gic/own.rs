@@ -8,6 +8,7 @@ use bulkhead_core::gppt::{self, Common, Controls, Read, Write, priority};
 use super::super::mmio::Registers;
 use super::super::sysreg::{isb, read, write};
 use super::{Gic, HCR_ENABLE, IPRIORITYR, KICK, bank, target};
+use crate::start::plan;
 
 /// `GICD_CTLR.DS`: one Security state.
 const DS: u32 = 1 << 6;
@@ -15,6 +16,9 @@ const DS: u32 = 1 << 6;
 const GROUP0: u32 = 1;
 /// HCR_EL2.FMO, IMO, TWI: those that [`Controls`] decides.
 const ROUTING: u64 = 1 << 3 | 1 << 4 | 1 << 13;
+
+/// EL2's interrupts are of Group 0 there.
+pub const EL2_IN_GROUP0: bool = true;
 
 /// pCPUs that are like this, a bit for each.
 static THERE: AtomicU32 = AtomicU32::new(0);
@@ -33,6 +37,11 @@ pub fn prepare(gicd: Registers, which: u32) -> bool {
 /// pCPU `index` is such a one.
 pub fn is_there(index: usize) -> bool {
     THERE.load(Relaxed) >> (index & 31) & 1 != 0
+}
+
+/// A pCPU as `GICD_IROUTER` names it.
+pub fn name(pcpu: usize) -> u64 {
+    plan().pcpus.get(pcpu).map_or(0, |row| row.mpidr)
 }
 
 /// Makes an SPI EL2's on such a pCPU: the console's, on the one that drains it.

@@ -33,23 +33,23 @@ pub(super) const CONTROL: u32 = HCR_ENABLE;
 pub(super) const INTID: u32 = 0x3ff;
 
 /// Distributor, CPU interface, virtual interface control.
-const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
-const GICC: Registers = mmu::shared_frame(shared::GICC, shared::GICC_PAGES);
+pub(super) const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
+pub(super) const GICC: Registers = mmu::shared_frame(shared::GICC, shared::GICC_PAGES);
 const GICH: Registers = mmu::shared_frame(shared::GICH, shared::GICH_PAGES);
 
 /// `GICD_ITARGETSR`: a byte for each interrupt, with a bit for each CPU interface.
 const ITARGETSR: u64 = 0x800;
-const SGIR: u64 = 0xf00;
-const CPENDSGIR: u64 = 0xf10;
+pub(super) const SGIR: u64 = 0xf00;
+pub(super) const CPENDSGIR: u64 = 0xf10;
 
-const GICC_CTLR: u64 = 0x0;
-const GICC_PMR: u64 = 0x4;
-const GICC_BPR: u64 = 0x8;
+pub(super) const GICC_CTLR: u64 = 0x0;
+pub(super) const GICC_PMR: u64 = 0x4;
+pub(super) const GICC_BPR: u64 = 0x8;
 const GICC_IAR: u64 = 0xc;
 const GICC_EOIR: u64 = 0x10;
-const GICC_DIR: u64 = 0x1000;
+pub(super) const GICC_DIR: u64 = 0x1000;
 /// `GICC_CTLR`: on; EOIR drops the priority, DIR or the guest deactivates (EOImode, EOImodeNS).
-const ON_SPLIT: u32 = 1 | 1 << 9;
+pub(super) const ON_SPLIT: u32 = 1 | 1 << 9;
 
 const GICH_HCR: u64 = 0x0;
 const GICH_VTR: u64 = 0x4;

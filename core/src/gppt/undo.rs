@@ -1,0 +1,120 @@
+//! Undoing that a guest was entered by an interrupt that was not meant for it: the SGI by which another pCPU wakes it, which comes
+//! to EL1 where interrupts do, and ends at the vector because its stage 2 is away (DDI 0487, D1.3 "Exception entry").
+
+/// SPSR_ELx: A, I, F, D.
+const DAIF: u64 = 0xf << 6;
+const I: u64 = 1 << 7;
+const F: u64 = 1 << 6;
+/// SPSR_ELx: condition flags, which an entry leaves as they are; QEMU clears them.
+const NZCV: u64 = 0xf << 28;
+/// SPSR_ELx.M: EL1 with its own stack pointer.
+const EL1H: u64 = 0x5;
+
+/// Registers after the guest could not fetch.
+#[derive(Clone, Copy, Debug)]
+pub struct Entered {
+    /// ELR_EL2: what it could not fetch.
+    pub pc: u64,
+    /// SPSR_EL2.
+    pub spsr: u64,
+    /// VBAR_EL1.
+    pub vbar: u64,
+    /// ELR_EL1.
+    pub elr: u64,
+    /// SPSR_EL1.
+    pub saved: u64,
+}
+
+impl Entered {
+    /// ELR_EL2 and SPSR_EL2 as they were before an interrupt took the guest to its vector; `None` if none has, by all that
+    /// can be seen. An interrupt of its own that has is still pending then and comes again.
+    pub const fn before(&self) -> Option<(u64, u64)> {
+        // From where: EL0, EL1 with the stack pointer of EL0, EL1, EL0 in AArch32.
+        let from = match self.saved & 0x1f {
+            0x00 => 0x400,
+            0x04 => 0x000,
+            0x05 => 0x200,
+            0x10 => 0x600,
+            _ => return None,
+        };
+        let offset = self.pc.wrapping_sub(self.vbar & !0x7ff);
+        let open = match offset.wrapping_sub(from) {
+            0x080 => I,
+            0x100 => F,
+            _ => return None,
+        };
+        let entry = self.spsr & 0x1f == EL1H && self.spsr & DAIF == DAIF;
+        let flags = self.spsr & NZCV;
+        let as_before = flags == self.saved & NZCV || flags == 0;
+        if entry && as_before && self.saved & open == 0 {
+            Some((self.elr, self.saved))
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VBAR: u64 = 0x4008_1800;
+
+    /// At `offset` of the vectors, come from `saved`.
+    fn at(offset: u64, saved: u64) -> Entered {
+        Entered {
+            pc: VBAR + offset,
+            spsr: saved & NZCV | 0x3c5,
+            vbar: VBAR | 0x7f,
+            elr: 0x4123_4568,
+            saved,
+        }
+    }
+
+    #[test]
+    fn an_entry_by_an_interrupt_is_undone_from_everywhere() {
+        for (saved, irq) in [
+            (0x6000_0005, 0x280),
+            (0x4, 0x80),
+            (0, 0x480),
+            (0x8000_0010, 0x680),
+        ] {
+            assert_eq!(at(irq, saved).before(), Some((0x4123_4568, saved)));
+            assert_eq!(at(irq + 0x80, saved).before(), Some((0x4123_4568, saved)));
+        }
+        // With the flags cleared.
+        let cleared = Entered {
+            spsr: 0x3c5,
+            ..at(0x280, 0x6000_0005)
+        };
+        assert!(cleared.before().is_some());
+        // The other of both masked.
+        assert!(at(0x280, 5 | F).before().is_some());
+        assert!(at(0x300, 5 | I).before().is_some());
+    }
+
+    #[test]
+    fn what_is_no_such_entry_stays() {
+        // Masked when it came.
+        assert_eq!(at(0x280, 5 | I).before(), None);
+        assert_eq!(at(0x300, 5 | F).before(), None);
+        // Another vector, or another place in it.
+        for offset in [0, 0x80, 0x200, 0x284, 0x380, 0x480] {
+            assert_eq!(at(offset, 5).before(), None, "{offset:#x}");
+        }
+        // From where no guest comes.
+        assert_eq!(at(0x280, 9).before(), None);
+        // In a state in which no entry leaves it.
+        for spsr in [0x385, 0x345, 0x3c4, 0x1c5, 0x2c5, 0x4000_03c5] {
+            assert_eq!(
+                Entered {
+                    spsr,
+                    ..at(0x280, 5)
+                }
+                .before(),
+                None,
+                "{spsr:#x}"
+            );
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! A pCPU whose VM takes its physical interrupts itself on a GICv2, where it has the CPU interface's frame and can mask everything.
+//! EL2 gets the pCPU back by taking the VM's stage 2 away (`docs/adr/0016-own-interrupts.md`): there is no interrupt of EL2's
+//! while the guest has both.
+
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+use bulkhead_abi::plan::MAX_PCPUS;
+use bulkhead_core::gppt::{Controls, GUEST_SGIS, Grip, Read, Write, priority};
+
+use super::super::mmu;
+use super::super::sysreg::{dsb, isb, publish, read, write};
+use super::version::{
+    CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, set_control,
+};
+use super::{Gic, IPRIORITYR, KICK, target};
+use crate::prepare;
+use crate::start::plan;
+
+/// EL2's interrupts are of the same group as the guest's.
+pub const EL2_IN_GROUP0: bool = false;
+
+/// Further registers of the CPU interface (IHI 0048B, 4.4): running priority, binary point of Group 1, active priorities
+/// of both groups, which lie together.
+const GICC_RPR: u64 = 0x14;
+const GICC_ABPR: u64 = 0x1c;
+const GICC_APR: u64 = 0xd0;
+/// `GICC_CTLR`: a group is on; ends do not deactivate.
+const ENABLE: u32 = 0b11;
+const SPLIT: u32 = 1 << 9;
+const SPENDSGIR: u64 = 0xf20;
+/// HCR_EL2: FMO and IMO, and TWI.
+const TO_EL2: u64 = 1 << 3 | 1 << 4;
+const TWI: u64 = 1 << 13;
+
+/// The VM of each pCPU that is like this, plus one; 0 for others.
+static OWNERS: [AtomicU8; MAX_PCPUS] = [const { AtomicU8::new(0) }; MAX_PCPUS];
+/// Who is at the root of its stage 2.
+static GRIPS: [Grip; MAX_PCPUS] = [const { Grip::new() }; MAX_PCPUS];
+
+/// pCPU `index` is that of VM `vm`, which takes its interrupts itself. For the boot pCPU.
+pub fn give_to(index: usize, vm: usize) {
+    if let Some(slot) = OWNERS.get(index) {
+        slot.store((vm as u8).wrapping_add(1), Relaxed);
+    }
+}
+
+fn owner(index: usize) -> Option<usize> {
+    let owner = OWNERS.get(index)?.load(Relaxed);
+    usize::from(owner).checked_sub(1)
+}
+
+/// pCPU `index` is such a one.
+pub fn is_there(index: usize) -> bool {
+    owner(index).is_some()
+}
+
+/// The bit of a pCPU's CPU interface, once it has started.
+pub fn name(pcpu: usize) -> u64 {
+    target(pcpu) >> 16
+}
+
+/// Makes a pCPU look into its mailbox, whichever kind it is.
+pub fn kick(pcpu: usize) {
+    let (Some(vm), Some(grip)) = (owner(pcpu), GRIPS.get(pcpu)) else {
+        return super::send(KICK, pcpu);
+    };
+    if !grip.take() {
+        return;
+    }
+    mark_root(vm, false);
+    let vmid = plan().vms.get(vm).map_or(0, |row| row.vmid);
+    mmu::forget_vm(vmid, prepare::stage2_root(vm));
+    loop {
+        grip.serve();
+        super::send(KICK, pcpu);
+        // It has arrived when the distributor answers.
+        GICD.read(0);
+        dsb();
+        // As often as others have left messages meanwhile, which are not looked at before this ends: at most one of each kind.
+        if grip.taken() {
+            break;
+        }
+    }
+}
+
+/// Takes away, or gives back, what the root of a VM's stage 2 maps. Under its grip.
+fn mark_root(vm: usize, valid: bool) {
+    for region in plan().regions_of(vm) {
+        let last = region.ipa.wrapping_add(region.size).wrapping_sub(1);
+        for index in region.ipa >> 30..=last >> 30 {
+            mmu::mark_root(vm, index as usize, valid);
+        }
+    }
+}
+
+/// The stage 2 of this pCPU's VM is away, or just being taken.
+#[inline(always)]
+pub fn is_gone(index: usize) -> bool {
+    GRIPS.get(index).is_some_and(Grip::is_gone)
+}
+
+/// Gives it back, with the SGI that came with that taken away. `false`: another pCPU is at it.
+pub fn give_back(index: usize) -> bool {
+    let (Some(vm), Some(grip)) = (owner(index), GRIPS.get(index)) else {
+        return true;
+    };
+    grip.give(|| {
+        mark_root(vm, true);
+        GICD.write8(CPENDSGIR.wrapping_add(u64::from(KICK)), 0xff);
+        GICD.read(0);
+        dsb();
+        isb();
+    })
+}
+
+/// Where interrupts go: to EL2, or to the guest.
+pub fn route_to_el2(el2: bool) {
+    let rest = read!("hcr_el2") & !TO_EL2;
+    write!("hcr_el2", if el2 { rest | TO_EL2 } else { rest });
+    isb();
+}
+
+/// What traps in the guest's mode; its virtual interface is off.
+pub fn trap(controls: Controls) {
+    set_control(0);
+    let rest = read!("hcr_el2") & !TWI;
+    write!("hcr_el2", rest | controls.hcr & TWI);
+    isb();
+}
+
+/// The CPU interface signals an interrupt, whatever PSTATE masks (ISR_EL1).
+pub fn is_signalled() -> bool {
+    read!("isr_el1") & 0b11 << 6 != 0
+}
+
+/// The CPU interface, which is as the guest has left it, would signal an interrupt of EL2's.
+pub fn lets_kick_through() -> bool {
+    let now = Interface::look();
+    // The bits of the running priority that decide: those above the binary point.
+    let below = now.point & 7;
+    let pre_empts = now
+        .running()
+        .is_none_or(|running| running.wrapping_shr(below.wrapping_add(1)) != 0);
+    now.control & ENABLE != 0 && now.mask != 0 && pre_empts
+}
+
+/// Deactivates an interrupt as the guest asks, which counts with separate ends only.
+pub fn deactivate(value: u32) {
+    if GICC.read(GICC_CTLR) & SPLIT != 0 {
+        GICC.write(GICC_DIR, value);
+    }
+}
+
+/// A guest's CPU interface while EL2 has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface {
+    /// `GICC_CTLR`.
+    pub control: u32,
+    /// `GICC_PMR`.
+    pub mask: u32,
+    point: u32,
+    alias: u32,
+    running: u32,
+    active: [u32; 8],
+    /// Who has sent each of SGIs 0 to 7: `GICD_SPENDSGIR`.
+    senders: [u8; SGIS],
+}
+
+fn active(n: usize) -> u64 {
+    GICC_APR.wrapping_add((n as u64).wrapping_mul(4))
+}
+
+/// SGIs that a guest has: 0 to 7.
+const SGIS: usize = 8;
+const _: () = assert!(GUEST_SGIS == (1 << SGIS) - 1);
+
+/// Who has sent each SGI of the guest.
+fn senders() -> [u8; SGIS] {
+    let (low, high) = (GICD.read(SPENDSGIR), GICD.read(SPENDSGIR + 4));
+    let (low, high) = (low.to_le_bytes(), high.to_le_bytes());
+    core::array::from_fn(|n| if n < 4 { low[n % 4] } else { high[n % 4] })
+}
+
+impl Interface {
+    /// After a reset.
+    pub const RESET: Self = Self {
+        control: 0,
+        mask: 0,
+        point: 0,
+        alias: 0,
+        running: 0xff,
+        active: [0; 8],
+        senders: [0; SGIS],
+    };
+
+    /// As it is now.
+    pub fn look() -> Self {
+        Self {
+            control: GICC.read(GICC_CTLR),
+            mask: GICC.read(GICC_PMR),
+            point: GICC.read(GICC_BPR),
+            alias: GICC.read(GICC_ABPR),
+            running: GICC.read(GICC_RPR),
+            active: core::array::from_fn(|n| GICC.read(active(n))),
+            senders: senders(),
+        }
+    }
+
+    /// Writes who has sent SGIs to a register with a byte for each. A byte of those that nobody has sent stays untouched: QEMU takes
+    /// such a write to GICD_SPENDSGIR for an SGI from nobody, and stops when it is acknowledged.
+    fn write_senders(&self, register: u64) {
+        for (n, whom) in (0u64..).zip(self.senders) {
+            if whom != 0 {
+                GICD.write8(register.wrapping_add(n), whom);
+            }
+        }
+    }
+
+    /// The running priority, if there is one.
+    pub fn running(&self) -> Option<u32> {
+        Some(self.running & 0xff).filter(|running| *running != 0xff)
+    }
+
+    /// Keeps it and takes it for EL2, with interrupts going there. The guest's SGIs, which may be enabled for good, are
+    /// taken away meanwhile; its other interrupts are not enabled now.
+    pub fn keep() -> Self {
+        let kept = Self::look();
+        GICC.write(GICC_CTLR, 0);
+        for n in 0..kept.active.len() {
+            GICC.write(active(n), 0);
+        }
+        kept.write_senders(CPENDSGIR);
+        GICC.write(GICC_PMR, 0xff);
+        GICC.write(GICC_BPR, 0);
+        GICC.write(GICC_CTLR, ON_SPLIT);
+        route_to_el2(true);
+        kept
+    }
+
+    /// Brings it back, with interrupts going to the guest.
+    pub fn bring(&self) {
+        GICC.write(GICC_CTLR, 0);
+        for (n, bits) in self.active.into_iter().enumerate() {
+            GICC.write(active(n), bits);
+        }
+        self.write_senders(SPENDSGIR);
+        GICC.write(GICC_PMR, self.mask);
+        GICC.write(GICC_BPR, self.point);
+        GICC.write(GICC_ABPR, self.alias);
+        GICC.write(GICC_CTLR, self.control);
+        route_to_el2(false);
+    }
+}
+
+impl Gic {
+    /// Starts EL2's own private interrupts, with the most urgent priority. EL2 has the CPU interface at first.
+    pub(super) fn own(&self, own: u32) {
+        for intid in 0..32u32 {
+            if own >> intid & 1 != 0 {
+                let at = IPRIORITYR.wrapping_add(u64::from(intid));
+                GICD.write8(at, priority::KICK);
+                self.enable(intid);
+            }
+        }
+    }
+
+    /// Performs a read for the filter.
+    pub fn filtered_read(&self, read: &Read) -> u64 {
+        // Bytes can be read as words.
+        let word = GICD.read(read.offset & !3);
+        u64::from(word >> ((read.offset & 3) as u32).wrapping_mul(8))
+    }
+
+    /// Performs a write for the filter.
+    pub fn filtered_write(&self, write: &Write) {
+        if write.offset == SGIR {
+            publish();
+        }
+        match write.size {
+            1 => GICD.write8(write.offset, write.value as u8),
+            _ => GICD.write(write.offset, write.value as u32),
+        }
+    }
+
+    /// Returns when what was written has reached the distributor.
+    pub fn settle_all(&self) {
+        GICD.read(0);
+    }
+}
