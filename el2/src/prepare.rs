@@ -11,8 +11,7 @@ use bulkhead_core::smccc::Workarounds;
 use bulkhead_core::sysreg::IdRegisters;
 use bulkhead_core::trng::Generator;
 use bulkhead_core::vgic::{Version, WORDS};
-use chacha20::ChaCha20;
-use chacha20::cipher::{KeyIvInit, StreamCipher};
+use bulkhead_random as random;
 
 use crate::hw::{boot, cpu, firmware, gic, layout, memory, mmu, thread, timer};
 use crate::idle::attend;
@@ -107,17 +106,9 @@ fn random_key(vm: usize) -> Option<[u8; 32]> {
     (fixed || key != [0; 32]).then_some(key)
 }
 
-/// 64 bytes of a key and what they are for.
-fn random_block(key: &[u8; 32], purpose: &[u8; 12]) -> [u8; 64] {
-    let mut bytes = [0u8; 64];
-    // One block of 2^32: it cannot be that the stream has no more, which is why the answer says nothing.
-    let _done = ChaCha20::new(key.into(), purpose.into()).try_apply_keystream(&mut bytes);
-    bytes
-}
-
 /// 64 bytes of a key, for a vCPU's generator.
 pub fn next_block(key: &[u8; 32]) -> [u8; 64] {
-    random_block(key, b"bulkhead\0\0\0\0")
+    random::block(key, b"bulkhead\0\0\0\0")
 }
 
 /// The generator of a vCPU, if the board offers random bytes.
@@ -127,7 +118,7 @@ pub fn generator(vm: usize, number: usize) -> Option<Generator> {
     // Seeds have 0 and 1 here.
     purpose[9] = 2;
     purpose[10] = number as u8;
-    let bytes = random_block(&random_key(vm)?, &purpose);
+    let bytes = random::block(&random_key(vm)?, &purpose);
     bytes.first_chunk().copied().map(Generator::new)
 }
 
@@ -154,7 +145,7 @@ fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
         let mut purpose = *b"bulkhead\0\0\0\0";
         purpose[8] = vm as u8;
         purpose[9] = u8::from(seed.kind == SeedKind::Kaslr as u16);
-        let bytes = random_block(&key, &purpose);
+        let bytes = random::block(&key, &purpose);
         memory::write(
             &mut vcpu.windows,
             pa.wrapping_add(12),

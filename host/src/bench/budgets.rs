@@ -118,7 +118,7 @@ mod tests {
             let aims = budget.goal < budget.ceiling || budget.ceiling == 0;
             assert!(aims && budget.goal <= budget.ceiling, "{}", budget.name);
             assert!(
-                matches!(&*budget.unit, "instructions" | "bytes" | "ms"),
+                matches!(&*budget.unit, "instructions" | "bytes" | "ms" | "us"),
                 "{}",
                 budget.name
             );

@@ -9,6 +9,7 @@ use super::budgets::{Budget, Budgets, Gic};
 use super::linux::LinuxBoot;
 use super::own::OwnInterrupts;
 use super::program::El2;
+use super::realtime::Realtime;
 use super::subject::Run;
 use super::subject::operations::FIGURES;
 use crate::failure::Failure;
@@ -115,6 +116,8 @@ pub struct Runs {
     pub linux: LinuxBoot,
     /// Of interrupts that a VM takes itself.
     pub own: OwnInterrupts,
+    /// Of a real-time Linux, if it was measured.
+    pub realtime: Option<Realtime>,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -135,6 +138,12 @@ pub fn figures(
         figures.push(match budget.name.as_str() {
             "boot_to_guest" => boot(budget, profile)?,
             "linux_boot" => linux(budget, &runs.linux)?,
+            "rt_share" | "rt_exit_mean" | "rt_exit_longest" | "rt_latency" => {
+                match &runs.realtime {
+                    Some(realtime) => realtime.figure(budget)?,
+                    None => continue,
+                }
+            }
             "gppt_irq" => runs.own.figure(budget)?,
             "longest_exit" => {
                 let all = others
@@ -317,6 +326,19 @@ mod tests {
         }
     }
 
+    fn realtime() -> Realtime {
+        let exits = bulkhead_profiler::Exits {
+            count: 10,
+            total: 800,
+            max: 90,
+        };
+        Realtime {
+            exits: [("irq 27".to_owned(), exits)].into(),
+            time: 10_000_000,
+            latest: vec![[72, 80]],
+        }
+    }
+
     fn own() -> OwnInterrupts {
         let late = BTreeMap::from([("vtimer_irq".to_owned(), Late::default())]);
         let taken = Taken { late, el2: (0, 0) };
@@ -358,6 +380,7 @@ mod tests {
                 native: 800_000_000,
                 profile: Profile::default(),
             },
+            realtime: Some(realtime()),
             own: own(),
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
@@ -379,6 +402,7 @@ mod tests {
         assert_eq!(value(&figures, "longest_exit"), 500.0);
         assert_eq!(value(&figures, "linux_boot"), 943.34);
         assert_eq!(value(&figures, "gppt_irq"), 0.0);
+        assert_eq!(value(&figures, "rt_share"), 80.0);
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(
             value(&figures, "ram_bytes"),

@@ -7,13 +7,12 @@ use bulkhead_profiler::{CpuKey, Profile};
 
 use super::ending::run_to_end;
 use super::instrument::Instrument;
+use super::native::{board, native};
 use super::program::Program;
-use super::subject::COUNTER;
 use crate::cmd::build::{Built, build};
 use crate::failure::Failure;
 use crate::machine;
 use crate::progress::Step;
-use crate::run::{Clock, Qemu, Start};
 
 const SYSTEM: &str = "systems/bench-linux.toml";
 /// Begins the line of `guests/init`; what follows is the virtual counter.
@@ -41,7 +40,7 @@ impl LinuxBoot {
         let built = build(&machine::checkout().join(SYSTEM)).map_err(Failure::from)?;
         let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
         let step = Step::start("measuring: a boot of Linux");
-        let native = native(&built, folder.path())?;
+        let native = counter(&run_to_end(&native(&built, 0, folder.path())?, WORD)?)?;
         let (guest, profile) = guest(&built, folder.path())?;
         drop(step);
         Ok(Self {
@@ -62,20 +61,6 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
     Failure::environment("cannot prepare the measurement", error, "")
 }
 
-/// QEMU on its instruction clock, one instruction a nanosecond and a tick of the counter.
-fn timed(mut qemu: Qemu) -> Qemu {
-    qemu.cpu.push_str(COUNTER);
-    qemu.clock = Clock::Instructions { shift: 0 };
-    qemu
-}
-
-/// The board that the system is for.
-fn board(built: &Built) -> Result<Qemu, Failure> {
-    let emulated = built.planned.board.emulated.as_ref();
-    let none = || Failure::input(format!("{SYSTEM} is for no emulated board"), "", "");
-    Ok(timed(emulated.ok_or_else(none)?.qemu(&built.image)))
-}
-
 /// Under EL2: the counter that the first program read, less all that EL2 did before it entered the guest.
 /// The board has one CPU that never slept until then, so these are as many instructions as nanoseconds.
 fn guest(built: &Built, folder: &Path) -> Result<(u64, Profile), Failure> {
@@ -88,7 +73,7 @@ fn guest(built: &Built, folder: &Path) -> Result<(u64, Profile), Failure> {
         period: None,
     };
     let attached = instrument.attach(folder)?;
-    let mut qemu = board(built)?;
+    let mut qemu = board(built, 0)?;
     qemu.plugins.push(attached.argument.clone());
     let counter = counter(&run_to_end(&qemu, WORD)?)?;
     let profile = attached.profile()?;
@@ -99,31 +84,6 @@ fn guest(built: &Built, folder: &Path) -> Result<(u64, Profile), Failure> {
         Some(guest) => Ok((guest, profile)),
         None => Err(Failure::failed("EL2 entered no guest", "", "")),
     }
-}
-
-/// On the board without EL2, with what the VM has: its memory, its device tree, its files.
-fn native(built: &Built, folder: &Path) -> Result<u64, Failure> {
-    let Some(vm) = built.planned.vms.first() else {
-        return Err(Failure::input(format!("{SYSTEM} has no VM"), "", ""));
-    };
-    let file = |what: &str| {
-        let load = vm.loads.iter().find(|load| load.what == what);
-        let load = load.ok_or_else(|| Failure::input(format!("{SYSTEM} has no {what}"), "", ""))?;
-        let path = folder.join(what);
-        std::fs::write(&path, &load.bytes).map_err(|error| cannot(&error))?;
-        Ok::<_, Failure>(path)
-    };
-    let memory = vm.regions.iter().find(|region| region.what == "RAM");
-    let memory = memory.map_or(0, |region| region.region.size >> 20);
-    let mut qemu = board(built)?;
-    qemu.machine = qemu.machine.replace(",virtualization=on", "");
-    qemu.memory_mib = memory;
-    qemu.image = file("kernel")?;
-    qemu.start = Start::Native {
-        tree: file("device tree")?,
-        initrd: Some(file("initial RAM disk")?),
-    };
-    counter(&run_to_end(&qemu, WORD)?)
 }
 
 /// The counter in what the first program said.

@@ -5,10 +5,12 @@ mod ending;
 mod figure;
 mod instrument;
 mod linux;
+mod native;
 mod own;
 mod period;
 mod picture;
 mod program;
+mod realtime;
 mod subject;
 mod table;
 mod whence;
@@ -21,6 +23,7 @@ pub use own::{Late, OwnInterrupts, Taken};
 pub use period::period_of;
 pub use picture::svg;
 pub use program::{El2, Program};
+pub use realtime::Realtime;
 pub use subject::{Run, Subject, demo_plan};
 pub use table::table;
 pub use whence::whence;
@@ -47,12 +50,13 @@ impl Measurement {
 }
 
 /// Builds the bench system, runs it under the profiler and gives all figures. `others` are profiles of
-/// further runs, among whose exits the longest is looked for too.
+/// further runs, among whose exits the longest is looked for too. `realtime`: also what takes longest, the figures of a
+/// real-time Linux.
 ///
 /// # Errors
 ///
 /// Something can't be built or run, the guest does not get to its end, or an operation has no marks.
-pub fn measure(others: &[Profile]) -> Result<Measurement, Failure> {
+pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failure> {
     let budgets = Budgets::load()?;
     let measured = |gic| {
         let subject = Subject::build(gic)?;
@@ -66,7 +70,9 @@ pub fn measure(others: &[Profile]) -> Result<Measurement, Failure> {
     let (gicv3, el2) = measured(Gic::V3)?;
     let linux = LinuxBoot::measure()?;
     let own = OwnInterrupts::measure()?;
+    let realtime = realtime.then(Realtime::measure).transpose()?;
     let runs = Runs {
+        realtime,
         gicv2,
         gicv3,
         linux,

@@ -58,7 +58,7 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
         .iter()
         .map(|path| read_profile(path))
         .collect::<Result<Vec<_>, _>>()?;
-    let measurement = bench::measure(&others)?;
+    let measurement = bench::measure(&others, args.whence.is_empty())?;
     let figures = &measurement.figures;
     if let Some(path) = &args.svg {
         std::fs::write(path, bench::svg(figures)).map_err(|error| {

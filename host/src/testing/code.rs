@@ -7,7 +7,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 11] = [
+const CRATES: [(&str, &str); 12] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -15,6 +15,10 @@ const CRATES: [(&str, &str); 11] = [
     (
         "bulkhead-core",
         "The logic that EL2 decides with does what the architecture says.",
+    ),
+    (
+        "bulkhead-random",
+        "What random numbers come from is the cipher of the literature.",
     ),
     (
         "bulkhead",

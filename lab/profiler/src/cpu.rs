@@ -117,6 +117,8 @@ pub struct Cpu {
     pub total: Cost,
     /// Finished exits by kind.
     pub exits: BTreeMap<Kind, Exits>,
+    /// Number of finished exits by their instructions.
+    pub lengths: BTreeMap<Kind, BTreeMap<u64, u64>>,
     /// The longest exit so far.
     pub longest: Option<Exit>,
     /// Figures by number.
@@ -254,6 +256,8 @@ impl Cpu {
         exits.count += 1;
         exits.total += length;
         exits.max = exits.max.max(length);
+        let lengths = self.lengths.entry(exit.kind).or_default();
+        *lengths.entry(length).or_default() += 1;
         if self
             .longest
             .as_ref()
@@ -344,6 +348,10 @@ mod tests {
         let exits = |count, total, max| Exits { count, total, max };
         assert_eq!(cpu.exits[&Kind::Irq], exits(1, 4, 4));
         assert_eq!(cpu.exits[&Kind::Slice], exits(2, 53, 31));
+        assert_eq!(
+            cpu.lengths[&Kind::Slice],
+            BTreeMap::from([(22, 1), (31, 1)])
+        );
         assert_eq!(cpu.longest.map(|longest| longest.kind), Some(Kind::Slice));
     }
 

@@ -468,6 +468,12 @@ impl Plugin {
                 sum.total += exits.total;
                 sum.max = sum.max.max(exits.max);
             }
+            for (kind, lengths) in &cpu.lengths {
+                let sum = profile.lengths.entry(kind.to_string()).or_default();
+                for (length, count) in lengths {
+                    *sum.entry(*length).or_default() += count;
+                }
+            }
             for (id, tally) in &cpu.figures {
                 self.figure(tally, profile.figures.entry(*id).or_default());
             }

@@ -13,6 +13,8 @@ pub struct Profile {
     pub figures: BTreeMap<u64, Figure>,
     /// Exits by what caused them: `sync EC 0x16`, `irq 27`, `fiq`, `serror`.
     pub exits: BTreeMap<String, Exits>,
+    /// Number of exits by their instructions, of each kind.
+    pub lengths: BTreeMap<String, BTreeMap<u64, u64>>,
     /// The exit with most instructions.
     pub longest: Option<Longest>,
     /// From the first instruction at EL2 to the first guest.
