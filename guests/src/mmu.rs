@@ -129,6 +129,35 @@ pub fn set_gib(index: usize, descriptor: u64) {
     replace(&MMU_LEVEL1.0[index], descriptor);
 }
 
+/// Tables of a CPU's own: level 1, and level 2 for one GiB of it.
+static OWN: [[Table; 2]; 2] =
+    [const { [const { Table([const { AtomicU64::new(0) }; 512]) }; 2] }; 2];
+
+/// Gives CPU `cpu` (0 or 1), which is this one, tables of its own with the ASID of everybody's: they differ from those only in a GiB
+/// that the program does not use, whose first 2 MiB are the block at `block`. Gives the address of that GiB.
+pub fn own_tables(cpu: usize, index: usize, block: usize) -> usize {
+    let [level1, level2] = &OWN[cpu];
+    for (own, common) in level1.0.iter().zip(&MMU_LEVEL1.0) {
+        own.store(common.load(Relaxed), Relaxed);
+    }
+    level2.0[0].store(block as u64 | NORMAL, Relaxed);
+    /// Descriptor of a table: valid, not a block.
+    const TABLE: u64 = 3;
+    level1.0[index].store(core::ptr::from_ref(level2).addr() as u64 | TABLE, Relaxed);
+    // SAFETY: the tables map everything that is in use as the common ones do, and are there as long as the program.
+    unsafe {
+        asm!(
+            "dsb ishst",
+            "msr ttbr0_el1, {}",
+            "isb",
+            in(reg) core::ptr::from_ref(level1).addr(),
+            options(nostack)
+        )
+    };
+    invalidate();
+    index * GIB
+}
+
 /// Lets instructions be fetched from everywhere, so that what is above EL1 has to say no.
 pub fn execute_everywhere() {
     let device_blocks = MMU_LEVEL1.0.iter().chain(MMU_LEVEL2.0.iter());
