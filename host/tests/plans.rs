@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use bulkhead_abi::plan::{
-    CpuPolicy, Crash, DeviceKind, NONE, Quiet, RegionKind, VM_OWN_PTIMER, VM_TIME_STOPS,
+    CpuPolicy, Crash, DeviceKind, InterruptMode, NONE, Quiet, Reclaim, RegionKind, VM_OWN_PTIMER,
+    VM_TIME_STOPS,
 };
 use bulkhead_core::plan::Plan;
 use bulkhead_host::planner::{Effort, Planned};
@@ -52,6 +53,45 @@ fn vcpus_run_where_the_description_says() {
         let places: Vec<u16> = plan.vcpus.iter().map(|vcpu| vcpu.pcpu).collect();
         assert_eq!(places, [0, 1]);
     });
+}
+
+#[test]
+fn on_a_gicv2_a_vm_that_takes_its_interrupts_itself_has_the_cpu_interface() {
+    let planned = planned("own-gicv2.toml");
+    with_plan(&planned, |plan| {
+        let how: Vec<(u16, u16)> = plan
+            .vms
+            .iter()
+            .map(|vm| (vm.interrupts, vm.reclaim))
+            .collect();
+        let own = InterruptMode::GpptV2 as u16;
+        let (sure, kind) = (Reclaim::Guaranteed as u16, Reclaim::Cooperative as u16);
+        assert_eq!(how, [(own, kind), (own, sure), (own, sure), (0, 0)]);
+        let interfaces = plan
+            .regions
+            .iter()
+            .filter(|region| region.kind == RegionKind::Gicv as u16)
+            .map(|region| region.pa);
+        let board = &plan.header.board;
+        let expected = [board.gicc, board.gicc, board.gicc, board.gicv];
+        assert_eq!(interfaces.collect::<Vec<u64>>(), expected);
+        let drains = plan.pcpus.iter().position(|pcpu| pcpu.service != 0);
+        let usual = plan.vcpus_of(3).first().map(|vcpu| vcpu.pcpu);
+        assert_eq!(
+            drains,
+            usual.map(usize::from),
+            "where EL2 can be interrupted"
+        );
+    });
+    let text = show::text(&planned);
+    for line in [
+        "GPPT, gicv2 (default of hard-realtime)",
+        "reclaim cooperative: if it closes its masks and sleeps, only a reset of the board stops it (default of hard-realtime)",
+        "reclaim guaranteed: EL2 sleeps for it, an exit for each WFI (default of general)",
+        "reclaim guaranteed: EL2 sleeps for it, an exit for each WFI (line 19)",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
 }
 
 #[test]

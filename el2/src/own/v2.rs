@@ -149,9 +149,10 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
         boot::el2_wait();
         boot::el2_poll(vcpu);
     }
+    // If that is the end of the VM, EL2 keeps the interface.
+    lifecycle::attend(vcpu);
     if let Some(own) = &mut vcpu.own {
         own.show(&vcpu.gic);
     }
-    lifecycle::attend(vcpu);
     true
 }

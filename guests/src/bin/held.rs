@@ -38,6 +38,8 @@ static ORDER: AtomicU64 = AtomicU64::new(0);
 static TAKEN: AtomicU32 = AtomicU32::new(0);
 /// The handler of [`HELD`] is to stay where it is.
 static STAYS: AtomicBool = AtomicBool::new(false);
+/// The running priority in that handler was the same afterwards.
+static SAME: AtomicBool = AtomicBool::new(false);
 /// Interrupts of nobody.
 static SPURIOUS: AtomicU32 = AtomicU32::new(0);
 /// It sleeps with its CPU interface open.
@@ -162,6 +164,11 @@ fn in_a_handler() {
         gate()[1].load(Relaxed) == 3,
         "it did not",
     );
+    check::holds(
+        "running priority in the handler",
+        SAME.load(Relaxed),
+        "it changed",
+    );
     gic::set_binary_point(0);
     alive::check_some("after a handler", alive::LOW_SGIS);
 }
@@ -247,7 +254,11 @@ fn on_irq(_entered: u64) {
     }
     let intid = taken.intid();
     match intid {
-        HELD if STAYS.swap(false, Relaxed) => hold(3, || {}),
+        HELD if STAYS.swap(false, Relaxed) => {
+            let before = gic::running_priority();
+            hold(3, || {});
+            SAME.store(gic::running_priority() == before, Relaxed);
+        }
         FLOOD => _ = TAKEN.fetch_add(1, Relaxed),
         PL061_INTID => write32(GPIOIE, 0),
         _ => {}

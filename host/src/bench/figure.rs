@@ -114,10 +114,12 @@ pub struct Runs {
     pub gicv3: Run,
     /// Of Linux.
     pub linux: LinuxBoot,
-    /// Of interrupts that a VM takes itself.
+    /// Of interrupts that a VM takes itself, on a GICv3.
     pub own: OwnInterrupts,
     /// Of a real-time Linux, if it was measured.
     pub realtime: Option<Realtime>,
+    /// The same on a GICv2.
+    pub own_gicv2: OwnInterrupts,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -145,6 +147,7 @@ pub fn figures(
                 }
             }
             "gppt_irq" => runs.own.figure(budget)?,
+            "gppt_irq_v2" => runs.own_gicv2.figure(budget)?,
             "longest_exit" => {
                 let all = others
                     .iter()
@@ -382,6 +385,7 @@ mod tests {
             },
             realtime: Some(realtime()),
             own: own(),
+            own_gicv2: own(),
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }
@@ -403,6 +407,7 @@ mod tests {
         assert_eq!(value(&figures, "linux_boot"), 943.34);
         assert_eq!(value(&figures, "gppt_irq"), 0.0);
         assert_eq!(value(&figures, "rt_share"), 80.0);
+        assert_eq!(value(&figures, "gppt_irq_v2"), 0.0);
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(
             value(&figures, "ram_bytes"),

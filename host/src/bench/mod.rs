@@ -69,14 +69,16 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let (gicv2, _) = measured(Gic::V2)?;
     let (gicv3, el2) = measured(Gic::V3)?;
     let linux = LinuxBoot::measure()?;
-    let own = OwnInterrupts::measure()?;
     let realtime = realtime.then(Realtime::measure).transpose()?;
+    let own = OwnInterrupts::measure(Gic::V3)?;
+    let own_gicv2 = OwnInterrupts::measure(Gic::V2)?;
     let runs = Runs {
         realtime,
         gicv2,
         gicv3,
         linux,
         own,
+        own_gicv2,
     };
     let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
     let profile = runs.gicv3.profile;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use bulkhead_profiler::{CpuKey, Profile};
 
-use super::budgets::Budget;
+use super::budgets::{Budget, Gic};
 use super::ending::run_to_end;
 use super::figure::{Figure, Part};
 use super::instrument::Instrument;
@@ -20,8 +20,20 @@ use crate::machine;
 use crate::progress::Step;
 use crate::run::{Clock, Qemu, Start};
 
-const OWN: &str = "systems/bench-own.toml";
-const VGIC: &str = "systems/bench-own-vgic.toml";
+/// The systems with each version of the GIC: interrupts taken by the VM, and through the virtual GIC.
+const SYSTEMS: [(Gic, [&str; 2]); 2] = [
+    (
+        Gic::V2,
+        [
+            "systems/bench-own-gicv2.toml",
+            "systems/bench-own-vgic-gicv2.toml",
+        ],
+    ),
+    (
+        Gic::V3,
+        ["systems/bench-own.toml", "systems/bench-own-vgic.toml"],
+    ),
+];
 /// The program.
 const GUEST: &str = "latency";
 /// Begins its last line.
@@ -64,9 +76,11 @@ impl OwnInterrupts {
     /// # Errors
     ///
     /// Something can't be built or run, or the program does not get to its end.
-    pub fn measure() -> Result<Self, Failure> {
-        let systems = [OWN, VGIC].map(|system| build(&machine::checkout().join(system)));
-        let [own, vgic] = systems.map(|built| built.map_err(Failure::from));
+    pub fn measure(gic: Gic) -> Result<Self, Failure> {
+        let systems = SYSTEMS.iter().find(|(version, _)| *version == gic);
+        let systems = systems.map_or([""; 2], |(_, systems)| *systems);
+        let built = systems.map(|system| build(&machine::checkout().join(system)));
+        let [own, vgic] = built.map(|built| built.map_err(Failure::from));
         let (own, vgic) = (own?, vgic?);
         let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
         let step = Step::start("measuring: interrupts that a VM takes itself");
@@ -139,7 +153,7 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
 /// QEMU on its instruction clock, one instruction a nanosecond and a tick of the counter.
 fn board(built: &Built) -> Result<Qemu, Failure> {
     let emulated = built.planned.board.emulated.as_ref();
-    let none = || Failure::input(format!("{OWN} is for no emulated board"), "", "");
+    let none = || Failure::input("a system of the bench is for no emulated board", "", "");
     let mut qemu = emulated.ok_or_else(none)?.qemu(&built.image);
     qemu.cpu.push_str(COUNTER);
     qemu.clock = Clock::Instructions { shift: 0 };
@@ -180,7 +194,8 @@ fn executed(profile: &Profile) -> (u64, u64) {
 
 /// On the board without EL2, with what the VM has: its memory and its device tree.
 fn native(built: &Built, folder: &Path) -> Result<Taken, Failure> {
-    let incomplete = || Failure::input(format!("{OWN} has no VM with a device tree"), "", "");
+    let incomplete =
+        || Failure::input("a system of the bench has no VM with a device tree", "", "");
     let vm = built.planned.vms.first().ok_or_else(incomplete)?;
     let load = vm.loads.iter().find(|load| load.what == "device tree");
     let tree = folder.join("tree");
