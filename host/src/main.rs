@@ -24,6 +24,7 @@ struct Cli {
 enum Verb {
     Check(cmd::check::Args),
     Plan(cmd::plan::Args),
+    Dtb(cmd::dtb::Args),
     Build(cmd::build::Args),
     Bench(cmd::bench::Args),
     Run(cmd::run::Args),
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Check(args) => cmd::check::run(args),
         Verb::Plan(args) => cmd::plan::run(args),
+        Verb::Dtb(args) => cmd::dtb::run(args),
         Verb::Build(args) => cmd::build::run(args),
         Verb::Bench(args) => cmd::bench::run(args),
         Verb::Run(args) => cmd::run::run(args),

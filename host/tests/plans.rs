@@ -7,6 +7,7 @@ use bulkhead_abi::plan::{
     VM_TIME_STOPS,
 };
 use bulkhead_core::plan::Plan;
+use bulkhead_host::cmd::dtb;
 use bulkhead_host::planner::{Effort, Planned};
 use bulkhead_host::show;
 use bulkhead_host::system::prepare;
@@ -92,6 +93,27 @@ fn on_a_gicv2_a_vm_that_takes_its_interrupts_itself_has_the_cpu_interface() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
+}
+
+#[test]
+fn the_tree_that_a_vm_will_find_can_be_shown() {
+    let vms = planned("gicv2.toml").vms;
+    let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
+    for vm in &vms {
+        let bytes = dtb::tree(&vms, Some(&vm.name)).expect("every VM here has one");
+        let tree = Fdt::new(bytes).expect("nothing stands behind it");
+        let text = tree.to_string();
+        let cpus = text.matches("device_type = \"cpu\"").count();
+        assert_eq!(cpus, vm.cpus.len(), "{text}");
+        assert!(text.contains("arm,cortex-a15-gic"), "{text}");
+    }
+    let wrong = |name| match dtb::tree(&vms, name) {
+        Ok(_) => panic!("{name:?}"),
+        Err(failure) => failure.to_string(),
+    };
+    assert!(wrong(None).contains(&names.join(", ")));
+    let misspelt = format!("{}x", names[0]);
+    assert!(wrong(Some(&misspelt)).contains(&format!("did you mean `{}`?", names[0])));
 }
 
 #[test]

@@ -1,13 +1,26 @@
 //! "Did you mean": the known word that is nearest to a misspelt one.
 
-/// The word of `known` that is at most a third of its letters away from `word`.
+use std::cmp::Reverse;
+
+/// The word of `known` that is at most a third of its letters away from `word`; of several, that which begins and ends most
+/// like it.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= candidate.len().div_ceil(3))
+        .map(|candidate| {
+            let (distance, alike) = (distance(word, candidate), alike(word, candidate));
+            (distance, Reverse(alike), candidate)
+        })
+        .filter(|(distance, _, candidate)| *distance <= candidate.len().div_ceil(3))
         .min()
-        .map(|(_, candidate)| candidate)
+        .map(|(.., candidate)| candidate)
+}
+
+/// Letters that both begin with, and letters that both end with.
+fn alike(one: &str, other: &str) -> usize {
+    let begin = one.chars().zip(other.chars());
+    let end = one.chars().rev().zip(other.chars().rev());
+    begin.take_while(|(a, b)| a == b).count() + end.take_while(|(a, b)| a == b).count()
 }
 
 /// Edit distance (Levenshtein) between two words.
@@ -36,5 +49,6 @@ mod tests {
         assert_eq!(nearest("memroy", known), Some("memory"));
         assert_eq!(nearest("colnsole", known), Some("console"));
         assert_eq!(nearest("zzz", known), None);
+        assert_eq!(nearest("helo", ["held", "hello", "hero"]), Some("hello"));
     }
 }
