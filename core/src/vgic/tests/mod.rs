@@ -1,11 +1,14 @@
 //! What the vGIC promises, on a simulated machine ([`bench`]).
 
+mod asking;
 mod bench;
 mod bounds;
 mod corners;
+mod paths;
 mod random;
 mod registers;
 mod several;
+mod sharing;
 mod shortcuts;
 mod single;
 mod state;

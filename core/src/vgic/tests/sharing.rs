@@ -1,0 +1,244 @@
+//! Who gets which list register, and what becomes of an interrupt that is active and pending, or has none.
+
+use core::sync::atomic::Ordering::SeqCst;
+use std::vec::Vec;
+
+use super::bench::Vm;
+use crate::vgic::*;
+
+type V2 = Vm<true>;
+type V3 = Vm<false>;
+
+fn held<const V: bool>(vm: &Vm<V>) -> Vec<u64> {
+    vm.boards[0].held().collect()
+}
+
+/// The only list register in use holds SPI 33: its state and whether its end is to be told.
+fn only<const V: bool>(vm: &Vm<V>) -> (u64, bool) {
+    let held = held(vm);
+    assert_eq!(held.len(), 1, "{held:x?}");
+    assert_eq!(lr::vintid(held[0]), 33);
+    (held[0] & lr::STATE, held[0] & lr::EOI != 0)
+}
+
+/// SPI 33, an edge, is active.
+fn active<const V: bool>(lrs: usize) -> Vm<V> {
+    let mut vm = Vm::<V>::ready(1, lrs, &[]);
+    vm.bits(0, 2, 1, 0xfe);
+    vm.gicd(0, 0xc08, 0xaaaa);
+    for (intid, priority) in [(33, 0x80), (34, 0x40), (35, 0x60), (36, 0x20)] {
+        vm.priority(0, intid, priority);
+    }
+    vm.post(33);
+    assert_eq!(vm.acknowledge(0), Some(33));
+    vm
+}
+
+fn again<const V: bool>() {
+    let mut vm = active::<V>(4);
+    assert_eq!(only(&vm), (lr::ACTIVE, false));
+    vm.post(33);
+    assert_eq!(only(&vm), (lr::STATE, false), "one list register for both");
+    vm.end(0, 33);
+    assert_eq!(vm.drain(0), [33]);
+
+    let mut vm = active::<V>(4);
+    vm.priority(0, 33, 0x10);
+    vm.post(33);
+    assert_eq!(
+        only(&vm),
+        (lr::ACTIVE, true),
+        "active with another priority"
+    );
+    vm.end(0, 33);
+    let entry = vm.boards[0].acknowledge().unwrap();
+    assert_eq!((lr::vintid(entry), lr::priority(entry)), (33, 0x10));
+
+    let mut vm = active::<V>(4);
+    vm.bits(0, 1, 1, if V { 2 } else { 0 });
+    vm.post(33);
+    assert_eq!(only(&vm), (lr::ACTIVE, true), "active in another group");
+    vm.end(0, 33);
+    let entry = vm.boards[0].acknowledge().unwrap();
+    assert_eq!(entry & lr::GROUP1 != 0, V);
+
+    let mut vm = active::<V>(2);
+    vm.post(33);
+    assert_eq!(only(&vm), (lr::ACTIVE, true), "others may need it");
+    vm.end(0, 33);
+    assert_eq!(vm.drain(0), [33]);
+}
+
+#[test]
+fn what_is_pending_again_shares_its_list_register_if_it_is_the_same() {
+    again::<true>();
+    again::<false>();
+}
+
+fn nobody_parks<const V: bool>() {
+    let mut vm = active::<V>(3);
+    vm.post(34);
+    // Not more urgent than 34, which is pending: it waits, and 33 stays.
+    vm.post(35);
+    let intids: Vec<_> = held(&vm).iter().map(|entry| lr::vintid(*entry)).collect();
+    assert_eq!(intids, [33, 34]);
+    let asked = vm.boards[0].asked;
+    assert!(asked.refill && !asked.eoi);
+    // More urgent than 34: into its place.
+    vm.post(36);
+    let intids: Vec<_> = held(&vm).iter().map(|entry| lr::vintid(*entry)).collect();
+    assert_eq!(intids, [33, 36]);
+    assert_eq!(vm.acknowledge(0), Some(36));
+    // Nothing is pending inside: 33, the calmest, makes way.
+    let asked = vm.boards[0].asked;
+    assert!(asked.refill && asked.eoi);
+    let intids: Vec<_> = held(&vm).iter().map(|entry| lr::vintid(*entry)).collect();
+    assert_eq!(intids, [34, 36]);
+    vm.end(0, 36);
+    assert_eq!(vm.drain(0), [34, 35]);
+    vm.end(0, 33);
+    assert_eq!(vm.read_bits(0, 6, 1), 0);
+}
+
+#[test]
+fn what_is_active_makes_way_only_if_nothing_is_pending_inside() {
+    nobody_parks::<true>();
+    nobody_parks::<false>();
+}
+
+fn pending_twice<const V: bool>() {
+    let mut vm = Vm::<V>::ready(1, 4, &[]);
+    vm.bits(0, 2, 1, 2);
+    // A level, by a register: as often as it likes, in a list register.
+    for _ in 0..3 {
+        vm.bits(0, 4, 1, 2);
+        assert_eq!(vm.read_bits(0, 4, 1), 2);
+        assert_eq!(vm.dist.bank(0, 1).latch.load(SeqCst), 0);
+    }
+    vm.priority(0, 33, 0x40);
+    assert_eq!(vm.read_bits(0, 4, 1), 2, "it has no line to be pending by");
+    vm.bits(0, 3, 1, 2);
+    assert_eq!(vm.read_bits(0, 4, 1), 2);
+    vm.bits(0, 2, 1, 2);
+    assert_eq!(vm.drain(0), [33]);
+    assert_eq!(vm.read_bits(0, 4, 1), 0);
+}
+
+#[test]
+fn a_level_made_pending_twice_stays_pending() {
+    pending_twice::<true>();
+    pending_twice::<false>();
+}
+
+#[test]
+fn an_active_interrupt_that_is_not_pending_again_after_all_stays_its_vcpus() {
+    let mut vm = V3::ready(2, 16, &[]);
+    for word in 1..3 {
+        vm.gicd(0, 0xc00 + 8 * word, 0xaaaa_aaaa);
+        vm.gicd(0, 0xc04 + 8 * word, 0xaaaa_aaaa);
+        vm.bits(0, 2, word, 0xf_ffff);
+    }
+    vm.priority(0, 64, 0xf0);
+    vm.post(64);
+    assert_eq!(vm.acknowledge(0), Some(64));
+    // vCPU 1 makes 20 others pending, and 64 again: too many choices for one exit.
+    let write = |vm: &mut V3, offset: u64, value: u64| {
+        let (cpu, dist, board) = (&mut vm.cpus[1], &vm.dist, &mut vm.boards[1]);
+        let _them = cpu.gicd_write(dist, board, offset, 4, value);
+    };
+    write(&mut vm, 0x204, 0xf_ffff);
+    let _all = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+    write(&mut vm, 0x208, 1);
+    let _all = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+    assert_eq!(vm.dist.bank(0, 2).latch.load(SeqCst), 1, "64 waits");
+    // It takes that back.
+    write(&mut vm, 0x184, u64::from(u32::MAX));
+    write(&mut vm, 0x288, 1);
+    let _all = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+    assert_eq!(vm.dist.bank(0, 2).held.load(SeqCst), 1);
+    assert_eq!(vm.dist.line(0).holds.get(2), 1);
+    vm.inbox = Notify(3);
+    vm.settle();
+    vm.route(0, 64, 1);
+    vm.post(64);
+    assert_eq!(vm.acknowledge(1), None, "active on vCPU 0");
+}
+
+/// SGIs 4 and 5, and SPIs 40 and 41, of which the second is of the other group, are active; more urgent ones have taken
+/// their list registers and ended.
+fn parked_groups<const V: bool>() {
+    for (first, second, word) in [(4u32, 5u32, 0), (40, 41, 1)] {
+        for swap in [false, true] {
+            let mut vm = Vm::<V>::ready(3, 3, &[]);
+            vm.bits(0, 2, 1, u32::MAX);
+            let odd = if swap { first } else { second };
+            let odd = 1u32 << (odd % 32);
+            vm.bits(0, 1, word, if V { odd } else { !odd });
+            vm.priority(0, first, 0x80);
+            vm.priority(0, second, 0x60);
+            let mut taken = Vec::new();
+            for intid in [first, second] {
+                if intid < 16 {
+                    vm.sgi(2, 1, intid);
+                } else {
+                    vm.post(intid);
+                }
+                taken.push(vm.boards[0].acknowledge().unwrap());
+                vm.settle();
+            }
+            for intid in [50, 51] {
+                vm.post(intid);
+                vm.priority(0, intid, 0x40 - 8 * (intid as u8 - 50));
+                assert_eq!(vm.acknowledge(0), Some(intid));
+            }
+            assert_eq!(vm.read_bits(0, 6, word) & 0x330, 0x30 << (word * 4));
+            for intid in [51, 50] {
+                vm.end(0, intid);
+            }
+            vm.bits(0, 2, 0, 1 << 22);
+            let mut back = held(&vm);
+            back.sort_by_key(|entry| lr::vintid(*entry));
+            let without = |entry: &u64| entry & !lr::EOI;
+            assert_eq!(
+                back.iter().map(without).collect::<Vec<_>>(),
+                taken.iter().map(without).collect::<Vec<_>>()
+            );
+            for intid in [second, first] {
+                vm.end(0, intid);
+            }
+            assert_eq!(vm.read_bits(0, 6, word), 0);
+        }
+    }
+}
+
+#[test]
+fn group_priority_and_sender_come_back_with_what_was_parked() {
+    parked_groups::<true>();
+    parked_groups::<false>();
+}
+
+#[test]
+fn an_sgi_made_active_by_a_register_has_no_sender() {
+    for made in [3u32, 15] {
+        let mut vm = V2::ready(3, 2, &[]);
+        vm.bits(0, 2, 1, 2);
+        vm.priority(0, made, 0x80);
+        vm.priority(0, 33, 0x40);
+        // Sent by vCPU 2, parked, ended.
+        vm.sgi(2, 1, made);
+        assert_eq!(vm.acknowledge(0), Some(made));
+        vm.post(33);
+        assert_eq!(vm.acknowledge(0), Some(33));
+        for intid in [33, made] {
+            vm.end(0, intid);
+        }
+        vm.bits(0, 2, 0, 1 << 22);
+        assert_eq!(held(&vm), []);
+        vm.bits(0, 6, 0, 1 << made);
+        let found: Vec<_> = held(&vm)
+            .iter()
+            .map(|e| (lr::vintid(*e), lr::source(*e)))
+            .collect();
+        assert_eq!(found, [(made, 0)]);
+    }
+}
