@@ -222,6 +222,100 @@ fn redistributor() {
     assert_eq!(vm.gicr_read(0, 0, 0x1_0100), 0);
 }
 
+/// All state that a word can have, each with a value of its own.
+const BANKS: [(u64, u32); 4] = [
+    (0x080, 0xf0f0_1234),
+    (0x100, 0x0f00_4321),
+    (0x200, 0x0030_0000),
+    (0x300, 0x0003_0300),
+];
+
+#[test]
+fn private_state_of_a_gicv3_is_not_in_the_distributor() {
+    let mut vm = V3::new(2, 4, &[]);
+    for (bank, value) in BANKS {
+        vm.gicr(0, 0, 0x1_0000 + bank, value);
+    }
+    for at in (0..0x20).step_by(4) {
+        vm.gicr(0, 0, 0x1_0400 + at, 0x1020_3040);
+    }
+    for (bank, value) in BANKS {
+        assert_eq!(vm.gicr_read(0, 0, 0x1_0000 + bank), value, "{bank:#x}");
+        for offset in [bank, bank + 0xc, bank + 0x7c] {
+            assert_eq!(vm.gicd_read(0, offset), 0, "{offset:#x}");
+            if bank != 0x80 {
+                assert_eq!(vm.gicd_read(0, offset + 0x80), 0, "{offset:#x} + 0x80");
+            }
+        }
+        vm.gicd(0, bank, u32::MAX);
+        assert_eq!(vm.gicr_read(0, 0, 0x1_0000 + bank), value, "{bank:#x}");
+    }
+    for bank in [0x180, 0x280, 0x380] {
+        vm.gicd(0, bank, u32::MAX);
+    }
+    for (bank, value) in BANKS {
+        assert_eq!(vm.gicr_read(0, 0, 0x1_0000 + bank), value, "{bank:#x}");
+    }
+    for offset in (0x400..0x420).step_by(4).chain([0xc00, 0xc04]) {
+        assert_eq!(vm.gicd_read(0, offset), 0, "{offset:#x}");
+        vm.gicd(0, offset, u32::MAX);
+    }
+    for n in 0..0x20 {
+        assert_eq!(vm.gicd_read_sized(0, 0x400 + n, 1), 0, "byte {n}");
+        vm.gicd_sized(0, 0x400 + n, 1, 0xff);
+    }
+    for at in (0..0x20).step_by(4) {
+        assert_eq!(vm.gicr_read(0, 0, 0x1_0400 + at), 0x1020_3040);
+    }
+    assert_eq!(vm.gicr_read(0, 0, 0x1_0c04), 0);
+}
+
+fn each_word<const V: bool>() {
+    let mut vm = Vm::<V>::new(2, 4, &[]);
+    for word in 1..3 {
+        for (bank, value) in BANKS {
+            vm.bits(0, bank / 0x80, word, value.rotate_left(word as u32));
+        }
+        for at in 0..2 {
+            let value = 0xaaaa_0a0a >> (4 * at) & 0xaaaa_aaaa;
+            vm.gicd(0, 0xc00 + 8 * word + 4 * at, value << (2 * (word - 1)));
+        }
+        for intid in 32 * word as u32..32 * word as u32 + 32 {
+            vm.priority(0, intid, (intid % 32) as u8 * 8);
+            vm.route(0, intid, intid as usize % 2);
+        }
+    }
+    for word in 1..3 {
+        for (bank, value) in BANKS {
+            let found = vm.read_bits(1, bank / 0x80, word);
+            assert_eq!(found, value.rotate_left(word as u32), "{bank:#x} {word}");
+            if bank != 0x80 {
+                assert_eq!(vm.read_bits(1, bank / 0x80 + 1, word), found);
+            }
+        }
+        for at in 0..2 {
+            let value = (0xaaaa_0a0a_u32 >> (4 * at) & 0xaaaa_aaaa) << (2 * (word - 1));
+            assert_eq!(vm.gicd_read(1, 0xc00 + 8 * word + 4 * at), value);
+        }
+        for n in 32 * word..32 * word + 32 {
+            let priority = n * 8 & 0xf8;
+            assert_eq!(vm.gicd_read_sized(1, 0x400 + n, 1), priority, "{n}");
+            let route = n % 2;
+            if V {
+                assert_eq!(vm.gicd_read_sized(1, 0x800 + n, 1), 1 << route, "{n}");
+            } else {
+                assert_eq!(vm.gicd_read_sized(1, 0x6000 + 8 * n, 8), route, "{n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn words_of_spis_do_not_mix() {
+    each_word::<true>();
+    each_word::<false>();
+}
+
 /// Whatever is read or written, in whatever size: it ends, and nothing unknown reads as anything.
 fn sweep<const V: bool>() {
     let mut vm = Vm::<V>::new(2, 4, &[(40, 140, false)]);
