@@ -311,8 +311,11 @@ fn held_elsewhere<const V: bool>() {
     vm.post(33);
     assert_eq!(vm.acknowledge(0), Some(33));
     vm.route(0, 33, 1);
+    vm.settle();
+    let before = vm.maintenances;
     vm.post(33);
-    assert!(!vm.boards[1].asked.refill, "vCPU 1 can do nothing but wait");
+    assert_eq!(vm.maintenances, before, "vCPU 1 has nothing to place");
+    assert!(!vm.boards[1].asked.refill);
     assert!(!vm.cpus[1].is_called(&vm.boards[1], 3, 0x100));
     assert_eq!(vm.boards[1].held().count(), 0);
     vm.end(0, 33);
