@@ -2,10 +2,13 @@
 
 mod asking;
 mod bench;
+mod board;
 mod bounds;
 mod corners;
+mod fresh;
 mod paths;
 mod random;
+mod ready;
 mod registers;
 mod several;
 mod sharing;

@@ -298,7 +298,7 @@ fn each_word<const V: bool>() {
             assert_eq!(vm.gicd_read(1, 0xc00 + 8 * word + 4 * at), value);
         }
         for n in 32 * word..32 * word + 32 {
-            let priority = n * 8 & 0xf8;
+            let priority = (n * 8) & 0xf8;
             assert_eq!(vm.gicd_read_sized(1, 0x400 + n, 1), priority, "{n}");
             let route = n % 2;
             if V {
