@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use bulkhead_host::cmd;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Describe, check, build, run and measure a Bulkhead system.
 #[derive(Parser)]
@@ -33,6 +33,8 @@ enum Verb {
     Test(cmd::test::Args),
     Fuzz(cmd::fuzz::Args),
     Fetch(cmd::fetch::Args),
+    Completions(cmd::shell::Completions),
+    Man(cmd::shell::Pages),
 }
 
 fn main() -> ExitCode {
@@ -48,6 +50,8 @@ fn main() -> ExitCode {
         Verb::Test(args) => cmd::test::run(args),
         Verb::Fuzz(args) => cmd::fuzz::run(args),
         Verb::Fetch(args) => cmd::fetch::run(args),
+        Verb::Completions(args) => cmd::shell::completions(args, Cli::command()),
+        Verb::Man(args) => cmd::shell::pages(args, Cli::command()),
     }
     .into()
 }

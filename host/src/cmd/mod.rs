@@ -10,6 +10,7 @@ pub mod fetch;
 pub mod fuzz;
 pub mod plan;
 pub mod run;
+pub mod shell;
 pub mod test;
 
 use std::process::ExitCode;
