@@ -42,9 +42,9 @@ pub const IPA_BITS: u32 = 39;
 pub const LOAD_LIMIT: u64 = 128 << 30;
 /// SPIs that a vGIC offers at most (INTIDs 32 to 287); always a multiple of 32.
 pub const MAX_SPIS: u32 = 256;
-/// Pages from the pool for each pCPU: 3 translation tables, 2 of the stack on which it starts and waits, 4 of
+/// Pages from the pool for each pCPU: 3 translation tables, 2 of the stack on which it starts and waits, 5 of
 /// state.
-pub const PCPU_POOL_PAGES: u32 = 9;
+pub const PCPU_POOL_PAGES: u32 = 10;
 /// Pages from the pool for each vCPU: 2 of its stack at EL2, 3 of state.
 pub const VCPU_POOL_PAGES: u32 = 5;
 /// Pages from the pool for each VM besides its stage-2 tables: 2 of what the pCPUs share about it, then the one

@@ -15,11 +15,13 @@ pub enum Purpose {
     Alarm = 3,
     /// The next sample of the monitor.
     Monitor = 4,
+    /// The load balancer's next look.
+    Balance = 5,
 }
 
 impl Purpose {
     /// How many there are.
-    pub const COUNT: usize = 5;
+    pub const COUNT: usize = 6;
     /// All of them, in the order in which deadlines that have come are served.
     pub const ALL: [Self; Self::COUNT] = [
         Self::PhysicalTimer,
@@ -27,6 +29,7 @@ impl Purpose {
         Self::Alarm,
         Self::Flush,
         Self::Monitor,
+        Self::Balance,
     ];
 }
 
@@ -129,7 +132,7 @@ mod tests {
     proptest! {
         /// Served in turn, none is forgotten, none comes early, and it ends.
         #[test]
-        fn all_come_in_time(times in proptest::array::uniform5(0u64..1_000), step in 1u64..100) {
+        fn all_come_in_time(times in proptest::array::uniform6(0u64..1_000), step in 1u64..100) {
             let mut deadlines = Deadlines::new();
             for (purpose, at) in Purpose::ALL.into_iter().zip(times) {
                 deadlines.set(purpose, Some(at));

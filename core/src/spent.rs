@@ -97,6 +97,9 @@ pub fn write<const N: usize>(n: usize, standing: &Standing, frequency: u64, line
         1 => {
             line.text("  time turns=").decimal(account.turns);
             line.text(" overruns=").decimal(account.overruns);
+            if account.moves != 0 {
+                line.text(" moves=").decimal(account.moves);
+            }
         }
         n => waits(classes(n).unwrap_or(0..0), account, frequency, line),
     }

@@ -4,12 +4,12 @@ use bulkhead_core::deadlines::{Deadlines, Purpose};
 
 use crate::hw::timer;
 use crate::vcpu::Vcpu;
-use crate::{devices, sched, timed};
+use crate::{balance, devices, sched, timed};
 
 /// Whose deadlines those for a purpose are: the pCPU's or the vCPU's.
 fn of(vcpu: &mut Vcpu, purpose: Purpose) -> Option<&mut Deadlines> {
     match purpose {
-        Purpose::Flush | Purpose::Monitor => {
+        Purpose::Flush | Purpose::Monitor | Purpose::Balance => {
             vcpu.home.as_deref_mut().map(|home| &mut home.deadlines)
         }
         Purpose::PhysicalTimer | Purpose::Watchdog | Purpose::Alarm => Some(&mut vcpu.deadlines),
@@ -47,6 +47,7 @@ fn serve_pcpu(vcpu: &mut Vcpu) {
         };
         match home.deadlines.take(timer::now()) {
             Some(Purpose::Flush) => devices::drain(vcpu, true),
+            Some(Purpose::Balance) => balance::look(vcpu),
             Some(_) => devices::drain(vcpu, false),
             None => break,
         }

@@ -19,8 +19,12 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
         let news = vcpu.report.is_none() && lifecycle::turn(vcpu);
         if !talking && !news {
             sched::block(vcpu);
-        } else {
-            attend(vcpu);
+        }
+        // Also when it has been woken, and again while there is more: what was done last is no part of the next step.
+        for _ in 0..4 {
+            if attend(vcpu) {
+                break;
+            }
         }
     }
 }
@@ -44,14 +48,18 @@ pub fn wait(idle: &mut Vcpu) -> ! {
 }
 
 /// Between two slices of long work: does what other pCPUs and the console ask of this one, and lets others have their turns.
-pub fn attend(vcpu: &mut Vcpu) {
+/// `false`: they may ask for more.
+pub fn attend(vcpu: &mut Vcpu) -> bool {
     // As many as there can be sources; more can wait for the next slice.
+    let mut quiet = false;
     for _ in 0..8 {
-        if !boot::el2_poll(vcpu) {
+        quiet = !boot::el2_poll(vcpu);
+        if quiet {
             break;
         }
     }
     sched::breathe(vcpu);
+    quiet
 }
 
 /// Handles one pending interrupt; `false` if there is none.

@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
 
 use crate::hw::gic;
-use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{devices, sched, timed, watch};
+use crate::vm::PLACES;
+use crate::{balance, devices, sched, timed, watch};
 
 /// The console has something to drain. For the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
@@ -23,6 +23,8 @@ pub const TIMED: u32 = 16;
 pub const MONITOR: u32 = 32;
 /// What vCPUs may have of the pCPU has changed. For the pCPU.
 pub const SHARES: u32 = 64;
+/// A vCPU comes from another pCPU. For the pCPU.
+pub const ARRIVAL: u32 = 128;
 
 /// vCPUs by their rows in the plan, then pCPUs.
 static MAILBOXES: [AtomicU32; MAX_VCPUS + MAX_PCPUS] =
@@ -40,9 +42,10 @@ pub fn send(to: usize, message: u32) {
     };
     // If the bit was set, its SGI is still to be taken: nothing more is needed.
     if mailbox.fetch_or(message, Ordering::AcqRel) & message == 0 {
-        let pcpu = match plan().vcpus.get(to) {
-            Some(row) => usize::from(row.pcpu),
-            None => to.wrapping_sub(MAX_VCPUS),
+        let pcpu = if to < MAX_VCPUS {
+            PLACES.of(to)
+        } else {
+            to.wrapping_sub(MAX_VCPUS)
         };
         gic::own::kick(pcpu);
     }
@@ -81,6 +84,9 @@ pub fn open(vcpu: &mut Vcpu) {
     if messages & MONITOR != 0 {
         watch::answer(vcpu);
         devices::output_waits();
+    }
+    if messages & ARRIVAL != 0 {
+        balance::take_in(vcpu);
     }
     if messages & SHARES != 0 {
         sched::follow(vcpu);

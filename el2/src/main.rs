@@ -2,6 +2,7 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
+mod balance;
 mod calls;
 #[cfg(target_os = "none")]
 mod deadlines;

@@ -3,9 +3,11 @@
 
 use bulkhead_abi::plan::{MAX_VMS, PAGE};
 use bulkhead_core::deadlines::Deadlines;
+use bulkhead_core::sched::balance::{Balancer, Move};
 use bulkhead_core::sched::{SLOTS, Scheduler, Turn};
 use bulkhead_core::vgic::WORDS;
 
+use crate::hw::gic::Gic;
 use crate::hw::layout::private;
 use crate::hw::uart::Uart;
 use crate::hw::{mmu, timer};
@@ -14,18 +16,20 @@ use crate::start::plan;
 
 /// Slot of the thread that waits when no vCPU has anything to do.
 pub const IDLE: usize = SLOTS;
+/// In [`Pcpu::moves`]: somebody leaves.
+pub const LEAVES: u32 = 1 << 31;
 /// Milliseconds in which each fair vCPU that is always ready runs once.
 const ROUND_MS: u64 = 6;
 
 /// A vCPU of this pCPU.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seat {
     /// Row of the plan.
-    pub id: usize,
+    pub id: u8,
     /// Index of its VM.
-    pub vm: usize,
+    pub vm: u8,
     /// Its number in its VM.
-    pub number: usize,
+    pub number: u8,
     /// When it has something to do by itself (physical counter), while it does not run; else [`u64::MAX`].
     pub wakes_at: u64,
     /// Its virtual SPIs whose physical ones came while it did not run.
@@ -45,7 +49,19 @@ pub struct Pcpu {
     pub look_again: bool,
     /// WFI and WFE trap.
     pub traps: [bool; 2],
-    /// How many vCPUs it has.
+    /// Its index in the plan.
+    pub index: usize,
+    /// Its GIC.
+    pub gic: Gic,
+    /// Who moves away, on a pCPU of a pool.
+    pub balancer: Option<Balancer>,
+    /// It has measured in this period.
+    pub measured: bool,
+    /// This vCPU is to move.
+    pub leaves: Option<Move>,
+    /// What has to be done behind a switch: a bit for each slot whose vCPU has come and not run yet, and [`LEAVES`].
+    pub moves: u32,
+    /// How many slots may have a vCPU: those before this one.
     pub used: usize,
     /// The vCPUs, by their slots, the first of which are used.
     pub seats: [Option<Seat>; SLOTS],
@@ -79,6 +95,12 @@ impl Pcpu {
             },
             look_again: false,
             traps: [false; 2],
+            index,
+            gic: Gic::of(index),
+            balancer: None,
+            measured: false,
+            leaves: None,
+            moves: 0,
             used: 0,
             seats: [None; SLOTS],
             soonest: u64::MAX,
@@ -90,9 +112,9 @@ impl Pcpu {
         }
     }
 
-    /// It has more than one vCPU.
+    /// It has more than one vCPU, or others may come.
     pub fn is_shared(&self) -> bool {
-        self.used > 1
+        self.used > 1 || self.balancer.is_some()
     }
 
     /// There are vCPUs beside the thread in slot `own`.

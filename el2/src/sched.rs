@@ -15,7 +15,7 @@ use crate::hw::{boot, context, cpu, gic, memory, sysreg as reg, thread, timer};
 use crate::pcpu::{IDLE, Pcpu, Seat};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{deadlines, lifecycle, mailbox, timed, vm};
+use crate::{balance, deadlines, lifecycle, mailbox, timed, vm};
 
 /// Makes the vCPUs of this pCPU and their threads, each of which starts with its first turn.
 pub fn make_vcpus(idle: &mut Vcpu) {
@@ -27,9 +27,9 @@ pub fn make_vcpus(idle: &mut Vcpu) {
     if let Some(home) = idle.home.as_deref_mut() {
         for (seat, (id, row)) in home.seats.iter_mut().zip(own()) {
             *seat = Some(Seat {
-                id,
-                vm: usize::from(row.vm),
-                number: row.mpidr as usize,
+                id: id as u8,
+                vm: row.vm as u8,
+                number: row.mpidr as u8,
                 wakes_at: u64::MAX,
                 arrived: [0; WORDS],
                 has_arrived: false,
@@ -37,6 +37,7 @@ pub fn make_vcpus(idle: &mut Vcpu) {
             home.used = home.used.wrapping_add(1);
         }
     }
+    balance::start(idle);
     for (slot, (id, row)) in own().enumerate().take(SLOTS) {
         let (state, stack) = thread::make(id, idle.index);
         state.become_vcpu(idle, id, row, slot);
@@ -46,6 +47,7 @@ pub fn make_vcpus(idle: &mut Vcpu) {
             }
             let now = timer::now();
             home.sched.add(slot, policy(row), row.vm, now);
+            balance::seat(home, slot, row, now);
             home.sched.wake(slot, now);
             home.look_again = true;
         }
@@ -63,11 +65,14 @@ pub fn follow(vcpu: &mut Vcpu) {
     for (slot, seat) in (0..SLOTS).zip(&home.seats) {
         let Some(seat) = seat else { continue };
         // One that is just being changed is told about afterwards.
-        let policy = WANTED.of(plan().vcpus, seat.id).map(|row| policy(&row));
-        if let Some(policy) = policy
+        let row = WANTED.of(plan().vcpus, seat.id.into());
+        if let Some(policy) = row.as_ref().map(policy)
             && home.sched.policy(slot) != Some(policy)
         {
             home.sched.change(slot, policy, timer::now());
+        }
+        if let (Some(balancer), Some(row)) = (&mut home.balancer, row) {
+            balancer.allow(slot, balance::pool(&row));
         }
     }
     home.look_again = true;
@@ -104,8 +109,8 @@ pub fn reschedule(vcpu: &mut Vcpu) {
     let slot = home.turn.slot.unwrap_or(IDLE);
     if slot != vcpu.slot {
         step_out(vcpu);
-        thread::switch(vcpu, slot);
-        step_in(vcpu);
+        let moves = thread::switch(vcpu, slot);
+        come_in(vcpu, moves);
     }
     trap_waits(vcpu);
     set_timer(vcpu);
@@ -114,9 +119,20 @@ pub fn reschedule(vcpu: &mut Vcpu) {
 /// What [`reschedule`] does behind the switch, for a thread that starts: the first turn of its vCPU.
 pub fn begin(vcpu: &mut Vcpu) {
     vcpu.left = reg::cycles();
-    step_in(vcpu);
+    let moves = vcpu.home.as_deref().map_or(0, |home| home.moves);
+    come_in(vcpu, moves);
     trap_waits(vcpu);
     set_timer(vcpu);
+}
+
+/// What a thread does that has the pCPU now, with [`Pcpu::moves`].
+#[inline(always)]
+fn come_in(vcpu: &mut Vcpu, moves: u32) {
+    let is_new = moves != 0 && balance::switched(vcpu);
+    step_in(vcpu);
+    if is_new {
+        context::forget_former_life();
+    }
 }
 
 /// The vCPU has nothing to do until it is woken: leaves the pCPU. Returns when it has.
@@ -403,25 +419,27 @@ fn wake_due(vcpu: &mut Vcpu, now: u64) {
 
 /// A sibling of a vCPU of this pCPU that does not run has called it.
 pub fn called(vcpu: &mut Vcpu) {
-    let found = slots(vcpu, |seat| vm::vm(seat.vm).dist.calls(seat.number));
+    let found = slots(vcpu, |seat| {
+        vm::vm(seat.vm.into()).dist.calls(seat.number.into())
+    });
     wake_all(vcpu, found);
 }
 
 /// There is a message for one of the threads of this pCPU that do not run.
 pub fn mail(vcpu: &mut Vcpu) {
-    let found = slots(vcpu, |seat| mailbox::is_for(seat.id));
+    let found = slots(vcpu, |seat| mailbox::is_for(seat.id.into()));
     wake_all(vcpu, found);
 }
 
 /// A physical SPI has come, and its priority has been dropped: wakes the vCPU of this pCPU that it is for, if that is one
 /// that does not run.
 pub fn arrived(vcpu: &mut Vcpu, pintid: u32) -> bool {
-    let found = slots(vcpu, |seat| vm::vm(seat.vm).behind(pintid).is_some());
+    let found = slots(vcpu, |seat| vm::vm(seat.vm.into()).behind(pintid).is_some());
     let slot = found.trailing_zeros() as usize;
     let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot)) else {
         return false;
     };
-    let Some(vintid) = vm::vm(seat.vm).behind(pintid) else {
+    let Some(vintid) = vm::vm(seat.vm.into()).behind(pintid) else {
         return false;
     };
     if let Some(word) = seat.arrived.get_mut((vintid / 32) as usize) {

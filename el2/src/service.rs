@@ -13,6 +13,7 @@ use crate::hw::timer;
 use crate::hw::uart::Uart;
 use crate::sched::WANTED;
 use crate::start::plan;
+use crate::vm::PLACES;
 use crate::watch::PUBLISHED;
 use crate::{lifecycle, mailbox, vm};
 
@@ -72,9 +73,7 @@ impl Sources for Vms<'_> {
 
 /// Tells the pCPU of a vCPU (row of the plan), whichever of its threads runs.
 fn tell_pcpu(id: usize, message: u32) {
-    if let Some(row) = plan().vcpus.get(id) {
-        mailbox::send(mailbox::of_pcpu(row.pcpu.into()), message);
-    }
+    mailbox::send(mailbox::of_pcpu(PLACES.of(id)), message);
 }
 
 /// State of the console, on the pCPU that drains it.
@@ -124,7 +123,9 @@ impl Service {
             let (vms, vcpus) = (plan().vms, plan().vcpus);
             let mut step = Step::Nothing;
             let said = self.mux.say("[monitor] ", |line| {
-                step = self.monitor.next(vms, vcpus, &PUBLISHED, time, line);
+                step = self
+                    .monitor
+                    .next(vms, vcpus, &PLACES, &PUBLISHED, time, line);
                 step == Step::Say
             });
             if said {

@@ -174,6 +174,7 @@ fn share_vms(windows: &mut Windows, pool: &Pool) {
         mmu::share_vcpu_pages(id, pool.pa(prepare::vcpu_page_number(id)));
     }
     mmu::share_vm_slot(windows);
+    vm::PLACES.start(plan().vcpus);
 }
 
 /// Builds the stage-2 tables of all VMs. The plan's proof says that this cannot fail.

@@ -19,7 +19,7 @@ use crate::own::Own;
 use crate::pcpu::{IDLE, Pcpu};
 use crate::start::plan;
 use crate::timed::{self, Place};
-use crate::vm::{Vm, pcpus_of, vm as vm_page};
+use crate::vm::{PLACES, Vm, vm as vm_page};
 use crate::{mailbox, prepare};
 
 /// An INTID that nothing has.
@@ -89,7 +89,7 @@ pub struct Vcpu {
     pub stolen_at: Option<u64>,
     /// See `stolen_at`.
     pub stolen: u64,
-    /// Its place among the vCPUs of its pCPU, or [`IDLE`].
+    /// Its place among the vCPUs of its pCPU, or [`IDLE`]. This and what else is the pCPU's changes when it moves ([`crate::balance`]).
     pub slot: usize,
     /// Row of the plan; of the thread that waits [`mailbox::of_pcpu`].
     pub id: usize,
@@ -214,8 +214,8 @@ impl Vcpu {
         let (vm, number) = (usize::from(row.vm), row.mpidr as usize);
         let vcpus = plan.vcpus_of(vm).len();
         self.gic = idle.gic;
-        for (sibling, pcpu) in self.gic.siblings.iter_mut().zip(pcpus_of(vm)) {
-            *sibling = pcpu as u8;
+        if let Some(siblings) = PLACES.siblings(id.wrapping_sub(number)) {
+            self.gic.siblings = siblings;
         }
         let pl011 = timed::place(vm, DeviceKind::Pl011, PAGE);
         if let Some(row) = plan.vms.get(vm) {
@@ -260,16 +260,16 @@ impl Vcpu {
     #[inline(always)]
     pub fn notify_one(&self, whom: Notify) {
         if whom != Notify::NOBODY {
-            let pcpu = self.gic.siblings[whom.0.trailing_zeros() as usize & 7];
-            gic::send(gic::SIBLING, usize::from(pcpu));
+            let place = &self.gic.siblings[whom.0.trailing_zeros() as usize & 7];
+            gic::send_to(gic::SIBLING, place);
         }
     }
 
     /// Makes vCPUs of its VM look at their interrupts.
     pub fn notify(&self, whom: Notify) {
         for vcpu in whom.iter() {
-            if let Some(pcpu) = self.gic.siblings.get(vcpu) {
-                gic::send(gic::SIBLING, usize::from(*pcpu));
+            if let Some(place) = self.gic.siblings.get(vcpu) {
+                gic::send_to(gic::SIBLING, place);
             }
         }
     }

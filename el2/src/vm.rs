@@ -7,6 +7,7 @@ use bulkhead_core::console::Streams;
 use bulkhead_core::pl011::Pl011;
 use bulkhead_core::pl031::Pl031;
 use bulkhead_core::power::{Power, Restarts};
+use bulkhead_core::sched::Places;
 use bulkhead_core::vgic::{Distributor, Notify};
 use bulkhead_core::vtime::VirtualTime;
 use bulkhead_core::watchdog::Watchdog;
@@ -87,11 +88,8 @@ pub fn vm(index: usize) -> &'static Vm {
     vm_page(index)
 }
 
-/// The pCPU of a vCPU, by their numbers.
-fn pcpu_of(vm: usize, vcpu: usize) -> Option<usize> {
-    let row = plan().vcpus_of(vm).get(vcpu)?;
-    Some(usize::from(row.pcpu))
-}
+/// Where each vCPU is.
+pub static PLACES: Places = Places::new();
 
 /// Rows of the plan of the vCPUs of a VM.
 pub fn ids_of(vm: usize) -> core::ops::Range<usize> {
@@ -105,7 +103,7 @@ pub fn id_of(vm: usize, vcpu: usize) -> Option<usize> {
     ids_of(vm).nth(vcpu)
 }
 
-/// pCPUs of all vCPUs of a VM.
+/// pCPUs of all vCPUs of a VM, which never leave them.
 pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
     plan()
         .vcpus_of(vm)
@@ -116,8 +114,8 @@ pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
 /// Makes the pCPUs of vCPUs look at their interrupts.
 pub fn notify(vm: usize, whom: Notify) {
     for vcpu in whom.iter() {
-        if let Some(pcpu) = pcpu_of(vm, vcpu) {
-            gic::send(gic::SIBLING, pcpu);
+        if let Some(id) = id_of(vm, vcpu) {
+            gic::send(gic::SIBLING, PLACES.of(id));
         }
     }
 }

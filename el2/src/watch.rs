@@ -74,7 +74,7 @@ fn time(vcpu: &mut Vcpu) {
         return;
     };
     let asked = |(slot, seat): (usize, &Option<Seat>)| {
-        let question = PUBLISHED.question(seat.as_ref()?.id)?;
+        let question = PUBLISHED.question(seat.as_ref()?.id.into())?;
         Some((slot, question))
     };
     if let Some((slot, question)) = (0..SLOTS).zip(&home.seats).find_map(asked)

@@ -1,4 +1,4 @@
-//! A number that is being typed: a weight, a cap or a budget.
+//! A number that is being typed: a weight, a cap, a budget, or the CPUs of a pool.
 
 use crate::sched::Change;
 
@@ -11,6 +11,8 @@ pub enum What {
     Cap,
     /// Of a server, in microseconds, perhaps with its period.
     Budget,
+    /// Of a fair VM: CPUs, a digit for each.
+    Pool,
 }
 
 impl What {
@@ -20,6 +22,7 @@ impl What {
             Self::Weight => "weight",
             Self::Cap => "cap",
             Self::Budget => "budget",
+            Self::Pool => "pool",
         }
     }
 
@@ -31,6 +34,7 @@ impl What {
                 "type PERCENT or PERCENT/WINDOW in us (100: none), then Enter; Esc leaves it"
             }
             Self::Budget => "type BUDGET or BUDGET/PERIOD in us, then Enter; Esc leaves it",
+            Self::Pool => "type the CPUs, such as 01 for 0 and 1, then Enter; Esc leaves it",
         }
     }
 }
@@ -56,6 +60,8 @@ pub struct Entry {
     /// What was typed before a slash.
     first: Option<u32>,
     number: Option<u32>,
+    /// Digits that were typed, a bit for each.
+    digits: u32,
 }
 
 impl Entry {
@@ -65,6 +71,7 @@ impl Entry {
             what,
             first: None,
             number: None,
+            digits: 0,
         }
     }
 
@@ -75,9 +82,13 @@ impl Entry {
                 let digit = u32::from(key.wrapping_sub(b'0'));
                 let before = self.number.unwrap_or(0).saturating_mul(10);
                 self.number = Some(before.saturating_add(digit));
+                self.digits |= 1u32.wrapping_shl(digit);
                 Typed::More
             }
-            b'/' if self.what != What::Weight && self.first.is_none() && self.number.is_some() => {
+            b'/' if matches!(self.what, What::Cap | What::Budget)
+                && self.first.is_none()
+                && self.number.is_some() =>
+            {
                 self.first = self.number.take();
                 Typed::More
             }
@@ -104,6 +115,7 @@ impl Entry {
                 budget: u64::from(first).saturating_mul(1000),
                 period,
             },
+            What::Pool => Change::Pool(self.digits),
         }
     }
 }

@@ -12,7 +12,7 @@ mod text;
 
 use bulkhead_abi::plan::{Vcpu, Vm};
 
-use crate::sched::{Refusal, Wanted};
+use crate::sched::{Places, Refusal, Wanted};
 use entry::{Entry, What};
 
 pub use diagnosis::{Activity, Barrier, Diagnosis, SAMPLES, barrier, diagnose};
@@ -148,7 +148,7 @@ impl Default for Monitor {
     }
 }
 
-const KEYS: &str = "1-9 n: VM, d: its details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget; q: leave";
+const KEYS: &str = "1-9 n: VM, d: its details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget, o: pool; q: leave";
 
 impl Monitor {
     /// Nothing to say.
@@ -198,6 +198,7 @@ impl Monitor {
             b'w' => Some(What::Weight),
             b'm' => Some(What::Cap),
             b'b' => Some(What::Budget),
+            b'o' => Some(What::Pool),
             _ => None,
         };
         if let Some(what) = prompt {
@@ -315,6 +316,7 @@ impl Monitor {
         &mut self,
         vms: &[Vm],
         vcpus: &[Vcpu],
+        places: &Places,
         published: &Published,
         [now, frequency]: [u64; 2],
         line: &mut Said,
@@ -357,7 +359,7 @@ impl Monitor {
                 }
                 Turn::Asked(until) if now < until => return Step::Wait(until),
                 Turn::Asked(_) => {
-                    subject(vms, vcpus, self.row).begin(line);
+                    subject(vms, vcpus, places, self.row).begin(line);
                     line.text("its pcpu does not answer");
                     self.next_vcpu();
                     return Step::Say;
@@ -365,7 +367,7 @@ impl Monitor {
                 Turn::Between(until) if now < until => return Step::Wait(until),
                 Turn::Between(_) => self.turn = Turn::Ask,
                 Turn::Lines(0) => {
-                    subject(vms, vcpus, self.row).begin(line);
+                    subject(vms, vcpus, places, self.row).begin(line);
                     self.turn = Turn::Lines(1);
                     if self.report == Report::Time {
                         text::stands(published, line);
@@ -425,14 +427,14 @@ fn rows(vcpus: &[Vcpu], vm: usize) -> core::ops::Range<usize> {
     first..end
 }
 
-fn subject(vms: &[Vm], vcpus: &[Vcpu], row: usize) -> Subject {
+fn subject(vms: &[Vm], vcpus: &[Vcpu], places: &Places, row: usize) -> Subject {
     let vcpu = vcpus.get(row);
     let vm = vcpu.map_or(0, |vcpu| usize::from(vcpu.vm));
     let first = rows(vcpus, vm).start;
     Subject {
         name: vms.get(vm).map_or([0; 16], |vm| vm.name),
         vcpu: row.wrapping_sub(first) as u64,
-        pcpu: vcpu.map_or(0, |vcpu| u64::from(vcpu.pcpu)),
+        pcpu: places.of(row) as u64,
     }
 }
 

@@ -35,6 +35,7 @@ struct Desk {
     wanted: Wanted,
     vms: Vec<Vm>,
     vcpus: Vec<Vcpu>,
+    places: Places,
     now: u64,
     asked: Vec<(usize, Wish)>,
     /// pCPUs that answer, and what: state and the exits that each sample finds.
@@ -44,7 +45,10 @@ struct Desk {
 impl Desk {
     fn new(answers: fn(usize) -> Option<(State, u64)>) -> Self {
         let (vms, vcpus) = tables();
+        let places = Places::new();
+        places.start(&vcpus);
         Self {
+            places,
             monitor: Monitor::new(),
             published: Published::new(),
             wanted: Wanted::new(),
@@ -115,6 +119,7 @@ impl Desk {
             let step = self.monitor.next(
                 &self.vms,
                 &self.vcpus,
+                &self.places,
                 &self.published,
                 [self.now, HZ],
                 &mut line,
@@ -314,8 +319,9 @@ fn what_is_typed_wrongly_or_refused_changes_nothing() {
         ("b1/99\r", "refused: a period is 100 to 10000000 us"),
         (
             "w4\r",
-            "refused: it has a budget, and so neither weight nor cap",
+            "refused: it has a budget, and so neither weight nor cap nor pool",
         ),
+        ("2o01\r1", "about alpha"),
         ("2w99999999999999\r1", "about alpha"),
         ("b7\u{1b}", "as it was"),
         // A key that is no number begins again; after that it is not a VM that is stopped.
@@ -333,4 +339,25 @@ fn what_is_typed_wrongly_or_refused_changes_nothing() {
         assert_eq!(desk.wanted.of(&desk.vcpus, 0), plan, "{keys:?}");
     }
     assert_eq!(desk.wanted.of(&desk.vcpus, 2).unwrap().weight, 1);
+}
+
+#[test]
+fn a_pool_is_typed_as_the_numbers_of_its_cpus() {
+    let mut desk = Desk::new(|_| Some((State::On, 1)));
+    desk.vcpus[2].pool = 0b1011;
+    let (action, said) = type_keys(&mut desk, "2o02\r");
+    assert_eq!(action, Action::Nothing);
+    let last = "refused: each is to be a cpu of the pool in the description";
+    assert_eq!(said.last().unwrap(), last);
+    let (action, said) = type_keys(&mut desk, "o03\r");
+    assert_eq!(action, Action::Follow(1));
+    assert_eq!(said.last().unwrap(), "new pool of beta");
+    assert_eq!(desk.wanted.of(&desk.vcpus, 2).unwrap().pool, 0b1001);
+    desk.places.set(2, 3);
+    let (_, said) = type_keys(&mut desk, "l");
+    assert!(
+        said.iter()
+            .any(|line| line.starts_with("beta vcpu 0 on pcpu 3")),
+        "{said:?}"
+    );
 }

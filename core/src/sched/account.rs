@@ -21,6 +21,8 @@ pub struct Account {
     pub turns: u64,
     /// Its budget or cap was used up while it had more to do.
     pub overruns: u64,
+    /// Times that it was moved to another pCPU.
+    pub moves: u64,
     /// Waits from being woken to running, by length.
     pub waits: [u32; CLASSES],
 }
@@ -35,6 +37,7 @@ impl Account {
             longest: 0,
             turns: 0,
             overruns: 0,
+            moves: 0,
             waits: [0; CLASSES],
         }
     }

@@ -13,11 +13,14 @@
 //! physical counter; work that EL2 does between two turns is charged to the vCPU whose turn it was.
 
 pub mod account;
+pub mod balance;
 pub mod bound;
 pub mod fair;
+pub mod places;
 pub mod server;
 mod slot;
 mod standing;
+mod travel;
 mod wanted;
 
 #[cfg(test)]
@@ -26,8 +29,10 @@ mod model;
 mod tests;
 
 pub use account::Account;
+pub use places::{Places, Siblings};
 pub use slot::Policy;
 pub use standing::{Doing, Standing, StandingWords};
+pub use travel::{Traveller, Usage};
 pub use wanted::{Change, Refusal, Wanted};
 
 use fair::Fair;
@@ -68,15 +73,17 @@ const fn only(slot: usize) -> Set {
     1u32.wrapping_shl(slot as u32)
 }
 
-const _: () = assert!(SLOTS <= Set::BITS as usize);
+/// In the set of vCPUs that are there: others may come, behind all slots.
+const VISITORS: Set = 1 << 31;
+const _: () = assert!(SLOTS < Set::BITS as usize);
 
 /// The vCPUs of a pCPU. What is asked at each turn is kept as sets, so that slots which have no part in it cost nothing.
 #[derive(Debug)]
 pub struct Scheduler {
     slots: [Slot; SLOTS],
-    /// There is a vCPU.
+    /// There is a vCPU; with [`VISITORS`] perhaps another one soon.
     present: Set,
-    /// Ready, or the current one.
+    /// Ready, or the current one; but not one that is to leave for another pCPU.
     awake: Set,
     /// Of [`Policy::Fair`].
     fair: Set,

@@ -252,6 +252,16 @@ impl Slot {
         self.enter(State::Running, now);
     }
 
+    /// Since when it has been ready, and whether it has just been woken; `None` if it is not.
+    pub(super) fn since_woken(&self) -> Option<(u64, bool)> {
+        (self.state == State::Ready).then_some((self.since, self.woken))
+    }
+
+    /// It is ready and has been so before it came here.
+    pub(super) fn waits_since(&mut self, (since, woken): (u64, bool)) {
+        (self.since, self.woken) = (since, woken);
+    }
+
     pub(super) fn enter(&mut self, state: State, now: u64) {
         self.state = state;
         self.since = now;

@@ -4,7 +4,7 @@
 //! [`Wanted::change`] is for one pCPU at a time, the one that serves the console. What it accepts has passed the rules of
 //! the plan; the caller tells the pCPUs of the VM, which read it ([`Wanted::of`]) and give it to their schedulers.
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use bulkhead_abi::plan::{CpuPolicy, MAX_PERIOD, MAX_VCPUS, MAX_WEIGHT, MIN_PERIOD, Vcpu};
 
@@ -30,6 +30,8 @@ pub enum Change {
         /// At least `budget`.
         period: u64,
     },
+    /// Of fair ones: the pCPUs on which they may be, a bit for each; some of those that the plan says.
+    Pool(u32),
 }
 
 /// Why a change is refused.
@@ -39,7 +41,7 @@ pub enum Refusal {
     Nobody,
     /// Its vCPUs have their pCPUs to themselves.
     Pinned,
-    /// A weight or a cap for one that has a budget.
+    /// A weight, a cap or a pool for one that has a budget.
     NotFair,
     /// A budget for one that has a weight.
     NotServer,
@@ -49,6 +51,8 @@ pub enum Refusal {
     Period,
     /// 0, or more than its period.
     Budget,
+    /// No pCPU, or one that is not in the pool of the plan.
+    Pool,
     /// The servers of a pCPU would not all keep their promises.
     Overload {
         /// Index of the pCPU.
@@ -64,7 +68,7 @@ impl Refusal {
         match self {
             Self::Nobody => line.text("there is no such VM"),
             Self::Pinned => line.text("it has its pcpu to itself"),
-            Self::NotFair => line.text("it has a budget, and so neither weight nor cap"),
+            Self::NotFair => line.text("it has a budget, and so neither weight nor cap nor pool"),
             Self::NotServer => line.text("it has a weight, and so no budget"),
             Self::Weight => line.text("a weight is 1 to ").decimal(MAX_WEIGHT.into()),
             Self::Period => {
@@ -72,6 +76,7 @@ impl Refusal {
                 line.text(" to ").decimal(MAX_PERIOD / 1000).text(" us")
             }
             Self::Budget => line.text("it is to be more than nothing and at most the whole period"),
+            Self::Pool => line.text("each is to be a cpu of the pool in the description"),
             Self::Overload { pcpu, load } => {
                 line.text("the budgets on pcpu ").decimal(pcpu.into());
                 line.text(" would take ").decimal(load / 10_000).byte(b'.');
@@ -89,6 +94,7 @@ struct Row {
     weight: AtomicU64,
     budget: AtomicU64,
     period: AtomicU64,
+    pool: AtomicU32,
 }
 
 /// See the module. Until a vCPU's first change its row of the plan holds.
@@ -111,6 +117,7 @@ impl Wanted {
                     weight: AtomicU64::new(0),
                     budget: AtomicU64::new(0),
                     period: AtomicU64::new(0),
+                    pool: AtomicU32::new(0),
                 }
             }; MAX_VCPUS],
         )
@@ -127,6 +134,7 @@ impl Wanted {
         vcpu.weight = row.weight.load(Ordering::Relaxed) as u16;
         vcpu.budget = row.budget.load(Ordering::Relaxed);
         vcpu.period = row.period.load(Ordering::Relaxed);
+        vcpu.pool = row.pool.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         let whole = version & 1 == 0 && row.version.load(Ordering::Relaxed) == version;
         whole.then_some(vcpu)
@@ -141,6 +149,7 @@ impl Wanted {
         row.weight.store(vcpu.weight.into(), Ordering::Relaxed);
         row.budget.store(vcpu.budget, Ordering::Relaxed);
         row.period.store(vcpu.period, Ordering::Relaxed);
+        row.pool.store(vcpu.pool, Ordering::Relaxed);
         row.version
             .store(version.wrapping_add(2), Ordering::Release);
     }
@@ -155,7 +164,7 @@ impl Wanted {
         let after = |id: usize| {
             let vcpu = self.of(vcpus, id)?;
             Some(if own(&vcpu) {
-                change.of(vcpu).ok()?
+                change.of(vcpu, vcpus.get(id)?.pool).ok()?
             } else {
                 vcpu
             })
@@ -164,7 +173,7 @@ impl Wanted {
         let mut checked = None;
         let rows = || (0..MAX_VCPUS).zip(vcpus);
         for (id, row) in rows().filter(|(_, row)| own(row)) {
-            change.of(self.of(vcpus, id).ok_or(Refusal::Nobody)?)?;
+            change.of(self.of(vcpus, id).ok_or(Refusal::Nobody)?, row.pool)?;
             found = Ok(());
             // What fair ones may have is no promise; siblings on one pCPU mostly follow each other.
             if !is(row, CpuPolicy::Server) || checked == Some(row.pcpu) {
@@ -199,15 +208,23 @@ fn is(vcpu: &Vcpu, policy: CpuPolicy) -> bool {
 }
 
 impl Change {
-    /// The row with what is asked for.
-    fn of(self, mut vcpu: Vcpu) -> Result<Vcpu, Refusal> {
+    /// The row with what is asked for; `pool` is that of the plan.
+    fn of(self, mut vcpu: Vcpu, pool: u32) -> Result<Vcpu, Refusal> {
         let fair = is(&vcpu, CpuPolicy::Fair);
         if is(&vcpu, CpuPolicy::Pinned) {
             return Err(Refusal::Pinned);
         }
         match self {
-            Self::Weight(_) | Self::Cap { .. } if !fair => return Err(Refusal::NotFair),
+            Self::Weight(_) | Self::Cap { .. } | Self::Pool(_) if !fair => {
+                return Err(Refusal::NotFair);
+            }
             Self::Server { .. } if fair => return Err(Refusal::NotServer),
+            Self::Pool(wanted) => {
+                if wanted == 0 || wanted & !pool != 0 {
+                    return Err(Refusal::Pool);
+                }
+                vcpu.pool = wanted;
+            }
             Self::Weight(weight) => {
                 if !(1..=MAX_WEIGHT).contains(&weight) {
                     return Err(Refusal::Weight);
@@ -250,6 +267,7 @@ mod tests {
             weight,
             budget,
             period,
+            pool: if policy == CpuPolicy::Fair { 0b110 } else { 0 },
             ..Vcpu::new_zeroed()
         };
         [
@@ -304,6 +322,9 @@ mod tests {
             (0, Change::Weight(1), Refusal::Pinned),
             (1, Change::Weight(1), Refusal::NotFair),
             (1, cap(MS, MS), Refusal::NotFair),
+            (1, Change::Pool(2), Refusal::NotFair),
+            (2, Change::Pool(0), Refusal::Pool),
+            (2, Change::Pool(0b1010), Refusal::Pool),
             (2, server(MS, MS), Refusal::NotServer),
             (2, Change::Weight(0), Refusal::Weight),
             (2, Change::Weight(1001), Refusal::Weight),
@@ -331,6 +352,19 @@ mod tests {
             String::from_utf8(line.as_bytes().to_vec()).unwrap(),
             "the budgets on pcpu 1 would take 105.18% of it, what they cost included"
         );
+    }
+
+    #[test]
+    fn a_pool_is_part_of_that_of_the_plan_and_can_grow_again() {
+        let (wanted, rows) = (Wanted::new(), rows());
+        let pool = |id| wanted.of(&rows, id).unwrap().pool;
+        for mask in [0b100, 0b110, 0b010] {
+            assert_eq!(wanted.change(&rows, 2, Change::Pool(mask)), Ok(()));
+            assert_eq!([2, 3].map(pool), [mask; 2]);
+        }
+        assert_eq!(wanted.change(&rows, 2, Change::Weight(9)), Ok(()));
+        assert_eq!(pool(2), 0b010, "it stays what it was");
+        assert_eq!(pool(1), 0);
     }
 
     #[test]

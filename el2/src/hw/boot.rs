@@ -107,7 +107,7 @@ extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
         layout::private(index, private::HOME) as *mut Pcpu,
         state as *mut Vcpu,
     );
-    // SAFETY: [R-STATE] the page is mapped, private to this pCPU, and holds nothing yet.
+    // SAFETY: [R-STATE] the pages are mapped, private to this pCPU, and hold nothing yet.
     unsafe { make_home(home, index) };
     // SAFETY: [R-STATE] as above.
     unsafe { make_idle(place, index) };
@@ -139,7 +139,7 @@ pub unsafe fn make_idle(place: *mut Vcpu, index: usize) {
 }
 
 const _: () = assert!(size_of::<Vcpu>() <= private::STATE_PAGES * 4096);
-const _: () = assert!(size_of::<Pcpu>() <= 4096);
+const _: () = assert!(size_of::<Pcpu>() <= private::HOME_PAGES * 4096);
 const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
 
 /// Where the thread of a vCPU stays that is off. A symbol of its own, so that measurements can tell: what

@@ -16,6 +16,14 @@ pub struct Claim<T> {
 unsafe impl<T: Send> Sync for Claim<T> {}
 
 impl<T> Claim<T> {
+    /// Not in use.
+    pub const fn new(value: T) -> Self {
+        Self {
+            taken: AtomicBool::new(false),
+            value: UnsafeCell::new(value),
+        }
+    }
+
     /// Uses the value, if nobody else does at this moment. What `act` does must be short: others come
     /// again until it is done.
     #[inline(always)]

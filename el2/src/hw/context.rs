@@ -54,6 +54,23 @@ impl Context {
     }
 }
 
+/// Drops what this pCPU has of the VM that runs, from a time before a vCPU of it came here: of a former life, or of another boot.
+/// What the guest itself has changed elsewhere is broadcast (HCR_EL2.FB).
+pub fn forget_former_life() {
+    // SAFETY: [R-TLB] the guest has not run since its registers were brought.
+    unsafe {
+        core::arch::asm!(
+            "isb",
+            "dsb nshst",
+            "tlbi vmalls12e1",
+            "ic iallu",
+            "dsb nsh",
+            "isb",
+            options(nostack, preserves_flags)
+        )
+    }
+}
+
 /// Drops what this pCPU has of the stage-1 translations of the VM that runs: another of its vCPUs made them, which may
 /// have meant something else by the same ASID.
 pub fn forget_translations() {

@@ -157,6 +157,8 @@ pub fn start() {
     write!("hcr_el2", HCR | newer);
     write!("cptr_el2", CPTR);
     write!("hstr_el2", 0);
+    // Here, because a vCPU that comes from another pCPU does not bring it.
+    write!("vpidr_el2", read!("midr_el1"));
     let range = (read!("id_aa64mmfr0_el1") & 15).min(5);
     write!("vtcr_el2", VTCR | range << 16);
     start_cycle_counter();
@@ -176,7 +178,6 @@ pub fn trap_waits(wfi: bool, wfe: bool) {
 /// Gives this pCPU to a vCPU: stage 2, identity, and EL1 as after a reset.
 pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
     write!("vttbr_el2", u64::from(vmid) << 48 | root);
-    write!("vpidr_el2", read!("midr_el1"));
     write!("vmpidr_el2", mpidr | 1 << 31);
     write!("sctlr_el1", SCTLR_EL1);
     write!("tcr_el1", 0);

@@ -97,10 +97,12 @@ pub mod private {
     pub const STATE: usize = STACK + STACK_PAGES;
     /// Pages of the state.
     pub const STATE_PAGES: usize = 3;
-    /// Page of what the threads of the pCPU share.
+    /// First page of what the threads of the pCPU share.
     pub const HOME: usize = 7;
+    /// Its pages.
+    pub const HOME_PAGES: usize = 2;
     /// The pCPU's own level-2 table, in which it opens windows.
-    pub const LEVEL2: usize = 8;
+    pub const LEVEL2: usize = 9;
     /// First page of the distributor of a GICv3.
     #[cfg(not(feature = "gicv2"))]
     pub const GICD: usize = 16;
@@ -118,7 +120,7 @@ pub mod private {
 }
 
 /// Pages from the pool for a pCPU: root, level 2, level 3, stack, state, what its threads share.
-pub const PCPU_PAGES: usize = 3 + private::STACK_PAGES + private::STATE_PAGES + 1;
+pub const PCPU_PAGES: usize = 3 + private::STACK_PAGES + private::STATE_PAGES + private::HOME_PAGES;
 const _: () = assert!(PCPU_PAGES == bulkhead_abi::plan::PCPU_POOL_PAGES as usize);
 
 /// Address of a slot.

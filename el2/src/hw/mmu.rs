@@ -300,7 +300,7 @@ pub fn make_private(
     };
     map(private::STACK, stack, private::STACK_PAGES, PAGE_RW);
     map(private::STATE, state, private::STATE_PAGES, PAGE_RW);
-    map(private::HOME, home, 1, PAGE_RW);
+    map(private::HOME, home, private::HOME_PAGES, PAGE_RW);
     map(private::LEVEL2, level2, 1, PAGE_RW);
     for frame in frames {
         map(frame.page, frame.pa, frame.pages, PAGE_RW | DEVICE_INDEX);

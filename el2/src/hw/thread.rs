@@ -41,13 +41,14 @@ pub fn frame_address(state: &Vcpu) -> u64 {
     }
 }
 
-/// Leaves the pCPU to the thread in `slot`. Returns when another thread leaves it to this one.
-pub fn switch(state: &mut Vcpu, slot: usize) {
+/// Leaves the pCPU to the thread in `slot`. Returns when another thread leaves it to this one; gives [`Pcpu::moves`].
+#[inline(always)]
+pub fn switch(state: &mut Vcpu, slot: usize) -> u32 {
     let Some(home) = state.home.take() else {
-        return;
+        return 0;
     };
     let Some(other) = home.stacks.get(slot).copied() else {
-        return;
+        return 0;
     };
     let home: *mut Pcpu = home;
     let own = state.slot.min(IDLE);
@@ -57,7 +58,10 @@ pub fn switch(state: &mut Vcpu, slot: usize) {
     // comes back hands over the one reference again.
     let home = unsafe { switch_stack(place, other, home as u64) } as *mut Pcpu;
     // SAFETY: [R-STATE] as above.
-    state.home = Some(unsafe { &mut *home });
+    let home = unsafe { &mut *home };
+    let moves = home.moves;
+    state.home = Some(home);
+    moves
 }
 
 /// Where the thread of a vCPU starts, from `start_thread`.

@@ -64,8 +64,8 @@ pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
     let sgi = sgi::by_register(value, vcpu.number, vcpu.vcpus).filter(|_| group1);
     if let Some(sgi) = sgi {
         for vcpu_number in sgi.vcpus.iter() {
-            if let Some(pcpu) = vcpu.gic.siblings.get(vcpu_number) {
-                gic::send(sgi.intid, usize::from(*pcpu));
+            if let Some(place) = vcpu.gic.siblings.get(vcpu_number) {
+                gic::send_to(sgi.intid, place);
             }
         }
     }

@@ -220,7 +220,15 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     writeln!(out, "  cpu time   {time} ({})", vm.time_why)?;
     if !vm.pool.is_empty() {
         let pool: Vec<String> = vm.pool.iter().map(ToString::to_string).collect();
-        writeln!(out, "  pool       may be moved to CPUs {}", pool.join(", "))?;
+        if vm.devices.iter().any(|(device, _)| !device.irqs.is_empty()) {
+            writeln!(
+                out,
+                "  pool       stays where it is, though CPUs {} are its pool: interrupts of its devices go to its CPU",
+                pool.join(", ")
+            )?;
+        } else {
+            writeln!(out, "  pool       may be moved to CPUs {}", pool.join(", "))?;
+        }
     }
     let why = &vm.interrupts_why;
     let Some(mode) = vm.own_interrupts else {

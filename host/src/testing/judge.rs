@@ -87,6 +87,18 @@ impl<'a> Judge<'a> {
         for (vm, limits) in &self.scenario.shares {
             wrong.extend(self.not_its_share(vm, *limits));
         }
+        for (vm, [least, most]) in &self.scenario.moves {
+            let tables = self.transcript.exits.iter().filter(|table| table.vm == *vm);
+            let moves: u64 = tables
+                .filter_map(|table| table.time.as_ref())
+                .map(|time| time.moves)
+                .sum();
+            if !(least..=most).contains(&&moves) {
+                wrong.push(format!(
+                    "`{vm}` was moved {moves} times instead of {least} to {most}"
+                ));
+            }
+        }
         wrong.extend(self.transcript.exits.iter().filter_map(nonsense));
         for vm in &self.scenario.tally {
             wrong.extend(tally::flaws(&self.transcript, vm));
@@ -332,6 +344,30 @@ mod tests {
         judge.push(b"[a] x\n");
         assert!(judge.finished());
         assert_eq!(judge.verdict(false).0, [""; 0]);
+    }
+
+    #[test]
+    fn moves_are_those_of_all_vcpus_of_a_vm() {
+        let scenario = scenario("done = []\nmoves = { a = [5, 6] }");
+        let console = |moves: [u64; 2]| {
+            let one = |vcpu: usize| {
+                let times = "ran=1 of=9 stolen=1 longest=1 turns=4 overruns=0";
+                format!(
+                    "[el2] exits vm=a vcpu={vcpu}\r\n[el2]   time {times} moves={}\r\n",
+                    moves[vcpu]
+                )
+            };
+            one(0) + &one(1)
+        };
+        assert_eq!(wrong(&scenario, &console([2, 3]), true), [""; 0]);
+        assert_eq!(
+            wrong(&scenario, &console([4, 3]), true),
+            ["`a` was moved 7 times instead of 5 to 6"]
+        );
+        assert_eq!(
+            wrong(&scenario, "", true),
+            ["`a` was moved 0 times instead of 5 to 6"]
+        );
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub struct Scenario {
     /// Percent of its pCPU that a vCPU of a VM must have had by EL2's report, least and most, by VM.
     #[serde(default)]
     pub shares: BTreeMap<String, [f64; 2]>,
+    /// Times that the vCPUs of a VM must have been moved to another pCPU by EL2's report, least and most, by VM.
+    #[serde(default)]
+    pub moves: BTreeMap<String, [u64; 2]>,
     /// EL2's stage-2 tables are read from the board's memory, when each VM has said something and when
     /// all have stopped, and compared with the plan.
     #[serde(default)]

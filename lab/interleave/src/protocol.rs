@@ -1,6 +1,7 @@
 //! The protocols between pCPUs whose code at EL2 is bound to its hardware, each in the same steps and with the same
 //! orders: mailboxes (`el2/src/mailbox.rs`), waking the drainer (`el2/src/service.rs`), room in a stream
-//! (`core/src/pl011.rs`), and what vCPUs do about an interrupt that one of them owns (`core/src/vgic`).
+//! (`core/src/pl011.rs`), what vCPUs do about an interrupt that one of them owns (`core/src/vgic`), and how a vCPU goes to another
+//! pCPU (`el2/src/balance.rs`).
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
@@ -287,5 +288,156 @@ impl Spi {
         let waits = self.latch.load(Ordering::SeqCst) & 1 != 0;
         let other = 1 - vcpu;
         (waits && self.owns[other].load(Ordering::Acquire) & 1 != 0).then_some(other)
+    }
+}
+
+/// Two pCPUs, 0 and 1, a vCPU that goes from the first to the second, and what is left for it: messages or SGIs.
+#[derive(Debug)]
+pub struct Journey {
+    /// What nobody but its pCPU touches of the vCPU.
+    pub state: loom::cell::UnsafeCell<u32>,
+    place: AtomicU32,
+    left: AtomicU32,
+    sgi: [AtomicBool; 2],
+    /// The second pCPU's berth.
+    pub berth: Berth,
+}
+
+impl Journey {
+    /// The second pCPU has so many slots left.
+    pub fn new(slots: u32) -> Self {
+        Self {
+            state: loom::cell::UnsafeCell::new(0),
+            place: AtomicU32::new(0),
+            left: AtomicU32::new(0),
+            sgi: [AtomicBool::new(false), AtomicBool::new(false)],
+            berth: Berth::new(slots),
+        }
+    }
+
+    fn interrupt(&self, pcpu: usize) {
+        self.sgi[pcpu].swap(true, Ordering::AcqRel);
+    }
+
+    /// Somebody leaves something for the vCPU.
+    pub fn leave(&self, what: u32) {
+        if self.left.fetch_or(what, Ordering::AcqRel) & what == 0 {
+            // The barrier before the SGI.
+            fence(Ordering::SeqCst);
+            self.interrupt(self.place.load(Ordering::Relaxed) as usize);
+        }
+    }
+
+    /// The first pCPU gives the vCPU away; `false`: there is no room.
+    pub fn give_away(&self) -> bool {
+        self.state.with_mut(|_| ());
+        let sent = self.berth.lay(|| self.place.store(1, Ordering::Relaxed));
+        if sent {
+            self.interrupt(1);
+        }
+        sent
+    }
+
+    /// A third pCPU sends another vCPU there; `false`: there is no room, or not now.
+    pub fn send_another(&self) -> bool {
+        let sent = self.berth.lay(|| ());
+        if sent {
+            self.interrupt(1);
+        }
+        sent
+    }
+
+    /// The first pCPU takes its SGI, if it is pending: what is for a vCPU that it has not it leaves alone.
+    pub fn first(&self, has_it: bool) -> u32 {
+        if self.sgi[0].swap(false, Ordering::AcqRel) && has_it {
+            self.look()
+        } else {
+            0
+        }
+    }
+
+    /// The second one takes its SGI, if it is pending, and with it the vCPU, if it comes; gives what was left for it.
+    pub fn second(&self, has: &mut u32) -> u32 {
+        if !self.sgi[1].swap(false, Ordering::AcqRel) {
+            return 0;
+        }
+        match self.berth.take() {
+            None => self.interrupt(1),
+            Some(comes) => *has += u32::from(comes),
+        }
+        if *has == 0 {
+            return 0;
+        }
+        fence(Ordering::SeqCst);
+        self.look()
+    }
+
+    fn look(&self) -> u32 {
+        self.state.with_mut(|_| ());
+        if self.left.load(Ordering::Acquire) == 0 {
+            return 0;
+        }
+        self.left.swap(0, Ordering::AcqRel)
+    }
+}
+
+/// Where a vCPU is laid for a pCPU, by one of several others; nobody waits for it.
+#[derive(Debug)]
+pub struct Berth {
+    taken: AtomicBool,
+    /// Both are used by who has it. The slots are also written by the pCPU itself at other times, and only to more.
+    full: loom::cell::UnsafeCell<u32>,
+    has: AtomicU32,
+    slots: AtomicU32,
+}
+
+impl Berth {
+    /// Of a pCPU with so many slots left.
+    pub fn new(slots: u32) -> Self {
+        Self {
+            taken: AtomicBool::new(false),
+            full: loom::cell::UnsafeCell::new(0),
+            has: AtomicU32::new(0),
+            slots: AtomicU32::new(slots),
+        }
+    }
+
+    fn try_use<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
+        if self.taken.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        self.full.with_mut(|_| ());
+        let result = act();
+        // At EL2 a store. Loom has one come before a swap that has seen what was there before it.
+        self.taken.swap(false, Ordering::Release);
+        Some(result)
+    }
+
+    /// Another pCPU lays a vCPU here, if there is room; `before` is done before that shows.
+    pub fn lay(&self, before: impl FnOnce()) -> bool {
+        let laid = self.try_use(|| {
+            let room =
+                self.has.load(Ordering::Relaxed) == 0 && self.slots.load(Ordering::Relaxed) > 0;
+            if room {
+                before();
+                self.has.store(1, Ordering::Relaxed);
+            }
+            room
+        });
+        laid == Some(true)
+    }
+
+    /// The pCPU takes who is here: whether there was one. `None`: somebody uses it at this moment.
+    pub fn take(&self) -> Option<bool> {
+        self.try_use(|| {
+            let comes = self.has.load(Ordering::Relaxed) == 1;
+            if comes {
+                self.has.store(0, Ordering::Relaxed);
+                let slots = self.slots.load(Ordering::Relaxed);
+                assert!(slots > 0, "a vCPU without a slot");
+                self.slots.store(slots - 1, Ordering::Relaxed);
+            }
+            comes
+        })
     }
 }

@@ -19,11 +19,14 @@
 //! | | the latch read before `held` is given up | [`what_comes_again_while_another_has_it_is_not_lost_at_its_end`] |
 //! | the root of a VM | the message after the grip is asked for; the mailbox opened before the root is given back; given back without the grip | [`a_root_is_never_there_with_the_sgi_and_no_message_is_left`] |
 //! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
+//! | moving | no barrier on either side; the place read before something is left, or written after the vCPU is laid down; no look on arrival; the vCPU's state touched after that | [`what_is_left_for_a_vcpu_that_moves_is_seen_where_it_goes`] |
+//! | | no SGI to oneself where the berth is in use | [`who_comes_while_another_looks_into_the_berth_is_taken_in`] |
+//! | | a berth that is claimed by a load and a store, or given up relaxed; one that is full, or a pCPU that is, taken for free | [`one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots`] |
 
 use bulkhead_interleave::grip::Grip;
 use bulkhead_interleave::power::{End, Phase, Power, Refused, Start};
 use bulkhead_interleave::protocol::{
-    Awake, Claimed, Enabled, Mailbox, Marked, Owned, Spi, WantsRoom,
+    Awake, Berth, Claimed, Enabled, Journey, Mailbox, Marked, Owned, Spi, WantsRoom,
 };
 use bulkhead_interleave::ring::Ring;
 use loom::sync::Arc;
@@ -479,4 +482,64 @@ fn el2_wakes_for_each_message_while_it_has_the_pcpu() {
     wanted_by_two(Taken::poll, |shared| {
         shared.sgi.load(Ordering::Acquire) == 0
     });
+}
+
+#[test]
+fn what_is_left_for_a_vcpu_that_moves_is_seen_where_it_goes() {
+    model(|| {
+        let journey = Arc::new(Journey::new(1));
+        let sender = Arc::clone(&journey);
+        let sender = thread::spawn(move || sender.leave(1));
+        let first = Arc::clone(&journey);
+        let first = thread::spawn(move || {
+            let before = first.first(true);
+            assert!(first.give_away());
+            before | first.first(false)
+        });
+        let mut has = 0;
+        let mut seen = journey.second(&mut has);
+        sender.join().unwrap();
+        seen |= first.join().unwrap();
+        // What is pending is taken in the end.
+        for _ in 0..2 {
+            seen |= journey.second(&mut has);
+        }
+        assert_eq!(has, 1, "a vCPU got lost");
+        assert_eq!(seen, 1, "a wake-up got lost");
+    });
+}
+
+#[test]
+fn who_comes_while_another_looks_into_the_berth_is_taken_in() {
+    model(|| {
+        let journey = Arc::new(Journey::new(2));
+        let [first, third] = [(), ()].map(|()| Arc::clone(&journey));
+        let first = thread::spawn(move || u32::from(first.send_another()));
+        let third = thread::spawn(move || u32::from(third.send_another()));
+        let mut has = 0;
+        journey.second(&mut has);
+        let sent = first.join().unwrap() + third.join().unwrap();
+        for _ in 0..2 {
+            journey.second(&mut has);
+        }
+        assert_eq!(has, sent, "a vCPU got lost");
+    });
+}
+
+#[test]
+fn one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots() {
+    for slots in [1, 2] {
+        model(move || {
+            let berth = Arc::new(Berth::new(slots));
+            let others = [0, 1].map(|_| {
+                let berth = Arc::clone(&berth);
+                thread::spawn(move || u32::from(berth.lay(|| ())))
+            });
+            let mut came = u32::from(berth.take() == Some(true));
+            let laid: u32 = others.map(|other| other.join().unwrap()).iter().sum();
+            came += u32::from(berth.take() == Some(true));
+            assert_eq!(came, laid);
+            assert!((1..=slots).contains(&laid) || laid == 0 && came == 0);
+        });
+    }
 }

@@ -2,9 +2,10 @@
 //! paths have no choice to make: [`v3`], or [`v2`] with the feature `gicv2`. What both have alike is
 //! here: the banks of the distributor, and which pCPU is meant.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS_PER_VM};
+use bulkhead_core::sched::Siblings;
 use bulkhead_core::vgic::{Host, Maintenance, Version};
 
 use super::mmio::Registers;
@@ -113,6 +114,13 @@ pub fn send(sgi: u32, pcpu: usize) {
     version::send(sgi, target(pcpu));
 }
 
+/// As [`send`], to the pCPU that is in `place`, read after everything that was written: see `bulkhead_core::sched::Places`.
+#[inline(always)]
+pub fn send_to(sgi: u32, place: &AtomicU8) {
+    sysreg::publish();
+    version::send(sgi, target(usize::from(place.load(Relaxed))));
+}
+
 /// Running priority by the bits of active priorities, five of priority: the lowest bit is the most urgent.
 fn running(active: u32) -> u64 {
     u64::from(active.trailing_zeros()) << 3
@@ -155,6 +163,9 @@ pub fn configure(gicd: Registers, intid: u32, edge: bool) {
     gicd.write(at, if edge { config | bit } else { config & !bit });
 }
 
+/// Of a thread without a vCPU.
+static NO_SIBLINGS: Siblings = [const { AtomicU8::new(0) }; MAX_VCPUS_PER_VM];
+
 /// The physical GIC as one pCPU uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct Gic {
@@ -164,7 +175,7 @@ pub struct Gic {
     /// A bit for each of them but that of the virtual timer.
     pub usable: u32,
     /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
-    pub siblings: [u8; MAX_VCPUS_PER_VM],
+    pub siblings: &'static Siblings,
 }
 
 impl Gic {
@@ -174,7 +185,7 @@ impl Gic {
             frames: version::Frames::of(index),
             list_registers: 1,
             usable: 0,
-            siblings: [0; MAX_VCPUS_PER_VM],
+            siblings: &NO_SIBLINGS,
         }
     }
 
@@ -393,7 +404,7 @@ impl Host for Gic {
     }
     fn route(&mut self, pintid: u32, vcpu: usize) {
         if let Some(pcpu) = self.siblings.get(vcpu) {
-            Self::route(self, pintid, usize::from(*pcpu));
+            Self::route(self, pintid, usize::from(pcpu.load(Relaxed)));
         }
     }
 }

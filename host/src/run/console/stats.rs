@@ -67,6 +67,8 @@ pub struct CpuTime {
     pub turns: u64,
     /// Its budget or cap was used up while it had more to do.
     pub overruns: u64,
+    /// Times that it was moved to another pCPU.
+    pub moves: u64,
     /// Waits from being woken to running, the short ones first.
     pub waits: Vec<Waits>,
 }
@@ -101,6 +103,7 @@ impl CpuTime {
                 "longest" => &mut time.longest_ns,
                 "turns" => &mut time.turns,
                 "overruns" => &mut time.overruns,
+                "moves" => &mut time.moves,
                 _ => continue,
             };
             *place = value;
