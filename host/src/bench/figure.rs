@@ -148,6 +148,8 @@ pub fn figures(
             }
             "gppt_irq" => runs.own.figure(budget)?,
             "gppt_irq_v2" => runs.own_gicv2.figure(budget)?,
+            "kick" => Figure::new(budget, runs.own.kick as f64),
+            "kick_v2" => Figure::new(budget, runs.own_gicv2.kick as f64),
             "longest_exit" => {
                 let all = others
                     .iter()
@@ -349,6 +351,7 @@ mod tests {
             native: taken.clone(),
             own: taken.clone(),
             vgic: taken,
+            kick: 30,
         }
     }
 
@@ -408,6 +411,7 @@ mod tests {
         assert_eq!(value(&figures, "gppt_irq"), 0.0);
         assert_eq!(value(&figures, "rt_share"), 80.0);
         assert_eq!(value(&figures, "gppt_irq_v2"), 0.0);
+        assert_eq!(value(&figures, "kick_v2"), 30.0);
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(
             value(&figures, "ram_bytes"),

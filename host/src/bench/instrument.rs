@@ -26,6 +26,9 @@ pub struct Instrument<'a> {
     pub cpus: CpuKey,
     /// A timer whose periods are watched.
     pub period: Option<Period>,
+    /// A function of EL2, by a part of its name: what begins with it is told apart, instead of what begins with a look at
+    /// interrupts.
+    pub from: Option<&'a str>,
 }
 
 /// The profiler, ready for one run of QEMU.
@@ -45,13 +48,23 @@ impl Instrument<'_> {
         let plugin = build_plugin("profiler")?;
         let el2 = self.el2.el2()?;
         let output = folder.join("profile.json");
+        let looks = match self.from {
+            None => el2.looks.to_vec(),
+            Some(part) => {
+                let found = el2
+                    .symbols
+                    .iter()
+                    .filter(|symbol| symbol.name.contains(part));
+                found.map(|symbol| symbol.address).collect()
+            }
+        };
         let config = Config {
             output: output.clone(),
             text_start: el2.text_start,
             text_end: el2.text_end,
             vectors: el2.vectors,
             idle: el2.idle.to_vec(),
-            looks: el2.looks.to_vec(),
+            looks,
             boot: self.boot,
             symbols: el2.symbols,
             marks: self.marks,

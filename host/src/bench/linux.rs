@@ -71,6 +71,7 @@ fn guest(built: &Built, folder: &Path) -> Result<(u64, Profile), Failure> {
         marks: None,
         cpus: CpuKey::Tpidr,
         period: None,
+        from: None,
     };
     let attached = instrument.attach(folder)?;
     let mut qemu = board(built, 0)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use bulkhead_profiler::{CpuKey, Profile};
+use bulkhead_profiler::{CpuKey, Profile, Visit};
 
 use super::budgets::{Budget, Gic};
 use super::ending::run_to_end;
@@ -68,7 +68,12 @@ pub struct OwnInterrupts {
     pub own: Taken,
     /// Through the virtual GIC.
     pub vgic: Taken,
+    /// Instructions from when another pCPU is wanted that runs such a VM to the SGI that goes there, and back to who wants it.
+    pub kick: u64,
 }
+
+/// The function of EL2 that makes a pCPU come to EL2.
+const KICK: &str = "hw::gic::own::kick";
 
 impl OwnInterrupts {
     /// Builds both systems, and runs the program in each and on the bare board.
@@ -88,6 +93,7 @@ impl OwnInterrupts {
             native: native(&own, folder.path())?,
             own: guest(&own, folder.path())?,
             vgic: guest(&vgic, folder.path())?,
+            kick: kick(&own, folder.path())?,
         };
         drop(step);
         Ok(measured)
@@ -170,6 +176,7 @@ fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
         marks: Some(program.marks(BEGIN_SYMBOL, END_SYMBOL)?),
         cpus: CpuKey::Tpidr,
         period: None,
+        from: None,
     };
     let attached = instrument.attach(folder)?;
     let mut qemu = board(built)?;
@@ -179,6 +186,41 @@ fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
         late: latencies(&said),
         el2: executed(&attached.profile()?),
     })
+}
+
+/// What the longest work consists of that begins with a kick: that by which the VM's pCPU kicks itself when it starts, before
+/// it scrubs the VM's memory.
+fn kick(built: &Built, folder: &Path) -> Result<u64, Failure> {
+    let el2 = Program::read(&built.el2)?;
+    let instrument = Instrument {
+        el2: &el2,
+        boot: None,
+        marks: None,
+        cpus: CpuKey::Tpidr,
+        period: None,
+        from: Some(KICK),
+    };
+    let attached = instrument.attach(folder)?;
+    let mut qemu = board(built)?;
+    qemu.plugins.push(attached.argument.clone());
+    run_to_end(&qemu, LAST)?;
+    let longest = attached.profile()?.longest;
+    let path = longest.map_or_else(Vec::new, |longest| longest.path);
+    length(&path)
+        .ok_or_else(|| Failure::failed("no kick was seen at the start of a VM's pCPU", "", ""))
+}
+
+/// Instructions from the begin of a path to the end of the function that it begins with, if that is [`KICK`].
+fn length(path: &[Visit]) -> Option<u64> {
+    let is_kick = |visit: &Visit| visit.symbol.contains(KICK);
+    path.first().filter(|first| is_kick(first))?;
+    let last = path.iter().rposition(is_kick)?;
+    Some(
+        path.iter()
+            .take(last + 1)
+            .map(|visit| visit.instructions)
+            .sum(),
+    )
 }
 
 /// Exits and instructions between all marks.
@@ -246,6 +288,7 @@ mod tests {
             own: native.clone(),
             vgic: native.clone(),
             native,
+            kick: 0,
         }
     }
 
@@ -278,6 +321,24 @@ mod tests {
         exits.own.late.clear();
         assert_eq!(exits.added(), None);
         assert_eq!(OwnInterrupts::default().added(), None);
+    }
+
+    #[test]
+    fn a_kick_is_what_is_executed_until_it_returns() {
+        let visit = |symbol: &str, instructions| Visit {
+            symbol: symbol.to_owned(),
+            instructions,
+        };
+        let kick = "bulkhead_el2::hw::gic::own::kick";
+        let path = [
+            visit(kick, 20),
+            visit("mark_root", 100),
+            visit(kick, 30),
+            visit("scrub", 9),
+        ];
+        assert_eq!(length(&path), Some(150));
+        assert_eq!(length(&path[1..]), None);
+        assert_eq!(length(&[]), None);
     }
 
     #[test]

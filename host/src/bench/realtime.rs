@@ -145,6 +145,7 @@ fn alone(loops: u32, folder: &Path) -> Result<Profile, Failure> {
         marks: None,
         cpus: CpuKey::Tpidr,
         period: None,
+        from: None,
     };
     let attached = instrument.attach(folder)?;
     let mut qemu = board(&built, 0)?;

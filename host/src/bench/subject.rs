@@ -145,6 +145,7 @@ impl Subject {
             marks: Some(guest.marks(operations::BEGIN_SYMBOL, operations::END_SYMBOL)?),
             cpus: CpuKey::Tpidr,
             period: None,
+            from: None,
         };
         let attached = instrument.attach(folder.path())?;
         let mut qemu = self.qemu.clone();

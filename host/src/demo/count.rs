@@ -39,6 +39,7 @@ impl El2Count {
             // The demo runs on the instruction clock, where QEMU's own index is not to be trusted.
             cpus: CpuKey::Tpidr,
             period: Some(period),
+            from: None,
         };
         let attached = instrument.attach(&system.folder)?;
         Ok(Self {

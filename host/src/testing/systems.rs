@@ -203,6 +203,7 @@ fn profiler(folder: &Path, el2: &Path, period: Option<Period>) -> Result<Attache
         marks: None,
         cpus,
         period,
+        from: None,
     }
     .attach(folder)
 }
