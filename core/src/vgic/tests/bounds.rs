@@ -1,5 +1,7 @@
 //! How much one exit does, and that the rest comes in the next ones.
 
+use core::sync::atomic::Ordering::SeqCst;
+
 use super::bench::Vm;
 use crate::vgic::*;
 
@@ -38,6 +40,9 @@ fn one_exit_looks_at_the_changes_of_one_word() {
     for (notify, expected) in [(1, &[40][..]), (1, &[40, 70]), (0, &[40, 70, 280])] {
         let more = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
         assert_eq!((more, held(&vm).as_slice()), (Notify(notify), expected));
+        let left = [0x104, 0x100, 0][expected.len() - 1];
+        let busy = vm.dist.line(0).busy.load(SeqCst);
+        assert_eq!(busy, left, "words that are left, and nothing else");
     }
 }
 
@@ -61,6 +66,27 @@ fn one_exit_does_not_choose_among_many_for_each_list_register() {
     assert_eq!(held(&vm), (64..71).collect::<std::vec::Vec<_>>());
     assert!(exits >= 3, "{exits}");
     assert_eq!(drained(&mut vm), (64..96).collect::<std::vec::Vec<_>>());
+}
+
+fn looked_at_again<const V: bool>() {
+    let mut vm = large::<V>(2);
+    for word in 1..9 {
+        vm.post(32 * word);
+    }
+    assert_eq!(held(&vm), [32]);
+    // The guest switches the groups of its CPU interface: what waits is to be looked at again, in words 2 to 8.
+    vm.boards[0].groups = if V { 2 } else { 1 };
+    let notify = vm.cpus[0].maintain(&vm.dist, &mut vm.boards[0]);
+    assert_eq!(notify, Notify(1));
+    let busy = &vm.dist.line(0).busy;
+    let left = busy.load(SeqCst);
+    assert_eq!(left, 0b1_1111_0000, "two words have been");
+}
+
+#[test]
+fn one_exit_looks_at_what_waits_in_two_words() {
+    looked_at_again::<true>();
+    looked_at_again::<false>();
 }
 
 fn switched_group<const V: bool>() {

@@ -1,5 +1,6 @@
 //! What the vGIC promises, on a simulated machine ([`bench`]).
 
+mod answers;
 mod asking;
 mod bench;
 mod board;

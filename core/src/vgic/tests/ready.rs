@@ -72,6 +72,19 @@ fn an_entry_that_is_ready_is_written_if_nothing_else_is_to_be_done() {
     conditions::<false>();
 }
 
+#[test]
+fn the_first_and_the_last_physical_spi_have_entries_too() {
+    let mut vm = V3::ready(1, 4, &[(40, 32, true), (41, 287, true)]);
+    vm.bits(0, 2, 1, 0x300);
+    for (intid, pintid) in [(40, 32), (41, 287)] {
+        vm.wire(0, pintid, true);
+        assert_eq!(vm.drain(0), [intid]);
+        let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
+        assert!(cpu.raise_usual(dist, board, pintid), "{pintid}");
+        assert_eq!(vm.drain(0), [intid]);
+    }
+}
+
 fn beside<const V: bool>() {
     let raise = |vm: &mut Vm<V>| {
         let before = (vm.boards[0].writes, vm.boards[0].reads.get());

@@ -84,6 +84,12 @@ fn nobody_parks<const V: bool>() {
     assert_eq!(intids, [33, 34]);
     let asked = vm.boards[0].asked;
     assert!(asked.refill && !asked.eoi);
+    // Nor is 37, which is as urgent.
+    vm.priority(0, 37, 0x40);
+    vm.post(37);
+    let intids: Vec<_> = held(&vm).iter().map(|entry| lr::vintid(*entry)).collect();
+    assert_eq!(intids, [33, 34]);
+    vm.bits(0, 5, 1, 0x20);
     // More urgent than 34: into its place.
     vm.post(36);
     let intids: Vec<_> = held(&vm).iter().map(|entry| lr::vintid(*entry)).collect();
@@ -104,6 +110,89 @@ fn nobody_parks<const V: bool>() {
 fn what_is_active_makes_way_only_if_nothing_is_pending_inside() {
     nobody_parks::<true>();
     nobody_parks::<false>();
+}
+
+fn line_and_register<const V: bool>() {
+    // Pending by its line and by a register; which of them goes first, it stays pending by the other.
+    for cleared_first in [false, true] {
+        let mut vm = Vm::<V>::ready(1, 4, &[]);
+        vm.bits(0, 2, 1, 2);
+        vm.line(0, 33, true);
+        vm.bits(0, 4, 1, 2);
+        for turn in 0..2 {
+            assert_eq!(vm.read_bits(0, 4, 1), 2);
+            assert_eq!(vm.boards[0].held().count(), 1);
+            if cleared_first == (turn == 0) {
+                vm.bits(0, 5, 1, 2);
+            } else {
+                vm.line(0, 33, false);
+            }
+        }
+        assert_eq!(vm.read_bits(0, 4, 1), 0);
+        assert_eq!(vm.acknowledge(0), None);
+    }
+}
+
+#[test]
+fn a_level_is_pending_by_its_line_or_by_a_register() {
+    line_and_register::<true>();
+    line_and_register::<false>();
+}
+
+fn counted_before<const V: bool>() {
+    let mut vm = active::<V>(2);
+    // The guest has written EOIR for something that is not active.
+    vm.boards[0].eoi_count = 3;
+    vm.post(34);
+    assert_eq!(vm.acknowledge(0), Some(34));
+    assert_eq!(
+        vm.read_bits(0, 6, 1),
+        0b110,
+        "33 is parked, and has not ended"
+    );
+    vm.end(0, 34);
+    vm.end(0, 33);
+    assert_eq!(vm.read_bits(0, 6, 1), 0);
+}
+
+#[test]
+fn ends_counted_before_anything_was_parked_end_nothing() {
+    counted_before::<true>();
+    counted_before::<false>();
+}
+
+fn in_turn<const V: bool>() {
+    const ALL: [u32; 7] = [3, 20, 33, 49, 50, 64, 95];
+    for first in ALL {
+        let mut vm = Vm::<V>::ready(1, 2, &[]);
+        for intid in ALL {
+            let (word, bit) = (u64::from(intid / 32), 1 << (intid % 32));
+            vm.bits(0, 2, word, bit);
+            vm.priority(0, intid, if intid == first { 0x10 } else { 0x80 });
+        }
+        // While one that is more urgent is pending, the others wait.
+        for intid in ALL {
+            if intid < 16 {
+                vm.sgi(0, 1, intid);
+            } else {
+                vm.bits(0, 4, u64::from(intid / 32), 1 << (intid % 32));
+            }
+            if intid == first {
+                let held: Vec<_> = held(&vm).iter().map(|e| lr::vintid(*e)).collect();
+                assert_eq!(held, [first]);
+            }
+        }
+        let mut order: Vec<_> = ALL.iter().copied().filter(|n| *n > first).collect();
+        order.extend(ALL.iter().copied().filter(|n| *n < first));
+        order.insert(0, first);
+        assert_eq!(vm.drain(0), order, "after {first}");
+    }
+}
+
+#[test]
+fn among_equals_it_goes_round_from_the_last_one() {
+    in_turn::<true>();
+    in_turn::<false>();
 }
 
 fn pending_again<const V: bool>(times: u32) {
