@@ -168,12 +168,6 @@ fn wake(vcpu: &mut Vcpu, slot: usize) {
     }
 }
 
-/// The private interrupts of the board that a vCPU can own: its timers.
-fn timer_interrupts() -> u32 {
-    let board = &plan().header.board;
-    1 << (board.vtimer_intid % 32) | 1 << (board.ptimer_intid % 32)
-}
-
 /// Takes the vCPU from the hardware, except for registers that may stay there until another one comes.
 fn step_out(vcpu: &mut Vcpu) {
     if vcpu.slot == IDLE {
@@ -183,7 +177,7 @@ fn step_out(vcpu: &mut Vcpu) {
         own.hide(&vcpu.gic);
     }
     vcpu.context.timers = timer::GuestTimers::keep();
-    vcpu.context.active = vcpu.gic.take_active(timer_interrupts());
+    vcpu.context.active = vcpu.gic.take_active(vcpu.timer_bits);
     vcpu.context.interface.keep(&vcpu.gic);
     vcpu.context.keep_registers();
     vcpu.left = reg::cycles();
@@ -235,7 +229,7 @@ fn step_in(vcpu: &mut Vcpu) {
         vcpu.context.bring_registers();
         vcpu.context.interface.bring(&vcpu.gic);
         vcpu.gic
-            .enable_private(timer_interrupts(), board_interrupts(vcpu));
+            .enable_private(vcpu.timer_bits, board_interrupts(vcpu));
         if forget && vcpu.runs {
             context::forget_translations();
         }

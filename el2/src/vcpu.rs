@@ -62,6 +62,8 @@ pub struct Vcpu {
     pub stats: ExitStats,
     /// The board's virtual timer interrupt.
     pub vtimer_intid: u32,
+    /// The private interrupts of the board that a vCPU can own, its timers: a bit for each.
+    pub timer_bits: u32,
     /// IPAs of what EL2 emulates; [`NOWHERE`] for what the VM does not have.
     pub places: Places,
     /// Interrupt state of the vCPU.
@@ -168,6 +170,8 @@ impl Vcpu {
             frame: Frame::default(),
             stats: ExitStats::new(0),
             vtimer_intid: plan.header.board.vtimer_intid,
+            timer_bits: 1 << (plan.header.board.vtimer_intid % 32)
+                | 1 << (plan.header.board.ptimer_intid % 32),
             places: Places::NOWHERE,
             vgic: vgic::Cpu::new(0),
             gic: Gic::of(index),
