@@ -179,12 +179,11 @@ fn a_vcpu_is_concerned_by_what_it_has_and_by_each_request() {
             &line.clear_pending,
         ];
         words[n].set(2, 0x30);
-        assert_eq!(line.concerns(2), 0x30);
-        assert_eq!(line.concerns(1), 0);
-        for words in words {
-            words.add(2, 0x50);
-        }
-        assert_eq!(line.concerns(2), 0x70);
+        assert_eq!((line.concerns(2), line.concerns(1)), (0x30, 0));
+        // An interrupt may be in two of them.
+        let other = words[(n + 1) % 4];
+        other.set(2, 0x50);
+        assert_eq!((line.concerns(2), line.concerns(1)), (0x70, 0));
     }
 }
 
