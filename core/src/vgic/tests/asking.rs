@@ -54,6 +54,10 @@ fn asks<const V: bool>() {
     assert_eq!(read(&mut vm, 0, 0x204), (AGAIN, Notify::NOBODY));
     assert_eq!(read(&mut vm, 0, 0x284), (AGAIN, Notify::NOBODY));
     assert_eq!(tickets(&vm), asked, "nobody is asked twice");
+    assert_eq!(read(&mut vm, 0, 0x384).0, AGAIN);
+    let asked = tickets(&vm);
+    assert_eq!(read(&mut vm, 0, 0x304), (AGAIN, Notify::NOBODY));
+    assert_eq!(tickets(&vm), asked, "nobody is asked twice");
     // An access to something else has to ask for itself.
     for other in [0x208, 0x304, 0x204, 0x308, 0x288] {
         let before = tickets(&vm);

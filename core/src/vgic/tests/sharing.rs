@@ -139,6 +139,35 @@ fn a_level_is_pending_by_its_line_or_by_a_register() {
     line_and_register::<false>();
 }
 
+fn waits_by_both<const V: bool>() {
+    for (by_line, by_register) in [(true, false), (false, true), (true, true)] {
+        let mut vm = Vm::<V>::ready(1, 2, &[]);
+        vm.bits(0, 2, 1, 6);
+        vm.priority(0, 33, 0x80);
+        vm.priority(0, 34, 0x40);
+        vm.post(34);
+        if by_line {
+            vm.line(0, 33, true);
+        }
+        if by_register {
+            vm.bits(0, 4, 1, 2);
+        }
+        assert_eq!(lr::vintid(held(&vm)[0]), 34);
+        vm.priority(0, 33, 0x20);
+        assert_eq!(lr::vintid(held(&vm)[0]), 33, "{by_line} {by_register}");
+        // In a list register as well.
+        vm.priority(0, 33, 0x28);
+        let entry = held(&vm)[0];
+        assert_eq!((lr::vintid(entry), lr::priority(entry)), (33, 0x28));
+    }
+}
+
+#[test]
+fn what_waits_follows_its_priority_whatever_it_is_pending_by() {
+    waits_by_both::<true>();
+    waits_by_both::<false>();
+}
+
 fn counted_before<const V: bool>() {
     let mut vm = active::<V>(2);
     // The guest has written EOIR for something that is not active.
