@@ -174,6 +174,10 @@ fn an_interrupt_that_the_vm_does_not_have_is_not_raised() {
         assert_eq!(notify, Notify::NOBODY);
     }
     assert_eq!(vm.boards[0].writes, before);
+    for word in 3..WORDS {
+        let bank = vm.dist.bank(0, word);
+        assert_eq!(bank.latch.load(SeqCst) | bank.level.load(SeqCst), 0);
+    }
 }
 
 /// Bits of ICC_DIR_EL1 and GICC_DIR that are no part of an INTID.
