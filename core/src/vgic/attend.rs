@@ -394,6 +394,7 @@ impl Cpu {
         }
         let bank = dist.bank(self.number, word);
         bank.held.fetch_and(!gone, SeqCst);
+        dist.releases.fetch_add(1, SeqCst);
         let online = dist.is_online(self.number);
         let mine = if online {
             dist.owns(self.number, word)

@@ -52,6 +52,9 @@ pub struct Cpu {
     pub(super) best: [u32; WORDS],
     /// Level-sensitive interrupts in list registers that are pending also without their line.
     pub(super) latched: Words,
+    /// SPIs whose holders have been asked to say when they have ended, and the count of releases then.
+    pub(super) asked: Words,
+    pub(super) asked_at: u32,
     /// The interrupt that got a list register last: among equals, the next one after it is next.
     pub(super) last: u32,
     /// GICv2: the vCPU whose SGI was taken last.
@@ -86,6 +89,8 @@ impl Cpu {
             waiting: Words::new(),
             best: [u32::MAX; WORDS],
             latched: Words::new(),
+            asked: Words::new(),
+            asked_at: 0,
             last: 0,
             last_source: 0,
             board: 0,
@@ -117,6 +122,8 @@ impl Cpu {
             waiting,
             best,
             latched,
+            asked,
+            asked_at,
             last,
             last_source,
             board,
@@ -131,13 +138,14 @@ impl Cpu {
             nesting.clear();
         }
         *best = [u32::MAX; WORDS];
-        for words in [parked, by_register, waiting, latched] {
+        for words in [parked, by_register, waiting, latched, asked] {
             *words = Words::new();
         }
         for entry in [vtimer_lr, vtimer_wanted] {
             *entry = 0;
         }
         for number in [
+            asked_at,
             direct,
             ready_words,
             inside,

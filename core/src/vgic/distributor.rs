@@ -26,6 +26,8 @@ pub struct Distributor {
     vcpus: AtomicU32,
     /// A bit for each vCPU that runs.
     online: AtomicU32,
+    /// How often a vCPU has let go of SPIs: who waits for one asks anew who has it.
+    pub(super) releases: AtomicU32,
     /// 1 for a GICv2.
     is_v2: AtomicU32,
     /// Linked PPIs, and which of them are edge-triggered.
@@ -60,6 +62,7 @@ impl Distributor {
             words: AtomicU32::new(0),
             vcpus: AtomicU32::new(0),
             online: AtomicU32::new(0),
+            releases: AtomicU32::new(0),
             is_v2: AtomicU32::new(0),
             ppis: AtomicU32::new(0),
             ppi_edges: AtomicU32::new(0),

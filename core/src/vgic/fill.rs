@@ -9,6 +9,7 @@ use core::sync::atomic::{
 
 use super::attend::Held;
 use super::shared::of_groups;
+use super::words::Words;
 use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, mask, numbers, place};
 
 /// After that many looks at waiting interrupts an exit fills no more list registers; the vCPU notifies itself and
@@ -106,6 +107,7 @@ impl Cpu {
         let latch = bank.latch.load(SeqCst);
         if latch | bank.level.load(SeqCst) == 0 {
             self.waiting.set(word, 0);
+            self.asked.set(word, 0);
             return Notify::NOBODY;
         }
         let linked = bank.linked.load(Relaxed);
@@ -132,12 +134,20 @@ impl Cpu {
         let mut waiting = (latch | up) & mine & !blocked;
         let mut notify = Notify::NOBODY;
         if word != 0 {
-            // Another vCPU still has it: it must say when it is done.
-            let theirs = waiting & !linked & bank.held.load(SeqCst) & !self.holds(dist, word);
-            if theirs != 0 {
-                notify = dist.mark_holders(self.number, word, theirs);
-                waiting &= !theirs;
+            // Another vCPU still has it: it must say when it is done. Asked once, for it looks at the word then and may ask back;
+            // and again when somebody has let go of something, for it may be another one that has it now.
+            let releases = dist.releases.load(SeqCst);
+            if releases != self.asked_at {
+                self.asked = Words::new();
+                self.asked_at = releases;
             }
+            let theirs = waiting & !linked & bank.held.load(SeqCst) & !self.holds(dist, word);
+            let new = theirs & !self.asked.get(word);
+            self.asked.set(word, theirs);
+            if new != 0 {
+                notify = dist.mark_holders(self.number, word, new);
+            }
+            waiting &= !theirs;
         }
         self.waiting.set(word, waiting);
         self.choose(dist, word);

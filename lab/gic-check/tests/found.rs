@@ -177,3 +177,36 @@ fn what_is_cleared_does_not_come_back_by_losing_its_list_register() {
         run(shape(v2, 2, 2, 64), &steps);
     }
 }
+
+/// Each of two vCPUs waits for an interrupt of the same word that the other one has: they ask each other once, not for ever.
+#[test]
+fn vcpus_that_wait_for_each_other_come_to_rest() {
+    let steps = [
+        Write {
+            cpu: 7,
+            of: 8,
+            register: SetActive,
+            n: 36640,
+            value: 28187,
+            size: 1,
+        },
+        write(0, SetPending, 118, 16911),
+        Write {
+            cpu: 5,
+            of: 13,
+            register: Route,
+            n: 56576,
+            value: 4,
+            size: 4,
+        },
+        Write {
+            cpu: 6,
+            of: 8,
+            register: Route,
+            n: 36491,
+            value: 4_259_840,
+            size: 8,
+        },
+    ];
+    run(shape(true, 4, 2, 32), &steps);
+}
