@@ -38,7 +38,19 @@ pub struct Attached {
     output: PathBuf,
 }
 
-impl Instrument<'_> {
+impl<'a> Instrument<'a> {
+    /// Counts exits and nothing else, on QEMU's instruction clock, where its own index of CPUs is not to be trusted.
+    pub fn new(el2: &'a Program) -> Self {
+        Self {
+            el2,
+            boot: None,
+            marks: None,
+            cpus: CpuKey::Tpidr,
+            period: None,
+            from: None,
+        }
+    }
+
     /// Builds the plugin if needed and leaves its configuration in `folder`.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use bulkhead_profiler::{CpuKey, Profile};
+use bulkhead_profiler::Profile;
 
 use super::ending::run_to_end;
 use super::instrument::Instrument;
@@ -66,12 +66,8 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
 fn guest(built: &Built, folder: &Path) -> Result<(u64, Profile), Failure> {
     let el2 = Program::read(&built.el2)?;
     let instrument = Instrument {
-        el2: &el2,
         boot: Some(built.planned.image.base),
-        marks: None,
-        cpus: CpuKey::Tpidr,
-        period: None,
-        from: None,
+        ..Instrument::new(&el2)
     };
     let attached = instrument.attach(folder)?;
     let mut qemu = board(built, 0)?;

@@ -5,20 +5,19 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use bulkhead_profiler::{CpuKey, Profile, Visit};
+use bulkhead_profiler::{Profile, Visit};
 
 use super::budgets::{Budget, Gic};
 use super::ending::run_to_end;
 use super::figure::{Figure, Part};
 use super::instrument::Instrument;
+use super::native::{bare, board};
 use super::program::Program;
-use super::subject::COUNTER;
 use super::subject::operations::{BEGIN_SYMBOL, END_SYMBOL, OPERATIONS};
 use crate::cmd::build::{Built, build};
 use crate::failure::Failure;
 use crate::machine;
 use crate::progress::Step;
-use crate::run::{Clock, Qemu, Start};
 
 /// The systems with each version of the GIC: interrupts taken by the VM, and through the virtual GIC.
 const SYSTEMS: [(Gic, [&str; 2]); 2] = [
@@ -156,30 +155,16 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
     Failure::environment("cannot prepare the measurement", error, "")
 }
 
-/// QEMU on its instruction clock, one instruction a nanosecond and a tick of the counter.
-fn board(built: &Built) -> Result<Qemu, Failure> {
-    let emulated = built.planned.board.emulated.as_ref();
-    let none = || Failure::input("a system of the bench is for no emulated board", "", "");
-    let mut qemu = emulated.ok_or_else(none)?.qemu(&built.image);
-    qemu.cpu.push_str(COUNTER);
-    qemu.clock = Clock::Instructions { shift: 0 };
-    Ok(qemu)
-}
-
 /// Under EL2, with and without its virtual GIC.
 fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     let el2 = Program::read(&built.el2)?;
     let program = Program::read(&machine::guest(GUEST)?)?;
     let instrument = Instrument {
-        el2: &el2,
-        boot: None,
         marks: Some(program.marks(BEGIN_SYMBOL, END_SYMBOL)?),
-        cpus: CpuKey::Tpidr,
-        period: None,
-        from: None,
+        ..Instrument::new(&el2)
     };
     let attached = instrument.attach(folder)?;
-    let mut qemu = board(built)?;
+    let mut qemu = board(built, 0)?;
     qemu.plugins.push(attached.argument.clone());
     let said = run_to_end(&qemu, LAST)?;
     Ok(Taken {
@@ -193,15 +178,11 @@ fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
 fn kick(built: &Built, folder: &Path) -> Result<u64, Failure> {
     let el2 = Program::read(&built.el2)?;
     let instrument = Instrument {
-        el2: &el2,
-        boot: None,
-        marks: None,
-        cpus: CpuKey::Tpidr,
-        period: None,
         from: Some(KICK),
+        ..Instrument::new(&el2)
     };
     let attached = instrument.attach(folder)?;
-    let mut qemu = board(built)?;
+    let mut qemu = board(built, 0)?;
     qemu.plugins.push(attached.argument.clone());
     run_to_end(&qemu, LAST)?;
     let longest = attached.profile()?.longest;
@@ -236,18 +217,8 @@ fn executed(profile: &Profile) -> (u64, u64) {
 
 /// On the board without EL2, with what the VM has: its memory and its device tree.
 fn native(built: &Built, folder: &Path) -> Result<Taken, Failure> {
-    let incomplete =
-        || Failure::input("a system of the bench has no VM with a device tree", "", "");
-    let vm = built.planned.vms.first().ok_or_else(incomplete)?;
-    let load = vm.loads.iter().find(|load| load.what == "device tree");
-    let tree = folder.join("tree");
-    std::fs::write(&tree, &load.ok_or_else(incomplete)?.bytes).map_err(|error| cannot(&error))?;
-    let memory = vm.regions.iter().find(|region| region.what == "RAM");
-    let mut qemu = board(built)?;
-    qemu.machine = qemu.machine.replace(",virtualization=on", "");
-    qemu.memory_mib = memory.map_or(0, |region| region.region.size >> 20);
+    let mut qemu = bare(built, 0, folder)?;
     qemu.image = machine::guest(GUEST)?;
-    qemu.start = Start::Native { tree, initrd: None };
     Ok(Taken {
         late: latencies(&run_to_end(&qemu, LAST)?),
         el2: (0, 0),

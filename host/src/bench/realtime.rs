@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bulkhead_profiler::{CpuKey, Exits, Profile};
+use bulkhead_profiler::{Exits, Profile};
 
 use super::budgets::Budget;
 use super::ending::run_to_end;
@@ -139,14 +139,7 @@ fn alone(loops: u32, folder: &Path) -> Result<Profile, Failure> {
     let new = format!("-l {loops:04}");
     let built = variant(ALONE, &format!("-l {short:04}"), &new, folder)?;
     let el2 = Program::read(&built.el2)?;
-    let instrument = Instrument {
-        el2: &el2,
-        boot: None,
-        marks: None,
-        cpus: CpuKey::Tpidr,
-        period: None,
-        from: None,
-    };
+    let instrument = Instrument::new(&el2);
     let attached = instrument.attach(folder)?;
     let mut qemu = board(&built, 0)?;
     qemu.plugins.push(attached.argument.clone());

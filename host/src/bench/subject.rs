@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bulkhead_profiler::{CpuKey, Profile};
+use bulkhead_profiler::Profile;
 
 use super::budgets::Gic;
 use super::ending::run_to_end;
@@ -140,12 +140,9 @@ impl Subject {
         let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
         let guest = Program::read(&self.guest)?;
         let instrument = Instrument {
-            el2,
             boot: Some(self.base),
             marks: Some(guest.marks(operations::BEGIN_SYMBOL, operations::END_SYMBOL)?),
-            cpus: CpuKey::Tpidr,
-            period: None,
-            from: None,
+            ..Instrument::new(el2)
         };
         let attached = instrument.attach(folder.path())?;
         let mut qemu = self.qemu.clone();

@@ -2,8 +2,6 @@
 
 use std::ffi::OsString;
 
-use bulkhead_profiler::CpuKey;
-
 use super::progress::CONTROL;
 use super::summary::El2Periods;
 use crate::bench::{Attached, Instrument, Program, period_of};
@@ -33,13 +31,8 @@ impl El2Count {
         })?;
         let el2 = Program::read(&system.el2)?;
         let instrument = Instrument {
-            el2: &el2,
-            boot: None,
-            marks: None,
-            // The demo runs on the instruction clock, where QEMU's own index is not to be trusted.
-            cpus: CpuKey::Tpidr,
             period: Some(period),
-            from: None,
+            ..Instrument::new(&el2)
         };
         let attached = instrument.attach(&system.folder)?;
         Ok(Self {

@@ -198,12 +198,9 @@ fn profiler(folder: &Path, el2: &Path, period: Option<Period>) -> Result<Attache
     let el2 = Program::read(el2)?;
     let cpus = CpuKey::Tpidr;
     Instrument {
-        el2: &el2,
-        boot: None,
-        marks: None,
         cpus,
         period,
-        from: None,
+        ..Instrument::new(&el2)
     }
     .attach(folder)
 }
