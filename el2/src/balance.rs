@@ -188,7 +188,7 @@ fn take_out(home: &mut Pcpu, slot: usize, to: usize) -> Option<Passenger> {
     let seat = home.seats.get(slot).copied().flatten()?;
     let stack = home.stacks.get(slot).copied()?;
     let traveller = home.sched.depart(slot, timer::now())?;
-    home.set_wake(slot, u64::MAX);
+    home.wakes(slot);
     if let Some(place) = home.seats.get_mut(slot) {
         *place = None;
     }

@@ -13,6 +13,7 @@ use crate::calls::{self, After};
 use crate::devices::{self, Done};
 use crate::hw::gic::{self, Taken};
 use crate::hw::{boot, cpu, sysreg as reg};
+use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{deadlines, lifecycle, mailbox, own, sched, timed};
 
@@ -316,13 +317,21 @@ fn look_closer(vcpu: &mut Vcpu, begin: u64) {
 
 /// An interrupt that is none of the usual ones.
 pub fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
-    let class = handle(vcpu, taken);
-    Exit {
+    let exit = Exit {
         begin,
         pc: reg::elr(),
         esr: u64::from(taken.intid()),
+    };
+    // First, because turns end with it.
+    if taken.intid() == plan().header.board.hyp_timer_intid && !vcpu.group0 {
+        gic::drop_priority(taken);
+        deadlines::serve(vcpu);
+        gic::deactivate(taken);
+        exit.stay(vcpu, ExitClass::ServiceIrq);
+    } else {
+        let class = handle(vcpu, taken);
+        exit.stay(vcpu, class);
     }
-    .stay(vcpu, class);
     if vcpu.attention {
         lifecycle::attend(vcpu);
     }
@@ -341,7 +350,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     if !vcpu.group0 {
         gic::drop_priority(taken);
     }
-    let board = &crate::start::plan().header.board;
+    let board = &plan().header.board;
     if intid == board.hyp_timer_intid {
         deadlines::serve(vcpu);
         if !vcpu.group0 {

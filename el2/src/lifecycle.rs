@@ -106,14 +106,22 @@ pub fn start(index: usize) {
 
 /// What has to be done before the guest goes on: the turn of another vCPU, and what the state of the VM asks of one that
 /// runs.
-#[inline(never)]
+#[inline(always)]
 pub fn attend(vcpu: &mut Vcpu) {
     sched::breathe(vcpu);
     vcpu.attention = false;
-    let Some(vm) = vcpu.vm() else { return };
-    if !vcpu.runs || vcpu.stands {
-        return;
+    if let Some(vm) = vcpu.vm()
+        && vcpu.runs
+        && !vcpu.stands
+        && (vm.power.is_paused() || matches!(vm.power.phase(), Phase::Stopping(_)))
+    {
+        hold(vcpu, vm);
     }
+}
+
+/// The VM is paused, or it stops.
+#[inline(never)]
+fn hold(vcpu: &mut Vcpu, vm: &Vm) {
     if matches!(vm.power.phase(), Phase::Stopping(_)) {
         leave(vcpu)
     }

@@ -34,8 +34,6 @@ pub struct Seat {
     pub wakes_at: u64,
     /// Its virtual SPIs whose physical ones came while it did not run.
     pub arrived: [u32; WORDS],
-    /// There are such.
-    pub has_arrived: bool,
 }
 
 /// See the module.
@@ -65,6 +63,8 @@ pub struct Pcpu {
     pub used: usize,
     /// The vCPUs, by their slots, the first of which are used.
     pub seats: [Option<Seat>; SLOTS],
+    /// Those with something in [`Seat::arrived`]: a bit for each slot.
+    pub arrived: u32,
     /// No earlier does one of them that does not run have something to do by itself.
     pub soonest: u64,
     /// Stack pointers of the threads that do not run; the last is that of the thread that waits.
@@ -103,6 +103,7 @@ impl Pcpu {
             moves: 0,
             used: 0,
             seats: [None; SLOTS],
+            arrived: 0,
             soonest: u64::MAX,
             stacks: [0; SLOTS + 1],
             loaded: IDLE,
@@ -122,16 +123,31 @@ impl Pcpu {
         self.used > usize::from(own != IDLE)
     }
 
-    /// Sets when the vCPU in a slot has something to do by itself.
+    /// The vCPU in a slot does not run from now on, and has something to do by itself at `at`.
     pub fn set_wake(&mut self, slot: usize, at: u64) {
-        let Some(seat) = self.seat(slot) else { return };
-        let before = core::mem::replace(&mut seat.wakes_at, at);
-        if at <= self.soonest {
-            self.soonest = at;
-        } else if before == self.soonest && before != u64::MAX {
-            let all = self.seats.iter().take(self.used).flatten();
-            self.soonest = all.fold(u64::MAX, |soonest, seat| soonest.min(seat.wakes_at));
+        if let Some(seat) = self.seat(slot) {
+            seat.wakes_at = at;
+            self.soonest = self.soonest.min(at);
         }
+    }
+
+    /// The vCPU in a slot is awake: nothing has to wake it.
+    #[inline(always)]
+    pub fn wakes(&mut self, slot: usize) {
+        if let Some(seat) = self.seat(slot)
+            && seat.wakes_at != u64::MAX
+        {
+            let before = core::mem::replace(&mut seat.wakes_at, u64::MAX);
+            if before == self.soonest {
+                self.look_for_soonest();
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn look_for_soonest(&mut self) {
+        let all = self.seats.iter().take(self.used).flatten();
+        self.soonest = all.fold(u64::MAX, |soonest, seat| soonest.min(seat.wakes_at));
     }
 
     /// The seat in a slot.

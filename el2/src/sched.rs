@@ -3,7 +3,7 @@
 //! A thread that leaves the pCPU takes its timers and registers with it. Whatever comes for its vCPU meanwhile waits, in
 //! its mailbox, in the vGIC's shared words, and in its [`Seat`]; it catches up when it comes back.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::plan::CpuPolicy;
 use bulkhead_core::deadlines::Deadlines;
@@ -11,7 +11,7 @@ use bulkhead_core::sched::{Policy, SLOTS, Wanted};
 use bulkhead_core::spent::nanoseconds;
 use bulkhead_core::vgic::{VTIMER, WORDS};
 
-use crate::hw::{boot, context, cpu, gic, memory, sysreg as reg, thread, timer};
+use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer};
 use crate::pcpu::{IDLE, Pcpu, Seat};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
@@ -32,7 +32,6 @@ pub fn make_vcpus(idle: &mut Vcpu) {
                 number: row.mpidr as u8,
                 wakes_at: u64::MAX,
                 arrived: [0; WORDS],
-                has_arrived: false,
             });
             home.used = home.used.wrapping_add(1);
         }
@@ -99,40 +98,42 @@ fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
 }
 
 /// Asks who runs, and leaves the pCPU to it if that is another one. Returns when it is the turn of this thread.
-#[inline(never)]
 pub fn reschedule(vcpu: &mut Vcpu) {
-    let Some(home) = vcpu.home.as_deref_mut() else {
-        return;
-    };
-    home.look_again = false;
-    home.turn = home.sched.next(timer::now());
-    let slot = home.turn.slot.unwrap_or(IDLE);
-    if slot != vcpu.slot {
-        step_out(vcpu);
-        let moves = thread::switch(vcpu, slot);
-        come_in(vcpu, moves);
-    }
-    trap_waits(vcpu);
-    set_timer(vcpu);
+    turn(vcpu, false);
 }
 
 /// What [`reschedule`] does behind the switch, for a thread that starts: the first turn of its vCPU.
 pub fn begin(vcpu: &mut Vcpu) {
     vcpu.left = reg::cycles();
-    let moves = vcpu.home.as_deref().map_or(0, |home| home.moves);
-    come_in(vcpu, moves);
-    trap_waits(vcpu);
-    set_timer(vcpu);
+    turn(vcpu, true);
 }
 
-/// What a thread does that has the pCPU now, with [`Pcpu::moves`].
-#[inline(always)]
-fn come_in(vcpu: &mut Vcpu, moves: u32) {
-    let is_new = moves != 0 && balance::switched(vcpu);
-    step_in(vcpu);
-    if is_new {
-        context::forget_former_life();
+/// One function for both, so that neither what leaves the hardware nor what comes to it is called.
+#[inline(never)]
+fn turn(vcpu: &mut Vcpu, starts: bool) {
+    let Some(home) = vcpu.home.as_deref_mut() else {
+        return;
+    };
+    let came = if starts {
+        Some(home.moves)
+    } else {
+        home.look_again = false;
+        home.turn = home.sched.next(timer::now());
+        let slot = home.turn.slot.unwrap_or(IDLE);
+        (slot != vcpu.slot).then(|| {
+            step_out(vcpu);
+            thread::switch(vcpu, slot)
+        })
+    };
+    if let Some(moves) = came {
+        let is_new = moves != 0 && balance::switched(vcpu);
+        step_in(vcpu);
+        if is_new {
+            context::forget_former_life();
+        }
     }
+    trap_waits(vcpu);
+    set_timer(vcpu);
 }
 
 /// The vCPU has nothing to do until it is woken: leaves the pCPU. Returns when it has.
@@ -169,6 +170,7 @@ fn wake(vcpu: &mut Vcpu, slot: usize) {
 }
 
 /// Takes the vCPU from the hardware, except for registers that may stay there until another one comes.
+#[inline(always)]
 fn step_out(vcpu: &mut Vcpu) {
     if vcpu.slot == IDLE {
         return;
@@ -176,46 +178,56 @@ fn step_out(vcpu: &mut Vcpu) {
     if let Some(own) = &mut vcpu.own {
         own.hide(&vcpu.gic);
     }
-    vcpu.context.timers = timer::GuestTimers::keep();
+    vcpu.context.timers.keep();
     vcpu.context.active = vcpu.gic.take_active(vcpu.timer_bits);
     vcpu.context.interface.keep(&vcpu.gic);
     vcpu.context.keep_registers();
     vcpu.left = reg::cycles();
     let wakes_at = wakes_at(vcpu);
-    if let Some(home) = vcpu.home.as_deref_mut() {
+    vcpu.sleeps = wakes_at != u64::MAX;
+    if vcpu.sleeps
+        && let Some(home) = vcpu.home.as_deref_mut()
+    {
         home.set_wake(vcpu.slot, wakes_at);
     }
 }
 
-/// When a vCPU that leaves the pCPU has something to do by itself.
+/// When a vCPU that leaves the pCPU has something to do by itself; else [`u64::MAX`].
+#[inline(always)]
 fn wakes_at(vcpu: &Vcpu) -> u64 {
-    let [virtual_timer, physical] = vcpu.context.timers.due();
-    let board = &plan().header.board;
+    let timers = &vcpu.context.timers;
+    let mut soonest = vcpu.deadlines.next().unwrap_or(u64::MAX);
     // What has interrupted already, and is being handled, does not do so again.
     let quiet = |intid: u32| vcpu.context.active & 1 << (intid % 32) != 0;
-    let offset = vcpu.vm().map_or(0, |vm| vm.time.offset());
-    let virtual_timer = virtual_timer
-        .filter(|_| !quiet(board.vtimer_intid))
-        .map(|at| at.saturating_add(offset));
-    let physical = physical.filter(|_| !quiet(board.ptimer_intid));
-    [virtual_timer, physical, vcpu.deadlines.next()]
-        .into_iter()
-        .flatten()
-        .min()
-        .unwrap_or(u64::MAX)
+    if let Some(at) = timers.virtual_due()
+        && !quiet(plan().header.board.vtimer_intid)
+    {
+        let offset = vcpu.vm().map_or(0, |vm| vm.time.offset());
+        soonest = soonest.min(at.saturating_add(offset));
+    }
+    if let Some(at) = timers.physical_due()
+        && !quiet(plan().header.board.ptimer_intid)
+    {
+        soonest = soonest.min(at);
+    }
+    soonest
 }
 
 /// Brings the vCPU back, and does what has come for it meanwhile.
+#[inline(always)]
 fn step_in(vcpu: &mut Vcpu) {
     if vcpu.slot == IDLE {
         gic::keep_silent();
         return;
     }
     let (slot, number) = (vcpu.slot, vcpu.number as u8);
+    let sleeps = core::mem::take(&mut vcpu.sleeps);
     let mut forget = false;
     let mut loaded = false;
     if let (Some(home), Some(vm)) = (vcpu.home.as_deref_mut(), vcpu.vm) {
-        home.set_wake(slot, u64::MAX);
+        if sleeps {
+            home.wakes(slot);
+        }
         loaded = home.loaded == slot;
         home.loaded = slot;
         if let Some(last) = home.last.get_mut(vm) {
@@ -241,8 +253,8 @@ fn step_in(vcpu: &mut Vcpu) {
     }
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());
-        if vcpu.stolen_at.is_some() {
-            tell_stolen(vcpu);
+        if let Some(told) = vcpu.told {
+            tell_stolen(vcpu, told);
         }
     }
     catch_up(vcpu);
@@ -258,14 +270,25 @@ pub fn stolen(vcpu: &Vcpu) -> u64 {
 }
 
 /// Adds to what the guest reads what has been stolen since it was told last.
-fn tell_stolen(vcpu: &mut Vcpu) {
-    let Some(vm) = vcpu.vm else { return };
+#[inline(always)]
+fn tell_stolen(vcpu: &mut Vcpu, told: &AtomicU64) {
     let all = stolen(vcpu);
-    let new = nanoseconds(all.wrapping_sub(vcpu.stolen), timer::frequency());
+    let new = in_nanoseconds(all.wrapping_sub(vcpu.stolen));
     vcpu.stolen = all;
-    let told = boot::stolen_time(vm, vcpu.number);
     // Nobody else writes it.
     memory::tell(told, told.load(Ordering::Relaxed).wrapping_add(new));
+}
+
+/// Nanoseconds of some ticks: of less than a few seconds in less instructions than [`nanoseconds`] takes.
+#[inline(always)]
+fn in_nanoseconds(ticks: u64) -> u64 {
+    let frequency = timer::frequency();
+    if ticks >> 32 == 0
+        && let Some(all) = ticks.wrapping_mul(1_000_000_000).checked_div(frequency)
+    {
+        return all;
+    }
+    nanoseconds(ticks, frequency)
 }
 
 /// The board's interrupts behind the private ones that the guest has enabled.
@@ -276,11 +299,19 @@ fn board_interrupts(vcpu: &Vcpu) -> u32 {
     bit(board.vtimer_intid, VTIMER) | bit(board.ptimer_intid, timed::PHYSICAL_TIMER)
 }
 
+/// The bit of a slot.
+const fn bit(slot: usize) -> u32 {
+    1u32.wrapping_shl(slot as u32)
+}
+
 /// What came for the vCPU while it did not run.
+#[inline(always)]
 fn catch_up(vcpu: &mut Vcpu) {
-    let slot = vcpu.slot;
-    let seat = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot));
-    if seat.is_some_and(|seat| core::mem::take(&mut seat.has_arrived)) {
+    let own = bit(vcpu.slot);
+    if let Some(home) = vcpu.home.as_deref_mut()
+        && home.arrived & own != 0
+    {
+        home.arrived &= !own;
         raise_arrived(vcpu);
     }
     if vcpu.runs
@@ -358,7 +389,7 @@ fn slots(vcpu: &Vcpu, has_news: impl Fn(&Seat) -> bool) -> u32 {
     {
         for (slot, seat) in others(home, vcpu.slot) {
             if has_news(seat) {
-                found |= 1u32.wrapping_shl(slot as u32);
+                found |= bit(slot);
             }
         }
     }
@@ -385,6 +416,7 @@ fn numbers(bits: u32) -> impl Iterator<Item = usize> {
 
 /// EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over. `true`: [`reschedule`] comes next,
 /// which sets the timer.
+#[inline(always)]
 pub fn timer_fired(vcpu: &mut Vcpu, now: u64) -> bool {
     if vcpu.home.as_deref().is_some_and(|home| home.soonest <= now) {
         wake_due(vcpu, now);
@@ -405,7 +437,7 @@ fn wake_due(vcpu: &mut Vcpu, now: u64) {
     let found = slots(vcpu, |seat| seat.wakes_at <= now);
     for slot in numbers(found) {
         if let Some(home) = vcpu.home.as_deref_mut() {
-            home.set_wake(slot, u64::MAX);
+            home.wakes(slot);
         }
     }
     wake_all(vcpu, found);
@@ -438,7 +470,9 @@ pub fn arrived(vcpu: &mut Vcpu, pintid: u32) -> bool {
     };
     if let Some(word) = seat.arrived.get_mut((vintid / 32) as usize) {
         *word |= 1 << (vintid % 32);
-        seat.has_arrived = true;
+    }
+    if let Some(home) = vcpu.home.as_deref_mut() {
+        home.arrived |= bit(slot);
     }
     wake(vcpu, slot);
     true

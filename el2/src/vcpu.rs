@@ -1,6 +1,8 @@
 //! Everything about a vCPU that its pCPU alone touches, and the thread of EL2 that it has there. Exactly one reference to it
 //! exists at a time: the vectors make it. The thread that waits when no vCPU has anything to do is one without a VM.
 
+use core::sync::atomic::AtomicU64;
+
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 use bulkhead_core::deadlines::Deadlines;
 use bulkhead_core::ptimer::PhysicalTimer;
@@ -12,6 +14,7 @@ use bulkhead_core::sysreg::IdRegisters;
 use bulkhead_core::trng::Generator;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
+use crate::hw::boot;
 use crate::hw::context::Context;
 use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::Windows;
@@ -91,6 +94,10 @@ pub struct Vcpu {
     pub stolen_at: Option<u64>,
     /// See `stolen_at`.
     pub stolen: u64,
+    /// Where it is told.
+    pub told: Option<&'static AtomicU64>,
+    /// Its seat says when it has something to do by itself.
+    pub sleeps: bool,
     /// Its place among the vCPUs of its pCPU, or [`IDLE`]. This and what else is the pCPU's changes when it moves ([`crate::balance`]).
     pub slot: usize,
     /// Row of the plan; of the thread that waits [`mailbox::of_pcpu`].
@@ -185,6 +192,8 @@ impl Vcpu {
             left: 0,
             stolen_at: None,
             stolen: 0,
+            told: None,
+            sleeps: false,
             slot: IDLE,
             id: mailbox::of_pcpu(index),
             index,
@@ -240,6 +249,7 @@ impl Vcpu {
         let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);
         let place = told.wrapping_add(pvtime::STRIDE.wrapping_mul(number as u64));
         self.stolen_at = (told != 0).then_some(place);
+        self.told = (told != 0).then(|| boot::stolen_time(vm, number));
         if self.own.is_some() {
             self.places.gicd = NOWHERE;
             self.places.gicr = NOWHERE;

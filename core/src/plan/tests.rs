@@ -255,15 +255,15 @@ fn servers_of_a_pcpu_are_counted_together() {
         sample.vcpus[1] = with(sample.vcpus[1], CpuPolicy::Server, 0, (budget, 1_000_000));
         verdict(&sample.bytes())
     };
-    // Two switches for each server, and the longest exit once: 0.4 + 0.590 + 0.0044 + 0.0050 of a whole.
-    assert_eq!(verdict_with(&mut sample, 590_600), Ok(()));
+    // Two switches for each server, and the longest exit once: 0.4 + 0.591 + 0.0034 + 0.0050 of a whole.
+    assert_eq!(verdict_with(&mut sample, 591_600), Ok(()));
     let refused = Violation {
         invariant: Invariant::PcpuSchedulable,
         table: Some(TableId::Pcpus),
         row: 0,
         other: None,
     };
-    assert_eq!(verdict_with(&mut sample, 590_601), Err(refused));
+    assert_eq!(verdict_with(&mut sample, 591_601), Err(refused));
     sample.vcpus[1].pcpu = 1;
     assert_eq!(verdict(&sample.bytes()), Ok(()), "not on the same pCPU");
 }

@@ -23,7 +23,7 @@ impl Costs {
     ///
     /// `switch`: what `vcpu_switch` may cost. `longest`: the ceiling of `longest_exit`.
     pub const OF_BUILD: Self = Self {
-        switch: 1_100,
+        switch: 850,
         longest: 5_000,
     };
 }

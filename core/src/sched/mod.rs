@@ -73,6 +73,9 @@ const fn only(slot: usize) -> Set {
     1u32.wrapping_shl(slot as u32)
 }
 
+/// Instead of a slot: none. In no set, and behind all slots.
+const NOBODY: usize = SLOTS;
+
 /// In the set of vCPUs that are there: others may come, behind all slots.
 const VISITORS: Set = 1 << 31;
 const _: () = assert!(SLOTS < Set::BITS as usize);
@@ -89,8 +92,8 @@ pub struct Scheduler {
     fair: Set,
     /// With a budget or a cap.
     metered: Set,
-    /// Whose turn it is.
-    current: Option<usize>,
+    /// Whose turn it is, or [`NOBODY`].
+    current: usize,
     /// Up to when time has been charged.
     charged: u64,
     /// The current vCPU spins: another one goes first, once.
@@ -113,7 +116,7 @@ impl Scheduler {
             awake: 0,
             fair: 0,
             metered: 0,
-            current: None,
+            current: NOBODY,
             charged: 0,
             passes: false,
             began: 0,
@@ -170,18 +173,14 @@ impl Scheduler {
         place.wake(now, floor, round);
         self.awake |= only(slot);
         self.weigh();
-        match self.current {
-            None => true,
-            Some(current) => self.goes_before(slot, current),
-        }
+        self.current == NOBODY || self.goes_before(slot, self.current)
     }
 
     /// The current vCPU has nothing to do until [`Self::wake`].
     pub fn block(&mut self, now: u64) {
         self.settle(now);
-        if let Some(current) = self.current.take()
-            && let Some(place) = self.slots.get_mut(current)
-        {
+        let current = core::mem::replace(&mut self.current, NOBODY);
+        if let Some(place) = self.slots.get_mut(current) {
             place.enter(State::Blocked, now);
             self.awake &= !only(current);
             self.weigh();
@@ -198,26 +197,20 @@ impl Scheduler {
     /// Says who runs, and charges who ran.
     pub fn next(&mut self, now: u64) -> Turn {
         self.charge(now);
-        for slot in members(self.metered) {
-            if let Some(place) = self.slots.get_mut(slot) {
-                place.refill(now);
-            }
-        }
-        let able = self.able();
-        let passing = self
-            .current
-            .filter(|slot| self.passes && self.fair & only(*slot) != 0);
-        self.passes = false;
-        let is_over = now >= self.ends;
-        let chosen = self.choose(able, passing, now);
-        if is_over || chosen != self.current {
+        let is_usual = self.metered | self.awake & !self.fair == 0 && !self.passes;
+        let (able, chosen) = if is_usual {
+            (self.awake, self.choose_fair(self.awake, now))
+        } else {
+            self.choose(now)
+        };
+        if now >= self.ends || chosen != self.current {
             self.ends = u64::MAX;
         }
         if chosen != self.current {
-            if let Some(place) = self.current.and_then(|slot| self.slots.get_mut(slot)) {
+            if let Some(place) = self.slots.get_mut(self.current) {
                 place.enter(State::Ready, now);
             }
-            if let Some(place) = chosen.and_then(|slot| self.slots.get_mut(slot)) {
+            if let Some(place) = self.slots.get_mut(chosen) {
                 place.start(now);
             }
             self.current = chosen;
@@ -228,7 +221,7 @@ impl Scheduler {
 
     /// Whose turn it is.
     pub fn current(&self) -> Option<usize> {
-        self.current
+        (self.current != NOBODY).then_some(self.current)
     }
 
     /// What a vCPU has had so far, up to the last charge.
@@ -291,7 +284,7 @@ impl Scheduler {
     fn charge(&mut self, now: u64) {
         let spent = now.saturating_sub(self.charged);
         self.charged = self.charged.max(now);
-        if let Some(place) = self.current.and_then(|slot| self.slots.get_mut(slot)) {
+        if let Some(place) = self.slots.get_mut(self.current) {
             place.charge(spent);
         }
     }
@@ -309,8 +302,8 @@ impl Scheduler {
     }
 
     fn drop_current(&mut self, slot: usize) {
-        if self.current == Some(slot) {
-            self.current = None;
+        if self.current == slot {
+            self.current = NOBODY;
             self.passes = false;
         }
     }
@@ -336,29 +329,47 @@ impl Scheduler {
         }
     }
 
-    fn choose(&mut self, able: Set, passing: Option<usize>, now: u64) -> Option<usize> {
-        let able = able & !passing.map_or(0, only);
+    /// Refills who has a budget or a cap. Gives who is able to run, and who does.
+    #[inline(never)]
+    fn choose(&mut self, now: u64) -> (Set, usize) {
+        for slot in members(self.metered) {
+            if let Some(place) = self.slots.get_mut(slot) {
+                place.refill(now);
+            }
+        }
+        let able = self.able();
+        let passes = core::mem::take(&mut self.passes) && self.fair & only(self.current) != 0;
+        let passing = if passes { only(self.current) } else { 0 };
         let rank = |slot: usize| {
             let rank = self.slots.get(slot)?.rank()?;
-            Some((rank, self.current != Some(slot), slot))
+            Some((rank, self.current != slot, slot))
         };
         if let Some((.., slot)) = members(able & !self.fair).filter_map(rank).min() {
-            return Some(slot);
+            return (able, slot);
         }
-        let able = able & self.fair;
-        let current = self.current.map_or(0, only);
-        let others = self.behind(able & !current);
-        if let Some(last) = passing {
-            let Some(first) = others else {
-                // Nobody else: it goes on if it may.
-                return self.slots.get(last)?.may_run().then_some(last);
-            };
-            return Some(self.sibling(last, able, first).unwrap_or(first));
+        let fair = able & self.fair & !passing;
+        if !passes {
+            return (able, self.choose_fair(fair, now));
         }
-        if able & current != 0 && others.is_none_or(|first| self.goes_on(first, now)) {
-            return self.current;
+        let chosen = match self.behind(fair) {
+            Some(first) => self.sibling(self.current, fair, first).unwrap_or(first),
+            // Nobody else: it goes on if it may.
+            None if able & passing != 0 => self.current,
+            None => NOBODY,
+        };
+        (able, chosen)
+    }
+
+    /// Of fair ones that are able to run.
+    #[inline(always)]
+    fn choose_fair(&mut self, able: Set, now: u64) -> usize {
+        let current = only(self.current);
+        let runs = able & current != 0;
+        match self.behind(able & !current) {
+            Some(first) if !runs || !self.goes_on(first, now) => first,
+            _ if runs => self.current,
+            _ => NOBODY,
         }
-        others
     }
 
     /// The current vCPU goes on beside `first`, of those that wait the one furthest behind: in its slice unless that one is
@@ -368,12 +379,13 @@ impl Scheduler {
     /// No turn is ended for another fair one before the shortest slice is over: else one that wakes as often as it can would leave the
     /// others nothing but switches.
     fn goes_on(&mut self, first: usize, now: u64) -> bool {
-        let current = self.current.and_then(|slot| self.slots.get(slot));
-        let (Some(current), Some(first)) = (current, self.slots.get(first)) else {
+        let (Some(current), Some(first)) = (self.slots.get(self.current), self.slots.get(first))
+        else {
             return false;
         };
         if now >= self.ends {
-            return current.lag(first) > self.weights.grain(self.load, current);
+            let lag = current.lag(first);
+            return lag > 0 && lag > self.weights.grain(self.load, current);
         }
         if first.lag(current) <= self.weights.grain(self.load, first) {
             return true;
@@ -384,16 +396,28 @@ impl Scheduler {
     }
 
     /// The one that is furthest behind; of equals the lower number.
+    #[inline(always)]
     fn behind(&self, set: Set) -> Option<usize> {
-        let mut best = None;
-        let mut least = 0;
-        for n in members(set) {
+        let first = set.trailing_zeros() as usize;
+        let rest = set & set.wrapping_sub(1);
+        if rest == 0 {
+            return (first < SLOTS).then_some(first);
+        }
+        self.furthest_behind(first, rest)
+    }
+
+    /// The same, of one and some with higher numbers.
+    #[inline(never)]
+    fn furthest_behind(&self, first: usize, others: Set) -> Option<usize> {
+        let mut best = first;
+        let mut least = self.slots.get(first)?.virtual_time;
+        for n in members(others) {
             let time = self.slots.get(n)?.virtual_time;
-            if best.is_none() || (time.wrapping_sub(least) as i64) < 0 {
-                (best, least) = (Some(n), time);
+            if (time.wrapping_sub(least) as i64) < 0 {
+                (best, least) = (n, time);
             }
         }
-        best
+        Some(best)
     }
 
     /// Of one that spins a sibling, unless `first` is a round behind it: siblings that pass to each other do not shut others
@@ -412,12 +436,17 @@ impl Scheduler {
     }
 
     /// The turn of the current vCPU: when it ends, and what of it traps.
+    #[inline(always)]
     fn turn(&mut self, able: Set, now: u64) -> Turn {
-        let current = self.current.map_or(0, only);
-        let refills = self.of(self.awake & !able & !current);
-        let refill = refills.filter_map(Slot::waits_until).min();
-        let refill = refill.unwrap_or(u64::MAX);
-        let Some(slot) = self.current.and_then(|slot| self.slots.get(slot)) else {
+        let current = only(self.current);
+        let waiting = self.awake & !able & !current;
+        let refill = if waiting == 0 {
+            u64::MAX
+        } else {
+            let refills = self.of(waiting).filter_map(Slot::waits_until);
+            refills.min().unwrap_or(u64::MAX)
+        };
+        let Some(slot) = self.slots.get(self.current) else {
             return Turn {
                 slot: None,
                 until: refill,
@@ -440,7 +469,7 @@ impl Scheduler {
             until = until.min(now.saturating_add(slot.allowance()));
         }
         Turn {
-            slot: self.current,
+            slot: Some(self.current),
             until,
             trap_wfi: metered || self.present & !current != 0,
             trap_wfe: ready && fair,

@@ -66,7 +66,7 @@ impl Scheduler {
     pub fn depart(&mut self, slot: usize, now: u64) -> Option<Traveller> {
         self.settle(now);
         let floor = self.weights.floor();
-        if self.current == Some(slot) {
+        if self.current == slot {
             return None;
         }
         let place = self.slots.get_mut(slot).filter(|place| place.is_fair())?;

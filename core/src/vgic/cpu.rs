@@ -296,14 +296,13 @@ impl Cpu {
     /// register is free. `false`: nothing has been done, look up the virtual INTID and take [`Self::raise`].
     #[inline(always)]
     pub fn raise_usual<H: Host>(&mut self, dist: &Distributor, host: &mut H, pintid: u32) -> bool {
+        if pintid < 32 {
+            return false;
+        }
         let entry = self.ready[pintid as usize % READY];
         let busy = dist.line(self.number).busy.load(Acquire) != 0;
         // An entry that is not there names physical interrupt 0, an SGI of EL2's own.
-        if pintid < 32
-            || lr::pintid(entry) != pintid
-            || busy
-            || !self.waiting.is_empty()
-            || host.empty() & 2 == 0
+        if lr::pintid(entry) != pintid || busy || !self.waiting.is_empty() || host.empty() & 2 == 0
         {
             return false;
         }

@@ -2,28 +2,17 @@
 
     .section .text.switch, "ax"
 
-// x0: where this thread's stack pointer is kept; x1: stack pointer of the other; x2: what is handed on.
-// Returns, on the other's stack, what was handed on.
+// x0: what is handed on; x1: where this thread's stack pointer is kept; x2: stack pointer of the other.
+// Returns on the other's stack, with x0 as it is. Keeps x19, x29 and x30 only.
     .global switch_stack
 switch_stack:
-    sub     sp, sp, #96
-    stp     x19, x20, [sp, #0]
-    stp     x21, x22, [sp, #16]
-    stp     x23, x24, [sp, #32]
-    stp     x25, x26, [sp, #48]
-    stp     x27, x28, [sp, #64]
-    stp     x29, x30, [sp, #80]
+    stp     x19, x29, [sp, #-32]!
+    str     x30, [sp, #16]
     mov     x9, sp
-    str     x9, [x0]
-    mov     sp, x1
-    ldp     x19, x20, [sp, #0]
-    ldp     x21, x22, [sp, #16]
-    ldp     x23, x24, [sp, #32]
-    ldp     x25, x26, [sp, #48]
-    ldp     x27, x28, [sp, #64]
-    ldp     x29, x30, [sp, #80]
-    add     sp, sp, #96
-    mov     x0, x2
+    str     x9, [x1]
+    mov     sp, x2
+    ldr     x30, [sp, #16]
+    ldp     x19, x29, [sp], #32
     ret
 
 // Where a thread starts: x19 is its state, x0 what was handed on.

@@ -9,25 +9,24 @@ use crate::vcpu::Vcpu;
 core::arch::global_asm!(include_str!("switch.s"));
 
 unsafe extern "C" {
-    fn switch_stack(place: *mut u64, other: u64, home: u64) -> u64;
+    fn switch_stack();
     fn start_thread();
 }
 
-/// What [`switch_stack`] takes from a stack: x19 to x30.
-const KEPT: u64 = 12 * 8;
+/// What [`switch_stack`] takes from a stack: x19, x29, x30.
+const KEPT: u64 = 4 * 8;
 
 /// Makes the state of vCPU `id` (row of the plan), as that of an idle thread of pCPU `index`, and its thread; with it what
 /// [`Pcpu::stacks`] has of it.
 pub fn make(id: usize, index: usize) -> (&'static mut Vcpu, u64) {
     let place = layout::vcpu(id, vcpu::STATE);
     let stack = place.wrapping_sub(KEPT);
-    let slot = |register: u64| stack.wrapping_add(register.wrapping_sub(19).wrapping_mul(8));
     // SAFETY: [R-STATE] start-up of its pCPU, which alone uses these pages, and nothing is there yet.
     unsafe { make_idle(place as *mut Vcpu, index) };
     // SAFETY: [R-STATE] the last words of its stack, which is as empty.
-    unsafe { (slot(19) as *mut u64).write(place) };
+    unsafe { (stack as *mut u64).write(place) };
     // SAFETY: [R-STATE] as above.
-    unsafe { (slot(30) as *mut u64).write(start_thread as *const () as u64) };
+    unsafe { ((stack as *mut u64).wrapping_add(2)).write(start_thread as *const () as u64) };
     // SAFETY: [R-STATE] the one reference, until the thread starts and makes its own.
     (unsafe { &mut *(place as *mut Vcpu) }, stack)
 }
@@ -54,9 +53,23 @@ pub fn switch(state: &mut Vcpu, slot: usize) -> u32 {
     let own = state.slot.min(IDLE);
     // SAFETY: [R-STATE] this is the one reference to what the threads share, and it has it no more.
     let place = unsafe { (&raw mut (*home).stacks).cast::<u64>().wrapping_add(own) };
+    let mut home = home as u64;
+    // The compiler keeps what it still needs, since all registers are lost here but two that it does not let go: x19 and x29.
     // SAFETY: [R-STATE] `other` is the stack of a thread of this pCPU that waits in here or has not started; whoever
     // comes back hands over the one reference again.
-    let home = unsafe { switch_stack(place, other, home as u64) } as *mut Pcpu;
+    unsafe {
+        core::arch::asm!(
+            "bl {switch_stack}",
+            switch_stack = sym switch_stack,
+            inout("x0") home,
+            inout("x1") place => _,
+            inout("x2") other => _,
+            out("x20") _, out("x21") _, out("x22") _, out("x23") _, out("x24") _,
+            out("x25") _, out("x26") _, out("x27") _, out("x28") _,
+            clobber_abi("C"),
+        );
+    }
+    let home = home as *mut Pcpu;
     // SAFETY: [R-STATE] as above.
     let home = unsafe { &mut *home };
     let moves = home.moves;

@@ -74,20 +74,19 @@ impl GuestTimers {
 
     /// Takes the timers off the pCPU.
     #[inline(never)]
-    pub fn keep() -> Self {
-        let kept = [
+    pub fn keep(&mut self) {
+        self.0 = [
             read!("cntv_ctl_el0"),
             read!("cntv_cval_el0"),
             read!("cntp_ctl_el0"),
             read!("cntp_cval_el0"),
         ];
         stop_guest_timer();
-        Self(kept)
     }
 
     /// Gives them back.
     #[inline(never)]
-    pub fn bring(self) {
+    pub fn bring(&self) {
         let [virtual_control, virtual_compare, control, compare] = self.0;
         write!("cntv_cval_el0", virtual_compare);
         write!("cntv_ctl_el0", virtual_control & 0b11);
@@ -96,13 +95,18 @@ impl GuestTimers {
         isb();
     }
 
-    /// Values of the virtual and of the physical counter at which they interrupt, if they do.
-    pub fn due(self) -> [Option<u64>; 2] {
-        let [virtual_control, virtual_compare, control, compare] = self.0;
-        [
-            (virtual_control & 0b11 == 1).then_some(virtual_compare),
-            (control & 0b11 == 1).then_some(compare),
-        ]
+    /// Value of the virtual counter at which the virtual one interrupts, if it does.
+    #[inline(always)]
+    pub fn virtual_due(&self) -> Option<u64> {
+        let [control, compare, ..] = self.0;
+        (control & 0b11 == 1).then_some(compare)
+    }
+
+    /// Value of the physical counter at which the physical one interrupts, if it does.
+    #[inline(always)]
+    pub fn physical_due(&self) -> Option<u64> {
+        let [.., control, compare] = self.0;
+        (control & 0b11 == 1).then_some(compare)
     }
 }
 

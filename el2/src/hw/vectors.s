@@ -1,6 +1,6 @@
-// EL2's exception vectors. While a guest runs, SP_EL2 points at the state of the pCPU (`Pcpu`), whose
+// EL2's exception vectors. While a guest runs, SP_EL2 points at the state of its vCPU (`Vcpu`), whose
 // first field is the register frame; the stack grows down from there. So a vector needs no scratch
-// register, and `mov x0, sp` makes the one `&mut Pcpu` there is.
+// register, and `mov x0, sp` makes the one `&mut Vcpu` there is.
 //
 // Saved are the caller-saved registers. x19 to x29 keep the guest's values while Rust runs, which
 // preserves them; they go to the frame only if the instruction that trapped names one of them.
@@ -142,7 +142,7 @@ system_register:
     ubfx    x3, x1, #5, #5          // Rt
     access_exit sysreg_exit
 
-// x0: state of the pCPU. On the way to the handler of an interrupt that is none of the usual ones: the
+// x0: state of the vCPU. On the way to the handler of an interrupt that is none of the usual ones: the
 // guest's other registers go to the frame as well, where the monitor finds them. Reached by a branch
 // as the last thing that `irq_exit` does, so they are still the guest's.
     .global rare_interrupt
@@ -153,7 +153,7 @@ rare_interrupt:
 resume_guest:
     resume
 
-// x0: state of the pCPU. ELR_EL2 and SPSR_EL2 say where the guest starts; its registers are in the
+// x0: state of the vCPU. ELR_EL2 and SPSR_EL2 say where the guest starts; its registers are in the
 // frame. Never returns.
     .global start_guest
     .arch_extension simd
