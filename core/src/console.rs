@@ -202,17 +202,18 @@ impl Mux {
 
     /// Says what waits, if no line of EL2's is under way.
     fn say_notice(&mut self, sources: &impl Sources) {
+        if self.notice.as_bytes().is_empty() {
+            return;
+        }
         let under_way = self
             .speaker
             .is_some_and(|speaker| self.line_open && speaker.log && !speaker.is_silent(sources));
-        if self.notice.as_bytes().is_empty() || under_way {
+        if under_way {
             return;
         }
         let notice = core::mem::take(&mut self.notice);
         self.say("[el2] ", |line| {
-            for byte in notice.as_bytes() {
-                line.byte(*byte);
-            }
+            line.all(notice.as_bytes());
             true
         });
     }

@@ -44,9 +44,17 @@ impl<const N: usize> Line<N> {
 
     /// Appends text.
     pub fn text(&mut self, text: &str) -> &mut Self {
-        for byte in text.as_bytes() {
-            self.byte(*byte);
+        self.all(text.as_bytes())
+    }
+
+    /// Appends bytes.
+    pub fn all(&mut self, bytes: &[u8]) -> &mut Self {
+        let room = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let fit = bytes.len().min(room.len());
+        for (slot, byte) in room.iter_mut().zip(bytes) {
+            *slot = *byte;
         }
+        self.len = self.len.saturating_add(fit);
         self
     }
 
@@ -79,7 +87,7 @@ impl<const N: usize> Line<N> {
         self.padded(value, 0)
     }
 
-    /// Appends a number in decimal digits, at least `width` characters wide.
+    /// Appends a number in decimal digits, at least `width` characters wide, which is 20 at most.
     pub fn padded(&mut self, value: u64, width: usize) -> &mut Self {
         let mut digits = [b' '; 20];
         let mut rest = value;
@@ -92,13 +100,8 @@ impl<const N: usize> Line<N> {
                 break;
             }
         }
-        for _ in used..width {
-            self.byte(b' ');
-        }
-        for byte in digits.iter().skip(20usize.saturating_sub(used)) {
-            self.byte(*byte);
-        }
-        self
+        let start = 20usize.saturating_sub(used.max(width));
+        self.all(digits.get(start..).unwrap_or_default())
     }
 
     /// Appends blanks up to a column.

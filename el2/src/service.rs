@@ -164,7 +164,7 @@ impl Service {
             if !self.uart.has_room() {
                 break;
             }
-            if self.monitor_first {
+            if self.monitor_first && !self.monitor.is_idle() {
                 self.monitor_turn(&mut again);
             }
             match self.mux.next(&vms, flush) {
