@@ -319,3 +319,39 @@ fn the_plan_is_shown_with_all_that() {
     let picture = show::svg(&planned);
     assert!(picture.contains("CPUs 3 and 1") && picture.contains("SBSA watchdog"));
 }
+
+#[test]
+fn compressed_kernels_and_several_ram_disks_become_what_the_guest_wants() {
+    use std::io::Write;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let put = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.path().join(name), bytes).expect("room for a file");
+    };
+    let image = std::fs::read("tests/fixtures/kernel.img").expect("the fixture");
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packed.write_all(&image).expect("to memory");
+    put("Image.gz", &packed.finish().expect("to memory"));
+    let (first, second) = (b"070701first".as_slice(), b"\x1f\x8bsecond".as_slice());
+    put("first.cpio", first);
+    put("second.gz", second);
+    std::fs::copy("tests/fixtures/virt.dtb", folder.path().join("virt.dtb")).expect("a copy");
+    put(
+        "system.toml",
+        b"[board]\ndtb = \"virt.dtb\"\n[vm.one]\nmemory = \"64MiB\"\nkernel = \"Image.gz\"\n\
+          initrd = [\"first.cpio\", \"second.gz\"]\n",
+    );
+    let prepared = prepare(&folder.path().join("system.toml"), Effort::WhatIsThere);
+    let planned = match prepared {
+        Ok(prepared) => prepared.planned,
+        Err(stopped) => panic!("{}", bulkhead_host::failure::Failure::from(stopped)),
+    };
+    let load = |what: &str| {
+        let loads = &planned.vms[0].loads;
+        let load = loads.iter().find(|load| load.what == what);
+        &load.expect("it is loaded").bytes[..]
+    };
+    assert!(load("kernel").starts_with(&image));
+    let disk = [first, b"\0", second].concat();
+    assert!(load("initial RAM disk").starts_with(&disk));
+}

@@ -160,6 +160,21 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         })
     }
 
+    /// A string, or a list of strings.
+    pub fn texts_or_one(&mut self, key: &'static str) -> Option<Vec<Placed<String>>> {
+        let value = self.value(key)?;
+        if let Some(text) = value.get_ref().as_str() {
+            return Some(vec![Placed {
+                value: text.to_owned(),
+                span: value.span(),
+            }]);
+        }
+        let list = self.list(key, "a string or a list of strings", |value| {
+            value.as_str().map(str::to_owned)
+        });
+        Some(list?.value)
+    }
+
     fn list<T>(
         &mut self,
         key: &'static str,

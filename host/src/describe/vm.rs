@@ -61,8 +61,8 @@ pub enum PayloadSpec {
     Linux {
         /// Source of the Image.
         kernel: Placed<String>,
-        /// Source of the initial RAM disk.
-        initrd: Option<Placed<String>>,
+        /// Sources of the initial RAM disk, one behind the other.
+        initrd: Vec<Placed<String>>,
     },
     /// An ELF file, or raw bytes.
     Program {
@@ -251,7 +251,7 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
 fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
     let kernel = reader.text("kernel");
     let image = reader.text("image");
-    let initrd = reader.text("initrd");
+    let initrd = reader.texts_or_one("initrd").unwrap_or_default();
     let load = reader.address("load");
     let entry = reader.address("entry");
     let mut misplaced = |span: &Span, key: &str, owner: &str| {
@@ -273,7 +273,7 @@ fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
             Some(PayloadSpec::Linux { kernel, initrd })
         }
         (None, Some(image)) => {
-            if let Some(initrd) = &initrd {
+            if let Some(initrd) = initrd.first() {
                 misplaced(&initrd.span, "initrd", "kernel");
             }
             Some(PayloadSpec::Program { image, load, entry })

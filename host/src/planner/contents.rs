@@ -2,8 +2,9 @@
 
 use super::Effort;
 use super::payload::{self, Bytes, LinuxImage, Program};
+use super::unpack;
 use crate::board::Trouble;
-use crate::describe::{self, Finding, PayloadSpec, System, VmSpec};
+use crate::describe::{self, Finding, PayloadSpec, Placed, System, VmSpec};
 use crate::fetch::initramfs;
 
 /// What a guest runs, understood.
@@ -32,51 +33,30 @@ pub(super) fn contents(
     match &spec.payload {
         PayloadSpec::Linux { kernel, initrd } => {
             let image = read(kernel)?;
-            let disk = initrd.as_ref().map(&mut read).transpose()?;
-            let (Some(image), false) = (image, matches!(disk, Some(None))) else {
+            let disks: Vec<_> = initrd.iter().map(&mut read).collect::<Result<_, _>>()?;
+            let (Some(image), Some(disks)) = (image, disks.into_iter().collect::<Option<Vec<_>>>())
+            else {
                 return Ok(None);
-            };
-            let disk = disk.flatten();
-            // A program of this project becomes the one of an archive.
-            let disk = match (initrd, disk) {
-                (Some(source), Some(Some(bytes))) if source.value.starts_with("guest:") => {
-                    Some(Some(initramfs::of_program(bytes)))
-                }
-                (_, disk) => disk,
             };
             let Some(image) = image else {
                 return Ok(Some(Contents::Absent));
             };
-            let header = match payload::linux(&image) {
-                Ok(header) => header,
-                Err(why) => {
-                    let what = format!("`{}` is no Linux Image", kernel.value);
-                    findings.push(
-                        Finding::new("bulkhead::image::kernel", what).at(kernel.span.clone(), why),
-                    );
-                    return Ok(None);
-                }
+            let understood = unpack::kernel(image)
+                .and_then(|image| payload::linux(&image).map(|header| (header, image)));
+            let understood = understood.map_err(|why| {
+                let what = format!("`{}` is no Linux Image", kernel.value);
+                findings.push(
+                    Finding::new("bulkhead::image::kernel", what).at(kernel.span.clone(), why),
+                );
+            });
+            let Some(disks) = disks.into_iter().collect::<Option<Vec<_>>>() else {
+                return Ok(Some(Contents::Absent));
             };
-            match (initrd, disk) {
-                (Some(source), Some(Some(bytes))) if !payload::is_initrd(&bytes) => {
-                    findings.push(
-                        Finding::new(
-                            "bulkhead::image::initrd",
-                            format!("`{}` is no initial RAM disk", source.value),
-                        )
-                        .at(
-                            source.span.clone(),
-                            "neither cpio nor a compression that kernels know",
-                        ),
-                    );
-                    Ok(None)
-                }
-                (Some(_), Some(None)) => Ok(Some(Contents::Absent)),
-                (_, disk) => Ok(Some(Contents::Linux {
-                    kernel: (header, image),
-                    initrd: disk.flatten(),
-                })),
-            }
+            let disk = ram_disk(initrd, disks, findings);
+            Ok(match (understood, disk) {
+                (Ok(kernel), Ok(initrd)) => Some(Contents::Linux { kernel, initrd }),
+                _ => None,
+            })
         }
         PayloadSpec::Program { image, load, entry } => {
             let Some(bytes) = read(image)? else {
@@ -141,4 +121,41 @@ pub(super) fn contents(
             })))
         }
     }
+}
+
+/// One RAM disk of several: kernels read archives one after the other, each in its own compression, and skip zeros
+/// between them (Documentation/driver-api/early-userspace/buffer-format.rst).
+fn ram_disk(
+    sources: &[Placed<String>],
+    files: Vec<Vec<u8>>,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Vec<u8>>, ()> {
+    let mut disk = None;
+    let mut sound = true;
+    for (source, bytes) in sources.iter().zip(files) {
+        // A program of this project becomes the one of an archive.
+        let bytes = if source.value.starts_with("guest:") {
+            initramfs::of_program(bytes)
+        } else {
+            bytes
+        };
+        if !payload::is_initrd(&bytes) {
+            findings.push(
+                Finding::new(
+                    "bulkhead::image::initrd",
+                    format!("`{}` is no initial RAM disk", source.value),
+                )
+                .at(
+                    source.span.clone(),
+                    "neither cpio nor a compression that kernels know",
+                ),
+            );
+            sound = false;
+        }
+        let disk: &mut Vec<u8> = disk.get_or_insert_default();
+        // Each archive begins at a multiple of 4.
+        disk.resize(disk.len().next_multiple_of(4), 0);
+        disk.extend(bytes);
+    }
+    if sound { Ok(disk) } else { Err(()) }
 }

@@ -13,6 +13,7 @@ mod payload;
 mod place;
 mod share;
 mod tables;
+mod unpack;
 
 use bulkhead_abi::plan::{Class, DeviceKind, PAGE};
 use bulkhead_core::gppt::{Mode, Reclaim};
