@@ -256,6 +256,36 @@ fn cargo() -> Result<Command, Failure> {
     Ok(command)
 }
 
+/// The compiler that builds EL2 and the guests, as it calls itself, and how it does it.
+///
+/// # Errors
+///
+/// There is none, or it has neither the target's library nor the source to build it.
+pub fn toolchain() -> Result<String, Failure> {
+    let command = cargo()?;
+    let rustc = command
+        .get_envs()
+        .find(|(name, _)| *name == "RUSTC")
+        .and_then(|(_, value)| value)
+        .map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
+    let advice = "run the tool through `./bulkhead`, which chooses the toolchain";
+    let said = crate::fetch::run(
+        Command::new(&rustc).arg("--version"),
+        || "cannot ask the Rust compiler for its version",
+        advice,
+    )?;
+    let library = sysroot(&rustc)?.join("lib/rustlib");
+    let said = said.trim_end();
+    if library.join(TARGET).join("lib").is_dir() {
+        return Ok(format!("{said}, with the target"));
+    }
+    if library.join("src/rust/library/core").is_dir() {
+        return Ok(format!("{said}, builds core from its source"));
+    }
+    let what = format!("{said} has neither {TARGET} nor the source to build it");
+    Err(Failure::environment(what, "", advice))
+}
+
 /// Where the compiler keeps its library.
 fn sysroot(rustc: &Path) -> Result<PathBuf, Failure> {
     let output = crate::fetch::run(

@@ -33,6 +33,7 @@ enum Verb {
     Test(cmd::test::Args),
     Fuzz(cmd::fuzz::Args),
     Fetch(cmd::fetch::Args),
+    Doctor(cmd::doctor::Args),
     Completions(cmd::shell::Completions),
     Man(cmd::shell::Pages),
 }
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Test(args) => cmd::test::run(args),
         Verb::Fuzz(args) => cmd::fuzz::run(args),
         Verb::Fetch(args) => cmd::fetch::run(args),
+        Verb::Doctor(args) => cmd::doctor::run(args),
         Verb::Completions(args) => cmd::shell::completions(args, Cli::command()),
         Verb::Man(args) => cmd::shell::pages(args, Cli::command()),
     }

@@ -5,6 +5,7 @@ pub mod build;
 pub mod check;
 pub mod console;
 pub mod demo;
+pub mod doctor;
 pub mod dtb;
 pub mod fetch;
 pub mod fuzz;

@@ -7,7 +7,7 @@ mod debugger;
 mod emulator;
 mod keys;
 mod logs;
-mod qemu;
+pub(crate) mod qemu;
 mod session;
 mod summary;
 mod system;

@@ -207,7 +207,7 @@ impl Qemu {
 }
 
 /// QEMU's program: `$BULKHEAD_QEMU`, or the one on the path.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     std::env::var_os("BULKHEAD_QEMU").map_or_else(|| "qemu-system-aarch64".into(), PathBuf::from)
 }
 
