@@ -403,7 +403,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         }
         sched::called(vcpu);
         class = ExitClass::SiblingIrq;
-    } else if intid == gic::KICK {
+    } else if matches!(intid, gic::KICK | gic::OWN_KICK) {
         mailbox::open(vcpu);
         sched::mail(vcpu);
     } else if intid == board.uart_intid {

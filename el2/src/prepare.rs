@@ -160,7 +160,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     let board = &plan().header.board;
     let ppis = 1 << (board.hyp_timer_intid % 32) | 1 << (board.maintenance_intid % 32);
     let wanted = if gic::own::is_there(vcpu.index) {
-        1 << gic::KICK | 1 << (board.hyp_timer_intid % 32)
+        1 << gic::OWN_KICK | 1 << (board.hyp_timer_intid % 32)
     } else {
         1 << gic::KICK | 1 << gic::SIBLING | ppis
     };

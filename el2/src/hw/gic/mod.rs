@@ -32,11 +32,14 @@ pub use version::{
     set_list_register, set_timer_register, start_distributor,
 };
 
-/// SGI by which pCPUs make each other look into their mailboxes. From 8 on, as BSA leaves them to who is more privileged: a VM
-/// that takes its interrupts itself has the others.
-pub const KICK: u32 = 15;
+/// SGI by which pCPUs make each other look into their mailboxes. Below 8: firmware keeps the others for the Secure side (BSA), and
+/// where there is one, they cannot even be enabled.
+pub const KICK: u32 = 7;
 /// SGI by which a vCPU makes a sibling look at its interrupts.
-pub const SIBLING: u32 = 14;
+pub const SIBLING: u32 = 6;
+/// What [`KICK`] is on the pCPU of a VM that takes its interrupts itself, and has SGIs 0 to 7: there EL2 is in the place of the
+/// Secure side.
+pub const OWN_KICK: u32 = 15;
 
 /// INTIDs from here on mean that there was no interrupt to take.
 const SPECIAL: u32 = 1020;

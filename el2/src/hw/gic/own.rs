@@ -7,7 +7,7 @@ use bulkhead_core::gppt::{self, Common, Controls, Read, Write, priority};
 
 use super::super::mmio::Registers;
 use super::super::sysreg::{isb, read, write};
-use super::{Gic, HCR_ENABLE, IPRIORITYR, KICK, bank, target};
+use super::{Gic, HCR_ENABLE, IPRIORITYR, KICK, OWN_KICK, bank, target};
 use crate::start::plan;
 
 /// `GICD_CTLR.DS`: one Security state.
@@ -56,7 +56,7 @@ pub fn kick(pcpu: usize) {
     if is_there(pcpu) {
         super::super::sysreg::publish();
         // ICC_SGI0R_EL1
-        write!("S3_0_C12_C11_7", u64::from(KICK) << 24 | target(pcpu));
+        write!("S3_0_C12_C11_7", u64::from(OWN_KICK) << 24 | target(pcpu));
         isb();
     } else {
         super::send(KICK, pcpu);

@@ -12,7 +12,7 @@ use super::super::sysreg::{dsb, isb, publish, read, write};
 use super::version::{
     CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, set_control,
 };
-use super::{Gic, IPRIORITYR, KICK, target};
+use super::{Gic, IPRIORITYR, KICK, OWN_KICK, target};
 use crate::prepare;
 use crate::start::plan;
 
@@ -72,7 +72,7 @@ pub fn kick(pcpu: usize) {
     mmu::forget_vm(vmid, prepare::stage2_root(vm));
     loop {
         grip.serve();
-        super::send(KICK, pcpu);
+        super::send(OWN_KICK, pcpu);
         // It has arrived when the distributor answers.
         GICD.read(0);
         dsb();
@@ -106,7 +106,7 @@ pub fn give_back(index: usize) -> bool {
     };
     grip.give(|| {
         mark_root(vm, true);
-        GICD.write8(CPENDSGIR.wrapping_add(u64::from(KICK)), 0xff);
+        GICD.write8(CPENDSGIR.wrapping_add(u64::from(OWN_KICK)), 0xff);
         GICD.read(0);
         dsb();
         isb();
