@@ -267,6 +267,8 @@ pub enum Reclaim {
     Guaranteed = 1,
     /// Not while it sleeps with its masks closed; then only a reset of the board helps.
     Cooperative = 2,
+    /// By an event of the board's firmware (SDEI), which nothing at EL1 masks.
+    Sdei = 3,
 }
 
 /// [`Vm::flags`]: seeds are the same at every boot.

@@ -20,6 +20,8 @@ pub mod ec {
     pub const FETCH_LOWER: u64 = 0x20;
     /// Instruction abort without a change of exception level.
     pub const FETCH_SAME: u64 = 0x21;
+    /// Software step from a lower exception level.
+    pub const STEP_LOWER: u64 = 0x32;
     /// Data abort from a lower exception level.
     pub const DATA_LOWER: u64 = 0x24;
     /// Data abort without a change of exception level.

@@ -82,7 +82,7 @@ pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
         vcpu.frame.set_x0(psci::VERSION_PSCI);
         return exit.stay(vcpu, ExitClass::Hvc);
     }
-    if class == ec::FETCH_LOWER && own::is_gone(vcpu) {
+    if own::has_come_back(vcpu, class) {
         return boot::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
     }
     other_synchronous(vcpu, exit.esr, exit.begin, exit.pc)
@@ -435,9 +435,9 @@ pub fn serror(vcpu: &mut Vcpu) {
     );
 }
 
-/// A Group 0 interrupt: EL2's own, on the pCPU of a VM that takes its interrupts itself.
+/// A Group 0 interrupt: EL2's own, on the pCPU of a VM that takes its interrupts itself; or an event of the firmware there.
 pub fn fast_interrupt(vcpu: &mut Vcpu) {
     let begin = reg::cycles();
-    let taken = gic::acknowledge_group0();
+    let taken = own::acknowledge(vcpu);
     boot::handle_rare_interrupt(vcpu, begin, taken)
 }

@@ -9,7 +9,7 @@ use bulkhead_core::report::ReportLine;
 use crate::hw::{boot, cpu, firmware, gic};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{devices, dispatch, lifecycle, mailbox, sched, vm};
+use crate::{devices, dispatch, lifecycle, mailbox, own, sched, vm};
 
 /// The thread of a vCPU that is off. Whoever changes what it looks at sends it a message afterwards, and that wakes it.
 pub fn idle(vcpu: &mut Vcpu) -> ! {
@@ -43,7 +43,7 @@ pub fn wait(idle: &mut Vcpu) -> ! {
         if vm::all_stopped() && devices::service_of(idle).is_some_and(|service| service.is_done()) {
             firmware::power_off();
         }
-        boot::el2_wait();
+        boot::el2_wait(idle.index);
     }
 }
 
@@ -64,11 +64,10 @@ pub fn attend(vcpu: &mut Vcpu) -> bool {
 
 /// Handles one pending interrupt; `false` if there is none.
 pub fn poll(vcpu: &mut Vcpu) -> bool {
-    let taken = if vcpu.group0 {
-        gic::acknowledge_group0()
-    } else {
-        gic::acknowledge()
-    };
+    if vcpu.group0 {
+        return own::poll(vcpu);
+    }
+    let taken = gic::acknowledge();
     if taken.is_nothing() {
         return false;
     }

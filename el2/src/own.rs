@@ -21,7 +21,9 @@ use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{timed, vm};
 
-pub use version::{come_back, common, deactivate, is_gone, send_sgi, wait};
+pub use version::{
+    acknowledge, come_back, common, deactivate, has_come_back, is_gone, poll, send_sgi, wait,
+};
 
 /// Above all priorities.
 const NO_PRIORITY: u64 = 0x100;
@@ -48,6 +50,17 @@ pub fn mode(vm: &Vm) -> Option<Mode> {
         PMR_TRAPPED => Some(Mode::PmrTrapped),
         V2 => Some(Mode::V2),
         _ => None,
+    }
+}
+
+/// How EL2 gets the pCPU of a VM back.
+pub fn reclaim(vm: &Vm) -> Reclaim {
+    const GUARANTEED: u16 = Number::Guaranteed as u16;
+    const SDEI: u16 = Number::Sdei as u16;
+    match vm.reclaim {
+        GUARANTEED => Reclaim::Guaranteed,
+        SDEI => Reclaim::Sdei,
+        _ => Reclaim::Cooperative,
     }
 }
 
@@ -86,11 +99,7 @@ impl Own {
         };
         Some(Self {
             mode,
-            reclaim: if row.reclaim == Number::Guaranteed as u16 {
-                Reclaim::Guaranteed
-            } else {
-                Reclaim::Cooperative
-            },
+            reclaim: reclaim(row),
             filter: Filter::new(version::KIND, given, cpus),
             gicd: row.gicd,
             gicr: row.gicr,

@@ -159,7 +159,9 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     cpu::start();
     let board = &plan().header.board;
     let ppis = 1 << (board.hyp_timer_intid % 32) | 1 << (board.maintenance_intid % 32);
-    let wanted = if gic::own::is_there(vcpu.index) {
+    let wanted = if gic::own::has_events(vcpu.index) {
+        0
+    } else if gic::own::is_there(vcpu.index) {
         1 << gic::OWN_KICK | 1 << (board.hyp_timer_intid % 32)
     } else {
         1 << gic::KICK | 1 << gic::SIBLING | ppis
@@ -174,6 +176,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     if gic::VIRTUAL == Version::V2 {
         vcpu.ids = vcpu.ids.with_gicv2();
     }
+    gic::own::start_events(vcpu.index);
     // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
     // mailbox.
     gic::own::kick(vcpu.index);

@@ -2,12 +2,16 @@
 
 use bulkhead_abi::plan::{IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE};
 use bulkhead_core::boot_tree::BootTree;
+#[cfg(not(feature = "gicv2"))]
+use bulkhead_core::gppt::Reclaim;
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
 use bulkhead_core::text::Line;
 
 use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
+#[cfg(not(feature = "gicv2"))]
+use crate::hw::sdei;
 use crate::hw::uart::Uart;
 use crate::hw::{boot, cpu, firmware, gic, layout, timer};
 use crate::own;
@@ -230,14 +234,30 @@ fn start_distributor(windows: &mut Windows, uart: Uart) {
     give_interrupts(gicd, drainer.unwrap_or(0), uart);
 }
 
-/// Makes EL2's interrupts Group 0 on the pCPUs of VMs that take theirs themselves.
+/// Makes EL2's interrupts Group 0 on the pCPUs of VMs that take theirs themselves, unless those are got back by events.
 #[cfg(not(feature = "gicv2"))]
 fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
-    let which = own::pcpus().fold(0, |all, (pcpu, _)| all | 1u32.wrapping_shl(pcpu as u32));
-    if which == 0 {
+    let (mut which, mut events) = (0, 0);
+    for (pcpu, vm) in own::pcpus() {
+        let reclaim = plan().vms.get(vm).map(own::reclaim);
+        if reclaim == Some(Reclaim::Sdei) {
+            events |= 1u32.wrapping_shl(pcpu as u32);
+        } else {
+            which |= 1u32.wrapping_shl(pcpu as u32);
+        }
+    }
+    if which | events == 0 {
         return;
     }
-    if !gic::own::prepare(gicd, which) {
+    if events != 0
+        && let Some(what) = sdei::missing()
+    {
+        let mut line = Said::new();
+        line.text("refused: board-sdei: ").text(what);
+        line.text(", by which the CPU of a VM is to be got back");
+        last_words(uart, &line);
+    }
+    if !gic::own::prepare(gicd, which, events) {
         let mut line = Said::new();
         line.text(
             "refused: board-security: GICD_CTLR.DS is 0, and a VM takes its interrupts itself",

@@ -75,7 +75,7 @@ pub struct Vcpu {
     pub gic: Gic,
     /// Its GIC, if it takes its interrupts itself.
     pub own: Option<Own>,
-    /// EL2's interrupts on its pCPU are of Group 0, because a vCPU there does.
+    /// EL2 takes no Group 1 interrupts on its pCPU, because a vCPU there does.
     pub group0: bool,
     /// INTID of the emulated UART.
     pub pl011_intid: u32,

@@ -32,6 +32,8 @@ pub enum Reclaim {
     Guaranteed,
     /// WFI is the guest's. If it closes its masks and sleeps, only a reset of the board helps.
     Cooperative,
+    /// The board's firmware interrupts whatever runs there, by an event (SDEI). For boards on which Group 0 is the firmware's.
+    Sdei,
 }
 
 /// How another pCPU makes one come to EL2 that runs such a VM.
@@ -97,7 +99,7 @@ impl Mode {
         };
         let twi = match reclaim {
             Reclaim::Guaranteed => TWI,
-            Reclaim::Cooperative => 0,
+            Reclaim::Cooperative | Reclaim::Sdei => 0,
         };
         Controls {
             hcr: hcr | twi,
@@ -111,6 +113,11 @@ impl Mode {
             Self::Recoverable | Self::PmrTrapped => Kick::Group0,
             Self::PmrDirect | Self::V2 => Kick::RevokeAndPoke,
         }
+    }
+
+    /// EL2 can get the pCPU back by an event of the firmware, too: what the guest masks does not count then.
+    pub const fn has_events(self) -> bool {
+        matches!(self.kick(), Kick::Group0)
     }
 
     /// What the guest sees of the distributor. Where its priority mask is the board's, its priorities are, too.
@@ -135,7 +142,7 @@ impl Mode {
             (Self::PmrDirect | Self::V2, Reclaim::Guaranteed) => {
                 "faulting without end at vectors that its own tables do not map"
             }
-            (Self::PmrDirect | Self::V2, Reclaim::Cooperative) => {
+            (Self::PmrDirect | Self::V2, Reclaim::Cooperative | Reclaim::Sdei) => {
                 "closing its masks and sleeping, or faulting without end at vectors that its own tables do not map"
             }
         }

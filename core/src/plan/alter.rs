@@ -196,6 +196,8 @@ cases! {
     VmReclaim: ["Vm.reclaim" R, Set(1)];
     VmReclaim: ["Vm.reclaim" R, Set(2)]["Vm.interrupts" R, Set(1)];
     VmReclaim: ["Vm.reclaim" R, Set(1)]["Vm.interrupts" R, Set(2)];
+    VmReclaim: ["Vm.reclaim" R, Set(3)];
+    VmReclaim: ["Vm.reclaim" R, Set(4)]["Vm.interrupts" R, Set(1)];
     VmReclaim: ["Vm.reclaim" R, Set(3)]["Vm.interrupts" R, Set(3)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(1)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(2)];

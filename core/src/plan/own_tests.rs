@@ -31,6 +31,42 @@ fn a_vm_of_one_vcpu_may_take_its_interrupts_itself() {
     assert_eq!(built(&sample), Err(Invariant::VmInterruptsBuilt), "INTIDs");
 }
 
+/// Where the firmware gets the pCPU back, EL2 has no interrupt of its own there.
+#[test]
+fn a_vm_whose_pcpu_the_firmware_gets_back_has_a_quiet_pcpu() {
+    let mut sample = Sample::good();
+    let vm = 1;
+    sample.vms[vm].flags |= VM_OWN_PTIMER;
+    sample.vms[vm].reclaim = Reclaim::Sdei as u16;
+    for irq in &mut sample.irqs {
+        if usize::from(irq.vm) == vm {
+            irq.vintid = irq.pintid;
+        }
+    }
+    let built = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);
+    assert_eq!(built(&sample), Err(Invariant::VmReclaim), "with a vGIC");
+    let own = sample
+        .vcpus
+        .iter()
+        .find(|vcpu| usize::from(vcpu.vm) == vm)
+        .expect("one");
+    let pcpu = usize::from(own.pcpu);
+    for mode in [
+        InterruptMode::GpptRecoverable,
+        InterruptMode::GpptPmrTrapped,
+    ] {
+        sample.vms[vm].interrupts = mode as u16;
+        for row in 0..sample.pcpus.len() {
+            let mut there = sample.clone();
+            for (other, pcpu) in there.pcpus.iter_mut().enumerate() {
+                pcpu.service = u16::from(row == other);
+            }
+            let noisy = Err(Invariant::VmInterruptsBuilt);
+            assert_eq!(built(&there), if row == pcpu { noisy } else { Ok(()) });
+        }
+    }
+}
+
 #[test]
 fn on_a_gicv2_it_has_the_cpu_interface_and_a_quiet_pcpu() {
     let mut sample = Sample::good_v2();

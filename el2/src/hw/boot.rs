@@ -150,11 +150,11 @@ pub extern "C" fn el2_idle(vcpu: &mut Vcpu) -> ! {
     crate::idle::idle(vcpu)
 }
 
-/// Where a pCPU waits that has nothing to run. A symbol of its own for the same reason.
+/// Where pCPU `index`, this one, waits if it has nothing to run. A symbol of its own for the same reason.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn el2_wait() {
-    super::cpu::wait();
+pub extern "C" fn el2_wait(index: usize) {
+    super::gic::own::wait(index);
 }
 
 /// Handles one pending interrupt between two slices of long work; `false` if there is none. A symbol of its own for the

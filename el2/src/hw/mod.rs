@@ -12,6 +12,8 @@ pub mod layout;
 pub mod memory;
 pub mod mmio;
 pub mod mmu;
+#[cfg(not(feature = "gicv2"))]
+pub mod sdei;
 pub mod sysreg;
 pub mod thread;
 pub mod timer;

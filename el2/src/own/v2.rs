@@ -1,12 +1,13 @@
 //! On a GICv2: the VM has the CPU interface's frame, and EL2's kick could be masked there. So another pCPU takes its stage 2 away
 //! before it sends the SGI, and the guest comes to EL2 by the fault that follows.
 
+use bulkhead_core::exit::ec;
 use bulkhead_core::gppt::{Common, PlainV2, Reclaim};
 use bulkhead_core::monitor::Gate;
 
 use super::{NO_PRIORITY, Own};
 use crate::hw::gic::own::Interface;
-use crate::hw::gic::{self, Gic};
+use crate::hw::gic::{self, Gic, Taken};
 use crate::hw::{boot, cpu};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
@@ -102,6 +103,22 @@ pub fn is_gone(vcpu: &Vcpu) -> bool {
     vcpu.own.is_some() && gic::own::is_gone(vcpu.index)
 }
 
+/// There is no Group 0 interrupt of EL2's.
+pub fn acknowledge(_: &Vcpu) -> Taken {
+    gic::acknowledge_group0()
+}
+
+/// EL2 takes interrupts of one group only.
+pub const fn poll(_: &mut Vcpu) -> bool {
+    false
+}
+
+/// The guest has come to EL2, by an exception of this class, because its stage 2 is away.
+#[inline(always)]
+pub fn has_come_back(vcpu: &Vcpu, class: u64) -> bool {
+    class == ec::FETCH_LOWER && is_gone(vcpu)
+}
+
 /// The guest has come to EL2 because its stage 2 is away. Undoes what the SGI did to it, gives it back and does what the
 /// pCPU was wanted for. If another pCPU is still at it after a while, the guest runs into it once more.
 pub fn come_back(vcpu: &mut Vcpu) {
@@ -138,7 +155,7 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
     }
     if gic::own::lets_kick_through() {
         gic::own::route_to_el2(true);
-        boot::el2_wait();
+        boot::el2_wait(vcpu.index);
         gic::own::route_to_el2(false);
         return true;
     }
@@ -146,7 +163,7 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
         own.hide(&vcpu.gic);
     }
     if !boot::el2_poll(vcpu) {
-        boot::el2_wait();
+        boot::el2_wait(vcpu.index);
         boot::el2_poll(vcpu);
     }
     // If that is the end of the VM, EL2 keeps the interface.

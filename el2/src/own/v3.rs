@@ -1,11 +1,14 @@
 //! On a GICv3: what of the CPU interface traps.
 
-use bulkhead_core::gppt::{Common, Mode, TWO_STEPS, UpperV3, sgi};
+use bulkhead_core::exit::ec;
+use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, UpperV3, sgi};
 use bulkhead_core::monitor::Gate;
 
 use super::{NO_PRIORITY, Own};
-use crate::hw::gic::{self, Gic};
+use crate::hw::gic::{self, Gic, Taken};
+use crate::hw::sdei;
 use crate::vcpu::Vcpu;
+use crate::{dispatch, mailbox, sched};
 
 /// What the filter is for.
 pub type Kind = UpperV3;
@@ -20,18 +23,28 @@ impl Own {
     /// The CPU interface as the guest finds it after a reset.
     pub(super) fn reset_interface(&mut self, _: &Gic) {
         let trapped = self.mode == Mode::PmrTrapped;
+        if self.reclaim == Reclaim::Sdei {
+            sdei::leave();
+            gic::own::end_all();
+        }
         gic::own::reset_interface(self.mode.controls(self.reclaim), trapped);
         self.kept = Kept(0);
     }
 
     /// The vCPU leaves its pCPU to EL2.
     pub fn hide(&mut self, _: &Gic) {
+        if self.reclaim == Reclaim::Sdei {
+            sdei::leave();
+        }
         self.kept = Kept(gic::own::hide());
     }
 
     /// It has it again, or for the first time.
     pub fn show(&mut self, _: &Gic) {
         gic::own::show(self.kept.0);
+        if self.reclaim == Reclaim::Sdei {
+            sdei::arrive();
+        }
     }
 
     /// What stands between its interrupts, which are all of group 1, and the guest.
@@ -102,13 +115,56 @@ pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
     true
 }
 
-/// Nobody takes stage 2 away: EL2's kick is a Group 0 interrupt.
+/// Nobody takes stage 2 away: EL2's kick is a Group 0 interrupt, or an event of the firmware.
 pub const fn is_gone(_: &Vcpu) -> bool {
     false
 }
 
-/// So there is nothing to come back from.
-pub const fn come_back(_: &mut Vcpu) {}
+/// The guest has come to EL2, by an exception of this class, because of an event that had interrupted EL2. Guests do not step
+/// themselves.
+#[inline(always)]
+pub const fn has_come_back(_: &Vcpu, class: u64) -> bool {
+    class == ec::STEP_LOWER
+}
+
+/// Takes EL2's interrupt that has come as a FIQ. Of an event there is none to take.
+pub fn acknowledge(vcpu: &Vcpu) -> Taken {
+    if gic::own::has_events(vcpu.index) {
+        Taken::NOTHING
+    } else {
+        gic::acknowledge_group0()
+    }
+}
+
+/// The guest has come to EL2 because of an event. Does what the pCPU was wanted for.
+pub fn come_back(vcpu: &mut Vcpu) {
+    if gic::own::has_events(vcpu.index) {
+        look(vcpu);
+    }
+}
+
+fn look(vcpu: &mut Vcpu) {
+    sdei::answer();
+    mailbox::open(vcpu);
+    sched::mail(vcpu);
+}
+
+/// Handles one interrupt of EL2's, or event, that is pending while EL2 has the pCPU; `false` if there is none.
+pub fn poll(vcpu: &mut Vcpu) -> bool {
+    if gic::own::has_events(vcpu.index) {
+        let came = sdei::came();
+        if came {
+            look(vcpu);
+        }
+        return came;
+    }
+    let taken = gic::acknowledge_group0();
+    if taken.is_nothing() {
+        return false;
+    }
+    dispatch::handle(vcpu, taken);
+    true
+}
 
 /// WFI does not trap.
 pub const fn wait(_: &mut Vcpu) -> bool {

@@ -1,5 +1,5 @@
 //! Claim: calls of the SMC Calling Convention and for random numbers do what DEN0028 and DEN0098 say, by
-//! HVC and by SMC.
+//! HVC and by SMC; the firmware's events are not for a guest.
 #![no_std]
 #![no_main]
 
@@ -15,6 +15,16 @@ const TRNG_FEATURES: u32 = 0x8400_0051;
 const TRNG_GET_UUID: u32 = 0x8400_0052;
 const TRNG_RND32: u32 = 0x8400_0053;
 const TRNG_RND64: u32 = 0xc400_0053;
+/// SDEI (DEN0054C, 5.1), which is for whoever has the board: version, register, complete, complete and resume, unmask, signal, reset.
+const EVENTS: [u32; 7] = [
+    0xc400_0020,
+    0xc400_0021,
+    0xc400_0025,
+    0xc400_0026,
+    0xc400_002c,
+    0xc400_002f,
+    0xc400_0031,
+];
 const NOT_SUPPORTED: u64 = -1i64 as u64;
 const INVALID: u64 = -2i64 as u64;
 
@@ -25,6 +35,13 @@ fn main(_board: &'static Board) {
     for (name, call) in conduits {
         convention(name, call);
         random(name, call);
+        for function in EVENTS {
+            check::equal(
+                format_args!("{function:#x} by {name}"),
+                one(call, function, 0),
+                NOT_SUPPORTED,
+            );
+        }
     }
     check::done();
 }

@@ -1,17 +1,20 @@
 //! Claim: what a VM that takes its interrupts itself can do so that its CPU is not got back is what `CAVEATS.md` says, and harms nobody else.
 //!
 //! With `how=1` it forges active priorities (GICv3), with `how=2` it only closes its CPU interface (GICv2), and then it sleeps; with
-//! `how=3` it faults at a vector that its tables do not translate, and so again without end.
+//! `how=3` it faults at a vector that its tables do not translate, and so again without end. With `how=4` it does nothing but call
+//! EL2, which is then what interrupts mostly find.
 #![no_std]
 #![no_main]
 
 use bulkhead_guests::mmio::write32;
-use bulkhead_guests::{Board, alive, gic, guest, msr, println, ruin, sysreg};
+use bulkhead_guests::{Board, alive, gic, guest, msr, power, println, ruin, sysreg};
 
 guest!(main = main, irq = alive::on_irq);
 
 /// In the upper half of the addresses, for which a guest of this project has no tables (TCR_EL1.EPD1).
 const NOWHERE: u64 = 0xffff_ffff_8000_0000;
+
+const PSCI_VERSION: u32 = 0x8400_0000;
 
 fn main(board: &'static Board) {
     let how = board.argument("how").unwrap_or(0);
@@ -24,6 +27,9 @@ fn main(board: &'static Board) {
             gic::set_mask(0);
             write32(gic::v2::cpu_interface() + gic::v2::GICC_CTLR, 0);
         }
+        4 => loop {
+            power::hvc(PSCI_VERSION, [0; 7]);
+        },
         _ => {
             msr!("vbar_el1", NOWHERE);
             sysreg::isb();

@@ -10,9 +10,9 @@ use sha2::{Digest, Sha256};
 use super::Trouble;
 use crate::describe::{BoardSpec, Finding, Placed, Span, nearest, parse_size};
 use crate::failure::Failure;
-use crate::fetch::cache;
+use crate::fetch::{cache, firmware};
 use crate::machine;
-use crate::run::Qemu;
+use crate::run::{Qemu, Start};
 
 /// `board.toml`.
 #[derive(Deserialize)]
@@ -36,6 +36,7 @@ struct Parameters {
     cpus: Choice<u32>,
     memory: Choice<String>,
     gic: Choice<u32>,
+    firmware: Choice<String>,
     uarts: Choice<u32>,
 }
 
@@ -62,6 +63,8 @@ pub struct Emulated {
     pub memory_mib: u64,
     /// PL011s; the first is the console, others are connected to nothing.
     pub uarts: u32,
+    /// Trusted Firmware runs at EL3, and the board has two Security states.
+    pub firmware: bool,
     /// Bytes from the start of the memory to where QEMU puts an image.
     pub image_offset: u64,
 }
@@ -72,10 +75,18 @@ impl Emulated {
         let mut qemu = Qemu::virt(image, &self.cpu, self.cpus, self.memory_mib);
         qemu.machine.clone_from(&self.machine);
         qemu.uarts = self.uarts;
+        if self.firmware {
+            // With ACPI and firmware QEMU has another device in the place of the PL061.
+            qemu.machine.push_str(",secure=on,acpi=off");
+            qemu.start = Start::Firmware {
+                rom: firmware::file(),
+                image: firmware::ENTRY,
+            };
+        }
         qemu
     }
 
-    /// The device tree that QEMU makes for this board, from the cache if it is there.
+    /// The device tree that QEMU makes for this board, from the cache if it is there. Trusted Firmware takes that tree.
     pub fn device_tree(&self) -> Result<Vec<u8>, Failure> {
         let program = self.qemu("").program;
         let version = version(&program)?;
@@ -209,6 +220,12 @@ pub(super) fn resolve(
     let cpu = choose(spec.cpu.as_ref(), &parameters.cpu, "cpu", findings);
     let cpus = choose(spec.cpus.as_ref(), &parameters.cpus, "cpus", findings);
     let gic = choose(spec.gic.as_ref(), &parameters.gic, "gic", findings);
+    let firmware = choose(
+        spec.firmware.as_ref(),
+        &parameters.firmware,
+        "firmware",
+        findings,
+    );
     let uarts = choose(spec.uarts.as_ref(), &parameters.uarts, "uarts", findings);
     if let Some(cpus) = spec.cpus.as_ref().filter(|cpus| cpus.value == 0) {
         findings.push(
@@ -241,6 +258,7 @@ pub(super) fn resolve(
         cpus,
         memory_mib: memory >> 20,
         uarts,
+        firmware: firmware != "none",
         image_offset,
     })
 }

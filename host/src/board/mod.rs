@@ -119,6 +119,7 @@ fn refuse_parameters(system: &System, findings: &mut Vec<Finding>) {
         spec.cpus.as_ref().map(|value| value.span.clone()),
         spec.memory.as_ref().map(|value| value.span.clone()),
         spec.gic.as_ref().map(|value| value.span.clone()),
+        spec.firmware.as_ref().map(|value| value.span.clone()),
         spec.uarts.as_ref().map(|value| value.span.clone()),
     ];
     for span in spans.into_iter().flatten() {

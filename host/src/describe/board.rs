@@ -6,7 +6,9 @@ use super::finding::Finding;
 use super::reader::{Placed, Reader};
 
 /// Keys of `[board]`.
-const KEYS: &[&str] = &["name", "dtb", "cpu", "cpus", "memory", "gic", "uarts"];
+const KEYS: &[&str] = &[
+    "name", "dtb", "cpu", "cpus", "memory", "gic", "firmware", "uarts",
+];
 
 /// Where the board's device tree comes from.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct BoardSpec {
     pub memory: Option<Placed<u64>>,
     /// GIC version of an emulated board.
     pub gic: Option<Placed<u32>>,
+    /// Firmware of an emulated board.
+    pub firmware: Option<Placed<String>>,
     /// PL011s of an emulated board; the first carries the consoles.
     pub uarts: Option<Placed<u32>>,
 }
@@ -45,6 +49,7 @@ pub(super) fn read(table: &DeTable, findings: &mut Vec<Finding>) -> Option<Board
         cpus: None,
         memory: None,
         gic: None,
+        firmware: None,
         uarts: None,
     };
     let spec = match (name, dtb) {
@@ -82,6 +87,7 @@ pub(super) fn read(table: &DeTable, findings: &mut Vec<Finding>) -> Option<Board
     let cpus = reader.number("cpus");
     let memory = reader.size("memory");
     let gic = reader.number("gic");
+    let firmware = reader.text("firmware");
     let uarts = reader.number("uarts");
     reader.finish();
     spec.map(|spec| BoardSpec {
@@ -89,6 +95,7 @@ pub(super) fn read(table: &DeTable, findings: &mut Vec<Finding>) -> Option<Board
         cpus,
         memory,
         gic,
+        firmware,
         uarts,
         ..spec
     })

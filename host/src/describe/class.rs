@@ -49,6 +49,8 @@ struct Lack {
     deviation: Deviation,
 }
 
+/// Value of `reclaim`: by an event of the firmware.
+const SDEI: &str = "sdei";
 /// Values of `interrupts`.
 const VGIC: &str = "vgic";
 const GPPT: &str = "gppt";
@@ -226,8 +228,9 @@ pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
         None if class == Class::HardRealtime => Some(Mode::Recoverable),
         _ => None,
     };
-    let word = reader.word("reclaim", &["guaranteed", "cooperative"]);
+    let word = reader.word("reclaim", &["guaranteed", "cooperative", SDEI]);
     let reclaim = match &word {
+        Some(word) if word.value == SDEI => Reclaim::Sdei,
         Some(word) if word.value == "cooperative" => Reclaim::Cooperative,
         Some(_) => Reclaim::Guaranteed,
         None if class == Class::HardRealtime => Reclaim::Cooperative,

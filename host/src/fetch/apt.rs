@@ -98,6 +98,39 @@ impl Apt {
         command
     }
 
+    /// Gets the upstream source of a package of `suite` into `folder`, as Debian keeps it.
+    pub fn source(folder: &Path, name: &str, suite: &str) -> Result<PathBuf, Failure> {
+        let apt = Self::new(&folder.join("apt"))?;
+        let keys = if Path::new(KEYRING).exists() {
+            format!("Signed-By: {KEYRING}\n")
+        } else {
+            String::new()
+        };
+        let source = format!(
+            "Types: deb-src\nURIs: {}\nSuites: {suite}\nComponents: main\n{keys}",
+            mirror()?
+        );
+        fs::write(apt.folder.join("sources/debian.sources"), source).map_err(|e| {
+            let what = format!("cannot set up apt's state in {}", apt.folder.display());
+            Failure::environment(what, e, ADVICE)
+        })?;
+        let mut update = apt.tool("apt-get");
+        update.args(["-q", "-o", "APT::Update::Error-Mode=any", "update"]);
+        run(
+            &mut update,
+            || "apt cannot read Debian's lists of sources",
+            ADVICE,
+        )?;
+        let mut get = apt.tool("apt-get");
+        get.args(["-qq", "source", "--download-only", name]);
+        let what = || format!("apt cannot get the source of {name}");
+        run(get.current_dir(folder), what, ADVICE)?;
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut files = files.map(|entry| entry.path());
+        let upstream = files.find(|path| path.to_string_lossy().contains(".orig.tar."));
+        upstream.ok_or_else(|| Failure::environment(what(), "there is no upstream archive", ADVICE))
+    }
+
     /// Brings the package lists up to date, once for each process.
     fn update(&mut self) -> Result<(), Failure> {
         if self.updated {

@@ -8,6 +8,7 @@ pub mod cache;
 pub mod closure;
 pub mod cpio;
 pub mod deb;
+pub mod firmware;
 pub mod folder;
 pub mod initramfs;
 pub mod modules;

@@ -323,8 +323,9 @@ pub(super) fn choose_service(
         classes.max()
     };
     let keeps = |(vm, _): &(usize, usize)| {
-        let mode = system.vms[*vm].interrupts.own(gic_version);
-        mode.is_some_and(own::keeps_all)
+        let interrupts = &system.vms[*vm].interrupts;
+        let mode = interrupts.own(gic_version);
+        mode.is_some_and(|mode| own::keeps_all(mode, interrupts.reclaim))
     };
     let kept = |cpus: &[PlannedCpu]| {
         let drains = cpus.iter().find(|cpu| cpu.service);

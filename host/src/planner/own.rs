@@ -16,17 +16,21 @@ pub(super) fn number(own: Option<Mode>) -> InterruptMode {
     }
 }
 
-/// Whether the mode leaves open how EL2 gets the CPU back.
-pub(super) fn has_choice(mode: Mode) -> bool {
-    mode.kick() == Kick::RevokeAndPoke
+/// Whether the mode leaves open how EL2 gets the CPU back, and `reclaim` is one of the ways.
+fn can(mode: Mode, reclaim: Reclaim) -> bool {
+    match reclaim {
+        Reclaim::Sdei => mode.has_events(),
+        Reclaim::Guaranteed | Reclaim::Cooperative => mode.kick() == Kick::RevokeAndPoke,
+    }
 }
 
 /// How a plan says how EL2 gets the CPU back.
 pub(super) fn reclaim(spec: &InterruptSpec, own: Option<Mode>) -> Number {
-    match (own.is_some_and(has_choice), spec.reclaim) {
-        (false, _) => Number::Always,
-        (true, Reclaim::Guaranteed) => Number::Guaranteed,
-        (true, Reclaim::Cooperative) => Number::Cooperative,
+    match spec.reclaim {
+        reclaim if !own.is_some_and(|mode| can(mode, reclaim)) => Number::Always,
+        Reclaim::Guaranteed => Number::Guaranteed,
+        Reclaim::Cooperative => Number::Cooperative,
+        Reclaim::Sdei => Number::Sdei,
     }
 }
 
@@ -44,19 +48,37 @@ pub(super) struct Circumstances {
 /// Reports what of a VM that is to take its interrupts itself needs a vGIC.
 pub(super) fn check(spec: &VmSpec, known: Circumstances, findings: &mut Vec<Finding>) {
     let mode = spec.interrupts.own(known.version);
+    let reclaim = spec.interrupts.reclaim;
     if let Some(span) = &spec.interrupts.reclaim_stated
-        && !mode.is_some_and(has_choice)
+        && !mode.is_some_and(|mode| can(mode, reclaim))
     {
-        findings.push(
-            Finding::new(
-                "bulkhead::interrupts::reclaim",
+        let (why, help) = match mode {
+            Some(mode) if reclaim == Reclaim::Sdei => (
+                format!(
+                    "`{}` cannot be got back by events of the firmware",
+                    spec.name.value
+                ),
+                format!(
+                    "leave `reclaim` out: that is for a GICv3, and not for the mode {}",
+                    mode.name()
+                ),
+            ),
+            _ => (
                 format!(
                     "`{}` has no choice how its CPU is got back",
                     spec.name.value
                 ),
-            )
-            .at(span.clone(), "EL2 gets it back in any case")
-            .help("leave `reclaim` out"),
+                "leave `reclaim` out".to_owned(),
+            ),
+        };
+        let label = match mode {
+            Some(_) if reclaim == Reclaim::Sdei => "not in its mode",
+            _ => "EL2 gets it back in any case",
+        };
+        findings.push(
+            Finding::new("bulkhead::interrupts::reclaim", why)
+                .at(span.clone(), label)
+                .help(help),
         );
     }
     let Some(mode) = mode else {
@@ -73,7 +95,7 @@ pub(super) fn check(spec: &VmSpec, known: Circumstances, findings: &mut Vec<Find
             .told
             .then(|| "the interrupt by which it is told of a crash is made by EL2".to_owned()),
         clash,
-        (has_choice(mode) && spec.watchdog)
+        (keeps_all(mode, reclaim) && spec.watchdog)
             .then(|| "the timer of its watchdog would interrupt it, and not EL2".to_owned()),
     ];
     for reason in reasons.into_iter().flatten() {
@@ -84,8 +106,8 @@ pub(super) fn check(spec: &VmSpec, known: Circumstances, findings: &mut Vec<Find
 }
 
 /// EL2 has the mode, and in it cannot take an interrupt of its own while the VM runs.
-pub(super) fn keeps_all(mode: Mode) -> bool {
-    has_choice(mode) && mode.missing().is_none()
+pub(super) fn keeps_all(mode: Mode, reclaim: Reclaim) -> bool {
+    can(mode, reclaim) && mode.missing().is_none()
 }
 
 /// The console is drained on the CPU of such a VM.

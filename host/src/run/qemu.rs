@@ -33,6 +33,13 @@ pub enum Start {
         /// The initramfs of a Linux.
         initrd: Option<PathBuf>,
     },
+    /// Firmware of the board's own, which starts the image with the device tree in x0.
+    Firmware {
+        /// What the board's flash has.
+        rom: PathBuf,
+        /// Where the firmware expects the image.
+        image: u64,
+    },
     /// QEMU puts bytes into memory and starts the first CPU at its highest exception level, with nothing
     /// in its registers.
     At {
@@ -157,6 +164,12 @@ impl Qemu {
             arguments.push("-gdb".into());
             arguments.push(format!("unix:{path},server=on,wait=off").into());
         }
+        let load = |path: &PathBuf, at: u64| {
+            let mut value = OsString::from("loader,force-raw=on,file=");
+            value.push(path);
+            value.push(format!(",addr={at:#x}"));
+            value
+        };
         match &self.start {
             Start::Kernel => {
                 arguments.push("-kernel".into());
@@ -175,17 +188,15 @@ impl Qemu {
                     }
                 }
             }
+            Start::Firmware { rom, image } => {
+                arguments.extend(["-bios".into(), rom.clone().into()]);
+                arguments.extend(["-device".into(), load(&self.image, *image)]);
+            }
             Start::At {
                 entry,
                 image,
                 blobs,
             } => {
-                let load = |path: &PathBuf, at: u64| {
-                    let mut value = OsString::from("loader,force-raw=on,file=");
-                    value.push(path);
-                    value.push(format!(",addr={at:#x}"));
-                    value
-                };
                 let loaders = [load(&self.image, *image)];
                 let blobs = blobs.iter().map(|(path, at)| load(path, *at));
                 let entry = format!("loader,addr={entry:#x},cpu-num=0").into();
@@ -236,6 +247,21 @@ mod tests {
         qemu.plugins.push("libp.so,mode=periods".into());
         assert!(line(&qemu).contains("-icount shift=3,sleep=off -rtc clock=vm"));
         assert!(line(&qemu).contains("-plugin libp.so,mode=periods"));
+    }
+
+    #[test]
+    fn firmware_is_in_the_flash_and_the_image_where_it_expects_it() {
+        let mut qemu = Qemu::virt("a.img", "cortex-a53", 1, 1024);
+        qemu.start = Start::Firmware {
+            rom: "fw.bin".into(),
+            image: 0x4020_0000,
+        };
+        let words = line(&qemu);
+        let end = "-bios fw.bin -device loader,force-raw=on,file=a.img,addr=0x40200000";
+        assert!(
+            words.ends_with(end) && !words.contains("-kernel"),
+            "{words}"
+        );
     }
 
     #[test]

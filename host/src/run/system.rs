@@ -7,6 +7,7 @@ use super::Qemu;
 use crate::cmd::build;
 use crate::describe::class_name;
 use crate::failure::Failure;
+use crate::fetch::firmware;
 use crate::system::Stopped;
 
 /// A built system and the emulator for its board.
@@ -43,6 +44,9 @@ impl System {
                 "boot the image on the board, or name a board of boards/ that has `[qemu]`",
             )));
         };
+        if emulated.firmware {
+            firmware::make()?;
+        }
         let vms = built.planned.vms.iter();
         let classes = vms.map(|vm| (vm.name.clone(), class_name(vm.class).to_owned()));
         Ok(Self {

@@ -209,12 +209,14 @@ fn vm(vm: &PlannedVm) -> Value {
             object!({ "stated": deviation.stated, "asked": deviation.asked, "got": deviation.got })
         })
         .collect();
+    let sdei = vm.reclaim == Reclaim::Sdei;
     let chosen = vm
         .own_interrupts
-        .filter(|mode| mode.kick() == Kick::RevokeAndPoke);
+        .filter(|mode| sdei || mode.kick() == Kick::RevokeAndPoke);
     let reclaim = chosen.map(|_| match vm.reclaim {
         Reclaim::Guaranteed => "guaranteed",
         Reclaim::Cooperative => "cooperative",
+        Reclaim::Sdei => "sdei",
     });
     object!({
         "name": vm.name,

@@ -243,12 +243,13 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
         out,
         "             the CPU can be got back, unless by {escapes}"
     )?;
-    if mode.kick() == Kick::RevokeAndPoke {
+    if mode.kick() == Kick::RevokeAndPoke || vm.reclaim == Reclaim::Sdei {
         let how = match vm.reclaim {
             Reclaim::Guaranteed => "guaranteed: EL2 sleeps for it, an exit for each WFI",
             Reclaim::Cooperative => {
                 "cooperative: if it closes its masks and sleeps, only a reset of the board stops it"
             }
+            Reclaim::Sdei => "by an event of the board's firmware (SDEI), which it cannot mask",
         };
         writeln!(out, "             reclaim {how} ({})", vm.reclaim_why)?;
     }

@@ -14,6 +14,8 @@ use crate::run::{Qemu, Start};
 const SYSTEM: &str = "tests/systems/two-cpus.toml";
 /// The same for a board with a GICv2.
 const SYSTEM_GICV2: &str = "tests/systems/two-cpus-gicv2.toml";
+/// One whose VM is got back by events of a firmware, which QEMU itself does not have.
+const SYSTEM_EVENTS: &str = "tests/systems/no-events.toml";
 /// Where a loader other than QEMU's puts the image: above the device tree at the start of the RAM.
 const PLACE: u64 = 0x4020_0000;
 /// Where a loader keeps a few instructions of its own, and what it gives for a device tree.
@@ -26,6 +28,8 @@ enum Wrong {
     Machine(&'static str),
     /// A board with a GICv3, and EL2 for a GICv2.
     GicV2Image,
+    /// A board whose firmware has no events, and a VM whose CPU is to be got back by them.
+    NoEvents,
     /// QEMU's machine, started by a loader that knows no device tree.
     Loaded(&'static str, u64),
     /// Bytes for a device tree, or an address that is none.
@@ -41,7 +45,7 @@ enum Wrong {
 }
 
 /// The tests of this file: a name, what is wrong, what EL2 calls it, whether the board is off afterwards.
-const CASES: [(&str, Wrong, &str, bool); 14] = [
+const CASES: [(&str, Wrong, &str, bool); 15] = [
     (
         "entered-at-el1",
         Wrong::Machine("virt,gic-version=3"),
@@ -99,6 +103,7 @@ const CASES: [(&str, Wrong, &str, bool); 14] = [
         true,
     ),
     ("other-gic-older", Wrong::GicV2Image, "gic-version", true),
+    ("no-events", Wrong::NoEvents, "board-sdei", true),
     ("too-few-cpus", Wrong::Cpus(1), "board-cpu", true),
     (
         "no-cycle-counter",
@@ -166,6 +171,7 @@ fn refused(
     let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let description = match wrong {
         Wrong::GicV2Image => SYSTEM_GICV2,
+        Wrong::NoEvents => SYSTEM_EVENTS,
         _ => SYSTEM,
     };
     let system = context
@@ -177,6 +183,7 @@ fn refused(
     let mut qemu = system.qemu.clone();
     match wrong {
         Wrong::Machine(machine) => machine.clone_into(&mut qemu.machine),
+        Wrong::NoEvents => {}
         Wrong::GicV2Image => VIRT.clone_into(&mut qemu.machine),
         Wrong::Cpus(cpus) => qemu.cpus = cpus,
         Wrong::Cpu(cpu) => cpu.clone_into(&mut qemu.cpu),

@@ -21,6 +21,8 @@ const VGIC: u16 = InterruptMode::Vgic as u16;
 const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
 /// [`InterruptMode`] as the plan writes it.
 const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
+/// [`Reclaim`] as the plan writes it.
+const SDEI: u16 = Reclaim::Sdei as u16;
 /// [`InterruptMode`] as the plan writes it.
 pub(super) const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
 
@@ -111,7 +113,8 @@ impl Plan<'_> {
             let mode = self.is_possible(vm) && (pinned || vm.interrupts == VGIC);
             at.ensure(mode, Invariant::VmInterrupts)?;
             let reclaim = match vm.interrupts {
-                VGIC | RECOVERABLE | PMR_TRAPPED => vm.reclaim == Reclaim::Always as u16,
+                VGIC => vm.reclaim == Reclaim::Always as u16,
+                RECOVERABLE | PMR_TRAPPED => [Reclaim::Always as u16, SDEI].contains(&vm.reclaim),
                 _ => {
                     [Reclaim::Guaranteed as u16, Reclaim::Cooperative as u16].contains(&vm.reclaim)
                 }
@@ -139,6 +142,7 @@ impl Plan<'_> {
         let mut irqs = self.irqs_of(row).iter();
         vm.interrupts == VGIC
             || (matches!(vm.interrupts, RECOVERABLE | PMR_TRAPPED)
+                && (vm.reclaim != SDEI || self.is_quiet(row))
                 || vm.interrupts == DIRECT_V2 && self.is_quiet(row))
                 && own_timer
                 && alone

@@ -1,13 +1,17 @@
-//! A pCPU whose VM takes its physical interrupts itself (GICv3 with one Security state). EL2's own interrupts are of Group 0
-//! there, with the most urgent priority, and come as FIQ; Group 1 is the guest's (`docs/adr/0016-own-interrupts.md`).
+//! A pCPU whose VM takes its physical interrupts itself (`docs/adr/0016-own-interrupts.md`). On a GICv3 with one Security state EL2's
+//! own interrupts are of Group 0 there, with the most urgent priority, and come as FIQ; Group 1 is the guest's. Where Group 0 is
+//! the firmware's, EL2 has none there, and gets the pCPU back by an event of the firmware.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use bulkhead_core::gppt::{self, Common, Controls, Read, Write, priority};
+use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
+use bulkhead_core::text::Line;
 
 use super::super::mmio::Registers;
 use super::super::sysreg::{isb, read, write};
+use super::super::{cpu, sdei};
 use super::{Gic, HCR_ENABLE, IPRIORITYR, KICK, OWN_KICK, bank, target};
+use crate::idle;
 use crate::start::plan;
 
 /// `GICD_CTLR.DS`: one Security state.
@@ -17,21 +21,56 @@ const GROUP0: u32 = 1;
 /// HCR_EL2.FMO, IMO, TWI: those that [`Controls`] decides.
 const ROUTING: u64 = 1 << 3 | 1 << 4 | 1 << 13;
 
-/// EL2's interrupts are of Group 0 there.
+/// ICC_RPR_EL1 while nothing is active.
+const IDLE: u64 = 0xff;
+/// Priorities that can be active at once, at most.
+const PRIORITIES: usize = 128;
+
+/// EL2's interrupts are not of Group 1 there.
 pub const EL2_IN_GROUP0: bool = true;
 
 /// pCPUs that are like this, a bit for each.
 static THERE: AtomicU32 = AtomicU32::new(0);
 
-/// The board has what such pCPUs need; `which` has a bit for each. For the boot pCPU, with the distributor started.
-pub fn prepare(gicd: Registers, which: u32) -> bool {
-    let control = gicd.read(0);
-    if control & DS == 0 {
-        return false;
+/// Those of them that are got back by events.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+
+/// The board has what such pCPUs need; `which` has a bit for each that is got back by a Group 0 interrupt, `events` for the
+/// others. For the boot pCPU, with the distributor started.
+pub fn prepare(gicd: Registers, which: u32, events: u32) -> bool {
+    THERE.store(which | events, Relaxed);
+    EVENTS.store(events, Relaxed);
+    if which == 0 {
+        return true;
     }
-    THERE.store(which, Relaxed);
+    let control = gicd.read(0);
     gicd.write(0, control | GROUP0);
-    true
+    control & DS != 0
+}
+
+/// pCPU `index` is got back by events.
+pub fn has_events(index: usize) -> bool {
+    EVENTS.load(Relaxed) >> (index & 31) & 1 != 0
+}
+
+/// Lets pCPU `index`, which is this one, be got back by events, if that is how it is.
+pub fn start_events(index: usize) {
+    if has_events(index) && !sdei::start(index) {
+        idle::own_fault(
+            Line::new()
+                .text("firmware does not start events on pcpu ")
+                .decimal(index as u64),
+        );
+    }
+}
+
+/// Waits for an interrupt, or an event, on pCPU `index`, which is this one.
+pub fn wait(index: usize) {
+    if has_events(index) {
+        sdei::wait();
+    } else {
+        cpu::wait();
+    }
 }
 
 /// pCPU `index` is such a one.
@@ -54,6 +93,9 @@ pub fn claim(gicd: Registers, intid: u32) {
 /// Makes a pCPU look into its mailbox, whichever kind it is.
 pub fn kick(pcpu: usize) {
     if is_there(pcpu) {
+        if has_events(pcpu) {
+            return sdei::signal(pcpu);
+        }
         super::super::sysreg::publish();
         // ICC_SGI0R_EL1
         write!("S3_0_C12_C11_7", u64::from(OWN_KICK) << 24 | target(pcpu));
@@ -70,6 +112,20 @@ pub fn kick(pcpu: usize) {
 /// priorities are signalled.
 pub fn reset_interface(controls: Controls, trapped: bool) {
     write!("S3_0_C12_C12_7", 0);
+    clear_active();
+    write!("S3_0_C12_C12_3", 0);
+    set_common(Common::Control, 0);
+    let mask = if trapped { priority::to_board(0) } else { 0xff };
+    set_common(Common::Mask, u64::from(mask));
+    // ICH_HCR_EL2.
+    write!("S3_4_C12_C11_0", u64::from(controls.ich & !HCR_ENABLE));
+    let rest = read!("hcr_el2") & !ROUTING;
+    write!("hcr_el2", rest | controls.hcr);
+    isb();
+}
+
+/// Nothing of Group 1 is active any more (ICC_AP1R\<n\>_EL1).
+fn clear_active() {
     write!("S3_0_C12_C9_0", 0);
     // ICC_CTLR_EL1.PRIbits: as many words of active priorities as there are pre-emption bits for.
     let bits = (read!("S3_0_C12_C12_4") >> 8 & 7).saturating_add(1);
@@ -80,15 +136,21 @@ pub fn reset_interface(controls: Controls, trapped: bool) {
         write!("S3_0_C12_C9_2", 0);
         write!("S3_0_C12_C9_3", 0);
     }
-    write!("S3_0_C12_C12_3", 0);
-    set_common(Common::Control, 0);
-    let mask = if trapped { priority::to_board(0) } else { 0xff };
-    set_common(Common::Mask, u64::from(mask));
-    // ICH_HCR_EL2.
-    write!("S3_4_C12_C11_0", u64::from(controls.ich & !HCR_ENABLE));
-    let rest = read!("hcr_el2") & !ROUTING;
-    write!("hcr_el2", rest | controls.hcr);
     isb();
+}
+
+/// The same where there are two Security states. QEMU ignores those writes there: then each is dropped by an end (ICC_EOIR1_EL1),
+/// which deactivates nothing with EOImode 1, and names SGI 0.
+pub fn end_all() {
+    clear_active();
+    set_common(Common::Control, TWO_STEPS);
+    for _ in 0..PRIORITIES {
+        if common(Common::Running) == IDLE {
+            break;
+        }
+        write!("S3_0_C12_C12_1", 0);
+        isb();
+    }
 }
 
 /// A register that both groups have in common, as the board has it.
@@ -132,6 +194,11 @@ pub fn show(enabled: u64) {
 impl Gic {
     /// Puts EL2's own private interrupts in `own` into Group 0, and starts the CPU interface that way.
     pub(super) fn own(&self, own: u32) {
+        if own == 0 {
+            // Got back by events: EL2 has none, and what is there of Group 0 is the firmware's.
+            set_common(Common::Control, 0);
+            return show(0);
+        }
         let (frame, at) = self.frames.bank(bank::GROUP, 0);
         frame.write(at, !own);
         for intid in 0..32u32 {

@@ -7,6 +7,7 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use bulkhead_abi::plan::MAX_PCPUS;
 use bulkhead_core::gppt::{Controls, GUEST_SGIS, Grip, Read, Write, priority};
 
+use super::super::cpu;
 use super::super::mmu;
 use super::super::sysreg::{dsb, isb, publish, read, write};
 use super::version::{
@@ -52,6 +53,19 @@ fn owner(index: usize) -> Option<usize> {
 /// pCPU `index` is such a one.
 pub fn is_there(index: usize) -> bool {
     owner(index).is_some()
+}
+
+/// Events of the firmware are not for a GICv2.
+pub const fn has_events(_: usize) -> bool {
+    false
+}
+
+/// The same.
+pub const fn start_events(_: usize) {}
+
+/// Waits for an interrupt.
+pub fn wait(_: usize) {
+    cpu::wait();
 }
 
 /// The bit of a pCPU's CPU interface, once it has started.
