@@ -44,7 +44,9 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
     let mut tests = Vec::new();
     let mut systems = BTreeMap::new();
     for (name, scenario) in scenarios(&root.join("tests"))? {
-        systems.insert(scenario.system.clone(), ());
+        // A system that is run on request only is built on request only: it may need more than the others.
+        let on_request = systems.entry(scenario.system.clone()).or_insert(true);
+        *on_request &= scenario.on_request;
         let scenario = Arc::new(scenario);
         for cpu in &scenario.cpus {
             let (cpu, job_scenario) = (cpu.clone(), Arc::clone(&scenario));
@@ -59,7 +61,7 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
             });
         }
     }
-    let builds = systems.into_keys().map(|system| {
+    let builds = systems.into_iter().map(|(system, on_request)| {
         let name = Path::new(&system)
             .file_stem()
             .unwrap_or_default()
@@ -76,7 +78,8 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
                 .len();
             Ok(format!("{} KiB", bytes.div_ceil(1024)))
         });
-        Test::build(format!("build/{name}"), claim, job)
+        let test = Test::build(format!("build/{name}"), claim, job);
+        if on_request { test.on_request() } else { test }
     });
     let mut all: Vec<_> = builds.collect();
     all.extend(tests);
