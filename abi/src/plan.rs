@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -54,6 +54,12 @@ pub const VM_POOL_PAGES: u32 = 3;
 pub const STOLEN_TIME_PAGE: u32 = 2;
 /// Most pages of the pool: what EL2 maps of it while it starts.
 pub const MAX_POOL_PAGES: u64 = 512;
+/// Most doorbells in a plan.
+pub const MAX_DOORBELLS: usize = 64;
+/// Least [`Doorbell::apart`], in nanoseconds.
+pub const MIN_APART: u64 = 10_000;
+/// Most of it.
+pub const MAX_APART: u64 = 1_000_000_000;
 /// Bytes of a name, padded with 0.
 pub const NAME: usize = 16;
 /// "No such index" in 16-bit index fields.
@@ -97,10 +103,12 @@ pub enum TableId {
     Quiets = 9,
     /// [`Call`]
     Calls = 10,
+    /// [`Doorbell`]
+    Doorbells = 11,
 }
 
 /// How many tables a plan has.
-pub const TABLES: usize = 11;
+pub const TABLES: usize = 12;
 
 /// Start of every plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -450,6 +458,8 @@ pub struct Seed {
 
 /// [`Irq::flags`]: edge-triggered (else level-sensitive).
 pub const IRQ_EDGE: u16 = 1;
+/// [`Irq::flags`]: no device of the board has it; EL2 makes it pending for a [`Doorbell`]. With [`IRQ_EDGE`].
+pub const IRQ_DOORBELL: u16 = 2;
 
 /// A physical SPI that belongs to a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -461,7 +471,7 @@ pub struct Irq {
     pub vintid: u16,
     /// INTID on the board (an SPI).
     pub pintid: u16,
-    /// [`IRQ_EDGE`] or 0.
+    /// [`IRQ_EDGE`] and others, or 0.
     pub flags: u16,
 }
 
@@ -523,6 +533,24 @@ pub struct Call {
     pub function: u32,
 }
 
+/// A doorbell: an edge-triggered interrupt of one VM that another one rings (`docs/adr/0020-doorbells.md`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Doorbell {
+    /// Index of the VM that rings.
+    pub vm: u16,
+    /// Index of the VM that hears it.
+    pub to: u16,
+    /// Its INTID there (an SPI).
+    pub vintid: u16,
+    /// The same for a VM that takes its interrupts itself, which has an [`Irq`] with it. Else 0.
+    pub pintid: u16,
+    /// IPA of the page by which it is rung.
+    pub ipa: u64,
+    /// Nanoseconds from one interrupt to the next at least: [`MIN_APART`] to [`MAX_APART`].
+    pub apart: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -545,10 +573,11 @@ mod tests {
             size_of::<Device>(),
             size_of::<Quiet>(),
             size_of::<Call>(),
+            size_of::<Doorbell>(),
         ];
         assert_eq!(
             sizes,
-            [128, 40, 288, 16, 16, 96, 40, 32, 32, 16, 8, 24, 16, 8]
+            [128, 40, 296, 16, 16, 96, 40, 32, 32, 16, 8, 24, 16, 8, 24]
         );
     }
 

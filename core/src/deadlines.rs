@@ -17,11 +17,13 @@ pub enum Purpose {
     Monitor = 4,
     /// The load balancer's next look.
     Balance = 5,
+    /// A doorbell that the vCPU has rung too early.
+    Doorbell = 6,
 }
 
 impl Purpose {
     /// How many there are.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
     /// All of them, in the order in which deadlines that have come are served.
     pub const ALL: [Self; Self::COUNT] = [
         Self::PhysicalTimer,
@@ -30,6 +32,7 @@ impl Purpose {
         Self::Flush,
         Self::Monitor,
         Self::Balance,
+        Self::Doorbell,
     ];
 }
 
@@ -132,7 +135,7 @@ mod tests {
     proptest! {
         /// Served in turn, none is forgotten, none comes early, and it ends.
         #[test]
-        fn all_come_in_time(times in proptest::array::uniform6(0u64..1_000), step in 1u64..100) {
+        fn all_come_in_time(times in proptest::array::uniform7(0u64..1_000), step in 1u64..100) {
             let mut deadlines = Deadlines::new();
             for (purpose, at) in Purpose::ALL.into_iter().zip(times) {
                 deadlines.set(purpose, Some(at));

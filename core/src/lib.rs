@@ -9,6 +9,9 @@ extern crate std;
 pub mod boot_tree;
 pub mod console;
 pub mod deadlines;
+pub mod doorbell;
+#[cfg(test)]
+mod doorbell_tests;
 pub mod exit;
 pub mod gppt;
 pub mod inject;

@@ -4,7 +4,7 @@ use bulkhead_core::deadlines::{Deadlines, Purpose};
 
 use crate::hw::timer;
 use crate::vcpu::Vcpu;
-use crate::{balance, devices, sched, timed};
+use crate::{balance, devices, doorbell, sched, timed};
 
 /// Whose deadlines those for a purpose are: the pCPU's or the vCPU's.
 fn of(vcpu: &mut Vcpu, purpose: Purpose) -> Option<&mut Deadlines> {
@@ -12,7 +12,9 @@ fn of(vcpu: &mut Vcpu, purpose: Purpose) -> Option<&mut Deadlines> {
         Purpose::Flush | Purpose::Monitor | Purpose::Balance => {
             vcpu.home.as_deref_mut().map(|home| &mut home.deadlines)
         }
-        Purpose::PhysicalTimer | Purpose::Watchdog | Purpose::Alarm => Some(&mut vcpu.deadlines),
+        Purpose::PhysicalTimer | Purpose::Watchdog | Purpose::Alarm | Purpose::Doorbell => {
+            Some(&mut vcpu.deadlines)
+        }
     }
 }
 
@@ -68,6 +70,7 @@ fn serve_vcpu(vcpu: &mut Vcpu) {
     for _ in 0..Purpose::COUNT {
         match vcpu.deadlines.take(timer::now()) {
             Some(Purpose::PhysicalTimer) => timed::follow_physical(vcpu),
+            Some(Purpose::Doorbell) => doorbell::look(vcpu),
             Some(_) => timed::look(vcpu),
             None => break,
         }

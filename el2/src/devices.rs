@@ -13,7 +13,7 @@ use crate::hw::gic;
 use crate::service::{self, Service};
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
-use crate::{deadlines, mailbox, own, timed};
+use crate::{deadlines, doorbell, mailbox, own, timed};
 
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
@@ -120,7 +120,10 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
     if let Some(class) = own::access(vcpu, mmio) {
         return Done::Yes(class);
     }
-    timed::access(vcpu, vm, mmio)
+    match timed::access(vcpu, vm, mmio) {
+        Done::Nothing => doorbell::access(vcpu, mmio),
+        done => done,
+    }
 }
 
 /// The second page of a GICv2's CPU interface: a word to write, and nothing else (IHI 0048B.b, 4.4.15).

@@ -11,6 +11,8 @@ mod devices;
 #[cfg(target_os = "none")]
 mod dispatch;
 #[cfg(target_os = "none")]
+mod doorbell;
+#[cfg(target_os = "none")]
 mod hw;
 #[cfg(target_os = "none")]
 mod idle;

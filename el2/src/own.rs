@@ -13,7 +13,7 @@ use v3 as version;
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number, Vm};
 use bulkhead_core::exit::Mmio;
-use bulkhead_core::gppt::{Answer, Cpus, Filter, Mode, Reclaim, Writes};
+use bulkhead_core::gppt::{Answer, Cpus, Filter, Kick, Mode, Reclaim, Writes};
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
@@ -62,6 +62,12 @@ pub fn reclaim(vm: &Vm) -> Reclaim {
         SDEI => Reclaim::Sdei,
         _ => Reclaim::Cooperative,
     }
+}
+
+/// While the guest runs no timer of EL2's can interrupt it.
+pub fn has_no_deadlines(vcpu: &Vcpu) -> bool {
+    let own = vcpu.own.as_ref();
+    own.is_some_and(|own| own.mode.kick() == Kick::RevokeAndPoke)
 }
 
 /// pCPUs of such VMs, each with its VM.

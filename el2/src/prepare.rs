@@ -270,10 +270,11 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     vcpu.gic.reset_virtual();
     // With what came while it was off.
     let whom = vcpu.vgic.reset(&shared.dist, &mut vcpu.gic);
-    vcpu.notify(whom);
-    // After the vGIC, which such a VM does not have.
+    // After the vGIC, which a VM that takes its interrupts itself does not have: the SGI would come to the guest.
     if let Some(own) = &mut vcpu.own {
         own.reset(&vcpu.gic);
+    } else {
+        vcpu.notify(whom);
     }
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
     cpu::install(vmid, stage2_root(index), vcpu.number as u64, start.entry);

@@ -220,6 +220,14 @@ fn start_distributor(windows: &mut Windows, uart: Uart) {
     let plan = plan();
     let board = &plan.header.board;
     let gicd = gic::start_distributor(windows, board);
+    let spis = plan.irqs.iter().map(|irq| u32::from(irq.pintid));
+    let last = spis.fold(board.uart_intid, u32::max);
+    if last >= gic::intids(gicd) {
+        let mut line = Said::new();
+        line.text("refused: board-spis: the distributor has no INTID ")
+            .decimal(u64::from(last));
+        last_words(uart, &line);
+    }
     for irq in plan.irqs {
         if let Some(vcpu) = plan.vcpus_of(usize::from(irq.vm)).first() {
             gic::configure(gicd, u32::from(irq.pintid), irq.flags & IRQ_EDGE != 0);

@@ -34,6 +34,17 @@ pub struct Shared {
     pub range: Range,
 }
 
+/// A doorbell that this machine rings, or hears.
+#[derive(Clone, Copy, Debug)]
+pub struct Doorbell {
+    /// Its name in the description of the system.
+    pub label: &'static str,
+    /// Address of the page by which it is rung, if it is.
+    pub page: Option<usize>,
+    /// INTID by which it is heard, if it is.
+    pub intid: Option<u32>,
+}
+
 /// A device with one interrupt.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
@@ -50,6 +61,8 @@ pub struct Board {
     pub memory: ArrayVec<Range, 4>,
     /// Memory shared with other VMs.
     pub shared: ArrayVec<Shared, 8>,
+    /// Doorbells, in the order of the device tree.
+    pub doorbells: ArrayVec<Doorbell, 8>,
     /// Everything else that has an address: devices, the interrupt controller.
     pub devices: ArrayVec<Range, 64>,
     /// PL011.
@@ -96,6 +109,7 @@ impl Default for Board {
                 size: 4 << 20,
             }]),
             shared: ArrayVec::new(),
+            doorbells: ArrayVec::new(),
             devices: ArrayVec::new(),
             uart: Some(Range {
                 base: 0x0900_0000,
@@ -247,6 +261,15 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
     };
     if is("bulkhead,vm-events") {
         board.event_intid = interrupt(node);
+    }
+    if is("bulkhead,doorbell") {
+        let reg = node.reg().ok().flatten().and_then(|mut regs| regs.next());
+        let page = reg.and_then(|reg| reg.address::<u64>().ok());
+        board.doorbells.push(Doorbell {
+            label: text(node, "label").unwrap_or_default(),
+            page: page.map(|page| page as usize),
+            intid: interrupt(node),
+        });
     }
     let mut ranges: ArrayVec<Range, 16> = ArrayVec::new();
     if let Ok(Some(regs)) = node.reg() {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use bulkhead_abi::plan::{
-    CpuPolicy, Crash, DeviceKind, InterruptMode, NONE, Quiet, Reclaim, RegionKind, VM_OWN_PTIMER,
-    VM_TIME_STOPS,
+    CpuPolicy, Crash, DeviceKind, IRQ_DOORBELL, IRQ_EDGE, InterruptMode, NONE, Quiet, Reclaim,
+    RegionKind, VM_OWN_PTIMER, VM_TIME_STOPS,
 };
 use bulkhead_core::plan::Plan;
 use bulkhead_host::cmd::dtb;
@@ -354,4 +354,52 @@ fn compressed_kernels_and_several_ram_disks_become_what_the_guest_wants() {
     assert!(load("kernel").starts_with(&image));
     let disk = [first, b"\0", second].concat();
     assert!(load("initial RAM disk").starts_with(&disk));
+}
+
+#[test]
+fn doorbells_have_a_page_at_one_vm_and_an_interrupt_at_the_other() {
+    let planned = planned("doorbells.toml");
+    with_plan(&planned, |plan| {
+        let rows: Vec<_> = plan
+            .doorbells
+            .iter()
+            .map(|bell| (bell.vm, bell.to, bell.vintid, bell.pintid, bell.ipa))
+            .collect();
+        // Of the last word of 32 in which the board's tree has an SPI, the last ones; of vGICs what no device and no crash has.
+        let expected = [
+            (0, 1, 95, 95, 0x920_0000),
+            (0, 2, 37, 0, 0x920_1000),
+            (1, 0, 37, 0, 0x920_0000),
+            (2, 1, 94, 94, 0x920_0000),
+            (2, 0, 38, 0, 0x920_1000),
+        ];
+        assert_eq!(rows, expected);
+        let apart: Vec<u64> = plan.doorbells.iter().map(|bell| bell.apart).collect();
+        assert_eq!(apart, [100_000, 2_000_000, 100_000, 100_000, 100_000]);
+        let irqs: Vec<_> = plan
+            .irqs
+            .iter()
+            .map(|irq| (irq.vm, irq.vintid, irq.pintid, irq.flags))
+            .collect();
+        let flags = IRQ_EDGE | IRQ_DOORBELL;
+        assert_eq!(irqs, [(1, 95, 95, flags), (1, 94, 94, flags)]);
+    });
+    let text = show::text(&planned);
+    for line in [
+        "rings      down to hard, by the page at IPA 0x9200000: an exit; too early, it waits",
+        "hears      down from first, INTID 95, once in 100 us at most: an SPI that no device has, without an exit",
+        "hears      side from first, INTID 37, once in 2 ms at most: an exit",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
+    let json = show::json(&planned);
+    assert_eq!(json["doorbells"][0]["name"], "down");
+    assert_eq!(json["doorbells"][0]["physical"], true);
+    assert_eq!(json["doorbells"][1]["apart_ns"], 2_000_000);
+    assert_eq!(json["doorbells"][2]["shared"], "page");
+    let tree = Fdt::new(dtb::tree(&planned.vms, Some("hard")).expect("one")).expect("a tree");
+    let text = tree.to_string();
+    for part in ["doorbell@9200000", "doorbell-95", "doorbell-94"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
 }

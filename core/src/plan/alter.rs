@@ -2,9 +2,10 @@
 //! EL2's refusal, go through. They are made for plans of two VMs that have a row in each table:
 //!
 //! * The first has a second vCPU, a device of the board with writes that quiet it, two interrupts, one
-//!   emulated device of each kind in the order of their kinds, two calls, and a limit of restarts.
+//!   emulated device of each kind in the order of their kinds, two calls, two doorbells into the second, and a limit of
+//!   restarts.
 //! * The second has one vCPU, another device of the board with its interrupt and such writes, of emulated
-//!   devices only the PL011, and the first is told when it crashes.
+//!   devices only the PL011, a doorbell into the first, and the first is told when it crashes.
 //! * Both have RAM, the same shared memory, and the same program as one payload; then a device tree.
 //! * The last pCPU has no vCPU and drains the console.
 
@@ -155,7 +156,9 @@ cases! {
     TableLayout: ["Table[9].count" R, Add(1)];
     TableLayout: ["Table[10].offset" R, Add(8)];
     TableLayout: ["Table[10].count" R, Set(u64::MAX)];
-    PlanSize: ["Table[10].count" R, Add(MINUS)];
+    TableLayout: ["Table[11].offset" R, Add(8)];
+    TableLayout: ["Table[11].count" R, Set(u64::MAX)];
+    PlanSize: ["Table[11].count" R, Add(MINUS)];
     MemoryRange: ["Memory.base" R, Add(1)];
     MemoryRange: ["Memory.size" R, Set(0)];
     RegionMemory: ["Memory.size" R, Set(4096)];
@@ -290,6 +293,8 @@ cases! {
     PintidShared: ["Irq.pintid" R, Like("Board.uart_intid", R)];
     PintidShared: ["Irq.pintid" Last, Like("Irq.pintid", R)];
     IrqFlags: ["Irq.flags" R, Set(2)];
+    IrqFlags: ["Irq.flags" R, Set(4)];
+    DoorbellPhysical: ["Irq.flags" R, Set(3)];
     TableOrder: ["Device.vm" R, Set(16)];
     DeviceKind: ["Device.kind" R, Set(3)];
     DeviceKind: ["Device.kind" R, Set(1)];
@@ -319,6 +324,25 @@ cases! {
     CallFunction: ["Call.function" R, Set(0xb100_0000)];
     CallOrder: ["Call.function" Number(1), Like("Call.function", R)];
     CallOrder: ["Call.function" R, Set(0xff00_ff01)];
+    TableOrder: ["Doorbell.vm" R, Set(16)];
+    TableOrder: ["Doorbell.vm" R, Set(1)];
+    DoorbellVms: ["Doorbell.to" R, Set(0)];
+    DoorbellVms: ["Doorbell.to" R, Set(2)];
+    IrqVintid: ["Doorbell.vintid" R, Set(31)];
+    VintidShared: ["Doorbell.vintid" R, Like("Irq.vintid", Last)];
+    VintidShared: ["Doorbell.vintid" Last, Like("Device.vintid", R)];
+    VintidShared: ["Doorbell.vintid" Last, Like("Vm.event_intid", R)];
+    VintidShared: ["Doorbell.vintid" Number(1), Like("Doorbell.vintid", R)];
+    DoorbellPhysical: ["Doorbell.pintid" R, Like("Irq.pintid", Last)];
+    DoorbellPhysical: ["Doorbell.pintid" R, Like("Irq.pintid", Last)]["Irq.flags" Last, Set(3)];
+    DoorbellPage: ["Doorbell.ipa" R, Add(8)];
+    DoorbellPage: ["Doorbell.ipa" R, Set(1 << 39)];
+    IpaOverlap: ["Doorbell.ipa" R, Like("Vm.gicd", R)];
+    IpaOverlap: ["Doorbell.ipa" R, Like("Device.ipa", Number(2))];
+    IpaOverlap: ["Doorbell.ipa" R, Like("Region.ipa", RAM)];
+    IpaOverlap: ["Doorbell.ipa" Number(1), Like("Doorbell.ipa", R)];
+    DoorbellApart: ["Doorbell.apart" R, Set(9_999)];
+    DoorbellApart: ["Doorbell.apart" R, Set(1_000_000_001)];
 }
 
 cases! {

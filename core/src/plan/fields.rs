@@ -2,8 +2,8 @@
 //! list does not compile.
 
 use bulkhead_abi::plan::{
-    Board, Call, Device, Header, Image, Irq, Load, Memory, Pcpu, Quiet, Region, Seed, TABLES,
-    Table, TableId, Vcpu, Vm,
+    Board, Call, Device, Doorbell, Header, Image, Irq, Load, Memory, Pcpu, Quiet, Region, Seed,
+    TABLES, Table, TableId, Vcpu, Vm,
 };
 use core::mem::offset_of;
 
@@ -183,6 +183,14 @@ fields!(
     [vm, reserved, function]
 );
 
+fields!(
+    DOORBELL,
+    Doorbell,
+    Some(TableId::Doorbells),
+    0,
+    [vm, to, vintid, pintid, ipa, apart]
+);
+
 /// Lists the two fields of the place of each table.
 macro_rules! table_fields {
     ($($number:literal)*) => {
@@ -207,7 +215,7 @@ macro_rules! table_fields {
         };
     };
 }
-table_fields!(0 1 2 3 4 5 6 7 8 9 10);
+table_fields!(0 1 2 3 4 5 6 7 8 9 10 11);
 const _: () = assert!(PLACES.len() == 2 * TABLES);
 
 /// All fields, those of the header first.
@@ -215,7 +223,7 @@ pub fn fields() -> impl Iterator<Item = &'static Field> {
     let structs = ["Header.board", "Header.image", "Header.tables"];
     [
         HEADER, BOARD, IMAGE, PLACES, MEMORY, PCPU, VM, VCPU, REGION, LOAD, SEED, IRQ, DEVICE,
-        QUIET, CALL,
+        QUIET, CALL, DOORBELL,
     ]
     .into_iter()
     .flatten()

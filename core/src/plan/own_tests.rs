@@ -9,6 +9,7 @@ use super::violation::Invariant;
 #[test]
 fn a_vm_of_one_vcpu_may_take_its_interrupts_itself() {
     let mut sample = Sample::good();
+    sample.doorbells.clear();
     let vm = 1;
     sample.vms[vm].interrupts = InterruptMode::GpptRecoverable as u16;
     let built = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);
@@ -70,6 +71,7 @@ fn a_vm_whose_pcpu_the_firmware_gets_back_has_a_quiet_pcpu() {
 #[test]
 fn on_a_gicv2_it_has_the_cpu_interface_and_a_quiet_pcpu() {
     let mut sample = Sample::good_v2();
+    sample.doorbells.clear();
     let vm = 1;
     let built = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);
     sample.vms[vm].interrupts = InterruptMode::GpptV2 as u16;
@@ -120,5 +122,76 @@ fn on_a_gicv2_it_has_the_cpu_interface_and_a_quiet_pcpu() {
         built(&watched),
         Err(Invariant::VmInterruptsBuilt),
         "the watchdog"
+    );
+}
+
+#[test]
+fn it_hears_doorbells_by_spis_of_the_board_that_are_theirs() {
+    let mut sample = Sample::good();
+    let vm = 1;
+    sample.vms[vm].interrupts = InterruptMode::GpptRecoverable as u16;
+    sample.vms[vm].flags |= VM_OWN_PTIMER;
+    sample.vms[vm].spis = 64;
+    for irq in &mut sample.irqs {
+        if usize::from(irq.vm) == vm {
+            irq.vintid = irq.pintid;
+        }
+    }
+    let found = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);
+    assert_eq!(
+        found(&sample),
+        Err(Invariant::DoorbellPhysical),
+        "none of the board's"
+    );
+    for (row, intid) in [(0, 94), (1, 95)] {
+        sample.doorbells[row].vintid = intid;
+        sample.doorbells[row].pintid = intid;
+        sample.irqs.push(Irq {
+            vm: vm as u16,
+            vintid: intid,
+            pintid: intid,
+            flags: IRQ_EDGE | IRQ_DOORBELL,
+        });
+    }
+    assert_eq!(found(&sample), Ok(()));
+    let broken = |change: &dyn Fn(&mut Sample)| {
+        let mut sample = sample.clone();
+        change(&mut sample);
+        found(&sample)
+    };
+    let physical = Err(Invariant::DoorbellPhysical);
+    let last = sample.irqs.len() - 1;
+    assert_eq!(
+        broken(&|sample| sample.irqs[last].flags = IRQ_EDGE),
+        physical,
+        "a device's"
+    );
+    assert_eq!(
+        broken(&|sample| sample.doorbells[1].vintid = 93),
+        physical,
+        "another number"
+    );
+    assert_eq!(
+        broken(&|sample| sample.doorbells[1].pintid = 0),
+        physical,
+        "nobody's"
+    );
+    assert_eq!(
+        broken(&|sample| {
+            let (intid, pintid) = (sample.doorbells[0].vintid, sample.doorbells[0].pintid);
+            sample.doorbells[1].vintid = intid;
+            sample.doorbells[1].pintid = pintid;
+        }),
+        Err(Invariant::VintidShared),
+        "another one's"
+    );
+    assert_eq!(
+        broken(&|sample| {
+            let own = sample.irqs[0].pintid;
+            sample.doorbells[1].vintid = own;
+            sample.doorbells[1].pintid = own;
+        }),
+        physical,
+        "another VM's"
     );
 }

@@ -23,6 +23,7 @@ pub struct Sample {
     pub devices: Vec<Device>,
     pub quiets: Vec<Quiet>,
     pub calls: Vec<Call>,
+    pub doorbells: Vec<Doorbell>,
 }
 
 /// Where the plan lies in the image.
@@ -44,7 +45,7 @@ pub fn region(vm: u16, kind: RegionKind, access: u16, shared: u16, at: (u64, u64
 impl Sample {
     /// On a GICv3: two VMs that share a page. The first has two vCPUs, a device of the board and one
     /// emulated device of each kind, calls the firmware, starts again after a crash, and is told of
-    /// crashes of the second, which has the board's clock. A pCPU without a vCPU drains the console.
+    /// crashes of the second, which has the board's clock. They have doorbells into each other. A pCPU without a vCPU drains the console.
     pub fn good() -> Self {
         let vm = |name: &[u8], vmid, ram: u64| {
             let mut padded = [0; NAME];
@@ -126,6 +127,14 @@ impl Sample {
             vm: 0,
             reserved: 0,
             function,
+        };
+        let doorbell = |vm, vintid, ipa| Doorbell {
+            vm,
+            to: 1 - vm,
+            vintid,
+            pintid: 0,
+            ipa,
+            apart: 100_000,
         };
         let first = Vm {
             crash: Crash::Restart as u16,
@@ -243,6 +252,12 @@ impl Sample {
             ]
             .into(),
             calls: [call(0x8200_0001), call(0xc300_0001)].into(),
+            doorbells: [
+                doorbell(0, 37, 0x920_0000),
+                doorbell(0, 38, 0x920_1000),
+                doorbell(1, 37, 0x920_0000),
+            ]
+            .into(),
         }
     }
 
@@ -309,6 +324,7 @@ impl Sample {
             writer.table(&self.devices);
             writer.table(&self.quiets);
             writer.table(&self.calls);
+            writer.table(&self.doorbells);
             writer
         };
         let size = (size_of::<Header>() + body(None).body.len()) as u64;

@@ -1,8 +1,8 @@
 //! A plan as it lies in memory, seen through its types.
 
 use bulkhead_abi::plan::{
-    Call, Device, Header, Irq, Load, MAGIC, MAX_PLAN, Memory, Pcpu, Quiet, Region, Seed, TableId,
-    VERSION, Vcpu, Vm,
+    Call, Device, Doorbell, Header, Irq, Load, MAGIC, MAX_PLAN, Memory, Pcpu, Quiet, Region, Seed,
+    TableId, VERSION, Vcpu, Vm,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -36,6 +36,8 @@ pub struct Plan<'a> {
     pub quiets: &'a [Quiet],
     /// Allowed calls of the firmware, sorted by VM, then by identifier.
     pub calls: &'a [Call],
+    /// Doorbells, sorted by the VM that rings.
+    pub doorbells: &'a [Doorbell],
 }
 
 /// A row that belongs to a VM.
@@ -53,7 +55,7 @@ macro_rules! of_vm {
         })*
     };
 }
-of_vm!(Vcpu, Region, Load, Seed, Irq, Device, Quiet, Call);
+of_vm!(Vcpu, Region, Load, Seed, Irq, Device, Quiet, Call, Doorbell);
 
 /// The rows that belong to VM `vm` in a table that is sorted by VM.
 pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
@@ -107,6 +109,7 @@ impl<'a> Plan<'a> {
             devices: cut.table(TableId::Devices)?,
             quiets: cut.table(TableId::Quiets)?,
             calls: cut.table(TableId::Calls)?,
+            doorbells: cut.table(TableId::Doorbells)?,
         };
         at.ensure(cut.rest.is_empty(), Invariant::PlanSize)?;
         at.ensure(checksum(whole) == header.checksum, Invariant::PlanChecksum)?;

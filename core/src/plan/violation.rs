@@ -113,7 +113,7 @@ invariants! {
     SeedOverlap = "seed-overlap": "No two seeds of a VM overlap.",
     IrqVintid = "irq-vintid": "The INTIDs that a VM sees are SPIs of its virtual GIC.",
     IrqPintid = "irq-pintid": "The physical INTIDs of passed-through devices are SPIs below 288, which is how many EL2 keeps track of.",
-    IrqFlags = "irq-flags": "No unknown flag of an interrupt is set.",
+    IrqFlags = "irq-flags": "No unknown flag of an interrupt is set; those for doorbells are edge-triggered.",
     PintidShared = "pintid-shared": "No physical interrupt has two owners; EL2's own belong to no VM.",
     VintidShared = "vintid-shared": "No two sources of a VM have the same INTID.",
     DeviceKind = "device-kind": "Emulated devices are of a known kind, one of each kind for a VM.",
@@ -122,6 +122,10 @@ invariants! {
     QuietTarget = "quiet-target": "Registers that are written to quiet a device are aligned and lie in a device of the VM.",
     CallFunction = "call-function": "Calls that a VM may make are fast calls of the SiP, OEM or trusted-OS ranges.",
     CallOrder = "call-order": "The calls of a VM ascend, and none is named twice.",
+    DoorbellVms = "doorbell-vms": "A doorbell is rung by one VM and heard by another.",
+    DoorbellPage = "doorbell-page": "A doorbell is rung by a page of the IPA space.",
+    DoorbellApart = "doorbell-apart": "A doorbell is heard once in 10 us to 1 s at most.",
+    DoorbellPhysical = "doorbell-physical": "A VM that takes its interrupts itself hears a doorbell by an SPI of the board that is for this doorbell alone; others have none of the board's.",
     BoardTree = "board-tree": "The board's device tree has no more reserved ranges than EL2 keeps track of.",
     BoardMemory = "board-memory": "The board has the memory that the plan counts on.",
     BoardReserved = "board-reserved": "What the board's firmware reserves is used by no VM and not by EL2.",
@@ -176,6 +180,7 @@ pub const fn table_name(table: TableId) -> &'static str {
         TableId::Devices => "device",
         TableId::Quiets => "quiet",
         TableId::Calls => "call",
+        TableId::Doorbells => "doorbell",
     }
 }
 

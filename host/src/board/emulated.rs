@@ -27,6 +27,7 @@ struct BoardFile {
 struct QemuPart {
     machine: String,
     image_offset: String,
+    spis: u32,
 }
 
 #[derive(Deserialize)]
@@ -67,6 +68,8 @@ pub struct Emulated {
     pub firmware: bool,
     /// Bytes from the start of the memory to where QEMU puts an image.
     pub image_offset: u64,
+    /// SPIs that the GIC has.
+    pub spis: u32,
 }
 
 impl Emulated {
@@ -260,6 +263,7 @@ pub(super) fn resolve(
         uarts,
         firmware: firmware != "none",
         image_offset,
+        spis: file.qemu.spis,
     })
 }
 

@@ -4,6 +4,7 @@
 mod board;
 mod class;
 mod cpu;
+mod doorbell;
 mod finding;
 mod policy;
 mod reader;
@@ -20,6 +21,7 @@ use toml::de::{DeTable, DeValue};
 pub use board::{BoardSource, BoardSpec};
 pub use class::{Deviation, InterruptSpec, class_name, gic_version};
 pub use cpu::{CpuSpec, CpuTime};
+pub use doorbell::DoorbellSpec;
 pub use finding::{Finding, Span, Text};
 pub use policy::CrashSpec;
 pub use reader::{Placed, Reader};
@@ -31,7 +33,7 @@ pub use vm::{MemorySpec, PayloadSpec, VmSpec};
 use crate::failure::Failure;
 
 /// Keys at the top.
-const KEYS: &[&str] = &["board", "vm", "shared", "console"];
+const KEYS: &[&str] = &["board", "vm", "shared", "doorbell", "console"];
 
 /// A description as its file tells it: every value of the right kind, nothing looked up yet.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct System {
     pub vms: Vec<VmSpec>,
     /// Shared memory in the order of the file.
     pub shared: Vec<SharedSpec>,
+    /// Doorbells in the order of the file.
+    pub doorbells: Vec<DoorbellSpec>,
     /// CPU of the board that drains the console, if the file says so.
     pub service: Option<Placed<u32>>,
 }
@@ -87,6 +91,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
     let board = table(&mut top, "board");
     let vms = named_tables(&mut top, "vm");
     let shared = named_tables(&mut top, "shared");
+    let doorbells = named_tables(&mut top, "doorbell");
     let console = table(&mut top, "console");
     top.finish();
 
@@ -101,10 +106,16 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
                 .help("add a table such as [vm.hello] with `memory` and `image`"),
         );
     }
-    let shared = shared
+    let shared: Vec<_> = shared
         .into_iter()
         .filter_map(|(name, table)| shared::read(name, table, (&vms, &declared), findings))
         .collect();
+    let rest = (&vms[..], &declared[..], &shared[..]);
+    let doorbells: Vec<_> = doorbells
+        .into_iter()
+        .filter_map(|(name, table)| doorbell::read(name, table, rest, findings))
+        .collect();
+    doorbell::count(&doorbells, findings);
     policy::notified(&vms, &declared, findings);
     let service = console.and_then(|table| {
         let mut reader = Reader::new(table, "the console", &["service"], findings);
@@ -132,6 +143,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
         board,
         vms,
         shared,
+        doorbells,
         service,
     })
 }

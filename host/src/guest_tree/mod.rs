@@ -4,10 +4,10 @@ mod seeds;
 
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 
-use bulkhead_abi::plan::DeviceKind;
+use bulkhead_abi::plan::{DeviceKind, PAGE};
 
 use crate::board::Passed;
-use crate::planner::EmulatedDevice;
+use crate::planner::{EmulatedDevice, PlannedDoorbell};
 
 pub use seeds::{SeedPlace, places};
 
@@ -33,6 +33,42 @@ pub struct GuestGic {
     pub interface: (u64, u64),
 }
 
+/// A doorbell as one of its two VMs sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct DoorbellEnd<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// What the VM does with it.
+    pub way: Way,
+    /// Name of the shared memory that it is about.
+    pub shared: Option<&'a str>,
+}
+
+/// What a VM does with a doorbell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// It rings, by the page at this IPA.
+    Rings(u64),
+    /// It hears it by this INTID.
+    Hears(u32),
+}
+
+impl<'a> DoorbellEnd<'a> {
+    /// What of a doorbell is VM `vm`'s.
+    pub fn of(bell: &'a PlannedDoorbell, vm: usize) -> Option<Self> {
+        let way = match vm {
+            vm if vm == bell.from => Way::Rings(bell.ipa),
+            vm if vm == bell.to => Way::Hears(bell.intid),
+            _ => return None,
+        };
+        Some(Self {
+            name: &bell.name,
+            way,
+            shared: bell.shared.as_deref(),
+        })
+    }
+}
+
 /// Everything that a guest's tree says.
 #[derive(Clone, Debug)]
 pub struct GuestTree<'a> {
@@ -50,6 +86,8 @@ pub struct GuestTree<'a> {
     pub devices: &'a [(Passed, Vec<u32>)],
     /// Shared memory: name, IPA, size.
     pub shared: &'a [(String, u64, u64)],
+    /// Doorbells that it rings or hears.
+    pub doorbells: &'a [DoorbellEnd<'a>],
     /// Command line.
     pub arguments: &'a str,
     /// IPA of the initial RAM disk and of the byte behind it.
@@ -140,12 +178,23 @@ impl GuestTree<'_> {
             root = self.device(root, device, intids, &mut phandle);
         }
         for (name, ipa, size) in self.shared {
-            root = root.child(
-                Build::new(format!("shared@{ipa:x}"))
-                    .texts("compatible", &["bulkhead,shared"])
-                    .texts("label", &[name])
-                    .wide("reg", &[*ipa, *size]),
-            );
+            let mut node = Build::new(format!("shared@{ipa:x}"))
+                .texts("compatible", &["bulkhead,shared"])
+                .texts("label", &[name])
+                .wide("reg", &[*ipa, *size]);
+            let about = |end: &&DoorbellEnd| end.shared == Some(name);
+            let ends: Vec<_> = self.doorbells.iter().filter(about).collect();
+            if !ends.is_empty() {
+                node = node.cells("phandle", &[phandle]);
+            }
+            root = root.child(node);
+            for end in ends {
+                root = root.child(self.doorbell(end).cells("memory-region", &[phandle]));
+            }
+            phandle += 1;
+        }
+        for end in self.doorbells.iter().filter(|end| end.shared.is_none()) {
+            root = root.child(self.doorbell(end));
         }
         let mut tree = DeviceTree::new();
         tree.root = root.0;
@@ -183,6 +232,18 @@ impl GuestTree<'_> {
             node = node.cells("clocks", &clocks);
         }
         root.child(node)
+    }
+
+    /// A doorbell. What is only heard has no address to be named by.
+    fn doorbell(&self, end: &DoorbellEnd) -> Build {
+        let node = match end.way {
+            Way::Rings(ipa) => Build::new(format!("doorbell@{ipa:x}")).wide("reg", &[ipa, PAGE]),
+            Way::Hears(intid) => {
+                Build::new(format!("doorbell-{intid}")).cells("interrupts", &[0, intid - 32, EDGE])
+            }
+        };
+        node.texts("compatible", &["bulkhead,doorbell"])
+            .texts("label", &[end.name])
     }
 
     /// The timers: secure, EL1 physical, EL1 virtual, EL2 physical with INTIDs 29, 30, 27, 26. The guest
@@ -341,7 +402,27 @@ mod tests {
             ],
             event: Some(36),
             devices: &[],
-            shared: &[("report".to_owned(), 0x7000_0000, 4096)],
+            shared: &[
+                ("report".to_owned(), 0x7000_0000, 4096),
+                ("silent".to_owned(), 0x7001_0000, 4096),
+            ],
+            doorbells: &[
+                DoorbellEnd {
+                    name: "go",
+                    way: Way::Rings(0x0920_0000),
+                    shared: Some("report"),
+                },
+                DoorbellEnd {
+                    name: "done",
+                    way: Way::Hears(287),
+                    shared: Some("report"),
+                },
+                DoorbellEnd {
+                    name: "bare",
+                    way: Way::Hears(37),
+                    shared: None,
+                },
+            ],
             arguments: "console=ttyAMA0",
             initrd: Some((0x4400_0000, 0x4410_0000)),
         }
@@ -386,6 +467,26 @@ mod tests {
         let frames = [0, 0x0908_0000, 0, 0x1000, 0, 0x0908_1000, 0, 0x1000];
         assert_eq!(cells(&fdt, "/watchdog@9080000", "reg"), frames);
         assert_eq!(cells(&fdt, "/events", "interrupts"), [0, 4, 1]);
+    }
+
+    #[test]
+    fn doorbells_say_how_they_are_rung_or_heard_and_what_they_are_about() {
+        let dtb = tree(3);
+        let fdt = Fdt::new(&dtb).expect("a sound tree");
+        let report = cells(&fdt, "/shared@70000000", "phandle");
+        let other = fdt.find_node("/shared@70010000").expect("node");
+        assert!(other.property("phandle").is_none(), "nobody refers to it");
+        let rung = "/doorbell@9200000";
+        assert_eq!(cells(&fdt, rung, "reg"), [0, 0x0920_0000, 0, 0x1000]);
+        assert_eq!(cells(&fdt, rung, "memory-region"), report);
+        let node = fdt.find_node(rung).expect("node");
+        assert_eq!(node.property("label").expect("label").value(), b"go\0");
+        assert!(node.property("interrupts").is_none());
+        assert_eq!(cells(&fdt, "/doorbell-287", "interrupts"), [0, 255, 1]);
+        assert_eq!(cells(&fdt, "/doorbell-287", "memory-region"), report);
+        assert_eq!(cells(&fdt, "/doorbell-37", "interrupts"), [0, 5, 1]);
+        let bare = fdt.find_node("/doorbell-37").expect("node");
+        assert!(bare.property("memory-region").is_none());
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use bulkhead_abi::plan::PAGE;
 
 use super::contents::Contents;
-use super::{EmulatedDevice, Loaded, Mapped, PlannedVm, ipa, own, passed};
+use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
+use super::{doorbells, ipa, own, passed};
 use crate::board::{Board, Passed};
 use crate::describe::{self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec};
-use crate::guest_tree::{GuestGic, GuestTree};
+use crate::guest_tree::{DoorbellEnd, GuestGic, GuestTree};
 
 /// Blocks of stage 2, and of the kernel's first mapping.
 const BLOCK: u64 = 2 << 20;
@@ -74,7 +75,7 @@ pub(super) fn arrange(
     (vm, spec): (usize, &VmSpec),
     system: &System,
     (board, cpus, shares): (&Board, &[&str], bool),
-    devices: Vec<Passed>,
+    (devices, doorbells): (Vec<Passed>, &mut [PlannedDoorbell]),
     contents: Contents,
     findings: &mut Vec<Finding>,
 ) -> Option<Guest> {
@@ -110,6 +111,7 @@ pub(super) fn arrange(
             (device, intids)
         })
         .collect();
+    doorbells::hear(vm, doorbells, &mut taken);
     let highest = taken.iter().max().copied().unwrap_or(FIRST_SPI);
     let shared: Vec<_> = system
         .shared
@@ -126,7 +128,9 @@ pub(super) fn arrange(
     let stolen_time = shares.then_some(ipa::STOLEN_TIME);
     let regions = ipa::regions((vm, system), board, ram, &devices, stolen_time);
     let gic = ipa::gic(board.parts.gic_version, spec.vcpus);
-    if !ipa::apart(spec, system, (&regions, &gic, &emulated), findings) {
+    let pages = doorbells.iter().filter(|bell| bell.from == vm);
+    let pages: Vec<_> = pages.map(|bell| (bell.name.as_str(), bell.ipa)).collect();
+    if !ipa::apart(spec, system, (&regions, &gic, &emulated, &pages), findings) {
         return None;
     }
     let mut guest = Guest {
@@ -145,6 +149,10 @@ pub(super) fn arrange(
         absent: false,
     };
     let arguments = spec.cmdline.as_ref().map_or("", |text| text.value.as_str());
+    let ends: Vec<_> = doorbells
+        .iter()
+        .filter_map(|bell| DoorbellEnd::of(bell, vm))
+        .collect();
     let mut tree = GuestTree {
         cpus,
         ram,
@@ -153,6 +161,7 @@ pub(super) fn arrange(
         event,
         devices: &guest.devices,
         shared: &shared,
+        doorbells: &ends,
         arguments,
         initrd: None,
     };

@@ -152,11 +152,19 @@ fn of_el2(mapped: &Mapped) -> bool {
     [RegionKind::Gicv as u16, RegionKind::StolenTime as u16].contains(&mapped.region.kind)
 }
 
+/// What has a place in the IPA space of a VM: regions, interrupt controller, emulated devices, pages of doorbells by name.
+type Things<'a> = (
+    &'a [Mapped],
+    &'a GuestGic,
+    &'a [EmulatedDevice],
+    &'a [(&'a str, u64)],
+);
+
 /// Reports what overlaps in the IPA space of a VM, or leaves it.
 pub(super) fn apart(
     spec: &VmSpec,
     system: &System,
-    (regions, gic, emulated): (&[Mapped], &GuestGic, &[EmulatedDevice]),
+    (regions, gic, emulated, pages): Things,
     findings: &mut Vec<Finding>,
 ) -> bool {
     let place = |what: &str| match what {
@@ -206,6 +214,15 @@ pub(super) fn apart(
     for device in emulated {
         things.push((device.called(), None, device.ipa, device.size));
     }
+    let pages: Vec<_> = pages
+        .iter()
+        .map(|(name, ipa)| (format!("the page of doorbell `{name}`"), *ipa))
+        .collect();
+    things.extend(
+        pages
+            .iter()
+            .map(|(what, ipa)| (what.as_str(), None, *ipa, PAGE)),
+    );
     let before = findings.len();
     for (index, (what, span, ipa, size)) in things.iter().enumerate() {
         let range = Span::new(*ipa, *size).filter(|range| range.end <= 1 << IPA_BITS);

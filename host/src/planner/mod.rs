@@ -5,6 +5,7 @@
 
 mod contents;
 mod cpus;
+mod doorbells;
 mod guest;
 mod ipa;
 mod own;
@@ -24,6 +25,7 @@ use crate::board::{Board, Passed, Trouble};
 use crate::describe::{CpuTime, CrashSpec, Deviation, Finding, System};
 use crate::failure::Failure;
 
+pub use doorbells::PlannedDoorbell;
 pub use share::{Server, Share, Usage, percent, usage};
 
 /// What to do about payloads that nobody made or fetched yet.
@@ -165,6 +167,8 @@ pub struct Planned {
     pub cpus: Vec<PlannedCpu>,
     /// VMs.
     pub vms: Vec<PlannedVm>,
+    /// Doorbells between them, in the order of those that ring.
+    pub doorbells: Vec<PlannedDoorbell>,
     /// The image.
     pub image: bulkhead_abi::plan::Image,
     /// The plan for EL2.
@@ -192,6 +196,7 @@ pub fn plan(
     findings: &mut Vec<Finding>,
 ) -> Result<Planned, Trouble> {
     let Assigned { mut cpus, times } = cpus::assign(system, &board, findings);
+    let mut doorbells = doorbells::assign(system, &board, findings);
     let mut guests = Vec::new();
     let mut passed = Vec::new();
     for (index, spec) in system.vms.iter().enumerate() {
@@ -210,7 +215,7 @@ pub fn plan(
                 (index, spec),
                 system,
                 (&board, &kinds, times[index] != CpuTime::Pinned),
-                devices,
+                (devices, &mut doorbells),
                 contents,
                 findings,
             );
@@ -225,12 +230,18 @@ pub fn plan(
 
     let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
-    let layout = tables::layout(el2, &mut guests, cpus.len(), system, &board);
+    let layout = tables::layout((el2, &doorbells), &mut guests, cpus.len(), system, &board);
     place::place(system, &board, &layout, &mut guests, findings)?;
     if findings.iter().any(|finding| !finding.harmless) {
         return Err(Trouble::Description);
     }
-    let (bytes, image) = tables::emit(&board, (&cpus, &times), &mut guests, system, &layout);
+    let (bytes, image) = tables::emit(
+        &board,
+        (&cpus, &times),
+        (&mut guests, &doorbells),
+        system,
+        &layout,
+    );
     prove(&bytes)?;
 
     let vms = guests
@@ -246,6 +257,7 @@ pub fn plan(
         board,
         cpus,
         vms,
+        doorbells,
         image,
         bytes,
         provisional,

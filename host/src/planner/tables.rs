@@ -1,15 +1,16 @@
 //! The plan as bytes, and the image around it.
 
 use bulkhead_abi::plan::{
-    Call, CpuPolicy, Crash, Device, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory, NAME, NONE,
-    PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table, VCPU_POOL_PAGES,
-    VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu, Vm,
+    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory,
+    NAME, NONE, PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table,
+    VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu,
+    Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::guest::Guest;
-use super::{PlannedCpu, own};
+use super::{PlannedCpu, PlannedDoorbell, own};
 use crate::board::{Board, Parts};
 use crate::describe::{CpuTime, CrashSpec, System, VmSpec};
 use crate::guest_tree::places;
@@ -31,13 +32,13 @@ pub(super) struct Layout {
 
 /// Finds out where everything goes in the image, and tells payloads their offsets.
 pub(super) fn layout(
-    el2: u64,
+    (el2, doorbells): (u64, &[PlannedDoorbell]),
     guests: &mut [Guest],
     pcpus: usize,
     system: &System,
     board: &Board,
 ) -> Layout {
-    let size = plan_size(guests, pcpus, system, board);
+    let size = plan_size((guests, doorbells), pcpus, system, board);
     let mut next = (el2 + size).next_multiple_of(PAGE);
     let mut known: Vec<(Vec<u8>, u64)> = Vec::new();
     for load in guests.iter_mut().flat_map(|guest| guest.loads.iter_mut()) {
@@ -86,10 +87,16 @@ fn pool_pages(pcpus: usize, vcpus: usize, vms: usize, tables: u64) -> u64 {
 }
 
 /// Bytes of the plan.
-fn plan_size(guests: &[Guest], pcpus: usize, system: &System, board: &Board) -> u64 {
+fn plan_size(
+    (guests, doorbells): (&[Guest], &[PlannedDoorbell]),
+    pcpus: usize,
+    system: &System,
+    board: &Board,
+) -> u64 {
     let count = |rows: &dyn Fn(&Guest) -> usize| guests.iter().map(rows).sum::<usize>();
     let loads = count(&|guest| guest.loads.len());
-    let irqs = count(&|guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum());
+    let irqs = count(&|guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum())
+        + doorbells.iter().filter(|bell| bell.physical).count();
     let regions = count(&|guest| guest.regions.len());
     let seeds = count(&|guest| guest_seeds(guest).len());
     let quiets = count(&|guest| guest_quiets(guest).count());
@@ -104,6 +111,7 @@ fn plan_size(guests: &[Guest], pcpus: usize, system: &System, board: &Board) -> 
         + emulated * size_of::<Device>()
         + quiets * size_of::<Quiet>()
         + calls * size_of::<Call>()
+        + doorbells.len() * size_of::<Doorbell>()
         + regions * size_of::<Region>()
         + loads * size_of::<Load>()
         + seeds * size_of::<Seed>()
@@ -181,7 +189,7 @@ fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) ->
 pub(super) fn emit(
     board: &Board,
     (cpus, times): (&[PlannedCpu], &[CpuTime]),
-    guests: &mut [Guest],
+    (guests, doorbells): (&mut [Guest], &[PlannedDoorbell]),
     system: &System,
     layout: &Layout,
 ) -> (Vec<u8>, Image) {
@@ -279,6 +287,8 @@ pub(super) fn emit(
                 flags: if irq.edge { IRQ_EDGE } else { 0 },
             })
         }));
+        let heard = doorbells.iter().filter(|bell| bell.to == index);
+        irqs.extend(heard.filter_map(PlannedDoorbell::irq));
         devices.extend(guest.emulated.iter().map(|device| Device {
             vm,
             kind: device.kind as u16,
@@ -312,6 +322,8 @@ pub(super) fn emit(
     writer.table(&devices);
     writer.table(&quiets);
     writer.table(&calls);
+    let doorbells: Vec<_> = doorbells.iter().map(PlannedDoorbell::row).collect();
+    writer.table(&doorbells);
     let header = Header {
         magic: MAGIC,
         version: VERSION,

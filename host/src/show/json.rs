@@ -7,7 +7,7 @@ use serde_json::{Value, json as object};
 
 use super::{access, el2_bytes, memory_map};
 use crate::describe::{CpuTime, CrashSpec, class_name};
-use crate::planner::{Planned, PlannedCpu, PlannedVm, usage};
+use crate::planner::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, usage};
 
 /// An address.
 fn hex(value: u64) -> String {
@@ -58,6 +58,7 @@ pub fn json(planned: &Planned) -> Value {
         "board": { "name": board.name, "gic": board.parts.gic_version, "qemu": emulated },
         "cpus": cpus,
         "vms": planned.vms.iter().map(vm).collect::<Vec<_>>(),
+        "doorbells": planned.doorbells.iter().map(|bell| doorbell(planned, bell)).collect::<Vec<_>>(),
         "memory": memory,
         "image": {
             "base": hex(planned.image.base),
@@ -68,6 +69,20 @@ pub fn json(planned: &Planned) -> Value {
             "pool_pages": planned.image.pool_pages,
             "el2_bytes": el2_bytes(planned),
         },
+    })
+}
+
+/// A doorbell as JSON.
+fn doorbell(planned: &Planned, bell: &PlannedDoorbell) -> Value {
+    object!({
+        "name": bell.name,
+        "from": planned.vms[bell.from].name,
+        "to": planned.vms[bell.to].name,
+        "ipa": hex(bell.ipa),
+        "intid": bell.intid,
+        "physical": bell.physical,
+        "apart_ns": bell.apart,
+        "shared": bell.shared,
     })
 }
 

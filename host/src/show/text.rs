@@ -52,7 +52,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         )?;
         write_usage(planned, cpu, out)?;
     }
-    for vm in &planned.vms {
+    for (index, vm) in planned.vms.iter().enumerate() {
         writeln!(
             out,
             "\nVM {}: {}, on {}",
@@ -106,6 +106,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
             }
         }
         write_services(vm, out)?;
+        write_doorbells(planned, index, out)?;
         writeln!(
             out,
             "  costs      {} of stage-2 tables, {VM_POOL_PAGES} of shared state; {} SPIs in its vGIC",
@@ -295,6 +296,42 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
         writeln!(
             out,
             "  seeds      fixed: every boot has the same random numbers"
+        )?;
+    }
+    Ok(())
+}
+
+/// What a VM rings and hears, and what that costs.
+fn write_doorbells(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::Result {
+    let name = |vm: usize| planned.vms[vm].name.as_str();
+    let own = planned.vms[vm].own_interrupts;
+    for bell in planned.doorbells.iter().filter(|bell| bell.from == vm) {
+        let early = if own.is_some_and(|mode| mode.kick() == Kick::RevokeAndPoke) {
+            "; too early, it is held"
+        } else {
+            "; too early, it waits"
+        };
+        writeln!(
+            out,
+            "  rings      {} to {}, by the page at IPA {:#x}: an exit{early}",
+            bell.name,
+            name(bell.to),
+            bell.ipa
+        )?;
+    }
+    for bell in planned.doorbells.iter().filter(|bell| bell.to == vm) {
+        let how = if bell.physical {
+            "an SPI that no device has, without an exit"
+        } else {
+            "an exit"
+        };
+        writeln!(
+            out,
+            "  hears      {} from {}, INTID {}, once in {} at most: {how}",
+            bell.name,
+            name(bell.from),
+            bell.intid,
+            Duration(bell.apart)
         )?;
     }
     Ok(())

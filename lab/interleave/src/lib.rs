@@ -4,6 +4,8 @@
 // `core` in the modules below is loom's.
 extern crate bulkhead_loom_atomics as core;
 
+#[path = "../../../core/src/doorbell.rs"]
+pub mod doorbell;
 #[path = "../../../core/src/gppt/grip.rs"]
 pub mod grip;
 #[path = "../../../core/src/power.rs"]

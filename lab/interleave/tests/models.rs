@@ -22,7 +22,10 @@
 //! | moving | no barrier on either side; the place read before something is left, or written after the vCPU is laid down; no look on arrival; the vCPU's state touched after that | [`what_is_left_for_a_vcpu_that_moves_is_seen_where_it_goes`] |
 //! | | no SGI to oneself where the berth is in use | [`who_comes_while_another_looks_into_the_berth_is_taken_in`] |
 //! | | a berth that is claimed by a load and a store, or given up relaxed; one that is full, or a pCPU that is, taken for free | [`one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots`] |
+//!
+//! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.
 
+use bulkhead_interleave::doorbell::{Doorbell, Rung};
 use bulkhead_interleave::grip::Grip;
 use bulkhead_interleave::power::{End, Phase, Power, Refused, Start};
 use bulkhead_interleave::protocol::{
@@ -540,6 +543,53 @@ fn one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots() {
             came += u32::from(berth.take() == Some(true));
             assert_eq!(came, laid);
             assert!((1..=slots).contains(&laid) || laid == 0 && came == 0);
+        });
+    }
+}
+
+/// A doorbell, what was written by those that ring before they did, a bit for each, and what of it who hears it has seen.
+struct Told {
+    bell: Doorbell,
+    written: AtomicU32,
+    seen: AtomicU32,
+    heard: AtomicU32,
+}
+
+impl Told {
+    /// Rings at a time, and comes back when it is told to.
+    fn ring(&self, who: u32, now: u64) {
+        const APART: u64 = 100;
+        self.written.fetch_or(1 << who, Ordering::Relaxed);
+        let mut rung = Some(self.bell.ring(now, APART));
+        while let Some(Rung::Later(at)) = rung {
+            rung = self.bell.look(at, APART);
+        }
+        if rung.is_some() {
+            let seen = self.written.load(Ordering::SeqCst);
+            self.seen.fetch_or(seen, Ordering::Relaxed);
+            self.heard.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn each_ring_is_heard_with_what_was_written_before_it() {
+    // Two at once; and one that rings when another comes back.
+    for times in [[200, 200], [50, 100]] {
+        model(move || {
+            let told = Arc::new(Told {
+                bell: Doorbell::new(),
+                written: AtomicU32::new(0),
+                seen: AtomicU32::new(0),
+                heard: AtomicU32::new(0),
+            });
+            told.ring(0, 0);
+            let other = Arc::clone(&told);
+            let other = thread::spawn(move || other.ring(1, times[0]));
+            told.ring(2, times[1]);
+            other.join().unwrap();
+            assert_eq!(told.seen.load(Ordering::Relaxed), 0b111, "a ring got lost");
+            assert!(told.heard.load(Ordering::Relaxed) <= 3, "one too many");
         });
     }
 }

@@ -1,6 +1,6 @@
 //! Rules about emulated devices and about interrupts of both kinds.
 
-use bulkhead_abi::plan::{DeviceKind, IRQ_EDGE, MAX_SPIS, PAGE, TableId};
+use bulkhead_abi::plan::{DeviceKind, IRQ_DOORBELL, IRQ_EDGE, MAX_SPIS, PAGE, TableId};
 
 use super::board::is_spi;
 use super::vms::ipa_span;
@@ -22,7 +22,7 @@ const fn frame_size(kind: u16) -> Option<u64> {
 
 impl Plan<'_> {
     /// Whether `vintid` is an SPI of the virtual GIC of VM `vm`.
-    fn has_vintid(&self, vm: u16, vintid: u16) -> bool {
+    pub(super) fn has_vintid(&self, vm: u16, vintid: u16) -> bool {
         let spis = self.vms.get(usize::from(vm)).map_or(0, |vm| vm.spis);
         let intid = u32::from(vintid);
         is_spi(intid) && intid.wrapping_sub(32) < spis
@@ -57,7 +57,7 @@ impl Plan<'_> {
     }
 
     /// Whether neither stage 2 nor the virtual GIC of VM `vm` has anything in `span`.
-    fn is_unmapped(&self, vm: usize, span: Span) -> bool {
+    pub(super) fn is_unmapped(&self, vm: usize, span: Span) -> bool {
         let frames = self.vms.get(vm).map_or([None; 2], |row| {
             self.emulated_frames(row, self.vcpus_of(vm).len())
         });
@@ -78,7 +78,8 @@ impl Plan<'_> {
                 is_spi(pintid) && pintid < 32 + MAX_SPIS,
                 Invariant::IrqPintid,
             )?;
-            at.ensure(irq.flags & !IRQ_EDGE == 0, Invariant::IrqFlags)?;
+            let kinds = [0, IRQ_EDGE, IRQ_EDGE | IRQ_DOORBELL];
+            at.ensure(kinds.contains(&irq.flags), Invariant::IrqFlags)?;
             let own = u32::from(irq.pintid) == self.header.board.uart_intid;
             at.ensure(!own, Invariant::PintidShared)?;
             for (number, other) in self.irqs.iter().take(row).enumerate() {

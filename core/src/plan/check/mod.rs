@@ -4,13 +4,14 @@
 mod board;
 mod calls;
 mod cpu;
+mod doorbells;
 mod image;
 mod interrupts;
 mod loads;
 mod regions;
 mod vms;
 
-use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS, MAX_VMS, TableId};
+use bulkhead_abi::plan::{MAX_DOORBELLS, MAX_PCPUS, MAX_VCPUS, MAX_VMS, TableId};
 
 pub use calls::may_be_allowed;
 pub(super) use regions::is_memory;
@@ -53,7 +54,8 @@ impl Plan<'_> {
         self.check_irqs()?;
         self.check_events()?;
         self.check_quiets()?;
-        self.check_calls()
+        self.check_calls()?;
+        self.check_doorbells()
     }
 
     /// Tables have as many rows as they may.
@@ -70,6 +72,7 @@ impl Plan<'_> {
             (TableId::Devices, self.devices.len(), 0, MAX_ROWS),
             (TableId::Quiets, self.quiets.len(), 0, MAX_ROWS),
             (TableId::Calls, self.calls.len(), 0, MAX_ROWS),
+            (TableId::Doorbells, self.doorbells.len(), 0, MAX_DOORBELLS),
         ];
         for (table, count, least, most) in counts {
             let fits = least <= count && count <= most;
@@ -89,6 +92,7 @@ impl Plan<'_> {
         sorted(TableId::Devices, self.devices, vms)?;
         sorted(TableId::Quiets, self.quiets, vms)?;
         sorted(TableId::Calls, self.calls, vms)?;
+        sorted(TableId::Doorbells, self.doorbells, vms)?;
         let mut before = None;
         for (row, region) in self.regions.iter().enumerate() {
             let place = (region.vm, region.ipa);

@@ -11,6 +11,8 @@ use bulkhead_core::vgic::{Host, Maintenance, Version};
 use super::mmio::Registers;
 use super::sysreg;
 
+pub use super::sysreg::publish;
+
 #[cfg(feature = "gicv2")]
 mod v2;
 #[cfg(feature = "gicv2")]
@@ -154,6 +156,11 @@ fn silence(frame: Registers, at: u64, word: u64) {
 /// Words of 32 interrupts that a distributor has (GICD_TYPER.ITLinesNumber).
 fn words(gicd: Registers) -> u64 {
     u64::from(gicd.read(4) & 31).saturating_add(1)
+}
+
+/// How many INTIDs the distributor has.
+pub fn intids(gicd: Registers) -> u32 {
+    (words(gicd) as u32).wrapping_mul(32)
 }
 
 /// Says how the line of an SPI triggers. Sixteen SPIs share a register, so the boot pCPU does it for all

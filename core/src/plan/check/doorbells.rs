@@ -1,0 +1,75 @@
+//! Rules about doorbells.
+
+use bulkhead_abi::plan::{
+    Doorbell, IRQ_DOORBELL, InterruptMode, MAX_APART, MIN_APART, PAGE, TableId,
+};
+
+use super::vms::ipa_span;
+use crate::plan::span::Span;
+use crate::plan::view::Plan;
+use crate::plan::violation::{At, Check, Invariant};
+
+impl Plan<'_> {
+    /// Doorbells, and interrupts of the board that are for them.
+    pub(super) fn check_doorbells(&self) -> Check {
+        for (row, bell) in self.doorbells.iter().enumerate() {
+            let at = At::row(TableId::Doorbells, row);
+            let hears = usize::from(bell.to) < self.vms.len() && bell.to != bell.vm;
+            at.ensure(hears, Invariant::DoorbellVms)?;
+            let apart = (MIN_APART..=MAX_APART).contains(&bell.apart);
+            at.ensure(apart, Invariant::DoorbellApart)?;
+            self.check_page(at, row, bell)?;
+            self.check_heard(at, row, bell)?;
+        }
+        for (row, irq) in self.irqs.iter().enumerate() {
+            let heard = self.doorbells.iter();
+            let named = heard.filter(|bell| bell.pintid == irq.pintid).count();
+            let wanted = usize::from(irq.flags & IRQ_DOORBELL != 0);
+            At::row(TableId::Irqs, row).ensure(named == wanted, Invariant::DoorbellPhysical)?;
+        }
+        Ok(())
+    }
+
+    /// The page by which it is rung.
+    fn check_page(&self, at: At, row: usize, bell: &Doorbell) -> Check {
+        let span = ipa_span(bell.ipa, PAGE, PAGE).ok_or(at.breaks(Invariant::DoorbellPage))?;
+        let vm = usize::from(bell.vm);
+        let devices = self.devices_of(vm).iter();
+        let mut frames = devices.filter_map(|device| Span::new(device.ipa, device.size));
+        let free = self.is_unmapped(vm, span) && !frames.any(|frame| frame.overlaps(span));
+        at.ensure(free, Invariant::IpaOverlap)?;
+        for (number, other) in self.doorbells.iter().take(row).enumerate() {
+            let apart = other.vm != bell.vm || other.ipa != bell.ipa;
+            at.and(number).ensure(apart, Invariant::IpaOverlap)?;
+        }
+        Ok(())
+    }
+
+    /// The interrupt by which it is heard.
+    fn check_heard(&self, at: At, row: usize, bell: &Doorbell) -> Check {
+        let vintid = self.has_vintid(bell.to, bell.vintid);
+        at.ensure(vintid, Invariant::IrqVintid)?;
+        let to = usize::from(bell.to);
+        let Some(vm) = self.vms.get(to) else {
+            return Err(at.breaks(Invariant::DoorbellVms));
+        };
+        let mut linked = self.irqs_of(to).iter();
+        if vm.interrupts == InterruptMode::Vgic as u16 {
+            at.ensure(bell.pintid == 0, Invariant::DoorbellPhysical)?;
+            let mut emulated = self.devices_of(to).iter();
+            let free = vm.event_intid != bell.vintid
+                && linked.all(|irq| irq.vintid != bell.vintid)
+                && emulated.all(|device| device.vintid != bell.vintid);
+            at.ensure(free, Invariant::VintidShared)?;
+        } else {
+            // Its flag is looked at from the other side.
+            let given = bell.pintid == bell.vintid && linked.any(|irq| irq.pintid == bell.pintid);
+            at.ensure(given, Invariant::DoorbellPhysical)?;
+        }
+        for (number, other) in self.doorbells.iter().take(row).enumerate() {
+            let same = other.to == bell.to && other.vintid == bell.vintid;
+            at.and(number).ensure(!same, Invariant::VintidShared)?;
+        }
+        Ok(())
+    }
+}

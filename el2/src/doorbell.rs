@@ -1,0 +1,80 @@
+//! Doorbells: pages by which VMs ring each other. When one is heard is decided by `bulkhead_core::doorbell`.
+
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::plan::{Doorbell as Row, MAX_DOORBELLS, PAGE};
+use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::doorbell::{Doorbell, Rung};
+use bulkhead_core::exit::Mmio;
+
+use crate::devices::Done;
+use crate::hw::{gic, timer};
+use crate::start::plan;
+use crate::vcpu::Vcpu;
+use crate::{deadlines, own, vm};
+
+/// By rows of the plan.
+static BELLS: [Doorbell; MAX_DOORBELLS] = [const { Doorbell::new() }; MAX_DOORBELLS];
+
+/// The doorbells that a VM rings.
+fn of(vm: Option<usize>) -> impl Iterator<Item = (&'static Doorbell, &'static Row)> {
+    let all = BELLS.iter().zip(plan().doorbells);
+    all.filter(move |(_, row)| Some(usize::from(row.vm)) == vm)
+}
+
+/// Performs an access to the page of a doorbell: a word at its start rings it, and there is nothing else.
+#[inline(never)]
+pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
+    let offset = |row: &Row| mmio.ipa.wrapping_sub(row.ipa);
+    let Some((bell, row)) = of(vcpu.vm).find(|(_, row)| offset(row) < PAGE) else {
+        return Done::Nothing;
+    };
+    if !mmio.write {
+        vcpu.frame.set(mmio.register, 0);
+    } else if offset(row) == 0 && mmio.size == 4 && !ring(vcpu, bell, row) {
+        return Done::NotYet(ExitClass::Device);
+    }
+    Done::Yes(ExitClass::Device)
+}
+
+/// `false`: it is too early, and the guest has to ring again.
+fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
+    let (now, apart) = (timer::now(), timer::nanoseconds(row.apart));
+    if own::has_no_deadlines(vcpu) {
+        let heard = bell.try_ring(now, apart) == Rung::Heard;
+        if heard {
+            pass_on(vcpu, row);
+        }
+        return heard;
+    }
+    match bell.ring(now, apart) {
+        Rung::Heard => pass_on(vcpu, row),
+        Rung::Later(_) => look(vcpu),
+    }
+    true
+}
+
+/// Passes on the rings of the VM that have waited long enough, and comes back for the others.
+#[inline(never)]
+pub fn look(vcpu: &mut Vcpu) {
+    let mut next = None;
+    for (bell, row) in of(vcpu.vm) {
+        match bell.look(timer::now(), timer::nanoseconds(row.apart)) {
+            Some(Rung::Heard) => pass_on(vcpu, row),
+            Some(Rung::Later(at)) => next = Some(next.map_or(at, |next: u64| next.min(at))),
+            None => {}
+        }
+    }
+    deadlines::set(vcpu, Purpose::Doorbell, next);
+}
+
+/// Makes the interrupt pending, after everything that was written before it.
+fn pass_on(vcpu: &Vcpu, row: &Row) {
+    if row.pintid != 0 {
+        gic::publish();
+        vcpu.gic.set_pending(u32::from(row.pintid), true);
+        return;
+    }
+    let to = usize::from(row.to);
+    let whom = vm::vm(to).dist.post(u32::from(row.vintid), 0);
+    vm::notify(to, whom);
+}

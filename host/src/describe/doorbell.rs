@@ -1,0 +1,191 @@
+//! `[doorbell.NAME]`: by which one VM interrupts another, because the description says so.
+
+use bulkhead_abi::plan::{MAX_APART, MAX_DOORBELLS, MIN_APART, NAME};
+use toml::de::DeTable;
+
+use super::finding::{Finding, Span};
+use super::reader::{Placed, Reader};
+use super::shared::SharedSpec;
+use super::size::Duration;
+use super::suggest::nearest;
+use super::vm::VmSpec;
+
+/// Keys of `[doorbell.NAME]`.
+const KEYS: &[&str] = &["from", "to", "shared", "apart"];
+/// From one interrupt to the next at least, if the description does not say: 0.1 ms in nanoseconds.
+const APART: u64 = 100_000;
+
+/// `[doorbell.NAME]`.
+#[derive(Clone, Debug)]
+pub struct DoorbellSpec {
+    /// Name: label in the device trees of both VMs.
+    pub name: Placed<String>,
+    /// Index of the VM that rings.
+    pub from: usize,
+    /// Index of the VM that hears it.
+    pub to: Placed<usize>,
+    /// Index of the shared memory that it is about.
+    pub shared: Option<usize>,
+    /// Nanoseconds from one interrupt to the next at least.
+    pub apart: u64,
+}
+
+/// What else a description has: VMs that are sound so far, the names of all in the file, shared memory.
+pub(super) type Rest<'a> = (&'a [VmSpec], &'a [String], &'a [SharedSpec]);
+
+/// Reads `[doorbell.NAME]`.
+pub(super) fn read(
+    name: Placed<String>,
+    table: &DeTable,
+    rest: Rest,
+    findings: &mut Vec<Finding>,
+) -> Option<DoorbellSpec> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if !name.value.chars().all(letters) || name.value.is_empty() || name.value.len() > NAME {
+        findings.push(
+            Finding::new(
+                "bulkhead::doorbell::name",
+                format!("`{}` cannot be the name of a doorbell", name.value),
+            )
+            .at(
+                name.span.clone(),
+                format!("1 to {NAME} of the characters a-z A-Z 0-9 -"),
+            ),
+        );
+    }
+    let mut reader = Reader::new(table, "a doorbell", KEYS, findings);
+    let (from, to) = (reader.text("from"), reader.text("to"));
+    let shared = reader.text("shared");
+    let apart = reader.duration("apart");
+    let missing: Vec<_> = ["from", "to"]
+        .into_iter()
+        .filter(|key| table.get(*key).is_none())
+        .collect();
+    if !missing.is_empty() {
+        reader.report(
+            Finding::new(
+                "bulkhead::doorbell::incomplete",
+                format!("doorbell `{}` is incomplete", name.value),
+            )
+            .at(name.span.clone(), format!("needs {}", missing.join(", ")))
+            .help("such as from = \"a\", to = \"b\": `a` rings, `b` is interrupted"),
+        );
+    }
+    if let Some(apart) = &apart
+        && !(MIN_APART..=MAX_APART).contains(&apart.value)
+    {
+        reader.report(
+            Finding::new(
+                "bulkhead::doorbell::apart",
+                format!(
+                    "doorbell `{}` cannot be heard so often, or so seldom",
+                    name.value
+                ),
+            )
+            .at(
+                apart.span.clone(),
+                format!(
+                    "{} to {} from one interrupt to the next",
+                    Duration(MIN_APART),
+                    Duration(MAX_APART)
+                ),
+            ),
+        );
+    }
+    if let (Some(from), Some(to)) = (&from, &to)
+        && from.value == to.value
+    {
+        reader.report(
+            Finding::new(
+                "bulkhead::doorbell::itself",
+                format!("`{}` would ring itself", from.value),
+            )
+            .at(to.span.clone(), "the same VM")
+            .at(from.span.clone(), "rings"),
+        );
+    }
+    let from = from.and_then(|vm| known(&vm, rest, &mut reader).map(|index| vm.map(|_| index)));
+    let to = to.and_then(|vm| known(&vm, rest, &mut reader).map(|index| vm.map(|_| index)));
+    let ends = [&from, &to];
+    let shared = shared.and_then(|wish| about(&wish, ends, rest, &mut reader));
+    reader.finish();
+    Some(DoorbellSpec {
+        name,
+        from: from?.value,
+        to: to?,
+        shared,
+        apart: apart.map_or(APART, |apart| apart.value),
+    })
+}
+
+/// Index of a VM.
+fn known(vm: &Placed<String>, (vms, declared, _): Rest, reader: &mut Reader) -> Option<usize> {
+    if !declared.contains(&vm.value) {
+        let finding = Finding::new(
+            "bulkhead::doorbell::unknown-vm",
+            format!("there is no VM `{}`", vm.value),
+        )
+        .at(vm.span.clone(), "not described here");
+        let known = nearest(&vm.value, declared.iter().map(String::as_str));
+        reader.report(match known {
+            Some(known) => finding.help(format!("did you mean `{known}`?")),
+            None => finding,
+        });
+    }
+    // One that is described and not there is wrong in itself, which is said where it stands.
+    vms.iter().position(|known| known.name.value == vm.value)
+}
+
+/// Index of the shared memory that a doorbell is about, which both of its VMs have to map.
+fn about(
+    wish: &Placed<String>,
+    ends: [&Option<Placed<usize>>; 2],
+    (vms, _, shared): Rest,
+    reader: &mut Reader,
+) -> Option<usize> {
+    let found = shared
+        .iter()
+        .position(|known| known.name.value == wish.value);
+    let Some(index) = found else {
+        let finding = Finding::new(
+            "bulkhead::doorbell::unknown-shared",
+            format!("there is no shared memory `{}`", wish.value),
+        )
+        .at(wish.span.clone(), "not described here");
+        let names = shared.iter().map(|known| known.name.value.as_str());
+        reader.report(match nearest(&wish.value, names) {
+            Some(known) => finding.help(format!("did you mean `{known}`?")),
+            None => finding.help("add a table [shared.NAME], or leave `shared` out"),
+        });
+        return None;
+    };
+    for end in ends.into_iter().flatten() {
+        let mut users = shared[index].vms.iter();
+        if users.all(|(user, _)| *user != end.value) {
+            reader.report(
+                Finding::new(
+                    "bulkhead::doorbell::not-shared",
+                    format!(
+                        "`{}` does not map `{}`",
+                        vms[end.value].name.value, wish.value
+                    ),
+                )
+                .at(end.span.clone(), "this VM")
+                .at(shared[index].name.span.clone(), "has other VMs")
+                .help("add it to `vms` there"),
+            );
+        }
+    }
+    Some(index)
+}
+
+/// There are no more than a plan holds.
+pub(super) fn count(doorbells: &[DoorbellSpec], findings: &mut Vec<Finding>) {
+    if let Some(first) = doorbells.get(MAX_DOORBELLS) {
+        let span: Span = first.name.span.clone();
+        findings.push(
+            Finding::new("bulkhead::doorbell::many", "there are too many doorbells")
+                .at(span, format!("the first after {MAX_DOORBELLS}")),
+        );
+    }
+}

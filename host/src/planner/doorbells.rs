@@ -1,0 +1,160 @@
+//! Doorbells: their pages, and SPIs of the board for VMs that take their interrupts themselves
+//! (`docs/adr/0020-doorbells.md`).
+
+use std::collections::BTreeSet;
+
+use bulkhead_abi::plan::{Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq, MAX_SPIS, PAGE};
+use dtoolkit::fdt::Fdt;
+
+use super::ipa;
+use crate::board::{Board, Tree};
+use crate::describe::{Finding, System};
+
+/// SPIs have INTIDs from here on.
+const FIRST_SPI: u32 = 32;
+/// Where VMs find the pages by which they ring; QEMU's `virt` has nothing there.
+const PAGES: u64 = 0x0920_0000;
+
+/// A doorbell as planned.
+#[derive(Clone, Debug)]
+pub struct PlannedDoorbell {
+    /// Name.
+    pub name: String,
+    /// Index of the VM that rings.
+    pub from: usize,
+    /// Index of the VM that hears it.
+    pub to: usize,
+    /// IPA of the page by which it is rung.
+    pub ipa: u64,
+    /// INTID by which it is heard.
+    pub intid: u32,
+    /// Whether that is an SPI of the board.
+    pub physical: bool,
+    /// Nanoseconds from one interrupt to the next at least.
+    pub apart: u64,
+    /// Name of the shared memory that it is about.
+    pub shared: Option<String>,
+}
+
+impl PlannedDoorbell {
+    /// Its row in the plan.
+    pub(super) fn row(&self) -> Doorbell {
+        Doorbell {
+            vm: self.from as u16,
+            to: self.to as u16,
+            vintid: self.intid as u16,
+            pintid: if self.physical { self.intid as u16 } else { 0 },
+            ipa: self.ipa,
+            apart: self.apart,
+        }
+    }
+
+    /// The row of its interrupt, if that is one of the board's.
+    pub(super) fn irq(&self) -> Option<Irq> {
+        self.physical.then_some(Irq {
+            vm: self.to as u16,
+            vintid: self.intid as u16,
+            pintid: self.intid as u16,
+            flags: IRQ_EDGE | IRQ_DOORBELL,
+        })
+    }
+}
+
+/// The doorbells of a system, in the order of the VMs that ring. INTIDs of vGICs come later, by [`hear`].
+pub(super) fn assign(
+    system: &System,
+    board: &Board,
+    findings: &mut Vec<Finding>,
+) -> Vec<PlannedDoorbell> {
+    let version = board.parts.gic_version;
+    let mut free: Option<BTreeSet<u32>> = None;
+    let mut doorbells: Vec<PlannedDoorbell> = Vec::new();
+    let mut specs: Vec<_> = system.doorbells.iter().collect();
+    specs.sort_by_key(|spec| spec.from);
+    for spec in specs {
+        let before = doorbells.iter().filter(|other| other.from == spec.from);
+        let ipa = PAGES + PAGE * before.count() as u64;
+        let physical = system.vms[spec.to.value].interrupts.own(version).is_some();
+        let mut intid = 0;
+        if physical {
+            let free = free.get_or_insert_with(|| free_spis(board));
+            let Some(last) = free.pop_last() else {
+                findings.push(
+                    Finding::new(
+                        "bulkhead::doorbell::spi",
+                        format!(
+                            "the board has no interrupt left for doorbell `{}`",
+                            spec.name.value
+                        ),
+                    )
+                    .at(
+                        spec.to.span.clone(),
+                        "takes its interrupts itself, and needs one of the board's that no device has",
+                    ),
+                );
+                continue;
+            };
+            intid = last;
+        }
+        doorbells.push(PlannedDoorbell {
+            name: spec.name.value.clone(),
+            from: spec.from,
+            to: spec.to.value,
+            ipa,
+            intid,
+            physical,
+            apart: spec.apart,
+            shared: spec
+                .shared
+                .map(|index| system.shared[index].name.value.clone()),
+        });
+    }
+    doorbells
+}
+
+/// Gives doorbells into VM `vm` INTIDs that nothing else of it has.
+pub(super) fn hear(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec<u32>) {
+    let mut next = ipa::EVENT_INTID + 1;
+    for bell in doorbells.iter_mut().filter(|bell| bell.to == vm) {
+        if !bell.physical {
+            while taken.contains(&next) {
+                next += 1;
+            }
+            bell.intid = next;
+        }
+        taken.push(bell.intid);
+    }
+}
+
+/// SPIs of the board that nothing in its device tree names. What stands there is read generously: a number that is none is
+/// one choice less.
+fn free_spis(board: &Board) -> BTreeSet<u32> {
+    let mut used = BTreeSet::from([board.parts.uart_intid]);
+    // The last that a device certainly has: the GIC has at least the word of 32 that it is in.
+    let mut last = board.parts.uart_intid;
+    if let Ok(fdt) = Fdt::new(&board.dtb) {
+        for entry in &Tree::new(fdt).entries {
+            let cells = entry.cells("interrupts").unwrap_or_default();
+            let spis = cells.as_chunks().0.iter();
+            let spis = spis.filter(|[kind, number, _]| *kind == 0 && *number < MAX_SPIS);
+            last = spis.fold(last, |last, [_, number, _]| last.max(number + FIRST_SPI));
+            for name in ["interrupts", "interrupts-extended", "interrupt-map"] {
+                let cells = entry.cells(name).unwrap_or_default();
+                // An SPI is a 0 and its number.
+                let pairs = cells.windows(2).filter(|pair| pair[0] == 0);
+                used.extend(pairs.map(|pair| pair[1].saturating_add(FIRST_SPI)));
+            }
+            let messages = ["arm,msi-base-spi", "arm,msi-num-spis"].map(|name| entry.cell(name));
+            if let [Some(first), Some(count)] = messages {
+                used.extend(first..first.saturating_add(count.min(MAX_SPIS)));
+            }
+        }
+    }
+    let end = match &board.emulated {
+        Some(emulated) => FIRST_SPI + emulated.spis,
+        None => (last + 1).next_multiple_of(32),
+    };
+    (FIRST_SPI..end.min(FIRST_SPI + MAX_SPIS))
+        .filter(|intid| !used.contains(intid))
+        .collect()
+}
