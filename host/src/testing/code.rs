@@ -7,7 +7,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine;
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 12] = [
+const CRATES: [(&str, &str); 13] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -27,6 +27,10 @@ const CRATES: [(&str, &str); 12] = [
     (
         "bulkhead-gates",
         "The gates find a panic, a deep stack and an indirect call in an image that has one.",
+    ),
+    (
+        "bulkhead-poll",
+        "A guest that looks for wishes once per period takes each once, whatever stands there.",
     ),
     (
         "bulkhead-interleave",

@@ -13,4 +13,7 @@ pub mod power;
 #[path = "../../../core/src/ring.rs"]
 pub mod ring;
 
+#[path = "../../../poll/src/word.rs"]
+pub mod word;
+
 pub mod protocol;
