@@ -36,6 +36,7 @@ fn a_vm_of_one_vcpu_may_take_its_interrupts_itself() {
 #[test]
 fn a_vm_whose_pcpu_the_firmware_gets_back_has_a_quiet_pcpu() {
     let mut sample = Sample::good();
+    sample.doorbells.clear();
     let vm = 1;
     sample.vms[vm].flags |= VM_OWN_PTIMER;
     sample.vms[vm].reclaim = Reclaim::Sdei as u16;
