@@ -533,7 +533,7 @@ pub struct Call {
     pub function: u32,
 }
 
-/// A doorbell: an edge-triggered interrupt of one VM that another one rings (`docs/adr/0020-doorbells.md`).
+/// A doorbell: an edge-triggered interrupt of one VM that another one rings (`docs/adr/0019-doorbells.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Doorbell {

@@ -1,4 +1,4 @@
-//! When a doorbell is heard (`docs/adr/0020-doorbells.md`): at most once in a time that the plan says, so that who rings without end takes
+//! When a doorbell is heard (`docs/adr/0019-doorbells.md`): at most once in a time that the plan says, so that who rings without end takes
 //! no more of who hears it.
 //!
 //! Any vCPU of the VM that rings may use it, on any pCPU, at the same time. A ring is heard at once, or it waits and some vCPU

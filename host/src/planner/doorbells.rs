@@ -1,5 +1,5 @@
 //! Doorbells: their pages, and SPIs of the board for VMs that take their interrupts themselves
-//! (`docs/adr/0020-doorbells.md`).
+//! (`docs/adr/0019-doorbells.md`).
 
 use std::collections::BTreeSet;
 
