@@ -99,6 +99,9 @@ pub(super) fn arrange(
         clash,
     };
     own::check(spec, known, findings);
+    // What a board of a device tree alone is started with, nobody says.
+    let has_firmware = board.emulated.as_ref().is_none_or(|board| board.firmware);
+    own::check_events(spec, has_firmware, findings);
     let mut next = FIRST_SPI + 1;
     let devices: Vec<(Passed, Vec<u32>)> = devices
         .into_iter()

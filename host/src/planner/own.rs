@@ -105,6 +105,31 @@ pub(super) fn check(spec: &VmSpec, known: Circumstances, findings: &mut Vec<Find
     }
 }
 
+/// Warns of an emulated board without the firmware whose events are to get the VM's CPU back. No error: EL2 asks the
+/// firmware that is there, and another one may be when the image is started.
+pub(super) fn check_events(spec: &VmSpec, has_firmware: bool, findings: &mut Vec<Finding>) {
+    if has_firmware || spec.interrupts.reclaim != Reclaim::Sdei {
+        return;
+    }
+    if let Some(span) = &spec.interrupts.reclaim_stated {
+        findings.push(
+            Finding::new(
+                "bulkhead::interrupts::events",
+                format!(
+                    "EL2 will refuse to get the CPU of `{}` back",
+                    spec.name.value
+                ),
+            )
+            .at(
+                span.clone(),
+                "by events of the firmware, and this board has none",
+            )
+            .help("add firmware = \"tf-a\" to [board], or leave `reclaim` out")
+            .harmless(),
+        );
+    }
+}
+
 /// EL2 has the mode, and in it cannot take an interrupt of its own while the VM runs.
 pub(super) fn keeps_all(mode: Mode, reclaim: Reclaim) -> bool {
     can(mode, reclaim) && mode.missing().is_none()
