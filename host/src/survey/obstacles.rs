@@ -1,0 +1,310 @@
+//! What EL2 lacks for a board: each with the reason and what can be done.
+
+use serde::Serialize;
+
+use super::{Cpu, Gic, Survey, Uart};
+use crate::board::{self, Tree};
+
+/// Something without which EL2 does not run on the board.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Obstacle {
+    /// What it is about: "CPUs", "GIC", "timer", "console", "memory".
+    pub part: &'static str,
+    /// What is so.
+    pub what: String,
+    /// Why that matters.
+    pub why: String,
+    /// What to do.
+    pub help: String,
+}
+
+/// What reads the tree as firmware leaves it.
+const AS_LEFT: &str = "import the tree that the firmware hands over: on a Linux that it has started, /sys/firmware/fdt";
+
+/// Finds all of them.
+pub(super) fn find(survey: &Survey, tree: &Tree, bytes: &[u8]) -> Vec<Obstacle> {
+    let mut all = Vec::new();
+    cpus(&survey.cpus.cpus, &mut all);
+    controller(&survey.interrupt_controllers, &mut all);
+    timer(survey, &mut all);
+    console(survey, tree, &mut all);
+    memory(survey, &mut all);
+    // What the planner would say and is not among these yet.
+    if let Some(why) = board::facts(bytes).err().filter(|_| all.is_empty()) {
+        all.push(Obstacle {
+            part: "board",
+            what: why,
+            why: "the planner needs it".to_owned(),
+            help: AS_LEFT.to_owned(),
+        });
+    }
+    all
+}
+
+/// The help for something that needs code.
+fn unwritten(what: &str) -> String {
+    format!("there is no way around it: EL2 has no {what} for it yet")
+}
+
+fn cpus(cpus: &[Cpu], all: &mut Vec<Obstacle>) {
+    let mut add = |what: String, why: &str, help: String| {
+        all.push(Obstacle {
+            part: "CPUs",
+            what,
+            why: why.to_owned(),
+            help,
+        });
+    };
+    let cpus: Vec<&Cpu> = cpus.iter().filter(|cpu| cpu.enabled).collect();
+    if cpus.is_empty() {
+        let help = format!("it may be no tree of a whole board; {AS_LEFT}");
+        add(
+            "the tree has no CPUs".to_owned(),
+            "there is nothing to run on",
+            help,
+        );
+        return;
+    }
+    let first = |is: &dyn Fn(&Cpu) -> bool| cpus.iter().find(|cpu| is(cpu)).copied();
+    // A tree without a method leaves it to /psci.
+    let other = |cpu: &Cpu| {
+        cpu.enable_method
+            .as_deref()
+            .is_some_and(|how| how != "psci")
+    };
+    if let Some(cpu) = first(&other) {
+        let how = cpu.enable_method.clone().unwrap_or_default();
+        add(
+            format!("{} is started by `{how}`", cpu.path),
+            "EL2 starts CPUs, and switches the board off, by PSCI",
+            format!(
+                "start the board with firmware that has PSCI (Trusted Firmware-A), and {AS_LEFT}"
+            ),
+        );
+    }
+    let old = [
+        "arm,arm",
+        "arm,cortex-a5",
+        "arm,cortex-a7",
+        "arm,cortex-a8",
+        "arm,cortex-a9",
+        "arm,cortex-a15",
+        "arm,cortex-a17",
+    ];
+    if let Some(cpu) =
+        first(&|cpu| old.contains(&cpu.kind.as_str()) || cpu.kind.starts_with("arm,arm1"))
+    {
+        add(
+            format!("{} ({}) has 32 bits", cpu.path, cpu.kind),
+            "EL2 is AArch64",
+            "no other firmware changes that".to_owned(),
+        );
+    }
+    if let Some(cpu) = first(&|cpu| cpu.kind.starts_with("apple,")) {
+        add(
+            format!("{} ({}) has HCR_EL2.E2H fixed to 1", cpu.path, cpu.kind),
+            "EL2 needs it to be 0",
+            unwritten("mode"),
+        );
+    }
+    if let Some(cpu) = first(&|cpu| cpu.kind == "arm,cortex-r82") {
+        add(
+            format!("{} ({}) has regions of memory at EL2", cpu.path, cpu.kind),
+            "EL2 keeps VMs apart by stage-2 translation",
+            unwritten("protection"),
+        );
+    }
+}
+
+fn controller(controllers: &[Gic], all: &mut Vec<Obstacle>) {
+    let mut add = |what: String, why: &str, help: String| {
+        all.push(Obstacle {
+            part: "GIC",
+            what,
+            why: why.to_owned(),
+            help,
+        });
+    };
+    let Some(gic) = controllers.first() else {
+        let help = format!("if the board has one, {AS_LEFT}");
+        add(
+            "the tree has no GIC".to_owned(),
+            "EL2 drives GICv2 and GICv3",
+            help,
+        );
+        return;
+    };
+    let path = &gic.path;
+    let Some(version) = gic.version else {
+        let words = gic.compatible.join(", ");
+        let why = "EL2 drives GICv2 with virtualization (GIC-400) and GICv3";
+        add(
+            format!("EL2 has no driver for {path} ({words})"),
+            why,
+            unwritten("driver"),
+        );
+        return;
+    };
+    if gic.cells.is_some_and(|cells| cells != 3) {
+        let cells = gic.cells.unwrap_or_default();
+        add(
+            format!("interrupts of {path} have {cells} cells"),
+            "EL2 reads three of each",
+            unwritten("reader"),
+        );
+    }
+    if gic.moved {
+        add(
+            format!("{path} is on a bus that moves addresses (`ranges`)"),
+            "EL2 reads the address as it stands",
+            "let the firmware put the node at the root, with its physical address".to_owned(),
+        );
+    }
+    let frames = if version == 2 { 4 } else { 2 };
+    if gic.frames.len() < frames {
+        let n = gic.frames.len();
+        add(
+            format!("{path} has {n} frames"),
+            "a GICv2 needs four (distributor, CPU interface, GICH, GICV), a GICv3 two",
+            format!(
+                "if the GIC has them, add them to the tree's `reg`; else {}",
+                unwritten("way")
+            ),
+        );
+    }
+    if version == 3 && gic.redistributor_regions != 1 {
+        let n = gic.redistributor_regions;
+        add(
+            format!("{path} has {n} regions of redistributors"),
+            "EL2 looks through one",
+            unwritten("search"),
+        );
+    }
+    if gic.maintenance_intid.is_none() {
+        add(
+            format!("{path} has no maintenance interrupt"),
+            "the virtual GIC needs it when list registers run out",
+            "add its `interrupts` to the tree; most boards have INTID 25".to_owned(),
+        );
+    }
+}
+
+fn timer(survey: &Survey, all: &mut Vec<Obstacle>) {
+    let needed = |timers: &super::Timers| {
+        timers.v8
+            && timers
+                .physical
+                .and(timers.virtual_)
+                .and(timers.hypervisor)
+                .is_some()
+    };
+    if survey.timers.as_ref().is_some_and(needed) {
+        return;
+    }
+    let what = match &survey.timers {
+        None => "the tree has no generic timer".to_owned(),
+        Some(timers) if !timers.v8 => format!("{} is a timer of Armv7", timers.path),
+        Some(timers) => format!("{} does not name all of its interrupts", timers.path),
+    };
+    all.push(Obstacle {
+        part: "timer",
+        what,
+        why: "EL2 uses the physical, the virtual and the hypervisor timer".to_owned(),
+        help: "add a node `arm,armv8-timer` with its four interrupts to the tree".to_owned(),
+    });
+}
+
+fn console(survey: &Survey, tree: &Tree, all: &mut Vec<Obstacle>) {
+    let mut add = |what: String, why: &str, help: String| {
+        all.push(Obstacle {
+            part: "console",
+            what,
+            why: why.to_owned(),
+            help,
+        });
+    };
+    let fits = |uart: &&Uart| uart.driver && uart.enabled;
+    let others = || survey.uarts.iter().filter(fits);
+    // One that EL2 could use as it is, before one whose address it would not find.
+    let other = others()
+        .find(|uart| !uart.moved)
+        .or_else(|| others().next());
+    let usable = |otherwise: String| match other {
+        Some(uart) if uart.moved => format!(
+            "{} is a PL011; the firmware would have to name it in /chosen/stdout-path and give its node the physical address",
+            uart.path
+        ),
+        Some(uart) => format!(
+            "{} is a PL011: let the firmware name it in /chosen/stdout-path",
+            uart.path
+        ),
+        None => otherwise,
+    };
+    let why = "EL2 drives a PL011, which carries the consoles of all VMs";
+    let stated = tree
+        .find("/chosen")
+        .and_then(|chosen| chosen.text("stdout-path"));
+    let Some(uart) = survey.uarts.iter().find(|uart| uart.console) else {
+        let what = match stated {
+            Some(path) => format!("the console {path} does not exist"),
+            None => "the tree names no console".to_owned(),
+        };
+        let help = usable(format!(
+            "let the firmware name a PL011 in /chosen/stdout-path, and {AS_LEFT}"
+        ));
+        add(what, why, help);
+        return;
+    };
+    if !uart.driver {
+        let help = usable(unwritten("driver"));
+        add(
+            format!("EL2 has no driver for {} ({})", uart.path, uart.kind),
+            why,
+            help,
+        );
+        return;
+    }
+    if uart.moved {
+        add(
+            format!("{} is on a bus that moves addresses (`ranges`)", uart.path),
+            "EL2 reads the address as it stands",
+            usable(
+                "let the firmware put the node at the root, with its physical address".to_owned(),
+            ),
+        );
+    }
+    if uart.intid.is_none() {
+        add(
+            format!("{} has no interrupt of the GIC", uart.path),
+            "EL2 sends and receives by interrupts",
+            usable("add its `interrupts` to the tree".to_owned()),
+        );
+    }
+}
+
+fn memory(survey: &Survey, all: &mut Vec<Obstacle>) {
+    let mut add = |what: &str, why: &str, help: &str| {
+        all.push(Obstacle {
+            part: "memory",
+            what: what.to_owned(),
+            why: why.to_owned(),
+            help: help.to_owned(),
+        });
+    };
+    let memory = &survey.memory;
+    if memory.iter().all(|range| range.size == 0) {
+        let what = if memory.is_empty() {
+            "the tree has no memory"
+        } else {
+            "the tree leaves the size of the memory to the firmware"
+        };
+        add(what, "VMs are placed when the plan is made", AS_LEFT);
+    }
+    if survey.reserved.len() > 16 {
+        add(
+            "firmware keeps more than 16 ranges of memory",
+            "EL2 reads 16, and must not miss one",
+            "join ranges that touch, or leave those out that nobody uses",
+        );
+    }
+}
