@@ -1,0 +1,147 @@
+use std::cell::RefCell;
+use std::io::Cursor;
+
+use super::*;
+use crate::describe::Text;
+use crate::planner::Effort;
+use crate::system::prepare_text;
+
+fn guest(spec: &str, taken: &[Guest]) -> Guest {
+    Guest::parse(spec, taken, str::to_owned).expect(spec)
+}
+
+fn refused(spec: &str, taken: &[Guest]) -> String {
+    let failure = Guest::parse(spec, taken, str::to_owned).expect_err(spec);
+    assert!(
+        !failure.what.is_empty() && !failure.advice.is_empty(),
+        "{failure}"
+    );
+    failure.to_string()
+}
+
+/// A board without QEMU, so that nothing but this crate is needed.
+fn board() -> BoardChoice {
+    BoardChoice::Tree("tests/fixtures/virt.dtb".to_owned())
+}
+
+#[test]
+fn what_is_written_is_sound() {
+    let mut guests = Vec::new();
+    for spec in [
+        "program:tests/fixtures/raw.bin",
+        "second=program:tests/fixtures/raw.bin@0x40100000",
+    ] {
+        let next = guest(spec, &guests);
+        guests.push(next);
+    }
+    let text = Text {
+        name: "new.toml".to_owned(),
+        source: text(&board(), &guests).into(),
+    };
+    let prepared = match prepare_text(text, Effort::WhatIsThere) {
+        Ok(prepared) => prepared,
+        Err(stopped) => panic!("{}", crate::failure::Failure::from(stopped)),
+    };
+    let names: Vec<_> = prepared
+        .planned
+        .vms
+        .iter()
+        .map(|vm| vm.name.as_str())
+        .collect();
+    assert_eq!(names, ["raw", "second"]);
+    assert_eq!(prepared.planned.vms[1].entry, 0x4010_0000);
+    assert!(prepared.findings.is_empty());
+}
+
+/// What stands there as a comment is right when the mark is taken away.
+#[test]
+fn comments_that_are_keys_are_sound_too() {
+    let guests = [
+        guest("one=program:tests/fixtures/raw.bin", &[]),
+        guest("two=program:tests/fixtures/raw.bin", &[]),
+    ];
+    let plain = text(&board(), &guests);
+    let wanted = ["vcpus", "crash", "class", "[shared", "size", "ipa", "vms"];
+    let bare: Vec<&str> = plain
+        .lines()
+        .map(|line| {
+            let key = line.strip_prefix("# ");
+            key.filter(|key| wanted.iter().any(|word| key.starts_with(word)))
+                .unwrap_or(line)
+        })
+        .collect();
+    assert!(bare.len() > 20 && bare.iter().filter(|line| line.starts_with("vcpus")).count() == 2);
+    let text = Text {
+        name: "new.toml".to_owned(),
+        source: bare.join("\n").into(),
+    };
+    if let Err(stopped) = prepare_text(text, Effort::WhatIsThere) {
+        panic!("{}", crate::failure::Failure::from(stopped));
+    }
+}
+
+#[test]
+fn an_emulated_board_has_room_for_its_guests() {
+    let mut guests = Vec::new();
+    for _ in 0..3 {
+        let next = guest("linux:debian", &guests);
+        guests.push(next);
+    }
+    let names: Vec<_> = guests.iter().map(|guest| guest.name.as_str()).collect();
+    assert_eq!(names, ["linux", "linux2", "linux3"]);
+    let text = text(&BoardChoice::Emulated("qemu-virt".to_owned()), &guests);
+    assert!(
+        text.contains("cpus = 3\n") && text.contains("memory = \"2GiB\"\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("kernel = \"debian:kernel\"\ninitrd = \"debian:initramfs\"\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_guest_that_cannot_be_is_refused_with_a_remedy() {
+    assert!(refused("hello", &[]).contains("kind"));
+    assert!(refused("linus:debian", &[]).contains("did you mean `linux:debian`?"));
+    assert!(refused("guest:helo", &[]).contains("did you mean `guest:hello`?"));
+    assert!(refused("linux:no/such/Image", &[]).contains("no/such/Image"));
+    assert!(refused("program:tests", &[]).contains("no file"));
+    assert!(refused("a b=guest:hello", &[]).contains("1 to 16"));
+    assert!(refused("el2=guest:hello", &[]).contains("EL2"));
+    let first = [guest("x=guest:hello", &[])];
+    assert!(refused("x=guest:hello", &first).contains("already"));
+}
+
+#[test]
+fn questions_end_with_an_empty_answer_and_repeat_after_a_wrong_one() {
+    let said = RefCell::new(Vec::new());
+    let parse = |spec: &str, taken: &[Guest]| {
+        said.borrow_mut().push(spec.to_owned());
+        Guest::parse(spec, taken, str::to_owned)
+    };
+    let mut output = Vec::new();
+    let mut input = Cursor::new("guest:nobody\n\ntwo=guest:hello\n\n");
+    let guests = ask_guests((&mut input, &mut output), "guest:hello", parse).expect("asked");
+    let names: Vec<_> = guests
+        .expect("not ended")
+        .into_iter()
+        .map(|guest| guest.name)
+        .collect();
+    assert_eq!(names, ["hello", "two"]);
+    assert_eq!(
+        *said.borrow(),
+        ["guest:nobody", "guest:hello", "two=guest:hello"]
+    );
+    assert!(String::from_utf8_lossy(&output).contains("no guest program `nobody`"));
+    // The end of the input is no answer.
+    let mut input = Cursor::new("guest:hello\n");
+    assert_eq!(
+        ask_guests((&mut input, &mut output), "guest:hello", parse).expect("asked"),
+        None
+    );
+    let mut input = Cursor::new("\n");
+    let known = ["qemu-virt".to_owned()];
+    let board = ask_board((&mut input, &mut output), &known, "qemu-virt").expect("asked");
+    assert_eq!(board.as_deref(), Some("qemu-virt"));
+}
