@@ -215,8 +215,9 @@ pub struct Pcpu {
     pub mpidr: u64,
     /// 1 on exactly one pCPU: it drains the console. 0 elsewhere.
     pub service: u16,
-    /// Must be 0.
-    pub reserved: u16,
+    /// First of two SPIs of its own by which other pCPUs call it, where a VM may send any SGI ([`InterruptMode::GpptPmrDirect`]);
+    /// 0: they call it by SGIs.
+    pub call_spi: u16,
     /// Must be 0.
     pub reserved2: u32,
 }
@@ -259,7 +260,8 @@ pub enum InterruptMode {
     GpptRecoverable = 1,
     /// Taken at EL1, GICv3. Accesses to PMR and to the other common registers trap.
     GpptPmrTrapped = 2,
-    /// Taken at EL1, GICv3. PMR is the physical one.
+    /// Taken at EL1, GICv3. PMR is the physical one, and SGIs are sent without EL2: no other VM is like this, and EL2 uses no
+    /// SGIs ([`Pcpu::call_spi`]).
     GpptPmrDirect = 3,
     /// Taken at EL1, GICv2: the VM maps the CPU interface.
     GpptV2 = 4,

@@ -88,6 +88,14 @@ fn number(target: u64, vcpus: usize) -> Option<usize> {
     usize::try_from(target).ok().filter(|n| *n < vcpus)
 }
 
+/// The first argument of a function names a vCPU.
+pub const fn names_vcpu(function: u32) -> bool {
+    matches!(
+        function,
+        CPU_ON_32 | CPU_ON_64 | AFFINITY_INFO_32 | AFFINITY_INFO_64
+    )
+}
+
 /// Decides a call; `function` is w0, `args` are x1 to x3, `vcpus` how many the VM has.
 pub fn call(function: u32, args: [u64; 3], vcpus: usize) -> Call {
     // The 32-bit forms take the low halves only.

@@ -38,6 +38,16 @@ const ICC_DIR: u32 = sysreg(3, 0, 12, 11, 1);
 const ICC_PMR: u32 = sysreg(3, 0, 4, 6, 0);
 const ICC_RPR: u32 = sysreg(3, 0, 12, 11, 3);
 const ICC_CTLR: u32 = sysreg(3, 0, 12, 12, 4);
+/// Registers of Group 0, which trap with ICH_HCR_EL2.TALL0.
+const ICC_IAR0: u32 = sysreg(3, 0, 12, 8, 0);
+const ICC_EOIR0: u32 = sysreg(3, 0, 12, 8, 1);
+const ICC_HPPIR0: u32 = sysreg(3, 0, 12, 8, 2);
+const ICC_BPR0: u32 = sysreg(3, 0, 12, 8, 3);
+const ICC_AP0R0: u32 = sysreg(3, 0, 12, 8, 4);
+const ICC_AP0R1: u32 = sysreg(3, 0, 12, 8, 5);
+const ICC_AP0R2: u32 = sysreg(3, 0, 12, 8, 6);
+const ICC_AP0R3: u32 = sysreg(3, 0, 12, 8, 7);
+const ICC_IGRPEN0: u32 = sysreg(3, 0, 12, 12, 6);
 const ACTLR: u32 = sysreg(3, 0, 1, 0, 1);
 const REVIDR: u32 = sysreg(3, 0, 0, 0, 6);
 const AIDR: u32 = sysreg(3, 1, 0, 0, 7);
@@ -54,6 +64,9 @@ const DBGPRCR: u32 = sysreg(2, 0, 1, 4, 4);
 /// OSLSR_EL1: the OS lock is implemented and not locked.
 const UNLOCKED: u64 = 1 << 3;
 
+/// What ICC_IAR0_EL1 gives where nothing is pending.
+const NO_INTERRUPT: u64 = 1023;
+
 /// Decides an access by the encoding of its register.
 #[inline]
 pub const fn access(register: u32) -> Access {
@@ -62,6 +75,9 @@ pub const fn access(register: u32) -> Access {
         ICC_PMR => Access::Common(Common::Mask),
         ICC_RPR => Access::Common(Common::Running),
         ICC_CTLR => Access::Common(Common::Control),
+        ICC_IAR0 | ICC_HPPIR0 => Access::Fixed(NO_INTERRUPT),
+        ICC_EOIR0 | ICC_BPR0 | ICC_IGRPEN0 => Access::Fixed(0),
+        ICC_AP0R0 | ICC_AP0R1 | ICC_AP0R2 | ICC_AP0R3 => Access::Fixed(0),
         ICC_SGI1R => Access::Sgi(true),
         ICC_SGI0R => Access::Sgi(false),
         // The alias for the other Security state, of which a VM has none.
@@ -315,6 +331,12 @@ mod tests {
             assert_eq!(access, Access::PhysicalTimer(register));
         }
         assert_eq!(access(REVIDR), Access::Fixed(0));
+        // Group 0 is not there: nothing is pending, and nothing can be changed.
+        let group0 = [0, 1, 2, 3, 4, 5, 6, 7].map(|op2| access(sysreg(3, 0, 12, 8, op2)));
+        let (none, zero) = (Access::Fixed(1023), Access::Fixed(0));
+        assert_eq!(group0, [none, zero, none, zero, zero, zero, zero, zero]);
+        assert_eq!(access(sysreg(3, 0, 12, 12, 6)), zero);
+        assert_eq!(access(sysreg(3, 0, 12, 12, 7)), Access::Undefined);
         assert_eq!(access(sysreg(1, 0, 7, 14, 2)), Access::SetWay);
         assert_eq!(
             access(sysreg(2, 0, 0, 1, 5)),

@@ -27,8 +27,7 @@ pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
 
 /// Serves the deadlines that have come, each once at most; then EL2's timer is set for the next one.
 #[inline(always)]
-pub fn serve(vcpu: &mut Vcpu) {
-    let now = timer::now();
+pub fn serve(vcpu: &mut Vcpu, now: u64) {
     serve_own(vcpu, now);
     if vcpu
         .home

@@ -12,7 +12,7 @@ use bulkhead_core::vgic::VTIMER;
 use crate::calls::{self, After};
 use crate::devices::{self, Done};
 use crate::hw::gic::{self, Taken};
-use crate::hw::{boot, cpu, sysreg as reg};
+use crate::hw::{boot, cpu, sysreg as reg, timer};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{deadlines, lifecycle, mailbox, own, sched, timed};
@@ -78,11 +78,12 @@ impl Exit {
 #[inline(always)]
 pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
     let exit = Exit::begin(esr);
-    if class == ec::HVC64 && vcpu.frame.get(0) as u32 == psci::PSCI_VERSION {
-        vcpu.frame.set_x0(psci::VERSION_PSCI);
-        return exit.stay(vcpu, ExitClass::Hvc);
-    }
-    if own::has_come_back(vcpu, class) {
+    if class == ec::HVC64 {
+        if vcpu.frame.get(0) as u32 == psci::PSCI_VERSION {
+            vcpu.frame.set_x0(psci::VERSION_PSCI);
+            return exit.stay(vcpu, ExitClass::Hvc);
+        }
+    } else if own::has_come_back(vcpu, class) {
         return boot::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
     }
     other_synchronous(vcpu, exit.esr, exit.begin, exit.pc)
@@ -149,9 +150,6 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
     {
         return exit.next(vcpu, class);
     }
-    if own::is_gone(vcpu) {
-        return boot::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
-    }
     if devices::is_sgir_write(vcpu, exit::fault_ipa(far, hpfar), esr) {
         return sgir_write(vcpu, esr, exit.begin, exit.pc);
     }
@@ -171,15 +169,20 @@ fn sgir_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
 fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
     let (far, hpfar) = (reg::far(), reg::hpfar());
+    let mut done = Done::Nothing;
     if let DataAbort::Mmio(mmio) = DataAbort::decode(exit.esr, far, hpfar) {
-        match devices::access(vcpu, &mmio) {
-            Done::Yes(class) => return exit.next(vcpu, class),
-            // The guest repeats it; what else is pending comes first.
-            Done::NotYet(class) => return exit.stay(vcpu, class),
-            Done::Nothing => {}
-        }
+        done = devices::access(vcpu, &mmio);
     }
-    exit.inject(vcpu, ExitClass::DataAbort, Fault::Data(far));
+    if matches!(done, Done::Nothing) && own::is_gone(vcpu) {
+        // Then it cannot fetch either, and comes back by that.
+        done = Done::NotYet(ExitClass::ServiceIrq);
+    }
+    match done {
+        Done::Yes(class) => exit.next(vcpu, class),
+        // The guest repeats it; what else is pending comes first.
+        Done::NotYet(class) => exit.stay(vcpu, class),
+        Done::Nothing => exit.inject(vcpu, ExitClass::DataAbort, Fault::Data(far)),
+    }
 }
 
 /// An MRS, MSR or maintenance instruction that traps.
@@ -325,9 +328,16 @@ pub fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     // First, because turns end with it.
     if taken.intid() == plan().header.board.hyp_timer_intid && !vcpu.group0 {
         gic::drop_priority(taken);
-        deadlines::serve(vcpu);
-        gic::deactivate(taken);
-        exit.stay(vcpu, ExitClass::ServiceIrq);
+        let now = timer::now();
+        if sched::is_over(vcpu, now) {
+            gic::deactivate(taken);
+            exit.stay(vcpu, ExitClass::ServiceIrq);
+            sched::hand_over(vcpu, now);
+        } else {
+            deadlines::serve(vcpu, now);
+            gic::deactivate(taken);
+            exit.stay(vcpu, ExitClass::ServiceIrq);
+        }
     } else {
         let class = handle(vcpu, taken);
         exit.stay(vcpu, class);
@@ -352,7 +362,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     }
     let board = &plan().header.board;
     if intid == board.hyp_timer_intid {
-        deadlines::serve(vcpu);
+        deadlines::serve(vcpu, timer::now());
         if !vcpu.group0 {
             gic::deactivate(taken);
         }
@@ -386,6 +396,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         vcpu.notify(whom);
         return class;
     }
+    let intid = gic::own::meaning(vcpu.index, intid);
     let mut class = ExitClass::ServiceIrq;
     if intid == board.maintenance_intid {
         if let Some(vm) = vcpu.vm() {

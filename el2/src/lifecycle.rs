@@ -153,6 +153,8 @@ pub fn stand(vcpu: &mut Vcpu) {
     let Some(vm) = vcpu.vm() else { return };
     while vm.power.is_paused() && vm.power.phase() == Phase::Running {
         sched::block(vcpu);
+        // No guest is entered here, so EL2's timer does not interrupt: what it woke for would wake for ever.
+        deadlines::serve_own(vcpu, timer::now());
     }
 }
 

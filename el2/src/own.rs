@@ -1,6 +1,7 @@
 //! A VM that takes its physical interrupts itself: what it does to its GIC goes through a filter to the board's
 //! (`bulkhead_core::gppt`, `docs/adr/0016-own-interrupts.md`). One vCPU, on a pCPU of its own.
 
+mod revoke;
 #[cfg(feature = "gicv2")]
 mod v2;
 #[cfg(feature = "gicv2")]
@@ -13,7 +14,8 @@ use v3 as version;
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number, Vm};
 use bulkhead_core::exit::Mmio;
-use bulkhead_core::gppt::{Answer, Cpus, Filter, Kick, Mode, Reclaim, Writes};
+use bulkhead_core::gppt::{Answer, Controls, Cpus, Filter, Kick, Mode, Reclaim, Writes};
+use bulkhead_core::psci;
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
@@ -21,9 +23,8 @@ use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{timed, vm};
 
-pub use version::{
-    acknowledge, come_back, common, deactivate, has_come_back, is_gone, poll, send_sgi, wait,
-};
+pub use revoke::{is_gone, wait};
+pub use version::{acknowledge, come_back, common, deactivate, has_come_back, poll, send_sgi};
 
 /// Above all priorities.
 const NO_PRIORITY: u64 = 0x100;
@@ -33,6 +34,8 @@ const NO_PRIORITY: u64 = 0x100;
 pub struct Own {
     mode: Mode,
     reclaim: Reclaim,
+    /// What traps while the guest runs.
+    controls: Controls,
     filter: Filter<version::Kind>,
     gicd: u64,
     gicr: u64,
@@ -44,10 +47,12 @@ pub struct Own {
 pub fn mode(vm: &Vm) -> Option<Mode> {
     const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
     const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
+    const PMR_DIRECT: u16 = InterruptMode::GpptPmrDirect as u16;
     const V2: u16 = InterruptMode::GpptV2 as u16;
     match vm.interrupts {
         RECOVERABLE => Some(Mode::Recoverable),
         PMR_TRAPPED => Some(Mode::PmrTrapped),
+        PMR_DIRECT => Some(Mode::PmrDirect),
         V2 => Some(Mode::V2),
         _ => None,
     }
@@ -68,6 +73,36 @@ pub fn reclaim(vm: &Vm) -> Reclaim {
 pub fn has_no_deadlines(vcpu: &Vcpu) -> bool {
     let own = vcpu.own.as_ref();
     own.is_some_and(|own| own.mode.kick() == Kick::RevokeAndPoke)
+}
+
+/// Affinity fields of the MPIDR that a vCPU shows: its number; those of its pCPU where it sends SGIs to the board's.
+pub fn affinity(vcpu: &Vcpu) -> u64 {
+    match &vcpu.own {
+        Some(own) if !own.mode.filters_sgis() => gic::own::name(vcpu.index),
+        _ => vcpu.number as u64,
+    }
+}
+
+/// Gives a vCPU that a call of PSCI names by the board's affinity the number that it has in its VM.
+pub fn rename(vcpu: &Vcpu, function: u32, args: &mut [u64; 3]) {
+    if let Some(own) = &vcpu.own
+        && !own.mode.filters_sgis()
+        && psci::names_vcpu(function)
+    {
+        let own = args[0] == gic::own::name(vcpu.index);
+        // A number that no VM has.
+        args[0] = if own {
+            vcpu.number as u64
+        } else {
+            VCPUS as u64
+        };
+    }
+}
+
+/// VM `index` could mask EL2's interrupts, so that its pCPU is got back by taking its stage 2 away.
+pub fn can_mask(index: usize) -> bool {
+    let mode = plan().vms.get(index).and_then(mode);
+    mode.is_some_and(|mode| mode.kick() == Kick::RevokeAndPoke)
 }
 
 /// pCPUs of such VMs, each with its VM.
@@ -103,13 +138,15 @@ impl Own {
             number: 0,
             names,
         };
+        let reclaim = reclaim(row);
         Some(Self {
             mode,
-            reclaim: reclaim(row),
-            filter: Filter::new(version::KIND, given, cpus),
+            reclaim,
+            controls: mode.controls(reclaim, plan().others_have_spis(index)),
+            filter: Filter::new(version::kind(mode), given, cpus),
             gicd: row.gicd,
             gicr: row.gicr,
-            kept: version::Kept::default(),
+            kept: version::Kept::of(mode),
         })
     }
 

@@ -47,6 +47,8 @@ pub struct Pcpu {
     pub look_again: bool,
     /// WFI and WFE trap.
     pub traps: [bool; 2],
+    /// Nanoseconds of a tick, in 2^-32.
+    scale: u64,
     /// Its index in the plan.
     pub index: usize,
     /// Its GIC.
@@ -67,10 +69,14 @@ pub struct Pcpu {
     pub arrived: u32,
     /// No earlier does one of them that does not run have something to do by itself.
     pub soonest: u64,
+    /// For nothing but the end of a turn EL2's timer is armed before this.
+    pub rest: u64,
     /// Stack pointers of the threads that do not run; the last is that of the thread that waits.
     pub stacks: [u64; SLOTS + 1],
     /// Whose registers the hardware has: a slot, or [`IDLE`] for nobody's.
     pub loaded: usize,
+    /// Which private interrupts the board signals, as [`bulkhead_core::vgic::Cpu::enabled_on_board`] has it, while no vCPU runs.
+    pub enabled: u32,
     /// The slot of each VM whose vCPU was here last.
     pub last: [u8; MAX_VMS],
     /// Deadlines of the pCPU itself.
@@ -95,6 +101,9 @@ impl Pcpu {
             },
             look_again: false,
             traps: [false; 2],
+            scale: (1_000_000_000u64 << 32)
+                .checked_div(timer::frequency())
+                .unwrap_or(0),
             index,
             gic: Gic::of(index),
             balancer: None,
@@ -105,8 +114,11 @@ impl Pcpu {
             seats: [None; SLOTS],
             arrived: 0,
             soonest: u64::MAX,
+            rest: 0,
             stacks: [0; SLOTS + 1],
             loaded: IDLE,
+            // That of no vCPU.
+            enabled: u32::MAX,
             last: [u8::MAX; MAX_VMS],
             deadlines: Deadlines::new(),
             service: drains.then(|| Service::new(Uart(uart))),
@@ -116,6 +128,12 @@ impl Pcpu {
     /// It has more than one vCPU, or others may come.
     pub fn is_shared(&self) -> bool {
         self.used > 1 || self.balancer.is_some()
+    }
+
+    /// Nanoseconds of some ticks.
+    #[inline(always)]
+    pub const fn in_nanoseconds(&self, ticks: u64) -> u64 {
+        ((ticks as u128).wrapping_mul(self.scale as u128) >> 32) as u64
     }
 
     /// There are vCPUs beside the thread in slot `own`.

@@ -18,7 +18,7 @@ use crate::idle::attend;
 use crate::start::plan;
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{devices, lifecycle, mailbox, sched, timed};
+use crate::{devices, lifecycle, mailbox, own, sched, timed};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -157,14 +157,28 @@ fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
 /// Starts the interrupts and timers of this pCPU.
 pub fn start_pcpu(vcpu: &mut Vcpu) {
     cpu::start();
+    timer::start();
     let board = &plan().header.board;
-    let ppis = 1 << (board.hyp_timer_intid % 32) | 1 << (board.maintenance_intid % 32);
+    let timer = 1 << (board.hyp_timer_intid % 32);
+    let (kick, rest) = if gic::own::is_there(vcpu.index) {
+        (1 << gic::OWN_KICK, timer)
+    } else {
+        (
+            1 << gic::KICK | 1 << gic::SIBLING,
+            timer | 1 << (board.maintenance_intid % 32),
+        )
+    };
+    // Those are SPIs where a VM could send any SGI.
+    let row = plan().pcpus.get(vcpu.index);
+    let sgis = if row.is_some_and(|row| row.call_spi != 0) {
+        0
+    } else {
+        kick
+    };
     let wanted = if gic::own::has_events(vcpu.index) {
         0
-    } else if gic::own::is_there(vcpu.index) {
-        1 << gic::OWN_KICK | 1 << (board.hyp_timer_intid % 32)
     } else {
-        1 << gic::KICK | 1 << gic::SIBLING | ppis
+        sgis | rest
     };
     vcpu.gic.start(vcpu.index, wanted);
     if let Some(service) = devices::service_of(vcpu) {
@@ -266,7 +280,9 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     vcpu.frame = Frame::default();
     vcpu.frame.set(0, start.context);
     vcpu.physical_timer = PhysicalTimer::new();
-    timer::give_guest_time(shared.time.offset(), timed::owns_physical(index));
+    let owns_physical = timed::owns_physical(index);
+    timer::give_guest_time(shared.time.offset(), owns_physical);
+    vcpu.context.timers.owns_physical = owns_physical;
     vcpu.gic.reset_virtual();
     // With what came while it was off.
     let whom = vcpu.vgic.reset(&shared.dist, &mut vcpu.gic);
@@ -277,7 +293,7 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
         vcpu.notify(whom);
     }
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
-    cpu::install(vmid, stage2_root(index), vcpu.number as u64, start.entry);
+    cpu::install(vmid, stage2_root(index), own::affinity(vcpu), start.entry);
     vcpu.runs = true;
     // What it waited for until here is its VM's own affair.
     vcpu.stolen = sched::stolen(vcpu);

@@ -3,19 +3,18 @@
 //! A thread that leaves the pCPU takes its timers and registers with it. Whatever comes for its vCPU meanwhile waits, in
 //! its mailbox, in the vGIC's shared words, and in its [`Seat`]; it catches up when it comes back.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::CpuPolicy;
 use bulkhead_core::deadlines::Deadlines;
 use bulkhead_core::sched::{Policy, SLOTS, Wanted};
-use bulkhead_core::spent::nanoseconds;
 use bulkhead_core::vgic::{VTIMER, WORDS};
 
 use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer};
 use crate::pcpu::{IDLE, Pcpu, Seat};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{balance, deadlines, lifecycle, mailbox, timed, vm};
+use crate::{balance, lifecycle, mailbox, timed, vm};
 
 /// Makes the vCPUs of this pCPU and their threads, each of which starts with its first turn.
 pub fn make_vcpus(idle: &mut Vcpu) {
@@ -99,41 +98,87 @@ fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
 
 /// Asks who runs, and leaves the pCPU to it if that is another one. Returns when it is the turn of this thread.
 pub fn reschedule(vcpu: &mut Vcpu) {
-    turn(vcpu, false);
+    turn(vcpu, Why::Look);
+}
+
+/// The same where nothing but the turn of this vCPU has come to its end, at `now`.
+pub fn hand_over(vcpu: &mut Vcpu, now: u64) {
+    turn(vcpu, Why::Over(now));
 }
 
 /// What [`reschedule`] does behind the switch, for a thread that starts: the first turn of its vCPU.
 pub fn begin(vcpu: &mut Vcpu) {
     vcpu.left = reg::cycles();
-    turn(vcpu, true);
+    turn(vcpu, Why::First);
 }
 
-/// One function for both, so that neither what leaves the hardware nor what comes to it is called.
+/// Why a thread asks whose turn it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// Something has happened.
+    Look,
+    /// It is the end of its turn.
+    Over(u64),
+    /// It has it, for the first time.
+    First,
+}
+
+/// One function for all, so that neither what leaves the hardware nor what comes to it is called.
 #[inline(never)]
-fn turn(vcpu: &mut Vcpu, starts: bool) {
-    let Some(home) = vcpu.home.as_deref_mut() else {
+fn turn(vcpu: &mut Vcpu, why: Why) {
+    let Some(mut home) = vcpu.home.take() else {
         return;
     };
-    let came = if starts {
-        Some(home.moves)
-    } else {
-        home.look_again = false;
-        home.turn = home.sched.next(timer::now());
-        let slot = home.turn.slot.unwrap_or(IDLE);
-        (slot != vcpu.slot).then(|| {
-            step_out(vcpu);
-            thread::switch(vcpu, slot)
-        })
-    };
-    if let Some(moves) = came {
-        let is_new = moves != 0 && balance::switched(vcpu);
-        step_in(vcpu);
-        if is_new {
-            context::forget_former_life();
+    let mut is_new = false;
+    if why != Why::First {
+        let slot = next(home, why);
+        if slot == vcpu.slot {
+            vcpu.home = Some(home);
+            return set_timer(vcpu);
+        }
+        step_out(vcpu, home);
+        home = thread::switch(home, vcpu.slot, slot);
+    }
+    if home.moves != 0 {
+        vcpu.home = Some(home);
+        is_new = balance::switched(vcpu);
+        match vcpu.home.take() {
+            Some(again) => home = again,
+            None => return,
         }
     }
-    trap_waits(vcpu);
+    step_in(vcpu, home);
+    if is_new {
+        context::forget_former_life();
+    }
     set_timer(vcpu);
+}
+
+/// Whose turn it is: the slot, or [`IDLE`].
+#[inline(always)]
+fn next(home: &mut Pcpu, why: Why) -> usize {
+    if let Why::Over(now) = why
+        && let Some((slot, until)) = home.sched.hand_over(now)
+    {
+        home.turn.slot = Some(slot);
+        home.turn.until = until;
+        home.look_again = false;
+        return slot;
+    }
+    look(home)
+}
+
+/// Asks the scheduler. WFI and WFE trap as the turn says.
+#[inline(never)]
+fn look(home: &mut Pcpu) -> usize {
+    home.look_again = false;
+    home.turn = home.sched.next(timer::now());
+    let traps = [home.turn.trap_wfi, home.turn.trap_wfe];
+    if traps != home.traps {
+        home.traps = traps;
+        cpu::trap_waits(traps[0], traps[1]);
+    }
+    home.turn.slot.unwrap_or(IDLE)
 }
 
 /// The vCPU has nothing to do until it is woken: leaves the pCPU. Returns when it has.
@@ -171,7 +216,7 @@ fn wake(vcpu: &mut Vcpu, slot: usize) {
 
 /// Takes the vCPU from the hardware, except for registers that may stay there until another one comes.
 #[inline(always)]
-fn step_out(vcpu: &mut Vcpu) {
+fn step_out(vcpu: &mut Vcpu, home: &mut Pcpu) {
     if vcpu.slot == IDLE {
         return;
     }
@@ -182,12 +227,11 @@ fn step_out(vcpu: &mut Vcpu) {
     vcpu.context.active = vcpu.gic.take_active(vcpu.timer_bits);
     vcpu.context.interface.keep(&vcpu.gic);
     vcpu.context.keep_registers();
+    home.enabled = vcpu.vgic.enabled_on_board();
     vcpu.left = reg::cycles();
     let wakes_at = wakes_at(vcpu);
     vcpu.sleeps = wakes_at != u64::MAX;
-    if vcpu.sleeps
-        && let Some(home) = vcpu.home.as_deref_mut()
-    {
+    if vcpu.sleeps {
         home.set_wake(vcpu.slot, wakes_at);
     }
 }
@@ -215,34 +259,34 @@ fn wakes_at(vcpu: &Vcpu) -> u64 {
 
 /// Brings the vCPU back, and does what has come for it meanwhile.
 #[inline(always)]
-fn step_in(vcpu: &mut Vcpu) {
-    if vcpu.slot == IDLE {
+fn step_in(vcpu: &mut Vcpu, home: &'static mut Pcpu) {
+    let slot = vcpu.slot;
+    if slot == IDLE {
         gic::keep_silent();
-        return;
+        vcpu.home = Some(home);
+        return catch_up(vcpu, false);
     }
-    let (slot, number) = (vcpu.slot, vcpu.number as u8);
-    let sleeps = core::mem::take(&mut vcpu.sleeps);
-    let mut forget = false;
-    let mut loaded = false;
-    if let (Some(home), Some(vm)) = (vcpu.home.as_deref_mut(), vcpu.vm) {
-        if sleeps {
-            home.wakes(slot);
-        }
-        loaded = home.loaded == slot;
-        home.loaded = slot;
-        if let Some(last) = home.last.get_mut(vm) {
-            forget = *last != number;
-            *last = number;
-        }
+    if core::mem::take(&mut vcpu.sleeps) {
+        home.wakes(slot);
     }
+    let loaded = home.loaded == slot;
     if loaded {
         vcpu.context.interface.signal_again();
     } else {
+        home.loaded = slot;
         vcpu.context.bring_registers();
         vcpu.context.interface.bring(&vcpu.gic);
-        vcpu.gic
-            .enable_private(vcpu.timer_bits, board_interrupts(vcpu));
-        if forget && vcpu.runs {
+        if home.enabled != vcpu.vgic.enabled_on_board() {
+            vcpu.gic
+                .enable_private(vcpu.timer_bits, board_interrupts(vcpu));
+        }
+        let number = vcpu.number as u8;
+        if vcpu.vcpus > 1
+            && let Some(vm) = vcpu.vm
+            && let Some(last) = home.last.get_mut(vm)
+            && core::mem::replace(last, number) != number
+            && vcpu.runs
+        {
             context::forget_translations();
         }
     }
@@ -254,41 +298,22 @@ fn step_in(vcpu: &mut Vcpu) {
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());
         if let Some(told) = vcpu.told {
-            tell_stolen(vcpu, told);
+            // Nobody else writes it.
+            let all = home.sched.stolen(slot);
+            let new = home.in_nanoseconds(all.wrapping_sub(vcpu.stolen));
+            vcpu.stolen = all;
+            memory::tell(told, told.load(Ordering::Relaxed).wrapping_add(new));
         }
     }
-    catch_up(vcpu);
+    let arrived = home.arrived & bit(slot) != 0;
+    vcpu.home = Some(home);
+    catch_up(vcpu, arrived);
 }
 
 /// What the scheduler has counted as stolen from a vCPU so far, in ticks.
 pub fn stolen(vcpu: &Vcpu) -> u64 {
-    let account = vcpu
-        .home
-        .as_deref()
-        .and_then(|home| home.sched.account(vcpu.slot));
-    account.map_or(0, |account| account.stolen)
-}
-
-/// Adds to what the guest reads what has been stolen since it was told last.
-#[inline(always)]
-fn tell_stolen(vcpu: &mut Vcpu, told: &AtomicU64) {
-    let all = stolen(vcpu);
-    let new = in_nanoseconds(all.wrapping_sub(vcpu.stolen));
-    vcpu.stolen = all;
-    // Nobody else writes it.
-    memory::tell(told, told.load(Ordering::Relaxed).wrapping_add(new));
-}
-
-/// Nanoseconds of some ticks: of less than a few seconds in less instructions than [`nanoseconds`] takes.
-#[inline(always)]
-fn in_nanoseconds(ticks: u64) -> u64 {
-    let frequency = timer::frequency();
-    if ticks >> 32 == 0
-        && let Some(all) = ticks.wrapping_mul(1_000_000_000).checked_div(frequency)
-    {
-        return all;
-    }
-    nanoseconds(ticks, frequency)
+    let home = vcpu.home.as_deref();
+    home.map_or(0, |home| home.sched.stolen(vcpu.slot))
 }
 
 /// The board's interrupts behind the private ones that the guest has enabled.
@@ -304,14 +329,10 @@ const fn bit(slot: usize) -> u32 {
     1u32.wrapping_shl(slot as u32)
 }
 
-/// What came for the vCPU while it did not run.
+/// What came for the vCPU while it did not run; `arrived`: SPIs, too.
 #[inline(always)]
-fn catch_up(vcpu: &mut Vcpu) {
-    let own = bit(vcpu.slot);
-    if let Some(home) = vcpu.home.as_deref_mut()
-        && home.arrived & own != 0
-    {
-        home.arrived &= !own;
+fn catch_up(vcpu: &mut Vcpu, arrived: bool) {
+    if arrived {
         raise_arrived(vcpu);
     }
     if vcpu.runs
@@ -321,19 +342,20 @@ fn catch_up(vcpu: &mut Vcpu) {
         let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
         vcpu.notify(whom);
     }
-    if mailbox::is_for(vcpu.id) || mailbox::is_for(mailbox::of_pcpu(vcpu.index)) {
+    if mailbox::is_for_either(vcpu.id, vcpu.index) {
         mailbox::open(vcpu);
     }
-    deadlines::serve_own(vcpu, timer::now());
 }
 
 #[inline(never)]
 fn raise_arrived(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
-    let arrived = vcpu
-        .home
-        .as_deref_mut()
-        .and_then(|home| home.seat(slot))
+    let Some(home) = vcpu.home.as_deref_mut() else {
+        return;
+    };
+    home.arrived &= !bit(slot);
+    let arrived = home
+        .seat(slot)
         .map(|seat| core::mem::take(&mut seat.arrived));
     let (Some(vm), Some(words)) = (vcpu.vm(), arrived) else {
         return;
@@ -349,29 +371,18 @@ fn raise_arrived(vcpu: &mut Vcpu) {
     }
 }
 
-/// WFI and WFE trap as the turn says.
-fn trap_waits(vcpu: &mut Vcpu) {
-    let Some(home) = vcpu.home.as_deref_mut() else {
-        return;
-    };
-    let traps = [home.turn.trap_wfi, home.turn.trap_wfe];
-    if traps != home.traps {
-        home.traps = traps;
-        cpu::trap_waits(traps[0], traps[1]);
-    }
-}
-
 /// Arms EL2's timer for what is due next: of the vCPU that runs, of those that do not, of the pCPU itself.
+#[inline(always)]
 pub fn set_timer(vcpu: &mut Vcpu) {
     let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
-    let mut at = next(&vcpu.deadlines);
-    if let Some(home) = vcpu.home.as_deref() {
-        at = at
-            .min(next(&home.deadlines))
-            .min(home.turn.until)
-            .min(home.soonest);
+    let mut rest = next(&vcpu.deadlines);
+    let mut at = rest;
+    if let Some(home) = vcpu.home.as_deref_mut() {
+        rest = rest.min(next(&home.deadlines)).min(home.soonest);
+        home.rest = rest;
+        at = rest.min(home.turn.until);
     }
-    timer::set((at != u64::MAX).then_some(at));
+    timer::set(at);
 }
 
 fn others(home: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &Seat)> {
@@ -412,6 +423,13 @@ fn numbers(bits: u32) -> impl Iterator<Item = usize> {
             number
         })
     })
+}
+
+/// EL2's timer has fired for the end of the turn, and for nothing else.
+#[inline(always)]
+pub fn is_over(vcpu: &Vcpu, now: u64) -> bool {
+    let home = vcpu.home.as_deref();
+    home.is_some_and(|home| now < home.rest && now >= home.turn.until)
 }
 
 /// EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over. `true`: [`reschedule`] comes next,

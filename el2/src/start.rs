@@ -46,7 +46,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     }
     let plan = match prove(&tree, load) {
         Ok(plan) => plan,
-        Err(violation) => refuse(uart, violation),
+        Err(violation) => refuse(uart, violation, load),
     };
     boot::keep_plan(plan);
     mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
@@ -127,7 +127,7 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
 
 /// Says which invariant is broken, where, and what it means, and switches the board off.
 #[cold]
-fn refuse(uart: Uart, violation: Violation) -> ! {
+fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
     let mut line = Said::new();
     line.text("refused: ")
         .text(violation.invariant.name())
@@ -142,6 +142,12 @@ fn refuse(uart: Uart, violation: Violation) -> ! {
             .text(name)
             .byte(b' ')
             .decimal(u64::from(other));
+    }
+    if violation.invariant == Invariant::BoardImage {
+        line.text(": loaded at ").hex(load);
+        if let Ok(plan) = Plan::open(boot::behind_el2()) {
+            line.text(", made for ").hex(plan.header.image.base);
+        }
     }
     last_words(uart, &line)
 }
@@ -221,7 +227,9 @@ fn start_distributor(windows: &mut Windows, uart: Uart) {
     let board = &plan.header.board;
     let gicd = gic::start_distributor(windows, board);
     let spis = plan.irqs.iter().map(|irq| u32::from(irq.pintid));
-    let last = spis.fold(board.uart_intid, u32::max);
+    let calls = plan.pcpus.iter().map(|pcpu| pcpu.call_spi);
+    let calls = calls.map(|first| u32::from(first).wrapping_add(1));
+    let last = spis.chain(calls).fold(board.uart_intid, u32::max);
     if last >= gic::intids(gicd) {
         let mut line = Said::new();
         line.text("refused: board-spis: the distributor has no INTID ")
@@ -275,15 +283,21 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     if gic::own::is_there(drainer) {
         gic::own::claim(gicd, plan().header.board.uart_intid);
     }
+    keep_hold();
+    gic::own::start_calls(gicd);
 }
 
-/// Keeps hold of the stage 2 of VMs that take their interrupts themselves. The plan's proof says that none of them runs where
-/// the console is drained.
+/// The plan's proof says that none of them runs where the console is drained.
 #[cfg(feature = "gicv2")]
 fn give_interrupts(_: Registers, _: usize, _: Uart) {
-    for (pcpu, vm) in own::pcpus() {
+    keep_hold();
+}
+
+/// Keeps hold of the stage 2 of VMs that could mask EL2's interrupts.
+fn keep_hold() {
+    let masking = own::pcpus().filter(|(_, vm)| own::can_mask(*vm));
+    for (pcpu, vm) in masking {
         gic::own::give_to(pcpu, vm);
-        mmu::share_root(vm, prepare::stage2_root(vm));
     }
 }
 

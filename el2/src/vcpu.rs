@@ -257,7 +257,7 @@ impl Vcpu {
         self.vgic = vgic::Cpu::new(number);
         self.pl011_intid = pl011.intid;
         if !idle.home.as_deref().is_some_and(Pcpu::is_shared) {
-            self.sibling_intid = gic::SIBLING;
+            self.sibling_intid = gic::own::sibling_intid(idle.index);
         }
         self.slot = slot;
         self.id = id;

@@ -203,6 +203,10 @@ fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
 
 /// An SPI goes to this vCPU.
 fn is_mine(vcpu: &mut Vcpu, vm: &Vm, intid: u32) -> bool {
+    if vcpu.own.is_some() {
+        // With one vCPU all are its own, whatever registers call it.
+        return true;
+    }
     let number = vcpu.number as u32;
     match gic::VIRTUAL {
         Version::V3 => {
@@ -214,10 +218,6 @@ fn is_mine(vcpu: &mut Vcpu, vm: &Vm, intid: u32) -> bool {
             route == number
         }
         Version::V2 => {
-            if vcpu.own.is_some() {
-                // With one vCPU all are its own, and the register reads as zero.
-                return true;
-            }
             let four = distributor(vcpu, vm, TARGET.wrapping_add(u64::from(intid & !3)));
             four >> (intid % 4 * 8) >> (number & 7) & 1 != 0
         }

@@ -55,8 +55,11 @@ pub const OVERFLOWING: u32 = 5;
 /// The end of a turn, until the vCPU runs whose turn is next.
 pub const VCPU_SWITCH: u64 = 12;
 
-/// All groups: those of `micro` in its order, then that of `turns`.
-pub const FIGURES: [Figure; 12] = [
+/// A server gets the CPU from a fair vCPU at the start of its period, and gives it back when its budget is gone.
+pub const SERVER_SWITCH: u64 = 13;
+
+/// All groups: those of `micro` in its order, then those of `turns`.
+pub const FIGURES: [Figure; 13] = [
     Figure {
         id: HVC_NULL,
         name: "hvc_null",
@@ -139,6 +142,14 @@ pub const FIGURES: [Figure; 12] = [
         id: VCPU_SWITCH,
         name: "vcpu_switch",
         operation: "end of a turn to first instruction of the next vCPU",
+        operations: 100,
+        events: 2,
+    },
+    // Here, too.
+    Figure {
+        id: SERVER_SWITCH,
+        name: "server_switch",
+        operation: "start or end of a server's budget to first instruction of the next vCPU",
         operations: 100,
         events: 2,
     },

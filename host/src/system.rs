@@ -4,10 +4,11 @@ use std::env;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use crate::board::{self, Board, Trouble};
+use crate::board::{self, Trouble};
 use crate::cmd::Outcome;
-use crate::describe::{self, Finding, Span, System, Text};
+use crate::describe::{self, Finding, Text};
 use crate::failure::Failure;
+use crate::further;
 use crate::image::El2;
 use crate::machine;
 use crate::planner::{self, Effort, Planned};
@@ -71,6 +72,7 @@ impl Stopped {
                         format!("{errors} errors")
                     };
                     eprintln!("{}: {errors}", text.name);
+                    eprint!("{}", Text::hint(&findings));
                 }
                 Outcome::BadInput
             }
@@ -121,12 +123,13 @@ fn understand(
     effort: Effort,
     findings: &mut Vec<Finding>,
 ) -> Result<(Planned, Option<(PathBuf, El2)>), Trouble> {
-    let system = describe::parse(text, findings).ok_or(Trouble::Description)?;
-    let board = board::load(&system, findings)?;
+    let system = describe::parse(text, findings);
+    let board = board::load(&system, findings);
     if findings.iter().any(|finding| !finding.harmless) {
-        look_further(&system, board, findings);
+        further::look(&system, board.ok(), findings);
         return Err(Trouble::Description);
     }
+    let board = board?;
     let el2 = match effort {
         Effort::Everything => {
             let path = machine::el2(board.parts.gic_version)?;
@@ -142,48 +145,4 @@ fn understand(
     let size = el2.as_ref().map(|(_, el2)| el2.size());
     let planned = planner::plan(&system, board, size, effort, findings)?;
     Ok((planned, el2))
-}
-
-/// Whether the code of a finding is about one of these subjects.
-fn about(finding: &Finding, subjects: &[&str]) -> bool {
-    let subject = finding.code.split("::").nth(1);
-    subject.is_some_and(|subject| subjects.contains(&subject))
-}
-
-/// Finds what the planner has to say about a description that is wrong already, so that all of it is shown at once.
-/// What it says about words that were found wrong before, or about the memory of a VM of which a value could not be
-/// read, may only follow from that, and is dropped, as is what it says that does no harm.
-fn look_further(system: &System, board: Board, findings: &mut Vec<Finding>) {
-    let places = |finding: &Finding| -> Vec<Span> {
-        let labels = finding.labels.iter();
-        labels.map(|(span, _)| span.clone()).collect()
-    };
-    let known: Vec<Span> = findings.iter().flat_map(places).collect();
-    let mut more = findings.clone();
-    // It cannot succeed: the errors are in the list that it gets.
-    let _ = planner::plan(system, board, None, Effort::WhatIsThere, &mut more);
-    let meets = |place: &Span| {
-        let mut known = known.iter();
-        known.any(|known| known.start < place.end && place.start < known.end)
-    };
-    // The VM, by where its table starts, in which a finding lies.
-    let table = |finding: &Finding| {
-        let place = finding.labels.first()?.0.start;
-        let starts = system.vms.iter().map(|vm| vm.name.span.start);
-        starts.filter(|start| *start <= place).max()
-    };
-    let misread: Vec<Option<usize>> = findings
-        .iter()
-        .filter(|finding| about(finding, &["value", "memory", "image"]))
-        .map(table)
-        .collect();
-    let more = more.into_iter().skip(findings.len());
-    let more: Vec<Finding> = more
-        .filter(|finding| !finding.harmless && !places(finding).iter().any(meets))
-        .filter(|finding| {
-            let contents = about(finding, &["memory", "image"]);
-            !(contents && misread.contains(&table(finding)))
-        })
-        .collect();
-    findings.extend(more);
 }

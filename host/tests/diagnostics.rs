@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bulkhead_host::describe::{Finding, Text};
 use bulkhead_host::planner::Effort;
 use bulkhead_host::system::{Stopped, prepare};
 
@@ -23,12 +24,63 @@ fn fixtures() -> Vec<PathBuf> {
     files
 }
 
-fn words(path: &Path) -> String {
+fn findings(path: &Path) -> (Text, Vec<Finding>) {
     match prepare(path, Effort::WhatIsThere) {
-        Ok(prepared) => prepared.text.render(&prepared.findings, false),
-        Err(Stopped::Description(text, findings)) => text.render(&findings, false),
+        Ok(prepared) => (prepared.text, prepared.findings),
+        Err(Stopped::Description(text, findings)) => (text, findings),
         Err(Stopped::Failure(failure)) => panic!("{}: {failure}", path.display()),
     }
+}
+
+fn words(path: &Path) -> String {
+    let (text, findings) = findings(path);
+    text.render(&findings, false)
+}
+
+#[test]
+fn every_finding_has_a_place_a_reason_and_a_remedy() {
+    for path in fixtures() {
+        let (text, findings) = findings(&path);
+        for finding in findings {
+            let name = path.display();
+            let place = finding.labels.first();
+            let (span, reason) = place.unwrap_or_else(|| panic!("{name}: {finding:?}"));
+            let inside = span.end <= text.source.len();
+            assert!(inside, "{name}: not in the text: {finding:?}");
+            assert!(!reason.is_empty(), "{name}: no reason: {finding:?}");
+            let remedy = finding.help.as_deref().unwrap_or_default();
+            assert!(!remedy.is_empty(), "{name}: no remedy: {finding:?}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_of_two_parties_show_both() {
+    let mut shown = BTreeSet::new();
+    for path in fixtures() {
+        let (text, findings) = findings(&path);
+        let tables = text.tables();
+        for finding in findings {
+            let places = finding.labels.iter().map(|(span, _)| span.start);
+            let places: BTreeSet<_> = places
+                .filter_map(|start| tables.iter().position(|table| table.contains(&start)))
+                .collect();
+            if places.len() > 1 {
+                // One mistake says the same of other names and numbers.
+                let plain = |text: &str| -> String {
+                    let quoted = text.split('`').step_by(2).collect::<String>();
+                    quoted.chars().filter(|c| !c.is_ascii_digit()).collect()
+                };
+                let reasons: String = finding.labels.iter().map(|(_, why)| plain(why)).collect();
+                shown.insert((finding.code, plain(&finding.message), reasons));
+            }
+        }
+    }
+    assert!(
+        shown.len() >= 25,
+        "only {} mistakes show two parties: {shown:#?}",
+        shown.len()
+    );
 }
 
 #[test]

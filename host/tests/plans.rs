@@ -316,8 +316,34 @@ fn the_plan_is_shown_with_all_that() {
     assert_eq!(json["vms"][0]["crash"]["seconds"], 120);
     assert_eq!(json["vms"][1]["crash"]["vm"], "all");
     assert_eq!(json["vms"][0]["quiets"][0]["pa"], "0x9040038");
-    let picture = show::svg(&planned);
-    assert!(picture.contains("CPUs 3 and 1") && picture.contains("SBSA watchdog"));
+    let page = show::html(&json, None);
+    assert!(page.contains(&json["vms"][1]["name"].to_string()), "{page}");
+    // What was saved of it before, in either form, is the same plan.
+    let differences = show::compare("plan.json", &json, &show::json(&planned));
+    assert_eq!(differences.changes, []);
+}
+
+#[test]
+fn what_differs_is_found_in_json_and_in_bytes() {
+    let (one, other) = (planned("gicv2.toml"), planned("own-gicv2.toml"));
+    let json = |planned| show::json(planned);
+    let bytes = |planned: &Planned| show::bytes::read(&planned.bytes).expect("a plan");
+    for (old, new) in [(json(&one), json(&other)), (bytes(&one), bytes(&other))] {
+        assert_eq!(show::compare("itself", &new, &new).changes, []);
+        let text = show::compare("gicv2.toml", &old, &new).text("own-gicv2");
+        for line in [
+            "VM all\n  - all of it: general, 2 vCPUs on CPUs ",
+            "\nimage\n  ~ ",
+        ] {
+            assert!(text.contains(line), "`{line}` is not in\n{text}");
+        }
+    }
+    // A bit of a plan that was saved has turned.
+    let mut broken = one.bytes.clone();
+    broken[100] ^= 1;
+    let why = show::bytes::read(&broken).expect_err("the checksum is wrong");
+    assert!(why.contains("checksum"), "{why}");
+    assert!(show::bytes::looks_like_one(&broken));
 }
 
 #[test]

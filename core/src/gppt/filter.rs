@@ -35,17 +35,16 @@ pub trait Kind {
     fn view(&self) -> View;
 }
 
-/// The kind of all modes in which EL2's kick is a Group 0 interrupt. Kinds are known when EL2 is built, so that it has no code for
-/// others.
+/// The kind of all modes of a GICv3. Versions are known when EL2 is built, so that it has no code for the other.
 #[derive(Clone, Copy, Debug)]
-pub struct UpperV3;
+pub struct V3(pub View);
 
-impl Kind for UpperV3 {
+impl Kind for V3 {
     fn version(&self) -> Version {
         Version::V3
     }
     fn view(&self) -> View {
-        View::Upper
+        self.0
     }
 }
 
@@ -178,9 +177,9 @@ impl<K: Kind> Filter<K> {
             Form::Plain => seen,
             Form::Priorities => bytes(read.size, seen, priority::to_guest),
             Form::Affinity => {
-                let mut vcpus = (0..VCPUS as u64).zip(self.names());
+                let mut vcpus = (0..VCPUS).zip(self.names());
                 let whose = vcpus.find(|(_, name)| *name == seen);
-                whose.map_or(0, |(vcpu, _)| vcpu)
+                whose.map_or(0, |(vcpu, _)| self.affinity(vcpu))
             }
             Form::Interfaces => bytes(read.size, seen, |byte| self.vcpus_of(byte)),
         };
@@ -202,6 +201,14 @@ impl<K: Kind> Filter<K> {
     /// The pCPU of a vCPU, as the board's GIC names it.
     pub(super) fn name(&self, vcpu: usize) -> Option<u64> {
         self.names().nth(vcpu)
+    }
+
+    /// The affinity by which the guest of a GICv3 knows a vCPU: its number; that of its pCPU where it sends SGIs to the board's.
+    pub(super) fn affinity(&self, vcpu: usize) -> u64 {
+        match self.kind.view() {
+            View::Upper => vcpu as u64,
+            View::Plain => self.name(vcpu).unwrap_or(0),
+        }
     }
 
     /// vCPUs behind a mask of CPU interfaces.

@@ -31,7 +31,7 @@ mod undo;
 
 pub use common::{Common, TWO_STEPS};
 pub use effect::{Answer, Form, Frame, Read, Write, Writes};
-pub use filter::{Cpus, Filter, Kind, PlainV2, UpperV3};
+pub use filter::{Cpus, Filter, Kind, PlainV2, V3};
 pub use grip::Grip;
 pub use mode::{Controls, Kick, Mode, Reclaim, View};
 pub use undo::Entered;

@@ -10,6 +10,8 @@ const TWI: u64 = 1 << 13;
 const TC: u32 = 1 << 10;
 /// ICH_HCR_EL2.TALL0: registers of Group 0 trap.
 const TALL0: u32 = 1 << 11;
+/// ICH_HCR_EL2.TDIR: writes to ICC_DIR_EL1 trap.
+const TDIR: u32 = 1 << 14;
 
 /// How a VM takes its physical interrupts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +21,8 @@ pub enum Mode {
     Recoverable,
     /// The same, and the registers that both groups have in common trap: mask and EOImode are exact, at an exit each.
     PmrTrapped,
-    /// GICv3: the mask is the board's, without exits, and Group 0 comes to EL1, too.
+    /// GICv3 with one Security state: the mask and EOImode are the board's, without exits, and Group 0 comes to EL1, too. SGIs
+    /// are not seen, so no pCPU but its own may have an SGI enabled, of whichever group.
     PmrDirect,
     /// GICv2: the VM has the CPU interface's frame.
     V2,
@@ -86,14 +89,15 @@ impl Mode {
     ///
     /// With FMO=1 the registers of Group 1 are the board's, those of Group 0 and the common ones are virtual, and
     /// writes that send SGIs trap (IHI 0069H, 8.1.2, "the ICV registers", and 12.2, access of each). With both 0
-    /// all are the board's.
-    pub const fn controls(self, reclaim: Reclaim) -> Controls {
+    /// all are the board's. `lent`: other VMs have SPIs. A write to ICC_DIR_EL1 deactivates any of them, whoever has taken it.
+    pub const fn controls(self, reclaim: Reclaim, lent: bool) -> Controls {
         let hcr = match self {
             Self::Recoverable | Self::PmrTrapped => FMO,
             Self::PmrDirect | Self::V2 => 0,
         };
         let ich = match self {
             Self::PmrTrapped => TC,
+            Self::PmrDirect if lent => TALL0 | TDIR,
             Self::PmrDirect => TALL0,
             Self::Recoverable | Self::V2 => 0,
         };
@@ -128,7 +132,8 @@ impl Mode {
         }
     }
 
-    /// Writes that send SGIs come to EL2. Where they do not, no other pCPU may have a Group 1 SGI enabled.
+    /// Writes that send SGIs come to EL2. Where they do not, no other pCPU may have an SGI enabled: those of Group 0 can be sent,
+    /// too, by `ICC_SGI0R_EL1` and `ICC_ASGI1R_EL1` where there is one Security state (IHI 0069H, 12.2).
     pub const fn filters_sgis(self) -> bool {
         !matches!(self, Self::PmrDirect)
     }
@@ -157,25 +162,17 @@ impl Mode {
             Self::PmrTrapped => {
                 "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit"
             }
-            Self::PmrDirect => "it reaches every pCPU that has a Group 1 SGI enabled",
+            Self::PmrDirect => {
+                "its SGIs do not trap: it knows its CPU by the board's MPIDR, no other VM takes its interrupts itself, and CPUs call each other by SPIs"
+            }
             Self::V2 => {
                 "SGIs have the board's number of their sender, and each write to GICC_DIR is an exit"
             }
         }
     }
 
-    /// Why EL2 does not have the mode, as a sentence; `None` if it does.
-    pub const fn missing(self) -> Option<&'static str> {
-        match self {
-            Self::Recoverable | Self::PmrTrapped | Self::V2 => None,
-            Self::PmrDirect => Some(
-                "Group 0 would come to EL1, too, so the guest could keep its CPU for good by closing its masks and sleeping",
-            ),
-        }
-    }
-
     /// Why the mode is not possible, as a sentence; `None` if it is. `version` is that of the board's GIC, `one_state`
-    /// whether it has one Security state (`GICD_CTLR.DS`), `strangers` whether other pCPUs take Group 1 SGIs.
+    /// whether it has one Security state (`GICD_CTLR.DS`), `strangers` whether another VM takes its interrupts itself.
     pub fn refusal(
         self,
         version: Version,
@@ -190,15 +187,14 @@ impl Mode {
                 }
             });
         }
-        let group0 = matches!(self.kick(), Kick::Group0);
-        if group0 && !one_state {
+        if matches!(version, Version::V3) && !one_state {
             return Some(
-                "Group 0 belongs to the Secure side of the board (GICD_CTLR.DS is 0), so EL2 has no interrupt that the guest cannot mask",
+                "Group 0 belongs to the Secure side of the board (GICD_CTLR.DS is 0), so EL2 has no interrupt of another group than the guest's",
             );
         }
         if !self.filters_sgis() && strangers {
             return Some(
-                "its SGIs do not trap, and another pCPU takes Group 1 SGIs that it could send",
+                "its SGIs do not trap, and another VM that takes its interrupts itself could be sent them",
             );
         }
         None

@@ -141,7 +141,9 @@ impl<K: Kind> Filter<K> {
     /// `GICR_TYPER` of a vCPU: affinity, processor number, Last.
     fn gicr_typer(&self, vcpu: u64) -> u64 {
         let last = u64::from(vcpu.wrapping_add(1) == self.cpus.count as u64);
-        vcpu << 32 | vcpu << 8 | last << 4
+        let affinity = self.affinity(vcpu as usize);
+        let affinity = (affinity >> 32 & 0xff) << 24 | affinity & 0xff_ffff;
+        affinity << 32 | vcpu << 8 | last << 4
     }
 
     fn typer(&self) -> u64 {
@@ -382,7 +384,7 @@ impl<K: Kind> Filter<K> {
         intid >= 32 && self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0
     }
 
-    /// `GICD_IROUTER`: the vCPU on whose pCPU it leads. Aff3 of vCPUs is 0.
+    /// `GICD_IROUTER`: the vCPU on whose pCPU it leads.
     fn see_route(&self, offset: u64, size: u64) -> Answer {
         let whole = (size == 8 || size == 4) && offset & 7 == 0;
         if !whole || !self.routed(offset) {
@@ -408,7 +410,8 @@ impl<K: Kind> Filter<K> {
         if !self.routed(offset) {
             return Writes::NONE;
         }
-        let name = self.name(affinity as usize);
+        let vcpu = (0..self.cpus.count).find(|vcpu| self.affinity(*vcpu) == affinity);
+        let name = vcpu.and_then(|vcpu| self.name(vcpu));
         name.map_or(Writes::NONE, |value| {
             Writes::one(Write {
                 frame: Frame::Distributor,

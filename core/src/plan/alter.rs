@@ -168,7 +168,7 @@ cases! {
     BoardCpu: ["Pcpu.mpidr" R, Set(0xf00)];
     PcpuService: ["Pcpu.service" R, Flip(1)];
     PcpuService: ["Pcpu.service" R, Set(2)];
-    ReservedZero: ["Pcpu.reserved" R, Set(1)];
+    PcpuCallSpi: ["Pcpu.call_spi" R, Set(280)];
     ReservedZero: ["Pcpu.reserved2" R, Set(1)];
     VmName: ["Vm.name" R, Flip(0x80)];
     VmName: ["Vm.name" R, Set(0)];
@@ -202,6 +202,7 @@ cases! {
     VmReclaim: ["Vm.reclaim" R, Set(3)];
     VmReclaim: ["Vm.reclaim" R, Set(4)]["Vm.interrupts" R, Set(1)];
     VmReclaim: ["Vm.reclaim" R, Set(3)]["Vm.interrupts" R, Set(3)];
+    VmInterruptsAlone: ["Vm.interrupts" R, Set(3)]["Vm.reclaim" R, Set(2)]["Vm.interrupts" Last, Set(1)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(1)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(2)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(3)]["Vm.reclaim" R, Set(2)];

@@ -100,7 +100,7 @@ fields!(
     Pcpu,
     Some(TableId::Pcpus),
     0,
-    [mpidr, service, reserved, reserved2]
+    [mpidr, service, call_spi, reserved2]
 );
 fields!(
     VM,

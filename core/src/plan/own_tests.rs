@@ -126,13 +126,27 @@ fn on_a_gicv2_it_has_the_cpu_interface_and_a_quiet_pcpu() {
     );
 }
 
+/// Gives a VM that takes its interrupts itself SPIs of the board for its doorbells.
+fn hear(sample: &mut Sample, vm: usize) {
+    sample.vms[vm].spis = 64;
+    for (row, intid) in [(0, 94), (1, 95)] {
+        sample.doorbells[row].vintid = intid;
+        sample.doorbells[row].pintid = intid;
+        sample.irqs.push(Irq {
+            vm: vm as u16,
+            vintid: intid,
+            pintid: intid,
+            flags: IRQ_EDGE | IRQ_DOORBELL,
+        });
+    }
+}
+
 #[test]
 fn it_hears_doorbells_by_spis_of_the_board_that_are_theirs() {
     let mut sample = Sample::good();
     let vm = 1;
     sample.vms[vm].interrupts = InterruptMode::GpptRecoverable as u16;
     sample.vms[vm].flags |= VM_OWN_PTIMER;
-    sample.vms[vm].spis = 64;
     for irq in &mut sample.irqs {
         if usize::from(irq.vm) == vm {
             irq.vintid = irq.pintid;
@@ -144,16 +158,7 @@ fn it_hears_doorbells_by_spis_of_the_board_that_are_theirs() {
         Err(Invariant::DoorbellPhysical),
         "none of the board's"
     );
-    for (row, intid) in [(0, 94), (1, 95)] {
-        sample.doorbells[row].vintid = intid;
-        sample.doorbells[row].pintid = intid;
-        sample.irqs.push(Irq {
-            vm: vm as u16,
-            vintid: intid,
-            pintid: intid,
-            flags: IRQ_EDGE | IRQ_DOORBELL,
-        });
-    }
+    hear(&mut sample, vm);
     assert_eq!(found(&sample), Ok(()));
     let broken = |change: &dyn Fn(&mut Sample)| {
         let mut sample = sample.clone();
@@ -195,4 +200,68 @@ fn it_hears_doorbells_by_spis_of_the_board_that_are_theirs() {
         physical,
         "another VM's"
     );
+}
+
+/// A plan in which a VM sends SGIs that EL2 does not see.
+fn direct() -> Sample {
+    let mut sample = Sample::good();
+    let vm = 1;
+    sample.vms[vm].interrupts = InterruptMode::GpptPmrDirect as u16;
+    sample.vms[vm].reclaim = Reclaim::Cooperative as u16;
+    sample.vms[vm].flags |= VM_OWN_PTIMER;
+    for irq in &mut sample.irqs {
+        if usize::from(irq.vm) == vm {
+            irq.vintid = irq.pintid;
+        }
+    }
+    hear(&mut sample, vm);
+    for (n, pcpu) in (0..).zip(&mut sample.pcpus) {
+        pcpu.call_spi = 280 - 2 * n;
+    }
+    sample
+}
+
+#[test]
+fn where_sgis_are_not_seen_nobody_else_uses_them() {
+    let built = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);
+    let good = direct();
+    assert_eq!(built(&good), Ok(()));
+    let calls = Err(Invariant::PcpuCallSpi);
+    let with = |pcpu: usize, spi: u32| {
+        let mut sample = good.clone();
+        sample.pcpus[pcpu].call_spi = spi as u16;
+        built(&sample)
+    };
+    assert_eq!(with(1, 0), calls, "SGIs");
+    assert_eq!(with(1, 31), calls, "a PPI");
+    assert_eq!(with(1, 32 + MAX_SPIS - 1), calls, "the second is too large");
+    assert_eq!(with(1, 32 + MAX_SPIS - 2), Ok(()));
+    let uart = good.board.uart_intid;
+    let lent = u32::from(good.irqs[0].pintid);
+    let doorbell = u32::from(good.doorbells[0].pintid);
+    for theirs in [uart, lent, doorbell] {
+        assert_eq!(with(1, theirs), calls);
+        assert_eq!(with(1, theirs - 1), calls, "the second");
+    }
+    for off in [279, 280, 281] {
+        assert_eq!(with(1, off), calls, "that of another pCPU");
+    }
+    assert_eq!(with(1, 282), Ok(()));
+
+    // The one with unseen SGIs comes first here, and is looked at first.
+    let mut other = good.clone();
+    other.vms[0].interrupts = InterruptMode::GpptPmrDirect as u16;
+    other.vms[0].reclaim = Reclaim::Cooperative as u16;
+    other.vms[1].interrupts = InterruptMode::GpptRecoverable as u16;
+    assert_eq!(built(&other), Err(Invariant::VmInterruptsAlone));
+    let mut drains = good.clone();
+    let own = drains.vcpus.iter().find(|vcpu| vcpu.vm == 1);
+    let pcpu = usize::from(own.expect("one").pcpu);
+    for (row, other) in drains.pcpus.iter_mut().enumerate() {
+        other.service = u16::from(row == pcpu);
+    }
+    assert_eq!(built(&drains), Err(Invariant::VmInterruptsBuilt));
+    let mut always = good.clone();
+    always.vms[1].reclaim = Reclaim::Always as u16;
+    assert_eq!(built(&always), Err(Invariant::VmReclaim));
 }

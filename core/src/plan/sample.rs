@@ -76,7 +76,7 @@ impl Sample {
         let pcpu = |mpidr, service| Pcpu {
             mpidr,
             service,
-            reserved: 0,
+            call_spi: 0,
             reserved2: 0,
         };
         let vcpu = |vm, pcpu, mpidr| Vcpu {

@@ -43,11 +43,16 @@ impl Account {
     }
 
     /// A turn starts after a wait, the first one after it was woken or a later one.
+    #[inline(always)]
     pub(super) fn turn(&mut self, ticks: u64, woken: bool) {
         self.turns = self.turns.wrapping_add(1);
-        if !woken {
-            return;
+        if woken {
+            self.woken(ticks);
         }
+    }
+
+    #[inline(never)]
+    fn woken(&mut self, ticks: u64) {
         self.longest = self.longest.max(ticks);
         let class =
             (u64::BITS.wrapping_sub(ticks.leading_zeros()) as usize).min(CLASSES.wrapping_sub(1));

@@ -21,7 +21,7 @@ impl Costs {
     /// Figures of this build in nanoseconds, at one instruction a nanosecond, as it is on the board on which figures
     /// are taken (`lab/budgets.toml`). What EL2 proves a plan by, and the planner before it.
     ///
-    /// `switch`: what `vcpu_switch` may cost. `longest`: the ceiling of `longest_exit`.
+    /// `switch`: what `server_switch` may cost, the dearer one. `longest`: the ceiling of `longest_exit`.
     pub const OF_BUILD: Self = Self {
         switch: 850,
         longest: 5_000,

@@ -13,7 +13,7 @@ pub(super) const UNIT: u64 = 1 << 16;
 const SHORTEST: u64 = 16;
 
 /// What the fair vCPUs have together.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fair {
     round: u64,
     /// Virtual time before which no vCPU is that is ready. Never goes back.

@@ -244,6 +244,7 @@ impl Slot {
     }
 
     /// Its turn begins.
+    #[inline(always)]
     pub(super) fn start(&mut self, now: u64) {
         let waited = now.saturating_sub(self.since);
         self.account.stolen = self.account.stolen.wrapping_add(waited);

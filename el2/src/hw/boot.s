@@ -6,9 +6,9 @@
 _head:
     b       start_primary_cpu
     .long   0
-    .quad   0                       // text_offset: any 2 MiB boundary
-    .quad   0                       // image_size: written by the image builder
-    .quad   0xa                     // little endian, 4 KiB pages, anywhere in memory
+    .quad   0                       // text_offset: written by the image builder
+    .quad   0                       // image_size: likewise
+    .quad   0x2                     // little endian, 4 KiB pages, near the start of the memory
     .quad   0, 0, 0
     .ascii  "ARM\x64"
     .long   0

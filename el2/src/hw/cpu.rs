@@ -57,7 +57,6 @@ pub fn wait() {
 }
 
 /// Others may go first (YIELD): an emulator that runs its CPUs in turns takes the next.
-#[cfg(feature = "gicv2")]
 pub fn let_others() {
     // SAFETY: [R-SYSREG] a hint.
     unsafe { core::arch::asm!("yield", options(nostack, preserves_flags)) }
@@ -244,7 +243,6 @@ pub fn before() -> Before {
 }
 
 /// What says whether an interrupt has taken the guest to its vector.
-#[cfg(feature = "gicv2")]
 pub fn entered() -> bulkhead_core::gppt::Entered {
     bulkhead_core::gppt::Entered {
         pc: read!("elr_el2"),
@@ -256,7 +254,6 @@ pub fn entered() -> bulkhead_core::gppt::Entered {
 }
 
 /// The guest goes on here.
-#[cfg(feature = "gicv2")]
 pub fn go_back(pc: u64, spsr: u64) {
     write!("elr_el2", pc);
     write!("spsr_el2", spsr);

@@ -6,16 +6,14 @@
 //! | slot | what | mapped by |
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
-//! | 1 | the pages of the VMs ([`crate::vm::Vm`]); the frames of a GICv2, roots of stage 2 that are taken away | all |
+//! | 1 | the pages of the VMs ([`crate::vm::Vm`]); the frames of a GICv2, the distributor of a GICv3 where SPIs call, roots of stage 2 that are taken away | all |
 //! | 2 | stack and state of each vCPU | all |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |
 //! | 40 to 42 | boot device tree and pool | the boot map only |
 //! | 44 | window on device frames | the boot map only |
 
-use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS, PAGE};
-#[cfg(feature = "gicv2")]
-use bulkhead_abi::plan::{MAX_VMS, VM_POOL_PAGES};
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS, MAX_VMS, PAGE, VM_POOL_PAGES};
 
 /// Start of EL2's own 1 GiB; the link address.
 pub const BASE: u64 = 0x20_0000_0000;
@@ -41,29 +39,34 @@ pub const FRAMES: usize = 44;
 
 const _: () = assert!(PRIVATE + MAX_PCPUS <= SOURCE);
 
-/// Page numbers in the slot of the VM pages, behind these: frames that show every pCPU its own
-/// registers at one address.
-#[cfg(feature = "gicv2")]
+/// Page numbers in the slot of the VM pages, behind these: frames that all pCPUs have at one address.
 pub mod shared {
-    /// The distributor of a GICv2.
+    /// The distributor: of a GICv2, and of a GICv3 where pCPUs call each other by SPIs.
     pub const GICD: usize = 256;
     /// Its pages.
+    #[cfg(feature = "gicv2")]
     pub const GICD_PAGES: usize = 1;
+    /// Its pages.
+    #[cfg(not(feature = "gicv2"))]
+    pub const GICD_PAGES: usize = super::private::GICD_PAGES;
     /// The CPU interface.
+    #[cfg(feature = "gicv2")]
     pub const GICC: usize = 272;
     /// Its pages.
+    #[cfg(feature = "gicv2")]
     pub const GICC_PAGES: usize = 2;
     /// The virtual interface control.
+    #[cfg(feature = "gicv2")]
     pub const GICH: usize = 288;
     /// Its pages.
+    #[cfg(feature = "gicv2")]
     pub const GICH_PAGES: usize = 1;
     /// Roots of stage 2, a page for each VM: of those that take their interrupts themselves.
     pub const ROOTS: usize = 304;
 }
 
-#[cfg(feature = "gicv2")]
 const _: () = assert!(MAX_VMS * VM_POOL_PAGES as usize <= shared::GICD);
-#[cfg(feature = "gicv2")]
+const _: () = assert!(shared::GICD + shared::GICD_PAGES <= shared::ROOTS);
 const _: () = assert!(shared::ROOTS + MAX_VMS <= 512);
 
 /// Page numbers in the part of the slot of the vCPUs' pages that belongs to one vCPU. Page 0 and those behind the state stay

@@ -27,7 +27,10 @@ impl Registers {
 
     #[inline(always)]
     fn address(self, offset: u64, bytes: u64) -> Option<u64> {
-        if offset <= self.size.saturating_sub(bytes) && self.size != 0 {
+        // Registers lie at multiples of their size: one that begins in front of the last such multiple is all in the frame.
+        let within = bytes.wrapping_neg();
+        let offset = offset & within;
+        if offset < self.size & within {
             Some(self.base.wrapping_add(offset))
         } else {
             None

@@ -207,7 +207,6 @@ fn share_in(table: *mut u64, first: usize, pa: u64, pages: usize, attributes: u6
 }
 
 /// Shows a frame of device registers to all pCPUs, in the slot of the VM pages from `page` on.
-#[cfg(feature = "gicv2")]
 pub fn share_frame(page: usize, pa: u64, pages: usize) {
     share(page, pa, pages, PAGE_RW | DEVICE_INDEX);
     sysreg::dsb();
@@ -215,7 +214,6 @@ pub fn share_frame(page: usize, pa: u64, pages: usize) {
 }
 
 /// The frame that [`share_frame`] shows.
-#[cfg(feature = "gicv2")]
 pub const fn shared_frame(page: usize, pages: usize) -> Registers {
     let address = layout::slot(layout::VMS).wrapping_add((page as u64).wrapping_mul(PAGE));
     // SAFETY: [R-MMIO] nobody touches it before start-up has shown it, and it stays.
@@ -223,7 +221,6 @@ pub const fn shared_frame(page: usize, pages: usize) -> Registers {
 }
 
 /// Shows the root of a VM's stage 2 to all pCPUs.
-#[cfg(feature = "gicv2")]
 pub fn share_root(vm: usize, pa: u64) {
     share(layout::shared::ROOTS.wrapping_add(vm), pa, 1, PAGE_RW);
     sysreg::dsb();
@@ -231,7 +228,6 @@ pub fn share_root(vm: usize, pa: u64) {
 }
 
 /// Makes an entry of such a root invalid, or valid again if it maps anything. Whoever calls this has the grip on it.
-#[cfg(feature = "gicv2")]
 pub fn mark_root(vm: usize, index: usize, valid: bool) {
     let page = layout::shared::ROOTS.wrapping_add(vm % bulkhead_abi::plan::MAX_VMS);
     let offset = (page as u64).wrapping_mul(PAGE);
@@ -247,7 +243,6 @@ pub fn mark_root(vm: usize, index: usize, valid: bool) {
 }
 
 /// Drops what all pCPUs have of the translations of a VM whose root, at `root`, maps nothing now.
-#[cfg(feature = "gicv2")]
 pub fn forget_vm(vmid: u16, root: u64) {
     let vttbr = u64::from(vmid) << 48 | root;
     // SAFETY: [R-TLB] the VMID is named by VTTBR_EL2, which is put back. Meanwhile a walk for the guest of this pCPU finds

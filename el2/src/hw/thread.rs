@@ -40,17 +40,15 @@ pub fn frame_address(state: &Vcpu) -> u64 {
     }
 }
 
-/// Leaves the pCPU to the thread in `slot`. Returns when another thread leaves it to this one; gives [`Pcpu::moves`].
+/// Leaves the pCPU, from the thread in slot `own` to that in `slot`, with what they share. Returns when another thread leaves
+/// it to this one.
 #[inline(always)]
-pub fn switch(state: &mut Vcpu, slot: usize) -> u32 {
-    let Some(home) = state.home.take() else {
-        return 0;
-    };
+pub fn switch(home: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut Pcpu {
     let Some(other) = home.stacks.get(slot).copied() else {
-        return 0;
+        return home;
     };
     let home: *mut Pcpu = home;
-    let own = state.slot.min(IDLE);
+    let own = own.min(IDLE);
     // SAFETY: [R-STATE] this is the one reference to what the threads share, and it has it no more.
     let place = unsafe { (&raw mut (*home).stacks).cast::<u64>().wrapping_add(own) };
     let mut home = home as u64;
@@ -71,10 +69,7 @@ pub fn switch(state: &mut Vcpu, slot: usize) -> u32 {
     }
     let home = home as *mut Pcpu;
     // SAFETY: [R-STATE] as above.
-    let home = unsafe { &mut *home };
-    let moves = home.moves;
-    state.home = Some(home);
-    moves
+    unsafe { &mut *home }
 }
 
 /// Where the thread of a vCPU starts, from `start_thread`.

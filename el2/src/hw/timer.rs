@@ -23,12 +23,17 @@ pub fn frequency() -> u64 {
     read!("cntfrq_el0")
 }
 
-/// Arms EL2's timer for a value of the physical counter, or disarms it.
-pub fn set(at: Option<u64>) {
-    if let Some(at) = at {
-        write!("cnthp_cval_el2", at);
-    }
-    write!("cnthp_ctl_el2", u64::from(at.is_some()));
+/// Switches EL2's timer on, armed for never.
+pub fn start() {
+    set(u64::MAX);
+    write!("cnthp_ctl_el2", 1);
+    isb();
+}
+
+/// Arms EL2's timer for a value of the physical counter; [`u64::MAX`] is never.
+#[inline(always)]
+pub fn set(at: u64) {
+    write!("cnthp_cval_el2", at);
     isb();
 }
 
@@ -63,50 +68,61 @@ pub fn release_guest_timer([virtual_control, physical_control]: [u64; 2], offset
     isb();
 }
 
-/// The timers of a vCPU while another one has the pCPU: control and compare value, of the virtual and of the physical one.
+/// The timers of a vCPU while another one has the pCPU: control and compare value.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct GuestTimers([u64; 4]);
+pub struct GuestTimers {
+    virtual_one: [u64; 2],
+    /// Off where EL2 emulates it.
+    physical: [u64; 2],
+    /// The guest has it to itself.
+    pub owns_physical: bool,
+}
 
 impl GuestTimers {
     /// Both off.
-    pub const OFF: Self = Self([0; 4]);
+    pub const OFF: Self = Self {
+        virtual_one: [0; 2],
+        physical: [0; 2],
+        owns_physical: false,
+    };
 
     /// Takes the timers off the pCPU.
-    #[inline(never)]
+    #[inline(always)]
     pub fn keep(&mut self) {
-        self.0 = [
-            read!("cntv_ctl_el0"),
-            read!("cntv_cval_el0"),
-            read!("cntp_ctl_el0"),
-            read!("cntp_cval_el0"),
-        ];
-        stop_guest_timer();
+        self.virtual_one = virtual_timer();
+        write!("cntv_ctl_el0", 0);
+        if self.owns_physical {
+            self.physical = physical_timer();
+            write!("cntp_ctl_el0", 0);
+        }
+        isb();
     }
 
     /// Gives them back.
-    #[inline(never)]
+    #[inline(always)]
     pub fn bring(&self) {
-        let [virtual_control, virtual_compare, control, compare] = self.0;
-        write!("cntv_cval_el0", virtual_compare);
-        write!("cntv_ctl_el0", virtual_control & 0b11);
-        write!("cntp_cval_el0", compare);
-        write!("cntp_ctl_el0", control & 0b11);
-        isb();
+        let [control, compare] = self.virtual_one;
+        write!("cntv_cval_el0", compare);
+        write!("cntv_ctl_el0", control & 0b11);
+        if self.owns_physical {
+            let [control, compare] = self.physical;
+            write!("cntp_cval_el0", compare);
+            write!("cntp_ctl_el0", control & 0b11);
+        }
     }
 
     /// Value of the virtual counter at which the virtual one interrupts, if it does.
     #[inline(always)]
     pub fn virtual_due(&self) -> Option<u64> {
-        let [control, compare, ..] = self.0;
+        let [control, compare] = self.virtual_one;
         (control & 0b11 == 1).then_some(compare)
     }
 
     /// Value of the physical counter at which the physical one interrupts, if it does.
     #[inline(always)]
     pub fn physical_due(&self) -> Option<u64> {
-        let [.., control, compare] = self.0;
-        (control & 0b11 == 1).then_some(compare)
+        let [control, compare] = self.physical;
+        (self.owns_physical && control & 0b11 == 1).then_some(compare)
     }
 }
 

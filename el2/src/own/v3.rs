@@ -1,47 +1,83 @@
 //! On a GICv3: what of the CPU interface traps.
 
 use bulkhead_core::exit::ec;
-use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, UpperV3, sgi};
+use bulkhead_core::gppt::{Common, Kick, Mode, Reclaim, TWO_STEPS, V3, sgi};
 use bulkhead_core::monitor::Gate;
 
-use super::{NO_PRIORITY, Own};
+use super::{NO_PRIORITY, Own, revoke};
+use crate::hw::gic::own::Interface;
 use crate::hw::gic::{self, Gic, Taken};
 use crate::hw::sdei;
+use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{dispatch, mailbox, sched};
 
 /// What the filter is for.
-pub type Kind = UpperV3;
+pub type Kind = V3;
 /// The same.
-pub const KIND: Kind = UpperV3;
+pub const fn kind(mode: Mode) -> Kind {
+    V3(mode.view())
+}
 
-/// What is kept while the vCPU does not have its pCPU: ICC_IGRPEN1_EL1.
-#[derive(Debug, Default)]
-pub struct Kept(u64);
+/// What is kept while the vCPU does not have its pCPU.
+#[derive(Debug)]
+pub enum Kept {
+    /// ICC_IGRPEN1_EL1; nothing else of the guest's is in EL2's way.
+    Group1(u64),
+    /// The CPU interface, which EL2 has at first; `None`: the guest has it.
+    All(Option<Interface>),
+}
+
+impl Kept {
+    /// At first.
+    pub fn of(mode: Mode) -> Self {
+        match mode.kick() {
+            Kick::Group0 => Self::Group1(0),
+            Kick::RevokeAndPoke => Self::All(Some(Interface::RESET)),
+        }
+    }
+}
 
 impl Own {
     /// The CPU interface as the guest finds it after a reset.
-    pub(super) fn reset_interface(&mut self, _: &Gic) {
-        let trapped = self.mode == Mode::PmrTrapped;
+    pub(super) fn reset_interface(&mut self, gic: &Gic) {
+        self.hide(gic);
         if self.reclaim == Reclaim::Sdei {
-            sdei::leave();
             gic::own::end_all();
         }
-        gic::own::reset_interface(self.mode.controls(self.reclaim), trapped);
-        self.kept = Kept(0);
+        gic::own::reset_interface(self.controls, self.mode == Mode::PmrTrapped);
+        self.kept = Kept::of(self.mode);
+        if matches!(self.kept, Kept::All(_)) {
+            gic::own::route_to_el2(true);
+        }
     }
 
-    /// The vCPU leaves its pCPU to EL2.
-    pub fn hide(&mut self, _: &Gic) {
+    /// The vCPU leaves its pCPU to EL2: nothing of its own comes, and EL2's interrupts do.
+    pub fn hide(&mut self, gic: &Gic) {
         if self.reclaim == Reclaim::Sdei {
             sdei::leave();
         }
-        self.kept = Kept(gic::own::hide());
+        match &mut self.kept {
+            Kept::Group1(enabled) => *enabled = gic::own::hide(),
+            Kept::All(Some(_)) => {}
+            Kept::All(kept) => {
+                *kept = Some(Interface::keep());
+                gic.enable(plan().header.board.hyp_timer_intid);
+            }
+        }
     }
 
-    /// It has it again, or for the first time.
-    pub fn show(&mut self, _: &Gic) {
-        gic::own::show(self.kept.0);
+    /// It has it again, or for the first time. Its stage 2 may still be away.
+    pub fn show(&mut self, gic: &Gic) {
+        match &mut self.kept {
+            Kept::Group1(enabled) => gic::own::show(*enabled),
+            Kept::All(kept) => {
+                if let Some(kept) = kept.take() {
+                    gic.disable(plan().header.board.hyp_timer_intid);
+                    kept.bring();
+                }
+            }
+        }
         if self.reclaim == Reclaim::Sdei {
             sdei::arrive();
         }
@@ -49,20 +85,27 @@ impl Own {
 
     /// What stands between its interrupts, which are all of group 1, and the guest.
     pub fn gate(&self, forwarded: u64) -> Gate {
-        let seen = |which: Common| which.to_guest(gic::own::common(which));
-        let running = seen(Common::Running);
+        let now = match &self.kept {
+            Kept::All(Some(kept)) => *kept,
+            _ => Interface::look(),
+        };
+        let seen = |which: Common, board| match self.mode {
+            Mode::PmrDirect => board,
+            _ => which.to_guest(board),
+        };
+        let running = seen(Common::Running, now.running) & 0xff;
         Gate {
-            mask: if self.mode == Mode::PmrTrapped {
-                seen(Common::Mask)
-            } else {
+            mask: if self.mode == Mode::Recoverable {
                 NO_PRIORITY
+            } else {
+                seen(Common::Mask, now.mask)
             },
             running: if running == 0xff {
                 NO_PRIORITY
             } else {
                 running
             },
-            groups: gic::own::group1() << 1,
+            groups: now.group1 << 1,
             forwarded,
             fiq: 0b01,
         }
@@ -115,16 +158,11 @@ pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
     true
 }
 
-/// Nobody takes stage 2 away: EL2's kick is a Group 0 interrupt, or an event of the firmware.
-pub const fn is_gone(_: &Vcpu) -> bool {
-    false
-}
-
-/// The guest has come to EL2, by an exception of this class, because of an event that had interrupted EL2. Guests do not step
-/// themselves.
+/// The guest has come to EL2, by an exception of this class, because its stage 2 is away, or because of an event that had interrupted EL2.
+/// Guests do not step themselves.
 #[inline(always)]
-pub const fn has_come_back(_: &Vcpu, class: u64) -> bool {
-    class == ec::STEP_LOWER
+pub fn has_come_back(vcpu: &Vcpu, class: u64) -> bool {
+    class == ec::STEP_LOWER || class == ec::FETCH_LOWER && revoke::is_gone(vcpu)
 }
 
 /// Takes EL2's interrupt that has come as a FIQ. Of an event there is none to take.
@@ -136,10 +174,12 @@ pub fn acknowledge(vcpu: &Vcpu) -> Taken {
     }
 }
 
-/// The guest has come to EL2 because of an event. Does what the pCPU was wanted for.
+/// The guest has come to EL2 without an interrupt of EL2's. Does what the pCPU was wanted for.
 pub fn come_back(vcpu: &mut Vcpu) {
     if gic::own::has_events(vcpu.index) {
         look(vcpu);
+    } else {
+        revoke::come_back(vcpu);
     }
 }
 
@@ -164,9 +204,4 @@ pub fn poll(vcpu: &mut Vcpu) -> bool {
     }
     dispatch::handle(vcpu, taken);
     true
-}
-
-/// WFI does not trap.
-pub const fn wait(_: &mut Vcpu) -> bool {
-    false
 }

@@ -9,6 +9,7 @@ mod exits;
 mod plan;
 mod registers;
 mod stage2;
+mod survey;
 mod uart;
 mod vgic;
 
@@ -19,6 +20,7 @@ pub const ALL: &[Target] = &[
     plan::TARGET,
     boot_tree::TARGET,
     description::TARGET,
+    survey::TARGET,
     exits::TARGET,
     registers::TARGET,
     calls::TARGET,

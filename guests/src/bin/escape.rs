@@ -1,6 +1,6 @@
 //! Claim: what a VM that takes its interrupts itself can do so that its CPU is not got back is what `CAVEATS.md` says, and harms nobody else.
 //!
-//! With `how=1` it forges active priorities (GICv3), with `how=2` it only closes its CPU interface (GICv2), and then it sleeps; with
+//! With `how=1` it forges active priorities (GICv3), with `how=2` it only closes its CPU interface, and then it sleeps; with
 //! `how=3` it faults at a vector that its tables do not translate, and so again without end. With `how=4` it does nothing but call
 //! EL2, which is then what interrupts mostly find.
 #![no_std]
@@ -25,7 +25,11 @@ fn main(board: &'static Board) {
         1 => msr!("icc_ap1r0_el1", 1),
         2 => {
             gic::set_mask(0);
-            write32(gic::v2::cpu_interface() + gic::v2::GICC_CTLR, 0);
+            if gic::version() == 2 {
+                write32(gic::v2::cpu_interface() + gic::v2::GICC_CTLR, 0);
+            } else {
+                msr!("icc_igrpen1_el1", 0);
+            }
         }
         4 => loop {
             power::hvc(PSCI_VERSION, [0; 7]);

@@ -2,7 +2,7 @@
 //! its pCPU back whatever it masks.
 //!
 //! Interrupts of its timer, and SGIs to itself; then every SGI to everybody by each register there is, and ones, zeros and
-//! single bits into each register of both frames in each size; then interrupts again. In the end it closes all masks
+//! single bits into each register of both frames in each size and of the CPU interface; then interrupts again. In the end it closes all masks
 //! and sleeps: who reads this makes it stand still, go on and stop.
 #![no_std]
 #![no_main]
@@ -50,6 +50,7 @@ fn main(_: &'static Board) {
     } else {
         scribble(gic::v3::redistributor(), &OFFSETS);
         scribble(gic::v3::redistributor() + gic::v3::SGI_FRAME, &OFFSETS);
+        scribble_interface();
     }
     works("after writes to everything");
     check::done();
@@ -144,6 +145,33 @@ fn end_others() {
             if split && value < 0x400 {
                 gic::deactivate(gic::Taken(value));
             }
+        }
+    }
+    gic::split_end(false);
+}
+
+/// Ones, single bits and zeros into each register of the CPU interface of a GICv3 that every CPU has, and ends of every interrupt there
+/// can be, in one step and in two: none of them has been taken.
+fn scribble_interface() {
+    sysreg::irq_off();
+    let bits = (0..64).map(|bit| 1 << bit);
+    for value in [u64::MAX].into_iter().chain(bits).chain([0]) {
+        msr!("icc_ctlr_el1", value);
+        msr!("icc_pmr_el1", value);
+        msr!("icc_igrpen1_el1", value);
+        msr!("icc_igrpen0_el1", value);
+        msr!("icc_bpr1_el1", value);
+        msr!("icc_bpr0_el1", value);
+        msr!("icc_ap0r0_el1", value);
+        msr!("icc_ap1r0_el1", value);
+        sysreg::isb();
+    }
+    for split in [false, true] {
+        gic::split_end(split);
+        for intid in 0..1024u64 {
+            msr!("icc_eoir1_el1", intid);
+            msr!("icc_eoir0_el1", intid);
+            msr!("icc_dir_el1", intid);
         }
     }
     gic::split_end(false);

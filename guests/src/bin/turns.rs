@@ -1,11 +1,12 @@
 //! Claim: what it costs that a pCPU goes from one vCPU to another is a number that anybody can count again.
 //!
 //! Two VMs that never sleep share a pCPU. Each sees by a jump of the counter that the other has had its turn. The one with
-//! `measures=1` marks so many of them as `figures.rs` says and ends; the other ends when it has been alone for a while.
+//! `measures=N` marks so many of them as `figures.rs` says of figure N and ends; the other ends when it has been alone for a while, or with
+//! `turns=N` after so many: a server is away also when it is alone.
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::figures::{FIGURES, VCPU_SWITCH};
+use bulkhead_guests::figures::FIGURES;
 use bulkhead_guests::marks::{mark_begin, mark_end};
 use bulkhead_guests::{Board, guest, println, timer};
 
@@ -19,17 +20,18 @@ const ALONE_US: u64 = 20_000;
 fn main(board: &'static Board) {
     let jump = timer::ticks(JUMP_US);
     wait_for_jump(jump, u64::MAX);
-    if board.argument("measures") == Some(1) {
-        let known = FIGURES.iter().find(|figure| figure.id == VCPU_SWITCH);
+    if let Some(id) = board.argument("measures") {
+        let known = FIGURES.iter().find(|figure| figure.id == id);
         let operations = known.map_or(0, |figure| figure.operations);
-        mark_begin(VCPU_SWITCH);
+        mark_begin(id);
         for _ in 0..operations {
             wait_for_jump(jump, u64::MAX);
         }
-        mark_end(VCPU_SWITCH);
+        mark_end(id);
         println!("turns: {operations} seen");
     } else {
-        while wait_for_jump(jump, timer::ticks(ALONE_US)) {}
+        let turns = board.argument("turns").unwrap_or(u64::MAX);
+        (0..turns).all(|_| wait_for_jump(jump, timer::ticks(ALONE_US)));
     }
 }
 

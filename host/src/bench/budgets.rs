@@ -105,9 +105,13 @@ mod tests {
         let ceiling = |name| budgets.get(name).map(|budget| budget.ceiling);
         let costs = Costs::OF_BUILD;
         assert_eq!(ceiling("longest_exit"), Some(costs.longest));
-        // As soon as it is measured.
-        for gic in ["vcpu_switch", "vcpu_switch_v2"] {
-            assert!(ceiling(gic).is_none_or(|ceiling| ceiling <= costs.switch));
+        for name in [
+            "vcpu_switch",
+            "vcpu_switch_v2",
+            "server_switch",
+            "server_switch_v2",
+        ] {
+            assert!(ceiling(name).is_some_and(|ceiling| ceiling <= costs.switch));
         }
     }
 

@@ -148,8 +148,14 @@ pub fn figures(
             }
             "gppt_irq" => runs.own.figure(budget)?,
             "gppt_irq_v2" => runs.own_gicv2.figure(budget)?,
-            "kick" => Figure::new(budget, runs.own.kick as f64),
-            "kick_v2" => Figure::new(budget, runs.own_gicv2.kick as f64),
+            "kick" => {
+                let mut figure = runs.own.kick(budget, &["recoverable", "pmr-trapped"])?;
+                "by the mode of the VM".clone_into(&mut figure.note);
+                figure.parts = runs.own.kicks().chain(runs.own_gicv2.kicks()).collect();
+                figure
+            }
+            "kick_direct" => runs.own.kick(budget, &["pmr-direct"])?,
+            "kick_v2" => runs.own_gicv2.kick(budget, &["gicv2"])?,
             "longest_exit" => {
                 let all = others
                     .iter()
@@ -285,7 +291,7 @@ mod tests {
     use bulkhead_profiler::{Boot, Visit};
     use zerocopy::{FromZeros, IntoBytes};
 
-    use super::super::own::{Late, Taken};
+    use super::super::own::{Late, Mode, Taken};
     use super::*;
 
     fn cost(instructions: u64) -> Cost {
@@ -344,14 +350,18 @@ mod tests {
         }
     }
 
-    fn own() -> OwnInterrupts {
+    fn own(modes: &[&'static str]) -> OwnInterrupts {
         let late = BTreeMap::from([("vtimer_irq".to_owned(), Late::default())]);
         let taken = Taken { late, el2: (0, 0) };
+        let mode = |(kick, name): (u64, &&'static str)| Mode {
+            name,
+            taken: taken.clone(),
+            kick,
+        };
         OwnInterrupts {
             native: taken.clone(),
-            own: taken.clone(),
-            vgic: taken,
-            kick: 30,
+            modes: (30..).zip(modes).map(mode).collect(),
+            vgic: taken.clone(),
         }
     }
 
@@ -387,8 +397,8 @@ mod tests {
                 profile: Profile::default(),
             },
             realtime: Some(realtime()),
-            own: own(),
-            own_gicv2: own(),
+            own: own(&["recoverable", "pmr-trapped", "pmr-direct"]),
+            own_gicv2: own(&["gicv2"]),
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }
@@ -412,6 +422,8 @@ mod tests {
         assert_eq!(value(&figures, "rt_share"), 80.0);
         assert_eq!(value(&figures, "gppt_irq_v2"), 0.0);
         assert_eq!(value(&figures, "kick_v2"), 30.0);
+        assert_eq!(value(&figures, "kick"), 31.0, "of two modes");
+        assert_eq!(value(&figures, "kick_direct"), 32.0);
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(
             value(&figures, "ram_bytes"),

@@ -62,8 +62,10 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         let subject = Subject::build(gic)?;
         let el2 = Program::read(&subject.el2)?;
         let mut run = subject.run(&el2)?;
-        let turns = Subject::build_turns(gic)?.run(&el2)?;
-        run.profile.figures.extend(turns.profile.figures);
+        for turns in Subject::build_turns(gic)? {
+            let turns = turns.run(&el2)?;
+            run.profile.figures.extend(turns.profile.figures);
+        }
         Ok::<_, Failure>((run, el2))
     };
     let (gicv2, _) = measured(Gic::V2)?;

@@ -19,19 +19,17 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::progress::Step;
 
-/// The systems with each version of the GIC: interrupts taken by the VM, and through the virtual GIC.
-const SYSTEMS: [(Gic, [&str; 2]); 2] = [
-    (
-        Gic::V2,
-        [
-            "systems/bench-own-gicv2.toml",
-            "systems/bench-own-vgic-gicv2.toml",
-        ],
-    ),
-    (
-        Gic::V3,
-        ["systems/bench-own.toml", "systems/bench-own-vgic.toml"],
-    ),
+/// The modes with each version of the GIC in which a VM takes its interrupts, each with its system.
+const MODES: [(Gic, &str, &str); 4] = [
+    (Gic::V2, "gicv2", "systems/bench-own-gicv2.toml"),
+    (Gic::V3, "recoverable", "systems/bench-own.toml"),
+    (Gic::V3, "pmr-trapped", "systems/bench-own-trapped.toml"),
+    (Gic::V3, "pmr-direct", "systems/bench-own-direct.toml"),
+];
+/// The systems with interrupts through the virtual GIC.
+const VGIC: [(Gic, &str); 2] = [
+    (Gic::V2, "systems/bench-own-vgic-gicv2.toml"),
+    (Gic::V3, "systems/bench-own-vgic.toml"),
 ];
 /// The program.
 const GUEST: &str = "latency";
@@ -58,60 +56,105 @@ pub struct Taken {
     pub el2: (u64, u64),
 }
 
-/// The three runs.
+/// What was measured of a mode in which a VM takes its interrupts.
+#[derive(Clone, Debug, Default)]
+pub struct Mode {
+    /// Its name, as plans show it.
+    pub name: &'static str,
+    /// The run of the program.
+    pub taken: Taken,
+    /// Instructions from when another pCPU is wanted that runs such a VM to the interrupt that goes there, and back to who wants it.
+    pub kick: u64,
+}
+
+/// All runs with a version of the GIC.
 #[derive(Clone, Debug, Default)]
 pub struct OwnInterrupts {
     /// Without a hypervisor.
     pub native: Taken,
     /// Taken by the VM itself.
-    pub own: Taken,
+    pub modes: Vec<Mode>,
     /// Through the virtual GIC.
     pub vgic: Taken,
-    /// Instructions from when another pCPU is wanted that runs such a VM to the SGI that goes there, and back to who wants it.
-    pub kick: u64,
 }
 
-/// The function of EL2 that makes a pCPU come to EL2.
-const KICK: &str = "hw::gic::own::kick";
+/// The function of EL2 that makes a pCPU come to EL2, and what of the GIC it goes on with.
+const KICK: [&str; 3] = [
+    "hw::gic::own::kick",
+    "hw::gic::own::call",
+    "hw::gic::revoke::",
+];
 
 impl OwnInterrupts {
-    /// Builds both systems, and runs the program in each and on the bare board.
+    /// Builds all systems, and runs the program in each and on the bare board.
     ///
     /// # Errors
     ///
     /// Something can't be built or run, or the program does not get to its end.
     pub fn measure(gic: Gic) -> Result<Self, Failure> {
-        let systems = SYSTEMS.iter().find(|(version, _)| *version == gic);
-        let systems = systems.map_or([""; 2], |(_, systems)| *systems);
-        let built = systems.map(|system| build(&machine::checkout().join(system)));
-        let [own, vgic] = built.map(|built| built.map_err(Failure::from));
-        let (own, vgic) = (own?, vgic?);
+        let built = |system: &str| build(&machine::checkout().join(system)).map_err(Failure::from);
+        let vgic = VGIC.iter().find(|(version, _)| *version == gic);
+        let vgic = built(vgic.map_or("", |(_, system)| system))?;
+        let modes = MODES.iter().filter(|(version, ..)| *version == gic);
+        let modes = modes.map(|(_, name, system)| Ok((*name, built(system)?)));
+        let modes = modes.collect::<Result<Vec<_>, Failure>>()?;
         let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
         let step = Step::start("measuring: interrupts that a VM takes itself");
-        let measured = Self {
-            native: native(&own, folder.path())?,
-            own: guest(&own, folder.path())?,
+        let mut measured = Self {
             vgic: guest(&vgic, folder.path())?,
-            kick: kick(&own, folder.path())?,
+            ..Self::default()
         };
+        if let Some((_, first)) = modes.first() {
+            measured.native = native(first, folder.path())?;
+        }
+        for (name, built) in &modes {
+            measured.modes.push(Mode {
+                name,
+                taken: guest(built, folder.path())?,
+                kick: kick(built, folder.path())?,
+            });
+        }
         drop(step);
         Ok(measured)
     }
 
-    /// The largest difference to the bare board that the VM sees, and what EL2 executes for an interrupt, in
+    /// The largest difference to the bare board that a VM sees in any mode, and what EL2 executes for an interrupt, in
     /// instructions. `None` if not all was measured.
     fn added(&self) -> Option<f64> {
-        let (native, own) = (&self.native.late, &self.own.late);
-        if native.is_empty() || !native.keys().eq(own.keys()) {
+        let native = &self.native.late;
+        if native.is_empty() || self.modes.is_empty() {
             return None;
         }
-        let differences = native.values().zip(own.values()).flat_map(|(native, own)| {
-            let mean = native.sum.abs_diff(own.sum) as f64 / f64::from(OPERATIONS);
-            let [min, max] = [native.min.abs_diff(own.min), native.max.abs_diff(own.max)];
-            [min as f64, mean, max as f64]
-        });
         let all = f64::from(OPERATIONS) * native.len() as f64;
-        Some(differences.fold(self.own.el2.1 as f64 / all, f64::max))
+        self.modes.iter().try_fold(0.0, |added, mode| {
+            let own = &mode.taken.late;
+            if !native.keys().eq(own.keys()) {
+                return None;
+            }
+            let differences = native.values().zip(own.values()).flat_map(|(native, own)| {
+                let mean = native.sum.abs_diff(own.sum) as f64 / f64::from(OPERATIONS);
+                let [min, max] = [native.min.abs_diff(own.min), native.max.abs_diff(own.max)];
+                [min as f64, mean, max as f64]
+            });
+            let own = differences.fold(mode.taken.el2.1 as f64 / all, f64::max);
+            Some(f64::max(added, own))
+        })
+    }
+
+    /// The figure of a kick, the largest of these modes.
+    pub(super) fn kick(&self, budget: &Budget, modes: &[&str]) -> Result<Figure, Failure> {
+        let measured = self.modes.iter().filter(|mode| modes.contains(&mode.name));
+        let most = measured.map(|mode| mode.kick).max();
+        let most = most.ok_or_else(|| Failure::failed("no kick was measured", "", ""))?;
+        Ok(Figure::new(budget, most as f64))
+    }
+
+    /// The kicks of all modes, as parts of a figure.
+    pub(super) fn kicks(&self) -> impl Iterator<Item = Part> {
+        self.modes.iter().map(|mode| Part {
+            name: mode.name.to_owned(),
+            value: mode.kick,
+        })
     }
 
     /// The figure, with the table beside it.
@@ -125,7 +168,7 @@ impl OwnInterrupts {
         })?;
         let mut figure = Figure::new(budget, added);
         figure.note = self.table();
-        for (who, run) in [("taken by the VM", &self.own), ("virtual GIC", &self.vgic)] {
+        for (who, run) in self.runs() {
             let (exits, value) = run.el2;
             let name = format!("instructions of EL2 in {exits} exits, {who}");
             figure.parts.push(Part { name, value });
@@ -133,18 +176,31 @@ impl OwnInterrupts {
         Ok(figure)
     }
 
+    /// The runs under EL2, each with its name.
+    fn runs(&self) -> impl Iterator<Item = (&str, &Taken)> {
+        let modes = self.modes.iter().map(|mode| (mode.name, &mode.taken));
+        modes.chain([("virtual GIC", &self.vgic)])
+    }
+
     /// Latencies, a row for each kind: least/mean/most.
     fn table(&self) -> String {
         let mut text = format!(
-            "from when it is due to the vector, {OPERATIONS} each, min/mean/max\n  {:<16}{:>18}{:>18}{:>18}",
-            "", "native", "taken by the VM", "virtual GIC"
+            "from when it is due to the vector, {OPERATIONS} each, min/mean/max\n  {:<16}",
+            ""
         );
+        let runs: Vec<_> = [("native", &self.native)]
+            .into_iter()
+            .chain(self.runs())
+            .collect();
+        for (who, _) in &runs {
+            let _ = write!(text, "{who:>17}");
+        }
         for name in self.native.late.keys() {
             let _ = write!(text, "\n  {name:<16}");
-            for run in [&self.native, &self.own, &self.vgic] {
+            for (_, run) in &runs {
                 let Late { min, sum, max } = run.late.get(name).copied().unwrap_or_default();
                 let mean = sum as f64 / f64::from(OPERATIONS);
-                let _ = write!(text, "{:>18}", format!("{min}/{mean:.3}/{max}"));
+                let _ = write!(text, "{:>17}", format!("{min}/{mean:.3}/{max}"));
             }
         }
         text
@@ -178,7 +234,7 @@ fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
 fn kick(built: &Built, folder: &Path) -> Result<u64, Failure> {
     let el2 = Program::read(&built.el2)?;
     let instrument = Instrument {
-        from: Some(KICK),
+        from: Some(KICK[0]),
         ..Instrument::new(&el2)
     };
     let attached = instrument.attach(folder)?;
@@ -191,10 +247,11 @@ fn kick(built: &Built, folder: &Path) -> Result<u64, Failure> {
         .ok_or_else(|| Failure::failed("no kick was seen at the start of a VM's pCPU", "", ""))
 }
 
-/// Instructions from the begin of a path to the end of the function that it begins with, if that is [`KICK`].
+/// Instructions from the begin of a path to the end of the functions that it begins with, if those are of [`KICK`].
 fn length(path: &[Visit]) -> Option<u64> {
-    let is_kick = |visit: &Visit| visit.symbol.contains(KICK);
-    path.first().filter(|first| is_kick(first))?;
+    let is_kick = |visit: &Visit| KICK.iter().any(|kick| visit.symbol.contains(kick));
+    path.first()
+        .filter(|first| first.symbol.contains(KICK[0]))?;
     let last = path.iter().rposition(is_kick)?;
     Some(
         path.iter()
@@ -255,11 +312,15 @@ mod tests {
             late: latencies(SAID),
             el2: (0, 0),
         };
+        let mode = |name, kick| Mode {
+            name,
+            taken: native.clone(),
+            kick,
+        };
         OwnInterrupts {
-            own: native.clone(),
+            modes: vec![mode("one", 14), mode("two", 20)],
             vgic: native.clone(),
-            native,
-            kick: 0,
+            native: native.clone(),
         }
     }
 
@@ -280,16 +341,17 @@ mod tests {
         assert_eq!(runs().added(), Some(0.0));
         let changed = |change: fn(&mut Late)| {
             let mut runs = runs();
-            runs.own.late.values_mut().for_each(change);
+            let second = &mut runs.modes[1].taken;
+            second.late.values_mut().for_each(change);
             runs.added()
         };
         assert_eq!(changed(|late| late.min -= 2), Some(2.0));
         assert_eq!(changed(|late| late.sum += 500), Some(0.5));
         assert_eq!(changed(|late| late.max += 3), Some(3.0));
         let mut exits = runs();
-        exits.own.el2 = (1, 70);
+        exits.modes[0].taken.el2 = (1, 70);
         assert_eq!(exits.added(), Some(0.07));
-        exits.own.late.clear();
+        exits.modes[0].taken.late.clear();
         assert_eq!(exits.added(), None);
         assert_eq!(OwnInterrupts::default().added(), None);
     }
@@ -308,12 +370,33 @@ mod tests {
             visit("scrub", 9),
         ];
         assert_eq!(length(&path), Some(150));
+        // Called at the very end, so that it does not come back there.
+        let call = [
+            visit(kick, 9),
+            visit("bulkhead_el2::hw::gic::own::call", 40),
+            visit("forget", 5),
+            visit("bulkhead_el2::hw::gic::revoke::revoke", 3),
+            visit("scrub", 9),
+        ];
+        assert_eq!(length(&call), Some(57));
         assert_eq!(length(&path[1..]), None);
         assert_eq!(length(&[]), None);
     }
 
     #[test]
-    fn the_table_has_all_three() {
+    fn the_largest_kick_of_the_modes_counts() {
+        let budgets = super::super::budgets::Budgets::load().expect("they are there");
+        let budget = &budgets.figures[0];
+        let value = |modes: &[&str]| runs().kick(budget, modes).map(|figure| figure.value).ok();
+        assert_eq!(value(&["one"]), Some(14.0));
+        assert_eq!(value(&["two", "one"]), Some(20.0));
+        assert_eq!(value(&["three"]), None);
+        let kicks: Vec<u64> = runs().kicks().map(|part| part.value).collect();
+        assert_eq!(kicks, [14, 20]);
+    }
+
+    #[test]
+    fn the_table_has_all_runs() {
         let mut runs = runs();
         runs.vgic.late.values_mut().for_each(|late| late.max = 99);
         let table = runs.table();
@@ -323,6 +406,15 @@ mod tests {
             .unwrap_or("")
             .split_whitespace()
             .collect();
-        assert_eq!(row, ["vtimer_irq", "7/8.000/9", "7/8.000/9", "7/8.000/99"]);
+        assert_eq!(
+            row,
+            [
+                "vtimer_irq",
+                "7/8.000/9",
+                "7/8.000/9",
+                "7/8.000/9",
+                "7/8.000/99"
+            ]
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The systems that are measured: one VM with the `micro` guest, and two with the `turns` guest on one CPU.
+//! The systems that are measured: one VM with the `micro` guest, and two with the `turns` guest on one CPU, both fair or one a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,6 +26,8 @@ const BENCH: &str = "systems/bench.toml";
 const BENCH_V2: &str = "systems/bench-gicv2.toml";
 const TURNS: &str = "systems/bench-turns.toml";
 const TURNS_V2: &str = "systems/bench-turns-gicv2.toml";
+const SERVER: &str = "systems/bench-server.toml";
+const SERVER_V2: &str = "systems/bench-server-gicv2.toml";
 const DEMO: &str = "systems/demo.toml";
 /// With this frequency of its counter one tick is one instruction.
 pub(super) const COUNTER: &str = ",cntfrq=1000000000";
@@ -92,17 +94,18 @@ impl Subject {
         Self::of(system, "micro", last)
     }
 
-    /// Builds the system in which two vCPUs share a pCPU.
+    /// Builds the systems in which two vCPUs share a pCPU.
     ///
     /// # Errors
     ///
     /// Something can't be built, or a tool is missing.
-    pub fn build_turns(gic: Gic) -> Result<Self, Failure> {
-        let system = match gic {
-            Gic::V3 => TURNS,
-            Gic::V2 => TURNS_V2,
+    pub fn build_turns(gic: Gic) -> Result<[Self; 2], Failure> {
+        let systems = match gic {
+            Gic::V3 => [TURNS, SERVER],
+            Gic::V2 => [TURNS_V2, SERVER_V2],
         };
-        Self::of(system, "turns", "turns: ".to_owned())
+        let [fair, server] = systems.map(|system| Self::of(system, "turns", "turns: ".to_owned()));
+        Ok([fair?, server?])
     }
 
     fn of(system: &str, guest: &str, last: String) -> Result<Self, Failure> {

@@ -101,6 +101,17 @@ pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<Passed, Refusal> {
         );
         return refuse("the board's device tree has no such node".to_owned(), &help);
     };
+    pass_entry(tree, entry, console)
+}
+
+/// The same for a node that was found.
+pub(crate) fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passed, Refusal> {
+    let refuse = |why: String, help: &str| {
+        Err(Refusal {
+            why,
+            help: help.to_owned(),
+        })
+    };
     if entry.path == console {
         return refuse(
             "it carries the consoles of all VMs".to_owned(),

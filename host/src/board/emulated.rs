@@ -8,10 +8,9 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::Trouble;
-use crate::describe::{BoardSpec, Finding, Placed, Span, nearest, parse_size};
+use crate::describe::{BoardSpec, Finding, Placed, Size, Span, parse_size};
 use crate::failure::Failure;
 use crate::fetch::{cache, firmware};
-use crate::machine;
 use crate::run::{Qemu, Start};
 
 /// `board.toml`.
@@ -172,52 +171,36 @@ fn missing(program: &Path, why: std::io::Error) -> Failure {
     )
 }
 
-/// Finds the board `name` and applies the parameters of the description.
+/// The board that a `board.toml` describes, with what holds if a description says nothing.
+pub(super) fn defaults(text: &str) -> Result<Emulated, String> {
+    let file: BoardFile = toml::from_str(text).map_err(|why| why.to_string())?;
+    let parameters = file.parameters;
+    Ok(Emulated {
+        machine: machine(&file.qemu, parameters.gic.default),
+        cpu: parameters.cpu.default,
+        cpus: parameters.cpus.default,
+        memory_mib: parse_size(&parameters.memory.default)? >> 20,
+        uarts: parameters.uarts.default,
+        firmware: parameters.firmware.default != "none",
+        image_offset: parse_size(&file.qemu.image_offset)?,
+        spis: file.qemu.spis,
+    })
+}
+
+/// Value of `-machine` with this version of the GIC.
+fn machine(qemu: &QemuPart, gic: u32) -> String {
+    qemu.machine.replace("{gic}", &gic.to_string())
+}
+
+/// Applies the parameters of a description to the board that the `board.toml` with this text describes; `broken` says
+/// what is wrong with it.
 pub(super) fn resolve(
-    name: &Placed<String>,
+    text: &str,
+    broken: impl Fn(String) -> Failure,
     spec: &BoardSpec,
     findings: &mut Vec<Finding>,
 ) -> Result<Emulated, Trouble> {
-    let folder = machine::checkout().join("boards");
-    let path = folder.join(&name.value).join("board.toml");
-    let plain = name
-        .value
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || c == '-');
-    if !plain || !path.is_file() {
-        let mut known: Vec<String> = fs::read_dir(&folder)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect();
-        known.sort();
-        let finding = Finding::new(
-            "bulkhead::board::unknown",
-            format!("there is no board `{}`", name.value),
-        )
-        .at(name.span.clone(), "no such folder in boards/");
-        let hint = nearest(&name.value, known.iter().map(String::as_str)).map_or_else(
-            || {
-                format!(
-                    "the boards are {}; another one needs its `dtb`",
-                    known.join(", ")
-                )
-            },
-            |known| format!("did you mean `{known}`?"),
-        );
-        findings.push(finding.help(hint));
-        return Err(Trouble::Description);
-    }
-    let broken = |why: String| {
-        Failure::input(
-            format!("{} is wrong", path.display()),
-            why,
-            "see boards/qemu-virt/board.toml",
-        )
-    };
-    let text = fs::read_to_string(&path).map_err(|why| broken(why.to_string()))?;
-    let file: BoardFile = toml::from_str(&text).map_err(|why| broken(why.to_string()))?;
+    let file: BoardFile = toml::from_str(text).map_err(|why| broken(why.to_string()))?;
     let parameters = file.parameters;
     let before = findings.len();
     let cpu = choose(spec.cpu.as_ref(), &parameters.cpu, "cpu", findings);
@@ -233,7 +216,8 @@ pub(super) fn resolve(
     if let Some(cpus) = spec.cpus.as_ref().filter(|cpus| cpus.value == 0) {
         findings.push(
             Finding::new("bulkhead::board::value", "a board needs a CPU")
-                .at(cpus.span.clone(), "none"),
+                .at(cpus.span.clone(), "none")
+                .help("leave `cpus` out, or say cpus = 1"),
         );
     }
     let memory = match &spec.memory {
@@ -244,19 +228,23 @@ pub(super) fn resolve(
                         "bulkhead::board::value",
                         "memory of this board comes in MiB",
                     )
-                    .at(memory.span.clone(), "not a multiple of 1 MiB"),
+                    .at(memory.span.clone(), "not a multiple of 1 MiB")
+                    .help(format!(
+                        "{} is one",
+                        Size(memory.value.next_multiple_of(1 << 20))
+                    )),
                 );
             }
             memory.value
         }
-        None => parse_size(&parameters.memory.default).map_err(broken)?,
+        None => parse_size(&parameters.memory.default).map_err(&broken)?,
     };
     let image_offset = parse_size(&file.qemu.image_offset).map_err(broken)?;
     if findings.len() > before {
         return Err(Trouble::Description);
     }
     Ok(Emulated {
-        machine: file.qemu.machine.replace("{gic}", &gic.to_string()),
+        machine: machine(&file.qemu, gic),
         cpu,
         cpus,
         memory_mib: memory >> 20,
@@ -279,7 +267,14 @@ fn choose<T: Clone + PartialOrd + std::fmt::Display>(
     };
     let mut refuse = |span: &Span, why: String| {
         let message = format!("this board cannot have {key} = {}", given.value);
-        findings.push(Finding::new("bulkhead::board::value", message).at(span.clone(), why));
+        findings.push(
+            Finding::new("bulkhead::board::value", message)
+                .at(span.clone(), why)
+                .help(format!(
+                    "leave `{key}` out: {} is the default",
+                    choice.default
+                )),
+        );
     };
     if !choice.choices.is_empty() && !choice.choices.contains(&given.value) {
         let list: Vec<_> = choice.choices.iter().map(ToString::to_string).collect();

@@ -11,10 +11,10 @@ use super::{Cpu, Parts};
 const AFFINITY: u64 = 0xff_00ff_ffff;
 
 /// Words of `compatible` of GICv2s that EL2 knows (`bulkhead_core::boot_tree`).
-const GICV2: [&str; 3] = ["arm,cortex-a15-gic", "arm,gic-400", "arm,cortex-a7-gic"];
+pub(crate) const GICV2: [&str; 3] = ["arm,cortex-a15-gic", "arm,gic-400", "arm,cortex-a7-gic"];
 
 /// Facts of a device tree.
-pub(super) struct Facts {
+pub(crate) struct Facts {
     pub memory: Vec<Memory>,
     pub reserved: Vec<Memory>,
     pub cpus: Vec<Cpu>,
@@ -77,6 +77,12 @@ fn gic(tree: &Tree) -> Result<Parts, String> {
         .iter()
         .find(|entry| entry.is_enabled() && (entry.is("arm,gic-v3") || is_gicv2(entry)))
         .ok_or("it has neither a GICv2 nor a GICv3")?;
+    if gic.cell("#interrupt-cells").is_some_and(|cells| cells != 3) {
+        return Err("interrupts of its GIC do not have three cells".to_owned());
+    }
+    if gic.moved {
+        return Err(moved("GIC", gic));
+    }
     let mut parts = Parts::new_zeroed();
     parts.maintenance_intid = first_intid(gic).ok_or("its GIC has no maintenance interrupt")?;
     if is_gicv2(gic) {
@@ -111,7 +117,7 @@ pub(super) fn is_gicv2(entry: &Entry) -> bool {
 }
 
 /// INTID of three cells of the GIC binding: kind, number, flags.
-pub(super) fn intid(cells: &[u32]) -> Option<u32> {
+pub(crate) fn intid(cells: &[u32]) -> Option<u32> {
     match cells {
         [0, number, _] => number.checked_add(32),
         [1, number, _] => number.checked_add(16),
@@ -219,9 +225,19 @@ fn console<'t, 'a>(tree: &'t Tree<'a>) -> Result<&'t Entry<'a>, String> {
     let console = tree
         .find(&path)
         .ok_or_else(|| format!("its console {path} does not exist"))?;
-    if console.is("arm,pl011") {
-        Ok(console)
-    } else {
-        Err(format!("its console {} is no PL011", console.path))
+    if !console.is("arm,pl011") {
+        return Err(format!("its console {} is no PL011", console.path));
     }
+    if console.moved {
+        return Err(moved("console", console));
+    }
+    Ok(console)
+}
+
+/// EL2 reads addresses as they stand (`bulkhead_core::boot_tree`).
+fn moved(what: &str, entry: &Entry) -> String {
+    format!(
+        "its {what} {} is on a bus that moves addresses (`ranges`), which EL2 does not follow",
+        entry.path
+    )
 }

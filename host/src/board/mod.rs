@@ -3,20 +3,29 @@
 mod device;
 mod emulated;
 mod facts;
+mod named;
+mod open;
 mod quiet;
 mod tree;
 
-use std::fs;
 use std::path::Path;
 
 use bulkhead_abi::plan::Memory;
 use dtoolkit::fdt::Fdt;
+use zerocopy::FromZeros;
 
 pub use device::{Passed, PassedIrq, pass};
 pub use emulated::Emulated;
+pub use named::{Kind, Named, all, find, is_name};
 pub use tree::{Entry, Tree};
 
-use crate::describe::{BoardSource, Finding, Placed, System};
+pub(crate) use self::device::pass_entry;
+use self::facts::Facts;
+pub(crate) use self::facts::{GICV2, intid};
+use self::named::Resolved;
+pub(crate) use self::named::read as read_file;
+pub(crate) use self::open::open;
+use crate::describe::{BoardSource, BoardSpec, Finding, Placed, System};
 use crate::failure::Failure;
 
 /// A CPU of the board.
@@ -52,6 +61,34 @@ pub struct Board {
     pub console: String,
 }
 
+impl Board {
+    /// A board that has everything, in place of one that is not known: what is wrong here is so on any.
+    pub fn any() -> Self {
+        let cpu = |number| Cpu {
+            mpidr: number,
+            compatible: String::new(),
+        };
+        let memory = Memory {
+            base: 0,
+            size: 1 << 52,
+        };
+        let parts = Parts {
+            gic_version: 3,
+            ..Parts::new_zeroed()
+        };
+        Self {
+            name: String::new(),
+            emulated: None,
+            dtb: Vec::new(),
+            memory: vec![memory],
+            reserved: Vec::new(),
+            cpus: (0..256).map(cpu).collect(),
+            parts,
+            console: String::new(),
+        }
+    }
+}
+
 /// Why there is no board.
 pub enum Trouble {
     /// The description is wrong, which the findings tell.
@@ -72,22 +109,30 @@ impl From<Failure> for Trouble {
 /// The description asks for what the board does not have (then `findings` says so), or a tool or file
 /// is missing.
 pub fn load(system: &System, findings: &mut Vec<Finding>) -> Result<Board, Trouble> {
-    let (source, emulated, dtb) = match &system.board.source {
-        BoardSource::Named(name) => {
-            let emulated = emulated::resolve(name, &system.board, findings)?;
-            let dtb = emulated.device_tree()?;
-            (name, Some(emulated), dtb)
-        }
+    let Some(spec) = &system.board else {
+        return Err(Trouble::Description);
+    };
+    let (source, emulated, dtb) = match &spec.source {
+        BoardSource::Named(name) => match named::resolve(name, &system.folder, spec, findings)? {
+            Resolved::Emulated(emulated) => {
+                let dtb = emulated.device_tree()?;
+                (name, Some(emulated), dtb)
+            }
+            Resolved::Tree(dtb) => {
+                refuse_parameters(spec, findings);
+                (name, None, dtb)
+            }
+        },
         BoardSource::Tree(path) => {
-            refuse_parameters(system, findings);
+            refuse_parameters(spec, findings);
             (path, None, read_tree(system, path, findings)?)
         }
     };
-    let facts = Fdt::new(&dtb)
-        .map_err(|why| format!("it is no device tree: {why}"))
-        .and_then(|fdt| facts::read(&Tree::new(fdt), fdt));
+    let facts = open(dtb)
+        .map_err(|why| format!("it is {why}"))
+        .and_then(|dtb| Ok((facts(&dtb)?, dtb)));
     match facts {
-        Ok(facts) => Ok(Board {
+        Ok((facts, dtb)) => Ok(Board {
             name: source.value.clone(),
             emulated,
             memory: facts.memory,
@@ -104,16 +149,21 @@ pub fn load(system: &System, findings: &mut Vec<Finding>) -> Result<Board, Troub
                     "Bulkhead cannot run on this board",
                 )
                 .at(source.span.clone(), why)
-                .help("it needs arm64 CPUs, a GICv2 or GICv3 and a PL011 as /chosen/stdout-path"),
+                .help("it needs arm64 CPUs, a GICv2 or GICv3 and a PL011 as /chosen/stdout-path; `bulkhead board show` lists all that is missing"),
             );
             Err(Trouble::Description)
         }
     }
 }
 
+/// What Bulkhead wants to know of the board with this tree, or the first thing that is missing.
+pub(crate) fn facts(dtb: &[u8]) -> Result<Facts, String> {
+    let fdt = Fdt::new(dtb).map_err(|why| why.to_string())?;
+    facts::read(&Tree::new(fdt), fdt)
+}
+
 /// Parameters are for emulated boards: a device tree already says all that.
-fn refuse_parameters(system: &System, findings: &mut Vec<Finding>) {
-    let spec = &system.board;
+fn refuse_parameters(spec: &BoardSpec, findings: &mut Vec<Finding>) {
     let spans = [
         spec.cpu.as_ref().map(|value| value.span.clone()),
         spec.cpus.as_ref().map(|value| value.span.clone()),
@@ -140,13 +190,14 @@ fn read_tree(
     path: &Placed<String>,
     findings: &mut Vec<Finding>,
 ) -> Result<Vec<u8>, Trouble> {
-    fs::read(system.folder.join(Path::new(&path.value))).map_err(|why| {
+    named::read_some(&system.folder.join(Path::new(&path.value))).map_err(|why| {
         findings.push(
             Finding::new(
                 "bulkhead::board::dtb",
                 "the board's device tree cannot be read",
             )
-            .at(path.span.clone(), why.to_string()),
+            .at(path.span.clone(), why.to_string())
+            .help("paths start at the folder of the description"),
         );
         Trouble::Description
     })

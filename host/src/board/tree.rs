@@ -34,6 +34,8 @@ pub struct Entry<'a> {
     pub registers: Vec<(u64, u64)>,
     /// Whether `reg` could be turned into physical addresses.
     pub mapped: bool,
+    /// Whether these are not the addresses that stand in `reg`: a bus above moves them.
+    pub moved: bool,
     /// phandle of its interrupt parent.
     pub interrupt_parent: Option<u32>,
     /// `compatible` of the bus that it is on.
@@ -161,11 +163,13 @@ fn visit<'a>(node: FdtNode<'a>, above: &Above, entries: &mut Vec<Entry<'a>>) {
         node,
         registers: Vec::new(),
         mapped: false,
+        moved: false,
         interrupt_parent: above.interrupt_parent,
         bus: above.bus.clone(),
     };
     entry.interrupt_parent = entry.cell("interrupt-parent").or(above.interrupt_parent);
     if let Some(registers) = registers(node, &above.translation) {
+        entry.moved = registers_of(node).is_some_and(|stated| stated != registers);
         entry.registers = registers;
         entry.mapped = true;
     }
@@ -189,14 +193,19 @@ fn visit<'a>(node: FdtNode<'a>, above: &Above, entries: &mut Vec<Entry<'a>>) {
     }
 }
 
-/// `reg` as physical addresses.
-fn registers(node: FdtNode, translation: &Translation) -> Option<Vec<(u64, u64)>> {
+/// `reg` as it stands.
+fn registers_of(node: FdtNode) -> Option<Vec<(u64, u64)>> {
     let registers = node.reg().ok()??;
     registers
-        .map(|reg| {
-            let (address, size) = (reg.address::<u64>().ok()?, reg.size::<u64>().ok()?);
-            Some((translate(address, size, translation)?, size))
-        })
+        .map(|reg| Some((reg.address::<u64>().ok()?, reg.size::<u64>().ok()?)))
+        .collect()
+}
+
+/// `reg` as physical addresses.
+fn registers(node: FdtNode, translation: &Translation) -> Option<Vec<(u64, u64)>> {
+    registers_of(node)?
+        .into_iter()
+        .map(|(address, size)| Some((translate(address, size, translation)?, size)))
         .collect()
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Outcome;
 use crate::failure::Failure;
-use crate::image::{El2, assemble};
+use crate::image::{El2, assemble, fit};
 use crate::planner::{Effort, Planned};
 use crate::system::{self, Stopped};
 use crate::{machine, show};
@@ -15,12 +15,16 @@ use crate::{machine, show};
 #[command(after_help = "Examples:
   bulkhead build systems/demo.toml
   bulkhead build systems/demo.toml --json | jq -r .image
+  bulkhead build systems/demo.toml --fit demo.itb   # for U-Boot's bootm, see docs/boot.md
 
 Writes out/NAME/: bulkhead.img (boots as an arm64 Linux image does), plan.bin, plan.json, VM.dtb of
 each VM, el2.elf. Same inputs, same bytes.")]
 pub struct Args {
     /// The description
     file: PathBuf,
+    /// Write a FIT, too: the image and the board's device tree with their sums, for U-Boot's bootm
+    #[arg(long, value_name = "FILE")]
+    fit: Option<PathBuf>,
     /// Print what was built as JSON
     #[arg(long)]
     json: bool,
@@ -89,9 +93,28 @@ fn write(planned: Planned, elf: &Path, el2: &El2) -> Result<Built, Failure> {
     })
 }
 
+/// Writes a FIT of what was built.
+fn write_fit(built: &Built, file: &Path) -> Result<(), Failure> {
+    let trouble = |why: std::io::Error| {
+        Failure::environment(
+            format!("cannot write {}", file.display()),
+            why,
+            "name a file in a folder that exists and that you may write to, with --fit FILE",
+        )
+    };
+    let image = fs::read(&built.image).map_err(trouble)?;
+    fs::write(file, fit::of(&built.planned, &image)).map_err(trouble)
+}
+
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    match build(&args.file) {
+    let built = build(&args.file).and_then(|built| {
+        if let Some(file) = &args.fit {
+            write_fit(&built, file)?;
+        }
+        Ok(built)
+    });
+    match built {
         Ok(built) if args.json => {
             println!(
                 "{:#}",
@@ -99,6 +122,7 @@ pub fn run(args: Args) -> Outcome {
                     "ok": true,
                     "image": built.image,
                     "el2": built.el2,
+                    "fit": args.fit,
                     "plan": show::json(&built.planned),
                 })
             );
@@ -107,6 +131,14 @@ pub fn run(args: Args) -> Outcome {
         Ok(built) => {
             let size = fs::metadata(&built.image).map_or(0, |data| data.len());
             println!("{} ({} KiB)", built.image.display(), size / 1024);
+            if let Some(file) = args.fit {
+                let image = &built.planned.image;
+                let behind = image.base + image.size;
+                println!(
+                    "{} (read it to {behind:#x} or above, then bootm)",
+                    file.display()
+                );
+            }
             Outcome::Done
         }
         Err(stopped) => stopped.report(args.json),

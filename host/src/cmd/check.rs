@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bulkhead_core::plan::Invariant;
 
 use super::Outcome;
+use crate::describe::Text;
 use crate::planner::Effort;
 use crate::{show, system};
 
@@ -12,7 +13,7 @@ use crate::{show, system};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   bulkhead check systems/demo.toml
-  bulkhead check my.toml --json       # findings with file, line and column
+  bulkhead check my.toml --json       # findings with places, reasons and remedies; bulkhead explain CODE says more
 
 Nothing is built or fetched: what is not there yet is taken on trust, with a warning.")]
 pub struct Args {
@@ -41,6 +42,7 @@ pub fn run(args: Args) -> Outcome {
         "{}",
         prepared.text.render(&prepared.findings, system::colours())
     );
+    eprint!("{}", Text::hint(&prepared.findings));
     let planned = &prepared.planned;
     println!(
         "{}: sound; {} on {} of {} CPUs, {} invariants proven",

@@ -1,17 +1,22 @@
 //! The verbs of the command line, one module each.
 
 pub mod bench;
+pub mod board;
 pub mod build;
 pub mod check;
 pub mod console;
 pub mod demo;
 pub mod doctor;
 pub mod dtb;
+pub mod explain;
 pub mod fetch;
 pub mod fuzz;
+pub mod init;
 pub mod plan;
 pub mod run;
+pub mod schema;
 pub mod shell;
+pub mod show;
 pub mod test;
 
 use std::process::ExitCode;

@@ -1,52 +1,119 @@
-//! `bulkhead plan`: who gets what.
+//! `bulkhead plan`: who gets what, and what differs from another plan.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 use super::Outcome;
+use crate::describe::Text;
 use crate::failure::Failure;
-use crate::planner::Effort;
-use crate::{show, system};
+use crate::planner::{Effort, Planned};
+use crate::show::{self, Differences};
+use crate::system::{self, Stopped};
 
 /// Show who owns what, at which address and at what cost
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   bulkhead plan systems/demo.toml
-  bulkhead plan systems/demo.toml --svg demo.svg
+  bulkhead plan systems/demo.toml --html demo.html     # a page to look at and to hand on
   bulkhead plan systems/demo.toml --json | jq .memory
+  bulkhead plan new.toml --diff old.toml
+  bulkhead plan systems/demo.toml --diff out/demo/plan.json --html demo.html
 
-Nothing is built or fetched: without EL2 or a payload the plan is provisional, and says so.")]
+The page is one file and needs no network. Nothing is built or fetched: without EL2 or a payload the plan is
+provisional, and says so.")]
 pub struct Args {
     /// The description
     file: PathBuf,
-    /// Print the plan as JSON
+    /// Print as JSON
     #[arg(long)]
     json: bool,
-    /// Draw the plan into this file, too
+    /// Write a page for the browser, too
     #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
+    html: Option<PathBuf>,
+    /// Print only what differs from this one: a description, or plan.json or plan.bin of an earlier build
+    #[arg(long, value_name = "OLD")]
+    diff: Option<PathBuf>,
 }
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let prepared = match system::prepare(&args.file, Effort::WhatIsThere) {
-        Ok(prepared) => prepared,
-        Err(stopped) => return stopped.report(args.json),
-    };
+    let json = args.json;
+    show(args).unwrap_or_else(|stopped| stopped.report(json))
+}
+
+fn show(args: Args) -> Result<Outcome, Stopped> {
+    let prepared = system::prepare(&args.file, Effort::WhatIsThere)?;
     eprint!(
         "{}",
         prepared.text.render(&prepared.findings, system::colours())
     );
-    if let Some(file) = &args.svg
-        && let Err(why) = fs::write(file, show::svg(&prepared.planned))
-    {
-        let what = format!("cannot write {}", file.display());
-        return Failure::environment(what, why, "choose another file").report();
+    let planned = prepared.planned;
+    let plan = show::json(&planned);
+    let differences = args
+        .diff
+        .map(|old| differences(&old, &planned, &plan))
+        .transpose()?;
+    if let Some(file) = &args.html {
+        fs::write(file, show::html(&plan, differences.as_ref())).map_err(|why| {
+            let what = format!("cannot write {}", file.display());
+            Failure::environment(what, why, "choose another file")
+        })?;
     }
-    if args.json {
-        println!("{:#}", show::json(&prepared.planned));
-    } else {
-        print!("{}", show::text(&prepared.planned));
+    match differences {
+        Some(differences) if args.json => println!("{:#}", differences.json()),
+        Some(differences) => print!("{}", differences.text(&planned.name)),
+        None if args.json => println!("{plan:#}"),
+        None => print!("{}", show::text(&planned)),
     }
-    Outcome::Done
+    Ok(Outcome::Done)
+}
+
+/// What differs from the plan in a file, or from the one that the description there makes.
+fn differences(file: &Path, planned: &Planned, plan: &Value) -> Result<Differences, Stopped> {
+    let name = file.display().to_string();
+    let content = fs::read(file).map_err(|why| {
+        Failure::input(
+            format!("cannot read {name}"),
+            why,
+            "name a description, or plan.json or plan.bin of an earlier build",
+        )
+    })?;
+    let broken = |why: String| {
+        let what = format!("{name} is no plan that can be compared");
+        Failure::input(
+            what,
+            why,
+            "save one with `bulkhead plan --json`, or build it again",
+        )
+    };
+    if show::bytes::looks_like_one(&content) {
+        // Bytes know less than JSON: then both sides are taken from bytes.
+        let old = show::bytes::read(&content).map_err(broken)?;
+        let new = show::bytes::read(&planned.bytes).map_err(broken)?;
+        return Ok(show::compare(&name, &old, &new));
+    }
+    if content.trim_ascii_start().starts_with(b"{") {
+        let old: Value = serde_json::from_slice(&content).map_err(|why| broken(why.to_string()))?;
+        // What `build --json` printed has the plan inside.
+        let old = if old["vms"].is_array() {
+            &old
+        } else {
+            &old["plan"]
+        };
+        if !old["vms"].is_array() {
+            return Err(broken("it has no list `vms`".to_owned()).into());
+        }
+        return Ok(show::compare(&name, old, plan));
+    }
+    let text = String::from_utf8(content).map_err(|why| broken(why.to_string()))?;
+    let old = system::prepare_text(
+        Text {
+            name: name.clone(),
+            source: text.into(),
+        },
+        Effort::WhatIsThere,
+    )?;
+    Ok(show::compare(&name, &show::json(&old.planned), plan))
 }

@@ -10,16 +10,23 @@ use super::Outcome;
 use crate::failure::Failure;
 use crate::run::attach::Server;
 use crate::run::console::{Line, Output, Transcript};
-use crate::run::{Clock, Emulator, End, Flow, Logs, Options, RunSummary, System, View, session};
+use crate::run::recording::{Recorder, Tail};
+use crate::run::{
+    Clock, Emulator, End, Flow, Logs, Options, RunSummary, System, View, gdb, session,
+};
 
 /// Build a system and boot it in QEMU, with its console on this terminal
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   bulkhead run systems/demo.toml
   bulkhead run systems/demo.toml --log logs --timeout 60 </dev/null
+  bulkhead run systems/demo.toml --gdb                 # waits for gdb, and says how to attach it
+  bulkhead run systems/demo.toml --gdb=now --symbols linux=vmlinux
+  bulkhead run systems/demo.toml --record demo.run     # then: bulkhead show demo.run
 
 On a terminal, keys go to the VM that has the focus; Ctrl-T 1..9 and Ctrl-T n change it, Ctrl-T q
-quits. Without a terminal the console is copied to stdout until the board is powered off.
+quits. Without a terminal the console is copied to stdout until the board is powered off. What each
+VM said is in out/NAME/logs/ afterwards, or where --log says.
 
 Exit status: 0 if the board was powered off or the user quit; 1 if a VM crashed, EL2 refused the
 plan, or the time was over.")]
@@ -29,15 +36,45 @@ pub struct Args {
     /// Clock of the guests follows instructions (8 ns each), not the host: slower, and every run alike
     #[arg(long)]
     icount: bool,
-    /// Write what each VM says to files in this folder
-    #[arg(long, value_name = "DIR")]
+    /// Write what each VM says to files in this folder, instead of out/NAME/logs
+    #[arg(long, visible_alias = "logs", value_name = "DIR")]
     log: Option<PathBuf>,
+    /// Keep console, exits and figures in this file, for `bulkhead show`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Let gdb attach, with the symbols of EL2 and of VMs: the board waits for it, or with `now` does not
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "wait"
+    )]
+    gdb: Option<Attach>,
+    /// Where a VM's symbols are, if its `image` does not have them: VM=FILE; may be given several times
+    #[arg(long, value_name = "VM=FILE", requires = "gdb", value_parser = symbols)]
+    symbols: Vec<(String, PathBuf)>,
     /// End the run after so many seconds
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
     /// Print one JSON document on stdout; the console goes to stderr
     #[arg(long)]
     json: bool,
+}
+
+/// When gdb attaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Attach {
+    /// The board waits for it before its first instruction
+    Wait,
+    /// The board runs; gdb may attach at any time
+    Now,
+}
+
+/// `VM=FILE`.
+fn symbols(text: &str) -> Result<(String, PathBuf), String> {
+    let (vm, file) = text.split_once('=').ok_or("it is VM=FILE")?;
+    Ok((vm.to_owned(), file.into()))
 }
 
 /// Runs the verb.
@@ -52,7 +89,8 @@ pub fn run(args: Args) -> Outcome {
 /// Copies the console to the user, to logs and to a transcript.
 struct Screen {
     transcript: Transcript,
-    logs: Option<Logs>,
+    logs: Logs,
+    recorder: Option<Recorder>,
     output: Output,
 }
 
@@ -67,12 +105,11 @@ impl View for Screen {
 
 impl Screen {
     fn keep(&mut self, first: usize) -> io::Result<()> {
-        let Some(logs) = &mut self.logs else {
-            return Ok(());
-        };
-        self.transcript.lines[first..]
-            .iter()
-            .try_for_each(|line: &Line| logs.add(line))
+        let lines = &self.transcript.lines[first..];
+        if let Some(recorder) = &mut self.recorder {
+            recorder.add(lines)?;
+        }
+        lines.iter().try_for_each(|line: &Line| self.logs.add(line))
     }
 }
 
@@ -80,22 +117,46 @@ fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
     if args.icount {
         system.qemu.clock = Clock::Instructions { shift: 3 };
     }
-    let logs = args.log.as_deref().map(|folder| {
-        Logs::create(folder).map_err(|error| {
-            Failure::environment(
-                format!("cannot write logs to `{}`", folder.display()),
-                error,
-                "",
-            )
+    // First, so that a run that is refused because the system runs already touches no file of that run.
+    let server = serve(&system)?;
+    let files = args.gdb.map(|_| gdb::Files::write(&system, &args.symbols));
+    let files = files.transpose()?;
+    if let (Some(files), Some(when)) = (&files, args.gdb) {
+        system.qemu.gdb = Some((files.socket.clone(), when == Attach::Wait));
+        let waits = match when {
+            Attach::Wait => "the board waits for it; `continue` there starts it",
+            Attach::Now => "the board runs until then",
+        };
+        eprintln!(
+            "attach with: gdb-multiarch -x {}\n({waits}; `help bulkhead` there names commands)",
+            files.script.display()
+        );
+    }
+    let folder = system.folder.join("logs");
+    let logs = match &args.log {
+        Some(folder) => (folder, Logs::create(folder)),
+        None => (&folder, Logs::renew(&folder)),
+    };
+    let advice = "choose another folder with --log";
+    let (folder, logs) = logs;
+    let logs = logs.map_err(|error| {
+        let what = format!("cannot write logs to `{}`", folder.display());
+        Failure::environment(what, error, advice)
+    })?;
+    let recorder = args.record.as_deref().map(|file| {
+        Recorder::create(file, &system.name, &system.classes).map_err(|error| {
+            let what = format!("cannot write the recording `{}`", file.display());
+            Failure::environment(what, error, "choose another file")
         })
     });
     let mut screen = Screen {
         transcript: Transcript::default(),
-        logs: logs.transpose()?,
+        logs,
+        recorder: recorder.transpose()?,
         output: Output::new(args.json),
     };
     let options = Options {
-        server: Some(serve(&system)?),
+        server: Some(server),
         limit: args.timeout.map(Duration::from_secs),
         interactive: true,
     };
@@ -106,6 +167,19 @@ fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
     screen.transcript.finish();
     // The run has ended; a log that lacks its last half line is no reason to call it failed.
     let _ = screen.keep(first);
+    if let Some(recorder) = screen.recorder.take() {
+        let transcript = &screen.transcript;
+        let tail = Tail {
+            ended: ended(end).to_owned(),
+            ms: 0,
+            stopped: transcript.ended.clone(),
+            refused: transcript.refused.clone(),
+            exits: transcript.exits.clone(),
+        };
+        recorder.end(tail).map_err(|error| {
+            Failure::environment("the recording cannot be ended", error, "make room")
+        })?;
+    }
     conclude(args, &system, end, &screen.transcript, &emulator.messages())
 }
 
@@ -133,6 +207,16 @@ pub(super) fn die(signal: i32) -> Outcome {
     // Returns only if the signal has no default action, which those caught here have.
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     Outcome::Failed
+}
+
+/// How a session ended, for programs.
+fn ended(end: End) -> &'static str {
+    match end {
+        End::Emulator(_) => "powered-off",
+        End::Quit | End::View => "quit",
+        End::Signal(_) => "signal",
+        End::TimedOut => "timed-out",
+    }
 }
 
 fn conclude(
@@ -166,15 +250,9 @@ fn conclude(
         );
     }
     if args.json {
-        let ended = match end {
-            End::Emulator(_) => "powered-off",
-            End::Quit | End::View => "quit",
-            End::Signal(_) => "signal",
-            End::TimedOut => "timed-out",
-        };
         let document = json!({
             "system": system.name,
-            "ended": ended,
+            "ended": ended(end),
             "el2": transcript.booted.as_ref().map(|(version, pcpus, vms)| {
                 json!({"version": version, "pcpus": pcpus, "vms": vms})
             }),

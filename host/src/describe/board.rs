@@ -2,11 +2,11 @@
 
 use toml::de::DeTable;
 
-use super::finding::Finding;
+use super::finding::{Finding, Span};
 use super::reader::{Placed, Reader};
 
 /// Keys of `[board]`.
-const KEYS: &[&str] = &[
+pub(super) const KEYS: &[&str] = &[
     "name", "dtb", "cpu", "cpus", "memory", "gic", "firmware", "uarts",
 ];
 
@@ -38,8 +38,41 @@ pub struct BoardSpec {
     pub uarts: Option<Placed<u32>>,
 }
 
-/// Reads `[board]`.
-pub(super) fn read(table: &DeTable, findings: &mut Vec<Finding>) -> Option<BoardSpec> {
+impl BoardSpec {
+    /// Where the description names the board.
+    pub fn place(&self) -> Span {
+        match &self.source {
+            BoardSource::Named(name) | BoardSource::Tree(name) => name.span.clone(),
+        }
+    }
+
+    /// Where it says how many CPUs the board has: a number, or the board.
+    pub fn cpus_place(&self) -> Span {
+        let stated = self.cpus.as_ref().map(|cpus| cpus.span.clone());
+        stated.unwrap_or_else(|| self.place())
+    }
+
+    /// Where it says what memory the board has.
+    pub fn memory_place(&self) -> Span {
+        let stated = self.memory.as_ref().map(|memory| memory.span.clone());
+        stated.unwrap_or_else(|| self.place())
+    }
+
+    /// Where it says which GIC the board has.
+    pub fn gic_place(&self) -> Span {
+        let stated = self.gic.as_ref().map(|gic| gic.span.clone());
+        stated.unwrap_or_else(|| self.place())
+    }
+
+    /// Where it says what firmware the board has.
+    pub fn firmware_place(&self) -> Span {
+        let stated = self.firmware.as_ref().map(|firmware| firmware.span.clone());
+        stated.unwrap_or_else(|| self.place())
+    }
+}
+
+/// Reads `[board]`, which stands at `place`.
+pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) -> Option<BoardSpec> {
     let mut reader = Reader::new(table, "the board", KEYS, findings);
     let name = reader.text("name");
     let dtb = reader.text("dtb");
@@ -62,22 +95,21 @@ pub(super) fn read(table: &DeTable, findings: &mut Vec<Finding>) -> Option<Board
                     "a board has a name or a device tree, not both",
                 )
                 .at(dtb.span, "a device tree")
-                .at(name.span, "a board of boards/"),
+                .at(name.span, "a board of boards/")
+                .help("leave one of them out"),
             );
             None
         }
         (None, None) => {
-            let span = reader
-                .key_span("cpu")
-                .or_else(|| reader.key_span("cpus"))
-                .unwrap_or(0..0);
+            let spans = KEYS.iter().filter_map(|key| reader.key_span(key));
+            let span = spans.min_by_key(|span| span.start).unwrap_or(place);
             let finding = Finding::new(
                 "bulkhead::board::missing",
                 "[board] does not say which board it is",
             );
             reader.report(
                 finding
-                    .at(span, "these are parameters of which board?")
+                    .at(span, "of which board?")
                     .help("add name = \"qemu-virt\" (a folder in boards/), or dtb = \"FILE\""),
             );
             None

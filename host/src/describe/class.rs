@@ -108,6 +108,7 @@ pub(super) fn deviations(
                     format!("{key} = \"{}\" is not in this version", word.value),
                 )
                 .at(word.span, "asks for more than there is")
+                .also(class_span.clone(), "the class of this VM")
                 .help(if asks {
                     format!("say {key} = \"{lesser}\": a deviation, shown in the plan")
                 } else {
@@ -130,6 +131,7 @@ pub(super) fn deviations(
                     word.span,
                     format!("only a {} VM asks for more", class_name(lack.class)),
                 )
+                .also(class_span.clone(), "the class of this one")
                 .help(format!("leave `{key}` out")),
             ),
             None if asks && reader.value(key).is_none() => {

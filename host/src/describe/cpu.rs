@@ -9,7 +9,7 @@ use super::size::Duration;
 /// Window of a cap, if the description does not say: 100 ms in nanoseconds.
 const WINDOW: u64 = 100_000_000;
 /// Words of `cpu`.
-const WORDS: [&str; 3] = ["pinned", "rt", "fair"];
+pub(super) const WORDS: [&str; 3] = ["pinned", "rt", "fair"];
 /// How a server is asked for.
 const SERVER: &str = "such as cpu = \"rt\", budget = \"2ms\", period = \"10ms\"";
 
@@ -84,7 +84,7 @@ pub(super) fn read(reader: &mut Reader, class: Class) -> CpuSpec {
         (None, false) => None,
     };
     if !unsound {
-        stray(reader, policy, &keys);
+        stray(reader, policy, &keys, word.as_ref().map(|word| &word.span));
     }
     let time = match policy {
         "rt" => server(reader, &keys, stated.as_ref()),
@@ -100,7 +100,7 @@ pub(super) fn read(reader: &mut Reader, class: Class) -> CpuSpec {
 }
 
 /// Reports keys that do not go with the policy.
-fn stray(reader: &mut Reader, policy: &str, keys: &Keys) {
+fn stray(reader: &mut Reader, policy: &str, keys: &Keys, stated: Option<&Span>) {
     let (rt, fair) = (policy == "rt", policy == "fair");
     let span = |key: &Option<Placed<u64>>| key.as_ref().map(|key| key.span.clone());
     let weight = keys.weight.as_ref().map(|weight| weight.span.clone());
@@ -127,6 +127,7 @@ fn stray(reader: &mut Reader, policy: &str, keys: &Keys) {
                 format!("`{key}` goes with {goes_with}"),
             )
             .at(span, format!("this VM has cpu = \"{policy}\""))
+            .also(stated.cloned(), "says so")
             .help(format!("leave `{key}` out, or say {goes_with}")),
         );
     }
@@ -179,6 +180,10 @@ fn server(reader: &mut Reader, keys: &Keys, stated: Option<&Span>) -> CpuTime {
         reader.report(
             Finding::new("bulkhead::cpu::budget", "a budget is a part of its period")
                 .at(budget.span.clone(), why)
+                .also(
+                    keys.period.as_ref().map(|period| period.span.clone()),
+                    "its period",
+                )
                 .help(SERVER),
         );
     }

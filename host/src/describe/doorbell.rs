@@ -1,17 +1,17 @@
 //! `[doorbell.NAME]`: by which one VM interrupts another, because the description says so.
 
-use bulkhead_abi::plan::{MAX_APART, MAX_DOORBELLS, MIN_APART, NAME};
+use bulkhead_abi::plan::{MAX_APART, MAX_DOORBELLS, MIN_APART};
 use toml::de::DeTable;
 
 use super::finding::{Finding, Span};
-use super::reader::{Placed, Reader};
+use super::reader::{Placed, Reader, check_name};
 use super::shared::SharedSpec;
 use super::size::Duration;
-use super::suggest::nearest;
+use super::suggest::{nearest, other_vm};
 use super::vm::VmSpec;
 
 /// Keys of `[doorbell.NAME]`.
-const KEYS: &[&str] = &["from", "to", "shared", "apart"];
+pub(super) const KEYS: &[&str] = &["from", "to", "shared", "apart"];
 /// From one interrupt to the next at least, if the description does not say: 0.1 ms in nanoseconds.
 const APART: u64 = 100_000;
 
@@ -30,8 +30,17 @@ pub struct DoorbellSpec {
     pub apart: u64,
 }
 
-/// What else a description has: VMs that are sound so far, the names of all in the file, shared memory.
-pub(super) type Rest<'a> = (&'a [VmSpec], &'a [String], &'a [SharedSpec]);
+/// What else a description has.
+#[derive(Clone, Copy)]
+pub(super) struct Rest<'a> {
+    pub vms: &'a [VmSpec],
+    /// Names of all VMs in the file.
+    pub vm_names: &'a [String],
+    /// Shared memory that is sound so far.
+    pub shared: &'a [SharedSpec],
+    /// Names of all shared memory in the file.
+    pub shared_names: &'a [String],
+}
 
 /// Reads `[doorbell.NAME]`.
 pub(super) fn read(
@@ -40,19 +49,7 @@ pub(super) fn read(
     rest: Rest,
     findings: &mut Vec<Finding>,
 ) -> Option<DoorbellSpec> {
-    let letters = |c: char| c.is_ascii_alphanumeric() || c == '-';
-    if !name.value.chars().all(letters) || name.value.is_empty() || name.value.len() > NAME {
-        findings.push(
-            Finding::new(
-                "bulkhead::doorbell::name",
-                format!("`{}` cannot be the name of a doorbell", name.value),
-            )
-            .at(
-                name.span.clone(),
-                format!("1 to {NAME} of the characters a-z A-Z 0-9 -"),
-            ),
-        );
-    }
+    check_name(&name, "bulkhead::doorbell::name", "a doorbell", findings);
     let mut reader = Reader::new(table, "a doorbell", KEYS, findings);
     let (from, to) = (reader.text("from"), reader.text("to"));
     let shared = reader.text("shared");
@@ -89,7 +86,11 @@ pub(super) fn read(
                     Duration(MIN_APART),
                     Duration(MAX_APART)
                 ),
-            ),
+            )
+            .help(format!(
+                "leave `apart` out: {} is the default",
+                Duration(APART)
+            )),
         );
     }
     if let (Some(from), Some(to)) = (&from, &to)
@@ -101,7 +102,8 @@ pub(super) fn read(
                 format!("`{}` would ring itself", from.value),
             )
             .at(to.span.clone(), "the same VM")
-            .at(from.span.clone(), "rings"),
+            .at(from.span.clone(), "rings")
+            .help("name another VM; inside a VM its own interrupt controller has SGIs"),
         );
     }
     let from = from.and_then(|vm| known(&vm, rest, &mut reader).map(|index| vm.map(|_| index)));
@@ -119,40 +121,43 @@ pub(super) fn read(
 }
 
 /// Index of a VM.
-fn known(vm: &Placed<String>, (vms, declared, _): Rest, reader: &mut Reader) -> Option<usize> {
-    if !declared.contains(&vm.value) {
+fn known(vm: &Placed<String>, rest: Rest, reader: &mut Reader) -> Option<usize> {
+    if !rest.vm_names.contains(&vm.value) {
         let finding = Finding::new(
             "bulkhead::doorbell::unknown-vm",
             format!("there is no VM `{}`", vm.value),
         )
         .at(vm.span.clone(), "not described here");
-        let known = nearest(&vm.value, declared.iter().map(String::as_str));
-        reader.report(match known {
-            Some(known) => finding.help(format!("did you mean `{known}`?")),
-            None => finding,
-        });
+        let known = rest.vm_names.iter().map(String::as_str);
+        reader.report(finding.help(other_vm(&vm.value, known)));
     }
     // One that is described and not there is wrong in itself, which is said where it stands.
-    vms.iter().position(|known| known.name.value == vm.value)
+    let mut vms = rest.vms.iter();
+    vms.position(|known| known.name.value == vm.value)
 }
 
 /// Index of the shared memory that a doorbell is about, which both of its VMs have to map.
 fn about(
     wish: &Placed<String>,
     ends: [&Option<Placed<usize>>; 2],
-    (vms, _, shared): Rest,
+    rest: Rest,
     reader: &mut Reader,
 ) -> Option<usize> {
+    let Rest { vms, shared, .. } = rest;
     let found = shared
         .iter()
         .position(|known| known.name.value == wish.value);
     let Some(index) = found else {
+        if rest.shared_names.contains(&wish.value) {
+            // It is wrong in itself, which is said where it stands.
+            return None;
+        }
         let finding = Finding::new(
             "bulkhead::doorbell::unknown-shared",
             format!("there is no shared memory `{}`", wish.value),
         )
         .at(wish.span.clone(), "not described here");
-        let names = shared.iter().map(|known| known.name.value.as_str());
+        let names = rest.shared_names.iter().map(String::as_str);
         reader.report(match nearest(&wish.value, names) {
             Some(known) => finding.help(format!("did you mean `{known}`?")),
             None => finding.help("add a table [shared.NAME], or leave `shared` out"),
@@ -185,7 +190,8 @@ pub(super) fn count(doorbells: &[DoorbellSpec], findings: &mut Vec<Finding>) {
         let span: Span = first.name.span.clone();
         findings.push(
             Finding::new("bulkhead::doorbell::many", "there are too many doorbells")
-                .at(span, format!("the first after {MAX_DOORBELLS}")),
+                .at(span, format!("the first after {MAX_DOORBELLS}"))
+                .help("one doorbell can stand for several things: what is meant stands in shared memory"),
         );
     }
 }

@@ -9,6 +9,8 @@ use miette::{
     SourceCode,
 };
 
+use crate::explain;
+
 /// Width of messages: fixed, so that they read the same everywhere.
 const WIDTH: usize = 100;
 
@@ -58,6 +60,14 @@ impl Finding {
         self
     }
 
+    /// Adds the place of another party, if it has one.
+    pub fn also(self, span: Option<Span>, label: impl Into<String>) -> Self {
+        match span {
+            Some(span) => self.at(span, label),
+            None => self,
+        }
+    }
+
     /// Adds a remedy.
     pub fn help(self, help: impl Into<String>) -> Self {
         Self {
@@ -85,6 +95,21 @@ impl Text {
         (line, column)
     }
 
+    /// The tables, as ranges of bytes: each from its header to the next one, or to the end.
+    pub fn tables(&self) -> Vec<Span> {
+        let mut starts = vec![0];
+        let mut offset = 0;
+        for line in self.source.split_inclusive('\n') {
+            if line.trim_start().starts_with('[') && offset > 0 {
+                starts.push(offset);
+            }
+            offset += line.len();
+        }
+        let ends = starts.iter().skip(1).copied().chain([offset + 1]);
+        let tables = starts.iter().zip(ends);
+        tables.map(|(start, end)| *start..end).collect()
+    }
+
     /// All findings as text in the manner of rustc.
     pub fn render(&self, findings: &[Finding], colours: bool) -> String {
         let theme = if colours {
@@ -108,12 +133,26 @@ impl Text {
         text
     }
 
-    /// All findings as JSON.
+    /// How to read more about findings: a line, if there are any.
+    pub fn hint(findings: &[Finding]) -> String {
+        let error = findings.iter().find(|finding| !finding.harmless);
+        let of = error.or(findings.first());
+        of.map_or_else(String::new, |finding| {
+            let code = explain::short(finding.code);
+            format!("more about each of them: bulkhead explain CODE, such as {code}\n")
+        })
+    }
+
+    /// All findings as JSON: what is wrong, why and what to do; places have lines and columns from 1, columns in characters, and
+    /// end where the next character begins; `explain` is what `bulkhead explain` takes.
     pub fn json(&self, findings: &[Finding]) -> serde_json::Value {
         let place = |(span, label): &(Span, String)| {
             let (line, column) = self.position(span.start);
+            let (end_line, end_column) = self.position(span.end);
             serde_json::json!({
-                "file": self.name, "line": line, "column": column, "length": span.len(), "label": label,
+                "file": self.name, "line": line, "column": column,
+                "end": { "line": end_line, "column": end_column },
+                "length": span.len(), "label": label,
             })
         };
         findings
@@ -124,7 +163,9 @@ impl Text {
                     "severity": if finding.harmless { "warning" } else { "error" },
                     "message": finding.message,
                     "places": finding.labels.iter().map(place).collect::<Vec<_>>(),
-                    "help": finding.help,
+                    "reason": finding.labels.first().map(|(_, label)| label),
+                    "remedy": finding.help,
+                    "explain": explain::short(finding.code),
                 })
             })
             .collect()

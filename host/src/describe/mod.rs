@@ -8,9 +8,11 @@ mod doorbell;
 mod finding;
 mod policy;
 mod reader;
+pub mod schema;
 mod shared;
 mod size;
 mod suggest;
+mod syntax;
 mod vm;
 
 use std::fs;
@@ -28,12 +30,15 @@ pub use reader::{Placed, Reader};
 pub use shared::SharedSpec;
 pub use size::{Duration, Size, parse_size};
 pub use suggest::nearest;
+pub(crate) use vm::RESERVED;
 pub use vm::{MemorySpec, PayloadSpec, VmSpec};
 
 use crate::failure::Failure;
 
 /// Keys at the top.
 const KEYS: &[&str] = &["board", "vm", "shared", "doorbell", "console"];
+/// Keys of `[console]`.
+const CONSOLE_KEYS: &[&str] = &["service"];
 
 /// A description as its file tells it: every value of the right kind, nothing looked up yet.
 #[derive(Clone, Debug)]
@@ -44,8 +49,8 @@ pub struct System {
     pub folder: PathBuf,
     /// Text of the file, for messages.
     pub text: Text,
-    /// The board.
-    pub board: BoardSpec,
+    /// The board, if the description says which.
+    pub board: Option<BoardSpec>,
     /// VMs in the order of the file.
     pub vms: Vec<VmSpec>,
     /// Shared memory in the order of the file.
@@ -74,18 +79,21 @@ pub fn load(path: &Path) -> Result<Text, Failure> {
     })
 }
 
-/// Understands a description. `findings` gets everything that is wrong with it; without a system
-/// there is an error among them, and with one there may be as well.
-pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
+/// Understands a description, as far as it can be: whatever is not there in the system, or was made up to look further,
+/// is an error in `findings`, which gets everything that is wrong.
+pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let (document, errors) = DeTable::parse_recoverable(&text.source);
+    let before = findings.len();
     for error in &errors {
         let span = error.span().unwrap_or(0..0);
         let finding = Finding::new("bulkhead::toml::syntax", "this is not TOML");
-        findings.push(finding.at(span, error.message()));
+        findings.push(
+            finding.at(span, error.message()).help(
+                "strings stand in quotes, each [table] and each key once; see https://toml.io",
+            ),
+        );
     }
-    if !errors.is_empty() {
-        return None;
-    }
+    let syntax = findings.len();
     let root = document.get_ref();
     let mut top = Reader::new(root, "a system", KEYS, findings);
     let board = table(&mut top, "board");
@@ -98,19 +106,27 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
     let declared: Vec<String> = vms.iter().map(|(name, _)| name.value.clone()).collect();
     let vms: Vec<_> = vms
         .into_iter()
-        .filter_map(|(name, table)| vm::read(name, table, findings))
+        .map(|(name, table)| vm::read(name, table, findings))
         .collect();
+    vm::count(&vms, findings);
     if vms.is_empty() && findings.is_empty() {
         findings.push(
             Finding::new("bulkhead::vm::none", "a system needs a VM")
+                .at(end(text), "no [vm.NAME] up to here")
                 .help("add a table such as [vm.hello] with `memory` and `image`"),
         );
     }
+    let shared_names: Vec<String> = shared.iter().map(|(name, _)| name.value.clone()).collect();
     let shared: Vec<_> = shared
         .into_iter()
         .filter_map(|(name, table)| shared::read(name, table, (&vms, &declared), findings))
         .collect();
-    let rest = (&vms[..], &declared[..], &shared[..]);
+    let rest = doorbell::Rest {
+        vms: &vms,
+        vm_names: &declared,
+        shared: &shared,
+        shared_names: &shared_names,
+    };
     let doorbells: Vec<_> = doorbells
         .into_iter()
         .filter_map(|(name, table)| doorbell::read(name, table, rest, findings))
@@ -118,23 +134,32 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
     doorbell::count(&doorbells, findings);
     policy::notified(&vms, &declared, findings);
     let service = console.and_then(|table| {
-        let mut reader = Reader::new(table, "the console", &["service"], findings);
+        let mut reader = Reader::new(table, "the console", CONSOLE_KEYS, findings);
         let service = reader.number("service");
         reader.finish();
         service
     });
-    let Some(board) = board else {
-        if root.get("board").is_none() {
+    let place = root
+        .iter()
+        .find(|(key, _)| key.get_ref() == "board")
+        .map_or(0..0, |(key, _)| key.span());
+    let board = match board {
+        Some(table) => board::read(place, table, findings),
+        None if root.get("board").is_some() => None,
+        None => {
             findings.push(
                 Finding::new("bulkhead::board::missing", "the description names no board")
+                    .at(end(text), "no [board] up to here")
                     .help("add a table [board] with name = \"qemu-virt\", or with a `dtb`"),
             );
+            None
         }
-        return None;
     };
-    let board = board::read(board, findings)?;
+    if before < syntax {
+        syntax::drop_what_follows(text, before..syntax, findings);
+    }
     let path = Path::new(&text.name);
-    Some(System {
+    System {
         name: path
             .file_stem()
             .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
@@ -145,7 +170,13 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> Option<System> {
         shared,
         doorbells,
         service,
-    })
+    }
+}
+
+/// The last character of a text, where it is said what is missing from the whole of it.
+fn end(text: &Text) -> Span {
+    let last = text.source.trim_end().char_indices().next_back();
+    last.map_or(0..0, |(start, c)| start..start + c.len_utf8())
 }
 
 /// The table at `key`.
@@ -155,7 +186,10 @@ fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &'static str) -> Option<&
     if table.is_none() {
         reader.report(
             Finding::new("bulkhead::value::type", format!("`{key}` must be a table"))
-                .at(value.span(), format!("this is no [{key}]")),
+                .at(value.span(), format!("this is no [{key}]"))
+                .help(format!(
+                    "start it with [{key}], or [{key}.NAME] where there are several"
+                )),
         );
     }
     table
@@ -184,7 +218,8 @@ fn named_tables<'a, 'i>(
                     "bulkhead::value::type",
                     format!("`{key}` holds tables with names"),
                 )
-                .at(name.span(), format!("did you mean a key of [{key}.NAME]?")),
+                .at(name.span(), "no table")
+                .help(format!("did you mean a key of [{key}.NAME]?")),
             ),
         }
     }

@@ -6,7 +6,7 @@ use bulkhead_core::plan::may_be_allowed;
 
 use super::finding::Finding;
 use super::reader::{Placed, Reader};
-use super::suggest::nearest;
+use super::suggest::other_vm;
 use super::vm::VmSpec;
 
 /// What happens when a VM crashes.
@@ -26,7 +26,7 @@ pub enum CrashSpec {
 }
 
 /// Keys of `crash` as a table.
-const KEYS: &[&str] = &["restart", "within", "notify"];
+pub(super) const KEYS: &[&str] = &["restart", "within", "notify"];
 /// How a restart is asked for.
 const RESTART: &str = "such as crash = { restart = 3, within = \"60s\" }";
 
@@ -173,6 +173,7 @@ pub(super) fn notified(vms: &[VmSpec], declared: &[String], findings: &mut Vec<F
                     format!("`{}` cannot be told of its own crash", vm.name.value),
                 )
                 .at(told.span.clone(), "names the VM itself")
+                .at(vm.name.span.clone(), "this VM")
                 .help("name another VM, or say crash = \"halt\""),
             );
         } else if !declared.contains(&told.value) {
@@ -183,10 +184,7 @@ pub(super) fn notified(vms: &[VmSpec], declared: &[String], findings: &mut Vec<F
             .at(told.span.clone(), "not described here");
             let names = declared.iter().map(String::as_str);
             let names = names.filter(|name| *name != vm.name.value);
-            findings.push(match nearest(&told.value, names) {
-                Some(known) => finding.help(format!("did you mean `{known}`?")),
-                None => finding,
-            });
+            findings.push(finding.help(other_vm(&told.value, names)));
         }
     }
 }
@@ -217,7 +215,8 @@ pub(super) fn calls(reader: &mut Reader) -> Vec<u32> {
                     format!("the call {:#010x} is allowed twice", call.value),
                 )
                 .at(call.span.clone(), "again")
-                .at(first.span.clone(), "here first"),
+                .at(first.span.clone(), "here first")
+                .help("leave one of them out"),
             );
         }
         calls.push(call);

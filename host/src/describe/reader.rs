@@ -2,12 +2,45 @@
 
 use std::collections::BTreeSet;
 
+use bulkhead_abi::plan::NAME;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::finding::{Finding, Span};
 use super::size::{parse_address, parse_duration, parse_percent, parse_size, parse_time};
 use super::suggest::nearest;
+
+/// Reports a name of something that VMs have together which a device tree cannot carry.
+pub(super) fn check_name(
+    name: &Placed<String>,
+    code: &'static str,
+    what: &str,
+    findings: &mut Vec<Finding>,
+) {
+    let letters = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if !name.value.chars().all(letters) || name.value.is_empty() || name.value.len() > NAME {
+        let text = format!("`{}` cannot be the name of {what}", name.value);
+        let label = format!("1 to {NAME} of the characters a-z A-Z 0-9 -");
+        findings.push(
+            Finding::new(code, text)
+                .at(name.span.clone(), label)
+                .help(rename(&name.value)),
+        );
+    }
+}
+
+/// A remedy for a name that cannot be: one that can, and is as much like it as possible.
+pub(super) fn rename(name: &str) -> String {
+    let letters = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+    let sound: String = letters.take(NAME).collect();
+    match sound.trim_matches('-') {
+        "" => "give it another name, such as `one`".to_owned(),
+        sound if sound == name => format!("give it another name, such as `my-{name}`"),
+        sound => format!("give it another name, such as `{sound}`"),
+    }
+}
 
 /// A value with its place in the text.
 #[derive(Clone, Debug)]
@@ -95,11 +128,13 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
             .map(|(name, _)| name.span())
     }
 
-    fn wrong_type(&mut self, key: &str, value: &Spanned<DeValue>, wanted: &str) {
+    fn wrong_type(&mut self, key: &str, value: &Spanned<DeValue>, wanted: Wanted) {
         let found = value.get_ref().type_str();
+        let Wanted(wanted, example) = wanted;
         self.findings.push(
             Finding::new("bulkhead::value::type", format!("`{key}` must be {wanted}"))
-                .at(value.span(), format!("this is {} {found}", article(found))),
+                .at(value.span(), format!("this is {} {found}", article(found)))
+                .help(format!("write {key} = {example}, for instance")),
         );
     }
 
@@ -112,7 +147,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, "a string");
+                self.wrong_type(key, value, TEXT);
                 None
             }
         }
@@ -127,7 +162,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, "true or false");
+                self.wrong_type(key, value, FLAG);
                 None
             }
         }
@@ -142,7 +177,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, "a number that is not negative");
+                self.wrong_type(key, value, NUMBER);
                 None
             }
         }
@@ -150,14 +185,12 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
 
     /// A list of numbers.
     pub fn numbers(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<u32>>>> {
-        self.list(key, "a list of numbers, such as [0]", number)
+        self.list(key, NUMBERS, number)
     }
 
     /// A list of strings.
     pub fn texts(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<String>>>> {
-        self.list(key, "a list of strings", |value| {
-            value.as_str().map(str::to_owned)
-        })
+        self.list(key, TEXTS, |value| value.as_str().map(str::to_owned))
     }
 
     /// A string, or a list of strings.
@@ -169,7 +202,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }]);
         }
-        let list = self.list(key, "a string or a list of strings", |value| {
+        let list = self.list(key, TEXT_OR_TEXTS, |value| {
             value.as_str().map(str::to_owned)
         });
         Some(list?.value)
@@ -178,7 +211,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
     fn list<T>(
         &mut self,
         key: &'static str,
-        wanted: &str,
+        wanted: Wanted,
         read: impl Fn(&DeValue) -> Option<T>,
     ) -> Option<Placed<Vec<Placed<T>>>> {
         let value = self.value(key)?;
@@ -208,36 +241,40 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
     /// A size such as `"4KiB"`.
     pub fn size(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text(key)?;
-        self.parsed("bulkhead::value::size", text, parse_size)
+        self.parsed(("bulkhead::value::size", "64MiB"), text, parse_size)
     }
 
     /// An address such as `"0x40000000"`.
     pub fn address(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text(key)?;
-        self.parsed("bulkhead::value::address", text, parse_address)
+        self.parsed(
+            ("bulkhead::value::address", "0x40000000"),
+            text,
+            parse_address,
+        )
     }
 
     /// A time such as `"60s"`, in seconds.
     pub fn time(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text(key)?;
-        self.parsed("bulkhead::value::time", text, parse_time)
+        self.parsed(("bulkhead::value::time", "60s"), text, parse_time)
     }
 
     /// A short time such as `"2ms"`, in nanoseconds.
     pub fn duration(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text(key)?;
-        self.parsed("bulkhead::value::time", text, parse_duration)
+        self.parsed(("bulkhead::value::time", "2ms"), text, parse_duration)
     }
 
     /// A part such as `"30%"`, 1 to 100.
     pub fn percent(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text(key)?;
-        self.parsed("bulkhead::value::part", text, parse_percent)
+        self.parsed(("bulkhead::value::part", "30%"), text, parse_percent)
     }
 
     fn parsed<T>(
         &mut self,
-        code: &'static str,
+        (code, example): (&'static str, &str),
         text: Placed<String>,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<Placed<T>> {
@@ -249,7 +286,9 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
             Err(why) => {
                 let what = code.rsplit("::").next().unwrap_or(code);
                 self.findings.push(
-                    Finding::new(code, format!("`{}` is no {what}", text.value)).at(text.span, why),
+                    Finding::new(code, format!("`{}` is no {what}", text.value))
+                        .at(text.span, why)
+                        .help(format!("such as \"{example}\"")),
                 );
                 None
             }
@@ -280,11 +319,25 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         self.findings
             .push(match nearest(&text.value, words.iter().copied()) {
                 Some(word) => finding.help(format!("did you mean `{word}`?")),
-                None => finding,
+                None => finding.help(format!(
+                    "say {key} = \"{}\", for instance",
+                    words.first().unwrap_or(&"")
+                )),
             });
         None
     }
 }
+
+/// What a value has to be, and an example.
+#[derive(Clone, Copy)]
+struct Wanted(&'static str, &'static str);
+
+const TEXT: Wanted = Wanted("a string", "\"...\"");
+const FLAG: Wanted = Wanted("true or false", "true");
+const NUMBER: Wanted = Wanted("a number that is not negative", "1");
+const NUMBERS: Wanted = Wanted("a list of numbers", "[0]");
+const TEXTS: Wanted = Wanted("a list of strings", "[\"...\"]");
+const TEXT_OR_TEXTS: Wanted = Wanted("a string or a list of strings", "[\"...\", \"...\"]");
 
 /// A number that is not negative and fits 32 bits.
 fn number(value: &DeValue) -> Option<u32> {

@@ -1,15 +1,15 @@
 //! `[shared.NAME]`: memory that several VMs map, because the description says so.
 
-use bulkhead_abi::plan::{NAME, PAGE};
+use bulkhead_abi::plan::PAGE;
 use toml::de::{DeTable, DeValue};
 
 use super::finding::Finding;
-use super::reader::{Placed, Reader};
-use super::suggest::nearest;
+use super::reader::{Placed, Reader, check_name};
+use super::suggest::other_vm;
 use super::vm::VmSpec;
 
 /// Keys of `[shared.NAME]`.
-const KEYS: &[&str] = &["size", "ipa", "vms"];
+pub(super) const KEYS: &[&str] = &["size", "ipa", "vms"];
 
 /// `[shared.NAME]`.
 #[derive(Clone, Debug)]
@@ -31,22 +31,7 @@ pub(super) fn read(
     vms: (&[VmSpec], &[String]),
     findings: &mut Vec<Finding>,
 ) -> Option<SharedSpec> {
-    let sound = name
-        .value
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || c == '-');
-    if !sound || name.value.is_empty() || name.value.len() > NAME {
-        findings.push(
-            Finding::new(
-                "bulkhead::shared::name",
-                format!("`{}` cannot be the name of shared memory", name.value),
-            )
-            .at(
-                name.span.clone(),
-                format!("1 to {NAME} of the characters a-z A-Z 0-9 -"),
-            ),
-        );
-    }
+    check_name(&name, "bulkhead::shared::name", "shared memory", findings);
     let mut reader = Reader::new(table, "shared memory", KEYS, findings);
     let size = reader.size("size");
     let ipa = reader.address("ipa");
@@ -73,7 +58,11 @@ pub(super) fn read(
                     "bulkhead::memory::align",
                     "shared memory comes in pages of 4 KiB",
                 )
-                .at(value.span.clone(), "not a multiple of 4 KiB"),
+                .at(value.span.clone(), "not a multiple of 4 KiB")
+                .help(format!(
+                    "{:#x} is one",
+                    value.value.checked_next_multiple_of(PAGE).unwrap_or(0)
+                )),
             );
         }
     }
@@ -98,7 +87,8 @@ pub(super) fn read(
                 "bulkhead::value::type",
                 "`vms` must be a table of VMs and their access",
             )
-            .at(span, "such as { a = \"rw\", b = \"r\" }"),
+            .at(span, "no table")
+            .help("such as vms = { a = \"rw\", b = \"r\" }"),
         ),
         None => {}
     }
@@ -129,7 +119,10 @@ fn user(
                     "bulkhead::shared::access",
                     "access to shared memory is \"r\" or \"rw\"",
                 )
-                .at(access.span(), "neither"),
+                .at(access.span(), "neither")
+                .help(format!(
+                    "say {name} = \"rw\" if it may write, else {name} = \"r\""
+                )),
             );
             return None;
         }
@@ -140,11 +133,8 @@ fn user(
             format!("there is no VM `{name}`"),
         )
         .at(span, "not described here");
-        let known = nearest(name, declared.iter().map(String::as_str));
-        reader.report(match known {
-            Some(known) => finding.help(format!("did you mean `{known}`?")),
-            None => finding,
-        });
+        let known = declared.iter().map(String::as_str);
+        reader.report(finding.help(other_vm(name, known)));
         return None;
     }
     // A VM that is described and not there is wrong in itself, which is said where it stands.

@@ -16,6 +16,18 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(.., candidate)| candidate)
 }
 
+/// The remedy for a VM that is not described: the name that was meant, or what there is.
+pub(super) fn other_vm<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    if let Some(known) = nearest(word, known.clone()) {
+        return format!("did you mean `{known}`?");
+    }
+    let known: Vec<&str> = known.collect();
+    match known[..] {
+        [] => format!("describe it: add a table [vm.{word}]"),
+        _ => format!("the VMs here are {}", known.join(", ")),
+    }
+}
+
 /// Letters that both begin with, and letters that both end with.
 fn alike(one: &str, other: &str) -> usize {
     let begin = one.chars().zip(other.chars());

@@ -1,16 +1,17 @@
 //! `[vm.NAME]`.
 
-use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, NAME, PAGE};
+use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, MAX_VMS, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
 use super::class::{self, CLASSES, Deviation, InterruptSpec};
 use super::cpu::{self, CpuSpec};
 use super::finding::{Finding, Span};
 use super::policy::{self, CrashSpec};
-use super::reader::{Placed, Reader};
+use super::reader::{Placed, Reader, rename};
+use super::size::Size;
 
 /// Keys of `[vm.NAME]`.
-const KEYS: &[&str] = &[
+pub(super) const KEYS: &[&str] = &[
     "class",
     "control",
     "interrupts",
@@ -27,6 +28,7 @@ const KEYS: &[&str] = &[
     "kernel",
     "initrd",
     "cmdline",
+    "overlay",
     "image",
     "load",
     "entry",
@@ -40,6 +42,8 @@ const KEYS: &[&str] = &[
     "smc",
     "deterministic",
 ];
+/// Keys of `memory` as a table.
+pub(super) const MEMORY_KEYS: &[&str] = &["size", "ipa", "pa"];
 /// RAM and its addresses are multiples of this, so that stage 2 maps it with blocks.
 pub(super) const RAM_ALIGN: u64 = 2 << 20;
 
@@ -73,6 +77,8 @@ pub enum PayloadSpec {
         /// Where raw bytes start.
         entry: Option<Placed<u64>>,
     },
+    /// Not to be had, which is an error of the description.
+    Unknown,
 }
 
 /// `[vm.NAME]`.
@@ -112,6 +118,8 @@ pub struct VmSpec {
     pub time_stops: bool,
     /// Calls of the firmware that it may make, ascending.
     pub calls: Vec<u32>,
+    /// Overlays for its device tree, in their order.
+    pub overlays: Vec<Placed<String>>,
     /// Device-tree paths of passed-through devices.
     pub devices: Vec<Placed<String>>,
     /// Whether its seeds are fixed.
@@ -126,12 +134,9 @@ impl VmSpec {
     }
 }
 
-/// Reads `[vm.NAME]`.
-pub(super) fn read(
-    name: Placed<String>,
-    table: &DeTable,
-    findings: &mut Vec<Finding>,
-) -> Option<VmSpec> {
+/// Reads `[vm.NAME]`. What is not to be had of its memory and of what it runs is made up, so that everything else can be
+/// looked at; that was reported, and then nothing is planned.
+pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Finding>) -> VmSpec {
     check_name(&name, findings);
     let mut reader = Reader::new(table, "a VM", KEYS, findings);
     let class_word = reader.word("class", &CLASSES.map(|(name, _)| name));
@@ -152,6 +157,7 @@ pub(super) fn read(
     let crash = policy::crash(&mut reader);
     let (own_ptimer, time_stops) = policy::time(&mut reader);
     let calls = policy::calls(&mut reader);
+    let overlays = reader.texts_or_one("overlay").unwrap_or_default();
     let rtc = reader.flag("rtc").is_some_and(|flag| flag.value);
     let watchdog = reader.flag("watchdog").is_some_and(|flag| flag.value);
     let devices = reader
@@ -161,7 +167,17 @@ pub(super) fn read(
     let memory = memory_value(&mut reader, &name);
     reader.finish();
     let memory = memory.and_then(|memory| memory_spec(memory, findings));
-    Some(VmSpec {
+    let made_up = || Placed {
+        value: RAM_ALIGN,
+        span: name.span.clone(),
+    };
+    let memory = memory.unwrap_or_else(|| MemorySpec {
+        size: made_up(),
+        ipa: None,
+        pa: None,
+    });
+    let payload = payload.unwrap_or(PayloadSpec::Unknown);
+    VmSpec {
         name,
         class,
         deviations,
@@ -169,8 +185,8 @@ pub(super) fn read(
         pcpus,
         cpu,
         interrupts,
-        memory: memory?,
-        payload: payload?,
+        memory,
+        payload,
         cmdline,
         console,
         rtc,
@@ -179,13 +195,28 @@ pub(super) fn read(
         own_ptimer,
         time_stops,
         calls,
+        overlays,
         devices,
         deterministic,
-    })
+    }
+}
+
+/// There are no more VMs than a plan holds.
+pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
+    if let Some(first) = vms.get(MAX_VMS) {
+        findings.push(
+            Finding::new("bulkhead::vm::many", "there are too many VMs")
+                .at(
+                    first.name.span.clone(),
+                    format!("the first after {MAX_VMS}"),
+                )
+                .help("describe two systems, or let one guest do what two should"),
+        );
+    }
 }
 
 /// Labels of lines that are no VM's.
-const RESERVED: [&str; 2] = ["el2", "monitor"];
+pub(crate) const RESERVED: [&str; 2] = ["el2", "monitor"];
 
 /// A name that the plan can hold and that labels lines of the console.
 fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
@@ -202,7 +233,8 @@ fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
                 "bulkhead::vm::name",
                 format!("`{text}` cannot be the name of a VM"),
             )
-            .at(name.span.clone(), why),
+            .at(name.span.clone(), why)
+            .help(rename(text)),
         );
     }
 }
@@ -211,6 +243,7 @@ fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
 fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
     let vcpus = reader.number("vcpus");
     let count = vcpus.as_ref().map_or(1, |vcpus| vcpus.value as usize);
+    let vcpus_place = vcpus.as_ref().map(|vcpus| vcpus.span.clone());
     if let Some(vcpus) = vcpus.filter(|_| count == 0 || count > MAX_VCPUS_PER_VM) {
         let what = format!("a VM has 1 to {MAX_VCPUS_PER_VM} vCPUs");
         let here = if count == 0 {
@@ -238,6 +271,7 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
                     pcpus.span,
                     format!("{} pCPUs for {count} vCPU{plural}", pcpus.value.len()),
                 )
+                .also(vcpus_place, "so many vCPUs")
                 .help(format!(
                     "name as many as `vcpus` says ({count}), or leave `pcpus` out and the planner chooses"
                 )),
@@ -260,7 +294,8 @@ fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
                 "bulkhead::vm::stray",
                 format!("`{key}` goes with `{owner}` only"),
             )
-            .at(span.clone(), format!("this VM has no `{owner}`")),
+            .at(span.clone(), format!("this VM has no `{owner}`"))
+            .help(format!("leave `{key}` out")),
         );
     };
     match (kernel, image) {
@@ -285,7 +320,8 @@ fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
                     "a VM runs a kernel or an image, not both",
                 )
                 .at(image.span, "an image")
-                .at(kernel.span, "a kernel"),
+                .at(kernel.span, "a kernel")
+                .help("leave one of them out"),
             );
             None
         }
@@ -324,7 +360,7 @@ fn memory_value(reader: &mut Reader, name: &Placed<String>) -> Option<MemoryValu
     };
     if let DeValue::Table(table) = value.get_ref() {
         let mut inner = Vec::new();
-        let mut table = Reader::new(table, "`memory`", &["size", "ipa", "pa"], &mut inner);
+        let mut table = Reader::new(table, "`memory`", MEMORY_KEYS, &mut inner);
         let parts = (
             table.size("size"),
             table.address("ipa"),
@@ -338,7 +374,8 @@ fn memory_value(reader: &mut Reader, name: &Placed<String>) -> Option<MemoryValu
                     "bulkhead::vm::memory",
                     format!("`{}` has no memory", name.value),
                 )
-                .at(value.span(), "needs `size`"),
+                .at(value.span(), "needs `size`")
+                .help("such as memory = { size = \"64MiB\", ipa = \"0x40000000\" }"),
             );
         }
         inner.into_iter().for_each(|finding| reader.report(finding));
@@ -354,7 +391,11 @@ fn memory_spec(value: MemoryValue, findings: &mut Vec<Finding>) -> Option<Memory
     if size.value % PAGE != 0 {
         findings.push(
             Finding::new("bulkhead::memory::align", "memory comes in pages of 4 KiB")
-                .at(size.span.clone(), "not a multiple of 4 KiB"),
+                .at(size.span.clone(), "not a multiple of 4 KiB")
+                .help(format!(
+                    "{} is one",
+                    Size(size.value.next_multiple_of(PAGE))
+                )),
         );
     }
     for address in [&ipa, &pa].into_iter().flatten() {

@@ -12,6 +12,7 @@ pub mod firmware;
 pub mod folder;
 pub mod initramfs;
 pub mod modules;
+mod trees;
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ use std::process::{Command, Stdio};
 use crate::failure::Failure;
 use cache::{Cache, Unpacked};
 use deb::Package;
+
+pub use trees::{device_tree, device_trees};
 
 /// Where packages come from.
 pub trait Archive {
@@ -55,16 +58,19 @@ pub enum Payload {
     Kernel612Rt,
     /// An initramfs of Debian's busybox, rt-tests and stress-ng, with this project's `/init`.
     Initramfs,
+    /// Debian's U-Boot for QEMU's `virt`: loads the image as boards do, and runs as a guest.
+    UBoot,
 }
 
 impl Payload {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Kernel,
         Self::KernelRt,
         Self::Kernel612,
         Self::Kernel612Rt,
         Self::Initramfs,
+        Self::UBoot,
     ];
     /// What the example systems need.
     pub const USUAL: [Self; 3] = [Self::Kernel, Self::KernelRt, Self::Initramfs];
@@ -77,6 +83,7 @@ impl Payload {
             Self::Kernel612 => "kernel-6.12",
             Self::Kernel612Rt => "kernel-6.12-rt",
             Self::Initramfs => "initramfs",
+            Self::UBoot => "u-boot",
         }
     }
 
@@ -87,7 +94,7 @@ impl Payload {
             Self::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
             Self::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
             Self::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
-            Self::Initramfs => return None,
+            Self::Initramfs | Self::UBoot => return None,
         };
         Some(Kernel {
             meta,
@@ -165,6 +172,7 @@ pub fn cached(cache: &Cache, payload: Payload) -> Result<Option<PathBuf>, Failur
     };
     let file = match payload {
         Payload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
+        Payload::UBoot => uboot_image(&packages)?,
         _ => kernel_image(&packages)?,
     };
     Ok(Some(file))
@@ -191,6 +199,11 @@ pub fn made(cache: &Cache, payload: Payload) -> Result<PathBuf, Failure> {
 pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Result<(), Failure> {
     let packages = match payload.kernel() {
         Some(wanted) => vec![kernel(cache, wanted, archive)?],
+        None if payload == Payload::UBoot => {
+            let package = need(archive, UBOOT_PACKAGE, Suite::Stable)?;
+            let image = format!("./{UBOOT_IMAGE}");
+            unpacked(cache, archive, vec![package], &[&image])?
+        }
         None => {
             // Its modules belong to the kernel.
             if kernel_with_modules(cache)?.is_none() {
@@ -241,6 +254,18 @@ fn kernel_image(packages: &[Unpacked]) -> Result<PathBuf, Failure> {
         name.is_some_and(|name| name.starts_with("vmlinuz-"))
     });
     images.next().ok_or_else(|| missing("linux-image-arm64"))
+}
+
+/// Debian's package of U-Boot for QEMU, and the image for arm64 in it.
+const UBOOT_PACKAGE: &str = "u-boot-qemu";
+const UBOOT_IMAGE: &str = "usr/lib/u-boot/qemu_arm64/u-boot.bin";
+
+/// The image in the unpacked package of U-Boot.
+fn uboot_image(packages: &[Unpacked]) -> Result<PathBuf, Failure> {
+    let image = packages.first().map(|one| one.folder.join(UBOOT_IMAGE));
+    image
+        .filter(|file| file.is_file())
+        .ok_or_else(|| missing(UBOOT_PACKAGE))
 }
 
 /// A package that has to exist.

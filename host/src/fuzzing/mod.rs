@@ -42,6 +42,12 @@ pub const TARGETS: &[Target] = &[
         runs: 3_000,
     },
     Target {
+        name: "survey",
+        claim: "Whatever bytes a file has that somebody imports as a board, they are shown or refused in one \
+                line.",
+        runs: 2_000,
+    },
+    Target {
         name: "exits",
         claim: "Every syndrome is decoded to an access that exists or refused, and a fault that is handed \
                 to the guest enters its vector with everything masked.",

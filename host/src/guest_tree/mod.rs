@@ -12,7 +12,7 @@ use crate::planner::{EmulatedDevice, PlannedDoorbell};
 pub use seeds::{SeedPlace, places};
 
 /// phandle of the interrupt controller.
-const GIC: u32 = 1;
+pub(crate) const GIC: u32 = 1;
 /// phandle of the clock of the console; clocks of passed-through devices follow.
 const CLOCK: u32 = 2;
 /// Frequency of the clock of the console: what QEMU's `virt` has, too.
@@ -72,8 +72,8 @@ impl<'a> DoorbellEnd<'a> {
 /// Everything that a guest's tree says.
 #[derive(Clone, Debug)]
 pub struct GuestTree<'a> {
-    /// First word of `compatible` of the CPU of each vCPU.
-    pub cpus: &'a [&'a str],
+    /// MPIDR of each vCPU, and the first word of `compatible` of its CPU.
+    pub cpus: &'a [(u64, &'a str)],
     /// RAM: IPA and size.
     pub ram: (u64, u64),
     /// Interrupt controller.
@@ -301,21 +301,21 @@ impl GuestTree<'_> {
     }
 
     fn cpus(&self) -> Build {
+        // Aff3 is in the upper word.
+        let wide = self.cpus.iter().any(|(mpidr, _)| mpidr >> 32 != 0);
         let cpus = Build::new("cpus")
-            .cells("#address-cells", &[1])
+            .cells("#address-cells", &[if wide { 2 } else { 1 }])
             .cells("#size-cells", &[0]);
-        self.cpus
-            .iter()
-            .enumerate()
-            .fold(cpus, |cpus, (number, kind)| {
-                cpus.child(
-                    Build::new(format!("cpu@{number:x}"))
-                        .texts("device_type", &["cpu"])
-                        .texts("compatible", &[kind])
-                        .cells("reg", &[number as u32])
-                        .texts("enable-method", &["psci"]),
-                )
-            })
+        self.cpus.iter().fold(cpus, |cpus, (mpidr, kind)| {
+            let words = [(mpidr >> 32) as u32, *mpidr as u32];
+            cpus.child(
+                Build::new(format!("cpu@{mpidr:x}"))
+                    .texts("device_type", &["cpu"])
+                    .texts("compatible", &[kind])
+                    .cells("reg", if wide { &words } else { &words[1..] })
+                    .texts("enable-method", &["psci"]),
+            )
+        })
     }
 }
 
@@ -388,7 +388,7 @@ mod tests {
             _ => (0x080a_0000, 0x4_0000),
         };
         GuestTree {
-            cpus: &["arm,cortex-a53", "arm,cortex-a53"],
+            cpus: &[(0, "arm,cortex-a53"), (1, "arm,cortex-a53")],
             ram: (0x4000_0000, 64 << 20),
             gic: &GuestGic {
                 version,

@@ -1,5 +1,7 @@
 //! One bootable image: EL2, the plan, payloads (`docs/adr/0002-plan-format.md`).
 
+pub mod fit;
+
 use std::fs;
 use std::path::Path;
 
@@ -14,8 +16,12 @@ use crate::planner::Planned;
 const START: &str = "__el2_start";
 /// First byte behind its bss, at a page.
 const END: &str = "__el2_end";
-/// Where the header of an arm64 image has its size.
+/// Where the header of an arm64 image has the bytes from the start of memory to it.
+const OFFSET_FIELD: usize = 8;
+/// Where it has its size.
 const SIZE_FIELD: usize = 16;
+/// Loaders put images at multiples of this, and offsets count from one.
+const LOAD_ALIGN: u64 = 2 << 20;
 /// Where it has its magic number, and that.
 const MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
@@ -96,6 +102,7 @@ impl El2 {
 pub fn assemble(el2: &El2, planned: &Planned) -> Vec<u8> {
     let image = &planned.image;
     let mut bytes = el2.flat.clone();
+    bytes[OFFSET_FIELD..OFFSET_FIELD + 8].copy_from_slice(&load_offset(planned).to_le_bytes());
     bytes[SIZE_FIELD..SIZE_FIELD + 8].copy_from_slice(&image.size.to_le_bytes());
     bytes.resize(image.pool_offset as usize, 0);
     let mut put = |offset: u64, content: &[u8]| {
@@ -111,6 +118,14 @@ pub fn assemble(el2: &El2, planned: &Planned) -> Vec<u8> {
         put(load.offset, &load.bytes);
     }
     bytes
+}
+
+/// Bytes from the first 2 MiB boundary of the board's memory to the image. A loader that follows the header moves the image
+/// there, wherever it was read to, so that it does not lie in the memory of a VM.
+fn load_offset(planned: &Planned) -> u64 {
+    let first = planned.board.memory.first();
+    let start = first.map_or(0, |memory| memory.base.next_multiple_of(LOAD_ALIGN));
+    planned.image.base.saturating_sub(start)
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub(super) fn contents(
         Err(other) => Err(other),
     };
     match &spec.payload {
+        PayloadSpec::Unknown => Ok(None),
         PayloadSpec::Linux { kernel, initrd } => {
             let image = read(kernel)?;
             let disks: Vec<_> = initrd.iter().map(&mut read).collect::<Result<_, _>>()?;
@@ -46,7 +47,9 @@ pub(super) fn contents(
             let understood = understood.map_err(|why| {
                 let what = format!("`{}` is no Linux Image", kernel.value);
                 findings.push(
-                    Finding::new("bulkhead::image::kernel", what).at(kernel.span.clone(), why),
+                    Finding::new("bulkhead::image::kernel", what)
+                        .at(kernel.span.clone(), why)
+                        .help("name an arm64 Image, as it is or packed with gzip or zstd; other programs go with `image`"),
                 );
             });
             let Some(disks) = disks.into_iter().collect::<Option<Vec<_>>>() else {
@@ -76,7 +79,8 @@ pub(super) fn contents(
             if payload::is_elf(&bytes) {
                 for address in [load, entry].into_iter().flatten() {
                     let why = "an ELF file says that itself".to_owned();
-                    findings.push(wrong(&address.span, why, "leave it out"));
+                    let finding = wrong(&address.span, why, "leave it out");
+                    findings.push(finding.at(image.span.clone(), "an ELF file"));
                 }
                 return match payload::elf(&bytes) {
                     Ok(program) => Ok(Some(Contents::Program(program))),
@@ -148,7 +152,8 @@ fn ram_disk(
                 .at(
                     source.span.clone(),
                     "neither cpio nor a compression that kernels know",
-                ),
+                )
+                .help("make one with `find . | cpio -o -H newc`, or take debian:initramfs"),
             );
             sound = false;
         }

@@ -5,7 +5,7 @@ use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 use super::PlannedCpu;
 use super::{own, share};
 use crate::board::Board;
-use crate::describe::{CpuTime, Finding, Placed, System, VmSpec};
+use crate::describe::{CpuTime, Finding, Placed, Span, System, VmSpec};
 
 /// A vCPU: index of its VM, its number there.
 type Owner = (usize, usize);
@@ -34,11 +34,15 @@ fn number_of(count: usize) -> String {
 }
 
 /// The finding that the board has no such CPU.
-fn unknown(code: &'static str, wish: &Placed<u32>, count: usize) -> Finding {
-    Finding::new(code, format!("the board has no CPU {}", wish.value)).at(
-        wish.span.clone(),
-        format!("it has {}, counted from 0", number_of(count)),
-    )
+fn unknown(code: &'static str, wish: &Placed<u32>, system: &System, count: usize) -> Finding {
+    let board = system.board.as_ref().map(|board| board.cpus_place());
+    Finding::new(code, format!("the board has no CPU {}", wish.value))
+        .at(wish.span.clone(), "no such CPU")
+        .also(board, format!("{}, counted from 0", number_of(count)))
+        .help(match count {
+            0 | 1 => "CPU 0 is the only one".to_owned(),
+            _ => format!("name one of 0 to {}, or a board with more CPUs", count - 1),
+        })
 }
 
 impl Seats<'_> {
@@ -63,7 +67,8 @@ impl Seats<'_> {
             let late = (vm, number);
             let cpu = wish.value as usize;
             let Some(seats) = self.seats.get(cpu) else {
-                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.seats.len()));
+                let count = self.seats.len();
+                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
                 continue;
             };
             let pinned = |owner: &&Owner| !self.system.vms[owner.0].cpu.shares();
@@ -79,12 +84,22 @@ impl Seats<'_> {
                         format!("a CPU has {MAX_VCPUS_PER_PCPU} vCPUs at most"),
                     )
                     .at(wish.span.clone(), format!("one too many for CPU {cpu}"))
+                    .also(self.last_other(vm, cpu), "others are there already")
                     .help("name another CPU"),
                 );
             } else {
                 self.seats[cpu].push(late);
             }
         }
+    }
+
+    /// Where the last vCPU of another VM that is on a CPU got there.
+    fn last_other(&self, vm: usize, cpu: usize) -> Option<Span> {
+        let others = self.seats.get(cpu)?.iter().rev();
+        let (other, number) = others.into_iter().find(|(other, _)| *other != vm)?;
+        let spec = &self.system.vms[*other];
+        let named = spec.pcpus.get(*number).map(|wish| wish.span.clone());
+        Some(named.unwrap_or_else(|| spec.name.span.clone()))
     }
 
     /// Gives the vCPUs of a VM that names none the emptiest CPUs of its pool, or CPUs that nobody has.
@@ -141,6 +156,10 @@ impl Seats<'_> {
                 spec.name.span.clone(),
                 format!("{vcpus} vCPUs in all, {all}"),
             )
+            .also(
+                self.system.board.as_ref().map(|board| board.cpus_place()),
+                format!("has {all}"),
+            )
             .help(help)
     }
 
@@ -179,7 +198,8 @@ impl Seats<'_> {
     fn check_pool(&self, spec: &VmSpec, findings: &mut Vec<Finding>) {
         for wish in &spec.cpu.pool {
             let Some(seats) = self.seats.get(wish.value as usize) else {
-                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.seats.len()));
+                let count = self.seats.len();
+                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
                 continue;
             };
             let vms = &self.system.vms;
@@ -207,6 +227,16 @@ impl Seats<'_> {
                 .help("leave that CPU out of `pool`"),
             );
         }
+    }
+
+    /// Where a VM with which this one shares a CPU says so, or its name stands.
+    fn neighbour(&self, vm: usize) -> Option<Span> {
+        let on = |seats: &&Vec<Owner>| seats.iter().any(|(owner, _)| *owner == vm);
+        let together = self.seats.iter().filter(on).flatten();
+        let (other, number) = together.into_iter().find(|(other, _)| *other != vm)?;
+        let spec = &self.system.vms[*other];
+        let named = spec.pcpus.get(*number).map(|wish| wish.span.clone());
+        Some(named.unwrap_or_else(|| spec.name.span.clone()))
     }
 
     /// What a VM gets: what it asks for, or CPUs of its own where nobody else can run anyway.
@@ -241,12 +271,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
         seats.check_pool(spec, findings);
     }
     let times: Vec<CpuTime> = vms().map(|(vm, _)| seats.time_of(vm)).collect();
-    for (spec, _) in system
-        .vms
-        .iter()
-        .zip(&times)
-        .filter(|(_, time)| **time != CpuTime::Pinned)
-    {
+    for (vm, spec) in vms().filter(|(vm, _)| times[*vm] != CpuTime::Pinned) {
         let name = &spec.name.value;
         let (what, span, why, lesser) = if spec.interrupts.is_own() {
             let span = spec.interrupts.stated.clone();
@@ -269,6 +294,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
         findings.push(
             Finding::new("bulkhead::cpu::own-timer", what)
                 .at(span, why)
+                .also(seats.neighbour(vm), "runs there, too")
                 .help(format!(
                     "{lesser}; or say cpu = \"pinned\" and give the VM CPUs of its own"
                 )),
@@ -277,7 +303,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     let service = system.service.as_ref();
     let service_cpu = service.map(|service| service.value as usize);
     if let Some(wish) = service.filter(|wish| wish.value as usize >= count) {
-        findings.push(unknown("bulkhead::console::service", wish, count));
+        findings.push(unknown("bulkhead::console::service", wish, system, count));
     }
     let cpus: Vec<PlannedCpu> = (0..count)
         .filter(|&cpu| {
@@ -289,6 +315,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
             mpidr: board.cpus[cpu].mpidr,
             vcpus: seats.seats[cpu].clone(),
             service: service_cpu == Some(cpu),
+            call_spi: 0,
         })
         .collect();
     for cpu in &cpus {
@@ -325,12 +352,13 @@ pub(super) fn choose_service(
     let keeps = |(vm, _): &(usize, usize)| {
         let interrupts = &system.vms[*vm].interrupts;
         let mode = interrupts.own(gic_version);
-        mode.is_some_and(|mode| own::keeps_all(mode, interrupts.reclaim))
+        mode.is_some_and(|mode| own::has_choice(mode, interrupts.reclaim))
     };
     let kept = |cpus: &[PlannedCpu]| {
         let drains = cpus.iter().find(|cpu| cpu.service);
         let vm = drains.and_then(|cpu| cpu.vcpus.iter().find(|vcpu| keeps(vcpu)));
-        vm.map(|(vm, _)| own::drains(&system.vms[*vm]))
+        let service = system.service.as_ref().map(|service| service.span.clone());
+        vm.map(|(vm, _)| own::drains(&system.vms[*vm]).also(service, "drains it there"))
     };
     if !cpus.iter().any(|cpu| cpu.service) {
         let ranks = [
@@ -368,6 +396,14 @@ pub(super) fn choose_service(
             .at(
                 wish.span.clone(),
                 "interrupts of the UART will interrupt that VM",
+            )
+            .also(
+                cpu.vcpus
+                    .iter()
+                    .map(|(vm, _)| &system.vms[*vm])
+                    .find(|spec| spec.class == Class::HardRealtime)
+                    .map(|spec| spec.name.span.clone()),
+                "runs on that CPU",
             )
             .help("choose another CPU, or leave `service` out")
             .harmless(),

@@ -3,15 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use bulkhead_abi::plan::{Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq, MAX_SPIS, PAGE};
-use dtoolkit::fdt::Fdt;
+use bulkhead_abi::plan::{Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq, PAGE};
 
-use super::ipa;
-use crate::board::{Board, Tree};
+use super::{ipa, spis};
+use crate::board::Board;
 use crate::describe::{Finding, System};
 
-/// SPIs have INTIDs from here on.
-const FIRST_SPI: u32 = 32;
 /// Where VMs find the pages by which they ring; QEMU's `virt` has nothing there.
 const PAGES: u64 = 0x0920_0000;
 
@@ -77,7 +74,7 @@ pub(super) fn assign(
         let physical = system.vms[spec.to.value].interrupts.own(version).is_some();
         let mut intid = 0;
         if physical {
-            let free = free.get_or_insert_with(|| free_spis(board));
+            let free = free.get_or_insert_with(|| spis::free(board));
             let Some(last) = free.pop_last() else {
                 findings.push(
                     Finding::new(
@@ -90,7 +87,12 @@ pub(super) fn assign(
                     .at(
                         spec.to.span.clone(),
                         "takes its interrupts itself, and needs one of the board's that no device has",
-                    ),
+                    )
+                    .also(
+                        system.board.as_ref().map(|board| board.place()),
+                        "all of its interrupts have an owner",
+                    )
+                    .help("say interrupts = \"vgic\" for the VM that hears it: then EL2 makes the interrupt"),
                 );
                 continue;
             };
@@ -124,37 +126,4 @@ pub(super) fn hear(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec
         }
         taken.push(bell.intid);
     }
-}
-
-/// SPIs of the board that nothing in its device tree names. What stands there is read generously: a number that is none is
-/// one choice less.
-fn free_spis(board: &Board) -> BTreeSet<u32> {
-    let mut used = BTreeSet::from([board.parts.uart_intid]);
-    // The last that a device certainly has: the GIC has at least the word of 32 that it is in.
-    let mut last = board.parts.uart_intid;
-    if let Ok(fdt) = Fdt::new(&board.dtb) {
-        for entry in &Tree::new(fdt).entries {
-            let cells = entry.cells("interrupts").unwrap_or_default();
-            let spis = cells.as_chunks().0.iter();
-            let spis = spis.filter(|[kind, number, _]| *kind == 0 && *number < MAX_SPIS);
-            last = spis.fold(last, |last, [_, number, _]| last.max(number + FIRST_SPI));
-            for name in ["interrupts", "interrupts-extended", "interrupt-map"] {
-                let cells = entry.cells(name).unwrap_or_default();
-                // An SPI is a 0 and its number.
-                let pairs = cells.windows(2).filter(|pair| pair[0] == 0);
-                used.extend(pairs.map(|pair| pair[1].saturating_add(FIRST_SPI)));
-            }
-            let messages = ["arm,msi-base-spi", "arm,msi-num-spis"].map(|name| entry.cell(name));
-            if let [Some(first), Some(count)] = messages {
-                used.extend(first..first.saturating_add(count.min(MAX_SPIS)));
-            }
-        }
-    }
-    let end = match &board.emulated {
-        Some(emulated) => FIRST_SPI + emulated.spis,
-        None => (last + 1).next_multiple_of(32),
-    };
-    (FIRST_SPI..end.min(FIRST_SPI + MAX_SPIS))
-        .filter(|intid| !used.contains(intid))
-        .collect()
 }

@@ -3,6 +3,7 @@
 use bulkhead_abi::plan::PAGE;
 
 use super::contents::Contents;
+use super::overlay::{self, Overlay};
 use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
 use super::{doorbells, ipa, own, passed};
 use crate::board::{Board, Passed};
@@ -74,9 +75,9 @@ impl Guest {
 pub(super) fn arrange(
     (vm, spec): (usize, &VmSpec),
     system: &System,
-    (board, cpus, shares): (&Board, &[&str], bool),
+    (board, cpus, shares): (&Board, &[(u64, &str)], bool),
     (devices, doorbells): (Vec<Passed>, &mut [PlannedDoorbell]),
-    contents: Contents,
+    (contents, overlays): (Contents, &[Overlay]),
     findings: &mut Vec<Finding>,
 ) -> Option<Guest> {
     let ram = (
@@ -84,24 +85,32 @@ pub(super) fn arrange(
         spec.memory.size.value,
     );
     let emulated = ipa::emulated(spec);
-    let event = system.vms.iter().any(
-        |other| matches!(&other.crash, CrashSpec::Notify(told) if told.value == spec.name.value),
-    );
-    let event = event.then_some(ipa::EVENT_INTID);
+    let told = system.vms.iter().find_map(|other| match &other.crash {
+        CrashSpec::Notify(told) if told.value == spec.name.value => Some(told.span.clone()),
+        _ => None,
+    });
+    let event = told.is_some().then_some(ipa::EVENT_INTID);
     let mut taken: Vec<u32> = emulated.iter().map(|device| device.intid).collect();
     taken.extend(event);
     let mut passed = devices.iter().flat_map(|device| &device.irqs);
     let clash = passed.find(|irq| taken.contains(&irq.intid));
     let clash = clash.map(|irq| irq.intid);
+    let version = board.parts.gic_version;
+    let mut others = system.vms.iter().enumerate();
+    let other = others.find(|(n, other)| *n != vm && other.interrupts.own(version).is_some());
     let known = own::Circumstances {
-        version: board.parts.gic_version,
-        told: event.is_some(),
+        version,
+        firmware: board.emulated.as_ref().is_some_and(|board| board.firmware),
+        gic: system.board.as_ref().map(|board| board.gic_place()),
+        other: other.map(|(_, other)| &other.name),
+        told,
         clash,
     };
     own::check(spec, known, findings);
     // What a board of a device tree alone is started with, nobody says.
     let has_firmware = board.emulated.as_ref().is_none_or(|board| board.firmware);
-    own::check_events(spec, has_firmware, findings);
+    let place = system.board.as_ref().map(|board| board.firmware_place());
+    own::check_events(spec, (has_firmware, place), findings);
     let mut next = FIRST_SPI + 1;
     let devices: Vec<(Passed, Vec<u32>)> = devices
         .into_iter()
@@ -168,6 +177,7 @@ pub(super) fn arrange(
         arguments,
         initrd: None,
     };
+    let mut merge = |dtb| overlay::merge(dtb, &spec.name.value, overlays, findings);
     let mut loads = Vec::new();
     let needed = match contents {
         Contents::Linux {
@@ -183,12 +193,12 @@ pub(super) fn arrange(
                 .as_ref()
                 .map(|bytes| (disk, disk + bytes.len() as u64));
             let end = tree.initrd.map_or(disk, |(_, end)| end);
-            loads.push(("device tree", guest.tree, tree.to_dtb()));
+            loads.push(("device tree", guest.tree, merge(tree.to_dtb())));
             loads.extend(initrd.map(|bytes| ("initial RAM disk", disk, bytes)));
             end
         }
         Contents::Program(program) => {
-            let dtb = tree.to_dtb();
+            let dtb = merge(tree.to_dtb());
             let first = program.pieces.first().map_or(ram.0, |(ipa, _)| *ipa);
             let last = ram.0 + ram.1;
             let size = (dtb.len() as u64).next_multiple_of(PAGE);
@@ -230,7 +240,7 @@ pub(super) fn arrange(
             guest.entry = ram.0;
             guest.tree = (ram.0 + PAGE).next_multiple_of(PAGE);
             loads.push(("nothing yet", ram.0, vec![0; 8]));
-            let dtb = tree.to_dtb();
+            let dtb = merge(tree.to_dtb());
             let end = guest.tree + dtb.len() as u64;
             loads.push(("device tree", guest.tree, dtb));
             end
@@ -297,5 +307,6 @@ fn payload_span(spec: &VmSpec) -> describe::Span {
     match &spec.payload {
         PayloadSpec::Linux { kernel, .. } => kernel.span.clone(),
         PayloadSpec::Program { image, .. } => image.span.clone(),
+        PayloadSpec::Unknown => spec.name.span.clone(),
     }
 }

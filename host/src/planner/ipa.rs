@@ -216,12 +216,17 @@ pub(super) fn apart(
     }
     let pages: Vec<_> = pages
         .iter()
-        .map(|(name, ipa)| (format!("the page of doorbell `{name}`"), *ipa))
+        .map(|(name, ipa)| {
+            let bells = system.doorbells.iter().map(|bell| &bell.name);
+            let bell = bells.into_iter().find(|bell| bell.value == *name);
+            let place = bell.map(|bell| bell.span.clone());
+            (format!("the page of doorbell `{name}`"), place, *ipa)
+        })
         .collect();
     things.extend(
         pages
             .iter()
-            .map(|(what, ipa)| (what.as_str(), None, *ipa, PAGE)),
+            .map(|(what, place, ipa)| (what.as_str(), place.clone(), *ipa, PAGE)),
     );
     let before = findings.len();
     for (index, (what, span, ipa, size)) in things.iter().enumerate() {
@@ -236,7 +241,8 @@ pub(super) fn apart(
                     .at(
                         span.clone(),
                         format!("ends behind {:#x}", 1_u64 << IPA_BITS),
-                    ),
+                    )
+                    .help("choose a lower `ipa`"),
                 );
             }
             continue;
@@ -257,8 +263,10 @@ pub(super) fn apart(
             );
             let text = format!("{other}: {:#x} to {:#x}", overlap.start, overlap.end);
             finding = match other_span {
-                Some(other_span) => finding.at(other_span.clone(), text),
-                None => finding.help(format!("{text}; its place is fixed")),
+                Some(other_span) => finding
+                    .at(other_span.clone(), text)
+                    .help("`ipa` moves memory; a device stays where the board has it"),
+                None => finding.help(format!("{text}; its place is fixed, so move {what}")),
             };
             findings.push(finding);
         }

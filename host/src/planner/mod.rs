@@ -8,11 +8,13 @@ mod cpus;
 mod doorbells;
 mod guest;
 mod ipa;
+mod overlay;
 mod own;
 mod passed;
 mod payload;
 mod place;
 mod share;
+mod spis;
 mod tables;
 mod unpack;
 
@@ -154,6 +156,8 @@ pub struct PlannedCpu {
     pub vcpus: Vec<(usize, usize)>,
     /// Whether it drains the console.
     pub service: bool,
+    /// First of two SPIs by which others call it; 0: by SGIs.
+    pub call_spi: u16,
 }
 
 /// A system as planned.
@@ -198,17 +202,24 @@ pub fn plan(
     let Assigned { mut cpus, times } = cpus::assign(system, &board, findings);
     let mut doorbells = doorbells::assign(system, &board, findings);
     let mut guests = Vec::new();
+    let mut owners = Vec::new();
     let mut passed = Vec::new();
     for (index, spec) in system.vms.iter().enumerate() {
         passed.push(passed::devices(index, system, &board, findings));
-        let mut kinds: Vec<&str> = cpus::of_vm(&cpus, index)
+        let unseen = own::sends_unseen(spec, board.parts.gic_version);
+        let mut kinds: Vec<(u64, &str)> = cpus::of_vm(&cpus, index)
             .iter()
             .filter_map(|&cpu| board.cpus.get(cpu))
-            .map(|cpu| cpu.compatible.as_str())
+            .zip(0..)
+            .map(|(cpu, number)| {
+                let mpidr = if unseen { cpu.mpidr } else { number };
+                (mpidr, cpu.compatible.as_str())
+            })
             .collect();
         // A vCPU without a CPU was reported; what else is wrong is found all the same.
-        kinds.resize(spec.vcpus, "");
+        kinds.resize(spec.vcpus, (0, ""));
         let contents = contents::contents(spec, system, effort, findings)?;
+        let overlays = overlay::read(spec, system, effort, findings)?;
         if let Some(contents) = contents {
             let devices = passed.last().cloned().unwrap_or_default();
             let guest = guest::arrange(
@@ -216,23 +227,28 @@ pub fn plan(
                 system,
                 (&board, &kinds, times[index] != CpuTime::Pinned),
                 (devices, &mut doorbells),
-                contents,
+                (contents, &overlays),
                 findings,
             );
-            guests.extend(guest);
+            if let Some(guest) = guest {
+                owners.push(index);
+                guests.push(guest);
+            }
         }
     }
     passed::devices_twice(system, findings);
-    if guests.len() != system.vms.len() {
-        return Err(Trouble::Description);
-    }
     cpus::choose_service(system, board.parts.gic_version, &mut cpus, findings);
+
+    let call_spis = own::call_spis(system, &board, &doorbells, cpus.len(), findings);
+    for (cpu, spi) in cpus.iter_mut().zip(call_spis) {
+        cpu.call_spi = spi;
+    }
 
     let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
     let layout = tables::layout((el2, &doorbells), &mut guests, cpus.len(), system, &board);
-    place::place(system, &board, &layout, &mut guests, findings)?;
-    if findings.iter().any(|finding| !finding.harmless) {
+    place::place(system, &board, &layout, (&owners, &mut guests), findings)?;
+    if findings.iter().any(|finding| !finding.harmless) || guests.len() != system.vms.len() {
         return Err(Trouble::Description);
     }
     let (bytes, image) = tables::emit(

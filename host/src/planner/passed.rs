@@ -27,9 +27,13 @@ pub(super) fn devices(
                     "bulkhead::device::refused",
                     format!("`{}` cannot be passed through", wish.value),
                 )
-                .at(wish.span.clone(), refusal.why);
+                .at(wish.span.clone(), refusal.why)
+                .also(
+                    system.board.as_ref().map(|board| board.place()),
+                    "this board",
+                );
                 findings.push(if refusal.help.is_empty() {
-                    finding
+                    finding.help("leave it out: on this board no VM can have it")
                 } else {
                     finding.help(refusal.help)
                 });

@@ -46,7 +46,11 @@ pub(super) fn read(
                 .at(
                     source.span.clone(),
                     format!("must be one of: {}", known.join(", ")),
-                ),
+                )
+                .help(match nearest(name, known.iter().map(String::as_str)) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => "name a file, by its path, for anything else".to_owned(),
+                }),
             );
             return Err(Trouble::Description);
         };

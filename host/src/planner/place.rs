@@ -59,15 +59,16 @@ impl Places<'_> {
 }
 
 /// Finds physical places for the RAM of all VMs and for shared memory, and enters them in the
-/// guests' regions.
+/// guests' regions. `owners` are the VMs of the guests: of a description that is wrong, not all may be there.
 pub(super) fn place(
     system: &System,
     board: &Board,
     layout: &Layout,
-    guests: &mut [Guest],
+    (owners, guests): (&[usize], &mut [Guest]),
     findings: &mut Vec<Finding>,
 ) -> Result<(), Trouble> {
     let before = findings.len();
+    let at_board = system.board.as_ref().map(|board| board.memory_place());
     let mut places = Places {
         board,
         taken: Vec::new(),
@@ -100,7 +101,7 @@ pub(super) fn place(
     };
     places.take(image, "the image".to_owned(), None);
     fixed(system, &mut places, findings);
-    for (vm, guest) in guests.iter_mut().enumerate() {
+    for (&vm, guest) in owners.iter().zip(guests.iter_mut()) {
         let spec = &system.vms[vm];
         let wish = spec.memory.pa.as_ref().map(|pa| pa.value);
         let pa = wish.or_else(|| {
@@ -128,6 +129,7 @@ pub(super) fn place(
                         free(&places)
                     ),
                 )
+                .also(at_board.clone(), memory_of(&places))
                 .help(format!(
                     "VMs before it have {}, the image {}; give the board more `memory` or VMs less",
                     Size(others),
@@ -160,7 +162,9 @@ pub(super) fn place(
                 .at(
                     shared.size.span.clone(),
                     format!("{} wanted, {} free", Size(shared.size.value), free(&places)),
-                ),
+                )
+                .also(at_board.clone(), memory_of(&places))
+                .help("give the board more `memory`, or VMs less"),
             );
             continue;
         };
@@ -178,6 +182,12 @@ pub(super) fn place(
     Ok(())
 }
 
+/// What the board has, for people.
+fn memory_of(places: &Places) -> String {
+    let memory = places.board.memory.iter().map(|memory| memory.size);
+    format!("has {} in all", Size(memory.sum()))
+}
+
 /// Free memory, rounded down for people.
 fn free(places: &Places) -> Size {
     Size(places.free() & !((1 << 20) - 1))
@@ -185,6 +195,7 @@ fn free(places: &Places) -> Size {
 
 /// RAM for which the description names the place.
 fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
+    let board = system.board.as_ref().map(|board| board.memory_place());
     for spec in &system.vms {
         let Some(pa) = &spec.memory.pa else { continue };
         let name = &spec.name.value;
@@ -210,7 +221,8 @@ fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
                     pa.span.clone(),
                     format!("{} from here", Size(spec.memory.size.value)),
                 )
-                .help(format!("the board has {}", ranges.join(", "))),
+                .also(board.clone(), format!("its memory: {}", ranges.join(", ")))
+                .help("leave `pa` out and the planner chooses"),
             );
             continue;
         };
@@ -223,14 +235,13 @@ fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
                 pa.span.clone(),
                 format!("{:#x} to {:#x}", span.start, span.end),
             );
-            let text = format!("{:#x} to {:#x}", other.span.start, other.span.end);
-            findings.push(match &other.place {
-                Some(place) => finding.at(place.clone(), text),
-                None => finding.help(format!(
-                    "{} has {text}; leave `pa` out and the planner chooses",
-                    other.who
-                )),
-            });
+            let place = other.place.clone().or_else(|| board.clone());
+            let text = format!(
+                "{} has {:#x} to {:#x}",
+                other.who, other.span.start, other.span.end
+            );
+            let finding = finding.also(place, text);
+            findings.push(finding.help("leave `pa` out and the planner chooses"));
         }
         places.take(span, format!("`{name}`"), Some(pa.span.clone()));
     }

@@ -213,7 +213,7 @@ pub(super) fn emit(
         .map(|cpu| Pcpu {
             mpidr: cpu.mpidr,
             service: u16::from(cpu.service),
-            reserved: 0,
+            call_spi: cpu.call_spi,
             reserved2: 0,
         })
         .collect();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::console::Output;
 use super::keys::{Action, Keys};
 use super::terminal::{RawMode, is_terminal};
 
@@ -136,10 +137,8 @@ pub enum Visit {
 /// The terminal or the output is gone.
 pub fn visit(mut console: UnixStream) -> io::Result<Visit> {
     let _raw = is_terminal().then(RawMode::enter).transpose()?;
-    let (mut stdin, mut stdout) = (
-        File::from(io::stdin().as_fd().try_clone_to_owned()?),
-        io::stdout(),
-    );
+    let mut stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let mut screen = Output::new(false);
     let mut keys = Keys::default();
     let mut typing = true;
     let mut buffer = [0; 4096];
@@ -158,10 +157,7 @@ pub fn visit(mut console: UnixStream) -> io::Result<Visit> {
         if output {
             match console.read(&mut buffer) {
                 Ok(0) | Err(_) => return Ok(Visit::Ended),
-                Ok(n) => {
-                    stdout.write_all(&buffer[..n])?;
-                    stdout.flush()?;
-                }
+                Ok(n) => screen.write(&buffer[..n])?,
             }
         }
         if typed {

@@ -30,6 +30,21 @@ impl Logs {
         })
     }
 
+    /// The same, without logs of an earlier run: one of a VM that has gone would be taken for this run's.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made, emptied of logs or written.
+    pub fn renew(folder: &Path) -> io::Result<Self> {
+        for entry in fs::read_dir(folder).into_iter().flatten() {
+            let path = entry?.path();
+            if path.extension().is_some_and(|end| end == "log") {
+                fs::remove_file(path)?;
+            }
+        }
+        Self::create(folder)
+    }
+
     /// Adds a line to the file of its speaker (`<name>.log`) and to `console.log`.
     ///
     /// # Errors
@@ -52,6 +67,18 @@ impl Logs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_log_of_an_earlier_run_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["gone.log", "kept.txt"] {
+            fs::write(folder.path().join(name), "old").unwrap();
+        }
+        Logs::renew(folder.path()).unwrap();
+        let left = |name| folder.path().join(name).exists();
+        assert!(!left("gone.log") && left("kept.txt") && left("console.log"));
+        Logs::renew(&folder.path().join("new")).unwrap();
+    }
 
     #[test]
     fn each_speaker_has_a_file_and_one_has_all() {

@@ -40,6 +40,13 @@ pub enum Start {
         /// Where the firmware expects the image.
         image: u64,
     },
+    /// A boot loader in the board's flash, which is told on the console to get the image from one of these.
+    Loader {
+        /// What the board's flash has.
+        rom: PathBuf,
+        /// Where the image is.
+        source: Source,
+    },
     /// QEMU puts bytes into memory and starts the first CPU at its highest exception level, with nothing
     /// in its registers.
     At {
@@ -50,6 +57,15 @@ pub enum Start {
         /// Other files and where they go.
         blobs: Vec<(PathBuf, u64)>,
     },
+}
+
+/// Where a boot loader gets an image from: a folder on the host, which the board can only read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A virtio disk with one FAT partition, which has the folder's files.
+    Disk(PathBuf),
+    /// A TFTP server on a network with nothing else on it.
+    Network(PathBuf),
 }
 
 /// A QEMU to be started.
@@ -78,6 +94,9 @@ pub struct Qemu {
     /// Socket at which a debugger may connect ([`super::Debugger`]). With one, QEMU stays when the board
     /// is powered off, stopped, until it is released.
     pub debugger: Option<PathBuf>,
+    /// Socket at which a person's gdb may attach, and whether the board waits for it. The run ends as it does
+    /// without one.
+    pub gdb: Option<(PathBuf, bool)>,
 }
 
 impl Qemu {
@@ -96,6 +115,7 @@ impl Qemu {
             clock: Clock::Host,
             plugins: Vec::new(),
             debugger: None,
+            gdb: None,
         }
     }
 
@@ -157,12 +177,19 @@ impl Qemu {
             arguments.push("-plugin".into());
             arguments.push(plugin.clone());
         }
-        if let Some(socket) = &self.debugger {
+        let stub = |socket: &PathBuf| -> [OsString; 2] {
             // A comma ends the path in QEMU's syntax unless it is doubled.
             let path = socket.to_string_lossy().replace(',', ",,");
+            let device = format!("unix:{path},server=on,wait=off");
+            ["-gdb".into(), device.into()]
+        };
+        if let Some(socket) = &self.debugger {
             arguments.push("-no-shutdown".into());
-            arguments.push("-gdb".into());
-            arguments.push(format!("unix:{path},server=on,wait=off").into());
+            arguments.extend(stub(socket));
+        }
+        if let Some((socket, wait)) = &self.gdb {
+            arguments.extend(stub(socket));
+            arguments.extend(wait.then(|| "-S".into()));
         }
         let load = |path: &PathBuf, at: u64| {
             let mut value = OsString::from("loader,force-raw=on,file=");
@@ -191,6 +218,28 @@ impl Qemu {
             Start::Firmware { rom, image } => {
                 arguments.extend(["-bios".into(), rom.clone().into()]);
                 arguments.extend(["-device".into(), load(&self.image, *image)]);
+            }
+            Start::Loader { rom, source } => {
+                arguments.extend(["-bios".into(), rom.clone().into()]);
+                // A comma ends a path in QEMU's syntax unless it is doubled.
+                let plain = |folder: &PathBuf| folder.to_string_lossy().replace(',', ",,");
+                let (option, value, device) = match source {
+                    Source::Disk(folder) => (
+                        "-drive",
+                        format!(
+                            "file=fat:{},format=raw,if=none,id=disk,read-only=on",
+                            plain(folder)
+                        ),
+                        "virtio-blk-device,drive=disk",
+                    ),
+                    Source::Network(folder) => (
+                        "-netdev",
+                        format!("user,id=net,restrict=on,tftp={}", plain(folder)),
+                        "virtio-net-device,netdev=net",
+                    ),
+                };
+                arguments.extend([option.into(), value.into()]);
+                arguments.extend(["-device".into(), device.into()]);
             }
             Start::At {
                 entry,
@@ -262,6 +311,32 @@ mod tests {
             words.ends_with(end) && !words.contains("-kernel"),
             "{words}"
         );
+    }
+
+    #[test]
+    fn a_boot_loader_has_a_disk_or_a_network_and_no_kernel() {
+        let mut qemu = Qemu::virt("a.img", "cortex-a53", 1, 1024);
+        for (source, wanted) in [
+            (
+                Source::Disk("a,b".into()),
+                "-drive file=fat:a,,b,format=raw,if=none,id=disk,read-only=on -device virtio-blk-device,drive=disk",
+            ),
+            (
+                Source::Network("c".into()),
+                "-netdev user,id=net,restrict=on,tftp=c -device virtio-net-device,netdev=net",
+            ),
+        ] {
+            qemu.start = Start::Loader {
+                rom: "u-boot.bin".into(),
+                source,
+            };
+            let words = line(&qemu);
+            assert!(
+                words.ends_with(&format!("-bios u-boot.bin {wanted}")),
+                "{words}"
+            );
+            assert!(!words.contains("a.img"), "{words}");
+        }
     }
 
     #[test]

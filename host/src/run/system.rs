@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::Qemu;
 use crate::cmd::build;
-use crate::describe::class_name;
+use crate::describe::{self, PayloadSpec, class_name};
 use crate::failure::Failure;
 use crate::fetch::firmware;
+use crate::machine;
 use crate::system::Stopped;
 
 /// A built system and the emulator for its board.
@@ -27,6 +28,8 @@ pub struct System {
     pub plan: Vec<u8>,
     /// Class of each VM, by name.
     pub classes: BTreeMap<String, String>,
+    /// Programs of VMs that are ELF files, by name of the VM.
+    pub programs: BTreeMap<String, PathBuf>,
 }
 
 impl System {
@@ -48,9 +51,11 @@ impl System {
             firmware::make()?;
         }
         let vms = built.planned.vms.iter();
+        let programs = programs(description)?;
         let classes = vms.map(|vm| (vm.name.clone(), class_name(vm.class).to_owned()));
         Ok(Self {
             classes: classes.collect(),
+            programs,
             qemu: emulated.qemu(&built.image),
             name: built.planned.name,
             folder: built.folder,
@@ -59,4 +64,25 @@ impl System {
             plan: built.planned.bytes,
         })
     }
+}
+
+/// The ELF files that a description names, which has been built.
+fn programs(description: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    let text = describe::load(description)?;
+    let system = describe::parse(&text, &mut Vec::new());
+    let program = |payload: &PayloadSpec| {
+        let PayloadSpec::Program {
+            image, load: None, ..
+        } = payload
+        else {
+            return None;
+        };
+        Some(match image.value.strip_prefix("guest:") {
+            Some(guest) => machine::built_guest(guest),
+            None => system.folder.join(&image.value),
+        })
+    };
+    let vms = system.vms.iter();
+    let named = vms.filter_map(|vm| Some((vm.name.value.clone(), program(&vm.payload)?)));
+    Ok(named.collect())
 }

@@ -1,6 +1,6 @@
 //! A plan as JSON. Addresses are strings, because numbers of JSON readers lose their lowest bits.
 
-use bulkhead_abi::plan::DeviceKind;
+use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, VCPU_POOL_PAGES, VM_POOL_PAGES};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 use serde_json::{Value, json as object};
@@ -48,6 +48,7 @@ pub fn json(planned: &Planned) -> Value {
                 "mpidr": hex(cpu.mpidr),
                 "vcpus": cpu.vcpus.iter().map(|&owner| vcpu(planned, owner)).collect::<Vec<_>>(),
                 "service": cpu.service,
+                "call_spi": cpu.call_spi,
                 "usage": usage_of(planned, cpu),
             })
         })
@@ -55,7 +56,13 @@ pub fn json(planned: &Planned) -> Value {
     object!({
         "name": planned.name,
         "provisional": planned.provisional,
-        "board": { "name": board.name, "gic": board.parts.gic_version, "qemu": emulated },
+        "board": {
+            "name": board.name,
+            "gic": board.parts.gic_version,
+            "qemu": emulated,
+            "memory": board.memory.iter().map(|range| object!({ "pa": hex(range.base), "size": range.size })).collect::<Vec<_>>(),
+            "cpus": board.cpus.iter().map(|cpu| hex(cpu.mpidr)).collect::<Vec<_>>(),
+        },
         "cpus": cpus,
         "vms": planned.vms.iter().map(vm).collect::<Vec<_>>(),
         "doorbells": planned.doorbells.iter().map(|bell| doorbell(planned, bell)).collect::<Vec<_>>(),
@@ -68,6 +75,7 @@ pub fn json(planned: &Planned) -> Value {
             "pool_offset": planned.image.pool_offset,
             "pool_pages": planned.image.pool_pages,
             "el2_bytes": el2_bytes(planned),
+            "pool": { "cpu_pages": PCPU_POOL_PAGES, "vcpu_pages": VCPU_POOL_PAGES, "vm_pages": VM_POOL_PAGES },
         },
     })
 }

@@ -1,11 +1,16 @@
-//! A plan for people and programs: text, JSON, a picture.
+//! A plan for people and programs: text, JSON, a page; and what differs between two.
 
+pub mod bytes;
+mod diff;
 mod json;
-mod picture;
+mod page;
+mod recording;
 mod text;
 
+pub use diff::{Change, Differences, compare};
 pub use json::json;
-pub use picture::svg;
+pub use page::{escape, html};
+pub use recording::recording;
 pub use text::text;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};

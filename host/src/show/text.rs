@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_POOL_PAGES};
-use bulkhead_core::gppt::{Kick, Reclaim};
+use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 
 use super::{access, count, cpus, crash, el2_bytes, memory_map, vcpu_name};
@@ -47,8 +47,10 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         };
         writeln!(
             out,
-            "  CPU {}  MPIDR {:#x}  runs {runs}{service}",
-            cpu.cpu, cpu.mpidr
+            "  CPU {}  MPIDR {:#x}  runs {runs}{service}{}",
+            cpu.cpu,
+            cpu.mpidr,
+            called(cpu.call_spi)
         )?;
         write_usage(planned, cpu, out)?;
     }
@@ -68,6 +70,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
             )?;
         }
         write_time(vm, out)?;
+        write_interrupts(planned, vm, out)?;
         for mapped in &vm.regions {
             let region = &mapped.region;
             // The page of stolen time is EL2's, wherever the image lies.
@@ -198,7 +201,7 @@ fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fm
     Ok(())
 }
 
-/// What a VM gets of its CPUs, and how it gets interrupts, each with the reason.
+/// What a VM gets of its CPUs, with the reason.
 fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     let time = match vm.time {
         CpuTime::Pinned => "pinned: each vCPU has its CPU for itself".to_owned(),
@@ -231,6 +234,19 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
             writeln!(out, "  pool       may be moved to CPUs {}", pool.join(", "))?;
         }
     }
+    Ok(())
+}
+
+/// By what a CPU is called by others.
+fn called(first: u16) -> String {
+    match first {
+        0 => String::new(),
+        first => format!(", called by INTIDs {first} and {}", first + 1),
+    }
+}
+
+/// How a VM gets its interrupts.
+fn write_interrupts(planned: &Planned, vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     let why = &vm.interrupts_why;
     let Some(mode) = vm.own_interrupts else {
         return writeln!(out, "  interrupts through the virtual GIC ({why})");
@@ -254,7 +270,23 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
         };
         writeln!(out, "             reclaim {how} ({})", vm.reclaim_why)?;
     }
-    writeln!(out, "             {lacks}")
+    writeln!(out, "             {lacks}")?;
+    if mode == Mode::PmrDirect {
+        let mut others = planned.vms.iter().filter(|other| other.name != vm.name);
+        let lent = others.find(|other| other.devices.iter().any(|(_, irqs)| !irqs.is_empty()));
+        let end = match lent {
+            Some(other) => format!(
+                "each write to ICC_DIR_EL1 is an exit, because it could end interrupts of `{}`",
+                other.name
+            ),
+            None => {
+                "priority mask, EOImode and ends of interrupts are the board's, without an exit"
+                    .to_owned()
+            }
+        };
+        writeln!(out, "             {end}")?;
+    }
+    Ok(())
 }
 
 /// What EL2 does for a VM.

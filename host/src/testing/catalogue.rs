@@ -3,7 +3,10 @@
 use std::path::Path;
 
 use super::suite::Test;
-use super::{code, cpus, docs, fuzz, matrix, plans, refusals, systems, whole};
+use super::{
+    attach, boards, book, code, cpus, docs, fuzz, init, matrix, page, plans, refusals, systems,
+    uboot, whole,
+};
 use crate::failure::Failure;
 
 /// All tests, in the order in which they are listed.
@@ -19,8 +22,14 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     tests.extend(whole::tests());
     tests.extend(plans::tests());
     tests.extend(refusals::tests());
+    tests.extend(uboot::tests());
     tests.extend(cpus::tests());
+    tests.extend(boards::tests());
+    tests.extend(init::tests());
     tests.extend(docs::tests());
+    tests.extend(page::tests());
+    tests.extend(attach::tests());
+    tests.extend(book::tests(root));
     Ok(tests)
 }
 

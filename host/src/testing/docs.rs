@@ -164,7 +164,7 @@ fn shown_commands(text: &str) -> Vec<(usize, Vec<String>)> {
             let rest = rest.split(" #").next().unwrap_or_default();
             let words = rest.split_ascii_whitespace().map(str::to_owned);
             let words: Vec<_> = words
-                .take_while(|word| word != "|" && word != "&&")
+                .take_while(|word| !word.starts_with(['|', '&', '>']) && !word.starts_with("2>"))
                 .collect();
             found.push((index + 1, words));
         }
@@ -215,11 +215,11 @@ mod tests {
 
     #[test]
     fn commands_are_found_with_and_without_a_prompt() {
-        let text = "```\n$ ./bulkhead run systems/a.toml # boots\n./bulkhead plan | less\n```\n";
+        let text = "```\n$ ./bulkhead run systems/a.toml # boots\n./bulkhead plan | less\n$ ./bulkhead check a.toml 2>/dev/null || echo no\n```\n";
         let commands: Vec<_> = shown_commands(text)
             .into_iter()
             .map(|(_, words)| words.join(" "))
             .collect();
-        assert_eq!(commands, ["run systems/a.toml", "plan"]);
+        assert_eq!(commands, ["run systems/a.toml", "plan", "check a.toml"]);
     }
 }

@@ -1,13 +1,18 @@
 //! `bulkhead test`: everything that the project claims, each claim with a test that fails when it is
 //! false.
 
+mod attach;
+mod boards;
+mod book;
 mod catalogue;
 mod code;
 mod cpus;
 mod docs;
 mod fuzz;
+mod init;
 mod judge;
 mod matrix;
+mod page;
 mod plans;
 mod refusals;
 mod sanitizer;
@@ -16,6 +21,7 @@ mod stage2;
 mod suite;
 mod systems;
 mod tally;
+mod uboot;
 mod whole;
 
 pub use catalogue::all;

@@ -147,7 +147,7 @@ fn reproducible(context: &Context) -> Result<String, Vec<String>> {
 }
 
 /// Copies what is under version control by nature: no hidden, built or downloaded files.
-fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
+pub(super) fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in from.read_dir()? {
         let entry = entry?;

@@ -33,8 +33,13 @@ fn order_of_priorities_is_kept_and_none_is_as_urgent_as_the_kick() {
 #[test]
 fn interrupts_of_group_1_come_to_el1_in_every_mode() {
     for mode in ALL {
-        for reclaim in [Reclaim::Cooperative, Reclaim::Guaranteed] {
-            let controls = mode.controls(reclaim);
+        for (reclaim, lent) in [
+            (Reclaim::Cooperative, true),
+            (Reclaim::Guaranteed, true),
+            (Reclaim::Cooperative, false),
+            (Reclaim::Guaranteed, false),
+        ] {
+            let controls = mode.controls(reclaim, lent);
             assert_eq!(controls.hcr & 1 << 4, 0, "IMO");
             assert_eq!(
                 controls.hcr & 1 << 3 != 0,
@@ -52,8 +57,10 @@ fn interrupts_of_group_1_come_to_el1_in_every_mode() {
             assert_eq!(masks, mode.view() == View::Plain);
         }
     }
-    let ich = ALL.map(|mode| mode.controls(Reclaim::Cooperative).ich);
-    assert_eq!(ich, [0, 1 << 10, 1 << 11, 0]);
+    let ich = |lent| ALL.map(|mode| mode.controls(Reclaim::Cooperative, lent).ich);
+    assert_eq!(ich(false), [0, 1 << 10, 1 << 11, 0]);
+    let dir = 1 << 14;
+    assert_eq!(ich(true), [0, 1 << 10, 1 << 11 | dir, 0], "others' SPIs");
 }
 
 #[test]
@@ -64,7 +71,7 @@ fn a_mode_that_the_board_cannot_do_says_why() {
         let other = if mode == Mode::V2 { V3 } else { V2 };
         assert!(mode.refusal(other, true, false).is_some());
         let two_states = mode.refusal(mode.version(), false, false);
-        assert_eq!(two_states.is_some(), mode.kick() == Kick::Group0);
+        assert_eq!(two_states.is_some(), mode != Mode::V2);
         let strangers = mode.refusal(mode.version(), true, true);
         assert_eq!(strangers.is_some(), mode == Mode::PmrDirect);
         assert_eq!(strangers.is_some(), !mode.filters_sgis());

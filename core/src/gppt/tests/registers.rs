@@ -231,6 +231,29 @@ fn routes_lead_to_the_vms_own_pcpus() {
 }
 
 #[test]
+fn who_sends_sgis_to_the_boards_cpus_knows_them_by_the_boards_names() {
+    let mut guest = Machine::new(V3, View::Plain, 2);
+    let at = 0x6000 + 8 * 33;
+    assert_eq!(guest.read(at, 8), 0x1_0003);
+    guest.write(at, 8, 2);
+    assert_eq!(guest.board.irqs[33].route, 2);
+    assert_eq!(guest.read(at, 8), 2);
+    for stranger in [0, 1, 3, 0x1_0002] {
+        guest.write(at, 8, stranger);
+        assert_eq!(guest.board.irqs[33].route, 2, "{stranger:#x}");
+    }
+    let typer = |machine: &Machine| {
+        let vcpus = [0, 0x2_0000].map(|frame| machine.filter.gicr_read(frame + 8, 8));
+        vcpus.map(|answer| match answer {
+            crate::gppt::Answer::Value(value) => value >> 32,
+            crate::gppt::Answer::Read(_) => panic!("it is made up"),
+        })
+    };
+    assert_eq!(typer(&guest), [0x1_0003, 2]);
+    assert_eq!(typer(&Machine::new(V3, View::Upper, 2)), [0, 1]);
+}
+
+#[test]
 fn targets_of_a_gicv2_are_vcpus() {
     let mut guest = Machine::new(V2, View::Plain, 2);
     assert_eq!(guest.read(0x820, 4), 0x0001_0100);

@@ -165,7 +165,7 @@ impl Plan<'_> {
         let mut services = 0_u32;
         for (row, pcpu) in self.pcpus.iter().enumerate() {
             let at = At::row(TableId::Pcpus, row);
-            let reserved = pcpu.reserved == 0 && pcpu.reserved2 == 0;
+            let reserved = pcpu.reserved2 == 0;
             at.ensure(reserved, Invariant::ReservedZero)?;
             at.ensure(pcpu.mpidr & !AFFINITY == 0, Invariant::PcpuMpidr)?;
             services = services.wrapping_add(u32::from(pcpu.service));

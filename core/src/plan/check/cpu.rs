@@ -1,8 +1,8 @@
 //! Rules about CPU time and about how VMs get their interrupts.
 
 use bulkhead_abi::plan::{
-    CpuPolicy, DeviceKind, InterruptMode, MAX_PERIOD, MAX_VCPUS_PER_PCPU, MAX_WEIGHT, MIN_PERIOD,
-    Reclaim, TableId, VM_OWN_PTIMER, Vcpu, Vm,
+    CpuPolicy, DeviceKind, InterruptMode, MAX_PERIOD, MAX_SPIS, MAX_VCPUS_PER_PCPU, MAX_WEIGHT,
+    MIN_PERIOD, Reclaim, TableId, VM_OWN_PTIMER, Vcpu, Vm,
 };
 
 use crate::plan::view::Plan;
@@ -23,6 +23,8 @@ const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
 const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
 /// [`Reclaim`] as the plan writes it.
 const SDEI: u16 = Reclaim::Sdei as u16;
+/// [`InterruptMode`] as the plan writes it.
+const PMR_DIRECT: u16 = InterruptMode::GpptPmrDirect as u16;
 /// [`InterruptMode`] as the plan writes it.
 pub(super) const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
 
@@ -120,9 +122,46 @@ impl Plan<'_> {
                 }
             };
             at.ensure(reclaim, Invariant::VmReclaim)?;
+            if vm.interrupts == PMR_DIRECT {
+                let own = |vm: &&Vm| vm.interrupts != VGIC;
+                let alone = self.vms.iter().filter(own).count() == 1;
+                at.ensure(alone, Invariant::VmInterruptsAlone)?;
+            }
             at.ensure(self.is_built(row, vm), Invariant::VmInterruptsBuilt)?;
         }
         Ok(())
+    }
+
+    /// By what pCPUs call each other, once physical interrupts are known to be sound. An SGI of EL2's that is enabled anywhere could be
+    /// sent by a VM whose SGIs are not seen, and so could one of another VM: Group 0 by `ICC_SGI0R_EL1`, which traps only where the
+    /// priority mask does, too.
+    pub(super) fn check_call_spis(&self) -> Check {
+        let unseen = self.vms.iter().any(|vm| vm.interrupts == PMR_DIRECT);
+        for (row, pcpu) in self.pcpus.iter().enumerate() {
+            let at = At::row(TableId::Pcpus, row);
+            let first = u32::from(pcpu.call_spi);
+            if !unseen {
+                at.ensure(first == 0, Invariant::PcpuCallSpi)?;
+                continue;
+            }
+            let both = first..=first.wrapping_add(1);
+            let spis = 32 <= first && *both.end() < 32 + MAX_SPIS;
+            let lent = self.irqs.iter().map(|irq| u32::from(irq.pintid));
+            let free = !lent
+                .chain([self.header.board.uart_intid])
+                .any(|intid| both.contains(&intid));
+            at.ensure(spis && free, Invariant::PcpuCallSpi)?;
+            for (number, other) in self.pcpus.iter().take(row).enumerate() {
+                let apart = u32::from(other.call_spi).abs_diff(first) >= 2;
+                at.and(number).ensure(apart, Invariant::PcpuCallSpi)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another VM than `vm` has SPIs, whose active state is its own.
+    pub fn others_have_spis(&self, vm: usize) -> bool {
+        self.irqs.iter().any(|irq| usize::from(irq.vm) != vm)
     }
 
     /// Whether the board's GIC has the interrupt mode of a VM.
@@ -143,7 +182,7 @@ impl Plan<'_> {
         vm.interrupts == VGIC
             || (matches!(vm.interrupts, RECOVERABLE | PMR_TRAPPED)
                 && (vm.reclaim != SDEI || self.is_quiet(row))
-                || vm.interrupts == DIRECT_V2 && self.is_quiet(row))
+                || matches!(vm.interrupts, PMR_DIRECT | DIRECT_V2) && self.is_quiet(row))
                 && own_timer
                 && alone
                 && vm.event_intid == 0

@@ -52,6 +52,7 @@ impl Plan<'_> {
         self.check_seeds()?;
         self.check_devices()?;
         self.check_irqs()?;
+        self.check_call_spis()?;
         self.check_events()?;
         self.check_quiets()?;
         self.check_calls()?;

@@ -22,6 +22,8 @@ mod v3;
 #[cfg(not(feature = "gicv2"))]
 use v3 as version;
 
+mod revoke;
+
 #[cfg(not(feature = "gicv2"))]
 pub mod own;
 #[cfg(feature = "gicv2")]
@@ -108,7 +110,8 @@ fn set_target(pcpu: usize, target: u64) {
 }
 
 fn target(pcpu: usize) -> u64 {
-    TARGETS.get(pcpu).map_or(0, |slot| slot.load(Relaxed))
+    const _: () = assert!(MAX_PCPUS == 8);
+    TARGETS[pcpu & 7].load(Relaxed)
 }
 
 /// Sends an SGI to a pCPU, after everything that was written before it. One that has not started its
@@ -184,6 +187,8 @@ pub struct Gic {
     pub list_registers: u32,
     /// A bit for each of them but that of the virtual timer.
     pub usable: u32,
+    /// It has as many list registers, and registers of active priorities, as most have: four and one of each group.
+    usual: bool,
     /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
     pub siblings: &'static Siblings,
 }
@@ -195,6 +200,7 @@ impl Gic {
             frames: version::Frames::of(index),
             list_registers: 1,
             usable: 0,
+            usual: false,
             siblings: &NO_SIBLINGS,
         }
     }
@@ -207,6 +213,7 @@ impl Gic {
         if own {
             self.own(wanted);
         }
+        self.usual = version::is_usual(self.list_registers);
         self.usable = (1u32 << self.list_registers).wrapping_sub(1) & !1;
         self.reset_virtual();
     }
@@ -266,6 +273,7 @@ impl Gic {
     }
 
     /// Deactivates those private interrupts in `mask` that are active; which they were.
+    #[inline(always)]
     pub fn take_active(&self, mask: u32) -> u32 {
         let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
         let active = frame.read(at) & mask;
@@ -277,6 +285,7 @@ impl Gic {
     }
 
     /// Makes private interrupts active again.
+    #[inline(always)]
     pub fn give_active(&self, active: u32) {
         if active != 0 {
             let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
@@ -321,14 +330,24 @@ impl VirtualInterface {
     };
 
     /// Keeps what the hardware has. It stays there as well.
+    #[inline(always)]
     pub fn keep(&mut self, gic: &Gic) {
         self.control = version::control();
-        version::keep_virtual_interface(self, gic.list_registers);
+        if gic.usual {
+            version::keep_usual(self);
+        } else {
+            version::keep_unusual(self, gic.list_registers);
+        }
     }
 
     /// Brings it back.
+    #[inline(always)]
     pub fn bring(&self, gic: &Gic) {
-        version::bring_virtual_interface(self, gic.list_registers);
+        if gic.usual {
+            version::bring_usual(self);
+        } else {
+            version::bring_unusual(self, gic.list_registers);
+        }
         version::set_control(self.control);
     }
 

@@ -7,12 +7,15 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
 use bulkhead_core::text::Line;
 
+use super::super::layout::shared;
 use super::super::mmio::Registers;
-use super::super::sysreg::{isb, read, write};
-use super::super::{cpu, sdei};
-use super::{Gic, HCR_ENABLE, IPRIORITYR, KICK, OWN_KICK, bank, target};
+use super::super::sysreg::{dsb, isb, read, write};
+use super::super::{cpu, mmu, sdei};
+use super::{Gic, HCR_ENABLE, IPRIORITYR, KICK, OWN_KICK, SIBLING, bank, revoke, target};
 use crate::idle;
 use crate::start::plan;
+
+pub use super::revoke::{give_to, is_gone};
 
 /// `GICD_CTLR.DS`: one Security state.
 const DS: u32 = 1 << 6;
@@ -25,6 +28,16 @@ const ROUTING: u64 = 1 << 3 | 1 << 4 | 1 << 13;
 const IDLE: u64 = 0xff;
 /// Priorities that can be active at once, at most.
 const PRIORITIES: usize = 128;
+
+const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && OWN_KICK & 1 == 1);
+
+/// Of how a pCPU is called: by SPIs, the first of which is in bits 8 to 17, and its number in the lowest bits.
+pub(super) const BY_SPI: u64 = 1 << 63;
+/// The distributor as all pCPUs have it, where they call each other by SPIs.
+const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
+
+/// HCR_EL2.FMO and IMO.
+const TO_EL2: u64 = 1 << 3 | 1 << 4;
 
 /// EL2's interrupts are not of Group 1 there.
 pub const EL2_IN_GROUP0: bool = true;
@@ -97,8 +110,12 @@ pub fn kick(pcpu: usize) {
             return sdei::signal(pcpu);
         }
         super::super::sysreg::publish();
+        let target = target(pcpu);
+        if target & BY_SPI != 0 {
+            return call(KICK, target);
+        }
         // ICC_SGI0R_EL1
-        write!("S3_0_C12_C11_7", u64::from(OWN_KICK) << 24 | target(pcpu));
+        write!("S3_0_C12_C11_7", u64::from(OWN_KICK) << 24 | target);
         isb();
     } else {
         super::send(KICK, pcpu);
@@ -112,7 +129,7 @@ pub fn kick(pcpu: usize) {
 /// priorities are signalled.
 pub fn reset_interface(controls: Controls, trapped: bool) {
     write!("S3_0_C12_C12_7", 0);
-    clear_active();
+    set_active_priorities([0; 4]);
     write!("S3_0_C12_C12_3", 0);
     set_common(Common::Control, 0);
     let mask = if trapped { priority::to_board(0) } else { 0xff };
@@ -124,25 +141,11 @@ pub fn reset_interface(controls: Controls, trapped: bool) {
     isb();
 }
 
-/// Nothing of Group 1 is active any more (ICC_AP1R\<n\>_EL1).
-fn clear_active() {
-    write!("S3_0_C12_C9_0", 0);
-    // ICC_CTLR_EL1.PRIbits: as many words of active priorities as there are pre-emption bits for.
-    let bits = (read!("S3_0_C12_C12_4") >> 8 & 7).saturating_add(1);
-    if bits >= 6 {
-        write!("S3_0_C12_C9_1", 0);
-    }
-    if bits >= 7 {
-        write!("S3_0_C12_C9_2", 0);
-        write!("S3_0_C12_C9_3", 0);
-    }
-    isb();
-}
-
 /// The same where there are two Security states. QEMU ignores those writes there: then each is dropped by an end (ICC_EOIR1_EL1),
 /// which deactivates nothing with EOImode 1, and names SGI 0.
 pub fn end_all() {
-    clear_active();
+    set_active_priorities([0; 4]);
+    isb();
     set_common(Common::Control, TWO_STEPS);
     for _ in 0..PRIORITIES {
         if common(Common::Running) == IDLE {
@@ -189,6 +192,198 @@ pub fn hide() -> u64 {
 pub fn show(enabled: u64) {
     write!("S3_0_C12_C12_7", enabled);
     isb();
+}
+
+/// How pCPU `index` is called by the SPIs that the plan gives it: see [`BY_SPI`].
+pub(super) fn by_spi(index: usize, first: u16) -> u64 {
+    BY_SPI | u64::from(first) << 8 | index as u64
+}
+
+/// Makes an SPI pending that stands for an SGI, after everything that was written before. If the pCPU could mask that, it loses its stage
+/// 2 first.
+#[cold]
+#[inline(never)]
+pub(super) fn call(sgi: u32, target: u64) {
+    let intid = ((target >> 8 & 0x3ff) as u32).wrapping_add(sgi & 1);
+    let poke = || {
+        let word = bank::SET_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
+        GICD.write(word, 1 << (intid % 32));
+        // It is pending when the distributor answers.
+        GICD.read(word);
+        dsb();
+    };
+    if !revoke::revoke(target as usize & 7, poke) {
+        poke();
+    }
+}
+
+/// The first of the two SPIs by which pCPU `index` is called.
+fn call_spi(index: usize) -> Option<u32> {
+    let row = plan().pcpus.get(index)?;
+    (row.call_spi != 0).then_some(u32::from(row.call_spi))
+}
+
+/// The SGI for which an SPI stands on pCPU `index`; any other interrupt stands for itself.
+pub fn meaning(index: usize, intid: u32) -> u32 {
+    match call_spi(index) {
+        Some(first) if intid.wrapping_sub(first) < 2 => {
+            SIBLING.wrapping_add(intid.wrapping_sub(first))
+        }
+        _ => intid,
+    }
+}
+
+/// INTID by which a vCPU makes a sibling on pCPU `index` look at its interrupts.
+pub fn sibling_intid(index: usize) -> u32 {
+    call_spi(index).unwrap_or(SIBLING)
+}
+
+/// Starts the SPIs by which pCPUs call each other, if the plan says so. For the boot pCPU.
+pub fn start_calls(gicd: Registers) {
+    for index in 0..plan().pcpus.len() {
+        let Some(first) = call_spi(index) else {
+            return;
+        };
+        for intid in [first, first.wrapping_add(1)] {
+            super::configure(gicd, intid, true);
+            super::route(gicd, intid, index);
+            if is_there(index) {
+                claim(gicd, intid);
+            }
+            let word = bank::ENABLE.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
+            gicd.write(word, 1 << (intid % 32));
+        }
+    }
+    mmu::share_frame(shared::GICD, plan().header.board.gicd, shared::GICD_PAGES);
+}
+
+/// Gives the stage 2 of this pCPU's VM back, with the interrupt that came with that taken away. `false`: another pCPU is at it.
+pub fn give_back(index: usize) -> bool {
+    revoke::restore(index, || {
+        if let Some(first) = call_spi(index) {
+            let intid = first.wrapping_add(KICK & 1);
+            let word = bank::CLEAR_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
+            GICD.write(word, 1 << (intid % 32));
+            GICD.read(word);
+        }
+    })
+}
+
+/// Where interrupts go: to EL2, or to the guest.
+pub fn route_to_el2(el2: bool) {
+    let rest = read!("hcr_el2") & !TO_EL2;
+    write!("hcr_el2", if el2 { rest | TO_EL2 } else { rest });
+    isb();
+}
+
+/// The CPU interface signals an interrupt, whatever PSTATE masks (ISR_EL1).
+pub fn is_signalled() -> bool {
+    read!("isr_el1") & 0b11 << 6 != 0
+}
+
+/// The CPU interface, which is as the guest has left it, would signal EL2's call. Group 0 has a binary point of its own, which is 0.
+pub fn lets_kick_through() -> bool {
+    let running = common(Common::Running) & 0xff;
+    common(Common::Mask) != 0 && running >> 1 != 0
+}
+
+/// A guest's CPU interface, which is the board's, while EL2 has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Interface {
+    /// ICC_CTLR_EL1.
+    control: u64,
+    /// ICC_PMR_EL1.
+    pub mask: u64,
+    /// ICC_RPR_EL1.
+    pub running: u64,
+    /// ICC_IGRPEN1_EL1.
+    pub group1: u64,
+    /// ICC_BPR1_EL1.
+    point: u64,
+    /// ICC_AP1R<n>_EL1.
+    active: [u64; 4],
+}
+
+impl Interface {
+    /// After a reset.
+    pub const RESET: Self = Self {
+        control: 0,
+        mask: 0,
+        running: 0xff,
+        group1: 0,
+        point: 0,
+        active: [0; 4],
+    };
+
+    /// As it is now, as far as it decides what comes.
+    pub fn look() -> Self {
+        Self {
+            mask: common(Common::Mask),
+            running: common(Common::Running),
+            group1: group1(),
+            ..Self::RESET
+        }
+    }
+
+    /// Keeps it and takes it for EL2, with interrupts going there. Group 1, which is the guest's, is off.
+    pub fn keep() -> Self {
+        let seen = Self::look();
+        let control = common(Common::Control);
+        write!("S3_0_C12_C12_7", 0);
+        // With CBPR, ICC_BPR1_EL1 would read as something else.
+        set_common(Common::Control, 0);
+        let kept = Self {
+            control,
+            point: read!("S3_0_C12_C12_3"),
+            active: active_priorities(),
+            ..seen
+        };
+        set_active_priorities([0; 4]);
+        set_common(Common::Mask, 0xff);
+        route_to_el2(true);
+        kept
+    }
+
+    /// Brings it back, with interrupts going to the guest.
+    pub fn bring(&self) {
+        set_active_priorities(self.active);
+        write!("S3_0_C12_C12_3", self.point);
+        set_common(Common::Mask, self.mask);
+        set_common(Common::Control, self.control);
+        show(self.group1);
+        route_to_el2(false);
+    }
+}
+
+/// Bits of priority (ICC_CTLR_EL1.PRIbits): there are as many words of active priorities as that asks for.
+fn priority_bits() -> u64 {
+    (common(Common::Control) >> 8 & 7).saturating_add(1)
+}
+
+/// ICC_AP1R<n>_EL1.
+fn active_priorities() -> [u64; 4] {
+    let bits = priority_bits();
+    let mut active = [read!("S3_0_C12_C9_0"), 0, 0, 0];
+    if bits >= 6 {
+        active[1] = read!("S3_0_C12_C9_1");
+    }
+    if bits >= 7 {
+        active[2] = read!("S3_0_C12_C9_2");
+        active[3] = read!("S3_0_C12_C9_3");
+    }
+    active
+}
+
+fn set_active_priorities(active: [u64; 4]) {
+    let bits = priority_bits();
+    write!("S3_0_C12_C9_0", active[0]);
+    if bits >= 6 {
+        write!("S3_0_C12_C9_1", active[1]);
+    }
+    if bits >= 7 {
+        write!("S3_0_C12_C9_2", active[2]);
+        write!("S3_0_C12_C9_3", active[3]);
+    }
 }
 
 impl Gic {

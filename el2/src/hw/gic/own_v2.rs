@@ -2,20 +2,16 @@
 //! EL2 gets the pCPU back by taking the VM's stage 2 away (`docs/adr/0016-own-interrupts.md`): there is no interrupt of EL2's
 //! while the guest has both.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
-use bulkhead_abi::plan::MAX_PCPUS;
-use bulkhead_core::gppt::{Controls, GUEST_SGIS, Grip, Read, Write, priority};
+use bulkhead_core::gppt::{Controls, GUEST_SGIS, Read, Write, priority};
 
 use super::super::cpu;
-use super::super::mmu;
 use super::super::sysreg::{dsb, isb, publish, read, write};
 use super::version::{
     CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, set_control,
 };
-use super::{Gic, IPRIORITYR, KICK, OWN_KICK, target};
-use crate::prepare;
-use crate::start::plan;
+use super::{Gic, IPRIORITYR, KICK, OWN_KICK, SIBLING, revoke, target};
+
+pub use super::revoke::{give_to, is_gone, is_there};
 
 /// EL2's interrupts are of the same group as the guest's.
 pub const EL2_IN_GROUP0: bool = false;
@@ -32,28 +28,6 @@ const SPENDSGIR: u64 = 0xf20;
 /// HCR_EL2: FMO and IMO, and TWI.
 const TO_EL2: u64 = 1 << 3 | 1 << 4;
 const TWI: u64 = 1 << 13;
-
-/// The VM of each pCPU that is like this, plus one; 0 for others.
-static OWNERS: [AtomicU8; MAX_PCPUS] = [const { AtomicU8::new(0) }; MAX_PCPUS];
-/// Who is at the root of its stage 2.
-static GRIPS: [Grip; MAX_PCPUS] = [const { Grip::new() }; MAX_PCPUS];
-
-/// pCPU `index` is that of VM `vm`, which takes its interrupts itself. For the boot pCPU.
-pub fn give_to(index: usize, vm: usize) {
-    if let Some(slot) = OWNERS.get(index) {
-        slot.store((vm as u8).wrapping_add(1), Relaxed);
-    }
-}
-
-fn owner(index: usize) -> Option<usize> {
-    let owner = OWNERS.get(index)?.load(Relaxed);
-    usize::from(owner).checked_sub(1)
-}
-
-/// pCPU `index` is such a one.
-pub fn is_there(index: usize) -> bool {
-    owner(index).is_some()
-}
 
 /// Events of the firmware are not for a GICv2.
 pub const fn has_events(_: usize) -> bool {
@@ -75,55 +49,32 @@ pub fn name(pcpu: usize) -> u64 {
 
 /// Makes a pCPU look into its mailbox, whichever kind it is.
 pub fn kick(pcpu: usize) {
-    let (Some(vm), Some(grip)) = (owner(pcpu), GRIPS.get(pcpu)) else {
-        return super::send(KICK, pcpu);
-    };
-    if !grip.take() {
-        return;
-    }
-    mark_root(vm, false);
-    let vmid = plan().vms.get(vm).map_or(0, |row| row.vmid);
-    mmu::forget_vm(vmid, prepare::stage2_root(vm));
-    loop {
-        grip.serve();
+    let poke = || {
         super::send(OWN_KICK, pcpu);
         // It has arrived when the distributor answers.
         GICD.read(0);
         dsb();
-        // As often as others have left messages meanwhile, which are not looked at before this ends: at most one of each kind.
-        if grip.taken() {
-            break;
-        }
-    }
-}
-
-/// Takes away, or gives back, what the root of a VM's stage 2 maps. Under its grip.
-fn mark_root(vm: usize, valid: bool) {
-    for region in plan().regions_of(vm) {
-        let last = region.ipa.wrapping_add(region.size).wrapping_sub(1);
-        for index in region.ipa >> 30..=last >> 30 {
-            mmu::mark_root(vm, index as usize, valid);
-        }
-    }
-}
-
-/// The stage 2 of this pCPU's VM is away, or just being taken.
-#[inline(always)]
-pub fn is_gone(index: usize) -> bool {
-    GRIPS.get(index).is_some_and(Grip::is_gone)
-}
-
-/// Gives it back, with the SGI that came with that taken away. `false`: another pCPU is at it.
-pub fn give_back(index: usize) -> bool {
-    let (Some(vm), Some(grip)) = (owner(index), GRIPS.get(index)) else {
-        return true;
     };
-    grip.give(|| {
-        mark_root(vm, true);
+    if !revoke::revoke(pcpu, poke) {
+        super::send(KICK, pcpu);
+    }
+}
+
+/// No SPI stands for an SGI.
+pub const fn meaning(_: usize, intid: u32) -> u32 {
+    intid
+}
+
+/// INTID by which a vCPU makes a sibling look at its interrupts.
+pub const fn sibling_intid(_: usize) -> u32 {
+    SIBLING
+}
+
+/// Gives the stage 2 of this pCPU's VM back, with the SGI that came with that taken away. `false`: another pCPU is at it.
+pub fn give_back(index: usize) -> bool {
+    revoke::restore(index, || {
         GICD.write8(CPENDSGIR.wrapping_add(u64::from(OWN_KICK)), 0xff);
         GICD.read(0);
-        dsb();
-        isb();
     })
 }
 

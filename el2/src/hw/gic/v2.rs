@@ -168,8 +168,25 @@ pub fn reset_virtual_interface(list_registers: u32) {
     }
 }
 
+/// The virtual interface is all in what [`keep_usual`] keeps.
+pub(super) const fn is_usual(list_registers: u32) -> bool {
+    list_registers == 4
+}
+
 /// Keeps GICH_VMCR, active priorities and list registers.
-pub(super) fn keep_virtual_interface(to: &mut VirtualInterface, list_registers: u32) {
+#[inline(always)]
+pub(super) fn keep_usual(to: &mut VirtualInterface) {
+    keep(to, 4);
+}
+
+/// The same of an interface that has more of them, or less.
+#[inline(never)]
+pub(super) fn keep_unusual(to: &mut VirtualInterface, list_registers: u32) {
+    keep(to, list_registers);
+}
+
+#[inline(always)]
+fn keep(to: &mut VirtualInterface, list_registers: u32) {
     to.machine = GICH.read(GICH_VMCR);
     to.active[0] = GICH.read(GICH_APR);
     for (n, slot) in (0..u64::from(list_registers)).zip(&mut to.list) {
@@ -177,8 +194,20 @@ pub(super) fn keep_virtual_interface(to: &mut VirtualInterface, list_registers: 
     }
 }
 
-/// Brings them back.
-pub(super) fn bring_virtual_interface(from: &VirtualInterface, list_registers: u32) {
+/// Brings back what [`keep_usual`] has kept.
+#[inline(always)]
+pub(super) fn bring_usual(from: &VirtualInterface) {
+    bring(from, 4);
+}
+
+/// Brings back what [`keep_unusual`] has kept.
+#[inline(never)]
+pub(super) fn bring_unusual(from: &VirtualInterface, list_registers: u32) {
+    bring(from, list_registers);
+}
+
+#[inline(always)]
+fn bring(from: &VirtualInterface, list_registers: u32) {
     GICH.write(GICH_VMCR, from.machine);
     GICH.write(GICH_APR, from.active[0]);
     for (n, value) in (0..u64::from(list_registers)).zip(&from.list) {

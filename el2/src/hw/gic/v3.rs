@@ -10,6 +10,7 @@ use super::super::layout::{self, private};
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
 use super::super::sysreg::{isb, read, write};
+use super::own::{self, BY_SPI};
 use super::{
     HCR_ENABLE, Taken, VirtualInterface, bank, running, set_target, settled, silence, words,
 };
@@ -49,7 +50,11 @@ pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
     gicd.write(0, ARE_GROUP1);
     settled(|| gicd.read(0) & RWP == 0);
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
-        set_target(index, sgi_target(pcpu.mpidr));
+        let target = match pcpu.call_spi {
+            0 => sgi_target(pcpu.mpidr),
+            first => own::by_spi(index, first),
+        };
+        set_target(index, target);
     }
     gicd
 }
@@ -204,22 +209,31 @@ fn preemption_bits() -> u64 {
     (read!("S3_4_C12_C11_1") >> 26 & 7).saturating_add(1)
 }
 
+/// The virtual interface is all in what [`keep_usual`] keeps.
+pub(super) fn is_usual(list_registers: u32) -> bool {
+    list_registers == 4 && preemption_bits() < 6
+}
+
 /// Keeps ICH_VMCR_EL2, active priorities and list registers.
-pub(super) fn keep_virtual_interface(to: &mut VirtualInterface, list_registers: u32) {
+#[inline(always)]
+pub(super) fn keep_usual(to: &mut VirtualInterface) {
     to.machine = read!("S3_4_C12_C11_7") as u32;
     to.active[0] = read!("S3_4_C12_C8_0") as u32;
     to.active[4] = read!("S3_4_C12_C9_0") as u32;
-    // Most have four list registers; those at least are there to read.
     to.list[0] = read!("S3_4_C12_C12_0");
     to.list[1] = read!("S3_4_C12_C12_1");
-    if list_registers > 2 {
-        to.list[2] = read!("S3_4_C12_C12_2");
-        to.list[3] = read!("S3_4_C12_C12_3");
-    }
-    if list_registers > 4 {
-        for (n, slot) in (0..list_registers).zip(&mut to.list).skip(4) {
-            *slot = any_list_register(n);
-        }
+    to.list[2] = read!("S3_4_C12_C12_2");
+    to.list[3] = read!("S3_4_C12_C12_3");
+}
+
+/// The same of an interface that has more of them, or less.
+#[inline(never)]
+pub(super) fn keep_unusual(to: &mut VirtualInterface, list_registers: u32) {
+    to.machine = read!("S3_4_C12_C11_7") as u32;
+    to.active[0] = read!("S3_4_C12_C8_0") as u32;
+    to.active[4] = read!("S3_4_C12_C9_0") as u32;
+    for (n, slot) in (0..list_registers).zip(&mut to.list) {
+        *slot = any_list_register(n);
     }
     let bits = preemption_bits();
     if bits >= 6 {
@@ -234,21 +248,26 @@ pub(super) fn keep_virtual_interface(to: &mut VirtualInterface, list_registers: 
     }
 }
 
-/// Brings them back.
-pub(super) fn bring_virtual_interface(from: &VirtualInterface, list_registers: u32) {
+/// Brings back what [`keep_usual`] has kept.
+#[inline(always)]
+pub(super) fn bring_usual(from: &VirtualInterface) {
     write!("S3_4_C12_C11_7", u64::from(from.machine));
     write!("S3_4_C12_C8_0", u64::from(from.active[0]));
     write!("S3_4_C12_C9_0", u64::from(from.active[4]));
     write!("S3_4_C12_C12_0", from.list[0]);
     write!("S3_4_C12_C12_1", from.list[1]);
-    if list_registers > 2 {
-        write!("S3_4_C12_C12_2", from.list[2]);
-        write!("S3_4_C12_C12_3", from.list[3]);
-    }
-    if list_registers > 4 {
-        for (n, value) in (0..list_registers).zip(&from.list).skip(4) {
-            set_any_list_register(n, *value);
-        }
+    write!("S3_4_C12_C12_2", from.list[2]);
+    write!("S3_4_C12_C12_3", from.list[3]);
+}
+
+/// Brings back what [`keep_unusual`] has kept.
+#[inline(never)]
+pub(super) fn bring_unusual(from: &VirtualInterface, list_registers: u32) {
+    write!("S3_4_C12_C11_7", u64::from(from.machine));
+    write!("S3_4_C12_C8_0", u64::from(from.active[0]));
+    write!("S3_4_C12_C9_0", u64::from(from.active[4]));
+    for (n, value) in (0..list_registers).zip(&from.list) {
+        set_any_list_register(n, *value);
     }
     let bits = preemption_bits();
     if bits >= 6 {
@@ -295,9 +314,12 @@ pub fn acknowledge_group0() -> Taken {
     taken
 }
 
-/// Sends an SGI (ICC_SGI1R_EL1).
+/// Sends an SGI (ICC_SGI1R_EL1), or the SPI that stands for it.
 #[inline(always)]
 pub(super) fn send(sgi: u32, target: u64) {
+    if target & BY_SPI != 0 {
+        return own::call(sgi, target);
+    }
     write!("S3_0_C12_C11_5", u64::from(sgi) << 24 | target);
     isb();
 }

@@ -1,6 +1,6 @@
 //! EL2's own lines as events, and a transcript that collects them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{ExitTable, Line, Speaker, Splitter};
 
@@ -73,7 +73,7 @@ impl Event {
 }
 
 /// How a VM ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmEnd {
     /// Name of the VM.
     pub vm: String,

@@ -1,9 +1,9 @@
 //! Exit statistics of a vCPU as EL2 prints them: a header line, then one row for each class.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Exits of one class. Times are cycles of PMCCNTR_EL0.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassRow {
     /// Name of the exit class.
     pub class: String,
@@ -44,7 +44,7 @@ impl ClassRow {
 }
 
 /// Waits of about the same length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
     /// They were shorter than this, and not shorter than half of it; none: longer than all others.
     pub below_ns: Option<u64>,
@@ -53,7 +53,7 @@ pub struct Waits {
 }
 
 /// What a vCPU has had of a pCPU that it does not have to itself. Times in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTime {
     /// It ran.
     pub ran_ns: u64,
@@ -118,7 +118,7 @@ impl CpuTime {
 }
 
 /// Exits of one vCPU.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExitTable {
     /// Name of the VM.
     pub vm: String,

@@ -140,3 +140,26 @@ fn cpus_in_parallel_are_told_apart() {
         assert_eq!((found[0].rule, found[0].cpu & 0xff), (Rule::Signal, 0));
     }
 }
+
+#[test]
+fn a_guest_goes_on_while_another_cpu_changes_its_tables() {
+    const CHANGED: u64 = FLAG + 0x100;
+    let program: Program = |machine, planted| {
+        // Taking memory away is under way until its TLBI is complete; what is given has to be there.
+        let (block, value) = if planted {
+            (0x4140_0000, 0x4140_0000 | GUEST_BLOCK)
+        } else {
+            (SECOND_BLOCK, 0)
+        };
+        let mut second = Code::default();
+        let code = translate(&mut second).wait(FLAG);
+        code.store(guest_entry(block), value)
+            .store(CHANGED, 1)
+            .sleep();
+        machine.second = Some(second);
+        let code = translate(&mut machine.first);
+        enter(code.ops(&[DSB_SY]).call(CPU_ON, 1, SECOND));
+        machine.again.store(FLAG, 1).wait(CHANGED);
+    };
+    judge(program, &[Rule::NewEntry]);
+}

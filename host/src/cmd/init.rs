@@ -1,0 +1,222 @@
+//! `bulkhead init`: a first description.
+
+use std::fs;
+use std::io::{IsTerminal, Write, stderr, stdin};
+use std::path::{Path, PathBuf};
+
+use super::Outcome;
+use crate::board::{self, Kind};
+use crate::describe::Text;
+use crate::failure::Failure;
+use crate::init::{self, BoardChoice, Guest, MOST_CPUS, ask_board, ask_guests};
+use crate::planner::Effort;
+use crate::system;
+
+/// The file in a folder.
+const FILE: &str = "system.toml";
+/// What holds if nobody says anything.
+const BOARD: &str = "qemu-virt";
+const GUEST: &str = "guest:hello";
+
+/// Write a commented description for a board and some guests
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  bulkhead init                                        # asks; writes system.toml
+  bulkhead init mine.toml --guest linux:debian --guest control=guest:hello
+  bulkhead init mine/ --board zcu102 --guest program:rtos.elf --guest linux:Image,root.cpio
+
+A guest is [NAME=]KIND:WHAT with linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS] or
+guest:NAME, a program of Bulkhead's own. What no flag says is asked on a terminal; without one, the
+defaults are qemu-virt and guest:hello. The description is checked before it is written.")]
+pub struct Args {
+    /// The description to write, or its folder
+    #[arg(value_name = "FILE or FOLDER", default_value = FILE)]
+    path: PathBuf,
+    /// A board's name (see `bulkhead board list`), or its .dtb file
+    #[arg(long)]
+    board: Option<String>,
+    /// A guest; may be given several times
+    #[arg(long = "guest", value_name = "GUEST")]
+    guests: Vec<String>,
+    /// Take the defaults for what no flag says, and ask nothing
+    #[arg(long)]
+    yes: bool,
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    let asks = !args.yes && stdin().is_terminal() && stderr().is_terminal();
+    start(&args, asks).unwrap_or_else(Failure::report)
+}
+
+/// The file to write: a folder, or what ends like one, gets a file in it.
+fn file(path: &Path) -> PathBuf {
+    let folder = path.is_dir() || path.to_string_lossy().ends_with('/');
+    if folder {
+        path.join(FILE)
+    } else {
+        path.to_owned()
+    }
+}
+
+fn start(args: &Args, asks: bool) -> Result<Outcome, Failure> {
+    let file = file(&args.path);
+    let there = || {
+        let help = "give another name, or --force to replace it";
+        Failure::input(format!("{} is there already", file.display()), "", help)
+    };
+    if !args.force && file.symlink_metadata().is_ok() {
+        return Err(there());
+    }
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let place = |word: &str| place(word, folder);
+    let parse = |spec: &str, taken: &[Guest]| Guest::parse(spec, taken, place);
+    let (mut input, mut output) = (stdin().lock(), stderr());
+    let unasked =
+        |why: std::io::Error| Failure::environment("cannot ask on the terminal", why, "give flags");
+    let quit = || Ok(Outcome::Failed);
+
+    let board = match &args.board {
+        Some(board) => board.clone(),
+        None if asks => {
+            let known: Vec<String> = board::all(folder)
+                .into_iter()
+                .map(|board| board.name)
+                .collect();
+            let said = ask_board((&mut input, &mut output), &known, BOARD).map_err(unasked)?;
+            let Some(said) = said else {
+                return quit();
+            };
+            said
+        }
+        None => BOARD.to_owned(),
+    };
+    let board = choose_board(&board, folder, place)?;
+    let mut guests = Vec::new();
+    for spec in &args.guests {
+        guests.push(parse(spec, &guests)?);
+    }
+    if guests.is_empty() && asks {
+        let said = ask_guests((&mut input, &mut output), GUEST, parse).map_err(unasked)?;
+        let Some(said) = said else {
+            return quit();
+        };
+        guests = said;
+    }
+    if guests.is_empty() {
+        guests.push(parse(GUEST, &[])?);
+    }
+    if guests.len() > MOST_CPUS {
+        let what = format!(
+            "{} guests, each with a CPU of its own, are too many",
+            guests.len()
+        );
+        let help = "name fewer, and see README.md on VMs that share CPUs";
+        return Err(Failure::input(
+            what,
+            format!("a board has {MOST_CPUS} CPUs at most"),
+            help,
+        ));
+    }
+    let text = Text {
+        name: file.display().to_string(),
+        source: init::text(&board, &guests).into(),
+    };
+    let prepared = match system::prepare_text(text.clone(), Effort::WhatIsThere) {
+        Ok(prepared) => prepared,
+        Err(stopped) => {
+            let outcome = stopped.report(false);
+            eprintln!("{}: not written", file.display());
+            return Ok(outcome);
+        }
+    };
+    write(&file, &text.source, args.force, there)?;
+    let vms: Vec<&str> = prepared
+        .planned
+        .vms
+        .iter()
+        .map(|vm| vm.name.as_str())
+        .collect();
+    println!(
+        "{}: {} on {}",
+        file.display(),
+        vms.join(", "),
+        prepared.planned.board.name
+    );
+    let verb = if prepared.planned.board.emulated.is_some() {
+        "run"
+    } else {
+        "build"
+    };
+    println!("next: bulkhead {verb} {}", file.display());
+    Ok(Outcome::Done)
+}
+
+/// A file as a description in `folder` names it: as it was said where that is the current folder, else in full.
+fn place(word: &str, folder: &Path) -> String {
+    let same = folder == Path::new("") || folder == Path::new(".");
+    match Path::new(word).canonicalize() {
+        Ok(whole) if !same => {
+            let below = folder.canonicalize().ok();
+            let below =
+                below.and_then(|folder| whole.strip_prefix(folder).ok().map(Path::to_owned));
+            below.unwrap_or(whole).display().to_string()
+        }
+        _ => word.to_owned(),
+    }
+}
+
+fn choose_board(
+    said: &str,
+    folder: &Path,
+    place: impl Fn(&str) -> String,
+) -> Result<BoardChoice, Failure> {
+    let found = board::find(said, folder);
+    match found {
+        Some(found) if found.kind()? == Kind::Emulated => Ok(BoardChoice::Emulated(found.name)),
+        Some(found) => Ok(BoardChoice::Imported(found.name)),
+        None if Path::new(said).is_file() => Ok(BoardChoice::Tree(place(said))),
+        None => {
+            let known: Vec<String> = board::all(folder)
+                .into_iter()
+                .map(|board| board.name)
+                .collect();
+            Err(Failure::input(
+                format!("there is no board `{said}`, and no such file"),
+                format!("there are {}", known.join(", ")),
+                "`bulkhead board import BOARD.dtb` adds one",
+            ))
+        }
+    }
+}
+
+/// Writes the file: all of it or nothing, and over nothing that is there.
+fn write(file: &Path, text: &str, force: bool, there: impl Fn() -> Failure) -> Result<(), Failure> {
+    let folder = match file.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let failed = |why: std::io::Error| {
+        let what = format!("cannot write {}", file.display());
+        Failure::environment(what, why, "choose another place")
+    };
+    fs::create_dir_all(folder).map_err(failed)?;
+    let mut partial = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
+    partial.write_all(text.as_bytes()).map_err(failed)?;
+    // A temporary file is its owner's alone; a description may be read by others.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    partial.as_file().set_permissions(open).map_err(failed)?;
+    let kept = if force {
+        partial.persist(file)
+    } else {
+        partial.persist_noclobber(file)
+    };
+    match kept {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => Err(there()),
+        Err(error) => Err(failed(error.error)),
+    }
+}

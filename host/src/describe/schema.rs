@@ -1,0 +1,270 @@
+//! The JSON schema of descriptions, by which editors complete and check them while they are written.
+//!
+//! It says what can be said of a description without a board and without files: keys, kinds of values, words, what goes together in one
+//! table. Its properties are the key tables of the readers; tests hold kinds and words against what the readers do.
+
+use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, MAX_WEIGHT, NAME};
+use serde_json::{Map, Value, json};
+
+use super::{board, class, cpu, doorbell, policy, shared, vm};
+
+/// Where the repository has it.
+pub const FILE: &str = "docs/description.schema.json";
+
+/// What a value is.
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    Flag,
+    /// A number from the first to the second.
+    Number(u32, u32),
+    Numbers,
+    Texts,
+    TextOrTexts,
+    Size,
+    Address,
+    /// In seconds.
+    Time,
+    /// In nanoseconds.
+    Duration,
+    Percent,
+    Words(&'static [&'static str]),
+    Memory,
+    Crash,
+    Access,
+}
+
+/// A key: its table, its name, what it holds, what it means.
+type Key = (&'static str, &'static str, Kind, &'static str);
+
+/// Keys of `memory` as a table.
+const MEMORY: &[&str] = vm::MEMORY_KEYS;
+const CLASSES: [&str; 4] = [
+    class::CLASSES[0].0,
+    class::CLASSES[1].0,
+    class::CLASSES[2].0,
+    class::CLASSES[3].0,
+];
+
+/// What each key means.
+#[rustfmt::skip]
+const MEANINGS: &[Key] = &[
+    ("board", "name", Kind::Text, "A board of boards/, such as qemu-virt."),
+    ("board", "dtb", Kind::Text, "A device tree that says what the board is: a path from the folder of this file."),
+    ("board", "cpu", Kind::Text, "CPU type of an emulated board."),
+    ("board", "cpus", Kind::Number(1, u32::MAX), "CPUs of an emulated board."),
+    ("board", "memory", Kind::Size, "Memory of an emulated board, in whole MiB."),
+    ("board", "gic", Kind::Number(0, u32::MAX), "GIC version of an emulated board."),
+    ("board", "firmware", Kind::Text, "Firmware at EL3 of an emulated board."),
+    ("board", "uarts", Kind::Number(0, u32::MAX), "PL011s of an emulated board; the first carries the consoles."),
+    ("vm", "class", Kind::Words(&CLASSES), "What the VM is promised; from it follow CPU time, interrupts and memory. Default: general."),
+    ("vm", "control", Kind::Words(&["none"]), "The control port of a management VM, which this version has not."),
+    ("vm", "interrupts", Kind::Words(&["vgic", "gppt", "gppt-pmr-trapped", "gppt-pmr-direct", "gppt-gicv2"]),
+        "How the VM gets its interrupts: through the vGIC, or itself without an exit (gppt and its modes)."),
+    ("vm", "reclaim", Kind::Words(&["guaranteed", "cooperative", "sdei"]),
+        "How EL2 gets the CPU back from a VM that takes its interrupts itself."),
+    ("vm", "vcpus", Kind::Number(1, MAX_VCPUS_PER_VM as u32), "vCPUs. Default: 1."),
+    ("vm", "pcpus", Kind::Numbers, "The board's CPU on which each vCPU starts, counted from 0. Without it the planner chooses free ones."),
+    ("vm", "cpu", Kind::Words(&cpu::WORDS), "What each vCPU gets of its CPU: all of it, a budget in each period, or a fair share."),
+    ("vm", "weight", Kind::Number(1, MAX_WEIGHT as u32), "Fair: the share while others want the CPU, too. Default: 1."),
+    ("vm", "cap", Kind::Percent, "Fair: the most that each vCPU gets of its CPU."),
+    ("vm", "budget", Kind::Duration, "Server: time that each vCPU gets in each period."),
+    ("vm", "period", Kind::Duration, "Server: its period. Fair: the window of `cap`. 100us to 10s."),
+    ("vm", "pool", Kind::Numbers, "Fair: CPUs among which the load balancer may move the vCPUs."),
+    ("vm", "memory", Kind::Memory, "RAM: a size, or a table of size, ipa and pa."),
+    ("vm", "kernel", Kind::Text, "A Linux Image (packed or not): a path from the folder of this file, or debian:NAME."),
+    ("vm", "initrd", Kind::TextOrTexts, "Initial RAM disks, one behind the other: paths, debian:NAME or guest:NAME."),
+    ("vm", "overlay", Kind::TextOrTexts, "Overlays (.dtbo) for the guest's device tree, in their order: paths from the folder of this file."),
+    ("vm", "cmdline", Kind::Text, "The command line: /chosen/bootargs in the guest's device tree."),
+    ("vm", "image", Kind::Text, "A program at EL1, ELF or raw: a path from the folder of this file, or guest:NAME."),
+    ("vm", "load", Kind::Address, "Guest address of a raw program."),
+    ("vm", "entry", Kind::Address, "Where a raw program starts. Default: its first byte."),
+    ("vm", "console", Kind::Words(&["pl011", "none"]), "The emulated console. Default: pl011."),
+    ("vm", "crash", Kind::Crash, "What happens when the VM crashes. Default: halt."),
+    ("vm", "devices", Kind::Texts, "Devices of the board that the VM gets: paths in its device tree."),
+    ("vm", "rtc", Kind::Flag, "An emulated real-time clock (PL031)."),
+    ("vm", "watchdog", Kind::Flag, "An emulated watchdog (SBSA)."),
+    ("vm", "ptimer", Kind::Words(&["emulated", "own"]), "The EL1 physical timer: emulated, or that of its CPU. Default: emulated."),
+    ("vm", "time", Kind::Words(&["runs", "stops"]), "Whether virtual time goes on while the VM is paused. Default: runs."),
+    ("vm", "smc", Kind::Numbers, "Calls of the firmware that the VM may make: function identifiers."),
+    ("vm", "deterministic", Kind::Flag, "Fixed seeds in the device tree, for runs that are the same each time."),
+    ("memory", "size", Kind::Size, "Bytes, in pages of 4 KiB."),
+    ("memory", "ipa", Kind::Address, "Guest address, a multiple of 2 MiB. Default: 0x40000000."),
+    ("memory", "pa", Kind::Address, "Physical address, a multiple of 2 MiB. Without it the planner chooses."),
+    ("crash", "restart", Kind::Number(1, u16::MAX as u32), "Start again, so often at most."),
+    ("crash", "within", Kind::Time, "In this time."),
+    ("crash", "notify", Kind::Text, "Stay stopped, and tell this VM."),
+    ("shared", "size", Kind::Size, "Bytes, in pages of 4 KiB."),
+    ("shared", "ipa", Kind::Address, "Guest address in all its VMs."),
+    ("shared", "vms", Kind::Access, "The VMs that have it, each with r or rw."),
+    ("doorbell", "from", Kind::Text, "The VM that rings."),
+    ("doorbell", "to", Kind::Text, "The VM that is interrupted."),
+    ("doorbell", "shared", Kind::Text, "The shared memory that it is about."),
+    ("doorbell", "apart", Kind::Duration, "Least time from one interrupt to the next. Default: 100us."),
+    ("console", "service", Kind::Number(0, u32::MAX), "The board's CPU that drains the console. Without it the planner chooses."),
+];
+
+/// The keys that the reader of each table knows.
+pub const TABLES: [(&str, &[&str]); 7] = [
+    ("board", board::KEYS),
+    ("vm", vm::KEYS),
+    ("memory", MEMORY),
+    ("crash", policy::KEYS),
+    ("shared", shared::KEYS),
+    ("doorbell", doorbell::KEYS),
+    ("console", super::CONSOLE_KEYS),
+];
+
+impl Kind {
+    fn schema(self) -> Value {
+        let pattern = |pattern: &str| json!({ "type": "string", "pattern": pattern });
+        match self {
+            Self::Text => json!({ "type": "string" }),
+            Self::Flag => json!({ "type": "boolean" }),
+            Self::Number(least, most) => {
+                json!({ "type": "integer", "minimum": least, "maximum": most })
+            }
+            Self::Numbers => {
+                let number = Self::Number(0, u32::MAX).schema();
+                json!({ "type": "array", "items": number })
+            }
+            Self::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+            Self::TextOrTexts => json!({ "anyOf": [Self::Text.schema(), Self::Texts.schema()] }),
+            Self::Size => pattern(r"^\s*[0-9]*[1-9][0-9]*\s*(KiB|MiB|GiB)\s*$"),
+            Self::Address => pattern(r"^\s*0x[0-9a-fA-F_]*[0-9a-fA-F][0-9a-fA-F_]*\s*$"),
+            Self::Time => pattern(r"^\s*[0-9]+\s*(s|min|h)\s*$"),
+            Self::Duration => pattern(r"^\s*[0-9]+\s*(s|ms|us|ns)\s*$"),
+            Self::Percent => pattern(r"^\s*0*([1-9][0-9]?|100)\s*%\s*$"),
+            Self::Words(words) => json!({ "enum": words }),
+            Self::Memory => {
+                let mut table = table("memory");
+                table["required"] = json!(["size"]);
+                json!({ "anyOf": [Self::Size.schema(), table] })
+            }
+            Self::Crash => {
+                let mut table = table("crash");
+                table["oneOf"] =
+                    json!([{ "required": ["restart", "within"] }, { "required": ["notify"] }]);
+                table["dependentRequired"] =
+                    json!({ "restart": ["within"], "within": ["restart"] });
+                json!({ "anyOf": [{ "const": "halt" }, table] })
+            }
+            Self::Access => json!({
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": { "enum": ["r", "rw"] },
+            }),
+        }
+    }
+}
+
+/// The schema of a table by its keys alone.
+fn table(name: &str) -> Value {
+    let keys = TABLES.iter().find(|(table, _)| *table == name);
+    let mut properties = Map::new();
+    for key in keys.map_or(&[][..], |(_, keys)| keys) {
+        let known = MEANINGS
+            .iter()
+            .find(|(of, known, ..)| (of, known) == (&name, key));
+        // A key without a meaning is found by a test.
+        if let Some((_, _, kind, meaning)) = known {
+            let mut schema = kind.schema();
+            schema["description"] = json!(meaning);
+            properties.insert((*key).to_owned(), schema);
+        }
+    }
+    json!({ "type": "object", "additionalProperties": false, "properties": properties })
+}
+
+/// Tables with names.
+fn named(table: &Value, reserved: &[&str]) -> Value {
+    let pattern = format!("^[A-Za-z0-9-]{{1,{NAME}}}$");
+    json!({
+        "type": "object",
+        "propertyNames": { "pattern": pattern, "not": { "enum": reserved } },
+        "additionalProperties": table,
+    })
+}
+
+/// The schema of a whole description (JSON Schema, draft 2020-12).
+pub fn schema() -> Value {
+    let has = |key: &str| json!({ "required": [key] });
+    let is = |key: &str, value: &str| json!({ "required": [key], "properties": { key: { "const": value } } });
+    let none_of = |keys: &[&str]| {
+        let keys: Vec<_> = keys.iter().map(|key| has(key)).collect();
+        json!({ "not": { "anyOf": keys } })
+    };
+    let mut board = table("board");
+    board["oneOf"] = json!([has("name"), has("dtb")]);
+    let parameters: Vec<&str> = board::KEYS
+        .iter()
+        .copied()
+        .filter(|key| !["name", "dtb"].contains(key))
+        .collect();
+    board["dependentSchemas"] = json!({ "dtb": none_of(&parameters) });
+
+    let mut vm = table("vm");
+    vm["required"] = json!(["memory"]);
+    vm["oneOf"] = json!([has("kernel"), has("image")]);
+    vm["dependentSchemas"] = json!({
+        "kernel": none_of(&["load", "entry"]),
+        "image": none_of(&["initrd"]),
+    });
+    vm["allOf"] = json!([
+        { "if": is("cpu", "rt"), "then": { "required": ["budget", "period"] } },
+        { "if": is("class", "management"), "then": { "required": ["control"] }, "else": none_of(&["control"]) },
+    ]);
+    let mut shared = table("shared");
+    shared["required"] = json!(shared::KEYS);
+    let mut doorbell = table("doorbell");
+    doorbell["required"] = json!(["from", "to"]);
+    let mut vms = named(&vm, &vm::RESERVED);
+    vms["minProperties"] = json!(1);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A system of Bulkhead",
+        "description": "Which board, which VMs, and what they have together. `bulkhead check` says the rest.",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["board", "vm"],
+        "properties": {
+            "board": board,
+            "vm": vms,
+            "shared": named(&shared, &[]),
+            "doorbell": named(&doorbell, &[]),
+            "console": table("console"),
+        },
+    })
+}
+
+/// The schema as the text of a file.
+pub fn text() -> String {
+    format!("{:#}\n", schema())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_schema_has_the_tables_of_the_reader_and_each_key_has_a_meaning() {
+        for (table, keys) in TABLES {
+            for key in keys {
+                let known = MEANINGS
+                    .iter()
+                    .filter(|(of, known, ..)| (of, known) == (&table, key));
+                assert_eq!(known.count(), 1, "{key} of {table}");
+            }
+        }
+        let keys: usize = TABLES.iter().map(|(_, keys)| keys.len()).sum();
+        assert_eq!(
+            keys,
+            MEANINGS.len(),
+            "meanings of keys that no reader knows"
+        );
+        let schema = schema();
+        let top = schema["properties"].as_object().expect("an object");
+        assert!(super::super::KEYS.iter().all(|key| top.contains_key(*key)));
+        assert_eq!(top.len(), super::super::KEYS.len());
+    }
+}

@@ -1,0 +1,35 @@
+//! What may be said of a description that is not wholly TOML: only what stands in tables that are.
+
+use std::ops::Range;
+
+use super::finding::{Finding, Span, Text};
+
+/// Findings that may only follow from a table or a key that could not be read.
+const OF_WHAT_IS_MISSING: [&str; 8] = [
+    "bulkhead::board::missing",
+    "bulkhead::crash::unknown-vm",
+    "bulkhead::doorbell::unknown-shared",
+    "bulkhead::doorbell::unknown-vm",
+    "bulkhead::doorbell::not-shared",
+    "bulkhead::shared::unknown-vm",
+    "bulkhead::vm::image",
+    "bulkhead::vm::none",
+];
+
+/// Drops what was found behind the errors of the syntax, which are `errors` of the findings, and may follow from them.
+pub(super) fn drop_what_follows(text: &Text, errors: Range<usize>, findings: &mut Vec<Finding>) {
+    let tables = text.tables();
+    let place = |finding: &Finding| finding.labels.first().map_or(0, |(span, _)| span.start);
+    let wrong: Vec<usize> = findings[errors.clone()].iter().map(place).collect();
+    let broken = |span: &Span| {
+        let mut around = tables.iter().filter(|table| table.contains(&span.start));
+        around.any(|table| wrong.iter().any(|place| table.contains(place)))
+    };
+    let mut number = 0;
+    findings.retain(|finding| {
+        let before = number < errors.end;
+        number += 1;
+        let sound = !finding.labels.iter().any(|(span, _)| broken(span));
+        before || sound && !OF_WHAT_IS_MISSING.contains(&finding.code)
+    });
+}

@@ -1,0 +1,114 @@
+//! The book is followed to the letter: what its pages say is done, in order, and shows what they say.
+
+mod fresh;
+mod page;
+mod reader;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::suite::{Context, Job, Test};
+use page::steps;
+use reader::Place;
+
+/// Where the pages are.
+const PAGES: &str = "docs/book/src";
+/// What a reader finds in the working folder, besides the tool.
+const FOUND: [&str; 5] = ["boards", "systems", "guests", "tests", "out"];
+
+/// A test for each page that has something done.
+pub fn tests(root: &Path) -> Vec<Test> {
+    let pages = pages(root).into_iter();
+    let pages = pages.filter(|(_, text)| steps(text).is_ok_and(|steps| !steps.is_empty()));
+    let pages = pages.map(|(name, _)| {
+        let path = format!("{PAGES}/{name}.md");
+        let claim = format!("Who does what `{path}` says sees what it shows.");
+        let job: Job = Box::new(move |context| follow(context, &path));
+        Test::parallel(format!("docs/book/{name}"), claim, job)
+    });
+    pages.chain([fresh::test()]).collect()
+}
+
+/// The pages of the book: name without the ending, and text.
+fn pages(root: &Path) -> Vec<(String, String)> {
+    let entries = fs::read_dir(root.join(PAGES)).into_iter().flatten();
+    let mut pages: Vec<_> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str()?.strip_suffix(".md")?.to_owned();
+            Some((name, fs::read_to_string(entry.path()).ok()?))
+        })
+        .collect();
+    pages.sort();
+    pages
+}
+
+/// Follows a page in a folder that looks like the checkout, with this tool.
+fn follow(context: &Context, page: &str) -> Result<String, Vec<String>> {
+    let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
+    let text = fs::read_to_string(context.root.join(page)).map_err(|e| why(&e))?;
+    let folder = tempfile::tempdir().map_err(|e| why(&e))?;
+    let path = folder.path().to_owned();
+    checkout(&context.root, &path).map_err(|e| why(&e))?;
+    let place = Place {
+        folder: path.clone(),
+        shell: Box::new(move |text| {
+            let mut command = Command::new("sh");
+            command.args(["-c", text]).current_dir(&path);
+            command.env("NO_COLOR", "1");
+            command
+        }),
+        guard: Duration::from_secs(400),
+    };
+    read(page, &text, &place)
+}
+
+/// Does everything that `text`, the page of this name, says.
+fn read(page: &str, text: &str, place: &Place) -> Result<String, Vec<String>> {
+    let steps = steps(text).map_err(|why| vec![format!("{page}: {why}")])?;
+    for (line, step) in &steps {
+        place
+            .follow(step)
+            .map_err(|why| vec![format!("{page}:{line}: {why}")])?;
+    }
+    Ok(format!("{} steps", steps.len()))
+}
+
+/// Makes `folder` look like the checkout at `root` to somebody who only writes files beside what is there.
+fn checkout(root: &Path, folder: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(root.join("out"))?;
+    for name in FOUND {
+        symlink(root.join(name), folder.join(name))?;
+    }
+    let tool: PathBuf = std::env::current_exe()?;
+    let script = folder.join("bulkhead");
+    // `--yes` is for the script of the checkout.
+    fs::write(
+        &script,
+        format!(
+            "#!/bin/sh\n[ \"$1\" != --yes ] || shift\nBULKHEAD_ROOT='{}' exec '{}' \"$@\"\n",
+            root.display(),
+            tool.display()
+        ),
+    )?;
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_can_be_read_and_the_tutorial_is_one() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for (name, text) in pages(&root) {
+            assert!(steps(&text).is_ok(), "{name}: {:?}", steps(&text));
+        }
+        let tests = tests(&root);
+        let tutorial = tests.iter().find(|test| test.name == "docs/book/tutorial");
+        assert!(tutorial.is_some_and(|test| !test.on_request));
+    }
+}
