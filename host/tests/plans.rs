@@ -429,3 +429,63 @@ fn doorbells_have_a_page_at_one_vm_and_an_interrupt_at_the_other() {
         assert!(text.contains(part), "{part}\n{text}");
     }
 }
+
+#[test]
+fn what_el2_emulates_is_where_the_description_puts_it() {
+    let planned = planned("placed.toml");
+    with_plan(&planned, |plan| {
+        let vm = &plan.vms[0];
+        assert_eq!([vm.gicd, vm.gicr, vm.gicc], [0x2f00_0000, 0x2f10_0000, 0]);
+        assert_eq!(vm.spis, 256, "up to the watchdog's");
+        let devices: Vec<_> = plan
+            .devices
+            .iter()
+            .map(|device| (device.kind, device.ipa, device.vintid))
+            .collect();
+        let expected = [
+            (DeviceKind::Pl011 as u16, 0x1c09_0000, 37),
+            (DeviceKind::Pl031 as u16, 0x1c17_0000, 36),
+            (DeviceKind::Watchdog as u16, 0x2a44_0000, 287),
+        ];
+        assert_eq!(devices, expected);
+    });
+    let tree = dtb::tree(&planned.vms, Some("one")).expect("a tree");
+    let tree = Fdt::new(tree).expect("sound").to_string();
+    for node in [
+        "interrupt-controller@2f000000",
+        "serial@1c090000",
+        "rtc@1c170000",
+        "watchdog@2a440000",
+    ] {
+        assert!(tree.contains(node), "{node}\n{tree}");
+    }
+}
+
+#[test]
+fn the_cpu_interface_of_a_gicv2_is_where_the_description_puts_it() {
+    with_plan(&planned("placed-gicv2.toml"), |plan| {
+        let vm = &plan.vms[0];
+        assert_eq!([vm.gicd, vm.gicr, vm.gicc], [0x2c00_0000, 0, 0x2c01_0000]);
+        let mut regions = plan.regions.iter();
+        let interface = regions.find(|region| region.kind == RegionKind::Gicv as u16);
+        assert_eq!(interface.map(|region| region.ipa), Some(0x2c01_0000));
+    });
+}
+
+#[test]
+fn what_a_guest_is_told_of_makes_way_for_what_it_expects_somewhere() {
+    let planned = planned("placed-pages.toml");
+    with_plan(&planned, |plan| {
+        let told: Vec<u64> = plan.vms.iter().map(|vm| vm.stolen_time).collect();
+        assert_eq!(told, [0x0940_1000, 0x090a_0000], "behind the console");
+        let pages: Vec<u64> = plan.doorbells.iter().map(|bell| bell.ipa).collect();
+        assert_eq!(pages, [0x0940_2000, 0x0940_3000]);
+        let event = plan.vms[0].event_intid;
+        assert_eq!(event, 37, "the console has the usual one");
+    });
+    let tree = dtb::tree(&planned.vms, Some("one")).expect("a tree");
+    let tree = Fdt::new(tree).expect("sound").to_string();
+    for node in ["doorbell@9402000", "doorbell@9403000"] {
+        assert!(tree.contains(node), "{node}\n{tree}");
+    }
+}

@@ -6,7 +6,7 @@
 use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, MAX_WEIGHT, NAME};
 use serde_json::{Map, Value, json};
 
-use super::{board, class, cpu, doorbell, policy, shared, vm};
+use super::{board, class, cpu, doorbell, emulated, policy, shared, vm};
 
 /// Where the repository has it.
 pub const FILE: &str = "docs/description.schema.json";
@@ -30,6 +30,9 @@ enum Kind {
     Percent,
     Words(&'static [&'static str]),
     Memory,
+    /// A device that EL2 emulates: this, or a table that says where it is.
+    Emulated(&'static [&'static str]),
+    Gic,
     Crash,
     Access,
 }
@@ -79,11 +82,12 @@ const MEANINGS: &[Key] = &[
     ("vm", "image", Kind::Text, "A program at EL1, ELF or raw: a path from the folder of this file, or guest:NAME."),
     ("vm", "load", Kind::Address, "Guest address of a raw program."),
     ("vm", "entry", Kind::Address, "Where a raw program starts. Default: its first byte."),
-    ("vm", "console", Kind::Words(&["pl011", "none"]), "The emulated console. Default: pl011."),
+    ("vm", "console", Kind::Emulated(&["pl011", "none"]), "The emulated console, or a table of its ipa and intid. Default: pl011."),
+    ("vm", "gic", Kind::Gic, "Where the interrupt controller is."),
     ("vm", "crash", Kind::Crash, "What happens when the VM crashes. Default: halt."),
     ("vm", "devices", Kind::Texts, "Devices of the board that the VM gets: paths in its device tree."),
-    ("vm", "rtc", Kind::Flag, "An emulated real-time clock (PL031)."),
-    ("vm", "watchdog", Kind::Flag, "An emulated watchdog (SBSA)."),
+    ("vm", "rtc", Kind::Emulated(&[]), "An emulated real-time clock (PL031): true, or a table of its ipa and intid."),
+    ("vm", "watchdog", Kind::Emulated(&[]), "An emulated watchdog (SBSA): true, or a table of its ipa and intid."),
     ("vm", "ptimer", Kind::Words(&["emulated", "own"]), "The EL1 physical timer: emulated, or that of its CPU. Default: emulated."),
     ("vm", "time", Kind::Words(&["runs", "stops"]), "Whether virtual time goes on while the VM is paused. Default: runs."),
     ("vm", "smc", Kind::Numbers, "Calls of the firmware that the VM may make: function identifiers."),
@@ -91,6 +95,11 @@ const MEANINGS: &[Key] = &[
     ("memory", "size", Kind::Size, "Bytes, in pages of 4 KiB."),
     ("memory", "ipa", Kind::Address, "Guest address, a multiple of 2 MiB. Default: 0x40000000."),
     ("memory", "pa", Kind::Address, "Physical address, a multiple of 2 MiB. Without it the planner chooses."),
+    ("emulated", "ipa", Kind::Address, "Guest address, a multiple of 4 KiB. Default: that of QEMU's virt; 0x9080000 for the watchdog."),
+    ("emulated", "intid", Kind::Number(emulated::FIRST_INTID, emulated::LAST_INTID), "Its interrupt. Default: 33 of the console, 34 of the clock, 35 of the watchdog."),
+    ("gic", "gicd", Kind::Address, "Guest address of the distributor, a multiple of 64 KiB. Default: 0x8000000."),
+    ("gic", "gicr", Kind::Address, "GICv3: guest address of the redistributors, a multiple of 64 KiB. Default: 0x80a0000."),
+    ("gic", "gicc", Kind::Address, "GICv2: guest address of the CPU interface, a multiple of 64 KiB. Default: 0x8010000."),
     ("crash", "restart", Kind::Number(1, u16::MAX as u32), "Start again, so often at most."),
     ("crash", "within", Kind::Time, "In this time."),
     ("crash", "notify", Kind::Text, "Stay stopped, and tell this VM."),
@@ -105,10 +114,12 @@ const MEANINGS: &[Key] = &[
 ];
 
 /// The keys that the reader of each table knows.
-pub const TABLES: [(&str, &[&str]); 7] = [
+pub const TABLES: [(&str, &[&str]); 9] = [
     ("board", board::KEYS),
     ("vm", vm::KEYS),
     ("memory", MEMORY),
+    ("emulated", emulated::DEVICE_KEYS),
+    ("gic", emulated::GIC_KEYS),
     ("crash", policy::KEYS),
     ("shared", shared::KEYS),
     ("doorbell", doorbell::KEYS),
@@ -141,6 +152,14 @@ impl Kind {
                 table["required"] = json!(["size"]);
                 json!({ "anyOf": [Self::Size.schema(), table] })
             }
+            Self::Emulated(words) => {
+                let word = match words {
+                    [] => Self::Flag.schema(),
+                    words => Self::Words(words).schema(),
+                };
+                json!({ "anyOf": [word, table("emulated")] })
+            }
+            Self::Gic => table("gic"),
             Self::Crash => {
                 let mut table = table("crash");
                 table["oneOf"] =

@@ -5,6 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::class::{self, CLASSES, Deviation, InterruptSpec};
 use super::cpu::{self, CpuSpec};
+use super::emulated::{self, DeviceSpec, GicSpec};
 use super::finding::{Finding, Span};
 use super::policy::{self, CrashSpec};
 use super::reader::{Placed, Reader, rename};
@@ -33,6 +34,7 @@ pub(super) const KEYS: &[&str] = &[
     "load",
     "entry",
     "console",
+    "gic",
     "crash",
     "devices",
     "rtc",
@@ -104,12 +106,14 @@ pub struct VmSpec {
     pub payload: PayloadSpec,
     /// Command line.
     pub cmdline: Option<Placed<String>>,
-    /// Whether it has a console.
-    pub console: bool,
-    /// Whether it has an emulated real-time clock.
-    pub rtc: bool,
-    /// Whether it has an emulated watchdog.
-    pub watchdog: bool,
+    /// Its console, if it has one.
+    pub console: Option<DeviceSpec>,
+    /// Where its interrupt controller is.
+    pub gic: GicSpec,
+    /// Its emulated real-time clock, if it has one.
+    pub rtc: Option<DeviceSpec>,
+    /// Its emulated watchdog, if it has one.
+    pub watchdog: Option<DeviceSpec>,
     /// What happens when it crashes.
     pub crash: CrashSpec,
     /// The words that make the physical timer its own; none: it is emulated.
@@ -151,15 +155,14 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     deviations.extend(class::cpu_deviation(class, &cpu));
     let payload = payload(&mut reader, &name);
     let cmdline = reader.text("cmdline");
-    let console = reader
-        .word("console", &["pl011", "none"])
-        .is_none_or(|word| word.value == "pl011");
+    let console = emulated::console(&mut reader);
+    let gic = emulated::gic(&mut reader);
     let crash = policy::crash(&mut reader);
     let (own_ptimer, time_stops) = policy::time(&mut reader);
     let calls = policy::calls(&mut reader);
     let overlays = reader.texts_or_one("overlay").unwrap_or_default();
-    let rtc = reader.flag("rtc").is_some_and(|flag| flag.value);
-    let watchdog = reader.flag("watchdog").is_some_and(|flag| flag.value);
+    let rtc = emulated::device(&mut reader, ("rtc", "`rtc`"));
+    let watchdog = emulated::device(&mut reader, ("watchdog", "`watchdog`"));
     let devices = reader
         .texts("devices")
         .map_or_else(Vec::new, |list| list.value);
@@ -189,6 +192,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         payload,
         cmdline,
         console,
+        gic,
         rtc,
         watchdog,
         crash,

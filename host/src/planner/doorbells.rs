@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use bulkhead_abi::plan::{Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq, PAGE};
 
-use super::{ipa, spis};
+use super::{emulated, spis};
 use crate::board::Board;
 use crate::describe::{Finding, System};
 
-/// Where VMs find the pages by which they ring; QEMU's `virt` has nothing there.
+/// Where VMs find the pages by which they ring, unless they have something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;
 
 /// A doorbell as planned.
@@ -21,7 +21,7 @@ pub struct PlannedDoorbell {
     pub from: usize,
     /// Index of the VM that hears it.
     pub to: usize,
-    /// IPA of the page by which it is rung.
+    /// IPA of the page by which it is rung; final once that VM is arranged.
     pub ipa: u64,
     /// INTID by which it is heard.
     pub intid: u32,
@@ -116,7 +116,7 @@ pub(super) fn assign(
 
 /// Gives doorbells into VM `vm` INTIDs that nothing else of it has.
 pub(super) fn hear(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec<u32>) {
-    let mut next = ipa::EVENT_INTID + 1;
+    let mut next = emulated::EVENT_INTID + 1;
     for bell in doorbells.iter_mut().filter(|bell| bell.to == vm) {
         if !bell.physical {
             while taken.contains(&next) {

@@ -5,7 +5,7 @@ use bulkhead_abi::plan::PAGE;
 use super::contents::Contents;
 use super::overlay::{self, Overlay};
 use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
-use super::{doorbells, ipa, own, passed};
+use super::{doorbells, emulated, ipa, own, passed};
 use crate::board::{Board, Passed};
 use crate::describe::{self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec};
 use crate::guest_tree::{DoorbellEnd, GuestGic, GuestTree};
@@ -84,18 +84,20 @@ pub(super) fn arrange(
         spec.memory.ipa.as_ref().map_or(ipa::RAM, |ipa| ipa.value),
         spec.memory.size.value,
     );
-    let emulated = ipa::emulated(spec);
+    let version = board.parts.gic_version;
+    let emulated = emulated::devices(spec);
+    emulated::check(spec, (system, version), &emulated, findings);
     let told = system.vms.iter().find_map(|other| match &other.crash {
         CrashSpec::Notify(told) if told.value == spec.name.value => Some(told.span.clone()),
         _ => None,
     });
-    let event = told.is_some().then_some(ipa::EVENT_INTID);
     let mut taken: Vec<u32> = emulated.iter().map(|device| device.intid).collect();
+    let mut free = (emulated::EVENT_INTID..).filter(|intid| !taken.contains(intid));
+    let event = told.as_ref().and_then(|_| free.next());
     taken.extend(event);
     let mut passed = devices.iter().flat_map(|device| &device.irqs);
     let clash = passed.find(|irq| taken.contains(&irq.intid));
     let clash = clash.map(|irq| irq.intid);
-    let version = board.parts.gic_version;
     let mut others = system.vms.iter().enumerate();
     let other = others.find(|(n, other)| *n != vm && other.interrupts.own(version).is_some());
     let known = own::Circumstances {
@@ -137,13 +139,20 @@ pub(super) fn arrange(
             )
         })
         .collect();
-    let stolen_time = shares.then_some(ipa::STOLEN_TIME);
-    let regions = ipa::regions((vm, system), board, ram, &devices, stolen_time);
-    let gic = ipa::gic(board.parts.gic_version, spec.vcpus);
-    let pages = doorbells.iter().filter(|bell| bell.from == vm);
-    let pages: Vec<_> = pages.map(|bell| (bell.name.as_str(), bell.ipa)).collect();
-    if !ipa::apart(spec, system, (&regions, &gic, &emulated, &pages), findings) {
+    let gic = emulated::gic(version, spec);
+    let mut regions = ipa::regions((vm, system), (board, &gic), ram, &devices);
+    if !ipa::apart(spec, system, (&regions, &gic, &emulated), findings) {
         return None;
+    }
+    let free = |from, pages: &[u64]| ipa::free_page(from, (&regions, &gic, &emulated), pages);
+    let stolen_time = shares.then(|| free(ipa::STOLEN_TIME, &[]));
+    let mut pages: Vec<u64> = stolen_time.into_iter().collect();
+    for bell in doorbells.iter_mut().filter(|bell| bell.from == vm) {
+        bell.ipa = free(bell.ipa, &pages);
+        pages.push(bell.ipa);
+    }
+    if let Some(ipa) = stolen_time {
+        ipa::add_stolen_time(&mut regions, vm, ipa);
     }
     let mut guest = Guest {
         ram,

@@ -1,91 +1,30 @@
 //! The IPA space of a guest: what lies where, and that nothing overlaps.
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, DeviceKind, IPA_BITS, NONE, PAGE, Region, RegionKind,
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, IPA_BITS, NONE, PAGE, Region, RegionKind,
 };
 use bulkhead_core::plan::Span;
 
-use super::{EmulatedDevice, Mapped};
+use super::{EmulatedDevice, Mapped, emulated};
 use crate::board::{Board, Passed};
 use crate::describe::{self, Finding, System, VmSpec};
 use crate::guest_tree::GuestGic;
 
-/// Guest addresses that every VM has: those of QEMU's `virt`, so that guests run there too.
-pub(super) const GICD: u64 = 0x0800_0000;
-/// Bytes of the distributor.
-const GICD_SIZE: u64 = 0x1_0000;
-/// Redistributors of a GICv3.
-const GICR: u64 = 0x080a_0000;
-/// Bytes of the redistributor of a vCPU.
-const GICR_SIZE: u64 = 0x2_0000;
-/// CPU interface of a GICv2.
-const GICC: u64 = 0x0801_0000;
-/// Bytes of the CPU interface.
-const GICC_SIZE: u64 = 0x2000;
 /// RAM, if the description does not say.
 pub(super) const RAM: u64 = 0x4000_0000;
-/// SPI by which a VM is told of crashes of others.
-pub(super) const EVENT_INTID: u32 = 36;
-/// Page in which a VM is told stolen time, where QEMU's `virt` has it.
+/// Page in which a VM is told stolen time, where QEMU's `virt` has it; if that is taken, the next one that is free.
 pub(super) const STOLEN_TIME: u64 = 0x090a_0000;
 /// What its region is called.
 const STOLEN: &str = "stolen time";
 /// What the region of a GICv2's CPU interface is called, the virtual one or the physical one.
 const INTERFACE: &str = "CPU interface of the GIC";
 
-/// Devices that EL2 emulates. PL011 and PL031 are where QEMU's `virt` has them, which has no watchdog.
-const DEVICES: [EmulatedDevice; 3] = [
-    EmulatedDevice {
-        kind: DeviceKind::Pl011,
-        ipa: 0x0900_0000,
-        size: PAGE,
-        intid: 33,
-    },
-    EmulatedDevice {
-        kind: DeviceKind::Pl031,
-        ipa: 0x0901_0000,
-        size: PAGE,
-        intid: 34,
-    },
-    EmulatedDevice {
-        kind: DeviceKind::Watchdog,
-        ipa: 0x0908_0000,
-        size: 2 * PAGE,
-        intid: 35,
-    },
-];
-
-/// The devices that EL2 emulates for a VM.
-pub(super) fn emulated(spec: &VmSpec) -> Vec<EmulatedDevice> {
-    let wanted = [spec.console, spec.rtc, spec.watchdog];
-    let devices = DEVICES.into_iter().zip(wanted);
-    devices
-        .filter(|(_, wanted)| *wanted)
-        .map(|(device, _)| device)
-        .collect()
-}
-
-/// The interrupt controller of a VM with so many vCPUs on a board with this version of the GIC.
-pub(super) fn gic(version: u32, vcpus: usize) -> GuestGic {
-    let interface = if version == 2 {
-        (GICC, GICC_SIZE)
-    } else {
-        (GICR, vcpus as u64 * GICR_SIZE)
-    };
-    GuestGic {
-        version,
-        gicd: (GICD, GICD_SIZE),
-        interface,
-    }
-}
-
 /// What stage 2 maps, ascending by IPA; physical addresses of memory come later.
 pub(super) fn regions(
     (vm, system): (usize, &System),
-    board: &Board,
+    (board, gic): (&Board, &GuestGic),
     ram: (u64, u64),
     devices: &[(Passed, Vec<u32>)],
-    stolen_time: Option<u64>,
 ) -> Vec<Mapped> {
     let region = |kind: RegionKind, access, shared, ipa, size| Region {
         vm: vm as u16,
@@ -112,9 +51,9 @@ pub(super) fn regions(
             });
         }
     }
-    if board.parts.gic_version == 2 {
+    if gic.version == 2 {
         // Its second page has GICC_DIR alone, which EL2 emulates.
-        let mut interface = region(RegionKind::Gicv, both, NONE, GICC, PAGE);
+        let mut interface = region(RegionKind::Gicv, both, NONE, gic.interface.0, PAGE);
         let own = system.vms[vm].interrupts.is_own();
         interface.pa = if own {
             board.parts.gicc
@@ -124,15 +63,6 @@ pub(super) fn regions(
         regions.push(Mapped {
             what: INTERFACE.to_owned(),
             region: interface,
-        });
-    }
-    if let Some(ipa) = stolen_time {
-        let mut page = region(RegionKind::StolenTime, ACCESS_READ, NONE, ipa, PAGE);
-        // EL2 puts a page of its own pool there.
-        page.pa = 0;
-        regions.push(Mapped {
-            what: STOLEN.to_owned(),
-            region: page,
         });
     }
     for (device, _) in devices {
@@ -147,26 +77,82 @@ pub(super) fn regions(
     regions
 }
 
+/// Has stage 2 map the page of stolen time as well.
+pub(super) fn add_stolen_time(regions: &mut Vec<Mapped>, vm: usize, ipa: u64) {
+    regions.push(Mapped {
+        what: STOLEN.to_owned(),
+        region: Region {
+            vm: vm as u16,
+            kind: RegionKind::StolenTime as u16,
+            access: ACCESS_READ,
+            shared: NONE,
+            ipa,
+            // EL2 puts a page of its own pool there.
+            pa: 0,
+            size: PAGE,
+        },
+    });
+    regions.sort_by_key(|mapped| mapped.region.ipa);
+}
+
 /// Whether a region is part of what EL2 offers, and not what the description asks for.
 fn of_el2(mapped: &Mapped) -> bool {
     [RegionKind::Gicv as u16, RegionKind::StolenTime as u16].contains(&mapped.region.kind)
 }
 
-/// What has a place in the IPA space of a VM: regions, interrupt controller, emulated devices, pages of doorbells by name.
-type Things<'a> = (
-    &'a [Mapped],
-    &'a GuestGic,
-    &'a [EmulatedDevice],
-    &'a [(&'a str, u64)],
-);
+/// What has a place in the IPA space of a VM: regions, interrupt controller, emulated devices.
+pub(super) type Things<'a> = (&'a [Mapped], &'a GuestGic, &'a [EmulatedDevice]);
 
-/// Reports what overlaps in the IPA space of a VM, or leaves it.
-pub(super) fn apart(
-    spec: &VmSpec,
-    system: &System,
-    (regions, gic, emulated, pages): Things,
-    findings: &mut Vec<Finding>,
-) -> bool {
+/// The first page from `from` on at which a VM has nothing. What a guest finds by a call or by its device tree is put there, so that it
+/// is in nobody's way.
+pub(super) fn free_page(from: u64, (regions, gic, devices): Things, pages: &[u64]) -> u64 {
+    let regions = regions
+        .iter()
+        .map(|mapped| (mapped.region.ipa, mapped.region.size));
+    let devices = devices.iter().map(|device| (device.ipa, device.size));
+    let pages = pages.iter().map(|page| (*page, PAGE));
+    let taken = regions.chain(devices).chain(pages);
+    let taken = taken.chain([gic.gicd, gic.interface]);
+    let taken: Vec<Span> = taken
+        .filter_map(|(ipa, size)| Span::new(ipa, size))
+        .collect();
+    let mut free = from;
+    while let Some(span) = Span::new(free, PAGE)
+        && let Some(other) = taken.iter().find(|other| other.overlaps(span))
+    {
+        free = other.end.next_multiple_of(PAGE);
+    }
+    free
+}
+
+/// Something that has a place.
+struct Thing {
+    what: String,
+    place: Place,
+    ipa: u64,
+    size: u64,
+}
+
+/// Who says where something is.
+enum Place {
+    /// The description, or it asks for it here.
+    Said(describe::Span),
+    /// Nobody; this would move it.
+    Usual(String),
+}
+
+impl Place {
+    fn span(&self) -> Option<&describe::Span> {
+        match self {
+            Self::Said(span) => Some(span),
+            Self::Usual(_) => None,
+        }
+    }
+}
+
+/// What has a place in the IPA space of a VM, in the order in which overlaps are told. What EL2 maps and nobody asks for is not among it:
+/// the CPU interface is the GIC's, and the page of stolen time makes way.
+fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Things) -> Vec<Thing> {
     let place = |what: &str| match what {
         "RAM" => spec
             .memory
@@ -184,92 +170,110 @@ pub(super) fn apart(
             .find(|shared| shared.name.value == name)
             .map_or(spec.name.span.clone(), |shared| shared.ipa.span.clone()),
     };
-    let mut things: Vec<(&str, Option<describe::Span>, u64, u64)> = regions
-        .iter()
-        .filter(|mapped| !of_el2(mapped))
-        .map(|mapped| {
-            let what = mapped.what.as_str();
-            (
-                what,
-                Some(place(what)),
-                mapped.region.ipa,
-                mapped.region.size,
-            )
-        })
-        .collect();
-    let interface = match gic.version {
-        2 => "the CPU interface (GICC)",
-        _ if spec.vcpus == 1 => "the redistributor (GICR)",
-        _ => "the redistributors (GICR)",
+    let regions = regions.iter().filter(|mapped| !of_el2(mapped));
+    let regions = regions.map(|mapped| Thing {
+        what: mapped.what.clone(),
+        place: Place::Said(place(&mapped.what)),
+        ipa: mapped.region.ipa,
+        size: mapped.region.size,
+    });
+    let (interface, key, said) = match gic.version {
+        2 => ("the CPU interface (GICC)", "gicc", &spec.gic.gicc),
+        _ if spec.vcpus == 1 => ("the redistributor (GICR)", "gicr", &spec.gic.gicr),
+        _ => ("the redistributors (GICR)", "gicr", &spec.gic.gicr),
     };
-    things.push(("the distributor (GICD)", None, gic.gicd.0, gic.gicd.1));
-    things.push((interface, None, gic.interface.0, gic.interface.1));
-    for page in regions
-        .iter()
-        .filter(|mapped| mapped.what == STOLEN && of_el2(mapped))
-    {
-        let region = &page.region;
-        things.push(("the page of stolen time", None, region.ipa, region.size));
-    }
-    for device in emulated {
-        things.push((device.called(), None, device.ipa, device.size));
-    }
-    let pages: Vec<_> = pages
-        .iter()
-        .map(|(name, ipa)| {
-            let bells = system.doorbells.iter().map(|bell| &bell.name);
-            let bell = bells.into_iter().find(|bell| bell.value == *name);
-            let place = bell.map(|bell| bell.span.clone());
-            (format!("the page of doorbell `{name}`"), place, *ipa)
-        })
-        .collect();
-    things.extend(
-        pages
-            .iter()
-            .map(|(what, place, ipa)| (what.as_str(), place.clone(), *ipa, PAGE)),
-    );
+    let frames = [
+        ("the distributor (GICD)", "gicd", &spec.gic.gicd, gic.gicd),
+        (interface, key, said, gic.interface),
+    ];
+    let frames = frames.map(|(what, key, said, (ipa, size))| Thing {
+        what: what.to_owned(),
+        place: match said {
+            Some(said) => Place::Said(said.span.clone()),
+            None => Place::Usual(format!("gic = {{ {key} = .. }}")),
+        },
+        ipa,
+        size,
+    });
+    let devices = devices.iter().map(|device| {
+        let wish = emulated::wish(spec, device.kind);
+        let said = wish.and_then(|wish| wish.ipa.as_ref().map(|ipa| ipa.span.clone()));
+        let said = said.or_else(|| wish?.asked.clone());
+        let usual = || Place::Usual(format!("{} = {{ ipa = .. }}", emulated::key(device.kind)));
+        Thing {
+            what: device.called().to_owned(),
+            place: said.map_or_else(usual, Place::Said),
+            ipa: device.ipa,
+            size: device.size,
+        }
+    });
+    regions.chain(frames).chain(devices).collect()
+}
+
+/// Reports what overlaps in the IPA space of a VM, or leaves it.
+pub(super) fn apart(
+    spec: &VmSpec,
+    system: &System,
+    all: Things,
+    findings: &mut Vec<Finding>,
+) -> bool {
+    let things = things(spec, system, all);
     let before = findings.len();
-    for (index, (what, span, ipa, size)) in things.iter().enumerate() {
-        let range = Span::new(*ipa, *size).filter(|range| range.end <= 1 << IPA_BITS);
-        let (Some(range), Some(span)) = (range, span) else {
-            if let Some(span) = span {
-                findings.push(
-                    Finding::new(
-                        "bulkhead::memory::ipa",
-                        format!("{what} of `{}` leaves the IPA space", spec.name.value),
-                    )
-                    .at(
-                        span.clone(),
-                        format!("ends behind {:#x}", 1_u64 << IPA_BITS),
-                    )
-                    .help("choose a lower `ipa`"),
-                );
-            }
+    let within =
+        |thing: &Thing| Span::new(thing.ipa, thing.size).filter(|it| it.end <= 1 << IPA_BITS);
+    for (index, one) in things.iter().enumerate() {
+        let Some(range) = within(one) else {
+            findings.push(
+                Finding::new(
+                    "bulkhead::memory::ipa",
+                    format!(
+                        "{} of `{}` would leave the IPA space",
+                        one.what, spec.name.value
+                    ),
+                )
+                .at(
+                    one.place.span().unwrap_or(&spec.name.span).clone(),
+                    format!("ends behind {:#x}", 1_u64 << IPA_BITS),
+                )
+                .help("choose a lower address"),
+            );
             continue;
         };
-        for (other, other_span, other_ipa, other_size) in &things[index + 1..] {
-            let overlap = Span::new(*other_ipa, *other_size).filter(|other| other.overlaps(range));
-            let Some(overlap) = overlap else { continue };
-            let mut finding = Finding::new(
-                "bulkhead::memory::overlap",
-                format!(
-                    "{what} and {other} overlap in the IPA space of `{}`",
-                    spec.name.value
-                ),
-            )
-            .at(
-                span.clone(),
-                format!("{what}: {:#x} to {:#x}", range.start, range.end),
-            );
-            let text = format!("{other}: {:#x} to {:#x}", overlap.start, overlap.end);
-            finding = match other_span {
-                Some(other_span) => finding
-                    .at(other_span.clone(), text)
-                    .help("`ipa` moves memory; a device stays where the board has it"),
-                None => finding.help(format!("{text}; its place is fixed, so move {what}")),
-            };
-            findings.push(finding);
+        for other in &things[index + 1..] {
+            if within(other).is_some_and(|other| other.overlaps(range)) {
+                // First comes what the description says.
+                let (first, second) = match one.place.span() {
+                    Some(_) => (one, other),
+                    None => (other, one),
+                };
+                findings.push(overlap(spec, first, second));
+            }
         }
     }
     findings.len() == before
+}
+
+/// Two things that overlap.
+fn overlap(spec: &VmSpec, first: &Thing, second: &Thing) -> Finding {
+    let range = |thing: &Thing| {
+        let end = thing.ipa.wrapping_add(thing.size);
+        format!("{}: {:#x} to {end:#x}", thing.what, thing.ipa)
+    };
+    let finding = Finding::new(
+        "bulkhead::memory::overlap",
+        format!(
+            "{} and {} overlap in the IPA space of `{}`",
+            first.what, second.what, spec.name.value
+        ),
+    )
+    .at(
+        first.place.span().unwrap_or(&spec.name.span).clone(),
+        range(first),
+    );
+    match &second.place {
+        Place::Said(span) => finding.at(span.clone(), range(second)).help(
+            "`ipa` moves memory and emulated devices, `gic` the GIC; a passed-through device stays where the board has it",
+        ),
+        Place::Usual(moves) => finding.help(format!("{}; {moves} moves it", range(second))),
+    }
 }

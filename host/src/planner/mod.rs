@@ -6,6 +6,7 @@
 mod contents;
 mod cpus;
 mod doorbells;
+mod emulated;
 mod guest;
 mod ipa;
 mod overlay;

@@ -122,7 +122,7 @@ pub(super) fn check(spec: &VmSpec, known: Circumstances<'_>, findings: &mut Vec<
             (reason.to_owned(), Some(told), "a crash of this VM")
         }),
         clash.map(|reason| (reason, None, "")),
-        (has_choice(mode, reclaim) && spec.watchdog).then(|| {
+        (has_choice(mode, reclaim) && spec.watchdog.is_some()).then(|| {
             let reason = "the timer of its watchdog would interrupt it, and not EL2";
             (reason.to_owned(), None, "")
         }),

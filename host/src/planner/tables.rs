@@ -332,7 +332,7 @@ pub(super) fn emit(
         checksum: 0,
         board: Parts {
             // EL2 asks the board for what the VMs need, and for nothing else.
-            rtc: if system.vms.iter().any(|spec| spec.rtc) {
+            rtc: if system.vms.iter().any(|spec| spec.rtc.is_some()) {
                 board.parts.rtc
             } else {
                 0

@@ -1,0 +1,156 @@
+//! What EL2 emulates for a VM, and where the VM finds it, as far as the description says.
+
+use bulkhead_abi::plan::{MAX_SPIS, PAGE};
+
+use super::finding::{Finding, Span};
+use super::reader::{Placed, Reader};
+
+/// Keys of `console`, `rtc` and `watchdog` as tables.
+pub(super) const DEVICE_KEYS: &[&str] = &["ipa", "intid"];
+/// Keys of `gic`.
+pub(super) const GIC_KEYS: &[&str] = &["gicd", "gicr", "gicc"];
+/// The least INTID that a device can have: the first SPI.
+pub(super) const FIRST_INTID: u32 = 32;
+/// The greatest.
+pub(super) const LAST_INTID: u32 = FIRST_INTID + MAX_SPIS - 1;
+/// Frames of a GIC start at a multiple of this.
+const GIC_FRAME: u64 = 64 << 10;
+
+/// A device that EL2 emulates.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceSpec {
+    /// The words that ask for it; none: a VM has it by default.
+    pub asked: Option<Span>,
+    /// Guest address, if not the default.
+    pub ipa: Option<Placed<u64>>,
+    /// Its interrupt, if not the default.
+    pub intid: Option<Placed<u32>>,
+}
+
+/// Guest addresses of the interrupt controller, those that are not the default.
+#[derive(Clone, Debug, Default)]
+pub struct GicSpec {
+    /// Distributor.
+    pub gicd: Option<Placed<u64>>,
+    /// Redistributors of a GICv3.
+    pub gicr: Option<Placed<u64>>,
+    /// CPU interface of a GICv2.
+    pub gicc: Option<Placed<u64>>,
+}
+
+/// `console`: a word, or a table that says where it is.
+pub(super) fn console(reader: &mut Reader) -> Option<DeviceSpec> {
+    if let Some(device) = table(reader, ("console", "`console`")) {
+        return Some(device);
+    }
+    match reader.word("console", &["pl011", "none"]) {
+        Some(word) if word.value == "none" => None,
+        word => Some(asked(word.map(|word| word.span))),
+    }
+}
+
+/// `rtc` and `watchdog`: true, or a table that says where it is.
+pub(super) fn device(
+    reader: &mut Reader,
+    (key, what): (&'static str, &'static str),
+) -> Option<DeviceSpec> {
+    table(reader, (key, what)).or_else(|| {
+        let flag = reader.flag(key).filter(|flag| flag.value)?;
+        Some(asked(Some(flag.span)))
+    })
+}
+
+fn asked(asked: Option<Span>) -> DeviceSpec {
+    DeviceSpec {
+        asked,
+        ..DeviceSpec::default()
+    }
+}
+
+/// A device by a table; none: it is not said so.
+fn table(reader: &mut Reader, (key, what): (&'static str, &'static str)) -> Option<DeviceSpec> {
+    let value = reader.value(key)?;
+    let table = value.get_ref().as_table()?;
+    let mut findings = Vec::new();
+    let mut inner = Reader::new(table, what, DEVICE_KEYS, &mut findings);
+    let (ipa, intid) = (inner.address("ipa"), inner.number("intid"));
+    inner.finish();
+    let rule = "the registers of an emulated device start at a multiple of 4 KiB";
+    findings.extend(unaligned(&ipa, (PAGE, "4 KiB"), rule));
+    let intid = intid.filter(|intid| {
+        let sound = (FIRST_INTID..=LAST_INTID).contains(&intid.value);
+        findings.extend((!sound).then(|| no_spi(intid)));
+        sound
+    });
+    findings
+        .into_iter()
+        .for_each(|finding| reader.report(finding));
+    Some(DeviceSpec {
+        asked: Some(value.span()),
+        ipa,
+        intid,
+    })
+}
+
+/// An INTID that no device can have.
+fn no_spi(intid: &Placed<u32>) -> Finding {
+    Finding::new(
+        "bulkhead::device::intid",
+        format!("INTID {} is that of no device", intid.value),
+    )
+    .at(
+        intid.span.clone(),
+        format!("must be {FIRST_INTID} to {LAST_INTID}"),
+    )
+    .help(format!(
+        "the SPI that a device tree calls n has INTID n + {FIRST_INTID}"
+    ))
+}
+
+/// `gic`.
+pub(super) fn gic(reader: &mut Reader) -> GicSpec {
+    let Some(value) = reader.value("gic") else {
+        return GicSpec::default();
+    };
+    let Some(table) = value.get_ref().as_table() else {
+        reader.report(
+            Finding::new(
+                "bulkhead::value::type",
+                "`gic` must be a table of the frames that are not where they usually are",
+            )
+            .at(value.span(), "no table")
+            .help("such as gic = { gicd = \"0x8000000\", gicr = \"0x80a0000\" }"),
+        );
+        return GicSpec::default();
+    };
+    let mut findings = Vec::new();
+    let mut inner = Reader::new(table, "`gic`", GIC_KEYS, &mut findings);
+    let gic = GicSpec {
+        gicd: inner.address("gicd"),
+        gicr: inner.address("gicr"),
+        gicc: inner.address("gicc"),
+    };
+    inner.finish();
+    let rule = "the frames of a GIC start at multiples of 64 KiB";
+    for frame in [&gic.gicd, &gic.gicr, &gic.gicc] {
+        findings.extend(unaligned(frame, (GIC_FRAME, "64 KiB"), rule));
+    }
+    findings
+        .into_iter()
+        .for_each(|finding| reader.report(finding));
+    gic
+}
+
+/// What is wrong with an address that is not a multiple of `unit`.
+fn unaligned(
+    address: &Option<Placed<u64>>,
+    (unit, shown): (u64, &str),
+    rule: &str,
+) -> Option<Finding> {
+    let address = address
+        .as_ref()
+        .filter(|address| address.value % unit != 0)?;
+    let finding = Finding::new("bulkhead::device::align", rule)
+        .at(address.span.clone(), format!("not a multiple of {shown}"));
+    Some(finding.help(format!("{:#x} is one", address.value & !(unit - 1))))
+}
