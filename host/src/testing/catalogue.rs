@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::suite::Test;
 use super::{
-    attach, boards, book, code, cpus, docs, fuzz, init, matrix, page, plans, refusals, systems,
-    uboot, whole,
+    attach, bare, boards, book, code, cpus, docs, fuzz, init, matrix, page, plans, refusals,
+    systems, uboot, whole,
 };
 use crate::failure::Failure;
 
@@ -18,6 +18,7 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     let mut tests = code::tests();
     tests.extend(fuzz::tests());
     tests.extend(systems::tests(root)?);
+    tests.extend(bare::tests());
     tests.extend(matrix::tests());
     tests.extend(whole::tests());
     tests.extend(plans::tests());

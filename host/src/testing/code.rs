@@ -88,6 +88,8 @@ pub fn tests() -> Vec<Test> {
                 "bulkhead-el2",
                 "bulkhead-guests",
                 "bulkhead-guest-embassy",
+                "bulkhead-guest-for-versal",
+                "bulkhead-guest-for-virt",
                 "bulkhead-guest-init",
             ];
             let crates = crates.map(|name| ["-p", name]).concat();

@@ -2,6 +2,7 @@
 //! false.
 
 mod attach;
+mod bare;
 mod boards;
 mod book;
 mod catalogue;
