@@ -449,6 +449,13 @@ fn what_el2_emulates_is_where_the_description_puts_it() {
         ];
         assert_eq!(devices, expected);
     });
+    let text = show::text(&planned);
+    for line in [
+        "gic        GICv3: distributor at IPA 0x2f000000, redistributors at IPA 0x2f100000",
+        "console    PL011 at IPA 0x1c090000, INTID 37",
+    ] {
+        assert!(text.contains(line), "{line}\n{text}");
+    }
     let tree = dtb::tree(&planned.vms, Some("one")).expect("a tree");
     let tree = Fdt::new(tree).expect("sound").to_string();
     for node in [

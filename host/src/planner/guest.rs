@@ -60,6 +60,7 @@ impl Guest {
             own_ptimer: spec.has_own_ptimer(),
             time_stops: spec.time_stops,
             calls: spec.calls.clone(),
+            gic: self.gic,
             emulated: self.emulated,
             event: self.event,
             spis: self.spis,

@@ -27,6 +27,7 @@ use self::cpus::Assigned;
 use crate::board::{Board, Passed, Trouble};
 use crate::describe::{CpuTime, CrashSpec, Deviation, Finding, System};
 use crate::failure::Failure;
+use crate::guest_tree::GuestGic;
 
 pub use doorbells::PlannedDoorbell;
 pub use share::{Server, Share, Usage, percent, usage};
@@ -130,6 +131,8 @@ pub struct PlannedVm {
     pub time_stops: bool,
     /// Calls of the firmware that it may make, ascending.
     pub calls: Vec<u32>,
+    /// Its interrupt controller.
+    pub gic: GuestGic,
     /// Devices that EL2 emulates for it.
     pub emulated: Vec<EmulatedDevice>,
     /// SPI by which it is told of other VMs' crashes.

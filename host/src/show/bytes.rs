@@ -112,6 +112,10 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> Value {
         "interrupts": rows_of(plan.irqs, index).iter().map(|irq| {
             json!({ "pintid": irq.pintid, "vintid": irq.vintid, "flags": irq.flags })
         }).collect::<Vec<_>>(),
+        "gic": match row.gicr {
+            0 => json!({ "gicd": hex(row.gicd), "gicc": hex(row.gicc) }),
+            gicr => json!({ "gicd": hex(row.gicd), "gicr": hex(gicr) }),
+        },
         "emulated": rows_of(plan.devices, index).iter().map(|device| {
             let kind = word(&["pl011", "pl031", "sbsa-watchdog"], device.kind);
             json!({ "kind": kind, "ipa": hex(device.ipa), "size": device.size, "vintid": device.vintid })

@@ -195,6 +195,8 @@ fn vm(vm: &PlannedVm) -> Value {
             })
         })
         .collect();
+    let interface = if vm.gic.version == 2 { "gicc" } else { "gicr" };
+    let gic = object!({ "gicd": hex(vm.gic.gicd.0), interface: hex(vm.gic.interface.0) });
     let emulated: Vec<Value> = vm
         .emulated
         .iter()
@@ -252,6 +254,7 @@ fn vm(vm: &PlannedVm) -> Value {
         "stolen_time": vm.stolen_time.map(hex),
         "entry": hex(vm.entry),
         "device_tree": hex(vm.tree),
+        "gic": gic,
         "emulated": emulated,
         "ptimer": if vm.own_ptimer { "own" } else { "emulated" },
         "time": if vm.time_stops { "stops" } else { "runs" },

@@ -291,6 +291,16 @@ fn write_interrupts(planned: &Planned, vm: &PlannedVm, out: &mut String) -> std:
 
 /// What EL2 does for a VM.
 fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
+    let other = match (vm.gic.version, vm.cpus.len()) {
+        (2, _) => "CPU interface",
+        (_, 1) => "redistributor",
+        _ => "redistributors",
+    };
+    writeln!(
+        out,
+        "  gic        GICv{}: distributor at IPA {:#x}, {other} at IPA {:#x}",
+        vm.gic.version, vm.gic.gicd.0, vm.gic.interface.0
+    )?;
     for device in &vm.emulated {
         let (what, name) = match device.kind {
             DeviceKind::Pl011 => ("console", "PL011"),
