@@ -18,7 +18,7 @@ pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
 pub const MAX_PCPUS: usize = 8;
 /// Most VMs in a plan.
-pub const MAX_VMS: usize = 16;
+pub const MAX_VMS: usize = 64;
 /// Most vCPUs of a VM.
 pub const MAX_VCPUS_PER_VM: usize = 8;
 /// Most vCPUs on a pCPU.
@@ -53,7 +53,9 @@ pub const VM_POOL_PAGES: u32 = 3;
 /// Which of the pages of a VM is the one of stolen time.
 pub const STOLEN_TIME_PAGE: u32 = 2;
 /// Most pages of the pool: what EL2 maps of it while it starts.
-pub const MAX_POOL_PAGES: u64 = 512;
+pub const MAX_POOL_PAGES: u64 = 2048;
+/// Most rows in a table that has no tighter limit: the proof compares rows in pairs.
+pub const MAX_ROWS: usize = 512;
 /// Most doorbells in a plan.
 pub const MAX_DOORBELLS: usize = 64;
 /// Least [`Doorbell::apart`], in nanoseconds.

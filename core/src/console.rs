@@ -1,4 +1,4 @@
-//! The multiplexed console: many VMs on one UART, a line at a time, and keys that say who gets input.
+//! The multiplexed console: many VMs on one UART, a line at a time.
 //!
 //! A VM's bytes wait in its streams until a line is complete, so lines of two VMs do not mix. A part of
 //! a line (a prompt) goes out when it has waited for [`FLUSH_MS`]; from then on that VM's bytes pass at
@@ -12,8 +12,6 @@ use crate::{ring::Ring, text::Line};
 pub const FLUSH_MS: u64 = 10;
 /// Bytes of a line that is not a VM's, label and line end included.
 pub const LINE: usize = 160;
-/// Ctrl-T: the next key is for the console itself.
-pub const ESCAPE: u8 = 0x14;
 
 /// A byte stream that knows how many whole lines it holds.
 #[derive(Debug)]
@@ -345,82 +343,6 @@ impl Mux {
     }
 }
 
-/// What a key from the UART means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Key {
-    /// A byte for the VM that has the input.
-    Send(u8),
-    /// Input goes to another VM now.
-    Focus(usize),
-    /// Show the keys.
-    Help,
-    /// Open the monitor, or let it tell everything again.
-    Monitor,
-    /// A key for the monitor, which is open.
-    Command(u8),
-    /// Nothing (yet).
-    Nothing,
-}
-
-/// Tells keys for the console from bytes for VMs.
-#[derive(Clone, Copy, Debug)]
-pub struct Keys {
-    /// The VM that has the input.
-    pub focus: usize,
-    escaped: bool,
-    /// Keys go to the monitor.
-    monitor: bool,
-}
-
-impl Keys {
-    /// Input goes to the VM `focus`.
-    pub const fn new(focus: usize) -> Self {
-        Self {
-            focus,
-            escaped: false,
-            monitor: false,
-        }
-    }
-
-    /// Takes a byte from the UART; `vms` is how many VMs there are.
-    pub fn take(&mut self, byte: u8, vms: usize) -> Key {
-        if !self.escaped {
-            if byte == ESCAPE {
-                self.escaped = true;
-                return Key::Nothing;
-            }
-            return if self.monitor {
-                Key::Command(byte)
-            } else {
-                Key::Send(byte)
-            };
-        }
-        self.escaped = false;
-        let focus = match byte {
-            ESCAPE => return Key::Send(ESCAPE),
-            b'?' | b'h' => return Key::Help,
-            b'm' => {
-                self.monitor = true;
-                return Key::Monitor;
-            }
-            b'1'..=b'9' => usize::from(byte.wrapping_sub(b'1')),
-            b'n' if vms != 0 => self.focus.wrapping_add(1) % vms,
-            _ => return Key::Nothing,
-        };
-        if focus >= vms {
-            return Key::Nothing;
-        }
-        self.focus = focus;
-        self.monitor = false;
-        Key::Focus(focus)
-    }
-
-    /// The monitor is closed: keys go to VMs again.
-    pub fn leave_monitor(&mut self) {
-        self.monitor = false;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -527,41 +449,6 @@ mod tests {
             };
             assert_eq!(shown, expected.concat());
         }
-    }
-
-    #[test]
-    fn keys_switch_and_pass() {
-        let mut keys = Keys::new(0);
-        assert_eq!(keys.take(b'a', 2), Key::Send(b'a'));
-        let mut after = |byte| {
-            assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
-            keys.take(byte, 2)
-        };
-        assert_eq!(after(b'2'), Key::Focus(1));
-        assert_eq!(after(b'n'), Key::Focus(0));
-        assert_eq!(after(b'3'), Key::Nothing, "there is no third VM");
-        assert_eq!(after(b'?'), Key::Help);
-        assert_eq!(after(ESCAPE), Key::Send(ESCAPE));
-        assert_eq!(after(b'x'), Key::Nothing);
-        assert_eq!(keys.focus, 0);
-    }
-
-    #[test]
-    fn keys_go_to_the_monitor_while_it_is_open() {
-        let mut keys = Keys::new(0);
-        let open = |keys: &mut Keys| {
-            assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
-            assert_eq!(keys.take(b'm', 2), Key::Monitor);
-        };
-        open(&mut keys);
-        assert_eq!(keys.take(b'2', 2), Key::Command(b'2'));
-        open(&mut keys);
-        keys.leave_monitor();
-        assert_eq!(keys.take(b'q', 2), Key::Send(b'q'));
-        open(&mut keys);
-        assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
-        assert_eq!(keys.take(b'2', 2), Key::Focus(1));
-        assert_eq!(keys.take(b'2', 2), Key::Send(b'2'), "focus leaves it");
     }
 
     #[test]

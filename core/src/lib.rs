@@ -15,6 +15,7 @@ mod doorbell_tests;
 pub mod exit;
 pub mod gppt;
 pub mod inject;
+pub mod keys;
 pub mod monitor;
 pub mod pl011;
 pub mod pl031;

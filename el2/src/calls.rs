@@ -144,7 +144,7 @@ fn event(vcpu: &Vcpu) -> [u64; 4] {
     let Some(vm) = vcpu.vm() else { return none };
     let events = vm.events.load(Ordering::Acquire);
     let index = events.trailing_zeros();
-    let bit = 1u32.wrapping_shl(index);
+    let bit = 1u64.wrapping_shl(index);
     let Some(row) = plan().vms.get(index as usize) else {
         return none;
     };

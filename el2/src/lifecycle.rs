@@ -262,7 +262,8 @@ fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
         && let Some(whom) = plan().vms.get(usize::from(row.notify))
     {
         let told = vm::vm(usize::from(row.notify));
-        told.events.fetch_or(1 << (index % 32), Ordering::AcqRel);
+        let bit = 1u64.wrapping_shl(index as u32);
+        told.events.fetch_or(bit, Ordering::AcqRel);
         let interrupt = told.dist.post(u32::from(whom.event_intid), 0);
         vm::notify(usize::from(row.notify), interrupt);
         return Verdict::Tells(whom.name);

@@ -4,7 +4,8 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use bulkhead_abi::plan::Vm;
-use bulkhead_core::console::{FLUSH_MS, Key, Keys, Mux, Next, Sources, Streams};
+use bulkhead_core::console::{FLUSH_MS, Mux, Next, Sources, Streams};
+use bulkhead_core::keys::{Key, Keys};
 use bulkhead_core::monitor::{Action, Monitor, Step};
 use bulkhead_core::power::{End, Phase};
 use bulkhead_core::text::Line;
@@ -241,7 +242,7 @@ impl Service {
                 Key::Help => {
                     let mut line = Line::new();
                     line.text(
-                        "Ctrl-T then: 1-9 input to VM n, n next VM, m monitor, Ctrl-T itself, ? this help",
+                        "Ctrl-T then: 1-9 or 017 input to that VM, n next, m monitor, Ctrl-T itself, ? help",
                     );
                     self.mux.notice(&line);
                 }

@@ -1,8 +1,8 @@
 //! What the pCPUs share about a VM: two pages for each, made of atomics and claims.
 
-use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use bulkhead_abi::plan::MAX_SPIS;
+use bulkhead_abi::plan::{MAX_SPIS, MAX_VMS};
 use bulkhead_core::console::Streams;
 use bulkhead_core::pl011::Pl011;
 use bulkhead_core::pl031::Pl031;
@@ -40,7 +40,7 @@ pub struct Vm {
     /// vCPUs that stand still because it is paused.
     pub standing: AtomicU32,
     /// VMs that have ended and of which it has not heard yet, a bit for each.
-    pub events: AtomicU32,
+    pub events: AtomicU64,
     /// Why it ended the last time ([`bulkhead_core::power::End`] as number).
     pub last_end: AtomicU32,
     /// What its pCPUs have still to do about its end: see [`crate::lifecycle`].
@@ -52,6 +52,9 @@ pub struct Vm {
     /// The virtual SPI behind each physical SPI from 32 on, 0 for none.
     behind: [AtomicU16; MAX_SPIS as usize],
 }
+
+/// [`Vm::events`] has a bit for each.
+const _: () = assert!(MAX_VMS <= u64::BITS as usize);
 
 /// VMs whose vCPUs have not all stopped and said their report.
 static RUNNING: AtomicU32 = AtomicU32::new(0);

@@ -12,6 +12,7 @@ mod text;
 
 use bulkhead_abi::plan::{Vcpu, Vm};
 
+use crate::keys::Choice;
 use crate::sched::{Places, Refusal, Wanted};
 use entry::{Entry, What};
 
@@ -135,6 +136,7 @@ pub struct Monitor {
     report: Report,
     /// What is being typed.
     entry: Option<Entry>,
+    choice: Choice,
     turn: Turn,
     samples: [Sample; SAMPLES],
     /// Questions about the vCPU in turn that have been answered.
@@ -148,7 +150,9 @@ impl Default for Monitor {
     }
 }
 
-const KEYS: &str = "1-9 n: VM, d: its details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget, o: pool; q: leave";
+const KEYS: &str = "1-9, 017, n: VM, d: details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget, o: pool; q: leave";
+
+const _: () = assert!("[monitor] \r\n".len() + KEYS.len() <= crate::console::LINE);
 
 impl Monitor {
     /// Nothing to say.
@@ -160,6 +164,7 @@ impl Monitor {
             end: 0,
             report: Report::Everything,
             entry: None,
+            choice: Choice::new(),
             turn: Turn::Ask,
             samples: [Sample {
                 pc: 0,
@@ -194,6 +199,7 @@ impl Monitor {
         if let Some(entry) = self.entry {
             return self.typed(entry, key, vcpus, wanted);
         }
+        let chosen = self.choice.key(key, vm, vms.len());
         let prompt = match key {
             b'w' => Some(What::Weight),
             b'm' => Some(What::Cap),
@@ -207,14 +213,6 @@ impl Monitor {
             return Action::Nothing;
         }
         let (notice, action) = match key {
-            b'1'..=b'9' => (
-                self.select(usize::from(key.wrapping_sub(b'1')), vms),
-                Action::Nothing,
-            ),
-            b'n' => {
-                let next = vm.wrapping_add(1).checked_rem(vms.len());
-                (self.select(next.unwrap_or(0), vms), Action::Nothing)
-            }
             b'd' => {
                 self.begin(rows(vcpus, vm), Report::Everything);
                 return Action::Nothing;
@@ -237,7 +235,10 @@ impl Monitor {
                 (Notice::Left, Action::Leave)
             }
             b'?' | b'h' => (Notice::Keys, Action::Nothing),
-            _ => return Action::Nothing,
+            _ => match chosen {
+                Some(vm) => (self.select(vm, vms), Action::Nothing),
+                None => return Action::Nothing,
+            },
         };
         self.notice = Some(notice);
         action

@@ -226,6 +226,14 @@ fn keys_are_about_the_vm_that_is_selected() {
     assert_eq!(desk.say(), ["restart beta"], "the last one is enough");
     assert_eq!(desk.key(b'3'), Action::Nothing);
     assert_eq!(desk.say(), ["there is no such VM"]);
+    for key in *b"00" {
+        assert_eq!(desk.key(key), Action::Nothing);
+    }
+    assert_eq!(desk.say(), [""; 0], "the last digit is awaited");
+    assert_eq!(desk.key(b'1'), Action::Nothing);
+    assert_eq!(desk.say(), ["about alpha"]);
+    assert_eq!(desk.key(b'p'), Action::Pause(0));
+    desk.key(b'2');
     assert_eq!(desk.key(b'p'), Action::Pause(1));
     assert_eq!(desk.key(b'n'), Action::Nothing);
     assert_eq!(desk.say(), ["about alpha"]);

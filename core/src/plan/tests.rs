@@ -160,7 +160,7 @@ fn tables_have_limits() {
         refused(TableId::Pcpus)
     );
     assert_eq!(
-        count(&|s| s.vms = [s.vms[0]; 17].into()),
+        count(&|s| s.vms = [s.vms[0]; 65].into()),
         refused(TableId::Vms)
     );
     assert_eq!(
@@ -168,7 +168,7 @@ fn tables_have_limits() {
         refused(TableId::Vcpus)
     );
     assert_eq!(
-        count(&|s| s.regions = [s.regions[0]; 257].into()),
+        count(&|s| s.regions = [s.regions[0]; 513].into()),
         refused(TableId::Regions)
     );
 }

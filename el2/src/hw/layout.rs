@@ -10,10 +10,11 @@
 //! | 2 | stack and state of each vCPU | all |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |
-//! | 40 to 42 | boot device tree and pool | the boot map only |
-//! | 44 | window on device frames | the boot map only |
+//! | 40, 41 | boot device tree | the boot map only |
+//! | 42 to 46 | pool | the boot map only |
+//! | 47, 48 | windows on device frames | the boot map only |
 
-use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS, MAX_VMS, PAGE, VM_POOL_PAGES};
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_POOL_PAGES, MAX_VCPUS, MAX_VMS, PAGE, VM_POOL_PAGES};
 
 /// Start of EL2's own 1 GiB; the link address.
 pub const BASE: u64 = 0x20_0000_0000;
@@ -32,10 +33,14 @@ pub const SOURCE: usize = 32;
 pub const TARGET: usize = 33;
 /// First of two slots on the boot device tree.
 pub const TREE: usize = 40;
-/// Slot of the pool in the boot map.
+/// First slot of the pool in the boot map.
 pub const POOL: usize = 42;
-/// Slot of device frames in the boot map.
-pub const FRAMES: usize = 44;
+/// Its slots: a pool may start in the middle of one.
+pub const POOL_SLOTS: usize = (MAX_POOL_PAGES * PAGE).div_ceil(SLOT) as usize + 1;
+/// First of two slots of device frames in the boot map.
+pub const FRAMES: usize = 47;
+
+const _: () = assert!(POOL + POOL_SLOTS <= FRAMES);
 
 const _: () = assert!(PRIVATE + MAX_PCPUS <= SOURCE);
 

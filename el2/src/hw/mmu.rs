@@ -135,16 +135,18 @@ pub struct Pool {
 impl Pool {
     /// Maps the pool at `pa` and zeroes it.
     pub fn open(windows: &mut Windows, pa: u64, pages: usize) -> Self {
-        let address = windows.open(layout::POOL, pa, Use::Write);
-        // A pool is at most 2 MiB and may lie across a boundary of 2 MiB.
-        windows.open(
-            layout::POOL.wrapping_add(1),
-            pa.wrapping_add(SLOT),
-            Use::Write,
-        );
+        let size = (pages as u64).wrapping_mul(PAGE);
+        let (mut slot, mut block) = (layout::POOL, pa & !SLOT.wrapping_sub(1));
+        // The proof says that there are slots enough.
+        while block < pa.wrapping_add(size) {
+            windows.open(slot, block, Use::Write);
+            slot = slot.wrapping_add(1);
+            block = block.wrapping_add(SLOT);
+        }
+        let address = layout::slot(layout::POOL).wrapping_add(pa % SLOT);
         let pool = Self { address, pa, pages };
         // SAFETY: [R-POOL] the pages are the pool's, just mapped for writing.
-        unsafe { memory::zero_lines(address, (pages as u64).wrapping_mul(PAGE)) }
+        unsafe { memory::zero_lines(address, size) }
         pool
     }
 

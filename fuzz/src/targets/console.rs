@@ -1,6 +1,7 @@
 //! The multiplexer and the keys: guests and the person at the terminal say what they like.
 
-use bulkhead_core::console::{Key, Keys, Mux, Next, Sources, Streams};
+use bulkhead_core::console::{Mux, Next, Sources, Streams};
+use bulkhead_core::keys::{Key, Keys};
 use bulkhead_core::text::Line;
 
 use crate::Target;

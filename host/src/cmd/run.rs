@@ -24,8 +24,8 @@ use crate::run::{
   bulkhead run systems/demo.toml --gdb=now --symbols linux=vmlinux
   bulkhead run systems/demo.toml --record demo.run     # then: bulkhead show demo.run
 
-On a terminal, keys go to the VM that has the focus; Ctrl-T 1..9 and Ctrl-T n change it, Ctrl-T q
-quits. Without a terminal the console is copied to stdout until the board is powered off. What each
+On a terminal, keys go to the VM that has the focus; Ctrl-T 1..9, Ctrl-T 010..064 and Ctrl-T n change
+it, Ctrl-T q quits. Without a terminal the console is copied to stdout until the board is powered off. What each
 VM said is in out/NAME/logs/ afterwards, or where --log says.
 
 Exit status: 0 if the board was powered off or the user quit; 1 if a VM crashed, EL2 refused the

@@ -5,6 +5,7 @@ use bulkhead_abi::plan::{
     MIN_PERIOD, Reclaim, TableId, VM_OWN_PTIMER, Vcpu, Vm,
 };
 
+use super::number_of;
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
 use crate::sched::bound::{Promise, WHOLE, worst_load};
@@ -73,7 +74,7 @@ impl Plan<'_> {
         }
         for row in 0..self.pcpus.len() {
             let at = At::row(TableId::Pcpus, row);
-            let count = self.vcpus_on(row).count();
+            let count = number_of(self.vcpus_on(row));
             at.ensure(count <= MAX_VCPUS_PER_PCPU, Invariant::PcpuVcpus)?;
             at.ensure(self.is_schedulable(row), Invariant::PcpuSchedulable)?;
         }
@@ -124,7 +125,7 @@ impl Plan<'_> {
             at.ensure(reclaim, Invariant::VmReclaim)?;
             if vm.interrupts == PMR_DIRECT {
                 let own = |vm: &&Vm| vm.interrupts != VGIC;
-                let alone = self.vms.iter().filter(own).count() == 1;
+                let alone = self.vms.iter().filter(own).nth(1).is_none();
                 at.ensure(alone, Invariant::VmInterruptsAlone)?;
             }
             at.ensure(self.is_built(row, vm), Invariant::VmInterruptsBuilt)?;

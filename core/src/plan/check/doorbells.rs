@@ -4,6 +4,7 @@ use bulkhead_abi::plan::{
     Doorbell, IRQ_DOORBELL, InterruptMode, MAX_APART, MIN_APART, PAGE, TableId,
 };
 
+use super::number_of;
 use super::vms::ipa_span;
 use crate::plan::span::Span;
 use crate::plan::view::Plan;
@@ -23,7 +24,7 @@ impl Plan<'_> {
         }
         for (row, irq) in self.irqs.iter().enumerate() {
             let heard = self.doorbells.iter();
-            let named = heard.filter(|bell| bell.pintid == irq.pintid).count();
+            let named = number_of(heard.filter(|bell| bell.pintid == irq.pintid));
             let wanted = usize::from(irq.flags & IRQ_DOORBELL != 0);
             At::row(TableId::Irqs, row).ensure(named == wanted, Invariant::DoorbellPhysical)?;
         }

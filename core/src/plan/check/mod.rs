@@ -11,7 +11,7 @@ mod loads;
 mod regions;
 mod vms;
 
-use bulkhead_abi::plan::{MAX_DOORBELLS, MAX_PCPUS, MAX_VCPUS, MAX_VMS, TableId};
+use bulkhead_abi::plan::{MAX_DOORBELLS, MAX_PCPUS, MAX_ROWS, MAX_VCPUS, MAX_VMS, TableId};
 
 pub use calls::may_be_allowed;
 pub(super) use regions::is_memory;
@@ -21,8 +21,6 @@ use super::violation::{At, Check, Invariant};
 
 /// Most ranges of memory in a plan.
 const MAX_MEMORY: usize = 64;
-/// Most rows in the tables that have no tighter limit; keeps the pairwise checks short.
-const MAX_ROWS: usize = 256;
 /// Physical addresses have at most so many bits (Arm ARM, D8.1.6: without LPA2).
 const PA_LIMIT: u64 = 1 << 48;
 /// Affinity fields of MPIDR_EL1: Aff3 and Aff2 to Aff0.
@@ -103,6 +101,11 @@ impl Plan<'_> {
         }
         Ok(())
     }
+}
+
+/// How many there are: `Iterator::count` brings a panic into EL2's image, for a number that does not come about.
+fn number_of<T>(all: impl Iterator<Item = T>) -> usize {
+    all.fold(0, |number, _| number.wrapping_add(1))
 }
 
 /// The VMs of the rows of `table` ascend and are less than `vms`.

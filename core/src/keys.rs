@@ -1,0 +1,205 @@
+//! Keys of the console: which byte goes to which VM, and how a VM is named by its number.
+
+/// Ctrl-T: the next key is for the console itself.
+pub const ESCAPE: u8 = 0x14;
+
+/// What a key from the UART means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// A byte for the VM that has the input.
+    Send(u8),
+    /// Input goes to another VM now.
+    Focus(usize),
+    /// Show the keys.
+    Help,
+    /// Open the monitor, or let it tell everything again.
+    Monitor,
+    /// A key for the monitor, which is open.
+    Command(u8),
+    /// Nothing (yet).
+    Nothing,
+}
+
+/// The choice of a VM by keys: its number, from 1, or `n` for the next one. A number is a digit, or 0 and then two digits.
+///
+/// What is there of those two, behind a 1 that stands for the 0; or 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choice(u32);
+
+impl Choice {
+    /// Nothing is typed yet.
+    pub const fn new() -> Self {
+        Self(0)
+    }
+
+    /// More digits are to come.
+    pub const fn is_open(self) -> bool {
+        self.0 != 0
+    }
+
+    /// Takes a key while `now` is chosen of `vms` VMs; gives the index of another one, which may not be there. A key that has
+    /// nothing to do with it lets what was typed be forgotten.
+    #[inline(never)]
+    pub fn key(&mut self, key: u8, now: usize, vms: usize) -> Option<usize> {
+        let before = core::mem::take(&mut self.0);
+        if key == b'n' {
+            return now.wrapping_add(1).checked_rem(vms);
+        }
+        let digit = u32::from(key).wrapping_sub(u32::from(b'0'));
+        let value = before.wrapping_mul(10).wrapping_add(digit);
+        if digit > 9 {
+            return None;
+        }
+        if value == 0 || value.wrapping_sub(10) < 10 {
+            self.0 = value.max(1);
+            return None;
+        }
+        // Behind a 0 it is 100 more.
+        let number = value.checked_sub(100).unwrap_or(value);
+        Some((number as usize).wrapping_sub(1))
+    }
+}
+
+/// Tells keys for the console from bytes for VMs.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    /// The VM that has the input.
+    pub focus: usize,
+    escaped: bool,
+    choice: Choice,
+    /// Keys go to the monitor.
+    monitor: bool,
+}
+
+impl Keys {
+    /// Input goes to the VM `focus`.
+    pub const fn new(focus: usize) -> Self {
+        Self {
+            focus,
+            escaped: false,
+            choice: Choice::new(),
+            monitor: false,
+        }
+    }
+
+    /// Takes a byte from the UART; `vms` is how many VMs there are.
+    pub fn take(&mut self, byte: u8, vms: usize) -> Key {
+        if !self.escaped {
+            if byte == ESCAPE {
+                self.escaped = true;
+                return Key::Nothing;
+            }
+            return if self.monitor {
+                Key::Command(byte)
+            } else {
+                Key::Send(byte)
+            };
+        }
+        let chosen = self.choice.key(byte, self.focus, vms);
+        self.escaped = self.choice.is_open();
+        let focus = match byte {
+            ESCAPE => return Key::Send(ESCAPE),
+            b'?' | b'h' => return Key::Help,
+            b'm' => {
+                self.monitor = true;
+                return Key::Monitor;
+            }
+            _ => chosen.filter(|vm| *vm < vms),
+        };
+        let Some(focus) = focus else {
+            return Key::Nothing;
+        };
+        self.focus = focus;
+        self.monitor = false;
+        Key::Focus(focus)
+    }
+
+    /// The monitor is closed: keys go to VMs again.
+    pub fn leave_monitor(&mut self) {
+        self.monitor = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_switch_and_pass() {
+        let mut keys = Keys::new(0);
+        assert_eq!(keys.take(b'a', 2), Key::Send(b'a'));
+        let mut after = |byte| {
+            assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
+            keys.take(byte, 2)
+        };
+        assert_eq!(after(b'2'), Key::Focus(1));
+        assert_eq!(after(b'n'), Key::Focus(0));
+        assert_eq!(after(b'3'), Key::Nothing, "there is no third VM");
+        assert_eq!(after(b'?'), Key::Help);
+        assert_eq!(after(ESCAPE), Key::Send(ESCAPE));
+        assert_eq!(after(b'x'), Key::Nothing);
+        assert_eq!(keys.focus, 0);
+    }
+
+    #[test]
+    fn keys_go_to_the_monitor_while_it_is_open() {
+        let mut keys = Keys::new(0);
+        let open = |keys: &mut Keys| {
+            assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
+            assert_eq!(keys.take(b'm', 2), Key::Monitor);
+        };
+        open(&mut keys);
+        assert_eq!(keys.take(b'2', 2), Key::Command(b'2'));
+        open(&mut keys);
+        keys.leave_monitor();
+        assert_eq!(keys.take(b'q', 2), Key::Send(b'q'));
+        open(&mut keys);
+        assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
+        assert_eq!(keys.take(b'2', 2), Key::Focus(1));
+        assert_eq!(keys.take(b'2', 2), Key::Send(b'2'), "focus leaves it");
+    }
+
+    #[test]
+    fn two_digits_behind_a_zero_are_a_vm() {
+        let mut keys = Keys::new(0);
+        let mut after = |typed: &str| {
+            assert_eq!(keys.take(ESCAPE, 64), Key::Nothing);
+            let last = typed.bytes().map(|byte| keys.take(byte, 64)).last();
+            (last, keys.take(b'x', 64))
+        };
+        let sent = Key::Send(b'x');
+        for vm in 1..100 {
+            let expected = if vm <= 64 {
+                Key::Focus(vm - 1)
+            } else {
+                Key::Nothing
+            };
+            assert_eq!(
+                after(&std::format!("0{vm:02}")),
+                (Some(expected), sent),
+                "{vm}"
+            );
+        }
+        assert_eq!(
+            after("000"),
+            (Some(Key::Nothing), sent),
+            "they count from 1"
+        );
+        assert_eq!(
+            after("0n"),
+            (Some(Key::Focus(0)), sent),
+            "what is no digit means itself"
+        );
+        assert_eq!(after("01?"), (Some(Key::Help), sent));
+        assert_eq!(
+            after("9"),
+            (Some(Key::Focus(8)), sent),
+            "nothing is left of that"
+        );
+        assert_eq!(
+            after("01"),
+            (Some(Key::Nothing), Key::Nothing),
+            "the second is awaited"
+        );
+    }
+}
