@@ -110,6 +110,12 @@ fn package(guest: &str) -> Option<String> {
     own.then(|| format!("bulkhead-guest-{guest}"))
 }
 
+/// There is a guest program of that name.
+pub fn is_guest(name: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    name.chars().all(plain) && package(name).is_some()
+}
+
 /// The names of all guest programs, sorted.
 pub fn guest_names() -> Vec<String> {
     let guests = checkout().join("guests");

@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 5] = [
 ];
 /// Codes without examples: they need an overlay, what was not built or fetched, a board that QEMU makes, or more lines than
 /// anybody would read.
-const WITHOUT_EXAMPLE: [&str; 10] = [
+const WITHOUT_EXAMPLE: [&str; 11] = [
     "doorbell::many",
     "doorbell::spi",
     "image::absent",
@@ -30,6 +30,7 @@ const WITHOUT_EXAMPLE: [&str; 10] = [
     "overlay::interrupt",
     "overlay::label",
     "overlay::target",
+    "plan::large",
     "vm::many",
 ];
 /// Codes of which the right example would start QEMU.

@@ -31,7 +31,7 @@ fn seeds() -> Vec<Vec<u8>> {
         .flat_map(|vm| &vm.loads);
     let trees = guests
         .filter(|load| load.what == "device tree")
-        .map(|load| load.bytes.clone());
+        .map(|load| load.bytes.to_vec());
     boards.take(1).chain(trees.take(2)).collect()
 }
 

@@ -63,7 +63,7 @@ fn file(built: &Built, what: &str, folder: &Path) -> Result<PathBuf, Failure> {
         .find(|load| load.what == what)
         .ok_or_else(|| Failure::input(format!("the first VM of `{name}` has no {what}"), "", ""))?;
     let path = folder.join(what);
-    std::fs::write(&path, &load.bytes)
+    std::fs::write(&path, load.bytes.as_slice())
         .map_err(|error| Failure::environment("cannot prepare the measurement", error, ""))?;
     Ok(path)
 }

@@ -80,7 +80,11 @@ fn write(planned: Planned, elf: &Path, el2: &El2) -> Result<Built, Failure> {
     fs::write(folder.join("plan.json"), json).map_err(trouble)?;
     for vm in &planned.vms {
         if let Some(tree) = vm.loads.iter().find(|load| load.ipa == vm.tree) {
-            fs::write(folder.join(format!("{}.dtb", vm.name)), &tree.bytes).map_err(trouble)?;
+            fs::write(
+                folder.join(format!("{}.dtb", vm.name)),
+                tree.bytes.as_slice(),
+            )
+            .map_err(trouble)?;
         }
     }
     let copy = folder.join("el2.elf");

@@ -1,17 +1,15 @@
 //! What a guest runs: files that are read and understood.
 
-use super::Effort;
-use super::payload::{self, Bytes, LinuxImage, Program};
-use super::unpack;
+use super::payload::{self, LinuxImage, Program};
+use super::store::{File, Store};
 use crate::board::Trouble;
-use crate::describe::{self, Finding, PayloadSpec, Placed, System, VmSpec};
-use crate::fetch::initramfs;
+use crate::describe::{self, Finding, PayloadSpec, VmSpec};
 
 /// What a guest runs, understood.
 pub(super) enum Contents {
     Linux {
-        kernel: (LinuxImage, Vec<u8>),
-        initrd: Option<Vec<u8>>,
+        kernel: (LinuxImage, File),
+        initrd: Option<File>,
     },
     Program(Program),
     Absent,
@@ -20,13 +18,11 @@ pub(super) enum Contents {
 /// Reads what a VM runs; none if that is wrong.
 pub(super) fn contents(
     spec: &VmSpec,
-    system: &System,
-    effort: Effort,
+    store: &mut Store,
     findings: &mut Vec<Finding>,
 ) -> Result<Option<Contents>, Trouble> {
-    let mut read = |source| match payload::read(source, &system.folder, effort, findings) {
-        Ok(Bytes::There(bytes)) => Ok(Some(Some(bytes))),
-        Ok(Bytes::Absent) => Ok(Some(None)),
+    let mut read = |source| match store.file(source, findings) {
+        Ok(file) => Ok(Some(file)),
         Err(Trouble::Description) => Ok(None),
         Err(other) => Err(other),
     };
@@ -42,9 +38,7 @@ pub(super) fn contents(
             let Some(image) = image else {
                 return Ok(Some(Contents::Absent));
             };
-            let understood = unpack::kernel(image)
-                .and_then(|image| payload::linux(&image).map(|header| (header, image)));
-            let understood = understood.map_err(|why| {
+            let understood = store.kernel(kernel, image).map_err(|why| {
                 let what = format!("`{}` is no Linux Image", kernel.value);
                 findings.push(
                     Finding::new("bulkhead::image::kernel", what)
@@ -55,19 +49,20 @@ pub(super) fn contents(
             let Some(disks) = disks.into_iter().collect::<Option<Vec<_>>>() else {
                 return Ok(Some(Contents::Absent));
             };
-            let disk = ram_disk(initrd, disks, findings);
+            let disk = store.disk(initrd, disks, findings);
             Ok(match (understood, disk) {
                 (Ok(kernel), Ok(initrd)) => Some(Contents::Linux { kernel, initrd }),
                 _ => None,
             })
         }
         PayloadSpec::Program { image, load, entry } => {
-            let Some(bytes) = read(image)? else {
+            let Some(file) = read(image)? else {
                 return Ok(None);
             };
-            let Some(bytes) = bytes else {
+            let Some(file) = file else {
                 return Ok(Some(Contents::Absent));
             };
+            let bytes = file.bytes();
             let wrong = |span: &describe::Span, why: String, help: &str| {
                 Finding::new(
                     "bulkhead::image::program",
@@ -76,13 +71,13 @@ pub(super) fn contents(
                 .at(span.clone(), why)
                 .help(help)
             };
-            if payload::is_elf(&bytes) {
+            if payload::is_elf(bytes) {
                 for address in [load, entry].into_iter().flatten() {
                     let why = "an ELF file says that itself".to_owned();
                     let finding = wrong(&address.span, why, "leave it out");
                     findings.push(finding.at(image.span.clone(), "an ELF file"));
                 }
-                return match payload::elf(&bytes) {
+                return match store.program(image, &file) {
                     Ok(program) => Ok(Some(Contents::Program(program))),
                     Err(why) => {
                         let help =
@@ -117,7 +112,7 @@ pub(super) fn contents(
                 ));
                 return Ok(None);
             }
-            let pieces = vec![(load.value, bytes)];
+            let pieces = vec![(load.value, file.content())];
             Ok(Some(Contents::Program(Program {
                 pieces,
                 entry: start.value,
@@ -125,42 +120,4 @@ pub(super) fn contents(
             })))
         }
     }
-}
-
-/// One RAM disk of several: kernels read archives one after the other, each in its own compression, and skip zeros
-/// between them (Documentation/driver-api/early-userspace/buffer-format.rst).
-fn ram_disk(
-    sources: &[Placed<String>],
-    files: Vec<Vec<u8>>,
-    findings: &mut Vec<Finding>,
-) -> Result<Option<Vec<u8>>, ()> {
-    let mut disk = None;
-    let mut sound = true;
-    for (source, bytes) in sources.iter().zip(files) {
-        // A program of this project becomes the one of an archive.
-        let bytes = if source.value.starts_with("guest:") {
-            initramfs::of_program(bytes)
-        } else {
-            bytes
-        };
-        if !payload::is_initrd(&bytes) {
-            findings.push(
-                Finding::new(
-                    "bulkhead::image::initrd",
-                    format!("`{}` is no initial RAM disk", source.value),
-                )
-                .at(
-                    source.span.clone(),
-                    "neither cpio nor a compression that kernels know",
-                )
-                .help("make one with `find . | cpio -o -H newc`, or take debian:initramfs"),
-            );
-            sound = false;
-        }
-        let disk: &mut Vec<u8> = disk.get_or_insert_default();
-        // Each archive begins at a multiple of 4.
-        disk.resize(disk.len().next_multiple_of(4), 0);
-        disk.extend(bytes);
-    }
-    if sound { Ok(disk) } else { Err(()) }
 }

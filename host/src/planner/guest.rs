@@ -4,6 +4,7 @@ use bulkhead_abi::plan::PAGE;
 
 use super::contents::Contents;
 use super::overlay::{self, Overlay};
+use super::store::File;
 use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
 use super::{doorbells, emulated, ipa, own, passed};
 use crate::board::{Board, Passed};
@@ -197,14 +198,15 @@ pub(super) fn arrange(
             let start = ram.0 + header.text_offset;
             guest.entry = start;
             guest.tree = (start + header.memory).next_multiple_of(BLOCK);
-            loads.push(("kernel", start, image));
+            loads.push(("kernel", start, image.content()));
             let disk = guest.tree + BLOCK;
             tree.initrd = initrd
                 .as_ref()
-                .map(|bytes| (disk, disk + bytes.len() as u64));
+                .map(|file| (disk, disk + file.bytes().len() as u64));
             let end = tree.initrd.map_or(disk, |(_, end)| end);
-            loads.push(("device tree", guest.tree, merge(tree.to_dtb())));
-            loads.extend(initrd.map(|bytes| ("initial RAM disk", disk, bytes)));
+            let dtb = File::new(merge(tree.to_dtb()));
+            loads.push(("device tree", guest.tree, dtb.content()));
+            loads.extend(initrd.map(|file| ("initial RAM disk", disk, file.content())));
             end
         }
         Contents::Program(program) => {
@@ -242,17 +244,17 @@ pub(super) fn arrange(
                     .into_iter()
                     .map(|(ipa, bytes)| ("program", ipa, bytes)),
             );
-            loads.push(("device tree", guest.tree, dtb));
+            loads.push(("device tree", guest.tree, File::new(dtb).content()));
             end
         }
         Contents::Absent => {
             guest.absent = true;
             guest.entry = ram.0;
             guest.tree = (ram.0 + PAGE).next_multiple_of(PAGE);
-            loads.push(("nothing yet", ram.0, vec![0; 8]));
+            loads.push(("nothing yet", ram.0, File::new(vec![0; 8]).content()));
             let dtb = merge(tree.to_dtb());
             let end = guest.tree + dtb.len() as u64;
-            loads.push(("device tree", guest.tree, dtb));
+            loads.push(("device tree", guest.tree, File::new(dtb).content()));
             end
         }
     };
@@ -281,14 +283,11 @@ pub(super) fn arrange(
     }
     guest.loads = loads
         .into_iter()
-        .map(|(what, ipa, mut bytes)| {
-            bytes.resize(bytes.len().next_multiple_of(8), 0);
-            Loaded {
-                what,
-                ipa,
-                bytes,
-                offset: 0,
-            }
+        .map(|(what, ipa, bytes)| Loaded {
+            what,
+            ipa,
+            bytes,
+            offset: 0,
         })
         .collect();
     Some(guest)

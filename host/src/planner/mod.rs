@@ -14,8 +14,10 @@ mod own;
 mod passed;
 mod payload;
 mod place;
+mod room;
 mod share;
 mod spis;
+mod store;
 mod tables;
 mod unpack;
 
@@ -31,6 +33,7 @@ use crate::guest_tree::GuestGic;
 
 pub use doorbells::PlannedDoorbell;
 pub use share::{Server, Share, Usage, percent, usage};
+pub use store::{Content, Reads};
 
 /// What to do about payloads that nobody made or fetched yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +54,8 @@ pub struct Loaded {
     pub what: &'static str,
     /// Where it goes.
     pub ipa: u64,
-    /// Content, padded with zeros to a multiple of 8.
-    pub bytes: Vec<u8>,
+    /// Content, the same for all VMs that have it from one file.
+    pub bytes: Content,
     /// Bytes from the start of the image.
     pub offset: u64,
 }
@@ -183,6 +186,8 @@ pub struct Planned {
     pub bytes: Vec<u8>,
     /// Whether it was made without some payloads, or without EL2 itself: good to look at, not to run.
     pub provisional: bool,
+    /// What was read for it.
+    pub reads: Reads,
 }
 
 impl Planned {
@@ -205,6 +210,7 @@ pub fn plan(
 ) -> Result<Planned, Trouble> {
     let Assigned { mut cpus, times } = cpus::assign(system, &board, findings);
     let mut doorbells = doorbells::assign(system, &board, findings);
+    let mut store = store::Store::new(system, effort);
     let mut guests = Vec::new();
     let mut owners = Vec::new();
     let mut passed = Vec::new();
@@ -222,8 +228,8 @@ pub fn plan(
             .collect();
         // A vCPU without a CPU was reported; what else is wrong is found all the same.
         kinds.resize(spec.vcpus, (0, ""));
-        let contents = contents::contents(spec, system, effort, findings)?;
-        let overlays = overlay::read(spec, system, effort, findings)?;
+        let contents = contents::contents(spec, &mut store, findings)?;
+        let overlays = overlay::read(spec, &mut store, findings)?;
         if let Some(contents) = contents {
             let devices = passed.last().cloned().unwrap_or_default();
             let guest = guest::arrange(
@@ -262,6 +268,11 @@ pub fn plan(
         system,
         &layout,
     );
+    let size = (bytes.len() as u64, image.pool_pages);
+    room::check(system, &guests, size, findings);
+    if findings.iter().any(|finding| !finding.harmless) {
+        return Err(Trouble::Description);
+    }
     prove(&bytes)?;
 
     let vms = guests
@@ -281,6 +292,7 @@ pub fn plan(
         image,
         bytes,
         provisional,
+        reads: store.reads(),
     })
 }
 

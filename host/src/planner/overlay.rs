@@ -8,10 +8,9 @@ use dtoolkit::model::overlay::OverlayApplier;
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use dtoolkit::{Node, Property};
 
-use super::Effort;
-use super::payload::{self, Bytes};
+use super::store::{File, Store};
 use crate::board::{self, Entry, Tree, Trouble, intid};
-use crate::describe::{Finding, Placed, System, VmSpec, nearest};
+use crate::describe::{Finding, Placed, VmSpec, nearest};
 use crate::guest_tree::GIC;
 
 /// Longest name of a property, so of a label.
@@ -21,20 +20,19 @@ const LABEL: usize = 31;
 const MOST_BYTES: usize = 2 << 20;
 
 /// An overlay: its name in the description, its bytes.
-pub(super) type Overlay = (Placed<String>, Vec<u8>);
+pub(super) type Overlay = (Placed<String>, File);
 
 /// Reads the overlays of a VM; those that are not there yet are left out, which is said.
 pub(super) fn read(
     spec: &VmSpec,
-    system: &System,
-    effort: Effort,
+    store: &mut Store,
     findings: &mut Vec<Finding>,
 ) -> Result<Vec<Overlay>, Trouble> {
     let mut overlays = Vec::new();
     for name in &spec.overlays {
-        match payload::read(name, &system.folder, effort, findings) {
-            Ok(Bytes::There(bytes)) => overlays.push((name.clone(), bytes)),
-            Ok(Bytes::Absent) | Err(Trouble::Description) => {}
+        match store.file(name, findings) {
+            Ok(Some(file)) => overlays.push((name.clone(), file)),
+            Ok(None) | Err(Trouble::Description) => {}
             Err(other) => return Err(other),
         }
     }
@@ -57,10 +55,10 @@ pub(super) fn merge(
     }
     let mut merged = DeviceTree::from_fdt(&fdt);
     let known = Tree::new(fdt);
-    for (name, bytes) in overlays {
+    for (name, file) in overlays {
         let before = merged.clone();
         label(&mut merged);
-        if let Err(found) = apply(&mut merged, vm, name, bytes) {
+        if let Err(found) = apply(&mut merged, vm, name, file.bytes()) {
             findings.extend(found);
             merged = before;
             continue;
@@ -367,6 +365,7 @@ fn claims(
 mod tests {
     use super::*;
     use crate::describe::Text;
+    use crate::planner::Effort;
     use crate::system::prepare_text;
 
     /// The device tree of a VM with these overlays, and what was said.
@@ -382,7 +381,7 @@ mod tests {
             Ok(prepared) => {
                 let loads = &prepared.planned.vms[0].loads;
                 let tree = loads.iter().find(|load| load.what == "device tree");
-                let mut bytes = tree.expect("a tree").bytes.clone();
+                let mut bytes = tree.expect("a tree").bytes.to_vec();
                 let size = bytes[4..8]
                     .try_into()
                     .map(u32::from_be_bytes)

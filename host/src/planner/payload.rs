@@ -8,6 +8,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endian, Endianness};
 
 use super::Effort;
+use super::store::{Content, File};
 use crate::board::Trouble;
 use crate::describe::{Finding, Placed, nearest};
 use crate::fetch::cache::Cache;
@@ -97,10 +98,10 @@ fn known_guest(
     source: &Placed<String>,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Trouble> {
-    let names = machine::guest_names();
-    if names.iter().any(|name| name == guest) {
+    if machine::is_guest(guest) {
         return Ok(());
     }
+    let names = machine::guest_names();
     let finding = Finding::new(
         "bulkhead::image::unknown",
         format!("there is no guest program `{guest}`"),
@@ -169,7 +170,7 @@ pub(super) fn is_initrd(bytes: &[u8]) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Program {
     /// Pieces: IPA and content, ascending.
-    pub pieces: Vec<(u64, Vec<u8>)>,
+    pub pieces: Vec<(u64, Content)>,
     /// First instruction.
     pub entry: u64,
     /// First address behind everything, memory without content included.
@@ -236,6 +237,8 @@ pub(super) fn elf(bytes: &[u8]) -> Result<Program, String> {
     if entry % 4 != 0 || !pieces.iter().any(inside) {
         return Err("its entry point is not in what is loaded".to_owned());
     }
+    let content = |(start, data)| (start, File::new(data).content());
+    let pieces = pieces.into_iter().map(content).collect();
     Ok(Program { pieces, entry, end })
 }
 

@@ -1,5 +1,7 @@
 //! The plan as bytes, and the image around it.
 
+use std::sync::Arc;
+
 use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory,
     NAME, NONE, PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table,
@@ -10,7 +12,7 @@ use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::guest::Guest;
-use super::{PlannedCpu, PlannedDoorbell, own};
+use super::{Content, PlannedCpu, PlannedDoorbell, own};
 use crate::board::{Board, Parts};
 use crate::describe::{CpuTime, CrashSpec, System, VmSpec};
 use crate::guest_tree::places;
@@ -40,13 +42,14 @@ pub(super) fn layout(
 ) -> Layout {
     let size = plan_size((guests, doorbells), pcpus, system, board);
     let mut next = (el2 + size).next_multiple_of(PAGE);
-    let mut known: Vec<(Vec<u8>, u64)> = Vec::new();
+    let mut known: Vec<(Content, u64)> = Vec::new();
     for load in guests.iter_mut().flat_map(|guest| guest.loads.iter_mut()) {
-        match known.iter().find(|(bytes, _)| *bytes == load.bytes) {
+        let same = |bytes: &Content| Arc::ptr_eq(bytes, &load.bytes) || *bytes == load.bytes;
+        match known.iter().find(|(bytes, _)| same(bytes)) {
             Some((_, offset)) => load.offset = *offset,
             None => {
                 load.offset = next;
-                known.push((load.bytes.clone(), next));
+                known.push((Arc::clone(&load.bytes), next));
                 next = (next + load.bytes.len() as u64).next_multiple_of(PAGE);
             }
         }
@@ -129,7 +132,7 @@ fn guest_seeds(guest: &Guest) -> Vec<crate::guest_tree::SeedPlace> {
 }
 
 /// What quiets the passed-through devices of a guest: physical address, bytes and value of registers.
-fn guest_quiets(guest: &Guest) -> impl Iterator<Item = &(u64, u16, u32)> {
+pub(super) fn guest_quiets(guest: &Guest) -> impl Iterator<Item = &(u64, u16, u32)> {
     guest.devices.iter().flat_map(|(device, _)| &device.quiets)
 }
 

@@ -1,6 +1,7 @@
 //! Kernels as distributions ship them, and the Image that is inside: compressed, or in an EFI application that unpacks
 //! itself (zboot), which needs firmware that a guest does not have.
 
+use std::borrow::Cow;
 use std::io::Read;
 
 /// More than this is no Image.
@@ -29,9 +30,8 @@ enum Kind {
 ///
 /// # Errors
 /// Why what is inside cannot be had.
-pub(super) fn kernel(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
-    let inner = zboot(&bytes)?;
-    let packed = inner.unwrap_or(&bytes);
+pub(super) fn kernel(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+    let packed = zboot(bytes)?.unwrap_or(bytes);
     let kind = KINDS.iter().find(|(start, _)| packed.starts_with(start));
     match kind {
         Some((_, Kind::Gzip)) => unpack("gzip", flate2::read::GzDecoder::new(packed)),
@@ -43,14 +43,11 @@ pub(super) fn kernel(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
         Some((_, Kind::Other(name))) => {
             Err(format!("it is compressed with {name}; unpack it first"))
         }
-        None => match inner {
-            Some(inner) => Ok(inner.to_vec()),
-            None => Ok(bytes),
-        },
+        None => Ok(Cow::Borrowed(packed)),
     }
 }
 
-fn unpack(name: &str, from: impl Read) -> Result<Vec<u8>, String> {
+fn unpack(name: &str, from: impl Read) -> Result<Cow<'static, [u8]>, String> {
     let mut image = Vec::new();
     from.take(MOST + 1)
         .read_to_end(&mut image)
@@ -58,7 +55,7 @@ fn unpack(name: &str, from: impl Read) -> Result<Vec<u8>, String> {
     if image.len() as u64 > MOST {
         return Err("unpacked it is larger than 1 GiB".to_owned());
     }
-    Ok(image)
+    Ok(Cow::Owned(image))
 }
 
 /// What an EFI application of the kind that Linux calls zboot has inside; none if it is none
@@ -120,7 +117,7 @@ mod tests {
             in_zboot(&gzip(&image)),
             in_zboot(&zstandard(&image)),
         ] {
-            assert_eq!(kernel(file), Ok(image.clone()));
+            assert_eq!(kernel(&file).as_deref(), Ok(&image[..]));
         }
     }
 
@@ -133,14 +130,14 @@ mod tests {
             b"\x1f\x8bnonsense".to_vec(),
             b"\x28\xb5\x2f\xfd\xff".to_vec(),
         ] {
-            let why = kernel(file).expect_err("broken");
+            let why = kernel(&file).expect_err("broken");
             assert!(why.contains("and broken: "), "{why}");
         }
         let cut = in_zboot(&gzip(&image))[..120].to_vec();
-        assert!(kernel(cut).expect_err("cut off").contains("cut off"));
+        assert!(kernel(&cut).expect_err("cut off").contains("cut off"));
         let wild = [b"MZ\0\0zimg".as_slice(), &[0xff; 8], &[0; 80]].concat();
-        assert!(kernel(wild).expect_err("beyond").contains("cut off"));
-        let packed = kernel(b"\xfd7zXZ\0rest".to_vec()).expect_err("xz");
+        assert!(kernel(&wild).expect_err("beyond").contains("cut off"));
+        let packed = kernel(b"\xfd7zXZ\0rest").expect_err("xz");
         assert!(packed.contains("xz; unpack it first"), "{packed}");
     }
 }

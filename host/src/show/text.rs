@@ -8,7 +8,7 @@ use bulkhead_core::sched::bound::Costs;
 
 use super::{access, count, cpus, crash, el2_bytes, memory_map, vcpu_name};
 use crate::describe::{CpuTime, Duration, Size, class_name};
-use crate::planner::{Planned, PlannedCpu, PlannedVm, percent, usage};
+use crate::planner::{Planned, PlannedCpu, PlannedVm, Share, percent, usage};
 
 /// The plan as text.
 pub fn text(planned: &Planned) -> String {
@@ -53,6 +53,9 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
             called(cpu.call_spi)
         )?;
         write_usage(planned, cpu, out)?;
+    }
+    if planned.vms.len() > FEW {
+        write_list(planned, out)?;
     }
     for (index, vm) in planned.vms.iter().enumerate() {
         writeln!(
@@ -149,6 +152,35 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     )
 }
 
+/// So many VMs need no list of their own: they have keys of one digit, too.
+const FEW: usize = 9;
+
+/// A line for each VM: what it is, where it is, and how the console is told which one is meant.
+fn write_list(planned: &Planned, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "\nVMs, by what is typed for them on the console")?;
+    let width = planned.vms.iter().map(|vm| vm.name.len()).max();
+    let width = width.unwrap_or(0);
+    for (vm, number) in planned.vms.iter().zip(1..) {
+        let key = if number <= FEW {
+            number.to_string()
+        } else {
+            format!("0{number:02}")
+        };
+        let ram = vm.regions.iter().map(|mapped| &mapped.region);
+        let ram = ram.filter(|region| region.kind == RegionKind::Ram as u16);
+        let ram: u64 = ram.map(|region| region.size).sum();
+        writeln!(
+            out,
+            "  {key:>3}  {:<width$}  {:>9}  {:<13}  {}",
+            vm.name,
+            Size(ram).to_string(),
+            class_name(vm.class),
+            cpus(vm)
+        )?;
+    }
+    Ok(())
+}
+
 /// Names of vCPUs: of VMs with one, that of the VM.
 fn who(planned: &Planned, vcpus: &[(usize, usize)]) -> String {
     let names: Vec<String> = vcpus
@@ -186,19 +218,41 @@ fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fm
             Duration(Costs::OF_BUILD.longest)
         )?;
     }
-    for share in &usage.shares {
-        let cap = share.cap.map_or(String::new(), |cap| {
-            format!(", never more than {} of the CPU", percent(cap))
-        });
-        writeln!(
-            out,
-            "         fair    {}: weight {}, {} while all others here want theirs{cap}",
-            vcpu_name(planned, share.vm, share.vcpu),
-            share.weight,
-            percent(share.least)
-        )?;
+    let same = |share: &Share| (share.weight, share.least, share.cap);
+    for alike in usage.shares.chunk_by(|one, next| same(one) == same(next)) {
+        // Two have a line each; more would say the same again and again.
+        if alike.len() > 2 {
+            write_share(planned, alike, "each ", out)?;
+        } else {
+            for share in alike {
+                write_share(planned, core::slice::from_ref(share), "", out)?;
+            }
+        }
     }
     Ok(())
+}
+
+/// What fair vCPUs get that get the same.
+fn write_share(
+    planned: &Planned,
+    alike: &[Share],
+    each: &str,
+    out: &mut String,
+) -> std::fmt::Result {
+    let Some(share) = alike.first() else {
+        return Ok(());
+    };
+    let vcpus: Vec<_> = alike.iter().map(|share| (share.vm, share.vcpu)).collect();
+    let cap = share.cap.map_or(String::new(), |cap| {
+        format!(", never more than {} of the CPU", percent(cap))
+    });
+    writeln!(
+        out,
+        "         fair    {}: {each}weight {}, {} while all others here want theirs{cap}",
+        who(planned, &vcpus),
+        share.weight,
+        percent(share.least)
+    )
 }
 
 /// What a VM gets of its CPUs, with the reason.

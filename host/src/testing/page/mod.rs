@@ -10,10 +10,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bulkhead_abi::plan::MAX_VMS;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::suite::{Context, Job, Test};
+use crate::describe::Text;
+use crate::failure::Failure;
 use crate::planner::Effort;
 use crate::run::RunSummary;
 use crate::run::recording::{Head, Recording, Said};
@@ -135,14 +138,9 @@ fn browse(context: &Context) -> Result<String, Vec<String>> {
 /// The pages that are looked at: their names and texts. They come from fixtures with boards of their own, so that
 /// nothing need be built.
 fn pages(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
-    let plan = |name: &str| -> Result<Value, Vec<String>> {
+    let plan = |name: &str| {
         let path = root.join("host/tests/fixtures/good").join(name);
-        let prepared = system::prepare(&path, Effort::WhatIsThere)
-            .map_err(|stopped| vec![crate::failure::Failure::from(stopped).to_string()])?;
-        let mut plan = show::json(&prepared.planned);
-        // Whether EL2 is built is not the page's doing.
-        plan["provisional"] = json!(false);
-        Ok(plan)
+        plan_of(system::prepare(&path, Effort::WhatIsThere))
     };
     let (bells, shared) = (plan("doorbells.toml")?, plan("shared.toml")?);
     let differences = show::compare("doorbells.toml", &bells, &shared);
@@ -150,7 +148,7 @@ fn pages(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
         ("doorbells", show::html(&bells, None)),
         ("gicv2", show::html(&plan("gicv2.toml")?, None)),
         ("shared", show::html(&shared, Some(&differences))),
-        ("many", show::html(&many(&shared, 64), None)),
+        ("many", show::html(&many(root)?, None)),
         ("run", show::recording(&recording(), &RunSummary::default())),
     ])
 }
@@ -177,39 +175,52 @@ fn recording() -> Recording {
     }
 }
 
-/// The plan with as many VMs, each with RAM of its own, on the CPUs that there are: more than a plan may have today.
-fn many(plan: &Value, count: usize) -> Value {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let (models, mut cpus) = (list(&plan["vms"]), list(&plan["cpus"]));
-    for cpu in &mut cpus {
-        cpu["vcpus"] = json!([]);
-        cpu["usage"] = json!({ "servers": [], "fair": [], "servers_ppm": 0 });
-    }
-    let mut many = plan.clone();
-    let mut memory = Vec::new();
-    let mut vms = Vec::new();
-    for number in 0..count {
-        let mut vm = models[number % models.len()].clone();
-        let name = format!("{}-{number}", vm["name"].as_str().unwrap_or_default());
-        let pa = format!("{:#x}", 0x4800_0000_u64 + number as u64 * (4 << 20));
-        memory.push(json!({ "pa": pa, "size": 4 << 20, "owners": [name], "what": format!("RAM of {name}") }));
-        let cpu = number % cpus.len();
-        let own = json!({ "vm": name, "vcpu": 0 });
-        let share = json!({ "vcpu": own, "weight": 1, "least_ppm": 60_000, "cap_ppm": null });
-        for (entry, list) in [(own, "/vcpus"), (share, "/usage/fair")] {
-            if let Some(Value::Array(list)) = cpus[cpu].pointer_mut(list) {
-                list.push(entry);
-            }
+/// The plan of as many VMs as there may be, eight on each CPU: of all ways to get CPU time that can be shared, with memory and
+/// doorbells between neighbours.
+fn many(root: &Path) -> Result<Value, Vec<String>> {
+    let mut source = "[board]\nname = \"qemu-virt\"\ncpus = 8\nmemory = \"1GiB\"\n".to_owned();
+    let name = |number: usize| match number % 8 {
+        0 => format!("loop-{number}"),
+        4 => format!("a-long-name-{number:04}"),
+        _ => format!("worker-{number}"),
+    };
+    for number in 0..MAX_VMS {
+        let time = match number % 8 {
+            0 => "class = \"soft-realtime\"\nbudget = \"400us\"\nperiod = \"1ms\"\n",
+            4 => "cap = \"10%\"\nperiod = \"10ms\"\n",
+            _ => "",
+        };
+        source += &format!(
+            "[vm.{}]\n{time}pcpus = [{}]\nmemory = \"{}MiB\"\nimage = \"../raw.bin\"\nload = \"0x40080000\"\n",
+            name(number),
+            number / 8,
+            4 << (number % 3),
+        );
+        if number % 8 == 7 {
+            let (first, last) = (name(number - 7), name(number));
+            source += &format!(
+                "[shared.report-{number}]\nsize = \"64KiB\"\nipa = \"0x70000000\"\nvms = {{ {first} = \"rw\", {last} = \"r\" }}\n\
+                 [doorbell.bell-{number}]\nfrom = \"{first}\"\nto = \"{last}\"\nshared = \"report-{number}\"\n"
+            );
         }
-        vm["cpus"] = json!([cpus[cpu]["cpu"]]);
-        vm["name"] = json!(name);
-        vms.push(vm);
     }
-    many["memory"] = json!(memory);
-    many["cpus"] = json!(cpus);
-    many["vms"] = json!(vms);
-    many["doorbells"] = json!([]);
-    many
+    let text = Text {
+        name: root
+            .join("host/tests/fixtures/good/many.toml")
+            .display()
+            .to_string(),
+        source: source.into(),
+    };
+    plan_of(system::prepare_text(text, Effort::WhatIsThere))
+}
+
+/// A plan as the page gets it.
+fn plan_of(prepared: Result<system::Prepared, system::Stopped>) -> Result<Value, Vec<String>> {
+    let prepared = prepared.map_err(|stopped| vec![Failure::from(stopped).to_string()])?;
+    let mut plan = show::json(&prepared.planned);
+    // Whether EL2 is built is not the page's doing.
+    plan["provisional"] = json!(false);
+    Ok(plan)
 }
 
 /// Opens a page in a window, leaves a picture, and gives what the page says about itself.
