@@ -180,7 +180,9 @@ function space(vm) {
   return rows.sort((a, b) => a.at - b.at || (a.name === ".mem" ? -1 : 1)).map((entry) => entry.node);
 }
 const badges = new Map((diff?.vms ?? []).map((vm) => [vm.name, vm.kind]));
-function vmCard(vm) {
+// What is typed for a VM on the console; of a few VMs one sees it.
+const key = (index) => (index < 9 ? `${index + 1}` : `0${String(index + 1).padStart(2, "0")}`);
+function vmCard(vm, index) {
   const mode = vm.interrupt_mode;
   const ram = vm.regions.filter((region) => region.what === "RAM").reduce((sum, region) => sum + region.size, 0);
   const cpus = [...new Set(vm.cpus)];
@@ -197,6 +199,7 @@ function vmCard(vm) {
       vm.ptimer === "own" && fact("timer", "the physical timer is its own"),
       vm.time === "stops" && fact("time", "stands still while it is paused"),
       fact("crash", CRASH[vm.crash.policy](vm.crash)),
+      plan.vms.length > 9 && fact("keys", `Ctrl-T ${key(index)}`, "gives it the input; in the monitor without Ctrl-T"),
       vm.events !== null && fact("events", `told of crashes of others by INTID ${vm.events}`),
       vm.smc.length > 0 && fact("calls", `firmware may be asked for ${vm.smc.join(", ")}`),
       vm.quiets.length > 0 && fact("restart", `${many(vm.quiets.length, "write")} quiet its devices first`),

@@ -99,6 +99,9 @@ fn browse(context: &Context) -> Result<String, Vec<String>> {
                     if answer.texts < 50 {
                         wrong.push(format!("{shown}: it has {} texts only", answer.texts));
                     }
+                    if name == "many" && answer.vms != MAX_VMS {
+                        wrong.push(format!("{shown}: it has {} VMs only", answer.vms));
+                    }
                     if answer.width != width {
                         wrong.push(format!("{shown}: the window is {} wide", answer.width));
                     }

@@ -61,6 +61,9 @@
     if (tip.hidden || !tip.textContent.includes("0x")) wrong.push("no details at the part of the memory that has the focus");
     rung.blur();
     if (!tip.hidden) wrong.push("the details stay");
+    // Of many VMs each says what is typed for it.
+    const typed = [...document.querySelectorAll(".vms dd")].filter((node) => node.textContent.startsWith("Ctrl-T ")).map((node) => node.textContent);
+    if (new Set(typed).size !== (names.length > 9 ? names.length : 0)) wrong.push(`${typed.length} of ${names.length} VMs say what is typed for them`);
     // One VM stands out after a click, until Escape.
     const card = (name) => document.querySelector(`.vms .card[data-name="${name}"]`);
     const dim = () => names.filter((name) => card(name).classList.contains("dim"));
