@@ -104,6 +104,8 @@ pub fn look(vcpu: &mut Vcpu) {
     {
         home.leaves = Some(chosen);
         home.moves |= LEAVES;
+        // It leaves behind the next switch, which so is no short one.
+        home.news = u32::MAX;
         // If it runs, its turn ends here, and it leaves behind the switch.
         home.sched.bar(chosen.slot, true);
         home.look_again = true;
@@ -126,7 +128,7 @@ fn settle(vcpu: &mut Vcpu) -> bool {
     let Some(home) = vcpu.home.as_deref_mut() else {
         return false;
     };
-    let Some(slot) = home.turn.slot.filter(|_| vcpu.slot != IDLE) else {
+    let Some(slot) = home.sched.current().filter(|_| vcpu.slot != IDLE) else {
         return false;
     };
     let mark = 1u32.wrapping_shl(slot as u32);
@@ -140,6 +142,7 @@ fn settle(vcpu: &mut Vcpu) -> bool {
     vcpu.gic = home.gic;
     vcpu.gic.siblings = siblings;
     vcpu.windows = Windows::of(home.index);
+    vcpu.sort();
     // The cycle counter is another one.
     vcpu.left = reg::cycles();
     if vcpu.runs {
@@ -195,8 +198,13 @@ fn take_out(home: &mut Pcpu, slot: usize, to: usize) -> Option<Passenger> {
     while home.used > 0 && home.seats.get(home.used.wrapping_sub(1)) == Some(&None) {
         home.used = home.used.wrapping_sub(1);
     }
+    let mark = 1u32.wrapping_shl(slot as u32);
+    if let Some(rests) = home.resting.get_mut(slot) {
+        *rests = None;
+    }
+    home.news &= !mark;
     // It may have come and not run yet.
-    home.moves &= !1u32.wrapping_shl(slot as u32);
+    home.moves &= !mark;
     if home.loaded == slot {
         home.loaded = IDLE;
     }
@@ -250,7 +258,9 @@ pub fn take_in(vcpu: &mut Vcpu) {
         *place = Some(seat);
     }
     home.used = home.used.max(slot.wrapping_add(1)).min(SLOTS);
-    home.moves |= 1u32.wrapping_shl(slot as u32);
+    let mark = 1u32.wrapping_shl(slot as u32);
+    home.moves |= mark;
+    home.news |= mark;
     if let Some(last) = home.last.get_mut(usize::from(seat.vm)) {
         *last = u8::MAX;
     }

@@ -1,26 +1,23 @@
 //! EL2's timer on this pCPU and the deadlines that it serves: the vCPU's own, those of the pCPU, and the ends of turns.
 
-use bulkhead_core::deadlines::{Deadlines, Purpose};
+use bulkhead_core::deadlines::Purpose;
 
 use crate::hw::timer;
 use crate::vcpu::Vcpu;
 use crate::{balance, devices, doorbell, sched, timed};
 
-/// Whose deadlines those for a purpose are: the pCPU's or the vCPU's.
-fn of(vcpu: &mut Vcpu, purpose: Purpose) -> Option<&mut Deadlines> {
-    match purpose {
-        Purpose::Flush | Purpose::Monitor | Purpose::Balance => {
-            vcpu.home.as_deref_mut().map(|home| &mut home.deadlines)
-        }
-        Purpose::PhysicalTimer | Purpose::Watchdog | Purpose::Alarm | Purpose::Doorbell => {
-            Some(&mut vcpu.deadlines)
-        }
-    }
-}
-
-/// Sets a deadline (physical counter) or takes it away.
+/// Sets a deadline (physical counter) or takes it away: the pCPU's or the vCPU's, as its purpose says.
 pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
-    if of(vcpu, purpose).is_some_and(|deadlines| deadlines.set(purpose, at)) {
+    let is_other = match purpose {
+        Purpose::Flush | Purpose::Monitor | Purpose::Balance => vcpu
+            .home
+            .as_deref_mut()
+            .is_some_and(|home| home.set_deadline(purpose, at)),
+        Purpose::PhysicalTimer | Purpose::Watchdog | Purpose::Alarm | Purpose::Doorbell => {
+            vcpu.deadlines.set(purpose, at)
+        }
+    };
+    if is_other {
         sched::set_timer(vcpu);
     }
 }
@@ -32,7 +29,7 @@ pub fn serve(vcpu: &mut Vcpu, now: u64) {
     if vcpu
         .home
         .as_deref()
-        .is_some_and(|home| home.deadlines.is_due(now))
+        .is_some_and(|home| home.has_deadline(now))
     {
         serve_pcpu(vcpu);
     }
@@ -47,7 +44,7 @@ fn serve_pcpu(vcpu: &mut Vcpu) {
         let Some(home) = vcpu.home.as_deref_mut() else {
             break;
         };
-        match home.deadlines.take(timer::now()) {
+        match home.take_deadline(timer::now()) {
             Some(Purpose::Flush) => devices::drain(vcpu, true),
             Some(Purpose::Balance) => balance::look(vcpu),
             Some(_) => devices::drain(vcpu, false),

@@ -318,30 +318,52 @@ fn look_closer(vcpu: &mut Vcpu, begin: u64) {
     .stay(vcpu, ExitClass::SiblingIrq);
 }
 
-/// An interrupt that is none of the usual ones.
-pub fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
+/// An interrupt that is none of the usual ones. First EL2's timer, because turns end with it.
+#[inline(always)]
+pub fn rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
+    if taken.intid() != vcpu.hyp_timer_intid {
+        return other_interrupt(vcpu, begin, taken);
+    }
+    gic::drop_priority(taken);
+    let now = timer::now_at_exit();
+    if !sched::is_over(vcpu, now) {
+        return deadline(vcpu, begin, taken, now);
+    }
+    gic::deactivate(taken);
     let exit = Exit {
         begin,
         pc: reg::elr(),
         esr: u64::from(taken.intid()),
     };
-    // First, because turns end with it.
-    if taken.intid() == plan().header.board.hyp_timer_intid && !vcpu.group0 {
-        gic::drop_priority(taken);
-        let now = timer::now();
-        if sched::is_over(vcpu, now) {
-            gic::deactivate(taken);
-            exit.stay(vcpu, ExitClass::ServiceIrq);
-            sched::hand_over(vcpu, now);
-        } else {
-            deadlines::serve(vcpu, now);
-            gic::deactivate(taken);
-            exit.stay(vcpu, ExitClass::ServiceIrq);
-        }
-    } else {
-        let class = handle(vcpu, taken);
-        exit.stay(vcpu, class);
+    exit.stay(vcpu, ExitClass::ServiceIrq);
+    sched::hand_over(vcpu, now);
+}
+
+/// EL2's timer has fired, at `now`, for more than the end of a turn.
+#[inline(never)]
+fn deadline(vcpu: &mut Vcpu, begin: u64, taken: Taken, now: u64) {
+    let exit = Exit {
+        begin,
+        pc: reg::elr(),
+        esr: u64::from(taken.intid()),
+    };
+    deadlines::serve(vcpu, now);
+    gic::deactivate(taken);
+    exit.stay(vcpu, ExitClass::ServiceIrq);
+    if vcpu.attention {
+        lifecycle::attend(vcpu);
     }
+}
+
+#[inline(never)]
+fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
+    let exit = Exit {
+        begin,
+        pc: reg::elr(),
+        esr: u64::from(taken.intid()),
+    };
+    let class = handle(vcpu, taken);
+    exit.stay(vcpu, class);
     if vcpu.attention {
         lifecycle::attend(vcpu);
     }

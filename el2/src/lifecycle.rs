@@ -145,6 +145,7 @@ fn stand_still(vcpu: &mut Vcpu, vm: &Vm) {
     vcpu.stands = false;
     vcpu.held = None;
     timer::release_guest_timer(held, vm.time.offset());
+    vcpu.context.keep_machine();
     timed::look(vcpu);
 }
 
@@ -170,7 +171,7 @@ pub fn take_off(vcpu: &mut Vcpu) {
     timer::stop_guest_timer();
     deadlines::set(vcpu, Purpose::PhysicalTimer, None);
     vcpu.gic.disable(vcpu.vtimer_intid);
-    if vcpu.vm.is_some_and(timed::owns_physical) {
+    if vcpu.owns_physical {
         vcpu.gic.disable(plan().header.board.ptimer_intid);
     }
     if let Some(own) = &mut vcpu.own {

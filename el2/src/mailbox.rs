@@ -58,17 +58,6 @@ pub fn is_for(id: usize) -> bool {
         .is_some_and(|mailbox| mailbox.load(Ordering::Acquire) != 0)
 }
 
-/// There is something for a vCPU or for its pCPU, of which this is the index.
-#[inline(always)]
-pub fn is_for_either(id: usize, index: usize) -> bool {
-    let of = |n: usize| {
-        MAILBOXES
-            .get(n)
-            .map_or(0, |mailbox| mailbox.load(Ordering::Acquire))
-    };
-    of(id) | of(of_pcpu(index)) != 0
-}
-
 fn take(id: usize) -> u32 {
     MAILBOXES
         .get(id)

@@ -2,7 +2,7 @@
 //! reference to it, which the thread that runs has.
 
 use bulkhead_abi::plan::{MAX_VMS, PAGE};
-use bulkhead_core::deadlines::Deadlines;
+use bulkhead_core::deadlines::{Deadlines, Purpose};
 use bulkhead_core::sched::balance::{Balancer, Move};
 use bulkhead_core::sched::{SLOTS, Scheduler, Turn};
 use bulkhead_core::vgic::WORDS;
@@ -10,9 +10,10 @@ use bulkhead_core::vgic::WORDS;
 use crate::hw::gic::Gic;
 use crate::hw::layout::private;
 use crate::hw::uart::Uart;
-use crate::hw::{mmu, timer};
+use crate::hw::{cpu, mmu, timer};
 use crate::service::Service;
 use crate::start::plan;
+use crate::vcpu::Vcpu;
 
 /// Slot of the thread that waits when no vCPU has anything to do.
 pub const IDLE: usize = SLOTS;
@@ -65,10 +66,16 @@ pub struct Pcpu {
     pub used: usize,
     /// The vCPUs, by their slots, the first of which are used.
     pub seats: [Option<Seat>; SLOTS],
-    /// Those with something in [`Seat::arrived`]: a bit for each slot.
-    pub arrived: u32,
+    /// Those for whom something has come while they did not run: a bit for each slot.
+    pub news: u32,
+    /// Those whose threads have nothing to do here but to go back to their guests: the one reference to each. The last is nobody's.
+    pub resting: [Option<&'static mut Vcpu>; SLOTS + 1],
     /// No earlier does one of them that does not run have something to do by itself.
     pub soonest: u64,
+    /// No earlier is there something to do beside the vCPU that runs: the smaller of `soonest` and of what `deadlines` has.
+    pub due: u64,
+    /// The core has registers that others have not ([`cpu::has_auxiliary_registers`]): 0 or 1.
+    pub auxiliary: u64,
     /// For nothing but the end of a turn EL2's timer is armed before this.
     pub rest: u64,
     /// Stack pointers of the threads that do not run; the last is that of the thread that waits.
@@ -80,7 +87,7 @@ pub struct Pcpu {
     /// The slot of each VM whose vCPU was here last.
     pub last: [u8; MAX_VMS],
     /// Deadlines of the pCPU itself.
-    pub deadlines: Deadlines,
+    deadlines: Deadlines,
     /// The board's UART, on the pCPU that drains the console.
     pub service: Option<Service>,
 }
@@ -112,8 +119,11 @@ impl Pcpu {
             moves: 0,
             used: 0,
             seats: [None; SLOTS],
-            arrived: 0,
+            news: 0,
+            resting: [const { None }; SLOTS + 1],
             soonest: u64::MAX,
+            due: u64::MAX,
+            auxiliary: cpu::has_auxiliary_registers(),
             rest: 0,
             stacks: [0; SLOTS + 1],
             loaded: IDLE,
@@ -146,11 +156,12 @@ impl Pcpu {
         if let Some(seat) = self.seat(slot) {
             seat.wakes_at = at;
             self.soonest = self.soonest.min(at);
+            self.due = self.due.min(at);
         }
     }
 
     /// The vCPU in a slot is awake: nothing has to wake it.
-    #[inline(always)]
+    #[inline(never)]
     pub fn wakes(&mut self, slot: usize) {
         if let Some(seat) = self.seat(slot)
             && seat.wakes_at != u64::MAX
@@ -166,6 +177,37 @@ impl Pcpu {
     fn look_for_soonest(&mut self) {
         let all = self.seats.iter().take(self.used).flatten();
         self.soonest = all.fold(u64::MAX, |soonest, seat| soonest.min(seat.wakes_at));
+        self.is_due_at();
+    }
+
+    fn is_due_at(&mut self) {
+        let deadline = self.deadlines.next().unwrap_or(u64::MAX);
+        self.due = self.soonest.min(deadline);
+    }
+
+    /// Sets a deadline of the pCPU itself, or takes it away. `true` if the next one is another now.
+    pub fn set_deadline(&mut self, purpose: Purpose, at: Option<u64>) -> bool {
+        let is_other = self.deadlines.set(purpose, at);
+        self.is_due_at();
+        is_other
+    }
+
+    /// Takes a deadline of the pCPU itself that has come.
+    pub fn take_deadline(&mut self, now: u64) -> Option<Purpose> {
+        let taken = self.deadlines.take(now);
+        self.is_due_at();
+        taken
+    }
+
+    /// A deadline of the pCPU itself has come.
+    pub const fn has_deadline(&self, now: u64) -> bool {
+        self.deadlines.is_due(now)
+    }
+
+    /// Something has come for the vCPU in a slot.
+    #[inline(always)]
+    pub const fn has_news(&self, slot: usize) -> bool {
+        self.news.wrapping_shr(slot as u32) & 1 != 0
     }
 
     /// The seat in a slot.

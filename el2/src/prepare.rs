@@ -280,9 +280,7 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     vcpu.frame = Frame::default();
     vcpu.frame.set(0, start.context);
     vcpu.physical_timer = PhysicalTimer::new();
-    let owns_physical = timed::owns_physical(index);
-    timer::give_guest_time(shared.time.offset(), owns_physical);
-    vcpu.context.timers.owns_physical = owns_physical;
+    timer::give_guest_time(shared.time.offset(), vcpu.owns_physical);
     vcpu.gic.reset_virtual();
     // With what came while it was off.
     let whom = vcpu.vgic.reset(&shared.dist, &mut vcpu.gic);
@@ -294,6 +292,7 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     }
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
     cpu::install(vmid, stage2_root(index), own::affinity(vcpu), start.entry);
+    vcpu.context.keep_machine();
     vcpu.runs = true;
     // What it waited for until here is its VM's own affair.
     vcpu.stolen = sched::stolen(vcpu);

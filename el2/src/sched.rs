@@ -47,6 +47,7 @@ pub fn make_vcpus(idle: &mut Vcpu) {
             home.sched.add(slot, policy(row), row.vm, now);
             balance::seat(home, slot, row, now);
             home.sched.wake(slot, now);
+            home.news |= bit(slot);
             home.look_again = true;
         }
     }
@@ -101,7 +102,8 @@ pub fn reschedule(vcpu: &mut Vcpu) {
     turn(vcpu, Why::Look);
 }
 
-/// The same where nothing but the turn of this vCPU has come to its end, at `now`.
+/// The same where nothing but the turn of this vCPU has come to its end, at `now`, and its thread has nothing to do here any
+/// more: all registers of the guest are in the frame. Returns if the turn goes on.
 pub fn hand_over(vcpu: &mut Vcpu, now: u64) {
     turn(vcpu, Why::Over(now));
 }
@@ -109,7 +111,15 @@ pub fn hand_over(vcpu: &mut Vcpu, now: u64) {
 /// What [`reschedule`] does behind the switch, for a thread that starts: the first turn of its vCPU.
 pub fn begin(vcpu: &mut Vcpu) {
     vcpu.left = reg::cycles();
-    turn(vcpu, Why::First);
+    turn(vcpu, Why::Comes);
+}
+
+/// The same for a thread that has rested. Its guest comes next.
+pub fn go_on(vcpu: &mut Vcpu) {
+    turn(vcpu, Why::Comes);
+    if vcpu.attention {
+        lifecycle::attend(vcpu);
+    }
 }
 
 /// Why a thread asks whose turn it is.
@@ -119,56 +129,85 @@ enum Why {
     Look,
     /// It is the end of its turn.
     Over(u64),
-    /// It has it, for the first time.
-    First,
+    /// It has it, and has just come to the pCPU.
+    Comes,
 }
 
 /// One function for all, so that neither what leaves the hardware nor what comes to it is called.
+///
+/// From a thread that has nothing to do here any more to another one like it no stack is changed until the very end: the vCPU
+/// that comes is brought from the stack of the one that leaves.
 #[inline(never)]
 fn turn(vcpu: &mut Vcpu, why: Why) {
     let Some(mut home) = vcpu.home.take() else {
         return;
     };
+    let mut comes = vcpu;
+    let mut rests = None;
     let mut is_new = false;
-    if why != Why::First {
-        let slot = next(home, why);
-        if slot == vcpu.slot {
-            vcpu.home = Some(home);
-            return set_timer(vcpu);
+    // First, because it is what happens most.
+    let known = match why {
+        Why::Over(now) => hand_on(home, now),
+        _ => None,
+    };
+    if known.is_none() && why == Why::Comes {
+        if let Some(place) = home.resting.get_mut(comes.slot) {
+            *place = None;
         }
-        step_out(vcpu, home);
-        home = thread::switch(home, vcpu.slot, slot);
+    } else {
+        let slot = known.unwrap_or_else(|| look(home));
+        if slot == comes.slot {
+            comes.home = Some(home);
+            return set_timer(comes);
+        }
+        step_out(comes, home);
+        if why == Why::Look {
+            home = thread::switch(home, comes.slot, slot);
+        } else {
+            thread::lay_down(comes, home);
+            // What has come for the other one it does on its own stack; and if somebody moves, all have news.
+            let has_news = home.has_news(slot);
+            let waits = home.resting.get_mut(slot).filter(|_| !has_news);
+            let Some(other) = waits.and_then(Option::take) else {
+                thread::rest(comes, home, slot)
+            };
+            rests = Some(comes);
+            comes = other;
+        }
     }
-    if home.moves != 0 {
-        vcpu.home = Some(home);
-        is_new = balance::switched(vcpu);
-        match vcpu.home.take() {
+    if rests.is_none() && home.moves != 0 {
+        comes.home = Some(home);
+        is_new = balance::switched(comes);
+        match comes.home.take() {
             Some(again) => home = again,
             None => return,
         }
     }
-    step_in(vcpu, home);
+    let slot = comes.slot;
+    let has_news = home.has_news(slot);
+    step_in(comes, home);
+    if let Some(rests) = rests {
+        thread::pass(rests, comes)
+    }
+    // EL2 goes on, and relies on what has been brought.
+    reg::isb();
     if is_new {
         context::forget_former_life();
     }
-    set_timer(vcpu);
-}
-
-/// Whose turn it is: the slot, or [`IDLE`].
-#[inline(always)]
-fn next(home: &mut Pcpu, why: Why) -> usize {
-    if let Why::Over(now) = why
-        && let Some((slot, until)) = home.sched.hand_over(now)
-    {
-        home.turn.slot = Some(slot);
-        home.turn.until = until;
-        home.look_again = false;
-        return slot;
+    if has_news {
+        catch_up(comes);
     }
-    look(home)
 }
 
-/// Asks the scheduler. WFI and WFE trap as the turn says.
+/// Whose turn it is at the end of one, if that is known.
+#[inline(always)]
+fn hand_on(home: &mut Pcpu, now: u64) -> Option<usize> {
+    let (slot, until) = home.sched.hand_over(now)?;
+    home.turn.until = until;
+    Some(slot)
+}
+
+/// Asks the scheduler whose turn it is: the slot, or [`IDLE`]. WFI and WFE trap as the turn says.
 #[inline(never)]
 fn look(home: &mut Pcpu) -> usize {
     home.look_again = false;
@@ -217,56 +256,79 @@ fn wake(vcpu: &mut Vcpu, slot: usize) {
 /// Takes the vCPU from the hardware, except for registers that may stay there until another one comes.
 #[inline(always)]
 fn step_out(vcpu: &mut Vcpu, home: &mut Pcpu) {
-    if vcpu.slot == IDLE {
-        return;
+    let mut wakes_at = vcpu.deadlines.next().unwrap_or(u64::MAX);
+    if vcpu.is_special {
+        if vcpu.slot == IDLE {
+            return;
+        }
+        wakes_at = wakes_at.min(step_out_special(vcpu, home));
+    } else {
+        vcpu.context.timers.keep_virtual();
+        timer::settle();
+        vcpu.context.active = vcpu.gic.take_active(vcpu.timer_bits);
+        vcpu.context.interface.keep_usual();
     }
-    if let Some(own) = &mut vcpu.own {
-        own.hide(&vcpu.gic);
-    }
-    vcpu.context.timers.keep();
-    vcpu.context.active = vcpu.gic.take_active(vcpu.timer_bits);
-    vcpu.context.interface.keep(&vcpu.gic);
-    vcpu.context.keep_registers();
+    vcpu.context.keep_registers(home.auxiliary);
     home.enabled = vcpu.vgic.enabled_on_board();
     vcpu.left = reg::cycles();
-    let wakes_at = wakes_at(vcpu);
-    vcpu.sleeps = wakes_at != u64::MAX;
-    if vcpu.sleeps {
+    if let Some(at) = vcpu.context.timers.virtual_due() {
+        wakes_at = wakes_at.min(virtual_wakes_at(vcpu, at));
+    }
+    if wakes_at != u64::MAX {
+        vcpu.sleeps = true;
         home.set_wake(vcpu.slot, wakes_at);
     }
 }
 
-/// When a vCPU that leaves the pCPU has something to do by itself; else [`u64::MAX`].
-#[inline(always)]
-fn wakes_at(vcpu: &Vcpu) -> u64 {
-    let timers = &vcpu.context.timers;
-    let mut soonest = vcpu.deadlines.next().unwrap_or(u64::MAX);
-    // What has interrupted already, and is being handled, does not do so again.
-    let quiet = |intid: u32| vcpu.context.active & 1 << (intid % 32) != 0;
-    if let Some(at) = timers.virtual_due()
-        && !quiet(plan().header.board.vtimer_intid)
-    {
-        let offset = vcpu.vm().map_or(0, |vm| vm.time.offset());
-        soonest = soonest.min(at.saturating_add(offset));
+/// What is its own of a vCPU that [`Vcpu::is_special`]. Gives when its physical timer has to wake it.
+#[inline(never)]
+fn step_out_special(vcpu: &mut Vcpu, home: &mut Pcpu) -> u64 {
+    if let Some(own) = &mut vcpu.own {
+        own.hide(&vcpu.gic);
+        // Not every way to tell it something leaves an interrupt that waits.
+        home.news |= bit(vcpu.slot);
     }
-    if let Some(at) = timers.physical_due()
-        && !quiet(plan().header.board.ptimer_intid)
-    {
-        soonest = soonest.min(at);
+    let timers = &mut vcpu.context.timers;
+    timers.keep_virtual();
+    if vcpu.owns_physical {
+        timers.keep_physical();
     }
-    soonest
+    timer::settle();
+    let due = timers.physical_due();
+    vcpu.context.active = vcpu.gic.take_active(vcpu.timer_bits);
+    vcpu.context.interface.keep(&vcpu.gic);
+    due.filter(|_| !is_active(vcpu, plan().header.board.ptimer_intid))
+        .unwrap_or(u64::MAX)
 }
 
-/// Brings the vCPU back, and does what has come for it meanwhile.
+/// A private interrupt has come already and is being handled: its timer does not interrupt again.
+fn is_active(vcpu: &Vcpu, intid: u32) -> bool {
+    vcpu.context.active & 1 << (intid % 32) != 0
+}
+
+/// When the virtual timer, due at `at`, has to wake a vCPU.
+fn virtual_wakes_at(vcpu: &Vcpu, at: u64) -> u64 {
+    if is_active(vcpu, plan().header.board.vtimer_intid) {
+        return u64::MAX;
+    }
+    let offset = vcpu.vm().map_or(0, |vm| vm.time.offset());
+    at.saturating_add(offset)
+}
+
+/// Brings the vCPU back.
 #[inline(always)]
 fn step_in(vcpu: &mut Vcpu, home: &'static mut Pcpu) {
     let slot = vcpu.slot;
     if slot == IDLE {
         gic::keep_silent();
         vcpu.home = Some(home);
-        return catch_up(vcpu, false);
+        if mailbox::is_for(vcpu.id) {
+            mailbox::open(vcpu);
+        }
+        return set_timer(vcpu);
     }
-    if core::mem::take(&mut vcpu.sleeps) {
+    if vcpu.sleeps {
+        vcpu.sleeps = false;
         home.wakes(slot);
     }
     let loaded = home.loaded == slot;
@@ -274,8 +336,12 @@ fn step_in(vcpu: &mut Vcpu, home: &'static mut Pcpu) {
         vcpu.context.interface.signal_again();
     } else {
         home.loaded = slot;
-        vcpu.context.bring_registers();
-        vcpu.context.interface.bring(&vcpu.gic);
+        vcpu.context.bring_registers(home.auxiliary);
+        if vcpu.is_special {
+            vcpu.context.interface.bring(&vcpu.gic);
+        } else {
+            vcpu.context.interface.bring_usual();
+        }
         if home.enabled != vcpu.vgic.enabled_on_board() {
             vcpu.gic
                 .enable_private(vcpu.timer_bits, board_interrupts(vcpu));
@@ -291,9 +357,9 @@ fn step_in(vcpu: &mut Vcpu, home: &'static mut Pcpu) {
         }
     }
     vcpu.gic.give_active(vcpu.context.active);
-    vcpu.context.timers.bring();
-    if let Some(own) = vcpu.own.as_mut().filter(|_| vcpu.runs) {
-        own.show(&vcpu.gic);
+    vcpu.context.timers.bring_virtual();
+    if vcpu.is_special {
+        step_in_special(vcpu);
     }
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());
@@ -305,9 +371,19 @@ fn step_in(vcpu: &mut Vcpu, home: &'static mut Pcpu) {
             memory::tell(told, told.load(Ordering::Relaxed).wrapping_add(new));
         }
     }
-    let arrived = home.arrived & bit(slot) != 0;
+    timer::set_on_leaving(next_deadline(vcpu, home));
     vcpu.home = Some(home);
-    catch_up(vcpu, arrived);
+}
+
+/// What is its own of a vCPU that [`Vcpu::is_special`].
+#[inline(never)]
+fn step_in_special(vcpu: &mut Vcpu) {
+    if vcpu.owns_physical {
+        vcpu.context.timers.bring_physical();
+    }
+    if let Some(own) = vcpu.own.as_mut().filter(|_| vcpu.runs) {
+        own.show(&vcpu.gic);
+    }
 }
 
 /// What the scheduler has counted as stolen from a vCPU so far, in ticks.
@@ -329,60 +405,45 @@ const fn bit(slot: usize) -> u32 {
     1u32.wrapping_shl(slot as u32)
 }
 
-/// What came for the vCPU while it did not run; `arrived`: SPIs, too.
-#[inline(always)]
-fn catch_up(vcpu: &mut Vcpu, arrived: bool) {
-    if arrived {
-        raise_arrived(vcpu);
-    }
-    if vcpu.runs
-        && let Some(vm) = vcpu.vm()
-        && vm.dist.calls(vcpu.number)
-    {
-        let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
-        vcpu.notify(whom);
-    }
-    if mailbox::is_for_either(vcpu.id, vcpu.index) {
-        mailbox::open(vcpu);
-    }
-}
-
+/// What came for the vCPU while it did not run: SPIs, SGIs of siblings, messages.
 #[inline(never)]
-fn raise_arrived(vcpu: &mut Vcpu) {
+fn catch_up(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
-    let Some(home) = vcpu.home.as_deref_mut() else {
-        return;
-    };
-    home.arrived &= !bit(slot);
-    let arrived = home
-        .seat(slot)
-        .map(|seat| core::mem::take(&mut seat.arrived));
-    let (Some(vm), Some(words)) = (vcpu.vm(), arrived) else {
-        return;
-    };
-    for (word, bits) in (0u32..).zip(words) {
-        let mut rest = bits;
-        while rest != 0 {
-            let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
-            rest &= rest.wrapping_sub(1);
-            let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, intid);
+    let arrived = vcpu.home.as_deref_mut().and_then(|home| {
+        home.news &= !bit(slot);
+        Some(core::mem::take(&mut home.seat(slot)?.arrived))
+    });
+    if let (Some(vm), Some(words)) = (vcpu.vm(), arrived) {
+        for (word, bits) in (0u32..).zip(words) {
+            let mut rest = bits;
+            while rest != 0 {
+                let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
+                rest &= rest.wrapping_sub(1);
+                let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, intid);
+                vcpu.notify(whom);
+            }
+        }
+        if vcpu.runs && vm.dist.calls(vcpu.number) {
+            let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
             vcpu.notify(whom);
         }
     }
+    mailbox::open(vcpu);
 }
 
 /// Arms EL2's timer for what is due next: of the vCPU that runs, of those that do not, of the pCPU itself.
-#[inline(always)]
 pub fn set_timer(vcpu: &mut Vcpu) {
-    let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
-    let mut rest = next(&vcpu.deadlines);
-    let mut at = rest;
-    if let Some(home) = vcpu.home.as_deref_mut() {
-        rest = rest.min(next(&home.deadlines)).min(home.soonest);
-        home.rest = rest;
-        at = rest.min(home.turn.until);
+    if let Some(home) = vcpu.home.take() {
+        timer::set(next_deadline(vcpu, home));
+        vcpu.home = Some(home);
     }
-    timer::set(at);
+}
+
+#[inline(always)]
+fn next_deadline(vcpu: &Vcpu, home: &mut Pcpu) -> u64 {
+    let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
+    home.rest = next(&vcpu.deadlines).min(home.due);
+    home.rest.min(home.turn.until)
 }
 
 fn others(home: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &Seat)> {
@@ -411,6 +472,14 @@ fn wake_all(vcpu: &mut Vcpu, found: u32) {
     for slot in numbers(found) {
         wake(vcpu, slot);
     }
+}
+
+/// Something has come for these, which do not run.
+fn tell_all(vcpu: &mut Vcpu, found: u32) {
+    if let Some(home) = vcpu.home.as_deref_mut() {
+        home.news |= found;
+    }
+    wake_all(vcpu, found);
 }
 
 /// Numbers of the bits that are set.
@@ -466,13 +535,13 @@ pub fn called(vcpu: &mut Vcpu) {
     let found = slots(vcpu, |seat| {
         vm::vm(seat.vm.into()).dist.calls(seat.number.into())
     });
-    wake_all(vcpu, found);
+    tell_all(vcpu, found);
 }
 
 /// There is a message for one of the threads of this pCPU that do not run.
 pub fn mail(vcpu: &mut Vcpu) {
     let found = slots(vcpu, |seat| mailbox::is_for(seat.id.into()));
-    wake_all(vcpu, found);
+    tell_all(vcpu, found);
 }
 
 /// A physical SPI has come, and its priority has been dropped: wakes the vCPU of this pCPU that it is for, if that is one
@@ -489,10 +558,7 @@ pub fn arrived(vcpu: &mut Vcpu, pintid: u32) -> bool {
     if let Some(word) = seat.arrived.get_mut((vintid / 32) as usize) {
         *word |= 1 << (vintid % 32);
     }
-    if let Some(home) = vcpu.home.as_deref_mut() {
-        home.arrived |= bit(slot);
-    }
-    wake(vcpu, slot);
+    tell_all(vcpu, bit(slot));
     true
 }
 

@@ -26,7 +26,7 @@ use crate::vm::{PLACES, Vm, vm as vm_page};
 use crate::{mailbox, prepare};
 
 /// An INTID that nothing has.
-const NO_SGI: u32 = u32::MAX;
+const NO_INTID: u32 = u32::MAX;
 
 /// General-purpose registers of the guest. The vectors save x0 to x18 and x30 here, and the rest if an
 /// access needs it; entry 31 stands for XZR.
@@ -65,6 +65,8 @@ pub struct Vcpu {
     pub stats: ExitStats,
     /// The board's virtual timer interrupt.
     pub vtimer_intid: u32,
+    /// EL2's timer interrupt, where that comes as one of Group 1; else [`NO_INTID`].
+    pub hyp_timer_intid: u32,
     /// The private interrupts of the board that a vCPU can own, its timers: a bit for each.
     pub timer_bits: u32,
     /// IPAs of what EL2 emulates; [`NOWHERE`] for what the VM does not have.
@@ -79,13 +81,18 @@ pub struct Vcpu {
     pub group0: bool,
     /// INTID of the emulated UART.
     pub pl011_intid: u32,
-    /// INTID of the SGI by which a sibling makes this vCPU look; of one that shares its pCPU [`NO_SGI`], so that it is looked up
+    /// INTID of the SGI by which a sibling makes this vCPU look; of one that shares its pCPU [`NO_INTID`], so that it is looked up
     /// whom it is for.
     pub sibling_intid: u32,
     /// Something is to be done before the guest goes on: see [`crate::lifecycle::attend`].
     pub attention: bool,
     /// What the threads of this pCPU share, while this one runs.
     pub home: Option<&'static mut Pcpu>,
+    /// What it has that most have not has to be kept and brought, too: a GIC of its own, the physical timer, or what an unusual
+    /// interface of the pCPU has. The thread that waits has nothing, which is special as well.
+    pub is_special: bool,
+    /// It has the EL1 physical timer to itself.
+    pub owns_physical: bool,
     /// Its registers while another one has the pCPU.
     pub context: Context,
     /// When it left the pCPU (cycle counter).
@@ -173,21 +180,29 @@ impl Vcpu {
     #[inline(always)]
     pub fn idle(index: usize) -> Self {
         let plan = plan();
+        let group0 = gic::own::EL2_IN_GROUP0 && gic::own::is_there(index);
         Self {
             frame: Frame::default(),
             stats: ExitStats::new(0),
             vtimer_intid: plan.header.board.vtimer_intid,
+            hyp_timer_intid: if group0 {
+                NO_INTID
+            } else {
+                plan.header.board.hyp_timer_intid
+            },
             timer_bits: 1 << (plan.header.board.vtimer_intid % 32)
                 | 1 << (plan.header.board.ptimer_intid % 32),
             places: Places::NOWHERE,
             vgic: vgic::Cpu::new(0),
             gic: Gic::of(index),
             own: None,
-            group0: gic::own::EL2_IN_GROUP0 && gic::own::is_there(index),
+            group0,
             pl011_intid: 0,
-            sibling_intid: NO_SGI,
+            sibling_intid: NO_INTID,
             attention: false,
             home: None,
+            is_special: true,
+            owns_physical: false,
             context: Context::NEW,
             left: 0,
             stolen_at: None,
@@ -246,6 +261,8 @@ impl Vcpu {
             };
         }
         self.own = Own::of(vm);
+        self.owns_physical = timed::owns_physical(vm);
+        self.sort();
         let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);
         let place = told.wrapping_add(pvtime::STRIDE.wrapping_mul(number as u64));
         self.stolen_at = (told != 0).then_some(place);
@@ -268,6 +285,11 @@ impl Vcpu {
         self.shared = Some(vm_page(vm));
         self.ids = idle.ids;
         self.generator = prepare::generator(vm, number);
+    }
+
+    /// Says anew whether it [`Self::is_special`], on the pCPU where it is now.
+    pub fn sort(&mut self) {
+        self.is_special = self.own.is_some() || self.owns_physical || !self.gic.is_usual;
     }
 
     /// Makes the one vCPU of its VM that is in `whom`, if any, look at its interrupts.

@@ -14,7 +14,6 @@ use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
 use crate::hw::{cpu, gic, memory, sysreg as reg, timer};
 use crate::pcpu::Seat;
 use crate::start::plan;
-use crate::timed;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
@@ -142,7 +141,7 @@ fn registers(vcpu: &mut Vcpu) -> Registers {
     registers.el1 = cpu::el1_registers();
     let now = timer::now();
     let held = vcpu.held;
-    let owns = vcpu.vm.is_some_and(timed::owns_physical);
+    let owns = vcpu.owns_physical;
     let second = if owns {
         shown(timer::physical_timer(), held.map(|[_, second]| second), now)
     } else {

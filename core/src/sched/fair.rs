@@ -50,6 +50,15 @@ impl Fair {
         part.max(self.shortest())
     }
 
+    /// The same, which is worked out only if it was for another weight last.
+    #[inline(always)]
+    pub(super) fn slice_of(&self, all: u32, slot: &mut Slot) -> u64 {
+        if slot.slice.0 != all {
+            slot.slice = (all, self.slice(all, slot));
+        }
+        slot.slice.1
+    }
+
     /// A slice is no shorter, in ticks.
     pub(super) fn shortest(&self) -> u64 {
         (self.round / SHORTEST).max(1)

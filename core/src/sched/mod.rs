@@ -98,8 +98,6 @@ pub struct Scheduler {
     charged: u64,
     /// The current vCPU spins: another one goes first, once.
     passes: bool,
-    /// Start of the turn of the current vCPU.
-    began: u64,
     /// End of the slice of the current vCPU, if others wait for it.
     ends: u64,
     /// Weight of all that are awake and fair.
@@ -122,7 +120,6 @@ impl Scheduler {
             current: NOBODY,
             charged: 0,
             passes: false,
-            began: 0,
             ends: u64::MAX,
             load: 0,
             heir: NOBODY,
@@ -199,23 +196,22 @@ impl Scheduler {
         self.heir = NOBODY;
     }
 
-    /// The end of a slice at which nothing has to be looked for: the same as [`Self::next`], in a fraction of its instructions.
+    /// The end of a turn, if nothing has to be looked for: the same as [`Self::next`], in a fraction of its instructions.
     /// Gives who runs and until when; WFI and WFE trap as before. `None`: nothing has changed, [`Self::next`] has to be asked.
+    ///
+    /// Only when [`Turn::until`] has come, which while an heir is known is the end of the slice.
     #[inline(always)]
     pub fn hand_over(&mut self, now: u64) -> Option<(usize, u64)> {
         let (current, heir) = (self.current, self.heir);
-        if heir == NOBODY || now < self.ends {
-            return None;
-        }
+        let new = self.slots.get(heir)?;
         let old = self.slots.get(current)?;
-        let spent = now.saturating_sub(self.charged);
-        let virtual_time = old.virtual_time.wrapping_add(old.in_virtual_time(spent));
-        // As `goes_on` says behind a slice.
-        let lag = self
-            .slots
-            .get(heir)?
+        // Not more than a slice and what the timer is late, so that neither this nor its virtual time overflows.
+        let spent = now.wrapping_sub(self.charged);
+        let virtual_time = old
             .virtual_time
-            .wrapping_sub(virtual_time) as i64;
+            .wrapping_add(old.in_little_virtual_time(spent));
+        // As `goes_on` says behind a slice.
+        let lag = new.virtual_time.wrapping_sub(virtual_time) as i64;
         if lag > 0 && lag > self.weights.grain(self.load, old) {
             return None;
         }
@@ -225,10 +221,9 @@ impl Scheduler {
         old.enter(State::Ready, now);
         let new = self.slots.get_mut(heir)?;
         new.start(now);
-        let until = now.saturating_add(self.weights.slice(self.load, new));
+        let until = now.wrapping_add(self.weights.slice_of(self.load, new));
         self.charged = now;
         self.current = heir;
-        self.began = now;
         self.ends = until;
         let others = self.awake & !only(heir);
         self.heir = if others == only(current) {
@@ -264,7 +259,6 @@ impl Scheduler {
                 place.start(now);
             }
             self.current = chosen;
-            self.began = now;
         }
         let turn = self.turn(able, now);
         self.heir = if is_usual && turn.trap_wfe {
@@ -454,7 +448,7 @@ impl Scheduler {
         if first.lag(current) <= self.weights.grain(self.load, first) {
             return true;
         }
-        let earliest = self.began.saturating_add(self.weights.shortest());
+        let earliest = current.since.saturating_add(self.weights.shortest());
         self.ends = self.ends.min(earliest);
         now < earliest
     }
@@ -510,7 +504,7 @@ impl Scheduler {
             let refills = self.of(waiting).filter_map(Slot::waits_until);
             refills.min().unwrap_or(u64::MAX)
         };
-        let Some(slot) = self.slots.get(self.current) else {
+        let Some(slot) = self.slots.get_mut(self.current) else {
             return Turn {
                 slot: None,
                 until: refill,
@@ -524,7 +518,7 @@ impl Scheduler {
         let mut until = refill;
         if ready && fair {
             if self.ends == u64::MAX {
-                let slice = self.weights.slice(self.load, slot);
+                let slice = self.weights.slice_of(self.load, slot);
                 self.ends = now.saturating_add(slice);
             }
             until = until.min(self.ends);

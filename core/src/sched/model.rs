@@ -147,7 +147,8 @@ impl World {
     /// Asks for the next turn, in both ways where both are possible: they must agree in everything.
     fn next(&mut self) -> Turn {
         let mut short = self.scheduler.clone();
-        let handed = short.hand_over(self.now);
+        let is_over = self.now >= self.scheduler.ends;
+        let handed = is_over.then(|| short.hand_over(self.now)).flatten();
         let next = self.scheduler.next(self.now);
         if let Some((slot, until)) = handed {
             self.handed += 1;

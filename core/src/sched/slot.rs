@@ -1,5 +1,7 @@
 //! One vCPU of a pCPU.
 
+use core::num::NonZeroU64;
+
 use super::account::Account;
 use super::fair::UNIT;
 use super::server::Server;
@@ -47,8 +49,10 @@ pub(super) struct Slot {
     pub(super) state: State,
     pub(super) group: u16,
     pub(super) account: Account,
-    /// Of a fair one, at least 1; 1 for others.
-    weight: u32,
+    /// Of a fair one; 1 for others.
+    weight: NonZeroU64,
+    /// Length of its slice beside so much weight, this one's included, as it was worked out last.
+    pub(super) slice: (u32, u64),
     /// Of a fair one, in [`UNIT`]s of a tick by weight.
     pub(super) virtual_time: u64,
     /// When it came to its state.
@@ -68,7 +72,8 @@ impl Slot {
             state: State::Absent,
             group: 0,
             account: Account::new(0),
-            weight: 1,
+            weight: NonZeroU64::MIN,
+            slice: (0, 0),
             virtual_time: 0,
             since: 0,
             woken: false,
@@ -93,9 +98,12 @@ impl Slot {
         let was_fair = self.is_fair() && self.state != State::Absent;
         self.policy = policy;
         self.weight = match policy {
-            Policy::Fair { weight, .. } => u32::from(weight.max(1)),
-            _ => 1,
+            Policy::Fair { weight, .. } => {
+                NonZeroU64::new(weight.into()).unwrap_or(NonZeroU64::MIN)
+            }
+            _ => NonZeroU64::MIN,
         };
+        self.slice = (0, 0);
         self.since = if self.state == State::Blocked {
             now
         } else {
@@ -136,17 +144,19 @@ impl Slot {
     }
 
     pub(super) fn weight(&self) -> u32 {
-        self.weight
+        self.weight.get() as u32
     }
 
     /// Virtual time of so many ticks.
     pub(super) fn in_virtual_time(&self, ticks: u64) -> u64 {
         // Who ran alone for longer than this has nobody to be compared with.
-        ticks
-            .min(1 << 40)
-            .wrapping_mul(UNIT)
-            .checked_div(self.weight().into())
-            .unwrap_or(0)
+        ticks.min(1 << 40).wrapping_mul(UNIT) / self.weight
+    }
+
+    /// The same of ticks that are certainly less than 2^48.
+    #[inline(always)]
+    pub(super) fn in_little_virtual_time(&self, ticks: u64) -> u64 {
+        ticks.wrapping_mul(UNIT) / self.weight
     }
 
     /// How far behind another it is, in virtual time.

@@ -209,7 +209,7 @@ pub fn handle_rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
 /// From `rare_interrupt`, as `sync_exit`.
 #[unsafe(no_mangle)]
 extern "C" fn rare_interrupt_exit(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
-    crate::dispatch::other_interrupt(vcpu, begin, taken);
+    crate::dispatch::rare_interrupt(vcpu, begin, taken);
 }
 
 /// From the vectors, as `sync_exit`.

@@ -67,6 +67,21 @@ pub fn affinity() -> u64 {
     read!("mpidr_el1") & AFFINITY
 }
 
+/// Whether AMAIR_EL1, AFSR0_EL1 and AFSR1_EL1 of this core hold anything: what they are for, each implementation defines (DDI 0487,
+/// D19.2). 0 or 1. Before any guest.
+pub fn has_auxiliary_registers() -> u64 {
+    write!("amair_el1", u64::MAX);
+    write!("afsr0_el1", u64::MAX);
+    write!("afsr1_el1", u64::MAX);
+    isb();
+    let held = read!("amair_el1") | read!("afsr0_el1") | read!("afsr1_el1");
+    write!("amair_el1", 0);
+    write!("afsr0_el1", 0);
+    write!("afsr1_el1", 0);
+    isb();
+    u64::from(held != 0)
+}
+
 /// Starts the cycle counter: it counts at EL2 too, with 64 bits, and belongs to EL2.
 fn start_cycle_counter() {
     let counters = read!("pmcr_el0") >> 11 & 31;

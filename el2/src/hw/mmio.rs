@@ -25,6 +25,15 @@ impl Registers {
         self.base
     }
 
+    /// What of it begins at an offset.
+    #[cfg(not(feature = "gicv2"))]
+    pub const fn behind(self, offset: u64) -> Self {
+        Self {
+            base: self.base.wrapping_add(offset),
+            size: self.size.saturating_sub(offset),
+        }
+    }
+
     #[inline(always)]
     fn address(self, offset: u64, bytes: u64) -> Option<u64> {
         // Registers lie at multiples of their size: one that begins in front of the last such multiple is all in the frame.

@@ -24,6 +24,38 @@ start_thread:
     mov     x30, xzr
     b       vcpu_main
 
+// A thread rests whose guest's registers are all in the frame: it goes on in `rested_thread`, with nothing else on its stack.
+    .macro lay_down state
+    adr     x9, rested_thread
+    stp     \state, xzr, [\state, #-32]
+    str     x9, [\state, #-16]
+    .endm
+
+// x0: state of the thread that rests from now on; x1: what is handed on; x2: stack pointer of the other.
+    .global rest_thread
+rest_thread:
+    lay_down x0
+    mov     x0, x1
+    mov     sp, x2
+    ldr     x30, [sp, #16]
+    ldp     x19, x29, [sp], #32
+    ret
+
+// A thread that has rested: x19 is its state, x0 what was handed on.
+rested_thread:
+    mov     x1, x0
+    mov     x0, x19
+    mov     x29, xzr
+    bl      vcpu_goes_on
+    b       resume_whole
+
+// x0: state of the thread that rests from now on; x1: that of one that has rested, whose vCPU has been brought.
+    .global pass_to_guest
+pass_to_guest:
+    lay_down x0
+    mov     sp, x1
+    b       resume_whole
+
     .macro keep at, first, second
     mrs     x1, \first
     mrs     x2, \second
@@ -36,32 +68,48 @@ start_thread:
     msr     \second, x2
     .endm
 
+    // MDSCR_EL1 is not among them: the guest's accesses to it trap.
     .macro el1_registers what
     \what   0, sctlr_el1, tcr_el1
     \what   16, ttbr0_el1, ttbr1_el1
-    \what   32, mair_el1, amair_el1
-    \what   48, vbar_el1, cpacr_el1
-    \what   64, contextidr_el1, esr_el1
-    \what   80, far_el1, afsr0_el1
-    \what   96, afsr1_el1, elr_el1
-    \what   112, spsr_el1, sp_el0
-    \what   128, sp_el1, tpidr_el0
-    \what   144, tpidrro_el0, tpidr_el1
-    \what   160, par_el1, csselr_el1
-    \what   176, cntkctl_el1, mdscr_el1
-    \what   192, elr_el2, spsr_el2
+    \what   32, mair_el1, vbar_el1
+    \what   48, cpacr_el1, contextidr_el1
+    \what   64, esr_el1, far_el1
+    \what   80, elr_el1, spsr_el1
+    \what   96, sp_el0, sp_el1
+    \what   112, tpidr_el0, tpidrro_el0
+    \what   128, tpidr_el1, par_el1
+    \what   144, csselr_el1, cntkctl_el1
+    \what   160, elr_el2, spsr_el2
+    \what   176, fpcr, fpsr
+    .endm
+
+    // What many cores do not have: there they read as zero and ignore writes.
+    .macro auxiliary_registers what
+    \what   192, amair_el1, afsr0_el1
+    \what   224, afsr1_el1, afsr1_el1
+    .endm
+
+    .macro machine_registers what
     \what   208, vttbr_el2, vmpidr_el2
-    \what   224, cntvoff_el2, cnthctl_el2
-    \what   240, fpcr, fpsr
+    \what   240, cntvoff_el2, cnthctl_el2
     .endm
 
     .arch_extension fp
     .arch_extension simd
 
 // x0: where the registers of the vCPU go (`context::Registers`).
+    .global keep_machine
+keep_machine:
+    machine_registers keep
+    ret
+
+// The same; x1: 0 if this core has no auxiliary registers.
     .global keep_registers
 keep_registers:
-    el1_registers keep
+    cbz     x1, 1f
+    auxiliary_registers keep
+1:  el1_registers keep
 // A name of its own, so that measurements can tell.
 keep_vectors:
     stp     q0, q1, [x0, #256]
@@ -82,9 +130,12 @@ keep_vectors:
     stp     q30, q31, [x0, #736]
     ret
 
-// x0: where the registers of the vCPU are.
+// x0: where the registers of the vCPU are; x1 as above.
     .global bring_registers
 bring_registers:
+    cbz     x1, 1f
+    auxiliary_registers bring
+1:  machine_registers bring
     el1_registers bring
 bring_vectors:
     ldp     q0, q1, [x0, #256]
@@ -103,5 +154,4 @@ bring_vectors:
     ldp     q26, q27, [x0, #672]
     ldp     q28, q29, [x0, #704]
     ldp     q30, q31, [x0, #736]
-    isb
     ret

@@ -24,7 +24,20 @@ macro_rules! write {
     }};
 }
 
-pub(crate) use {read, write};
+/// Writes 0 to a system register.
+macro_rules! clear {
+    ($name:literal) => {{
+        // SAFETY: [R-SYSREG] as of `write`.
+        unsafe {
+            core::arch::asm!(
+                concat!("msr ", $name, ", xzr"),
+                options(nostack, preserves_flags)
+            );
+        }
+    }};
+}
+
+pub(crate) use {clear, read, write};
 
 /// Instruction synchronisation barrier.
 #[inline(always)]

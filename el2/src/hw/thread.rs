@@ -11,6 +11,8 @@ core::arch::global_asm!(include_str!("switch.s"));
 unsafe extern "C" {
     fn switch_stack();
     fn start_thread();
+    fn rest_thread();
+    fn pass_to_guest();
 }
 
 /// What [`switch_stack`] takes from a stack: x19, x29, x30.
@@ -70,6 +72,65 @@ pub fn switch(home: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
     let home = home as *mut Pcpu;
     // SAFETY: [R-STATE] as above.
     unsafe { &mut *home }
+}
+
+/// The thread of this vCPU rests from now on: nothing on its stack is needed any more but by the code that still runs, which
+/// does not use the vCPU.
+#[inline(always)]
+pub fn lay_down(vcpu: &mut Vcpu, home: &mut Pcpu) {
+    let slot = vcpu.slot;
+    let state: *mut Vcpu = vcpu;
+    if let Some(place) = home.stacks.get_mut(slot) {
+        *place = (state as u64).wrapping_sub(KEPT);
+    }
+    if let Some(place) = home.resting.get_mut(slot) {
+        // SAFETY: [R-STATE] the one reference from here on; the caller's goes to `rest` or `pass`, which need the address only.
+        *place = Some(unsafe { &mut *state });
+    }
+}
+
+/// Leaves the pCPU to the thread in `slot`. This one rests.
+#[inline(always)]
+pub fn rest(vcpu: &mut Vcpu, home: &'static mut Pcpu, slot: usize) -> ! {
+    let other = home.stacks.get(slot).copied().unwrap_or(0);
+    let home: *mut Pcpu = home;
+    // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on. `other` is as in `switch`.
+    unsafe {
+        core::arch::asm!(
+            "b {rest_thread}",
+            rest_thread = sym rest_thread,
+            in("x0") core::ptr::from_mut(vcpu),
+            in("x1") home,
+            in("x2") other,
+            options(noreturn),
+        )
+    }
+}
+
+/// To the guest of `other`, which has been brought. This thread rests.
+#[inline(always)]
+pub fn pass(vcpu: &mut Vcpu, other: &mut Vcpu) -> ! {
+    // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on.
+    unsafe {
+        core::arch::asm!(
+            "b {pass_to_guest}",
+            pass_to_guest = sym pass_to_guest,
+            in("x0") core::ptr::from_mut(vcpu),
+            in("x1") core::ptr::from_mut(other),
+            options(noreturn),
+        )
+    }
+}
+
+/// Where a thread goes on that has rested, from `rested_thread`: its guest comes next.
+#[unsafe(no_mangle)]
+extern "C" fn vcpu_goes_on(state: *mut Vcpu, home: u64) {
+    let home = home as *mut Pcpu;
+    // SAFETY: [R-STATE] a thread that rests has no reference to its state.
+    let state = unsafe { &mut *state };
+    // SAFETY: [R-STATE] the thread that switched to this one has handed over the one reference.
+    state.home = Some(unsafe { &mut *home });
+    crate::sched::go_on(state);
 }
 
 /// Where the thread of a vCPU starts, from `start_thread`.

@@ -1,10 +1,16 @@
 //! The generic timers (DDI 0487, D12): EL2's own, and what guests get.
 
-use super::sysreg::{isb, read, write};
+use super::sysreg::{clear, isb, read, write};
 
 /// The physical counter.
 pub fn now() -> u64 {
     isb();
+    read!("cntpct_el0")
+}
+
+/// The physical counter at the beginning of an exit: it is not read before that.
+#[inline(always)]
+pub fn now_at_exit() -> u64 {
     read!("cntpct_el0")
 }
 
@@ -31,10 +37,15 @@ pub fn start() {
 }
 
 /// Arms EL2's timer for a value of the physical counter; [`u64::MAX`] is never.
-#[inline(always)]
 pub fn set(at: u64) {
-    write!("cnthp_cval_el2", at);
+    set_on_leaving(at);
     isb();
+}
+
+/// The same, in effect when EL2 is left.
+#[inline(always)]
+pub fn set_on_leaving(at: u64) {
+    write!("cnthp_cval_el2", at);
 }
 
 /// CNTVOFF_EL2, and whether the guest has the EL1 physical timer to itself (CNTHCTL_EL2.EL1PCEN). It
@@ -74,8 +85,6 @@ pub struct GuestTimers {
     virtual_one: [u64; 2],
     /// Off where EL2 emulates it.
     physical: [u64; 2],
-    /// The guest has it to itself.
-    pub owns_physical: bool,
 }
 
 impl GuestTimers {
@@ -83,32 +92,35 @@ impl GuestTimers {
     pub const OFF: Self = Self {
         virtual_one: [0; 2],
         physical: [0; 2],
-        owns_physical: false,
     };
 
-    /// Takes the timers off the pCPU.
+    /// Takes the virtual one off the pCPU; [`settle`] comes next.
     #[inline(always)]
-    pub fn keep(&mut self) {
+    pub fn keep_virtual(&mut self) {
         self.virtual_one = virtual_timer();
-        write!("cntv_ctl_el0", 0);
-        if self.owns_physical {
-            self.physical = physical_timer();
-            write!("cntp_ctl_el0", 0);
-        }
-        isb();
+        clear!("cntv_ctl_el0");
     }
 
-    /// Gives them back.
+    /// Takes the physical one off the pCPU; [`settle`] comes next.
+    pub fn keep_physical(&mut self) {
+        self.physical = physical_timer();
+        clear!("cntp_ctl_el0");
+    }
+
+    /// Gives the virtual one back.
     #[inline(always)]
-    pub fn bring(&self) {
+    pub fn bring_virtual(&self) {
         let [control, compare] = self.virtual_one;
         write!("cntv_cval_el0", compare);
-        write!("cntv_ctl_el0", control & 0b11);
-        if self.owns_physical {
-            let [control, compare] = self.physical;
-            write!("cntp_cval_el0", compare);
-            write!("cntp_ctl_el0", control & 0b11);
-        }
+        // ISTATUS cannot be written.
+        write!("cntv_ctl_el0", control);
+    }
+
+    /// Gives the physical one back.
+    pub fn bring_physical(&self) {
+        let [control, compare] = self.physical;
+        write!("cntp_cval_el0", compare);
+        write!("cntp_ctl_el0", control);
     }
 
     /// Value of the virtual counter at which the virtual one interrupts, if it does.
@@ -119,11 +131,16 @@ impl GuestTimers {
     }
 
     /// Value of the physical counter at which the physical one interrupts, if it does.
-    #[inline(always)]
     pub fn physical_due(&self) -> Option<u64> {
         let [control, compare] = self.physical;
-        (self.owns_physical && control & 0b11 == 1).then_some(compare)
+        (control & 0b11 == 1).then_some(compare)
     }
+}
+
+/// The board's interrupts follow what has been done to timers.
+#[inline(always)]
+pub fn settle() {
+    isb();
 }
 
 /// Ticks in a number of nanoseconds, rounded up.

@@ -150,7 +150,10 @@ rare_interrupt:
     save_callee x0
     b       rare_interrupt_exit
 
-resume_guest:
+// SP: state of the vCPU. To its guest, all of whose registers are in the frame.
+    .global resume_whole
+resume_whole:
+    restore_callee
     resume
 
 // x0: state of the vCPU. ELR_EL2 and SPSR_EL2 say where the guest starts; its registers are in the
@@ -168,5 +171,4 @@ start_guest:
     .endr
     msr     fpcr, xzr
     msr     fpsr, xzr
-    restore_callee
-    b       resume_guest
+    b       resume_whole

@@ -45,9 +45,15 @@ impl Default for Limits {
     fn default() -> Self {
         let vectors = "vectors".to_owned();
         Self {
-            stack_setters: [&vectors, "start_guest", "switch_stack"]
-                .map(str::to_owned)
-                .to_vec(),
+            stack_setters: [
+                &vectors,
+                "start_guest",
+                "switch_stack",
+                "rest_thread",
+                "pass_to_guest",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             vectors,
             entries: Vec::new(),
             stack: 8192,

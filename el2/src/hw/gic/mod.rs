@@ -188,7 +188,7 @@ pub struct Gic {
     /// A bit for each of them but that of the virtual timer.
     pub usable: u32,
     /// It has as many list registers, and registers of active priorities, as most have: four and one of each group.
-    usual: bool,
+    pub is_usual: bool,
     /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
     pub siblings: &'static Siblings,
 }
@@ -200,7 +200,7 @@ impl Gic {
             frames: version::Frames::of(index),
             list_registers: 1,
             usable: 0,
-            usual: false,
+            is_usual: false,
             siblings: &NO_SIBLINGS,
         }
     }
@@ -213,7 +213,7 @@ impl Gic {
         if own {
             self.own(wanted);
         }
-        self.usual = version::is_usual(self.list_registers);
+        self.is_usual = version::is_usual(self.list_registers);
         self.usable = (1u32 << self.list_registers).wrapping_sub(1) & !1;
         self.reset_virtual();
     }
@@ -278,10 +278,15 @@ impl Gic {
         let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
         let active = frame.read(at) & mask;
         if active != 0 {
-            let (frame, at) = self.frames.bank(bank::CLEAR_ACTIVE, 0);
-            frame.write(at, active);
+            self.deactivate_private(active);
         }
         active
+    }
+
+    #[inline(never)]
+    fn deactivate_private(&self, active: u32) {
+        let (frame, at) = self.frames.bank(bank::CLEAR_ACTIVE, 0);
+        frame.write(at, active);
     }
 
     /// Makes private interrupts active again.
@@ -315,7 +320,7 @@ pub struct VirtualInterface {
     control: u32,
     /// ICH_VMCR_EL2 or GICH_VMCR.
     machine: u32,
-    /// Active priorities: group 0, group 1, four words each. A GICv2 has the first word only.
+    /// Active priorities: of group 0 and of group 1, four times. A GICv2 has the first word only.
     active: [u32; 8],
     list: [u64; 16],
 }
@@ -329,25 +334,27 @@ impl VirtualInterface {
         list: [0; 16],
     };
 
-    /// Keeps what the hardware has. It stays there as well.
+    /// Keeps what the hardware has, of an interface that is usual. It stays there as well.
     #[inline(always)]
-    pub fn keep(&mut self, gic: &Gic) {
-        self.control = version::control();
-        if gic.usual {
-            version::keep_usual(self);
-        } else {
-            version::keep_unusual(self, gic.list_registers);
-        }
+    pub fn keep_usual(&mut self) {
+        version::keep_usual(self);
     }
 
-    /// Brings it back.
+    /// Keeps what the hardware has. It stays there as well.
+    pub fn keep(&mut self, gic: &Gic) {
+        self.control = version::control();
+        version::keep_unusual(self, gic.list_registers);
+    }
+
+    /// Brings back what [`Self::keep_usual`] has kept.
     #[inline(always)]
+    pub fn bring_usual(&self) {
+        version::bring_usual(self);
+    }
+
+    /// Brings back what [`Self::keep`] has kept.
     pub fn bring(&self, gic: &Gic) {
-        if gic.usual {
-            version::bring_usual(self);
-        } else {
-            version::bring_unusual(self, gic.list_registers);
-        }
+        version::bring_unusual(self, gic.list_registers);
         version::set_control(self.control);
     }
 

@@ -173,9 +173,10 @@ pub(super) const fn is_usual(list_registers: u32) -> bool {
     list_registers == 4
 }
 
-/// Keeps GICH_VMCR, active priorities and list registers.
+/// Keeps GICH_HCR, GICH_VMCR, active priorities and list registers.
 #[inline(always)]
 pub(super) fn keep_usual(to: &mut VirtualInterface) {
+    to.control = control();
     keep(to, 4);
 }
 
@@ -198,6 +199,7 @@ fn keep(to: &mut VirtualInterface, list_registers: u32) {
 #[inline(always)]
 pub(super) fn bring_usual(from: &VirtualInterface) {
     bring(from, 4);
+    set_control(from.control);
 }
 
 /// Brings back what [`keep_unusual`] has kept.

@@ -1,6 +1,8 @@
 //! A GICv3 (IHI 0069H): the CPU interface and the virtual interface by system registers, distributor and
 //! redistributor by their frames.
 
+use core::mem::offset_of;
+
 use bulkhead_abi::plan::{Board, PAGE};
 use bulkhead_core::gppt::TWO_STEPS;
 use bulkhead_core::monitor::Gate;
@@ -110,15 +112,19 @@ pub fn private_frames(windows: &mut Windows, board: &Board, mpidr: u64) -> Optio
 pub(super) struct Frames {
     gicd: Registers,
     gicr: Registers,
+    /// The second frame of the redistributor: SGIs and PPIs.
+    private: Registers,
 }
 
 impl Frames {
     pub(super) fn of(index: usize) -> Self {
         let at =
             |page, pages: usize| mmu::private_frame(index, page, (pages as u64).wrapping_mul(PAGE));
+        let gicr = at(private::GICR, private::GICR_PAGES);
         Self {
             gicd: at(private::GICD, private::GICD_PAGES),
-            gicr: at(private::GICR, private::GICR_PAGES),
+            gicr,
+            private: gicr.behind(SGI_FRAME),
         }
     }
 
@@ -131,9 +137,10 @@ impl Frames {
     }
 
     /// Frame and offset of the word of a bank that has an INTID.
+    #[inline(always)]
     pub(super) fn bank(&self, bank: u64, intid: u32) -> (Registers, u64) {
         if intid < 32 {
-            (self.gicr, SGI_FRAME.wrapping_add(bank))
+            (self.private, bank)
         } else {
             (
                 self.gicd,
@@ -214,16 +221,33 @@ pub(super) fn is_usual(list_registers: u32) -> bool {
     list_registers == 4 && preemption_bits() < 6
 }
 
-/// Keeps ICH_VMCR_EL2, active priorities and list registers.
+/// Keeps ICH_HCR_EL2, ICH_VMCR_EL2, active priorities and list registers: in pairs, which the compiler would not make.
 #[inline(always)]
 pub(super) fn keep_usual(to: &mut VirtualInterface) {
-    to.machine = read!("S3_4_C12_C11_7") as u32;
-    to.active[0] = read!("S3_4_C12_C8_0") as u32;
-    to.active[4] = read!("S3_4_C12_C9_0") as u32;
-    to.list[0] = read!("S3_4_C12_C12_0");
-    to.list[1] = read!("S3_4_C12_C12_1");
-    to.list[2] = read!("S3_4_C12_C12_2");
-    to.list[3] = read!("S3_4_C12_C12_3");
+    // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout is C's.
+    unsafe {
+        core::arch::asm!(
+            "mrs {a}, S3_4_C12_C11_0",
+            "mrs {b}, S3_4_C12_C11_7",
+            "stp {a:w}, {b:w}, [{to}, {control}]",
+            "mrs {a}, S3_4_C12_C8_0",
+            "mrs {b}, S3_4_C12_C9_0",
+            "stp {a:w}, {b:w}, [{to}, {active}]",
+            "mrs {a}, S3_4_C12_C12_0",
+            "mrs {b}, S3_4_C12_C12_1",
+            "stp {a}, {b}, [{to}, {list}]",
+            "mrs {a}, S3_4_C12_C12_2",
+            "mrs {b}, S3_4_C12_C12_3",
+            "stp {a}, {b}, [{to}, {list} + 16]",
+            a = out(reg) _,
+            b = out(reg) _,
+            to = in(reg) core::ptr::from_mut(to),
+            control = const offset_of!(VirtualInterface, control),
+            active = const offset_of!(VirtualInterface, active),
+            list = const offset_of!(VirtualInterface, list),
+            options(nostack, preserves_flags)
+        );
+    }
 }
 
 /// The same of an interface that has more of them, or less.
@@ -231,19 +255,19 @@ pub(super) fn keep_usual(to: &mut VirtualInterface) {
 pub(super) fn keep_unusual(to: &mut VirtualInterface, list_registers: u32) {
     to.machine = read!("S3_4_C12_C11_7") as u32;
     to.active[0] = read!("S3_4_C12_C8_0") as u32;
-    to.active[4] = read!("S3_4_C12_C9_0") as u32;
+    to.active[1] = read!("S3_4_C12_C9_0") as u32;
     for (n, slot) in (0..list_registers).zip(&mut to.list) {
         *slot = any_list_register(n);
     }
     let bits = preemption_bits();
     if bits >= 6 {
-        to.active[1] = read!("S3_4_C12_C8_1") as u32;
-        to.active[5] = read!("S3_4_C12_C9_1") as u32;
+        to.active[2] = read!("S3_4_C12_C8_1") as u32;
+        to.active[3] = read!("S3_4_C12_C9_1") as u32;
     }
     if bits >= 7 {
-        to.active[2] = read!("S3_4_C12_C8_2") as u32;
-        to.active[3] = read!("S3_4_C12_C8_3") as u32;
-        to.active[6] = read!("S3_4_C12_C9_2") as u32;
+        to.active[4] = read!("S3_4_C12_C8_2") as u32;
+        to.active[6] = read!("S3_4_C12_C8_3") as u32;
+        to.active[5] = read!("S3_4_C12_C9_2") as u32;
         to.active[7] = read!("S3_4_C12_C9_3") as u32;
     }
 }
@@ -251,13 +275,30 @@ pub(super) fn keep_unusual(to: &mut VirtualInterface, list_registers: u32) {
 /// Brings back what [`keep_usual`] has kept.
 #[inline(always)]
 pub(super) fn bring_usual(from: &VirtualInterface) {
-    write!("S3_4_C12_C11_7", u64::from(from.machine));
-    write!("S3_4_C12_C8_0", u64::from(from.active[0]));
-    write!("S3_4_C12_C9_0", u64::from(from.active[4]));
-    write!("S3_4_C12_C12_0", from.list[0]);
-    write!("S3_4_C12_C12_1", from.list[1]);
-    write!("S3_4_C12_C12_2", from.list[2]);
-    write!("S3_4_C12_C12_3", from.list[3]);
+    // SAFETY: [R-SYSREG] the registers are the virtual interface's, and the values were theirs.
+    unsafe {
+        core::arch::asm!(
+            "ldp {a:w}, {b:w}, [{from}, {active}]",
+            "msr S3_4_C12_C8_0, {a}",
+            "msr S3_4_C12_C9_0, {b}",
+            "ldp {a}, {b}, [{from}, {list}]",
+            "msr S3_4_C12_C12_0, {a}",
+            "msr S3_4_C12_C12_1, {b}",
+            "ldp {a}, {b}, [{from}, {list} + 16]",
+            "msr S3_4_C12_C12_2, {a}",
+            "msr S3_4_C12_C12_3, {b}",
+            "ldp {a:w}, {b:w}, [{from}, {control}]",
+            "msr S3_4_C12_C11_7, {b}",
+            "msr S3_4_C12_C11_0, {a}",
+            a = out(reg) _,
+            b = out(reg) _,
+            from = in(reg) core::ptr::from_ref(from),
+            control = const offset_of!(VirtualInterface, control),
+            active = const offset_of!(VirtualInterface, active),
+            list = const offset_of!(VirtualInterface, list),
+            options(nostack, preserves_flags)
+        );
+    }
 }
 
 /// Brings back what [`keep_unusual`] has kept.
@@ -265,19 +306,19 @@ pub(super) fn bring_usual(from: &VirtualInterface) {
 pub(super) fn bring_unusual(from: &VirtualInterface, list_registers: u32) {
     write!("S3_4_C12_C11_7", u64::from(from.machine));
     write!("S3_4_C12_C8_0", u64::from(from.active[0]));
-    write!("S3_4_C12_C9_0", u64::from(from.active[4]));
+    write!("S3_4_C12_C9_0", u64::from(from.active[1]));
     for (n, value) in (0..list_registers).zip(&from.list) {
         set_any_list_register(n, *value);
     }
     let bits = preemption_bits();
     if bits >= 6 {
-        write!("S3_4_C12_C8_1", u64::from(from.active[1]));
-        write!("S3_4_C12_C9_1", u64::from(from.active[5]));
+        write!("S3_4_C12_C8_1", u64::from(from.active[2]));
+        write!("S3_4_C12_C9_1", u64::from(from.active[3]));
     }
     if bits >= 7 {
-        write!("S3_4_C12_C8_2", u64::from(from.active[2]));
-        write!("S3_4_C12_C8_3", u64::from(from.active[3]));
-        write!("S3_4_C12_C9_2", u64::from(from.active[6]));
+        write!("S3_4_C12_C8_2", u64::from(from.active[4]));
+        write!("S3_4_C12_C8_3", u64::from(from.active[6]));
+        write!("S3_4_C12_C9_2", u64::from(from.active[5]));
         write!("S3_4_C12_C9_3", u64::from(from.active[7]));
     }
 }
