@@ -4,6 +4,8 @@
 
 mod book {
     pub mod calls;
+    pub mod commands;
+    pub mod description;
     pub mod plan;
     pub mod source;
 }
@@ -11,7 +13,7 @@ mod book {
 use std::fs;
 use std::path::Path;
 
-use book::{calls, plan};
+use book::{calls, commands, description, plan};
 
 /// Below the manifest of this package.
 const PAGES: &str = "../docs/book/src";
@@ -53,4 +55,15 @@ fn exit_classes_are_those_of_the_code() {
 fn calls_are_those_that_the_code_answers() {
     let sources = "abi/src/call.rs and psci.rs, smccc.rs, trng.rs, pvtime.rs in core/src";
     hold("calls.md", sources, &calls::page());
+}
+
+#[test]
+fn keys_of_a_description_are_those_of_its_schema() {
+    let sources = "host/src/describe/schema.rs";
+    hold("description.md", sources, &description::page());
+}
+
+#[test]
+fn commands_and_their_examples_are_those_of_the_parser() {
+    hold("commands.md", "host/src/cmd", &commands::page());
 }

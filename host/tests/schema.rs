@@ -303,6 +303,51 @@ fn the_schema_takes_the_kinds_and_words_that_the_reader_takes() {
     assert!(tried > 500, "only {tried} refusals were tried");
 }
 
+/// The examples that a schema shows of a value, those of its parts included.
+fn examples(schema: &Value) -> Vec<&Value> {
+    match schema {
+        Value::Object(map) => {
+            let own = map.get("examples").and_then(Value::as_array);
+            let parts = map.iter().filter(|(key, _)| *key == "anyOf");
+            let parts = parts.flat_map(|(_, part)| examples(part));
+            own.into_iter().flatten().chain(parts).collect()
+        }
+        Value::Array(parts) => parts.iter().flat_map(examples).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn examples_that_editors_show_are_taken_by_the_reader_and_by_the_schema() {
+    let judge = Judge::new();
+    let whole = schema::schema();
+    let properties = &whole["properties"];
+    let mut tried = 0;
+    for (table, keys) in schema::TABLES {
+        let one = match table {
+            "board" | "console" => &properties[table],
+            "vm" | "shared" | "doorbell" => &properties[table]["additionalProperties"],
+            "memory" | "crash" | "emulated" => {
+                let key = if table == "emulated" { "rtc" } else { table };
+                &properties["vm"]["additionalProperties"]["properties"][key]["anyOf"][1]
+            }
+            _ => &properties["vm"]["additionalProperties"]["properties"][table],
+        };
+        for key in keys {
+            for example in examples(&one["properties"][key]) {
+                tried += 1;
+                let text = with(table, key, &example.to_string());
+                let (read, refusal) = (kinds(&text), judge.refusal(&text));
+                assert!(
+                    read.is_empty() && refusal.is_none(),
+                    "{table}.{key} = {example}: {read:#?} {refusal:?}"
+                );
+            }
+        }
+    }
+    assert!(tried > 15, "only {tried} examples were tried");
+}
+
 /// The words that the reader says a key can have.
 fn words_of(table: &str, key: &str) -> Vec<String> {
     let findings = kinds(&with(table, key, "\"no-such-word\""));

@@ -128,7 +128,8 @@ pub const TABLES: [(&str, &[&str]); 9] = [
 
 impl Kind {
     fn schema(self) -> Value {
-        let pattern = |pattern: &str| json!({ "type": "string", "pattern": pattern });
+        // Editors show what kind of text it is, and how one looks.
+        let pattern = |title: &str, example: &str, pattern: &str| json!({ "type": "string", "title": title, "examples": [example], "pattern": pattern });
         match self {
             Self::Text => json!({ "type": "string" }),
             Self::Flag => json!({ "type": "boolean" }),
@@ -141,11 +142,19 @@ impl Kind {
             }
             Self::Texts => json!({ "type": "array", "items": { "type": "string" } }),
             Self::TextOrTexts => json!({ "anyOf": [Self::Text.schema(), Self::Texts.schema()] }),
-            Self::Size => pattern(r"^\s*[0-9]*[1-9][0-9]*\s*(KiB|MiB|GiB)\s*$"),
-            Self::Address => pattern(r"^\s*0x[0-9a-fA-F_]*[0-9a-fA-F][0-9a-fA-F_]*\s*$"),
-            Self::Time => pattern(r"^\s*[0-9]+\s*(s|min|h)\s*$"),
-            Self::Duration => pattern(r"^\s*[0-9]+\s*(s|ms|us|ns)\s*$"),
-            Self::Percent => pattern(r"^\s*0*([1-9][0-9]?|100)\s*%\s*$"),
+            Self::Size => pattern(
+                "size",
+                "64MiB",
+                r"^\s*[0-9]*[1-9][0-9]*\s*(KiB|MiB|GiB)\s*$",
+            ),
+            Self::Address => pattern(
+                "address",
+                "0x48000000",
+                r"^\s*0x[0-9a-fA-F_]*[0-9a-fA-F][0-9a-fA-F_]*\s*$",
+            ),
+            Self::Time => pattern("time", "60s", r"^\s*[0-9]+\s*(s|min|h)\s*$"),
+            Self::Duration => pattern("duration", "500us", r"^\s*[0-9]+\s*(s|ms|us|ns)\s*$"),
+            Self::Percent => pattern("share", "30%", r"^\s*0*([1-9][0-9]?|100)\s*%\s*$"),
             Self::Words(words) => json!({ "enum": words }),
             Self::Memory => {
                 let mut table = table("memory");

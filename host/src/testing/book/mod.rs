@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::suite::{Context, Job, Test};
-use page::steps;
+use page::{Step, steps};
 use reader::Place;
 
 /// Where the pages are.
@@ -53,17 +53,31 @@ fn follow(context: &Context, page: &str) -> Result<String, Vec<String>> {
     let folder = tempfile::tempdir().map_err(|e| why(&e))?;
     let path = folder.path().to_owned();
     checkout(&context.root, &path).map_err(|e| why(&e))?;
+    let unbuilt = (!builds(&text)).then(|| path.join("unbuilt"));
     let place = Place {
         folder: path.clone(),
         shell: Box::new(move |text| {
             let mut command = Command::new("sh");
             command.args(["-c", text]).current_dir(&path);
             command.env("NO_COLOR", "1");
+            if let Some(folder) = &unbuilt {
+                command.env("CARGO_TARGET_DIR", folder);
+            }
             command
         }),
         guard: Duration::from_secs(400),
     };
     read(page, &text, &place)
+}
+
+/// Whether a page has something built. One that has not is read as in a new checkout, whatever other tests have built.
+fn builds(text: &str) -> bool {
+    let verbs = ["./bulkhead build ", "./bulkhead run "];
+    let steps = steps(text).unwrap_or_default();
+    steps.iter().any(|(_, step)| match step {
+        Step::Command { text, .. } => verbs.iter().any(|verb| text.contains(verb)),
+        _ => false,
+    })
 }
 
 /// Does everything that `text`, the page of this name, says.
@@ -108,6 +122,12 @@ mod tests {
             assert!(steps(&text).is_ok(), "{name}: {:?}", steps(&text));
         }
         let tests = tests(&root);
+        let built: Vec<_> = pages(&root)
+            .into_iter()
+            .filter(|(_, text)| builds(text))
+            .collect();
+        assert!(built.iter().any(|(name, _)| name == "tutorial"));
+        assert!(!built.iter().any(|(name, _)| name == "talk"));
         let tutorial = tests.iter().find(|test| test.name == "docs/book/tutorial");
         assert!(tutorial.is_some_and(|test| !test.on_request));
     }
