@@ -17,7 +17,7 @@ use reader::Place;
 /// Where the pages are.
 const PAGES: &str = "docs/book/src";
 /// What a reader finds in the working folder, besides the tool.
-const FOUND: [&str; 5] = ["boards", "systems", "guests", "tests", "out"];
+const FOUND: [&str; 6] = ["boards", "systems", "guests", "host", "tests", "out"];
 
 /// A test for each page that has something done.
 pub fn tests(root: &Path) -> Vec<Test> {
