@@ -122,11 +122,17 @@ pub trait Sources {
 pub enum Next {
     /// A byte.
     Byte(u8),
-    /// Nothing yet: a part of a line waits for its rest. Ask again, with `flush`, after [`FLUSH_MS`].
+    /// Not all VMs have been looked at: ask again. Nobody looks at more than [`LOOK`] of them at a time.
+    Later,
+    /// Nothing yet: a part of a line waits for its rest. Ask again, with `flush`, after [`FLUSH_MS`]. All VMs have been looked at
+    /// since there was a byte, or this or `Empty`, last.
     Held,
-    /// Nothing waits.
+    /// Nothing waits. All VMs have been looked at, as above.
     Empty,
 }
+
+/// VMs that are looked at to find who speaks next, before something else has its turn.
+pub const LOOK: usize = 16;
 
 /// Who writes a line: a VM's guest, or EL2 about a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,6 +167,10 @@ impl Speaker {
 pub struct Mux {
     speaker: Option<Speaker>,
     last: usize,
+    /// How many behind `last` have been looked at, and had nothing to say.
+    looked: usize,
+    /// But a part of a line.
+    held: bool,
     line_open: bool,
     insert: Line<LINE>,
     inserted: usize,
@@ -180,6 +190,8 @@ impl Mux {
         Self {
             speaker: None,
             last: 0,
+            looked: 0,
+            held: false,
             line_open: false,
             insert: Line::new(),
             inserted: 0,
@@ -263,11 +275,19 @@ impl Mux {
             }
             return Next::Byte(byte);
         }
-        let mut held = false;
-        match self.choose(sources, flush, &mut held) {
-            Some(speaker) => self.open(sources, speaker),
-            None if held => Next::Held,
-            None => Next::Empty,
+        if let Some(speaker) = self.choose(sources, flush) {
+            self.looked = 0;
+            self.held = false;
+            return self.open(sources, speaker);
+        }
+        if self.looked < sources.count() {
+            return Next::Later;
+        }
+        self.looked = 0;
+        if core::mem::take(&mut self.held) {
+            Next::Held
+        } else {
+            Next::Empty
         }
     }
 
@@ -279,11 +299,15 @@ impl Mux {
         }
     }
 
-    /// Who speaks next, starting behind the one who spoke last.
-    fn choose(&mut self, sources: &impl Sources, flush: bool, held: &mut bool) -> Option<Speaker> {
+    /// Who speaks next, starting behind the one who spoke last and those who have been looked at.
+    fn choose(&mut self, sources: &impl Sources, flush: bool) -> Option<Speaker> {
         let count = sources.count();
-        for n in 1..=count {
-            let vm = self.last.wrapping_add(n) % count;
+        for _ in 0..LOOK {
+            if self.looked >= count {
+                break;
+            }
+            self.looked = self.looked.wrapping_add(1);
+            let vm = self.last.wrapping_add(self.looked) % count;
             let Some(streams) = sources.streams(vm) else {
                 continue;
             };
@@ -294,7 +318,7 @@ impl Mux {
                 self.last = vm;
                 return Some(Speaker { vm, log: !output });
             }
-            *held |= output;
+            self.held |= output;
         }
         None
     }
@@ -366,16 +390,71 @@ mod tests {
         Two([Streams::default(), Streams::default()])
     }
 
-    fn drain(mux: &mut Mux, two: &Two, flush: bool) -> String {
+    fn drain(mux: &mut Mux, sources: &impl Sources, flush: bool) -> String {
         let mut bytes = Vec::new();
-        while let Next::Byte(byte) = mux.next(two, flush) {
-            bytes.push(byte);
+        loop {
+            match mux.next(sources, flush) {
+                Next::Byte(byte) => bytes.push(byte),
+                Next::Later => {}
+                Next::Held | Next::Empty => break,
+            }
         }
         String::from_utf8(bytes)
             .unwrap()
             .replace("\x1b[36m", "")
             .replace("\x1b[33m", "")
             .replace("\x1b[0m", "")
+    }
+
+    /// VMs that count how often one of them is looked at.
+    struct Many(Vec<Streams>, std::cell::Cell<usize>);
+
+    impl Sources for Many {
+        fn count(&self) -> usize {
+            self.0.len()
+        }
+        fn streams(&self, vm: usize) -> Option<&Streams> {
+            self.1.set(self.1.get() + 1);
+            self.0.get(vm)
+        }
+        fn name(&self, _: usize) -> &[u8] {
+            b"many\0"
+        }
+    }
+
+    /// However many VMs there are, and all of them with parts of lines that nobody may say yet: no look is longer than
+    /// [`LOOK`], a round sees each once, and whoever has a line gets it said.
+    #[test]
+    fn a_look_is_bounded_and_a_round_is_whole() {
+        for count in [1, LOOK - 1, LOOK, LOOK + 1, 64] {
+            let many = Many((0..count).map(|_| Streams::default()).collect(), 0.into());
+            let mut mux = Mux::new();
+            for streams in &many.0 {
+                streams.output.push_all(b"part");
+            }
+            for _ in 0..3 {
+                let mut looks = 0;
+                loop {
+                    many.1.set(0);
+                    let next = mux.next(&many, false);
+                    assert!(many.1.get() <= LOOK, "{} of {count}", many.1.get());
+                    looks += many.1.get();
+                    if next != Next::Later {
+                        assert_eq!(next, Next::Held);
+                        break;
+                    }
+                }
+                assert_eq!(looks, count);
+            }
+            for vm in [0, count / 2, count - 1] {
+                many.0[vm].output.push_all(b" whole\r\n");
+                assert!(drain(&mut mux, &many, false).ends_with(" whole\r\n"));
+                many.0[vm].output.push_all(b"part");
+            }
+            let shown = drain(&mut mux, &many, true);
+            assert_eq!(shown.matches("part").count(), count);
+            assert!(mux.is_done(&many));
+        }
     }
 
     #[test]

@@ -20,6 +20,9 @@ use crate::{lifecycle, mailbox, vm};
 
 /// Bytes that go out in one turn: a PL011 FIFO.
 const BATCH: u32 = 16;
+/// Looks for somebody who has something to say, in one exit. Up to [`LOOK`](bulkhead_core::console::LOOK) VMs that is all it takes
+/// to find nothing twice.
+const LOOKS: u32 = 3;
 
 /// The drainer knows that there is something to do, and will look again by itself.
 static AWAKE: AtomicBool = AtomicBool::new(false);
@@ -89,6 +92,10 @@ pub struct Service {
     monitor_first: bool,
     /// The line that is going out is the monitor's.
     monitor_speaks: bool,
+    /// Nobody had anything to say, and [`AWAKE`] says so; what was added just before that is seen by a second look at all.
+    sleeps: bool,
+    /// The look that is under way says parts of lines, too.
+    flush: bool,
 }
 
 /// When the console has to look again by itself (physical counter).
@@ -96,7 +103,7 @@ pub struct Service {
 pub struct Again {
     /// Parts of lines have waited long enough.
     pub flush: Option<u64>,
-    /// The monitor has waited long enough for an answer, or between two questions.
+    /// The monitor has waited long enough for an answer, or between two questions; or there is more to look at.
     pub monitor: Option<u64>,
 }
 
@@ -110,6 +117,8 @@ impl Service {
             monitor: Monitor::new(),
             monitor_first: false,
             monitor_speaks: false,
+            sleeps: false,
+            flush: false,
         }
     }
 
@@ -156,11 +165,18 @@ impl Service {
         }
     }
 
-    /// Sends what there is, at most [`BATCH`] bytes; the UART's interrupt asks for more.
+    /// Sends what there is, at most [`BATCH`] bytes; the UART's interrupt asks for more. Looks at [`LOOKS`] times [`LOOK`] VMs at
+    /// most; the rest comes at once, but in an exit of its own.
+    ///
+    /// [`LOOK`]: bulkhead_core::console::LOOK
     pub fn drain(&mut self, flush: bool) -> Again {
         let vms = Vms(plan().vms);
         let mut again = Again::default();
         let mut waits = true;
+        let mut looks = 0u32;
+        let flush = core::mem::take(&mut self.flush) | flush;
+        // Somebody has added something meanwhile.
+        self.sleeps &= !AWAKE.load(Ordering::Relaxed);
         for _ in 0..BATCH {
             if !self.uart.has_room() {
                 break;
@@ -168,32 +184,37 @@ impl Service {
             if self.monitor_first && !self.monitor.is_idle() {
                 self.monitor_turn(&mut again);
             }
-            match self.mux.next(&vms, flush) {
-                Next::Byte(byte) => self.send(byte),
-                other => {
-                    if self.monitor_turn(&mut again) {
-                        continue;
+            let next = self.mux.next(&vms, flush);
+            if let Next::Byte(byte) = next {
+                if core::mem::take(&mut self.sleeps) {
+                    AWAKE.store(true, Ordering::Relaxed);
+                }
+                self.send(byte);
+                continue;
+            }
+            looks = looks.wrapping_add(1);
+            if next != Next::Later {
+                if self.monitor_turn(&mut again) {
+                    continue;
+                }
+                if self.sleeps {
+                    if next == Next::Held {
+                        let pause = timer::milliseconds(FLUSH_MS);
+                        again.flush = Some(timer::now().saturating_add(pause));
                     }
-                    // Going to sleep: whoever adds something from now on tells. What was added just
-                    // before is seen by the second look.
-                    AWAKE.store(false, Ordering::Relaxed);
-                    fence(Ordering::SeqCst);
-                    match self.mux.next(&vms, flush) {
-                        Next::Byte(byte) => {
-                            AWAKE.store(true, Ordering::Relaxed);
-                            self.send(byte);
-                            continue;
-                        }
-                        Next::Held => {
-                            let pause = timer::milliseconds(FLUSH_MS);
-                            again.flush = Some(timer::now().saturating_add(pause));
-                        }
-                        Next::Empty => {}
-                    }
-                    debug_assert!(!matches!(other, Next::Byte(_)));
                     waits = false;
                     break;
                 }
+                // Going to sleep: whoever adds something from now on tells.
+                AWAKE.store(false, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                self.sleeps = true;
+            }
+            if looks >= LOOKS {
+                self.flush = flush;
+                again.monitor = Some(timer::now());
+                waits = false;
+                break;
             }
         }
         self.uart.ask_room(waits);

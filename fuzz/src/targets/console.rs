@@ -41,6 +41,7 @@ fn drain(mux: &mut Mux, vms: &Vms, flush: bool, out: &mut Vec<u8>) {
     for _ in 0..200_000 {
         match mux.next(vms, flush) {
             Next::Byte(byte) => out.push(byte),
+            Next::Later => {}
             _ => return,
         }
     }
