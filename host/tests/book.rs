@@ -10,6 +10,7 @@ mod book {
     pub mod source;
 }
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -66,4 +67,22 @@ fn keys_of_a_description_are_those_of_its_schema() {
 #[test]
 fn commands_and_their_examples_are_those_of_the_parser() {
     hold("commands.md", "host/src/cmd", &commands::page());
+}
+
+#[test]
+fn the_summary_has_every_page_once() {
+    let pages = fs::read_dir(PAGES).expect("the book");
+    let pages: BTreeSet<String> = pages
+        .map(|entry| entry.expect("a page").file_name().to_string_lossy().into())
+        .filter(|name| name != "SUMMARY.md")
+        .collect();
+    let summary = fs::read_to_string(Path::new(PAGES).join("SUMMARY.md")).expect("the summary");
+    let targets = summary.split("](").skip(1);
+    let named: Vec<&str> = targets
+        .filter_map(|rest| Some(rest.split_once(')')?.0))
+        .collect();
+    // mdBook leaves out what its summary does not name.
+    let once: BTreeSet<String> = named.iter().map(|&name| name.to_owned()).collect();
+    assert_eq!(once, pages);
+    assert_eq!(named.len(), pages.len(), "a page is named twice");
 }
