@@ -3,12 +3,15 @@
 //! `BULKHEAD_BLESS=1 cargo test -p bulkhead --test diagnostics` writes the words anew.
 
 use std::collections::BTreeSet;
+mod codes;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use bulkhead_host::describe::{Finding, Text};
 use bulkhead_host::planner::Effort;
 use bulkhead_host::system::{Stopped, prepare};
+use codes::codes;
 
 /// Findings that depend on what was built or fetched before, so that no fixture has them, and one that
 /// needs payloads larger than a repository should hold.
@@ -106,23 +109,14 @@ fn every_mistake_gets_its_exact_message() {
 
 #[test]
 fn every_code_has_a_fixture() {
-    let mut codes = BTreeSet::new();
-    for folder in ["describe", "board", "planner"] {
-        for entry in fs::read_dir(Path::new("src").join(folder)).expect("sources") {
-            let text = fs::read_to_string(entry.expect("entry").path()).expect("source");
-            let quoted = text
-                .split('"')
-                .filter(|part| part.starts_with("bulkhead::"));
-            codes.extend(quoted.map(str::to_owned));
-        }
-    }
     let shown: String = fixtures()
         .iter()
         .map(|path| fs::read_to_string(path.with_extension("txt")).unwrap_or_default())
         .collect();
-    let missing: Vec<_> = codes
-        .iter()
-        .filter(|code| !shown.contains(code.as_str()) && !NOT_HERE.contains(&code.as_str()))
+    let missing: Vec<_> = codes()
+        .into_iter()
+        .map(|code| format!("bulkhead::{code}"))
+        .filter(|code| !shown.contains(code) && !NOT_HERE.contains(&code.as_str()))
         .collect();
     assert!(missing.is_empty(), "no fixture shows {missing:?}");
 }

@@ -1,5 +1,7 @@
 //! Every code is explained, nothing else is, and the examples are what they say.
 
+mod codes;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
@@ -8,6 +10,7 @@ use bulkhead_host::describe::{Finding, Text};
 use bulkhead_host::explain::{self, Explanation};
 use bulkhead_host::planner::Effort;
 use bulkhead_host::system::{Stopped, prepare_text};
+use codes::codes;
 use toml::{Table, Value};
 
 /// Files that examples name, and the fixtures that they are.
@@ -35,21 +38,6 @@ const WITHOUT_EXAMPLE: [&str; 11] = [
 ];
 /// Codes of which the right example would start QEMU.
 const WITHOUT_RIGHT: [&str; 1] = ["board::value"];
-
-/// The codes that stand in the sources.
-fn codes() -> BTreeSet<String> {
-    let mut codes = BTreeSet::new();
-    for folder in ["describe", "board", "planner"] {
-        for entry in fs::read_dir(Path::new("src").join(folder)).expect("sources") {
-            let text = fs::read_to_string(entry.expect("entry").path()).expect("source");
-            let quoted = text
-                .split('"')
-                .filter_map(|part| part.strip_prefix("bulkhead::"));
-            codes.extend(quoted.map(str::to_owned));
-        }
-    }
-    codes
-}
 
 #[test]
 fn every_code_has_an_explanation_and_every_explanation_a_code() {

@@ -121,15 +121,20 @@ fn stated_clusters(tree: &Tree, nodes: &[&Entry]) -> Vec<Cluster> {
         let is_cluster = |part: &&str| part.starts_with("socket") || part.starts_with("cluster");
         let names: Vec<&str> = path.split('/').take_while(is_cluster).collect();
         let name = names.join("/");
-        match clusters.iter_mut().find(|cluster| cluster.name == name) {
-            Some(cluster) => cluster.cpus.push(number),
-            None => clusters.push(Cluster {
-                name,
-                cpus: vec![number],
-            }),
-        }
+        add(&mut clusters, name, number);
     }
     clusters
+}
+
+/// Puts a CPU into the cluster of that name.
+fn add(clusters: &mut Vec<Cluster>, name: String, number: usize) {
+    match clusters.iter_mut().find(|cluster| cluster.name == name) {
+        Some(cluster) => cluster.cpus.push(number),
+        None => clusters.push(Cluster {
+            name,
+            cpus: vec![number],
+        }),
+    }
 }
 
 /// Clusters by what all affinity levels but the lowest say.
@@ -137,13 +142,7 @@ fn by_affinity(cpus: &[Cpu]) -> Vec<Cluster> {
     let mut clusters: Vec<Cluster> = Vec::new();
     for (number, cpu) in cpus.iter().enumerate() {
         let name = format!("affinity {:#x}", cpu.mpidr & !0xff);
-        match clusters.iter_mut().find(|cluster| cluster.name == name) {
-            Some(cluster) => cluster.cpus.push(number),
-            None => clusters.push(Cluster {
-                name,
-                cpus: vec![number],
-            }),
-        }
+        add(&mut clusters, name, number);
     }
     clusters
 }
