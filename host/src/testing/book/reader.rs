@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -130,7 +132,10 @@ impl Place {
         unlockpt(&ours)?;
         let name = ptsname(&ours, Vec::new())?;
         let name = name.to_str().map_err(io::Error::other)?;
-        let theirs = File::options().read(true).write(true).open(name)?;
+        // A leader of a session without a terminal must not get this one: the command would be a background job, and stop.
+        let mut options = File::options();
+        options.custom_flags(OFlags::NOCTTY.bits() as i32);
+        let theirs = options.read(true).write(true).open(name)?;
         let size = Winsize {
             ws_row: 40,
             ws_col: 132,
