@@ -31,7 +31,7 @@ pub fn serve(vcpu: &mut Vcpu, now: u64) {
         .as_deref()
         .is_some_and(|home| home.has_deadline(now))
     {
-        serve_pcpu(vcpu);
+        serve_pcpu(vcpu, now);
     }
     if !sched::timer_fired(vcpu, now) {
         sched::set_timer(vcpu);
@@ -39,12 +39,13 @@ pub fn serve(vcpu: &mut Vcpu, now: u64) {
 }
 
 #[inline(never)]
-fn serve_pcpu(vcpu: &mut Vcpu) {
+fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
     for _ in 0..Purpose::COUNT {
         let Some(home) = vcpu.home.as_deref_mut() else {
             break;
         };
-        match home.take_deadline(timer::now()) {
+        // What is set meanwhile to come at once has an exit of its own.
+        match home.take_deadline(now) {
             Some(Purpose::Flush) => devices::drain(vcpu, true),
             Some(Purpose::Balance) => balance::look(vcpu),
             Some(_) => devices::drain(vcpu, false),

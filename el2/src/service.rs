@@ -212,7 +212,7 @@ impl Service {
             }
             if looks >= LOOKS {
                 self.flush = flush;
-                again.monitor = Some(timer::now());
+                again.monitor = Some(timer::now().saturating_add(1));
                 waits = false;
                 break;
             }
