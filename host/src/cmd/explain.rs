@@ -55,13 +55,20 @@ pub fn run(args: Args) -> Outcome {
 /// An explanation for people.
 fn text(code: &str, explanation: &Explanation) -> String {
     let mut text = format!("bulkhead::{code}\n\n{}\n", wrapped(&explanation.means));
+    let indented = |example: &str| -> String {
+        let lines = example.lines().map(|line| format!("    {line}"));
+        lines
+            .map(|line| line.trim_end().to_owned() + "\n")
+            .collect()
+    };
     for (what, example) in [("Wrong", &explanation.wrong), ("Right", &explanation.right)] {
-        if let Some(example) = example {
-            text += &format!("\n{what}:\n\n");
-            for line in example.lines() {
-                let line = format!("    {line}");
-                text += line.trim_end();
-                text += "\n";
+        let Some(example) = example else {
+            continue;
+        };
+        text += &format!("\n{what}:\n\n{}", indented(example));
+        for (name, source) in &explanation.sources {
+            if example.contains(&format!("{name}.dtbo")) {
+                text += &format!("\n  with {name}.dtbo made from\n\n{}", indented(source));
             }
         }
     }

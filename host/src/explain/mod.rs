@@ -3,6 +3,7 @@
 //! * `means`: what is wrong, and why it is a rule;
 //! * `wrong` and `right`: descriptions that get the code and that do not. What they leave out is sound: a board, and memory and a program
 //!   for each VM; unless `whole` is set. A test checks each of them;
+//! * `sources`: what each overlay that they name is made from;
 //! * `more`: where to read on.
 
 use std::collections::BTreeMap;
@@ -32,6 +33,9 @@ pub struct Explanation {
     pub wrong: Option<String>,
     /// One that does not.
     pub right: Option<String>,
+    /// What `NAME.dtbo`, an overlay that an example names, is made from.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<String, String>,
     /// The examples are whole descriptions.
     #[serde(default, skip_serializing)]
     pub whole: bool,
