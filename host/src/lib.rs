@@ -3,6 +3,7 @@
 
 pub mod bench;
 pub mod board;
+pub mod book;
 pub mod cmd;
 pub mod demo;
 pub mod describe;

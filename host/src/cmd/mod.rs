@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod board;
+pub mod book;
 pub mod build;
 pub mod check;
 pub mod console;
@@ -56,6 +57,7 @@ enum Verb {
     Fuzz(fuzz::Args),
     Fetch(fetch::Args),
     Doctor(doctor::Args),
+    Book(book::Args),
     Completions(shell::Completions),
     Man(shell::Pages),
 }
@@ -70,6 +72,7 @@ impl Cli {
             Verb::Plan(args) => plan::run(args),
             Verb::Dtb(args) => dtb::run(args),
             Verb::Board(args) => board::run(args),
+            Verb::Book(args) => book::run(args),
             Verb::Init(args) => init::run(args),
             Verb::Build(args) => build::run(args),
             Verb::Bench(args) => bench::run(args),

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::suite::{Job, Test};
+use crate::book::links;
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
-    let links: Job = Box::new(|context| links(&context.root));
+    let links: Job = Box::new(|context| all_lead(&context.root));
     let commands: Job = Box::new(|context| commands(&context.root));
     vec![
         Test::parallel(
@@ -46,12 +47,14 @@ fn documents(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn links(root: &Path) -> Result<String, Vec<String>> {
+fn all_lead(root: &Path) -> Result<String, Vec<String>> {
     let mut wrong = Vec::new();
     let mut count = 0;
     for document in documents(root) {
         let text = fs::read_to_string(&document).unwrap_or_default();
-        for (line, target) in targets(&text) {
+        for link in links::relative(&text) {
+            let target = text.get(link.target.clone()).unwrap_or_default();
+            let line = links::line(&text, link.whole.start);
             count += 1;
             if let Some(why) = broken(&document, target) {
                 let shown = document.strip_prefix(root).unwrap_or(&document).display();
@@ -67,27 +70,6 @@ fn links(root: &Path) -> Result<String, Vec<String>> {
     } else {
         Err(wrong)
     }
-}
-
-/// Relative targets of inline links and images, with the numbers of their lines. Code is skipped.
-fn targets(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
-    for (number, line) in prose(text) {
-        // Every second piece between backquotes is code.
-        for piece in line.split('`').step_by(2) {
-            for (_, rest) in piece
-                .match_indices("](")
-                .map(|(at, _)| piece.split_at(at + 2))
-            {
-                let target = rest.split([')', ' ']).next().unwrap_or_default();
-                let absolute = target.contains("://") || target.starts_with("mailto:");
-                if !target.is_empty() && !absolute {
-                    found.push((number, target));
-                }
-            }
-        }
-    }
-    found
 }
 
 /// Lines outside fenced code, numbered from 1.
@@ -191,13 +173,6 @@ fn refused(words: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn links_are_found_outside_code_only() {
-        let text = "See [a](a.md#x) and ![p](p.svg \"t\"), not `[b](b.md)`.\n```\n[c](c.md)\n```\n\
-            [web](https://example.org) [d](d/)\n";
-        assert_eq!(targets(text), [(1, "a.md#x"), (1, "p.svg"), (5, "d/")]);
-    }
 
     #[test]
     fn a_missing_file_and_a_missing_heading_are_told_apart() {

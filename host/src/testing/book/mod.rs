@@ -3,6 +3,7 @@
 mod fresh;
 mod page;
 mod reader;
+mod rendered;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -29,7 +30,7 @@ pub fn tests(root: &Path) -> Vec<Test> {
         let job: Job = Box::new(move |context| follow(context, &path));
         Test::parallel(format!("docs/book/{name}"), claim, job)
     });
-    pages.chain([fresh::test()]).collect()
+    pages.chain([fresh::test(), rendered::test()]).collect()
 }
 
 /// The pages of the book: name without the ending, and text.

@@ -1,0 +1,85 @@
+//! `bulkhead book`: the book in a browser.
+
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+
+use clap::Subcommand;
+
+use super::Outcome;
+use crate::failure::Failure;
+use crate::{book, machine};
+
+/// What installs mdBook.
+const ADVICE: &str = "`cargo install --locked mdbook` brings it; the pages can be read as they are in docs/book/src, too";
+
+/// Render the book, which mdBook does, as out/book
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  bulkhead book                       # out/book/index.html
+  bulkhead book --open                # and a browser shows it
+
+`mdbook serve docs/book` renders it anew as pages change.")]
+pub struct Args {
+    /// Show it in a browser
+    #[arg(long)]
+    open: bool,
+    #[command(subcommand)]
+    step: Option<Step>,
+}
+
+#[derive(Subcommand)]
+enum Step {
+    /// What mdBook asks for: chapters on stdin, those of the rendered book on stdout
+    #[command(hide = true)]
+    Preprocess {
+        #[command(subcommand)]
+        question: Option<Question>,
+    },
+}
+
+#[derive(Subcommand)]
+enum Question {
+    /// Whether chapters can be made for a renderer: for each
+    Supports { renderer: String },
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    match args.step {
+        None => render(args.open).unwrap_or_else(Failure::report),
+        Some(Step::Preprocess {
+            question: Some(Question::Supports { .. }),
+        }) => Outcome::Done,
+        Some(Step::Preprocess { question: None }) => preprocess().unwrap_or_else(Failure::report),
+    }
+}
+
+fn render(open: bool) -> Result<Outcome, Failure> {
+    let root = machine::checkout();
+    let mut command = Command::new("mdbook");
+    command.arg("build").args(open.then_some("--open"));
+    command.arg(root.join("docs/book")).stdin(Stdio::null());
+    let status = command.status().map_err(|why| {
+        let what = "cannot run mdbook, which renders the book";
+        Failure::environment(what, why, ADVICE)
+    })?;
+    if !status.success() {
+        let what = "mdbook has not rendered the book";
+        return Err(Failure::failed(what, status, "what it said stands above"));
+    }
+    println!("{}", root.join("out/book/index.html").display());
+    Ok(Outcome::Done)
+}
+
+fn preprocess() -> Result<Outcome, Failure> {
+    let what = "cannot make the chapters of the book";
+    let advice = "this is for mdBook, which docs/book/book.toml tells of it";
+    let mut input = String::new();
+    io::stdin()
+        .read_to_string(&mut input)
+        .map_err(|why| Failure::environment(what, why, advice))?;
+    let book = book::preprocess(&machine::checkout(), &input)
+        .map_err(|why| Failure::input(what, why, advice))?;
+    println!("{book}");
+    Ok(Outcome::Done)
+}
