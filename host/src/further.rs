@@ -68,8 +68,13 @@ pub fn look(system: &System, board: Option<Board>, findings: &mut Vec<Finding>) 
         .collect();
     let first = |finding: &Finding| finding.labels.first().and_then(|(place, _)| table(place));
     let wrong: Vec<usize> = errors().filter_map(first).collect();
+    // A key that is like no other is not a known one misspelt: it can be left out.
+    let stray = |finding: &&Finding| {
+        let help = finding.help.as_deref().unwrap_or_default();
+        subject(finding) == "key" && !help.starts_with("did you mean")
+    };
     let misread: Vec<usize> = errors()
-        .filter(|finding| MISREAD.contains(&subject(finding)))
+        .filter(|finding| MISREAD.contains(&subject(finding)) && !stray(finding))
         .filter_map(first)
         .collect();
 

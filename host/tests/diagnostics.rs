@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bulkhead_host::describe::{Finding, Text};
 use bulkhead_host::planner::Effort;
-use bulkhead_host::system::{Stopped, prepare};
+use bulkhead_host::system::{Stopped, prepare, prepare_text};
 use codes::codes;
 
 /// Findings that depend on what was built or fetched before, so that no fixture has them, and one that
@@ -38,6 +38,46 @@ fn findings(path: &Path) -> (Text, Vec<Finding>) {
 fn words(path: &Path) -> String {
     let (text, findings) = findings(path);
     text.render(&findings, false)
+}
+
+#[test]
+fn who_writes_what_a_wrong_kind_of_value_is_answered_with_is_not_refused_again() {
+    let mut tried = 0;
+    for path in fixtures() {
+        let (text, found) = findings(&path);
+        for finding in found {
+            let help = finding.help.as_deref().unwrap_or_default();
+            let said = help
+                .strip_prefix("write ")
+                .and_then(|help| help.strip_suffix(", for instance"));
+            let (Some(said), "bulkhead::value::type") = (said, finding.code) else {
+                continue;
+            };
+            let (_, value) = said.split_once(" = ").expect("a key and its value");
+            let place = finding.labels.first().expect("a place").0.clone();
+            let mut source = text.source.to_string();
+            source.replace_range(place.clone(), value);
+            let text = Text {
+                name: text.name.clone(),
+                source: source.into(),
+            };
+            let now = match prepare_text(text, Effort::WhatIsThere) {
+                Ok(prepared) => prepared.findings,
+                Err(Stopped::Description(_, findings)) => findings,
+                Err(Stopped::Failure(failure)) => panic!("{said}: {failure}"),
+            };
+            // Whether there is such a file, board or VM the tool does not know.
+            let of_value =
+                |code: &str| code.starts_with("bulkhead::value::") || code.ends_with("::intid");
+            let again = now.iter().find(|finding| {
+                of_value(finding.code)
+                    && finding.labels.iter().any(|(at, _)| at.start == place.start)
+            });
+            assert!(again.is_none(), "{}: {said}: {again:#?}", path.display());
+            tried += 1;
+        }
+    }
+    assert!(tried > 20, "{tried} remedies");
 }
 
 #[test]

@@ -100,6 +100,14 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
             );
             None
         }
+        // What cannot be read is an error already.
+        (None, None)
+            if ["name", "dtb"]
+                .iter()
+                .any(|key| reader.key_span(key).is_some()) =>
+        {
+            None
+        }
         (None, None) => {
             let spans = KEYS.iter().filter_map(|key| reader.key_span(key));
             let span = spans.min_by_key(|span| span.start).unwrap_or(place);

@@ -131,6 +131,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
     fn wrong_type(&mut self, key: &str, value: &Spanned<DeValue>, wanted: Wanted) {
         let found = value.get_ref().type_str();
         let Wanted(wanted, example) = wanted;
+        let example = meant(value.get_ref(), wanted).unwrap_or_else(|| example.to_owned());
         self.findings.push(
             Finding::new("bulkhead::value::type", format!("`{key}` must be {wanted}"))
                 .at(value.span(), format!("this is {} {found}", article(found)))
@@ -140,6 +141,11 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
 
     /// A string.
     pub fn text(&mut self, key: &'static str) -> Option<Placed<String>> {
+        self.text_like(key, example(key))
+    }
+
+    /// A string such as `example`, which stands in quotes.
+    fn text_like(&mut self, key: &'static str, example: &str) -> Option<Placed<String>> {
         let value = self.value(key)?;
         match value.get_ref().as_str() {
             Some(text) => Some(Placed {
@@ -147,7 +153,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, TEXT);
+                self.wrong_type(key, value, Wanted(TEXT, example));
                 None
             }
         }
@@ -162,7 +168,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, FLAG);
+                self.wrong_type(key, value, Wanted(FLAG, "true"));
                 None
             }
         }
@@ -177,7 +183,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, NUMBER);
+                self.wrong_type(key, value, Wanted(NUMBER, example(key)));
                 None
             }
         }
@@ -185,12 +191,14 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
 
     /// A list of numbers.
     pub fn numbers(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<u32>>>> {
-        self.list(key, NUMBERS, number)
+        self.list(key, Wanted(NUMBERS, example(key)), number)
     }
 
     /// A list of strings.
     pub fn texts(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<String>>>> {
-        self.list(key, TEXTS, |value| value.as_str().map(str::to_owned))
+        self.list(key, Wanted(TEXTS, example(key)), |value| {
+            value.as_str().map(str::to_owned)
+        })
     }
 
     /// A string, or a list of strings.
@@ -202,7 +210,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }]);
         }
-        let list = self.list(key, TEXT_OR_TEXTS, |value| {
+        let list = self.list(key, Wanted(TEXT_OR_TEXTS, example(key)), |value| {
             value.as_str().map(str::to_owned)
         });
         Some(list?.value)
@@ -240,13 +248,13 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
 
     /// A size such as `"4KiB"`.
     pub fn size(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text(key)?;
+        let text = self.text_like(key, "\"64MiB\"")?;
         self.parsed(("bulkhead::value::size", "64MiB"), text, parse_size)
     }
 
     /// An address such as `"0x40000000"`.
     pub fn address(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text(key)?;
+        let text = self.text_like(key, "\"0x40000000\"")?;
         self.parsed(
             ("bulkhead::value::address", "0x40000000"),
             text,
@@ -256,19 +264,19 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
 
     /// A time such as `"60s"`, in seconds.
     pub fn time(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text(key)?;
+        let text = self.text_like(key, "\"60s\"")?;
         self.parsed(("bulkhead::value::time", "60s"), text, parse_time)
     }
 
     /// A short time such as `"2ms"`, in nanoseconds.
     pub fn duration(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text(key)?;
+        let text = self.text_like(key, "\"2ms\"")?;
         self.parsed(("bulkhead::value::time", "2ms"), text, parse_duration)
     }
 
     /// A part such as `"30%"`, 1 to 100.
     pub fn percent(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text(key)?;
+        let text = self.text_like(key, "\"30%\"")?;
         self.parsed(("bulkhead::value::part", "30%"), text, parse_percent)
     }
 
@@ -301,7 +309,8 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         key: &'static str,
         words: &[&'static str],
     ) -> Option<Placed<&'static str>> {
-        let text = self.text(key)?;
+        let example = format!("\"{}\"", words.first().unwrap_or(&""));
+        let text = self.text_like(key, &example)?;
         if let Some(word) = words.iter().find(|word| **word == text.value) {
             return Some(Placed {
                 value: word,
@@ -328,16 +337,53 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
     }
 }
 
-/// What a value has to be, and an example.
+/// What a value has to be, and an example as it stands in a file.
 #[derive(Clone, Copy)]
-struct Wanted(&'static str, &'static str);
+struct Wanted<'a>(&'static str, &'a str);
 
-const TEXT: Wanted = Wanted("a string", "\"...\"");
-const FLAG: Wanted = Wanted("true or false", "true");
-const NUMBER: Wanted = Wanted("a number that is not negative", "1");
-const NUMBERS: Wanted = Wanted("a list of numbers", "[0]");
-const TEXTS: Wanted = Wanted("a list of strings", "[\"...\"]");
-const TEXT_OR_TEXTS: Wanted = Wanted("a string or a list of strings", "[\"...\", \"...\"]");
+const TEXT: &str = "a string";
+const FLAG: &str = "true or false";
+const NUMBER: &str = "a number that is not negative";
+const NUMBERS: &str = "a list of numbers";
+const TEXTS: &str = "a list of strings";
+const TEXT_OR_TEXTS: &str = "a string or a list of strings";
+
+/// A value that a key can have, where its kind does not say enough.
+fn example(key: &str) -> &'static str {
+    match key {
+        "name" => "\"qemu-virt\"",
+        "dtb" => "\"board.dtb\"",
+        "kernel" => "\"debian:kernel\"",
+        "initrd" => "\"debian:initramfs\"",
+        "image" => "\"guest:hello\"",
+        "cmdline" => "\"console=ttyAMA0\"",
+        "overlay" => "\"board.dtbo\"",
+        "devices" => "[\"/pl061@9030000\"]",
+        "firmware" => "\"none\"",
+        "from" | "to" | "notify" => "\"one\"",
+        "gic" | "restart" => "3",
+        "intid" => "40",
+        "pcpus" | "pool" => "[0]",
+        "smc" => "[0x82000001]",
+        "service" => "0",
+        _ => "1",
+    }
+}
+
+/// What was most likely meant by a value of another kind: the number in a string, the list of one.
+fn meant(found: &DeValue, wanted: &str) -> Option<String> {
+    match (found, wanted) {
+        (DeValue::String(text), NUMBER) => Some(text.parse::<u32>().ok()?.to_string()),
+        (DeValue::String(text), FLAG) => Some(text.parse::<bool>().ok()?.to_string()),
+        (DeValue::Integer(_), FLAG) => Some((number(found)? != 0).to_string()),
+        (DeValue::Integer(_), NUMBERS) => Some(format!("[{}]", number(found)?)),
+        // As it is written in a file: with its quotes, and what needs them escaped.
+        (DeValue::String(text), TEXTS) => {
+            Some(format!("[{}]", toml::Value::String(text.to_string())))
+        }
+        _ => None,
+    }
+}
 
 /// A number that is not negative and fits 32 bits.
 fn number(value: &DeValue) -> Option<u32> {
