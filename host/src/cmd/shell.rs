@@ -62,19 +62,22 @@ pub fn pages(args: Pages, command: Command) -> Outcome {
 fn write(folder: &Path, mut command: Command) -> io::Result<usize> {
     fs::create_dir_all(folder)?;
     command.build();
-    let mut count = 0;
-    let verbs = command
-        .get_subcommands()
-        .filter(|verb| verb.get_name() != "help");
-    for page in verbs.chain([&command]) {
-        // `build` has given verbs names like `bulkhead-plan`.
-        let name = page.get_display_name().unwrap_or(NAME);
-        let mut text = Vec::new();
-        Man::new(page.clone()).render(&mut text)?;
-        fs::write(folder.join(format!("{name}.1")), text)?;
-        count += 1;
-    }
-    Ok(count)
+    write_of(folder, &command)
+}
+
+/// Writes the page of a command, and those of its verbs.
+fn write_of(folder: &Path, command: &Command) -> io::Result<usize> {
+    // `build` has given verbs names like `bulkhead-plan`.
+    let name = command.get_display_name().unwrap_or(NAME);
+    let mut text = Vec::new();
+    Man::new(command.clone()).render(&mut text)?;
+    fs::write(folder.join(format!("{name}.1")), text)?;
+    let verbs = command.get_subcommands();
+    let shown = verbs.filter(|verb| verb.get_name() != "help" && !verb.is_hide_set());
+    shown
+        .map(|verb| write_of(folder, verb))
+        .sum::<io::Result<usize>>()
+        .map(|below| below + 1)
 }
 
 #[cfg(test)]
@@ -85,13 +88,15 @@ mod tests {
         Command::new(NAME)
             .about("Describes systems.")
             .subcommand(Command::new("plan").about("Shows who owns what."))
+            .subcommand(Command::new("board").subcommand(Command::new("list")))
     }
 
     #[test]
-    fn there_is_a_page_for_each_verb() {
+    fn there_is_a_page_for_each_verb_and_those_below() {
         let folder = tempfile::tempdir().expect("a folder");
         let place = folder.path().join("man1");
-        assert_eq!(write(&place, command()).expect("it can be written"), 2);
+        assert_eq!(write(&place, command()).expect("it can be written"), 4);
+        assert!(place.join("bulkhead-board-list.1").is_file());
         let page = |name: &str| fs::read_to_string(place.join(name)).expect("there");
         assert!(page("bulkhead.1").contains("Describes systems."));
         let plan = page("bulkhead-plan.1");
