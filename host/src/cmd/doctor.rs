@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::fetch::cache::{self, Cache};
 use crate::fetch::{self, Payload};
 use crate::machine;
-use crate::run::qemu;
+use crate::run::{gdb, qemu};
 
 /// Look whether this computer has what the other verbs need
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub struct Args {
 enum State {
     /// It is there.
     Good,
-    /// A verb gets it when it needs it.
+    /// It is not there, and can wait: a verb gets it when it needs it, or one option alone wants it.
     Later,
     /// It is not there, and some verb cannot do without.
     Missing,
@@ -88,6 +88,7 @@ fn look() -> Vec<Found> {
         compiler(),
         debian(),
         payloads(),
+        debugger(),
         room("the cache", &cache::folder()),
         room("the checkout", &machine::checkout()),
     ]
@@ -207,6 +208,20 @@ fn payloads() -> Found {
         detail,
         needed: "systems that name debian:...",
         remedy: "bulkhead fetch gets them, and so does the first build that needs them",
+    }
+}
+
+fn debugger() -> Found {
+    let (state, detail) = match version(Path::new(gdb::PROGRAM)) {
+        None => (State::Later, format!("no {}", gdb::PROGRAM)),
+        Some(line) => (State::Good, line),
+    };
+    Found {
+        what: "gdb",
+        state,
+        detail,
+        needed: "run --gdb",
+        remedy: "apt-get install gdb-multiarch",
     }
 }
 

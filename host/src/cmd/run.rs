@@ -2,7 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -123,14 +124,6 @@ fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
     let files = files.transpose()?;
     if let (Some(files), Some(when)) = (&files, args.gdb) {
         system.qemu.gdb = Some((files.socket.clone(), when == Attach::Wait));
-        let waits = match when {
-            Attach::Wait => "the board waits for it; `continue` there starts it",
-            Attach::Now => "the board runs until then",
-        };
-        eprintln!(
-            "attach with: gdb-multiarch -x {}\n({waits}; `help bulkhead` there names commands)",
-            files.script.display()
-        );
     }
     let folder = system.folder.join("logs");
     let logs = match &args.log {
@@ -161,6 +154,9 @@ fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
         interactive: true,
     };
     let mut emulator = Emulator::start(system.qemu.command())?;
+    if let (Some(files), Some(when)) = (&files, args.gdb) {
+        invite(files, when);
+    }
     let end = session(&mut emulator, options, &mut screen)
         .map_err(|error| Failure::environment("the console is gone", error, ""))?;
     let first = screen.transcript.lines.len();
@@ -181,6 +177,30 @@ fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
         })?;
     }
     conclude(args, &system, end, &screen.transcript, &emulator.messages())
+}
+
+/// Says how to attach gdb, as soon as QEMU listens.
+fn invite(files: &gdb::Files, when: Attach) {
+    // If it fails instead, the session says why.
+    let patience = Instant::now() + Duration::from_secs(10);
+    while !files.socket.exists() && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let waits = match when {
+        Attach::Wait => "the board waits for it; `continue` there starts it",
+        Attach::Now => "the board runs until then",
+    };
+    eprintln!(
+        "attach with: {} -x {}\n({waits}; `help bulkhead` there names commands)",
+        gdb::PROGRAM,
+        files.script.display()
+    );
+    if !gdb::is_installed() {
+        eprintln!(
+            "(there is no {0} here: `apt-get install {0}` brings it)",
+            gdb::PROGRAM
+        );
+    }
 }
 
 /// Opens the console for `bulkhead console`.

@@ -1,11 +1,11 @@
 //! A built system, ready to run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::Qemu;
 use crate::cmd::build;
-use crate::describe::{self, PayloadSpec, class_name};
+use crate::describe::{self, PayloadSpec, VmSpec, class_name};
 use crate::failure::Failure;
 use crate::fetch::firmware;
 use crate::machine;
@@ -30,6 +30,8 @@ pub struct System {
     pub classes: BTreeMap<String, String>,
     /// Programs of VMs that are ELF files, by name of the VM.
     pub programs: BTreeMap<String, PathBuf>,
+    /// The VMs that run Linux.
+    pub linux: BTreeSet<String>,
 }
 
 impl System {
@@ -51,11 +53,12 @@ impl System {
             firmware::make()?;
         }
         let vms = built.planned.vms.iter();
-        let programs = programs(description)?;
+        let (programs, linux) = programs(description)?;
         let classes = vms.map(|vm| (vm.name.clone(), class_name(vm.class).to_owned()));
         Ok(Self {
             classes: classes.collect(),
             programs,
+            linux,
             qemu: emulated.qemu(&built.image),
             name: built.planned.name,
             folder: built.folder,
@@ -66,8 +69,8 @@ impl System {
     }
 }
 
-/// The ELF files that a description names, which has been built.
-fn programs(description: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
+/// The ELF files that a description names, which has been built, and the VMs that run Linux.
+fn programs(description: &Path) -> Result<(BTreeMap<String, PathBuf>, BTreeSet<String>), Failure> {
     let text = describe::load(description)?;
     let system = describe::parse(&text, &mut Vec::new());
     let program = |payload: &PayloadSpec| {
@@ -84,5 +87,10 @@ fn programs(description: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     };
     let vms = system.vms.iter();
     let named = vms.filter_map(|vm| Some((vm.name.value.clone(), program(&vm.payload)?)));
-    Ok(named.collect())
+    let is_linux = |vm: &&VmSpec| matches!(vm.payload, PayloadSpec::Linux { .. });
+    let linux = system.vms.iter().filter(is_linux);
+    Ok((
+        named.collect(),
+        linux.map(|vm| vm.name.value.clone()).collect(),
+    ))
 }

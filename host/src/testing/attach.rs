@@ -1,9 +1,10 @@
 //! Who attaches to a system that runs: several consoles, which come and go, and a debugger. The tool is run as a user
 //! runs it.
 
+mod gdb;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -19,21 +20,13 @@ const GUARD: Duration = Duration::from_secs(180);
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
     let console: Job = Box::new(consoles);
-    let gdb: Job = Box::new(debugger);
-    vec![
-        Test::build(
-            "attach/console",
-            "Two consoles attach to a running system, see the same and type; one leaves, the system runs on; the \
-             recording of the run has it all.",
-            console,
-        ),
-        Test::build(
-            "attach/gdb",
-            "gdb names functions of EL2 at its link address and of a guest at EL1, and tells what each vCPU does.",
-            gdb,
-        )
-        .on_request(),
-    ]
+    let console = Test::build(
+        "attach/console",
+        "Two consoles attach to a running system, see the same and type; one leaves, the system runs on; the \
+         recording of the run has it all.",
+        console,
+    );
+    std::iter::once(console).chain(gdb::tests()).collect()
 }
 
 /// A process of the tool, whose lines come as they are said.
@@ -237,87 +230,4 @@ fn recorded(file: &str) -> Result<(), Vec<String>> {
         }
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong) }
-}
-
-/// The file of gdb's commands that a run has named.
-fn script(line: &str) -> Option<PathBuf> {
-    line.split_once("gdb-multiarch -x ")
-        .map(|(_, file)| file.into())
-}
-
-fn debugger(context: &Context) -> Result<String, Vec<String>> {
-    if Command::new("gdb-multiarch")
-        .arg("--version")
-        .output()
-        .is_err()
-    {
-        let advice = "`apt-get install gdb-multiarch` brings it";
-        return Err(vec![format!(
-            "skipped, which counts as failed: there is no gdb-multiarch; {advice}"
-        )]);
-    }
-    let system = context
-        .root
-        .join("tests/systems/attach.toml")
-        .display()
-        .to_string();
-    let mut run = Process::start("run", tool(&["run", &system, "--gdb"])?)?;
-    let line = run.until("gdb-multiarch -x ")?;
-    let script = script(&line).ok_or_else(|| vec![format!("no file in `{line}`")])?;
-    let said = gdb(&script)?;
-    let mut wrong = Vec::new();
-    for (what, words) in [
-        ("EL2 at its link address", "el2 is at data_exit"),
-        ("the vCPU at EL2", "desk/0  0     1           is with EL2"),
-        ("the guest's function", "guest is at desk::main"),
-        ("the vCPU at EL1", "desk/0  0     1           runs at EL1"),
-        ("its thread", "desk/0: thread 1, at EL1; "),
-        ("its last exits", "(EC 0x24)  "),
-        (
-            "its registers at the last exit",
-            "frame = registers of the guest",
-        ),
-        ("what EL2 knows about it", "runs = true"),
-    ] {
-        if !said.contains(words) {
-            wrong.push(format!("{what}: no `{words}`"));
-        }
-    }
-    if !wrong.is_empty() {
-        wrong.push(format!("gdb said:\n{said}"));
-        return Err(wrong);
-    }
-    run.ended().map(|()| "EL2 and a guest".to_owned())
-}
-
-/// Drives gdb without a terminal; gives what it said.
-fn gdb(script: &Path) -> Result<String, Vec<String>> {
-    let commands = [
-        "break data_exit",
-        "continue",
-        // The function, not what the compiler has put into it.
-        "python print('el2 is at', gdb.execute('info symbol $pc', to_string=True))",
-        "bulkhead vcpus",
-        "delete",
-        "bulkhead vm desk",
-        "break desk::main",
-        "continue",
-        "python print('guest is at', gdb.selected_frame().name())",
-        "bulkhead vcpus",
-        "bulkhead vm desk",
-        "bulkhead vcpu desk",
-        "kill",
-    ];
-    let mut command = Command::new("timeout");
-    command
-        .args(["180", "gdb-multiarch", "-nx", "-batch", "-x"])
-        .arg(script);
-    for line in commands {
-        command.args(["-ex", line]);
-    }
-    let ran = command.stdin(Stdio::null()).output();
-    let ran = ran.map_err(|error| vec![format!("gdb: {error}")])?;
-    let mut said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    said.push_str(&String::from_utf8_lossy(&ran.stderr));
-    Ok(said)
 }

@@ -1,118 +1,50 @@
 """Commands for gdb on a board that runs Bulkhead; `attach.gdb` beside it loads them.
 
-bulkhead vcpus          every vCPU: its pCPU, what it does, where it is
-bulkhead vm NAME [N]    go to vCPU N of a VM (0 if left out) with the symbols of its program
-bulkhead vcpu NAME [N]  everything that EL2 knows about a vCPU
-bulkhead el2            symbols of EL2 alone
-bulkhead boot           symbols of EL2 where the loader put it, for what runs before its MMU is on
+bulkhead vcpus                   every vCPU: its pCPU, what it does, where it is
+bulkhead vcpu NAME [N]           everything about vCPU N of a VM (0 if left out), whether it has its pCPU or not
+bulkhead vm NAME [N]             go to a vCPU with the symbols of its program; of a Linux, say where its kernel is
+bulkhead break NAME [N] PLACE    stop where this VM comes to an address, function or FILE:LINE, and no other VM
+bulkhead until NAME [N]          go on until a vCPU that is away from its pCPU is back in its guest
+bulkhead symbols NAME FILE       take the symbols of a VM from a file
+bulkhead el2                     symbols of EL2 alone
+bulkhead boot                    symbols of EL2 where the loader put it, for what runs before its MMU is on
 """
 
-import json
 import os
 import re
+import sys
 
 import gdb
 
-SYSTEM = json.load(open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "system.json")))
-PAGE = 4096
-# Registers of a vCPU that does not have its pCPU (el2/src/hw/switch.s): which double words are these.
-KEPT_SP_EL0, KEPT_SP_EL1, KEPT_ELR, KEPT_SPSR = 15, 16, 24, 25
-HCR_VM = 1
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from bulkhead_board import ABORTS, CLASSES, EL1, SYSTEM, State, level, owner, owners, pstate, state, vcpu_of, vm_named
+from bulkhead_guest import Program, Symbols, kernel, named, offset
 
-class Physical:
-    """While it is entered, gdb reads physical memory: at EL1 its addresses would be the guest's."""
-
-    def __enter__(self):
-        self.set(1)
-        return gdb.selected_inferior()
-
-    def __exit__(self, *_):
-        self.set(0)
-
-    def set(self, mode):
-        gdb.execute(f"maintenance packet Qqemu.PhyMemMode:{mode}", to_string=True)
-
-
-def register(name):
-    return int(gdb.parse_and_eval(f"${name}")) & (2**64 - 1)
-
-
-def threads():
-    return sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num)
-
-
-def level():
-    """Exception level of the selected thread."""
-    return (register("cpsr") >> 2) & 3
-
-
-def on_pcpu(thread):
-    """The vCPU whose registers a pCPU has: its VM's tag and its number in the VM; None for nobody's."""
-    thread.switch()
-    vmid = (register("VTTBR_EL2") >> 48) & 0xFFFF
-    # Before its first VM a pCPU has no stage 2.
-    if not register("HCR_EL2") & HCR_VM or not vmid:
-        return None
-    return vmid, register("VMPIDR_EL2") & 0xFF
-
-
-def state(row):
-    """The structure that EL2 has for a vCPU, read from its pool."""
-    kind = gdb.lookup_type("bulkhead_el2::vcpu::Vcpu")
-    with Physical() as memory:
-        return gdb.Value(bytes(memory.read_memory(row["state"], kind.sizeof)), kind)
-
-
-def find(name, number):
-    for vm in SYSTEM["vms"]:
-        if vm["name"] == name:
-            for row in vm["vcpus"]:
-                if row["number"] == number:
-                    return vm, row
-            raise gdb.GdbError(f"{name} has vCPUs 0 to {len(vm['vcpus']) - 1}")
-    names = ", ".join(vm["name"] for vm in SYSTEM["vms"])
-    raise gdb.GdbError(f"there is no VM `{name}`; there are {names}")
+# States of a list register.
+HELD = ("", "pending", "active", "active and pending")
 
 
 def words(text):
-    """NAME and number of a vCPU."""
+    """NAME and number of a vCPU: its VM and its row."""
     parts = gdb.string_to_argv(text)
     if not parts or len(parts) > 2 or (len(parts) == 2 and not parts[1].isdigit()):
         raise gdb.GdbError("name a VM, and the number of a vCPU if it is not 0")
-    return parts[0], int(parts[1]) if len(parts) == 2 else 0
+    vm = vm_named(parts[0])
+    return vm, vcpu_of(vm, int(parts[1]) if len(parts) == 2 else 0)
 
 
-class Symbols:
-    """Whose symbols gdb has besides those of EL2: guests may lie at the same addresses, so one at a time."""
-
-    extra = None
-
-    @classmethod
-    def use(cls, file, offset=0):
-        if cls.extra:
-            gdb.execute(f"remove-symbol-file {cls.extra}", to_string=True)
-            cls.extra = None
-        if file:
-            quoted = "'" + file + "'"
-            gdb.execute(f"add-symbol-file {quoted} -o {offset:#x}", to_string=True)
-            cls.extra = quoted
-
-
-class Guest:
-    """Sees with the symbols of a VM, then with those that were there."""
-
-    def __init__(self, vm):
-        self.vm = vm
-
-    def name(self, pc):
-        before = Symbols.extra
-        program = self.vm["program"]
-        if program and before != "'" + program + "'":
-            Symbols.use(program)
-        symbol = gdb.execute(f"info symbol {pc:#x}", to_string=True).split(" in section")[0].strip()
-        # Rust puts a hash behind the names of its functions.
-        return "" if symbol.startswith("No symbol") else re.sub(r"::h[0-9a-f]{16}", "", symbol)
+def use_symbols(vm):
+    """The symbols of a VM where its program is; says what there is."""
+    moved, why = offset(vm)
+    if why:
+        Symbols.use(None)
+        return why
+    Symbols.use(vm["program"], moved)
+    if not vm["program"]:
+        return "no symbols: name a file with `bulkhead symbols`"
+    return vm["program"] + (f", moved by {moved:#x}" if moved else "")
 
 
 class Bulkhead(gdb.Command):
@@ -129,94 +61,205 @@ class Vcpus(gdb.Command):
         super().__init__("bulkhead vcpus", gdb.COMMAND_STATUS)
 
     def invoke(self, _argument, _tty):
-        chosen = gdb.selected_thread()
-        extra = Symbols.extra
-        here = {}
-        for thread in threads():
-            vcpu = on_pcpu(thread)
-            if vcpu:
-                here[vcpu] = (thread, level(), register("pc"))
+        here = owners()
         rows = [("vCPU", "pCPU", "gdb thread", "does", "pc of the guest", "in")]
         for vm in SYSTEM["vms"]:
+            moved = None
             for row in vm["vcpus"]:
-                rows.append(self.row(vm, row, here.get((vm["vmid"], row["number"]))))
-        Symbols.use(extra.strip("'") if extra else None)
-        chosen.switch()
+                vcpu = State(vm, row, here.get((vm["vmid"], row["number"])))
+                if moved is None:
+                    moved, _ = offset(vm)
+                rows.append(self.row(vcpu, moved))
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         for row in rows:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
-    def row(self, vm, row, now):
-        name = f"{vm['name']}/{row['number']}"
-        known = state(row)
-        if int(known["id"]) != row["id"] or known["vm"] is None:
-            return (name, str(row["pcpu"]), "", "has not been made", "", "")
-        pcpu = str(int(known["index"]))
-        if not bool(known["runs"]):
-            return (name, pcpu, "", "is off", "", "")
-        if now:
-            thread, el, pc = now
-            thread.switch()
-            if el < 2:
-                does = f"runs at EL{el}"
-            else:
-                pc = register("ELR_EL2")
-                does = "is paused" if bool(known["stands"]) else "is with EL2"
-            number = str(thread.num)
-        else:
-            kept = known["context"]["registers"]["system"]
-            pc = int(kept[KEPT_ELR])
-            does = "is paused" if bool(known["stands"]) else "does not have its pCPU"
-            number = ""
-        return (name, pcpu, number, does, f"{pc:#x}", Guest(vm).name(pc))
+    def row(self, vcpu, moved):
+        where = (vcpu.name, str(vcpu.pcpu))
+        if not vcpu.made or not vcpu.runs:
+            return (*where, "", vcpu.does(), "", "")
+        thread = str(vcpu.thread.num) if vcpu.thread else ""
+        return (*where, thread, vcpu.does(), f"{vcpu.pc:#x}", named(vcpu.vm, vcpu.pc, moved))
 
 
 class Vm(gdb.Command):
-    """Go to a vCPU of a VM, with the symbols of its program: bulkhead vm NAME [N]."""
+    """Go to a vCPU of a VM, with the symbols of its program: bulkhead vm NAME [N]. Of a Linux, say where its kernel is."""
 
     def __init__(self):
         super().__init__("bulkhead vm", gdb.COMMAND_STATUS)
 
     def invoke(self, argument, _tty):
-        vm, row = find(*words(argument))
-        Symbols.use(vm["program"])
-        told = vm["program"] or "no symbols: name a file with `bulkhead run --symbols`"
-        chosen = gdb.selected_thread()
-        for thread in threads():
-            if on_pcpu(thread) == (vm["vmid"], row["number"]):
-                where = "at EL2 on its behalf" if level() >= 2 else f"at EL{level()}"
-                print(f"{vm['name']}/{row['number']}: thread {thread.num}, {where}; {told}")
-                return
-        chosen.switch()
-        print(f"{vm['name']}/{row['number']}: does not have its pCPU now; {told}")
+        vm, row = words(argument)
+        told = use_symbols(vm)
+        vcpu = state(vm, row)
+        if vcpu.thread:
+            vcpu.thread.switch()
+            where = f"thread {vcpu.thread.num}, " + (f"at EL{vcpu.el}" if vcpu.is_live() else "at EL2 on its behalf")
+        else:
+            where = f"{vcpu.does()}; `bulkhead vcpu` shows its registers, `bulkhead until` goes on until it is back"
+        print(f"{vcpu.name}: {where}; {told}")
+        if vm["linux"]:
+            found = kernel(vm)
+            place = f"is at {found.place:#x}" if found.place is not None else f"cannot be found: {found.why}"
+            print(f"its kernel {place}; the image is at guest address {vm['entry']:#x}")
 
 
 class Vcpu(gdb.Command):
-    """Everything that EL2 knows about a vCPU: bulkhead vcpu NAME [N]. General-purpose registers are those of its
-    last exit."""
+    """Everything about a vCPU, whether it has its pCPU or not: bulkhead vcpu NAME [N]."""
 
     def __init__(self):
         super().__init__("bulkhead vcpu", gdb.COMMAND_STATUS)
 
     def invoke(self, argument, _tty):
-        vm, row = find(*words(argument))
-        known = state(row)
-        kept = known["context"]["registers"]["system"]
-        print(f"frame = {known['frame'].format_string()}")
-        for field in ("id", "index", "number", "runs", "stands", "attention", "slot"):
-            print(f"{field} = {known[field].format_string()}")
-        extra = Symbols.extra
-        stats = known["stats"]
-        exits = int(stats["exits"])
-        first, last = stats["last"].type.range()
-        print(f"exits = {exits}; the last of them:")
-        for back in range(min(exits, last - first + 1)):
-            seen = stats["last"][(exits - 1 - back) % (last - first + 1)]
-            pc, syndrome = int(seen["pc"]), int(seen["syndrome"])
-            print(f"  from {pc:#x}, ESR {syndrome:#010x} (EC {syndrome >> 26 & 63:#04x})  {Guest(vm).name(pc)}".rstrip())
-        Symbols.use(extra.strip("'") if extra else None)
-        print(f"when it left its pCPU last: ELR {int(kept[KEPT_ELR]):#x}, SPSR {int(kept[KEPT_SPSR]):#x}, "
-              f"SP_EL0 {int(kept[KEPT_SP_EL0]):#x}, SP_EL1 {int(kept[KEPT_SP_EL1]):#x}")
+        vm, row = words(argument)
+        vcpu = state(vm, row)
+        print(f"{vcpu.name}, pCPU {vcpu.pcpu}: {vcpu.does()}")
+        if not vcpu.made:
+            return
+        moved, _ = offset(vm)
+        if vcpu.runs:
+            self.registers(vcpu, moved)
+            self.interrupts(vcpu)
+        self.exits(vcpu, moved)
+
+    def registers(self, vcpu, moved):
+        print(f"  pc {vcpu.pc:#x}  {named(vcpu.vm, vcpu.pc, moved)}".rstrip())
+        print(f"  sp {vcpu.sp:#x}  pstate {vcpu.pstate:#x} ({pstate(vcpu.pstate)})")
+        for first in range(0, 31, 4):
+            cells = (f"x{n:<2} {vcpu.general[n]:#018x}" for n in range(first, min(first + 4, 31)))
+            print("  " + "  ".join(cells))
+        if not vcpu.is_whole():
+            print("  (x19 to x29 may be older: its last exit has left them with EL2)")
+        cells = [f"{name}_el1 {vcpu.system[name + '_el1']:#x}" for name in EL1]
+        cells += [f"{name} {vcpu.system[name]:#x}" for name in ("sp_el0", "sp_el1", "tpidr_el0")]
+        for first in range(0, len(cells), 4):
+            print("  " + "  ".join(cells[first : first + 4]))
+
+    def interrupts(self, vcpu):
+        held = vcpu.list_registers()
+        if held is None:
+            print("  its list registers are in the hardware, which does not show them to gdb")
+        for number, entry in enumerate(held or []):
+            if entry >> 62:
+                physical = f", physical {entry >> 32 & 0x3FF}" if entry >> 61 & 1 else ""
+                print(
+                    f"  list register {number}: INTID {entry & 0xFFFF_FFFF} {HELD[entry >> 62]}, "
+                    f"priority {entry >> 48 & 0xFF:#x}, group {entry >> 60 & 1}{physical}"
+                )
+        latched = vcpu.latched()
+        if latched:
+            print(f"  pending, in no list register: INTID {', '.join(map(str, latched))}")
+
+    def exits(self, vcpu, moved):
+        exits = list(vcpu.exits())
+        print(f"  exits {int(vcpu.known['stats']['exits'])}; the last of them, newest first:")
+        for number, (name, pc, syndrome) in enumerate(exits):
+            # An interrupt has no syndrome; its INTID is there.
+            if name.endswith("irq"):
+                what = f"INTID {syndrome}"
+            else:
+                code = syndrome >> 26 & 63
+                what = f"ESR {syndrome:#010x} ({CLASSES.get(code, f'EC {code:#04x}')})"
+                what += self.address(vcpu, syndrome) if not number else ""
+            print(f"    {name:<12} from {pc:#x}  {what}  {named(vcpu.vm, pc, moved)}".rstrip())
+
+    def address(self, vcpu, syndrome):
+        """What it accessed, if the hardware still has it."""
+        fault = vcpu.fault
+        if not fault or fault["ESR_EL2"] != syndrome or syndrome >> 26 & 63 not in ABORTS:
+            return ""
+        ipa = (fault["HPFAR_EL2"] & 0xFF_FFFF_FFF0) << 8 | fault["FAR_EL2"] & 0xFFF
+        return f" FAR {fault['FAR_EL2']:#x} (guest address {ipa:#x})"
+
+
+class Stop(gdb.Breakpoint):
+    """A breakpoint in a VM: an address that others may have as well."""
+
+    def __init__(self, vm, number, address, temporary=False):
+        super().__init__(f"*{address:#x}", temporary=temporary)
+        self.vmid, self.vcpu = vm["vmid"], number
+
+    def stop(self):
+        found = owner()
+        return level() < 2 and found is not None and found[0] == self.vmid and self.vcpu in (None, found[1])
+
+
+class Break(gdb.Command):
+    """Stop where a VM comes to an address, function or FILE:LINE, and no other VM: bulkhead break NAME [N] PLACE. With N only that
+    vCPU stops. `info breakpoints`, `delete` and `condition` know it as any other."""
+
+    def __init__(self):
+        super().__init__("bulkhead break", gdb.COMMAND_BREAKPOINTS)
+
+    def invoke(self, argument, _tty):
+        parts = gdb.string_to_argv(argument)
+        if not 2 <= len(parts) <= 3 or (len(parts) == 3 and not parts[1].isdigit()):
+            raise gdb.GdbError("name a VM, the number of a vCPU if only that one is to stop, and a place")
+        vm, number = vm_named(parts[0]), int(parts[1]) if len(parts) == 3 else None
+        if number is not None:
+            vcpu_of(vm, number)
+        address = self.address(vm, parts[-1])
+        Stop(vm, number, address)
+        print(f"(for {vm['name']} only)" if number is None else f"(for {vm['name']}/{number} only)")
+
+    def address(self, vm, place):
+        """The address of a place in a VM."""
+        if re.fullmatch(r"\*?(0x[0-9a-fA-F]+|[0-9]+)", place):
+            return int(place.lstrip("*"), 0)
+        if not vm["program"]:
+            raise gdb.GdbError(f"{vm['name']} has no symbols: name a file with `bulkhead symbols`, or give an address")
+        moved, why = offset(vm)
+        if why:
+            raise gdb.GdbError(why)
+        known = Program.of(vm["program"]).names.get(place)
+        if known is not None:
+            return known + moved & 2**64 - 1
+        Symbols.use(vm["program"], moved)
+        try:
+            _, found = gdb.decode_line(place)
+        except gdb.error:
+            found = None
+        own = [one.pc for one in found or () if one.symtab and one.symtab.objfile.filename == vm["program"]]
+        if not own:
+            raise gdb.GdbError(f"{vm['program']} has no `{place}`")
+        return own[0]
+
+
+class Until(gdb.Command):
+    """Go on until a vCPU that is away from its pCPU, or for which EL2 works, is back in its guest: bulkhead until NAME [N]."""
+
+    def __init__(self):
+        super().__init__("bulkhead until", gdb.COMMAND_RUNNING)
+
+    def invoke(self, argument, _tty):
+        vm, row = words(argument)
+        vcpu = state(vm, row)
+        if not vcpu.made or not vcpu.runs:
+            raise gdb.GdbError(f"{vcpu.name} {vcpu.does()}")
+        if vcpu.is_live():
+            vcpu.thread.switch()
+            return
+        Stop(vm, row["number"], vcpu.pc, temporary=True)
+        gdb.execute("continue")
+
+
+class NewSymbols(gdb.Command):
+    """Take the symbols of a VM from a file: bulkhead symbols NAME FILE. For a Linux that is its vmlinux."""
+
+    def __init__(self):
+        super().__init__("bulkhead symbols", gdb.COMMAND_FILES)
+
+    def invoke(self, argument, _tty):
+        parts = gdb.string_to_argv(argument)
+        if len(parts) != 2:
+            raise gdb.GdbError("name a VM and a file")
+        vm, path = vm_named(parts[0]), os.path.realpath(os.path.expanduser(parts[1]))
+        try:
+            Program.of(path)
+        except OSError as why:
+            raise gdb.GdbError(f"cannot read {path}: {why.strerror}")
+        vm["program"] = path
+        print(f"{vm['name']}: {use_symbols(vm)}")
 
 
 class El2(gdb.Command):
@@ -239,25 +282,18 @@ class Boot(gdb.Command):
         Symbols.use(SYSTEM["el2"], SYSTEM["base"] - SYSTEM["link"])
 
 
-class Frame:
-    """Prints the registers of a guest as registers."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def to_string(self):
-        registers = self.value[self.value.type.fields()[0].name]
-        rows = []
-        for first in range(0, 31, 4):
-            cells = (f"x{n:<2} {int(registers[n]):#018x}" for n in range(first, min(first + 4, 31)))
-            rows.append("  " + "  ".join(cells))
-        return "registers of the guest\n" + "\n".join(rows)
+def tell(event):
+    """Whose guest has stopped; symbols of another VM would mislead."""
+    found = owner()
+    if level() >= 2 or found is None:
+        return
+    for vm in SYSTEM["vms"]:
+        if vm["vmid"] == found[0]:
+            known = Symbols.extra and Symbols.extra[0]
+            other = known and known != vm["program"]
+            print(f"{vm['name']}/{found[1]}" + (f" (symbols are those of {known}; see `bulkhead vm`)" if other else ""))
 
 
-def printers(value):
-    return Frame(value) if str(value.type.strip_typedefs()) == "bulkhead_el2::vcpu::Frame" else None
-
-
-gdb.pretty_printers.append(printers)
-for command in (Bulkhead, Vcpus, Vm, Vcpu, El2, Boot):
+gdb.events.stop.connect(tell)
+for command in (Bulkhead, Vcpus, Vm, Vcpu, Break, Until, NewSymbols, El2, Boot):
     command()
