@@ -23,11 +23,12 @@ const GUEST: &str = "guest:hello";
 #[command(after_help = "Examples:
   bulkhead init                                        # asks; writes system.toml
   bulkhead init mine.toml --guest linux:debian --guest control=guest:hello
-  bulkhead init mine/ --board zcu102 --guest program:rtos.elf --guest linux:Image,root.cpio
+  bulkhead init mine/ --board zcu102 --guest rtos.elf --guest linux:Image,root.cpio
 
 A guest is [NAME=]KIND:WHAT with linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS] or
-guest:NAME, a program of Bulkhead's own. What no flag says is asked on a terminal; without one, the
-defaults are qemu-virt and guest:hello. The description is checked before it is written.")]
+guest:NAME, a program of Bulkhead's own; or [NAME=]FILE if the file is an ELF program or a kernel.
+What no flag says is asked on a terminal; without one, the defaults are qemu-virt and guest:hello.
+The description is checked before it is written.")]
 pub struct Args {
     /// The description to write, or its folder
     #[arg(value_name = "FILE or FOLDER", default_value = FILE)]

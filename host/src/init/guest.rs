@@ -38,7 +38,7 @@ pub struct Guest {
 }
 
 /// What a guest can be, for messages.
-pub const KINDS: &str = "linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS] or guest:NAME";
+pub const KINDS: &str = "linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS], guest:NAME, or a file that is an ELF program or a kernel";
 
 impl Guest {
     /// Reads one `[NAME=]KIND:WHAT`; `taken` are the names of those before it, `place` is said where files are looked
@@ -62,17 +62,27 @@ impl Guest {
             Some((name, rest)) if !name.contains([':', '/']) => (Some(name), rest),
             _ => (None, spec),
         };
-        let Some((kind, what)) = rest.split_once(':').filter(|(_, what)| !what.is_empty()) else {
-            return refuse(
-                "it does not say what kind of guest it is".to_owned(),
-                format!("say {KINDS}"),
-            );
+        let (kind, what) = match rest.split_once(':').filter(|(_, what)| !what.is_empty()) {
+            // As descriptions have it.
+            Some(("debian", _)) => ("linux", rest),
+            Some(said) => said,
+            None => match kind_of(rest.split(',').next().unwrap_or(rest)) {
+                Some(kind) => (kind, rest),
+                None => {
+                    return refuse(
+                        "it does not say what kind of guest it is, and is no file that does"
+                            .to_owned(),
+                        format!("say {KINDS}"),
+                    );
+                }
+            },
         };
         let (runs, memory, called) = match kind {
             "linux" => {
                 let (kernel, initrd) = match what.split_once(',') {
                     _ if what == "debian" => ("debian:kernel", Some("debian:initramfs")),
                     Some((kernel, initrd)) => (kernel, Some(initrd)),
+                    None if what.starts_with("debian:") => (what, Some("debian:initramfs")),
                     None => (what, None),
                 };
                 let kernel = source(kernel, &place)?;
@@ -215,9 +225,27 @@ fn source(word: &str, place: &impl Fn(&str) -> String) -> Result<String, Failure
 
 /// Whether a file is an ELF file, which says itself where it goes.
 fn is_elf(file: &str) -> bool {
-    let mut head = [0; 4];
-    let read = File::open(file).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && head == *b"\x7fELF"
+    kind_of(file) == Some("program")
+}
+
+/// The kind of guest that a file is, if its first bytes tell: an ELF program, or an arm64 Image, perhaps packed.
+fn kind_of(file: &str) -> Option<&'static str> {
+    let mut head = Vec::new();
+    File::open(file)
+        .ok()?
+        .take(64)
+        .read_to_end(&mut head)
+        .ok()?;
+    let at = |place: usize, magic: &[u8]| {
+        head.get(place..)
+            .is_some_and(|rest| rest.starts_with(magic))
+    };
+    let kernel =
+        at(56, b"ARM\x64") || at(4, b"zimg") || at(0, b"\x1f\x8b") || at(0, b"\x28\xb5\x2f\xfd");
+    match at(0, b"\x7fELF") {
+        true => Some("program"),
+        false => kernel.then_some("linux"),
+    }
 }
 
 /// A name like `called` that no VM has yet.

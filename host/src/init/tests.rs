@@ -101,6 +101,26 @@ fn an_emulated_board_has_room_for_its_guests() {
 }
 
 #[test]
+fn a_guest_may_be_named_as_in_a_description_or_by_a_file_that_says_what_it_is() {
+    let written = |spec: &str| {
+        let mut out = String::new();
+        guest(spec, &[]).write(&mut out).expect("written");
+        out
+    };
+    let linux = written("gw=debian:kernel-rt");
+    assert!(
+        linux.contains("[vm.gw]") && linux.contains("initrd = \"debian:initramfs\""),
+        "{linux}"
+    );
+    assert!(
+        written("a=tests/fixtures/kernel.img").contains("kernel = \"tests/fixtures/kernel.img\"")
+    );
+    assert!(written("a=tests/fixtures/wrong.elf").contains("image = \"tests/fixtures/wrong.elf\""));
+    assert!(refused("tests/fixtures/raw.bin", &[]).contains("program:FILE"));
+    assert!(refused("debian:nothing", &[]).contains("debian:"));
+}
+
+#[test]
 fn a_guest_that_cannot_be_is_refused_with_a_remedy() {
     assert!(refused("hello", &[]).contains("kind"));
     assert!(refused("linus:debian", &[]).contains("did you mean `linux:debian`?"));
