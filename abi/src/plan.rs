@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -135,6 +135,32 @@ pub struct Header {
     pub tables: [Table; TABLES],
 }
 
+/// Kind of the UART that carries the consoles, as number in [`Board::uart_kind`]. A build of EL2 drives one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum UartKind {
+    /// Arm's PL011.
+    Pl011 = 0,
+    /// Cadence's UART, which a Zynq has.
+    Cadence = 1,
+    /// The UART of NXP's i.MX.
+    Imx = 2,
+}
+
+impl UartKind {
+    /// All of them, by number.
+    pub const ALL: [Self; 3] = [Self::Pl011, Self::Cadence, Self::Imx];
+
+    /// Words of `compatible` of such a UART (Linux, Documentation/devicetree/bindings/serial).
+    pub const fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Pl011 => &["arm,pl011"],
+            Self::Cadence => &["cdns,uart-r1p12", "cdns,uart-r1p8", "xlnx,xuartps"],
+            Self::Imx => &["fsl,imx6q-uart", "fsl,imx21-uart", "fsl,imx8mp-uart"],
+        }
+    }
+}
+
 /// Parts of the board that EL2 uses. EL2 compares each with the device tree that it is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -159,13 +185,13 @@ pub struct Board {
     pub gicv: u64,
     /// Bytes of its frame.
     pub gicv_size: u64,
-    /// Physical address of the PL011 that carries the consoles.
+    /// Physical address of the UART that carries the consoles.
     pub uart: u64,
-    /// Bytes of its frame.
+    /// Bytes of its frame, in whole pages.
     pub uart_size: u64,
     /// Physical address of the PL031 from which EL2 takes the time of day when it starts; 0 for none.
     pub rtc: u64,
-    /// INTID of that PL011 (an SPI).
+    /// INTID of that UART (an SPI).
     pub uart_intid: u32,
     /// INTID of the EL1 virtual timer (a PPI).
     pub vtimer_intid: u32,
@@ -177,6 +203,10 @@ pub struct Board {
     pub maintenance_intid: u32,
     /// GIC architecture version: 2 or 3.
     pub gic_version: u32,
+    /// [`UartKind`]
+    pub uart_kind: u32,
+    /// Must be 0.
+    pub reserved: u32,
 }
 
 /// The image as the host tool built it. It may be loaded anywhere in the board's memory where it
@@ -556,37 +586,4 @@ pub struct Doorbell {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Sizes as `docs/adr/0002-plan-format.md` fixes them: who changes one makes another version.
-    #[test]
-    fn rows_have_the_sizes_that_both_sides_count_on() {
-        let sizes = [
-            size_of::<Board>(),
-            size_of::<Image>(),
-            size_of::<Header>(),
-            size_of::<Memory>(),
-            size_of::<Pcpu>(),
-            size_of::<Vm>(),
-            size_of::<Vcpu>(),
-            size_of::<Region>(),
-            size_of::<Load>(),
-            size_of::<Seed>(),
-            size_of::<Irq>(),
-            size_of::<Device>(),
-            size_of::<Quiet>(),
-            size_of::<Call>(),
-            size_of::<Doorbell>(),
-        ];
-        assert_eq!(
-            sizes,
-            [128, 40, 296, 16, 16, 96, 40, 32, 32, 16, 8, 24, 16, 8, 24]
-        );
-    }
-
-    #[test]
-    fn the_magic_reads_as_text() {
-        assert_eq!(&MAGIC.to_le_bytes(), b"BULKHEAD");
-    }
-}
+mod tests;

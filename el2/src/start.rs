@@ -12,7 +12,7 @@ use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
 #[cfg(not(feature = "gicv2"))]
 use crate::hw::sdei;
-use crate::hw::uart::Uart;
+use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, timer};
 use crate::own;
 use crate::vcpu::Vcpu;
@@ -26,12 +26,14 @@ type Said = Line<192>;
 /// What the boot pCPU does: proves the plan, makes the maps, starts the others, becomes a pCPU like them.
 pub fn primary(tree: u64, load: u64) -> ! {
     let mut windows = Windows::boot();
-    let tree = boot::boot_tree(&mut windows, tree).and_then(BootTree::read);
+    let tree = boot::boot_tree(&mut windows, tree);
+    let tree = tree.and_then(|tree| BootTree::read(tree, uart::KIND.words()));
     let uart = tree.as_ref().and_then(BootTree::uart).or_else(plan_uart);
     let uart = Uart(match uart {
         Some(pa) => windows.registers(layout::FRAMES, pa, PAGE),
         None => crate::hw::mmio::Registers::NONE,
     });
+    uart.open();
     boot::keep_uart(uart);
     let Some(tree) = tree else {
         let mut line = Said::new();
@@ -111,7 +113,8 @@ pub fn vcpu(vcpu: &mut Vcpu) -> ! {
 fn plan_uart() -> Option<u64> {
     let plan = Plan::open(boot::behind_el2()).ok()?;
     plan.check().ok()?;
-    Some(plan.header.board.uart)
+    let board = &plan.header.board;
+    (board.uart_kind == uart::KIND as u32).then_some(board.uart)
 }
 
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
@@ -120,6 +123,9 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
     plan.check()?;
     if plan.header.board.gic_version != gic::VERSION {
         return Err(Violation::header(Invariant::GicVersion));
+    }
+    if plan.header.board.uart_kind != uart::KIND as u32 {
+        return Err(Violation::header(Invariant::UartKind));
     }
     plan.fits(&tree.found(cpu::affinity(), load))?;
     Ok(plan)

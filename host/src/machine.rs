@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, thread};
 
+use bulkhead_abi::plan::{Board, UartKind};
+
 use crate::failure::Failure;
 use crate::progress::Step;
 
@@ -29,19 +31,66 @@ pub fn checkout() -> PathBuf {
     )
 }
 
-/// What cargo needs to build EL2 for boards with this version of the GIC: its arguments, and the folder
-/// below the target folder in which the program lies. Each has a folder of its own, so that going from
-/// one to the other builds nothing anew.
-fn el2_build(gic: u32) -> (Vec<String>, PathBuf) {
-    let mut arguments: Vec<String> = ["--package", "bulkhead-el2"].map(str::to_owned).into();
-    let mut folder = PathBuf::new();
-    if gic == 2 {
-        folder.push("gicv2");
-        let target = target_folder().join(&folder);
-        arguments.extend(["--features", "gicv2", "--target-dir"].map(str::to_owned));
-        arguments.push(target.to_string_lossy().into_owned());
+/// What EL2 is built for: each is other code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// Version of the GIC.
+    pub gic: u32,
+    /// The UART that carries the consoles.
+    pub uart: UartKind,
+}
+
+impl Build {
+    /// For QEMU's `virt` with this version of the GIC.
+    pub const fn virt(gic: u32) -> Self {
+        let uart = UartKind::Pl011;
+        Self { gic, uart }
     }
-    (arguments, folder)
+
+    /// For the board of a plan.
+    pub fn of(board: &Board) -> Self {
+        let kinds = UartKind::ALL.into_iter();
+        let uart = { kinds }.find(|kind| *kind as u32 == board.uart_kind);
+        Self {
+            gic: board.gic_version,
+            uart: uart.unwrap_or(UartKind::Pl011),
+        }
+    }
+
+    /// Features of its package (`el2/Cargo.toml`).
+    pub fn features(self) -> Vec<&'static str> {
+        let gic = (self.gic == 2).then_some("gicv2");
+        let uart = match self.uart {
+            UartKind::Pl011 => None,
+            UartKind::Cadence => Some("uart-cadence"),
+            UartKind::Imx => Some("uart-imx"),
+        };
+        gic.into_iter().chain(uart).collect()
+    }
+
+    /// What cargo needs: its arguments, and the folder below the target folder in which the program lies. Each has a folder of
+    /// its own, so that going from one to the other builds nothing anew.
+    fn cargo(self) -> (Vec<String>, PathBuf) {
+        let mut arguments: Vec<String> = ["--package", "bulkhead-el2"].map(str::to_owned).into();
+        let features = self.features();
+        let mut folder = PathBuf::new();
+        if !features.is_empty() {
+            folder.push(features.join("-"));
+            let target = target_folder().join(&folder);
+            arguments.extend(["--features".to_owned(), features.join(",")]);
+            arguments.push("--target-dir".to_owned());
+            arguments.push(target.to_string_lossy().into_owned());
+        }
+        (arguments, folder)
+    }
+
+    /// What it is for, for people.
+    fn title(self) -> String {
+        match self.features().as_slice() {
+            [] => "EL2".to_owned(),
+            features => format!("EL2 with {}", features.join(" and ")),
+        }
+    }
 }
 
 /// Where cargo puts what it builds.
@@ -54,19 +103,18 @@ pub fn built_guest(name: &str) -> PathBuf {
     target_folder().join(TARGET).join(PROFILE).join(name)
 }
 
-/// Where an earlier build has left EL2 for boards with this version of the GIC.
-pub fn built_el2(gic: u32) -> PathBuf {
-    let (_, folder) = el2_build(gic);
+/// Where an earlier build has left EL2.
+pub fn built_el2(build: Build) -> PathBuf {
+    let (_, folder) = build.cargo();
     let folder = target_folder().join(folder);
     folder.join(TARGET).join(PROFILE).join("bulkhead-el2")
 }
 
-/// Builds EL2 for boards with this version of the GIC; gives the path of its ELF file.
-pub fn el2(gic: u32) -> Result<PathBuf, Failure> {
-    let (arguments, _) = el2_build(gic);
+/// Builds EL2; gives the path of its ELF file.
+pub fn el2(what: Build) -> Result<PathBuf, Failure> {
+    let (arguments, _) = what.cargo();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let what = if gic == 2 { "EL2 for a GICv2" } else { "EL2" };
-    let mut programs = build(what, &arguments)?;
+    let mut programs = build(&what.title(), &arguments)?;
     programs.pop_first().map(|(_, path)| path).ok_or_else(|| {
         Failure::failed(
             "the package bulkhead-el2 gives no program",
@@ -314,12 +362,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_gic_has_a_build_of_its_own() {
-        let (three, two) = (el2_build(3), el2_build(2));
-        assert!(!three.0.iter().any(|word| word.contains("gicv2")));
-        assert!(two.0.windows(2).any(|pair| pair == ["--features", "gicv2"]));
-        assert_ne!(built_el2(3), built_el2(2));
-        assert_eq!(built_el2(3).parent(), built_guest("hello").parent());
+    fn each_kind_of_board_has_a_build_of_its_own() {
+        let builds = [2, 3].into_iter().flat_map(|gic| {
+            let builds = UartKind::ALL.into_iter();
+            builds.map(move |uart| Build { gic, uart })
+        });
+        let mut places = Vec::new();
+        for build in builds {
+            let (arguments, _) = build.cargo();
+            let features = build.features().join(",");
+            let named = arguments
+                .windows(2)
+                .any(|pair| pair == ["--features", &features]);
+            assert_eq!(named, !features.is_empty(), "{build:?}");
+            let place = built_el2(build);
+            assert!(!places.contains(&place), "{build:?}");
+            places.push(place);
+        }
+        let usual = built_el2(Build::virt(3));
+        assert_eq!(usual.parent(), built_guest("hello").parent());
+        let gicv2 = Build::virt(2).cargo().0;
+        assert!(gicv2.windows(2).any(|pair| pair == ["--features", "gicv2"]));
     }
 
     #[test]

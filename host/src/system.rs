@@ -10,7 +10,7 @@ use crate::describe::{self, Finding, Text};
 use crate::failure::Failure;
 use crate::further;
 use crate::image::El2;
-use crate::machine;
+use crate::machine::{self, Build};
 use crate::planner::{self, Effort, Planned};
 
 /// A planned system.
@@ -132,13 +132,13 @@ fn understand(
     let board = board?;
     let el2 = match effort {
         Effort::Everything => {
-            let path = machine::el2(board.parts.gic_version)?;
+            let path = machine::el2(Build::of(&board.parts))?;
             let el2 = El2::read(&path)?;
             Some((path, el2))
         }
         // What an earlier build left may be half of something: then it counts as not built.
         Effort::WhatIsThere => {
-            let path = machine::built_el2(board.parts.gic_version);
+            let path = machine::built_el2(Build::of(&board.parts));
             El2::read(&path).ok().map(|el2| (path, el2))
         }
     };

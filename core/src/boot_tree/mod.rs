@@ -8,7 +8,7 @@
 #[cfg(test)]
 mod tests;
 
-use bulkhead_abi::plan::Memory;
+use bulkhead_abi::plan::{Memory, PAGE};
 use zerocopy::FromBytes;
 
 use crate::plan::Found;
@@ -64,9 +64,48 @@ struct Node<'a> {
     device_type: &'a [u8],
     reg: &'a [u8],
     interrupts: &'a [u8],
+    /// Where its parent sees what is below it; empty: as it is; none: nowhere.
+    ranges: Option<&'a [u8]>,
     address_cells: u32,
     size_cells: u32,
     reserved: bool,
+}
+
+impl Node<'_> {
+    /// Where its parent, whose addresses have so many cells, sees `size` bytes at the address `base` below it: by the first
+    /// range that has them all (Devicetree Specification v0.4, 2.3.8).
+    fn above(&self, cells: u32, base: u64, size: u64) -> Option<u64> {
+        let mut ranges = self.ranges?;
+        if ranges.is_empty() {
+            return Some(base);
+        }
+        loop {
+            let before = ranges.len();
+            let child = take(&mut ranges, self.address_cells)?;
+            let parent = take(&mut ranges, cells)?;
+            let length = take(&mut ranges, self.size_cells)?;
+            let offset = base.wrapping_sub(child);
+            let end = offset.checked_add(size);
+            if base >= child && end.is_some_and(|end| end <= length) {
+                return parent.checked_add(offset);
+            }
+            // Cells of which there are none would give the same range without end.
+            if ranges.len() == before {
+                return None;
+            }
+        }
+    }
+}
+
+/// The physical address of `size` bytes at the address `base` below the last of `buses`, the first of which is the root.
+fn physical(mut buses: &[Node], mut base: u64, size: u64) -> Option<u64> {
+    while let [above @ .., bus] = buses
+        && let Some(parent) = above.last()
+    {
+        base = bus.above(parent.address_cells, base, size)?;
+        buses = above;
+    }
+    Some(base)
 }
 
 /// Where names that matter are in the strings block, once they have been met there.
@@ -76,11 +115,12 @@ struct Names {
     device_type: Option<usize>,
     reg: Option<usize>,
     interrupts: Option<usize>,
+    ranges: Option<usize>,
     address_cells: Option<usize>,
     size_cells: Option<usize>,
 }
 
-/// A PL011 of the board.
+/// A UART of the board that EL2 drives.
 #[derive(Clone, Copy, Debug, Default)]
 struct Uart<'a> {
     name: &'a [u8],
@@ -127,6 +167,12 @@ pub struct BootTree<'a> {
     /// Secure, EL1 physical, EL1 virtual and EL2 physical timer.
     timer_intids: [u32; 4],
     stdout: &'a [u8],
+    structure: Structure<'a>,
+    strings: &'a [u8],
+    /// The first word inside of /aliases.
+    aliases: Option<usize>,
+    /// Words of `compatible` of the UARTs that EL2 drives.
+    words: &'static [&'static str],
     /// `/chosen/rng-seed`.
     pub rng_seed: &'a [u8],
 }
@@ -138,7 +184,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 /// The structure block. It is read by words, as they are aligned in a tree, and one load is a quarter of four; places
 /// in it are numbers of words.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Structure<'a> {
     words: &'a [u32],
     bytes: &'a [u8],
@@ -160,6 +206,17 @@ impl<'a> Structure<'a> {
         self.bytes.get(at.checked_mul(4)?..)?.get(..length)
     }
 
+    /// The property behind the token before the word `at`: where its name is in the strings block, its value, and the word
+    /// behind it.
+    fn property(self, at: usize) -> Option<(usize, &'a [u8], usize)> {
+        let length = self.word(at)? as usize;
+        let name = self.word(at.checked_add(1)?)? as usize;
+        let value = self.bytes(at.checked_add(2)?, length)?;
+        // As long as the block at most, so this does not overflow.
+        let words = length.wrapping_add(3) / 4;
+        Some((name, value, at.checked_add(2)?.checked_add(words)?))
+    }
+
     /// The name at the word `at`, up to its 0.
     fn name(self, at: usize) -> Option<&'a [u8]> {
         const ONES: u32 = 0x0101_0101;
@@ -177,10 +234,14 @@ impl<'a> Structure<'a> {
     }
 }
 
-/// Takes a number of `cells` 32-bit words off the front.
+/// Takes a number of `cells` 32-bit words off the front; none if it may have more than 64 bits.
+#[inline(never)]
 fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
     let mut value = 0u64;
-    for _ in 0..cells.min(4) {
+    if cells > 2 {
+        return None;
+    }
+    for _ in 0..cells {
         let (four, rest) = bytes.split_first_chunk()?;
         value = value << 32 | u64::from(u32::from_be_bytes(*four));
         *bytes = rest;
@@ -189,6 +250,7 @@ fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
 }
 
 /// Bytes up to the first 0.
+#[inline(never)]
 fn string(bytes: &[u8]) -> &[u8] {
     let mut len = 0;
     while bytes.get(len).is_some_and(|byte| *byte != 0) {
@@ -197,7 +259,14 @@ fn string(bytes: &[u8]) -> &[u8] {
     bytes.get(..len).unwrap_or(&[])
 }
 
+/// Whether a list of words, each with a 0 behind it, has this one.
+#[inline(never)]
+fn has(words: &[u8], wanted: &[u8]) -> bool {
+    words.split(|byte| *byte == 0).any(|one| one == wanted)
+}
+
 /// INTID of the `n`th interrupt of a GIC's child: three cells, type, number and flags.
+#[inline(never)]
 fn intid(interrupts: &[u8], n: usize) -> Option<u32> {
     let at = n.checked_mul(12)?;
     let (kind, number) = (word(interrupts, at)?, word(interrupts, at.checked_add(4)?)?);
@@ -210,10 +279,11 @@ impl<'a> BootTree<'a> {
         (word(head, 0)? == 0xd00d_feed).then_some(u64::from(word(head, 4)?))
     }
 
-    /// Reads a tree.
-    pub fn read(tree: &'a [u8]) -> Option<Self> {
+    /// Reads a tree; `words` are those of `compatible` of the UARTs that EL2 drives.
+    pub fn read(tree: &'a [u8], words: &'static [&'static str]) -> Option<Self> {
         Self::size(tree)?;
         let structure = tree.get(word(tree, 8)? as usize..)?;
+        let structure = Structure::new(structure)?;
         let strings = tree.get(word(tree, 12)? as usize..)?;
         let mut found = Self {
             memory: List::new(Memory { base: 0, size: 0 }),
@@ -225,10 +295,14 @@ impl<'a> BootTree<'a> {
             rtc: 0,
             timer_intids: [0; 4],
             stdout: &[],
+            structure,
+            strings,
+            aliases: None,
+            words,
             rng_seed: &[],
         };
         found.read_reservations(tree.get(word(tree, 16)? as usize..)?);
-        found.walk(Structure::new(structure)?, strings)?;
+        found.walk()?;
         Some(found)
     }
 
@@ -244,7 +318,8 @@ impl<'a> BootTree<'a> {
         }
     }
 
-    fn walk(&mut self, structure: Structure<'a>, strings: &'a [u8]) -> Option<()> {
+    fn walk(&mut self) -> Option<()> {
+        let (structure, strings) = (self.structure, self.strings);
         let mut nodes = [Node::default(); DEPTH];
         let mut depth = 0usize;
         let mut at = 0usize;
@@ -262,6 +337,9 @@ impl<'a> BootTree<'a> {
                     let name = structure.name(at)?;
                     at = at.checked_add(name.len() / 4)?.checked_add(1)?;
                     let parent = depth.checked_sub(1).and_then(|up| nodes.get(up));
+                    if depth == 1 && name == b"aliases" {
+                        self.aliases = Some(at);
+                    }
                     let reserved = parent.is_some_and(|parent| parent.name == b"reserved-memory");
                     if let Some(node) = nodes.get_mut(depth) {
                         *node = Node {
@@ -286,12 +364,9 @@ impl<'a> BootTree<'a> {
                     }
                 }
                 PROP => {
-                    let length = structure.word(at)? as usize;
-                    let name = structure.word(at.checked_add(1)?)? as usize;
+                    let (name, value, next) = structure.property(at)?;
                     let text = strings.get(name..)?;
-                    at = at.checked_add(2)?;
-                    let value = structure.bytes(at, length)?;
-                    at = at.checked_add(length.checked_add(3)? / 4)?;
+                    at = next;
                     if let Some(node) = depth.checked_sub(1).and_then(|n| nodes.get_mut(n)) {
                         self.property(node, (name, text), &mut names, value);
                     }
@@ -324,6 +399,7 @@ impl<'a> BootTree<'a> {
                 node.device_type = string(value);
             }
             Some(b'r') if is(&mut names.reg, b"reg\0") => node.reg = value,
+            Some(b'r') if is(&mut names.ranges, b"ranges\0") => node.ranges = Some(value),
             Some(b'i') if is(&mut names.interrupts, b"interrupts\0") => node.interrupts = value,
             Some(b'#') if is(&mut names.address_cells, b"#address-cells\0") => {
                 node.address_cells = word(value, 0).unwrap_or(0);
@@ -375,10 +451,12 @@ impl<'a> BootTree<'a> {
             }
             return;
         }
-        let is = |wanted: &[u8]| {
-            node.compatible
-                .split(|byte| *byte == 0)
-                .any(|one| one == wanted)
+        let is = |wanted: &[u8]| has(node.compatible, wanted);
+        // Where the registers are on the board; memory and CPUs are not behind buses.
+        let buses = nodes.get(..own).unwrap_or(&[]);
+        let mut frame = || {
+            let (base, size) = range()?;
+            Some((physical(buses, base, size)?, size))
         };
         let version = match node.compatible.get(..6) {
             Some(b"arm,gi") if is(b"arm,gic-v3") => 3,
@@ -388,7 +466,7 @@ impl<'a> BootTree<'a> {
         if version != 0 {
             self.gic = Gic {
                 version,
-                frames: core::array::from_fn(|_| range().unwrap_or_default()),
+                frames: core::array::from_fn(|_| frame().unwrap_or_default()),
                 maintenance_intid: intid(node.interrupts, 0).unwrap_or(0),
             };
             return;
@@ -399,13 +477,16 @@ impl<'a> BootTree<'a> {
                     core::array::from_fn(|n| intid(node.interrupts, n).unwrap_or(0));
             }
             Some(b"arm,pl") if is(b"arm,pl031") && self.rtc == 0 => {
-                self.rtc = range().map_or(0, |(base, _)| base);
+                self.rtc = frame().map_or(0, |(base, _)| base);
             }
-            Some(b"arm,pl") if is(b"arm,pl011") => {
+            _ if self.words.iter().any(|word| is(word.as_bytes())) => {
                 let intid = intid(node.interrupts, 0).unwrap_or(0);
+                // A frame is whole pages: where one has less, the rest is nobody else's.
+                let frame = frame()
+                    .and_then(|(base, size)| Some((base, size.checked_next_multiple_of(PAGE)?)));
                 let _ = self.uarts.push(Uart {
                     name: node.name,
-                    frame: range().unwrap_or_default(),
+                    frame: frame.unwrap_or_default(),
                     intid,
                 });
             }
@@ -413,13 +494,32 @@ impl<'a> BootTree<'a> {
         }
     }
 
-    /// The PL011 that /chosen/stdout-path names, by the last part of its path.
+    /// The path that /aliases has under a name.
+    fn alias(&self, name: &[u8]) -> Option<&'a [u8]> {
+        let mut at = self.aliases?;
+        loop {
+            let token = self.structure.word(at)?;
+            at = at.checked_add(1)?;
+            if token == PROP {
+                let (text, value, next) = self.structure.property(at)?;
+                if self.strings.get(text..).map(string) == Some(name) {
+                    return Some(string(value));
+                }
+                at = next;
+            } else if token != NOP {
+                return None;
+            }
+        }
+    }
+
+    /// The UART that /chosen/stdout-path names, perhaps by an alias, by the last part of its path.
     fn console(&self) -> Uart<'a> {
         let path = self
             .stdout
             .split(|byte| *byte == b':')
             .next()
             .unwrap_or(&[]);
+        let path = self.alias(path).unwrap_or(path);
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&[]);
         self.uarts
             .as_slice()

@@ -1,8 +1,14 @@
 //! Trees as boards have them, and broken ones.
 
 use super::*;
+use bulkhead_abi::plan::UartKind;
 use std::vec::Vec;
 use zerocopy::IntoBytes;
+
+/// Reads a tree as a build of EL2 does that drives PL011s.
+fn read(tree: &[u8]) -> Option<BootTree<'_>> {
+    BootTree::read(tree, UartKind::Pl011.words())
+}
 
 /// Writes a flattened tree, as much of one as the tests need.
 #[derive(Default)]
@@ -153,7 +159,7 @@ fn virt(version: u32) -> Vec<u8> {
 #[test]
 fn one_pass_finds_what_the_plan_is_compared_with() {
     let bytes = virt(3);
-    let tree = BootTree::read(&bytes).unwrap();
+    let tree = read(&bytes).unwrap();
     let found = tree.found(0, 0x4020_0000);
     assert_eq!(
         found.memory,
@@ -218,7 +224,7 @@ fn a_name_ends_at_its_first_zero_wherever_that_is_in_a_word() {
 #[test]
 fn a_gicv2_has_other_frames() {
     let bytes = virt(2);
-    let tree = BootTree::read(&bytes).unwrap();
+    let tree = read(&bytes).unwrap();
     let found = tree.found(0, 0x4020_0000);
     assert_eq!((found.gic_version, found.maintenance_intid), (2, 25));
     assert_eq!(found.gicd, (0x800_0000, 0x1_0000));
@@ -265,7 +271,7 @@ fn more_reserved_ranges_than_are_kept_are_not_forgotten() {
         (KEPT, 1, true),
     ] {
         let bytes = reserving(block, nodes);
-        let tree = BootTree::read(&bytes).unwrap();
+        let tree = read(&bytes).unwrap();
         let found = tree.found(0, 0);
         assert_eq!(found.more_reserved, more, "{block} and {nodes}");
         assert_eq!(found.reserved.len(), (block + nodes).min(KEPT));
@@ -275,15 +281,187 @@ fn more_reserved_ranges_than_are_kept_are_not_forgotten() {
 #[test]
 fn a_broken_tree_is_no_tree() {
     let good = virt(2);
-    assert!(BootTree::read(&[]).is_none());
-    assert!(BootTree::read(&[0; 64]).is_none());
+    assert!(read(&[]).is_none());
+    assert!(read(&[0; 64]).is_none());
     for cut in 0..good.len() {
         // Cut short it may still hold a whole structure block; it must never fail in another way.
-        let _ = BootTree::read(&good[..cut]);
+        let _ = read(&good[..cut]);
     }
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 0xff;
-        let _ = BootTree::read(&bad);
+        let _ = read(&bad);
+    }
+}
+
+/// A bus: cells of an address and of a size below it, its ranges as cells, if it has any.
+type Bus<'a> = (u32, u32, Option<&'a [u32]>);
+
+/// A tree with these buses, each below the one before, and a UART and a clock below the last, with these cells as registers.
+fn behind(buses: &[Bus], registers: &[u32], stdout: &str) -> Vec<u8> {
+    fn below(w: &mut Writer, buses: &[Bus], registers: &[u32]) {
+        let Some(((address, size, ranges), rest)) = buses.split_first() else {
+            w.node("serial@0", |w| {
+                w.property("compatible", b"vendor,uart\0arm,pl011\0");
+                w.cells("reg", registers);
+                w.cells("interrupts", &[0, 8, 4]);
+            });
+            return w.node("rtc@0", |w| {
+                w.cells("reg", registers);
+                w.property("compatible", b"arm,pl031\0");
+            });
+        };
+        w.node("bus", |w| {
+            w.cells("#address-cells", &[*address]);
+            w.cells("#size-cells", &[*size]);
+            if let Some(ranges) = ranges {
+                w.cells("ranges", ranges);
+            }
+            below(w, rest, registers);
+        });
+    }
+    let mut writer = Writer::default();
+    writer.node("", |w| {
+        w.cells("#address-cells", &[2]);
+        w.cells("#size-cells", &[2]);
+        w.node("chosen", |w| {
+            w.property("stdout-path", &[stdout.as_bytes(), &[0]].concat());
+        });
+        w.node("aliases", |w| {
+            w.property("serial10", b"/bus/other@0\0");
+            w.word(NOP);
+            w.property("serial1", b"/bus/serial@0\0");
+            w.property("short", b"/serial\0");
+        });
+        below(w, buses, registers);
+        // Not the aliases of the board.
+        w.node("bus", |w| {
+            w.node("aliases", |w| w.property("serial2", b"/serial@0\0"))
+        });
+    });
+    writer.finish()
+}
+
+/// Where the UART and the clock of such a tree are.
+fn found(buses: &[Bus], registers: &[u32]) -> ((u64, u64), u64) {
+    let bytes = behind(buses, registers, "/bus/serial@0");
+    let tree = read(&bytes).unwrap();
+    let found = tree.found(0, 0);
+    (found.uart, found.rtc)
+}
+
+#[test]
+fn addresses_go_through_the_ranges_of_all_buses_above() {
+    let identity: Bus = (2, 2, Some(&[]));
+    assert_eq!(
+        found(&[], &[0, 0x9000, 0, 0x1000]),
+        ((0x9000, 0x1000), 0x9000)
+    );
+    assert_eq!(
+        found(&[identity], &[0, 0x9000, 0, 0x1000]),
+        ((0x9000, 0x1000), 0x9000)
+    );
+    // As a Raspberry Pi 4 has it: the second of three ranges.
+    let pi: Bus = (
+        1,
+        1,
+        Some(&[
+            0x7e00_0000,
+            0,
+            0xfe00_0000,
+            0x180_0000,
+            0x7c00_0000,
+            0,
+            0xfc00_0000,
+            0x200_0000,
+            0x4000_0000,
+            0,
+            0xff80_0000,
+            0x80_0000,
+        ]),
+    );
+    // A UART of 512 bytes has its page.
+    let uart = (0xfe20_1000, 0x1000);
+    assert_eq!(found(&[pi], &[0x7e20_1000, 0x200]), (uart, uart.0));
+    assert_eq!(found(&[pi], &[0x4001_0000, 0x1000]).1, 0xff81_0000);
+    // Two buses, each with its own cells, and one without a change between them.
+    let outer: Bus = (1, 1, Some(&[0x1000, 0x8, 0, 0x10_0000]));
+    let inner: Bus = (2, 1, Some(&[0xa, 0, 0x2000, 0x4000]));
+    let between: Bus = (1, 1, Some(&[]));
+    let registers = [0xa, 0x3000, 0x1000];
+    assert_eq!(
+        found(&[outer, between, inner], &registers).0,
+        (0x8_0000_4000, 0x1000)
+    );
+}
+
+#[test]
+fn what_no_bus_maps_has_no_address() {
+    let registers = [0, 0x9000, 0, 0x1000];
+    let nowhere = ((0, 0), 0);
+    assert_eq!(found(&[(2, 2, None)], &registers), nowhere);
+    let identity: Bus = (2, 2, Some(&[]));
+    assert_eq!(found(&[(2, 2, None), identity], &registers), nowhere);
+    for ranges in [
+        // Begins behind it, ends in the middle of it, is empty.
+        &[0, 0xa000, 0, 0, 0, 0x1000][..],
+        &[0, 0x9000, 0, 0, 0, 0xfff],
+        &[0, 0, 0, 0, 0, 0],
+        // Where its parent sees it, it has no end.
+        &[0, 0, u32::MAX, u32::MAX, 0, 0x1_0000],
+        // Not whole: what is there of the last one does not count.
+        &[0, 0x9000, 0, 0, 0],
+    ] {
+        assert_eq!(
+            found(&[(2, 2, Some(ranges))], &registers),
+            nowhere,
+            "{ranges:?}"
+        );
+    }
+    let end = [u32::MAX, 0xffff_f000, 0, 0x2000];
+    let all: Bus = (2, 2, Some(&[0, 0, 0, 0, u32::MAX, u32::MAX]));
+    assert_eq!(found(&[all], &end), nowhere);
+    // More cells than an address has here; none at all, of which there would be endlessly many.
+    for cells in [3, 4, u32::MAX] {
+        let bus: Bus = (cells, 2, Some(&[0; 32]));
+        assert_eq!(found(&[bus], &[0; 8]), nowhere);
+        let bus: Bus = (2, cells, Some(&[0; 32]));
+        assert_eq!(found(&[bus], &[0; 8]), nowhere);
+    }
+    let none: Bus = (0, 0, Some(&[1]));
+    assert_eq!(found(&[none, none], &registers), nowhere);
+}
+
+#[test]
+fn the_first_range_that_has_it_counts() {
+    let ranges = [
+        0, 0x9000, 1, 0, 0, 0x800, 0, 0x8000, 2, 0, 0, 0x4000, 0, 0x9000, 3, 0, 0, 0x1000,
+    ];
+    let registers = [0, 0x9000, 0, 0x1000];
+    let (uart, _) = found(&[(2, 2, Some(&ranges))], &registers);
+    assert_eq!(uart, (0x2_0000_1000, 0x1000));
+}
+
+#[test]
+fn a_console_may_be_named_by_an_alias() {
+    let console = |stdout: &str| {
+        let bytes = behind(&[], &[0, 0x9000, 0, 0x1000], stdout);
+        let tree = read(&bytes).unwrap();
+        tree.uart()
+    };
+    assert_eq!(console("serial1:115200n8"), Some(0x9000));
+    assert_eq!(console("serial1"), Some(0x9000));
+    assert_eq!(console("/bus/serial@0:115200"), Some(0x9000));
+    for other in ["serial", "serial10", "serial2", "short", "", ":", "/"] {
+        assert_eq!(console(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_build_sees_uarts_of_its_kind_alone() {
+    let bytes = behind(&[], &[0, 0x9000, 0, 0x1000], "serial1");
+    for kind in UartKind::ALL {
+        let tree = BootTree::read(&bytes, kind.words()).unwrap();
+        assert_eq!(tree.uart().is_some(), kind == UartKind::Pl011, "{kind:?}");
     }
 }

@@ -30,7 +30,7 @@ pub struct Found<'a> {
     pub gich: (u64, u64),
     /// Address and size of the virtual CPU interface.
     pub gicv: (u64, u64),
-    /// Address and size of the PL011 that /chosen/stdout-path names.
+    /// Address and size, in whole pages, of the UART that /chosen/stdout-path names.
     pub uart: (u64, u64),
     /// Its INTID.
     pub uart_intid: u32,

@@ -85,6 +85,8 @@ fields!(
         hyp_timer_intid,
         maintenance_intid,
         gic_version,
+        uart_kind,
+        reserved,
     ]
 );
 fields!(

@@ -169,6 +169,8 @@ impl Sample {
                 hyp_timer_intid: 26,
                 maintenance_intid: 25,
                 gic_version: 3,
+                uart_kind: 0,
+                reserved: 0,
             },
             memory: [Memory {
                 base: 0x4000_0000,

@@ -15,7 +15,7 @@ use super::layout::{self, private};
 use super::mmio::Registers;
 use super::mmu::{self, Use, Windows};
 use super::sysreg;
-use super::uart::Uart;
+use super::uart::{EARLY, KIND, Uart};
 use crate::pcpu::Pcpu;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
@@ -27,6 +27,14 @@ core::arch::global_asm!(
     version_at = const offset_of!(Header, version),
     version = const VERSION,
     uart_at = const offset_of!(Header, board.uart),
+    kind_at = const offset_of!(Header, board.uart_kind),
+    kind = const KIND as u32,
+    full_at = const EARLY.full.0,
+    full = const EARLY.full.1,
+    data_at = const EARLY.data,
+    idle_at = const EARLY.idle.0,
+    idle = const EARLY.idle.1,
+    idle_is = const EARLY.idle.2,
 );
 core::arch::global_asm!(include_str!("vectors.s"));
 

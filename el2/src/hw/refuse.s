@@ -1,6 +1,7 @@
 // Last words from before EL2 has a map or a device tree: entered at the wrong exception level, or in a
 // place where it cannot run. The MMU is off and there is no stack. The UART is the one that the plan
-// names; the plan lies behind the image and is asked for no more than that, if it is one.
+// names; the plan lies behind the image and is asked for no more than that, if it is one and its UART is of the kind
+// that this build drives.
 
     .section .text.head, "ax"
 
@@ -30,20 +31,38 @@ refuse:
     ldr     w2, [x1, #{version_at}]
     cmp     w2, #{version}
     b.ne    4f
+    ldr     w2, [x1, #{kind_at}]
+    cmp     w2, #{kind}
+    b.ne    4f
     ldr     x1, [x1, #{uart_at}]
+    .if {kind} == 1                 // Cadence: it may never have been on
+    mov     w2, #0x14
+    str     w2, [x1]
+    .endif
+    .if {kind} == 2                 // i.MX: likewise (UCR1, UCR2)
+    mov     w2, #1
+    str     w2, [x1, #0x80]
+    ldr     w2, [x1, #0x84]
+    orr     w2, w2, #7
+    str     w2, [x1, #0x84]
+    .endif
 1:  ldrb    w2, [x0], #1
     mov     w4, #0x10000            // polls for room, then the byte is given up
-2:  ldr     w3, [x1, #0x18]         // UARTFR
+2:  ldr     w3, [x1, #{full_at}]
     sub     w4, w4, #1
     cbz     w4, 3f
-    tbnz    w3, #5, 2b              // TXFF
+    tbnz    w3, #{full}, 2b
     cbz     w2, 3f
-    str     w2, [x1]                // UARTDR
+    str     w2, [x1, #{data_at}]
     b       1b
 3:  cbz     w4, 4f
     sub     w4, w4, #1
-    ldr     w3, [x1, #0x18]
-    tbnz    w3, #3, 3b              // BUSY: all of it must leave before the board does
+    ldr     w3, [x1, #{idle_at}]    // all of it must leave before the board does
+    .if {idle_is} == 1
+    tbz     w3, #{idle}, 3b
+    .else
+    tbnz    w3, #{idle}, 3b
+    .endif
 
 // PSCI SYSTEM_OFF, from EL1 by HVC and from EL2 by SMC. Where nobody answers, that is an exception: the
 // vectors know that EL2 is not up and sleep.

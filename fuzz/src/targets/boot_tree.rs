@@ -1,5 +1,6 @@
 //! The boot device tree: whatever firmware leaves in memory is read within its bounds.
 
+use bulkhead_abi::plan::UartKind;
 use bulkhead_core::boot_tree::BootTree;
 
 use super::description;
@@ -15,6 +16,8 @@ pub const TARGET: Target = Target {
         "reg\0",
         "/chosen",
         "reserved-memory\0",
+        "ranges\0",
+        "aliases\0",
         "\0\0\0\x03",
         "\0\0\0\x01",
     ],
@@ -43,7 +46,7 @@ fn run(bytes: &[u8]) {
     let tree = bytes
         .get(..usize::try_from(size).unwrap_or(usize::MAX))
         .unwrap_or(bytes);
-    let Some(read) = BootTree::read(tree) else {
+    let Some(read) = BootTree::read(tree, UartKind::Pl011.words()) else {
         return;
     };
     let found = read.found(0, 0x4020_0000);

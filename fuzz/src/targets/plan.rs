@@ -1,6 +1,6 @@
 //! The plan: whatever bytes EL2 finds behind itself, it refuses or can act on without a question.
 
-use bulkhead_abi::plan::{PAGE, RegionKind};
+use bulkhead_abi::plan::{PAGE, RegionKind, UartKind};
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::plan::{Plan, seal};
 use bulkhead_core::stage2::{Builder, pages_needed};
@@ -51,7 +51,7 @@ fn run(bytes: &[u8]) {
         env!("CARGO_MANIFEST_DIR"),
         "/../host/tests/fixtures/virt.dtb"
     ));
-    if let Some(tree) = BootTree::read(&dtb.unwrap_or_default()) {
+    if let Some(tree) = BootTree::read(&dtb.unwrap_or_default(), UartKind::Pl011.words()) {
         // Either way: the question itself must not fail.
         let _ = plan.fits(&tree.found(0, plan.header.image.base));
     }

@@ -17,7 +17,7 @@ pub(super) fn board(built: &Built, shift: u8) -> Result<Qemu, Failure> {
     let emulated = built.planned.board.emulated.as_ref();
     let name = &built.planned.name;
     let none = || Failure::input(format!("`{name}` is for no emulated board"), "", "");
-    let mut qemu = emulated.ok_or_else(none)?.qemu(&built.image);
+    let mut qemu = emulated.ok_or_else(none)?.qemu(&built.image)?;
     qemu.cpu.push_str(COUNTER);
     qemu.clock = Clock::Instructions { shift };
     Ok(qemu)

@@ -118,7 +118,7 @@ impl Subject {
                 advice,
             ));
         };
-        let mut qemu = emulated.qemu(&built.image);
+        let mut qemu = emulated.qemu(&built.image)?;
         qemu.cpu.push_str(COUNTER);
         qemu.clock = Clock::Instructions { shift: 0 };
         let base = built.planned.image.base;

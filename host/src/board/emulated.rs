@@ -1,5 +1,6 @@
 //! Boards that QEMU emulates: `boards/NAME/board.toml`.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use sha2::{Digest, Sha256};
 use super::Trouble;
 use crate::describe::{BoardSpec, Finding, Placed, Size, Span, parse_size};
 use crate::failure::Failure;
-use crate::fetch::{cache, firmware};
+use crate::fetch::{self, cache, firmware};
 use crate::run::{Qemu, Start};
 
 /// `board.toml`.
@@ -25,6 +26,11 @@ struct BoardFile {
 #[serde(deny_unknown_fields)]
 struct QemuPart {
     machine: String,
+    tree: Option<String>,
+    #[serde(default = "Vec::new")]
+    options: Vec<String>,
+    #[serde(default)]
+    uarts_before: u32,
     image_offset: String,
     spis: u32,
 }
@@ -57,6 +63,12 @@ pub struct Emulated {
     pub machine: String,
     /// Value of `-cpu`.
     pub cpu: String,
+    /// The device tree that QEMU is given, `debian:VENDOR/NAME`; none: it makes one itself.
+    pub tree: Option<String>,
+    /// Further words for QEMU.
+    pub options: Vec<String>,
+    /// UARTs that QEMU has before the one that is the console.
+    pub before: u32,
     /// CPUs.
     pub cpus: u32,
     /// Memory in MiB.
@@ -73,9 +85,15 @@ pub struct Emulated {
 
 impl Emulated {
     /// QEMU for this board with `image`.
-    pub fn qemu(&self, image: impl Into<PathBuf>) -> Qemu {
+    ///
+    /// # Errors
+    /// The tree that QEMU is to be given cannot be had.
+    pub fn qemu(&self, image: impl Into<PathBuf>) -> Result<Qemu, Failure> {
         let mut qemu = Qemu::virt(image, &self.cpu, self.cpus, self.memory_mib);
         qemu.machine.clone_from(&self.machine);
+        qemu.tree = self.given_tree()?;
+        qemu.options.clone_from(&self.options);
+        qemu.before = self.before;
         qemu.uarts = self.uarts;
         if self.firmware {
             // With ACPI and firmware QEMU has another device in the place of the PL061.
@@ -85,14 +103,23 @@ impl Emulated {
                 image: firmware::ENTRY,
             };
         }
-        qemu
+        Ok(qemu)
     }
 
-    /// The device tree that QEMU makes for this board, from the cache if it is there. Trusted Firmware takes that tree.
+    /// The file of the tree that QEMU is given, fetched if need be.
+    fn given_tree(&self) -> Result<Option<PathBuf>, Failure> {
+        let name = self.tree.as_deref();
+        let name = name.map(|name| name.strip_prefix("debian:").unwrap_or(name));
+        name.map(fetch::device_tree).transpose()
+    }
+
+    /// The device tree that QEMU makes for this board, or what it makes of the one that it is given, from the cache if it is there.
+    /// Trusted Firmware takes that tree.
     pub fn device_tree(&self) -> Result<Vec<u8>, Failure> {
-        let program = self.qemu("").program;
+        let qemu = self.qemu("")?;
+        let program = qemu.program;
         let version = version(&program)?;
-        let key = format!("{version}\n{self:?}");
+        let key = format!("{version}\n{self:?}\n{:?}", qemu.tree);
         let digest = Sha256::digest(key.as_bytes());
         let name: String = digest
             .iter()
@@ -117,7 +144,7 @@ impl Emulated {
         fs::create_dir_all(&folder).map_err(trouble)?;
         // Written beside it and renamed, so that nobody ever reads half of it.
         let temporary = tempfile::NamedTempFile::new_in(&folder).map_err(trouble)?;
-        self.dump(&program, temporary.path())?;
+        self.dump((&program, qemu.tree.as_deref()), temporary.path())?;
         let dtb = fs::read(temporary.path()).map_err(trouble)?;
         temporary
             .persist(&file)
@@ -125,14 +152,20 @@ impl Emulated {
         Ok(dtb)
     }
 
-    /// Lets QEMU write the device tree of this board.
-    fn dump(&self, program: &Path, file: &Path) -> Result<(), Failure> {
+    /// Lets QEMU write the device tree of this board, which it makes, or gets and corrects.
+    fn dump(&self, (program, tree): (&Path, Option<&Path>), file: &Path) -> Result<(), Failure> {
+        // Seeds in a dump would make every dump another board. Into a tree that it gets QEMU puts none.
+        let seeds = tree.map_or(",dtb-randomness=off", |_| "");
         let output = Command::new(program)
             .args(["-nodefaults", "-display", "none"])
+            .args(&self.options)
+            .args(
+                tree.iter()
+                    .flat_map(|tree| [OsStr::new("-dtb"), tree.as_os_str()]),
+            )
             .arg("-machine")
-            // Seeds in a dump would make every dump another board.
             .arg(format!(
-                "{},dtb-randomness=off,dumpdtb={}",
+                "{}{seeds},dumpdtb={}",
                 self.machine,
                 file.display()
             ))
@@ -147,7 +180,7 @@ impl Emulated {
         Err(Failure::environment(
             "QEMU does not give the board's device tree",
             String::from_utf8_lossy(&output.stderr),
-            "Bulkhead needs QEMU 7.0 or later",
+            "Bulkhead needs QEMU 7.0 or later, and one that has the machine: 9.0 for raspi4b, 10.0 for imx8mp-evk",
         ))
     }
 }
@@ -177,6 +210,9 @@ pub(super) fn defaults(text: &str) -> Result<Emulated, String> {
     let parameters = file.parameters;
     Ok(Emulated {
         machine: machine(&file.qemu, parameters.gic.default),
+        tree: file.qemu.tree,
+        options: file.qemu.options,
+        before: file.qemu.uarts_before,
         cpu: parameters.cpu.default,
         cpus: parameters.cpus.default,
         memory_mib: parse_size(&parameters.memory.default)? >> 20,
@@ -235,6 +271,7 @@ pub(super) fn resolve(
                     )),
                 );
             }
+            fits(memory, &parameters.memory, findings).map_err(&broken)?;
             memory.value
         }
         None => parse_size(&parameters.memory.default).map_err(&broken)?,
@@ -245,6 +282,9 @@ pub(super) fn resolve(
     }
     Ok(Emulated {
         machine: machine(&file.qemu, gic),
+        tree: file.qemu.tree,
+        options: file.qemu.options,
+        before: file.qemu.uarts_before,
         cpu,
         cpus,
         memory_mib: memory >> 20,
@@ -253,6 +293,27 @@ pub(super) fn resolve(
         image_offset,
         spis: file.qemu.spis,
     })
+}
+
+/// Whether the board can have so much memory.
+fn fits(
+    given: &Placed<u64>,
+    choice: &Choice<String>,
+    findings: &mut Vec<Finding>,
+) -> Result<(), String> {
+    let most = choice.most.as_deref().map(parse_size).transpose()?;
+    let sizes = choice.choices.iter().map(|size| parse_size(size));
+    let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
+    let why = match most.filter(|most| given.value > *most) {
+        Some(most) => format!("at most {}", Size(most)),
+        None if sizes.is_empty() || sizes.contains(&given.value) => return Ok(()),
+        None => format!("must be one of: {}", choice.choices.join(", ")),
+    };
+    let message = format!("this board cannot have memory = {}", Size(given.value));
+    let help = format!("leave `memory` out: {} is the default", choice.default);
+    let finding = Finding::new("bulkhead::board::value", message);
+    findings.push(finding.at(given.span.clone(), why).help(help));
+    Ok(())
 }
 
 /// The value that the description gives, if it may, or the default.

@@ -1,6 +1,6 @@
 //! What Bulkhead wants to know of a board.
 
-use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE};
+use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE, UartKind};
 use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
@@ -45,7 +45,7 @@ pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
     let &(uart, uart_size) = console
         .registers
         .first()
-        .ok_or("its console has no registers")?;
+        .ok_or_else(|| unmapped("console", console))?;
     let rtc = tree
         .entries
         .iter()
@@ -53,7 +53,11 @@ pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
         .and_then(|entry| entry.registers.first());
     let parts = Parts {
         uart,
-        uart_size,
+        // As EL2 has it: whole pages.
+        uart_size: uart_size
+            .checked_next_multiple_of(PAGE)
+            .ok_or("the registers of its console have no end")?,
+        uart_kind: uart_kind(console).map_or(0, |kind| kind as u32),
         rtc: rtc.map_or(0, |&(base, _)| base),
         uart_intid: first_intid(console).ok_or("its console has no interrupt")?,
         vtimer_intid: timer_intid(2, "virtual")?,
@@ -80,8 +84,8 @@ fn gic(tree: &Tree) -> Result<Parts, String> {
     if gic.cell("#interrupt-cells").is_some_and(|cells| cells != 3) {
         return Err("interrupts of its GIC do not have three cells".to_owned());
     }
-    if gic.moved {
-        return Err(moved("GIC", gic));
+    if gic.registers.is_empty() {
+        return Err(unmapped("GIC", gic));
     }
     let mut parts = Parts::new_zeroed();
     parts.maintenance_intid = first_intid(gic).ok_or("its GIC has no maintenance interrupt")?;
@@ -216,7 +220,7 @@ fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
     }
 }
 
-/// The PL011 of /chosen/stdout-path.
+/// The UART of /chosen/stdout-path.
 fn console<'t, 'a>(tree: &'t Tree<'a>) -> Result<&'t Entry<'a>, String> {
     let chosen = tree
         .find("/chosen")
@@ -225,19 +229,25 @@ fn console<'t, 'a>(tree: &'t Tree<'a>) -> Result<&'t Entry<'a>, String> {
     let console = tree
         .find(&path)
         .ok_or_else(|| format!("its console {path} does not exist"))?;
-    if !console.is("arm,pl011") {
-        return Err(format!("its console {} is no PL011", console.path));
-    }
-    if console.moved {
-        return Err(moved("console", console));
+    if uart_kind(console).is_none() {
+        return Err(format!(
+            "EL2 has no driver for its console {}",
+            console.path
+        ));
     }
     Ok(console)
 }
 
-/// EL2 reads addresses as they stand (`bulkhead_core::boot_tree`).
-fn moved(what: &str, entry: &Entry) -> String {
+/// What EL2 knows a UART as, if it has a driver for it.
+pub(crate) fn uart_kind(entry: &Entry) -> Option<UartKind> {
+    let is = |kind: &UartKind| kind.words().iter().any(|word| entry.is(word));
+    UartKind::ALL.into_iter().find(is)
+}
+
+/// A part without which EL2 cannot do has no registers in memory.
+fn unmapped(what: &str, entry: &Entry) -> String {
     format!(
-        "its {what} {} is on a bus that moves addresses (`ranges`), which EL2 does not follow",
+        "its {what} {} has no registers, or no bus above it maps them (`ranges`)",
         entry.path
     )
 }

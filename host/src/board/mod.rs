@@ -21,7 +21,7 @@ pub use tree::{Entry, Tree};
 
 pub(crate) use self::device::pass_entry;
 use self::facts::Facts;
-pub(crate) use self::facts::{GICV2, intid};
+pub(crate) use self::facts::{GICV2, intid, uart_kind};
 use self::named::Resolved;
 pub(crate) use self::named::read as read_file;
 pub(crate) use self::open::open;
@@ -149,7 +149,7 @@ pub fn load(system: &System, findings: &mut Vec<Finding>) -> Result<Board, Troub
                     "Bulkhead cannot run on this board",
                 )
                 .at(source.span.clone(), why)
-                .help("it needs arm64 CPUs, a GICv2 or GICv3 and a PL011 as /chosen/stdout-path; `bulkhead board show` lists all that is missing"),
+                .help("it needs arm64 CPUs, a GICv2 or GICv3 and a UART that EL2 drives as /chosen/stdout-path; `bulkhead board show` lists all that is missing"),
             );
             Err(Trouble::Description)
         }

@@ -34,8 +34,6 @@ pub struct Entry<'a> {
     pub registers: Vec<(u64, u64)>,
     /// Whether `reg` could be turned into physical addresses.
     pub mapped: bool,
-    /// Whether these are not the addresses that stand in `reg`: a bus above moves them.
-    pub moved: bool,
     /// phandle of its interrupt parent.
     pub interrupt_parent: Option<u32>,
     /// `compatible` of the bus that it is on.
@@ -163,13 +161,11 @@ fn visit<'a>(node: FdtNode<'a>, above: &Above, entries: &mut Vec<Entry<'a>>) {
         node,
         registers: Vec::new(),
         mapped: false,
-        moved: false,
         interrupt_parent: above.interrupt_parent,
         bus: above.bus.clone(),
     };
     entry.interrupt_parent = entry.cell("interrupt-parent").or(above.interrupt_parent);
     if let Some(registers) = registers(node, &above.translation) {
-        entry.moved = registers_of(node).is_some_and(|stated| stated != registers);
         entry.registers = registers;
         entry.mapped = true;
     }
@@ -193,19 +189,14 @@ fn visit<'a>(node: FdtNode<'a>, above: &Above, entries: &mut Vec<Entry<'a>>) {
     }
 }
 
-/// `reg` as it stands.
-fn registers_of(node: FdtNode) -> Option<Vec<(u64, u64)>> {
-    let registers = node.reg().ok()??;
-    registers
-        .map(|reg| Some((reg.address::<u64>().ok()?, reg.size::<u64>().ok()?)))
-        .collect()
-}
-
 /// `reg` as physical addresses.
 fn registers(node: FdtNode, translation: &Translation) -> Option<Vec<(u64, u64)>> {
-    registers_of(node)?
-        .into_iter()
-        .map(|(address, size)| Some((translate(address, size, translation)?, size)))
+    let registers = node.reg().ok()??;
+    registers
+        .map(|reg| {
+            let (address, size) = (reg.address::<u64>().ok()?, reg.size::<u64>().ok()?);
+            Some((translate(address, size, translation)?, size))
+        })
         .collect()
 }
 
@@ -218,15 +209,15 @@ fn translate(address: u64, size: u64, translation: &Translation) -> Option<u64> 
             if windows.is_empty() {
                 return Some(address);
             }
-            windows.iter().find_map(|window| {
+            let offset = |window: &Window| {
                 let offset = address.checked_sub(window.child)?;
                 let end = offset.checked_add(size)?;
-                if end <= window.size {
-                    window.parent.checked_add(offset)
-                } else {
-                    None
-                }
-            })
+                (end <= window.size).then_some(offset)
+            };
+            // The first that has all of it, as EL2 takes it (`bulkhead_core::boot_tree`).
+            let mut found = windows.iter().map(|window| (window, offset(window)));
+            let (window, offset) = found.find_map(|(window, at)| Some((window, at?)))?;
+            window.parent.checked_add(offset)
         }),
     }
 }
@@ -250,6 +241,102 @@ fn below(node: FdtNode, above: &Translation) -> Translation {
         (Some(windows), Translation::Identity) => Translation::Windows(vec![windows]),
         (Some(windows), Translation::Windows(above)) => {
             Translation::Windows([vec![windows], above.clone()].concat())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_abi::plan::{PAGE, UartKind};
+    use bulkhead_core::boot_tree::BootTree;
+    use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A bus: cells of an address and of a size below it, and ranges.
+    type Bus = (u32, u32, Option<Vec<u32>>);
+
+    fn with(name: &str, properties: &[(&str, &[u8])]) -> DeviceTreeNode {
+        let mut node = DeviceTreeNode::new(name).expect("name");
+        for (name, value) in properties {
+            let property = DeviceTreeProperty::new(*name, value.to_vec());
+            node.add_property(property.expect("property"));
+        }
+        node
+    }
+
+    fn bytes(cells: &[u32]) -> Vec<u8> {
+        cells.iter().flat_map(|cell| cell.to_be_bytes()).collect()
+    }
+
+    /// A tree whose UART is behind these buses.
+    fn tree(buses: &[Bus], reg: &[u32]) -> Vec<u8> {
+        let compatible: (&str, &[u8]) = ("compatible", b"arm,pl011\0");
+        let mut below = with("serial@0", &[compatible, ("reg", &bytes(reg))]);
+        for (n, (address, size, ranges)) in buses.iter().enumerate().rev() {
+            let above = n.checked_sub(1).map_or(2, |above| buses[above].0);
+            let cells = (address + above + size) as usize;
+            let (address, size) = (bytes(&[*address]), bytes(&[*size]));
+            let properties: [(&str, &[u8]); 2] =
+                [("#address-cells", &address), ("#size-cells", &size)];
+            let mut bus = with(&format!("bus{n}"), &properties);
+            if let Some(ranges) = ranges {
+                // Whole ones: of others the tool wants nothing to do with any, EL2 with the last.
+                let whole = ranges.len() - ranges.len() % cells.max(1);
+                let ranges = DeviceTreeProperty::new("ranges", bytes(&ranges[..whole]));
+                bus.add_property(ranges.expect("property"));
+            }
+            bus.add_child(below);
+            below = bus;
+        }
+        let cells: [(&str, &[u8]); 2] = [
+            ("#address-cells", &[0, 0, 0, 2]),
+            ("#size-cells", &[0, 0, 0, 2]),
+        ];
+        let mut root = with("", &cells);
+        root.add_child(with("chosen", &[("stdout-path", b"/serial@0\0")]));
+        root.add_child(below);
+        let mut tree = DeviceTree::new();
+        tree.root = root;
+        tree.to_dtb()
+    }
+
+    /// Cells that lie near each other, and at the ends of what there is.
+    fn cell() -> impl Strategy<Value = u32> {
+        prop_oneof![8 => 0_u32..4, 1 => Just(u32::MAX), 1 => Just(0xffff_f000), 1 => any::<u32>()]
+    }
+
+    fn bus() -> impl Strategy<Value = Bus> {
+        let ranges = prop_oneof![
+            1 => Just(None),
+            2 => Just(Some(Vec::new())),
+            6 => prop::collection::vec(cell(), 1..20).prop_map(Some),
+        ];
+        let address = prop_oneof![6 => 1_u32..3, 1 => Just(3)];
+        let size = prop_oneof![6 => 1_u32..3, 1 => Just(0), 1 => Just(3)];
+        (address, size, ranges)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        /// Two readers that share no code find a UART at the same place, or both nowhere.
+        #[test]
+        fn el2_and_the_tool_translate_addresses_alike(
+            buses in prop::collection::vec(bus(), 0..5),
+            reg in prop::collection::vec(cell(), 4),
+        ) {
+            let (address, size) = buses.last().map_or((2, 2), |bus| (bus.0, bus.1));
+            let reg = &reg[..((address + size) as usize).min(4)];
+            let tree = tree(&buses, reg);
+            let here = super::Tree::new(Fdt::new(&tree).expect("sound"));
+            let uart = here.entries.iter().find(|entry| entry.is("arm,pl011")).expect("there");
+            let here = uart.registers.first().and_then(|&(base, size)| {
+                Some((base, size.checked_next_multiple_of(PAGE)?))
+            });
+            let there = BootTree::read(&tree, UartKind::Pl011.words()).expect("a tree");
+            prop_assert_eq!(here.unwrap_or_default(), there.found(0, 0).uart);
         }
     }
 }

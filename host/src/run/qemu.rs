@@ -85,6 +85,12 @@ pub struct Qemu {
     pub uarts: u32,
     /// The image (`bulkhead.img`), or a guest's ELF to try it without Bulkhead.
     pub image: PathBuf,
+    /// The device tree that the board gets, where QEMU makes none itself; it fills in the memory.
+    pub tree: Option<PathBuf>,
+    /// Further words of the command line.
+    pub options: Vec<String>,
+    /// UARTs that QEMU has before the console's; they are on nothing.
+    pub before: u32,
     /// How it gets there.
     pub start: Start,
     /// What the guests' clocks follow.
@@ -111,6 +117,9 @@ impl Qemu {
             memory_mib,
             uarts: 1,
             image: image.into(),
+            tree: None,
+            options: Vec::new(),
+            before: 0,
             start: Start::Kernel,
             clock: Clock::Host,
             plugins: Vec::new(),
@@ -131,8 +140,6 @@ impl Qemu {
             // Signals of the terminal are the tool's business, and Ctrl-C is a key for the guest.
             "-chardev",
             "stdio,id=console,signal=off",
-            "-serial",
-            "chardev:console",
             // A reset of the board ends the run, as a power-off does.
             "-no-reboot",
             "-machine",
@@ -152,9 +159,11 @@ impl Qemu {
         ]
         .map(OsString::from)
         .to_vec();
-        for _ in 1..self.uarts {
-            arguments.extend(["-serial".into(), "null".into()]);
-        }
+        arguments.extend(self.options.iter().map(OsString::from));
+        let nothing = |count: u32| (0..count).map(|_| "null");
+        let after = nothing(self.uarts.saturating_sub(1));
+        let lines = nothing(self.before).chain(["chardev:console"]).chain(after);
+        arguments.extend(lines.flat_map(|line| ["-serial".into(), line.into()]));
         if let Clock::Instructions { shift } = self.clock {
             arguments.push("-icount".into());
             arguments.push(format!("shift={shift},sleep=off").into());
@@ -201,6 +210,9 @@ impl Qemu {
             Start::Kernel => {
                 arguments.push("-kernel".into());
                 arguments.push(self.image.clone().into());
+                if let Some(tree) = &self.tree {
+                    arguments.extend(["-dtb".into(), tree.clone().into()]);
+                }
             }
             Start::Native { tree, initrd } => {
                 // Otherwise QEMU would put seeds into the tree that are others each time.
@@ -291,7 +303,14 @@ mod tests {
         assert!(!line(&qemu).contains("-serial null"));
         assert!(line(&qemu).contains("-cpu cortex-a53 -smp 4 -m 2048M "));
         qemu.uarts = 2;
-        assert_eq!(line(&qemu).matches("-serial null").count(), 1);
+        assert!(line(&qemu).contains("-serial chardev:console -serial null"));
+        qemu.before = 1;
+        assert!(line(&qemu).contains("-serial null -serial chardev:console -serial null"));
+        qemu.tree = Some("board.dtb".into());
+        qemu.options = ["-audio", "none"].map(str::to_owned).into();
+        assert!(line(&qemu).contains(" -audio none "));
+        assert!(line(&qemu).ends_with("-kernel a.img -dtb board.dtb"));
+        (qemu.before, qemu.tree) = (0, None);
         qemu.clock = Clock::Instructions { shift: 3 };
         qemu.plugins.push("libp.so,mode=periods".into());
         assert!(line(&qemu).contains("-icount shift=3,sleep=off -rtc clock=vm"));

@@ -59,7 +59,7 @@ impl System {
             classes: classes.collect(),
             programs,
             linux,
-            qemu: emulated.qemu(&built.image),
+            qemu: emulated.qemu(&built.image)?,
             name: built.planned.name,
             folder: built.folder,
             el2: built.el2,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Cpu, Gic, Survey, Uart};
+use super::{Cpu, Gic, Survey};
 use crate::board::{self, Tree};
 
 /// Something without which EL2 does not run on the board.
@@ -153,12 +153,13 @@ fn controller(controllers: &[Gic], all: &mut Vec<Obstacle>) {
             unwritten("reader"),
         );
     }
-    if gic.moved {
+    if gic.frames.is_empty() {
         add(
-            format!("{path} is on a bus that moves addresses (`ranges`)"),
-            "EL2 reads the address as it stands",
-            "let the firmware put the node at the root, with its physical address".to_owned(),
+            format!("{path} has no registers in memory"),
+            "no bus above it maps them (`ranges`)",
+            format!("if the GIC has them, {AS_LEFT}"),
         );
+        return;
     }
     let frames = if version == 2 { 4 } else { 2 };
     if gic.frames.len() < frames {
@@ -223,24 +224,15 @@ fn console(survey: &Survey, tree: &Tree, all: &mut Vec<Obstacle>) {
             help,
         });
     };
-    let fits = |uart: &&Uart| uart.driver && uart.enabled;
-    let others = || survey.uarts.iter().filter(fits);
-    // One that EL2 could use as it is, before one whose address it would not find.
-    let other = others()
-        .find(|uart| !uart.moved)
-        .or_else(|| others().next());
+    let other = survey.uarts.iter().find(|uart| uart.driver && uart.enabled);
     let usable = |otherwise: String| match other {
-        Some(uart) if uart.moved => format!(
-            "{} is a PL011; the firmware would have to name it in /chosen/stdout-path and give its node the physical address",
-            uart.path
-        ),
         Some(uart) => format!(
-            "{} is a PL011: let the firmware name it in /chosen/stdout-path",
-            uart.path
+            "{} is a {}, which EL2 drives: let the firmware name it in /chosen/stdout-path",
+            uart.path, uart.kind
         ),
         None => otherwise,
     };
-    let why = "EL2 drives a PL011, which carries the consoles of all VMs";
+    let why = "EL2 drives the UART that carries the consoles of all VMs";
     let stated = tree
         .find("/chosen")
         .and_then(|chosen| chosen.text("stdout-path"));
@@ -250,7 +242,7 @@ fn console(survey: &Survey, tree: &Tree, all: &mut Vec<Obstacle>) {
             None => "the tree names no console".to_owned(),
         };
         let help = usable(format!(
-            "let the firmware name a PL011 in /chosen/stdout-path, and {AS_LEFT}"
+            "let the firmware name a UART that EL2 drives in /chosen/stdout-path, and {AS_LEFT}"
         ));
         add(what, why, help);
         return;
@@ -264,13 +256,11 @@ fn console(survey: &Survey, tree: &Tree, all: &mut Vec<Obstacle>) {
         );
         return;
     }
-    if uart.moved {
+    if uart.registers.is_empty() {
         add(
-            format!("{} is on a bus that moves addresses (`ranges`)", uart.path),
-            "EL2 reads the address as it stands",
-            usable(
-                "let the firmware put the node at the root, with its physical address".to_owned(),
-            ),
+            format!("{} has no registers in memory", uart.path),
+            "no bus above it maps them (`ranges`)",
+            usable(format!("if the UART has them, {AS_LEFT}")),
         );
     }
     if uart.intid.is_none() {

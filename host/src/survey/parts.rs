@@ -4,7 +4,7 @@ use dtoolkit::fdt::Fdt;
 use serde::Serialize;
 
 use super::Range;
-use crate::board::{Entry, GICV2, Tree, intid};
+use crate::board::{Entry, GICV2, Tree, intid, uart_kind};
 
 /// Words of `compatible` of UARTs, and what people call them.
 const UARTS: [(&str, &str); 24] = [
@@ -53,8 +53,6 @@ pub struct Gic {
     pub redistributor_regions: u32,
     /// Interrupt translation services (GICv3), which turn messages into LPIs.
     pub its: Vec<String>,
-    /// Whether a bus above moves its addresses.
-    pub moved: bool,
 }
 
 /// The generic timer: INTIDs.
@@ -93,8 +91,6 @@ pub struct Uart {
     pub console: bool,
     /// Whether EL2 has a driver for it.
     pub driver: bool,
-    /// Whether a bus above moves its addresses.
-    pub moved: bool,
 }
 
 /// An SMMU, or another IOMMU.
@@ -192,7 +188,6 @@ pub(super) fn controllers(tree: &Tree) -> Vec<Gic> {
                 cells: entry.cell("#interrupt-cells"),
                 redistributor_regions: entry.cell("#redistributor-regions").unwrap_or(1),
                 its: its.map(|child| child.path.clone()).collect(),
-                moved: entry.moved,
             }
         })
         .collect();
@@ -241,8 +236,7 @@ pub(super) fn uarts(tree: &Tree) -> Vec<Uart> {
             intid: first_intid(entry),
             enabled: entry.is_enabled(),
             console: is_console,
-            driver: entry.is("arm,pl011"),
-            moved: entry.moved,
+            driver: uart_kind(entry).is_some(),
         })
     };
     tree.entries.iter().filter_map(uart).collect()

@@ -3,8 +3,30 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use bulkhead_abi::plan::UartKind;
+
 use super::suite::{Context, Job, Test};
-use crate::machine;
+use crate::machine::{self, Build};
+
+/// Builds of EL2, each judged by the gates and the lints: those of boards in `boards/`.
+const BUILDS: [(&str, Build); 4] = [
+    ("code/gates", Build::virt(3)),
+    ("code/gates-gicv2", Build::virt(2)),
+    (
+        "code/gates-cadence",
+        Build {
+            gic: 2,
+            uart: UartKind::Cadence,
+        },
+    ),
+    (
+        "code/gates-imx",
+        Build {
+            gic: 3,
+            uart: UartKind::Imx,
+        },
+    ),
+];
 
 /// Crates whose logic runs on the host, and what their tests prove.
 const CRATES: [(&str, &str); 13] = [
@@ -94,17 +116,19 @@ pub fn tests() -> Vec<Test> {
             ];
             let crates = crates.map(|name| ["-p", name]).concat();
             let arguments = [&["clippy", "--quiet"], &target[..], &crates[..]].concat();
-            // The other version of EL2 is other code.
-            let gicv2 = [
-                "clippy",
-                "--quiet",
-                "-p",
-                "bulkhead-el2",
-                "--features",
-                "gicv2",
-            ];
-            let gicv2 = [&gicv2[..], &target[..]].concat();
-            let job: Job = Box::new(move |c| quiet(c, &arguments).and_then(|_| quiet(c, &gicv2)));
+            // EL2 for another GIC, and for another UART, is other code.
+            let job: Job = Box::new(move |context| {
+                let mut done = quiet(context, &arguments)?;
+                for (_, build) in BUILDS {
+                    let features = build.features().join(",");
+                    if !features.is_empty() {
+                        let el2 = ["clippy", "--quiet", "-p", "bulkhead-el2", "--features"];
+                        let arguments = [&el2[..], &[&features], &target[..]].concat();
+                        done = quiet(context, &arguments)?;
+                    }
+                }
+                Ok(done)
+            });
             tests.push(Test::build("code/lints-machine", claim, job));
         }
     }
@@ -114,8 +138,8 @@ pub fn tests() -> Vec<Test> {
     }
     let claim = "No panic, indirect call, recursion or allocator is reachable at EL2, and its stack \
                  is bounded: judged on the linked image.";
-    for (name, gic) in [("code/gates", 3), ("code/gates-gicv2", 2)] {
-        let job: Job = Box::new(move |_| gates(gic));
+    for (name, build) in BUILDS {
+        let job: Job = Box::new(move |_| gates(build));
         tests.push(Test::build(name, claim, job));
     }
     tests
@@ -208,9 +232,9 @@ fn passed(text: &str) -> u32 {
         .sum()
 }
 
-/// Judges EL2 for boards with this version of the GIC.
-fn gates(gic: u32) -> Result<String, Vec<String>> {
-    let elf = machine::el2(gic).map_err(|failure| vec![failure.to_string()])?;
+/// Judges a build of EL2.
+fn gates(build: Build) -> Result<String, Vec<String>> {
+    let elf = machine::el2(build).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;

@@ -1,6 +1,6 @@
 //! Rules about the board: frames that EL2 uses, memory, pCPUs.
 
-use bulkhead_abi::plan::{PAGE, TableId};
+use bulkhead_abi::plan::{PAGE, TableId, UartKind};
 
 use super::{AFFINITY, PA_LIMIT};
 use crate::plan::span::{Span, aligned};
@@ -90,6 +90,9 @@ impl Plan<'_> {
         let board = &self.header.board;
         let version = board.gic_version == 2 || board.gic_version == 3;
         at.ensure(version, Invariant::GicVersion)?;
+        let kind = board.uart_kind < UartKind::ALL.len() as u32;
+        at.ensure(kind, Invariant::UartKind)?;
+        at.ensure(board.reserved == 0, Invariant::ReservedZero)?;
         at.ensure(self.frames_are_whole(), Invariant::BoardFrame)?;
         let clock = self.clock();
         at.ensure(board.rtc == 0 || clock.is_some(), Invariant::BoardFrame)?;

@@ -15,7 +15,7 @@ use bulkhead_abi::plan::{Board, PAGE};
 use bulkhead_core::monitor::Gate;
 use bulkhead_core::vgic::{Version, gich};
 
-use super::super::layout::shared;
+use super::super::layout::{self, shared};
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
 use super::{
@@ -58,15 +58,34 @@ const GICH_ELRSR0: u64 = 0x30;
 const GICH_APR: u64 = 0xf0;
 const GICH_LR: u64 = 0x100;
 
+/// `GICC_IIDR`, which no two pages of a CPU interface have alike but one and its copies.
+const GICC_IIDR: u64 = 0xfc;
+/// A frame of this size may have each of its two pages sixteen times, so that each has a page of 64 KiB of its own, as a
+/// GIC-400 can be wired.
+const COPIES: u64 = 0x2_0000;
+/// There the last copy of the first page, which the first copy of the second one follows.
+const LAST_COPY: u64 = 0xf000;
+
+/// Where the two pages of the CPU interface lie together.
+fn interface(windows: &mut Windows, board: &Board) -> u64 {
+    if board.gicc_size < COPIES {
+        return board.gicc;
+    }
+    let all = windows.registers(layout::FRAMES.wrapping_add(1), board.gicc, COPIES);
+    let copied = all.read(GICC_IIDR) == all.read(LAST_COPY.wrapping_add(GICC_IIDR));
+    board.gicc.wrapping_add(if copied { LAST_COPY } else { 0 })
+}
+
 /// To which pCPU each SPI goes, plus one; 0 for nobody. Kept because the bit of a pCPU is not known before
 /// it has started.
 static ROUTES: [AtomicU8; SPECIAL as usize] = [const { AtomicU8::new(0) }; SPECIAL as usize];
 
 /// The distributor, in its first state: all SPIs disabled, on the way to nobody. From now on all maps
 /// have the frames.
-pub fn start_distributor(_: &mut Windows, board: &Board) -> Registers {
+pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
+    let gicc = interface(windows, board);
     mmu::share_frame(shared::GICD, board.gicd, shared::GICD_PAGES);
-    mmu::share_frame(shared::GICC, board.gicc, shared::GICC_PAGES);
+    mmu::share_frame(shared::GICC, gicc, shared::GICC_PAGES);
     mmu::share_frame(shared::GICH, board.gich, shared::GICH_PAGES);
     GICD.write(0, 0);
     for word in 1..words(GICD) {

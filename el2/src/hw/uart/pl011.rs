@@ -1,6 +1,17 @@
-//! The board's PL011 (DDI 0183G), which carries the consoles. Firmware has set its speed.
+//! Arm's PL011 (DDI 0183G).
 
-use super::mmio::Registers;
+use bulkhead_abi::plan::UartKind;
+
+use super::{Early, Uart};
+
+/// What it is in the plan.
+pub const KIND: UartKind = UartKind::Pl011;
+/// As [`Early`] says: UARTFR and UARTDR.
+pub const EARLY: Early = Early {
+    full: (FR, TXFF.trailing_zeros()),
+    data: DR,
+    idle: (FR, BUSY.trailing_zeros(), 0),
+};
 
 const DR: u64 = 0x00;
 const FR: u64 = 0x18;
@@ -15,32 +26,10 @@ const BUSY: u32 = 1 << 3;
 const INT_RX: u32 = 1 << 4;
 const INT_TX: u32 = 1 << 5;
 const INT_RT: u32 = 1 << 6;
-/// Polls for room before a byte is given up; only before guests run.
-const PATIENCE: u32 = 100_000;
-
-/// The console UART.
-#[derive(Clone, Copy, Debug)]
-pub struct Uart(pub Registers);
 
 impl Uart {
-    /// Sends a byte, waiting for room. Only before guests run, and for EL2's last words.
-    pub fn send_polled(self, byte: u8) {
-        for _ in 0..PATIENCE {
-            if self.0.read(FR) & TXFF == 0 {
-                break;
-            }
-        }
-        self.0.write(DR, u32::from(byte));
-    }
-
-    /// Waits until everything has left.
-    pub fn flush(self) {
-        for _ in 0..PATIENCE {
-            if self.0.read(FR) & BUSY == 0 {
-                return;
-            }
-        }
-    }
+    /// Lets it send, for start-up: firmware has left it so.
+    pub const fn open(self) {}
 
     /// FIFOs on, interrupt at one eighth, receive interrupts on.
     pub fn start(self) {
@@ -52,7 +41,7 @@ impl Uart {
         self.0.write(IMSC, INT_RX | INT_RT);
     }
 
-    /// Sends a byte if there is room.
+    /// Whether there is room for a byte.
     #[inline]
     pub fn has_room(self) -> bool {
         self.0.read(FR) & TXFF == 0

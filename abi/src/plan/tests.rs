@@ -1,0 +1,34 @@
+//! The layout that both sides count on.
+
+use super::*;
+
+/// Sizes as `docs/adr/0002-plan-format.md` fixes them: who changes one makes another version.
+#[test]
+fn rows_have_the_sizes_that_both_sides_count_on() {
+    let sizes = [
+        size_of::<Board>(),
+        size_of::<Image>(),
+        size_of::<Header>(),
+        size_of::<Memory>(),
+        size_of::<Pcpu>(),
+        size_of::<Vm>(),
+        size_of::<Vcpu>(),
+        size_of::<Region>(),
+        size_of::<Load>(),
+        size_of::<Seed>(),
+        size_of::<Irq>(),
+        size_of::<Device>(),
+        size_of::<Quiet>(),
+        size_of::<Call>(),
+        size_of::<Doorbell>(),
+    ];
+    assert_eq!(
+        sizes,
+        [136, 40, 304, 16, 16, 96, 40, 32, 32, 16, 8, 24, 16, 8, 24]
+    );
+}
+
+#[test]
+fn the_magic_reads_as_text() {
+    assert_eq!(&MAGIC.to_le_bytes(), b"BULKHEAD");
+}
