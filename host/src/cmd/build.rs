@@ -25,6 +25,9 @@ pub struct Args {
     /// Write a FIT, too: the image and the board's device tree with their sums, for U-Boot's bootm
     #[arg(long, value_name = "FILE")]
     fit: Option<PathBuf>,
+    /// Leave room in the FIT for signatures by this key, which `mkimage -F` makes
+    #[arg(long, value_name = "NAME", requires = "fit")]
+    fit_key: Option<String>,
     /// Print what was built as JSON
     #[arg(long)]
     json: bool,
@@ -98,7 +101,7 @@ fn write(planned: Planned, elf: &Path, el2: &El2) -> Result<Built, Failure> {
 }
 
 /// Writes a FIT of what was built.
-fn write_fit(built: &Built, file: &Path) -> Result<(), Failure> {
+fn write_fit(built: &Built, file: &Path, key: Option<&str>) -> Result<(), Failure> {
     let trouble = |why: std::io::Error| {
         Failure::environment(
             format!("cannot write {}", file.display()),
@@ -107,14 +110,14 @@ fn write_fit(built: &Built, file: &Path) -> Result<(), Failure> {
         )
     };
     let image = fs::read(&built.image).map_err(trouble)?;
-    fs::write(file, fit::of(&built.planned, &image)).map_err(trouble)
+    fs::write(file, fit::of(&built.planned, &image, key)).map_err(trouble)
 }
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
     let built = build(&args.file).and_then(|built| {
         if let Some(file) = &args.fit {
-            write_fit(&built, file)?;
+            write_fit(&built, file, args.fit_key.as_deref())?;
         }
         Ok(built)
     });

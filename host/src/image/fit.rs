@@ -1,5 +1,6 @@
 //! A FIT of the image: what U-Boot's `bootm` takes (U-Boot, `doc/usage/fit/source_file_format.rst`, or the Flattened Image
-//! Tree Specification). It carries the board's device tree and SHA-256 sums of both; `mkimage -F` can sign it.
+//! Tree Specification). It carries the board's device tree and SHA-256 sums of both. With the name of a key it has a place for the signature
+//! of each configuration (`doc/usage/fit/signature.rst`), which `mkimage -F` fills in.
 
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use sha2::{Digest, Sha256};
@@ -13,12 +14,15 @@ pub const WITH_TREE: &str = "board";
 pub const WITHOUT_TREE: &str = "own-tree";
 /// Data behind the tree starts at multiples of this: a device tree must.
 const ALIGN: usize = 8;
+/// How configurations are signed: what U-Boot knows if it can check signatures at all.
+const ALGORITHM: &str = "sha256,rsa2048";
 /// Where a flattened device tree has its size.
 const SIZE_FIELD: std::ops::Range<usize> = 4..8;
 
 /// The FIT of a planned system and its image. The tree is the board's without seeds of random numbers: they would be the same
 /// at each boot. A loader puts its own there, if it has some.
-pub fn of(planned: &Planned, image: &[u8]) -> Vec<u8> {
+/// `key` is the name of the key that it will be signed with, if it will be.
+pub fn of(planned: &Planned, image: &[u8], key: Option<&str>) -> Vec<u8> {
     let mut tree = planned.board.dtb.clone();
     for seed in guest_tree::places(&tree) {
         let start = seed.offset as usize;
@@ -33,6 +37,7 @@ pub fn of(planned: &Planned, image: &[u8]) -> Vec<u8> {
         image,
         load: planned.image.base,
         tree: &tree,
+        key,
     };
     fit.to_bytes()
 }
@@ -51,6 +56,8 @@ pub struct Fit<'a> {
     pub load: u64,
     /// The board's flattened device tree.
     pub tree: &'a [u8],
+    /// Name of the key for signatures.
+    pub key: Option<&'a str>,
 }
 
 impl Fit<'_> {
@@ -63,18 +70,34 @@ impl Fit<'_> {
             .with("load", &cells(&load))
             .with("entry", &cells(&load));
         let tree = data("fdt", "flat_dt", self.tree, behind);
-        let configuration = |name, what: &str| {
-            Node::new(name)
+        let configuration = |name, what: &str, images: &[u8]| {
+            let node = Node::new(name)
                 .with("description", &text(what))
-                .with("kernel", &text("kernel"))
+                .with("kernel", &text("kernel"));
+            let Some(key) = self.key else {
+                return node;
+            };
+            let signature = Node::new("signature-1")
+                .with("algo", &text(ALGORITHM))
+                .with("key-name-hint", &text(key))
+                .with("sign-images", images);
+            node.child(signature)
         };
         let configurations = Node::new("configurations")
             .with("default", &text(WITH_TREE))
             .child(
-                configuration(WITH_TREE, "with the device tree that the plan was made for")
-                    .with("fdt", &text("fdt")),
+                configuration(
+                    WITH_TREE,
+                    "with the device tree that the plan was made for",
+                    b"fdt\0kernel\0",
+                )
+                .with("fdt", &text("fdt")),
             )
-            .child(configuration(WITHOUT_TREE, "with the loader's device tree"));
+            .child(configuration(
+                WITHOUT_TREE,
+                "with the loader's device tree",
+                b"kernel\0",
+            ));
         let root = Node::new("")
             // A wish of U-Boot, and the same at each build.
             .with("timestamp", &cells(&[0]))
@@ -155,6 +178,7 @@ mod tests {
             image: &image,
             load: 0x12_4020_0000,
             tree: &tree,
+            key: None,
         };
         let bytes = fit.to_bytes();
         let size = u32::from_be_bytes(bytes[4..8].try_into().unwrap()) as usize;
@@ -180,5 +204,16 @@ mod tests {
         }
         let own = fdt.find_node("/configurations/own-tree").expect("own-tree");
         assert!(own.property("fdt").is_none() && own.property("kernel").is_some());
+        assert!(own.children().next().is_none());
+        let signed = Fit {
+            key: Some("dev"),
+            ..fit
+        };
+        let bytes = signed.to_bytes();
+        let size = u32::from_be_bytes(bytes[4..8].try_into().unwrap()) as usize;
+        let fdt = Fdt::new(&bytes[..size]).expect("a device tree");
+        let own = fdt.find_node("/configurations/own-tree/signature-1");
+        let hint = own.and_then(|node| node.property("key-name-hint"));
+        assert_eq!(hint.expect("a place to sign").value(), b"dev\0");
     }
 }

@@ -138,7 +138,7 @@ fn fit(root: &Path, system: &System) -> Result<Vec<u8>, Failure> {
     let prepared = system::prepare(&root.join(SYSTEM), Effort::Everything)?;
     let image = fs::read(&system.qemu.image)
         .map_err(|e| Failure::environment("cannot read the image", e, ""))?;
-    Ok(image::fit::of(&prepared.planned, &image))
+    Ok(image::fit::of(&prepared.planned, &image, None))
 }
 
 /// The lines with U-Boot's prompt below a heading of the document.
