@@ -15,6 +15,7 @@ pub mod fuzzing;
 pub mod guest_tree;
 pub mod image;
 pub mod init;
+pub mod leftovers;
 pub mod machine;
 pub mod planner;
 pub mod progress;

@@ -6,10 +6,12 @@ use std::panic;
 use std::process::ExitCode;
 
 use bulkhead_host::cmd::Cli;
+use bulkhead_host::leftovers;
 use clap::Parser;
 
 fn main() -> ExitCode {
     let line = Cli::parse();
+    leftovers::watch();
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
         if !is_unread(panic.payload()) {

@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Signal, getpid, getppid, ioctl_tiocsctty, set_parent_process_death_signal, setsid,
+};
 
 /// Makes the child die with the thread that starts it, however that ends: a killed tool leaves no
 /// emulator behind. The starting thread must therefore live as long as the child is wanted.
@@ -22,5 +24,17 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec only async-signal-safe functions may run. The closure makes two
     // system calls, and the error of its last branch is of a constant kind that is made there only
     // when the child is about to give up.
+    unsafe { command.pre_exec(arm) }
+}
+
+/// Gives the child the terminal on its standard input for its own, as a shell has it: keys such as Ctrl-C signal the child.
+pub fn own_terminal(command: &mut Command) -> &mut Command {
+    let arm = || {
+        setsid()?;
+        ioctl_tiocsctty(io::stdin())?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec only async-signal-safe functions may run. These are two system calls; `io::stdin` stands
+    // for the number of a descriptor, and is neither locked nor read.
     unsafe { command.pre_exec(arm) }
 }

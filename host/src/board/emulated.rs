@@ -12,6 +12,7 @@ use super::Trouble;
 use crate::describe::{BoardSpec, Finding, Placed, Size, Span, parse_size};
 use crate::failure::Failure;
 use crate::fetch::{self, cache, firmware};
+use crate::leftovers;
 use crate::run::{Qemu, Start};
 
 /// `board.toml`.
@@ -143,10 +144,11 @@ impl Emulated {
         };
         fs::create_dir_all(&folder).map_err(trouble)?;
         // Written beside it and renamed, so that nobody ever reads half of it.
-        let temporary = tempfile::NamedTempFile::new_in(&folder).map_err(trouble)?;
-        self.dump((&program, qemu.tree.as_deref()), temporary.path())?;
-        let dtb = fs::read(temporary.path()).map_err(trouble)?;
+        let temporary = leftovers::file_in(&folder).map_err(trouble)?;
+        self.dump((&program, qemu.tree.as_deref()), temporary.value.path())?;
+        let dtb = fs::read(temporary.value.path()).map_err(trouble)?;
         temporary
+            .value
             .persist(&file)
             .map_err(|error| trouble(error.error))?;
         Ok(dtb)

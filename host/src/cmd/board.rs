@@ -11,6 +11,7 @@ use crate::board::{self, Kind, Named};
 use crate::describe::nearest;
 use crate::failure::Failure;
 use crate::fetch;
+use crate::leftovers;
 use crate::survey::Survey;
 
 /// List boards, show what one has, or import one from its device tree
@@ -255,25 +256,25 @@ fn write(folder: &Path, args: &Import, name: &str, bytes: &[u8]) -> Result<(), F
         Failure::environment(what, why, "choose another folder with --to")
     };
     fs::create_dir_all(&args.to).map_err(failed)?;
-    let partial = tempfile::tempdir_in(&args.to).map_err(failed)?;
+    let partial = leftovers::folder_in(&args.to).map_err(failed)?;
     let about = format!(
         "# Imported by `bulkhead board import {}`.\ndtb = \"board.dtb\"\n",
         args.tree.replace(|c: char| c.is_control(), "?")
     );
-    fs::write(partial.path().join("board.dtb"), bytes).map_err(failed)?;
-    fs::write(partial.path().join("board.toml"), about).map_err(failed)?;
+    fs::write(partial.value.path().join("board.dtb"), bytes).map_err(failed)?;
+    fs::write(partial.value.path().join("board.toml"), about).map_err(failed)?;
     // A temporary folder is its owner's alone; a board may be read by others.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(partial.path(), open).map_err(failed)?;
+    fs::set_permissions(partial.value.path(), open).map_err(failed)?;
     if args.force {
         match fs::remove_dir_all(folder) {
             Err(why) if why.kind() != ErrorKind::NotFound => return Err(failed(why)),
             _ => {}
         }
     }
-    fs::rename(partial.path(), folder).map_err(failed)?;
+    fs::rename(partial.value.path(), folder).map_err(failed)?;
     // It has moved: there is nothing left to delete.
-    let _moved: PathBuf = partial.keep();
+    let _moved: PathBuf = partial.value.keep();
     Ok(())
 }
 

@@ -8,7 +8,8 @@ use super::Outcome;
 use crate::board::{self, Kind};
 use crate::describe::Text;
 use crate::failure::Failure;
-use crate::init::{self, BoardChoice, Guest, MOST_CPUS, ask_board, ask_guests};
+use crate::init::{self, BoardChoice, Chosen, Guest, MOST_CPUS, Questions, ask};
+use crate::leftovers;
 use crate::planner::Effort;
 use crate::system;
 
@@ -75,41 +76,49 @@ fn start(args: &Args, asks: bool) -> Result<Outcome, Failure> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let place = |word: &str| place(word, folder);
     let parse = |spec: &str, taken: &[Guest]| Guest::parse(spec, taken, place);
-    let (mut input, mut output) = (stdin().lock(), stderr());
-    let unasked =
-        |why: std::io::Error| Failure::environment("cannot ask on the terminal", why, "give flags");
-    let quit = || Ok(Outcome::Failed);
-
+    let find = |word: &str| choose_board(word, folder, place);
     let board = match &args.board {
-        Some(board) => board.clone(),
-        None if asks => {
-            let known: Vec<String> = board::all(folder)
-                .into_iter()
-                .map(|board| board.name)
-                .collect();
-            let said = ask_board((&mut input, &mut output), &known, BOARD).map_err(unasked)?;
-            let Some(said) = said else {
-                return quit();
-            };
-            said
-        }
-        None => BOARD.to_owned(),
+        Some(word) => Some((word.clone(), find(word)?)),
+        None => None,
     };
-    let board = choose_board(&board, folder, place)?;
-    let mut guests = Vec::new();
+    let mut guests: Vec<(String, Guest)> = Vec::new();
     for spec in &args.guests {
-        guests.push(parse(spec, &guests)?);
+        let taken: Vec<Guest> = guests.iter().map(|(_, guest)| guest.clone()).collect();
+        guests.push((spec.clone(), parse(spec, &taken)?));
     }
-    if guests.is_empty() && asks {
-        let said = ask_guests((&mut input, &mut output), GUEST, parse).map_err(unasked)?;
-        let Some(said) = said else {
-            return quit();
+    let asks = asks && (board.is_none() || guests.is_empty());
+    let chosen = if asks {
+        let questions = Questions {
+            boards: &known_boards(folder),
+            defaults: (BOARD, GUEST),
+            file: &file.display().to_string(),
+            board: board.as_ref(),
+            guests: &guests,
         };
-        guests = said;
-    }
-    if guests.is_empty() {
-        guests.push(parse(GUEST, &[])?);
-    }
+        let said = ask((&mut stdin().lock(), &mut stderr()), questions, find, parse);
+        let said = said
+            .map_err(|why| Failure::environment("cannot ask on the terminal", why, "give flags"))?;
+        let Some(said) = said else {
+            eprintln!("{}: not written", file.display());
+            return Ok(Outcome::Failed);
+        };
+        said
+    } else {
+        if guests.is_empty() {
+            guests.push((GUEST.to_owned(), parse(GUEST, &[])?));
+        }
+        let board = match board {
+            Some(board) => board,
+            None => (BOARD.to_owned(), find(BOARD)?),
+        };
+        Chosen { board, guests }
+    };
+    let (_, board) = &chosen.board;
+    let guests: Vec<Guest> = chosen
+        .guests
+        .iter()
+        .map(|(_, guest)| guest.clone())
+        .collect();
     if guests.len() > MOST_CPUS {
         let what = format!(
             "{} guests, each with a CPU of its own, are too many",
@@ -124,13 +133,16 @@ fn start(args: &Args, asks: bool) -> Result<Outcome, Failure> {
     }
     let text = Text {
         name: file.display().to_string(),
-        source: init::text(&board, &guests).into(),
+        source: init::text(board, &guests).into(),
     };
     let prepared = match system::prepare_text(text.clone(), Effort::WhatIsThere) {
         Ok(prepared) => prepared,
         Err(stopped) => {
             let outcome = stopped.report(false);
             eprintln!("{}: not written", file.display());
+            if asks {
+                eprintln!("the same again: {}", again(args, &chosen));
+            }
             return Ok(outcome);
         }
     };
@@ -154,6 +166,31 @@ fn start(args: &Args, asks: bool) -> Result<Outcome, Failure> {
     };
     println!("next: bulkhead {verb} {}", file.display());
     Ok(Outcome::Done)
+}
+
+/// The boards that can be named, and what each is.
+fn known_boards(folder: &Path) -> Vec<(String, &'static str)> {
+    let about = |kind| match kind {
+        Ok(Kind::Emulated) => "in QEMU, to run at once",
+        Ok(Kind::Imported) => "its device tree was imported",
+        Err(_) => "broken: see `bulkhead board list`",
+    };
+    let all = board::all(folder).into_iter();
+    all.map(|board| (board.name.clone(), about(board.kind())))
+        .collect()
+}
+
+/// The command that answers all questions as they were answered.
+fn again(args: &Args, chosen: &Chosen) -> String {
+    let mut words = vec!["bulkhead init".to_owned(), args.path.display().to_string()];
+    words.push(format!("--board {}", chosen.board.0));
+    words.extend(
+        chosen
+            .guests
+            .iter()
+            .map(|(word, _)| format!("--guest {word}")),
+    );
+    words.join(" ")
 }
 
 /// A file as a description in `folder` names it: as it was said where that is the current folder, else in full.
@@ -205,15 +242,19 @@ fn write(file: &Path, text: &str, force: bool, there: impl Fn() -> Failure) -> R
         Failure::environment(what, why, "choose another place")
     };
     fs::create_dir_all(folder).map_err(failed)?;
-    let mut partial = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    partial.write_all(text.as_bytes()).map_err(failed)?;
+    let mut partial = leftovers::file_in(folder).map_err(failed)?;
+    partial.value.write_all(text.as_bytes()).map_err(failed)?;
     // A temporary file is its owner's alone; a description may be read by others.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    partial.as_file().set_permissions(open).map_err(failed)?;
+    partial
+        .value
+        .as_file()
+        .set_permissions(open)
+        .map_err(failed)?;
     let kept = if force {
-        partial.persist(file)
+        partial.value.persist(file)
     } else {
-        partial.persist_noclobber(file)
+        partial.value.persist_noclobber(file)
     };
     match kept {
         Ok(_) => Ok(()),

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::Outcome;
 use crate::failure::Failure;
+use crate::leftovers;
 use crate::run::attach::Server;
 use crate::run::console::{Line, Output, Transcript};
 use crate::run::recording::{Recorder, Tail};
@@ -224,8 +225,7 @@ pub(super) fn serve(system: &System) -> Result<Server, Failure> {
 
 /// Ends the tool as the signal would have, after everything was put in order.
 pub(super) fn die(signal: i32) -> Outcome {
-    // Returns only if the signal has no default action, which those caught here have.
-    let _ = signal_hook::low_level::emulate_default_handler(signal);
+    leftovers::end(signal);
     Outcome::Failed
 }
 

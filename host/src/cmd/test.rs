@@ -7,6 +7,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
 use super::Outcome;
+use crate::failure::Failure;
+use crate::leftovers;
 use crate::machine;
 use crate::testing::{self, Context, Done, Test, Told};
 
@@ -59,6 +61,16 @@ pub fn run(args: Args) -> Outcome {
         list(&tests, args.json);
         return Outcome::Done;
     }
+    // What tests keep there for a while goes with them, however they end.
+    let temporary = match leftovers::folder("bulkhead-test-") {
+        Ok(folder) => folder,
+        Err(why) => {
+            let what = "cannot make a folder for what is temporary";
+            return Failure::environment(what, why, "set TMPDIR to a folder with room").report();
+        }
+    };
+    // It cannot have been named before.
+    let _ = tempfile::env::override_temp_dir(temporary.value.path());
     let context = Context::new(root);
     let mut show = Show::new(tests.len(), args.json);
     let done = testing::run(&tests, &context, args.jobs, &mut |told| show.tell(&told));

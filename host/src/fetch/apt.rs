@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use super::deb::Package;
 use super::{Archive, Suite, run};
 use crate::failure::Failure;
+use crate::leftovers;
 use crate::progress::Step;
 
 /// The release that payloads come from, whatever the host runs.
@@ -174,18 +175,18 @@ impl Archive for Apt {
             let names: Vec<_> = missing.iter().map(|p| p.name.as_str()).collect();
             let step = Step::start(format!("downloading {}", names.join(" ")));
             // apt verifies each file before it appears; a folder of its own keeps an interrupted run out of the archive.
-            let partial = tempfile::tempdir_in(&self.folder).map_err(|e| {
+            let partial = leftovers::folder_in(&self.folder).map_err(|e| {
                 Failure::environment("cannot make a folder for downloads", e, ADVICE)
             })?;
             let mut command = self.tool("apt-get");
             command.args(["-qq", "-o", "APT::Status-Fd=1", "download"]);
             command.args(missing.iter().map(|p| format!("{}={}", p.name, p.version)));
-            download(command.current_dir(partial.path()), &step)?;
+            download(command.current_dir(partial.value.path()), &step)?;
             for package in missing {
                 let name = format!("{}.deb", package.stem());
-                fs::rename(partial.path().join(&name), archives.join(&name)).map_err(|e| {
-                    Failure::environment(format!("apt did not deliver {name}"), e, ADVICE)
-                })?;
+                fs::rename(partial.value.path().join(&name), archives.join(&name)).map_err(
+                    |e| Failure::environment(format!("apt did not deliver {name}"), e, ADVICE),
+                )?;
             }
         }
         Ok(packages.iter().map(file).collect())
@@ -233,9 +234,9 @@ fn download(command: &mut Command, step: &Step) -> Result<(), Failure> {
 
 /// The mirror that the system's own sources use for [`SUITE`], else the one that the user names.
 fn mirror() -> Result<String, Failure> {
-    let format = "$(REPO_URI) $(RELEASE)";
+    // What `update` would get: told without a network, and also where there are no package lists yet.
     let listed = Command::new("apt-get")
-        .args(["indextargets", "--format", format, "Created-By: Packages"])
+        .args(["--print-uris", "update"])
         .stdin(Stdio::null())
         .output();
     let listed = listed.map_or_else(|_| Vec::new(), |output| output.stdout);
@@ -251,11 +252,12 @@ fn mirror() -> Result<String, Failure> {
         })
 }
 
-/// The mirror of [`SUITE`] among lines of `URI SUITE`.
+/// The mirror of [`SUITE`] among lines of `'URI' FILE SIZE`.
 fn choose_mirror(lines: &str) -> Option<String> {
+    let release = format!("/dists/{SUITE}/InRelease'");
     lines.lines().find_map(|line| {
-        let (uri, suite) = line.split_once(' ')?;
-        (suite == SUITE).then(|| uri.trim_end_matches('/').to_owned())
+        let (uri, _) = line.strip_prefix('\'')?.split_once(&release)?;
+        Some(uri.trim_end_matches('/').to_owned())
     })
 }
 
@@ -265,8 +267,13 @@ mod tests {
 
     #[test]
     fn the_mirror_of_the_suite_wins_over_those_of_others() {
-        let lines = "http://a/debian/ bookworm-updates\nhttp://b/debian/ bookworm\n";
+        let lines = "'http://a/debian/dists/bookworm-updates/InRelease' a 0\n\
+                     'http://b/debian/dists/bookworm/InRelease' b 0 \n\
+                     'http://b/debian/dists/bookworm/main/binary-arm64/Packages.xz' c 0\n";
         assert_eq!(choose_mirror(lines).as_deref(), Some("http://b/debian"));
-        assert_eq!(choose_mirror("http://a/ubuntu/ noble\n"), None);
+        assert_eq!(
+            choose_mirror("'http://a/ubuntu/dists/noble/InRelease' a 0\n"),
+            None
+        );
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Payload;
 use super::deb::Package;
 use crate::failure::Failure;
+use crate::leftovers;
 
 /// The cache folder: `$BULKHEAD_CACHE`, `$XDG_CACHE_HOME/bulkhead` or `~/.cache/bulkhead`; without a
 /// home folder, `target/cache` of the checkout. It need not exist yet.
@@ -117,9 +118,9 @@ impl Cache {
         let write = || {
             let parent = path.parent().unwrap_or(&self.folder);
             fs::create_dir_all(parent)?;
-            let partial = tempfile::NamedTempFile::new_in(parent)?;
-            fs::write(partial.path(), data)?;
-            partial.persist(&path)?;
+            let partial = leftovers::file_in(parent)?;
+            fs::write(partial.value.path(), data)?;
+            partial.value.persist(&path)?;
             Ok(())
         };
         write().map_err(|e: std::io::Error| {

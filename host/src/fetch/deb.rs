@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::run;
 use crate::failure::Failure;
+use crate::leftovers;
 
 /// What the control fields of one package say, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,8 +60,15 @@ impl Package {
 /// Reads the control fields of a `.deb` file.
 pub fn read(file: &Path) -> Result<Package, Failure> {
     let what = || format!("cannot read the Debian package {}", file.display());
+    // It puts the fields into a folder of its own, and leaves that when it is ended.
+    let folder = leftovers::folder("bulkhead-").map_err(|why| {
+        let advice = "set TMPDIR to a folder with room";
+        Failure::environment(what(), why, advice)
+    })?;
+    let mut command = Command::new("dpkg-deb");
+    command.env("TMPDIR", folder.value.path());
     let stanza = run(
-        Command::new("dpkg-deb").arg("--field").arg(file),
+        command.arg("--field").arg(file),
         what,
         "give a folder of complete .deb files",
     )?;
@@ -84,7 +92,7 @@ pub fn unpack(deb: &Path, patterns: &[&str], target: &Path) -> Result<(), Failur
     };
     let parent = target.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|e| failed(&e))?;
-    let partial = tempfile::tempdir_in(parent).map_err(|e| failed(&e))?;
+    let partial = leftovers::folder_in(parent).map_err(|e| failed(&e))?;
 
     let mut reader = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
@@ -102,7 +110,7 @@ pub fn unpack(deb: &Path, patterns: &[&str], target: &Path) -> Result<(), Failur
             "--wildcards",
             "--directory",
         ])
-        .arg(partial.path())
+        .arg(partial.value.path())
         .args(patterns)
         .stdin(pipe)
         .output()
@@ -112,10 +120,10 @@ pub fn unpack(deb: &Path, patterns: &[&str], target: &Path) -> Result<(), Failur
     if !written.status.success() || !read.success() {
         return Err(failed(&String::from_utf8_lossy(&written.stderr)));
     }
-    match fs::rename(partial.path(), target) {
+    match fs::rename(partial.value.path(), target) {
         Ok(()) => {
             // It has moved: there is nothing left to delete.
-            let _moved: PathBuf = partial.keep();
+            let _moved: PathBuf = partial.value.keep();
             Ok(())
         }
         Err(_) if target.is_dir() => Ok(()),

@@ -10,6 +10,7 @@ use super::apt::Apt;
 use super::cache::{self, Cache};
 use super::run;
 use crate::failure::Failure;
+use crate::leftovers;
 use crate::progress::Step;
 
 /// Debian's source package, and the first release whose version has SDEI on this board.
@@ -41,9 +42,9 @@ pub fn make() -> Result<(), Failure> {
         return Ok(());
     }
     let step = Step::start("building Debian's Trusted Firmware for QEMU");
-    let folder = tempfile::tempdir().map_err(|e| failed(e.to_string()))?;
-    let archive = Apt::source(folder.path(), PACKAGE, SUITE)?;
-    let source = folder.path().join("source");
+    let folder = leftovers::folder("bulkhead-").map_err(|e| failed(e.to_string()))?;
+    let archive = Apt::source(folder.value.path(), PACKAGE, SUITE)?;
+    let source = folder.value.path().join("source");
     fs::create_dir(&source).map_err(|e| failed(e.to_string()))?;
     let mut tar = Command::new("tar");
     tar.args(["--strip-components=1", "-xf"]).arg(&archive);

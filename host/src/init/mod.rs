@@ -5,7 +5,7 @@ mod guest;
 
 use std::fmt::Write;
 
-pub use ask::{ask_board, ask_guests};
+pub use ask::{Chosen, Questions, ask};
 pub use guest::Guest;
 
 use crate::describe::Size;

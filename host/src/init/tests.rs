@@ -1,4 +1,3 @@
-use std::cell::RefCell;
 use std::io::Cursor;
 
 use super::*;
@@ -133,35 +132,70 @@ fn a_guest_that_cannot_be_is_refused_with_a_remedy() {
     assert!(refused("x=guest:hello", &first).contains("already"));
 }
 
-#[test]
-fn questions_end_with_an_empty_answer_and_repeat_after_a_wrong_one() {
-    let said = RefCell::new(Vec::new());
-    let parse = |spec: &str, taken: &[Guest]| {
-        said.borrow_mut().push(spec.to_owned());
-        Guest::parse(spec, taken, str::to_owned)
+/// Answers the questions; gives what was chosen and what was said.
+fn answered(text: &str, guests: &[&str]) -> (Option<Chosen>, String) {
+    let boards = [("qemu-virt".to_owned(), "in QEMU")];
+    let mut flags = Vec::new();
+    for spec in guests {
+        flags.push(((*spec).to_owned(), guest(spec, &[])));
+    }
+    let questions = Questions {
+        boards: &boards,
+        defaults: ("qemu-virt", "guest:hello"),
+        file: "system.toml",
+        board: None,
+        guests: &flags,
     };
-    let mut output = Vec::new();
-    let mut input = Cursor::new("guest:nobody\n\ntwo=guest:hello\n\n");
-    let guests = ask_guests((&mut input, &mut output), "guest:hello", parse).expect("asked");
-    let names: Vec<_> = guests
-        .expect("not ended")
-        .into_iter()
-        .map(|guest| guest.name)
-        .collect();
-    assert_eq!(names, ["hello", "two"]);
-    assert_eq!(
-        *said.borrow(),
-        ["guest:nobody", "guest:hello", "two=guest:hello"]
+    let find = |word: &str| match word {
+        "qemu-virt" => Ok(BoardChoice::Emulated(word.to_owned())),
+        _ => Err(crate::failure::Failure::input(
+            format!("there is no board `{word}`"),
+            "",
+            "",
+        )),
+    };
+    let parse = |spec: &str, taken: &[Guest]| Guest::parse(spec, taken, str::to_owned);
+    let (mut input, mut output) = (Cursor::new(text), Vec::new());
+    let chosen = ask((&mut input, &mut output), questions, find, parse).expect("asked");
+    (chosen, String::from_utf8_lossy(&output).into_owned())
+}
+
+fn names(chosen: Option<Chosen>) -> Option<Vec<String>> {
+    let guests = chosen?.guests.into_iter();
+    Some(guests.map(|(_, guest)| guest.name).collect())
+}
+
+#[test]
+fn questions_repeat_after_a_wrong_answer_and_end_with_what_will_be_written() {
+    let (chosen, said) = answered(
+        "qemu-vrit\n\nguest:nobody\n\ntwo=guest:hello\n\nwhat\n\n",
+        &[],
     );
-    assert!(String::from_utf8_lossy(&output).contains("no guest program `nobody`"));
-    // The end of the input is no answer.
-    let mut input = Cursor::new("guest:hello\n");
-    assert_eq!(
-        ask_guests((&mut input, &mut output), "guest:hello", parse).expect("asked"),
-        None
-    );
-    let mut input = Cursor::new("\n");
-    let known = ["qemu-virt".to_owned()];
-    let board = ask_board((&mut input, &mut output), &known, "qemu-virt").expect("asked");
-    assert_eq!(board.as_deref(), Some("qemu-virt"));
+    assert_eq!(names(chosen).unwrap(), ["hello", "two"]);
+    for words in [
+        "no board `qemu-vrit`",
+        "no guest program `nobody`",
+        "system.toml: on qemu-virt\n  hello            guest:hello\n  two ",
+        "say yes, no, or back",
+    ] {
+        assert!(said.contains(words), "{words}\n{said}");
+    }
+}
+
+#[test]
+fn each_answer_can_be_taken_back() {
+    let text = "\none=guest:hello\nback\nback\n\ntwo=guest:hello\nthree=guest:hello\n\nback\n\ny\n";
+    let (chosen, said) = answered(text, &[]);
+    assert_eq!(names(chosen).unwrap(), ["two"]);
+    assert_eq!(said.matches("Which board?").count(), 2);
+    // What flags have said stays.
+    let (chosen, _) = answered("\nback\n\nyes\n", &["kept=guest:hello"]);
+    assert_eq!(names(chosen).unwrap(), ["kept"]);
+}
+
+#[test]
+fn the_end_of_the_input_is_no_answer_and_no_is_one() {
+    for text in ["", "\n", "\nguest:hello\n", "\n\n\n", "\n\n\nno\n"] {
+        assert_eq!(answered(text, &[]).0, None, "{text:?}");
+    }
 }

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::console::Output;
 use super::keys::{Action, Keys};
 use super::terminal::{RawMode, is_terminal};
+use crate::leftovers::Note;
 
 /// File name of the socket.
 pub const SOCKET: &str = "console.sock";
@@ -36,6 +37,7 @@ pub fn connect(folder: &Path) -> io::Result<UnixStream> {
 pub struct Server {
     listener: UnixListener,
     socket: PathBuf,
+    _note: Note,
     clients: Vec<UnixStream>,
     /// What came last, for those who attach later.
     recent: VecDeque<u8>,
@@ -60,11 +62,13 @@ impl Server {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+        let note = Note::of(&socket);
         let listener = UnixListener::bind(address(&File::open(folder)?))?;
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,
             socket,
+            _note: note,
             clients: Vec::new(),
             recent: VecDeque::new(),
         })

@@ -15,6 +15,7 @@ use super::attach::Server;
 use super::emulator::{Emulator, Output, timespec};
 use super::keys::{Action, Keys};
 use super::terminal::{RawMode, is_terminal};
+use crate::leftovers::Session;
 
 /// How a session ended. The emulator has ended with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +116,8 @@ impl Drop for Signals {
 /// A system call failed that cannot fail in normal operation.
 pub fn session(emulator: &mut Emulator, options: Options, view: &mut dyn View) -> io::Result<End> {
     let signals = Signals::catch()?;
+    // What somebody runs ends in good order; what a test runs ends with the test.
+    let _session = options.interactive.then(Session::begin);
     let interactive = options.interactive && is_terminal();
     let raw = interactive.then(RawMode::enter).transpose()?;
     let end = turn(emulator, options, view, &signals, interactive);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::suite::Test;
 use super::{
-    attach, bare, boards, book, code, cpus, docs, fuzz, init, matrix, page, plans, refusals,
-    systems, uboot, whole,
+    attach, bare, boards, book, code, cpus, docs, fuzz, init, interrupt, matrix, page, plans,
+    proxy, refusals, systems, uboot, whole,
 };
 use crate::failure::Failure;
 
@@ -27,9 +27,11 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     tests.extend(cpus::tests());
     tests.extend(boards::tests());
     tests.extend(init::tests());
+    tests.extend(proxy::tests());
     tests.extend(docs::tests());
     tests.extend(page::tests());
     tests.extend(attach::tests());
+    tests.extend(interrupt::tests());
     tests.extend(book::tests(root));
     Ok(tests)
 }

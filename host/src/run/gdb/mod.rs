@@ -11,9 +11,11 @@ use bulkhead_abi::plan::{PAGE, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_
 use bulkhead_core::plan::{Plan, rows_of};
 use object::{Object, ObjectSegment};
 use serde_json::json;
+use tempfile::TempDir;
 
 use super::System;
 use crate::failure::Failure;
+use crate::leftovers::{self, Noted};
 use crate::machine;
 
 /// Pages of a vCPU's stack, which lies before its state in the pool (`el2/src/hw/layout.rs`).
@@ -43,7 +45,7 @@ pub fn is_installed() -> bool {
 #[derive(Debug)]
 pub struct Files {
     /// Folder of the socket; it goes when the run has ended. A socket's path must be short.
-    _folder: tempfile::TempDir,
+    _folder: Noted<TempDir>,
     /// The stub's socket.
     pub socket: PathBuf,
     /// What to give to `gdb -x`.
@@ -74,8 +76,8 @@ impl Files {
         }
         let folder = system.folder.join("gdb");
         let write = || -> io::Result<Self> {
-            let sockets = tempfile::Builder::new().prefix("bulkhead-").tempdir()?;
-            let socket = sockets.path().join("gdb");
+            let sockets = leftovers::folder("bulkhead-")?;
+            let socket = sockets.value.path().join("gdb");
             fs::create_dir_all(&folder)?;
             let facts = facts(system, symbols)?;
             fs::write(folder.join("system.json"), format!("{facts:#}\n"))?;

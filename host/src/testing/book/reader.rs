@@ -2,20 +2,17 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::page::{Step, differs, same};
+use crate::testing::terminal::Terminal;
 
 /// How a shell prompts on the console, behind the label of its VM.
 const PROMPT: &str = "/ # ";
@@ -127,39 +124,13 @@ impl Place {
 
     /// Starts a command on a terminal of its own: where to type, what it says, the child.
     fn terminal(&self, text: &str) -> io::Result<(File, Receiver<Vec<u8>>, Child)> {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-        grantpt(&ours)?;
-        unlockpt(&ours)?;
-        let name = ptsname(&ours, Vec::new())?;
-        let name = name.to_str().map_err(io::Error::other)?;
-        // A leader of a session without a terminal must not get this one: the command would be a background job, and stop.
-        let mut options = File::options();
-        options.custom_flags(OFlags::NOCTTY.bits() as i32);
-        let theirs = options.read(true).write(true).open(name)?;
-        let size = Winsize {
-            ws_row: 40,
-            ws_col: 132,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
-        tcsetwinsize(&theirs, size)?;
+        let terminal = Terminal::open()?;
+        let theirs = terminal.theirs;
         let mut command = (self.shell)(text);
         command.stdin(theirs.try_clone()?);
         command.stdout(theirs.try_clone()?).stderr(theirs);
         let child = command.process_group(0).spawn()?;
-        let ours = File::from(ours);
-        let mut reader = ours.try_clone()?;
-        let (send, receive) = channel();
-        thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            // Reading fails when the last of the other side is closed.
-            while let Ok(n @ 1..) = reader.read(&mut buffer) {
-                if send.send(buffer[..n].to_vec()).is_err() {
-                    break;
-                }
-            }
-        });
-        Ok((ours, receive, child))
+        Ok((terminal.keys, terminal.screen, child))
     }
 }
 

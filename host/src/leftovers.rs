@@ -1,0 +1,205 @@
+//! Temporary files and folders beside what they are for. They go with the tool, also when a signal ends it, and with them the
+//! programs that it has started.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tempfile::{NamedTempFile, TempDir};
+
+/// What is there now.
+static THERE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Sessions that end in good order themselves.
+static SESSIONS: AtomicUsize = AtomicUsize::new(0);
+/// How often a removal is tried while programs that were told to end still write.
+const TRIES: u32 = 100;
+
+fn there() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+    THERE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Something temporary, of which [`watch`] knows.
+#[derive(Debug)]
+pub struct Noted<T> {
+    /// The file or folder.
+    pub value: T,
+    _note: Note,
+}
+
+/// That something is temporary.
+#[derive(Debug)]
+pub struct Note(PathBuf);
+
+impl Note {
+    /// What is made at this path, by whatever, is temporary from now on.
+    pub fn of(path: &Path) -> Self {
+        there().insert(path.to_owned());
+        Self(path.to_owned())
+    }
+}
+
+impl Drop for Note {
+    fn drop(&mut self) {
+        there().remove(&self.0);
+    }
+}
+
+/// Makes something temporary; under the lock, so that no signal comes between that and the note.
+fn noted<T>(
+    make: impl FnOnce() -> io::Result<T>,
+    path: impl Fn(&T) -> &Path,
+) -> io::Result<Noted<T>> {
+    let mut there = there();
+    let value = make()?;
+    let path = path(&value).to_owned();
+    there.insert(path.clone());
+    let _note = Note(path);
+    Ok(Noted { value, _note })
+}
+
+/// A temporary file in a folder.
+///
+/// # Errors
+/// It cannot be made there.
+pub fn file_in(folder: &Path) -> io::Result<Noted<NamedTempFile>> {
+    noted(|| NamedTempFile::new_in(folder), NamedTempFile::path)
+}
+
+/// A temporary folder in another one.
+///
+/// # Errors
+/// It cannot be made there.
+pub fn folder_in(folder: &Path) -> io::Result<Noted<TempDir>> {
+    noted(|| tempfile::tempdir_in(folder), TempDir::path)
+}
+
+/// A temporary folder where the system keeps such, with a name that begins so.
+///
+/// # Errors
+/// It cannot be made there.
+pub fn folder(prefix: &str) -> io::Result<Noted<TempDir>> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(prefix);
+    noted(|| builder.tempdir(), TempDir::path)
+}
+
+/// While it lives, signals are somebody else's.
+#[derive(Debug)]
+pub struct Session(());
+
+impl Session {
+    /// Begins.
+    pub fn begin() -> Self {
+        SESSIONS.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        SESSIONS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// From now on a signal that ends the tool also ends what it has started and removes what is temporary.
+pub fn watch() {
+    let ignored = ignored();
+    let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    let Ok(mut signals) = Signals::new(wanted.filter(|signal| ignored >> (signal - 1) & 1 == 0))
+    else {
+        return;
+    };
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if SESSIONS.load(Ordering::SeqCst) == 0 {
+                end(signal);
+            }
+        }
+    });
+}
+
+/// Signals that whoever has started the tool wants it to ignore (`nohup`), a bit for each from 1 on.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    digits.map_or(0, |digits| {
+        u64::from_str_radix(digits.trim(), 16).unwrap_or(0)
+    })
+}
+
+/// Ends the tool as the signal would have, without what is temporary, of which nothing is made any more meanwhile.
+pub fn end(signal: i32) {
+    let mut there = there();
+    for child in children() {
+        // It may have ended just now.
+        let _ = kill_process(child, Signal::TERM);
+    }
+    for path in std::mem::take(&mut *there) {
+        for _ in 0..TRIES {
+            let _ = match path.is_dir() {
+                true => fs::remove_dir_all(&path),
+                false => fs::remove_file(&path),
+            };
+            if path.symlink_metadata().is_err() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    // Returns only if the signal has no default action, which those caught here have.
+    let _ = signal_hook::low_level::emulate_default_handler(signal);
+}
+
+/// The programs that the tool has started and that run.
+fn children() -> Vec<Pid> {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten();
+    let lists = tasks
+        .flatten()
+        .map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    let mut found = Vec::new();
+    for list in lists {
+        let ids = list.split_whitespace().filter_map(|id| id.parse().ok());
+        found.extend(ids.filter_map(Pid::from_raw));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_temporary_is_known_as_long_as_it_is_there() {
+        let top = tempfile::tempdir().unwrap();
+        let file = file_in(top.path()).unwrap();
+        let path = file.value.path().to_owned();
+        assert!(there().contains(&path));
+        file.value.persist(top.path().join("kept")).unwrap();
+        let folder = folder_in(top.path()).unwrap();
+        let inside = folder.value.path().to_owned();
+        assert!(there().contains(&inside) && inside.is_dir());
+        drop(folder);
+        assert!(!there().contains(&inside) && !inside.exists());
+    }
+
+    #[test]
+    fn programs_that_run_are_found() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let id = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(children().contains(&id));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!children().contains(&id));
+    }
+}
