@@ -74,9 +74,10 @@ impl Tool {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let cache = folder.join("cache");
-        if cache.is_dir() {
-            command.env("BULKHEAD_CACHE", cache);
+        for (name, own) in [("BULKHEAD_CACHE", "cache"), ("CARGO_TARGET_DIR", "target")] {
+            if folder.join(own).is_dir() {
+                command.env(name, folder.join(own));
+            }
         }
         let mut child = command.spawn().map_err(why)?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
@@ -233,9 +234,22 @@ fn build(context: &Context) -> Result<String, Vec<String>> {
     let folder = tempfile::tempdir().map_err(why)?;
     let file = system(context, folder.path())?;
     let out = context.root.join("out/interrupted");
+    // Where nothing is compiled yet, so that there is time.
+    let target = folder.path().join("target");
+    fs::create_dir(&target).map_err(why)?;
     let mut tool = Tool::start(folder.path(), &["build", &file])?;
     tool.says("building EL2")?;
+    let objects =
+        || !entries(&target.join("aarch64-unknown-none-softfloat/machine/deps")).is_empty();
+    tool.until("it compiles", objects)?;
     tool.interrupt()?;
+    if target
+        .join("aarch64-unknown-none-softfloat/machine/bulkhead-el2")
+        .exists()
+    {
+        return Err(vec!["the compiler has gone on to its end".to_owned()]);
+    }
+    fs::remove_dir_all(&target).map_err(why)?;
     succeeds(folder.path(), &["build", &file])?;
     let there = entries(&out);
     let temporary = there.iter().filter(|name| name.starts_with('.')).count();
