@@ -85,7 +85,7 @@ pub struct Qemu {
     pub uarts: u32,
     /// The image (`bulkhead.img`), or a guest's ELF to try it without Bulkhead.
     pub image: PathBuf,
-    /// The device tree that the board gets, where QEMU makes none itself; it fills in the memory.
+    /// The device tree that the board gets instead of QEMU's own, or where QEMU makes none; it fills in the memory.
     pub tree: Option<PathBuf>,
     /// Further words of the command line.
     pub options: Vec<String>,
@@ -210,9 +210,6 @@ impl Qemu {
             Start::Kernel => {
                 arguments.push("-kernel".into());
                 arguments.push(self.image.clone().into());
-                if let Some(tree) = &self.tree {
-                    arguments.extend(["-dtb".into(), tree.clone().into()]);
-                }
             }
             Start::Native { tree, initrd } => {
                 // Otherwise QEMU would put seeds into the tree that are others each time.
@@ -266,6 +263,9 @@ impl Qemu {
                     arguments.push(loader);
                 }
             }
+        }
+        if let Some(tree) = &self.tree {
+            arguments.extend(["-dtb".into(), tree.clone().into()]);
         }
         arguments
     }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use super::judge::Judge;
 use super::scenario::Scenario;
@@ -10,13 +11,16 @@ use super::suite::{Context, Job, Test};
 use super::systems::watch;
 use crate::failure::Failure;
 use crate::planner::Effort;
-use crate::run::{Source, Start, System};
+use crate::run::{Qemu, Source, Start, System};
 use crate::{fetch, image, system};
 
 /// The system that is loaded.
 const SYSTEM: &str = "tests/systems/boot-loader.toml";
 /// Name of its FIT in the document.
 const FIT: &str = "bulkhead.itb";
+/// Where the document has it signed, and by which key.
+const SIGNED: &str = "out/hello/bulkhead.itb";
+const KEY: &str = "dev";
 /// Where the commands are.
 const DOCUMENT: &str = "docs/boot.md";
 /// What the system has to do once it was loaded; the seconds are for the loader, too.
@@ -38,32 +42,45 @@ struct Way {
     claim: &'static str,
     /// The board has a network instead of a disk.
     network: bool,
+    /// The FIT is signed, and U-Boot has the key.
+    signed: bool,
 }
 
-const WAYS: [Way; 4] = [
+const WAYS: [Way; 5] = [
     Way {
         name: "disk",
         heading: "From a disk",
         claim: "U-Boot loads the image from a partition and starts it with booti; the system runs, U-Boot's own memory is a VM's.",
         network: false,
+        signed: false,
     },
     Way {
         name: "tftp",
         heading: "Over the network",
         claim: "U-Boot loads the image over TFTP to where it usually puts kernels, and booti moves it to its place.",
         network: true,
+        signed: false,
     },
     Way {
         name: "fit",
         heading: "As a FIT",
         claim: "U-Boot checks the sums of a FIT and starts the image in it with bootm and the device tree in it.",
         network: false,
+        signed: false,
     },
     Way {
         name: "fit-own-tree",
         heading: "As a FIT, with U-Boot's own device tree",
         claim: "U-Boot starts the image of a FIT with its own device tree.",
         network: false,
+        signed: false,
+    },
+    Way {
+        name: "fit-signed",
+        heading: "As a signed FIT",
+        claim: "U-Boot with a key in its device tree starts a FIT that is signed with it, and none that is unsigned or was changed.",
+        network: false,
+        signed: true,
     },
 ];
 
@@ -71,7 +88,9 @@ const WAYS: [Way; 4] = [
 pub fn tests() -> Vec<Test> {
     let one = |way: Way| {
         let job: Job = Box::new(move |context| boot(context, way));
-        Test::parallel(format!("boot/u-boot-{}", way.name), way.claim, job)
+        let test = Test::parallel(format!("boot/u-boot-{}", way.name), way.claim, job);
+        // Debian's u-boot-tools are needed for no other.
+        if way.signed { test.on_request() } else { test }
     };
     WAYS.into_iter().map(one).collect()
 }
@@ -79,25 +98,45 @@ pub fn tests() -> Vec<Test> {
 fn boot(context: &Context, way: Way) -> Result<String, Vec<String>> {
     let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let document = fs::read_to_string(context.root.join(DOCUMENT)).map_err(|e| why(&e))?;
-    let commands = commands(&document, way.heading);
+    let commands = below(&document, way.heading, "=> ");
     let scenario = Scenario::made(EXPECTED).map_err(|e| vec![e])?;
     let system = context
         .builds
         .get(&context.root.join(SYSTEM))
         .map_err(|e| why(&e))?;
     let folder = context.logs.join("boot").join(way.name);
-    let fit = fit(&context.root, &system).map_err(|e| why(&e))?;
+    let (fit, board) = fit(&context.root, &system, way.signed).map_err(|e| why(&e))?;
     let files = files(&folder, &system, &fit).map_err(|e| why(&e))?;
     let mut qemu = system.qemu.clone();
     // A busy host must not make the guests slow.
     qemu.clock = scenario.clock.into();
+    if way.signed {
+        let steps = below(&document, way.heading, "");
+        qemu.tree = Some(sign(&folder, (&fit, &board), &steps)?);
+    }
     qemu.start = Start::Loader {
         rom: fetch::payload("u-boot").map_err(|e| why(&e))?,
         source: match way.network {
-            true => Source::Network(files),
-            false => Source::Disk(files),
+            true => Source::Network(files.clone()),
+            false => Source::Disk(files.clone()),
         },
     };
+    if way.signed {
+        let signed = fs::read(folder.join(SIGNED)).map_err(|e| why(&e))?;
+        let mut changed = signed.clone();
+        // In the image, which is most of it.
+        if let Some(byte) = changed.get_mut(signed.len() / 10) {
+            *byte ^= 1;
+        }
+        for (fit, answer) in [
+            (&fit, "Failed to verify required signature"),
+            (&changed, "Bad hash value"),
+        ] {
+            fs::write(files.join(FIT), fit).map_err(|e| why(&e))?;
+            refused(&qemu, &scenario, &commands, answer)?;
+        }
+        fs::write(files.join(FIT), signed).map_err(|e| why(&e))?;
+    }
     let mut judge = Judge::new(&scenario);
     let mut typist = Typist::new(&commands);
     let ended = watch(&qemu, scenario.guard(), |bytes| {
@@ -133,21 +172,80 @@ fn files(folder: &Path, system: &System, fit: &[u8]) -> std::io::Result<PathBuf>
     Ok(files)
 }
 
-/// The FIT of the system, as `build --fit` writes it.
-fn fit(root: &Path, system: &System) -> Result<Vec<u8>, Failure> {
+/// The FIT of the system, as `build --fit` writes it, with room for signatures or not, and the board's device tree.
+fn fit(root: &Path, system: &System, signed: bool) -> Result<(Vec<u8>, Vec<u8>), Failure> {
     let prepared = system::prepare(&root.join(SYSTEM), Effort::Everything)?;
     let image = fs::read(&system.qemu.image)
         .map_err(|e| Failure::environment("cannot read the image", e, ""))?;
-    Ok(image::fit::of(&prepared.planned, &image, None))
+    let fit = image::fit::of(&prepared.planned, &image, signed.then_some(KEY));
+    Ok((fit, prepared.planned.board.dtb))
 }
 
-/// The lines with U-Boot's prompt below a heading of the document.
-fn commands(document: &str, heading: &str) -> Vec<String> {
+/// Signs a FIT by the steps of the document, and gives a device tree for U-Boot with the key in it.
+fn sign(
+    folder: &Path,
+    (fit, board): (&[u8], &[u8]),
+    steps: &[String],
+) -> Result<PathBuf, Vec<String>> {
+    let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
+    let tree = folder.join("u-boot.dtb");
+    let place = folder.join(SIGNED);
+    fs::create_dir_all(place.parent().unwrap_or(folder)).map_err(|e| why(&e))?;
+    fs::write(place, fit).map_err(|e| why(&e))?;
+    fs::write(&tree, board).map_err(|e| why(&e))?;
+    let programs = ["mkdir ", "openssl ", "mkimage "];
+    let steps = steps
+        .iter()
+        .filter(|step| programs.iter().any(|program| step.starts_with(program)));
+    for step in steps {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", step])
+            .current_dir(folder)
+            .stdin(Stdio::null());
+        let output = command.output().map_err(|e| why(&e))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let said = said.lines().map(|line| format!("  {line}"));
+            let what = format!(
+                "`{step}`: {} (Debian's u-boot-tools and openssl have what it needs)",
+                output.status
+            );
+            return Err([what].into_iter().chain(said).collect());
+        }
+    }
+    Ok(tree)
+}
+
+/// Makes sure that U-Boot answers the commands so, and does not start what it was given.
+fn refused(
+    qemu: &Qemu,
+    scenario: &Scenario,
+    commands: &[String],
+    answer: &str,
+) -> Result<(), Vec<String>> {
+    let mut typist = Typist::new(commands);
+    let ended = watch(qemu, scenario.guard(), |bytes| {
+        let (keys, _) = typist.push(bytes);
+        (keys, typist.stuck || typist.started)
+    });
+    ended.map_err(|error| vec![error.to_string()])?;
+    let said = String::from_utf8_lossy(&typist.said).into_owned();
+    if typist.stuck && !typist.started && said.contains(answer) {
+        return Ok(());
+    }
+    let what = format!("U-Boot did not refuse it with `{answer}`");
+    let said = said.lines().map(|line| format!("  {line}"));
+    Err([what].into_iter().chain(said).collect())
+}
+
+/// The lines that start so below a heading of the document, without their start.
+fn below(document: &str, heading: &str, start: &str) -> Vec<String> {
     let mut lines = document.lines();
     lines.find(|line| line.strip_prefix("### ") == Some(heading));
     lines
         .take_while(|line| !line.starts_with('#'))
-        .filter_map(|line| line.strip_prefix("=> "))
+        .filter_map(|line| line.strip_prefix(start))
         .map(str::to_owned)
         .collect()
 }
@@ -217,11 +315,11 @@ mod tests {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let document = fs::read_to_string(root.join(DOCUMENT)).unwrap();
         for way in WAYS {
-            let commands = commands(&document, way.heading);
+            let commands = below(&document, way.heading, "=> ");
             assert!(commands.len() >= 2, "{way:?}: {commands:?}");
         }
         let text = "### A\n```\n=> a 1\n=> b\nsaid\n```\n## Next\n=> c\n";
-        assert_eq!(super::commands(text, "A"), ["a 1", "b"]);
+        assert_eq!(below(text, "A", "=> "), ["a 1", "b"]);
     }
 
     #[test]
