@@ -111,10 +111,8 @@ impl Drop for Session {
 
 /// From now on a signal that ends the tool also ends what it has started and removes what is temporary.
 pub fn watch() {
-    let ignored = ignored();
     let wanted = [SIGINT, SIGTERM, SIGHUP].into_iter();
-    let Ok(mut signals) = Signals::new(wanted.filter(|signal| ignored >> (signal - 1) & 1 == 0))
-    else {
+    let Ok(mut signals) = Signals::new(wanted.filter(|signal| !is_ignored(*signal))) else {
         return;
     };
     thread::spawn(move || {
@@ -126,13 +124,15 @@ pub fn watch() {
     });
 }
 
-/// Signals that whoever has started the tool wants it to ignore (`nohup`), a bit for each from 1 on.
-fn ignored() -> u64 {
+/// Whoever has started the tool wants it to ignore the signal (`nohup`). Only before it is caught.
+pub fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    digits.map_or(0, |digits| {
+    // A bit for each signal, from 1 on.
+    let bits = digits.map_or(0, |digits| {
         u64::from_str_radix(digits.trim(), 16).unwrap_or(0)
-    })
+    });
+    bits >> (signal - 1) & 1 != 0
 }
 
 /// Ends the tool as the signal would have, without what is temporary, of which nothing is made any more meanwhile.

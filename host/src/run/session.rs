@@ -15,7 +15,7 @@ use super::attach::Server;
 use super::emulator::{Emulator, Output, timespec};
 use super::keys::{Action, Keys};
 use super::terminal::{RawMode, is_terminal};
-use crate::leftovers::Session;
+use crate::leftovers::{Session, is_ignored};
 
 /// How a session ended. The emulator has ended with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,9 @@ impl Signals {
     fn catch() -> io::Result<Self> {
         let last = Arc::new(AtomicUsize::new(0));
         let mut ids = Vec::new();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // A terminal that goes ends what runs on it, but not what was started with `nohup`.
+        let closed = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        for signal in [SIGINT, SIGTERM].into_iter().chain(closed) {
             let number = usize::try_from(signal).unwrap_or_default();
             ids.push(signal_hook::flag::register_usize(
                 signal,

@@ -2,7 +2,7 @@
 //! has started.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 
 use super::proxy::package;
 use super::suite::{Context, Job, Test};
-use crate::run::attach::SOCKET;
+use crate::run::attach::{SOCKET, connect};
 
 /// A guard against hanging; nothing is measured.
 const GUARD: Duration = Duration::from_secs(120);
@@ -36,7 +36,7 @@ pub fn tests() -> Vec<Test> {
         ),
         (
             "interrupt/run",
-            "Ctrl-C ends a run with its QEMU, and its sockets are gone.",
+            "Ctrl-C ends a run with its QEMU, and its sockets are gone; with `nohup` a run goes on without its terminal.",
             Box::new(run),
         ),
         (
@@ -65,9 +65,21 @@ struct Tool {
 
 impl Tool {
     fn start(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
+        let command = Command::new(std::env::current_exe().map_err(why)?);
+        Self::start_by(command, folder, words)
+    }
+
+    /// As `nohup` starts it.
+    fn start_for_good(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+        command.arg(std::env::current_exe().map_err(why)?);
+        Self::start_by(command, folder, words)
+    }
+
+    fn start_by(mut command: Command, folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
         let temporary = folder.join("tmp");
         fs::create_dir_all(&temporary).map_err(why)?;
-        let mut command = Command::new(std::env::current_exe().map_err(why)?);
         command.args(words).process_group(0);
         command.env("TMPDIR", &temporary);
         command
@@ -272,6 +284,18 @@ fn run(context: &Context) -> Result<String, Vec<String>> {
         if let Some(left) = sockets.iter().find(|name| *name == SOCKET) {
             return Err(vec![format!("{left} stays")]);
         }
+    }
+    // It goes on without its terminal, up to its end, which a console asks for.
+    let mut tool = Tool::start_for_good(folder.path(), &["run", &file])?;
+    tool.says("READY")?;
+    kill_process(tool.id, Signal::HUP).map_err(|error| why(error.into()))?;
+    let mut console = connect(&out).map_err(why)?;
+    console.write_all(b"w").map_err(why)?;
+    tool.says("waited")?;
+    console.write_all(b"x").map_err(why)?;
+    let status = tool.child.wait().map_err(why)?;
+    if !status.success() {
+        return Err(vec![format!("with `nohup` it ended with {status}")]);
     }
     Ok("2 moments".to_owned())
 }
