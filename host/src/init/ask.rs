@@ -9,6 +9,7 @@ use crate::failure::Failure;
 /// What a guest can be, for whoever has to choose.
 const GUESTS: &str = "\
 A guest is one of
+  FILE                     a program or a kernel of yours that says what it is: an ELF file, an Image
   linux:debian             Debian's Linux, with a shell
   linux:IMAGE[,INITRD]     a Linux of yours
   program:FILE[@ADDRESS]   a program of yours: an ELF file, or raw bytes and where they go
