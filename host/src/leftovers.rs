@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -71,6 +72,28 @@ fn noted<T>(
 /// It cannot be made there.
 pub fn file_in(folder: &Path) -> io::Result<Noted<NamedTempFile>> {
     noted(|| NamedTempFile::new_in(folder), NamedTempFile::path)
+}
+
+/// Writes a file for everybody to read, so that it is whole or as it was before. What is no plain file, such as a pipe, is
+/// written as it is.
+///
+/// # Errors
+/// It cannot be written there.
+pub fn write(path: &Path, data: &[u8]) -> io::Result<()> {
+    if fs::metadata(path).is_ok_and(|about| !about.is_file()) {
+        return fs::write(path, data);
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let mut partial = file_in(folder.unwrap_or(Path::new(".")))?;
+    partial.value.write_all(data)?;
+    partial
+        .value
+        .as_file()
+        .set_permissions(fs::Permissions::from_mode(0o644))?;
+    partial.value.persist(path)?;
+    Ok(())
 }
 
 /// A temporary folder in another one.
@@ -174,6 +197,23 @@ fn children() -> Vec<Pid> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_stays_as_it_was() {
+        let top = tempfile::tempdir().unwrap();
+        let file = top.path().join("image");
+        write(&file, b"old").unwrap();
+        let before = fs::File::open(&file).unwrap();
+        write(&file, b"newer").unwrap();
+        assert_eq!(io::read_to_string(before).unwrap(), "old");
+        assert_eq!(fs::read(&file).unwrap(), b"newer");
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o644);
+        assert!(write(&top.path().join("no/image"), b"").is_err());
+        assert_eq!(fs::read_dir(top.path()).unwrap().count(), 1);
+        // Neither a rename nor a new file in /dev.
+        write(Path::new("/dev/null"), b"gone").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+
     use super::*;
 
     #[test]

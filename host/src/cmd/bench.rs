@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::Outcome;
 use crate::bench::{self, Figure, Measurement, read_profile};
 use crate::failure::Failure;
+use crate::leftovers;
 
 /// Measure what the hypervisor costs and compare with the budgets
 #[derive(clap::Args)]
@@ -61,7 +62,7 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
     let measurement = bench::measure(&others, args.whence.is_empty())?;
     let figures = &measurement.figures;
     if let Some(path) = &args.svg {
-        std::fs::write(path, bench::svg(figures)).map_err(|error| {
+        leftovers::write(path, bench::svg(figures).as_bytes()).map_err(|error| {
             Failure::environment(format!("cannot write {}", path.display()), error, "")
         })?;
     }

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::image::{El2, assemble, fit};
 use crate::planner::{Effort, Planned};
 use crate::system::{self, Stopped};
-use crate::{machine, show};
+use crate::{leftovers, machine, show};
 
 /// Build the image of a system, with everything that it needs
 #[derive(clap::Args)]
@@ -77,14 +77,14 @@ fn write(planned: Planned, elf: &Path, el2: &El2) -> Result<Built, Failure> {
     };
     fs::create_dir_all(&folder).map_err(trouble)?;
     let image = folder.join("bulkhead.img");
-    fs::write(&image, assemble(el2, &planned)).map_err(trouble)?;
-    fs::write(folder.join("plan.bin"), &planned.bytes).map_err(trouble)?;
+    leftovers::write(&image, &assemble(el2, &planned)).map_err(trouble)?;
+    leftovers::write(&folder.join("plan.bin"), &planned.bytes).map_err(trouble)?;
     let json = format!("{:#}\n", show::json(&planned));
-    fs::write(folder.join("plan.json"), json).map_err(trouble)?;
+    leftovers::write(&folder.join("plan.json"), json.as_bytes()).map_err(trouble)?;
     for vm in &planned.vms {
         if let Some(tree) = vm.loads.iter().find(|load| load.ipa == vm.tree) {
-            fs::write(
-                folder.join(format!("{}.dtb", vm.name)),
+            leftovers::write(
+                &folder.join(format!("{}.dtb", vm.name)),
                 tree.bytes.as_slice(),
             )
             .map_err(trouble)?;
@@ -110,7 +110,7 @@ fn write_fit(built: &Built, file: &Path, key: Option<&str>) -> Result<(), Failur
         )
     };
     let image = fs::read(&built.image).map_err(trouble)?;
-    fs::write(file, fit::of(&built.planned, &image, key)).map_err(trouble)
+    leftovers::write(file, &fit::of(&built.planned, &image, key)).map_err(trouble)
 }
 
 /// Runs the verb.

@@ -1,6 +1,5 @@
 //! `bulkhead dtb`: what a guest will see.
 
-use std::fs;
 use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use dtoolkit::fdt::Fdt;
 use super::Outcome;
 use crate::describe::nearest;
 use crate::failure::Failure;
+use crate::leftovers;
 use crate::planner::{Effort, PlannedVm};
 use crate::system;
 
@@ -108,7 +108,7 @@ fn show(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
     let written = if standard {
         stdout().write_all(bytes).and_then(|()| stdout().flush())
     } else {
-        fs::write(output, bytes)
+        leftovers::write(output, bytes)
     };
     written.map_err(|why| {
         let what = format!("cannot write {}", output.display());

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::Outcome;
 use crate::describe::Text;
 use crate::failure::Failure;
+use crate::leftovers;
 use crate::planner::{Effort, Planned};
 use crate::show::{self, Differences};
 use crate::system::{self, Stopped};
@@ -56,10 +57,12 @@ fn show(args: Args) -> Result<Outcome, Stopped> {
         .map(|old| differences(&old, &planned, &plan))
         .transpose()?;
     if let Some(file) = &args.html {
-        fs::write(file, show::html(&plan, differences.as_ref())).map_err(|why| {
-            let what = format!("cannot write {}", file.display());
-            Failure::environment(what, why, "choose another file")
-        })?;
+        leftovers::write(file, show::html(&plan, differences.as_ref()).as_bytes()).map_err(
+            |why| {
+                let what = format!("cannot write {}", file.display());
+                Failure::environment(what, why, "choose another file")
+            },
+        )?;
     }
     match differences {
         Some(differences) if args.json => println!("{:#}", differences.json()),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Outcome;
 use crate::failure::Failure;
+use crate::leftovers;
 use crate::run::RunSummary;
 use crate::run::recording::Recording;
 use crate::show;
@@ -48,10 +49,12 @@ fn print(args: &Args) -> Result<(), Failure> {
     let tables = recording.tail.as_ref().map_or(&[][..], |tail| &tail.exits);
     let summary = RunSummary::new(tables, &recording.head.classes);
     if let Some(page) = &args.html {
-        return fs::write(page, show::recording(&recording, &summary)).map_err(|why| {
-            let what = format!("cannot write {}", page.display());
-            Failure::environment(what, why, "choose another file")
-        });
+        return leftovers::write(page, show::recording(&recording, &summary).as_bytes()).map_err(
+            |why| {
+                let what = format!("cannot write {}", page.display());
+                Failure::environment(what, why, "choose another file")
+            },
+        );
     }
     let text = if args.json {
         let mut document = serde_json::to_value(&recording).unwrap_or_default();

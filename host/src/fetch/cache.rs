@@ -118,10 +118,7 @@ impl Cache {
         let write = || {
             let parent = path.parent().unwrap_or(&self.folder);
             fs::create_dir_all(parent)?;
-            let partial = leftovers::file_in(parent)?;
-            fs::write(partial.value.path(), data)?;
-            partial.value.persist(&path)?;
-            Ok(())
+            leftovers::write(&path, data)
         };
         write().map_err(|e: std::io::Error| {
             let what = format!("cannot write {}", path.display());
