@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -252,6 +252,8 @@ pub struct Pcpu {
     pub call_spi: u16,
     /// Must be 0.
     pub reserved2: u32,
+    /// Where EL2 writes the address at which the CPU begins, if it waits for that (`spin-table`); 0: the firmware starts it (PSCI).
+    pub release: u64,
 }
 
 /// Service class of a VM, as number in [`Vm::class`].

@@ -78,9 +78,13 @@ pub fn primary(tree: u64, load: u64) -> ! {
             index = n;
         }
     }
+    #[cfg(feature = "spin-table")]
+    for (n, pcpu) in plan.pcpus.iter().enumerate() {
+        mmu::keep_mpidr(n, pcpu.mpidr);
+    }
     boot::publish();
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
-        if pcpu.mpidr != own && firmware::start_pcpu(pcpu.mpidr, n) != 0 {
+        if pcpu.mpidr != own && firmware::start_pcpu(&mut windows, pcpu, n) != 0 {
             let mut line = Said::new();
             line.text("firmware does not start pcpu ").decimal(n as u64);
             last_words(uart, &line);

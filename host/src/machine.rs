@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, thread};
 
-use bulkhead_abi::plan::{Board, UartKind};
+use bulkhead_abi::plan::UartKind;
 
+use crate::board::Board;
 use crate::failure::Failure;
 use crate::progress::Step;
 
@@ -38,22 +39,30 @@ pub struct Build {
     pub gic: u32,
     /// The UART that carries the consoles.
     pub uart: UartKind,
+    /// CPUs wait for an address, instead of being started by firmware.
+    pub waits: bool,
 }
 
 impl Build {
     /// For QEMU's `virt` with this version of the GIC.
     pub const fn virt(gic: u32) -> Self {
-        let uart = UartKind::Pl011;
-        Self { gic, uart }
+        Self {
+            gic,
+            uart: UartKind::Pl011,
+            waits: false,
+        }
     }
 
-    /// For the board of a plan.
+    /// For a board.
     pub fn of(board: &Board) -> Self {
+        let waits = board.cpus.iter().any(|cpu| cpu.release != 0);
+        let board = &board.parts;
         let kinds = UartKind::ALL.into_iter();
         let uart = { kinds }.find(|kind| *kind as u32 == board.uart_kind);
         Self {
             gic: board.gic_version,
             uart: uart.unwrap_or(UartKind::Pl011),
+            waits,
         }
     }
 
@@ -65,7 +74,8 @@ impl Build {
             UartKind::Cadence => Some("uart-cadence"),
             UartKind::Imx => Some("uart-imx"),
         };
-        gic.into_iter().chain(uart).collect()
+        let waits = self.waits.then_some("spin-table");
+        gic.into_iter().chain(uart).chain(waits).collect()
     }
 
     /// What cargo needs: its arguments, and the folder below the target folder in which the program lies. Each has a folder of
@@ -365,7 +375,7 @@ mod tests {
     fn each_kind_of_board_has_a_build_of_its_own() {
         let builds = [2, 3].into_iter().flat_map(|gic| {
             let builds = UartKind::ALL.into_iter();
-            builds.map(move |uart| Build { gic, uart })
+            builds.flat_map(move |uart| [false, true].map(|waits| Build { gic, uart, waits }))
         });
         let mut places = Vec::new();
         for build in builds {

@@ -132,13 +132,13 @@ fn understand(
     let board = board?;
     let el2 = match effort {
         Effort::Everything => {
-            let path = machine::el2(Build::of(&board.parts))?;
+            let path = machine::el2(Build::of(&board))?;
             let el2 = El2::read(&path)?;
             Some((path, el2))
         }
         // What an earlier build left may be half of something: then it counts as not built.
         Effort::WhatIsThere => {
-            let path = machine::built_el2(Build::of(&board.parts));
+            let path = machine::built_el2(Build::of(&board));
             El2::read(&path).ok().map(|el2| (path, el2))
         }
     };

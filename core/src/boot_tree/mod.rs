@@ -42,6 +42,7 @@ impl<T: Copy> List<T> {
     }
 
     /// Keeps `item`; false if there is no room for it.
+    #[inline(never)]
     fn push(&mut self, item: T) -> bool {
         let Some(slot) = self.items.get_mut(self.len) else {
             return false;
@@ -66,6 +67,9 @@ struct Node<'a> {
     interrupts: &'a [u8],
     /// Where its parent sees what is below it; empty: as it is; none: nowhere.
     ranges: Option<&'a [u8]>,
+    /// A CPU waits for an address (`enable-method` is "spin-table"), and where.
+    spins: bool,
+    release: &'a [u8],
     address_cells: u32,
     size_cells: u32,
     reserved: bool,
@@ -115,7 +119,6 @@ struct Names {
     device_type: Option<usize>,
     reg: Option<usize>,
     interrupts: Option<usize>,
-    ranges: Option<usize>,
     address_cells: Option<usize>,
     size_cells: Option<usize>,
 }
@@ -160,7 +163,7 @@ pub struct BootTree<'a> {
     /// More reserved ranges than the list has room for: memory that must not be used, so this matters,
     /// where missing memory or CPUs are found missing.
     more_reserved: bool,
-    cpus: List<u64>,
+    cpus: List<(u64, u64)>,
     uarts: List<Uart<'a>>,
     gic: Gic,
     rtc: u64,
@@ -177,6 +180,7 @@ pub struct BootTree<'a> {
     pub rng_seed: &'a [u8],
 }
 
+#[inline(never)]
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     let four = bytes.get(at..)?.first_chunk()?;
     Some(u32::from_be_bytes(*four))
@@ -289,7 +293,7 @@ impl<'a> BootTree<'a> {
             memory: List::new(Memory { base: 0, size: 0 }),
             reserved: List::new(Memory { base: 0, size: 0 }),
             more_reserved: false,
-            cpus: List::new(0),
+            cpus: List::new((0, 0)),
             uarts: List::new(Uart::default()),
             gic: Gic::default(),
             rtc: 0,
@@ -379,6 +383,7 @@ impl<'a> BootTree<'a> {
 
     /// `name` is the offset of the name in the strings block, `text` the block from there on. Most properties are
     /// told by their first letter, most others by the offset, which is the same for all that have the name.
+    #[inline(never)]
     fn property(
         &mut self,
         node: &mut Node<'a>,
@@ -395,11 +400,15 @@ impl<'a> BootTree<'a> {
         };
         match text.first() {
             Some(b'c') if is(&mut names.compatible, b"compatible\0") => node.compatible = value,
+            Some(b'c') if text.starts_with(b"cpu-release-addr\0") => node.release = value,
+            Some(b'e') if text.starts_with(b"enable-method\0") => {
+                node.spins = string(value) == b"spin-table";
+            }
             Some(b'd') if is(&mut names.device_type, b"device_type\0") => {
                 node.device_type = string(value);
             }
             Some(b'r') if is(&mut names.reg, b"reg\0") => node.reg = value,
-            Some(b'r') if is(&mut names.ranges, b"ranges\0") => node.ranges = Some(value),
+            Some(b'r') if text.starts_with(b"ranges\0") => node.ranges = Some(value),
             Some(b'i') if is(&mut names.interrupts, b"interrupts\0") => node.interrupts = value,
             Some(b'#') if is(&mut names.address_cells, b"#address-cells\0") => {
                 node.address_cells = word(value, 0).unwrap_or(0);
@@ -418,6 +427,7 @@ impl<'a> BootTree<'a> {
     }
 
     /// A node whose properties are all known.
+    #[inline(never)]
     fn node(&mut self, nodes: &[Node<'a>; DEPTH], depth: usize) {
         let own = depth.wrapping_sub(1);
         let (Some(node), Some(parent)) = (nodes.get(own), nodes.get(own.wrapping_sub(1))) else {
@@ -447,7 +457,9 @@ impl<'a> BootTree<'a> {
         }
         if node.device_type == b"cpu" {
             if let Some(mpidr) = take(&mut reg, parent.address_cells) {
-                let _ = self.cpus.push(mpidr & 0xff_00ff_ffff);
+                let release = take(&mut { node.release }, 2).filter(|_| node.spins);
+                let cpu = (mpidr & 0xff_00ff_ffff, release.unwrap_or(0));
+                let _ = self.cpus.push(cpu);
             }
             return;
         }

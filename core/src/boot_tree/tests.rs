@@ -175,7 +175,7 @@ fn one_pass_finds_what_the_plan_is_compared_with() {
             size: 0x10_0000
         }]
     );
-    assert_eq!(found.cpus, [0, 1], "affinity fields only");
+    assert_eq!(found.cpus, [(0, 0), (1, 0)], "affinity fields only");
     assert_eq!(found.gicd, (0x800_0000, 0x1_0000));
     assert_eq!(found.gicr, (0x80a_0000, 0xf6_0000));
     let none = [found.gicc, found.gich, found.gicv];
@@ -464,4 +464,39 @@ fn a_build_sees_uarts_of_its_kind_alone() {
         let tree = BootTree::read(&bytes, kind.words()).unwrap();
         assert_eq!(tree.uart().is_some(), kind == UartKind::Pl011, "{kind:?}");
     }
+}
+
+#[test]
+fn a_cpu_waits_for_its_address_where_its_method_says_so() {
+    let mut writer = Writer::default();
+    writer.node("", |w| {
+        w.node("cpus", |w| {
+            w.cells("#address-cells", &[1]);
+            w.cells("#size-cells", &[0]);
+            for (n, method) in ["spin-table", "psci", "spin-table-2", ""]
+                .iter()
+                .enumerate()
+            {
+                w.node("cpu", |w| {
+                    w.property("device_type", b"cpu\0");
+                    w.cells("cpu-release-addr", &[1, 0xd8 + 8 * n as u32]);
+                    w.property("enable-method", &[method.as_bytes(), &[0]].concat());
+                    w.cells("reg", &[n as u32]);
+                });
+            }
+            // Without a place to wait at, and with half of one.
+            for cells in [&[][..], &[0xd8]] {
+                w.node("cpu", |w| {
+                    w.property("device_type", b"cpu\0");
+                    w.property("enable-method", b"spin-table\0");
+                    w.cells("cpu-release-addr", cells);
+                    w.cells("reg", &[9]);
+                });
+            }
+        });
+    });
+    let bytes = writer.finish();
+    let tree = read(&bytes).unwrap();
+    let cpus = [(0, 0x1_0000_00d8), (1, 0), (2, 0), (3, 0), (9, 0), (9, 0)];
+    assert_eq!(tree.found(0, 0).cpus, cpus);
 }

@@ -172,6 +172,9 @@ cases! {
     PcpuService: ["Pcpu.service" R, Set(2)];
     PcpuCallSpi: ["Pcpu.call_spi" R, Set(280)];
     ReservedZero: ["Pcpu.reserved2" R, Set(1)];
+    PcpuRelease: ["Pcpu.release" R, Set(0xd8)];
+    PcpuRelease: ["Pcpu.release" R, Like("Memory.base", R)]["Pcpu.release" R, Add(4)];
+    PcpuRelease: ["Pcpu.release" R, Like("Region.pa", RAM)];
     VmName: ["Vm.name" R, Flip(0x80)];
     VmName: ["Vm.name" R, Set(0)];
     VmNameUnique: ["Vm.name" Last, Like("Vm.name", R)];

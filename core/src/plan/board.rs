@@ -16,8 +16,8 @@ pub struct Found<'a> {
     pub reserved: &'a [Memory],
     /// Whether there are more of them than these.
     pub more_reserved: bool,
-    /// Affinity fields of the MPIDR_EL1 of all CPUs.
-    pub cpus: &'a [u64],
+    /// Affinity fields of the MPIDR_EL1 of all CPUs, and where each waits for its address ([`bulkhead_abi::plan::Pcpu::release`]).
+    pub cpus: &'a [(u64, u64)],
     /// Affinity fields of the MPIDR_EL1 of the CPU that EL2 was started on.
     pub boot_cpu: u64,
     /// Address and size of the distributor.
@@ -142,7 +142,8 @@ impl Plan<'_> {
         }
         for (row, pcpu) in self.pcpus.iter().enumerate() {
             let at = At::row(TableId::Pcpus, row);
-            at.ensure(found.cpus.contains(&pcpu.mpidr), Invariant::BoardCpu)?;
+            let cpu = (pcpu.mpidr, pcpu.release);
+            at.ensure(found.cpus.contains(&cpu), Invariant::BoardCpu)?;
         }
         let started = self.pcpus.iter().any(|pcpu| pcpu.mpidr == found.boot_cpu);
         at.ensure(started, Invariant::BoardCpu)?;

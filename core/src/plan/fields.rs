@@ -102,7 +102,7 @@ fields!(
     Pcpu,
     Some(TableId::Pcpus),
     0,
-    [mpidr, service, call_spi, reserved2]
+    [mpidr, service, call_spi, reserved2, release]
 );
 fields!(
     VM,

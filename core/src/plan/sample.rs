@@ -78,6 +78,7 @@ impl Sample {
             service,
             call_spi: 0,
             reserved2: 0,
+            release: 0,
         };
         let vcpu = |vm, pcpu, mpidr| Vcpu {
             vm,

@@ -33,7 +33,7 @@ fn board(sample: &Sample) -> Found<'static> {
         memory: &MEMORY,
         reserved: &[],
         more_reserved: false,
-        cpus: &[0, 1, 2, 3, 4],
+        cpus: &[(0, 0), (1, 0), (2, 0), (3, 0), (4, 0)],
         boot_cpu: 0,
         gicd: (board.gicd, board.gicd_size),
         gicr: (board.gicr, board.gicr_size),
@@ -513,7 +513,14 @@ fn the_board_must_be_the_one_of_the_plan() {
         ),
         (
             Found {
-                cpus: &[0, 2],
+                cpus: &[(0, 0), (1, 0xd8), (2, 0), (3, 0)],
+                ..found
+            },
+            Invariant::BoardCpu,
+        ),
+        (
+            Found {
+                cpus: &[(0, 0), (2, 0)],
                 ..found
             },
             Invariant::BoardCpu,

@@ -21,6 +21,8 @@ use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
 core::arch::global_asm!(include_str!("boot.s"));
+#[cfg(feature = "spin-table")]
+core::arch::global_asm!(include_str!("waiting.s"));
 core::arch::global_asm!(
     include_str!("refuse.s"),
     magic = const MAGIC,

@@ -1,11 +1,23 @@
-//! Calls to the firmware: PSCI by SMC (DEN0022E).
+//! Calls to the firmware: PSCI by SMC (DEN0022E). With the feature `spin-table` there is no firmware to call: CPUs wait for an
+//! address (Linux, Documentation/arch/arm64/booting.rst), and each call is answered by "not supported".
 
-use super::mmu::physical;
+use bulkhead_abi::plan::Pcpu;
+
+use super::mmu::{Windows, physical};
 
 unsafe extern "C" {
+    #[cfg(not(feature = "spin-table"))]
     fn start_secondary_cpu();
+    #[cfg(feature = "spin-table")]
+    fn start_waiting_cpu();
 }
 
+#[cfg(feature = "spin-table")]
+fn smc(_: u64, _: u64, _: u64, _: u64) -> u64 {
+    u64::MAX
+}
+
+#[cfg(not(feature = "spin-table"))]
 fn smc(function: u64, x1: u64, x2: u64, x3: u64) -> u64 {
     let mut x0 = function;
     // SAFETY: [R-SMC] SMCCC: x0 to x17 may change, everything else is kept.
@@ -22,10 +34,31 @@ fn smc(function: u64, x1: u64, x2: u64, x3: u64) -> u64 {
 }
 
 /// Starts a pCPU (CPU_ON); the firmware's answer, 0 for success. Only the affinity fields go out:
-/// some firmware fails on the others.
-pub fn start_pcpu(mpidr: u64, index: usize) -> u64 {
+/// some firmware fails on the others. A pCPU that waits for an address is for another build.
+#[cfg(not(feature = "spin-table"))]
+pub fn start_pcpu(_: &mut Windows, row: &Pcpu, index: usize) -> u64 {
+    if row.release != 0 {
+        return u64::MAX;
+    }
     let entry = physical(start_secondary_cpu as *const () as u64);
-    smc(0xc400_0003, mpidr & 0xff_00ff_ffff, entry, index as u64)
+    smc(0xc400_0003, row.mpidr & 0xff_00ff_ffff, entry, index as u64)
+}
+
+/// Starts a pCPU that waits for an address, which it reads past the caches; 0 for success, which cannot be seen. It finds its
+/// index by its MPIDR, which all pCPUs have left with `mmu::keep_mpidr`: several may wait at one place.
+#[cfg(feature = "spin-table")]
+pub fn start_pcpu(windows: &mut Windows, row: &Pcpu, _: usize) -> u64 {
+    if row.release == 0 {
+        return u64::MAX;
+    }
+    let entry = physical(start_waiting_cpu as *const () as u64);
+    let place = windows.open(super::layout::TARGET, row.release, super::mmu::Use::Write);
+    // SAFETY: [R-WINDOW] the eight bytes lie in the window that was just opened; the plan's proof says that they are nobody's.
+    unsafe {
+        core::arch::asm!("str {0}, [{1}]", "dc cvac, {1}", "dsb sy", "sev", in(reg) entry, in(reg) place, options(nostack));
+    }
+    windows.close(super::layout::TARGET);
+    0
 }
 
 /// A call of the SMC Calling Convention that takes x1 and gives x0.
@@ -34,6 +67,13 @@ pub fn call(function: u32, x1: u64) -> u64 {
 }
 
 /// Makes a call for a guest: x0 to x7, and x0 to x3 of the answer.
+#[cfg(feature = "spin-table")]
+pub fn forward(_: [u64; 8]) -> [u64; 4] {
+    [u64::MAX, 0, 0, 0]
+}
+
+/// Makes a call for a guest: x0 to x7, and x0 to x3 of the answer.
+#[cfg(not(feature = "spin-table"))]
 pub fn forward(registers: [u64; 8]) -> [u64; 4] {
     let [mut x0, mut x1, mut x2, mut x3, x4, x5, x6, x7] = registers;
     // SAFETY: [R-SMC] the plan lets the guest make this call; SMCCC: x0 to x17 may change.
@@ -52,5 +92,12 @@ pub fn forward(registers: [u64; 8]) -> [u64; 4] {
 /// Switches the board off (SYSTEM_OFF). If the firmware cannot, sleeps.
 pub fn power_off() -> ! {
     smc(0x8400_0008, 0, 0, 0);
+    #[cfg(feature = "spin-table")]
+    if let Some(uart) = super::boot::uart_at_hand() {
+        for byte in b"[el2] nobody can switch this board off: it sleeps\r\n" {
+            uart.send_polled(*byte);
+        }
+        uart.flush();
+    }
     super::cpu::halt()
 }

@@ -25,6 +25,8 @@ unsafe extern "C" {
     static mut VMS_LEVEL3: Table;
     static mut VCPUS_LEVEL3: Table;
     static mut ROOTS: [u64; MAX_PCPUS];
+    #[cfg(feature = "spin-table")]
+    static mut MPIDRS: [u64; MAX_PCPUS];
 }
 
 /// Writes an entry of a translation table.
@@ -308,6 +310,16 @@ pub fn make_private(
         .wrapping_add(index % MAX_PCPUS);
     // SAFETY: [R-TABLES] the boot pCPU alone runs; the place is in the array.
     unsafe { place.write_volatile(root) }
+}
+
+/// By which MPIDR pCPU `index` finds its index.
+#[cfg(feature = "spin-table")]
+pub fn keep_mpidr(index: usize, mpidr: u64) {
+    let place = (&raw mut MPIDRS)
+        .cast::<u64>()
+        .wrapping_add(index % MAX_PCPUS);
+    // SAFETY: [R-TABLES] the boot pCPU alone runs; the place is in the array.
+    unsafe { place.write_volatile(mpidr) }
 }
 
 /// Root table of a pCPU's private map.

@@ -5,10 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dtoolkit::fdt::Fdt;
+use dtoolkit::model::{DeviceTree, DeviceTreeProperty};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use super::Trouble;
+use super::{Trouble, open, read_file};
 use crate::describe::{BoardSpec, Finding, Placed, Size, Span, parse_size};
 use crate::failure::Failure;
 use crate::fetch::{self, cache, firmware};
@@ -28,6 +30,7 @@ struct BoardFile {
 struct QemuPart {
     machine: String,
     tree: Option<String>,
+    console: Option<String>,
     #[serde(default = "Vec::new")]
     options: Vec<String>,
     #[serde(default)]
@@ -66,6 +69,8 @@ pub struct Emulated {
     pub cpu: String,
     /// The device tree that QEMU is given, `debian:VENDOR/NAME`; none: it makes one itself.
     pub tree: Option<String>,
+    /// What that tree is made to name as the console; none: what it names itself.
+    pub console: Option<String>,
     /// Further words for QEMU.
     pub options: Vec<String>,
     /// UARTs that QEMU has before the one that is the console.
@@ -111,7 +116,11 @@ impl Emulated {
     fn given_tree(&self) -> Result<Option<PathBuf>, Failure> {
         let name = self.tree.as_deref();
         let name = name.map(|name| name.strip_prefix("debian:").unwrap_or(name));
-        name.map(fetch::device_tree).transpose()
+        let file = name.map(fetch::device_tree).transpose()?;
+        match (file, &self.console) {
+            (Some(file), Some(console)) => named(&file, console).map(Some),
+            (file, _) => Ok(file),
+        }
     }
 
     /// The device tree that QEMU makes for this board, or what it makes of the one that it is given, from the cache if it is there.
@@ -127,31 +136,10 @@ impl Emulated {
             .take(8)
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let folder = cache::folder().join("boards");
-        let file = folder.join(format!("{name}.dtb"));
-        if let Ok(dtb) = fs::read(&file) {
-            return Ok(dtb);
-        }
-        let trouble = |why: std::io::Error| {
-            Failure::environment(
-                format!(
-                    "cannot keep the board's device tree in {}",
-                    folder.display()
-                ),
-                why,
-                "set BULKHEAD_CACHE to a folder that can be written",
-            )
-        };
-        fs::create_dir_all(&folder).map_err(trouble)?;
-        // Written beside it and renamed, so that nobody ever reads half of it.
-        let temporary = leftovers::file_in(&folder).map_err(trouble)?;
-        self.dump((&program, qemu.tree.as_deref()), temporary.value.path())?;
-        let dtb = fs::read(temporary.value.path()).map_err(trouble)?;
-        temporary
-            .value
-            .persist(&file)
-            .map_err(|error| trouble(error.error))?;
-        Ok(dtb)
+        let file = keep(&format!("{name}.dtb"), |place| {
+            self.dump((&program, qemu.tree.as_deref()), place)
+        })?;
+        read_file(&file)
     }
 
     /// Lets QEMU write the device tree of this board, which it makes, or gets and corrects.
@@ -187,6 +175,60 @@ impl Emulated {
     }
 }
 
+/// The tree in a file with another console, as firmware names one there: a file in the cache.
+fn named(file: &Path, console: &str) -> Result<PathBuf, Failure> {
+    let broken = |why: String| {
+        let what = format!("cannot use the device tree {}", file.display());
+        Failure::failed(what, why, "delete it from the cache; it is fetched again")
+    };
+    let bytes = open(read_file(file)?).map_err(|why| broken(format!("it is {why}")))?;
+    let fdt = Fdt::new(&bytes).map_err(|why| broken(why.to_string()))?;
+    let mut tree = DeviceTree::from_fdt(&fdt);
+    let path = DeviceTreeProperty::new("stdout-path", format!("{console}\0").into_bytes());
+    let path = path.map_err(|why| broken(why.to_string()))?;
+    let chosen = tree.find_node_mut("/chosen");
+    let chosen = chosen.ok_or_else(|| broken("it has no /chosen".to_owned()))?;
+    chosen.add_property(path);
+    let bytes = tree.to_dtb();
+    let digest = Sha256::digest(&bytes);
+    let name: String = digest
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    keep(&format!("given-{name}.dtb"), |place| {
+        fs::write(place, &bytes).map_err(|why| broken(why.to_string()))
+    })
+}
+
+/// A file of the cache: if it is not there yet, `make` writes it.
+fn keep(name: &str, make: impl FnOnce(&Path) -> Result<(), Failure>) -> Result<PathBuf, Failure> {
+    let folder = cache::folder().join("boards");
+    let file = folder.join(name);
+    if file.is_file() {
+        return Ok(file);
+    }
+    let trouble = |why: std::io::Error| {
+        Failure::environment(
+            format!(
+                "cannot keep the board's device tree in {}",
+                folder.display()
+            ),
+            why,
+            "set BULKHEAD_CACHE to a folder that can be written",
+        )
+    };
+    fs::create_dir_all(&folder).map_err(trouble)?;
+    // Written beside it and renamed, so that nobody ever reads half of it.
+    let temporary = leftovers::file_in(&folder).map_err(trouble)?;
+    make(temporary.value.path())?;
+    temporary
+        .value
+        .persist(&file)
+        .map_err(|error| trouble(error.error))?;
+    Ok(file)
+}
+
 /// First line of `qemu --version`.
 fn version(program: &Path) -> Result<String, Failure> {
     let output = Command::new(program)
@@ -213,6 +255,7 @@ pub(super) fn defaults(text: &str) -> Result<Emulated, String> {
     Ok(Emulated {
         machine: machine(&file.qemu, parameters.gic.default),
         tree: file.qemu.tree,
+        console: file.qemu.console,
         options: file.qemu.options,
         before: file.qemu.uarts_before,
         cpu: parameters.cpu.default,
@@ -285,6 +328,7 @@ pub(super) fn resolve(
     Ok(Emulated {
         machine: machine(&file.qemu, gic),
         tree: file.qemu.tree,
+        console: file.qemu.console,
         options: file.qemu.options,
         before: file.qemu.uarts_before,
         cpu,

@@ -184,6 +184,15 @@ fn reserved(tree: &Tree, fdt: Fdt) -> Vec<Memory> {
         .collect()
 }
 
+/// Where a CPU waits for the address at which it begins: `cpu-release-addr`, 64 bits.
+pub(crate) fn release(entry: &Entry) -> Option<u64> {
+    match entry.cells("cpu-release-addr")?.as_slice() {
+        [high, low] => Some(u64::from(*high) << 32 | u64::from(*low)),
+        _ => None,
+    }
+    .filter(|release| *release != 0)
+}
+
 /// CPUs in the order of the tree.
 fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
     let nodes = tree.entries.iter().filter(|entry| {
@@ -202,17 +211,30 @@ fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
             .fold(0, |sum, cell| (sum << 32) | u64::from(*cell))
             & AFFINITY;
         let method = entry.text("enable-method");
-        if method.as_deref().is_some_and(|method| method != "psci") {
-            return Err(format!("{} is not started by PSCI", entry.path));
-        }
+        let release = match method.as_deref() {
+            None | Some("psci") => 0,
+            Some("spin-table") => release(entry)
+                .ok_or_else(|| format!("{} does not say where it waits", entry.path))?,
+            Some(method) => return Err(format!("{} is started by `{method}`", entry.path)),
+        };
         let compatible = entry
             .compatible()
             .into_iter()
             .next()
             .unwrap_or("arm,armv8".to_owned());
-        cpus.push(Cpu { mpidr, compatible });
+        cpus.push(Cpu {
+            mpidr,
+            compatible,
+            release,
+        });
     }
     cpus.truncate(MAX_PCPUS);
+    if cpus
+        .iter()
+        .any(|cpu| (cpu.release == 0) != (cpus[0].release == 0))
+    {
+        return Err("firmware starts some of its CPUs, and others wait".to_owned());
+    }
     if cpus.is_empty() {
         Err("it has no CPUs".to_owned())
     } else {

@@ -35,6 +35,8 @@ pub struct Cpu {
     pub mpidr: u64,
     /// First word of `compatible`, for the guests' trees.
     pub compatible: String,
+    /// Where it waits for the address at which it begins; 0: firmware starts it.
+    pub release: u64,
 }
 
 /// Parts of the board that EL2 uses, in the words of the plan.
@@ -67,6 +69,7 @@ impl Board {
         let cpu = |number| Cpu {
             mpidr: number,
             compatible: String::new(),
+            release: 0,
         };
         let memory = Memory {
             base: 0,

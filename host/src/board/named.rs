@@ -229,7 +229,10 @@ mod tests {
         assert_eq!(found(&below), place(&below));
         assert_eq!(found(&top.path().join("systems")), place(top.path()));
         let names: Vec<String> = all(&below).into_iter().map(|board| board.name).collect();
-        assert_eq!(names, ["imx8mp-evk", "qemu-virt", "there", "zcu102"]);
+        assert_eq!(
+            names,
+            ["imx8mp-evk", "qemu-virt", "raspi4b", "there", "zcu102"]
+        );
         assert_eq!(find("there", Path::new("/")), None);
     }
 

@@ -218,6 +218,7 @@ pub(super) fn emit(
             service: u16::from(cpu.service),
             call_spi: cpu.call_spi,
             reserved2: 0,
+            release: board.cpus[cpu.cpu].release,
         })
         .collect();
     let mut vms = Vec::new();

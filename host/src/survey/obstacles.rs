@@ -70,13 +70,13 @@ fn cpus(cpus: &[Cpu], all: &mut Vec<Obstacle>) {
     let other = |cpu: &Cpu| {
         cpu.enable_method
             .as_deref()
-            .is_some_and(|how| how != "psci")
+            .is_some_and(|how| how != "psci" && how != "spin-table")
     };
     if let Some(cpu) = first(&other) {
         let how = cpu.enable_method.clone().unwrap_or_default();
         add(
             format!("{} is started by `{how}`", cpu.path),
-            "EL2 starts CPUs, and switches the board off, by PSCI",
+            "EL2 starts CPUs by PSCI, or where they wait for an address (`spin-table`)",
             format!(
                 "start the board with firmware that has PSCI (Trusted Firmware-A), and {AS_LEFT}"
             ),

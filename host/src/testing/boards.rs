@@ -35,7 +35,7 @@ const DEBIAN: [(&str, &[&str], &[&str]); 3] = [
             "/soc/serial@7e201000  PL011 at 0xfe201000, INTID 153",
             "BCM2835 mini UART at 0xfe215040, INTID 125, the console",
         ],
-        &["CPUs", "console", "memory"],
+        &["console", "memory"],
     ),
     (
         "freescale/imx8mp-evk",
@@ -118,6 +118,7 @@ fn virt(gic: u32, more: &str) -> Emulated {
         machine: format!("virt,gic-version={gic},virtualization=on{more}"),
         cpu: "cortex-a53".to_owned(),
         tree: None,
+        console: None,
         options: Vec::new(),
         before: 0,
         cpus: 2,

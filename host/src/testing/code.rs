@@ -9,7 +9,7 @@ use super::suite::{Context, Job, Test};
 use crate::machine::{self, Build};
 
 /// Builds of EL2, each judged by the gates and the lints: those of boards in `boards/`.
-const BUILDS: [(&str, Build); 4] = [
+const BUILDS: [(&str, Build); 5] = [
     ("code/gates", Build::virt(3)),
     ("code/gates-gicv2", Build::virt(2)),
     (
@@ -17,6 +17,7 @@ const BUILDS: [(&str, Build); 4] = [
         Build {
             gic: 2,
             uart: UartKind::Cadence,
+            waits: false,
         },
     ),
     (
@@ -24,6 +25,15 @@ const BUILDS: [(&str, Build); 4] = [
         Build {
             gic: 3,
             uart: UartKind::Imx,
+            waits: false,
+        },
+    ),
+    (
+        "code/gates-spin-table",
+        Build {
+            gic: 2,
+            uart: UartKind::Pl011,
+            waits: true,
         },
     ),
 ];

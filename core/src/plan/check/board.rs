@@ -77,6 +77,7 @@ impl Plan<'_> {
     }
 
     /// Whether `span` lies in one range of the board's memory.
+    #[inline(never)]
     pub(super) fn in_memory(&self, span: Span) -> bool {
         self.memory
             .iter()
@@ -163,6 +164,14 @@ impl Plan<'_> {
         Ok(())
     }
 
+    /// Whether EL2 can write the address at which a CPU begins there. That the image is not there either is the firmware's
+    /// promise: it keeps that memory, and [`Plan::fits`] looks at what it keeps.
+    fn is_release(&self, release: u64) -> bool {
+        Span::new(release, 8).is_some_and(|span| {
+            aligned(release, 8) && self.in_memory(span) && self.region_in(span).is_none()
+        })
+    }
+
     /// pCPUs, each by itself and against the others.
     pub(super) fn check_pcpus(&self) -> Check {
         let mut services = 0_u32;
@@ -171,6 +180,8 @@ impl Plan<'_> {
             let reserved = pcpu.reserved2 == 0;
             at.ensure(reserved, Invariant::ReservedZero)?;
             at.ensure(pcpu.mpidr & !AFFINITY == 0, Invariant::PcpuMpidr)?;
+            let release = pcpu.release == 0 || self.is_release(pcpu.release);
+            at.ensure(release, Invariant::PcpuRelease)?;
             services = services.wrapping_add(u32::from(pcpu.service));
             let twin = self
                 .pcpus

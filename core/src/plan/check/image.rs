@@ -40,6 +40,7 @@ impl Plan<'_> {
     }
 
     /// The first region of RAM or shared memory that has an address in common with `span`.
+    #[inline(never)]
     pub(in crate::plan) fn region_in(&self, span: Span) -> Option<usize> {
         self.regions.iter().position(|region| {
             is_memory(region) && region_pa(region).is_some_and(|pa| pa.overlaps(span))
