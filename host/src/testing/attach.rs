@@ -4,14 +4,14 @@
 mod gdb;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Write;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use serde_json::Value;
 
+use super::lines::lines;
 use super::suite::{Context, Job, Test};
 
 /// A guard against hanging; nothing is measured.
@@ -46,25 +46,7 @@ impl Process {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| vec![format!("{name}: {error}")])?;
-        let (send, lines) = channel();
-        let streams: [Option<Box<dyn Read + Send>>; 2] = [
-            child.stdout.take().map(|stream| Box::new(stream) as _),
-            child.stderr.take().map(|stream| Box::new(stream) as _),
-        ];
-        for stream in streams.into_iter().flatten() {
-            let send = send.clone();
-            thread::spawn(move || {
-                let mut stream = BufReader::new(stream);
-                let mut line = Vec::new();
-                while stream.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-                    let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-                    line.clear();
-                    if send.send(text).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
+        let lines = lines(&mut child);
         Ok(Self {
             name,
             keys: child.stdin.take(),

@@ -2,16 +2,17 @@
 //! has started.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 
+use super::lines::lines;
 use super::proxy::package;
 use super::suite::{Context, Job, Test};
 use crate::run::attach::{SOCKET, connect};
@@ -94,21 +95,7 @@ impl Tool {
         let mut child = command.spawn().map_err(why)?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let id = id.ok_or_else(|| vec!["a process without number".to_owned()])?;
-        let (send, lines) = channel();
-        let streams: [Option<Box<dyn Read + Send>>; 2] = [
-            child.stdout.take().map(|stream| Box::new(stream) as _),
-            child.stderr.take().map(|stream| Box::new(stream) as _),
-        ];
-        for stream in streams.into_iter().flatten() {
-            let send = send.clone();
-            thread::spawn(move || {
-                for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    if send.send(line).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
+        let lines = lines(&mut child);
         Ok(Self {
             child,
             id,

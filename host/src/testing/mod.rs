@@ -13,6 +13,7 @@ mod fuzz;
 mod init;
 mod interrupt;
 mod judge;
+mod lines;
 mod matrix;
 mod page;
 mod plans;
