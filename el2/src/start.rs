@@ -79,8 +79,9 @@ pub fn primary(tree: u64, load: u64) -> ! {
         }
     }
     #[cfg(feature = "spin-table")]
-    for (n, pcpu) in plan.pcpus.iter().enumerate() {
-        mmu::keep_mpidr(n, pcpu.mpidr);
+    for n in 0..bulkhead_abi::plan::MAX_PCPUS {
+        // No CPU is that of a pCPU that the plan does not have.
+        mmu::keep_mpidr(n, plan.pcpus.get(n).map_or(u64::MAX, |pcpu| pcpu.mpidr));
     }
     boot::publish();
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
