@@ -107,6 +107,26 @@ mod tests {
     }
 
     #[test]
+    fn bash_completes_a_verb_and_what_is_below_it() {
+        let mut text = Vec::new();
+        generate(Shell::Bash, &mut command(), NAME, &mut text);
+        let asked = r#"
+            COMP_WORDS=(./bulkhead board l); COMP_CWORD=2; _bulkhead ./bulkhead l board
+            echo "${COMPREPLY[@]}"; complete -p bulkhead"#;
+        let script = String::from_utf8(text).expect("a script") + asked;
+        let bash = std::process::Command::new("bash")
+            .args(["-c", &script])
+            .output();
+        let said = String::from_utf8(bash.expect("bash").stdout).expect("text");
+        let mut lines = said.lines();
+        assert_eq!(lines.next(), Some("list"), "{said}");
+        assert!(
+            lines.any(|line| line.ends_with("-F _bulkhead bulkhead")),
+            "{said}"
+        );
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_made_is_an_error() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         assert!(write(&file.path().join("man1"), command()).is_err());
