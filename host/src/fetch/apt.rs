@@ -234,14 +234,7 @@ fn download(command: &mut Command, step: &Step) -> Result<(), Failure> {
 
 /// The mirror that the system's own sources use for [`SUITE`], else the one that the user names.
 fn mirror() -> Result<String, Failure> {
-    // What `update` would get: told without a network, and also where there are no package lists yet.
-    let listed = Command::new("apt-get")
-        .args(["--print-uris", "update"])
-        .stdin(Stdio::null())
-        .output();
-    let listed = listed.map_or_else(|_| Vec::new(), |output| output.stdout);
-    let chosen = choose_mirror(&String::from_utf8_lossy(&listed));
-    chosen
+    mirror_of(SUITE)
         .or_else(|| std::env::var(MIRROR).ok())
         .ok_or_else(|| {
             Failure::environment(
@@ -252,9 +245,19 @@ fn mirror() -> Result<String, Failure> {
         })
 }
 
-/// The mirror of [`SUITE`] among lines of `'URI' FILE SIZE`.
-fn choose_mirror(lines: &str) -> Option<String> {
-    let release = format!("/dists/{SUITE}/InRelease'");
+/// The mirror that the system's own sources use for a suite of Debian.
+pub(crate) fn mirror_of(suite: &str) -> Option<String> {
+    // What `update` would get: told without a network, and also where there are no package lists yet.
+    let listed = Command::new("apt-get")
+        .args(["--print-uris", "update"])
+        .stdin(Stdio::null())
+        .output();
+    choose_mirror(&String::from_utf8_lossy(&listed.ok()?.stdout), suite)
+}
+
+/// The mirror of a suite among lines of `'URI' FILE SIZE`.
+fn choose_mirror(lines: &str, suite: &str) -> Option<String> {
+    let release = format!("/dists/{suite}/InRelease'");
     lines.lines().find_map(|line| {
         let (uri, _) = line.strip_prefix('\'')?.split_once(&release)?;
         Some(uri.trim_end_matches('/').to_owned())
@@ -270,9 +273,12 @@ mod tests {
         let lines = "'http://a/debian/dists/bookworm-updates/InRelease' a 0\n\
                      'http://b/debian/dists/bookworm/InRelease' b 0 \n\
                      'http://b/debian/dists/bookworm/main/binary-arm64/Packages.xz' c 0\n";
-        assert_eq!(choose_mirror(lines).as_deref(), Some("http://b/debian"));
         assert_eq!(
-            choose_mirror("'http://a/ubuntu/dists/noble/InRelease' a 0\n"),
+            choose_mirror(lines, SUITE).as_deref(),
+            Some("http://b/debian")
+        );
+        assert_eq!(
+            choose_mirror("'http://a/ubuntu/dists/noble/InRelease' a 0\n", SUITE),
             None
         );
     }

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::reader::Place;
+use crate::fetch::apt;
 use crate::testing::suite::{Context, Job, Test};
 use crate::testing::whole::copy_sources;
 
@@ -95,21 +96,8 @@ fn missing() -> Vec<String> {
 
 /// Where apt finds a suite of Debian.
 fn mirror(suite: &str) -> Option<String> {
-    let mut ask = Command::new("apt-get");
-    ask.args([
-        "indextargets",
-        "--format",
-        "$(RELEASE) $(REPO_URI)",
-        "Created-By: Packages",
-    ]);
-    let output = ask.output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let found = text.lines().find_map(|line| {
-        let (name, address) = line.split_once(' ')?;
-        (name == suite).then(|| address.trim_end_matches('/').to_owned())
-    });
     let named = || std::env::var("BULKHEAD_MIRROR").ok();
-    found.or_else(|| named().filter(|_| suite == RELEASE))
+    apt::mirror_of(suite).or_else(|| named().filter(|_| suite == RELEASE))
 }
 
 /// Installs the least Debian that there is, and how this computer reaches archives.
