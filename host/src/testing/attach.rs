@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::lines::lines;
+use super::programs::lines;
 use super::suite::{Context, Job, Test};
 
 /// A guard against hanging; nothing is measured.

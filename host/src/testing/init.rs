@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::programs::{end, heeding};
 use super::suite::{Context, Job, Test};
 use super::terminal::Terminal;
 use crate::sys;
@@ -101,8 +102,9 @@ impl Person {
         let settings = terminal.settings().map_err(why)?;
         let theirs = || terminal.theirs.try_clone().map_err(why);
         let path = std::env::current_exe().map_err(why)?;
-        let mut command = Command::new(path);
-        command.current_dir(&context.root).args(words).arg(file);
+        let mut command = heeding();
+        command.arg(path).args(words).arg(file);
+        command.current_dir(&context.root);
         command.stdin(theirs()?).stdout(theirs()?).stderr(theirs()?);
         let child = sys::own_terminal(&mut command).spawn().map_err(why)?;
         Ok(Self {
@@ -136,7 +138,7 @@ impl Person {
     /// Its end. The terminal has to be as it was.
     fn ends(mut self) -> Result<ExitStatus, Vec<String>> {
         let why = |error: std::io::Error| vec![error.to_string()];
-        let status = self.child.wait().map_err(why)?;
+        let status = end(&mut self.child).map_err(why)?;
         let now = self.terminal.settings().map_err(why)?;
         if now != self.settings {
             let was = &self.settings;

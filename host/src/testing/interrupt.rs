@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 
-use super::lines::lines;
+use super::programs::{end, heeding, lines};
 use super::proxy::package;
 use super::suite::{Context, Job, Test};
 use crate::run::attach::{SOCKET, connect};
@@ -66,14 +66,15 @@ struct Tool {
 
 impl Tool {
     fn start(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
-        let command = Command::new(std::env::current_exe().map_err(why)?);
+        let mut command = heeding();
+        command.arg(std::env::current_exe().map_err(why)?);
         Self::start_by(command, folder, words)
     }
 
     /// As `nohup` starts it.
     fn start_for_good(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
-        let mut command = Command::new("sh");
-        command.args(["-c", "trap '' HUP; exec \"$@\"", "sh"]);
+        let mut command = heeding();
+        command.args(["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]);
         command.arg(std::env::current_exe().map_err(why)?);
         Self::start_by(command, folder, words)
     }
@@ -134,7 +135,7 @@ impl Tool {
     /// Presses Ctrl-C. All that it has started has to end, and what is temporary has to go.
     fn interrupt(mut self) -> Result<(), Vec<String>> {
         kill_process(self.id, Signal::INT).map_err(|error| why(error.into()))?;
-        let status = self.child.wait().map_err(why)?;
+        let status = end(&mut self.child).map_err(why)?;
         if status.signal() != Some(Signal::INT.as_raw()) {
             return Err(vec![format!("it ended with {status}, not by the signal")]);
         }

@@ -1,9 +1,35 @@
-//! What a program says, line by line, while it runs.
+//! Programs that tests start: what they say, how they end.
 
+use std::io;
 use std::io::{BufRead, BufReader, Read};
-use std::process::Child;
+use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long an end is waited for.
+const GUARD: Duration = Duration::from_secs(60);
+
+/// What starts a program that heeds signals, also where the tests were started by something that does not: a shell's `&`, or `nohup`.
+pub(super) fn heeding() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT,HUP,TERM");
+    command
+}
+
+/// The end of a program that was told to end. One that goes on is killed.
+pub(super) fn end(child: &mut Child) -> io::Result<ExitStatus> {
+    let deadline = Instant::now() + GUARD;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    child.kill()?;
+    child.wait()?;
+    Err(io::Error::other("it was told to end, and goes on"))
+}
 
 /// The lines of both of a program's streams, as far as they are pipes; it ends when they do.
 pub(super) fn lines(child: &mut Child) -> Receiver<String> {
