@@ -8,6 +8,7 @@ use std::process::Command;
 use rustix::process::{
     Signal, getpid, getppid, ioctl_tiocsctty, set_parent_process_death_signal, setsid,
 };
+use rustix::stdio::stdin;
 
 /// Makes the child die with the thread that starts it, however that ends: a killed tool leaves no
 /// emulator behind. The starting thread must therefore live as long as the child is wanted.
@@ -31,10 +32,10 @@ pub fn die_with_parent(command: &mut Command) -> &mut Command {
 pub fn own_terminal(command: &mut Command) -> &mut Command {
     let arm = || {
         setsid()?;
-        ioctl_tiocsctty(io::stdin())?;
+        ioctl_tiocsctty(stdin())?;
         Ok(())
     };
-    // SAFETY: between fork and exec only async-signal-safe functions may run. These are two system calls; `io::stdin` stands
-    // for the number of a descriptor, and is neither locked nor read.
+    // SAFETY: between fork and exec only async-signal-safe functions may run. These are two system calls; `stdin` is no more
+    // than the number of a descriptor (that of the standard library allocates).
     unsafe { command.pre_exec(arm) }
 }
