@@ -8,6 +8,7 @@ extern crate std;
 
 pub mod boot_tree;
 pub mod console;
+pub mod cpu_time;
 pub mod deadlines;
 pub mod doorbell;
 #[cfg(test)]
@@ -28,7 +29,6 @@ pub mod report;
 pub mod ring;
 pub mod sched;
 pub mod smccc;
-pub mod spent;
 pub mod stage2;
 pub mod stats;
 pub mod sysreg;

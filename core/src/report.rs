@@ -4,11 +4,10 @@
 use bulkhead_abi::{exit::ExitClass, plan::NAME};
 
 use crate::{
-    exit,
+    cpu_time, exit,
     inject::Fault,
     power::End,
-    sched::Standing,
-    spent,
+    sched::Usage,
     stats::{ClassStats, ExitStats, LAST_EXITS, LastExit},
     text::Line,
 };
@@ -76,18 +75,18 @@ pub struct Report {
     /// `None`: another vCPU says why the VM ended, this one has only its statistics.
     reason: Option<(Reason, Verdict)>,
     /// What it has had of a pCPU that it does not have to itself, and ticks in a second.
-    time: Option<(Standing, u64)>,
+    time: Option<(Usage, u64)>,
     next: usize,
 }
 
 /// Header, details, table header, classes, totals, CPU time, ring header, ring.
-const LINES: usize = TIME + spent::LINES + 1 + LAST_EXITS;
+const LINES: usize = TIME + cpu_time::LINES + 1 + LAST_EXITS;
 /// What the columns of [`row`] are.
 pub(crate) const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
 const TIME: usize = TOTALS + 1;
-const LAST: usize = TIME + spent::LINES;
+const LAST: usize = TIME + cpu_time::LINES;
 
 impl Report {
     /// A report about the VM `name` by its vCPU that knows why it ended; with the statistics of that
@@ -115,8 +114,8 @@ impl Report {
 
     /// Adds what the vCPU has had of a pCPU that it does not have to itself. `frequency`: ticks in a second.
     #[must_use]
-    pub const fn with_time(mut self, standing: Standing, frequency: u64) -> Self {
-        self.time = Some((standing, frequency));
+    pub const fn with_time(mut self, usage: Usage, frequency: u64) -> Self {
+        self.time = Some((usage, frequency));
         self
     }
 
@@ -166,8 +165,8 @@ impl Report {
                 }
             }
             n if n < LAST => {
-                if let Some((standing, frequency)) = &self.time {
-                    spent::write(n.wrapping_sub(TIME), standing, *frequency, line);
+                if let Some((usage, frequency)) = &self.time {
+                    cpu_time::write(n.wrapping_sub(TIME), usage, *frequency, line);
                 }
             }
             n => self.last(n.wrapping_sub(LAST), stats, line),
@@ -372,7 +371,7 @@ pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut Line<N>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::{Account, Doing, Policy};
+    use crate::sched::{Account, Policy, RunState};
     use std::{string::String, vec::Vec};
 
     fn lines(reason: Reason, stats: &ExitStats) -> Vec<String> {
@@ -411,9 +410,9 @@ mod tests {
         let mut stats = ExitStats::new(0);
         stats.count(ExitClass::Hvc, 900, 1_000, 0, 0);
         stats.was_away(100, 700);
-        let standing = Standing {
+        let usage = Usage {
             policy: Policy::Pinned,
-            doing: Doing::Running,
+            run_state: RunState::Running,
             account: Account {
                 ran: 4,
                 turns: 2,
@@ -424,7 +423,7 @@ mod tests {
         let said = |verdict| {
             let reason = Reason::Ended(End::Off);
             let mut report =
-                Report::new([b'a'; NAME], 1, reason, verdict).with_time(standing, 1_000_000_000);
+                Report::new([b'a'; NAME], 1, reason, verdict).with_time(usage, 1_000_000_000);
             std::iter::from_fn(|| report.next(&stats))
                 .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
                 .collect::<Vec<_>>()

@@ -10,7 +10,7 @@ use crate::devices::Done;
 use crate::hw::{gic, timer};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{deadlines, own, vm};
+use crate::{deadlines, gppt, vm};
 
 /// By rows of the plan.
 static BELLS: [Doorbell; MAX_DOORBELLS] = [const { Doorbell::new() }; MAX_DOORBELLS];
@@ -39,7 +39,7 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
 /// `false`: it is too early, and the guest has to ring again.
 fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
     let (now, apart) = (timer::now(), timer::nanoseconds(row.apart));
-    if own::has_no_deadlines(vcpu) {
+    if gppt::has_no_deadlines(vcpu) {
         let heard = bell.try_ring(now, apart) == Rung::Heard;
         if heard {
             pass_on(vcpu, row);

@@ -102,7 +102,7 @@ fn documents(root: &Path) -> Vec<(&'static str, Vec<Chapter>)> {
     };
     vec![
         ("The repository", [folder(""), folder("docs")].concat()),
-        ("Decisions", folder("docs/adr")),
+        ("Decisions", folder("docs/none")),
     ]
 }
 

@@ -12,10 +12,10 @@ use bulkhead_core::text::Line;
 
 use crate::hw::timer;
 use crate::hw::uart::Uart;
-use crate::sched::WANTED;
+use crate::monitor::PUBLISHED;
+use crate::sched::LIMITS;
 use crate::start::plan;
-use crate::vm::PLACES;
-use crate::watch::PUBLISHED;
+use crate::vm::VCPU_LOCATION;
 use crate::{lifecycle, mailbox, vm};
 
 /// Bytes that go out in one turn: a PL011 FIFO.
@@ -77,12 +77,12 @@ impl Sources for Vms<'_> {
 
 /// Tells the pCPU of a vCPU (row of the plan), whichever of its threads runs.
 fn tell_pcpu(id: usize, message: u32) {
-    mailbox::send(mailbox::of_pcpu(PLACES.of(id)), message);
+    mailbox::send(mailbox::of_pcpu(VCPU_LOCATION.of(id)), message);
 }
 
 /// State of the console, on the pCPU that drains it.
 #[derive(Debug)]
-pub struct Service {
+pub struct Console {
     /// The board's UART.
     pub uart: Uart,
     mux: Mux,
@@ -107,7 +107,7 @@ pub struct Again {
     pub monitor: Option<u64>,
 }
 
-impl Service {
+impl Console {
     /// Input goes to the first VM.
     pub const fn new(uart: Uart) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl Service {
             let said = self.mux.say("[monitor] ", |line| {
                 step = self
                     .monitor
-                    .next(vms, vcpus, &PLACES, &PUBLISHED, time, line);
+                    .next(vms, vcpus, &VCPU_LOCATION, &PUBLISHED, time, line);
                 step == Step::Say
             });
             if said {
@@ -280,7 +280,7 @@ impl Service {
     /// A key for the monitor.
     fn command(&mut self, key: u8) {
         let (vms, vcpus) = (plan().vms, plan().vcpus);
-        match self.monitor.key(key, vms, vcpus, &WANTED) {
+        match self.monitor.key(key, vms, vcpus, &LIMITS) {
             Action::Nothing => {}
             Action::Pause(vm) => lifecycle::pause(vm, true),
             Action::Resume(vm) => lifecycle::pause(vm, false),
