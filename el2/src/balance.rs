@@ -6,7 +6,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use bulkhead_abi::plan::{self, CpuPolicy, MAX_PCPUS};
-use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::balance::{Balancer, LoadTrack, Loads, Move, PAUSE_MS, PERIOD_MS};
 use bulkhead_core::sched::{MigratingSlot, SLOTS};
 

@@ -4,15 +4,15 @@
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::call;
-use bulkhead_core::power::{Refused, Start, State};
-use bulkhead_core::psci::{self, Call, answer};
-use bulkhead_core::{pvtime, smccc, trng};
+use bulkhead_core::cpu::power::{Refused, Start, State};
+use bulkhead_core::cpu::psci::{self, Call, answer};
+use bulkhead_core::cpu::{pvtime, smccc, trng};
 
 use crate::hw::firmware;
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{gppt, mailbox, prepare, vm};
-use bulkhead_core::power::End;
+use bulkhead_core::cpu::power::End;
 
 /// What follows a call.
 pub enum After {

@@ -4,11 +4,11 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use bulkhead_abi::plan::Vm;
-use bulkhead_core::console::{FLUSH_MS, Mux, Next, Sources, Streams};
-use bulkhead_core::keys::{Key, Keys};
+use bulkhead_core::console::keys::{Key, Keys};
+use bulkhead_core::console::mux::{FLUSH_MS, Mux, Next, Sources, Streams};
+use bulkhead_core::console::text::Line;
+use bulkhead_core::cpu::power::{End, Phase};
 use bulkhead_core::monitor::{Action, Monitor, Step};
-use bulkhead_core::power::{End, Phase};
-use bulkhead_core::text::Line;
 
 use crate::hw::timer;
 use crate::hw::uart::Uart;
@@ -20,7 +20,7 @@ use crate::{lifecycle, mailbox, vm};
 
 /// Bytes that go out in one turn: a PL011 FIFO.
 const BATCH: u32 = 16;
-/// Looks for somebody who has something to say, in one exit. Up to [`LOOK`](bulkhead_core::console::LOOK) VMs that is all it takes
+/// Looks for somebody who has something to say, in one exit. Up to [`LOOK`](bulkhead_core::console::mux::LOOK) VMs that is all it takes
 /// to find nothing twice.
 const LOOKS: u32 = 3;
 
@@ -168,7 +168,7 @@ impl Console {
     /// Sends what there is, at most [`BATCH`] bytes; the UART's interrupt asks for more. Looks at [`LOOKS`] times [`LOOK`] VMs at
     /// most; the rest comes at once, but in an exit of its own.
     ///
-    /// [`LOOK`]: bulkhead_core::console::LOOK
+    /// [`LOOK`]: bulkhead_core::console::mux::LOOK
     pub fn drain(&mut self, flush: bool) -> Again {
         let vms = Vms(plan().vms);
         let mut again = Again::default();

@@ -1,6 +1,6 @@
 //! EL2's timer on this pCPU and the deadlines that it serves: the vCPU's own, those of the pCPU, and the ends of turns.
 
-use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::devices::deadlines::Purpose;
 
 use crate::hw::timer;
 use crate::vcpu::Vcpu;

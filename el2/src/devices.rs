@@ -2,11 +2,11 @@
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::PAGE;
-use bulkhead_core::exit::{self, Mmio};
-use bulkhead_core::pl011::{self, Effect, Pl011};
+use bulkhead_core::cpu::exit::{self, Mmio};
+use bulkhead_core::devices::pl011::{self, Effect, Pl011};
 use bulkhead_core::vgic::{Answer, GICD_SIZE, Version};
 
-use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::vgic::Notify;
 
 use crate::console::{self, Console};

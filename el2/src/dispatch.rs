@@ -2,11 +2,11 @@
 //! through the functions at the end.
 
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_core::exit::{self, DataAbort, SysReg, ec};
-use bulkhead_core::inject::{self, Fault};
-use bulkhead_core::psci;
-use bulkhead_core::report::Reason;
-use bulkhead_core::sysreg::{self, Access};
+use bulkhead_core::console::report::Reason;
+use bulkhead_core::cpu::exit::{self, DataAbort, SysReg, ec};
+use bulkhead_core::cpu::inject::{self, Fault};
+use bulkhead_core::cpu::psci;
+use bulkhead_core::cpu::sysreg::{self, Access};
 use bulkhead_core::vgic::VTIMER;
 
 use crate::calls::{self, After};

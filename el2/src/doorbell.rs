@@ -1,10 +1,10 @@
-//! Doorbells: pages by which VMs ring each other. When one is heard is decided by `bulkhead_core::doorbell`.
+//! Doorbells: pages by which VMs ring each other. When one is heard is decided by `bulkhead_core::devices::doorbell`.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Doorbell as Row, MAX_DOORBELLS, PAGE};
-use bulkhead_core::deadlines::Purpose;
-use bulkhead_core::doorbell::{Doorbell, Rung};
-use bulkhead_core::exit::Mmio;
+use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::devices::deadlines::Purpose;
+use bulkhead_core::devices::doorbell::{Doorbell, Rung};
 
 use crate::devices::Done;
 use crate::hw::{gic, timer};

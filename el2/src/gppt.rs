@@ -13,9 +13,9 @@ use v3 as version;
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number, Vm};
-use bulkhead_core::exit::Mmio;
+use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::cpu::psci;
 use bulkhead_core::gppt::{Answer, Controls, Cpus, Filter, Kick, Mode, Reclaim, Writes};
-use bulkhead_core::psci;
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bulkhead_abi::plan::MAX_VCPUS;
-use bulkhead_core::report::ReportLine;
+use bulkhead_core::console::report::ReportLine;
 
 use crate::hw::{boot, cpu, firmware, gic};
 use crate::start::plan;
@@ -167,7 +167,7 @@ fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
 
 /// EL2's last words about itself. During start-up the boot map has the UART at hand; later only the
 /// pCPU that drains the console has it, and the others can only stop.
-pub fn el2_fault(line: &bulkhead_core::text::Line<192>) -> ! {
+pub fn el2_fault(line: &bulkhead_core::console::text::Line<192>) -> ! {
     // Without firmware that can switch the board off, asking it is the next exception: once is enough.
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed)

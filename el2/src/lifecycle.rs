@@ -1,5 +1,5 @@
 //! How VMs end, start again, stand still, and how their vCPUs come and go. Decided by
-//! `bulkhead_core::power`; here is what a pCPU does about it.
+//! `bulkhead_core::cpu::power`; here is what a pCPU does about it.
 //!
 //! Who ends a VM changes its phase and sends [`mailbox::POWER`] to its vCPUs. The thread of each takes it from
 //! the hardware and leaves. The last one that leaves silences the VM's interrupts and devices and does what the crash policy
@@ -8,9 +8,9 @@
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::{Crash, NONE, VM_TIME_STOPS};
-use bulkhead_core::deadlines::Purpose;
-use bulkhead_core::power::{End, Phase};
-use bulkhead_core::report::{Reason, Report, Verdict};
+use bulkhead_core::console::report::{Reason, Report, Verdict};
+use bulkhead_core::cpu::power::{End, Phase};
+use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::Policy;
 use bulkhead_core::vgic;
 

@@ -2,12 +2,12 @@
 //! has nothing to run.
 
 use bulkhead_abi::plan::RegionKind;
+use bulkhead_core::cpu::power::{self, Phase};
+use bulkhead_core::devices::ptimer::Register::{Compare, Control};
 use bulkhead_core::monitor::{
     Gate, Interrupts, PENDING, Pending, Published, Registers, Request, Sample, State, Timer,
     UNREADABLE,
 };
-use bulkhead_core::power::{self, Phase};
-use bulkhead_core::ptimer::Register::{Compare, Control};
 use bulkhead_core::sched::SLOTS;
 use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
 

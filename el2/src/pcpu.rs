@@ -2,7 +2,7 @@
 //! reference to it, which the thread that runs has.
 
 use bulkhead_abi::plan::{MAX_VMS, PAGE};
-use bulkhead_core::deadlines::{Deadlines, Purpose};
+use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
 use bulkhead_core::sched::balance::{Balancer, Move};
 use bulkhead_core::sched::{SLOTS, Scheduler, Turn};
 use bulkhead_core::vgic::WORDS;

@@ -4,12 +4,12 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
-use bulkhead_core::pl011::Pl011;
-use bulkhead_core::power::{Phase, Start};
-use bulkhead_core::ptimer::PhysicalTimer;
-use bulkhead_core::smccc::Workarounds;
-use bulkhead_core::sysreg::IdRegisters;
-use bulkhead_core::trng::Generator;
+use bulkhead_core::cpu::power::{Phase, Start};
+use bulkhead_core::cpu::smccc::Workarounds;
+use bulkhead_core::cpu::sysreg::IdRegisters;
+use bulkhead_core::cpu::trng::Generator;
+use bulkhead_core::devices::pl011::Pl011;
+use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{Version, WORDS};
 use bulkhead_random as random;
 

@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::CpuPolicy;
-use bulkhead_core::deadlines::Deadlines;
+use bulkhead_core::devices::deadlines::Deadlines;
 use bulkhead_core::sched::{Limits, Policy, SLOTS};
 use bulkhead_core::vgic::{VTIMER, WORDS};
 

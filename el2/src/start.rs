@@ -2,11 +2,11 @@
 
 use bulkhead_abi::plan::{IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE};
 use bulkhead_core::boot_tree::BootTree;
+use bulkhead_core::console::text::Line;
 #[cfg(not(feature = "gicv2"))]
 use bulkhead_core::gppt::Reclaim;
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
-use bulkhead_core::text::Line;
 
 use crate::gppt;
 use crate::hw::mmio::Registers;

@@ -6,12 +6,12 @@
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{DeviceKind, VM_OWN_PTIMER};
-use bulkhead_core::deadlines::Purpose;
-use bulkhead_core::exit::Mmio;
-use bulkhead_core::pl031::{self, Now, Pl031};
-use bulkhead_core::power::{End, Phase};
-use bulkhead_core::ptimer::Register;
-use bulkhead_core::watchdog::{self, Watchdog};
+use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::cpu::power::{End, Phase};
+use bulkhead_core::devices::deadlines::Purpose;
+use bulkhead_core::devices::pl031::{self, Now, Pl031};
+use bulkhead_core::devices::ptimer::Register;
+use bulkhead_core::devices::watchdog::{self, Watchdog};
 
 use crate::devices::{self, Done};
 use crate::hw::timer;

@@ -4,14 +4,14 @@
 use core::sync::atomic::AtomicU64;
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
-use bulkhead_core::deadlines::Deadlines;
-use bulkhead_core::ptimer::PhysicalTimer;
-use bulkhead_core::pvtime;
-use bulkhead_core::report::Report;
-use bulkhead_core::smccc::Workarounds;
-use bulkhead_core::stats::ExitStats;
-use bulkhead_core::sysreg::IdRegisters;
-use bulkhead_core::trng::Generator;
+use bulkhead_core::console::report::Report;
+use bulkhead_core::console::stats::ExitStats;
+use bulkhead_core::cpu::pvtime;
+use bulkhead_core::cpu::smccc::Workarounds;
+use bulkhead_core::cpu::sysreg::IdRegisters;
+use bulkhead_core::cpu::trng::Generator;
+use bulkhead_core::devices::deadlines::Deadlines;
+use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
 use crate::gppt::Gppt;

@@ -3,14 +3,14 @@
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{MAX_SPIS, MAX_VMS};
-use bulkhead_core::console::Streams;
-use bulkhead_core::pl011::Pl011;
-use bulkhead_core::pl031::Pl031;
-use bulkhead_core::power::{Power, Restarts};
+use bulkhead_core::console::mux::Streams;
+use bulkhead_core::cpu::power::{Power, Restarts};
+use bulkhead_core::devices::pl011::Pl011;
+use bulkhead_core::devices::pl031::Pl031;
+use bulkhead_core::devices::vtime::VirtualTime;
+use bulkhead_core::devices::watchdog::Watchdog;
 use bulkhead_core::sched::VcpuLocation;
 use bulkhead_core::vgic::{Distributor, Notify};
-use bulkhead_core::vtime::VirtualTime;
-use bulkhead_core::watchdog::Watchdog;
 
 use crate::hw::boot::vm_page;
 use crate::hw::claim::Claim;
@@ -41,7 +41,7 @@ pub struct Vm {
     pub paused_vcpus: AtomicU32,
     /// VMs that have ended and of which it has not heard yet, a bit for each.
     pub events: AtomicU64,
-    /// Why it ended the last time ([`bulkhead_core::power::End`] as number).
+    /// Why it ended the last time ([`bulkhead_core::cpu::power::End`] as number).
     pub last_end: AtomicU32,
     /// What its pCPUs have still to do about its end: see [`crate::lifecycle`].
     pub after: AtomicU32,

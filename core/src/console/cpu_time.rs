@@ -10,10 +10,9 @@
 //! `1024=9`: nine waits were shorter than 1024 ns and not shorter than half of that. Lengths that no wait has had are not
 //! named. What does not fit a class is in `more`.
 
-use crate::report;
+use super::text::{self, Line};
 use crate::sched::account::CLASSES;
 use crate::sched::{Account, Policy, RunState, Usage};
-use crate::text::Line;
 
 /// Classes of waits in a line: as many as fit 126 bytes, of a counter with 1 MHz or more.
 const PER_LINE: usize = 4;
@@ -70,7 +69,7 @@ pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut Line<N>)
             .text(" us"),
     };
     line.text(", had ");
-    report::percent(line, usage.account.ran, usage.passed);
+    text::percent(line, usage.account.ran, usage.passed);
     line.text("% of its pcpu");
 }
 

@@ -3,14 +3,13 @@
 
 use bulkhead_abi::{exit::ExitClass, plan::NAME};
 
-use crate::{
-    cpu_time, exit,
-    inject::Fault,
-    power::End,
-    sched::Usage,
-    stats::{ClassStats, ExitStats, LAST_EXITS, LastExit},
-    text::Line,
-};
+use super::cpu_time;
+use super::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
+use super::text::{self, Line};
+use crate::cpu::exit;
+use crate::cpu::inject::Fault;
+use crate::cpu::power::End;
+use crate::sched::Usage;
 
 /// A line of a report, with its line end.
 pub type ReportLine = Line<128>;
@@ -286,25 +285,6 @@ pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut Line<N>) {
         .decimal(exit.at);
 }
 
-/// Parts of ten thousand.
-fn share(part: u64, whole: u64) -> u64 {
-    let scaled = u128::from(part).wrapping_mul(10_000);
-    // Both are sums of cycle counts; the quotient of two of them fits as long as part <= whole.
-    match (scaled >> 64, whole) {
-        (_, 0) => 0,
-        (0, _) => (scaled as u64) / whole,
-        _ => (part / (whole / 10_000).max(1)).min(10_000),
-    }
-}
-
-/// Appends a part of a whole in percent.
-#[inline(never)]
-pub(crate) fn percent<const N: usize>(line: &mut Line<N>, part: u64, whole: u64) {
-    let share = share(part, whole);
-    line.padded(share / 100, 3).byte(b'.');
-    line.decimal(share / 10 % 10).decimal(share % 10);
-}
-
 /// Appends the sums of a class, of a vCPU that has run for `elapsed` cycles; nothing if there are none.
 pub(crate) fn row<const N: usize>(
     class: ExitClass,
@@ -328,7 +308,7 @@ pub(crate) fn row<const N: usize>(
         .byte(b' ')
         .padded(sums.total, 14);
     line.byte(b' ').padded(sums.deviation(), 9).byte(b' ');
-    percent(line, sums.total, elapsed);
+    text::percent(line, sums.total, elapsed);
     // Cycles are about a nanosecond on the boards at hand; per second of counted time.
     let per_second = sums.count.saturating_mul(1_000_000_000) / elapsed.max(1);
     line.byte(b' ').padded(per_second, 7);
@@ -364,7 +344,7 @@ pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut Line<N>) {
     line.text("  all ").decimal(sums.exits);
     line.text(" exits, guest ").decimal(sums.guest);
     line.text(" of ").decimal(sums.elapsed).text(" cycles (");
-    percent(line, sums.guest, sums.elapsed);
+    text::percent(line, sums.guest, sums.elapsed);
     line.text("%), away ").decimal(sums.away);
 }
 
@@ -462,12 +442,5 @@ mod tests {
                 .contains("uart         pc=0x40001000 syndrome=0x7 at=2"),
             "{text:?}"
         );
-    }
-
-    #[test]
-    fn shares_do_not_overflow() {
-        assert_eq!(share(u64::MAX / 2, u64::MAX), 5_000);
-        assert_eq!(share(1, 0), 0);
-        assert_eq!(share(1, 3), 3_333);
     }
 }

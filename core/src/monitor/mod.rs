@@ -12,7 +12,7 @@ mod text;
 
 use bulkhead_abi::plan::{Vcpu, Vm};
 
-use crate::keys::Choice;
+use crate::console::keys::Choice;
 use crate::sched::{Limits, Refusal, VcpuLocation};
 use entry::{Entry, What};
 
@@ -155,7 +155,7 @@ impl Default for Monitor {
 
 const KEYS: &str = "1-9, 017, n: VM, d: details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget, o: pool; q: leave";
 
-const _: () = assert!("[monitor] \r\n".len() + KEYS.len() <= crate::console::LINE);
+const _: () = assert!("[monitor] \r\n".len() + KEYS.len() <= crate::console::mux::LINE);
 
 impl Monitor {
     /// Nothing to say.

@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_abi::exit::ExitClass;
 
 use super::snapshot::{Interrupts, Registers, Sample, Snapshot, State, Timer};
-use crate::report::Totals;
+use crate::console::report::Totals;
+use crate::console::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
 use crate::sched::{Usage, UsageWords};
-use crate::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
 
 const REGISTERS: usize = size_of::<Registers>() / 8;
 const INTERRUPTS: usize = size_of::<Interrupts>() / 8;

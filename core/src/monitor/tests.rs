@@ -1,8 +1,8 @@
 //! The monitor against pCPUs that answer as the test says.
 
 use super::*;
+use crate::console::stats::ExitStats;
 use crate::sched::{Account, Policy, RunState, Usage};
-use crate::stats::ExitStats;
 use bulkhead_abi::exit::ExitClass;
 use std::{string::String, vec::Vec};
 use zerocopy::FromZeros;

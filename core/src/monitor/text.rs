@@ -3,14 +3,14 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 
-use crate::text::Line;
-use crate::{console, cpu_time, report};
+use crate::console::text::Line;
+use crate::console::{cpu_time, mux, report};
 
 use super::published::Published;
 use super::snapshot::{EL1, EL1_COUNT, Interrupts, State, Timer};
 
 /// A line that the monitor says, made where the console has its own.
-pub type Said = Line<{ console::LINE }>;
+pub type Said = Line<{ mux::LINE }>;
 
 /// Which vCPU a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,10 +203,10 @@ fn timer(name: &str, timer: &Timer, line: &mut Said) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::console::stats::ExitStats;
     use crate::monitor::published::Request;
     use crate::monitor::snapshot::{Gate, Pending, Registers};
     use crate::sched::{Account, Policy, RunState, Usage};
-    use crate::stats::ExitStats;
     use std::{format, string::String, vec::Vec};
 
     fn report(state: State, stats: &ExitStats) -> Vec<String> {
@@ -328,10 +328,7 @@ mod tests {
         }
         for line in report(State::On, &stats) {
             // With the label and the line end.
-            assert!(
-                line.len() + "[monitor] \r\n".len() <= console::LINE,
-                "{line}"
-            );
+            assert!(line.len() + "[monitor] \r\n".len() <= mux::LINE, "{line}");
         }
     }
 }

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use bulkhead_abi::plan::{CpuPolicy, MAX_PERIOD, MAX_VCPUS, MAX_WEIGHT, MIN_PERIOD, Vcpu};
 
 use super::bound::{Promise, WHOLE, worst_load};
-use crate::text::Line;
+use crate::console::text::Line;
 
 /// What is asked for the vCPUs of a VM, each of which gets it. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

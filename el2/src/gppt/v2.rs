@@ -1,7 +1,7 @@
 //! On a GICv2: the VM has the CPU interface's frame, and EL2's kick could be masked there. So another pCPU takes its stage 2 away
 //! before it sends the SGI, and the guest comes to EL2 by the fault that follows.
 
-use bulkhead_core::exit::ec;
+use bulkhead_core::cpu::exit::ec;
 use bulkhead_core::gppt::{Common, Mode, PlainV2};
 use bulkhead_core::monitor::Gate;
 

@@ -1,6 +1,6 @@
 //! On a GICv3: what of the CPU interface traps.
 
-use bulkhead_core::exit::ec;
+use bulkhead_core::cpu::exit::ec;
 use bulkhead_core::gppt::{Common, Kick, Mode, Reclaim, TWO_STEPS, V3, sgi};
 use bulkhead_core::monitor::Gate;
 

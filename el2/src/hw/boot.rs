@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_abi::plan::{
     EL2_WINDOW, Header, MAGIC, PAGE, STOLEN_TIME_PAGE, VERSION, VM_POOL_PAGES,
 };
+use bulkhead_core::cpu::pvtime;
 use bulkhead_core::plan::Plan;
-use bulkhead_core::pvtime;
 use bulkhead_core::vgic::VCPUS;
 
 use super::gic::Taken;

@@ -1,10 +1,10 @@
 //! The CPU as EL2 sets it up: what traps, what a vCPU starts with, how it is entered
 //! (DDI 0487, D24.2).
 
-use bulkhead_core::inject::{After, Before};
+use bulkhead_core::cpu::inject::{After, Before};
+use bulkhead_core::cpu::smccc;
+use bulkhead_core::cpu::sysreg::ID_REGISTERS;
 use bulkhead_core::monitor::EL1_COUNT;
-use bulkhead_core::smccc;
-use bulkhead_core::sysreg::ID_REGISTERS;
 
 use super::sysreg::{isb, read, write};
 

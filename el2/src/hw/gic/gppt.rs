@@ -4,8 +4,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use bulkhead_core::console::text::Line;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
-use bulkhead_core::text::Line;
 
 use super::super::layout::shared;
 use super::super::mmio::Registers;
