@@ -1,64 +1,27 @@
 //! The service task in its smallest form: the pCPU that the plan names moves bytes between the board's
 //! UART and the VMs' streams, a FIFO's worth at a time, by interrupt.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 
 use bulkhead_abi::plan::Vm;
-use bulkhead_core::console::keys::{Key, Keys};
-use bulkhead_core::console::mux::{FLUSH_MS, Mux, Next, Sources, Streams};
+use bulkhead_core::console::keys::Key;
+use bulkhead_core::console::mux::{FLUSH_MS, Next, Sources, Streams};
 use bulkhead_core::console::text::Line;
 use bulkhead_core::cpu::power::{End, Phase};
-use bulkhead_core::monitor::{Action, Monitor, Step};
+use bulkhead_core::monitor::{Action, Step};
 
+use crate::console::state::{AWAKE, Console};
 use crate::hw::timer;
-use crate::hw::uart::Uart;
+use crate::mailbox;
 use crate::monitor::PUBLISHED;
-use crate::sched::LIMITS;
-use crate::start::plan;
-use crate::vm::VCPU_LOCATION;
-use crate::{lifecycle, mailbox, vm};
+use crate::plan::{self, plan};
+use crate::vm::{self, LIMITS, VCPU_LOCATION};
 
 /// Bytes that go out in one turn: a PL011 FIFO.
 const BATCH: u32 = 16;
 /// Looks for somebody who has something to say, in one exit. Up to [`LOOK`](bulkhead_core::console::mux::LOOK) VMs that is all it takes
 /// to find nothing twice.
 const LOOKS: u32 = 3;
-
-/// The drainer knows that there is something to do, and will look again by itself.
-static AWAKE: AtomicBool = AtomicBool::new(false);
-/// Index of the pCPU that drains the console.
-static DRAINER: AtomicU32 = AtomicU32::new(0);
-
-/// Marks that there is output; `true` if the drainer must be told.
-pub fn wake() -> bool {
-    // What was added must be seen by a drainer whose mark is not: see `Service::drain`.
-    fence(Ordering::SeqCst);
-    !AWAKE.swap(true, Ordering::AcqRel)
-}
-
-/// The pCPU that drains the console.
-pub fn drainer() -> usize {
-    DRAINER.load(Ordering::Relaxed) as usize
-}
-
-/// Start-up says which pCPU drains the console.
-pub fn set_drainer(index: usize) {
-    DRAINER.store(index as u32, Ordering::Relaxed);
-}
-
-/// Seconds since 1970 when the physical counter was 0, modulo 2^32.
-static EPOCH: AtomicU32 = AtomicU32::new(0);
-
-/// Start-up has read the board's clock: `time` (seconds since 1970) `seconds` after the counter was 0.
-pub fn keep_time(time: u32, seconds: u64) {
-    EPOCH.store(time.wrapping_sub(seconds as u32), Ordering::Relaxed);
-}
-
-/// Seconds since 1970 so many seconds after the physical counter was 0; without a clock on the board those
-/// alone.
-pub fn time_of_day(seconds: u64) -> u32 {
-    EPOCH.load(Ordering::Relaxed).wrapping_add(seconds as u32)
-}
 
 /// The VMs of the plan as the multiplexer sees them.
 struct Vms<'a>(&'a [Vm]);
@@ -80,24 +43,6 @@ fn tell_pcpu(id: usize, message: u32) {
     mailbox::send(mailbox::of_pcpu(VCPU_LOCATION.of(id)), message);
 }
 
-/// State of the console, on the pCPU that drains it.
-#[derive(Debug)]
-pub struct Console {
-    /// The board's UART.
-    pub uart: Uart,
-    mux: Mux,
-    keys: Keys,
-    monitor: Monitor,
-    /// The monitor has a line before any VM has another one.
-    monitor_first: bool,
-    /// The line that is going out is the monitor's.
-    monitor_speaks: bool,
-    /// Nobody had anything to say, and [`AWAKE`] says so; what was added just before that is seen by a second look at all.
-    sleeps: bool,
-    /// The look that is under way says parts of lines, too.
-    flush: bool,
-}
-
 /// When the console has to look again by itself (physical counter).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Again {
@@ -108,20 +53,6 @@ pub struct Again {
 }
 
 impl Console {
-    /// Input goes to the first VM.
-    pub const fn new(uart: Uart) -> Self {
-        Self {
-            uart,
-            mux: Mux::new(),
-            keys: Keys::new(0),
-            monitor: Monitor::new(),
-            monitor_first: false,
-            monitor_speaks: false,
-            sleeps: false,
-            flush: false,
-        }
-    }
-
     /// Lets the monitor say its next line, or ask for what it needs for that; `true` if it said one.
     fn monitor_turn(&mut self, again: &mut Again) -> bool {
         if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms)) {
@@ -235,7 +166,7 @@ impl Console {
             } else {
                 usize::MAX
             };
-            for id in vm::ids_of(index).take(whom) {
+            for id in plan::ids_of(index).take(whom) {
                 mailbox::send(id, mailbox::UART);
             }
         }
@@ -272,7 +203,7 @@ impl Console {
                 Key::Nothing => {}
             }
         }
-        if sent && let Some(id) = vm::id_of(self.keys.focus, 0) {
+        if sent && let Some(id) = plan::id_of(self.keys.focus, 0) {
             mailbox::send(id, mailbox::UART);
         }
     }
@@ -282,13 +213,13 @@ impl Console {
         let (vms, vcpus) = (plan().vms, plan().vcpus);
         match self.monitor.key(key, vms, vcpus, &LIMITS) {
             Action::Nothing => {}
-            Action::Pause(vm) => lifecycle::pause(vm, true),
-            Action::Resume(vm) => lifecycle::pause(vm, false),
-            Action::Stop(vm) => lifecycle::order(vm, End::Ordered),
-            Action::Restart(vm) if vm::vm(vm).power.phase() == Phase::Down => lifecycle::start(vm),
-            Action::Restart(vm) => lifecycle::order(vm, End::OrderedRestart),
+            Action::Pause(vm) => self.manage.pause(vm, true),
+            Action::Resume(vm) => self.manage.pause(vm, false),
+            Action::Stop(vm) => self.manage.stop(vm, End::Ordered),
+            Action::Restart(vm) if vm::vm(vm).power.phase() == Phase::Down => self.manage.start(vm),
+            Action::Restart(vm) => self.manage.stop(vm, End::OrderedRestart),
             Action::Follow(vm) => {
-                for id in vm::ids_of(vm) {
+                for id in plan::ids_of(vm) {
                     tell_pcpu(id, mailbox::SHARES);
                 }
             }

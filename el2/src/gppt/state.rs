@@ -1,46 +1,34 @@
-//! A VM that takes its physical interrupts itself: what it does to its GIC goes through a filter to the board's
-//! (`bulkhead_core::gppt`, `docs/adr/0016-own-interrupts.md`). One vCPU, on a pCPU of its own.
-
-mod revoke;
-#[cfg(feature = "gicv2")]
-mod v2;
-#[cfg(feature = "gicv2")]
-use v2 as version;
-#[cfg(not(feature = "gicv2"))]
-mod v3;
-#[cfg(not(feature = "gicv2"))]
-use v3 as version;
+//! The state of a GPPT VM: what it does to its GIC goes through a filter to the board's.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number, Vm};
 use bulkhead_core::cpu::exit::Mmio;
-use bulkhead_core::cpu::psci;
 use bulkhead_core::gppt::{Answer, Controls, Cpus, Filter, Kick, Mode, Reclaim, Writes};
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
-use crate::start::plan;
-use crate::vcpu::Vcpu;
-use crate::{timed, vm};
+use crate::plan::{has_ptimer, pcpus_of, plan};
 
-pub use revoke::{is_gone, wait};
-pub use version::{acknowledge, common, deactivate, finish_revoke, poll, send_sgi, was_revoked};
+#[cfg(feature = "gicv2")]
+use super::kept_v2 as kept;
+#[cfg(not(feature = "gicv2"))]
+use super::kept_v3 as kept;
 
 /// Above all priorities.
-const NO_PRIORITY: u64 = 0x100;
+pub(super) const NO_PRIORITY: u64 = 0x100;
 
 /// The GIC of such a VM.
 #[derive(Debug)]
 pub struct Gppt {
-    mode: Mode,
-    reclaim: Reclaim,
+    pub(super) mode: Mode,
+    pub(super) reclaim: Reclaim,
     /// What traps while the guest runs.
-    controls: Controls,
-    filter: Filter<version::Kind>,
-    gicd: u64,
-    gicr: u64,
+    pub(super) controls: Controls,
+    pub(super) filter: Filter<kept::Kind>,
+    pub(super) gicd: u64,
+    pub(super) gicr: u64,
     /// Its CPU interface while it does not have its pCPU.
-    kept: version::Kept,
+    pub(super) kept: kept::Kept,
 }
 
 /// The mode of a VM, if it takes its interrupts itself.
@@ -69,36 +57,6 @@ pub fn reclaim(vm: &Vm) -> Reclaim {
     }
 }
 
-/// While the guest runs no timer of EL2's can interrupt it.
-pub fn has_no_deadlines(vcpu: &Vcpu) -> bool {
-    let gppt = vcpu.gppt.as_ref();
-    gppt.is_some_and(|gppt| gppt.mode.kick() == Kick::RevokeAndPoke)
-}
-
-/// Affinity fields of the MPIDR that a vCPU shows: its number; those of its pCPU where it sends SGIs to the board's.
-pub fn affinity(vcpu: &Vcpu) -> u64 {
-    match &vcpu.gppt {
-        Some(gppt) if !gppt.mode.filters_sgis() => gic::gppt::name(vcpu.index),
-        _ => vcpu.number as u64,
-    }
-}
-
-/// Gives a vCPU that a call of PSCI names by the board's affinity the number that it has in its VM.
-pub fn rename(vcpu: &Vcpu, function: u32, args: &mut [u64; 3]) {
-    if let Some(gppt) = &vcpu.gppt
-        && !gppt.mode.filters_sgis()
-        && psci::names_vcpu(function)
-    {
-        let own = args[0] == gic::gppt::name(vcpu.index);
-        // A number that no VM has.
-        args[0] = if own {
-            vcpu.number as u64
-        } else {
-            VCPUS as u64
-        };
-    }
-}
-
 /// VM `index` could mask EL2's interrupts, so that its pCPU is got back by taking its stage 2 away.
 pub fn can_mask(index: usize) -> bool {
     let mode = plan().vms.get(index).and_then(mode);
@@ -124,12 +82,12 @@ impl Gppt {
                 *word |= 1 << (intid % 32);
             }
         }
-        if timed::has_ptimer(index) {
+        if has_ptimer(index) {
             given[0] |= 1 << (plan().header.board.ptimer_intid % 32);
         }
         let mut names = [0; VCPUS];
         let mut count = 0usize;
-        for (name, pcpu) in names.iter_mut().zip(vm::pcpus_of(index)) {
+        for (name, pcpu) in names.iter_mut().zip(pcpus_of(index)) {
             *name = gic::gppt::name(pcpu);
             count = count.wrapping_add(1);
         }
@@ -143,10 +101,10 @@ impl Gppt {
             mode,
             reclaim,
             controls: mode.controls(reclaim, plan().others_have_spis(index)),
-            filter: Filter::new(version::kind(mode), given, cpus),
+            filter: Filter::new(kept::kind(mode), given, cpus),
             gicd: row.gicd,
             gicr: row.gicr,
-            kept: version::Kept::of(mode),
+            kept: kept::Kept::of(mode),
         })
     }
 
@@ -188,7 +146,12 @@ impl Gppt {
     }
 
     /// Reads or writes a register: of which class the exit is, and what a read gives. `None`: there is none.
-    fn access(&mut self, gic: &Gic, mmio: &Mmio, stored: u64) -> Option<(ExitClass, u64)> {
+    pub(super) fn access(
+        &mut self,
+        gic: &Gic,
+        mmio: &Mmio,
+        stored: u64,
+    ) -> Option<(ExitClass, u64)> {
         let filter = &mut self.filter;
         let (offset, size) = (mmio.ipa.wrapping_sub(self.gicd), mmio.size);
         let (class, answer) = if offset < GICD_SIZE {
@@ -223,20 +186,8 @@ impl Gppt {
 }
 
 #[inline(never)]
-fn perform(gic: &Gic, writes: &Writes) {
+pub(super) fn perform(gic: &Gic, writes: &Writes) {
     for write in writes.iter() {
         gic.filtered_write(write);
     }
-}
-
-/// Performs an access of such a VM if it is one to its GIC.
-#[inline(never)]
-pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Option<ExitClass> {
-    let stored = mmio.stored(vcpu.frame.get(mmio.register));
-    let gppt = vcpu.gppt.as_mut()?;
-    let (class, value) = gppt.access(&vcpu.gic, mmio, stored)?;
-    if !mmio.write {
-        vcpu.frame.set(mmio.register, mmio.loaded(value));
-    }
-    Some(class)
 }
