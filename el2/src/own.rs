@@ -1,5 +1,5 @@
 //! A VM that takes its physical interrupts itself: what it does to its GIC goes through a filter to the board's
-//! (`bulkhead_core::gppt`, `docs/adr/0016-own-interrupts.md`). One vCPU, on a pCPU of its own.
+//! (`bulkhead_core::gppt`, `docs/adr/0016-gppt.md`). One vCPU, on a pCPU of its own.
 
 mod revoke;
 #[cfg(feature = "gicv2")]
