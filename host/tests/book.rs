@@ -57,7 +57,11 @@ fn the_plan_format_is_that_of_the_code() {
 
 #[test]
 fn exit_classes_are_those_of_the_code() {
-    hold("reference/exit-classes.md", "abi/src/exit.rs", &calls::exit_classes());
+    hold(
+        "reference/exit-classes.md",
+        "abi/src/exit.rs",
+        &calls::exit_classes(),
+    );
 }
 
 #[test]
@@ -81,7 +85,11 @@ fn commands_and_their_examples_are_those_of_the_parser() {
 fn figures_are_those_that_were_measured() {
     let (published, budgets) = figures();
     let page = published.page(&budgets).expect("figures and budgets");
-    hold("reference/figures.md", "lab/figures.toml and lab/budgets.toml", &page);
+    hold(
+        "reference/figures.md",
+        "lab/figures.toml and lab/budgets.toml",
+        &page,
+    );
 }
 
 #[test]

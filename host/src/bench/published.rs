@@ -1,5 +1,5 @@
-//! The figures that are published: what a measurement gave is kept in `lab/figures.toml`, from which the page of the book and the
-//! README are made.
+//! The published figures: what a measurement gave is kept in `lab/figures.toml`, from which the page
+//! of the book and the README are made.
 
 use std::fmt::Write as _;
 
@@ -31,7 +31,7 @@ const WORSE: f64 = 1.02;
 pub struct Published {
     /// The commit, as `git rev-parse --short HEAD` has it.
     pub commit: String,
-    /// The longest exit of all system tests, which `figures/longest-exit` measures, in instructions.
+    /// The longest exit of all system tests in instructions, measured by `figures/longest-exit`.
     pub longest_of_tests: u64,
     /// One for each budget, in their order.
     #[serde(rename = "figure")]
@@ -104,7 +104,8 @@ impl Published {
         ))
     }
 
-    /// Why a measured figure contradicts the published one: it is worse by more than two percent, or was never published.
+    /// Why a measured figure contradicts the published one: it is worse by more than two percent,
+    /// or was never published.
     pub fn contradicted(&self, figure: &Figure) -> Option<String> {
         let published = self.figures.iter().find(|one| one.name == figure.name);
         let Some(published) = published else {
@@ -239,7 +240,10 @@ mod tests {
     fn what_is_written_is_what_is_read() {
         let (published, budgets) = both();
         let text = published.text().expect("TOML");
-        assert_eq!(toml::from_str::<Published>(&text).ok(), Some(published.clone()));
+        assert_eq!(
+            toml::from_str::<Published>(&text).ok(),
+            Some(published.clone())
+        );
         let figures = [Figure {
             memory: Some(38.5),
             ..figure("hvc_null", 45.0)

@@ -1,6 +1,7 @@
-//! The book as mdBook renders it. Its pages are `docs/`, as they are; documents at the root of the repository that its summary names are
-//! chapters, too, and what a page names besides is no link there. mdBook gives its chapters to `bulkhead book preprocess` and takes what
-//! that gives back (mdBook, "Developers", "Preprocessors").
+//! The book as mdBook renders it. Its pages are `docs/`, as they are. Documents at the root of the
+//! repository that its summary names are chapters, too; a link to anything else becomes its name.
+//! mdBook gives its chapters to `bulkhead book preprocess` and takes what that gives back (mdBook,
+//! "Developers", "Preprocessors").
 
 pub mod links;
 
@@ -59,7 +60,7 @@ fn place(document: &Path) -> &Path {
     document.strip_prefix(PAGES).unwrap_or(document)
 }
 
-/// The text of a chapter with links that hold in the book. What is not in the book is named instead.
+/// The text of a chapter with links that hold in the book, and names of what is not in it.
 fn turned(text: &str, of: &Path, chapters: &[PathBuf]) -> String {
     let folder = |path: &Path| path.parent().unwrap_or(Path::new("")).to_owned();
     let mut turned = String::new();
@@ -83,7 +84,11 @@ fn turned(text: &str, of: &Path, chapters: &[PathBuf]) -> String {
         let words = text.get(link.text.clone()).unwrap_or_default();
         if inside {
             let way = relative(&folder(place(of)), place(&document));
-            let anchor = if anchor.is_empty() { "" } else { &link.target[file.len()..] };
+            let anchor = if anchor.is_empty() {
+                ""
+            } else {
+                &link.target[file.len()..]
+            };
             turned.push_str(&format!("[{words}]({}{anchor})", way.display()));
             continue;
         }
@@ -205,9 +210,15 @@ mod tests {
             "See [b](CAVEATS.md#boot), [c](#here), `[d](x)`."
         );
         assert_eq!(turned(1, "[a](docs/a.md)"), "[a](a.md)");
-        assert_eq!(turned(2, "[a](../a.md#b), [c](../../CAVEATS.md)"), "[a](../a.md#b), [c](../CAVEATS.md)");
         assert_eq!(
-            turned(2, "[`poll`](../../poll/src/lib.rs), [`poll/`](../../poll/) [s](../b.md) ![x](../x.svg) ![y](../../y.svg)"),
+            turned(2, "[a](../a.md#b), [c](../../CAVEATS.md)"),
+            "[a](../a.md#b), [c](../CAVEATS.md)"
+        );
+        assert_eq!(
+            turned(
+                2,
+                "[`poll`](../../poll/src/lib.rs), [`poll/`](../../poll/) [s](../b.md) ![x](../x.svg) ![y](../../y.svg)"
+            ),
             "`poll` (`poll/src/lib.rs`), `poll/` s (`docs/b.md`) ![x](../x.svg) y (`y.svg`)"
         );
     }

@@ -95,13 +95,23 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
 fn publish(figures: &[Figure]) -> Result<(), Failure> {
     let root = machine::checkout();
     let mut git = Command::new("git");
-    git.args(["rev-parse", "--short", "HEAD"]).current_dir(&root);
+    git.args(["rev-parse", "--short", "HEAD"])
+        .current_dir(&root);
     let commit = match git.output() {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-        _ => return Err(Failure::environment("git does not say which commit this is", "", "")),
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => {
+            return Err(Failure::environment(
+                "git does not say which commit this is",
+                "",
+                "",
+            ));
+        }
     };
     let text = bench::Published::load()?.with(commit, figures).text()?;
     let path = root.join(bench::PUBLISHED);
-    leftovers::write(&path, text.as_bytes())
-        .map_err(|error| Failure::environment(format!("cannot write {}", path.display()), error, ""))
+    leftovers::write(&path, text.as_bytes()).map_err(|error| {
+        Failure::environment(format!("cannot write {}", path.display()), error, "")
+    })
 }

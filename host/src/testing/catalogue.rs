@@ -81,7 +81,10 @@ mod tests {
                     rest.is_empty() || rest.starts_with('/') || word.ends_with('/')
                 })
             });
-            assert!(found, "docs/internals/testing.md names `{word}`, which is no test");
+            assert!(
+                found,
+                "docs/internals/testing.md names `{word}`, which is no test"
+            );
             count += 1;
         }
         assert!(count > 20, "{count}");

@@ -247,11 +247,17 @@ mod tests {
                 cell.vcpus,
                 if cell.usual { "always" } else { "on request" }
             );
-            assert!(page.contains(&row), "docs/internals/testing.md lacks: {row}");
+            assert!(
+                page.contains(&row),
+                "docs/internals/testing.md lacks: {row}"
+            );
         }
         for (program, vcpus) in PROGRAMS {
             let row = format!("| `{program}` | {vcpus} |");
-            assert!(page.contains(&row), "docs/internals/testing.md lacks: {row}");
+            assert!(
+                page.contains(&row),
+                "docs/internals/testing.md lacks: {row}"
+            );
         }
     }
 }

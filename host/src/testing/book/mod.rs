@@ -46,14 +46,17 @@ fn path(name: &str) -> String {
     }
 }
 
-/// The pages that are followed: name, which is that of the file below the book without its ending, and text.
+/// The pages that are followed: the name of the file below the book without its ending, and the
+/// text.
 fn pages(root: &Path) -> Vec<(String, String)> {
     let mut names = vec![README.to_owned()];
     for folder in FOLLOWED {
         let entries = fs::read_dir(root.join(PAGES).join(folder));
         let files = entries.into_iter().flatten().flatten();
         let files = files.filter_map(|entry| entry.file_name().into_string().ok());
-        names.extend(files.filter_map(|file| Some(format!("{folder}/{}", file.strip_suffix(".md")?))));
+        names.extend(
+            files.filter_map(|file| Some(format!("{folder}/{}", file.strip_suffix(".md")?))),
+        );
     }
     names.retain(|name| name != ELSEWHERE);
     names.sort();
@@ -146,7 +149,9 @@ mod tests {
             .collect();
         assert!(built.iter().any(|(name, _)| name == "tutorial/two-guests"));
         assert!(!built.iter().any(|(name, _)| name == "how-to/talk"));
-        let tutorial = tests.iter().find(|test| test.name == "docs/tutorial/two-guests");
+        let tutorial = tests
+            .iter()
+            .find(|test| test.name == "docs/tutorial/two-guests");
         assert!(tutorial.is_some_and(|test| !test.on_request));
         assert!(tests.iter().any(|test| test.name == "docs/README"));
     }
