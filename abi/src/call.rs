@@ -6,7 +6,7 @@ pub const CALL_UID: u32 = 0x8600_ff01;
 /// Revision: w0 becomes [`REVISION`]'s major, w1 its minor number.
 pub const CALL_REVISION: u32 = 0x8600_ff03;
 /// Which VM has ended, of those that this VM is told of: see [`EVENT_NONE`]. x1 and x2 become its name (16 bytes,
-/// padded with 0), x3 why it ended (`bulkhead_core::power::End` as number). Each end is told once; asking again gives the next.
+/// padded with 0), x3 why it ended (`bulkhead_core::cpu::power::End` as number). Each end is told once; asking again gives the next.
 pub const CALL_EVENT: u32 = 0xc600_0001;
 /// Yield: the caller waits for another vCPU, perhaps of its own VM, which goes first if it is ready on the same pCPU. Does what
 /// WFE does where CPUs trap it. x0 becomes 0.

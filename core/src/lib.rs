@@ -8,32 +8,12 @@ extern crate std;
 
 pub mod boot_tree;
 pub mod console;
-pub mod deadlines;
-pub mod doorbell;
-#[cfg(test)]
-mod doorbell_tests;
-pub mod exit;
+pub mod cpu;
+pub mod devices;
 pub mod gppt;
-pub mod inject;
-pub mod keys;
 pub mod monitor;
-pub mod pl011;
-pub mod pl031;
 pub mod plan;
-pub mod power;
-pub mod psci;
-pub mod ptimer;
-pub mod pvtime;
-pub mod report;
-pub mod ring;
 pub mod sched;
-pub mod smccc;
-pub mod spent;
 pub mod stage2;
-pub mod stats;
-pub mod sysreg;
-pub mod text;
-pub mod trng;
+
 pub mod vgic;
-pub mod vtime;
-pub mod watchdog;

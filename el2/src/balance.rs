@@ -1,38 +1,38 @@
 //! vCPUs that move between pCPUs. Who moves is decided by `bulkhead_core::sched::balance`; here is how (ADR 18).
 //!
-//! The pCPU that has a vCPU takes it out, once its thread does not run, and lays it into the berth of the other pCPU, which a message
+//! The pCPU that has a vCPU takes it out, once its thread does not run, and lays it into the inbox of the other pCPU, which a message
 //! tells. What the vCPU is lies in pages that all pCPUs see. What of it is its pCPU's, its thread changes when it goes on there.
 
 use core::sync::atomic::{Ordering, fence};
 
 use bulkhead_abi::plan::{self, CpuPolicy, MAX_PCPUS};
-use bulkhead_core::deadlines::Purpose;
-use bulkhead_core::sched::balance::{Balancer, Course, Loads, Move, PAUSE_MS, PERIOD_MS};
-use bulkhead_core::sched::{SLOTS, Traveller};
+use bulkhead_core::devices::deadlines::Purpose;
+use bulkhead_core::sched::balance::{Balancer, LoadTrack, Loads, Move, PAUSE_MS, PERIOD_MS};
+use bulkhead_core::sched::{MigratingSlot, SLOTS};
 
 use crate::hw::claim::Claim;
 use crate::hw::mmu::Windows;
 use crate::hw::{cpu, sysreg as reg, timer};
-use crate::pcpu::{IDLE, LEAVES, Pcpu, Seat};
+use crate::pcpu::{IDLE, LEAVES, Pcpu, RunSlot};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::vm::PLACES;
-use crate::{deadlines, mailbox, sched, watch};
+use crate::vm::VCPU_LOCATION;
+use crate::{deadlines, mailbox, monitor, sched};
 
 /// A vCPU on its way.
 #[derive(Clone, Copy, Debug)]
-struct Passenger {
-    seat: Seat,
+struct MigratingVcpu {
+    run_slot: RunSlot,
     /// Stack pointer of its thread.
     stack: u64,
-    traveller: Traveller,
-    course: Course,
+    migrating_slot: MigratingSlot,
+    load_track: LoadTrack,
 }
 
 /// What the pCPUs know of each other.
 static LOADS: Loads = Loads::new();
 /// By pCPUs: the vCPU that comes.
-static BERTHS: [Claim<Option<Passenger>>; MAX_PCPUS] = [const { Claim::new(None) }; MAX_PCPUS];
+static INBOXES: [Claim<Option<MigratingVcpu>>; MAX_PCPUS] = [const { Claim::new(None) }; MAX_PCPUS];
 
 /// pCPUs on which a vCPU may be, a bit for each; 0 if it stays. One whose VM has interrupts of the board stays: they are
 /// routed to its pCPU.
@@ -52,10 +52,10 @@ pub fn start(idle: &mut Vcpu) {
         return;
     }
     let (index, gic) = (idle.index, idle.gic);
-    if let Some(home) = idle.home.as_deref_mut() {
-        home.gic = gic;
-        home.sched.watch_sleep();
-        home.balancer = Some(Balancer::new(index, kind()));
+    if let Some(pcpu) = idle.pcpu.as_deref_mut() {
+        pcpu.gic = gic;
+        pcpu.sched.track_sleep();
+        pcpu.balancer = Some(Balancer::new(index, kind()));
     }
     look_again(idle, PERIOD_MS);
 }
@@ -73,9 +73,9 @@ fn kind() -> u64 {
 }
 
 /// There is a vCPU in a slot of this pCPU.
-pub fn seat(home: &mut Pcpu, slot: usize, row: &plan::Vcpu, now: u64) {
-    if let Some(balancer) = &mut home.balancer {
-        balancer.add(slot, Course::new(pool(row), now));
+pub fn track(pcpu: &mut Pcpu, slot: usize, row: &plan::Vcpu, now: u64) {
+    if let Some(balancer) = &mut pcpu.balancer {
+        balancer.add(slot, LoadTrack::new(pool(row), now));
     }
 }
 
@@ -88,29 +88,29 @@ fn look_again(vcpu: &mut Vcpu, after: u64) {
 /// who leaves.
 #[inline(never)]
 pub fn look(vcpu: &mut Vcpu) {
-    let Some(home) = vcpu.home.as_deref_mut() else {
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
     };
-    let Some(balancer) = &mut home.balancer else {
+    let Some(balancer) = &mut pcpu.balancer else {
         return;
     };
-    home.measured = !home.measured;
-    if home.measured {
-        balancer.measure(&mut home.sched, &LOADS, timer::now());
+    pcpu.measured = !pcpu.measured;
+    if pcpu.measured {
+        balancer.measure(&mut pcpu.sched, &LOADS, timer::now());
         return look_again(vcpu, PAUSE_MS);
     }
-    if home.leaves.is_none()
+    if pcpu.leaves.is_none()
         && let Some(chosen) = balancer.choose(&LOADS)
     {
-        home.leaves = Some(chosen);
-        home.moves |= LEAVES;
+        pcpu.leaves = Some(chosen);
+        pcpu.moves |= LEAVES;
         // It leaves behind the next switch, which so is no short one.
-        home.news = u32::MAX;
+        pcpu.pending = u32::MAX;
         // If it runs, its turn ends here, and it leaves behind the switch.
-        home.sched.bar(chosen.slot, true);
-        home.look_again = true;
-        vcpu.attention = true;
-        give_away(vcpu);
+        pcpu.sched.bar(chosen.slot, true);
+        pcpu.look_again = true;
+        vcpu.exit_work = true;
+        migrate_away(vcpu);
     }
     look_again(vcpu, PERIOD_MS.wrapping_sub(PAUSE_MS));
 }
@@ -119,29 +119,29 @@ pub fn look(vcpu: &mut Vcpu) {
 #[inline(never)]
 pub fn switched(vcpu: &mut Vcpu) -> bool {
     let is_new = settle(vcpu);
-    give_away(vcpu);
+    migrate_away(vcpu);
     is_new
 }
 
 /// A thread that has come from another pCPU makes this one its own.
 fn settle(vcpu: &mut Vcpu) -> bool {
-    let Some(home) = vcpu.home.as_deref_mut() else {
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return false;
     };
-    let Some(slot) = home.sched.current().filter(|_| vcpu.slot != IDLE) else {
+    let Some(slot) = pcpu.sched.current().filter(|_| vcpu.slot != IDLE) else {
         return false;
     };
     let mark = 1u32.wrapping_shl(slot as u32);
-    if home.moves & mark == 0 {
+    if pcpu.moves & mark == 0 {
         return false;
     }
-    home.moves &= !mark;
+    pcpu.moves &= !mark;
     vcpu.slot = slot;
-    vcpu.index = home.index;
+    vcpu.index = pcpu.index;
     let siblings = vcpu.gic.siblings;
-    vcpu.gic = home.gic;
+    vcpu.gic = pcpu.gic;
     vcpu.gic.siblings = siblings;
-    vcpu.windows = Windows::of(home.index);
+    vcpu.windows = Windows::of(pcpu.index);
     vcpu.sort();
     // The cycle counter is another one.
     vcpu.left = reg::cycles();
@@ -152,122 +152,123 @@ fn settle(vcpu: &mut Vcpu) -> bool {
 }
 
 /// The vCPU that is to leave does so, if its thread does not run.
-fn give_away(vcpu: &mut Vcpu) {
+fn migrate_away(vcpu: &mut Vcpu) {
     let own = vcpu.slot;
-    let Some(home) = vcpu.home.as_deref_mut() else {
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
     };
-    let Some(Move { slot, to }) = home.leaves.filter(|chosen| chosen.slot != own) else {
+    let Some(Move { slot, to }) = pcpu.leaves.filter(|chosen| chosen.slot != own) else {
         return;
     };
-    home.leaves = None;
-    home.moves &= !LEAVES;
+    pcpu.leaves = None;
+    pcpu.moves &= !LEAVES;
     // What the guest has begun here (maintenance, stores) is finished before it goes on elsewhere.
     reg::dsb();
-    let sent = BERTHS.get(to).and_then(|berth| {
-        let lay = |place: &mut Option<Passenger>| {
+    let sent = INBOXES.get(to).and_then(|inbox| {
+        let lay = |place: &mut Option<MigratingVcpu>| {
             if place.is_none() && LOADS.free(to) > 0 {
-                *place = take_out(home, slot, to);
+                *place = detach(pcpu, slot, to);
                 place.is_some()
             } else {
                 false
             }
         };
-        berth.try_use(lay)
+        inbox.try_use(lay)
     });
     if sent == Some(true) {
         mailbox::send(mailbox::of_pcpu(to), mailbox::ARRIVAL);
     } else {
         // The next look may choose it again.
-        home.sched.bar(slot, false);
-        home.look_again = true;
-        vcpu.attention = true;
+        pcpu.sched.bar(slot, false);
+        pcpu.look_again = true;
+        vcpu.exit_work = true;
     }
 }
 
 /// Takes a vCPU that does not run out of this pCPU.
-fn take_out(home: &mut Pcpu, slot: usize, to: usize) -> Option<Passenger> {
-    let course = home.balancer.as_ref()?.course(slot)?;
-    let seat = home.seats.get(slot).copied().flatten()?;
-    let stack = home.stacks.get(slot).copied()?;
-    let traveller = home.sched.depart(slot, timer::now())?;
-    home.wakes(slot);
-    if let Some(place) = home.seats.get_mut(slot) {
+fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<MigratingVcpu> {
+    let load_track = pcpu.balancer.as_ref()?.load_track(slot)?;
+    let run_slot = pcpu.run_slots.get(slot).copied().flatten()?;
+    let stack = pcpu.stacks.get(slot).copied()?;
+    let migrating_slot = pcpu.sched.detach(slot, timer::now())?;
+    pcpu.wakes(slot);
+    if let Some(place) = pcpu.run_slots.get_mut(slot) {
         *place = None;
     }
-    while home.used > 0 && home.seats.get(home.used.wrapping_sub(1)) == Some(&None) {
-        home.used = home.used.wrapping_sub(1);
+    while pcpu.used > 0 && pcpu.run_slots.get(pcpu.used.wrapping_sub(1)) == Some(&None) {
+        pcpu.used = pcpu.used.wrapping_sub(1);
     }
     let mark = 1u32.wrapping_shl(slot as u32);
-    if let Some(rests) = home.resting.get_mut(slot) {
+    if let Some(rests) = pcpu.resting.get_mut(slot) {
         *rests = None;
     }
-    home.news &= !mark;
+    pcpu.pending &= !mark;
     // It may have come and not run yet.
-    home.moves &= !mark;
-    if home.loaded == slot {
-        home.loaded = IDLE;
+    pcpu.moves &= !mark;
+    if pcpu.loaded == slot {
+        pcpu.loaded = IDLE;
     }
-    if let Some(balancer) = &mut home.balancer {
+    if let Some(balancer) = &mut pcpu.balancer {
         balancer.set(slot, None, &LOADS);
-        balancer.sent(&course, to, &LOADS);
+        balancer.sent(&load_track, to, &LOADS);
     }
-    PLACES.set(seat.id.into(), to);
-    Some(Passenger {
-        seat,
+    VCPU_LOCATION.set(run_slot.id.into(), to);
+    Some(MigratingVcpu {
+        run_slot,
         stack,
-        traveller,
-        course,
+        migrating_slot,
+        load_track,
     })
 }
 
 /// A vCPU has come to this pCPU.
 #[inline(never)]
-pub fn take_in(vcpu: &mut Vcpu) {
-    let Some(home) = vcpu.home.as_deref_mut() else {
+pub fn migrate_in(vcpu: &mut Vcpu) {
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
     };
-    let own = mailbox::of_pcpu(home.index);
-    let Some(berth) = BERTHS.get(home.index) else {
+    let own = mailbox::of_pcpu(pcpu.index);
+    let Some(inbox) = INBOXES.get(pcpu.index) else {
         return;
     };
-    let taken = berth.try_use(|place| {
+    let taken = inbox.try_use(|place| {
         // Who lays one here has looked whether there is a slot.
-        let slot = home.seats.iter().position(Option::is_none)?;
-        let passenger = place.take()?;
-        if let Some(balancer) = &mut home.balancer {
-            balancer.set(slot, Some(passenger.course), &LOADS);
+        let slot = pcpu.run_slots.iter().position(Option::is_none)?;
+        let migrating = place.take()?;
+        if let Some(balancer) = &mut pcpu.balancer {
+            balancer.set(slot, Some(migrating.load_track), &LOADS);
         }
-        Some((slot, passenger))
+        Some((slot, migrating))
     });
     let Some(taken) = taken else {
         // Somebody looks into it at this moment.
         return mailbox::send(own, mailbox::ARRIVAL);
     };
-    let Some((slot, passenger)) = taken else {
+    let Some((slot, migrating)) = taken else {
         return;
     };
-    if let Some(place) = home.stacks.get_mut(slot) {
-        *place = passenger.stack;
+    if let Some(place) = pcpu.stacks.get_mut(slot) {
+        *place = migrating.stack;
     }
-    let seat = Seat {
+    let run_slot = RunSlot {
         wakes_at: u64::MAX,
-        ..passenger.seat
+        ..migrating.run_slot
     };
-    if let Some(place) = home.seats.get_mut(slot) {
-        *place = Some(seat);
+    if let Some(place) = pcpu.run_slots.get_mut(slot) {
+        *place = Some(run_slot);
     }
-    home.used = home.used.max(slot.wrapping_add(1)).min(SLOTS);
+    pcpu.used = pcpu.used.max(slot.wrapping_add(1)).min(SLOTS);
     let mark = 1u32.wrapping_shl(slot as u32);
-    home.moves |= mark;
-    home.news |= mark;
-    if let Some(last) = home.last.get_mut(usize::from(seat.vm)) {
+    pcpu.moves |= mark;
+    pcpu.pending |= mark;
+    if let Some(last) = pcpu.last.get_mut(usize::from(run_slot.vm)) {
         *last = u8::MAX;
     }
     // What was left for it on the way is seen when it runs, which it does now: see `Places`.
     fence(Ordering::SeqCst);
-    home.sched.arrive(slot, passenger.traveller, timer::now());
+    pcpu.sched
+        .attach(slot, migrating.migrating_slot, timer::now());
     // What it may have has perhaps changed on the way, and somebody may have asked the pCPU that it has left.
-    sched::follow(vcpu);
-    watch::answer(vcpu);
+    sched::apply_limits(vcpu);
+    monitor::answer(vcpu);
 }

@@ -4,15 +4,15 @@
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::call;
-use bulkhead_core::power::{Refused, Start, State};
-use bulkhead_core::psci::{self, Call, answer};
-use bulkhead_core::{pvtime, smccc, trng};
+use bulkhead_core::cpu::power::{Refused, Start, State};
+use bulkhead_core::cpu::psci::{self, Call, answer};
+use bulkhead_core::cpu::{pvtime, smccc, trng};
 
 use crate::hw::firmware;
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{mailbox, own, prepare, vm};
-use bulkhead_core::power::End;
+use crate::{gppt, mailbox, prepare, vm};
+use bulkhead_core::cpu::power::End;
 
 /// What follows a call.
 pub enum After {
@@ -37,7 +37,7 @@ pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
         return After::Return;
     }
     let mut args = [vcpu.frame.get(1), vcpu.frame.get(2), vcpu.frame.get(3)];
-    own::rename(vcpu, function, &mut args);
+    gppt::rename(vcpu, function, &mut args);
     let x0 = match psci::call(function, args, vcpu.vcpus) {
         Call::Answer(answer::NOT_SUPPORTED) if function == call::CALL_YIELD => {
             vcpu.frame.set_x0(0);

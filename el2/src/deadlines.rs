@@ -1,6 +1,6 @@
 //! EL2's timer on this pCPU and the deadlines that it serves: the vCPU's own, those of the pCPU, and the ends of turns.
 
-use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::devices::deadlines::Purpose;
 
 use crate::hw::timer;
 use crate::vcpu::Vcpu;
@@ -10,9 +10,9 @@ use crate::{balance, devices, doorbell, sched, timed};
 pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
     let is_other = match purpose {
         Purpose::Flush | Purpose::Monitor | Purpose::Balance => vcpu
-            .home
+            .pcpu
             .as_deref_mut()
-            .is_some_and(|home| home.set_deadline(purpose, at)),
+            .is_some_and(|pcpu| pcpu.set_deadline(purpose, at)),
         Purpose::PhysicalTimer | Purpose::Watchdog | Purpose::Alarm | Purpose::Doorbell => {
             vcpu.deadlines.set(purpose, at)
         }
@@ -27,9 +27,9 @@ pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
 pub fn serve(vcpu: &mut Vcpu, now: u64) {
     serve_own(vcpu, now);
     if vcpu
-        .home
+        .pcpu
         .as_deref()
-        .is_some_and(|home| home.has_deadline(now))
+        .is_some_and(|pcpu| pcpu.has_deadline(now))
     {
         serve_pcpu(vcpu, now);
     }
@@ -41,11 +41,11 @@ pub fn serve(vcpu: &mut Vcpu, now: u64) {
 #[inline(never)]
 fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
     for _ in 0..Purpose::COUNT {
-        let Some(home) = vcpu.home.as_deref_mut() else {
+        let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
             break;
         };
         // What is set meanwhile to come at once has an exit of its own.
-        match home.take_deadline(now) {
+        match pcpu.take_deadline(now) {
             Some(Purpose::Flush) => devices::drain(vcpu, true),
             Some(Purpose::Balance) => balance::look(vcpu),
             Some(_) => devices::drain(vcpu, false),

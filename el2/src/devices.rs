@@ -2,18 +2,18 @@
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::PAGE;
-use bulkhead_core::exit::{self, Mmio};
-use bulkhead_core::pl011::{self, Effect, Pl011};
+use bulkhead_core::cpu::exit::{self, Mmio};
+use bulkhead_core::devices::pl011::{self, Effect, Pl011};
 use bulkhead_core::vgic::{Answer, GICD_SIZE, Version};
 
-use bulkhead_core::deadlines::Purpose;
+use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::vgic::Notify;
 
+use crate::console::{self, Console};
 use crate::hw::gic;
-use crate::service::{self, Service};
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
-use crate::{deadlines, doorbell, mailbox, own, timed};
+use crate::{deadlines, doorbell, gppt, mailbox, timed};
 
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
@@ -21,14 +21,14 @@ const SGIR: u64 = 0xf00;
 /// Performs an access to the word at `ipa` if it is one of the usual ones, which change nothing but a
 /// register of the guest.
 #[inline(always)]
-pub fn usual(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> {
+pub fn access_fast(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> {
     let register = exit::access_register(esr);
-    let offset = ipa.wrapping_sub(vcpu.places.gicd);
+    let offset = ipa.wrapping_sub(vcpu.ipas.gicd);
     if offset < GICD_SIZE {
         if exit::is_store(esr) {
             let value = vcpu.frame.get(register) as u32;
             if gic::VIRTUAL == Version::V2 && offset == SGIR {
-                let whom = vcpu.vgic.send_sgir_usual(&vm.dist, &mut vcpu.gic, value)?;
+                let whom = vcpu.vgic.send_sgir_fast(&vm.dist, &mut vcpu.gic, value)?;
                 vcpu.notify_one(whom);
                 return Some(ExitClass::Sgi);
             }
@@ -38,10 +38,10 @@ pub fn usual(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> 
                 .then_some(ExitClass::Gicd);
         }
         vcpu.frame
-            .set(register, u64::from(vm.dist.usual_read(offset)?));
+            .set(register, u64::from(vm.dist.read_fast(offset)?));
         return Some(ExitClass::Gicd);
     }
-    if ipa == vcpu.places.pl011.wrapping_add(pl011::FR) && !exit::is_store(esr) {
+    if ipa == vcpu.ipas.pl011.wrapping_add(pl011::FR) && !exit::is_store(esr) {
         vcpu.frame
             .set(register, u64::from(Pl011::flags(&vm.streams)));
         return Some(ExitClass::Uart);
@@ -53,7 +53,7 @@ pub fn usual(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> 
 #[inline(always)]
 pub fn is_sgir_write(vcpu: &Vcpu, ipa: u64, esr: u64) -> bool {
     gic::VIRTUAL == Version::V2
-        && ipa.wrapping_sub(vcpu.places.gicd) == SGIR
+        && ipa.wrapping_sub(vcpu.ipas.gicd) == SGIR
         && exit::is_plain_word(esr)
         && exit::is_store(esr)
 }
@@ -99,25 +99,25 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
     let Some(vm) = vcpu.vm() else {
         return Done::Nothing;
     };
-    let offset = mmio.ipa.wrapping_sub(vcpu.places.gicd);
+    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicd);
     if offset < GICD_SIZE {
         let answer = gic_access(vcpu, vm, Part::Distributor, offset, mmio);
         return Done::of(ExitClass::Gicd, answer);
     }
-    let offset = mmio.ipa.wrapping_sub(vcpu.places.pl011);
+    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.pl011);
     if offset < pl011::SIZE {
         return uart_access(vcpu, vm, offset, mmio);
     }
-    let offset = mmio.ipa.wrapping_sub(vcpu.places.gicr);
-    if offset < vcpu.places.gicr_size {
+    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicr);
+    if offset < vcpu.ipas.gicr_size {
         let answer = gic_access(vcpu, vm, Part::Redistributors, offset, mmio);
         return Done::of(ExitClass::Gicr, answer);
     }
-    let offset = mmio.ipa.wrapping_sub(vcpu.places.gicc_dir);
+    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicc_dir);
     if offset < PAGE {
         return interface_access(vcpu, offset, mmio);
     }
-    if let Some(class) = own::access(vcpu, mmio) {
+    if let Some(class) = gppt::access(vcpu, mmio) {
         return Done::Yes(class);
     }
     match timed::access(vcpu, vm, mmio) {
@@ -132,7 +132,7 @@ fn interface_access(vcpu: &mut Vcpu, offset: u64, mmio: &Mmio) -> Done {
         vcpu.frame.set(mmio.register, 0);
     } else if offset == 0 && mmio.size == 4 {
         let value = mmio.stored(vcpu.frame.get(mmio.register)) as u32;
-        if !own::deactivate(vcpu, value) {
+        if !gppt::deactivate(vcpu, value) {
             deactivate(vcpu, value);
         }
     }
@@ -238,14 +238,14 @@ pub fn console_event(vcpu: &mut Vcpu) {
 /// There is something for the pCPU that drains the console. It does so in an exit of its own, also if
 /// it is this one.
 pub fn output_waits() {
-    if service::wake() {
-        mailbox::send(mailbox::of_pcpu(service::drainer()), mailbox::CONSOLE);
+    if console::wake() {
+        mailbox::send(mailbox::of_pcpu(console::drainer()), mailbox::CONSOLE);
     }
 }
 
 /// Drains some of the console, if that is this pCPU's to do.
 pub fn drain(vcpu: &mut Vcpu, flush: bool) {
-    let Some(service) = service_of(vcpu) else {
+    let Some(service) = console_of(vcpu) else {
         return;
     };
     let next = service.drain(flush);
@@ -261,13 +261,13 @@ pub fn drain(vcpu: &mut Vcpu, flush: bool) {
 }
 
 /// The board's UART, if it is this pCPU's.
-pub fn service_of(vcpu: &mut Vcpu) -> Option<&mut Service> {
-    vcpu.home.as_deref_mut()?.service.as_mut()
+pub fn console_of(vcpu: &mut Vcpu) -> Option<&mut Console> {
+    vcpu.pcpu.as_deref_mut()?.console.as_mut()
 }
 
 /// Takes keys from the board's UART.
 pub fn keys(vcpu: &mut Vcpu) {
-    if let Some(service) = service_of(vcpu) {
+    if let Some(service) = console_of(vcpu) {
         service.keys();
     }
 }

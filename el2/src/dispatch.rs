@@ -2,11 +2,11 @@
 //! through the functions at the end.
 
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_core::exit::{self, DataAbort, SysReg, ec};
-use bulkhead_core::inject::{self, Fault};
-use bulkhead_core::psci;
-use bulkhead_core::report::Reason;
-use bulkhead_core::sysreg::{self, Access};
+use bulkhead_core::console::report::Reason;
+use bulkhead_core::cpu::exit::{self, DataAbort, SysReg, ec};
+use bulkhead_core::cpu::inject::{self, Fault};
+use bulkhead_core::cpu::psci;
+use bulkhead_core::cpu::sysreg::{self, Access};
 use bulkhead_core::vgic::VTIMER;
 
 use crate::calls::{self, After};
@@ -15,7 +15,7 @@ use crate::hw::gic::{self, Taken};
 use crate::hw::{boot, cpu, sysreg as reg, timer};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{deadlines, lifecycle, mailbox, own, sched, timed};
+use crate::{deadlines, gppt, lifecycle, mailbox, sched, timed};
 
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
 /// registers; and every exit that is not among the usual ones is a call at the very end, so that the
@@ -83,7 +83,7 @@ pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
             vcpu.frame.set_x0(psci::VERSION_PSCI);
             return exit.stay(vcpu, ExitClass::Hvc);
         }
-    } else if own::has_come_back(vcpu, class) {
+    } else if gppt::was_revoked(vcpu, class) {
         return boot::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
     }
     other_synchronous(vcpu, exit.esr, exit.begin, exit.pc)
@@ -106,9 +106,9 @@ fn wait(vcpu: &mut Vcpu, exit: Exit) {
     exit.next(vcpu, ExitClass::Wfx);
     // ESR_EL2.TI: WFI, WFE, and the same with a timeout, which the guest does not have and which may end at once.
     match exit.esr & 3 {
-        0 if own::wait(vcpu) => {}
+        0 if gppt::wait(vcpu) => {}
         0 => sched::wait(vcpu),
-        1 => sched::pass(vcpu),
+        1 => sched::yield_cpu(vcpu),
         _ => {}
     }
 }
@@ -126,7 +126,7 @@ fn call(vcpu: &mut Vcpu, exit: Exit, class: ExitClass) {
             } else {
                 exit.stay(vcpu, class);
             }
-            sched::pass(vcpu);
+            sched::yield_cpu(vcpu);
         }
         After::End(end) => {
             exit.stay(vcpu, class);
@@ -146,7 +146,7 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
     let (far, hpfar) = (reg::far(), reg::hpfar());
     if exit::is_plain_word(esr)
         && let Some(vm) = vcpu.vm()
-        && let Some(class) = devices::usual(vcpu, vm, exit::fault_ipa(far, hpfar), esr)
+        && let Some(class) = devices::access_fast(vcpu, vm, exit::fault_ipa(far, hpfar), esr)
     {
         return exit.next(vcpu, class);
     }
@@ -173,7 +173,7 @@ fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     if let DataAbort::Mmio(mmio) = DataAbort::decode(exit.esr, far, hpfar) {
         done = devices::access(vcpu, &mmio);
     }
-    if matches!(done, Done::Nothing) && own::is_gone(vcpu) {
+    if matches!(done, Done::Nothing) && gppt::is_gone(vcpu) {
         // Then it cannot fetch either, and comes back by that.
         done = Done::NotYet(ExitClass::ServiceIrq);
     }
@@ -195,7 +195,7 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
         && let Some(vm) = vcpu.vm()
         && let Some(whom) =
             vcpu.vgic
-                .send_sgi_usual(&vm.dist, &mut vcpu.gic, vcpu.frame.get(trapped.gpr))
+                .send_sgi_fast(&vm.dist, &mut vcpu.gic, vcpu.frame.get(trapped.gpr))
     {
         vcpu.notify_one(whom);
         return exit.next(vcpu, ExitClass::Sgi);
@@ -223,7 +223,7 @@ fn other_system_register(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
 }
 
 fn send_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
-    if own::send_sgi(vcpu, value, group1) {
+    if gppt::send_sgi(vcpu, value, group1) {
         return;
     }
     if let Some(vm) = vcpu.vm() {
@@ -242,12 +242,12 @@ fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
         }
         Access::Deactivate if !trapped.read => {
             let value = vcpu.frame.get(trapped.gpr) as u32;
-            if !own::deactivate(vcpu, value) {
+            if !gppt::deactivate(vcpu, value) {
                 devices::deactivate(vcpu, value);
             }
         }
         Access::Common(which) => {
-            if !own::common(vcpu, which, trapped.read, trapped.gpr) {
+            if !gppt::common(vcpu, which, trapped.read, trapped.gpr) {
                 return None;
             }
         }
@@ -288,13 +288,13 @@ pub fn interrupt(vcpu: &mut Vcpu) {
     {
         gic::drop_priority(taken);
         gic::deactivate(taken);
-        if !vcpu.vgic.look_usual(&vm.dist, &mut vcpu.gic) {
+        if !vcpu.vgic.on_notify_fast(&vm.dist, &mut vcpu.gic) {
             return look_closer(vcpu, begin);
         }
         return exit(u64::from(intid)).stay(vcpu, ExitClass::SiblingIrq);
     }
     if let Some(vm) = vcpu.vm()
-        && vcpu.vgic.raise_usual(&vm.dist, &mut vcpu.gic, intid)
+        && vcpu.vgic.raise_fast(&vm.dist, &mut vcpu.gic, intid)
     {
         // The guest deactivates it.
         gic::drop_priority(taken);
@@ -307,7 +307,7 @@ pub fn interrupt(vcpu: &mut Vcpu) {
 #[inline(never)]
 fn look_closer(vcpu: &mut Vcpu, begin: u64) {
     if let Some(vm) = vcpu.vm() {
-        let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
+        let whom = vcpu.vgic.on_notify(&vm.dist, &mut vcpu.gic);
         vcpu.notify(whom);
     }
     Exit {
@@ -336,7 +336,7 @@ pub fn rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
         esr: u64::from(taken.intid()),
     };
     exit.stay(vcpu, ExitClass::ServiceIrq);
-    sched::hand_over(vcpu, now);
+    sched::end_turn(vcpu, now);
 }
 
 /// EL2's timer has fired, at `now`, for more than the end of a turn.
@@ -350,8 +350,8 @@ fn deadline(vcpu: &mut Vcpu, begin: u64, taken: Taken, now: u64) {
     deadlines::serve(vcpu, now);
     gic::deactivate(taken);
     exit.stay(vcpu, ExitClass::ServiceIrq);
-    if vcpu.attention {
-        lifecycle::attend(vcpu);
+    if vcpu.exit_work {
+        lifecycle::do_exit_work(vcpu);
     }
 }
 
@@ -364,8 +364,8 @@ fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     };
     let class = handle(vcpu, taken);
     exit.stay(vcpu, class);
-    if vcpu.attention {
-        lifecycle::attend(vcpu);
+    if vcpu.exit_work {
+        lifecycle::do_exit_work(vcpu);
     }
 }
 
@@ -375,7 +375,7 @@ fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
 pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     let intid = taken.intid();
     if taken.is_nothing() {
-        own::come_back(vcpu);
+        gppt::finish_revoke(vcpu);
         return ExitClass::ServiceIrq;
     }
     // One of Group 0 has ended.
@@ -391,14 +391,14 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         return ExitClass::ServiceIrq;
     }
     if let Some(vm) = vcpu.vm()
-        && let Some(vintid) = vm.behind(intid)
+        && let Some(vintid) = vm.vintid_of(intid)
     {
         // The guest deactivates it.
         let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, vintid);
         vcpu.notify(whom);
         return ExitClass::DeviceIrq;
     }
-    if intid >= 32 && sched::arrived(vcpu, intid) {
+    if intid >= 32 && sched::on_spi(vcpu, intid) {
         return ExitClass::DeviceIrq;
     }
     // The timers of a VM: its own physical one, and the virtual one while the guest does not want its
@@ -418,11 +418,11 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         vcpu.notify(whom);
         return class;
     }
-    let intid = gic::own::meaning(vcpu.index, intid);
+    let intid = gic::gppt::meaning(vcpu.index, intid);
     let mut class = ExitClass::ServiceIrq;
     if intid == board.maintenance_intid {
         if let Some(vm) = vcpu.vm() {
-            let whom = vcpu.vgic.maintain(&vm.dist, &mut vcpu.gic);
+            let whom = vcpu.vgic.handle_maintenance(&vm.dist, &mut vcpu.gic);
             vcpu.notify(whom);
         }
         class = ExitClass::MaintenanceIrq;
@@ -431,14 +431,14 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         if vcpu.runs
             && let Some(vm) = vcpu.vm()
         {
-            let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
+            let whom = vcpu.vgic.on_notify(&vm.dist, &mut vcpu.gic);
             vcpu.notify(whom);
         }
-        sched::called(vcpu);
+        sched::on_sibling_sgi(vcpu);
         class = ExitClass::SiblingIrq;
-    } else if matches!(intid, gic::KICK | gic::OWN_KICK) {
-        mailbox::open(vcpu);
-        sched::mail(vcpu);
+    } else if matches!(intid, gic::KICK | gic::GPPT_KICK) {
+        mailbox::receive(vcpu);
+        sched::on_mail(vcpu);
     } else if intid == board.uart_intid {
         devices::keys(vcpu);
         devices::drain(vcpu, false);
@@ -471,6 +471,6 @@ pub fn serror(vcpu: &mut Vcpu) {
 /// A Group 0 interrupt: EL2's own, on the pCPU of a VM that takes its interrupts itself; or an event of the firmware there.
 pub fn fast_interrupt(vcpu: &mut Vcpu) {
     let begin = reg::cycles();
-    let taken = own::acknowledge(vcpu);
+    let taken = gppt::acknowledge(vcpu);
     boot::handle_rare_interrupt(vcpu, begin, taken)
 }

@@ -1,16 +1,16 @@
-//! Doorbells: pages by which VMs ring each other. When one is heard is decided by `bulkhead_core::doorbell`.
+//! Doorbells: pages by which VMs ring each other. When one is heard is decided by `bulkhead_core::devices::doorbell`.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Doorbell as Row, MAX_DOORBELLS, PAGE};
-use bulkhead_core::deadlines::Purpose;
-use bulkhead_core::doorbell::{Doorbell, Rung};
-use bulkhead_core::exit::Mmio;
+use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::devices::deadlines::Purpose;
+use bulkhead_core::devices::doorbell::{Doorbell, Rung};
 
 use crate::devices::Done;
 use crate::hw::{gic, timer};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{deadlines, own, vm};
+use crate::{deadlines, gppt, vm};
 
 /// By rows of the plan.
 static BELLS: [Doorbell; MAX_DOORBELLS] = [const { Doorbell::new() }; MAX_DOORBELLS];
@@ -39,7 +39,7 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
 /// `false`: it is too early, and the guest has to ring again.
 fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
     let (now, apart) = (timer::now(), timer::nanoseconds(row.apart));
-    if own::has_no_deadlines(vcpu) {
+    if gppt::has_no_deadlines(vcpu) {
         let heard = bell.try_ring(now, apart) == Rung::Heard;
         if heard {
             pass_on(vcpu, row);

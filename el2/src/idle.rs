@@ -4,25 +4,25 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bulkhead_abi::plan::MAX_VCPUS;
-use bulkhead_core::report::ReportLine;
+use bulkhead_core::console::report::ReportLine;
 
 use crate::hw::{boot, cpu, firmware, gic};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::{devices, dispatch, lifecycle, mailbox, own, sched, vm};
+use crate::{devices, dispatch, gppt, lifecycle, mailbox, sched, vm};
 
 /// The thread of a vCPU that is off. Whoever changes what it looks at sends it a message afterwards, and that wakes it.
 pub fn idle(vcpu: &mut Vcpu) -> ! {
     let mut unsaid: Option<ReportLine> = None;
     loop {
         let talking = say(vcpu, &mut unsaid);
-        let news = vcpu.report.is_none() && lifecycle::turn(vcpu);
-        if !talking && !news {
+        let worked = vcpu.report.is_none() && lifecycle::offline_work(vcpu);
+        if !talking && !worked {
             sched::block(vcpu);
         }
         // Also when it has been woken, and again while there is more: what was done last is no part of the next step.
         for _ in 0..4 {
-            if attend(vcpu) {
+            if poll_and_yield(vcpu) {
                 break;
             }
         }
@@ -33,14 +33,14 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
 pub fn wait(idle: &mut Vcpu) -> ! {
     loop {
         let busy = boot::el2_poll(idle);
-        if idle.home.as_deref().is_some_and(|home| home.look_again) {
+        if idle.pcpu.as_deref().is_some_and(|pcpu| pcpu.look_again) {
             sched::reschedule(idle);
             continue;
         }
         if busy {
             continue;
         }
-        if vm::all_stopped() && devices::service_of(idle).is_some_and(|service| service.is_done()) {
+        if vm::all_stopped() && devices::console_of(idle).is_some_and(|service| service.is_done()) {
             firmware::power_off();
         }
         boot::el2_wait(idle.index);
@@ -49,7 +49,7 @@ pub fn wait(idle: &mut Vcpu) -> ! {
 
 /// Between two slices of long work: does what other pCPUs and the console ask of this one, and lets others have their turns.
 /// `false`: they may ask for more.
-pub fn attend(vcpu: &mut Vcpu) -> bool {
+pub fn poll_and_yield(vcpu: &mut Vcpu) -> bool {
     // As many as there can be sources; more can wait for the next slice.
     let mut quiet = false;
     for _ in 0..8 {
@@ -58,14 +58,14 @@ pub fn attend(vcpu: &mut Vcpu) -> bool {
             break;
         }
     }
-    sched::breathe(vcpu);
+    sched::yield_point(vcpu);
     quiet
 }
 
 /// Handles one pending interrupt; `false` if there is none.
 pub fn poll(vcpu: &mut Vcpu) -> bool {
     if vcpu.group0 {
-        return own::poll(vcpu);
+        return gppt::poll(vcpu);
     }
     let taken = gic::acknowledge();
     if taken.is_nothing() {
@@ -167,7 +167,7 @@ fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
 
 /// EL2's last words about itself. During start-up the boot map has the UART at hand; later only the
 /// pCPU that drains the console has it, and the others can only stop.
-pub fn own_fault(line: &bulkhead_core::text::Line<192>) -> ! {
+pub fn el2_fault(line: &bulkhead_core::console::text::Line<192>) -> ! {
     // Without firmware that can switch the board off, asking it is the next exception: once is enough.
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed)

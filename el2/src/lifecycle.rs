@@ -1,5 +1,5 @@
 //! How VMs end, start again, stand still, and how their vCPUs come and go. Decided by
-//! `bulkhead_core::power`; here is what a pCPU does about it.
+//! `bulkhead_core::cpu::power`; here is what a pCPU does about it.
 //!
 //! Who ends a VM changes its phase and sends [`mailbox::POWER`] to its vCPUs. The thread of each takes it from
 //! the hardware and leaves. The last one that leaves silences the VM's interrupts and devices and does what the crash policy
@@ -8,9 +8,9 @@
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::{Crash, NONE, VM_TIME_STOPS};
-use bulkhead_core::deadlines::Purpose;
-use bulkhead_core::power::{End, Phase};
-use bulkhead_core::report::{Reason, Report, Verdict};
+use bulkhead_core::console::report::{Reason, Report, Verdict};
+use bulkhead_core::cpu::power::{End, Phase};
+use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::Policy;
 use bulkhead_core::vgic;
 
@@ -85,7 +85,7 @@ pub fn pause(index: usize, paused: bool) {
             .get(index)
             .is_some_and(|row| row.flags & VM_TIME_STOPS != 0);
         // A vCPU that has not stood still yet has seen time go on.
-        let all = vm.standing.load(Ordering::Acquire) == vm.power.online();
+        let all = vm.paused_vcpus.load(Ordering::Acquire) == vm.power.online();
         vm.time.resume(timer::now(), stops && all);
     }
     if vm.power.pause(paused) {
@@ -107,12 +107,12 @@ pub fn start(index: usize) {
 /// What has to be done before the guest goes on: the turn of another vCPU, and what the state of the VM asks of one that
 /// runs.
 #[inline(always)]
-pub fn attend(vcpu: &mut Vcpu) {
-    sched::breathe(vcpu);
-    vcpu.attention = false;
+pub fn do_exit_work(vcpu: &mut Vcpu) {
+    sched::yield_point(vcpu);
+    vcpu.exit_work = false;
     if let Some(vm) = vcpu.vm()
         && vcpu.runs
-        && !vcpu.stands
+        && !vcpu.paused
         && (vm.power.is_paused() || matches!(vm.power.phase(), Phase::Stopping(_)))
     {
         hold(vcpu, vm);
@@ -126,7 +126,7 @@ fn hold(vcpu: &mut Vcpu, vm: &Vm) {
         leave(vcpu)
     }
     if vm.power.is_paused() {
-        stand_still(vcpu, vm);
+        pause_vcpu(vcpu, vm);
         if matches!(vm.power.phase(), Phase::Stopping(_)) {
             leave(vcpu)
         }
@@ -134,23 +134,23 @@ fn hold(vcpu: &mut Vcpu, vm: &Vm) {
 }
 
 /// The vCPU stands still. Its registers stay where they are; its timers are off meanwhile.
-fn stand_still(vcpu: &mut Vcpu, vm: &Vm) {
+fn pause_vcpu(vcpu: &mut Vcpu, vm: &Vm) {
     let held = timer::hold_guest_timer();
     vm.time.pause(timer::now());
-    vcpu.held = Some(held);
-    vcpu.stands = true;
-    vm.standing.fetch_add(1, Ordering::AcqRel);
-    boot::el2_stand(vcpu);
-    vm.standing.fetch_sub(1, Ordering::AcqRel);
-    vcpu.stands = false;
-    vcpu.held = None;
+    vcpu.paused_timers = Some(held);
+    vcpu.paused = true;
+    vm.paused_vcpus.fetch_add(1, Ordering::AcqRel);
+    boot::el2_paused(vcpu);
+    vm.paused_vcpus.fetch_sub(1, Ordering::AcqRel);
+    vcpu.paused = false;
+    vcpu.paused_timers = None;
     timer::release_guest_timer(held, vm.time.offset());
-    vcpu.context.keep_machine();
+    vcpu.context.save_machine();
     timed::look(vcpu);
 }
 
 /// Leaves the pCPU to others until the VM goes on or ends.
-pub fn stand(vcpu: &mut Vcpu) {
+pub fn wait_while_paused(vcpu: &mut Vcpu) {
     let Some(vm) = vcpu.vm() else { return };
     while vm.power.is_paused() && vm.power.phase() == Phase::Running {
         sched::block(vcpu);
@@ -171,14 +171,14 @@ pub fn take_off(vcpu: &mut Vcpu) {
     timer::stop_guest_timer();
     deadlines::set(vcpu, Purpose::PhysicalTimer, None);
     vcpu.gic.disable(vcpu.vtimer_intid);
-    if vcpu.owns_physical {
+    if vcpu.has_ptimer {
         vcpu.gic.disable(plan().header.board.ptimer_intid);
     }
-    if let Some(own) = &mut vcpu.own {
-        own.reset(&vcpu.gic);
+    if let Some(gppt) = &mut vcpu.gppt {
+        gppt.reset(&vcpu.gic);
     }
     vcpu.runs = false;
-    vcpu.attention = false;
+    vcpu.exit_work = false;
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) {
         let whom = vcpu.vgic.leave(&vm.dist, &mut vcpu.gic);
         vm::notify(index, whom);
@@ -225,10 +225,10 @@ fn lead(vcpu: &mut Vcpu, index: usize, reason: Reason, verdict: Verdict) {
 /// A report with what the vCPU has had of its pCPU until now, if it does not have that to itself.
 fn with_time(vcpu: &mut Vcpu, report: Report) -> Report {
     let slot = vcpu.slot;
-    let home = vcpu.home.as_deref_mut();
-    match home.and_then(|home| home.sched.standing(slot, timer::now())) {
-        Some(standing) if standing.policy != Policy::Pinned => {
-            report.with_time(standing, timer::frequency())
+    let pcpu = vcpu.pcpu.as_deref_mut();
+    match pcpu.and_then(|pcpu| pcpu.sched.usage(slot, timer::now())) {
+        Some(usage) if usage.policy != Policy::Pinned => {
+            report.with_time(usage, timer::frequency())
         }
         _ => report,
     }
@@ -274,7 +274,7 @@ fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
 
 /// What the thread of a vCPU that is off has to do for its VM; `true` if there was something. Does not return
 /// if that is to run the vCPU.
-pub fn turn(vcpu: &mut Vcpu) -> bool {
+pub fn offline_work(vcpu: &mut Vcpu) -> bool {
     let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return false;
     };

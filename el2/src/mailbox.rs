@@ -6,8 +6,8 @@ use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
 
 use crate::hw::gic;
 use crate::vcpu::Vcpu;
-use crate::vm::PLACES;
-use crate::{balance, devices, sched, timed, watch};
+use crate::vm::VCPU_LOCATION;
+use crate::{balance, devices, monitor, sched, timed};
 
 /// The console has something to drain. For the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
@@ -43,16 +43,16 @@ pub fn send(to: usize, message: u32) {
     // If the bit was set, its SGI is still to be taken: nothing more is needed.
     if mailbox.fetch_or(message, Ordering::AcqRel) & message == 0 {
         let pcpu = if to < MAX_VCPUS {
-            PLACES.of(to)
+            VCPU_LOCATION.of(to)
         } else {
             to.wrapping_sub(MAX_VCPUS)
         };
-        gic::own::kick(pcpu);
+        gic::gppt::kick(pcpu);
     }
 }
 
 /// There is something for vCPU `id` (row of the plan).
-pub fn is_for(id: usize) -> bool {
+pub fn has_mail(id: usize) -> bool {
     MAILBOXES
         .get(id)
         .is_some_and(|mailbox| mailbox.load(Ordering::Acquire) != 0)
@@ -66,7 +66,7 @@ fn take(id: usize) -> u32 {
 }
 
 /// Does what this vCPU, and its pCPU, have been told.
-pub fn open(vcpu: &mut Vcpu) {
+pub fn receive(vcpu: &mut Vcpu) {
     let own = of_pcpu(vcpu.index);
     let mut messages = take(own);
     if vcpu.id != own {
@@ -82,16 +82,16 @@ pub fn open(vcpu: &mut Vcpu) {
         timed::look(vcpu);
     }
     if messages & MONITOR != 0 {
-        watch::answer(vcpu);
+        monitor::answer(vcpu);
         devices::output_waits();
     }
     if messages & ARRIVAL != 0 {
-        balance::take_in(vcpu);
+        balance::migrate_in(vcpu);
     }
     if messages & SHARES != 0 {
-        sched::follow(vcpu);
+        sched::apply_limits(vcpu);
     }
     if messages & POWER != 0 {
-        vcpu.attention = true;
+        vcpu.exit_work = true;
     }
 }

@@ -5,6 +5,8 @@
 mod balance;
 mod calls;
 #[cfg(target_os = "none")]
+mod console;
+#[cfg(target_os = "none")]
 mod deadlines;
 #[cfg(target_os = "none")]
 mod devices;
@@ -12,6 +14,8 @@ mod devices;
 mod dispatch;
 #[cfg(target_os = "none")]
 mod doorbell;
+#[cfg(target_os = "none")]
+mod gppt;
 #[cfg(target_os = "none")]
 mod hw;
 #[cfg(target_os = "none")]
@@ -21,15 +25,13 @@ mod lifecycle;
 #[cfg(target_os = "none")]
 mod mailbox;
 #[cfg(target_os = "none")]
-mod own;
+mod monitor;
 #[cfg(target_os = "none")]
 mod pcpu;
 #[cfg(target_os = "none")]
 mod prepare;
 #[cfg(target_os = "none")]
 mod sched;
-#[cfg(target_os = "none")]
-mod service;
 #[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
@@ -38,8 +40,6 @@ mod timed;
 mod vcpu;
 #[cfg(target_os = "none")]
 mod vm;
-#[cfg(target_os = "none")]
-mod watch;
 
 /// On a host there is nothing to run: the crate is checked there, not used.
 #[cfg(not(target_os = "none"))]

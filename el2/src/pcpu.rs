@@ -2,16 +2,16 @@
 //! reference to it, which the thread that runs has.
 
 use bulkhead_abi::plan::{MAX_VMS, PAGE};
-use bulkhead_core::deadlines::{Deadlines, Purpose};
+use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
 use bulkhead_core::sched::balance::{Balancer, Move};
 use bulkhead_core::sched::{SLOTS, Scheduler, Turn};
 use bulkhead_core::vgic::WORDS;
 
+use crate::console::Console;
 use crate::hw::gic::Gic;
 use crate::hw::layout::private;
 use crate::hw::uart::Uart;
 use crate::hw::{cpu, mmu, timer};
-use crate::service::Service;
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 
@@ -24,7 +24,7 @@ const ROUND_MS: u64 = 6;
 
 /// A vCPU of this pCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct RunSlot {
     /// Row of the plan.
     pub id: u8,
     /// Index of its VM.
@@ -65,9 +65,9 @@ pub struct Pcpu {
     /// How many slots may have a vCPU: those before this one.
     pub used: usize,
     /// The vCPUs, by their slots, the first of which are used.
-    pub seats: [Option<Seat>; SLOTS],
+    pub run_slots: [Option<RunSlot>; SLOTS],
     /// Those for whom something has come while they did not run: a bit for each slot.
-    pub news: u32,
+    pub pending: u32,
     /// Those whose threads have nothing to do here but to go back to their guests: the one reference to each. The last is nobody's.
     pub resting: [Option<&'static mut Vcpu>; SLOTS + 1],
     /// No earlier does one of them that does not run have something to do by itself.
@@ -89,7 +89,7 @@ pub struct Pcpu {
     /// Deadlines of the pCPU itself.
     deadlines: Deadlines,
     /// The board's UART, on the pCPU that drains the console.
-    pub service: Option<Service>,
+    pub console: Option<Console>,
 }
 
 impl Pcpu {
@@ -118,8 +118,8 @@ impl Pcpu {
             leaves: None,
             moves: 0,
             used: 0,
-            seats: [None; SLOTS],
-            news: 0,
+            run_slots: [None; SLOTS],
+            pending: 0,
             resting: [const { None }; SLOTS + 1],
             soonest: u64::MAX,
             due: u64::MAX,
@@ -131,7 +131,7 @@ impl Pcpu {
             enabled: u32::MAX,
             last: [u8::MAX; MAX_VMS],
             deadlines: Deadlines::new(),
-            service: drains.then(|| Service::new(Uart(uart))),
+            console: drains.then(|| Console::new(Uart(uart))),
         }
     }
 
@@ -153,8 +153,8 @@ impl Pcpu {
 
     /// The vCPU in a slot does not run from now on, and has something to do by itself at `at`.
     pub fn set_wake(&mut self, slot: usize, at: u64) {
-        if let Some(seat) = self.seat(slot) {
-            seat.wakes_at = at;
+        if let Some(run_slot) = self.run_slot(slot) {
+            run_slot.wakes_at = at;
             self.soonest = self.soonest.min(at);
             self.due = self.due.min(at);
         }
@@ -163,10 +163,10 @@ impl Pcpu {
     /// The vCPU in a slot is awake: nothing has to wake it.
     #[inline(never)]
     pub fn wakes(&mut self, slot: usize) {
-        if let Some(seat) = self.seat(slot)
-            && seat.wakes_at != u64::MAX
+        if let Some(run_slot) = self.run_slot(slot)
+            && run_slot.wakes_at != u64::MAX
         {
-            let before = core::mem::replace(&mut seat.wakes_at, u64::MAX);
+            let before = core::mem::replace(&mut run_slot.wakes_at, u64::MAX);
             if before == self.soonest {
                 self.look_for_soonest();
             }
@@ -175,8 +175,8 @@ impl Pcpu {
 
     #[inline(never)]
     fn look_for_soonest(&mut self) {
-        let all = self.seats.iter().take(self.used).flatten();
-        self.soonest = all.fold(u64::MAX, |soonest, seat| soonest.min(seat.wakes_at));
+        let all = self.run_slots.iter().take(self.used).flatten();
+        self.soonest = all.fold(u64::MAX, |soonest, run_slot| soonest.min(run_slot.wakes_at));
         self.is_due_at();
     }
 
@@ -206,12 +206,12 @@ impl Pcpu {
 
     /// Something has come for the vCPU in a slot.
     #[inline(always)]
-    pub const fn has_news(&self, slot: usize) -> bool {
-        self.news.wrapping_shr(slot as u32) & 1 != 0
+    pub const fn has_pending(&self, slot: usize) -> bool {
+        self.pending.wrapping_shr(slot as u32) & 1 != 0
     }
 
     /// The seat in a slot.
-    pub fn seat(&mut self, slot: usize) -> Option<&mut Seat> {
-        self.seats.get_mut(slot)?.as_mut()
+    pub fn run_slot(&mut self, slot: usize) -> Option<&mut RunSlot> {
+        self.run_slots.get_mut(slot)?.as_mut()
     }
 }

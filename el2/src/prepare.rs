@@ -4,21 +4,21 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
-use bulkhead_core::pl011::Pl011;
-use bulkhead_core::power::{Phase, Start};
-use bulkhead_core::ptimer::PhysicalTimer;
-use bulkhead_core::smccc::Workarounds;
-use bulkhead_core::sysreg::IdRegisters;
-use bulkhead_core::trng::Generator;
+use bulkhead_core::cpu::power::{Phase, Start};
+use bulkhead_core::cpu::smccc::Workarounds;
+use bulkhead_core::cpu::sysreg::IdRegisters;
+use bulkhead_core::cpu::trng::Generator;
+use bulkhead_core::devices::pl011::Pl011;
+use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{Version, WORDS};
 use bulkhead_random as random;
 
 use crate::hw::{boot, cpu, firmware, gic, layout, memory, mmu, thread, timer};
-use crate::idle::attend;
+use crate::idle::poll_and_yield;
 use crate::start::plan;
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{devices, lifecycle, mailbox, own, sched, timed};
+use crate::{devices, gppt, lifecycle, mailbox, sched, timed};
 
 /// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
 static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
@@ -48,7 +48,7 @@ fn scrub(vcpu: &mut Vcpu, mut pa: u64, size: u64) {
     while pa < end {
         let done = memory::scrub_slice(&mut vcpu.windows, pa, end.wrapping_sub(pa));
         pa = pa.wrapping_add(done);
-        attend(vcpu);
+        poll_and_yield(vcpu);
     }
 }
 
@@ -87,7 +87,7 @@ fn copy(vcpu: &mut Vcpu, vm: usize, load: &Load) {
             left,
         );
         done = done.wrapping_add(slice);
-        attend(vcpu);
+        poll_and_yield(vcpu);
     }
 }
 
@@ -129,7 +129,7 @@ const NOP: [u8; 4] = [0, 0, 0, 4];
 fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
     let key = random_key(vm);
     for seed in seeds {
-        attend(vcpu);
+        poll_and_yield(vcpu);
         let Some(pa) = physical(vm, seed.ipa) else {
             continue;
         };
@@ -160,8 +160,8 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     timer::start();
     let board = &plan().header.board;
     let timer = 1 << (board.hyp_timer_intid % 32);
-    let (kick, rest) = if gic::own::is_there(vcpu.index) {
-        (1 << gic::OWN_KICK, timer)
+    let (kick, rest) = if gic::gppt::is_there(vcpu.index) {
+        (1 << gic::GPPT_KICK, timer)
     } else {
         (
             1 << gic::KICK | 1 << gic::SIBLING,
@@ -175,13 +175,13 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     } else {
         kick
     };
-    let wanted = if gic::own::has_events(vcpu.index) {
+    let wanted = if gic::gppt::has_events(vcpu.index) {
         0
     } else {
         sgis | rest
     };
     vcpu.gic.start(vcpu.index, wanted);
-    if let Some(service) = devices::service_of(vcpu) {
+    if let Some(service) = devices::console_of(vcpu) {
         service.uart.start();
         vcpu.gic.enable(board.uart_intid);
     }
@@ -190,10 +190,10 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     if gic::VIRTUAL == Version::V2 {
         vcpu.ids = vcpu.ids.with_gicv2();
     }
-    gic::own::start_events(vcpu.index);
+    gic::gppt::start_events(vcpu.index);
     // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
     // mailbox.
-    gic::own::kick(vcpu.index);
+    gic::gppt::kick(vcpu.index);
 }
 
 /// Gets the VM `index` ready and enters it. Returns only if somebody has stopped it in the meantime.
@@ -203,7 +203,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     };
     let shared = vm::vm(index);
     lifecycle::begin(shared, vcpu.vcpus);
-    attend(vcpu);
+    poll_and_yield(vcpu);
     if row.stolen_time != 0 {
         for number in 0..vcpu.vcpus {
             memory::tell(boot::stolen_time(index, number), 0);
@@ -218,17 +218,17 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
         copy(vcpu, index, load);
     }
     fill_seeds(vcpu, index, plan().seeds_of(index));
-    attend(vcpu);
+    poll_and_yield(vcpu);
     reset_devices(vcpu, shared, index, row.spis);
-    if vcpu.own.is_some() {
+    if vcpu.gppt.is_some() {
         for word in 0..WORDS {
-            attend(vcpu);
-            if let Some(own) = &vcpu.own {
-                own.forget(&vcpu.gic, word);
+            poll_and_yield(vcpu);
+            if let Some(gppt) = &vcpu.gppt {
+                gppt.forget(&vcpu.gic, word);
             }
         }
     }
-    attend(vcpu);
+    poll_and_yield(vcpu);
     let start = Start {
         entry: row.entry,
         context: row.boot_arg,
@@ -245,19 +245,19 @@ fn reset_devices(vcpu: &mut Vcpu, shared: &Vm, index: usize, spis: u32) {
     let (version, vtimer) = (gic::VIRTUAL, vcpu.vtimer_intid);
     shared.dist.reset_shared(version, vcpu.vcpus, spis, vtimer);
     for word in 0..shared.dist.words() {
-        attend(vcpu);
+        poll_and_yield(vcpu);
         shared.dist.reset_word(word);
     }
     for number in 0..vcpu.vcpus {
-        attend(vcpu);
+        poll_and_yield(vcpu);
         shared.dist.reset_private(number);
     }
-    attend(vcpu);
+    poll_and_yield(vcpu);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
         shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);
     }
-    if timed::owns_physical(index) {
+    if timed::has_ptimer(index) {
         let board = &plan().header.board;
         shared.link(timed::PHYSICAL_TIMER, board.ptimer_intid, false);
     }
@@ -280,19 +280,19 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     vcpu.frame = Frame::default();
     vcpu.frame.set(0, start.context);
     vcpu.physical_timer = PhysicalTimer::new();
-    timer::give_guest_time(shared.time.offset(), vcpu.owns_physical);
+    timer::give_guest_time(shared.time.offset(), vcpu.has_ptimer);
     vcpu.gic.reset_virtual();
     // With what came while it was off.
     let whom = vcpu.vgic.reset(&shared.dist, &mut vcpu.gic);
     // After the vGIC, which a VM that takes its interrupts itself does not have: the SGI would come to the guest.
-    if let Some(own) = &mut vcpu.own {
-        own.reset(&vcpu.gic);
+    if let Some(gppt) = &mut vcpu.gppt {
+        gppt.reset(&vcpu.gic);
     } else {
         vcpu.notify(whom);
     }
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
-    cpu::install(vmid, stage2_root(index), own::affinity(vcpu), start.entry);
-    vcpu.context.keep_machine();
+    cpu::install(vmid, stage2_root(index), gppt::affinity(vcpu), start.entry);
+    vcpu.context.save_machine();
     vcpu.runs = true;
     // What it waited for until here is its VM's own affair.
     vcpu.stolen = sched::stolen(vcpu);
@@ -302,8 +302,8 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     // A pause that came meanwhile is seen in the first exit, which this is for.
     mailbox::send(vcpu.id, mailbox::POWER);
     vcpu.stats.enter(crate::hw::sysreg::cycles());
-    if let Some(own) = &mut vcpu.own {
-        own.show(&vcpu.gic);
+    if let Some(gppt) = &mut vcpu.gppt {
+        gppt.show(&vcpu.gic);
     }
     cpu::enter(thread::frame_address(vcpu))
 }
@@ -324,7 +324,7 @@ pub fn vcpu_page_number(id: usize) -> usize {
     plan()
         .pcpus
         .len()
-        .wrapping_mul(layout::PCPU_PAGES)
+        .wrapping_mul(layout::PCPU_POOL_PAGES)
         .wrapping_add(id.wrapping_mul(layout::vcpu::POOL_PAGES))
 }
 

@@ -6,12 +6,12 @@
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::CpuPolicy;
-use bulkhead_core::deadlines::Deadlines;
-use bulkhead_core::sched::{Policy, SLOTS, Wanted};
+use bulkhead_core::devices::deadlines::Deadlines;
+use bulkhead_core::sched::{Limits, Policy, SLOTS};
 use bulkhead_core::vgic::{VTIMER, WORDS};
 
 use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer};
-use crate::pcpu::{IDLE, Pcpu, Seat};
+use crate::pcpu::{IDLE, Pcpu, RunSlot};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::{balance, lifecycle, mailbox, timed, vm};
@@ -23,59 +23,59 @@ pub fn make_vcpus(idle: &mut Vcpu) {
         let rows = plan().vcpus.iter().enumerate();
         rows.filter(move |(_, row)| usize::from(row.pcpu) == index)
     };
-    if let Some(home) = idle.home.as_deref_mut() {
-        for (seat, (id, row)) in home.seats.iter_mut().zip(own()) {
-            *seat = Some(Seat {
+    if let Some(pcpu) = idle.pcpu.as_deref_mut() {
+        for (run_slot, (id, row)) in pcpu.run_slots.iter_mut().zip(own()) {
+            *run_slot = Some(RunSlot {
                 id: id as u8,
                 vm: row.vm as u8,
                 number: row.mpidr as u8,
                 wakes_at: u64::MAX,
                 arrived: [0; WORDS],
             });
-            home.used = home.used.wrapping_add(1);
+            pcpu.used = pcpu.used.wrapping_add(1);
         }
     }
     balance::start(idle);
     for (slot, (id, row)) in own().enumerate().take(SLOTS) {
         let (state, stack) = thread::make(id, idle.index);
         state.become_vcpu(idle, id, row, slot);
-        if let Some(home) = idle.home.as_deref_mut() {
-            if let Some(place) = home.stacks.get_mut(slot) {
+        if let Some(pcpu) = idle.pcpu.as_deref_mut() {
+            if let Some(place) = pcpu.stacks.get_mut(slot) {
                 *place = stack;
             }
             let now = timer::now();
-            home.sched.add(slot, policy(row), row.vm, now);
-            balance::seat(home, slot, row, now);
-            home.sched.wake(slot, now);
-            home.news |= bit(slot);
-            home.look_again = true;
+            pcpu.sched.add(slot, policy(row), row.vm, now);
+            balance::track(pcpu, slot, row, now);
+            pcpu.sched.wake(slot, now);
+            pcpu.pending |= bit(slot);
+            pcpu.look_again = true;
         }
     }
 }
 
-/// What vCPUs may have now. Changed by the pCPU that serves the console, which tells their pCPUs ([`follow`]).
-pub static WANTED: Wanted = Wanted::new();
+/// What vCPUs may have now. Changed by the pCPU that serves the console, which tells their pCPUs ([`apply_limits`]).
+pub static LIMITS: Limits = Limits::new();
 
 /// Somebody with authority has changed what vCPUs of this pCPU may have.
-pub fn follow(vcpu: &mut Vcpu) {
-    let Some(home) = vcpu.home.as_deref_mut() else {
+pub fn apply_limits(vcpu: &mut Vcpu) {
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
     };
-    for (slot, seat) in (0..SLOTS).zip(&home.seats) {
-        let Some(seat) = seat else { continue };
+    for (slot, run_slot) in (0..SLOTS).zip(&pcpu.run_slots) {
+        let Some(run_slot) = run_slot else { continue };
         // One that is just being changed is told about afterwards.
-        let row = WANTED.of(plan().vcpus, seat.id.into());
+        let row = LIMITS.of(plan().vcpus, run_slot.id.into());
         if let Some(policy) = row.as_ref().map(policy)
-            && home.sched.policy(slot) != Some(policy)
+            && pcpu.sched.policy(slot) != Some(policy)
         {
-            home.sched.change(slot, policy, timer::now());
+            pcpu.sched.change(slot, policy, timer::now());
         }
-        if let (Some(balancer), Some(row)) = (&mut home.balancer, row) {
+        if let (Some(balancer), Some(row)) = (&mut pcpu.balancer, row) {
             balancer.allow(slot, balance::pool(&row));
         }
     }
-    home.look_again = true;
-    vcpu.attention = true;
+    pcpu.look_again = true;
+    vcpu.exit_work = true;
 }
 
 /// What a row of the plan gives a vCPU of its pCPU.
@@ -99,26 +99,26 @@ fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
 
 /// Asks who runs, and leaves the pCPU to it if that is another one. Returns when it is the turn of this thread.
 pub fn reschedule(vcpu: &mut Vcpu) {
-    turn(vcpu, Why::Look);
+    switch_to_next(vcpu, Why::Look);
 }
 
 /// The same where nothing but the turn of this vCPU has come to its end, at `now`, and its thread has nothing to do here any
 /// more: all registers of the guest are in the frame. Returns if the turn goes on.
-pub fn hand_over(vcpu: &mut Vcpu, now: u64) {
-    turn(vcpu, Why::Over(now));
+pub fn end_turn(vcpu: &mut Vcpu, now: u64) {
+    switch_to_next(vcpu, Why::Over(now));
 }
 
 /// What [`reschedule`] does behind the switch, for a thread that starts: the first turn of its vCPU.
 pub fn begin(vcpu: &mut Vcpu) {
     vcpu.left = reg::cycles();
-    turn(vcpu, Why::Comes);
+    switch_to_next(vcpu, Why::Comes);
 }
 
 /// The same for a thread that has rested. Its guest comes next.
 pub fn go_on(vcpu: &mut Vcpu) {
-    turn(vcpu, Why::Comes);
-    if vcpu.attention {
-        lifecycle::attend(vcpu);
+    switch_to_next(vcpu, Why::Comes);
+    if vcpu.exit_work {
+        lifecycle::do_exit_work(vcpu);
     }
 }
 
@@ -138,8 +138,8 @@ enum Why {
 /// From a thread that has nothing to do here any more to another one like it no stack is changed until the very end: the vCPU
 /// that comes is brought from the stack of the one that leaves.
 #[inline(never)]
-fn turn(vcpu: &mut Vcpu, why: Why) {
-    let Some(mut home) = vcpu.home.take() else {
+fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
+    let Some(mut pcpu) = vcpu.pcpu.take() else {
         return;
     };
     let mut comes = vcpu;
@@ -147,45 +147,45 @@ fn turn(vcpu: &mut Vcpu, why: Why) {
     let mut is_new = false;
     // First, because it is what happens most.
     let known = match why {
-        Why::Over(now) => hand_on(home, now),
+        Why::Over(now) => next_after_turn(pcpu, now),
         _ => None,
     };
     if known.is_none() && why == Why::Comes {
-        if let Some(place) = home.resting.get_mut(comes.slot) {
+        if let Some(place) = pcpu.resting.get_mut(comes.slot) {
             *place = None;
         }
     } else {
-        let slot = known.unwrap_or_else(|| look(home));
+        let slot = known.unwrap_or_else(|| pick_next(pcpu));
         if slot == comes.slot {
-            comes.home = Some(home);
+            comes.pcpu = Some(pcpu);
             return set_timer(comes);
         }
-        step_out(comes, home);
+        vcpu_put(comes, pcpu);
         if why == Why::Look {
-            home = thread::switch(home, comes.slot, slot);
+            pcpu = thread::switch(pcpu, comes.slot, slot);
         } else {
-            thread::lay_down(comes, home);
+            thread::lay_down(comes, pcpu);
             // What has come for the other one it does on its own stack; and if somebody moves, all have news.
-            let has_news = home.has_news(slot);
-            let waits = home.resting.get_mut(slot).filter(|_| !has_news);
+            let has_pending = pcpu.has_pending(slot);
+            let waits = pcpu.resting.get_mut(slot).filter(|_| !has_pending);
             let Some(other) = waits.and_then(Option::take) else {
-                thread::rest(comes, home, slot)
+                thread::rest(comes, pcpu, slot)
             };
             rests = Some(comes);
             comes = other;
         }
     }
-    if rests.is_none() && home.moves != 0 {
-        comes.home = Some(home);
+    if rests.is_none() && pcpu.moves != 0 {
+        comes.pcpu = Some(pcpu);
         is_new = balance::switched(comes);
-        match comes.home.take() {
-            Some(again) => home = again,
+        match comes.pcpu.take() {
+            Some(again) => pcpu = again,
             None => return,
         }
     }
     let slot = comes.slot;
-    let has_news = home.has_news(slot);
-    step_in(comes, home);
+    let has_pending = pcpu.has_pending(slot);
+    vcpu_load(comes, pcpu);
     if let Some(rests) = rests {
         thread::pass(rests, comes)
     }
@@ -194,109 +194,109 @@ fn turn(vcpu: &mut Vcpu, why: Why) {
     if is_new {
         context::forget_former_life();
     }
-    if has_news {
+    if has_pending {
         catch_up(comes);
     }
 }
 
 /// Whose turn it is at the end of one, if that is known.
 #[inline(always)]
-fn hand_on(home: &mut Pcpu, now: u64) -> Option<usize> {
-    let (slot, until) = home.sched.hand_over(now)?;
-    home.turn.until = until;
+fn next_after_turn(pcpu: &mut Pcpu, now: u64) -> Option<usize> {
+    let (slot, until) = pcpu.sched.end_turn(now)?;
+    pcpu.turn.until = until;
     Some(slot)
 }
 
 /// Asks the scheduler whose turn it is: the slot, or [`IDLE`]. WFI and WFE trap as the turn says.
 #[inline(never)]
-fn look(home: &mut Pcpu) -> usize {
-    home.look_again = false;
-    home.turn = home.sched.next(timer::now());
-    let traps = [home.turn.trap_wfi, home.turn.trap_wfe];
-    if traps != home.traps {
-        home.traps = traps;
+fn pick_next(pcpu: &mut Pcpu) -> usize {
+    pcpu.look_again = false;
+    pcpu.turn = pcpu.sched.next(timer::now());
+    let traps = [pcpu.turn.trap_wfi, pcpu.turn.trap_wfe];
+    if traps != pcpu.traps {
+        pcpu.traps = traps;
         cpu::trap_waits(traps[0], traps[1]);
     }
-    home.turn.slot.unwrap_or(IDLE)
+    pcpu.turn.slot.unwrap_or(IDLE)
 }
 
 /// The vCPU has nothing to do until it is woken: leaves the pCPU. Returns when it has.
 pub fn block(vcpu: &mut Vcpu) {
-    if let Some(home) = vcpu.home.as_deref_mut() {
-        home.sched.block(timer::now());
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
+        pcpu.sched.block(timer::now());
         reschedule(vcpu);
     }
 }
 
 /// The guest waits for an event by WFE: others go first.
-pub fn pass(vcpu: &mut Vcpu) {
-    if let Some(home) = vcpu.home.as_deref_mut() {
-        home.sched.pass();
+pub fn yield_cpu(vcpu: &mut Vcpu) {
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
+        pcpu.sched.yield_cpu();
         reschedule(vcpu);
     }
 }
 
 /// Between two slices of long work: lets others have their turns.
-pub fn breathe(vcpu: &mut Vcpu) {
-    if vcpu.home.as_deref().is_some_and(|home| home.look_again) {
+pub fn yield_point(vcpu: &mut Vcpu) {
+    if vcpu.pcpu.as_deref().is_some_and(|pcpu| pcpu.look_again) {
         reschedule(vcpu);
     }
 }
 
 /// A vCPU of this pCPU has something to do.
 fn wake(vcpu: &mut Vcpu, slot: usize) {
-    if let Some(home) = vcpu.home.as_deref_mut()
-        && home.sched.wake(slot, timer::now())
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut()
+        && pcpu.sched.wake(slot, timer::now())
     {
-        home.look_again = true;
-        vcpu.attention = true;
+        pcpu.look_again = true;
+        vcpu.exit_work = true;
     }
 }
 
 /// Takes the vCPU from the hardware, except for registers that may stay there until another one comes.
 #[inline(always)]
-fn step_out(vcpu: &mut Vcpu, home: &mut Pcpu) {
+fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     let mut wakes_at = vcpu.deadlines.next().unwrap_or(u64::MAX);
-    if vcpu.is_special {
+    if vcpu.needs_full_switch {
         if vcpu.slot == IDLE {
             return;
         }
-        wakes_at = wakes_at.min(step_out_special(vcpu, home));
+        wakes_at = wakes_at.min(vcpu_put_full(vcpu, pcpu));
     } else {
-        vcpu.context.timers.keep_virtual();
+        vcpu.context.timers.save_virtual();
         timer::settle();
-        vcpu.context.active = vcpu.gic.take_active(vcpu.timer_bits);
-        vcpu.context.interface.keep_usual();
+        vcpu.context.active = vcpu.gic.save_active(vcpu.timer_bits);
+        vcpu.context.interface.save_fast();
     }
-    vcpu.context.keep_registers(home.auxiliary);
-    home.enabled = vcpu.vgic.enabled_on_board();
+    vcpu.context.save_registers(pcpu.auxiliary);
+    pcpu.enabled = vcpu.vgic.enabled_on_board();
     vcpu.left = reg::cycles();
     if let Some(at) = vcpu.context.timers.virtual_due() {
         wakes_at = wakes_at.min(virtual_wakes_at(vcpu, at));
     }
     if wakes_at != u64::MAX {
         vcpu.sleeps = true;
-        home.set_wake(vcpu.slot, wakes_at);
+        pcpu.set_wake(vcpu.slot, wakes_at);
     }
 }
 
-/// What is its own of a vCPU that [`Vcpu::is_special`]. Gives when its physical timer has to wake it.
+/// What is its own of a vCPU that [`Vcpu::needs_full_switch`]. Gives when its physical timer has to wake it.
 #[inline(never)]
-fn step_out_special(vcpu: &mut Vcpu, home: &mut Pcpu) -> u64 {
-    if let Some(own) = &mut vcpu.own {
-        own.hide(&vcpu.gic);
+fn vcpu_put_full(vcpu: &mut Vcpu, pcpu: &mut Pcpu) -> u64 {
+    if let Some(gppt) = &mut vcpu.gppt {
+        gppt.hide(&vcpu.gic);
         // Not every way to tell it something leaves an interrupt that waits.
-        home.news |= bit(vcpu.slot);
+        pcpu.pending |= bit(vcpu.slot);
     }
     let timers = &mut vcpu.context.timers;
-    timers.keep_virtual();
-    if vcpu.owns_physical {
-        timers.keep_physical();
+    timers.save_virtual();
+    if vcpu.has_ptimer {
+        timers.save_physical();
     }
     timer::settle();
     let due = timers.physical_due();
-    vcpu.context.active = vcpu.gic.take_active(vcpu.timer_bits);
-    vcpu.context.interface.keep(&vcpu.gic);
+    vcpu.context.active = vcpu.gic.save_active(vcpu.timer_bits);
+    vcpu.context.interface.save(&vcpu.gic);
     due.filter(|_| !is_active(vcpu, plan().header.board.ptimer_intid))
         .unwrap_or(u64::MAX)
 }
@@ -317,79 +317,79 @@ fn virtual_wakes_at(vcpu: &Vcpu, at: u64) -> u64 {
 
 /// Brings the vCPU back.
 #[inline(always)]
-fn step_in(vcpu: &mut Vcpu, home: &'static mut Pcpu) {
+fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     let slot = vcpu.slot;
     if slot == IDLE {
         gic::keep_silent();
-        vcpu.home = Some(home);
-        if mailbox::is_for(vcpu.id) {
-            mailbox::open(vcpu);
+        vcpu.pcpu = Some(pcpu);
+        if mailbox::has_mail(vcpu.id) {
+            mailbox::receive(vcpu);
         }
         return set_timer(vcpu);
     }
     if vcpu.sleeps {
         vcpu.sleeps = false;
-        home.wakes(slot);
+        pcpu.wakes(slot);
     }
-    let loaded = home.loaded == slot;
+    let loaded = pcpu.loaded == slot;
     if loaded {
         vcpu.context.interface.signal_again();
     } else {
-        home.loaded = slot;
-        vcpu.context.bring_registers(home.auxiliary);
-        if vcpu.is_special {
-            vcpu.context.interface.bring(&vcpu.gic);
+        pcpu.loaded = slot;
+        vcpu.context.restore_registers(pcpu.auxiliary);
+        if vcpu.needs_full_switch {
+            vcpu.context.interface.restore(&vcpu.gic);
         } else {
-            vcpu.context.interface.bring_usual();
+            vcpu.context.interface.restore_fast();
         }
-        if home.enabled != vcpu.vgic.enabled_on_board() {
+        if pcpu.enabled != vcpu.vgic.enabled_on_board() {
             vcpu.gic
                 .enable_private(vcpu.timer_bits, board_interrupts(vcpu));
         }
         let number = vcpu.number as u8;
         if vcpu.vcpus > 1
             && let Some(vm) = vcpu.vm
-            && let Some(last) = home.last.get_mut(vm)
+            && let Some(last) = pcpu.last.get_mut(vm)
             && core::mem::replace(last, number) != number
             && vcpu.runs
         {
             context::forget_translations();
         }
     }
-    vcpu.gic.give_active(vcpu.context.active);
-    vcpu.context.timers.bring_virtual();
-    if vcpu.is_special {
-        step_in_special(vcpu);
+    vcpu.gic.restore_active(vcpu.context.active);
+    vcpu.context.timers.restore_virtual();
+    if vcpu.needs_full_switch {
+        vcpu_load_full(vcpu);
     }
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());
         if let Some(told) = vcpu.told {
             // Nobody else writes it.
-            let all = home.sched.stolen(slot);
-            let new = home.in_nanoseconds(all.wrapping_sub(vcpu.stolen));
+            let all = pcpu.sched.stolen(slot);
+            let new = pcpu.in_nanoseconds(all.wrapping_sub(vcpu.stolen));
             vcpu.stolen = all;
             memory::tell(told, told.load(Ordering::Relaxed).wrapping_add(new));
         }
     }
-    timer::set_on_leaving(next_deadline(vcpu, home));
-    vcpu.home = Some(home);
+    timer::set_on_leaving(next_deadline(vcpu, pcpu));
+    vcpu.pcpu = Some(pcpu);
 }
 
-/// What is its own of a vCPU that [`Vcpu::is_special`].
+/// What is its own of a vCPU that [`Vcpu::needs_full_switch`].
 #[inline(never)]
-fn step_in_special(vcpu: &mut Vcpu) {
-    if vcpu.owns_physical {
-        vcpu.context.timers.bring_physical();
+fn vcpu_load_full(vcpu: &mut Vcpu) {
+    if vcpu.has_ptimer {
+        vcpu.context.timers.restore_physical();
     }
-    if let Some(own) = vcpu.own.as_mut().filter(|_| vcpu.runs) {
-        own.show(&vcpu.gic);
+    if let Some(gppt) = vcpu.gppt.as_mut().filter(|_| vcpu.runs) {
+        gppt.show(&vcpu.gic);
     }
 }
 
 /// What the scheduler has counted as stolen from a vCPU so far, in ticks.
 pub fn stolen(vcpu: &Vcpu) -> u64 {
-    let home = vcpu.home.as_deref();
-    home.map_or(0, |home| home.sched.stolen(vcpu.slot))
+    let pcpu = vcpu.pcpu.as_deref();
+    pcpu.map_or(0, |pcpu| pcpu.sched.stolen(vcpu.slot))
 }
 
 /// The board's interrupts behind the private ones that the guest has enabled.
@@ -409,9 +409,9 @@ const fn bit(slot: usize) -> u32 {
 #[inline(never)]
 fn catch_up(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
-    let arrived = vcpu.home.as_deref_mut().and_then(|home| {
-        home.news &= !bit(slot);
-        Some(core::mem::take(&mut home.seat(slot)?.arrived))
+    let arrived = vcpu.pcpu.as_deref_mut().and_then(|pcpu| {
+        pcpu.pending &= !bit(slot);
+        Some(core::mem::take(&mut pcpu.run_slot(slot)?.arrived))
     });
     if let (Some(vm), Some(words)) = (vcpu.vm(), arrived) {
         for (word, bits) in (0u32..).zip(words) {
@@ -424,43 +424,43 @@ fn catch_up(vcpu: &mut Vcpu) {
             }
         }
         if vcpu.runs && vm.dist.calls(vcpu.number) {
-            let whom = vcpu.vgic.look(&vm.dist, &mut vcpu.gic);
+            let whom = vcpu.vgic.on_notify(&vm.dist, &mut vcpu.gic);
             vcpu.notify(whom);
         }
     }
-    mailbox::open(vcpu);
+    mailbox::receive(vcpu);
 }
 
 /// Arms EL2's timer for what is due next: of the vCPU that runs, of those that do not, of the pCPU itself.
 pub fn set_timer(vcpu: &mut Vcpu) {
-    if let Some(home) = vcpu.home.take() {
-        timer::set(next_deadline(vcpu, home));
-        vcpu.home = Some(home);
+    if let Some(pcpu) = vcpu.pcpu.take() {
+        timer::set(next_deadline(vcpu, pcpu));
+        vcpu.pcpu = Some(pcpu);
     }
 }
 
 #[inline(always)]
-fn next_deadline(vcpu: &Vcpu, home: &mut Pcpu) -> u64 {
+fn next_deadline(vcpu: &Vcpu, pcpu: &mut Pcpu) -> u64 {
     let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
-    home.rest = next(&vcpu.deadlines).min(home.due);
-    home.rest.min(home.turn.until)
+    pcpu.rest = next(&vcpu.deadlines).min(pcpu.due);
+    pcpu.rest.min(pcpu.turn.until)
 }
 
-fn others(home: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &Seat)> {
-    let all = (0..home.used).zip(&home.seats);
-    all.filter_map(move |(slot, seat)| Some((slot, seat.as_ref().filter(|_| slot != own)?)))
+fn others(pcpu: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &RunSlot)> {
+    let all = (0..pcpu.used).zip(&pcpu.run_slots);
+    all.filter_map(move |(slot, run_slot)| Some((slot, run_slot.as_ref().filter(|_| slot != own)?)))
 }
 
-/// The slots of those other vCPUs of this pCPU for which `has_news` holds, a bit for each.
-fn slots(vcpu: &Vcpu, has_news: impl Fn(&Seat) -> bool) -> u32 {
+/// The slots of those other vCPUs of this pCPU for which `has_pending` holds, a bit for each.
+fn slots(vcpu: &Vcpu, has_pending: impl Fn(&RunSlot) -> bool) -> u32 {
     let mut found = 0;
-    if let Some(home) = vcpu
-        .home
+    if let Some(pcpu) = vcpu
+        .pcpu
         .as_deref()
-        .filter(|home| home.has_others(vcpu.slot))
+        .filter(|pcpu| pcpu.has_others(vcpu.slot))
     {
-        for (slot, seat) in others(home, vcpu.slot) {
-            if has_news(seat) {
+        for (slot, run_slot) in others(pcpu, vcpu.slot) {
+            if has_pending(run_slot) {
                 found |= bit(slot);
             }
         }
@@ -475,9 +475,9 @@ fn wake_all(vcpu: &mut Vcpu, found: u32) {
 }
 
 /// Something has come for these, which do not run.
-fn tell_all(vcpu: &mut Vcpu, found: u32) {
-    if let Some(home) = vcpu.home.as_deref_mut() {
-        home.news |= found;
+fn mark_pending(vcpu: &mut Vcpu, found: u32) {
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
+        pcpu.pending |= found;
     }
     wake_all(vcpu, found);
 }
@@ -497,68 +497,76 @@ fn numbers(bits: u32) -> impl Iterator<Item = usize> {
 /// EL2's timer has fired for the end of the turn, and for nothing else.
 #[inline(always)]
 pub fn is_over(vcpu: &Vcpu, now: u64) -> bool {
-    let home = vcpu.home.as_deref();
-    home.is_some_and(|home| now < home.rest && now >= home.turn.until)
+    let pcpu = vcpu.pcpu.as_deref();
+    pcpu.is_some_and(|pcpu| now < pcpu.rest && now >= pcpu.turn.until)
 }
 
 /// EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over. `true`: [`reschedule`] comes next,
 /// which sets the timer.
 #[inline(always)]
 pub fn timer_fired(vcpu: &mut Vcpu, now: u64) -> bool {
-    if vcpu.home.as_deref().is_some_and(|home| home.soonest <= now) {
+    if vcpu.pcpu.as_deref().is_some_and(|pcpu| pcpu.soonest <= now) {
         wake_due(vcpu, now);
     }
-    let Some(home) = vcpu.home.as_deref_mut() else {
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return false;
     };
-    if now >= home.turn.until {
-        home.turn.until = u64::MAX;
-        home.look_again = true;
-        vcpu.attention = true;
+    if now >= pcpu.turn.until {
+        pcpu.turn.until = u64::MAX;
+        pcpu.look_again = true;
+        vcpu.exit_work = true;
     }
-    home.look_again
+    pcpu.look_again
 }
 
 #[inline(never)]
 fn wake_due(vcpu: &mut Vcpu, now: u64) {
-    let found = slots(vcpu, |seat| seat.wakes_at <= now);
+    let found = slots(vcpu, |run_slot| run_slot.wakes_at <= now);
     for slot in numbers(found) {
-        if let Some(home) = vcpu.home.as_deref_mut() {
-            home.wakes(slot);
+        if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
+            pcpu.wakes(slot);
         }
     }
     wake_all(vcpu, found);
 }
 
 /// A sibling of a vCPU of this pCPU that does not run has called it.
-pub fn called(vcpu: &mut Vcpu) {
-    let found = slots(vcpu, |seat| {
-        vm::vm(seat.vm.into()).dist.calls(seat.number.into())
+pub fn on_sibling_sgi(vcpu: &mut Vcpu) {
+    let found = slots(vcpu, |run_slot| {
+        vm::vm(run_slot.vm.into())
+            .dist
+            .calls(run_slot.number.into())
     });
-    tell_all(vcpu, found);
+    mark_pending(vcpu, found);
 }
 
 /// There is a message for one of the threads of this pCPU that do not run.
-pub fn mail(vcpu: &mut Vcpu) {
-    let found = slots(vcpu, |seat| mailbox::is_for(seat.id.into()));
-    tell_all(vcpu, found);
+pub fn on_mail(vcpu: &mut Vcpu) {
+    let found = slots(vcpu, |run_slot| mailbox::has_mail(run_slot.id.into()));
+    mark_pending(vcpu, found);
 }
 
 /// A physical SPI has come, and its priority has been dropped: wakes the vCPU of this pCPU that it is for, if that is one
 /// that does not run.
-pub fn arrived(vcpu: &mut Vcpu, pintid: u32) -> bool {
-    let found = slots(vcpu, |seat| vm::vm(seat.vm.into()).behind(pintid).is_some());
+pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
+    let found = slots(vcpu, |run_slot| {
+        vm::vm(run_slot.vm.into()).vintid_of(pintid).is_some()
+    });
     let slot = found.trailing_zeros() as usize;
-    let Some(seat) = vcpu.home.as_deref_mut().and_then(|home| home.seat(slot)) else {
+    let Some(run_slot) = vcpu
+        .pcpu
+        .as_deref_mut()
+        .and_then(|pcpu| pcpu.run_slot(slot))
+    else {
         return false;
     };
-    let Some(vintid) = vm::vm(seat.vm.into()).behind(pintid) else {
+    let Some(vintid) = vm::vm(run_slot.vm.into()).vintid_of(pintid) else {
         return false;
     };
-    if let Some(word) = seat.arrived.get_mut((vintid / 32) as usize) {
+    if let Some(word) = run_slot.arrived.get_mut((vintid / 32) as usize) {
         *word |= 1 << (vintid % 32);
     }
-    tell_all(vcpu, bit(slot));
+    mark_pending(vcpu, bit(slot));
     true
 }
 
@@ -569,5 +577,5 @@ pub fn wait(vcpu: &mut Vcpu) {
     if !vcpu.vgic.is_called(&vcpu.gic, gate.groups as u32, below) {
         block(vcpu);
     }
-    lifecycle::attend(vcpu);
+    lifecycle::do_exit_work(vcpu);
 }

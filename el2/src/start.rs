@@ -2,21 +2,21 @@
 
 use bulkhead_abi::plan::{IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE};
 use bulkhead_core::boot_tree::BootTree;
+use bulkhead_core::console::text::Line;
 #[cfg(not(feature = "gicv2"))]
 use bulkhead_core::gppt::Reclaim;
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
-use bulkhead_core::text::Line;
 
+use crate::gppt;
 use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
 #[cfg(not(feature = "gicv2"))]
 use crate::hw::sdei;
 use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, timer};
-use crate::own;
 use crate::vcpu::Vcpu;
-use crate::{idle, prepare, sched, service, vm};
+use crate::{console, idle, prepare, sched, vm};
 
 pub use crate::hw::boot::plan;
 
@@ -72,7 +72,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     let mut index = 0;
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
         if pcpu.service != 0 {
-            service::set_drainer(n);
+            console::set_drainer(n);
         }
         if pcpu.mpidr == own {
             index = n;
@@ -195,7 +195,7 @@ fn share_vms(windows: &mut Windows, pool: &Pool) {
         mmu::share_vcpu_pages(id, pool.pa(prepare::vcpu_page_number(id)));
     }
     mmu::share_vm_slot(windows);
-    vm::PLACES.start(plan().vcpus);
+    vm::VCPU_LOCATION.start(plan().vcpus);
 }
 
 /// Builds the stage-2 tables of all VMs. The plan's proof says that this cannot fail.
@@ -227,7 +227,7 @@ fn keep_time(windows: &mut Windows) {
     if rtc != 0 {
         let registers = windows.registers(layout::FRAMES.wrapping_add(1), rtc, PAGE);
         let seconds = timer::now().checked_div(timer::frequency());
-        service::keep_time(registers.read(0), seconds.unwrap_or(0));
+        console::keep_time(registers.read(0), seconds.unwrap_or(0));
     }
 }
 
@@ -265,8 +265,8 @@ fn start_distributor(windows: &mut Windows, uart: Uart) {
 #[cfg(not(feature = "gicv2"))]
 fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     let (mut which, mut events) = (0, 0);
-    for (pcpu, vm) in own::pcpus() {
-        let reclaim = plan().vms.get(vm).map(own::reclaim);
+    for (pcpu, vm) in gppt::pcpus() {
+        let reclaim = plan().vms.get(vm).map(gppt::reclaim);
         if reclaim == Some(Reclaim::Sdei) {
             events |= 1u32.wrapping_shl(pcpu as u32);
         } else {
@@ -284,18 +284,18 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
         line.text(", by which the CPU of a VM is to be got back");
         last_words(uart, &line);
     }
-    if !gic::own::prepare(gicd, which, events) {
+    if !gic::gppt::prepare(gicd, which, events) {
         let mut line = Said::new();
         line.text(
             "refused: board-security: GICD_CTLR.DS is 0, and a VM takes its interrupts itself",
         );
         last_words(uart, &line);
     }
-    if gic::own::is_there(drainer) {
-        gic::own::claim(gicd, plan().header.board.uart_intid);
+    if gic::gppt::is_there(drainer) {
+        gic::gppt::claim(gicd, plan().header.board.uart_intid);
     }
     keep_hold();
-    gic::own::start_calls(gicd);
+    gic::gppt::start_calls(gicd);
 }
 
 /// The plan's proof says that none of them runs where the console is drained.
@@ -306,9 +306,9 @@ fn give_interrupts(_: Registers, _: usize, _: Uart) {
 
 /// Keeps hold of the stage 2 of VMs that could mask EL2's interrupts.
 fn keep_hold() {
-    let masking = own::pcpus().filter(|(_, vm)| own::can_mask(*vm));
+    let masking = gppt::pcpus().filter(|(_, vm)| gppt::can_mask(*vm));
     for (pcpu, vm) in masking {
-        gic::own::give_to(pcpu, vm);
+        gic::gppt::give_to(pcpu, vm);
     }
 }
 
@@ -328,20 +328,20 @@ fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
             pa: board.uart,
             pages: 1,
         });
-        let first = index.wrapping_mul(layout::PCPU_PAGES);
+        let first = index.wrapping_mul(layout::PCPU_POOL_PAGES);
         mmu::make_private(pool, index, first, frames.into_iter().chain(uart));
     }
 }
 
 /// EL2 failed by itself. Says where, if this pCPU has the UART, and stops; other pCPUs go on.
-pub fn own_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
+pub fn el2_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
     let mut line = Said::new();
     line.text("bug in EL2: exception ")
         .decimal(kind)
         .text(" pc=")
         .hex(elr);
     line.text(" syndrome=").hex(esr).text(" address=").hex(far);
-    idle::own_fault(&line)
+    idle::el2_fault(&line)
 }
 
 /// A panic: only start-up can reach one, which the gates prove.
@@ -355,5 +355,5 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
             .byte(b':')
             .decimal(u64::from(place.line()));
     }
-    idle::own_fault(&line)
+    idle::el2_fault(&line)
 }

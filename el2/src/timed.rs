@@ -6,19 +6,19 @@
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{DeviceKind, VM_OWN_PTIMER};
-use bulkhead_core::deadlines::Purpose;
-use bulkhead_core::exit::Mmio;
-use bulkhead_core::pl031::{self, Now, Pl031};
-use bulkhead_core::power::{End, Phase};
-use bulkhead_core::ptimer::Register;
-use bulkhead_core::watchdog::{self, Watchdog};
+use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::cpu::power::{End, Phase};
+use bulkhead_core::devices::deadlines::Purpose;
+use bulkhead_core::devices::pl031::{self, Now, Pl031};
+use bulkhead_core::devices::ptimer::Register;
+use bulkhead_core::devices::watchdog::{self, Watchdog};
 
 use crate::devices::{self, Done};
 use crate::hw::timer;
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm};
-use crate::{deadlines, lifecycle, mailbox, service};
+use crate::{console, deadlines, lifecycle, mailbox};
 
 /// INTID of the EL1 physical timer in every VM (BSA: PPI 30).
 pub const PHYSICAL_TIMER: u32 = 30;
@@ -73,7 +73,7 @@ fn now() -> Now {
 pub fn reset(vcpu: &mut Vcpu, vm: &Vm) {
     vm.time.reset();
     let now = now();
-    let time = service::time_of_day(now.count.checked_div(now.frequency).unwrap_or(0));
+    let time = console::time_of_day(now.count.checked_div(now.frequency).unwrap_or(0));
     // Nobody else uses them: all vCPUs are off.
     let _done = vm.clock.try_use(|clock| *clock = Pl031::new(time, now));
     let _done = vm.watchdog.try_use(|dog| *dog = Watchdog::new());
@@ -84,7 +84,7 @@ pub fn reset(vcpu: &mut Vcpu, vm: &Vm) {
 
 /// Performs an access if it hits one of these devices.
 pub fn access(vcpu: &mut Vcpu, vm: &Vm, mmio: &Mmio) -> Done {
-    let [clock, dog] = vcpu.places.timed;
+    let [clock, dog] = vcpu.ipas.timed;
     let stored = mmio.stored(vcpu.frame.get(mmio.register));
     let offset = mmio.ipa.wrapping_sub(clock.ipa);
     let loaded = if offset < clock.size {
@@ -122,7 +122,7 @@ pub fn access(vcpu: &mut Vcpu, vm: &Vm, mmio: &Mmio) -> Done {
 /// Uses the clock and follows its line; `None` if another vCPU is at it. The line goes to the vGIC before
 /// another one can change it.
 fn use_clock<R>(vcpu: &mut Vcpu, vm: &Vm, act: impl FnOnce(&mut Pl031, Now) -> R) -> Option<R> {
-    let [place, _] = vcpu.places.timed;
+    let [place, _] = vcpu.ipas.timed;
     let now = now();
     let (result, before, after, whom) = vm.clock.try_use(|clock| {
         let before = clock.deadline(now.frequency);
@@ -141,7 +141,7 @@ fn use_watchdog<R>(
     vm: &Vm,
     act: impl FnOnce(&mut Watchdog, u64) -> R,
 ) -> Option<R> {
-    let [_, place] = vcpu.places.timed;
+    let [_, place] = vcpu.ipas.timed;
     let now = vm.time.counter(timer::now());
     let (result, before, after, bites, whom) = vm.watchdog.try_use(|dog| {
         let before = dog.deadline();
@@ -177,7 +177,7 @@ pub fn look(vcpu: &mut Vcpu) {
     if vcpu.number != 0 || vm.power.phase() != Phase::Running || vm.power.is_paused() {
         return;
     }
-    let [clock, dog] = vcpu.places.timed;
+    let [clock, dog] = vcpu.ipas.timed;
     let clock = clock.size == 0 || use_clock(vcpu, vm, |clock, now| clock.advance(now)).is_some();
     let dog = dog.size == 0 || use_watchdog(vcpu, vm, |dog, now| dog.advance(now)).is_some();
     if !(clock && dog) {
@@ -187,7 +187,7 @@ pub fn look(vcpu: &mut Vcpu) {
 }
 
 /// The VM has the board's physical timer to itself.
-pub fn owns_physical(vm: usize) -> bool {
+pub fn has_ptimer(vm: usize) -> bool {
     plan()
         .vms
         .get(vm)

@@ -4,25 +4,25 @@
 use core::sync::atomic::AtomicU64;
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
-use bulkhead_core::deadlines::Deadlines;
-use bulkhead_core::ptimer::PhysicalTimer;
-use bulkhead_core::pvtime;
-use bulkhead_core::report::Report;
-use bulkhead_core::smccc::Workarounds;
-use bulkhead_core::stats::ExitStats;
-use bulkhead_core::sysreg::IdRegisters;
-use bulkhead_core::trng::Generator;
+use bulkhead_core::console::report::Report;
+use bulkhead_core::console::stats::ExitStats;
+use bulkhead_core::cpu::pvtime;
+use bulkhead_core::cpu::smccc::Workarounds;
+use bulkhead_core::cpu::sysreg::IdRegisters;
+use bulkhead_core::cpu::trng::Generator;
+use bulkhead_core::devices::deadlines::Deadlines;
+use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
+use crate::gppt::Gppt;
 use crate::hw::boot;
 use crate::hw::context::Context;
 use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::Windows;
-use crate::own::Own;
 use crate::pcpu::{IDLE, Pcpu};
 use crate::start::plan;
 use crate::timed::{self, Place};
-use crate::vm::{PLACES, Vm, vm as vm_page};
+use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
 use crate::{mailbox, prepare};
 
 /// An INTID that nothing has.
@@ -70,13 +70,13 @@ pub struct Vcpu {
     /// The private interrupts of the board that a vCPU can own, its timers: a bit for each.
     pub timer_bits: u32,
     /// IPAs of what EL2 emulates; [`NOWHERE`] for what the VM does not have.
-    pub places: Places,
+    pub ipas: DeviceIpas,
     /// Interrupt state of the vCPU.
     pub vgic: vgic::Cpu,
     /// The physical GIC.
     pub gic: Gic,
     /// Its GIC, if it takes its interrupts itself.
-    pub own: Option<Own>,
+    pub gppt: Option<Gppt>,
     /// EL2 takes no Group 1 interrupts on its pCPU, because a vCPU there does.
     pub group0: bool,
     /// INTID of the emulated UART.
@@ -84,15 +84,15 @@ pub struct Vcpu {
     /// INTID of the SGI by which a sibling makes this vCPU look; of one that shares its pCPU [`NO_INTID`], so that it is looked up
     /// whom it is for.
     pub sibling_intid: u32,
-    /// Something is to be done before the guest goes on: see [`crate::lifecycle::attend`].
-    pub attention: bool,
+    /// Something is to be done before the guest goes on: see [`crate::lifecycle::do_exit_work`].
+    pub exit_work: bool,
     /// What the threads of this pCPU share, while this one runs.
-    pub home: Option<&'static mut Pcpu>,
+    pub pcpu: Option<&'static mut Pcpu>,
     /// What it has that most have not has to be kept and brought, too: a GIC of its own, the physical timer, or what an unusual
     /// interface of the pCPU has. The thread that waits has nothing, which is special as well.
-    pub is_special: bool,
+    pub needs_full_switch: bool,
     /// It has the EL1 physical timer to itself.
-    pub owns_physical: bool,
+    pub has_ptimer: bool,
     /// Its registers while another one has the pCPU.
     pub context: Context,
     /// When it left the pCPU (cycle counter).
@@ -120,9 +120,9 @@ pub struct Vcpu {
     /// The vCPU is on: it has registers.
     pub runs: bool,
     /// It stands still, because its VM is paused.
-    pub stands: bool,
+    pub paused: bool,
     /// What the guest's timers were while it stands still.
-    pub held: Option<[u64; 2]>,
+    pub paused_timers: Option<[u64; 2]>,
     /// When it needs EL2's timer.
     pub deadlines: Deadlines,
     /// The emulated physical timer.
@@ -148,7 +148,7 @@ pub const NOWHERE: u64 = 1 << 63;
 
 /// Where a VM finds what EL2 emulates.
 #[derive(Clone, Copy, Debug)]
-pub struct Places {
+pub struct DeviceIpas {
     /// Distributor.
     pub gicd: u64,
     /// Redistributor.
@@ -163,7 +163,7 @@ pub struct Places {
     pub timed: [Place; 2],
 }
 
-impl Places {
+impl DeviceIpas {
     /// A VM that has nothing.
     const NOWHERE: Self = Self {
         gicd: NOWHERE,
@@ -180,7 +180,7 @@ impl Vcpu {
     #[inline(always)]
     pub fn idle(index: usize) -> Self {
         let plan = plan();
-        let group0 = gic::own::EL2_IN_GROUP0 && gic::own::is_there(index);
+        let group0 = gic::gppt::EL2_IN_GROUP0 && gic::gppt::is_there(index);
         Self {
             frame: Frame::default(),
             stats: ExitStats::new(0),
@@ -192,17 +192,17 @@ impl Vcpu {
             },
             timer_bits: 1 << (plan.header.board.vtimer_intid % 32)
                 | 1 << (plan.header.board.ptimer_intid % 32),
-            places: Places::NOWHERE,
+            ipas: DeviceIpas::NOWHERE,
             vgic: vgic::Cpu::new(0),
             gic: Gic::of(index),
-            own: None,
+            gppt: None,
             group0,
             pl011_intid: 0,
             sibling_intid: NO_INTID,
-            attention: false,
-            home: None,
-            is_special: true,
-            owns_physical: false,
+            exit_work: false,
+            pcpu: None,
+            needs_full_switch: true,
+            has_ptimer: false,
             context: Context::NEW,
             left: 0,
             stolen_at: None,
@@ -216,8 +216,8 @@ impl Vcpu {
             number: 0,
             vcpus: 0,
             runs: false,
-            stands: false,
-            held: None,
+            paused: false,
+            paused_timers: None,
             deadlines: Deadlines::new(),
             physical_timer: PhysicalTimer::new(),
             workarounds: Workarounds::NONE,
@@ -242,12 +242,12 @@ impl Vcpu {
         let (vm, number) = (usize::from(row.vm), row.mpidr as usize);
         let vcpus = plan.vcpus_of(vm).len();
         self.gic = idle.gic;
-        if let Some(siblings) = PLACES.siblings(id.wrapping_sub(number)) {
+        if let Some(siblings) = VCPU_LOCATION.siblings(id.wrapping_sub(number)) {
             self.gic.siblings = siblings;
         }
         let pl011 = timed::place(vm, DeviceKind::Pl011, PAGE);
         if let Some(row) = plan.vms.get(vm) {
-            self.places = Places {
+            self.ipas = DeviceIpas {
                 gicd: row.gicd,
                 gicr: if row.gicr == 0 { NOWHERE } else { row.gicr },
                 gicr_size: GICR_SIZE.wrapping_mul(vcpus as u64),
@@ -260,21 +260,21 @@ impl Vcpu {
                 timed: timed::places(vm),
             };
         }
-        self.own = Own::of(vm);
-        self.owns_physical = timed::owns_physical(vm);
+        self.gppt = Gppt::of(vm);
+        self.has_ptimer = timed::has_ptimer(vm);
         self.sort();
         let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);
         let place = told.wrapping_add(pvtime::STRIDE.wrapping_mul(number as u64));
         self.stolen_at = (told != 0).then_some(place);
         self.told = (told != 0).then(|| boot::stolen_time(vm, number));
-        if self.own.is_some() {
-            self.places.gicd = NOWHERE;
-            self.places.gicr = NOWHERE;
+        if self.gppt.is_some() {
+            self.ipas.gicd = NOWHERE;
+            self.ipas.gicr = NOWHERE;
         }
         self.vgic = vgic::Cpu::new(number);
         self.pl011_intid = pl011.intid;
-        if !idle.home.as_deref().is_some_and(Pcpu::is_shared) {
-            self.sibling_intid = gic::own::sibling_intid(idle.index);
+        if !idle.pcpu.as_deref().is_some_and(Pcpu::is_shared) {
+            self.sibling_intid = gic::gppt::sibling_intid(idle.index);
         }
         self.slot = slot;
         self.id = id;
@@ -287,9 +287,9 @@ impl Vcpu {
         self.generator = prepare::generator(vm, number);
     }
 
-    /// Says anew whether it [`Self::is_special`], on the pCPU where it is now.
+    /// Says anew whether it [`Self::needs_full_switch`], on the pCPU where it is now.
     pub fn sort(&mut self) {
-        self.is_special = self.own.is_some() || self.owns_physical || !self.gic.is_usual;
+        self.needs_full_switch = self.gppt.is_some() || self.has_ptimer || !self.gic.is_fastpath;
     }
 
     /// Makes the one vCPU of its VM that is in `whom`, if any, look at its interrupts.

@@ -3,14 +3,14 @@
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{MAX_SPIS, MAX_VMS};
-use bulkhead_core::console::Streams;
-use bulkhead_core::pl011::Pl011;
-use bulkhead_core::pl031::Pl031;
-use bulkhead_core::power::{Power, Restarts};
-use bulkhead_core::sched::Places;
+use bulkhead_core::console::mux::Streams;
+use bulkhead_core::cpu::power::{Power, Restarts};
+use bulkhead_core::devices::pl011::Pl011;
+use bulkhead_core::devices::pl031::Pl031;
+use bulkhead_core::devices::vtime::VirtualTime;
+use bulkhead_core::devices::watchdog::Watchdog;
+use bulkhead_core::sched::VcpuLocation;
 use bulkhead_core::vgic::{Distributor, Notify};
-use bulkhead_core::vtime::VirtualTime;
-use bulkhead_core::watchdog::Watchdog;
 
 use crate::hw::boot::vm_page;
 use crate::hw::claim::Claim;
@@ -38,10 +38,10 @@ pub struct Vm {
     /// Its virtual time.
     pub time: VirtualTime,
     /// vCPUs that stand still because it is paused.
-    pub standing: AtomicU32,
+    pub paused_vcpus: AtomicU32,
     /// VMs that have ended and of which it has not heard yet, a bit for each.
     pub events: AtomicU64,
-    /// Why it ended the last time ([`bulkhead_core::power::End`] as number).
+    /// Why it ended the last time ([`bulkhead_core::cpu::power::End`] as number).
     pub last_end: AtomicU32,
     /// What its pCPUs have still to do about its end: see [`crate::lifecycle`].
     pub after: AtomicU32,
@@ -50,7 +50,7 @@ pub struct Vm {
     /// Those of its pCPUs that have not yet said what they have to say about its end.
     pub unsaid: AtomicU32,
     /// The virtual SPI behind each physical SPI from 32 on, 0 for none.
-    behind: [AtomicU16; MAX_SPIS as usize],
+    vintids: [AtomicU16; MAX_SPIS as usize],
 }
 
 /// [`Vm::events`] has a bit for each.
@@ -63,7 +63,7 @@ impl Vm {
     /// Links a physical SPI to a virtual one.
     pub fn link(&self, vintid: u32, pintid: u32, edge: bool) {
         self.dist.link(vintid, pintid, edge);
-        if let Some(slot) = self.behind.get(pintid.wrapping_sub(32) as usize) {
+        if let Some(slot) = self.vintids.get(pintid.wrapping_sub(32) as usize) {
             slot.store(vintid as u16, Ordering::Relaxed);
         }
     }
@@ -79,8 +79,8 @@ impl Vm {
     }
 
     /// The virtual SPI behind a physical one.
-    pub fn behind(&self, pintid: u32) -> Option<u32> {
-        let slot = self.behind.get(pintid.wrapping_sub(32) as usize)?;
+    pub fn vintid_of(&self, pintid: u32) -> Option<u32> {
+        let slot = self.vintids.get(pintid.wrapping_sub(32) as usize)?;
         Some(u32::from(slot.load(Ordering::Relaxed))).filter(|vintid| *vintid != 0)
     }
 }
@@ -92,7 +92,7 @@ pub fn vm(index: usize) -> &'static Vm {
 }
 
 /// Where each vCPU is.
-pub static PLACES: Places = Places::new();
+pub static VCPU_LOCATION: VcpuLocation = VcpuLocation::new();
 
 /// Rows of the plan of the vCPUs of a VM.
 pub fn ids_of(vm: usize) -> core::ops::Range<usize> {
@@ -118,7 +118,7 @@ pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
 pub fn notify(vm: usize, whom: Notify) {
     for vcpu in whom.iter() {
         if let Some(id) = id_of(vm, vcpu) {
-            gic::send(gic::SIBLING, PLACES.of(id));
+            gic::send(gic::SIBLING, VCPU_LOCATION.of(id));
         }
     }
 }

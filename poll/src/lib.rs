@@ -30,11 +30,11 @@
 //! # In a control loop
 //!
 //! ```
-//! # use bulkhead_poll::{Listener, Wish, Wishes};
+//! # use bulkhead_poll::{Listener, Wish, Requests};
 //! # use core::sync::atomic::AtomicU64;
 //! # let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
 //! # bulkhead_poll::Asker::new(&request, &answer).ask(Wish::Stop);
-//! let mut listener = Listener::new(&request, &answer, Wishes::ALL);
+//! let mut listener = Listener::new(&request, &answer, Requests::ALL);
 //! let mut paused = false;
 //! loop {
 //!     // Here: wait for the next period.
@@ -59,4 +59,4 @@
 
 mod word;
 
-pub use word::{Asker, Listener, Reply, Wish, Wishes};
+pub use word::{Asker, Listener, Reply, Requests, Wish};

@@ -30,16 +30,16 @@ impl Wish {
     }
 }
 
-/// Wishes that a guest grants.
+/// Requests that a guest grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wishes {
+pub struct Requests {
     /// [`Wish::Pause`] and [`Wish::Run`].
     pub pause: bool,
     /// [`Wish::Stop`].
     pub stop: bool,
 }
 
-impl Wishes {
+impl Requests {
     /// All of them.
     pub const ALL: Self = Self {
         pause: true,
@@ -69,7 +69,7 @@ pub enum Reply {
 pub struct Listener<'a> {
     request: &'a AtomicU64,
     answer: &'a AtomicU64,
-    grants: Wishes,
+    grants: Requests,
     /// The request that was seen last.
     seen: u64,
     /// What is still to be answered.
@@ -79,7 +79,7 @@ pub struct Listener<'a> {
 impl<'a> Listener<'a> {
     /// One that grants these wishes. A request that waits already is found by the first look, unless an earlier life of the guest has
     /// answered it.
-    pub fn new(request: &'a AtomicU64, answer: &'a AtomicU64, grants: Wishes) -> Self {
+    pub fn new(request: &'a AtomicU64, answer: &'a AtomicU64, grants: Requests) -> Self {
         let asked = request.load(Ordering::Relaxed);
         // Nobody else writes this one.
         let last = answer.load(Ordering::Relaxed);
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_wish_is_seen_once_and_its_answer_is_read_by_who_asked() {
         let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
-        let mut listener = Listener::new(&request, &answer, Wishes::ALL);
+        let mut listener = Listener::new(&request, &answer, Requests::ALL);
         let mut asker = Asker::new(&request, &answer);
         assert_eq!((listener.look(), asker.reply()), (None, None));
         for wish in [Wish::Pause, Wish::Run, Wish::Run, Wish::Stop] {
@@ -208,12 +208,12 @@ mod tests {
         let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
         let mut asker = Asker::new(&request, &answer);
         asker.ask(Wish::Stop);
-        let mut first = Listener::new(&request, &answer, Wishes::ALL);
+        let mut first = Listener::new(&request, &answer, Requests::ALL);
         assert_eq!(first.look(), Some(Wish::Stop));
-        let mut second = Listener::new(&request, &answer, Wishes::ALL);
+        let mut second = Listener::new(&request, &answer, Requests::ALL);
         assert_eq!(second.look(), Some(Wish::Stop), "not answered");
         second.answer();
-        let mut third = Listener::new(&request, &answer, Wishes::ALL);
+        let mut third = Listener::new(&request, &answer, Requests::ALL);
         assert_eq!(third.look(), None);
         asker.ask(Wish::Run);
         assert_eq!(third.look(), Some(Wish::Run));
@@ -223,7 +223,7 @@ mod tests {
     fn what_is_not_granted_is_refused() {
         for (pause, stop) in [(false, false), (false, true), (true, false)] {
             let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
-            let mut listener = Listener::new(&request, &answer, Wishes { pause, stop });
+            let mut listener = Listener::new(&request, &answer, Requests { pause, stop });
             let mut asker = Asker::new(&request, &answer);
             for (wish, granted) in [(Wish::Pause, pause), (Wish::Run, pause), (Wish::Stop, stop)] {
                 asker.ask(wish);
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn whatever_stands_there_is_a_wish_or_refused_and_costs_one_answer() {
         let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
-        let mut listener = Listener::new(&request, &answer, Wishes::ALL);
+        let mut listener = Listener::new(&request, &answer, Requests::ALL);
         for byte in 0..=0xffu64 {
             for rest in [0, NEXT, 7 * NEXT, SEQUENCE, 1 << 40, 1 << 63, !0xff] {
                 request.store(rest | byte, Ordering::Relaxed);
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn a_sequence_that_wraps_is_another_one() {
         let (request, answer) = (AtomicU64::new(SEQUENCE | 2), AtomicU64::new(0));
-        let mut listener = Listener::new(&request, &answer, Wishes::ALL);
+        let mut listener = Listener::new(&request, &answer, Requests::ALL);
         assert_eq!(listener.look(), Some(Wish::Pause));
         listener.answer();
         let mut asker = Asker::new(&request, &answer);

@@ -1,6 +1,6 @@
 //! Why a silent guest is silent: a function of a few samples and a snapshot.
 
-use crate::text::Line;
+use crate::console::text::Line;
 
 use super::snapshot::{Pending, Sample, Snapshot, State};
 

@@ -12,12 +12,12 @@ mod text;
 
 use bulkhead_abi::plan::{Vcpu, Vm};
 
-use crate::keys::Choice;
-use crate::sched::{Places, Refusal, Wanted};
+use crate::console::keys::Choice;
+use crate::sched::{Limits, Refusal, VcpuLocation};
 use entry::{Entry, What};
 
 pub use diagnosis::{Activity, Barrier, Diagnosis, SAMPLES, barrier, diagnose};
-pub use published::{Published, Question, Wish};
+pub use published::{Published, Question, Request};
 pub use snapshot::{
     EL1, EL1_COUNT, Gate, Interrupts, PENDING, Pending, Registers, Sample, Snapshot, State, Timer,
     UNREADABLE,
@@ -57,7 +57,7 @@ pub enum Action {
     Stop(usize),
     /// It starts again.
     Restart(usize),
-    /// What its vCPUs may have of their pCPUs has changed ([`Wanted`]): those must be told.
+    /// What its vCPUs may have of their pCPUs has changed ([`Limits`]): those must be told.
     Follow(usize),
     /// The monitor is closed: keys are for VMs again.
     Leave,
@@ -106,18 +106,21 @@ enum Turn {
 
 /// Questions about a vCPU, in their order: CPU time before it is woken by others; then samples, the last of them with the
 /// registers.
-const QUESTIONS: [Wish; 7] = [
-    Wish::Time,
-    Wish::Sample,
-    Wish::Sample,
-    Wish::Sample,
-    Wish::Registers,
-    Wish::Interrupts,
-    Wish::Exits,
+const QUESTIONS: [Request; 7] = [
+    Request::Time,
+    Request::Sample,
+    Request::Sample,
+    Request::Sample,
+    Request::Registers,
+    Request::Interrupts,
+    Request::Exits,
 ];
 /// Questions before the first sample.
 const BEFORE: usize = 1;
-const _: () = assert!(matches!(QUESTIONS[BEFORE + SAMPLES - 1], Wish::Registers));
+const _: () = assert!(matches!(
+    QUESTIONS[BEFORE + SAMPLES - 1],
+    Request::Registers
+));
 /// Questions up to the interrupts.
 const STATE: usize = BEFORE + SAMPLES + 1;
 /// Lines of [`Report::Time`].
@@ -152,7 +155,7 @@ impl Default for Monitor {
 
 const KEYS: &str = "1-9, 017, n: VM, d: details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget, o: pool; q: leave";
 
-const _: () = assert!("[monitor] \r\n".len() + KEYS.len() <= crate::console::LINE);
+const _: () = assert!("[monitor] \r\n".len() + KEYS.len() <= crate::console::mux::LINE);
 
 impl Monitor {
     /// Nothing to say.
@@ -194,10 +197,10 @@ impl Monitor {
     }
 
     /// A key while the monitor is open.
-    pub fn key(&mut self, key: u8, vms: &[Vm], vcpus: &[Vcpu], wanted: &Wanted) -> Action {
+    pub fn key(&mut self, key: u8, vms: &[Vm], vcpus: &[Vcpu], limits: &Limits) -> Action {
         let vm = self.selected;
         if let Some(entry) = self.entry {
-            return self.typed(entry, key, vcpus, wanted);
+            return self.typed(entry, key, vcpus, limits);
         }
         let chosen = self.choice.key(key, vm, vms.len());
         let prompt = match key {
@@ -245,7 +248,7 @@ impl Monitor {
     }
 
     /// A key of a number that is being typed.
-    fn typed(&mut self, mut entry: Entry, key: u8, vcpus: &[Vcpu], wanted: &Wanted) -> Action {
+    fn typed(&mut self, mut entry: Entry, key: u8, vcpus: &[Vcpu], limits: &Limits) -> Action {
         let vm = self.selected;
         self.entry = None;
         match entry.key(key) {
@@ -256,9 +259,9 @@ impl Monitor {
             }
             entry::Typed::Left => self.notice = Some(Notice::Kept),
             entry::Typed::Done => {
-                let now = wanted.of(vcpus, rows(vcpus, vm).start);
+                let now = limits.of(vcpus, rows(vcpus, vm).start);
                 let change = entry.change(now.map_or(0, |row| row.period));
-                let done = wanted.change(vcpus, vm, change);
+                let done = limits.change(vcpus, vm, change);
                 self.notice =
                     Some(done.map_or_else(Notice::Refused, |()| Notice::Changed(entry.what)));
                 if done.is_ok() {
@@ -317,7 +320,7 @@ impl Monitor {
         &mut self,
         vms: &[Vm],
         vcpus: &[Vcpu],
-        places: &Places,
+        locations: &VcpuLocation,
         published: &Published,
         [now, frequency]: [u64; 2],
         line: &mut Said,
@@ -335,14 +338,14 @@ impl Monitor {
             }
             match self.turn {
                 Turn::Ask => {
-                    let Some(wish) = QUESTIONS.get(self.answered) else {
+                    let Some(request) = QUESTIONS.get(self.answered) else {
                         self.turn = Turn::Lines(0);
                         continue;
                     };
-                    published.ask(self.row, *wish);
+                    published.ask(self.row, *request);
                     self.turn = Turn::Asked(now.saturating_add(ticks(PATIENCE_MS)));
-                    return match wish {
-                        Wish::Time => Step::AskPcpu(self.row),
+                    return match request {
+                        Request::Time => Step::AskPcpu(self.row),
                         _ => Step::Ask(self.row),
                     };
                 }
@@ -360,7 +363,7 @@ impl Monitor {
                 }
                 Turn::Asked(until) if now < until => return Step::Wait(until),
                 Turn::Asked(_) => {
-                    subject(vms, vcpus, places, self.row).begin(line);
+                    subject(vms, vcpus, locations, self.row).begin(line);
                     line.text("its pcpu does not answer");
                     self.next_vcpu();
                     return Step::Say;
@@ -368,7 +371,7 @@ impl Monitor {
                 Turn::Between(until) if now < until => return Step::Wait(until),
                 Turn::Between(_) => self.turn = Turn::Ask,
                 Turn::Lines(0) => {
-                    subject(vms, vcpus, places, self.row).begin(line);
+                    subject(vms, vcpus, locations, self.row).begin(line);
                     self.turn = Turn::Lines(1);
                     if self.report == Report::Time {
                         text::stands(published, line);
@@ -428,14 +431,14 @@ fn rows(vcpus: &[Vcpu], vm: usize) -> core::ops::Range<usize> {
     first..end
 }
 
-fn subject(vms: &[Vm], vcpus: &[Vcpu], places: &Places, row: usize) -> Subject {
+fn subject(vms: &[Vm], vcpus: &[Vcpu], locations: &VcpuLocation, row: usize) -> Subject {
     let vcpu = vcpus.get(row);
     let vm = vcpu.map_or(0, |vcpu| usize::from(vcpu.vm));
     let first = rows(vcpus, vm).start;
     Subject {
         name: vms.get(vm).map_or([0; 16], |vm| vm.name),
         vcpu: row.wrapping_sub(first) as u64,
-        pcpu: places.of(row) as u64,
+        pcpu: locations.of(row) as u64,
     }
 }
 

@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_abi::exit::ExitClass;
 
 use super::snapshot::{Interrupts, Registers, Sample, Snapshot, State, Timer};
-use crate::report::Totals;
-use crate::sched::{Standing, StandingWords};
-use crate::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
+use crate::console::report::Totals;
+use crate::console::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
+use crate::sched::{Usage, UsageWords};
 
 const REGISTERS: usize = size_of::<Registers>() / 8;
 const INTERRUPTS: usize = size_of::<Interrupts>() / 8;
@@ -20,7 +20,7 @@ const SPSR: usize = offset_of!(Registers, spsr) / 8;
 const FREQUENCY: usize = offset_of!(Registers, frequency) / 8;
 const SAMPLE: usize = offset_of!(Registers, sample) / 8;
 const X: usize = offset_of!(Registers, x) / 8;
-const TIME: usize = size_of::<StandingWords>() / 8;
+const TIME: usize = size_of::<UsageWords>() / 8;
 const CLASS: usize = size_of::<ClassStats>() / 8;
 const LAST: usize = size_of::<LastExit>() / 8;
 /// Sums of all classes, then the last exits, then four words.
@@ -31,14 +31,14 @@ const TOTALS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// What is asked for.
-    pub wish: Wish,
+    pub request: Request,
     asked: u64,
 }
 
 /// What the monitor asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Wish {
+pub enum Request {
     /// A [`Sample`] only.
     Sample = 1,
     /// [`Registers`]
@@ -55,14 +55,14 @@ pub enum Wish {
 /// at a time; who is asked writes the words and then, with release, whose they are.
 #[derive(Debug)]
 pub struct Published {
-    /// What is asked: number of the question, pCPU and [`Wish`].
+    /// What is asked: number of the question, pCPU and [`Request`].
     asked: AtomicU64,
     /// The question that the words answer.
     answered: AtomicU64,
     registers: [AtomicU64; REGISTERS],
     interrupts: [AtomicU64; INTERRUPTS],
     stats: [AtomicU64; STATS],
-    /// Ticks in a second, 0 if the vCPU has no place on its pCPU; then a [`StandingWords`].
+    /// Ticks in a second, 0 if the vCPU has no place on its pCPU; then a [`UsageWords`].
     time: [AtomicU64; 1 + TIME],
 }
 
@@ -87,9 +87,9 @@ impl Published {
 
     /// For the monitor: asks a vCPU (row of the plan), which must then be told. A question that was not answered is
     /// forgotten.
-    pub fn ask(&self, vcpu: usize, wish: Wish) {
+    pub fn ask(&self, vcpu: usize, request: Request) {
         let number = (self.asked.load(Ordering::Relaxed) >> 16).wrapping_add(1);
-        let question = number << 16 | (vcpu as u64 & 0xff) << 8 | wish as u64;
+        let question = number << 16 | (vcpu as u64 & 0xff) << 8 | request as u64;
         self.asked.store(question, Ordering::Release);
     }
 
@@ -99,15 +99,15 @@ impl Published {
         if asked >> 8 & 0xff != own as u64 || asked == self.answered.load(Ordering::Relaxed) {
             return None;
         }
-        let wish = match asked & 0xff {
-            1 => Wish::Sample,
-            2 => Wish::Registers,
-            3 => Wish::Interrupts,
-            4 => Wish::Exits,
-            5 => Wish::Time,
+        let request = match asked & 0xff {
+            1 => Request::Sample,
+            2 => Request::Registers,
+            3 => Request::Interrupts,
+            4 => Request::Exits,
+            5 => Request::Time,
             _ => return None,
         };
-        Some(Question { wish, asked })
+        Some(Question { request, asked })
     }
 
     /// For the pCPU that is asked for a sample.
@@ -151,21 +151,21 @@ impl Published {
     }
 
     /// For the pCPU of a vCPU whose CPU time is asked for.
-    pub fn answer_time(&self, question: Question, standing: Option<&Standing>, frequency: u64) {
+    pub fn answer_time(&self, question: Question, usage: Option<&Usage>, frequency: u64) {
         let (first, words) = self.time.split_at(1);
-        store(first, &[standing.map_or(0, |_| frequency)]);
-        if let Some(standing) = standing {
-            let all: &[u64; TIME] = &zerocopy::transmute!(StandingWords::of(standing));
+        store(first, &[usage.map_or(0, |_| frequency)]);
+        if let Some(usage) = usage {
+            let all: &[u64; TIME] = &zerocopy::transmute!(UsageWords::of(usage));
             store(words, all);
         }
         self.answered.store(question.asked, Ordering::Release);
     }
 
     /// For the monitor: what the vCPU has had of its pCPU, and ticks in a second.
-    pub fn time(&self) -> Option<(Standing, u64)> {
+    pub fn time(&self) -> Option<(Usage, u64)> {
         let frequency = register(&self.time, 0);
-        let words: StandingWords = zerocopy::transmute!(load::<TIME>(&self.time, 1));
-        (frequency != 0).then(|| (words.standing(), frequency))
+        let words: UsageWords = zerocopy::transmute!(load::<TIME>(&self.time, 1));
+        (frequency != 0).then(|| (words.usage(), frequency))
     }
 
     /// For the monitor: [`Self::time`] has something. Quick, as the next two.
@@ -175,12 +175,12 @@ impl Published {
 
     /// For the monitor: the vCPU does not have its pCPU to itself.
     pub fn is_shared(&self) -> bool {
-        self.has_time() && register(&self.time, 1 + StandingWords::POLICY) != 0
+        self.has_time() && register(&self.time, 1 + UsageWords::POLICY) != 0
     }
 
     /// For the monitor: there have been waits of these classes, an even number from an even one on.
     pub fn has_waits(&self, classes: Range<usize>) -> bool {
-        const FIRST: usize = 1 + StandingWords::WAITS;
+        const FIRST: usize = 1 + UsageWords::WAITS;
         (classes.start / 2..classes.end / 2)
             .any(|word| register(&self.time, FIRST.wrapping_add(word)) != 0)
     }
@@ -298,18 +298,18 @@ fn load<const N: usize>(slots: &[AtomicU64], first: usize) -> [u64; N] {
 mod tests {
     use super::*;
     use crate::monitor::snapshot::{Gate, PENDING, Pending};
-    use crate::sched::{Account, Doing, Policy};
+    use crate::sched::{Account, Policy, RunState};
 
     #[test]
     fn an_answer_is_what_was_published() {
         let published = Published::new();
         assert_eq!(published.question(3), None, "nothing is asked");
-        let ask = |wish| {
-            published.ask(3, wish);
+        let ask = |request| {
+            published.ask(3, request);
             assert!(!published.is_answered());
             assert_eq!(published.question(2), None, "another one is asked");
             let question = published.question(3).unwrap();
-            assert_eq!(question.wish, wish);
+            assert_eq!(question.request, request);
             question
         };
         let timer = |n| Timer {
@@ -330,7 +330,7 @@ mod tests {
             el1: core::array::from_fn(|n| n as u64 + 200),
             x: core::array::from_fn(|n| n as u64 + 100),
         };
-        published.answer_registers(ask(Wish::Registers), &registers);
+        published.answer_registers(ask(Request::Registers), &registers);
         assert!(published.is_answered());
         assert_eq!(published.question(3), None, "answered");
         let interrupts = Interrupts {
@@ -343,7 +343,7 @@ mod tests {
             },
             pending: [Pending::new(27, true, 1, 0xa0); PENDING],
         };
-        published.answer_interrupts(ask(Wish::Interrupts), &interrupts);
+        published.answer_interrupts(ask(Request::Interrupts), &interrupts);
         assert_eq!(published.sample(), (State::Paused, registers.sample));
         assert_eq!(published.spsr(), 0x3c5);
         assert_eq!(published.frequency(), 62_500_000);
@@ -363,7 +363,7 @@ mod tests {
         let mut stats = ExitStats::new(10);
         stats.count(ExitClass::Hvc, 20, 30, 0x4000, 7);
         stats.count(ExitClass::Uart, 40, 45, 0x5000, 8);
-        published.answer_exits(ask(Wish::Exits), &stats);
+        published.answer_exits(ask(Request::Exits), &stats);
         for class in ExitClass::ALL {
             assert_eq!(published.class(class), *stats.class(class));
             assert_eq!(published.count(class), stats.class(class).count);
@@ -392,15 +392,15 @@ mod tests {
             },
         ];
         let doings = [
-            Doing::Blocked,
-            Doing::Ready,
-            Doing::Running,
-            Doing::Spent(77),
+            RunState::Blocked,
+            RunState::Ready,
+            RunState::Running,
+            RunState::Throttled(77),
         ];
-        for (policy, doing) in policies.iter().flat_map(|p| doings.map(|d| (*p, d))) {
-            let standing = Standing {
+        for (policy, run_state) in policies.iter().flat_map(|p| doings.map(|d| (*p, d))) {
+            let usage = Usage {
                 policy,
-                doing,
+                run_state,
                 account: Account {
                     ran: 11,
                     waits: core::array::from_fn(|n| n as u32),
@@ -408,28 +408,28 @@ mod tests {
                 },
                 passed: 12,
             };
-            published.ask(0, Wish::Time);
+            published.ask(0, Request::Time);
             let question = published.question(0).unwrap();
-            published.answer_time(question, Some(&standing), 62);
+            published.answer_time(question, Some(&usage), 62);
             assert!(published.is_answered());
-            assert_eq!(published.time(), Some((standing, 62)));
+            assert_eq!(published.time(), Some((usage, 62)));
             assert_eq!(published.is_shared(), policy != Policy::Pinned);
             // Of class 0 there are none, of classes from 40 on nothing is known.
             assert!(published.has_waits(0..2) && published.has_waits(38..40));
             assert!(!published.has_waits(40..44));
         }
-        published.ask(0, Wish::Time);
+        published.ask(0, Request::Time);
         let question = published.question(0).unwrap();
         published.answer_time(question, None, 62);
         assert_eq!(published.time(), None);
         assert!(!published.has_time() && !published.is_shared());
-        let none = Standing {
+        let none = Usage {
             policy: policies[2],
-            doing: Doing::Ready,
+            run_state: RunState::Ready,
             account: Account::new(9),
             passed: 12,
         };
-        published.ask(0, Wish::Time);
+        published.ask(0, Request::Time);
         let question = published.question(0).unwrap();
         published.answer_time(question, Some(&none), 62);
         assert!(published.is_shared() && !published.has_waits(0..40));
@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn a_sample_is_a_part_of_the_registers() {
         let published = Published::new();
-        published.ask(0, Wish::Sample);
+        published.ask(0, Request::Sample);
         let sample = Sample {
             pc: 1,
             before: 2,
@@ -452,9 +452,9 @@ mod tests {
     #[test]
     fn a_late_answer_is_not_taken_for_the_next_one() {
         let published = Published::new();
-        published.ask(1, Wish::Sample);
+        published.ask(1, Request::Sample);
         let first = published.question(1).unwrap();
-        published.ask(1, Wish::Sample);
+        published.ask(1, Request::Sample);
         published.answer_sample(first, State::Off, &Sample::default());
         assert!(!published.is_answered());
         let second = published.question(1).unwrap();

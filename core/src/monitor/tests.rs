@@ -1,8 +1,8 @@
 //! The monitor against pCPUs that answer as the test says.
 
 use super::*;
-use crate::sched::{Account, Doing, Policy, Standing};
-use crate::stats::ExitStats;
+use crate::console::stats::ExitStats;
+use crate::sched::{Account, Policy, RunState, Usage};
 use bulkhead_abi::exit::ExitClass;
 use std::{string::String, vec::Vec};
 use zerocopy::FromZeros;
@@ -32,12 +32,12 @@ fn tables() -> (Vec<Vm>, Vec<Vcpu>) {
 struct Desk {
     monitor: Monitor,
     published: Published,
-    wanted: Wanted,
+    limits: Limits,
     vms: Vec<Vm>,
     vcpus: Vec<Vcpu>,
-    places: Places,
+    locations: VcpuLocation,
     now: u64,
-    asked: Vec<(usize, Wish)>,
+    asked: Vec<(usize, Request)>,
     /// pCPUs that answer, and what: state and the exits that each sample finds.
     answers: fn(usize) -> Option<(State, u64)>,
 }
@@ -45,13 +45,13 @@ struct Desk {
 impl Desk {
     fn new(answers: fn(usize) -> Option<(State, u64)>) -> Self {
         let (vms, vcpus) = tables();
-        let places = Places::new();
-        places.start(&vcpus);
+        let locations = VcpuLocation::new();
+        locations.start(&vcpus);
         Self {
-            places,
+            locations,
             monitor: Monitor::new(),
             published: Published::new(),
-            wanted: Wanted::new(),
+            limits: Limits::new(),
             vms,
             vcpus,
             now: 1_000,
@@ -61,7 +61,7 @@ impl Desk {
     }
 
     fn key(&mut self, key: u8) -> Action {
-        self.monitor.key(key, &self.vms, &self.vcpus, &self.wanted)
+        self.monitor.key(key, &self.vms, &self.vcpus, &self.limits)
     }
 
     fn answer(&self, row: usize) {
@@ -80,9 +80,9 @@ impl Desk {
         };
         let mut stats = ExitStats::new(0);
         stats.count(ExitClass::Hvc, 0, 1, 0, 0);
-        match question.wish {
-            Wish::Sample => self.published.answer_sample(question, state, &sample),
-            Wish::Registers => {
+        match question.request {
+            Request::Sample => self.published.answer_sample(question, state, &sample),
+            Request::Registers => {
                 let registers = Registers {
                     state: state as u64,
                     sample,
@@ -90,23 +90,23 @@ impl Desk {
                 };
                 self.published.answer_registers(question, &registers);
             }
-            Wish::Interrupts => {
+            Request::Interrupts => {
                 let none = Interrupts::default();
                 self.published.answer_interrupts(question, &none);
             }
-            Wish::Exits => self.published.answer_exits(question, &stats),
-            Wish::Time => {
-                let standing = (row != 1).then_some(Standing {
+            Request::Exits => self.published.answer_exits(question, &stats),
+            Request::Time => {
+                let usage = (row != 1).then_some(Usage {
                     policy: Policy::Fair {
                         weight: 2,
                         quota: 1,
                         window: 1,
                     },
-                    doing: Doing::Blocked,
+                    run_state: RunState::Blocked,
                     account: Account::new(0),
                     passed: 9,
                 });
-                self.published.answer_time(question, standing.as_ref(), HZ);
+                self.published.answer_time(question, usage.as_ref(), HZ);
             }
         }
     }
@@ -119,7 +119,7 @@ impl Desk {
             let step = self.monitor.next(
                 &self.vms,
                 &self.vcpus,
-                &self.places,
+                &self.locations,
                 &self.published,
                 [self.now, HZ],
                 &mut line,
@@ -130,9 +130,9 @@ impl Desk {
                     said.push(String::from_utf8(line.as_bytes().to_vec()).unwrap());
                 }
                 Step::Ask(row) | Step::AskPcpu(row) => {
-                    let wish = self.published.question(row).unwrap().wish;
-                    assert_eq!(step == Step::AskPcpu(row), wish == Wish::Time);
-                    self.asked.push((row, wish));
+                    let request = self.published.question(row).unwrap().request;
+                    assert_eq!(step == Step::AskPcpu(row), request == Request::Time);
+                    self.asked.push((row, request));
                     self.answer(row);
                 }
                 Step::Wait(until) => {
@@ -177,7 +177,7 @@ fn samples_are_taken_with_time_between() {
     assert_eq!(desk.key(b'n'), Action::Nothing);
     desk.key(b'd');
     desk.say();
-    let asked: Vec<_> = desk.asked.iter().map(|(_, wish)| *wish).collect();
+    let asked: Vec<_> = desk.asked.iter().map(|(_, request)| *request).collect();
     assert_eq!(asked, QUESTIONS);
     assert!(desk.asked.iter().all(|(row, _)| *row == 2));
     let ticks = INTERVAL_MS * HZ / 1000 * (SAMPLES as u64 - 1);
@@ -267,7 +267,11 @@ fn cpu_time_is_told_of_all_without_waking_them() {
             "  time turns=0 overruns=0",
         ]
     );
-    assert!(desk.asked.iter().all(|(_, wish)| *wish == Wish::Time));
+    assert!(
+        desk.asked
+            .iter()
+            .all(|(_, request)| *request == Request::Time)
+    );
     assert_eq!(desk.now, 1_000, "and at once");
 }
 
@@ -286,7 +290,7 @@ fn type_keys(desk: &mut Desk, keys: &str) -> (Action, Vec<String>) {
 fn weights_caps_and_budgets_are_typed() {
     let mut desk = Desk::new(|_| None);
     let of = |desk: &Desk, row| {
-        let vcpu = desk.wanted.of(&desk.vcpus, row).unwrap();
+        let vcpu = desk.limits.of(&desk.vcpus, row).unwrap();
         (vcpu.weight, vcpu.budget, vcpu.period)
     };
     let (action, said) = type_keys(&mut desk, "2w12\r");
@@ -314,7 +318,7 @@ fn weights_caps_and_budgets_are_typed() {
 #[test]
 fn what_is_typed_wrongly_or_refused_changes_nothing() {
     let mut desk = Desk::new(|_| None);
-    let plan = desk.wanted.of(&desk.vcpus, 0);
+    let plan = desk.limits.of(&desk.vcpus, 0);
     for (keys, last) in [
         (
             "b9000/4000\r",
@@ -344,9 +348,9 @@ fn what_is_typed_wrongly_or_refused_changes_nothing() {
         let (action, said) = type_keys(&mut desk, keys);
         assert_eq!(action, Action::Nothing, "{keys:?}");
         assert!(said.last().unwrap().starts_with(last), "{keys:?}: {said:?}");
-        assert_eq!(desk.wanted.of(&desk.vcpus, 0), plan, "{keys:?}");
+        assert_eq!(desk.limits.of(&desk.vcpus, 0), plan, "{keys:?}");
     }
-    assert_eq!(desk.wanted.of(&desk.vcpus, 2).unwrap().weight, 1);
+    assert_eq!(desk.limits.of(&desk.vcpus, 2).unwrap().weight, 1);
 }
 
 #[test]
@@ -360,8 +364,8 @@ fn a_pool_is_typed_as_the_numbers_of_its_cpus() {
     let (action, said) = type_keys(&mut desk, "o03\r");
     assert_eq!(action, Action::Follow(1));
     assert_eq!(said.last().unwrap(), "new pool of beta");
-    assert_eq!(desk.wanted.of(&desk.vcpus, 2).unwrap().pool, 0b1001);
-    desk.places.set(2, 3);
+    assert_eq!(desk.limits.of(&desk.vcpus, 2).unwrap().pool, 0b1001);
+    desk.locations.set(2, 3);
     let (_, said) = type_keys(&mut desk, "l");
     assert!(
         said.iter()

@@ -3,14 +3,14 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 
-use crate::text::Line;
-use crate::{console, report, spent};
+use crate::console::text::Line;
+use crate::console::{cpu_time, mux, report};
 
 use super::published::Published;
 use super::snapshot::{EL1, EL1_COUNT, Interrupts, State, Timer};
 
 /// A line that the monitor says, made where the console has its own.
-pub type Said = Line<{ console::LINE }>;
+pub type Said = Line<{ mux::LINE }>;
 
 /// Which vCPU a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ const PER_LINE: usize = 3;
 /// How it stands on its pCPU.
 const STANDS: usize = 1;
 const TIME: usize = STANDS + 1;
-const PC: usize = TIME + spent::LINES;
+const PC: usize = TIME + cpu_time::LINES;
 const GENERAL: usize = PC + 1;
 const REGISTERS: usize = GENERAL + 31usize.div_ceil(PER_LINE);
 const VIRTUAL: usize = REGISTERS + EL1_COUNT.div_ceil(PER_LINE);
@@ -61,7 +61,7 @@ pub fn is_empty(n: usize, published: &Published) -> bool {
         0 => false,
         STANDS => !published.has_time(),
         TIME..PC => {
-            let classes = spent::classes(n.wrapping_sub(TIME));
+            let classes = cpu_time::classes(n.wrapping_sub(TIME));
             !published.is_shared() || classes.is_some_and(|some| !published.has_waits(some))
         }
         // A vCPU that is not on has no registers.
@@ -82,8 +82,8 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
             stands(published, line);
         }
         TIME..PC => {
-            if let Some((standing, frequency)) = published.time() {
-                spent::write(n.wrapping_sub(TIME), &standing, frequency, line);
+            if let Some((usage, frequency)) = published.time() {
+                cpu_time::write(n.wrapping_sub(TIME), &usage, frequency, line);
             }
         }
         PC => place(published, line),
@@ -131,7 +131,7 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
 /// Writes how a vCPU stands on its pCPU.
 pub fn stands(published: &Published, line: &mut Said) {
     match published.time() {
-        Some((standing, frequency)) => spent::stands(&standing, frequency, line),
+        Some((usage, frequency)) => cpu_time::stands(&usage, frequency, line),
         None => {
             line.text("not there");
         }
@@ -203,16 +203,16 @@ fn timer(name: &str, timer: &Timer, line: &mut Said) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::published::Wish;
+    use crate::console::stats::ExitStats;
+    use crate::monitor::published::Request;
     use crate::monitor::snapshot::{Gate, Pending, Registers};
-    use crate::sched::{Account, Doing, Policy, Standing};
-    use crate::stats::ExitStats;
+    use crate::sched::{Account, Policy, RunState, Usage};
     use std::{format, string::String, vec::Vec};
 
     fn report(state: State, stats: &ExitStats) -> Vec<String> {
         let published = Published::new();
-        let ask = |wish| {
-            published.ask(1, wish);
+        let ask = |request| {
+            published.ask(1, request);
             published.question(1).unwrap()
         };
         let mut registers = Registers {
@@ -228,7 +228,7 @@ mod tests {
             ahead: 40,
             compare: 0x77,
         };
-        published.answer_registers(ask(Wish::Registers), &registers);
+        published.answer_registers(ask(Request::Registers), &registers);
         let mut interrupts = Interrupts {
             gate: Gate {
                 mask: 0xf8,
@@ -241,15 +241,15 @@ mod tests {
         };
         interrupts.pending[0] = Pending::new(27, true, 1, 0xa0);
         interrupts.pending[1] = Pending::new(45, false, 0, 0);
-        published.answer_interrupts(ask(Wish::Interrupts), &interrupts);
-        published.answer_exits(ask(Wish::Exits), stats);
-        let standing = Standing {
+        published.answer_interrupts(ask(Request::Interrupts), &interrupts);
+        published.answer_exits(ask(Request::Exits), stats);
+        let usage = Usage {
             policy: Policy::Fair {
                 weight: 2,
                 quota: 1,
                 window: 1,
             },
-            doing: Doing::Ready,
+            run_state: RunState::Ready,
             account: Account {
                 ran: 25,
                 turns: 3,
@@ -257,7 +257,7 @@ mod tests {
             },
             passed: 100,
         };
-        published.answer_time(ask(Wish::Time), Some(&standing), 1_000_000_000);
+        published.answer_time(ask(Request::Time), Some(&usage), 1_000_000_000);
         (1..LINES)
             .filter(|n| !is_empty(*n, &published))
             .map(|n| {
@@ -328,10 +328,7 @@ mod tests {
         }
         for line in report(State::On, &stats) {
             // With the label and the line end.
-            assert!(
-                line.len() + "[monitor] \r\n".len() <= console::LINE,
-                "{line}"
-            );
+            assert!(line.len() + "[monitor] \r\n".len() <= mux::LINE, "{line}");
         }
     }
 }

@@ -6,14 +6,14 @@
 //!
 //! Nothing here panics, copies a plan or formats text.
 
-#[cfg(any(test, feature = "alterations"))]
-pub mod alter;
 mod board;
 mod check;
-#[cfg(any(test, feature = "alterations"))]
+#[cfg(any(test, feature = "corruptions"))]
+pub mod corrupt;
+#[cfg(any(test, feature = "corruptions"))]
 mod fields;
 #[cfg(test)]
-mod own_tests;
+mod gppt_tests;
 #[cfg(test)]
 mod sample;
 mod span;

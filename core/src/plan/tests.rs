@@ -7,7 +7,7 @@ use std::vec::Vec;
 use bulkhead_abi::plan::*;
 use proptest::prelude::*;
 
-use super::alter::{CASES, GICV2_CASES};
+use super::corrupt::{CASES, GICV2_CASES};
 use super::fields::fields;
 use super::sample::Sample;
 use super::{Found, Invariant, Plan, Violation, checksum, seal};

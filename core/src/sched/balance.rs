@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::plan::MAX_PCPUS;
 
-use super::{SLOTS, Scheduler, Usage};
+use super::{Demand, SLOTS, Scheduler};
 
 /// Milliseconds between two looks: more than three rounds of the schedulers.
 pub const PERIOD_MS: u64 = 20;
@@ -129,7 +129,7 @@ impl Loads {
 
 /// What is remembered of a vCPU from look to look. It goes along when the vCPU moves.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Course {
+pub struct LoadTrack {
     /// pCPUs on which it may be, a bit for each; 0: it stays.
     pool: u32,
     /// By the last measurement; 0 if it is not fair.
@@ -147,7 +147,7 @@ pub struct Course {
     rests: bool,
 }
 
-impl Course {
+impl LoadTrack {
     /// Of a vCPU that may be on the pCPUs of `pool`.
     pub fn new(pool: u32, now: u64) -> Self {
         Self {
@@ -166,23 +166,23 @@ impl Course {
     }
 
     /// Takes what it has used up to `now`.
-    fn measure(&mut self, usage: Usage, now: u64) {
+    fn measure(&mut self, demand: Demand, now: u64) {
         let since = |now: u64, then: u32| u64::from((now as u32).wrapping_sub(then));
         let passed = since(now, self.at);
         let part = |ticks: u64| {
             let ticks = ticks.min(passed).saturating_mul(WHOLE);
             ticks.checked_div(passed).unwrap_or(0)
         };
-        let ran = since(usage.ran, self.ran);
-        let waited = since(usage.waited, self.waited);
+        let ran = since(demand.ran, self.ran);
+        let waited = since(demand.waited, self.waited);
         // No more than its cap can be of use to it.
-        let cap = usage.quota.saturating_mul(WHOLE);
-        let cap = cap.checked_div(usage.window).unwrap_or(0);
+        let cap = demand.quota.saturating_mul(WHOLE);
+        let cap = cap.checked_div(demand.window).unwrap_or(0);
         let had = part(ran);
         let wants = part(ran.saturating_add(waited)).min(cap).max(had);
         (self.had, self.wants) = (had as u32, wants as u32);
-        (self.weight, self.at) = (usage.weight, now as u32);
-        (self.ran, self.waited) = (usage.ran as u32, usage.waited as u32);
+        (self.weight, self.at) = (demand.weight, now as u32);
+        (self.ran, self.waited) = (demand.ran as u32, demand.waited as u32);
     }
 
     /// Reckons up the period, in which each vCPU was to have `mean` of what it wanted, by weight.
@@ -202,7 +202,7 @@ impl Course {
 pub struct Balancer {
     own: usize,
     kind: u64,
-    courses: [Option<Course>; SLOTS],
+    courses: [Option<LoadTrack>; SLOTS],
     room: u64,
 }
 
@@ -221,18 +221,18 @@ impl Balancer {
     }
 
     /// There is a vCPU in a slot from the start. Others hear of this pCPU at its first look.
-    pub fn add(&mut self, slot: usize, course: Course) {
+    pub fn add(&mut self, slot: usize, load_track: LoadTrack) {
         if let Some(place) = self.courses.get_mut(slot) {
-            *place = Some(course);
+            *place = Some(load_track);
         }
     }
 
     /// A vCPU has come to a slot, or left it: says so to the others.
-    pub fn set(&mut self, slot: usize, course: Option<Course>, loads: &Loads) {
+    pub fn set(&mut self, slot: usize, load_track: Option<LoadTrack>, loads: &Loads) {
         if let Some(place) = self.courses.get_mut(slot) {
-            *place = course.map(|course| Course {
+            *place = load_track.map(|load_track| LoadTrack {
                 rests: true,
-                ..course
+                ..load_track
             });
         }
         loads.publish(self.own, &self.view());
@@ -240,18 +240,18 @@ impl Balancer {
 
     /// Another pool for a vCPU.
     pub fn allow(&mut self, slot: usize, pool: u32) {
-        if let Some(Some(course)) = self.courses.get_mut(slot) {
-            course.pool = pool;
+        if let Some(Some(load_track)) = self.courses.get_mut(slot) {
+            load_track.pool = pool;
         }
     }
 
     /// What is remembered of a vCPU.
-    pub fn course(&self, slot: usize) -> Option<Course> {
+    pub fn load_track(&self, slot: usize) -> Option<LoadTrack> {
         self.courses.get(slot).copied().flatten()
     }
 
     /// The vCPU of a move has left: until the other pCPU has it, its load counts there.
-    pub fn sent(&self, load: &Course, to: usize, loads: &Loads) {
+    pub fn sent(&self, load: &LoadTrack, to: usize, loads: &Loads) {
         if let Some(words) = loads.0.get(to) {
             words.load.fetch_add(load.load(), Ordering::Relaxed);
             words.wants.fetch_add(load.wants.into(), Ordering::Relaxed);
@@ -264,12 +264,12 @@ impl Balancer {
         let mut servers = 0u64;
         sched.charge(now);
         for (slot, place) in (0..SLOTS).zip(&mut self.courses) {
-            let (Some(course), Some(usage)) = (place, sched.usage(slot, now)) else {
+            let (Some(load_track), Some(demand)) = (place, sched.demand(slot, now)) else {
                 continue;
             };
-            course.measure(usage, now);
-            if usage.weight == 0 {
-                servers = servers.saturating_add(course.had.into());
+            load_track.measure(demand, now);
+            if demand.weight == 0 {
+                servers = servers.saturating_add(load_track.had.into());
             }
         }
         // A pCPU that servers take whole is no place for anybody, but not infinitely bad.
@@ -282,28 +282,30 @@ impl Balancer {
     pub fn choose(&mut self, loads: &Loads) -> Option<Move> {
         let views: [View; MAX_PCPUS] = core::array::from_fn(|pcpu| loads.view(pcpu));
         let mut known = (0, 0);
-        for course in self.courses.iter_mut().flatten() {
-            if course.pool != known.0 {
-                known = (course.pool, mean(&views, course.pool));
+        for load_track in self.courses.iter_mut().flatten() {
+            if load_track.pool != known.0 {
+                known = (load_track.pool, mean(&views, load_track.pool));
             }
-            course.settle(known.1);
+            load_track.settle(known.1);
         }
         let here = self.view();
         loads.publish(self.own, &here);
-        let places: [Option<Place>; MAX_PCPUS] = core::array::from_fn(|pcpu| {
+        let locations: [Option<Place>; MAX_PCPUS] = core::array::from_fn(|pcpu| {
             let there = views.get(pcpu)?;
             let fits = pcpu != self.own && there.free > 0 && there.kind == here.kind;
             fits.then(|| Place::of(there))
         });
         let own = Place::of(&here);
         let mut best: Option<(Rank, Move)> = None;
-        for (slot, course) in (0..SLOTS).zip(&self.courses) {
-            let Some(course) = course else { continue };
+        for (slot, load_track) in (0..SLOTS).zip(&self.courses) {
+            let Some(load_track) = load_track else {
+                continue;
+            };
             // Where there is most room, and of equals where those are who have had most.
             let mut least: Option<(Place, usize)> = None;
-            for (to, place) in (0..MAX_PCPUS).zip(places) {
+            for (to, place) in (0..MAX_PCPUS).zip(locations) {
                 if let Some(place) = place
-                    && course.may_be_on(to)
+                    && load_track.may_be_on(to)
                     && least.is_none_or(|(other, _)| place < other)
                 {
                     least = Some((place, to));
@@ -311,7 +313,7 @@ impl Balancer {
             }
             let Some((place, to)) = least else { continue };
             if let Some(there) = views.get(to)
-                && let Some(rank) = self.worth(course, (&here, own), (there, place))
+                && let Some(rank) = self.worth(load_track, (&here, own), (there, place))
                 && best.is_none_or(|(other, _)| rank > other)
             {
                 best = Some((rank, Move { slot, to }));
@@ -328,13 +330,13 @@ impl Balancer {
             kind: self.kind,
             ..View::default()
         };
-        for course in self.courses.iter().flatten() {
+        for load_track in self.courses.iter().flatten() {
             view.free = view.free.saturating_sub(1);
-            if course.weight != 0 {
-                view.load = view.load.saturating_add(course.load());
-                view.wants = view.wants.saturating_add(course.wants.into());
-                view.had = view.had.saturating_add(course.had.into());
-                view.owed = view.owed.saturating_add(by_load(course));
+            if load_track.weight != 0 {
+                view.load = view.load.saturating_add(load_track.load());
+                view.wants = view.wants.saturating_add(load_track.wants.into());
+                view.had = view.had.saturating_add(load_track.had.into());
+                view.owed = view.owed.saturating_add(by_load(load_track));
             }
         }
         view
@@ -343,28 +345,28 @@ impl Balancer {
     /// What a move of a vCPU is worth; `None`: nothing.
     fn worth(
         &self,
-        course: &Course,
+        load_track: &LoadTrack,
         (here, own): (&View, Place),
         (there, place): (&View, Place),
     ) -> Option<Rank> {
-        let load = course.load();
+        let load = load_track.load();
         let left = View {
             load: here.load.saturating_sub(load),
-            wants: here.wants.saturating_sub(course.wants.into()),
+            wants: here.wants.saturating_sub(load_track.wants.into()),
             ..*here
         };
         let joined = View {
             load: there.load.saturating_add(load),
-            wants: there.wants.saturating_add(course.wants.into()),
+            wants: there.wants.saturating_add(load_track.wants.into()),
             ..*there
         };
         let before = own.pressure.max(place.pressure);
         let after = pressure(&left).max(pressure(&joined));
         let gain = (before as i64).wrapping_sub(after as i64);
-        if !course.may_be_on(self.own) {
+        if !load_track.may_be_on(self.own) {
             return Some((3, gain));
         }
-        if load == 0 || course.rests || place.pressure >= own.pressure {
+        if load == 0 || load_track.rests || place.pressure >= own.pressure {
             return None;
         }
         let half = (load / 2) as i64;
@@ -373,13 +375,14 @@ impl Balancer {
         }
         let more = (used(&left).saturating_add(used(&joined)))
             .saturating_sub(used(here).saturating_add(used(there)));
-        if more >= WHOLE / 8 && i64::from(course.owed) <= own.owed {
-            return Some((1, i64::from(course.owed).wrapping_neg()));
+        if more >= WHOLE / 8 && i64::from(load_track.owed) <= own.owed {
+            return Some((1, i64::from(load_track.owed).wrapping_neg()));
         }
         // Who stays has had less than who is there.
-        let stays = mean_owed(here.owed.saturating_sub(by_load(course)), left.load)?;
+        let stays = mean_owed(here.owed.saturating_sub(by_load(load_track)), left.load)?;
         let worth = there.load > 0 && stays.saturating_sub(place.owed) > self.grain(here);
-        (gain >= half.wrapping_neg() && worth).then_some((0, i64::from(course.owed).wrapping_neg()))
+        (gain >= half.wrapping_neg() && worth)
+            .then_some((0, i64::from(load_track.owed).wrapping_neg()))
     }
 
     /// A difference in what is owed that is worth a move: three eighths of what each has in a period.
@@ -419,9 +422,9 @@ fn used(view: &View) -> u64 {
 }
 
 /// What a vCPU is owed, times its load.
-fn by_load(course: &Course) -> i64 {
-    let load = i64::try_from(course.load() / (WHOLE / 1024)).unwrap_or(i64::MAX);
-    i64::from(course.owed).saturating_mul(load) / 1024
+fn by_load(load_track: &LoadTrack) -> i64 {
+    let load = i64::try_from(load_track.load() / (WHOLE / 1024)).unwrap_or(i64::MAX);
+    i64::from(load_track.owed).saturating_mul(load) / 1024
 }
 
 fn mean_owed(owed: i64, load: u64) -> Option<i64> {

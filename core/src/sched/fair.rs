@@ -5,10 +5,8 @@
 //!
 //! Virtual times wrap; they are compared by their difference, which is never more than some rounds.
 
-use super::slot::Slot;
+use super::slot::{Slot, UNIT};
 
-/// Virtual ticks for each tick of a vCPU with weight 1.
-pub(super) const UNIT: u64 = 1 << 16;
 /// A slice is not shorter than this part of a round.
 const SHORTEST: u64 = 16;
 

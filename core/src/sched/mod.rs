@@ -16,12 +16,12 @@ pub mod account;
 pub mod balance;
 pub mod bound;
 pub mod fair;
-pub mod places;
+mod limits;
+mod migrate;
 pub mod server;
 mod slot;
-mod standing;
-mod travel;
-mod wanted;
+mod usage;
+pub mod vcpu_location;
 
 #[cfg(test)]
 mod model;
@@ -29,11 +29,11 @@ mod model;
 mod tests;
 
 pub use account::Account;
-pub use places::{Places, Siblings};
+pub use limits::{Change, Limits, Refusal};
+pub use migrate::{Demand, MigratingSlot};
 pub use slot::Policy;
-pub use standing::{Doing, Standing, StandingWords};
-pub use travel::{Traveller, Usage};
-pub use wanted::{Change, Refusal, Wanted};
+pub use usage::{RunState, Usage, UsageWords};
+pub use vcpu_location::{Siblings, VcpuLocation};
 
 use fair::Fair;
 use slot::{Slot, State};
@@ -191,7 +191,7 @@ impl Scheduler {
 
     /// The current vCPU spins: the next turn is another one's if one is ready, a sibling's first. Does nothing for a
     /// server.
-    pub fn pass(&mut self) {
+    pub fn yield_cpu(&mut self) {
         self.passes = true;
         self.heir = NOBODY;
     }
@@ -201,7 +201,7 @@ impl Scheduler {
     ///
     /// Only when [`Turn::until`] has come, which while an heir is known is the end of the slice.
     #[inline(always)]
-    pub fn hand_over(&mut self, now: u64) -> Option<(usize, u64)> {
+    pub fn end_turn(&mut self, now: u64) -> Option<(usize, u64)> {
         let (current, heir) = (self.current, self.heir);
         let new = self.slots.get(heir)?;
         let old = self.slots.get(current)?;
@@ -242,8 +242,8 @@ impl Scheduler {
     /// Says who runs, and charges who ran.
     pub fn next(&mut self, now: u64) -> Turn {
         self.charge(now);
-        let is_usual = self.metered | self.awake & !self.fair == 0 && !self.passes;
-        let (able, chosen) = if is_usual {
+        let is_fastpath = self.metered | self.awake & !self.fair == 0 && !self.passes;
+        let (able, chosen) = if is_fastpath {
             (self.awake, self.choose_fair(self.awake, now))
         } else {
             self.choose(now)
@@ -261,7 +261,7 @@ impl Scheduler {
             self.current = chosen;
         }
         let turn = self.turn(able, now);
-        self.heir = if is_usual && turn.trap_wfe {
+        self.heir = if is_fastpath && turn.trap_wfe {
             self.furthest_behind_of(able & !only(chosen))
         } else {
             NOBODY

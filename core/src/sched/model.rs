@@ -134,7 +134,7 @@ impl World {
                     vcpu.wakes = Some(self.now + sleep);
                     self.scheduler.block(self.now);
                 } else if now.trap_wfe {
-                    self.scheduler.pass();
+                    self.scheduler.yield_cpu();
                 }
                 turn = None;
             } else if self.now >= timer {
@@ -148,7 +148,7 @@ impl World {
     fn next(&mut self) -> Turn {
         let mut short = self.scheduler.clone();
         let is_over = self.now >= self.scheduler.ends;
-        let handed = is_over.then(|| short.hand_over(self.now)).flatten();
+        let handed = is_over.then(|| short.end_turn(self.now)).flatten();
         let next = self.scheduler.next(self.now);
         if let Some((slot, until)) = handed {
             self.handed += 1;

@@ -3,8 +3,10 @@
 use core::num::NonZeroU64;
 
 use super::account::Account;
-use super::fair::UNIT;
 use super::server::Server;
+
+/// Virtual ticks for each tick of a vCPU with weight 1.
+pub(super) const UNIT: u64 = 1 << 16;
 
 /// What a vCPU may have of its pCPU. Times in ticks, or in another unit where nothing runs yet (a description's nanoseconds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

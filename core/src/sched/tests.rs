@@ -189,17 +189,17 @@ fn one_that_spins_lets_its_sibling_go_first() {
     }
     assert_eq!(scheduler.next(0).slot, Some(0));
     assert!(scheduler.next(0).trap_wfe);
-    scheduler.pass();
+    scheduler.yield_cpu();
     assert_eq!(scheduler.next(10).slot, Some(2));
     // Nobody else of the VM: anybody.
     scheduler.block(20);
     assert_eq!(scheduler.next(20).slot, Some(1));
-    scheduler.pass();
+    scheduler.yield_cpu();
     assert_eq!(scheduler.next(30).slot, Some(0));
     scheduler.block(40);
     assert_eq!(scheduler.next(40).slot, Some(1));
     // Nobody at all: it goes on.
-    scheduler.pass();
+    scheduler.yield_cpu();
     let turn = scheduler.next(50);
     assert_eq!(turn.slot, Some(1));
     // Nobody is ready that could be the one it waits for; its sleep would be another one's time nevertheless.
@@ -216,7 +216,7 @@ fn a_server_does_not_pass_its_turn() {
         (turn.slot, turn.trap_wfe, turn.trap_wfi),
         (Some(0), false, true)
     );
-    scheduler.pass();
+    scheduler.yield_cpu();
     assert_eq!(scheduler.next(10).slot, Some(0));
 }
 
@@ -317,7 +317,7 @@ fn wrong_slots_do_nothing() {
     assert_eq!(scheduler.remove(1, 0), None);
     assert_eq!(scheduler.remove(SLOTS, 0), None);
     scheduler.block(0);
-    scheduler.pass();
+    scheduler.yield_cpu();
     assert_eq!(scheduler.next(0).slot, None);
 }
 
@@ -383,7 +383,7 @@ fn siblings_that_spin_for_each_other_do_not_shut_others_out() {
         now = if turn.slot == Some(2) {
             turn.until
         } else {
-            scheduler.pass();
+            scheduler.yield_cpu();
             now + 1_000
         };
     }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use super::shared::{CONFIG, WISHES};
+use super::shared::{CONFIG, REQUESTS};
 use super::{Cpu, Distributor, Host, Notify, each, mask, place};
 
 /// Registers with a bit for each interrupt, in the order of their offsets: those of GICD_IGROUPR begin at
@@ -47,7 +47,7 @@ impl Cpu {
     ) -> Notify {
         if vcpu == self.number {
             self.private_changed(dist, host);
-            self.attend(dist, host, 1)
+            self.sync_lrs(dist, host, 1)
         } else if off {
             dist.ask_disabled(vcpu, 1 | CONFIG)
         } else {
@@ -71,7 +71,7 @@ impl Cpu {
         self.private_config(dist, host, vcpu, false)
     }
 
-    /// Configuration of SPIs has changed: of interest where one is pending, held, or linked.
+    /// Configuration of SPIs has changed: of interest where one is pending, held, or backed by hardware.
     pub(super) fn spi_config<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -83,7 +83,7 @@ impl Cpu {
         let live = bank.latch.load(SeqCst)
             | bank.level.load(SeqCst)
             | bank.held.load(SeqCst)
-            | bank.linked.load(Relaxed);
+            | bank.hw.load(Relaxed);
         if bits & live == 0 {
             return Notify::NOBODY;
         }
@@ -129,7 +129,7 @@ impl Cpu {
         if word == 0 {
             return self.private_config(dist, host, vcpu, !on);
         }
-        for intid in each(word, changed & bank.linked.load(Relaxed)) {
+        for intid in each(word, changed & bank.hw.load(Relaxed)) {
             self.follow(dist, host, intid);
         }
         if on {
@@ -141,8 +141,8 @@ impl Cpu {
             };
         }
         let mut notify = dist.ask_holders(self.number, word, changed);
-        if dist.line(self.number).holds.get(word) & changed != 0 {
-            notify |= self.attend(dist, host, mask(word));
+        if dist.vcpu_words(self.number).holds.get(word) & changed != 0 {
+            notify |= self.sync_lrs(dist, host, mask(word));
         }
         notify
     }
@@ -173,22 +173,22 @@ impl Cpu {
         bits: u32,
     ) -> Notify {
         let bank = dist.bank(vcpu, word);
-        let linked = bits & bank.linked.load(Relaxed);
+        let hw = bits & bank.hw.load(Relaxed);
         let mut notify = Notify::NOBODY;
         if word == 0 && vcpu == self.number {
-            self.make_pending(dist, host, linked);
-        } else if word != 0 && linked != 0 {
+            self.make_pending(dist, host, hw);
+        } else if word != 0 && hw != 0 {
             // Whoever takes them must not do so by an entry that is ready: it would not see what they are pending by.
-            notify |= dist.mark_owners(vcpu, word, linked);
-            dist.by_software(vcpu, word).fetch_or(linked, SeqCst);
-            for intid in each(word, linked) {
+            notify |= dist.mark_owners(vcpu, word, hw);
+            dist.by_software(vcpu, word).fetch_or(hw, SeqCst);
+            for intid in each(word, hw) {
                 host.set_pending(dist.physical(intid), true);
             }
-        } else if linked != 0 {
-            dist.line(vcpu).set_pending.fetch_or(linked, SeqCst);
-            notify |= dist.mark(vcpu, 1 | WISHES);
+        } else if hw != 0 {
+            dist.vcpu_words(vcpu).set_pending.fetch_or(hw, SeqCst);
+            notify |= dist.mark(vcpu, 1 | REQUESTS);
         }
-        let plain = bits & !linked;
+        let plain = bits & !hw;
         let fresh = plain & !bank.latch.fetch_or(plain, SeqCst);
         if fresh != 0 {
             notify |= self.changed(dist, host, vcpu, word, fresh);
@@ -196,7 +196,7 @@ impl Cpu {
         notify
     }
 
-    /// Makes linked PPIs of this vCPU pending on the board.
+    /// Makes hardware PPIs of this vCPU pending on the board.
     pub(super) fn make_pending<H: Host>(&mut self, dist: &Distributor, host: &mut H, bits: u32) {
         if bits == 0 {
             return;
@@ -217,37 +217,37 @@ impl Cpu {
         bits: u32,
     ) -> Notify {
         let bank = dist.bank(vcpu, word);
-        let linked = bits & bank.linked.load(Relaxed);
+        let hw = bits & bank.hw.load(Relaxed);
         if word != 0 {
-            for intid in each(word, linked) {
+            for intid in each(word, hw) {
                 host.set_pending(dist.physical(intid), false);
             }
         }
         if word == 0 {
             // A request to make it pending that has not been served yet is over too.
-            dist.line(vcpu).set_pending.fetch_and(!bits, SeqCst);
+            dist.vcpu_words(vcpu).set_pending.fetch_and(!bits, SeqCst);
         }
-        dist.by_software(vcpu, word).fetch_and(!linked, SeqCst);
+        dist.by_software(vcpu, word).fetch_and(!hw, SeqCst);
         // First the latch, then the request to whoever has taken it from there.
-        bank.latch.fetch_and(!(bits & !linked), SeqCst);
+        bank.latch.fetch_and(!(bits & !hw), SeqCst);
         let mut notify = Notify::NOBODY;
         let mut mine = false;
-        let mut left = linked & bank.latch.load(SeqCst);
+        let mut left = hw & bank.latch.load(SeqCst);
         for v in 0..dist.vcpus() {
             let its = if word == 0 {
                 if v == vcpu { bits } else { 0 }
             } else {
-                bits & dist.line(v).holds.get(word) | left & dist.owns(v, word)
+                bits & dist.vcpu_words(v).holds.get(word) | left & dist.owns(v, word)
             };
             if its == 0 || !dist.is_online(v) {
                 continue;
             }
             left &= !its;
-            dist.line(v).clear_pending.add(word, its);
+            dist.vcpu_words(v).clear_pending.add(word, its);
             if v == self.number {
                 mine = true;
             } else {
-                notify |= dist.mark(v, mask(word) | WISHES);
+                notify |= dist.mark(v, mask(word) | REQUESTS);
             }
         }
         if word != 0 && left != 0 {
@@ -258,7 +258,7 @@ impl Cpu {
             }
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word) | WISHES);
+            notify |= self.sync_lrs(dist, host, mask(word) | REQUESTS);
         }
         notify
     }
@@ -282,25 +282,25 @@ impl Cpu {
                     & match (word, holders) {
                         (0, _) if v == vcpu => u32::MAX,
                         (0, _) => 0,
-                        (_, true) => dist.line(v).holds.get(word),
+                        (_, true) => dist.vcpu_words(v).holds.get(word),
                         (_, false) => dist.owns(v, word),
                     };
                 if its == 0 || !dist.is_online(v) {
                     continue;
                 }
                 left &= !its;
-                dist.line(v).set_active.add(word, its);
+                dist.vcpu_words(v).set_active.add(word, its);
                 if v == self.number {
                     mine = true;
                 } else {
-                    notify |= dist.mark(v, mask(word) | WISHES);
+                    notify |= dist.mark(v, mask(word) | REQUESTS);
                 }
             }
         }
         if word != 0 {
-            let linked = left & bank.linked.load(Relaxed);
-            let latched = bank.latch.fetch_and(!linked, SeqCst) & linked;
-            for intid in each(word, linked) {
+            let hw = left & bank.hw.load(Relaxed);
+            let latched = bank.latch.fetch_and(!hw, SeqCst) & hw;
+            for intid in each(word, hw) {
                 if latched & place(intid).1 != 0 {
                     let soft = dist.by_software(vcpu, word).load(SeqCst);
                     self.keep_on_board(dist, host, intid, soft);
@@ -310,7 +310,7 @@ impl Cpu {
             bank.active.fetch_or(left, SeqCst);
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word) | WISHES);
+            notify |= self.sync_lrs(dist, host, mask(word) | REQUESTS);
         }
         notify
     }
@@ -332,30 +332,33 @@ impl Cpu {
             let its = match word {
                 0 if v == vcpu => bits,
                 0 => 0,
-                _ => bits & (dist.line(v).holds.get(word) | dist.line(v).set_active.get(word)),
+                _ => {
+                    bits & (dist.vcpu_words(v).holds.get(word)
+                        | dist.vcpu_words(v).set_active.get(word))
+                }
             };
             left &= !its;
             if its == 0 || !dist.is_online(v) {
                 continue;
             }
             // A request to make it active that has not been served yet is over too.
-            dist.line(v).set_active.remove(word, its);
-            dist.line(v).clear_active.add(word, its);
+            dist.vcpu_words(v).set_active.remove(word, its);
+            dist.vcpu_words(v).clear_active.add(word, its);
             if v == self.number {
                 mine = true;
             } else {
-                notify |= dist.mark(v, mask(word) | WISHES);
+                notify |= dist.mark(v, mask(word) | REQUESTS);
             }
         }
         if word != 0 {
             // Made active by a register while routed to nobody.
-            let gone = bank.active.fetch_and(!left, SeqCst) & left & bank.linked.load(Relaxed);
+            let gone = bank.active.fetch_and(!left, SeqCst) & left & bank.hw.load(Relaxed);
             for intid in each(word, gone) {
                 host.deactivate(dist.physical(intid));
             }
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word) | WISHES);
+            notify |= self.sync_lrs(dist, host, mask(word) | REQUESTS);
         }
         notify
     }

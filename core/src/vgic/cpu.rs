@@ -1,18 +1,18 @@
 //! What the pCPU of a vCPU knows about its interrupts and nobody else touches, and the paths that are taken
-//! often: straight, with everything worked out beforehand. What is unusual goes to [`Cpu::attend`].
+//! often: straight, with everything worked out beforehand. What is unusual goes to [`Cpu::sync_lrs`].
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
-use super::parked::Nesting;
 use super::query::Query;
-use super::shared::{ALL, WISHES};
+use super::shared::{ALL, REQUESTS};
+use super::spill::Nesting;
 use super::words::Words;
 use super::{
     Distributor, Host, Maintenance, Notify, VCPUS, VTIMER, VTIMER_LR, Version, WORDS, lr, mask,
     place,
 };
 
-/// Linked SPIs whose list register entry is kept ready, by the low bits of their physical INTID.
+/// Hardware SPIs whose list register entry is kept ready, by the low bits of their physical INTID.
 const READY: usize = 8;
 
 /// See the module.
@@ -30,20 +30,20 @@ pub struct Cpu {
     vtimer_wanted: u64,
     /// What goes into a list register for each of the SGIs in `direct`.
     pub(super) sgis: [u64; 16],
-    /// The same for linked SPIs; 0 for none.
+    /// The same for hardware SPIs; 0 for none.
     ready: [u64; READY],
     ready_words: u32,
     /// SGIs that may be in list registers, if those (but the timer's) hold nothing else, each as it is in `sgis` and none
     /// active and pending; 0 if that is not known.
     pub(super) inside: u32,
-    /// Words of SPIs in which [`super::shared::Line::holds`] is not zero.
+    /// Words of SPIs in which [`super::shared::VcpuWords::holds`] is not zero.
     pub(super) held_words: u32,
     /// Active, but in no list register.
-    pub(super) parked: Words,
+    pub(super) spilled: Words,
     /// Active because a register made them so: no end of the guest means them, unless it names them.
     pub(super) by_register: Words,
-    /// GICv2: where the SGIs came from that are parked.
-    pub(super) parked_from: [u8; 16],
+    /// GICv2: where the SGIs came from that are spilled.
+    pub(super) spilled_from: [u8; 16],
     /// By word: how they nest.
     pub(super) nesting: [Nesting; WORDS],
     /// What waits for a list register, and the most urgent of each word, as found when the word was last looked
@@ -59,10 +59,10 @@ pub struct Cpu {
     pub(super) last: u32,
     /// GICv2: the vCPU whose SGI was taken last.
     pub(super) last_source: u32,
-    /// Linked PPIs that are enabled on the board.
+    /// Hardware PPIs that are enabled on the board.
     pub(super) board: u32,
     /// What the virtual interface has been asked to tell.
-    pub(super) told: Maintenance,
+    pub(super) maintenance: Maintenance,
     /// Groups that the guest's CPU interface signalled when that last mattered.
     pub(super) groups: u32,
     /// A register access that waits for answers.
@@ -82,9 +82,9 @@ impl Cpu {
             ready_words: 0,
             inside: 0,
             held_words: 0,
-            parked: Words::new(),
+            spilled: Words::new(),
             by_register: Words::new(),
-            parked_from: [0; 16],
+            spilled_from: [0; 16],
             nesting: [Nesting::new(); WORDS],
             waiting: Words::new(),
             best: [u32::MAX; WORDS],
@@ -94,7 +94,7 @@ impl Cpu {
             last: 0,
             last_source: 0,
             board: 0,
-            told: Maintenance {
+            maintenance: Maintenance {
                 refill: false,
                 eoi: false,
             },
@@ -115,9 +115,9 @@ impl Cpu {
             ready_words,
             inside,
             held_words,
-            parked,
+            spilled,
             by_register,
-            parked_from,
+            spilled_from,
             nesting,
             waiting,
             best,
@@ -127,18 +127,18 @@ impl Cpu {
             last,
             last_source,
             board,
-            told,
+            maintenance,
             groups,
             query,
         } = self;
         *sgis = [0; 16];
         *ready = [0; READY];
-        *parked_from = [0; 16];
+        *spilled_from = [0; 16];
         for nesting in nesting {
             nesting.clear();
         }
         *best = [u32::MAX; WORDS];
-        for words in [parked, by_register, waiting, latched, asked] {
+        for words in [spilled, by_register, waiting, latched, asked] {
             *words = Words::new();
         }
         for entry in [vtimer_lr, vtimer_wanted] {
@@ -157,7 +157,7 @@ impl Cpu {
         ] {
             *number = 0;
         }
-        *told = Maintenance::default();
+        *maintenance = Maintenance::default();
         *query = Query::new();
     }
 
@@ -170,11 +170,11 @@ impl Cpu {
         }
         host.eoi_count();
         host.ask(Maintenance::default());
-        let (linked, edges) = dist.ppis();
-        dist.line(self.number).reset(linked, 0xffff | edges);
+        let (hw, edges) = dist.ppis();
+        dist.vcpu_words(self.number).reset(hw, 0xffff | edges);
         dist.set_online(self.number, true);
         // Private requests there are none yet.
-        self.attend(dist, host, ALL & !1 | WISHES)
+        self.sync_lrs(dist, host, ALL & !1 | REQUESTS)
     }
 
     /// The vCPU goes off, or its VM stops: SPIs that were pending in list registers wait for whoever they are
@@ -187,29 +187,29 @@ impl Cpu {
             let entry = host.lr(n);
             host.set_lr(n, 0);
             if lr::vintid(entry) >= 32 && entry & lr::PENDING != 0 {
-                self.give_back(dist, host, entry);
+                self.requeue_pending(dist, host, entry);
             }
             if entry & (lr::HW | lr::ACTIVE) == lr::HW | lr::ACTIVE {
                 host.deactivate(lr::pintid(entry));
             }
         }
         for word in 0..WORDS {
-            let parked = self.parked.get(word);
-            if parked != 0 {
-                self.end_parked(dist, host, word, parked);
+            let spilled = self.spilled.get(word);
+            if spilled != 0 {
+                self.end_spilled(dist, host, word, spilled);
             }
             if word != 0 {
                 notify |= self.release(dist, word, 0);
             }
         }
-        let line = dist.line(self.number);
-        for intid in super::each(0, line.bank.linked.load(Relaxed)) {
+        let shared = dist.vcpu_words(self.number);
+        for intid in super::each(0, shared.bank.hw.load(Relaxed)) {
             let pintid = dist.physical(intid);
             host.disable(pintid);
             host.set_pending(pintid, false);
             host.deactivate(pintid);
         }
-        line.reset(0, 0);
+        shared.reset(0, 0);
         host.eoi_count();
         host.ask(Maintenance::default());
         self.clear();
@@ -243,27 +243,27 @@ impl Cpu {
     /// Takes up what others have left for this vCPU. To be called when it has been notified, and when it goes
     /// on after a while in which notifications were not acted on (a paused VM).
     #[inline(always)]
-    pub fn look<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
-        if self.look_usual(dist, host) {
+    pub fn on_notify<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+        if self.on_notify_fast(dist, host) {
             Notify::NOBODY
         } else {
-            self.look_closer(dist, host)
+            self.on_notify_slow(dist, host)
         }
     }
 
-    /// The usual case of [`Self::look`]: exactly one SGI that may go straight into an empty list register, and
-    /// nothing else. `false`: nothing has been done, take [`Self::look`].
+    /// The fast path of [`Self::on_notify`]: exactly one SGI that may go straight into an empty list register, and
+    /// nothing else. `false`: nothing has been done, take [`Self::on_notify`].
     #[inline(always)]
-    pub fn look_usual<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> bool {
-        let line = dist.line(self.number);
-        let busy = line.busy.load(Acquire);
-        let latch = line.bank.latch.load(Acquire) & self.direct;
+    pub fn on_notify_fast<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> bool {
+        let shared = dist.vcpu_words(self.number);
+        let busy = shared.busy.load(Acquire);
+        let latch = shared.bank.latch.load(Acquire) & self.direct;
         let intid = latch.trailing_zeros() as usize;
         if (busy | latch & latch.wrapping_sub(1)) == 0
             && let Some(entry) = self.sgis.get(intid)
             && !host.empty() & host.usable() == 0
         {
-            if line.bank.latch.fetch_and(!latch, AcqRel) & latch == 0 {
+            if shared.bank.latch.fetch_and(!latch, AcqRel) & latch == 0 {
                 return true;
             }
             self.inside = latch;
@@ -271,36 +271,36 @@ impl Cpu {
                 host.set_lr(1, *entry);
                 return true;
             }
-            let sources = line.sources[intid & 15].swap(0, AcqRel);
+            let sources = shared.sources[intid & 15].swap(0, AcqRel);
             if sources.is_power_of_two() {
                 host.set_lr(1, *entry | lr::from(sources.trailing_zeros()));
                 return true;
             }
-            line.sources[intid & 15].fetch_or(sources, AcqRel);
-            line.bank.latch.fetch_or(latch, AcqRel);
+            shared.sources[intid & 15].fetch_or(sources, AcqRel);
+            shared.bank.latch.fetch_or(latch, AcqRel);
         }
         false
     }
 
     /// SGIs where list registers are in use, or everything.
     #[inline(never)]
-    fn look_closer<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+    fn on_notify_slow<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         if self.take_sgis(dist, host) {
             Notify::NOBODY
         } else {
-            self.attend(dist, host, 0)
+            self.sync_lrs(dist, host, 0)
         }
     }
 
-    /// The usual case of [`Self::raise`] for an SPI, by its physical INTID: it is wanted here, and the first list
+    /// The fast path of [`Self::raise`] for an SPI, by its physical INTID: it is wanted here, and the first list
     /// register is free. `false`: nothing has been done, look up the virtual INTID and take [`Self::raise`].
     #[inline(always)]
-    pub fn raise_usual<H: Host>(&mut self, dist: &Distributor, host: &mut H, pintid: u32) -> bool {
+    pub fn raise_fast<H: Host>(&mut self, dist: &Distributor, host: &mut H, pintid: u32) -> bool {
         if pintid < 32 {
             return false;
         }
         let entry = self.ready[pintid as usize % READY];
-        let busy = dist.line(self.number).busy.load(Acquire) != 0;
+        let busy = dist.vcpu_words(self.number).busy.load(Acquire) != 0;
         // An entry that is not there names physical interrupt 0, an SGI of EL2's own.
         if lr::pintid(entry) != pintid || busy || !self.waiting.is_empty() || host.empty() & 2 == 0
         {
@@ -313,7 +313,7 @@ impl Cpu {
         true
     }
 
-    /// A linked interrupt (virtual INTID) has been acknowledged on this pCPU and its priority dropped. It stays
+    /// A hardware interrupt (virtual INTID) has been acknowledged on this pCPU and its priority dropped. It stays
     /// active on the board until the guest deactivates it.
     pub fn raise<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) -> Notify {
         let (word, bit) = place(intid);
@@ -334,12 +334,12 @@ impl Cpu {
         if dist.owns(self.number, word) & bit == 0 {
             return dist.mark_owners(self.number, word, bit);
         }
-        let notify = self.attend(dist, host, mask(word));
+        let notify = self.sync_lrs(dist, host, mask(word));
         if intid == VTIMER {
             self.direct_changed(dist);
         }
         // What is pending by a register is told apart on this path only.
-        let plain = bank.linked.load(Relaxed) & !self.latched.get(word);
+        let plain = bank.hw.load(Relaxed) & !self.latched.get(word);
         if word != 0 && bank.wanted(dist.groups()) & plain & bit != 0 {
             let slot = dist.physical(intid) as usize % READY;
             self.ready[slot] = self.entry(dist, intid) | lr::PENDING;
@@ -367,12 +367,12 @@ impl Cpu {
     }
 
     /// Maintenance interrupt.
-    pub fn maintain<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+    pub fn handle_maintenance<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         let mut notify = Notify::NOBODY;
-        if self.maintain_quickly(dist, host, &mut notify) {
+        if self.handle_maintenance_fast(dist, host, &mut notify) {
             return notify;
         }
-        notify | self.attend(dist, host, 0)
+        notify | self.sync_lrs(dist, host, 0)
     }
 
     /// A write to ICC_DIR_EL1 or GICC_DIR in EOImode 1. Such writes always trap.
@@ -405,7 +405,7 @@ impl Cpu {
             let its = if word == 0 {
                 v == vcpu
             } else {
-                (dist.owns(v, word) | dist.line(v).holds.get(word)) & bits != 0
+                (dist.owns(v, word) | dist.vcpu_words(v).holds.get(word)) & bits != 0
             };
             if its && v == self.number {
                 mine = true;
@@ -414,14 +414,14 @@ impl Cpu {
             }
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word));
+            notify |= self.sync_lrs(dist, host, mask(word));
         }
         notify
     }
 
     /// Works out anew what the hot paths know beforehand.
     pub(super) fn hot_changed(&mut self, dist: &Distributor) {
-        let wanted = dist.line(self.number).bank.wanted(dist.groups());
+        let wanted = dist.vcpu_words(self.number).bank.wanted(dist.groups());
         self.vtimer_wanted = if wanted & 1 << VTIMER == 0 {
             0
         } else {
@@ -454,8 +454,8 @@ impl Cpu {
         if !self.waiting.is_empty() {
             return self.hold_back();
         }
-        let wanted = dist.line(self.number).bank.wanted(dist.groups());
-        self.direct = wanted & 0xffff & !self.parked.get(0);
+        let wanted = dist.vcpu_words(self.number).bank.wanted(dist.groups());
+        self.direct = wanted & 0xffff & !self.spilled.get(0);
         let soft = self.latched.get(0) | dist.by_software(self.number, 0).load(Relaxed);
         self.vtimer_lr = if soft & 1 << VTIMER == 0 {
             self.vtimer_wanted
@@ -484,8 +484,8 @@ impl Cpu {
         let bank = dist.bank(self.number, word);
         let group1 = bank.group.load(Relaxed) & bit != 0;
         let entry = lr::entry(intid, dist.priority(self.number, intid), group1);
-        if bank.linked.load(Relaxed) & bit != 0 {
-            entry | lr::link(dist.physical(intid))
+        if bank.hw.load(Relaxed) & bit != 0 {
+            entry | lr::hw(dist.physical(intid))
         } else if bank.edge.load(Relaxed) & bit == 0 {
             // A line of an emulated device that stays up must be taken again: ask to be told.
             entry | lr::EOI
@@ -497,7 +497,7 @@ impl Cpu {
     /// Says that SPIs may be in a list register here, or are kept active here.
     #[inline(always)]
     pub(super) fn hold(&mut self, dist: &Distributor, word: usize, bits: u32) {
-        let holds = &dist.line(self.number).holds;
+        let holds = &dist.vcpu_words(self.number).holds;
         holds.set(word, holds.get(word) | bits);
         self.held_words |= mask(word);
     }

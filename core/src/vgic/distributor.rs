@@ -6,7 +6,7 @@ use core::sync::atomic::{
     fence,
 };
 
-use super::shared::{ALL, ASKED, Bank, CONFIG, Line};
+use super::shared::{ALL, ASKED, Bank, CONFIG, VcpuWords};
 use super::words::SharedWords;
 use super::{
     Host, INTIDS, Notify, PRIORITY_BITS, VCPUS, VTIMER, Version, WORDS, each, mask, place,
@@ -30,20 +30,20 @@ pub struct Distributor {
     pub(super) releases: AtomicU32,
     /// 1 for a GICv2.
     is_v2: AtomicU32,
-    /// Linked PPIs, and which of them are edge-triggered.
+    /// Hardware PPIs, and which of them are edge-triggered.
     ppis: AtomicU32,
     ppi_edges: AtomicU32,
     /// By word; word 0 stays zero, private interrupts are in `lines`.
     spis: [Bank; WORDS],
-    /// Linked SPIs that a register has made pending, on the board or in the latch; by word. A level among them stays
+    /// Hardware SPIs that a register has made pending, on the board or in the latch; by word. A level among them stays
     /// pending when its line falls.
     by_software: SharedWords,
-    lines: [Line; VCPUS],
+    vcpu_words: [VcpuWords; VCPUS],
     /// By word; those of private interrupts are in `lines`.
     priority: [[AtomicU8; 32]; WORDS],
     /// Where SPIs go: affinity as in `GICR_TYPER`\[63:32\], or a mask of vCPUs on a GICv2.
     routes: [AtomicU32; INTIDS - 32],
-    /// Physical INTIDs behind linked interrupts.
+    /// Physical INTIDs behind hardware interrupts.
     physical: [AtomicU16; INTIDS],
 }
 
@@ -68,7 +68,7 @@ impl Distributor {
             ppi_edges: AtomicU32::new(0),
             spis: [const { Bank::new() }; WORDS],
             by_software: SharedWords::new(),
-            lines: [const { Line::new() }; VCPUS],
+            vcpu_words: [const { VcpuWords::new() }; VCPUS],
             priority: [const { [const { AtomicU8::new(0) }; 32] }; WORDS],
             routes: [const { AtomicU32::new(0) }; INTIDS - 32],
             physical: [const { AtomicU16::new(0) }; INTIDS],
@@ -136,14 +136,14 @@ impl Distributor {
 
     /// The part of [`Self::reset`] that is about vCPU `number`, after [`Self::reset_shared`].
     pub fn reset_private(&self, number: usize) {
-        let line = self.line(number);
-        line.reset(0, 0);
-        line.busy.store(0, Relaxed);
-        line.owns.fill(0);
+        let shared = self.vcpu_words(number);
+        shared.reset(0, 0);
+        shared.busy.store(0, Relaxed);
+        shared.owns.fill(0);
         // A route of 0 is vCPU 0, but on a GICv2 with several, where it is nobody.
         if number == 0 && self.target(0) == Some(0) {
             for word in 1..self.words() {
-                line.owns.set(word, u32::MAX);
+                shared.owns.set(word, u32::MAX);
             }
         }
     }
@@ -162,14 +162,14 @@ impl Distributor {
             self.ppi_edges.fetch_or(edges, Relaxed);
         } else {
             let bank = self.bank(0, word);
-            bank.linked.fetch_or(bit, Relaxed);
+            bank.hw.fetch_or(bit, Relaxed);
             bank.edge.fetch_or(edges, Relaxed);
         }
     }
 
     /// Reads the 32-bit registers that guests read most, without a look at the rest.
     #[inline(always)]
-    pub fn usual_read(&self, offset: u64) -> Option<u32> {
+    pub fn read_fast(&self, offset: u64) -> Option<u32> {
         if offset & !0x7c == 0x100 {
             if offset == 0x100 {
                 return None;
@@ -193,8 +193,8 @@ impl Distributor {
 
     /// Others have left something for this vCPU, which is to be told.
     pub fn calls(&self, vcpu: usize) -> bool {
-        let line = self.line(vcpu);
-        let waits = line.busy.load(SeqCst) | line.bank.latch.load(SeqCst) & 0xffff;
+        let shared = self.vcpu_words(vcpu);
+        let waits = shared.busy.load(SeqCst) | shared.bank.latch.load(SeqCst) & 0xffff;
         waits != 0 && self.online() & 1u32.wrapping_shl(vcpu as u32) != 0
     }
 
@@ -228,7 +228,7 @@ impl Distributor {
 
     /// The VM has the interrupt, and no physical one stands behind it.
     fn is_virtual(&self, vcpu: usize, word: usize, bit: u32) -> bool {
-        word < self.words() && self.bank(vcpu, word).linked.load(Relaxed) & bit == 0
+        word < self.words() && self.bank(vcpu, word).hw.load(Relaxed) & bit == 0
     }
 
     /// Takes a line's level over; whether it has changed.
@@ -253,7 +253,7 @@ impl Distributor {
     /// Stops all physical SPIs of the VM.
     pub(super) fn shutdown(&self, host: &mut impl Host) {
         for word in 1..self.words() {
-            for intid in each(word, self.bank(0, word).linked.load(Relaxed)) {
+            for intid in each(word, self.bank(0, word).hw.load(Relaxed)) {
                 let pintid = self.physical(intid);
                 host.disable(pintid);
                 host.set_pending(pintid, false);
@@ -315,15 +315,15 @@ impl Distributor {
     }
 
     #[inline(always)]
-    pub(super) fn line(&self, vcpu: usize) -> &Line {
-        &self.lines[vcpu % VCPUS]
+    pub(super) fn vcpu_words(&self, vcpu: usize) -> &VcpuWords {
+        &self.vcpu_words[vcpu % VCPUS]
     }
 
     /// The bank of a word as this vCPU sees it. Word 0 of `spis` stands for what does not exist.
     #[inline(always)]
     pub(super) fn bank(&self, vcpu: usize, word: usize) -> &Bank {
         if word == 0 {
-            &self.line(vcpu).bank
+            &self.vcpu_words(vcpu).bank
         } else {
             self.spis.get(word).unwrap_or(&self.spis[0])
         }
@@ -335,27 +335,27 @@ impl Distributor {
         if word == 0 {
             u32::MAX
         } else {
-            self.line(vcpu).owns.get(word)
+            self.vcpu_words(vcpu).owns.get(word)
         }
     }
 
-    /// Linked PPIs, and those of them that are edge-triggered.
+    /// Hardware PPIs, and those of them that are edge-triggered.
     pub(super) fn ppis(&self) -> (u32, u32) {
         (self.ppis.load(Relaxed), self.ppi_edges.load(Relaxed))
     }
 
-    /// Linked interrupts of a word that a register has made pending and that are in no list register: on the board, or in
+    /// Hardware interrupts of a word that a register has made pending and that are in no list register: on the board, or in
     /// the latch.
     #[inline(always)]
     pub(super) fn by_software(&self, vcpu: usize, word: usize) -> &AtomicU32 {
         if word == 0 {
-            &self.line(vcpu).by_software
+            &self.vcpu_words(vcpu).by_software
         } else {
             self.by_software.at(word)
         }
     }
 
-    /// The physical INTID behind a linked interrupt.
+    /// The physical INTID behind a hardware interrupt.
     pub(super) fn physical(&self, intid: u32) -> u32 {
         self.physical
             .get(intid as usize)
@@ -366,7 +366,7 @@ impl Distributor {
     #[inline(always)]
     pub(super) fn priorities(&self, vcpu: usize, word: usize) -> &[AtomicU8; 32] {
         if word == 0 {
-            &self.line(vcpu).priority
+            &self.vcpu_words(vcpu).priority
         } else {
             self.priority.get(word).unwrap_or(&self.priority[0])
         }
@@ -425,11 +425,11 @@ impl Distributor {
         let (word, bit) = place(intid);
         let mut target = after;
         for _ in 0..VCPUS {
-            for (vcpu, line) in self.lines.iter().enumerate() {
+            for (vcpu, shared) in self.vcpu_words.iter().enumerate() {
                 if Some(vcpu) == target {
-                    line.owns.add(word, bit);
+                    shared.owns.add(word, bit);
                 } else {
-                    line.owns.remove(word, bit);
+                    shared.owns.remove(word, bit);
                 }
             }
             let now = self.owner(intid);
@@ -441,10 +441,10 @@ impl Distributor {
         Some((before, target))
     }
 
-    /// Leaves a mark for a vCPU: `what` in [`Line::busy`]. Whoever finds the mark there already need not notify
+    /// Leaves a mark for a vCPU: `what` in [`VcpuWords::busy`]. Whoever finds the mark there already need not notify
     /// again.
     pub(super) fn mark(&self, vcpu: usize, what: u32) -> Notify {
-        let before = self.line(vcpu).busy.fetch_or(what, SeqCst);
+        let before = self.vcpu_words(vcpu).busy.fetch_or(what, SeqCst);
         if before & what == what {
             return Notify::NOBODY;
         }
@@ -469,7 +469,7 @@ impl Distributor {
     pub(super) fn mark_holders(&self, but: usize, word: usize, bits: u32) -> Notify {
         let mut notify = Notify::NOBODY;
         for v in (0..self.vcpus()).filter(|v| *v != but) {
-            if word != 0 && self.line(v).holds.get(word) & bits != 0 {
+            if word != 0 && self.vcpu_words(v).holds.get(word) & bits != 0 {
                 notify |= self.mark(v, mask(word));
             }
         }
@@ -478,7 +478,11 @@ impl Distributor {
 
     /// Asks a vCPU for an answer, after it has acted on `what`; the ticket.
     pub(super) fn ask(&self, vcpu: usize, what: u32) -> (u32, Notify) {
-        let ticket = self.line(vcpu).asked.fetch_add(1, SeqCst).wrapping_add(1);
+        let ticket = self
+            .vcpu_words(vcpu)
+            .asked
+            .fetch_add(1, SeqCst)
+            .wrapping_add(1);
         (ticket, self.mark(vcpu, what | ASKED))
     }
 
@@ -488,14 +492,14 @@ impl Distributor {
             return Notify::NOBODY;
         }
         let (ticket, notify) = self.ask(vcpu, what);
-        self.line(vcpu).disabling.fetch_max(ticket, SeqCst);
+        self.vcpu_words(vcpu).disabling.fetch_max(ticket, SeqCst);
         notify
     }
 
     /// A write that disables is not yet in effect on this vCPU.
     pub(super) fn disabling_on(&self, vcpu: usize) -> bool {
-        let line = self.line(vcpu);
-        self.is_online(vcpu) && !line.has_answered(line.disabling.load(SeqCst))
+        let shared = self.vcpu_words(vcpu);
+        self.is_online(vcpu) && !shared.has_answered(shared.disabling.load(SeqCst))
     }
 
     /// A write that disables is not yet in effect somewhere (`GICD_CTLR.RWP`).
@@ -509,7 +513,7 @@ impl Distributor {
         fence(SeqCst);
         let mut notify = Notify::NOBODY;
         for v in (0..self.vcpus()).filter(|v| *v != but) {
-            if self.line(v).holds.get(word) & gone != 0 {
+            if self.vcpu_words(v).holds.get(word) & gone != 0 {
                 notify |= self.ask_disabled(v, mask(word));
             }
         }

@@ -7,8 +7,8 @@ use core::sync::atomic::{
     fence,
 };
 
-use super::attend::Held;
 use super::shared::of_groups;
+use super::sync::Held;
 use super::words::Words;
 use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, mask, numbers, place};
 
@@ -19,13 +19,13 @@ const LOOKS: u32 = 32;
 const SCANS: u32 = 2;
 
 /// Where an interrupt can go.
-enum Room {
+enum LrChoice {
     /// A free list register.
     Free(u32),
     /// One whose interrupt the guest has not taken, and which is less urgent.
     Swap(u32, u64),
     /// One whose interrupt is active.
-    Park(u32, u64),
+    Spill(u32, u64),
     /// Nowhere now.
     None,
 }
@@ -35,7 +35,7 @@ enum Placed {
     Yes,
     /// It does not wait any more, or cannot go now whatever happens here.
     Gone,
-    NoRoom,
+    NoLr,
 }
 
 /// Urgency: a smaller number is more urgent. Interrupts of a group that the guest's CPU interface does not signal
@@ -92,8 +92,8 @@ impl Cpu {
                 }
                 // At most once for each list register.
                 Placed::Gone => {}
-                Placed::NoRoom if self.make_way(dist, host, intid, held) => continue,
-                Placed::NoRoom => break,
+                Placed::NoLr if self.make_way(dist, host, intid, held) => continue,
+                Placed::NoLr => break,
             }
             self.waiting.remove(word, bit);
             self.choose(dist, word);
@@ -110,14 +110,14 @@ impl Cpu {
             self.asked.set(word, 0);
             return Notify::NOBODY;
         }
-        let linked = bank.linked.load(Relaxed);
-        let up = bank.up() & !linked;
+        let hw = bank.hw.load(Relaxed);
+        let up = bank.up() & !hw;
         let mine = dist.owns(self.number, word) & bank.wanted(dist.groups());
         let pending = held.pending.get(word);
         let active = held.active.get(word) & !pending;
         // SGIs of a GICv2 have a sender each: one after another.
         let single = if word == 0 && dist.is_v2() { 0xffff } else { 0 };
-        let again = latch & pending & !linked & !single;
+        let again = latch & pending & !hw & !single;
         if again != 0 {
             // Pending twice is pending once.
             let taken = bank.latch.fetch_and(!again, SeqCst) & again;
@@ -125,12 +125,8 @@ impl Cpu {
             self.latched.set(word, stays);
         }
         // What is active and pending again shares its list register only if there are others to spare.
-        let alone = if full {
-            u32::MAX
-        } else {
-            linked | single | !latch
-        };
-        let blocked = pending | self.parked.get(word) | active & alone;
+        let alone = if full { u32::MAX } else { hw | single | !latch };
+        let blocked = pending | self.spilled.get(word) | active & alone;
         let mut waiting = (latch | up) & mine & !blocked;
         let mut notify = Notify::NOBODY;
         if word != 0 {
@@ -141,7 +137,7 @@ impl Cpu {
                 self.asked = Words::new();
                 self.asked_at = releases;
             }
-            let theirs = waiting & !linked & bank.held.load(SeqCst) & !self.holds(dist, word);
+            let theirs = waiting & !hw & bank.held.load(SeqCst) & !self.holds(dist, word);
             let new = theirs & !self.asked.get(word);
             self.asked.set(word, theirs);
             if new != 0 {
@@ -167,7 +163,7 @@ impl Cpu {
     }
 
     fn holds(&self, dist: &Distributor, word: usize) -> u32 {
-        dist.line(self.number).holds.get(word)
+        dist.vcpu_words(self.number).holds.get(word)
     }
 
     /// Finds the most urgent of what waits in a word: its urgency in the upper half, its INTID in the lower.
@@ -230,7 +226,7 @@ impl Cpu {
         notify: &mut Notify,
     ) -> Placed {
         let (word, bit) = place(intid);
-        if self.parked.get(word) & bit != 0 {
+        if self.spilled.get(word) & bit != 0 {
             return Placed::Gone;
         }
         if held.active.get(word) & bit != 0 {
@@ -254,34 +250,34 @@ impl Cpu {
         if intid == VTIMER && host.empty() & 1 << VTIMER_LR == 0 {
             return Placed::Gone;
         }
-        let room = self.room(dist, host, intid);
-        if let Room::None = room {
-            return Placed::NoRoom;
+        let choice = self.choose_lr(dist, host, intid);
+        if let LrChoice::None = choice {
+            return Placed::NoLr;
         }
         let Some(entry) = self.claim(dist, intid, false, notify) else {
             return Placed::Gone;
         };
-        let n = match room {
-            Room::Free(n) => n,
-            Room::Swap(n, other) => {
+        let n = match choice {
+            LrChoice::Free(n) => n,
+            LrChoice::Swap(n, other) => {
                 let (word, bit) = place(lr::vintid(other));
-                self.give_back(dist, host, other);
+                self.requeue_pending(dist, host, other);
                 held.pending.remove(word, bit);
                 self.waiting.add(word, bit);
                 self.choose(dist, word);
                 n
             }
-            Room::Park(n, other) => {
+            LrChoice::Spill(n, other) => {
                 let (word, bit) = place(lr::vintid(other));
                 if other & lr::PENDING != 0 {
-                    self.give_back(dist, host, other);
+                    self.requeue_pending(dist, host, other);
                     held.pending.remove(word, bit);
                 }
-                self.park(dist, host, other);
+                self.spill(dist, host, other);
                 held.active.remove(word, bit);
                 n
             }
-            Room::None => return Placed::NoRoom,
+            LrChoice::None => return Placed::NoLr,
         };
         let entry = entry | lr::PENDING;
         host.set_lr(n, entry);
@@ -296,14 +292,14 @@ impl Cpu {
     }
 
     /// Finds a list register for an interrupt.
-    fn room<H: Host>(&self, dist: &Distributor, host: &H, intid: u32) -> Room {
+    fn choose_lr<H: Host>(&self, dist: &Distributor, host: &H, intid: u32) -> LrChoice {
         let empty = host.empty();
         if intid == VTIMER {
-            return Room::Free(VTIMER_LR);
+            return LrChoice::Free(VTIMER_LR);
         }
         let free = empty & host.usable();
         if free != 0 {
-            return Room::Free(free.trailing_zeros());
+            return LrChoice::Free(free.trailing_zeros());
         }
         let own = self.of_entry(self.entry(dist, intid));
         let mut weakest: Option<(u32, u64)> = None;
@@ -323,9 +319,9 @@ impl Cpu {
             }
         }
         match (weakest, calmest) {
-            (Some((n, entry)), _) if self.of_entry(entry) > own => Room::Swap(n, entry),
-            (_, Some((n, entry))) if !any_pending => Room::Park(n, entry),
-            _ => Room::None,
+            (Some((n, entry)), _) if self.of_entry(entry) > own => LrChoice::Swap(n, entry),
+            (_, Some((n, entry))) if !any_pending => LrChoice::Spill(n, entry),
+            _ => LrChoice::None,
         }
     }
 
@@ -344,7 +340,7 @@ impl Cpu {
             let entry = host.lr(n);
             if entry & lr::STATE == lr::STATE {
                 let (word, bit) = place(lr::vintid(entry));
-                self.give_back(dist, host, entry);
+                self.requeue_pending(dist, host, entry);
                 host.set_lr(n, entry & !lr::PENDING | lr::EOI);
                 held.pending.remove(word, bit);
                 any = true;
@@ -354,7 +350,7 @@ impl Cpu {
         let own = self.of_entry(self.entry(dist, intid));
         if timer & lr::STATE == lr::PENDING && self.of_entry(timer) > own {
             host.set_lr(VTIMER_LR, 0);
-            self.give_back(dist, host, timer);
+            self.requeue_pending(dist, host, timer);
             held.pending.remove(0, 1 << VTIMER);
             self.waiting.add(0, 1 << VTIMER);
             self.choose(dist, 0);
@@ -373,8 +369,8 @@ impl Cpu {
     ) -> Option<u64> {
         let (word, bit) = place(intid);
         let bank = dist.bank(self.number, word);
-        let linked = bank.linked.load(Relaxed) & bit != 0;
-        let shared = word != 0 && !linked && !has;
+        let hw = bank.hw.load(Relaxed) & bit != 0;
+        let shared = word != 0 && !hw && !has;
         if shared && bank.held.fetch_or(bit, SeqCst) & bit != 0 && self.holds(dist, word) & bit == 0
         {
             *notify |= dist.mark_holders(self.number, word, bit);
@@ -389,7 +385,7 @@ impl Cpu {
         let mut up = 0;
         if dist.owns(self.number, word) & bank.wanted(dist.groups()) & bit != 0 {
             taken = bank.latch.fetch_and(!bit, SeqCst) & bit;
-            up = if linked { 0 } else { bank.up() & bit };
+            up = if hw { 0 } else { bank.up() & bit };
         }
         let source = if taken != 0 && intid < 16 && dist.is_v2() {
             self.take_source(dist, intid)
@@ -402,8 +398,8 @@ impl Cpu {
             }
             return None;
         }
-        // Pending without its line: a level by its latch, but a linked one, which the board has latched, by software.
-        let latched = if linked {
+        // Pending without its line: a level by its latch, but a hardware one, which the board has latched, by software.
+        let latched = if hw {
             dist.by_software(self.number, word).fetch_and(!bit, SeqCst) & bit
         } else {
             taken & !bank.edge.load(Relaxed)
@@ -419,8 +415,8 @@ impl Cpu {
     /// GICv2: takes one sender of an SGI; its part of the entry. If there are more, the SGI stays latched, and its
     /// end is to be told.
     pub(super) fn take_source(&mut self, dist: &Distributor, intid: u32) -> Option<u64> {
-        let line = dist.line(self.number);
-        let slot = &line.sources[intid as usize & 15];
+        let shared = dist.vcpu_words(self.number);
+        let slot = &shared.sources[intid as usize & 15];
         let sources = u32::from(slot.load(SeqCst));
         // The next one after the last that was taken.
         let after = sources & (u32::MAX << 1).wrapping_shl(self.last_source);
@@ -432,7 +428,7 @@ impl Cpu {
         let rest = u32::from(slot.fetch_and(!(bit as u8), SeqCst)) & !bit;
         self.last_source = bit.trailing_zeros();
         let more = if rest != 0 {
-            line.bank.latch.fetch_or(mask(intid as usize), SeqCst);
+            shared.bank.latch.fetch_or(mask(intid as usize), SeqCst);
             lr::EOI
         } else {
             0

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::bits::BANKS;
 use super::query::State;
-use super::shared::{ALL, WISHES};
+use super::shared::{ALL, REQUESTS};
 use super::{Answer, Cpu, Distributor, Host, Notify, Version, each, mask, place};
 
 /// `GICD_IIDR` and `GICR_IIDR`: no implementer, product 'B', revision 1.
@@ -195,7 +195,7 @@ impl Cpu {
         }
         let notify = dist.mark_groups(self.number, before & !now != 0);
         self.hot_changed(dist);
-        notify | self.attend(dist, host, ALL)
+        notify | self.sync_lrs(dist, host, ALL)
     }
 
     fn shown_priority(&self, dist: &Distributor, v2: bool, intid: u32) -> u8 {
@@ -322,7 +322,7 @@ impl Cpu {
         };
         let (word, bit) = place(intid);
         if let Some(vcpu) = after
-            && dist.bank(self.number, word).linked.load(Relaxed) & bit != 0
+            && dist.bank(self.number, word).hw.load(Relaxed) & bit != 0
         {
             host.route(dist.physical(intid), vcpu);
         }
@@ -332,11 +332,11 @@ impl Cpu {
             if vcpu == self.number {
                 mine = true;
             } else {
-                notify |= dist.mark(vcpu, mask(word) | WISHES);
+                notify |= dist.mark(vcpu, mask(word) | REQUESTS);
             }
         }
         if mine {
-            notify |= self.attend(dist, host, mask(word) | WISHES);
+            notify |= self.sync_lrs(dist, host, mask(word) | REQUESTS);
         }
         notify
     }
@@ -401,10 +401,10 @@ impl Cpu {
     }
 }
 
-/// Stores the triggers in `mask`; which have changed. That of a linked interrupt is the plan's and stays.
+/// Stores the triggers in `mask`; which have changed. That of a hardware interrupt is the plan's and stays.
 fn store_edges(dist: &Distributor, vcpu: usize, word: usize, edges: u32, mask: u32) -> u32 {
     let bank = dist.bank(vcpu, word);
-    let mask = mask & !bank.linked.load(Relaxed);
+    let mask = mask & !bank.hw.load(Relaxed);
     let before = bank.edge.load(Relaxed);
     let changed = (before ^ edges) & mask;
     for intid in each(0, changed) {

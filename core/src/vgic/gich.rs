@@ -9,7 +9,7 @@
 //! | priority, its upper five bits | 27:23 | 55:51 |
 //! | state: pending, active | 28, 29 | 62, 63 |
 //! | group 1 | 30 | 60 |
-//! | linked | 31 | 61 |
+//! | backed by hardware | 31 | 61 |
 
 /// The 32-bit form of a list register. What it has no room for is dropped: virtual INTIDs from 1024 on
 /// and the lower three bits of the priority, which a VM on a GICv2 has not.
@@ -20,8 +20,8 @@ pub const fn from_wide(wide: u64) -> u32 {
     let priority = (wide >> 51) as u32 & 0x1f;
     let state = (wide >> 62) as u32;
     let group = (wide >> 60) as u32 & 1;
-    let linked = (wide >> 61) as u32 & 1;
-    virtual_intid | physical << 10 | priority << 23 | state << 28 | group << 30 | linked << 31
+    let hw = (wide >> 61) as u32 & 1;
+    virtual_intid | physical << 10 | priority << 23 | state << 28 | group << 30 | hw << 31
 }
 
 /// The 64-bit form of a list register.
@@ -32,8 +32,8 @@ pub const fn to_wide(narrow: u32) -> u64 {
     let priority = narrow >> 23 & 0x1f;
     let state = narrow >> 28 & 3;
     let group = narrow >> 30 & 1;
-    let linked = narrow >> 31;
-    let high = physical | priority << 19 | group << 28 | linked << 29 | state << 30;
+    let hw = narrow >> 31;
+    let high = physical | priority << 19 | group << 28 | hw << 29 | state << 30;
     (high as u64) << 32 | virtual_intid as u64
 }
 
@@ -50,7 +50,7 @@ mod tests {
             (lr::ACTIVE, 1 << 29),
             (lr::GROUP1, 1 << 30),
             (lr::HW, 1 << 31),
-            (lr::link(1019), 1 << 31 | 1019 << 10),
+            (lr::hw(1019), 1 << 31 | 1019 << 10),
             (lr::EOI, 1 << 19),
             (7 << 32, 7 << 10),
             (lr::entry(0, 0xf8, false), 0x1f << 23),

@@ -58,7 +58,7 @@ impl Cpu {
             0x0004 => value(IIDR),
             0x0008 => value(typer(dist, vcpu) as u32),
             0x000c => value((typer(dist, vcpu) >> 32) as u32),
-            0x0014 => value(dist.line(vcpu).waker.load(Relaxed)),
+            0x0014 => value(dist.vcpu_words(vcpu).waker.load(Relaxed)),
             0xffd0..0x1_0000 | 0x1_ffd0..0x2_0000 => value(identification(at & 0xff, 3)),
             0x1_0080 => value(bank.group.load(Relaxed)),
             0x1_0100 | 0x1_0180 => value(bank.enable.load(Relaxed)),
@@ -98,7 +98,9 @@ impl Cpu {
             }
             0x0014 if aligned => {
                 let sleep = value & SLEEP;
-                dist.line(vcpu).waker.store(sleep | sleep << 1, Relaxed);
+                dist.vcpu_words(vcpu)
+                    .waker
+                    .store(sleep | sleep << 1, Relaxed);
                 Notify::NOBODY
             }
             0x1_0080 | 0x1_0100 | 0x1_0180 | 0x1_0200 | 0x1_0280 | 0x1_0300 | 0x1_0380

@@ -24,7 +24,7 @@ pub const fn vintid(lr: u64) -> u32 {
     lr as u32
 }
 
-/// The physical INTID of a linked interrupt.
+/// The physical INTID of a hardware interrupt.
 #[inline(always)]
 pub const fn pintid(lr: u64) -> u32 {
     ((lr >> 32) & 0x3ff) as u32
@@ -45,7 +45,7 @@ pub const fn entry(vintid: u32, priority: u8, group1: bool) -> u64 {
 
 /// The link to a physical interrupt.
 #[inline(always)]
-pub const fn link(pintid: u32) -> u64 {
+pub const fn hw(pintid: u32) -> u64 {
     HW | (pintid as u64 & 0x3ff) << 32
 }
 

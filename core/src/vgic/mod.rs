@@ -11,21 +11,21 @@
 //! to look comes back as a [`Notify`].
 //! Sources: IHI 0048B (GICv2), chapters 3 to 5; IHI 0069H (GICv3), chapters 2, 4, 8, 11 and 12.
 
-mod attend;
 mod bits;
 mod cpu;
 mod distributor;
+mod fastpath;
 mod fill;
 mod gicd;
 pub mod gich;
 mod gicr;
 pub mod lr;
-mod parked;
 mod planes;
 mod query;
-mod quick;
 mod sgi;
 mod shared;
+mod spill;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod words;
@@ -48,7 +48,7 @@ pub const GICR_SIZE: u64 = 0x2_0000;
 /// INTID of the EL1 virtual timer in every VM (BSA: PPI 27).
 pub const VTIMER: u32 = 27;
 /// The list register that belongs to the virtual timer. The interrupt is level-sensitive and
-/// hardware-linked: while a list register holds it, the physical one is active and cannot fire again,
+/// hardware-backed by hardware: while a list register holds it, the physical one is active and cannot fire again,
 /// so this one is always free when it fires and need not be looked for.
 pub const VTIMER_LR: u32 = 0;
 /// Bits of a priority that exist: five, as the list registers of every GIC that EL2 runs on have them.
@@ -63,7 +63,7 @@ pub enum Version {
     V3,
 }
 
-/// vCPUs of a VM, a bit for each, that have to call [`Cpu::look`] soon. EL2 sends each of them the SGI for
+/// vCPUs of a VM, a bit for each, that have to call [`Cpu::on_notify`] soon. EL2 sends each of them the SGI for
 /// siblings. vCPUs that are off are never in it; one that starts looks by itself ([`Cpu::reset`]).
 #[must_use]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -50,7 +50,7 @@ impl Cpu {
                 let its = if word == 0 {
                     v == vcpu
                 } else {
-                    dist.line(v).concerns(word) != 0
+                    dist.vcpu_words(v).concerns(word) != 0
                 };
                 if its && dist.is_online(v) {
                     let (ticket, more) = dist.ask(v, 0);
@@ -62,10 +62,10 @@ impl Cpu {
             self.query.left = self.query.asked;
         }
         for v in each(0, self.query.left).map(|v| v as usize % VCPUS) {
-            let line = dist.line(v);
-            if line.has_answered(self.query.tickets[v])
+            let shared = dist.vcpu_words(v);
+            if shared.has_answered(self.query.tickets[v])
                 || !dist.is_online(v)
-                || word != 0 && line.concerns(word) == 0
+                || word != 0 && shared.concerns(word) == 0
             {
                 self.query.left &= !mask(v);
             }
@@ -99,7 +99,7 @@ impl Cpu {
             let latch = bank.latch.load(seqcst);
             // An SGI of a GICv2 is latched after its sender is noted: taken up in between, it leaves a latch for nobody.
             let stale = if word == 0 && dist.is_v2() {
-                let sources = &dist.line(vcpu).sources;
+                let sources = &dist.vcpu_words(vcpu).sources;
                 each(0, latch & 0xffff)
                     .filter(|n| sources[*n as usize & 15].load(seqcst) == 0)
                     .fold(0, |all, n| all | mask(n as usize))
@@ -111,16 +111,16 @@ impl Cpu {
             bank.active.load(seqcst)
         };
         for v in (0..dist.vcpus()).filter(|v| *v != self.number && (word != 0 || *v == vcpu)) {
-            let line = dist.line(v);
+            let shared = dist.vcpu_words(v);
             let (its_pending, its_active) = if asked & mask(v) != 0 {
-                (line.lr_pending.get(word), line.lr_active.get(word))
+                (shared.lr_pending.get(word), shared.lr_active.get(word))
             } else {
                 (0, 0)
             };
             bits |= if pending { its_pending } else { its_active };
             if pending && word != 0 {
                 // Taken up after the answer: it was pending then.
-                bits |= line.holds.get(word) & !its_pending & !its_active;
+                bits |= shared.holds.get(word) & !its_pending & !its_active;
             }
         }
         if own {
@@ -134,8 +134,8 @@ impl Cpu {
             }
         }
         if own && pending {
-            let linked = bank.linked.load(seqcst);
-            for intid in each(word, linked & !bits) {
+            let hw = bank.hw.load(seqcst);
+            for intid in each(word, hw & !bits) {
                 if host.is_pending(dist.physical(intid)) {
                     bits |= place(intid).1;
                 }

@@ -11,10 +11,10 @@ const SGI_TARGETS: u64 = 0xff << 48 | 0xf << 44 | 1 << 40 | 0xff << 32 | 0xff <<
 const SGIR_TARGETS: u32 = 3 << 24 | 0xff << 16;
 
 impl Cpu {
-    /// The usual case of a write to ICC_SGI1R_EL1: one target, which is a sibling, or this vCPU with nothing in
+    /// The fast path of a write to ICC_SGI1R_EL1: one target, which is a sibling, or this vCPU with nothing in
     /// its list registers. `None`: nothing has been done, take [`Self::send_sgi`].
     #[inline(always)]
-    pub fn send_sgi_usual<H: Host>(
+    pub fn send_sgi_fast<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
@@ -27,12 +27,12 @@ impl Cpu {
         }
         let target = targets.trailing_zeros() as usize;
         let intid = ((value >> 24) & 15) as usize;
-        self.send_usual(dist, host, target, intid, 0)
+        self.send_fast(dist, host, target, intid, 0)
     }
 
     /// The same for a 32-bit write to GICD_SGIR (0xf00). `None`: take [`Self::gicd_write`].
     #[inline(always)]
-    pub fn send_sgir_usual<H: Host>(
+    pub fn send_sgir_fast<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
@@ -45,7 +45,7 @@ impl Cpu {
         // Bit 16 is vCPU 0; an empty list and the filters end up above 7.
         let target = targets.trailing_zeros().wrapping_sub(16) as usize;
         let intid = (value & 15) as usize;
-        self.send_usual(dist, host, target, intid, lr::from(self.number as u32))
+        self.send_fast(dist, host, target, intid, lr::from(self.number as u32))
     }
 
     /// A write to ICC_SGI1R_EL1 that sends an SGI to this vCPU alone, beside SGIs in its list registers. `false`: nothing
@@ -75,7 +75,7 @@ impl Cpu {
     }
 
     #[inline(always)]
-    fn send_usual<H: Host>(
+    fn send_fast<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
@@ -88,7 +88,7 @@ impl Cpu {
         if target == self.number {
             // The first list register that is not the timer's. Requests that came before come first.
             if self.direct & bit == 0
-                || dist.line(target).busy.load(Acquire) != 0
+                || dist.vcpu_words(target).busy.load(Acquire) != 0
                 || !host.empty() & host.usable() != 0
             {
                 return None;
@@ -100,15 +100,15 @@ impl Cpu {
         if target >= VCPUS || dist.online() >> target & 1 == 0 {
             return None;
         }
-        let line = dist.line(target);
+        let shared = dist.vcpu_words(target);
         if matches!(H::VERSION, Version::V2) {
-            let before = line.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
-            line.bank.latch.fetch_or(bit, AcqRel);
+            let before = shared.sources[intid].fetch_or(mask(self.number) as u8, SeqCst);
+            shared.bank.latch.fetch_or(bit, AcqRel);
             let fresh = u32::from(before & mask(self.number) as u8 == 0) << target;
             return Some(Notify(fresh as u8));
         }
         // Whoever found the bit clear has notified the target, and it has not looked yet.
-        let before = line.bank.latch.fetch_or(bit, AcqRel);
+        let before = shared.bank.latch.fetch_or(bit, AcqRel);
         let fresh = u32::from(before & bit == 0) << target;
         Some(Notify(fresh as u8))
     }
@@ -134,7 +134,7 @@ impl Cpu {
         };
         let bit = 1u32 << intid;
         let reached = each(0, targets)
-            .filter(|v| group1 || dist.line(*v as usize).bank.group.load(SeqCst) & bit == 0)
+            .filter(|v| group1 || dist.vcpu_words(*v as usize).bank.group.load(SeqCst) & bit == 0)
             .fold(0, |all, v| all | mask(v as usize));
         self.deliver(dist, host, reached, intid)
     }
@@ -167,7 +167,7 @@ impl Cpu {
         let mut notify = Notify::NOBODY;
         let mut mine = false;
         for v in numbers(targets & dist.online()) {
-            let line = dist.line(v);
+            let shared = dist.vcpu_words(v);
             if v == self.number && self.send_to_self(dist, host, intid) {
                 continue;
             }
@@ -175,11 +175,11 @@ impl Cpu {
             let fresh = if matches!(H::VERSION, Version::V2) {
                 // The latch may be set for other senders, who have notified for themselves.
                 let me = mask(self.number) as u8;
-                let before = line.sources[intid as usize & 15].fetch_or(me, SeqCst);
-                line.bank.latch.fetch_or(bit, SeqCst);
+                let before = shared.sources[intid as usize & 15].fetch_or(me, SeqCst);
+                shared.bank.latch.fetch_or(bit, SeqCst);
                 before & me == 0
             } else {
-                line.bank.latch.fetch_or(bit, SeqCst) & bit == 0
+                shared.bank.latch.fetch_or(bit, SeqCst) & bit == 0
             };
             if v == self.number {
                 mine = true;
@@ -188,14 +188,14 @@ impl Cpu {
             }
         }
         if mine {
-            notify |= self.attend(dist, host, 1);
+            notify |= self.sync_lrs(dist, host, 1);
         }
         notify
     }
 
     /// Reads a byte of GICD_CPENDSGIR or GICD_SPENDSGIR: the vCPUs from which the SGI is pending.
     pub(super) fn sgi_sources<H: Host>(&self, dist: &Distributor, host: &H, intid: u32) -> u8 {
-        let slot = &dist.line(self.number).sources[intid as usize & 15];
+        let slot = &dist.vcpu_words(self.number).sources[intid as usize & 15];
         let inside = match self.find(host, intid) {
             Some((_, entry)) if entry & lr::PENDING != 0 => 1 << lr::source(entry),
             _ => 0,
@@ -215,10 +215,10 @@ impl Cpu {
         if from == 0 {
             return Notify::NOBODY;
         }
-        let line = dist.line(self.number);
-        line.sources[intid as usize & 15].fetch_or(from, SeqCst);
-        line.bank.latch.fetch_or(1 << (intid & 15), SeqCst);
-        self.attend(dist, host, 1)
+        let shared = dist.vcpu_words(self.number);
+        shared.sources[intid as usize & 15].fetch_or(from, SeqCst);
+        shared.bank.latch.fetch_or(1 << (intid & 15), SeqCst);
+        self.sync_lrs(dist, host, 1)
     }
 
     /// Writes a byte of GICD_CPENDSGIR: the SGI is no longer pending from those vCPUs.
@@ -232,13 +232,13 @@ impl Cpu {
         if from == 0 {
             return Notify::NOBODY;
         }
-        let line = dist.line(self.number);
+        let shared = dist.vcpu_words(self.number);
         let (_, bit) = place(intid & 15);
         // The latch first: a sender sets its source, then the latch.
-        line.bank.latch.fetch_and(!bit, SeqCst);
-        let slot = &line.sources[intid as usize & 15];
+        shared.bank.latch.fetch_and(!bit, SeqCst);
+        let slot = &shared.sources[intid as usize & 15];
         if slot.fetch_and(!from, SeqCst) & !from != 0 {
-            line.bank.latch.fetch_or(bit, SeqCst);
+            shared.bank.latch.fetch_or(bit, SeqCst);
         }
         if let Some((n, entry)) = self.find(host, intid)
             && entry & lr::PENDING != 0
@@ -247,6 +247,6 @@ impl Cpu {
             let rest = entry & !lr::PENDING;
             host.set_lr(n, if rest & lr::STATE == 0 { 0 } else { rest });
         }
-        self.attend(dist, host, 1)
+        self.sync_lrs(dist, host, 1)
     }
 }

@@ -1,4 +1,4 @@
-//! The words that the pCPUs of a VM share: a [`Bank`] for each 32 INTIDs, a [`Line`] for each vCPU.
+//! The words that the pCPUs of a VM share: a [`Bank`] for each 32 INTIDs, a [`VcpuWords`] for each vCPU.
 //!
 //! Who writes what, and why the orders are enough, is in `docs/internals/locking.md`.
 
@@ -22,8 +22,8 @@ pub(super) struct Bank {
     /// Active, and in no list register.
     pub(super) active: AtomicU32,
     /// Stands for a physical interrupt. Constant while the VM runs.
-    pub(super) linked: AtomicU32,
-    /// SPIs that are not linked: some vCPU has it in a list register or keeps it active. Whoever sets the bit
+    pub(super) hw: AtomicU32,
+    /// SPIs that are not backed by hardware: some vCPU has it in a list register or keeps it active. Whoever sets the bit
     /// by a read-modify-write may take the interrupt, so no two vCPUs have it at a time.
     pub(super) held: AtomicU32,
 }
@@ -37,13 +37,13 @@ impl Bank {
             edge: AtomicU32::new(0),
             level: AtomicU32::new(0),
             active: AtomicU32::new(0),
-            linked: AtomicU32::new(0),
+            hw: AtomicU32::new(0),
             held: AtomicU32::new(0),
         }
     }
 
     /// As after a reset, with links and triggers as given.
-    pub(super) fn reset(&self, linked: u32, edge: u32) {
+    pub(super) fn reset(&self, hw: u32, edge: u32) {
         for word in [
             &self.latch,
             &self.enable,
@@ -54,7 +54,7 @@ impl Bank {
         ] {
             word.store(0, Relaxed);
         }
-        self.linked.store(linked, Relaxed);
+        self.hw.store(hw, Relaxed);
         self.edge.store(edge, Relaxed);
     }
 
@@ -82,11 +82,11 @@ pub(super) const fn of_groups(group: u32, groups: u32) -> u32 {
 /// What the others leave for a vCPU, and what it publishes. The first 64 bytes are all that an SGI needs.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub(super) struct Line {
+pub(super) struct VcpuWords {
     /// Its SGIs and PPIs.
     pub(super) bank: Bank,
-    /// What waits for [`super::Cpu::look`] besides plain SGIs: a bit for each word in which something has
-    /// changed, [`WISHES`], [`CONFIG`] and [`ASKED`].
+    /// What waits for [`super::Cpu::on_notify`] besides plain SGIs: a bit for each word in which something has
+    /// changed, [`REQUESTS`], [`CONFIG`] and [`ASKED`].
     pub(super) busy: AtomicU32,
     /// Tickets handed out, and up to which the vCPU has answered.
     pub(super) asked: AtomicU32,
@@ -109,24 +109,24 @@ pub(super) struct Line {
     pub(super) clear_pending: SharedWords,
     pub(super) set_active: SharedWords,
     pub(super) clear_active: SharedWords,
-    /// Linked PPIs to be made pending on the board, where only this pCPU can.
+    /// Hardware PPIs to be made pending on the board, where only this pCPU can.
     pub(super) set_pending: AtomicU32,
-    /// Linked PPIs that a register has made pending: [`super::Distributor::by_software`].
+    /// Hardware PPIs that a register has made pending: [`super::Distributor::by_software`].
     pub(super) by_software: AtomicU32,
     /// `GICR_WAKER`.
     pub(super) waker: AtomicU32,
 }
 
-/// [`Line::busy`]: requests wait, or an active interrupt may have become this vCPU's.
-pub(super) const WISHES: u32 = 1 << 29;
-/// [`Line::busy`]: the configuration of SGIs or PPIs, or the group enables, have changed.
+/// [`VcpuWords::busy`]: requests wait, or an active interrupt may have become this vCPU's.
+pub(super) const REQUESTS: u32 = 1 << 29;
+/// [`VcpuWords::busy`]: the configuration of SGIs or PPIs, or the group enables, have changed.
 pub(super) const CONFIG: u32 = 1 << 30;
-/// [`Line::busy`]: somebody waits for an answer.
+/// [`VcpuWords::busy`]: somebody waits for an answer.
 pub(super) const ASKED: u32 = 1 << 31;
-/// [`Line::busy`]: every word.
+/// [`VcpuWords::busy`]: every word.
 pub(super) const ALL: u32 = (1 << super::WORDS) - 1;
 
-impl Line {
+impl VcpuWords {
     pub(super) const fn new() -> Self {
         Self {
             bank: Bank::new(),
@@ -150,8 +150,8 @@ impl Line {
     }
 
     /// The private part, as after a reset of the vCPU. Ownership of SPIs is not the vCPU's to reset.
-    pub(super) fn reset(&self, linked: u32, edge: u32) {
-        self.bank.reset(linked, edge);
+    pub(super) fn reset(&self, hw: u32, edge: u32) {
+        self.bank.reset(hw, edge);
         self.sources.iter().for_each(|s| s.store(0, Relaxed));
         self.priority.iter().for_each(|p| p.store(0, Relaxed));
         for words in [

@@ -6,8 +6,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_abi::plan::{
     EL2_WINDOW, Header, MAGIC, PAGE, STOLEN_TIME_PAGE, VERSION, VM_POOL_PAGES,
 };
+use bulkhead_core::cpu::pvtime;
 use bulkhead_core::plan::Plan;
-use bulkhead_core::pvtime;
 use bulkhead_core::vgic::VCPUS;
 
 use super::gic::Taken;
@@ -113,18 +113,18 @@ extern "C" fn primary(tree: u64, load: u64) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
     let index = index as usize;
-    let (home, place) = (
-        layout::private(index, private::HOME) as *mut Pcpu,
+    let (pcpu, place) = (
+        layout::private(index, private::PCPU) as *mut Pcpu,
         state as *mut Vcpu,
     );
     // SAFETY: [R-STATE] the pages are mapped, private to this pCPU, and hold nothing yet.
-    unsafe { make_home(home, index) };
+    unsafe { make_pcpu(pcpu, index) };
     // SAFETY: [R-STATE] as above.
     unsafe { make_idle(place, index) };
     // SAFETY: [R-STATE] this is the one reference: the idle thread never enters a guest.
     let vcpu = unsafe { &mut *place };
     // SAFETY: [R-STATE] this is the one reference; threads hand it on when they switch.
-    vcpu.home = Some(unsafe { &mut *home });
+    vcpu.pcpu = Some(unsafe { &mut *pcpu });
     crate::start::pcpu(vcpu)
 }
 
@@ -133,15 +133,15 @@ extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
 /// # Safety
 /// `place` is mapped, and nobody has a reference to it.
 #[inline(never)]
-unsafe fn make_home(place: *mut Pcpu, index: usize) {
+unsafe fn make_pcpu(place: *mut Pcpu, index: usize) {
     // SAFETY: [R-STATE] the caller's promise.
     unsafe { place.write(Pcpu::new(index)) }
 }
 
-/// Makes the state of an idle thread, as [`make_home`].
+/// Makes the state of an idle thread, as [`make_pcpu`].
 ///
 /// # Safety
-/// As of [`make_home`].
+/// As of [`make_pcpu`].
 #[inline(never)]
 pub unsafe fn make_idle(place: *mut Vcpu, index: usize) {
     // SAFETY: [R-STATE] the caller's promise.
@@ -149,7 +149,7 @@ pub unsafe fn make_idle(place: *mut Vcpu, index: usize) {
 }
 
 const _: () = assert!(size_of::<Vcpu>() <= private::STATE_PAGES * 4096);
-const _: () = assert!(size_of::<Pcpu>() <= private::HOME_PAGES * 4096);
+const _: () = assert!(size_of::<Pcpu>() <= private::PCPU_STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
 
 /// Where the thread of a vCPU stays that is off. A symbol of its own, so that measurements can tell: what
@@ -164,7 +164,7 @@ pub extern "C" fn el2_idle(vcpu: &mut Vcpu) -> ! {
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn el2_wait(index: usize) {
-    super::gic::own::wait(index);
+    super::gic::gppt::wait(index);
 }
 
 /// Handles one pending interrupt between two slices of long work; `false` if there is none. A symbol of its own for the
@@ -179,8 +179,8 @@ pub extern "C" fn el2_poll(vcpu: &mut Vcpu) -> bool {
 /// reason.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn el2_stand(vcpu: &mut Vcpu) {
-    crate::lifecycle::stand(vcpu);
+pub extern "C" fn el2_paused(vcpu: &mut Vcpu) {
+    crate::lifecycle::wait_while_paused(vcpu);
 }
 
 /// From the vectors: `vcpu` is the one reference to the state of the vCPU that runs.
@@ -252,8 +252,8 @@ static mut PLAN: MaybeUninit<Plan<'static>> = MaybeUninit::uninit();
 
 /// An exception at EL2 itself: a bug of EL2. Says so and stops this pCPU.
 #[unsafe(no_mangle)]
-extern "C" fn own_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
-    crate::start::own_exception(kind, esr, elr, far)
+extern "C" fn el2_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
+    crate::start::el2_exception(kind, esr, elr, far)
 }
 
 /// Address of the state of a pCPU's idle thread.

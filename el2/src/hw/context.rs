@@ -6,9 +6,9 @@ use super::gic::VirtualInterface;
 use super::timer::GuestTimers;
 
 unsafe extern "C" {
-    fn keep_registers(place: *mut Registers, auxiliary: u64);
-    fn bring_registers(place: *const Registers, auxiliary: u64);
-    fn keep_machine(place: *mut Registers);
+    fn save_registers(place: *mut Registers, auxiliary: u64);
+    fn restore_registers(place: *const Registers, auxiliary: u64);
+    fn save_machine(place: *mut Registers);
 }
 
 /// Registers of EL1 and EL0, and those of EL2 that belong to a vCPU, in the order of `switch.s`.
@@ -47,22 +47,22 @@ impl Context {
     /// Keeps the registers of the vCPU, on a pCPU that may have auxiliary ones ([`cpu::has_auxiliary_registers`]). They stay in the
     /// hardware as well.
     #[inline(always)]
-    pub fn keep_registers(&mut self, auxiliary: u64) {
+    pub fn save_registers(&mut self, auxiliary: u64) {
         // SAFETY: [R-SYSREG] reads registers and writes this structure, which `switch.s` knows.
-        unsafe { keep_registers(&raw mut self.registers, auxiliary) }
+        unsafe { save_registers(&raw mut self.registers, auxiliary) }
     }
 
     /// Keeps what EL2 alone gives the vCPU: stage 2, name, and time. It changes so seldom that who changes it keeps it.
-    pub fn keep_machine(&mut self) {
+    pub fn save_machine(&mut self) {
         // SAFETY: [R-SYSREG] as above.
-        unsafe { keep_machine(&raw mut self.registers) }
+        unsafe { save_machine(&raw mut self.registers) }
     }
 
     /// Brings the registers of the vCPU back. They are in effect when its guest is entered.
     #[inline(always)]
-    pub fn bring_registers(&self, auxiliary: u64) {
+    pub fn restore_registers(&self, auxiliary: u64) {
         // SAFETY: [R-SYSREG] the values are those of a vCPU of this pCPU, or zeros, which are none's.
-        unsafe { bring_registers(&raw const self.registers, auxiliary) }
+        unsafe { restore_registers(&raw const self.registers, auxiliary) }
     }
 }
 

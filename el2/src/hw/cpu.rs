@@ -1,12 +1,36 @@
 //! The CPU as EL2 sets it up: what traps, what a vCPU starts with, how it is entered
 //! (DDI 0487, D24.2).
 
-use bulkhead_core::inject::{After, Before};
+use bulkhead_core::cpu::inject::{After, Before};
+use bulkhead_core::cpu::smccc;
+use bulkhead_core::cpu::sysreg::ID_REGISTERS;
 use bulkhead_core::monitor::EL1_COUNT;
-use bulkhead_core::smccc;
-use bulkhead_core::sysreg::ID_REGISTERS;
 
 use super::sysreg::{isb, read, write};
+
+/// Bits of HCR_EL2 (DDI 0487, D24.2.53).
+mod hcr {
+    pub const VM: u64 = 1;
+    pub const SWIO: u64 = 1 << 1;
+    pub const PTW: u64 = 1 << 2;
+    pub const FMO: u64 = 1 << 3;
+    pub const IMO: u64 = 1 << 4;
+    pub const AMO: u64 = 1 << 5;
+    pub const FB: u64 = 1 << 9;
+    pub const BSU_INNER_SHAREABLE: u64 = 1 << 10;
+    pub const TWI: u64 = 1 << 13;
+    pub const TWE: u64 = 1 << 14;
+    pub const TID1: u64 = 1 << 16;
+    pub const TID3: u64 = 1 << 18;
+    pub const TSC: u64 = 1 << 19;
+    pub const TIDCP: u64 = 1 << 20;
+    pub const TACR: u64 = 1 << 21;
+    pub const TSW: u64 = 1 << 22;
+    pub const RW: u64 = 1 << 31;
+    pub const TLOR: u64 = 1 << 35;
+    pub const TERR: u64 = 1 << 36;
+    pub const TID5: u64 = 1 << 58;
+}
 
 /// HCR_EL2 while a guest runs. Stage 2, AArch64 EL1; physical interrupts and SErrors to EL2; SMC,
 /// implementation-defined registers, ACTLR_EL1, ID registers and set/way maintenance trap; barriers
@@ -14,27 +38,69 @@ use super::sysreg::{isb, read, write};
 /// devices; LORegions and RAS error records trap, and with bits that stay 0 pointer authentication and
 /// its keys (API, APK), tag registers (ATA), software context numbers (EnSCXT), nesting (NV) and RAS
 /// fault injection (FIEN). WFI and WFE trap where another vCPU gains by it: [`trap_waits`].
-const HCR: u64 = 1 // VM
-    | 1 << 1 // SWIO
-    | 1 << 2 // PTW
-    | 1 << 3 | 1 << 4 | 1 << 5 // FMO IMO AMO
-    | 1 << 9 // FB
-    | 1 << 10 // BSU: inner shareable
-    | 1 << 18 // TID3
-    | 1 << 19 // TSC
-    | 1 << 20 // TIDCP
-    | 1 << 21 // TACR
-    | 1 << 22 // TSW
-    | 1 << 31 // RW
-    | 1 << 35 // TLOR
-    | 1 << 36; // TERR
-/// CPTR_EL2: activity monitors, trace, SVE and SME trap; FP does not. The rest is RES1.
-const CPTR: u64 = 0x32ff | 1 << 30 | 1 << 20 | 1 << 8;
+const HCR: u64 = hcr::VM
+    | hcr::SWIO
+    | hcr::PTW
+    | hcr::FMO
+    | hcr::IMO
+    | hcr::AMO
+    | hcr::FB
+    | hcr::BSU_INNER_SHAREABLE
+    | hcr::TID3
+    | hcr::TSC
+    | hcr::TIDCP
+    | hcr::TACR
+    | hcr::TSW
+    | hcr::RW
+    | hcr::TLOR
+    | hcr::TERR;
+
+/// Bits of CPTR_EL2 with HCR_EL2.E2H 0 (DDI 0487, D24.2.30).
+mod cptr {
+    /// Bits 0 to 7, 9, 12 and 13.
+    pub const RES1: u64 = 0x32ff;
+    pub const TZ: u64 = 1 << 8;
+    pub const TTA: u64 = 1 << 20;
+    pub const TAM: u64 = 1 << 30;
+}
+
+/// CPTR_EL2: activity monitors, trace, SVE and SME (TSM, which is RES1 without it) trap; FP (TFP) does not.
+const CPTR: u64 = cptr::RES1 | cptr::TAM | cptr::TTA | cptr::TZ;
+
+/// Bits of MDCR_EL2 (DDI 0487, D24.3.17).
+mod mdcr {
+    pub const TPMCR: u64 = 1 << 5;
+    pub const TPM: u64 = 1 << 6;
+    pub const TDA: u64 = 1 << 9;
+    pub const TDOSA: u64 = 1 << 10;
+    pub const TDRA: u64 = 1 << 11;
+    pub const TPMS: u64 = 1 << 14;
+    pub const TTRF: u64 = 1 << 19;
+}
+
 /// MDCR_EL2: debug, OS lock, PMU, profiling and trace filter registers trap; with E2PB, E2TB and EnSPM 0
 /// those of the profiling buffer, the trace buffer and the system PMU do, too.
-const MDCR: u64 = 1 << 5 | 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 14 | 1 << 19;
-/// VTCR_EL2 without PS: 39 bits from level 1, 4 KiB, write-back, inner shareable, 8-bit VMID.
-const VTCR: u64 = 1 << 31 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6 | 25;
+const MDCR: u64 =
+    mdcr::TPMCR | mdcr::TPM | mdcr::TDA | mdcr::TDOSA | mdcr::TDRA | mdcr::TPMS | mdcr::TTRF;
+
+/// Fields of VTCR_EL2 (DDI 0487, D24.2.184).
+mod vtcr {
+    pub const T0SZ_39_BITS: u64 = 25;
+    pub const SL0_LEVEL_1: u64 = 1 << 6;
+    pub const IRGN0_WRITE_BACK: u64 = 1 << 8;
+    pub const ORGN0_WRITE_BACK: u64 = 1 << 10;
+    pub const SH0_INNER_SHAREABLE: u64 = 3 << 12;
+    /// TG0 0: 4 KiB; VS 0: 8-bit VMID.
+    pub const RES1: u64 = 1 << 31;
+}
+
+/// VTCR_EL2 without PS.
+const VTCR: u64 = vtcr::RES1
+    | vtcr::SH0_INNER_SHAREABLE
+    | vtcr::ORGN0_WRITE_BACK
+    | vtcr::IRGN0_WRITE_BACK
+    | vtcr::SL0_LEVEL_1
+    | vtcr::T0SZ_39_BITS;
 /// SCTLR_EL1 at reset: RES1 bits only; MMU and caches off, little endian.
 const SCTLR_EL1: u64 = 0x30d0_0800;
 /// SPSR_EL2 of a vCPU that starts: EL1h, DAIF masked.
@@ -104,59 +170,57 @@ fn close_newer_features() -> u64 {
     let (pfr0, pfr1) = (read!("id_aa64pfr0_el1"), read!("id_aa64pfr1_el1"));
     let (mmfr0, mmfr1) = (read!("id_aa64mmfr0_el1"), read!("id_aa64mmfr1_el1"));
     let dfr0 = read!("id_aa64dfr0_el1");
-    // ID_AA64MMFR3_EL1
-    let mmfr3 = read!("S3_0_C0_C7_3");
+    let mmfr3 = read!("id_aa64mmfr3_el1");
     if field(mmfr1, 40) != 0 {
-        // HCRX_EL2. With 0: MOPS, LS64, GCS, FPMR, 128-bit registers, TCR2_EL1 and SCTLR2_EL1 are trapped
+        // With 0: MOPS, LS64, GCS, FPMR, 128-bit registers, TCR2_EL1 and SCTLR2_EL1 are trapped
         // or undefined. TALLINT, which traps, if there are NMIs.
         let nmi = if field(pfr1, 36) != 0 { 1 << 6 } else { 0 };
-        write!("S3_4_C1_C2_2", nmi);
+        write!(HCRX_EL2, nmi);
     }
-    // HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2, then their second set. Newer bits trap
-    // where they are 0: POR, PIR, GCS, TPIDR2_EL0, SMPRI_EL1, ACCDATA_EL1, branch records. What older ones
-    // could trap is trapped by older means.
+    // Fine-grained traps. Newer bits trap where they are 0: POR, PIR, GCS, TPIDR2_EL0, SMPRI_EL1, ACCDATA_EL1, branch
+    // records. What older ones could trap is trapped by older means.
     if field(mmfr0, 56) != 0 {
-        write!("S3_4_C1_C1_4", 0);
-        write!("S3_4_C1_C1_5", 0);
-        write!("S3_4_C1_C1_6", 0);
-        write!("S3_4_C3_C1_4", 0);
-        write!("S3_4_C3_C1_5", 0);
+        write!(HFGRTR_EL2, 0);
+        write!(HFGWTR_EL2, 0);
+        write!(HFGITR_EL2, 0);
+        write!(HDFGRTR_EL2, 0);
+        write!(HDFGWTR_EL2, 0);
     }
     if field(mmfr0, 56) > 1 {
-        write!("S3_4_C3_C1_2", 0);
-        write!("S3_4_C3_C1_3", 0);
-        write!("S3_4_C3_C1_7", 0);
-        write!("S3_4_C3_C1_0", 0);
-        write!("S3_4_C3_C1_1", 0);
+        write!(HFGRTR2_EL2, 0);
+        write!(HFGWTR2_EL2, 0);
+        write!(HFGITR2_EL2, 0);
+        write!(HDFGRTR2_EL2, 0);
+        write!(HDFGWTR2_EL2, 0);
     }
-    // TCR2_EL2 and SCTLR2_EL2: EL2 does without.
+    // EL2 does without these.
     if field(mmfr3, 0) != 0 {
-        write!("S3_4_C2_C0_3", 0);
+        write!("tcr2_el2", 0);
     }
     if field(mmfr3, 4) != 0 {
-        write!("S3_4_C1_C0_3", 0);
+        write!("sctlr2_el2", 0);
     }
     if field(pfr0, 40) != 0 || field(pfr1, 16) != 0 {
-        // MPAM2_EL2.TRAPMPAM0EL1, TRAPMPAM1EL1, TIDR; MPAMHCR_EL2.TRAP_MPAMIDR_EL1 if MPAMIDR_EL1.HAS_HCR.
-        write!("S3_4_C10_C5_0", 1 << 48 | 1 << 49 | 1 << 58);
-        if read!("S3_0_C10_C4_4") & 1 << 17 != 0 {
-            write!("S3_4_C10_C4_0", 1 << 31);
+        // TRAPMPAM0EL1, TRAPMPAM1EL1, TIDR; TRAP_MPAMIDR_EL1 if MPAMIDR_EL1.HAS_HCR.
+        write!("mpam2_el2", 1 << 48 | 1 << 49 | 1 << 58);
+        if read!("mpamidr_el1") & 1 << 17 != 0 {
+            write!("mpamhcr_el2", 1 << 31);
         }
     }
-    // PMSCR_EL2 and TRFCR_EL2: nobody is profiled or traced.
+    // Nobody is profiled or traced.
     if field(dfr0, 32) != 0 {
-        write!("S3_4_C9_C9_0", 0);
+        write!(PMSCR_EL2, 0);
     }
     if field(dfr0, 40) != 0 {
-        write!("S3_4_C1_C2_1", 0);
+        write!(TRFCR_EL2, 0);
     }
-    // VDISR_EL2, which a guest sees as DISR_EL1.
+    // A guest sees it as DISR_EL1.
     if field(pfr0, 28) != 0 {
-        write!("S3_4_C12_C1_1", 0);
+        write!(VDISR_EL2, 0);
     }
     // HCR_EL2.TID5: GMID_EL1, if there are memory tags. TID1: SMIDR_EL1, if there is SME.
-    let tags = if field(pfr1, 8) > 1 { 1 << 58 } else { 0 };
-    let matrices = if field(pfr1, 24) != 0 { 1 << 16 } else { 0 };
+    let tags = if field(pfr1, 8) > 1 { hcr::TID5 } else { 0 };
+    let matrices = if field(pfr1, 24) != 0 { hcr::TID1 } else { 0 };
     tags | matrices
 }
 
@@ -181,11 +245,9 @@ pub fn start() {
 
 /// HCR_EL2.TWI and TWE: WFI and WFE of the guest trap, or do not.
 pub fn trap_waits(wfi: bool, wfe: bool) {
-    let rest = read!("hcr_el2") & !(1 << 13 | 1 << 14);
-    write!(
-        "hcr_el2",
-        rest | u64::from(wfi) << 13 | u64::from(wfe) << 14
-    );
+    let rest = read!("hcr_el2") & !(hcr::TWI | hcr::TWE);
+    let traps = u64::from(wfi) << 13 | u64::from(wfe) << 14;
+    write!("hcr_el2", rest | traps);
     isb();
 }
 
@@ -323,7 +385,7 @@ pub fn speculation() -> smccc::Cpu {
         pfr1: read!("id_aa64pfr1_el1"),
         mmfr1: read!("id_aa64mmfr1_el1"),
         // ID_AA64ISAR2_EL1
-        isar2: read!("S3_0_C0_C6_2"),
+        isar2: read!("id_aa64isar2_el1"),
     }
 }
 

@@ -106,9 +106,9 @@ pub mod private {
     /// Pages of the state.
     pub const STATE_PAGES: usize = 3;
     /// First page of what the threads of the pCPU share.
-    pub const HOME: usize = 7;
+    pub const PCPU: usize = 7;
     /// Its pages.
-    pub const HOME_PAGES: usize = 2;
+    pub const PCPU_STATE_PAGES: usize = 2;
     /// The pCPU's own level-2 table, in which it opens windows.
     pub const LEVEL2: usize = 9;
     /// First page of the distributor of a GICv3.
@@ -128,8 +128,9 @@ pub mod private {
 }
 
 /// Pages from the pool for a pCPU: root, level 2, level 3, stack, state, what its threads share.
-pub const PCPU_PAGES: usize = 3 + private::STACK_PAGES + private::STATE_PAGES + private::HOME_PAGES;
-const _: () = assert!(PCPU_PAGES == bulkhead_abi::plan::PCPU_POOL_PAGES as usize);
+pub const PCPU_POOL_PAGES: usize =
+    3 + private::STACK_PAGES + private::STATE_PAGES + private::PCPU_STATE_PAGES;
+const _: () = assert!(PCPU_POOL_PAGES == bulkhead_abi::plan::PCPU_POOL_PAGES as usize);
 
 /// Address of a slot.
 pub const fn slot(n: usize) -> u64 {

@@ -277,7 +277,7 @@ pub fn make_private(
     let page = |n: usize| first.wrapping_add(n);
     let (level2, level3) = (pool.pa(page(1)), pool.pa(page(2)));
     let (stack, state) = (pool.pa(page(3)), pool.pa(page(3 + private::STACK_PAGES)));
-    let home = pool.pa(page(3 + private::STACK_PAGES + private::STATE_PAGES));
+    let pcpu = pool.pa(page(3 + private::STACK_PAGES + private::STATE_PAGES));
     let image = physical((&raw const IMAGE_LEVEL3) as u64);
     let vms = physical((&raw const VMS_LEVEL3) as u64);
     let vcpus = physical((&raw const VCPUS_LEVEL3) as u64);
@@ -299,7 +299,7 @@ pub fn make_private(
     };
     map(private::STACK, stack, private::STACK_PAGES, PAGE_RW);
     map(private::STATE, state, private::STATE_PAGES, PAGE_RW);
-    map(private::HOME, home, private::HOME_PAGES, PAGE_RW);
+    map(private::PCPU, pcpu, private::PCPU_STATE_PAGES, PAGE_RW);
     map(private::LEVEL2, level2, 1, PAGE_RW);
     for frame in frames {
         map(frame.page, frame.pa, frame.pages, PAGE_RW | DEVICE_INDEX);

@@ -99,19 +99,19 @@ pass_to_guest:
     .arch_extension simd
 
 // x0: where the registers of the vCPU go (`context::Registers`).
-    .global keep_machine
-keep_machine:
+    .global save_machine
+save_machine:
     machine_registers keep
     ret
 
 // The same; x1: 0 if this core has no auxiliary registers.
-    .global keep_registers
-keep_registers:
+    .global save_registers
+save_registers:
     cbz     x1, 1f
     auxiliary_registers keep
 1:  el1_registers keep
 // A name of its own, so that measurements can tell.
-keep_vectors:
+save_vectors:
     stp     q0, q1, [x0, #256]
     stp     q2, q3, [x0, #288]
     stp     q4, q5, [x0, #320]
@@ -131,13 +131,13 @@ keep_vectors:
     ret
 
 // x0: where the registers of the vCPU are; x1 as above.
-    .global bring_registers
-bring_registers:
+    .global restore_registers
+restore_registers:
     cbz     x1, 1f
     auxiliary_registers bring
 1:  machine_registers bring
     el1_registers bring
-bring_vectors:
+restore_vectors:
     ldp     q0, q1, [x0, #256]
     ldp     q2, q3, [x0, #288]
     ldp     q4, q5, [x0, #320]

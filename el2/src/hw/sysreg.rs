@@ -1,13 +1,63 @@
 //! System registers: `read!` and `write!` for the rooms of `hw`, and functions for the few that other
-//! rooms read. Registers that the assembler may not know have their encoding beside their name.
+//! rooms read. Registers whose names the assembler does not take for this target go by [`name!`].
+
+/// A system register as the assembler takes it: its name, or the encoding of one that belongs to an extension which the
+/// target does not have (DDI 0487, D24.1).
+macro_rules! name {
+    (HCRX_EL2) => {
+        "S3_4_C1_C2_2"
+    };
+    (HFGRTR_EL2) => {
+        "S3_4_C1_C1_4"
+    };
+    (HFGWTR_EL2) => {
+        "S3_4_C1_C1_5"
+    };
+    (HFGITR_EL2) => {
+        "S3_4_C1_C1_6"
+    };
+    (HDFGRTR_EL2) => {
+        "S3_4_C3_C1_4"
+    };
+    (HDFGWTR_EL2) => {
+        "S3_4_C3_C1_5"
+    };
+    (HFGRTR2_EL2) => {
+        "S3_4_C3_C1_2"
+    };
+    (HFGWTR2_EL2) => {
+        "S3_4_C3_C1_3"
+    };
+    (HFGITR2_EL2) => {
+        "S3_4_C3_C1_7"
+    };
+    (HDFGRTR2_EL2) => {
+        "S3_4_C3_C1_0"
+    };
+    (HDFGWTR2_EL2) => {
+        "S3_4_C3_C1_1"
+    };
+    (PMSCR_EL2) => {
+        "S3_4_C9_C9_0"
+    };
+    (TRFCR_EL2) => {
+        "S3_4_C1_C2_1"
+    };
+    (VDISR_EL2) => {
+        "S3_4_C12_C1_1"
+    };
+    ($name:literal) => {
+        $name
+    };
+}
 
 /// Reads a system register.
 macro_rules! read {
-    ($name:literal) => {{
+    ($name:tt) => {{
         let value: u64;
         // SAFETY: [R-SYSREG] reading this register has no effect on memory that Rust knows of.
         unsafe {
-            core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack, preserves_flags));
+            core::arch::asm!(concat!("mrs {}, ", $crate::hw::sysreg::name!($name)), out(reg) value, options(nomem, nostack, preserves_flags));
         }
         value
     }};
@@ -15,29 +65,29 @@ macro_rules! read {
 
 /// Writes a system register.
 macro_rules! write {
-    ($name:literal, $value:expr) => {{
+    ($name:tt, $value:expr) => {{
         let value: u64 = $value;
         // SAFETY: [R-SYSREG] the caller, in `hw`, owns this register and says what makes the value right.
         unsafe {
-            core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) value, options(nostack, preserves_flags));
+            core::arch::asm!(concat!("msr ", $crate::hw::sysreg::name!($name), ", {}"), in(reg) value, options(nostack, preserves_flags));
         }
     }};
 }
 
 /// Writes 0 to a system register.
 macro_rules! clear {
-    ($name:literal) => {{
+    ($name:tt) => {{
         // SAFETY: [R-SYSREG] as of `write`.
         unsafe {
             core::arch::asm!(
-                concat!("msr ", $name, ", xzr"),
+                concat!("msr ", $crate::hw::sysreg::name!($name), ", xzr"),
                 options(nostack, preserves_flags)
             );
         }
     }};
 }
 
-pub(crate) use {clear, read, write};
+pub(crate) use {clear, name, read, write};
 
 /// Instruction synchronisation barrier.
 #[inline(always)]

@@ -45,15 +45,15 @@ pub fn frame_address(state: &Vcpu) -> u64 {
 /// Leaves the pCPU, from the thread in slot `own` to that in `slot`, with what they share. Returns when another thread leaves
 /// it to this one.
 #[inline(always)]
-pub fn switch(home: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut Pcpu {
-    let Some(other) = home.stacks.get(slot).copied() else {
-        return home;
+pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut Pcpu {
+    let Some(other) = pcpu.stacks.get(slot).copied() else {
+        return pcpu;
     };
-    let home: *mut Pcpu = home;
+    let pcpu: *mut Pcpu = pcpu;
     let own = own.min(IDLE);
     // SAFETY: [R-STATE] this is the one reference to what the threads share, and it has it no more.
-    let place = unsafe { (&raw mut (*home).stacks).cast::<u64>().wrapping_add(own) };
-    let mut home = home as u64;
+    let place = unsafe { (&raw mut (*pcpu).stacks).cast::<u64>().wrapping_add(own) };
+    let mut pcpu = pcpu as u64;
     // The compiler keeps what it still needs, since all registers are lost here but two that it does not let go: x19 and x29.
     // SAFETY: [R-STATE] `other` is the stack of a thread of this pCPU that waits in here or has not started; whoever
     // comes back hands over the one reference again.
@@ -61,7 +61,7 @@ pub fn switch(home: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
         core::arch::asm!(
             "bl {switch_stack}",
             switch_stack = sym switch_stack,
-            inout("x0") home,
+            inout("x0") pcpu,
             inout("x1") place => _,
             inout("x2") other => _,
             out("x20") _, out("x21") _, out("x22") _, out("x23") _, out("x24") _,
@@ -69,21 +69,21 @@ pub fn switch(home: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
             clobber_abi("C"),
         );
     }
-    let home = home as *mut Pcpu;
+    let pcpu = pcpu as *mut Pcpu;
     // SAFETY: [R-STATE] as above.
-    unsafe { &mut *home }
+    unsafe { &mut *pcpu }
 }
 
 /// The thread of this vCPU rests from now on: nothing on its stack is needed any more but by the code that still runs, which
 /// does not use the vCPU.
 #[inline(always)]
-pub fn lay_down(vcpu: &mut Vcpu, home: &mut Pcpu) {
+pub fn lay_down(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     let slot = vcpu.slot;
     let state: *mut Vcpu = vcpu;
-    if let Some(place) = home.stacks.get_mut(slot) {
+    if let Some(place) = pcpu.stacks.get_mut(slot) {
         *place = (state as u64).wrapping_sub(KEPT);
     }
-    if let Some(place) = home.resting.get_mut(slot) {
+    if let Some(place) = pcpu.resting.get_mut(slot) {
         // SAFETY: [R-STATE] the one reference from here on; the caller's goes to `rest` or `pass`, which need the address only.
         *place = Some(unsafe { &mut *state });
     }
@@ -91,16 +91,16 @@ pub fn lay_down(vcpu: &mut Vcpu, home: &mut Pcpu) {
 
 /// Leaves the pCPU to the thread in `slot`. This one rests.
 #[inline(always)]
-pub fn rest(vcpu: &mut Vcpu, home: &'static mut Pcpu, slot: usize) -> ! {
-    let other = home.stacks.get(slot).copied().unwrap_or(0);
-    let home: *mut Pcpu = home;
+pub fn rest(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu, slot: usize) -> ! {
+    let other = pcpu.stacks.get(slot).copied().unwrap_or(0);
+    let pcpu: *mut Pcpu = pcpu;
     // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on. `other` is as in `switch`.
     unsafe {
         core::arch::asm!(
             "b {rest_thread}",
             rest_thread = sym rest_thread,
             in("x0") core::ptr::from_mut(vcpu),
-            in("x1") home,
+            in("x1") pcpu,
             in("x2") other,
             options(noreturn),
         )
@@ -124,22 +124,22 @@ pub fn pass(vcpu: &mut Vcpu, other: &mut Vcpu) -> ! {
 
 /// Where a thread goes on that has rested, from `rested_thread`: its guest comes next.
 #[unsafe(no_mangle)]
-extern "C" fn vcpu_goes_on(state: *mut Vcpu, home: u64) {
-    let home = home as *mut Pcpu;
+extern "C" fn vcpu_goes_on(state: *mut Vcpu, pcpu: u64) {
+    let pcpu = pcpu as *mut Pcpu;
     // SAFETY: [R-STATE] a thread that rests has no reference to its state.
     let state = unsafe { &mut *state };
     // SAFETY: [R-STATE] the thread that switched to this one has handed over the one reference.
-    state.home = Some(unsafe { &mut *home });
+    state.pcpu = Some(unsafe { &mut *pcpu });
     crate::sched::go_on(state);
 }
 
 /// Where the thread of a vCPU starts, from `start_thread`.
 #[unsafe(no_mangle)]
-extern "C" fn vcpu_main(state: *mut Vcpu, home: u64) -> ! {
-    let home = home as *mut Pcpu;
+extern "C" fn vcpu_main(state: *mut Vcpu, pcpu: u64) -> ! {
+    let pcpu = pcpu as *mut Pcpu;
     // SAFETY: [R-STATE] `make` has put the state there, and this is the one reference until the vectors make the next.
     let state = unsafe { &mut *state };
     // SAFETY: [R-STATE] the thread that switched to this one has handed over the one reference.
-    state.home = Some(unsafe { &mut *home });
+    state.pcpu = Some(unsafe { &mut *pcpu });
     crate::start::vcpu(state)
 }

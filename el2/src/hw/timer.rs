@@ -96,20 +96,20 @@ impl GuestTimers {
 
     /// Takes the virtual one off the pCPU; [`settle`] comes next.
     #[inline(always)]
-    pub fn keep_virtual(&mut self) {
+    pub fn save_virtual(&mut self) {
         self.virtual_one = virtual_timer();
         clear!("cntv_ctl_el0");
     }
 
     /// Takes the physical one off the pCPU; [`settle`] comes next.
-    pub fn keep_physical(&mut self) {
+    pub fn save_physical(&mut self) {
         self.physical = physical_timer();
         clear!("cntp_ctl_el0");
     }
 
     /// Gives the virtual one back.
     #[inline(always)]
-    pub fn bring_virtual(&self) {
+    pub fn restore_virtual(&self) {
         let [control, compare] = self.virtual_one;
         write!("cntv_cval_el0", compare);
         // ISTATUS cannot be written.
@@ -117,7 +117,7 @@ impl GuestTimers {
     }
 
     /// Gives the physical one back.
-    pub fn bring_physical(&self) {
+    pub fn restore_physical(&self) {
         let [control, compare] = self.physical;
         write!("cntp_cval_el0", compare);
         write!("cntp_ctl_el0", control);

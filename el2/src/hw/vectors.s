@@ -58,7 +58,7 @@
     eret
     .endm
 
-    .macro own_fault kind
+    .macro el2_fault kind
     .balign 0x80
     mrs     x0, currentel           // before EL2 is up there is nobody to tell: see refuse.s
     cmp     x0, #8
@@ -71,7 +71,7 @@
     mrs     x3, far_el2
     ldr     x4, =BOOT_STACK_TOP     // the own stack may be what failed
     mov     sp, x4
-    b       own_exception
+    b       el2_exception
     .endm
 
     .macro lower_sync
@@ -101,14 +101,14 @@
     .global vectors
 vectors:
     // From EL2 itself: none is ever expected.
-    own_fault 0
-    own_fault 1
-    own_fault 2
-    own_fault 3
-    own_fault 0
-    own_fault 1
-    own_fault 2
-    own_fault 3
+    el2_fault 0
+    el2_fault 1
+    el2_fault 2
+    el2_fault 3
+    el2_fault 0
+    el2_fault 1
+    el2_fault 2
+    el2_fault 3
     // From a guest in AArch64.
     lower_sync
     lower_irq irq_exit

@@ -1,10 +1,10 @@
 //! HVC and SMC: every function identifier has an answer, and the power states of a VM follow the calls of its
 //! vCPUs.
 
-use bulkhead_core::power::{Phase, Power, Refused, Start, State};
-use bulkhead_core::psci::{Call, answer, call};
-use bulkhead_core::smccc::{self, Cpu, Workaround, Workarounds};
-use bulkhead_core::trng::{self, Generator};
+use bulkhead_core::cpu::power::{Phase, Power, Refused, Start, State};
+use bulkhead_core::cpu::psci::{Call, answer, call};
+use bulkhead_core::cpu::smccc::{self, Cpu, Workaround, Workarounds};
+use bulkhead_core::cpu::trng::{self, Generator};
 
 use crate::Target;
 use crate::engine::Input;

@@ -1,8 +1,8 @@
 //! The devices that know the time: a guest programs them as it likes while time goes on in jumps.
 
-use bulkhead_core::pl031::{Now, Pl031};
-use bulkhead_core::ptimer::{PhysicalTimer, Register};
-use bulkhead_core::watchdog::Watchdog;
+use bulkhead_core::devices::pl031::{Now, Pl031};
+use bulkhead_core::devices::ptimer::{PhysicalTimer, Register};
+use bulkhead_core::devices::watchdog::Watchdog;
 
 use crate::Target;
 use crate::engine::Input;

@@ -1,8 +1,8 @@
 //! The multiplexer and the keys: guests and the person at the terminal say what they like.
 
-use bulkhead_core::console::{Mux, Next, Sources, Streams};
-use bulkhead_core::keys::{Key, Keys};
-use bulkhead_core::text::Line;
+use bulkhead_core::console::keys::{Key, Keys};
+use bulkhead_core::console::mux::{Mux, Next, Sources, Streams};
+use bulkhead_core::console::text::Line;
 
 use crate::Target;
 use crate::engine::Input;

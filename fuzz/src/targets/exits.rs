@@ -1,7 +1,7 @@
 //! Syndromes: whatever ESR_EL2 says is decoded, and what is decoded makes sense.
 
-use bulkhead_core::exit::{self, DataAbort, SysReg};
-use bulkhead_core::inject::{self, Before, Fault};
+use bulkhead_core::cpu::exit::{self, DataAbort, SysReg};
+use bulkhead_core::cpu::inject::{self, Before, Fault};
 
 use crate::Target;
 use crate::engine::Input;

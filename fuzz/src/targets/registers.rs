@@ -1,6 +1,6 @@
 //! Trapped system registers: every encoding has an answer, and ID registers show no more than the board.
 
-use bulkhead_core::sysreg::{self, Access, ID_REGISTERS, IdRegisters};
+use bulkhead_core::cpu::sysreg::{self, Access, ID_REGISTERS, IdRegisters};
 
 use crate::Target;
 use crate::engine::Input;

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use bulkhead_core::console::Streams;
-use bulkhead_core::pl011::Pl011;
+use bulkhead_core::console::mux::Streams;
+use bulkhead_core::devices::pl011::Pl011;
 
 use crate::Target;
 use crate::engine::Input;

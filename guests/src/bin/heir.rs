@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 
 guest!(main = main, irq = on_irq);
 
-/// Why a VM has ended (`bulkhead_core::power::End`).
+/// Why a VM has ended (`bulkhead_core::cpu::power::End`).
 const CRASH: u64 = 4;
 const WATCHDOG: u64 = 5;
 

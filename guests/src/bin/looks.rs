@@ -8,7 +8,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use bulkhead_guests::{Board, check, gic, guest, println, shared, sysreg, timer};
-use bulkhead_poll::{Listener, Wish, Wishes};
+use bulkhead_poll::{Listener, Requests, Wish};
 
 guest!(main = main, irq = on_irq);
 
@@ -28,7 +28,7 @@ fn main(board: &'static Board) {
     let (Some(wishes), Some(answers)) = (words("wishes"), words("answers")) else {
         return;
     };
-    let mut listener = Listener::new(&wishes[0], &answers[0], Wishes::ALL);
+    let mut listener = Listener::new(&wishes[0], &answers[0], Requests::ALL);
     let cost = cost(
         &mut listener,
         board.argument("instruction").unwrap_or(1).max(1),

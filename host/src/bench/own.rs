@@ -80,8 +80,8 @@ pub struct OwnInterrupts {
 
 /// The function of EL2 that makes a pCPU come to EL2, and what of the GIC it goes on with.
 const KICK: [&str; 3] = [
-    "hw::gic::own::kick",
-    "hw::gic::own::call",
+    "hw::gic::gppt::kick",
+    "hw::gic::gppt::call",
     "hw::gic::revoke::",
 ];
 
@@ -362,7 +362,7 @@ mod tests {
             symbol: symbol.to_owned(),
             instructions,
         };
-        let kick = "bulkhead_el2::hw::gic::own::kick";
+        let kick = "bulkhead_el2::hw::gic::gppt::kick";
         let path = [
             visit(kick, 20),
             visit("mark_root", 100),
@@ -373,7 +373,7 @@ mod tests {
         // Called at the very end, so that it does not come back there.
         let call = [
             visit(kick, 9),
-            visit("bulkhead_el2::hw::gic::own::call", 40),
+            visit("bulkhead_el2::hw::gic::gppt::call", 40),
             visit("forget", 5),
             visit("bulkhead_el2::hw::gic::revoke::revoke", 3),
             visit("scrub", 9),

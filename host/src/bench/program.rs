@@ -142,7 +142,7 @@ impl Program {
             vectors: self.address(&file, "vectors")?,
             idle: [
                 self.address(&file, "el2_idle")?,
-                self.address(&file, "el2_stand")?,
+                self.address(&file, "el2_paused")?,
                 self.address(&file, "el2_wait")?,
             ],
             looks: [

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bulkhead_abi::plan::{Header, Image};
 use bulkhead_core::plan::Plan;
-use bulkhead_core::plan::alter::{CASES, Case, GICV2_CASES};
+use bulkhead_core::plan::corrupt::{CASES, Case, GICV2_CASES};
 
 use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
@@ -19,8 +19,8 @@ use crate::run::{Qemu, System};
 /// The systems whose plans are altered, with a row in every table; what is altered; the name of the
 /// test.
 const SYSTEMS: [(&str, &[Case], &str); 2] = [
-    ("every-table", CASES, "plan/alterations"),
-    ("every-table-gicv2", GICV2_CASES, "plan/alterations-gicv2"),
+    ("every-table", CASES, "plan/corruptions"),
+    ("every-table-gicv2", GICV2_CASES, "plan/corruptions-gicv2"),
 ];
 
 /// The tests of this file.
@@ -88,7 +88,7 @@ fn alter_all(context: &Context, system: &str, cases: &[Case]) -> Result<String, 
     if !wrong.is_empty() {
         return Err(wrong);
     }
-    Ok(format!("{} alterations", cases.len()))
+    Ok(format!("{} corruptions", cases.len()))
 }
 
 fn plan_offset(plan: &[u8]) -> Option<usize> {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use bulkhead_abi::call;
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_core::psci;
+use bulkhead_core::cpu::psci;
 
 use super::source::{Item, Kind, items};
 
@@ -91,7 +91,7 @@ pub fn page() -> String {
         let asked = psci::call(0x8400_000a, [number.into(), 0, 0], 1);
         matches!(asked, psci::Call::Answer(answer) if answer as i64 >= 0)
     };
-    let power: Vec<_> = functions("core/src/psci.rs").into_iter().collect();
+    let power: Vec<_> = functions("core/src/cpu/psci.rs").into_iter().collect();
     assert!(
         power.iter().all(|(_, number)| offered(*number)),
         "{power:?}"
@@ -103,12 +103,14 @@ pub fn page() -> String {
         "CPUs are the vCPUs of the VM. `SYSTEM_OFF` and `SYSTEM_RESET` are about the VM; a suspended CPU goes on at once.",
         &power,
     );
-    let convention: Vec<_> = functions("core/src/smccc.rs");
+    let convention: Vec<_> = functions("core/src/cpu/smccc.rs");
     let convention: Vec<_> = convention
         .into_iter()
         .filter(|(name, _)| !name.starts_with("PSCI_"))
         .collect();
-    let workarounds = bulkhead_core::smccc::Workaround::ALL.into_iter().zip(1..);
+    let workarounds = bulkhead_core::cpu::smccc::Workaround::ALL
+        .into_iter()
+        .zip(1..);
     let workarounds = workarounds
         .map(|(one, number)| (format!("SMCCC_ARCH_WORKAROUND_{number}"), one.function()));
     let convention: Vec<_> = convention.into_iter().chain(workarounds).collect();
@@ -120,12 +122,12 @@ pub fn page() -> String {
     table(
         "TRNG 1.0 (DEN0098)",
         "Where the board's firmware gave EL2 a seed.",
-        &functions("core/src/trng.rs"),
+        &functions("core/src/cpu/trng.rs"),
     );
     table(
         "Stolen time (DEN0057A)",
         "For VMs that are not pinned: where the page is.",
-        &functions("core/src/pvtime.rs"),
+        &functions("core/src/cpu/pvtime.rs"),
     );
     text.push_str("## Bulkhead's own\n\nIn the range of the hypervisor's vendor; x0 to x3 have the answer.\n\n| identifier | function | |\n| --- | --- | --- |\n");
     let own = functions("abi/src/call.rs");

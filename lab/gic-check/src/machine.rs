@@ -15,7 +15,7 @@ use crate::port::Port;
 
 /// Bits of a priority that the vGIC has.
 const PRIORITY_BITS: u32 = 5;
-/// Linked interrupts besides the virtual timer: virtual INTID, physical INTID, edge. The first one is private.
+/// Hardware interrupts besides the virtual timer: virtual INTID, physical INTID, edge. The first one is private.
 const LINKS: [(u32, u32, bool); 4] = [
     (30, 30, false),
     (40, 140, false),
@@ -274,7 +274,7 @@ impl<const V2: bool> Machine<V2> {
     fn look(&mut self) {
         for cpu in 0..self.shape.cpus {
             if std::mem::take(&mut self.pcpus[cpu].told) {
-                let notify = self.with(cpu, |vcpu, dist, port| vcpu.look(dist, port));
+                let notify = self.with(cpu, |vcpu, dist, port| vcpu.on_notify(dist, port));
                 self.tell(notify);
             }
         }
@@ -289,7 +289,7 @@ impl<const V2: bool> Machine<V2> {
         let notify = if V2 {
             self.model.write(cpu, Frame::Distributor, 0xf00, 4, value);
             let usual = self.with(cpu, |vcpu, dist, port| {
-                vcpu.send_sgir_usual(dist, port, value as u32)
+                vcpu.send_sgir_fast(dist, port, value as u32)
             });
             match usual {
                 Some(notify) => notify,
@@ -308,7 +308,7 @@ impl<const V2: bool> Machine<V2> {
             self.model.send_sgi(cpu, group, value);
             self.with(cpu, |vcpu, dist, port| {
                 let usual = (group == 1)
-                    .then(|| vcpu.send_sgi_usual(dist, port, value))
+                    .then(|| vcpu.send_sgi_fast(dist, port, value))
                     .flatten();
                 match usual {
                     Some(notify) => notify,
@@ -330,7 +330,7 @@ impl<const V2: bool> Machine<V2> {
         self.tell(notify);
     }
 
-    /// The input signal of a linked interrupt. What a pCPU has acknowledged is on its way to the guest: hardware can
+    /// The input signal of a hardware interrupt. What a pCPU has acknowledged is on its way to the guest: hardware can
     /// neither take it back nor merge it with what comes now. So the signal of a level falls, and a second edge comes,
     /// only when the guest has seen the first, as with a device that was served.
     fn signal(&mut self, cpu: usize, link: usize, up: bool) {
@@ -483,11 +483,11 @@ impl<const V2: bool> Machine<V2> {
             return false;
         }
         let notify = if std::mem::take(&mut self.pcpus[cpu].told) {
-            self.with(cpu, |vcpu, dist, port| vcpu.look(dist, port))
+            self.with(cpu, |vcpu, dist, port| vcpu.on_notify(dist, port))
         } else if let Some(pintid) = self.board.signalled(cpu) {
             self.take(cpu, pintid)
         } else if self.pcpus[cpu].interface.maintenance() {
-            self.with(cpu, |vcpu, dist, port| vcpu.maintain(dist, port))
+            self.with(cpu, |vcpu, dist, port| vcpu.handle_maintenance(dist, port))
         } else {
             return false;
         };
@@ -508,7 +508,7 @@ impl<const V2: bool> Machine<V2> {
                 port.set_lr(VTIMER_LR, entry);
                 return Notify::NOBODY;
             }
-            if pintid >= 32 && vcpu.raise_usual(dist, port, pintid) {
+            if pintid >= 32 && vcpu.raise_fast(dist, port, pintid) {
                 return Notify::NOBODY;
             }
             let link = LINKS.iter().find(|(_, physical, _)| *physical == pintid);

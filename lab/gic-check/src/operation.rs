@@ -94,7 +94,7 @@ pub enum Operation {
         /// Which.
         intid: u32,
     },
-    /// The input signal of a linked interrupt of the board.
+    /// The input signal of a hardware interrupt of the board.
     Signal {
         /// Whose, if it is private.
         cpu: usize,

@@ -74,7 +74,7 @@ impl<const V2: bool> Port<'_, V2> {
         if let Source::Physical(pintid) = entry.source {
             assert!(
                 !(entry.pending && entry.active),
-                "both states of a linked {entry:?}"
+                "both states of a hw {entry:?}"
             );
             let physical = self.board.get(self.pcpu, pintid);
             assert!(physical.given, "not the VM's: {entry:?}");

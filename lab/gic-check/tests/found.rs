@@ -26,7 +26,7 @@ fn acknowledge(cpu: usize) -> [Operation; 2] {
     [0, 1].map(|group| Acknowledge { cpu, group })
 }
 
-/// An interrupt is parked while the guest serves it, another one too; then the guest writes priorities or groups.
+/// An interrupt is spilled while the guest serves it, another one too; then the guest writes priorities or groups.
 fn written_while_served(register: bulkhead_gic_check::Register, value: u32) {
     for v2 in [false, true] {
         let mut steps = Vec::new();
@@ -100,7 +100,7 @@ fn what_comes_again_while_active_has_the_group_of_now() {
 }
 
 /// Link 0 is the virtual timer, a PPI; link 2 is SPI 40, a level too. How to write one of their bits.
-fn linked(link: usize) -> impl Fn(bulkhead_gic_check::Register) -> Operation {
+fn hw(link: usize) -> impl Fn(bulkhead_gic_check::Register) -> Operation {
     let (n, bit) = if link == 0 { (0, 27) } else { (1, 8) };
     move |register| write(0, register, n, 1 << bit)
 }
@@ -109,7 +109,7 @@ fn linked(link: usize) -> impl Fn(bulkhead_gic_check::Register) -> Operation {
 #[test]
 fn a_linked_level_made_pending_by_a_register_outlives_a_disable() {
     for (v2, link) in [(false, 0), (false, 2), (true, 0), (true, 2)] {
-        let set = linked(link);
+        let set = hw(link);
         let settle = Settle { first: 0 };
         let mut steps = vec![set(SetPending), settle, set(Disable), settle];
         run(shape(v2, 1, 16, 64), &steps);
@@ -124,7 +124,7 @@ fn a_linked_level_made_pending_by_a_register_outlives_a_disable() {
 #[test]
 fn a_linked_level_is_not_pending_by_a_register_for_ever() {
     for (v2, link) in [(false, 0), (false, 2), (true, 0), (true, 2)] {
-        let set = linked(link);
+        let set = hw(link);
         let line = |up| Signal { cpu: 0, link, up };
         let settle = Settle { first: 0 };
         let mut steps = vec![set(SetPending)];

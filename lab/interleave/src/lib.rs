@@ -4,14 +4,14 @@
 // `core` in the modules below is loom's.
 extern crate bulkhead_loom_atomics as core;
 
-#[path = "../../../core/src/doorbell.rs"]
+#[path = "../../../core/src/devices/doorbell.rs"]
 pub mod doorbell;
-#[path = "../../../core/src/gppt/grip.rs"]
-pub mod grip;
-#[path = "../../../core/src/power.rs"]
+#[path = "../../../core/src/cpu/power.rs"]
 pub mod power;
-#[path = "../../../core/src/ring.rs"]
+#[path = "../../../core/src/console/ring.rs"]
 pub mod ring;
+#[path = "../../../core/src/gppt/stage2_claim.rs"]
+pub mod stage2_claim;
 
 #[path = "../../../poll/src/word.rs"]
 pub mod word;

@@ -1,6 +1,6 @@
 //! The protocols between pCPUs whose code at EL2 is bound to its hardware, each in the same steps and with the same
 //! orders: mailboxes (`el2/src/mailbox.rs`), waking the drainer (`el2/src/service.rs`), room in a stream
-//! (`core/src/pl011.rs`), what vCPUs do about an interrupt that one of them owns (`core/src/vgic`), and how a vCPU goes to another
+//! (`core/src/devices/pl011.rs`), what vCPUs do about an interrupt that one of them owns (`core/src/vgic`), and how a vCPU goes to another
 //! pCPU (`el2/src/balance.rs`).
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -240,7 +240,7 @@ pub enum Claimed {
     Theirs,
 }
 
-/// An SPI that is not linked, and two vCPUs: `claim` in `core/src/vgic/fill.rs`, `release` in `attend.rs`.
+/// An SPI that is not backed by hardware, and two vCPUs: `claim` in `core/src/vgic/fill.rs`, `release` in `sync_lrs.rs`.
 #[derive(Debug)]
 pub struct Spi {
     latch: AtomicU32,
@@ -299,8 +299,8 @@ pub struct Journey {
     place: AtomicU32,
     left: AtomicU32,
     sgi: [AtomicBool; 2],
-    /// The second pCPU's berth.
-    pub berth: Berth,
+    /// The second pCPU's inbox.
+    pub inbox: Berth,
 }
 
 impl Journey {
@@ -311,7 +311,7 @@ impl Journey {
             place: AtomicU32::new(0),
             left: AtomicU32::new(0),
             sgi: [AtomicBool::new(false), AtomicBool::new(false)],
-            berth: Berth::new(slots),
+            inbox: Berth::new(slots),
         }
     }
 
@@ -331,7 +331,7 @@ impl Journey {
     /// The first pCPU gives the vCPU away; `false`: there is no room.
     pub fn give_away(&self) -> bool {
         self.state.with_mut(|_| ());
-        let sent = self.berth.lay(|| self.place.store(1, Ordering::Relaxed));
+        let sent = self.inbox.lay(|| self.place.store(1, Ordering::Relaxed));
         if sent {
             self.interrupt(1);
         }
@@ -340,7 +340,7 @@ impl Journey {
 
     /// A third pCPU sends another vCPU there; `false`: there is no room, or not now.
     pub fn send_another(&self) -> bool {
-        let sent = self.berth.lay(|| ());
+        let sent = self.inbox.lay(|| ());
         if sent {
             self.interrupt(1);
         }
@@ -361,7 +361,7 @@ impl Journey {
         if !self.sgi[1].swap(false, Ordering::AcqRel) {
             return 0;
         }
-        match self.berth.take() {
+        match self.inbox.take() {
             None => self.interrupt(1),
             Some(comes) => *has += u32::from(comes),
         }

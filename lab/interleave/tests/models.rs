@@ -20,18 +20,18 @@
 //! | the root of a VM | the message after the grip is asked for; the mailbox opened before the root is given back; given back without the grip | [`a_root_is_never_there_with_the_sgi_and_no_message_is_left`] |
 //! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
 //! | moving | no barrier on either side; the place read before something is left, or written after the vCPU is laid down; no look on arrival; the vCPU's state touched after that | [`what_is_left_for_a_vcpu_that_moves_is_seen_where_it_goes`] |
-//! | | no SGI to oneself where the berth is in use | [`who_comes_while_another_looks_into_the_berth_is_taken_in`] |
-//! | | a berth that is claimed by a load and a store, or given up relaxed; one that is full, or a pCPU that is, taken for free | [`one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots`] |
+//! | | no SGI to oneself where the inbox is in use | [`who_comes_while_another_looks_into_the_berth_is_taken_in`] |
+//! | | a inbox that is claimed by a load and a store, or given up relaxed; one that is full, or a pCPU that is, taken for free | [`one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots`] |
 //!
 //! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.
 
 use bulkhead_interleave::doorbell::{Doorbell, Rung};
-use bulkhead_interleave::grip::Grip;
 use bulkhead_interleave::power::{End, Phase, Power, Refused, Start};
 use bulkhead_interleave::protocol::{
     Awake, Berth, Claimed, Enabled, Journey, Mailbox, Marked, Owned, Spi, WantsRoom,
 };
 use bulkhead_interleave::ring::Ring;
+use bulkhead_interleave::stage2_claim::Stage2Claim;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -384,7 +384,7 @@ fn what_comes_again_while_another_has_it_is_not_lost_at_its_end() {
 /// The pCPU of a VM whose stage 2 others take away: the root is there, the SGI is pending, messages.
 #[derive(Default)]
 struct Taken {
-    grip: Grip,
+    claim: Stage2Claim,
     gone: AtomicU32,
     sgi: AtomicU32,
     mail: AtomicU32,
@@ -394,15 +394,15 @@ impl Taken {
     /// Another pCPU wants this one (`hw/gic/own_v2.rs`, `mailbox.rs`).
     fn kick(&self, message: u32) {
         self.mail.fetch_or(message, Ordering::AcqRel);
-        if !self.grip.take() {
+        if !self.claim.take() {
             return;
         }
         self.gone.store(1, Ordering::Relaxed);
         loop {
-            self.grip.serve();
+            self.claim.serve();
             // The barriers before the SGI, and the SGI.
             self.sgi.swap(1, Ordering::AcqRel);
-            if self.grip.taken() {
+            if self.claim.taken() {
                 break;
             }
         }
@@ -422,10 +422,10 @@ impl Taken {
             let gone = self.gone.load(Ordering::Relaxed);
             assert_eq!(gone, 1, "the guest gets an SGI that is not its own");
         }
-        if !self.grip.is_gone() {
+        if !self.claim.is_gone() {
             return 0;
         }
-        let given = self.grip.give(|| {
+        let given = self.claim.give(|| {
             self.gone.store(0, Ordering::Relaxed);
             self.sgi.swap(0, Ordering::AcqRel);
         });
@@ -444,7 +444,7 @@ fn wanted_by_two(look: fn(&Taken) -> u32, is_done: fn(&Taken) -> bool) {
     builder.preemption_bound = Some(4);
     builder.check(move || {
         let shared = Arc::new(Taken::default());
-        assert!(!shared.grip.is_gone());
+        assert!(!shared.claim.is_gone());
         let kickers = [1, 2].map(|message| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || shared.kick(message))
@@ -466,7 +466,7 @@ fn wanted_by_two(look: fn(&Taken) -> u32, is_done: fn(&Taken) -> bool) {
 
 #[test]
 fn a_root_is_never_there_with_the_sgi_and_no_message_is_left() {
-    wanted_by_two(Taken::run, |shared| !shared.grip.is_gone());
+    wanted_by_two(Taken::run, |shared| !shared.claim.is_gone());
 }
 
 #[test]
@@ -522,14 +522,14 @@ fn who_comes_while_another_looks_into_the_berth_is_taken_in() {
 fn one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots() {
     for slots in [1, 2] {
         model(move || {
-            let berth = Arc::new(Berth::new(slots));
+            let inbox = Arc::new(Berth::new(slots));
             let others = [0, 1].map(|_| {
-                let berth = Arc::clone(&berth);
-                thread::spawn(move || u32::from(berth.lay(|| ())))
+                let inbox = Arc::clone(&inbox);
+                thread::spawn(move || u32::from(inbox.lay(|| ())))
             });
-            let mut came = u32::from(berth.take() == Some(true));
+            let mut came = u32::from(inbox.take() == Some(true));
             let laid: u32 = others.map(|other| other.join().unwrap()).iter().sum();
-            came += u32::from(berth.take() == Some(true));
+            came += u32::from(inbox.take() == Some(true));
             assert_eq!(came, laid);
             assert!((1..=slots).contains(&laid) || laid == 0 && came == 0);
         });

@@ -2,7 +2,7 @@
 //!
 //! Planted there, one at a time, and found: the request or the answer stored relaxed; no fence behind the look.
 
-use bulkhead_interleave::word::{Asker, Listener, Reply, Wish, Wishes};
+use bulkhead_interleave::word::{Asker, Listener, Reply, Requests, Wish};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -38,7 +38,7 @@ fn a_wish_is_seen_with_what_was_written_before_it_and_so_is_its_answer() {
         }
         let guest = Arc::clone(&wished);
         let thread = thread::spawn(move || {
-            let mut listener = Listener::new(&guest.request.0, &guest.answer.0, Wishes::ALL);
+            let mut listener = Listener::new(&guest.request.0, &guest.answer.0, Requests::ALL);
             for _ in 0..2 {
                 let wish = listener.look();
                 if let Some(wish) = wish {

@@ -5,7 +5,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::sched::{Policy, Traveller};
+use crate::sched::{MigratingSlot, Policy};
 
 const STEP: u64 = 50;
 const PERIOD: u64 = PERIOD_MS * 1000;
@@ -69,7 +69,7 @@ struct World {
     vcpus: Vec<Vcpu>,
     loads: Loads,
     /// On their way: where to, who, and with what.
-    under_way: Vec<(usize, usize, Traveller, Course)>,
+    under_way: Vec<(usize, usize, MigratingSlot, LoadTrack)>,
     now: u64,
     /// Longest time in which a pCPU had nothing to do while two vCPUs that may be on it were ready on another.
     longest_idle: u64,
@@ -112,11 +112,11 @@ impl World {
             pcpu.sched.wake(slot, 0);
         }
         for pcpu in &mut world.pcpus {
-            pcpu.sched.watch_sleep();
+            pcpu.sched.track_sleep();
             for (slot, who) in pcpu.seats.into_iter().enumerate() {
                 if let Some(who) = who {
-                    let course = Course::new(world.vcpus[who].task.pool, 0);
-                    pcpu.balancer.add(slot, course);
+                    let load_track = LoadTrack::new(world.vcpus[who].task.pool, 0);
+                    pcpu.balancer.add(slot, load_track);
                 }
             }
         }
@@ -137,22 +137,22 @@ impl World {
             pcpu.sched.bar(slot, false);
             return;
         }
-        let course = pcpu.balancer.course(slot).unwrap();
-        let traveller = pcpu.sched.depart(slot, self.now).unwrap();
+        let load_track = pcpu.balancer.load_track(slot).unwrap();
+        let migrating_slot = pcpu.sched.detach(slot, self.now).unwrap();
         pcpu.balancer.set(slot, None, &self.loads);
-        pcpu.balancer.sent(&course, to, &self.loads);
+        pcpu.balancer.sent(&load_track, to, &self.loads);
         let who = pcpu.seats[slot].take().unwrap();
         self.vcpus[who].moves += 1;
-        self.under_way.push((to, who, traveller, course));
+        self.under_way.push((to, who, migrating_slot, load_track));
     }
 
-    fn arrive(&mut self) {
-        for (to, who, traveller, course) in std::mem::take(&mut self.under_way) {
+    fn attach(&mut self) {
+        for (to, who, migrating_slot, load_track) in std::mem::take(&mut self.under_way) {
             let pcpu = &mut self.pcpus[to];
             let slot = pcpu.seats.iter().position(Option::is_none).unwrap();
             pcpu.seats[slot] = Some(who);
-            pcpu.sched.arrive(slot, traveller, self.now);
-            pcpu.balancer.set(slot, Some(course), &self.loads);
+            pcpu.sched.attach(slot, migrating_slot, self.now);
+            pcpu.balancer.set(slot, Some(load_track), &self.loads);
             self.vcpus[who].wakes = None;
         }
     }
@@ -181,7 +181,7 @@ impl World {
     fn run(&mut self, ticks: u64) {
         let end = self.now + ticks;
         while self.now < end {
-            self.arrive();
+            self.attach();
             for own in 0..self.pcpus.len() {
                 let pcpu = &mut self.pcpus[own];
                 for (slot, who) in pcpu.seats.into_iter().enumerate() {

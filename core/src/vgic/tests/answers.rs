@@ -14,8 +14,8 @@ fn write<const V: bool>(vm: &mut Vm<V>, n: usize, offset: u64, value: u64) -> (A
     vm.cpus[n].gicd_write(&vm.dist, &mut vm.boards[n], offset, 4, value)
 }
 
-fn look<const V: bool>(vm: &mut Vm<V>, n: usize) {
-    let _nobody = vm.cpus[n].look(&vm.dist, &mut vm.boards[n]);
+fn on_notify<const V: bool>(vm: &mut Vm<V>, n: usize) {
+    let _nobody = vm.cpus[n].on_notify(&vm.dist, &mut vm.boards[n]);
 }
 
 const DONE: Answer = Answer::Value(0);
@@ -37,13 +37,13 @@ fn taken_up_late<const V: bool>() {
     vm.post(35);
     for (offset, before, after) in [(0x204, 0b1100, 0b11_1100), (0x304, 0b110, 0b110)] {
         assert_eq!(read(&mut vm, 0, offset).0, Answer::Again);
-        look(&mut vm, 1);
+        on_notify(&mut vm, 1);
         assert_eq!(read(&mut vm, 0, offset).0, Answer::Value(before));
         // Two more come after the answer: one taken up, one not.
         assert_eq!(read(&mut vm, 0, offset).0, Answer::Again);
-        look(&mut vm, 1);
+        on_notify(&mut vm, 1);
         let _one = vm.dist.post(36, 0);
-        look(&mut vm, 1);
+        on_notify(&mut vm, 1);
         let _one = vm.dist.post(37, 0);
         assert_eq!(read(&mut vm, 0, offset).0, Answer::Value(after));
         vm.inbox = Notify(2);
@@ -193,7 +193,7 @@ fn on_a_gicv2_only_writes_that_disable_wait() {
         let answer = write(&mut vm, 2, offset, value).0;
         assert_eq!(answer, Answer::Again, "{offset:#x}");
     }
-    look(&mut vm, 1);
+    on_notify(&mut vm, 1);
     assert_eq!(write(&mut vm, 0, 0x184, 2), (DONE, Notify::NOBODY));
     assert_eq!(vm.acknowledge(1), None);
 }

@@ -28,7 +28,7 @@ fn write<const V: bool>(vm: &mut Vm<V>, n: usize, offset: u64, size: u64, value:
 }
 
 fn tickets<const V: bool>(vm: &Vm<V>) -> [u32; 4] {
-    core::array::from_fn(|n| vm.dist.line(n).asked.load(SeqCst))
+    core::array::from_fn(|n| vm.dist.vcpu_words(n).asked.load(SeqCst))
 }
 
 const AGAIN: Answer = Answer::Again;
@@ -72,7 +72,7 @@ fn asks<const V: bool>() {
     vm.inbox = Notify::NOBODY;
     assert_eq!(read(&mut vm, 0, 0x204).0, AGAIN);
     vm.inbox = Notify(2);
-    vm.look();
+    vm.on_notify();
     assert_eq!(read(&mut vm, 0, 0x204).0, AGAIN, "vCPU 2 has not answered");
     vm.inbox = Notify(0b110);
     vm.settle();
@@ -135,7 +135,7 @@ fn has_nothing<const V: bool>() {
     vm.boards[1].end(33);
     assert_eq!(read(&mut vm, 0, 0x204), (AGAIN, Notify(2)));
     let _told = vm.dist.post(36, 0) | vm.dist.post(66, 0);
-    let notify = vm.cpus[1].look(&vm.dist, &mut vm.boards[1]);
+    let notify = vm.cpus[1].on_notify(&vm.dist, &mut vm.boards[1]);
     assert_eq!(notify, Notify(2), "it has not come to the answer");
     assert_eq!(read(&mut vm, 0, 0x204).0, Answer::Value(0x10));
 }
@@ -364,6 +364,6 @@ fn an_sgi_of_one_sender_that_is_pending_twice_is_pending_once() {
     let held: std::vec::Vec<_> = vm.boards[0].held().collect();
     assert_eq!(held.len(), 1);
     assert_eq!(held[0] & lr::EOI, 0, "nothing comes after it");
-    assert_eq!(vm.dist.line(0).bank.latch.load(SeqCst), 0);
+    assert_eq!(vm.dist.vcpu_words(0).bank.latch.load(SeqCst), 0);
     assert_eq!(vm.drain(0), [7]);
 }

@@ -179,7 +179,7 @@ impl<const V2: bool> Host for Board<V2> {
         assert_ne!(
             value & (lr::HW | lr::STATE),
             lr::HW | lr::STATE,
-            "both states of a linked one"
+            "both states of a hardware one"
         );
         self.writes += 1;
         self.lrs[n as usize] = value;
@@ -230,7 +230,7 @@ pub struct Vm<const V2: bool> {
     pub cpus: Vec<Cpu>,
     pub boards: Vec<Board<V2>>,
     pub wires: Rc<RefCell<Wires>>,
-    /// Linked interrupts: virtual and physical INTID.
+    /// Hardware interrupts: virtual and physical INTID.
     links: Vec<(u32, u32)>,
     /// What the guest on each vCPU has taken and not ended.
     pub taken: Vec<Vec<u32>>,
@@ -326,7 +326,7 @@ impl<const V2: bool> Vm<V2> {
                 Answer::Value(value) => return value,
                 Answer::Again => {
                     self.repeats += 1;
-                    self.look();
+                    self.on_notify();
                 }
             }
         }
@@ -401,13 +401,13 @@ impl<const V2: bool> Vm<V2> {
         }
     }
 
-    /// vCPU `n` sends an SGI to the vCPUs of `targets`, by the usual path where it is one. Nobody has looked yet.
+    /// vCPU `n` sends an SGI to the vCPUs of `targets`, by the fast path where it is one. Nobody has looked yet.
     pub fn post_sgi(&mut self, n: usize, targets: u32, intid: u32) {
         let (cpu, dist, board) = (&mut self.cpus[n], &self.dist, &mut self.boards[n]);
         let notify = if V2 {
             let value = targets << 16 | intid;
-            let usual = cpu.send_sgir_usual(dist, board, value);
-            usual.unwrap_or_else(|| {
+            let fast = cpu.send_sgir_fast(dist, board, value);
+            fast.unwrap_or_else(|| {
                 if cpu.send_sgir_beside(dist, board, value) {
                     return Notify::NOBODY;
                 }
@@ -417,8 +417,8 @@ impl<const V2: bool> Vm<V2> {
             })
         } else {
             let value = u64::from(targets) | u64::from(intid) << 24;
-            let usual = cpu.send_sgi_usual(dist, board, value);
-            usual.unwrap_or_else(|| {
+            let fast = cpu.send_sgi_fast(dist, board, value);
+            fast.unwrap_or_else(|| {
                 if cpu.send_sgi_beside(dist, board, value) {
                     return Notify::NOBODY;
                 }
@@ -458,10 +458,10 @@ impl<const V2: bool> Vm<V2> {
     }
 
     /// Those who were notified look.
-    pub fn look(&mut self) {
+    pub fn on_notify(&mut self) {
         for n in core::mem::take(&mut self.inbox).iter() {
             if self.dist.is_online(n) {
-                self.inbox |= self.cpus[n].look(&self.dist, &mut self.boards[n]);
+                self.inbox |= self.cpus[n].on_notify(&self.dist, &mut self.boards[n]);
             }
         }
     }
@@ -490,7 +490,7 @@ impl<const V2: bool> Vm<V2> {
                 "the timer's list register is free when it fires"
             );
             board.set_lr(VTIMER_LR, cpu.vtimer_entry());
-        } else if !cpu.raise_usual(&self.dist, board, pintid) {
+        } else if !cpu.raise_fast(&self.dist, board, pintid) {
             self.inbox |= cpu.raise(&self.dist, board, vintid);
         }
         true
@@ -500,14 +500,14 @@ impl<const V2: bool> Vm<V2> {
     pub fn settle(&mut self) {
         for _ in 0..PATIENCE {
             let mut rest = self.inbox.is_empty();
-            self.look();
+            self.on_notify();
             for n in 0..self.cpus.len() {
                 if !self.dist.is_online(n) {
                     continue;
                 }
                 if self.boards[n].maintenance() {
                     self.maintenances += 1;
-                    self.inbox |= self.cpus[n].maintain(&self.dist, &mut self.boards[n]);
+                    self.inbox |= self.cpus[n].handle_maintenance(&self.dist, &mut self.boards[n]);
                     rest = false;
                 }
                 rest &= !self.take_physical(n);

@@ -38,10 +38,10 @@ fn one_exit_looks_at_the_changes_of_one_word() {
         assert_eq!(vm.dist.post(intid, 0), Notify(1));
     }
     for (notify, expected) in [(1, &[40][..]), (1, &[40, 70]), (0, &[40, 70, 280])] {
-        let more = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+        let more = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
         assert_eq!((more, held(&vm).as_slice()), (Notify(notify), expected));
         let left = [0x104, 0x100, 0][expected.len() - 1];
-        let busy = vm.dist.line(0).busy.load(SeqCst);
+        let busy = vm.dist.vcpu_words(0).busy.load(SeqCst);
         assert_eq!(busy, left, "words that are left, and nothing else");
     }
 }
@@ -57,7 +57,7 @@ fn one_exit_does_not_choose_among_many_for_each_list_register() {
     let mut exits = 0;
     while !notify.is_empty() {
         let before = held(&vm).len();
-        notify = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+        notify = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
         let now = held(&vm).len();
         assert!(now > before || now == 7, "an exit that does nothing");
         assert!(now <= before + 2, "{before} {now}");
@@ -76,9 +76,9 @@ fn looked_at_again<const V: bool>() {
     assert_eq!(held(&vm), [32]);
     // The guest switches the groups of its CPU interface: what waits is to be looked at again, in words 2 to 8.
     vm.boards[0].groups = if V { 2 } else { 1 };
-    let notify = vm.cpus[0].maintain(&vm.dist, &mut vm.boards[0]);
+    let notify = vm.cpus[0].handle_maintenance(&vm.dist, &mut vm.boards[0]);
     assert_eq!(notify, Notify(1));
-    let busy = &vm.dist.line(0).busy;
+    let busy = &vm.dist.vcpu_words(0).busy;
     let left = busy.load(SeqCst);
     assert_eq!(left, 0b1_1111_0000, "two words have been");
 }

@@ -1,5 +1,5 @@
 //! Cases that are rare and cost an interrupt, or give one too many, if they are wrong: two things in one word at a time,
-//! requests that meet before anybody looks, what is parked and comes back.
+//! requests that meet before anybody looks, what is spilled and comes back.
 
 use std::vec::Vec;
 
@@ -42,11 +42,11 @@ fn what_is_too_much_for_one_exit_concerns_nobody_else() {
 fn a_vm_has_no_more_spis_than_there_can_be() {
     let dist = Distributor::new();
     dist.reset(Version::V3, 1, 1000, 27);
-    assert_eq!(dist.usual_read(4).unwrap() & 31, 8);
+    assert_eq!(dist.read_fast(4).unwrap() & 31, 8);
 }
 
 /// An SGI that vCPU `from` has sent is active, and a more urgent SPI has taken its list register and has ended.
-fn parked<const V: bool>(from: usize) -> Vm<V> {
+fn spilled<const V: bool>(from: usize) -> Vm<V> {
     let mut vm = Vm::<V>::ready(3, 2, &[]);
     vm.bits(0, 2, 1, 2);
     vm.priority(0, 5, 0x80);
@@ -60,7 +60,7 @@ fn parked<const V: bool>(from: usize) -> Vm<V> {
 }
 
 fn comes_back<const V: bool>() {
-    let mut vm = parked::<V>(2);
+    let mut vm = spilled::<V>(2);
     // Anything that has vCPU 0 look.
     vm.bits(0, 2, 0, 1 << 22);
     let held: Vec<_> = vm.boards[0].held().collect();
@@ -81,9 +81,9 @@ fn what_is_parked_comes_back_as_it_was() {
 }
 
 fn no_second<const V: bool>() {
-    let mut vm = parked::<V>(1);
+    let mut vm = spilled::<V>(1);
     vm.post_sgi(1, 1, 5);
-    vm.look();
+    vm.on_notify();
     let held: Vec<_> = vm.boards[0].held().collect();
     assert!(held.len() <= 1);
     assert!(
@@ -176,7 +176,7 @@ fn a_request_to_make_active_follows_the_interrupt() {
     write(&mut vm, 0, 0x304, 4, 2);
     write(&mut vm, 0, 0x6000 + 33 * 8, 8, 0);
     vm.inbox |= vm.dist.post(33, 0);
-    let _also = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+    let _also = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
     vm.settle();
     assert_eq!(vm.read_bits(0, 6, 1), 2);
     assert_eq!(vm.acknowledge(0), None, "active");

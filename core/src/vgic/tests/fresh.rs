@@ -4,13 +4,13 @@ use core::sync::atomic::Ordering::SeqCst;
 use std::{format, string::String};
 
 use super::bench::Vm;
-use crate::vgic::shared::Line;
+use crate::vgic::shared::VcpuWords;
 use crate::vgic::words::{SharedWords, Words};
 use crate::vgic::*;
 
 const LINKS: [(u32, u32, bool); 3] = [(30, 26, true), (40, 140, true), (70, 170, false)];
 
-/// A VM in which everything has been written and something is pending, active, parked and waiting.
+/// A VM in which everything has been written and something is pending, active, spilled and waiting.
 fn used<const V: bool>() -> Vm<V> {
     let mut vm = Vm::<V>::ready(2, 3, &LINKS);
     for n in 0..2 {
@@ -45,8 +45,8 @@ fn used<const V: bool>() -> Vm<V> {
 /// Without what a vCPU has counted of questions and answers, which go on.
 fn shown(dist: &Distributor) -> String {
     for n in 0..VCPUS {
-        let line = dist.line(n);
-        for count in [&line.asked, &line.answered, &line.disabling] {
+        let shared = dist.vcpu_words(n);
+        for count in [&shared.asked, &shared.answered, &shared.disabling] {
             count.store(0, SeqCst);
         }
     }
@@ -99,14 +99,14 @@ fn a_reset_clears_words_that_the_vm_has_in_each_step() {
             let configured = [0, 1, 31].contains(&(intid % 32)) && its_word != word;
             assert_eq!(vm.dist.priority(0, intid) != 0, configured, "{intid}");
             assert_eq!(vm.dist.route(intid) != 0, configured, "{intid}");
-            let linked = [40, 70].contains(&intid) && its_word != word;
-            assert_eq!(vm.dist.physical(intid) != 0, linked, "{intid}");
+            let hw = [40, 70].contains(&intid) && its_word != word;
+            assert_eq!(vm.dist.physical(intid) != 0, hw, "{intid}");
         }
         assert_eq!(vm.dist.physical(VTIMER), 27);
     }
 }
 
-/// A vCPU, without the priorities of what was parked: those of what is not say nothing.
+/// A vCPU, without the priorities of what was spilled: those of what is not say nothing.
 fn of_cpu(cpu: &Cpu) -> String {
     let all = format!("{cpu:x?}");
     let (first, rest) = all.split_once("nesting: ").unwrap();
@@ -122,12 +122,12 @@ fn of_a_vcpu<const V: bool>() {
         assert_ne!(format!("{:x?}", vm.cpus[n]), format!("{:x?}", Cpu::new(n)));
         vm.leave(n);
         assert_eq!(of_cpu(&vm.cpus[n]), of_cpu(&Cpu::new(n)));
-        let line = vm.dist.line(n);
-        let owned = line.owns.get(1);
-        assert_eq!(line.bank.enable.load(SeqCst), 0);
-        assert_eq!(line.concerns(1) | line.concerns(2), 0);
-        assert_eq!(line.owns.get(1), owned, "routes stay");
-        assert_eq!(line.asked.load(SeqCst), line.answered.load(SeqCst));
+        let shared = vm.dist.vcpu_words(n);
+        let owned = shared.owns.get(1);
+        assert_eq!(shared.bank.enable.load(SeqCst), 0);
+        assert_eq!(shared.concerns(1) | shared.concerns(2), 0);
+        assert_eq!(shared.owns.get(1), owned, "routes stay");
+        assert_eq!(shared.asked.load(SeqCst), shared.answered.load(SeqCst));
     }
     let wires = vm.stop();
     for (pcpu, pintid) in [(0, 26), (1, 26), (0, 27), (1, 27), (0, 140), (0, 170)] {
@@ -144,9 +144,9 @@ fn a_vcpu_that_has_left_is_as_new() {
 
 #[test]
 fn an_answer_is_good_for_all_tickets_before_it() {
-    let line = Line::new();
+    let shared = VcpuWords::new();
     for answered in [0, 5, u32::MAX, 0x7fff_ffff] {
-        line.answered.store(answered, SeqCst);
+        shared.answered.store(answered, SeqCst);
         for (behind, has) in [
             (0, true),
             (1, false),
@@ -159,7 +159,7 @@ fn an_answer_is_good_for_all_tickets_before_it() {
         ] {
             let ticket = answered.wrapping_add(behind);
             assert_eq!(
-                line.has_answered(ticket),
+                shared.has_answered(ticket),
                 has,
                 "{ticket:#x} of {answered:#x}"
             );
@@ -170,20 +170,20 @@ fn an_answer_is_good_for_all_tickets_before_it() {
 #[test]
 fn a_vcpu_is_concerned_by_what_it_has_and_by_each_request() {
     for n in 0..4 {
-        let line = Line::new();
-        assert_eq!(line.concerns(2), 0);
+        let shared = VcpuWords::new();
+        assert_eq!(shared.concerns(2), 0);
         let words = [
-            &line.holds,
-            &line.set_active,
-            &line.clear_active,
-            &line.clear_pending,
+            &shared.holds,
+            &shared.set_active,
+            &shared.clear_active,
+            &shared.clear_pending,
         ];
         words[n].set(2, 0x30);
-        assert_eq!((line.concerns(2), line.concerns(1)), (0x30, 0));
+        assert_eq!((shared.concerns(2), shared.concerns(1)), (0x30, 0));
         // An interrupt may be in two of them.
         let other = words[(n + 1) % 4];
         other.set(2, 0x50);
-        assert_eq!((line.concerns(2), line.concerns(1)), (0x70, 0));
+        assert_eq!((shared.concerns(2), shared.concerns(1)), (0x70, 0));
     }
 }
 
@@ -265,17 +265,17 @@ fn a_mark_that_is_there_needs_no_second_notification() {
     assert_eq!(vm.dist.mark(1, 0b010), Notify::NOBODY);
     assert_eq!(vm.dist.mark(1, 0b110), Notify::NOBODY);
     assert_eq!(vm.dist.mark(1, 0b011), Notify(2), "one of them is new");
-    assert_eq!(vm.dist.line(1).busy.load(SeqCst), 0b111);
-    assert_eq!(vm.dist.line(0).busy.load(SeqCst), 0);
+    assert_eq!(vm.dist.vcpu_words(1).busy.load(SeqCst), 0b111);
+    assert_eq!(vm.dist.vcpu_words(0).busy.load(SeqCst), 0);
     // Holders but for one, and SPIs only.
     for n in 0..3 {
-        vm.dist.line(n).busy.store(0, SeqCst);
-        vm.dist.line(n).holds.set(1, 1 << n);
+        vm.dist.vcpu_words(n).busy.store(0, SeqCst);
+        vm.dist.vcpu_words(n).holds.set(1, 1 << n);
     }
     assert_eq!(vm.dist.mark_holders(1, 1, 0b011), Notify(1));
     assert_eq!(vm.dist.mark_holders(1, 1, 0b100), Notify(4));
     assert_eq!(vm.dist.mark_holders(1, 0, 0b111), Notify::NOBODY);
     assert_eq!(vm.dist.mark_holders(1, 2, 0b111), Notify::NOBODY);
-    let busy = |n: usize| vm.dist.line(n).busy.load(SeqCst);
+    let busy = |n: usize| vm.dist.vcpu_words(n).busy.load(SeqCst);
     assert_eq!([busy(0), busy(1), busy(2)], [2, 0, 2]);
 }

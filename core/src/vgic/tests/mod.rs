@@ -21,5 +21,8 @@ mod state;
 fn a_distributor_fits_beside_the_console_in_the_page_of_a_vm() {
     let size = size_of::<super::Distributor>();
     assert!(size <= 5_376, "{size}");
-    assert_eq!(core::mem::offset_of!(super::shared::Line, priority), 64);
+    assert_eq!(
+        core::mem::offset_of!(super::shared::VcpuWords, priority),
+        64
+    );
 }

@@ -43,10 +43,10 @@ fn beside_with_room<const V: bool>() {
     assert_eq!(vm.drain(0), [1, 4]);
 
     let mut vm = with_sgis::<V>(4, 0);
-    assert!(!beside(&mut vm), "nothing there: that is the usual path's");
+    assert!(!beside(&mut vm), "nothing there: that is the fast path's");
 
     let mut vm = with_sgis::<V>(4, 1);
-    vm.dist.line(0).busy.store(2, SEQ);
+    vm.dist.vcpu_words(0).busy.store(2, SEQ);
     assert!(!beside(&mut vm), "something else is to be done");
 
     let mut vm = with_sgis::<V>(4, 1);
@@ -78,7 +78,7 @@ fn beside_without_room<const V: bool>() {
     assert!(!vm.boards[0].asked.refill);
 
     let mut vm = with_sgis::<V>(3, 2);
-    vm.dist.line(0).priority[4].store(0x40, SEQ);
+    vm.dist.vcpu_words(0).priority[4].store(0x40, SEQ);
     vm.cpus[0].hot_changed(&vm.dist);
     assert!(!beside(&mut vm), "more urgent than one of those");
 
@@ -86,13 +86,13 @@ fn beside_without_room<const V: bool>() {
     vm.wire(0, 27, true);
     assert!(beside(&mut vm), "the timer is more urgent");
     let mut vm = with_sgis::<V>(3, 2);
-    vm.dist.line(0).priority[27].store(0x88, SEQ);
+    vm.dist.vcpu_words(0).priority[27].store(0x88, SEQ);
     vm.cpus[0].hot_changed(&vm.dist);
     vm.wire(0, 27, true);
     assert!(!beside(&mut vm), "more urgent than the timer");
 
     let mut vm = with_sgis::<V>(3, 2);
-    vm.dist.line(0).bank.enable.fetch_and(!(1 << 4), SEQ);
+    vm.dist.vcpu_words(0).bank.enable.fetch_and(!(1 << 4), SEQ);
     assert!(!beside(&mut vm), "disabled");
 
     let mut vm = with_sgis::<V>(3, 2);
@@ -117,7 +117,7 @@ fn short_paths_of_an_sgi_are_for_this_vcpu_and_one_affinity() {
             assert!(!cpu.send_sgi_beside(dist, board, value), "{value:#x}");
             // That which names vCPU 1 alone is short.
             if value != sgi | 2 {
-                assert_eq!(cpu.send_sgi_usual(dist, board, value), None, "{value:#x}");
+                assert_eq!(cpu.send_sgi_fast(dist, board, value), None, "{value:#x}");
             }
         }
     }
@@ -126,8 +126,8 @@ fn short_paths_of_an_sgi_are_for_this_vcpu_and_one_affinity() {
         let mut vm = with_sgis::<false>(4, 1);
         let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
         assert!(cpu.send_sgi_beside(dist, board, sgi | 1 << bit | 1));
-        let usual = cpu.send_sgi_usual(dist, board, sgi | 1 << bit | 2);
-        assert_eq!(usual, Some(Notify(2)));
+        let fast = cpu.send_sgi_fast(dist, board, sgi | 1 << bit | 2);
+        assert_eq!(fast, Some(Notify(2)));
     }
     let mut vm = with_sgis::<true>(4, 1);
     for bit in (17..24).chain([24, 25]) {
@@ -136,64 +136,64 @@ fn short_paths_of_an_sgi_are_for_this_vcpu_and_one_affinity() {
             let value = 4 | 1 << bit | list;
             assert!(!cpu.send_sgir_beside(dist, board, value), "{value:#x}");
             if value != 4 | 1 << 17 {
-                assert_eq!(cpu.send_sgir_usual(dist, board, value), None, "{value:#x}");
+                assert_eq!(cpu.send_sgir_fast(dist, board, value), None, "{value:#x}");
             }
         }
     }
 }
 
-/// The usual path of an SGI, of vCPU 0 to vCPU `to`.
-fn usual<const V: bool>(vm: &mut Vm<V>, to: usize) -> Option<Notify> {
+/// The fast path of an SGI, of vCPU 0 to vCPU `to`.
+fn send_fast<const V: bool>(vm: &mut Vm<V>, to: usize) -> Option<Notify> {
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
     if V {
-        cpu.send_sgir_usual(dist, board, 1 << (16 + to) | 4)
+        cpu.send_sgir_fast(dist, board, 1 << (16 + to) | 4)
     } else {
-        cpu.send_sgi_usual(dist, board, 4 << 24 | 1 << to)
+        cpu.send_sgi_fast(dist, board, 4 << 24 | 1 << to)
     }
 }
 
-fn usual_to_self<const V: bool>() {
+fn send_fast_to_self<const V: bool>() {
     let mut vm = with_sgis::<V>(4, 0);
-    assert_eq!(usual(&mut vm, 0), Some(Notify::NOBODY));
+    assert_eq!(send_fast(&mut vm, 0), Some(Notify::NOBODY));
     assert_eq!(vm.boards[0].lrs[1] & lr::STATE, lr::PENDING);
-    assert_eq!(usual(&mut vm, 0), None, "list registers are in use");
+    assert_eq!(send_fast(&mut vm, 0), None, "list registers are in use");
     assert_eq!(vm.drain(0), [4]);
     vm.wire(0, 27, true);
     assert_eq!(
-        usual(&mut vm, 0),
+        send_fast(&mut vm, 0),
         Some(Notify::NOBODY),
         "the timer's is not"
     );
     let mut vm = with_sgis::<V>(4, 0);
-    vm.dist.line(0).busy.store(1, SEQ);
-    assert_eq!(usual(&mut vm, 0), None, "something else is to be done");
+    vm.dist.vcpu_words(0).busy.store(1, SEQ);
+    assert_eq!(send_fast(&mut vm, 0), None, "something else is to be done");
     let mut vm = with_sgis::<V>(4, 0);
     vm.bits(0, 3, 0, 1 << 4);
-    assert_eq!(usual(&mut vm, 0), None, "disabled");
+    assert_eq!(send_fast(&mut vm, 0), None, "disabled");
 }
 
-fn usual_to_another<const V: bool>() {
+fn send_fast_to_another<const V: bool>() {
     let mut vm = with_sgis::<V>(4, 0);
-    assert_eq!(usual(&mut vm, 1), Some(Notify(2)));
-    assert_eq!(usual(&mut vm, 1), Some(Notify::NOBODY), "has been told");
-    assert_eq!(usual(&mut vm, 2), None, "the VM has two");
+    assert_eq!(send_fast(&mut vm, 1), Some(Notify(2)));
+    assert_eq!(send_fast(&mut vm, 1), Some(Notify::NOBODY), "has been told");
+    assert_eq!(send_fast(&mut vm, 2), None, "the VM has two");
     vm.leave(1);
-    assert_eq!(usual(&mut vm, 1), None, "off");
+    assert_eq!(send_fast(&mut vm, 1), None, "off");
 }
 
 #[test]
-fn the_usual_path_of_an_sgi_needs_nothing_else_to_do() {
-    usual_to_self::<true>();
-    usual_to_self::<false>();
-    usual_to_another::<true>();
-    usual_to_another::<false>();
+fn the_fast_path_of_an_sgi_needs_nothing_else_to_do() {
+    send_fast_to_self::<true>();
+    send_fast_to_self::<false>();
+    send_fast_to_another::<true>();
+    send_fast_to_another::<false>();
 }
 
 fn looks<const V: bool>(vm: &mut Vm<V>) -> bool {
-    vm.cpus[0].look_usual(&vm.dist, &mut vm.boards[0])
+    vm.cpus[0].on_notify_fast(&vm.dist, &mut vm.boards[0])
 }
 
-fn usual_look<const V: bool>() {
+fn notify_fast<const V: bool>() {
     let mut vm = with_sgis::<V>(4, 0);
     assert!(!looks(&mut vm), "nothing has come");
     vm.post_sgi(1, 1, 4);
@@ -226,9 +226,9 @@ fn usual_look<const V: bool>() {
 }
 
 #[test]
-fn the_usual_look_finds_one_sgi_and_nothing_else() {
-    usual_look::<true>();
-    usual_look::<false>();
+fn the_fast_path_of_a_notification_finds_one_sgi_and_nothing_else() {
+    notify_fast::<true>();
+    notify_fast::<false>();
     // Of two senders, each counts.
     let mut vm = V2::ready(3, 4, &[]);
     vm.post_sgi(1, 1, 4);
@@ -275,7 +275,7 @@ fn sgis_are_taken_without_a_look_at_anything_else() {
 
     let mut vm = with_sgis::<false>(4, 1);
     vm.post_sgi(1, 1, 4);
-    vm.dist.line(0).busy.store(1, SEQ);
+    vm.dist.vcpu_words(0).busy.store(1, SEQ);
     assert!(!taken(&mut vm), "something else is to be done");
     let mut vm = with_sgis::<true>(4, 1);
     vm.post_sgi(1, 1, 4);
@@ -292,7 +292,7 @@ fn an_sgi_to_several_reaches_the_sender_by_its_list_register() {
     let mut vm = with_sgis::<false>(3, 2);
     assert!(!sent(&mut vm), "no list register is free");
     let mut vm = with_sgis::<false>(3, 1);
-    vm.dist.line(0).busy.store(1, SEQ);
+    vm.dist.vcpu_words(0).busy.store(1, SEQ);
     assert!(!sent(&mut vm), "something else is to be done");
     let mut vm = with_sgis::<false>(3, 1);
     vm.bits(0, 3, 0, 1 << 4);
@@ -309,7 +309,7 @@ fn an_sgi_to_several_reaches_the_sender_by_its_list_register() {
 fn quickly<const V: bool>(vm: &mut Vm<V>) -> bool {
     let mut notify = Notify::NOBODY;
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-    let all = cpu.maintain_quickly(dist, board, &mut notify);
+    let all = cpu.handle_maintenance_fast(dist, board, &mut notify);
     vm.inbox |= notify;
     all
 }
@@ -338,10 +338,10 @@ fn quick_ends<const V: bool>() {
     assert!(!quickly(&mut vm), "it is pending again");
     let mut vm = ended::<V>(false);
     vm.inbox |= vm.dist.post(64, 0);
-    vm.dist.line(0).busy.store(0, SEQ);
+    vm.dist.vcpu_words(0).busy.store(0, SEQ);
     assert!(!quickly(&mut vm), "it is pending again");
     let mut vm = ended::<V>(false);
-    vm.dist.line(0).busy.store(4, SEQ);
+    vm.dist.vcpu_words(0).busy.store(4, SEQ);
     assert!(!quickly(&mut vm), "something else is to be done");
     // What has not ended stays.
     let mut vm = ended::<V>(false);
@@ -392,7 +392,7 @@ fn quick_refill<const V: bool>() {
 
     let mut vm = refill::<V>(1);
     vm.dist.bank(0, 1).latch.fetch_or(2, SEQ);
-    vm.dist.line(0).busy.store(2, SEQ);
+    vm.dist.vcpu_words(0).busy.store(2, SEQ);
     assert!(!quickly(&mut vm), "an SPI comes as well");
     vm.inbox = Notify(1);
     vm.settle();
@@ -475,7 +475,7 @@ fn line_beside<const V: bool>() {
             vm.dist.bank(0, 1).latch.store(2, SEQ);
         }),
         ("something else is to be done", |vm| {
-            vm.dist.line(0).busy.store(4, SEQ);
+            vm.dist.vcpu_words(0).busy.store(4, SEQ);
         }),
         ("another's", |vm| vm.route(0, 33, 1)),
         ("something waits", |vm| {

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::bench::Vm;
 use crate::vgic::*;
 
-/// Linked interrupts: a level and an edge, and a PPI.
+/// Hardware interrupts: a level and an edge, and a PPI.
 const LINKS: [(u32, u32, bool); 3] = [(40, 140, false), (41, 141, true), (30, 26, false)];
 /// INTIDs in play: SGIs, PPIs, SPIs.
 const INTIDS: [u32; 14] = [0, 1, 2, 5, 15, 22, 27, 30, 32, 33, 34, 40, 41, 63];
@@ -99,12 +99,12 @@ impl<const V: bool> Vm<V> {
             for intid in &own {
                 let (word, bit) = place(*intid);
                 prop_assert!(
-                    self.dist.line(n).holds.get(word) & bit != 0,
+                    self.dist.vcpu_words(n).holds.get(word) & bit != 0,
                     "{intid} held by {n}"
                 );
                 prop_assert!(
-                    self.cpus[n].parked.get(word) & bit == 0,
-                    "{intid} parked and in a list register"
+                    self.cpus[n].spilled.get(word) & bit == 0,
+                    "{intid} spilled and in a list register"
                 );
             }
             shared.extend(own.iter().copied().filter(|intid| *intid >= 32));

@@ -1,4 +1,4 @@
-//! Entries that are worked out beforehand: when a linked interrupt may be written as it is, and when not.
+//! Entries that are worked out beforehand: when a hardware interrupt may be written as it is, and when not.
 
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -7,7 +7,7 @@ use crate::vgic::*;
 
 type V3 = Vm<false>;
 
-/// A VM whose linked edge 40 has been taken before, so that its entry is ready, and SPI 33. Whether that is in the
+/// A VM whose backed by hardware edge 40 has been taken before, so that its entry is ready, and SPI 33. Whether that is in the
 /// first list register or in the third depends on `others`, SGIs that are pending.
 fn ready<const V: bool>(others: u32) -> Vm<V> {
     let mut vm = Vm::<V>::ready(2, 4, &[(40, 140, true)]);
@@ -30,7 +30,7 @@ fn conditions<const V: bool>() {
     let conditions: [(&str, Set<V>); 6] = [
         ("the first list register is in use", |vm| vm.post(33)),
         ("something else is to be done", |vm| {
-            vm.dist.line(0).busy.store(4, SeqCst);
+            vm.dist.vcpu_words(0).busy.store(4, SeqCst);
         }),
         ("something waits", |vm| {
             for intid in 0..4 {
@@ -47,20 +47,20 @@ fn conditions<const V: bool>() {
         set(&mut vm);
         let writes = vm.boards[0].writes;
         let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-        assert!(!cpu.raise_usual(dist, board, 140), "{why}");
+        assert!(!cpu.raise_fast(dist, board, 140), "{why}");
         assert_eq!(vm.boards[0].writes, writes, "{why}");
     }
     let mut vm = ready::<V>(0);
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
     // Those that share its place among the entries, and what would be that of none.
     for other in [132, 148, 12, 4, 0, 8, 139, 1164] {
-        assert!(!cpu.raise_usual(dist, board, other), "{other}");
+        assert!(!cpu.raise_fast(dist, board, other), "{other}");
     }
-    assert!(cpu.raise_usual(dist, board, 140));
+    assert!(cpu.raise_fast(dist, board, 140));
     let entry = vm.boards[0].lrs[1];
     assert_eq!((lr::vintid(entry), lr::pintid(entry)), (40, 140));
     assert_eq!(entry & (lr::STATE | lr::HW), lr::PENDING | lr::HW);
-    assert_eq!(vm.dist.line(0).holds.get(1), 0x100);
+    assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 0x100);
     // It is no SGI: what comes beside it must look.
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
     assert!(!cpu.send_sgi_beside(dist, board, 4 << 24 | 1));
@@ -80,7 +80,7 @@ fn the_first_and_the_last_physical_spi_have_entries_too() {
         vm.wire(0, pintid, true);
         assert_eq!(vm.drain(0), [intid]);
         let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-        assert!(cpu.raise_usual(dist, board, pintid), "{pintid}");
+        assert!(cpu.raise_fast(dist, board, pintid), "{pintid}");
         assert_eq!(vm.drain(0), [intid]);
     }
 }
@@ -98,7 +98,7 @@ fn beside<const V: bool>() {
     let mut vm = ready::<V>(2);
     assert_eq!(raise(&mut vm), (1, 0));
     assert_eq!(lr::vintid(vm.boards[0].lrs[3]), 40);
-    assert_eq!(vm.dist.line(0).holds.get(1), 0x100);
+    assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 0x100);
     vm.settle();
     assert_eq!(vm.drain(0), [0, 1, 40]);
     // No list register is free.
@@ -119,7 +119,7 @@ fn beside<const V: bool>() {
     // Something else is to be done: it is disabled.
     let mut vm = ready::<V>(0);
     vm.dist.bank(0, 1).enable.fetch_and(!0x100, SeqCst);
-    vm.dist.line(0).busy.store(2, SeqCst);
+    vm.dist.vcpu_words(0).busy.store(2, SeqCst);
     raise(&mut vm);
     assert_eq!(vm.boards[0].held().count(), 0);
     assert_eq!(vm.dist.bank(0, 1).latch.load(SeqCst), 0x100);
@@ -151,7 +151,7 @@ fn never_ready<const V: bool>() {
             *entry = 0;
         }
         let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-        assert_eq!(cpu.raise_usual(dist, board, 140), expected, "{why}");
+        assert_eq!(cpu.raise_fast(dist, board, 140), expected, "{why}");
     }
 }
 

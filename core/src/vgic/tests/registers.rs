@@ -57,7 +57,7 @@ fn distributor_of_a_gicv3() {
         (0x0820, ALL, 0),
         (0x0c00, ALL, 0),
         (0x0c04, ALL, 0),
-        // 40 is linked: its trigger is the plan's.
+        // 40 is backed by hardware: its trigger is the plan's.
         (0x0c08, ALL, 0xaaa8_aaaa),
         (0x0c08, Some(0x5555_5555), 0),
         (0x0c14, Some(2), 2),
@@ -190,7 +190,7 @@ fn redistributor() {
         (0x1_041c, Some(0x0f), 0x08),
         (0x1_0420, ALL, 0),
         (0x1_0c00, Some(0), 0xaaaa_aaaa),
-        // 27 and 30 are linked.
+        // 27 and 30 are backed by hardware.
         (0x1_0c04, ALL, 0xaa2a_aaaa),
         (0x1_0c04, Some(0), 0x2000_0000),
         (0x1_0d00, ALL, 0),

@@ -13,7 +13,7 @@ fn sibling<const V: bool>() {
     vm.post_sgi(0, 1 << 2, 7);
     assert_eq!(vm.inbox, Notify(1 << 2));
     let before = vm.boards[2].writes;
-    vm.look();
+    vm.on_notify();
     assert_eq!(
         vm.boards[2].writes,
         before + 1,
@@ -35,7 +35,7 @@ fn an_sgi_reaches_its_sibling_and_nobody_else() {
 fn an_sgi_that_is_sent_twice_notifies_once() {
     let mut vm = V3::ready(2, 4, &[]);
     let mut send =
-        |intid: u64| vm.cpus[0].send_sgi_usual(&vm.dist, &mut vm.boards[0], intid << 24 | 2);
+        |intid: u64| vm.cpus[0].send_sgi_fast(&vm.dist, &mut vm.boards[0], intid << 24 | 2);
     assert_eq!(send(3), Some(Notify(2)));
     assert_eq!(send(3), Some(Notify::NOBODY));
     assert_eq!(send(4), Some(Notify(2)));
@@ -429,7 +429,7 @@ fn two_that_ask_each_other_both_get_an_answer() {
             vm.inbox |= notify;
             *done |= answer == Answer::Value(3);
         }
-        vm.look();
+        vm.on_notify();
     }
     assert_eq!(done, [true, true]);
 }
@@ -492,7 +492,7 @@ fn cleared_is_gone<const V: bool>() {
     let (answer, more) = vm.cpus[0].gicd_read(&vm.dist, &mut vm.boards[0], 0x204, 4);
     assert_eq!(answer, Answer::Again);
     let _all = notify | more;
-    let third = vm.cpus[1].look(&vm.dist, &mut vm.boards[1]);
+    let third = vm.cpus[1].on_notify(&vm.dist, &mut vm.boards[1]);
     assert!(third.is_empty());
     let (answer, _) = vm.cpus[0].gicd_read(&vm.dist, &mut vm.boards[0], 0x204, 4);
     assert_eq!(answer, Answer::Value(0));

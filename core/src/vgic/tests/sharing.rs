@@ -177,7 +177,7 @@ fn counted_before<const V: bool>() {
     assert_eq!(
         vm.read_bits(0, 6, 1),
         0b110,
-        "33 is parked, and has not ended"
+        "33 is spilled, and has not ended"
     );
     vm.end(0, 34);
     vm.end(0, 33);
@@ -267,16 +267,16 @@ fn an_active_interrupt_that_is_not_pending_again_after_all_stays_its_vcpus() {
         let _them = cpu.gicd_write(dist, board, offset, 4, value);
     };
     write(&mut vm, 0x204, 0xf_ffff);
-    let _all = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+    let _all = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
     write(&mut vm, 0x208, 1);
-    let _all = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+    let _all = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
     assert_eq!(vm.dist.bank(0, 2).latch.load(SeqCst), 1, "64 waits");
     // It takes that back.
     write(&mut vm, 0x184, u64::from(u32::MAX));
     write(&mut vm, 0x288, 1);
-    let _all = vm.cpus[0].look(&vm.dist, &mut vm.boards[0]);
+    let _all = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
     assert_eq!(vm.dist.bank(0, 2).held.load(SeqCst), 1);
-    assert_eq!(vm.dist.line(0).holds.get(2), 1);
+    assert_eq!(vm.dist.vcpu_words(0).holds.get(2), 1);
     vm.inbox = Notify(3);
     vm.settle();
     vm.route(0, 64, 1);
@@ -344,7 +344,7 @@ fn an_sgi_made_active_by_a_register_has_no_sender() {
         vm.bits(0, 2, 1, 2);
         vm.priority(0, made, 0x80);
         vm.priority(0, 33, 0x40);
-        // Sent by vCPU 2, parked, ended.
+        // Sent by vCPU 2, spilled, ended.
         vm.sgi(2, 1, made);
         assert_eq!(vm.acknowledge(0), Some(made));
         vm.post(33);

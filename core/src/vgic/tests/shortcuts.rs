@@ -7,10 +7,10 @@ type V2 = Vm<true>;
 type V3 = Vm<false>;
 
 fn takes_directly<const V: bool>(vm: &mut Vm<V>, pintid: u32) -> bool {
-    vm.cpus[0].raise_usual(&vm.dist, &mut vm.boards[0], pintid)
+    vm.cpus[0].raise_fast(&vm.dist, &mut vm.boards[0], pintid)
 }
 
-/// VM with two linked edges, each taken once, so that its entry is ready: 40 in word 1, 70 in word 2.
+/// VM with two backed by hardware edges, each taken once, so that its entry is ready: 40 in word 1, 70 in word 2.
 fn two_ready<const V: bool>() -> Vm<V> {
     let mut vm = Vm::<V>::ready(1, 4, &[(40, 140, true), (70, 171, true)]);
     for (word, intid, pintid) in [(1, 40, 140), (2, 70, 171)] {
@@ -73,7 +73,7 @@ fn an_sgi_of_a_gicv2_to_one_vcpu_takes_the_short_path() {
     let mut vm = V2::ready(2, 4, &[]);
     let mut send = |targets: u32| {
         let value = targets << 16 | 5;
-        vm.cpus[0].send_sgir_usual(&vm.dist, &mut vm.boards[0], value)
+        vm.cpus[0].send_sgir_fast(&vm.dist, &mut vm.boards[0], value)
     };
     assert_eq!(send(0b10), Some(Notify(2)));
     assert_eq!(send(0b01), Some(Notify::NOBODY));
@@ -104,11 +104,11 @@ fn an_enable_that_changes_nothing_is_told_apart() {
         let found = vm.dist.changes_nothing(offset, value);
         assert_eq!(found, nothing, "{offset:#x} {value:#x}");
     }
-    assert_eq!(vm.dist.usual_read(0x104), Some(0xf0));
-    assert_eq!(vm.dist.usual_read(0x108), Some(0));
-    assert_eq!(vm.dist.usual_read(4), Some(vm.gicd_read(0, 4)));
+    assert_eq!(vm.dist.read_fast(0x104), Some(0xf0));
+    assert_eq!(vm.dist.read_fast(0x108), Some(0));
+    assert_eq!(vm.dist.read_fast(4), Some(vm.gicd_read(0, 4)));
     for offset in [0, 0x100, 0x180, 0x184, 0x204] {
-        assert_eq!(vm.dist.usual_read(offset), None, "{offset:#x}");
+        assert_eq!(vm.dist.read_fast(offset), None, "{offset:#x}");
     }
 }
 

@@ -182,10 +182,7 @@ fn the_timer_has_its_list_register_ready_and_follows_the_guest() {
     vm.bits(0, 2, 0, 1 << 27);
     assert!(vm.wires.borrow_mut().at(0, 27).enabled);
     let entry = vm.cpus[0].vtimer_entry();
-    assert_eq!(
-        entry,
-        lr::entry(27, 0x20, true) | lr::link(27) | lr::PENDING
-    );
+    assert_eq!(entry, lr::entry(27, 0x20, true) | lr::hw(27) | lr::PENDING);
     vm.wire(0, 27, true);
     assert_eq!(vm.boards[0].lrs[0], entry);
     assert_eq!(vm.read_bits(0, 4, 0), 1 << 27);
@@ -283,7 +280,7 @@ fn disabled_interrupts_wait() {
     disabled::<false>();
 }
 
-fn linked<const V: bool>(edge: bool) {
+fn hw<const V: bool>(edge: bool) {
     let mut vm = Vm::<V>::ready(1, 4, &[(40, 140, edge)]);
     vm.bits(0, 2, 1, 1 << 8);
     assert!(vm.wires.borrow_mut().at(0, 140).enabled);
@@ -329,8 +326,8 @@ fn linked<const V: bool>(edge: bool) {
 #[test]
 fn a_linked_interrupt_follows_the_guest_to_the_board() {
     for edge in [false, true] {
-        linked::<true>(edge);
-        linked::<false>(edge);
+        hw::<true>(edge);
+        hw::<false>(edge);
     }
 }
 
@@ -420,7 +417,7 @@ fn a_stopped_vm_leaves_nothing_behind() {
 fn own_interrupts_of_el2<const V: bool>() {
     let mut vm = Vm::<V>::ready(1, 4, &[]);
     for pintid in 0..32 {
-        let taken = vm.cpus[0].raise_usual(&vm.dist, &mut vm.boards[0], pintid);
+        let taken = vm.cpus[0].raise_fast(&vm.dist, &mut vm.boards[0], pintid);
         assert!(!taken, "{pintid} is none of the VM's");
     }
     assert_eq!(vm.boards[0].held().count(), 0);

@@ -223,11 +223,12 @@ fn other_sizes_change_nothing_in_a_redistributor() {
 #[test]
 fn a_latch_of_no_sender_is_no_pending_sgi() {
     let mut vm = V2::ready(2, 4, &[]);
-    let line = vm.dist.line(0);
+    let shared = vm.dist.vcpu_words(0);
     // The sender has noted itself, the SGI is taken up by an earlier latch, and only then the sender latches.
-    line.bank
+    shared
+        .bank
         .latch
         .fetch_or(0b110, core::sync::atomic::Ordering::SeqCst);
-    line.sources[2].store(0b10, core::sync::atomic::Ordering::SeqCst);
+    shared.sources[2].store(0b10, core::sync::atomic::Ordering::SeqCst);
     assert_eq!(vm.read_bits(0, 4, 0), 0b100);
 }

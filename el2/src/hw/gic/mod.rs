@@ -25,10 +25,10 @@ use v3 as version;
 mod revoke;
 
 #[cfg(not(feature = "gicv2"))]
-pub mod own;
+pub mod gppt;
 #[cfg(feature = "gicv2")]
-#[path = "own_v2.rs"]
-pub mod own;
+#[path = "gppt_v2.rs"]
+pub mod gppt;
 
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
@@ -43,7 +43,7 @@ pub const KICK: u32 = 7;
 pub const SIBLING: u32 = 6;
 /// What [`KICK`] is on the pCPU of a VM that takes its interrupts itself, and has SGIs 0 to 7: there EL2 is in the place of the
 /// Secure side.
-pub const OWN_KICK: u32 = 15;
+pub const GPPT_KICK: u32 = 15;
 
 /// INTIDs from here on mean that there was no interrupt to take.
 const SPECIAL: u32 = 1020;
@@ -122,7 +122,7 @@ pub fn send(sgi: u32, pcpu: usize) {
     version::send(sgi, target(pcpu));
 }
 
-/// As [`send`], to the pCPU that is in `place`, read after everything that was written: see `bulkhead_core::sched::Places`.
+/// As [`send`], to the pCPU that is in `place`, read after everything that was written: see `bulkhead_core::sched::VcpuLocation`.
 #[inline(always)]
 pub fn send_to(sgi: u32, place: &AtomicU8) {
     sysreg::publish();
@@ -188,7 +188,7 @@ pub struct Gic {
     /// A bit for each of them but that of the virtual timer.
     pub usable: u32,
     /// It has as many list registers, and registers of active priorities, as most have: four and one of each group.
-    pub is_usual: bool,
+    pub is_fastpath: bool,
     /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
     pub siblings: &'static Siblings,
 }
@@ -200,20 +200,20 @@ impl Gic {
             frames: version::Frames::of(index),
             list_registers: 1,
             usable: 0,
-            is_usual: false,
+            is_fastpath: false,
             siblings: &NO_SIBLINGS,
         }
     }
 
     /// Starts the interrupts of this pCPU, which is number `index`: of SGIs and PPIs those in `wanted`.
     pub fn start(&mut self, index: usize, wanted: u32) {
-        let own = own::is_there(index);
+        let own = gppt::is_there(index);
         self.frames.start(index, if own { 0 } else { wanted });
         self.list_registers = version::start_cpu_interface().min(16);
         if own {
-            self.own(wanted);
+            self.claim_for_gppt(wanted);
         }
-        self.is_usual = version::is_usual(self.list_registers);
+        self.is_fastpath = version::is_fastpath(self.list_registers);
         self.usable = (1u32 << self.list_registers).wrapping_sub(1) & !1;
         self.reset_virtual();
     }
@@ -274,7 +274,7 @@ impl Gic {
 
     /// Deactivates those private interrupts in `mask` that are active; which they were.
     #[inline(always)]
-    pub fn take_active(&self, mask: u32) -> u32 {
+    pub fn save_active(&self, mask: u32) -> u32 {
         let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
         let active = frame.read(at) & mask;
         if active != 0 {
@@ -291,7 +291,7 @@ impl Gic {
 
     /// Makes private interrupts active again.
     #[inline(always)]
-    pub fn give_active(&self, active: u32) {
+    pub fn restore_active(&self, active: u32) {
         if active != 0 {
             let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
             frame.write(at, active);
@@ -336,25 +336,25 @@ impl VirtualInterface {
 
     /// Keeps what the hardware has, of an interface that is usual. It stays there as well.
     #[inline(always)]
-    pub fn keep_usual(&mut self) {
-        version::keep_usual(self);
+    pub fn save_fast(&mut self) {
+        version::save_fast(self);
     }
 
     /// Keeps what the hardware has. It stays there as well.
-    pub fn keep(&mut self, gic: &Gic) {
+    pub fn save(&mut self, gic: &Gic) {
         self.control = version::control();
-        version::keep_unusual(self, gic.list_registers);
+        version::save_rest(self, gic.list_registers);
     }
 
-    /// Brings back what [`Self::keep_usual`] has kept.
+    /// Brings back what [`Self::save_fast`] has kept.
     #[inline(always)]
-    pub fn bring_usual(&self) {
-        version::bring_usual(self);
+    pub fn restore_fast(&self) {
+        version::restore_fast(self);
     }
 
     /// Brings back what [`Self::keep`] has kept.
-    pub fn bring(&self, gic: &Gic) {
-        version::bring_unusual(self, gic.list_registers);
+    pub fn restore(&self, gic: &Gic) {
+        version::restore_rest(self, gic.list_registers);
         version::set_control(self.control);
     }
 

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use bulkhead_abi::plan::MAX_PCPUS;
-use bulkhead_core::gppt::Grip;
+use bulkhead_core::gppt::Stage2Claim;
 
 use super::super::mmu;
 use super::super::sysreg::{dsb, isb};
@@ -14,7 +14,7 @@ use crate::start::plan;
 /// The VM of each pCPU that is like this, plus one; 0 for others.
 static OWNERS: [AtomicU8; MAX_PCPUS] = [const { AtomicU8::new(0) }; MAX_PCPUS];
 /// Who is at the root of its stage 2.
-static GRIPS: [Grip; MAX_PCPUS] = [const { Grip::new() }; MAX_PCPUS];
+static STAGE2_CLAIMS: [Stage2Claim; MAX_PCPUS] = [const { Stage2Claim::new() }; MAX_PCPUS];
 
 /// pCPU `index` is that of VM `vm`, which takes its interrupts itself. For the boot pCPU.
 pub fn give_to(index: usize, vm: usize) {
@@ -38,20 +38,20 @@ pub fn is_there(index: usize) -> bool {
 /// Gets pCPU `index` to EL2, with an interrupt that `poke` makes pending there and that is so when it returns. `false`: it is none of
 /// these.
 pub(super) fn revoke(index: usize, poke: impl Fn()) -> bool {
-    let (Some(vm), Some(grip)) = (owner(index), GRIPS.get(index)) else {
+    let (Some(vm), Some(claim)) = (owner(index), STAGE2_CLAIMS.get(index)) else {
         return false;
     };
-    if !grip.take() {
+    if !claim.take() {
         return true;
     }
     mark_root(vm, false);
     let vmid = plan().vms.get(vm).map_or(0, |row| row.vmid);
     mmu::forget_vm(vmid, prepare::stage2_root(vm));
     loop {
-        grip.serve();
+        claim.serve();
         poke();
         // As often as others have left messages meanwhile, which are not looked at before this ends: at most one of each kind.
-        if grip.taken() {
+        if claim.taken() {
             return true;
         }
     }
@@ -70,15 +70,15 @@ fn mark_root(vm: usize, valid: bool) {
 /// The stage 2 of this pCPU's VM is away, or just being taken.
 #[inline(always)]
 pub fn is_gone(index: usize) -> bool {
-    GRIPS.get(index).is_some_and(Grip::is_gone)
+    STAGE2_CLAIMS.get(index).is_some_and(Stage2Claim::is_gone)
 }
 
 /// Gives it back, with the interrupt that came with that taken away by `forget`. `false`: another pCPU is at it.
 pub(super) fn restore(index: usize, forget: impl FnOnce()) -> bool {
-    let (Some(vm), Some(grip)) = (owner(index), GRIPS.get(index)) else {
+    let (Some(vm), Some(claim)) = (owner(index), STAGE2_CLAIMS.get(index)) else {
         return true;
     };
-    grip.give(|| {
+    claim.give(|| {
         mark_root(vm, true);
         forget();
         dsb();

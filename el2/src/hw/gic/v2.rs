@@ -187,26 +187,26 @@ pub fn reset_virtual_interface(list_registers: u32) {
     }
 }
 
-/// The virtual interface is all in what [`keep_usual`] keeps.
-pub(super) const fn is_usual(list_registers: u32) -> bool {
+/// The virtual interface is all in what [`save_fast`] keeps.
+pub(super) const fn is_fastpath(list_registers: u32) -> bool {
     list_registers == 4
 }
 
 /// Keeps GICH_HCR, GICH_VMCR, active priorities and list registers.
 #[inline(always)]
-pub(super) fn keep_usual(to: &mut VirtualInterface) {
+pub(super) fn save_fast(to: &mut VirtualInterface) {
     to.control = control();
-    keep(to, 4);
+    save(to, 4);
 }
 
 /// The same of an interface that has more of them, or less.
 #[inline(never)]
-pub(super) fn keep_unusual(to: &mut VirtualInterface, list_registers: u32) {
-    keep(to, list_registers);
+pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
+    save(to, list_registers);
 }
 
 #[inline(always)]
-fn keep(to: &mut VirtualInterface, list_registers: u32) {
+fn save(to: &mut VirtualInterface, list_registers: u32) {
     to.machine = GICH.read(GICH_VMCR);
     to.active[0] = GICH.read(GICH_APR);
     for (n, slot) in (0..u64::from(list_registers)).zip(&mut to.list) {
@@ -214,21 +214,21 @@ fn keep(to: &mut VirtualInterface, list_registers: u32) {
     }
 }
 
-/// Brings back what [`keep_usual`] has kept.
+/// Brings back what [`save_fast`] has kept.
 #[inline(always)]
-pub(super) fn bring_usual(from: &VirtualInterface) {
-    bring(from, 4);
+pub(super) fn restore_fast(from: &VirtualInterface) {
+    restore(from, 4);
     set_control(from.control);
 }
 
-/// Brings back what [`keep_unusual`] has kept.
+/// Brings back what [`save_rest`] has kept.
 #[inline(never)]
-pub(super) fn bring_unusual(from: &VirtualInterface, list_registers: u32) {
-    bring(from, list_registers);
+pub(super) fn restore_rest(from: &VirtualInterface, list_registers: u32) {
+    restore(from, list_registers);
 }
 
 #[inline(always)]
-fn bring(from: &VirtualInterface, list_registers: u32) {
+fn restore(from: &VirtualInterface, list_registers: u32) {
     GICH.write(GICH_VMCR, from.machine);
     GICH.write(GICH_APR, from.active[0]);
     for (n, value) in (0..u64::from(list_registers)).zip(&from.list) {

@@ -12,7 +12,7 @@ use super::super::layout::{self, private};
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
 use super::super::sysreg::{isb, read, write};
-use super::own::{self, BY_SPI};
+use super::gppt::{self, BY_SPI};
 use super::{
     HCR_ENABLE, Taken, VirtualInterface, bank, running, set_target, settled, silence, words,
 };
@@ -54,7 +54,7 @@ pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
         let target = match pcpu.call_spi {
             0 => sgi_target(pcpu.mpidr),
-            first => own::by_spi(index, first),
+            first => gppt::by_spi(index, first),
         };
         set_target(index, target);
     }
@@ -173,71 +173,71 @@ impl Frames {
 /// Starts this pCPU's CPU interface; how many list registers its virtual interface has.
 pub(super) fn start_cpu_interface() -> u32 {
     // ICC_SRE_EL2: system registers here and at EL1, no bypass.
-    write!("S3_4_C12_C9_5", 0xf);
+    write!("icc_sre_el2", 0xf);
     isb();
     // ICC_PMR_EL1: every priority.
-    write!("S3_0_C4_C6_0", 0xff);
+    write!("icc_pmr_el1", 0xff);
     // ICC_CTLR_EL1.EOImode: EOIR drops the priority, DIR or the guest deactivates.
-    write!("S3_0_C12_C12_4", 1 << 1);
+    write!("icc_ctlr_el1", 1 << 1);
     // ICC_IGRPEN1_EL1
-    write!("S3_0_C12_C12_7", 1);
+    write!("icc_igrpen1_el1", 1);
     isb();
     // ICH_VTR_EL2.ListRegs, ICC_SRE_EL1 of guests is fixed to 7 by ICC_SRE_EL2.
-    ((read!("S3_4_C12_C11_1") & 31) as u32).saturating_add(1)
+    ((read!("ich_vtr_el2") & 31) as u32).saturating_add(1)
 }
 
 /// The virtual interface, which has this many list registers, as after a reset: nothing enabled,
 /// pending or active.
 pub fn reset_virtual_interface(list_registers: u32) {
     // ICH_VMCR_EL2, ICH_HCR_EL2
-    write!("S3_4_C12_C11_7", 0);
-    write!("S3_4_C12_C11_0", u64::from(CONTROL));
+    write!("ich_vmcr_el2", 0);
+    write!("ich_hcr_el2", u64::from(CONTROL));
     for n in 0..list_registers {
         set_list_register(n, 0);
     }
     // ICH_AP0R<n>_EL2, ICH_AP1R<n>_EL2: as many as ICH_VTR_EL2.PREbits asks for.
-    write!("S3_4_C12_C8_0", 0);
-    write!("S3_4_C12_C9_0", 0);
+    write!("ich_ap0r0_el2", 0);
+    write!("ich_ap1r0_el2", 0);
     if preemption_bits() >= 6 {
-        write!("S3_4_C12_C8_1", 0);
-        write!("S3_4_C12_C9_1", 0);
+        write!("ich_ap0r1_el2", 0);
+        write!("ich_ap1r1_el2", 0);
     }
     if preemption_bits() >= 7 {
-        write!("S3_4_C12_C8_2", 0);
-        write!("S3_4_C12_C8_3", 0);
-        write!("S3_4_C12_C9_2", 0);
-        write!("S3_4_C12_C9_3", 0);
+        write!("ich_ap0r2_el2", 0);
+        write!("ich_ap0r3_el2", 0);
+        write!("ich_ap1r2_el2", 0);
+        write!("ich_ap1r3_el2", 0);
     }
     isb();
 }
 
 /// ICH_VTR_EL2.PREbits: bits of priority that pre-empt.
 fn preemption_bits() -> u64 {
-    (read!("S3_4_C12_C11_1") >> 26 & 7).saturating_add(1)
+    (read!("ich_vtr_el2") >> 26 & 7).saturating_add(1)
 }
 
-/// The virtual interface is all in what [`keep_usual`] keeps.
-pub(super) fn is_usual(list_registers: u32) -> bool {
+/// The virtual interface is all in what [`save_fast`] keeps.
+pub(super) fn is_fastpath(list_registers: u32) -> bool {
     list_registers == 4 && preemption_bits() < 6
 }
 
 /// Keeps ICH_HCR_EL2, ICH_VMCR_EL2, active priorities and list registers: in pairs, which the compiler would not make.
 #[inline(always)]
-pub(super) fn keep_usual(to: &mut VirtualInterface) {
+pub(super) fn save_fast(to: &mut VirtualInterface) {
     // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout is C's.
     unsafe {
         core::arch::asm!(
-            "mrs {a}, S3_4_C12_C11_0",
-            "mrs {b}, S3_4_C12_C11_7",
+            "mrs {a}, ich_hcr_el2",
+            "mrs {b}, ich_vmcr_el2",
             "stp {a:w}, {b:w}, [{to}, {control}]",
-            "mrs {a}, S3_4_C12_C8_0",
-            "mrs {b}, S3_4_C12_C9_0",
+            "mrs {a}, ich_ap0r0_el2",
+            "mrs {b}, ich_ap1r0_el2",
             "stp {a:w}, {b:w}, [{to}, {active}]",
-            "mrs {a}, S3_4_C12_C12_0",
-            "mrs {b}, S3_4_C12_C12_1",
+            "mrs {a}, ich_lr0_el2",
+            "mrs {b}, ich_lr1_el2",
             "stp {a}, {b}, [{to}, {list}]",
-            "mrs {a}, S3_4_C12_C12_2",
-            "mrs {b}, S3_4_C12_C12_3",
+            "mrs {a}, ich_lr2_el2",
+            "mrs {b}, ich_lr3_el2",
             "stp {a}, {b}, [{to}, {list} + 16]",
             a = out(reg) _,
             b = out(reg) _,
@@ -252,44 +252,44 @@ pub(super) fn keep_usual(to: &mut VirtualInterface) {
 
 /// The same of an interface that has more of them, or less.
 #[inline(never)]
-pub(super) fn keep_unusual(to: &mut VirtualInterface, list_registers: u32) {
-    to.machine = read!("S3_4_C12_C11_7") as u32;
-    to.active[0] = read!("S3_4_C12_C8_0") as u32;
-    to.active[1] = read!("S3_4_C12_C9_0") as u32;
+pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
+    to.machine = read!("ich_vmcr_el2") as u32;
+    to.active[0] = read!("ich_ap0r0_el2") as u32;
+    to.active[1] = read!("ich_ap1r0_el2") as u32;
     for (n, slot) in (0..list_registers).zip(&mut to.list) {
         *slot = any_list_register(n);
     }
     let bits = preemption_bits();
     if bits >= 6 {
-        to.active[2] = read!("S3_4_C12_C8_1") as u32;
-        to.active[3] = read!("S3_4_C12_C9_1") as u32;
+        to.active[2] = read!("ich_ap0r1_el2") as u32;
+        to.active[3] = read!("ich_ap1r1_el2") as u32;
     }
     if bits >= 7 {
-        to.active[4] = read!("S3_4_C12_C8_2") as u32;
-        to.active[6] = read!("S3_4_C12_C8_3") as u32;
-        to.active[5] = read!("S3_4_C12_C9_2") as u32;
-        to.active[7] = read!("S3_4_C12_C9_3") as u32;
+        to.active[4] = read!("ich_ap0r2_el2") as u32;
+        to.active[6] = read!("ich_ap0r3_el2") as u32;
+        to.active[5] = read!("ich_ap1r2_el2") as u32;
+        to.active[7] = read!("ich_ap1r3_el2") as u32;
     }
 }
 
-/// Brings back what [`keep_usual`] has kept.
+/// Brings back what [`save_fast`] has kept.
 #[inline(always)]
-pub(super) fn bring_usual(from: &VirtualInterface) {
+pub(super) fn restore_fast(from: &VirtualInterface) {
     // SAFETY: [R-SYSREG] the registers are the virtual interface's, and the values were theirs.
     unsafe {
         core::arch::asm!(
             "ldp {a:w}, {b:w}, [{from}, {active}]",
-            "msr S3_4_C12_C8_0, {a}",
-            "msr S3_4_C12_C9_0, {b}",
+            "msr ich_ap0r0_el2, {a}",
+            "msr ich_ap1r0_el2, {b}",
             "ldp {a}, {b}, [{from}, {list}]",
-            "msr S3_4_C12_C12_0, {a}",
-            "msr S3_4_C12_C12_1, {b}",
+            "msr ich_lr0_el2, {a}",
+            "msr ich_lr1_el2, {b}",
             "ldp {a}, {b}, [{from}, {list} + 16]",
-            "msr S3_4_C12_C12_2, {a}",
-            "msr S3_4_C12_C12_3, {b}",
+            "msr ich_lr2_el2, {a}",
+            "msr ich_lr3_el2, {b}",
             "ldp {a:w}, {b:w}, [{from}, {control}]",
-            "msr S3_4_C12_C11_7, {b}",
-            "msr S3_4_C12_C11_0, {a}",
+            "msr ich_vmcr_el2, {b}",
+            "msr ich_hcr_el2, {a}",
             a = out(reg) _,
             b = out(reg) _,
             from = in(reg) core::ptr::from_ref(from),
@@ -301,54 +301,54 @@ pub(super) fn bring_usual(from: &VirtualInterface) {
     }
 }
 
-/// Brings back what [`keep_unusual`] has kept.
+/// Brings back what [`save_rest`] has kept.
 #[inline(never)]
-pub(super) fn bring_unusual(from: &VirtualInterface, list_registers: u32) {
-    write!("S3_4_C12_C11_7", u64::from(from.machine));
-    write!("S3_4_C12_C8_0", u64::from(from.active[0]));
-    write!("S3_4_C12_C9_0", u64::from(from.active[1]));
+pub(super) fn restore_rest(from: &VirtualInterface, list_registers: u32) {
+    write!("ich_vmcr_el2", u64::from(from.machine));
+    write!("ich_ap0r0_el2", u64::from(from.active[0]));
+    write!("ich_ap1r0_el2", u64::from(from.active[1]));
     for (n, value) in (0..list_registers).zip(&from.list) {
         set_any_list_register(n, *value);
     }
     let bits = preemption_bits();
     if bits >= 6 {
-        write!("S3_4_C12_C8_1", u64::from(from.active[2]));
-        write!("S3_4_C12_C9_1", u64::from(from.active[3]));
+        write!("ich_ap0r1_el2", u64::from(from.active[2]));
+        write!("ich_ap1r1_el2", u64::from(from.active[3]));
     }
     if bits >= 7 {
-        write!("S3_4_C12_C8_2", u64::from(from.active[4]));
-        write!("S3_4_C12_C8_3", u64::from(from.active[6]));
-        write!("S3_4_C12_C9_2", u64::from(from.active[5]));
-        write!("S3_4_C12_C9_3", u64::from(from.active[7]));
+        write!("ich_ap0r2_el2", u64::from(from.active[4]));
+        write!("ich_ap0r3_el2", u64::from(from.active[6]));
+        write!("ich_ap1r2_el2", u64::from(from.active[5]));
+        write!("ich_ap1r3_el2", u64::from(from.active[7]));
     }
 }
 
 /// Acknowledges the most urgent interrupt (ICC_IAR1_EL1).
 #[inline(always)]
 pub fn acknowledge() -> Taken {
-    Taken(read!("S3_0_C12_C12_0") as u32)
+    Taken(read!("icc_iar1_el1") as u32)
 }
 
 /// Drops the running priority (ICC_EOIR1_EL1); the interrupt stays active.
 #[inline(always)]
 pub fn drop_priority(taken: Taken) {
-    write!("S3_0_C12_C12_1", u64::from(taken.0));
+    write!("icc_eoir1_el1", u64::from(taken.0));
 }
 
 /// Deactivates an interrupt that was acknowledged (ICC_DIR_EL1).
 #[inline(always)]
 pub fn deactivate(taken: Taken) {
-    write!("S3_0_C12_C11_1", u64::from(taken.0));
+    write!("icc_dir_el1", u64::from(taken.0));
 }
 
 /// Acknowledges the most urgent Group 0 interrupt and ends it (ICC_IAR0_EL1, ICC_EOIR0_EL1). With EOImode 1, which
 /// a VM can set that takes its interrupts itself, it is deactivated, too.
 pub fn acknowledge_group0() -> Taken {
-    let taken = Taken(read!("S3_0_C12_C8_0") as u32);
+    let taken = Taken(read!("icc_iar0_el1") as u32);
     if !taken.is_nothing() {
-        write!("S3_0_C12_C8_1", u64::from(taken.0));
-        if read!("S3_0_C12_C12_4") & TWO_STEPS != 0 {
-            write!("S3_0_C12_C11_1", u64::from(taken.0));
+        write!("icc_eoir0_el1", u64::from(taken.0));
+        if read!("icc_ctlr_el1") & TWO_STEPS != 0 {
+            write!("icc_dir_el1", u64::from(taken.0));
         }
         isb();
     }
@@ -359,29 +359,29 @@ pub fn acknowledge_group0() -> Taken {
 #[inline(always)]
 pub(super) fn send(sgi: u32, target: u64) {
     if target & BY_SPI != 0 {
-        return own::call(sgi, target);
+        return gppt::call(sgi, target);
     }
-    write!("S3_0_C12_C11_5", u64::from(sgi) << 24 | target);
+    write!("icc_sgi1r_el1", u64::from(sgi) << 24 | target);
     isb();
 }
 
 /// Writes the list register of the virtual timer (ICH_LR0_EL2).
 #[inline(always)]
 pub fn set_timer_register(value: u64) {
-    write!("S3_4_C12_C12_0", value);
+    write!("ich_lr0_el2", value);
 }
 
 /// ICH_ELRSR_EL2.
 #[inline(always)]
 pub fn empty_list_registers() -> u32 {
-    read!("S3_4_C12_C11_5") as u32
+    read!("ich_elrsr_el2") as u32
 }
 
 /// What stands between interrupts and the guest, as its CPU interface has it (ICH_VMCR_EL2,
 /// ICH_AP0R0_EL2, ICH_AP1R0_EL2). What the distributor forwards is left 0.
 pub fn gate() -> Gate {
-    let vmcr = read!("S3_4_C12_C11_7");
-    let active = (read!("S3_4_C12_C8_0") | read!("S3_4_C12_C9_0")) as u32;
+    let vmcr = read!("ich_vmcr_el2");
+    let active = (read!("ich_ap0r0_el2") | read!("ich_ap1r0_el2")) as u32;
     Gate {
         mask: vmcr >> 24 & 0xff,
         running: running(active),
@@ -394,12 +394,12 @@ pub fn gate() -> Gate {
 
 /// ICH_HCR_EL2.
 pub(super) fn control() -> u32 {
-    read!("S3_4_C12_C11_0") as u32
+    read!("ich_hcr_el2") as u32
 }
 
 /// Writes ICH_HCR_EL2.
 pub(super) fn set_control(value: u32) {
-    write!("S3_4_C12_C11_0", u64::from(value));
+    write!("ich_hcr_el2", u64::from(value));
 }
 
 macro_rules! list_registers {
@@ -427,25 +427,25 @@ pub fn list_register(n: u32) -> u64 {
 #[inline(always)]
 pub fn set_list_register(n: u32, value: u64) {
     if n == 1 {
-        write!("S3_4_C12_C12_1", value);
+        write!("ich_lr1_el2", value);
     } else {
         set_any_list_register(n, value);
     }
 }
 
 list_registers!(
-    0 "S3_4_C12_C12_0", 1 "S3_4_C12_C12_1", 2 "S3_4_C12_C12_2", 3 "S3_4_C12_C12_3",
-    4 "S3_4_C12_C12_4", 5 "S3_4_C12_C12_5", 6 "S3_4_C12_C12_6", 7 "S3_4_C12_C12_7",
-    8 "S3_4_C12_C13_0", 9 "S3_4_C12_C13_1", 10 "S3_4_C12_C13_2", 11 "S3_4_C12_C13_3",
-    12 "S3_4_C12_C13_4", 13 "S3_4_C12_C13_5", 14 "S3_4_C12_C13_6", 15 "S3_4_C12_C13_7"
+    0 "ich_lr0_el2", 1 "ich_lr1_el2", 2 "ich_lr2_el2", 3 "ich_lr3_el2",
+    4 "ich_lr4_el2", 5 "ich_lr5_el2", 6 "ich_lr6_el2", 7 "ich_lr7_el2",
+    8 "ich_lr8_el2", 9 "ich_lr9_el2", 10 "ich_lr10_el2", 11 "ich_lr11_el2",
+    12 "ich_lr12_el2", 13 "ich_lr13_el2", 14 "ich_lr14_el2", 15 "ich_lr15_el2"
 );
 
 /// Groups that the guest's CPU interface signals, a bit for each (ICH_VMCR_EL2).
 pub(super) fn virtual_groups() -> u32 {
-    read!("S3_4_C12_C11_7") as u32 & 0b11
+    read!("ich_vmcr_el2") as u32 & 0b11
 }
 
 /// The guest's CPU interface is in EOImode 1 (ICH_VMCR_EL2.VEOIM): what it ends goes on until it writes to ICC_DIR_EL1.
 pub fn ends_in_two_steps() -> bool {
-    read!("S3_4_C12_C11_7") as u32 & 1 << 9 != 0
+    read!("ich_vmcr_el2") as u32 & 1 << 9 != 0
 }

@@ -172,7 +172,7 @@ class State:
         if not self.made:
             return
         self.power = Record.read("bulkhead_el2::vm::Vm", vm["state"])["power"]
-        self.home = Record.read("bulkhead_el2::pcpu::Pcpu", SYSTEM["homes"][self.pcpu])
+        self.board_pcpu = Record.read("bulkhead_el2::pcpu::Pcpu", SYSTEM["pcpus"][self.pcpu])
         self.slot = int(self.known["slot"])
         self.runs = bool(int(self.known["runs"]))
         self.general = self.known["frame"].words()[:31]
@@ -213,11 +213,11 @@ class State:
 
     def is_whole(self):
         """x19 to x29 are known: most exits leave them where they are."""
-        return self.is_live() or self.home["resting"][self.slot].is_some()
+        return self.is_live() or self.board_pcpu["resting"][self.slot].is_some()
 
     def scheduled(self):
         """What the scheduler of its pCPU has about it."""
-        return self.home["sched"]["slots"][self.slot]
+        return self.board_pcpu["sched"]["slots"][self.slot]
 
     def does(self):
         """What it does and, if it does not run, why."""
@@ -226,7 +226,7 @@ class State:
         if not self.runs:
             phase = int(self.power["phase"]) & 0xFF
             return {0: "is off: its VM has stopped", 1: "waits: its VM is made ready", 2: "is off"}.get(phase, "stops")
-        if int(self.known["stands"]):
+        if int(self.known["paused"]):
             return "is paused"
         if self.is_live():
             return f"runs at EL{self.el}"
@@ -241,8 +241,8 @@ class State:
 
     def wakes(self):
         """It wakes by itself."""
-        seat = self.home["seats"][self.slot]
-        return seat.variant() == "Some" and int(seat["Some"]["__0"]["wakes_at"]) != WORD
+        run_slot = self.board_pcpu["run_slots"][self.slot]
+        return run_slot.variant() == "Some" and int(run_slot["Some"]["__0"]["wakes_at"]) != WORD
 
     def is_spent(self):
         """It waits for its next budget (`core/src/sched/slot.rs`, `waits_until`)."""
@@ -273,12 +273,12 @@ class State:
     def latched(self):
         """Interrupts that are pending for it and in no list register."""
         dist = Record.read("bulkhead_el2::vm::Vm", self.vm["state"])["dist"]
-        line = dist["lines"][self.row["number"]]
+        shared = dist["vcpu_words"][self.row["number"]]
         found = []
         for word in range(len(dist["spis"])):
-            bank = dist["spis"][word] if word else line["bank"]
+            bank = dist["spis"][word] if word else shared["bank"]
             latch, up, edge = (int(bank[name]) for name in ("latch", "level", "edge"))
-            mine = int(line["owns"]["__0"][word]) if word else 2**32 - 1
+            mine = int(shared["owns"]["__0"][word]) if word else 2**32 - 1
             bits = (latch | up & ~edge) & mine
             found += [word * 32 + bit for bit in range(32) if bits >> bit & 1]
         return found

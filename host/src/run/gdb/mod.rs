@@ -21,7 +21,7 @@ use crate::machine;
 /// Pages of a vCPU's stack, which lies before its state in the pool (`el2/src/hw/layout.rs`).
 const STACK_PAGES: u64 = 2;
 /// Pages of a pCPU before what its threads share (likewise).
-const HOME_PAGE: u64 = 8;
+const PCPU_STATE_PAGE: u64 = 8;
 /// Which registers EL2 keeps of a vCPU that is away, and where.
 const SWITCH: &str = "el2/src/hw/switch.s";
 /// The commands, and what they are made of.
@@ -119,8 +119,8 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
     // The pool: first what pCPUs need, then each vCPU's stack and state, then what pCPUs share about each VM.
     let pool = system.base + plan.header.image.pool_offset;
     let pages = |count: usize, pages: u32| count as u64 * u64::from(pages) * PAGE;
-    let home = |index| pool + pages(index, PCPU_POOL_PAGES) + HOME_PAGE * PAGE;
-    let homes: Vec<u64> = (0..plan.pcpus.len()).map(home).collect();
+    let pcpu = |index| pool + pages(index, PCPU_POOL_PAGES) + PCPU_STATE_PAGE * PAGE;
+    let pcpus: Vec<u64> = (0..plan.pcpus.len()).map(pcpu).collect();
     let vcpus = pool + pages(plan.pcpus.len(), PCPU_POOL_PAGES);
     let state = |id| vcpus + pages(id, VCPU_POOL_PAGES) + STACK_PAGES * PAGE;
     let shared = vcpus + pages(plan.vcpus.len(), VCPU_POOL_PAGES);
@@ -154,7 +154,7 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
     let classes = ExitClass::ALL.map(ExitClass::name);
     let switch = fs::read_to_string(machine::checkout().join(SWITCH))?;
     Ok(json!({
-        "el2": system.el2, "link": link(&system.el2)?, "base": system.base, "homes": homes, "kept": kept(&switch),
+        "el2": system.el2, "link": link(&system.el2)?, "base": system.base, "pcpus": pcpus, "kept": kept(&switch),
         "classes": classes, "vms": vms,
     }))
 }

@@ -3,11 +3,11 @@
 use super::*;
 
 impl<const V2: bool> Machine<V2> {
-    /// The SPI of an emulated device: one that is not linked.
+    /// The SPI of an emulated device: one that is not backed by hardware.
     pub(super) fn device(&self, intid: u32) -> u32 {
         let intid = 32 + intid % self.shape.spis;
-        let linked = LINKS.iter().any(|(vintid, _, _)| *vintid == intid);
-        if linked { 32 } else { intid }
+        let hw = LINKS.iter().any(|(vintid, _, _)| *vintid == intid);
+        if hw { 32 } else { intid }
     }
 
     // --- registers ------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ impl<const V2: bool> Machine<V2> {
         bits
     }
 
-    /// Linked interrupts of a word that software cannot make pending or active as the architecture says: hardware cannot
+    /// Hardware interrupts of a word that software cannot make pending or active as the architecture says: hardware cannot
     /// merge that with what it has already taken and the guest has not.
     pub(super) fn on_the_way(&mut self, cpu: usize, word: u32) -> u32 {
         let mut bits = 0;
@@ -159,7 +159,7 @@ impl<const V2: bool> Machine<V2> {
         if frame == Frame::Distributor && size == 4 {
             match value {
                 None => {
-                    if let Some(value) = self.dist.usual_read(offset) {
+                    if let Some(value) = self.dist.read_fast(offset) {
                         return value.into();
                     }
                 }

@@ -1,15 +1,15 @@
 //! What each vCPU may have of its pCPU now: what the plan says, until somebody with authority changes it. The one way in
 //! which weights, caps, budgets and periods change while a system runs.
 //!
-//! [`Wanted::change`] is for one pCPU at a time, the one that serves the console. What it accepts has passed the rules of
-//! the plan; the caller tells the pCPUs of the VM, which read it ([`Wanted::of`]) and give it to their schedulers.
+//! [`Limits::change`] is for one pCPU at a time, the one that serves the console. What it accepts has passed the rules of
+//! the plan; the caller tells the pCPUs of the VM, which read it ([`Limits::of`]) and give it to their schedulers.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use bulkhead_abi::plan::{CpuPolicy, MAX_PERIOD, MAX_VCPUS, MAX_WEIGHT, MIN_PERIOD, Vcpu};
 
 use super::bound::{Promise, WHOLE, worst_load};
-use crate::text::Line;
+use crate::console::text::Line;
 
 /// What is asked for the vCPUs of a VM, each of which gets it. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,15 +99,15 @@ struct Row {
 
 /// See the module. Until a vCPU's first change its row of the plan holds.
 #[derive(Debug)]
-pub struct Wanted([Row; MAX_VCPUS]);
+pub struct Limits([Row; MAX_VCPUS]);
 
-impl Default for Wanted {
+impl Default for Limits {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Wanted {
+impl Limits {
     /// Nothing has changed.
     pub const fn new() -> Self {
         Self(
@@ -219,11 +219,11 @@ impl Change {
                 return Err(Refusal::NotFair);
             }
             Self::Server { .. } if fair => return Err(Refusal::NotServer),
-            Self::Pool(wanted) => {
-                if wanted == 0 || wanted & !pool != 0 {
+            Self::Pool(asked) => {
+                if asked == 0 || asked & !pool != 0 {
                     return Err(Refusal::Pool);
                 }
-                vcpu.pool = wanted;
+                vcpu.pool = asked;
             }
             Self::Weight(weight) => {
                 if !(1..=MAX_WEIGHT).contains(&weight) {
@@ -281,40 +281,40 @@ mod tests {
         .into()
     }
 
-    fn times(wanted: &Wanted, rows: &[Vcpu]) -> Vec<(u16, u64, u64)> {
+    fn times(limits: &Limits, rows: &[Vcpu]) -> Vec<(u16, u64, u64)> {
         (0..rows.len())
-            .map(|id| wanted.of(rows, id).unwrap())
+            .map(|id| limits.of(rows, id).unwrap())
             .map(|vcpu| (vcpu.weight, vcpu.budget, vcpu.period))
             .collect()
     }
 
     #[test]
     fn a_change_is_that_of_each_vcpu_of_its_vm_alone() {
-        let (wanted, rows) = (Wanted::new(), rows());
-        let plan = times(&wanted, &rows);
-        assert_eq!(wanted.change(&rows, 2, Change::Weight(7)), Ok(()));
+        let (limits, rows) = (Limits::new(), rows());
+        let plan = times(&limits, &rows);
+        assert_eq!(limits.change(&rows, 2, Change::Weight(7)), Ok(()));
         let cap = Change::Cap {
             quota: 30 * MS,
             window: 100 * MS,
         };
-        assert_eq!(wanted.change(&rows, 2, cap), Ok(()));
+        assert_eq!(limits.change(&rows, 2, cap), Ok(()));
         let server = Change::Server {
             budget: 4 * MS,
             period: 20 * MS,
         };
-        assert_eq!(wanted.change(&rows, 3, server), Ok(()));
+        assert_eq!(limits.change(&rows, 3, server), Ok(()));
         let mut expected = plan;
         expected[2] = (7, 30 * MS, 100 * MS);
         expected[3] = expected[2];
         expected[4] = (0, 4 * MS, 20 * MS);
         expected[5] = expected[4];
-        assert_eq!(times(&wanted, &rows), expected);
+        assert_eq!(times(&limits, &rows), expected);
     }
 
     #[test]
     fn what_cannot_be_is_refused_with_its_reason_and_changes_nothing() {
-        let (wanted, rows) = (Wanted::new(), rows());
-        let plan = times(&wanted, &rows);
+        let (limits, rows) = (Limits::new(), rows());
+        let plan = times(&limits, &rows);
         let server = |budget, period| Change::Server { budget, period };
         let cap = |quota, window| Change::Cap { quota, window };
         for (vm, change, refusal) in [
@@ -333,15 +333,15 @@ mod tests {
             (2, cap(1, 99_999), Refusal::Period),
             (1, server(MS, 10_000_000_001), Refusal::Period),
         ] {
-            assert_eq!(wanted.change(&rows, vm, change), Err(refusal), "{change:?}");
+            assert_eq!(limits.change(&rows, vm, change), Err(refusal), "{change:?}");
         }
         // Alone on pCPU 2 it would do, beside the other one on pCPU 1 it does not.
-        let refused = wanted.change(&rows, 3, server(8 * MS, 10 * MS));
+        let refused = limits.change(&rows, 3, server(8 * MS, 10 * MS));
         let Err(Refusal::Overload { pcpu: 1, load }) = refused else {
             panic!("{refused:?}");
         };
         assert!((1_050_000..1_060_000).contains(&load), "{load}");
-        assert_eq!(times(&wanted, &rows), plan);
+        assert_eq!(times(&limits, &rows), plan);
         let mut line = Line::<120>::new();
         Refusal::Overload {
             pcpu: 1,
@@ -356,35 +356,35 @@ mod tests {
 
     #[test]
     fn a_pool_is_part_of_that_of_the_plan_and_can_grow_again() {
-        let (wanted, rows) = (Wanted::new(), rows());
-        let pool = |id| wanted.of(&rows, id).unwrap().pool;
+        let (limits, rows) = (Limits::new(), rows());
+        let pool = |id| limits.of(&rows, id).unwrap().pool;
         for mask in [0b100, 0b110, 0b010] {
-            assert_eq!(wanted.change(&rows, 2, Change::Pool(mask)), Ok(()));
+            assert_eq!(limits.change(&rows, 2, Change::Pool(mask)), Ok(()));
             assert_eq!([2, 3].map(pool), [mask; 2]);
         }
-        assert_eq!(wanted.change(&rows, 2, Change::Weight(9)), Ok(()));
+        assert_eq!(limits.change(&rows, 2, Change::Weight(9)), Ok(()));
         assert_eq!(pool(2), 0b010, "it stays what it was");
         assert_eq!(pool(1), 0);
     }
 
     #[test]
     fn later_changes_count_against_earlier_ones() {
-        let (wanted, rows) = (Wanted::new(), rows());
+        let (limits, rows) = (Limits::new(), rows());
         let server = |budget| Change::Server {
             budget,
             period: 10 * MS,
         };
-        assert_eq!(wanted.change(&rows, 1, server(7 * MS)), Ok(()));
-        assert!(wanted.change(&rows, 3, server(3 * MS)).is_err());
-        assert_eq!(wanted.change(&rows, 1, server(6 * MS)), Ok(()));
-        assert_eq!(wanted.change(&rows, 3, server(3 * MS)), Ok(()));
+        assert_eq!(limits.change(&rows, 1, server(7 * MS)), Ok(()));
+        assert!(limits.change(&rows, 3, server(3 * MS)).is_err());
+        assert_eq!(limits.change(&rows, 1, server(6 * MS)), Ok(()));
+        assert_eq!(limits.change(&rows, 3, server(3 * MS)), Ok(()));
     }
 
     #[test]
     fn a_row_that_is_being_written_is_not_read() {
-        let (wanted, rows) = (Wanted::new(), rows());
-        wanted.0[2].version.store(1, Ordering::Relaxed);
-        assert!(wanted.of(&rows, 2).is_none());
-        assert!(wanted.of(&rows, 3).is_some());
+        let (limits, rows) = (Limits::new(), rows());
+        limits.0[2].version.store(1, Ordering::Relaxed);
+        assert!(limits.of(&rows, 2).is_none());
+        assert!(limits.of(&rows, 3).is_some());
     }
 }

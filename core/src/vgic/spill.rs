@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use super::planes::Planes;
 use super::{Cpu, Distributor, Host, VTIMER, VTIMER_LR, WORDS, each, lr, mask, numbers, place};
 
-/// Groups and priorities of the parked interrupts of a word, as they were when each became active: in that order they
+/// Groups and priorities of the spilled interrupts of a word, as they were when each became active: in that order they
 /// nest, whatever the guest writes meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nesting {
@@ -32,7 +32,7 @@ impl Nesting {
         }
     }
 
-    /// Nothing is parked. What was kept of interrupts that are not says nothing.
+    /// Nothing is spilled. What was kept of interrupts that are not says nothing.
     pub(super) const fn clear(&mut self) {
         self.top = NONE;
     }
@@ -49,7 +49,7 @@ impl Nesting {
 
 impl Cpu {
     /// Keeps an active interrupt outside of the list registers: that of `entry`.
-    pub(super) fn park<H: Host>(&mut self, dist: &Distributor, host: &mut H, entry: u64) {
+    pub(super) fn spill<H: Host>(&mut self, dist: &Distributor, host: &mut H, entry: u64) {
         let intid = lr::vintid(entry);
         let (word, bit) = place(intid);
         let group1 = if entry & lr::GROUP1 != 0 { bit } else { 0 };
@@ -57,15 +57,15 @@ impl Cpu {
             nesting.planes.set(bit, lr::priority(entry));
             nesting.group1 = nesting.group1 & !bit | group1;
         }
-        if let Some(from) = self.parked_from.get_mut(intid as usize) {
+        if let Some(from) = self.spilled_from.get_mut(intid as usize) {
             *from = lr::source(entry) as u8;
         }
-        self.add_parked(dist, host, word, bit);
+        self.add_spilled(dist, host, word, bit);
         self.find_top(word);
     }
 
     /// Keeps interrupts of a word here that a register has made active, as they are configured now.
-    pub(super) fn park_made<H: Host>(
+    pub(super) fn spill_active<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
@@ -80,27 +80,27 @@ impl Cpu {
         }
         if word == 0 {
             for intid in each(0, bits & 0xffff) {
-                self.parked_from[intid as usize & 15] = 0;
+                self.spilled_from[intid as usize & 15] = 0;
             }
         }
         self.by_register.add(word, bits);
-        self.add_parked(dist, host, word, bits);
+        self.add_spilled(dist, host, word, bits);
     }
 
-    fn add_parked<H: Host>(&mut self, dist: &Distributor, host: &mut H, word: usize, bits: u32) {
-        if self.parked.is_empty() {
+    fn add_spilled<H: Host>(&mut self, dist: &Distributor, host: &mut H, word: usize, bits: u32) {
+        if self.spilled.is_empty() {
             // Ends that were counted up to here were of nothing.
             host.eoi_count();
         }
-        self.parked.add(word, bits);
+        self.spilled.add(word, bits);
         dist.bank(self.number, word).active.fetch_or(bits, SeqCst);
         if word != 0 {
             self.hold(dist, word, bits);
         }
     }
 
-    /// Some that are parked have ended.
-    pub(super) fn end_parked<H: Host>(
+    /// Some that are spilled have ended.
+    pub(super) fn end_spilled<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
@@ -108,10 +108,10 @@ impl Cpu {
         bits: u32,
     ) {
         let bank = dist.bank(self.number, word);
-        self.parked.remove(word, bits);
+        self.spilled.remove(word, bits);
         self.by_register.remove(word, bits);
         bank.active.fetch_and(!bits, SeqCst);
-        for intid in each(word, bits & bank.linked.load(Relaxed)) {
+        for intid in each(word, bits & bank.hw.load(Relaxed)) {
             host.deactivate(dist.physical(intid));
         }
         self.find_top(word);
@@ -119,7 +119,7 @@ impl Cpu {
 
     /// Ends as many as the virtual interface has counted, at most 31; their words.
     pub(super) fn count_ends<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> u32 {
-        if self.parked.is_empty() {
+        if self.spilled.is_empty() {
             return 0;
         }
         let mut words = 0;
@@ -127,15 +127,15 @@ impl Cpu {
             let Some((word, bit)) = self.top_taken() else {
                 break;
             };
-            self.end_parked(dist, host, word, bit);
+            self.end_spilled(dist, host, word, bit);
             words |= mask(word);
         }
         words
     }
 
-    /// What is parked of a word because the guest has taken it, and not because a register made it active.
+    /// What is spilled of a word because the guest has taken it, and not because a register made it active.
     fn taken(&self, word: usize) -> u32 {
-        self.parked.get(word) & !self.by_register.get(word)
+        self.spilled.get(word) & !self.by_register.get(word)
     }
 
     fn find_top(&mut self, word: usize) {
@@ -160,27 +160,27 @@ impl Cpu {
         (urgent != 0).then(|| (word, urgent & urgent.wrapping_neg()))
     }
 
-    /// Brings parked interrupts back where list registers are free: the most urgent of those that the guest has taken,
+    /// Brings spilled interrupts back where list registers are free: the most urgent of those that the guest has taken,
     /// then what registers have made active, which no end means unless it names it, in any order.
-    pub(super) fn unpark<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
+    pub(super) fn unspill<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         let timer = 1 << VTIMER;
-        if self.parked.get(0) & timer != 0 && host.empty() & 1 << VTIMER_LR != 0 {
-            self.bring_back(dist, host, VTIMER_LR, 0, timer);
+        if self.spilled.get(0) & timer != 0 && host.empty() & 1 << VTIMER_LR != 0 {
+            self.reload_lr(dist, host, VTIMER_LR, 0, timer);
         }
         for n in each(0, host.empty() & host.usable()) {
             let next = self.top_taken().or_else(|| {
-                let word = numbers(self.parked.some()).next()?;
-                let bits = self.parked.get(word);
+                let word = numbers(self.spilled.some()).next()?;
+                let bits = self.spilled.get(word);
                 Some((word, bits & bits.wrapping_neg()))
             });
             let Some((word, bit)) = next.filter(|next| *next != (0, timer)) else {
                 return;
             };
-            self.bring_back(dist, host, n, word, bit);
+            self.reload_lr(dist, host, n, word, bit);
         }
     }
 
-    fn bring_back<H: Host>(
+    fn reload_lr<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
@@ -190,7 +190,7 @@ impl Cpu {
     ) {
         let intid = (word as u32).wrapping_mul(32) | bit.trailing_zeros();
         let from = self
-            .parked_from
+            .spilled_from
             .get(intid as usize)
             .map_or(0, |from| lr::from(u32::from(*from)));
         let Some(nesting) = self.nesting.get(word) else {
@@ -199,14 +199,14 @@ impl Cpu {
         let (_, priority) = nesting.planes.most_urgent(bit);
         let entry = lr::entry(intid, priority, nesting.group1 & bit != 0);
         let bank = dist.bank(self.number, word);
-        let entry = if bank.linked.load(Relaxed) & bit != 0 {
-            entry | lr::link(dist.physical(intid))
+        let entry = if bank.hw.load(Relaxed) & bit != 0 {
+            entry | lr::hw(dist.physical(intid))
         } else {
             // It may be pending again, or somebody else wait for its end: that is to be told.
             entry | from | lr::EOI
         };
         host.set_lr(n, entry | lr::ACTIVE);
-        self.parked.remove(word, bit);
+        self.spilled.remove(word, bit);
         bank.active.fetch_and(!bit, SeqCst);
         self.find_top(word);
     }

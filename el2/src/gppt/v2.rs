@@ -1,18 +1,18 @@
 //! On a GICv2: the VM has the CPU interface's frame, and EL2's kick could be masked there. So another pCPU takes its stage 2 away
 //! before it sends the SGI, and the guest comes to EL2 by the fault that follows.
 
-use bulkhead_core::exit::ec;
+use bulkhead_core::cpu::exit::ec;
 use bulkhead_core::gppt::{Common, Mode, PlainV2};
 use bulkhead_core::monitor::Gate;
 
 use super::revoke::is_gone;
-use super::{NO_PRIORITY, Own};
-use crate::hw::gic::own::Interface;
+use super::{Gppt, NO_PRIORITY};
+use crate::hw::gic::gppt::Interface;
 use crate::hw::gic::{self, Gic, Taken};
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 
-pub use super::revoke::come_back;
+pub use super::revoke::finish_revoke;
 
 /// What the filter is for.
 pub type Kind = PlainV2;
@@ -32,11 +32,11 @@ impl Kept {
     }
 }
 
-impl Own {
+impl Gppt {
     /// The CPU interface as the guest finds it after a reset.
     pub(super) fn reset_interface(&mut self, gic: &Gic) {
         self.hide(gic);
-        gic::own::trap(self.controls);
+        gic::gppt::trap(self.controls);
         self.kept = Kept::of(self.mode);
     }
 
@@ -46,7 +46,7 @@ impl Own {
             return;
         }
         super::perform(gic, &self.filter.withhold(true));
-        self.kept = Kept(Some(Interface::keep()));
+        self.kept = Kept(Some(Interface::save()));
         gic.enable(plan().header.board.hyp_timer_intid);
     }
 
@@ -56,7 +56,7 @@ impl Own {
             return;
         };
         gic.disable(plan().header.board.hyp_timer_intid);
-        kept.bring();
+        kept.restore();
         super::perform(gic, &self.filter.withhold(false));
     }
 
@@ -89,11 +89,11 @@ pub const fn common(_: &mut Vcpu, _: Common, _: bool, _: u8) -> bool {
 
 /// A write of such a VM to GICC_DIR. `false`: it is none.
 pub fn deactivate(vcpu: &Vcpu, value: u32) -> bool {
-    let Some(own) = &vcpu.own else {
+    let Some(gppt) = &vcpu.gppt else {
         return false;
     };
-    if own.filter.owns(value & 0x3ff) {
-        gic::own::deactivate(value);
+    if gppt.filter.owns(value & 0x3ff) {
+        gic::gppt::deactivate(value);
     }
     true
 }
@@ -110,6 +110,6 @@ pub const fn poll(_: &mut Vcpu) -> bool {
 
 /// The guest has come to EL2, by an exception of this class, because its stage 2 is away.
 #[inline(always)]
-pub fn has_come_back(vcpu: &Vcpu, class: u64) -> bool {
+pub fn was_revoked(vcpu: &Vcpu, class: u64) -> bool {
     class == ec::FETCH_LOWER && is_gone(vcpu)
 }

@@ -13,9 +13,9 @@ use v3 as version;
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number, Vm};
-use bulkhead_core::exit::Mmio;
+use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::cpu::psci;
 use bulkhead_core::gppt::{Answer, Controls, Cpus, Filter, Kick, Mode, Reclaim, Writes};
-use bulkhead_core::psci;
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
@@ -24,14 +24,14 @@ use crate::vcpu::Vcpu;
 use crate::{timed, vm};
 
 pub use revoke::{is_gone, wait};
-pub use version::{acknowledge, come_back, common, deactivate, has_come_back, poll, send_sgi};
+pub use version::{acknowledge, common, deactivate, finish_revoke, poll, send_sgi, was_revoked};
 
 /// Above all priorities.
 const NO_PRIORITY: u64 = 0x100;
 
 /// The GIC of such a VM.
 #[derive(Debug)]
-pub struct Own {
+pub struct Gppt {
     mode: Mode,
     reclaim: Reclaim,
     /// What traps while the guest runs.
@@ -71,25 +71,25 @@ pub fn reclaim(vm: &Vm) -> Reclaim {
 
 /// While the guest runs no timer of EL2's can interrupt it.
 pub fn has_no_deadlines(vcpu: &Vcpu) -> bool {
-    let own = vcpu.own.as_ref();
-    own.is_some_and(|own| own.mode.kick() == Kick::RevokeAndPoke)
+    let gppt = vcpu.gppt.as_ref();
+    gppt.is_some_and(|gppt| gppt.mode.kick() == Kick::RevokeAndPoke)
 }
 
 /// Affinity fields of the MPIDR that a vCPU shows: its number; those of its pCPU where it sends SGIs to the board's.
 pub fn affinity(vcpu: &Vcpu) -> u64 {
-    match &vcpu.own {
-        Some(own) if !own.mode.filters_sgis() => gic::own::name(vcpu.index),
+    match &vcpu.gppt {
+        Some(gppt) if !gppt.mode.filters_sgis() => gic::gppt::name(vcpu.index),
         _ => vcpu.number as u64,
     }
 }
 
 /// Gives a vCPU that a call of PSCI names by the board's affinity the number that it has in its VM.
 pub fn rename(vcpu: &Vcpu, function: u32, args: &mut [u64; 3]) {
-    if let Some(own) = &vcpu.own
-        && !own.mode.filters_sgis()
+    if let Some(gppt) = &vcpu.gppt
+        && !gppt.mode.filters_sgis()
         && psci::names_vcpu(function)
     {
-        let own = args[0] == gic::own::name(vcpu.index);
+        let own = args[0] == gic::gppt::name(vcpu.index);
         // A number that no VM has.
         args[0] = if own {
             vcpu.number as u64
@@ -112,7 +112,7 @@ pub fn pcpus() -> impl Iterator<Item = (usize, usize)> {
         .filter(|(_, vm)| plan().vms.get(*vm).is_some_and(|vm| mode(vm).is_some()))
 }
 
-impl Own {
+impl Gppt {
     /// That of VM `index`, if it is such a one.
     pub fn of(index: usize) -> Option<Self> {
         let row = plan().vms.get(index)?;
@@ -124,13 +124,13 @@ impl Own {
                 *word |= 1 << (intid % 32);
             }
         }
-        if timed::owns_physical(index) {
+        if timed::has_ptimer(index) {
             given[0] |= 1 << (plan().header.board.ptimer_intid % 32);
         }
         let mut names = [0; VCPUS];
         let mut count = 0usize;
         for (name, pcpu) in names.iter_mut().zip(vm::pcpus_of(index)) {
-            *name = gic::own::name(pcpu);
+            *name = gic::gppt::name(pcpu);
             count = count.wrapping_add(1);
         }
         let cpus = Cpus {
@@ -175,7 +175,7 @@ impl Own {
     }
 
     /// What the guest reads from a register of 32 bits of its distributor, or of its redistributor.
-    pub fn look(&self, gic: &Gic, private: bool, offset: u64) -> u32 {
+    pub fn peek(&self, gic: &Gic, private: bool, offset: u64) -> u32 {
         let answer = if private {
             self.filter.gicr_read(offset, 4)
         } else {
@@ -233,8 +233,8 @@ fn perform(gic: &Gic, writes: &Writes) {
 #[inline(never)]
 pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Option<ExitClass> {
     let stored = mmio.stored(vcpu.frame.get(mmio.register));
-    let own = vcpu.own.as_mut()?;
-    let (class, value) = own.access(&vcpu.gic, mmio, stored)?;
+    let gppt = vcpu.gppt.as_mut()?;
+    let (class, value) = gppt.access(&vcpu.gic, mmio, stored)?;
     if !mmio.write {
         vcpu.frame.set(mmio.register, mmio.loaded(value));
     }

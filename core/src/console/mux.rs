@@ -6,7 +6,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::{ring::Ring, text::Line};
+use crate::console::ring::Ring;
+use crate::console::text::Line;
 
 /// How long a part of a line waits for the rest, in milliseconds.
 pub const FLUSH_MS: u64 = 10;

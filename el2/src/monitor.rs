@@ -2,17 +2,17 @@
 //! has nothing to run.
 
 use bulkhead_abi::plan::RegionKind;
+use bulkhead_core::cpu::power::{self, Phase};
+use bulkhead_core::devices::ptimer::Register::{Compare, Control};
 use bulkhead_core::monitor::{
-    Gate, Interrupts, PENDING, Pending, Published, Registers, Sample, State, Timer, UNREADABLE,
-    Wish,
+    Gate, Interrupts, PENDING, Pending, Published, Registers, Request, Sample, State, Timer,
+    UNREADABLE,
 };
-use bulkhead_core::power::{self, Phase};
-use bulkhead_core::ptimer::Register::{Compare, Control};
 use bulkhead_core::sched::SLOTS;
 use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
 
 use crate::hw::{cpu, gic, memory, sysreg as reg, timer};
-use crate::pcpu::Seat;
+use crate::pcpu::RunSlot;
 use crate::start::plan;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
@@ -36,23 +36,23 @@ pub fn answer(vcpu: &mut Vcpu) {
     let Some(question) = PUBLISHED.question(vcpu.id) else {
         return;
     };
-    match question.wish {
-        Wish::Sample => {
+    match question.request {
+        Request::Sample => {
             let (state, sample) = (state(vcpu), sample(vcpu));
             PUBLISHED.answer_sample(question, state, &sample);
         }
-        Wish::Registers => {
+        Request::Registers => {
             let registers = registers(vcpu);
             PUBLISHED.answer_registers(question, &registers);
         }
-        Wish::Interrupts => {
+        Request::Interrupts => {
             let mut interrupts = Interrupts::default();
             if vcpu.runs
                 && let Some(vm) = vcpu.vm()
             {
                 let forwarded = u64::from(distributor(vcpu, vm, 0)) & 3;
-                interrupts.gate = match &vcpu.own {
-                    Some(own) => own.gate(forwarded),
+                interrupts.gate = match &vcpu.gppt {
+                    Some(gppt) => gppt.gate(forwarded),
                     None => Gate {
                         forwarded,
                         ..gic::gate()
@@ -62,25 +62,25 @@ pub fn answer(vcpu: &mut Vcpu) {
             }
             PUBLISHED.answer_interrupts(question, &interrupts);
         }
-        Wish::Exits => PUBLISHED.answer_exits(question, &vcpu.stats),
-        Wish::Time => {}
+        Request::Exits => PUBLISHED.answer_exits(question, &vcpu.stats),
+        Request::Time => {}
     }
 }
 
 /// Answers for the pCPU, if the monitor asks what one of its vCPUs has had of it.
 fn time(vcpu: &mut Vcpu) {
-    let Some(home) = vcpu.home.as_deref_mut() else {
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
     };
-    let asked = |(slot, seat): (usize, &Option<Seat>)| {
-        let question = PUBLISHED.question(seat.as_ref()?.id.into())?;
+    let asked = |(slot, run_slot): (usize, &Option<RunSlot>)| {
+        let question = PUBLISHED.question(run_slot.as_ref()?.id.into())?;
         Some((slot, question))
     };
-    if let Some((slot, question)) = (0..SLOTS).zip(&home.seats).find_map(asked)
-        && question.wish == Wish::Time
+    if let Some((slot, question)) = (0..SLOTS).zip(&pcpu.run_slots).find_map(asked)
+        && question.request == Request::Time
     {
-        let standing = home.sched.standing(slot, timer::now());
-        PUBLISHED.answer_time(question, standing.as_ref(), timer::frequency());
+        let usage = pcpu.sched.usage(slot, timer::now());
+        PUBLISHED.answer_time(question, usage.as_ref(), timer::frequency());
     }
 }
 
@@ -140,8 +140,8 @@ fn registers(vcpu: &mut Vcpu) -> Registers {
     }
     registers.el1 = cpu::el1_registers();
     let now = timer::now();
-    let held = vcpu.held;
-    let owns = vcpu.owns_physical;
+    let held = vcpu.paused_timers;
+    let owns = vcpu.has_ptimer;
     let second = if owns {
         shown(timer::physical_timer(), held.map(|[_, second]| second), now)
     } else {
@@ -187,7 +187,7 @@ fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
             }
             let enabled = read(vcpu, vm, ENABLE, word) & bit != 0;
             // A VM that takes its interrupts itself has one group, whatever IGROUPR says: on a GICv2 the first.
-            let group1 = match vcpu.own {
+            let group1 = match vcpu.gppt {
                 Some(_) => gic::VIRTUAL == Version::V3,
                 None => read(vcpu, vm, GROUP, word) & bit != 0,
             };
@@ -202,7 +202,7 @@ fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
 
 /// An SPI goes to this vCPU.
 fn is_mine(vcpu: &mut Vcpu, vm: &Vm, intid: u32) -> bool {
-    if vcpu.own.is_some() {
+    if vcpu.gppt.is_some() {
         // With one vCPU all are its own, whatever registers call it.
         return true;
     }
@@ -232,8 +232,8 @@ fn read(vcpu: &mut Vcpu, vm: &Vm, bank: u64, n: u32) -> u32 {
     }
     let own = (vcpu.number as u64).wrapping_mul(GICR_SIZE);
     let offset = own.wrapping_add(SGI_FRAME).wrapping_add(offset);
-    if let Some(own) = &vcpu.own {
-        return own.look(&vcpu.gic, true, offset);
+    if let Some(gppt) = &vcpu.gppt {
+        return gppt.peek(&vcpu.gic, true, offset);
     }
     let (answer, whom) = vcpu.vgic.gicr_read(&vm.dist, &mut vcpu.gic, offset, 4);
     vcpu.notify(whom);
@@ -241,8 +241,8 @@ fn read(vcpu: &mut Vcpu, vm: &Vm, bank: u64, n: u32) -> u32 {
 }
 
 fn distributor(vcpu: &mut Vcpu, vm: &Vm, offset: u64) -> u32 {
-    if let Some(own) = &vcpu.own {
-        return own.look(&vcpu.gic, false, offset);
+    if let Some(gppt) = &vcpu.gppt {
+        return gppt.peek(&vcpu.gic, false, offset);
     }
     let (answer, whom) = vcpu.vgic.gicd_read(&vm.dist, &mut vcpu.gic, offset, 4);
     vcpu.notify(whom);

@@ -2,7 +2,7 @@
 //! answered from EL2's own generator. Each vCPU has a stream of its own; what it has read cannot be
 //! worked out from what EL2 knows later.
 
-use crate::psci::answer;
+use crate::cpu::psci::answer;
 
 /// TRNG_VERSION.
 const VERSION: u32 = 0x8400_0050;

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use super::shared::{ASKED, CONFIG, WISHES};
+use super::shared::{ASKED, CONFIG, REQUESTS};
 use super::words::Words;
 use super::{Cpu, Distributor, Host, Notify, Version, WORDS, each, lr, mask, numbers, place};
 
@@ -31,14 +31,14 @@ impl Held {
 }
 
 /// Requests of others about the interrupts of a word.
-struct Wishes {
+struct Requests {
     word: usize,
     clear_pending: u32,
     set_active: u32,
     clear_active: u32,
 }
 
-impl Wishes {
+impl Requests {
     /// About no word.
     const NONE: Self = Self {
         word: WORDS,
@@ -49,28 +49,28 @@ impl Wishes {
 }
 
 impl Cpu {
-    /// See the module. `changes` are bits as in [`super::shared::Line::busy`], for what this pCPU has changed
+    /// See the module. `changes` are bits as in [`super::shared::VcpuWords::busy`], for what this pCPU has changed
     /// itself.
     ///
     /// One exit deals with the requests about one word, or with what has changed in the private word and one of SPIs. If
     /// there is more, the vCPU itself is among those to notify.
     #[inline(never)]
-    pub(super) fn attend<H: Host>(
+    pub(super) fn sync_lrs<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
         changes: u32,
     ) -> Notify {
         self.inside = 0;
-        let line = dist.line(self.number);
-        let busy = line.busy.swap(0, SeqCst);
+        let shared = dist.vcpu_words(self.number);
+        let busy = shared.busy.swap(0, SeqCst);
         // Whoever drew a ticket up to this one had made its change before.
-        let ticket = line.asked.load(Acquire);
+        let ticket = shared.asked.load(Acquire);
         let changes = changes | busy;
         let all = changes & mask(dist.words()).wrapping_sub(1);
         let spis = all & !1;
         let one = spis & spis.wrapping_neg();
-        let dirty = if changes & WISHES != 0 && all & 1 != 0 {
+        let dirty = if changes & REQUESTS != 0 && all & 1 != 0 {
             1
         } else {
             all & 1 | one
@@ -78,21 +78,22 @@ impl Cpu {
         let later = all & !dirty;
         let mut notify = Notify::NOBODY;
         if later != 0 {
-            line.busy
-                .fetch_or(later | changes & (WISHES | ASKED), SeqCst);
+            shared
+                .busy
+                .fetch_or(later | changes & (REQUESTS | ASKED), SeqCst);
             notify = Notify((mask(self.number) & dist.online()) as u8);
         }
-        let (parked, waiting) = (self.parked.get(0), self.waiting.is_empty());
+        let (spilled, waiting) = (self.spilled.get(0), self.waiting.is_empty());
         if changes & CONFIG != 0 {
             self.private_changed(dist, host);
         }
         self.forget_ready(dirty);
         let mut scan = dirty | 1 | self.count_ends(dist, host);
 
-        let wishes = if changes & WISHES != 0 && dirty != 0 {
-            self.take_wishes(dist, dirty.trailing_zeros() as usize)
+        let requests = if changes & REQUESTS != 0 && dirty != 0 {
+            self.take_requests(dist, dirty.trailing_zeros() as usize)
         } else {
-            Wishes::NONE
+            Requests::NONE
         };
         let mut held = Held::default();
         let suspects = dirty | u32::from(matches!(H::VERSION, Version::V2));
@@ -102,27 +103,27 @@ impl Cpu {
             if entry & lr::STATE != 0 && mask(word) & suspects == 0 {
                 held.add(entry);
             } else {
-                scan |= self.review(dist, host, n, &wishes, &mut held);
+                scan |= self.sync_lr(dist, host, n, &requests, &mut held);
             }
         }
-        if wishes.word < WORDS {
-            notify |= self.grant(dist, host, &wishes, &held);
+        if requests.word < WORDS {
+            notify |= self.apply_requests(dist, host, &requests, &held);
         }
         for word in numbers(self.held_words) {
-            notify |= self.release(dist, word, held.get(word) | self.parked.get(word));
+            notify |= self.release(dist, word, held.get(word) | self.spilled.get(word));
         }
 
         notify |= self.fill(dist, host, scan, &mut held);
-        if !self.parked.is_empty() && self.waiting.is_empty() {
-            self.unpark(dist, host);
+        if !self.spilled.is_empty() && self.waiting.is_empty() {
+            self.unspill(dist, host);
         }
-        if waiting != self.waiting.is_empty() || parked != self.parked.get(0) {
+        if waiting != self.waiting.is_empty() || spilled != self.spilled.get(0) {
             self.direct_changed(dist);
         }
-        self.tell(host);
+        self.update_maintenance(host);
         if changes & ASKED != 0 && later == 0 {
             self.publish(dist, host);
-            line.answered.store(ticket, Release);
+            shared.answered.store(ticket, Release);
         }
         notify
     }
@@ -130,8 +131,8 @@ impl Cpu {
     /// The configuration of private interrupts has changed: the hot paths must know, and the board.
     pub(super) fn private_changed<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         self.hot_changed(dist);
-        let bank = &dist.line(self.number).bank;
-        let wanted = bank.enable.load(SeqCst) & bank.linked.load(Relaxed);
+        let bank = &dist.vcpu_words(self.number).bank;
+        let wanted = bank.enable.load(SeqCst) & bank.hw.load(Relaxed);
         for intid in each(0, wanted & !self.board) {
             host.enable(dist.physical(intid));
         }
@@ -143,27 +144,27 @@ impl Cpu {
 
     /// Takes the requests in a word. What is to become active shows in `holds` before it leaves the request word, so
     /// that it is never in neither.
-    fn take_wishes(&mut self, dist: &Distributor, word: usize) -> Wishes {
-        let line = dist.line(self.number);
-        let coming = line.set_active.get(word);
+    fn take_requests(&mut self, dist: &Distributor, word: usize) -> Requests {
+        let shared = dist.vcpu_words(self.number);
+        let coming = shared.set_active.get(word);
         if coming != 0 && word != 0 {
             self.hold(dist, word, coming);
         }
-        Wishes {
+        Requests {
             word,
-            set_active: line.set_active.take(word),
-            clear_pending: line.clear_pending.take(word),
-            clear_active: line.clear_active.take(word),
+            set_active: shared.set_active.take(word),
+            clear_pending: shared.clear_pending.take(word),
+            clear_active: shared.clear_active.take(word),
         }
     }
 
     /// One list register against what is wanted. Returns the words that have to be looked at because of it.
-    fn review<H: Host>(
+    fn sync_lr<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
         n: u32,
-        wishes: &Wishes,
+        requests: &Requests,
         held: &mut Held,
     ) -> u32 {
         let before = host.lr(n);
@@ -175,38 +176,38 @@ impl Cpu {
             return mask(word);
         }
         let bank = dist.bank(self.number, word);
-        let linked = before & lr::HW != 0;
+        let hw = before & lr::HW != 0;
         let mut entry = before;
-        let wishes = if wishes.word == word {
-            wishes
+        let requests = if requests.word == word {
+            requests
         } else {
-            &Wishes::NONE
+            &Requests::NONE
         };
-        if wishes.clear_active & bit != 0 && entry & lr::ACTIVE != 0 {
+        if requests.clear_active & bit != 0 && entry & lr::ACTIVE != 0 {
             entry &= !lr::ACTIVE;
             self.by_register.remove(word, bit);
-            if linked {
+            if hw {
                 host.deactivate(lr::pintid(entry));
             }
         }
-        if wishes.clear_pending & bit != 0 && entry & lr::PENDING != 0 {
+        if requests.clear_pending & bit != 0 && entry & lr::PENDING != 0 {
             self.latched.remove(word, bit);
-            if linked || bank.up() & bit == 0 {
+            if hw || bank.up() & bit == 0 {
                 entry &= !lr::PENDING;
             }
-            if linked {
+            if hw {
                 host.deactivate(lr::pintid(entry));
             }
         }
-        if wishes.set_active & bit != 0 {
-            if linked && entry & lr::PENDING != 0 {
-                // Both states at once are not for linked interrupts: the board keeps the pending one.
+        if requests.set_active & bit != 0 {
+            if hw && entry & lr::PENDING != 0 {
+                // Both states at once are not for hardware interrupts: the board keeps the pending one.
                 entry &= !lr::PENDING;
                 let latched = self.latched.get(word) & bit;
                 self.latched.remove(word, bit);
                 self.keep_on_board(dist, host, intid, latched);
             }
-            if linked {
+            if hw {
                 // Its pending half may have been taken back, and the board's interrupt deactivated, just now.
                 host.set_active(lr::pintid(entry));
             }
@@ -216,21 +217,21 @@ impl Cpu {
             entry |= lr::ACTIVE;
         }
         let mine = dist.owns(self.number, word) & bit != 0;
-        if entry & lr::PENDING != 0 && !self.stays(dist, entry, mine) {
-            self.give_back(dist, host, entry);
+        if entry & lr::PENDING != 0 && !self.may_stay(dist, entry, mine) {
+            self.requeue_pending(dist, host, entry);
             entry &= !lr::PENDING;
         }
         if intid < 16 && dist.is_v2() && entry & lr::PENDING != 0 {
             // Pending twice from one sender is pending once.
             let from = 1u8 << lr::source(entry);
-            let sources = &dist.line(self.number).sources[intid as usize & 15];
+            let sources = &dist.vcpu_words(self.number).sources[intid as usize & 15];
             if sources.fetch_and(!from, SeqCst) & !from == 0 {
                 bank.latch.fetch_and(!bit, SeqCst);
             }
         }
         // Somebody may wait for its end: another owner, or another sender of the same SGI.
         let next_source = intid < 16 && dist.is_v2() && bank.latch.load(Acquire) & bit != 0;
-        if !linked && entry & lr::STATE != 0 && (!mine || next_source) {
+        if !hw && entry & lr::STATE != 0 && (!mine || next_source) {
             entry |= lr::EOI;
         }
         if entry & lr::STATE == 0 {
@@ -245,7 +246,7 @@ impl Cpu {
     }
 
     /// Whether what is pending in a list register may stay there as it is.
-    fn stays(&self, dist: &Distributor, entry: u64, mine: bool) -> bool {
+    fn may_stay(&self, dist: &Distributor, entry: u64, mine: bool) -> bool {
         let intid = lr::vintid(entry);
         let (word, bit) = place(intid);
         let bank = dist.bank(self.number, word);
@@ -263,11 +264,16 @@ impl Cpu {
 
     /// What was pending in a list register is pending outside again. The list register is the caller's to
     /// change.
-    pub(super) fn give_back<H: Host>(&mut self, dist: &Distributor, host: &mut H, entry: u64) {
+    pub(super) fn requeue_pending<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        entry: u64,
+    ) {
         let intid = lr::vintid(entry);
         let (word, bit) = place(intid);
         let bank = dist.bank(self.number, word);
-        let line = dist.line(self.number);
+        let shared = dist.vcpu_words(self.number);
         let edge = bank.edge.load(Relaxed) & bit != 0;
         let latched = self.latched.get(word) & bit;
         if entry & lr::HW != 0 && bank.enable.load(SeqCst) & bit == 0 {
@@ -277,12 +283,12 @@ impl Cpu {
             dist.by_software(self.number, word)
                 .fetch_or(latched, SeqCst);
             bank.latch.fetch_or(bit, SeqCst);
-        } else if line.clear_pending.take_bit(word, bit) {
+        } else if shared.clear_pending.take_bit(word, bit) {
             // A request to clear it has not been served yet. In the latch it would be safe from that, as is what comes
             // after the request.
         } else if edge || latched != 0 {
             if intid < 16 && dist.is_v2() {
-                let sources = &line.sources[intid as usize & 15];
+                let sources = &shared.sources[intid as usize & 15];
                 sources.fetch_or(1 << lr::source(entry), SeqCst);
             }
             bank.latch.fetch_or(bit, SeqCst);
@@ -290,7 +296,7 @@ impl Cpu {
         self.latched.remove(word, bit);
     }
 
-    /// The board keeps the pending state of a linked interrupt: that of an edge, or one that a register has made
+    /// The board keeps the pending state of a hardware interrupt: that of an edge, or one that a register has made
     /// (`by_software`, its bit), by its pending bit, a level by its line.
     pub(super) fn keep_on_board<H: Host>(
         &self,
@@ -309,22 +315,22 @@ impl Cpu {
     }
 
     /// Requests about interrupts that are in no list register.
-    fn grant<H: Host>(
+    fn apply_requests<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
-        wishes: &Wishes,
+        requests: &Requests,
         held: &Held,
     ) -> Notify {
-        let word = wishes.word;
-        let line = dist.line(self.number);
+        let word = requests.word;
+        let shared = dist.vcpu_words(self.number);
         let bank = dist.bank(self.number, word);
-        let linked = bank.linked.load(Relaxed);
-        let ended = wishes.clear_active & self.parked.get(word);
+        let hw = bank.hw.load(Relaxed);
+        let ended = requests.clear_active & self.spilled.get(word);
         if ended != 0 {
-            self.end_parked(dist, host, word, ended);
+            self.end_spilled(dist, host, word, ended);
         }
-        let clear = wishes.clear_pending & linked;
+        let clear = requests.clear_pending & hw;
         if clear != 0 {
             if word == 0 {
                 for intid in each(0, clear) {
@@ -332,28 +338,31 @@ impl Cpu {
                 }
             }
             let gone = bank.latch.fetch_and(!clear, SeqCst) & clear;
-            for intid in each(word, gone & !held.active.get(word) & !self.parked.get(word)) {
+            for intid in each(
+                word,
+                gone & !held.active.get(word) & !self.spilled.get(word),
+            ) {
                 host.deactivate(dist.physical(intid));
             }
         }
-        if word == 0 && line.set_pending.load(Relaxed) != 0 {
-            let asked = line.set_pending.swap(0, SeqCst) & linked;
+        if word == 0 && shared.set_pending.load(Relaxed) != 0 {
+            let asked = shared.set_pending.swap(0, SeqCst) & hw;
             self.make_pending(dist, host, asked);
         }
         // Set active by a register, and in no list register here: kept here until there is room.
         let owned = bank.active.load(SeqCst) & dist.owns(self.number, word);
-        let coming = (wishes.set_active | owned) & !held.get(word) & !self.parked.get(word);
+        let coming = (requests.set_active | owned) & !held.get(word) & !self.spilled.get(word);
         if coming == 0 {
             return Notify::NOBODY;
         }
         let mut notify = Notify::NOBODY;
         let mut theirs = 0;
         for v in (0..dist.vcpus()).filter(|v| *v != self.number && word != 0) {
-            let its = coming & dist.line(v).holds.get(word);
-            let asked = its & wishes.set_active;
+            let its = coming & dist.vcpu_words(v).holds.get(word);
+            let asked = its & requests.set_active;
             if asked != 0 {
-                dist.line(v).set_active.add(word, asked);
-                notify |= dist.mark(v, mask(word) | WISHES);
+                dist.vcpu_words(v).set_active.add(word, asked);
+                notify |= dist.mark(v, mask(word) | REQUESTS);
             }
             theirs |= its;
         }
@@ -362,8 +371,8 @@ impl Cpu {
             return notify;
         }
         // What is pending besides is the board's to keep.
-        let pending = bank.latch.fetch_and(!(coming & linked), SeqCst) & linked;
-        for intid in each(word, coming & linked) {
+        let pending = bank.latch.fetch_and(!(coming & hw), SeqCst) & hw;
+        for intid in each(word, coming & hw) {
             if pending & place(intid).1 != 0 {
                 let soft = dist.by_software(self.number, word).load(SeqCst);
                 self.keep_on_board(dist, host, intid, soft);
@@ -371,21 +380,21 @@ impl Cpu {
             host.set_active(dist.physical(intid));
         }
         if word != 0 {
-            bank.held.fetch_or(coming & !linked, SeqCst);
+            bank.held.fetch_or(coming & !hw, SeqCst);
         }
-        self.park_made(dist, host, word, coming);
+        self.spill_active(dist, host, word, coming);
         notify
     }
 
     /// Says which SPIs of a word this vCPU still has; the owners of the others may take them now.
     pub(super) fn release(&mut self, dist: &Distributor, word: usize, now: u32) -> Notify {
-        let line = dist.line(self.number);
-        let before = line.holds.get(word);
+        let shared = dist.vcpu_words(self.number);
+        let before = shared.holds.get(word);
         if before == now {
             return Notify::NOBODY;
         }
         let gone = before & !now;
-        line.holds.set(word, now);
+        shared.holds.set(word, now);
         if now == 0 {
             self.held_words &= !mask(word);
         }
@@ -410,21 +419,22 @@ impl Cpu {
 
     /// Publishes what the list registers hold.
     fn publish<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
-        let line = dist.line(self.number);
+        let shared = dist.vcpu_words(self.number);
         let mut held = Held::default();
         for n in each(0, !host.empty() & Self::all_lrs(host)) {
             held.add(host.lr(n));
         }
-        for intid in each(0, line.bank.linked.load(Relaxed)) {
+        for intid in each(0, shared.bank.hw.load(Relaxed)) {
             if host.is_pending(dist.physical(intid)) {
                 held.pending.add(0, place(intid).1);
             }
         }
         for word in 0..dist.words() {
-            line.lr_pending.set(word, held.pending.get(word));
-            // What is parked may come back to a list register before the answer is read.
-            line.lr_active
-                .set(word, held.active.get(word) | self.parked.get(word));
+            shared.lr_pending.set(word, held.pending.get(word));
+            // What is spilled may come back to a list register before the answer is read.
+            shared
+                .lr_active
+                .set(word, held.active.get(word) | self.spilled.get(word));
         }
     }
 

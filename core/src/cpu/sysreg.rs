@@ -4,9 +4,9 @@
 //! (DDI 0487, D24.2). What is named is either of no concern to EL2 (instructions for programs) or
 //! virtualised.
 
-use crate::exit::sysreg;
+use crate::cpu::exit::sysreg;
+use crate::devices::ptimer::Register;
 pub use crate::gppt::Common;
-use crate::ptimer::Register;
 
 /// What an access to a trapped register does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 
 use bulkhead_core::gppt::Reclaim;
 
-use super::Own;
+use super::Gppt;
 use crate::hw::{boot, cpu, gic};
 use crate::vcpu::Vcpu;
 use crate::{lifecycle, mailbox, sched};
@@ -14,23 +14,23 @@ const PATIENCE: u32 = 50;
 /// The vCPU is of such a VM, and its stage 2 is away: what it ran into may be that.
 #[inline(always)]
 pub fn is_gone(vcpu: &Vcpu) -> bool {
-    vcpu.own.is_some() && gic::own::is_gone(vcpu.index)
+    vcpu.gppt.is_some() && gic::gppt::is_gone(vcpu.index)
 }
 
 /// The guest has come to EL2 because its stage 2 is away. Undoes what the SGI did to it, gives it back and does what the
 /// pCPU was wanted for. If another pCPU is still at it after a while, the guest runs into it once more.
-pub fn come_back(vcpu: &mut Vcpu) {
+pub fn finish_revoke(vcpu: &mut Vcpu) {
     if !is_gone(vcpu) {
         return;
     }
-    if let Some((pc, spsr)) = cpu::entered().before() {
+    if let Some((pc, spsr)) = cpu::entered().rewind() {
         cpu::go_back(pc, spsr);
     }
     // What the other one still has to do is short, and without a branch back.
     for _ in 0..PATIENCE {
-        if gic::own::give_back(vcpu.index) {
-            mailbox::open(vcpu);
-            sched::mail(vcpu);
+        if gic::gppt::give_back(vcpu.index) {
+            mailbox::receive(vcpu);
+            sched::on_mail(vcpu);
             return;
         }
         cpu::let_others();
@@ -43,31 +43,31 @@ pub fn come_back(vcpu: &mut Vcpu) {
 /// through there, none of the guest's can, which are not more urgent: then the interface is EL2's meanwhile.
 #[inline(never)]
 pub fn wait(vcpu: &mut Vcpu) -> bool {
-    let guaranteed = |own: &Own| own.reclaim == Reclaim::Guaranteed;
-    if !vcpu.own.as_ref().is_some_and(guaranteed) {
+    let guaranteed = |gppt: &Gppt| gppt.reclaim == Reclaim::Guaranteed;
+    if !vcpu.gppt.as_ref().is_some_and(guaranteed) {
         return false;
     }
     // Whoever takes its stage 2 away from now on sends the SGI afterwards, which ends the sleep.
-    if is_gone(vcpu) || gic::own::is_signalled() {
+    if is_gone(vcpu) || gic::gppt::is_signalled() {
         return true;
     }
-    if gic::own::lets_kick_through() {
-        gic::own::route_to_el2(true);
+    if gic::gppt::lets_kick_through() {
+        gic::gppt::route_to_el2(true);
         boot::el2_wait(vcpu.index);
-        gic::own::route_to_el2(false);
+        gic::gppt::route_to_el2(false);
         return true;
     }
-    if let Some(own) = &mut vcpu.own {
-        own.hide(&vcpu.gic);
+    if let Some(gppt) = &mut vcpu.gppt {
+        gppt.hide(&vcpu.gic);
     }
     if !boot::el2_poll(vcpu) {
         boot::el2_wait(vcpu.index);
         boot::el2_poll(vcpu);
     }
     // If that is the end of the VM, EL2 keeps the interface.
-    lifecycle::attend(vcpu);
-    if let Some(own) = &mut vcpu.own {
-        own.show(&vcpu.gic);
+    lifecycle::do_exit_work(vcpu);
+    if let Some(gppt) = &mut vcpu.gppt {
+        gppt.show(&vcpu.gic);
     }
     true
 }

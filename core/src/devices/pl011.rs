@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
-use crate::console::Streams;
+use crate::console::mux::Streams;
 
 /// Bytes of its registers.
 pub const SIZE: u64 = 0x1000;

@@ -4,7 +4,7 @@
 //! A result is x0 (and x1 to x3 where a call says so); every other register keeps its value, as version
 //! 1.2 wants of x8 to x17.
 
-use crate::psci::answer;
+use crate::cpu::psci::answer;
 
 /// SMCCC_VERSION.
 pub const SMCCC_VERSION: u32 = 0x8000_0000;

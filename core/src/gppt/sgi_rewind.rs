@@ -28,7 +28,7 @@ pub struct Entered {
 impl Entered {
     /// ELR_EL2 and SPSR_EL2 as they were before an interrupt took the guest to its vector; `None` if none has, by all that
     /// can be seen. An interrupt of its own that has is still pending then and comes again.
-    pub const fn before(&self) -> Option<(u64, u64)> {
+    pub const fn rewind(&self) -> Option<(u64, u64)> {
         // From where: EL0, EL1 with the stack pointer of EL0, EL1, EL0 in AArch32.
         let from = match self.saved & 0x1f {
             0x00 => 0x400,
@@ -79,31 +79,31 @@ mod tests {
             (0, 0x480),
             (0x8000_0010, 0x680),
         ] {
-            assert_eq!(at(irq, saved).before(), Some((0x4123_4568, saved)));
-            assert_eq!(at(irq + 0x80, saved).before(), Some((0x4123_4568, saved)));
+            assert_eq!(at(irq, saved).rewind(), Some((0x4123_4568, saved)));
+            assert_eq!(at(irq + 0x80, saved).rewind(), Some((0x4123_4568, saved)));
         }
         // With the flags cleared.
         let cleared = Entered {
             spsr: 0x3c5,
             ..at(0x280, 0x6000_0005)
         };
-        assert!(cleared.before().is_some());
+        assert!(cleared.rewind().is_some());
         // The other of both masked.
-        assert!(at(0x280, 5 | F).before().is_some());
-        assert!(at(0x300, 5 | I).before().is_some());
+        assert!(at(0x280, 5 | F).rewind().is_some());
+        assert!(at(0x300, 5 | I).rewind().is_some());
     }
 
     #[test]
     fn what_is_no_such_entry_stays() {
         // Masked when it came.
-        assert_eq!(at(0x280, 5 | I).before(), None);
-        assert_eq!(at(0x300, 5 | F).before(), None);
+        assert_eq!(at(0x280, 5 | I).rewind(), None);
+        assert_eq!(at(0x300, 5 | F).rewind(), None);
         // Another vector, or another place in it.
         for offset in [0, 0x80, 0x200, 0x284, 0x380, 0x480] {
-            assert_eq!(at(offset, 5).before(), None, "{offset:#x}");
+            assert_eq!(at(offset, 5).rewind(), None, "{offset:#x}");
         }
         // From where no guest comes.
-        assert_eq!(at(0x280, 9).before(), None);
+        assert_eq!(at(0x280, 9).rewind(), None);
         // In a state in which no entry leaves it.
         for spsr in [0x385, 0x345, 0x3c4, 0x1c5, 0x2c5, 0x4000_03c5] {
             assert_eq!(
@@ -111,7 +111,7 @@ mod tests {
                     spsr,
                     ..at(0x280, 5)
                 }
-                .before(),
+                .rewind(),
                 None,
                 "{spsr:#x}"
             );

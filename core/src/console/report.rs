@@ -3,15 +3,13 @@
 
 use bulkhead_abi::{exit::ExitClass, plan::NAME};
 
-use crate::{
-    exit,
-    inject::Fault,
-    power::End,
-    sched::Standing,
-    spent,
-    stats::{ClassStats, ExitStats, LAST_EXITS, LastExit},
-    text::Line,
-};
+use super::cpu_time;
+use super::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
+use super::text::{self, Line};
+use crate::cpu::exit;
+use crate::cpu::inject::Fault;
+use crate::cpu::power::End;
+use crate::sched::Usage;
 
 /// A line of a report, with its line end.
 pub type ReportLine = Line<128>;
@@ -76,18 +74,18 @@ pub struct Report {
     /// `None`: another vCPU says why the VM ended, this one has only its statistics.
     reason: Option<(Reason, Verdict)>,
     /// What it has had of a pCPU that it does not have to itself, and ticks in a second.
-    time: Option<(Standing, u64)>,
+    time: Option<(Usage, u64)>,
     next: usize,
 }
 
 /// Header, details, table header, classes, totals, CPU time, ring header, ring.
-const LINES: usize = TIME + spent::LINES + 1 + LAST_EXITS;
+const LINES: usize = TIME + cpu_time::LINES + 1 + LAST_EXITS;
 /// What the columns of [`row`] are.
 pub(crate) const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
 const TIME: usize = TOTALS + 1;
-const LAST: usize = TIME + spent::LINES;
+const LAST: usize = TIME + cpu_time::LINES;
 
 impl Report {
     /// A report about the VM `name` by its vCPU that knows why it ended; with the statistics of that
@@ -115,8 +113,8 @@ impl Report {
 
     /// Adds what the vCPU has had of a pCPU that it does not have to itself. `frequency`: ticks in a second.
     #[must_use]
-    pub const fn with_time(mut self, standing: Standing, frequency: u64) -> Self {
-        self.time = Some((standing, frequency));
+    pub const fn with_time(mut self, usage: Usage, frequency: u64) -> Self {
+        self.time = Some((usage, frequency));
         self
     }
 
@@ -166,8 +164,8 @@ impl Report {
                 }
             }
             n if n < LAST => {
-                if let Some((standing, frequency)) = &self.time {
-                    spent::write(n.wrapping_sub(TIME), standing, *frequency, line);
+                if let Some((usage, frequency)) = &self.time {
+                    cpu_time::write(n.wrapping_sub(TIME), usage, *frequency, line);
                 }
             }
             n => self.last(n.wrapping_sub(LAST), stats, line),
@@ -287,25 +285,6 @@ pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut Line<N>) {
         .decimal(exit.at);
 }
 
-/// Parts of ten thousand.
-fn share(part: u64, whole: u64) -> u64 {
-    let scaled = u128::from(part).wrapping_mul(10_000);
-    // Both are sums of cycle counts; the quotient of two of them fits as long as part <= whole.
-    match (scaled >> 64, whole) {
-        (_, 0) => 0,
-        (0, _) => (scaled as u64) / whole,
-        _ => (part / (whole / 10_000).max(1)).min(10_000),
-    }
-}
-
-/// Appends a part of a whole in percent.
-#[inline(never)]
-pub(crate) fn percent<const N: usize>(line: &mut Line<N>, part: u64, whole: u64) {
-    let share = share(part, whole);
-    line.padded(share / 100, 3).byte(b'.');
-    line.decimal(share / 10 % 10).decimal(share % 10);
-}
-
 /// Appends the sums of a class, of a vCPU that has run for `elapsed` cycles; nothing if there are none.
 pub(crate) fn row<const N: usize>(
     class: ExitClass,
@@ -329,7 +308,7 @@ pub(crate) fn row<const N: usize>(
         .byte(b' ')
         .padded(sums.total, 14);
     line.byte(b' ').padded(sums.deviation(), 9).byte(b' ');
-    percent(line, sums.total, elapsed);
+    text::percent(line, sums.total, elapsed);
     // Cycles are about a nanosecond on the boards at hand; per second of counted time.
     let per_second = sums.count.saturating_mul(1_000_000_000) / elapsed.max(1);
     line.byte(b' ').padded(per_second, 7);
@@ -365,14 +344,14 @@ pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut Line<N>) {
     line.text("  all ").decimal(sums.exits);
     line.text(" exits, guest ").decimal(sums.guest);
     line.text(" of ").decimal(sums.elapsed).text(" cycles (");
-    percent(line, sums.guest, sums.elapsed);
+    text::percent(line, sums.guest, sums.elapsed);
     line.text("%), away ").decimal(sums.away);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sched::{Account, Doing, Policy};
+    use crate::sched::{Account, Policy, RunState};
     use std::{string::String, vec::Vec};
 
     fn lines(reason: Reason, stats: &ExitStats) -> Vec<String> {
@@ -411,9 +390,9 @@ mod tests {
         let mut stats = ExitStats::new(0);
         stats.count(ExitClass::Hvc, 900, 1_000, 0, 0);
         stats.was_away(100, 700);
-        let standing = Standing {
+        let usage = Usage {
             policy: Policy::Pinned,
-            doing: Doing::Running,
+            run_state: RunState::Running,
             account: Account {
                 ran: 4,
                 turns: 2,
@@ -424,7 +403,7 @@ mod tests {
         let said = |verdict| {
             let reason = Reason::Ended(End::Off);
             let mut report =
-                Report::new([b'a'; NAME], 1, reason, verdict).with_time(standing, 1_000_000_000);
+                Report::new([b'a'; NAME], 1, reason, verdict).with_time(usage, 1_000_000_000);
             std::iter::from_fn(|| report.next(&stats))
                 .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
                 .collect::<Vec<_>>()
@@ -463,12 +442,5 @@ mod tests {
                 .contains("uart         pc=0x40001000 syndrome=0x7 at=2"),
             "{text:?}"
         );
-    }
-
-    #[test]
-    fn shares_do_not_overflow() {
-        assert_eq!(share(u64::MAX / 2, u64::MAX), 5_000);
-        assert_eq!(share(1, 0), 0);
-        assert_eq!(share(1, 3), 3_333);
     }
 }

@@ -4,14 +4,14 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use bulkhead_core::console::text::Line;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
-use bulkhead_core::text::Line;
 
 use super::super::layout::shared;
 use super::super::mmio::Registers;
 use super::super::sysreg::{dsb, isb, read, write};
 use super::super::{cpu, mmu, sdei};
-use super::{Gic, HCR_ENABLE, IPRIORITYR, KICK, OWN_KICK, SIBLING, bank, revoke, target};
+use super::{GPPT_KICK, Gic, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, revoke, target};
 use crate::idle;
 use crate::start::plan;
 
@@ -29,7 +29,7 @@ const IDLE: u64 = 0xff;
 /// Priorities that can be active at once, at most.
 const PRIORITIES: usize = 128;
 
-const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && OWN_KICK & 1 == 1);
+const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && GPPT_KICK & 1 == 1);
 
 /// Of how a pCPU is called: by SPIs, the first of which is in bits 8 to 17, and its number in the lowest bits.
 pub(super) const BY_SPI: u64 = 1 << 63;
@@ -69,7 +69,7 @@ pub fn has_events(index: usize) -> bool {
 /// Lets pCPU `index`, which is this one, be got back by events, if that is how it is.
 pub fn start_events(index: usize) {
     if has_events(index) && !sdei::start(index) {
-        idle::own_fault(
+        idle::el2_fault(
             Line::new()
                 .text("firmware does not start events on pcpu ")
                 .decimal(index as u64),
@@ -115,7 +115,7 @@ pub fn kick(pcpu: usize) {
             return call(KICK, target);
         }
         // ICC_SGI0R_EL1
-        write!("S3_0_C12_C11_7", u64::from(OWN_KICK) << 24 | target);
+        write!("icc_sgi0r_el1", u64::from(GPPT_KICK) << 24 | target);
         isb();
     } else {
         super::send(KICK, pcpu);
@@ -128,14 +128,14 @@ pub fn kick(pcpu: usize) {
 /// Where the common registers trap, the guest's priority mask is as after a reset, too; else it acts on nothing, and all
 /// priorities are signalled.
 pub fn reset_interface(controls: Controls, trapped: bool) {
-    write!("S3_0_C12_C12_7", 0);
+    write!("icc_igrpen1_el1", 0);
     set_active_priorities([0; 4]);
-    write!("S3_0_C12_C12_3", 0);
+    write!("icc_bpr1_el1", 0);
     set_common(Common::Control, 0);
     let mask = if trapped { priority::to_board(0) } else { 0xff };
     set_common(Common::Mask, u64::from(mask));
     // ICH_HCR_EL2.
-    write!("S3_4_C12_C11_0", u64::from(controls.ich & !HCR_ENABLE));
+    write!("ich_hcr_el2", u64::from(controls.ich & !HCR_ENABLE));
     let rest = read!("hcr_el2") & !ROUTING;
     write!("hcr_el2", rest | controls.hcr);
     isb();
@@ -151,7 +151,7 @@ pub fn end_all() {
         if common(Common::Running) == IDLE {
             break;
         }
-        write!("S3_0_C12_C12_1", 0);
+        write!("icc_eoir1_el1", 0);
         isb();
     }
 }
@@ -159,38 +159,38 @@ pub fn end_all() {
 /// A register that both groups have in common, as the board has it.
 pub fn common(which: Common) -> u64 {
     match which {
-        Common::Mask => read!("S3_0_C4_C6_0"),
-        Common::Running => read!("S3_0_C12_C11_3"),
-        Common::Control => read!("S3_0_C12_C12_4"),
+        Common::Mask => read!("icc_pmr_el1"),
+        Common::Running => read!("icc_rpr_el1"),
+        Common::Control => read!("icc_ctlr_el1"),
     }
 }
 
 /// Writes one.
 pub fn set_common(which: Common, value: u64) {
     match which {
-        Common::Mask => write!("S3_0_C4_C6_0", value),
+        Common::Mask => write!("icc_pmr_el1", value),
         Common::Running => {}
-        Common::Control => write!("S3_0_C12_C12_4", value),
+        Common::Control => write!("icc_ctlr_el1", value),
     }
     isb();
 }
 
 /// ICC_IGRPEN1_EL1.
 pub fn group1() -> u64 {
-    read!("S3_0_C12_C12_7") & 1
+    read!("icc_igrpen1_el1") & 1
 }
 
 /// Keeps Group 1 interrupts from ending the sleep of EL2 while the guest is not there; gives what [`show`] wants.
 pub fn hide() -> u64 {
-    let enabled = read!("S3_0_C12_C12_7");
-    write!("S3_0_C12_C12_7", 0);
+    let enabled = read!("icc_igrpen1_el1");
+    write!("icc_igrpen1_el1", 0);
     isb();
     enabled
 }
 
 /// The guest is there again.
 pub fn show(enabled: u64) {
-    write!("S3_0_C12_C12_7", enabled);
+    write!("icc_igrpen1_el1", enabled);
     isb();
 }
 
@@ -326,15 +326,15 @@ impl Interface {
     }
 
     /// Keeps it and takes it for EL2, with interrupts going there. Group 1, which is the guest's, is off.
-    pub fn keep() -> Self {
+    pub fn save() -> Self {
         let seen = Self::look();
         let control = common(Common::Control);
-        write!("S3_0_C12_C12_7", 0);
+        write!("icc_igrpen1_el1", 0);
         // With CBPR, ICC_BPR1_EL1 would read as something else.
         set_common(Common::Control, 0);
         let kept = Self {
             control,
-            point: read!("S3_0_C12_C12_3"),
+            point: read!("icc_bpr1_el1"),
             active: active_priorities(),
             ..seen
         };
@@ -345,9 +345,9 @@ impl Interface {
     }
 
     /// Brings it back, with interrupts going to the guest.
-    pub fn bring(&self) {
+    pub fn restore(&self) {
         set_active_priorities(self.active);
-        write!("S3_0_C12_C12_3", self.point);
+        write!("icc_bpr1_el1", self.point);
         set_common(Common::Mask, self.mask);
         set_common(Common::Control, self.control);
         show(self.group1);
@@ -363,32 +363,32 @@ fn priority_bits() -> u64 {
 /// ICC_AP1R<n>_EL1.
 fn active_priorities() -> [u64; 4] {
     let bits = priority_bits();
-    let mut active = [read!("S3_0_C12_C9_0"), 0, 0, 0];
+    let mut active = [read!("icc_ap1r0_el1"), 0, 0, 0];
     if bits >= 6 {
-        active[1] = read!("S3_0_C12_C9_1");
+        active[1] = read!("icc_ap1r1_el1");
     }
     if bits >= 7 {
-        active[2] = read!("S3_0_C12_C9_2");
-        active[3] = read!("S3_0_C12_C9_3");
+        active[2] = read!("icc_ap1r2_el1");
+        active[3] = read!("icc_ap1r3_el1");
     }
     active
 }
 
 fn set_active_priorities(active: [u64; 4]) {
     let bits = priority_bits();
-    write!("S3_0_C12_C9_0", active[0]);
+    write!("icc_ap1r0_el1", active[0]);
     if bits >= 6 {
-        write!("S3_0_C12_C9_1", active[1]);
+        write!("icc_ap1r1_el1", active[1]);
     }
     if bits >= 7 {
-        write!("S3_0_C12_C9_2", active[2]);
-        write!("S3_0_C12_C9_3", active[3]);
+        write!("icc_ap1r2_el1", active[2]);
+        write!("icc_ap1r3_el1", active[3]);
     }
 }
 
 impl Gic {
     /// Puts EL2's own private interrupts in `own` into Group 0, and starts the CPU interface that way.
-    pub(super) fn own(&self, own: u32) {
+    pub(super) fn claim_for_gppt(&self, own: u32) {
         if own == 0 {
             // Got back by events: EL2 has none, and what is there of Group 0 is the firmware's.
             set_common(Common::Control, 0);
@@ -405,10 +405,10 @@ impl Gic {
         let (frame, at) = self.frames.bank(bank::ENABLE, 0);
         frame.write(at, own);
         // ICC_CTLR_EL1.EOImode 0, ICC_BPR0_EL1, ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1.
-        write!("S3_0_C12_C12_4", 0);
-        write!("S3_0_C12_C8_3", 0);
-        write!("S3_0_C12_C12_6", 1);
-        write!("S3_0_C12_C12_7", 0);
+        write!("icc_ctlr_el1", 0);
+        write!("icc_bpr0_el1", 0);
+        write!("icc_igrpen0_el1", 1);
+        write!("icc_igrpen1_el1", 0);
         isb();
     }
 

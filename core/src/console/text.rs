@@ -113,6 +113,25 @@ impl<const N: usize> Line<N> {
     }
 }
 
+/// Parts of ten thousand.
+fn share(part: u64, whole: u64) -> u64 {
+    let scaled = u128::from(part).wrapping_mul(10_000);
+    // Both are sums of cycle counts; the quotient of two of them fits as long as part <= whole.
+    match (scaled >> 64, whole) {
+        (_, 0) => 0,
+        (0, _) => (scaled as u64) / whole,
+        _ => (part / (whole / 10_000).max(1)).min(10_000),
+    }
+}
+
+/// Appends a part of a whole in percent.
+#[inline(never)]
+pub(crate) fn percent<const N: usize>(line: &mut Line<N>, part: u64, whole: u64) {
+    let share = share(part, whole);
+    line.padded(share / 100, 3).byte(b'.');
+    line.decimal(share / 10 % 10).decimal(share % 10);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,5 +161,12 @@ mod tests {
         assert_eq!(show(&line), "abcd");
         line.clear();
         assert_eq!(show(line.text("xy")), "xy");
+    }
+
+    #[test]
+    fn shares_do_not_overflow() {
+        assert_eq!(share(u64::MAX / 2, u64::MAX), 5_000);
+        assert_eq!(share(1, 0), 0);
+        assert_eq!(share(1, 3), 3_333);
     }
 }

@@ -13,15 +13,15 @@ pub type Siblings = [AtomicU8; MAX_VCPUS_PER_VM];
 
 /// See the module. By rows of the plan; behind the last there is room for a whole VM.
 #[derive(Debug)]
-pub struct Places([AtomicU8; MAX_VCPUS + MAX_VCPUS_PER_VM]);
+pub struct VcpuLocation([AtomicU8; MAX_VCPUS + MAX_VCPUS_PER_VM]);
 
-impl Default for Places {
+impl Default for VcpuLocation {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Places {
+impl VcpuLocation {
     /// All on pCPU 0.
     pub const fn new() -> Self {
         Self([const { AtomicU8::new(0) }; MAX_VCPUS + MAX_VCPUS_PER_VM])
@@ -69,12 +69,15 @@ mod tests {
                 ..Vcpu::new_zeroed()
             })
             .collect();
-        let places = Places::new();
-        places.start(&rows);
-        places.set(9, 5);
-        assert_eq!([8, 9, 10, 63, 200].map(|id| places.of(id)), [0, 5, 2, 7, 0]);
-        let siblings = places.siblings(8).unwrap();
+        let locations = VcpuLocation::new();
+        locations.start(&rows);
+        locations.set(9, 5);
+        assert_eq!(
+            [8, 9, 10, 63, 200].map(|id| locations.of(id)),
+            [0, 5, 2, 7, 0]
+        );
+        let siblings = locations.siblings(8).unwrap();
         assert_eq!(siblings[1].load(Ordering::Relaxed), 5);
-        assert!(places.siblings(MAX_VCPUS - 1).is_some());
+        assert!(locations.siblings(MAX_VCPUS - 1).is_some());
     }
 }

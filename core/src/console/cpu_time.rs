@@ -10,10 +10,9 @@
 //! `1024=9`: nine waits were shorter than 1024 ns and not shorter than half of that. Lengths that no wait has had are not
 //! named. What does not fit a class is in `more`.
 
-use crate::report;
+use super::text::{self, Line};
 use crate::sched::account::CLASSES;
-use crate::sched::{Account, Doing, Policy, Standing};
-use crate::text::Line;
+use crate::sched::{Account, Policy, RunState, Usage};
 
 /// Classes of waits in a line: as many as fit 126 bytes, of a counter with 1 MHz or more.
 const PER_LINE: usize = 4;
@@ -38,9 +37,9 @@ pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
 
 /// Appends what a vCPU may have, what it does and its share so far:
 /// `fair weight 2 cap 3000/10000 us, out of budget for 120 us, had  29.80% of its pcpu`.
-pub fn stands<const N: usize>(standing: &Standing, frequency: u64, line: &mut Line<N>) {
+pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut Line<N>) {
     let us = |ticks| nanoseconds(ticks, frequency) / 1000;
-    match standing.policy {
+    match usage.policy {
         Policy::Pinned => {
             line.text("pinned");
         }
@@ -60,17 +59,17 @@ pub fn stands<const N: usize>(standing: &Standing, frequency: u64, line: &mut Li
             }
         }
     }
-    match standing.doing {
-        Doing::Blocked => line.text(", asleep"),
-        Doing::Ready => line.text(", ready"),
-        Doing::Running => line.text(", running"),
-        Doing::Spent(ticks) => line
+    match usage.run_state {
+        RunState::Blocked => line.text(", asleep"),
+        RunState::Ready => line.text(", ready"),
+        RunState::Running => line.text(", running"),
+        RunState::Throttled(ticks) => line
             .text(", out of budget for ")
             .decimal(us(ticks))
             .text(" us"),
     };
     line.text(", had ");
-    report::percent(line, standing.account.ran, standing.passed);
+    text::percent(line, usage.account.ran, usage.passed);
     line.text("% of its pcpu");
 }
 
@@ -84,13 +83,13 @@ pub const fn classes(n: usize) -> Option<core::ops::Range<usize>> {
 }
 
 /// Appends line `n` about a vCPU; nothing if it is empty. `frequency`: ticks in a second.
-pub fn write<const N: usize>(n: usize, standing: &Standing, frequency: u64, line: &mut Line<N>) {
-    let account = &standing.account;
+pub fn write<const N: usize>(n: usize, usage: &Usage, frequency: u64, line: &mut Line<N>) {
+    let account = &usage.account;
     let time = |ticks| nanoseconds(ticks, frequency);
     match n {
         0 => {
             line.text("  time ran=").decimal(time(account.ran));
-            line.text(" of=").decimal(time(standing.passed));
+            line.text(" of=").decimal(time(usage.passed));
             line.text(" stolen=").decimal(time(account.stolen));
             line.text(" longest=").decimal(time(account.longest));
         }
@@ -135,9 +134,9 @@ mod tests {
     use std::{string::String, vec::Vec};
 
     fn lines(account: Account, passed: u64, frequency: u64) -> Vec<String> {
-        let standing = Standing {
+        let usage = Usage {
             policy: Policy::Pinned,
-            doing: Doing::Running,
+            run_state: RunState::Running,
             account,
             passed,
         };
@@ -145,7 +144,7 @@ mod tests {
             .map(|n| {
                 // What a line of a report has room for.
                 let mut line = Line::<126>::new();
-                write(n, &standing, frequency, &mut line);
+                write(n, &usage, frequency, &mut line);
                 String::from_utf8(line.as_bytes().to_vec()).unwrap()
             })
             .filter(|line| !line.is_empty())
@@ -181,10 +180,10 @@ mod tests {
 
     #[test]
     fn policy_state_and_share_are_said() {
-        let said = |policy, doing| {
-            let standing = Standing {
+        let said = |policy, run_state| {
+            let usage = Usage {
                 policy,
-                doing,
+                run_state,
                 account: Account {
                     ran: 1,
                     ..Account::default()
@@ -192,7 +191,7 @@ mod tests {
                 passed: 3,
             };
             let mut line = Line::<110>::new();
-            stands(&standing, 1_000_000, &mut line);
+            stands(&usage, 1_000_000, &mut line);
             String::from_utf8(line.as_bytes().to_vec()).unwrap()
         };
         let cap = Policy::Fair {
@@ -201,7 +200,7 @@ mod tests {
             window: 10_000_000,
         };
         assert_eq!(
-            said(cap, Doing::Spent(10_000_000)),
+            said(cap, RunState::Throttled(10_000_000)),
             "fair weight 1000 cap 9999999/10000000 us, out of budget for 10000000 us, had  33.33% of its pcpu"
         );
         let server = Policy::Server {
@@ -209,11 +208,11 @@ mod tests {
             period: 2000,
         };
         assert_eq!(
-            said(server, Doing::Blocked),
+            said(server, RunState::Blocked),
             "rt 500/2000 us, asleep, had  33.33% of its pcpu"
         );
         assert_eq!(
-            said(Policy::Pinned, Doing::Running),
+            said(Policy::Pinned, RunState::Running),
             "pinned, running, had  33.33% of its pcpu"
         );
     }

@@ -16,15 +16,15 @@ const GONE: u32 = 4;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Grip(AtomicU32);
+pub struct Stage2Claim(AtomicU32);
 
-impl Default for Grip {
+impl Default for Stage2Claim {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Grip {
+impl Stage2Claim {
     /// The VM has its root.
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
@@ -72,38 +72,38 @@ mod tests {
 
     #[test]
     fn the_root_comes_back_only_when_nobody_is_at_it() {
-        let grip = Grip::new();
-        assert!(!grip.is_gone());
-        assert!(grip.take());
-        grip.serve();
-        assert!(grip.is_gone());
-        assert!(!grip.give(|| panic!("somebody is at it")));
-        assert!(grip.taken());
-        assert!(grip.is_gone());
+        let claim = Stage2Claim::new();
+        assert!(!claim.is_gone());
+        assert!(claim.take());
+        claim.serve();
+        assert!(claim.is_gone());
+        assert!(!claim.give(|| panic!("somebody is at it")));
+        assert!(claim.taken());
+        assert!(claim.is_gone());
         let mut restored = false;
-        assert!(grip.give(|| restored = true));
-        assert!(restored && !grip.is_gone());
+        assert!(claim.give(|| restored = true));
+        assert!(restored && !claim.is_gone());
     }
 
     #[test]
     fn who_comes_second_is_served_by_the_first() {
-        let grip = Grip::new();
-        assert!(grip.take());
-        grip.serve();
-        assert!(!grip.take());
-        assert!(!grip.taken(), "another SGI");
-        grip.serve();
-        assert!(grip.taken());
-        assert!(grip.take(), "it is free again");
+        let claim = Stage2Claim::new();
+        assert!(claim.take());
+        claim.serve();
+        assert!(!claim.take());
+        assert!(!claim.taken(), "another SGI");
+        claim.serve();
+        assert!(claim.taken());
+        assert!(claim.take(), "it is free again");
     }
 
     #[test]
     fn what_comes_while_it_is_given_back_leaves_it_free() {
-        let grip = Grip::new();
-        assert!(grip.take());
-        grip.serve();
-        assert!(grip.taken());
-        assert!(grip.give(|| assert!(!grip.take(), "who comes now finds it held")));
-        assert!(!grip.is_gone());
+        let claim = Stage2Claim::new();
+        assert!(claim.take());
+        claim.serve();
+        assert!(claim.taken());
+        assert!(claim.give(|| assert!(!claim.take(), "who comes now finds it held")));
+        assert!(!claim.is_gone());
     }
 }

@@ -4,23 +4,23 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use bulkhead_abi::plan::Vm;
-use bulkhead_core::console::{FLUSH_MS, Mux, Next, Sources, Streams};
-use bulkhead_core::keys::{Key, Keys};
+use bulkhead_core::console::keys::{Key, Keys};
+use bulkhead_core::console::mux::{FLUSH_MS, Mux, Next, Sources, Streams};
+use bulkhead_core::console::text::Line;
+use bulkhead_core::cpu::power::{End, Phase};
 use bulkhead_core::monitor::{Action, Monitor, Step};
-use bulkhead_core::power::{End, Phase};
-use bulkhead_core::text::Line;
 
 use crate::hw::timer;
 use crate::hw::uart::Uart;
-use crate::sched::WANTED;
+use crate::monitor::PUBLISHED;
+use crate::sched::LIMITS;
 use crate::start::plan;
-use crate::vm::PLACES;
-use crate::watch::PUBLISHED;
+use crate::vm::VCPU_LOCATION;
 use crate::{lifecycle, mailbox, vm};
 
 /// Bytes that go out in one turn: a PL011 FIFO.
 const BATCH: u32 = 16;
-/// Looks for somebody who has something to say, in one exit. Up to [`LOOK`](bulkhead_core::console::LOOK) VMs that is all it takes
+/// Looks for somebody who has something to say, in one exit. Up to [`LOOK`](bulkhead_core::console::mux::LOOK) VMs that is all it takes
 /// to find nothing twice.
 const LOOKS: u32 = 3;
 
@@ -77,12 +77,12 @@ impl Sources for Vms<'_> {
 
 /// Tells the pCPU of a vCPU (row of the plan), whichever of its threads runs.
 fn tell_pcpu(id: usize, message: u32) {
-    mailbox::send(mailbox::of_pcpu(PLACES.of(id)), message);
+    mailbox::send(mailbox::of_pcpu(VCPU_LOCATION.of(id)), message);
 }
 
 /// State of the console, on the pCPU that drains it.
 #[derive(Debug)]
-pub struct Service {
+pub struct Console {
     /// The board's UART.
     pub uart: Uart,
     mux: Mux,
@@ -107,7 +107,7 @@ pub struct Again {
     pub monitor: Option<u64>,
 }
 
-impl Service {
+impl Console {
     /// Input goes to the first VM.
     pub const fn new(uart: Uart) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl Service {
             let said = self.mux.say("[monitor] ", |line| {
                 step = self
                     .monitor
-                    .next(vms, vcpus, &PLACES, &PUBLISHED, time, line);
+                    .next(vms, vcpus, &VCPU_LOCATION, &PUBLISHED, time, line);
                 step == Step::Say
             });
             if said {
@@ -168,7 +168,7 @@ impl Service {
     /// Sends what there is, at most [`BATCH`] bytes; the UART's interrupt asks for more. Looks at [`LOOKS`] times [`LOOK`] VMs at
     /// most; the rest comes at once, but in an exit of its own.
     ///
-    /// [`LOOK`]: bulkhead_core::console::LOOK
+    /// [`LOOK`]: bulkhead_core::console::mux::LOOK
     pub fn drain(&mut self, flush: bool) -> Again {
         let vms = Vms(plan().vms);
         let mut again = Again::default();
@@ -280,7 +280,7 @@ impl Service {
     /// A key for the monitor.
     fn command(&mut self, key: u8) {
         let (vms, vcpus) = (plan().vms, plan().vcpus);
-        match self.monitor.key(key, vms, vcpus, &WANTED) {
+        match self.monitor.key(key, vms, vcpus, &LIMITS) {
             Action::Nothing => {}
             Action::Pause(vm) => lifecycle::pause(vm, true),
             Action::Resume(vm) => lifecycle::pause(vm, false),

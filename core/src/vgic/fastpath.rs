@@ -1,4 +1,4 @@
-//! Short cuts past [`Cpu::attend`] for what is frequent but not usual: an SGI where list registers are in use, one
+//! Short cuts past [`Cpu::sync_lrs`] for what is frequent but not on the fast path: an SGI where list registers are in use, one
 //! more SGI than list registers, the line of an emulated device. Each looks first whether anything else is to be
 //! done, and if so does nothing.
 
@@ -14,7 +14,7 @@ use super::{
 impl Cpu {
     /// Nothing but SGIs waits for this vCPU's attention.
     pub(super) fn is_quiet(&self, dist: &Distributor) -> bool {
-        dist.line(self.number).busy.load(Acquire) == 0
+        dist.vcpu_words(self.number).busy.load(Acquire) == 0
     }
 
     /// SGIs that others have sent. `false`: there may be more to do.
@@ -22,7 +22,7 @@ impl Cpu {
         if !self.is_quiet(dist) || matches!(H::VERSION, Version::V2) {
             return false;
         }
-        let latch = &dist.line(self.number).bank.latch;
+        let latch = &dist.vcpu_words(self.number).bank.latch;
         for intid in each(0, latch.load(Acquire) & self.direct()) {
             let bit = mask(intid as usize);
             if latch.fetch_and(!bit, SeqCst) & bit != 0 && !self.place_sgi(host, intid) {
@@ -73,8 +73,8 @@ impl Cpu {
             }
             return may;
         }
-        let line = dist.line(self.number);
-        if line.bank.wanted(dist.groups()) & !self.parked.get(0) & bit == 0
+        let shared = dist.vcpu_words(self.number);
+        if shared.bank.wanted(dist.groups()) & !self.spilled.get(0) & bit == 0
             || host.groups() != self.groups
         {
             return false;
@@ -87,13 +87,13 @@ impl Cpu {
             return false;
         }
         if matches!(H::VERSION, Version::V2) {
-            line.sources[intid as usize & 15].fetch_or(mask(self.number) as u8, SeqCst);
+            shared.sources[intid as usize & 15].fetch_or(mask(self.number) as u8, SeqCst);
         }
-        line.bank.latch.fetch_or(bit, SeqCst);
+        shared.bank.latch.fetch_or(bit, SeqCst);
         self.waiting.add(0, bit);
-        if !self.told.refill {
+        if !self.maintenance.refill {
             self.hold_back();
-            self.tell(host);
+            self.update_maintenance(host);
         }
         true
     }
@@ -121,13 +121,13 @@ impl Cpu {
 
     /// Maintenance interrupt: ends that asked to be told and after which nothing comes, and SGIs that waited.
     /// `false`: there may be more to do.
-    pub(super) fn maintain_quickly<H: Host>(
+    pub(super) fn handle_maintenance_fast<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
         notify: &mut Notify,
     ) -> bool {
-        if !self.is_quiet(dist) || !self.parked.is_empty() {
+        if !self.is_quiet(dist) || !self.spilled.is_empty() {
             return false;
         }
         // SGIs of one sender ask for nothing at their end.
@@ -158,10 +158,10 @@ impl Cpu {
             return false;
         }
         let free = host.empty() & host.usable();
-        let (mut rest, mut room) = (waiting, free);
-        while rest != 0 && room != 0 {
+        let (mut rest, mut left) = (waiting, free);
+        while rest != 0 && left != 0 {
             rest &= rest.wrapping_sub(1);
-            room &= room.wrapping_sub(1);
+            left &= left.wrapping_sub(1);
         }
         let fits = rest == 0;
         rest = waiting;
@@ -184,7 +184,7 @@ impl Cpu {
         }
         if rest == 0 {
             self.direct_changed(dist);
-            self.tell(host);
+            self.update_maintenance(host);
         }
         free != 0
     }
@@ -192,7 +192,7 @@ impl Cpu {
     /// Moves an SGI from the latch to a free list register, if it is still there.
     fn put_sgi<H: Host>(&mut self, dist: &Distributor, host: &mut H, n: u32, intid: u32) {
         let bit = mask(intid as usize & 15);
-        let latch = &dist.line(self.number).bank.latch;
+        let latch = &dist.vcpu_words(self.number).bank.latch;
         if latch.fetch_and(!bit, SeqCst) & bit == 0 {
             return;
         }
@@ -223,17 +223,17 @@ impl Cpu {
     ) -> bool {
         let (word, bit) = place(intid);
         let bank = dist.bank(self.number, word);
-        let fixed = bank.linked.load(Relaxed) | bank.edge.load(Relaxed) | bank.latch.load(SeqCst);
+        let fixed = bank.hw.load(Relaxed) | bank.edge.load(Relaxed) | bank.latch.load(SeqCst);
         if word == 0
             || fixed & bit != 0
             || !self.is_quiet(dist)
             || !self.waiting.is_empty()
-            || !self.parked.is_empty()
+            || !self.spilled.is_empty()
             || dist.owns(self.number, word) & bit == 0
         {
             return false;
         }
-        let holds = dist.line(self.number).holds.get(word);
+        let holds = dist.vcpu_words(self.number).holds.get(word);
         if !up {
             if holds & bit == 0 {
                 return true;
@@ -269,18 +269,18 @@ impl Cpu {
 
     /// An SPI is in no list register here any more.
     fn let_go(&mut self, dist: &Distributor, word: usize, bit: u32) -> Notify {
-        let now = dist.line(self.number).holds.get(word) & !bit;
+        let now = dist.vcpu_words(self.number).holds.get(word) & !bit;
         self.release(dist, word, now)
     }
 
     /// Asks the virtual interface for the maintenance interrupts that are needed.
-    pub(super) fn tell<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn update_maintenance<H: Host>(&mut self, host: &mut H) {
         let what = Maintenance {
             refill: !self.waiting.is_empty(),
-            eoi: !self.parked.is_empty(),
+            eoi: !self.spilled.is_empty(),
         };
-        if what != self.told || what.refill {
-            self.told = what;
+        if what != self.maintenance || what.refill {
+            self.maintenance = what;
             host.ask(what);
         }
     }

@@ -9,7 +9,7 @@ use super::super::sysreg::{dsb, isb, publish, read, write};
 use super::version::{
     CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, set_control,
 };
-use super::{Gic, IPRIORITYR, KICK, OWN_KICK, SIBLING, revoke, target};
+use super::{GPPT_KICK, Gic, IPRIORITYR, KICK, SIBLING, revoke, target};
 
 pub use super::revoke::{give_to, is_gone, is_there};
 
@@ -50,7 +50,7 @@ pub fn name(pcpu: usize) -> u64 {
 /// Makes a pCPU look into its mailbox, whichever kind it is.
 pub fn kick(pcpu: usize) {
     let poke = || {
-        super::send(OWN_KICK, pcpu);
+        super::send(GPPT_KICK, pcpu);
         // It has arrived when the distributor answers.
         GICD.read(0);
         dsb();
@@ -73,7 +73,7 @@ pub const fn sibling_intid(_: usize) -> u32 {
 /// Gives the stage 2 of this pCPU's VM back, with the SGI that came with that taken away. `false`: another pCPU is at it.
 pub fn give_back(index: usize) -> bool {
     revoke::restore(index, || {
-        GICD.write8(CPENDSGIR.wrapping_add(u64::from(OWN_KICK)), 0xff);
+        GICD.write8(CPENDSGIR.wrapping_add(u64::from(GPPT_KICK)), 0xff);
         GICD.read(0);
     })
 }
@@ -188,7 +188,7 @@ impl Interface {
 
     /// Keeps it and takes it for EL2, with interrupts going there. The guest's SGIs, which may be enabled for good, are
     /// taken away meanwhile; its other interrupts are not enabled now.
-    pub fn keep() -> Self {
+    pub fn save() -> Self {
         let kept = Self::look();
         GICC.write(GICC_CTLR, 0);
         for n in 0..kept.active.len() {
@@ -203,7 +203,7 @@ impl Interface {
     }
 
     /// Brings it back, with interrupts going to the guest.
-    pub fn bring(&self) {
+    pub fn restore(&self) {
         GICC.write(GICC_CTLR, 0);
         for (n, bits) in self.active.into_iter().enumerate() {
             GICC.write(active(n), bits);
@@ -219,7 +219,7 @@ impl Interface {
 
 impl Gic {
     /// Starts EL2's own private interrupts, with the most urgent priority. EL2 has the CPU interface at first.
-    pub(super) fn own(&self, own: u32) {
+    pub(super) fn claim_for_gppt(&self, own: u32) {
         for intid in 0..32u32 {
             if own >> intid & 1 != 0 {
                 let at = IPRIORITYR.wrapping_add(u64::from(intid));

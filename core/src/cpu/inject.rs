@@ -1,7 +1,7 @@
 //! Exceptions that EL2 hands to a guest: which registers become what (DDI 0487, D1.3 "Exception
 //! entry").
 
-use crate::exit::{IL, class, ec};
+use crate::cpu::exit::{IL, class, ec};
 
 /// SPSR_ELx: DAIF masked, EL1h.
 const MASKED_EL1H: u64 = 0x3c5;

@@ -5,7 +5,7 @@ use super::{Policy, Scheduler, VISITORS, only};
 
 /// A vCPU between two schedulers, with what it has had and what it may still have.
 #[derive(Clone, Copy, Debug)]
-pub struct Traveller {
+pub struct MigratingSlot {
     slot: Slot,
     /// How far it is ahead of those it leaves, in virtual time.
     ahead: i64,
@@ -13,7 +13,7 @@ pub struct Traveller {
 
 /// What a vCPU has used and wanted since it was made, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct Demand {
     /// Its weight; 0 if it is not fair.
     pub weight: u32,
     /// It ran.
@@ -28,12 +28,12 @@ pub struct Usage {
 
 impl Scheduler {
     /// Sleep of each vCPU must be seen, also of one that is alone: others may come.
-    pub fn watch_sleep(&mut self) {
+    pub fn track_sleep(&mut self) {
         self.present |= VISITORS;
     }
 
     /// What a vCPU has used, up to `now` if that has been charged.
-    pub fn usage(&self, slot: usize, now: u64) -> Option<Usage> {
+    pub fn demand(&self, slot: usize, now: u64) -> Option<Demand> {
         let place = self.slots.get(slot)?;
         let waits = match place.state {
             State::Absent => return None,
@@ -44,7 +44,7 @@ impl Scheduler {
             Policy::Fair { quota, window, .. } => (place.weight(), quota, window),
             _ => (0, 1, 1),
         };
-        Some(Usage {
+        Some(Demand {
             weight,
             ran: place.account.ran,
             waited: place.account.stolen.wrapping_add(waits),
@@ -63,7 +63,7 @@ impl Scheduler {
     }
 
     /// Takes out a fair vCPU that does not run, for another scheduler. `None` if it is none.
-    pub fn depart(&mut self, slot: usize, now: u64) -> Option<Traveller> {
+    pub fn detach(&mut self, slot: usize, now: u64) -> Option<MigratingSlot> {
         self.settle(now);
         let floor = self.weights.floor();
         if self.current == slot {
@@ -79,19 +79,19 @@ impl Scheduler {
         self.sort(slot);
         let ahead = taken.virtual_time.wrapping_sub(floor) as i64;
         let slot = taken;
-        Some(Traveller { slot, ahead })
+        Some(MigratingSlot { slot, ahead })
     }
 
     /// Takes in a vCPU that has left another scheduler, and wakes it: it looks for itself what has come for it on the way.
     /// `true` as [`Self::wake`].
     ///
     /// It is ahead of those that it finds as far as of those that it has left, a round at most; a cap that is used up stays so.
-    pub fn arrive(&mut self, slot: usize, traveller: Traveller, now: u64) -> bool {
+    pub fn attach(&mut self, slot: usize, migrating_slot: MigratingSlot, now: u64) -> bool {
         self.settle(now);
         let floor = self.weights.floor();
-        let mut taken = traveller.slot;
+        let mut taken = migrating_slot.slot;
         let round = i64::try_from(taken.in_virtual_time(self.weights.round())).unwrap_or(i64::MAX);
-        let ahead = traveller.ahead.clamp(-round, round);
+        let ahead = migrating_slot.ahead.clamp(-round, round);
         taken.virtual_time = floor.wrapping_add_signed(ahead);
         let before = taken.since_woken();
         taken.state = State::Blocked;

@@ -1,7 +1,7 @@
 //! Stolen time (DEN0057A, "Paravirtualized Time for Arm-based Systems"): the guest asks where EL2 tells each of its vCPUs how
 //! long it was ready to run and did not.
 
-use crate::psci::answer;
+use crate::cpu::psci::answer;
 
 /// PV_TIME_FEATURES.
 pub const FEATURES: u32 = 0xc500_0020;

@@ -1,11 +1,11 @@
 //! On a GICv3: what of the CPU interface traps.
 
-use bulkhead_core::exit::ec;
+use bulkhead_core::cpu::exit::ec;
 use bulkhead_core::gppt::{Common, Kick, Mode, Reclaim, TWO_STEPS, V3, sgi};
 use bulkhead_core::monitor::Gate;
 
-use super::{NO_PRIORITY, Own, revoke};
-use crate::hw::gic::own::Interface;
+use super::{Gppt, NO_PRIORITY, revoke};
+use crate::hw::gic::gppt::Interface;
 use crate::hw::gic::{self, Gic, Taken};
 use crate::hw::sdei;
 use crate::start::plan;
@@ -38,17 +38,17 @@ impl Kept {
     }
 }
 
-impl Own {
+impl Gppt {
     /// The CPU interface as the guest finds it after a reset.
     pub(super) fn reset_interface(&mut self, gic: &Gic) {
         self.hide(gic);
         if self.reclaim == Reclaim::Sdei {
-            gic::own::end_all();
+            gic::gppt::end_all();
         }
-        gic::own::reset_interface(self.controls, self.mode == Mode::PmrTrapped);
+        gic::gppt::reset_interface(self.controls, self.mode == Mode::PmrTrapped);
         self.kept = Kept::of(self.mode);
         if matches!(self.kept, Kept::All(_)) {
-            gic::own::route_to_el2(true);
+            gic::gppt::route_to_el2(true);
         }
     }
 
@@ -58,10 +58,10 @@ impl Own {
             sdei::leave();
         }
         match &mut self.kept {
-            Kept::Group1(enabled) => *enabled = gic::own::hide(),
+            Kept::Group1(enabled) => *enabled = gic::gppt::hide(),
             Kept::All(Some(_)) => {}
             Kept::All(kept) => {
-                *kept = Some(Interface::keep());
+                *kept = Some(Interface::save());
                 gic.enable(plan().header.board.hyp_timer_intid);
             }
         }
@@ -70,11 +70,11 @@ impl Own {
     /// It has it again, or for the first time. Its stage 2 may still be away.
     pub fn show(&mut self, gic: &Gic) {
         match &mut self.kept {
-            Kept::Group1(enabled) => gic::own::show(*enabled),
+            Kept::Group1(enabled) => gic::gppt::show(*enabled),
             Kept::All(kept) => {
                 if let Some(kept) = kept.take() {
                     gic.disable(plan().header.board.hyp_timer_intid);
-                    kept.bring();
+                    kept.restore();
                 }
             }
         }
@@ -114,7 +114,7 @@ impl Own {
 
 /// A write of such a VM to ICC_SGI1R_EL1 (`group1`) or its kin. `false`: it is none.
 pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
-    if vcpu.own.is_none() {
+    if vcpu.gppt.is_none() {
         return false;
     }
     let sgi = sgi::by_register(value, vcpu.number, vcpu.vcpus).filter(|_| group1);
@@ -130,28 +130,28 @@ pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
 
 /// Performs an access of such a VM to a register of the CPU interface that traps. `false`: it is none, or cannot be written.
 pub fn common(vcpu: &mut Vcpu, which: Common, read: bool, gpr: u8) -> bool {
-    if vcpu.own.is_none() {
+    if vcpu.gppt.is_none() {
         return false;
     }
-    let board = gic::own::common(which);
+    let board = gic::gppt::common(which);
     if read {
         vcpu.frame.set(gpr, which.to_guest(board));
         return true;
     }
     let value = which.to_board(vcpu.frame.get(gpr), board);
     if let Some(value) = value {
-        gic::own::set_common(which, value);
+        gic::gppt::set_common(which, value);
     }
     value.is_some()
 }
 
 /// A write of such a VM to ICC_DIR_EL1. `false`: it is none.
 pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
-    let Some(own) = &vcpu.own else {
+    let Some(gppt) = &vcpu.gppt else {
         return false;
     };
-    if gic::own::common(Common::Control) & TWO_STEPS != 0
-        && let Some(write) = own.filter.deactivate(intid)
+    if gic::gppt::common(Common::Control) & TWO_STEPS != 0
+        && let Some(write) = gppt.filter.deactivate(intid)
     {
         vcpu.gic.filtered_write(&write);
     }
@@ -161,13 +161,13 @@ pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
 /// The guest has come to EL2, by an exception of this class, because its stage 2 is away, or because of an event that had interrupted EL2.
 /// Guests do not step themselves.
 #[inline(always)]
-pub fn has_come_back(vcpu: &Vcpu, class: u64) -> bool {
+pub fn was_revoked(vcpu: &Vcpu, class: u64) -> bool {
     class == ec::STEP_LOWER || class == ec::FETCH_LOWER && revoke::is_gone(vcpu)
 }
 
 /// Takes EL2's interrupt that has come as a FIQ. Of an event there is none to take.
 pub fn acknowledge(vcpu: &Vcpu) -> Taken {
-    if gic::own::has_events(vcpu.index) {
+    if gic::gppt::has_events(vcpu.index) {
         Taken::NOTHING
     } else {
         gic::acknowledge_group0()
@@ -175,23 +175,23 @@ pub fn acknowledge(vcpu: &Vcpu) -> Taken {
 }
 
 /// The guest has come to EL2 without an interrupt of EL2's. Does what the pCPU was wanted for.
-pub fn come_back(vcpu: &mut Vcpu) {
-    if gic::own::has_events(vcpu.index) {
+pub fn finish_revoke(vcpu: &mut Vcpu) {
+    if gic::gppt::has_events(vcpu.index) {
         look(vcpu);
     } else {
-        revoke::come_back(vcpu);
+        revoke::finish_revoke(vcpu);
     }
 }
 
 fn look(vcpu: &mut Vcpu) {
     sdei::answer();
-    mailbox::open(vcpu);
-    sched::mail(vcpu);
+    mailbox::receive(vcpu);
+    sched::on_mail(vcpu);
 }
 
 /// Handles one interrupt of EL2's, or event, that is pending while EL2 has the pCPU; `false` if there is none.
 pub fn poll(vcpu: &mut Vcpu) -> bool {
-    if gic::own::has_events(vcpu.index) {
+    if gic::gppt::has_events(vcpu.index) {
         let came = sdei::came();
         if came {
             look(vcpu);

@@ -1,0 +1,9 @@
+//! The console: the multiplexer of all VMs' streams, its keys, and what EL2 says on it.
+
+pub mod cpu_time;
+pub mod keys;
+pub mod mux;
+pub mod report;
+pub mod ring;
+pub mod stats;
+pub mod text;

@@ -1,0 +1,10 @@
+//! A vCPU as its guest meets it: exits, system registers, injected exceptions, firmware calls, power states.
+
+pub mod exit;
+pub mod inject;
+pub mod power;
+pub mod psci;
+pub mod pvtime;
+pub mod smccc;
+pub mod sysreg;
+pub mod trng;
