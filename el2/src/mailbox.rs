@@ -1,4 +1,4 @@
-//! Messages between the threads of pCPUs: a word of bits for each, and an SGI to make its pCPU look (`docs/locking.md`).
+//! Messages between the threads of pCPUs: a word of bits for each, and an SGI to make its pCPU look (`docs/internals/locking.md`).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

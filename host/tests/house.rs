@@ -85,7 +85,7 @@ fn unsafe_stays_in_its_rooms() {
 
 #[test]
 fn every_unsafe_block_names_its_invariant() {
-    let invariants = fs::read_to_string(root().join("docs/unsafe.md")).unwrap();
+    let invariants = fs::read_to_string(root().join("docs/internals/unsafe.md")).unwrap();
     let mut blocks = 0;
     for (name, text) in sources() {
         if !name.starts_with("el2/src/hw/") {
@@ -111,7 +111,7 @@ fn every_unsafe_block_names_its_invariant() {
             let tag = tag.unwrap_or_else(|| panic!("{place}: no `// SAFETY: [R-..]` above"));
             assert!(
                 invariants.contains(tag),
-                "{place}: docs/unsafe.md does not know {tag}"
+                "{place}: docs/internals/unsafe.md does not know {tag}"
             );
         }
     }

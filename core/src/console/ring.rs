@@ -1,7 +1,7 @@
 //! A byte ring with one producer and one consumer on different pCPUs, without a lock.
 //!
 //! The producer alone moves `head`, the consumer alone moves `tail`; each publishes with release and
-//! reads the other's index with acquire (`docs/locking.md`).
+//! reads the other's index with acquire (`docs/internals/locking.md`).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 

@@ -1,4 +1,4 @@
-//! Power states of a VM and its vCPUs: who may change what, without a lock (`docs/locking.md`).
+//! Power states of a VM and its vCPUs: who may change what, without a lock (`docs/internals/locking.md`).
 //!
 //! A VM is in a [`Phase`], a vCPU in a state; `online` counts the vCPUs that are not off. Who takes
 //! the last one off ends the VM. Everything is atomic, because any pCPU of the VM, and the one that

@@ -1,5 +1,5 @@
 //! Partial passthrough of the GIC (GPPT): a VM takes its physical interrupts itself, at EL1, and acknowledges and ends
-//! them without EL2 (`docs/adr/0016-own-interrupts.md`). What it does to distributor and redistributor traps and
+//! them without EL2 (`docs/adr/0016-gppt.md`). What it does to distributor and redistributor traps and
 //! is filtered here, bit by bit, by the list of its INTIDs; virtual and physical INTIDs are the same.
 //!
 //! | part | says |

@@ -1,4 +1,4 @@
-//! Who may touch the root of a VM's stage 2 while other pCPUs take it away to get its pCPU back (`docs/adr/0016-own-interrupts.md`),
+//! Who may touch the root of a VM's stage 2 while other pCPUs take it away to get its pCPU back (`docs/adr/0016-gppt.md`),
 //! one word for each such pCPU.
 //!
 //! Whoever wants the pCPU leaves its message first. Then it takes the root away, if nobody is doing so, and sends the SGI;

@@ -2,7 +2,7 @@
 //!
 //! Who leaves something for a vCPU does so first, and reads behind a barrier where it is. The pCPU that gives it away writes where it
 //! goes, then hands it over; the new one has a barrier, too, and then looks at everything that may have been left. So what was left is
-//! seen there, or its sender has read the new place (`docs/locking.md`).
+//! seen there, or its sender has read the new place (`docs/internals/locking.md`).
 
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 

@@ -1,6 +1,6 @@
 //! The words that the pCPUs of a VM share: a [`Bank`] for each 32 INTIDs, a [`VcpuWords`] for each vCPU.
 //!
-//! Who writes what, and why the orders are enough, is in `docs/locking.md`.
+//! Who writes what, and why the orders are enough, is in `docs/internals/locking.md`.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 

@@ -1,4 +1,4 @@
-//! GPPT VMs, which take their physical interrupts at EL1 (`bulkhead_core::gppt`, `docs/adr/0016-own-interrupts.md`). One vCPU, on a
+//! GPPT VMs, which take their physical interrupts at EL1 (`bulkhead_core::gppt`, `docs/adr/0016-gppt.md`). One vCPU, on a
 //! pCPU of its own.
 
 #[cfg(feature = "gicv2")]

@@ -1,5 +1,5 @@
 //! Everything that touches the machine, and all of the `unsafe` at EL2. What is public here is safe to
-//! call; why is said in `docs/unsafe.md`.
+//! call; why is said in `docs/internals/unsafe.md`.
 #![allow(unsafe_code)]
 
 pub mod boot;

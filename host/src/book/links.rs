@@ -1,35 +1,73 @@
-//! Links in Markdown.
+//! Links and headings of a Markdown document, as CommonMark reads them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// An inline link or image of a document, in bytes of its text.
+use pulldown_cmark::{Event, OffsetIter, Options, Parser, Tag, TagEnd};
+
+/// A link or an image of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// From its `[`, or the `!` of an image before that, to its `)`.
+    /// All of it, in bytes of the document.
     pub whole: Range<usize>,
-    /// What is between the brackets.
+    /// Its words, in bytes of the document.
     pub text: Range<usize>,
-    /// Where it leads, without a title.
-    pub target: Range<usize>,
+    /// The target, without a title.
+    pub target: String,
 }
 
-/// The inline links of a document whose targets are relative, in order. What is in code is none.
+/// The links of a document whose targets are relative, in order. What is in code is none.
 pub fn relative(document: &str) -> Vec<Link> {
     let mut found = Vec::new();
-    for prose in prose(document) {
-        let text = document.get(prose.clone()).unwrap_or_default();
-        for link in inline(text) {
-            let target = text.get(link.target.clone()).unwrap_or_default();
-            let absolute = target.contains("://") || target.starts_with("mailto:");
-            if !target.is_empty() && !absolute {
-                let moved =
-                    |range: Range<usize>| range.start + prose.start..range.end + prose.start;
-                found.push(Link {
-                    whole: moved(link.whole),
-                    text: moved(link.text),
-                    target: moved(link.target),
-                });
+    // Links whose end has not come yet: an image can be the words of a link.
+    let mut open: Vec<Link> = Vec::new();
+    for (event, range) in events(document) {
+        if let Event::End(TagEnd::Link | TagEnd::Image) = event {
+            found.extend(open.pop());
+            continue;
+        }
+        for link in &mut open {
+            let empty = link.text.is_empty();
+            link.text.start = if empty { range.start } else { link.text.start };
+            link.text.end = link.text.end.max(range.end);
+        }
+        if let Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) = event {
+            open.push(Link {
+                text: range.start..range.start,
+                whole: range,
+                target: dest_url.into_string(),
+            });
+        }
+    }
+    let absolute = |target: &str| target.contains("://") || target.starts_with("mailto:");
+    found.retain(|link| !link.target.is_empty() && !absolute(&link.target));
+    found.sort_by_key(|link| link.whole.start);
+    found
+}
+
+/// The anchors that forges give to the headings of a document.
+pub fn anchors(document: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    let mut heading: Option<String> = None;
+    for (event, _) in events(document) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::Text(words) | Event::Code(words) => {
+                if let Some(heading) = &mut heading {
+                    heading.push_str(&words);
+                }
             }
+            Event::End(TagEnd::Heading(_)) => {
+                let anchor = slug(&heading.take().unwrap_or_default());
+                let before = times.entry(anchor.clone()).or_default();
+                found.push(match *before {
+                    0 => anchor,
+                    n => format!("{anchor}-{n}"),
+                });
+                *before += 1;
+            }
+            _ => {}
         }
     }
     found
@@ -41,104 +79,39 @@ pub fn line(document: &str, at: usize) -> usize {
     1 + before.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// Paragraphs outside fenced code: neither a link nor code between backquotes goes across an empty line.
-fn prose(document: &str) -> Vec<Range<usize>> {
-    let mut found: Vec<Range<usize>> = Vec::new();
-    let (mut fenced, mut open, mut at) = (false, false, 0);
-    for line in document.split_inclusive('\n') {
-        let fence = line.trim_start().starts_with("```");
-        fenced ^= fence;
-        let end = at + line.len();
-        let is_prose = !fenced && !fence && !line.trim().is_empty();
-        match found.last_mut() {
-            Some(last) if is_prose && open => last.end = end,
-            _ if is_prose => found.push(at..end),
-            _ => {}
-        }
-        open = is_prose;
-        at = end;
-    }
-    found
+fn events(document: &str) -> OffsetIter<'_> {
+    Parser::new_ext(document, Options::ENABLE_TABLES).into_offset_iter()
 }
 
-/// All inline links of a paragraph.
-fn inline(text: &str) -> Vec<Link> {
-    let bytes = text.as_bytes();
-    let mut found = Vec::new();
-    let mut open = Vec::new();
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        match byte {
-            b'`' => {
-                at = after_code(bytes, at);
-                continue;
-            }
-            b'[' => open.push(at),
-            b']' => {
-                let from = open.pop();
-                let target = bytes.get(at + 1) == Some(&b'(');
-                let end = bytes.iter().skip(at).position(|&byte| byte == b')');
-                if let (Some(from), true, Some(end)) = (from, target, end) {
-                    let end = at + end;
-                    let inside = text.get(at + 2..end).unwrap_or_default();
-                    let target = inside.split_ascii_whitespace().next().unwrap_or_default();
-                    // Behind the target there can be a title, and nothing else.
-                    let rest = inside.get(target.len()..).unwrap_or_default().trim();
-                    if !rest.is_empty() && !rest.starts_with('"') {
-                        at += 1;
-                        continue;
-                    }
-                    let image = from > 0 && bytes.get(from - 1) == Some(&b'!');
-                    found.push(Link {
-                        whole: from - usize::from(image)..end + 1,
-                        text: from + 1..at,
-                        target: at + 2..at + 2 + target.len(),
-                    });
-                    at = end;
-                }
-            }
-            _ => {}
-        }
-        at += 1;
-    }
-    found
-}
-
-/// Behind the code that begins with the backquotes at `at`, or behind those if it has no end.
-fn after_code(bytes: &[u8], at: usize) -> usize {
-    let run = |at: usize| {
-        bytes
-            .iter()
-            .skip(at)
-            .take_while(|&&byte| byte == b'`')
-            .count()
-    };
-    let quotes = run(at);
-    let mut end = at + quotes;
-    while end < bytes.len() {
-        match run(end) {
-            0 => end += 1,
-            n if n == quotes => return end + n,
-            n => end += n,
-        }
-    }
-    at + quotes
+fn slug(heading: &str) -> String {
+    let text = heading.trim().to_lowercase();
+    let kept = text
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn targets(text: &str) -> Vec<(usize, &str, &str)> {
+    fn targets(text: &str) -> Vec<(usize, &str, String)> {
         let links = relative(text).into_iter();
         let links = links.map(|link| {
             (
                 line(text, link.whole.start),
                 &text[link.text],
-                &text[link.target],
+                link.target.clone(),
             )
         });
         links.collect()
+    }
+
+    fn links<'a>(wanted: &[(usize, &'a str, &str)]) -> Vec<(usize, &'a str, String)> {
+        let wanted = wanted.iter();
+        wanted
+            .map(|&(line, text, target)| (line, text, target.to_owned()))
+            .collect()
     }
 
     #[test]
@@ -147,19 +120,45 @@ mod tests {
             [web](https://example.org) [`d`](d/) arr[0] (x)\n";
         assert_eq!(
             targets(text),
-            [(1, "a", "a.md#x"), (1, "p", "p.svg"), (5, "`d`", "d/")]
+            links(&[(1, "a", "a.md#x"), (1, "p", "p.svg"), (5, "`d`", "d/")])
         );
     }
 
     #[test]
     fn a_link_may_go_over_lines_and_a_single_backquote_hides_none() {
         let text = "One ` and [a\nb](c.md).\n\n[d](e.md)`\n";
-        assert_eq!(targets(text), [(1, "a\nb", "c.md"), (4, "d", "e.md")]);
+        assert_eq!(
+            targets(text),
+            links(&[(1, "a\nb", "c.md"), (4, "d", "e.md")])
+        );
+    }
+
+    #[test]
+    fn links_are_found_in_tables_by_reference_and_around_images() {
+        let text = "| a | b |\n| --- | --- |\n| [x](x.md) | y |\n\n[t][r] [![p](p.svg)](q.md)\n\n[r]: r.md \"t\"\n";
+        assert_eq!(
+            targets(text),
+            links(&[
+                (3, "x", "x.md"),
+                (5, "t", "r.md"),
+                (5, "![p](p.svg)", "q.md"),
+                (5, "p", "p.svg")
+            ])
+        );
     }
 
     #[test]
     fn what_is_not_closed_is_no_link() {
         assert_eq!(targets("[a](b [c] ](d) [e](f"), []);
         assert_eq!(targets("]](((["), []);
+    }
+
+    #[test]
+    fn headings_have_the_anchors_of_forges() {
+        let text = "# The `plan` format, v1\n\nSetext\n---\n\n```\n# code\n```\n\n## Own_part\n## Own_part\n";
+        assert_eq!(
+            anchors(text),
+            ["the-plan-format-v1", "setext", "own_part", "own_part-1"]
+        );
     }
 }

@@ -1,28 +1,19 @@
-//! The book as mdBook renders it: pages of `docs/book/src`, and behind them the documents of the repository to which they lead, so that
-//! every link stays in the book. mdBook gives its chapters to `bulkhead book preprocess` and takes what that gives back
-//! (mdBook, "Developers", "Preprocessors").
+//! The book as mdBook renders it. Its pages are `docs/`, as they are. Documents at the root of the
+//! repository that its summary names are chapters, too; a link to anything else becomes its name.
+//! mdBook gives its chapters to `bulkhead book preprocess` and takes what that gives back (mdBook,
+//! "Developers", "Preprocessors").
 
 pub mod links;
 
-use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-/// Where the pages are in the repository.
-const PAGES: &str = "docs/book/src";
-/// Where documents of the repository are in the book.
-const DOCUMENTS: &str = "repository";
+/// The folder of the pages in the repository.
+pub const PAGES: &str = "docs";
 
-/// A chapter: a document of the repository and its place in the book.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Chapter {
-    document: PathBuf,
-    place: PathBuf,
-}
-
-/// Adds the documents and turns links, in the book that mdBook has written as JSON: its context, and its items.
-pub fn preprocess(root: &Path, input: &str) -> Result<Value, String> {
+/// Turns links in the book that mdBook has written as JSON: its context, and its items.
+pub fn preprocess(input: &str) -> Result<Value, String> {
     let why =
         |error: &dyn std::fmt::Display| format!("what mdBook says is not understood: {error}");
     let (_, mut book): (Value, Value) = serde_json::from_str(input).map_err(|e| why(&e))?;
@@ -32,36 +23,15 @@ pub fn preprocess(root: &Path, input: &str) -> Result<Value, String> {
         .find(|key| book.get(*key).is_some_and(Value::is_array));
     let items = key.and_then(|key| book.get_mut(key)?.as_array_mut());
     let items = items.ok_or_else(|| why(&"there are no items"))?;
-    let documents = documents(root);
-    let added = documents
-        .iter()
-        .flat_map(|(part, documents)| {
-            let title = std::iter::once(Ok(json!({ "PartTitle": part })));
-            title.chain(documents.iter().map(|document| chapter(root, document)))
-        })
-        .collect::<Result<Vec<_>, _>>()?;
     let mut chapters = Vec::new();
+    each(items, &mut |item| chapters.extend(document(item)));
     each(items, &mut |item| {
-        if let Some(place) = item.get("path").and_then(Value::as_str) {
-            chapters.push(Chapter {
-                document: Path::new(PAGES).join(place),
-                place: place.into(),
-            });
-        }
-    });
-    chapters.extend(documents.into_iter().flat_map(|(_, documents)| documents));
-    items.extend(added);
-    each(items, &mut |item| {
-        let Some(place) = item.get("path").and_then(Value::as_str) else {
-            return;
-        };
-        let of = chapters
-            .iter()
-            .find(|chapter| chapter.place == Path::new(place));
         let text = item.get("content").and_then(Value::as_str);
-        if let (Some(of), Some(text)) = (of, text) {
-            let turned = turned(text, of, &chapters);
+        if let (Some(of), Some(text)) = (document(item), text) {
+            let turned = turned(text, &of, &chapters);
             item["content"] = turned.into();
+            // One from the root of the repository has its place beside the pages.
+            item["path"] = place(&of).display().to_string().into();
         }
     });
     Ok(book)
@@ -79,85 +49,54 @@ fn each(items: &mut [Value], of: &mut impl FnMut(&mut Value)) {
     }
 }
 
-/// The documents that come behind the pages, with the title of their part.
-fn documents(root: &Path) -> Vec<(&'static str, Vec<Chapter>)> {
-    let folder = |folder: &str| -> Vec<Chapter> {
-        let entries = fs::read_dir(root.join(folder)).into_iter().flatten();
-        let names = entries.flatten().filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            name.ends_with(".md").then_some(name)
-        });
-        let mut chapters: Vec<_> = names
-            .map(|name| {
-                // mdBook makes an index of a README.
-                let placed = name.replace("README", "about");
-                Chapter {
-                    document: Path::new(folder).join(&name),
-                    place: Path::new(DOCUMENTS).join(folder).join(placed),
-                }
-            })
-            .collect();
-        chapters.sort_by(|a, b| a.document.cmp(&b.document));
-        chapters
-    };
-    vec![
-        ("The repository", [folder(""), folder("docs")].concat()),
-        ("Decisions", folder("docs/none")),
-    ]
+/// The document of a chapter, from the root of the repository.
+fn document(item: &Value) -> Option<PathBuf> {
+    let path = item.get("path")?.as_str()?;
+    Some(resolved(&Path::new(PAGES).join(path)))
 }
 
-/// A document as mdBook has chapters.
-fn chapter(root: &Path, chapter: &Chapter) -> Result<Value, String> {
-    let path = root.join(&chapter.document);
-    let content = fs::read_to_string(&path).map_err(|why| format!("{}: {why}", path.display()))?;
-    let heading = content.lines().find_map(|line| line.strip_prefix("# "));
-    let name = heading.map_or_else(|| chapter.document.display().to_string(), str::to_owned);
-    Ok(json!({ "Chapter": {
-        "name": name,
-        "content": content,
-        "number": null,
-        "sub_items": [],
-        "path": chapter.place,
-        "source_path": null,
-        "parent_names": [],
-    } }))
+/// The place in the book of a document that is in it.
+fn place(document: &Path) -> &Path {
+    document.strip_prefix(PAGES).unwrap_or(document)
 }
 
-/// The text of a chapter with links that hold in the book. What is not in the book is named instead.
-fn turned(text: &str, of: &Chapter, chapters: &[Chapter]) -> String {
+/// The text of a chapter with links that hold in the book, and names of what is not in it.
+fn turned(text: &str, of: &Path, chapters: &[PathBuf]) -> String {
+    let folder = |path: &Path| path.parent().unwrap_or(Path::new("")).to_owned();
     let mut turned = String::new();
     // How far the text is turned.
     let mut done = 0;
     for link in links::relative(text) {
-        let target = text.get(link.target.clone()).unwrap_or_default();
-        let words = text.get(link.text.clone()).unwrap_or_default();
-        let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-        if file.is_empty() {
+        let (file, anchor) = link.target.split_once('#').unwrap_or((&link.target, ""));
+        if file.is_empty() || link.whole.start < done {
             continue;
         }
-        let folder = of.document.parent().unwrap_or(Path::new(""));
-        let document = resolved(&folder.join(file));
+        let document = resolved(&folder(of).join(file));
+        let pictures_and_the_like = document.extension().is_none_or(|kind| kind != "md");
+        let inside = chapters.contains(&document)
+            || document.starts_with(PAGES) && pictures_and_the_like && document != Path::new(PAGES);
+        let stays = of.starts_with(PAGES) && document.starts_with(PAGES);
+        if inside && stays {
+            continue;
+        }
         turned.push_str(text.get(done..link.whole.start).unwrap_or_default());
         done = link.whole.end;
-        match chapters.iter().find(|chapter| chapter.document == document) {
-            Some(chapter) => {
-                let from = of.place.parent().unwrap_or(Path::new(""));
-                let place = relative(from, &chapter.place);
-                let anchor = if anchor.is_empty() {
-                    String::new()
-                } else {
-                    format!("#{anchor}")
-                };
-                turned.push_str(&format!("[{words}]({}{anchor})", place.display()));
-            }
-            None => {
-                let path = document.display().to_string();
-                turned.push_str(words);
-                // Not twice, where the words are the path or its end.
-                if !path.ends_with(words.trim_matches('`').trim_end_matches('/')) {
-                    turned.push_str(&format!(" (`{path}`)"));
-                }
-            }
+        let words = text.get(link.text.clone()).unwrap_or_default();
+        if inside {
+            let way = relative(&folder(place(of)), place(&document));
+            let anchor = if anchor.is_empty() {
+                ""
+            } else {
+                &link.target[file.len()..]
+            };
+            turned.push_str(&format!("[{words}]({}{anchor})", way.display()));
+            continue;
+        }
+        let path = document.display().to_string();
+        turned.push_str(words);
+        // Not twice, where the words are the path or its end.
+        if !path.ends_with(words.trim_matches('`').trim_end_matches('/')) {
+            turned.push_str(&format!(" (`{path}`)"));
         }
     }
     turned.push_str(text.get(done..).unwrap_or_default());
@@ -189,6 +128,10 @@ fn relative(from: &Path, to: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
     use super::*;
 
     /// This repository.
@@ -196,7 +139,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
     }
 
-    /// What mdBook writes: `key` is what it calls items.
+    /// What mdBook writes for pages of this repository: `key` is what it calls items.
     fn input(key: &str) -> String {
         let page = |name: &str, below: Value| {
             let path = root().join(PAGES).join(name);
@@ -210,12 +153,13 @@ mod tests {
                 "parent_names": [],
             } })
         };
-        let below = json!([page("interrupts.md", json!([]))]);
-        let items = json!([
-            page("index.md", json!([])),
-            "Separator",
-            page("classes.md", below)
-        ]);
+        let summary = fs::read_to_string(root().join(PAGES).join("SUMMARY.md")).expect("it");
+        let pages = links::relative(&summary).into_iter();
+        let pages = pages.map(|link| page(&link.target, json!([])));
+        let mut items: Vec<_> = pages.collect();
+        let last = items.pop().expect("a chapter");
+        items[0]["Chapter"]["sub_items"] = json!([last]);
+        items.insert(1, json!("Separator"));
         json!([{ "renderer": "html" }, { key: items }]).to_string()
     }
 
@@ -232,24 +176,22 @@ mod tests {
     #[test]
     fn links_stay_in_the_book_or_are_none() {
         for key in ["items", "sections"] {
-            let book = preprocess(&root(), &input(key)).expect("a book");
+            let book = preprocess(&input(key)).expect("a book");
             let chapters = chapters(book, key);
             let places: Vec<_> = chapters.iter().map(|(place, _)| Path::new(place)).collect();
-            for added in [
-                "repository/CAVEATS.md",
-                "repository/about.md",
-                "repository/docs/adr/0019-doorbells.md",
-            ] {
-                assert!(places.contains(&Path::new(added)), "no {added}");
+            for there in ["CAVEATS.md", "ARCHITECTURE.md", "adr/0019-doorbells.md"] {
+                assert!(places.contains(&Path::new(there)), "no {there}");
             }
             let mut count = 0;
             for (place, text) in &chapters {
                 let folder = Path::new(place).parent().expect("a folder");
                 for link in links::relative(text) {
-                    let file = text[link.target].split('#').next().expect("a part");
-                    let place = resolved(&folder.join(file));
+                    let file = link.target.split('#').next().expect("a part");
+                    let to = resolved(&folder.join(file));
+                    let beside = || root().join(PAGES).join(&to).is_file();
+                    let page = to.extension().is_some_and(|kind| kind == "md");
                     assert!(
-                        file.is_empty() || places.contains(&&*place),
+                        file.is_empty() || places.contains(&&*to) || !page && beside(),
                         "{place:?}: {file}"
                     );
                     count += 1;
@@ -261,36 +203,29 @@ mod tests {
 
     #[test]
     fn a_link_is_turned_with_its_anchor_and_what_is_no_chapter_is_named() {
-        let chapter = |document: &str, place: &str| Chapter {
-            document: document.into(),
-            place: place.into(),
-        };
-        let all = [
-            chapter("docs/book/src/a.md", "a.md"),
-            chapter("CAVEATS.md", "repository/CAVEATS.md"),
-            chapter("docs/adr/1.md", "repository/docs/adr/1.md"),
-        ];
+        let all = ["docs/a.md", "CAVEATS.md", "docs/adr/1.md"].map(PathBuf::from);
         let turned = |of: usize, text: &str| turned(text, &all[of], &all);
         assert_eq!(
-            turned(
-                0,
-                "See [b](../../../CAVEATS.md#boot), [c](#here), `[d](x)`."
-            ),
-            "See [b](repository/CAVEATS.md#boot), [c](#here), `[d](x)`."
+            turned(0, "See [b](../CAVEATS.md#boot), [c](#here), `[d](x)`."),
+            "See [b](CAVEATS.md#boot), [c](#here), `[d](x)`."
         );
-        assert_eq!(turned(1, "[a](docs/book/src/a.md)"), "[a](../a.md)");
+        assert_eq!(turned(1, "[a](docs/a.md)"), "[a](a.md)");
+        assert_eq!(
+            turned(2, "[a](../a.md#b), [c](../../CAVEATS.md)"),
+            "[a](../a.md#b), [c](../CAVEATS.md)"
+        );
         assert_eq!(
             turned(
                 2,
-                "[`poll`](../../poll/src/lib.rs), [`poll/`](../../poll/) ![x](../x.svg)"
+                "[`poll`](../../poll/src/lib.rs), [`poll/`](../../poll/) [s](../b.md) ![x](../x.svg) ![y](../../y.svg)"
             ),
-            "`poll` (`poll/src/lib.rs`), `poll/` x (`docs/x.svg`)"
+            "`poll` (`poll/src/lib.rs`), `poll/` s (`docs/b.md`) ![x](../x.svg) y (`y.svg`)"
         );
     }
 
     #[test]
     fn what_is_no_book_is_said() {
-        let said = |input: &str| preprocess(&root(), input).expect_err("no book");
+        let said = |input: &str| preprocess(input).expect_err("no book");
         assert!(said("").contains("mdBook"));
         assert!(said("[{}, {\"pages\": []}]").contains("no items"));
     }

@@ -2,11 +2,12 @@
 
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
+use std::process::Command;
 
 use super::Outcome;
 use crate::bench::{self, Figure, Measurement, read_profile};
 use crate::failure::Failure;
-use crate::leftovers;
+use crate::{leftovers, machine};
 
 /// Measure what the hypervisor costs and compare with the budgets
 #[derive(clap::Args)]
@@ -20,7 +21,8 @@ Examples:
   bulkhead bench --json               # one JSON document
   bulkhead bench --svg figures.svg    # a picture as well
   bulkhead bench --where vtimer_irq   # in which lines of the source the instructions are
-  bulkhead bench --profile soak.json  # look for the longest exit in that profile too"
+  bulkhead bench --profile soak.json  # look for the longest exit in that profile too
+  bulkhead bench --publish            # keep them as those of docs/reference/figures.md"
 )]
 pub struct Args {
     /// Print one JSON document
@@ -35,6 +37,9 @@ pub struct Args {
     /// Take the exits of another run's profile into account
     #[arg(long, value_name = "FILE")]
     profile: Vec<PathBuf>,
+    /// Keep the figures in lab/figures.toml, from which the book's page is made
+    #[arg(long, conflicts_with = "whence")]
+    publish: bool,
 }
 
 /// The JSON document.
@@ -66,6 +71,9 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
             Failure::environment(format!("cannot write {}", path.display()), error, "")
         })?;
     }
+    if args.publish {
+        publish(figures)?;
+    }
     if args.json {
         let text = serde_json::to_string_pretty(&Document { figures })
             .map_err(|error| Failure::failed("the figures make no JSON", error, ""))?;
@@ -81,4 +89,29 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
         );
     }
     Ok(measurement)
+}
+
+/// Keeps the figures of this commit as the published ones.
+fn publish(figures: &[Figure]) -> Result<(), Failure> {
+    let root = machine::checkout();
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "--short", "HEAD"])
+        .current_dir(&root);
+    let commit = match git.output() {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => {
+            return Err(Failure::environment(
+                "git does not say which commit this is",
+                "",
+                "",
+            ));
+        }
+    };
+    let text = bench::Published::load()?.with(commit, figures).text()?;
+    let path = root.join(bench::PUBLISHED);
+    leftovers::write(&path, text.as_bytes()).map_err(|error| {
+        Failure::environment(format!("cannot write {}", path.display()), error, "")
+    })
 }

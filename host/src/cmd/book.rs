@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::{book, machine};
 
 /// What installs mdBook.
-const ADVICE: &str = "`cargo install --locked mdbook` brings it; the pages can be read as they are in docs/book/src, too";
+const ADVICE: &str = "`cargo install --locked mdbook` brings it; the pages can be read as they are, too, from docs/SUMMARY.md on";
 
 /// Render the book, which mdBook does, as out/book
 #[derive(clap::Args)]
@@ -18,7 +18,7 @@ const ADVICE: &str = "`cargo install --locked mdbook` brings it; the pages can b
   bulkhead book                       # out/book/index.html
   bulkhead book --open                # and a browser shows it
 
-`mdbook serve docs/book` renders it anew as pages change.")]
+`mdbook serve docs` renders it anew as pages change.")]
 pub struct Args {
     /// Show it in a browser
     #[arg(long)]
@@ -58,7 +58,7 @@ fn render(open: bool) -> Result<Outcome, Failure> {
     let root = machine::checkout();
     let mut command = Command::new("mdbook");
     command.arg("build").args(open.then_some("--open"));
-    command.arg(root.join("docs/book")).stdin(Stdio::null());
+    command.arg(root.join(book::PAGES)).stdin(Stdio::null());
     let status = command.status().map_err(|why| {
         let what = "cannot run mdbook, which renders the book";
         Failure::environment(what, why, ADVICE)
@@ -73,13 +73,12 @@ fn render(open: bool) -> Result<Outcome, Failure> {
 
 fn preprocess() -> Result<Outcome, Failure> {
     let what = "cannot make the chapters of the book";
-    let advice = "this is for mdBook, which docs/book/book.toml tells of it";
+    let advice = "this is for mdBook, which docs/book.toml tells of it";
     let mut input = String::new();
     io::stdin()
         .read_to_string(&mut input)
         .map_err(|why| Failure::environment(what, why, advice))?;
-    let book = book::preprocess(&machine::checkout(), &input)
-        .map_err(|why| Failure::input(what, why, advice))?;
+    let book = book::preprocess(&input).map_err(|why| Failure::input(what, why, advice))?;
     println!("{book}");
     Ok(Outcome::Done)
 }

@@ -15,7 +15,7 @@ use crate::{leftovers, machine, show};
 #[command(after_help = "Examples:
   bulkhead build systems/demo.toml
   bulkhead build systems/demo.toml --json | jq -r .image
-  bulkhead build systems/demo.toml --fit demo.itb   # for U-Boot's bootm, see docs/boot.md
+  bulkhead build systems/demo.toml --fit demo.itb   # for U-Boot's bootm, see docs/how-to/boot.md
 
 Writes out/NAME/: bulkhead.img (boots as an arm64 Linux image does), plan.bin, plan.json, VM.dtb of
 each VM, el2.elf. Same inputs, same bytes.")]

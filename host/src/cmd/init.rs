@@ -124,7 +124,7 @@ fn start(args: &Args, asks: bool) -> Result<Outcome, Failure> {
             "{} guests, each with a CPU of its own, are too many",
             guests.len()
         );
-        let help = "name fewer, and see README.md on VMs that share CPUs";
+        let help = "name fewer, and see docs/how-to/share-a-cpu.md";
         return Err(Failure::input(
             what,
             format!("a board has {MOST_CPUS} CPUs at most"),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{board, class, cpu, doorbell, emulated, policy, shared, vm};
 
 /// Where the repository has it.
-pub const FILE: &str = "docs/description.schema.json";
+pub const FILE: &str = "docs/reference/description.schema.json";
 
 /// What a value is.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! What keeps a VM from taking its interrupts itself (`docs/adr/0016-own-interrupts.md`).
+//! What keeps a VM from taking its interrupts itself (`docs/adr/0016-gppt.md`).
 
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};

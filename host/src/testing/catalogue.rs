@@ -62,7 +62,7 @@ mod tests {
             .iter()
             .filter_map(|test| test.name.split('/').next())
             .collect();
-        let text = std::fs::read_to_string(root.join("docs/testing.md")).unwrap();
+        let text = std::fs::read_to_string(root.join("docs/internals/testing.md")).unwrap();
         let rows = text
             .split("## Where other hypervisors failed")
             .nth(1)
@@ -81,7 +81,10 @@ mod tests {
                     rest.is_empty() || rest.starts_with('/') || word.ends_with('/')
                 })
             });
-            assert!(found, "docs/testing.md names `{word}`, which is no test");
+            assert!(
+                found,
+                "docs/internals/testing.md names `{word}`, which is no test"
+            );
             count += 1;
         }
         assert!(count > 20, "{count}");

@@ -53,12 +53,11 @@ fn all_lead(root: &Path) -> Result<String, Vec<String>> {
     for document in documents(root) {
         let text = fs::read_to_string(&document).unwrap_or_default();
         for link in links::relative(&text) {
-            let target = text.get(link.target.clone()).unwrap_or_default();
             let line = links::line(&text, link.whole.start);
             count += 1;
-            if let Some(why) = broken(&document, target) {
+            if let Some(why) = broken(&document, &link.target) {
                 let shown = document.strip_prefix(root).unwrap_or(&document).display();
-                wrong.push(format!("{shown}:{line}: link to `{target}`: {why}"));
+                wrong.push(format!("{shown}:{line}: link to `{}`: {why}", link.target));
             }
         }
     }
@@ -70,16 +69,6 @@ fn all_lead(root: &Path) -> Result<String, Vec<String>> {
     } else {
         Err(wrong)
     }
-}
-
-/// Lines outside fenced code, numbered from 1.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut fenced = false;
-    text.lines().enumerate().filter_map(move |(index, line)| {
-        let fence = line.trim_start().starts_with("```");
-        fenced ^= fence;
-        (!fenced && !fence).then_some((index + 1, line))
-    })
 }
 
 fn broken(document: &Path, target: &str) -> Option<String> {
@@ -97,17 +86,8 @@ fn broken(document: &Path, target: &str) -> Option<String> {
         return None;
     }
     let text = fs::read_to_string(&path).unwrap_or_default();
-    let found = prose(&text).any(|(_, line)| line.starts_with('#') && slug(line) == anchor);
+    let found = links::anchors(&text).iter().any(|found| found == anchor);
     (!found).then(|| "no such heading".to_owned())
-}
-
-/// The anchor that forges give to a heading.
-fn slug(heading: &str) -> String {
-    let text = heading.trim_start_matches('#').trim().to_lowercase();
-    let kept = text
-        .chars()
-        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 fn commands(root: &Path) -> Result<String, Vec<String>> {

@@ -1,5 +1,5 @@
 //! The matrix: the same tests on every interrupt controller, CPU model and number of vCPUs. Systems and
-//! scenarios are made from the tables here; docs/testing.md lists the cells.
+//! scenarios are made from the tables here; docs/internals/testing.md lists the cells.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_docs_list_every_cell() {
-        let page = include_str!("../../../docs/testing.md");
+        let page = include_str!("../../../docs/internals/testing.md");
         for cell in cells().iter().filter(|cell| cell.is_linux()) {
             let row = format!(
                 "| `{}` | GICv{} | {} | {} | {} |",
@@ -247,11 +247,17 @@ mod tests {
                 cell.vcpus,
                 if cell.usual { "always" } else { "on request" }
             );
-            assert!(page.contains(&row), "docs/testing.md lacks: {row}");
+            assert!(
+                page.contains(&row),
+                "docs/internals/testing.md lacks: {row}"
+            );
         }
         for (program, vcpus) in PROGRAMS {
             let row = format!("| `{program}` | {vcpus} |");
-            assert!(page.contains(&row), "docs/testing.md lacks: {row}");
+            assert!(
+                page.contains(&row),
+                "docs/internals/testing.md lacks: {row}"
+            );
         }
     }
 }

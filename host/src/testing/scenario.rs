@@ -199,7 +199,11 @@ impl Scenario {
         let scenario: Self =
             toml::from_str(&text).map_err(|error| Failure::input(what(), error, ""))?;
         match scenario.flaw() {
-            Some(flaw) => Err(Failure::input(what(), flaw, "see docs/testing.md")),
+            Some(flaw) => Err(Failure::input(
+                what(),
+                flaw,
+                "see docs/internals/testing.md",
+            )),
             None => Ok(scenario),
         }
     }

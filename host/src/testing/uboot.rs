@@ -1,4 +1,4 @@
-//! U-Boot loads the image: from a disk and over a network, by the very commands that `docs/boot.md` shows.
+//! U-Boot loads the image: from a disk and over a network, by the very commands that `docs/how-to/boot.md` shows.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -22,7 +22,7 @@ const FIT: &str = "bulkhead.itb";
 const SIGNED: &str = "out/hello/bulkhead.itb";
 const KEY: &str = "dev";
 /// Where the commands are.
-const DOCUMENT: &str = "docs/boot.md";
+const DOCUMENT: &str = "docs/how-to/boot.md";
 /// What the system has to do once it was loaded; the seconds are for the loader, too.
 const EXPECTED: &str = "claim = 'It runs.'
 system = ''

@@ -55,7 +55,7 @@ const TABLES: [(&str, &str, &str); 9] = [
 pub fn page() -> String {
     let schema = schema::schema();
     let mut text = "# Description\n\n\
-        All keys of a description, as the [JSON schema](../../description.schema.json) has them, by which [editors](begin.md#in-an-editor) complete and check them. \
+        All keys of a description, as the [JSON schema](description.schema.json) has them, by which [editors](../how-to/your-own-board.md#in-an-editor) complete and check them. \
         What goes together beyond one table, `./bulkhead check` says, and `./bulkhead explain` lists all that it can say.\n\n"
         .to_owned();
     let name = at(&schema, "/properties/vm/propertyNames/pattern");

@@ -35,8 +35,8 @@ pub fn page() -> String {
          tables that it names, in the order of `TableId`, each directly behind the one before. There are no pointers, no text of variable \
          length, and no padding that is not a field which must be 0. This is version {}; EL2 takes no other. `./bulkhead build` writes it to \
          `out/NAME/plan.bin`, and the same as JSON to `plan.json`.\n\n\
-         Why it is so: [ADR 2](../../adr/0002-plan-format.md). What is proven about it: \
-         [the rules](../../../core/src/plan/check/mod.rs) and [their names](../../../core/src/plan/violation.rs).\n\n## Limits and flags\n\n\
+         Why it is so: [ADR 2](../adr/0002-plan-format.md). What is proven about it: \
+         [the rules](../../core/src/plan/check/mod.rs) and [their names](../../core/src/plan/violation.rs).\n\n## Limits and flags\n\n\
          | name | value | meaning |\n| --- | --- | --- |\n",
         plan::VERSION
     );

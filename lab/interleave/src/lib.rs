@@ -1,5 +1,5 @@
 //! Modules of the project's core that several pCPUs work on at a time, compiled with loom's atomics. The tests run
-//! them under every interleaving and every outcome that the memory model allows (`docs/locking.md`).
+//! them under every interleaving and every outcome that the memory model allows (`docs/internals/locking.md`).
 
 // `core` in the modules below is loom's.
 extern crate bulkhead_loom_atomics as core;

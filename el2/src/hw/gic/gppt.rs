@@ -1,4 +1,4 @@
-//! A pCPU whose VM takes its physical interrupts itself (`docs/adr/0016-own-interrupts.md`). On a GICv3 with one Security state EL2's
+//! A pCPU whose VM takes its physical interrupts itself (`docs/adr/0016-gppt.md`). On a GICv3 with one Security state EL2's
 //! own interrupts are of Group 0 there, with the most urgent priority, and come as FIQ; Group 1 is the guest's. Where Group 0 is
 //! the firmware's, EL2 has none there, and gets the pCPU back by an event of the firmware.
 

@@ -1,5 +1,5 @@
 //! A pCPU whose VM takes its physical interrupts itself on a GICv2, where it has the CPU interface's frame and can mask everything.
-//! EL2 gets the pCPU back by taking the VM's stage 2 away (`docs/adr/0016-own-interrupts.md`): there is no interrupt of EL2's
+//! EL2 gets the pCPU back by taking the VM's stage 2 away (`docs/adr/0016-gppt.md`): there is no interrupt of EL2's
 //! while the guest has both.
 
 use bulkhead_core::gppt::{Controls, GUEST_SGIS, Read, Write, priority};

@@ -1,5 +1,5 @@
 //! Getting the pCPU back of a VM that could mask EL2's interrupts: its stage 2 is taken away, and an interrupt wakes it if it sleeps; the
-//! next fetch or access faults to EL2 (`docs/adr/0016-own-interrupts.md`).
+//! next fetch or access faults to EL2 (`docs/adr/0016-gppt.md`).
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 

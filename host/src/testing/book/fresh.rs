@@ -67,7 +67,7 @@ fn fresh(context: &Context) -> Result<String, Vec<String>> {
         // Compilers and packages come first.
         guard: Duration::from_secs(3600),
     };
-    let page = format!("{}/tutorial.md", super::PAGES);
+    let page = format!("{}/tutorial/two-guests.md", super::PAGES);
     let text = fs::read_to_string(context.root.join(&page)).map_err(|e| why(&e))?;
     super::read(&page, &text, &place)
 }

@@ -12,11 +12,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::suite::{Context, Job, Test};
+use crate::book::PAGES;
 use page::{Step, steps};
 use reader::Place;
 
-/// Where the pages are.
-const PAGES: &str = "docs/book/src";
+/// The folders of pages that tell what to do.
+const FOLLOWED: [&str; 2] = ["tutorial", "how-to"];
+/// What is followed besides.
+const README: &str = "README";
+/// A page that needs more than the checkout, and whose steps the tests `boot/` do.
+const ELSEWHERE: &str = "how-to/boot";
 /// What a reader finds in the working folder, besides the tool.
 const FOUND: [&str; 6] = ["boards", "systems", "guests", "host", "tests", "out"];
 
@@ -25,26 +30,41 @@ pub fn tests(root: &Path) -> Vec<Test> {
     let pages = pages(root).into_iter();
     let pages = pages.filter(|(_, text)| steps(text).is_ok_and(|steps| !steps.is_empty()));
     let pages = pages.map(|(name, _)| {
-        let path = format!("{PAGES}/{name}.md");
+        let path = path(&name);
         let claim = format!("Who does what `{path}` says sees what it shows.");
         let job: Job = Box::new(move |context| follow(context, &path));
-        Test::parallel(format!("docs/book/{name}"), claim, job)
+        Test::parallel(format!("docs/{name}"), claim, job)
     });
     pages.chain([fresh::test(), rendered::test()]).collect()
 }
 
-/// The pages of the book: name without the ending, and text.
+/// The file of a page, from the root of the checkout.
+fn path(name: &str) -> String {
+    match name {
+        README => format!("{name}.md"),
+        name => format!("{PAGES}/{name}.md"),
+    }
+}
+
+/// The pages that are followed: the name of the file below the book without its ending, and the
+/// text.
 fn pages(root: &Path) -> Vec<(String, String)> {
-    let entries = fs::read_dir(root.join(PAGES)).into_iter().flatten();
-    let mut pages: Vec<_> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name().to_str()?.strip_suffix(".md")?.to_owned();
-            Some((name, fs::read_to_string(entry.path()).ok()?))
-        })
-        .collect();
-    pages.sort();
+    let mut names = vec![README.to_owned()];
+    for folder in FOLLOWED {
+        let entries = fs::read_dir(root.join(PAGES).join(folder));
+        let files = entries.into_iter().flatten().flatten();
+        let files = files.filter_map(|entry| entry.file_name().into_string().ok());
+        names.extend(
+            files.filter_map(|file| Some(format!("{folder}/{}", file.strip_suffix(".md")?))),
+        );
+    }
+    names.retain(|name| name != ELSEWHERE);
+    names.sort();
+    let text = |name: &String| fs::read_to_string(root.join(path(name))).ok();
+    let pages = names.into_iter();
     pages
+        .filter_map(|name| text(&name).map(|text| (name, text)))
+        .collect()
 }
 
 /// Follows a page in a folder that looks like the checkout, with this tool.
@@ -127,9 +147,12 @@ mod tests {
             .into_iter()
             .filter(|(_, text)| builds(text))
             .collect();
-        assert!(built.iter().any(|(name, _)| name == "tutorial"));
-        assert!(!built.iter().any(|(name, _)| name == "talk"));
-        let tutorial = tests.iter().find(|test| test.name == "docs/book/tutorial");
+        assert!(built.iter().any(|(name, _)| name == "tutorial/two-guests"));
+        assert!(!built.iter().any(|(name, _)| name == "how-to/talk"));
+        let tutorial = tests
+            .iter()
+            .find(|test| test.name == "docs/tutorial/two-guests");
         assert!(tutorial.is_some_and(|test| !test.on_request));
+        assert!(tests.iter().any(|test| test.name == "docs/README"));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A rule that EL2 can break. `docs/sanitizer.md` says more about each.
+/// A rule that EL2 can break. `docs/internals/sanitizer.md` says more about each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
