@@ -298,20 +298,15 @@ mod tests {
 
     #[test]
     fn all_tests_of_the_repository_can_be_used() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path
-                .extension()
-                .is_some_and(|extension| extension == "toml")
-            {
-                let scenario = Scenario::load(&path).unwrap_or_else(|failure| panic!("{failure}"));
-                assert!(
-                    scenario.claim.ends_with('.'),
-                    "{}: a claim is a sentence",
-                    path.display()
-                );
-            }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let scenarios = super::super::systems::scenarios(&root);
+        let scenarios = scenarios.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(!scenarios.is_empty());
+        for (name, scenario) in scenarios {
+            assert!(
+                scenario.claim.ends_with('.'),
+                "{name}: a claim is a sentence"
+            );
         }
     }
 }

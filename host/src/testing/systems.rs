@@ -43,7 +43,7 @@ impl Builds {
 pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
     let mut tests = Vec::new();
     let mut systems = BTreeMap::new();
-    for (name, scenario) in scenarios(&root.join("tests"))? {
+    for (name, scenario) in scenarios(root)? {
         // A system that is run on request only is built on request only: it may need more than the others.
         let on_request = systems.entry(scenario.system.clone()).or_insert(true);
         *on_request &= scenario.on_request;
@@ -86,22 +86,46 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
     Ok(all)
 }
 
-fn scenarios(folder: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
-    let entries = folder.read_dir().map_err(|error| {
-        Failure::environment(format!("cannot read `{}`", folder.display()), error, "")
-    })?;
+/// Rooms of `tests/` that have scenarios, by subject. What else is there belongs to tests of that name.
+const ROOMS: [&str; 9] = [
+    "gic",
+    "gppt",
+    "smp",
+    "sched",
+    "devices",
+    "hostile",
+    "lifecycle",
+    "linux",
+    "boards",
+];
+
+/// The scenarios in the rooms of `tests/` below `root`, by name.
+///
+/// # Errors
+///
+/// A room cannot be read, a scenario cannot be used, or two have the same name.
+pub fn scenarios(root: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
     let mut scenarios = BTreeMap::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
-            let name = path
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            scenarios.insert(name, Scenario::load(&path)?);
+    for room in ROOMS {
+        let folder = root.join("tests").join(room);
+        let entries = folder.read_dir().map_err(|error| {
+            Failure::environment(format!("cannot read `{}`", folder.display()), error, "")
+        })?;
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            if path.extension().is_none_or(|ending| ending != "toml") {
+                continue;
+            }
+            if scenarios
+                .insert(name.clone().into_owned(), Scenario::load(&path)?)
+                .is_some()
+            {
+                return Err(Failure::input(
+                    format!("two tests are called `{name}`"),
+                    format!("one of them is `{}`", path.display()),
+                    "give one of the files another name",
+                ));
+            }
         }
     }
     Ok(scenarios)
