@@ -2,7 +2,7 @@
 //! they have had time to do what they do.
 //!
 //! Says `READY` after half a second. For each `w` that it receives it says `waited` a second later; an `x`
-//! ends it. For each `g` it looks whether a `held` VM stands still, with which it shares a page, and lets it go on.
+//! ends it. For each `g` it looks whether a `gppt-reclaim` VM stands still, with which it shares a page, and lets it go on.
 #![no_std]
 #![no_main]
 

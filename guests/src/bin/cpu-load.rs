@@ -18,7 +18,7 @@ const JUMP_US: u64 = 20;
 
 fn main(board: &'static Board) {
     let Some(page) = board.shared("report").map(shared::words) else {
-        println!("labour: nobody gives work: there is no page `report`");
+        println!("cpu-load: nobody gives work: there is no page `report`");
         return;
     };
     let says = |offset: usize| page[offset / 8].load(Acquire) != 0;
@@ -43,7 +43,7 @@ fn main(board: &'static Board) {
     }
     let milliseconds = |ticks| timer::nanoseconds(ticks) / 1_000_000;
     println!(
-        "labour: had {} ms in {} ms",
+        "cpu-load: had {} ms in {} ms",
         milliseconds(had),
         milliseconds(last - from)
     );

@@ -54,7 +54,7 @@ fn main(board: &'static Board) {
     let window = latest - first.unwrap_or(latest);
     let due = window * part / of;
     println!(
-        "share: {had} of {window} ticks, due {due}, {turns} turns, longest without {} ns",
+        "cpu-share: {had} of {window} ticks, due {due}, {turns} turns, longest without {} ns",
         timer::nanoseconds(longest)
     );
     stolen = told() - stolen;

@@ -1,4 +1,4 @@
-//! Companion of `heir`: ends when it is told to, in the way that it was told.
+//! Companion of `crash-watcher`: ends when it is told to, in the way that it was told.
 //!
 //! `at=` (boot arguments): the word in the shared page `orders` at which it ends; `end=`: 0 for power off, 1 for an
 //! exception that no vector takes, 2 for a watchdog that nobody refreshes. Before that it asks for events that are
@@ -19,7 +19,7 @@ const WOR: usize = 0x008;
 
 fn main(board: &'static Board) {
     let Some(orders) = board.shared("orders").map(shared::words) else {
-        return println!("FAIL mortal: it needs a shared page `orders`");
+        return println!("FAIL crash-on-demand: it needs a shared page `orders`");
     };
     nothing("before");
     let at = board.argument("at").unwrap_or(1);

@@ -1,7 +1,7 @@
 //! Claim: a VM that is told of the crashes of others gets an interrupt, can ask who it was and why, is told each
 //! time once, and is told of nothing else.
 //!
-//! The others are `mortal`; they end when the word in the shared page `orders` says so: at 1 `calm` powers off, at
+//! The others are `crash-on-demand`; they end when the word in the shared page `orders` says so: at 1 `calm` powers off, at
 //! 2 `first` crashes, at 3 `second` crashes and `bitten` is bitten by its watchdog.
 #![no_std]
 #![no_main]
@@ -24,7 +24,9 @@ fn main(board: &'static Board) {
     let (Some(orders), Some(intid)) =
         (board.shared("orders").map(shared::words), board.event_intid)
     else {
-        return println!("FAIL heir: it needs a shared page `orders` and an interrupt for events");
+        return println!(
+            "FAIL crash-watcher: it needs a shared page `orders` and an interrupt for events"
+        );
     };
     INTID.store(intid, Relaxed);
     gic::init();

@@ -74,7 +74,7 @@ fn ring(board: &'static Board, from: u64) {
         }
     }
     wait(from + RINGS + ODD + QUIET);
-    println!("din: {rings} rings");
+    println!("doorbell-storm: {rings} rings");
     check::holds("it rings more often than it is heard", rings > 200, rings);
     check::equal("what is read from pages", loaded, 0);
     check::equal("accesses that end otherwise than they should", wrong, 0);
@@ -105,7 +105,7 @@ fn hear(intid: u32, from: u64, deaf: bool) {
             format_args!("{heard} of {most}"),
         );
         wait(from + RINGS + ODD + QUIET);
-        println!("din: {heard} heard");
+        println!("doorbell-storm: {heard} heard");
         check::equal("odd accesses ring nothing", HEARD.load(Relaxed), heard);
     }
     sysreg::irq_off();

@@ -72,7 +72,7 @@ fn main(board: &'static Board) {
     gic::enable(intid);
     gic::enable(timer::INTID);
     let (Some(from), Some(ready)) = (word(&FROM, READY), word(&TO, READY)) else {
-        return println!("FAIL bell: its memory is not there");
+        return println!("FAIL doorbell: its memory is not there");
     };
     if first {
         ready.store(1, Release);
@@ -110,7 +110,7 @@ fn main(board: &'static Board) {
     while timer::now() < until {}
     sysreg::irq_off();
     let heard = HEARD.load(Relaxed);
-    println!("bell: {heard} heard by INTID {intid}");
+    println!("doorbell: {heard} heard by INTID {intid}");
     if first {
         // What the burst has brought round.
         check::equal("the end of the burst", LAST.load(Relaxed), rounds + BURST);
@@ -129,7 +129,7 @@ fn main(board: &'static Board) {
 /// Rings, and waits each time until it was heard.
 fn call(rounds: u64) {
     let (Some(from), Some(ready)) = (word(&FROM, READY), word(&TO, READY)) else {
-        return println!("FAIL bell: its memory is not there");
+        return println!("FAIL doorbell: its memory is not there");
     };
     ready.store(1, Release);
     while from.load(Acquire) == 0 {}

@@ -2,7 +2,7 @@
 //!
 //! For `seconds=` of the boot arguments all CPUs have a timer of 1 kHz; at each of its periods CPU 0 makes a
 //! hypercall, sends an SGI to each other CPU, and waits for their answers; once a second it prints a line. Then it
-//! says how often each of that has happened, and how long it took (`TALLY`).
+//! says how often each of that has happened, and how long it took (`EXITS`).
 #![no_std]
 #![no_main]
 
@@ -40,7 +40,7 @@ fn main(board: &'static Board) {
     let all_on = cpu::wait(|| ASKED[1..cpus].iter().all(|asked| asked.load(Acquire) != 0));
     check::holds("all CPUs have come", all_on, "one has not");
     begin();
-    println!("tally: {cpus} CPUs, {seconds} s");
+    println!("exit-stats: {cpus} CPUs, {seconds} s");
 
     let from = timer::now();
     let (mut rounds, mut late) = (0, 0);
@@ -56,7 +56,7 @@ fn main(board: &'static Board) {
             late += u64::from(!cpu::wait(|| ANSWERS.load(Acquire) == due));
         }
         println!(
-            "tally: {second} s, {rounds} rounds, a line of some length to see whether all of it comes"
+            "exit-stats: {second} s, {rounds} rounds, a line of some length to see whether all of it comes"
         );
     }
 
@@ -84,7 +84,7 @@ fn main(board: &'static Board) {
     let calls = CALLS.load(Relaxed) + others + 1;
     let characters = uart::characters();
     print!(
-        "TALLY vtimer-irq={} hvc={calls} sgi={} uart~{} characters={characters} elapsed-us~{}",
+        "EXITS vtimer-irq={} hvc={calls} sgi={} uart~{} characters={characters} elapsed-us~{}",
         sum(&TIMERS),
         sum(&SENT),
         uart::accesses(),

@@ -10,7 +10,7 @@ guest!(main = main, irq = on_irq);
 fn main(board: &'static Board) {
     gic::init();
     gic::enable(timer::INTID);
-    println!("silent from now on");
+    println!("hangs from now on");
     match board.argument("way").unwrap_or(0) {
         // Asleep, no timer armed.
         0 => sleep(),

@@ -41,7 +41,7 @@ fn main(_board: &'static Board) {
     for (name, [min, sum, max]) in seen {
         println!("late {name}: ticks min={min} sum={sum} max={max}");
     }
-    println!("latency: {OPERATIONS} interrupts each");
+    println!("irq-latency: {OPERATIONS} interrupts each");
 }
 
 /// Least, sum and most of all latencies.

@@ -46,7 +46,7 @@ static STORMED: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 
 fn main(board: &'static Board) {
     let (Some(second), Some(gpio)) = (board.second_uart, board.gpio) else {
-        return println!("FAIL storm: it needs a second PL011 and a PL061");
+        return println!("FAIL irq-storm: it needs a second PL011 and a PL061");
     };
     UART.store(second.base, Relaxed);
     UART_INTID.store(second.intid, Relaxed);

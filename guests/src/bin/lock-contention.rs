@@ -37,7 +37,10 @@ fn main(_: &'static Board) {
     cpu::wait(|| READY.load(Acquire));
     let both = measure(|| work(0));
     let [first, second] = both;
-    println!("contend: alone {}, then {first} and {second}", alone[0]);
+    println!(
+        "lock-contention: alone {}, then {first} and {second}",
+        alone[0]
+    );
     let sum = first + second;
     check::holds(
         "work of two",

@@ -106,7 +106,7 @@ fn main(board: &'static Board) {
         println!("latency restart: ticks min={ticks} avg={ticks} max={ticks}");
     }
     println!(
-        "micro: {OPERATIONS} operations each, {} ticks per second",
+        "micro-bench: {OPERATIONS} operations each, {} ticks per second",
         timer::frequency()
     );
 }

@@ -47,7 +47,7 @@ fn main(board: &'static Board) {
     while timer::now() < from {
         core::hint::spin_loop();
     }
-    println!("drift: begins");
+    println!("migrate: begins");
     LAST.store(timer::now(), Relaxed);
     timer::arm(timer::now() + timer::ticks(TICK_US));
     if board.cpus > 1 {
@@ -59,7 +59,7 @@ fn main(board: &'static Board) {
     sysreg::irq_off();
     let (ticks, longest) = (TICKS.load(Relaxed), LONGEST.load(Relaxed));
     println!(
-        "drift: {ticks} ticks, at most {} us apart",
+        "migrate: {ticks} ticks, at most {} us apart",
         timer::nanoseconds(longest) / 1000
     );
     // Late as they may be, they come.
@@ -79,12 +79,12 @@ fn alone(board: &Board, to: u64) {
     while timer::now() < middle {
         rounds += 1;
     }
-    println!("drift: half");
+    println!("migrate: half");
     while timer::now() < to {
         rounds += 1;
     }
     let Some(page) = board.shared("rounds").map(shared::words) else {
-        return println!("drift: {rounds} rounds");
+        return println!("migrate: {rounds} rounds");
     };
     page[number.unwrap_or(0) as usize].store(rounds, Release);
     let all = || (0..of as usize).map(|n| page[n].load(Acquire));
@@ -92,7 +92,7 @@ fn alone(board: &Board, to: u64) {
         core::hint::spin_loop();
     }
     let mean = all().sum::<u64>() / of;
-    println!("drift: {rounds} rounds, {mean} in the mean");
+    println!("migrate: {rounds} rounds, {mean} in the mean");
     check::holds(
         "part",
         rounds.abs_diff(mean) * 8 <= mean,
@@ -112,10 +112,10 @@ fn turns(to: u64) {
         gic::send(WAKE, 1 << 1);
         wait(0, sent);
         if sent % SOME == 0 {
-            println!("drift: {sent} SGIs");
+            println!("migrate: {sent} SGIs");
         }
     }
-    println!("drift: {sent} SGIs each way");
+    println!("migrate: {sent} SGIs each way");
     check::equal("SGIs to the second CPU", CAME[1].load(Acquire), sent);
     check::equal("SGIs to the first CPU", CAME[0].load(Acquire), sent);
     check::holds("turns", sent > 100, sent);

@@ -84,7 +84,7 @@ fn main(board: &'static Board) {
             format_args!("{seconds} s in {whole} s"),
         );
     }
-    println!("paused: {real} us, its own time went on by {shown} us");
+    println!("pause: {real} us, its own time went on by {shown} us");
     if stops {
         check::holds("its time stood still", shown < JUMP_US / 5, "it went on");
         check::equal("its timer is not due", VIRTUAL.load(Relaxed).into(), 0);

@@ -67,7 +67,7 @@ fn main(board: &'static Board) {
     timer::disarm();
     listener.answer();
     println!(
-        "looks: cost={cost} periods={} lost={}",
+        "poll-loop: cost={cost} periods={} lost={}",
         SEEN.load(Relaxed),
         LOST.load(Relaxed)
     );

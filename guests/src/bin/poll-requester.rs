@@ -1,6 +1,6 @@
 //! Claim: whom a control loop listens to has it pause, go on and stop; and does nothing else to it, whatever it writes.
 //!
-//! The other side of `looks`.
+//! The other side of `poll-loop`.
 #![no_std]
 #![no_main]
 

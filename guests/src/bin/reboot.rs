@@ -22,10 +22,10 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 fn main(board: &'static Board) {
     let Some(page) = board.shared("page").map(shared::words) else {
-        return println!("FAIL reboots: it needs a shared page `page`");
+        return println!("FAIL reboot: it needs a shared page `page`");
     };
     let life = page[0].fetch_add(1, Relaxed) + 1;
-    println!("reboots: life {life}");
+    println!("reboot: life {life}");
     let mut set = None;
     memory::free_pages(board, |free| {
         set = set.or(free.first_set());
@@ -61,7 +61,7 @@ fn main(board: &'static Board) {
     );
     let periods = PERIODS.load(Relaxed);
     check::holds("it has had periods", periods > 100, periods);
-    println!("reboots: {periods} periods, {} lost", LOST.load(Relaxed));
+    println!("reboot: {periods} periods, {} lost", LOST.load(Relaxed));
     check::done();
     if order == 1 {
         let answer = power::hvc(SYSTEM_RESET2, [WARM, 0, 0, 0, 0, 0, 0])[0];

@@ -54,10 +54,10 @@ fn main(board: &'static Board) {
     let tree = board.tree.map_or(0, memory::checksum);
     let found = (distributor(), private());
     let Some(lives) = board.shared("lives").map(shared::words) else {
-        return println!("FAIL rebirth: it needs a shared page `lives`");
+        return println!("FAIL restart: it needs a shared page `lives`");
     };
     let (Some(second), Some(gpio)) = (board.second_uart, board.gpio) else {
-        return println!("FAIL rebirth: it needs a second PL011 and a PL061");
+        return println!("FAIL restart: it needs a second PL011 and a PL061");
     };
     let life = lives[0].fetch_add(1, Relaxed) + 1;
     LIFE.store(life, Relaxed);
@@ -65,7 +65,7 @@ fn main(board: &'static Board) {
         DEVICES[n].store(device.intid, Relaxed);
         BASES[n].store(device.base, Relaxed);
     }
-    println!("rebirth: life {life}");
+    println!("restart: life {life}");
 
     same("image", lives, 1, image);
     same("device tree", lives, 2, tree);
@@ -313,7 +313,7 @@ fn mess(board: &'static Board, second: Device, gpio: Device) -> ! {
     memory::free_pages(board, |free| page = Some(free));
     let refuge = page.map(|page| (Refuge::new(&page), page.base()));
     let Some((refuge, place)) = refuge else {
-        println!("FAIL rebirth: no page is left");
+        println!("FAIL restart: no page is left");
         power::off()
     };
     REFUGE.store(place, Release);
@@ -347,7 +347,7 @@ fn mess(board: &'static Board, second: Device, gpio: Device) -> ! {
     let waits = read32(gic::word(gic::ISPENDR, 32)) != 0;
     let active = read32(gic::word(gic::ISACTIVER, second.intid));
     println!(
-        "rebirth: CPU 0 has taken {taken}, SPIs pending: {waits}, active: {active:#x}; now it ruins itself"
+        "restart: CPU 0 has taken {taken}, SPIs pending: {waits}, active: {active:#x}; now it ruins itself"
     );
     while read32(uart::base() + uart::FR) & uart::FR_TXFE == 0 {}
     refuge.wreck(board.memory[0], RUIN)

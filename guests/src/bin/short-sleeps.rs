@@ -29,12 +29,12 @@ fn main(board: &'static Board) {
             sysreg::irq_off();
             naps += 1;
         }
-        println!("nagger: {naps} naps");
+        println!("short-sleeps: {naps} naps");
         return;
     }
     let beside = rounds(end - milliseconds(600), end - milliseconds(100));
     let alone = rounds(end + milliseconds(100), end + milliseconds(600));
-    println!("nagger: {beside} rounds beside it, {alone} alone");
+    println!("short-sleeps: {beside} rounds beside it, {alone} alone");
     check::holds(
         "its part",
         beside * 200 >= alone * LEAST,

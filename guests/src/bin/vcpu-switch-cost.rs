@@ -28,7 +28,7 @@ fn main(board: &'static Board) {
             wait_for_jump(jump, u64::MAX);
         }
         mark_end(id);
-        println!("turns: {operations} seen");
+        println!("vcpu-switch-cost: {operations} seen");
     } else {
         let turns = board.argument("turns").unwrap_or(u64::MAX);
         (0..turns).all(|_| wait_for_jump(jump, timer::ticks(ALONE_US)));

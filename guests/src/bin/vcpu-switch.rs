@@ -75,7 +75,7 @@ fn main(board: &'static Board) {
         sysreg::isb();
         sysreg::irq_off();
     }
-    println!("away: {} timer interrupts", HANDLED.load(Relaxed));
+    println!("vcpu-switch: {} timer interrupts", HANDLED.load(Relaxed));
     check::equal("timer interrupts", HANDLED.load(Relaxed), TIMERS);
     check::done();
 }
