@@ -129,7 +129,7 @@ fn consoles(context: &Context) -> Result<String, Vec<String>> {
     let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let folder = tempfile::tempdir().map_err(|error| why(&error))?;
     let record = folder.path().join("run");
-    let system = context.root.join("tests/systems/attach.toml");
+    let system = context.root.join("tests/attach/attach.toml");
     let (system, file) = (system.display().to_string(), record.display().to_string());
     let mut run = Process::start(
         "run",

@@ -49,7 +49,7 @@ fn run(context: &Context, system: &str, when: &str) -> Result<(Process, PathBuf)
             "skipped, which counts as failed: there is no gdb-multiarch; {advice}"
         )]);
     }
-    let system = context.root.join("tests/systems").join(system);
+    let system = context.root.join("tests/attach").join(system);
     let system = system.display().to_string();
     let mut run = Process::start("run", tool(&["run", &system, when])?)?;
     let line = run.until("gdb-multiarch -x ")?;
@@ -135,7 +135,7 @@ fn one_vm(context: &Context) -> Result<String, Vec<String>> {
 }
 
 fn two_vms(context: &Context) -> Result<String, Vec<String>> {
-    let (mut run, attach) = run(context, "attach-share.toml", "--gdb")?;
+    let (mut run, attach) = run(context, "gdb-share.toml", "--gdb")?;
     scripted(&attach, SHARED)?;
     run.ended().map(|()| "two VMs on a CPU".to_owned())
 }
