@@ -1,8 +1,9 @@
-//! Companion of programs that are watched from outside: has the console's input, and says a line when
-//! they have had time to do what they do.
+//! Companion of programs that are watched from outside: has the console's input, and prints a line
+//! when they have had time to do what they do.
 //!
-//! Says `READY` after half a second. For each `w` that it receives it says `waited` a second later; an `x`
-//! ends it. For each `g` it looks whether a `gppt-reclaim` VM stands still, with which it shares a page, and lets it go on.
+//! Prints `READY` after half a second. For each `w` that it receives it prints `waited` a second
+//! later; an `x` ends it. For each `g` it checks that a `gppt-reclaim` VM, with which it shares a
+//! page, stands still, and lets it go on.
 #![no_std]
 #![no_main]
 

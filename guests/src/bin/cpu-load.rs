@@ -1,7 +1,9 @@
-//! Claim: an ordinary VM with more to do than its CPU can do gets its share, and sleeps until there is work.
+//! Claim: an ordinary VM with more work than CPU time gets its share, and sleeps until there is
+//! work.
 //!
-//! The page that VMs share (label `report`) says when to work, and when to end. While it works it reads the counter without
-//! end; where that jumps by more than 20 µs, somebody else had the CPU. At the end it says what it had.
+//! The page that VMs share (label `report`) says when to work, and when to end. While it works it
+//! reads the counter without end; where that jumps by more than 20 µs, another vCPU had the pCPU.
+//! At the end it prints what it had.
 #![no_std]
 #![no_main]
 

@@ -1,7 +1,9 @@
-//! Claim: a vCPU gets the part of its pCPU that it has at the time, also when that is changed while it runs.
+//! Claim: a vCPU gets the share of its pCPU that it has at the time, also when that is changed
+//! while it runs.
 //!
-//! It never sleeps. For each digit that it receives it measures half a second, in which it has to get so many tenths of
-//! the time, to a tenth of that; an `x` ends it. Where the counter jumps by more than 20 µs, somebody else had the pCPU.
+//! It never sleeps. For each digit that it receives it measures half a second, in which it has to
+//! get so many tenths of the time, to a tenth of that; an `x` ends it. Where the counter jumps by
+//! more than 20 µs, another vCPU had the pCPU.
 #![no_std]
 #![no_main]
 

@@ -1,10 +1,11 @@
-//! Claim: a vCPU that shares its pCPU gets the part that its weight or its cap says, and finds its registers as they were
-//! each time it goes on.
+//! Claim: a vCPU that shares its pCPU gets the share that its weight or its cap says, and finds its
+//! registers as they were each time it runs again.
 //!
-//! From `from=` to `to=` milliseconds of the counter it reads the counter without end. Where it jumps by more than 20 µs,
-//! somebody else had the pCPU. `part=` and `of=` are its share and all shares; of the time from the start of its first
-//! whole turn to that of its last, what it had must be within 1 % of what it should have. What EL2 tells it as stolen
-//! must be what it missed, within 1 %.
+//! From `from=` to `to=` milliseconds of the counter it reads the counter without end. Where it
+//! jumps by more than 20 µs, another vCPU had the pCPU. `part=` and `of=` are its share and all
+//! shares; of the time from the start of its first whole turn to that of its last, what it had must
+//! be within 1 % of what it should have. What EL2 tells it as stolen must be what it missed, within
+//! 1 %.
 #![no_std]
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! Companion of `crash-watcher`: ends when it is told to, in the way that it was told.
+//! Companion of `crash-watcher`: ends when and how it is told.
 //!
-//! `at=` (boot arguments): the word in the shared page `orders` at which it ends; `end=`: 0 for power off, 1 for an
-//! exception that no vector takes, 2 for a watchdog that nobody refreshes. Before that it asks for events that are
-//! none of its business.
+//! `at=` (boot arguments): the word in the shared page `orders` at which it ends; `end=`: 0 for
+//! power off, 1 for an exception that no vector takes, 2 for a watchdog that nobody refreshes.
+//! Before that it asks for events that are none of its business.
 #![no_std]
 #![no_main]
 

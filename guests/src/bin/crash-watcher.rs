@@ -1,8 +1,9 @@
-//! Claim: a VM that is told of the crashes of others gets an interrupt, can ask who it was and why, is told each
-//! time once, and is told of nothing else.
+//! Claim: a VM that is notified of the crashes of others gets an interrupt, can ask which VM it was
+//! and why, is told each time once, and is told of nothing else.
 //!
-//! The others are `crash-on-demand`; they end when the word in the shared page `orders` says so: at 1 `calm` powers off, at
-//! 2 `first` crashes, at 3 `second` crashes and `bitten` is bitten by its watchdog.
+//! The others are `crash-on-demand`; they end when the word in the shared page `orders` says so: at
+//! 1 `calm` powers off, at 2 `first` crashes, at 3 `second` crashes and `bitten` is bitten by its
+//! watchdog.
 #![no_std]
 #![no_main]
 

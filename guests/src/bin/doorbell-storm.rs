@@ -1,8 +1,10 @@
-//! Claim: who rings without end is heard no more often than the plan says, and a page rings one doorbell, by one kind of access.
+//! Claim: a doorbell that is rung without end interrupts no more often than the plan says, and a
+//! page rings one doorbell, by one kind of access.
 //!
-//! One that rings doorbells rings all of them without end, from `from=` milliseconds for 20, then does everything else to their pages for
-//! 5, and spins for 20. One that hears counts the interrupts. With `deaf=1` it hears nothing while they are rung, and its
-//! interrupt is there once afterwards.
+//! A VM that rings doorbells rings all of them without end, from `from=` milliseconds for 20, then
+//! does everything else to their pages for 5, and spins for 20. One that hears counts the
+//! interrupts. With `deaf=1` it masks them while they are rung, and its interrupt is pending once
+//! afterwards.
 #![no_std]
 #![no_main]
 

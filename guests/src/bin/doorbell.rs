@@ -1,12 +1,13 @@
-//! Claim: doorbells pass a token round, and none is lost, doubled or heard by another.
+//! Claim: doorbells pass a token round, and no ring is lost, doubled or taken by another VM.
 //!
-//! Each VM hears one doorbell and rings another, and reads and writes the shared memory of the same names. The one with `first=1`
-//! writes 1 and rings; who hears writes what it has read and rings on; the first one adds 1, until `rounds=`. So each interrupt
-//! comes with a number of its own, and there are as many as rounds. In the end it rings some more at once, as fast as it can,
+//! Each VM hears one doorbell and rings another, and reads and writes the shared memory of the same
+//! names. The one with `first=1` writes 1 and rings; a VM that hears writes what it has read and
+//! rings on; the first one adds 1, until `rounds=`. So each interrupt comes with a number of its
+//! own, and there are as many as rounds. In the end it rings some more at once, as fast as it can,
 //! and the last number has to arrive all the same.
 //!
-//! One that hears and rings nothing writes what it has read into the memory `answer`: all its work is in the handler. One that rings
-//! and hears nothing waits for that each time.
+//! One that hears and rings nothing writes what it has read into the memory `answer`: all its work
+//! is in the handler. One that rings and hears nothing waits for that each time.
 #![no_std]
 #![no_main]
 

@@ -1,8 +1,9 @@
-//! Claim: what EL2 counts is what a guest does: nothing is lost, nothing is counted twice.
+//! Claim: EL2 counts each exit that a guest causes, once.
 //!
-//! For `seconds=` of the boot arguments all CPUs have a timer of 1 kHz; at each of its periods CPU 0 makes a
-//! hypercall, sends an SGI to each other CPU, and waits for their answers; once a second it prints a line. Then it
-//! says how often each of that has happened, and how long it took (`EXITS`).
+//! For `seconds=` of the boot arguments all CPUs have a timer of 1 kHz; at each of its periods CPU
+//! 0 makes a hypercall, sends an SGI to each other CPU, and waits for their answers; once a second
+//! it prints a line. Then it prints how often each of that has happened, and how long it took
+//! (`EXITS`).
 #![no_std]
 #![no_main]
 

@@ -1,8 +1,10 @@
-//! Claim: what a VM that takes its interrupts itself can do so that its CPU is not got back is what `CAVEATS.md` says, and harms nobody else.
+//! Claim: the ways in which a GPPT VM can keep its pCPU from EL2 are those of `CAVEATS.md`, and
+//! harm no other VM.
 //!
-//! With `how=1` it forges active priorities (GICv3), with `how=2` it only closes its CPU interface, and then it sleeps; with
-//! `how=3` it faults at a vector that its tables do not translate, and so again without end. With `how=4` it does nothing but call
-//! EL2, which is then what interrupts mostly find.
+//! With `how=1` it forges active priorities (GICv3), with `how=2` it only closes its CPU interface,
+//! and then it sleeps; with `how=3` it faults at a vector that its tables do not translate, and so
+//! again without end. With `how=4` it does nothing but call EL2, which is then what interrupts
+//! mostly find.
 #![no_std]
 #![no_main]
 

@@ -1,9 +1,10 @@
-//! Claim: a VM that takes its interrupts itself gets its own and no others, whatever it does to the GIC, and EL2 gets
-//! its pCPU back whatever it masks.
+//! Claim: a GPPT VM gets its own interrupts and no others, whatever it does to the GIC, and EL2
+//! gets its pCPU back whatever it masks.
 //!
-//! Interrupts of its timer, and SGIs to itself; then every SGI to everybody by each register there is, and ones, zeros and
-//! single bits into each register of both frames in each size and of the CPU interface; then interrupts again. In the end it closes all masks
-//! and sleeps: who reads this makes it stand still, go on and stop.
+//! Interrupts of its timer, and SGIs to itself; then every SGI to everybody by each register there
+//! is, and ones, zeros and single bits into each register of both frames in each size and of the
+//! CPU interface; then interrupts again. In the end it closes all masks and sleeps: the test then
+//! has it paused, resumed and stopped.
 #![no_std]
 #![no_main]
 

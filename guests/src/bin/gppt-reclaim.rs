@@ -1,11 +1,14 @@
-//! Claim: a VM is stopped in the middle of anything, stands still, and finds nothing changed when it goes on.
+//! Claim: a VM whose pCPU EL2 takes back in the middle of anything stands still, and finds nothing
+//! changed when it goes on.
 //!
-//! It takes one posture after the other, says `HOLD n` before each, and keeps it until somebody else raises the second word
-//! of the page that they share (label `gate`) to n; the first word counts what it does meanwhile. It looks whether all
-//! is as it was. In the end it says `CLOSED` and sleeps with all masks closed, to be started again. In its second life, which
-//! the third word counts, it crashes; in its third it is done, says `CLOSED`, and sleeps again.
+//! It takes one posture after the other, prints `HOLD n` before each, and keeps it until another VM
+//! raises the second word of the page that they share (label `gate`) to n; the first word counts
+//! what it does meanwhile. Then it checks that all is as it was. In the end it prints `CLOSED` and
+//! sleeps with all masks closed, to be restarted. In its second life, which the third word counts,
+//! it crashes; in its third it is done, prints `CLOSED`, and sleeps again.
 //!
-//! With `open=1` it sleeps with the masks of its CPU interface open, in which case whoever holds it can wake it.
+//! With `open=1` it sleeps with the masks of its CPU interface open, in which case EL2's interrupt
+//! can wake it.
 #![no_std]
 #![no_main]
 

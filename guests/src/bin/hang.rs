@@ -1,4 +1,4 @@
-//! Claim: EL2's monitor says why a guest is silent. This one falls silent in the way that `way=` (boot
+//! Claim: EL2's monitor says why a guest hangs. This one hangs in the way that `way=` (boot
 //! arguments) says.
 #![no_std]
 #![no_main]

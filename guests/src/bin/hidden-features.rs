@@ -1,7 +1,8 @@
 //! Claim: what the ID registers hide is not there, whatever the CPU has; what they show works.
 //!
-//! For each class of features that a VM does not get: its ID fields read as absent, and its registers and
-//! instructions are undefined, or have no effect where the architecture has no trap for them.
+//! For each class of features that a VM does not get: its ID fields read as absent, and its
+//! registers and instructions are undefined, or have no effect where the architecture has no trap
+//! for them.
 #![no_std]
 #![no_main]
 

@@ -1,7 +1,8 @@
-//! Claim: an interrupt that a VM takes itself comes to the instruction when it would come without a hypervisor.
+//! Claim: an interrupt of a GPPT VM comes at the same instruction as without a hypervisor.
 //!
-//! Takes 1000 interrupts of each kind and says when they came: ticks of the counter after the compare value, or after the
-//! device's mask was opened. The same program runs on the bare board. Nothing is printed between the marks.
+//! Takes 1000 interrupts of each kind and prints when they came: ticks of the counter after the
+//! compare value, or after the device's mask was opened. The same program runs on the bare board.
+//! Nothing is printed between the marks.
 #![no_std]
 #![no_main]
 

@@ -1,11 +1,11 @@
-//! Claim: interrupts of passed-through devices come as often as the devices raise them, and as often as their lines stay
-//! up if nobody takes them down.
+//! Claim: interrupts of passed-through devices come as often as the devices raise them, and as long
+//! as their lines stay up if nobody clears them.
 //!
-//! A second PL011 sends to itself by interrupt, byte for byte; a PL061 interrupts once for each time that it is asked.
-//! Then both lines stay up: the handler ends each interrupt and leaves the line alone, first that of the PL061, which is
-//! more urgent, later that of the PL011. After `most=` interrupts (boot
-//! arguments) of all kinds the machine is turned off, in the handler, lines up. So whoever counts above EL1 must have
-//! that number.
+//! A second PL011 sends to itself by interrupt, byte for byte; a PL061 interrupts once for each
+//! time that it is asked. Then both lines stay up: the handler ends each interrupt and leaves the
+//! line alone, first that of the PL061, which is more urgent, later that of the PL011. After
+//! `most=` interrupts (boot arguments) of all kinds the machine is turned off, in the handler,
+//! lines up. So whoever counts above EL1 must have that number.
 #![no_std]
 #![no_main]
 

@@ -1,8 +1,9 @@
-//! Claim: two vCPUs of one VM that share a pCPU and fight for a lock get nearly as much done as one that has nobody to fight
-//! with: who waits for a lock does not burn the time of who holds it.
+//! Claim: two vCPUs of one VM that share a pCPU and contend for a lock get nearly as much done as
+//! one alone: a vCPU that waits for a lock does not burn the time of the one that holds it.
 //!
-//! The work is counted in units, nearly all of each with the lock held. First vCPU 0 works alone for a while, then both for as
-//! long. A vCPU that finds the lock taken executes WFE, and yields by a call: QEMU traps no WFE.
+//! The work is counted in units, nearly all of each with the lock held. First vCPU 0 works alone
+//! for a while, then both for as long. A vCPU that finds the lock taken executes WFE, and yields by
+//! a call: QEMU traps no WFE.
 #![no_std]
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! Claim: what an operation costs at EL2 is a number that anybody can count again.
+//! Claim: the cost of an operation at EL2 is a number that anybody can count again.
 //!
-//! Runs each operation of `figures.rs` 1000 times between two marks. Nothing is printed between them.
-//! At the end it prints what it saw itself: latencies in ticks of the counter, to compare with a run
-//! without a hypervisor.
+//! Runs each operation of `figures.rs` 1000 times between two marks. Nothing is printed between
+//! them. At the end it prints what it saw itself: latencies in ticks of the counter, to compare
+//! with a run without a hypervisor.
 #![no_std]
 #![no_main]
 

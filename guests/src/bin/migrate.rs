@@ -1,12 +1,13 @@
-//! Claim: a VM that is moved from pCPU to pCPU gets its part of all of them and finds its registers as they were, and no interrupt of
-//! it is lost on the way.
+//! Claim: a VM that is migrated between pCPUs gets its share of all of them and finds its registers
+//! as they were, and loses no interrupt.
 //!
-//! From `from=` to `to=` milliseconds of the counter it goes round a loop, its timer interrupts it each millisecond, and the
-//! rounds go to a page that all such VMs share (label `rounds`), each at its `number=` of `of=`. In the end each must have had as
-//! many as the mean, to an eighth (the CPUs of an emulator take turns that are not equally long).
+//! From `from=` to `to=` milliseconds of the counter it goes round a loop, its timer interrupts it
+//! each millisecond, and the rounds go to a page that all such VMs share (label `rounds`), each at
+//! its `number=` of `of=`. In the end each must have had as many as the mean, to an eighth (the
+//! CPUs of an emulator take turns that are not equally long).
 //!
-//! With two CPUs the second one works by turns with the first: each tells the other by an SGI, for which that one sleeps, or with
-//! `spins=1` only waits. An SGI that does not come ends the test.
+//! With two CPUs the second one works by turns with the first: each tells the other by an SGI, for
+//! which that one sleeps, or with `spins=1` only waits. An SGI that does not come ends the test.
 #![no_std]
 #![no_main]
 

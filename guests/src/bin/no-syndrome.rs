@@ -1,10 +1,11 @@
-//! Claim: what the hardware cannot describe to EL2, and table walks that lead where the guest has nothing,
-//! come back to the guest as an abort that it can understand, and nothing else happens.
+//! Claim: an access that the hardware cannot describe to EL2 (ESR_EL2.ISV clear), and a table walk
+//! that leads where the guest has nothing, come back to the guest as an abort that it can
+//! understand, and nothing else happens.
 //!
-//! Runs instructions that leave no valid syndrome on every emulated device and where nothing is, through
-//! Device and through Normal memory: each must fault with the right ESR, FAR and ELR and leave its base
-//! register alone. Then it points entries of its own tables at themselves, nowhere, at devices and beyond
-//! the IPA space, and uses them.
+//! Runs instructions that leave no valid syndrome on every emulated device and where nothing is,
+//! through Device and through Normal memory: each must fault with the right ESR, FAR and ELR and
+//! leave its base register alone. Then it points entries of its own tables at themselves, nowhere,
+//! at devices and beyond the IPA space, and uses them.
 #![no_std]
 #![no_main]
 
@@ -102,10 +103,10 @@ fn main(board: &'static Board) {
     ];
     let places = places.into_iter().filter(|(_, base)| *base != 0);
     for (name, base) in places.clone() {
-        odd(name, "Device", base + 0x20);
+        no_syndrome(name, "Device", base + 0x20);
         mmu::set_gib(ALIAS, (base & !(GIB - 1)) as u64 | mmu::NORMAL);
         let alias = ALIAS * GIB + base % GIB;
-        odd(name, "Normal", alias + 0x20);
+        no_syndrome(name, "Normal", alias + 0x20);
         unaligned(name, alias);
         free(name, [base + 0x20, alias + 0x20]);
     }
@@ -129,7 +130,7 @@ fn syndrome(write: bool) -> u64 {
     0x25 << 26 | 1 << 25 | u64::from(write) << 6 | 0x10
 }
 
-fn odd(name: &str, memory: &str, address: usize) {
+fn no_syndrome(name: &str, memory: &str, address: usize) {
     let mut wrong = 0;
     for (text, instruction, must) in ODD {
         let base = address as u64;

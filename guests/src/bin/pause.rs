@@ -1,12 +1,12 @@
 //! Claim: a VM that is paused loses no interrupt and no time that it should not lose.
 //!
-//! Says `READY`, and then looks at its counters until the physical one has jumped: it was paused. With
-//! `stops=1` (boot arguments) its virtual counter must have stood still meanwhile, else it must not. If there is
-//! a second CPU, it looks at the virtual counter too: neither may ever see a time that is before what the
-//! other has seen.
+//! Says `READY`, and then looks at its counters until the physical one has jumped: it was paused.
+//! With `stops=1` (boot arguments) its virtual counter must have stood still meanwhile, else it
+//! must not. If there is a second CPU, it looks at the virtual counter too: neither may ever see a
+//! time that is before what the other has seen.
 //!
-//! If it has a PL031, that shows the time of day afterwards, whatever its own time did. If it has a watchdog, that has
-//! counted its own time: it warns if the pause counts, and is silent if not.
+//! If it has a PL031, that shows the time of day afterwards, whatever its own time did. If it has a
+//! watchdog, that has counted its own time: it warns if the pause counts, and is silent if not.
 #![no_std]
 #![no_main]
 

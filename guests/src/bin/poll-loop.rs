@@ -1,7 +1,9 @@
-//! Claim: a control loop looks once per period whether somebody wants it to pause or to stop, and does so by itself, without an exit.
+//! Claim: a control loop polls once per period for requests to pause or to stop, without an exit.
 //!
-//! The loop is one of 1 kHz on the virtual timer. The wishes are in the shared memory `wishes`; in `answers` are its answer, the periods
-//! in which it has worked, and those that it has seen. An instruction takes `instruction=` nanoseconds on the emulator. When it is to stop it says how many there were, and powers off.
+//! The loop is one of 1 kHz on the virtual timer. The requests are in the shared memory `wishes`;
+//! in `answers` are its answer, the periods in which it has worked, and those that it has seen. An
+//! instruction takes `instruction=` nanoseconds on the emulator. When it is to stop it prints how
+//! many there were, and powers off.
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,5 @@
-//! Claim: whom a control loop listens to has it pause, go on and stop; and does nothing else to it, whatever it writes.
+//! Claim: the VM whose requests a control loop polls has it pause, go on and stop, and does nothing
+//! else to it, whatever it writes.
 //!
 //! The other side of `poll-loop`.
 #![no_std]

@@ -1,8 +1,8 @@
-//! Claim: a VM that resets itself starts again, from the beginning and alone; what others do to themselves does not
-//! reach it.
+//! Claim: a VM that resets itself starts again, from the beginning, and no other VM does.
 //!
-//! Counts its lives and its periods of 1 ms in the shared page `page` (words 0 and 1), and does what the peer writes
-//! there (word 2): 1 has it reset itself by SYSTEM_RESET2, 2 has it end a second later.
+//! Counts its lives and its periods of 1 ms in the shared page `page` (words 0 and 1), and does
+//! what the peer writes there (word 2): 1 has it reset itself by SYSTEM_RESET2, 2 has it end a
+//! second later.
 #![no_std]
 #![no_main]
 

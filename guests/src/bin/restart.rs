@@ -1,11 +1,12 @@
-//! Claim: a VM that starts again finds everything as at its first start, whatever it did to itself before.
+//! Claim: a VM that restarts finds everything as at its first start, whatever it did to itself
+//! before.
 //!
-//! Each life looks at what it finds and compares it with what the first one found (shared page `lives`):
-//! its image and device tree, the rest of its RAM, its interrupt controller, timers, devices, other CPUs; and
-//! that nothing comes which an earlier life has left behind. Then it makes a mess: interrupts enabled,
-//! pending and active on all CPUs, of all kinds, those of its passed-through devices (a second PL011, a PL061)
-//! too, whose lines stay up; overwrites all of its RAM but a page, tables and vectors included; and crashes
-//! while the other CPUs are busy.
+//! Each life compares what it finds with what the first one found (shared page `lives`): its image
+//! and device tree, the rest of its RAM, its interrupt controller, timers, devices, other CPUs; and
+//! checks that nothing comes which an earlier life has left behind. Then it leaves interrupts
+//! enabled, pending and active on all CPUs, of all kinds, those of its passed-through devices (a
+//! second PL011, a PL061) too, whose lines stay up; overwrites all of its RAM but a page, tables
+//! and vectors included; and crashes while the other CPUs are busy.
 #![no_std]
 #![no_main]
 

@@ -1,7 +1,9 @@
-//! Claim: a vCPU that wakes as often as it can costs its neighbour on the same pCPU no more than its share.
+//! Claim: a vCPU that wakes as often as it can costs its neighbour on the same pCPU no more than
+//! its share.
 //!
-//! With `naps=1` it sleeps for a microsecond at a time, until `to=` milliseconds. Without, it counts how often it goes round a
-//! loop in 500 ms beside the other one, and again in 500 ms after that one has ended.
+//! With `naps=1` it sleeps for a microsecond at a time, until `to=` milliseconds. Without, it
+//! counts how often it goes round a loop in 500 ms beside the other one, and again in 500 ms after
+//! that one has ended.
 #![no_std]
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Claim: calls of the SMC Calling Convention and for random numbers do what DEN0028 and DEN0098 say, by
-//! HVC and by SMC; the firmware's events are not for a guest.
+//! Claim: calls of the SMC Calling Convention and for random numbers do what DEN0028 and DEN0098
+//! say, by HVC and by SMC; the firmware's events are not for a guest.
 #![no_std]
 #![no_main]
 

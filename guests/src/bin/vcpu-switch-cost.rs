@@ -1,8 +1,10 @@
-//! Claim: what it costs that a pCPU goes from one vCPU to another is a number that anybody can count again.
+//! Claim: the cost of a switch between two vCPUs of a pCPU is a number that anybody can count
+//! again.
 //!
-//! Two VMs that never sleep share a pCPU. Each sees by a jump of the counter that the other has had its turn. The one with
-//! `measures=N` marks so many of them as `figures.rs` says of figure N and ends; the other ends when it has been alone for a while, or with
-//! `turns=N` after so many: a server is away also when it is alone.
+//! Two VMs that never sleep share a pCPU. Each sees by a jump of the counter that the other has had
+//! its turn. The one with `measures=N` marks so many of them as `figures.rs` says of figure N and
+//! ends; the other ends when it has been alone for a while, or with `turns=N` after so many: a
+//! server is away also when it is alone.
 #![no_std]
 #![no_main]
 

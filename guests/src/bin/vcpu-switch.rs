@@ -1,9 +1,11 @@
-//! Claim: a vCPU whose pCPU others have in turn finds what it left.
+//! Claim: a vCPU that shares its pCPU finds its translations and its active interrupts when it runs
+//! again.
 //!
-//! Two vCPUs of a VM on one pCPU have tables of their own, with the same ASID: by the same address each reads its own word,
-//! however often the other one was there (QEMU forgets translations with every write of TCR_EL1, so that this can fail on hardware
-//! only). And a timer interrupt in whose handler the turn ends is one interrupt: it is active when
-//! the vCPU comes back, so that its line, which is still high, brings no second one.
+//! Two vCPUs of a VM on one pCPU have tables of their own, with the same ASID: by the same address
+//! each reads its own word, however often the other one ran (QEMU flushes its TLB with every write
+//! of TCR_EL1, so that this can fail on hardware only). And a timer interrupt whose handler is
+//! preempted is one interrupt: it is active when the vCPU runs again, so that its line, which is
+//! still high, brings no second one.
 #![no_std]
 #![no_main]
 
