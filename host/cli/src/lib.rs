@@ -1,27 +1,11 @@
-//! The host tool as a library: one module for each step from a description to figures.
-#![deny(unsafe_code)]
+//! The user's tool as a library: the command line, one module for each verb, and what only verbs need.
+#![forbid(unsafe_code)]
 
-pub mod bench;
-pub mod board;
-pub mod book;
 pub mod cmd;
 pub mod demo;
-pub mod describe;
-pub mod explain;
-pub mod failure;
-pub mod fetch;
-mod further;
-pub mod fuzzing;
-pub mod guest_tree;
-pub mod image;
 pub mod init;
-pub mod leftovers;
-pub mod machine;
-pub mod planner;
-pub mod progress;
-pub mod run;
-pub mod show;
-pub mod survey;
-mod sys;
-pub mod system;
-pub mod testing;
+mod recorded_run;
+mod start;
+
+pub use recorded_run::page as recorded_run_page;
+pub use start::start;

@@ -1,13 +1,13 @@
-//! A recorded run as one HTML file, in the manner of [`super::page`].
+//! A recorded run as one HTML file, in the manner of the page of a plan.
 
 use serde_json::json;
 
-use super::page::{Parts, fill};
-use crate::run::RunSummary;
-use crate::run::recording::Recording;
+use bulkhead_planner::show::{Parts, fill};
+use bulkhead_runner::run::RunSummary;
+use bulkhead_runner::run::recording::Recording;
 
 /// The page of a recording.
-pub fn recording(recording: &Recording, summary: &RunSummary) -> String {
+pub fn page(recording: &Recording, summary: &RunSummary) -> String {
     let figures = if summary.is_empty() {
         String::new()
     } else {
@@ -16,6 +16,6 @@ pub fn recording(recording: &Recording, summary: &RunSummary) -> String {
     fill(&Parts {
         title: &format!("{}: a run", recording.head.system),
         data: &json!({ "run": recording, "figures": figures }),
-        script: include_str!("page/run.js"),
+        script: include_str!("recorded_run.js"),
     })
 }

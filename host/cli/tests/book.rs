@@ -17,7 +17,7 @@ use std::path::Path;
 use book::{calls, commands, description, plan};
 
 /// Below the manifest of this package.
-const PAGES: &str = "../docs/book/src";
+const PAGES: &str = "../../docs/book/src";
 
 /// Compares a page with the file of this name, or writes that.
 fn hold(name: &str, made_from: &str, text: &str) {
@@ -60,13 +60,13 @@ fn calls_are_those_that_the_code_answers() {
 
 #[test]
 fn keys_of_a_description_are_those_of_its_schema() {
-    let sources = "host/src/describe/schema.rs";
+    let sources = "host/model/src/describe/schema.rs";
     hold("description.md", sources, &description::page());
 }
 
 #[test]
 fn commands_and_their_examples_are_those_of_the_parser() {
-    hold("commands.md", "host/src/cmd", &commands::page());
+    hold("commands.md", "host/cli/src/cmd", &commands::page());
 }
 
 #[test]

@@ -3,15 +3,16 @@
 //! `BULKHEAD_BLESS=1 cargo test -p bulkhead --test diagnostics` writes the words anew.
 
 use std::collections::BTreeSet;
-mod codes;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bulkhead_host::describe::{Finding, Text};
-use bulkhead_host::planner::Effort;
-use bulkhead_host::system::{Stopped, prepare, prepare_text};
+use bulkhead_model::describe::{Finding, Text};
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::{Stopped, prepare, prepare_text};
+
 use codes::codes;
+
+mod codes;
 
 /// Findings that depend on what was built or fetched before, so that no fixture has them, and one that
 /// needs payloads larger than a repository should hold.

@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use bulkhead_host::describe::{Finding, Text};
-use bulkhead_host::explain::{self, Explanation};
-use bulkhead_host::planner::Effort;
-use bulkhead_host::system::{Stopped, prepare_text};
-use codes::codes;
 use toml::{Table, Value};
+
+use bulkhead_model::describe::{Finding, Text};
+use bulkhead_model::explain::{self, Explanation};
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::{Stopped, prepare_text};
+
+use codes::codes;
 
 /// Files that examples name, and the fixtures that they are.
 const FILES: [(&str, &str); 5] = [
@@ -140,7 +142,7 @@ fn where_to_read_on_is_there() {
             .more
             .filter(|more| !more.starts_with("https://"))
         {
-            let file = Path::new("..").join(&more);
+            let file = Path::new("../..").join(&more);
             assert!(file.is_file(), "{code}: there is no {more}");
         }
     }

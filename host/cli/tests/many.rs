@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use bulkhead_abi::plan::MAX_VMS;
 use bulkhead_core::plan::Plan;
-use bulkhead_host::describe::Text;
-use bulkhead_host::planner::{Effort, Planned, Reads};
-use bulkhead_host::show;
-use bulkhead_host::system::prepare_text;
 use zerocopy::IntoBytes;
+
+use bulkhead_model::describe::Text;
+use bulkhead_planner::show;
+use bulkhead_planner::{Planned, Reads};
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::prepare_text;
 
 /// A Linux Image of so many bytes, as far as its header goes.
 fn kernel(size: usize) -> Vec<u8> {
@@ -55,7 +57,7 @@ fn planned(folder: &Path) -> Planned {
     };
     match prepare_text(text, Effort::WhatIsThere) {
         Ok(prepared) => prepared.planned,
-        Err(stopped) => panic!("{}", bulkhead_host::failure::Failure::from(stopped)),
+        Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
     }
 }
 

@@ -7,17 +7,19 @@ use bulkhead_abi::plan::{
     RegionKind, VM_OWN_PTIMER, VM_TIME_STOPS,
 };
 use bulkhead_core::plan::Plan;
-use bulkhead_host::cmd::dtb;
-use bulkhead_host::planner::{Effort, Planned};
-use bulkhead_host::show;
-use bulkhead_host::system::prepare;
 use dtoolkit::fdt::Fdt;
+
+use bulkhead_cli::cmd::dtb;
+use bulkhead_planner::Planned;
+use bulkhead_planner::show;
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::prepare;
 
 fn planned(name: &str) -> Planned {
     let path = Path::new("tests/fixtures/good").join(name);
     match prepare(&path, Effort::WhatIsThere) {
         Ok(prepared) => prepared.planned,
-        Err(stopped) => panic!("{}", bulkhead_host::failure::Failure::from(stopped)),
+        Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
     }
 }
 
@@ -370,7 +372,7 @@ fn compressed_kernels_and_several_ram_disks_become_what_the_guest_wants() {
     let prepared = prepare(&folder.path().join("system.toml"), Effort::WhatIsThere);
     let planned = match prepared {
         Ok(prepared) => prepared.planned,
-        Err(stopped) => panic!("{}", bulkhead_host::failure::Failure::from(stopped)),
+        Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
     };
     let load = |what: &str| {
         let loads = &planned.vms[0].loads;

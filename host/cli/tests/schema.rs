@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use boon::{Compiler, SchemaIndex, Schemas};
-use bulkhead_host::describe::{Finding, Text, parse, schema};
-use bulkhead_host::planner::Effort;
-use bulkhead_host::system::{Stopped, prepare};
 use serde_json::{Value, json};
+
+use bulkhead_model::describe::{Finding, Text, parse, schema};
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::{Stopped, prepare};
 
 /// Codes that tell of something which a schema can tell, too, whatever else a description says.
 const EXPRESSIBLE: [&str; 23] = [
@@ -90,7 +91,7 @@ fn descriptions(folder: &str) -> Vec<PathBuf> {
 
 #[test]
 fn the_published_schema_is_that_of_the_reader() {
-    let file = Path::new("..").join(schema::FILE);
+    let file = Path::new("../..").join(schema::FILE);
     if std::env::var_os("BULKHEAD_BLESS").is_some() {
         fs::write(&file, schema::text()).expect("write");
     }
@@ -105,19 +106,23 @@ fn the_published_schema_is_that_of_the_reader() {
 #[test]
 fn every_description_names_the_schema_and_is_what_it_says() {
     let judge = Judge::new();
-    for folder in ["../systems", "../tests/systems", "tests/fixtures/good"] {
+    for folder in [
+        "../../systems",
+        "../../tests/systems",
+        "tests/fixtures/good",
+    ] {
         for file in descriptions(folder) {
             let text = fs::read_to_string(&file).expect("a description");
             let refusal = judge.refusal(&text);
             assert!(refusal.is_none(), "{}: {refusal:?}", file.display());
-            if folder.starts_with("../") {
+            if folder.starts_with("../../") {
                 let first = text.lines().next().unwrap_or_default();
                 let named = first
                     .strip_prefix("#:schema ")
                     .map(|named| Path::new(folder).join(named));
                 let found = named.is_some_and(|named| {
                     named.canonicalize().ok()
-                        == Path::new("..").join(schema::FILE).canonicalize().ok()
+                        == Path::new("../..").join(schema::FILE).canonicalize().ok()
                 });
                 assert!(found, "{} does not name the schema", file.display());
             }

@@ -1,8 +1,26 @@
 //! What the tool says when it cannot go on: what failed, where, why, and what to do about it.
 
 use std::fmt;
+use std::process::ExitCode;
 
-use crate::cmd::Outcome;
+/// How a verb ended; the number is the exit status of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It did what was asked.
+    Done = 0,
+    /// What was asked for failed: a test, a figure above its ceiling, a guest that crashed.
+    Failed = 1,
+    /// The input is wrong: arguments or description.
+    BadInput = 2,
+    /// The environment lacks something: a tool, a package, the network.
+    Environment = 3,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        Self::from(outcome as u8)
+    }
+}
 
 /// A failure outside a description (those have source spans): a tool, a file, the network.
 #[derive(Debug)]

@@ -2,9 +2,10 @@
 
 use bulkhead_abi::plan::{MAX_PLAN, MAX_POOL_PAGES, MAX_ROWS};
 
+use bulkhead_model::describe::{Finding, Size, System};
+
 use super::guest::Guest;
 use super::tables::guest_quiets;
-use crate::describe::{Finding, Size, System};
 
 /// Says what there is too much of, and which VM has most of it; `guests` are those of all VMs.
 pub(super) fn check(

@@ -1,9 +1,10 @@
 //! What a guest runs: files that are read and understood.
 
+use bulkhead_model::board::Trouble;
+use bulkhead_model::describe::{self, Finding, PayloadSpec, VmSpec};
+
 use super::payload::{self, LinuxImage, Program};
 use super::store::{File, Store};
-use crate::board::Trouble;
-use crate::describe::{self, Finding, PayloadSpec, VmSpec};
 
 /// What a guest runs, understood.
 pub(super) enum Contents {

@@ -2,10 +2,11 @@
 
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{CpuTime, Finding, Placed, Span, System, VmSpec};
+
 use super::PlannedCpu;
-use super::{own, share};
-use crate::board::Board;
-use crate::describe::{CpuTime, Finding, Placed, Span, System, VmSpec};
+use super::{gppt, share};
 
 /// A vCPU: index of its VM, its number there.
 type Owner = (usize, usize);
@@ -352,13 +353,13 @@ pub(super) fn choose_service(
     let keeps = |(vm, _): &(usize, usize)| {
         let interrupts = &system.vms[*vm].interrupts;
         let mode = interrupts.own(gic_version);
-        mode.is_some_and(|mode| own::has_choice(mode, interrupts.reclaim))
+        mode.is_some_and(|mode| gppt::has_choice(mode, interrupts.reclaim))
     };
     let kept = |cpus: &[PlannedCpu]| {
         let drains = cpus.iter().find(|cpu| cpu.service);
         let vm = drains.and_then(|cpu| cpu.vcpus.iter().find(|vcpu| keeps(vcpu)));
         let service = system.service.as_ref().map(|service| service.span.clone());
-        vm.map(|(vm, _)| own::drains(&system.vms[*vm]).also(service, "drains it there"))
+        vm.map(|(vm, _)| gppt::drains(&system.vms[*vm]).also(service, "drains it there"))
     };
     if !cpus.iter().any(|cpu| cpu.service) {
         let ranks = [

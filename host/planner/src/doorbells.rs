@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 
 use bulkhead_abi::plan::{Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq, PAGE};
 
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{Finding, System};
+
 use super::{emulated, spis};
-use crate::board::Board;
-use crate::describe::{Finding, System};
 
 /// Where VMs find the pages by which they ring, unless they have something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;

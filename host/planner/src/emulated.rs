@@ -2,8 +2,9 @@
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 
+use bulkhead_model::describe::{DeviceSpec, Finding, Placed, System, VmSpec};
+
 use super::EmulatedDevice;
-use crate::describe::{DeviceSpec, Finding, Placed, System, VmSpec};
 use crate::guest_tree::GuestGic;
 
 /// Bytes of the distributor.

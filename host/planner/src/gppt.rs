@@ -3,9 +3,10 @@
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version};
+
 use super::{PlannedDoorbell, spis};
-use crate::board::Board;
-use crate::describe::{Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version};
 
 /// How a plan says it.
 pub(super) fn number(own: Option<Mode>) -> InterruptMode {

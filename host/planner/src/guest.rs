@@ -2,13 +2,16 @@
 
 use bulkhead_abi::plan::PAGE;
 
+use bulkhead_model::board::{Board, Passed};
+use bulkhead_model::describe::{
+    self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec,
+};
+
 use super::contents::Contents;
 use super::overlay::{self, Overlay};
 use super::store::File;
 use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
-use super::{doorbells, emulated, ipa, own, passed};
-use crate::board::{Board, Passed};
-use crate::describe::{self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec};
+use super::{doorbells, emulated, gppt, ipa, passed};
 use crate::guest_tree::{DoorbellEnd, GuestGic, GuestTree};
 
 /// Blocks of stage 2, and of the kernel's first mapping.
@@ -102,7 +105,7 @@ pub(super) fn arrange(
     let clash = clash.map(|irq| irq.intid);
     let mut others = system.vms.iter().enumerate();
     let other = others.find(|(n, other)| *n != vm && other.interrupts.own(version).is_some());
-    let known = own::Circumstances {
+    let known = gppt::Circumstances {
         version,
         firmware: board.emulated.as_ref().is_some_and(|board| board.firmware),
         gic: system.board.as_ref().map(|board| board.gic_place()),
@@ -110,11 +113,11 @@ pub(super) fn arrange(
         told,
         clash,
     };
-    own::check(spec, known, findings);
+    gppt::check(spec, known, findings);
     // What a board of a device tree alone is started with, nobody says.
     let has_firmware = board.emulated.as_ref().is_none_or(|board| board.firmware);
     let place = system.board.as_ref().map(|board| board.firmware_place());
-    own::check_events(spec, (has_firmware, place), findings);
+    gppt::check_events(spec, (has_firmware, place), findings);
     let mut next = FIRST_SPI + 1;
     let devices: Vec<(Passed, Vec<u32>)> = devices
         .into_iter()

@@ -5,9 +5,10 @@ use bulkhead_abi::plan::{
 };
 use bulkhead_core::plan::Span;
 
+use bulkhead_model::board::{Board, Passed};
+use bulkhead_model::describe::{self, Finding, System, VmSpec};
+
 use super::{EmulatedDevice, Mapped, emulated};
-use crate::board::{Board, Passed};
-use crate::describe::{self, Finding, System, VmSpec};
 use crate::guest_tree::GuestGic;
 
 /// RAM, if the description does not say.

@@ -8,9 +8,10 @@ use dtoolkit::model::overlay::OverlayApplier;
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use dtoolkit::{Node, Property};
 
+use bulkhead_model::board::{self, Entry, Tree, Trouble, intid};
+use bulkhead_model::describe::{Finding, Placed, VmSpec, nearest};
+
 use super::store::{File, Store};
-use crate::board::{self, Entry, Tree, Trouble, intid};
-use crate::describe::{Finding, Placed, VmSpec, nearest};
 use crate::guest_tree::GIC;
 
 /// Longest name of a property, so of a label.
@@ -364,9 +365,26 @@ fn claims(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::describe::Text;
-    use crate::planner::Effort;
-    use crate::system::prepare_text;
+    use std::path::PathBuf;
+
+    use bulkhead_model::describe::{self, Text};
+    use bulkhead_model::failure::Failure;
+    use bulkhead_model::payload::Payload;
+
+    use crate::Sources;
+
+    /// Where nothing is got from: the VM names files only.
+    struct Files;
+
+    impl Sources for Files {
+        fn guest(&self, name: &str) -> Result<Option<PathBuf>, Failure> {
+            unreachable!("{name} is no file")
+        }
+
+        fn debian(&self, payload: Payload) -> Result<Option<PathBuf>, Failure> {
+            unreachable!("{payload:?} is no file")
+        }
+    }
 
     /// The device tree of a VM with these overlays, and what was said.
     fn planned(overlays: &str) -> (Vec<u8>, Vec<Finding>) {
@@ -374,23 +392,25 @@ mod tests {
             "[board]\ndtb = \"virt.dtb\"\n[vm.one]\nmemory = \"4MiB\"\nimage = \"raw.bin\"\nload = \"0x40080000\"\noverlay = {overlays}\n"
         );
         let text = Text {
-            name: "tests/fixtures/one.toml".to_owned(),
+            name: "../cli/tests/fixtures/one.toml".to_owned(),
             source: source.into(),
         };
-        match prepare_text(text, Effort::WhatIsThere) {
-            Ok(prepared) => {
-                let loads = &prepared.planned.vms[0].loads;
-                let tree = loads.iter().find(|load| load.what == "device tree");
-                let mut bytes = tree.expect("a tree").bytes.to_vec();
-                let size = bytes[4..8]
-                    .try_into()
-                    .map(u32::from_be_bytes)
-                    .expect("four bytes");
-                bytes.truncate(size as usize);
-                (bytes, prepared.findings)
-            }
-            Err(stopped) => panic!("{}", crate::failure::Failure::from(stopped)),
-        }
+        let mut findings = Vec::new();
+        let system = describe::parse(&text, &mut findings);
+        let board = board::load(&system, &|_| unreachable!("it has a tree"), &mut findings);
+        let board = board.ok().expect("a board");
+        let Ok(planned) = crate::plan(&system, board, None, &Files, &mut findings) else {
+            panic!("{}", text.render(&findings, false));
+        };
+        let loads = &planned.vms[0].loads;
+        let tree = loads.iter().find(|load| load.what == "device tree");
+        let mut bytes = tree.expect("a tree").bytes.to_vec();
+        let size = bytes[4..8]
+            .try_into()
+            .map(u32::from_be_bytes)
+            .expect("four bytes");
+        bytes.truncate(size as usize);
+        (bytes, findings)
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use bulkhead_abi::plan::MAX_SPIS;
 use dtoolkit::fdt::Fdt;
 
-use crate::board::{Board, Passed, Tree, pass};
-use crate::describe::{Finding, System};
+use bulkhead_model::board::{Board, Passed, Tree, pass};
+use bulkhead_model::describe::{Finding, System};
 
 /// The devices that a VM asks for, those that can be passed through.
 pub(super) fn devices(

@@ -7,12 +7,13 @@ use object::elf::{EM_AARCH64, FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endian, Endianness};
 
-use super::Effort;
+use bulkhead_model::board::Trouble;
+use bulkhead_model::checkout;
+use bulkhead_model::describe::{Finding, Placed, nearest};
+use bulkhead_model::payload::Payload;
+
+use super::sources::Sources;
 use super::store::{Content, File};
-use crate::board::Trouble;
-use crate::describe::{Finding, Placed, nearest};
-use crate::fetch::cache::Cache;
-use crate::{fetch, machine};
 
 /// Bytes of a file, or the news that nobody made or fetched it yet.
 pub(super) enum Bytes {
@@ -26,19 +27,16 @@ pub(super) enum Bytes {
 pub(super) fn read(
     source: &Placed<String>,
     folder: &Path,
-    effort: Effort,
+    sources: &dyn Sources,
     findings: &mut Vec<Finding>,
 ) -> Result<Bytes, Trouble> {
     let name = source.value.as_str();
     let file = if let Some(guest) = name.strip_prefix("guest:") {
         known_guest(guest, source, findings)?;
-        match effort {
-            Effort::Everything => Some(machine::guest(guest)?),
-            Effort::WhatIsThere => Some(machine::built_guest(guest)).filter(|file| file.is_file()),
-        }
+        sources.guest(guest)?
     } else if name.starts_with("debian:") {
-        let Ok(payload) = fetch::Payload::named(name) else {
-            let known = fetch::Payload::ALL.map(|payload| format!("debian:{}", payload.name()));
+        let Ok(payload) = Payload::named(name) else {
+            let known = Payload::ALL.map(|payload| format!("debian:{}", payload.name()));
             findings.push(
                 Finding::new(
                     "bulkhead::image::unknown",
@@ -55,10 +53,7 @@ pub(super) fn read(
             );
             return Err(Trouble::Description);
         };
-        match effort {
-            Effort::Everything => Some(fetch::payload(name)?),
-            Effort::WhatIsThere => fetch::cached(&Cache::open()?, payload)?,
-        }
+        sources.debian(payload)?
     } else {
         Some(folder.join(name))
     };
@@ -98,10 +93,10 @@ fn known_guest(
     source: &Placed<String>,
     findings: &mut Vec<Finding>,
 ) -> Result<(), Trouble> {
-    if machine::is_guest(guest) {
+    if checkout::is_guest(guest) {
         return Ok(());
     }
-    let names = machine::guest_names();
+    let names = checkout::guest_names();
     let finding = Finding::new(
         "bulkhead::image::unknown",
         format!("there is no guest program `{guest}`"),

@@ -3,10 +3,11 @@
 use bulkhead_abi::plan::{PAGE, RegionKind};
 use bulkhead_core::plan::Span;
 
+use bulkhead_model::board::{Board, Trouble};
+use bulkhead_model::describe::{self, Finding, Size, System};
+
 use super::guest::Guest;
 use super::tables::Layout;
-use crate::board::{Board, Trouble};
-use crate::describe::{self, Finding, Size, System};
 
 /// Alignment of RAM: what one block of stage 2 maps.
 const BLOCK: u64 = 2 << 20;

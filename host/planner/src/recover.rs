@@ -3,9 +3,10 @@
 //! What may only follow from an error that is known is held back: words of it, what depends on a board or a VM of which
 //! something could not be read, and whatever does no harm.
 
-use crate::board::Board;
-use crate::describe::{Finding, Span, System};
-use crate::planner::{self, Effort};
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{Finding, Span, System};
+
+use crate::Sources;
 
 /// Findings that one word makes, whatever else stands in its table.
 const OF_ONE_WORD: [&str; 8] = [
@@ -57,8 +58,13 @@ fn subject(finding: &Finding) -> &str {
 }
 
 /// Adds what the planner finds and what does not follow from `findings`. `board` is the one of the description, if it could
-/// be found.
-pub fn look(system: &System, board: Option<Board>, findings: &mut Vec<Finding>) {
+/// be found; `sources` gives what is there.
+pub fn look(
+    system: &System,
+    board: Option<Board>,
+    sources: &dyn Sources,
+    findings: &mut Vec<Finding>,
+) {
     let tables = system.text.tables();
     let table = |place: &Span| tables.iter().position(|table| table.contains(&place.start));
     let errors = || findings.iter().filter(|finding| !finding.harmless);
@@ -86,7 +92,7 @@ pub fn look(system: &System, board: Option<Board>, findings: &mut Vec<Finding>) 
     let mut more = findings.clone();
     // It cannot succeed: the errors are in the list that it gets.
     let board = board.unwrap_or_else(Board::any);
-    let _ = planner::plan(system, board, None, Effort::WhatIsThere, &mut more);
+    let _ = crate::plan(system, board, None, sources, &mut more);
     let is_news = |finding: &Finding| {
         let code = finding.code;
         let mut places = finding.labels.iter().map(|(place, _)| place);

@@ -2,8 +2,9 @@
 
 use bulkhead_core::sched::bound::{Bound, Costs, Promise, WHOLE, bound};
 
+use bulkhead_model::describe::{CpuTime, Duration, Finding, System};
+
 use super::PlannedCpu;
-use crate::describe::{CpuTime, Duration, Finding, System};
 
 /// A server on a pCPU.
 #[derive(Clone, Copy, Debug)]

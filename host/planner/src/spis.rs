@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bulkhead_abi::plan::MAX_SPIS;
 use dtoolkit::fdt::Fdt;
 
-use crate::board::{Board, Tree};
+use bulkhead_model::board::{Board, Tree};
 
 /// SPIs have INTIDs from here on.
 const FIRST: u32 = 32;

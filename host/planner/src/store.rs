@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Effort;
+use bulkhead_model::board::Trouble;
+use bulkhead_model::describe::{Finding, Placed, System};
+
 use super::payload::{self, Bytes, LinuxImage, Program};
+use super::sources::Sources;
 use super::unpack;
-use crate::board::Trouble;
-use crate::describe::{Finding, Placed, System};
-use crate::fetch::initramfs;
+use crate::cpio;
 
 /// Bytes that several VMs may have, padded with zeros to a multiple of 8.
 pub type Content = Arc<Vec<u8>>;
@@ -54,7 +55,7 @@ pub struct Reads {
 /// See the module.
 pub(super) struct Store<'a> {
     system: &'a System,
-    effort: Effort,
+    sources: &'a dyn Sources,
     reads: Reads,
     /// By their names in the description; none for what is not there yet.
     files: BTreeMap<String, Option<File>>,
@@ -64,10 +65,10 @@ pub(super) struct Store<'a> {
 }
 
 impl<'a> Store<'a> {
-    pub(super) fn new(system: &'a System, effort: Effort) -> Self {
+    pub(super) fn new(system: &'a System, sources: &'a dyn Sources) -> Self {
         Self {
             system,
-            effort,
+            sources,
             reads: Reads::default(),
             files: BTreeMap::new(),
             kernels: BTreeMap::new(),
@@ -89,7 +90,7 @@ impl<'a> Store<'a> {
         if let Some(known) = self.files.get(&source.value) {
             return Ok(known.clone());
         }
-        let file = match payload::read(source, &self.system.folder, self.effort, findings)? {
+        let file = match payload::read(source, &self.system.folder, self.sources, findings)? {
             Bytes::There(bytes) => {
                 self.reads.files += 1;
                 self.reads.bytes += bytes.len() as u64;
@@ -190,7 +191,7 @@ impl<'a> Store<'a> {
 /// A file as an archive: a program of this project becomes the one of an archive.
 fn archive(source: &Placed<String>, file: File, findings: &mut Vec<Finding>) -> File {
     let file = if source.value.starts_with("guest:") {
-        File::new(initramfs::of_program(file.bytes().to_vec()))
+        File::new(cpio::of_program(file.bytes().to_vec()))
     } else {
         file
     };

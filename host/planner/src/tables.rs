@@ -11,10 +11,11 @@ use bulkhead_abi::plan::{
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
+use bulkhead_model::board::{Board, Parts};
+use bulkhead_model::describe::{CpuTime, CrashSpec, System, VmSpec};
+
 use super::guest::Guest;
-use super::{Content, PlannedCpu, PlannedDoorbell, own};
-use crate::board::{Board, Parts};
-use crate::describe::{CpuTime, CrashSpec, System, VmSpec};
+use super::{Content, PlannedCpu, PlannedDoorbell, gppt};
 use crate::guest_tree::places;
 
 /// Alignment of the image.
@@ -255,8 +256,8 @@ pub(super) fn emit(
             restart_seconds,
             notify,
             event_intid: guest.event.unwrap_or(0) as u16,
-            interrupts: own::number(mode) as u16,
-            reclaim: own::reclaim(&spec.interrupts, mode) as u16,
+            interrupts: gppt::number(mode) as u16,
+            reclaim: gppt::reclaim(&spec.interrupts, mode) as u16,
             reserved: 0,
             entry: guest.entry,
             boot_arg: guest.tree,

@@ -12,25 +12,17 @@ use std::{env, thread};
 
 use bulkhead_abi::plan::UartKind;
 
-use crate::board::Board;
-use crate::failure::Failure;
+use bulkhead_model::board::Board;
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+
+use crate::command;
 use crate::progress::Step;
 
 /// Target of EL2 and the guests: no operating system, no FP registers.
 const TARGET: &str = "aarch64-unknown-none-softfloat";
 /// Profile of EL2 and the guests (`Cargo.toml`).
 const PROFILE: &str = "machine";
-
-/// The checkout that this tool works on: `$BULKHEAD_ROOT`, else the one it was built from.
-pub fn checkout() -> PathBuf {
-    env::var_os("BULKHEAD_ROOT").map_or_else(
-        || {
-            let host = Path::new(env!("CARGO_MANIFEST_DIR"));
-            host.parent().unwrap_or(host).to_owned()
-        },
-        PathBuf::from,
-    )
-}
 
 /// What EL2 is built for: each is other code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +97,7 @@ impl Build {
 
 /// Where cargo puts what it builds.
 fn target_folder() -> PathBuf {
-    env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from)
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout::root().join("target"), PathBuf::from)
 }
 
 /// Where an earlier build has left a guest program.
@@ -136,8 +128,8 @@ pub fn el2(what: Build) -> Result<PathBuf, Failure> {
 
 /// Builds one guest program, that which a description calls `guest:NAME`.
 pub fn guest(name: &str) -> Result<PathBuf, Failure> {
-    let Some(package) = package(name) else {
-        let advice = format!("the guests are {}", guest_names().join(", "));
+    let Some(package) = checkout::guest_package(name) else {
+        let advice = format!("the guests are {}", checkout::guest_names().join(", "));
         return Err(Failure::input(
             format!("there is no guest program `{name}`"),
             "",
@@ -155,38 +147,6 @@ pub fn guest(name: &str) -> Result<PathBuf, Failure> {
             "",
         )
     })
-}
-
-/// The package that makes a guest program: the one with all the small ones, or one of its own where the
-/// program stands on somebody's framework.
-fn package(guest: &str) -> Option<String> {
-    let guests = checkout().join("guests");
-    if guests.join(format!("src/bin/{guest}.rs")).is_file() {
-        return Some("bulkhead-guests".to_owned());
-    }
-    let own = guests.join(guest).join("Cargo.toml").is_file();
-    own.then(|| format!("bulkhead-guest-{guest}"))
-}
-
-/// There is a guest program of that name.
-pub fn is_guest(name: &str) -> bool {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-    name.chars().all(plain) && package(name).is_some()
-}
-
-/// The names of all guest programs, sorted.
-pub fn guest_names() -> Vec<String> {
-    let guests = checkout().join("guests");
-    let entries = [guests.join("src/bin"), guests.clone()].map(|folder| folder.read_dir());
-    let entries = entries.into_iter().flatten().flatten().flatten();
-    let mut names: Vec<_> = entries
-        .filter_map(|entry| {
-            let name = entry.path().file_stem()?.to_string_lossy().into_owned();
-            package(&name).map(|_| name)
-        })
-        .collect();
-    names.sort();
-    names
 }
 
 /// Runs cargo on some packages; gives the programs that it made, or found to be up to date.
@@ -263,7 +223,7 @@ fn programs(pipe: impl Read) -> BTreeMap<String, PathBuf> {
 /// settings of the machine.
 fn cargo() -> Result<Command, Failure> {
     let cargo = env::var_os("BULKHEAD_CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-    let root = checkout();
+    let root = checkout::root();
     let mut command = Command::new(&cargo);
     command.current_dir(&root);
     // Flags of the caller's environment would make other bytes.
@@ -333,7 +293,7 @@ pub fn toolchain() -> Result<String, Failure> {
         .and_then(|(_, value)| value)
         .map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
     let advice = "run the tool through `./bulkhead`, which chooses the toolchain";
-    let said = crate::fetch::run(
+    let said = command::run(
         Command::new(&rustc).arg("--version"),
         || "cannot ask the Rust compiler for its version",
         advice,
@@ -352,7 +312,7 @@ pub fn toolchain() -> Result<String, Failure> {
 
 /// Where the compiler keeps its library.
 fn sysroot(rustc: &Path) -> Result<PathBuf, Failure> {
-    let output = crate::fetch::run(
+    let output = command::run(
         Command::new(rustc).args(["--print", "sysroot"]),
         || "cannot ask the Rust compiler for its library",
         "run the tool through `./bulkhead`, which chooses the toolchain",
@@ -413,12 +373,5 @@ not json
     fn an_unknown_guest_is_refused_before_anything_is_built() {
         let failure = guest("no-such-guest").expect_err("there is none");
         assert_eq!(failure.what, "there is no guest program `no-such-guest`");
-        for known in ["embassy", "hello"] {
-            assert!(guest_names().contains(&known.to_owned()), "{known}");
-        }
-        assert_eq!(
-            package("embassy").as_deref(),
-            Some("bulkhead-guest-embassy")
-        );
     }
 }

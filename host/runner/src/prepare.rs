@@ -4,14 +4,17 @@ use std::env;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use crate::board::{self, Trouble};
-use crate::cmd::Outcome;
-use crate::describe::{self, Finding, Text};
-use crate::failure::Failure;
-use crate::further;
-use crate::image::El2;
-use crate::machine::{self, Build};
-use crate::planner::{self, Effort, Planned};
+use bulkhead_model::board::{self, Trouble};
+use bulkhead_model::describe::{self, Finding, Text};
+use bulkhead_model::failure::Failure;
+use bulkhead_model::failure::Outcome;
+use bulkhead_planner::Planned;
+use bulkhead_planner::image::El2;
+use bulkhead_planner::recover;
+
+use crate::Effort;
+use crate::cross_build::{self, Build};
+use crate::emulated;
 
 /// A planned system.
 pub struct Prepared {
@@ -124,25 +127,25 @@ fn understand(
     findings: &mut Vec<Finding>,
 ) -> Result<(Planned, Option<(PathBuf, El2)>), Trouble> {
     let system = describe::parse(text, findings);
-    let board = board::load(&system, findings);
+    let board = board::load(&system, &emulated::device_tree, findings);
     if findings.iter().any(|finding| !finding.harmless) {
-        further::look(&system, board.ok(), findings);
+        recover::look(&system, board.ok(), &Effort::WhatIsThere, findings);
         return Err(Trouble::Description);
     }
     let board = board?;
     let el2 = match effort {
         Effort::Everything => {
-            let path = machine::el2(Build::of(&board))?;
+            let path = cross_build::el2(Build::of(&board))?;
             let el2 = El2::read(&path)?;
             Some((path, el2))
         }
         // What an earlier build left may be half of something: then it counts as not built.
         Effort::WhatIsThere => {
-            let path = machine::built_el2(Build::of(&board));
+            let path = cross_build::built_el2(Build::of(&board));
             El2::read(&path).ok().map(|el2| (path, el2))
         }
     };
     let size = el2.as_ref().map(|(_, el2)| el2.size());
-    let planned = planner::plan(&system, board, size, effort, findings)?;
+    let planned = bulkhead_planner::plan(&system, board, size, &effort, findings)?;
     Ok((planned, el2))
 }

@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use super::Outcome;
-use crate::board::{self, Kind, Named};
-use crate::describe::nearest;
-use crate::failure::Failure;
-use crate::fetch;
-use crate::leftovers;
-use crate::survey::Survey;
+use bulkhead_model::board::{self, Kind, Named};
+use bulkhead_model::describe::nearest;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_model::survey::Survey;
+use bulkhead_runner::temp_files;
+use bulkhead_runner::{emulated, fetch};
 
 /// List boards, show what one has, or import one from its device tree
 #[derive(clap::Args)]
@@ -133,7 +132,10 @@ fn list(args: &List) -> Result<(), Failure> {
 
 /// What an own or imported board has.
 fn survey_of(board: &Named) -> Result<Survey, Failure> {
-    survey(board.bytes()?, &board.file.display().to_string())
+    survey(
+        board.bytes(&emulated::device_tree)?,
+        &board.file.display().to_string(),
+    )
 }
 
 /// Reads a tree that came from `place`.
@@ -256,7 +258,7 @@ fn write(folder: &Path, args: &Import, name: &str, bytes: &[u8]) -> Result<(), F
         Failure::environment(what, why, "choose another folder with --to")
     };
     fs::create_dir_all(&args.to).map_err(failed)?;
-    let partial = leftovers::folder_in(&args.to).map_err(failed)?;
+    let partial = temp_files::folder_in(&args.to).map_err(failed)?;
     let about = format!(
         "# Imported by `bulkhead board import {}`.\ndtb = \"board.dtb\"\n",
         args.tree.replace(|c: char| c.is_control(), "?")
@@ -300,7 +302,7 @@ mod tests {
         let found = board::find("mine", top.path()).expect("found");
         assert_eq!(found.kind().expect("sound"), Kind::Imported);
         assert_eq!(
-            found.bytes().expect("there"),
+            found.bytes(&emulated::device_tree).expect("there"),
             fs::read("tests/fixtures/virt.dtb").expect("fixture")
         );
         let again = import(&args(&boards, false)).expect_err("it is there");

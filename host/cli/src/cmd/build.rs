@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Outcome;
-use crate::failure::Failure;
-use crate::image::{El2, assemble, fit};
-use crate::planner::{Effort, Planned};
-use crate::system::{self, Stopped};
-use crate::{leftovers, machine, show};
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_planner::image::fit;
+use bulkhead_planner::show;
+use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::temp_files;
 
 /// Build the image of a system, with everything that it needs
 #[derive(clap::Args)]
@@ -33,73 +32,6 @@ pub struct Args {
     json: bool,
 }
 
-/// What was built.
-pub struct Built {
-    /// Folder with everything.
-    pub folder: PathBuf,
-    /// The image.
-    pub image: PathBuf,
-    /// EL2 with its symbols.
-    pub el2: PathBuf,
-    /// The plan.
-    pub planned: Planned,
-}
-
-/// Builds the system that the file at `path` describes. Warnings go to stderr.
-///
-/// # Errors
-/// The description is wrong, or something is missing.
-pub fn build(path: &Path) -> Result<Built, Stopped> {
-    let prepared = system::prepare(path, Effort::Everything)?;
-    eprint!(
-        "{}",
-        prepared.text.render(&prepared.findings, system::colours())
-    );
-    let Some((elf, el2)) = prepared.el2 else {
-        return Err(Stopped::Failure(Failure::failed(
-            "EL2 is not built",
-            "",
-            "",
-        )));
-    };
-    Ok(write(prepared.planned, &elf, &el2)?)
-}
-
-/// Writes everything into the folder of the system.
-fn write(planned: Planned, elf: &Path, el2: &El2) -> Result<Built, Failure> {
-    let folder = machine::checkout().join("out").join(&planned.name);
-    let trouble = |why: std::io::Error| {
-        Failure::environment(
-            format!("cannot write into {}", folder.display()),
-            why,
-            "make room, or make the folder writable",
-        )
-    };
-    fs::create_dir_all(&folder).map_err(trouble)?;
-    let image = folder.join("bulkhead.img");
-    leftovers::write(&image, &assemble(el2, &planned)).map_err(trouble)?;
-    leftovers::write(&folder.join("plan.bin"), &planned.bytes).map_err(trouble)?;
-    let json = format!("{:#}\n", show::json(&planned));
-    leftovers::write(&folder.join("plan.json"), json.as_bytes()).map_err(trouble)?;
-    for vm in &planned.vms {
-        if let Some(tree) = vm.loads.iter().find(|load| load.ipa == vm.tree) {
-            leftovers::write(
-                &folder.join(format!("{}.dtb", vm.name)),
-                tree.bytes.as_slice(),
-            )
-            .map_err(trouble)?;
-        }
-    }
-    let copy = folder.join("el2.elf");
-    fs::copy(elf, &copy).map_err(trouble)?;
-    Ok(Built {
-        folder,
-        image,
-        el2: copy,
-        planned,
-    })
-}
-
 /// Writes a FIT of what was built.
 fn write_fit(built: &Built, file: &Path, key: Option<&str>) -> Result<(), Failure> {
     let trouble = |why: std::io::Error| {
@@ -110,7 +42,7 @@ fn write_fit(built: &Built, file: &Path, key: Option<&str>) -> Result<(), Failur
         )
     };
     let image = fs::read(&built.image).map_err(trouble)?;
-    leftovers::write(file, &fit::of(&built.planned, &image, key)).map_err(trouble)
+    temp_files::write(file, &fit::of(&built.planned, &image, key)).map_err(trouble)
 }
 
 /// Runs the verb.

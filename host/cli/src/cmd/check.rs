@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use bulkhead_core::plan::Invariant;
 
-use super::Outcome;
-use crate::describe::Text;
-use crate::planner::Effort;
-use crate::{show, system};
+use bulkhead_model::describe::Text;
+use bulkhead_model::failure::Outcome;
+use bulkhead_model::plural::count;
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare;
 
 /// Check a system description, and prove the plan made of it
 #[derive(clap::Args)]
@@ -26,7 +27,7 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let prepared = match system::prepare(&args.file, Effort::WhatIsThere) {
+    let prepared = match prepare::prepare(&args.file, Effort::WhatIsThere) {
         Ok(prepared) => prepared,
         Err(stopped) => return stopped.report(args.json),
     };
@@ -40,14 +41,14 @@ pub fn run(args: Args) -> Outcome {
     }
     eprint!(
         "{}",
-        prepared.text.render(&prepared.findings, system::colours())
+        prepared.text.render(&prepared.findings, prepare::colours())
     );
     eprint!("{}", Text::hint(&prepared.findings));
     let planned = &prepared.planned;
     println!(
         "{}: sound; {} on {} of {} CPUs, {} invariants proven",
         prepared.text.name,
-        show::count(planned.vms.len(), "VM"),
+        count(planned.vms.len(), "VM"),
         planned.cpus.len(),
         planned.board.cpus.len(),
         Invariant::OF_PLAN.len(),

@@ -3,10 +3,9 @@
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use super::Outcome;
-use crate::failure::Failure;
-use crate::machine;
-use crate::run::attach::{Visit, connect, visit};
+use bulkhead_model::checkout;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::run::attach::{Visit, connect, visit};
 
 /// Attach to the console of a running system
 #[derive(clap::Args)]
@@ -29,7 +28,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn attach(args: &Args) -> Result<Outcome, Failure> {
-    let (name, console) = find(&machine::checkout().join("out"), args.system.as_deref())?;
+    let (name, console) = find(&checkout::root().join("out"), args.system.as_deref())?;
     eprintln!("attached to `{name}`; Ctrl-T d leaves");
     let visit =
         visit(console).map_err(|error| Failure::environment("the terminal is gone", error, ""))?;
@@ -86,7 +85,7 @@ fn running(out: &Path) -> Vec<(String, UnixStream)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::attach::Server;
+    use bulkhead_runner::run::attach::Server;
 
     #[test]
     fn the_only_system_needs_no_name_and_of_several_one_must_be_named() {

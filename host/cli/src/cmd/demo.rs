@@ -4,12 +4,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::Outcome;
+use bulkhead_model::checkout;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::run::{Clock, Emulator, End, Options, System, is_terminal, session};
+
 use super::run::{die, serve};
 use crate::demo::{El2Count, Progress, Screen, Summary};
-use crate::failure::Failure;
-use crate::machine;
-use crate::run::{Clock, Emulator, End, Options, System, is_terminal, session};
 
 /// Watch two Linuxes, a 1 kHz control loop and two VMs that share a CPU run side by side
 #[derive(clap::Args)]
@@ -33,7 +33,7 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let description = machine::checkout().join("systems/mixed.toml");
+    let description = checkout::root().join("systems/mixed.toml");
     let system = match System::build(&description) {
         Ok(system) => system,
         Err(stopped) => return stopped.report(args.json),

@@ -9,12 +9,13 @@ use std::process::{Command, Stdio};
 use rustix::fs::statvfs;
 use serde::Serialize;
 
-use super::Outcome;
-use crate::failure::Failure;
-use crate::fetch::cache::{self, Cache};
-use crate::fetch::{self, Payload};
-use crate::machine;
-use crate::run::{gdb, qemu};
+use bulkhead_model::checkout;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_model::payload::Payload;
+use bulkhead_runner::cross_build;
+use bulkhead_runner::fetch;
+use bulkhead_runner::fetch::cache::{self, Cache};
+use bulkhead_runner::run::{self, gdb};
 
 /// Look whether this computer has what the other verbs need
 #[derive(clap::Args)]
@@ -90,7 +91,7 @@ fn look() -> Vec<Found> {
         payloads(),
         debugger(),
         room("the cache", &cache::folder()),
-        room("the checkout", &machine::checkout()),
+        room("the checkout", &checkout::root()),
     ]
 }
 
@@ -117,7 +118,7 @@ fn numbers(line: &str) -> Option<(u32, u32)> {
 }
 
 fn emulator() -> Found {
-    let program = qemu::program();
+    let program = run::program();
     let named = program.display().to_string();
     let (state, detail) = match version(&program) {
         None => (State::Missing, format!("{named} does not run")),
@@ -140,7 +141,7 @@ fn emulator() -> Found {
 }
 
 fn compiler() -> Found {
-    let (state, detail) = match machine::toolchain() {
+    let (state, detail) = match cross_build::toolchain() {
         Ok(line) => (State::Good, line),
         Err(failure) => (State::Missing, failure.what),
     };

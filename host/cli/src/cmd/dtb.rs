@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use dtoolkit::fdt::Fdt;
 
-use super::Outcome;
-use crate::describe::nearest;
-use crate::failure::Failure;
-use crate::leftovers;
-use crate::planner::{Effort, PlannedVm};
-use crate::system;
+use bulkhead_model::describe::nearest;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_planner::PlannedVm;
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare;
+use bulkhead_runner::temp_files;
 
 /// Show the device tree that a VM will find
 #[derive(clap::Args)]
@@ -33,13 +33,13 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let prepared = match system::prepare(&args.file, Effort::WhatIsThere) {
+    let prepared = match prepare::prepare(&args.file, Effort::WhatIsThere) {
         Ok(prepared) => prepared,
         Err(stopped) => return stopped.report(false),
     };
     eprint!(
         "{}",
-        prepared.text.render(&prepared.findings, system::colours())
+        prepared.text.render(&prepared.findings, prepare::colours())
     );
     let shown = tree(&prepared.planned.vms, args.vm.as_deref())
         .and_then(|bytes| show(bytes, args.output.as_deref()));
@@ -108,7 +108,7 @@ fn show(bytes: &[u8], output: Option<&Path>) -> Result<(), Failure> {
     let written = if standard {
         stdout().write_all(bytes).and_then(|()| stdout().flush())
     } else {
-        leftovers::write(output, bytes)
+        temp_files::write(output, bytes)
     };
     written.map_err(|why| {
         let what = format!("cannot write {}", output.display());

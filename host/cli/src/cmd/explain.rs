@@ -1,8 +1,7 @@
 //! `bulkhead explain`: what the code of a diagnostic means.
 
-use super::Outcome;
-use crate::explain::{self, Explanation};
-use crate::failure::Failure;
+use bulkhead_model::explain::{self, Explanation};
+use bulkhead_model::failure::{Failure, Outcome};
 
 /// Explain the code of a diagnostic, with a wrong and a right example
 #[derive(clap::Args)]

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::Outcome;
-use crate::failure::Failure;
-use crate::fetch::apt::Apt;
-use crate::fetch::cache::Cache;
-use crate::fetch::folder::Folder;
-use crate::fetch::{self, Archive, Payload};
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_model::payload::Payload;
+use bulkhead_runner::fetch::apt::Apt;
+use bulkhead_runner::fetch::cache::Cache;
+use bulkhead_runner::fetch::folder::Folder;
+use bulkhead_runner::fetch::{self, Archive};
 
 /// Get Debian's kernel and the programs of the initramfs for the guests
 #[derive(clap::Args)]

@@ -4,14 +4,14 @@ use std::fs;
 use std::io::{IsTerminal, Write, stderr, stdin};
 use std::path::{Path, PathBuf};
 
-use super::Outcome;
-use crate::board::{self, Kind};
-use crate::describe::Text;
-use crate::failure::Failure;
+use bulkhead_model::board::{self, Kind};
+use bulkhead_model::describe::Text;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare;
+use bulkhead_runner::temp_files;
+
 use crate::init::{self, BoardChoice, Chosen, Guest, MOST_CPUS, Questions, ask};
-use crate::leftovers;
-use crate::planner::Effort;
-use crate::system;
 
 /// The file in a folder.
 const FILE: &str = "system.toml";
@@ -135,7 +135,7 @@ fn start(args: &Args, asks: bool) -> Result<Outcome, Failure> {
         name: file.display().to_string(),
         source: init::text(board, &guests).into(),
     };
-    let prepared = match system::prepare_text(text.clone(), Effort::WhatIsThere) {
+    let prepared = match prepare::prepare_text(text.clone(), Effort::WhatIsThere) {
         Ok(prepared) => prepared,
         Err(stopped) => {
             let outcome = stopped.report(false);
@@ -242,7 +242,7 @@ fn write(file: &Path, text: &str, force: bool, there: impl Fn() -> Failure) -> R
         Failure::environment(what, why, "choose another place")
     };
     fs::create_dir_all(folder).map_err(failed)?;
-    let mut partial = leftovers::file_in(folder).map_err(failed)?;
+    let mut partial = temp_files::file_in(folder).map_err(failed)?;
     partial.value.write_all(text.as_bytes()).map_err(failed)?;
     // A temporary file is its owner's alone; a description may be read by others.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o644);

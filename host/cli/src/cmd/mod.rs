@@ -20,9 +20,9 @@ pub mod shell;
 pub mod show;
 pub mod test;
 
-use std::process::ExitCode;
-
 use clap::{CommandFactory, Parser, Subcommand};
+
+use bulkhead_model::failure::{Failure, Outcome};
 
 /// Describe, check, build, run and measure a Bulkhead system.
 #[derive(Parser)]
@@ -33,13 +33,18 @@ use clap::{CommandFactory, Parser, Subcommand};
     after_help = "Exit status: 0 done; 1 what was asked for failed; 2 wrong input; 3 the environment lacks something."
 )]
 pub struct Cli {
+    /// The verb with its arguments.
     #[command(subcommand)]
-    verb: Verb,
+    pub verb: Verb,
 }
 
 /// One variant for each verb; the arguments live in the module of the verb.
 #[derive(Subcommand)]
-enum Verb {
+#[expect(
+    missing_docs,
+    reason = "a comment would be its help: that of its arguments is"
+)]
+pub enum Verb {
     Check(check::Args),
     Explain(explain::Args),
     Schema(schema::Args),
@@ -72,16 +77,16 @@ impl Cli {
             Verb::Plan(args) => plan::run(args),
             Verb::Dtb(args) => dtb::run(args),
             Verb::Board(args) => board::run(args),
-            Verb::Book(args) => book::run(args),
+            Verb::Book(_) => of_driver("book"),
             Verb::Init(args) => init::run(args),
             Verb::Build(args) => build::run(args),
-            Verb::Bench(args) => bench::run(args),
+            Verb::Bench(_) => of_driver("bench"),
             Verb::Run(args) => run::run(args),
             Verb::Show(args) => show::run(args),
             Verb::Console(args) => console::run(args),
             Verb::Demo(args) => demo::run(args),
-            Verb::Test(args) => test::run(args),
-            Verb::Fuzz(args) => fuzz::run(args),
+            Verb::Test(_) => of_driver("test"),
+            Verb::Fuzz(_) => of_driver("fuzz"),
             Verb::Fetch(args) => fetch::run(args),
             Verb::Doctor(args) => doctor::run(args),
             Verb::Completions(args) => shell::completions(args, Self::command()),
@@ -90,21 +95,9 @@ impl Cli {
     }
 }
 
-/// How a verb ended; the number is the exit status of the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It did what was asked.
-    Done = 0,
-    /// What was asked for failed: a test, a figure above its ceiling, a guest that crashed.
-    Failed = 1,
-    /// The input is wrong: arguments or description.
-    BadInput = 2,
-    /// The environment lacks something: a tool, a package, the network.
-    Environment = 3,
-}
-
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
-        Self::from(outcome as u8)
-    }
+/// The answer to a verb of those who work on Bulkhead.
+fn of_driver(verb: &str) -> Outcome {
+    let what = format!("`{verb}` is for work on Bulkhead itself, and not in this program");
+    let advice = format!("start `./bulkhead {verb}` in a checkout: it builds what performs it");
+    Failure::environment(what, "", advice).report()
 }

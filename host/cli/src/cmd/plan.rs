@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::Outcome;
-use crate::describe::Text;
-use crate::failure::Failure;
-use crate::leftovers;
-use crate::planner::{Effort, Planned};
-use crate::show::{self, Differences};
-use crate::system::{self, Stopped};
+use bulkhead_model::describe::Text;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_planner::Planned;
+use bulkhead_planner::show::{self, Differences};
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::{self, Stopped};
+use bulkhead_runner::temp_files;
 
 /// Show who owns what, at which address and at what cost
 #[derive(clap::Args)]
@@ -45,10 +45,10 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn show(args: Args) -> Result<Outcome, Stopped> {
-    let prepared = system::prepare(&args.file, Effort::WhatIsThere)?;
+    let prepared = prepare::prepare(&args.file, Effort::WhatIsThere)?;
     eprint!(
         "{}",
-        prepared.text.render(&prepared.findings, system::colours())
+        prepared.text.render(&prepared.findings, prepare::colours())
     );
     let planned = prepared.planned;
     let plan = show::json(&planned);
@@ -57,7 +57,7 @@ fn show(args: Args) -> Result<Outcome, Stopped> {
         .map(|old| differences(&old, &planned, &plan))
         .transpose()?;
     if let Some(file) = &args.html {
-        leftovers::write(file, show::html(&plan, differences.as_ref()).as_bytes()).map_err(
+        temp_files::write(file, show::html(&plan, differences.as_ref()).as_bytes()).map_err(
             |why| {
                 let what = format!("cannot write {}", file.display());
                 Failure::environment(what, why, "choose another file")
@@ -111,7 +111,7 @@ fn differences(file: &Path, planned: &Planned, plan: &Value) -> Result<Differenc
         return Ok(show::compare(&name, old, plan));
     }
     let text = String::from_utf8(content).map_err(|why| broken(why.to_string()))?;
-    let old = system::prepare_text(
+    let old = prepare::prepare_text(
         Text {
             name: name.clone(),
             source: text.into(),

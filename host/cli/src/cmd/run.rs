@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::Outcome;
-use crate::failure::Failure;
-use crate::leftovers;
-use crate::run::attach::Server;
-use crate::run::console::{Line, Output, Transcript};
-use crate::run::recording::{Recorder, Tail};
-use crate::run::{
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::run::attach::Server;
+use bulkhead_runner::run::console::{Line, Output, Transcript};
+use bulkhead_runner::run::recording::{Recorder, Tail};
+use bulkhead_runner::run::{
     Clock, Emulator, End, Flow, Logs, Options, RunSummary, System, View, gdb, session,
 };
+use bulkhead_runner::temp_files;
 
 /// Build a system and boot it in QEMU, with its console on this terminal
 #[derive(clap::Args)]
@@ -225,7 +224,7 @@ pub(super) fn serve(system: &System) -> Result<Server, Failure> {
 
 /// Ends the tool as the signal would have, after everything was put in order.
 pub(super) fn die(signal: i32) -> Outcome {
-    leftovers::end(signal);
+    temp_files::end(signal);
     Outcome::Failed
 }
 

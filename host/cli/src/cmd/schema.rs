@@ -1,7 +1,7 @@
 //! `bulkhead schema`: the JSON schema of descriptions.
 
-use super::Outcome;
-use crate::describe::schema;
+use bulkhead_model::describe::schema;
+use bulkhead_model::failure::Outcome;
 
 /// Print the JSON schema of descriptions, by which editors complete and check them
 #[derive(clap::Args)]

@@ -8,8 +8,7 @@ use clap::Command;
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
-use super::Outcome;
-use crate::failure::Failure;
+use bulkhead_model::failure::{Failure, Outcome};
 
 const NAME: &str = "bulkhead";
 

@@ -4,12 +4,12 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::Outcome;
-use crate::failure::Failure;
-use crate::leftovers;
-use crate::run::RunSummary;
-use crate::run::recording::Recording;
-use crate::show;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::run::RunSummary;
+use bulkhead_runner::run::recording::Recording;
+use bulkhead_runner::temp_files;
+
+use crate::recorded_run;
 
 /// Show a run that `bulkhead run --record` has kept
 #[derive(clap::Args)]
@@ -49,12 +49,11 @@ fn print(args: &Args) -> Result<(), Failure> {
     let tables = recording.tail.as_ref().map_or(&[][..], |tail| &tail.exits);
     let summary = RunSummary::new(tables, &recording.head.classes);
     if let Some(page) = &args.html {
-        return leftovers::write(page, show::recording(&recording, &summary).as_bytes()).map_err(
-            |why| {
+        return temp_files::write(page, recorded_run::page(&recording, &summary).as_bytes())
+            .map_err(|why| {
                 let what = format!("cannot write {}", page.display());
                 Failure::environment(what, why, "choose another file")
-            },
-        );
+            });
     }
     let text = if args.json {
         let mut document = serde_json::to_value(&recording).unwrap_or_default();
@@ -154,7 +153,7 @@ mod tests {
             "{}",
             failure.advice
         );
-        let page = show::recording(&all, &RunSummary::default());
+        let page = recorded_run::page(&all, &RunSummary::default());
         assert!(page.contains("\\u003ctwo>") && !page.contains("<two>"));
     }
 }

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::{Attached, Instrument, Program, period_of};
+use bulkhead_runner::run::System;
+
 use super::progress::CONTROL;
 use super::summary::El2Periods;
-use crate::bench::{Attached, Instrument, Program, period_of};
-use crate::failure::Failure;
-use crate::run::System;
 
 /// A count under way.
 pub struct El2Count {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::run::console::{Line, Transcript};
+use bulkhead_runner::run::console::{Line, Transcript};
 
 /// Name of the Linux VM in `systems/mixed.toml`.
 pub const LINUX: &str = "linux";

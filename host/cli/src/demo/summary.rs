@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use bulkhead_profiler::Periods;
 use serde::Serialize;
 
+use bulkhead_runner::profile::Periods;
+use bulkhead_runner::run::RunSummary;
+use bulkhead_runner::run::console::{ExitTable, VmEnd};
+
 use super::progress::{Control, LABOUR, Latency, Progress, VMS};
-use crate::run::RunSummary;
-use crate::run::console::{ExitTable, VmEnd};
 
 /// Most instructions that EL2 may take of one period of the control loop if each of its interrupts is an exit. If it takes
 /// them itself, none.

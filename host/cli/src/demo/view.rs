@@ -3,10 +3,11 @@
 use std::io::{self, IsTerminal};
 use std::time::Instant;
 
+use bulkhead_runner::run::console::Output;
+use bulkhead_runner::run::{Flow, View};
+
 use super::footer::Footer;
 use super::progress::{CONTROL, LABOUR, LINUX, Phase, Progress, RT};
-use crate::run::console::Output;
-use crate::run::{Flow, View};
 
 /// Shows a demo.
 pub struct Screen {

@@ -2,9 +2,10 @@
 
 use std::io::{self, BufRead, Write};
 
+use bulkhead_model::failure::Failure;
+
 use super::guest::Guest;
 use super::{BoardChoice, MOST_CPUS};
-use crate::failure::Failure;
 
 /// What a guest can be, for whoever has to choose.
 const GUESTS: &str = "\

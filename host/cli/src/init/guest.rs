@@ -7,11 +7,12 @@ use std::path::Path;
 
 use bulkhead_abi::plan::NAME;
 
+use bulkhead_model::checkout;
+use bulkhead_model::describe::{RESERVED, nearest};
+use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::Payload;
+
 use super::{MIB, memory_text, quoted};
-use crate::describe::{RESERVED, nearest};
-use crate::failure::Failure;
-use crate::fetch::Payload;
-use crate::machine;
 
 /// Where raw bytes go that do not say: behind the first 512 KiB of RAM, where arm64 kernels lie, too.
 const LOAD: u64 = 0x4008_0000;
@@ -193,7 +194,7 @@ fn source(word: &str, place: &impl Fn(&str) -> String) -> Result<String, Failure
         return Ok(word.to_owned());
     }
     if let Some(name) = word.strip_prefix("guest:") {
-        let known = machine::guest_names();
+        let known = checkout::guest_names();
         if known.iter().any(|known| known == name) {
             return Ok(word.to_owned());
         }

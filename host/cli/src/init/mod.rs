@@ -5,10 +5,10 @@ mod guest;
 
 use std::fmt::Write;
 
+use bulkhead_model::describe::Size;
+
 pub use ask::{Chosen, Questions, ask};
 pub use guest::Guest;
-
-use crate::describe::Size;
 
 /// The board of a description that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 use std::io::Cursor;
 
+use bulkhead_model::describe::Text;
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::prepare_text;
+
 use super::*;
-use crate::describe::Text;
-use crate::planner::Effort;
-use crate::system::prepare_text;
 
 fn guest(spec: &str, taken: &[Guest]) -> Guest {
     Guest::parse(spec, taken, str::to_owned).expect(spec)
@@ -39,7 +40,7 @@ fn what_is_written_is_sound() {
     };
     let prepared = match prepare_text(text, Effort::WhatIsThere) {
         Ok(prepared) => prepared,
-        Err(stopped) => panic!("{}", crate::failure::Failure::from(stopped)),
+        Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
     };
     let names: Vec<_> = prepared
         .planned
@@ -75,7 +76,7 @@ fn comments_that_are_keys_are_sound_too() {
         source: bare.join("\n").into(),
     };
     if let Err(stopped) = prepare_text(text, Effort::WhatIsThere) {
-        panic!("{}", crate::failure::Failure::from(stopped));
+        panic!("{}", bulkhead_model::failure::Failure::from(stopped));
     }
 }
 
@@ -148,7 +149,7 @@ fn answered(text: &str, guests: &[&str]) -> (Option<Chosen>, String) {
     };
     let find = |word: &str| match word {
         "qemu-virt" => Ok(BoardChoice::Emulated(word.to_owned())),
-        _ => Err(crate::failure::Failure::input(
+        _ => Err(bulkhead_model::failure::Failure::input(
             format!("there is no board `{word}`"),
             "",
             "",

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use bulkhead_host::cmd::Cli;
 use clap::{Arg, ArgAction, Command, CommandFactory};
+
+use bulkhead_cli::cmd::Cli;
 
 /// The page.
 pub fn page() -> String {

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use bulkhead_abi::plan::MAX_VMS;
-use bulkhead_host::describe::schema;
 use serde_json::Value;
+
+use bulkhead_model::describe::schema;
 
 /// The tables of the page, in the order of the schema's: heading, where the schema has them, what they are for.
 const TABLES: [(&str, &str, &str); 9] = [

@@ -40,7 +40,7 @@ pub struct Item {
 
 /// The items of a file, by its path from the root of the checkout, up to its tests. Constants need not be public.
 pub fn items(path: &str) -> Vec<Item> {
-    let path = Path::new("..").join(path);
+    let path = Path::new("../..").join(path);
     let text = fs::read_to_string(&path).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
     let text = text.split("#[cfg(test)]").next().unwrap_or_default();
     let mut items: Vec<Item> = Vec::new();

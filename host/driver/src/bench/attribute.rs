@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 use bulkhead_gates::Image;
 use bulkhead_profiler::Profile;
 
-use super::program::Program;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::Program;
+
 use super::subject::operations::FIGURES;
-use crate::failure::Failure;
 
 /// Text that attributes the figure `name` to functions and lines, those with most first; the longest exit in
 /// the order of its path.
@@ -16,7 +17,7 @@ use crate::failure::Failure;
 /// # Errors
 ///
 /// There is no such figure in the profile, or EL2's ELF file can't be read.
-pub fn whence(profile: &Profile, el2: &Program, name: &str) -> Result<String, Failure> {
+pub fn attribute(profile: &Profile, el2: &Program, name: &str) -> Result<String, Failure> {
     match name {
         "boot_to_guest" => return Ok(boot(profile)),
         "longest_exit" => return Ok(longest(profile)),

@@ -2,8 +2,8 @@
 
 use serde::Deserialize;
 
-use crate::failure::Failure;
-use crate::machine;
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
 
 /// All budgets, in the order in which they are shown.
 #[derive(Debug, Deserialize)]
@@ -78,7 +78,7 @@ impl Budgets {
     ///
     /// The file is missing or says something else than budgets.
     pub fn load() -> Result<Self, Failure> {
-        let path = machine::checkout().join("lab/budgets.toml");
+        let path = checkout::root().join("lab/budgets.toml");
         let text = std::fs::read_to_string(&path).map_err(|error| {
             let advice = "the tool works on a checkout of the project; set BULKHEAD_ROOT to it";
             Failure::environment(format!("cannot read {}", path.display()), error, advice)

@@ -5,9 +5,9 @@ use std::io::{Read, Seek};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
-use crate::run::Qemu;
-use crate::sys;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::run::Qemu;
+use bulkhead_runner::sys;
 
 /// Against a hang only: a run takes seconds.
 const GUARD: Duration = Duration::from_secs(600);

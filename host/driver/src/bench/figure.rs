@@ -5,14 +5,15 @@ use bulkhead_profiler::{Cost, Longest, Profile};
 use serde::Serialize;
 use zerocopy::FromBytes;
 
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::El2;
+
 use super::budgets::{Budget, Budgets, Gic};
+use super::gppt::OwnInterrupts;
 use super::linux::LinuxBoot;
-use super::own::OwnInterrupts;
-use super::program::El2;
 use super::realtime::Realtime;
 use super::subject::Run;
 use super::subject::operations::FIGURES;
-use crate::failure::Failure;
 
 /// One figure, as it stands in the JSON output.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -291,7 +292,7 @@ mod tests {
     use bulkhead_profiler::{Boot, Visit};
     use zerocopy::{FromZeros, IntoBytes};
 
-    use super::super::own::{Late, Mode, Taken};
+    use super::super::gppt::{Late, Mode, Taken};
     use super::*;
 
     fn cost(instructions: u64) -> Cost {

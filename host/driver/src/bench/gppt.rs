@@ -7,17 +7,19 @@ use std::path::Path;
 
 use bulkhead_profiler::{Profile, Visit};
 
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::cross_build;
+use bulkhead_runner::profile::Instrument;
+use bulkhead_runner::profile::Program;
+use bulkhead_runner::progress::Step;
+
 use super::budgets::{Budget, Gic};
 use super::ending::run_to_end;
 use super::figure::{Figure, Part};
-use super::instrument::Instrument;
 use super::native::{bare, board};
-use super::program::Program;
 use super::subject::operations::{BEGIN_SYMBOL, END_SYMBOL, OPERATIONS};
-use crate::cmd::build::{Built, build};
-use crate::failure::Failure;
-use crate::machine;
-use crate::progress::Step;
 
 /// The modes with each version of the GIC in which a VM takes its interrupts, each with its system.
 const MODES: [(Gic, &str, &str); 4] = [
@@ -92,7 +94,7 @@ impl OwnInterrupts {
     ///
     /// Something can't be built or run, or the program does not get to its end.
     pub fn measure(gic: Gic) -> Result<Self, Failure> {
-        let built = |system: &str| build(&machine::checkout().join(system)).map_err(Failure::from);
+        let built = |system: &str| build(&checkout::root().join(system)).map_err(Failure::from);
         let vgic = VGIC.iter().find(|(version, _)| *version == gic);
         let vgic = built(vgic.map_or("", |(_, system)| system))?;
         let modes = MODES.iter().filter(|(version, ..)| *version == gic);
@@ -214,7 +216,7 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
 /// Under EL2, with and without its virtual GIC.
 fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     let el2 = Program::read(&built.el2)?;
-    let program = Program::read(&machine::guest(GUEST)?)?;
+    let program = Program::read(&cross_build::guest(GUEST)?)?;
     let instrument = Instrument {
         marks: Some(program.marks(BEGIN_SYMBOL, END_SYMBOL)?),
         ..Instrument::new(&el2)
@@ -275,7 +277,7 @@ fn executed(profile: &Profile) -> (u64, u64) {
 /// On the board without EL2, with what the VM has: its memory and its device tree.
 fn native(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     let mut qemu = bare(built, 0, folder)?;
-    qemu.image = machine::guest(GUEST)?;
+    qemu.image = cross_build::guest(GUEST)?;
     Ok(Taken {
         late: latencies(&run_to_end(&qemu, LAST)?),
         el2: (0, 0),

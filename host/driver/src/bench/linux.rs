@@ -5,14 +5,15 @@ use std::path::Path;
 
 use bulkhead_profiler::Profile;
 
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::profile::Instrument;
+use bulkhead_runner::profile::Program;
+use bulkhead_runner::progress::Step;
+
 use super::ending::run_to_end;
-use super::instrument::Instrument;
 use super::native::{board, native};
-use super::program::Program;
-use crate::cmd::build::{Built, build};
-use crate::failure::Failure;
-use crate::machine;
-use crate::progress::Step;
 
 const SYSTEM: &str = "systems/bench-linux.toml";
 /// Begins the line of `guests/init`; what follows is the virtual counter.
@@ -37,7 +38,7 @@ impl LinuxBoot {
     ///
     /// Something can't be built, fetched or run, or a Linux does not get to its end.
     pub fn measure() -> Result<Self, Failure> {
-        let built = build(&machine::checkout().join(SYSTEM)).map_err(Failure::from)?;
+        let built = build(&checkout::root().join(SYSTEM)).map_err(Failure::from)?;
         let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
         let step = Step::start("measuring: a boot of Linux");
         let native = counter(&run_to_end(&native(&built, 0, folder.path())?, WORD)?)?;

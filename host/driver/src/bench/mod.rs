@@ -1,36 +1,29 @@
 //! The project's figures: what EL2 costs, measured with the profiler and held against its budgets.
 
+mod attribute;
 mod budgets;
 mod ending;
 mod figure;
-mod instrument;
+mod gppt;
 mod linux;
 mod native;
-mod own;
-mod period;
 mod picture;
-mod program;
 mod realtime;
 mod subject;
 mod table;
-mod whence;
 
-pub use budgets::{Budget, Budgets, Gic, Peer};
+pub use attribute::attribute;
+pub use budgets::{Budgets, Gic};
 pub use figure::{Figure, Runs, figures};
-pub use instrument::{Attached, Instrument, build_plugin, configure, read_profile};
+pub use gppt::OwnInterrupts;
 pub use linux::LinuxBoot;
-pub use own::{Late, OwnInterrupts, Taken};
-pub use period::period_of;
 pub use picture::svg;
-pub use program::{El2, Program};
 pub use realtime::Realtime;
-pub use subject::{Run, Subject, demo_plan};
+pub use subject::{Subject, demo_plan};
 pub use table::table;
-pub use whence::whence;
 
-pub use bulkhead_profiler::{CpuKey, Period, Periods, Profile};
-
-use crate::failure::Failure;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::{Profile, Program};
 
 /// Everything that one measurement gave.
 pub struct Measurement {

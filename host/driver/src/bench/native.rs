@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::build::Built;
+use bulkhead_runner::emulated;
+use bulkhead_runner::run::{Clock, Qemu, Start};
+
 use super::subject::COUNTER;
-use crate::cmd::build::Built;
-use crate::failure::Failure;
-use crate::run::{Clock, Qemu, Start};
 
 /// The board that a system is for, with a counter of which each tick is a nanosecond, on QEMU's instruction clock: an
 /// instruction takes 2^`shift` nanoseconds.
@@ -14,10 +16,10 @@ use crate::run::{Clock, Qemu, Start};
 ///
 /// The system is for no emulated board.
 pub(super) fn board(built: &Built, shift: u8) -> Result<Qemu, Failure> {
-    let emulated = built.planned.board.emulated.as_ref();
+    let board = built.planned.board.emulated.as_ref();
     let name = &built.planned.name;
     let none = || Failure::input(format!("`{name}` is for no emulated board"), "", "");
-    let mut qemu = emulated.ok_or_else(none)?.qemu(&built.image)?;
+    let mut qemu = emulated::qemu(board.ok_or_else(none)?, &built.image)?;
     qemu.cpu.push_str(COUNTER);
     qemu.clock = Clock::Instructions { shift };
     Ok(qemu)

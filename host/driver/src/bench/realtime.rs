@@ -6,16 +6,17 @@ use std::path::Path;
 
 use bulkhead_profiler::{Exits, Profile};
 
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::profile::Instrument;
+use bulkhead_runner::profile::Program;
+use bulkhead_runner::progress::Step;
+
 use super::budgets::Budget;
 use super::ending::run_to_end;
 use super::figure::{Figure, Part};
-use super::instrument::Instrument;
 use super::native::{board, native};
-use super::program::Program;
-use crate::cmd::build::{Built, build};
-use crate::failure::Failure;
-use crate::machine;
-use crate::progress::Step;
 
 const ALONE: &str = "systems/bench-rt.toml";
 const SHARED: &str = "systems/bench-rt-share.toml";
@@ -123,7 +124,7 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
 
 /// Builds the system `name` with `old` in its description replaced.
 fn variant(name: &str, old: &str, new: &str, folder: &Path) -> Result<Built, Failure> {
-    let text = std::fs::read_to_string(machine::checkout().join(name)).map_err(|e| cannot(&e))?;
+    let text = std::fs::read_to_string(checkout::root().join(name)).map_err(|e| cannot(&e))?;
     if !text.contains(old) {
         return Err(Failure::input(format!("{name} has no `{old}`"), "", ""));
     }

@@ -5,20 +5,23 @@ use std::path::PathBuf;
 
 use bulkhead_profiler::Profile;
 
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::Effort;
+use bulkhead_runner::build::build;
+use bulkhead_runner::cross_build;
+use bulkhead_runner::emulated;
+use bulkhead_runner::prepare::{self, Stopped};
+use bulkhead_runner::profile::Instrument;
+use bulkhead_runner::profile::Program;
+use bulkhead_runner::progress::Step;
+use bulkhead_runner::run::{Clock, Qemu};
+
 use super::budgets::Gic;
 use super::ending::run_to_end;
-use super::instrument::Instrument;
-use super::program::Program;
-use crate::cmd::build::build;
-use crate::failure::Failure;
-use crate::machine;
-use crate::planner::Effort;
-use crate::progress::Step;
-use crate::run::{Clock, Qemu};
-use crate::system::{self, Stopped};
 
 /// The operations that the guest marks; the guest's own file, so that both agree.
-#[path = "../../../guests/src/figures.rs"]
+#[path = "../../../../guests/src/figures.rs"]
 pub mod operations;
 
 /// The systems that are measured, and the one whose RAM is a figure.
@@ -62,7 +65,7 @@ pub struct Subject {
 ///
 /// The description is wrong, or a tool is missing.
 pub fn demo_plan() -> Result<Vec<u8>, Failure> {
-    let prepared = system::prepare(&machine::checkout().join(DEMO), Effort::WhatIsThere);
+    let prepared = prepare::prepare(&checkout::root().join(DEMO), Effort::WhatIsThere);
     prepared
         .map(|prepared| prepared.planned.bytes)
         .map_err(plain)
@@ -109,8 +112,8 @@ impl Subject {
     }
 
     fn of(system: &str, guest: &str, last: String) -> Result<Self, Failure> {
-        let built = build(&machine::checkout().join(system)).map_err(plain)?;
-        let Some(emulated) = &built.planned.board.emulated else {
+        let built = build(&checkout::root().join(system)).map_err(plain)?;
+        let Some(board) = &built.planned.board.emulated else {
             let advice = "name an emulated board";
             return Err(Failure::input(
                 format!("{system} is for no emulated board"),
@@ -118,14 +121,14 @@ impl Subject {
                 advice,
             ));
         };
-        let mut qemu = emulated.qemu(&built.image)?;
+        let mut qemu = emulated::qemu(board, &built.image)?;
         qemu.cpu.push_str(COUNTER);
         qemu.clock = Clock::Instructions { shift: 0 };
         let base = built.planned.image.base;
         Ok(Self {
             qemu,
             el2: built.el2,
-            guest: machine::guest(guest)?,
+            guest: cross_build::guest(guest)?,
             last,
             base,
         })

@@ -193,7 +193,7 @@ mod tests {
 
     /// This repository.
     fn root() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
     }
 
     /// What mdBook writes: `key` is what it calls items.

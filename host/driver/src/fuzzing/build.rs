@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::failure::Failure;
-use crate::machine;
-use crate::progress::Step;
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::progress::Step;
+
 use crate::testing::cargo;
 
 /// Flags for coverage: a counter of 8 bits at each edge of control flow.
@@ -114,7 +115,7 @@ pub fn build() -> Result<Fuzzer, Failure> {
         flags.extend(["-Zexternal-clangrt", "-Clink-arg=-lasan"]);
     }
     command
-        .current_dir(machine::checkout())
+        .current_dir(checkout::root())
         .args([
             "build",
             "--quiet",
@@ -138,7 +139,7 @@ pub fn build() -> Result<Fuzzer, Failure> {
     }
     drop(step);
     let folder = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| machine::checkout().join("target"), PathBuf::from);
+        .map_or_else(|| checkout::root().join("target"), PathBuf::from);
     let program = folder.join(target).join("fuzz/bulkhead-fuzz");
     Ok(Fuzzer { program, sanitizer })
 }

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-pub use build::{Fuzzer, Sanitizer, build};
+use bulkhead_model::failure::Failure;
 
-use crate::failure::Failure;
+pub use build::{Fuzzer, Sanitizer, build};
 
 /// A target, by the name that `fuzz/` knows it by.
 #[derive(Clone, Copy, Debug)]

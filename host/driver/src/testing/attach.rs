@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use super::programs::lines;
 use super::suite::{Context, Job, Test};
+use super::tool;
 
 /// A guard against hanging; nothing is measured.
 const GUARD: Duration = Duration::from_secs(180);
@@ -119,7 +120,7 @@ impl Drop for Process {
 
 /// This tool with arguments.
 fn tool(arguments: &[&str]) -> Result<Command, Vec<String>> {
-    let path = std::env::current_exe().map_err(|e| vec![format!("where is this tool? {e}")])?;
+    let path = tool::path().map_err(|e| vec![format!("where is this tool? {e}")])?;
     let mut command = Command::new(path);
     command.args(arguments);
     Ok(command)

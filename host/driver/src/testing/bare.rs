@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use bulkhead_runner::cross_build;
+use bulkhead_runner::run::{Clock, Qemu};
+
 use super::suite::{Context, Job, Test};
 use super::systems::{Next, watch};
-use crate::machine;
-use crate::run::{Clock, Qemu};
 
 /// A program and its board.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +60,7 @@ pub fn tests() -> Vec<Test> {
 }
 
 fn run(board: Board) -> Result<String, Vec<String>> {
-    let image = machine::guest(board.guest).map_err(|why| vec![why.to_string()])?;
+    let image = cross_build::guest(board.guest).map_err(|why| vec![why.to_string()])?;
     let qemu = Qemu {
         machine: board.machine.to_owned(),
         clock: Clock::Instructions { shift: 3 },

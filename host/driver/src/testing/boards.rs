@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use bulkhead_model::board::Emulated;
+use bulkhead_model::survey::Survey;
+use bulkhead_runner::{emulated, fetch};
+
 use super::suite::{Job, Test};
-use crate::board::Emulated;
-use crate::fetch;
-use crate::survey::Survey;
 
 /// Trees of Debian's kernel, each with lines that its survey has to have, and the parts of which it has to say that
 /// EL2 lacks something for them.
@@ -71,9 +72,8 @@ pub fn tests() -> Vec<Test> {
                 "/smmuv3@9050000  arm,smmu-v3, 1 device behind it",
             ),
         ] {
-            let tree = virt(gic, more)
-                .device_tree()
-                .map_err(|why| vec![why.to_string()])?;
+            let tree =
+                emulated::device_tree(&virt(gic, more)).map_err(|why| vec![why.to_string()])?;
             let lines: Vec<&str> = VIRT.into_iter().chain([line]).collect();
             found.judge(&format!("virt, GICv{gic}{more}"), tree, &lines, &[]);
         }
@@ -174,14 +174,14 @@ fn all_of(folder: &Path) -> Result<String, Vec<String>> {
         count += 1;
         let name = file.path().display().to_string();
         let bytes = std::fs::read(file.path()).map_err(|why| vec![format!("{name}: {why}")])?;
-        let open = match crate::board::open(bytes) {
+        let open = match bulkhead_model::board::open(bytes) {
             Ok(open) => open,
             Err(why) => {
                 wrong.push(format!("{name}: it is {why}"));
                 continue;
             }
         };
-        let planned = crate::board::facts(&open);
+        let planned = bulkhead_model::board::facts(&open);
         match (Survey::read(open), planned) {
             (Err(why), _) => wrong.push(format!("{name}: it is {why}")),
             (Ok(survey), Ok(_)) if !survey.obstacles.is_empty() => {

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
+use bulkhead_model::failure::Failure;
+
 use super::suite::Test;
 use super::{
-    attach, bare, boards, book, code, cpus, docs, fuzz, init, interrupt, matrix, page, plans,
-    proxy, refusals, systems, uboot, whole,
+    attach, bare, boards, book, code, cpus, docs, end_to_end, fuzz, init, interrupt, matrix, page,
+    plans, proxy, refusals, systems, uboot,
 };
-use crate::failure::Failure;
 
 /// All tests, in the order in which they are listed.
 ///
@@ -20,7 +21,7 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     tests.extend(systems::tests(root)?);
     tests.extend(bare::tests());
     tests.extend(matrix::tests());
-    tests.extend(whole::tests());
+    tests.extend(end_to_end::tests());
     tests.extend(plans::tests());
     tests.extend(refusals::tests());
     tests.extend(uboot::tests());
@@ -44,7 +45,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_claims_are_sentences() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let tests = all(&root).unwrap();
         let names: BTreeSet<_> = tests.iter().map(|test| &test.name).collect();
         assert_eq!(names.len(), tests.len());
@@ -56,7 +57,7 @@ mod tests {
     /// The table of cases in which others failed names tests that there are.
     #[test]
     fn the_document_names_tests_that_exist() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let tests = all(&root).unwrap();
         let kinds: BTreeSet<_> = tests
             .iter()

@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 
 use bulkhead_abi::plan::UartKind;
 
+use bulkhead_runner::cross_build::{self, Build};
+
 use super::suite::{Context, Job, Test};
-use crate::machine::{self, Build};
 
 /// Builds of EL2, each judged by the gates and the lints: those of boards in `boards/`.
 const BUILDS: [(&str, Build); 5] = [
@@ -39,7 +40,7 @@ const BUILDS: [(&str, Build); 5] = [
 ];
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 13] = [
+const CRATES: [(&str, &str); 17] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -53,8 +54,24 @@ const CRATES: [(&str, &str); 13] = [
         "What random numbers come from is the cipher of the literature.",
     ),
     (
+        "bulkhead-model",
+        "Descriptions and boards are read for what they say, and what is wrong has the right words.",
+    ),
+    (
+        "bulkhead-planner",
+        "A plan gives each VM what it asks for, and its device tree says so.",
+    ),
+    (
+        "bulkhead-runner",
+        "Packages, builds and consoles are understood, and what is temporary goes with the tool.",
+    ),
+    (
         "bulkhead",
         "The host tool refuses what is wrong with the right words, and builds what is right.",
+    ),
+    (
+        "bulkhead-driver",
+        "What judges tests, figures and the book finds what is planted; the rules of the house hold.",
     ),
     (
         "bulkhead-gates",
@@ -244,7 +261,7 @@ fn passed(text: &str) -> u32 {
 
 /// Judges a build of EL2.
 fn gates(build: Build) -> Result<String, Vec<String>> {
-    let elf = machine::el2(build).map_err(|failure| vec![failure.to_string()])?;
+    let elf = cross_build::el2(build).map_err(|failure| vec![failure.to_string()])?;
     let bytes = std::fs::read(&elf).map_err(|e| vec![format!("{}: {e}", elf.display())])?;
     let report = bulkhead_gates::judge(&bytes, &bulkhead_gates::Limits::default())
         .map_err(|error| vec![format!("the image cannot be judged: {error}")])?;

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use bulkhead_abi::plan::MAX_PCPUS;
 
+use bulkhead_runner::run::console::Transcript;
+use bulkhead_runner::run::{Qemu, System};
+
 use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
-use crate::run::console::Transcript;
-use crate::run::{Qemu, System};
 
 /// Kinds of CPU, as QEMU names them.
 const KINDS: [&str; 6] = [

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::PoisonError;
 
 use super::suite::{Context, Job, Test};
+use super::tool;
 use crate::bench;
 
 /// The tests of this file.
@@ -42,7 +43,7 @@ pub fn tests() -> Vec<Test> {
 
 /// Looks for the longest exit in what the system tests have left.
 fn longest_exit(context: &Context) -> Result<String, Vec<String>> {
-    let why = |failure: crate::failure::Failure| vec![failure.to_string()];
+    let why = |failure: bulkhead_model::failure::Failure| vec![failure.to_string()];
     let budgets = bench::Budgets::load().map_err(why)?;
     let ceiling = budgets
         .get("longest_exit")
@@ -106,7 +107,7 @@ fn figures(_: &Context) -> Result<String, Vec<String>> {
 
 /// This tool, run once more.
 fn tool() -> Result<Command, Vec<String>> {
-    let path = std::env::current_exe().map_err(|e| vec![format!("where is this tool? {e}")])?;
+    let path = tool::path().map_err(|e| vec![format!("where is this tool? {e}")])?;
     let mut command = Command::new(path);
     command.stdin(Stdio::null());
     Ok(command)

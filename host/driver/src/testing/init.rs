@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use bulkhead_runner::sys;
+
 use super::programs::{end, heeding};
 use super::suite::{Context, Job, Test};
 use super::terminal::Terminal;
-use crate::sys;
+use super::tool;
 
 /// A guard against hanging; nothing is measured.
 const GUARD: Duration = Duration::from_secs(120);
@@ -39,7 +41,7 @@ pub fn tests() -> Vec<Test> {
 
 /// Runs this tool in the repository, without a terminal.
 fn tool(context: &Context, words: &[&str], file: &Path) -> Result<Output, Vec<String>> {
-    let path = std::env::current_exe().map_err(|e| vec![format!("where is this tool? {e}")])?;
+    let path = tool::path().map_err(|e| vec![format!("where is this tool? {e}")])?;
     let mut command = Command::new(path);
     command.current_dir(&context.root).stdin(Stdio::null());
     let output = command.args(words).arg(file).output();
@@ -101,7 +103,7 @@ impl Person {
         let terminal = Terminal::open().map_err(why)?;
         let settings = terminal.settings().map_err(why)?;
         let theirs = || terminal.theirs.try_clone().map_err(why);
-        let path = std::env::current_exe().map_err(why)?;
+        let path = tool::path().map_err(why)?;
         let mut command = heeding();
         command.arg(path).args(words).arg(file);
         command.current_dir(&context.root);

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 
+use bulkhead_runner::run::attach::{SOCKET, connect};
+
 use super::programs::{end, heeding, lines};
 use super::proxy::package;
 use super::suite::{Context, Job, Test};
-use crate::run::attach::{SOCKET, connect};
+use super::tool;
 
 /// A guard against hanging; nothing is measured.
 const GUARD: Duration = Duration::from_secs(120);
@@ -56,6 +58,14 @@ fn why(error: io::Error) -> Vec<String> {
     vec![error.to_string()]
 }
 
+/// The program that has the verb of these arguments: the user's tool, or this one.
+fn program(words: &[&str]) -> io::Result<PathBuf> {
+    match words.first() {
+        Some(&"test") => std::env::current_exe(),
+        _ => tool::path(),
+    }
+}
+
 /// The tool, in a process group and with a folder for temporary files of its own.
 struct Tool {
     child: Child,
@@ -67,7 +77,7 @@ struct Tool {
 impl Tool {
     fn start(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
         let mut command = heeding();
-        command.arg(std::env::current_exe().map_err(why)?);
+        command.arg(program(words).map_err(why)?);
         Self::start_by(command, folder, words)
     }
 
@@ -75,7 +85,7 @@ impl Tool {
     fn start_for_good(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
         let mut command = heeding();
         command.args(["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]);
-        command.arg(std::env::current_exe().map_err(why)?);
+        command.arg(program(words).map_err(why)?);
         Self::start_by(command, folder, words)
     }
 

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use bulkhead_runner::run::console::{ExitTable, Line, Transcript};
+
 use super::scenario::{Exits, Scenario, ScenarioEnd, Step};
 use super::tally;
-use crate::run::console::{ExitTable, Line, Transcript};
 
 /// Watches one run of a scenario.
 #[derive(Debug)]

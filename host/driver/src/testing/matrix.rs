@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn the_docs_list_every_cell() {
-        let page = include_str!("../../../docs/testing.md");
+        let page = include_str!("../../../../docs/testing.md");
         for cell in cells().iter().filter(|cell| cell.is_linux()) {
             let row = format!(
                 "| `{}` | GICv{} | {} | {} | {} |",

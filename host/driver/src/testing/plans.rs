@@ -10,11 +10,12 @@ use bulkhead_abi::plan::{Header, Image};
 use bulkhead_core::plan::Plan;
 use bulkhead_core::plan::alter::{CASES, Case, GICV2_CASES};
 
+use bulkhead_runner::run::console::Transcript;
+use bulkhead_runner::run::{Qemu, System};
+
 use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
-use crate::run::console::Transcript;
-use crate::run::{Qemu, System};
 
 /// The systems whose plans are altered, with a row in every table; what is altered; the name of the
 /// test.

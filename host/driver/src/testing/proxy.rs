@@ -8,8 +8,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use bulkhead_runner::fetch::modules::WANTED;
+
 use super::suite::{Context, Job, Test};
-use crate::fetch::modules::WANTED;
+use super::tool;
 
 /// A mirror that no network has.
 const MIRROR: &str = "http://debian.invalid/debian";
@@ -110,7 +112,7 @@ impl Place {
     }
 
     fn fetch(&self, words: &[&str], proxy: Option<SocketAddr>) -> std::io::Result<Output> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(tool::path()?);
         for name in VARIABLES {
             command.env_remove(name);
         }

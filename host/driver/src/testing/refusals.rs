@@ -5,10 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bulkhead_runner::run::console::Transcript;
+use bulkhead_runner::run::{Qemu, Start};
+
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
-use crate::run::console::Transcript;
-use crate::run::{Qemu, Start};
 
 /// The system that is started wrongly.
 const SYSTEM: &str = "tests/systems/two-cpus.toml";

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use bulkhead_abi::plan::{Board, Header};
 use bulkhead_plugin::sanitizer::{Code, Config, Finding, read};
 
-use crate::bench::{Program, build_plugin, configure};
-use crate::failure::Failure;
-use crate::run::System;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::{Program, build_plugin, configure};
+use bulkhead_runner::run::System;
 
 /// Offset of GICD_SGIR (IHI 0048B, 4.3.15).
 const SGIR: u64 = 0xf00;

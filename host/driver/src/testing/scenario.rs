@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::bench::Profile;
-use crate::failure::Failure;
-use crate::run::Clock;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::Profile;
+use bulkhead_runner::run::Clock;
 
 /// A system, booted in QEMU, and what its console must say.
 #[derive(Clone, Debug, Deserialize)]
@@ -276,7 +276,7 @@ mod tests {
         };
         let profile = |count, max, exits| {
             let mut profile = Profile::default();
-            let mut periods = crate::bench::Periods::default();
+            let mut periods = bulkhead_runner::profile::Periods::default();
             (periods.count, periods.max, periods.exits) = (count, max, exits);
             profile.periods = Some(periods);
             profile
@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     fn all_tests_of_the_repository_can_be_used() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests");
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path

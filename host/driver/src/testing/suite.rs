@@ -8,8 +8,9 @@ use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bulkhead_runner::profile::Profile;
+
 use super::systems::Builds;
-use crate::bench::Profile;
 
 /// When a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

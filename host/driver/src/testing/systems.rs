@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Period, Program, period_of};
+use bulkhead_runner::run::console::Transcript;
+use bulkhead_runner::run::{Emulator, Logs, Output, Qemu, System};
+
 use super::judge::Judge;
 use super::sanitizer::Sanitizer;
 use super::scenario::Scenario;
 use super::stage2::Tables;
 use super::suite::{Context, Job, Test};
-use crate::bench::{Attached, CpuKey, Instrument, Period, Program, period_of};
-use crate::failure::Failure;
-use crate::run::console::Transcript;
-use crate::run::{Emulator, Logs, Output, Qemu, System};
 
 type Build = Arc<OnceLock<Result<System, String>>>;
 

@@ -5,7 +5,7 @@
 //! after it has counted; `>=` is at least that many. Two are no classes: `characters` is what it has said before, white space
 //! left out (a line that waits too long for its end comes in two); `elapsed-us` is how long its first CPU has run.
 
-use crate::run::console::Transcript;
+use bulkhead_runner::run::console::Transcript;
 
 /// What `~` allows above the number that was said: a hundredth, and this.
 const SLACK: u64 = 1000;

@@ -5,14 +5,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::Payload;
+use bulkhead_planner::image;
+use bulkhead_runner::Effort;
+use bulkhead_runner::run::{Qemu, Source, Start, System};
+use bulkhead_runner::{fetch, prepare};
+
 use super::judge::Judge;
 use super::scenario::Scenario;
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
-use crate::failure::Failure;
-use crate::planner::Effort;
-use crate::run::{Qemu, Source, Start, System};
-use crate::{fetch, image, system};
 
 /// The system that is loaded.
 const SYSTEM: &str = "tests/systems/boot-loader.toml";
@@ -115,7 +118,7 @@ fn boot(context: &Context, way: Way) -> Result<String, Vec<String>> {
         qemu.tree = Some(sign(&folder, (&fit, &board), &steps)?);
     }
     qemu.start = Start::Loader {
-        rom: fetch::payload("u-boot").map_err(|e| why(&e))?,
+        rom: fetch::payload(Payload::UBoot).map_err(|e| why(&e))?,
         source: match way.network {
             true => Source::Network(files.clone()),
             false => Source::Disk(files.clone()),
@@ -174,7 +177,7 @@ fn files(folder: &Path, system: &System, fit: &[u8]) -> std::io::Result<PathBuf>
 
 /// The FIT of the system, as `build --fit` writes it, with room for signatures or not, and the board's device tree.
 fn fit(root: &Path, system: &System, signed: bool) -> Result<(Vec<u8>, Vec<u8>), Failure> {
-    let prepared = system::prepare(&root.join(SYSTEM), Effort::Everything)?;
+    let prepared = prepare::prepare(&root.join(SYSTEM), Effort::Everything)?;
     let image = fs::read(&system.qemu.image)
         .map_err(|e| Failure::environment("cannot read the image", e, ""))?;
     let fit = image::fit::of(&prepared.planned, &image, signed.then_some(KEY));
@@ -312,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_document_has_commands_for_each_way() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let document = fs::read_to_string(root.join(DOCUMENT)).unwrap();
         for way in WAYS {
             let commands = below(&document, way.heading, "=> ");

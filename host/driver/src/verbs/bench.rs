@@ -1,41 +1,13 @@
 //! `bulkhead bench`: what EL2 costs, held against ceilings, goals and other hypervisors.
 
 use std::io::{IsTerminal, stdout};
-use std::path::PathBuf;
 
-use super::Outcome;
-use crate::bench::{self, Figure, Measurement, read_profile};
-use crate::failure::Failure;
-use crate::leftovers;
+use bulkhead_cli::cmd::bench::Args;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::profile::read_profile;
+use bulkhead_runner::temp_files;
 
-/// Measure what the hypervisor costs and compare with the budgets
-#[derive(clap::Args)]
-#[command(
-    after_help = "Figures are counts of EL2 instructions, on QEMU with one instruction a nanosecond: lengths of
-paths and not times. Two runs give the same numbers. The budgets are in lab/budgets.toml.
-Exit status 1 when a figure is above its ceiling.
-
-Examples:
-  bulkhead bench                      # the table
-  bulkhead bench --json               # one JSON document
-  bulkhead bench --svg figures.svg    # a picture as well
-  bulkhead bench --where vtimer_irq   # in which lines of the source the instructions are
-  bulkhead bench --profile soak.json  # look for the longest exit in that profile too"
-)]
-pub struct Args {
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-    /// Write a picture of the figures
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
-    /// Show where the instructions of a figure are
-    #[arg(long = "where", value_name = "FIGURE", conflicts_with = "json")]
-    whence: Vec<String>,
-    /// Take the exits of another run's profile into account
-    #[arg(long, value_name = "FILE")]
-    profile: Vec<PathBuf>,
-}
+use crate::bench::{self, Figure, Measurement};
 
 /// The JSON document.
 #[derive(serde::Serialize)]
@@ -62,7 +34,7 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
     let measurement = bench::measure(&others, args.whence.is_empty())?;
     let figures = &measurement.figures;
     if let Some(path) = &args.svg {
-        leftovers::write(path, bench::svg(figures).as_bytes()).map_err(|error| {
+        temp_files::write(path, bench::svg(figures).as_bytes()).map_err(|error| {
             Failure::environment(format!("cannot write {}", path.display()), error, "")
         })?;
     }
@@ -77,7 +49,7 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
     for name in &args.whence {
         print!(
             "\n{}",
-            bench::whence(&measurement.profile, &measurement.el2, name)?
+            bench::attribute(&measurement.profile, &measurement.el2, name)?
         );
     }
     Ok(measurement)

@@ -3,45 +3,14 @@
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 
-use clap::Subcommand;
+use bulkhead_cli::cmd::book::{Args, Question, Step};
+use bulkhead_model::checkout;
+use bulkhead_model::failure::{Failure, Outcome};
 
-use super::Outcome;
-use crate::failure::Failure;
-use crate::{book, machine};
+use crate::book;
 
 /// What installs mdBook.
 const ADVICE: &str = "`cargo install --locked mdbook` brings it; the pages can be read as they are in docs/book/src, too";
-
-/// Render the book, which mdBook does, as out/book
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  bulkhead book                       # out/book/index.html
-  bulkhead book --open                # and a browser shows it
-
-`mdbook serve docs/book` renders it anew as pages change.")]
-pub struct Args {
-    /// Show it in a browser
-    #[arg(long)]
-    open: bool,
-    #[command(subcommand)]
-    step: Option<Step>,
-}
-
-#[derive(Subcommand)]
-enum Step {
-    /// What mdBook asks for: chapters on stdin, those of the rendered book on stdout
-    #[command(hide = true)]
-    Preprocess {
-        #[command(subcommand)]
-        question: Option<Question>,
-    },
-}
-
-#[derive(Subcommand)]
-enum Question {
-    /// Whether chapters can be made for a renderer: for each
-    Supports { renderer: String },
-}
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
@@ -55,7 +24,7 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn render(open: bool) -> Result<Outcome, Failure> {
-    let root = machine::checkout();
+    let root = checkout::root();
     let mut command = Command::new("mdbook");
     command.arg("build").args(open.then_some("--open"));
     command.arg(root.join("docs/book")).stdin(Stdio::null());
@@ -78,7 +47,7 @@ fn preprocess() -> Result<Outcome, Failure> {
     io::stdin()
         .read_to_string(&mut input)
         .map_err(|why| Failure::environment(what, why, advice))?;
-    let book = book::preprocess(&machine::checkout(), &input)
+    let book = book::preprocess(&checkout::root(), &input)
         .map_err(|why| Failure::input(what, why, advice))?;
     println!("{book}");
     Ok(Outcome::Done)

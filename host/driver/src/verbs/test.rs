@@ -6,42 +6,16 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
-use super::Outcome;
-use crate::failure::Failure;
-use crate::leftovers;
-use crate::machine;
+use bulkhead_cli::cmd::test::Args;
+use bulkhead_model::checkout;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::temp_files;
+
 use crate::testing::{self, Context, Done, Test, Told};
-
-/// Run all tests: the code, the image, and systems booted in QEMU
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  bulkhead test                   # everything, as continuous integration does
-  bulkhead test system/           # tests whose name contains `system/`, those on request among them
-  bulkhead test --all             # the whole matrix of kernels, CPUs and interrupt controllers as well
-  bulkhead test --list            # what each test proves
-
-Exit status: 0 if all tests passed, 1 if one failed, 2 if no test has such a name. The last line is
-`N passed, N failed`. A test that cannot run has failed.")]
-pub struct Args {
-    /// Run only tests whose name contains one of these
-    filter: Vec<String>,
-    /// Run the tests that only run on request, too (`--list` marks them)
-    #[arg(long)]
-    all: bool,
-    /// Print names and claims, run nothing
-    #[arg(long)]
-    list: bool,
-    /// Print one JSON document on stdout
-    #[arg(long)]
-    json: bool,
-    /// How many systems run at a time; the host's CPUs are shared among them
-    #[arg(long, default_value_t = 2, value_name = "N")]
-    jobs: usize,
-}
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
-    let root = machine::checkout();
+    let root = checkout::root();
     let mut tests = match testing::all(&root) {
         Ok(tests) => tests,
         Err(failure) => return failure.report(),
@@ -62,7 +36,7 @@ pub fn run(args: Args) -> Outcome {
         return Outcome::Done;
     }
     // What tests keep there for a while goes with them, however they end.
-    let temporary = match leftovers::folder("bulkhead-test-") {
+    let temporary = match temp_files::folder("bulkhead-test-") {
         Ok(folder) => folder,
         Err(why) => {
             let what = "cannot make a folder for what is temporary";

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::PAGE;
 
 use super::facts::{intid, is_gicv2};
-use super::quiet;
+use super::quiesce;
 use super::tree::{Entry, Tree};
 
 /// Properties that name other nodes, which the guest would not have.
@@ -105,7 +105,7 @@ pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<Passed, Refusal> {
 }
 
 /// The same for a node that was found.
-pub(crate) fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passed, Refusal> {
+pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passed, Refusal> {
     let refuse = |why: String, help: &str| {
         Err(Refusal {
             why,
@@ -128,7 +128,7 @@ pub(crate) fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Pa
         );
     }
     let words = entry.compatible();
-    if !quiet::is_known(&words) {
+    if !quiesce::is_known(&words) {
         return refuse(
             format!("it is not known to be free of DMA ({})", words.join(", ")),
             "DMA reaches the memory of every VM; this version sets up no SMMU and passes through only simple devices",
@@ -167,7 +167,7 @@ pub(crate) fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Pa
         registers: entry.registers.clone(),
         irqs,
         clocks,
-        quiets: quiet::writes(&words, &entry.registers),
+        quiets: quiesce::writes(&words, &entry.registers),
         properties,
     })
 }

@@ -11,14 +11,19 @@ use super::{Cpu, Parts};
 const AFFINITY: u64 = 0xff_00ff_ffff;
 
 /// Words of `compatible` of GICv2s that EL2 knows (`bulkhead_core::boot_tree`).
-pub(crate) const GICV2: [&str; 3] = ["arm,cortex-a15-gic", "arm,gic-400", "arm,cortex-a7-gic"];
+pub const GICV2: [&str; 3] = ["arm,cortex-a15-gic", "arm,gic-400", "arm,cortex-a7-gic"];
 
 /// Facts of a device tree.
-pub(crate) struct Facts {
+pub struct Facts {
+    /// Ranges of memory, ascending.
     pub memory: Vec<Memory>,
+    /// Ranges that firmware keeps.
     pub reserved: Vec<Memory>,
+    /// CPUs in the order of the tree; the first one boots.
     pub cpus: Vec<Cpu>,
+    /// GIC, console, timer.
     pub parts: Parts,
+    /// Path of the console in the tree.
     pub console: String,
 }
 
@@ -121,7 +126,7 @@ pub(super) fn is_gicv2(entry: &Entry) -> bool {
 }
 
 /// INTID of three cells of the GIC binding: kind, number, flags.
-pub(crate) fn intid(cells: &[u32]) -> Option<u32> {
+pub fn intid(cells: &[u32]) -> Option<u32> {
     match cells {
         [0, number, _] => number.checked_add(32),
         [1, number, _] => number.checked_add(16),
@@ -261,7 +266,7 @@ fn console<'t, 'a>(tree: &'t Tree<'a>) -> Result<&'t Entry<'a>, String> {
 }
 
 /// What EL2 knows a UART as, if it has a driver for it.
-pub(crate) fn uart_kind(entry: &Entry) -> Option<UartKind> {
+pub fn uart_kind(entry: &Entry) -> Option<UartKind> {
     let is = |kind: &UartKind| kind.words().iter().any(|word| entry.is(word));
     UartKind::ALL.into_iter().find(is)
 }

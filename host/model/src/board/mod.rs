@@ -5,7 +5,7 @@ mod emulated;
 mod facts;
 mod named;
 mod open;
-mod quiet;
+mod quiesce;
 mod tree;
 
 use std::path::Path;
@@ -14,19 +14,20 @@ use bulkhead_abi::plan::Memory;
 use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
+use self::named::Resolved;
+use crate::describe::{BoardSource, BoardSpec, Finding, Placed, System};
+use crate::failure::Failure;
+
 pub use device::{Passed, PassedIrq, pass};
-pub use emulated::Emulated;
+pub use emulated::{Emulated, EmulatedTree};
 pub use named::{Kind, Named, all, find, is_name};
 pub use tree::{Entry, Tree};
 
-pub(crate) use self::device::pass_entry;
-use self::facts::Facts;
-pub(crate) use self::facts::{GICV2, intid, uart_kind};
-use self::named::Resolved;
-pub(crate) use self::named::read as read_file;
-pub(crate) use self::open::open;
-use crate::describe::{BoardSource, BoardSpec, Finding, Placed, System};
-use crate::failure::Failure;
+pub use self::device::pass_entry;
+pub use self::facts::Facts;
+pub use self::facts::{GICV2, intid, uart_kind};
+pub use self::named::read as read_file;
+pub use self::open::open;
 
 /// A CPU of the board.
 #[derive(Clone, Debug)]
@@ -106,19 +107,23 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// Finds the board of a description.
+/// Finds the board of a description. `emulated_tree` asks the emulator for the device tree of a board that it has.
 ///
 /// # Errors
 /// The description asks for what the board does not have (then `findings` says so), or a tool or file
 /// is missing.
-pub fn load(system: &System, findings: &mut Vec<Finding>) -> Result<Board, Trouble> {
+pub fn load(
+    system: &System,
+    emulated_tree: EmulatedTree,
+    findings: &mut Vec<Finding>,
+) -> Result<Board, Trouble> {
     let Some(spec) = &system.board else {
         return Err(Trouble::Description);
     };
     let (source, emulated, dtb) = match &spec.source {
         BoardSource::Named(name) => match named::resolve(name, &system.folder, spec, findings)? {
             Resolved::Emulated(emulated) => {
-                let dtb = emulated.device_tree()?;
+                let dtb = emulated_tree(&emulated)?;
                 (name, Some(emulated), dtb)
             }
             Resolved::Tree(dtb) => {
@@ -160,7 +165,7 @@ pub fn load(system: &System, findings: &mut Vec<Finding>) -> Result<Board, Troub
 }
 
 /// What Bulkhead wants to know of the board with this tree, or the first thing that is missing.
-pub(crate) fn facts(dtb: &[u8]) -> Result<Facts, String> {
+pub fn facts(dtb: &[u8]) -> Result<Facts, String> {
     let fdt = Fdt::new(dtb).map_err(|why| why.to_string())?;
     facts::read(&Tree::new(fdt), fdt)
 }

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::open::MOST_BYTES;
-use super::{Emulated, Trouble, emulated};
+use super::{Emulated, EmulatedTree, Trouble, emulated};
+use crate::checkout;
 use crate::describe::{BoardSpec, Finding, Placed, nearest};
 use crate::failure::Failure;
-use crate::machine;
 
 /// What one `board.toml` describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,16 +82,16 @@ impl Named {
         Ok(self.dtb()?.map_or(Kind::Emulated, |_| Kind::Imported))
     }
 
-    /// The bytes of its device tree: its file, or QEMU's for the default parameters.
+    /// The bytes of its device tree: its file, or the emulator's for the default parameters, which `emulated_tree` asks for.
     ///
     /// # Errors
     /// The file, or QEMU, is missing, or `board.toml` cannot be understood.
-    pub fn bytes(&self) -> Result<Vec<u8>, Failure> {
+    pub fn bytes(&self, emulated_tree: EmulatedTree) -> Result<Vec<u8>, Failure> {
         if let Some(dtb) = self.dtb()? {
             return read(&dtb);
         }
         let defaults = emulated::defaults(&self.text()?).map_err(|why| self.broken(&why))?;
-        defaults.device_tree()
+        emulated_tree(&defaults)
     }
 }
 
@@ -99,7 +99,7 @@ impl Named {
 ///
 /// # Errors
 /// There is no such file, or it cannot be read, or is larger than any tree.
-pub(crate) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+pub fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let what = || format!("cannot read the device tree {}", file.display());
     let refuse = |why: &dyn std::fmt::Display, help: &str| Failure::input(what(), why, help);
     let bytes = read_some(file).map_err(|why| refuse(&why, "give the path of a .dtb file"))?;
@@ -138,7 +138,7 @@ fn folders(start: &Path) -> Vec<PathBuf> {
     };
     let start = start.canonicalize().unwrap_or_else(|_| start.to_owned());
     let mut folders: Vec<PathBuf> = start.ancestors().map(|one| one.join("boards")).collect();
-    let own = machine::checkout().join("boards");
+    let own = checkout::root().join("boards");
     folders.push(own.canonicalize().unwrap_or(own));
     let mut seen = Vec::new();
     folders.retain(|folder| {
@@ -249,7 +249,9 @@ mod tests {
         assert!(failure.why.contains("console"), "{failure}");
         fs::write(&file, "dtb = \"board.dtb\"\n").expect("file");
         assert_eq!(board.kind().expect("sound"), Kind::Imported);
-        let failure = board.bytes().expect_err("no such file");
+        let failure = board
+            .bytes(&|_| unreachable!("it is not emulated"))
+            .expect_err("no such file");
         assert!(failure.what.contains("board.dtb"), "{failure}");
     }
 }

@@ -22,7 +22,7 @@ const NAME: usize = 31;
 ///
 /// # Errors
 /// Why it is no tree, in words that go on after "it is".
-pub(crate) fn open(mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+pub fn open(mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     if word(&bytes, 0) != Some(MAGIC) {
         return Err(format!("no device tree: {}", likely(&bytes)));
     }
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     fn virt() -> Vec<u8> {
-        std::fs::read("tests/fixtures/virt.dtb").expect("fixture")
+        std::fs::read("../cli/tests/fixtures/virt.dtb").expect("fixture")
     }
 
     /// A tree of nested nodes.

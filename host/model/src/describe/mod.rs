@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
+use crate::failure::Failure;
+
 pub use board::{BoardSource, BoardSpec};
 pub use class::{Deviation, InterruptSpec, class_name, gic_version};
 pub use cpu::{CpuSpec, CpuTime};
@@ -32,10 +34,7 @@ pub use reader::{Placed, Reader};
 pub use shared::SharedSpec;
 pub use size::{Duration, Size, parse_size};
 pub use suggest::nearest;
-pub(crate) use vm::RESERVED;
-pub use vm::{MemorySpec, PayloadSpec, VmSpec};
-
-use crate::failure::Failure;
+pub use vm::{MemorySpec, PayloadSpec, RESERVED, VmSpec};
 
 /// Keys at the top.
 const KEYS: &[&str] = &["board", "vm", "shared", "doorbell", "console"];

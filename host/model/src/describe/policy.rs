@@ -1,8 +1,7 @@
 //! Keys of `[vm.NAME]` about what happens to a VM: crashes, time, calls of the firmware.
 
-use toml::de::{DeTable, DeValue};
-
 use bulkhead_core::plan::may_be_allowed;
+use toml::de::{DeTable, DeValue};
 
 use super::finding::Finding;
 use super::reader::{Placed, Reader};

@@ -220,7 +220,7 @@ pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
 }
 
 /// Labels of lines that are no VM's.
-pub(crate) const RESERVED: [&str; 2] = ["el2", "monitor"];
+pub const RESERVED: [&str; 2] = ["el2", "monitor"];
 
 /// A name that the plan can hold and that labels lines of the console.
 fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {

@@ -2,12 +2,12 @@
 
 mod seeds;
 
+use bulkhead_abi::plan::{DeviceKind, PAGE};
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 
-use bulkhead_abi::plan::{DeviceKind, PAGE};
+use bulkhead_model::board::Passed;
 
-use crate::board::Passed;
-use crate::planner::{EmulatedDevice, PlannedDoorbell};
+use crate::{EmulatedDevice, PlannedDoorbell};
 
 pub use seeds::{SeedPlace, places};
 

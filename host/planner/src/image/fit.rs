@@ -5,8 +5,8 @@
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use sha2::{Digest, Sha256};
 
+use crate::Planned;
 use crate::guest_tree;
-use crate::planner::Planned;
 
 /// Name of the configuration with the board's device tree, the default.
 pub const WITH_TREE: &str = "board";

@@ -9,8 +9,9 @@ use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol};
 
-use crate::failure::Failure;
-use crate::planner::Planned;
+use bulkhead_model::failure::Failure;
+
+use crate::Planned;
 
 /// First byte of EL2 in memory.
 const START: &str = "__el2_start";

@@ -5,8 +5,9 @@ use bulkhead_abi::plan::{Class, CpuPolicy, Crash, NONE, Region, RegionKind, Vcpu
 use bulkhead_core::plan::{Plan, rows_of};
 use serde_json::{Value, json};
 
+use bulkhead_model::describe::class_name;
+
 use super::access;
-use crate::describe::class_name;
 
 /// The plan in these bytes.
 ///

@@ -6,8 +6,9 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
+use bulkhead_model::describe::{Duration, Size};
+
 use super::count;
-use crate::describe::{Duration, Size};
 
 /// Keys that say the same again, or why something is so and where it stands in the image.
 const ECHOES: [&str; 8] = [

@@ -5,9 +5,10 @@ use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 use serde_json::{Value, json as object};
 
+use bulkhead_model::describe::{CpuTime, CrashSpec, class_name};
+
 use super::{access, el2_bytes, memory_map};
-use crate::describe::{CpuTime, CrashSpec, class_name};
-use crate::planner::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, usage};
+use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, usage};
 
 /// An address.
 fn hex(value: u64) -> String {

@@ -4,19 +4,19 @@ pub mod bytes;
 mod diff;
 mod json;
 mod page;
-mod recording;
 mod text;
 
 pub use diff::{Change, Differences, compare};
 pub use json::json;
-pub use page::{escape, html};
-pub use recording::recording;
+pub use page::{Parts, escape, fill, html};
 pub use text::text;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
 
-use crate::describe::CrashSpec;
-use crate::planner::{Planned, PlannedVm};
+use bulkhead_model::describe::CrashSpec;
+use bulkhead_model::plural::count;
+
+use crate::{Planned, PlannedVm};
 
 /// A range of the board's physical addresses and who has it.
 struct Owned {
@@ -125,14 +125,5 @@ fn crash(vm: &PlannedVm) -> Option<String> {
             count(usize::from(*most), "time")
         )),
         CrashSpec::Notify(told) => Some(format!("stays stopped, and {} is told", told.value)),
-    }
-}
-
-/// "1 VM", "2 VMs".
-pub fn count(number: usize, what: &str) -> String {
-    if number == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{number} {what}s")
     }
 }

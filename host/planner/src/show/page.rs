@@ -11,7 +11,7 @@ const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
 /// What makes a page of its own.
-pub(super) struct Parts<'a> {
+pub struct Parts<'a> {
     /// Title of the window.
     pub title: &'a str,
     /// What the script draws.
@@ -30,7 +30,7 @@ pub fn html(plan: &Value, differences: Option<&Differences>) -> String {
 }
 
 /// Puts everything into one file.
-pub(super) fn fill(parts: &Parts) -> String {
+pub fn fill(parts: &Parts) -> String {
     // In a script element `<` could end it; in JSON it can stand as an escape.
     let data = parts.data.to_string().replace('<', "\\u003c");
     let mut page = String::with_capacity(FRAME.len() + STYLE.len() + SCRIPT.len() + data.len());

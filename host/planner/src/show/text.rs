@@ -6,9 +6,10 @@ use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGE
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 
+use bulkhead_model::describe::{CpuTime, Duration, Size, class_name};
+
 use super::{access, count, cpus, crash, el2_bytes, memory_map, vcpu_name};
-use crate::describe::{CpuTime, Duration, Size, class_name};
-use crate::planner::{Planned, PlannedCpu, PlannedVm, Share, percent, usage};
+use crate::{Planned, PlannedCpu, PlannedVm, Share, percent, usage};
 
 /// The plan as text.
 pub fn text(planned: &Planned) -> String {

@@ -6,11 +6,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bulkhead_model::failure::Failure;
+
 use super::deb::Package;
-use super::{Archive, Suite, run};
-use crate::failure::Failure;
-use crate::leftovers;
+use super::{Archive, Suite};
+use crate::command::run;
 use crate::progress::Step;
+use crate::temp_files;
 
 /// The release that payloads come from, whatever the host runs.
 const SUITE: &str = "bookworm";
@@ -175,7 +177,7 @@ impl Archive for Apt {
             let names: Vec<_> = missing.iter().map(|p| p.name.as_str()).collect();
             let step = Step::start(format!("downloading {}", names.join(" ")));
             // apt verifies each file before it appears; a folder of its own keeps an interrupted run out of the archive.
-            let partial = leftovers::folder_in(&self.folder).map_err(|e| {
+            let partial = temp_files::folder_in(&self.folder).map_err(|e| {
                 Failure::environment("cannot make a folder for downloads", e, ADVICE)
             })?;
             let mut command = self.tool("apt-get");
@@ -246,7 +248,7 @@ fn mirror() -> Result<String, Failure> {
 }
 
 /// The mirror that the system's own sources use for a suite of Debian.
-pub(crate) fn mirror_of(suite: &str) -> Option<String> {
+pub fn mirror_of(suite: &str) -> Option<String> {
     // What `update` would get: told without a network, and also where there are no package lists yet.
     let listed = Command::new("apt-get")
         .args(["--print-uris", "update"])

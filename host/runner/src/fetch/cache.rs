@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::Payload;
+use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::Payload;
+
 use super::deb::Package;
-use crate::failure::Failure;
-use crate::leftovers;
+use crate::temp_files;
 
 /// The cache folder: `$BULKHEAD_CACHE`, `$XDG_CACHE_HOME/bulkhead` or `~/.cache/bulkhead`; without a
 /// home folder, `target/cache` of the checkout. It need not exist yet.
@@ -24,7 +25,7 @@ pub fn folder() -> PathBuf {
     named("BULKHEAD_CACHE")
         .or_else(|| named("XDG_CACHE_HOME").map(|base| base.join("bulkhead")))
         .or_else(|| named("HOME").map(|home| home.join(".cache/bulkhead")))
-        .unwrap_or_else(|| crate::machine::checkout().join("target/cache"))
+        .unwrap_or_else(|| bulkhead_model::checkout::root().join("target/cache"))
 }
 
 /// A package and where it is unpacked.
@@ -118,7 +119,7 @@ impl Cache {
         let write = || {
             let parent = path.parent().unwrap_or(&self.folder);
             fs::create_dir_all(parent)?;
-            leftovers::write(&path, data)
+            temp_files::write(&path, data)
         };
         write().map_err(|e: std::io::Error| {
             let what = format!("cannot write {}", path.display());

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 
+use bulkhead_model::failure::Failure;
+
 use super::cache::{Cache, Unpacked};
 use super::deb::Package;
 use super::{Archive, Suite, need, unpacked};
-use crate::failure::Failure;
 
 /// The programs of the initramfs: package and path in it.
 pub const PROGRAMS: [(&str, &str); 4] = [

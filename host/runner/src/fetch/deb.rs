@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use super::run;
-use crate::failure::Failure;
-use crate::leftovers;
+use bulkhead_model::failure::Failure;
+
+use crate::command::run;
+use crate::temp_files;
 
 /// What the control fields of one package say, as far as it matters here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +62,7 @@ impl Package {
 pub fn read(file: &Path) -> Result<Package, Failure> {
     let what = || format!("cannot read the Debian package {}", file.display());
     // It puts the fields into a folder of its own, and leaves that when it is ended.
-    let folder = leftovers::folder("bulkhead-").map_err(|why| {
+    let folder = temp_files::folder("bulkhead-").map_err(|why| {
         let advice = "set TMPDIR to a folder with room";
         Failure::environment(what(), why, advice)
     })?;
@@ -92,7 +93,7 @@ pub fn unpack(deb: &Path, patterns: &[&str], target: &Path) -> Result<(), Failur
     };
     let parent = target.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(|e| failed(&e))?;
-    let partial = leftovers::folder_in(parent).map_err(|e| failed(&e))?;
+    let partial = temp_files::folder_in(parent).map_err(|e| failed(&e))?;
 
     let mut reader = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")

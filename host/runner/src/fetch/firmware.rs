@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bulkhead_model::failure::Failure;
+
 use super::apt::Apt;
 use super::cache::{self, Cache};
-use super::run;
-use crate::failure::Failure;
-use crate::leftovers;
+use crate::command::run;
 use crate::progress::Step;
+use crate::temp_files;
 
 /// Debian's source package, and the first release whose version has SDEI on this board.
 const PACKAGE: &str = "arm-trusted-firmware";
@@ -42,7 +43,7 @@ pub fn make() -> Result<(), Failure> {
         return Ok(());
     }
     let step = Step::start("building Debian's Trusted Firmware for QEMU");
-    let folder = leftovers::folder("bulkhead-").map_err(|e| failed(e.to_string()))?;
+    let folder = temp_files::folder("bulkhead-").map_err(|e| failed(e.to_string()))?;
     let archive = Apt::source(folder.value.path(), PACKAGE, SUITE)?;
     let source = folder.value.path().join("source");
     fs::create_dir(&source).map_err(|e| failed(e.to_string()))?;

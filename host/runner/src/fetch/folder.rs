@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bulkhead_model::failure::Failure;
+
 use super::deb::{self, Package};
 use super::{Archive, Suite};
-use crate::failure::Failure;
 
 /// The packages in one folder, by name.
 #[derive(Debug)]

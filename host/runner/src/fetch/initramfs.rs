@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use flate2::{Compression, GzBuilder};
 use sha2::{Digest, Sha256};
 
+use bulkhead_model::failure::Failure;
+use bulkhead_planner::cpio::{Entry, Tree};
+
 use super::cache::{Cache, Unpacked};
 use super::closure::{Closure, PROGRAMS};
-use super::cpio::{Entry, Tree};
 use super::modules;
-use crate::failure::Failure;
 use crate::progress::Step;
 
 /// Changes whenever this module makes another archive of the same packages and scripts.
@@ -19,25 +20,31 @@ const FORMAT: u32 = 2;
 
 /// The project's own files: path in the guest and contents.
 const SCRIPTS: [(&str, &[u8]); 8] = [
-    ("init", include_bytes!("../../../guests/linux/init")),
+    ("init", include_bytes!("../../../../guests/linux/init")),
     (
         "bin/control-status",
-        include_bytes!("../../../guests/linux/control-status"),
+        include_bytes!("../../../../guests/linux/control-status"),
     ),
     (
         "bin/control-stop",
-        include_bytes!("../../../guests/linux/control-stop"),
+        include_bytes!("../../../../guests/linux/control-stop"),
     ),
     (
         "bin/hotplug",
-        include_bytes!("../../../guests/linux/hotplug"),
+        include_bytes!("../../../../guests/linux/hotplug"),
     ),
-    ("bin/clocks", include_bytes!("../../../guests/linux/clocks")),
-    ("bin/tally", include_bytes!("../../../guests/linux/tally")),
-    ("bin/demo", include_bytes!("../../../guests/linux/demo")),
+    (
+        "bin/clocks",
+        include_bytes!("../../../../guests/linux/clocks"),
+    ),
+    (
+        "bin/tally",
+        include_bytes!("../../../../guests/linux/tally"),
+    ),
+    ("bin/demo", include_bytes!("../../../../guests/linux/demo")),
     (
         "bin/latency",
-        include_bytes!("../../../guests/linux/latency"),
+        include_bytes!("../../../../guests/linux/latency"),
     ),
 ];
 
@@ -46,14 +53,6 @@ const NEEDED: [&str; 16] = [
     "sh", "mount", "devmem", "cttyhack", "setsid", "poweroff", "sleep", "xargs", "modprobe", "awk",
     "nproc", "taskset", "hwclock", "watchdog", "killall", "sed",
 ];
-
-/// An archive with nothing but a program as its `/init`, and the console that the kernel opens for it.
-pub fn of_program(program: Vec<u8>) -> Vec<u8> {
-    let mut tree = Tree::default();
-    tree.add("dev/console", Entry::Character(5, 1));
-    tree.add("init", Entry::File(0o755, program));
-    tree.to_bytes()
-}
 
 /// Makes the archive from unpacked packages, unless the cache has it; gives its path.
 pub fn make(cache: &Cache, kernel: &[Unpacked], packages: &[Unpacked]) -> Result<PathBuf, Failure> {

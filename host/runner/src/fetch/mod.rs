@@ -6,7 +6,6 @@
 pub mod apt;
 pub mod cache;
 pub mod closure;
-pub mod cpio;
 pub mod deb;
 pub mod firmware;
 pub mod folder;
@@ -14,11 +13,11 @@ pub mod initramfs;
 pub mod modules;
 mod trees;
 
-use std::fmt::Display;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
-use crate::failure::Failure;
+use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::Payload;
+
 use cache::{Cache, Unpacked};
 use deb::Package;
 
@@ -45,78 +44,6 @@ pub enum Suite {
     Backports,
 }
 
-/// Something a description can name as `debian:NAME`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Payload {
-    /// Debian's stock kernel: an arm64 Image.
-    Kernel,
-    /// Debian's real-time kernel.
-    KernelRt,
-    /// The stock kernel of the release after, from backports.
-    Kernel612,
-    /// The real-time kernel of the release after, from backports.
-    Kernel612Rt,
-    /// An initramfs of Debian's busybox, rt-tests and stress-ng, with this project's `/init`.
-    Initramfs,
-    /// Debian's U-Boot for QEMU's `virt`: loads the image as boards do, and runs as a guest.
-    UBoot,
-}
-
-impl Payload {
-    /// All of them.
-    pub const ALL: [Self; 6] = [
-        Self::Kernel,
-        Self::KernelRt,
-        Self::Kernel612,
-        Self::Kernel612Rt,
-        Self::Initramfs,
-        Self::UBoot,
-    ];
-    /// What the example systems need.
-    pub const USUAL: [Self; 3] = [Self::Kernel, Self::KernelRt, Self::Initramfs];
-
-    /// The name in a description, without `debian:`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel",
-            Self::KernelRt => "kernel-rt",
-            Self::Kernel612 => "kernel-6.12",
-            Self::Kernel612Rt => "kernel-6.12-rt",
-            Self::Initramfs => "initramfs",
-            Self::UBoot => "u-boot",
-        }
-    }
-
-    /// Where a kernel comes from; none for what is no kernel.
-    const fn kernel(self) -> Option<Kernel> {
-        let (meta, series, suite) = match self {
-            Self::Kernel => ("linux-image-arm64", "6.1", Suite::Stable),
-            Self::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
-            Self::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
-            Self::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
-            Self::Initramfs | Self::UBoot => return None,
-        };
-        Some(Kernel {
-            meta,
-            series,
-            suite,
-        })
-    }
-
-    /// Reads a name, with or without `debian:`.
-    pub fn named(name: &str) -> Result<Self, Failure> {
-        let plain = name.strip_prefix("debian:").unwrap_or(name);
-        let found = Self::ALL
-            .into_iter()
-            .find(|payload| payload.name() == plain);
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(|payload| format!("debian:{}", payload.name()));
-            let help = format!("the payloads are {}", names.join(", "));
-            Failure::input(format!("there is no payload `{name}`"), "", help)
-        })
-    }
-}
-
 /// A kernel of Debian.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
@@ -129,6 +56,22 @@ struct Kernel {
 }
 
 impl Kernel {
+    /// Where a payload comes from that is a kernel; none for what is none.
+    const fn of(payload: Payload) -> Option<Self> {
+        let (meta, series, suite) = match payload {
+            Payload::Kernel => ("linux-image-arm64", "6.1", Suite::Stable),
+            Payload::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
+            Payload::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
+            Payload::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
+            Payload::Initramfs | Payload::UBoot => return None,
+        };
+        Some(Self {
+            meta,
+            series,
+            suite,
+        })
+    }
+
     /// Whether `name` is a package of this kernel: `linux-image-6.1.0-50-arm64` for 6.1 and
     /// `linux-image-arm64`.
     fn is(self, name: &str) -> bool {
@@ -149,9 +92,8 @@ impl Kernel {
     }
 }
 
-/// The file of a payload such as `debian:kernel`, fetched first if the cache lacks it.
-pub fn payload(name: &str) -> Result<PathBuf, Failure> {
-    let payload = Payload::named(name)?;
+/// The file of a payload, fetched first if the cache lacks it.
+pub fn payload(payload: Payload) -> Result<PathBuf, Failure> {
     let cache = Cache::open()?;
     if let Some(file) = cached(&cache, payload)? {
         return Ok(file);
@@ -197,7 +139,7 @@ pub fn made(cache: &Cache, payload: Payload) -> Result<PathBuf, Failure> {
 
 /// Finds out the packages of a payload, gets and unpacks them, and writes the choice down.
 pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Result<(), Failure> {
-    let packages = match payload.kernel() {
+    let packages = match Kernel::of(payload) {
         Some(wanted) => vec![kernel(cache, wanted, archive)?],
         None if payload == Payload::UBoot => {
             let package = need(archive, UBOOT_PACKAGE, Suite::Stable)?;
@@ -308,24 +250,6 @@ pub(crate) fn unpacked(
     Ok(packages.into_iter().map(place).collect())
 }
 
-/// Runs a tool and gives its output; its words are the reason when it fails.
-pub(crate) fn run<W: Display>(
-    command: &mut Command,
-    what: impl Fn() -> W,
-    advice: &str,
-) -> Result<String, Failure> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().map_err(|e| {
-        let advice = format!("install {program}; on Debian and Ubuntu `./bulkhead` does it");
-        Failure::environment(what().to_string(), format!("{program}: {e}"), advice)
-    })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let why = String::from_utf8_lossy(&output.stderr);
-    Err(Failure::environment(what().to_string(), why, advice))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -339,7 +263,7 @@ mod tests {
             (Payload::Kernel612Rt, "linux-image-6.12.30+deb12-rt-arm64"),
         ];
         for (payload, own) in names {
-            let kernel = payload.kernel().expect("a kernel");
+            let kernel = Kernel::of(payload).expect("a kernel");
             for (_, name) in names {
                 assert_eq!(kernel.is(name), name == own, "{payload:?}: {name}");
             }

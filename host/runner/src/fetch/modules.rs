@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSection};
 
-use super::cpio::{Entry, Tree};
-use crate::failure::Failure;
+use bulkhead_model::failure::Failure;
+use bulkhead_planner::cpio::{Entry, Tree};
 
 /// Names of the modules in the initramfs, dependencies included: virtio devices, so that the same
 /// initramfs serves on plain QEMU, block and network devices made of memory, and the watchdog.

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use bulkhead_model::describe::nearest;
+use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::Payload;
+
 use super::cache::Cache;
-use super::{Archive, Payload, apt, choose, deb};
-use crate::describe::nearest;
-use crate::failure::Failure;
+use super::{Archive, apt, choose, deb};
 
 /// The tree `VENDOR/NAME`, with or without `.dtb`, of Debian's stock kernel; fetched if the cache lacks it.
 ///

@@ -8,11 +8,13 @@ use std::sync::{Mutex, PoisonError};
 
 use bulkhead_profiler::{Config, CpuKey, Marks, Period, Profile};
 
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+
 use super::period::GICC_IAR;
 use super::program::Program;
-use crate::failure::Failure;
+use crate::command;
 use crate::progress::Step;
-use crate::{fetch, machine};
 
 /// What to count in a run.
 pub struct Instrument<'a> {
@@ -165,7 +167,7 @@ pub fn build_plugin(name: &str) -> Result<PathBuf, Failure> {
 
 fn build(name: &str) -> Result<PathBuf, Failure> {
     let step = Step::start(format!("building the {name}"));
-    let root = machine::checkout();
+    let root = checkout::root();
     let cargo = std::env::var_os("BULKHEAD_CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
@@ -174,7 +176,7 @@ fn build(name: &str) -> Result<PathBuf, Failure> {
         .arg(format!("bulkhead-{name}"))
         .arg("--message-format=json-render-diagnostics");
     let advice = "on Debian and Ubuntu `./bulkhead` installs the toolchain that it needs";
-    let messages = fetch::run(&mut command, || format!("cannot build the {name}"), advice)?;
+    let messages = command::run(&mut command, || format!("cannot build the {name}"), advice)?;
     drop(step);
     let library = format!("bulkhead_{name}.so");
     let file = messages.lines().rev().find_map(|line| {

@@ -5,7 +5,7 @@ use std::path::Path;
 use bulkhead_profiler::{Marks, Symbol};
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 
-use crate::failure::Failure;
+use bulkhead_model::failure::Failure;
 
 /// A linked program.
 pub struct Program {

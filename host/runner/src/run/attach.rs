@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::console::Output;
 use super::keys::{Action, Keys};
 use super::terminal::{RawMode, is_terminal};
-use crate::leftovers::Note;
+use crate::temp_files::Note;
 
 /// File name of the socket.
 pub const SOCKET: &str = "console.sock";

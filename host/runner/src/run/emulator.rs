@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::failure::Failure;
+use bulkhead_model::failure::Failure;
+
 use crate::sys;
 
 /// What one look at the console gave.
@@ -271,7 +272,10 @@ mod tests {
     #[test]
     fn a_missing_program_is_the_environments_fault() {
         let failure = Emulator::start(Command::new("/nonexistent/qemu")).unwrap_err();
-        assert_eq!(failure.outcome, crate::cmd::Outcome::Environment);
+        assert_eq!(
+            failure.outcome,
+            bulkhead_model::failure::Outcome::Environment
+        );
         assert!(failure.advice.contains("qemu-system-arm"));
     }
 }

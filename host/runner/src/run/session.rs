@@ -15,7 +15,7 @@ use super::attach::Server;
 use super::emulator::{Emulator, Output, timespec};
 use super::keys::{Action, Keys};
 use super::terminal::{RawMode, is_terminal};
-use crate::leftovers::{Session, is_ignored};
+use crate::temp_files::{Session, is_ignored};
 
 /// How a session ended. The emulator has ended with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use bulkhead_model::describe::{self, PayloadSpec, VmSpec, class_name};
+use bulkhead_model::failure::Failure;
+
 use super::Qemu;
-use crate::cmd::build;
-use crate::describe::{self, PayloadSpec, VmSpec, class_name};
-use crate::failure::Failure;
+use crate::build;
+use crate::cross_build;
+use crate::emulated;
 use crate::fetch::firmware;
-use crate::machine;
-use crate::system::Stopped;
+use crate::prepare::Stopped;
 
 /// A built system and the emulator for its board.
 #[derive(Clone, Debug)]
@@ -42,14 +44,14 @@ impl System {
     /// The description is wrong, a tool is missing, or the board has no emulator.
     pub fn build(description: &Path) -> Result<Self, Stopped> {
         let built = build::build(description)?;
-        let Some(emulated) = &built.planned.board.emulated else {
+        let Some(board) = &built.planned.board.emulated else {
             return Err(Stopped::Failure(Failure::input(
                 format!("the board of `{}` has no emulator", built.planned.name),
                 "it is described by a device tree alone",
                 "boot the image on the board, or name a board of boards/ that has `[qemu]`",
             )));
         };
-        if emulated.firmware {
+        if board.firmware {
             firmware::make()?;
         }
         let vms = built.planned.vms.iter();
@@ -59,7 +61,7 @@ impl System {
             classes: classes.collect(),
             programs,
             linux,
-            qemu: emulated.qemu(&built.image)?,
+            qemu: emulated::qemu(board, &built.image)?,
             name: built.planned.name,
             folder: built.folder,
             el2: built.el2,
@@ -81,7 +83,7 @@ fn programs(description: &Path) -> Result<(BTreeMap<String, PathBuf>, BTreeSet<S
             return None;
         };
         Some(match image.value.strip_prefix("guest:") {
-            Some(guest) => machine::built_guest(guest),
+            Some(guest) => cross_build::built_guest(guest),
             None => system.folder.join(&image.value),
         })
     };

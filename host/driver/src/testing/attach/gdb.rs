@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bulkhead_runner::run::gdb;
+
 use super::{Process, tool};
-use crate::run::gdb;
 use crate::testing::suite::{Context, Job, Test};
 
 /// Whether a vCPU has its pCPU, with what gdb says about it.

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use bulkhead_runner::fetch::apt;
+
 use super::reader::Place;
-use crate::fetch::apt;
+use crate::testing::end_to_end::copy_sources;
 use crate::testing::suite::{Context, Job, Test};
-use crate::testing::whole::copy_sources;
 
 /// What Debian 12 is called.
 const RELEASE: &str = "bookworm";

@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn every_page_can_be_read_and_the_tutorial_is_one() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         for (name, text) in pages(&root) {
             assert!(steps(&text).is_ok(), "{name}: {:?}", steps(&text));
         }

@@ -14,13 +14,15 @@ use bulkhead_abi::plan::MAX_VMS;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use bulkhead_model::describe::Text;
+use bulkhead_model::failure::Failure;
+use bulkhead_planner::show;
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare;
+use bulkhead_runner::run::RunSummary;
+use bulkhead_runner::run::recording::{Head, Recording, Said};
+
 use super::suite::{Context, Job, Test};
-use crate::describe::Text;
-use crate::failure::Failure;
-use crate::planner::Effort;
-use crate::run::RunSummary;
-use crate::run::recording::{Head, Recording, Said};
-use crate::{show, system};
 
 /// Where parts stood when somebody looked at the page and liked it.
 const KEPT: &str = "tests/page/layout.json";
@@ -142,8 +144,8 @@ fn browse(context: &Context) -> Result<String, Vec<String>> {
 /// nothing need be built.
 fn pages(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
     let plan = |name: &str| {
-        let path = root.join("host/tests/fixtures/good").join(name);
-        plan_of(system::prepare(&path, Effort::WhatIsThere))
+        let path = root.join("host/cli/tests/fixtures/good").join(name);
+        plan_of(prepare::prepare(&path, Effort::WhatIsThere))
     };
     let (bells, shared) = (plan("doorbells.toml")?, plan("shared.toml")?);
     let differences = show::compare("doorbells.toml", &bells, &shared);
@@ -152,7 +154,10 @@ fn pages(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
         ("gicv2", show::html(&plan("gicv2.toml")?, None)),
         ("shared", show::html(&shared, Some(&differences))),
         ("many", show::html(&many(root)?, None)),
-        ("run", show::recording(&recording(), &RunSummary::default())),
+        (
+            "run",
+            bulkhead_cli::recorded_run_page(&recording(), &RunSummary::default()),
+        ),
     ])
 }
 
@@ -209,16 +214,16 @@ fn many(root: &Path) -> Result<Value, Vec<String>> {
     }
     let text = Text {
         name: root
-            .join("host/tests/fixtures/good/many.toml")
+            .join("host/cli/tests/fixtures/good/many.toml")
             .display()
             .to_string(),
         source: source.into(),
     };
-    plan_of(system::prepare_text(text, Effort::WhatIsThere))
+    plan_of(prepare::prepare_text(text, Effort::WhatIsThere))
 }
 
 /// A plan as the page gets it.
-fn plan_of(prepared: Result<system::Prepared, system::Stopped>) -> Result<Value, Vec<String>> {
+fn plan_of(prepared: Result<prepare::Prepared, prepare::Stopped>) -> Result<Value, Vec<String>> {
     let prepared = prepared.map_err(|stopped| vec![Failure::from(stopped).to_string()])?;
     let mut plan = show::json(&prepared.planned);
     // Whether EL2 is built is not the page's doing.

@@ -13,12 +13,13 @@ use std::io;
 use bulkhead_core::plan::Plan;
 use zerocopy::IntoBytes;
 
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::run::console::{Speaker, Transcript};
+use bulkhead_runner::run::{Debugger, Qemu, System};
+
 use self::judge::{Cpu, judge};
 use self::walk::PAGE;
 use super::systems::Next;
-use crate::failure::Failure;
-use crate::run::console::{Speaker, Transcript};
-use crate::run::{Debugger, Qemu, System};
 
 /// Most findings that are shown.
 const SHOWN: usize = 10;

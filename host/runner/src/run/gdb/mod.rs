@@ -13,10 +13,11 @@ use object::{Object, ObjectSegment};
 use serde_json::json;
 use tempfile::TempDir;
 
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+
 use super::System;
-use crate::failure::Failure;
-use crate::leftovers::{self, Noted};
-use crate::machine;
+use crate::temp_files::{self, Noted};
 
 /// Pages of a vCPU's stack, which lies before its state in the pool (`el2/src/hw/layout.rs`).
 const STACK_PAGES: u64 = 2;
@@ -76,7 +77,7 @@ impl Files {
         }
         let folder = system.folder.join("gdb");
         let write = || -> io::Result<Self> {
-            let sockets = leftovers::folder("bulkhead-")?;
+            let sockets = temp_files::folder("bulkhead-")?;
             let socket = sockets.value.path().join("gdb");
             fs::create_dir_all(&folder)?;
             let facts = facts(system, symbols)?;
@@ -152,7 +153,7 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
     });
     let vms: Vec<_> = vms.collect();
     let classes = ExitClass::ALL.map(ExitClass::name);
-    let switch = fs::read_to_string(machine::checkout().join(SWITCH))?;
+    let switch = fs::read_to_string(checkout::root().join(SWITCH))?;
     Ok(json!({
         "el2": system.el2, "link": link(&system.el2)?, "base": system.base, "homes": homes, "kept": kept(&switch),
         "classes": classes, "vms": vms,
@@ -186,7 +187,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_vcpu_is_found_where_it_is() {
-        let text = fs::read_to_string(machine::checkout().join(SWITCH)).unwrap();
+        let text = fs::read_to_string(checkout::root().join(SWITCH)).unwrap();
         let kept = kept(&text);
         let places: Vec<_> = ["sctlr_el1", "sp_el1", "elr_el2", "spsr_el2", "vttbr_el2"]
             .into_iter()

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Cache, Device, Gic, Range, Survey, Uart};
 use crate::describe::Size;
-use crate::show::count;
+use crate::plural::count;
 
 /// CPUs on which EL2 runs in the project's tests, in QEMU.
 const TRIED: [&str; 5] = [

@@ -3,7 +3,7 @@ use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use super::*;
 
 fn fixture(name: &str) -> Vec<u8> {
-    std::fs::read(format!("tests/fixtures/{name}")).expect("fixture")
+    std::fs::read(format!("../cli/tests/fixtures/{name}")).expect("fixture")
 }
 
 fn of(name: &str) -> Survey {
