@@ -3,8 +3,9 @@
 use bulkhead_model::board::Trouble;
 use bulkhead_model::describe::{self, Finding, PayloadSpec, VmSpec};
 
+use super::file::File;
 use super::payload::{self, LinuxImage, Program};
-use super::store::{File, Store};
+use super::store::Store;
 
 /// What a guest runs, understood.
 pub(super) enum Contents {

@@ -3,60 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use bulkhead_abi::plan::{Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq, PAGE};
+use bulkhead_abi::plan::PAGE;
 
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{Finding, System};
 
+use super::planned::PlannedDoorbell;
 use super::{emulated, spis};
 
 /// Where VMs find the pages by which they ring, unless they have something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;
-
-/// A doorbell as planned.
-#[derive(Clone, Debug)]
-pub struct PlannedDoorbell {
-    /// Name.
-    pub name: String,
-    /// Index of the VM that rings.
-    pub from: usize,
-    /// Index of the VM that hears it.
-    pub to: usize,
-    /// IPA of the page by which it is rung; final once that VM is arranged.
-    pub ipa: u64,
-    /// INTID by which it is heard.
-    pub intid: u32,
-    /// Whether that is an SPI of the board.
-    pub physical: bool,
-    /// Nanoseconds from one interrupt to the next at least.
-    pub apart: u64,
-    /// Name of the shared memory that it is about.
-    pub shared: Option<String>,
-}
-
-impl PlannedDoorbell {
-    /// Its row in the plan.
-    pub(super) fn row(&self) -> Doorbell {
-        Doorbell {
-            vm: self.from as u16,
-            to: self.to as u16,
-            vintid: self.intid as u16,
-            pintid: if self.physical { self.intid as u16 } else { 0 },
-            ipa: self.ipa,
-            apart: self.apart,
-        }
-    }
-
-    /// The row of its interrupt, if that is one of the board's.
-    pub(super) fn irq(&self) -> Option<Irq> {
-        self.physical.then_some(Irq {
-            vm: self.to as u16,
-            vintid: self.intid as u16,
-            pintid: self.intid as u16,
-            flags: IRQ_EDGE | IRQ_DOORBELL,
-        })
-    }
-}
 
 /// The doorbells of a system, in the order of the VMs that ring. INTIDs of vGICs come later, by [`hear`].
 pub(super) fn assign(

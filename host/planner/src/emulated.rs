@@ -5,7 +5,7 @@ use bulkhead_abi::plan::{DeviceKind, PAGE};
 use bulkhead_model::describe::{DeviceSpec, Finding, Placed, System, VmSpec};
 
 use super::EmulatedDevice;
-use crate::guest_tree::GuestGic;
+use crate::planned::GuestGic;
 
 /// Bytes of the distributor.
 const GICD_SIZE: u64 = 0x1_0000;

@@ -8,11 +8,12 @@ use bulkhead_model::describe::{
 };
 
 use super::contents::Contents;
+use super::file::File;
 use super::overlay::{self, Overlay};
-use super::store::File;
 use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
 use super::{doorbells, emulated, gppt, ipa, passed};
-use crate::guest_tree::{DoorbellEnd, GuestGic, GuestTree};
+use crate::guest_tree::{DoorbellEnd, GuestTree};
+use crate::planned::GuestGic;
 
 /// Blocks of stage 2, and of the kernel's first mapping.
 const BLOCK: u64 = 2 << 20;

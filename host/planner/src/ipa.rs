@@ -9,7 +9,7 @@ use bulkhead_model::board::{Board, Passed};
 use bulkhead_model::describe::{self, Finding, System, VmSpec};
 
 use super::{EmulatedDevice, Mapped, emulated};
-use crate::guest_tree::GuestGic;
+use crate::planned::GuestGic;
 
 /// RAM, if the description does not say.
 pub(super) const RAM: u64 = 0x4000_0000;

@@ -8,6 +8,7 @@ pub mod cpio;
 mod cpus;
 mod doorbells;
 mod emulated;
+mod file;
 mod gppt;
 mod guest;
 mod guest_tree;
@@ -28,9 +29,11 @@ mod store;
 mod tables;
 mod unpack;
 
-pub use doorbells::PlannedDoorbell;
+pub use file::Content;
 pub use plan::plan;
-pub use planned::{EmulatedDevice, Loaded, Mapped, Planned, PlannedCpu, PlannedVm};
+pub use planned::{
+    EmulatedDevice, Loaded, Mapped, Planned, PlannedCpu, PlannedDoorbell, PlannedVm,
+};
 pub use share::{Server, Share, Usage, percent, usage};
 pub use sources::Sources;
-pub use store::{Content, Reads};
+pub use store::Reads;

@@ -11,7 +11,8 @@ use dtoolkit::{Node, Property};
 use bulkhead_model::board::{self, Entry, Tree, Trouble, intid};
 use bulkhead_model::describe::{Finding, Placed, VmSpec, nearest};
 
-use super::store::{File, Store};
+use super::file::File;
+use super::store::Store;
 use crate::guest_tree::GIC;
 
 /// Longest name of a property, so of a label.

@@ -12,8 +12,8 @@ use bulkhead_model::checkout;
 use bulkhead_model::describe::{Finding, Placed, nearest};
 use bulkhead_model::payload::Payload;
 
+use super::file::{Content, File};
 use super::sources::Sources;
-use super::store::{Content, File};
 
 /// Bytes of a file, or the news that nobody made or fetched it yet.
 pub(super) enum Bytes {

@@ -1,14 +1,13 @@
 //! A system as planned.
 
-use bulkhead_abi::plan::{Class, DeviceKind};
+use bulkhead_abi::plan::{Class, DeviceKind, Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq};
 use bulkhead_core::gppt::{Mode, Reclaim};
 
 use bulkhead_model::board::{Board, Passed};
 use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation};
 
-use crate::doorbells::PlannedDoorbell;
-use crate::guest_tree::GuestGic;
-use crate::store::{Content, Reads};
+use crate::file::Content;
+use crate::store::Reads;
 
 /// A payload of a VM in the image.
 #[derive(Clone, Debug)]
@@ -53,6 +52,62 @@ impl EmulatedDevice {
             DeviceKind::Pl031 => "the clock (PL031)",
             DeviceKind::Watchdog => "the watchdog (SBSA)",
         }
+    }
+}
+
+/// The interrupt controller of a guest.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestGic {
+    /// Version: 2 or 3.
+    pub version: u32,
+    /// IPA and size of the distributor.
+    pub gicd: (u64, u64),
+    /// IPA and size of the redistributors (GICv3) or of the CPU interface (GICv2).
+    pub interface: (u64, u64),
+}
+
+/// A doorbell as planned.
+#[derive(Clone, Debug)]
+pub struct PlannedDoorbell {
+    /// Name.
+    pub name: String,
+    /// Index of the VM that rings.
+    pub from: usize,
+    /// Index of the VM that hears it.
+    pub to: usize,
+    /// IPA of the page by which it is rung; final once that VM is arranged.
+    pub ipa: u64,
+    /// INTID by which it is heard.
+    pub intid: u32,
+    /// Whether that is an SPI of the board.
+    pub physical: bool,
+    /// Nanoseconds from one interrupt to the next at least.
+    pub apart: u64,
+    /// Name of the shared memory that it is about.
+    pub shared: Option<String>,
+}
+
+impl PlannedDoorbell {
+    /// Its row in the plan.
+    pub(super) fn row(&self) -> Doorbell {
+        Doorbell {
+            vm: self.from as u16,
+            to: self.to as u16,
+            vintid: self.intid as u16,
+            pintid: if self.physical { self.intid as u16 } else { 0 },
+            ipa: self.ipa,
+            apart: self.apart,
+        }
+    }
+
+    /// The row of its interrupt, if that is one of the board's.
+    pub(super) fn irq(&self) -> Option<Irq> {
+        self.physical.then_some(Irq {
+            vm: self.to as u16,
+            vintid: self.intid as u16,
+            pintid: self.intid as u16,
+            flags: IRQ_EDGE | IRQ_DOORBELL,
+        })
     }
 }
 

@@ -2,44 +2,15 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bulkhead_model::board::Trouble;
 use bulkhead_model::describe::{Finding, Placed, System};
 
+use super::file::File;
 use super::payload::{self, Bytes, LinuxImage, Program};
 use super::sources::Sources;
 use super::unpack;
 use crate::cpio;
-
-/// Bytes that several VMs may have, padded with zeros to a multiple of 8.
-pub type Content = Arc<Vec<u8>>;
-
-/// Content that knows how long it is without the padding.
-#[derive(Clone, Debug)]
-pub(super) struct File {
-    padded: Content,
-    len: usize,
-}
-
-impl File {
-    pub(super) fn new(mut bytes: Vec<u8>) -> Self {
-        let len = bytes.len();
-        bytes.resize(len.next_multiple_of(8), 0);
-        let padded = Arc::new(bytes);
-        Self { padded, len }
-    }
-
-    /// The content, padded.
-    pub(super) fn content(&self) -> Content {
-        Arc::clone(&self.padded)
-    }
-
-    /// What is in the file.
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.padded[..self.len]
-    }
-}
 
 /// What was read to make a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,7 +87,7 @@ impl<'a> Store<'a> {
         }
         self.reads.understood += 1;
         let image = match unpack::kernel(file.bytes())? {
-            Cow::Borrowed(whole) if whole.len() == file.len => None,
+            Cow::Borrowed(whole) if whole.len() == file.bytes().len() => None,
             other => Some(other.into_owned()),
         };
         let image = image.map_or(file, File::new);

@@ -12,7 +12,7 @@ use bulkhead_model::describe::{RESERVED, nearest};
 use bulkhead_model::failure::Failure;
 use bulkhead_model::payload::Payload;
 
-use super::{MIB, memory_text, quoted};
+use super::toml_text::{MIB, memory_text, quoted};
 
 /// Where raw bytes go that do not say: behind the first 512 KiB of RAM, where arm64 kernels lie, too.
 const LOAD: u64 = 0x4008_0000;

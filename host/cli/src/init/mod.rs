@@ -2,13 +2,14 @@
 
 mod ask;
 mod guest;
+mod toml_text;
 
 use std::fmt::Write;
 
-use bulkhead_model::describe::Size;
-
 pub use ask::{Chosen, Questions, ask};
 pub use guest::Guest;
+
+use toml_text::{MIB, memory_text, quoted};
 
 /// The board of a description that is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +22,6 @@ pub enum BoardChoice {
     Tree(String),
 }
 
-const MIB: u64 = 1 << 20;
 /// CPUs that an emulated board has at most.
 pub const MOST_CPUS: usize = 8;
 
@@ -31,11 +31,6 @@ pub fn text(board: &BoardChoice, guests: &[Guest]) -> String {
     // Writing to a string cannot fail.
     let _ = write_text(board, guests, &mut out);
     out
-}
-
-/// A word of TOML with quotes.
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
 }
 
 fn write_text(board: &BoardChoice, guests: &[Guest], out: &mut String) -> std::fmt::Result {
@@ -91,11 +86,6 @@ fn write_text(board: &BoardChoice, guests: &[Guest], out: &mut String) -> std::f
         .map(|guest| format!("{} = \"rw\"", guest.name))
         .collect();
     writeln!(out, "# vms = {{ {} }}", names.join(", "))
-}
-
-/// A size as descriptions write it.
-fn memory_text(bytes: u64) -> String {
-    Size(bytes).to_string().replace(' ', "")
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ use std::path::Path;
 /// The codes that stand in the sources, without `bulkhead::`.
 pub fn codes() -> BTreeSet<String> {
     let mut codes = BTreeSet::new();
-    for folder in ["describe", "board", "planner"] {
-        for entry in fs::read_dir(Path::new("src").join(folder)).expect("sources") {
-            let text = fs::read_to_string(entry.expect("entry").path()).expect("source");
+    for folder in ["model/src/describe", "model/src/board", "planner/src"] {
+        let entries = fs::read_dir(Path::new("..").join(folder)).expect("sources");
+        let files = entries.map(|entry| entry.expect("entry").path());
+        for file in files.filter(|file| file.is_file()) {
+            let text = fs::read_to_string(file).expect("source");
             let quoted = text
                 .split('"')
                 .filter_map(|part| part.strip_prefix("bulkhead::"));

@@ -4,6 +4,7 @@ mod attribute;
 mod budgets;
 mod ending;
 mod figure;
+mod figures;
 mod gppt;
 mod linux;
 mod native;
@@ -14,7 +15,8 @@ mod table;
 
 pub use attribute::attribute;
 pub use budgets::{Budgets, Gic};
-pub use figure::{Figure, Runs, figures};
+pub use figure::Figure;
+pub use figures::{Runs, figures};
 pub use gppt::OwnInterrupts;
 pub use linux::LinuxBoot;
 pub use picture::svg;

@@ -7,7 +7,7 @@ use bulkhead_runner::cross_build;
 use bulkhead_runner::run::{Clock, Qemu};
 
 use super::suite::{Context, Job, Test};
-use super::systems::{Next, watch};
+use super::watch::{Next, watch};
 
 /// A program and its board.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use bulkhead_runner::run::{Qemu, System};
 
 use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
-use super::systems::watch;
+use super::watch::watch;
 
 /// Kinds of CPU, as QEMU names them.
 const KINDS: [&str; 6] = [

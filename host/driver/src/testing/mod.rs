@@ -5,6 +5,7 @@ mod attach;
 mod bare;
 mod boards;
 mod book;
+mod builds;
 mod catalogue;
 mod code;
 mod cpus;
@@ -29,6 +30,7 @@ mod tally;
 mod terminal;
 mod tool;
 mod uboot;
+mod watch;
 
 pub use catalogue::all;
 pub(crate) use code::cargo;

@@ -15,7 +15,7 @@ use bulkhead_runner::run::{Qemu, System};
 
 use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
-use super::systems::watch;
+use super::watch::watch;
 
 /// The systems whose plans are altered, with a row in every table; what is altered; the name of the
 /// test.

@@ -9,7 +9,7 @@ use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Qemu, Start};
 
 use super::suite::{Context, Job, Test};
-use super::systems::watch;
+use super::watch::watch;
 
 /// The system that is started wrongly.
 const SYSTEM: &str = "tests/systems/two-cpus.toml";

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bulkhead_runner::profile::Profile;
 
-use super::systems::Builds;
+use super::builds::Builds;
 
 /// When a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

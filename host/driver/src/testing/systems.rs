@@ -2,39 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
 
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Period, Program, period_of};
 use bulkhead_runner::run::console::Transcript;
-use bulkhead_runner::run::{Emulator, Logs, Output, Qemu, System};
+use bulkhead_runner::run::{Logs, Qemu};
 
 use super::judge::Judge;
 use super::sanitizer::Sanitizer;
 use super::scenario::Scenario;
 use super::stage2::Tables;
 use super::suite::{Context, Job, Test};
-
-type Build = Arc<OnceLock<Result<System, String>>>;
-
-/// Systems that tests have built, so that each is built once.
-#[derive(Debug, Default)]
-pub struct Builds(Mutex<BTreeMap<PathBuf, Build>>);
-
-impl Builds {
-    /// The built system of a description; whoever comes first builds it.
-    pub fn get(&self, description: &Path) -> Result<System, String> {
-        let mut builds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let build = Arc::clone(builds.entry(description.to_owned()).or_default());
-        drop(builds);
-        let built = build.get_or_init(|| {
-            System::build(description).map_err(|stopped| Failure::from(stopped).to_string())
-        });
-        built.clone()
-    }
-}
+use super::watch::{Next, watch};
 
 /// The tests of this file: one for each system that scenarios use and one for each scenario and CPU.
 ///
@@ -207,80 +188,6 @@ fn profiler(folder: &Path, el2: &Path, period: Option<Period>) -> Result<Attache
         ..Instrument::new(&el2)
     }
     .attach(folder)
-}
-
-/// What [`watch`] does after a look at the console.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// It goes on.
-    Watch,
-    /// It ends the emulator, however far that is.
-    Kill,
-    /// The board is off, and the emulator stayed for a debugger: it may end now.
-    Release,
-}
-
-impl From<bool> for Next {
-    /// `true` for [`Next::Kill`].
-    fn from(enough: bool) -> Self {
-        if enough { Self::Kill } else { Self::Watch }
-    }
-}
-
-/// How an emulator ended.
-#[derive(Debug)]
-pub struct Ended {
-    /// By itself and with success.
-    pub powered_off: bool,
-    /// The guard time was over.
-    pub hangs: bool,
-    /// What QEMU said on its standard error.
-    pub messages: String,
-}
-
-/// Runs QEMU until it ends, `judge` says that it is enough, or the guard time is over. `judge` gives
-/// keys to type; it is asked with no bytes now and then when nothing was said.
-///
-/// # Errors
-///
-/// QEMU cannot be started or read.
-pub fn watch<N: Into<Next>>(
-    qemu: &Qemu,
-    guard: Duration,
-    mut judge: impl FnMut(&[u8]) -> (Vec<u8>, N),
-) -> Result<Ended, Failure> {
-    let mut emulator = Emulator::start(qemu.command())?;
-    let deadline = Instant::now() + guard;
-    let mut buffer = [0; 16 * 1024];
-    let failed = |error| Failure::environment("cannot read the console of QEMU", error, "");
-    let (mut powered_off, mut hangs) = (false, false);
-    loop {
-        let output = emulator.read(&mut buffer, Duration::from_millis(100));
-        let bytes = match output.map_err(failed)? {
-            Output::Bytes(n) => &buffer[..n],
-            Output::Silence => &[],
-            Output::Closed => {
-                powered_off = emulator.wait().map_err(failed)?.success();
-                break;
-            }
-        };
-        let (keys, next) = judge(bytes);
-        match next.into() {
-            Next::Watch => emulator.send(&keys),
-            Next::Kill => break,
-            Next::Release => emulator.release().map_err(failed)?,
-        }
-        if Instant::now() >= deadline {
-            hangs = true;
-            break;
-        }
-    }
-    emulator.kill();
-    Ok(Ended {
-        powered_off,
-        hangs,
-        messages: emulator.messages(),
-    })
 }
 
 /// Keeps the logs of a failed run, and gives the part that a reader wants to see first.

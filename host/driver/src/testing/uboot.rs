@@ -15,7 +15,7 @@ use bulkhead_runner::{fetch, prepare};
 use super::judge::Judge;
 use super::scenario::Scenario;
 use super::suite::{Context, Job, Test};
-use super::systems::watch;
+use super::watch::watch;
 
 /// The system that is loaded.
 const SYSTEM: &str = "tests/systems/boot-loader.toml";

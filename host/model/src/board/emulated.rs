@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::Trouble;
+use super::trouble::Trouble;
 use crate::describe::{BoardSpec, Finding, Placed, Size, Span, parse_size};
 use crate::failure::Failure;
 

@@ -5,13 +5,26 @@ use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
 use super::tree::{Entry, Tree};
-use super::{Cpu, Parts};
 
 /// Affinity fields of an MPIDR in a `reg` of /cpus.
 const AFFINITY: u64 = 0xff_00ff_ffff;
 
 /// Words of `compatible` of GICv2s that EL2 knows (`bulkhead_core::boot_tree`).
 pub const GICV2: [&str; 3] = ["arm,cortex-a15-gic", "arm,gic-400", "arm,cortex-a7-gic"];
+
+/// A CPU of the board.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    /// Affinity fields of its MPIDR_EL1.
+    pub mpidr: u64,
+    /// First word of `compatible`, for the guests' trees.
+    pub compatible: String,
+    /// Where it waits for the address at which it begins; 0: firmware starts it.
+    pub release: u64,
+}
+
+/// Parts of the board that EL2 uses, in the words of the plan.
+pub type Parts = bulkhead_abi::plan::Board;
 
 /// Facts of a device tree.
 pub struct Facts {

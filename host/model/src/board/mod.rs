@@ -7,6 +7,7 @@ mod named;
 mod open;
 mod quiesce;
 mod tree;
+mod trouble;
 
 use std::path::Path;
 
@@ -16,32 +17,18 @@ use zerocopy::FromZeros;
 
 use self::named::Resolved;
 use crate::describe::{BoardSource, BoardSpec, Finding, Placed, System};
-use crate::failure::Failure;
 
 pub use device::{Passed, PassedIrq, pass};
 pub use emulated::{Emulated, EmulatedTree};
 pub use named::{Kind, Named, all, find, is_name};
 pub use tree::{Entry, Tree};
+pub use trouble::Trouble;
 
 pub use self::device::pass_entry;
-pub use self::facts::Facts;
+pub use self::facts::{Cpu, Facts, Parts};
 pub use self::facts::{GICV2, intid, uart_kind};
 pub use self::named::read as read_file;
 pub use self::open::open;
-
-/// A CPU of the board.
-#[derive(Clone, Debug)]
-pub struct Cpu {
-    /// Affinity fields of its MPIDR_EL1.
-    pub mpidr: u64,
-    /// First word of `compatible`, for the guests' trees.
-    pub compatible: String,
-    /// Where it waits for the address at which it begins; 0: firmware starts it.
-    pub release: u64,
-}
-
-/// Parts of the board that EL2 uses, in the words of the plan.
-pub type Parts = bulkhead_abi::plan::Board;
 
 /// A board.
 #[derive(Clone, Debug)]
@@ -90,20 +77,6 @@ impl Board {
             parts,
             console: String::new(),
         }
-    }
-}
-
-/// Why there is no board.
-pub enum Trouble {
-    /// The description is wrong, which the findings tell.
-    Description,
-    /// Something else.
-    Failure(Failure),
-}
-
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Self {
-        Self::Failure(failure)
     }
 }
 

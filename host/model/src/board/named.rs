@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::emulated::{self, Emulated, EmulatedTree};
 use super::open::MOST_BYTES;
-use super::{Emulated, EmulatedTree, Trouble, emulated};
+use super::trouble::Trouble;
 use crate::checkout;
 use crate::describe::{BoardSpec, Finding, Placed, nearest};
 use crate::failure::Failure;

@@ -133,7 +133,8 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         .filter_map(|(name, table)| doorbell::read(name, table, rest, findings))
         .collect();
     doorbell::count(&doorbells, findings);
-    policy::notified(&vms, &declared, findings);
+    let crashes = vms.iter().map(|vm| (&vm.name, &vm.crash));
+    policy::notified(crashes, &declared, findings);
     let service = console.and_then(|table| {
         let mut reader = Reader::new(table, "the console", CONSOLE_KEYS, findings);
         let service = reader.number("service");

@@ -6,7 +6,6 @@ use toml::de::{DeTable, DeValue};
 use super::finding::Finding;
 use super::reader::{Placed, Reader};
 use super::suggest::other_vm;
-use super::vm::VmSpec;
 
 /// What happens when a VM crashes.
 #[derive(Clone, Debug)]
@@ -158,21 +157,25 @@ pub(super) fn time(reader: &mut Reader) -> (Option<super::Span>, bool) {
     (own.map(|own| own.span), stops.is_some())
 }
 
-/// The VMs that are told of crashes exist. `declared` are the names of all VMs in the file: what is
+/// The VMs that are told of crashes exist. `vms`: the name of each, and what happens when it crashes. `declared` are the names of all VMs in the file: what is
 /// wrong with one of them is said where it stands, and not again here.
-pub(super) fn notified(vms: &[VmSpec], declared: &[String], findings: &mut Vec<Finding>) {
-    for vm in vms {
-        let CrashSpec::Notify(told) = &vm.crash else {
+pub(super) fn notified<'a>(
+    vms: impl Iterator<Item = (&'a Placed<String>, &'a CrashSpec)>,
+    declared: &[String],
+    findings: &mut Vec<Finding>,
+) {
+    for (vm, crash) in vms {
+        let CrashSpec::Notify(told) = crash else {
             continue;
         };
-        if told.value == vm.name.value {
+        if told.value == vm.value {
             findings.push(
                 Finding::new(
                     "bulkhead::crash::itself",
-                    format!("`{}` cannot be told of its own crash", vm.name.value),
+                    format!("`{}` cannot be told of its own crash", vm.value),
                 )
                 .at(told.span.clone(), "names the VM itself")
-                .at(vm.name.span.clone(), "this VM")
+                .at(vm.span.clone(), "this VM")
                 .help("name another VM, or say crash = \"halt\""),
             );
         } else if !declared.contains(&told.value) {
@@ -182,7 +185,7 @@ pub(super) fn notified(vms: &[VmSpec], declared: &[String], findings: &mut Vec<F
             )
             .at(told.span.clone(), "not described here");
             let names = declared.iter().map(String::as_str);
-            let names = names.filter(|name| *name != vm.name.value);
+            let names = names.filter(|name| *name != vm.value);
             findings.push(finding.help(other_vm(&told.value, names)));
         }
     }

@@ -2,8 +2,7 @@
 
 use serde::Serialize;
 
-use super::Range;
-use super::parts::is_iommu;
+use super::parts::{Range, is_iommu};
 use crate::board::{Entry, Tree, pass_entry};
 
 /// A device with registers in memory.

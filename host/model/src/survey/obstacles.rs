@@ -1,22 +1,9 @@
 //! What EL2 lacks for a board: each with the reason and what can be done.
 
-use serde::Serialize;
-
-use super::{Cpu, Gic, Survey};
+use super::cpus::Cpu;
+use super::facts::{Obstacle, Survey};
+use super::parts::{Gic, Timers};
 use crate::board::{self, Tree};
-
-/// Something without which EL2 does not run on the board.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Obstacle {
-    /// What it is about: "CPUs", "GIC", "timer", "console", "memory".
-    pub part: &'static str,
-    /// What is so.
-    pub what: String,
-    /// Why that matters.
-    pub why: String,
-    /// What to do.
-    pub help: String,
-}
 
 /// What reads the tree as firmware leaves it.
 const AS_LEFT: &str = "import the tree that the firmware hands over: on a Linux that it has started, /sys/firmware/fdt";
@@ -191,7 +178,7 @@ fn controller(controllers: &[Gic], all: &mut Vec<Obstacle>) {
 }
 
 fn timer(survey: &Survey, all: &mut Vec<Obstacle>) {
-    let needed = |timers: &super::Timers| {
+    let needed = |timers: &Timers| {
         timers.v8
             && timers
                 .physical

@@ -3,8 +3,22 @@
 use dtoolkit::fdt::Fdt;
 use serde::Serialize;
 
-use super::Range;
 use crate::board::{Entry, GICV2, Tree, intid, uart_kind};
+
+/// A range of physical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Range {
+    /// First byte.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl Range {
+    pub(super) fn of(&(base, size): &(u64, u64)) -> Self {
+        Self { base, size }
+    }
+}
 
 /// Words of `compatible` of UARTs, and what people call them.
 const UARTS: [(&str, &str); 24] = [

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::{Cache, Device, Gic, Range, Survey, Uart};
+use super::cpus::Cache;
+use super::devices::Device;
+use super::facts::Survey;
+use super::parts::{Gic, Range, Uart};
 use crate::describe::Size;
 use crate::plural::count;
 

@@ -7,7 +7,7 @@ use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 
 use bulkhead_model::board::Passed;
 
-use crate::{EmulatedDevice, PlannedDoorbell};
+use crate::planned::{EmulatedDevice, GuestGic, PlannedDoorbell};
 
 pub use seeds::{SeedPlace, places};
 
@@ -21,17 +21,6 @@ const CLOCK_HZ: u32 = 24_000_000;
 const EDGE: u32 = 1;
 /// Interrupt flags of the GIC binding: level-sensitive, active high.
 const LEVEL: u32 = 4;
-
-/// The interrupt controller of a guest.
-#[derive(Clone, Copy, Debug)]
-pub struct GuestGic {
-    /// Version: 2 or 3.
-    pub version: u32,
-    /// IPA and size of the distributor.
-    pub gicd: (u64, u64),
-    /// IPA and size of the redistributors (GICv3) or of the CPU interface (GICv2).
-    pub interface: (u64, u64),
-}
 
 /// A doorbell as one of its two VMs sees it.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use bulkhead_model::failure::Failure;
 
+use super::archive::{Archive, Suite};
 use super::deb::Package;
-use super::{Archive, Suite};
 use crate::command::run;
 use crate::progress::Step;
 use crate::temp_files;

@@ -10,9 +10,9 @@ use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 
 use bulkhead_model::failure::Failure;
 
+use super::archive::{Archive, Suite, need, unpacked};
 use super::cache::{Cache, Unpacked};
 use super::deb::Package;
-use super::{Archive, Suite, need, unpacked};
 
 /// The programs of the initramfs: package and path in it.
 pub const PROGRAMS: [(&str, &str); 4] = [

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use bulkhead_model::failure::Failure;
 
+use super::archive::{Archive, Suite};
 use super::deb::{self, Package};
-use super::{Archive, Suite};
 
 /// The packages in one folder, by name.
 #[derive(Debug)]

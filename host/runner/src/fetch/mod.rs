@@ -4,6 +4,7 @@
 //! what was chosen, so that a system does not change between two builds because an archive did.
 
 pub mod apt;
+mod archive;
 pub mod cache;
 pub mod closure;
 pub mod deb;
@@ -18,31 +19,11 @@ use std::path::PathBuf;
 use bulkhead_model::failure::Failure;
 use bulkhead_model::payload::Payload;
 
+use archive::{missing, need, unpacked};
 use cache::{Cache, Unpacked};
-use deb::Package;
 
+pub use archive::{Archive, Suite};
 pub use trees::{device_tree, device_trees};
-
-/// Where packages come from.
-pub trait Archive {
-    /// The package of this name in the version to use; none when there is no such package.
-    fn find(&mut self, name: &str, suite: Suite) -> Result<Option<Package>, Failure>;
-    /// The files of these packages, in their order.
-    fn get(&mut self, packages: &[Package]) -> Result<Vec<PathBuf>, Failure>;
-    /// The names of all packages, sorted, where there are few.
-    fn names(&self) -> Vec<String> {
-        Vec::new()
-    }
-}
-
-/// Which of Debian's suites a package comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Suite {
-    /// The release itself.
-    Stable,
-    /// Newer versions that Debian builds for the release.
-    Backports,
-}
 
 /// A kernel of Debian.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +140,7 @@ pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Res
 
 /// Gets a kernel; of its files, the Image and a few modules.
 fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Unpacked, Failure> {
-    let stands_for = |p: Package| p.depends.into_iter().find(|name| wanted.is(name));
+    let stands_for = |p: deb::Package| p.depends.into_iter().find(|name| wanted.is(name));
     let name = archive
         .find(wanted.meta, wanted.suite)?
         .and_then(stands_for);
@@ -208,46 +189,6 @@ fn uboot_image(packages: &[Unpacked]) -> Result<PathBuf, Failure> {
     image
         .filter(|file| file.is_file())
         .ok_or_else(|| missing(UBOOT_PACKAGE))
-}
-
-/// A package that has to exist.
-pub(crate) fn need(
-    archive: &mut dyn Archive,
-    name: &str,
-    suite: Suite,
-) -> Result<Package, Failure> {
-    archive.find(name, suite)?.ok_or_else(|| missing(name))
-}
-
-/// The failure of a package that is not there, or not whole.
-fn missing(name: &str) -> Failure {
-    Failure::environment(
-        format!("the Debian package {name} for arm64 cannot be had"),
-        "",
-        "see that the mirror in apt's sources is complete, or add the package to the folder given with --from",
-    )
-}
-
-/// Gets packages and unpacks them into the cache.
-pub(crate) fn unpacked(
-    cache: &Cache,
-    archive: &mut dyn Archive,
-    packages: Vec<Package>,
-    patterns: &[&str],
-) -> Result<Vec<Unpacked>, Failure> {
-    let new: Vec<_> = packages
-        .iter()
-        .filter(|p| !cache.place(p).is_dir())
-        .cloned()
-        .collect();
-    for (package, file) in new.iter().zip(archive.get(&new)?) {
-        deb::unpack(&file, patterns, &cache.place(package))?;
-    }
-    let place = |package: Package| Unpacked {
-        folder: cache.place(&package),
-        package,
-    };
-    Ok(packages.into_iter().map(place).collect())
 }
 
 #[cfg(test)]

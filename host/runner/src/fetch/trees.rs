@@ -7,8 +7,9 @@ use bulkhead_model::describe::nearest;
 use bulkhead_model::failure::Failure;
 use bulkhead_model::payload::Payload;
 
+use super::archive::Archive;
 use super::cache::Cache;
-use super::{Archive, apt, choose, deb};
+use super::{apt, choose, deb};
 
 /// The tree `VENDOR/NAME`, with or without `.dtb`, of Debian's stock kernel; fetched if the cache lacks it.
 ///
@@ -52,7 +53,7 @@ fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
     }
     let package = cache.chosen(Payload::Kernel)?.into_iter().flatten().next();
     let package = package
-        .ok_or_else(|| super::missing("linux-image-arm64"))?
+        .ok_or_else(|| super::archive::missing("linux-image-arm64"))?
         .package;
     let target = cache.folder().join("trees").join(package.stem());
     if !target.is_dir() {
@@ -68,7 +69,7 @@ fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
     let inner = fs::read_dir(&lib).into_iter().flatten().flatten().next();
     inner
         .map(|entry| entry.path())
-        .ok_or_else(|| super::missing(&package.name))
+        .ok_or_else(|| super::archive::missing(&package.name))
 }
 
 /// `VENDOR/NAME` of all trees.

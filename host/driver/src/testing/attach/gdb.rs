@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use bulkhead_runner::run::gdb;
 
-use super::{Process, tool};
+use super::process::{Process, tool};
 use crate::testing::suite::{Context, Job, Test};
 
 /// Whether a vCPU has its pCPU, with what gdb says about it.

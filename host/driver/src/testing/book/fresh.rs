@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use bulkhead_runner::fetch::apt;
 
-use super::reader::Place;
+use super::page::PAGES;
+use super::reader::{Place, read};
 use crate::testing::end_to_end::copy_sources;
 use crate::testing::suite::{Context, Job, Test};
 
@@ -68,9 +69,9 @@ fn fresh(context: &Context) -> Result<String, Vec<String>> {
         // Compilers and packages come first.
         guard: Duration::from_secs(3600),
     };
-    let page = format!("{}/tutorial.md", super::PAGES);
+    let page = format!("{}/tutorial.md", PAGES);
     let text = fs::read_to_string(context.root.join(&page)).map_err(|e| why(&e))?;
-    super::read(&page, &text, &place)
+    read(&page, &text, &place)
 }
 
 /// What this computer lacks for the test.

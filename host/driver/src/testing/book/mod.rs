@@ -12,11 +12,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::suite::{Context, Job, Test};
-use page::{Step, steps};
-use reader::Place;
+use page::{PAGES, Step, steps};
+use reader::{Place, read};
 
-/// Where the pages are.
-const PAGES: &str = "docs/book/src";
 /// What a reader finds in the working folder, besides the tool.
 const FOUND: [&str; 6] = ["boards", "systems", "guests", "host", "tests", "out"];
 
@@ -79,17 +77,6 @@ fn builds(text: &str) -> bool {
         Step::Command { text, .. } => verbs.iter().any(|verb| text.contains(verb)),
         _ => false,
     })
-}
-
-/// Does everything that `text`, the page of this name, says.
-fn read(page: &str, text: &str, place: &Place) -> Result<String, Vec<String>> {
-    let steps = steps(text).map_err(|why| vec![format!("{page}: {why}")])?;
-    for (line, step) in &steps {
-        place
-            .follow(step)
-            .map_err(|why| vec![format!("{page}:{line}: {why}")])?;
-    }
-    Ok(format!("{} steps", steps.len()))
 }
 
 /// Makes `folder` look like the checkout at `root` to somebody who only writes files beside what is there.

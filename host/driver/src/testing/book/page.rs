@@ -1,5 +1,8 @@
 //! What a page of the book has its reader do, in order.
 
+/// Where the pages are.
+pub const PAGES: &str = "docs/book/src";
+
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::page::{Step, differs, same};
+use super::page::{Step, differs, same, steps};
 use crate::testing::terminal::Terminal;
 
 /// How a shell prompts on the console, behind the label of its VM.
@@ -251,9 +251,19 @@ fn replace(text: &str, from: &[String], to: &[String]) -> Result<String, String>
     Ok(parts.concat().join("\n") + "\n")
 }
 
+/// Does everything that `text`, the page of this name, says.
+pub fn read(page: &str, text: &str, place: &Place) -> Result<String, Vec<String>> {
+    let steps = steps(text).map_err(|why| vec![format!("{page}: {why}")])?;
+    for (line, step) in &steps {
+        place
+            .follow(step)
+            .map_err(|why| vec![format!("{page}:{line}: {why}")])?;
+    }
+    Ok(format!("{} steps", steps.len()))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::page::steps;
     use super::*;
 
     fn read(page: &str) -> Result<(), String> {

@@ -19,7 +19,7 @@ use bulkhead_runner::run::{Debugger, Qemu, System};
 
 use self::judge::{Cpu, judge};
 use self::walk::PAGE;
-use super::systems::Next;
+use super::watch::Next;
 
 /// Most findings that are shown.
 const SHOWN: usize = 10;
