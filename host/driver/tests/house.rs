@@ -1,8 +1,34 @@
 //! Rules of the house that no lint can check for code that is built for another machine: where `unsafe`
-//! may stand, that each block says which invariant makes it sound, and how long a file may be.
+//! may stand, that each block says which invariant makes it sound, how long a file may be, and which modules may import
+//! which.
 
+#[path = "house/imports.rs"]
+mod imports;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use imports::{Graph, Modules, circle, leaving};
+
+/// Crates between whose modules there is no circle of imports: name in paths, first file.
+const CRATES: &[(&str, &str)] = &[
+    ("bulkhead_model", "host/model/src/lib.rs"),
+    ("bulkhead_planner", "host/planner/src/lib.rs"),
+    ("bulkhead_runner", "host/runner/src/lib.rs"),
+    ("bulkhead_cli", "host/cli/src/lib.rs"),
+    ("bulkhead_driver", "host/driver/src/lib.rs"),
+];
+
+/// Modules that import nothing of their crate but what is in them, since all others may import them.
+const BOTTOM: &[&str] = &[
+    "bulkhead_model::checkout",
+    "bulkhead_model::failure",
+    "bulkhead_runner::command",
+    "bulkhead_runner::progress",
+    "bulkhead_runner::sys",
+    "bulkhead_runner::temp_files",
+];
 
 /// Rooms in which `unsafe` is allowed.
 const ROOMS: [&str; 7] = [
@@ -70,7 +96,9 @@ fn is_word(code: &str, word: &str) -> bool {
 #[test]
 fn unsafe_stays_in_its_rooms() {
     for (name, text) in sources() {
-        if ROOMS.iter().any(|room| name.starts_with(room)) || name == "host/driver/tests/house.rs" {
+        if ROOMS.iter().any(|room| name.starts_with(room))
+            || name.starts_with("host/driver/tests/house")
+        {
             continue;
         }
         for (number, line) in text.lines().enumerate() {
@@ -124,4 +152,103 @@ fn no_file_is_a_room_to_get_lost_in() {
         let lines = text.lines().count();
         assert!(lines <= 600, "{name} has {lines} lines");
     }
+}
+
+/// What the modules of [`CRATES`] import.
+fn host() -> (usize, Graph) {
+    let root = root();
+    let mut modules = Modules::default();
+    for (name, file) in CRATES {
+        modules.add(name, &root.join(file), &|path| {
+            fs::read_to_string(path).ok()
+        });
+    }
+    (modules.len(), modules.graph())
+}
+
+#[test]
+fn modules_import_each_other_in_no_circle() {
+    let (modules, graph) = host();
+    let edges: usize = graph.values().map(BTreeMap::len).sum();
+    assert!(
+        modules > 150 && edges > 400,
+        "{modules} modules, {edges} imports: the sources were not understood"
+    );
+    if let Some(circle) = circle(&graph) {
+        panic!("modules import each other in a circle:\n{circle}");
+    }
+}
+
+#[test]
+fn modules_at_the_bottom_import_nothing_above_them() {
+    let (_, graph) = host();
+    let found: Vec<String> = BOTTOM
+        .iter()
+        .flat_map(|module| leaving(&graph, module))
+        .collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The graph of a crate `one` with these files.
+fn made_up(files: &[(&str, &str)]) -> Graph {
+    let files: BTreeMap<PathBuf, &str> = files
+        .iter()
+        .map(|(path, text)| (PathBuf::from(path), *text))
+        .collect();
+    let mut modules = Modules::default();
+    modules.add("one", Path::new("lib.rs"), &|path| {
+        files.get(path).map(|text| (*text).to_owned())
+    });
+    modules.graph()
+}
+
+#[test]
+fn a_circle_is_found_through_names_that_are_passed_on() {
+    let graph = made_up(&[
+        ("lib.rs", "mod high; mod low; mod aside;"),
+        ("high/mod.rs", "mod part; pub use part::Part;"),
+        (
+            "high/part.rs",
+            "use crate::low::{self, Thing as Other}; pub struct Part(Other);",
+        ),
+        (
+            "low.rs",
+            "pub struct Thing; fn f() { let _ = g!(crate::high::Part::new(1)); }",
+        ),
+        ("aside.rs", "use super::low::Thing;"),
+    ]);
+    assert_eq!(
+        circle(&graph).as_deref(),
+        Some(
+            "one::high::part imports one::low by `crate::low`\n\
+             one::low imports one::high::part by `crate::high::Part::new`"
+        )
+    );
+    assert_eq!(
+        leaving(&graph, "one::high"),
+        ["one::high::part imports one::low by `crate::low`"]
+    );
+    assert_eq!(leaving(&graph, "one::low").len(), 1);
+}
+
+#[test]
+fn tests_and_names_of_other_crates_make_no_circle() {
+    let graph = made_up(&[
+        ("lib.rs", "pub mod high; pub mod low;"),
+        (
+            "high.rs",
+            "use super::low::*; use std::low; fn f() { g::low::h(); x.low::<u8>(); }",
+        ),
+        (
+            "low.rs",
+            "#[cfg(test)] mod tests { use crate::high; } #[cfg(test)] use crate::high::f; \
+             /// Not [`crate::high::f`].\npub fn crate_high() {}",
+        ),
+    ]);
+    assert_eq!(circle(&graph), None);
+    assert_eq!(
+        leaving(&graph, "one::high"),
+        ["one::high imports one::low by `super::low`"]
+    );
+    assert!(leaving(&graph, "one::low").is_empty());
 }
