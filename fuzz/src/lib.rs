@@ -10,7 +10,7 @@ pub mod targets;
 
 /// An edge that is fuzzed.
 pub struct Target {
-    /// Name on the command line; `bulkhead_host::fuzzing` says what holds for every input.
+    /// Name on the command line; `bulkhead_driver::fuzzing` says what holds for every input.
     pub name: &'static str,
     /// Good inputs to start from.
     pub seeds: fn() -> Vec<Vec<u8>>,

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use bulkhead_host::describe::Text;
-use bulkhead_host::planner::{Effort, Planned};
-use bulkhead_host::system::{Stopped, prepare_text};
+use bulkhead_model::describe::Text;
+use bulkhead_planner::Planned;
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::{Stopped, prepare_text};
 
 use crate::Target;
 
@@ -56,7 +57,7 @@ pub const TARGET: Target = Target {
 
 /// Folder of the device tree and of payloads.
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/tests/fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/cli/tests/fixtures")
 }
 
 const BOARD: &str = "[board]\ndtb = \"virt.dtb\"\n";

@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_tool_knows_the_targets() {
-        let known: Vec<_> = bulkhead_host::fuzzing::TARGETS
+        let known: Vec<_> = bulkhead_driver::fuzzing::TARGETS
             .iter()
             .map(|target| target.name)
             .collect();

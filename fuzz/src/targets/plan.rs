@@ -49,7 +49,7 @@ fn run(bytes: &[u8]) {
     proven(&plan);
     let dtb = std::fs::read(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../host/tests/fixtures/virt.dtb"
+        "/../host/cli/tests/fixtures/virt.dtb"
     ));
     if let Some(tree) = BootTree::read(&dtb.unwrap_or_default(), UartKind::Pl011.words()) {
         // Either way: the question itself must not fail.

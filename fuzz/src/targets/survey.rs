@@ -1,6 +1,6 @@
 //! Device trees of boards that somebody imports: whatever a file has, it is shown or refused.
 
-use bulkhead_host::survey::Survey;
+use bulkhead_model::survey::Survey;
 
 use super::description;
 use crate::Target;

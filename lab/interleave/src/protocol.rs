@@ -1,5 +1,5 @@
 //! The protocols between pCPUs whose code at EL2 is bound to its hardware, each in the same steps and with the same
-//! orders: mailboxes (`el2/src/mailbox.rs`), waking the drainer (`el2/src/service.rs`), room in a stream
+//! orders: mailboxes (`el2/src/mailbox.rs`), waking the drainer (`el2/src/console/serve.rs`), room in a stream
 //! (`core/src/devices/pl011.rs`), what vCPUs do about an interrupt that one of them owns (`core/src/vgic`), and how a vCPU goes to another
 //! pCPU (`el2/src/balance.rs`).
 

@@ -1,0 +1,315 @@
+//! `bulkhead doctor`: whether this computer has what the other verbs need.
+
+use std::env;
+use std::fs;
+use std::io::{IsTerminal, stdout};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::fs::statvfs;
+use serde::Serialize;
+
+use bulkhead_model::checkout;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_model::payload::Payload;
+use bulkhead_runner::cross_build;
+use bulkhead_runner::fetch;
+use bulkhead_runner::fetch::cache::{self, Cache};
+use bulkhead_runner::run::{self, gdb};
+
+/// Look whether this computer has what the other verbs need
+#[derive(clap::Args)]
+#[command(
+    after_help = "Nothing is installed, fetched or built. Exit status 3 when something is missing.
+
+Examples:
+  bulkhead doctor          # a line for each, with what to do
+  bulkhead doctor --json   # one JSON document"
+)]
+pub struct Args {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a look has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum State {
+    /// It is there.
+    Good,
+    /// It is not there, and can wait: a verb gets it when it needs it, or one option alone wants it.
+    Later,
+    /// It is not there, and some verb cannot do without.
+    Missing,
+}
+
+/// One thing that verbs need.
+#[derive(Debug, Serialize)]
+struct Found {
+    what: &'static str,
+    state: State,
+    /// Version, place or reason.
+    detail: String,
+    /// Verbs that need it.
+    needed: &'static str,
+    /// What to do, unless it is good.
+    remedy: &'static str,
+}
+
+/// Free space below which a build, or a run of the tests, may not fit.
+const ROOM_GIB: u64 = 6;
+/// The first QEMU whose GICv3 and EL2 timers are right; the same as in `./bulkhead`.
+const QEMU_MIN: (u32, u32) = (8, 2);
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    let found = look();
+    if args.json {
+        match serde_json::to_string_pretty(&found) {
+            Ok(text) => println!("{text}"),
+            Err(error) => {
+                return Failure::failed("what was found makes no JSON", error, "").report();
+            }
+        }
+    } else {
+        let colours = stdout().is_terminal() && env::var_os("NO_COLOR").is_none();
+        print!("{}", text(&found, colours));
+    }
+    if found.iter().any(|found| found.state == State::Missing) {
+        Outcome::Environment
+    } else {
+        Outcome::Done
+    }
+}
+
+fn look() -> Vec<Found> {
+    vec![
+        emulator(),
+        compiler(),
+        debian(),
+        payloads(),
+        debugger(),
+        room("the cache", &cache::folder()),
+        room("the checkout", &checkout::root()),
+    ]
+}
+
+/// The first line of what a program says when asked for its version.
+fn version(program: &Path) -> Option<String> {
+    let mut command = Command::new(program);
+    let output = command
+        .arg("--version")
+        .stdin(Stdio::null())
+        .output()
+        .ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().next()?.trim().to_owned();
+    (output.status.success() && !line.is_empty()).then_some(line)
+}
+
+/// Major and minor number in such a line.
+fn numbers(line: &str) -> Option<(u32, u32)> {
+    let word = line
+        .split_whitespace()
+        .find(|word| word.starts_with(|first: char| first.is_ascii_digit()))?;
+    let mut parts = word.split(|part: char| !part.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn emulator() -> Found {
+    let program = run::program();
+    let named = program.display().to_string();
+    let (state, detail) = match version(&program) {
+        None => (State::Missing, format!("{named} does not run")),
+        Some(line) if numbers(&line).is_none_or(|found| found < QEMU_MIN) => {
+            let (major, minor) = QEMU_MIN;
+            (
+                State::Missing,
+                format!("{line}: older than {major}.{minor}"),
+            )
+        }
+        Some(line) => (State::Good, line),
+    };
+    Found {
+        what: "QEMU",
+        state,
+        detail,
+        needed: "run, demo, test, bench",
+        remedy: "install the package with qemu-system-aarch64, or name one in $BULKHEAD_QEMU",
+    }
+}
+
+fn compiler() -> Found {
+    let (state, detail) = match cross_build::toolchain() {
+        Ok(line) => (State::Good, line),
+        Err(failure) => (State::Missing, failure.what),
+    };
+    Found {
+        what: "Rust for EL2",
+        state,
+        detail,
+        needed: "build and all that run something",
+        remedy: "run the tool through `./bulkhead`, which chooses or installs a toolchain",
+    }
+}
+
+fn debian() -> Found {
+    let absent: Vec<_> = ["apt-get", "dpkg-deb"]
+        .into_iter()
+        .filter(|name| version(Path::new(name)).is_none())
+        .collect();
+    let keys = Path::new("/usr/share/keyrings/debian-archive-keyring.gpg");
+    let (state, detail) = if !absent.is_empty() {
+        (State::Missing, format!("no {}", absent.join(", no ")))
+    } else if !keys.is_file() {
+        (State::Missing, "no archive keys of Debian".to_owned())
+    } else {
+        (State::Good, "apt, dpkg, archive keys".to_owned())
+    };
+    Found {
+        what: "Debian's tools",
+        state,
+        detail,
+        needed: "fetch",
+        remedy: "on other systems: bulkhead fetch --from a folder of .deb files, with dpkg-deb",
+    }
+}
+
+fn payloads() -> Found {
+    let there = || {
+        let cache = Cache::open()?;
+        let mut names = Vec::new();
+        for payload in Payload::ALL {
+            if fetch::cached(&cache, payload)?.is_some() {
+                names.push(payload.name());
+            }
+        }
+        Ok::<_, Failure>(names)
+    };
+    let folder = cache::folder();
+    let (state, detail) = match there() {
+        Err(failure) => (State::Missing, failure.what),
+        Ok(names) if Payload::USUAL.iter().all(|one| names.contains(&one.name())) => (
+            State::Good,
+            format!("{} in {}", names.join(", "), folder.display()),
+        ),
+        Ok(names) if names.is_empty() => (State::Later, format!("none in {}", folder.display())),
+        Ok(names) => {
+            let names = names.join(", ");
+            (
+                State::Later,
+                format!("only {names} in {}", folder.display()),
+            )
+        }
+    };
+    Found {
+        what: "Linux for guests",
+        state,
+        detail,
+        needed: "systems that name debian:...",
+        remedy: "bulkhead fetch gets them, and so does the first build that needs them",
+    }
+}
+
+fn debugger() -> Found {
+    let (state, detail) = match version(Path::new(gdb::PROGRAM)) {
+        None => (State::Later, format!("no {}", gdb::PROGRAM)),
+        Some(line) => (State::Good, line),
+    };
+    Found {
+        what: "gdb",
+        state,
+        detail,
+        needed: "run --gdb",
+        remedy: "apt-get install gdb-multiarch",
+    }
+}
+
+fn room(what: &'static str, folder: &Path) -> Found {
+    let existing = folder.ancestors().find(|folder| folder.is_dir());
+    let at = existing.unwrap_or(Path::new("/"));
+    let free = statvfs(at).map(|system| system.f_bavail.saturating_mul(system.f_frsize) >> 30);
+    let writable = fs::metadata(at).is_ok_and(|data| !data.permissions().readonly());
+    let (state, detail) = match free {
+        Err(why) => (State::Missing, format!("{}: {why}", at.display())),
+        Ok(_) if !writable => (State::Missing, format!("{} is read-only", at.display())),
+        Ok(free) if free < ROOM_GIB => (
+            State::Missing,
+            format!("{free} GiB free in {}, {ROOM_GIB} wanted", at.display()),
+        ),
+        Ok(free) => (State::Good, format!("{free} GiB free in {}", at.display())),
+    };
+    Found {
+        what,
+        state,
+        detail,
+        needed: "build, fetch, test",
+        remedy: "make room; $BULKHEAD_CACHE and $CARGO_TARGET_DIR say where things go",
+    }
+}
+
+fn text(found: &[Found], colours: bool) -> String {
+    let mut text = String::new();
+    for one in found {
+        let (word, colour) = match one.state {
+            State::Good => ("ok", "32"),
+            State::Later => ("later", "33"),
+            State::Missing => ("MISSING", "31"),
+        };
+        let word = format!("{word:<8}");
+        let word = if colours {
+            format!("\x1b[{colour}m{word}\x1b[0m")
+        } else {
+            word
+        };
+        text += &format!("{word}{:<17} {}\n", one.what, one.detail);
+        if one.state != State::Good {
+            text += &format!(
+                "{:8}{:<17} needed by {}: {}\n",
+                "", "", one.needed, one.remedy
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_programs_say() {
+        let qemu = "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)";
+        assert_eq!(numbers(qemu), Some((10, 0)));
+        assert_eq!(numbers("apt 2.6.1 (amd64)"), Some((2, 6)));
+        assert_eq!(numbers("no number"), None);
+        assert!(numbers("QEMU emulator version 7.2.1") < Some(QEMU_MIN));
+    }
+
+    #[test]
+    fn what_is_missing_says_who_needs_it_and_what_to_do() {
+        let none = Path::new("/nonexistent/program");
+        assert_eq!(version(none), None);
+        for found in look() {
+            assert!(
+                !found.detail.is_empty() && !found.needed.is_empty(),
+                "{found:?}"
+            );
+            assert!(!found.remedy.is_empty(), "{found:?}");
+        }
+        let lacking = Found {
+            what: "QEMU",
+            state: State::Missing,
+            detail: "x does not run".to_owned(),
+            needed: "run",
+            remedy: "install it",
+        };
+        let shown = text(&[lacking], false);
+        assert!(shown.starts_with("MISSING QEMU"), "{shown}");
+        assert!(
+            shown.contains("needed by run: install it") && !shown.contains('\x1b'),
+            "{shown}"
+        );
+    }
+}

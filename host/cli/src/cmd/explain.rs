@@ -1,0 +1,127 @@
+//! `bulkhead explain`: what the code of a diagnostic means.
+
+use bulkhead_model::explain::{self, Explanation};
+use bulkhead_model::failure::{Failure, Outcome};
+
+/// Explain the code of a diagnostic, with a wrong and a right example
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  bulkhead explain                    # all codes
+  bulkhead explain pcpu::shared
+  bulkhead explain pcpu::shared --json
+
+Examples show the part that matters; board, memory and programs that they leave out are taken as sound.")]
+pub struct Args {
+    /// The code, with or without `bulkhead::`; none: list them all
+    code: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    let all = explain::all();
+    let Some(code) = args.code else {
+        if args.json {
+            println!("{:#}", serde_json::json!(all));
+        } else {
+            let width = all.keys().map(String::len).max().unwrap_or(0);
+            for (code, explanation) in &all {
+                println!("{code:width$}  {}", first_sentence(&explanation.means));
+            }
+        }
+        return Outcome::Done;
+    };
+    let code = explain::short(&code);
+    let Some(explanation) = all.get(code) else {
+        let advice = match explain::alike(code, &all) {
+            Some(known) => format!("did you mean `{known}`?"),
+            None => "`bulkhead explain` lists all codes".to_owned(),
+        };
+        return Failure::input(format!("there is no code `{code}`"), "", advice).report();
+    };
+    if args.json {
+        let mut json = serde_json::json!(explanation);
+        json["code"] = format!("bulkhead::{code}").into();
+        println!("{json:#}");
+    } else {
+        print!("{}", text(code, explanation));
+    }
+    Outcome::Done
+}
+
+/// An explanation for people.
+fn text(code: &str, explanation: &Explanation) -> String {
+    let mut text = format!("bulkhead::{code}\n\n{}\n", wrapped(&explanation.means));
+    let indented = |example: &str| -> String {
+        let lines = example.lines().map(|line| format!("    {line}"));
+        lines
+            .map(|line| line.trim_end().to_owned() + "\n")
+            .collect()
+    };
+    for (what, example) in [("Wrong", &explanation.wrong), ("Right", &explanation.right)] {
+        let Some(example) = example else {
+            continue;
+        };
+        text += &format!("\n{what}:\n\n{}", indented(example));
+        for (name, source) in &explanation.sources {
+            if example.contains(&format!("{name}.dtbo")) {
+                text += &format!("\n  with {name}.dtbo made from\n\n{}", indented(source));
+            }
+        }
+    }
+    if let Some(more) = &explanation.more {
+        text += &format!("\nMore: {more}\n");
+    }
+    text
+}
+
+/// Up to the first full stop that ends a sentence, without "A warning."
+fn first_sentence(text: &str) -> &str {
+    let text = text.strip_prefix("A warning. ").unwrap_or(text);
+    let end = text.find(". ").map_or(text.len(), |end| end + 1);
+    text.get(..end).unwrap_or(text)
+}
+
+/// Width of explanations in characters.
+const WIDTH: usize = 100;
+
+/// Lines of at most [`WIDTH`] characters.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last().map_or(0, String::len);
+        if last > 0 && last + 1 + word.len() > WIDTH {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_wrapped_and_lists_show_one_sentence() {
+        let long = "word ".repeat(50);
+        let wrapped = wrapped(&long);
+        assert!(
+            wrapped
+                .lines()
+                .all(|line| line.len() <= WIDTH && !line.ends_with(' '))
+        );
+        assert_eq!(wrapped.split_whitespace().count(), 50);
+        assert_eq!(
+            first_sentence("A warning. One 1.5 two. Three."),
+            "One 1.5 two."
+        );
+    }
+}

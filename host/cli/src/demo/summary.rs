@@ -1,0 +1,378 @@
+//! What a demo showed: what Bulkhead adds, apart from what the emulator adds.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use bulkhead_runner::profile::Periods;
+use bulkhead_runner::run::RunSummary;
+use bulkhead_runner::run::console::{ExitTable, VmEnd};
+
+use super::progress::{CPU_LOAD, Control, Latency, Progress, VMS};
+
+/// Most instructions that EL2 may take of one period of the control loop if each of its interrupts is an exit. If it takes
+/// them itself, none.
+const EL2_BUDGET: u64 = 300;
+
+/// EL2 on the pCPU of the control loop, period by period, counted by the profiler.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct El2Periods {
+    /// Whole periods seen.
+    pub count: u64,
+    /// Most EL2 instructions in one.
+    pub max: u64,
+    /// Exits in all of them together.
+    pub exits: u64,
+    /// Most EL2 instructions that there may be in one.
+    pub allowed: u64,
+    /// Number of periods by EL2 instructions in them.
+    pub histogram: BTreeMap<u64, u64>,
+}
+
+impl El2Periods {
+    /// What was counted of a loop that takes its interrupts itself (`by_guest`), or not.
+    pub fn new(periods: Periods, by_guest: bool) -> Self {
+        Self {
+            count: periods.count,
+            max: periods.max,
+            exits: periods.exits,
+            allowed: if by_guest { 0 } else { EL2_BUDGET },
+            histogram: periods.histogram,
+        }
+    }
+}
+
+/// Result of a demo.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// Seconds of work that were asked for, in the guests' time.
+    pub seconds: u64,
+    /// What the loop said at its end, or what Linux last read of it.
+    pub control: Option<Control>,
+    /// What cyclictest said in the real-time Linux.
+    pub latency: Option<Latency>,
+    /// What the VMs that share a CPU had of it, in their words.
+    pub cpu_load: [Option<String>; 2],
+    /// What EL2 took of the loop's periods.
+    pub el2: Option<El2Periods>,
+    /// How VMs stopped.
+    pub ended: Vec<VmEnd>,
+    /// EL2's own exit statistics.
+    pub exits: Vec<ExitTable>,
+    /// The same by VM and by class of VM.
+    pub run: RunSummary,
+    /// What is not as it should be.
+    pub findings: Vec<String>,
+}
+
+impl Summary {
+    /// Judges what the console said and the profiler counted. `classes`: class of each VM by name; `whole` tells whether the demo ran to
+    /// the power-off; a user may end it before.
+    pub fn new(
+        progress: &Progress,
+        classes: &BTreeMap<String, String>,
+        el2: Option<El2Periods>,
+        whole: bool,
+    ) -> Self {
+        let control = progress
+            .last_words
+            .clone()
+            .or_else(|| progress.seen.clone());
+        let mut summary = Self {
+            seconds: progress.seconds(),
+            control,
+            latency: progress.latency.clone(),
+            cpu_load: progress.cpu_load.clone(),
+            el2,
+            ended: progress.transcript.ended.clone(),
+            exits: progress.transcript.exits.clone(),
+            run: RunSummary::new(&progress.transcript.exits, classes),
+            findings: Vec::new(),
+        };
+        summary.judge(progress, whole);
+        summary
+    }
+
+    /// Nothing is wrong.
+    pub fn passed(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn judge(&mut self, progress: &Progress, whole: bool) {
+        let mut wrong = Vec::new();
+        if let Some((invariant, place)) = &progress.transcript.refused {
+            wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));
+        }
+        if let Some(control) = &self.control {
+            if control.lost > 0 {
+                wrong.push(format!("the loop lost {} periods", control.lost));
+            }
+            if control.doubled > 0 {
+                wrong.push(format!("{} periods came twice", control.doubled));
+            }
+            if whole && control.periods < self.seconds * 1000 {
+                let asked = self.seconds * 1000;
+                wrong.push(format!(
+                    "the loop ran {} periods instead of {asked}",
+                    control.periods
+                ));
+            }
+        } else if whole {
+            wrong.push("nothing was heard of the control loop".to_owned());
+        }
+        match &self.el2 {
+            Some(el2) if el2.max > el2.allowed => wrong.push(format!(
+                "EL2 took {} instructions of one period; {} are allowed",
+                el2.max, el2.allowed
+            )),
+            Some(el2) if whole && el2.count < self.seconds * 1000 => {
+                wrong.push(format!("the profiler saw {} periods only", el2.count));
+            }
+            None if whole => wrong.push("the profiler counted nothing".to_owned()),
+            _ => {}
+        }
+        if whole && self.latency.is_none() {
+            wrong.push("nothing was heard of cyclictest".to_owned());
+        }
+        for (vm, had) in CPU_LOAD.iter().zip(&self.cpu_load) {
+            if whole && had.is_none() {
+                wrong.push(format!("nothing was heard of the work of `{vm}`"));
+            }
+        }
+        for end in self.ended.iter().filter(|end| !end.orderly()) {
+            wrong.push(format!("VM `{}` stopped: {}", end.vm, end.reason));
+        }
+        if whole {
+            for vm in VMS {
+                if progress.transcript.end_of(vm).is_none() {
+                    wrong.push(format!("VM `{vm}` did not power off"));
+                }
+            }
+        }
+        self.findings = wrong;
+    }
+
+    /// For a terminal or a log.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |words: String| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{words}");
+        };
+        line(format!(
+            "Summary of {} s of work in Linux beside the others",
+            self.seconds
+        ));
+        if let Some(c) = &self.control {
+            line(format!(
+                "  control   {} periods at 1 kHz, {} lost, {} doubled",
+                c.periods, c.lost, c.doubled
+            ));
+        }
+        for (vm, had) in CPU_LOAD.iter().zip(&self.cpu_load) {
+            if let Some(had) = had {
+                line(format!(
+                    "  {vm:<9} {had} of CPU 2; what neither had, the emulator's other CPUs did"
+                ));
+            }
+        }
+        if let Some(l) = &self.latency {
+            line(format!("  rt        {} wake-ups of cyclictest", l.wakeups));
+        }
+        line("  What Bulkhead adds".to_owned());
+        match &self.el2 {
+            Some(el2) => line(format!(
+                "    EL2 took at most {} instructions of a period ({} allowed): {} exits in {} periods",
+                el2.max, el2.allowed, el2.exits, el2.count
+            )),
+            None => line(
+                "    instructions of EL2 for each period: counted until the end of the run"
+                    .to_owned(),
+            ),
+        }
+        if !self.run.is_empty() {
+            for row in self.run.text().lines() {
+                line(format!("  {row}"));
+            }
+        }
+        if let Some(c) = &self.control {
+            line(
+                "  What the emulator adds (its CPUs take turns; no figure of Bulkhead)".to_owned(),
+            );
+            line(format!(
+                "    lateness of control: min {} ns, mean {} ns, max {} ns",
+                c.late_min, c.late_avg, c.late_max
+            ));
+        }
+        if let Some(l) = &self.latency {
+            line(format!(
+                "    cyclictest of rt, the kernel's own latency included: min {} us, mean {} us, max {} us",
+                l.late_min, l.late_avg, l.late_max
+            ));
+        }
+        for finding in &self.findings {
+            line(format!("  WRONG: {finding}"));
+        }
+        text
+    }
+
+    /// The same as a page with a picture.
+    pub fn html(&self) -> String {
+        let text = self.text().replace('&', "&amp;").replace('<', "&lt;");
+        let counted = self.el2.as_ref().filter(|el2| el2.max > 0);
+        let mut picture = counted.map(histogram).unwrap_or_default();
+        picture.push_str(&self.run.pictures());
+        let verdict = if self.passed() { "passed" } else { "failed" };
+        format!(
+            "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Bulkhead demo: {verdict}</title>\n\
+             <style>body{{font:15px sans-serif;max-width:60em;margin:2em auto}}pre{{background:#f4f4f4;\
+             padding:1em}}</style>\n<h1>Bulkhead demo: {verdict}</h1>\n<pre>{text}</pre>\n{picture}"
+        )
+    }
+}
+
+/// Periods by what EL2 took of them, as bars on a logarithmic scale: rare long periods must be seen
+/// beside hundreds of thousands of short ones.
+fn histogram(el2: &El2Periods) -> String {
+    const WIDTH: u64 = 700;
+    const HEIGHT: f64 = 160.0;
+    const BINS: u64 = 70;
+    let allowed = el2.allowed;
+    let top = el2.max.max(allowed) + 1;
+    let mut bins = vec![0u64; BINS as usize];
+    for (&instructions, &count) in &el2.histogram {
+        let bin = (instructions * BINS / top).min(BINS - 1);
+        bins[bin as usize] += count;
+    }
+    let highest = bins.iter().copied().max().unwrap_or(1).max(1) as f64;
+    let mut svg = format!(
+        "<h2>EL2 instructions in a period of the control loop</h2>\n\
+         <svg viewBox=\"0 0 {WIDTH} 200\" role=\"img\" aria-label=\"histogram\">\n"
+    );
+    for (index, count) in bins.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let height = HEIGHT * (1.0 + *count as f64).ln() / (1.0 + highest).ln();
+        let x = index as u64 * WIDTH / BINS;
+        svg.push_str(&format!(
+            "<rect x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{height:.1}\" fill=\"#36c\"><title>{count} periods</title></rect>\n",
+            HEIGHT - height
+        ));
+    }
+    let budget = allowed * WIDTH / top;
+    svg.push_str(&format!(
+        "<line x1=\"{budget}\" x2=\"{budget}\" y1=\"0\" y2=\"160\" stroke=\"#c00\"/>\n\
+         <text x=\"{budget}\" y=\"195\" text-anchor=\"end\" fill=\"#c00\">{allowed} allowed</text>\n\
+         <text x=\"0\" y=\"195\">0</text>\n</svg>\n<p>Bars: periods, logarithmic scale.</p>\n"
+    ));
+    svg
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(lost: u64) -> Progress {
+        let mut progress = Progress::new(2, false);
+        progress.push(b"[rt] latency: ready\r\n[linux] / # ");
+        progress.push(
+            format!(
+                "\r\n[control] control: periods=2005 lost={lost} doubled=0 late_ns min=1 avg=2 max=3000000\r\n\
+                 [linux] demo: done\r\n[el2] vm control stopped: power off\r\n\
+                 [large] cpu-load: had 2 ms in 3 ms\r\n[small] cpu-load: had 1 ms in 3 ms\r\n\
+                 [rt] cyclictest: wakeups=2000 late_us min=3 avg=4 max=50\r\n\
+                 [el2] vm large stopped: power off\r\n[el2] vm small stopped: power off\r\n\
+                 [el2] vm rt stopped: power off\r\n[el2] vm linux stopped: power off\r\n"
+            )
+            .as_bytes(),
+        );
+        progress
+    }
+
+    fn el2(max: u64) -> Option<El2Periods> {
+        Some(El2Periods::new(
+            Periods {
+                count: 2004,
+                max,
+                exits: 2004,
+                histogram: BTreeMap::from([(82, 2003), (max, 1)]),
+            },
+            false,
+        ))
+    }
+
+    #[test]
+    fn a_loop_that_takes_its_interrupts_itself_may_lose_nothing_to_el2() {
+        let judged = |max, exits| {
+            let periods = Periods {
+                count: 2004,
+                max,
+                exits,
+                histogram: BTreeMap::from([(max, 2004)]),
+            };
+            let el2 = Some(El2Periods::new(periods, true));
+            Summary::new(&progress(0), &BTreeMap::new(), el2, true)
+        };
+        let summary = judged(0, 0);
+        assert_eq!(summary.findings, [""; 0]);
+        assert!(
+            summary
+                .text()
+                .contains("0 instructions of a period (0 allowed): 0 exits in 2004 periods")
+        );
+        assert!(
+            !summary
+                .html()
+                .contains("in a period of the control loop</h2>")
+        );
+        assert_eq!(
+            judged(62, 1).findings,
+            ["EL2 took 62 instructions of one period; 0 are allowed"]
+        );
+    }
+
+    #[test]
+    fn lateness_alone_is_no_failure() {
+        let summary = Summary::new(&progress(0), &BTreeMap::new(), el2(300), true);
+        assert_eq!(summary.findings, [""; 0]);
+        assert!(summary.text().contains("max 3000000 ns"));
+        assert!(summary.html().contains("<title>1 periods</title>"));
+    }
+
+    #[test]
+    fn a_lost_period_and_a_budget_overrun_are() {
+        let summary = Summary::new(&progress(1), &BTreeMap::new(), el2(301), true);
+        assert_eq!(
+            summary.findings,
+            [
+                "the loop lost 1 periods",
+                "EL2 took 301 instructions of one period; 300 are allowed"
+            ]
+        );
+    }
+
+    #[test]
+    fn silence_is_a_failure_unless_the_user_left_early() {
+        let silent = Progress::new(2, false);
+        assert_eq!(
+            Summary::new(&silent, &BTreeMap::new(), None, true)
+                .findings
+                .len(),
+            10
+        );
+        assert!(Summary::new(&silent, &BTreeMap::new(), None, false).passed());
+    }
+
+    #[test]
+    fn too_few_periods_prove_nothing() {
+        let mut early = progress(0);
+        early.last_words = Some(Control {
+            periods: 1999,
+            ..Control::default()
+        });
+        let summary = Summary::new(&early, &BTreeMap::new(), el2(100), true);
+        assert_eq!(
+            summary.findings,
+            ["the loop ran 1999 periods instead of 2000"]
+        );
+    }
+}

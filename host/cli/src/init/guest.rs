@@ -1,0 +1,274 @@
+//! Guests as `bulkhead init` takes them: `[NAME=]KIND:WHAT`.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use bulkhead_abi::plan::NAME;
+
+use bulkhead_model::checkout;
+use bulkhead_model::describe::{RESERVED, nearest};
+use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::Payload;
+
+use super::toml_text::{MIB, memory_text, quoted};
+
+/// Where raw bytes go that do not say: behind the first 512 KiB of RAM, where arm64 kernels lie, too.
+const LOAD: u64 = 0x4008_0000;
+
+/// What a guest runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Runs {
+    /// A Linux with an initial RAM disk, if it has one.
+    Linux {
+        kernel: String,
+        initrd: Option<String>,
+    },
+    /// A program, with the address of raw bytes.
+    Program { image: String, load: Option<u64> },
+}
+
+/// A guest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// Name of its VM.
+    pub name: String,
+    runs: Runs,
+    memory: u64,
+}
+
+/// What a guest can be, for messages.
+pub const KINDS: &str = "linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS], guest:NAME, or a file that is an ELF program or a kernel";
+
+impl Guest {
+    /// Reads one `[NAME=]KIND:WHAT`; `taken` are the names of those before it, `place` is said where files are looked
+    /// for from the folder of the description.
+    ///
+    /// # Errors
+    /// There is no such kind, file, program, or the name cannot be that of a VM.
+    pub fn parse(
+        spec: &str,
+        taken: &[Guest],
+        place: impl Fn(&str) -> String,
+    ) -> Result<Self, Failure> {
+        let refuse = |why: String, help: String| {
+            Err(Failure::input(
+                format!("cannot make a VM of `{spec}`"),
+                why,
+                help,
+            ))
+        };
+        let (name, rest) = match spec.split_once('=') {
+            Some((name, rest)) if !name.contains([':', '/']) => (Some(name), rest),
+            _ => (None, spec),
+        };
+        let (kind, what) = match rest.split_once(':').filter(|(_, what)| !what.is_empty()) {
+            // As descriptions have it.
+            Some(("debian", _)) => ("linux", rest),
+            Some(said) => said,
+            None => match kind_of(rest.split(',').next().unwrap_or(rest)) {
+                Some(kind) => (kind, rest),
+                None => {
+                    return refuse(
+                        "it does not say what kind of guest it is, and is no file that does"
+                            .to_owned(),
+                        format!("say {KINDS}"),
+                    );
+                }
+            },
+        };
+        let (runs, memory, called) = match kind {
+            "linux" => {
+                let (kernel, initrd) = match what.split_once(',') {
+                    _ if what == "debian" => ("debian:kernel", Some("debian:initramfs")),
+                    Some((kernel, initrd)) => (kernel, Some(initrd)),
+                    None if what.starts_with("debian:") => (what, Some("debian:initramfs")),
+                    None => (what, None),
+                };
+                let kernel = source(kernel, &place)?;
+                let initrd = initrd.map(|initrd| source(initrd, &place)).transpose()?;
+                (
+                    Runs::Linux { kernel, initrd },
+                    512 * MIB,
+                    "linux".to_owned(),
+                )
+            }
+            "program" => {
+                let (file, load) = match what.rsplit_once("@0x") {
+                    Some((file, digits)) => match u64::from_str_radix(digits, 16) {
+                        Ok(load) => (file, Some(load)),
+                        Err(why) => {
+                            return refuse(
+                                format!("0x{digits} is no address: {why}"),
+                                String::new(),
+                            );
+                        }
+                    },
+                    None => (what, None),
+                };
+                let image = source(file, &place)?;
+                let load = load.or_else(|| (!is_elf(file)).then_some(LOAD));
+                let stem = Path::new(file).file_stem().unwrap_or_default();
+                let stem = stem.to_string_lossy().into_owned();
+                (Runs::Program { image, load }, 64 * MIB, stem)
+            }
+            "guest" => {
+                let image = source(rest, &place)?;
+                (
+                    Runs::Program { image, load: None },
+                    16 * MIB,
+                    what.to_owned(),
+                )
+            }
+            _ => {
+                let near = nearest(kind, ["linux", "program", "guest"]);
+                let help = near.map_or(format!("say {KINDS}"), |near| {
+                    format!("did you mean `{near}:{what}`?")
+                });
+                return refuse(format!("there is no kind `{kind}`"), help);
+            }
+        };
+        let name = match name {
+            Some(name) => name.to_owned(),
+            None => free_name(&called, taken),
+        };
+        if let Some(why) = wrong_name(&name, taken) {
+            return refuse(why, "name it otherwise: NAME=KIND:WHAT".to_owned());
+        }
+        Ok(Self { name, runs, memory })
+    }
+
+    /// Bytes of RAM that it gets.
+    pub fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Writes its table.
+    pub(super) fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "[vm.{}]", self.name)?;
+        writeln!(out, "memory = \"{}\"", memory_text(self.memory))?;
+        match &self.runs {
+            Runs::Linux { kernel, initrd } => {
+                writeln!(out, "kernel = {}", quoted(kernel))?;
+                match initrd {
+                    Some(initrd) => writeln!(out, "initrd = {}", quoted(initrd))?,
+                    None => writeln!(
+                        out,
+                        "# initrd = \"FILE\"         # or a list, one behind the other"
+                    )?,
+                }
+                writeln!(out, "cmdline = \"console=ttyAMA0\"")?;
+            }
+            Runs::Program { image, load } => {
+                writeln!(out, "image = {}", quoted(image))?;
+                if let Some(load) = load {
+                    writeln!(
+                        out,
+                        "load = \"{load:#x}\"        # where raw bytes go, and where they start"
+                    )?;
+                }
+            }
+        }
+        writeln!(
+            out,
+            "# class = \"general\"       # or management, soft-realtime, hard-realtime"
+        )?;
+        writeln!(out, "# vcpus = 1")?;
+        writeln!(
+            out,
+            "# pcpus = [0]             # the CPU of each vCPU; else the planner chooses"
+        )?;
+        writeln!(
+            out,
+            "# devices = [\"/PATH\"]     # of the board: `bulkhead board show` lists them"
+        )?;
+        writeln!(out, "# crash = {{ restart = 3, within = \"60s\" }}")
+    }
+}
+
+/// A payload as the description names it: as it is where it is no file, else a file that exists.
+fn source(word: &str, place: &impl Fn(&str) -> String) -> Result<String, Failure> {
+    if word.starts_with("debian:") {
+        Payload::named(word)?;
+        return Ok(word.to_owned());
+    }
+    if let Some(name) = word.strip_prefix("guest:") {
+        let known = checkout::guest_names();
+        if known.iter().any(|known| known == name) {
+            return Ok(word.to_owned());
+        }
+        let near = nearest(name, known.iter().map(String::as_str));
+        let help = near.map_or_else(
+            || format!("they are {}", known.join(", ")),
+            |near| format!("did you mean `guest:{near}`?"),
+        );
+        return Err(Failure::input(
+            format!("there is no guest program `{name}`"),
+            "",
+            help,
+        ));
+    }
+    File::open(word)
+        .and_then(|file| file.metadata())
+        .and_then(|about| match about.is_file() {
+            true => Ok(place(word)),
+            false => Err(std::io::Error::other("it is no file")),
+        })
+        .map_err(|why| {
+            Failure::input(
+                format!("cannot read {word}"),
+                why,
+                format!("a guest is {KINDS}"),
+            )
+        })
+}
+
+/// Whether a file is an ELF file, which says itself where it goes.
+fn is_elf(file: &str) -> bool {
+    kind_of(file) == Some("program")
+}
+
+/// The kind of guest that a file is, if its first bytes tell: an ELF program, or an arm64 Image, perhaps packed.
+fn kind_of(file: &str) -> Option<&'static str> {
+    let mut head = Vec::new();
+    File::open(file)
+        .ok()?
+        .take(64)
+        .read_to_end(&mut head)
+        .ok()?;
+    let at = |place: usize, magic: &[u8]| {
+        head.get(place..)
+            .is_some_and(|rest| rest.starts_with(magic))
+    };
+    let kernel =
+        at(56, b"ARM\x64") || at(4, b"zimg") || at(0, b"\x1f\x8b") || at(0, b"\x28\xb5\x2f\xfd");
+    match at(0, b"\x7fELF") {
+        true => Some("program"),
+        false => kernel.then_some("linux"),
+    }
+}
+
+/// A name like `called` that no VM has yet.
+fn free_name(called: &str, taken: &[Guest]) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let plain: String = called.chars().map(letter).take(NAME - 2).collect();
+    let names = std::iter::once(plain.clone()).chain((2..).map(|n| format!("{plain}{n}")));
+    let free = |name: &String| wrong_name(name, taken).is_none();
+    names.take(taken.len() + 2).find(free).unwrap_or(plain)
+}
+
+/// Why a VM cannot have this name, if so.
+fn wrong_name(name: &str, taken: &[Guest]) -> Option<String> {
+    let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if name.is_empty() || name.len() > NAME || !letters {
+        return Some(format!(
+            "a VM's name has 1 to {NAME} of the characters a-z A-Z 0-9 -"
+        ));
+    }
+    if RESERVED.contains(&name) {
+        return Some("EL2 labels its own lines so".to_owned());
+    }
+    let there = taken.iter().any(|guest| guest.name == name);
+    there.then(|| format!("there is a VM `{name}` already"))
+}

@@ -1,0 +1,133 @@
+//! Ceilings, goals and peers: `lab/budgets.toml`.
+
+use serde::Deserialize;
+
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+
+/// All budgets, in the order in which they are shown.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budgets {
+    /// One for each figure.
+    #[serde(rename = "figure")]
+    pub figures: Vec<Budget>,
+}
+
+/// The budget of one figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Budget {
+    /// Name in JSON.
+    pub name: String,
+    /// What is measured.
+    pub operation: String,
+    /// What is counted.
+    pub unit: String,
+    /// More fails.
+    pub ceiling: u64,
+    /// What is aimed at.
+    pub goal: u64,
+    /// The best other hypervisor.
+    pub peer: Option<Peer>,
+    /// Name of the guest's operation, if it is not that of the figure.
+    pub measured: Option<String>,
+    /// Measured on the board with this version of the GIC: 3 unless it says 2.
+    #[serde(default)]
+    pub gic: Gic,
+    /// What the guest sees, in ticks of which each is an instruction of any CPU, and not only what EL2 executes.
+    #[serde(default)]
+    pub latency: bool,
+    /// What it takes without a hypervisor, on the scale of ceiling, goal and peer. What is measured natively in
+    /// the same run is set equal to it.
+    pub native: Option<u64>,
+    /// Parts of names of EL2 functions that are reported apart and not counted.
+    #[serde(default)]
+    pub apart: Vec<String>,
+    /// Parts of names of EL2 functions that alone are counted; all, if there are none.
+    #[serde(default)]
+    pub only: Vec<String>,
+}
+
+/// Version of the GIC on the board that is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Gic {
+    /// GICv2.
+    #[serde(rename = "v2")]
+    V2,
+    /// GICv3.
+    #[default]
+    #[serde(rename = "v3")]
+    V3,
+}
+
+/// Another hypervisor's figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// Whose.
+    pub name: String,
+    /// How much.
+    pub value: u64,
+}
+
+impl Budgets {
+    /// Reads the project's budgets.
+    ///
+    /// # Errors
+    ///
+    /// The file is missing or says something else than budgets.
+    pub fn load() -> Result<Self, Failure> {
+        let path = checkout::root().join("lab/budgets.toml");
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let advice = "the tool works on a checkout of the project; set BULKHEAD_ROOT to it";
+            Failure::environment(format!("cannot read {}", path.display()), error, advice)
+        })?;
+        toml::from_str(&text)
+            .map_err(|error| Failure::input(format!("{} is wrong", path.display()), error, ""))
+    }
+
+    /// The budget of the figure `name`.
+    pub fn get(&self, name: &str) -> Option<&Budget> {
+        self.figures.iter().find(|budget| budget.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_core::sched::bound::Costs;
+
+    use super::*;
+
+    #[test]
+    fn promises_of_cpu_time_count_on_the_ceilings() {
+        let budgets = Budgets::load().expect("the project's budgets are right");
+        let ceiling = |name| budgets.get(name).map(|budget| budget.ceiling);
+        let costs = Costs::OF_BUILD;
+        assert_eq!(ceiling("longest_exit"), Some(costs.longest));
+        for name in [
+            "vcpu_switch",
+            "vcpu_switch_v2",
+            "server_switch",
+            "server_switch_v2",
+        ] {
+            assert!(ceiling(name).is_some_and(|ceiling| ceiling <= costs.switch));
+        }
+    }
+
+    #[test]
+    fn every_budget_of_the_project_aims_below_its_ceiling() {
+        let budgets = Budgets::load().expect("the project's budgets are right");
+        assert!(budgets.figures.len() > 20);
+        for budget in &budgets.figures {
+            // Nothing aims below nothing.
+            let aims = budget.goal < budget.ceiling || budget.ceiling == 0;
+            assert!(aims && budget.goal <= budget.ceiling, "{}", budget.name);
+            assert!(
+                matches!(&*budget.unit, "instructions" | "bytes" | "ms" | "us"),
+                "{}",
+                budget.name
+            );
+        }
+    }
+}

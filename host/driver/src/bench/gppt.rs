@@ -1,0 +1,426 @@
+//! What an interrupt costs that a VM takes itself: the same program on the bare board, as such a VM, and through the
+//! virtual GIC.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use bulkhead_profiler::{Profile, Visit};
+
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::cross_build;
+use bulkhead_runner::profile::Instrument;
+use bulkhead_runner::profile::Program;
+use bulkhead_runner::progress::Step;
+
+use super::budgets::{Budget, Gic};
+use super::ending::run_to_end;
+use super::figure::{Figure, Part};
+use super::native::{bare, board};
+use super::subject::operations::{BEGIN_SYMBOL, END_SYMBOL, OPERATIONS};
+
+/// The modes with each version of the GIC in which a VM takes its interrupts, each with its system.
+const MODES: [(Gic, &str, &str); 4] = [
+    (Gic::V2, "gicv2", "lab/systems/bench-gppt-gicv2.toml"),
+    (Gic::V3, "recoverable", "lab/systems/bench-gppt.toml"),
+    (
+        Gic::V3,
+        "pmr-trapped",
+        "lab/systems/bench-gppt-trapped.toml",
+    ),
+    (Gic::V3, "pmr-direct", "lab/systems/bench-gppt-direct.toml"),
+];
+/// The systems with interrupts through the virtual GIC.
+const VGIC: [(Gic, &str); 2] = [
+    (Gic::V2, "lab/systems/bench-gppt-vgic-gicv2.toml"),
+    (Gic::V3, "lab/systems/bench-gppt-vgic.toml"),
+];
+/// The program.
+const GUEST: &str = "irq-latency";
+/// Begins its last line.
+const LAST: &str = "irq-latency: ";
+
+/// Latencies of one kind of interrupt, in ticks of which each is an instruction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Late {
+    /// Least of 1000.
+    pub min: u64,
+    /// Of all together.
+    pub sum: u64,
+    /// Most of 1000.
+    pub max: u64,
+}
+
+/// One run of the program: latencies by kind of interrupt, and what EL2 executed for them all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// By name of the kind.
+    pub late: BTreeMap<String, Late>,
+    /// Exits and instructions of EL2 between the marks.
+    pub el2: (u64, u64),
+}
+
+/// What was measured of a mode in which a VM takes its interrupts.
+#[derive(Clone, Debug, Default)]
+pub struct Mode {
+    /// Its name, as plans show it.
+    pub name: &'static str,
+    /// The run of the program.
+    pub taken: Taken,
+    /// Instructions from when another pCPU is wanted that runs such a VM to the interrupt that goes there, and back to who wants it.
+    pub kick: u64,
+}
+
+/// All runs with a version of the GIC.
+#[derive(Clone, Debug, Default)]
+pub struct OwnInterrupts {
+    /// Without a hypervisor.
+    pub native: Taken,
+    /// Taken by the VM itself.
+    pub modes: Vec<Mode>,
+    /// Through the virtual GIC.
+    pub vgic: Taken,
+}
+
+/// The function of EL2 that makes a pCPU come to EL2, and what of the GIC it goes on with.
+const KICK: [&str; 3] = [
+    "hw::gic::gppt::kick",
+    "hw::gic::gppt::call",
+    "hw::gic::revoke::",
+];
+
+impl OwnInterrupts {
+    /// Builds all systems, and runs the program in each and on the bare board.
+    ///
+    /// # Errors
+    ///
+    /// Something can't be built or run, or the program does not get to its end.
+    pub fn measure(gic: Gic) -> Result<Self, Failure> {
+        let built = |system: &str| build(&checkout::root().join(system)).map_err(Failure::from);
+        let vgic = VGIC.iter().find(|(version, _)| *version == gic);
+        let vgic = built(vgic.map_or("", |(_, system)| system))?;
+        let modes = MODES.iter().filter(|(version, ..)| *version == gic);
+        let modes = modes.map(|(_, name, system)| Ok((*name, built(system)?)));
+        let modes = modes.collect::<Result<Vec<_>, Failure>>()?;
+        let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
+        let step = Step::start("measuring: interrupts that a VM takes itself");
+        let mut measured = Self {
+            vgic: guest(&vgic, folder.path())?,
+            ..Self::default()
+        };
+        if let Some((_, first)) = modes.first() {
+            measured.native = native(first, folder.path())?;
+        }
+        for (name, built) in &modes {
+            measured.modes.push(Mode {
+                name,
+                taken: guest(built, folder.path())?,
+                kick: kick(built, folder.path())?,
+            });
+        }
+        drop(step);
+        Ok(measured)
+    }
+
+    /// The largest difference to the bare board that a VM sees in any mode, and what EL2 executes for an interrupt, in
+    /// instructions. `None` if not all was measured.
+    fn added(&self) -> Option<f64> {
+        let native = &self.native.late;
+        if native.is_empty() || self.modes.is_empty() {
+            return None;
+        }
+        let all = f64::from(OPERATIONS) * native.len() as f64;
+        self.modes.iter().try_fold(0.0, |added, mode| {
+            let own = &mode.taken.late;
+            if !native.keys().eq(own.keys()) {
+                return None;
+            }
+            let differences = native.values().zip(own.values()).flat_map(|(native, own)| {
+                let mean = native.sum.abs_diff(own.sum) as f64 / f64::from(OPERATIONS);
+                let [min, max] = [native.min.abs_diff(own.min), native.max.abs_diff(own.max)];
+                [min as f64, mean, max as f64]
+            });
+            let own = differences.fold(mode.taken.el2.1 as f64 / all, f64::max);
+            Some(f64::max(added, own))
+        })
+    }
+
+    /// The figure of a kick, the largest of these modes.
+    pub(super) fn kick(&self, budget: &Budget, modes: &[&str]) -> Result<Figure, Failure> {
+        let measured = self.modes.iter().filter(|mode| modes.contains(&mode.name));
+        let most = measured.map(|mode| mode.kick).max();
+        let most = most.ok_or_else(|| Failure::failed("no kick was measured", "", ""))?;
+        Ok(Figure::new(budget, most as f64))
+    }
+
+    /// The kicks of all modes, as parts of a figure.
+    pub(super) fn kicks(&self) -> impl Iterator<Item = Part> {
+        self.modes.iter().map(|mode| Part {
+            name: mode.name.to_owned(),
+            value: mode.kick,
+        })
+    }
+
+    /// The figure, with the table beside it.
+    pub(super) fn figure(&self, budget: &Budget) -> Result<Figure, Failure> {
+        let added = self.added().ok_or_else(|| {
+            Failure::failed(
+                "interrupts that a VM takes itself were not measured",
+                "",
+                "",
+            )
+        })?;
+        let mut figure = Figure::new(budget, added);
+        figure.note = self.table();
+        for (who, run) in self.runs() {
+            let (exits, value) = run.el2;
+            let name = format!("instructions of EL2 in {exits} exits, {who}");
+            figure.parts.push(Part { name, value });
+        }
+        Ok(figure)
+    }
+
+    /// The runs under EL2, each with its name.
+    fn runs(&self) -> impl Iterator<Item = (&str, &Taken)> {
+        let modes = self.modes.iter().map(|mode| (mode.name, &mode.taken));
+        modes.chain([("virtual GIC", &self.vgic)])
+    }
+
+    /// Latencies, a row for each kind: least/mean/most.
+    fn table(&self) -> String {
+        let mut text = format!(
+            "from when it is due to the vector, {OPERATIONS} each, min/mean/max\n  {:<16}",
+            ""
+        );
+        let runs: Vec<_> = [("native", &self.native)]
+            .into_iter()
+            .chain(self.runs())
+            .collect();
+        for (who, _) in &runs {
+            let _ = write!(text, "{who:>17}");
+        }
+        for name in self.native.late.keys() {
+            let _ = write!(text, "\n  {name:<16}");
+            for (_, run) in &runs {
+                let Late { min, sum, max } = run.late.get(name).copied().unwrap_or_default();
+                let mean = sum as f64 / f64::from(OPERATIONS);
+                let _ = write!(text, "{:>17}", format!("{min}/{mean:.3}/{max}"));
+            }
+        }
+        text
+    }
+}
+
+fn cannot(error: &dyn std::fmt::Display) -> Failure {
+    Failure::environment("cannot prepare the measurement", error, "")
+}
+
+/// Under EL2, with and without its virtual GIC.
+fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
+    let el2 = Program::read(&built.el2)?;
+    let program = Program::read(&cross_build::guest(GUEST)?)?;
+    let instrument = Instrument {
+        marks: Some(program.marks(BEGIN_SYMBOL, END_SYMBOL)?),
+        ..Instrument::new(&el2)
+    };
+    let attached = instrument.attach(folder)?;
+    let mut qemu = board(built, 0)?;
+    qemu.plugins.push(attached.argument.clone());
+    let said = run_to_end(&qemu, LAST)?;
+    Ok(Taken {
+        late: latencies(&said),
+        el2: executed(&attached.profile()?),
+    })
+}
+
+/// What the longest work consists of that begins with a kick: that by which the VM's pCPU kicks itself when it starts, before
+/// it scrubs the VM's memory.
+fn kick(built: &Built, folder: &Path) -> Result<u64, Failure> {
+    let el2 = Program::read(&built.el2)?;
+    let instrument = Instrument {
+        from: Some(KICK[0]),
+        ..Instrument::new(&el2)
+    };
+    let attached = instrument.attach(folder)?;
+    let mut qemu = board(built, 0)?;
+    qemu.plugins.push(attached.argument.clone());
+    run_to_end(&qemu, LAST)?;
+    let longest = attached.profile()?.longest;
+    let path = longest.map_or_else(Vec::new, |longest| longest.path);
+    length(&path)
+        .ok_or_else(|| Failure::failed("no kick was seen at the start of a VM's pCPU", "", ""))
+}
+
+/// Instructions from the begin of a path to the end of the functions that it begins with, if those are of [`KICK`].
+fn length(path: &[Visit]) -> Option<u64> {
+    let is_kick = |visit: &Visit| KICK.iter().any(|kick| visit.symbol.contains(kick));
+    path.first()
+        .filter(|first| first.symbol.contains(KICK[0]))?;
+    let last = path.iter().rposition(is_kick)?;
+    Some(
+        path.iter()
+            .take(last + 1)
+            .map(|visit| visit.instructions)
+            .sum(),
+    )
+}
+
+/// Exits and instructions between all marks.
+fn executed(profile: &Profile) -> (u64, u64) {
+    let figures = profile.figures.values();
+    figures.fold((0, 0), |(exits, instructions), figure| {
+        (
+            exits + figure.exits,
+            instructions + figure.cost.instructions,
+        )
+    })
+}
+
+/// On the board without EL2, with what the VM has: its memory and its device tree.
+fn native(built: &Built, folder: &Path) -> Result<Taken, Failure> {
+    let mut qemu = bare(built, 0, folder)?;
+    qemu.image = cross_build::guest(GUEST)?;
+    Ok(Taken {
+        late: latencies(&run_to_end(&qemu, LAST)?),
+        el2: (0, 0),
+    })
+}
+
+/// From lines like `late vtimer_irq: ticks min=1 sum=2 max=3`.
+fn latencies(said: &str) -> BTreeMap<String, Late> {
+    let lines = said.lines().filter_map(|line| {
+        let (name, rest) = line.split_once("late ")?.1.split_once(": ticks ")?;
+        let number = |key: &str| {
+            let value = rest.split(' ').find_map(|word| word.strip_prefix(key));
+            value?.trim().parse().ok()
+        };
+        let late = Late {
+            min: number("min=")?,
+            sum: number("sum=")?,
+            max: number("max=")?,
+        };
+        Some((name.to_owned(), late))
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str =
+        "[bench] late vtimer_irq: ticks min=7 sum=8000 max=9\r\n[bench] irq-latency: 1000\n";
+
+    fn runs() -> OwnInterrupts {
+        let native = Taken {
+            late: latencies(SAID),
+            el2: (0, 0),
+        };
+        let mode = |name, kick| Mode {
+            name,
+            taken: native.clone(),
+            kick,
+        };
+        OwnInterrupts {
+            modes: vec![mode("one", 14), mode("two", 20)],
+            vgic: native.clone(),
+            native: native.clone(),
+        }
+    }
+
+    #[test]
+    fn latencies_are_read_from_what_the_program_says() {
+        let late = latencies(SAID);
+        let expected = Late {
+            min: 7,
+            sum: 8000,
+            max: 9,
+        };
+        assert_eq!(late.len(), 1);
+        assert_eq!(late["vtimer_irq"], expected);
+    }
+
+    #[test]
+    fn each_difference_and_each_instruction_of_el2_counts() {
+        assert_eq!(runs().added(), Some(0.0));
+        let changed = |change: fn(&mut Late)| {
+            let mut runs = runs();
+            let second = &mut runs.modes[1].taken;
+            second.late.values_mut().for_each(change);
+            runs.added()
+        };
+        assert_eq!(changed(|late| late.min -= 2), Some(2.0));
+        assert_eq!(changed(|late| late.sum += 500), Some(0.5));
+        assert_eq!(changed(|late| late.max += 3), Some(3.0));
+        let mut exits = runs();
+        exits.modes[0].taken.el2 = (1, 70);
+        assert_eq!(exits.added(), Some(0.07));
+        exits.modes[0].taken.late.clear();
+        assert_eq!(exits.added(), None);
+        assert_eq!(OwnInterrupts::default().added(), None);
+    }
+
+    #[test]
+    fn a_kick_is_what_is_executed_until_it_returns() {
+        let visit = |symbol: &str, instructions| Visit {
+            symbol: symbol.to_owned(),
+            instructions,
+        };
+        let kick = "bulkhead_el2::hw::gic::gppt::kick";
+        let path = [
+            visit(kick, 20),
+            visit("mark_root", 100),
+            visit(kick, 30),
+            visit("scrub", 9),
+        ];
+        assert_eq!(length(&path), Some(150));
+        // Called at the very end, so that it does not come back there.
+        let call = [
+            visit(kick, 9),
+            visit("bulkhead_el2::hw::gic::gppt::call", 40),
+            visit("forget", 5),
+            visit("bulkhead_el2::hw::gic::revoke::revoke", 3),
+            visit("scrub", 9),
+        ];
+        assert_eq!(length(&call), Some(57));
+        assert_eq!(length(&path[1..]), None);
+        assert_eq!(length(&[]), None);
+    }
+
+    #[test]
+    fn the_largest_kick_of_the_modes_counts() {
+        let budgets = super::super::budgets::Budgets::load().expect("they are there");
+        let budget = &budgets.figures[0];
+        let value = |modes: &[&str]| runs().kick(budget, modes).map(|figure| figure.value).ok();
+        assert_eq!(value(&["one"]), Some(14.0));
+        assert_eq!(value(&["two", "one"]), Some(20.0));
+        assert_eq!(value(&["three"]), None);
+        let kicks: Vec<u64> = runs().kicks().map(|part| part.value).collect();
+        assert_eq!(kicks, [14, 20]);
+    }
+
+    #[test]
+    fn the_table_has_all_runs() {
+        let mut runs = runs();
+        runs.vgic.late.values_mut().for_each(|late| late.max = 99);
+        let table = runs.table();
+        let row: Vec<&str> = table
+            .lines()
+            .last()
+            .unwrap_or("")
+            .split_whitespace()
+            .collect();
+        assert_eq!(
+            row,
+            [
+                "vtimer_irq",
+                "7/8.000/9",
+                "7/8.000/9",
+                "7/8.000/9",
+                "7/8.000/99"
+            ]
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! The project's figures: what EL2 costs, measured with the profiler and held against its budgets.
+
+mod attribute;
+mod budgets;
+mod ending;
+mod figure;
+mod figures;
+mod gppt;
+mod linux;
+mod native;
+mod picture;
+mod published;
+mod realtime;
+mod subject;
+mod table;
+
+pub use attribute::attribute;
+pub use budgets::{Budgets, Gic};
+pub use figure::Figure;
+pub use figures::{Runs, figures};
+pub use gppt::OwnInterrupts;
+pub use linux::LinuxBoot;
+pub use picture::svg;
+pub use published::{FILE as PUBLISHED, Published};
+pub use realtime::Realtime;
+pub use subject::{Subject, demo_plan};
+pub use table::table;
+
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::{Profile, Program};
+
+/// Everything that one measurement gave.
+pub struct Measurement {
+    /// Figures with their budgets, in the order of the budgets.
+    pub figures: Vec<Figure>,
+    /// What the profiler counted, over the run with the marked operations.
+    pub profile: Profile,
+    /// EL2 as it was measured.
+    pub el2: Program,
+}
+
+impl Measurement {
+    /// Whether every figure is at or under its ceiling.
+    pub fn holds(&self) -> bool {
+        self.figures.iter().all(Figure::holds)
+    }
+}
+
+/// Builds the bench system, runs it under the profiler and gives all figures. `others` are profiles of
+/// further runs, among whose exits the longest is looked for too. `realtime`: also what takes longest, the figures of a
+/// real-time Linux.
+///
+/// # Errors
+///
+/// Something can't be built or run, the guest does not get to its end, or an operation has no marks.
+pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failure> {
+    let budgets = Budgets::load()?;
+    let measured = |gic| {
+        let subject = Subject::build(gic)?;
+        let el2 = Program::read(&subject.el2)?;
+        let mut run = subject.run(&el2)?;
+        for turns in Subject::build_turns(gic)? {
+            let turns = turns.run(&el2)?;
+            run.profile.figures.extend(turns.profile.figures);
+        }
+        Ok::<_, Failure>((run, el2))
+    };
+    let (gicv2, _) = measured(Gic::V2)?;
+    let (gicv3, el2) = measured(Gic::V3)?;
+    let linux = LinuxBoot::measure()?;
+    let realtime = realtime.then(Realtime::measure).transpose()?;
+    let own = OwnInterrupts::measure(Gic::V3)?;
+    let own_gicv2 = OwnInterrupts::measure(Gic::V2)?;
+    let runs = Runs {
+        realtime,
+        gicv2,
+        gicv3,
+        linux,
+        own,
+        own_gicv2,
+    };
+    let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
+    let profile = runs.gicv3.profile;
+    Ok(Measurement {
+        figures,
+        profile,
+        el2,
+    })
+}

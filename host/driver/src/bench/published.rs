@@ -1,0 +1,272 @@
+//! The published figures: what a measurement gave is kept in `lab/figures.toml`, from which the page
+//! of the book and the README are made.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::budgets::{Budget, Budgets};
+use super::figure::Figure;
+use super::table::number;
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+
+/// The file, from the root of the repository.
+pub const FILE: &str = "lab/figures.toml";
+/// The figures of the README.
+const FIRST: [&str; 6] = [
+    "vtimer_irq",
+    "uart_read",
+    "sgi_sibling_wfi",
+    "boot_to_guest",
+    "rt_latency",
+    "image_bytes",
+];
+/// A measured value is at most this much above the published one: compilers differ.
+const WORSE: f64 = 1.02;
+
+/// What was measured, and of which commit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// The commit, as `git rev-parse --short HEAD` has it.
+    pub commit: String,
+    /// The longest exit of all system tests in instructions, measured by `figures/longest-exit`.
+    pub longest_of_tests: u64,
+    /// One for each budget, in their order.
+    #[serde(rename = "figure")]
+    pub figures: Vec<Value>,
+}
+
+/// A value and what was counted beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Value {
+    /// The name of the figure.
+    pub name: String,
+    /// How much, in the unit of the budget.
+    pub value: f64,
+    /// System-register accesses in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sysregs: Option<f64>,
+    /// Barriers in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub barriers: Option<f64>,
+    /// Load and store instructions in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<f64>,
+}
+
+impl Published {
+    /// Reads what is published.
+    ///
+    /// # Errors
+    ///
+    /// The file is missing or is no such record.
+    pub fn load() -> Result<Self, Failure> {
+        let path = checkout::root().join(FILE);
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let advice = "`bulkhead bench --publish` writes it";
+            Failure::environment(format!("cannot read {}", path.display()), error, advice)
+        })?;
+        toml::from_str(&text)
+            .map_err(|error| Failure::input(format!("{} is wrong", path.display()), error, ""))
+    }
+
+    /// The same record with other figures.
+    #[must_use]
+    pub fn with(self, commit: String, figures: &[Figure]) -> Self {
+        let figures = figures.iter().map(|figure| Value {
+            name: figure.name.clone(),
+            value: figure.value,
+            sysregs: figure.sysregs,
+            barriers: figure.barriers,
+            memory: figure.memory,
+        });
+        Self {
+            commit,
+            figures: figures.collect(),
+            ..self
+        }
+    }
+
+    /// The text of the file.
+    ///
+    /// # Errors
+    ///
+    /// A number is none that TOML can have.
+    pub fn text(&self) -> Result<String, Failure> {
+        let text = toml::to_string(self)
+            .map_err(|error| Failure::failed("the figures make no TOML", error, ""))?;
+        Ok(format!(
+            "# What `bulkhead bench --publish` has measured. docs/reference/figures.md and the README are made from it:\n\
+             # `BULKHEAD_BLESS=1 cargo test -p bulkhead --test book`.\n\n{text}"
+        ))
+    }
+
+    /// Why a measured figure contradicts the published one: it is worse by more than two percent,
+    /// or was never published.
+    pub fn contradicted(&self, figure: &Figure) -> Option<String> {
+        let published = self.figures.iter().find(|one| one.name == figure.name);
+        let Some(published) = published else {
+            return Some(format!("{} is not in {FILE}", figure.name));
+        };
+        (figure.value > published.value * WORSE).then(|| {
+            format!(
+                "{} is {} {}, and {} published; `bulkhead bench --publish` writes {FILE} anew",
+                figure.name, figure.value, figure.unit, published.value
+            )
+        })
+    }
+
+    /// Each budget with what was measured for it.
+    ///
+    /// # Errors
+    ///
+    /// The record has others, or in another order.
+    fn beside<'a>(&'a self, budgets: &'a Budgets) -> Result<Vec<(&'a Budget, &'a Value)>, String> {
+        let names = |all: Vec<&str>| all.join(", ");
+        let wanted = budgets.figures.iter().map(|one| one.name.as_str());
+        let found = self.figures.iter().map(|one| one.name.as_str());
+        if !wanted.clone().eq(found.clone()) {
+            return Err(format!(
+                "{FILE} has {}, lab/budgets.toml {}",
+                names(found.collect()),
+                names(wanted.collect())
+            ));
+        }
+        Ok(budgets.figures.iter().zip(&self.figures).collect())
+    }
+
+    /// The page of the book.
+    ///
+    /// # Errors
+    ///
+    /// The record and the budgets are not of the same figures.
+    pub fn page(&self, budgets: &Budgets) -> Result<String, String> {
+        let optional = |value: Option<f64>| value.map_or_else(String::new, number);
+        let mut rows = String::new();
+        for (budget, measured) in self.beside(budgets)? {
+            let _ = writeln!(
+                rows,
+                "| `{}` | {} | **{}** | {} | {} | {} | {} | {} | {} |",
+                budget.name,
+                operation(budget),
+                number(measured.value),
+                budget.ceiling,
+                budget.goal,
+                peer(budget).unwrap_or_default(),
+                optional(measured.sysregs),
+                optional(measured.barriers),
+                optional(measured.memory)
+            );
+        }
+        Ok(format!(
+            "# Figures\n\n\
+             EL2 instructions for one operation, counted by a plugin of this project in QEMU (GICv3, cortex-a53, `-icount`) over 1000 operations, on the binary \
+             that ships, statistics on. They are lengths of paths, not times. Peers were counted in the same way (Bao 2.0, hvisor 6a3fb78, Xen 4.17). An instruction count alone \
+             rewards the wrong code, so system-register accesses, barriers and memory accesses stand beside it.\n\n\
+             `./bulkhead bench` prints them; ceilings and goals are in [`lab/budgets.toml`](../../lab/budgets.toml). `./bulkhead test figures/` fails above a \
+             ceiling, where two measurements differ, and where a figure is worse than the one on this page by more than two percent.\n\n\
+             Measured at commit {}; `_v2`: on a GICv2.\n\n\
+             | name | operation | value | ceiling | goal | best peer | system registers | barriers | memory |\n\
+             | --- | --- | ---: | ---: | ---: | --- | ---: | ---: | ---: |\n\
+             {rows}\n\
+             The longest exit in all system tests together, hostile guests included, is {} instructions: `./bulkhead test` holds it to the same ceiling. Interrupts of \
+             a GPPT VM, beside the bare board and the virtual GIC: [ADR 16](../adr/0016-gppt.md).\n",
+            self.commit, self.longest_of_tests
+        ))
+    }
+
+    /// The table of the README.
+    ///
+    /// # Errors
+    ///
+    /// The record and the budgets are not of the same figures, or one of them is not among them.
+    pub fn first(&self, budgets: &Budgets) -> Result<String, String> {
+        let all = self.beside(budgets)?;
+        let mut text = "| operation | Bulkhead | best peer |\n| --- | ---: | --- |\n".to_owned();
+        for name in FIRST {
+            let found = all.iter().find(|(budget, _)| budget.name == name);
+            let (budget, measured) = found.ok_or_else(|| format!("no figure is named {name}"))?;
+            let peer = peer(budget).ok_or_else(|| format!("{name} has no peer"))?;
+            let value = number(measured.value);
+            let _ = writeln!(text, "| {} | **{value}** | {peer} |", operation(budget));
+        }
+        Ok(text)
+    }
+}
+
+/// What is measured, with its unit where that is not instructions.
+fn operation(budget: &Budget) -> String {
+    match budget.unit.as_str() {
+        "instructions" => budget.operation.clone(),
+        unit => format!("{}, {unit}", budget.operation),
+    }
+}
+
+fn peer(budget: &Budget) -> Option<String> {
+    let peer = budget.peer.as_ref()?;
+    Some(format!("{} {}", peer.name, peer.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn both() -> (Published, Budgets) {
+        let published = Published::load().expect("they are in the repository");
+        (published, Budgets::load().expect("so are the budgets"))
+    }
+
+    fn figure(name: &str, value: f64) -> Figure {
+        let (_, budgets) = both();
+        Figure::new(budgets.get(name).expect("a figure"), value)
+    }
+
+    #[test]
+    fn what_is_published_keeps_its_ceilings() {
+        let (published, budgets) = both();
+        let all = published.beside(&budgets).expect("the same figures");
+        for (budget, measured) in all {
+            let figure = Figure::new(budget, measured.value);
+            assert!(figure.holds(), "{}: {}", budget.name, measured.value);
+        }
+        let longest = budgets.get("longest_exit").expect("a budget");
+        assert!(published.longest_of_tests <= longest.ceiling);
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let (published, budgets) = both();
+        let text = published.text().expect("TOML");
+        assert_eq!(
+            toml::from_str::<Published>(&text).ok(),
+            Some(published.clone())
+        );
+        let figures = [Figure {
+            memory: Some(38.5),
+            ..figure("hvc_null", 45.0)
+        }];
+        let other = published.with("abc".to_owned(), &figures);
+        assert_eq!(other.commit, "abc");
+        assert_eq!(other.figures[0].memory, Some(38.5));
+        let why = other.page(&budgets).expect_err("figures are missing");
+        assert!(why.contains("lab/budgets.toml"), "{why}");
+    }
+
+    #[test]
+    fn a_figure_that_has_become_worse_contradicts() {
+        let (published, _) = both();
+        let before = published.figures[0].value;
+        let why = |value| published.contradicted(&figure("hvc_null", value));
+        assert_eq!(why(before * 1.01), None);
+        assert_eq!(why(before / 2.0), None);
+        assert!(why(before * 1.03).is_some_and(|why| why.contains("hvc_null")));
+        let unknown = Figure {
+            name: "new".to_owned(),
+            ..figure("hvc_null", 1.0)
+        };
+        assert!(published.contradicted(&unknown).is_some());
+    }
+}

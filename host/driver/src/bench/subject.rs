@@ -1,0 +1,189 @@
+//! The systems that are measured: one VM with the `micro-bench` guest, and two with the `vcpu-switch-cost` guest on one CPU, both fair or one a server.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use bulkhead_profiler::Profile;
+
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::Effort;
+use bulkhead_runner::build::build;
+use bulkhead_runner::cross_build;
+use bulkhead_runner::emulated;
+use bulkhead_runner::prepare::{self, Stopped};
+use bulkhead_runner::profile::Instrument;
+use bulkhead_runner::profile::Program;
+use bulkhead_runner::progress::Step;
+use bulkhead_runner::run::{Clock, Qemu};
+
+use super::budgets::Gic;
+use super::ending::run_to_end;
+
+/// The operations that the guest marks; the guest's own file, so that both agree.
+#[path = "../../../../guests/src/figures.rs"]
+pub mod operations;
+
+/// The systems that are measured, and the one whose RAM is a figure.
+const BENCH: &str = "lab/systems/bench.toml";
+const BENCH_V2: &str = "lab/systems/bench-gicv2.toml";
+const TURNS: &str = "lab/systems/bench-switch.toml";
+const TURNS_V2: &str = "lab/systems/bench-switch-gicv2.toml";
+const SERVER: &str = "lab/systems/bench-server.toml";
+const SERVER_V2: &str = "lab/systems/bench-server-gicv2.toml";
+const DEMO: &str = "systems/demo.toml";
+/// With this frequency of its counter one tick is one instruction.
+pub(super) const COUNTER: &str = ",cntfrq=1000000000";
+
+/// What a run gave.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// What the profiler counted.
+    pub profile: Profile,
+    /// Mean latencies that the guest saw, in ticks, by the name of the operation.
+    pub latencies: BTreeMap<String, u64>,
+}
+
+/// An image, the programs in it, and the board that it is for.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// QEMU with the image.
+    pub qemu: Qemu,
+    /// EL2 as it was linked into the image.
+    pub el2: PathBuf,
+    /// The guest in it that marks its operations.
+    pub guest: PathBuf,
+    /// What it says at its end.
+    last: String,
+    /// Where the image is loaded.
+    pub base: u64,
+}
+
+/// The plan of the demo system, or of as much of it as is there: kernels change nothing about EL2's RAM.
+///
+/// # Errors
+///
+/// The description is wrong, or a tool is missing.
+pub fn demo_plan() -> Result<Vec<u8>, Failure> {
+    let prepared = prepare::prepare(&checkout::root().join(DEMO), Effort::WhatIsThere);
+    prepared
+        .map(|prepared| prepared.planned.bytes)
+        .map_err(plain)
+}
+
+/// Why there is no plan, for descriptions that are the project's own.
+fn plain(stopped: Stopped) -> Failure {
+    match stopped {
+        Stopped::Failure(failure) => failure,
+        Stopped::Description(text, findings) => {
+            let why = text.render(&findings, false);
+            Failure::input(format!("{} is wrong", text.name), why, "")
+        }
+    }
+}
+
+impl Subject {
+    /// Builds the system in which one guest does one operation after the other.
+    ///
+    /// # Errors
+    ///
+    /// Something can't be built, or a tool is missing.
+    pub fn build(gic: Gic) -> Result<Self, Failure> {
+        let system = match gic {
+            Gic::V3 => BENCH,
+            Gic::V2 => BENCH_V2,
+        };
+        let last = format!("micro-bench: {} operations each", operations::OPERATIONS);
+        Self::of(system, "micro-bench", last)
+    }
+
+    /// Builds the systems in which two vCPUs share a pCPU.
+    ///
+    /// # Errors
+    ///
+    /// Something can't be built, or a tool is missing.
+    pub fn build_turns(gic: Gic) -> Result<[Self; 2], Failure> {
+        let systems = match gic {
+            Gic::V3 => [TURNS, SERVER],
+            Gic::V2 => [TURNS_V2, SERVER_V2],
+        };
+        let guest = "vcpu-switch-cost";
+        let [fair, server] = systems.map(|system| Self::of(system, guest, format!("{guest}: ")));
+        Ok([fair?, server?])
+    }
+
+    fn of(system: &str, guest: &str, last: String) -> Result<Self, Failure> {
+        let built = build(&checkout::root().join(system)).map_err(plain)?;
+        let Some(board) = &built.planned.board.emulated else {
+            let advice = "name an emulated board";
+            return Err(Failure::input(
+                format!("{system} is for no emulated board"),
+                "",
+                advice,
+            ));
+        };
+        let mut qemu = emulated::qemu(board, &built.image)?;
+        qemu.cpu.push_str(COUNTER);
+        qemu.clock = Clock::Instructions { shift: 0 };
+        let base = built.planned.image.base;
+        Ok(Self {
+            qemu,
+            el2: built.el2,
+            guest: cross_build::guest(guest)?,
+            last,
+            base,
+        })
+    }
+
+    /// Runs it to its end under the profiler.
+    ///
+    /// # Errors
+    ///
+    /// QEMU or the profiler can't be run, or the guest does not get to its end.
+    pub fn run(&self, el2: &Program) -> Result<Run, Failure> {
+        let cannot = |error: &dyn std::fmt::Display| {
+            Failure::environment("cannot prepare the measurement", error, "")
+        };
+        let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
+        let guest = Program::read(&self.guest)?;
+        let instrument = Instrument {
+            boot: Some(self.base),
+            marks: Some(guest.marks(operations::BEGIN_SYMBOL, operations::END_SYMBOL)?),
+            ..Instrument::new(el2)
+        };
+        let attached = instrument.attach(folder.path())?;
+        let mut qemu = self.qemu.clone();
+        qemu.plugins.push(attached.argument.clone());
+
+        let step = Step::start("measuring: each operation many times");
+        let said = run_to_end(&qemu, &self.last)?;
+        drop(step);
+        Ok(Run {
+            profile: attached.profile()?,
+            latencies: latencies(&said),
+        })
+    }
+}
+
+/// The means in lines like `[bench] latency sgi_self: ticks min=1 avg=2 max=3`.
+fn latencies(said: &str) -> BTreeMap<String, u64> {
+    let lines = said.lines().filter_map(|line| {
+        let (name, rest) = line.split_once("latency ")?.1.split_once(": ticks ")?;
+        let mean = rest.split(' ').find_map(|word| word.strip_prefix("avg="))?;
+        Some((name.to_owned(), mean.trim().parse().ok()?))
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::latencies;
+
+    #[test]
+    fn latencies_are_read_from_what_the_guest_says() {
+        let said = "[bench] latency sgi_self: ticks min=97 avg=98 max=120\r\n[bench] micro-bench: 1000 operations\n";
+        let seen = latencies(said);
+        assert_eq!(seen.len(), 1);
+        assert_eq!(seen["sgi_self"], 98);
+    }
+}

@@ -1,0 +1,206 @@
+//! Tests of the tool as a whole: figures, reproducible images, the demo.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::PoisonError;
+
+use super::suite::{Context, Job, Test};
+use super::tool;
+use crate::bench;
+
+/// The tests of this file.
+pub fn tests() -> Vec<Test> {
+    let tests: [(&str, &str, Job); 3] = [
+        (
+            "figures/ceilings",
+            "Every figure is at or under its ceiling, two measurements give the same numbers, and none is worse than published.",
+            Box::new(figures),
+        ),
+        (
+            "image/reproducible",
+            "The same sources in another folder, built from nothing, become the same image.",
+            Box::new(reproducible),
+        ),
+        (
+            "demo/short",
+            "Beside a Linux hard at work, two VMs that share a CPU and a real-time Linux the control loop loses \
+             and doubles no period, and EL2 takes not one instruction of it.",
+            Box::new(demo),
+        ),
+    ];
+    // They build things, so they come one after the other.
+    let tests = tests
+        .into_iter()
+        .map(|(name, claim, job)| Test::build(name, claim, job));
+    let last = Test::last(
+        "figures/longest-exit",
+        "No exit in any system test, hostile ones included, is longer than its ceiling.",
+        Box::new(longest_exit),
+    );
+    tests.chain([last]).collect()
+}
+
+/// Looks for the longest exit in what the system tests have left.
+fn longest_exit(context: &Context) -> Result<String, Vec<String>> {
+    let why = |failure: bulkhead_model::failure::Failure| vec![failure.to_string()];
+    let budgets = bench::Budgets::load().map_err(why)?;
+    let ceiling = budgets
+        .get("longest_exit")
+        .map_or(0, |budget| budget.ceiling);
+    let profiles = context
+        .profiles
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
+    let exits = profiles.iter().filter_map(|(test, profile)| {
+        let longest = profile.longest.as_ref()?;
+        Some((longest.cost.instructions, test, longest))
+    });
+    let Some((instructions, test, longest)) = exits.max_by_key(|exit| exit.0) else {
+        return Err(vec![
+            "no system test has left a profile: run them with this one".to_owned(),
+        ]);
+    };
+    let found = format!("{instructions} instructions, {} in {test}", longest.kind);
+    if instructions <= ceiling {
+        return Ok(format!("{found}, over {} runs", profiles.len()));
+    }
+    let path = longest
+        .path
+        .iter()
+        .map(|visit| format!("  {:6} {}", visit.instructions, visit.symbol));
+    Err([format!("{found}: above {ceiling}")]
+        .into_iter()
+        .chain(path)
+        .collect())
+}
+
+fn figures(_: &Context) -> Result<String, Vec<String>> {
+    let measure =
+        |realtime| bench::measure(&[], realtime).map_err(|failure| vec![failure.to_string()]);
+    let (first, second) = (measure(true)?, measure(false)?);
+    let published = bench::Published::load().map_err(|failure| vec![failure.to_string()])?;
+    let mut wrong = Vec::new();
+    for a in &first.figures {
+        if !a.holds() {
+            wrong.push(format!(
+                "{} is {} {}, above {}",
+                a.name, a.value, a.unit, a.ceiling
+            ));
+        }
+        wrong.extend(published.contradicted(a));
+        let again = second.figures.iter().find(|b| a.name == b.name);
+        if let Some(b) = again.filter(|b| *b != a) {
+            wrong.push(format!(
+                "{} is {} in one run and {} in another",
+                a.name, a.value, b.value
+            ));
+        }
+    }
+    if first.figures.is_empty() {
+        wrong.push("nothing was measured".to_owned());
+    }
+    if wrong.is_empty() {
+        Ok(format!("{} figures", first.figures.len()))
+    } else {
+        Err(wrong)
+    }
+}
+
+/// This tool, run once more.
+fn tool() -> Result<Command, Vec<String>> {
+    let path = tool::path().map_err(|e| vec![format!("where is this tool? {e}")])?;
+    let mut command = Command::new(path);
+    command.stdin(Stdio::null());
+    Ok(command)
+}
+
+fn reproducible(context: &Context) -> Result<String, Vec<String>> {
+    const IMAGE: &str = "out/hello/bulkhead.img";
+    let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
+    let folder = tempfile::tempdir().map_err(|e| why(&e))?;
+    let copy = folder.path().join("another name");
+    copy_sources(&context.root, &copy).map_err(|e| why(&e))?;
+    let mut images = Vec::new();
+    for root in [context.root.as_path(), copy.as_path()] {
+        let mut command = tool()?;
+        command
+            .arg("build")
+            .arg(root.join("systems/hello.toml"))
+            .env("BULKHEAD_ROOT", root);
+        if root == copy {
+            command.env("CARGO_TARGET_DIR", copy.join("target"));
+        }
+        let output = command.output().map_err(|e| why(&e))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(vec![format!(
+                "the build in {} failed: {said}",
+                root.display()
+            )]);
+        }
+        images.push(fs::read(root.join(IMAGE)).map_err(|e| why(&e))?);
+    }
+    if images[0] == images[1] {
+        return Ok(format!("{} KiB alike", images[0].len() / 1024));
+    }
+    let at = images[0].iter().zip(&images[1]).position(|(a, b)| a != b);
+    let at = at.map_or("the length".to_owned(), |at| format!("byte {at:#x}"));
+    Err(vec![format!("the images differ, first in {at}")])
+}
+
+/// Copies what is under version control by nature: no hidden, built or downloaded files.
+pub(super) fn copy_sources(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in from.read_dir()? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let kind = entry.file_type()?;
+        let shown = name.to_string_lossy();
+        if (shown.starts_with('.') && shown != ".cargo") || shown == "target" || shown == "out" {
+            continue;
+        }
+        if kind.is_dir() {
+            copy_sources(&entry.path(), &to.join(&name))?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), to.join(&name))?;
+        }
+    }
+    Ok(())
+}
+
+fn demo(_: &Context) -> Result<String, Vec<String>> {
+    let output = tool()?.args(["demo", "--seconds", "2", "--json"]).output();
+    let output = output.map_err(|e| vec![e.to_string()])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let summary: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    if !output.status.success() {
+        let mut wrong = vec![format!("it ended with {}", output.status)];
+        wrong.push(format!("findings: {}", summary["findings"]));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let lines: Vec<_> = said.lines().collect();
+        wrong.extend(
+            lines[lines.len().saturating_sub(25)..]
+                .iter()
+                .map(|l| (*l).to_owned()),
+        );
+        return Err(wrong);
+    }
+    let periods = &summary["control"]["periods"];
+    let el2 = |what: &str| summary["el2"][what].as_u64();
+    let counted = el2("count").filter(|n| *n >= 2000);
+    if periods.as_u64().is_none_or(|n| n < 2000)
+        || counted.is_none()
+        || (el2("max"), el2("exits")) != (Some(0), Some(0))
+    {
+        return Err(vec![format!("the summary proves nothing: {summary}")]);
+    }
+    let wakeups = &summary["latency"]["wakeups"];
+    let classes = summary["run"]["classes"].as_array().map_or(0, Vec::len);
+    if wakeups.as_u64().is_none_or(|n| n < 1000) || classes != 4 {
+        return Err(vec![format!(
+            "cyclictest woke {wakeups} times and {classes} classes of VMs were summed up: {summary}"
+        )]);
+    }
+    Ok(format!("{periods} periods, no exit in any"))
+}

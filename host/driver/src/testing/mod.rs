@@ -1,0 +1,40 @@
+//! `bulkhead test`: everything that the project claims, each claim with a test that fails when it is
+//! false.
+
+mod attach;
+mod bare;
+mod boards;
+mod book;
+mod builds;
+mod catalogue;
+mod code;
+mod cpus;
+mod description;
+mod docs;
+mod end_to_end;
+mod fuzz;
+mod init;
+mod interrupt;
+mod judge;
+mod matrix;
+mod page;
+mod plans;
+mod programs;
+mod proxy;
+mod refusals;
+mod sanitizer;
+mod scenario;
+mod stage2;
+mod suite;
+mod systems;
+mod tally;
+mod terminal;
+mod tool;
+mod uboot;
+mod watch;
+
+pub use catalogue::all;
+pub(crate) use code::cargo;
+pub use scenario::{Scenario, SystemSource};
+pub use suite::{Context, Done, Test, Told, run};
+pub use systems::scenarios;

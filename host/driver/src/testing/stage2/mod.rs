@@ -1,0 +1,194 @@
+//! EL2's stage-2 tables, read from the memory of a running board and compared with the plan: when all VMs
+//! run, and when all have stopped. Each reading is then altered bit by bit, and each alteration must be
+//! found: a comparison that overlooks something would be worth nothing.
+
+mod judge;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::io;
+
+use bulkhead_core::plan::Plan;
+use zerocopy::IntoBytes;
+
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::run::console::{Speaker, Transcript};
+use bulkhead_runner::run::{Debugger, Qemu, System};
+
+use self::judge::{Cpu, judge};
+use self::walk::PAGE;
+use super::watch::Next;
+
+/// Most findings that are shown.
+const SHOWN: usize = 10;
+
+/// Reads and judges the tables of one run.
+#[derive(Debug)]
+pub struct Tables {
+    /// Where the socket of the debugger is.
+    folder: tempfile::TempDir,
+    plan: Vec<u64>,
+    base: u64,
+    debugger: Option<Debugger>,
+    readings: Vec<Reading>,
+    wrong: Vec<String>,
+}
+
+/// What was in registers and memory at one time.
+#[derive(Debug)]
+struct Reading {
+    cpus: Vec<Cpu>,
+    pages: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Tables {
+    /// Has QEMU wait for a debugger.
+    ///
+    /// # Errors
+    ///
+    /// There is no folder for its socket.
+    pub fn attach(qemu: &mut Qemu, system: &System) -> Result<Self, Failure> {
+        let folder = tempfile::tempdir().map_err(|error| {
+            Failure::environment("cannot make a folder for a socket", error, "")
+        })?;
+        qemu.debugger = Some(folder.path().join("debugger"));
+        // A vector of bytes need not be aligned as a plan is.
+        let words = system.plan.as_chunks().0.iter();
+        Ok(Self {
+            folder,
+            plan: words.map(|word| u64::from_le_bytes(*word)).collect(),
+            base: system.base,
+            debugger: None,
+            readings: Vec::new(),
+            wrong: Vec::new(),
+        })
+    }
+
+    /// Looks whether it is time to read, and reads: when each VM has said something, and when the board
+    /// has been powered off.
+    pub fn look(&mut self, transcript: &Transcript) -> Next {
+        self.step(transcript).unwrap_or_else(|error| {
+            self.wrong
+                .push(format!("the stage-2 tables cannot be read: {error}"));
+            Next::Kill
+        })
+    }
+
+    fn step(&mut self, transcript: &Transcript) -> io::Result<Next> {
+        match self.debugger.take() {
+            None if self.readings.is_empty() && self.all_have_spoken(transcript) => {
+                let mut debugger = Debugger::connect(&self.folder.path().join("debugger"))?;
+                self.read(&mut debugger)?;
+                debugger.resume()?;
+                self.debugger = Some(debugger);
+            }
+            Some(mut debugger) => {
+                if debugger.has_stopped()? {
+                    self.read(&mut debugger)?;
+                    return Ok(Next::Release);
+                }
+                self.debugger = Some(debugger);
+            }
+            None => {}
+        }
+        Ok(Next::Watch)
+    }
+
+    fn all_have_spoken(&self, transcript: &Transcript) -> bool {
+        let Ok(plan) = Plan::open(self.plan.as_bytes()) else {
+            return false;
+        };
+        plan.vms.iter().all(|vm| {
+            let name = judge::name(vm);
+            let said = |speaker: &Speaker| speaker.name() == name;
+            transcript.lines.iter().any(|line| said(&line.speaker))
+        })
+    }
+
+    fn read(&mut self, debugger: &mut Debugger) -> io::Result<()> {
+        let registers = debugger.registers(["VTTBR_EL2", "VTCR_EL2", "HCR_EL2"])?;
+        let cpu = |[vttbr, vtcr, hcr]: [u64; 3]| Cpu { vttbr, vtcr, hcr };
+        let mut reading = Reading {
+            cpus: registers.into_iter().map(cpu).collect(),
+            pages: BTreeMap::new(),
+        };
+        let Ok(plan) = Plan::open(self.plan.as_bytes()) else {
+            return Err(io::Error::other("the plan is broken"));
+        };
+        let wrong = judge(&plan, self.base, &reading.cpus, &mut |pa| {
+            let bytes = debugger
+                .read(pa, PAGE as usize)
+                .map_err(|error| error.to_string())?;
+            let words = bytes.as_chunks().0.iter();
+            let table: Vec<_> = words.map(|word| u64::from_le_bytes(*word)).collect();
+            reading.pages.insert(pa, table.clone());
+            Ok(table)
+        });
+        let when = ["while all VMs ran", "after the end"][self.readings.len().min(1)];
+        let wrong = wrong.iter().take(SHOWN);
+        self.wrong
+            .extend(wrong.map(|why| format!("stage 2 {when}: {why}")));
+        self.readings.push(reading);
+        Ok(())
+    }
+
+    /// What was wrong.
+    pub fn verdict(mut self) -> Vec<String> {
+        let Ok(plan) = Plan::open(self.plan.as_bytes()) else {
+            return vec!["the plan is broken".to_owned()];
+        };
+        let [first, last] = &self.readings[..] else {
+            self.wrong.push(format!(
+                "the stage-2 tables were read {} times instead of twice",
+                self.readings.len()
+            ));
+            return self.wrong;
+        };
+        if first.pages != last.pages {
+            self.wrong
+                .push("the stage-2 tables changed while the VMs ran".to_owned());
+        }
+        if self.wrong.is_empty() {
+            self.wrong.extend(overlooked(&plan, self.base, last));
+        }
+        self.wrong
+    }
+}
+
+/// Single bits whose change is not found, each in the first and last descriptor of each table and in
+/// its first empty one.
+fn overlooked(plan: &Plan<'_>, base: u64, reading: &Reading) -> Vec<String> {
+    let mut pages = reading.pages.clone();
+    let mut missed = Vec::new();
+    for (pa, table) in &reading.pages {
+        let used = |word: &u64| *word != 0;
+        let places = [
+            table.iter().position(used),
+            table.iter().rposition(used),
+            table.iter().position(|word| *word == 0),
+        ];
+        for index in places.into_iter().flatten() {
+            for bit in 0..64 {
+                let flip = |pages: &mut BTreeMap<u64, Vec<u64>>| {
+                    if let Some(word) = pages.get_mut(pa).and_then(|table| table.get_mut(index)) {
+                        *word ^= 1 << bit;
+                    }
+                };
+                flip(&mut pages);
+                let found = judge(plan, base, &reading.cpus, &mut |pa| {
+                    let table = pages.get(&pa).cloned();
+                    table.ok_or_else(|| format!("no table at {pa:#x}"))
+                });
+                if found.is_empty() {
+                    missed.push(format!(
+                        "bit {bit} of entry {index} of the table at {pa:#x} can be changed unnoticed"
+                    ));
+                }
+                flip(&mut pages);
+            }
+        }
+    }
+    missed
+}

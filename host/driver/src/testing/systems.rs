@@ -1,0 +1,246 @@
+//! System tests: a description is built, booted in QEMU, and its console judged.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Period, Program, period_of};
+use bulkhead_runner::run::console::Transcript;
+use bulkhead_runner::run::{Logs, Qemu};
+
+use super::judge::Judge;
+use super::sanitizer::Sanitizer;
+use super::scenario::Scenario;
+use super::stage2::Tables;
+use super::suite::{Context, Job, Test};
+use super::watch::{Next, watch};
+
+/// The tests of this file: one for each system that scenarios use and one for each scenario and CPU.
+///
+/// # Errors
+///
+/// A scenario cannot be used.
+pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
+    let mut tests = Vec::new();
+    let mut systems = BTreeMap::new();
+    for (name, scenario) in scenarios(root)? {
+        let scenario = Arc::new(scenario);
+        // A system that is run on request only is built on request only: it may need more than the others.
+        let built = systems.entry(scenario.system.name(&name));
+        let built = built.or_insert_with(|| (name.clone(), Arc::clone(&scenario), true));
+        built.2 &= scenario.on_request;
+        for cpu in &scenario.cpus {
+            let (cpu, scenario) = (cpu.clone(), Arc::clone(&scenario));
+            let test_name = format!("system/{name}/{cpu}");
+            let folder = test_name.replace('/', "-");
+            let (name, claim, on_request) =
+                (name.clone(), scenario.claim.clone(), scenario.on_request);
+            let job: Job = Box::new(move |context| {
+                let system = scenario.system.file(context, &name);
+                boot(
+                    context,
+                    &folder,
+                    &system.map_err(|why| vec![why])?,
+                    &scenario,
+                    &cpu,
+                )
+            });
+            let test = Test::parallel(test_name, claim, job);
+            tests.push(if on_request { test.on_request() } else { test });
+        }
+    }
+    let builds = systems
+        .into_iter()
+        .map(|(system, (name, scenario, on_request))| {
+            let claim = format!("The system `{system}` is free of conflicts and becomes an image.");
+            let job: Job = Box::new(move |context| {
+                let file = scenario.system.file(context, &name);
+                let built = file.and_then(|file| context.builds.get(&file));
+                let built = built.map_err(|why| vec![why])?;
+                let bytes = std::fs::metadata(&built.qemu.image)
+                    .map_err(|e| vec![e.to_string()])?
+                    .len();
+                Ok(format!("{} KiB", bytes.div_ceil(1024)))
+            });
+            let test = Test::build(format!("build/{system}"), claim, job);
+            if on_request { test.on_request() } else { test }
+        });
+    let mut all: Vec<_> = builds.collect();
+    all.extend(tests);
+    Ok(all)
+}
+
+/// Rooms of `tests/` that have scenarios, by subject. What else is there belongs to tests of that name.
+const ROOMS: [&str; 9] = [
+    "gic",
+    "gppt",
+    "smp",
+    "sched",
+    "devices",
+    "hostile",
+    "lifecycle",
+    "linux",
+    "boards",
+];
+
+/// The scenarios in the rooms of `tests/` below `root`, by name.
+///
+/// # Errors
+///
+/// A room cannot be read, a scenario cannot be used, or two have the same name.
+pub fn scenarios(root: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
+    let mut scenarios = BTreeMap::new();
+    for room in ROOMS {
+        let folder = root.join("tests").join(room);
+        let entries = folder.read_dir().map_err(|error| {
+            Failure::environment(format!("cannot read `{}`", folder.display()), error, "")
+        })?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        for path in paths.filter(|path| path.extension().is_some_and(|ending| ending == "toml")) {
+            for (name, scenario) in Scenario::load(&path)? {
+                if scenarios.insert(name.clone(), scenario).is_some() {
+                    return Err(Failure::input(
+                        format!("two tests are called `{name}`"),
+                        format!("one of them is of `{}`", path.display()),
+                        "give one of the files another name",
+                    ));
+                }
+            }
+        }
+    }
+    Ok(scenarios)
+}
+
+/// Runs a scenario with the system that the file `description` describes on a CPU model, and judges it. `folder` is the
+/// name of its logs.
+pub(super) fn boot(
+    context: &Context,
+    folder: &str,
+    description: &Path,
+    scenario: &Scenario,
+    cpu: &str,
+) -> Result<String, Vec<String>> {
+    let system = context.builds.get(description).map_err(|why| vec![why])?;
+    let period = match &scenario.period {
+        Some(period) => Some(
+            period_of(&system.plan, &period.vm)
+                .ok_or_else(|| vec![format!("`{}` is no VM of the system", period.vm)])?,
+        ),
+        None => None,
+    };
+    let why = |failure: Failure| vec![failure.to_string()];
+    let instruments = context.logs.join("profiles").join(folder);
+    let profile = profiler(&instruments, &system.el2, period).map_err(why)?;
+    let sanitizer = Sanitizer::attach(&instruments, &system).map_err(why)?;
+    let mut qemu = Qemu {
+        cpu: cpu.to_owned(),
+        clock: scenario.clock.into(),
+        ..system.qemu.clone()
+    };
+    qemu.plugins.push(profile.argument.clone());
+    qemu.plugins.push(sanitizer.argument.clone());
+    let mut tables = match scenario.stage2 {
+        true => Some(Tables::attach(&mut qemu, &system).map_err(why)?),
+        false => None,
+    };
+    let mut judge = Judge::new(scenario);
+    let ended = watch(&qemu, scenario.guard(), |bytes| {
+        let keys = judge.push(bytes);
+        let tables = tables.as_mut();
+        let next = tables.map_or(Next::Watch, |tables| tables.look(&judge.transcript));
+        match next {
+            Next::Watch => (keys, judge.finished().into()),
+            next => (keys, next),
+        }
+    });
+    let ended = ended.map_err(|failure| vec![failure.to_string()])?;
+    let (mut wrong, transcript) = judge.verdict(ended.powered_off);
+    if ended.hangs {
+        wrong.push(format!("it still ran after {} s", scenario.guard));
+    }
+    if let Some((invariant, place)) = &transcript.refused {
+        wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));
+    }
+    wrong.extend(tables.into_iter().flat_map(Tables::verdict));
+    match sanitizer.verdict() {
+        Ok(0) => wrong.push("the sanitizer saw no VM entered".to_owned()),
+        Ok(_) => {}
+        Err(found) => wrong.extend(found),
+    }
+    // A QEMU that the test ended has not written its profile.
+    if ended.powered_off {
+        let profile = profile
+            .profile()
+            .map_err(|failure| vec![failure.to_string()])?;
+        wrong.extend(
+            scenario
+                .period
+                .as_ref()
+                .and_then(|period| period.flaw(&profile)),
+        );
+        let mut profiles = context
+            .profiles
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        profiles.push((folder.to_owned(), profile));
+    }
+    if wrong.is_empty() {
+        let exits: u64 = transcript.exits.iter().map(|table| table.exits()).sum();
+        return Ok(format!("{} lines, {exits} exits", transcript.lines.len()));
+    }
+    wrong.extend(evidence(
+        &context.logs.join(folder),
+        &transcript,
+        &ended.messages,
+    ));
+    Err(wrong)
+}
+
+/// Has the profiler count what EL2 costs in a run.
+fn profiler(folder: &Path, el2: &Path, period: Option<Period>) -> Result<Attached, Failure> {
+    std::fs::create_dir_all(folder).map_err(|error| {
+        Failure::environment(format!("cannot make `{}`", folder.display()), error, "")
+    })?;
+    let el2 = Program::read(el2)?;
+    let cpus = CpuKey::Tpidr;
+    Instrument {
+        cpus,
+        period,
+        ..Instrument::new(&el2)
+    }
+    .attach(folder)
+}
+
+/// Keeps the logs of a failed run, and gives the part that a reader wants to see first.
+fn evidence(folder: &Path, transcript: &Transcript, messages: &str) -> Vec<String> {
+    const SHOWN: usize = 25;
+    let mut lines = Vec::new();
+    if !messages.is_empty() {
+        lines.push(format!("QEMU said: {messages}"));
+    }
+    let first = transcript.lines.len().saturating_sub(SHOWN);
+    lines.push(format!(
+        "the last {} lines of the console:",
+        transcript.lines.len() - first
+    ));
+    for line in &transcript.lines[first..] {
+        lines.push(format!("  [{}] {}", line.speaker, line.text));
+    }
+    let kept = Logs::create(folder).and_then(|mut logs| {
+        transcript
+            .lines
+            .iter()
+            .try_for_each(|line| logs.add(line))?;
+        std::fs::File::create(folder.join("qemu.log"))?.write_all(messages.as_bytes())
+    });
+    lines.push(match kept {
+        Ok(()) => format!("all of it: {}", folder.display()),
+        Err(error) => format!(
+            "the logs could not be kept in {}: {error}",
+            folder.display()
+        ),
+    });
+    lines
+}

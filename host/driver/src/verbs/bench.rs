@@ -1,0 +1,86 @@
+//! `bulkhead bench`: what EL2 costs, held against ceilings, goals and other hypervisors.
+
+use std::io::{IsTerminal, stdout};
+use std::process::Command;
+
+use bulkhead_cli::cmd::bench::Args;
+use bulkhead_model::checkout;
+use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::profile::read_profile;
+use bulkhead_runner::temp_files;
+
+use crate::bench::{self, Figure, Measurement};
+
+/// The JSON document.
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    figures: &'a [Figure],
+}
+
+/// Runs the verb.
+pub fn run(args: Args) -> Outcome {
+    match measure(&args) {
+        Ok(measurement) if measurement.holds() => Outcome::Done,
+        Ok(_) => Outcome::Failed,
+        Err(failure) => failure.report(),
+    }
+}
+
+/// Measures and shows.
+fn measure(args: &Args) -> Result<Measurement, Failure> {
+    let others = args
+        .profile
+        .iter()
+        .map(|path| read_profile(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    let measurement = bench::measure(&others, args.whence.is_empty())?;
+    let figures = &measurement.figures;
+    if let Some(path) = &args.svg {
+        temp_files::write(path, bench::svg(figures).as_bytes()).map_err(|error| {
+            Failure::environment(format!("cannot write {}", path.display()), error, "")
+        })?;
+    }
+    if args.publish {
+        publish(figures)?;
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(&Document { figures })
+            .map_err(|error| Failure::failed("the figures make no JSON", error, ""))?;
+        println!("{text}");
+        return Ok(measurement);
+    }
+    let colours = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    print!("{}", bench::table(figures, colours));
+    for name in &args.whence {
+        print!(
+            "\n{}",
+            bench::attribute(&measurement.profile, &measurement.el2, name)?
+        );
+    }
+    Ok(measurement)
+}
+
+/// Keeps the figures of this commit as the published ones.
+fn publish(figures: &[Figure]) -> Result<(), Failure> {
+    let root = checkout::root();
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "--short", "HEAD"])
+        .current_dir(&root);
+    let commit = match git.output() {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => {
+            return Err(Failure::environment(
+                "git does not say which commit this is",
+                "",
+                "",
+            ));
+        }
+    };
+    let text = bench::Published::load()?.with(commit, figures).text()?;
+    let path = root.join(bench::PUBLISHED);
+    temp_files::write(&path, text.as_bytes()).map_err(|error| {
+        Failure::environment(format!("cannot write {}", path.display()), error, "")
+    })
+}

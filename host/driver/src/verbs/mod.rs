@@ -1,0 +1,6 @@
+//! The verbs that the user's tool leaves to the driver.
+
+pub mod bench;
+pub mod book;
+pub mod fuzz;
+pub mod test;

@@ -1,0 +1,197 @@
+//! The page about the keys of a description, made from its JSON schema, which tests hold against the reader.
+
+use std::fmt::Write;
+
+use bulkhead_abi::plan::MAX_VMS;
+use serde_json::Value;
+
+use bulkhead_model::describe::schema;
+
+/// The tables of the page, in the order of the schema's: heading, where the schema has them, what they are for.
+const TABLES: [(&str, &str, &str); 9] = [
+    (
+        "`[board]`",
+        "/properties/board",
+        "What the system runs on. An imported board and one by its tree have no keys but that one.",
+    ),
+    (
+        "`[vm.NAME]`",
+        "/properties/vm/additionalProperties",
+        "A VM. Their order is that in which the console counts them.",
+    ),
+    (
+        "`memory`",
+        "/properties/vm/additionalProperties/properties/memory/anyOf/1",
+        "Of a VM, as a table.",
+    ),
+    (
+        "`console`, `rtc`, `watchdog`",
+        "/properties/vm/additionalProperties/properties/console/anyOf/1",
+        "Of a VM, as tables: where the guest finds the device.",
+    ),
+    (
+        "`gic`",
+        "/properties/vm/additionalProperties/properties/gic",
+        "Of a VM.",
+    ),
+    (
+        "`crash`",
+        "/properties/vm/additionalProperties/properties/crash/anyOf/1",
+        "Of a VM, as a table.",
+    ),
+    (
+        "`[shared.NAME]`",
+        "/properties/shared/additionalProperties",
+        "Memory that VMs have together, or that one has besides its RAM.",
+    ),
+    (
+        "`[doorbell.NAME]`",
+        "/properties/doorbell/additionalProperties",
+        "An interrupt from one VM to another.",
+    ),
+    ("`[console]`", "/properties/console", "The board's console."),
+];
+
+/// The page.
+pub fn page() -> String {
+    let schema = schema::schema();
+    let mut text = "# Description\n\n\
+        All keys of a description, as the [JSON schema](description.schema.json) has them, by which [editors](../how-to/your-own-board.md#in-an-editor) complete and check them. \
+        What goes together beyond one table, `./bulkhead check` says, and `./bulkhead explain` lists all that it can say.\n\n"
+        .to_owned();
+    let name = at(&schema, "/properties/vm/propertyNames/pattern");
+    let reserved = words(at(&schema, "/properties/vm/propertyNames/not/enum"));
+    let _ = writeln!(
+        text,
+        "The file is TOML. Names of VMs, shared memory and doorbells are `{}`; {reserved} are no names of VMs. There are at most {MAX_VMS} VMs.",
+        name.as_str().expect("a pattern").trim_matches(['^', '$'])
+    );
+    for ((heading, place, about), (name, keys)) in TABLES.into_iter().zip(schema::TABLES) {
+        let table = at(&schema, place);
+        let _ = write!(text, "\n## {heading}\n\n{about}");
+        for rule in rules(table) {
+            let _ = write!(text, " {rule}");
+        }
+        text += "\n\n| key | value | meaning |\n| --- | --- | --- |\n";
+        let known = table["properties"].as_object().expect("keys");
+        assert_eq!(known.len(), keys.len(), "{heading} is not the table {name}");
+        for key in keys {
+            let value = known.get(*key).expect("a key of the table");
+            let meaning = value["description"].as_str().expect("a meaning");
+            let meaning = meaning.replace('|', "\\|");
+            let _ = writeln!(text, "| `{key}` | {} | {meaning} |", kind(value));
+        }
+    }
+    text
+}
+
+/// What the schema has at a place.
+fn at<'a>(schema: &'a Value, place: &str) -> &'a Value {
+    schema
+        .pointer(place)
+        .unwrap_or_else(|| panic!("the schema has nothing at {place}"))
+}
+
+/// Words or keys, as code.
+fn words(list: &Value) -> String {
+    let words = list.as_array().expect("a list");
+    let words: Vec<_> = words
+        .iter()
+        .map(|word| format!("`{}`", word.as_str().expect("a word")))
+        .collect();
+    words.join(", ")
+}
+
+/// The keys that alternatives of a schema require.
+fn required(alternatives: &Value) -> Vec<String> {
+    let alternatives = alternatives.as_array().expect("alternatives");
+    alternatives
+        .iter()
+        .map(|one| words(&one["required"]).replace(", ", " with "))
+        .collect()
+}
+
+/// What a value can be.
+fn kind(value: &Value) -> String {
+    if let Some(alternatives) = value["anyOf"].as_array() {
+        let all: Vec<_> = alternatives.iter().map(kind).collect();
+        return all.join(", or ");
+    }
+    if !value["enum"].is_null() {
+        return words(&value["enum"]);
+    }
+    if let Some(word) = value["const"].as_str() {
+        return format!("`{word}`");
+    }
+    match value["type"].as_str() {
+        Some("string") => match (value["title"].as_str(), value["examples"][0].as_str()) {
+            (Some(title), Some(example)) => format!("{title}: `\"{example}\"`"),
+            _ => "text".to_owned(),
+        },
+        Some("boolean") => "`true`, `false`".to_owned(),
+        Some("integer") => {
+            let least = value["minimum"].as_u64().expect("a least");
+            match value["maximum"].as_u64().expect("a most") {
+                most if most == u64::from(u32::MAX) => format!("number from {least}"),
+                most => format!("number from {least} to {most}"),
+            }
+        }
+        Some("array") if value["items"]["type"] == "integer" => "list of numbers".to_owned(),
+        Some("array") => "list of texts".to_owned(),
+        Some("object") if value["properties"].is_object() => "table".to_owned(),
+        Some("object") => format!(
+            "table of names: {}",
+            words(&value["additionalProperties"]["enum"])
+        ),
+        _ => panic!("a kind that the page does not know: {value}"),
+    }
+}
+
+/// What goes together in a table.
+fn rules(table: &Value) -> Vec<String> {
+    let known = ["required", "oneOf", "dependentSchemas", "allOf"];
+    let others = ["type", "properties", "additionalProperties", "description"];
+    for word in table
+        .as_object()
+        .expect("a table")
+        .keys()
+        .map(String::as_str)
+    {
+        // `oneOf` says it already where each key needs the other.
+        let told = word == "dependentRequired" && !table["oneOf"].is_null();
+        let known = told || known.contains(&word) || others.contains(&word);
+        assert!(known, "a rule that the page does not know: {word}");
+    }
+    let mut rules = Vec::new();
+    if !table["required"].is_null() {
+        let has = words(&table["required"]).replace(", ", " and ");
+        rules.push(format!("It has {has}."));
+    }
+    if !table["oneOf"].is_null() {
+        let has = required(&table["oneOf"]).join(" or ");
+        rules.push(format!("It has either {has}."));
+    }
+    for (key, without) in table["dependentSchemas"].as_object().into_iter().flatten() {
+        let without = required(&without["not"]["anyOf"]).join(" or ");
+        rules.push(format!("With `{key}` it has no {without}."));
+    }
+    let implications = table["allOf"].as_array().into_iter().flatten();
+    rules.extend(implications.map(implied));
+    rules
+}
+
+/// A rule of the form "if a key has this value".
+fn implied(rule: &Value) -> String {
+    let conditions = rule["if"]["properties"].as_object().expect("a condition");
+    let (key, value) = conditions.iter().next().expect("one key");
+    let value = value["const"].as_str().expect("a value");
+    let then = words(&rule["then"]["required"]).replace(", ", " and ");
+    match rule.get("else") {
+        None => format!("With `{key} = \"{value}\"` it has {then}."),
+        Some(other) => {
+            let without = required(&other["not"]["anyOf"]).join(", ");
+            assert_eq!(then, without, "{rule}");
+            format!("With `{key} = \"{value}\"` it has {then}, else not.")
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Rules of the house that no lint can check for code that is built for another machine: where `unsafe`
+//! may stand, that each block says which invariant makes it sound, how long a file may be, and which modules may import
+//! which.
+
+#[path = "house/imports.rs"]
+mod imports;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use imports::{Graph, Modules, circle, leaving};
+
+/// Crates between whose modules there is no circle of imports: name in paths, first file.
+const CRATES: &[(&str, &str)] = &[
+    ("bulkhead_model", "host/model/src/lib.rs"),
+    ("bulkhead_planner", "host/planner/src/lib.rs"),
+    ("bulkhead_runner", "host/runner/src/lib.rs"),
+    ("bulkhead_cli", "host/cli/src/lib.rs"),
+    ("bulkhead_driver", "host/driver/src/lib.rs"),
+];
+
+/// Modules that import nothing of their crate but what is in them, since all others may import them.
+const BOTTOM: &[&str] = &[
+    "bulkhead_model::checkout",
+    "bulkhead_model::failure",
+    "bulkhead_runner::command",
+    "bulkhead_runner::progress",
+    "bulkhead_runner::sys",
+    "bulkhead_runner::temp_files",
+];
+
+/// Rooms in which `unsafe` is allowed.
+const ROOMS: [&str; 7] = [
+    "el2/src/hw/",
+    "guests/",
+    "lab/plugin/",
+    "lab/profiler/",
+    "lab/sanitizer/",
+    "host/runner/src/sys.rs",
+    "fuzz/src/sys.rs",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// Rust files of the workspace, as path from the root and text.
+fn sources() -> Vec<(String, String)> {
+    let root = root();
+    let mut found = Vec::new();
+    let mut folders: Vec<PathBuf> = ["abi", "core", "el2", "fuzz", "guests", "host", "lab"]
+        .iter()
+        .map(|name| root.join(name))
+        .collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path
+                    .strip_prefix(&root)
+                    .unwrap()
+                    .to_string_lossy()
+                    .into_owned();
+                found.push((name, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(found.len() > 50, "the sources were not found");
+    found
+}
+
+/// The code of a line, without comment and without what stands in quotes.
+fn code(line: &str) -> String {
+    let mut code = String::new();
+    let mut quoted = false;
+    for part in line.split('"') {
+        if !quoted {
+            code.push_str(part);
+        }
+        quoted = !quoted;
+    }
+    code.split("//").next().unwrap_or_default().to_owned()
+}
+
+fn is_word(code: &str, word: &str) -> bool {
+    code.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .any(|one| one == word)
+}
+
+#[test]
+fn unsafe_stays_in_its_rooms() {
+    for (name, text) in sources() {
+        if ROOMS.iter().any(|room| name.starts_with(room))
+            || name.starts_with("host/driver/tests/house")
+        {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            assert!(
+                !is_word(&code(line), "unsafe"),
+                "{name}:{}: unsafe outside its rooms",
+                number + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn every_unsafe_block_names_its_invariant() {
+    let invariants = fs::read_to_string(root().join("docs/unsafe.md")).unwrap();
+    let mut blocks = 0;
+    for (name, text) in sources() {
+        if !name.starts_with("el2/src/hw/") {
+            continue;
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        for (number, line) in lines.iter().enumerate() {
+            let code = code(line);
+            if !is_word(&code, "unsafe")
+                || !code.contains("unsafe {") && !code.trim_end().ends_with("unsafe")
+            {
+                continue;
+            }
+            blocks += 1;
+            let place = format!("{name}:{}", number + 1);
+            let above = &lines[number.saturating_sub(5)..number];
+            let tag = above.iter().rev().find_map(|line| {
+                line.split_once("SAFETY: [")?
+                    .1
+                    .split_once(']')
+                    .map(|(tag, _)| tag)
+            });
+            let tag = tag.unwrap_or_else(|| panic!("{place}: no `// SAFETY: [R-..]` above"));
+            assert!(
+                invariants.contains(tag),
+                "{place}: docs/unsafe.md does not know {tag}"
+            );
+        }
+    }
+    assert!(blocks > 30, "the blocks were not found");
+}
+
+#[test]
+fn no_file_is_a_room_to_get_lost_in() {
+    for (name, text) in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= 600, "{name} has {lines} lines");
+    }
+}
+
+/// What the modules of [`CRATES`] import.
+fn host() -> (usize, Graph) {
+    let root = root();
+    let mut modules = Modules::default();
+    for (name, file) in CRATES {
+        modules.add(name, &root.join(file), &|path| {
+            fs::read_to_string(path).ok()
+        });
+    }
+    (modules.len(), modules.graph())
+}
+
+#[test]
+fn modules_import_each_other_in_no_circle() {
+    let (modules, graph) = host();
+    let edges: usize = graph.values().map(BTreeMap::len).sum();
+    assert!(
+        modules > 150 && edges > 400,
+        "{modules} modules, {edges} imports: the sources were not understood"
+    );
+    if let Some(circle) = circle(&graph) {
+        panic!("modules import each other in a circle:\n{circle}");
+    }
+}
+
+#[test]
+fn modules_at_the_bottom_import_nothing_above_them() {
+    let (_, graph) = host();
+    let found: Vec<String> = BOTTOM
+        .iter()
+        .flat_map(|module| leaving(&graph, module))
+        .collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// The graph of a crate `one` with these files.
+fn made_up(files: &[(&str, &str)]) -> Graph {
+    let files: BTreeMap<PathBuf, &str> = files
+        .iter()
+        .map(|(path, text)| (PathBuf::from(path), *text))
+        .collect();
+    let mut modules = Modules::default();
+    modules.add("one", Path::new("lib.rs"), &|path| {
+        files.get(path).map(|text| (*text).to_owned())
+    });
+    modules.graph()
+}
+
+#[test]
+fn a_circle_is_found_through_names_that_are_passed_on() {
+    let graph = made_up(&[
+        ("lib.rs", "mod high; mod low; mod aside;"),
+        ("high/mod.rs", "mod part; pub use part::Part;"),
+        (
+            "high/part.rs",
+            "use crate::low::{self, Thing as Other}; pub struct Part(Other);",
+        ),
+        (
+            "low.rs",
+            "pub struct Thing; fn f() { let _ = g!(crate::high::Part::new(1)); }",
+        ),
+        ("aside.rs", "use super::low::Thing;"),
+    ]);
+    assert_eq!(
+        circle(&graph).as_deref(),
+        Some(
+            "one::high::part imports one::low by `crate::low`\n\
+             one::low imports one::high::part by `crate::high::Part::new`"
+        )
+    );
+    assert_eq!(
+        leaving(&graph, "one::high"),
+        ["one::high::part imports one::low by `crate::low`"]
+    );
+    assert_eq!(leaving(&graph, "one::low").len(), 1);
+}
+
+#[test]
+fn tests_and_names_of_other_crates_make_no_circle() {
+    let graph = made_up(&[
+        ("lib.rs", "pub mod high; pub mod low;"),
+        (
+            "high.rs",
+            "use super::low::*; use std::low; fn f() { g::low::h(); x.low::<u8>(); }",
+        ),
+        (
+            "low.rs",
+            "#[cfg(test)] mod tests { use crate::high; } #[cfg(test)] use crate::high::f; \
+             /// Not [`crate::high::f`].\npub fn crate_high() {}",
+        ),
+    ]);
+    assert_eq!(circle(&graph), None);
+    assert_eq!(
+        leaving(&graph, "one::high"),
+        ["one::high imports one::low by `super::low`"]
+    );
+    assert!(leaving(&graph, "one::low").is_empty());
+}

@@ -1,0 +1,254 @@
+//! Passing a device of the board through to a VM: whether that is possible, and what it takes.
+
+use bulkhead_abi::plan::PAGE;
+
+use super::facts::{intid, is_gicv2};
+use super::quiesce;
+use super::tree::{Entry, Tree};
+
+/// Properties that name other nodes, which the guest would not have.
+const REFERENCES: [&str; 10] = [
+    "dmas",
+    "iommus",
+    "power-domains",
+    "resets",
+    "phys",
+    "pinctrl-0",
+    "interrupts-extended",
+    "interrupt-map",
+    "msi-parent",
+    "memory-region",
+];
+
+/// An interrupt of a passed-through device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassedIrq {
+    /// INTID on the board.
+    pub intid: u32,
+    /// Whether it is edge-triggered.
+    pub edge: bool,
+    /// Flags of the device tree.
+    pub flags: u32,
+}
+
+/// A device that can be passed through.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Path in the board's tree.
+    pub path: String,
+    /// Name of the node.
+    pub name: String,
+    /// Registers: physical address and size.
+    pub registers: Vec<(u64, u64)>,
+    /// Interrupts in the order of the node.
+    pub irqs: Vec<PassedIrq>,
+    /// Frequencies of its clocks, all of them fixed.
+    pub clocks: Vec<u32>,
+    /// Writes that quiet it: physical address of the register, its bytes, the value.
+    pub quiets: Vec<(u64, u16, u32)>,
+    /// All other properties, for the guest's tree.
+    pub properties: Vec<(String, Vec<u8>)>,
+}
+
+impl Passed {
+    /// Whole pages that stage 2 must map: address and size, ascending and merged.
+    pub fn pages(&self) -> Vec<(u64, u64)> {
+        let mut pages: Vec<(u64, u64)> = self
+            .registers
+            .iter()
+            .map(|&(base, size)| {
+                let start = base & !(PAGE - 1);
+                (start, (base + size).next_multiple_of(PAGE) - start)
+            })
+            .collect();
+        pages.sort_unstable();
+        pages.dedup_by(|next, last| {
+            let touches = next.0 <= last.0 + last.1;
+            if touches {
+                last.1 = last.1.max(next.0 + next.1 - last.0);
+            }
+            touches
+        });
+        pages
+    }
+}
+
+/// Why a device cannot be passed through, with a remedy if there is one.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The reason.
+    pub why: String,
+    /// What to do.
+    pub help: String,
+}
+
+/// Looks at the device at `path`; `console` is the path of the board's own console.
+///
+/// # Errors
+/// Why a guest cannot have it.
+pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<Passed, Refusal> {
+    let refuse = |why: String, help: &str| {
+        Err(Refusal {
+            why,
+            help: help.to_owned(),
+        })
+    };
+    let Some(entry) = tree.entries.iter().find(|entry| entry.path == path) else {
+        let paths = tree.entries.iter().map(|entry| entry.path.as_str());
+        let help = crate::describe::nearest(path, paths).map_or_else(
+            || "paths start with / and go from node to node".to_owned(),
+            |known| format!("did you mean `{known}`?"),
+        );
+        return refuse("the board's device tree has no such node".to_owned(), &help);
+    };
+    pass_entry(tree, entry, console)
+}
+
+/// The same for a node that was found.
+pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passed, Refusal> {
+    let refuse = |why: String, help: &str| {
+        Err(Refusal {
+            why,
+            help: help.to_owned(),
+        })
+    };
+    if entry.path == console {
+        return refuse(
+            "it carries the consoles of all VMs".to_owned(),
+            "every VM has an emulated PL011 of its own",
+        );
+    }
+    if !entry.is_enabled() {
+        return refuse("the board's firmware has disabled it".to_owned(), "");
+    }
+    if !entry.mapped || entry.registers.is_empty() {
+        return refuse(
+            "it has no registers in the physical address space".to_owned(),
+            "",
+        );
+    }
+    let words = entry.compatible();
+    if !quiesce::is_known(&words) {
+        return refuse(
+            format!("it is not known to be free of DMA ({})", words.join(", ")),
+            "DMA reaches the memory of every VM; this version sets up no SMMU and passes through only simple devices",
+        );
+    }
+    if let Some(name) = REFERENCES.iter().find(|name| entry.bytes(name).is_some()) {
+        return refuse(
+            format!("it needs other nodes (`{name}`), which the guest has not"),
+            "",
+        );
+    }
+    neighbours(tree, entry)?;
+    let irqs = interrupts(tree, entry)?;
+    let clocks = clocks(tree, entry)?;
+    let own = [
+        "reg",
+        "interrupts",
+        "interrupt-parent",
+        "clocks",
+        "phandle",
+        "linux,phandle",
+    ];
+    let properties = dtoolkit::Node::properties(&entry.node)
+        .map(|property| {
+            let property: dtoolkit::fdt::FdtProperty = property;
+            (
+                dtoolkit::Property::name(&property).to_owned(),
+                dtoolkit::Property::value(&property).to_vec(),
+            )
+        })
+        .filter(|(name, _)| !own.contains(&name.as_str()))
+        .collect();
+    Ok(Passed {
+        path: entry.path.clone(),
+        name: dtoolkit::Node::name(&entry.node).to_owned(),
+        registers: entry.registers.clone(),
+        irqs,
+        clocks,
+        quiets: quiesce::writes(&words, &entry.registers),
+        properties,
+    })
+}
+
+/// Stage 2 maps pages: nothing else may have registers in those of the device.
+fn neighbours(tree: &Tree, entry: &Entry) -> Result<(), Refusal> {
+    let page = |address: u64| address / PAGE;
+    for &(base, size) in &entry.registers {
+        let Some(last) = base.checked_add(size).and_then(|end| end.checked_sub(1)) else {
+            return Err(Refusal {
+                why: "its registers have no end".to_owned(),
+                help: String::new(),
+            });
+        };
+        let other = tree.entries.iter().find(|other| {
+            other.path != entry.path
+                && other.registers.iter().any(|&(start, len)| {
+                    len > 0
+                        && page(start) <= page(last)
+                        && page(base) <= page(start.saturating_add(len - 1))
+                })
+        });
+        if let Some(other) = other {
+            return Err(Refusal {
+                why: format!("it shares a page with {}", other.path),
+                help: "the VM would get both: memory is protected in pages of 4 KiB".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Interrupts: SPIs of the GIC.
+fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassedIrq>, Refusal> {
+    let Some(cells) = entry.cells("interrupts") else {
+        return Ok(Vec::new());
+    };
+    let parent = entry
+        .interrupt_parent
+        .and_then(|phandle| tree.by_phandle(phandle));
+    if !parent.is_some_and(|parent| parent.is("arm,gic-v3") || is_gicv2(parent)) {
+        let why = "its interrupts do not go to the GIC".to_owned();
+        return Err(Refusal {
+            why,
+            help: String::new(),
+        });
+    }
+    cells
+        .chunks(3)
+        .map(|irq| {
+            let number = intid(irq).filter(|number| (32..1020).contains(number));
+            let flags = irq.get(2).copied().unwrap_or(0);
+            number
+                .map(|intid| PassedIrq {
+                    intid,
+                    edge: flags & 3 != 0,
+                    flags,
+                })
+                .ok_or_else(|| Refusal {
+                    why: "it has an interrupt that is no SPI".to_owned(),
+                    help: String::new(),
+                })
+        })
+        .collect()
+}
+
+/// Frequencies of its clocks, which must be fixed: another VM could stop any other clock.
+fn clocks(tree: &Tree, entry: &Entry) -> Result<Vec<u32>, Refusal> {
+    let Some(cells) = entry.cells("clocks") else {
+        return Ok(Vec::new());
+    };
+    cells
+        .iter()
+        .map(|phandle| {
+            tree.by_phandle(*phandle)
+                .filter(|clock| clock.is("fixed-clock"))
+                .and_then(|clock| clock.cell("clock-frequency"))
+                .ok_or_else(|| Refusal {
+                    why: "it needs a clock that others may stop or change".to_owned(),
+                    help: "only devices with fixed clocks can be passed through".to_owned(),
+                })
+        })
+        .collect()
+}

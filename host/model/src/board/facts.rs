@@ -1,0 +1,293 @@
+//! What Bulkhead wants to know of a board.
+
+use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE, UartKind};
+use dtoolkit::fdt::Fdt;
+use zerocopy::FromZeros;
+
+use super::tree::{Entry, Tree};
+
+/// Affinity fields of an MPIDR in a `reg` of /cpus.
+const AFFINITY: u64 = 0xff_00ff_ffff;
+
+/// Words of `compatible` of GICv2s that EL2 knows (`bulkhead_core::boot_tree`).
+pub const GICV2: [&str; 3] = ["arm,cortex-a15-gic", "arm,gic-400", "arm,cortex-a7-gic"];
+
+/// A CPU of the board.
+#[derive(Clone, Debug)]
+pub struct Cpu {
+    /// Affinity fields of its MPIDR_EL1.
+    pub mpidr: u64,
+    /// First word of `compatible`, for the guests' trees.
+    pub compatible: String,
+    /// Where it waits for the address at which it begins; 0: firmware starts it.
+    pub release: u64,
+}
+
+/// Parts of the board that EL2 uses, in the words of the plan.
+pub type Parts = bulkhead_abi::plan::Board;
+
+/// Facts of a device tree.
+pub struct Facts {
+    /// Ranges of memory, ascending.
+    pub memory: Vec<Memory>,
+    /// Ranges that firmware keeps.
+    pub reserved: Vec<Memory>,
+    /// CPUs in the order of the tree; the first one boots.
+    pub cpus: Vec<Cpu>,
+    /// GIC, console, timer.
+    pub parts: Parts,
+    /// Path of the console in the tree.
+    pub console: String,
+}
+
+/// Reads the facts, or says which is missing.
+pub(super) fn read(tree: &Tree, fdt: Fdt) -> Result<Facts, String> {
+    let memory = memory(tree)?;
+    let reserved = reserved(tree, fdt);
+    let cpus = cpus(tree)?;
+    let gic = gic(tree)?;
+    let timer = tree
+        .entries
+        .iter()
+        .find(|entry| entry.is("arm,armv8-timer"))
+        .and_then(|entry| entry.cells("interrupts"))
+        .ok_or("it has no generic timer")?;
+    // Secure, EL1 physical, EL1 virtual, EL2 physical: three cells each.
+    let timer_intid = |number: usize, name: &str| {
+        let cells = timer.chunks(3).nth(number);
+        cells
+            .and_then(intid)
+            .ok_or_else(|| format!("it has no {name} timer"))
+    };
+    let console = console(tree)?;
+    let &(uart, uart_size) = console
+        .registers
+        .first()
+        .ok_or_else(|| unmapped("console", console))?;
+    let rtc = tree
+        .entries
+        .iter()
+        .find(|entry| entry.is("arm,pl031"))
+        .and_then(|entry| entry.registers.first());
+    let parts = Parts {
+        uart,
+        // As EL2 has it: whole pages.
+        uart_size: uart_size
+            .checked_next_multiple_of(PAGE)
+            .ok_or("the registers of its console have no end")?,
+        uart_kind: uart_kind(console).map_or(0, |kind| kind as u32),
+        rtc: rtc.map_or(0, |&(base, _)| base),
+        uart_intid: first_intid(console).ok_or("its console has no interrupt")?,
+        vtimer_intid: timer_intid(2, "virtual")?,
+        ptimer_intid: timer_intid(1, "physical")?,
+        hyp_timer_intid: timer_intid(3, "hypervisor")?,
+        ..gic
+    };
+    Ok(Facts {
+        memory,
+        reserved,
+        cpus,
+        parts,
+        console: console.path.clone(),
+    })
+}
+
+/// The GIC; everything else is 0.
+fn gic(tree: &Tree) -> Result<Parts, String> {
+    let gic = tree
+        .entries
+        .iter()
+        .find(|entry| entry.is_enabled() && (entry.is("arm,gic-v3") || is_gicv2(entry)))
+        .ok_or("it has neither a GICv2 nor a GICv3")?;
+    if gic.cell("#interrupt-cells").is_some_and(|cells| cells != 3) {
+        return Err("interrupts of its GIC do not have three cells".to_owned());
+    }
+    if gic.registers.is_empty() {
+        return Err(unmapped("GIC", gic));
+    }
+    let mut parts = Parts::new_zeroed();
+    parts.maintenance_intid = first_intid(gic).ok_or("its GIC has no maintenance interrupt")?;
+    if is_gicv2(gic) {
+        let [gicd, gicc, gich, gicv, ..] = gic.registers[..] else {
+            return Err("its GICv2 has no virtualization".to_owned());
+        };
+        parts.gic_version = 2;
+        (parts.gicd, parts.gicd_size) = gicd;
+        (parts.gicc, parts.gicc_size) = gicc;
+        (parts.gich, parts.gich_size) = gich;
+        (parts.gicv, parts.gicv_size) = gicv;
+        return Ok(parts);
+    }
+    if gic
+        .cell("#redistributor-regions")
+        .is_some_and(|regions| regions != 1)
+    {
+        return Err("its GIC has several regions of redistributors".to_owned());
+    }
+    let [gicd, gicr, ..] = gic.registers[..] else {
+        return Err("its GIC has no registers".to_owned());
+    };
+    parts.gic_version = 3;
+    (parts.gicd, parts.gicd_size) = gicd;
+    (parts.gicr, parts.gicr_size) = gicr;
+    Ok(parts)
+}
+
+/// Whether a node is a GICv2.
+pub(super) fn is_gicv2(entry: &Entry) -> bool {
+    GICV2.iter().any(|word| entry.is(word))
+}
+
+/// INTID of three cells of the GIC binding: kind, number, flags.
+pub fn intid(cells: &[u32]) -> Option<u32> {
+    match cells {
+        [0, number, _] => number.checked_add(32),
+        [1, number, _] => number.checked_add(16),
+        _ => None,
+    }
+}
+
+/// INTID of the first interrupt of a node.
+fn first_intid(entry: &Entry) -> Option<u32> {
+    intid(entry.cells("interrupts")?.get(..3)?)
+}
+
+/// Whole pages of all memory nodes, ascending; ranges that touch become one.
+fn memory(tree: &Tree) -> Result<Vec<Memory>, String> {
+    let nodes = tree.entries.iter().filter(|entry| {
+        entry.text("device_type").as_deref() == Some("memory") && entry.is_enabled()
+    });
+    let mut ranges: Vec<Memory> = nodes
+        .flat_map(|entry| entry.registers.iter())
+        .filter_map(|&(base, size)| {
+            let start = base.checked_next_multiple_of(PAGE)?;
+            let end = base.checked_add(size)? & !(PAGE - 1);
+            (start < end).then(|| Memory {
+                base: start,
+                size: end - start,
+            })
+        })
+        .collect();
+    ranges.sort_by_key(|range| range.base);
+    let mut merged: Vec<Memory> = Vec::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if last.base + last.size == range.base => last.size += range.size,
+            Some(last) if last.base + last.size > range.base => {
+                return Err("its memory nodes overlap".to_owned());
+            }
+            _ => merged.push(range),
+        }
+    }
+    if merged.is_empty() {
+        Err("it has no memory".to_owned())
+    } else {
+        Ok(merged)
+    }
+}
+
+/// What firmware keeps: /reserved-memory and the reservation block.
+fn reserved(tree: &Tree, fdt: Fdt) -> Vec<Memory> {
+    let nodes = tree
+        .entries
+        .iter()
+        .filter(|entry| entry.path.starts_with("/reserved-memory/"))
+        .flat_map(|entry| entry.registers.iter().copied());
+    let block = fdt
+        .memory_reservations()
+        .map(|reservation| (reservation.address(), reservation.size()));
+    nodes
+        .chain(block)
+        .map(|(base, size)| Memory { base, size })
+        .collect()
+}
+
+/// Where a CPU waits for the address at which it begins: `cpu-release-addr`, 64 bits.
+pub(crate) fn release(entry: &Entry) -> Option<u64> {
+    match entry.cells("cpu-release-addr")?.as_slice() {
+        [high, low] => Some(u64::from(*high) << 32 | u64::from(*low)),
+        _ => None,
+    }
+    .filter(|release| *release != 0)
+}
+
+/// CPUs in the order of the tree.
+fn cpus(tree: &Tree) -> Result<Vec<Cpu>, String> {
+    let nodes = tree.entries.iter().filter(|entry| {
+        entry.path.starts_with("/cpus/")
+            && entry.text("device_type").as_deref() == Some("cpu")
+            && entry.is_enabled()
+    });
+    let mut cpus = Vec::new();
+    for entry in nodes {
+        let reg = entry
+            .cells("reg")
+            .filter(|reg| !reg.is_empty() && reg.len() <= 2);
+        let reg = reg.ok_or_else(|| format!("{} has no number", entry.path))?;
+        let mpidr = reg
+            .iter()
+            .fold(0, |sum, cell| (sum << 32) | u64::from(*cell))
+            & AFFINITY;
+        let method = entry.text("enable-method");
+        let release = match method.as_deref() {
+            None | Some("psci") => 0,
+            Some("spin-table") => release(entry)
+                .ok_or_else(|| format!("{} does not say where it waits", entry.path))?,
+            Some(method) => return Err(format!("{} is started by `{method}`", entry.path)),
+        };
+        let compatible = entry
+            .compatible()
+            .into_iter()
+            .next()
+            .unwrap_or("arm,armv8".to_owned());
+        cpus.push(Cpu {
+            mpidr,
+            compatible,
+            release,
+        });
+    }
+    cpus.truncate(MAX_PCPUS);
+    if cpus
+        .iter()
+        .any(|cpu| (cpu.release == 0) != (cpus[0].release == 0))
+    {
+        return Err("firmware starts some of its CPUs, and others wait".to_owned());
+    }
+    if cpus.is_empty() {
+        Err("it has no CPUs".to_owned())
+    } else {
+        Ok(cpus)
+    }
+}
+
+/// The UART of /chosen/stdout-path.
+fn console<'t, 'a>(tree: &'t Tree<'a>) -> Result<&'t Entry<'a>, String> {
+    let chosen = tree
+        .find("/chosen")
+        .and_then(|chosen| chosen.text("stdout-path"));
+    let path = chosen.ok_or("it names no console in /chosen/stdout-path")?;
+    let console = tree
+        .find(&path)
+        .ok_or_else(|| format!("its console {path} does not exist"))?;
+    if uart_kind(console).is_none() {
+        return Err(format!(
+            "EL2 has no driver for its console {}",
+            console.path
+        ));
+    }
+    Ok(console)
+}
+
+/// What EL2 knows a UART as, if it has a driver for it.
+pub fn uart_kind(entry: &Entry) -> Option<UartKind> {
+    let is = |kind: &UartKind| kind.words().iter().any(|word| entry.is(word));
+    UartKind::ALL.into_iter().find(is)
+}
+
+/// A part without which EL2 cannot do has no registers in memory.
+fn unmapped(what: &str, entry: &Entry) -> String {
+    format!(
+        "its {what} {} has no registers, or no bus above it maps them (`ranges`)",
+        entry.path
+    )
+}

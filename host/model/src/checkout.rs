@@ -1,0 +1,63 @@
+//! The checkout of Bulkhead that the tool works on, and the guest programs in it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The folder of the checkout: `$BULKHEAD_ROOT`, else the one that this tool was built from.
+pub fn root() -> PathBuf {
+    env::var_os("BULKHEAD_ROOT").map_or_else(
+        || {
+            let host = Path::new(env!("CARGO_MANIFEST_DIR"));
+            host.ancestors().nth(2).unwrap_or(host).to_owned()
+        },
+        PathBuf::from,
+    )
+}
+
+/// The package that makes a guest program: the one with all the small ones, or one of its own where the
+/// program stands on somebody's framework.
+pub fn guest_package(guest: &str) -> Option<String> {
+    let guests = root().join("guests");
+    if guests.join(format!("src/bin/{guest}.rs")).is_file() {
+        return Some("bulkhead-guests".to_owned());
+    }
+    let own = guests.join(guest).join("Cargo.toml").is_file();
+    own.then(|| format!("bulkhead-guest-{guest}"))
+}
+
+/// There is a guest program of that name.
+pub fn is_guest(name: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    name.chars().all(plain) && guest_package(name).is_some()
+}
+
+/// The names of all guest programs, sorted.
+pub fn guest_names() -> Vec<String> {
+    let guests = root().join("guests");
+    let entries = [guests.join("src/bin"), guests.clone()].map(|folder| folder.read_dir());
+    let entries = entries.into_iter().flatten().flatten().flatten();
+    let mut names: Vec<_> = entries
+        .filter_map(|entry| {
+            let name = entry.path().file_stem()?.to_string_lossy().into_owned();
+            guest_package(&name).map(|_| name)
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guest_programs_have_a_package_in_common_or_one_of_their_own() {
+        for known in ["embassy", "hello"] {
+            assert!(guest_names().contains(&known.to_owned()), "{known}");
+        }
+        assert_eq!(
+            guest_package("embassy").as_deref(),
+            Some("bulkhead-guest-embassy")
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! The description of a system: one TOML file, read with the place of every word, so that whatever is
+//! wrong can be shown where it stands.
+
+mod board;
+mod class;
+mod cpu;
+mod doorbell;
+mod emulated;
+mod finding;
+mod policy;
+mod reader;
+pub mod schema;
+mod shared;
+mod size;
+mod suggest;
+mod syntax;
+mod vm;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use toml::de::{DeTable, DeValue};
+
+use crate::failure::Failure;
+
+pub use board::{BoardSource, BoardSpec};
+pub use class::{Deviation, InterruptSpec, class_name, gic_version};
+pub use cpu::{CpuSpec, CpuTime};
+pub use doorbell::DoorbellSpec;
+pub use emulated::{DeviceSpec, GicSpec};
+pub use finding::{Finding, Span, Text};
+pub use policy::CrashSpec;
+pub use reader::{Placed, Reader};
+pub use shared::SharedSpec;
+pub use size::{Duration, Size, parse_size};
+pub use suggest::nearest;
+pub use vm::{MemorySpec, PayloadSpec, RESERVED, VmSpec};
+
+/// Keys at the top.
+const KEYS: &[&str] = &["board", "vm", "shared", "doorbell", "console"];
+/// Keys of `[console]`.
+const CONSOLE_KEYS: &[&str] = &["service"];
+
+/// A description as its file tells it: every value of the right kind, nothing looked up yet.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// Name: that of the file without its ending.
+    pub name: String,
+    /// Folder of the file; paths in it start here.
+    pub folder: PathBuf,
+    /// Text of the file, for messages.
+    pub text: Text,
+    /// The board, if the description says which.
+    pub board: Option<BoardSpec>,
+    /// VMs in the order of the file.
+    pub vms: Vec<VmSpec>,
+    /// Shared memory in the order of the file.
+    pub shared: Vec<SharedSpec>,
+    /// Doorbells in the order of the file.
+    pub doorbells: Vec<DoorbellSpec>,
+    /// CPU of the board that drains the console, if the file says so.
+    pub service: Option<Placed<u32>>,
+}
+
+/// Reads the text of a description.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn load(path: &Path) -> Result<Text, Failure> {
+    let source = fs::read_to_string(path).map_err(|why| {
+        Failure::input(
+            format!("cannot read {}", path.display()),
+            why,
+            "give the path of a system description, such as systems/hello.toml",
+        )
+    })?;
+    Ok(Text {
+        name: path.display().to_string(),
+        source: source.into(),
+    })
+}
+
+/// Understands a description, as far as it can be: whatever is not there in the system, or was made up to look further,
+/// is an error in `findings`, which gets everything that is wrong.
+pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
+    let (document, errors) = DeTable::parse_recoverable(&text.source);
+    let before = findings.len();
+    for error in &errors {
+        let span = error.span().unwrap_or(0..0);
+        let finding = Finding::new("bulkhead::toml::syntax", "this is not TOML");
+        findings.push(
+            finding.at(span, error.message()).help(
+                "strings stand in quotes, each [table] and each key once; see https://toml.io",
+            ),
+        );
+    }
+    let syntax = findings.len();
+    let root = document.get_ref();
+    let mut top = Reader::new(root, "a system", KEYS, findings);
+    let board = table(&mut top, "board");
+    let vms = named_tables(&mut top, "vm");
+    let shared = named_tables(&mut top, "shared");
+    let doorbells = named_tables(&mut top, "doorbell");
+    let console = table(&mut top, "console");
+    top.finish();
+
+    let declared: Vec<String> = vms.iter().map(|(name, _)| name.value.clone()).collect();
+    let vms: Vec<_> = vms
+        .into_iter()
+        .map(|(name, table)| vm::read(name, table, findings))
+        .collect();
+    vm::count(&vms, findings);
+    if vms.is_empty() && findings.is_empty() {
+        findings.push(
+            Finding::new("bulkhead::vm::none", "a system needs a VM")
+                .at(end(text), "no [vm.NAME] up to here")
+                .help("add a table such as [vm.hello] with `memory` and `image`"),
+        );
+    }
+    let shared_names: Vec<String> = shared.iter().map(|(name, _)| name.value.clone()).collect();
+    let shared: Vec<_> = shared
+        .into_iter()
+        .filter_map(|(name, table)| shared::read(name, table, (&vms, &declared), findings))
+        .collect();
+    let rest = doorbell::Rest {
+        vms: &vms,
+        vm_names: &declared,
+        shared: &shared,
+        shared_names: &shared_names,
+    };
+    let doorbells: Vec<_> = doorbells
+        .into_iter()
+        .filter_map(|(name, table)| doorbell::read(name, table, rest, findings))
+        .collect();
+    doorbell::count(&doorbells, findings);
+    let crashes = vms.iter().map(|vm| (&vm.name, &vm.crash));
+    policy::notified(crashes, &declared, findings);
+    let service = console.and_then(|table| {
+        let mut reader = Reader::new(table, "the console", CONSOLE_KEYS, findings);
+        let service = reader.number("service");
+        reader.finish();
+        service
+    });
+    let place = root
+        .iter()
+        .find(|(key, _)| key.get_ref() == "board")
+        .map_or(0..0, |(key, _)| key.span());
+    let board = match board {
+        Some(table) => board::read(place, table, findings),
+        None if root.get("board").is_some() => None,
+        None => {
+            findings.push(
+                Finding::new("bulkhead::board::missing", "the description names no board")
+                    .at(end(text), "no [board] up to here")
+                    .help("add a table [board] with name = \"qemu-virt\", or with a `dtb`"),
+            );
+            None
+        }
+    };
+    if before < syntax {
+        syntax::drop_what_follows(text, before..syntax, findings);
+    }
+    let path = Path::new(&text.name);
+    System {
+        name: path
+            .file_stem()
+            .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()),
+        folder: path.parent().map_or_else(PathBuf::new, Path::to_owned),
+        text: text.clone(),
+        board,
+        vms,
+        shared,
+        doorbells,
+        service,
+    }
+}
+
+/// The last character of a text, where it is said what is missing from the whole of it.
+fn end(text: &Text) -> Span {
+    let last = text.source.trim_end().char_indices().next_back();
+    last.map_or(0..0, |(start, c)| start..start + c.len_utf8())
+}
+
+/// The table at `key`.
+fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &'static str) -> Option<&'a DeTable<'i>> {
+    let value = reader.value(key)?;
+    let table = value.get_ref().as_table();
+    if table.is_none() {
+        reader.report(
+            Finding::new("bulkhead::value::type", format!("`{key}` must be a table"))
+                .at(value.span(), format!("this is no [{key}]"))
+                .help(format!(
+                    "start it with [{key}], or [{key}.NAME] where there are several"
+                )),
+        );
+    }
+    table
+}
+
+/// The tables under `key` with their names.
+fn named_tables<'a, 'i>(
+    reader: &mut Reader<'a, 'i, '_>,
+    key: &'static str,
+) -> Vec<(Placed<String>, &'a DeTable<'i>)> {
+    let mut tables = Vec::new();
+    for (name, value) in table(reader, key)
+        .into_iter()
+        .flat_map(|table| table.iter())
+    {
+        match value.get_ref() {
+            DeValue::Table(table) => {
+                let name = Placed {
+                    value: name.get_ref().to_string(),
+                    span: name.span(),
+                };
+                tables.push((name, table));
+            }
+            _ => reader.report(
+                Finding::new(
+                    "bulkhead::value::type",
+                    format!("`{key}` holds tables with names"),
+                )
+                .at(name.span(), "no table")
+                .help(format!("did you mean a key of [{key}.NAME]?")),
+            ),
+        }
+    }
+    tables
+}

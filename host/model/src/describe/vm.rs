@@ -1,0 +1,418 @@
+//! `[vm.NAME]`.
+
+use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, MAX_VMS, NAME, PAGE};
+use toml::de::{DeTable, DeValue};
+
+use super::class::{self, CLASSES, Deviation, InterruptSpec};
+use super::cpu::{self, CpuSpec};
+use super::emulated::{self, DeviceSpec, GicSpec};
+use super::finding::{Finding, Span};
+use super::policy::{self, CrashSpec};
+use super::reader::{Placed, Reader, rename};
+use super::size::Size;
+
+/// Keys of `[vm.NAME]`.
+pub(super) const KEYS: &[&str] = &[
+    "class",
+    "control",
+    "interrupts",
+    "reclaim",
+    "vcpus",
+    "pcpus",
+    "cpu",
+    "weight",
+    "cap",
+    "budget",
+    "period",
+    "pool",
+    "memory",
+    "kernel",
+    "initrd",
+    "cmdline",
+    "overlay",
+    "image",
+    "load",
+    "entry",
+    "console",
+    "gic",
+    "crash",
+    "devices",
+    "rtc",
+    "watchdog",
+    "ptimer",
+    "time",
+    "smc",
+    "deterministic",
+];
+/// Keys of `memory` as a table.
+pub(super) const MEMORY_KEYS: &[&str] = &["size", "ipa", "pa"];
+/// RAM and its addresses are multiples of this, so that stage 2 maps it with blocks.
+pub(super) const RAM_ALIGN: u64 = 2 << 20;
+
+/// RAM of a VM.
+#[derive(Clone, Debug)]
+pub struct MemorySpec {
+    /// Bytes.
+    pub size: Placed<u64>,
+    /// Guest address, if not the default.
+    pub ipa: Option<Placed<u64>>,
+    /// Physical address, if not the planner's choice.
+    pub pa: Option<Placed<u64>>,
+}
+
+/// What a VM runs.
+#[derive(Clone, Debug)]
+pub enum PayloadSpec {
+    /// A Linux Image.
+    Linux {
+        /// Source of the Image.
+        kernel: Placed<String>,
+        /// Sources of the initial RAM disk, one behind the other.
+        initrd: Vec<Placed<String>>,
+    },
+    /// An ELF file, or raw bytes.
+    Program {
+        /// Source of the file.
+        image: Placed<String>,
+        /// Guest address of raw bytes.
+        load: Option<Placed<u64>>,
+        /// Where raw bytes start.
+        entry: Option<Placed<u64>>,
+    },
+    /// Not to be had, which is an error of the description.
+    Unknown,
+}
+
+/// `[vm.NAME]`.
+#[derive(Clone, Debug)]
+pub struct VmSpec {
+    /// Name.
+    pub name: Placed<String>,
+    /// Service class.
+    pub class: Class,
+    /// What the class asks for and the VM does not get.
+    pub deviations: Vec<Deviation>,
+    /// How many vCPUs it has, 1 to 8.
+    pub vcpus: usize,
+    /// Number of the CPU on the board for each vCPU in order, if the description says so; else none.
+    pub pcpus: Vec<Placed<u32>>,
+    /// What each of them may have of its pCPU.
+    pub cpu: CpuSpec,
+    /// How it gets its interrupts.
+    pub interrupts: InterruptSpec,
+    /// RAM.
+    pub memory: MemorySpec,
+    /// What it runs.
+    pub payload: PayloadSpec,
+    /// Command line.
+    pub cmdline: Option<Placed<String>>,
+    /// Its console, if it has one.
+    pub console: Option<DeviceSpec>,
+    /// Where its interrupt controller is.
+    pub gic: GicSpec,
+    /// Its emulated real-time clock, if it has one.
+    pub rtc: Option<DeviceSpec>,
+    /// Its emulated watchdog, if it has one.
+    pub watchdog: Option<DeviceSpec>,
+    /// What happens when it crashes.
+    pub crash: CrashSpec,
+    /// The words that make the physical timer its own; none: it is emulated.
+    pub own_ptimer: Option<Span>,
+    /// Whether its time stands still while it is paused.
+    pub time_stops: bool,
+    /// Calls of the firmware that it may make, ascending.
+    pub calls: Vec<u32>,
+    /// Overlays for its device tree, in their order.
+    pub overlays: Vec<Placed<String>>,
+    /// Device-tree paths of passed-through devices.
+    pub devices: Vec<Placed<String>>,
+    /// Whether its seeds are fixed.
+    pub deterministic: bool,
+}
+
+impl VmSpec {
+    /// Whether the physical timer is its own: by the description, or because EL2 could not inject the interrupt of an
+    /// emulated one.
+    pub fn has_own_ptimer(&self) -> bool {
+        self.own_ptimer.is_some() || self.interrupts.is_own()
+    }
+}
+
+/// Reads `[vm.NAME]`. What is not to be had of its memory and of what it runs is made up, so that everything else can be
+/// looked at; that was reported, and then nothing is planned.
+pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Finding>) -> VmSpec {
+    check_name(&name, findings);
+    let mut reader = Reader::new(table, "a VM", KEYS, findings);
+    let class_word = reader.word("class", &CLASSES.map(|(name, _)| name));
+    let class_span = class_word.as_ref().map(|word| word.span.clone());
+    let class = class_word
+        .and_then(|word| CLASSES.iter().find(|(name, _)| *name == word.value))
+        .map_or(Class::General, |(_, class)| *class);
+    let mut deviations = class::deviations(&mut reader, &name, class, class_span);
+    let interrupts = class::interrupts(&mut reader, class);
+    let (vcpus, pcpus) = placement(&mut reader);
+    let cpu = cpu::read(&mut reader, class);
+    deviations.extend(class::cpu_deviation(class, &cpu));
+    let payload = payload(&mut reader, &name);
+    let cmdline = reader.text("cmdline");
+    let console = emulated::console(&mut reader);
+    let gic = emulated::gic(&mut reader);
+    let crash = policy::crash(&mut reader);
+    let (own_ptimer, time_stops) = policy::time(&mut reader);
+    let calls = policy::calls(&mut reader);
+    let overlays = reader.texts_or_one("overlay").unwrap_or_default();
+    let rtc = emulated::device(&mut reader, ("rtc", "`rtc`"));
+    let watchdog = emulated::device(&mut reader, ("watchdog", "`watchdog`"));
+    let devices = reader
+        .texts("devices")
+        .map_or_else(Vec::new, |list| list.value);
+    let deterministic = reader.flag("deterministic").is_some_and(|flag| flag.value);
+    let memory = memory_value(&mut reader, &name);
+    reader.finish();
+    let memory = memory.and_then(|memory| memory_spec(memory, findings));
+    let made_up = || Placed {
+        value: RAM_ALIGN,
+        span: name.span.clone(),
+    };
+    let memory = memory.unwrap_or_else(|| MemorySpec {
+        size: made_up(),
+        ipa: None,
+        pa: None,
+    });
+    let payload = payload.unwrap_or(PayloadSpec::Unknown);
+    VmSpec {
+        name,
+        class,
+        deviations,
+        vcpus,
+        pcpus,
+        cpu,
+        interrupts,
+        memory,
+        payload,
+        cmdline,
+        console,
+        gic,
+        rtc,
+        watchdog,
+        crash,
+        own_ptimer,
+        time_stops,
+        calls,
+        overlays,
+        devices,
+        deterministic,
+    }
+}
+
+/// There are no more VMs than a plan holds.
+pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
+    if let Some(first) = vms.get(MAX_VMS) {
+        findings.push(
+            Finding::new("bulkhead::vm::many", "there are too many VMs")
+                .at(
+                    first.name.span.clone(),
+                    format!("the first after {MAX_VMS}"),
+                )
+                .help("describe two systems, or let one guest do what two should"),
+        );
+    }
+}
+
+/// Labels of lines that are no VM's.
+pub const RESERVED: [&str; 2] = ["el2", "monitor"];
+
+/// A name that the plan can hold and that labels lines of the console.
+fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
+    let text = &name.value;
+    let sound = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+    if text.is_empty() || text.len() > NAME || !sound || RESERVED.contains(&&**text) {
+        let why = if RESERVED.contains(&&**text) {
+            "EL2 labels its own lines so".to_owned()
+        } else {
+            format!("1 to {NAME} of the characters a-z A-Z 0-9 -")
+        };
+        findings.push(
+            Finding::new(
+                "bulkhead::vm::name",
+                format!("`{text}` cannot be the name of a VM"),
+            )
+            .at(name.span.clone(), why)
+            .help(rename(text)),
+        );
+    }
+}
+
+/// `vcpus` and `pcpus`: how many vCPUs, and the CPUs of the board for them if named.
+fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
+    let vcpus = reader.number("vcpus");
+    let count = vcpus.as_ref().map_or(1, |vcpus| vcpus.value as usize);
+    let vcpus_place = vcpus.as_ref().map(|vcpus| vcpus.span.clone());
+    if let Some(vcpus) = vcpus.filter(|_| count == 0 || count > MAX_VCPUS_PER_VM) {
+        let what = format!("a VM has 1 to {MAX_VCPUS_PER_VM} vCPUs");
+        let here = if count == 0 {
+            "none at all".to_owned()
+        } else {
+            format!("{count} vCPUs")
+        };
+        reader.report(
+            Finding::new("bulkhead::vcpu::count", what)
+                .at(vcpus.span, here)
+                .help("vcpus = 1 is the default"),
+        );
+        // Whatever would follow from the wrong number is no news; `pcpus` is read for its own faults.
+        reader.numbers("pcpus");
+        return (1, Vec::new());
+    }
+    let Some(pcpus) = reader.numbers("pcpus") else {
+        return (count, Vec::new());
+    };
+    if pcpus.value.len() != count {
+        let plural = if count == 1 { "" } else { "s" };
+        reader.report(
+            Finding::new("bulkhead::pcpu::count", "each vCPU has a pCPU on which it starts")
+                .at(
+                    pcpus.span,
+                    format!("{} pCPUs for {count} vCPU{plural}", pcpus.value.len()),
+                )
+                .also(vcpus_place, "so many vCPUs")
+                .help(format!(
+                    "name as many as `vcpus` says ({count}), or leave `pcpus` out and the planner chooses"
+                )),
+        );
+        return (count, Vec::new());
+    }
+    (count, pcpus.value)
+}
+
+/// `kernel` with what goes with it, or `image` with what goes with it.
+fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
+    let kernel = reader.text("kernel");
+    let image = reader.text("image");
+    let initrd = reader.texts_or_one("initrd").unwrap_or_default();
+    let load = reader.address("load");
+    let entry = reader.address("entry");
+    let mut misplaced = |span: &Span, key: &str, owner: &str| {
+        reader.report(
+            Finding::new(
+                "bulkhead::vm::stray",
+                format!("`{key}` goes with `{owner}` only"),
+            )
+            .at(span.clone(), format!("this VM has no `{owner}`"))
+            .help(format!("leave `{key}` out")),
+        );
+    };
+    match (kernel, image) {
+        (Some(kernel), None) => {
+            for (key, value) in [("load", &load), ("entry", &entry)] {
+                if let Some(value) = value {
+                    misplaced(&value.span, key, "image");
+                }
+            }
+            Some(PayloadSpec::Linux { kernel, initrd })
+        }
+        (None, Some(image)) => {
+            if let Some(initrd) = initrd.first() {
+                misplaced(&initrd.span, "initrd", "kernel");
+            }
+            Some(PayloadSpec::Program { image, load, entry })
+        }
+        (Some(kernel), Some(image)) => {
+            reader.report(
+                Finding::new(
+                    "bulkhead::vm::image",
+                    "a VM runs a kernel or an image, not both",
+                )
+                .at(image.span, "an image")
+                .at(kernel.span, "a kernel")
+                .help("leave one of them out"),
+            );
+            None
+        }
+        (None, None) => {
+            if reader.value("kernel").is_none() && reader.value("image").is_none() {
+                reader.report(
+                    Finding::new("bulkhead::vm::image", format!("`{}` has nothing to run", name.value))
+                        .at(name.span.clone(), "needs `kernel` or `image`")
+                        .help("kernel = \"FILE\" for a Linux Image, image = \"FILE\" for an ELF or raw program"),
+                );
+            }
+            None
+        }
+    }
+}
+
+/// Size, IPA and PA as they stand, not yet checked.
+type MemoryValue = (
+    Option<Placed<u64>>,
+    Option<Placed<u64>>,
+    Option<Placed<u64>>,
+);
+
+/// `memory`: a size, or a table of `size`, `ipa` and `pa`.
+fn memory_value(reader: &mut Reader, name: &Placed<String>) -> Option<MemoryValue> {
+    let Some(value) = reader.value("memory") else {
+        reader.report(
+            Finding::new(
+                "bulkhead::vm::memory",
+                format!("`{}` has no memory", name.value),
+            )
+            .at(name.span.clone(), "needs `memory`")
+            .help("add memory = \"64MiB\", for instance"),
+        );
+        return None;
+    };
+    if let DeValue::Table(table) = value.get_ref() {
+        let mut inner = Vec::new();
+        let mut table = Reader::new(table, "`memory`", MEMORY_KEYS, &mut inner);
+        let parts = (
+            table.size("size"),
+            table.address("ipa"),
+            table.address("pa"),
+        );
+        let sizeless = table.value("size").is_none();
+        table.finish();
+        if sizeless {
+            inner.push(
+                Finding::new(
+                    "bulkhead::vm::memory",
+                    format!("`{}` has no memory", name.value),
+                )
+                .at(value.span(), "needs `size`")
+                .help("such as memory = { size = \"64MiB\", ipa = \"0x40000000\" }"),
+            );
+        }
+        inner.into_iter().for_each(|finding| reader.report(finding));
+        return Some(parts);
+    }
+    Some((reader.size("memory"), None, None))
+}
+
+/// Checks alignment of RAM.
+fn memory_spec(value: MemoryValue, findings: &mut Vec<Finding>) -> Option<MemorySpec> {
+    let (size, ipa, pa) = value;
+    let size = size?;
+    if size.value % PAGE != 0 {
+        findings.push(
+            Finding::new("bulkhead::memory::align", "memory comes in pages of 4 KiB")
+                .at(size.span.clone(), "not a multiple of 4 KiB")
+                .help(format!(
+                    "{} is one",
+                    Size(size.value.next_multiple_of(PAGE))
+                )),
+        );
+    }
+    for address in [&ipa, &pa].into_iter().flatten() {
+        if address.value % RAM_ALIGN != 0 {
+            findings.push(
+                Finding::new(
+                    "bulkhead::memory::align",
+                    "RAM starts at a multiple of 2 MiB",
+                )
+                .at(address.span.clone(), "not a multiple of 2 MiB")
+                .help(format!("{:#x} is one", address.value & !(RAM_ALIGN - 1))),
+            );
+        }
+    }
+    Some(MemorySpec { size, ipa, pa })
+}

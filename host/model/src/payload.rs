@@ -1,0 +1,59 @@
+//! What a description can name as `debian:NAME`.
+
+use crate::failure::Failure;
+
+/// Something a description can name as `debian:NAME`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Payload {
+    /// Debian's stock kernel: an arm64 Image.
+    Kernel,
+    /// Debian's real-time kernel.
+    KernelRt,
+    /// The stock kernel of the release after, from backports.
+    Kernel612,
+    /// The real-time kernel of the release after, from backports.
+    Kernel612Rt,
+    /// An initramfs of Debian's busybox, rt-tests and stress-ng, with this project's `/init`.
+    Initramfs,
+    /// Debian's U-Boot for QEMU's `virt`: loads the image as boards do, and runs as a guest.
+    UBoot,
+}
+
+impl Payload {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Kernel,
+        Self::KernelRt,
+        Self::Kernel612,
+        Self::Kernel612Rt,
+        Self::Initramfs,
+        Self::UBoot,
+    ];
+    /// What the example systems need.
+    pub const USUAL: [Self; 3] = [Self::Kernel, Self::KernelRt, Self::Initramfs];
+
+    /// The name in a description, without `debian:`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::KernelRt => "kernel-rt",
+            Self::Kernel612 => "kernel-6.12",
+            Self::Kernel612Rt => "kernel-6.12-rt",
+            Self::Initramfs => "initramfs",
+            Self::UBoot => "u-boot",
+        }
+    }
+
+    /// Reads a name, with or without `debian:`.
+    pub fn named(name: &str) -> Result<Self, Failure> {
+        let plain = name.strip_prefix("debian:").unwrap_or(name);
+        let found = Self::ALL
+            .into_iter()
+            .find(|payload| payload.name() == plain);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(|payload| format!("debian:{}", payload.name()));
+            let help = format!("the payloads are {}", names.join(", "));
+            Failure::input(format!("there is no payload `{name}`"), "", help)
+        })
+    }
+}

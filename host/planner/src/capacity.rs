@@ -1,0 +1,68 @@
+//! What a plan has room for: the proof takes no more rows, and EL2 maps no larger pool while it starts.
+
+use bulkhead_abi::plan::{MAX_PLAN, MAX_POOL_PAGES, MAX_ROWS};
+
+use bulkhead_model::describe::{Finding, Size, System};
+
+use super::guest::Guest;
+use super::tables::guest_quiets;
+
+/// Says what there is too much of, and which VM has most of it; `guests` are those of all VMs.
+pub(super) fn check(
+    system: &System,
+    guests: &[Guest],
+    (plan, pool_pages): (u64, u32),
+    findings: &mut Vec<Finding>,
+) {
+    let vms = || system.vms.iter().zip(guests);
+    let mut refuse = |what: &str, counts: Vec<usize>, most: usize| {
+        let all: usize = counts.iter().sum();
+        let Some((spec, own)) = system
+            .vms
+            .iter()
+            .zip(counts)
+            .rev()
+            .max_by_key(|(_, own)| *own)
+        else {
+            return;
+        };
+        if all > most {
+            let message = format!("a plan has room for {most} {what}, and this one has {all}");
+            let label = format!("`{}` has {own} of them", spec.name.value);
+            findings.push(
+                Finding::new("bulkhead::plan::large", message)
+                    .at(spec.name.span.clone(), label)
+                    .help("describe two systems, or give VMs less"),
+            );
+        }
+    };
+    let regions = vms().map(|(_, guest)| guest.regions.len());
+    refuse("mapped regions", regions.collect(), MAX_ROWS);
+    let loads = vms().map(|(_, guest)| guest.loads.len());
+    refuse("payloads", loads.collect(), MAX_ROWS);
+    let irqs = |guest: &Guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum();
+    let irqs = vms().map(|(_, guest)| irqs(guest));
+    refuse("interrupts of devices", irqs.collect(), MAX_ROWS);
+    let quiets = vms().map(|(_, guest)| guest_quiets(guest).count());
+    refuse("writes that quiet devices", quiets.collect(), MAX_ROWS);
+    let calls = vms().map(|(spec, _)| spec.calls.len());
+    refuse("calls of the firmware", calls.collect(), MAX_ROWS);
+    let pages = vms().map(|(_, guest)| guest.s2_pages as usize);
+    let others = (pool_pages as usize).saturating_sub(pages.clone().sum());
+    let most = (MAX_POOL_PAGES as usize).saturating_sub(others);
+    refuse("pages of stage-2 tables", pages.collect(), most);
+    if plan > MAX_PLAN && findings.iter().all(|finding| finding.harmless) {
+        let all = format!("the plan takes {}", Size(plan));
+        findings.push(
+            Finding::new("bulkhead::plan::large", all)
+                .at(
+                    system
+                        .vms
+                        .last()
+                        .map_or(0..0, |spec| spec.name.span.clone()),
+                    format!("with all VMs up to this one; {} at most", Size(MAX_PLAN)),
+                )
+                .help("describe two systems, or give VMs less"),
+        );
+    }
+}

@@ -1,0 +1,413 @@
+//! Which VM runs on which CPUs and with what of their time, and which CPU drains the console.
+
+use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
+
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{CpuTime, Finding, Placed, Span, System, VmSpec};
+
+use super::PlannedCpu;
+use super::{gppt, share};
+
+/// A vCPU: index of its VM, its number there.
+type Owner = (usize, usize);
+
+/// Who runs where, under way.
+struct Seats<'a> {
+    system: &'a System,
+    /// vCPUs of each CPU of the board.
+    seats: Vec<Vec<Owner>>,
+}
+
+/// What each VM gets of its CPUs.
+pub(super) struct Assigned {
+    /// pCPUs of the plan.
+    pub cpus: Vec<PlannedCpu>,
+    /// By VM.
+    pub times: Vec<CpuTime>,
+}
+
+/// "1 CPU", "4 CPUs".
+fn number_of(count: usize) -> String {
+    match count {
+        1 => "1 CPU".to_owned(),
+        _ => format!("{count} CPUs"),
+    }
+}
+
+/// The finding that the board has no such CPU.
+fn unknown(code: &'static str, wish: &Placed<u32>, system: &System, count: usize) -> Finding {
+    let board = system.board.as_ref().map(|board| board.cpus_place());
+    Finding::new(code, format!("the board has no CPU {}", wish.value))
+        .at(wish.span.clone(), "no such CPU")
+        .also(board, format!("{}, counted from 0", number_of(count)))
+        .help(match count {
+            0 | 1 => "CPU 0 is the only one".to_owned(),
+            _ => format!("name one of 0 to {}, or a board with more CPUs", count - 1),
+        })
+}
+
+impl Seats<'_> {
+    /// CPUs on which nobody is, and into which no load balancer moves anybody.
+    fn free(&self) -> Vec<usize> {
+        let count = self.seats.len();
+        (0..count)
+            .filter(|&cpu| self.seats[cpu].is_empty() && !self.is_pooled(cpu))
+            .collect()
+    }
+
+    /// Whether a load balancer may move somebody to a CPU.
+    fn is_pooled(&self, cpu: usize) -> bool {
+        let mut pools = self.system.vms.iter().flat_map(|spec| &spec.cpu.pool);
+        pools.any(|pooled| pooled.value as usize == cpu)
+    }
+
+    /// Gives the vCPUs of a VM the CPUs that it names.
+    fn take_named(&mut self, vm: usize, findings: &mut Vec<Finding>) {
+        let spec = &self.system.vms[vm];
+        for (number, wish) in spec.pcpus.iter().enumerate() {
+            let late = (vm, number);
+            let cpu = wish.value as usize;
+            let Some(seats) = self.seats.get(cpu) else {
+                let count = self.seats.len();
+                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
+                continue;
+            };
+            let pinned = |owner: &&Owner| !self.system.vms[owner.0].cpu.shares();
+            let first = seats
+                .iter()
+                .find(|first| !spec.cpu.shares() || pinned(first));
+            if let Some(first) = first {
+                findings.push(self.shared(late, *first));
+            } else if seats.len() == MAX_VCPUS_PER_PCPU {
+                findings.push(
+                    Finding::new(
+                        "bulkhead::pcpu::full",
+                        format!("a CPU has {MAX_VCPUS_PER_PCPU} vCPUs at most"),
+                    )
+                    .at(wish.span.clone(), format!("one too many for CPU {cpu}"))
+                    .also(self.last_other(vm, cpu), "others are there already")
+                    .help("name another CPU"),
+                );
+            } else {
+                self.seats[cpu].push(late);
+            }
+        }
+    }
+
+    /// Where the last vCPU of another VM that is on a CPU got there.
+    fn last_other(&self, vm: usize, cpu: usize) -> Option<Span> {
+        let others = self.seats.get(cpu)?.iter().rev();
+        let (other, number) = others.into_iter().find(|(other, _)| *other != vm)?;
+        let spec = &self.system.vms[*other];
+        let named = spec.pcpus.get(*number).map(|wish| wish.span.clone());
+        Some(named.unwrap_or_else(|| spec.name.span.clone()))
+    }
+
+    /// Gives the vCPUs of a VM that names none the emptiest CPUs of its pool, or CPUs that nobody has.
+    fn take_free(&mut self, vm: usize, findings: &mut Vec<Finding>) {
+        let spec = &self.system.vms[vm];
+        if !spec.cpu.pool.is_empty() {
+            for number in 0..spec.vcpus {
+                let pool = spec.cpu.pool.iter().map(|cpu| cpu.value as usize);
+                let best = pool
+                    .filter(|&cpu| {
+                        self.seats
+                            .get(cpu)
+                            .is_some_and(|seats| seats.len() < MAX_VCPUS_PER_PCPU)
+                    })
+                    .min_by_key(|&cpu| self.seats[cpu].len());
+                // None: a CPU of the pool does not exist, or is full, and that is said.
+                if let Some(cpu) = best {
+                    self.seats[cpu].push((vm, number));
+                }
+            }
+            return;
+        }
+        let free = self.free();
+        if free.len() < spec.vcpus {
+            findings.push(self.too_few(spec, free.len()));
+            // It takes none: that the next VM finds none either would only follow from this.
+            return;
+        }
+        for (number, cpu) in free.into_iter().take(spec.vcpus).enumerate() {
+            self.seats[cpu].push((vm, number));
+        }
+    }
+
+    /// The finding that no CPU is left for a VM.
+    fn too_few(&self, spec: &VmSpec, left: usize) -> Finding {
+        let name = &spec.name.value;
+        let message = match (left, spec.vcpus) {
+            (0, 1) => format!("there is no CPU left for `{name}`"),
+            (0, many) => format!("there are no CPUs left for the {many} vCPUs of `{name}`"),
+            (1, many) => format!("there is only 1 CPU left for the {many} vCPUs of `{name}`"),
+            (left, many) => {
+                format!("there are only {left} CPUs left for the {many} vCPUs of `{name}`")
+            }
+        };
+        let vcpus: usize = self.system.vms.iter().map(|spec| spec.vcpus).sum();
+        let all = number_of(self.seats.len());
+        let help = if spec.cpu.shares() {
+            "give the board more with `cpus`, or name CPUs with `pcpus`: VMs that are not pinned can share them"
+        } else {
+            "this VM needs CPUs for itself; give the board more with `cpus`"
+        };
+        Finding::new("bulkhead::pcpu::too-few", message)
+            .at(
+                spec.name.span.clone(),
+                format!("{vcpus} vCPUs in all, {all}"),
+            )
+            .also(
+                self.system.board.as_ref().map(|board| board.cpus_place()),
+                format!("has {all}"),
+            )
+            .help(help)
+    }
+
+    /// The finding that two vCPUs, one of them pinned, name the same CPU.
+    fn shared(&self, late: Owner, first: Owner) -> Finding {
+        let vms = &self.system.vms;
+        let (other, spec) = (&vms[first.0], &vms[late.0]);
+        let wish = &spec.pcpus[late.1];
+        let names = if late.0 == first.0 {
+            format!("two vCPUs of `{}`", spec.name.value)
+        } else {
+            format!("`{}` and `{}`", other.name.value, spec.name.value)
+        };
+        let what = format!("{names} want the same CPU");
+        let mut finding = Finding::new("bulkhead::pcpu::shared", what).at(
+            wish.span.clone(),
+            format!("`{}` wants CPU {}", spec.name.value, wish.value),
+        );
+        if let Some(first) = other.pcpus.get(first.1) {
+            let label = format!("`{}` has it already", other.name.value);
+            finding = finding.at(first.span.clone(), label);
+        }
+        let pinned = if spec.cpu.shares() { other } else { spec };
+        let name = &pinned.name.value;
+        match self.free().first() {
+            Some(free) => finding.help(format!(
+                "`{name}` is pinned, and so needs it alone; CPU {free} is free, and without `pcpus` the planner chooses one"
+            )),
+            None => finding.help(format!(
+                "`{name}` is pinned, and so needs it alone; with cpu = \"rt\" or \"fair\" it can share"
+            )),
+        }
+    }
+
+    /// The pools of a VM are of CPUs that may be shared.
+    fn check_pool(&self, spec: &VmSpec, findings: &mut Vec<Finding>) {
+        for wish in &spec.cpu.pool {
+            let Some(seats) = self.seats.get(wish.value as usize) else {
+                let count = self.seats.len();
+                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
+                continue;
+            };
+            let vms = &self.system.vms;
+            let Some(owner) = seats.iter().find(|owner| !vms[owner.0].cpu.shares()) else {
+                continue;
+            };
+            let pinned = &vms[owner.0];
+            let place = pinned
+                .pcpus
+                .get(owner.1)
+                .map_or(&pinned.name.span, |wish| &wish.span);
+            findings.push(
+                Finding::new(
+                    "bulkhead::cpu::pool",
+                    format!(
+                        "`{}` cannot be moved to CPU {}",
+                        spec.name.value, wish.value
+                    ),
+                )
+                .at(wish.span.clone(), "in its pool")
+                .at(
+                    place.clone(),
+                    format!("`{}` is pinned there", pinned.name.value),
+                )
+                .help("leave that CPU out of `pool`"),
+            );
+        }
+    }
+
+    /// Where a VM with which this one shares a CPU says so, or its name stands.
+    fn neighbour(&self, vm: usize) -> Option<Span> {
+        let on = |seats: &&Vec<Owner>| seats.iter().any(|(owner, _)| *owner == vm);
+        let together = self.seats.iter().filter(on).flatten();
+        let (other, number) = together.into_iter().find(|(other, _)| *other != vm)?;
+        let spec = &self.system.vms[*other];
+        let named = spec.pcpus.get(*number).map(|wish| wish.span.clone());
+        Some(named.unwrap_or_else(|| spec.name.span.clone()))
+    }
+
+    /// What a VM gets: what it asks for, or CPUs of its own where nobody else can run anyway.
+    fn time_of(&self, vm: usize) -> CpuTime {
+        let spec = &self.system.vms[vm];
+        let alone = |cpu: usize| self.seats[cpu].len() == 1 && !self.is_pooled(cpu);
+        let mut own =
+            (0..self.seats.len()).filter(|&cpu| self.seats[cpu].iter().any(|owner| owner.0 == vm));
+        if spec.cpu.may_be_pinned() && own.all(alone) {
+            return CpuTime::Pinned;
+        }
+        spec.cpu.time
+    }
+}
+
+/// Gives each vCPU a CPU: those of VMs that name them first, then the others in their order. The first CPU boots,
+/// so it is always among the pCPUs; other CPUs without work stay off.
+pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>) -> Assigned {
+    let count = board.cpus.len();
+    let mut seats = Seats {
+        system,
+        seats: vec![Vec::new(); count],
+    };
+    let vms = || system.vms.iter().enumerate();
+    for (vm, _) in vms().filter(|(_, spec)| !spec.pcpus.is_empty()) {
+        seats.take_named(vm, findings);
+    }
+    for (vm, _) in vms().filter(|(_, spec)| spec.pcpus.is_empty()) {
+        seats.take_free(vm, findings);
+    }
+    for spec in &system.vms {
+        seats.check_pool(spec, findings);
+    }
+    let times: Vec<CpuTime> = vms().map(|(vm, _)| seats.time_of(vm)).collect();
+    for (vm, spec) in vms().filter(|(vm, _)| times[*vm] != CpuTime::Pinned) {
+        let name = &spec.name.value;
+        let (what, span, why, lesser) = if spec.interrupts.is_own() {
+            let span = spec.interrupts.stated.clone();
+            (
+                format!("`{name}` cannot take its interrupts itself on a CPU that it shares"),
+                span.unwrap_or_else(|| spec.name.span.clone()),
+                "they would come while another VM runs",
+                "say interrupts = \"vgic\"",
+            )
+        } else if let Some(own) = &spec.own_ptimer {
+            (
+                format!("`{name}` cannot have the physical timer of a CPU that it shares"),
+                own.clone(),
+                "the timer would fire while another VM runs",
+                "leave `ptimer` out, and EL2 emulates it",
+            )
+        } else {
+            continue;
+        };
+        findings.push(
+            Finding::new("bulkhead::cpu::own-timer", what)
+                .at(span, why)
+                .also(seats.neighbour(vm), "runs there, too")
+                .help(format!(
+                    "{lesser}; or say cpu = \"pinned\" and give the VM CPUs of its own"
+                )),
+        );
+    }
+    let service = system.service.as_ref();
+    let service_cpu = service.map(|service| service.value as usize);
+    if let Some(wish) = service.filter(|wish| wish.value as usize >= count) {
+        findings.push(unknown("bulkhead::console::service", wish, system, count));
+    }
+    let cpus: Vec<PlannedCpu> = (0..count)
+        .filter(|&cpu| {
+            let used = !seats.seats[cpu].is_empty() || seats.is_pooled(cpu);
+            cpu == 0 || used || service_cpu == Some(cpu)
+        })
+        .map(|cpu| PlannedCpu {
+            cpu,
+            mpidr: board.cpus[cpu].mpidr,
+            vcpus: seats.seats[cpu].clone(),
+            service: service_cpu == Some(cpu),
+            call_spi: 0,
+        })
+        .collect();
+    for cpu in &cpus {
+        share::overload(system, cpu, &times, findings);
+    }
+    Assigned { cpus, times }
+}
+
+/// Numbers of the CPUs of a VM on the board, by vCPU.
+pub(super) fn of_vm(cpus: &[PlannedCpu], vm: usize) -> Vec<usize> {
+    let mut own: Vec<(usize, usize)> = cpus
+        .iter()
+        .flat_map(|cpu| cpu.vcpus.iter().map(move |owner| (*owner, cpu.cpu)))
+        .filter(|((of, _), _)| *of == vm)
+        .map(|((_, number), cpu)| (number, cpu))
+        .collect();
+    own.sort_unstable();
+    own.into_iter().map(|(_, cpu)| cpu).collect()
+}
+
+/// Chooses the CPU that drains the console, if the description does not: that of the management VM,
+/// else of the first VM that is not real-time, else one without a VM, else the first. Not one whose VM keeps EL2's interrupts.
+pub(super) fn choose_service(
+    system: &System,
+    gic_version: u32,
+    cpus: &mut [PlannedCpu],
+    findings: &mut Vec<Finding>,
+) {
+    // Of several the one with most at stake.
+    let class = |cpu: &PlannedCpu| {
+        let classes = cpu.vcpus.iter().map(|(vm, _)| system.vms[*vm].class);
+        classes.max()
+    };
+    let keeps = |(vm, _): &(usize, usize)| {
+        let interrupts = &system.vms[*vm].interrupts;
+        let mode = interrupts.own(gic_version);
+        mode.is_some_and(|mode| gppt::has_choice(mode, interrupts.reclaim))
+    };
+    let kept = |cpus: &[PlannedCpu]| {
+        let drains = cpus.iter().find(|cpu| cpu.service);
+        let vm = drains.and_then(|cpu| cpu.vcpus.iter().find(|vcpu| keeps(vcpu)));
+        let service = system.service.as_ref().map(|service| service.span.clone());
+        vm.map(|(vm, _)| gppt::drains(&system.vms[*vm]).also(service, "drains it there"))
+    };
+    if !cpus.iter().any(|cpu| cpu.service) {
+        let ranks = [
+            Some(Class::Management),
+            Some(Class::General),
+            None,
+            Some(Class::SoftRealtime),
+        ];
+        let best = ranks
+            .iter()
+            .find_map(|rank| {
+                let fits = |cpu: &PlannedCpu| class(cpu) == *rank && !cpu.vcpus.iter().any(keeps);
+                cpus.iter().position(fits)
+            })
+            .unwrap_or(0);
+        if let Some(cpu) = cpus.get_mut(best) {
+            cpu.service = true;
+        }
+        findings.extend(kept(cpus));
+        return;
+    }
+    findings.extend(kept(cpus));
+    let hard = cpus
+        .iter()
+        .find(|cpu| cpu.service && class(cpu) == Some(Class::HardRealtime));
+    if let (Some(cpu), Some(wish)) = (hard, &system.service) {
+        findings.push(
+            Finding::new(
+                "bulkhead::console::realtime",
+                format!(
+                    "the console is drained on CPU {}, which has a hard-realtime VM",
+                    cpu.cpu
+                ),
+            )
+            .at(
+                wish.span.clone(),
+                "interrupts of the UART will interrupt that VM",
+            )
+            .also(
+                cpu.vcpus
+                    .iter()
+                    .map(|(vm, _)| &system.vms[*vm])
+                    .find(|spec| spec.class == Class::HardRealtime)
+                    .map(|spec| spec.name.span.clone()),
+                "runs on that CPU",
+            )
+            .help("choose another CPU, or leave `service` out")
+            .harmless(),
+        );
+    }
+}

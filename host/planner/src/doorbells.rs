@@ -1,0 +1,86 @@
+//! Doorbells: their pages, and SPIs of the board for VMs that take their interrupts themselves
+//! (`docs/adr/0019-doorbells.md`).
+
+use std::collections::BTreeSet;
+
+use bulkhead_abi::plan::PAGE;
+
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{Finding, System};
+
+use super::planned::PlannedDoorbell;
+use super::{emulated, spis};
+
+/// Where VMs find the pages by which they ring, unless they have something else there; QEMU's `virt` has nothing.
+const PAGES: u64 = 0x0920_0000;
+
+/// The doorbells of a system, in the order of the VMs that ring. INTIDs of vGICs come later, by [`hear`].
+pub(super) fn assign(
+    system: &System,
+    board: &Board,
+    findings: &mut Vec<Finding>,
+) -> Vec<PlannedDoorbell> {
+    let version = board.parts.gic_version;
+    let mut free: Option<BTreeSet<u32>> = None;
+    let mut doorbells: Vec<PlannedDoorbell> = Vec::new();
+    let mut specs: Vec<_> = system.doorbells.iter().collect();
+    specs.sort_by_key(|spec| spec.from);
+    for spec in specs {
+        let before = doorbells.iter().filter(|other| other.from == spec.from);
+        let ipa = PAGES + PAGE * before.count() as u64;
+        let physical = system.vms[spec.to.value].interrupts.own(version).is_some();
+        let mut intid = 0;
+        if physical {
+            let free = free.get_or_insert_with(|| spis::free(board));
+            let Some(last) = free.pop_last() else {
+                findings.push(
+                    Finding::new(
+                        "bulkhead::doorbell::spi",
+                        format!(
+                            "the board has no interrupt left for doorbell `{}`",
+                            spec.name.value
+                        ),
+                    )
+                    .at(
+                        spec.to.span.clone(),
+                        "takes its interrupts itself, and needs one of the board's that no device has",
+                    )
+                    .also(
+                        system.board.as_ref().map(|board| board.place()),
+                        "all of its interrupts have an owner",
+                    )
+                    .help("say interrupts = \"vgic\" for the VM that hears it: then EL2 makes the interrupt"),
+                );
+                continue;
+            };
+            intid = last;
+        }
+        doorbells.push(PlannedDoorbell {
+            name: spec.name.value.clone(),
+            from: spec.from,
+            to: spec.to.value,
+            ipa,
+            intid,
+            physical,
+            apart: spec.apart,
+            shared: spec
+                .shared
+                .map(|index| system.shared[index].name.value.clone()),
+        });
+    }
+    doorbells
+}
+
+/// Gives doorbells into VM `vm` INTIDs that nothing else of it has.
+pub(super) fn hear(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec<u32>) {
+    let mut next = emulated::EVENT_INTID + 1;
+    for bell in doorbells.iter_mut().filter(|bell| bell.to == vm) {
+        if !bell.physical {
+            while taken.contains(&next) {
+                next += 1;
+            }
+            bell.intid = next;
+        }
+        taken.push(bell.intid);
+    }
+}

@@ -1,0 +1,231 @@
+//! What keeps a VM from taking its interrupts itself (`docs/adr/0016-gppt.md`).
+
+use bulkhead_abi::plan::{InterruptMode, Reclaim as Number};
+use bulkhead_core::gppt::{Kick, Mode, Reclaim};
+
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version};
+
+use super::{PlannedDoorbell, spis};
+
+/// How a plan says it.
+pub(super) fn number(own: Option<Mode>) -> InterruptMode {
+    match own {
+        None => InterruptMode::Vgic,
+        Some(Mode::Recoverable) => InterruptMode::GpptRecoverable,
+        Some(Mode::PmrTrapped) => InterruptMode::GpptPmrTrapped,
+        Some(Mode::PmrDirect) => InterruptMode::GpptPmrDirect,
+        Some(Mode::V2) => InterruptMode::GpptV2,
+    }
+}
+
+/// Whether the mode leaves open how EL2 gets the CPU back, and `reclaim` is one of the ways. With each of them EL2 cannot take an interrupt
+/// of its own while the VM runs.
+pub(super) fn has_choice(mode: Mode, reclaim: Reclaim) -> bool {
+    match reclaim {
+        Reclaim::Sdei => mode.has_events(),
+        Reclaim::Guaranteed | Reclaim::Cooperative => mode.kick() == Kick::RevokeAndPoke,
+    }
+}
+
+/// How a plan says how EL2 gets the CPU back.
+pub(super) fn reclaim(spec: &InterruptSpec, own: Option<Mode>) -> Number {
+    match spec.reclaim {
+        reclaim if !own.is_some_and(|mode| has_choice(mode, reclaim)) => Number::Always,
+        Reclaim::Guaranteed => Number::Guaranteed,
+        Reclaim::Cooperative => Number::Cooperative,
+        Reclaim::Sdei => Number::Sdei,
+    }
+}
+
+/// What else is known of a VM that is to take its interrupts itself.
+#[derive(Clone, Debug)]
+pub(super) struct Circumstances<'a> {
+    /// Version of the board's GIC.
+    pub version: u32,
+    /// The board is emulated, and has firmware at EL3.
+    pub firmware: bool,
+    /// Where the description says which GIC the board has.
+    pub gic: Option<Span>,
+    /// Name of another VM that takes its interrupts itself.
+    pub other: Option<&'a Placed<String>>,
+    /// Where it says that another VM's crash is told to it.
+    pub told: Option<Span>,
+    /// An INTID of a passed-through device that is also that of something emulated.
+    pub clash: Option<u32>,
+}
+
+/// Reports what of a VM that is to take its interrupts itself needs a vGIC.
+pub(super) fn check(spec: &VmSpec, known: Circumstances<'_>, findings: &mut Vec<Finding>) {
+    let mode = spec.interrupts.own(known.version);
+    let reclaim = spec.interrupts.reclaim;
+    if let Some(span) = &spec.interrupts.reclaim_stated
+        && !mode.is_some_and(|mode| has_choice(mode, reclaim))
+    {
+        let (why, help) = match mode {
+            Some(mode) if reclaim == Reclaim::Sdei => (
+                format!(
+                    "`{}` cannot be got back by events of the firmware",
+                    spec.name.value
+                ),
+                format!(
+                    "leave `reclaim` out: that is for a GICv3, and not for the mode {}",
+                    mode.name()
+                ),
+            ),
+            _ => (
+                format!(
+                    "`{}` has no choice how its CPU is got back",
+                    spec.name.value
+                ),
+                "leave `reclaim` out".to_owned(),
+            ),
+        };
+        let label = match mode {
+            Some(_) if reclaim == Reclaim::Sdei => "not in its mode",
+            _ => "EL2 gets it back in any case",
+        };
+        let gic = known.gic.clone().filter(|_| known.version == 2);
+        findings.push(
+            Finding::new("bulkhead::interrupts::reclaim", why)
+                .at(span.clone(), label)
+                .also(gic, "the board has a GICv2")
+                .help(help),
+        );
+    }
+    let Some(mode) = mode else {
+        return;
+    };
+    let board = mode.refusal(gic_version(known.version), true, false);
+    let firmware = known.firmware && mode == Mode::V2;
+    let firmware = firmware.then(|| {
+        "EL2 wakes it by SGI 15, which on a GICv2 is that of the firmware at EL3".to_owned()
+    });
+    let strangers = known.other.filter(|_| !mode.filters_sgis());
+    let strangers = strangers.map(|other| {
+        let name = &other.value;
+        let reason = format!(
+            "EL2 does not see its SGIs, and `{name}`, which takes its interrupts itself, too, could be sent them"
+        );
+        (reason, Some(other.span.clone()), "this other VM")
+    });
+    let clash = known.clash.map(|intid| {
+        format!("INTID {intid} of a passed-through device is also that of an emulated one")
+    });
+    let gic = known.gic;
+    let reasons = [
+        board.map(|reason| (reason.to_owned(), gic.clone(), "the board's GIC")),
+        firmware.map(|reason| (reason, gic, "the board's GIC")),
+        strangers,
+        (spec.vcpus > 1).then(|| ("it has more than one vCPU".to_owned(), None, "")),
+        known.told.map(|told| {
+            let reason = "the interrupt by which it is told of a crash is made by EL2";
+            (reason.to_owned(), Some(told), "a crash of this VM")
+        }),
+        clash.map(|reason| (reason, None, "")),
+        (has_choice(mode, reclaim) && spec.watchdog.is_some()).then(|| {
+            let reason = "the timer of its watchdog would interrupt it, and not EL2";
+            (reason.to_owned(), None, "")
+        }),
+    ];
+    for (reason, place, label) in reasons.into_iter().flatten() {
+        findings.push(
+            refused(spec, reason)
+                .also(place, label)
+                .help("say interrupts = \"vgic\": an exit for each interrupt"),
+        );
+    }
+}
+
+/// Warns of an emulated board without the firmware whose events are to get the VM's CPU back. No error: EL2 asks the
+/// firmware that is there, and another one may be when the image is started.
+pub(super) fn check_events(
+    spec: &VmSpec,
+    (has_firmware, board): (bool, Option<Span>),
+    findings: &mut Vec<Finding>,
+) {
+    if has_firmware || spec.interrupts.reclaim != Reclaim::Sdei {
+        return;
+    }
+    if let Some(span) = &spec.interrupts.reclaim_stated {
+        findings.push(
+            Finding::new(
+                "bulkhead::interrupts::events",
+                format!(
+                    "EL2 will refuse to get the CPU of `{}` back",
+                    spec.name.value
+                ),
+            )
+            .at(
+                span.clone(),
+                "by events of the firmware, and this board has none",
+            )
+            .also(board, "this board")
+            .help("add firmware = \"tf-a\" to [board], or leave `reclaim` out")
+            .harmless(),
+        );
+    }
+}
+
+/// EL2 does not see the SGIs of the VM.
+pub(super) fn sends_unseen(spec: &VmSpec, version: u32) -> bool {
+    let mode = spec.interrupts.own(version);
+    mode.is_some_and(|mode| !mode.filters_sgis())
+}
+
+/// SPIs by which pCPUs call each other: the first of two for each, the last ones that nobody has. None if each VM's SGIs go through EL2.
+pub(super) fn call_spis(
+    system: &System,
+    board: &Board,
+    doorbells: &[PlannedDoorbell],
+    cpus: usize,
+    findings: &mut Vec<Finding>,
+) -> Vec<u16> {
+    let unseen = |spec: &&VmSpec| sends_unseen(spec, board.parts.gic_version);
+    let Some(spec) = system.vms.iter().find(unseen) else {
+        return vec![0; cpus];
+    };
+    let mut free = spis::free(board);
+    for bell in doorbells.iter().filter(|bell| bell.physical) {
+        free.remove(&bell.intid);
+    }
+    let mut spis = Vec::new();
+    while spis.len() < cpus
+        && let Some(last) = free.pop_last()
+    {
+        if let Some(first) = last.checked_sub(1).filter(|first| free.remove(first)) {
+            spis.push(first as u16);
+        }
+    }
+    if spis.len() < cpus {
+        let reason = format!(
+            "EL2 does not see its SGIs, so CPUs call each other by SPIs that no device has, two for each; the board has {} for {cpus}",
+            2 * spis.len(),
+        );
+        findings.push(
+            refused(spec, reason)
+                .also(
+                    system.board.as_ref().map(|board| board.place()),
+                    "this board",
+                )
+                .help("say interrupts = \"gppt-pmr-trapped\""),
+        );
+        spis.resize(cpus, 0);
+    }
+    spis
+}
+
+/// The console is drained on the CPU of such a VM.
+pub(super) fn drains(spec: &VmSpec) -> Finding {
+    let reason = "the console is drained on its CPU, and the UART would interrupt it, and not EL2";
+    refused(spec, reason.to_owned())
+        .help("let another CPU drain it: service = 1 in [console], for instance")
+}
+
+fn refused(spec: &VmSpec, reason: String) -> Finding {
+    Finding::new(
+        "bulkhead::interrupts::own",
+        format!("`{}` cannot take its interrupts itself", spec.name.value),
+    )
+    .at(spec.name.span.clone(), reason)
+}

@@ -1,0 +1,280 @@
+//! The IPA space of a guest: what lies where, and that nothing overlaps.
+
+use bulkhead_abi::plan::{
+    ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, IPA_BITS, NONE, PAGE, Region, RegionKind,
+};
+use bulkhead_core::plan::Span;
+
+use bulkhead_model::board::{Board, Passed};
+use bulkhead_model::describe::{self, Finding, System, VmSpec};
+
+use super::{EmulatedDevice, Mapped, emulated};
+use crate::planned::GuestGic;
+
+/// RAM, if the description does not say.
+pub(super) const RAM: u64 = 0x4000_0000;
+/// Page in which a VM is told stolen time, where QEMU's `virt` has it; if that is taken, the next one that is free.
+pub(super) const STOLEN_TIME: u64 = 0x090a_0000;
+/// What its region is called.
+const STOLEN: &str = "stolen time";
+/// What the region of a GICv2's CPU interface is called, the virtual one or the physical one.
+const INTERFACE: &str = "CPU interface of the GIC";
+
+/// What stage 2 maps, ascending by IPA; physical addresses of memory come later.
+pub(super) fn regions(
+    (vm, system): (usize, &System),
+    (board, gic): (&Board, &GuestGic),
+    ram: (u64, u64),
+    devices: &[(Passed, Vec<u32>)],
+) -> Vec<Mapped> {
+    let region = |kind: RegionKind, access, shared, ipa, size| Region {
+        vm: vm as u16,
+        kind: kind as u16,
+        access,
+        shared,
+        ipa,
+        pa: ipa,
+        size,
+    };
+    let both = ACCESS_READ | ACCESS_WRITE;
+    let mut regions = vec![Mapped {
+        what: "RAM".to_owned(),
+        region: region(RegionKind::Ram, both | ACCESS_EXECUTE, NONE, ram.0, ram.1),
+    }];
+    for (number, shared) in system.shared.iter().enumerate() {
+        let user = shared.vms.iter().find(|(user, _)| *user == vm);
+        if let Some((_, write)) = user {
+            let access = if write.value { both } else { ACCESS_READ };
+            let (ipa, size) = (shared.ipa.value, shared.size.value);
+            regions.push(Mapped {
+                what: shared.name.value.clone(),
+                region: region(RegionKind::Shared, access, number as u16, ipa, size),
+            });
+        }
+    }
+    if gic.version == 2 {
+        // Its second page has GICC_DIR alone, which EL2 emulates.
+        let mut interface = region(RegionKind::Gicv, both, NONE, gic.interface.0, PAGE);
+        let own = system.vms[vm].interrupts.is_own();
+        interface.pa = if own {
+            board.parts.gicc
+        } else {
+            board.parts.gicv
+        };
+        regions.push(Mapped {
+            what: INTERFACE.to_owned(),
+            region: interface,
+        });
+    }
+    for (device, _) in devices {
+        for (base, size) in device.pages() {
+            regions.push(Mapped {
+                what: device.path.clone(),
+                region: region(RegionKind::Device, both, NONE, base, size),
+            });
+        }
+    }
+    regions.sort_by_key(|mapped| mapped.region.ipa);
+    regions
+}
+
+/// Has stage 2 map the page of stolen time as well.
+pub(super) fn add_stolen_time(regions: &mut Vec<Mapped>, vm: usize, ipa: u64) {
+    regions.push(Mapped {
+        what: STOLEN.to_owned(),
+        region: Region {
+            vm: vm as u16,
+            kind: RegionKind::StolenTime as u16,
+            access: ACCESS_READ,
+            shared: NONE,
+            ipa,
+            // EL2 puts a page of its own pool there.
+            pa: 0,
+            size: PAGE,
+        },
+    });
+    regions.sort_by_key(|mapped| mapped.region.ipa);
+}
+
+/// Whether a region is part of what EL2 offers, and not what the description asks for.
+fn of_el2(mapped: &Mapped) -> bool {
+    [RegionKind::Gicv as u16, RegionKind::StolenTime as u16].contains(&mapped.region.kind)
+}
+
+/// What has a place in the IPA space of a VM: regions, interrupt controller, emulated devices.
+pub(super) type Things<'a> = (&'a [Mapped], &'a GuestGic, &'a [EmulatedDevice]);
+
+/// The first page from `from` on at which a VM has nothing. What a guest finds by a call or by its device tree is put there, so that it
+/// is in nobody's way.
+pub(super) fn free_page(from: u64, (regions, gic, devices): Things, pages: &[u64]) -> u64 {
+    let regions = regions
+        .iter()
+        .map(|mapped| (mapped.region.ipa, mapped.region.size));
+    let devices = devices.iter().map(|device| (device.ipa, device.size));
+    let pages = pages.iter().map(|page| (*page, PAGE));
+    let taken = regions.chain(devices).chain(pages);
+    let taken = taken.chain([gic.gicd, gic.interface]);
+    let taken: Vec<Span> = taken
+        .filter_map(|(ipa, size)| Span::new(ipa, size))
+        .collect();
+    let mut free = from;
+    while let Some(span) = Span::new(free, PAGE)
+        && let Some(other) = taken.iter().find(|other| other.overlaps(span))
+    {
+        free = other.end.next_multiple_of(PAGE);
+    }
+    free
+}
+
+/// Something that has a place.
+struct Thing {
+    what: String,
+    place: Place,
+    ipa: u64,
+    size: u64,
+}
+
+/// Who says where something is.
+enum Place {
+    /// The description, or it asks for it here.
+    Said(describe::Span),
+    /// Nobody; this would move it.
+    Usual(String),
+}
+
+impl Place {
+    fn span(&self) -> Option<&describe::Span> {
+        match self {
+            Self::Said(span) => Some(span),
+            Self::Usual(_) => None,
+        }
+    }
+}
+
+/// What has a place in the IPA space of a VM, in the order in which overlaps are told. What EL2 maps and nobody asks for is not among it:
+/// the CPU interface is the GIC's, and the page of stolen time makes way.
+fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Things) -> Vec<Thing> {
+    let place = |what: &str| match what {
+        "RAM" => spec
+            .memory
+            .ipa
+            .as_ref()
+            .map_or(spec.memory.size.span.clone(), |ipa| ipa.span.clone()),
+        path if path.starts_with('/') => spec
+            .devices
+            .iter()
+            .find(|wish| wish.value == path)
+            .map_or(spec.name.span.clone(), |wish| wish.span.clone()),
+        name => system
+            .shared
+            .iter()
+            .find(|shared| shared.name.value == name)
+            .map_or(spec.name.span.clone(), |shared| shared.ipa.span.clone()),
+    };
+    let regions = regions.iter().filter(|mapped| !of_el2(mapped));
+    let regions = regions.map(|mapped| Thing {
+        what: mapped.what.clone(),
+        place: Place::Said(place(&mapped.what)),
+        ipa: mapped.region.ipa,
+        size: mapped.region.size,
+    });
+    let (interface, key, said) = match gic.version {
+        2 => ("the CPU interface (GICC)", "gicc", &spec.gic.gicc),
+        _ if spec.vcpus == 1 => ("the redistributor (GICR)", "gicr", &spec.gic.gicr),
+        _ => ("the redistributors (GICR)", "gicr", &spec.gic.gicr),
+    };
+    let frames = [
+        ("the distributor (GICD)", "gicd", &spec.gic.gicd, gic.gicd),
+        (interface, key, said, gic.interface),
+    ];
+    let frames = frames.map(|(what, key, said, (ipa, size))| Thing {
+        what: what.to_owned(),
+        place: match said {
+            Some(said) => Place::Said(said.span.clone()),
+            None => Place::Usual(format!("gic = {{ {key} = .. }}")),
+        },
+        ipa,
+        size,
+    });
+    let devices = devices.iter().map(|device| {
+        let wish = emulated::wish(spec, device.kind);
+        let said = wish.and_then(|wish| wish.ipa.as_ref().map(|ipa| ipa.span.clone()));
+        let said = said.or_else(|| wish?.asked.clone());
+        let usual = || Place::Usual(format!("{} = {{ ipa = .. }}", emulated::key(device.kind)));
+        Thing {
+            what: device.called().to_owned(),
+            place: said.map_or_else(usual, Place::Said),
+            ipa: device.ipa,
+            size: device.size,
+        }
+    });
+    regions.chain(frames).chain(devices).collect()
+}
+
+/// Reports what overlaps in the IPA space of a VM, or leaves it.
+pub(super) fn apart(
+    spec: &VmSpec,
+    system: &System,
+    all: Things,
+    findings: &mut Vec<Finding>,
+) -> bool {
+    let things = things(spec, system, all);
+    let before = findings.len();
+    let within =
+        |thing: &Thing| Span::new(thing.ipa, thing.size).filter(|it| it.end <= 1 << IPA_BITS);
+    for (index, one) in things.iter().enumerate() {
+        let Some(range) = within(one) else {
+            findings.push(
+                Finding::new(
+                    "bulkhead::memory::ipa",
+                    format!(
+                        "{} of `{}` would leave the IPA space",
+                        one.what, spec.name.value
+                    ),
+                )
+                .at(
+                    one.place.span().unwrap_or(&spec.name.span).clone(),
+                    format!("ends behind {:#x}", 1_u64 << IPA_BITS),
+                )
+                .help("choose a lower address"),
+            );
+            continue;
+        };
+        for other in &things[index + 1..] {
+            if within(other).is_some_and(|other| other.overlaps(range)) {
+                // First comes what the description says.
+                let (first, second) = match one.place.span() {
+                    Some(_) => (one, other),
+                    None => (other, one),
+                };
+                findings.push(overlap(spec, first, second));
+            }
+        }
+    }
+    findings.len() == before
+}
+
+/// Two things that overlap.
+fn overlap(spec: &VmSpec, first: &Thing, second: &Thing) -> Finding {
+    let range = |thing: &Thing| {
+        let end = thing.ipa.wrapping_add(thing.size);
+        format!("{}: {:#x} to {end:#x}", thing.what, thing.ipa)
+    };
+    let finding = Finding::new(
+        "bulkhead::memory::overlap",
+        format!(
+            "{} and {} overlap in the IPA space of `{}`",
+            first.what, second.what, spec.name.value
+        ),
+    )
+    .at(
+        first.place.span().unwrap_or(&spec.name.span).clone(),
+        range(first),
+    );
+    match &second.place {
+        Place::Said(span) => finding.at(span.clone(), range(second)).help(
+            "`ipa` moves memory and emulated devices, `gic` the GIC; a passed-through device stays where the board has it",
+        ),
+        Place::Usual(moves) => finding.help(format!("{}; {moves} moves it", range(second))),
+    }
+}

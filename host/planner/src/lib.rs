@@ -1,0 +1,39 @@
+//! From a description and a board to a plan: who gets which CPU, page, interrupt and address; the device trees of the
+//! guests; one image with all of it; and the plan as text, JSON and a page.
+#![forbid(unsafe_code)]
+
+mod capacity;
+mod contents;
+pub mod cpio;
+mod cpus;
+mod doorbells;
+mod emulated;
+mod file;
+mod gppt;
+mod guest;
+mod guest_tree;
+pub mod image;
+mod ipa;
+mod overlay;
+mod passed;
+mod payload;
+mod place;
+mod plan;
+mod planned;
+pub mod recover;
+mod share;
+pub mod show;
+mod sources;
+mod spis;
+mod store;
+mod tables;
+mod unpack;
+
+pub use file::Content;
+pub use plan::plan;
+pub use planned::{
+    EmulatedDevice, Loaded, Mapped, Planned, PlannedCpu, PlannedDoorbell, PlannedVm,
+};
+pub use share::{Server, Share, Usage, percent, usage};
+pub use sources::Sources;
+pub use store::Reads;

@@ -1,0 +1,85 @@
+//! Devices of the board that VMs get.
+
+use bulkhead_abi::plan::MAX_SPIS;
+use dtoolkit::fdt::Fdt;
+
+use bulkhead_model::board::{Board, Passed, Tree, pass};
+use bulkhead_model::describe::{Finding, System};
+
+/// The devices that a VM asks for, those that can be passed through.
+pub(super) fn devices(
+    vm: usize,
+    system: &System,
+    board: &Board,
+    findings: &mut Vec<Finding>,
+) -> Vec<Passed> {
+    let wishes = &system.vms[vm].devices;
+    let Some(fdt) = Fdt::new(&board.dtb).ok().filter(|_| !wishes.is_empty()) else {
+        return Vec::new();
+    };
+    let tree = Tree::new(fdt);
+    let mut devices = Vec::new();
+    for wish in wishes {
+        match pass(&tree, &wish.value, &board.console) {
+            Ok(device) => devices.push(device),
+            Err(refusal) => {
+                let finding = Finding::new(
+                    "bulkhead::device::refused",
+                    format!("`{}` cannot be passed through", wish.value),
+                )
+                .at(wish.span.clone(), refusal.why)
+                .also(
+                    system.board.as_ref().map(|board| board.place()),
+                    "this board",
+                );
+                findings.push(if refusal.help.is_empty() {
+                    finding.help("leave it out: on this board no VM can have it")
+                } else {
+                    finding.help(refusal.help)
+                });
+            }
+        }
+    }
+    devices
+}
+
+/// No device has two owners.
+pub(super) fn devices_twice(system: &System, findings: &mut Vec<Finding>) {
+    let wishes: Vec<_> = system
+        .vms
+        .iter()
+        .flat_map(|vm| vm.devices.iter().map(move |wish| (vm, wish)))
+        .collect();
+    for (index, (vm, wish)) in wishes.iter().enumerate() {
+        let first = wishes[..index]
+            .iter()
+            .find(|(_, other)| other.value == wish.value);
+        if let Some((owner, other)) = first {
+            findings.push(
+                Finding::new(
+                    "bulkhead::device::shared",
+                    format!("`{}` has two owners", wish.value),
+                )
+                .at(wish.span.clone(), format!("`{}` wants it", vm.name.value))
+                .at(
+                    other.span.clone(),
+                    format!("`{}` has it already", owner.name.value),
+                )
+                .help("a device belongs to one VM"),
+            );
+        }
+    }
+}
+
+/// The INTID that a guest sees for the board's `intid`: the same if possible.
+pub(super) fn vintid(intid: u32, taken: &mut Vec<u32>, next: &mut u32) -> u32 {
+    let mut chosen = intid;
+    if intid >= 32 + MAX_SPIS || taken.contains(&intid) {
+        while taken.contains(next) {
+            *next += 1;
+        }
+        chosen = *next;
+    }
+    taken.push(chosen);
+    chosen
+}

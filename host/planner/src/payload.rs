@@ -1,0 +1,281 @@
+//! Files that VMs run: finding them, and understanding that they are what they claim to be.
+
+use std::fs;
+use std::path::Path;
+
+use object::elf::{EM_AARCH64, FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endian, Endianness};
+
+use bulkhead_model::board::Trouble;
+use bulkhead_model::checkout;
+use bulkhead_model::describe::{Finding, Placed, nearest};
+use bulkhead_model::payload::Payload;
+
+use super::file::{Content, File};
+use super::sources::Sources;
+
+/// Bytes of a file, or the news that nobody made or fetched it yet.
+pub(super) enum Bytes {
+    /// Content.
+    There(Vec<u8>),
+    /// `build` and `fetch` get it.
+    Absent,
+}
+
+/// Reads what a description names: a path, `debian:NAME` or `guest:NAME`.
+pub(super) fn read(
+    source: &Placed<String>,
+    folder: &Path,
+    sources: &dyn Sources,
+    findings: &mut Vec<Finding>,
+) -> Result<Bytes, Trouble> {
+    let name = source.value.as_str();
+    let file = if let Some(guest) = name.strip_prefix("guest:") {
+        known_guest(guest, source, findings)?;
+        sources.guest(guest)?
+    } else if name.starts_with("debian:") {
+        let Ok(payload) = Payload::named(name) else {
+            let known = Payload::ALL.map(|payload| format!("debian:{}", payload.name()));
+            findings.push(
+                Finding::new(
+                    "bulkhead::image::unknown",
+                    format!("there is no payload `{name}`"),
+                )
+                .at(
+                    source.span.clone(),
+                    format!("must be one of: {}", known.join(", ")),
+                )
+                .help(match nearest(name, known.iter().map(String::as_str)) {
+                    Some(known) => format!("did you mean `{known}`?"),
+                    None => "name a file, by its path, for anything else".to_owned(),
+                }),
+            );
+            return Err(Trouble::Description);
+        };
+        sources.debian(payload)?
+    } else {
+        Some(folder.join(name))
+    };
+    let Some(file) = file else {
+        let (code, help) = if name.starts_with("guest:") {
+            ("bulkhead::image::absent", "`bulkhead build` makes it")
+        } else {
+            ("bulkhead::image::absent", "`bulkhead fetch` gets it")
+        };
+        findings.push(
+            Finding::new(
+                code,
+                format!("`{name}` is not there yet, so it is not checked"),
+            )
+            .at(source.span.clone(), "taken on trust")
+            .help(help)
+            .harmless(),
+        );
+        return Ok(Bytes::Absent);
+    };
+    fs::read(&file).map(Bytes::There).map_err(|why| {
+        findings.push(
+            Finding::new(
+                "bulkhead::image::unreadable",
+                format!("`{name}` cannot be read"),
+            )
+            .at(source.span.clone(), why.to_string())
+            .help("paths start at the folder of the description"),
+        );
+        Trouble::Description
+    })
+}
+
+/// There is a program of that name in guests/.
+fn known_guest(
+    guest: &str,
+    source: &Placed<String>,
+    findings: &mut Vec<Finding>,
+) -> Result<(), Trouble> {
+    if checkout::is_guest(guest) {
+        return Ok(());
+    }
+    let names = checkout::guest_names();
+    let finding = Finding::new(
+        "bulkhead::image::unknown",
+        format!("there is no guest program `{guest}`"),
+    )
+    .at(source.span.clone(), "no such program in guests/");
+    findings.push(match nearest(guest, names.iter().map(String::as_str)) {
+        Some(name) => finding.help(format!("did you mean `guest:{name}`?")),
+        None => finding.help(format!("the guests are {}", names.join(", "))),
+    });
+    Err(Trouble::Description)
+}
+
+/// A Linux Image (Documentation/arch/arm64/booting.rst).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LinuxImage {
+    /// Bytes from a 2 MiB boundary to the Image.
+    pub text_offset: u64,
+    /// Bytes that it takes in memory.
+    pub memory: u64,
+}
+
+/// Reads the header of a Linux Image.
+///
+/// # Errors
+/// Why it is none.
+pub(super) fn linux(bytes: &[u8]) -> Result<LinuxImage, String> {
+    let word = |offset: usize| {
+        let bytes = bytes.get(offset..offset + 8).unwrap_or(&[0; 8]);
+        u64::from_le_bytes(bytes.try_into().unwrap_or_default())
+    };
+    if bytes.len() < 64 || bytes[56..60] != *b"ARM\x64" {
+        return Err("it has no arm64 Image header".to_owned());
+    }
+    let (text_offset, size, flags) = (word(8), word(16), word(24));
+    if flags & 1 != 0 {
+        return Err("it is a big-endian kernel".to_owned());
+    }
+    if size == 0 {
+        return Err("it does not tell its size: a kernel before 3.17".to_owned());
+    }
+    if text_offset >= 2 << 20 || text_offset % 8 != 0 || size > 1 << 30 {
+        return Err("its Image header makes no sense".to_owned());
+    }
+    Ok(LinuxImage {
+        text_offset,
+        memory: size.max(bytes.len() as u64),
+    })
+}
+
+/// Whether this looks like an initial RAM disk: cpio, or one of the compressions that kernels know.
+pub(super) fn is_initrd(bytes: &[u8]) -> bool {
+    let starts: [&[u8]; 8] = [
+        b"070701",
+        b"070702",
+        b"\x1f\x8b",
+        b"\x28\xb5\x2f\xfd",
+        b"\xfd7zXZ",
+        b"BZh",
+        b"\x02\x21\x4c\x18",
+        b"\x89LZO",
+    ];
+    starts.iter().any(|start| bytes.starts_with(start))
+}
+
+/// A program ready to be placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    /// Pieces: IPA and content, ascending.
+    pub pieces: Vec<(u64, Content)>,
+    /// First instruction.
+    pub entry: u64,
+    /// First address behind everything, memory without content included.
+    pub end: u64,
+}
+
+/// Whether the bytes claim to be an ELF file.
+pub(super) fn is_elf(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"\x7fELF")
+}
+
+/// Pieces nearer than this become one, so that each takes a page of the image at least once.
+const GAP: u64 = 4096;
+
+/// Reads an ELF program by the physical addresses of its segments.
+///
+/// # Errors
+/// Why it is none.
+pub(super) fn elf(bytes: &[u8]) -> Result<Program, String> {
+    let wrong = |why: object::Error| format!("it is not a sound ELF file: {why}");
+    let header = FileHeader64::<Endianness>::parse(bytes).map_err(wrong)?;
+    let endian = header.endian().map_err(wrong)?;
+    if endian.is_big_endian() || header.e_machine(endian) != EM_AARCH64 {
+        return Err("it is not a little-endian AArch64 program".to_owned());
+    }
+    let mut segments = Vec::new();
+    let mut end = 0;
+    for segment in header.program_headers(endian, bytes).map_err(wrong)? {
+        if segment.p_type(endian) != PT_LOAD || segment.p_memsz(endian) == 0 {
+            continue;
+        }
+        let start = segment.p_paddr(endian);
+        let last = start.checked_add(segment.p_memsz(endian));
+        end = end.max(last.ok_or("a segment runs past the last address")?);
+        let data = segment
+            .data(endian, bytes)
+            .map_err(|()| "a segment lies outside the file")?;
+        if !data.is_empty() {
+            segments.push((start, data.to_vec()));
+        }
+    }
+    segments.sort_by_key(|(start, _)| *start);
+    let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (start, data) in segments {
+        // Pieces start at multiples of 8, as EL2 copies words.
+        let lead = start % 8;
+        match pieces.last_mut() {
+            Some((first, content)) if start < *first + content.len() as u64 => {
+                return Err("two of its segments overlap".to_owned());
+            }
+            Some((first, content)) if start - (*first + content.len() as u64) < GAP => {
+                content.resize((start - *first) as usize, 0);
+                content.extend(data);
+            }
+            _ => pieces.push((start - lead, [vec![0; lead as usize], data].concat())),
+        }
+    }
+    if pieces.is_empty() {
+        return Err("it has nothing to load".to_owned());
+    }
+    let entry = header.e_entry(endian);
+    let inside =
+        |(start, data): &(u64, Vec<u8>)| *start <= entry && entry < start + data.len() as u64;
+    if entry % 4 != 0 || !pieces.iter().any(inside) {
+        return Err("its entry point is not in what is loaded".to_owned());
+    }
+    let content = |(start, data)| (start, File::new(data).content());
+    let pieces = pieces.into_iter().map(content).collect();
+    Ok(Program { pieces, entry, end })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(text_offset: u64, size: u64, flags: u64) -> Vec<u8> {
+        let mut bytes = vec![0; 128];
+        bytes[8..16].copy_from_slice(&text_offset.to_le_bytes());
+        bytes[16..24].copy_from_slice(&size.to_le_bytes());
+        bytes[24..32].copy_from_slice(&flags.to_le_bytes());
+        bytes[56..60].copy_from_slice(b"ARM\x64");
+        bytes
+    }
+
+    #[test]
+    fn linux_images_are_known_by_their_header() {
+        let good = linux(&image(0, 0x10_0000, 0xa)).expect("sound");
+        assert_eq!(
+            good,
+            LinuxImage {
+                text_offset: 0,
+                memory: 0x10_0000
+            }
+        );
+        assert!(linux(&image(0, 0, 0xa)).is_err());
+        assert!(linux(&image(0, 0x10_0000, 1)).is_err());
+        assert!(linux(&image(4 << 20, 0x10_0000, 0)).is_err());
+        assert!(linux(&[0; 256]).is_err());
+    }
+
+    #[test]
+    fn initial_ram_disks_are_known_by_their_start() {
+        assert!(is_initrd(b"070701000"));
+        assert!(is_initrd(b"\x1f\x8b\x08"));
+        assert!(!is_initrd(b"hello"));
+    }
+
+    #[test]
+    fn broken_elf_files_are_refused() {
+        assert!(elf(b"\x7fELF").is_err());
+        assert!(elf(&[0x7f; 200]).is_err());
+    }
+}

@@ -1,0 +1,249 @@
+//! Physical places: first fit in the board's memory.
+
+use bulkhead_abi::plan::{PAGE, RegionKind};
+use bulkhead_core::plan::Span;
+
+use bulkhead_model::board::{Board, Trouble};
+use bulkhead_model::describe::{self, Finding, Size, System};
+
+use super::guest::Guest;
+use super::tables::Layout;
+
+/// Alignment of RAM: what one block of stage 2 maps.
+const BLOCK: u64 = 2 << 20;
+
+/// A range that has an owner.
+struct Taken {
+    span: Span,
+    who: String,
+    place: Option<describe::Span>,
+}
+
+/// Memory of the board and who has which part of it.
+struct Places<'a> {
+    board: &'a Board,
+    taken: Vec<Taken>,
+}
+
+impl Places<'_> {
+    /// The first range that is free; ranges start at multiples of `align`.
+    fn fit(&self, size: u64, align: u64) -> Option<Span> {
+        self.board.memory.iter().find_map(|memory| {
+            let mut start = memory.base.checked_next_multiple_of(align)?;
+            loop {
+                let span = Span::new(start, size)?;
+                if span.end > memory.base + memory.size {
+                    return None;
+                }
+                match self.taken.iter().find(|taken| taken.span.overlaps(span)) {
+                    Some(taken) => start = taken.span.end.checked_next_multiple_of(align)?,
+                    None => return Some(span),
+                }
+            }
+        })
+    }
+
+    /// Bytes that nobody has.
+    fn free(&self) -> u64 {
+        let all: u64 = self.board.memory.iter().map(|memory| memory.size).sum();
+        let taken: u64 = self
+            .taken
+            .iter()
+            .map(|taken| taken.span.end - taken.span.start)
+            .sum();
+        all.saturating_sub(taken)
+    }
+
+    fn take(&mut self, span: Span, who: String, place: Option<describe::Span>) {
+        self.taken.push(Taken { span, who, place });
+    }
+}
+
+/// Finds physical places for the RAM of all VMs and for shared memory, and enters them in the
+/// guests' regions. `owners` are the VMs of the guests: of a description that is wrong, not all may be there.
+pub(super) fn place(
+    system: &System,
+    board: &Board,
+    layout: &Layout,
+    (owners, guests): (&[usize], &mut [Guest]),
+    findings: &mut Vec<Finding>,
+) -> Result<(), Trouble> {
+    let before = findings.len();
+    let at_board = system.board.as_ref().map(|board| board.memory_place());
+    let mut places = Places {
+        board,
+        taken: Vec::new(),
+    };
+    for reserved in &board.reserved {
+        if let Some(span) = Span::new(reserved.base, reserved.size) {
+            places.take(span, "the board's firmware".to_owned(), None);
+        }
+    }
+    let image = Span::new(layout.base, layout.room).filter(|image| {
+        let memory = board.memory.iter();
+        memory
+            .clone()
+            .any(|memory| memory.base <= image.start && image.end <= memory.base + memory.size)
+            && !places.taken.iter().any(|taken| taken.span.overlaps(*image))
+    });
+    let Some(image) = image else {
+        findings.push(
+            Finding::new(
+                "bulkhead::memory::image",
+                "the image does not fit the board's memory",
+            )
+            .at(
+                system.vms.first().map_or(0..0, |vm| vm.name.span.clone()),
+                format!("it takes {} with all payloads", Size(layout.room)),
+            )
+            .help("give the board more `memory`, or VMs smaller payloads"),
+        );
+        return Err(Trouble::Description);
+    };
+    places.take(image, "the image".to_owned(), None);
+    fixed(system, &mut places, findings);
+    for (&vm, guest) in owners.iter().zip(guests.iter_mut()) {
+        let spec = &system.vms[vm];
+        let wish = spec.memory.pa.as_ref().map(|pa| pa.value);
+        let pa = wish.or_else(|| {
+            let span = places.fit(spec.memory.size.value, BLOCK)?;
+            places.take(span, format!("`{}`", spec.name.value), None);
+            Some(span.start)
+        });
+        let Some(pa) = pa else {
+            let others: u64 = system
+                .vms
+                .iter()
+                .take(vm)
+                .map(|vm| vm.memory.size.value)
+                .sum();
+            findings.push(
+                Finding::new(
+                    "bulkhead::memory::full",
+                    format!("there is no room for the memory of `{}`", spec.name.value),
+                )
+                .at(
+                    spec.memory.size.span.clone(),
+                    format!(
+                        "{} wanted, {} free, perhaps in pieces",
+                        Size(spec.memory.size.value),
+                        free(&places)
+                    ),
+                )
+                .also(at_board.clone(), memory_of(&places))
+                .help(format!(
+                    "VMs before it have {}, the image {}; give the board more `memory` or VMs less",
+                    Size(others),
+                    Size(layout.room)
+                )),
+            );
+            continue;
+        };
+        for mapped in &mut guest.regions {
+            if mapped.region.kind == RegionKind::Ram as u16 {
+                mapped.region.pa = pa;
+            }
+        }
+    }
+    for (number, shared) in system.shared.iter().enumerate() {
+        let align = if shared.size.value >= BLOCK {
+            BLOCK
+        } else {
+            PAGE
+        };
+        let Some(span) = places.fit(shared.size.value, align) else {
+            findings.push(
+                Finding::new(
+                    "bulkhead::memory::full",
+                    format!(
+                        "there is no room for the shared memory `{}`",
+                        shared.name.value
+                    ),
+                )
+                .at(
+                    shared.size.span.clone(),
+                    format!("{} wanted, {} free", Size(shared.size.value), free(&places)),
+                )
+                .also(at_board.clone(), memory_of(&places))
+                .help("give the board more `memory`, or VMs less"),
+            );
+            continue;
+        };
+        places.take(span, format!("`{}`", shared.name.value), None);
+        for mapped in guests.iter_mut().flat_map(|guest| guest.regions.iter_mut()) {
+            let region = &mut mapped.region;
+            if region.kind == RegionKind::Shared as u16 && usize::from(region.shared) == number {
+                region.pa = span.start;
+            }
+        }
+    }
+    if findings[before..].iter().any(|finding| !finding.harmless) {
+        return Err(Trouble::Description);
+    }
+    Ok(())
+}
+
+/// What the board has, for people.
+fn memory_of(places: &Places) -> String {
+    let memory = places.board.memory.iter().map(|memory| memory.size);
+    format!("has {} in all", Size(memory.sum()))
+}
+
+/// Free memory, rounded down for people.
+fn free(places: &Places) -> Size {
+    Size(places.free() & !((1 << 20) - 1))
+}
+
+/// RAM for which the description names the place.
+fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
+    let board = system.board.as_ref().map(|board| board.memory_place());
+    for spec in &system.vms {
+        let Some(pa) = &spec.memory.pa else { continue };
+        let name = &spec.name.value;
+        let span =
+            Span::new(pa.value, spec.memory.size.value).filter(|span| {
+                places.board.memory.iter().any(|memory| {
+                    memory.base <= span.start && span.end <= memory.base + memory.size
+                })
+            });
+        let Some(span) = span else {
+            let ranges: Vec<_> = places
+                .board
+                .memory
+                .iter()
+                .map(|memory| format!("{:#x} to {:#x}", memory.base, memory.base + memory.size))
+                .collect();
+            findings.push(
+                Finding::new(
+                    "bulkhead::memory::outside",
+                    format!("the memory of `{name}` is not in the board's memory"),
+                )
+                .at(
+                    pa.span.clone(),
+                    format!("{} from here", Size(spec.memory.size.value)),
+                )
+                .also(board.clone(), format!("its memory: {}", ranges.join(", ")))
+                .help("leave `pa` out and the planner chooses"),
+            );
+            continue;
+        };
+        if let Some(other) = places.taken.iter().find(|taken| taken.span.overlaps(span)) {
+            let finding = Finding::new(
+                "bulkhead::memory::taken",
+                format!("the memory of `{name}` is that of {} too", other.who),
+            )
+            .at(
+                pa.span.clone(),
+                format!("{:#x} to {:#x}", span.start, span.end),
+            );
+            let place = other.place.clone().or_else(|| board.clone());
+            let text = format!(
+                "{} has {:#x} to {:#x}",
+                other.who, other.span.start, other.span.end
+            );
+            let finding = finding.also(place, text);
+            findings.push(finding.help("leave `pa` out and the planner chooses"));
+        }
+        places.take(span, format!("`{name}`"), Some(pa.span.clone()));
+    }
+}

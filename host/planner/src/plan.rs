@@ -1,0 +1,140 @@
+//! From a description and a board to a plan: who gets which CPU, page, interrupt and address.
+//!
+//! Everything that can be wrong is found on the way and shown in the description. At the end the plan
+//! is proven by the same code that EL2 uses (`bulkhead_core::plan`).
+
+use bulkhead_abi::plan::PAGE;
+use bulkhead_core::plan::{Plan, table_name};
+
+use bulkhead_model::board::{Board, Trouble};
+use bulkhead_model::describe::{CpuTime, Finding, System};
+use bulkhead_model::failure::Failure;
+
+use crate::cpus::Assigned;
+use crate::planned::Planned;
+use crate::sources::Sources;
+use crate::{
+    capacity, contents, cpus, doorbells, gppt, guest, overlay, passed, place, store, tables,
+};
+
+/// Bytes for EL2 in the image when nobody built it yet.
+const EL2_GUESS: u64 = 96 * 1024;
+
+/// Plans a system. `el2` is how many bytes EL2 takes in the image, if it is built.
+///
+/// # Errors
+/// The description is wrong (then `findings` says how), or a tool or file is missing.
+pub fn plan(
+    system: &System,
+    board: Board,
+    el2: Option<u64>,
+    sources: &dyn Sources,
+    findings: &mut Vec<Finding>,
+) -> Result<Planned, Trouble> {
+    let Assigned { mut cpus, times } = cpus::assign(system, &board, findings);
+    let mut doorbells = doorbells::assign(system, &board, findings);
+    let mut store = store::Store::new(system, sources);
+    let mut guests = Vec::new();
+    let mut owners = Vec::new();
+    let mut passed = Vec::new();
+    for (index, spec) in system.vms.iter().enumerate() {
+        passed.push(passed::devices(index, system, &board, findings));
+        let unseen = gppt::sends_unseen(spec, board.parts.gic_version);
+        let mut kinds: Vec<(u64, &str)> = cpus::of_vm(&cpus, index)
+            .iter()
+            .filter_map(|&cpu| board.cpus.get(cpu))
+            .zip(0..)
+            .map(|(cpu, number)| {
+                let mpidr = if unseen { cpu.mpidr } else { number };
+                (mpidr, cpu.compatible.as_str())
+            })
+            .collect();
+        // A vCPU without a CPU was reported; what else is wrong is found all the same.
+        kinds.resize(spec.vcpus, (0, ""));
+        let contents = contents::contents(spec, &mut store, findings)?;
+        let overlays = overlay::read(spec, &mut store, findings)?;
+        if let Some(contents) = contents {
+            let devices = passed.last().cloned().unwrap_or_default();
+            let guest = guest::arrange(
+                (index, spec),
+                system,
+                (&board, &kinds, times[index] != CpuTime::Pinned),
+                (devices, &mut doorbells),
+                (contents, &overlays),
+                findings,
+            );
+            if let Some(guest) = guest {
+                owners.push(index);
+                guests.push(guest);
+            }
+        }
+    }
+    passed::devices_twice(system, findings);
+    cpus::choose_service(system, board.parts.gic_version, &mut cpus, findings);
+
+    let call_spis = gppt::call_spis(system, &board, &doorbells, cpus.len(), findings);
+    for (cpu, spi) in cpus.iter_mut().zip(call_spis) {
+        cpu.call_spi = spi;
+    }
+
+    let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
+    let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
+    let layout = tables::layout((el2, &doorbells), &mut guests, cpus.len(), system, &board);
+    place::place(system, &board, &layout, (&owners, &mut guests), findings)?;
+    if findings.iter().any(|finding| !finding.harmless) || guests.len() != system.vms.len() {
+        return Err(Trouble::Description);
+    }
+    let (bytes, image) = tables::emit(
+        &board,
+        (&cpus, &times),
+        (&mut guests, &doorbells),
+        system,
+        &layout,
+    );
+    let size = (bytes.len() as u64, image.pool_pages);
+    capacity::check(system, &guests, size, findings);
+    if findings.iter().any(|finding| !finding.harmless) {
+        return Err(Trouble::Description);
+    }
+    prove(&bytes)?;
+
+    let vms = guests
+        .into_iter()
+        .enumerate()
+        .map(|(index, guest)| {
+            let own = cpus::of_vm(&cpus, index);
+            guest.into_planned(system, &system.vms[index], own, times[index])
+        })
+        .collect();
+    Ok(Planned {
+        name: system.name.clone(),
+        board,
+        cpus,
+        vms,
+        doorbells,
+        image,
+        bytes,
+        provisional,
+        reads: store.reads(),
+    })
+}
+
+/// The last word: core's own proof. If it fails, this planner has a bug.
+fn prove(bytes: &[u8]) -> Result<(), Failure> {
+    Plan::open(bytes)
+        .and_then(|plan| plan.check())
+        .map_err(|violation| {
+            let place = violation.table.map_or_else(
+                || "header".to_owned(),
+                |table| format!("{} {}", table_name(table), violation.row),
+            );
+            Failure::failed(
+                format!(
+                    "internal error: the plan breaks `{}` at {place}",
+                    violation.invariant.name()
+                ),
+                violation.invariant.meaning(),
+                "this is a bug of the planner; please report it with the description",
+            )
+        })
+}

@@ -1,0 +1,216 @@
+//! A system as planned.
+
+use bulkhead_abi::plan::{Class, DeviceKind, Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq};
+use bulkhead_core::gppt::{Mode, Reclaim};
+
+use bulkhead_model::board::{Board, Passed};
+use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation};
+
+use crate::file::Content;
+use crate::store::Reads;
+
+/// A payload of a VM in the image.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What it is: "kernel", "program", "device tree".
+    pub what: &'static str,
+    /// Where it goes.
+    pub ipa: u64,
+    /// Content, the same for all VMs that have it from one file.
+    pub bytes: Content,
+    /// Bytes from the start of the image.
+    pub offset: u64,
+}
+
+/// A range that a VM's stage 2 maps.
+#[derive(Clone, Debug)]
+pub struct Mapped {
+    /// What it is: "RAM", the name of shared memory, the path of a device.
+    pub what: String,
+    /// In the words of the plan.
+    pub region: bulkhead_abi::plan::Region,
+}
+
+/// A device that EL2 emulates for a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EmulatedDevice {
+    /// What it is.
+    pub kind: DeviceKind,
+    /// Where its registers are.
+    pub ipa: u64,
+    /// Bytes of its registers.
+    pub size: u64,
+    /// Its interrupt, an SPI.
+    pub intid: u32,
+}
+
+impl EmulatedDevice {
+    /// What people call it.
+    pub fn called(&self) -> &'static str {
+        match self.kind {
+            DeviceKind::Pl011 => "the console (PL011)",
+            DeviceKind::Pl031 => "the clock (PL031)",
+            DeviceKind::Watchdog => "the watchdog (SBSA)",
+        }
+    }
+}
+
+/// The interrupt controller of a guest.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestGic {
+    /// Version: 2 or 3.
+    pub version: u32,
+    /// IPA and size of the distributor.
+    pub gicd: (u64, u64),
+    /// IPA and size of the redistributors (GICv3) or of the CPU interface (GICv2).
+    pub interface: (u64, u64),
+}
+
+/// A doorbell as planned.
+#[derive(Clone, Debug)]
+pub struct PlannedDoorbell {
+    /// Name.
+    pub name: String,
+    /// Index of the VM that rings.
+    pub from: usize,
+    /// Index of the VM that hears it.
+    pub to: usize,
+    /// IPA of the page by which it is rung; final once that VM is arranged.
+    pub ipa: u64,
+    /// INTID by which it is heard.
+    pub intid: u32,
+    /// Whether that is an SPI of the board.
+    pub physical: bool,
+    /// Nanoseconds from one interrupt to the next at least.
+    pub apart: u64,
+    /// Name of the shared memory that it is about.
+    pub shared: Option<String>,
+}
+
+impl PlannedDoorbell {
+    /// Its row in the plan.
+    pub(super) fn row(&self) -> Doorbell {
+        Doorbell {
+            vm: self.from as u16,
+            to: self.to as u16,
+            vintid: self.intid as u16,
+            pintid: if self.physical { self.intid as u16 } else { 0 },
+            ipa: self.ipa,
+            apart: self.apart,
+        }
+    }
+
+    /// The row of its interrupt, if that is one of the board's.
+    pub(super) fn irq(&self) -> Option<Irq> {
+        self.physical.then_some(Irq {
+            vm: self.to as u16,
+            vintid: self.intid as u16,
+            pintid: self.intid as u16,
+            flags: IRQ_EDGE | IRQ_DOORBELL,
+        })
+    }
+}
+
+/// A VM as planned.
+#[derive(Clone, Debug)]
+pub struct PlannedVm {
+    /// Name.
+    pub name: String,
+    /// Class.
+    pub class: Class,
+    /// Less than the class asks for.
+    pub deviations: Vec<Deviation>,
+    /// Numbers of its CPUs on the board, by vCPU.
+    pub cpus: Vec<usize>,
+    /// What each vCPU may have of its CPU.
+    pub time: CpuTime,
+    /// Why: the class, or a line of the description.
+    pub time_why: String,
+    /// CPUs of the board to which the load balancer may move its vCPUs, besides their own.
+    pub pool: Vec<usize>,
+    /// Why it gets its interrupts that way.
+    pub interrupts_why: String,
+    /// IPA of the page in which it is told stolen time.
+    pub stolen_time: Option<u64>,
+    /// First instruction.
+    pub entry: u64,
+    /// IPA of its device tree.
+    pub tree: u64,
+    /// Whether its seeds are fixed.
+    pub deterministic: bool,
+    /// What happens when it crashes.
+    pub crash: CrashSpec,
+    /// The mode in which it takes its physical interrupts itself; `None`: through the vGIC.
+    pub own_interrupts: Option<Mode>,
+    /// How EL2 gets its CPU back, where that mode leaves a choice.
+    pub reclaim: Reclaim,
+    /// Where that comes from.
+    pub reclaim_why: String,
+    /// Whether the physical timer is its own; else it is emulated.
+    pub own_ptimer: bool,
+    /// Whether its time stands still while it is paused.
+    pub time_stops: bool,
+    /// Calls of the firmware that it may make, ascending.
+    pub calls: Vec<u32>,
+    /// Its interrupt controller.
+    pub gic: GuestGic,
+    /// Devices that EL2 emulates for it.
+    pub emulated: Vec<EmulatedDevice>,
+    /// SPI by which it is told of other VMs' crashes.
+    pub event: Option<u32>,
+    /// SPIs of its vGIC.
+    pub spis: u32,
+    /// Pages of its stage-2 tables.
+    pub s2_pages: u32,
+    /// Stage 2, ascending by IPA.
+    pub regions: Vec<Mapped>,
+    /// What EL2 copies into its RAM.
+    pub loads: Vec<Loaded>,
+    /// Passed-through devices with the INTIDs that it sees.
+    pub devices: Vec<(Passed, Vec<u32>)>,
+}
+
+/// A pCPU as planned.
+#[derive(Clone, Debug)]
+pub struct PlannedCpu {
+    /// Number on the board.
+    pub cpu: usize,
+    /// Affinity fields of its MPIDR_EL1.
+    pub mpidr: u64,
+    /// Who runs there at first: index of the VM, number of the vCPU.
+    pub vcpus: Vec<(usize, usize)>,
+    /// Whether it drains the console.
+    pub service: bool,
+    /// First of two SPIs by which others call it; 0: by SGIs.
+    pub call_spi: u16,
+}
+
+/// A system as planned.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Name of the system.
+    pub name: String,
+    /// The board.
+    pub board: Board,
+    /// pCPUs that EL2 brings up.
+    pub cpus: Vec<PlannedCpu>,
+    /// VMs.
+    pub vms: Vec<PlannedVm>,
+    /// Doorbells between them, in the order of those that ring.
+    pub doorbells: Vec<PlannedDoorbell>,
+    /// The image.
+    pub image: bulkhead_abi::plan::Image,
+    /// The plan for EL2.
+    pub bytes: Vec<u8>,
+    /// Whether it was made without some payloads, or without EL2 itself: good to look at, not to run.
+    pub provisional: bool,
+    /// What was read for it.
+    pub reads: Reads,
+}
+
+impl Planned {
+    /// What each VM may have of its CPUs, by VM.
+    pub fn times(&self) -> Vec<CpuTime> {
+        self.vms.iter().map(|vm| vm.time).collect()
+    }
+}

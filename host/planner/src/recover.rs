@@ -1,0 +1,115 @@
+//! What the planner has to say about a description that is wrong already, so that all of it is shown at once.
+//!
+//! What may only follow from an error that is known is held back: words of it, what depends on a board or a VM of which
+//! something could not be read, and whatever does no harm.
+
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{Finding, Span, System};
+
+use crate::Sources;
+
+/// Findings that one word makes, whatever else stands in its table.
+const OF_ONE_WORD: [&str; 8] = [
+    "bulkhead::console::service",
+    "bulkhead::device::refused",
+    "bulkhead::device::shared",
+    "bulkhead::image::initrd",
+    "bulkhead::image::kernel",
+    "bulkhead::image::unknown",
+    "bulkhead::image::unreadable",
+    "bulkhead::pcpu::unknown",
+];
+/// Findings that depend on what all VMs say.
+const OF_ALL_VMS: [&str; 1] = ["bulkhead::pcpu::too-few"];
+/// Findings that are the same on every board.
+const ON_ANY_BOARD: [&str; 10] = [
+    "bulkhead::device::shared",
+    "bulkhead::image::initrd",
+    "bulkhead::image::kernel",
+    "bulkhead::image::place",
+    "bulkhead::image::program",
+    "bulkhead::image::unknown",
+    "bulkhead::image::unreadable",
+    "bulkhead::memory::small",
+    "bulkhead::pcpu::full",
+    "bulkhead::pcpu::shared",
+];
+/// The same if both parties stand in the description.
+const OF_TWO_PARTIES: [&str; 2] = ["bulkhead::memory::overlap", "bulkhead::memory::taken"];
+
+/// What errors in the table of a VM are about if the planner would see another VM than was meant.
+const MISREAD: [&str; 11] = [
+    "class",
+    "cpu",
+    "interrupts",
+    "key",
+    "memory",
+    "pcpu",
+    "toml",
+    "value",
+    "vcpu",
+    "version",
+    "vm",
+];
+
+/// The subject of a code, which stands behind `bulkhead::`.
+fn subject(finding: &Finding) -> &str {
+    finding.code.split("::").nth(1).unwrap_or_default()
+}
+
+/// Adds what the planner finds and what does not follow from `findings`. `board` is the one of the description, if it could
+/// be found; `sources` gives what is there.
+pub fn look(
+    system: &System,
+    board: Option<Board>,
+    sources: &dyn Sources,
+    findings: &mut Vec<Finding>,
+) {
+    let tables = system.text.tables();
+    let table = |place: &Span| tables.iter().position(|table| table.contains(&place.start));
+    let errors = || findings.iter().filter(|finding| !finding.harmless);
+    let words: Vec<Span> = errors()
+        .flat_map(|finding| &finding.labels)
+        .map(|(place, _)| place.clone())
+        .collect();
+    let first = |finding: &Finding| finding.labels.first().and_then(|(place, _)| table(place));
+    let wrong: Vec<usize> = errors().filter_map(first).collect();
+    // A key that is like no other is not a known one misspelt: it can be left out.
+    let stray = |finding: &&Finding| {
+        let help = finding.help.as_deref().unwrap_or_default();
+        subject(finding) == "key" && !help.starts_with("did you mean")
+    };
+    let misread: Vec<usize> = errors()
+        .filter(|finding| MISREAD.contains(&subject(finding)) && !stray(finding))
+        .filter_map(first)
+        .collect();
+
+    let place = system.board.as_ref().map(|board| board.place());
+    let sound = place.is_some_and(|place| !table(&place).is_some_and(|at| wrong.contains(&at)));
+    let board = board.filter(|_| sound);
+    let is_known = board.is_some();
+
+    let mut more = findings.clone();
+    // It cannot succeed: the errors are in the list that it gets.
+    let board = board.unwrap_or_else(Board::any);
+    let _ = crate::plan(system, board, None, sources, &mut more);
+    let is_news = |finding: &Finding| {
+        let code = finding.code;
+        let mut places = finding.labels.iter().map(|(place, _)| place);
+        let meets = places.clone().any(|place| {
+            let mut words = words.iter();
+            words.any(|word| word.start < place.end && place.start < word.end)
+        });
+        let of_here = ON_ANY_BOARD.contains(&code)
+            || OF_TWO_PARTIES.contains(&code) && finding.labels.len() > 1;
+        let of_vms = !OF_ALL_VMS.contains(&code) || misread.is_empty();
+        let read = !places.any(|place| table(place).is_some_and(|at| misread.contains(&at)));
+        !finding.harmless
+            && !meets
+            && (is_known || of_here)
+            && (OF_ONE_WORD.contains(&code) || of_vms && read)
+    };
+    let more = more.into_iter().skip(findings.len());
+    let more: Vec<Finding> = more.filter(is_news).collect();
+    findings.extend(more);
+}

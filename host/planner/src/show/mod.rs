@@ -1,0 +1,129 @@
+//! A plan for people and programs: text, JSON, a page; and what differs between two.
+
+pub mod bytes;
+mod diff;
+mod json;
+mod page;
+mod text;
+
+pub use diff::{Change, Differences, compare};
+pub use json::json;
+pub use page::{Parts, escape, fill, html};
+pub use text::text;
+
+use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
+
+use bulkhead_model::describe::CrashSpec;
+use bulkhead_model::plural::count;
+
+use crate::{Planned, PlannedVm};
+
+/// A range of the board's physical addresses and who has it.
+struct Owned {
+    start: u64,
+    size: u64,
+    /// VMs that have it, by index; none for EL2 and firmware.
+    owners: Vec<usize>,
+    what: String,
+}
+
+/// Physical memory by address: image, RAM, shared memory, what firmware keeps.
+fn memory_map(planned: &Planned) -> Vec<Owned> {
+    let image = &planned.image;
+    let mut map = vec![Owned {
+        start: image.base,
+        size: image.size,
+        owners: Vec::new(),
+        what: "image: EL2, plan, payloads, pool".to_owned(),
+    }];
+    for reserved in &planned.board.reserved {
+        map.push(Owned {
+            start: reserved.base,
+            size: reserved.size,
+            owners: Vec::new(),
+            what: "kept by firmware".to_owned(),
+        });
+    }
+    for (index, vm) in planned.vms.iter().enumerate() {
+        for mapped in &vm.regions {
+            let region = &mapped.region;
+            let memory = [RegionKind::Ram as u16, RegionKind::Shared as u16];
+            if !memory.contains(&region.kind) {
+                continue;
+            }
+            if let Some(known) = map.iter_mut().find(|owned| owned.start == region.pa) {
+                known.owners.push(index);
+                continue;
+            }
+            let what = match mapped.what.as_str() {
+                "RAM" => format!("RAM of {}", vm.name),
+                name => format!("shared: {name}"),
+            };
+            map.push(Owned {
+                start: region.pa,
+                size: region.size,
+                owners: vec![index],
+                what,
+            });
+        }
+    }
+    map.sort_by_key(|owned| owned.start);
+    map
+}
+
+/// Access in three letters.
+fn access(region: &Region) -> &'static str {
+    match (
+        region.access & ACCESS_WRITE != 0,
+        region.access & ACCESS_EXECUTE != 0,
+    ) {
+        (true, true) => "rwx",
+        (true, false) => "rw-",
+        (false, true) => "r-x",
+        (false, false) => "r--",
+    }
+}
+
+/// Bytes that EL2 takes besides payloads: itself with the plan, and the pool.
+fn el2_bytes(planned: &Planned) -> u64 {
+    let own = (planned.image.plan_offset + planned.bytes.len() as u64).next_multiple_of(PAGE);
+    own + u64::from(planned.image.pool_pages) * PAGE
+}
+
+/// "CPU 1", "CPUs 1 and 2", "CPUs 1, 2 and 3".
+fn cpus(vm: &PlannedVm) -> String {
+    // Several vCPUs may have the same one.
+    let mut numbers = Vec::new();
+    for cpu in &vm.cpus {
+        if !numbers.contains(cpu) {
+            numbers.push(*cpu);
+        }
+    }
+    let names: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    match names.split_last() {
+        Some((last, [])) => format!("CPU {last}"),
+        Some((last, before)) => format!("CPUs {} and {last}", before.join(", ")),
+        None => "no CPU".to_owned(),
+    }
+}
+
+/// Name of a vCPU: that of its VM, if it is the only one there.
+fn vcpu_name(planned: &Planned, vm: usize, number: usize) -> String {
+    let vm = &planned.vms[vm];
+    match vm.cpus.len() {
+        1 => vm.name.clone(),
+        _ => format!("vCPU {number} of {}", vm.name),
+    }
+}
+
+/// What happens when a VM crashes, if it is more than that it stays stopped.
+fn crash(vm: &PlannedVm) -> Option<String> {
+    match &vm.crash {
+        CrashSpec::Halt => None,
+        CrashSpec::Restart { most, seconds } => Some(format!(
+            "starts again, {} in {seconds} s at most",
+            count(usize::from(*most), "time")
+        )),
+        CrashSpec::Notify(told) => Some(format!("stays stopped, and {} is told", told.value)),
+    }
+}

@@ -1,0 +1,435 @@
+//! A plan as text: who owns what, where, at what cost.
+
+use std::fmt::Write;
+
+use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_core::gppt::{Kick, Mode, Reclaim};
+use bulkhead_core::sched::bound::Costs;
+
+use bulkhead_model::describe::{CpuTime, Duration, Size, class_name};
+
+use super::{access, count, cpus, crash, el2_bytes, memory_map, vcpu_name};
+use crate::{Planned, PlannedCpu, PlannedVm, Share, percent, usage};
+
+/// The plan as text.
+pub fn text(planned: &Planned) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_text(planned, &mut out);
+    out
+}
+
+fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
+    let board = &planned.board;
+    let memory: u64 = board.memory.iter().map(|memory| memory.size).sum();
+    writeln!(
+        out,
+        "{} on {}: {}, {} of {} CPUs, {} of memory",
+        planned.name,
+        board.name,
+        count(planned.vms.len(), "VM"),
+        planned.cpus.len(),
+        board.cpus.len(),
+        Size(memory)
+    )?;
+    if planned.provisional {
+        writeln!(
+            out,
+            "provisional: made without what is not built or fetched yet"
+        )?;
+    }
+    writeln!(out, "\nCPUs")?;
+    for cpu in &planned.cpus {
+        let runs = who(planned, &cpu.vcpus);
+        let service = if cpu.service {
+            ", drains the console"
+        } else {
+            ""
+        };
+        writeln!(
+            out,
+            "  CPU {}  MPIDR {:#x}  runs {runs}{service}{}",
+            cpu.cpu,
+            cpu.mpidr,
+            called(cpu.call_spi)
+        )?;
+        write_usage(planned, cpu, out)?;
+    }
+    if planned.vms.len() > FEW {
+        write_list(planned, out)?;
+    }
+    for (index, vm) in planned.vms.iter().enumerate() {
+        writeln!(
+            out,
+            "\nVM {}: {}, on {}",
+            vm.name,
+            class_name(vm.class),
+            cpus(vm)
+        )?;
+        for deviation in &vm.deviations {
+            writeln!(
+                out,
+                "  deviation  {}\n             the class asks for {}\n             this VM gets {}",
+                deviation.stated, deviation.asked, deviation.got
+            )?;
+        }
+        write_time(vm, out)?;
+        write_interrupts(planned, vm, out)?;
+        for mapped in &vm.regions {
+            let region = &mapped.region;
+            // The page of stolen time is EL2's, wherever the image lies.
+            let pa = if region.kind == RegionKind::StolenTime as u16 {
+                format!("{:<14}", "of EL2's pool")
+            } else {
+                format!("PA {:#011x}", region.pa)
+            };
+            writeln!(
+                out,
+                "  maps       IPA {:#011x}  {pa}  {:>9}  {}  {}",
+                region.ipa,
+                Size(region.size).to_string(),
+                access(region),
+                mapped.what
+            )?;
+        }
+        for load in &vm.loads {
+            let size = Size((load.bytes.len() as u64).next_multiple_of(1024));
+            writeln!(
+                out,
+                "  loads      IPA {:#011x}  {:>9}  {}",
+                load.ipa,
+                size.to_string(),
+                load.what
+            )?;
+        }
+        for (device, intids) in &vm.devices {
+            for (irq, intid) in device.irqs.iter().zip(intids) {
+                let kind = if irq.edge { "edge" } else { "level" };
+                writeln!(
+                    out,
+                    "  interrupt  INTID {intid}  from the board's {}, {kind}  {}",
+                    irq.intid, device.path
+                )?;
+            }
+        }
+        write_services(vm, out)?;
+        write_doorbells(planned, index, out)?;
+        writeln!(
+            out,
+            "  costs      {} of stage-2 tables, {VM_POOL_PAGES} of shared state; {} SPIs in its vGIC",
+            count(vm.s2_pages as usize, "page"),
+            vm.spis
+        )?;
+    }
+    writeln!(out, "\nPhysical memory")?;
+    for owned in memory_map(planned) {
+        let owners: Vec<_> = owned
+            .owners
+            .iter()
+            .map(|vm| planned.vms[*vm].name.as_str())
+            .collect();
+        let with = if owners.len() > 1 {
+            format!(" ({})", owners.join(", "))
+        } else {
+            String::new()
+        };
+        writeln!(
+            out,
+            "  {:#011x} to {:#011x}  {:>9}  {}{with}",
+            owned.start,
+            owned.start + owned.size,
+            Size(owned.size.next_multiple_of(1024)).to_string(),
+            owned.what
+        )?;
+    }
+    writeln!(
+        out,
+        "\nEL2 takes {} of memory: {} and the plan, {} of pool ({} for each CPU, {} for each vCPU)",
+        Size(el2_bytes(planned)),
+        Size(planned.image.plan_offset),
+        count(planned.image.pool_pages as usize, "page"),
+        PCPU_POOL_PAGES,
+        VCPU_POOL_PAGES
+    )
+}
+
+/// So many VMs need no list of their own: they have keys of one digit, too.
+const FEW: usize = 9;
+
+/// A line for each VM: what it is, where it is, and how the console is told which one is meant.
+fn write_list(planned: &Planned, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "\nVMs, by what is typed for them on the console")?;
+    let width = planned.vms.iter().map(|vm| vm.name.len()).max();
+    let width = width.unwrap_or(0);
+    for (vm, number) in planned.vms.iter().zip(1..) {
+        let key = if number <= FEW {
+            number.to_string()
+        } else {
+            format!("0{number:02}")
+        };
+        let ram = vm.regions.iter().map(|mapped| &mapped.region);
+        let ram = ram.filter(|region| region.kind == RegionKind::Ram as u16);
+        let ram: u64 = ram.map(|region| region.size).sum();
+        writeln!(
+            out,
+            "  {key:>3}  {:<width$}  {:>9}  {:<13}  {}",
+            vm.name,
+            Size(ram).to_string(),
+            class_name(vm.class),
+            cpus(vm)
+        )?;
+    }
+    Ok(())
+}
+
+/// Names of vCPUs: of VMs with one, that of the VM.
+fn who(planned: &Planned, vcpus: &[(usize, usize)]) -> String {
+    let names: Vec<String> = vcpus
+        .iter()
+        .map(|&(vm, number)| vcpu_name(planned, vm, number))
+        .collect();
+    match names.split_last() {
+        None => "nobody".to_owned(),
+        Some((last, [])) => last.clone(),
+        Some((last, before)) => format!("{} and {last}", before.join(", ")),
+    }
+}
+
+/// What the vCPUs of a CPU get of it: the numbers, if there are any.
+fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fmt::Result {
+    let usage = usage(cpu, &planned.times());
+    for server in &usage.servers {
+        writeln!(
+            out,
+            "         server  {}: {} in each {}, needs {} with two switches of {}; at most {} without",
+            vcpu_name(planned, server.vm, server.vcpu),
+            Duration(server.promise.budget),
+            Duration(server.promise.period),
+            Duration(server.bound.need),
+            Duration(Costs::OF_BUILD.switch),
+            Duration(server.bound.gap)
+        )?;
+    }
+    if let Some(worst) = usage.servers.iter().map(|server| server.bound.load).max() {
+        writeln!(
+            out,
+            "         accepted: servers take {}, and {} of 100 % when EL2's longest path of {} comes at the worst moment",
+            percent(usage.load),
+            percent(worst),
+            Duration(Costs::OF_BUILD.longest)
+        )?;
+    }
+    let same = |share: &Share| (share.weight, share.least, share.cap);
+    for alike in usage.shares.chunk_by(|one, next| same(one) == same(next)) {
+        // Two have a line each; more would say the same again and again.
+        if alike.len() > 2 {
+            write_share(planned, alike, "each ", out)?;
+        } else {
+            for share in alike {
+                write_share(planned, core::slice::from_ref(share), "", out)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What fair vCPUs get that get the same.
+fn write_share(
+    planned: &Planned,
+    alike: &[Share],
+    each: &str,
+    out: &mut String,
+) -> std::fmt::Result {
+    let Some(share) = alike.first() else {
+        return Ok(());
+    };
+    let vcpus: Vec<_> = alike.iter().map(|share| (share.vm, share.vcpu)).collect();
+    let cap = share.cap.map_or(String::new(), |cap| {
+        format!(", never more than {} of the CPU", percent(cap))
+    });
+    writeln!(
+        out,
+        "         fair    {}: {each}weight {}, {} while all others here want theirs{cap}",
+        who(planned, &vcpus),
+        share.weight,
+        percent(share.least)
+    )
+}
+
+/// What a VM gets of its CPUs, with the reason.
+fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
+    let time = match vm.time {
+        CpuTime::Pinned => "pinned: each vCPU has its CPU for itself".to_owned(),
+        CpuTime::Server { budget, period } => format!(
+            "server: {} in each {}, before all fair vCPUs",
+            Duration(budget),
+            Duration(period)
+        ),
+        CpuTime::Fair {
+            weight,
+            quota,
+            window,
+        } if quota < window => format!(
+            "fair: weight {weight}, {} in each {} at most",
+            Duration(quota),
+            Duration(window)
+        ),
+        CpuTime::Fair { weight, .. } => format!("fair: weight {weight}, no cap"),
+    };
+    writeln!(out, "  cpu time   {time} ({})", vm.time_why)?;
+    if !vm.pool.is_empty() {
+        let pool: Vec<String> = vm.pool.iter().map(ToString::to_string).collect();
+        if vm.devices.iter().any(|(device, _)| !device.irqs.is_empty()) {
+            writeln!(
+                out,
+                "  pool       stays where it is, though CPUs {} are its pool: interrupts of its devices go to its CPU",
+                pool.join(", ")
+            )?;
+        } else {
+            writeln!(out, "  pool       may be moved to CPUs {}", pool.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+/// By what a CPU is called by others.
+fn called(first: u16) -> String {
+    match first {
+        0 => String::new(),
+        first => format!(", called by INTIDs {first} and {}", first + 1),
+    }
+}
+
+/// How a VM gets its interrupts.
+fn write_interrupts(planned: &Planned, vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
+    let why = &vm.interrupts_why;
+    let Some(mode) = vm.own_interrupts else {
+        return writeln!(out, "  interrupts through the virtual GIC ({why})");
+    };
+    let (name, escapes, lacks) = (mode.name(), mode.escapes(vm.reclaim), mode.lacks());
+    writeln!(
+        out,
+        "  interrupts its own, taken at EL1 without an exit: GPPT, {name} ({why})"
+    )?;
+    writeln!(
+        out,
+        "             the CPU can be got back, unless by {escapes}"
+    )?;
+    if mode.kick() == Kick::RevokeAndPoke || vm.reclaim == Reclaim::Sdei {
+        let how = match vm.reclaim {
+            Reclaim::Guaranteed => "guaranteed: EL2 sleeps for it, an exit for each WFI",
+            Reclaim::Cooperative => {
+                "cooperative: if it closes its masks and sleeps, only a reset of the board stops it"
+            }
+            Reclaim::Sdei => "by an event of the board's firmware (SDEI), which it cannot mask",
+        };
+        writeln!(out, "             reclaim {how} ({})", vm.reclaim_why)?;
+    }
+    writeln!(out, "             {lacks}")?;
+    if mode == Mode::PmrDirect {
+        let mut others = planned.vms.iter().filter(|other| other.name != vm.name);
+        let lent = others.find(|other| other.devices.iter().any(|(_, irqs)| !irqs.is_empty()));
+        let end = match lent {
+            Some(other) => format!(
+                "each write to ICC_DIR_EL1 is an exit, because it could end interrupts of `{}`",
+                other.name
+            ),
+            None => {
+                "priority mask, EOImode and ends of interrupts are the board's, without an exit"
+                    .to_owned()
+            }
+        };
+        writeln!(out, "             {end}")?;
+    }
+    Ok(())
+}
+
+/// What EL2 does for a VM.
+fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
+    let other = match (vm.gic.version, vm.cpus.len()) {
+        (2, _) => "CPU interface",
+        (_, 1) => "redistributor",
+        _ => "redistributors",
+    };
+    writeln!(
+        out,
+        "  gic        GICv{}: distributor at IPA {:#x}, {other} at IPA {:#x}",
+        vm.gic.version, vm.gic.gicd.0, vm.gic.interface.0
+    )?;
+    for device in &vm.emulated {
+        let (what, name) = match device.kind {
+            DeviceKind::Pl011 => ("console", "PL011"),
+            DeviceKind::Pl031 => ("clock", "PL031"),
+            DeviceKind::Watchdog => ("watchdog", "SBSA watchdog"),
+        };
+        let (ipa, intid) = (device.ipa, device.intid);
+        writeln!(out, "  {what:<9}  {name} at IPA {ipa:#x}, INTID {intid}")?;
+    }
+    if vm.own_ptimer {
+        writeln!(out, "  timer      the physical timer is its own")?;
+    }
+    if vm.time_stops {
+        writeln!(out, "  time       stands still while the VM is paused")?;
+    }
+    if let Some(crash) = crash(vm) {
+        writeln!(out, "  crash      {crash}")?;
+    }
+    if let Some(intid) = vm.event {
+        writeln!(
+            out,
+            "  events     told of crashes of others by INTID {intid}"
+        )?;
+    }
+    for call in &vm.calls {
+        writeln!(out, "  calls      firmware may be asked for {call:#010x}")?;
+    }
+    let quiets = vm.devices.iter().map(|(device, _)| device.quiets.len());
+    let quiets: usize = quiets.sum();
+    if quiets > 0 {
+        let what = count(quiets, "write");
+        writeln!(out, "  restart    {what} quiet its devices first")?;
+    }
+    if vm.deterministic {
+        writeln!(
+            out,
+            "  seeds      fixed: every boot has the same random numbers"
+        )?;
+    }
+    Ok(())
+}
+
+/// What a VM rings and hears, and what that costs.
+fn write_doorbells(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::Result {
+    let name = |vm: usize| planned.vms[vm].name.as_str();
+    let own = planned.vms[vm].own_interrupts;
+    for bell in planned.doorbells.iter().filter(|bell| bell.from == vm) {
+        let early = if own.is_some_and(|mode| mode.kick() == Kick::RevokeAndPoke) {
+            "; too early, it is held"
+        } else {
+            "; too early, it waits"
+        };
+        writeln!(
+            out,
+            "  rings      {} to {}, by the page at IPA {:#x}: an exit{early}",
+            bell.name,
+            name(bell.to),
+            bell.ipa
+        )?;
+    }
+    for bell in planned.doorbells.iter().filter(|bell| bell.to == vm) {
+        let how = if bell.physical {
+            "an SPI that no device has, without an exit"
+        } else {
+            "an exit"
+        };
+        writeln!(
+            out,
+            "  hears      {} from {}, INTID {}, once in {} at most: {how}",
+            bell.name,
+            name(bell.from),
+            bell.intid,
+            Duration(bell.apart)
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,402 @@
+//! The plan as bytes, and the image around it.
+
+use std::sync::Arc;
+
+use bulkhead_abi::plan::{
+    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory,
+    NAME, NONE, PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table,
+    VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu,
+    Vm,
+};
+use bulkhead_core::{plan, stage2};
+use zerocopy::{Immutable, IntoBytes};
+
+use bulkhead_model::board::{Board, Parts};
+use bulkhead_model::describe::{CpuTime, CrashSpec, System, VmSpec};
+
+use super::guest::Guest;
+use super::{Content, PlannedCpu, PlannedDoorbell, gppt};
+use crate::guest_tree::places;
+
+/// Alignment of the image.
+const IMAGE_ALIGN: u64 = 2 << 20;
+
+/// The image before anything has a physical place.
+pub(super) struct Layout {
+    /// Physical address.
+    pub base: u64,
+    /// Bytes to the plan.
+    pub plan_offset: u64,
+    /// Bytes to the pool.
+    pub pool_offset: u64,
+    /// Bytes that it takes at most.
+    pub room: u64,
+}
+
+/// Finds out where everything goes in the image, and tells payloads their offsets.
+pub(super) fn layout(
+    (el2, doorbells): (u64, &[PlannedDoorbell]),
+    guests: &mut [Guest],
+    pcpus: usize,
+    system: &System,
+    board: &Board,
+) -> Layout {
+    let size = plan_size((guests, doorbells), pcpus, system, board);
+    let mut next = (el2 + size).next_multiple_of(PAGE);
+    let mut known: Vec<(Content, u64)> = Vec::new();
+    for load in guests.iter_mut().flat_map(|guest| guest.loads.iter_mut()) {
+        let same = |bytes: &Content| Arc::ptr_eq(bytes, &load.bytes) || *bytes == load.bytes;
+        match known.iter().find(|(bytes, _)| same(bytes)) {
+            Some((_, offset)) => load.offset = *offset,
+            None => {
+                load.offset = next;
+                known.push((Arc::clone(&load.bytes), next));
+                next = (next + load.bytes.len() as u64).next_multiple_of(PAGE);
+            }
+        }
+    }
+    // Stage-2 tables depend on physical places; this is what they take if no large block fits.
+    let tables: u64 = guests
+        .iter()
+        .map(|guest| {
+            let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
+            stage2::pages_needed(&regions) + (guest.ram.1 >> 30) + 2
+        })
+        .sum();
+    let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
+    let pool = pool_pages(pcpus, vcpus, system.vms.len(), tables) * PAGE;
+    // Loaders keep the start of memory for themselves. For an emulated board we know how much.
+    let offset = board
+        .emulated
+        .as_ref()
+        .map_or(IMAGE_ALIGN, |emulated| emulated.image_offset);
+    let first = board.memory.first().map_or(0, |memory| memory.base) + offset;
+    Layout {
+        base: first.next_multiple_of(IMAGE_ALIGN),
+        plan_offset: el2,
+        pool_offset: next,
+        room: (next + pool).next_multiple_of(IMAGE_ALIGN),
+    }
+}
+
+/// Pages of the pool.
+fn pool_pages(pcpus: usize, vcpus: usize, vms: usize, tables: u64) -> u64 {
+    let counts = [
+        (pcpus, PCPU_POOL_PAGES),
+        (vcpus, VCPU_POOL_PAGES),
+        (vms, VM_POOL_PAGES),
+    ];
+    let pages = |(count, each): (usize, u32)| count as u64 * u64::from(each);
+    counts.into_iter().map(pages).sum::<u64>() + tables
+}
+
+/// Bytes of the plan.
+fn plan_size(
+    (guests, doorbells): (&[Guest], &[PlannedDoorbell]),
+    pcpus: usize,
+    system: &System,
+    board: &Board,
+) -> u64 {
+    let count = |rows: &dyn Fn(&Guest) -> usize| guests.iter().map(rows).sum::<usize>();
+    let loads = count(&|guest| guest.loads.len());
+    let irqs = count(&|guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum())
+        + doorbells.iter().filter(|bell| bell.physical).count();
+    let regions = count(&|guest| guest.regions.len());
+    let seeds = count(&|guest| guest_seeds(guest).len());
+    let quiets = count(&|guest| guest_quiets(guest).count());
+    let emulated = count(&|guest| guest.emulated.len());
+    let vcpus: usize = system.vms.iter().map(|spec| spec.vcpus).sum();
+    let calls: usize = system.vms.iter().map(|spec| spec.calls.len()).sum();
+    let size = size_of::<Header>()
+        + board.memory.len() * size_of::<Memory>()
+        + pcpus * size_of::<Pcpu>()
+        + guests.len() * size_of::<Vm>()
+        + vcpus * size_of::<Vcpu>()
+        + emulated * size_of::<Device>()
+        + quiets * size_of::<Quiet>()
+        + calls * size_of::<Call>()
+        + doorbells.len() * size_of::<Doorbell>()
+        + regions * size_of::<Region>()
+        + loads * size_of::<Load>()
+        + seeds * size_of::<Seed>()
+        + irqs * size_of::<Irq>();
+    size as u64
+}
+
+/// Seeds in a guest's device tree.
+fn guest_seeds(guest: &Guest) -> Vec<crate::guest_tree::SeedPlace> {
+    guest
+        .loads
+        .iter()
+        .find(|load| load.ipa == guest.tree)
+        .map_or_else(Vec::new, |load| places(&load.bytes))
+}
+
+/// What quiets the passed-through devices of a guest: physical address, bytes and value of registers.
+pub(super) fn guest_quiets(guest: &Guest) -> impl Iterator<Item = &(u64, u16, u32)> {
+    guest.devices.iter().flat_map(|(device, _)| &device.quiets)
+}
+
+/// What a description says about crashes, in the words of the plan: policy, restarts, seconds, index
+/// of the VM that is told.
+fn crash(spec: &VmSpec, system: &System) -> (Crash, u16, u16, u16) {
+    match &spec.crash {
+        CrashSpec::Halt => (Crash::Halt, 0, 0, NONE),
+        CrashSpec::Restart { most, seconds } => (Crash::Restart, *most, *seconds, NONE),
+        CrashSpec::Notify(told) => {
+            let mut vms = system.vms.iter();
+            let vm = vms.position(|vm| vm.name.value == told.value);
+            (Crash::Notify, 0, 0, vm.map_or(NONE, |vm| vm as u16))
+        }
+    }
+}
+
+/// Bits of the pCPUs to which the load balancer may move the vCPUs of a VM.
+fn pool(cpus: &[PlannedCpu], spec: &VmSpec) -> u32 {
+    let pooled = |cpu: &PlannedCpu| {
+        let mut pool = spec.cpu.pool.iter();
+        pool.any(|wish| wish.value as usize == cpu.cpu)
+    };
+    let bits = cpus.iter().enumerate().filter(|(_, cpu)| pooled(cpu));
+    bits.fold(0, |all, (index, _)| all | 1 << index)
+}
+
+/// The row of a vCPU: index of its VM, its number there.
+fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) -> Vcpu {
+    let (vm, number) = owner;
+    let pcpu = cpus.iter().position(|cpu| cpu.vcpus.contains(&owner));
+    let pcpu = pcpu.unwrap_or(0);
+    let (policy, weight, budget, period) = match time {
+        CpuTime::Pinned => (CpuPolicy::Pinned, 0, 0, 0),
+        CpuTime::Server { budget, period } => (CpuPolicy::Server, 0, budget, period),
+        CpuTime::Fair {
+            weight,
+            quota,
+            window,
+        } => (CpuPolicy::Fair, weight, quota, window),
+    };
+    let fair = policy == CpuPolicy::Fair;
+    Vcpu {
+        vm: vm as u16,
+        pcpu: pcpu as u16,
+        policy: policy as u16,
+        weight,
+        mpidr: number as u64,
+        budget,
+        period,
+        pool: if fair { pool | 1 << pcpu } else { 0 },
+        reserved: 0,
+    }
+}
+
+/// The plan, sealed, and its image.
+pub(super) fn emit(
+    board: &Board,
+    (cpus, times): (&[PlannedCpu], &[CpuTime]),
+    (guests, doorbells): (&mut [Guest], &[PlannedDoorbell]),
+    system: &System,
+    layout: &Layout,
+) -> (Vec<u8>, Image) {
+    for guest in guests.iter_mut() {
+        let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
+        guest.s2_pages = stage2::pages_needed(&regions) as u32;
+    }
+    let tables: u64 = guests.iter().map(|guest| u64::from(guest.s2_pages)).sum();
+    let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
+    let pool_pages = pool_pages(cpus.len(), vcpus, guests.len(), tables);
+    let image = Image {
+        base: layout.base,
+        size: layout.pool_offset + pool_pages * PAGE,
+        plan_offset: layout.plan_offset,
+        pool_offset: layout.pool_offset,
+        pool_pages: pool_pages as u32,
+        reserved: 0,
+    };
+    let pcpus: Vec<Pcpu> = cpus
+        .iter()
+        .map(|cpu| Pcpu {
+            mpidr: cpu.mpidr,
+            service: u16::from(cpu.service),
+            call_spi: cpu.call_spi,
+            reserved2: 0,
+            release: board.cpus[cpu.cpu].release,
+        })
+        .collect();
+    let mut vms = Vec::new();
+    let mut vcpus = Vec::new();
+    let mut regions = Vec::new();
+    let mut loads = Vec::new();
+    let mut seeds = Vec::new();
+    let mut irqs = Vec::new();
+    let mut devices = Vec::new();
+    let mut quiets = Vec::new();
+    let mut calls = Vec::new();
+    for (index, guest) in guests.iter().enumerate() {
+        let vm = index as u16;
+        let spec = &system.vms[index];
+        let (crash, restarts, restart_seconds, notify) = crash(spec, system);
+        let flags = [
+            (spec.deterministic, VM_DETERMINISTIC),
+            (spec.has_own_ptimer(), VM_OWN_PTIMER),
+            (spec.time_stops, VM_TIME_STOPS),
+        ];
+        let gic = &guest.gic;
+        let (interface, _) = gic.interface;
+        let mode = spec.interrupts.own(gic.version);
+        vms.push(Vm {
+            name: name(&spec.name.value),
+            class: spec.class as u16,
+            crash: crash as u16,
+            flags: flags
+                .into_iter()
+                .filter(|(set, _)| *set)
+                .fold(0, |all, (_, flag)| all | flag),
+            vmid: vm + 1,
+            restarts,
+            restart_seconds,
+            notify,
+            event_intid: guest.event.unwrap_or(0) as u16,
+            interrupts: gppt::number(mode) as u16,
+            reclaim: gppt::reclaim(&spec.interrupts, mode) as u16,
+            reserved: 0,
+            entry: guest.entry,
+            boot_arg: guest.tree,
+            gicd: gic.gicd.0,
+            gicr: if gic.version == 2 { 0 } else { interface },
+            gicc: if gic.version == 2 { interface } else { 0 },
+            stolen_time: guest.stolen_time.unwrap_or(0),
+            spis: guest.spis,
+            s2_pages: guest.s2_pages,
+        });
+        let pool = pool(cpus, spec);
+        vcpus.extend((0..spec.vcpus).map(|number| vcpu(cpus, (index, number), times[index], pool)));
+        regions.extend(guest.regions.iter().map(|mapped| mapped.region));
+        loads.extend(guest.loads.iter().map(|load| Load {
+            vm,
+            reserved: [0; 3],
+            offset: load.offset,
+            size: load.bytes.len() as u64,
+            ipa: load.ipa,
+        }));
+        seeds.extend(guest_seeds(guest).into_iter().map(|seed| Seed {
+            vm,
+            kind: seed.kind as u16,
+            size: seed.size,
+            ipa: guest.tree + seed.offset,
+        }));
+        irqs.extend(guest.devices.iter().flat_map(|(device, intids)| {
+            device.irqs.iter().zip(intids).map(move |(irq, intid)| Irq {
+                vm,
+                vintid: *intid as u16,
+                pintid: irq.intid as u16,
+                flags: if irq.edge { IRQ_EDGE } else { 0 },
+            })
+        }));
+        let heard = doorbells.iter().filter(|bell| bell.to == index);
+        irqs.extend(heard.filter_map(PlannedDoorbell::irq));
+        devices.extend(guest.emulated.iter().map(|device| Device {
+            vm,
+            kind: device.kind as u16,
+            vintid: device.intid as u16,
+            reserved: 0,
+            ipa: device.ipa,
+            size: device.size,
+        }));
+        quiets.extend(guest_quiets(guest).map(|&(pa, width, value)| Quiet {
+            vm,
+            width,
+            value,
+            pa,
+        }));
+        calls.extend(spec.calls.iter().map(|&function| Call {
+            vm,
+            reserved: 0,
+            function,
+        }));
+    }
+    renumber(&mut regions);
+    let mut writer = Writer::default();
+    writer.table(&board.memory);
+    writer.table(&pcpus);
+    writer.table(&vms);
+    writer.table(&vcpus);
+    writer.table(&regions);
+    writer.table(&loads);
+    writer.table(&seeds);
+    writer.table(&irqs);
+    writer.table(&devices);
+    writer.table(&quiets);
+    writer.table(&calls);
+    let doorbells: Vec<_> = doorbells.iter().map(PlannedDoorbell::row).collect();
+    writer.table(&doorbells);
+    let header = Header {
+        magic: MAGIC,
+        version: VERSION,
+        header_size: size_of::<Header>() as u32,
+        size: (size_of::<Header>() + writer.body.len()) as u64,
+        checksum: 0,
+        board: Parts {
+            // EL2 asks the board for what the VMs need, and for nothing else.
+            rtc: if system.vms.iter().any(|spec| spec.rtc.is_some()) {
+                board.parts.rtc
+            } else {
+                0
+            },
+            ..board.parts
+        },
+        image,
+        tables: writer.tables,
+    };
+    let mut bytes = [header.as_bytes(), &writer.body].concat();
+    plan::seal(&mut bytes);
+    (bytes, image)
+}
+
+/// A name as the plan holds it; descriptions have none that is longer.
+fn name(text: &str) -> [u8; NAME] {
+    let mut name = [0; NAME];
+    name.iter_mut()
+        .zip(text.bytes())
+        .for_each(|(place, byte)| *place = byte);
+    name
+}
+
+/// Numbers shared memory from 0 without gaps: a description may hold some that nobody maps.
+fn renumber(regions: &mut [Region]) {
+    let mut known = Vec::new();
+    for region in regions
+        .iter_mut()
+        .filter(|region| region.kind == RegionKind::Shared as u16)
+    {
+        let number = known
+            .iter()
+            .position(|known| *known == region.shared)
+            .unwrap_or(known.len());
+        if number == known.len() {
+            known.push(region.shared);
+        }
+        region.shared = number as u16;
+    }
+}
+
+/// Tables one behind the other.
+#[derive(Default)]
+struct Writer {
+    body: Vec<u8>,
+    tables: [Table; TABLES],
+    next: usize,
+}
+
+impl Writer {
+    fn table<T: IntoBytes + Immutable>(&mut self, rows: &[T]) {
+        let offset = (size_of::<Header>() + self.body.len()) as u32;
+        if let Some(table) = self.tables.get_mut(self.next) {
+            *table = Table {
+                offset,
+                count: rows.len() as u32,
+            };
+        }
+        self.next += 1;
+        self.body.extend_from_slice(rows.as_bytes());
+    }
+}

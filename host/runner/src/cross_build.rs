@@ -1,0 +1,377 @@
+//! Builds what runs on the machine: EL2 and the guest programs, for their own target and profile.
+//!
+//! Cargo decides what is out of date. Paths of this computer are mapped away, so that a checkout in
+//! another folder gives the same bytes.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, thread};
+
+use bulkhead_abi::plan::UartKind;
+
+use bulkhead_model::board::Board;
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+
+use crate::command;
+use crate::progress::Step;
+
+/// Target of EL2 and the guests: no operating system, no FP registers.
+const TARGET: &str = "aarch64-unknown-none-softfloat";
+/// Profile of EL2 and the guests (`Cargo.toml`).
+const PROFILE: &str = "machine";
+
+/// What EL2 is built for: each is other code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// Version of the GIC.
+    pub gic: u32,
+    /// The UART that carries the consoles.
+    pub uart: UartKind,
+    /// CPUs wait for an address, instead of being started by firmware.
+    pub waits: bool,
+}
+
+impl Build {
+    /// For QEMU's `virt` with this version of the GIC.
+    pub const fn virt(gic: u32) -> Self {
+        Self {
+            gic,
+            uart: UartKind::Pl011,
+            waits: false,
+        }
+    }
+
+    /// For a board.
+    pub fn of(board: &Board) -> Self {
+        let waits = board.cpus.iter().any(|cpu| cpu.release != 0);
+        let board = &board.parts;
+        let kinds = UartKind::ALL.into_iter();
+        let uart = { kinds }.find(|kind| *kind as u32 == board.uart_kind);
+        Self {
+            gic: board.gic_version,
+            uart: uart.unwrap_or(UartKind::Pl011),
+            waits,
+        }
+    }
+
+    /// Features of its package (`el2/Cargo.toml`).
+    pub fn features(self) -> Vec<&'static str> {
+        let gic = (self.gic == 2).then_some("gicv2");
+        let uart = match self.uart {
+            UartKind::Pl011 => None,
+            UartKind::Cadence => Some("uart-cadence"),
+            UartKind::Imx => Some("uart-imx"),
+        };
+        let waits = self.waits.then_some("spin-table");
+        gic.into_iter().chain(uart).chain(waits).collect()
+    }
+
+    /// What cargo needs: its arguments, and the folder below the target folder in which the program lies. Each has a folder of
+    /// its own, so that going from one to the other builds nothing anew.
+    fn cargo(self) -> (Vec<String>, PathBuf) {
+        let mut arguments: Vec<String> = ["--package", "bulkhead-el2"].map(str::to_owned).into();
+        let features = self.features();
+        let mut folder = PathBuf::new();
+        if !features.is_empty() {
+            folder.push(features.join("-"));
+            let target = target_folder().join(&folder);
+            arguments.extend(["--features".to_owned(), features.join(",")]);
+            arguments.push("--target-dir".to_owned());
+            arguments.push(target.to_string_lossy().into_owned());
+        }
+        (arguments, folder)
+    }
+
+    /// What it is for, for people.
+    fn title(self) -> String {
+        match self.features().as_slice() {
+            [] => "EL2".to_owned(),
+            features => format!("EL2 with {}", features.join(" and ")),
+        }
+    }
+}
+
+/// Where cargo puts what it builds.
+fn target_folder() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout::root().join("target"), PathBuf::from)
+}
+
+/// Where an earlier build has left a guest program.
+pub fn built_guest(name: &str) -> PathBuf {
+    target_folder().join(TARGET).join(PROFILE).join(name)
+}
+
+/// Where an earlier build has left EL2.
+pub fn built_el2(build: Build) -> PathBuf {
+    let (_, folder) = build.cargo();
+    let folder = target_folder().join(folder);
+    folder.join(TARGET).join(PROFILE).join("bulkhead-el2")
+}
+
+/// Builds EL2; gives the path of its ELF file.
+pub fn el2(what: Build) -> Result<PathBuf, Failure> {
+    let (arguments, _) = what.cargo();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut programs = build(&what.title(), &arguments)?;
+    programs.pop_first().map(|(_, path)| path).ok_or_else(|| {
+        Failure::failed(
+            "the package bulkhead-el2 gives no program",
+            "",
+            "see el2/Cargo.toml",
+        )
+    })
+}
+
+/// Builds one guest program, that which a description calls `guest:NAME`.
+pub fn guest(name: &str) -> Result<PathBuf, Failure> {
+    let Some(package) = checkout::guest_package(name) else {
+        let advice = format!("the guests are {}", checkout::guest_names().join(", "));
+        return Err(Failure::input(
+            format!("there is no guest program `{name}`"),
+            "",
+            advice,
+        ));
+    };
+    let mut programs = build(
+        &format!("the guest {name}"),
+        &["--package", &package, "--bin", name],
+    )?;
+    programs.remove(name).ok_or_else(|| {
+        Failure::failed(
+            format!("the package {package} gave no program `{name}`"),
+            "",
+            "",
+        )
+    })
+}
+
+/// Runs cargo on some packages; gives the programs that it made, or found to be up to date.
+fn build(what: &str, selection: &[&str]) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    let step = Step::start(format!("building {what}"));
+    let mut command = cargo()?;
+    command.arg("build").args(selection).args([
+        "--target",
+        TARGET,
+        "--profile",
+        PROFILE,
+        "--message-format=json-render-diagnostics",
+    ]);
+    let advice = "on Debian and Ubuntu `./bulkhead` installs the toolchain that it needs";
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| {
+            Failure::environment(format!("cannot run cargo to build {what}"), e, advice)
+        })?;
+    let (programs, said) = follow(&mut child, &step);
+    let status = child
+        .wait()
+        .map_err(|e| Failure::environment("cannot wait for cargo", e, ""))?;
+    if status.success() {
+        return Ok(programs);
+    }
+    // All that the compiler said, as it said it: a diagnostic with a prefix is harder to read.
+    drop(step);
+    eprint!("{said}");
+    Err(Failure::failed(
+        format!("{what} cannot be built"),
+        format!("cargo ended with {status}; its words stand above"),
+        "",
+    ))
+}
+
+/// Reads what cargo prints until it ends: programs from its messages, its words for people as text.
+fn follow(child: &mut Child, step: &Step) -> (BTreeMap<String, PathBuf>, String) {
+    let messages = child
+        .stdout
+        .take()
+        .map(|pipe| thread::spawn(move || programs(pipe)));
+    let mut said = String::new();
+    if let Some(pipe) = child.stderr.take() {
+        for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+            let trimmed = line.trim();
+            if trimmed.starts_with("Compiling") || trimmed.starts_with("Downloading") {
+                step.now(trimmed);
+            }
+            said.push_str(&line);
+            said.push('\n');
+        }
+    }
+    let programs = messages.and_then(|thread| thread.join().ok());
+    (programs.unwrap_or_default(), said)
+}
+
+/// The programs in cargo's messages, by name.
+fn programs(pipe: impl Read) -> BTreeMap<String, PathBuf> {
+    let lines = BufReader::new(pipe).lines().map_while(Result::ok);
+    let program = |line: String| {
+        let message: serde_json::Value = serde_json::from_str(&line).ok()?;
+        let path = message.get("executable")?.as_str()?;
+        let name = message.get("target")?.get("name")?.as_str()?;
+        Some((name.to_owned(), PathBuf::from(path)))
+    };
+    lines.filter_map(program).collect()
+}
+
+/// Cargo of the toolchain that `./bulkhead` chose (`BULKHEAD_CARGO`, `BULKHEAD_BUILD_STD`), with the
+/// settings of the machine.
+fn cargo() -> Result<Command, Failure> {
+    let cargo = env::var_os("BULKHEAD_CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
+    let root = checkout::root();
+    let mut command = Command::new(&cargo);
+    command.current_dir(&root);
+    // Flags of the caller's environment would make other bytes.
+    for name in [
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_BUILD_TARGET",
+        "CARGO_BUILD_RUSTFLAGS",
+    ] {
+        command.env_remove(name);
+    }
+    // The compiler that lies beside cargo: the first on the path may be another one's.
+    let rustc = cargo.with_file_name("rustc");
+    let rustc = if cargo.is_absolute() && rustc.is_file() {
+        command.env("RUSTC", &rustc);
+        rustc
+    } else {
+        PathBuf::from("rustc")
+    };
+    if env::var_os("BULKHEAD_BUILD_STD").is_some_and(|value| value == "1") {
+        command.env("RUSTC_BOOTSTRAP", "1").args([
+            "-Zbuild-std=core,compiler_builtins",
+            "-Zbuild-std-features=compiler-builtins-mem",
+        ]);
+    }
+    let sysroot = sysroot(&rustc)?;
+    if !brings_linker(&sysroot) {
+        // Debian's compiler comes without one; this is its package `lld`.
+        let linker = format!("target.{TARGET}.linker=\"ld.lld\"");
+        command.arg("--config").arg(linker);
+    }
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
+    let mut flags = Vec::new();
+    for (from, to) in [
+        (Some(root), "/bulkhead"),
+        (home, "/cargo"),
+        (
+            sysroot.join("lib/rustlib/src/rust").canonicalize().ok(),
+            "/rust",
+        ),
+    ] {
+        if let Some(from) = from {
+            let mut flag = OsString::from("--remap-path-prefix=");
+            flag.push(from);
+            flag.push(format!("={to}"));
+            flags.push(toml::Value::from(flag.to_string_lossy().into_owned()));
+        }
+    }
+    let flags = toml::Value::Array(flags);
+    command
+        .arg("--config")
+        .arg(format!("target.{TARGET}.rustflags={flags}"));
+    Ok(command)
+}
+
+/// The compiler that builds EL2 and the guests, as it calls itself, and how it does it.
+///
+/// # Errors
+///
+/// There is none, or it has neither the target's library nor the source to build it.
+pub fn toolchain() -> Result<String, Failure> {
+    let command = cargo()?;
+    let rustc = command
+        .get_envs()
+        .find(|(name, _)| *name == "RUSTC")
+        .and_then(|(_, value)| value)
+        .map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
+    let advice = "run the tool through `./bulkhead`, which chooses the toolchain";
+    let said = command::run(
+        Command::new(&rustc).arg("--version"),
+        || "cannot ask the Rust compiler for its version",
+        advice,
+    )?;
+    let library = sysroot(&rustc)?.join("lib/rustlib");
+    let said = said.trim_end();
+    if library.join(TARGET).join("lib").is_dir() {
+        return Ok(format!("{said}, with the target"));
+    }
+    if library.join("src/rust/library/core").is_dir() {
+        return Ok(format!("{said}, builds core from its source"));
+    }
+    let what = format!("{said} has neither {TARGET} nor the source to build it");
+    Err(Failure::environment(what, "", advice))
+}
+
+/// Where the compiler keeps its library.
+fn sysroot(rustc: &Path) -> Result<PathBuf, Failure> {
+    let output = command::run(
+        Command::new(rustc).args(["--print", "sysroot"]),
+        || "cannot ask the Rust compiler for its library",
+        "run the tool through `./bulkhead`, which chooses the toolchain",
+    )?;
+    Ok(PathBuf::from(output.trim_end()))
+}
+
+/// Whether a toolchain has the linker that the target names.
+fn brings_linker(sysroot: &Path) -> bool {
+    let targets = sysroot.join("lib/rustlib").read_dir();
+    let mut targets = targets.into_iter().flatten().flatten();
+    targets.any(|target| target.path().join("bin/rust-lld").is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_board_has_a_build_of_its_own() {
+        let builds = [2, 3].into_iter().flat_map(|gic| {
+            let builds = UartKind::ALL.into_iter();
+            builds.flat_map(move |uart| [false, true].map(|waits| Build { gic, uart, waits }))
+        });
+        let mut places = Vec::new();
+        for build in builds {
+            let (arguments, _) = build.cargo();
+            let features = build.features().join(",");
+            let named = arguments
+                .windows(2)
+                .any(|pair| pair == ["--features", &features]);
+            assert_eq!(named, !features.is_empty(), "{build:?}");
+            let place = built_el2(build);
+            assert!(!places.contains(&place), "{build:?}");
+            places.push(place);
+        }
+        let usual = built_el2(Build::virt(3));
+        assert_eq!(usual.parent(), built_guest("hello").parent());
+        let gicv2 = Build::virt(2).cargo().0;
+        assert!(gicv2.windows(2).any(|pair| pair == ["--features", "gicv2"]));
+    }
+
+    #[test]
+    fn programs_are_read_from_messages_and_other_lines_ignored() {
+        let text = r#"{"reason":"compiler-artifact","target":{"name":"core"},"executable":null}
+not json
+{"reason":"compiler-artifact","target":{"name":"control"},"executable":"/t/control"}
+{"reason":"build-finished","success":true}
+"#;
+        let found = programs(text.as_bytes());
+        assert_eq!(
+            found,
+            BTreeMap::from([("control".to_owned(), PathBuf::from("/t/control"))])
+        );
+    }
+
+    #[test]
+    fn an_unknown_guest_is_refused_before_anything_is_built() {
+        let failure = guest("no-such-guest").expect_err("there is none");
+        assert_eq!(failure.what, "there is no guest program `no-such-guest`");
+    }
+}

@@ -1,0 +1,180 @@
+//! Where downloads live: outside the repository, shared by all checkouts, named by package version.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::Payload;
+
+use super::deb::Package;
+use crate::temp_files;
+
+/// The cache folder: `$BULKHEAD_CACHE`, `$XDG_CACHE_HOME/bulkhead` or `~/.cache/bulkhead`; without a
+/// home folder, `target/cache` of the checkout. It need not exist yet.
+pub fn folder() -> PathBuf {
+    let named = |name: &str| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    named("BULKHEAD_CACHE")
+        .or_else(|| named("XDG_CACHE_HOME").map(|base| base.join("bulkhead")))
+        .or_else(|| named("HOME").map(|home| home.join(".cache/bulkhead")))
+        .unwrap_or_else(|| bulkhead_model::checkout::root().join("target/cache"))
+}
+
+/// A package and where it is unpacked.
+#[derive(Clone, Debug)]
+pub struct Unpacked {
+    /// What its control fields say.
+    pub package: Package,
+    /// The root of its files.
+    pub folder: PathBuf,
+}
+
+/// The packages chosen for each payload, as `chosen.json` in the cache keeps them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Chosen(BTreeMap<String, Vec<Package>>);
+
+/// The cache folder, locked against other processes until dropped.
+#[derive(Debug)]
+pub struct Cache {
+    /// The folder.
+    folder: PathBuf,
+    /// Holds the lock.
+    _lock: File,
+}
+
+impl Cache {
+    /// Opens the cache, making it if need be, and waits until no other process uses it.
+    pub fn open() -> Result<Self, Failure> {
+        Self::open_at(folder())
+    }
+
+    /// Opens the cache in `folder`.
+    pub fn open_at(folder: PathBuf) -> Result<Self, Failure> {
+        let open = || {
+            fs::create_dir_all(&folder)?;
+            let lock = File::create(folder.join("lock"))?;
+            flock(&lock, FlockOperation::LockExclusive)?;
+            Ok(lock)
+        };
+        let lock = open().map_err(|e: std::io::Error| {
+            let what = format!("cannot use the cache folder {}", folder.display());
+            Failure::environment(
+                what,
+                e,
+                "set BULKHEAD_CACHE to a folder that you may write to",
+            )
+        })?;
+        Ok(Self {
+            folder,
+            _lock: lock,
+        })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where a package is unpacked, whether it is there yet or not.
+    pub fn place(&self, package: &Package) -> PathBuf {
+        self.folder.join("unpacked").join(package.stem())
+    }
+
+    /// The packages chosen for a payload; none if none were, or if one of them is gone.
+    pub fn chosen(&self, payload: Payload) -> Result<Option<Vec<Unpacked>>, Failure> {
+        let Some(packages) = self.read()?.0.remove(payload.name()) else {
+            return Ok(None);
+        };
+        let unpacked = packages.into_iter().map(|package| {
+            let folder = self.place(&package);
+            folder.is_dir().then_some(Unpacked { package, folder })
+        });
+        Ok(unpacked.collect())
+    }
+
+    /// Writes the choice for a payload down.
+    pub fn choose(&self, payload: Payload, packages: &[Unpacked]) -> Result<(), Failure> {
+        let mut chosen = self.read()?;
+        let packages = packages.iter().map(|unpacked| unpacked.package.clone());
+        chosen
+            .0
+            .insert(payload.name().to_owned(), packages.collect());
+        let text = serde_json::to_string_pretty(&chosen)
+            .map_err(|e| Failure::environment("cannot write the choice of packages", e, ""))?;
+        self.write(Path::new("chosen.json"), text.as_bytes())?;
+        Ok(())
+    }
+
+    /// Writes a file under the cache so that it is either whole or not there; gives its path.
+    pub fn write(&self, name: &Path, data: &[u8]) -> Result<PathBuf, Failure> {
+        let path = self.folder.join(name);
+        let write = || {
+            let parent = path.parent().unwrap_or(&self.folder);
+            fs::create_dir_all(parent)?;
+            temp_files::write(&path, data)
+        };
+        write().map_err(|e: std::io::Error| {
+            let what = format!("cannot write {}", path.display());
+            Failure::environment(what, e, "see that the disk has room")
+        })?;
+        Ok(path)
+    }
+
+    /// What was chosen so far; nothing when the file does not exist or is of another version.
+    fn read(&self) -> Result<Chosen, Failure> {
+        let path = self.folder.join("chosen.json");
+        match fs::read(&path) {
+            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Chosen::default()),
+            Err(e) => Err(Failure::environment(
+                format!("cannot read {}", path.display()),
+                e,
+                "make it readable, or delete it",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_holds_until_a_package_of_it_is_gone() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let cache = Cache::open_at(folder.path().join("with space")).expect("cache");
+        let package = Package {
+            name: "busybox-static".into(),
+            version: "1:1.35".into(),
+            architecture: "arm64".into(),
+            depends: Vec::new(),
+        };
+        let place = cache.place(&package);
+        fs::create_dir_all(&place).expect("unpacked package");
+        let unpacked = Unpacked {
+            package: package.clone(),
+            folder: place.clone(),
+        };
+        cache
+            .choose(Payload::Initramfs, &[unpacked])
+            .expect("written");
+        let chosen = cache.chosen(Payload::Initramfs).expect("readable");
+        assert_eq!(chosen.map(|list| list[0].package.clone()), Some(package));
+        assert!(cache.chosen(Payload::Kernel).expect("readable").is_none());
+        fs::remove_dir(place).expect("removed");
+        assert!(
+            cache
+                .chosen(Payload::Initramfs)
+                .expect("readable")
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! Payloads from Debian: packages of another architecture, unpacked and made into what a guest boots.
+//!
+//! `bulkhead fetch` chooses the packages and writes the choice down in the cache; everything else uses
+//! what was chosen, so that a system does not change between two builds because an archive did.
+
+pub mod apt;
+mod archive;
+pub mod cache;
+pub mod closure;
+pub mod deb;
+pub mod firmware;
+pub mod folder;
+pub mod initramfs;
+pub mod modules;
+mod trees;
+
+use std::path::PathBuf;
+
+use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::Payload;
+
+use archive::{missing, need, unpacked};
+use cache::{Cache, Unpacked};
+
+pub use archive::{Archive, Suite};
+pub use trees::{device_tree, device_trees};
+
+/// A kernel of Debian.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    /// The meta-package that depends on the newest one.
+    meta: &'static str,
+    /// First two numbers of its version.
+    series: &'static str,
+    /// Where both come from.
+    suite: Suite,
+}
+
+impl Kernel {
+    /// Where a payload comes from that is a kernel; none for what is none.
+    const fn of(payload: Payload) -> Option<Self> {
+        let (meta, series, suite) = match payload {
+            Payload::Kernel => ("linux-image-arm64", "6.1", Suite::Stable),
+            Payload::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
+            Payload::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
+            Payload::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
+            Payload::Initramfs | Payload::UBoot => return None,
+        };
+        Some(Self {
+            meta,
+            series,
+            suite,
+        })
+    }
+
+    /// Whether `name` is a package of this kernel: `linux-image-6.1.0-50-arm64` for 6.1 and
+    /// `linux-image-arm64`.
+    fn is(self, name: &str) -> bool {
+        let (Some(rest), Some(flavour)) = (
+            name.strip_prefix("linux-image-"),
+            self.meta.strip_prefix("linux-image-"),
+        ) else {
+            return false;
+        };
+        let version = rest
+            .strip_suffix(flavour)
+            .and_then(|rest| rest.strip_suffix('-'))
+            .and_then(|rest| rest.strip_prefix(self.series))
+            .and_then(|rest| rest.strip_prefix('.'));
+        // 6.12.30+deb12: a backport says for which release it is.
+        let version = version.map(|text| text.replace("+deb", ""));
+        version.is_some_and(|text| !text.contains(|c: char| c.is_ascii_alphabetic()))
+    }
+}
+
+/// The file of a payload, fetched first if the cache lacks it.
+pub fn payload(payload: Payload) -> Result<PathBuf, Failure> {
+    let cache = Cache::open()?;
+    if let Some(file) = cached(&cache, payload)? {
+        return Ok(file);
+    }
+    let mut apt = apt::Apt::new(&cache.folder().join("apt"))?;
+    choose(&cache, payload, &mut apt)?;
+    made(&cache, payload)
+}
+
+/// The file of a payload whose packages are chosen and unpacked; none if they are not.
+pub fn cached(cache: &Cache, payload: Payload) -> Result<Option<PathBuf>, Failure> {
+    let kernel = match payload {
+        Payload::Initramfs => kernel_with_modules(cache)?,
+        _ => Some(Vec::new()),
+    };
+    let Some((packages, kernel)) = cache.chosen(payload)?.zip(kernel) else {
+        return Ok(None);
+    };
+    let file = match payload {
+        Payload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
+        Payload::UBoot => uboot_image(&packages)?,
+        _ => kernel_image(&packages)?,
+    };
+    Ok(Some(file))
+}
+
+/// The kernel whose modules are in the initramfs, if it is chosen and unpacked with all of them.
+fn kernel_with_modules(cache: &Cache) -> Result<Option<Vec<Unpacked>>, Failure> {
+    let kernel = cache.chosen(Payload::Kernel)?;
+    Ok(kernel.filter(|kernel| kernel.iter().all(|one| modules::are_all_in(&one.folder))))
+}
+
+/// The file of a payload that [`choose`] has just provided for.
+pub fn made(cache: &Cache, payload: Payload) -> Result<PathBuf, Failure> {
+    cached(cache, payload)?.ok_or_else(|| {
+        let what = format!(
+            "the cache {} does not keep what is put there",
+            cache.folder().display()
+        );
+        Failure::environment(what, "", "set BULKHEAD_CACHE to a folder of a local disk")
+    })
+}
+
+/// Finds out the packages of a payload, gets and unpacks them, and writes the choice down.
+pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Result<(), Failure> {
+    let packages = match Kernel::of(payload) {
+        Some(wanted) => vec![kernel(cache, wanted, archive)?],
+        None if payload == Payload::UBoot => {
+            let package = need(archive, UBOOT_PACKAGE, Suite::Stable)?;
+            let image = format!("./{UBOOT_IMAGE}");
+            unpacked(cache, archive, vec![package], &[&image])?
+        }
+        None => {
+            // Its modules belong to the kernel.
+            if kernel_with_modules(cache)?.is_none() {
+                choose(cache, Payload::Kernel, archive)?;
+            }
+            closure::gather(cache, archive)?
+        }
+    };
+    cache.choose(payload, &packages)
+}
+
+/// Gets a kernel; of its files, the Image and a few modules.
+fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Unpacked, Failure> {
+    let stands_for = |p: deb::Package| p.depends.into_iter().find(|name| wanted.is(name));
+    let name = archive
+        .find(wanted.meta, wanted.suite)?
+        .and_then(stands_for);
+    // A folder of packages may hold the kernel without the package that stands for the newest.
+    let name = name.or_else(|| archive.names().into_iter().rfind(|name| wanted.is(name)));
+    let name = name.ok_or_else(|| missing(&format!("{} {}", wanted.meta, wanted.series)))?;
+    // The initramfs has modules of one kernel; the others do without, or have them built in.
+    let modules = match wanted.suite {
+        Suite::Stable => &modules::WANTED[..],
+        Suite::Backports => &[],
+    };
+    let modules = modules.iter().map(|module| format!("*/{module}.ko*"));
+    let patterns: Vec<String> = ["./boot".to_owned()].into_iter().chain(modules).collect();
+    let patterns: Vec<&str> = patterns.iter().map(String::as_str).collect();
+    let package = need(archive, &name, wanted.suite)?;
+    let place = cache.place(&package);
+    if wanted.suite == Suite::Stable && place.is_dir() && !modules::are_all_in(&place) {
+        std::fs::remove_dir_all(&place).map_err(|e| {
+            let what = format!("cannot unpack {name} once more, with more modules");
+            Failure::environment(what, e, format!("delete {}", place.display()))
+        })?;
+    }
+    unpacked(cache, archive, vec![package], &patterns)?
+        .pop()
+        .ok_or_else(|| missing(&name))
+}
+
+/// The Image in an unpacked kernel package.
+fn kernel_image(packages: &[Unpacked]) -> Result<PathBuf, Failure> {
+    let folder = packages.first().map(|p| p.folder.join("boot"));
+    let files = folder.iter().flat_map(|boot| boot.read_dir()).flatten();
+    let mut images = files.flatten().map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().map(|name| name.to_string_lossy());
+        name.is_some_and(|name| name.starts_with("vmlinuz-"))
+    });
+    images.next().ok_or_else(|| missing("linux-image-arm64"))
+}
+
+/// Debian's package of U-Boot for QEMU, and the image for arm64 in it.
+const UBOOT_PACKAGE: &str = "u-boot-qemu";
+const UBOOT_IMAGE: &str = "usr/lib/u-boot/qemu_arm64/u-boot.bin";
+
+/// The image in the unpacked package of U-Boot.
+fn uboot_image(packages: &[Unpacked]) -> Result<PathBuf, Failure> {
+    let image = packages.first().map(|one| one.folder.join(UBOOT_IMAGE));
+    image
+        .filter(|file| file.is_file())
+        .ok_or_else(|| missing(UBOOT_PACKAGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_of_its_series_and_flavour_only() {
+        let names = [
+            (Payload::Kernel, "linux-image-6.1.0-50-arm64"),
+            (Payload::KernelRt, "linux-image-6.1.0-50-rt-arm64"),
+            (Payload::Kernel612, "linux-image-6.12.30+deb12-arm64"),
+            (Payload::Kernel612Rt, "linux-image-6.12.30+deb12-rt-arm64"),
+        ];
+        for (payload, own) in names {
+            let kernel = Kernel::of(payload).expect("a kernel");
+            for (_, name) in names {
+                assert_eq!(kernel.is(name), name == own, "{payload:?}: {name}");
+            }
+            for other in [
+                "linux-image-6.1.0-50-cloud-arm64",
+                "linux-image-6.12.30+deb12-cloud-arm64",
+                "linux-image-6.12.30+deb12-arm64-unsigned",
+                "linux-image-6.10.0-1-arm64",
+                "linux-image-arm64",
+                "libc6",
+            ] {
+                assert!(!kernel.is(other), "{payload:?}: {other}");
+            }
+        }
+    }
+}

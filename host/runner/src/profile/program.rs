@@ -1,0 +1,161 @@
+//! What the profiler has to know of linked programs: EL2's code and functions, the marks of a guest.
+
+use std::path::Path;
+
+use bulkhead_profiler::{Marks, Symbol};
+use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
+
+use bulkhead_model::failure::Failure;
+
+/// A linked program.
+pub struct Program {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+/// EL2 as the profiler sees it.
+pub struct El2 {
+    /// First address of its code.
+    pub text_start: u64,
+    /// First address behind it.
+    pub text_end: u64,
+    /// Address of the vectors.
+    pub vectors: u64,
+    /// Addresses of the code in which a pCPU is that runs no guest: idle, or because of a pause.
+    pub idle: [u64; 3],
+    /// Addresses at which it looks for something more urgent, or goes on with the work of another vCPU.
+    pub looks: [u64; 2],
+    /// Its functions.
+    pub symbols: Vec<Symbol>,
+    /// Bytes of code and read-only data.
+    pub image_bytes: u64,
+}
+
+impl Program {
+    /// Reads the ELF file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// It can't be read.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let bytes = std::fs::read(path)
+            .map_err(|error| Failure::environment(format!("cannot read {name}"), error, ""))?;
+        Ok(Self { name, bytes })
+    }
+
+    /// The file as it is.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn parse(&self) -> Result<object::File<'_>, Failure> {
+        object::File::parse(&*self.bytes)
+            .map_err(|error| Failure::failed(format!("{} is no ELF file", self.name), error, ""))
+    }
+
+    fn address(&self, file: &object::File<'_>, symbol: &str) -> Result<u64, Failure> {
+        let found = file.symbols().find(|known| known.name() == Ok(symbol));
+        found.map(|symbol| symbol.address()).ok_or_else(|| {
+            let what = format!(
+                "{} has no symbol `{symbol}`, which the profiler needs",
+                self.name
+            );
+            Failure::failed(
+                what,
+                "",
+                "link it without stripping, and keep the symbol's name",
+            )
+        })
+    }
+
+    /// The marks around a guest's operations.
+    ///
+    /// # Errors
+    ///
+    /// The program has no such symbols.
+    pub fn marks(&self, begin: &str, end: &str) -> Result<Marks, Failure> {
+        let file = self.parse()?;
+        Ok(Marks {
+            begin: self.address(&file, begin)?,
+            end: self.address(&file, end)?,
+        })
+    }
+
+    /// The program as EL2.
+    ///
+    /// # Errors
+    ///
+    /// It lacks a symbol that the profiler needs.
+    pub fn el2(&self) -> Result<El2, Failure> {
+        let file = self.parse()?;
+        let code = |kind| {
+            matches!(
+                kind,
+                SymbolKind::Text | SymbolKind::Unknown | SymbolKind::Label
+            )
+        };
+        let text_start = self.address(&file, "__el2_start")?;
+        let text_end = self.address(&file, "__text_end")?;
+        let mut symbols: Vec<Symbol> = file
+            .symbols()
+            .filter(|symbol| code(symbol.kind()) && !symbol.is_undefined())
+            .filter(|symbol| (text_start..text_end).contains(&symbol.address()))
+            .filter_map(|symbol| {
+                let name = symbol.name().ok().filter(|name| is_function(name))?;
+                let name = format!("{:#}", rustc_demangle::demangle(name));
+                Some(Symbol {
+                    address: symbol.address(),
+                    size: symbol.size(),
+                    name,
+                })
+            })
+            .collect();
+        symbols.sort_by(|a, b| (a.address, b.size, &a.name).cmp(&(b.address, a.size, &b.name)));
+        symbols.dedup_by_key(|symbol| symbol.address);
+        // Labels of assembly have no size: they reach to the next one.
+        let ends: Vec<u64> = symbols
+            .iter()
+            .skip(1)
+            .map(|symbol| symbol.address)
+            .collect();
+        for (index, symbol) in symbols.iter_mut().enumerate() {
+            let next = ends.get(index).copied().unwrap_or(text_end);
+            if symbol.size == 0 || symbol.address + symbol.size > next {
+                symbol.size = next - symbol.address;
+            }
+        }
+        let image_bytes = file
+            .sections()
+            .filter(|section| section.address() != 0)
+            .filter(|section| {
+                matches!(
+                    section.kind(),
+                    SectionKind::Text | SectionKind::ReadOnlyData | SectionKind::ReadOnlyString
+                )
+            })
+            .map(|section| section.size())
+            .sum();
+        Ok(El2 {
+            text_start,
+            text_end,
+            vectors: self.address(&file, "vectors")?,
+            idle: [
+                self.address(&file, "el2_idle")?,
+                self.address(&file, "el2_paused")?,
+                self.address(&file, "el2_wait")?,
+            ],
+            looks: [
+                self.address(&file, "el2_poll")?,
+                self.address(&file, "switch_stack")?,
+            ],
+            symbols,
+            image_bytes,
+        })
+    }
+}
+
+/// Whether a symbol names a function: not a mapping symbol, a local label or a bound of the linker.
+fn is_function(name: &str) -> bool {
+    !name.is_empty() && !name.starts_with(['$', '.']) && !name.starts_with("__el2_start")
+}

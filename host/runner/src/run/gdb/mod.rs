@@ -1,0 +1,215 @@
+//! What gdb needs to see a board that runs a system: which symbols lie where, and commands that know VMs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::plan::{PAGE, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_core::plan::{Plan, rows_of};
+use object::{Object, ObjectSegment};
+use serde_json::json;
+use tempfile::TempDir;
+
+use bulkhead_model::checkout;
+use bulkhead_model::failure::Failure;
+
+use super::System;
+use crate::temp_files::{self, Noted};
+
+/// Pages of a vCPU's stack, which lies before its state in the pool (`el2/src/hw/layout.rs`).
+const STACK_PAGES: u64 = 2;
+/// Pages of a pCPU before what its threads share (likewise).
+const PCPU_STATE_PAGE: u64 = 8;
+/// Which registers EL2 keeps of a vCPU that is away, and where.
+const SWITCH: &str = "el2/src/hw/switch.s";
+/// The commands, and what they are made of.
+const COMMANDS: [(&str, &str); 3] = [
+    ("bulkhead.py", include_str!("bulkhead.py")),
+    ("bulkhead_board.py", include_str!("bulkhead_board.py")),
+    ("bulkhead_guest.py", include_str!("bulkhead_guest.py")),
+];
+
+/// Debian's gdb for all architectures.
+pub const PROGRAM: &str = "gdb-multiarch";
+
+/// Whether [`PROGRAM`] runs here.
+pub fn is_installed() -> bool {
+    let mut command = Command::new(PROGRAM);
+    let quiet = command.arg("--version").stdin(Stdio::null());
+    quiet.output().is_ok_and(|output| output.status.success())
+}
+
+/// The files for gdb, and where the board's debugger stub listens.
+#[derive(Debug)]
+pub struct Files {
+    /// Folder of the socket; it goes when the run has ended. A socket's path must be short.
+    _folder: Noted<TempDir>,
+    /// The stub's socket.
+    pub socket: PathBuf,
+    /// What to give to `gdb -x`.
+    pub script: PathBuf,
+}
+
+impl Files {
+    /// Writes them into the folder of the build. `symbols` are programs of VMs by name, besides those that the
+    /// description names itself.
+    ///
+    /// # Errors
+    /// A VM that there is not, or a file that cannot be read or written.
+    pub fn write(system: &System, symbols: &[(String, PathBuf)]) -> Result<Self, Failure> {
+        for (vm, file) in symbols {
+            if !system.classes.contains_key(vm) {
+                let known: Vec<&str> = system.classes.keys().map(String::as_str).collect();
+                let advice = format!("the VMs are {}", known.join(", "));
+                return Err(Failure::input(
+                    format!("there is no VM `{vm}` to have symbols"),
+                    "",
+                    advice,
+                ));
+            }
+            fs::metadata(file).map_err(|why| {
+                let what = format!("cannot read {}", file.display());
+                Failure::input(what, why, "name an ELF file with symbols")
+            })?;
+        }
+        let folder = system.folder.join("gdb");
+        let write = || -> io::Result<Self> {
+            let sockets = temp_files::folder("bulkhead-")?;
+            let socket = sockets.value.path().join("gdb");
+            fs::create_dir_all(&folder)?;
+            let facts = facts(system, symbols)?;
+            fs::write(folder.join("system.json"), format!("{facts:#}\n"))?;
+            for (name, text) in COMMANDS {
+                fs::write(folder.join(name), text)?;
+            }
+            let script = folder.join("attach.gdb");
+            fs::write(&script, commands(&system.el2, &socket, &folder))?;
+            Ok(Self {
+                _folder: sockets,
+                socket,
+                script,
+            })
+        };
+        write().map_err(|why| {
+            let what = format!("cannot write what gdb needs into {}", folder.display());
+            Failure::environment(what, why, "make room, or make the folder writable")
+        })
+    }
+}
+
+/// The command file.
+fn commands(el2: &Path, socket: &Path, folder: &Path) -> String {
+    format!(
+        "set pagination off\nset confirm off\nset architecture aarch64\nfile {}\ntarget remote {}\n\
+         source {}\necho Bulkhead: `help bulkhead` names the commands.\\n\n",
+        el2.display(),
+        socket.display(),
+        folder.join("bulkhead.py").display()
+    )
+}
+
+/// What the commands know about the system.
+fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_json::Value> {
+    let words = system.plan.as_chunks().0.iter();
+    let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+    let plan = Plan::open(zerocopy::IntoBytes::as_bytes(&words[..]));
+    let plan = plan.map_err(|violation| io::Error::other(violation.invariant.name()))?;
+    // The pool: first what pCPUs need, then each vCPU's stack and state, then what pCPUs share about each VM.
+    let pool = system.base + plan.header.image.pool_offset;
+    let pages = |count: usize, pages: u32| count as u64 * u64::from(pages) * PAGE;
+    let pcpu = |index| pool + pages(index, PCPU_POOL_PAGES) + PCPU_STATE_PAGE * PAGE;
+    let pcpus: Vec<u64> = (0..plan.pcpus.len()).map(pcpu).collect();
+    let vcpus = pool + pages(plan.pcpus.len(), PCPU_POOL_PAGES);
+    let state = |id| vcpus + pages(id, VCPU_POOL_PAGES) + STACK_PAGES * PAGE;
+    let shared = vcpus + pages(plan.vcpus.len(), VCPU_POOL_PAGES);
+    let mut id = 0;
+    let vms = plan.vms.iter().enumerate().map(|(index, vm)| {
+        let name = vm.name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = String::from_utf8_lossy(name).into_owned();
+        let rows = rows_of(plan.vcpus, index).iter().enumerate();
+        let rows: Vec<_> = rows
+            .map(|(number, vcpu)| {
+                let row =
+                    json!({ "id": id, "number": number, "pcpu": vcpu.pcpu, "state": state(id) });
+                id += 1;
+                row
+            })
+            .collect();
+        let given = symbols.iter().rev().find(|(vm, _)| *vm == name);
+        let program = given.map(|(_, file)| file).or(system.programs.get(&name));
+        let program = program.and_then(|file| fs::canonicalize(file).ok());
+        let ram = plan.regions_of(index).iter();
+        let ram = ram.filter(|region| region.kind == RegionKind::Ram as u16);
+        let ram: Vec<_> = ram
+            .map(|region| [region.ipa, region.pa, region.size])
+            .collect();
+        json!({
+            "name": name, "vmid": vm.vmid, "linux": system.linux.contains(&name), "program": program, "entry": vm.entry,
+            "ram": ram, "state": shared + pages(index, VM_POOL_PAGES), "vcpus": rows,
+        })
+    });
+    let vms: Vec<_> = vms.collect();
+    let classes = ExitClass::ALL.map(ExitClass::name);
+    let switch = fs::read_to_string(checkout::root().join(SWITCH))?;
+    Ok(json!({
+        "el2": system.el2, "link": link(&system.el2)?, "base": system.base, "pcpus": pcpus, "kept": kept(&switch),
+        "classes": classes, "vms": vms,
+    }))
+}
+
+/// Which double word of what EL2 keeps is which register, as the macros in the text of [`SWITCH`] list them.
+fn kept(switch: &str) -> BTreeMap<&str, usize> {
+    let pairs = switch.lines().filter_map(|line| {
+        let (offset, registers) = line.trim().strip_prefix("\\what")?.split_once(',')?;
+        Some((offset.trim().parse::<usize>().ok()?, registers))
+    });
+    let named = |(offset, registers): (usize, _)| {
+        let names = str::split(registers, ',').map(str::trim);
+        (offset / 8..).zip(names).map(|(at, name)| (name, at))
+    };
+    pairs.flat_map(named).collect()
+}
+
+/// The address at which EL2 is linked.
+fn link(el2: &Path) -> io::Result<u64> {
+    let bytes = fs::read(el2)?;
+    let file = object::File::parse(&*bytes).map_err(io::Error::other)?;
+    let first = file.segments().map(|segment| segment.address()).min();
+    first.ok_or_else(|| io::Error::other("EL2 has no segments"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_vcpu_is_found_where_it_is() {
+        let text = fs::read_to_string(checkout::root().join(SWITCH)).unwrap();
+        let kept = kept(&text);
+        let places: Vec<_> = ["sctlr_el1", "sp_el1", "elr_el2", "spsr_el2", "vttbr_el2"]
+            .into_iter()
+            .map(|name| kept.get(name).copied())
+            .collect();
+        assert_eq!(places, [Some(0), Some(13), Some(20), Some(21), Some(26)]);
+        // A register that the commands name and nobody keeps would be an error in front of the user.
+        let names = [
+            "tcr",
+            "ttbr0",
+            "ttbr1",
+            "mair",
+            "vbar",
+            "esr",
+            "far",
+            "elr",
+            "spsr",
+            "tpidr",
+            "contextidr",
+        ];
+        for name in names.map(|name| format!("{name}_el1")) {
+            assert!(kept.contains_key(name.as_str()), "{name}");
+        }
+    }
+}
