@@ -15,5 +15,5 @@ pub mod monitor;
 pub mod plan;
 pub mod sched;
 pub mod stage2;
-
+pub mod sync;
 pub mod vgic;

@@ -1,11 +1,11 @@
 //! What threads do that have no guest to run. That of a vCPU that is off: reports a line at a time, and waiting for it to
 //! be switched on. That of a pCPU without anything to do: waiting for interrupts. Each step is short.
 
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
-use bulkhead_abi::plan::MAX_VCPUS;
 use bulkhead_core::console::report::{Report, ReportLine};
 use bulkhead_core::cpu::power::Phase;
+use bulkhead_core::sync::ReportTurn;
 
 use crate::console::state::output_waits;
 use crate::hw::gic::Taken;
@@ -119,7 +119,7 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
         Some(line) => Some(line),
         // One report at a time, so that its lines stay together.
         None if !lifecycle::may_say(vm, report) => return false,
-        None if !TURN.get(vcpu.id) => return false,
+        None if !TURN.take(vcpu.id) => return false,
         None => report.next(&vcpu.stats),
     };
     let Some(line) = next else {
@@ -147,46 +147,8 @@ fn wait_for_room(vm: &vm::Vm) -> bool {
     false
 }
 
-/// Whose turn it is to say a report: row of a vCPU plus one, or 0; and who waits for it, a bit for each row.
-struct Turn {
-    whose: AtomicUsize,
-    waiting: AtomicU64,
-}
-
-static TURN: Turn = Turn {
-    whose: AtomicUsize::new(0),
-    waiting: AtomicU64::new(0),
-};
-const _: () = assert!(MAX_VCPUS <= u64::BITS as usize);
-
-impl Turn {
-    /// It is, or becomes, the turn of vCPU `own`; or it is told when it may ask again.
-    fn get(&self, own: usize) -> bool {
-        let mark = 1u64.wrapping_shl(own as u32);
-        // Before the look: who passes the turn on looks at it afterwards.
-        self.waiting.fetch_or(mark, Ordering::SeqCst);
-        let own = own.saturating_add(1);
-        let found = self
-            .whose
-            .compare_exchange(0, own, Ordering::SeqCst, Ordering::SeqCst);
-        let mine = found.is_ok() || found == Err(own);
-        if mine {
-            self.waiting.fetch_and(!mark, Ordering::SeqCst);
-        }
-        mine
-    }
-
-    /// The turn is over. Wakes the others that wait for it.
-    fn pass(&self) {
-        self.whose.store(0, Ordering::SeqCst);
-        let waiting = self.waiting.swap(0, Ordering::SeqCst);
-        for other in 0..plan().vcpus.len() {
-            if waiting.wrapping_shr(other as u32) & 1 != 0 {
-                mailbox::send(other, mailbox::TURN);
-            }
-        }
-    }
-}
+/// The turn of saying a report.
+static TURN: ReportTurn = ReportTurn::new();
 
 /// The report is out: perhaps its VM is done, and perhaps all are.
 fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
@@ -196,5 +158,10 @@ fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
         vm.streams.log.push_all(b"all VMs stopped\r\n");
         output_waits();
     }
-    TURN.pass();
+    let waiting = TURN.pass();
+    for other in 0..plan().vcpus.len() {
+        if waiting.wrapping_shr(other as u32) & 1 != 0 {
+            mailbox::send(other, mailbox::TURN);
+        }
+    }
 }

@@ -1,8 +1,7 @@
-//! Messages between the threads of pCPUs: a word of bits for each, and an SGI to make its pCPU look (`docs/internals/locking.md`).
+//! Messages between the threads of pCPUs, and the SGI that makes a pCPU receive them (`bulkhead_core::sync::mailbox`).
 
-use core::sync::atomic::{AtomicU32, Ordering};
-
-use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
+use bulkhead_abi::plan::MAX_VCPUS;
+use bulkhead_core::sync::Mailboxes;
 
 use crate::hw::gic;
 use crate::vm::VCPU_LOCATION;
@@ -24,22 +23,16 @@ pub const SHARES: u32 = 64;
 /// A vCPU comes from another pCPU. For the pCPU.
 pub const ARRIVAL: u32 = 128;
 
-/// vCPUs by their rows in the plan, then pCPUs.
-static MAILBOXES: [AtomicU32; MAX_VCPUS + MAX_PCPUS] =
-    [const { AtomicU32::new(0) }; MAX_VCPUS + MAX_PCPUS];
+static MAILBOXES: Mailboxes = Mailboxes::new();
 
-/// The mailbox of a pCPU itself, which whichever of its threads runs opens.
+/// The mailbox of a pCPU itself, which whichever of its threads runs receives.
 pub const fn of_pcpu(index: usize) -> usize {
-    MAX_VCPUS.wrapping_add(index)
+    Mailboxes::of_pcpu(index)
 }
 
-/// Tells a vCPU (row of the plan), or a pCPU ([`of_pcpu`]), something.
+/// Sends a message to a vCPU (row of the plan), or to a pCPU ([`of_pcpu`]).
 pub fn send(to: usize, message: u32) {
-    let Some(mailbox) = MAILBOXES.get(to) else {
-        return;
-    };
-    // If the bit was set, its SGI is still to be taken: nothing more is needed.
-    if mailbox.fetch_or(message, Ordering::AcqRel) & message == 0 {
+    if MAILBOXES.send(to, message) {
         let pcpu = if to < MAX_VCPUS {
             VCPU_LOCATION.of(to)
         } else {
@@ -49,17 +42,12 @@ pub fn send(to: usize, message: u32) {
     }
 }
 
-/// There is something for vCPU `id` (row of the plan).
+/// Whether there is a message for vCPU `id` (row of the plan).
 pub fn has_mail(id: usize) -> bool {
-    MAILBOXES
-        .get(id)
-        .is_some_and(|mailbox| mailbox.load(Ordering::Acquire) != 0)
+    MAILBOXES.has_mail(id)
 }
 
 /// Takes the messages of a mailbox.
 pub fn take(id: usize) -> u32 {
-    MAILBOXES
-        .get(id)
-        .filter(|mailbox| mailbox.load(Ordering::Acquire) != 0)
-        .map_or(0, |mailbox| mailbox.swap(0, Ordering::AcqRel))
+    MAILBOXES.take(id)
 }

@@ -9,7 +9,8 @@ use bulkhead_core::devices::pl011::Pl011;
 use bulkhead_core::devices::pl031::Pl031;
 use bulkhead_core::devices::vtime::VirtualTime;
 use bulkhead_core::devices::watchdog::Watchdog;
-use bulkhead_core::sched::{Limits, VcpuLocation};
+use bulkhead_core::sched::Limits;
+use bulkhead_core::sync::VcpuLocation;
 use bulkhead_core::vgic::{Distributor, Notify};
 
 use crate::hw::claim::Claim;

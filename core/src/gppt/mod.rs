@@ -9,7 +9,7 @@
 //! | [`priority`] | where the guest's priorities lie among the board's |
 //! | [`sgi`] | whom an SGI reaches |
 //! | [`Common`] | the registers of the CPU interface that trap in [`Mode::PmrTrapped`] |
-//! | [`Stage2Claim`], [`Entered`] | taking stage 2 away where the guest could mask EL2's kick, and undoing what that SGI did |
+//! | [`Stage2Claim`](crate::sync::Stage2Claim), [`Entered`] | taking stage 2 away where the guest could mask EL2's kick, and undoing what that SGI did |
 //!
 //! With [`View::Upper`] the guest sees the GIC as Non-secure software sees one with two Security states, with EL2 in
 //! the place of the Secure side (IHI 0069H, 4.8 and the Non-secure formats of chapter 12; IHI 0048B, 3.8 and 4.3): what is
@@ -25,7 +25,6 @@ pub mod priority;
 mod registers;
 pub mod sgi;
 mod sgi_rewind;
-mod stage2_claim;
 #[cfg(test)]
 mod tests;
 
@@ -34,7 +33,6 @@ pub use effect::{Answer, Form, Frame, Read, Write, Writes};
 pub use filter::{Cpus, Filter, Kind, PlainV2, V3};
 pub use mode::{Controls, Kick, Mode, Reclaim, View};
 pub use sgi_rewind::Entered;
-pub use stage2_claim::Stage2Claim;
 
 use crate::vgic::WORDS;
 

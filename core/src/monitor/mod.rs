@@ -13,7 +13,8 @@ mod text;
 use bulkhead_abi::plan::{Vcpu, Vm};
 
 use crate::console::keys::Choice;
-use crate::sched::{Limits, Refusal, VcpuLocation};
+use crate::sched::{Limits, Refusal};
+use crate::sync::VcpuLocation;
 use entry::{Entry, What};
 
 pub use diagnosis::{Activity, Barrier, Diagnosis, SAMPLES, barrier, diagnose};

@@ -21,7 +21,6 @@ mod migrate;
 pub mod server;
 mod slot;
 mod usage;
-pub mod vcpu_location;
 
 #[cfg(test)]
 mod model;
@@ -33,7 +32,6 @@ pub use limits::{Change, Limits, Refusal};
 pub use migrate::{Demand, MigratingSlot};
 pub use slot::Policy;
 pub use usage::{RunState, Usage, UsageWords};
-pub use vcpu_location::{Siblings, VcpuLocation};
 
 use fair::Fair;
 use slot::{Slot, State};

@@ -10,7 +10,7 @@ pub mod doorbell;
 pub mod power;
 #[path = "../../../core/src/console/ring.rs"]
 pub mod ring;
-#[path = "../../../core/src/gppt/stage2_claim.rs"]
+#[path = "../../../core/src/sync/stage2_claim.rs"]
 pub mod stage2_claim;
 
 #[path = "../../../poll/src/word.rs"]

@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS_PER_VM};
-use bulkhead_core::sched::Siblings;
+use bulkhead_core::sync::Siblings;
 use bulkhead_core::vgic::{Host, Maintenance, Version};
 
 use super::mmio::Registers;
@@ -122,7 +122,7 @@ pub fn send(sgi: u32, pcpu: usize) {
     version::send(sgi, target(pcpu));
 }
 
-/// As [`send`], to the pCPU that is in `place`, read after everything that was written: see `bulkhead_core::sched::VcpuLocation`.
+/// As [`send`], to the pCPU that is in `place`, read after everything that was written: see `bulkhead_core::sync::VcpuLocation`.
 #[inline(always)]
 pub fn send_to(sgi: u32, place: &AtomicU8) {
     sysreg::publish();

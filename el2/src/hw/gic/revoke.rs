@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use bulkhead_abi::plan::MAX_PCPUS;
-use bulkhead_core::gppt::Stage2Claim;
+use bulkhead_core::sync::Stage2Claim;
 
 use super::super::mmu;
 use super::super::plan::plan;

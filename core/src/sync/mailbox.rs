@@ -1,0 +1,83 @@
+//! Messages between the threads of pCPUs: a word of bits for each vCPU, by its row in the plan, and for each pCPU itself.
+//!
+//! Whoever sets a bit that was not set sends an SGI; if it was set, that SGI is still to be taken. Whoever receives takes all
+//! bits at once, and then looks at what they are about.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
+
+/// The mailboxes of all vCPUs, then those of the pCPUs.
+#[derive(Debug)]
+pub struct Mailboxes([AtomicU32; MAX_VCPUS + MAX_PCPUS]);
+
+impl Default for Mailboxes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Mailboxes {
+    /// All empty.
+    pub const fn new() -> Self {
+        Self([const { AtomicU32::new(0) }; MAX_VCPUS + MAX_PCPUS])
+    }
+
+    /// The mailbox of a pCPU itself, which whichever of its threads runs receives.
+    pub const fn of_pcpu(index: usize) -> usize {
+        MAX_VCPUS.wrapping_add(index)
+    }
+
+    /// Leaves a message; `true` if the receiver's pCPU has to be told.
+    #[inline(always)]
+    pub fn send(&self, to: usize, message: u32) -> bool {
+        self.0
+            .get(to)
+            .is_some_and(|mailbox| mailbox.fetch_or(message, Ordering::AcqRel) & message == 0)
+    }
+
+    /// Whether there is a message.
+    #[inline(always)]
+    pub fn has_mail(&self, id: usize) -> bool {
+        self.0
+            .get(id)
+            .is_some_and(|mailbox| mailbox.load(Ordering::Acquire) != 0)
+    }
+
+    /// Takes all messages of a mailbox.
+    #[inline(always)]
+    pub fn take(&self, id: usize) -> u32 {
+        self.0
+            .get(id)
+            .filter(|mailbox| mailbox.load(Ordering::Acquire) != 0)
+            .map_or(0, |mailbox| mailbox.swap(0, Ordering::AcqRel))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_of_a_message_has_to_be_told() {
+        let mailboxes = Mailboxes::new();
+        let pcpu = Mailboxes::of_pcpu(1);
+        assert!(mailboxes.send(pcpu, 1));
+        assert!(!mailboxes.send(pcpu, 1));
+        assert!(mailboxes.send(pcpu, 4));
+        assert!(mailboxes.has_mail(pcpu));
+        assert!(!mailboxes.has_mail(1), "that of vCPU 1 is another one");
+        assert_eq!(mailboxes.take(pcpu), 5);
+        assert_eq!(mailboxes.take(pcpu), 0);
+        assert!(mailboxes.send(pcpu, 1));
+    }
+
+    #[test]
+    fn nobody_is_beyond_the_last_pcpu() {
+        let mailboxes = Mailboxes::new();
+        let none = Mailboxes::of_pcpu(MAX_PCPUS);
+        assert!(!mailboxes.send(none, 1));
+        assert!(!mailboxes.has_mail(none));
+        assert_eq!(mailboxes.take(none), 0);
+    }
+}
