@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::PAGE;
 
-use bulkhead_model::board::{Board, Passed};
+use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{
     self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec,
 };
@@ -12,7 +12,7 @@ use super::file::{Content, File};
 use super::overlay::{self, Overlay};
 use super::payload::{LinuxImage, Program};
 use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
-use super::{doorbells, emulated, gppt, ipa, passed};
+use super::{doorbells, emulated, gppt, ipa, passthrough};
 use crate::guest_tree::{DoorbellEnd, GuestTree};
 use crate::planned::GuestGic;
 
@@ -28,7 +28,7 @@ pub(super) struct Guest {
     pub tree: u64,
     pub loads: Vec<Loaded>,
     pub regions: Vec<Mapped>,
-    pub devices: Vec<(Passed, Vec<u32>)>,
+    pub devices: Vec<(PassthroughDevice, Vec<u32>)>,
     pub emulated: Vec<EmulatedDevice>,
     pub event: Option<u32>,
     pub stolen_time: Option<u64>,
@@ -60,7 +60,7 @@ impl Guest {
             tree: self.tree,
             deterministic: spec.deterministic,
             crash: spec.crash.clone(),
-            own_interrupts: spec.interrupts.own(self.gic.version),
+            gppt: spec.interrupts.gppt(self.gic.version),
             reclaim: spec.interrupts.reclaim,
             reclaim_why: why(system, spec, spec.interrupts.reclaim_stated.as_ref()),
             own_ptimer: spec.has_own_ptimer(),
@@ -83,7 +83,7 @@ pub(super) fn arrange(
     (vm, spec): (usize, &VmSpec),
     system: &System,
     (board, cpus, shares): (&Board, &[(u64, &str)], bool),
-    (devices, doorbells): (Vec<Passed>, &mut [PlannedDoorbell]),
+    (devices, doorbells): (Vec<PassthroughDevice>, &mut [PlannedDoorbell]),
     (contents, overlays): (Contents, &[Overlay]),
     findings: &mut Vec<Finding>,
 ) -> Option<Guest> {
@@ -107,7 +107,7 @@ pub(super) fn arrange(
     );
     let gic = emulated::gic(version, spec);
     let mut regions = ipa::regions((vm, system), (board, &gic), ram, &devices);
-    if !ipa::apart(spec, system, (&regions, &gic, &emulated), findings) {
+    if !ipa::check_overlaps(spec, system, (&regions, &gic, &emulated), findings) {
         return None;
     }
     let stolen_time = pages((vm, shares), (&regions, &gic, &emulated), doorbells);
@@ -172,7 +172,7 @@ struct Intids {
     /// By which it is told of crashes of others.
     event: Option<u32>,
     /// Of its passed-through devices.
-    devices: Vec<(Passed, Vec<u32>)>,
+    devices: Vec<(PassthroughDevice, Vec<u32>)>,
     /// SPIs that its interrupt controller has.
     spis: u32,
 }
@@ -183,7 +183,7 @@ fn intids(
     (vm, spec): (usize, &VmSpec),
     (system, board): (&System, &Board),
     emulated: &[EmulatedDevice],
-    (devices, doorbells): (Vec<Passed>, &mut [PlannedDoorbell]),
+    (devices, doorbells): (Vec<PassthroughDevice>, &mut [PlannedDoorbell]),
     findings: &mut Vec<Finding>,
 ) -> Intids {
     let version = board.parts.gic_version;
@@ -199,8 +199,8 @@ fn intids(
     let clash = passed.find(|irq| taken.contains(&irq.intid));
     let clash = clash.map(|irq| irq.intid);
     let mut others = system.vms.iter().enumerate();
-    let other = others.find(|(n, other)| *n != vm && other.interrupts.own(version).is_some());
-    let known = gppt::Circumstances {
+    let other = others.find(|(n, other)| *n != vm && other.interrupts.gppt(version).is_some());
+    let known = gppt::Context {
         version,
         firmware: board.emulated.as_ref().is_some_and(|board| board.firmware),
         gic: system.board.as_ref().map(|board| board.gic_place()),
@@ -214,18 +214,18 @@ fn intids(
     let place = system.board.as_ref().map(|board| board.firmware_place());
     gppt::check_events(spec, (has_firmware, place), findings);
     let mut next = FIRST_SPI + 1;
-    let devices: Vec<(Passed, Vec<u32>)> = devices
+    let devices: Vec<(PassthroughDevice, Vec<u32>)> = devices
         .into_iter()
         .map(|device| {
             let intids = device
                 .irqs
                 .iter()
-                .map(|irq| passed::vintid(irq.intid, &mut taken, &mut next))
+                .map(|irq| passthrough::vintid(irq.intid, &mut taken, &mut next))
                 .collect();
             (device, intids)
         })
         .collect();
-    doorbells::hear(vm, doorbells, &mut taken);
+    doorbells::assign_intids(vm, doorbells, &mut taken);
     let highest = taken.iter().max().copied().unwrap_or(FIRST_SPI);
     Intids {
         event,
@@ -238,7 +238,7 @@ fn intids(
 /// `shares` its CPU, and the doorbells that it rings.
 fn pages(
     (vm, shares): (usize, bool),
-    things: ipa::Things,
+    things: ipa::Occupied,
     doorbells: &mut [PlannedDoorbell],
 ) -> Option<u64> {
     let stolen_time = shares.then(|| ipa::free_page(ipa::STOLEN_TIME, things, &[]));

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{PAGE, RegionKind};
 use bulkhead_core::plan::Span;
 
-use bulkhead_model::board::{Board, Trouble};
+use bulkhead_model::board::{Board, PlanError};
 use bulkhead_model::describe::{self, Finding, Size, System};
 
 use super::guest::Guest;
@@ -67,7 +67,7 @@ pub(super) fn place(
     layout: &Layout,
     (owners, guests): (&[usize], &mut [Guest]),
     findings: &mut Vec<Finding>,
-) -> Result<(), Trouble> {
+) -> Result<(), PlanError> {
     let before = findings.len();
     let at_board = system.board.as_ref().map(|board| board.memory_place());
     let mut places = Places {
@@ -79,7 +79,7 @@ pub(super) fn place(
             places.take(span, "the board's firmware".to_owned(), None);
         }
     }
-    let image = Span::new(layout.base, layout.room).filter(|image| {
+    let image = Span::new(layout.base, layout.max_size).filter(|image| {
         let memory = board.memory.iter();
         memory
             .clone()
@@ -94,11 +94,11 @@ pub(super) fn place(
             )
             .at(
                 system.vms.first().map_or(0..0, |vm| vm.name.span.clone()),
-                format!("it takes {} with all payloads", Size(layout.room)),
+                format!("it takes {} with all payloads", Size(layout.max_size)),
             )
             .help("give the board more `memory`, or VMs smaller payloads"),
         );
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     };
     places.take(image, "the image".to_owned(), None);
     fixed(system, &mut places, findings);
@@ -134,7 +134,7 @@ pub(super) fn place(
                 .help(format!(
                     "VMs before it have {}, the image {}; give the board more `memory` or VMs less",
                     Size(others),
-                    Size(layout.room)
+                    Size(layout.max_size)
                 )),
             );
             continue;
@@ -178,7 +178,7 @@ pub(super) fn place(
         }
     }
     if findings[before..].iter().any(|finding| !finding.harmless) {
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     }
     Ok(())
 }

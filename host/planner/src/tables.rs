@@ -30,7 +30,7 @@ pub(super) struct Layout {
     /// Bytes to the pool.
     pub pool_offset: u64,
     /// Bytes that it takes at most.
-    pub room: u64,
+    pub max_size: u64,
 }
 
 /// Finds out where everything goes in the image, and tells payloads their offsets.
@@ -75,7 +75,7 @@ pub(super) fn layout(
         base: first.next_multiple_of(IMAGE_ALIGN),
         plan_offset: el2,
         pool_offset: next,
-        room: (next + pool).next_multiple_of(IMAGE_ALIGN),
+        max_size: (next + pool).next_multiple_of(IMAGE_ALIGN),
     }
 }
 
@@ -292,7 +292,7 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
     ];
     let gic = &guest.gic;
     let (interface, _) = gic.interface;
-    let mode = spec.interrupts.own(gic.version);
+    let mode = spec.interrupts.gppt(gic.version);
     Vm {
         name: name(&spec.name.value),
         class: spec.class as u16,

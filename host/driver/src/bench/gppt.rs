@@ -71,7 +71,7 @@ pub struct Mode {
 
 /// All runs with a version of the GIC.
 #[derive(Clone, Debug, Default)]
-pub struct OwnInterrupts {
+pub struct GpptRuns {
     /// Without a hypervisor.
     pub native: Taken,
     /// Taken by the VM itself.
@@ -87,7 +87,7 @@ const KICK: [&str; 3] = [
     "hw::gic::revoke::",
 ];
 
-impl OwnInterrupts {
+impl GpptRuns {
     /// Builds all systems, and runs the program in each and on the bare board.
     ///
     /// # Errors
@@ -309,7 +309,7 @@ mod tests {
     const SAID: &str =
         "[latency] late vtimer_irq: ticks min=7 sum=8000 max=9\r\n[latency] latency: 1000\n";
 
-    fn runs() -> OwnInterrupts {
+    fn runs() -> GpptRuns {
         let native = Taken {
             late: latencies(SAID),
             el2: (0, 0),
@@ -319,7 +319,7 @@ mod tests {
             taken: native.clone(),
             kick,
         };
-        OwnInterrupts {
+        GpptRuns {
             modes: vec![mode("one", 14), mode("two", 20)],
             vgic: native.clone(),
             native: native.clone(),
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(exits.added(), Some(0.07));
         exits.modes[0].taken.late.clear();
         assert_eq!(exits.added(), None);
-        assert_eq!(OwnInterrupts::default().added(), None);
+        assert_eq!(GpptRuns::default().added(), None);
     }
 
     #[test]
