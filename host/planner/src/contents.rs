@@ -1,6 +1,6 @@
 //! What a guest runs: files that are read and understood.
 
-use bulkhead_model::board::Trouble;
+use bulkhead_model::board::PlanError;
 use bulkhead_model::describe::{self, Finding, PayloadSpec, VmSpec};
 
 use super::file::File;
@@ -22,10 +22,10 @@ pub(super) fn contents(
     spec: &VmSpec,
     store: &mut Store,
     findings: &mut Vec<Finding>,
-) -> Result<Option<Contents>, Trouble> {
+) -> Result<Option<Contents>, PlanError> {
     let mut read = |source| match store.file(source, findings) {
         Ok(file) => Ok(Some(file)),
-        Err(Trouble::Description) => Ok(None),
+        Err(PlanError::Description) => Ok(None),
         Err(other) => Err(other),
     };
     match &spec.payload {

@@ -12,10 +12,10 @@ use super::{gppt, share};
 type Owner = (usize, usize);
 
 /// Who runs where, under way.
-struct Seats<'a> {
+struct Assignment<'a> {
     system: &'a System,
     /// vCPUs of each CPU of the board.
-    seats: Vec<Vec<Owner>>,
+    assignment: Vec<Vec<Owner>>,
 }
 
 /// What each VM gets of its CPUs.
@@ -46,12 +46,12 @@ fn unknown(code: &'static str, wish: &Placed<u32>, system: &System, count: usize
         })
 }
 
-impl Seats<'_> {
+impl Assignment<'_> {
     /// CPUs on which nobody is, and into which no load balancer moves anybody.
     fn free(&self) -> Vec<usize> {
-        let count = self.seats.len();
+        let count = self.assignment.len();
         (0..count)
-            .filter(|&cpu| self.seats[cpu].is_empty() && !self.is_pooled(cpu))
+            .filter(|&cpu| self.assignment[cpu].is_empty() && !self.is_pooled(cpu))
             .collect()
     }
 
@@ -67,18 +67,18 @@ impl Seats<'_> {
         for (number, wish) in spec.pcpus.iter().enumerate() {
             let late = (vm, number);
             let cpu = wish.value as usize;
-            let Some(seats) = self.seats.get(cpu) else {
-                let count = self.seats.len();
+            let Some(assignment) = self.assignment.get(cpu) else {
+                let count = self.assignment.len();
                 findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
                 continue;
             };
             let pinned = |owner: &&Owner| !self.system.vms[owner.0].cpu.shares();
-            let first = seats
+            let first = assignment
                 .iter()
                 .find(|first| !spec.cpu.shares() || pinned(first));
             if let Some(first) = first {
                 findings.push(self.shared(late, *first));
-            } else if seats.len() == MAX_VCPUS_PER_PCPU {
+            } else if assignment.len() == MAX_VCPUS_PER_PCPU {
                 findings.push(
                     Finding::new(
                         "bulkhead::pcpu::full",
@@ -89,14 +89,14 @@ impl Seats<'_> {
                     .help("name another CPU"),
                 );
             } else {
-                self.seats[cpu].push(late);
+                self.assignment[cpu].push(late);
             }
         }
     }
 
     /// Where the last vCPU of another VM that is on a CPU got there.
     fn last_other(&self, vm: usize, cpu: usize) -> Option<Span> {
-        let others = self.seats.get(cpu)?.iter().rev();
+        let others = self.assignment.get(cpu)?.iter().rev();
         let (other, number) = others.into_iter().find(|(other, _)| *other != vm)?;
         let spec = &self.system.vms[*other];
         let named = spec.pcpus.get(*number).map(|wish| wish.span.clone());
@@ -111,14 +111,14 @@ impl Seats<'_> {
                 let pool = spec.cpu.pool.iter().map(|cpu| cpu.value as usize);
                 let best = pool
                     .filter(|&cpu| {
-                        self.seats
+                        self.assignment
                             .get(cpu)
-                            .is_some_and(|seats| seats.len() < MAX_VCPUS_PER_PCPU)
+                            .is_some_and(|assignment| assignment.len() < MAX_VCPUS_PER_PCPU)
                     })
-                    .min_by_key(|&cpu| self.seats[cpu].len());
+                    .min_by_key(|&cpu| self.assignment[cpu].len());
                 // None: a CPU of the pool does not exist, or is full, and that is said.
                 if let Some(cpu) = best {
-                    self.seats[cpu].push((vm, number));
+                    self.assignment[cpu].push((vm, number));
                 }
             }
             return;
@@ -130,7 +130,7 @@ impl Seats<'_> {
             return;
         }
         for (number, cpu) in free.into_iter().take(spec.vcpus).enumerate() {
-            self.seats[cpu].push((vm, number));
+            self.assignment[cpu].push((vm, number));
         }
     }
 
@@ -146,7 +146,7 @@ impl Seats<'_> {
             }
         };
         let vcpus: usize = self.system.vms.iter().map(|spec| spec.vcpus).sum();
-        let all = number_of(self.seats.len());
+        let all = number_of(self.assignment.len());
         let help = if spec.cpu.shares() {
             "give the board more with `cpus`, or name CPUs with `pcpus`: VMs that are not pinned can share them"
         } else {
@@ -198,13 +198,13 @@ impl Seats<'_> {
     /// The pools of a VM are of CPUs that may be shared.
     fn check_pool(&self, spec: &VmSpec, findings: &mut Vec<Finding>) {
         for wish in &spec.cpu.pool {
-            let Some(seats) = self.seats.get(wish.value as usize) else {
-                let count = self.seats.len();
+            let Some(assignment) = self.assignment.get(wish.value as usize) else {
+                let count = self.assignment.len();
                 findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
                 continue;
             };
             let vms = &self.system.vms;
-            let Some(owner) = seats.iter().find(|owner| !vms[owner.0].cpu.shares()) else {
+            let Some(owner) = assignment.iter().find(|owner| !vms[owner.0].cpu.shares()) else {
                 continue;
             };
             let pinned = &vms[owner.0];
@@ -232,8 +232,8 @@ impl Seats<'_> {
 
     /// Where a VM with which this one shares a CPU says so, or its name stands.
     fn neighbour(&self, vm: usize) -> Option<Span> {
-        let on = |seats: &&Vec<Owner>| seats.iter().any(|(owner, _)| *owner == vm);
-        let together = self.seats.iter().filter(on).flatten();
+        let on = |assignment: &&Vec<Owner>| assignment.iter().any(|(owner, _)| *owner == vm);
+        let together = self.assignment.iter().filter(on).flatten();
         let (other, number) = together.into_iter().find(|(other, _)| *other != vm)?;
         let spec = &self.system.vms[*other];
         let named = spec.pcpus.get(*number).map(|wish| wish.span.clone());
@@ -243,9 +243,9 @@ impl Seats<'_> {
     /// What a VM gets: what it asks for, or CPUs of its own where nobody else can run anyway.
     fn time_of(&self, vm: usize) -> CpuTime {
         let spec = &self.system.vms[vm];
-        let alone = |cpu: usize| self.seats[cpu].len() == 1 && !self.is_pooled(cpu);
-        let mut own =
-            (0..self.seats.len()).filter(|&cpu| self.seats[cpu].iter().any(|owner| owner.0 == vm));
+        let alone = |cpu: usize| self.assignment[cpu].len() == 1 && !self.is_pooled(cpu);
+        let mut own = (0..self.assignment.len())
+            .filter(|&cpu| self.assignment[cpu].iter().any(|owner| owner.0 == vm));
         if spec.cpu.may_be_pinned() && own.all(alone) {
             return CpuTime::Pinned;
         }
@@ -257,24 +257,24 @@ impl Seats<'_> {
 /// so it is always among the pCPUs; other CPUs without work stay off.
 pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>) -> Assigned {
     let count = board.cpus.len();
-    let mut seats = Seats {
+    let mut assignment = Assignment {
         system,
-        seats: vec![Vec::new(); count],
+        assignment: vec![Vec::new(); count],
     };
     let vms = || system.vms.iter().enumerate();
     for (vm, _) in vms().filter(|(_, spec)| !spec.pcpus.is_empty()) {
-        seats.take_named(vm, findings);
+        assignment.take_named(vm, findings);
     }
     for (vm, _) in vms().filter(|(_, spec)| spec.pcpus.is_empty()) {
-        seats.take_free(vm, findings);
+        assignment.take_free(vm, findings);
     }
     for spec in &system.vms {
-        seats.check_pool(spec, findings);
+        assignment.check_pool(spec, findings);
     }
-    let times: Vec<CpuTime> = vms().map(|(vm, _)| seats.time_of(vm)).collect();
+    let times: Vec<CpuTime> = vms().map(|(vm, _)| assignment.time_of(vm)).collect();
     for (vm, spec) in vms().filter(|(vm, _)| times[*vm] != CpuTime::Pinned) {
         let name = &spec.name.value;
-        let (what, span, why, lesser) = if spec.interrupts.is_own() {
+        let (what, span, why, lesser) = if spec.interrupts.is_gppt() {
             let span = spec.interrupts.stated.clone();
             (
                 format!("`{name}` cannot take its interrupts itself on a CPU that it shares"),
@@ -295,7 +295,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
         findings.push(
             Finding::new("bulkhead::cpu::own-timer", what)
                 .at(span, why)
-                .also(seats.neighbour(vm), "runs there, too")
+                .also(assignment.neighbour(vm), "runs there, too")
                 .help(format!(
                     "{lesser}; or say cpu = \"pinned\" and give the VM CPUs of its own"
                 )),
@@ -308,13 +308,13 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     }
     let cpus: Vec<PlannedCpu> = (0..count)
         .filter(|&cpu| {
-            let used = !seats.seats[cpu].is_empty() || seats.is_pooled(cpu);
+            let used = !assignment.assignment[cpu].is_empty() || assignment.is_pooled(cpu);
             cpu == 0 || used || service_cpu == Some(cpu)
         })
         .map(|cpu| PlannedCpu {
             cpu,
             mpidr: board.cpus[cpu].mpidr,
-            vcpus: seats.seats[cpu].clone(),
+            vcpus: assignment.assignment[cpu].clone(),
             service: service_cpu == Some(cpu),
             call_spi: 0,
         })
@@ -352,7 +352,7 @@ pub(super) fn choose_service(
     };
     let keeps = |(vm, _): &(usize, usize)| {
         let interrupts = &system.vms[*vm].interrupts;
-        let mode = interrupts.own(gic_version);
+        let mode = interrupts.gppt(gic_version);
         mode.is_some_and(|mode| gppt::has_choice(mode, interrupts.reclaim))
     };
     let kept = |cpus: &[PlannedCpu]| {

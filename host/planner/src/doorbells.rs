@@ -14,7 +14,7 @@ use super::{emulated, spis};
 /// Where VMs find the pages by which they ring, unless they have something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;
 
-/// The doorbells of a system, in the order of the VMs that ring. INTIDs of vGICs come later, by [`hear`].
+/// The doorbells of a system, in the order of the VMs that ring. INTIDs of vGICs come later, by [`assign_intids`].
 pub(super) fn assign(
     system: &System,
     board: &Board,
@@ -28,7 +28,7 @@ pub(super) fn assign(
     for spec in specs {
         let before = doorbells.iter().filter(|other| other.from == spec.from);
         let ipa = PAGES + PAGE * before.count() as u64;
-        let physical = system.vms[spec.to.value].interrupts.own(version).is_some();
+        let physical = system.vms[spec.to.value].interrupts.gppt(version).is_some();
         let mut intid = 0;
         if physical {
             let free = free.get_or_insert_with(|| spis::free(board));
@@ -72,7 +72,7 @@ pub(super) fn assign(
 }
 
 /// Gives doorbells into VM `vm` INTIDs that nothing else of it has.
-pub(super) fn hear(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec<u32>) {
+pub(super) fn assign_intids(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec<u32>) {
     let mut next = emulated::EVENT_INTID + 1;
     for bell in doorbells.iter_mut().filter(|bell| bell.to == vm) {
         if !bell.physical {

@@ -9,8 +9,8 @@ use bulkhead_model::describe::{Finding, InterruptSpec, Placed, Span, System, VmS
 use super::{PlannedDoorbell, spis};
 
 /// How a plan says it.
-pub(super) fn number(own: Option<Mode>) -> InterruptMode {
-    match own {
+pub(super) fn number(mode: Option<Mode>) -> InterruptMode {
+    match mode {
         None => InterruptMode::Vgic,
         Some(Mode::Recoverable) => InterruptMode::GpptRecoverable,
         Some(Mode::PmrTrapped) => InterruptMode::GpptPmrTrapped,
@@ -29,9 +29,9 @@ pub(super) fn has_choice(mode: Mode, reclaim: Reclaim) -> bool {
 }
 
 /// How a plan says how EL2 gets the CPU back.
-pub(super) fn reclaim(spec: &InterruptSpec, own: Option<Mode>) -> Number {
+pub(super) fn reclaim(spec: &InterruptSpec, mode: Option<Mode>) -> Number {
     match spec.reclaim {
-        reclaim if !own.is_some_and(|mode| has_choice(mode, reclaim)) => Number::Always,
+        reclaim if !mode.is_some_and(|mode| has_choice(mode, reclaim)) => Number::Always,
         Reclaim::Guaranteed => Number::Guaranteed,
         Reclaim::Cooperative => Number::Cooperative,
         Reclaim::Sdei => Number::Sdei,
@@ -40,7 +40,7 @@ pub(super) fn reclaim(spec: &InterruptSpec, own: Option<Mode>) -> Number {
 
 /// What else is known of a VM that is to take its interrupts itself.
 #[derive(Clone, Debug)]
-pub(super) struct Circumstances<'a> {
+pub(super) struct Context<'a> {
     /// Version of the board's GIC.
     pub version: u32,
     /// The board is emulated, and has firmware at EL3.
@@ -56,8 +56,8 @@ pub(super) struct Circumstances<'a> {
 }
 
 /// Reports what of a VM that is to take its interrupts itself needs a vGIC.
-pub(super) fn check(spec: &VmSpec, known: Circumstances<'_>, findings: &mut Vec<Finding>) {
-    let mode = spec.interrupts.own(known.version);
+pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Finding>) {
+    let mode = spec.interrupts.gppt(known.version);
     let reclaim = spec.interrupts.reclaim;
     if let Some(span) = &spec.interrupts.reclaim_stated
         && !mode.is_some_and(|mode| has_choice(mode, reclaim))
@@ -168,8 +168,8 @@ pub(super) fn check_events(
 }
 
 /// EL2 does not see the SGIs of the VM.
-pub(super) fn sends_unseen(spec: &VmSpec, version: u32) -> bool {
-    let mode = spec.interrupts.own(version);
+pub(super) fn sends_sgis_itself(spec: &VmSpec, version: u32) -> bool {
+    let mode = spec.interrupts.gppt(version);
     mode.is_some_and(|mode| !mode.filters_sgis())
 }
 
@@ -181,7 +181,7 @@ pub(super) fn call_spis(
     cpus: usize,
     findings: &mut Vec<Finding>,
 ) -> Vec<u16> {
-    let unseen = |spec: &&VmSpec| sends_unseen(spec, board.parts.gic_version);
+    let unseen = |spec: &&VmSpec| sends_sgis_itself(spec, board.parts.gic_version);
     let Some(spec) = system.vms.iter().find(unseen) else {
         return vec![0; cpus];
     };

@@ -2,16 +2,17 @@
 
 use bulkhead_abi::plan::PAGE;
 
-use bulkhead_model::board::{Board, Passed};
+use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{
     self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec,
 };
 
 use super::contents::Contents;
-use super::file::File;
+use super::file::{Content, File};
 use super::overlay::{self, Overlay};
+use super::payload::{LinuxImage, Program};
 use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
-use super::{doorbells, emulated, gppt, ipa, passed};
+use super::{doorbells, emulated, gppt, ipa, passthrough};
 use crate::guest_tree::{DoorbellEnd, GuestTree};
 use crate::planned::GuestGic;
 
@@ -27,7 +28,7 @@ pub(super) struct Guest {
     pub tree: u64,
     pub loads: Vec<Loaded>,
     pub regions: Vec<Mapped>,
-    pub devices: Vec<(Passed, Vec<u32>)>,
+    pub devices: Vec<(PassthroughDevice, Vec<u32>)>,
     pub emulated: Vec<EmulatedDevice>,
     pub event: Option<u32>,
     pub stolen_time: Option<u64>,
@@ -59,7 +60,7 @@ impl Guest {
             tree: self.tree,
             deterministic: spec.deterministic,
             crash: spec.crash.clone(),
-            own_interrupts: spec.interrupts.own(self.gic.version),
+            gppt: spec.interrupts.gppt(self.gic.version),
             reclaim: spec.interrupts.reclaim,
             reclaim_why: why(system, spec, spec.interrupts.reclaim_stated.as_ref()),
             own_ptimer: spec.has_own_ptimer(),
@@ -82,7 +83,7 @@ pub(super) fn arrange(
     (vm, spec): (usize, &VmSpec),
     system: &System,
     (board, cpus, shares): (&Board, &[(u64, &str)], bool),
-    (devices, doorbells): (Vec<Passed>, &mut [PlannedDoorbell]),
+    (devices, doorbells): (Vec<PassthroughDevice>, &mut [PlannedDoorbell]),
     (contents, overlays): (Contents, &[Overlay]),
     findings: &mut Vec<Finding>,
 ) -> Option<Guest> {
@@ -93,6 +94,99 @@ pub(super) fn arrange(
     let version = board.parts.gic_version;
     let emulated = emulated::devices(spec);
     emulated::check(spec, (system, version), &emulated, findings);
+    let Intids {
+        event,
+        devices,
+        spis,
+    } = intids(
+        (vm, spec),
+        (system, board),
+        &emulated,
+        (devices, doorbells),
+        findings,
+    );
+    let gic = emulated::gic(version, spec);
+    let mut regions = ipa::regions((vm, system), (board, &gic), ram, &devices);
+    if !ipa::check_overlaps(spec, system, (&regions, &gic, &emulated), findings) {
+        return None;
+    }
+    let stolen_time = pages((vm, shares), (&regions, &gic, &emulated), doorbells);
+    if let Some(ipa) = stolen_time {
+        ipa::add_stolen_time(&mut regions, vm, ipa);
+    }
+    let shared = shared_with(vm, system);
+    let ends: Vec<_> = doorbells
+        .iter()
+        .filter_map(|bell| DoorbellEnd::of(bell, vm))
+        .collect();
+    let mut tree = GuestTree {
+        cpus,
+        ram,
+        gic: &gic,
+        emulated: &emulated,
+        event,
+        devices: &devices,
+        shared: &shared,
+        doorbells: &ends,
+        arguments: spec.cmdline.as_ref().map_or("", |text| text.value.as_str()),
+        initrd: None,
+    };
+    let dtb = |initrd, findings: &mut Vec<Finding>| {
+        tree.initrd = initrd;
+        overlay::merge(tree.to_dtb(), &spec.name.value, overlays, findings)
+    };
+    let absent = matches!(contents, Contents::Absent);
+    let start = match contents {
+        Contents::Linux { kernel, initrd } => linux(ram, kernel, initrd, dtb, findings),
+        Contents::Program(elf) => program((spec, ram), elf, dtb, findings)?,
+        Contents::Absent => nothing_yet(ram, dtb, findings),
+    };
+    if !fits((spec, ram), start.end, findings) {
+        return None;
+    }
+    let loads = start.loads.into_iter().map(|(what, ipa, bytes)| Loaded {
+        what,
+        ipa,
+        bytes,
+        offset: 0,
+    });
+    Some(Guest {
+        ram,
+        entry: start.entry,
+        tree: start.tree,
+        loads: loads.collect(),
+        regions,
+        devices,
+        emulated,
+        event,
+        stolen_time,
+        gic,
+        spis,
+        s2_pages: 0,
+        absent,
+    })
+}
+
+/// The INTIDs of a VM.
+struct Intids {
+    /// By which it is told of crashes of others.
+    event: Option<u32>,
+    /// Of its passed-through devices.
+    devices: Vec<(PassthroughDevice, Vec<u32>)>,
+    /// SPIs that its interrupt controller has.
+    spis: u32,
+}
+
+/// Gives a VM its INTIDs, those of doorbells that it hears among them, and says what is wrong with how it takes
+/// interrupts.
+fn intids(
+    (vm, spec): (usize, &VmSpec),
+    (system, board): (&System, &Board),
+    emulated: &[EmulatedDevice],
+    (devices, doorbells): (Vec<PassthroughDevice>, &mut [PlannedDoorbell]),
+    findings: &mut Vec<Finding>,
+) -> Intids {
+    let version = board.parts.gic_version;
     let told = system.vms.iter().find_map(|other| match &other.crash {
         CrashSpec::Notify(told) if told.value == spec.name.value => Some(told.span.clone()),
         _ => None,
@@ -105,8 +199,8 @@ pub(super) fn arrange(
     let clash = passed.find(|irq| taken.contains(&irq.intid));
     let clash = clash.map(|irq| irq.intid);
     let mut others = system.vms.iter().enumerate();
-    let other = others.find(|(n, other)| *n != vm && other.interrupts.own(version).is_some());
-    let known = gppt::Circumstances {
+    let other = others.find(|(n, other)| *n != vm && other.interrupts.gppt(version).is_some());
+    let known = gppt::Context {
         version,
         firmware: board.emulated.as_ref().is_some_and(|board| board.firmware),
         gic: system.board.as_ref().map(|board| board.gic_place()),
@@ -120,20 +214,45 @@ pub(super) fn arrange(
     let place = system.board.as_ref().map(|board| board.firmware_place());
     gppt::check_events(spec, (has_firmware, place), findings);
     let mut next = FIRST_SPI + 1;
-    let devices: Vec<(Passed, Vec<u32>)> = devices
+    let devices: Vec<(PassthroughDevice, Vec<u32>)> = devices
         .into_iter()
         .map(|device| {
             let intids = device
                 .irqs
                 .iter()
-                .map(|irq| passed::vintid(irq.intid, &mut taken, &mut next))
+                .map(|irq| passthrough::vintid(irq.intid, &mut taken, &mut next))
                 .collect();
             (device, intids)
         })
         .collect();
-    doorbells::hear(vm, doorbells, &mut taken);
+    doorbells::assign_intids(vm, doorbells, &mut taken);
     let highest = taken.iter().max().copied().unwrap_or(FIRST_SPI);
-    let shared: Vec<_> = system
+    Intids {
+        event,
+        devices,
+        spis: (highest - FIRST_SPI + 1).next_multiple_of(32),
+    }
+}
+
+/// Finds pages for what a VM finds by a call or by its device tree: its stolen time, whose IPA this gives if the VM
+/// `shares` its CPU, and the doorbells that it rings.
+fn pages(
+    (vm, shares): (usize, bool),
+    things: ipa::Occupied,
+    doorbells: &mut [PlannedDoorbell],
+) -> Option<u64> {
+    let stolen_time = shares.then(|| ipa::free_page(ipa::STOLEN_TIME, things, &[]));
+    let mut pages: Vec<u64> = stolen_time.into_iter().collect();
+    for bell in doorbells.iter_mut().filter(|bell| bell.from == vm) {
+        bell.ipa = ipa::free_page(bell.ipa, things, &pages);
+        pages.push(bell.ipa);
+    }
+    stolen_time
+}
+
+/// The shared memory of a VM: name, IPA, size.
+fn shared_with(vm: usize, system: &System) -> Vec<(String, u64, u64)> {
+    system
         .shared
         .iter()
         .filter(|shared| shared.vms.iter().any(|(user, _)| *user == vm))
@@ -144,157 +263,150 @@ pub(super) fn arrange(
                 shared.size.value,
             )
         })
-        .collect();
-    let gic = emulated::gic(version, spec);
-    let mut regions = ipa::regions((vm, system), (board, &gic), ram, &devices);
-    if !ipa::apart(spec, system, (&regions, &gic, &emulated), findings) {
-        return None;
+        .collect()
+}
+
+/// What a VM starts with.
+struct Start {
+    /// IPA of its first instruction.
+    entry: u64,
+    /// IPA of its device tree.
+    tree: u64,
+    /// What is loaded, its IPA and content.
+    loads: Vec<(&'static str, u64, Content)>,
+    /// IPA behind everything.
+    end: u64,
+}
+
+/// Start and end of the initial RAM disk, for the device tree.
+type Initrd = Option<(u64, u64)>;
+
+/// A kernel as its header asks for, then its device tree and the initial RAM disk.
+fn linux(
+    ram: (u64, u64),
+    (header, image): (LinuxImage, File),
+    initrd: Option<File>,
+    mut dtb: impl FnMut(Initrd, &mut Vec<Finding>) -> Vec<u8>,
+    findings: &mut Vec<Finding>,
+) -> Start {
+    let entry = ram.0 + header.text_offset;
+    let tree = (entry + header.memory).next_multiple_of(BLOCK);
+    let disk = tree + BLOCK;
+    let place = initrd
+        .as_ref()
+        .map(|file| (disk, disk + file.bytes().len() as u64));
+    let dtb = File::new(dtb(place, findings));
+    let mut loads = vec![
+        ("kernel", entry, image.content()),
+        ("device tree", tree, dtb.content()),
+    ];
+    loads.extend(initrd.map(|file| ("initial RAM disk", disk, file.content())));
+    Start {
+        entry,
+        tree,
+        loads,
+        end: place.map_or(disk, |(_, end)| end),
     }
-    let free = |from, pages: &[u64]| ipa::free_page(from, (&regions, &gic, &emulated), pages);
-    let stolen_time = shares.then(|| free(ipa::STOLEN_TIME, &[]));
-    let mut pages: Vec<u64> = stolen_time.into_iter().collect();
-    for bell in doorbells.iter_mut().filter(|bell| bell.from == vm) {
-        bell.ipa = free(bell.ipa, &pages);
-        pages.push(bell.ipa);
-    }
-    if let Some(ipa) = stolen_time {
-        ipa::add_stolen_time(&mut regions, vm, ipa);
-    }
-    let mut guest = Guest {
-        ram,
-        entry: 0,
-        tree: 0,
-        loads: Vec::new(),
-        regions,
-        devices,
-        emulated,
-        event,
-        stolen_time,
-        gic,
-        spis: (highest - FIRST_SPI + 1).next_multiple_of(32),
-        s2_pages: 0,
-        absent: false,
+}
+
+/// A program where it is linked, and its device tree; none if it is linked below the RAM.
+fn program(
+    (spec, ram): (&VmSpec, (u64, u64)),
+    program: Program,
+    mut dtb: impl FnMut(Initrd, &mut Vec<Finding>) -> Vec<u8>,
+    findings: &mut Vec<Finding>,
+) -> Option<Start> {
+    let dtb = dtb(None, findings);
+    let first = program.pieces.first().map_or(ram.0, |(ipa, _)| *ipa);
+    let last = ram.0 + ram.1;
+    let size = (dtb.len() as u64).next_multiple_of(PAGE);
+    // Below the program if there is room, as QEMU does; else at the end of the RAM.
+    let tree = if ram.0 + size <= first {
+        ram.0
+    } else {
+        last.saturating_sub(size).max(program.end)
     };
-    let arguments = spec.cmdline.as_ref().map_or("", |text| text.value.as_str());
-    let ends: Vec<_> = doorbells
-        .iter()
-        .filter_map(|bell| DoorbellEnd::of(bell, vm))
-        .collect();
-    let mut tree = GuestTree {
-        cpus,
-        ram,
-        gic: &guest.gic,
-        emulated: &guest.emulated,
-        event,
-        devices: &guest.devices,
-        shared: &shared,
-        doorbells: &ends,
-        arguments,
-        initrd: None,
-    };
-    let mut merge = |dtb| overlay::merge(dtb, &spec.name.value, overlays, findings);
-    let mut loads = Vec::new();
-    let needed = match contents {
-        Contents::Linux {
-            kernel: (header, image),
-            initrd,
-        } => {
-            let start = ram.0 + header.text_offset;
-            guest.entry = start;
-            guest.tree = (start + header.memory).next_multiple_of(BLOCK);
-            loads.push(("kernel", start, image.content()));
-            let disk = guest.tree + BLOCK;
-            tree.initrd = initrd
-                .as_ref()
-                .map(|file| (disk, disk + file.bytes().len() as u64));
-            let end = tree.initrd.map_or(disk, |(_, end)| end);
-            let dtb = File::new(merge(tree.to_dtb()));
-            loads.push(("device tree", guest.tree, dtb.content()));
-            loads.extend(initrd.map(|file| ("initial RAM disk", disk, file.content())));
-            end
-        }
-        Contents::Program(program) => {
-            let dtb = merge(tree.to_dtb());
-            let first = program.pieces.first().map_or(ram.0, |(ipa, _)| *ipa);
-            let last = ram.0 + ram.1;
-            let size = (dtb.len() as u64).next_multiple_of(PAGE);
-            // Below the program if there is room, as QEMU does; else at the end of the RAM.
-            guest.tree = if ram.0 + size <= first {
-                ram.0
-            } else {
-                last.saturating_sub(size).max(program.end)
-            };
-            guest.entry = program.entry;
-            let outside = program.pieces.iter().find(|(ipa, _)| *ipa < ram.0);
-            if let Some((ipa, _)) = outside {
-                findings.push(
-                    Finding::new(
-                        "bulkhead::image::place",
-                        format!("the program of `{}` is not made for its RAM", spec.name.value),
-                    )
-                    .at(payload_span(spec), format!("goes to {ipa:#x}"))
-                    .at(
-                        spec.memory.ipa.as_ref().map_or(spec.memory.size.span.clone(), |ipa| ipa.span.clone()),
-                        format!("RAM starts at {:#x}", ram.0),
-                    )
-                    .help("move the RAM with memory = { size = .., ipa = .. }, or link the program elsewhere"),
-                );
-                return None;
-            }
-            let end = program.end.max(guest.tree + size);
-            loads.extend(
-                program
-                    .pieces
-                    .into_iter()
-                    .map(|(ipa, bytes)| ("program", ipa, bytes)),
-            );
-            loads.push(("device tree", guest.tree, File::new(dtb).content()));
-            end
-        }
-        Contents::Absent => {
-            guest.absent = true;
-            guest.entry = ram.0;
-            guest.tree = (ram.0 + PAGE).next_multiple_of(PAGE);
-            loads.push(("nothing yet", ram.0, File::new(vec![0; 8]).content()));
-            let dtb = merge(tree.to_dtb());
-            let end = guest.tree + dtb.len() as u64;
-            loads.push(("device tree", guest.tree, File::new(dtb).content()));
-            end
-        }
-    };
-    let needed = needed.saturating_sub(ram.0);
-    if needed > ram.1 {
-        let enough = needed.next_multiple_of(1 << 20);
+    let outside = program.pieces.iter().find(|(ipa, _)| *ipa < ram.0);
+    if let Some((ipa, _)) = outside {
         findings.push(
             Finding::new(
-                "bulkhead::memory::small",
+                "bulkhead::image::place",
                 format!(
-                    "the memory of `{}` is too small for what it runs",
+                    "the program of `{}` is not made for its RAM",
                     spec.name.value
                 ),
             )
+            .at(payload_span(spec), format!("goes to {ipa:#x}"))
             .at(
-                spec.memory.size.span.clone(),
-                format!("{} here", Size(ram.1)),
+                spec.memory
+                    .ipa
+                    .as_ref()
+                    .map_or(spec.memory.size.span.clone(), |ipa| ipa.span.clone()),
+                format!("RAM starts at {:#x}", ram.0),
             )
-            .at(
-                payload_span(spec),
-                format!("this and its device tree need {}", Size(enough)),
-            )
-            .help(format!("give it more than {}", Size(enough))),
+            .help(
+                "move the RAM with memory = { size = .., ipa = .. }, or link the program elsewhere",
+            ),
         );
         return None;
     }
-    guest.loads = loads
-        .into_iter()
-        .map(|(what, ipa, bytes)| Loaded {
-            what,
-            ipa,
-            bytes,
-            offset: 0,
-        })
-        .collect();
-    Some(guest)
+    let pieces = program.pieces.into_iter();
+    let mut loads: Vec<_> = pieces.map(|(ipa, bytes)| ("program", ipa, bytes)).collect();
+    loads.push(("device tree", tree, File::new(dtb).content()));
+    Some(Start {
+        entry: program.entry,
+        tree,
+        loads,
+        end: program.end.max(tree + size),
+    })
+}
+
+/// What stands for a payload that nobody has made or fetched yet.
+fn nothing_yet(
+    ram: (u64, u64),
+    mut dtb: impl FnMut(Initrd, &mut Vec<Finding>) -> Vec<u8>,
+    findings: &mut Vec<Finding>,
+) -> Start {
+    let tree = (ram.0 + PAGE).next_multiple_of(PAGE);
+    let dtb = dtb(None, findings);
+    let end = tree + dtb.len() as u64;
+    Start {
+        entry: ram.0,
+        tree,
+        loads: vec![
+            ("nothing yet", ram.0, File::new(vec![0; 8]).content()),
+            ("device tree", tree, File::new(dtb).content()),
+        ],
+        end,
+    }
+}
+
+/// Whether the RAM of a VM has room for what it runs, which ends at `end`.
+fn fits((spec, ram): (&VmSpec, (u64, u64)), end: u64, findings: &mut Vec<Finding>) -> bool {
+    let needed = end.saturating_sub(ram.0);
+    if needed <= ram.1 {
+        return true;
+    }
+    let enough = needed.next_multiple_of(1 << 20);
+    findings.push(
+        Finding::new(
+            "bulkhead::memory::small",
+            format!(
+                "the memory of `{}` is too small for what it runs",
+                spec.name.value
+            ),
+        )
+        .at(
+            spec.memory.size.span.clone(),
+            format!("{} here", Size(ram.1)),
+        )
+        .at(
+            payload_span(spec),
+            format!("this and its device tree need {}", Size(enough)),
+        )
+        .help(format!("give it more than {}", Size(enough))),
+    );
+    false
 }
 
 /// Which class or which line says what a VM gets.

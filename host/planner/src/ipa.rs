@@ -5,7 +5,7 @@ use bulkhead_abi::plan::{
 };
 use bulkhead_core::plan::Span;
 
-use bulkhead_model::board::{Board, Passed};
+use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{self, Finding, System, VmSpec};
 
 use super::{EmulatedDevice, Mapped, emulated};
@@ -25,7 +25,7 @@ pub(super) fn regions(
     (vm, system): (usize, &System),
     (board, gic): (&Board, &GuestGic),
     ram: (u64, u64),
-    devices: &[(Passed, Vec<u32>)],
+    devices: &[(PassthroughDevice, Vec<u32>)],
 ) -> Vec<Mapped> {
     let region = |kind: RegionKind, access, shared, ipa, size| Region {
         vm: vm as u16,
@@ -55,7 +55,7 @@ pub(super) fn regions(
     if gic.version == 2 {
         // Its second page has GICC_DIR alone, which EL2 emulates.
         let mut interface = region(RegionKind::Gicv, both, NONE, gic.interface.0, PAGE);
-        let own = system.vms[vm].interrupts.is_own();
+        let own = system.vms[vm].interrupts.is_gppt();
         interface.pa = if own {
             board.parts.gicc
         } else {
@@ -102,11 +102,11 @@ fn of_el2(mapped: &Mapped) -> bool {
 }
 
 /// What has a place in the IPA space of a VM: regions, interrupt controller, emulated devices.
-pub(super) type Things<'a> = (&'a [Mapped], &'a GuestGic, &'a [EmulatedDevice]);
+pub(super) type Occupied<'a> = (&'a [Mapped], &'a GuestGic, &'a [EmulatedDevice]);
 
 /// The first page from `from` on at which a VM has nothing. What a guest finds by a call or by its device tree is put there, so that it
 /// is in nobody's way.
-pub(super) fn free_page(from: u64, (regions, gic, devices): Things, pages: &[u64]) -> u64 {
+pub(super) fn free_page(from: u64, (regions, gic, devices): Occupied, pages: &[u64]) -> u64 {
     let regions = regions
         .iter()
         .map(|mapped| (mapped.region.ipa, mapped.region.size));
@@ -153,7 +153,7 @@ impl Place {
 
 /// What has a place in the IPA space of a VM, in the order in which overlaps are told. What EL2 maps and nobody asks for is not among it:
 /// the CPU interface is the GIC's, and the page of stolen time makes way.
-fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Things) -> Vec<Thing> {
+fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> Vec<Thing> {
     let place = |what: &str| match what {
         "RAM" => spec
             .memory
@@ -212,10 +212,10 @@ fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Things) -> Ve
 }
 
 /// Reports what overlaps in the IPA space of a VM, or leaves it.
-pub(super) fn apart(
+pub(super) fn check_overlaps(
     spec: &VmSpec,
     system: &System,
-    all: Things,
+    all: Occupied,
     findings: &mut Vec<Finding>,
 ) -> bool {
     let things = things(spec, system, all);

@@ -15,7 +15,7 @@ mod guest_tree;
 pub mod image;
 mod ipa;
 mod overlay;
-mod passed;
+mod passthrough;
 mod payload;
 mod place;
 mod plan;

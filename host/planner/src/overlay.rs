@@ -8,7 +8,7 @@ use dtoolkit::model::overlay::OverlayApplier;
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use dtoolkit::{Node, Property};
 
-use bulkhead_model::board::{self, Entry, Tree, Trouble, intid};
+use bulkhead_model::board::{self, Entry, PlanError, Tree, intid};
 use bulkhead_model::describe::{Finding, Placed, VmSpec, nearest};
 
 use super::file::File;
@@ -29,12 +29,12 @@ pub(super) fn read(
     spec: &VmSpec,
     store: &mut Store,
     findings: &mut Vec<Finding>,
-) -> Result<Vec<Overlay>, Trouble> {
+) -> Result<Vec<Overlay>, PlanError> {
     let mut overlays = Vec::new();
     for name in &spec.overlays {
         match store.file(name, findings) {
             Ok(Some(file)) => overlays.push((name.clone(), file)),
-            Ok(None) | Err(Trouble::Description) => {}
+            Ok(None) | Err(PlanError::Description) => {}
             Err(other) => return Err(other),
         }
     }

@@ -7,7 +7,7 @@ use object::elf::{EM_AARCH64, FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endian, Endianness};
 
-use bulkhead_model::board::Trouble;
+use bulkhead_model::board::PlanError;
 use bulkhead_model::checkout;
 use bulkhead_model::describe::{Finding, Placed, nearest};
 use bulkhead_model::payload::Payload;
@@ -29,7 +29,7 @@ pub(super) fn read(
     folder: &Path,
     sources: &dyn Sources,
     findings: &mut Vec<Finding>,
-) -> Result<Bytes, Trouble> {
+) -> Result<Bytes, PlanError> {
     let name = source.value.as_str();
     let file = if let Some(guest) = name.strip_prefix("guest:") {
         known_guest(guest, source, findings)?;
@@ -51,7 +51,7 @@ pub(super) fn read(
                     None => "name a file, by its path, for anything else".to_owned(),
                 }),
             );
-            return Err(Trouble::Description);
+            return Err(PlanError::Description);
         };
         sources.debian(payload)?
     } else {
@@ -83,7 +83,7 @@ pub(super) fn read(
             .at(source.span.clone(), why.to_string())
             .help("paths start at the folder of the description"),
         );
-        Trouble::Description
+        PlanError::Description
     })
 }
 
@@ -92,7 +92,7 @@ fn known_guest(
     guest: &str,
     source: &Placed<String>,
     findings: &mut Vec<Finding>,
-) -> Result<(), Trouble> {
+) -> Result<(), PlanError> {
     if checkout::is_guest(guest) {
         return Ok(());
     }
@@ -106,7 +106,7 @@ fn known_guest(
         Some(name) => finding.help(format!("did you mean `guest:{name}`?")),
         None => finding.help(format!("the guests are {}", names.join(", "))),
     });
-    Err(Trouble::Description)
+    Err(PlanError::Description)
 }
 
 /// A Linux Image (Documentation/arch/arm64/booting.rst).

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{PAGE, RegionKind};
 use bulkhead_core::plan::Span;
 
-use bulkhead_model::board::{Board, Trouble};
+use bulkhead_model::board::{Board, PlanError};
 use bulkhead_model::describe::{self, Finding, Size, System};
 
 use super::guest::Guest;
@@ -67,9 +67,8 @@ pub(super) fn place(
     layout: &Layout,
     (owners, guests): (&[usize], &mut [Guest]),
     findings: &mut Vec<Finding>,
-) -> Result<(), Trouble> {
+) -> Result<(), PlanError> {
     let before = findings.len();
-    let at_board = system.board.as_ref().map(|board| board.memory_place());
     let mut places = Places {
         board,
         taken: Vec::new(),
@@ -79,8 +78,25 @@ pub(super) fn place(
             places.take(span, "the board's firmware".to_owned(), None);
         }
     }
-    let image = Span::new(layout.base, layout.room).filter(|image| {
-        let memory = board.memory.iter();
+    place_image(system, layout, &mut places, findings)?;
+    fixed(system, &mut places, findings);
+    place_ram(system, layout, &mut places, (owners, guests), findings);
+    place_shared(system, &mut places, guests, findings);
+    if findings[before..].iter().any(|finding| !finding.harmless) {
+        return Err(PlanError::Description);
+    }
+    Ok(())
+}
+
+/// Takes the place of the image, which the board's loader chooses.
+fn place_image(
+    system: &System,
+    layout: &Layout,
+    places: &mut Places,
+    findings: &mut Vec<Finding>,
+) -> Result<(), PlanError> {
+    let image = Span::new(layout.base, layout.max_size).filter(|image| {
+        let memory = places.board.memory.iter();
         memory
             .clone()
             .any(|memory| memory.base <= image.start && image.end <= memory.base + memory.size)
@@ -94,14 +110,25 @@ pub(super) fn place(
             )
             .at(
                 system.vms.first().map_or(0..0, |vm| vm.name.span.clone()),
-                format!("it takes {} with all payloads", Size(layout.room)),
+                format!("it takes {} with all payloads", Size(layout.max_size)),
             )
             .help("give the board more `memory`, or VMs smaller payloads"),
         );
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     };
     places.take(image, "the image".to_owned(), None);
-    fixed(system, &mut places, findings);
+    Ok(())
+}
+
+/// Finds places for the RAM of VMs whose description names none.
+fn place_ram(
+    system: &System,
+    layout: &Layout,
+    places: &mut Places,
+    (owners, guests): (&[usize], &mut [Guest]),
+    findings: &mut Vec<Finding>,
+) {
+    let at_board = system.board.as_ref().map(|board| board.memory_place());
     for (&vm, guest) in owners.iter().zip(guests.iter_mut()) {
         let spec = &system.vms[vm];
         let wish = spec.memory.pa.as_ref().map(|pa| pa.value);
@@ -127,14 +154,14 @@ pub(super) fn place(
                     format!(
                         "{} wanted, {} free, perhaps in pieces",
                         Size(spec.memory.size.value),
-                        free(&places)
+                        free(places)
                     ),
                 )
-                .also(at_board.clone(), memory_of(&places))
+                .also(at_board.clone(), memory_of(places))
                 .help(format!(
                     "VMs before it have {}, the image {}; give the board more `memory` or VMs less",
                     Size(others),
-                    Size(layout.room)
+                    Size(layout.max_size)
                 )),
             );
             continue;
@@ -145,6 +172,16 @@ pub(super) fn place(
             }
         }
     }
+}
+
+/// Finds places for shared memory.
+fn place_shared(
+    system: &System,
+    places: &mut Places,
+    guests: &mut [Guest],
+    findings: &mut Vec<Finding>,
+) {
+    let at_board = system.board.as_ref().map(|board| board.memory_place());
     for (number, shared) in system.shared.iter().enumerate() {
         let align = if shared.size.value >= BLOCK {
             BLOCK
@@ -162,9 +199,9 @@ pub(super) fn place(
                 )
                 .at(
                     shared.size.span.clone(),
-                    format!("{} wanted, {} free", Size(shared.size.value), free(&places)),
+                    format!("{} wanted, {} free", Size(shared.size.value), free(places)),
                 )
-                .also(at_board.clone(), memory_of(&places))
+                .also(at_board.clone(), memory_of(places))
                 .help("give the board more `memory`, or VMs less"),
             );
             continue;
@@ -177,10 +214,6 @@ pub(super) fn place(
             }
         }
     }
-    if findings[before..].iter().any(|finding| !finding.harmless) {
-        return Err(Trouble::Description);
-    }
-    Ok(())
 }
 
 /// What the board has, for people.

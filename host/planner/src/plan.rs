@@ -6,7 +6,7 @@
 use bulkhead_abi::plan::PAGE;
 use bulkhead_core::plan::{Plan, table_name};
 
-use bulkhead_model::board::{Board, Trouble};
+use bulkhead_model::board::{Board, PlanError};
 use bulkhead_model::describe::{CpuTime, Finding, System};
 use bulkhead_model::failure::Failure;
 
@@ -14,7 +14,7 @@ use crate::cpus::Assigned;
 use crate::planned::Planned;
 use crate::sources::Sources;
 use crate::{
-    capacity, contents, cpus, doorbells, gppt, guest, overlay, passed, place, store, tables,
+    capacity, contents, cpus, doorbells, gppt, guest, overlay, passthrough, place, store, tables,
 };
 
 /// Bytes for EL2 in the image when nobody built it yet.
@@ -30,7 +30,7 @@ pub fn plan(
     el2: Option<u64>,
     sources: &dyn Sources,
     findings: &mut Vec<Finding>,
-) -> Result<Planned, Trouble> {
+) -> Result<Planned, PlanError> {
     let Assigned { mut cpus, times } = cpus::assign(system, &board, findings);
     let mut doorbells = doorbells::assign(system, &board, findings);
     let mut store = store::Store::new(system, sources);
@@ -38,8 +38,8 @@ pub fn plan(
     let mut owners = Vec::new();
     let mut passed = Vec::new();
     for (index, spec) in system.vms.iter().enumerate() {
-        passed.push(passed::devices(index, system, &board, findings));
-        let unseen = gppt::sends_unseen(spec, board.parts.gic_version);
+        passed.push(passthrough::devices(index, system, &board, findings));
+        let unseen = gppt::sends_sgis_itself(spec, board.parts.gic_version);
         let mut kinds: Vec<(u64, &str)> = cpus::of_vm(&cpus, index)
             .iter()
             .filter_map(|&cpu| board.cpus.get(cpu))
@@ -69,7 +69,7 @@ pub fn plan(
             }
         }
     }
-    passed::devices_twice(system, findings);
+    passthrough::devices_twice(system, findings);
     cpus::choose_service(system, board.parts.gic_version, &mut cpus, findings);
 
     let call_spis = gppt::call_spis(system, &board, &doorbells, cpus.len(), findings);
@@ -82,7 +82,7 @@ pub fn plan(
     let layout = tables::layout((el2, &doorbells), &mut guests, cpus.len(), system, &board);
     place::place(system, &board, &layout, (&owners, &mut guests), findings)?;
     if findings.iter().any(|finding| !finding.harmless) || guests.len() != system.vms.len() {
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     }
     let (bytes, image) = tables::emit(
         &board,
@@ -94,7 +94,7 @@ pub fn plan(
     let size = (bytes.len() as u64, image.pool_pages);
     capacity::check(system, &guests, size, findings);
     if findings.iter().any(|finding| !finding.harmless) {
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     }
     prove(&bytes)?;
 

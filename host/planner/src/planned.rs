@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{Class, DeviceKind, Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq};
 use bulkhead_core::gppt::{Mode, Reclaim};
 
-use bulkhead_model::board::{Board, Passed};
+use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation};
 
 use crate::file::Content;
@@ -141,7 +141,7 @@ pub struct PlannedVm {
     /// What happens when it crashes.
     pub crash: CrashSpec,
     /// The mode in which it takes its physical interrupts itself; `None`: through the vGIC.
-    pub own_interrupts: Option<Mode>,
+    pub gppt: Option<Mode>,
     /// How EL2 gets its CPU back, where that mode leaves a choice.
     pub reclaim: Reclaim,
     /// Where that comes from.
@@ -166,8 +166,8 @@ pub struct PlannedVm {
     pub regions: Vec<Mapped>,
     /// What EL2 copies into its RAM.
     pub loads: Vec<Loaded>,
-    /// Passed-through devices with the INTIDs that it sees.
-    pub devices: Vec<(Passed, Vec<u32>)>,
+    /// PassthroughDevice-through devices with the INTIDs that it sees.
+    pub devices: Vec<(PassthroughDevice, Vec<u32>)>,
 }
 
 /// A pCPU as planned.

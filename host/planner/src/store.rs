@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use bulkhead_model::board::Trouble;
+use bulkhead_model::board::PlanError;
 use bulkhead_model::describe::{Finding, Placed, System};
 
 use super::file::File;
@@ -57,7 +57,7 @@ impl<'a> Store<'a> {
         &mut self,
         source: &Placed<String>,
         findings: &mut Vec<Finding>,
-    ) -> Result<Option<File>, Trouble> {
+    ) -> Result<Option<File>, PlanError> {
         if let Some(known) = self.files.get(&source.value) {
             return Ok(known.clone());
         }

@@ -30,7 +30,7 @@ pub(super) struct Layout {
     /// Bytes to the pool.
     pub pool_offset: u64,
     /// Bytes that it takes at most.
-    pub room: u64,
+    pub max_size: u64,
 }
 
 /// Finds out where everything goes in the image, and tells payloads their offsets.
@@ -75,7 +75,7 @@ pub(super) fn layout(
         base: first.next_multiple_of(IMAGE_ALIGN),
         plan_offset: el2,
         pool_offset: next,
-        room: (next + pool).next_multiple_of(IMAGE_ALIGN),
+        max_size: (next + pool).next_multiple_of(IMAGE_ALIGN),
     }
 }
 
@@ -201,19 +201,55 @@ pub(super) fn emit(
         let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
         guest.s2_pages = stage2::pages_needed(&regions) as u32;
     }
+    let image = image(guests, cpus.len(), system, layout);
+    let mut rows = Rows::default();
+    for (index, guest) in guests.iter().enumerate() {
+        let spec = &system.vms[index];
+        rows.vms.push(vm(index as u16, guest, spec, system));
+        let pool = pool(cpus, spec);
+        let vcpus = (0..spec.vcpus).map(|number| vcpu(cpus, (index, number), times[index], pool));
+        rows.vcpus.extend(vcpus);
+        rows.add(index, guest, spec, doorbells);
+    }
+    renumber(&mut rows.regions);
+    let mut writer = Writer::default();
+    writer.table(&board.memory);
+    writer.table(&pcpus(cpus, board));
+    writer.table(&rows.vms);
+    writer.table(&rows.vcpus);
+    writer.table(&rows.regions);
+    writer.table(&rows.loads);
+    writer.table(&rows.seeds);
+    writer.table(&rows.irqs);
+    writer.table(&rows.devices);
+    writer.table(&rows.quiets);
+    writer.table(&rows.calls);
+    let doorbells: Vec<_> = doorbells.iter().map(PlannedDoorbell::row).collect();
+    writer.table(&doorbells);
+    let header = header(board, system, image, &writer);
+    let mut bytes = [header.as_bytes(), &writer.body].concat();
+    plan::seal(&mut bytes);
+    (bytes, image)
+}
+
+/// The image with the pool that its stage-2 tables need.
+fn image(guests: &[Guest], pcpus: usize, system: &System, layout: &Layout) -> Image {
     let tables: u64 = guests.iter().map(|guest| u64::from(guest.s2_pages)).sum();
     let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
-    let pool_pages = pool_pages(cpus.len(), vcpus, guests.len(), tables);
-    let image = Image {
+    let pool_pages = pool_pages(pcpus, vcpus, guests.len(), tables);
+    Image {
         base: layout.base,
         size: layout.pool_offset + pool_pages * PAGE,
         plan_offset: layout.plan_offset,
         pool_offset: layout.pool_offset,
         pool_pages: pool_pages as u32,
         reserved: 0,
-    };
-    let pcpus: Vec<Pcpu> = cpus
-        .iter()
+    }
+}
+
+/// The rows of the pCPUs.
+fn pcpus(cpus: &[PlannedCpu], board: &Board) -> Vec<Pcpu> {
+    cpus.iter()
         .map(|cpu| Pcpu {
             mpidr: cpu.mpidr,
             service: u16::from(cpu.service),
@@ -221,115 +257,12 @@ pub(super) fn emit(
             reserved2: 0,
             release: board.cpus[cpu.cpu].release,
         })
-        .collect();
-    let mut vms = Vec::new();
-    let mut vcpus = Vec::new();
-    let mut regions = Vec::new();
-    let mut loads = Vec::new();
-    let mut seeds = Vec::new();
-    let mut irqs = Vec::new();
-    let mut devices = Vec::new();
-    let mut quiets = Vec::new();
-    let mut calls = Vec::new();
-    for (index, guest) in guests.iter().enumerate() {
-        let vm = index as u16;
-        let spec = &system.vms[index];
-        let (crash, restarts, restart_seconds, notify) = crash(spec, system);
-        let flags = [
-            (spec.deterministic, VM_DETERMINISTIC),
-            (spec.has_own_ptimer(), VM_OWN_PTIMER),
-            (spec.time_stops, VM_TIME_STOPS),
-        ];
-        let gic = &guest.gic;
-        let (interface, _) = gic.interface;
-        let mode = spec.interrupts.own(gic.version);
-        vms.push(Vm {
-            name: name(&spec.name.value),
-            class: spec.class as u16,
-            crash: crash as u16,
-            flags: flags
-                .into_iter()
-                .filter(|(set, _)| *set)
-                .fold(0, |all, (_, flag)| all | flag),
-            vmid: vm + 1,
-            restarts,
-            restart_seconds,
-            notify,
-            event_intid: guest.event.unwrap_or(0) as u16,
-            interrupts: gppt::number(mode) as u16,
-            reclaim: gppt::reclaim(&spec.interrupts, mode) as u16,
-            reserved: 0,
-            entry: guest.entry,
-            boot_arg: guest.tree,
-            gicd: gic.gicd.0,
-            gicr: if gic.version == 2 { 0 } else { interface },
-            gicc: if gic.version == 2 { interface } else { 0 },
-            stolen_time: guest.stolen_time.unwrap_or(0),
-            spis: guest.spis,
-            s2_pages: guest.s2_pages,
-        });
-        let pool = pool(cpus, spec);
-        vcpus.extend((0..spec.vcpus).map(|number| vcpu(cpus, (index, number), times[index], pool)));
-        regions.extend(guest.regions.iter().map(|mapped| mapped.region));
-        loads.extend(guest.loads.iter().map(|load| Load {
-            vm,
-            reserved: [0; 3],
-            offset: load.offset,
-            size: load.bytes.len() as u64,
-            ipa: load.ipa,
-        }));
-        seeds.extend(guest_seeds(guest).into_iter().map(|seed| Seed {
-            vm,
-            kind: seed.kind as u16,
-            size: seed.size,
-            ipa: guest.tree + seed.offset,
-        }));
-        irqs.extend(guest.devices.iter().flat_map(|(device, intids)| {
-            device.irqs.iter().zip(intids).map(move |(irq, intid)| Irq {
-                vm,
-                vintid: *intid as u16,
-                pintid: irq.intid as u16,
-                flags: if irq.edge { IRQ_EDGE } else { 0 },
-            })
-        }));
-        let heard = doorbells.iter().filter(|bell| bell.to == index);
-        irqs.extend(heard.filter_map(PlannedDoorbell::irq));
-        devices.extend(guest.emulated.iter().map(|device| Device {
-            vm,
-            kind: device.kind as u16,
-            vintid: device.intid as u16,
-            reserved: 0,
-            ipa: device.ipa,
-            size: device.size,
-        }));
-        quiets.extend(guest_quiets(guest).map(|&(pa, width, value)| Quiet {
-            vm,
-            width,
-            value,
-            pa,
-        }));
-        calls.extend(spec.calls.iter().map(|&function| Call {
-            vm,
-            reserved: 0,
-            function,
-        }));
-    }
-    renumber(&mut regions);
-    let mut writer = Writer::default();
-    writer.table(&board.memory);
-    writer.table(&pcpus);
-    writer.table(&vms);
-    writer.table(&vcpus);
-    writer.table(&regions);
-    writer.table(&loads);
-    writer.table(&seeds);
-    writer.table(&irqs);
-    writer.table(&devices);
-    writer.table(&quiets);
-    writer.table(&calls);
-    let doorbells: Vec<_> = doorbells.iter().map(PlannedDoorbell::row).collect();
-    writer.table(&doorbells);
-    let header = Header {
+        .collect()
+}
+
+/// The header in front of what was written.
+fn header(board: &Board, system: &System, image: Image, writer: &Writer) -> Header {
+    Header {
         magic: MAGIC,
         version: VERSION,
         header_size: size_of::<Header>() as u32,
@@ -346,10 +279,114 @@ pub(super) fn emit(
         },
         image,
         tables: writer.tables,
-    };
-    let mut bytes = [header.as_bytes(), &writer.body].concat();
-    plan::seal(&mut bytes);
-    (bytes, image)
+    }
+}
+
+/// The row of VM number `vm`.
+fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
+    let (crash, restarts, restart_seconds, notify) = crash(spec, system);
+    let flags = [
+        (spec.deterministic, VM_DETERMINISTIC),
+        (spec.has_own_ptimer(), VM_OWN_PTIMER),
+        (spec.time_stops, VM_TIME_STOPS),
+    ];
+    let gic = &guest.gic;
+    let (interface, _) = gic.interface;
+    let mode = spec.interrupts.gppt(gic.version);
+    Vm {
+        name: name(&spec.name.value),
+        class: spec.class as u16,
+        crash: crash as u16,
+        flags: flags
+            .into_iter()
+            .filter(|(set, _)| *set)
+            .fold(0, |all, (_, flag)| all | flag),
+        vmid: vm + 1,
+        restarts,
+        restart_seconds,
+        notify,
+        event_intid: guest.event.unwrap_or(0) as u16,
+        interrupts: gppt::number(mode) as u16,
+        reclaim: gppt::reclaim(&spec.interrupts, mode) as u16,
+        reserved: 0,
+        entry: guest.entry,
+        boot_arg: guest.tree,
+        gicd: gic.gicd.0,
+        gicr: if gic.version == 2 { 0 } else { interface },
+        gicc: if gic.version == 2 { interface } else { 0 },
+        stolen_time: guest.stolen_time.unwrap_or(0),
+        spis: guest.spis,
+        s2_pages: guest.s2_pages,
+    }
+}
+
+/// Rows of tables of which each VM has some.
+#[derive(Default)]
+struct Rows {
+    vms: Vec<Vm>,
+    vcpus: Vec<Vcpu>,
+    regions: Vec<Region>,
+    loads: Vec<Load>,
+    seeds: Vec<Seed>,
+    irqs: Vec<Irq>,
+    devices: Vec<Device>,
+    quiets: Vec<Quiet>,
+    calls: Vec<Call>,
+}
+
+impl Rows {
+    /// Adds what VM number `index` has, besides itself and its vCPUs.
+    fn add(&mut self, index: usize, guest: &Guest, spec: &VmSpec, doorbells: &[PlannedDoorbell]) {
+        let vm = index as u16;
+        let regions = guest.regions.iter().map(|mapped| mapped.region);
+        self.regions.extend(regions);
+        self.loads.extend(guest.loads.iter().map(|load| Load {
+            vm,
+            reserved: [0; 3],
+            offset: load.offset,
+            size: load.bytes.len() as u64,
+            ipa: load.ipa,
+        }));
+        let seeds = guest_seeds(guest).into_iter();
+        self.seeds.extend(seeds.map(|seed| Seed {
+            vm,
+            kind: seed.kind as u16,
+            size: seed.size,
+            ipa: guest.tree + seed.offset,
+        }));
+        self.irqs
+            .extend(guest.devices.iter().flat_map(|(device, intids)| {
+                device.irqs.iter().zip(intids).map(move |(irq, intid)| Irq {
+                    vm,
+                    vintid: *intid as u16,
+                    pintid: irq.intid as u16,
+                    flags: if irq.edge { IRQ_EDGE } else { 0 },
+                })
+            }));
+        let heard = doorbells.iter().filter(|bell| bell.to == index);
+        self.irqs.extend(heard.filter_map(PlannedDoorbell::irq));
+        self.devices
+            .extend(guest.emulated.iter().map(|device| Device {
+                vm,
+                kind: device.kind as u16,
+                vintid: device.intid as u16,
+                reserved: 0,
+                ipa: device.ipa,
+                size: device.size,
+            }));
+        let quiets = guest_quiets(guest);
+        self.quiets.extend(quiets.map(|&(pa, width, value)| Quiet {
+            vm,
+            width,
+            value,
+            pa,
+        }));
+        self.calls.extend(spec.calls.iter().map(|&function| Call {
+            vm,
+            reserved: 0,
+            function,
+        }));
+    }
 }
 
 /// A name as the plan holds it; descriptions have none that is longer.

@@ -4,7 +4,7 @@ use std::env;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use bulkhead_model::board::{self, Trouble};
+use bulkhead_model::board::{self, PlanError};
 use bulkhead_model::describe::{self, Finding, Text};
 use bulkhead_model::failure::Failure;
 use bulkhead_model::failure::Outcome;
@@ -114,7 +114,7 @@ pub fn prepare_text(text: Text, effort: Effort) -> Result<Prepared, Stopped> {
             planned,
             el2,
         }),
-        Err(Trouble::Failure(failure)) if findings.iter().all(|finding| finding.harmless) => {
+        Err(PlanError::Failure(failure)) if findings.iter().all(|finding| finding.harmless) => {
             Err(Stopped::Failure(failure))
         }
         Err(_) => Err(Stopped::Description(text, findings)),
@@ -125,12 +125,12 @@ fn understand(
     text: &Text,
     effort: Effort,
     findings: &mut Vec<Finding>,
-) -> Result<(Planned, Option<(PathBuf, El2)>), Trouble> {
+) -> Result<(Planned, Option<(PathBuf, El2)>), PlanError> {
     let system = describe::parse(text, findings);
     let board = board::load(&system, &emulated::device_tree, findings);
     if findings.iter().any(|finding| !finding.harmless) {
         recover::look(&system, board.ok(), &Effort::WhatIsThere, findings);
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     }
     let board = board?;
     let el2 = match effort {

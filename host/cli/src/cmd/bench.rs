@@ -26,7 +26,7 @@ pub struct Args {
     pub svg: Option<PathBuf>,
     /// Show where the instructions of a figure are
     #[arg(long = "where", value_name = "FIGURE", conflicts_with = "json")]
-    pub whence: Vec<String>,
+    pub attribute: Vec<String>,
     /// Take the exits of another run's profile into account
     #[arg(long, value_name = "FILE")]
     pub profile: Vec<PathBuf>,

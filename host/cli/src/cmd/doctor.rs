@@ -90,8 +90,8 @@ fn look() -> Vec<Found> {
         debian(),
         payloads(),
         debugger(),
-        room("the cache", &cache::folder()),
-        room("the checkout", &checkout::root()),
+        disk_space("the cache", &cache::folder()),
+        disk_space("the checkout", &checkout::root()),
     ]
 }
 
@@ -226,7 +226,7 @@ fn debugger() -> Found {
     }
 }
 
-fn room(what: &'static str, folder: &Path) -> Found {
+fn disk_space(what: &'static str, folder: &Path) -> Found {
     let existing = folder.ancestors().find(|folder| folder.is_dir());
     let at = existing.unwrap_or(Path::new("/"));
     let free = statvfs(at).map(|system| system.f_bavail.saturating_mul(system.f_frsize) >> 30);

@@ -155,7 +155,7 @@ fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
     };
     let mut emulator = Emulator::start(system.qemu.command())?;
     if let (Some(files), Some(when)) = (&files, args.gdb) {
-        invite(files, when);
+        announce_gdb(files, when);
     }
     let end = session(&mut emulator, options, &mut screen)
         .map_err(|error| Failure::environment("the console is gone", error, ""))?;
@@ -180,7 +180,7 @@ fn boot(args: &Args, mut system: System) -> Result<Outcome, Failure> {
 }
 
 /// Says how to attach gdb, as soon as QEMU listens.
-fn invite(files: &gdb::Files, when: Attach) {
+fn announce_gdb(files: &gdb::Files, when: Attach) {
     // If it fails instead, the session says why.
     let patience = Instant::now() + Duration::from_secs(10);
     while !files.socket.exists() && Instant::now() < patience {

@@ -9,7 +9,7 @@ use bulkhead_runner::profile::El2;
 
 use super::budgets::{Budget, Budgets, Gic};
 use super::figure::{Figure, Part};
-use super::gppt::OwnInterrupts;
+use super::gppt::GpptRuns;
 use super::linux::LinuxBoot;
 use super::realtime::Realtime;
 use super::subject::Run;
@@ -25,11 +25,11 @@ pub struct Runs {
     /// Of Linux.
     pub linux: LinuxBoot,
     /// Of interrupts that a VM takes itself, on a GICv3.
-    pub own: OwnInterrupts,
+    pub gppt: GpptRuns,
     /// Of a real-time Linux, if it was measured.
     pub realtime: Option<Realtime>,
     /// The same on a GICv2.
-    pub own_gicv2: OwnInterrupts,
+    pub gppt_gicv2: GpptRuns,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -56,16 +56,16 @@ pub fn figures(
                     None => continue,
                 }
             }
-            "gppt_irq" => runs.own.figure(budget)?,
-            "gppt_irq_v2" => runs.own_gicv2.figure(budget)?,
+            "gppt_irq" => runs.gppt.figure(budget)?,
+            "gppt_irq_v2" => runs.gppt_gicv2.figure(budget)?,
             "kick" => {
-                let mut figure = runs.own.kick(budget, &["recoverable", "pmr-trapped"])?;
+                let mut figure = runs.gppt.kick(budget, &["recoverable", "pmr-trapped"])?;
                 "by the mode of the VM".clone_into(&mut figure.note);
-                figure.parts = runs.own.kicks().chain(runs.own_gicv2.kicks()).collect();
+                figure.parts = runs.gppt.kicks().chain(runs.gppt_gicv2.kicks()).collect();
                 figure
             }
-            "kick_direct" => runs.own.kick(budget, &["pmr-direct"])?,
-            "kick_v2" => runs.own_gicv2.kick(budget, &["gicv2"])?,
+            "kick_direct" => runs.gppt.kick(budget, &["pmr-direct"])?,
+            "kick_v2" => runs.gppt_gicv2.kick(budget, &["gicv2"])?,
             "longest_exit" => {
                 let all = others
                     .iter()
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    fn own(modes: &[&'static str]) -> OwnInterrupts {
+    fn gppt(modes: &[&'static str]) -> GpptRuns {
         let late = BTreeMap::from([("vtimer_irq".to_owned(), Late::default())]);
         let taken = Taken { late, el2: (0, 0) };
         let mode = |(kick, name): (u64, &&'static str)| Mode {
@@ -268,7 +268,7 @@ mod tests {
             taken: taken.clone(),
             kick,
         };
-        OwnInterrupts {
+        GpptRuns {
             native: taken.clone(),
             modes: (30..).zip(modes).map(mode).collect(),
             vgic: taken.clone(),
@@ -307,8 +307,8 @@ mod tests {
                 profile: Profile::default(),
             },
             realtime: Some(realtime()),
-            own: own(&["recoverable", "pmr-trapped", "pmr-direct"]),
-            own_gicv2: own(&["gicv2"]),
+            gppt: gppt(&["recoverable", "pmr-trapped", "pmr-direct"]),
+            gppt_gicv2: gppt(&["gicv2"]),
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }

@@ -75,7 +75,7 @@ pub struct Mode {
 
 /// All runs with a version of the GIC.
 #[derive(Clone, Debug, Default)]
-pub struct OwnInterrupts {
+pub struct GpptRuns {
     /// Without a hypervisor.
     pub native: Taken,
     /// Taken by the VM itself.
@@ -91,7 +91,7 @@ const KICK: [&str; 3] = [
     "hw::gic::revoke::",
 ];
 
-impl OwnInterrupts {
+impl GpptRuns {
     /// Builds all systems, and runs the program in each and on the bare board.
     ///
     /// # Errors
@@ -313,7 +313,7 @@ mod tests {
     const SAID: &str =
         "[bench] late vtimer_irq: ticks min=7 sum=8000 max=9\r\n[bench] irq-latency: 1000\n";
 
-    fn runs() -> OwnInterrupts {
+    fn runs() -> GpptRuns {
         let native = Taken {
             late: latencies(SAID),
             el2: (0, 0),
@@ -323,7 +323,7 @@ mod tests {
             taken: native.clone(),
             kick,
         };
-        OwnInterrupts {
+        GpptRuns {
             modes: vec![mode("one", 14), mode("two", 20)],
             vgic: native.clone(),
             native: native.clone(),
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(exits.added(), Some(0.07));
         exits.modes[0].taken.late.clear();
         assert_eq!(exits.added(), None);
-        assert_eq!(OwnInterrupts::default().added(), None);
+        assert_eq!(GpptRuns::default().added(), None);
     }
 
     #[test]

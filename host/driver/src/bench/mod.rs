@@ -18,7 +18,7 @@ pub use attribute::attribute;
 pub use budgets::{Budgets, Gic};
 pub use figure::Figure;
 pub use figures::{Runs, figures};
-pub use gppt::OwnInterrupts;
+pub use gppt::GpptRuns;
 pub use linux::LinuxBoot;
 pub use picture::svg;
 pub use published::{FILE as PUBLISHED, Published};
@@ -69,15 +69,15 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let (gicv3, el2) = measured(Gic::V3)?;
     let linux = LinuxBoot::measure()?;
     let realtime = realtime.then(Realtime::measure).transpose()?;
-    let own = OwnInterrupts::measure(Gic::V3)?;
-    let own_gicv2 = OwnInterrupts::measure(Gic::V2)?;
+    let gppt = GpptRuns::measure(Gic::V3)?;
+    let gppt_gicv2 = GpptRuns::measure(Gic::V2)?;
     let runs = Runs {
         realtime,
         gicv2,
         gicv3,
         linux,
-        own,
-        own_gicv2,
+        gppt,
+        gppt_gicv2,
     };
     let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
     let profile = runs.gicv3.profile;

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 
 use bulkhead_runner::sys;
 
-use super::programs::{end, heeding};
+use super::programs::{end, without_ignored_signals};
 use super::suite::{Context, Job, Test};
 use super::terminal::Terminal;
 use super::tool;
@@ -104,7 +104,7 @@ impl Person {
         let settings = terminal.settings().map_err(why)?;
         let theirs = || terminal.theirs.try_clone().map_err(why);
         let path = tool::path().map_err(why)?;
-        let mut command = heeding();
+        let mut command = without_ignored_signals();
         command.arg(path).args(words).arg(file);
         command.current_dir(&context.root);
         command.stdin(theirs()?).stdout(theirs()?).stderr(theirs()?);

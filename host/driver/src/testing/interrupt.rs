@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process_group};
 
 use bulkhead_runner::run::attach::{SOCKET, connect};
 
-use super::programs::{end, heeding, lines};
+use super::programs::{end, lines, without_ignored_signals};
 use super::proxy::package;
 use super::suite::{Context, Job, Test};
 use super::tool;
@@ -76,14 +76,14 @@ struct Tool {
 
 impl Tool {
     fn start(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
-        let mut command = heeding();
+        let mut command = without_ignored_signals();
         command.arg(program(words).map_err(why)?);
         Self::start_by(command, folder, words)
     }
 
     /// As `nohup` starts it.
     fn start_for_good(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
-        let mut command = heeding();
+        let mut command = without_ignored_signals();
         command.args(["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]);
         command.arg(program(words).map_err(why)?);
         Self::start_by(command, folder, words)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const GUARD: Duration = Duration::from_secs(60);
 
 /// What starts a program that heeds signals, also where the tests were started by something that does not: a shell's `&`, or `nohup`.
-pub(super) fn heeding() -> Command {
+pub(super) fn without_ignored_signals() -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT,HUP,TERM");
     command

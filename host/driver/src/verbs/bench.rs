@@ -33,7 +33,7 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
         .iter()
         .map(|path| read_profile(path))
         .collect::<Result<Vec<_>, _>>()?;
-    let measurement = bench::measure(&others, args.whence.is_empty())?;
+    let measurement = bench::measure(&others, args.attribute.is_empty())?;
     let figures = &measurement.figures;
     if let Some(path) = &args.svg {
         temp_files::write(path, bench::svg(figures).as_bytes()).map_err(|error| {
@@ -51,7 +51,7 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
     }
     let colours = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     print!("{}", bench::table(figures, colours));
-    for name in &args.whence {
+    for name in &args.attribute {
         print!(
             "\n{}",
             bench::attribute(&measurement.profile, &measurement.el2, name)?

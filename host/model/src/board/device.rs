@@ -22,7 +22,7 @@ const REFERENCES: [&str; 10] = [
 
 /// An interrupt of a passed-through device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PassedIrq {
+pub struct PassthroughIrq {
     /// INTID on the board.
     pub intid: u32,
     /// Whether it is edge-triggered.
@@ -33,7 +33,7 @@ pub struct PassedIrq {
 
 /// A device that can be passed through.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct PassthroughDevice {
     /// Path in the board's tree.
     pub path: String,
     /// Name of the node.
@@ -41,7 +41,7 @@ pub struct Passed {
     /// Registers: physical address and size.
     pub registers: Vec<(u64, u64)>,
     /// Interrupts in the order of the node.
-    pub irqs: Vec<PassedIrq>,
+    pub irqs: Vec<PassthroughIrq>,
     /// Frequencies of its clocks, all of them fixed.
     pub clocks: Vec<u32>,
     /// Writes that quiet it: physical address of the register, its bytes, the value.
@@ -50,7 +50,7 @@ pub struct Passed {
     pub properties: Vec<(String, Vec<u8>)>,
 }
 
-impl Passed {
+impl PassthroughDevice {
     /// Whole pages that stage 2 must map: address and size, ascending and merged.
     pub fn pages(&self) -> Vec<(u64, u64)> {
         let mut pages: Vec<(u64, u64)> = self
@@ -86,7 +86,7 @@ pub struct Refusal {
 ///
 /// # Errors
 /// Why a guest cannot have it.
-pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<Passed, Refusal> {
+pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<PassthroughDevice, Refusal> {
     let refuse = |why: String, help: &str| {
         Err(Refusal {
             why,
@@ -105,7 +105,7 @@ pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<Passed, Refusal> {
 }
 
 /// The same for a node that was found.
-pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passed, Refusal> {
+pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<PassthroughDevice, Refusal> {
     let refuse = |why: String, help: &str| {
         Err(Refusal {
             why,
@@ -161,7 +161,7 @@ pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passed, R
         })
         .filter(|(name, _)| !own.contains(&name.as_str()))
         .collect();
-    Ok(Passed {
+    Ok(PassthroughDevice {
         path: entry.path.clone(),
         name: dtoolkit::Node::name(&entry.node).to_owned(),
         registers: entry.registers.clone(),
@@ -201,7 +201,7 @@ fn neighbours(tree: &Tree, entry: &Entry) -> Result<(), Refusal> {
 }
 
 /// Interrupts: SPIs of the GIC.
-fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassedIrq>, Refusal> {
+fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassthroughIrq>, Refusal> {
     let Some(cells) = entry.cells("interrupts") else {
         return Ok(Vec::new());
     };
@@ -221,7 +221,7 @@ fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassedIrq>, Refusal> {
             let number = intid(irq).filter(|number| (32..1020).contains(number));
             let flags = irq.get(2).copied().unwrap_or(0);
             number
-                .map(|intid| PassedIrq {
+                .map(|intid| PassthroughIrq {
                     intid,
                     edge: flags & 3 != 0,
                     flags,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::trouble::Trouble;
+use super::plan_error::PlanError;
 use crate::describe::{BoardSpec, Finding, Placed, Size, Span, parse_size};
 use crate::failure::Failure;
 
@@ -113,7 +113,7 @@ pub(super) fn resolve(
     broken: impl Fn(String) -> Failure,
     spec: &BoardSpec,
     findings: &mut Vec<Finding>,
-) -> Result<Emulated, Trouble> {
+) -> Result<Emulated, PlanError> {
     let file: BoardFile = toml::from_str(text).map_err(|why| broken(why.to_string()))?;
     let parameters = file.parameters;
     let before = findings.len();
@@ -156,7 +156,7 @@ pub(super) fn resolve(
     };
     let image_offset = parse_size(&file.qemu.image_offset).map_err(broken)?;
     if findings.len() > before {
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     }
     Ok(Emulated {
         machine: machine(&file.qemu, gic),

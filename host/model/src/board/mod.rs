@@ -5,9 +5,9 @@ mod emulated;
 mod facts;
 mod named;
 mod open;
+mod plan_error;
 mod quiesce;
 mod tree;
-mod trouble;
 
 use std::path::Path;
 
@@ -18,11 +18,11 @@ use zerocopy::FromZeros;
 use self::named::Resolved;
 use crate::describe::{BoardSource, BoardSpec, Finding, Placed, System};
 
-pub use device::{Passed, PassedIrq, pass};
+pub use device::{PassthroughDevice, PassthroughIrq, pass};
 pub use emulated::{Emulated, EmulatedTree};
 pub use named::{Kind, Named, all, find, is_name};
+pub use plan_error::PlanError;
 pub use tree::{Entry, Tree};
-pub use trouble::Trouble;
 
 pub use self::device::pass_entry;
 pub use self::facts::{Cpu, Facts, Parts};
@@ -89,9 +89,9 @@ pub fn load(
     system: &System,
     emulated_tree: EmulatedTree,
     findings: &mut Vec<Finding>,
-) -> Result<Board, Trouble> {
+) -> Result<Board, PlanError> {
     let Some(spec) = &system.board else {
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     };
     let (source, emulated, dtb) = match &spec.source {
         BoardSource::Named(name) => match named::resolve(name, &system.folder, spec, findings)? {
@@ -132,7 +132,7 @@ pub fn load(
                 .at(source.span.clone(), why)
                 .help("it needs arm64 CPUs, a GICv2 or GICv3 and a UART that EL2 drives as /chosen/stdout-path; `bulkhead board show` lists all that is missing"),
             );
-            Err(Trouble::Description)
+            Err(PlanError::Description)
         }
     }
 }
@@ -170,7 +170,7 @@ fn read_tree(
     system: &System,
     path: &Placed<String>,
     findings: &mut Vec<Finding>,
-) -> Result<Vec<u8>, Trouble> {
+) -> Result<Vec<u8>, PlanError> {
     named::read_some(&system.folder.join(Path::new(&path.value))).map_err(|why| {
         findings.push(
             Finding::new(
@@ -180,6 +180,6 @@ fn read_tree(
             .at(path.span.clone(), why.to_string())
             .help("paths start at the folder of the description"),
         );
-        Trouble::Description
+        PlanError::Description
     })
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::emulated::{self, Emulated, EmulatedTree};
 use super::open::MOST_BYTES;
-use super::trouble::Trouble;
+use super::plan_error::PlanError;
 use crate::checkout;
 use crate::describe::{BoardSpec, Finding, Placed, nearest};
 use crate::failure::Failure;
@@ -178,7 +178,7 @@ pub(super) fn resolve(
     folder: &Path,
     spec: &BoardSpec,
     findings: &mut Vec<Finding>,
-) -> Result<Resolved, Trouble> {
+) -> Result<Resolved, PlanError> {
     let boards = all(folder);
     let Some(board) = boards.iter().find(|board| board.name == name.value) else {
         let known: Vec<&str> = boards.iter().map(|board| board.name.as_str()).collect();
@@ -199,7 +199,7 @@ pub(super) fn resolve(
             .at(name.span.clone(), "no such folder in boards/")
             .help(hint),
         );
-        return Err(Trouble::Description);
+        return Err(PlanError::Description);
     };
     if let Some(dtb) = board.dtb()? {
         return Ok(Resolved::Tree(read(&dtb)?));

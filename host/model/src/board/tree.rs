@@ -6,7 +6,7 @@ use dtoolkit::{Node, Property};
 
 /// A range of addresses of a bus and where its parent sees it.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+struct BusRange {
     child: u64,
     parent: u64,
     size: u64,
@@ -17,8 +17,8 @@ struct Window {
 enum Translation {
     /// They are physical addresses.
     Identity,
-    /// Through one window after the other, the nearest bus first.
-    Windows(Vec<Vec<Window>>),
+    /// Through the `ranges` of one bus after the other, the nearest bus first.
+    Ranges(Vec<Vec<BusRange>>),
     /// Not at all: the bus is not mapped to memory.
     None,
 }
@@ -205,19 +205,19 @@ fn translate(address: u64, size: u64, translation: &Translation) -> Option<u64> 
     match translation {
         Translation::Identity => Some(address),
         Translation::None => None,
-        Translation::Windows(buses) => buses.iter().try_fold(address, |address, windows| {
-            if windows.is_empty() {
+        Translation::Ranges(buses) => buses.iter().try_fold(address, |address, ranges| {
+            if ranges.is_empty() {
                 return Some(address);
             }
-            let offset = |window: &Window| {
-                let offset = address.checked_sub(window.child)?;
+            let offset = |range: &BusRange| {
+                let offset = address.checked_sub(range.child)?;
                 let end = offset.checked_add(size)?;
-                (end <= window.size).then_some(offset)
+                (end <= range.size).then_some(offset)
             };
             // The first that has all of it, as EL2 takes it (`bulkhead_core::boot_tree`).
-            let mut found = windows.iter().map(|window| (window, offset(window)));
-            let (window, offset) = found.find_map(|(window, at)| Some((window, at?)))?;
-            window.parent.checked_add(offset)
+            let mut found = ranges.iter().map(|range| (range, offset(range)));
+            let (range, offset) = found.find_map(|(range, at)| Some((range, at?)))?;
+            range.parent.checked_add(offset)
         }),
     }
 }
@@ -227,20 +227,20 @@ fn below(node: FdtNode, above: &Translation) -> Translation {
     let Ok(Some(ranges)) = node.ranges() else {
         return Translation::None;
     };
-    let windows: Option<Vec<_>> = ranges
+    let known: Option<Vec<_>> = ranges
         .map(|range| {
-            Some(Window {
+            Some(BusRange {
                 child: range.child_bus_address::<u64>().ok()?,
                 parent: range.parent_bus_address::<u64>().ok()?,
                 size: range.length::<u64>().ok()?,
             })
         })
         .collect();
-    match (windows, above) {
+    match (known, above) {
         (None, _) | (_, Translation::None) => Translation::None,
-        (Some(windows), Translation::Identity) => Translation::Windows(vec![windows]),
-        (Some(windows), Translation::Windows(above)) => {
-            Translation::Windows([vec![windows], above.clone()].concat())
+        (Some(known), Translation::Identity) => Translation::Ranges(vec![known]),
+        (Some(known), Translation::Ranges(above)) => {
+            Translation::Ranges([vec![known], above.clone()].concat())
         }
     }
 }

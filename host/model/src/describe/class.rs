@@ -195,12 +195,12 @@ pub struct InterruptSpec {
 
 impl InterruptSpec {
     /// Whether it takes its interrupts itself.
-    pub const fn is_own(&self) -> bool {
+    pub const fn is_gppt(&self) -> bool {
         self.asked.is_some()
     }
 
     /// The mode in which it does so on a board with this version of the GIC: what is just `gppt` is that of the board.
-    pub fn own(&self, gic_version: u32) -> Option<Mode> {
+    pub fn gppt(&self, gic_version: u32) -> Option<Mode> {
         match self.asked {
             Some(Mode::Recoverable) if gic_version == 2 => Some(Mode::V2),
             other => other,

@@ -134,7 +134,7 @@ impl VmSpec {
     /// Whether the physical timer is its own: by the description, or because EL2 could not inject the interrupt of an
     /// emulated one.
     pub fn has_own_ptimer(&self) -> bool {
-        self.own_ptimer.is_some() || self.interrupts.is_own()
+        self.own_ptimer.is_some() || self.interrupts.is_gppt()
     }
 }
 

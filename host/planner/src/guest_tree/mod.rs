@@ -5,7 +5,7 @@ mod seeds;
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 
-use bulkhead_model::board::Passed;
+use bulkhead_model::board::PassthroughDevice;
 
 use crate::planned::{EmulatedDevice, GuestGic, PlannedDoorbell};
 
@@ -71,8 +71,8 @@ pub struct GuestTree<'a> {
     pub emulated: &'a [EmulatedDevice],
     /// INTID by which it is told of crashes of others, if it is.
     pub event: Option<u32>,
-    /// Passed-through devices, each with the INTIDs that the guest sees.
-    pub devices: &'a [(Passed, Vec<u32>)],
+    /// PassthroughDevice-through devices, each with the INTIDs that the guest sees.
+    pub devices: &'a [(PassthroughDevice, Vec<u32>)],
     /// Shared memory: name, IPA, size.
     pub shared: &'a [(String, u64, u64)],
     /// Doorbells that it rings or hears.
@@ -191,7 +191,13 @@ impl GuestTree<'_> {
     }
 
     /// A passed-through device with copies of its clocks.
-    fn device(&self, mut root: Build, device: &Passed, intids: &[u32], phandle: &mut u32) -> Build {
+    fn device(
+        &self,
+        mut root: Build,
+        device: &PassthroughDevice,
+        intids: &[u32],
+        phandle: &mut u32,
+    ) -> Build {
         let registers: Vec<u64> = device
             .registers
             .iter()

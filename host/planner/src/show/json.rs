@@ -237,7 +237,7 @@ fn vm(vm: &PlannedVm) -> Value {
         .collect();
     let sdei = vm.reclaim == Reclaim::Sdei;
     let chosen = vm
-        .own_interrupts
+        .gppt
         .filter(|mode| sdei || mode.kick() == Kick::RevokeAndPoke);
     let reclaim = chosen.map(|_| match vm.reclaim {
         Reclaim::Guaranteed => "guaranteed",
@@ -250,7 +250,7 @@ fn vm(vm: &PlannedVm) -> Value {
         "deviations": deviations,
         "cpus": vm.cpus,
         "cpu": time(vm),
-        "interrupt_mode": { "mode": vm.own_interrupts.map_or("vgic", Mode::name), "why": vm.interrupts_why },
+        "interrupt_mode": { "mode": vm.gppt.map_or("vgic", Mode::name), "why": vm.interrupts_why },
         "reclaim": reclaim,
         "stolen_time": vm.stolen_time.map(hex),
         "entry": hex(vm.entry),

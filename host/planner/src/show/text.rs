@@ -303,7 +303,7 @@ fn called(first: u16) -> String {
 /// How a VM gets its interrupts.
 fn write_interrupts(planned: &Planned, vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     let why = &vm.interrupts_why;
-    let Some(mode) = vm.own_interrupts else {
+    let Some(mode) = vm.gppt else {
         return writeln!(out, "  interrupts through the virtual GIC ({why})");
     };
     let (name, escapes, lacks) = (mode.name(), mode.escapes(vm.reclaim), mode.lacks());
@@ -401,7 +401,7 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
 /// What a VM rings and hears, and what that costs.
 fn write_doorbells(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::Result {
     let name = |vm: usize| planned.vms[vm].name.as_str();
-    let own = planned.vms[vm].own_interrupts;
+    let own = planned.vms[vm].gppt;
     for bell in planned.doorbells.iter().filter(|bell| bell.from == vm) {
         let early = if own.is_some_and(|mode| mode.kick() == Kick::RevokeAndPoke) {
             "; too early, it is held"

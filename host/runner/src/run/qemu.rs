@@ -1,7 +1,7 @@
 //! The command line of QEMU for a board.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What the guests' clocks follow.
@@ -105,6 +105,27 @@ pub struct Qemu {
     pub gdb: Option<(PathBuf, bool)>,
 }
 
+impl Source {
+    /// An option with its value, and the device on which the loader finds it.
+    fn arguments(&self) -> (&'static str, String, &'static str) {
+        match self {
+            Self::Disk(folder) => (
+                "-drive",
+                format!(
+                    "file=fat:{},format=raw,if=none,id=disk,read-only=on",
+                    plain(folder)
+                ),
+                "virtio-blk-device,drive=disk",
+            ),
+            Self::Network(folder) => (
+                "-netdev",
+                format!("user,id=net,restrict=on,tftp={}", plain(folder)),
+                "virtio-net-device,netdev=net",
+            ),
+        }
+    }
+}
+
 impl Qemu {
     /// QEMU's `virt` board as `boards/qemu-virt` describes it: GICv3, EL2, random seeds in the device
     /// tree, from which EL2 makes those of the guests.
@@ -130,7 +151,26 @@ impl Qemu {
 
     /// Arguments of the program. The board's UART is on its standard input and output.
     pub fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = [
+        let mut arguments = self.board();
+        arguments.extend(self.options.iter().map(OsString::from));
+        arguments.extend(self.serial_lines());
+        if let Clock::Instructions { shift } = self.clock {
+            arguments.extend(instruction_clock(shift));
+        }
+        for plugin in &self.plugins {
+            arguments.extend(["-plugin".into(), plugin.clone()]);
+        }
+        arguments.extend(self.stubs());
+        arguments.extend(self.boot());
+        if let Some(tree) = &self.tree {
+            arguments.extend(["-dtb".into(), tree.clone().into()]);
+        }
+        arguments
+    }
+
+    /// The machine, its CPUs and memory, and nothing besides.
+    fn board(&self) -> Vec<OsString> {
+        [
             // No default devices: the board is what its device tree says and nothing else.
             "-nodefaults",
             "-display",
@@ -158,40 +198,24 @@ impl Qemu {
             ),
         ]
         .map(OsString::from)
-        .to_vec();
-        arguments.extend(self.options.iter().map(OsString::from));
+        .to_vec()
+    }
+
+    /// What each UART is connected to: one to the console, the others to nothing.
+    fn serial_lines(&self) -> impl Iterator<Item = OsString> {
         let nothing = |count: u32| (0..count).map(|_| "null");
         let after = nothing(self.uarts.saturating_sub(1));
         let lines = nothing(self.before).chain(["chardev:console"]).chain(after);
-        arguments.extend(lines.flat_map(|line| ["-serial".into(), line.into()]));
-        if let Clock::Instructions { shift } = self.clock {
-            arguments.push("-icount".into());
-            arguments.push(format!("shift={shift},sleep=off").into());
-            // Otherwise the board's real-time clock would carry the host's clock to the guests.
-            arguments.push("-rtc".into());
-            arguments.push("clock=vm,base=2026-01-01T00:00:00".into());
-            // QEMU gives a CPU its turn until the next timer is due, but works that out before all
-            // CPUs have had theirs. While the interrupt of a loop's timer is on its way, no timer of the
-            // loop is armed, and a busy neighbour would get a turn of up to 25 ms, in which the loop
-            // loses periods by no fault of its own. A timer of QEMU's own that is always armed keeps
-            // turns short: the one of a packet filter on a network that nobody is on.
-            arguments.push("-netdev".into());
-            arguments.push("hubport,id=metronome,hubid=0".into());
-            arguments.push("-object".into());
-            arguments.push(
-                format!("filter-buffer,id=tick,netdev=metronome,interval={METRONOME_US}").into(),
-            );
-        }
-        for plugin in &self.plugins {
-            arguments.push("-plugin".into());
-            arguments.push(plugin.clone());
-        }
+        lines.flat_map(|line| ["-serial".into(), line.into()])
+    }
+
+    /// The sockets of debuggers.
+    fn stubs(&self) -> Vec<OsString> {
         let stub = |socket: &PathBuf| -> [OsString; 2] {
-            // A comma ends the path in QEMU's syntax unless it is doubled.
-            let path = socket.to_string_lossy().replace(',', ",,");
-            let device = format!("unix:{path},server=on,wait=off");
+            let device = format!("unix:{},server=on,wait=off", plain(socket));
             ["-gdb".into(), device.into()]
         };
+        let mut arguments = Vec::new();
         if let Some(socket) = &self.debugger {
             arguments.push("-no-shutdown".into());
             arguments.extend(stub(socket));
@@ -200,20 +224,16 @@ impl Qemu {
             arguments.extend(stub(socket));
             arguments.extend(wait.then(|| "-S".into()));
         }
-        let load = |path: &PathBuf, at: u64| {
-            let mut value = OsString::from("loader,force-raw=on,file=");
-            value.push(path);
-            value.push(format!(",addr={at:#x}"));
-            value
-        };
+        arguments
+    }
+
+    /// What is in memory when the board starts, and where it starts.
+    fn boot(&self) -> Vec<OsString> {
         match &self.start {
-            Start::Kernel => {
-                arguments.push("-kernel".into());
-                arguments.push(self.image.clone().into());
-            }
+            Start::Kernel => vec!["-kernel".into(), self.image.clone().into()],
             Start::Native { tree, initrd } => {
                 // Otherwise QEMU would put seeds into the tree that are others each time.
-                arguments.extend(["-seed".into(), "0".into()]);
+                let mut arguments: Vec<OsString> = vec!["-seed".into(), "0".into()];
                 for (option, file) in [
                     ("-kernel", Some(&self.image)),
                     ("-initrd", initrd.as_ref()),
@@ -223,32 +243,19 @@ impl Qemu {
                         arguments.extend([option.into(), file.clone().into()]);
                     }
                 }
+                arguments
             }
             Start::Firmware { rom, image } => {
-                arguments.extend(["-bios".into(), rom.clone().into()]);
-                arguments.extend(["-device".into(), load(&self.image, *image)]);
+                let image = load(&self.image, *image);
+                let rom = rom.clone().into();
+                vec!["-bios".into(), rom, "-device".into(), image]
             }
             Start::Loader { rom, source } => {
-                arguments.extend(["-bios".into(), rom.clone().into()]);
-                // A comma ends a path in QEMU's syntax unless it is doubled.
-                let plain = |folder: &PathBuf| folder.to_string_lossy().replace(',', ",,");
-                let (option, value, device) = match source {
-                    Source::Disk(folder) => (
-                        "-drive",
-                        format!(
-                            "file=fat:{},format=raw,if=none,id=disk,read-only=on",
-                            plain(folder)
-                        ),
-                        "virtio-blk-device,drive=disk",
-                    ),
-                    Source::Network(folder) => (
-                        "-netdev",
-                        format!("user,id=net,restrict=on,tftp={}", plain(folder)),
-                        "virtio-net-device,netdev=net",
-                    ),
-                };
+                let (option, value, device) = source.arguments();
+                let mut arguments: Vec<OsString> = vec!["-bios".into(), rom.clone().into()];
                 arguments.extend([option.into(), value.into()]);
                 arguments.extend(["-device".into(), device.into()]);
+                arguments
             }
             Start::At {
                 entry,
@@ -258,16 +265,10 @@ impl Qemu {
                 let loaders = [load(&self.image, *image)];
                 let blobs = blobs.iter().map(|(path, at)| load(path, *at));
                 let entry = format!("loader,addr={entry:#x},cpu-num=0").into();
-                for loader in loaders.into_iter().chain(blobs).chain([entry]) {
-                    arguments.push("-device".into());
-                    arguments.push(loader);
-                }
+                let all = loaders.into_iter().chain(blobs).chain([entry]);
+                all.flat_map(|loader| ["-device".into(), loader]).collect()
             }
         }
-        if let Some(tree) = &self.tree {
-            arguments.extend(["-dtb".into(), tree.clone().into()]);
-        }
-        arguments
     }
 
     /// The command, without its standard streams.
@@ -276,6 +277,39 @@ impl Qemu {
         command.args(self.arguments());
         command
     }
+}
+
+/// A path in the value of an option: a comma ends it in QEMU's syntax unless it is doubled.
+fn plain(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
+/// The device that loads a file to an address.
+fn load(path: &Path, at: u64) -> OsString {
+    let mut value = OsString::from("loader,force-raw=on,file=");
+    value.push(path);
+    value.push(format!(",addr={at:#x}"));
+    value
+}
+
+/// What makes the clock follow the instructions, of which each takes 2^`shift` nanoseconds.
+fn instruction_clock(shift: u8) -> [OsString; 8] {
+    [
+        "-icount".into(),
+        format!("shift={shift},sleep=off").into(),
+        // Otherwise the board's real-time clock would carry the host's clock to the guests.
+        "-rtc".into(),
+        "clock=vm,base=2026-01-01T00:00:00".into(),
+        // QEMU gives a CPU its turn until the next timer is due, but works that out before all
+        // CPUs have had theirs. While the interrupt of a loop's timer is on its way, no timer of the
+        // loop is armed, and a busy neighbour would get a turn of up to 25 ms, in which the loop
+        // loses periods by no fault of its own. A timer of QEMU's own that is always armed keeps
+        // turns short: the one of a packet filter on a network that nobody is on.
+        "-netdev".into(),
+        "hubport,id=metronome,hubid=0".into(),
+        "-object".into(),
+        format!("filter-buffer,id=tick,netdev=metronome,interval={METRONOME_US}").into(),
+    ]
 }
 
 /// QEMU's program: `$BULKHEAD_QEMU`, or the one on the path.

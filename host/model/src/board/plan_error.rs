@@ -3,14 +3,14 @@
 use crate::failure::Failure;
 
 /// Why there is no board.
-pub enum Trouble {
+pub enum PlanError {
     /// The description is wrong, which the findings tell.
     Description,
     /// Something else.
     Failure(Failure),
 }
 
-impl From<Failure> for Trouble {
+impl From<Failure> for PlanError {
     fn from(failure: Failure) -> Self {
         Self::Failure(failure)
     }

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::MAX_SPIS;
 use dtoolkit::fdt::Fdt;
 
-use bulkhead_model::board::{Board, Passed, Tree, pass};
+use bulkhead_model::board::{Board, PassthroughDevice, Tree, pass};
 use bulkhead_model::describe::{Finding, System};
 
 /// The devices that a VM asks for, those that can be passed through.
@@ -12,7 +12,7 @@ pub(super) fn devices(
     system: &System,
     board: &Board,
     findings: &mut Vec<Finding>,
-) -> Vec<Passed> {
+) -> Vec<PassthroughDevice> {
     let wishes = &system.vms[vm].devices;
     let Some(fdt) = Fdt::new(&board.dtb).ok().filter(|_| !wishes.is_empty()) else {
         return Vec::new();
