@@ -5,19 +5,20 @@
 
 use core::sync::atomic::{Ordering, fence};
 
-use bulkhead_abi::plan::{self, CpuPolicy, MAX_PCPUS};
+use bulkhead_abi::plan::{CpuPolicy, MAX_PCPUS, Vcpu as Row};
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::balance::{Balancer, LoadTrack, Loads, Move, PAUSE_MS, PERIOD_MS};
 use bulkhead_core::sched::{MigratingSlot, SLOTS};
 
 use crate::hw::claim::Claim;
 use crate::hw::mmu::Windows;
+use crate::hw::state::IDLE;
 use crate::hw::{cpu, sysreg as reg, timer};
-use crate::pcpu::{IDLE, LEAVES, Pcpu, RunSlot};
-use crate::start::plan;
+use crate::pcpu::{LEAVES, Pcpu, RunSlot};
+use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::vm::VCPU_LOCATION;
-use crate::{deadlines, mailbox, monitor, sched};
+use crate::{deadlines, mailbox};
 
 /// A vCPU on its way.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +37,7 @@ static INBOXES: [Claim<Option<MigratingVcpu>>; MAX_PCPUS] = [const { Claim::new(
 
 /// pCPUs on which a vCPU may be, a bit for each; 0 if it stays. One whose VM has interrupts of the board stays: they are
 /// routed to its pCPU.
-pub fn pool(row: &plan::Vcpu) -> u32 {
+pub fn pool(row: &Row) -> u32 {
     if row.policy == CpuPolicy::Fair as u16 && plan().irqs_of(usize::from(row.vm)).is_empty() {
         row.pool
     } else {
@@ -46,7 +47,7 @@ pub fn pool(row: &plan::Vcpu) -> u32 {
 
 /// The balancer of this pCPU, if it is in a pool with another one. Before its vCPUs are seated.
 pub fn start(idle: &mut Vcpu) {
-    let is_here = |row: &plan::Vcpu| pool(row).wrapping_shr(idle.index as u32) & 1 != 0;
+    let is_here = |row: &Row| pool(row).wrapping_shr(idle.index as u32) & 1 != 0;
     let mut rows = plan().vcpus.iter();
     if !rows.any(|row| is_here(row) && row.pool.count_ones() > 1) {
         return;
@@ -73,7 +74,7 @@ fn kind() -> u64 {
 }
 
 /// There is a vCPU in a slot of this pCPU.
-pub fn track(pcpu: &mut Pcpu, slot: usize, row: &plan::Vcpu, now: u64) {
+pub fn track(pcpu: &mut Pcpu, slot: usize, row: &Row, now: u64) {
     if let Some(balancer) = &mut pcpu.balancer {
         balancer.add(slot, LoadTrack::new(pool(row), now));
     }
@@ -221,15 +222,15 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<MigratingVcpu> {
     })
 }
 
-/// A vCPU has come to this pCPU.
+/// Takes in a vCPU that comes to this pCPU; `false` if there is none now.
 #[inline(never)]
-pub fn migrate_in(vcpu: &mut Vcpu) {
+pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
-        return;
+        return false;
     };
     let own = mailbox::of_pcpu(pcpu.index);
     let Some(inbox) = INBOXES.get(pcpu.index) else {
-        return;
+        return false;
     };
     let taken = inbox.try_use(|place| {
         // Who lays one here has looked whether there is a slot.
@@ -242,10 +243,11 @@ pub fn migrate_in(vcpu: &mut Vcpu) {
     });
     let Some(taken) = taken else {
         // Somebody looks into it at this moment.
-        return mailbox::send(own, mailbox::ARRIVAL);
+        mailbox::send(own, mailbox::ARRIVAL);
+        return false;
     };
     let Some((slot, migrating)) = taken else {
-        return;
+        return false;
     };
     if let Some(place) = pcpu.stacks.get_mut(slot) {
         *place = migrating.stack;
@@ -268,7 +270,5 @@ pub fn migrate_in(vcpu: &mut Vcpu) {
     fence(Ordering::SeqCst);
     pcpu.sched
         .attach(slot, migrating.migrating_slot, timer::now());
-    // What it may have has perhaps changed on the way, and somebody may have asked the pCPU that it has left.
-    sched::apply_limits(vcpu);
-    monitor::answer(vcpu);
+    true
 }

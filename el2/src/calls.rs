@@ -8,11 +8,12 @@ use bulkhead_core::cpu::power::{Refused, Start, State};
 use bulkhead_core::cpu::psci::{self, Call, answer};
 use bulkhead_core::cpu::{pvtime, smccc, trng};
 
-use crate::hw::firmware;
-use crate::start::plan;
-use crate::vcpu::Vcpu;
-use crate::{gppt, mailbox, prepare, vm};
 use bulkhead_core::cpu::power::End;
+
+use crate::hw::firmware;
+use crate::plan::{self, plan};
+use crate::vcpu::Vcpu;
+use crate::{gppt, mailbox, random, vm};
 
 /// What follows a call.
 pub enum After {
@@ -85,7 +86,7 @@ fn convention(vcpu: &mut Vcpu, function: u32) -> bool {
         None => {}
     }
     let generator = vcpu.generator.as_mut();
-    let Some(answers) = trng::call(function, x1, generator, prepare::next_block) else {
+    let Some(answers) = trng::call(function, x1, generator, random::next_block) else {
         return false;
     };
     for (register, value) in [0, 1, 2, 3].into_iter().zip(answers) {
@@ -99,12 +100,12 @@ fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
     let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return answer::INVALID_PARAMETERS;
     };
-    if !start.entry.is_multiple_of(4) || prepare::physical(index, start.entry).is_none() {
+    if !start.entry.is_multiple_of(4) || plan::physical(index, start.entry).is_none() {
         return answer::INVALID_ADDRESS;
     }
     match vm.power.switch_on(target, vcpu.vcpus, start) {
         Ok(()) => {
-            if let Some(id) = vm::id_of(index, target) {
+            if let Some(id) = plan::id_of(index, target) {
                 mailbox::send(id, mailbox::POWER);
             }
             0

@@ -1,10 +1,10 @@
 //! EL2's timer on this pCPU and the deadlines that it serves: the vCPU's own, those of the pCPU, and the ends of turns.
 
-use bulkhead_core::devices::deadlines::Purpose;
+use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
 
 use crate::hw::timer;
+use crate::pcpu::Pcpu;
 use crate::vcpu::Vcpu;
-use crate::{balance, devices, doorbell, sched, timed};
 
 /// Sets a deadline (physical counter) or takes it away: the pCPU's or the vCPU's, as its purpose says.
 pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
@@ -18,58 +18,22 @@ pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
         }
     };
     if is_other {
-        sched::set_timer(vcpu);
+        set_timer(vcpu);
     }
 }
 
-/// Serves the deadlines that have come, each once at most; then EL2's timer is set for the next one.
+/// Arms EL2's timer for what is due next: of the vCPU that runs, of those that do not, of the pCPU itself.
+pub fn set_timer(vcpu: &mut Vcpu) {
+    if let Some(pcpu) = vcpu.pcpu.take() {
+        timer::set(next_deadline(vcpu, pcpu));
+        vcpu.pcpu = Some(pcpu);
+    }
+}
+
+/// When EL2's timer is to fire next (physical counter).
 #[inline(always)]
-pub fn serve(vcpu: &mut Vcpu, now: u64) {
-    serve_own(vcpu, now);
-    if vcpu
-        .pcpu
-        .as_deref()
-        .is_some_and(|pcpu| pcpu.has_deadline(now))
-    {
-        serve_pcpu(vcpu, now);
-    }
-    if !sched::timer_fired(vcpu, now) {
-        sched::set_timer(vcpu);
-    }
-}
-
-#[inline(never)]
-fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
-    for _ in 0..Purpose::COUNT {
-        let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
-            break;
-        };
-        // What is set meanwhile to come at once has an exit of its own.
-        match pcpu.take_deadline(now) {
-            Some(Purpose::Flush) => devices::drain(vcpu, true),
-            Some(Purpose::Balance) => balance::look(vcpu),
-            Some(_) => devices::drain(vcpu, false),
-            None => break,
-        }
-    }
-}
-
-/// Serves those of the vCPU.
-#[inline(always)]
-pub fn serve_own(vcpu: &mut Vcpu, now: u64) {
-    if vcpu.deadlines.is_due(now) {
-        serve_vcpu(vcpu);
-    }
-}
-
-#[inline(never)]
-fn serve_vcpu(vcpu: &mut Vcpu) {
-    for _ in 0..Purpose::COUNT {
-        match vcpu.deadlines.take(timer::now()) {
-            Some(Purpose::PhysicalTimer) => timed::follow_physical(vcpu),
-            Some(Purpose::Doorbell) => doorbell::look(vcpu),
-            Some(_) => timed::look(vcpu),
-            None => break,
-        }
-    }
+pub fn next_deadline(vcpu: &Vcpu, pcpu: &mut Pcpu) -> u64 {
+    let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
+    pcpu.rest = next(&vcpu.deadlines).min(pcpu.due);
+    pcpu.rest.min(pcpu.turn.until)
 }

@@ -3,13 +3,12 @@
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::PAGE;
 use bulkhead_core::cpu::exit::{self, Mmio};
-use bulkhead_core::devices::pl011::{self, Effect, Pl011};
-use bulkhead_core::vgic::{Answer, GICD_SIZE, Version};
-
 use bulkhead_core::devices::deadlines::Purpose;
-use bulkhead_core::vgic::Notify;
+use bulkhead_core::devices::pl011::{self, Effect, Pl011};
+use bulkhead_core::vgic::{Answer, GICD_SIZE, Notify, Version};
 
-use crate::console::{self, Console};
+use crate::console::state::output_waits;
+use crate::emulated::{Done, line};
 use crate::hw::gic;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
@@ -66,25 +65,6 @@ pub fn sends_beside(vcpu: &mut Vcpu, esr: u64) -> bool {
         return false;
     };
     vcpu.vgic.send_sgir_beside(&vm.dist, &mut vcpu.gic, value)
-}
-
-/// What became of an access.
-pub enum Done {
-    /// It is done.
-    Yes(ExitClass),
-    /// Another vCPU has to answer first, or is using the device: the guest repeats it.
-    NotYet(ExitClass),
-    /// There is nothing.
-    Nothing,
-}
-
-impl Done {
-    fn of(class: ExitClass, answer: Answer) -> Self {
-        match answer {
-            Answer::Value(_) => Self::Yes(class),
-            Answer::Again => Self::NotYet(class),
-        }
-    }
 }
 
 /// A part of the vGIC that guests reach by address.
@@ -146,15 +126,6 @@ pub fn deactivate(vcpu: &mut Vcpu, value: u32) {
     {
         let whom = vcpu.vgic.deactivate(&vm.dist, &mut vcpu.gic, value);
         vcpu.notify(whom);
-    }
-}
-
-/// The line of an emulated device, or of the emulated timer of this vCPU, goes up or down.
-pub fn line(vcpu: &mut Vcpu, vm: &Vm, intid: u32, up: bool) -> Notify {
-    if vcpu.runs {
-        vcpu.vgic.set_line(&vm.dist, &mut vcpu.gic, intid, up)
-    } else {
-        vm.dist.post_line(intid, up, vcpu.number)
     }
 }
 
@@ -235,17 +206,9 @@ pub fn console_event(vcpu: &mut Vcpu) {
     }
 }
 
-/// There is something for the pCPU that drains the console. It does so in an exit of its own, also if
-/// it is this one.
-pub fn output_waits() {
-    if console::wake() {
-        mailbox::send(mailbox::of_pcpu(console::drainer()), mailbox::CONSOLE);
-    }
-}
-
 /// Drains some of the console, if that is this pCPU's to do.
 pub fn drain(vcpu: &mut Vcpu, flush: bool) {
-    let Some(service) = console_of(vcpu) else {
+    let Some(service) = vcpu.console() else {
         return;
     };
     let next = service.drain(flush);
@@ -260,14 +223,9 @@ pub fn drain(vcpu: &mut Vcpu, flush: bool) {
     }
 }
 
-/// The board's UART, if it is this pCPU's.
-pub fn console_of(vcpu: &mut Vcpu) -> Option<&mut Console> {
-    vcpu.pcpu.as_deref_mut()?.console.as_mut()
-}
-
 /// Takes keys from the board's UART.
 pub fn keys(vcpu: &mut Vcpu) {
-    if let Some(service) = console_of(vcpu) {
+    if let Some(service) = vcpu.console() {
         service.keys();
     }
 }

@@ -10,12 +10,12 @@ use bulkhead_core::cpu::sysreg::{self, Access};
 use bulkhead_core::vgic::VTIMER;
 
 use crate::calls::{self, After};
-use crate::devices::{self, Done};
+use crate::emulated::Done;
 use crate::hw::gic::{self, Taken};
-use crate::hw::{boot, cpu, sysreg as reg, timer};
-use crate::start::plan;
+use crate::hw::{cpu, sysreg as reg, timer, upcall};
+use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
-use crate::{deadlines, gppt, lifecycle, mailbox, sched, timed};
+use crate::{deliver, devices, gppt, lifecycle, sched, timed};
 
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
 /// registers; and every exit that is not among the usual ones is a call at the very end, so that the
@@ -84,7 +84,7 @@ pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
             return exit.stay(vcpu, ExitClass::Hvc);
         }
     } else if gppt::was_revoked(vcpu, class) {
-        return boot::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
+        return upcall::handle_rare_interrupt(vcpu, exit.begin, Taken::NOTHING);
     }
     other_synchronous(vcpu, exit.esr, exit.begin, exit.pc)
 }
@@ -107,7 +107,10 @@ fn wait(vcpu: &mut Vcpu, exit: Exit) {
     // ESR_EL2.TI: WFI, WFE, and the same with a timeout, which the guest does not have and which may end at once.
     match exit.esr & 3 {
         0 if gppt::wait(vcpu) => {}
-        0 => sched::wait(vcpu),
+        0 => {
+            sched::wait(vcpu);
+            lifecycle::do_exit_work(vcpu);
+        }
         1 => sched::yield_cpu(vcpu),
         _ => {}
     }
@@ -300,7 +303,7 @@ pub fn interrupt(vcpu: &mut Vcpu) {
         gic::drop_priority(taken);
         return exit(u64::from(intid)).stay(vcpu, ExitClass::DeviceIrq);
     }
-    boot::handle_rare_interrupt(vcpu, begin, taken)
+    upcall::handle_rare_interrupt(vcpu, begin, taken)
 }
 
 /// What a sibling has left is more than one SGI.
@@ -347,7 +350,7 @@ fn deadline(vcpu: &mut Vcpu, begin: u64, taken: Taken, now: u64) {
         pc: reg::elr(),
         esr: u64::from(taken.intid()),
     };
-    deadlines::serve(vcpu, now);
+    deliver::due(vcpu, now);
     gic::deactivate(taken);
     exit.stay(vcpu, ExitClass::ServiceIrq);
     if vcpu.exit_work {
@@ -384,7 +387,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     }
     let board = &plan().header.board;
     if intid == board.hyp_timer_intid {
-        deadlines::serve(vcpu, timer::now());
+        deliver::due(vcpu, timer::now());
         if !vcpu.group0 {
             gic::deactivate(taken);
         }
@@ -406,7 +409,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     let timer = if intid == vcpu.vtimer_intid {
         Some((VTIMER, ExitClass::VtimerIrq))
     } else if intid == board.ptimer_intid {
-        Some((timed::PHYSICAL_TIMER, ExitClass::DeviceIrq))
+        Some((plan::PHYSICAL_TIMER, ExitClass::DeviceIrq))
     } else {
         None
     };
@@ -437,7 +440,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         sched::on_sibling_sgi(vcpu);
         class = ExitClass::SiblingIrq;
     } else if matches!(intid, gic::KICK | gic::GPPT_KICK) {
-        mailbox::receive(vcpu);
+        upcall::deliver_mail(vcpu);
         sched::on_mail(vcpu);
     } else if intid == board.uart_intid {
         devices::keys(vcpu);
@@ -472,5 +475,5 @@ pub fn serror(vcpu: &mut Vcpu) {
 pub fn fast_interrupt(vcpu: &mut Vcpu) {
     let begin = reg::cycles();
     let taken = gppt::acknowledge(vcpu);
-    boot::handle_rare_interrupt(vcpu, begin, taken)
+    upcall::handle_rare_interrupt(vcpu, begin, taken)
 }

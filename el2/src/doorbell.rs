@@ -6,9 +6,9 @@ use bulkhead_core::cpu::exit::Mmio;
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::devices::doorbell::{Doorbell, Rung};
 
-use crate::devices::Done;
+use crate::emulated::Done;
 use crate::hw::{gic, timer};
-use crate::start::plan;
+use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::{deadlines, gppt, vm};
 

@@ -1,28 +1,32 @@
 //! What threads do that have no guest to run. That of a vCPU that is off: reports a line at a time, and waiting for it to
 //! be switched on. That of a pCPU without anything to do: waiting for interrupts. Each step is short.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bulkhead_abi::plan::MAX_VCPUS;
-use bulkhead_core::console::report::ReportLine;
+use bulkhead_core::console::report::{Report, ReportLine};
+use bulkhead_core::cpu::power::Phase;
 
-use crate::hw::{boot, cpu, firmware, gic};
-use crate::start::plan;
+use crate::console::state::output_waits;
+use crate::hw::gic::Taken;
+use crate::hw::{firmware, gic, timer, upcall};
+use crate::plan::plan;
 use crate::vcpu::Vcpu;
-use crate::{devices, dispatch, gppt, lifecycle, mailbox, sched, vm};
+use crate::vm::{self, after};
+use crate::{deliver, dispatch, gppt, lifecycle, mailbox, prepare, sched};
 
 /// The thread of a vCPU that is off. Whoever changes what it looks at sends it a message afterwards, and that wakes it.
 pub fn idle(vcpu: &mut Vcpu) -> ! {
     let mut unsaid: Option<ReportLine> = None;
     loop {
         let talking = say(vcpu, &mut unsaid);
-        let worked = vcpu.report.is_none() && lifecycle::offline_work(vcpu);
+        let worked = vcpu.report.is_none() && offline_work(vcpu);
         if !talking && !worked {
             sched::block(vcpu);
         }
         // Also when it has been woken, and again while there is more: what was done last is no part of the next step.
         for _ in 0..4 {
-            if poll_and_yield(vcpu) {
+            if sched::poll_and_yield(vcpu) {
                 break;
             }
         }
@@ -32,7 +36,7 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
 /// The thread that waits on a pCPU when no vCPU has anything to do there.
 pub fn wait(idle: &mut Vcpu) -> ! {
     loop {
-        let busy = boot::el2_poll(idle);
+        let busy = upcall::poll(idle);
         if idle.pcpu.as_deref().is_some_and(|pcpu| pcpu.look_again) {
             sched::reschedule(idle);
             continue;
@@ -40,34 +44,64 @@ pub fn wait(idle: &mut Vcpu) -> ! {
         if busy {
             continue;
         }
-        if vm::all_stopped() && devices::console_of(idle).is_some_and(|service| service.is_done()) {
+        if vm::all_stopped() && idle.console().is_some_and(|service| service.is_done()) {
             firmware::power_off();
         }
-        boot::el2_wait(idle.index);
+        gic::el2_wait(idle.index);
     }
 }
 
-/// Between two slices of long work: does what other pCPUs and the console ask of this one, and lets others have their turns.
-/// `false`: they may ask for more.
-pub fn poll_and_yield(vcpu: &mut Vcpu) -> bool {
-    // As many as there can be sources; more can wait for the next slice.
-    let mut quiet = false;
-    for _ in 0..8 {
-        quiet = !boot::el2_poll(vcpu);
-        if quiet {
-            break;
-        }
+/// What the thread of a vCPU that is off has to do for its VM; `true` if there was something. Does not return
+/// if that is to run the vCPU.
+fn offline_work(vcpu: &mut Vcpu) -> bool {
+    let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
+        return false;
+    };
+    let after = vm.after.load(Ordering::Acquire);
+    if after & after::REPORT != 0 && vcpu.reported != vm.life() {
+        let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
+        vcpu.reported = vm.life();
+        let report = Report::statistics(name, vcpu.number as u64);
+        vcpu.report = Some(lifecycle::with_time(vcpu, report));
+        return true;
     }
-    sched::yield_point(vcpu);
-    quiet
+    if after & after::START != 0 && vcpu.number == 0 {
+        prepare::run(vcpu, index);
+        return true;
+    }
+    let Some(start) = vm.power.arrive(vcpu.number) else {
+        return false;
+    };
+    if matches!(vm.power.phase(), Phase::Stopping(_)) {
+        lifecycle::take_off(vcpu);
+        return true;
+    }
+    prepare::run_secondary(vcpu, index, start);
+    true
+}
+
+/// Leaves the pCPU to others until the VM goes on or ends.
+pub fn wait_while_paused(vcpu: &mut Vcpu) {
+    let Some(vm) = vcpu.vm() else { return };
+    while vm.power.is_paused() && vm.power.phase() == Phase::Running {
+        sched::block(vcpu);
+        // No guest is entered here, so EL2's timer does not interrupt: what it woke for would wake for ever.
+        deliver::due_of_vcpu(vcpu, timer::now());
+    }
 }
 
 /// Handles one pending interrupt; `false` if there is none.
 pub fn poll(vcpu: &mut Vcpu) -> bool {
     if vcpu.group0 {
-        return gppt::poll(vcpu);
+        return match gppt::poll_event(vcpu) {
+            Some(came) => came,
+            None => handle(vcpu, gic::acknowledge_group0()),
+        };
     }
-    let taken = gic::acknowledge();
+    handle(vcpu, gic::acknowledge())
+}
+
+fn handle(vcpu: &mut Vcpu, taken: Taken) -> bool {
     if taken.is_nothing() {
         return false;
     }
@@ -102,14 +136,14 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
         *unsaid = Some(line);
         return wait_for_room(vm);
     }
-    devices::output_waits();
+    output_waits();
     true
 }
 
 /// The drainer brings the next turn.
 fn wait_for_room(vm: &vm::Vm) -> bool {
     vm.streams.wants_room.store(1, Ordering::Release);
-    devices::output_waits();
+    output_waits();
     false
 }
 
@@ -160,24 +194,7 @@ fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
     if last {
         // The stream is empty or nearly so, and nobody else writes to it before the turn is passed.
         vm.streams.log.push_all(b"all VMs stopped\r\n");
-        devices::output_waits();
+        output_waits();
     }
     TURN.pass();
-}
-
-/// EL2's last words about itself. During start-up the boot map has the UART at hand; later only the
-/// pCPU that drains the console has it, and the others can only stop.
-pub fn el2_fault(line: &bulkhead_core::console::text::Line<192>) -> ! {
-    // Without firmware that can switch the board off, asking it is the next exception: once is enough.
-    static SAID: AtomicBool = AtomicBool::new(false);
-    if !SAID.swap(true, Ordering::Relaxed)
-        && let Some(uart) = boot::uart_at_hand()
-    {
-        for byte in b"\r\n[el2] ".iter().chain(line.as_bytes()).chain(b"\r\n") {
-            uart.send_polled(*byte);
-        }
-        uart.flush();
-        firmware::power_off();
-    }
-    cpu::halt()
 }

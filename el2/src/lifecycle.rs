@@ -7,41 +7,25 @@
 
 use core::sync::atomic::Ordering;
 
-use bulkhead_abi::plan::{Crash, NONE, VM_TIME_STOPS};
+use bulkhead_abi::plan::{Crash, NONE};
 use bulkhead_core::console::report::{Reason, Report, Verdict};
 use bulkhead_core::cpu::power::{End, Phase};
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::Policy;
 use bulkhead_core::vgic;
 
-use crate::hw::{boot, memory, timer};
-use crate::start::plan;
+use crate::hw::{memory, timer, upcall};
+use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
-use crate::vm::{self, Vm};
-use crate::{deadlines, mailbox, prepare, sched, timed};
-
-/// [`Vm::after`]: the VM has ended for good; each of its vCPUs says its statistics.
-pub const REPORT: u32 = 1;
-/// [`Vm::after`]: the VM starts again; for its boot vCPU.
-pub const START: u32 = 2;
-/// [`Vm::after`]: why it ended has been said.
-pub const LED: u32 = 4;
-/// [`Vm::after`]: it ended by a crash after which it starts again.
-const RETRY: u32 = 8;
-
-/// Makes all vCPUs of a VM look at its state.
-fn tell(vm: usize) {
-    for id in vm::ids_of(vm) {
-        mailbox::send(id, mailbox::POWER);
-    }
-}
+use crate::vm::{self, Vm, after};
+use crate::{deadlines, mailbox, orders, sched, timed};
 
 /// The guest ends its VM by a call.
 pub fn end(vcpu: &mut Vcpu, end: End) -> ! {
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm)
         && vm.power.stop(end)
     {
-        tell(index);
+        orders::notify_vcpus(index);
     }
     leave(vcpu)
 }
@@ -55,53 +39,11 @@ pub fn crash(vcpu: &mut Vcpu, reason: Reason) -> ! {
         let verdict = judge(vm, index, End::Crash);
         lead(vcpu, index, reason, verdict);
         if verdict.is_restart() {
-            vm.after.fetch_or(RETRY, Ordering::AcqRel);
+            vm.after.fetch_or(after::RETRY, Ordering::AcqRel);
         }
-        tell(index);
+        orders::notify_vcpus(index);
     }
     leave(vcpu)
-}
-
-/// Somebody with authority, or a device of the VM, ends it. From any pCPU.
-pub fn order(index: usize, end: End) {
-    let power = &vm::vm(index).power;
-    if power.stop(end) {
-        // If it starts again, it runs.
-        power.pause(false);
-        tell(index);
-    }
-}
-
-/// Lets a VM that runs stand still, or go on. From any pCPU, but from one at a time: the one that serves
-/// the console.
-pub fn pause(index: usize, paused: bool) {
-    let vm = vm::vm(index);
-    if paused && vm.power.phase() != Phase::Running {
-        return;
-    }
-    if !paused && vm.power.is_paused() {
-        let stops = plan()
-            .vms
-            .get(index)
-            .is_some_and(|row| row.flags & VM_TIME_STOPS != 0);
-        // A vCPU that has not stood still yet has seen time go on.
-        let all = vm.paused_vcpus.load(Ordering::Acquire) == vm.power.online();
-        vm.time.resume(timer::now(), stops && all);
-    }
-    if vm.power.pause(paused) {
-        tell(index);
-    }
-}
-
-/// Starts a VM that is down. From any pCPU, but from one at a time: the one that serves the console.
-pub fn start(index: usize) {
-    let vm = vm::vm(index);
-    if vm.power.phase() == Phase::Down {
-        vm::one_more();
-        vm.power.prepare();
-        vm.after.store(START, Ordering::Release);
-        tell(index);
-    }
 }
 
 /// What has to be done before the guest goes on: the turn of another vCPU, and what the state of the VM asks of one that
@@ -140,7 +82,7 @@ fn pause_vcpu(vcpu: &mut Vcpu, vm: &Vm) {
     vcpu.paused_timers = Some(held);
     vcpu.paused = true;
     vm.paused_vcpus.fetch_add(1, Ordering::AcqRel);
-    boot::el2_paused(vcpu);
+    upcall::paused(vcpu);
     vm.paused_vcpus.fetch_sub(1, Ordering::AcqRel);
     vcpu.paused = false;
     vcpu.paused_timers = None;
@@ -149,21 +91,11 @@ fn pause_vcpu(vcpu: &mut Vcpu, vm: &Vm) {
     timed::look(vcpu);
 }
 
-/// Leaves the pCPU to others until the VM goes on or ends.
-pub fn wait_while_paused(vcpu: &mut Vcpu) {
-    let Some(vm) = vcpu.vm() else { return };
-    while vm.power.is_paused() && vm.power.phase() == Phase::Running {
-        sched::block(vcpu);
-        // No guest is entered here, so EL2's timer does not interrupt: what it woke for would wake for ever.
-        deadlines::serve_own(vcpu, timer::now());
-    }
-}
-
 /// The vCPU is off from now on.
 #[inline(never)]
 pub fn leave(vcpu: &mut Vcpu) -> ! {
     take_off(vcpu);
-    boot::el2_idle(vcpu)
+    upcall::idle(vcpu)
 }
 
 /// Takes everything of the vCPU from the hardware.
@@ -198,7 +130,7 @@ fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
         return;
     };
     let restarts = if end == End::Crash {
-        vm.after.load(Ordering::Acquire) & RETRY != 0
+        vm.after.load(Ordering::Acquire) & after::RETRY != 0
     } else {
         let verdict = judge(vm, index, end);
         lead(vcpu, index, Reason::Ended(end), verdict);
@@ -207,9 +139,15 @@ fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
     if restarts {
         vm.power.prepare();
     }
-    vm.after
-        .fetch_or(if restarts { START } else { REPORT }, Ordering::AcqRel);
-    tell(index);
+    vm.after.fetch_or(
+        if restarts {
+            after::START
+        } else {
+            after::REPORT
+        },
+        Ordering::AcqRel,
+    );
+    orders::notify_vcpus(index);
 }
 
 /// This vCPU says why the VM ended.
@@ -223,7 +161,7 @@ fn lead(vcpu: &mut Vcpu, index: usize, reason: Reason, verdict: Verdict) {
 }
 
 /// A report with what the vCPU has had of its pCPU until now, if it does not have that to itself.
-fn with_time(vcpu: &mut Vcpu, report: Report) -> Report {
+pub fn with_time(vcpu: &mut Vcpu, report: Report) -> Report {
     let slot = vcpu.slot;
     let pcpu = vcpu.pcpu.as_deref_mut();
     match pcpu.and_then(|pcpu| pcpu.sched.usage(slot, timer::now())) {
@@ -272,35 +210,6 @@ fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
     Verdict::Stays
 }
 
-/// What the thread of a vCPU that is off has to do for its VM; `true` if there was something. Does not return
-/// if that is to run the vCPU.
-pub fn offline_work(vcpu: &mut Vcpu) -> bool {
-    let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
-        return false;
-    };
-    let after = vm.after.load(Ordering::Acquire);
-    if after & REPORT != 0 && vcpu.reported != vm.life() {
-        let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
-        vcpu.reported = vm.life();
-        let report = Report::statistics(name, vcpu.number as u64);
-        vcpu.report = Some(with_time(vcpu, report));
-        return true;
-    }
-    if after & START != 0 && vcpu.number == 0 {
-        prepare::run(vcpu, index);
-        return true;
-    }
-    let Some(start) = vm.power.arrive(vcpu.number) else {
-        return false;
-    };
-    if matches!(vm.power.phase(), Phase::Stopping(_)) {
-        take_off(vcpu);
-        return true;
-    }
-    prepare::run_secondary(vcpu, index, start);
-    true
-}
-
 /// A report has been said: this vCPU has done its part. `true` if the VM has now stopped for good, and no
 /// other runs.
 pub fn said(vcpu: &mut Vcpu) -> bool {
@@ -308,8 +217,8 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
         return false;
     };
     if report.leads() {
-        vm.after.fetch_or(LED, Ordering::AcqRel);
-        for id in vcpu.vm.into_iter().flat_map(vm::ids_of) {
+        vm.after.fetch_or(after::REPORTED, Ordering::AcqRel);
+        for id in vcpu.vm.into_iter().flat_map(plan::ids_of) {
             mailbox::send(id, mailbox::TURN);
         }
     }
@@ -322,7 +231,7 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
 
 /// This vCPU may say its report now: why the VM ended comes first.
 pub fn may_say(vm: &Vm, report: &Report) -> bool {
-    report.leads() || vm.after.load(Ordering::Acquire) & LED != 0
+    report.leads() || vm.after.load(Ordering::Acquire) & after::REPORTED != 0
 }
 
 /// The VM begins a new life: nothing has been said about its end.

@@ -5,9 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
 
 use crate::hw::gic;
-use crate::vcpu::Vcpu;
 use crate::vm::VCPU_LOCATION;
-use crate::{balance, devices, monitor, sched, timed};
 
 /// The console has something to drain. For the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
@@ -58,40 +56,10 @@ pub fn has_mail(id: usize) -> bool {
         .is_some_and(|mailbox| mailbox.load(Ordering::Acquire) != 0)
 }
 
-fn take(id: usize) -> u32 {
+/// Takes the messages of a mailbox.
+pub fn take(id: usize) -> u32 {
     MAILBOXES
         .get(id)
         .filter(|mailbox| mailbox.load(Ordering::Acquire) != 0)
         .map_or(0, |mailbox| mailbox.swap(0, Ordering::AcqRel))
-}
-
-/// Does what this vCPU, and its pCPU, have been told.
-pub fn receive(vcpu: &mut Vcpu) {
-    let own = of_pcpu(vcpu.index);
-    let mut messages = take(own);
-    if vcpu.id != own {
-        messages |= take(vcpu.id);
-    }
-    if messages & UART != 0 {
-        devices::console_event(vcpu);
-    }
-    if messages & CONSOLE != 0 {
-        devices::drain(vcpu, false);
-    }
-    if messages & TIMED != 0 {
-        timed::look(vcpu);
-    }
-    if messages & MONITOR != 0 {
-        monitor::answer(vcpu);
-        devices::output_waits();
-    }
-    if messages & ARRIVAL != 0 {
-        balance::migrate_in(vcpu);
-    }
-    if messages & SHARES != 0 {
-        sched::apply_limits(vcpu);
-    }
-    if messages & POWER != 0 {
-        vcpu.exit_work = true;
-    }
 }

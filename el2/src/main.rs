@@ -3,17 +3,24 @@
 
 #[cfg(target_os = "none")]
 mod balance;
+#[cfg(target_os = "none")]
 mod calls;
 #[cfg(target_os = "none")]
 mod console;
 #[cfg(target_os = "none")]
 mod deadlines;
 #[cfg(target_os = "none")]
+mod deliver;
+#[cfg(target_os = "none")]
 mod devices;
 #[cfg(target_os = "none")]
 mod dispatch;
 #[cfg(target_os = "none")]
 mod doorbell;
+#[cfg(target_os = "none")]
+mod emulated;
+#[cfg(target_os = "none")]
+mod entry;
 #[cfg(target_os = "none")]
 mod gppt;
 #[cfg(target_os = "none")]
@@ -27,9 +34,15 @@ mod mailbox;
 #[cfg(target_os = "none")]
 mod monitor;
 #[cfg(target_os = "none")]
+mod orders;
+#[cfg(target_os = "none")]
 mod pcpu;
 #[cfg(target_os = "none")]
+mod plan;
+#[cfg(target_os = "none")]
 mod prepare;
+#[cfg(target_os = "none")]
+mod random;
 #[cfg(target_os = "none")]
 mod sched;
 #[cfg(target_os = "none")]

@@ -13,7 +13,7 @@ use bulkhead_core::vgic::{Answer, GICR_SIZE, Version, WORDS};
 
 use crate::hw::{cpu, gic, memory, sysreg as reg, timer};
 use crate::pcpu::RunSlot;
-use crate::start::plan;
+use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 

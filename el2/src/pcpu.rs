@@ -7,16 +7,15 @@ use bulkhead_core::sched::balance::{Balancer, Move};
 use bulkhead_core::sched::{SLOTS, Scheduler, Turn};
 use bulkhead_core::vgic::WORDS;
 
-use crate::console::Console;
+use crate::console::state::Console;
 use crate::hw::gic::Gic;
 use crate::hw::layout::private;
+use crate::hw::state::{IDLE, PcpuState, Vcpu};
 use crate::hw::uart::Uart;
 use crate::hw::{cpu, mmu, timer};
-use crate::start::plan;
-use crate::vcpu::Vcpu;
+use crate::orders::ManageVms;
+use crate::plan::plan;
 
-/// Slot of the thread that waits when no vCPU has anything to do.
-pub const IDLE: usize = SLOTS;
 /// In [`Pcpu::moves`]: somebody leaves.
 pub const LEAVES: u32 = 1 << 31;
 /// Milliseconds in which each fair vCPU that is always ready runs once.
@@ -131,7 +130,7 @@ impl Pcpu {
             enabled: u32::MAX,
             last: [u8::MAX; MAX_VMS],
             deadlines: Deadlines::new(),
-            console: drains.then(|| Console::new(Uart(uart))),
+            console: drains.then(|| Console::new(Uart(uart), ManageVms::of_console())),
         }
     }
 
@@ -213,5 +212,22 @@ impl Pcpu {
     /// The seat in a slot.
     pub fn run_slot(&mut self, slot: usize) -> Option<&mut RunSlot> {
         self.run_slots.get_mut(slot)?.as_mut()
+    }
+}
+
+impl PcpuState for Pcpu {
+    #[inline(always)]
+    fn new(index: usize) -> Self {
+        Self::new(index)
+    }
+
+    #[inline(always)]
+    fn stacks(&mut self) -> &mut [u64; SLOTS + 1] {
+        &mut self.stacks
+    }
+
+    #[inline(always)]
+    fn resting(&mut self) -> &mut [Option<&'static mut Vcpu>; SLOTS + 1] {
+        &mut self.resting
     }
 }

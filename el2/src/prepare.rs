@@ -1,46 +1,19 @@
 //! Getting a VM ready on its pCPU: memory scrubbed, payloads copied, seeds filled in, interrupts and
 //! registers at reset. Memory is handled in slices; between two the pCPU does what else is asked of it.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
-use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind, VM_DETERMINISTIC};
+use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind};
 use bulkhead_core::cpu::power::{Phase, Start};
 use bulkhead_core::cpu::smccc::Workarounds;
 use bulkhead_core::cpu::sysreg::IdRegisters;
-use bulkhead_core::cpu::trng::Generator;
 use bulkhead_core::devices::pl011::Pl011;
 use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{Version, WORDS};
-use bulkhead_random as random;
 
-use crate::hw::{boot, cpu, firmware, gic, layout, memory, mmu, thread, timer};
-use crate::idle::poll_and_yield;
-use crate::start::plan;
+use crate::hw::{cpu, firmware, gic, memory, mmu, pool, state, thread, timer};
+use crate::plan::{self, plan};
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{devices, gppt, lifecycle, mailbox, sched, timed};
-
-/// Random bytes of the board, from which those of the VMs are made. Zeros: the board offers none.
-static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-/// Where the image was loaded.
-static LOADED_AT: AtomicU64 = AtomicU64::new(0);
-
-/// Keeps what start-up has learnt from the boot device tree.
-pub fn keep(load: u64, rng_seed: &[u8]) {
-    LOADED_AT.store(load, Ordering::Relaxed);
-    for (slot, eight) in ENTROPY.iter().zip(rng_seed.as_chunks().0) {
-        slot.store(u64::from_le_bytes(*eight), Ordering::Relaxed);
-    }
-}
-
-/// Physical address of an address in a VM's RAM.
-pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
-    plan().regions_of(vm).iter().find_map(|region| {
-        let offset = ipa.checked_sub(region.ipa)?;
-        (region.kind == RegionKind::Ram as u16 && offset < region.size)
-            .then(|| region.pa.wrapping_add(offset))
-    })
-}
+use crate::{gppt, lifecycle, mailbox, random, sched, timed};
 
 /// Zeroes a range of physical memory.
 fn scrub(vcpu: &mut Vcpu, mut pa: u64, size: u64) {
@@ -48,7 +21,7 @@ fn scrub(vcpu: &mut Vcpu, mut pa: u64, size: u64) {
     while pa < end {
         let done = memory::scrub_slice(&mut vcpu.windows, pa, end.wrapping_sub(pa));
         pa = pa.wrapping_add(done);
-        poll_and_yield(vcpu);
+        sched::poll_and_yield(vcpu);
     }
 }
 
@@ -73,10 +46,10 @@ pub fn scrub_shared(windows: &mut mmu::Windows) {
 
 /// Copies a payload into the RAM of its VM.
 fn copy(vcpu: &mut Vcpu, vm: usize, load: &Load) {
-    let Some(to) = physical(vm, load.ipa) else {
+    let Some(to) = plan::physical(vm, load.ipa) else {
         return;
     };
-    let from = LOADED_AT.load(Ordering::Relaxed).wrapping_add(load.offset);
+    let from = pool::loaded_at().wrapping_add(load.offset);
     let mut done = 0;
     while done < load.size {
         let left = load.size.wrapping_sub(done);
@@ -87,39 +60,8 @@ fn copy(vcpu: &mut Vcpu, vm: usize, load: &Load) {
             left,
         );
         done = done.wrapping_add(slice);
-        poll_and_yield(vcpu);
+        sched::poll_and_yield(vcpu);
     }
-}
-
-/// The key from which the random numbers of a VM are made; `None` if the board offers none.
-fn random_key(vm: usize) -> Option<[u8; 32]> {
-    let fixed = plan()
-        .vms
-        .get(vm)
-        .is_some_and(|vm| vm.flags & VM_DETERMINISTIC != 0);
-    let mut key = [0u8; 32];
-    if !fixed {
-        for (slot, word) in key.as_chunks_mut().0.iter_mut().zip(&ENTROPY) {
-            *slot = word.load(Ordering::Relaxed).to_le_bytes();
-        }
-    }
-    (fixed || key != [0; 32]).then_some(key)
-}
-
-/// 64 bytes of a key, for a vCPU's generator.
-pub fn next_block(key: &[u8; 32]) -> [u8; 64] {
-    random::block(key, b"bulkhead\0\0\0\0")
-}
-
-/// The generator of a vCPU, if the board offers random bytes.
-pub fn generator(vm: usize, number: usize) -> Option<Generator> {
-    let mut purpose = *b"bulkhead\0\0\0\0";
-    purpose[8] = vm as u8;
-    // Seeds have 0 and 1 here.
-    purpose[9] = 2;
-    purpose[10] = number as u8;
-    let bytes = random::block(&random_key(vm)?, &purpose);
-    bytes.first_chunk().copied().map(Generator::new)
 }
 
 /// FDT_NOP, which makes a property vanish.
@@ -127,10 +69,10 @@ const NOP: [u8; 4] = [0, 0, 0, 4];
 
 /// Fills the seeds of a VM's device tree.
 fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
-    let key = random_key(vm);
+    let key = random::key(vm);
     for seed in seeds {
-        poll_and_yield(vcpu);
-        let Some(pa) = physical(vm, seed.ipa) else {
+        sched::poll_and_yield(vcpu);
+        let Some(pa) = plan::physical(vm, seed.ipa) else {
             continue;
         };
         let size = seed.size.min(64) as usize;
@@ -181,7 +123,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
         sgis | rest
     };
     vcpu.gic.start(vcpu.index, wanted);
-    if let Some(service) = devices::console_of(vcpu) {
+    if let Some(service) = vcpu.console() {
         service.uart.start();
         vcpu.gic.enable(board.uart_intid);
     }
@@ -203,10 +145,10 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     };
     let shared = vm::vm(index);
     lifecycle::begin(shared, vcpu.vcpus);
-    poll_and_yield(vcpu);
+    sched::poll_and_yield(vcpu);
     if row.stolen_time != 0 {
         for number in 0..vcpu.vcpus {
-            memory::tell(boot::stolen_time(index, number), 0);
+            memory::tell(state::stolen_time(index, number), 0);
         }
     }
     for region in plan().regions_of(index) {
@@ -218,17 +160,17 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
         copy(vcpu, index, load);
     }
     fill_seeds(vcpu, index, plan().seeds_of(index));
-    poll_and_yield(vcpu);
+    sched::poll_and_yield(vcpu);
     reset_devices(vcpu, shared, index, row.spis);
     if vcpu.gppt.is_some() {
         for word in 0..WORDS {
-            poll_and_yield(vcpu);
+            sched::poll_and_yield(vcpu);
             if let Some(gppt) = &vcpu.gppt {
                 gppt.forget(&vcpu.gic, word);
             }
         }
     }
-    poll_and_yield(vcpu);
+    sched::poll_and_yield(vcpu);
     let start = Start {
         entry: row.entry,
         context: row.boot_arg,
@@ -245,21 +187,21 @@ fn reset_devices(vcpu: &mut Vcpu, shared: &Vm, index: usize, spis: u32) {
     let (version, vtimer) = (gic::VIRTUAL, vcpu.vtimer_intid);
     shared.dist.reset_shared(version, vcpu.vcpus, spis, vtimer);
     for word in 0..shared.dist.words() {
-        poll_and_yield(vcpu);
+        sched::poll_and_yield(vcpu);
         shared.dist.reset_word(word);
     }
     for number in 0..vcpu.vcpus {
-        poll_and_yield(vcpu);
+        sched::poll_and_yield(vcpu);
         shared.dist.reset_private(number);
     }
-    poll_and_yield(vcpu);
+    sched::poll_and_yield(vcpu);
     for irq in plan().irqs_of(index) {
         let edge = irq.flags & bulkhead_abi::plan::IRQ_EDGE != 0;
         shared.link(u32::from(irq.vintid), u32::from(irq.pintid), edge);
     }
-    if timed::has_ptimer(index) {
+    if plan::has_ptimer(index) {
         let board = &plan().header.board;
-        shared.link(timed::PHYSICAL_TIMER, board.ptimer_intid, false);
+        shared.link(plan::PHYSICAL_TIMER, board.ptimer_intid, false);
     }
     timed::reset(vcpu, shared);
     // Nobody else uses it: all vCPUs are off.
@@ -291,7 +233,12 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
         vcpu.notify(whom);
     }
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
-    cpu::install(vmid, stage2_root(index), gppt::affinity(vcpu), start.entry);
+    cpu::install(
+        vmid,
+        pool::stage2_root(index),
+        gppt::affinity(vcpu),
+        start.entry,
+    );
     vcpu.context.save_machine();
     vcpu.runs = true;
     // What it waited for until here is its VM's own affair.
@@ -306,42 +253,4 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
         gppt.show(&vcpu.gic);
     }
     cpu::enter(thread::frame_address(vcpu))
-}
-
-/// Page of the pool at which the stage-2 tables of a VM start.
-pub fn stage2_page(index: usize) -> usize {
-    let plan = plan();
-    let before: u32 = plan
-        .vms
-        .iter()
-        .take(index)
-        .fold(0, |sum, vm| sum.wrapping_add(vm.s2_pages));
-    vm_page_number(plan.vms.len()).wrapping_add(before as usize)
-}
-
-/// First page of the pool that is for vCPU `id` (row of the plan).
-pub fn vcpu_page_number(id: usize) -> usize {
-    plan()
-        .pcpus
-        .len()
-        .wrapping_mul(layout::PCPU_POOL_PAGES)
-        .wrapping_add(id.wrapping_mul(layout::vcpu::POOL_PAGES))
-}
-
-/// First page of the pool that is for VM `index`.
-pub fn vm_page_number(index: usize) -> usize {
-    vcpu_page_number(plan().vcpus.len())
-        .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_POOL_PAGES as usize))
-}
-
-/// Physical address of the pool.
-pub fn pool_base() -> u64 {
-    LOADED_AT
-        .load(Ordering::Relaxed)
-        .wrapping_add(plan().header.image.pool_offset)
-}
-
-/// Physical address of the root of a VM's stage 2.
-pub fn stage2_root(index: usize) -> u64 {
-    pool_base().wrapping_add((stage2_page(index) as u64).wrapping_mul(bulkhead_abi::plan::PAGE))
 }

@@ -6,15 +6,15 @@
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::CpuPolicy;
-use bulkhead_core::devices::deadlines::Deadlines;
-use bulkhead_core::sched::{Limits, Policy, SLOTS};
+use bulkhead_core::sched::{Policy, SLOTS};
 use bulkhead_core::vgic::{VTIMER, WORDS};
 
-use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer};
-use crate::pcpu::{IDLE, Pcpu, RunSlot};
-use crate::start::plan;
+use crate::hw::state::IDLE;
+use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer, upcall};
+use crate::pcpu::{Pcpu, RunSlot};
+use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
-use crate::{balance, lifecycle, mailbox, timed, vm};
+use crate::{balance, deadlines, mailbox, vm};
 
 /// Makes the vCPUs of this pCPU and their threads, each of which starts with its first turn.
 pub fn make_vcpus(idle: &mut Vcpu) {
@@ -53,9 +53,6 @@ pub fn make_vcpus(idle: &mut Vcpu) {
     }
 }
 
-/// What vCPUs may have now. Changed by the pCPU that serves the console, which tells their pCPUs ([`apply_limits`]).
-pub static LIMITS: Limits = Limits::new();
-
 /// Somebody with authority has changed what vCPUs of this pCPU may have.
 pub fn apply_limits(vcpu: &mut Vcpu) {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
@@ -64,7 +61,7 @@ pub fn apply_limits(vcpu: &mut Vcpu) {
     for (slot, run_slot) in (0..SLOTS).zip(&pcpu.run_slots) {
         let Some(run_slot) = run_slot else { continue };
         // One that is just being changed is told about afterwards.
-        let row = LIMITS.of(plan().vcpus, run_slot.id.into());
+        let row = vm::LIMITS.of(plan().vcpus, run_slot.id.into());
         if let Some(policy) = row.as_ref().map(policy)
             && pcpu.sched.policy(slot) != Some(policy)
         {
@@ -117,9 +114,6 @@ pub fn begin(vcpu: &mut Vcpu) {
 /// The same for a thread that has rested. Its guest comes next.
 pub fn go_on(vcpu: &mut Vcpu) {
     switch_to_next(vcpu, Why::Comes);
-    if vcpu.exit_work {
-        lifecycle::do_exit_work(vcpu);
-    }
 }
 
 /// Why a thread asks whose turn it is.
@@ -158,7 +152,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
         let slot = known.unwrap_or_else(|| pick_next(pcpu));
         if slot == comes.slot {
             comes.pcpu = Some(pcpu);
-            return set_timer(comes);
+            return deadlines::set_timer(comes);
         }
         vcpu_put(comes, pcpu);
         if why == Why::Look {
@@ -323,9 +317,9 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
         gic::keep_silent();
         vcpu.pcpu = Some(pcpu);
         if mailbox::has_mail(vcpu.id) {
-            mailbox::receive(vcpu);
+            upcall::deliver_mail(vcpu);
         }
-        return set_timer(vcpu);
+        return deadlines::set_timer(vcpu);
     }
     if vcpu.sleeps {
         vcpu.sleeps = false;
@@ -371,7 +365,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
             memory::tell(told, told.load(Ordering::Relaxed).wrapping_add(new));
         }
     }
-    timer::set_on_leaving(next_deadline(vcpu, pcpu));
+    timer::set_on_leaving(deadlines::next_deadline(vcpu, pcpu));
     vcpu.pcpu = Some(pcpu);
 }
 
@@ -397,7 +391,7 @@ fn board_interrupts(vcpu: &Vcpu) -> u32 {
     let board = &plan().header.board;
     let enabled = vcpu.vgic.enabled_on_board();
     let bit = |intid: u32, virtual_intid: u32| (enabled >> virtual_intid & 1) << (intid % 32);
-    bit(board.vtimer_intid, VTIMER) | bit(board.ptimer_intid, timed::PHYSICAL_TIMER)
+    bit(board.vtimer_intid, VTIMER) | bit(board.ptimer_intid, plan::PHYSICAL_TIMER)
 }
 
 /// The bit of a slot.
@@ -428,22 +422,7 @@ fn catch_up(vcpu: &mut Vcpu) {
             vcpu.notify(whom);
         }
     }
-    mailbox::receive(vcpu);
-}
-
-/// Arms EL2's timer for what is due next: of the vCPU that runs, of those that do not, of the pCPU itself.
-pub fn set_timer(vcpu: &mut Vcpu) {
-    if let Some(pcpu) = vcpu.pcpu.take() {
-        timer::set(next_deadline(vcpu, pcpu));
-        vcpu.pcpu = Some(pcpu);
-    }
-}
-
-#[inline(always)]
-fn next_deadline(vcpu: &Vcpu, pcpu: &mut Pcpu) -> u64 {
-    let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
-    pcpu.rest = next(&vcpu.deadlines).min(pcpu.due);
-    pcpu.rest.min(pcpu.turn.until)
+    upcall::deliver_mail(vcpu);
 }
 
 fn others(pcpu: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &RunSlot)> {
@@ -577,5 +556,19 @@ pub fn wait(vcpu: &mut Vcpu) {
     if !vcpu.vgic.is_called(&vcpu.gic, gate.groups as u32, below) {
         block(vcpu);
     }
-    lifecycle::do_exit_work(vcpu);
+}
+
+/// Between two slices of long work: does what other pCPUs and the console ask of this one, and lets others have their turns.
+/// `false`: they may ask for more.
+pub fn poll_and_yield(vcpu: &mut Vcpu) -> bool {
+    // As many as there can be sources; more can wait for the next slice.
+    let mut quiet = false;
+    for _ in 0..8 {
+        quiet = !upcall::poll(vcpu);
+        if quiet {
+            break;
+        }
+    }
+    yield_point(vcpu);
+    quiet
 }

@@ -8,22 +8,21 @@ use bulkhead_core::gppt::Reclaim;
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
 
-use crate::gppt;
 use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
+use crate::hw::plan::keep_plan;
 #[cfg(not(feature = "gicv2"))]
 use crate::hw::sdei;
 use crate::hw::uart::{self, Uart};
-use crate::hw::{boot, cpu, firmware, gic, layout, timer};
-use crate::vcpu::Vcpu;
-use crate::{console, idle, prepare, sched, vm};
-
-pub use crate::hw::boot::plan;
+use crate::hw::{boot, cpu, firmware, gic, layout, pool, timer};
+use crate::plan::plan;
+use crate::{console, gppt, prepare, random, timed, vm};
 
 /// A line of start-up.
 type Said = Line<192>;
 
 /// What the boot pCPU does: proves the plan, makes the maps, starts the others, becomes a pCPU like them.
+#[inline(always)]
 pub fn primary(tree: u64, load: u64) -> ! {
     let mut windows = Windows::boot();
     let tree = boot::boot_tree(&mut windows, tree);
@@ -50,14 +49,15 @@ pub fn primary(tree: u64, load: u64) -> ! {
         Ok(plan) => plan,
         Err(violation) => refuse(uart, violation, load),
     };
-    boot::keep_plan(plan);
+    keep_plan(plan);
     mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
-    prepare::keep(load, tree.rng_seed);
+    pool::set_loaded_at(load);
+    random::set_entropy(tree.rng_seed);
     greet(uart, &plan);
 
     let mut pool = Pool::open(
         &mut windows,
-        prepare::pool_base(),
+        pool::pool_base(),
         plan.header.image.pool_pages as usize,
     );
     share_vms(&mut windows, &pool);
@@ -72,7 +72,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     let mut index = 0;
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
         if pcpu.service != 0 {
-            console::set_drainer(n);
+            console::state::set_drainer(n);
         }
         if pcpu.mpidr == own {
             index = n;
@@ -92,24 +92,6 @@ pub fn primary(tree: u64, load: u64) -> ! {
         }
     }
     boot::become_pcpu(index)
-}
-
-/// What every pCPU does in its private map: makes its vCPUs, and becomes the thread that waits.
-pub fn pcpu(idle: &mut Vcpu) -> ! {
-    prepare::start_pcpu(idle);
-    sched::make_vcpus(idle);
-    idle::wait(idle)
-}
-
-/// What the thread of each vCPU does. The other vCPUs of a VM wait to be switched on.
-pub fn vcpu(vcpu: &mut Vcpu) -> ! {
-    sched::begin(vcpu);
-    if let Some(index) = vcpu.vm
-        && vcpu.number == 0
-    {
-        prepare::run(vcpu, index);
-    }
-    boot::el2_idle(vcpu)
 }
 
 /// The UART that the plan names, for last words on a board whose device tree names none. A plan with a
@@ -189,10 +171,10 @@ fn greet(uart: Uart, plan: &Plan) {
 /// Shows the pages of every VM and vCPU to all pCPUs.
 fn share_vms(windows: &mut Windows, pool: &Pool) {
     for index in 0..plan().vms.len() {
-        mmu::share_vm_pages(index, pool.pa(prepare::vm_page_number(index)));
+        mmu::share_vm_pages(index, pool.pa(pool::vm_page_number(index)));
     }
     for id in 0..plan().vcpus.len() {
-        mmu::share_vcpu_pages(id, pool.pa(prepare::vcpu_page_number(id)));
+        mmu::share_vcpu_pages(id, pool.pa(pool::vcpu_page_number(id)));
     }
     mmu::share_vm_slot(windows);
     vm::VCPU_LOCATION.start(plan().vcpus);
@@ -201,9 +183,9 @@ fn share_vms(windows: &mut Windows, pool: &Pool) {
 /// Builds the stage-2 tables of all VMs. The plan's proof says that this cannot fail.
 fn build_stage2(pool: &mut Pool) {
     for (index, row) in plan().vms.iter().enumerate() {
-        let first = prepare::stage2_page(index);
+        let first = pool::stage2_page(index);
         let base = pool.pa(first);
-        let stolen = prepare::vm_page_number(index).wrapping_add(STOLEN_TIME_PAGE as usize);
+        let stolen = pool::vm_page_number(index).wrapping_add(STOLEN_TIME_PAGE as usize);
         let stolen = pool.pa(stolen);
         let Ok(mut builder) = Builder::new(pool.tables(first, row.s2_pages as usize), base) else {
             continue;
@@ -227,7 +209,7 @@ fn keep_time(windows: &mut Windows) {
     if rtc != 0 {
         let registers = windows.registers(layout::FRAMES.wrapping_add(1), rtc, PAGE);
         let seconds = timer::now().checked_div(timer::frequency());
-        console::keep_time(registers.read(0), seconds.unwrap_or(0));
+        timed::set_time(registers.read(0), seconds.unwrap_or(0));
     }
 }
 
@@ -265,8 +247,8 @@ fn start_distributor(windows: &mut Windows, uart: Uart) {
 #[cfg(not(feature = "gicv2"))]
 fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     let (mut which, mut events) = (0, 0);
-    for (pcpu, vm) in gppt::pcpus() {
-        let reclaim = plan().vms.get(vm).map(gppt::reclaim);
+    for (pcpu, vm) in gppt::state::pcpus() {
+        let reclaim = plan().vms.get(vm).map(gppt::state::reclaim);
         if reclaim == Some(Reclaim::Sdei) {
             events |= 1u32.wrapping_shl(pcpu as u32);
         } else {
@@ -306,7 +288,7 @@ fn give_interrupts(_: Registers, _: usize, _: Uart) {
 
 /// Keeps hold of the stage 2 of VMs that could mask EL2's interrupts.
 fn keep_hold() {
-    let masking = gppt::pcpus().filter(|(_, vm)| gppt::can_mask(*vm));
+    let masking = gppt::state::pcpus().filter(|(_, vm)| gppt::state::can_mask(*vm));
     for (pcpu, vm) in masking {
         gic::gppt::give_to(pcpu, vm);
     }
@@ -331,29 +313,4 @@ fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
         let first = index.wrapping_mul(layout::PCPU_POOL_PAGES);
         mmu::make_private(pool, index, first, frames.into_iter().chain(uart));
     }
-}
-
-/// EL2 failed by itself. Says where, if this pCPU has the UART, and stops; other pCPUs go on.
-pub fn el2_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
-    let mut line = Said::new();
-    line.text("bug in EL2: exception ")
-        .decimal(kind)
-        .text(" pc=")
-        .hex(elr);
-    line.text(" syndrome=").hex(esr).text(" address=").hex(far);
-    idle::el2_fault(&line)
-}
-
-/// A panic: only start-up can reach one, which the gates prove.
-#[panic_handler]
-fn panic(info: &core::panic::PanicInfo) -> ! {
-    let mut line = Said::new();
-    line.text("bug in EL2: panic");
-    if let Some(place) = info.location() {
-        line.text(" at ")
-            .text(place.file())
-            .byte(b':')
-            .decimal(u64::from(place.line()));
-    }
-    idle::el2_fault(&line)
 }

@@ -4,62 +4,34 @@
 //! Any vCPU of the VM may use the clock and the watchdog; their deadlines are with vCPU 0, also
 //! while that vCPU is off.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::{DeviceKind, VM_OWN_PTIMER};
 use bulkhead_core::cpu::exit::Mmio;
-use bulkhead_core::cpu::power::{End, Phase};
+use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::devices::deadlines::Purpose;
-use bulkhead_core::devices::pl031::{self, Now, Pl031};
+use bulkhead_core::devices::pl031::{Now, Pl031};
 use bulkhead_core::devices::ptimer::Register;
-use bulkhead_core::devices::watchdog::{self, Watchdog};
+use bulkhead_core::devices::watchdog::Watchdog;
 
-use crate::devices::{self, Done};
+use crate::emulated::{self, Done};
 use crate::hw::timer;
-use crate::start::plan;
 use crate::vcpu::Vcpu;
-use crate::vm::{self, Vm};
-use crate::{console, deadlines, lifecycle, mailbox};
+use crate::vm::Vm;
+use crate::{deadlines, mailbox, orders, plan};
 
-/// INTID of the EL1 physical timer in every VM (BSA: PPI 30).
-pub const PHYSICAL_TIMER: u32 = 30;
+/// Seconds since 1970 when the physical counter was 0, modulo 2^32.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
 
-/// Where a VM finds one of these devices.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    /// IPA; `u64::MAX` if the VM has no such device.
-    pub ipa: u64,
-    /// Bytes; 0 if the VM has no such device.
-    pub size: u64,
-    /// INTID.
-    pub intid: u32,
+/// Start-up has read the board's clock: `time` (seconds since 1970) `seconds` after the counter was 0.
+pub fn set_time(time: u32, seconds: u64) {
+    EPOCH.store(time.wrapping_sub(seconds as u32), Ordering::Relaxed);
 }
 
-impl Place {
-    /// The VM has none.
-    pub const NOWHERE: Self = Self {
-        ipa: u64::MAX,
-        size: 0,
-        intid: 0,
-    };
-}
-
-/// Where a VM has a device of a kind, and of how many bytes.
-pub fn place(vm: usize, kind: DeviceKind, size: u64) -> Place {
-    let mut rows = plan().devices_of(vm).iter();
-    rows.find(|row| row.kind == kind as u16)
-        .map_or(Place::NOWHERE, |row| Place {
-            ipa: row.ipa,
-            size,
-            intid: u32::from(row.vintid),
-        })
-}
-
-/// The places of a VM's clock and watchdog.
-pub fn places(vm: usize) -> [Place; 2] {
-    [
-        place(vm, DeviceKind::Pl031, pl031::SIZE),
-        place(vm, DeviceKind::Watchdog, watchdog::SIZE),
-    ]
+/// Seconds since 1970 so many seconds after the physical counter was 0; without a clock on the board those
+/// alone.
+pub fn time_of_day(seconds: u64) -> u32 {
+    EPOCH.load(Ordering::Relaxed).wrapping_add(seconds as u32)
 }
 
 fn now() -> Now {
@@ -73,7 +45,7 @@ fn now() -> Now {
 pub fn reset(vcpu: &mut Vcpu, vm: &Vm) {
     vm.time.reset();
     let now = now();
-    let time = console::time_of_day(now.count.checked_div(now.frequency).unwrap_or(0));
+    let time = time_of_day(now.count.checked_div(now.frequency).unwrap_or(0));
     // Nobody else uses them: all vCPUs are off.
     let _done = vm.clock.try_use(|clock| *clock = Pl031::new(time, now));
     let _done = vm.watchdog.try_use(|dog| *dog = Watchdog::new());
@@ -127,7 +99,7 @@ fn use_clock<R>(vcpu: &mut Vcpu, vm: &Vm, act: impl FnOnce(&mut Pl031, Now) -> R
     let (result, before, after, whom) = vm.clock.try_use(|clock| {
         let before = clock.deadline(now.frequency);
         let result = act(clock, now);
-        let whom = devices::line(vcpu, vm, place.intid, clock.line());
+        let whom = emulated::line(vcpu, vm, place.intid, clock.line());
         (result, before, clock.deadline(now.frequency), whom)
     })?;
     vcpu.notify(whom);
@@ -146,14 +118,14 @@ fn use_watchdog<R>(
     let (result, before, after, bites, whom) = vm.watchdog.try_use(|dog| {
         let before = dog.deadline();
         let result = act(dog, now);
-        let whom = devices::line(vcpu, vm, place.intid, dog.line());
+        let whom = emulated::line(vcpu, vm, place.intid, dog.line());
         (result, before, dog.deadline(), dog.bites(), whom)
     })?;
     vcpu.notify(whom);
     let physical = |at: Option<u64>| at.map(|at| vm.time.physical(at));
     follow(vcpu, Purpose::Watchdog, physical(before), physical(after));
     if bites && let Some(index) = vcpu.vm {
-        lifecycle::order(index, End::Watchdog);
+        orders::bite(index);
     }
     Some(result)
 }
@@ -163,7 +135,7 @@ fn follow(vcpu: &mut Vcpu, purpose: Purpose, before: Option<u64>, after: Option<
     if vcpu.number == 0 {
         deadlines::set(vcpu, purpose, after);
     } else if before != after
-        && let Some(first) = vcpu.vm.and_then(|vm| vm::id_of(vm, 0))
+        && let Some(first) = vcpu.vm.and_then(|vm| plan::id_of(vm, 0))
     {
         mailbox::send(first, mailbox::TIMED);
     }
@@ -186,14 +158,6 @@ pub fn look(vcpu: &mut Vcpu) {
     }
 }
 
-/// The VM has the board's physical timer to itself.
-pub fn has_ptimer(vm: usize) -> bool {
-    plan()
-        .vms
-        .get(vm)
-        .is_some_and(|row| row.flags & VM_OWN_PTIMER != 0)
-}
-
 /// An access to a register of the emulated physical timer.
 pub fn access_physical(vcpu: &mut Vcpu, register: Register, read: bool, gpr: u8) {
     let now = timer::now();
@@ -214,7 +178,12 @@ pub fn follow_physical(vcpu: &mut Vcpu) {
         return;
     }
     let now = timer::now();
-    let whom = devices::line(vcpu, vm, PHYSICAL_TIMER, vcpu.physical_timer.line(now));
+    let whom = emulated::line(
+        vcpu,
+        vm,
+        plan::PHYSICAL_TIMER,
+        vcpu.physical_timer.line(now),
+    );
     vcpu.notify(whom);
     let at = vcpu.physical_timer.deadline(now);
     deadlines::set(vcpu, Purpose::PhysicalTimer, at);

@@ -14,16 +14,16 @@ use bulkhead_core::devices::deadlines::Deadlines;
 use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{self, GICR_SIZE, Notify};
 
-use crate::gppt::Gppt;
-use crate::hw::boot;
+use crate::console::state::Console;
+use crate::gppt::state::Gppt;
 use crate::hw::context::Context;
 use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::Windows;
-use crate::pcpu::{IDLE, Pcpu};
-use crate::start::plan;
-use crate::timed::{self, Place};
+use crate::hw::state::{self, IDLE, VcpuState};
+use crate::pcpu::Pcpu;
+use crate::plan::{DeviceFrame, device, has_ptimer, plan, timer_devices};
 use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
-use crate::{mailbox, prepare};
+use crate::{mailbox, random};
 
 /// An INTID that nothing has.
 const NO_INTID: u32 = u32::MAX;
@@ -160,7 +160,7 @@ pub struct DeviceIpas {
     /// PL011.
     pub pl011: u64,
     /// Clock and watchdog.
-    pub timed: [Place; 2],
+    pub timed: [DeviceFrame; 2],
 }
 
 impl DeviceIpas {
@@ -171,12 +171,12 @@ impl DeviceIpas {
         gicr_size: 0,
         gicc_dir: NOWHERE,
         pl011: NOWHERE,
-        timed: [Place::NOWHERE; 2],
+        timed: [DeviceFrame::NOWHERE; 2],
     };
 }
 
 impl Vcpu {
-    /// The thread that waits on pCPU `index`.
+    /// The idle thread of pCPU `index`.
     #[inline(always)]
     pub fn idle(index: usize) -> Self {
         let plan = plan();
@@ -245,7 +245,7 @@ impl Vcpu {
         if let Some(siblings) = VCPU_LOCATION.siblings(id.wrapping_sub(number)) {
             self.gic.siblings = siblings;
         }
-        let pl011 = timed::place(vm, DeviceKind::Pl011, PAGE);
+        let pl011 = device(vm, DeviceKind::Pl011, PAGE);
         if let Some(row) = plan.vms.get(vm) {
             self.ipas = DeviceIpas {
                 gicd: row.gicd,
@@ -257,16 +257,16 @@ impl Vcpu {
                     row.gicc.wrapping_add(PAGE)
                 },
                 pl011: if pl011.size == 0 { NOWHERE } else { pl011.ipa },
-                timed: timed::places(vm),
+                timed: timer_devices(vm),
             };
         }
         self.gppt = Gppt::of(vm);
-        self.has_ptimer = timed::has_ptimer(vm);
+        self.has_ptimer = has_ptimer(vm);
         self.sort();
         let told = plan.vms.get(vm).map_or(0, |row| row.stolen_time);
         let place = told.wrapping_add(pvtime::STRIDE.wrapping_mul(number as u64));
         self.stolen_at = (told != 0).then_some(place);
-        self.told = (told != 0).then(|| boot::stolen_time(vm, number));
+        self.told = (told != 0).then(|| state::stolen_time(vm, number));
         if self.gppt.is_some() {
             self.ipas.gicd = NOWHERE;
             self.ipas.gicr = NOWHERE;
@@ -284,7 +284,7 @@ impl Vcpu {
         self.workarounds = idle.workarounds;
         self.shared = Some(vm_page(vm));
         self.ids = idle.ids;
-        self.generator = prepare::generator(vm, number);
+        self.generator = random::generator(vm, number);
     }
 
     /// Says anew whether it [`Self::needs_full_switch`], on the pCPU where it is now.
@@ -310,9 +310,41 @@ impl Vcpu {
         }
     }
 
+    /// The console, if its pCPU drains it.
+    pub fn console(&mut self) -> Option<&mut Console> {
+        self.pcpu.as_deref_mut()?.console.as_mut()
+    }
+
     /// The shared state of its VM.
     #[inline(always)]
     pub fn vm(&self) -> Option<&'static Vm> {
         self.shared
+    }
+}
+
+impl VcpuState for Vcpu {
+    #[inline(always)]
+    fn idle(index: usize) -> Self {
+        Self::idle(index)
+    }
+
+    #[inline(always)]
+    fn slot(&self) -> usize {
+        self.slot
+    }
+
+    #[inline(always)]
+    fn id(&self) -> usize {
+        self.id
+    }
+
+    #[inline(always)]
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    #[inline(always)]
+    fn set_pcpu(&mut self, pcpu: &'static mut Pcpu) {
+        self.pcpu = Some(pcpu);
     }
 }

@@ -9,13 +9,13 @@ use bulkhead_core::devices::pl011::Pl011;
 use bulkhead_core::devices::pl031::Pl031;
 use bulkhead_core::devices::vtime::VirtualTime;
 use bulkhead_core::devices::watchdog::Watchdog;
-use bulkhead_core::sched::VcpuLocation;
+use bulkhead_core::sched::{Limits, VcpuLocation};
 use bulkhead_core::vgic::{Distributor, Notify};
 
-use crate::hw::boot::vm_page;
 use crate::hw::claim::Claim;
 use crate::hw::gic;
-use crate::start::plan;
+use crate::hw::state::vm_page;
+use crate::plan::id_of;
 
 /// The shared state of a VM. Zeros are what it is before it starts.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct Vm {
     pub events: AtomicU64,
     /// Why it ended the last time ([`bulkhead_core::cpu::power::End`] as number).
     pub last_end: AtomicU32,
-    /// What its pCPUs have still to do about its end: see [`crate::lifecycle`].
+    /// What its pCPUs have still to do about its end: bits of [`mod@after`].
     pub after: AtomicU32,
     /// How often it has been started.
     life: AtomicU32,
@@ -51,6 +51,18 @@ pub struct Vm {
     pub unsaid: AtomicU32,
     /// The virtual SPI behind each physical SPI from 32 on, 0 for none.
     vintids: [AtomicU16; MAX_SPIS as usize],
+}
+
+/// Bits of [`Vm::after`].
+pub mod after {
+    /// The VM has ended for good; each of its vCPUs says its statistics.
+    pub const REPORT: u32 = 1;
+    /// The VM starts again; for its boot vCPU.
+    pub const START: u32 = 2;
+    /// The reason of its end has been said.
+    pub const REPORTED: u32 = 4;
+    /// It ended by a crash after which it starts again.
+    pub const RETRY: u32 = 8;
 }
 
 /// [`Vm::events`] has a bit for each.
@@ -94,25 +106,8 @@ pub fn vm(index: usize) -> &'static Vm {
 /// Where each vCPU is.
 pub static VCPU_LOCATION: VcpuLocation = VcpuLocation::new();
 
-/// Rows of the plan of the vCPUs of a VM.
-pub fn ids_of(vm: usize) -> core::ops::Range<usize> {
-    let vcpus = plan().vcpus;
-    let first = vcpus.partition_point(|row| usize::from(row.vm) < vm);
-    first..first.wrapping_add(plan().vcpus_of(vm).len())
-}
-
-/// Row of the plan of a vCPU, by the numbers of its VM and in it.
-pub fn id_of(vm: usize, vcpu: usize) -> Option<usize> {
-    ids_of(vm).nth(vcpu)
-}
-
-/// pCPUs of all vCPUs of a VM, which never leave them.
-pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
-    plan()
-        .vcpus_of(vm)
-        .iter()
-        .map(|vcpu| usize::from(vcpu.pcpu))
-}
+/// What vCPUs may have now. Changed by the pCPU that serves the console, which tells their pCPUs.
+pub static LIMITS: Limits = Limits::new();
 
 /// Makes the pCPUs of vCPUs look at their interrupts.
 pub fn notify(vm: usize, whom: Notify) {

@@ -10,6 +10,7 @@ use boon::{Compiler, SchemaIndex, Schemas};
 use bulkhead_host::describe::{Finding, Text, parse, schema};
 use bulkhead_host::planner::Effort;
 use bulkhead_host::system::{Stopped, prepare};
+use bulkhead_host::testing::{SystemSource, scenarios};
 use serde_json::{Value, json};
 
 /// Codes that tell of something which a schema can tell, too, whatever else a description says.
@@ -105,7 +106,16 @@ fn the_published_schema_is_that_of_the_reader() {
 #[test]
 fn every_description_names_the_schema_and_is_what_it_says() {
     let judge = Judge::new();
-    for folder in ["../systems", "../tests/systems", "tests/fixtures/good"] {
+    let folders = [
+        "../systems",
+        "../lab/systems",
+        "../tests/attach",
+        "../tests/boot",
+        "../tests/plan",
+        "../tests/refuse",
+        "tests/fixtures/good",
+    ];
+    for folder in folders {
         for file in descriptions(folder) {
             let text = fs::read_to_string(&file).expect("a description");
             let refusal = judge.refusal(&text);
@@ -123,6 +133,21 @@ fn every_description_names_the_schema_and_is_what_it_says() {
             }
         }
     }
+}
+
+#[test]
+fn the_system_of_every_scenario_is_what_the_schema_says() {
+    let judge = Judge::new();
+    let scenarios = scenarios(Path::new("..")).unwrap_or_else(|why| panic!("{why}"));
+    let mut count = 0;
+    for (name, scenario) in scenarios {
+        if let SystemSource::Tables(system) = scenario.system {
+            let refusal = judge.refusal(&system.to_string());
+            assert!(refusal.is_none(), "{name}: {refusal:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 50, "{count}");
 }
 
 #[test]

@@ -3,10 +3,11 @@
 
 use bulkhead_core::gppt::Reclaim;
 
-use super::Gppt;
-use crate::hw::{boot, cpu, gic};
+use crate::hw::{cpu, gic, upcall};
 use crate::vcpu::Vcpu;
-use crate::{lifecycle, mailbox, sched};
+use crate::{lifecycle, sched};
+
+use super::state::Gppt;
 
 /// How often EL2 looks whether another pCPU is done with the stage 2.
 const PATIENCE: u32 = 50;
@@ -29,7 +30,7 @@ pub fn finish_revoke(vcpu: &mut Vcpu) {
     // What the other one still has to do is short, and without a branch back.
     for _ in 0..PATIENCE {
         if gic::gppt::give_back(vcpu.index) {
-            mailbox::receive(vcpu);
+            upcall::deliver_mail(vcpu);
             sched::on_mail(vcpu);
             return;
         }
@@ -53,16 +54,16 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
     }
     if gic::gppt::lets_kick_through() {
         gic::gppt::route_to_el2(true);
-        boot::el2_wait(vcpu.index);
+        gic::el2_wait(vcpu.index);
         gic::gppt::route_to_el2(false);
         return true;
     }
     if let Some(gppt) = &mut vcpu.gppt {
         gppt.hide(&vcpu.gic);
     }
-    if !boot::el2_poll(vcpu) {
-        boot::el2_wait(vcpu.index);
-        boot::el2_poll(vcpu);
+    if !upcall::poll(vcpu) {
+        gic::el2_wait(vcpu.index);
+        upcall::poll(vcpu);
     }
     // If that is the end of the VM, EL2 keeps the interface.
     lifecycle::do_exit_work(vcpu);

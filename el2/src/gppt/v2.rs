@@ -2,35 +2,19 @@
 //! before it sends the SGI, and the guest comes to EL2 by the fault that follows.
 
 use bulkhead_core::cpu::exit::ec;
-use bulkhead_core::gppt::{Common, Mode, PlainV2};
+use bulkhead_core::gppt::Common;
 use bulkhead_core::monitor::Gate;
 
-use super::revoke::is_gone;
-use super::{Gppt, NO_PRIORITY};
 use crate::hw::gic::gppt::Interface;
 use crate::hw::gic::{self, Gic, Taken};
-use crate::start::plan;
+use crate::plan::plan;
 use crate::vcpu::Vcpu;
 
+use super::kept_v2::Kept;
+use super::revoke::is_gone;
+use super::state::{Gppt, NO_PRIORITY};
+
 pub use super::revoke::finish_revoke;
-
-/// What the filter is for.
-pub type Kind = PlainV2;
-/// The same.
-pub const fn kind(_: Mode) -> Kind {
-    PlainV2
-}
-
-/// The guest's CPU interface while EL2 has the pCPU, which has it at first; `None`: the guest has it.
-#[derive(Debug)]
-pub struct Kept(Option<Interface>);
-
-impl Kept {
-    /// At first.
-    pub const fn of(_: Mode) -> Self {
-        Self(Some(Interface::RESET))
-    }
-}
 
 impl Gppt {
     /// The CPU interface as the guest finds it after a reset.
@@ -45,7 +29,7 @@ impl Gppt {
         if self.kept.0.is_some() {
             return;
         }
-        super::perform(gic, &self.filter.withhold(true));
+        super::state::perform(gic, &self.filter.withhold(true));
         self.kept = Kept(Some(Interface::save()));
         gic.enable(plan().header.board.hyp_timer_intid);
     }
@@ -57,7 +41,7 @@ impl Gppt {
         };
         gic.disable(plan().header.board.hyp_timer_intid);
         kept.restore();
-        super::perform(gic, &self.filter.withhold(false));
+        super::state::perform(gic, &self.filter.withhold(false));
     }
 
     /// What stands between its interrupts, which are all of group 0, and the guest.
@@ -103,13 +87,13 @@ pub fn acknowledge(_: &Vcpu) -> Taken {
     gic::acknowledge_group0()
 }
 
-/// EL2 takes interrupts of one group only.
-pub const fn poll(_: &mut Vcpu) -> bool {
-    false
-}
-
 /// The guest has come to EL2, by an exception of this class, because its stage 2 is away.
 #[inline(always)]
 pub fn was_revoked(vcpu: &Vcpu, class: u64) -> bool {
     class == ec::FETCH_LOWER && is_gone(vcpu)
+}
+
+/// No pCPU is got back by events.
+pub const fn poll_event(_: &mut Vcpu) -> Option<bool> {
+    Some(false)
 }

@@ -1,42 +1,19 @@
 //! On a GICv3: what of the CPU interface traps.
 
 use bulkhead_core::cpu::exit::ec;
-use bulkhead_core::gppt::{Common, Kick, Mode, Reclaim, TWO_STEPS, V3, sgi};
+use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, sgi};
 use bulkhead_core::monitor::Gate;
 
-use super::{Gppt, NO_PRIORITY, revoke};
 use crate::hw::gic::gppt::Interface;
 use crate::hw::gic::{self, Gic, Taken};
-use crate::hw::sdei;
-use crate::start::plan;
+use crate::hw::{sdei, upcall};
+use crate::plan::plan;
+use crate::sched;
 use crate::vcpu::Vcpu;
-use crate::{dispatch, mailbox, sched};
 
-/// What the filter is for.
-pub type Kind = V3;
-/// The same.
-pub const fn kind(mode: Mode) -> Kind {
-    V3(mode.view())
-}
-
-/// What is kept while the vCPU does not have its pCPU.
-#[derive(Debug)]
-pub enum Kept {
-    /// ICC_IGRPEN1_EL1; nothing else of the guest's is in EL2's way.
-    Group1(u64),
-    /// The CPU interface, which EL2 has at first; `None`: the guest has it.
-    All(Option<Interface>),
-}
-
-impl Kept {
-    /// At first.
-    pub fn of(mode: Mode) -> Self {
-        match mode.kick() {
-            Kick::Group0 => Self::Group1(0),
-            Kick::RevokeAndPoke => Self::All(Some(Interface::RESET)),
-        }
-    }
-}
+use super::kept_v3::Kept;
+use super::revoke;
+use super::state::{Gppt, NO_PRIORITY};
 
 impl Gppt {
     /// The CPU interface as the guest finds it after a reset.
@@ -185,23 +162,17 @@ pub fn finish_revoke(vcpu: &mut Vcpu) {
 
 fn look(vcpu: &mut Vcpu) {
     sdei::answer();
-    mailbox::receive(vcpu);
+    upcall::deliver_mail(vcpu);
     sched::on_mail(vcpu);
 }
 
-/// Handles one interrupt of EL2's, or event, that is pending while EL2 has the pCPU; `false` if there is none.
-pub fn poll(vcpu: &mut Vcpu) -> bool {
-    if gic::gppt::has_events(vcpu.index) {
+/// Does what an event of the firmware has come for, on a pCPU that is got back by events; `None` on any other.
+pub fn poll_event(vcpu: &mut Vcpu) -> Option<bool> {
+    gic::gppt::has_events(vcpu.index).then(|| {
         let came = sdei::came();
         if came {
             look(vcpu);
         }
-        return came;
-    }
-    let taken = gic::acknowledge_group0();
-    if taken.is_nothing() {
-        return false;
-    }
-    dispatch::handle(vcpu, taken);
-    true
+        came
+    })
 }

@@ -6,7 +6,7 @@
 //! | slot | what | mapped by |
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
-//! | 1 | the pages of the VMs ([`crate::vm::Vm`]); the frames of a GICv2, the distributor of a GICv3 where SPIs call, roots of stage 2 that are taken away | all |
+//! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where SPIs call, roots of stage 2 that are taken away | all |
 //! | 2 | stack and state of each vCPU | all |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |

@@ -3,8 +3,8 @@
 
 use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VM_POOL_PAGES};
 
+use super::bytes;
 use super::layout::{self, SLOT, private};
-use super::memory;
 use super::mmio::Registers;
 use super::sysreg;
 
@@ -148,7 +148,7 @@ impl Pool {
         let address = layout::slot(layout::POOL).wrapping_add(pa % SLOT);
         let pool = Self { address, pa, pages };
         // SAFETY: [R-POOL] the pages are the pool's, just mapped for writing.
-        unsafe { memory::zero_lines(address, size) }
+        unsafe { bytes::zero_lines(address, size) }
         pool
     }
 

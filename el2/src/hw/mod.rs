@@ -3,18 +3,24 @@
 #![allow(unsafe_code)]
 
 pub mod boot;
+mod bytes;
 pub mod claim;
 pub mod context;
 pub mod cpu;
+pub mod fault;
 pub mod firmware;
 pub mod gic;
 pub mod layout;
 pub mod memory;
 pub mod mmio;
 pub mod mmu;
+pub mod plan;
+pub mod pool;
 #[cfg(not(feature = "gicv2"))]
 pub mod sdei;
+pub mod state;
 pub mod sysreg;
 pub mod thread;
 pub mod timer;
 pub mod uart;
+pub mod upcall;

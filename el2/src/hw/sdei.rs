@@ -5,9 +5,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use bulkhead_abi::plan::MAX_PCPUS;
 
+use super::plan::plan;
 use super::sysreg::{isb, read, write};
 use super::{firmware, layout, sysreg};
-use crate::start::plan;
 
 core::arch::global_asm!(include_str!("sdei.s"));
 

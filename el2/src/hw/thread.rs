@@ -1,10 +1,9 @@
 //! Threads of EL2: each vCPU has one, with a stack of its own, on the pCPU where the vCPU runs; and each pCPU has one that waits.
 //! A thread goes on until it leaves the pCPU to another.
 
-use super::boot::{idle_address, make_idle};
-use super::layout::{self, vcpu};
-use crate::pcpu::{IDLE, Pcpu};
-use crate::vcpu::Vcpu;
+use super::layout::{self, private, vcpu};
+use super::state::{IDLE, Pcpu, PcpuState, Vcpu, VcpuState, idle_address};
+use super::upcall;
 
 core::arch::global_asm!(include_str!("switch.s"));
 
@@ -19,7 +18,7 @@ unsafe extern "C" {
 const KEPT: u64 = 4 * 8;
 
 /// Makes the state of vCPU `id` (row of the plan), as that of an idle thread of pCPU `index`, and its thread; with it what
-/// [`Pcpu::stacks`] has of it.
+/// [`PcpuState::stacks`] has of it.
 pub fn make(id: usize, index: usize) -> (&'static mut Vcpu, u64) {
     let place = layout::vcpu(id, vcpu::STATE);
     let stack = place.wrapping_sub(KEPT);
@@ -35,10 +34,10 @@ pub fn make(id: usize, index: usize) -> (&'static mut Vcpu, u64) {
 
 /// Address of the register frame of a vCPU, or of the thread that waits: that of its state, where its stack starts.
 pub fn frame_address(state: &Vcpu) -> u64 {
-    if state.slot == IDLE {
-        idle_address(state.index)
+    if state.slot() == IDLE {
+        idle_address(state.index())
     } else {
-        layout::vcpu(state.id, vcpu::STATE)
+        layout::vcpu(state.id(), vcpu::STATE)
     }
 }
 
@@ -46,13 +45,12 @@ pub fn frame_address(state: &Vcpu) -> u64 {
 /// it to this one.
 #[inline(always)]
 pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut Pcpu {
-    let Some(other) = pcpu.stacks.get(slot).copied() else {
+    let Some(other) = pcpu.stacks().get(slot).copied() else {
         return pcpu;
     };
-    let pcpu: *mut Pcpu = pcpu;
     let own = own.min(IDLE);
-    // SAFETY: [R-STATE] this is the one reference to what the threads share, and it has it no more.
-    let place = unsafe { (&raw mut (*pcpu).stacks).cast::<u64>().wrapping_add(own) };
+    let place = pcpu.stacks().as_mut_ptr().wrapping_add(own);
+    let pcpu: *mut Pcpu = pcpu;
     let mut pcpu = pcpu as u64;
     // The compiler keeps what it still needs, since all registers are lost here but two that it does not let go: x19 and x29.
     // SAFETY: [R-STATE] `other` is the stack of a thread of this pCPU that waits in here or has not started; whoever
@@ -78,12 +76,12 @@ pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
 /// does not use the vCPU.
 #[inline(always)]
 pub fn lay_down(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
-    let slot = vcpu.slot;
+    let slot = vcpu.slot();
     let state: *mut Vcpu = vcpu;
-    if let Some(place) = pcpu.stacks.get_mut(slot) {
+    if let Some(place) = pcpu.stacks().get_mut(slot) {
         *place = (state as u64).wrapping_sub(KEPT);
     }
-    if let Some(place) = pcpu.resting.get_mut(slot) {
+    if let Some(place) = pcpu.resting().get_mut(slot) {
         // SAFETY: [R-STATE] the one reference from here on; the caller's goes to `rest` or `pass`, which need the address only.
         *place = Some(unsafe { &mut *state });
     }
@@ -92,7 +90,7 @@ pub fn lay_down(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
 /// Leaves the pCPU to the thread in `slot`. This one rests.
 #[inline(always)]
 pub fn rest(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu, slot: usize) -> ! {
-    let other = pcpu.stacks.get(slot).copied().unwrap_or(0);
+    let other = pcpu.stacks().get(slot).copied().unwrap_or(0);
     let pcpu: *mut Pcpu = pcpu;
     // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on. `other` is as in `switch`.
     unsafe {
@@ -129,8 +127,8 @@ extern "C" fn vcpu_goes_on(state: *mut Vcpu, pcpu: u64) {
     // SAFETY: [R-STATE] a thread that rests has no reference to its state.
     let state = unsafe { &mut *state };
     // SAFETY: [R-STATE] the thread that switched to this one has handed over the one reference.
-    state.pcpu = Some(unsafe { &mut *pcpu });
-    crate::sched::go_on(state);
+    state.set_pcpu(unsafe { &mut *pcpu });
+    upcall::vcpu_resumed(state);
 }
 
 /// Where the thread of a vCPU starts, from `start_thread`.
@@ -140,6 +138,45 @@ extern "C" fn vcpu_main(state: *mut Vcpu, pcpu: u64) -> ! {
     // SAFETY: [R-STATE] `make` has put the state there, and this is the one reference until the vectors make the next.
     let state = unsafe { &mut *state };
     // SAFETY: [R-STATE] the thread that switched to this one has handed over the one reference.
-    state.pcpu = Some(unsafe { &mut *pcpu });
-    crate::start::vcpu(state)
+    state.set_pcpu(unsafe { &mut *pcpu });
+    upcall::vcpu_thread(state)
+}
+
+/// The way into Rust of every pCPU, in its private map; `state` is where the state of its idle thread goes.
+#[unsafe(no_mangle)]
+extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
+    let index = index as usize;
+    let (pcpu, place) = (
+        layout::private(index, private::PCPU) as *mut Pcpu,
+        state as *mut Vcpu,
+    );
+    // SAFETY: [R-STATE] the pages are mapped, private to this pCPU, and hold nothing yet.
+    unsafe { make_pcpu(pcpu, index) };
+    // SAFETY: [R-STATE] as above.
+    unsafe { make_idle(place, index) };
+    // SAFETY: [R-STATE] this is the one reference: the idle thread never enters a guest.
+    let vcpu = unsafe { &mut *place };
+    // SAFETY: [R-STATE] this is the one reference; threads hand it on when they switch.
+    vcpu.set_pcpu(unsafe { &mut *pcpu });
+    upcall::pcpu_thread(vcpu)
+}
+
+/// Makes what the threads of a pCPU share. A function of its own, because the stack has no room for more than one such value.
+///
+/// # Safety
+/// `place` is mapped, and nobody has a reference to it.
+#[inline(never)]
+unsafe fn make_pcpu(place: *mut Pcpu, index: usize) {
+    // SAFETY: [R-STATE] the caller's promise.
+    unsafe { place.write(<Pcpu as PcpuState>::new(index)) }
+}
+
+/// Makes the state of an idle thread, as [`make_pcpu`].
+///
+/// # Safety
+/// As of [`make_pcpu`].
+#[inline(never)]
+unsafe fn make_idle(place: *mut Vcpu, index: usize) {
+    // SAFETY: [R-STATE] the caller's promise.
+    unsafe { place.write(<Vcpu as VcpuState>::idle(index)) }
 }

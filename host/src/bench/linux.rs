@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::progress::Step;
 
-const SYSTEM: &str = "systems/bench-linux.toml";
+const SYSTEM: &str = "lab/systems/bench-linux.toml";
 /// Begins the line of `guests/init`; what follows is the virtual counter.
 const WORD: &str = "init: ";
 

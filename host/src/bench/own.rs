@@ -21,20 +21,24 @@ use crate::progress::Step;
 
 /// The modes with each version of the GIC in which a VM takes its interrupts, each with its system.
 const MODES: [(Gic, &str, &str); 4] = [
-    (Gic::V2, "gicv2", "systems/bench-own-gicv2.toml"),
-    (Gic::V3, "recoverable", "systems/bench-own.toml"),
-    (Gic::V3, "pmr-trapped", "systems/bench-own-trapped.toml"),
-    (Gic::V3, "pmr-direct", "systems/bench-own-direct.toml"),
+    (Gic::V2, "gicv2", "lab/systems/bench-gppt-gicv2.toml"),
+    (Gic::V3, "recoverable", "lab/systems/bench-gppt.toml"),
+    (
+        Gic::V3,
+        "pmr-trapped",
+        "lab/systems/bench-gppt-trapped.toml",
+    ),
+    (Gic::V3, "pmr-direct", "lab/systems/bench-gppt-direct.toml"),
 ];
 /// The systems with interrupts through the virtual GIC.
 const VGIC: [(Gic, &str); 2] = [
-    (Gic::V2, "systems/bench-own-vgic-gicv2.toml"),
-    (Gic::V3, "systems/bench-own-vgic.toml"),
+    (Gic::V2, "lab/systems/bench-gppt-vgic-gicv2.toml"),
+    (Gic::V3, "lab/systems/bench-gppt-vgic.toml"),
 ];
 /// The program.
-const GUEST: &str = "latency";
+const GUEST: &str = "irq-latency";
 /// Begins its last line.
-const LAST: &str = "latency: ";
+const LAST: &str = "irq-latency: ";
 
 /// Latencies of one kind of interrupt, in ticks of which each is an instruction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,7 +309,7 @@ mod tests {
     use super::*;
 
     const SAID: &str =
-        "[latency] late vtimer_irq: ticks min=7 sum=8000 max=9\r\n[latency] latency: 1000\n";
+        "[bench] late vtimer_irq: ticks min=7 sum=8000 max=9\r\n[bench] irq-latency: 1000\n";
 
     fn runs() -> OwnInterrupts {
         let native = Taken {

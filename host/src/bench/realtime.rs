@@ -17,8 +17,8 @@ use crate::failure::Failure;
 use crate::machine;
 use crate::progress::Step;
 
-const ALONE: &str = "systems/bench-rt.toml";
-const SHARED: &str = "systems/bench-rt-share.toml";
+const ALONE: &str = "lab/systems/bench-rt.toml";
+const SHARED: &str = "lab/systems/bench-rt-share.toml";
 /// Wake-ups of cyclictest alone, one each millisecond: in the description, and in the longer run.
 const LOOPS: [u32; 2] = [500, 3500];
 /// Nanoseconds from one wake-up to the next.
@@ -127,7 +127,7 @@ fn variant(name: &str, old: &str, new: &str, folder: &Path) -> Result<Built, Fai
     if !text.contains(old) {
         return Err(Failure::input(format!("{name} has no `{old}`"), "", ""));
     }
-    let stem = name.trim_start_matches("systems/");
+    let stem = name.trim_start_matches("lab/systems/");
     let path = folder.join(stem);
     std::fs::write(&path, text.replace(old, new)).map_err(|error| cannot(&error))?;
     build(&path).map_err(Failure::from)

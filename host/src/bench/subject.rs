@@ -1,4 +1,4 @@
-//! The systems that are measured: one VM with the `micro` guest, and two with the `turns` guest on one CPU, both fair or one a server.
+//! The systems that are measured: one VM with the `micro-bench` guest, and two with the `vcpu-switch-cost` guest on one CPU, both fair or one a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,12 +22,12 @@ use crate::system::{self, Stopped};
 pub mod operations;
 
 /// The systems that are measured, and the one whose RAM is a figure.
-const BENCH: &str = "systems/bench.toml";
-const BENCH_V2: &str = "systems/bench-gicv2.toml";
-const TURNS: &str = "systems/bench-turns.toml";
-const TURNS_V2: &str = "systems/bench-turns-gicv2.toml";
-const SERVER: &str = "systems/bench-server.toml";
-const SERVER_V2: &str = "systems/bench-server-gicv2.toml";
+const BENCH: &str = "lab/systems/bench.toml";
+const BENCH_V2: &str = "lab/systems/bench-gicv2.toml";
+const TURNS: &str = "lab/systems/bench-switch.toml";
+const TURNS_V2: &str = "lab/systems/bench-switch-gicv2.toml";
+const SERVER: &str = "lab/systems/bench-server.toml";
+const SERVER_V2: &str = "lab/systems/bench-server-gicv2.toml";
 const DEMO: &str = "systems/demo.toml";
 /// With this frequency of its counter one tick is one instruction.
 pub(super) const COUNTER: &str = ",cntfrq=1000000000";
@@ -90,8 +90,8 @@ impl Subject {
             Gic::V3 => BENCH,
             Gic::V2 => BENCH_V2,
         };
-        let last = format!("micro: {} operations each", operations::OPERATIONS);
-        Self::of(system, "micro", last)
+        let last = format!("micro-bench: {} operations each", operations::OPERATIONS);
+        Self::of(system, "micro-bench", last)
     }
 
     /// Builds the systems in which two vCPUs share a pCPU.
@@ -104,7 +104,8 @@ impl Subject {
             Gic::V3 => [TURNS, SERVER],
             Gic::V2 => [TURNS_V2, SERVER_V2],
         };
-        let [fair, server] = systems.map(|system| Self::of(system, "turns", "turns: ".to_owned()));
+        let guest = "vcpu-switch-cost";
+        let [fair, server] = systems.map(|system| Self::of(system, guest, format!("{guest}: ")));
         Ok([fair?, server?])
     }
 
@@ -161,7 +162,7 @@ impl Subject {
     }
 }
 
-/// The means in lines like `[micro] latency sgi_self: ticks min=1 avg=2 max=3`.
+/// The means in lines like `[bench] latency sgi_self: ticks min=1 avg=2 max=3`.
 fn latencies(said: &str) -> BTreeMap<String, u64> {
     let lines = said.lines().filter_map(|line| {
         let (name, rest) = line.split_once("latency ")?.1.split_once(": ticks ")?;
@@ -177,7 +178,7 @@ mod tests {
 
     #[test]
     fn latencies_are_read_from_what_the_guest_says() {
-        let said = "[micro] latency sgi_self: ticks min=97 avg=98 max=120\r\n[micro] micro: 1000 operations\n";
+        let said = "[bench] latency sgi_self: ticks min=97 avg=98 max=120\r\n[bench] micro-bench: 1000 operations\n";
         let seen = latencies(said);
         assert_eq!(seen.len(), 1);
         assert_eq!(seen["sgi_self"], 98);

@@ -9,11 +9,11 @@ pub const LINUX: &str = "linux";
 /// Name of the VM with the control loop.
 pub const CONTROL: &str = "control";
 /// Names of the VMs that share a CPU.
-pub const LABOUR: [&str; 2] = ["large", "small"];
+pub const CPU_LOAD: [&str; 2] = ["large", "small"];
 /// Name of the real-time Linux.
 pub const RT: &str = "rt";
 /// All of them.
-pub const VMS: [&str; 5] = [LINUX, CONTROL, LABOUR[0], LABOUR[1], RT];
+pub const VMS: [&str; 5] = [LINUX, CONTROL, CPU_LOAD[0], CPU_LOAD[1], RT];
 
 /// What the control loop says about itself. Lateness in nanoseconds of the guests' clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -109,7 +109,7 @@ pub struct Progress {
     /// What cyclictest said at its end.
     pub latency: Option<Latency>,
     /// What the VMs that share a CPU said at their end.
-    pub labour: [Option<String>; 2],
+    pub cpu_load: [Option<String>; 2],
     /// Linux has a shell.
     shell: bool,
     /// The real-time Linux waits for the others, or will not come.
@@ -127,7 +127,7 @@ impl Progress {
             seen: None,
             last_words: None,
             latency: None,
-            labour: [None, None],
+            cpu_load: [None, None],
             shell: false,
             rt: false,
             seconds,
@@ -183,8 +183,8 @@ impl Progress {
             self.rt |= line.text == "latency: ready";
             self.latency = Latency::parse(&line.text).or(self.latency.take());
         }
-        for (vm, said) in LABOUR.iter().zip(&mut self.labour) {
-            if let Some(had) = line.text.strip_prefix("labour: ")
+        for (vm, said) in CPU_LOAD.iter().zip(&mut self.cpu_load) {
+            if let Some(had) = line.text.strip_prefix("cpu-load: ")
                 && name == *vm
             {
                 *said = Some(had.to_owned());
@@ -253,10 +253,13 @@ mod tests {
     fn what_the_others_say_at_their_end_is_kept() {
         let mut progress = Progress::new(1, false);
         progress.push(
-            b"[large] labour: had 2 ms in 3 ms\r\n[linux] labour: not you\r\n\
+            b"[large] cpu-load: had 2 ms in 3 ms\r\n[linux] cpu-load: not you\r\n\
               [rt] cyclictest: wakeups=900 late_us min=3 avg=4 max=50\r\n",
         );
-        assert_eq!(progress.labour, [Some("had 2 ms in 3 ms".to_owned()), None]);
+        assert_eq!(
+            progress.cpu_load,
+            [Some("had 2 ms in 3 ms".to_owned()), None]
+        );
         let latency = progress.latency.unwrap();
         assert_eq!((latency.wakeups, latency.late_max), (900, 50));
         assert_eq!(Latency::parse("cyclictest: no such file"), None);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use bulkhead_profiler::Periods;
 use serde::Serialize;
 
-use super::progress::{Control, LABOUR, Latency, Progress, VMS};
+use super::progress::{CPU_LOAD, Control, Latency, Progress, VMS};
 use crate::run::RunSummary;
 use crate::run::console::{ExitTable, VmEnd};
 
@@ -52,7 +52,7 @@ pub struct Summary {
     /// What cyclictest said in the real-time Linux.
     pub latency: Option<Latency>,
     /// What the VMs that share a CPU had of it, in their words.
-    pub labour: [Option<String>; 2],
+    pub cpu_load: [Option<String>; 2],
     /// What EL2 took of the loop's periods.
     pub el2: Option<El2Periods>,
     /// How VMs stopped.
@@ -82,7 +82,7 @@ impl Summary {
             seconds: progress.seconds(),
             control,
             latency: progress.latency.clone(),
-            labour: progress.labour.clone(),
+            cpu_load: progress.cpu_load.clone(),
             el2,
             ended: progress.transcript.ended.clone(),
             exits: progress.transcript.exits.clone(),
@@ -134,7 +134,7 @@ impl Summary {
         if whole && self.latency.is_none() {
             wrong.push("nothing was heard of cyclictest".to_owned());
         }
-        for (vm, had) in LABOUR.iter().zip(&self.labour) {
+        for (vm, had) in CPU_LOAD.iter().zip(&self.cpu_load) {
             if whole && had.is_none() {
                 wrong.push(format!("nothing was heard of the work of `{vm}`"));
             }
@@ -169,7 +169,7 @@ impl Summary {
                 c.periods, c.lost, c.doubled
             ));
         }
-        for (vm, had) in LABOUR.iter().zip(&self.labour) {
+        for (vm, had) in CPU_LOAD.iter().zip(&self.cpu_load) {
             if let Some(had) = had {
                 line(format!(
                     "  {vm:<9} {had} of CPU 2; what neither had, the emulator's other CPUs did"
@@ -277,7 +277,7 @@ mod tests {
             format!(
                 "\r\n[control] control: periods=2005 lost={lost} doubled=0 late_ns min=1 avg=2 max=3000000\r\n\
                  [linux] demo: done\r\n[el2] vm control stopped: power off\r\n\
-                 [large] labour: had 2 ms in 3 ms\r\n[small] labour: had 1 ms in 3 ms\r\n\
+                 [large] cpu-load: had 2 ms in 3 ms\r\n[small] cpu-load: had 1 ms in 3 ms\r\n\
                  [rt] cyclictest: wakeups=2000 late_us min=3 avg=4 max=50\r\n\
                  [el2] vm large stopped: power off\r\n[el2] vm small stopped: power off\r\n\
                  [el2] vm rt stopped: power off\r\n[el2] vm linux stopped: power off\r\n"

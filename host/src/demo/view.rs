@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::time::Instant;
 
 use super::footer::Footer;
-use super::progress::{CONTROL, LABOUR, LINUX, Phase, Progress, RT};
+use super::progress::{CONTROL, CPU_LOAD, LINUX, Phase, Progress, RT};
 use crate::run::console::Output;
 use crate::run::{Flow, View};
 
@@ -69,13 +69,13 @@ impl Screen {
             None => words,
         };
         let working = progress.phase > Phase::Booting;
-        let labour = |n: usize| {
-            let words = match &progress.labour[n] {
+        let cpu_load = |n: usize| {
+            let words = match &progress.cpu_load[n] {
                 Some(had) => had.clone(),
                 None if working => format!("all it can get of CPU 2, weight {}", 2 - n),
                 None => "asleep until there is work".to_owned(),
             };
-            ended_or(LABOUR[n], words)
+            ended_or(CPU_LOAD[n], words)
         };
         let rt = match &progress.latency {
             Some(l) => format!(
@@ -96,8 +96,8 @@ impl Screen {
             ),
             format!(" {LINUX:<8} {linux}"),
             format!(" {CONTROL:<8} {control}{ended}"),
-            format!(" {:<8} {}", LABOUR[0], labour(0)),
-            format!(" {:<8} {}", LABOUR[1], labour(1)),
+            format!(" {:<8} {}", CPU_LOAD[0], cpu_load(0)),
+            format!(" {:<8} {}", CPU_LOAD[1], cpu_load(1)),
             format!(" {RT:<8} {}", ended_or(RT, rt)),
             " Ctrl-T q quit   Ctrl-T n next VM   Ctrl-T ? help".to_owned(),
         ]

@@ -33,7 +33,10 @@ const SCRIPTS: [(&str, &[u8]); 8] = [
         include_bytes!("../../../guests/linux/hotplug"),
     ),
     ("bin/clocks", include_bytes!("../../../guests/linux/clocks")),
-    ("bin/tally", include_bytes!("../../../guests/linux/tally")),
+    (
+        "bin/exit-stats",
+        include_bytes!("../../../guests/linux/exit-stats"),
+    ),
     ("bin/demo", include_bytes!("../../../guests/linux/demo")),
     (
         "bin/latency",

@@ -129,34 +129,34 @@ fn consoles(context: &Context) -> Result<String, Vec<String>> {
     let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let folder = tempfile::tempdir().map_err(|error| why(&error))?;
     let record = folder.path().join("run");
-    let system = context.root.join("tests/systems/attach.toml");
+    let system = context.root.join("tests/attach/attach.toml");
     let (system, file) = (system.display().to_string(), record.display().to_string());
     let mut run = Process::start(
         "run",
         tool(&["run", &system, "--icount", "--record", &file])?,
     )?;
-    run.until("[desk] READY")?;
+    run.until("[input] READY")?;
     let mut first = Process::start("the first console", tool(&["console", "attach"])?)?;
     let mut second = Process::start("the second console", tool(&["console", "attach"])?)?;
     // Who comes late sees what was said before.
-    first.until("[desk] READY")?;
-    second.until("[desk] READY")?;
+    first.until("[input] READY")?;
+    second.until("[input] READY")?;
     first.type_keys("w")?;
-    first.until("[desk] waited")?;
-    second.until("[desk] waited")?;
+    first.until("[input] waited")?;
+    second.until("[input] waited")?;
     first.type_keys("\u{14}d")?;
     first.until("which runs on")?;
     first.ended()?;
     second.type_keys("w")?;
-    second.until("[desk] waited")?;
+    second.until("[input] waited")?;
     let mut third = Process::start("the third console", tool(&["console", "attach"])?)?;
-    third.until("[desk] waited")?;
+    third.until("[input] waited")?;
     second.type_keys("x")?;
     for console in [&mut second, &mut third] {
         console.until("has ended")?;
         console.ended()?;
     }
-    run.until("vm desk stopped: power off")?;
+    run.until("vm input stopped: power off")?;
     run.ended()?;
     if !first
         .seen
@@ -166,7 +166,7 @@ fn consoles(context: &Context) -> Result<String, Vec<String>> {
         return Err(vec!["a console does not say where it is".to_owned()]);
     }
     recorded(&file)?;
-    let logs = context.root.join("out/attach/logs/desk.log");
+    let logs = context.root.join("out/attach/logs/input.log");
     let log =
         fs::read_to_string(&logs).map_err(|error| vec![format!("{}: {error}", logs.display())])?;
     match log.matches("waited").count() {
@@ -187,12 +187,12 @@ fn recorded(file: &str) -> Result<(), Vec<String>> {
         }
         Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
     };
-    let text = show(&["--vm", "desk"])?;
+    let text = show(&["--vm", "input"])?;
     let json: Value =
         serde_json::from_str(&show(&["--json"])?).map_err(|error| vec![error.to_string()])?;
     let mut wrong = Vec::new();
-    if text.matches("desk  waited").count() != 2 || text.contains("el2 ") {
-        wrong.push(format!("`show --vm desk` says\n{text}"));
+    if text.matches("input  waited").count() != 2 || text.contains("el2 ") {
+        wrong.push(format!("`show --vm input` says\n{text}"));
     }
     for (what, right) in [
         ("the end", json["tail"]["ended"] == "powered-off"),

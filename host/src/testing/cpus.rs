@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use bulkhead_abi::plan::MAX_PCPUS;
 
+use super::description::{self, GICS};
 use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
 use crate::run::console::Transcript;
 use crate::run::{Qemu, System};
 
-/// Kinds of CPU, as QEMU names them.
-const KINDS: [&str; 6] = [
+/// CPU models that the boards know, as QEMU names them.
+pub(super) const MODELS: [&str; 6] = [
     "cortex-a53",
     "cortex-a57",
     "cortex-a72",
@@ -22,14 +23,13 @@ const KINDS: [&str; 6] = [
     "neoverse-n1",
     "max",
 ];
-/// Versions of the GIC.
-const GICS: [u32; 2] = [3, 2];
 
 /// The tests of this file: one for each kind of CPU and each GIC.
 pub fn tests() -> Vec<Test> {
     let each = GICS
         .into_iter()
-        .flat_map(|gic| KINDS.map(|kind| (kind, gic)));
+        .rev()
+        .flat_map(|gic| MODELS.map(|model| (model, gic)));
     each.map(|(kind, gic)| {
         let claim = format!(
             "On one to eight {kind} with a GICv{gic}, as many VMs start, stop and leave the board switched off."
@@ -40,12 +40,10 @@ pub fn tests() -> Vec<Test> {
     .collect()
 }
 
-fn start_all(context: &Context, kind: &str, gic: u32) -> Result<String, Vec<String>> {
+fn start_all(context: &Context, kind: &str, gic: u8) -> Result<String, Vec<String>> {
     let mut wrong = Vec::new();
     for cpus in 1..=MAX_PCPUS {
-        let system = description(context, cpus, gic)
-            .map_err(|error| error.to_string())
-            .and_then(|path| context.builds.get(&path));
+        let system = describe(context, cpus, gic).and_then(|path| context.builds.get(&path));
         let folder = context.logs.join(format!("cpus/{kind}-gicv{gic}-{cpus}"));
         let ran = system.and_then(|system| start(&system, kind, cpus, &folder));
         if let Err(why) = ran {
@@ -60,9 +58,7 @@ fn start_all(context: &Context, kind: &str, gic: u32) -> Result<String, Vec<Stri
 }
 
 /// Writes the description of a system with a VM on each of `cpus` pCPUs.
-fn description(context: &Context, cpus: usize, gic: u32) -> std::io::Result<PathBuf> {
-    let folder = context.logs.join("cpus");
-    fs::create_dir_all(&folder)?;
+fn describe(context: &Context, cpus: usize, gic: u8) -> Result<PathBuf, String> {
     let mut text = format!("[board]\nname = \"qemu-virt\"\ncpus = {cpus}\ngic = {gic}\n");
     for vm in 1..=cpus {
         // Writing to a string cannot fail.
@@ -71,19 +67,7 @@ fn description(context: &Context, cpus: usize, gic: u32) -> std::io::Result<Path
             "\n[vm.on-{vm}]\nmemory = \"4MiB\"\nimage = \"guest:hello\"\n"
         );
     }
-    let path = folder.join(format!("pcpus-{cpus}-gicv{gic}.toml"));
-    // Tests of other kinds of CPU may be reading it: the same text, so it is written once.
-    if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
-        let whole = path.with_extension(own_name());
-        fs::write(&whole, &text)?;
-        fs::rename(&whole, &path)?;
-    }
-    Ok(path)
-}
-
-/// A name that no other thread uses.
-fn own_name() -> String {
-    format!("{:?}", std::thread::current().id()).replace(['(', ')'], "-")
+    description::write(context, &format!("pcpus-{cpus}-gicv{gic}"), &text)
 }
 
 fn start(system: &System, kind: &str, cpus: usize, folder: &Path) -> Result<(), String> {

@@ -224,7 +224,7 @@ fn fetch(_: &Context) -> Result<String, Vec<String>> {
 
 /// A system of its own name.
 fn system(context: &Context, folder: &Path) -> Result<String, Vec<String>> {
-    let text = fs::read_to_string(context.root.join("tests/systems/attach.toml")).map_err(why)?;
+    let text = fs::read_to_string(context.root.join("tests/attach/attach.toml")).map_err(why)?;
     let file = folder.join("interrupted.toml");
     fs::write(&file, text).map_err(why)?;
     Ok(file.display().to_string())

@@ -1,28 +1,16 @@
 //! The matrix: the same tests on every interrupt controller, CPU model and number of vCPUs. Systems and
 //! scenarios are made from the tables here; docs/internals/testing.md lists the cells.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use super::cpus::MODELS;
+use super::description::{self, GICS};
 use super::scenario::Scenario;
 use super::suite::{Context, Job, Test};
 use super::systems::boot;
 
-/// Interrupt controllers of the board.
-const GICS: [u8; 2] = [2, 3];
 /// vCPUs of a Linux VM.
 const VCPUS: [u8; 3] = [1, 2, 4];
 /// CPU models on which Linux boots with every controller and number of vCPUs.
 const LINUX_CPUS: [&str; 3] = ["cortex-a53", "cortex-a72", "max"];
-/// CPU models on which the guest programs run.
-const CPUS: [&str; 6] = [
-    "cortex-a53",
-    "cortex-a57",
-    "cortex-a72",
-    "cortex-a76",
-    "neoverse-n1",
-    "max",
-];
 /// Kernels of Debian besides the first, on one controller and CPU model.
 const KERNELS: [&str; 4] = ["kernel", "kernel-rt", "kernel-6.12", "kernel-6.12-rt"];
 /// Guest programs and their vCPUs: what depends on the controller or the CPU model.
@@ -65,9 +53,9 @@ impl Cell {
         format!("matrix/{kind}/{what}/v{gic}/{cpu}/{vcpus}")
     }
 
-    /// The file name of the system: the same for all CPU models, so that it is built once.
-    fn file(&self) -> String {
-        format!("{}-v{}-{}.toml", self.what, self.gic, self.vcpus)
+    /// The name of the system: the same for all CPU models, so that it is built once.
+    fn system(&self) -> String {
+        format!("{}-v{}-{}", self.what, self.gic, self.vcpus)
     }
 
     fn description(&self) -> String {
@@ -105,12 +93,12 @@ impl Cell {
         }
     }
 
-    fn scenario(&self, system: &Path) -> Result<Scenario, String> {
+    fn scenario(&self) -> Result<Scenario, String> {
         let Self { what, vcpus, .. } = self;
         let head = format!(
             "claim = \"{}\"\nsystem = \"{}\"\nguard = 600\n",
             self.claim(),
-            system.display()
+            self.system()
         );
         let body = if self.is_linux() {
             format!(
@@ -172,13 +160,13 @@ fn cells() -> Vec<Cell> {
     }
     for (what, vcpus) in PROGRAMS {
         for gic in GICS {
-            for cpu in CPUS {
+            for cpu in MODELS {
                 cells.push(Cell {
                     what,
                     gic,
                     cpu,
                     vcpus,
-                    usual: cpu == CPUS[0],
+                    usual: cpu == MODELS[0],
                 });
             }
         }
@@ -192,21 +180,10 @@ pub fn tests() -> Vec<Test> {
 }
 
 fn run(context: &Context, folder: &str, cell: &Cell) -> Result<String, Vec<String>> {
-    let system = describe(&context.logs.join("matrix"), cell)
-        .map_err(|error| vec![format!("cannot write the description: {error}")])?;
-    let scenario = cell.scenario(&system).map_err(|error| vec![error])?;
-    boot(context, folder, &scenario, cell.cpu)
-}
-
-/// Writes the description of a cell; gives its path.
-fn describe(folder: &Path, cell: &Cell) -> std::io::Result<PathBuf> {
-    let path = folder.join(cell.file());
-    fs::create_dir_all(folder)?;
-    // Several cells share it, some at the same time: it is whole at any time.
-    let partial = tempfile::NamedTempFile::new_in(folder)?;
-    fs::write(partial.path(), cell.description())?;
-    partial.persist(&path)?;
-    Ok(path)
+    let why = |error| vec![error];
+    let system = description::write(context, &cell.system(), &cell.description()).map_err(why)?;
+    let scenario = cell.scenario().map_err(why)?;
+    boot(context, folder, &system, &scenario, cell.cpu)
 }
 
 #[cfg(test)]
@@ -230,7 +207,7 @@ mod tests {
     #[test]
     fn every_cell_is_a_scenario() {
         for cell in cells() {
-            let scenario = cell.scenario(Path::new("s.toml"));
+            let scenario = cell.scenario();
             assert!(scenario.is_ok(), "{}: {scenario:?}", cell.name());
         }
     }

@@ -5,17 +5,16 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::description;
 use super::suite::{Context, Job, Test};
 use super::systems::watch;
 use crate::run::console::Transcript;
 use crate::run::{Qemu, Start};
 
 /// The system that is started wrongly.
-const SYSTEM: &str = "tests/systems/two-cpus.toml";
-/// The same for a board with a GICv2.
-const SYSTEM_GICV2: &str = "tests/systems/two-cpus-gicv2.toml";
+const SYSTEM: &str = "tests/refuse/two-cpus.toml";
 /// One whose VM is got back by events of a firmware, which QEMU itself does not have.
-const SYSTEM_EVENTS: &str = "tests/systems/no-events.toml";
+const SYSTEM_EVENTS: &str = "tests/refuse/no-events.toml";
 /// Where a loader other than QEMU's puts the image: above the device tree at the start of the RAM.
 const PLACE: u64 = 0x4020_0000;
 /// Where a loader keeps a few instructions of its own, and what it gives for a device tree.
@@ -170,14 +169,11 @@ fn refused(
 ) -> Result<String, Vec<String>> {
     let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let description = match wrong {
-        Wrong::GicV2Image => SYSTEM_GICV2,
-        Wrong::NoEvents => SYSTEM_EVENTS,
-        _ => SYSTEM,
+        Wrong::GicV2Image => description::on_gicv2(context, SYSTEM).map_err(|e| why(&e))?,
+        Wrong::NoEvents => context.root.join(SYSTEM_EVENTS),
+        _ => context.root.join(SYSTEM),
     };
-    let system = context
-        .builds
-        .get(&context.root.join(description))
-        .map_err(|e| why(&e))?;
+    let system = context.builds.get(&description).map_err(|e| why(&e))?;
     let folder = context.logs.join("refuse").join(name);
     fs::create_dir_all(&folder).map_err(|e| why(&e))?;
     let mut qemu = system.qemu.clone();

@@ -1,10 +1,13 @@
-//! System tests as data: `tests/*.toml`.
+//! System tests as data: `tests/ROOM/NAME.toml`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+
+use super::description::{self, GICS};
+use super::suite::Context;
 
 use crate::bench::Profile;
 use crate::failure::Failure;
@@ -16,8 +19,18 @@ use crate::run::Clock;
 pub struct Scenario {
     /// What the test proves, as a sentence.
     pub claim: String,
-    /// Description of the system, relative to the repository.
-    pub system: String,
+    /// The system that boots.
+    pub system: SystemSource,
+    /// Versions of the GIC, if it runs on boards with each of them. Then the system does not say which its board has, and
+    /// the test on a GICv2 has a name that ends in `-gicv2`.
+    #[serde(default)]
+    pub gic: Vec<u8>,
+    /// What differs on a GICv2: its keys take the place of those above, in tables those that they name.
+    #[serde(default)]
+    pub gicv2: toml::Table,
+    /// What differs on a GICv3.
+    #[serde(default)]
+    pub gicv3: toml::Table,
     /// CPU models; the test runs once on each.
     #[serde(default = "default_cpus")]
     pub cpus: Vec<String>,
@@ -54,9 +67,9 @@ pub struct Scenario {
     /// all have stopped, and compared with the plan.
     #[serde(default)]
     pub stage2: bool,
-    /// VMs whose own counts (`TALLY`, see the module of that name) must be those of EL2's statistics.
+    /// VMs whose own counts (`EXITS class=N ...`) must be those of EL2's statistics.
     #[serde(default)]
-    pub tally: Vec<String>,
+    pub exit_stats: Vec<String>,
     /// It takes long: it runs when it is asked for.
     #[serde(default)]
     pub on_request: bool,
@@ -68,6 +81,42 @@ pub struct Scenario {
     pub never: Vec<Never>,
     /// Most lines that EL2 may say; no limit if absent. A guest must not be able to make it print.
     pub words: Option<usize>,
+}
+
+/// Where the description of a scenario's system is.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum SystemSource {
+    /// In a file of its own, relative to the repository.
+    File(String),
+    /// In the scenario: the tables of a description, `[system.board]`, `[system.vm.NAME]` and so on. Paths in it start at
+    /// `out/test/systems/`.
+    Tables(toml::Table),
+}
+
+impl SystemSource {
+    /// The name of the system. `test` is that of the scenario.
+    pub fn name(&self, test: &str) -> String {
+        match self {
+            Self::File(file) => {
+                let stem = Path::new(file).file_stem().unwrap_or_default();
+                stem.to_string_lossy().into_owned()
+            }
+            Self::Tables(_) => test.to_owned(),
+        }
+    }
+
+    /// The file with the description, which is written if the scenario has it.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn file(&self, context: &Context, test: &str) -> Result<PathBuf, String> {
+        match self {
+            Self::File(file) => Ok(context.root.join(file)),
+            Self::Tables(system) => description::write(context, test, &system.to_string()),
+        }
+    }
 }
 
 /// What EL2 may take of each period of a VM's timer, counted by the profiler.
@@ -187,25 +236,65 @@ const fn default_guard() -> u64 {
 }
 
 impl Scenario {
-    /// Reads a scenario.
+    /// Reads the scenarios of a file, by name: that of the file, or one for each version of the GIC.
     ///
     /// # Errors
     ///
     /// The file cannot be read, is not TOML of this form, or expects nothing.
-    pub fn load(path: &Path) -> Result<Self, Failure> {
+    pub fn load(path: &Path) -> Result<Vec<(String, Self)>, Failure> {
         let what = || format!("cannot use the test `{}`", path.display());
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::environment(what(), error, ""))?;
-        let scenario: Self =
-            toml::from_str(&text).map_err(|error| Failure::input(what(), error, ""))?;
-        match scenario.flaw() {
-            Some(flaw) => Err(Failure::input(
-                what(),
-                flaw,
-                "see docs/internals/testing.md",
-            )),
-            None => Ok(scenario),
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        Self::read(&name, &text).map_err(|flaw| Failure::input(what(), flaw, "see docs/internals/testing.md"))
+    }
+
+    /// The scenarios of a text.
+    fn read(name: &str, text: &str) -> Result<Vec<(String, Self)>, String> {
+        let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut base: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
+        if scenario.gic.is_empty() {
+            if !(scenario.gicv2.is_empty() && scenario.gicv3.is_empty()) {
+                return Err("`gicv2` or `gicv3` without `gic = [2, 3]`".to_owned());
+            }
+            return match scenario.flaw() {
+                Some(flaw) => Err(flaw.to_owned()),
+                None => Ok(vec![(name.to_owned(), scenario)]),
+            };
         }
+        if scenario.gic != GICS {
+            return Err(format!(
+                "`gic` is not {GICS:?}: one version alone is said of the board, in `[system.board]`"
+            ));
+        }
+        for key in ["gic", "gicv2", "gicv3"] {
+            base.remove(key);
+        }
+        let on = |version: u8| {
+            let (ending, differs) = match version {
+                2 => ("-gicv2", &scenario.gicv2),
+                _ => ("", &scenario.gicv3),
+            };
+            let mut table = base.clone();
+            overlay(&mut table, differs);
+            let read = table.try_into::<Self>().map_err(|error| error.to_string());
+            let read = read.and_then(|mut scenario| {
+                let SystemSource::Tables(system) = &mut scenario.system else {
+                    return Err("`gic` needs the system in the scenario".to_owned());
+                };
+                if !scenario.gic.is_empty() {
+                    return Err("a version has versions".to_owned());
+                }
+                description::set_gic(system, version)?;
+                match scenario.flaw() {
+                    Some(flaw) => Err(flaw.to_owned()),
+                    None => Ok(scenario),
+                }
+            });
+            let read = read.map_err(|why| format!("on a GICv{version}: {why}"))?;
+            Ok((format!("{name}{ending}"), read))
+        };
+        GICS.into_iter().map(on).collect()
     }
 
     /// A scenario that the code makes, from the same text as those in files.
@@ -256,9 +345,71 @@ impl Scenario {
     }
 }
 
+/// Puts the values of `over` into `base`: a table into a table key by key, anything else in place of what is there.
+fn overlay(base: &mut toml::Table, over: &toml::Table) {
+    for (key, value) in over {
+        match (base.get_mut(key), value) {
+            (Some(toml::Value::Table(base)), toml::Value::Table(over)) => overlay(base, over),
+            _ => {
+                base.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TWINS: &str = "claim = \"c\"\ngic = [2, 3]\ndone = [\"a\"]\nwords = 3\n\
+        [gicv2]\ndone = [\"b\"]\n[gicv2.passes]\nb = [\"x\"]\n\
+        [gicv3]\nwords = 4\n[gicv3.system.vm.a]\nrtc = true\n\
+        [system.board]\nname = \"qemu-virt\"\n[system.vm.a]\nmemory = \"4MiB\"\n[passes]\na = [\"y\"]\n";
+
+    fn system(scenario: &Scenario) -> String {
+        match &scenario.system {
+            SystemSource::Tables(system) => system.to_string(),
+            SystemSource::File(file) => panic!("{file}"),
+        }
+    }
+
+    #[test]
+    fn a_scenario_of_two_gics_is_two_tests() {
+        let twins = Scenario::read("t", TWINS).unwrap();
+        let [(name2, v2), (name3, v3)] = &twins[..] else {
+            panic!("{twins:?}");
+        };
+        assert_eq!((&name2[..], &name3[..]), ("t-gicv2", "t"));
+        assert_eq!(v2.done, ["b"]);
+        assert_eq!(v3.done, ["a"]);
+        assert_eq!((v2.words, v3.words), (Some(3), Some(4)));
+        assert_eq!(v2.passes.len(), 2);
+        assert_eq!(v3.passes.len(), 1);
+        assert_eq!(
+            system(v2),
+            "[board]\nname = \"qemu-virt\"\ngic = 2\n\n[vm.a]\nmemory = \"4MiB\"\n"
+        );
+        assert_eq!(
+            system(v3),
+            "[board]\nname = \"qemu-virt\"\ngic = 3\n\n[vm.a]\nmemory = \"4MiB\"\nrtc = true\n"
+        );
+    }
+
+    #[test]
+    fn what_would_be_of_no_effect_is_refused() {
+        let flaw =
+            |from: &str, to: &str| Scenario::read("t", &TWINS.replace(from, to)).unwrap_err();
+        assert!(flaw("gic = [2, 3]\n", "").contains("without"));
+        assert!(flaw("[2, 3]", "[2]").contains("one version alone"));
+        assert!(flaw("qemu-virt\"\n", "qemu-virt\"\ngic = 2\n").contains("already"));
+        assert!(flaw("[gicv2]\n", "[gicv2]\ngic = [2]\n").contains("GICv2"));
+        assert!(flaw("[gicv2]\n", "[gicv2]\nwords = true\n").contains("GICv2"));
+        assert!(flaw("[gicv2]\n", "[gicv2]\nwrods = 1\n").contains("wrods"));
+        assert!(flaw("[gicv3]\n", "[gicv3]\ndone = []\n").contains("expects nothing"));
+        let file = "claim = \"c\"\ngic = [2, 3]\nsystem = \"s.toml\"\ndone = [\"a\"]\n";
+        let why = Scenario::read("t", file).unwrap_err();
+        assert!(why.contains("needs the system"), "{why}");
+    }
 
     #[test]
     fn a_test_that_expects_nothing_is_none() {
@@ -302,20 +453,15 @@ mod tests {
 
     #[test]
     fn all_tests_of_the_repository_can_be_used() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path
-                .extension()
-                .is_some_and(|extension| extension == "toml")
-            {
-                let scenario = Scenario::load(&path).unwrap_or_else(|failure| panic!("{failure}"));
-                assert!(
-                    scenario.claim.ends_with('.'),
-                    "{}: a claim is a sentence",
-                    path.display()
-                );
-            }
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let scenarios = super::super::systems::scenarios(&root);
+        let scenarios = scenarios.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(!scenarios.is_empty());
+        for (name, scenario) in scenarios {
+            assert!(
+                scenario.claim.ends_with('.'),
+                "{name}: a claim is a sentence"
+            );
         }
     }
 }

@@ -43,81 +43,104 @@ impl Builds {
 pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
     let mut tests = Vec::new();
     let mut systems = BTreeMap::new();
-    for (name, scenario) in scenarios(&root.join("tests"))? {
-        // A system that is run on request only is built on request only: it may need more than the others.
-        let on_request = systems.entry(scenario.system.clone()).or_insert(true);
-        *on_request &= scenario.on_request;
+    for (name, scenario) in scenarios(root)? {
         let scenario = Arc::new(scenario);
+        // A system that is run on request only is built on request only: it may need more than the others.
+        let built = systems.entry(scenario.system.name(&name));
+        let built = built.or_insert_with(|| (name.clone(), Arc::clone(&scenario), true));
+        built.2 &= scenario.on_request;
         for cpu in &scenario.cpus {
-            let (cpu, job_scenario) = (cpu.clone(), Arc::clone(&scenario));
+            let (cpu, scenario) = (cpu.clone(), Arc::clone(&scenario));
             let test_name = format!("system/{name}/{cpu}");
             let folder = test_name.replace('/', "-");
-            let job: Job = Box::new(move |context| boot(context, &folder, &job_scenario, &cpu));
-            let test = Test::parallel(test_name, scenario.claim.clone(), job);
-            tests.push(if scenario.on_request {
-                test.on_request()
-            } else {
-                test
+            let (name, claim, on_request) =
+                (name.clone(), scenario.claim.clone(), scenario.on_request);
+            let job: Job = Box::new(move |context| {
+                let system = scenario.system.file(context, &name);
+                boot(
+                    context,
+                    &folder,
+                    &system.map_err(|why| vec![why])?,
+                    &scenario,
+                    &cpu,
+                )
             });
+            let test = Test::parallel(test_name, claim, job);
+            tests.push(if on_request { test.on_request() } else { test });
         }
     }
-    let builds = systems.into_iter().map(|(system, on_request)| {
-        let name = Path::new(&system)
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let claim = format!("{system} is free of conflicts and becomes an image.");
-        let job: Job = Box::new(move |context| {
-            let built = context
-                .builds
-                .get(&context.root.join(&system))
-                .map_err(|why| vec![why])?;
-            let bytes = std::fs::metadata(&built.qemu.image)
-                .map_err(|e| vec![e.to_string()])?
-                .len();
-            Ok(format!("{} KiB", bytes.div_ceil(1024)))
+    let builds = systems
+        .into_iter()
+        .map(|(system, (name, scenario, on_request))| {
+            let claim = format!("The system `{system}` is free of conflicts and becomes an image.");
+            let job: Job = Box::new(move |context| {
+                let file = scenario.system.file(context, &name);
+                let built = file.and_then(|file| context.builds.get(&file));
+                let built = built.map_err(|why| vec![why])?;
+                let bytes = std::fs::metadata(&built.qemu.image)
+                    .map_err(|e| vec![e.to_string()])?
+                    .len();
+                Ok(format!("{} KiB", bytes.div_ceil(1024)))
+            });
+            let test = Test::build(format!("build/{system}"), claim, job);
+            if on_request { test.on_request() } else { test }
         });
-        let test = Test::build(format!("build/{name}"), claim, job);
-        if on_request { test.on_request() } else { test }
-    });
     let mut all: Vec<_> = builds.collect();
     all.extend(tests);
     Ok(all)
 }
 
-fn scenarios(folder: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
-    let entries = folder.read_dir().map_err(|error| {
-        Failure::environment(format!("cannot read `{}`", folder.display()), error, "")
-    })?;
+/// Rooms of `tests/` that have scenarios, by subject. What else is there belongs to tests of that name.
+const ROOMS: [&str; 9] = [
+    "gic",
+    "gppt",
+    "smp",
+    "sched",
+    "devices",
+    "hostile",
+    "lifecycle",
+    "linux",
+    "boards",
+];
+
+/// The scenarios in the rooms of `tests/` below `root`, by name.
+///
+/// # Errors
+///
+/// A room cannot be read, a scenario cannot be used, or two have the same name.
+pub fn scenarios(root: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
     let mut scenarios = BTreeMap::new();
-    for path in entries.flatten().map(|entry| entry.path()) {
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
-            let name = path
-                .file_stem()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            scenarios.insert(name, Scenario::load(&path)?);
+    for room in ROOMS {
+        let folder = root.join("tests").join(room);
+        let entries = folder.read_dir().map_err(|error| {
+            Failure::environment(format!("cannot read `{}`", folder.display()), error, "")
+        })?;
+        let paths = entries.flatten().map(|entry| entry.path());
+        for path in paths.filter(|path| path.extension().is_some_and(|ending| ending == "toml")) {
+            for (name, scenario) in Scenario::load(&path)? {
+                if scenarios.insert(name.clone(), scenario).is_some() {
+                    return Err(Failure::input(
+                        format!("two tests are called `{name}`"),
+                        format!("one of them is of `{}`", path.display()),
+                        "give one of the files another name",
+                    ));
+                }
+            }
         }
     }
     Ok(scenarios)
 }
 
-/// Runs a scenario on a CPU model and judges it. `folder` is the name of its logs.
+/// Runs a scenario with the system that the file `description` describes on a CPU model, and judges it. `folder` is the
+/// name of its logs.
 pub(super) fn boot(
     context: &Context,
     folder: &str,
+    description: &Path,
     scenario: &Scenario,
     cpu: &str,
 ) -> Result<String, Vec<String>> {
-    let system = context
-        .builds
-        .get(&context.root.join(&scenario.system))
-        .map_err(|why| vec![why])?;
+    let system = context.builds.get(description).map_err(|why| vec![why])?;
     let period = match &scenario.period {
         Some(period) => Some(
             period_of(&system.plan, &period.vm)

@@ -15,7 +15,7 @@ use crate::run::{Qemu, Source, Start, System};
 use crate::{fetch, image, system};
 
 /// The system that is loaded.
-const SYSTEM: &str = "tests/systems/boot-loader.toml";
+const SYSTEM: &str = "tests/boot/boot-loader.toml";
 /// Name of its FIT in the document.
 const FIT: &str = "bulkhead.itb";
 /// Where the document has it signed, and by which key.

@@ -9,11 +9,10 @@ use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priori
 
 use super::super::layout::shared;
 use super::super::mmio::Registers;
+use super::super::plan::plan;
 use super::super::sysreg::{dsb, isb, read, write};
-use super::super::{cpu, mmu, sdei};
+use super::super::{cpu, fault, mmu, sdei};
 use super::{GPPT_KICK, Gic, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, revoke, target};
-use crate::idle;
-use crate::start::plan;
 
 pub use super::revoke::{give_to, is_gone};
 
@@ -69,7 +68,7 @@ pub fn has_events(index: usize) -> bool {
 /// Lets pCPU `index`, which is this one, be got back by events, if that is how it is.
 pub fn start_events(index: usize) {
     if has_events(index) && !sdei::start(index) {
-        idle::el2_fault(
+        fault::el2_fault(
             Line::new()
                 .text("firmware does not start events on pcpu ")
                 .decimal(index as u64),

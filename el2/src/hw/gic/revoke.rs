@@ -7,9 +7,9 @@ use bulkhead_abi::plan::MAX_PCPUS;
 use bulkhead_core::gppt::Stage2Claim;
 
 use super::super::mmu;
+use super::super::plan::plan;
+use super::super::pool;
 use super::super::sysreg::{dsb, isb};
-use crate::prepare;
-use crate::start::plan;
 
 /// The VM of each pCPU that is like this, plus one; 0 for others.
 static OWNERS: [AtomicU8; MAX_PCPUS] = [const { AtomicU8::new(0) }; MAX_PCPUS];
@@ -18,7 +18,7 @@ static STAGE2_CLAIMS: [Stage2Claim; MAX_PCPUS] = [const { Stage2Claim::new() }; 
 
 /// pCPU `index` is that of VM `vm`, which takes its interrupts itself. For the boot pCPU.
 pub fn give_to(index: usize, vm: usize) {
-    mmu::share_root(vm, prepare::stage2_root(vm));
+    mmu::share_root(vm, pool::stage2_root(vm));
     if let Some(slot) = OWNERS.get(index) {
         slot.store((vm as u8).wrapping_add(1), Relaxed);
     }
@@ -46,7 +46,7 @@ pub(super) fn revoke(index: usize, poke: impl Fn()) -> bool {
     }
     mark_root(vm, false);
     let vmid = plan().vms.get(vm).map_or(0, |row| row.vmid);
-    mmu::forget_vm(vmid, prepare::stage2_root(vm));
+    mmu::forget_vm(vmid, pool::stage2_root(vm));
     loop {
         claim.serve();
         poke();

@@ -11,12 +11,12 @@ use bulkhead_core::vgic::Version;
 use super::super::layout::{self, private};
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
+use super::super::plan::plan;
 use super::super::sysreg::{isb, read, write};
 use super::gppt::{self, BY_SPI};
 use super::{
     HCR_ENABLE, Taken, VirtualInterface, bank, running, set_target, settled, silence, words,
 };
-use crate::start::plan;
 
 /// Version of the architecture.
 pub const VERSION: u32 = 3;

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::{Process, tool};
 use crate::run::gdb;
+use crate::testing::description;
 use crate::testing::suite::{Context, Job, Test};
 
 /// Whether a vCPU has its pCPU, with what gdb says about it.
@@ -42,14 +43,13 @@ pub fn tests() -> Vec<Test> {
 }
 
 /// Runs a system, with gdb as its user wants it; gives the run and gdb's command file.
-fn run(context: &Context, system: &str, when: &str) -> Result<(Process, PathBuf), Vec<String>> {
+fn run(system: &Path, when: &str) -> Result<(Process, PathBuf), Vec<String>> {
     if !gdb::is_installed() {
         let advice = "`apt-get install gdb-multiarch` brings it";
         return Err(vec![format!(
             "skipped, which counts as failed: there is no gdb-multiarch; {advice}"
         )]);
     }
-    let system = context.root.join("tests/systems").join(system);
     let system = system.display().to_string();
     let mut run = Process::start("run", tool(&["run", &system, when])?)?;
     let line = run.until("gdb-multiarch -x ")?;
@@ -92,7 +92,7 @@ fn scripted(attach: &Path, text: &str) -> Result<(), Vec<String>> {
 }
 
 fn one_vm(context: &Context) -> Result<String, Vec<String>> {
-    let (mut run, script) = run(context, "attach.toml", "--gdb")?;
+    let (mut run, script) = run(&context.root.join("tests/attach/attach.toml"), "--gdb")?;
     let commands = [
         "break data_exit",
         "continue",
@@ -100,23 +100,23 @@ fn one_vm(context: &Context) -> Result<String, Vec<String>> {
         "python print('el2 is at', gdb.execute('info symbol $pc', to_string=True))",
         "bulkhead vcpus",
         "delete",
-        "bulkhead vm desk",
-        "break desk::main",
+        "bulkhead vm input",
+        "break console_input::main",
         "continue",
         "python print('guest is at', gdb.selected_frame().name())",
         "bulkhead vcpus",
-        "bulkhead vm desk",
-        "bulkhead vcpu desk",
+        "bulkhead vm input",
+        "bulkhead vcpu input",
         "kill",
     ];
     let said = drive(&script, &commands)?;
     let mut wrong = Vec::new();
     for (what, words) in [
         ("EL2 at its link address", "el2 is at data_exit"),
-        ("the vCPU at EL2", "desk/0  0     1           is with EL2"),
-        ("the guest's function", "guest is at desk::main"),
-        ("the vCPU at EL1", "desk/0  0     1           runs at EL1"),
-        ("its thread", "desk/0: thread 1, at EL1; "),
+        ("the vCPU at EL2", "input/0  0     1           is with EL2"),
+        ("the guest's function", "guest is at console_input::main"),
+        ("the vCPU at EL1", "input/0  0     1           runs at EL1"),
+        ("its thread", "input/0: thread 1, at EL1; "),
         (
             "its last exits",
             "(data abort) FAR 0x9000030 (guest address 0x9000030)",
@@ -135,14 +135,15 @@ fn one_vm(context: &Context) -> Result<String, Vec<String>> {
 }
 
 fn two_vms(context: &Context) -> Result<String, Vec<String>> {
-    let (mut run, attach) = run(context, "attach-share.toml", "--gdb")?;
+    let (mut run, attach) = run(&context.root.join("tests/attach/gdb-share.toml"), "--gdb")?;
     scripted(&attach, SHARED)?;
     run.ended().map(|()| "two VMs on a CPU".to_owned())
 }
 
 fn linux(context: &Context) -> Result<String, Vec<String>> {
     let why = |error: std::io::Error| vec![error.to_string()];
-    let (mut run, attach) = run(context, "linux-share.toml", "--gdb=now")?;
+    let system = description::of_scenario(context, "linux-share").map_err(|why| vec![why])?;
+    let (mut run, attach) = run(&system, "--gdb=now")?;
     // Each of them says so once.
     run.until("Enter 'help'")?;
     run.until("Enter 'help'")?;

@@ -1,0 +1,4 @@
+//! The console: bytes between the board's UART and the VMs' streams.
+
+pub mod serve;
+pub mod state;

@@ -1,0 +1,96 @@
+//! Delivery of what has come for a vCPU and its pCPU: messages, and deadlines of EL2's timer.
+
+use bulkhead_core::devices::deadlines::Purpose;
+
+use crate::console::state::output_waits;
+use crate::hw::timer;
+use crate::vcpu::Vcpu;
+use crate::{balance, deadlines, devices, doorbell, mailbox, monitor, sched, timed};
+
+/// Does what this vCPU, and its pCPU, have been told.
+#[inline(always)]
+pub fn mail(vcpu: &mut Vcpu) {
+    let own = mailbox::of_pcpu(vcpu.index);
+    let mut messages = mailbox::take(own);
+    if vcpu.id != own {
+        messages |= mailbox::take(vcpu.id);
+    }
+    if messages & mailbox::UART != 0 {
+        devices::console_event(vcpu);
+    }
+    if messages & mailbox::CONSOLE != 0 {
+        devices::drain(vcpu, false);
+    }
+    if messages & mailbox::TIMED != 0 {
+        timed::look(vcpu);
+    }
+    if messages & mailbox::MONITOR != 0 {
+        monitor::answer(vcpu);
+        output_waits();
+    }
+    if messages & mailbox::ARRIVAL != 0 {
+        if balance::migrate_in(vcpu) {
+            // What it may have has perhaps changed on the way, and somebody may have asked the pCPU that it has left.
+            sched::apply_limits(vcpu);
+            monitor::answer(vcpu);
+        }
+    }
+    if messages & mailbox::SHARES != 0 {
+        sched::apply_limits(vcpu);
+    }
+    if messages & mailbox::POWER != 0 {
+        vcpu.exit_work = true;
+    }
+}
+
+/// Serves the deadlines that have come, each once at most; then EL2's timer is set for the next one.
+#[inline(always)]
+pub fn due(vcpu: &mut Vcpu, now: u64) {
+    due_of_vcpu(vcpu, now);
+    if vcpu
+        .pcpu
+        .as_deref()
+        .is_some_and(|pcpu| pcpu.has_deadline(now))
+    {
+        serve_pcpu(vcpu, now);
+    }
+    if !sched::timer_fired(vcpu, now) {
+        deadlines::set_timer(vcpu);
+    }
+}
+
+#[inline(never)]
+fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
+    for _ in 0..Purpose::COUNT {
+        let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
+            break;
+        };
+        // What is set meanwhile to come at once has an exit of its own.
+        match pcpu.take_deadline(now) {
+            Some(Purpose::Flush) => devices::drain(vcpu, true),
+            Some(Purpose::Balance) => balance::look(vcpu),
+            Some(_) => devices::drain(vcpu, false),
+            None => break,
+        }
+    }
+}
+
+/// Serves those of the vCPU.
+#[inline(always)]
+pub fn due_of_vcpu(vcpu: &mut Vcpu, now: u64) {
+    if vcpu.deadlines.is_due(now) {
+        serve_vcpu(vcpu);
+    }
+}
+
+#[inline(never)]
+fn serve_vcpu(vcpu: &mut Vcpu) {
+    for _ in 0..Purpose::COUNT {
+        match vcpu.deadlines.take(timer::now()) {
+            Some(Purpose::PhysicalTimer) => timed::follow_physical(vcpu),
+            Some(Purpose::Doorbell) => doorbell::look(vcpu),
+            Some(_) => timed::look(vcpu),
+            None => break,
+        }
+    }
+}

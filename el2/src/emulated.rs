@@ -1,0 +1,36 @@
+//! The parts that emulated devices have in common: the outcome of an access, and their interrupt lines.
+
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_core::vgic::{Answer, Notify};
+
+use crate::vcpu::Vcpu;
+use crate::vm::Vm;
+
+/// The outcome of an access.
+pub enum Done {
+    /// It is done.
+    Yes(ExitClass),
+    /// Another vCPU has to answer first, or is using the device: the guest repeats it.
+    NotYet(ExitClass),
+    /// There is nothing.
+    Nothing,
+}
+
+impl Done {
+    /// The outcome of an access to the vGIC.
+    pub const fn of(class: ExitClass, answer: Answer) -> Self {
+        match answer {
+            Answer::Value(_) => Self::Yes(class),
+            Answer::Again => Self::NotYet(class),
+        }
+    }
+}
+
+/// The line of an emulated device, or of the emulated timer of this vCPU, goes up or down.
+pub fn line(vcpu: &mut Vcpu, vm: &Vm, intid: u32, up: bool) -> Notify {
+    if vcpu.runs {
+        vcpu.vgic.set_line(&vm.dist, &mut vcpu.gic, intid, up)
+    } else {
+        vm.dist.post_line(intid, up, vcpu.number)
+    }
+}

@@ -1,0 +1,152 @@
+//! Ways into the rooms of EL2 from the assembly and from `hw`, which calls them by their symbols. `vcpu` is always the one
+//! reference to the state of the vCPU that runs ([R-STATE]).
+#![allow(unsafe_code)]
+
+use bulkhead_core::console::text::Line;
+
+use crate::hw::gic::Taken;
+use crate::hw::state::{El2, States};
+use crate::hw::{fault, upcall};
+use crate::pcpu::Pcpu;
+use crate::vcpu::Vcpu;
+use crate::vm::Vm;
+use crate::{deliver, dispatch, idle, lifecycle, prepare, sched, start};
+
+impl States for El2 {
+    type Vm = Vm;
+    type Vcpu = Vcpu;
+    type Pcpu = Pcpu;
+}
+
+/// The boot pCPU, from `boot.s`.
+#[unsafe(no_mangle)]
+extern "C" fn primary(tree: u64, load: u64) -> ! {
+    start::primary(tree, load)
+}
+
+/// Every pCPU in its private map: makes its vCPUs, and becomes its idle thread.
+#[unsafe(no_mangle)]
+extern "C" fn el2_pcpu(idle: &mut Vcpu) -> ! {
+    prepare::start_pcpu(idle);
+    sched::make_vcpus(idle);
+    idle::wait(idle)
+}
+
+/// The thread of a vCPU, from its first turn. All vCPUs of a VM but the first wait to be switched on.
+#[unsafe(no_mangle)]
+extern "C" fn el2_vcpu(vcpu: &mut Vcpu) -> ! {
+    sched::begin(vcpu);
+    if let Some(index) = vcpu.vm
+        && vcpu.number == 0
+    {
+        prepare::run(vcpu, index);
+    }
+    upcall::idle(vcpu)
+}
+
+/// The thread of a vCPU that has rested; its guest comes next.
+#[unsafe(no_mangle)]
+extern "C" fn el2_resumed(vcpu: &mut Vcpu) {
+    sched::go_on(vcpu);
+    if vcpu.exit_work {
+        lifecycle::do_exit_work(vcpu);
+    }
+}
+
+/// Messages for this vCPU and its pCPU.
+#[unsafe(no_mangle)]
+extern "C" fn el2_mail(vcpu: &mut Vcpu) {
+    deliver::mail(vcpu);
+}
+
+/// Where the thread of a vCPU stays that is off. A symbol of its own, so that measurements can tell: what
+/// happens in here delays no guest of it.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_idle(vcpu: &mut Vcpu) -> ! {
+    idle::idle(vcpu)
+}
+
+/// Handles one pending interrupt between two slices of long work; `false` if there is none. A symbol of its own for the
+/// same reason: no slice is longer than what lies between two calls.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_poll(vcpu: &mut Vcpu) -> bool {
+    idle::poll(vcpu)
+}
+
+/// Where the thread of a vCPU stays that stands still, because its VM is paused. A symbol of its own for the same
+/// reason.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_paused(vcpu: &mut Vcpu) {
+    idle::wait_while_paused(vcpu);
+}
+
+/// From the vectors: `vcpu` is the one reference to the state of the vCPU that runs.
+#[unsafe(no_mangle)]
+extern "C" fn sync_exit(vcpu: &mut Vcpu, esr: u64, class: u64) {
+    dispatch::synchronous(vcpu, esr, class);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn data_exit(vcpu: &mut Vcpu, esr: u64) {
+    dispatch::data_abort(vcpu, esr);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn sysreg_exit(vcpu: &mut Vcpu, esr: u64) {
+    dispatch::system_register(vcpu, esr);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn irq_exit(vcpu: &mut Vcpu) {
+    dispatch::interrupt(vcpu);
+}
+
+/// From `upcall::handle_rare_interrupt`, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn rare_interrupt_exit(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
+    dispatch::rare_interrupt(vcpu, begin, taken);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn fiq_exit(vcpu: &mut Vcpu) {
+    dispatch::fast_interrupt(vcpu);
+}
+
+/// From the vectors, as `sync_exit`.
+#[unsafe(no_mangle)]
+extern "C" fn serror_exit(vcpu: &mut Vcpu) {
+    dispatch::serror(vcpu);
+}
+
+/// An exception at EL2 itself: a bug of EL2. Says so and stops this pCPU.
+#[unsafe(no_mangle)]
+extern "C" fn el2_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
+    let mut line = Line::new();
+    line.text("bug in EL2: exception ")
+        .decimal(kind)
+        .text(" pc=")
+        .hex(elr);
+    line.text(" syndrome=").hex(esr).text(" address=").hex(far);
+    fault::el2_fault(&line)
+}
+
+/// A panic: only start-up can reach one, which the gates prove.
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    let mut line = Line::new();
+    line.text("bug in EL2: panic");
+    if let Some(place) = info.location() {
+        line.text(" at ")
+            .text(place.file())
+            .byte(b':')
+            .decimal(u64::from(place.line()));
+    }
+    fault::el2_fault(&line)
+}

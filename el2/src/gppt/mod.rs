@@ -1,0 +1,73 @@
+//! GPPT VMs, which take their physical interrupts at EL1 (`bulkhead_core::gppt`, `docs/adr/0016-gppt.md`). One vCPU, on a
+//! pCPU of its own.
+
+#[cfg(feature = "gicv2")]
+mod kept_v2;
+#[cfg(not(feature = "gicv2"))]
+mod kept_v3;
+mod revoke;
+pub mod state;
+#[cfg(feature = "gicv2")]
+mod v2;
+#[cfg(feature = "gicv2")]
+use v2 as version;
+#[cfg(not(feature = "gicv2"))]
+mod v3;
+#[cfg(not(feature = "gicv2"))]
+use v3 as version;
+
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::cpu::psci;
+use bulkhead_core::gppt::Kick;
+use bulkhead_core::vgic::VCPUS;
+
+use crate::hw::gic;
+use crate::vcpu::Vcpu;
+
+pub use revoke::{is_gone, wait};
+pub use version::{
+    acknowledge, common, deactivate, finish_revoke, poll_event, send_sgi, was_revoked,
+};
+
+/// While the guest runs no timer of EL2's can interrupt it.
+pub fn has_no_deadlines(vcpu: &Vcpu) -> bool {
+    let gppt = vcpu.gppt.as_ref();
+    gppt.is_some_and(|gppt| gppt.mode.kick() == Kick::RevokeAndPoke)
+}
+
+/// Affinity fields of the MPIDR that a vCPU shows: its number; those of its pCPU where it sends SGIs to the board's.
+pub fn affinity(vcpu: &Vcpu) -> u64 {
+    match &vcpu.gppt {
+        Some(gppt) if !gppt.mode.filters_sgis() => gic::gppt::name(vcpu.index),
+        _ => vcpu.number as u64,
+    }
+}
+
+/// Gives a vCPU that a call of PSCI names by the board's affinity the number that it has in its VM.
+pub fn rename(vcpu: &Vcpu, function: u32, args: &mut [u64; 3]) {
+    if let Some(gppt) = &vcpu.gppt
+        && !gppt.mode.filters_sgis()
+        && psci::names_vcpu(function)
+    {
+        let own = args[0] == gic::gppt::name(vcpu.index);
+        // A number that no VM has.
+        args[0] = if own {
+            vcpu.number as u64
+        } else {
+            VCPUS as u64
+        };
+    }
+}
+
+/// Performs an access of such a VM if it is one to its GIC.
+#[inline(never)]
+pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Option<ExitClass> {
+    let stored = mmio.stored(vcpu.frame.get(mmio.register));
+    let gppt = vcpu.gppt.as_mut()?;
+    let (class, value) = gppt.access(&vcpu.gic, mmio, stored)?;
+    if !mmio.write {
+        vcpu.frame.set(mmio.register, mmio.loaded(value));
+    }
+    Some(class)
+}

@@ -1,0 +1,24 @@
+//! A fault of EL2 itself.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use bulkhead_core::console::text::Line;
+
+use super::{boot, cpu, firmware};
+
+/// EL2's last words about itself. During start-up the boot map has the UART at hand; later only the
+/// pCPU that drains the console has it, and the others can only stop.
+pub fn el2_fault(line: &Line<192>) -> ! {
+    // Without firmware that can switch the board off, asking it is the next exception: once is enough.
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed)
+        && let Some(uart) = boot::uart_at_hand()
+    {
+        for byte in b"\r\n[el2] ".iter().chain(line.as_bytes()).chain(b"\r\n") {
+            uart.send_polled(*byte);
+        }
+        uart.flush();
+        firmware::power_off();
+    }
+    cpu::halt()
+}

@@ -1,0 +1,85 @@
+//! Questions to the plan.
+
+use bulkhead_abi::plan::{DeviceKind, RegionKind, VM_OWN_PTIMER};
+use bulkhead_core::devices::{pl031, watchdog};
+
+pub use crate::hw::plan::plan;
+
+/// INTID of the EL1 physical timer in every VM (BSA: PPI 30).
+pub const PHYSICAL_TIMER: u32 = 30;
+
+/// Rows of the plan of the vCPUs of a VM.
+pub fn ids_of(vm: usize) -> core::ops::Range<usize> {
+    let vcpus = plan().vcpus;
+    let first = vcpus.partition_point(|row| usize::from(row.vm) < vm);
+    first..first.wrapping_add(plan().vcpus_of(vm).len())
+}
+
+/// Row of the plan of a vCPU, by the numbers of its VM and in it.
+pub fn id_of(vm: usize, vcpu: usize) -> Option<usize> {
+    ids_of(vm).nth(vcpu)
+}
+
+/// pCPUs of all vCPUs of a VM, which never leave them.
+pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
+    plan()
+        .vcpus_of(vm)
+        .iter()
+        .map(|vcpu| usize::from(vcpu.pcpu))
+}
+
+/// Physical address of an address in a VM's RAM.
+pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
+    plan().regions_of(vm).iter().find_map(|region| {
+        let offset = ipa.checked_sub(region.ipa)?;
+        (region.kind == RegionKind::Ram as u16 && offset < region.size)
+            .then(|| region.pa.wrapping_add(offset))
+    })
+}
+
+/// Where a VM finds an emulated device.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceFrame {
+    /// IPA; `u64::MAX` if the VM has no such device.
+    pub ipa: u64,
+    /// Bytes; 0 if the VM has no such device.
+    pub size: u64,
+    /// INTID.
+    pub intid: u32,
+}
+
+impl DeviceFrame {
+    /// The VM has none.
+    pub const NOWHERE: Self = Self {
+        ipa: u64::MAX,
+        size: 0,
+        intid: 0,
+    };
+}
+
+/// The frame of a device of a kind, which has `size` bytes.
+pub fn device(vm: usize, kind: DeviceKind, size: u64) -> DeviceFrame {
+    let mut rows = plan().devices_of(vm).iter();
+    rows.find(|row| row.kind == kind as u16)
+        .map_or(DeviceFrame::NOWHERE, |row| DeviceFrame {
+            ipa: row.ipa,
+            size,
+            intid: u32::from(row.vintid),
+        })
+}
+
+/// The frames of a VM's clock and watchdog.
+pub fn timer_devices(vm: usize) -> [DeviceFrame; 2] {
+    [
+        device(vm, DeviceKind::Pl031, pl031::SIZE),
+        device(vm, DeviceKind::Watchdog, watchdog::SIZE),
+    ]
+}
+
+/// The VM has the board's physical timer to itself.
+pub fn has_ptimer(vm: usize) -> bool {
+    plan()
+        .vms
+        .get(vm)
+        .is_some_and(|row| row.flags & VM_OWN_PTIMER != 0)
+}
