@@ -246,7 +246,8 @@ impl Scenario {
         let text = std::fs::read_to_string(path)
             .map_err(|error| Failure::environment(what(), error, ""))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        Self::read(&name, &text).map_err(|flaw| Failure::input(what(), flaw, "see docs/internals/testing.md"))
+        Self::read(&name, &text)
+            .map_err(|flaw| Failure::input(what(), flaw, "see docs/internals/testing.md"))
     }
 
     /// The scenarios of a text.
