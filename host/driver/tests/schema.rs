@@ -417,3 +417,34 @@ fn check_words(judge: &Judge, table: &str, key: &str, words: &[String]) {
     expected.sort_by_key(Value::to_string);
     assert_eq!(known, expected, "words of {key}");
 }
+
+#[test]
+fn descriptions_name_the_published_schema() {
+    let root = Path::new("..").canonicalize().expect("the checkout");
+    let published = root.join(schema::FILE);
+    let mut folders = ["systems", "tests", "lab/systems"]
+        .map(|name| root.join(name))
+        .to_vec();
+    let mut count = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("a file").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap_or_default();
+            let first = text.lines().next().unwrap_or_default();
+            if let Some(named) = first.strip_prefix("#:schema ") {
+                let named = folder.join(named.trim()).canonicalize();
+                assert!(
+                    named.is_ok_and(|named| named == published),
+                    "{}: {first}",
+                    path.display()
+                );
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 10, "{count}");
+}
