@@ -44,7 +44,9 @@ pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
             vcpu.frame.set_x0(0);
             return After::Yield;
         }
-        Call::Answer(answer::NOT_SUPPORTED) if own(vcpu, function) => return After::Return,
+        Call::Answer(answer::NOT_SUPPORTED) if bulkhead_call(vcpu, function) => {
+            return After::Return;
+        }
         Call::Answer(x0) => x0,
         Call::Off => return After::End(End::Off),
         Call::Reset => return After::End(End::Reset),
@@ -117,7 +119,7 @@ fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
 }
 
 /// Calls to Bulkhead itself, and about stolen time; `false` if it is none.
-fn own(vcpu: &mut Vcpu, function: u32) -> bool {
+fn bulkhead_call(vcpu: &mut Vcpu, function: u32) -> bool {
     if let Some(x0) = pvtime::call(function, vcpu.frame.get(1), vcpu.stolen_at) {
         vcpu.frame.set_x0(x0);
         return true;

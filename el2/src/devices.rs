@@ -196,7 +196,7 @@ pub fn console_event(vcpu: &mut Vcpu) {
         return;
     }
     let whom = vm.pl011.try_use(|pl011| {
-        pl011.room_again(&vm.streams);
+        pl011.space_again(&vm.streams);
         line(vcpu, vm, vcpu.pl011_intid, pl011.line(&vm.streams))
     });
     match whom {
@@ -212,7 +212,7 @@ pub fn drain(vcpu: &mut Vcpu, flush: bool) {
         return;
     };
     let next = service.drain(flush);
-    service.offer_room();
+    service.offer_space();
     for (purpose, at) in [
         (Purpose::Flush, next.flush),
         (Purpose::Monitor, next.monitor),

@@ -129,20 +129,20 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
             finish(vcpu, vm);
             return true;
         }
-        return wait_for_room(vm);
+        return wait_for_space(vm);
     };
     let fits = vm.streams.log.push_all(line.as_bytes());
     if !fits {
         *unsaid = Some(line);
-        return wait_for_room(vm);
+        return wait_for_space(vm);
     }
     output_waits();
     true
 }
 
 /// The drainer brings the next turn.
-fn wait_for_room(vm: &vm::Vm) -> bool {
-    vm.streams.wants_room.store(1, Ordering::Release);
+fn wait_for_space(vm: &vm::Vm) -> bool {
+    vm.streams.wants_space.store(1, Ordering::Release);
     output_waits();
     false
 }

@@ -314,7 +314,7 @@ fn virtual_wakes_at(vcpu: &Vcpu, at: u64) -> u64 {
 fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     let slot = vcpu.slot;
     if slot == IDLE {
-        gic::keep_silent();
+        gic::signal_nothing();
         vcpu.pcpu = Some(pcpu);
         if mailbox::has_mail(vcpu.id) {
             upcall::deliver_mail(vcpu);

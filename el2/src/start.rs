@@ -10,7 +10,7 @@ use bulkhead_core::stage2::Builder;
 
 use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
-use crate::hw::plan::keep_plan;
+use crate::hw::plan::set_plan;
 #[cfg(not(feature = "gicv2"))]
 use crate::hw::sdei;
 use crate::hw::uart::{self, Uart};
@@ -33,7 +33,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
         None => crate::hw::mmio::Registers::NONE,
     });
     uart.open();
-    boot::keep_uart(uart);
+    boot::set_uart(uart);
     let Some(tree) = tree else {
         let mut line = Said::new();
         line.text("refused: board-tree: x0 is the address of no device tree");
@@ -49,7 +49,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
         Ok(plan) => plan,
         Err(violation) => refuse(uart, violation, load),
     };
-    keep_plan(plan);
+    set_plan(plan);
     mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
     pool::set_loaded_at(load);
     random::set_entropy(tree.rng_seed);
@@ -63,7 +63,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     share_vms(&mut windows, &pool);
     build_stage2(&mut pool);
     start_distributor(&mut windows, uart);
-    keep_time(&mut windows);
+    read_clock(&mut windows);
     make_private_maps(&mut windows, &mut pool, uart);
     prepare::scrub_shared(&mut windows);
     vm::set_running(plan.vms.len() as u32);
@@ -81,7 +81,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     #[cfg(feature = "spin-table")]
     for n in 0..bulkhead_abi::plan::MAX_PCPUS {
         // No CPU is that of a pCPU that the plan does not have.
-        mmu::keep_mpidr(n, plan.pcpus.get(n).map_or(u64::MAX, |pcpu| pcpu.mpidr));
+        mmu::set_mpidr(n, plan.pcpus.get(n).map_or(u64::MAX, |pcpu| pcpu.mpidr));
     }
     boot::publish();
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
@@ -204,7 +204,7 @@ fn build_stage2(pool: &mut Pool) {
 }
 
 /// Takes the time of day from the board's PL031 (RTCDR), if it has one.
-fn keep_time(windows: &mut Windows) {
+fn read_clock(windows: &mut Windows) {
     let rtc = plan().header.board.rtc;
     if rtc != 0 {
         let registers = windows.registers(layout::FRAMES.wrapping_add(1), rtc, PAGE);
@@ -276,18 +276,18 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     if gic::gppt::is_there(drainer) {
         gic::gppt::claim(gicd, plan().header.board.uart_intid);
     }
-    keep_hold();
+    hold_stage2_roots();
     gic::gppt::start_calls(gicd);
 }
 
 /// The plan's proof says that none of them runs where the console is drained.
 #[cfg(feature = "gicv2")]
 fn give_interrupts(_: Registers, _: usize, _: Uart) {
-    keep_hold();
+    hold_stage2_roots();
 }
 
 /// Keeps hold of the stage 2 of VMs that could mask EL2's interrupts.
-fn keep_hold() {
+fn hold_stage2_roots() {
     let masking = gppt::state::pcpus().filter(|(_, vm)| gppt::state::can_mask(*vm));
     for (pcpu, vm) in masking {
         gic::gppt::give_to(pcpu, vm);

@@ -109,7 +109,7 @@ impl Console {
         // Somebody has added something meanwhile.
         self.sleeps &= !AWAKE.load(Ordering::Relaxed);
         for _ in 0..BATCH {
-            if !self.uart.has_room() {
+            if !self.uart.has_space() {
                 break;
             }
             if self.monitor_first && !self.monitor.is_idle() {
@@ -148,16 +148,16 @@ impl Console {
                 break;
             }
         }
-        self.uart.ask_room(waits);
+        self.uart.ask_for_space(waits);
         again
     }
 
     /// Tells the VMs that wait for room.
-    pub fn offer_room(&mut self) {
+    pub fn offer_space(&mut self) {
         for index in 0..plan().vms.len() {
             let vm = vm::vm(index);
             let streams = &vm.streams;
-            if streams.output.room() < 512 || streams.wants_room.swap(0, Ordering::AcqRel) == 0 {
+            if streams.output.free() < 512 || streams.wants_space.swap(0, Ordering::AcqRel) == 0 {
                 continue;
             }
             // While the VM runs its UART waits, which any of its vCPUs can serve; later it is a report.

@@ -365,7 +365,7 @@ impl VirtualInterface {
 }
 
 /// The virtual interface of this pCPU keeps its interrupts to itself.
-pub fn keep_silent() {
+pub fn signal_nothing() {
     version::set_control(version::control() & !HCR_ENABLE);
 }
 
