@@ -2,18 +2,24 @@
 //! own interrupts are of Group 0 there, with the most urgent priority, and come as FIQ; Group 1 is the guest's. Where Group 0 is
 //! the firmware's, EL2 has none there, and gets the pCPU back by an event of the firmware.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use bulkhead_core::console::text::Line;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
 
 use super::super::layout::shared;
 use super::super::mmio::Registers;
 use super::super::plan::plan;
-use super::super::sysreg::{dsb, isb, read, write};
+use super::super::sysreg::{isb, read, write};
 use super::super::{cpu, fault, mmu, sdei};
-use super::{GPPT_KICK, Gic, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, revoke, target};
+use super::by_spi::{BY_SPI, GICD, call, call_spi};
+use super::gppt_pcpus;
+use super::pcpu::Gic;
+use super::registers::{GPPT_KICK, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, configure, target};
+use super::revoke;
+use super::send::send;
+use super::v3::route;
 
+pub use super::by_spi::{meaning, sibling_intid};
+pub use super::gppt_pcpus::{has_events, is_there};
 pub use super::revoke::{give_to, is_gone};
 
 /// `GICD_CTLR.DS`: one Security state.
@@ -30,39 +36,22 @@ const PRIORITIES: usize = 128;
 
 const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && GPPT_KICK & 1 == 1);
 
-/// Of how a pCPU is called: by SPIs, the first of which is in bits 8 to 17, and its number in the lowest bits.
-pub(super) const BY_SPI: u64 = 1 << 63;
-/// The distributor as all pCPUs have it, where they call each other by SPIs.
-const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
-
 /// HCR_EL2.FMO and IMO.
 const TO_EL2: u64 = 1 << 3 | 1 << 4;
 
 /// EL2's interrupts are not of Group 1 there.
 pub const EL2_IN_GROUP0: bool = true;
 
-/// pCPUs that are like this, a bit for each.
-static THERE: AtomicU32 = AtomicU32::new(0);
-
-/// Those of them that are got back by events.
-static EVENTS: AtomicU32 = AtomicU32::new(0);
-
 /// The board has what such pCPUs need; `which` has a bit for each that is got back by a Group 0 interrupt, `events` for the
 /// others. For the boot pCPU, with the distributor started.
 pub fn prepare(gicd: Registers, which: u32, events: u32) -> bool {
-    THERE.store(which | events, Relaxed);
-    EVENTS.store(events, Relaxed);
+    gppt_pcpus::set(which, events);
     if which == 0 {
         return true;
     }
     let control = gicd.read(0);
     gicd.write(0, control | GROUP0);
     control & DS != 0
-}
-
-/// pCPU `index` is got back by events.
-pub fn has_events(index: usize) -> bool {
-    EVENTS.load(Relaxed) >> (index & 31) & 1 != 0
 }
 
 /// Lets pCPU `index`, which is this one, be got back by events, if that is how it is.
@@ -83,11 +72,6 @@ pub fn wait(index: usize) {
     } else {
         cpu::wait();
     }
-}
-
-/// pCPU `index` is such a one.
-pub fn is_there(index: usize) -> bool {
-    THERE.load(Relaxed) >> (index & 31) & 1 != 0
 }
 
 /// A pCPU as `GICD_IROUTER` names it.
@@ -117,7 +101,7 @@ pub fn kick(pcpu: usize) {
         write!("icc_sgi0r_el1", u64::from(GPPT_KICK) << 24 | target);
         isb();
     } else {
-        super::send(KICK, pcpu);
+        send(KICK, pcpu);
     }
 }
 
@@ -193,50 +177,6 @@ pub fn show(enabled: u64) {
     isb();
 }
 
-/// How pCPU `index` is called by the SPIs that the plan gives it: see [`BY_SPI`].
-pub(super) fn by_spi(index: usize, first: u16) -> u64 {
-    BY_SPI | u64::from(first) << 8 | index as u64
-}
-
-/// Makes an SPI pending that stands for an SGI, after everything that was written before. If the pCPU could mask that, it loses its stage
-/// 2 first.
-#[cold]
-#[inline(never)]
-pub(super) fn call(sgi: u32, target: u64) {
-    let intid = ((target >> 8 & 0x3ff) as u32).wrapping_add(sgi & 1);
-    let poke = || {
-        let word = bank::SET_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
-        GICD.write(word, 1 << (intid % 32));
-        // It is pending when the distributor answers.
-        GICD.read(word);
-        dsb();
-    };
-    if !revoke::revoke(target as usize & 7, poke) {
-        poke();
-    }
-}
-
-/// The first of the two SPIs by which pCPU `index` is called.
-fn call_spi(index: usize) -> Option<u32> {
-    let row = plan().pcpus.get(index)?;
-    (row.call_spi != 0).then_some(u32::from(row.call_spi))
-}
-
-/// The SGI for which an SPI stands on pCPU `index`; any other interrupt stands for itself.
-pub fn meaning(index: usize, intid: u32) -> u32 {
-    match call_spi(index) {
-        Some(first) if intid.wrapping_sub(first) < 2 => {
-            SIBLING.wrapping_add(intid.wrapping_sub(first))
-        }
-        _ => intid,
-    }
-}
-
-/// INTID by which a vCPU makes a sibling on pCPU `index` look at its interrupts.
-pub fn sibling_intid(index: usize) -> u32 {
-    call_spi(index).unwrap_or(SIBLING)
-}
-
 /// Starts the SPIs by which pCPUs call each other, if the plan says so. For the boot pCPU.
 pub fn start_calls(gicd: Registers) {
     for index in 0..plan().pcpus.len() {
@@ -244,8 +184,8 @@ pub fn start_calls(gicd: Registers) {
             return;
         };
         for intid in [first, first.wrapping_add(1)] {
-            super::configure(gicd, intid, true);
-            super::route(gicd, intid, index);
+            configure(gicd, intid, true);
+            route(gicd, intid, index);
             if is_there(index) {
                 claim(gicd, intid);
             }

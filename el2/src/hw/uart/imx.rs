@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::UartKind;
 
-use super::{Early, Uart};
+use super::port::{Early, Uart};
 
 /// What it is in the plan.
 pub const KIND: UartKind = UartKind::Imx;

@@ -1,7 +1,5 @@
 //! The board's UART, which carries the consoles. Firmware has set its speed. A build of EL2 knows one kind, as it knows one
-//! version of the GIC: [`pl011`], or what a feature names. What all have alike is here.
-
-use super::mmio::Registers;
+//! version of the GIC: [`pl011`], or what a feature names.
 
 #[cfg(feature = "uart-cadence")]
 mod cadence;
@@ -16,25 +14,13 @@ mod pl011;
 #[cfg(not(any(feature = "uart-cadence", feature = "uart-imx")))]
 use pl011 as device;
 
+mod port;
+
 pub use device::{EARLY, KIND};
+pub use port::Uart;
 
 /// Polls for room before a byte is given up; only before guests run.
 const PATIENCE: u32 = 100_000;
-
-/// How `refuse.s` sends its last words: offsets of registers, numbers of bits.
-#[derive(Debug)]
-pub struct Early {
-    /// Where a bit says that there is no room, and which.
-    pub full: (u64, u32),
-    /// Where bytes go.
-    pub data: u64,
-    /// Where a bit says whether everything has left, which, and what it is then.
-    pub idle: (u64, u32, u32),
-}
-
-/// The console UART.
-#[derive(Clone, Copy, Debug)]
-pub struct Uart(pub Registers);
 
 impl Uart {
     /// Sends a byte, waiting for room. Only before guests run, and for EL2's last words.

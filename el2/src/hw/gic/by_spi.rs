@@ -1,0 +1,58 @@
+//! SPIs that stand for EL2's SGIs, where a GPPT VM could send any SGI.
+
+use super::super::layout::shared;
+use super::super::mmio::Registers;
+use super::super::mmu;
+use super::super::plan::plan;
+use super::super::sysreg::dsb;
+use super::registers::{SIBLING, bank};
+use super::revoke;
+
+/// Of how a pCPU is called: by SPIs, the first of which is in bits 8 to 17, and its number in the lowest bits.
+pub(super) const BY_SPI: u64 = 1 << 63;
+/// The distributor as all pCPUs have it, where they call each other by SPIs.
+pub(super) const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
+
+/// How pCPU `index` is called by the SPIs that the plan gives it: see [`BY_SPI`].
+pub(super) fn by_spi(index: usize, first: u16) -> u64 {
+    BY_SPI | u64::from(first) << 8 | index as u64
+}
+
+/// Makes an SPI pending that stands for an SGI, after everything that was written before. If the pCPU could mask that, it loses its stage
+/// 2 first.
+#[cold]
+#[inline(never)]
+pub(super) fn call(sgi: u32, target: u64) {
+    let intid = ((target >> 8 & 0x3ff) as u32).wrapping_add(sgi & 1);
+    let poke = || {
+        let word = bank::SET_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
+        GICD.write(word, 1 << (intid % 32));
+        // It is pending when the distributor answers.
+        GICD.read(word);
+        dsb();
+    };
+    if !revoke::revoke(target as usize & 7, poke) {
+        poke();
+    }
+}
+
+/// The first of the two SPIs by which pCPU `index` is called.
+pub(super) fn call_spi(index: usize) -> Option<u32> {
+    let row = plan().pcpus.get(index)?;
+    (row.call_spi != 0).then_some(u32::from(row.call_spi))
+}
+
+/// The SGI for which an SPI stands on pCPU `index`; any other interrupt stands for itself.
+pub fn meaning(index: usize, intid: u32) -> u32 {
+    match call_spi(index) {
+        Some(first) if intid.wrapping_sub(first) < 2 => {
+            SIBLING.wrapping_add(intid.wrapping_sub(first))
+        }
+        _ => intid,
+    }
+}
+
+/// INTID by which a vCPU makes a sibling on pCPU `index` look at its interrupts.
+pub fn sibling_intid(index: usize) -> u32 {
+    call_spi(index).unwrap_or(SIBLING)
+}

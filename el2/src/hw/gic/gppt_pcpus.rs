@@ -1,0 +1,25 @@
+//! The pCPUs of GPPT VMs.
+
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// pCPUs that are like this, a bit for each.
+static THERE: AtomicU32 = AtomicU32::new(0);
+
+/// Those of them that are got back by events.
+static EVENTS: AtomicU32 = AtomicU32::new(0);
+
+/// Says which pCPUs are those of GPPT VMs, a bit for each: those that are reclaimed by a Group 0 interrupt, and those by events.
+pub(super) fn set(which: u32, events: u32) {
+    THERE.store(which | events, Relaxed);
+    EVENTS.store(events, Relaxed);
+}
+
+/// pCPU `index` is got back by events.
+pub fn has_events(index: usize) -> bool {
+    EVENTS.load(Relaxed) >> (index & 31) & 1 != 0
+}
+
+/// pCPU `index` is such a one.
+pub fn is_there(index: usize) -> bool {
+    THERE.load(Relaxed) >> (index & 31) & 1 != 0
+}
