@@ -72,8 +72,8 @@ impl Kind for (Version, View) {
     }
 }
 
-/// What a VM may do to the physical GIC. There is one filter for each pCPU, which alone accesses
-/// it.
+/// The filter of a VM's accesses to the physical GIC. Each pCPU has its own, and no other pCPU
+/// accesses it.
 #[derive(Clone, Debug)]
 pub struct Filter<K> {
     pub(super) kind: K,
@@ -90,8 +90,7 @@ pub struct Filter<K> {
 
 impl<K: Kind> Filter<K> {
     /// Creates a filter as after a reset: nothing is enabled. `given` has the SPIs and PPIs of the
-    /// VM. Of the SGIs it gets those that guests have ([`GUEST_SGIS`]), of the PPIs the virtual
-    /// timer in any case.
+    /// VM. Its SGIs are always [`GUEST_SGIS`], and its PPIs include the virtual timer in any case.
     pub fn new(kind: K, given: Intids, cpus: Cpus) -> Self {
         let mut given = given;
         if let Some(private) = given.first_mut() {
@@ -167,8 +166,8 @@ impl<K: Kind> Filter<K> {
         self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0
     }
 
-    /// Returns the writes that give those of the four INTIDs from `first` on that are the VM's the
-    /// highest priority that it may have.
+    /// Returns the writes that set the priority of four INTIDs from `first` on, as far as they are
+    /// the VM's, to the highest that the VM may have.
     pub fn forget_priorities(&self, first: u64) -> Writes {
         self.write_priorities(first, 4, 0)
     }
@@ -251,8 +250,8 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// Returns the write of those bits of a word of a bank that are the VM's; `None` if there is
-    /// none.
+    /// Returns the write of `value` to a word of a bank, reduced to the VM's bits; `None` if none
+    /// is left.
     pub(super) fn bits(&self, bank: u64, word: usize, value: u32) -> Option<Write> {
         let own = value & self.given(word);
         let (frame, offset) = self.place(bank, word, 4);
@@ -264,7 +263,7 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// Returns a read of those bits of a word of a bank that are the VM's.
+    /// Returns the read of a word of a bank, reduced to the VM's bits.
     pub(super) fn see_bits(&self, bank: u64, word: usize) -> Answer {
         let own = self.given(word);
         let (frame, offset) = self.place(bank, word, 4);

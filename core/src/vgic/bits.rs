@@ -182,8 +182,8 @@ impl Cpu {
         if word == 0 && vcpu == self.number {
             self.make_pending(dist, host, hw);
         } else if word != 0 && hw != 0 {
-            // The mark keeps owners from taking them by a ready entry, on a path that does not see
-            // that software made them pending.
+            // The mark stops the owners' fast paths, which would take the interrupt by a ready
+            // entry without seeing that software made it pending.
             notify |= dist.mark_owners(vcpu, word, hw);
             dist.by_software(vcpu, word).fetch_or(hw, SeqCst);
             for intid in each(word, hw) {

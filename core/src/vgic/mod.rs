@@ -67,9 +67,9 @@ pub enum Version {
     V3,
 }
 
-/// The vCPUs of a VM, a bit for each, that have to call [`Cpu::on_notify`] soon. EL2 sends each of
-/// them the SGI for siblings. A vCPU that is off is never in this set; a vCPU that starts checks by
-/// itself what others have left for it ([`Cpu::reset`]).
+/// A set of vCPUs of a VM, a bit for each, that have to call [`Cpu::on_notify`] soon. EL2 sends
+/// each of them the SGI for siblings. A vCPU that is off is never in this set; a vCPU that starts
+/// checks by itself what others have left for it ([`Cpu::reset`]).
 #[must_use]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Notify(pub u8);

@@ -35,8 +35,8 @@ pub(super) enum State {
 
 impl Cpu {
     /// Asks each vCPU that may have an interrupt of the word, unless this access has asked before.
-    /// Returns the vCPUs that were asked when all of them have answered, or else as `Err` those to
-    /// notify.
+    /// Returns the vCPUs that were asked once all of them have answered; before that, as `Err`, the
+    /// vCPUs to notify.
     fn answers(
         &mut self,
         dist: &Distributor,

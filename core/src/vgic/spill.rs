@@ -165,9 +165,9 @@ impl Cpu {
         (urgent != 0).then(|| (word, urgent & urgent.wrapping_neg()))
     }
 
-    /// Moves spilled interrupts back to free list registers: the most urgent of those that the
-    /// guest has taken first, then in any order those that register writes have made active, which
-    /// the guest can end only by naming them.
+    /// Moves spilled interrupts back to free list registers: first the most urgent of those that
+    /// the guest has taken; then, in any order, the interrupts that register writes have made
+    /// active, which the guest can end only by naming them.
     pub(super) fn unspill<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         let timer = 1 << VTIMER;
         if self.spilled.get(0) & timer != 0 && host.empty() & 1 << VTIMER_LR != 0 {

@@ -262,8 +262,8 @@ impl Cpu {
     }
 
     /// Whether a list register's entry has the current group and priority of the interrupt. While
-    /// the interrupt is active, the entry has those with which it was taken, so a further pending
-    /// state may need others.
+    /// the interrupt is active, the entry keeps the group and priority with which it was taken; if
+    /// it becomes pending again, it may need others.
     pub(super) fn is_current(&self, dist: &Distributor, entry: u64) -> bool {
         (entry ^ self.entry(dist, lr::vintid(entry))) & lr::GUEST == 0
     }

@@ -1,4 +1,4 @@
-//! Tests that those vCPUs are notified or asked which an access concerns, once, and no others.
+//! Tests that an access notifies or asks each vCPU that it concerns, once, and no other vCPU.
 
 use core::sync::atomic::Ordering::SeqCst;
 
