@@ -47,7 +47,7 @@
 //!         Some(Request::Pause) => paused = true,
 //!         Some(Request::Stop) => break,
 //!     }
-//!     // What has been done for the wish is done; whoever asked may rely on it.
+//!     // The guest has complied; the asker may rely on it.
 //!     listener.answer();
 //!     if !paused {
 //!         // The work of a period.

@@ -1,8 +1,8 @@
 //! Reads the device tree that EL2 is started with: one pass over the flattened tree (Devicetree
 //! Specification v0.4, chapter 5), without allocation, and without trust in its contents.
 //!
-//! This is not a library because start-up has a budget of instructions: a walk that collects
-//! everything in one pass costs a tenth of one look-up for each property
+//! It is written here and not taken from a library because start-up has a budget of instructions: a
+//! walk that collects everything in one pass costs a tenth of one look-up for each property
 //! (`docs/adr/0006-libraries.md`).
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
     seconds.saturating_mul(SECOND).saturating_add(rest)
 }
 
-/// Appends the policy, the state and the share so far of a vCPU: `fair weight 2 cap 3000/10000 us,
-/// out of budget for 120 us, had  29.80% of its pcpu`.
+/// Appends the policy, the state and the share so far of a vCPU:
+/// `fair weight 2 cap 3000/10000 us, out of budget for 120 us, had  29.80% of its pcpu`.
 pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut Line<N>) {
     let us = |ticks| nanoseconds(ticks, frequency) / 1000;
     match usage.policy {

@@ -17,7 +17,7 @@ pub type ReportLine = Line<128>;
 /// Reason why a VM no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The guest or the console requested it, or its watchdog expired.
+    /// A request of the guest or the console, or an expired watchdog.
     Ended(End),
     /// A fault that could not be injected into the guest, or that ends it.
     Fault {
@@ -35,20 +35,20 @@ pub enum Reason {
 /// What happens after the end of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stays stopped.
+    /// The VM stays stopped.
     Stays,
-    /// It stays stopped: it has been restarted as often as its policy allows.
+    /// The VM stays stopped: it has been restarted as often as its policy allows.
     Exhausted {
         /// Restarts that the policy allows.
         limit: u16,
         /// Period of that limit, in seconds.
         seconds: u16,
     },
-    /// It stays stopped, and this VM is notified.
+    /// The VM stays stopped, and this other VM is notified.
     Tells([u8; NAME]),
-    /// It restarts because it or the console asked for it.
+    /// The VM restarts because its guest or the console asked for it.
     Restarts,
-    /// It starts again after a crash.
+    /// The VM starts again after a crash.
     Retries {
         /// Restarts so far in the period.
         count: u16,

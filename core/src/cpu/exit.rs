@@ -1,6 +1,6 @@
 //! Decoding of ESR_EL2, the reason for an exit (DDI 0487, D24.2.40 "ESR_EL2").
 
-/// Exception classes (ESR_ELx.EC) that EL2 tells apart.
+/// Exception classes (ESR_ELx.EC) that EL2 distinguishes.
 pub mod ec {
     /// Unknown reason.
     pub const UNKNOWN: u64 = 0x00;
@@ -48,9 +48,9 @@ pub struct Mmio {
     pub register: u8,
     /// Whether the access is a store.
     pub write: bool,
-    /// The loaded value is sign-extended.
+    /// Whether the loaded value is sign-extended.
     pub sign_extend: bool,
-    /// The destination is an X register (matters for sign extension).
+    /// Whether the destination is an X register (matters for sign extension).
     pub wide: bool,
 }
 

@@ -15,17 +15,17 @@ use bulkhead_abi::plan::MAX_VCPUS_PER_VM;
 /// Phase in the life of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It has not been started, or it has ended and its end has been fully reported.
+    /// The VM has not been started, or it has ended and its end has been fully reported.
     Down,
-    /// Its boot pCPU is preparing it.
+    /// The boot pCPU is preparing the VM.
     Starting,
-    /// Its vCPUs may run.
+    /// The vCPUs may run.
     Running,
-    /// Its vCPUs are being taken off, for this reason.
+    /// The vCPUs are being taken off, for this reason.
     Stopping(End),
 }
 
-/// Why a VM ends.
+/// Reason for the end of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum End {
@@ -35,9 +35,9 @@ pub enum End {
     Reset = 2,
     /// CPU_OFF of the last vCPU that was on.
     LastCpuOff = 3,
-    /// It crashed: a fault that could not be injected, or an SError.
+    /// A crash: a fault that could not be injected, or an SError.
     Crash = 4,
-    /// Its watchdog was not refreshed.
+    /// The watchdog of the VM was not refreshed.
     Watchdog = 5,
     /// The console stopped it.
     Ordered = 6,
@@ -71,17 +71,17 @@ impl End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// It is off.
+    /// The vCPU is off.
     Off = 0,
     /// A CPU_ON is writing its entry point.
     Claimed = 1,
-    /// It is to start; its pCPU has been notified.
+    /// The vCPU is to start; its pCPU has been notified.
     Pending = 2,
-    /// It is on.
+    /// The vCPU is on.
     On = 3,
 }
 
-/// Why a vCPU cannot be switched on.
+/// Reason why a vCPU cannot be switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The VM has no such vCPU.
@@ -305,7 +305,7 @@ impl Default for Restarts {
 }
 
 impl Restarts {
-    /// No restarts yet.
+    /// A counter without restarts.
     pub const fn new() -> Self {
         Self {
             since: AtomicU64::new(0),

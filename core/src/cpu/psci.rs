@@ -29,12 +29,12 @@ pub enum Call {
     CpuOn {
         /// Number of the vCPU.
         target: usize,
-        /// IPA at which it starts.
+        /// IPA of the first instruction.
         entry: u64,
-        /// Its x0.
+        /// Value of x0 at the entry point.
         context: u64,
     },
-    /// AFFINITY_INFO of this vCPU.
+    /// AFFINITY_INFO; the number of the vCPU that it asks about.
     Affinity(usize),
 }
 

@@ -8,7 +8,7 @@ use crate::cpu::psci::answer;
 pub const FEATURES: u32 = 0xc500_0020;
 /// PV_TIME_ST.
 pub const STOLEN: u32 = 0xc500_0021;
-/// Bytes from the structure of one vCPU to that of the next.
+/// Distance in bytes between the structures of two adjacent vCPUs.
 pub const STRIDE: u64 = 64;
 /// Offset of the stolen time in that structure, 64 bits of nanoseconds. The revision and the
 /// attributes before it are both 0.
@@ -39,7 +39,7 @@ mod tests {
         }
         assert_eq!(call(STOLEN, 0, place), place);
         assert_eq!(call(FEATURES, 0x84, place), Some(answer::NOT_SUPPORTED));
-        // The upper half of x1 is no part of a function identifier.
+        // The upper half of x1 is not part of the function identifier.
         assert_eq!(call(FEATURES, 1 << 32 | u64::from(STOLEN), place), Some(0));
         assert_eq!(call(0xc500_0022, 0, place), None);
     }

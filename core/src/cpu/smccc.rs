@@ -113,7 +113,7 @@ pub struct Workarounds {
 }
 
 impl Workarounds {
-    /// Nothing has been detected yet: nothing is offered.
+    /// The answers before detection: nothing is offered.
     pub const NONE: Self = Self {
         answers: [answer::NOT_SUPPORTED; 3],
         passed_on: [false; 3],

@@ -22,7 +22,7 @@ pub enum Access {
     Fixed(u64),
     /// SGI registers; `true` for group 1.
     Sgi(bool),
-    /// The EL1 physical timer, where the VM has an emulated one.
+    /// A register of the EL1 physical timer, if the timer is emulated for the VM.
     PhysicalTimer(Register),
     /// Cache maintenance by set and way: has no effect (`docs/adr/0003-exit-path.md`).
     SetWay,

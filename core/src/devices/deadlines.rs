@@ -52,7 +52,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// No deadline is set.
+    /// Deadlines of which none is set.
     pub const fn new() -> Self {
         Self {
             each: [u64::MAX; Purpose::COUNT],

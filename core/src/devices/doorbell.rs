@@ -22,7 +22,7 @@ pub struct Doorbell {
 pub enum Rung {
     /// The interrupt has to be made pending.
     Heard,
-    /// It is too early. From this time on, the caller has to call [`Doorbell::look`].
+    /// The ring came too early. From this time on, the caller has to call [`Doorbell::look`].
     Later(u64),
 }
 

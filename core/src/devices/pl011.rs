@@ -49,9 +49,9 @@ pub struct Pl011 {
 /// What EL2 has to do after an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// The interrupt line may have changed: read [`Pl011::line`].
+    /// Whether the interrupt line may have changed: read [`Pl011::line`].
     pub line: bool,
-    /// There is output to drain.
+    /// Whether there is output to drain.
     pub output: bool,
 }
 

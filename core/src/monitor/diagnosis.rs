@@ -16,31 +16,32 @@ const SPSR_F: u64 = 1 << 6;
 const ENABLED: u64 = 1;
 const ENABLED_MASKED: u64 = 3;
 
-/// What keeps a pending interrupt from being taken by the vCPU.
+/// The reason why a pending interrupt is not taken by the vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
-    /// It is not enabled in the distributor or redistributor.
+    /// The interrupt is not enabled in the distributor or redistributor.
     Disabled,
-    /// Its group is disabled in GICD_CTLR.
+    /// The group of the interrupt is disabled in GICD_CTLR.
     Distributor,
-    /// Its group is disabled in the CPU interface (ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1, GICC_CTLR).
+    /// The group of the interrupt is disabled in the CPU interface (ICC_IGRPEN0_EL1,
+    /// ICC_IGRPEN1_EL1, GICC_CTLR).
     Group,
-    /// It is masked by priority (ICC_PMR_EL1, GICC_PMR).
+    /// The interrupt is masked by priority (ICC_PMR_EL1, GICC_PMR).
     Priority,
     /// An interrupt of at least the same priority is active and has had no priority drop.
     Running,
-    /// It is masked by PSTATE.I or PSTATE.F.
+    /// The interrupt is masked by PSTATE.I or PSTATE.F.
     Pstate,
 }
 
 /// Activity of a vCPU over the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// It makes progress, or has exits.
+    /// The vCPU makes progress, or has exits.
     Runs,
-    /// It waits in WFI or WFE.
+    /// The vCPU waits in WFI or WFE.
     Sleeps,
-    /// Its PC was between these addresses in all samples, and it had no exits.
+    /// The PC was between these addresses in all samples, and there were no exits.
     Spins(u64, u64),
 }
 
@@ -61,7 +62,7 @@ pub enum Diagnosis {
     Blocked(Activity, Pending, Barrier),
 }
 
-/// Returns what keeps `pending` from the vCPU, if anything does.
+/// Returns the barrier between `pending` and the vCPU, if there is one.
 pub fn barrier(snapshot: &Snapshot, pending: Pending) -> Option<Barrier> {
     let gate = &snapshot.interrupts.gate;
     let group = 1 << pending.group();

@@ -55,7 +55,7 @@ pub enum Typed {
 /// A value that is being typed.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its kind.
+    /// Kind of the value.
     pub what: What,
     /// The number before a slash.
     first: Option<u32>,

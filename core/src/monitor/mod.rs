@@ -39,9 +39,9 @@ pub enum Step {
     Ask(usize),
     /// Let the pCPU of this vCPU (row of the plan) answer a question about it.
     AskPcpu(usize),
-    /// Nothing before the counter reads this, or an answer comes.
+    /// Wait until the counter reads this, or an answer comes.
     Wait(u64),
-    /// Nothing before the next key.
+    /// Wait for the next key.
     Nothing,
 }
 
@@ -73,7 +73,7 @@ enum Notice {
     About,
     NoVm,
     Ordered(&'static str),
-    /// How to type a value.
+    /// The instructions for typing a value.
     Prompt(What),
     /// The value was typed wrongly.
     Again(What),
@@ -86,9 +86,9 @@ enum Notice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     Everything,
-    /// Its activity, in one line.
+    /// The activity of the vCPU, in one line.
     Brief,
-    /// Its CPU time.
+    /// The CPU time of the vCPU.
     Time,
 }
 
@@ -414,7 +414,7 @@ impl Monitor {
         self.answered = 0;
     }
 
-    /// Takes an answer.
+    /// Reads the answer to a question, and diagnoses the vCPU once its state is complete.
     fn take(&mut self, published: &Published) {
         let sample = self.answered.checked_sub(BEFORE);
         if let Some(slot) = sample.and_then(|n| self.samples.get_mut(n)) {
@@ -428,7 +428,7 @@ impl Monitor {
     }
 }
 
-/// Rows of a VM in the vCPU table, which is sorted.
+/// The rows of a VM in the vCPU table, which is sorted by VM.
 fn rows(vcpus: &[Vcpu], vm: usize) -> core::ops::Range<usize> {
     let first = vcpus.partition_point(|row| usize::from(row.vm) < vm);
     let end = vcpus.partition_point(|row| usize::from(row.vm) <= vm);

@@ -75,7 +75,7 @@ impl Default for Published {
 }
 
 impl Published {
-    /// No question.
+    /// The state without a question.
     pub const fn new() -> Self {
         Self {
             asked: AtomicU64::new(0),

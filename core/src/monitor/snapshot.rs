@@ -6,15 +6,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
-    /// It is switched off.
+    /// The vCPU is off.
     Off = 0,
-    /// Its VM is being prepared.
+    /// The VM is being prepared.
     Starting = 1,
-    /// It is on, and its VM is not paused.
+    /// The vCPU is on, and its VM is not paused.
     On = 2,
-    /// It is on, and its VM is paused.
+    /// The vCPU is on, and its VM is paused.
     Paused = 3,
-    /// Its VM has stopped.
+    /// The VM has stopped.
     Stopped = 4,
 }
 
@@ -64,7 +64,7 @@ pub const UNREADABLE: u64 = u64::MAX;
 pub struct Timer {
     /// CTL: bit 0 enabled, bit 1 masked, bit 2 due.
     pub control: u64,
-    /// Ticks until it is due; 0 if it is.
+    /// Ticks until the timer is due; 0 if it is due.
     pub ahead: u64,
     /// CVAL.
     pub compare: u64,
@@ -199,7 +199,7 @@ pub struct Snapshot {
     pub frequency: u64,
     /// The virtual timer and the physical one.
     pub timers: [Timer; 2],
-    /// Its interrupts.
+    /// Interrupts of the vCPU.
     pub interrupts: Interrupts,
 }
 

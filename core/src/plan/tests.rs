@@ -273,7 +273,7 @@ fn servers_of_a_pcpu_are_counted_together() {
 #[test]
 fn a_pcpu_has_as_many_vcpus_as_its_scheduler() {
     let mut sample = shared_pcpu();
-    // All of them belong to the second VM, which then has the maximum number of a VM.
+    // All of them belong to the second VM, which then has as many as a VM may have.
     let third = sample.vcpus[2];
     let fair = |mpidr, pcpu| Vcpu {
         pcpu,

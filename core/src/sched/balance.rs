@@ -4,7 +4,7 @@
 //! pair moves at most one vCPU, to the pCPU with the least pressure, for one of three reasons:
 //!
 //! * **Load.** The greater of the two loads decreases by at least half of the load of the vCPU:
-//!   smaller gains do not count, so no vCPU moves back at once.
+//!   a smaller gain is no reason to move, so no vCPU moves back.
 //! * **Use.** The two pCPUs together are used more, by an eighth of a pCPU at least, although one
 //!   of them has so little room beside its servers that a vCPU there gets less than on the other.
 //!   The vCPUs that are owed the least take turns there.
@@ -433,7 +433,7 @@ fn used(view: &View) -> u64 {
     view.wants.min(view.room)
 }
 
-/// What a vCPU is owed, times its load.
+/// The time owed to a vCPU, times its load.
 fn by_load(load_track: &LoadTrack) -> i64 {
     let load = i64::try_from(load_track.load() / (WHOLE / 1024)).unwrap_or(i64::MAX);
     i64::from(load_track.owed).saturating_mul(load) / 1024

@@ -46,7 +46,6 @@ pub struct Bound {
     pub need: u64,
     /// Millionths of the pCPU that it and the servers of shorter periods take, blocking included.
     /// At most 1,000,000 if the promise holds.
-    /// promise holds.
     pub load: u64,
     /// Longest time without any supply, after a wake-up at the worst moment.
     pub gap: u64,

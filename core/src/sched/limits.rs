@@ -1,4 +1,4 @@
-//! Scheduling parameters of each vCPU as they hold now: those of the plan until a privileged user
+//! Scheduling parameters of each vCPU as they hold now: those of the plan until the console
 //! changes them. This is the only way in which weights, caps, budgets, periods and pools change
 //! while a system runs.
 //!
@@ -36,12 +36,12 @@ pub enum Change {
     Pool(u32),
 }
 
-/// Why a change is refused.
+/// Reason for refusing a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The VM does not exist.
     Nobody,
-    /// Its vCPUs are pinned.
+    /// The vCPUs of the VM are pinned.
     Pinned,
     /// A weight, a cap or a pool for a VM of servers.
     NotFair,
@@ -111,7 +111,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// No changes: the plan holds.
+    /// Limits without changes: the plan holds.
     pub const fn new() -> Self {
         Self(
             [const {

@@ -54,7 +54,6 @@ pub struct Turn {
     pub trap_wfi: bool,
     /// Whether WFE of this vCPU must trap: another vCPU is ready, perhaps the one that holds the
     /// lock it waits for. Not set for a server, which spins in its own budget.
-    /// server, whose time it is.
     pub trap_wfe: bool,
 }
 
@@ -109,7 +108,6 @@ pub struct Scheduler {
     /// The slot that runs when the slice of the current vCPU ends, or [`NOBODY`] if that has to be
     /// worked out. Known only while all vCPUs that are awake are fair and have no cap; forgotten on
     /// every change that could affect it.
-    /// that are awake are fair and have no cap; forgotten with whatever could change it.
     heir: usize,
     weights: Fair,
 }
@@ -200,7 +198,6 @@ impl Scheduler {
 
     /// Yields the current vCPU, which spins: the next turn goes to another fair vCPU if one is
     /// ready, preferably one of the same VM. Has no effect for a server.
-    /// server.
     pub fn yield_cpu(&mut self) {
         self.passes = true;
         self.heir = NOBODY;
@@ -387,7 +384,7 @@ impl Scheduler {
             return false;
         };
         if !this.may_run() {
-            // It may not run yet, but the timer must be set for its refill.
+            // `this` may not run yet, but the timer must be set for its refill.
             return true;
         }
         match (this.rank(), other.rank()) {
@@ -497,7 +494,6 @@ impl Scheduler {
 
     /// The vCPU of the same VM to which a yield goes, unless `first` is more than a round behind
     /// it: siblings that yield to each other must not starve the others.
-    /// out.
     fn sibling(&self, of: usize, able: Set, first: usize) -> Option<usize> {
         let (group, first) = (self.slots.get(of)?.group, self.slots.get(first)?);
         let mut siblings = 0;

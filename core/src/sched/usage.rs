@@ -23,11 +23,11 @@ pub enum RunState {
 /// Policy, state and account of a vCPU at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Its policy.
+    /// Policy of the vCPU.
     pub policy: Policy,
-    /// Its run state.
+    /// Run state of the vCPU.
     pub run_state: RunState,
-    /// Its account, up to the moment.
+    /// Account of the vCPU, up to the moment.
     pub account: Account,
     /// Ticks since it came to its pCPU.
     pub passed: u64,

@@ -10,7 +10,7 @@ pub use size::pages_needed;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
 
-/// One page of descriptors.
+/// A translation table: one page of descriptors.
 pub type Table = [u64; 512];
 
 const VALID: u64 = 1;

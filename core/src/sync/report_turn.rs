@@ -22,7 +22,7 @@ impl Default for ReportTurn {
 }
 
 impl ReportTurn {
-    /// No vCPU has the turn.
+    /// A turn that no vCPU has.
     pub const fn new() -> Self {
         Self {
             owner: AtomicUsize::new(0),

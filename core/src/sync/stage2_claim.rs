@@ -34,7 +34,8 @@ impl Stage2Claim {
 
     /// Claims the root for a pCPU that wants to reclaim this one and has left a message. `true`:
     /// the caller has to revoke the root, and then, until [`Self::taken`], to [`Self::serve`] and
-    /// send the SGI. `false`: another pCPU is changing the root and will send the SGI.
+    /// send the SGI. `false`: either another pCPU is revoking the root and will send the SGI, or
+    /// this pCPU is restoring the root and reads its messages afterwards.
     pub fn take(&self) -> bool {
         self.0.fetch_or(HELD | AGAIN | GONE, AcqRel) & HELD == 0
     }
@@ -59,7 +60,7 @@ impl Stage2Claim {
     }
 
     /// Restores the root with `restore`. Called on the reclaimed pCPU itself, which reads its
-    /// messages afterwards. `false`: another pCPU is changing the root, and the caller has to try
+    /// messages afterwards. `false`: another pCPU is revoking the root, and the caller has to try
     /// again.
     pub fn give(&self, restore: impl FnOnce()) -> bool {
         if self.0.fetch_or(HELD, AcqRel) & HELD != 0 {

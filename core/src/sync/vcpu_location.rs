@@ -26,7 +26,7 @@ impl Default for VcpuLocation {
 }
 
 impl VcpuLocation {
-    /// All vCPUs on pCPU 0.
+    /// Locations in which all vCPUs are on pCPU 0.
     pub const fn new() -> Self {
         Self([const { AtomicU8::new(0) }; MAX_VCPUS + MAX_VCPUS_PER_VM])
     }

@@ -77,7 +77,7 @@ struct World {
 }
 
 impl World {
-    /// Each task starts on the pCPU given with it.
+    /// A world in which each task starts on the pCPU given with it.
     fn new(pcpus: usize, tasks: &[(usize, Task)]) -> Self {
         let loads = Loads::new();
         let mut world = Self {
