@@ -1,5 +1,6 @@
-//! The board's UART, which carries the consoles. Firmware has set its speed. A build of EL2 knows one kind, as it knows one
-//! version of the GIC: [`pl011`], or what a feature names. What all have alike is here.
+//! The board's UART, which carries the consoles. Firmware has set its speed. A build of EL2
+//! supports one kind of UART, as it supports one version of the GIC: [`pl011`], or the kind that a
+//! feature names. The common parts are here.
 
 use super::mmio::Registers;
 
@@ -18,17 +19,19 @@ use pl011 as device;
 
 pub use device::{EARLY, KIND};
 
-/// Polls for room before a byte is given up; only before guests run.
+/// The number of polls for room before a byte is dropped; only before guests run.
 const PATIENCE: u32 = 100_000;
 
-/// How `refuse.s` sends its last words: offsets of registers, numbers of bits.
+/// The description of a UART with which `refuse.s` sends its last words: offsets of registers,
+/// numbers of bits.
 #[derive(Debug)]
 pub struct Early {
-    /// Where a bit says that there is no room, and which.
+    /// The register and the bit that says that there is no room.
     pub full: (u64, u32),
-    /// Where bytes go.
+    /// The register to which bytes are written.
     pub data: u64,
-    /// Where a bit says whether everything has left, which, and what it is then.
+    /// The register and the bit that says whether all bytes have been sent, and the bit's value
+    /// then.
     pub idle: (u64, u32, u32),
 }
 
@@ -47,7 +50,7 @@ impl Uart {
         self.send(byte);
     }
 
-    /// Waits until everything has left.
+    /// Waits until all bytes have been sent.
     pub fn flush(self) {
         for _ in 0..PATIENCE {
             if self.is_idle() {
