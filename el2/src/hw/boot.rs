@@ -47,8 +47,8 @@ pub fn el2_size() -> u64 {
 pub fn behind_el2() -> &'static [u8] {
     let start = &raw const __el2_end;
     let size = EL2_WINDOW.saturating_sub(el2_size()) as usize;
-    // SAFETY: [R-IMAGE] the boot code mapped it read-only, nobody writes it; who keeps a reference to
-    // more than the plan after `mmu::drop_behind` is told not to there.
+    // SAFETY: [R-IMAGE] the boot code mapped it read-only, and nothing writes it; after
+    // `mmu::drop_behind` nothing may keep a reference to more than the plan.
     unsafe { core::slice::from_raw_parts(start, size) }
 }
 
@@ -71,7 +71,7 @@ pub fn boot_tree(windows: &mut Windows, pa: u64) -> Option<&'static [u8]> {
 
 /// Leaves the boot map for the private map of pCPU `index` and continues in `pcpu_main`.
 pub fn become_pcpu(index: usize) -> ! {
-    // SAFETY: [R-ENTER] `mmu::make_private` has made the map and its stack.
+    // SAFETY: [R-ENTER] `mmu::make_private` has built the map, with a stack.
     unsafe { enter_private_map(index as u64, mmu::root(index)) }
 }
 

@@ -26,7 +26,7 @@ pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
                 );
             }
         } else {
-            // SAFETY: [R-WINDOW] as above.
+            // SAFETY: [R-WINDOW] the caller's promise; eight lines divide a page.
             unsafe {
                 core::arch::asm!(
                     ".rept 8", "stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]",

@@ -12,7 +12,8 @@ pub struct Claim<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: [R-CLAIM] the value is reached only by who has set `taken`, and by one at a time.
+// SAFETY: [R-CLAIM] only the pCPU that has set `taken` reaches the value, and only one can have set
+// it.
 unsafe impl<T: Send> Sync for Claim<T> {}
 
 impl<T> Claim<T> {
@@ -31,7 +32,7 @@ impl<T> Claim<T> {
         if self.taken.swap(true, Ordering::Acquire) {
             return None;
         }
-        // SAFETY: [R-CLAIM] `taken` was false and is true now by this pCPU's doing.
+        // SAFETY: [R-CLAIM] `taken` was false and is true now because this pCPU has set it.
         let result = act(unsafe { &mut *self.value.get() });
         self.taken.store(false, Ordering::Release);
         Some(result)

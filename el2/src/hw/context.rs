@@ -49,21 +49,24 @@ impl Context {
     /// ([`cpu::has_auxiliary_registers`]). The hardware keeps them as well.
     #[inline(always)]
     pub fn save_registers(&mut self, auxiliary: u64) {
-        // SAFETY: [R-SYSREG] reads registers and writes this structure, which `switch.s` knows.
+        // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout `switch.s`
+        // knows.
         unsafe { save_registers(&raw mut self.registers, auxiliary) }
     }
 
     /// Saves the registers that only EL2 sets for a vCPU: stage 2, MPIDR and counter offset. They
     /// change so seldom that the code that changes them saves them.
     pub fn save_machine(&mut self) {
-        // SAFETY: [R-SYSREG] as above.
+        // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout `switch.s`
+        // knows.
         unsafe { save_machine(&raw mut self.registers) }
     }
 
     /// Restores the registers of the vCPU. They take effect when its guest is entered.
     #[inline(always)]
     pub fn restore_registers(&self, auxiliary: u64) {
-        // SAFETY: [R-SYSREG] the values are those of a vCPU of this pCPU, or zeros, which are none's.
+        // SAFETY: [R-SYSREG] the values are those of a vCPU of this pCPU, or zeros, which belong to
+        // no vCPU.
         unsafe { restore_registers(&raw const self.registers, auxiliary) }
     }
 }

@@ -307,8 +307,8 @@ unsafe extern "C" {
 /// Enters the guest for the first time. `frame` is the address of the vCPU's register frame, which
 /// is where its stack starts.
 pub fn enter(frame: u64) -> ! {
-    // SAFETY: [R-ENTER] the frame lies at the start of the vCPU's state, above its stack; the caller
-    // never returns, so nothing on the stack is needed.
+    // SAFETY: [R-ENTER] the frame lies at the start of the vCPU's state, above its stack; this
+    // function never returns, so nothing on the stack is needed.
     unsafe { start_guest(frame) }
 }
 
@@ -365,12 +365,12 @@ pub fn el1_registers() -> [u64; EL1_COUNT] {
 pub fn translate(address: u64, el0: bool) -> Option<u64> {
     let kept = read!("par_el1");
     if el0 {
-        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is put back below.
+        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is restored below.
         unsafe {
             core::arch::asm!("at s12e0r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
         }
     } else {
-        // SAFETY: [R-SYSREG] as above.
+        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is restored below.
         unsafe {
             core::arch::asm!("at s12e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
         }

@@ -21,7 +21,7 @@ fn smc(_: u64, _: u64, _: u64, _: u64) -> u64 {
 #[cfg(not(feature = "spin-table"))]
 fn smc(function: u64, x1: u64, x2: u64, x3: u64) -> u64 {
     let mut x0 = function;
-    // SAFETY: [R-SMC] SMCCC: x0 to x17 may change, everything else is kept.
+    // SAFETY: [R-SMC] SMCCC: x0 to x17 may change, everything else is preserved.
     unsafe {
         core::arch::asm!(
             "smc #0",
@@ -56,7 +56,8 @@ pub fn start_pcpu(windows: &mut Windows, row: &Pcpu, _: usize) -> u64 {
     }
     let entry = physical(start_waiting_cpu as *const () as u64);
     let place = windows.open(super::layout::TARGET, row.release, super::mmu::Use::Write);
-    // SAFETY: [R-WINDOW] the eight bytes lie in the window that was just opened; the plan's proof says that they are nobody's.
+    // SAFETY: [R-WINDOW] the eight bytes lie in the window that was just opened; the proof of the
+    // plan says that nothing else uses them.
     unsafe {
         core::arch::asm!("str {0}, [{1}]", "dc cvac, {1}", "dsb sy", "sev", in(reg) entry, in(reg) place, options(nostack));
     }

@@ -1,12 +1,12 @@
 //! EL2's address space: 39 bits, one root page for each pCPU.
 //!
-//! Everything lies in the 1 GiB behind [`BASE`], which is one level-2 table; a slot is one entry of it,
-//! 2 MiB.
+//! Everything lies in the 1 GiB from [`BASE`] on, which is one level-2 table; a slot is one entry
+//! of that table, 2 MiB.
 //!
-//! | slot | what | mapped by |
+//! | slot | contents | mapped by |
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
-//! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where SPIs call, roots of stage 2 that are taken away | all |
+//! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where pCPUs call each other by SPIs, roots of stage 2 that can be taken away | all |
 //! | 2 | stack and state of each vCPU | all |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |

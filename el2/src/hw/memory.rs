@@ -45,7 +45,7 @@ fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
         }
     }
     if source < end {
-        // SAFETY: [R-WINDOW] as above.
+        // SAFETY: [R-WINDOW] both ranges lie in windows that were just opened.
         unsafe {
             core::arch::asm!("ldr {0}, [{1}]", "str {0}, [{2}]", out(reg) _, in(reg) source, in(reg) target, options(nostack));
         }
@@ -101,7 +101,7 @@ fn clean(address: u64, bytes: u64) {
 #[inline(always)]
 pub fn tell(place: &AtomicU64, value: u64) {
     place.store(value, Ordering::Relaxed);
-    // SAFETY: [R-WINDOW] it cleans the line of a word that is there, and changes nothing.
+    // SAFETY: [R-WINDOW] it cleans the line of a mapped word, and changes nothing.
     unsafe { core::arch::asm!("dc cvac, {0}", "dsb sy", in(reg) place, options(nostack)) };
 }
 

@@ -32,7 +32,8 @@ unsafe extern "C" {
 /// Writes an entry of a translation table.
 ///
 /// # Safety
-/// `table` is a translation table of this pCPU's map, mapped for writing, that no other pCPU changes.
+/// `table` is a translation table of this pCPU's map, mapped for writing, that no other pCPU
+/// changes.
 unsafe fn put(table: *mut u64, index: usize, descriptor: u64) {
     let entry = table.wrapping_add(index % 512);
     // SAFETY: [R-TABLES] a table has 512 entries; the rest is the caller's promise.
@@ -82,7 +83,8 @@ impl Windows {
         };
         self.set(slot, 0);
         let address = layout::slot(slot);
-        // SAFETY: [R-TLB] drops the translation of this slot on this pCPU, which nothing uses now.
+        // SAFETY: [R-TLB] invalidates the translation of this slot on this pCPU, which nothing uses
+        // now.
         unsafe {
             core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) address >> 12);
         }
@@ -95,7 +97,8 @@ impl Windows {
     /// Closes a slot.
     pub fn close(&mut self, slot: usize) {
         self.set(slot, 0);
-        // SAFETY: [R-TLB] as in `open`.
+        // SAFETY: [R-TLB] invalidates the translation of this slot on this pCPU, which nothing uses
+        // now.
         unsafe {
             core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) layout::slot(slot) >> 12);
         }
@@ -110,7 +113,7 @@ impl Windows {
     pub fn registers(&mut self, slot: usize, pa: u64, size: u64) -> Registers {
         let address = self.open(slot, pa, Use::Device);
         let size = size.min(SLOT.wrapping_sub(pa % SLOT));
-        // SAFETY: [R-MMIO] just mapped; whoever opens the slot again makes a new value.
+        // SAFETY: [R-MMIO] just mapped; a caller that opens the slot again creates a new value.
         unsafe { Registers::new(address, size) }
     }
 }
@@ -120,10 +123,10 @@ pub fn drop_behind(plan_end: u64) {
     let first = plan_end.div_ceil(PAGE) as usize;
     let table = (&raw mut IMAGE_LEVEL3).cast();
     for page in first..512 {
-        // SAFETY: [R-TABLES] the boot pCPU alone runs.
+        // SAFETY: [R-TABLES] only the boot pCPU runs.
         unsafe { put(table, page, 0) }
     }
-    // SAFETY: [R-TLB] nothing behind the plan is in use.
+    // SAFETY: [R-TLB] nothing after the plan is in use.
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
 }
 
@@ -166,7 +169,8 @@ impl Pool {
     pub fn tables(&mut self, first: usize, count: usize) -> &mut [Table] {
         let count = count.min(self.pages.saturating_sub(first));
         let address = self.va(first) as *mut Table;
-        // SAFETY: [R-POOL] the pages are mapped, zeroed, and lent by the one `&mut Pool`; any bytes are a table.
+        // SAFETY: [R-POOL] the pages are mapped, zeroed, and lent by the one `&mut Pool`; any bytes
+        // are a valid table.
         unsafe { core::slice::from_raw_parts_mut(address, count) }
     }
 }
@@ -206,7 +210,7 @@ fn share(first: usize, pa: u64, pages: usize, attributes: u64) {
 fn share_in(table: *mut u64, first: usize, pa: u64, pages: usize, attributes: u64) {
     for n in 0..pages {
         let at = pa.wrapping_add((n as u64).wrapping_mul(PAGE));
-        // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
+        // SAFETY: [R-TABLES] only the boot pCPU runs, and the entry was empty.
         unsafe { put(table, first.wrapping_add(n), at | attributes) }
     }
 }
@@ -221,7 +225,8 @@ pub fn share_frame(page: usize, pa: u64, pages: usize) {
 /// Returns the frame that [`share_frame`] maps at `page`.
 pub const fn shared_frame(page: usize, pages: usize) -> Registers {
     let address = layout::slot(layout::VMS).wrapping_add((page as u64).wrapping_mul(PAGE));
-    // SAFETY: [R-MMIO] nobody touches it before start-up has shown it, and it stays.
+    // SAFETY: [R-MMIO] nothing accesses the frame before start-up has mapped it, and it stays
+    // mapped.
     unsafe { Registers::new(address, (pages as u64).wrapping_mul(PAGE)) }
 }
 
@@ -239,11 +244,13 @@ pub fn mark_root(vm: usize, index: usize, valid: bool) {
     let offset = (page as u64).wrapping_mul(PAGE);
     let table = layout::slot(layout::VMS).wrapping_add(offset) as *mut u64;
     let entry = table.wrapping_add(index % 512);
-    // SAFETY: [R-TABLES] `share_root` has mapped it, and nobody else changes it now.
+    // SAFETY: [R-TABLES] `share_root` has mapped the root, and the claim keeps other pCPUs from
+    // changing it now.
     let descriptor = unsafe { entry.read_volatile() };
     if descriptor != 0 {
         let marked = descriptor & !1 | u64::from(valid);
-        // SAFETY: [R-TABLES] as above.
+        // SAFETY: [R-TABLES] `share_root` has mapped the root, and the claim keeps other pCPUs from
+        // changing it now.
         unsafe { put(table, index, marked) }
     }
 }
@@ -251,8 +258,9 @@ pub fn mark_root(vm: usize, index: usize, valid: bool) {
 /// Invalidates the translations of a VM on all pCPUs. The VM's root, at `root`, must map nothing.
 pub fn forget_vm(vmid: u16, root: u64) {
     let vttbr = u64::from(vmid) << 48 | root;
-    // SAFETY: [R-TLB] the VMID is named by VTTBR_EL2, which is put back. Meanwhile a walk for the guest of this pCPU finds
-    // nothing there, so none of its translations gets that VMID.
+    // SAFETY: [R-TLB] VTTBR_EL2 names the VMID of the VM, and is restored. Meanwhile a walk for the
+    // guest of this pCPU finds nothing in that VM's root, so none of its translations gets that
+    // VMID.
     unsafe {
         core::arch::asm!(
             "dsb ishst",
@@ -311,7 +319,7 @@ pub fn make_private(
     let place = (&raw mut ROOTS)
         .cast::<u64>()
         .wrapping_add(index % MAX_PCPUS);
-    // SAFETY: [R-TABLES] the boot pCPU alone runs; the place is in the array.
+    // SAFETY: [R-TABLES] only the boot pCPU runs; the place is in the array.
     unsafe { place.write_volatile(root) }
 }
 
@@ -321,7 +329,7 @@ pub fn set_mpidr(index: usize, mpidr: u64) {
     let place = (&raw mut MPIDRS)
         .cast::<u64>()
         .wrapping_add(index % MAX_PCPUS);
-    // SAFETY: [R-TABLES] the boot pCPU alone runs; the place is in the array.
+    // SAFETY: [R-TABLES] only the boot pCPU runs; the place is in the array.
     unsafe { place.write_volatile(mpidr) }
 }
 
@@ -364,8 +372,8 @@ fn translate(address: u64) -> u64 {
 
 /// Returns the frame at `page` in the private map of pCPU `index`.
 pub fn private_frame(index: usize, page: usize, size: u64) -> Registers {
-    // SAFETY: [R-MMIO] mapped by `make_private` for as long as EL2 runs; a pCPU that does not have it
-    // (the UART) does not use it.
+    // SAFETY: [R-MMIO] mapped by `make_private` for as long as EL2 runs; a pCPU whose map lacks the
+    // frame (the UART) does not use it.
     unsafe { Registers::new(layout::private(index, page), size) }
 }
 

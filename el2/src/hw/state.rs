@@ -13,7 +13,8 @@ use super::layout::{self, private};
 
 /// The types of EL2's state.
 pub trait States {
-    /// The state that pCPUs share about a VM: made of atomics and claims, for which zeros are the value before it starts ([R-VM]).
+    /// The state that pCPUs share about a VM: made of atomics and claims, for which zeros are the
+    /// value before the VM starts ([R-VM]).
     type Vm: 'static;
     /// The state of a vCPU, which starts with the register frame.
     type Vcpu: VcpuState + 'static;
@@ -68,8 +69,8 @@ const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
 pub fn vm_page(vm: usize) -> &'static Vm {
     let address = layout::slot(layout::VMS)
         .wrapping_add((vm as u64).wrapping_mul(VM_POOL_PAGES as u64 * PAGE));
-    // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a `Vm`,
-    // which is made of atomics, and it is never unmapped.
+    // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a
+    // valid `Vm`, which is made of atomics, and the page is never unmapped.
     unsafe { &*(address as *const Vm) }
 }
 
@@ -80,7 +81,8 @@ pub fn stolen_time(vm: usize, number: usize) -> &'static AtomicU64 {
         (core::ptr::from_ref(vm_page(vm)) as u64).wrapping_add(STOLEN_TIME_PAGE as u64 * PAGE);
     let place = pvtime::STRIDE.wrapping_mul(number as u64 % VCPUS as u64);
     let address = page.wrapping_add(place).wrapping_add(pvtime::TIME);
-    // SAFETY: [R-VM] as above, and the page behind that of the VM is one of its own; zeros are a number.
+    // SAFETY: [R-VM] start-up has mapped and zeroed the pages of every VM of the plan, of which the
+    // stolen time has a separate one; zeros are a valid number, and the page is never unmapped.
     unsafe { &*(address as *const AtomicU64) }
 }
 

@@ -68,7 +68,8 @@ macro_rules! read {
 macro_rules! write {
     ($name:tt, $value:expr) => {{
         let value: u64 = $value;
-        // SAFETY: [R-SYSREG] the caller, in `hw`, owns this register and says what makes the value right.
+        // SAFETY: [R-SYSREG] the caller, in `hw`, owns this register and is responsible for the
+        // value.
         unsafe {
             core::arch::asm!(concat!("msr ", $crate::hw::sysreg::name!($name), ", {}"), in(reg) value, options(nostack, preserves_flags));
         }
@@ -78,7 +79,8 @@ macro_rules! write {
 /// Writes 0 to a system register.
 macro_rules! clear {
     ($name:tt) => {{
-        // SAFETY: [R-SYSREG] as of `write`.
+        // SAFETY: [R-SYSREG] the caller, in `hw`, owns this register and is responsible for the
+        // value 0.
         unsafe {
             core::arch::asm!(
                 concat!("msr ", $crate::hw::sysreg::name!($name), ", xzr"),

@@ -23,13 +23,14 @@ const KEPT: u64 = 4 * 8;
 pub fn make(id: usize, index: usize) -> (&'static mut Vcpu, u64) {
     let place = layout::vcpu(id, vcpu::STATE);
     let stack = place.wrapping_sub(KEPT);
-    // SAFETY: [R-STATE] start-up of its pCPU, which alone uses these pages, and nothing is there yet.
+    // SAFETY: [R-STATE] the start-up of the pCPU, which alone uses these pages, and they hold
+    // nothing yet.
     unsafe { make_idle(place as *mut Vcpu, index) };
-    // SAFETY: [R-STATE] the last words of its stack, which is as empty.
+    // SAFETY: [R-STATE] the last words of the thread's stack, which holds nothing yet either.
     unsafe { (stack as *mut u64).write(place) };
-    // SAFETY: [R-STATE] as above.
+    // SAFETY: [R-STATE] the last words of the thread's stack, which holds nothing yet either.
     unsafe { ((stack as *mut u64).wrapping_add(2)).write(start_thread as *const () as u64) };
-    // SAFETY: [R-STATE] the one reference, until the thread starts and makes its own.
+    // SAFETY: [R-STATE] the one reference, until the thread starts and creates another.
     (unsafe { &mut *(place as *mut Vcpu) }, stack)
 }
 
@@ -56,8 +57,8 @@ pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
     let mut pcpu = pcpu as u64;
     // The compiler saves what it still needs: all registers are lost here except x19 and x29, which
     // it does not allow as operands.
-    // SAFETY: [R-STATE] `other` is the stack of a thread of this pCPU that waits in here or has not started; whoever
-    // comes back hands over the one reference again.
+    // SAFETY: [R-STATE] `other` is the stack of a thread of this pCPU that waits here or has not
+    // started; the thread that switches back hands over the one reference again.
     unsafe {
         core::arch::asm!(
             "bl {switch_stack}",
@@ -71,7 +72,7 @@ pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
         );
     }
     let pcpu = pcpu as *mut Pcpu;
-    // SAFETY: [R-STATE] as above.
+    // SAFETY: [R-STATE] the thread that switched back has handed over the one reference.
     unsafe { &mut *pcpu }
 }
 
@@ -85,7 +86,8 @@ pub fn lay_down(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
         *place = (state as u64).wrapping_sub(KEPT);
     }
     if let Some(place) = pcpu.resting().get_mut(slot) {
-        // SAFETY: [R-STATE] the one reference from here on; the caller's goes to `rest` or `pass`, which need the address only.
+        // SAFETY: [R-STATE] the one reference from here on; the caller passes its own to `rest` or
+        // `pass`, which need the address only.
         *place = Some(unsafe { &mut *state });
     }
 }
@@ -95,7 +97,8 @@ pub fn lay_down(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
 pub fn rest(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu, slot: usize) -> ! {
     let other = pcpu.stacks().get(slot).copied().unwrap_or(0);
     let pcpu: *mut Pcpu = pcpu;
-    // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on. `other` is as in `switch`.
+    // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on. `other` is a stack
+    // as in `switch`.
     unsafe {
         core::arch::asm!(
             "b {rest_thread}",
@@ -138,7 +141,8 @@ extern "C" fn vcpu_goes_on(state: *mut Vcpu, pcpu: u64) {
 #[unsafe(no_mangle)]
 extern "C" fn vcpu_main(state: *mut Vcpu, pcpu: u64) -> ! {
     let pcpu = pcpu as *mut Pcpu;
-    // SAFETY: [R-STATE] `make` has put the state there, and this is the one reference until the vectors make the next.
+    // SAFETY: [R-STATE] `make` has created the state, and this is the one reference until the
+    // vectors create the next.
     let state = unsafe { &mut *state };
     // SAFETY: [R-STATE] the thread that switched to this one has handed over the one reference.
     state.set_pcpu(unsafe { &mut *pcpu });
@@ -156,7 +160,7 @@ extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
     );
     // SAFETY: [R-STATE] the pages are mapped, private to this pCPU, and hold nothing yet.
     unsafe { make_pcpu(pcpu, index) };
-    // SAFETY: [R-STATE] as above.
+    // SAFETY: [R-STATE] the pages are mapped, private to this pCPU, and hold nothing yet.
     unsafe { make_idle(place, index) };
     // SAFETY: [R-STATE] this is the one reference: the idle thread never enters a guest.
     let vcpu = unsafe { &mut *place };

@@ -71,6 +71,6 @@ pub fn deliver_mail(vcpu: &mut Vcpu) {
 pub fn handle_rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     let state = core::ptr::from_mut(vcpu).cast();
     // SAFETY: [R-STATE] it stores registers in the frame, at the start of the state, and calls
-    // `rare_interrupt_exit` with the same reference.
+    // `rare_interrupt_exit` with this reference.
     unsafe { rare_interrupt(state, begin, taken) }
 }
