@@ -139,7 +139,7 @@ impl GuestTimers {
     }
 }
 
-/// Waits until the timers' interrupts follow the writes to the timers.
+/// Makes the writes to the timers take effect, so that the board's interrupts follow them.
 #[inline(always)]
 pub fn settle() {
     isb();

@@ -27,42 +27,42 @@ pub(super) fn pcpu_thread(idle: &mut Vcpu) -> ! {
 
 /// Runs the thread of a vCPU, from its first turn.
 pub(super) fn vcpu_thread(vcpu: &mut Vcpu) -> ! {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_vcpu(vcpu) }
 }
 
 /// Resumes the thread of a vCPU that has rested, on its way back to the guest.
 #[inline(always)]
 pub(super) fn vcpu_resumed(vcpu: &mut Vcpu) {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_resumed(vcpu) }
 }
 
 /// Runs the thread of a vCPU that is off.
 #[inline(always)]
 pub fn idle(vcpu: &mut Vcpu) -> ! {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_idle(vcpu) }
 }
 
 /// Waits in the thread of a vCPU whose VM is paused, until the VM goes on or ends.
 #[inline(always)]
 pub fn paused(vcpu: &mut Vcpu) {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_paused(vcpu) }
 }
 
 /// Handles one pending interrupt; `false` if there is none.
 #[inline(always)]
 pub fn poll(vcpu: &mut Vcpu) -> bool {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_poll(vcpu) }
 }
 
 /// Delivers the messages to this vCPU and its pCPU.
 #[inline(always)]
 pub fn deliver_mail(vcpu: &mut Vcpu) {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_mail(vcpu) }
 }
 

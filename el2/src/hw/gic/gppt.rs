@@ -98,8 +98,8 @@ pub fn name(pcpu: usize) -> u64 {
     plan().pcpus.get(pcpu).map_or(0, |row| row.mpidr)
 }
 
-/// Moves an SPI of EL2's to Group 0 on the pCPU of a GPPT VM: that of the console's UART, if that
-/// pCPU drains the console.
+/// Moves an SPI of EL2's to Group 0, with the most urgent priority, on the pCPU of a GPPT VM: that of
+/// the console's UART, if that pCPU drains the console, or one by which pCPUs call each other.
 pub fn claim(gicd: Registers, intid: u32) {
     let word = bank::GROUP.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
     gicd.write(word, gicd.read(word) & !(1 << (intid % 32)));
@@ -296,7 +296,7 @@ pub fn lets_kick_through() -> bool {
     common(Common::Mask) != 0 && running >> 1 != 0
 }
 
-/// The saved CPU interface of a guest, which is the physical one, while EL2 has it.
+/// The CPU interface of a guest, which is the physical one: saved while EL2 has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface {
     /// ICC_CTLR_EL1.
@@ -340,7 +340,7 @@ impl Interface {
         let seen = Self::look();
         let control = common(Common::Control);
         write!("icc_igrpen1_el1", 0);
-        // With CBPR set, ICC_BPR1_EL1 would read as another register.
+        // With CBPR set, a read of ICC_BPR1_EL1 would give another value.
         set_common(Common::Control, 0);
         let kept = Self {
             control,
