@@ -18,8 +18,8 @@ use crate::{deadlines, doorbell, gppt, mailbox, timed};
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
 
-/// Performs an access to the word at `ipa` on the fast path, which is for SGIs and for accesses that
-/// change nothing but a register of the guest. `None` for any other access.
+/// Performs an access to the word at `ipa` on the fast path, which is for SGIs and for accesses
+/// that change nothing but a register of the guest. `None` for any other access.
 #[inline(always)]
 pub fn access_fast(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> {
     let register = exit::access_register(esr);

@@ -111,7 +111,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
             timer | 1 << (board.maintenance_intid % 32),
         )
     };
-    // On a pCPU whose VM could send any SGI, SPIs replace the SGIs.
+    // Where a VM of the board could send any SGI, SPIs replace these SGIs.
     let row = plan().pcpus.get(vcpu.index);
     let sgis = if row.is_some_and(|row| row.call_spi != 0) {
         0

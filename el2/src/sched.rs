@@ -123,7 +123,7 @@ pub fn go_on(vcpu: &mut Vcpu) {
 /// The reason for which a thread asks the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// Something has happened.
+    /// Something has happened that may change whose turn it is.
     Look,
     /// The turn of the thread has ended, at this time.
     Over(u64),

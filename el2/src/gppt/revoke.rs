@@ -30,7 +30,8 @@ pub fn finish_revoke(vcpu: &mut Vcpu) {
     if let Some((pc, spsr)) = cpu::entered().rewind() {
         cpu::go_back(pc, spsr);
     }
-    // What the other pCPU still has to do is short and has no loop.
+    // What the other pCPU still has to do is short, and repeated only if a third pCPU has asked
+    // meanwhile.
     for _ in 0..PATIENCE {
         if gic::gppt::give_back(vcpu.index) {
             upcall::deliver_mail(vcpu);
@@ -42,7 +43,7 @@ pub fn finish_revoke(vcpu: &mut Vcpu) {
 }
 
 /// Handles a trapped WFI of a GPPT VM with guaranteed reclaim: EL2 sleeps in its place, once, since
-/// WFI may end for no reason. Returns `false` if the VM is not such a VM.
+/// WFI may end for no reason. Returns `false` if the VM has no guaranteed reclaim.
 ///
 /// An interrupt that the guest's CPU interface signals ends the sleep, as it would end the guest's
 /// WFI. If the CPU interface would mask EL2's interrupt, it masks all of the guest's too, which are

@@ -1,4 +1,4 @@
-//! The assembly at the start of the image, the vectors, and what ties them to Rust.
+//! The assembly at the start of the image, the vectors, and their interfaces to Rust.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -37,21 +37,22 @@ unsafe extern "C" {
     fn enter_private_map(index: u64, root: u64) -> !;
 }
 
-/// Bytes of the EL2 binary in the image: the plan follows.
+/// Returns the size of the EL2 binary in the image; the plan follows.
 pub fn el2_size() -> u64 {
     ((&raw const __el2_end) as u64).wrapping_sub((&raw const __el2_start) as u64)
 }
 
-/// What follows the EL2 binary in the image, up to the end of the part that is mapped.
+/// Returns the part of the image that follows the EL2 binary, up to the end of the part that is
+/// mapped.
 pub fn behind_el2() -> &'static [u8] {
     let start = &raw const __el2_end;
     let size = EL2_WINDOW.saturating_sub(el2_size()) as usize;
-    // SAFETY: [R-IMAGE] the boot code mapped it read-only, nobody writes it; who keeps a reference to
-    // more than the plan after `mmu::drop_behind` is told not to there.
+    // SAFETY: [R-IMAGE] the boot code mapped it read-only, and nothing writes it; after
+    // `mmu::drop_behind` nothing may keep a reference to more than the plan.
     unsafe { core::slice::from_raw_parts(start, size) }
 }
 
-/// The boot device tree at `pa`, if there is one: at most 2 MiB, mapped by the boot map.
+/// Returns the boot device tree at `pa`, if there is one: at most 2 MiB, mapped by the boot map.
 pub fn boot_tree(windows: &mut Windows, pa: u64) -> Option<&'static [u8]> {
     if pa == 0 || !pa.is_multiple_of(8) {
         return None;
@@ -68,9 +69,9 @@ pub fn boot_tree(windows: &mut Windows, pa: u64) -> Option<&'static [u8]> {
     all.get(..usize::try_from(size).ok()?)
 }
 
-/// Leaves the boot map for the private map of pCPU `index` and goes on in `pcpu_main`.
+/// Leaves the boot map for the private map of pCPU `index` and continues in `pcpu_main`.
 pub fn become_pcpu(index: usize) -> ! {
-    // SAFETY: [R-ENTER] `mmu::make_private` has made the map and its stack.
+    // SAFETY: [R-ENTER] `mmu::make_private` has built the map, with a stack.
     unsafe { enter_private_map(index as u64, mmu::root(index)) }
 }
 
@@ -80,16 +81,16 @@ pub fn publish() {
     sysreg::isb();
 }
 
-/// Address of the UART in the boot map, for last words.
+/// The address of the UART in the boot map, for last words.
 static BOOT_UART: AtomicU64 = AtomicU64::new(0);
 
-/// Start-up has opened a window on the UART.
+/// Stores the window on the UART, during start-up.
 pub fn set_uart(uart: Uart) {
     BOOT_UART.store(uart.0.base(), Ordering::Relaxed);
 }
 
-/// The UART if this pCPU's map has it: the boot map, while start-up runs, or the private map of the pCPU
-/// that drains the console.
+/// Returns the UART if this pCPU's map has it: the boot map, while start-up runs, or the private
+/// map of the pCPU that drains the console.
 pub fn uart_at_hand() -> Option<Uart> {
     let own = sysreg::thread();
     let address = if own == 0 {

@@ -1,5 +1,5 @@
-// The image starts here: the arm64 Linux header (Documentation/arch/arm64/booting.rst of Linux), then
-// the way from "MMU off, anywhere in memory" to EL2's own map.
+// The start of the image: the arm64 Linux header (Documentation/arch/arm64/booting.rst of Linux),
+// then the way from "MMU off, anywhere in memory" to EL2's own map.
 
     .section .text.head, "ax"
     .global _head
@@ -7,13 +7,13 @@ _head:
     b       start_primary_cpu
     .long   0
     .quad   0                       // text_offset: written by the image builder
-    .quad   0                       // image_size: likewise
+    .quad   0                       // image_size: written by the image builder
     .quad   0x2                     // little endian, 4 KiB pages, near the start of the memory
     .quad   0, 0, 0
     .ascii  "ARM\x64"
     .long   0
 
-// x0: device tree.
+// Entry of the boot CPU. x0: address of the device tree.
 start_primary_cpu:
     mrs     x1, currentel
     cmp     x1, #8
@@ -22,13 +22,13 @@ start_primary_cpu:
     mov     x20, x0
     msr     tpidr_el2, xzr
     adr     x21, _head
-    mov     x1, #1 << 31            // HCR: without host extensions, whatever firmware left there
+    mov     x1, #1 << 31            // HCR: without host extensions, whatever firmware has set
     msr     hcr_el2, x1
     isb
     mrs     x1, hcr_el2
     tbnz    x1, #34, host_only
 
-    // Level 1: EL2's own gigabyte, and the gigabyte that this code runs in, until the jump.
+    // Level 1: EL2's gigabyte, and the gigabyte that this code runs in, until the jump.
     adrp    x1, BOOT_LEVEL1
     add     x1, x1, :lo12:BOOT_LEVEL1
     adrp    x2, BOOT_LEVEL2
@@ -37,7 +37,7 @@ start_primary_cpu:
     str     x3, [x1, #128 * 8]
     lsr     x3, x21, #30
     cmp     x3, #128
-    b.hs    too_high                // LOAD_LIMIT: the two would meet
+    b.hs    too_high                // LOAD_LIMIT: the two gigabytes would be one
     lsl     x4, x3, #30
     ldr     x5, =0x7c1              // block: valid, AF, inner shareable, read-only, Normal
     orr     x4, x4, x5
@@ -76,13 +76,13 @@ start_primary_cpu:
     add     x8, x8, #4096
     cmp     x8, x7
     b.lo    1b
-    orr     x8, x8, x10             // what lies behind: the plan, read-only
+    orr     x8, x8, x10             // after the data: the plan, read-only
 1:  str     x8, [x3], #8
     add     x8, x8, #4096
     cmp     x3, x9
     b.lo    1b
 
-    // The tables were written past the caches: nothing of them may be in there.
+    // The tables were written past the caches: no stale line of them may be in the caches.
     dmb     sy
     adrp    x3, BOOT_LEVEL1
     add     x3, x3, :lo12:BOOT_LEVEL1
@@ -106,7 +106,7 @@ start_primary_cpu:
     ldr     x2, =primary
     br      x2
 
-// x0: index of the pCPU, as PSCI hands it over.
+// Entry of a CPU that PSCI starts. x0: index of the pCPU, which is the context argument of CPU_ON.
     .global start_secondary_cpu
 start_secondary_cpu:
     msr     daifset, #0xf
@@ -150,7 +150,8 @@ enable_mmu:
     add     x30, x30, x2
     ret
 
-// x0: index of the pCPU, x1: physical address of its root table. Its stack lies below its state.
+// x0: index of the pCPU, x1: physical address of its root table. The stack lies just below the
+// state of the pCPU's idle thread.
     .global enter_private_map
 enter_private_map:
     msr     ttbr0_el2, x1
@@ -167,7 +168,8 @@ enter_private_map:
     mov     x30, xzr
     b       pcpu_main
 
-// What the code above needs before there is anything else. The three tables lie together.
+// Memory that the code above needs before any other exists. The three tables of the boot map are
+// adjacent.
     .section .bss.boot, "aw", @nobits
     .balign 4096
     .global BOOT_LEVEL1, BOOT_LEVEL2, IMAGE_LEVEL3, VMS_LEVEL3, VCPUS_LEVEL3, ROOTS

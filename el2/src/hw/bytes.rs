@@ -1,10 +1,11 @@
-//! Bytes of mapped memory: what the compiler calls by name, and whole pages.
+//! Bytes of mapped memory: the functions that the compiler calls by name, and zeroing of whole
+//! pages.
 
 use super::sysreg::read;
 
 core::arch::global_asm!(include_str!("bytes.s"));
 
-/// Zeroes whole pages and cleans them to the point of coherency, as soon as a barrier follows.
+/// Zeroes whole pages and cleans them to the point of coherency, which is complete after a barrier.
 ///
 /// # Safety
 /// The range is mapped for writing as Normal memory, and nobody holds a reference to it.
@@ -12,7 +13,8 @@ core::arch::global_asm!(include_str!("bytes.s"));
 pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
     let mut at = target;
     let end = target.wrapping_add(bytes);
-    // DC ZVA is allowed and zeroes a line of 64 bytes, as on most CPUs; else stores do it.
+    // If DC ZVA is allowed and zeroes a line of 64 bytes, as on most CPUs, it is used; else stores
+    // are.
     let by_line = read!("dczid_el0") & 31 == 4;
     while at < end {
         if by_line {
@@ -24,7 +26,7 @@ pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
                 );
             }
         } else {
-            // SAFETY: [R-WINDOW] as above.
+            // SAFETY: [R-WINDOW] the caller's promise; eight lines divide a page.
             unsafe {
                 core::arch::asm!(
                     ".rept 8", "stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]",

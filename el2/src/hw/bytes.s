@@ -1,9 +1,10 @@
-// What the compiler calls to copy and fill values, 32 bytes at a time: the ones that come with the compiler take
-// an instruction or two for every byte. Normal memory only, which may be accessed at any alignment.
+// The functions that the compiler calls to copy and fill values, 32 bytes at a time: the compiler's
+// own versions take an instruction or two for every byte. For Normal memory only, which may be
+// accessed at any alignment.
 
     .section .text.bytes, "ax"
 
-// x0: where to; x1: where from; x2: bytes. Returns x0.
+// x0: destination; x1: source; x2: number of bytes. Returns x0.
     .global memcpy
 memcpy:
     mov     x3, x0
@@ -15,7 +16,7 @@ memcpy:
     stp     x6, x7, [x3], #16
     subs    x2, x2, #32
     b.hs    1b
-2:  tbz     x2, #4, 3f              // the low bits of what is left are those of what was left before
+2:  tbz     x2, #4, 3f              // the low bits of the remaining count have not changed
     ldp     x4, x5, [x1], #16
     stp     x4, x5, [x3], #16
 3:  tbz     x2, #3, 4f
@@ -32,7 +33,7 @@ memcpy:
     strb    w4, [x3]
 7:  ret
 
-// x0: what to fill; w1: with which byte; x2: bytes. Returns x0.
+// x0: destination; w1: the byte to fill with; x2: number of bytes. Returns x0.
     .global memset
 memset:
     mov     x3, x0

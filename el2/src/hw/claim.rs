@@ -1,10 +1,10 @@
-//! State that any vCPU of a VM may change, one at a time, and nobody waits for: who finds it taken goes
-//! away and comes again.
+//! State that any vCPU of a VM may change, one at a time, without waiting: a vCPU that finds the
+//! state in use returns and tries again later.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Something that is used by one pCPU at a time.
+/// A value that one pCPU uses at a time.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Claim<T> {
@@ -12,11 +12,12 @@ pub struct Claim<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: [R-CLAIM] the value is reached only by who has set `taken`, and by one at a time.
+// SAFETY: [R-CLAIM] only the pCPU that has set `taken` reaches the value, and only one can have set
+// it.
 unsafe impl<T: Send> Sync for Claim<T> {}
 
 impl<T> Claim<T> {
-    /// Not in use.
+    /// Returns a value that is not in use.
     pub const fn new(value: T) -> Self {
         Self {
             taken: AtomicBool::new(false),
@@ -24,14 +25,14 @@ impl<T> Claim<T> {
         }
     }
 
-    /// Uses the value, if nobody else does at this moment. What `act` does must be short: others come
-    /// again until it is done.
+    /// Uses the value, if nobody else does at this moment. `act` must be short: others retry until
+    /// it is done.
     #[inline(always)]
     pub fn try_use<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.taken.swap(true, Ordering::Acquire) {
             return None;
         }
-        // SAFETY: [R-CLAIM] `taken` was false and is true now by this pCPU's doing.
+        // SAFETY: [R-CLAIM] `taken` was false and is true now because this pCPU has set it.
         let result = act(unsafe { &mut *self.value.get() });
         self.taken.store(false, Ordering::Release);
         Some(result)

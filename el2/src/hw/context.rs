@@ -1,4 +1,4 @@
-//! What the hardware has of the vCPU that runs, kept while another one has the pCPU.
+//! The hardware state of a vCPU, saved while another vCPU has the pCPU.
 
 #[cfg(doc)]
 use super::cpu;
@@ -11,7 +11,8 @@ unsafe extern "C" {
     fn save_machine(place: *mut Registers);
 }
 
-/// Registers of EL1 and EL0, and those of EL2 that belong to a vCPU, in the order of `switch.s`.
+/// The registers of EL1 and EL0, and those of EL2 that belong to a vCPU, in the order of
+/// `switch.s`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(16))]
 struct Registers {
@@ -19,21 +20,21 @@ struct Registers {
     vectors: [u128; 32],
 }
 
-/// See the module.
+/// The saved hardware state of a vCPU.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Context {
     registers: Registers,
-    /// List registers and what belongs to them.
+    /// The virtual interface: list registers, active priorities and control registers.
     pub interface: VirtualInterface,
     /// The timers.
     pub timers: GuestTimers,
-    /// Its private physical interrupts that are active on the board.
+    /// The private physical interrupts of the vCPU that are active on the board.
     pub active: u32,
 }
 
 impl Context {
-    /// That of a vCPU that has not started.
+    /// The state of a vCPU that has not started.
     pub const NEW: Self = Self {
         registers: Registers {
             system: [0; 32],
@@ -44,32 +45,37 @@ impl Context {
         active: 0,
     };
 
-    /// Keeps the registers of the vCPU, on a pCPU that may have auxiliary ones ([`cpu::has_auxiliary_registers`]). They stay in the
-    /// hardware as well.
+    /// Saves the registers of the vCPU, on a pCPU that may have auxiliary ones
+    /// ([`cpu::has_auxiliary_registers`]). The hardware keeps them as well.
     #[inline(always)]
     pub fn save_registers(&mut self, auxiliary: u64) {
-        // SAFETY: [R-SYSREG] reads registers and writes this structure, which `switch.s` knows.
+        // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout `switch.s`
+        // knows.
         unsafe { save_registers(&raw mut self.registers, auxiliary) }
     }
 
-    /// Keeps what EL2 alone gives the vCPU: stage 2, name, and time. It changes so seldom that who changes it keeps it.
+    /// Saves the registers that only EL2 sets for a vCPU: stage 2, MPIDR and counter offset. They
+    /// change so seldom that the code that changes them saves them.
     pub fn save_machine(&mut self) {
-        // SAFETY: [R-SYSREG] as above.
+        // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout `switch.s`
+        // knows.
         unsafe { save_machine(&raw mut self.registers) }
     }
 
-    /// Brings the registers of the vCPU back. They are in effect when its guest is entered.
+    /// Restores the registers of the vCPU. They take effect when its guest is entered.
     #[inline(always)]
     pub fn restore_registers(&self, auxiliary: u64) {
-        // SAFETY: [R-SYSREG] the values are those of a vCPU of this pCPU, or zeros, which are none's.
+        // SAFETY: [R-SYSREG] the values are those of a vCPU of this pCPU, or zeros, which belong to
+        // no vCPU.
         unsafe { restore_registers(&raw const self.registers, auxiliary) }
     }
 }
 
-/// Drops what this pCPU has of the VM that runs, from a time before a vCPU of it came here: of a former life, or of another boot.
-/// What the guest itself has changed elsewhere is broadcast (HCR_EL2.FB).
+/// Invalidates the translations and instructions that this pCPU has cached for the current VM from
+/// before one of its vCPUs migrated here: from a former life of the VM, or from another boot.
+/// Changes that the guest itself has made elsewhere are broadcast (HCR_EL2.FB).
 pub fn forget_former_life() {
-    // SAFETY: [R-TLB] the guest has not run since its registers were brought.
+    // SAFETY: [R-TLB] the guest has not run since its registers were restored.
     unsafe {
         core::arch::asm!(
             "isb",
@@ -83,10 +89,10 @@ pub fn forget_former_life() {
     }
 }
 
-/// Drops what this pCPU has of the stage-1 translations of the VM that runs: another of its vCPUs made them, which may
-/// have meant something else by the same ASID.
+/// Invalidates the stage-1 translations that this pCPU has cached for the current VM: another of
+/// its vCPUs made them, for which the same ASID may have meant another address space.
 pub fn forget_translations() {
-    // SAFETY: [R-TLB] the guest has not run since its registers were brought.
+    // SAFETY: [R-TLB] the guest has not run since its registers were restored.
     unsafe {
         core::arch::asm!(
             "isb",

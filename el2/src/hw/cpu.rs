@@ -1,5 +1,5 @@
-//! The CPU as EL2 sets it up: what traps, what a vCPU starts with, how it is entered
-//! (DDI 0487, D24.2).
+//! The CPU as EL2 sets it up: the traps, the reset state of a vCPU, and the entry to the guest (DDI
+//! 0487, D24.2).
 
 use bulkhead_core::cpu::inject::{After, Before};
 use bulkhead_core::cpu::smccc;
@@ -34,10 +34,11 @@ mod hcr {
 
 /// HCR_EL2 while a guest runs. Stage 2, AArch64 EL1; physical interrupts and SErrors to EL2; SMC,
 /// implementation-defined registers, ACTLR_EL1, ID registers and set/way maintenance trap; barriers
-/// and maintenance are broadcast at least to the inner shareable domain; stage-1 walks do not go to
-/// devices; LORegions and RAS error records trap, and with bits that stay 0 pointer authentication and
-/// its keys (API, APK), tag registers (ATA), software context numbers (EnSCXT), nesting (NV) and RAS
-/// fault injection (FIEN). WFI and WFE trap where another vCPU gains by it: [`trap_waits`].
+/// and maintenance are broadcast at least to the inner shareable domain; stage-1 walks do not
+/// access device memory; LORegions and RAS error records trap, and with bits that stay 0 so do
+/// pointer authentication and its keys (API, APK), tag registers (ATA), software context numbers
+/// (EnSCXT), nesting (NV) and RAS fault injection (FIEN). WFI and WFE trap where another vCPU gains
+/// by it: [`trap_waits`].
 const HCR: u64 = hcr::VM
     | hcr::SWIO
     | hcr::PTW
@@ -64,7 +65,8 @@ mod cptr {
     pub const TAM: u64 = 1 << 30;
 }
 
-/// CPTR_EL2: activity monitors, trace, SVE and SME (TSM, which is RES1 without it) trap; FP (TFP) does not.
+/// CPTR_EL2: activity monitors, trace, SVE and SME (TSM, which is RES1 without SME) trap; FP (TFP)
+/// does not.
 const CPTR: u64 = cptr::RES1 | cptr::TAM | cptr::TTA | cptr::TZ;
 
 /// Bits of MDCR_EL2 (DDI 0487, D24.3.17).
@@ -78,8 +80,8 @@ mod mdcr {
     pub const TTRF: u64 = 1 << 19;
 }
 
-/// MDCR_EL2: debug, OS lock, PMU, profiling and trace filter registers trap; with E2PB, E2TB and EnSPM 0
-/// those of the profiling buffer, the trace buffer and the system PMU do, too.
+/// MDCR_EL2: debug, OS lock, PMU, profiling and trace filter registers trap. With E2PB, E2TB and
+/// EnSPM 0 the registers of the profiling buffer, the trace buffer and the system PMU trap too.
 const MDCR: u64 =
     mdcr::TPMCR | mdcr::TPM | mdcr::TDA | mdcr::TDOSA | mdcr::TDRA | mdcr::TPMS | mdcr::TTRF;
 
@@ -106,35 +108,36 @@ const SCTLR_EL1: u64 = 0x30d0_0800;
 /// SPSR_EL2 of a vCPU that starts: EL1h, DAIF masked.
 const START: u64 = 0x3c5;
 
-/// Affinity fields of an MPIDR.
+/// The affinity fields of an MPIDR.
 pub const AFFINITY: u64 = 0xff_00ff_ffff;
 
-/// Sleeps for good.
+/// Sleeps forever.
 pub fn halt() -> ! {
     loop {
         wait();
     }
 }
 
-/// Waits for an interrupt. With DAIF masked a pending one ends the wait and is not taken.
+/// Waits for an interrupt. With DAIF masked a pending interrupt ends the wait and is not taken.
 pub fn wait() {
     // SAFETY: [R-SYSREG] a hint.
     unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
 }
 
-/// Others may go first (YIELD): an emulator that runs its CPUs in turns takes the next.
+/// Hints that other CPUs may run first (YIELD): an emulator that runs its CPUs in turns switches to
+/// the next.
 pub fn let_others() {
     // SAFETY: [R-SYSREG] a hint.
     unsafe { core::arch::asm!("yield", options(nostack, preserves_flags)) }
 }
 
-/// Affinity of this pCPU.
+/// Returns the affinity of this pCPU.
 pub fn affinity() -> u64 {
     read!("mpidr_el1") & AFFINITY
 }
 
-/// Whether AMAIR_EL1, AFSR0_EL1 and AFSR1_EL1 of this core hold anything: what they are for, each implementation defines (DDI 0487,
-/// D19.2). 0 or 1. Before any guest.
+/// Returns 1 if AMAIR_EL1, AFSR0_EL1 or AFSR1_EL1 of this core hold any bits, else 0. Each
+/// implementation defines the use of these registers (DDI 0487, D19.2). Must run before any guest.
 pub fn has_auxiliary_registers() -> u64 {
     write!("amair_el1", u64::MAX);
     write!("afsr0_el1", u64::MAX);
@@ -148,7 +151,7 @@ pub fn has_auxiliary_registers() -> u64 {
     u64::from(held != 0)
 }
 
-/// Starts the cycle counter: it counts at EL2 too, with 64 bits, and belongs to EL2.
+/// Starts the cycle counter, which belongs to EL2: it has 64 bits and counts at EL2 too.
 fn start_cycle_counter() {
     let counters = read!("pmcr_el0") >> 11 & 31;
     write!("mdcr_el2", MDCR | counters);
@@ -158,14 +161,14 @@ fn start_cycle_counter() {
     write!("pmcntenset_el0", 1 << 31);
 }
 
-/// A field of four bits of an ID register.
+/// Returns a field of four bits of an ID register.
 const fn field(register: u64, low: u32) -> u64 {
     register >> low & 15
 }
 
-/// Newer controls of EL2, where they exist: what they could give a guest stays off, what they can trap
-/// does. Firmware lets EL2 reach them, as it does for Linux (Documentation/arch/arm64/booting.rst).
-/// Returns what this CPU adds to [`HCR`].
+/// Closes newer features of EL2, where they exist: features that they could give a guest stay off,
+/// and what they can trap is trapped. Firmware lets EL2 access their registers, as it does for
+/// Linux (Documentation/arch/arm64/booting.rst). Returns the bits that this CPU adds to [`HCR`].
 fn close_newer_features() -> u64 {
     let (pfr0, pfr1) = (read!("id_aa64pfr0_el1"), read!("id_aa64pfr1_el1"));
     let (mmfr0, mmfr1) = (read!("id_aa64mmfr0_el1"), read!("id_aa64mmfr1_el1"));
@@ -177,8 +180,8 @@ fn close_newer_features() -> u64 {
         let nmi = if field(pfr1, 36) != 0 { 1 << 6 } else { 0 };
         write!(HCRX_EL2, nmi);
     }
-    // Fine-grained traps. Newer bits trap where they are 0: POR, PIR, GCS, TPIDR2_EL0, SMPRI_EL1, ACCDATA_EL1, branch
-    // records. What older ones could trap is trapped by older means.
+    // Fine-grained traps. Newer bits trap where they are 0: POR, PIR, GCS, TPIDR2_EL0, SMPRI_EL1,
+    // ACCDATA_EL1, branch records. What the older bits could trap is trapped by older means.
     if field(mmfr0, 56) != 0 {
         write!(HFGRTR_EL2, 0);
         write!(HFGWTR_EL2, 0);
@@ -193,7 +196,7 @@ fn close_newer_features() -> u64 {
         write!(HDFGRTR2_EL2, 0);
         write!(HDFGWTR2_EL2, 0);
     }
-    // EL2 does without these.
+    // EL2 does not use these registers.
     if field(mmfr3, 0) != 0 {
         write!("tcr2_el2", 0);
     }
@@ -207,14 +210,14 @@ fn close_newer_features() -> u64 {
             write!("mpamhcr_el2", 1 << 31);
         }
     }
-    // Nobody is profiled or traced.
+    // Profiling and tracing are off.
     if field(dfr0, 32) != 0 {
         write!(PMSCR_EL2, 0);
     }
     if field(dfr0, 40) != 0 {
         write!(TRFCR_EL2, 0);
     }
-    // A guest sees it as DISR_EL1.
+    // The guest reads VDISR_EL2 as DISR_EL1.
     if field(pfr0, 28) != 0 {
         write!(VDISR_EL2, 0);
     }
@@ -229,13 +232,13 @@ pub fn has_cycle_counter() -> bool {
     !matches!(field(read!("id_aa64dfr0_el1"), 8), 0 | 15)
 }
 
-/// Sets the traps of this pCPU. Once, before it runs a guest.
+/// Sets the traps of this pCPU, once, before it runs a guest.
 pub fn start() {
     let newer = close_newer_features();
     write!("hcr_el2", HCR | newer);
     write!("cptr_el2", CPTR);
     write!("hstr_el2", 0);
-    // Here, because a vCPU that comes from another pCPU does not bring it.
+    // Set here, because it is not in the state that a vCPU carries to another pCPU.
     write!("vpidr_el2", read!("midr_el1"));
     let range = (read!("id_aa64mmfr0_el1") & 15).min(5);
     write!("vtcr_el2", VTCR | range << 16);
@@ -243,7 +246,7 @@ pub fn start() {
     isb();
 }
 
-/// HCR_EL2.TWI and TWE: WFI and WFE of the guest trap, or do not.
+/// Sets whether WFI and WFE of the guest trap (HCR_EL2.TWI and TWE).
 pub fn trap_waits(wfi: bool, wfe: bool) {
     let rest = read!("hcr_el2") & !(hcr::TWI | hcr::TWE);
     let traps = u64::from(wfi) << 13 | u64::from(wfe) << 14;
@@ -251,7 +254,7 @@ pub fn trap_waits(wfi: bool, wfe: bool) {
     isb();
 }
 
-/// Gives this pCPU to a vCPU: stage 2, identity, and EL1 as after a reset.
+/// Installs a vCPU on this pCPU: stage 2, identity, and EL1 as after a reset.
 pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
     write!("vttbr_el2", u64::from(vmid) << 48 | root);
     write!("vmpidr_el2", mpidr | 1 << 31);
@@ -301,15 +304,15 @@ unsafe extern "C" {
     fn start_guest(state: u64) -> !;
 }
 
-/// Enters the guest for the first time. `frame` is the address of the vCPU's register frame, which is where its
-/// stack starts.
+/// Enters the guest for the first time. `frame` is the address of the vCPU's register frame, which
+/// is where its stack starts.
 pub fn enter(frame: u64) -> ! {
-    // SAFETY: [R-ENTER] the frame lies at the start of the vCPU's state, above its stack; the caller
-    // never returns, so nothing on the stack is needed.
+    // SAFETY: [R-ENTER] the frame lies at the start of the vCPU's state, above its stack; this
+    // function never returns, so nothing on the stack is needed.
     unsafe { start_guest(frame) }
 }
 
-/// EL1 state that decides how an exception enters the guest.
+/// Reads the EL1 state that decides how an exception enters the guest.
 pub fn before() -> Before {
     Before {
         pc: read!("elr_el2"),
@@ -319,7 +322,7 @@ pub fn before() -> Before {
     }
 }
 
-/// What says whether an interrupt has taken the guest to its vector.
+/// Reads the state that tells whether an interrupt has taken the guest to its vector.
 pub fn entered() -> bulkhead_core::gppt::Entered {
     bulkhead_core::gppt::Entered {
         pc: read!("elr_el2"),
@@ -330,13 +333,13 @@ pub fn entered() -> bulkhead_core::gppt::Entered {
     }
 }
 
-/// The guest goes on here.
+/// Sets the address and the PSTATE with which the guest continues.
 pub fn go_back(pc: u64, spsr: u64) {
     write!("elr_el2", pc);
     write!("spsr_el2", spsr);
 }
 
-/// Registers of EL1 for the monitor, in the order of its names.
+/// Reads the EL1 registers for the monitor, in the order of its names.
 pub fn el1_registers() -> [u64; EL1_COUNT] {
     [
         read!("sctlr_el1"),
@@ -357,17 +360,17 @@ pub fn el1_registers() -> [u64; EL1_COUNT] {
     ]
 }
 
-/// Physical address behind an address of the guest of this pCPU, if the guest, at EL0 or EL1, may read
-/// there. The guest's PAR_EL1 stays as it is.
+/// Returns the physical address behind an address of the guest of this pCPU, if the guest, at EL0
+/// or EL1, may read there. The guest's PAR_EL1 does not change.
 pub fn translate(address: u64, el0: bool) -> Option<u64> {
     let kept = read!("par_el1");
     if el0 {
-        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is put back below.
+        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is restored below.
         unsafe {
             core::arch::asm!("at s12e0r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
         }
     } else {
-        // SAFETY: [R-SYSREG] as above.
+        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is restored below.
         unsafe {
             core::arch::asm!("at s12e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
         }
@@ -377,7 +380,7 @@ pub fn translate(address: u64, el0: bool) -> Option<u64> {
     (found & 1 == 0).then_some(found & 0xf_ffff_ffff_f000 | address & 0xfff)
 }
 
-/// What this CPU says about its speculation.
+/// Reads the ID registers that say what this CPU needs against speculation attacks.
 pub fn speculation() -> smccc::Cpu {
     smccc::Cpu {
         midr: read!("midr_el1"),
@@ -389,7 +392,7 @@ pub fn speculation() -> smccc::Cpu {
     }
 }
 
-/// Enters an exception.
+/// Writes the registers for an exception that the guest takes.
 pub fn apply(after: &After) {
     write!("elr_el2", after.pc);
     write!("spsr_el2", after.spsr);
@@ -424,7 +427,7 @@ macro_rules! id_registers {
     )*] };
 }
 
-/// The ID registers of this pCPU, CRm 1 to 7, op2 0 to 7.
+/// Reads the ID registers of this pCPU: CRm 1 to 7, op2 0 to 7.
 pub fn id_registers() -> [u64; ID_REGISTERS] {
     id_registers!(1 2 3 4 5 6 7)
 }

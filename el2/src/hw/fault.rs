@@ -1,4 +1,4 @@
-//! A fault of EL2 itself.
+//! Faults of EL2 itself.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,10 +6,11 @@ use bulkhead_core::console::text::Line;
 
 use super::{boot, cpu, firmware};
 
-/// EL2's last words about itself. During start-up the boot map has the UART at hand; later only the
-/// pCPU that drains the console has it, and the others can only stop.
+/// Prints EL2's last words about its own fault. During start-up the boot map has the UART; later
+/// only the pCPU that drains the console has it, and the others can only stop.
 pub fn el2_fault(line: &Line<192>) -> ! {
-    // Without firmware that can switch the board off, asking it is the next exception: once is enough.
+    // Without firmware that can switch the board off, the call for that is the next exception: once
+    // is enough.
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed)
         && let Some(uart) = boot::uart_at_hand()

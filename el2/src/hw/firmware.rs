@@ -1,5 +1,6 @@
-//! Calls to the firmware: PSCI by SMC (DEN0022E). With the feature `spin-table` there is no firmware to call: CPUs wait for an
-//! address (Linux, Documentation/arch/arm64/booting.rst), and each call is answered by "not supported".
+//! Calls to the firmware: PSCI by SMC (DEN0022E). With the feature `spin-table` there is no
+//! firmware to call: CPUs wait for an address (Linux, Documentation/arch/arm64/booting.rst), and
+//! each call returns "not supported".
 
 use bulkhead_abi::plan::Pcpu;
 
@@ -20,7 +21,7 @@ fn smc(_: u64, _: u64, _: u64, _: u64) -> u64 {
 #[cfg(not(feature = "spin-table"))]
 fn smc(function: u64, x1: u64, x2: u64, x3: u64) -> u64 {
     let mut x0 = function;
-    // SAFETY: [R-SMC] SMCCC: x0 to x17 may change, everything else is kept.
+    // SAFETY: [R-SMC] SMCCC: x0 to x17 may change, everything else is preserved.
     unsafe {
         core::arch::asm!(
             "smc #0",
@@ -33,8 +34,9 @@ fn smc(function: u64, x1: u64, x2: u64, x3: u64) -> u64 {
     x0
 }
 
-/// Starts a pCPU (CPU_ON); the firmware's answer, 0 for success. Only the affinity fields go out:
-/// some firmware fails on the others. A pCPU that waits for an address is for another build.
+/// Starts a pCPU (CPU_ON) and returns the firmware's answer, 0 for success. Passes only the
+/// affinity fields of the MPIDR: some firmware fails on the other bits. A pCPU that waits for an
+/// address needs a build with `spin-table`.
 #[cfg(not(feature = "spin-table"))]
 pub fn start_pcpu(_: &mut Windows, row: &Pcpu, index: usize) -> u64 {
     if row.release != 0 {
@@ -44,8 +46,9 @@ pub fn start_pcpu(_: &mut Windows, row: &Pcpu, index: usize) -> u64 {
     smc(0xc400_0003, row.mpidr & 0xff_00ff_ffff, entry, index as u64)
 }
 
-/// Starts a pCPU that waits for an address, which it reads past the caches; 0 for success, which cannot be seen. It finds its
-/// index by its MPIDR, which all pCPUs have left with `mmu::set_mpidr`: several may wait at one place.
+/// Starts a pCPU that waits for an address, which the pCPU reads past the caches. Returns 0 for
+/// success, which cannot be checked. The pCPU finds its index by its MPIDR, among those that
+/// `mmu::set_mpidr` has stored: several pCPUs may wait at one address.
 #[cfg(feature = "spin-table")]
 pub fn start_pcpu(windows: &mut Windows, row: &Pcpu, _: usize) -> u64 {
     if row.release == 0 {
@@ -53,7 +56,8 @@ pub fn start_pcpu(windows: &mut Windows, row: &Pcpu, _: usize) -> u64 {
     }
     let entry = physical(start_waiting_cpu as *const () as u64);
     let place = windows.open(super::layout::TARGET, row.release, super::mmu::Use::Write);
-    // SAFETY: [R-WINDOW] the eight bytes lie in the window that was just opened; the plan's proof says that they are nobody's.
+    // SAFETY: [R-WINDOW] the eight bytes lie in the window that was just opened; the proof of the
+    // plan says that nothing else uses them.
     unsafe {
         core::arch::asm!("str {0}, [{1}]", "dc cvac, {1}", "dsb sy", "sev", in(reg) entry, in(reg) place, options(nostack));
     }
@@ -61,18 +65,18 @@ pub fn start_pcpu(windows: &mut Windows, row: &Pcpu, _: usize) -> u64 {
     0
 }
 
-/// A call of the SMC Calling Convention that takes x1 and gives x0.
+/// Makes a call of the SMC Calling Convention that takes x1 and returns x0.
 pub fn call(function: u32, x1: u64) -> u64 {
     smc(u64::from(function), x1, 0, 0)
 }
 
-/// Makes a call for a guest: x0 to x7, and x0 to x3 of the answer.
+/// Makes a call for a guest: passes x0 to x7, and returns x0 to x3.
 #[cfg(feature = "spin-table")]
 pub fn forward(_: [u64; 8]) -> [u64; 4] {
     [u64::MAX, 0, 0, 0]
 }
 
-/// Makes a call for a guest: x0 to x7, and x0 to x3 of the answer.
+/// Makes a call for a guest: passes x0 to x7, and returns x0 to x3.
 #[cfg(not(feature = "spin-table"))]
 pub fn forward(registers: [u64; 8]) -> [u64; 4] {
     let [mut x0, mut x1, mut x2, mut x3, x4, x5, x6, x7] = registers;
@@ -89,7 +93,7 @@ pub fn forward(registers: [u64; 8]) -> [u64; 4] {
     [x0, x1, x2, x3]
 }
 
-/// Switches the board off (SYSTEM_OFF). If the firmware cannot, sleeps.
+/// Switches the board off (SYSTEM_OFF). Sleeps if the firmware cannot.
 pub fn power_off() -> ! {
     smc(0x8400_0008, 0, 0, 0);
     #[cfg(feature = "spin-table")]

@@ -1,12 +1,12 @@
 //! EL2's address space: 39 bits, one root page for each pCPU.
 //!
-//! Everything lies in the 1 GiB behind [`BASE`], which is one level-2 table; a slot is one entry of it,
-//! 2 MiB.
+//! Everything lies in the 1 GiB from [`BASE`] on, which is one level-2 table; a slot is one entry
+//! of that table, 2 MiB.
 //!
-//! | slot | what | mapped by |
+//! | slot | contents | mapped by |
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
-//! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where SPIs call, roots of stage 2 that are taken away | all |
+//! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where pCPUs call each other by SPIs, roots of stage 2 that can be taken away | all |
 //! | 2 | stack and state of each vCPU | all |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |
@@ -16,57 +16,58 @@
 
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_POOL_PAGES, MAX_VCPUS, MAX_VMS, PAGE, VM_POOL_PAGES};
 
-/// Start of EL2's own 1 GiB; the link address.
+/// The start of EL2's 1 GiB, which is the link address.
 pub const BASE: u64 = 0x20_0000_0000;
-/// Bytes of a slot.
+/// The size of a slot in bytes.
 pub const SLOT: u64 = 2 << 20;
 
-/// Slot of the VM pages.
+/// The slot of the VM pages.
 pub const VMS: usize = 1;
-/// Slot of the vCPUs' pages.
+/// The slot of the vCPUs' pages.
 pub const VCPUS: usize = 2;
-/// Slot of the first pCPU's private pages.
+/// The slot of the first pCPU's private pages.
 pub const PRIVATE: usize = 8;
-/// Slot through which data is read.
+/// The slot through which data is read.
 pub const SOURCE: usize = 32;
-/// Slot through which guest memory is written.
+/// The slot through which guest memory is written.
 pub const TARGET: usize = 33;
-/// First of two slots on the boot device tree.
+/// The first of two slots on the boot device tree.
 pub const TREE: usize = 40;
-/// First slot of the pool in the boot map.
+/// The first slot of the pool in the boot map.
 pub const POOL: usize = 42;
-/// Its slots: a pool may start in the middle of one.
+/// The number of slots of the pool, which may start in the middle of one.
 pub const POOL_SLOTS: usize = (MAX_POOL_PAGES * PAGE).div_ceil(SLOT) as usize + 1;
-/// First of two slots of device frames in the boot map.
+/// The first of two slots of device frames in the boot map.
 pub const FRAMES: usize = 47;
 
 const _: () = assert!(POOL + POOL_SLOTS <= FRAMES);
 
 const _: () = assert!(PRIVATE + MAX_PCPUS <= SOURCE);
 
-/// Page numbers in the slot of the VM pages, behind these: frames that all pCPUs have at one address.
+/// Page numbers in the slot of the VM pages, after those pages: frames that all pCPUs map at one
+/// address.
 pub mod shared {
     /// The distributor: of a GICv2, and of a GICv3 where pCPUs call each other by SPIs.
     pub const GICD: usize = 256;
-    /// Its pages.
+    /// The pages of the distributor.
     #[cfg(feature = "gicv2")]
     pub const GICD_PAGES: usize = 1;
-    /// Its pages.
+    /// The pages of the distributor.
     #[cfg(not(feature = "gicv2"))]
     pub const GICD_PAGES: usize = super::private::GICD_PAGES;
     /// The CPU interface.
     #[cfg(feature = "gicv2")]
     pub const GICC: usize = 272;
-    /// Its pages.
+    /// The pages of the CPU interface.
     #[cfg(feature = "gicv2")]
     pub const GICC_PAGES: usize = 2;
     /// The virtual interface control.
     #[cfg(feature = "gicv2")]
     pub const GICH: usize = 288;
-    /// Its pages.
+    /// The pages of the virtual interface control.
     #[cfg(feature = "gicv2")]
     pub const GICH_PAGES: usize = 1;
-    /// Roots of stage 2, a page for each VM: of those that take their interrupts themselves.
+    /// The roots of the stage 2 of GPPT VMs, one page for each VM.
     pub const ROOTS: usize = 304;
 }
 
@@ -74,75 +75,76 @@ const _: () = assert!(MAX_VMS * VM_POOL_PAGES as usize <= shared::GICD);
 const _: () = assert!(shared::GICD + shared::GICD_PAGES <= shared::ROOTS);
 const _: () = assert!(shared::ROOTS + MAX_VMS <= 512);
 
-/// Page numbers in the part of the slot of the vCPUs' pages that belongs to one vCPU. Page 0 and those behind the state stay
-/// unmapped: a stack that overflows faults.
+/// Page numbers in the part of the slot of the vCPUs' pages that belongs to one vCPU. Page 0 and
+/// the pages after the state stay unmapped: a stack that overflows faults.
 pub mod vcpu {
-    /// Pages from one vCPU's part to the next.
+    /// The pages from one vCPU's part to the next.
     pub const STRIDE: usize = 8;
-    /// First page of the stack.
+    /// The first page of the stack.
     pub const STACK: usize = 1;
-    /// Pages of the stack.
+    /// The pages of the stack.
     pub const STACK_PAGES: usize = super::private::STACK_PAGES;
-    /// First page of the state, just above the stack.
+    /// The first page of the state, just above the stack.
     pub const STATE: usize = STACK + STACK_PAGES;
-    /// Pages of the state.
+    /// The pages of the state.
     pub const STATE_PAGES: usize = super::private::STATE_PAGES;
-    /// Pages from the pool for a vCPU: stack, state.
+    /// The pages of the pool for a vCPU: stack, state.
     pub const POOL_PAGES: usize = STACK_PAGES + STATE_PAGES;
 }
 const _: () = assert!(vcpu::POOL_PAGES == bulkhead_abi::plan::VCPU_POOL_PAGES as usize);
 const _: () = assert!(vcpu::STATE + vcpu::STATE_PAGES < vcpu::STRIDE);
 const _: () = assert!(MAX_VCPUS * vcpu::STRIDE <= 512);
 
-/// Page numbers in a pCPU's private slot. Page 0 and the page behind the state stay unmapped: a stack
-/// that overflows faults.
+/// Page numbers in the private slot of a pCPU. Page 0 and the page after the state stay unmapped: a
+/// stack that overflows faults.
 pub mod private {
-    /// First page of the stack of the idle thread.
+    /// The first page of the idle thread's stack.
     pub const STACK: usize = 1;
-    /// Pages of the stack.
+    /// The pages of the stack.
     pub const STACK_PAGES: usize = 2;
-    /// First page of the idle thread's state, just above the stack.
+    /// The first page of the idle thread's state, just above the stack.
     pub const STATE: usize = STACK + STACK_PAGES;
-    /// Pages of the state.
+    /// The pages of the idle thread's state.
     pub const STATE_PAGES: usize = 3;
-    /// First page of what the threads of the pCPU share.
+    /// The first page of the state that the threads of the pCPU share.
     pub const PCPU: usize = 7;
-    /// Its pages.
+    /// The pages of that shared state.
     pub const PCPU_STATE_PAGES: usize = 2;
     /// The pCPU's own level-2 table, in which it opens windows.
     pub const LEVEL2: usize = 9;
-    /// First page of the distributor of a GICv3.
+    /// The first page of the distributor of a GICv3.
     #[cfg(not(feature = "gicv2"))]
     pub const GICD: usize = 16;
-    /// Its pages.
+    /// The pages of the distributor.
     #[cfg(not(feature = "gicv2"))]
     pub const GICD_PAGES: usize = 16;
-    /// First page of this pCPU's redistributor.
+    /// The first page of this pCPU's redistributor.
     #[cfg(not(feature = "gicv2"))]
     pub const GICR: usize = 32;
-    /// Its pages.
+    /// The pages of the redistributor.
     #[cfg(not(feature = "gicv2"))]
     pub const GICR_PAGES: usize = 32;
-    /// Page of the UART.
+    /// The page of the UART.
     pub const UART: usize = 64;
 }
 
-/// Pages from the pool for a pCPU: root, level 2, level 3, stack, state, what its threads share.
+/// The pages of the pool for a pCPU: root, level 2, level 3, stack, state, state that its threads
+/// share.
 pub const PCPU_POOL_PAGES: usize =
     3 + private::STACK_PAGES + private::STATE_PAGES + private::PCPU_STATE_PAGES;
 const _: () = assert!(PCPU_POOL_PAGES == bulkhead_abi::plan::PCPU_POOL_PAGES as usize);
 
-/// Address of a slot.
+/// Returns the address of a slot.
 pub const fn slot(n: usize) -> u64 {
     BASE.wrapping_add((n as u64).wrapping_mul(SLOT))
 }
 
-/// Address of a page in the private slot of pCPU `index`.
+/// Returns the address of a page in the private slot of pCPU `index`.
 pub const fn private(index: usize, page: usize) -> u64 {
     slot(PRIVATE.wrapping_add(index)).wrapping_add((page as u64).wrapping_mul(PAGE))
 }
 
-/// Address of a page of the part of vCPU `id` (row of the plan).
+/// Returns the address of a page in the part of vCPU `id` (row of the plan).
 pub const fn vcpu(id: usize, page: usize) -> u64 {
     let page = id.wrapping_mul(vcpu::STRIDE).wrapping_add(page) as u64;
     slot(VCPUS).wrapping_add(page.wrapping_mul(PAGE))

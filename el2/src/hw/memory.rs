@@ -1,4 +1,5 @@
-//! Guest memory, of which EL2 has no standing map: copies and scrubbing go through a window, in slices.
+//! Guest memory, which EL2 does not map permanently: copying and scrubbing go through a window, in
+//! slices.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,18 +7,18 @@ use super::bytes::zero_lines;
 use super::layout::{SLOT, SOURCE, TARGET};
 use super::mmu::{Use, Windows};
 
-/// Most bytes that are copied or scrubbed between two looks at what else is to do.
+/// The largest number of bytes that are copied or scrubbed between two checks for other work.
 pub const SLICE: u64 = 8 * 1024;
-/// Bytes of a cache line, at least: what `dc zva` and `dc cvac` step by.
+/// The minimum size of a cache line in bytes, by which `dc zva` and `dc cvac` step.
 const LINE: u64 = 64;
 
-/// Bytes up to the end of the block, the slice or the range.
+/// Returns the number of bytes up to the end of the block, the slice or the range.
 fn within(pa: u64, left: u64) -> u64 {
     left.min(SLICE).min(SLOT.wrapping_sub(pa % SLOT))
 }
 
-/// Copies the start of `left` bytes, from and to physical addresses that are multiples of 8, and
-/// cleans it to the point of coherency. Returns how many bytes it did: a multiple of 8, not 0.
+/// Copies the start of `left` bytes between physical addresses that are multiples of 8, and cleans
+/// the copy to the point of coherency. Returns the number of bytes copied: a multiple of 8, not 0.
 pub fn copy_slice(windows: &mut Windows, from: u64, to: u64, left: u64) -> u64 {
     let bytes = within(from, within(to, left));
     let source = windows.open(SOURCE, from, Use::Read);
@@ -29,7 +30,7 @@ pub fn copy_slice(windows: &mut Windows, from: u64, to: u64, left: u64) -> u64 {
     bytes
 }
 
-/// Copies words, the copying proper of `copy_slice`.
+/// Copies the words for `copy_slice`.
 #[inline(never)]
 fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
     let end = source.wrapping_add(bytes & !7);
@@ -44,7 +45,7 @@ fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
         }
     }
     if source < end {
-        // SAFETY: [R-WINDOW] as above.
+        // SAFETY: [R-WINDOW] both ranges lie in windows that were just opened.
         unsafe {
             core::arch::asm!("ldr {0}, [{1}]", "str {0}, [{2}]", out(reg) _, in(reg) source, in(reg) target, options(nostack));
         }
@@ -64,7 +65,7 @@ pub fn read_word(windows: &mut Windows, pa: u64) -> u32 {
 }
 
 /// Zeroes the start of `left` bytes of memory and cleans it to the point of coherency. `pa` is a
-/// multiple of a page. Returns how many bytes it did.
+/// multiple of a page. Returns the number of bytes zeroed.
 pub fn scrub_slice(windows: &mut Windows, pa: u64, left: u64) -> u64 {
     let bytes = left
         .min(SLOT.wrapping_sub(pa % SLOT))
@@ -75,7 +76,7 @@ pub fn scrub_slice(windows: &mut Windows, pa: u64, left: u64) -> u64 {
     bytes
 }
 
-/// The scrubbing proper of `scrub_slice`.
+/// Zeroes the lines for `scrub_slice`.
 #[inline(never)]
 fn scrub_lines(target: u64, bytes: u64) {
     // SAFETY: [R-WINDOW] the range lies in a window that was just opened for writing.
@@ -96,15 +97,15 @@ fn clean(address: u64, bytes: u64) {
     super::sysreg::dsb();
 }
 
-/// Writes a word that a guest may read with its caches off.
+/// Writes a word and cleans its line, because a guest may read it with its caches off.
 #[inline(always)]
 pub fn tell(place: &AtomicU64, value: u64) {
     place.store(value, Ordering::Relaxed);
-    // SAFETY: [R-WINDOW] it cleans the line of a word that is there, and changes nothing.
+    // SAFETY: [R-WINDOW] it cleans the line of a mapped word, and changes nothing.
     unsafe { core::arch::asm!("dc cvac, {0}", "dsb sy", in(reg) place, options(nostack)) };
 }
 
-/// Writes a few bytes at any physical address of a guest's memory and cleans them.
+/// Writes a few bytes at any physical address of a guest's memory and cleans their lines.
 pub fn write(windows: &mut Windows, pa: u64, bytes: &[u8]) {
     for (n, byte) in bytes.iter().enumerate() {
         let pa = pa.wrapping_add(n as u64);

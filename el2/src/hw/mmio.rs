@@ -1,4 +1,4 @@
-//! Device registers: one plain load or store for each access, inside a frame that is mapped.
+//! Device registers: one plain load or store for each access, inside a mapped frame.
 
 /// A mapped frame of device registers.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ impl Registers {
     /// A frame of no device; accesses do nothing.
     pub const NONE: Self = Self { base: 0, size: 0 };
 
-    /// The frame at the virtual address `base`.
+    /// Creates the frame at the virtual address `base`.
     ///
     /// # Safety
     /// `size` bytes from `base` are mapped as device memory for as long as the value is used, and are
@@ -20,12 +20,12 @@ impl Registers {
         Self { base, size }
     }
 
-    /// Virtual address of the frame.
+    /// Returns the virtual address of the frame.
     pub const fn base(self) -> u64 {
         self.base
     }
 
-    /// What of it begins at an offset.
+    /// Returns the part of the frame from an offset on.
     #[cfg(not(feature = "gicv2"))]
     pub const fn behind(self, offset: u64) -> Self {
         Self {
@@ -36,7 +36,8 @@ impl Registers {
 
     #[inline(always)]
     fn address(self, offset: u64, bytes: u64) -> Option<u64> {
-        // Registers lie at multiples of their size: one that begins in front of the last such multiple is all in the frame.
+        // Registers lie at multiples of their size. So a register that begins before the last such
+        // multiple lies in the frame completely.
         let within = bytes.wrapping_neg();
         let offset = offset & within;
         if offset < self.size & within {

@@ -1,5 +1,5 @@
-//! EL2's own translation: private maps for the pCPUs, and windows on memory that EL2 has no standing
-//! map of (DDI 0487, D8.3).
+//! EL2's own translation: the private maps of the pCPUs, and windows on memory that EL2 does not
+//! map permanently (DDI 0487, D8.3).
 
 use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VM_POOL_PAGES};
 
@@ -32,17 +32,18 @@ unsafe extern "C" {
 /// Writes an entry of a translation table.
 ///
 /// # Safety
-/// `table` is a translation table of this pCPU's map, mapped for writing, that no other pCPU changes.
+/// `table` is a translation table of this pCPU's map, mapped for writing, that no other pCPU
+/// changes.
 unsafe fn put(table: *mut u64, index: usize, descriptor: u64) {
     let entry = table.wrapping_add(index % 512);
     // SAFETY: [R-TABLES] a table has 512 entries; the rest is the caller's promise.
     unsafe { entry.write_volatile(descriptor) }
 }
 
-/// How a window may be used.
+/// The kind of access that a window allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Normal memory, read.
+    /// Normal memory, read only.
     Read,
     /// Normal memory, read and write.
     Write,
@@ -50,28 +51,29 @@ pub enum Use {
     Device,
 }
 
-/// A level-2 table in use by this pCPU, in which it opens windows.
+/// The level-2 table that this pCPU uses, in which it opens windows.
 #[derive(Debug)]
 pub struct Windows {
     level2: *mut u64,
 }
 
 impl Windows {
-    /// The windows of the boot map. Only the boot pCPU calls this, and only before it leaves that map.
+    /// Returns the windows of the boot map. Only the boot pCPU calls this, and only before it
+    /// leaves that map.
     pub fn boot() -> Self {
         Self {
             level2: (&raw mut BOOT_LEVEL2).cast(),
         }
     }
 
-    /// The windows of pCPU `index`, which calls this.
+    /// Returns the windows of pCPU `index`, which calls this.
     pub fn of(index: usize) -> Self {
         Self {
             level2: layout::private(index, private::LEVEL2) as *mut u64,
         }
     }
 
-    /// Opens `slot` on the 2 MiB block that holds `pa`; the address of `pa` in it.
+    /// Opens `slot` on the 2 MiB block that holds `pa`, and returns the virtual address of `pa`.
     #[inline(never)]
     pub fn open(&mut self, slot: usize, pa: u64, how: Use) -> u64 {
         let attributes = match how {
@@ -81,7 +83,8 @@ impl Windows {
         };
         self.set(slot, 0);
         let address = layout::slot(slot);
-        // SAFETY: [R-TLB] drops the translation of this slot on this pCPU, which nothing uses now.
+        // SAFETY: [R-TLB] invalidates the translation of this slot on this pCPU, which nothing uses
+        // now.
         unsafe {
             core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) address >> 12);
         }
@@ -94,7 +97,8 @@ impl Windows {
     /// Closes a slot.
     pub fn close(&mut self, slot: usize) {
         self.set(slot, 0);
-        // SAFETY: [R-TLB] as in `open`.
+        // SAFETY: [R-TLB] invalidates the translation of this slot on this pCPU, which nothing uses
+        // now.
         unsafe {
             core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) layout::slot(slot) >> 12);
         }
@@ -109,24 +113,24 @@ impl Windows {
     pub fn registers(&mut self, slot: usize, pa: u64, size: u64) -> Registers {
         let address = self.open(slot, pa, Use::Device);
         let size = size.min(SLOT.wrapping_sub(pa % SLOT));
-        // SAFETY: [R-MMIO] just mapped; whoever opens the slot again makes a new value.
+        // SAFETY: [R-MMIO] just mapped; a caller that opens the slot again creates a new value.
         unsafe { Registers::new(address, size) }
     }
 }
 
-/// Takes out of the map of the image what lies behind the plan.
+/// Unmaps the part of the image's window that follows the plan.
 pub fn drop_behind(plan_end: u64) {
     let first = plan_end.div_ceil(PAGE) as usize;
     let table = (&raw mut IMAGE_LEVEL3).cast();
     for page in first..512 {
-        // SAFETY: [R-TABLES] the boot pCPU alone runs.
+        // SAFETY: [R-TABLES] only the boot pCPU runs.
         unsafe { put(table, page, 0) }
     }
-    // SAFETY: [R-TLB] nothing behind the plan is in use.
+    // SAFETY: [R-TLB] nothing after the plan is in use.
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
 }
 
-/// The pool, mapped by the boot map while start-up hands it out.
+/// The pool, mapped by the boot map while start-up assigns its pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Pool {
     address: u64,
@@ -139,7 +143,7 @@ impl Pool {
     pub fn open(windows: &mut Windows, pa: u64, pages: usize) -> Self {
         let size = (pages as u64).wrapping_mul(PAGE);
         let (mut slot, mut block) = (layout::POOL, pa & !SLOT.wrapping_sub(1));
-        // The proof says that there are slots enough.
+        // The proof of the plan says that there are enough slots.
         while block < pa.wrapping_add(size) {
             windows.open(slot, block, Use::Write);
             slot = slot.wrapping_add(1);
@@ -152,7 +156,7 @@ impl Pool {
         pool
     }
 
-    /// Physical address of a page.
+    /// Returns the physical address of a page.
     pub const fn pa(self, page: usize) -> u64 {
         self.pa.wrapping_add((page as u64).wrapping_mul(PAGE))
     }
@@ -161,33 +165,34 @@ impl Pool {
         self.address.wrapping_add((page as u64).wrapping_mul(PAGE))
     }
 
-    /// Some pages as translation tables.
+    /// Returns some pages as translation tables.
     pub fn tables(&mut self, first: usize, count: usize) -> &mut [Table] {
         let count = count.min(self.pages.saturating_sub(first));
         let address = self.va(first) as *mut Table;
-        // SAFETY: [R-POOL] the pages are mapped, zeroed, and lent by the one `&mut Pool`; any bytes are a table.
+        // SAFETY: [R-POOL] the pages are mapped, zeroed, and lent by the one `&mut Pool`; any bytes
+        // are a valid table.
         unsafe { core::slice::from_raw_parts_mut(address, count) }
     }
 }
 
-/// A frame of device registers in a pCPU's private map.
+/// A frame of device registers in the private map of a pCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// Its first page in the private slot.
+    /// The first page of the frame in the private slot.
     pub page: usize,
-    /// Its physical address.
+    /// The physical address of the frame.
     pub pa: u64,
-    /// Its pages.
+    /// The size of the frame in pages.
     pub pages: usize,
 }
 
-/// Shows the pages of a VM, which lie together, to all pCPUs.
+/// Maps the pages of a VM, which are adjacent, for all pCPUs.
 pub fn share_vm_pages(vm: usize, pa: u64) {
     let first = vm.wrapping_mul(VM_POOL_PAGES as usize);
     share(first, pa, VM_POOL_PAGES as usize, PAGE_RW);
 }
 
-/// Shows stack and state of vCPU `id`, which lie together, to all pCPUs.
+/// Maps the stack and the state of vCPU `id`, which are adjacent, for all pCPUs.
 pub fn share_vcpu_pages(id: usize, pa: u64) {
     let first = id
         .wrapping_mul(layout::vcpu::STRIDE)
@@ -196,61 +201,66 @@ pub fn share_vcpu_pages(id: usize, pa: u64) {
     share_in(table, first, pa, layout::vcpu::POOL_PAGES, PAGE_RW);
 }
 
-/// Puts pages into the slot of the VM pages.
+/// Maps pages in the slot of the VM pages.
 fn share(first: usize, pa: u64, pages: usize, attributes: u64) {
     share_in((&raw mut VMS_LEVEL3).cast(), first, pa, pages, attributes);
 }
 
-/// Puts pages into a table that all pCPUs have.
+/// Maps pages in a table that all pCPUs share.
 fn share_in(table: *mut u64, first: usize, pa: u64, pages: usize, attributes: u64) {
     for n in 0..pages {
         let at = pa.wrapping_add((n as u64).wrapping_mul(PAGE));
-        // SAFETY: [R-TABLES] the boot pCPU alone runs, and the entry was empty.
+        // SAFETY: [R-TABLES] only the boot pCPU runs, and the entry was empty.
         unsafe { put(table, first.wrapping_add(n), at | attributes) }
     }
 }
 
-/// Shows a frame of device registers to all pCPUs, in the slot of the VM pages from `page` on.
+/// Maps a frame of device registers for all pCPUs, in the slot of the VM pages from `page` on.
 pub fn share_frame(page: usize, pa: u64, pages: usize) {
     share(page, pa, pages, PAGE_RW | DEVICE_INDEX);
     sysreg::dsb();
     sysreg::isb();
 }
 
-/// The frame that [`share_frame`] shows.
+/// Returns the frame that [`share_frame`] maps at `page`.
 pub const fn shared_frame(page: usize, pages: usize) -> Registers {
     let address = layout::slot(layout::VMS).wrapping_add((page as u64).wrapping_mul(PAGE));
-    // SAFETY: [R-MMIO] nobody touches it before start-up has shown it, and it stays.
+    // SAFETY: [R-MMIO] nothing accesses the frame before start-up has mapped it, and it stays
+    // mapped.
     unsafe { Registers::new(address, (pages as u64).wrapping_mul(PAGE)) }
 }
 
-/// Shows the root of a VM's stage 2 to all pCPUs.
+/// Maps the root of a VM's stage 2 for all pCPUs.
 pub fn share_root(vm: usize, pa: u64) {
     share(layout::shared::ROOTS.wrapping_add(vm), pa, 1, PAGE_RW);
     sysreg::dsb();
     sysreg::isb();
 }
 
-/// Makes an entry of such a root invalid, or valid again if it maps anything. Whoever calls this has the grip on it.
+/// Makes an entry of a root that [`share_root`] has mapped invalid, or valid again if it maps
+/// anything. The caller has the claim on the root.
 pub fn mark_root(vm: usize, index: usize, valid: bool) {
     let page = layout::shared::ROOTS.wrapping_add(vm % bulkhead_abi::plan::MAX_VMS);
     let offset = (page as u64).wrapping_mul(PAGE);
     let table = layout::slot(layout::VMS).wrapping_add(offset) as *mut u64;
     let entry = table.wrapping_add(index % 512);
-    // SAFETY: [R-TABLES] `share_root` has mapped it, and nobody else changes it now.
+    // SAFETY: [R-TABLES] `share_root` has mapped the root, and the claim keeps other pCPUs from
+    // changing it now.
     let descriptor = unsafe { entry.read_volatile() };
     if descriptor != 0 {
         let marked = descriptor & !1 | u64::from(valid);
-        // SAFETY: [R-TABLES] as above.
+        // SAFETY: [R-TABLES] `share_root` has mapped the root, and the claim keeps other pCPUs from
+        // changing it now.
         unsafe { put(table, index, marked) }
     }
 }
 
-/// Drops what all pCPUs have of the translations of a VM whose root, at `root`, maps nothing now.
+/// Invalidates the translations of a VM on all pCPUs. The VM's root, at `root`, must map nothing.
 pub fn forget_vm(vmid: u16, root: u64) {
     let vttbr = u64::from(vmid) << 48 | root;
-    // SAFETY: [R-TLB] the VMID is named by VTTBR_EL2, which is put back. Meanwhile a walk for the guest of this pCPU finds
-    // nothing there, so none of its translations gets that VMID.
+    // SAFETY: [R-TLB] VTTBR_EL2 names the VMID of the VM, and is restored. Meanwhile a walk for the
+    // guest of this pCPU finds nothing in that VM's root, so none of its translations gets that
+    // VMID.
     unsafe {
         core::arch::asm!(
             "dsb ishst",
@@ -267,7 +277,8 @@ pub fn forget_vm(vmid: u16, root: u64) {
     }
 }
 
-/// Makes the private map of pCPU `index` from its pages of the pool, the first of which is `first`.
+/// Builds the private map of pCPU `index` from its pages of the pool, the first of which is
+/// `first`.
 pub fn make_private(
     pool: &mut Pool,
     index: usize,
@@ -308,21 +319,21 @@ pub fn make_private(
     let place = (&raw mut ROOTS)
         .cast::<u64>()
         .wrapping_add(index % MAX_PCPUS);
-    // SAFETY: [R-TABLES] the boot pCPU alone runs; the place is in the array.
+    // SAFETY: [R-TABLES] only the boot pCPU runs; the place is in the array.
     unsafe { place.write_volatile(root) }
 }
 
-/// By which MPIDR pCPU `index` finds its index.
+/// Sets the MPIDR by which pCPU `index` finds its index.
 #[cfg(feature = "spin-table")]
 pub fn set_mpidr(index: usize, mpidr: u64) {
     let place = (&raw mut MPIDRS)
         .cast::<u64>()
         .wrapping_add(index % MAX_PCPUS);
-    // SAFETY: [R-TABLES] the boot pCPU alone runs; the place is in the array.
+    // SAFETY: [R-TABLES] only the boot pCPU runs; the place is in the array.
     unsafe { place.write_volatile(mpidr) }
 }
 
-/// Root table of a pCPU's private map.
+/// Returns the root table of a pCPU's private map.
 pub fn root(index: usize) -> u64 {
     let place = (&raw const ROOTS)
         .cast::<u64>()
@@ -331,7 +342,7 @@ pub fn root(index: usize) -> u64 {
     unsafe { place.read_volatile() }
 }
 
-/// Makes the VM pages' table and the slot for it part of the boot map.
+/// Adds the slot of the VM pages to the boot map.
 pub fn share_vm_slot(windows: &mut Windows) {
     let table = physical((&raw const VMS_LEVEL3) as u64);
     windows.set(layout::VMS, table | TABLE);
@@ -339,7 +350,7 @@ pub fn share_vm_slot(windows: &mut Windows) {
     sysreg::isb();
 }
 
-/// Physical address of a byte of the image.
+/// Returns the physical address of a byte of the image.
 pub fn physical(address: u64) -> u64 {
     translate(address) & 0x0000_ffff_ffff_f000 | address & 0xfff
 }
@@ -349,7 +360,7 @@ pub fn is_mapped(address: u64) -> bool {
     translate(address) & 1 == 0
 }
 
-/// PAR_EL1 after a translation by EL2's map.
+/// Returns PAR_EL1 after a translation by EL2's map.
 fn translate(address: u64) -> u64 {
     let par: u64;
     // SAFETY: [R-SYSREG] an address translation instruction; the result register is EL2's.
@@ -359,12 +370,12 @@ fn translate(address: u64) -> u64 {
     par
 }
 
-/// The frame that the private map of pCPU `index` has at `page`.
+/// Returns the frame at `page` in the private map of pCPU `index`.
 pub fn private_frame(index: usize, page: usize, size: u64) -> Registers {
-    // SAFETY: [R-MMIO] mapped by `make_private` for as long as EL2 runs; a pCPU that does not have it
-    // (the UART) does not use it.
+    // SAFETY: [R-MMIO] mapped by `make_private` for as long as EL2 runs; a pCPU whose map lacks the
+    // frame (the UART) does not use it.
     unsafe { Registers::new(layout::private(index, page), size) }
 }
 
-/// A plan page is read-only; used to check the constants above against the boot code.
+/// A plan page is read-only. Checks the constants above against the boot code.
 const _: () = assert!(PAGE_RO & !XN == 0x7c3 && PAGE_RW & !XN == 0x743);

@@ -1,5 +1,5 @@
-//! Everything that touches the machine, and all of the `unsafe` at EL2. What is public here is safe to
-//! call; why is said in `docs/internals/unsafe.md`.
+//! Everything that touches the machine, and all of the `unsafe` at EL2. All that is public here is
+//! safe to call; `docs/internals/unsafe.md` says why.
 #![allow(unsafe_code)]
 
 pub mod boot;

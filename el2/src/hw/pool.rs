@@ -1,24 +1,25 @@
-//! Places in the pool, the memory behind the image that the plan keeps for EL2: pCPUs, then vCPUs, VMs, stage-2 tables.
+//! The order of the pool, the memory after the image that the plan reserves for EL2: pCPUs, then
+//! vCPUs, VMs, stage-2 tables.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout;
 use super::plan::plan;
 
-/// Where the image was loaded.
+/// The address at which the image was loaded.
 static LOADED_AT: AtomicU64 = AtomicU64::new(0);
 
-/// Start-up says where the image was loaded.
+/// Sets the address at which the image was loaded, during start-up.
 pub fn set_loaded_at(load: u64) {
     LOADED_AT.store(load, Ordering::Relaxed);
 }
 
-/// Where the image was loaded.
+/// Returns the address at which the image was loaded.
 pub fn loaded_at() -> u64 {
     LOADED_AT.load(Ordering::Relaxed)
 }
 
-/// Page of the pool at which the stage-2 tables of a VM start.
+/// Returns the page of the pool at which the stage-2 tables of a VM start.
 pub fn stage2_page(index: usize) -> usize {
     let plan = plan();
     let before: u32 = plan
@@ -29,7 +30,7 @@ pub fn stage2_page(index: usize) -> usize {
     vm_page_number(plan.vms.len()).wrapping_add(before as usize)
 }
 
-/// First page of the pool that is for vCPU `id` (row of the plan).
+/// Returns the first page of the pool for vCPU `id` (row of the plan).
 pub fn vcpu_page_number(id: usize) -> usize {
     plan()
         .pcpus
@@ -38,18 +39,18 @@ pub fn vcpu_page_number(id: usize) -> usize {
         .wrapping_add(id.wrapping_mul(layout::vcpu::POOL_PAGES))
 }
 
-/// First page of the pool that is for VM `index`.
+/// Returns the first page of the pool for VM `index`.
 pub fn vm_page_number(index: usize) -> usize {
     vcpu_page_number(plan().vcpus.len())
         .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_POOL_PAGES as usize))
 }
 
-/// Physical address of the pool.
+/// Returns the physical address of the pool.
 pub fn pool_base() -> u64 {
     loaded_at().wrapping_add(plan().header.image.pool_offset)
 }
 
-/// Physical address of the root of a VM's stage 2.
+/// Returns the physical address of the root of a VM's stage 2.
 pub fn stage2_root(index: usize) -> u64 {
     pool_base().wrapping_add((stage2_page(index) as u64).wrapping_mul(bulkhead_abi::plan::PAGE))
 }

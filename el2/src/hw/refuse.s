@@ -1,12 +1,12 @@
-// Last words from before EL2 has a map or a device tree: entered at the wrong exception level, or in a
-// place where it cannot run. The MMU is off and there is no stack. The UART is the one that the plan
-// names; the plan lies behind the image and is asked for no more than that, if it is one and its UART is of the kind
-// that this build drives.
+// The last words of a start that fails before EL2 has a map or a device tree: EL2 was entered at
+// the wrong exception level, or in a place where it cannot run. The MMU is off and there is no
+// stack. The UART is the one that the plan names. The plan lies after the image; only its UART is
+// read, if it is a plan and its UART is of the kind that this build drives.
 
     .section .text.head, "ax"
 
-// The MMU and caches are off, so text is read from memory like any other device or memory access: one
-// byte at a time, which needs no alignment.
+// The MMU and caches are off, so text is read like device memory: one byte at a time, which needs
+// no alignment.
 wrong_level:                        // x1: CurrentEL
     adr     x0, said_level1
     adr     x2, said_level3
@@ -19,7 +19,7 @@ too_high:
 host_only:
     adr     x0, said_host_only
 
-// x0: what to say, ends with 0.
+// x0: the text to send, which ends with 0.
 refuse:
     msr     daifset, #0xf
     adrp    x1, __el2_end
@@ -39,7 +39,7 @@ refuse:
     mov     w2, #0x14
     str     w2, [x1]
     .endif
-    .if {kind} == 2                 // i.MX: likewise (UCR1, UCR2)
+    .if {kind} == 2                 // i.MX: it may never have been on (UCR1, UCR2)
     mov     w2, #1
     str     w2, [x1, #0x80]
     ldr     w2, [x1, #0x84]
@@ -47,7 +47,7 @@ refuse:
     str     w2, [x1, #0x84]
     .endif
 1:  ldrb    w2, [x0], #1
-    mov     w4, #0x10000            // polls for room, then the byte is given up
+    mov     w4, #0x10000            // polls for room, then the byte is dropped
 2:  ldr     w3, [x1, #{full_at}]
     sub     w4, w4, #1
     cbz     w4, 3f
@@ -57,22 +57,22 @@ refuse:
     b       1b
 3:  cbz     w4, 4f
     sub     w4, w4, #1
-    ldr     w3, [x1, #{idle_at}]    // all of it must leave before the board does
+    ldr     w3, [x1, #{idle_at}]    // all bytes must be sent before power-off
     .if {idle_is} == 1
     tbz     w3, #{idle}, 3b
     .else
     tbnz    w3, #{idle}, 3b
     .endif
 
-// PSCI SYSTEM_OFF, from EL1 by HVC and from EL2 by SMC. Where nobody answers, that is an exception: the
-// vectors know that EL2 is not up and sleep.
+// PSCI SYSTEM_OFF, from EL1 by HVC and from EL2 by SMC. Where nothing handles the call, it is an
+// exception: the vectors detect that EL2 is not up, and sleep.
 4:  adrp    x2, vectors
     add     x2, x2, :lo12:vectors
     ldr     w0, =0x84000008
     mrs     x1, currentel
     cmp     x1, #8
     b.eq    5f
-    b.hi    sleep_for_good          // at EL3 there is nobody to ask
+    b.hi    sleep_for_good          // no firmware to call from EL3
     msr     vbar_el1, x2
     isb
     hvc     #0

@@ -1,5 +1,6 @@
-//! Events of the board's firmware (SDEI, DEN0054C), by which EL2 gets the pCPU of a VM back that takes its interrupts itself where
-//! Group 0 is the firmware's: event 0, which one pCPU signals on another, and which nothing at EL1 or EL2 masks.
+//! Events of the board's firmware (SDEI, DEN0054C), by which EL2 reclaims the pCPU of a GPPT VM
+//! where Group 0 is the firmware's: event 0, which one pCPU signals to another, and which nothing
+//! at EL1 or EL2 masks.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -16,7 +17,7 @@ unsafe extern "C" {
     fn sdei_wait(note: *const Note);
 }
 
-/// Functions (DEN0054C, 5.1).
+/// Function IDs (DEN0054C, 5.1).
 const VERSION: u64 = 0xc400_0020;
 const EVENT_REGISTER: u64 = 0xc400_0021;
 const EVENT_ENABLE: u64 = 0xc400_0022;
@@ -25,15 +26,15 @@ const PE_UNMASK: u64 = 0xc400_002c;
 const EVENT_SIGNAL: u64 = 0xc400_002f;
 /// The event that software signals.
 const EVENT: u64 = 0;
-/// MDCR_EL2.TDE: debug exceptions of EL1 and EL0 come to EL2.
+/// MDCR_EL2.TDE: debug exceptions of EL1 and EL0 are routed to EL2.
 const TDE: u64 = 1 << 8;
 
-/// What the handler knows of a pCPU, which alone uses it.
+/// The state that the event handler of a pCPU shares with EL2 there. Only that pCPU uses it.
 #[repr(C, align(64))]
 struct Note {
-    /// 1 from when the handler was there until what the pCPU is wanted for is looked at.
+    /// 1 from the time when the handler runs until EL2 looks for the reason of the event.
     came: AtomicU32,
-    /// ELR_EL2 and SPSR_EL2, where the handler wakes EL2.
+    /// ELR_EL2 and SPSR_EL2, saved where the handler wakes EL2.
     registers: [AtomicU64; 2],
 }
 
@@ -46,19 +47,19 @@ static NOTES: [Note; MAX_PCPUS] = [const {
 const _: () = assert!(core::mem::offset_of!(Note, came) == 0);
 const _: () = assert!(core::mem::offset_of!(Note, registers) == 8);
 
-/// That of pCPU `index`.
+/// Returns the note of pCPU `index`.
 fn note(index: usize) -> &'static Note {
     const _: () = assert!(MAX_PCPUS == 8);
     &NOTES[index & 7]
 }
 
-/// That of this pCPU.
+/// Returns the note of this pCPU.
 fn this_pcpu() -> &'static Note {
     let offset = sysreg::thread().wrapping_sub(layout::private(0, 0));
     note((offset / layout::SLOT) as usize)
 }
 
-/// The firmware's answer, which is negative if it does not do it.
+/// Calls the firmware and returns its answer, which is negative if the call fails.
 fn call(function: u64, arguments: [u64; 4]) -> i64 {
     let [x1, x2, x3, x4] = arguments;
     let [answer, ..] = firmware::forward([function, x1, x2, x3, x4, 0, 0, 0]);
@@ -73,7 +74,8 @@ fn register(note: &'static Note) -> bool {
     ) >= 0
 }
 
-/// What the firmware lacks, if it does: found by registering the event on this pCPU, and taking that back.
+/// Returns the name of what the firmware lacks, if anything: found by registering the event on this
+/// pCPU and unregistering it.
 pub fn missing() -> Option<&'static str> {
     let version = call(VERSION, [0; 4]);
     if version < 0 || version >> 48 != 1 {
@@ -85,9 +87,9 @@ pub fn missing() -> Option<&'static str> {
     }
 }
 
-/// Lets this pCPU, number `index`, be interrupted by events from now on. `false`: the firmware does not.
+/// Enables events on this pCPU, number `index`. `false`: the firmware refuses.
 pub fn start(index: usize) -> bool {
-    // OSLAR_EL1: stepping needs the OS lock open.
+    // OSLAR_EL1: software step needs the OS lock open.
     write!("oslar_el1", 0);
     calm();
     register(note(index))
@@ -95,38 +97,42 @@ pub fn start(index: usize) -> bool {
         && call(PE_UNMASK, [0; 4]) >= 0
 }
 
-/// Interrupts what runs on a pCPU, whatever it is.
+/// Signals the event to a pCPU, which interrupts whatever runs there.
 pub fn signal(pcpu: usize) {
     if let Some(row) = plan().pcpus.get(pcpu) {
-        // Before the pCPU has started its events this fails, and nothing is lost: it looks when it does.
+        // Before the pCPU has started its events this fails. Nothing is lost: the pCPU looks for
+        // messages when it starts them.
         call(EVENT_SIGNAL, [EVENT, row.mpidr, 0, 0]);
     }
 }
 
-/// The guest is not stepped. An event that comes meanwhile has it stepped again, or was signalled before what follows this.
+/// Stops software step of the guest. An event that arrives meanwhile starts it again, or was
+/// signalled before the check that follows.
 fn calm() {
     write!("mdscr_el1", 0);
     write!("mdcr_el2", read!("mdcr_el2") & !TDE);
     isb();
 }
 
-/// This pCPU is about to look what it is wanted for.
+/// Clears the event of this pCPU, which looks for its reason next.
 pub fn answer() {
     calm();
     this_pcpu().came.store(0, Relaxed);
 }
 
-/// An event has come to this pCPU, and nobody has looked yet what for.
+/// Whether an event has arrived on this pCPU whose reason has not been looked for.
 pub fn came() -> bool {
     this_pcpu().came.load(Relaxed) != 0
 }
 
-/// The guest leaves the pCPU to EL2: what is kept of its registers knows of no event.
+/// Stops software step when the guest leaves the pCPU, so that its saved registers have no trace of
+/// an event.
 pub fn leave() {
     calm();
 }
 
-/// The guest has the pCPU again: if an event has come that nobody has looked at, it comes back at once.
+/// Starts software step when the guest gets the pCPU back and an event has arrived whose reason has
+/// not been looked for: then the guest enters EL2 again at once.
 pub fn arrive() {
     calm();
     if came() {
@@ -135,7 +141,7 @@ pub fn arrive() {
     }
 }
 
-/// Waits for an event, unless one has come.
+/// Waits for an event, unless one has arrived.
 pub fn wait() {
     // SAFETY: [R-SYSREG] it reads the note and sleeps; x0 to x17 may change.
     unsafe { sdei_wait(core::ptr::from_ref(this_pcpu())) }

@@ -1,5 +1,6 @@
-//! Pages in which the rooms above keep the state of each pCPU, vCPU and VM. This room knows where they lie, not what is in
-//! them: the crate implements [`States`] for [`El2`] once, and there can be no second implementation, so each page has one type.
+//! The pages in which the modules above `hw` store the state of each pCPU, vCPU and VM. This module
+//! knows where the pages lie, not what is in them: the crate implements [`States`] for [`El2`]
+//! once, and there can be no second implementation, so each page has one type.
 
 use core::sync::atomic::AtomicU64;
 
@@ -10,9 +11,10 @@ use bulkhead_core::vgic::VCPUS;
 
 use super::layout::{self, private};
 
-/// Types of the state of EL2.
+/// The types of EL2's state.
 pub trait States {
-    /// The state that pCPUs share about a VM: made of atomics and claims, for which zeros are the value before it starts ([R-VM]).
+    /// The state that pCPUs share about a VM: made of atomics and claims, for which zeros are the
+    /// value before the VM starts ([R-VM]).
     type Vm: 'static;
     /// The state of a vCPU, which starts with the register frame.
     type Vcpu: VcpuState + 'static;
@@ -20,7 +22,7 @@ pub trait States {
     type Pcpu: PcpuState + 'static;
 }
 
-/// This hypervisor.
+/// The type for which this hypervisor implements [`States`].
 #[derive(Debug)]
 pub struct El2;
 
@@ -33,55 +35,58 @@ pub type Pcpu = <El2 as States>::Pcpu;
 
 /// The parts of a vCPU's state that threads need.
 pub trait VcpuState {
-    /// The state of the idle thread of pCPU `index`.
+    /// Returns the state of the idle thread of pCPU `index`.
     fn idle(index: usize) -> Self;
-    /// Slot of its pCPU, or [`IDLE`].
+    /// Returns the slot on the pCPU, or [`IDLE`].
     fn slot(&self) -> usize;
-    /// Row of the plan.
+    /// Returns the row of the vCPU in the plan.
     fn id(&self) -> usize;
-    /// Index of its pCPU.
+    /// Returns the index of the pCPU.
     fn index(&self) -> usize;
-    /// Hands over the one reference to its pCPU.
+    /// Hands over the one reference to the state of the pCPU.
     fn set_pcpu(&mut self, pcpu: &'static mut Pcpu);
 }
 
-/// The parts of a pCPU's state that threads need, by slots; the last is that of the idle thread.
+/// The parts of a pCPU's state that threads need, by slot; the last entry is that of the idle
+/// thread.
 pub trait PcpuState {
-    /// The state of pCPU `index` before it has started anything.
+    /// Returns the state of pCPU `index` before it has started anything.
     fn new(index: usize) -> Self;
-    /// Stack pointers of the threads that do not run.
+    /// Returns the stack pointers of the threads that do not run.
     fn stacks(&mut self) -> &mut [u64; SLOTS + 1];
-    /// References to vCPUs whose threads rest.
+    /// Returns the references to vCPUs whose threads rest.
     fn resting(&mut self) -> &mut [Option<&'static mut Vcpu>; SLOTS + 1];
 }
 
-/// Slot of the idle thread.
+/// The slot of the idle thread.
 pub const IDLE: usize = SLOTS;
 
 const _: () = assert!(size_of::<Vcpu>() <= private::STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Pcpu>() <= private::PCPU_STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
 
-/// The page of a VM.
+/// Returns the page of a VM.
 pub fn vm_page(vm: usize) -> &'static Vm {
     let address = layout::slot(layout::VMS)
         .wrapping_add((vm as u64).wrapping_mul(VM_POOL_PAGES as u64 * PAGE));
-    // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a `Vm`,
-    // which is made of atomics, and it is never unmapped.
+    // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a
+    // valid `Vm`, which is made of atomics, and the page is never unmapped.
     unsafe { &*(address as *const Vm) }
 }
 
-/// Where vCPU `number` of a VM is told its stolen time. The guest has the page to read.
+/// Returns the word in which vCPU `number` of a VM reads its stolen time. The guest's mapping of
+/// the page is read-only.
 pub fn stolen_time(vm: usize, number: usize) -> &'static AtomicU64 {
     let page =
         (core::ptr::from_ref(vm_page(vm)) as u64).wrapping_add(STOLEN_TIME_PAGE as u64 * PAGE);
     let place = pvtime::STRIDE.wrapping_mul(number as u64 % VCPUS as u64);
     let address = page.wrapping_add(place).wrapping_add(pvtime::TIME);
-    // SAFETY: [R-VM] as above, and the page behind that of the VM is one of its own; zeros are a number.
+    // SAFETY: [R-VM] start-up has mapped and zeroed the pages of every VM of the plan, of which the
+    // stolen time has a separate one; zeros are a valid number, and the page is never unmapped.
     unsafe { &*(address as *const AtomicU64) }
 }
 
-/// Address of the state of a pCPU's idle thread.
+/// Returns the address of the state of a pCPU's idle thread.
 pub fn idle_address(index: usize) -> u64 {
     layout::private(index, private::STATE)
 }

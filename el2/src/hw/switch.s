@@ -1,9 +1,10 @@
-// One thread of EL2 leaves the pCPU to another, and one vCPU leaves its registers to another.
+// Switches between threads of EL2, and between the registers of vCPUs.
 
     .section .text.switch, "ax"
 
-// x0: what is handed on; x1: where this thread's stack pointer is kept; x2: stack pointer of the other.
-// Returns on the other's stack, with x0 as it is. Keeps x19, x29 and x30 only.
+// x0: address of the state of the pCPU, which the next thread gets; x1: where to save this thread's
+// stack pointer; x2: stack pointer of the next thread. Returns on the next thread's stack, with x0
+// unchanged. Preserves x19, x29 and x30 only.
     .global switch_stack
 switch_stack:
     stp     x19, x29, [sp, #-32]!
@@ -15,7 +16,7 @@ switch_stack:
     ldp     x19, x29, [sp], #32
     ret
 
-// Where a thread starts: x19 is its state, x0 what was handed on.
+// Starts a thread. x19: its state; x0: address of the state of the pCPU.
     .global start_thread
 start_thread:
     mov     x1, x0
@@ -24,14 +25,16 @@ start_thread:
     mov     x30, xzr
     b       vcpu_main
 
-// A thread rests whose guest's registers are all in the frame: it goes on in `rested_thread`, with nothing else on its stack.
+// Makes a thread rest whose guest's registers are all in the frame: it resumes in rested_thread,
+// with nothing else on its stack.
     .macro lay_down state
     adr     x9, rested_thread
     stp     \state, xzr, [\state, #-32]
     str     x9, [\state, #-16]
     .endm
 
-// x0: state of the thread that rests from now on; x1: what is handed on; x2: stack pointer of the other.
+// x0: state of the thread that rests; x1: address of the state of the pCPU, which the next thread
+// gets; x2: stack pointer of the next thread.
     .global rest_thread
 rest_thread:
     lay_down x0
@@ -41,7 +44,7 @@ rest_thread:
     ldp     x19, x29, [sp], #32
     ret
 
-// A thread that has rested: x19 is its state, x0 what was handed on.
+// Resumes a thread that has rested. x19: its state; x0: address of the state of the pCPU.
 rested_thread:
     mov     x1, x0
     mov     x0, x19
@@ -49,7 +52,8 @@ rested_thread:
     bl      vcpu_goes_on
     b       resume_whole
 
-// x0: state of the thread that rests from now on; x1: that of one that has rested, whose vCPU has been brought.
+// x0: state of the thread that rests; x1: state of the next thread, which has rested and whose vCPU
+// has been loaded.
     .global pass_to_guest
 pass_to_guest:
     lay_down x0
@@ -68,7 +72,7 @@ pass_to_guest:
     msr     \second, x2
     .endm
 
-    // MDSCR_EL1 is not among them: the guest's accesses to it trap.
+    // Without MDSCR_EL1: the guest's accesses to it trap.
     .macro el1_registers what
     \what   0, sctlr_el1, tcr_el1
     \what   16, ttbr0_el1, ttbr1_el1
@@ -84,7 +88,7 @@ pass_to_guest:
     \what   176, fpcr, fpsr
     .endm
 
-    // What many cores do not have: there they read as zero and ignore writes.
+    // Registers that many cores do not implement: there they read as zero and ignore writes.
     .macro auxiliary_registers what
     \what   192, amair_el1, afsr0_el1
     \what   224, afsr1_el1, afsr1_el1
@@ -98,19 +102,20 @@ pass_to_guest:
     .arch_extension fp
     .arch_extension simd
 
-// x0: where the registers of the vCPU go (`context::Registers`).
+// x0: where to save the registers of the vCPU (`context::Registers`).
     .global save_machine
 save_machine:
     machine_registers keep
     ret
 
-// The same; x1: 0 if this core has no auxiliary registers.
+// x0: where to save the registers of the vCPU (`context::Registers`); x1: 0 if this core has no
+// auxiliary registers.
     .global save_registers
 save_registers:
     cbz     x1, 1f
     auxiliary_registers keep
 1:  el1_registers keep
-// A name of its own, so that measurements can tell.
+// A separate symbol for measurements.
 save_vectors:
     stp     q0, q1, [x0, #256]
     stp     q2, q3, [x0, #288]
@@ -130,7 +135,8 @@ save_vectors:
     stp     q30, q31, [x0, #736]
     ret
 
-// x0: where the registers of the vCPU are; x1 as above.
+// x0: the saved registers of the vCPU (`context::Registers`); x1: 0 if this core has no auxiliary
+// registers.
     .global restore_registers
 restore_registers:
     cbz     x1, 1f

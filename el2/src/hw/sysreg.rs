@@ -1,8 +1,9 @@
-//! System registers: `read!` and `write!` for the rooms of `hw`, and functions for the few that other
-//! rooms read. Registers whose names the assembler does not take for this target go by [`name!`].
+//! System registers: `read!` and `write!` for the modules of `hw`, and functions for the few
+//! registers that other modules read. Registers whose names the assembler does not accept for this
+//! target go by [`name!`].
 
-/// A system register as the assembler takes it: its name, or the encoding of one that belongs to an extension which the
-/// target does not have (DDI 0487, D24.1).
+/// The operand of a system register for the assembler: its name, or the encoding of a register that
+/// belongs to an extension which the target does not have (DDI 0487, D24.1).
 macro_rules! name {
     (HCRX_EL2) => {
         "S3_4_C1_C2_2"
@@ -67,7 +68,8 @@ macro_rules! read {
 macro_rules! write {
     ($name:tt, $value:expr) => {{
         let value: u64 = $value;
-        // SAFETY: [R-SYSREG] the caller, in `hw`, owns this register and says what makes the value right.
+        // SAFETY: [R-SYSREG] the caller, in `hw`, owns this register and is responsible for the
+        // value.
         unsafe {
             core::arch::asm!(concat!("msr ", $crate::hw::sysreg::name!($name), ", {}"), in(reg) value, options(nostack, preserves_flags));
         }
@@ -77,7 +79,8 @@ macro_rules! write {
 /// Writes 0 to a system register.
 macro_rules! clear {
     ($name:tt) => {{
-        // SAFETY: [R-SYSREG] as of `write`.
+        // SAFETY: [R-SYSREG] the caller, in `hw`, owns this register and is responsible for the
+        // value 0.
         unsafe {
             core::arch::asm!(
                 concat!("msr ", $crate::hw::sysreg::name!($name), ", xzr"),
@@ -89,64 +92,64 @@ macro_rules! clear {
 
 pub(crate) use {clear, name, read, write};
 
-/// Instruction synchronisation barrier.
+/// Executes an instruction synchronisation barrier.
 #[inline(always)]
 pub fn isb() {
     // SAFETY: [R-SYSREG] a barrier.
     unsafe { core::arch::asm!("isb", options(nostack, preserves_flags)) }
 }
 
-/// Data synchronisation barrier, full system.
+/// Executes a data synchronisation barrier, full system.
 #[inline(always)]
 pub fn dsb() {
     // SAFETY: [R-SYSREG] a barrier.
     unsafe { core::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
-/// What was written so far is seen by all pCPUs before anything that follows.
+/// Orders everything written so far before anything that follows, as seen by all pCPUs.
 #[inline(always)]
 pub fn publish() {
     // SAFETY: [R-SYSREG] a barrier.
     unsafe { core::arch::asm!("dsb ishst", options(nostack, preserves_flags)) }
 }
 
-/// Cycle counter: counts at EL1, EL0 and EL2.
+/// Reads the cycle counter, which counts at EL1, EL0 and EL2.
 #[inline(always)]
 pub fn cycles() -> u64 {
     read!("pmccntr_el0")
 }
 
-/// Syndrome of the exception that EL2 took.
+/// Reads the syndrome of the exception that EL2 took (ESR_EL2).
 #[inline(always)]
 pub fn esr() -> u64 {
     read!("esr_el2")
 }
 
-/// Where the guest was.
+/// Reads the address at which the guest was (ELR_EL2).
 #[inline(always)]
 pub fn elr() -> u64 {
     read!("elr_el2")
 }
 
-/// Moves the guest.
+/// Sets the address at which the guest continues (ELR_EL2).
 #[inline(always)]
 pub fn set_elr(pc: u64) {
     write!("elr_el2", pc);
 }
 
-/// Faulting address of the guest.
+/// Reads the faulting virtual address of the guest (FAR_EL2).
 #[inline(always)]
 pub fn far() -> u64 {
     read!("far_el2")
 }
 
-/// Faulting IPA of the guest.
+/// Reads the faulting IPA of the guest (HPFAR_EL2).
 #[inline(always)]
 pub fn hpfar() -> u64 {
     read!("hpfar_el2")
 }
 
-/// TPIDR_EL2: the state of this pCPU once it is in its private map, 0 before.
+/// Reads TPIDR_EL2: the address of this pCPU's state once it is in its private map, 0 before.
 pub fn thread() -> u64 {
     read!("tpidr_el2")
 }

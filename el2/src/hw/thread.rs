@@ -1,5 +1,5 @@
-//! Threads of EL2: each vCPU has one, with a stack of its own, on the pCPU where the vCPU runs; and each pCPU has one that waits.
-//! A thread goes on until it leaves the pCPU to another.
+//! Threads of EL2: each vCPU has a thread with a stack on the pCPU where the vCPU runs, and each
+//! pCPU has an idle thread. A thread runs until it switches to another one.
 
 use super::layout::{self, private, vcpu};
 use super::state::{IDLE, Pcpu, PcpuState, Vcpu, VcpuState, idle_address};
@@ -14,25 +14,28 @@ unsafe extern "C" {
     fn pass_to_guest();
 }
 
-/// What [`switch_stack`] takes from a stack: x19, x29, x30.
+/// The size of the frame that [`switch_stack`] restores from a stack: x19, x29, x30.
 const KEPT: u64 = 4 * 8;
 
-/// Makes the state of vCPU `id` (row of the plan), as that of an idle thread of pCPU `index`, and its thread; with it what
-/// [`PcpuState::stacks`] has of it.
+/// Creates the state of vCPU `id` (row of the plan), with the value of an idle thread of pCPU
+/// `index`, and the thread of the vCPU. Returns the state and the stack pointer for
+/// [`PcpuState::stacks`].
 pub fn make(id: usize, index: usize) -> (&'static mut Vcpu, u64) {
     let place = layout::vcpu(id, vcpu::STATE);
     let stack = place.wrapping_sub(KEPT);
-    // SAFETY: [R-STATE] start-up of its pCPU, which alone uses these pages, and nothing is there yet.
+    // SAFETY: [R-STATE] the start-up of the pCPU, which alone uses these pages, and they hold
+    // nothing yet.
     unsafe { make_idle(place as *mut Vcpu, index) };
-    // SAFETY: [R-STATE] the last words of its stack, which is as empty.
+    // SAFETY: [R-STATE] the last words of the thread's stack, which holds nothing yet either.
     unsafe { (stack as *mut u64).write(place) };
-    // SAFETY: [R-STATE] as above.
+    // SAFETY: [R-STATE] the last words of the thread's stack, which holds nothing yet either.
     unsafe { ((stack as *mut u64).wrapping_add(2)).write(start_thread as *const () as u64) };
-    // SAFETY: [R-STATE] the one reference, until the thread starts and makes its own.
+    // SAFETY: [R-STATE] the one reference, until the thread starts and creates another.
     (unsafe { &mut *(place as *mut Vcpu) }, stack)
 }
 
-/// Address of the register frame of a vCPU, or of the thread that waits: that of its state, where its stack starts.
+/// Returns the address of the register frame of a vCPU or an idle thread: that of its state, where
+/// its stack starts.
 pub fn frame_address(state: &Vcpu) -> u64 {
     if state.slot() == IDLE {
         idle_address(state.index())
@@ -41,8 +44,8 @@ pub fn frame_address(state: &Vcpu) -> u64 {
     }
 }
 
-/// Leaves the pCPU, from the thread in slot `own` to that in `slot`, with what they share. Returns when another thread leaves
-/// it to this one.
+/// Switches from the thread in slot `own` to the thread in `slot`, which takes over the state of
+/// the pCPU. Returns when another thread switches to this one.
 #[inline(always)]
 pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut Pcpu {
     let Some(other) = pcpu.stacks().get(slot).copied() else {
@@ -52,9 +55,10 @@ pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
     let place = pcpu.stacks().as_mut_ptr().wrapping_add(own);
     let pcpu: *mut Pcpu = pcpu;
     let mut pcpu = pcpu as u64;
-    // The compiler keeps what it still needs, since all registers are lost here but two that it does not let go: x19 and x29.
-    // SAFETY: [R-STATE] `other` is the stack of a thread of this pCPU that waits in here or has not started; whoever
-    // comes back hands over the one reference again.
+    // The compiler saves what it still needs: all registers are lost here except x19 and x29, which
+    // it does not allow as operands.
+    // SAFETY: [R-STATE] `other` is the stack of a thread of this pCPU that waits here or has not
+    // started; the thread that switches back hands over the one reference again.
     unsafe {
         core::arch::asm!(
             "bl {switch_stack}",
@@ -68,12 +72,12 @@ pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
         );
     }
     let pcpu = pcpu as *mut Pcpu;
-    // SAFETY: [R-STATE] as above.
+    // SAFETY: [R-STATE] the thread that switched back has handed over the one reference.
     unsafe { &mut *pcpu }
 }
 
-/// The thread of this vCPU rests from now on: nothing on its stack is needed any more but by the code that still runs, which
-/// does not use the vCPU.
+/// Makes the thread of this vCPU rest: nothing on its stack is needed any more except by the code
+/// that still runs, which does not use the vCPU.
 #[inline(always)]
 pub fn lay_down(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     let slot = vcpu.slot();
@@ -82,17 +86,19 @@ pub fn lay_down(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
         *place = (state as u64).wrapping_sub(KEPT);
     }
     if let Some(place) = pcpu.resting().get_mut(slot) {
-        // SAFETY: [R-STATE] the one reference from here on; the caller's goes to `rest` or `pass`, which need the address only.
+        // SAFETY: [R-STATE] the one reference from here on; the caller passes its own to `rest` or
+        // `pass`, which need the address only.
         *place = Some(unsafe { &mut *state });
     }
 }
 
-/// Leaves the pCPU to the thread in `slot`. This one rests.
+/// Switches to the thread in `slot`, while this thread rests.
 #[inline(always)]
 pub fn rest(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu, slot: usize) -> ! {
     let other = pcpu.stacks().get(slot).copied().unwrap_or(0);
     let pcpu: *mut Pcpu = pcpu;
-    // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on. `other` is as in `switch`.
+    // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on. `other` is a stack
+    // as in `switch`.
     unsafe {
         core::arch::asm!(
             "b {rest_thread}",
@@ -105,7 +111,7 @@ pub fn rest(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu, slot: usize) -> ! {
     }
 }
 
-/// To the guest of `other`, which has been brought. This thread rests.
+/// Enters the guest of `other`, whose registers have been restored, while this thread rests.
 #[inline(always)]
 pub fn pass(vcpu: &mut Vcpu, other: &mut Vcpu) -> ! {
     // SAFETY: [R-STATE] both references end here, and `switch.s` hands them on.
@@ -120,7 +126,7 @@ pub fn pass(vcpu: &mut Vcpu, other: &mut Vcpu) -> ! {
     }
 }
 
-/// Where a thread goes on that has rested, from `rested_thread`: its guest comes next.
+/// Resumes a thread that has rested, from `rested_thread`: its guest runs next.
 #[unsafe(no_mangle)]
 extern "C" fn vcpu_goes_on(state: *mut Vcpu, pcpu: u64) {
     let pcpu = pcpu as *mut Pcpu;
@@ -131,18 +137,20 @@ extern "C" fn vcpu_goes_on(state: *mut Vcpu, pcpu: u64) {
     upcall::vcpu_resumed(state);
 }
 
-/// Where the thread of a vCPU starts, from `start_thread`.
+/// Starts the thread of a vCPU, from `start_thread`.
 #[unsafe(no_mangle)]
 extern "C" fn vcpu_main(state: *mut Vcpu, pcpu: u64) -> ! {
     let pcpu = pcpu as *mut Pcpu;
-    // SAFETY: [R-STATE] `make` has put the state there, and this is the one reference until the vectors make the next.
+    // SAFETY: [R-STATE] `make` has created the state, and this is the one reference until the
+    // vectors create the next.
     let state = unsafe { &mut *state };
     // SAFETY: [R-STATE] the thread that switched to this one has handed over the one reference.
     state.set_pcpu(unsafe { &mut *pcpu });
     upcall::vcpu_thread(state)
 }
 
-/// The way into Rust of every pCPU, in its private map; `state` is where the state of its idle thread goes.
+/// The Rust entry of every pCPU, in its private map; `state` is the address for the state of its
+/// idle thread.
 #[unsafe(no_mangle)]
 extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
     let index = index as usize;
@@ -152,7 +160,7 @@ extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
     );
     // SAFETY: [R-STATE] the pages are mapped, private to this pCPU, and hold nothing yet.
     unsafe { make_pcpu(pcpu, index) };
-    // SAFETY: [R-STATE] as above.
+    // SAFETY: [R-STATE] the pages are mapped, private to this pCPU, and hold nothing yet.
     unsafe { make_idle(place, index) };
     // SAFETY: [R-STATE] this is the one reference: the idle thread never enters a guest.
     let vcpu = unsafe { &mut *place };
@@ -161,7 +169,8 @@ extern "C" fn pcpu_main(index: u64, state: u64) -> ! {
     upcall::pcpu_thread(vcpu)
 }
 
-/// Makes what the threads of a pCPU share. A function of its own, because the stack has no room for more than one such value.
+/// Creates the state that the threads of a pCPU share. A separate function, because the stack has
+/// no room for more than one such value.
 ///
 /// # Safety
 /// `place` is mapped, and nobody has a reference to it.
@@ -171,10 +180,10 @@ unsafe fn make_pcpu(place: *mut Pcpu, index: usize) {
     unsafe { place.write(<Pcpu as PcpuState>::new(index)) }
 }
 
-/// Makes the state of an idle thread, as [`make_pcpu`].
+/// Creates the state of an idle thread in place, like [`make_pcpu`].
 ///
 /// # Safety
-/// As of [`make_pcpu`].
+/// The requirements of [`make_pcpu`].
 #[inline(never)]
 unsafe fn make_idle(place: *mut Vcpu, index: usize) {
     // SAFETY: [R-STATE] the caller's promise.

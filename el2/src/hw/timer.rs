@@ -1,35 +1,35 @@
-//! The generic timers (DDI 0487, D12): EL2's own, and what guests get.
+//! The generic timers (DDI 0487, D12): EL2's own, and those of guests.
 
 use super::sysreg::{clear, isb, read, write};
 
-/// The physical counter.
+/// Reads the physical counter.
 pub fn now() -> u64 {
     isb();
     read!("cntpct_el0")
 }
 
-/// The physical counter at the beginning of an exit: it is not read before that.
+/// Reads the physical counter at the start of an exit; the exception entry orders the read.
 #[inline(always)]
 pub fn now_at_exit() -> u64 {
     read!("cntpct_el0")
 }
 
-/// Ticks in a number of milliseconds.
+/// Returns the ticks in a number of milliseconds.
 pub fn milliseconds(n: u64) -> u64 {
     (read!("cntfrq_el0") / 1000).saturating_mul(n)
 }
 
-/// Ticks in a number of seconds.
+/// Returns the ticks in a number of seconds.
 pub fn seconds(n: u64) -> u64 {
     read!("cntfrq_el0").saturating_mul(n)
 }
 
-/// Ticks of the counters in a second (CNTFRQ_EL0).
+/// Returns the ticks of the counters in a second (CNTFRQ_EL0).
 pub fn frequency() -> u64 {
     read!("cntfrq_el0")
 }
 
-/// Switches EL2's timer on, armed for never.
+/// Enables EL2's timer, armed for never.
 pub fn start() {
     set(u64::MAX);
     write!("cnthp_ctl_el2", 1);
@@ -42,35 +42,36 @@ pub fn set(at: u64) {
     isb();
 }
 
-/// The same, in effect when EL2 is left.
+/// Arms EL2's timer like [`set`]; takes effect by the exception return from EL2.
 #[inline(always)]
 pub fn set_on_leaving(at: u64) {
     write!("cnthp_cval_el2", at);
 }
 
-/// CNTVOFF_EL2, and whether the guest has the EL1 physical timer to itself (CNTHCTL_EL2.EL1PCEN). It
-/// reads the physical counter in any case (EL1PCTEN).
+/// Sets CNTVOFF_EL2, and whether the guest has the EL1 physical timer to itself
+/// (CNTHCTL_EL2.EL1PCEN). The guest can read the physical counter in any case (EL1PCTEN).
 pub fn give_guest_time(offset: u64, own_physical: bool) {
     write!("cntvoff_el2", offset);
     write!("cnthctl_el2", 1 | u64::from(own_physical) << 1);
     isb();
 }
 
-/// Takes the timers away from a guest that stopped.
+/// Disables the timers of a guest that has stopped.
 pub fn stop_guest_timer() {
     write!("cntv_ctl_el0", 0);
     write!("cntp_ctl_el0", 0);
     isb();
 }
 
-/// Switches the timers of a guest off that stands still. Gives what [`release_guest_timer`] needs.
+/// Disables the timers of a guest whose VM is paused. Returns their control registers for
+/// [`release_guest_timer`].
 pub fn hold_guest_timer() -> [u64; 2] {
     let controls = [read!("cntv_ctl_el0"), read!("cntp_ctl_el0")];
     stop_guest_timer();
     controls
 }
 
-/// Switches the timers on again as they were, at CNTVOFF_EL2 `offset`.
+/// Restores the control registers of the guest's timers, with CNTVOFF_EL2 set to `offset`.
 pub fn release_guest_timer([virtual_control, physical_control]: [u64; 2], offset: u64) {
     write!("cntvoff_el2", offset);
     // ENABLE and IMASK; ISTATUS follows.
@@ -79,35 +80,35 @@ pub fn release_guest_timer([virtual_control, physical_control]: [u64; 2], offset
     isb();
 }
 
-/// The timers of a vCPU while another one has the pCPU: control and compare value.
+/// The saved timers of a vCPU while another vCPU has the pCPU: control and compare value.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestTimers {
     virtual_one: [u64; 2],
-    /// Off where EL2 emulates it.
+    /// Off where EL2 emulates the physical timer.
     physical: [u64; 2],
 }
 
 impl GuestTimers {
-    /// Both off.
+    /// Both timers off.
     pub const OFF: Self = Self {
         virtual_one: [0; 2],
         physical: [0; 2],
     };
 
-    /// Takes the virtual one off the pCPU; [`settle`] comes next.
+    /// Saves the virtual timer and disables it; the caller goes on to [`settle`].
     #[inline(always)]
     pub fn save_virtual(&mut self) {
         self.virtual_one = virtual_timer();
         clear!("cntv_ctl_el0");
     }
 
-    /// Takes the physical one off the pCPU; [`settle`] comes next.
+    /// Saves the physical timer and disables it; the caller goes on to [`settle`].
     pub fn save_physical(&mut self) {
         self.physical = physical_timer();
         clear!("cntp_ctl_el0");
     }
 
-    /// Gives the virtual one back.
+    /// Restores the virtual timer.
     #[inline(always)]
     pub fn restore_virtual(&self) {
         let [control, compare] = self.virtual_one;
@@ -116,46 +117,47 @@ impl GuestTimers {
         write!("cntv_ctl_el0", control);
     }
 
-    /// Gives the physical one back.
+    /// Restores the physical timer.
     pub fn restore_physical(&self) {
         let [control, compare] = self.physical;
         write!("cntp_cval_el0", compare);
         write!("cntp_ctl_el0", control);
     }
 
-    /// Value of the virtual counter at which the virtual one interrupts, if it does.
+    /// Returns the value of the virtual counter at which the virtual timer interrupts, if it does.
     #[inline(always)]
     pub fn virtual_due(&self) -> Option<u64> {
         let [control, compare] = self.virtual_one;
         (control & 0b11 == 1).then_some(compare)
     }
 
-    /// Value of the physical counter at which the physical one interrupts, if it does.
+    /// Returns the value of the physical counter at which the physical timer interrupts, if it
+    /// does.
     pub fn physical_due(&self) -> Option<u64> {
         let [control, compare] = self.physical;
         (control & 0b11 == 1).then_some(compare)
     }
 }
 
-/// The board's interrupts follow what has been done to timers.
+/// Makes the writes to the timers take effect, so that the board's interrupts follow them.
 #[inline(always)]
 pub fn settle() {
     isb();
 }
 
-/// Ticks in a number of nanoseconds, rounded up.
+/// Returns the ticks in a number of nanoseconds, rounded up.
 pub fn nanoseconds(n: u64) -> u64 {
     let (seconds, rest) = (n / 1_000_000_000, n % 1_000_000_000);
     let part = rest.saturating_mul(frequency()).div_ceil(1_000_000_000);
     seconds.saturating_mul(frequency()).saturating_add(part)
 }
 
-/// CNTV_CTL_EL0, CNTV_CVAL_EL0.
+/// Reads CNTV_CTL_EL0 and CNTV_CVAL_EL0.
 pub fn virtual_timer() -> [u64; 2] {
     [read!("cntv_ctl_el0"), read!("cntv_cval_el0")]
 }
 
-/// CNTP_CTL_EL0, CNTP_CVAL_EL0.
+/// Reads CNTP_CTL_EL0 and CNTP_CVAL_EL0.
 pub fn physical_timer() -> [u64; 2] {
     [read!("cntp_ctl_el0"), read!("cntp_cval_el0")]
 }

@@ -1,5 +1,5 @@
-//! Calls to the rooms above, by the symbols that `entry.rs` defines there: this room imports nothing from them, and
-//! measurements tell by the symbols what a thread of EL2 does.
+//! Calls to the modules above `hw`, by the symbols that `entry.rs` defines: `hw` imports nothing
+//! from those modules, and measurements tell by the symbols what a thread of EL2 does.
 
 use super::gic::Taken;
 use super::state::Vcpu;
@@ -19,58 +19,58 @@ unsafe extern "C" {
     fn rare_interrupt(state: *mut u8, begin: u64, taken: Taken);
 }
 
-/// The idle thread of a pCPU, from its start.
+/// Runs the idle thread of a pCPU, from its start.
 pub(super) fn pcpu_thread(idle: &mut Vcpu) -> ! {
     // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_pcpu(idle) }
 }
 
-/// The thread of a vCPU, from its first turn.
+/// Runs the thread of a vCPU, from its first turn.
 pub(super) fn vcpu_thread(vcpu: &mut Vcpu) -> ! {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_vcpu(vcpu) }
 }
 
-/// The thread of a vCPU that has rested, on its way back to the guest.
+/// Resumes the thread of a vCPU that has rested, on its way back to the guest.
 #[inline(always)]
 pub(super) fn vcpu_resumed(vcpu: &mut Vcpu) {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_resumed(vcpu) }
 }
 
-/// The thread of a vCPU that is off.
+/// Runs the thread of a vCPU that is off.
 #[inline(always)]
 pub fn idle(vcpu: &mut Vcpu) -> ! {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_idle(vcpu) }
 }
 
-/// The thread of a vCPU whose VM is paused, until it goes on or ends.
+/// Waits in the thread of a vCPU whose VM is paused, until the VM goes on or ends.
 #[inline(always)]
 pub fn paused(vcpu: &mut Vcpu) {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_paused(vcpu) }
 }
 
 /// Handles one pending interrupt; `false` if there is none.
 #[inline(always)]
 pub fn poll(vcpu: &mut Vcpu) -> bool {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_poll(vcpu) }
 }
 
-/// Delivers the messages for this vCPU and its pCPU.
+/// Delivers the messages to this vCPU and its pCPU.
 #[inline(always)]
 pub fn deliver_mail(vcpu: &mut Vcpu) {
-    // SAFETY: [R-ENTRY] as above.
+    // SAFETY: [R-ENTRY] a safe function of this signature.
     unsafe { el2_mail(vcpu) }
 }
 
-/// Handles an interrupt that is none of the usual ones, by way of the vectors.
+/// Handles an interrupt off the fast path, by way of the vectors.
 #[inline(always)]
 pub fn handle_rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     let state = core::ptr::from_mut(vcpu).cast();
     // SAFETY: [R-STATE] it stores registers in the frame, at the start of the state, and calls
-    // `rare_interrupt_exit` with the same reference.
+    // `rare_interrupt_exit` with this reference.
     unsafe { rare_interrupt(state, begin, taken) }
 }

@@ -1,9 +1,9 @@
-// EL2's exception vectors. While a guest runs, SP_EL2 points at the state of its vCPU (`Vcpu`), whose
-// first field is the register frame; the stack grows down from there. So a vector needs no scratch
-// register, and `mov x0, sp` makes the one `&mut Vcpu` there is.
+// EL2's exception vectors. While a guest runs, SP_EL2 points at the state of its vCPU (`Vcpu`),
+// whose first field is the register frame; the stack grows down from there. So a vector needs no
+// scratch register, and `mov x0, sp` makes the one `&mut Vcpu` that exists.
 //
-// Saved are the caller-saved registers. x19 to x29 keep the guest's values while Rust runs, which
-// preserves them; they go to the frame only if the instruction that trapped names one of them.
+// The vectors save the caller-saved registers. x19 to x29 keep the guest's values while Rust runs,
+// which preserves them; they go to the frame only if the trapped instruction names one of them.
 
     .macro save_caller
     stp     x0, x1, [sp, #0]
@@ -33,7 +33,7 @@
     ldp     x0, x1, [sp, #0]
     .endm
 
-    // x19 to x29, into the frame at `frame`.
+    // Saves x19 to x29 to the frame at `frame`.
     .macro save_callee frame
     stp     x19, x20, [\frame, #152]
     stp     x21, x22, [\frame, #168]
@@ -52,7 +52,7 @@
     ldr     x29, [sp, #232]
     .endm
 
-    // To the guest. Repeated at the end of each way that is taken often: a branch less.
+    // Returns to the guest. Repeated at the end of each frequent path, which saves a branch.
     .macro resume
     restore_caller
     eret
@@ -60,7 +60,7 @@
 
     .macro el2_fault kind
     .balign 0x80
-    mrs     x0, currentel           // before EL2 is up there is nobody to tell: see refuse.s
+    mrs     x0, currentel           // before EL2 is up nothing can report it: see refuse.s
     cmp     x0, #8
     b.ne    sleep_for_good
     mrs     x0, sctlr_el2
@@ -69,7 +69,7 @@
     mrs     x1, esr_el2
     mrs     x2, elr_el2
     mrs     x3, far_el2
-    ldr     x4, =BOOT_STACK_TOP     // the own stack may be what failed
+    ldr     x4, =BOOT_STACK_TOP     // the current stack may be what failed
     mov     sp, x4
     b       el2_exception
     .endm
@@ -78,7 +78,7 @@
     .balign 0x80
     save_caller
     mrs     x1, esr_el2
-    lsr     x2, x1, #26             // EC, which the handler gets as well
+    lsr     x2, x1, #26             // EC, which the handler gets too
     cmp     x2, #0x24
     b.eq    data_abort
     cmp     x2, #0x18
@@ -100,7 +100,7 @@
     .balign 0x800
     .global vectors
 vectors:
-    // From EL2 itself: none is ever expected.
+    // Exceptions from EL2 itself: none is ever expected.
     el2_fault 0
     el2_fault 1
     el2_fault 2
@@ -109,19 +109,20 @@ vectors:
     el2_fault 1
     el2_fault 2
     el2_fault 3
-    // From a guest in AArch64.
+    // Exceptions from a guest in AArch64.
     lower_sync
     lower_irq irq_exit
     lower_irq fiq_exit
     lower_irq serror_exit
-    // From a guest in AArch32.
+    // Exceptions from a guest in AArch32.
     lower_sync
     lower_irq irq_exit
     lower_irq fiq_exit
     lower_irq serror_exit
     .balign 0x80
 
-    // The handler of an access to x0 to x18 finds it in the frame; one to x19 to x29 needs them there.
+    // An access to x0 to x18 finds the register in the frame; for an access to x19 to x29 these
+    // registers are saved there first.
     .macro access_exit handler
     cmp     x3, #19
     b.hs    1f
@@ -142,15 +143,15 @@ system_register:
     ubfx    x3, x1, #5, #5          // Rt
     access_exit sysreg_exit
 
-// x0: state of the vCPU. On the way to the handler of an interrupt that is none of the usual ones: the
-// guest's other registers go to the frame as well, where the monitor finds them. Reached by a branch
-// as the last thing that `irq_exit` does, so they are still the guest's.
+// x0: state of the vCPU. On the way to the handler of an interrupt off the fast path, saves the
+// guest's other registers to the frame as well, where the monitor finds them. `irq_exit` branches
+// here as its last instruction, so the registers still hold the guest's values.
     .global rare_interrupt
 rare_interrupt:
     save_callee x0
     b       rare_interrupt_exit
 
-// SP: state of the vCPU. To its guest, all of whose registers are in the frame.
+// SP: state of the vCPU. Enters its guest, all of whose registers are in the frame.
     .global resume_whole
 resume_whole:
     restore_callee
@@ -162,7 +163,7 @@ resume_whole:
     .arch_extension simd
 start_guest:
     mov     sp, x0
-    // EL2 is soft-float: what is in these registers is what firmware left there.
+    // EL2 is soft-float: these registers hold what firmware has left there.
     .irp    n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
     movi    v\n\().2d, #0
     .endr

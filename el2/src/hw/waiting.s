@@ -1,5 +1,6 @@
-// Where a CPU begins that has waited for an address instead of being started by firmware: as start_secondary_cpu, but nobody hands it
-// its index. It finds that by its MPIDR. One that the plan does not have, because it waited at the same place as another, sleeps.
+// Entry of a CPU that has waited for an address instead of being started by firmware: like
+// start_secondary_cpu, but without an index in x0. It finds its index by its MPIDR. A CPU that the
+// plan does not have, because it waited at the same address as another one, sleeps.
 
     .section .text.head, "ax"
     .global start_waiting_cpu

@@ -8,18 +8,20 @@ use super::super::sysreg::dsb;
 use super::registers::{SIBLING, bank};
 use super::revoke;
 
-/// Of how a pCPU is called: by SPIs, the first of which is in bits 8 to 17, and its number in the lowest bits.
+/// The flag of a target that is called by SPIs: the first SPI is in bits 8 to 17, and the number of
+/// the pCPU in the lowest bits.
 pub(super) const BY_SPI: u64 = 1 << 63;
-/// The distributor as all pCPUs have it, where they call each other by SPIs.
+/// The distributor as all pCPUs map it, where they call each other by SPIs.
 pub(super) const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
 
-/// How pCPU `index` is called by the SPIs that the plan gives it: see [`BY_SPI`].
+/// Returns the target of pCPU `index`, which is called by the SPIs that the plan gives it: see
+/// [`BY_SPI`].
 pub(super) fn by_spi(index: usize, first: u16) -> u64 {
     BY_SPI | u64::from(first) << 8 | index as u64
 }
 
-/// Makes an SPI pending that stands for an SGI, after everything that was written before. If the pCPU could mask that, it loses its stage
-/// 2 first.
+/// Makes the SPI pending that replaces an SGI, after everything that was written before. If the VM
+/// of the pCPU could mask the SPI, its stage 2 is taken away first.
 #[cold]
 #[inline(never)]
 pub(super) fn call(sgi: u32, target: u64) {
@@ -36,13 +38,13 @@ pub(super) fn call(sgi: u32, target: u64) {
     }
 }
 
-/// The first of the two SPIs by which pCPU `index` is called.
+/// Returns the first of the two SPIs by which pCPU `index` is called.
 pub(super) fn call_spi(index: usize) -> Option<u32> {
     let row = plan().pcpus.get(index)?;
     (row.call_spi != 0).then_some(u32::from(row.call_spi))
 }
 
-/// The SGI for which an SPI stands on pCPU `index`; any other interrupt stands for itself.
+/// Returns the SGI that an SPI replaces on pCPU `index`; any other interrupt stands for itself.
 pub fn meaning(index: usize, intid: u32) -> u32 {
     match call_spi(index) {
         Some(first) if intid.wrapping_sub(first) < 2 => {
@@ -52,7 +54,7 @@ pub fn meaning(index: usize, intid: u32) -> u32 {
     }
 }
 
-/// INTID by which a vCPU makes a sibling on pCPU `index` look at its interrupts.
+/// Returns the INTID by which a vCPU notifies a sibling on pCPU `index`.
 pub fn sibling_intid(index: usize) -> u32 {
     call_spi(index).unwrap_or(SIBLING)
 }

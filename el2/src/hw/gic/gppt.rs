@@ -26,12 +26,12 @@ pub use super::revoke::{give_to, is_gone};
 const DS: u32 = 1 << 6;
 /// `GICD_CTLR.EnableGrp0`.
 const GROUP0: u32 = 1;
-/// HCR_EL2.FMO, IMO, TWI: those that [`Controls`] decides.
+/// HCR_EL2.FMO, IMO, TWI: the bits that [`Controls`] decides.
 const ROUTING: u64 = 1 << 3 | 1 << 4 | 1 << 13;
 
-/// ICC_RPR_EL1 while nothing is active.
+/// The value of ICC_RPR_EL1 while no interrupt is active.
 const IDLE: u64 = 0xff;
-/// Priorities that can be active at once, at most.
+/// The largest number of priorities that can be active at once.
 const PRIORITIES: usize = 128;
 
 const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && GPPT_KICK & 1 == 1);
@@ -39,11 +39,12 @@ const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && GPPT_KICK & 1 =
 /// HCR_EL2.FMO and IMO.
 const TO_EL2: u64 = 1 << 3 | 1 << 4;
 
-/// EL2's interrupts are not of Group 1 there.
+/// Whether EL2's interrupts are in Group 0 there.
 pub const EL2_IN_GROUP0: bool = true;
 
-/// The board has what such pCPUs need; `which` has a bit for each that is got back by a Group 0 interrupt, `events` for the
-/// others. For the boot pCPU, with the distributor started.
+/// Prepares the board for GPPT VMs. `which` has a bit for each pCPU that is reclaimed by a Group 0
+/// interrupt, `events` for each pCPU that is reclaimed by events. Returns whether the board has
+/// what they need. Called by the boot pCPU, with the distributor started.
 pub fn prepare(gicd: Registers, which: u32, events: u32) -> bool {
     gppt_pcpus::set(which, events);
     if which == 0 {
@@ -54,7 +55,7 @@ pub fn prepare(gicd: Registers, which: u32, events: u32) -> bool {
     control & DS != 0
 }
 
-/// Lets pCPU `index`, which is this one, be got back by events, if that is how it is.
+/// Starts events on pCPU `index`, which is this one, if it is reclaimed by events.
 pub fn start_events(index: usize) {
     if has_events(index) && !sdei::start(index) {
         fault::el2_fault(
@@ -74,19 +75,20 @@ pub fn wait(index: usize) {
     }
 }
 
-/// A pCPU as `GICD_IROUTER` names it.
+/// Returns the name of a pCPU in `GICD_IROUTER`.
 pub fn name(pcpu: usize) -> u64 {
     plan().pcpus.get(pcpu).map_or(0, |row| row.mpidr)
 }
 
-/// Makes an SPI EL2's on such a pCPU: the console's, on the one that drains it.
+/// Moves an SPI of EL2's to Group 0, with the most urgent priority, on the pCPU of a GPPT VM: that
+/// of the console's UART, if that pCPU drains the console, or one by which pCPUs call each other.
 pub fn claim(gicd: Registers, intid: u32) {
     let word = bank::GROUP.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
     gicd.write(word, gicd.read(word) & !(1 << (intid % 32)));
     gicd.write8(IPRIORITYR.wrapping_add(u64::from(intid)), priority::KICK);
 }
 
-/// Makes a pCPU look into its mailbox, whichever kind it is.
+/// Makes a pCPU look into its mailbox, whether it runs a GPPT VM or not.
 pub fn kick(pcpu: usize) {
     if is_there(pcpu) {
         if has_events(pcpu) {
@@ -105,10 +107,11 @@ pub fn kick(pcpu: usize) {
     }
 }
 
-/// The CPU interface as the guest finds it after a reset: Group 1 off, nothing active (ICC_IGRPEN1_EL1, ICC_AP1R<n>_EL1,
-/// ICC_BPR1_EL1); and the virtual interface off but for what traps.
+/// Resets the CPU interface for the guest: Group 1 off, nothing active (ICC_IGRPEN1_EL1,
+/// ICC_AP1R\<n\>_EL1, ICC_BPR1_EL1); disables the virtual interface except for its traps.
 ///
-/// Where the common registers trap, the guest's priority mask is as after a reset, too; else it acts on nothing, and all
+/// Where the common registers trap, the guest's priority mask is reset too; else the mask that the
+/// guest writes acts on nothing, and all priorities are signalled.
 /// priorities are signalled.
 pub fn reset_interface(controls: Controls, trapped: bool) {
     write!("icc_igrpen1_el1", 0);
@@ -124,8 +127,9 @@ pub fn reset_interface(controls: Controls, trapped: bool) {
     isb();
 }
 
-/// The same where there are two Security states. QEMU ignores those writes there: then each is dropped by an end (ICC_EOIR1_EL1),
-/// which deactivates nothing with EOImode 1, and names SGI 0.
+/// Clears the active priorities where there are two Security states. QEMU ignores writes to
+/// ICC_AP1R\<n\>_EL1 there: then each priority is dropped by a write to ICC_EOIR1_EL1, which
+/// deactivates nothing in EOImode 1, and names SGI 0.
 pub fn end_all() {
     set_active_priorities([0; 4]);
     isb();
@@ -139,7 +143,7 @@ pub fn end_all() {
     }
 }
 
-/// A register that both groups have in common, as the board has it.
+/// Reads a register that both groups have in common, in the board's view.
 pub fn common(which: Common) -> u64 {
     match which {
         Common::Mask => read!("icc_pmr_el1"),
@@ -148,7 +152,7 @@ pub fn common(which: Common) -> u64 {
     }
 }
 
-/// Writes one.
+/// Writes a register that both groups have in common.
 pub fn set_common(which: Common, value: u64) {
     match which {
         Common::Mask => write!("icc_pmr_el1", value),
@@ -158,12 +162,13 @@ pub fn set_common(which: Common, value: u64) {
     isb();
 }
 
-/// ICC_IGRPEN1_EL1.
+/// Reads ICC_IGRPEN1_EL1.
 pub fn group1() -> u64 {
     read!("icc_igrpen1_el1") & 1
 }
 
-/// Keeps Group 1 interrupts from ending the sleep of EL2 while the guest is not there; gives what [`show`] wants.
+/// Disables Group 1 interrupts, which could otherwise end the sleep of EL2 while the guest does not
+/// have the pCPU. Returns the value for [`show`].
 pub fn hide() -> u64 {
     let enabled = read!("icc_igrpen1_el1");
     write!("icc_igrpen1_el1", 0);
@@ -171,13 +176,13 @@ pub fn hide() -> u64 {
     enabled
 }
 
-/// The guest is there again.
+/// Restores the guest's enable of Group 1.
 pub fn show(enabled: u64) {
     write!("icc_igrpen1_el1", enabled);
     isb();
 }
 
-/// Starts the SPIs by which pCPUs call each other, if the plan says so. For the boot pCPU.
+/// Starts the SPIs by which pCPUs call each other, if the plan has them. Called by the boot pCPU.
 pub fn start_calls(gicd: Registers) {
     for index in 0..plan().pcpus.len() {
         let Some(first) = call_spi(index) else {
@@ -196,7 +201,8 @@ pub fn start_calls(gicd: Registers) {
     mmu::share_frame(shared::GICD, plan().header.board.gicd, shared::GICD_PAGES);
 }
 
-/// Gives the stage 2 of this pCPU's VM back, with the interrupt that came with that taken away. `false`: another pCPU is at it.
+/// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the
+/// revocation. `false`: another pCPU has the claim.
 pub fn give_back(index: usize) -> bool {
     revoke::restore(index, || {
         if let Some(first) = call_spi(index) {
@@ -208,25 +214,26 @@ pub fn give_back(index: usize) -> bool {
     })
 }
 
-/// Where interrupts go: to EL2, or to the guest.
+/// Routes interrupts to EL2 or to the guest.
 pub fn route_to_el2(el2: bool) {
     let rest = read!("hcr_el2") & !TO_EL2;
     write!("hcr_el2", if el2 { rest | TO_EL2 } else { rest });
     isb();
 }
 
-/// The CPU interface signals an interrupt, whatever PSTATE masks (ISR_EL1).
+/// Whether the CPU interface signals an interrupt, regardless of the PSTATE masks (ISR_EL1).
 pub fn is_signalled() -> bool {
     read!("isr_el1") & 0b11 << 6 != 0
 }
 
-/// The CPU interface, which is as the guest has left it, would signal EL2's call. Group 0 has a binary point of its own, which is 0.
+/// Whether the CPU interface, in the state in which the guest has left it, would signal EL2's kick.
+/// Group 0 has a separate binary point, which is 0.
 pub fn lets_kick_through() -> bool {
     let running = common(Common::Running) & 0xff;
     common(Common::Mask) != 0 && running >> 1 != 0
 }
 
-/// A guest's CPU interface, which is the board's, while EL2 has it.
+/// The CPU interface of a guest, which is the physical one: saved while EL2 has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface {
     /// ICC_CTLR_EL1.
@@ -239,12 +246,12 @@ pub struct Interface {
     pub group1: u64,
     /// ICC_BPR1_EL1.
     point: u64,
-    /// ICC_AP1R<n>_EL1.
+    /// ICC_AP1R\<n\>_EL1.
     active: [u64; 4],
 }
 
 impl Interface {
-    /// After a reset.
+    /// The state after a reset.
     pub const RESET: Self = Self {
         control: 0,
         mask: 0,
@@ -254,7 +261,7 @@ impl Interface {
         active: [0; 4],
     };
 
-    /// As it is now, as far as it decides what comes.
+    /// Reads the registers that decide which interrupts reach the guest.
     pub fn look() -> Self {
         Self {
             mask: common(Common::Mask),
@@ -264,7 +271,8 @@ impl Interface {
         }
     }
 
-    /// Keeps it and takes it for EL2, with interrupts going there. Group 1, which is the guest's, is off.
+    /// Saves the CPU interface and takes it over for EL2, with interrupts routed to EL2. Group 1,
+    /// which is the guest's, is disabled.
     pub fn save() -> Self {
         let seen = Self::look();
         let control = common(Common::Control);
@@ -283,7 +291,7 @@ impl Interface {
         kept
     }
 
-    /// Brings it back, with interrupts going to the guest.
+    /// Restores the CPU interface, with interrupts routed to the guest.
     pub fn restore(&self) {
         set_active_priorities(self.active);
         write!("icc_bpr1_el1", self.point);
@@ -294,12 +302,13 @@ impl Interface {
     }
 }
 
-/// Bits of priority (ICC_CTLR_EL1.PRIbits): there are as many words of active priorities as that asks for.
+/// Returns the number of priority bits (ICC_CTLR_EL1.PRIbits), on which the number of active
+/// priorities registers depends.
 fn priority_bits() -> u64 {
     (common(Common::Control) >> 8 & 7).saturating_add(1)
 }
 
-/// ICC_AP1R<n>_EL1.
+/// Reads ICC_AP1R\<n\>_EL1.
 fn active_priorities() -> [u64; 4] {
     let bits = priority_bits();
     let mut active = [read!("icc_ap1r0_el1"), 0, 0, 0];
@@ -326,7 +335,7 @@ fn set_active_priorities(active: [u64; 4]) {
 }
 
 impl Gic {
-    /// Puts EL2's own private interrupts in `own` into Group 0, and starts the CPU interface that way.
+    /// Puts EL2's private interrupts in `own` into Group 0, and starts the CPU interface for them.
     pub(super) fn claim_for_gppt(&self, own: u32) {
         if own == 0 {
             // Got back by events: EL2 has none, and what is there of Group 0 is the firmware's.
@@ -379,7 +388,7 @@ impl Gic {
         }
     }
 
-    /// Waits until what was disabled is so.
+    /// Waits until interrupts that were disabled are so.
     pub fn settle_all(&self) {
         self.frames.settle(0);
         self.frames.settle(32);

@@ -2,10 +2,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// pCPUs that are like this, a bit for each.
+/// The pCPUs of GPPT VMs, one bit for each.
 static THERE: AtomicU32 = AtomicU32::new(0);
 
-/// Those of them that are got back by events.
+/// Those of [`THERE`] that are reclaimed by events.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 
 /// Says which pCPUs are those of GPPT VMs, a bit for each: those that are reclaimed by a Group 0 interrupt, and those by events.
@@ -14,12 +14,12 @@ pub(super) fn set(which: u32, events: u32) {
     EVENTS.store(events, Relaxed);
 }
 
-/// pCPU `index` is got back by events.
+/// Whether pCPU `index` is reclaimed by events.
 pub fn has_events(index: usize) -> bool {
     EVENTS.load(Relaxed) >> (index & 31) & 1 != 0
 }
 
-/// pCPU `index` is such a one.
+/// Whether pCPU `index` runs a GPPT VM.
 pub fn is_there(index: usize) -> bool {
     THERE.load(Relaxed) >> (index & 31) & 1 != 0
 }

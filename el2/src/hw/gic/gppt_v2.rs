@@ -16,15 +16,15 @@ use super::v2::{
 
 pub use super::revoke::{give_to, is_gone, is_there};
 
-/// EL2's interrupts are of the same group as the guest's.
+/// Whether EL2's interrupts are in Group 0 there: no, they are in the group of the guest's.
 pub const EL2_IN_GROUP0: bool = false;
 
-/// Further registers of the CPU interface (IHI 0048B, 4.4): running priority, binary point of Group 1, active priorities
-/// of both groups, which lie together.
+/// Further registers of the CPU interface (IHI 0048B, 4.4): running priority, binary point of Group
+/// 1, active priorities of both groups, which are adjacent.
 const GICC_RPR: u64 = 0x14;
 const GICC_ABPR: u64 = 0x1c;
 const GICC_APR: u64 = 0xd0;
-/// `GICC_CTLR`: a group is on; ends do not deactivate.
+/// `GICC_CTLR`: group enables; ends do not deactivate.
 const ENABLE: u32 = 0b11;
 const SPLIT: u32 = 1 << 9;
 const SPENDSGIR: u64 = 0xf20;
@@ -32,12 +32,12 @@ const SPENDSGIR: u64 = 0xf20;
 const TO_EL2: u64 = 1 << 3 | 1 << 4;
 const TWI: u64 = 1 << 13;
 
-/// Events of the firmware are not for a GICv2.
+/// Returns `false`: a GICv2 is not used with events of the firmware.
 pub const fn has_events(_: usize) -> bool {
     false
 }
 
-/// The same.
+/// Does nothing: a GICv2 is not used with events of the firmware.
 pub const fn start_events(_: usize) {}
 
 /// Waits for an interrupt.
@@ -45,12 +45,12 @@ pub fn wait(_: usize) {
     cpu::wait();
 }
 
-/// The bit of a pCPU's CPU interface, once it has started.
+/// Returns the bit of a pCPU's CPU interface, once the pCPU has started.
 pub fn name(pcpu: usize) -> u64 {
     target(pcpu) >> 16
 }
 
-/// Makes a pCPU look into its mailbox, whichever kind it is.
+/// Makes a pCPU look into its mailbox, whether it runs a GPPT VM or not.
 pub fn kick(pcpu: usize) {
     let poke = || {
         send(GPPT_KICK, pcpu);
@@ -63,17 +63,19 @@ pub fn kick(pcpu: usize) {
     }
 }
 
-/// No SPI stands for an SGI.
+/// Returns the SGI that an interrupt stands for: `intid` itself, because on a GICv2 no SPI replaces
+/// an SGI.
 pub const fn meaning(_: usize, intid: u32) -> u32 {
     intid
 }
 
-/// INTID by which a vCPU makes a sibling look at its interrupts.
+/// Returns the INTID by which a vCPU notifies a sibling.
 pub const fn sibling_intid(_: usize) -> u32 {
     SIBLING
 }
 
-/// Gives the stage 2 of this pCPU's VM back, with the SGI that came with that taken away. `false`: another pCPU is at it.
+/// Restores the stage 2 of this pCPU's VM, and clears the SGI that was sent with the revocation.
+/// `false`: another pCPU has the claim.
 pub fn give_back(index: usize) -> bool {
     revoke::restore(index, || {
         GICD.write8(CPENDSGIR.wrapping_add(u64::from(GPPT_KICK)), 0xff);
@@ -81,14 +83,14 @@ pub fn give_back(index: usize) -> bool {
     })
 }
 
-/// Where interrupts go: to EL2, or to the guest.
+/// Routes interrupts to EL2 or to the guest.
 pub fn route_to_el2(el2: bool) {
     let rest = read!("hcr_el2") & !TO_EL2;
     write!("hcr_el2", if el2 { rest | TO_EL2 } else { rest });
     isb();
 }
 
-/// What traps in the guest's mode; its virtual interface is off.
+/// Sets the traps of the guest's mode, and disables the virtual interface.
 pub fn trap(controls: Controls) {
     set_control(0);
     let rest = read!("hcr_el2") & !TWI;
@@ -96,12 +98,13 @@ pub fn trap(controls: Controls) {
     isb();
 }
 
-/// The CPU interface signals an interrupt, whatever PSTATE masks (ISR_EL1).
+/// Whether the CPU interface signals an interrupt, regardless of the PSTATE masks (ISR_EL1).
 pub fn is_signalled() -> bool {
     read!("isr_el1") & 0b11 << 6 != 0
 }
 
-/// The CPU interface, which is as the guest has left it, would signal an interrupt of EL2's.
+/// Whether the CPU interface, in the state in which the guest has left it, would signal an
+/// interrupt of EL2's.
 pub fn lets_kick_through() -> bool {
     let now = Interface::look();
     // The bits of the running priority that decide: those above the binary point.
@@ -112,14 +115,14 @@ pub fn lets_kick_through() -> bool {
     now.control & ENABLE != 0 && now.mask != 0 && pre_empts
 }
 
-/// Deactivates an interrupt as the guest asks, which counts with separate ends only.
+/// Deactivates an interrupt for the guest, which has an effect in EOImode 1 only.
 pub fn deactivate(value: u32) {
     if GICC.read(GICC_CTLR) & SPLIT != 0 {
         GICC.write(GICC_DIR, value);
     }
 }
 
-/// A guest's CPU interface while EL2 has it.
+/// The saved CPU interface of a guest while EL2 has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Interface {
     /// `GICC_CTLR`.
@@ -130,7 +133,7 @@ pub struct Interface {
     alias: u32,
     running: u32,
     active: [u32; 8],
-    /// Who has sent each of SGIs 0 to 7: `GICD_SPENDSGIR`.
+    /// The senders of each of SGIs 0 to 7: `GICD_SPENDSGIR`.
     senders: [u8; SGIS],
 }
 
@@ -138,11 +141,11 @@ fn active(n: usize) -> u64 {
     GICC_APR.wrapping_add((n as u64).wrapping_mul(4))
 }
 
-/// SGIs that a guest has: 0 to 7.
+/// The number of SGIs that a guest has: 0 to 7.
 const SGIS: usize = 8;
 const _: () = assert!(GUEST_SGIS == (1 << SGIS) - 1);
 
-/// Who has sent each SGI of the guest.
+/// Returns the senders of each SGI of the guest.
 fn senders() -> [u8; SGIS] {
     let (low, high) = (GICD.read(SPENDSGIR), GICD.read(SPENDSGIR + 4));
     let (low, high) = (low.to_le_bytes(), high.to_le_bytes());
@@ -150,7 +153,7 @@ fn senders() -> [u8; SGIS] {
 }
 
 impl Interface {
-    /// After a reset.
+    /// The state after a reset.
     pub const RESET: Self = Self {
         control: 0,
         mask: 0,
@@ -161,7 +164,7 @@ impl Interface {
         senders: [0; SGIS],
     };
 
-    /// As it is now.
+    /// Reads the current state.
     pub fn look() -> Self {
         Self {
             control: GICC.read(GICC_CTLR),
@@ -174,8 +177,9 @@ impl Interface {
         }
     }
 
-    /// Writes who has sent SGIs to a register with a byte for each. A byte of those that nobody has sent stays untouched: QEMU takes
-    /// such a write to GICD_SPENDSGIR for an SGI from nobody, and stops when it is acknowledged.
+    /// Writes the senders of the SGIs to a register with a byte for each SGI. The byte of an SGI
+    /// without a sender is not written: QEMU takes such a write to GICD_SPENDSGIR for an SGI from
+    /// nobody, and stops when it is acknowledged.
     fn write_senders(&self, register: u64) {
         for (n, whom) in (0u64..).zip(self.senders) {
             if whom != 0 {
@@ -184,13 +188,14 @@ impl Interface {
         }
     }
 
-    /// The running priority, if there is one.
+    /// Returns the running priority, if there is one.
     pub fn running(&self) -> Option<u32> {
         Some(self.running & 0xff).filter(|running| *running != 0xff)
     }
 
-    /// Keeps it and takes it for EL2, with interrupts going there. The guest's SGIs, which may be enabled for good, are
-    /// taken away meanwhile; its other interrupts are not enabled now.
+    /// Saves the CPU interface and takes it over for EL2, with interrupts routed to EL2. The
+    /// guest's SGIs, which may be permanently enabled, are cleared meanwhile; its other interrupts
+    /// are disabled at this point.
     pub fn save() -> Self {
         let kept = Self::look();
         GICC.write(GICC_CTLR, 0);
@@ -205,7 +210,7 @@ impl Interface {
         kept
     }
 
-    /// Brings it back, with interrupts going to the guest.
+    /// Restores the CPU interface, with interrupts routed to the guest.
     pub fn restore(&self) {
         GICC.write(GICC_CTLR, 0);
         for (n, bits) in self.active.into_iter().enumerate() {
@@ -221,7 +226,8 @@ impl Interface {
 }
 
 impl Gic {
-    /// Starts EL2's own private interrupts, with the most urgent priority. EL2 has the CPU interface at first.
+    /// Starts EL2's private interrupts, with the most urgent priority. EL2 has the CPU interface at
+    /// first.
     pub(super) fn claim_for_gppt(&self, own: u32) {
         for intid in 0..32u32 {
             if own >> intid & 1 != 0 {
@@ -250,7 +256,7 @@ impl Gic {
         }
     }
 
-    /// Returns when what was written has reached the distributor.
+    /// Waits until all writes have reached the distributor.
     pub fn settle_all(&self) {
         GICD.read(0);
     }

@@ -167,13 +167,14 @@ impl VirtualInterface {
         list: [0; 16],
     };
 
-    /// Saves the virtual interface of a [`Gic::is_fastpath`]. The hardware keeps it as well.
+    /// Saves a virtual interface for which [`Gic::is_fastpath`] holds. The hardware keeps its state
+    /// as well.
     #[inline(always)]
     pub fn save_fast(&mut self) {
         version::save_fast(self);
     }
 
-    /// Saves the virtual interface. The hardware keeps it as well.
+    /// Saves the virtual interface. The hardware keeps its state as well.
     pub fn save(&mut self, gic: &Gic) {
         self.control = version::control();
         version::save_rest(self, gic.list_registers);

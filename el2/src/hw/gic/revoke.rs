@@ -1,5 +1,6 @@
-//! Getting the pCPU back of a VM that could mask EL2's interrupts: its stage 2 is taken away, and an interrupt wakes it if it sleeps; the
-//! next fetch or access faults to EL2 (`docs/adr/0016-gppt.md`).
+//! Revoke and poke: reclaiming the pCPU of a VM that could mask EL2's interrupts. The VM's stage 2
+//! is taken away, and an interrupt wakes the pCPU if it sleeps; the guest's next fetch or access
+//! faults to EL2 (`docs/adr/0016-gppt.md`).
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -11,12 +12,13 @@ use super::super::plan::plan;
 use super::super::pool;
 use super::super::sysreg::{dsb, isb};
 
-/// The VM of each pCPU that is like this, plus one; 0 for others.
+/// The VM of each pCPU that is reclaimed in this way, plus one; 0 for other pCPUs.
 static OWNERS: [AtomicU8; MAX_PCPUS] = [const { AtomicU8::new(0) }; MAX_PCPUS];
-/// Who is at the root of its stage 2.
+/// The claim on the root of the stage 2 of each pCPU's VM.
 static STAGE2_CLAIMS: [Stage2Claim; MAX_PCPUS] = [const { Stage2Claim::new() }; MAX_PCPUS];
 
-/// pCPU `index` is that of VM `vm`, which takes its interrupts itself. For the boot pCPU.
+/// Records that pCPU `index` runs GPPT VM `vm`, whose stage 2 can be taken away. Called by the boot
+/// pCPU.
 pub fn give_to(index: usize, vm: usize) {
     mmu::share_root(vm, pool::stage2_root(vm));
     if let Some(slot) = OWNERS.get(index) {
@@ -29,14 +31,15 @@ fn owner(index: usize) -> Option<usize> {
     usize::from(owner).checked_sub(1)
 }
 
-/// pCPU `index` is such a one.
+/// Whether pCPU `index` runs a VM that is reclaimed in this way.
 #[cfg(feature = "gicv2")]
 pub fn is_there(index: usize) -> bool {
     owner(index).is_some()
 }
 
-/// Gets pCPU `index` to EL2, with an interrupt that `poke` makes pending there and that is so when it returns. `false`: it is none of
-/// these.
+/// Makes pCPU `index` enter EL2: takes the stage 2 of its VM away and sends an interrupt by `poke`,
+/// which must have made it pending there when it returns. `false`: the pCPU is not reclaimed in
+/// this way.
 pub(super) fn revoke(index: usize, poke: impl Fn()) -> bool {
     let (Some(vm), Some(claim)) = (owner(index), STAGE2_CLAIMS.get(index)) else {
         return false;
@@ -50,14 +53,16 @@ pub(super) fn revoke(index: usize, poke: impl Fn()) -> bool {
     loop {
         claim.serve();
         poke();
-        // As often as others have left messages meanwhile, which are not looked at before this ends: at most one of each kind.
+        // Repeated for other pCPUs that have left messages meanwhile, which are not looked at
+        // before this ends: at most once for each kind of message.
         if claim.taken() {
             return true;
         }
     }
 }
 
-/// Takes away, or gives back, what the root of a VM's stage 2 maps. Under its grip.
+/// Makes the entries of the root of a VM's stage 2 invalid or valid again. The caller has the
+/// claim.
 fn mark_root(vm: usize, valid: bool) {
     for region in plan().regions_of(vm) {
         let last = region.ipa.wrapping_add(region.size).wrapping_sub(1);
@@ -67,13 +72,14 @@ fn mark_root(vm: usize, valid: bool) {
     }
 }
 
-/// The stage 2 of this pCPU's VM is away, or just being taken.
+/// Whether the stage 2 of this pCPU's VM has been taken away, or is just being taken.
 #[inline(always)]
 pub fn is_gone(index: usize) -> bool {
     STAGE2_CLAIMS.get(index).is_some_and(Stage2Claim::is_gone)
 }
 
-/// Gives it back, with the interrupt that came with that taken away by `forget`. `false`: another pCPU is at it.
+/// Restores the stage 2, and clears the interrupt that was sent with the revocation by `forget`.
+/// `false`: another pCPU has the claim.
 pub(super) fn restore(index: usize, forget: impl FnOnce()) -> bool {
     let (Some(vm), Some(claim)) = (owner(index), STAGE2_CLAIMS.get(index)) else {
         return true;

@@ -225,7 +225,7 @@ pub(super) fn is_fastpath(list_registers: u32) -> bool {
 /// compiler would not form.
 #[inline(always)]
 pub(super) fn save_fast(to: &mut VirtualInterface) {
-    // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout is C's.
+    // SAFETY: [R-SYSREG] reads registers and writes this structure, which has C's layout.
     unsafe {
         core::arch::asm!(
             "mrs {a}, ich_hcr_el2",
@@ -277,7 +277,8 @@ pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
 /// Restores the state that [`save_fast`] has saved.
 #[inline(always)]
 pub(super) fn restore_fast(from: &VirtualInterface) {
-    // SAFETY: [R-SYSREG] the registers are the virtual interface's, and the values were theirs.
+    // SAFETY: [R-SYSREG] the registers are those of the virtual interface, and the values were read
+    // from them.
     unsafe {
         core::arch::asm!(
             "ldp {a:w}, {b:w}, [{from}, {active}]",

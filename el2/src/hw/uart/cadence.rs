@@ -1,16 +1,19 @@
-//! Cadence's UART, as the Zynq UltraScale+ has it (UG1085, chapter "UART Controller"; UG1087, module "UART").
+//! Cadence's UART, as the Zynq UltraScale+ has it (UG1085, chapter "UART Controller"; UG1087,
+//! module "UART").
 //!
-//! Bits of its interrupt status stay set until they are written, whatever the FIFO does meanwhile. So the bit of a received
-//! byte is cleared only where the FIFO was seen empty, and looked at again, and that of an empty FIFO before each byte that goes
-//! into it: then neither can be lost, and what is left in the FIFO asks again.
+//! Bits of its interrupt status stay set until they are written, whatever the FIFO does meanwhile.
+//! So the bit of a received byte is cleared only after the FIFO was seen empty, and the FIFO is
+//! checked again afterwards; the bit of an empty FIFO is cleared before each byte that is written
+//! to the FIFO. Then neither interrupt can be lost, and bytes that are left in the FIFO interrupt
+//! again.
 
 use bulkhead_abi::plan::UartKind;
 
 use super::port::{Early, Uart};
 
-/// What it is in the plan.
+/// The number of this kind of UART in the plan.
 pub const KIND: UartKind = UartKind::Cadence;
-/// As [`Early`] says: Channel_sts_reg0 and TX_RX_FIFO0.
+/// The registers for [`Early`]: Channel_sts_reg0 and TX_RX_FIFO0.
 pub const EARLY: Early = Early {
     full: (STATUS, TX_FULL.trailing_zeros()),
     data: FIFO,
@@ -43,12 +46,14 @@ const TX_ACTIVE: u32 = 1 << 11;
 const ALL: u32 = 0x1fff;
 
 impl Uart {
-    /// Lets it send, for start-up. After a reset it does not, and not every board has had firmware.
+    /// Enables sending, for start-up. After a reset the UART does not send, and not every board has
+    /// had firmware.
     pub fn open(self) {
         self.0.write(CONTROL, RX_ON | TX_ON | NO_BREAK);
     }
 
-    /// An interrupt at the first received byte: no time-out is needed. Bytes from before are dropped; what is being sent is not.
+    /// Starts interrupts, at the first received byte, so that no time-out is needed. Bytes received
+    /// before are dropped; bytes that are being sent are not.
     pub fn start(self) {
         self.0.write(DISABLE, ALL);
         self.0.write(MODE, self.0.read(MODE) & !CHANNEL);
@@ -72,7 +77,7 @@ impl Uart {
         self.0.write(FIFO, u32::from(byte));
     }
 
-    /// A received byte.
+    /// Receives a byte, if there is one.
     #[inline]
     pub fn receive(self) -> Option<u8> {
         if self.0.read(STATUS) & RX_EMPTY != 0 {
@@ -84,12 +89,12 @@ impl Uart {
         Some(self.0.read(FIFO) as u8)
     }
 
-    /// Asks for an interrupt when the transmit FIFO is empty, or no longer.
+    /// Enables the interrupt for an empty transmit FIFO, or disables it.
     pub fn ask_for_space(self, on: bool) {
         self.0.write(if on { ENABLE } else { DISABLE }, TX_EMPTY);
     }
 
-    /// Everything has left.
+    /// Whether all bytes have been sent.
     pub fn is_idle(self) -> bool {
         self.0.read(STATUS) & (TX_EMPTY | TX_ACTIVE) == TX_EMPTY
     }

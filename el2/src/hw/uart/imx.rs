@@ -4,9 +4,9 @@ use bulkhead_abi::plan::UartKind;
 
 use super::port::{Early, Uart};
 
-/// What it is in the plan.
+/// The number of this kind of UART in the plan.
 pub const KIND: UartKind = UartKind::Imx;
-/// As [`Early`] says: UTS, UTXD and USR2.
+/// The registers for [`Early`]: UTS, UTXD and USR2.
 pub const EARLY: Early = Early {
     full: (UTS, TXFULL.trailing_zeros()),
     data: UTXD,
@@ -26,15 +26,17 @@ const UTS: u64 = 0xb4;
 const UARTEN: u32 = 1;
 const RRDYEN: u32 = 1 << 9;
 const TRDYEN: u32 = 1 << 13;
-/// `UCR2`: not in reset (SRST), receiver and transmitter on; what waits for others: RTSEN and ATEN, and the RTS pin unless IRTS.
+/// `UCR2`: not in reset (SRST), receiver and transmitter on; controls that wait for other devices:
+/// RTSEN and ATEN, and the RTS pin unless IRTS.
 const ON: u32 = 0b111;
 const WAITS: u32 = 1 << 3 | 1 << 4 | 1 << 15;
 const IRTS: u32 = 1 << 14;
-/// `UCR3`: enables of interrupts (DTREN, PARERREN, FRAERREN, RXDSEN, AIRINTEN, AWAKEN, DTRDEN, ACIEN).
+/// `UCR3`: interrupt enables (DTREN, PARERREN, FRAERREN, RXDSEN, AIRINTEN, AWAKEN, DTRDEN, ACIEN).
 const UCR3_INTERRUPTS: u32 = 0x3879;
-/// `UCR4`: everything else than CTSTL enables interrupts, or is of the infrared mode.
+/// `UCR4`: all bits except CTSTL enable interrupts, or belong to the infrared mode.
 const CTSTL: u32 = 0x3f << 10;
-/// `UFCR`: RFDIV and DCEDTE, which are the firmware's; interrupts at the first received byte, and with one left to send.
+/// `UFCR`: RFDIV and DCEDTE, which firmware has set; interrupts at the first received byte, and
+/// when one byte is left to send.
 const UFCR_KEPT: u32 = 0xf << 6;
 const LEVELS: u32 = 2 << 10 | 1;
 const RDR: u32 = 1;
@@ -42,13 +44,15 @@ const TXDC: u32 = 1 << 3;
 const TXFULL: u32 = 1 << 4;
 
 impl Uart {
-    /// Lets it send, for start-up. After a reset it does not, and not every board has had firmware.
+    /// Enables sending, for start-up. After a reset the UART does not send, and not every board has
+    /// had firmware.
     pub fn open(self) {
         self.0.write(UCR1, self.0.read(UCR1) | UARTEN);
         self.0.write(UCR2, self.0.read(UCR2) | ON | IRTS);
     }
 
-    /// No DMA, no loop, an interrupt at the first received byte: the aging timer is not needed.
+    /// Starts interrupts, at the first received byte, so that the aging timer is not needed. No
+    /// DMA, no loopback.
     pub fn start(self) {
         self.0.write(UCR1, UARTEN);
         let control = self.0.read(UCR2) & !WAITS;
@@ -72,13 +76,13 @@ impl Uart {
         self.0.write(UTXD, u32::from(byte));
     }
 
-    /// A received byte.
+    /// Receives a byte, if there is one.
     #[inline]
     pub fn receive(self) -> Option<u8> {
         (self.0.read(USR2) & RDR != 0).then(|| self.0.read(URXD) as u8)
     }
 
-    /// Asks for an interrupt when the transmit FIFO has room, or no longer.
+    /// Enables the interrupt for room in the transmit FIFO, or disables it.
     pub fn ask_for_space(self, on: bool) {
         self.0.write(
             UCR1,
@@ -90,7 +94,7 @@ impl Uart {
         );
     }
 
-    /// Everything has left.
+    /// Whether all bytes have been sent.
     pub fn is_idle(self) -> bool {
         self.0.read(USR2) & TXDC != 0
     }

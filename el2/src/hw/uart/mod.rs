@@ -19,7 +19,7 @@ mod port;
 pub use device::{EARLY, KIND};
 pub use port::Uart;
 
-/// Polls for room before a byte is given up; only before guests run.
+/// The number of polls for room before a byte is dropped; only before guests run.
 const PATIENCE: u32 = 100_000;
 
 impl Uart {
@@ -33,7 +33,7 @@ impl Uart {
         self.send(byte);
     }
 
-    /// Waits until everything has left.
+    /// Waits until all bytes have been sent.
     pub fn flush(self) {
         for _ in 0..PATIENCE {
             if self.is_idle() {

@@ -4,9 +4,9 @@ use bulkhead_abi::plan::UartKind;
 
 use super::port::{Early, Uart};
 
-/// What it is in the plan.
+/// The number of this kind of UART in the plan.
 pub const KIND: UartKind = UartKind::Pl011;
-/// As [`Early`] says: UARTFR and UARTDR.
+/// The registers for [`Early`]: UARTFR and UARTDR.
 pub const EARLY: Early = Early {
     full: (FR, TXFF.trailing_zeros()),
     data: DR,
@@ -28,10 +28,10 @@ const INT_TX: u32 = 1 << 5;
 const INT_RT: u32 = 1 << 6;
 
 impl Uart {
-    /// Lets it send, for start-up: firmware has left it so.
+    /// Does nothing for start-up: firmware has left the UART ready to send.
     pub const fn open(self) {}
 
-    /// FIFOs on, interrupt at one eighth, receive interrupts on.
+    /// Starts interrupts: FIFOs on, interrupt at one eighth, receive interrupts on.
     pub fn start(self) {
         self.0.write(IMSC, 0);
         self.0.write(ICR, 0x7ff);
@@ -53,13 +53,13 @@ impl Uart {
         self.0.write(DR, u32::from(byte));
     }
 
-    /// A received byte.
+    /// Receives a byte, if there is one.
     #[inline]
     pub fn receive(self) -> Option<u8> {
         (self.0.read(FR) & RXFE == 0).then(|| self.0.read(DR) as u8)
     }
 
-    /// Asks for an interrupt when the transmit FIFO has room, or no longer.
+    /// Enables the interrupt for room in the transmit FIFO, or disables it.
     pub fn ask_for_space(self, on: bool) {
         self.0.write(
             IMSC,
@@ -71,7 +71,7 @@ impl Uart {
         );
     }
 
-    /// Everything has left.
+    /// Whether all bytes have been sent.
     pub fn is_idle(self) -> bool {
         self.0.read(FR) & BUSY == 0
     }

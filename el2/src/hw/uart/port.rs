@@ -2,14 +2,16 @@
 
 use super::super::mmio::Registers;
 
-/// How `refuse.s` sends its last words: offsets of registers, numbers of bits.
+/// The description of a UART with which `refuse.s` sends its last words: offsets of registers,
+/// numbers of bits.
 #[derive(Debug)]
 pub struct Early {
-    /// Where a bit says that there is no room, and which.
+    /// The register and the bit that says that there is no room.
     pub full: (u64, u32),
-    /// Where bytes go.
+    /// The register to which bytes are written.
     pub data: u64,
-    /// Where a bit says whether everything has left, which, and what it is then.
+    /// The register and the bit that says whether all bytes have been sent, and the bit's value
+    /// then.
     pub idle: (u64, u32, u32),
 }
 
