@@ -13,7 +13,7 @@ use crate::cmd::Cli;
 
 /// Reads the command line and has `perform` do what it asks for.
 pub fn start(perform: impl FnOnce(Cli) -> Outcome) -> ExitCode {
-    let line = Cli::parse();
+    let cli = Cli::parse();
     temp_files::watch();
     let usual = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {
@@ -21,7 +21,7 @@ pub fn start(perform: impl FnOnce(Cli) -> Outcome) -> ExitCode {
             usual(panic);
         }
     }));
-    match panic::catch_unwind(AssertUnwindSafe(|| perform(line))) {
+    match panic::catch_unwind(AssertUnwindSafe(|| perform(cli))) {
         Ok(outcome) => outcome.into(),
         Err(payload) if is_unread(&*payload) => ExitCode::from(UNREAD),
         Err(payload) => panic::resume_unwind(payload),

@@ -12,12 +12,12 @@ use bulkhead_cli::cmd::{Cli, Verb};
 use bulkhead_model::failure::Outcome;
 
 /// Does what the command line asks for: what the user's tool leaves to this one, and all of its own verbs.
-pub fn perform(line: Cli) -> Outcome {
-    match line.verb {
+pub fn perform(cli: Cli) -> Outcome {
+    match cli.verb {
         Verb::Bench(args) => verbs::bench::run(args),
         Verb::Book(args) => verbs::book::run(args),
         Verb::Fuzz(args) => verbs::fuzz::run(args),
         Verb::Test(args) => verbs::test::run(args),
-        _ => line.perform(),
+        _ => cli.perform(),
     }
 }

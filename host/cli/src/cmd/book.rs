@@ -32,10 +32,8 @@ pub enum Step {
 
 /// A question of mdBook.
 #[derive(Subcommand)]
+#[expect(missing_docs, reason = "mdBook names a renderer, and reads no help")]
 pub enum Question {
     /// Whether chapters can be made for a renderer: for each
-    Supports {
-        /// The renderer
-        renderer: String,
-    },
+    Supports { renderer: String },
 }

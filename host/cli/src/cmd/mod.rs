@@ -28,6 +28,8 @@ use bulkhead_model::failure::{Failure, Outcome};
 #[derive(Parser)]
 #[command(
     name = "bulkhead",
+    // The driver reads the same command line.
+    bin_name = "bulkhead",
     version,
     about,
     after_help = "Exit status: 0 done; 1 what was asked for failed; 2 wrong input; 3 the environment lacks something."

@@ -153,7 +153,7 @@ impl Qemu {
     pub fn arguments(&self) -> Vec<OsString> {
         let mut arguments = self.board();
         arguments.extend(self.options.iter().map(OsString::from));
-        arguments.extend(self.serial_lines());
+        arguments.extend(self.serial_ports());
         if let Clock::Instructions { shift } = self.clock {
             arguments.extend(instruction_clock(shift));
         }
@@ -202,11 +202,11 @@ impl Qemu {
     }
 
     /// What each UART is connected to: one to the console, the others to nothing.
-    fn serial_lines(&self) -> impl Iterator<Item = OsString> {
+    fn serial_ports(&self) -> impl Iterator<Item = OsString> {
         let nothing = |count: u32| (0..count).map(|_| "null");
         let after = nothing(self.uarts.saturating_sub(1));
-        let lines = nothing(self.before).chain(["chardev:console"]).chain(after);
-        lines.flat_map(|line| ["-serial".into(), line.into()])
+        let ports = nothing(self.before).chain(["chardev:console"]).chain(after);
+        ports.flat_map(|port| ["-serial".into(), port.into()])
     }
 
     /// The sockets of debuggers.
@@ -246,7 +246,7 @@ impl Qemu {
                 arguments
             }
             Start::Firmware { rom, image } => {
-                let image = load(&self.image, *image);
+                let image = loader(&self.image, *image);
                 let rom = rom.clone().into();
                 vec!["-bios".into(), rom, "-device".into(), image]
             }
@@ -262,8 +262,8 @@ impl Qemu {
                 image,
                 blobs,
             } => {
-                let loaders = [load(&self.image, *image)];
-                let blobs = blobs.iter().map(|(path, at)| load(path, *at));
+                let loaders = [loader(&self.image, *image)];
+                let blobs = blobs.iter().map(|(path, at)| loader(path, *at));
                 let entry = format!("loader,addr={entry:#x},cpu-num=0").into();
                 let all = loaders.into_iter().chain(blobs).chain([entry]);
                 all.flat_map(|loader| ["-device".into(), loader]).collect()
@@ -285,7 +285,7 @@ fn plain(path: &Path) -> String {
 }
 
 /// The device that loads a file to an address.
-fn load(path: &Path, at: u64) -> OsString {
+fn loader(path: &Path, at: u64) -> OsString {
     let mut value = OsString::from("loader,force-raw=on,file=");
     value.push(path);
     value.push(format!(",addr={at:#x}"));
