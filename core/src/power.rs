@@ -9,6 +9,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+pub use bulkhead_abi::call::End;
 use bulkhead_abi::plan::MAX_VCPUS_PER_VM;
 
 /// What a VM does.
@@ -22,48 +23,6 @@ pub enum Phase {
     Running,
     /// Its vCPUs are leaving, for this reason.
     Stopping(End),
-}
-
-/// Why a VM ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum End {
-    /// SYSTEM_OFF.
-    Off = 1,
-    /// SYSTEM_RESET or SYSTEM_RESET2.
-    Reset = 2,
-    /// CPU_OFF of the last vCPU that was on.
-    LastCpuOff = 3,
-    /// It crashed: a fault that it could not take, or an SError.
-    Crash = 4,
-    /// Its watchdog was not refreshed.
-    Watchdog = 5,
-    /// Somebody with authority stopped it.
-    Ordered = 6,
-    /// Somebody with authority restarts it.
-    OrderedRestart = 7,
-}
-
-impl End {
-    const ALL: [Self; 7] = [
-        Self::Off,
-        Self::Reset,
-        Self::LastCpuOff,
-        Self::Crash,
-        Self::Watchdog,
-        Self::Ordered,
-        Self::OrderedRestart,
-    ];
-
-    /// It is a crash: the VM's crash policy decides what follows.
-    pub const fn is_crash(self) -> bool {
-        matches!(self, Self::Crash | Self::Watchdog)
-    }
-
-    /// The VM starts again by its own or somebody's wish.
-    pub const fn is_restart(self) -> bool {
-        matches!(self, Self::Reset | Self::OrderedRestart)
-    }
 }
 
 /// State of a vCPU, as AFFINITY_INFO tells it.

@@ -1,6 +1,9 @@
 //! What EL2 says about a vCPU that stopped: a report of lines, one at a time, so that whoever prints
 //! it decides how much it does in one turn.
 
+use bulkhead_abi::console::{
+    self, ExitsOf, FaultAt, Hex, Name, Outcome, Padded, Percent, Rest, VmEnd, Word,
+};
 use bulkhead_abi::{exit::ExitClass, plan::NAME};
 
 use crate::{
@@ -82,8 +85,6 @@ pub struct Report {
 
 /// Header, details, table header, classes, totals, CPU time, ring header, ring.
 const LINES: usize = TIME + spent::LINES + 1 + LAST_EXITS;
-/// What the columns of [`row`] are.
-pub(crate) const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
 const TIME: usize = TOTALS + 1;
@@ -151,13 +152,11 @@ impl Report {
             1 => self.details(line),
             n if n < LAST && self.is_brief() => {}
             2 => {
-                line.text("exits vm=")
-                    .name(&self.name)
-                    .text(" vcpu=")
-                    .decimal(self.vcpu);
+                let (vm, vcpu) = (Name(&self.name), self.vcpu);
+                ExitsOf { vm, vcpu }.write(line);
             }
             3 => {
-                line.text(HEADINGS);
+                line.text(console::HEADINGS);
             }
             TOTALS => totals(&Totals::of(stats), line),
             n if n < TOTALS => {
@@ -178,20 +177,13 @@ impl Report {
         let Some((reason, verdict)) = self.reason else {
             return;
         };
-        let does = if verdict.is_restart() {
-            " restarts: "
+        let outcome = if verdict.is_restart() {
+            Outcome::Restarts
         } else {
-            " stopped: "
+            Outcome::Stopped
         };
-        line.text("vm ").name(&self.name).text(does);
         let (words, of_vector) = match reason {
-            Reason::Ended(End::Off) => ("power off", false),
-            Reason::Ended(End::Reset) => ("reset requested", false),
-            Reason::Ended(End::LastCpuOff) => ("its last CPU went off", false),
-            Reason::Ended(End::Watchdog) => ("its watchdog was not refreshed", false),
-            Reason::Ended(End::Ordered) => ("ordered to stop", false),
-            Reason::Ended(End::OrderedRestart) => ("ordered to restart", false),
-            Reason::Ended(End::Crash) => ("crash", false),
+            Reason::Ended(end) => (end.words(), false),
             Reason::Fault {
                 syndrome, fault, ..
             } => (
@@ -199,7 +191,12 @@ impl Report {
                 matches!(fault, Some(Fault::Fetch(_))),
             ),
         };
-        line.text(words);
+        VmEnd {
+            vm: Name(&self.name),
+            outcome,
+            why: Rest(words),
+        }
+        .write(line);
         if of_vector {
             line.text(" (its exception vector)");
         }
@@ -240,18 +237,15 @@ impl Report {
             _,
         )) = self.reason
         {
-            line.text("  vm=")
-                .name(&self.name)
-                .text(" vcpu=")
-                .decimal(self.vcpu);
-            line.text(" pc=")
-                .hex(pc)
-                .text(" class=")
-                .hex(exit::class(syndrome));
-            line.text(" syndrome=")
-                .hex(syndrome)
-                .text(" address=")
-                .hex(address);
+            FaultAt {
+                vm: Name(&self.name),
+                vcpu: self.vcpu,
+                pc: Hex(pc),
+                class: Hex(exit::class(syndrome)),
+                syndrome: Hex(syndrome),
+                address: Hex(address),
+            }
+            .write(line);
         }
     }
 
@@ -261,7 +255,7 @@ impl Report {
             return;
         }
         if n == 0 {
-            line.text("  last exits, newest first:");
+            line.text(console::LAST_EXITS);
             return;
         }
         let Some(exit) = stats.last(n.wrapping_sub(1)) else {
@@ -276,34 +270,13 @@ pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut Line<N>) {
     let name = ExitClass::ALL
         .get(exit.class as usize)
         .map_or("?", |class| class.name());
-    line.text("    ")
-        .text(name)
-        .column(16)
-        .text(" pc=")
-        .hex(exit.pc);
-    line.text(" syndrome=")
-        .hex(exit.syndrome)
-        .text(" at=")
-        .decimal(exit.at);
-}
-
-/// Parts of ten thousand.
-fn share(part: u64, whole: u64) -> u64 {
-    let scaled = u128::from(part).wrapping_mul(10_000);
-    // Both are sums of cycle counts; the quotient of two of them fits as long as part <= whole.
-    match (scaled >> 64, whole) {
-        (_, 0) => 0,
-        (0, _) => (scaled as u64) / whole,
-        _ => (part / (whole / 10_000).max(1)).min(10_000),
+    console::LastExit {
+        class: Padded(Word(name)),
+        pc: Hex(exit.pc),
+        syndrome: Hex(exit.syndrome),
+        at: exit.at,
     }
-}
-
-/// Appends a part of a whole in percent.
-#[inline(never)]
-pub(crate) fn percent<const N: usize>(line: &mut Line<N>, part: u64, whole: u64) {
-    let share = share(part, whole);
-    line.padded(share / 100, 3).byte(b'.');
-    line.decimal(share / 10 % 10).decimal(share % 10);
+    .write(line);
 }
 
 /// Appends the sums of a class, of a vCPU that has run for `elapsed` cycles; nothing if there are none.
@@ -316,23 +289,22 @@ pub(crate) fn row<const N: usize>(
     if sums.count == 0 {
         return;
     }
-    line.text("  ")
-        .text(class.name())
-        .column(14)
-        .padded(sums.count, 9);
-    line.byte(b' ')
-        .padded(u64::from(sums.min), 10)
-        .byte(b' ')
-        .padded(sums.mean(), 10);
-    line.byte(b' ')
-        .padded(u64::from(sums.max), 10)
-        .byte(b' ')
-        .padded(sums.total, 14);
-    line.byte(b' ').padded(sums.deviation(), 9).byte(b' ');
-    percent(line, sums.total, elapsed);
-    // Cycles are about a nanosecond on the boards at hand; per second of counted time.
-    let per_second = sums.count.saturating_mul(1_000_000_000) / elapsed.max(1);
-    line.byte(b' ').padded(per_second, 7);
+    console::ClassRow {
+        class,
+        count: sums.count,
+        min: u64::from(sums.min),
+        mean: sums.mean(),
+        max: u64::from(sums.max),
+        total: sums.total,
+        deviation: sums.deviation(),
+        share: Percent {
+            part: sums.total,
+            of: elapsed,
+        },
+        // Cycles are about a nanosecond on the boards at hand; per second of counted time.
+        per_second: sums.count.saturating_mul(1_000_000_000) / elapsed.max(1),
+    }
+    .write(line);
 }
 
 /// Sums over all exits of a vCPU.
@@ -362,11 +334,17 @@ impl Totals {
 
 /// Appends the sums of all classes.
 pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut Line<N>) {
-    line.text("  all ").decimal(sums.exits);
-    line.text(" exits, guest ").decimal(sums.guest);
-    line.text(" of ").decimal(sums.elapsed).text(" cycles (");
-    percent(line, sums.guest, sums.elapsed);
-    line.text("%), away ").decimal(sums.away);
+    console::Totals {
+        exits: sums.exits,
+        guest: sums.guest,
+        elapsed: sums.elapsed,
+        share: Percent {
+            part: sums.guest,
+            of: sums.elapsed,
+        },
+        away: sums.away,
+    }
+    .write(line);
 }
 
 #[cfg(test)]
@@ -463,12 +441,5 @@ mod tests {
                 .contains("uart         pc=0x40001000 syndrome=0x7 at=2"),
             "{text:?}"
         );
-    }
-
-    #[test]
-    fn shares_do_not_overflow() {
-        assert_eq!(share(u64::MAX / 2, u64::MAX), 5_000);
-        assert_eq!(share(1, 0), 0);
-        assert_eq!(share(1, 3), 3_333);
     }
 }

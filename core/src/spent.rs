@@ -1,16 +1,8 @@
 //! What is said about the CPU time of a vCPU that does not have its pCPU to itself: lines of its end and of the monitor.
-//! Times are in nanoseconds. One row of sums, one of counts, then the waits from being woken to running, by length:
-//!
-//! ```text
-//!   time ran=1000 of=5000 stolen=3000 longest=800
-//!   time turns=12 overruns=0
-//!   waits 128=3 1024=9
-//! ```
-//!
-//! `1024=9`: nine waits were shorter than 1024 ns and not shorter than half of that. Lengths that no wait has had are not
-//! named. What does not fit a class is in `more`.
+//! One line of sums, one of counts, then the waits from being woken to running, by length ([`Ran`], [`Turns`], [`Waits`]).
 
-use crate::report;
+use bulkhead_abi::console::{Field, Percent, Ran, Turns, WAITS, Waits};
+
 use crate::sched::account::CLASSES;
 use crate::sched::{Account, Doing, Policy, Standing};
 use crate::text::Line;
@@ -70,7 +62,8 @@ pub fn stands<const N: usize>(standing: &Standing, frequency: u64, line: &mut Li
             .text(" us"),
     };
     line.text(", had ");
-    report::percent(line, standing.account.ran, standing.passed);
+    let (part, of) = (standing.account.ran, standing.passed);
+    Percent { part, of }.write(line);
     line.text("% of its pcpu");
 }
 
@@ -89,17 +82,21 @@ pub fn write<const N: usize>(n: usize, standing: &Standing, frequency: u64, line
     let time = |ticks| nanoseconds(ticks, frequency);
     match n {
         0 => {
-            line.text("  time ran=").decimal(time(account.ran));
-            line.text(" of=").decimal(time(standing.passed));
-            line.text(" stolen=").decimal(time(account.stolen));
-            line.text(" longest=").decimal(time(account.longest));
+            Ran {
+                ran: time(account.ran),
+                of: time(standing.passed),
+                stolen: time(account.stolen),
+                longest: time(account.longest),
+            }
+            .write(line);
         }
         1 => {
-            line.text("  time turns=").decimal(account.turns);
-            line.text(" overruns=").decimal(account.overruns);
-            if account.moves != 0 {
-                line.text(" moves=").decimal(account.moves);
+            Turns {
+                turns: account.turns,
+                overruns: account.overruns,
+                moves: account.moves,
             }
+            .write(line);
         }
         n => waits(classes(n).unwrap_or(0..0), account, frequency, line),
     }
@@ -117,15 +114,14 @@ fn waits<const N: usize>(
             continue;
         };
         if line.as_bytes().is_empty() {
-            line.text("  waits");
+            line.text(WAITS);
         }
-        line.byte(b' ');
-        if class >= CLASSES.wrapping_sub(1) {
-            line.text("more");
-        } else {
-            line.decimal(nanoseconds(1u64.wrapping_shl(class as u32), frequency));
+        let bounded = class < CLASSES.wrapping_sub(1);
+        Waits {
+            below: bounded.then(|| nanoseconds(1u64.wrapping_shl(class as u32), frequency)),
+            count: u64::from(*count),
         }
-        line.byte(b'=').decimal(u64::from(*count));
+        .write(line);
     }
 }
 

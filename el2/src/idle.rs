@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use bulkhead_abi::console::{ALL_STOPPED_LINE, label};
 use bulkhead_abi::plan::MAX_VCPUS;
 use bulkhead_core::report::ReportLine;
 
@@ -159,7 +160,7 @@ fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
     let last = lifecycle::said(vcpu);
     if last {
         // The stream is empty or nearly so, and nobody else writes to it before the turn is passed.
-        vm.streams.log.push_all(b"all VMs stopped\r\n");
+        vm.streams.log.push_all(ALL_STOPPED_LINE.as_bytes());
         devices::output_waits();
     }
     TURN.pass();
@@ -173,7 +174,12 @@ pub fn own_fault(line: &bulkhead_core::text::Line<192>) -> ! {
     if !SAID.swap(true, Ordering::Relaxed)
         && let Some(uart) = boot::uart_at_hand()
     {
-        for byte in b"\r\n[el2] ".iter().chain(line.as_bytes()).chain(b"\r\n") {
+        for byte in label::EL2_ANEW
+            .as_bytes()
+            .iter()
+            .chain(line.as_bytes())
+            .chain(b"\r\n")
+        {
             uart.send_polled(*byte);
         }
         uart.flush();

@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
+use bulkhead_abi::console::{InputTo, Name, label};
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::{FLUSH_MS, Mux, Next, Sources, Streams};
 use bulkhead_core::keys::{Key, Keys};
@@ -132,7 +133,7 @@ impl Service {
         for _ in 0..2 {
             let (vms, vcpus) = (plan().vms, plan().vcpus);
             let mut step = Step::Nothing;
-            let said = self.mux.say("[monitor] ", |line| {
+            let said = self.mux.say(label::MONITOR, |line| {
                 step = self
                     .monitor
                     .next(vms, vcpus, &PLACES, &PUBLISHED, time, line);
@@ -256,8 +257,8 @@ impl Service {
                 }
                 Key::Focus(index) => {
                     let mut line = Line::new();
-                    line.text("input goes to ")
-                        .name(vms.get(index).map_or(&[], |vm| &vm.name));
+                    let vm = Name(vms.get(index).map_or(&[], |vm| &vm.name));
+                    InputTo { vm }.write(&mut line);
                     self.mux.notice(&line);
                 }
                 Key::Help => {

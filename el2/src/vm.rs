@@ -41,7 +41,7 @@ pub struct Vm {
     pub standing: AtomicU32,
     /// VMs that have ended and of which it has not heard yet, a bit for each.
     pub events: AtomicU64,
-    /// Why it ended the last time ([`bulkhead_core::power::End`] as number).
+    /// Why it ended the last time ([`bulkhead_abi::call::End`] as number).
     pub last_end: AtomicU32,
     /// What its pCPUs have still to do about its end: see [`crate::lifecycle`].
     pub after: AtomicU32,

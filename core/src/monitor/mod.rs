@@ -10,6 +10,7 @@ mod published;
 mod snapshot;
 mod text;
 
+use bulkhead_abi::console::label;
 use bulkhead_abi::plan::{Vcpu, Vm};
 
 use crate::keys::Choice;
@@ -152,7 +153,7 @@ impl Default for Monitor {
 
 const KEYS: &str = "1-9, 017, n: VM, d: details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget, o: pool; q: leave";
 
-const _: () = assert!("[monitor] \r\n".len() + KEYS.len() <= crate::console::LINE);
+const _: () = assert!(label::MONITOR.len() + "\r\n".len() + KEYS.len() <= crate::console::LINE);
 
 impl Monitor {
     /// Nothing to say.
