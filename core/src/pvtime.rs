@@ -1,16 +1,14 @@
 //! Stolen time (DEN0057A, "Paravirtualized Time for Arm-based Systems"): the guest asks where EL2 tells each of its vCPUs how
 //! long it was ready to run and did not.
 
+pub use bulkhead_abi::shared_page::stolen_time::{STRIDE, TIME};
+
 use crate::psci::answer;
 
 /// PV_TIME_FEATURES.
 pub const FEATURES: u32 = 0xc500_0020;
 /// PV_TIME_ST.
 pub const STOLEN: u32 = 0xc500_0021;
-/// Bytes from the structure of one vCPU to that of the next.
-pub const STRIDE: u64 = 64;
-/// Offset of the stolen time in it, 64 bits of nanoseconds. Before it are revision and attributes, both 0.
-pub const TIME: u64 = 8;
 
 /// Decides a call; `function` is w0, `x1` its argument, `place` the IPA of the caller's structure if its VM is told. `None`:
 /// not a call of this interface, or of a VM that is not told.
