@@ -6,7 +6,7 @@ pub const CALL_UID: u32 = 0x8600_ff01;
 /// Revision: w0 becomes [`REVISION`]'s major, w1 its minor number.
 pub const CALL_REVISION: u32 = 0x8600_ff03;
 /// Which VM has ended, of those that this VM is told of: see [`EVENT_NONE`]. x1 and x2 become its name (16 bytes,
-/// padded with 0), x3 why it ended (`bulkhead_core::cpu::power::End` as number). Each end is told once; asking again gives the next.
+/// padded with 0), x3 why it ended ([`End`] as number). Each end is told once; asking again gives the next.
 pub const CALL_EVENT: u32 = 0xc600_0001;
 /// Yield: the caller waits for another vCPU, perhaps of its own VM, which goes first if it is ready on the same pCPU. Does what
 /// WFE does where CPUs trap it. x0 becomes 0.
@@ -20,3 +20,64 @@ pub const UID: [u32; 4] = [0x421d_8fd9, 0x0e4e_5b7a, 0x756b_0f9c, 0x6468_6b6c];
 
 /// Major and minor number of these calls.
 pub const REVISION: [u32; 2] = [1, 1];
+
+/// Why a VM ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum End {
+    /// SYSTEM_OFF.
+    Off = 1,
+    /// SYSTEM_RESET or SYSTEM_RESET2.
+    Reset = 2,
+    /// CPU_OFF of the last vCPU that was on.
+    LastCpuOff = 3,
+    /// It crashed: a fault that it could not take, or an SError.
+    Crash = 4,
+    /// Its watchdog was not refreshed.
+    Watchdog = 5,
+    /// Somebody with authority stopped it.
+    Ordered = 6,
+    /// Somebody with authority restarts it.
+    OrderedRestart = 7,
+}
+
+impl End {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Off,
+        Self::Reset,
+        Self::LastCpuOff,
+        Self::Crash,
+        Self::Watchdog,
+        Self::Ordered,
+        Self::OrderedRestart,
+    ];
+
+    /// It is a crash: the VM's crash policy decides what follows.
+    pub const fn is_crash(self) -> bool {
+        matches!(self, Self::Crash | Self::Watchdog)
+    }
+
+    /// The VM starts again by its own or somebody's wish.
+    pub const fn is_restart(self) -> bool {
+        matches!(self, Self::Reset | Self::OrderedRestart)
+    }
+
+    /// The guest has asked for its end itself.
+    pub const fn is_orderly(self) -> bool {
+        matches!(self, Self::Off | Self::Reset | Self::LastCpuOff)
+    }
+
+    /// Its words on the console.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Off => "power off",
+            Self::Reset => "reset requested",
+            Self::LastCpuOff => "its last CPU went off",
+            Self::Crash => "crash",
+            Self::Watchdog => "its watchdog was not refreshed",
+            Self::Ordered => "ordered to stop",
+            Self::OrderedRestart => "ordered to restart",
+        }
+    }
+}

@@ -93,6 +93,11 @@ impl ExitClass {
             Self::Other => "other",
         }
     }
+
+    /// The class that has this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|class| class.name() == name)
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +108,7 @@ mod tests {
     fn numbers_and_names_are_those_of_the_table() {
         for (n, class) in ExitClass::ALL.iter().enumerate() {
             assert_eq!(*class as usize, n);
+            assert_eq!(ExitClass::of_name(class.name()), Some(*class));
             let same = ExitClass::ALL
                 .iter()
                 .filter(|other| other.name() == class.name());

@@ -4,6 +4,7 @@
 
 use core::sync::atomic::Ordering;
 
+use bulkhead_abi::console::ALL_STOPPED_LINE;
 use bulkhead_core::console::report::{Report, ReportLine};
 use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::sync::ReportTurn;
@@ -161,7 +162,7 @@ fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
     if last {
         // The stream is empty or nearly so, and nobody else writes to it before the turn is passed
         // on.
-        vm.streams.log.push_all(b"all VMs stopped\r\n");
+        vm.streams.log.push_all(ALL_STOPPED_LINE.as_bytes());
         output_waits();
     }
     let waiting = TURN.pass();

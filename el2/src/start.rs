@@ -1,6 +1,8 @@
 //! Start-up, as one list in order. No entry of the plan is used before the plan is proven.
 
+use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE};
+use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::console::text::Line;
 #[cfg(not(feature = "gicv2"))]
@@ -37,13 +39,15 @@ pub fn primary(tree: u64, load: u64) -> ! {
     boot::set_uart(uart);
     let Some(tree) = tree else {
         let mut line = Said::new();
-        line.text("refused: board-tree: x0 is the address of no device tree");
+        line.text(refused!("board-tree: x0 is the address of no device tree"));
         last_words(uart, &line)
     };
 
     if !cpu::has_cycle_counter() {
         let mut line = Said::new();
-        line.text("refused: board-pmu: the CPU has no performance monitors, whose cycle counter EL2 needs");
+        line.text(refused!(
+            "board-pmu: the CPU has no performance monitors, whose cycle counter EL2 needs"
+        ));
         last_words(uart, &line)
     }
     let plan = match prove(&tree, load) {
@@ -123,7 +127,7 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
 #[cold]
 fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
     let mut line = Said::new();
-    line.text("refused: ")
+    line.text(refused!())
         .text(violation.invariant.name())
         .text(": ");
     let name = violation.table.map_or("header", table_name);
@@ -147,7 +151,12 @@ fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
 }
 
 fn say(uart: Uart, line: &Said) {
-    for byte in b"[el2] ".iter().chain(line.as_bytes()).chain(b"\r\n") {
+    for byte in label::EL2
+        .as_bytes()
+        .iter()
+        .chain(line.as_bytes())
+        .chain(b"\r\n")
+    {
         uart.send_polled(*byte);
     }
 }
@@ -161,11 +170,12 @@ fn last_words(uart: Uart, line: &Said) -> ! {
 
 fn greet(uart: Uart, plan: &Plan) {
     let mut line = Said::new();
-    line.text("Bulkhead ")
-        .text(env!("CARGO_PKG_VERSION"))
-        .text(", ");
-    line.decimal(plan.pcpus.len() as u64).text(" pCPUs, ");
-    line.decimal(plan.vms.len() as u64).text(" VMs");
+    Booted {
+        version: Word(env!("CARGO_PKG_VERSION")),
+        pcpus: plan.pcpus.len() as u64,
+        vms: plan.vms.len() as u64,
+    }
+    .write(&mut line);
     say(uart, &line);
 }
 
@@ -227,7 +237,7 @@ fn start_distributor(windows: &mut Windows, uart: Uart) {
     let last = spis.chain(calls).fold(board.uart_intid, u32::max);
     if last >= gic::intids(gicd) {
         let mut line = Said::new();
-        line.text("refused: board-spis: the distributor has no INTID ")
+        line.text(refused!("board-spis: the distributor has no INTID "))
             .decimal(u64::from(last));
         last_words(uart, &line);
     }
@@ -265,15 +275,15 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
         && let Some(what) = sdei::missing()
     {
         let mut line = Said::new();
-        line.text("refused: board-sdei: ").text(what);
+        line.text(refused!("board-sdei: ")).text(what);
         line.text(", by which the CPU of a VM is to be got back");
         last_words(uart, &line);
     }
     if !gic::gppt::prepare(gicd, which, events) {
         let mut line = Said::new();
-        line.text(
-            "refused: board-security: GICD_CTLR.DS is 0, and a VM takes its interrupts itself",
-        );
+        line.text(refused!(
+            "board-security: GICD_CTLR.DS is 0, and a VM takes its interrupts itself"
+        ));
         last_words(uart, &line);
     }
     if gic::gppt::is_there(drainer) {
@@ -304,7 +314,7 @@ fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
         let Some(frames) = gic::private_frames(windows, board, pcpu.mpidr) else {
             let mut line = Said::new();
-            line.text("refused: board-gicr: pcpu ")
+            line.text(refused!("board-gicr: pcpu "))
                 .decimal(index as u64)
                 .text(" has no redistributor");
             last_words(uart, &line);

@@ -42,7 +42,7 @@ pub struct Vm {
     pub paused_vcpus: AtomicU32,
     /// The VMs that have ended and whose end this VM has not been told yet, one bit for each.
     pub events: AtomicU64,
-    /// The reason of the last end ([`bulkhead_core::cpu::power::End`] as a number).
+    /// The reason of the last end ([`bulkhead_abi::call::End`] as a number).
     pub last_end: AtomicU32,
     /// The work that is still to be done about the end of the VM: bits of [`mod@after`].
     pub after: AtomicU32,

@@ -1,17 +1,10 @@
 //! Lines about the CPU time of a vCPU that shares its pCPU, for reports at its end and for the
-//! monitor. Times are in nanoseconds. The first line has sums, the second counts, the others a
-//! histogram of the waits from being woken to running:
-//!
-//! ```text
-//!   time ran=1000 of=5000 stolen=3000 longest=800
-//!   time turns=12 overruns=0
-//!   waits 128=3 1024=9
-//! ```
-//!
-//! `1024=9`: nine waits were shorter than 1024 ns and not shorter than half of that. Classes
-//! without waits are left out. Waits beyond the last class are in `more`.
+//! monitor: sums ([`Ran`]), counts ([`Turns`]), and a histogram of the waits from being woken to
+//! running ([`Waits`]). Times are in nanoseconds.
 
-use super::text::{self, Line};
+use bulkhead_abi::console::{Field, Percent, Ran, Turns, WAITS, Waits};
+
+use super::text::Line;
 use crate::sched::account::CLASSES;
 use crate::sched::{Account, Policy, RunState, Usage};
 
@@ -70,7 +63,8 @@ pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut Line<N>)
             .text(" us"),
     };
     line.text(", had ");
-    text::percent(line, usage.account.ran, usage.passed);
+    let (part, of) = (usage.account.ran, usage.passed);
+    Percent { part, of }.write(line);
     line.text("% of its pcpu");
 }
 
@@ -89,17 +83,21 @@ pub fn write<const N: usize>(n: usize, usage: &Usage, frequency: u64, line: &mut
     let time = |ticks| nanoseconds(ticks, frequency);
     match n {
         0 => {
-            line.text("  time ran=").decimal(time(account.ran));
-            line.text(" of=").decimal(time(usage.passed));
-            line.text(" stolen=").decimal(time(account.stolen));
-            line.text(" longest=").decimal(time(account.longest));
+            Ran {
+                ran: time(account.ran),
+                of: time(usage.passed),
+                stolen: time(account.stolen),
+                longest: time(account.longest),
+            }
+            .write(line);
         }
         1 => {
-            line.text("  time turns=").decimal(account.turns);
-            line.text(" overruns=").decimal(account.overruns);
-            if account.moves != 0 {
-                line.text(" moves=").decimal(account.moves);
+            Turns {
+                turns: account.turns,
+                overruns: account.overruns,
+                moves: account.moves,
             }
+            .write(line);
         }
         n => waits(classes(n).unwrap_or(0..0), account, frequency, line),
     }
@@ -117,15 +115,14 @@ fn waits<const N: usize>(
             continue;
         };
         if line.as_bytes().is_empty() {
-            line.text("  waits");
+            line.text(WAITS);
         }
-        line.byte(b' ');
-        if class >= CLASSES.wrapping_sub(1) {
-            line.text("more");
-        } else {
-            line.decimal(nanoseconds(1u64.wrapping_shl(class as u32), frequency));
+        let bounded = class < CLASSES.wrapping_sub(1);
+        Waits {
+            below: bounded.then(|| nanoseconds(1u64.wrapping_shl(class as u32), frequency)),
+            count: u64::from(*count),
         }
-        line.byte(b'=').decimal(u64::from(*count));
+        .write(line);
     }
 }
 

@@ -6,6 +6,8 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use bulkhead_abi::console::label;
+
 use crate::console::ring::Ring;
 use crate::console::text::Line;
 
@@ -225,7 +227,7 @@ impl Mux {
             return;
         }
         let notice = core::mem::take(&mut self.notice);
-        self.say("[el2] ", |line| {
+        self.say(label::EL2, |line| {
             line.all(notice.as_bytes());
             true
         });
@@ -341,16 +343,11 @@ impl Mux {
                 .store(u32::from(!speaker.log), Ordering::Relaxed);
         }
         if speaker.log {
-            self.insert.text("[el2] ");
+            self.insert.text(label::EL2);
         } else {
             // Cyan, yellow, green, magenta, blue, red: readable on light and on dark.
             let colour = *b"632541".get(speaker.vm % 6).unwrap_or(&b'7');
-            self.insert
-                .text("\x1b[3")
-                .byte(colour)
-                .text("m[")
-                .name(sources.name(speaker.vm));
-            self.insert.text("]\x1b[0m ");
+            label::write(&mut self.insert, colour, sources.name(speaker.vm));
         }
         self.line_open = true;
         self.speaker = Some(speaker);

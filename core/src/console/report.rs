@@ -1,11 +1,14 @@
 //! The report about a vCPU that stopped: lines, one at a time, so that the caller decides how many
 //! it prints in a turn.
 
+use bulkhead_abi::console::{
+    self, ExitsOf, FaultAt, Hex, Name, Outcome, Padded, Percent, Rest, VmEnd, Word,
+};
 use bulkhead_abi::{exit::ExitClass, plan::NAME};
 
 use super::cpu_time;
 use super::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
-use super::text::{self, Line};
+use super::text::Line;
 use crate::cpu::exit;
 use crate::cpu::inject::Fault;
 use crate::cpu::power::End;
@@ -80,8 +83,6 @@ pub struct Report {
 
 /// Header, details, table header, classes, totals, CPU time, ring header, ring.
 const LINES: usize = TIME + cpu_time::LINES + 1 + LAST_EXITS;
-/// Headings of the columns of [`row`].
-pub(crate) const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
 const TIME: usize = TOTALS + 1;
@@ -149,13 +150,11 @@ impl Report {
             1 => self.details(line),
             n if n < LAST && self.is_brief() => {}
             2 => {
-                line.text("exits vm=")
-                    .name(&self.name)
-                    .text(" vcpu=")
-                    .decimal(self.vcpu);
+                let (vm, vcpu) = (Name(&self.name), self.vcpu);
+                ExitsOf { vm, vcpu }.write(line);
             }
             3 => {
-                line.text(HEADINGS);
+                line.text(console::HEADINGS);
             }
             TOTALS => totals(&Totals::of(stats), line),
             n if n < TOTALS => {
@@ -176,20 +175,13 @@ impl Report {
         let Some((reason, verdict)) = self.reason else {
             return;
         };
-        let does = if verdict.is_restart() {
-            " restarts: "
+        let outcome = if verdict.is_restart() {
+            Outcome::Restarts
         } else {
-            " stopped: "
+            Outcome::Stopped
         };
-        line.text("vm ").name(&self.name).text(does);
         let (words, of_vector) = match reason {
-            Reason::Ended(End::Off) => ("power off", false),
-            Reason::Ended(End::Reset) => ("reset requested", false),
-            Reason::Ended(End::LastCpuOff) => ("its last CPU went off", false),
-            Reason::Ended(End::Watchdog) => ("its watchdog was not refreshed", false),
-            Reason::Ended(End::Ordered) => ("ordered to stop", false),
-            Reason::Ended(End::OrderedRestart) => ("ordered to restart", false),
-            Reason::Ended(End::Crash) => ("crash", false),
+            Reason::Ended(end) => (end.words(), false),
             Reason::Fault {
                 syndrome, fault, ..
             } => (
@@ -197,7 +189,12 @@ impl Report {
                 matches!(fault, Some(Fault::Fetch(_))),
             ),
         };
-        line.text(words);
+        VmEnd {
+            vm: Name(&self.name),
+            outcome,
+            why: Rest(words),
+        }
+        .write(line);
         if of_vector {
             line.text(" (its exception vector)");
         }
@@ -238,18 +235,15 @@ impl Report {
             _,
         )) = self.reason
         {
-            line.text("  vm=")
-                .name(&self.name)
-                .text(" vcpu=")
-                .decimal(self.vcpu);
-            line.text(" pc=")
-                .hex(pc)
-                .text(" class=")
-                .hex(exit::class(syndrome));
-            line.text(" syndrome=")
-                .hex(syndrome)
-                .text(" address=")
-                .hex(address);
+            FaultAt {
+                vm: Name(&self.name),
+                vcpu: self.vcpu,
+                pc: Hex(pc),
+                class: Hex(exit::class(syndrome)),
+                syndrome: Hex(syndrome),
+                address: Hex(address),
+            }
+            .write(line);
         }
     }
 
@@ -259,7 +253,7 @@ impl Report {
             return;
         }
         if n == 0 {
-            line.text("  last exits, newest first:");
+            line.text(console::LAST_EXITS);
             return;
         }
         let Some(exit) = stats.last(n.wrapping_sub(1)) else {
@@ -274,15 +268,13 @@ pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut Line<N>) {
     let name = ExitClass::ALL
         .get(exit.class as usize)
         .map_or("?", |class| class.name());
-    line.text("    ")
-        .text(name)
-        .column(16)
-        .text(" pc=")
-        .hex(exit.pc);
-    line.text(" syndrome=")
-        .hex(exit.syndrome)
-        .text(" at=")
-        .decimal(exit.at);
+    console::LastExit {
+        class: Padded(Word(name)),
+        pc: Hex(exit.pc),
+        syndrome: Hex(exit.syndrome),
+        at: exit.at,
+    }
+    .write(line);
 }
 
 /// Appends the sums of a class, of a vCPU that has been on for `elapsed` cycles; nothing if it has
@@ -296,23 +288,22 @@ pub(crate) fn row<const N: usize>(
     if sums.count == 0 {
         return;
     }
-    line.text("  ")
-        .text(class.name())
-        .column(14)
-        .padded(sums.count, 9);
-    line.byte(b' ')
-        .padded(u64::from(sums.min), 10)
-        .byte(b' ')
-        .padded(sums.mean(), 10);
-    line.byte(b' ')
-        .padded(u64::from(sums.max), 10)
-        .byte(b' ')
-        .padded(sums.total, 14);
-    line.byte(b' ').padded(sums.deviation(), 9).byte(b' ');
-    text::percent(line, sums.total, elapsed);
-    // Cycles are about a nanosecond on the boards at hand; per second of counted time.
-    let per_second = sums.count.saturating_mul(1_000_000_000) / elapsed.max(1);
-    line.byte(b' ').padded(per_second, 7);
+    console::ClassRow {
+        class,
+        count: sums.count,
+        min: u64::from(sums.min),
+        mean: sums.mean(),
+        max: u64::from(sums.max),
+        total: sums.total,
+        deviation: sums.deviation(),
+        share: Percent {
+            part: sums.total,
+            of: elapsed,
+        },
+        // Cycles are about a nanosecond on the boards at hand; per second of counted time.
+        per_second: sums.count.saturating_mul(1_000_000_000) / elapsed.max(1),
+    }
+    .write(line);
 }
 
 /// Sums over all exits of a vCPU.
@@ -342,11 +333,17 @@ impl Totals {
 
 /// Appends the sums of all classes.
 pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut Line<N>) {
-    line.text("  all ").decimal(sums.exits);
-    line.text(" exits, guest ").decimal(sums.guest);
-    line.text(" of ").decimal(sums.elapsed).text(" cycles (");
-    text::percent(line, sums.guest, sums.elapsed);
-    line.text("%), away ").decimal(sums.away);
+    console::Totals {
+        exits: sums.exits,
+        guest: sums.guest,
+        elapsed: sums.elapsed,
+        share: Percent {
+            part: sums.guest,
+            of: sums.elapsed,
+        },
+        away: sums.away,
+    }
+    .write(line);
 }
 
 #[cfg(test)]

@@ -1,6 +1,11 @@
 //! Lines of text without `core::fmt`: its tables and indirect calls would be larger than all
 //! messages of EL2, and the call-graph gate could not analyse them.
 
+use bulkhead_abi::console::Sink;
+
+/// Flag of [`Line::number`]; above all widths.
+const BLANK: usize = 32;
+
 /// A line of at most `N` bytes; text that does not fit is cut off.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<const N: usize> {
@@ -89,7 +94,18 @@ impl<const N: usize> Line<N> {
 
     /// Appends a number in decimal digits, at least `width` characters wide, which is 20 at most.
     pub fn padded(&mut self, value: u64, width: usize) -> &mut Self {
-        let mut digits = [b' '; 20];
+        self.number(value, width)
+    }
+
+    /// Appends a blank and then what [`Self::padded`] appends: a column of a table.
+    pub fn cell(&mut self, value: u64, width: usize) -> &mut Self {
+        self.number(value, width | BLANK)
+    }
+
+    /// `form`: the least width, and whether a blank comes first. One argument, because numbers are written in many
+    /// places.
+    fn number(&mut self, value: u64, form: usize) -> &mut Self {
+        let mut digits = [b' '; 21];
         let mut rest = value;
         let mut used = 0usize;
         for slot in digits.iter_mut().rev() {
@@ -100,7 +116,8 @@ impl<const N: usize> Line<N> {
                 break;
             }
         }
-        let start = 20usize.saturating_sub(used.max(width));
+        let wide = used.max(form % BLANK).wrapping_add(form / BLANK);
+        let start = digits.len().saturating_sub(wide);
         self.all(digits.get(start..).unwrap_or_default())
     }
 
@@ -113,23 +130,39 @@ impl<const N: usize> Line<N> {
     }
 }
 
-/// A part of a whole in ten-thousandths.
-fn share(part: u64, whole: u64) -> u64 {
-    let scaled = u128::from(part).wrapping_mul(10_000);
-    // Both are sums of cycle counts; the quotient of two of them fits as long as part <= whole.
-    match (scaled >> 64, whole) {
-        (_, 0) => 0,
-        (0, _) => (scaled as u64) / whole,
-        _ => (part / (whole / 10_000).max(1)).min(10_000),
+impl<const N: usize> Sink for Line<N> {
+    #[inline(always)]
+    fn text(&mut self, text: &str) {
+        Line::text(self, text);
     }
-}
-
-/// Appends a part of a whole in percent.
-#[inline(never)]
-pub(crate) fn percent<const N: usize>(line: &mut Line<N>, part: u64, whole: u64) {
-    let share = share(part, whole);
-    line.padded(share / 100, 3).byte(b'.');
-    line.decimal(share / 10 % 10).decimal(share % 10);
+    #[inline(always)]
+    fn byte(&mut self, byte: u8) {
+        Line::byte(self, byte);
+    }
+    #[inline(always)]
+    fn name(&mut self, name: &[u8]) {
+        Line::name(self, name);
+    }
+    #[inline(always)]
+    fn decimal(&mut self, value: u64) {
+        Line::decimal(self, value);
+    }
+    #[inline(always)]
+    fn padded(&mut self, value: u64, width: usize) {
+        Line::padded(self, value, width);
+    }
+    #[inline(always)]
+    fn cell(&mut self, value: u64, width: usize) {
+        Line::cell(self, value, width);
+    }
+    #[inline(always)]
+    fn hex(&mut self, value: u64) {
+        Line::hex(self, value);
+    }
+    #[inline(always)]
+    fn column(&mut self, column: usize) {
+        Line::column(self, column);
+    }
 }
 
 #[cfg(test)]
@@ -144,13 +177,17 @@ mod tests {
     #[test]
     fn numbers_read_as_rust_prints_them() {
         for value in [0, 1, 9, 10, 15, 16, 255, 1 << 40, u64::MAX] {
-            let mut line = Line::<80>::new();
+            let mut line = Line::<96>::new();
             line.hex(value)
                 .byte(b' ')
                 .decimal(value)
                 .byte(b' ')
-                .padded(value, 8);
-            assert_eq!(show(&line), format!("{value:#x} {value} {value:8}"));
+                .padded(value, 8)
+                .cell(value, 9);
+            assert_eq!(
+                show(&line),
+                format!("{value:#x} {value} {value:8} {value:9}")
+            );
         }
     }
 
@@ -161,12 +198,5 @@ mod tests {
         assert_eq!(show(&line), "abcd");
         line.clear();
         assert_eq!(show(line.text("xy")), "xy");
-    }
-
-    #[test]
-    fn shares_do_not_overflow() {
-        assert_eq!(share(u64::MAX / 2, u64::MAX), 5_000);
-        assert_eq!(share(1, 0), 0);
-        assert_eq!(share(1, 3), 3_333);
     }
 }

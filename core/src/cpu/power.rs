@@ -10,6 +10,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+pub use bulkhead_abi::call::End;
 use bulkhead_abi::plan::MAX_VCPUS_PER_VM;
 
 /// Phase in the life of a VM.
@@ -23,48 +24,6 @@ pub enum Phase {
     Running,
     /// The vCPUs are being taken off, for this reason.
     Stopping(End),
-}
-
-/// Reason for the end of a VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum End {
-    /// SYSTEM_OFF.
-    Off = 1,
-    /// SYSTEM_RESET or SYSTEM_RESET2.
-    Reset = 2,
-    /// CPU_OFF of the last vCPU that was on.
-    LastCpuOff = 3,
-    /// A crash: a fault that could not be injected, or an SError.
-    Crash = 4,
-    /// The watchdog of the VM was not refreshed.
-    Watchdog = 5,
-    /// The console stopped it.
-    Ordered = 6,
-    /// The console restarts it.
-    OrderedRestart = 7,
-}
-
-impl End {
-    const ALL: [Self; 7] = [
-        Self::Off,
-        Self::Reset,
-        Self::LastCpuOff,
-        Self::Crash,
-        Self::Watchdog,
-        Self::Ordered,
-        Self::OrderedRestart,
-    ];
-
-    /// Whether this is a crash: the VM's crash policy decides what follows.
-    pub const fn is_crash(self) -> bool {
-        matches!(self, Self::Crash | Self::Watchdog)
-    }
-
-    /// Whether the VM is to start again, by its own or the console's request.
-    pub const fn is_restart(self) -> bool {
-        matches!(self, Self::Reset | Self::OrderedRestart)
-    }
 }
 
 /// Power state of a vCPU, as AFFINITY_INFO reports it.

@@ -2,17 +2,14 @@
 //! address of a structure in which EL2 publishes, for each of its vCPUs, how long it was ready to
 //! run and did not run.
 
+pub use bulkhead_abi::shared_page::stolen_time::{STRIDE, TIME};
+
 use crate::cpu::psci::answer;
 
 /// PV_TIME_FEATURES.
 pub const FEATURES: u32 = 0xc500_0020;
 /// PV_TIME_ST.
 pub const STOLEN: u32 = 0xc500_0021;
-/// Distance in bytes between the structures of two adjacent vCPUs.
-pub const STRIDE: u64 = 64;
-/// Offset of the stolen time in that structure, 64 bits of nanoseconds. The revision and the
-/// attributes before it are both 0.
-pub const TIME: u64 = 8;
 
 /// Decides a call; `function` is w0, `x1` its argument, `place` the IPA of the calling vCPU's
 /// structure if its VM has stolen time. `None`: not a call of this interface, or the VM has no

@@ -10,6 +10,7 @@ mod published;
 mod snapshot;
 mod text;
 
+use bulkhead_abi::console::label;
 use bulkhead_abi::plan::{Vcpu, Vm};
 
 use crate::console::keys::Choice;
@@ -157,7 +158,8 @@ impl Default for Monitor {
 
 const KEYS: &str = "1-9, 017, n: VM, d: details, a: all, l: list, t: CPU time; p: pause, c: go on, s: stop, r: restart; w: weight, m: cap, b: budget, o: pool; q: leave";
 
-const _: () = assert!("[monitor] \r\n".len() + KEYS.len() <= crate::console::mux::LINE);
+const _: () =
+    assert!(label::MONITOR.len() + "\r\n".len() + KEYS.len() <= crate::console::mux::LINE);
 
 impl Monitor {
     /// A monitor with nothing to print.

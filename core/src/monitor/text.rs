@@ -1,6 +1,7 @@
 //! The lines of a monitor report about a vCPU, numbered so that each can be written when the
 //! console has room for it.
 
+use bulkhead_abi::console::{HEADINGS as COLUMNS, LAST_EXITS};
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 
@@ -107,7 +108,7 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
         PHYSICAL => timer("physical", &published.timer(1), line),
         GATE | PENDING => interrupts(n, &published.interrupts(), line),
         HEADINGS => {
-            line.text(report::HEADINGS);
+            line.text(COLUMNS);
         }
         CLASSES..TOTALS => {
             if let Some(class) = ExitClass::ALL.get(n.wrapping_sub(CLASSES)) {
@@ -119,7 +120,7 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
             report::totals(&published.totals(), line);
         }
         LAST => {
-            line.text("  last exits, newest first:");
+            line.text(LAST_EXITS);
         }
         n => {
             if let Some(exit) = published.last(n.wrapping_sub(LAST).wrapping_sub(1)) {

@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{Ordering, fence};
 
+use bulkhead_abi::console::{InputTo, Name, label};
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::keys::Key;
 use bulkhead_core::console::mux::{FLUSH_MS, Next, Sources, Streams};
@@ -65,7 +66,7 @@ impl Console {
         for _ in 0..2 {
             let (vms, vcpus) = (plan().vms, plan().vcpus);
             let mut step = Step::Nothing;
-            let said = self.mux.say("[monitor] ", |line| {
+            let said = self.mux.say(label::MONITOR, |line| {
                 step = self
                     .monitor
                     .next(vms, vcpus, &VCPU_LOCATION, &PUBLISHED, time, line);
@@ -192,8 +193,8 @@ impl Console {
                 }
                 Key::Focus(index) => {
                     let mut line = Line::new();
-                    line.text("input goes to ")
-                        .name(vms.get(index).map_or(&[], |vm| &vm.name));
+                    let vm = Name(vms.get(index).map_or(&[], |vm| &vm.name));
+                    InputTo { vm }.write(&mut line);
                     self.mux.notice(&line);
                 }
                 Key::Help => {

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use bulkhead_abi::console::label;
 use bulkhead_core::console::text::Line;
 
 use super::{boot, cpu, firmware};
@@ -15,7 +16,12 @@ pub fn el2_fault(line: &Line<192>) -> ! {
     if !SAID.swap(true, Ordering::Relaxed)
         && let Some(uart) = boot::uart_at_hand()
     {
-        for byte in b"\r\n[el2] ".iter().chain(line.as_bytes()).chain(b"\r\n") {
+        for byte in label::EL2_ANEW
+            .as_bytes()
+            .iter()
+            .chain(line.as_bytes())
+            .chain(b"\r\n")
+        {
             uart.send_polled(*byte);
         }
         uart.flush();

@@ -56,6 +56,12 @@ pub type Started = extern "C" fn(id: u64, vcpu: c_uint);
 /// Called when QEMU ends.
 pub type Ended = extern "C" fn(id: u64, data: *mut c_void);
 
+/// Version of the interface.
+pub const VERSION: c_int = 4;
+
+/// `PSTATE.EL` of EL2, as [`level`] gives it.
+pub const EL2: u64 = 2;
+
 /// `QEMU_PLUGIN_CB_NO_REGS` and `QEMU_PLUGIN_CB_R_REGS`
 const NO_REGISTERS: c_uint = 0;
 const READ_REGISTERS: c_uint = 1;
@@ -366,6 +372,11 @@ thread_local! {
         // SAFETY: makes a new array, which is never freed.
         unsafe { (functions().new_bytes)() }
     };
+}
+
+/// The exception level at which the CPU that runs the callback is.
+pub fn level(cpsr: Register) -> u64 {
+    (read(cpsr) >> 2) & 3
 }
 
 /// The value of `register` on the CPU that runs the callback; 0 if QEMU can't tell.

@@ -3,23 +3,17 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use bulkhead_plugin::api::{self, Block, Register};
+use bulkhead_plugin::api::{self, Block, EL2, Register};
+use bulkhead_plugin::{Loaded, Plugin, lock};
 
 use crate::config::{Config, CpuKey};
 use crate::cpu::{Cpu, Exit, Insn, Kind, NO_SYMBOL, Role, Tally};
 use crate::decode;
 use crate::profile::{Boot, Cost, Figure, Longest, Periods, Profile, Visit};
-
-/// Version of QEMU's plugin interface that is asked for.
-#[unsafe(no_mangle)]
-pub static qemu_plugin_version: c_int = 4;
-
-/// `PSTATE.EL` as it stands in `cpsr`.
-const EL2: u64 = 2;
 
 /// Registers that are read.
 struct Registers {
@@ -31,9 +25,8 @@ struct Registers {
 }
 
 /// Everything that callbacks share.
-struct Plugin {
+struct Profiler {
     config: Config,
-    registers: OnceLock<Registers>,
     cpus: Mutex<Vec<(u64, &'static Mutex<Cpu>)>>,
     /// Instructions by the address at which they run, so that a second translation takes no memory.
     insns: Mutex<HashMap<u64, &'static Insn>>,
@@ -56,71 +49,39 @@ enum Running {
     Cpu(&'static Mutex<Cpu>),
 }
 
-static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+static LOADED: Loaded<Profiler> = Loaded::new();
+
+bulkhead_plugin::plugin!(Profiler);
 
 thread_local! {
     static RUNNING: Cell<Running> = const { Cell::new(Running::Other) };
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+impl Plugin for Profiler {
+    const NAME: &'static str = "bulkhead-profiler";
+    type Config = Config;
+    type Registers = Registers;
 
-/// QEMU's entry: reads the configuration and asks for callbacks. Anything but 0 makes QEMU refuse to start.
-///
-/// # Safety
-///
-/// QEMU passes `count` pointers to strings that end with 0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn qemu_plugin_install(
-    id: u64,
-    _info: *const c_void,
-    count: c_int,
-    arguments: *const *const c_char,
-) -> c_int {
-    // SAFETY: QEMU's, as above.
-    let arguments = unsafe { api::arguments(count, arguments) };
-    let read = api::load().and_then(|()| bulkhead_plugin::configuration(&arguments));
-    let config: Config = match read {
-        Ok(config) => config,
-        Err(why) => return refuse(&why),
-    };
-    let config = Config {
-        symbols: bulkhead_plugin::sorted(config.symbols),
-        ..config
-    };
-    let plugin = Plugin {
-        booting: AtomicBool::new(config.boot.is_some()),
-        config,
-        registers: OnceLock::new(),
-        cpus: Mutex::default(),
-        insns: Mutex::default(),
-        acknowledged: Mutex::default(),
-        taken: Mutex::default(),
-        boot: Mutex::default(),
-    };
-    if PLUGIN.set(plugin).is_err() {
-        return refuse("it can be loaded once only");
+    fn loaded() -> &'static Loaded<Self> {
+        &LOADED
     }
-    api::register(id, started, translated, ended);
-    0
-}
 
-fn refuse(why: &str) -> c_int {
-    eprintln!("bulkhead-profiler: {why}");
-    1
-}
+    fn new(config: Config) -> Result<Self, String> {
+        Ok(Self {
+            booting: AtomicBool::new(config.boot.is_some()),
+            config: Config {
+                symbols: bulkhead_plugin::sorted(config.symbols),
+                ..config
+            },
+            cpus: Mutex::default(),
+            insns: Mutex::default(),
+            acknowledged: Mutex::default(),
+            taken: Mutex::default(),
+            boot: Mutex::default(),
+        })
+    }
 
-extern "C" fn started(_id: u64, _vcpu: c_uint) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    plugin.registers.get_or_init(|| {
-        let all = api::registers();
-        let find = |name: &str| {
-            api::find_register(&all, name).unwrap_or_else(|why| {
-                refuse(&why);
-                std::process::exit(3)
-            })
-        };
+    fn registers(find: impl Fn(&str) -> Register) -> Registers {
         Registers {
             cpsr: find("cpsr"),
             tpidr: find("TPIDR_EL2"),
@@ -128,59 +89,66 @@ extern "C" fn started(_id: u64, _vcpu: c_uint) {
             elr: find("ELR_EL2"),
             x: (0..31).map(|number| find(&format!("x{number}"))).collect(),
         }
-    });
-}
+    }
 
-extern "C" fn translated(_id: u64, block: *mut Block) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    // SAFETY: the block of this callback.
-    let instructions = unsafe { api::instructions(block) };
-    let Some(&(_, first, _)) = instructions.first() else {
-        return;
-    };
-    let config = &plugin.config;
-    let linked = config.text_start..config.text_end;
-    let physical = config
-        .boot
-        .filter(|_| plugin.booting.load(Ordering::Relaxed));
-    let physical = physical.map(|start| start..start + (config.text_end - config.text_start));
-    if linked.contains(&first)
-        || physical
-            .as_ref()
-            .is_some_and(|range| range.contains(&first))
-    {
-        let booting = usize::from(!linked.contains(&first));
+    unsafe fn translated(&self, block: *mut Block) {
         // SAFETY: the block of this callback.
-        unsafe { api::call_on_block(block, block_executed, booting) };
-        for (instruction, address, word) in instructions {
-            let insn = plugin.insn(address, word);
-            if linked.contains(&address) {
-                // SAFETY: an instruction of the block of this callback.
-                unsafe { plugin.watch(instruction, address, word) };
+        let instructions = unsafe { api::instructions(block) };
+        let Some(&(_, first, _)) = instructions.first() else {
+            return;
+        };
+        let config = &self.config;
+        let linked = config.text_start..config.text_end;
+        let physical = config.boot.filter(|_| self.booting.load(Ordering::Relaxed));
+        let physical = physical.map(|start| start..start + (config.text_end - config.text_start));
+        if linked.contains(&first)
+            || physical
+                .as_ref()
+                .is_some_and(|range| range.contains(&first))
+        {
+            let booting = usize::from(!linked.contains(&first));
+            // SAFETY: the block of this callback.
+            unsafe { api::call_on_block(block, block_executed, booting) };
+            for (instruction, address, word) in instructions {
+                let insn = self.insn(address, word);
+                if linked.contains(&address) {
+                    // SAFETY: an instruction of the block of this callback.
+                    unsafe { self.watch(instruction, address, word) };
+                }
+                let data = std::ptr::from_ref(insn) as usize;
+                // SAFETY: as above.
+                unsafe { api::call_on(instruction, instruction_executed, false, data) };
             }
-            let data = std::ptr::from_ref(insn) as usize;
-            // SAFETY: as above.
-            unsafe { api::call_on(instruction, instruction_executed, false, data) };
+            return;
         }
-        return;
-    }
-    if config.period.is_some_and(|period| period.by_guest) {
-        for (instruction, address, word) in &instructions {
-            // SAFETY: an instruction of the block of this callback.
-            unsafe { plugin.watch_guest(*instruction, *address, *word) };
+        if config.period.is_some_and(|period| period.by_guest) {
+            for (instruction, address, word) in &instructions {
+                // SAFETY: an instruction of the block of this callback.
+                unsafe { self.watch_guest(*instruction, *address, *word) };
+            }
+        }
+        let Some(marks) = config.marks else { return };
+        for (instruction, address, _) in instructions {
+            if address == marks.begin || address == marks.end {
+                let begin = usize::from(address == marks.begin);
+                // SAFETY: an instruction of the block of this callback.
+                unsafe { api::call_on(instruction, mark_executed, true, begin) };
+            }
         }
     }
-    let Some(marks) = config.marks else { return };
-    for (instruction, address, _) in instructions {
-        if address == marks.begin || address == marks.end {
-            let begin = usize::from(address == marks.begin);
-            // SAFETY: an instruction of the block of this callback.
-            unsafe { api::call_on(instruction, mark_executed, true, begin) };
+
+    fn ended(&self) {
+        let output = &self.config.output;
+        let written = serde_json::to_vec_pretty(&self.profile())
+            .map_err(|error| error.to_string())
+            .and_then(|text| std::fs::write(output, text).map_err(|error| error.to_string()));
+        if let Err(error) = written {
+            bulkhead_plugin::refuse::<Self>(&format!("can't write {}: {error}", output.display()));
         }
     }
 }
 
-impl Plugin {
+impl Profiler {
     /// The description of the instruction `word` at `address`, linked or before the MMU is on.
     fn insn(&self, address: u64, word: u32) -> &'static Insn {
         let config = &self.config;
@@ -316,12 +284,10 @@ unsafe fn follow(
 }
 
 extern "C" fn block_executed(vcpu: c_uint, booting: *mut c_void) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    let Some(registers) = plugin.registers.get() else {
+    let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
-    let level = (api::read(registers.cpsr) >> 2) & 3;
-    let running = if level != EL2 {
+    let running = if api::level(registers.cpsr) != EL2 {
         Running::Other
     } else if booting.is_null() {
         Running::Cpu(plugin.cpu(registers, vcpu))
@@ -332,7 +298,9 @@ extern "C" fn block_executed(vcpu: c_uint, booting: *mut c_void) {
 }
 
 extern "C" fn instruction_executed(_vcpu: c_uint, data: *mut c_void) {
-    let Some(plugin) = PLUGIN.get() else { return };
+    let Some((plugin, _)) = LOADED.get() else {
+        return;
+    };
     let running = RUNNING.get();
     if matches!(running, Running::Other) {
         return;
@@ -348,10 +316,7 @@ extern "C" fn instruction_executed(_vcpu: c_uint, data: *mut c_void) {
 }
 
 extern "C" fn vector_executed(_vcpu: c_uint, offset: *mut c_void) {
-    let (Some(plugin), Running::Cpu(cpu)) = (PLUGIN.get(), RUNNING.get()) else {
-        return;
-    };
-    let Some(registers) = plugin.registers.get() else {
+    let (Some((_, registers)), Running::Cpu(cpu)) = (LOADED.get(), RUNNING.get()) else {
         return;
     };
     let esr = api::read(registers.esr);
@@ -359,28 +324,27 @@ extern "C" fn vector_executed(_vcpu: c_uint, offset: *mut c_void) {
 }
 
 extern "C" fn acknowledge_executed(_vcpu: c_uint, number: *mut c_void) {
-    let (Some(plugin), Running::Cpu(cpu)) = (PLUGIN.get(), RUNNING.get()) else {
-        return;
-    };
-    let register = plugin
-        .registers
-        .get()
-        .and_then(|registers| registers.x.get(number as usize));
-    let Some(register) = register else { return };
-    plugin.acknowledge(cpu, api::read(*register) & 0xff_ffff);
-}
-
-/// A guest has acknowledged an interrupt, if this is the guest of the watched CPU.
-extern "C" fn taken_executed(vcpu: c_uint, number: *mut c_void) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    let (Some(registers), Some(period)) = (plugin.registers.get(), plugin.config.period) else {
+    let (Some((plugin, registers)), Running::Cpu(cpu)) = (LOADED.get(), RUNNING.get()) else {
         return;
     };
     let Some(register) = registers.x.get(number as usize) else {
         return;
     };
-    if (api::read(registers.cpsr) >> 2) & 3 != 1 || api::read(*register) & 0xff_ffff != period.intid
-    {
+    plugin.acknowledge(cpu, api::read(*register) & 0xff_ffff);
+}
+
+/// A guest has acknowledged an interrupt, if this is the guest of the watched CPU.
+extern "C" fn taken_executed(vcpu: c_uint, number: *mut c_void) {
+    let Some((plugin, registers)) = LOADED.get() else {
+        return;
+    };
+    let Some(period) = plugin.config.period else {
+        return;
+    };
+    let Some(register) = registers.x.get(number as usize) else {
+        return;
+    };
+    if api::level(registers.cpsr) != 1 || api::read(*register) & 0xff_ffff != period.intid {
         return;
     }
     let cpu = plugin.cpu(registers, vcpu);
@@ -388,7 +352,7 @@ extern "C" fn taken_executed(vcpu: c_uint, number: *mut c_void) {
 }
 
 extern "C" fn word_loaded(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_void) {
-    let (Some(plugin), Running::Cpu(cpu)) = (PLUGIN.get(), RUNNING.get()) else {
+    let (Some((plugin, _)), Running::Cpu(cpu)) = (LOADED.get(), RUNNING.get()) else {
         return;
     };
     if plugin.config.iar == Some(address) {
@@ -401,30 +365,18 @@ extern "C" fn word_loaded(_vcpu: c_uint, info: u32, address: u64, _data: *mut c_
 }
 
 extern "C" fn mark_executed(vcpu: c_uint, begin: *mut c_void) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    let Some(registers) = plugin.registers.get() else {
+    let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
     // The same address may hold other code at EL2 or EL0.
-    if (api::read(registers.cpsr) >> 2) & 3 != 1 {
+    if api::level(registers.cpsr) != 1 {
         return;
     }
     let id = registers.x.first().map_or(0, |x0| api::read(*x0));
     lock(plugin.cpu(registers, vcpu)).mark(id, !begin.is_null());
 }
 
-extern "C" fn ended(_id: u64, _data: *mut c_void) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    let output = &plugin.config.output;
-    let written = serde_json::to_vec_pretty(&plugin.profile())
-        .map_err(|error| error.to_string())
-        .and_then(|text| std::fs::write(output, text).map_err(|error| error.to_string()));
-    if let Err(error) = written {
-        refuse(&format!("can't write {}: {error}", output.display()));
-    }
-}
-
-impl Plugin {
+impl Profiler {
     fn name(&self, symbol: u32) -> String {
         let symbol = usize::try_from(symbol)
             .ok()

@@ -3,23 +3,17 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::ffi::{c_uint, c_void};
+use std::sync::Mutex;
 
-use bulkhead_plugin::api::{self, Block, Register};
+use bulkhead_plugin::api::{self, Block, EL2, Register};
 use bulkhead_plugin::sanitizer::{Config, Finding, Record};
+use bulkhead_plugin::{Loaded, Plugin, lock};
 
 use crate::cpu::Start;
 use crate::decode::{self, Op};
 use crate::model::{At, Machine, Model};
 use crate::output::Output;
-
-/// Version of QEMU's plugin interface that is asked for.
-#[unsafe(no_mangle)]
-pub static qemu_plugin_version: c_int = 4;
-
-/// `PSTATE.EL` as it stands in `cpsr`.
-const EL2: u64 = 2;
 
 /// Registers that are read.
 #[derive(Debug)]
@@ -56,10 +50,9 @@ struct State {
 
 /// Everything that callbacks share.
 #[derive(Debug)]
-struct Plugin {
+struct Sanitizer {
     config: Config,
     output: Output,
-    registers: OnceLock<Registers>,
     state: Mutex<State>,
     /// Instructions by address, so that a second translation takes no memory.
     watched: Mutex<HashMap<(u64, u32), &'static Watched>>,
@@ -72,76 +65,41 @@ struct Watched {
     op: Option<(Op, u8)>,
 }
 
-static PLUGIN: OnceLock<Plugin> = OnceLock::new();
+static LOADED: Loaded<Sanitizer> = Loaded::new();
+
+bulkhead_plugin::plugin!(Sanitizer);
 
 thread_local! {
     /// The CPU whose EL2 runs on this thread.
     static RUNNING: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+impl Plugin for Sanitizer {
+    const NAME: &'static str = "bulkhead-sanitizer";
+    type Config = Config;
+    type Registers = Registers;
 
-/// QEMU's entry: reads the configuration and asks for callbacks. Anything but 0 makes QEMU refuse to start.
-///
-/// # Safety
-///
-/// QEMU passes `count` pointers to strings that end with 0.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn qemu_plugin_install(
-    id: u64,
-    _info: *const c_void,
-    count: c_int,
-    arguments: *const *const c_char,
-) -> c_int {
-    // SAFETY: QEMU's, as above.
-    let arguments = unsafe { api::arguments(count, arguments) };
-    let made = api::load().and_then(|()| make(&arguments));
-    let plugin = match made {
-        Ok(plugin) => plugin,
-        Err(why) => return refuse(&why),
-    };
-    if PLUGIN.set(plugin).is_err() {
-        return refuse("it can be loaded once only");
+    fn loaded() -> &'static Loaded<Self> {
+        &LOADED
     }
-    api::register(id, started, translated, ended);
-    0
-}
 
-fn make(arguments: &[String]) -> Result<Plugin, String> {
-    let config: Config = bulkhead_plugin::configuration(arguments)?;
-    let state = State {
-        model: Model::new(config.sgir),
-        cpus: HashMap::new(),
-    };
-    Ok(Plugin {
-        output: Output::create(config.output.clone())?,
-        config: Config {
-            symbols: bulkhead_plugin::sorted(config.symbols),
-            ..config
-        },
-        registers: OnceLock::new(),
-        state: Mutex::new(state),
-        watched: Mutex::default(),
-    })
-}
-
-fn refuse(why: &str) -> c_int {
-    eprintln!("bulkhead-sanitizer: {why}");
-    1
-}
-
-extern "C" fn started(_id: u64, _vcpu: c_uint) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    plugin.registers.get_or_init(|| {
-        let all = api::registers();
-        let find = |name: &str| {
-            api::find_register(&all, name).unwrap_or_else(|why| {
-                refuse(&why);
-                std::process::exit(3)
-            })
+    fn new(config: Config) -> Result<Self, String> {
+        let state = State {
+            model: Model::new(config.sgir),
+            cpus: HashMap::new(),
         };
+        Ok(Self {
+            output: Output::create(config.output.clone())?,
+            config: Config {
+                symbols: bulkhead_plugin::sorted(config.symbols),
+                ..config
+            },
+            state: Mutex::new(state),
+            watched: Mutex::default(),
+        })
+    }
+
+    fn registers(find: impl Fn(&str) -> Register) -> Registers {
         Registers {
             cpsr: find("cpsr"),
             spsr: find("SPSR_EL2"),
@@ -155,49 +113,46 @@ extern "C" fn started(_id: u64, _vcpu: c_uint) {
             vtcr: find("VTCR_EL2"),
             x: (0..31).map(|number| find(&format!("x{number}"))).collect(),
         }
-    });
-}
-
-extern "C" fn ended(_id: u64, _data: *mut c_void) {}
-
-extern "C" fn translated(_id: u64, block: *mut Block) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    // SAFETY: the block of this callback.
-    let instructions = unsafe { api::instructions(block) };
-    let first = instructions.first();
-    if !first.is_some_and(|(_, address, _)| plugin.config.has_code(*address)) {
-        return;
     }
-    let mut watched = false;
-    for (instruction, pc, word) in instructions {
-        let op = decode::decode(word);
-        let memory = decode::accesses_memory(word);
-        if op.is_none() && !memory {
-            continue;
-        }
-        watched = true;
-        let mut known = lock(&plugin.watched);
-        let data = known
-            .entry((pc, word))
-            .or_insert_with(|| Box::leak(Box::new(Watched { pc, op })));
-        let data = std::ptr::from_ref(*data) as usize;
-        drop(known);
-        if op.is_some() {
-            // SAFETY: an instruction of the block of this callback.
-            unsafe { api::call_on(instruction, executed, true, data) };
-        }
-        if memory {
-            // SAFETY: as above.
-            unsafe { api::call_on_memory(instruction, accessed, data) };
-        }
-    }
-    if watched {
+
+    unsafe fn translated(&self, block: *mut Block) {
         // SAFETY: the block of this callback.
-        unsafe { api::call_on_block(block, block_executed, 0) };
+        let instructions = unsafe { api::instructions(block) };
+        let first = instructions.first();
+        if !first.is_some_and(|(_, address, _)| self.config.has_code(*address)) {
+            return;
+        }
+        let mut watched = false;
+        for (instruction, pc, word) in instructions {
+            let op = decode::decode(word);
+            let memory = decode::accesses_memory(word);
+            if op.is_none() && !memory {
+                continue;
+            }
+            watched = true;
+            let mut known = lock(&self.watched);
+            let data = known
+                .entry((pc, word))
+                .or_insert_with(|| Box::leak(Box::new(Watched { pc, op })));
+            let data = std::ptr::from_ref(*data) as usize;
+            drop(known);
+            if op.is_some() {
+                // SAFETY: an instruction of the block of this callback.
+                unsafe { api::call_on(instruction, executed, true, data) };
+            }
+            if memory {
+                // SAFETY: as above.
+                unsafe { api::call_on_memory(instruction, accessed, data) };
+            }
+        }
+        if watched {
+            // SAFETY: the block of this callback.
+            unsafe { api::call_on_block(block, block_executed, 0) };
+        }
     }
 }
 
-impl Plugin {
+impl Sanitizer {
     /// The number of the CPU that runs this callback.
     fn cpu(&self, registers: &Registers) -> usize {
         let key = match api::read(registers.tpidr) {
@@ -246,12 +201,11 @@ impl Plugin {
 }
 
 extern "C" fn block_executed(_vcpu: c_uint, _data: *mut c_void) {
-    let Some(plugin) = PLUGIN.get() else { return };
-    let Some(registers) = plugin.registers.get() else {
+    let Some((plugin, registers)) = LOADED.get() else {
         return;
     };
-    let level = (api::read(registers.cpsr) >> 2) & 3;
-    RUNNING.set((level == EL2).then(|| plugin.cpu(registers)));
+    let at_el2 = api::level(registers.cpsr) == EL2;
+    RUNNING.set(at_el2.then(|| plugin.cpu(registers)));
 }
 
 /// The CPU at work, in its callback.
@@ -272,7 +226,7 @@ impl Machine for Here<'_> {
 
 /// A callback of a watched instruction.
 struct Watching {
-    plugin: &'static Plugin,
+    plugin: &'static Sanitizer,
     here: Here<'static>,
     at: At,
     op: Option<(Op, u8)>,
@@ -281,8 +235,7 @@ struct Watching {
 /// What a callback of a watched instruction is about; nothing if it is not EL2 that runs.
 fn watched(data: *mut c_void) -> Option<Watching> {
     let cpu = RUNNING.get()?;
-    let plugin = PLUGIN.get()?;
-    let registers = plugin.registers.get()?;
+    let (plugin, registers) = LOADED.get()?;
     // SAFETY: `translated` passed a reference to a `Watched` that lives as long as the process.
     let watched: &'static Watched = unsafe { &*data.cast::<Watched>().cast_const() };
     let at = At {

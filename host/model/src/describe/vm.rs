@@ -1,5 +1,6 @@
 //! `[vm.NAME]`.
 
+use bulkhead_abi::console::label;
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, MAX_VMS, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
@@ -220,7 +221,7 @@ pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
 }
 
 /// Labels of lines that are no VM's.
-pub const RESERVED: [&str; 2] = ["el2", "monitor"];
+pub const RESERVED: [&str; 2] = [label::EL2_NAME, label::MONITOR_NAME];
 
 /// A name that the plan can hold and that labels lines of the console.
 fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use bulkhead_abi::console::label;
+
 /// Who said a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Speaker {
@@ -17,7 +19,7 @@ impl Speaker {
     /// Name for labels and for the names of log files.
     pub fn name(&self) -> &str {
         match self {
-            Self::El2 => "el2",
+            Self::El2 => label::EL2_NAME,
             Self::Vm(name) => name,
             Self::Unlabelled => "board",
         }
@@ -44,17 +46,13 @@ impl Line {
     pub fn parse(raw: &[u8]) -> Self {
         let text = strip_escapes(&String::from_utf8_lossy(raw));
         let text = text.trim_end_matches(['\r', '\n']);
-        let labelled = text
-            .strip_prefix('[')
-            .and_then(|rest| rest.split_once(']'))
-            .filter(|(name, _)| is_name(name));
-        match labelled {
+        match label::parse(text) {
             Some((name, rest)) => Self {
                 speaker: match name {
-                    "el2" => Speaker::El2,
+                    label::EL2_NAME => Speaker::El2,
                     _ => Speaker::Vm(name.to_owned()),
                 },
-                text: rest.strip_prefix(' ').unwrap_or(rest).to_owned(),
+                text: rest.to_owned(),
             },
             None => Self {
                 speaker: Speaker::Unlabelled,
@@ -62,14 +60,6 @@ impl Line {
             },
         }
     }
-}
-
-/// Names that the planner admits start with a letter; a kernel's time stamp `[    0.1]` does not.
-fn is_name(label: &str) -> bool {
-    label.starts_with(|c: char| c.is_ascii_alphabetic())
-        && label
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
 /// Removes control sequences (CSI, OSC and two-character escapes) and control characters that only

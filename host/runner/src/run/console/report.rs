@@ -1,5 +1,7 @@
 //! EL2's own lines as events, and a transcript that collects them.
 
+use bulkhead_abi::call::End;
+use bulkhead_abi::console::{self, ALL_STOPPED, Booted, Outcome, Refused};
 use serde::{Deserialize, Serialize};
 
 use super::{ExitTable, Line, Speaker, Splitter};
@@ -37,37 +39,26 @@ pub enum Event {
 impl Event {
     /// Reads a line that EL2 said.
     pub fn parse(text: &str) -> Option<Self> {
-        if text == "all VMs stopped" {
+        if text == ALL_STOPPED {
             return Some(Self::AllStopped);
         }
-        if let Some(rest) = text.strip_prefix("Bulkhead ") {
-            let mut parts = rest.split(", ");
-            let version = parts.next()?.to_owned();
-            let number = |part: Option<&str>, unit: &str| {
-                part?
-                    .trim_end_matches('s')
-                    .strip_suffix(unit)?
-                    .trim()
-                    .parse()
-                    .ok()
-            };
+        if let Some(booted) = Booted::parse(text) {
             return Some(Self::Booted {
-                version,
-                pcpus: number(parts.next(), "pCPU")?,
-                vms: number(parts.next(), "VM")?,
+                version: booted.version.0.to_owned(),
+                pcpus: booted.pcpus.try_into().ok()?,
+                vms: booted.vms.try_into().ok()?,
             });
         }
-        if let Some(rest) = text.strip_prefix("refused: ") {
-            let (invariant, place) = rest.split_once(": ").unwrap_or((rest, ""));
+        if let Some(refused) = Refused::parse(text) {
             return Some(Self::Refused {
-                invariant: invariant.to_owned(),
-                place: place.to_owned(),
+                invariant: refused.rule.to_owned(),
+                place: refused.place.to_owned(),
             });
         }
-        let (vm, reason) = text.strip_prefix("vm ")?.split_once(" stopped: ")?;
-        Some(Self::Stopped {
-            vm: vm.to_owned(),
-            reason: reason.to_owned(),
+        let end = console::VmEnd::parse(text)?;
+        (end.outcome == Outcome::Stopped).then(|| Self::Stopped {
+            vm: end.vm.as_str().to_owned(),
+            reason: end.why.0.to_owned(),
         })
     }
 }
@@ -84,9 +75,9 @@ pub struct VmEnd {
 impl VmEnd {
     /// True if the guest asked for its end; everything else is a crash.
     pub fn orderly(&self) -> bool {
-        ["power off", "reset requested", "its last CPU went off"]
+        End::ALL
             .iter()
-            .any(|word| self.reason.starts_with(word))
+            .any(|end| end.is_orderly() && self.reason.starts_with(end.words()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Exit statistics of a vCPU as EL2 prints them: a header line, then one row for each class.
 
+use bulkhead_abi::console::{self, ExitsOf, Ran, Totals, Turns};
 use serde::{Deserialize, Serialize};
 
 /// Exits of one class. Times are cycles of PMCCNTR_EL0.
@@ -27,18 +28,16 @@ impl ClassRow {
     /// Reads `<class> count min mean max total stddev %time`; further columns are left alone. `None`
     /// for everything else, for instance the row of column titles.
     pub fn parse(text: &str) -> Option<Self> {
-        let mut words = text.split_ascii_whitespace();
-        let class = words.next()?.to_owned();
-        let mut whole = || words.next();
+        let row = console::ClassRow::<f64>::parse(text)?;
         Some(Self {
-            class,
-            count: whole()?.parse().ok()?,
-            min: whole()?.parse().ok()?,
-            mean: whole()?.parse().ok()?,
-            max: whole()?.parse().ok()?,
-            total: whole()?.parse().ok()?,
-            stddev: whole()?.parse().ok()?,
-            percent: whole()?.trim_end_matches('%').parse().ok()?,
+            class: row.class.name().to_owned(),
+            count: row.count,
+            min: row.min,
+            mean: row.mean,
+            max: row.max,
+            total: row.total,
+            stddev: row.deviation,
+            percent: row.share.hundredths() as f64 / 100.0,
         })
     }
 }
@@ -74,40 +73,33 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Takes a row of EL2's, `time ran=1 of=2 stolen=3 longest=4`, `time turns=5 overruns=6` or
-    /// `waits 1024=7 more=8`, into what earlier ones said. `false` if it is none of these; words that it does not know
-    /// are left alone.
+    /// Takes a line of EL2's into what earlier ones said; `false` if it is none about CPU time.
     fn take(into: &mut Option<Self>, text: &str) -> bool {
-        let mut words = text.split_ascii_whitespace();
-        let first = words.next();
-        if !matches!(first, Some("time" | "waits")) {
+        let (ran, turns, waits) = (
+            Ran::parse(text),
+            Turns::parse(text),
+            console::waits(text).map(Vec::from_iter),
+        );
+        if ran.is_none() && turns.is_none() && waits.is_none() {
             return false;
         }
         let time = into.get_or_insert_default();
-        for (key, value) in words.filter_map(|word| word.split_once('=')) {
-            let Ok(value) = value.parse() else { continue };
-            if first == Some("waits") {
-                let below_ns = key.parse().ok();
-                if below_ns.is_some() || key == "more" {
-                    time.waits.push(Waits {
-                        below_ns,
-                        count: value,
-                    });
-                }
-                continue;
-            }
-            let place = match key {
-                "ran" => &mut time.ran_ns,
-                "of" => &mut time.of_ns,
-                "stolen" => &mut time.stolen_ns,
-                "longest" => &mut time.longest_ns,
-                "turns" => &mut time.turns,
-                "overruns" => &mut time.overruns,
-                "moves" => &mut time.moves,
-                _ => continue,
-            };
-            *place = value;
+        if let Some(ran) = ran {
+            time.ran_ns = ran.ran;
+            time.of_ns = ran.of;
+            time.stolen_ns = ran.stolen;
+            time.longest_ns = ran.longest;
         }
+        if let Some(turns) = turns {
+            time.turns = turns.turns;
+            time.overruns = turns.overruns;
+            time.moves = turns.moves;
+        }
+        let waits = waits.into_iter().flatten();
+        time.waits.extend(waits.map(|waits| Waits {
+            below_ns: waits.below,
+            count: waits.count,
+        }));
         true
     }
 
@@ -136,10 +128,10 @@ pub struct ExitTable {
 impl ExitTable {
     /// Reads the header `exits vm=<name> vcpu=<n>`; further words are left alone.
     pub fn header(text: &str) -> Option<Self> {
-        let mut words = text.strip_prefix("exits ")?.split_ascii_whitespace();
+        let of = ExitsOf::parse(text)?;
         Some(Self {
-            vm: words.next()?.strip_prefix("vm=")?.to_owned(),
-            vcpu: words.next()?.strip_prefix("vcpu=")?.parse().ok()?,
+            vm: of.vm.as_str().to_owned(),
+            vcpu: of.vcpu.try_into().ok()?,
             rows: Vec::new(),
             elapsed: 0,
             time: None,
@@ -157,8 +149,7 @@ impl ExitTable {
 
     /// Reads the elapsed cycles of the last line, `all <n> exits, guest <n> of <n> cycles (...`.
     pub fn elapsed(text: &str) -> Option<u64> {
-        let (_, rest) = text.trim_start().strip_prefix("all ")?.split_once(" of ")?;
-        rest.split_once(" cycles")?.0.parse().ok()
+        Totals::parse(text).map(|totals| totals.elapsed)
     }
 
     /// All exits.

@@ -1,8 +1,8 @@
-//! The report page of the `control` guest: what a periodic loop publishes about itself in a shared
-//! region, so that telling costs no exit.
+//! Pages that two sides map: where in them is what. Who reads such a page takes whatever is there.
 //!
-//! One writer (the loop), any number of readers. `sequence` is odd while the writer is at work; a
-//! reader that sees it odd, or changed, reads again.
+//! The page of a control loop: it publishes there what it finds about itself, so that telling costs no exit. One writer (the
+//! loop), any number of readers. `sequence` is odd while the writer is at work; a reader that sees it odd, or changed, reads
+//! again.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -47,3 +47,12 @@ pub const STOP_OFFSET: usize = 2048;
 
 /// Offset of the word by which that peer has others work that map the page: any value but 0.
 pub const WORK_OFFSET: usize = STOP_OFFSET + 8;
+
+/// The page in which EL2 tells the vCPUs of a VM how long they were ready to run and did not (DEN0057A). The guest
+/// may only read it.
+pub mod stolen_time {
+    /// Bytes from the structure of one vCPU to that of the next.
+    pub const STRIDE: u64 = 64;
+    /// Offset of the stolen time in it, 64 bits of nanoseconds. Before it are revision and attributes, both 0.
+    pub const TIME: u64 = 8;
+}

@@ -1,0 +1,144 @@
+//! Lines about what happens: EL2 has started, a VM has ended, nothing is left to run.
+
+use super::{Field, Name, Rest, Sink, Word};
+
+macro_rules! all_stopped {
+    () => {
+        "all VMs stopped"
+    };
+}
+
+/// The last line: no VM runs any more, and the board is switched off.
+pub const ALL_STOPPED: &str = all_stopped!();
+/// [`ALL_STOPPED`] with its line end.
+pub const ALL_STOPPED_LINE: &str = concat!(all_stopped!(), "\r\n");
+
+sequence! {
+    /// What is typed goes to another VM: `input goes to linux`.
+    pub struct InputTo<'a> {
+        /// Its name.
+        "input goes to ", vm: Name<'a>,
+    }
+}
+
+/// The first line: `Bulkhead 0.1.0, 4 pCPUs, 2 VMs`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Booted<'a> {
+    /// EL2's version.
+    pub version: Word<'a>,
+    /// pCPUs of the plan.
+    pub pcpus: u64,
+    /// VMs of the plan.
+    pub vms: u64,
+}
+
+impl<'a> Booted<'a> {
+    const BEGINS: &'static str = "Bulkhead ";
+
+    /// Appends the line.
+    #[inline(always)]
+    pub fn write(&self, to: &mut impl Sink) {
+        to.text(Self::BEGINS);
+        self.version.write(to);
+        to.text(", ");
+        to.decimal(self.pcpus);
+        to.text(" pCPUs, ");
+        to.decimal(self.vms);
+        to.text(" VMs");
+    }
+
+    /// Reads the line; `1 pCPU` and `1 VM` are as good.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let mut text = text.strip_prefix(Self::BEGINS)?;
+        let version = Word::parse(&mut text)?;
+        text = text.strip_prefix(", ")?;
+        let pcpus = u64::parse(&mut text)?;
+        text = text.strip_prefix(" pCPU")?.trim_start_matches('s');
+        text = text.strip_prefix(", ")?;
+        let vms = u64::parse(&mut text)?;
+        text.starts_with(" VM").then_some(Self {
+            version,
+            pcpus,
+            vms,
+        })
+    }
+}
+
+/// The words with which the line [`Refused`] begins, as a literal that can be part of a longer one:
+/// `refused!("rule: why")`.
+#[macro_export]
+macro_rules! refused {
+    ($($rest:literal)?) => {
+        concat!("refused: ", $($rest)?)
+    };
+}
+
+/// EL2 does not start: `refused: regions-apart: region 3 and region 5`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Refused<'a> {
+    /// Name of the rule that does not hold.
+    pub rule: &'a str,
+    /// Where, in EL2's words; empty if it says no more.
+    pub place: &'a str,
+}
+
+impl<'a> Refused<'a> {
+    /// Appends the line.
+    #[inline(always)]
+    pub fn write(&self, to: &mut impl Sink) {
+        to.text(refused!());
+        to.text(self.rule);
+        to.text(": ");
+        to.text(self.place);
+    }
+
+    /// Reads the line.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let rest = text.strip_prefix(refused!())?;
+        let (rule, place) = rest.split_once(": ").unwrap_or((rest, ""));
+        Some(Self { rule, place })
+    }
+}
+
+/// What becomes of a VM that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It stays stopped.
+    Stopped,
+    /// It starts again.
+    Restarts,
+}
+
+impl Outcome {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Stopped => " stopped: ",
+            Self::Restarts => " restarts: ",
+        }
+    }
+}
+
+impl Field<'_> for Outcome {
+    #[inline(always)]
+    fn write(&self, to: &mut impl Sink) {
+        to.text(self.words());
+    }
+    fn parse(text: &mut &str) -> Option<Self> {
+        let all = [Self::Stopped, Self::Restarts];
+        let found = all.into_iter().find(|one| text.starts_with(one.words()))?;
+        *text = text.strip_prefix(found.words())?;
+        Some(found)
+    }
+}
+
+sequence! {
+    /// The end of a VM: `vm linux stopped: power off`.
+    pub struct VmEnd<'a> {
+        /// Its name.
+        "vm ", vm: Name<'a>,
+        /// What becomes of it.
+        "", outcome: Outcome,
+        /// Why it ended: [`crate::call::End::words`] or the words of a fault, and what follows.
+        "", why: Rest<'a>,
+    }
+}
