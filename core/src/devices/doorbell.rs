@@ -1,6 +1,6 @@
 //! Rate limiting of a doorbell (`docs/adr/0019-doorbells.md`): its interrupt is made pending at
-//! most once in a time that the plan says, so a VM that rings without end takes no more than that
-//! of the receiver's time.
+//! most once in a time that the plan says, which limits how much of the receiver's time a VM takes
+//! that rings without end.
 //!
 //! Any vCPU of the ringing VM may use the doorbell, on any pCPU, concurrently. A ring is either
 //! heard at once, or it waits and a vCPU that has rung gets the time at which to look again: no

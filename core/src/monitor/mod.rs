@@ -336,7 +336,7 @@ impl Monitor {
             return Step::Say;
         }
         let ticks = |milliseconds| (frequency / 1000).saturating_mul(milliseconds);
-        // A few iterations at most are needed to finish a vCPU or return.
+        // Each iteration advances the turn or its line, finishes a vCPU, or returns.
         while self.row < self.end {
             if self.row >= vcpus.len() {
                 self.end = self.row;

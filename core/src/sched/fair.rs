@@ -16,7 +16,8 @@ const SHORTEST: u64 = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Fair {
     round: u64,
-    /// A lower limit for the virtual time of every ready fair vCPU. Never decreases.
+    /// The greatest value so far of the smallest virtual time among the ready fair vCPUs. Never
+    /// decreases; a vCPU that wakes may be half a round behind it.
     floor: u64,
 }
 

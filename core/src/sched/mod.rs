@@ -101,7 +101,7 @@ pub struct Scheduler {
     charged: u64,
     /// Whether the current vCPU has yielded: the next turn goes to another one, once.
     passes: bool,
-    /// End of the slice of the current vCPU if others wait for it; otherwise [`u64::MAX`].
+    /// End of the slice of the current vCPU, if others wait for it; [`u64::MAX`] if it is not set.
     ends: u64,
     /// Sum of the weights of all fair vCPUs that are awake.
     load: u32,
@@ -166,8 +166,8 @@ impl Scheduler {
         }
     }
 
-    /// Makes a blocked vCPU ready. Returns `true` if it preempts the running one, so that the
-    /// caller has to call [`Self::next`].
+    /// Makes a blocked vCPU ready. Returns `true` if the caller has to call [`Self::next`]: the
+    /// vCPU preempts the running one, or the turn of the running one needs an end now.
     pub fn wake(&mut self, slot: usize, now: u64) -> bool {
         self.settle(now);
         let floor = self.weights.floor();
@@ -204,9 +204,9 @@ impl Scheduler {
     }
 
     /// The fast path of [`Self::next`] for the end of a slice: the same decision in a fraction of
-    /// the instructions. Returns the vCPU that runs next and until when; its WFI and WFE traps stay
-    /// as they are. `None` if the decision is not so simple: the caller has to call [`Self::next`],
-    /// and nothing has changed.
+    /// the instructions. Returns the vCPU that runs next and until when; WFI and WFE trap as
+    /// before. `None` if the decision is not so simple: the caller has to call [`Self::next`], and
+    /// nothing has changed.
     ///
     /// May be called only when [`Turn::until`] has come, which is the end of the slice while an
     /// heir is known.

@@ -27,7 +27,7 @@ impl Default for Stage2Claim {
 }
 
 impl Stage2Claim {
-    /// The root is in place.
+    /// The claim on a root that is in place.
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
