@@ -98,8 +98,8 @@ pub fn name(pcpu: usize) -> u64 {
     plan().pcpus.get(pcpu).map_or(0, |row| row.mpidr)
 }
 
-/// Moves an SPI of EL2's to Group 0, with the most urgent priority, on the pCPU of a GPPT VM: that of
-/// the console's UART, if that pCPU drains the console, or one by which pCPUs call each other.
+/// Moves an SPI of EL2's to Group 0, with the most urgent priority, on the pCPU of a GPPT VM: that
+/// of the console's UART, if that pCPU drains the console, or one by which pCPUs call each other.
 pub fn claim(gicd: Registers, intid: u32) {
     let word = bank::GROUP.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
     gicd.write(word, gicd.read(word) & !(1 << (intid % 32)));
