@@ -1,12 +1,14 @@
-//! A guest that must not be interrupted looks once per period whether somebody wants it to pause or to stop, and answers by itself. A look
-//! is a load and a comparison: no exit, and nothing that depends on who asks.
+//! A guest that must not be interrupted polls once per period for a request to pause or to stop,
+//! and answers when it has complied. A poll is a load and a comparison: no exit, and no dependence
+//! on the side that asks.
 //!
-//! Who asks is another VM. Each side writes one word of memory that it shares with the other, and reads the other's:
+//! The asker is another VM. Each side writes one word of memory that it shares with the other, and
+//! reads the other's word:
 //!
-//! | word | where | written by |
+//! | word | place | written by |
 //! | --- | --- | --- |
-//! | request | first of a region that the one who asks has `"rw"` and the guest `"r"` | [`Asker`] |
-//! | answer | first of a region that the guest has `"rw"` and the one who asks `"r"` | [`Listener`] |
+//! | request | first word of a region that the asker has `"rw"` and the guest `"r"` | [`Asker`] |
+//! | answer | first word of a region that the guest has `"rw"` and the asker `"r"` | [`Listener`] |
 //!
 //! ```toml
 //! [shared.wishes]
@@ -20,12 +22,13 @@
 //! vms = { desk = "r", loop = "rw" }
 //! ```
 //!
-//! Words have 64 bits: a [`Request`] in the lowest eight, a sequence number in bits 8 to 39, zeros above. The answer is the request that it is
-//! about, with a [`Reply`] in its place of the wish. Zeros, which is what shared memory holds when the board starts, are no request.
+//! Words have 64 bits: a [`Request`] in the lowest eight, a sequence number in bits 8 to 39, zeros
+//! above. The answer is the request word with a [`Reply`] in place of the request. A word of zeros,
+//! which is what shared memory holds when the board starts, is no request.
 //!
-//! **The other side may write anything, at any time.** A [`Listener`] takes what it does not know, or does not grant, for a wish
-//! that it refuses; one look answers one request at most, so a flood of them costs a period what one request does. An [`Asker`] takes an
-//! answer to another request, or to none, for no answer.
+//! **The other side may write anything, at any time.** A [`Listener`] refuses a request that it
+//! does not know or does not allow; one poll answers one request at most, so a flood of requests
+//! costs a period as much as one. An [`Asker`] ignores an answer to another request, or to none.
 //!
 //! # In a control loop
 //!
@@ -44,7 +47,7 @@
 //!         Some(Request::Pause) => paused = true,
 //!         Some(Request::Stop) => break,
 //!     }
-//!     // What has been done for the wish is done; whoever asked may rely on it.
+//!     // The guest has complied; the asker may rely on it.
 //!     listener.answer();
 //!     if !paused {
 //!         // The work of a period.
@@ -52,8 +55,8 @@
 //! }
 //! ```
 //!
-//! The answer is a promise: what the guest wrote before it is seen by whoever has read it, and what the other side wrote before it
-//! asked is seen after the look.
+//! The answer is a promise: an asker that has read it sees what the guest wrote before it, and the
+//! guest sees after the poll what the asker wrote before the request.
 #![no_std]
 #![forbid(unsafe_code)]
 

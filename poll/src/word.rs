@@ -1,21 +1,21 @@
-//! Both sides of the two words.
+//! Both sides of the protocol of the two words.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Bits of the sequence number.
+/// Mask of the sequence number.
 const SEQUENCE: u64 = 0xff_ffff_ff00;
-/// One more.
+/// Increment of the sequence number.
 const NEXT: u64 = 0x100;
 
-/// What somebody wants of the guest.
+/// A request to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Request {
-    /// To go on.
+    /// Continue the work.
     Run = 1,
-    /// To do nothing, but to look.
+    /// Do no work, but go on polling.
     Pause = 2,
-    /// To end.
+    /// End.
     Stop = 3,
 }
 
@@ -30,7 +30,7 @@ impl Request {
     }
 }
 
-/// Requests that a guest grants.
+/// The requests that a guest allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requests {
     /// [`Request::Pause`] and [`Request::Run`].
@@ -40,7 +40,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// All of them.
+    /// All requests.
     pub const ALL: Self = Self {
         pause: true,
         stop: true,
@@ -54,34 +54,34 @@ impl Requests {
     }
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reply {
-    /// It is done.
+    /// The guest has complied.
     Done = 1,
-    /// The guest does not know it, or does not allow it. Nothing has changed.
+    /// The guest does not know the request or does not allow it. Nothing has changed.
     Refused = 2,
 }
 
-/// The guest's side.
+/// The side of the guest.
 #[derive(Debug)]
 pub struct Listener<'a> {
     request: &'a AtomicU64,
     answer: &'a AtomicU64,
     grants: Requests,
-    /// The request that was seen last.
+    /// The last request word that was seen.
     seen: u64,
-    /// What is still to be answered.
+    /// The answer that is still to be written.
     owed: Option<u64>,
 }
 
 impl<'a> Listener<'a> {
-    /// One that grants these wishes. A request that waits already is found by the first look, unless an earlier life of the guest has
-    /// answered it.
+    /// A listener that allows the requests in `grants`. A request that is already pending is
+    /// returned by the first poll, unless the guest answered it before a restart.
     pub fn new(request: &'a AtomicU64, answer: &'a AtomicU64, grants: Requests) -> Self {
         let asked = request.load(Ordering::Relaxed);
-        // Nobody else writes this one.
+        // Only this guest writes the answer word.
         let last = answer.load(Ordering::Relaxed);
         let answered = last != 0 && last & SEQUENCE == asked & SEQUENCE;
         Self {
@@ -93,10 +93,10 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// What somebody wants now, if it is granted and has not been seen. After that comes [`Self::answer`], when it is done. What is
-    /// refused is answered here.
+    /// Polls: returns a request that is allowed and has not been seen. The caller complies and then
+    /// calls [`Self::answer`]. A request that is not allowed is refused here.
     ///
-    /// Without a request: a load, a comparison, a branch.
+    /// The cost without a request is a load, a comparison and a branch.
     #[inline(always)]
     pub fn look(&mut self) -> Option<Request> {
         let request = self.request.load(Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl<'a> Listener<'a> {
     #[cold]
     #[inline(never)]
     fn take(&mut self, word: u64) -> Option<Request> {
-        // What was written before the request.
+        // Orders after the request what the asker wrote before it.
         fence(Ordering::Acquire);
         self.seen = word;
         let request = Request::of(word).filter(|request| self.grants.allows(*request));
@@ -125,7 +125,7 @@ impl<'a> Listener<'a> {
         request
     }
 
-    /// Says that what the last look has given is done. Does nothing if that was nothing.
+    /// Answers that the request from the last poll is done. Has no effect if there was none.
     #[inline(always)]
     pub fn answer(&mut self) {
         if let Some(owed) = self.owed.take() {
@@ -139,12 +139,12 @@ impl<'a> Listener<'a> {
 pub struct Asker<'a> {
     request: &'a AtomicU64,
     answer: &'a AtomicU64,
-    /// The last request.
+    /// The last request word.
     asked: u64,
 }
 
 impl<'a> Asker<'a> {
-    /// One that goes on behind the last request that stands there: its own word, which nobody else writes.
+    /// An asker that continues the sequence of the request word, which no other side writes.
     pub fn new(request: &'a AtomicU64, answer: &'a AtomicU64) -> Self {
         let asked = request.load(Ordering::Relaxed);
         Self {
@@ -154,14 +154,14 @@ impl<'a> Asker<'a> {
         }
     }
 
-    /// Asks for something. A request before this one that has not been seen is forgotten.
+    /// Sends a request. An earlier request that has not been seen is overwritten.
     pub fn ask(&mut self, request: Request) {
         let sequence = self.asked.wrapping_add(NEXT) & SEQUENCE;
         self.asked = sequence | request as u64;
         self.request.store(self.asked, Ordering::Release);
     }
 
-    /// What became of it, as soon as the guest has said so.
+    /// The outcome of the last request, once the guest has answered.
     pub fn reply(&self) -> Option<Reply> {
         let answer = self.answer.load(Ordering::Acquire);
         if self.asked == 0 {
@@ -196,7 +196,7 @@ mod tests {
             assert_eq!(listener.look(), None);
             listener.answer();
         }
-        // Who starts anew asks for something that has not been seen.
+        // A new asker continues the sequence, so its request counts as not seen.
         let mut asker = Asker::new(&request, &answer);
         asker.ask(Request::Stop);
         assert_eq!(asker.reply(), None);
@@ -239,7 +239,8 @@ mod tests {
         }
     }
 
-    /// Words that nobody would write who keeps the rules: every byte in the place of the request, bits beyond, all kinds of sequences.
+    /// Words that no correct asker writes: every byte in the place of the request, bits above, all
+    /// kinds of sequence numbers.
     #[test]
     fn whatever_stands_there_is_a_wish_or_refused_and_costs_one_answer() {
         let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));

@@ -1,8 +1,8 @@
-//! What EL2 reads from the device tree that it is started with: one pass over the flattened tree
-//! (Devicetree Specification v0.4, chapter 5), nothing allocated, nothing trusted.
+//! Reads the device tree that EL2 is started with: one pass over the flattened tree (Devicetree
+//! Specification v0.4, chapter 5), without allocation, and without trust in its contents.
 //!
-//! Written here and not taken from a library: start-up has a budget of instructions, and a walk that
-//! collects everything in one pass costs a tenth of one look-up for each question
+//! It is written here and not taken from a library because start-up has a budget of instructions: a
+//! walk that collects everything in one pass costs a tenth of one look-up for each property
 //! (`docs/adr/0006-libraries.md`).
 
 #[cfg(test)]
@@ -17,12 +17,12 @@ const BEGIN_NODE: u32 = 1;
 const END_NODE: u32 = 2;
 const PROP: u32 = 3;
 const NOP: u32 = 4;
-/// Deepest node that is looked at.
+/// Depth of the deepest node that is read.
 const DEPTH: usize = 8;
-/// Most ranges of memory, reserved ranges and CPUs that are kept.
+/// Maximum number of memory ranges, reserved ranges and CPUs that are kept.
 const KEPT: usize = 16;
 
-/// Words of `compatible` that a GICv2 with virtualization has (Linux,
+/// Values of `compatible` of a GICv2 with virtualization (Linux,
 /// Documentation/devicetree/bindings/interrupt-controller/arm,gic.yaml).
 const GICV2: [&[u8]; 3] = [b"arm,cortex-a15-gic", b"arm,gic-400", b"arm,cortex-a7-gic"];
 
@@ -41,7 +41,7 @@ impl<T: Copy> List<T> {
         }
     }
 
-    /// Keeps `item`; false if there is no room for it.
+    /// Appends `item`; returns `false` if there is no room for it.
     #[inline(never)]
     fn push(&mut self, item: T) -> bool {
         let Some(slot) = self.items.get_mut(self.len) else {
@@ -57,7 +57,7 @@ impl<T: Copy> List<T> {
     }
 }
 
-/// The properties of one node that matter, while it is being read.
+/// The relevant properties of one node, while it is being read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Node<'a> {
     name: &'a [u8],
@@ -65,9 +65,11 @@ struct Node<'a> {
     device_type: &'a [u8],
     reg: &'a [u8],
     interrupts: &'a [u8],
-    /// Where its parent sees what is below it; empty: as it is; none: nowhere.
+    /// `ranges`: the translation from addresses below the node to addresses of its parent. Empty:
+    /// no translation; `None`: no access.
     ranges: Option<&'a [u8]>,
-    /// A CPU waits for an address (`enable-method` is "spin-table"), and where.
+    /// Whether the `enable-method` of a CPU is "spin-table"; `release` is then the address of its
+    /// spin-table word.
     spins: bool,
     release: &'a [u8],
     address_cells: u32,
@@ -76,8 +78,9 @@ struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// Where its parent, whose addresses have so many cells, sees `size` bytes at the address `base` below it: by the first
-    /// range that has them all (Devicetree Specification v0.4, 2.3.8).
+    /// Translates `size` bytes at the address `base` below this node to an address of its parent,
+    /// which has addresses of `cells` cells: by the first range that contains them all (Devicetree
+    /// Specification v0.4, 2.3.8).
     fn above(&self, cells: u32, base: u64, size: u64) -> Option<u64> {
         let mut ranges = self.ranges?;
         if ranges.is_empty() {
@@ -93,7 +96,7 @@ impl Node<'_> {
             if base >= child && end.is_some_and(|end| end <= length) {
                 return parent.checked_add(offset);
             }
-            // Cells of which there are none would give the same range without end.
+            // With 0 cells the same range would be read for ever.
             if ranges.len() == before {
                 return None;
             }
@@ -101,7 +104,8 @@ impl Node<'_> {
     }
 }
 
-/// The physical address of `size` bytes at the address `base` below the last of `buses`, the first of which is the root.
+/// The physical address of `size` bytes at the address `base` below the last of `buses`, the first
+/// of which is the root.
 fn physical(mut buses: &[Node], mut base: u64, size: u64) -> Option<u64> {
     while let [above @ .., bus] = buses
         && let Some(parent) = above.last()
@@ -112,7 +116,7 @@ fn physical(mut buses: &[Node], mut base: u64, size: u64) -> Option<u64> {
     Some(base)
 }
 
-/// Where names that matter are in the strings block, once they have been met there.
+/// Offsets of the relevant names in the strings block, once they have been found there.
 #[derive(Default)]
 struct Names {
     compatible: Option<usize>,
@@ -123,7 +127,7 @@ struct Names {
     size_cells: Option<usize>,
 }
 
-/// A UART of the board that EL2 drives.
+/// A UART of the board for which EL2 has a driver.
 #[derive(Clone, Copy, Debug, Default)]
 struct Uart<'a> {
     name: &'a [u8],
@@ -135,14 +139,15 @@ struct Uart<'a> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Gic {
     version: u32,
-    /// Address and size of its frames in the order of the binding: distributor and redistributors of a
-    /// GICv3; distributor, CPU interface, virtual interface control, virtual CPU interface of a GICv2.
+    /// Address and size of its frames in the order of the binding: distributor and redistributors
+    /// of a GICv3; distributor, CPU interface, virtual interface control, virtual CPU interface of
+    /// a GICv2.
     frames: [(u64, u64); 4],
     maintenance_intid: u32,
 }
 
 impl Gic {
-    /// Frame `n` of a GIC of this version; zeros for the other.
+    /// Frame `n` if the GIC is of this version; zeros otherwise.
     const fn frame(&self, version: u32, n: usize) -> (u64, u64) {
         let [first, second, third, fourth] = self.frames;
         match (version == self.version, n) {
@@ -155,28 +160,29 @@ impl Gic {
     }
 }
 
-/// What the tree says.
+/// The contents of a device tree.
 #[derive(Clone, Debug)]
 pub struct BootTree<'a> {
     memory: List<Memory>,
     reserved: List<Memory>,
-    /// More reserved ranges than the list has room for: memory that must not be used, so this matters,
-    /// where missing memory or CPUs are found missing.
+    /// Whether there are more reserved ranges than the list has room for. They must not be used, so
+    /// this has to be known; missing memory or CPUs are detected when the plan is checked against
+    /// the board.
     more_reserved: bool,
     cpus: List<(u64, u64)>,
     uarts: List<Uart<'a>>,
     gic: Gic,
     rtc: u64,
-    /// Secure, EL1 physical, EL1 virtual and EL2 physical timer.
+    /// INTIDs of the secure, EL1 physical, EL1 virtual and EL2 physical timer.
     timer_intids: [u32; 4],
     stdout: &'a [u8],
     structure: Structure<'a>,
     strings: &'a [u8],
-    /// The first word inside of /aliases.
+    /// Index of the first word inside of /aliases.
     aliases: Option<usize>,
-    /// Words of `compatible` of the UARTs that EL2 drives.
+    /// Values of `compatible` of the UARTs for which EL2 has a driver.
     words: &'static [&'static str],
-    /// `/chosen/rng-seed`.
+    /// The value of `/chosen/rng-seed`.
     pub rng_seed: &'a [u8],
 }
 
@@ -186,8 +192,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*four))
 }
 
-/// The structure block. It is read by words, as they are aligned in a tree, and one load is a quarter of four; places
-/// in it are numbers of words.
+/// The structure block. It is read by words, as they are aligned in a tree, and one load of a word
+/// costs a quarter of four loads of bytes; positions in it are numbers of words.
 #[derive(Clone, Copy, Debug)]
 struct Structure<'a> {
     words: &'a [u32],
@@ -195,7 +201,7 @@ struct Structure<'a> {
 }
 
 impl<'a> Structure<'a> {
-    /// The block that begins with these bytes; none if they are not aligned.
+    /// The block that begins with these bytes; `None` if they are not aligned.
     fn new(bytes: &'a [u8]) -> Option<Self> {
         let (words, _) = <[u32]>::ref_from_prefix_with_elems(bytes, bytes.len() / 4).ok()?;
         Some(Self { words, bytes })
@@ -205,29 +211,29 @@ impl<'a> Structure<'a> {
         Some(u32::from_be(*self.words.get(at)?))
     }
 
-    /// So many bytes from the word `at` on.
+    /// `length` bytes from the word `at` on.
     fn bytes(self, at: usize, length: usize) -> Option<&'a [u8]> {
         self.bytes.get(at.checked_mul(4)?..)?.get(..length)
     }
 
-    /// The property behind the token before the word `at`: where its name is in the strings block, its value, and the word
-    /// behind it.
+    /// The property whose token is before the word `at`: the offset of its name in the strings
+    /// block, its value, and the index of the word after it.
     fn property(self, at: usize) -> Option<(usize, &'a [u8], usize)> {
         let length = self.word(at)? as usize;
         let name = self.word(at.checked_add(1)?)? as usize;
         let value = self.bytes(at.checked_add(2)?, length)?;
-        // As long as the block at most, so this does not overflow.
+        // At most the length of the block, so this does not overflow.
         let words = length.wrapping_add(3) / 4;
         Some((name, value, at.checked_add(2)?.checked_add(words)?))
     }
 
-    /// The name at the word `at`, up to its 0.
+    /// The name at the word `at`, up to its terminating 0.
     fn name(self, at: usize) -> Option<&'a [u8]> {
         const ONES: u32 = 0x0101_0101;
         let mut whole = 0usize;
         loop {
             let four = u32::from_le(*self.words.get(at.checked_add(whole)?)?);
-            // The lowest bit of these is in the first byte that is 0.
+            // The lowest of these bits is in the first byte that is 0.
             let zeros = four.wrapping_sub(ONES) & !four & ONES << 7;
             if zeros != 0 {
                 let rest = zeros.trailing_zeros() as usize / 8;
@@ -238,7 +244,7 @@ impl<'a> Structure<'a> {
     }
 }
 
-/// Takes a number of `cells` 32-bit words off the front; none if it may have more than 64 bits.
+/// Takes a number of `cells` 32-bit words off the front; `None` if it could have more than 64 bits.
 #[inline(never)]
 fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
     let mut value = 0u64;
@@ -253,7 +259,7 @@ fn take(bytes: &mut &[u8], cells: u32) -> Option<u64> {
     Some(value)
 }
 
-/// Bytes up to the first 0.
+/// The bytes up to the first 0.
 #[inline(never)]
 fn string(bytes: &[u8]) -> &[u8] {
     let mut len = 0;
@@ -263,13 +269,13 @@ fn string(bytes: &[u8]) -> &[u8] {
     bytes.get(..len).unwrap_or(&[])
 }
 
-/// Whether a list of words, each with a 0 behind it, has this one.
+/// Whether a list of strings, each terminated by 0, contains `wanted`.
 #[inline(never)]
 fn has(words: &[u8], wanted: &[u8]) -> bool {
     words.split(|byte| *byte == 0).any(|one| one == wanted)
 }
 
-/// INTID of the `n`th interrupt of a GIC's child: three cells, type, number and flags.
+/// INTID of the `n`th interrupt of a GIC's child, in three cells: type, number and flags.
 #[inline(never)]
 fn intid(interrupts: &[u8], n: usize) -> Option<u32> {
     let at = n.checked_mul(12)?;
@@ -278,12 +284,13 @@ fn intid(interrupts: &[u8], n: usize) -> Option<u32> {
 }
 
 impl<'a> BootTree<'a> {
-    /// Bytes of the tree whose first bytes these are, or `None` if they are of no tree.
+    /// The size in bytes of the tree that starts with `head`, or `None` if it is not a tree.
     pub fn size(head: &[u8]) -> Option<u64> {
         (word(head, 0)? == 0xd00d_feed).then_some(u64::from(word(head, 4)?))
     }
 
-    /// Reads a tree; `words` are those of `compatible` of the UARTs that EL2 drives.
+    /// Reads a tree; `words` are the values of `compatible` of the UARTs for which EL2 has a
+    /// driver.
     pub fn read(tree: &'a [u8], words: &'static [&'static str]) -> Option<Self> {
         Self::size(tree)?;
         let structure = tree.get(word(tree, 8)? as usize..)?;
@@ -327,7 +334,8 @@ impl<'a> BootTree<'a> {
         let mut nodes = [Node::default(); DEPTH];
         let mut depth = 0usize;
         let mut at = 0usize;
-        // Properties come before children: a node is whole when its first child or its end comes.
+        // Properties come before children: a node is complete when its first child or its end
+        // comes.
         let mut open = false;
         let mut names = Names::default();
         loop {
@@ -381,8 +389,9 @@ impl<'a> BootTree<'a> {
         }
     }
 
-    /// `name` is the offset of the name in the strings block, `text` the block from there on. Most properties are
-    /// told by their first letter, most others by the offset, which is the same for all that have the name.
+    /// Reads a property. `name` is the offset of its name in the strings block, `text` the block
+    /// from there on. Most properties are distinguished by their first letter, most of the rest by
+    /// the offset, which is the same for all properties of the same name.
     #[inline(never)]
     fn property(
         &mut self,
@@ -426,7 +435,7 @@ impl<'a> BootTree<'a> {
         }
     }
 
-    /// A node whose properties are all known.
+    /// Evaluates a node whose properties are all known.
     #[inline(never)]
     fn node(&mut self, nodes: &[Node<'a>; DEPTH], depth: usize) {
         let own = depth.wrapping_sub(1);
@@ -448,7 +457,7 @@ impl<'a> BootTree<'a> {
                 &mut self.memory
             };
             let mut room = true;
-            // A full list ends this, so a tree cannot make it long.
+            // A full list ends the loop, so a tree cannot make it long.
             while let Some((base, size)) = range().filter(|_| room) {
                 room = list.push(Memory { base, size });
             }
@@ -464,7 +473,7 @@ impl<'a> BootTree<'a> {
             return;
         }
         let is = |wanted: &[u8]| has(node.compatible, wanted);
-        // Where the registers are on the board; memory and CPUs are not behind buses.
+        // Only devices are translated; memory and CPUs are not behind buses.
         let buses = nodes.get(..own).unwrap_or(&[]);
         let mut frame = || {
             let (base, size) = range()?;
@@ -493,7 +502,7 @@ impl<'a> BootTree<'a> {
             }
             _ if self.words.iter().any(|word| is(word.as_bytes())) => {
                 let intid = intid(node.interrupts, 0).unwrap_or(0);
-                // A frame is whole pages: where one has less, the rest is nobody else's.
+                // A frame is whole pages: if a UART has less, no other device uses the rest.
                 let frame = frame()
                     .and_then(|(base, size)| Some((base, size.checked_next_multiple_of(PAGE)?)));
                 let _ = self.uarts.push(Uart {
@@ -506,7 +515,7 @@ impl<'a> BootTree<'a> {
         }
     }
 
-    /// The path that /aliases has under a name.
+    /// The path of an alias in /aliases.
     fn alias(&self, name: &[u8]) -> Option<&'a [u8]> {
         let mut at = self.aliases?;
         loop {
@@ -524,7 +533,7 @@ impl<'a> BootTree<'a> {
         }
     }
 
-    /// The UART that /chosen/stdout-path names, perhaps by an alias, by the last part of its path.
+    /// The UART named by the last part of the path in /chosen/stdout-path, which may be an alias.
     fn console(&self) -> Uart<'a> {
         let path = self
             .stdout
@@ -547,7 +556,7 @@ impl<'a> BootTree<'a> {
         (size != 0).then_some(base)
     }
 
-    /// The tree as the facts that the plan is compared with.
+    /// The properties of the board that the plan is compared with.
     pub fn found(&self, boot_cpu: u64, image: u64) -> Found<'_> {
         let uart = self.console();
         let [_, ptimer_intid, vtimer_intid, hyp_timer_intid] = self.timer_intids;

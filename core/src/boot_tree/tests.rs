@@ -1,16 +1,16 @@
-//! Trees as boards have them, and broken ones.
+//! Device trees of boards, and broken ones.
 
 use super::*;
 use bulkhead_abi::plan::UartKind;
 use std::vec::Vec;
 use zerocopy::IntoBytes;
 
-/// Reads a tree as a build of EL2 does that drives PL011s.
+/// Reads a tree as a build of EL2 with the PL011 driver.
 fn read(tree: &[u8]) -> Option<BootTree<'_>> {
     BootTree::read(tree, UartKind::Pl011.words())
 }
 
-/// Writes a flattened tree, as much of one as the tests need.
+/// A writer of flattened trees, as far as the tests need it.
 #[derive(Default)]
 struct Writer {
     structure: Vec<u8>,
@@ -75,7 +75,7 @@ impl Writer {
     }
 }
 
-/// QEMU's `virt` with a GIC of this version.
+/// The tree of QEMU's `virt` with a GIC of this version.
 fn virt(version: u32) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.node("", |w| {
@@ -214,7 +214,7 @@ fn a_name_ends_at_its_first_zero_wherever_that_is_in_a_word() {
         assert_eq!(structure.bytes(1, 12), Some(&bytes[4..]));
         assert_eq!((structure.bytes(1, 13), structure.name(4)), (None, None));
     }
-    // Without a zero up to the end there is no name.
+    // A name without a terminating zero up to the end of the block is no name.
     assert_eq!(
         Structure::new([u32::MAX; 2].as_bytes()).unwrap().name(0),
         None
@@ -234,7 +234,7 @@ fn a_gicv2_has_other_frames() {
     assert_eq!(found.gicv, (0x804_0000, 0x1_0000));
 }
 
-/// A tree with so many reserved ranges in its reservation block, and as many in nodes.
+/// A tree with `block` reserved ranges in its reservation block and `nodes` of them in nodes.
 fn reserving(block: usize, nodes: usize) -> Vec<u8> {
     let mut writer = Writer::default();
     writer.node("", |w| {
@@ -249,7 +249,7 @@ fn reserving(block: usize, nodes: usize) -> Vec<u8> {
         });
     });
     let mut tree = writer.finish();
-    // A block of its own at the end.
+    // A separate reservation block at the end.
     let at = tree.len() as u32;
     tree[16..20].copy_from_slice(&at.to_be_bytes());
     for n in 0..block as u64 {
@@ -284,7 +284,8 @@ fn a_broken_tree_is_no_tree() {
     assert!(read(&[]).is_none());
     assert!(read(&[0; 64]).is_none());
     for cut in 0..good.len() {
-        // Cut short it may still hold a whole structure block; it must never fail in another way.
+        // A truncated tree may still have a whole structure block; it must never fail in another
+        // way.
         let _ = read(&good[..cut]);
     }
     for at in 0..good.len() {
@@ -294,10 +295,11 @@ fn a_broken_tree_is_no_tree() {
     }
 }
 
-/// A bus: cells of an address and of a size below it, its ranges as cells, if it has any.
+/// A bus: cells of an address and of a size below it, and its ranges as cells, if it has any.
 type Bus<'a> = (u32, u32, Option<&'a [u32]>);
 
-/// A tree with these buses, each below the one before, and a UART and a clock below the last, with these cells as registers.
+/// A tree with these buses, each below the one before, and a UART and a clock below the last, with
+/// these cells as registers.
 fn behind(buses: &[Bus], registers: &[u32], stdout: &str) -> Vec<u8> {
     fn below(w: &mut Writer, buses: &[Bus], registers: &[u32]) {
         let Some(((address, size, ranges), rest)) = buses.split_first() else {
@@ -342,7 +344,7 @@ fn behind(buses: &[Bus], registers: &[u32], stdout: &str) -> Vec<u8> {
     writer.finish()
 }
 
-/// Where the UART and the clock of such a tree are.
+/// The frames of the UART and the clock of such a tree.
 fn found(buses: &[Bus], registers: &[u32]) -> ((u64, u64), u64) {
     let bytes = behind(buses, registers, "/bus/serial@0");
     let tree = read(&bytes).unwrap();
@@ -361,7 +363,7 @@ fn addresses_go_through_the_ranges_of_all_buses_above() {
         found(&[identity], &[0, 0x9000, 0, 0x1000]),
         ((0x9000, 0x1000), 0x9000)
     );
-    // As a Raspberry Pi 4 has it: the second of three ranges.
+    // As on a Raspberry Pi 4: the second of three ranges.
     let pi: Bus = (
         1,
         1,
@@ -380,11 +382,11 @@ fn addresses_go_through_the_ranges_of_all_buses_above() {
             0x80_0000,
         ]),
     );
-    // A UART of 512 bytes has its page.
+    // A UART of 512 bytes gets its whole page.
     let uart = (0xfe20_1000, 0x1000);
     assert_eq!(found(&[pi], &[0x7e20_1000, 0x200]), (uart, uart.0));
     assert_eq!(found(&[pi], &[0x4001_0000, 0x1000]).1, 0xff81_0000);
-    // Two buses, each with its own cells, and one without a change between them.
+    // Two buses, each with its own cells, and one without translation between them.
     let outer: Bus = (1, 1, Some(&[0x1000, 0x8, 0, 0x10_0000]));
     let inner: Bus = (2, 1, Some(&[0xa, 0, 0x2000, 0x4000]));
     let between: Bus = (1, 1, Some(&[]));
@@ -403,13 +405,13 @@ fn what_no_bus_maps_has_no_address() {
     let identity: Bus = (2, 2, Some(&[]));
     assert_eq!(found(&[(2, 2, None), identity], &registers), nowhere);
     for ranges in [
-        // Begins behind it, ends in the middle of it, is empty.
+        // The range begins after the registers, ends in the middle of them, is empty.
         &[0, 0xa000, 0, 0, 0, 0x1000][..],
         &[0, 0x9000, 0, 0, 0, 0xfff],
         &[0, 0, 0, 0, 0, 0],
-        // Where its parent sees it, it has no end.
+        // At the parent's address the registers go beyond the last address.
         &[0, 0, u32::MAX, u32::MAX, 0, 0x1_0000],
-        // Not whole: what is there of the last one does not count.
+        // An incomplete range does not count.
         &[0, 0x9000, 0, 0, 0],
     ] {
         assert_eq!(
@@ -421,7 +423,8 @@ fn what_no_bus_maps_has_no_address() {
     let end = [u32::MAX, 0xffff_f000, 0, 0x2000];
     let all: Bus = (2, 2, Some(&[0, 0, 0, 0, u32::MAX, u32::MAX]));
     assert_eq!(found(&[all], &end), nowhere);
-    // More cells than an address has here; none at all, of which there would be endlessly many.
+    // More cells than an address can have; no cells at all, which would be an endless list of
+    // ranges.
     for cells in [3, 4, u32::MAX] {
         let bus: Bus = (cells, 2, Some(&[0; 32]));
         assert_eq!(found(&[bus], &[0; 8]), nowhere);
@@ -484,7 +487,7 @@ fn a_cpu_waits_for_its_address_where_its_method_says_so() {
                     w.cells("reg", &[n as u32]);
                 });
             }
-            // Without a place to wait at, and with half of one.
+            // Without a release address, and with half of one.
             for cells in [&[][..], &[0xd8]] {
                 w.node("cpu", |w| {
                     w.property("device_type", b"cpu\0");

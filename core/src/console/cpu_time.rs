@@ -1,5 +1,6 @@
-//! What is said about the CPU time of a vCPU that does not have its pCPU to itself: lines of its end and of the monitor.
-//! Times are in nanoseconds. One row of sums, one of counts, then the waits from being woken to running, by length:
+//! Lines about the CPU time of a vCPU that shares its pCPU, for reports at its end and for the
+//! monitor. Times are in nanoseconds. The first line has sums, the second counts, the others a
+//! histogram of the waits from being woken to running:
 //!
 //! ```text
 //!   time ran=1000 of=5000 stolen=3000 longest=800
@@ -7,8 +8,8 @@
 //!   waits 128=3 1024=9
 //! ```
 //!
-//! `1024=9`: nine waits were shorter than 1024 ns and not shorter than half of that. Lengths that no wait has had are not
-//! named. What does not fit a class is in `more`.
+//! `1024=9`: nine waits were shorter than 1024 ns and not shorter than half of that. Classes
+//! without waits are left out. Waits beyond the last class are in `more`.
 
 use super::text::{self, Line};
 use crate::sched::account::CLASSES;
@@ -16,10 +17,10 @@ use crate::sched::{Account, Policy, RunState, Usage};
 
 /// Classes of waits in a line: as many as fit 126 bytes, of a counter with 1 MHz or more.
 const PER_LINE: usize = 4;
-/// Lines about a vCPU; those behind the second may be empty.
+/// Number of lines about a vCPU; those after the second may be empty.
 pub const LINES: usize = 2 + CLASSES.div_ceil(PER_LINE);
 
-/// Nanoseconds of so many ticks, rounded down.
+/// Converts ticks to nanoseconds, rounded down.
 #[inline(never)]
 pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
     const SECOND: u64 = 1_000_000_000;
@@ -35,7 +36,7 @@ pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
     seconds.saturating_mul(SECOND).saturating_add(rest)
 }
 
-/// Appends what a vCPU may have, what it does and its share so far:
+/// Appends the policy, the state and the share so far of a vCPU:
 /// `fair weight 2 cap 3000/10000 us, out of budget for 120 us, had  29.80% of its pcpu`.
 pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut Line<N>) {
     let us = |ticks| nanoseconds(ticks, frequency) / 1000;
@@ -73,7 +74,7 @@ pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut Line<N>)
     line.text("% of its pcpu");
 }
 
-/// The classes of waits of which line `n` tells, if they have occurred; `None` for lines that always say something.
+/// The classes of waits in line `n`; `None` for lines that are never empty.
 pub const fn classes(n: usize) -> Option<core::ops::Range<usize>> {
     let Some(n) = n.checked_sub(2) else {
         return None;
@@ -104,7 +105,7 @@ pub fn write<const N: usize>(n: usize, usage: &Usage, frequency: u64, line: &mut
     }
 }
 
-/// Appends those classes of waits that have occurred.
+/// Appends those of `classes` that have waits.
 fn waits<const N: usize>(
     classes: core::ops::Range<usize>,
     account: &Account,
@@ -142,7 +143,7 @@ mod tests {
         };
         (0..LINES)
             .map(|n| {
-                // What a line of a report has room for.
+                // Longest text of a line of a report.
                 let mut line = Line::<126>::new();
                 write(n, &usage, frequency, &mut line);
                 String::from_utf8(line.as_bytes().to_vec()).unwrap()

@@ -1,18 +1,18 @@
-//! Keys of the console: which byte goes to which VM, and how a VM is named by its number.
+//! Keys of the console: the VM to which a byte goes, and the choice of a VM by its number.
 
 /// Ctrl-T: the next key is for the console itself.
 pub const ESCAPE: u8 = 0x14;
 
-/// What a key from the UART means.
+/// Meaning of a key from the UART.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// A byte for the VM that has the input.
+    /// A byte for the VM that has the focus.
     Send(u8),
-    /// Input goes to another VM now.
+    /// Move the focus to another VM.
     Focus(usize),
     /// Show the keys.
     Help,
-    /// Open the monitor, or let it tell everything again.
+    /// Open the monitor, or repeat its full report.
     Monitor,
     /// A key for the monitor, which is open.
     Command(u8),
@@ -20,25 +20,28 @@ pub enum Key {
     Nothing,
 }
 
-/// The choice of a VM by keys: its number, from 1, or `n` for the next one. A number is a digit, or 0 and then two digits.
+/// The choice of a VM by keys: its number, from 1, or `n` for the next one. A number is one digit,
+/// or 0 and then two digits.
 ///
-/// What is there of those two, behind a 1 that stands for the 0; or 0.
+/// The value is 0, or while such a number is typed its digits so far after a 1, which stands for
+/// the leading 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choice(u32);
 
 impl Choice {
-    /// Nothing is typed yet.
+    /// No digit has been typed.
     pub const fn new() -> Self {
         Self(0)
     }
 
-    /// More digits are to come.
+    /// Whether more digits are to come.
     pub const fn is_open(self) -> bool {
         self.0 != 0
     }
 
-    /// Takes a key while `now` is chosen of `vms` VMs; gives the index of another one, which may not be there. A key that has
-    /// nothing to do with it lets what was typed be forgotten.
+    /// Handles a key while VM `now` of `vms` VMs is chosen. Returns the index of the VM chosen by
+    /// the key, which may not exist. A key that is not part of a choice discards the digits typed
+    /// so far.
     #[inline(never)]
     pub fn key(&mut self, key: u8, now: usize, vms: usize) -> Option<usize> {
         let before = core::mem::take(&mut self.0);
@@ -54,25 +57,25 @@ impl Choice {
             self.0 = value.max(1);
             return None;
         }
-        // Behind a 0 it is 100 more.
+        // A number typed with a leading 0 carries 100 for it.
         let number = value.checked_sub(100).unwrap_or(value);
         Some((number as usize).wrapping_sub(1))
     }
 }
 
-/// Tells keys for the console from bytes for VMs.
+/// The state of the console keys, which separates keys for the console from bytes for VMs.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
-    /// The VM that has the input.
+    /// The VM that gets the input.
     pub focus: usize,
     escaped: bool,
     choice: Choice,
-    /// Keys go to the monitor.
+    /// Whether the monitor is open, so that keys go to it.
     monitor: bool,
 }
 
 impl Keys {
-    /// Input goes to the VM `focus`.
+    /// The initial state, in which input goes to the VM `focus`.
     pub const fn new(focus: usize) -> Self {
         Self {
             focus,
@@ -82,7 +85,7 @@ impl Keys {
         }
     }
 
-    /// Takes a byte from the UART; `vms` is how many VMs there are.
+    /// Handles a byte from the UART; `vms` is the number of VMs.
     pub fn take(&mut self, byte: u8, vms: usize) -> Key {
         if !self.escaped {
             if byte == ESCAPE {
@@ -114,7 +117,7 @@ impl Keys {
         Key::Focus(focus)
     }
 
-    /// The monitor is closed: keys go to VMs again.
+    /// Closes the monitor: keys go to VMs again.
     pub fn leave_monitor(&mut self) {
         self.monitor = false;
     }

@@ -1,4 +1,4 @@
-//! The console: the multiplexer of all VMs' streams, its keys, and what EL2 says on it.
+//! The console: the multiplexer of all VMs' streams, its keys, and the messages of EL2.
 
 pub mod cpu_time;
 pub mod keys;

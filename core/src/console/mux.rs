@@ -1,20 +1,20 @@
 //! The multiplexed console: many VMs on one UART, a line at a time.
 //!
-//! A VM's bytes wait in its streams until a line is complete, so lines of two VMs do not mix. A part of
-//! a line (a prompt) goes out when it has waited for [`FLUSH_MS`]; from then on that VM's bytes pass at
-//! once until another VM has a whole line to say.
+//! A VM's bytes wait in its streams until a line is complete, so lines of two VMs do not mix. A
+//! partial line (a prompt) is printed when it has waited for [`FLUSH_MS`]; from then on that VM's
+//! bytes are printed at once until another VM has a whole line.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::console::ring::Ring;
 use crate::console::text::Line;
 
-/// How long a part of a line waits for the rest, in milliseconds.
+/// Milliseconds for which a partial line waits for the rest.
 pub const FLUSH_MS: u64 = 10;
-/// Bytes of a line that is not a VM's, label and line end included.
+/// Length in bytes of a line of EL2, label and line end included.
 pub const LINE: usize = 160;
 
-/// A byte stream that knows how many whole lines it holds.
+/// A byte stream that counts the whole lines in it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stream<const N: usize> {
@@ -34,7 +34,7 @@ impl<const N: usize> Default for Stream<N> {
 }
 
 impl<const N: usize> Stream<N> {
-    /// For the producer: appends a byte; `false` if there is no room.
+    /// Producer: appends a byte; `false` if there is no room.
     #[inline]
     pub fn push(&self, byte: u8) -> bool {
         let done = self.ring.push(byte);
@@ -45,7 +45,8 @@ impl<const N: usize> Stream<N> {
         done
     }
 
-    /// For the producer: appends all bytes or none, so that the drainer never finds half a line of them and breaks it.
+    /// Producer: appends all bytes or none, so that the consumer never finds half a line of EL2 and
+    /// breaks it.
     pub fn push_all(&self, bytes: &[u8]) -> bool {
         let fits = self.ring.push_all(bytes);
         if fits {
@@ -57,25 +58,25 @@ impl<const N: usize> Stream<N> {
         fits
     }
 
-    /// Bytes that fit.
+    /// Number of bytes that fit.
     #[inline]
     pub fn free(&self) -> u32 {
         self.ring.free()
     }
 
-    /// Nothing waits.
+    /// Whether no byte is in the stream.
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// For the producer, who has just appended `byte`: the drainer should look. It need not for each
-    /// byte of a line that it would not show yet.
+    /// Producer, after it has appended `byte`: whether to notify the pCPU that drains the console.
+    /// A byte of a line that would not be printed yet needs no notification.
     #[inline]
     pub fn is_news(&self, byte: u8) -> bool {
         byte == b'\n' || self.ring.len() == 1 || self.ring.free() < N as u32 / 4
     }
 
-    /// For the consumer: takes the oldest byte.
+    /// Consumer: takes the oldest byte.
     pub fn pop(&self) -> Option<u8> {
         let byte = self.ring.pop()?;
         if byte == b'\n' {
@@ -85,57 +86,57 @@ impl<const N: usize> Stream<N> {
         Some(byte)
     }
 
-    /// For the consumer: a whole line waits, or so much of one that it cannot wait longer.
+    /// Consumer: whether there is a whole line, or so much of one that it cannot wait longer.
     fn ready(&self) -> bool {
         self.lines_in.load(Ordering::Acquire) != self.lines_out.load(Ordering::Relaxed)
             || self.ring.free() < N as u32 / 4
     }
 }
 
-/// The streams of one VM, shared by the pCPU of its vCPU and the pCPU that drains the console.
+/// The streams of one VM, shared by the pCPUs of its vCPUs and the pCPU that drains the console.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Streams {
-    /// What the guest sends. Producer: the vCPU's pCPU.
+    /// Output of the guest. Producer: the vCPU's pCPU.
     pub output: Stream<1024>,
-    /// What EL2 says about the VM. Producer: the vCPU's pCPU.
+    /// Messages of EL2 about the VM. Producer: the vCPU's pCPU.
     pub log: Stream<512>,
-    /// What the guest receives. Producer: the pCPU that drains the console.
+    /// Input of the guest. Producer: the pCPU that drains the console.
     pub input: Ring<256>,
-    /// The guest waits for room in `output`.
+    /// Whether the guest waits for room in `output`.
     pub wants_space: AtomicU32,
-    /// The VM's line is open on the console: every byte is wanted at once.
+    /// Whether a line of the VM is open on the console, so that every byte is printed at once.
     pub eager: AtomicU32,
 }
 
-/// The VMs as the multiplexer sees them.
+/// Access of the multiplexer to the VMs.
 pub trait Sources {
-    /// How many VMs there are.
+    /// The number of VMs.
     fn count(&self) -> usize;
-    /// Streams of a VM.
+    /// The streams of a VM.
     fn streams(&self, vm: usize) -> Option<&Streams>;
-    /// Name of a VM, padded with 0.
+    /// The name of a VM, padded with 0.
     fn name(&self, vm: usize) -> &[u8];
 }
 
-/// What the UART gets next.
+/// Result of [`Mux::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A byte.
+    /// A byte for the UART.
     Byte(u8),
-    /// Not all VMs have been looked at: ask again. Nobody looks at more than [`LOOK`] of them at a time.
+    /// Not all VMs have been searched: ask again. At most [`LOOK`] VMs are searched in a call.
     Later,
-    /// Nothing yet: a part of a line waits for its rest. Ask again, with `flush`, after [`FLUSH_MS`]. All VMs have been looked at
-    /// since there was a byte, or this or `Empty`, last.
+    /// Nothing to print yet: a partial line waits for its rest. Ask again, with `flush`, after
+    /// [`FLUSH_MS`]. All VMs have been searched since the last byte, `Held` or `Empty`.
     Held,
-    /// Nothing waits. All VMs have been looked at, as above.
+    /// Nothing to print. All VMs have been searched, as for `Held`.
     Empty,
 }
 
-/// VMs that are looked at to find who speaks next, before something else has its turn.
+/// Number of VMs that a call searches for output, so that other work can run in between.
 pub const LOOK: usize = 16;
 
-/// Who writes a line: a VM's guest, or EL2 about a VM.
+/// The writer of a line: a VM's guest, or EL2 about a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Speaker {
     vm: usize,
@@ -163,19 +164,19 @@ impl Speaker {
     }
 }
 
-/// Merges the streams of all VMs into one.
+/// The multiplexer, which merges the streams of all VMs.
 #[derive(Clone, Debug)]
 pub struct Mux {
     speaker: Option<Speaker>,
     last: usize,
-    /// How many behind `last` have been looked at, and had nothing to say.
+    /// Number of VMs behind `last` that have been searched and had nothing to print.
     looked: usize,
-    /// But a part of a line.
+    /// Whether one of them had a partial line.
     held: bool,
     line_open: bool,
     insert: Line<LINE>,
     inserted: usize,
-    /// What waits to be said.
+    /// Message that waits to be printed.
     notice: Line<128>,
 }
 
@@ -186,7 +187,7 @@ impl Default for Mux {
 }
 
 impl Mux {
-    /// At the start of a line.
+    /// A multiplexer at the start of a line.
     pub const fn new() -> Self {
         Self {
             speaker: None,
@@ -200,18 +201,19 @@ impl Mux {
         }
     }
 
-    /// Everything that was inserted has gone out.
+    /// Whether everything that was inserted has been printed.
     fn drained(&self) -> bool {
         self.inserted >= self.insert.as_bytes().len() && self.notice.as_bytes().is_empty()
     }
 
-    /// Says something of its own, on a line of its own. It breaks a line of a guest, which may never end, and waits for the
-    /// end of one of EL2's. Of several that wait the last is said.
+    /// Prints a message of the console, on a separate line. It breaks a line of a guest, which may
+    /// never end, and waits for the end of a line of EL2. Of several messages that wait only the
+    /// last is printed.
     pub fn notice(&mut self, text: &Line<128>) {
         self.notice = *text;
     }
 
-    /// Says what waits, if no line of EL2's is under way.
+    /// Starts the message that waits, unless a line of EL2 is being printed.
     fn say_notice(&mut self, sources: &impl Sources) {
         if self.notice.as_bytes().is_empty() {
             return;
@@ -229,7 +231,7 @@ impl Mux {
         });
     }
 
-    /// Nothing is being said, but perhaps a part of a line that waits for its rest.
+    /// Whether nothing is being printed, except perhaps a partial line that waits for its rest.
     pub fn is_free(&self, sources: &impl Sources) -> bool {
         self.drained()
             && (!self.line_open
@@ -238,8 +240,9 @@ impl Mux {
                     .is_none_or(|speaker| speaker.is_silent(sources)))
     }
 
-    /// Says a line with a label, which `write` makes; `false` if that has nothing to say. A line that has
-    /// not gone out yet is lost: [`Self::is_free`] tells.
+    /// Prints a line with a label, whose text `write` appends; `write` and this return `false` if
+    /// there is no text. A line that has not been printed completely is lost: see
+    /// [`Self::is_free`].
     pub fn say(&mut self, label: &str, write: impl FnOnce(&mut Line<LINE>) -> bool) -> bool {
         self.insert.clear();
         self.inserted = 0;
@@ -257,7 +260,7 @@ impl Mux {
         true
     }
 
-    /// The next byte for the UART. `flush`: parts of lines have waited long enough.
+    /// Returns the next byte for the UART. `flush`: partial lines have waited long enough.
     pub fn next(&mut self, sources: &impl Sources, flush: bool) -> Next {
         if self.inserted >= self.insert.as_bytes().len() {
             self.say_notice(sources);
@@ -266,7 +269,7 @@ impl Mux {
             self.inserted = self.inserted.saturating_add(1);
             return Next::Byte(*byte);
         }
-        // In the middle of a line its speaker goes on, unless it has stopped and another has a whole line.
+        // An open line continues, unless its speaker has stopped and another one has a whole line.
         if self.line_open
             && let Some(speaker) = self.speaker
             && let Some(byte) = speaker.pop(sources)
@@ -292,7 +295,7 @@ impl Mux {
         }
     }
 
-    /// The line is over, or another one breaks it.
+    /// Closes the line, because it is complete or another one breaks it.
     fn close(&mut self, sources: &impl Sources) {
         self.line_open = false;
         if let Some(streams) = self.speaker.and_then(|speaker| sources.streams(speaker.vm)) {
@@ -300,7 +303,7 @@ impl Mux {
         }
     }
 
-    /// Who speaks next, starting behind the one who spoke last and those who have been looked at.
+    /// Chooses the next speaker, starting after the last one and the VMs that have been searched.
     fn choose(&mut self, sources: &impl Sources, flush: bool) -> Option<Speaker> {
         let count = sources.count();
         for _ in 0..LOOK {
@@ -312,7 +315,7 @@ impl Mux {
             let Some(streams) = sources.streams(vm) else {
                 continue;
             };
-            // What the guest said comes before what is said about it.
+            // The guest's output comes before the messages about it.
             let output = !streams.output.is_empty();
             let log = !streams.log.is_empty();
             if output && (flush || log || streams.output.ready()) || log {
@@ -324,7 +327,7 @@ impl Mux {
         None
     }
 
-    /// Starts a line: label first.
+    /// Starts a line with its label.
     fn open(&mut self, sources: &impl Sources, speaker: Speaker) -> Next {
         self.insert = Line::new();
         self.inserted = 1;
@@ -357,7 +360,7 @@ impl Mux {
             .map_or(Next::Empty, |byte| Next::Byte(*byte))
     }
 
-    /// Nothing is left to say, in part or in whole.
+    /// Whether nothing is left to print, neither whole nor partial lines.
     pub fn is_done(&self, sources: &impl Sources) -> bool {
         self.drained()
             && (0..sources.count()).all(|vm| {
@@ -407,7 +410,7 @@ mod tests {
             .replace("\x1b[0m", "")
     }
 
-    /// VMs that count how often one of them is looked at.
+    /// VMs that count how often one of them is searched.
     struct Many(Vec<Streams>, std::cell::Cell<usize>);
 
     impl Sources for Many {
@@ -423,8 +426,9 @@ mod tests {
         }
     }
 
-    /// However many VMs there are, and all of them with parts of lines that nobody may say yet: no look is longer than
-    /// [`LOOK`], a round sees each once, and whoever has a line gets it said.
+    /// However many VMs there are, all of them with partial lines that may not be printed yet: no
+    /// call searches more than [`LOOK`] VMs, a round searches each once, and a VM with a whole line
+    /// gets it printed.
     #[test]
     fn a_look_is_bounded_and_a_round_is_whole() {
         for count in [1, LOOK - 1, LOOK, LOOK + 1, 64] {
@@ -504,7 +508,7 @@ mod tests {
 
     #[test]
     fn a_notice_waits_for_the_end_of_what_el2_says() {
-        // However many bytes of the line are out, its label among them.
+        // However many bytes of the line have been printed, those of its label included.
         for out in 0..30 {
             let (two, mut mux) = (two(), Mux::new());
             two.0[0].log.push_all(b"vm alpha stopped: power off\r\n");

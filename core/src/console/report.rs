@@ -1,5 +1,5 @@
-//! What EL2 says about a vCPU that stopped: a report of lines, one at a time, so that whoever prints
-//! it decides how much it does in one turn.
+//! The report about a vCPU that stopped: lines, one at a time, so that the caller decides how many
+//! it prints in a turn.
 
 use bulkhead_abi::{exit::ExitClass, plan::NAME};
 
@@ -11,76 +11,76 @@ use crate::cpu::inject::Fault;
 use crate::cpu::power::End;
 use crate::sched::Usage;
 
-/// A line of a report, with its line end.
+/// A line of a report, including its line end.
 pub type ReportLine = Line<128>;
 
-/// Why a VM no longer runs.
+/// Reason why a VM no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The guest, or somebody with authority, asked for it; or its watchdog did.
+    /// A request of the guest or the console, or an expired watchdog.
     Ended(End),
-    /// A fault that could not be handed to the guest, or that ends it.
+    /// A fault that could not be injected into the guest, or that ends it.
     Fault {
         /// ESR_EL2.
         syndrome: u64,
         /// FAR_EL2.
         address: u64,
-        /// Where the guest was.
+        /// PC of the guest.
         pc: u64,
-        /// What was to be injected.
+        /// The fault that was to be injected.
         fault: Option<Fault>,
     },
 }
 
-/// What follows the end of a VM.
+/// What happens after the end of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stays stopped.
+    /// The VM stays stopped.
     Stays,
-    /// It stays stopped: it has been restarted as often as its policy allows.
+    /// The VM stays stopped: it has been restarted as often as its policy allows.
     Exhausted {
-        /// How often that is.
+        /// Restarts that the policy allows.
         limit: u16,
-        /// In how many seconds.
+        /// Period of that limit, in seconds.
         seconds: u16,
     },
-    /// It stays stopped, and this VM is told.
+    /// The VM stays stopped, and this other VM is notified.
     Tells([u8; NAME]),
-    /// It starts again because it asked for it.
+    /// The VM restarts because its guest or the console asked for it.
     Restarts,
-    /// It starts again after a crash.
+    /// The VM starts again after a crash.
     Retries {
-        /// How often it has by now.
+        /// Restarts so far in the period.
         count: u16,
-        /// How often it may.
+        /// Restarts that the policy allows.
         limit: u16,
-        /// In how many seconds.
+        /// Period of that limit, in seconds.
         seconds: u16,
     },
 }
 
 impl Verdict {
-    /// The VM starts again.
+    /// Whether the VM starts again.
     pub const fn is_restart(self) -> bool {
         matches!(self, Self::Restarts | Self::Retries { .. })
     }
 }
 
-/// Lines that have been said of a report.
+/// A report, with its progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     name: [u8; NAME],
     vcpu: u64,
-    /// `None`: another vCPU says why the VM ended, this one has only its statistics.
+    /// `None`: another vCPU's report has the reason; this one has only statistics.
     reason: Option<(Reason, Verdict)>,
-    /// What it has had of a pCPU that it does not have to itself, and ticks in a second.
+    /// CPU time on a shared pCPU, and ticks in a second.
     time: Option<(Usage, u64)>,
     next: usize,
 }
 
 /// Header, details, table header, classes, totals, CPU time, ring header, ring.
 const LINES: usize = TIME + cpu_time::LINES + 1 + LAST_EXITS;
-/// What the columns of [`row`] are.
+/// Headings of the columns of [`row`].
 pub(crate) const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
@@ -88,8 +88,8 @@ const TIME: usize = TOTALS + 1;
 const LAST: usize = TIME + cpu_time::LINES;
 
 impl Report {
-    /// A report about the VM `name` by its vCPU that knows why it ended; with the statistics of that
-    /// vCPU, unless the VM starts again.
+    /// A report by the vCPU that knows why the VM `name` ended; with the statistics of that vCPU,
+    /// unless the VM starts again.
     pub const fn new(name: [u8; NAME], vcpu: u64, reason: Reason, verdict: Verdict) -> Self {
         Self {
             name,
@@ -100,7 +100,7 @@ impl Report {
         }
     }
 
-    /// The statistics of another of its vCPUs.
+    /// A report with only the statistics of a vCPU.
     pub const fn statistics(name: [u8; NAME], vcpu: u64) -> Self {
         Self {
             name,
@@ -111,24 +111,24 @@ impl Report {
         }
     }
 
-    /// Adds what the vCPU has had of a pCPU that it does not have to itself. `frequency`: ticks in a second.
+    /// Adds the CPU time of a vCPU on a shared pCPU. `frequency`: ticks in a second.
     #[must_use]
     pub const fn with_time(mut self, usage: Usage, frequency: u64) -> Self {
         self.time = Some((usage, frequency));
         self
     }
 
-    /// It has why the VM ended, and so has to be said first.
+    /// Whether the report has the reason, so that it has to be printed before the others of the VM.
     pub const fn leads(&self) -> bool {
         self.reason.is_some()
     }
 
-    /// The VM starts again: only why is said, not what its vCPUs have cost.
+    /// Whether the report has only the reason, without the statistics, because the VM starts again.
     pub fn is_brief(&self) -> bool {
         self.reason.is_some_and(|(_, verdict)| verdict.is_restart())
     }
 
-    /// The next line, or `None` at the end. Each costs a bounded number of steps.
+    /// Returns the next line, or `None` at the end. A line takes a bounded number of steps.
     pub fn next(&mut self, stats: &ExitStats) -> Option<ReportLine> {
         while self.next < LINES {
             let n = self.next;
@@ -253,7 +253,7 @@ impl Report {
         }
     }
 
-    /// The last exits of a vCPU that crashed, newest first.
+    /// Writes the last exits of a vCPU that crashed, newest first.
     fn last(&self, n: usize, stats: &ExitStats, line: &mut ReportLine) {
         if !matches!(self.reason, Some((Reason::Fault { .. }, _))) {
             return;
@@ -285,7 +285,8 @@ pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut Line<N>) {
         .decimal(exit.at);
 }
 
-/// Appends the sums of a class, of a vCPU that has run for `elapsed` cycles; nothing if there are none.
+/// Appends the sums of a class, of a vCPU that has been on for `elapsed` cycles; nothing if it has
+/// no exits.
 pub(crate) fn row<const N: usize>(
     class: ExitClass,
     sums: &ClassStats,
@@ -317,18 +318,18 @@ pub(crate) fn row<const N: usize>(
 /// Sums over all exits of a vCPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// How many.
+    /// Number of exits.
     pub exits: u64,
     /// Cycles in the guest.
     pub guest: u64,
-    /// Cycles altogether.
+    /// Cycles for which the vCPU was on.
     pub elapsed: u64,
-    /// Cycles of those in which it was away from its pCPU, asleep or because others had their turns.
+    /// Cycles of `elapsed` for which it was away from its pCPU: asleep, or not in its turn.
     pub away: u64,
 }
 
 impl Totals {
-    /// Those of statistics.
+    /// Computes the totals of statistics.
     pub fn of(stats: &ExitStats) -> Self {
         Self {
             exits: stats.exits(),

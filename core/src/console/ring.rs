@@ -1,7 +1,7 @@
 //! A byte ring with one producer and one consumer on different pCPUs, without a lock.
 //!
-//! The producer alone moves `head`, the consumer alone moves `tail`; each publishes with release and
-//! reads the other's index with acquire (`docs/internals/locking.md`).
+//! Only the producer moves `head`, only the consumer moves `tail`; each writes its index with
+//! release and reads that of the other side with acquire (`docs/internals/locking.md`).
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
@@ -38,7 +38,7 @@ impl<const N: usize> Ring<N> {
         }
     }
 
-    /// Bytes that wait.
+    /// Number of bytes in the ring.
     #[inline(always)]
     pub fn len(&self) -> u32 {
         self.head
@@ -46,19 +46,19 @@ impl<const N: usize> Ring<N> {
             .wrapping_sub(self.tail.load(Ordering::Acquire))
     }
 
-    /// Nothing waits.
+    /// Whether the ring is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes that fit.
+    /// Number of bytes that fit.
     #[inline(always)]
     pub fn free(&self) -> u32 {
         (N as u32).saturating_sub(self.len())
     }
 
-    /// For the producer: appends a byte; `false` if there is no room.
+    /// Producer: appends a byte; `false` if there is no room.
     #[inline(always)]
     pub fn push(&self, byte: u8) -> bool {
         let head = self.head.load(Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl<const N: usize> Ring<N> {
         true
     }
 
-    /// For the producer: appends all bytes or none. The consumer sees all of them at once, or none yet.
+    /// Producer: appends all bytes or none. The consumer sees all of them at once, or none yet.
     pub fn push_all(&self, bytes: &[u8]) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         let used = head.wrapping_sub(self.tail.load(Ordering::Acquire));
@@ -90,7 +90,7 @@ impl<const N: usize> Ring<N> {
         true
     }
 
-    /// For the consumer: takes the oldest byte.
+    /// Consumer: takes the oldest byte.
     #[inline(always)]
     pub fn pop(&self) -> Option<u8> {
         let tail = self.tail.load(Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Exit statistics of a vCPU and the ring of its last exits. Always on, so every instruction counts.
+//! Exit statistics of a vCPU and the ring of its last exits. They are always on, so every
+//! instruction of them counts.
 
 use bulkhead_abi::exit::ExitClass;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -7,20 +8,20 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct ClassStats {
-    /// Exits.
+    /// Number of exits.
     pub count: u64,
-    /// Cycles at EL2, all exits together.
+    /// Cycles at EL2, sum over all exits.
     pub total: u64,
     /// Sum of the squares of the cycles of each exit.
     pub squares: u64,
-    /// Shortest exit; `u32::MAX` before the first.
+    /// Cycles of the shortest exit; `u32::MAX` before the first.
     pub min: u32,
-    /// Longest exit.
+    /// Cycles of the longest exit.
     pub max: u32,
 }
 
 impl ClassStats {
-    /// Before the first exit.
+    /// Statistics before the first exit.
     pub const NEW: Self = Self {
         count: 0,
         total: 0,
@@ -29,7 +30,7 @@ impl ClassStats {
         max: 0,
     };
 
-    /// An exit was shorter or longer than all before.
+    /// Extends the minimum or the maximum.
     #[cold]
     #[inline(never)]
     const fn widen(&mut self, took: u32) {
@@ -59,7 +60,8 @@ impl ClassStats {
     }
 }
 
-/// Square root, rounded down: one bit a turn. `u64::isqrt` may panic as far as the gates can see.
+/// Square root, rounded down, computed one bit at a time. `u64::isqrt` may panic as far as the
+/// gates can see.
 const fn root(value: u64) -> u64 {
     let mut root = 0u64;
     let mut bit = 1u64 << 31;
@@ -79,24 +81,24 @@ const fn root(value: u64) -> u64 {
 )]
 #[repr(C)]
 pub struct LastExit {
-    /// Guest address at which it left (ELR_EL2).
+    /// Address at which the guest was left (ELR_EL2).
     pub pc: u64,
     /// ESR_EL2, or the INTID of an interrupt.
     pub syndrome: u64,
     /// Cycle counter at the end of the exit.
     pub at: u64,
-    /// [`ExitClass`] as number.
+    /// [`ExitClass`] as a number.
     pub class: u64,
 }
 
-/// Exits that the ring remembers; a power of two.
+/// Number of exits in the ring; a power of two.
 pub const LAST_EXITS: usize = 16;
 
-/// Classes that come most often: the first ones.
+/// Number of the most frequent classes, which are the first ones.
 const USUAL: usize = ExitClass::Uart as usize + 1;
 
-/// Statistics of one vCPU. What usual exits touch comes first: behind the registers of the guest, pairs of loads
-/// and stores still reach it.
+/// Statistics of one vCPU. The fields of frequent exits come first: they follow the guest's
+/// registers in memory, within reach of the offset of load and store pairs.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ExitStats {
@@ -106,7 +108,7 @@ pub struct ExitStats {
     started: u64,
     others: [ClassStats; ExitClass::COUNT - USUAL],
     away: u64,
-    /// What it had run and how often it had left when it last started.
+    /// Elapsed cycles and exits at the last [`Self::enter`].
     ran: u64,
     left: u64,
 }
@@ -131,8 +133,8 @@ impl ExitStats {
         }
     }
 
-    /// The vCPU starts to run at `now` (cycle counter), for the first time or again after it was off: what passed
-    /// until then, such as getting its memory ready, was not the guest's and does not count.
+    /// Starts counting at `now` (cycle counter), when the vCPU starts for the first time or again
+    /// after it was off: the time before, such as preparing its memory, does not count.
     pub const fn enter(&mut self, now: u64) {
         self.ran = self.elapsed();
         self.left = self.exits;
@@ -160,14 +162,14 @@ impl ExitStats {
         slot.count = slot.count.wrapping_add(1);
         slot.total = slot.total.wrapping_add(took);
         slot.squares = slot.squares.wrapping_add(took.wrapping_mul(took));
-        // Rare, and last, so that it needs no stack.
+        // Rare, and last, so that the call needs no stack.
         let (short, min, max) = (took as u32, slot.min, slot.max);
         if (short < min) | (short > max) {
             slot.widen(short);
         }
     }
 
-    /// Sums of one class.
+    /// The sums of one class.
     pub const fn class(&self, class: ExitClass) -> &ClassStats {
         let class = class as usize;
         if class < USUAL {
@@ -177,7 +179,7 @@ impl ExitStats {
         }
     }
 
-    /// Exits of all classes.
+    /// Number of exits of all classes.
     pub const fn exits(&self) -> u64 {
         self.exits
     }
@@ -190,24 +192,26 @@ impl ExitStats {
             .fold(0, |sum, class| sum.wrapping_add(class.total))
     }
 
-    /// The vCPU, which is on, was away from its pCPU from `left` to `now`, both of the cycle counter.
+    /// Adds the time for which the vCPU, which is on, was away from its pCPU: from `left` to `now`,
+    /// both of the cycle counter.
     pub const fn was_away(&mut self, left: u64, now: u64) {
         self.away = self.away.wrapping_add(now.wrapping_sub(left));
     }
 
-    /// Cycles in which it was away from its pCPU: asleep, or another one had its turn.
+    /// Cycles for which the vCPU was away from its pCPU: asleep, or not in its turn.
     pub const fn away(&self) -> u64 {
         self.away
     }
 
-    /// Cycles in the guest, up to its last exit.
+    /// Cycles in the guest, up to the last exit.
     pub fn guest(&self) -> u64 {
         self.elapsed()
             .saturating_sub(self.hypervisor())
             .saturating_sub(self.away)
     }
 
-    /// Cycles in which the vCPU was on (in the guest, in an exit, away from its pCPU), up to its last exit.
+    /// Cycles for which the vCPU was on (in the guest, in an exit, away from its pCPU), up to its
+    /// last exit.
     pub const fn elapsed(&self) -> u64 {
         let now = match self.last(0) {
             Some(last) if self.exits != self.left => last.at.wrapping_sub(self.started),

@@ -1,7 +1,7 @@
-//! Lines of text without `core::fmt`: its tables and indirect calls would weigh more than everything
-//! that EL2 says, and the call-graph gate could not see through them.
+//! Lines of text without `core::fmt`: its tables and indirect calls would be larger than all
+//! messages of EL2, and the call-graph gate could not analyse them.
 
-/// A line of at most `N` bytes; what does not fit is cut off.
+/// A line of at most `N` bytes; text that does not fit is cut off.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<const N: usize> {
     bytes: [u8; N],
@@ -23,7 +23,7 @@ impl<const N: usize> Line<N> {
         }
     }
 
-    /// Takes everything back.
+    /// Removes all bytes.
     pub fn clear(&mut self) {
         self.len = 0;
     }
@@ -113,7 +113,7 @@ impl<const N: usize> Line<N> {
     }
 }
 
-/// Parts of ten thousand.
+/// A part of a whole in ten-thousandths.
 fn share(part: u64, whole: u64) -> u64 {
     let scaled = u128::from(part).wrapping_mul(10_000);
     // Both are sums of cycle counts; the quotient of two of them fits as long as part <= whole.

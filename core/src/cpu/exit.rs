@@ -1,6 +1,6 @@
-//! What brought a vCPU out of its guest: ESR_EL2 in words (DDI 0487, D24.2.40 "ESR_EL2").
+//! Decoding of ESR_EL2, the reason for an exit (DDI 0487, D24.2.40 "ESR_EL2").
 
-/// Exception classes (ESR_ELx.EC) that EL2 tells apart.
+/// Exception classes (ESR_ELx.EC) that EL2 distinguishes.
 pub mod ec {
     /// Unknown reason.
     pub const UNKNOWN: u64 = 0x00;
@@ -40,25 +40,25 @@ pub const fn class(esr: u64) -> u64 {
 /// A load or store at an address that stage 2 does not map, with a valid syndrome (ISV = 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mmio {
-    /// Guest address.
+    /// Address of the access (IPA).
     pub ipa: u64,
-    /// Bytes: 1, 2, 4 or 8.
+    /// Size in bytes: 1, 2, 4 or 8.
     pub size: u64,
     /// General-purpose register, 31 is XZR.
     pub register: u8,
-    /// Store, else load.
+    /// Whether the access is a store.
     pub write: bool,
-    /// The loaded value is sign-extended.
+    /// Whether the loaded value is sign-extended.
     pub sign_extend: bool,
-    /// The destination is an X register (matters for sign extension).
+    /// Whether the destination is an X register (matters for sign extension).
     pub wide: bool,
 }
 
-/// What is left of a syndrome when what is of no concern is masked out, for [`is_plain_word`].
+/// The fields of a syndrome that [`is_plain_word`] compares.
 const PLAIN: u64 = ISV | S1PTW | CM | 0b111 << 21 | 0b11_1100;
 
-/// A translation fault by a load or store of four bytes with a valid syndrome and no sign extension:
-/// nearly every access to a device.
+/// Whether an access is a plain word access: a translation fault by a load or store of four bytes
+/// with a valid syndrome and no sign extension. Nearly every access to a device is one.
 #[inline(always)]
 pub const fn is_plain_word(esr: u64) -> bool {
     esr & PLAIN == ISV | 0b100 << 21 | 0b00_0100
@@ -70,25 +70,25 @@ pub const fn fault_ipa(far: u64, hpfar: u64) -> u64 {
     hpfar << 8 | far & 0xfff
 }
 
-/// The register that the access of a syndrome names, 31 is XZR.
+/// The general-purpose register of the access, 31 is XZR.
 #[inline(always)]
 pub const fn access_register(esr: u64) -> u8 {
     (esr >> 16 & 31) as u8
 }
 
-/// The access of a syndrome is a store.
+/// Whether the access is a store.
 #[inline(always)]
 pub const fn is_store(esr: u64) -> bool {
     esr & WNR != 0
 }
 
-/// What a data abort from the guest is.
+/// What EL2 does about a data abort of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataAbort {
-    /// Perhaps an emulated device: a translation fault with a valid syndrome.
+    /// May be an access to an emulated device: a translation fault with a valid syndrome.
     Mmio(Mmio),
-    /// Nothing that can be emulated: no valid syndrome, a permission fault, a fault in a stage-1
-    /// walk, an external abort. The guest gets it back as an abort of its own.
+    /// Cannot be emulated: no valid syndrome, a permission fault, a fault in a stage-1 walk, an
+    /// external abort. EL2 injects a data abort into the guest.
     Refused,
 }
 
@@ -98,8 +98,8 @@ const CM: u64 = 1 << 8;
 const WNR: u64 = 1 << 6;
 
 impl DataAbort {
-    /// Decodes the syndrome of a data abort. `hpfar` holds IPA\[47:12\] for translation faults
-    /// (DDI 0487, D24.2.67 "HPFAR_EL2"), `far` the offset in the page.
+    /// Decodes the syndrome of a data abort. `hpfar` holds IPA\[47:12\] for translation faults (DDI
+    /// 0487, D24.2.67 "HPFAR_EL2"), `far` the offset in the page.
     #[inline(always)]
     pub const fn decode(esr: u64, far: u64, hpfar: u64) -> Self {
         let translation_fault = esr & 0b11_1100 == 0b00_0100;
@@ -118,7 +118,7 @@ impl DataAbort {
 }
 
 impl Mmio {
-    /// What the register gets when the device answered `value`.
+    /// The value that a load puts into its register when the device returns `value`.
     #[inline(always)]
     pub const fn loaded(&self, value: u64) -> u64 {
         if self.size == 8 {
@@ -138,7 +138,7 @@ impl Mmio {
         }
     }
 
-    /// The bytes of a register that a store takes.
+    /// The bytes of its register that a store writes.
     #[inline(always)]
     pub const fn stored(&self, register: u64) -> u64 {
         if self.size == 8 {
@@ -153,15 +153,16 @@ impl Mmio {
 /// A trapped MRS or MSR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SysReg {
-    /// Encoding as [`sysreg`] makes it.
+    /// Encoding as from [`sysreg`].
     pub register: u32,
     /// General-purpose register, 31 is XZR.
     pub gpr: u8,
-    /// MRS, else MSR.
+    /// Whether the access is MRS, not MSR.
     pub read: bool,
 }
 
-/// Encoding of a system register in one number: op0, op1, CRn, CRm, op2 in the places of the ISS.
+/// Encodes a system register as one number: op0, op1, CRn, CRm and op2 at their positions in the
+/// ISS.
 pub const fn sysreg(op0: u32, op1: u32, crn: u32, crm: u32, op2: u32) -> u32 {
     op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1
 }
@@ -178,7 +179,7 @@ impl SysReg {
     }
 }
 
-/// What an exception class means, for reports.
+/// Describes an exception for reports.
 pub const fn words(esr: u64) -> &'static str {
     match class(esr) {
         ec::UNKNOWN => "undefined instruction",

@@ -1,5 +1,5 @@
-//! Exceptions that EL2 hands to a guest: which registers become what (DDI 0487, D1.3 "Exception
-//! entry").
+//! Exceptions that EL2 injects into a guest: the register values at the entry (DDI 0487, D1.3
+//! "Exception entry").
 
 use crate::cpu::exit::{IL, class, ec};
 
@@ -8,12 +8,12 @@ const MASKED_EL1H: u64 = 0x3c5;
 /// Data fault status: synchronous external abort, not on a translation table walk.
 const EXTERNAL: u64 = 0x10;
 
-/// State of EL1 that decides how an exception enters it.
+/// State of EL1 that determines how an exception enters it.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
-    /// ELR_EL2: where the guest was.
+    /// ELR_EL2: the guest's PC at the exit.
     pub pc: u64,
-    /// SPSR_EL2: how it ran.
+    /// SPSR_EL2: the guest's PSTATE at the exit.
     pub spsr: u64,
     /// VBAR_EL1.
     pub vbar: u64,
@@ -21,10 +21,10 @@ pub struct Before {
     pub sctlr: u64,
 }
 
-/// Registers after the entry.
+/// Register values after the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct After {
-    /// ELR_EL2: the guest's vector.
+    /// ELR_EL2: the address of the guest's vector.
     pub pc: u64,
     /// SPSR_EL2.
     pub spsr: u64,
@@ -34,11 +34,11 @@ pub struct After {
     pub saved: u64,
     /// ESR_EL1.
     pub esr: u64,
-    /// FAR_EL1, where the exception has an address.
+    /// FAR_EL1, if the exception has an address.
     pub far: Option<u64>,
 }
 
-/// What the guest gets.
+/// The exception to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Undefined instruction.
@@ -49,8 +49,8 @@ pub enum Fault {
     Fetch(u64),
 }
 
-/// Where an exception of the guest in state `spsr` enters, relative to VBAR_EL1, or `None` if it
-/// ran in a state that a VM does not have (AArch32).
+/// Offset from VBAR_EL1 at which an exception enters a guest in state `spsr`, or `None` if it ran
+/// in a state that a VM does not have (AArch32).
 const fn vector(spsr: u64) -> Option<u64> {
     match spsr & 0x1f {
         0x00 => Some(0x400),
@@ -60,7 +60,8 @@ const fn vector(spsr: u64) -> Option<u64> {
     }
 }
 
-/// A guest's vector could not be fetched: injecting another fault would never end.
+/// Whether the guest could not fetch its own vector, so that injecting another fault would never
+/// end.
 pub const fn is_lost(before: &Before, fault: Fault) -> bool {
     match (fault, vector(before.spsr)) {
         (Fault::Fetch(_), Some(0x200)) => before.pc == before.vbar.wrapping_add(0x200),
@@ -69,15 +70,15 @@ pub const fn is_lost(before: &Before, fault: Fault) -> bool {
     }
 }
 
-/// Works out the entry. `syndrome` is ESR_EL2, from which the guest's syndrome keeps the length of the
-/// instruction and what it was about.
+/// Computes the register values of the entry. `syndrome` is ESR_EL2, of which the guest's syndrome
+/// keeps the direction of a data access.
 pub const fn enter(before: &Before, fault: Fault, syndrome: u64) -> After {
     let same = before.spsr & 0xf != 0;
     let (esr, far) = match fault {
         Fault::Undefined => (ec::UNKNOWN << 26, None),
         Fault::Data(address) => {
             let ec = if same { ec::DATA_SAME } else { ec::DATA_LOWER };
-            // Keep WnR; the instruction syndrome is not for EL1.
+            // Keep WnR; the rest of the syndrome is not for EL1.
             let kept = if class(syndrome) == ec::DATA_LOWER {
                 syndrome & 1 << 6
             } else {
@@ -98,8 +99,8 @@ pub const fn enter(before: &Before, fault: Fault, syndrome: u64) -> After {
         Some(offset) => offset,
         None => 0x400,
     };
-    // PAN is set on entry unless SCTLR_EL1.SPAN says to keep it; condition flags stay as they were,
-    // UAO, SS and IL are cleared, BTYPE too.
+    // PAN is set on entry unless SCTLR_EL1.SPAN says to keep it; condition flags are kept; UAO, SS,
+    // IL and BTYPE are cleared.
     let span_keeps = before.sctlr & 1 << 23 != 0;
     let pan = if span_keeps { before.spsr & 1 << 22 } else { 0 };
     After {

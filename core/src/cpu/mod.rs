@@ -1,4 +1,5 @@
-//! A vCPU as its guest meets it: exits, system registers, injected exceptions, firmware calls, power states.
+//! The vCPU as its guest sees it: exits, system registers, injected exceptions, firmware calls,
+//! power states.
 
 pub mod exit;
 pub mod inject;

@@ -1,9 +1,10 @@
-//! Power states of a VM and its vCPUs: who may change what, without a lock (`docs/internals/locking.md`).
+//! Power states of a VM and its vCPUs, and the lock-free changes between them
+//! (`docs/internals/locking.md`).
 //!
-//! A VM is in a [`Phase`], a vCPU in a state; `online` counts the vCPUs that are not off. Who takes
-//! the last one off ends the VM. Everything is atomic, because any pCPU of the VM, and the one that
-//! serves the console, may ask for a change; each change is one compare-and-exchange, so that two that
-//! race have one winner.
+//! A VM is in a [`Phase`], a vCPU in a [`State`]; `online` counts the vCPUs that are not off. The
+//! pCPU that takes the last vCPU off ends the VM. Everything is atomic, because any pCPU of the VM,
+//! and the pCPU that serves the console, may ask for a change; each change is one
+//! compare-and-exchange, so of two that race exactly one succeeds.
 //!
 //! States and calls: DEN0022E (PSCI), sections 5.4 to 5.8 and 6.6.
 
@@ -11,20 +12,20 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::plan::MAX_VCPUS_PER_VM;
 
-/// What a VM does.
+/// Phase in the life of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It has not been started, or it has ended and everything about it has been said.
+    /// The VM has not been started, or it has ended and its end has been fully reported.
     Down,
-    /// Its boot pCPU is getting it ready.
+    /// The boot pCPU is preparing the VM.
     Starting,
-    /// Its vCPUs may run.
+    /// The vCPUs may run.
     Running,
-    /// Its vCPUs are leaving, for this reason.
+    /// The vCPUs are being taken off, for this reason.
     Stopping(End),
 }
 
-/// Why a VM ends.
+/// Reason for the end of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum End {
@@ -34,13 +35,13 @@ pub enum End {
     Reset = 2,
     /// CPU_OFF of the last vCPU that was on.
     LastCpuOff = 3,
-    /// It crashed: a fault that it could not take, or an SError.
+    /// A crash: a fault that could not be injected, or an SError.
     Crash = 4,
-    /// Its watchdog was not refreshed.
+    /// The watchdog of the VM was not refreshed.
     Watchdog = 5,
-    /// Somebody with authority stopped it.
+    /// The console stopped it.
     Ordered = 6,
-    /// Somebody with authority restarts it.
+    /// The console restarts it.
     OrderedRestart = 7,
 }
 
@@ -55,39 +56,39 @@ impl End {
         Self::OrderedRestart,
     ];
 
-    /// It is a crash: the VM's crash policy decides what follows.
+    /// Whether this is a crash: the VM's crash policy decides what follows.
     pub const fn is_crash(self) -> bool {
         matches!(self, Self::Crash | Self::Watchdog)
     }
 
-    /// The VM starts again by its own or somebody's wish.
+    /// Whether the VM is to start again, by its own or the console's request.
     pub const fn is_restart(self) -> bool {
         matches!(self, Self::Reset | Self::OrderedRestart)
     }
 }
 
-/// State of a vCPU, as AFFINITY_INFO tells it.
+/// Power state of a vCPU, as AFFINITY_INFO reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// It does not run.
+    /// The vCPU is off.
     Off = 0,
-    /// Somebody is writing down where it shall start.
+    /// A CPU_ON is writing its entry point.
     Claimed = 1,
-    /// It shall start; its pCPU has been told.
+    /// The vCPU is to start; its pCPU has been notified.
     Pending = 2,
-    /// It runs.
+    /// The vCPU is on.
     On = 3,
 }
 
-/// Why a vCPU cannot be switched on.
+/// Reason why a vCPU cannot be switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no such vCPU.
+    /// The VM has no such vCPU.
     Absent,
-    /// It is on.
+    /// The vCPU is on.
     On,
-    /// Somebody else is switching it on.
+    /// Another CPU_ON of the vCPU is under way.
     Pending,
 }
 
@@ -99,16 +100,16 @@ struct Vcpu {
     context: AtomicU64,
 }
 
-/// Where a vCPU starts.
+/// Entry point of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// IPA.
+    /// IPA of the first instruction.
     pub entry: u64,
-    /// Its x0.
+    /// Value of x0.
     pub context: u64,
 }
 
-/// See the module.
+/// Power state of a VM and its vCPUs.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Power {
@@ -146,7 +147,7 @@ impl Power {
         }
     }
 
-    /// What the VM does.
+    /// The phase of the VM.
     pub fn phase(&self) -> Phase {
         let word = self.phase.load(Ordering::Acquire);
         match word & 0xff {
@@ -162,13 +163,13 @@ impl Power {
         }
     }
 
-    /// For the boot vCPU's pCPU: the VM is being made ready.
+    /// Starts preparing the VM. Called on the boot vCPU's pCPU.
     pub fn prepare(&self) {
         self.phase.store(STARTING, Ordering::Release);
     }
 
-    /// For the boot vCPU's pCPU: the VM runs from now on, vCPU 0 is on. `false` if somebody has stopped
-    /// it in the meantime.
+    /// Lets the VM run, with vCPU 0 on. Returns `false` if the VM has been stopped in the meantime.
+    /// Called on the boot vCPU's pCPU.
     pub fn begin(&self) -> bool {
         if let Some(boot) = self.vcpus.first() {
             boot.state.store(State::On as u32, Ordering::Relaxed);
@@ -179,8 +180,8 @@ impl Power {
             .is_ok()
     }
 
-    /// Ends the VM. `true` for the one who did; then all of its pCPUs must be told. Whoever comes later
-    /// changes nothing: the first reason counts.
+    /// Ends the VM. Returns `true` for the caller whose reason counts, which is the first; it must
+    /// then notify all pCPUs of the VM.
     pub fn stop(&self, end: End) -> bool {
         let ended = STOPPING | (end as u32) << 8;
         [RUNNING, STARTING].into_iter().any(|from| {
@@ -190,13 +191,14 @@ impl Power {
         })
     }
 
-    /// The VM has ended and everything about it is done.
+    /// Records that the VM has ended and everything about its end is done.
     pub fn down(&self) {
         self.paused.store(0, Ordering::Relaxed);
         self.phase.store(DOWN, Ordering::Release);
     }
 
-    /// CPU_ON. After success the target's pCPU must be told. For a vCPU of the same VM, which is on.
+    /// Switches a vCPU on (CPU_ON). After success the target's pCPU must be notified. The caller
+    /// runs for a vCPU of the same VM, which is on.
     pub fn switch_on(&self, target: usize, vcpus: usize, start: Start) -> Result<(), Refused> {
         let vcpu = self.vcpus.get(target).filter(|_| target < vcpus);
         let vcpu = vcpu.ok_or(Refused::Absent)?;
@@ -219,7 +221,8 @@ impl Power {
         Ok(())
     }
 
-    /// For a vCPU's pCPU: where it shall start, if somebody has switched it on.
+    /// Takes the entry point of a vCPU that has been switched on; `None` if it has not been. Called
+    /// on the vCPU's pCPU.
     pub fn arrive(&self, own: usize) -> Option<Start> {
         let vcpu = self.vcpus.get(own)?;
         if vcpu.state.load(Ordering::Acquire) != State::Pending as u32 {
@@ -233,8 +236,9 @@ impl Power {
         Some(start)
     }
 
-    /// For a vCPU's pCPU, which has taken everything of the vCPU from the hardware: it is off. `true` if
-    /// it was the last one that was on: then the VM has ended, and the caller does what that takes.
+    /// Marks a vCPU as off. Called on its pCPU, after its state is off the hardware. Returns `true`
+    /// if it was the last vCPU that was on: then the VM has ended, and the caller completes its
+    /// end.
     pub fn leave(&self, own: usize) -> bool {
         if let Some(vcpu) = self.vcpus.get(own) {
             vcpu.state.store(State::Off as u32, Ordering::Release);
@@ -242,12 +246,13 @@ impl Power {
         if self.online.fetch_sub(1, Ordering::AcqRel) != 1 {
             return false;
         }
-        // Nobody is left to switch one on. If nobody has said why it ends: because of this.
+        // No vCPU is left that could switch one on. If no other reason has been recorded, the VM
+        // ends because of this.
         self.stop(End::LastCpuOff);
         true
     }
 
-    /// State of a vCPU.
+    /// The power state of a vCPU.
     pub fn state(&self, vcpu: usize) -> State {
         match self
             .vcpus
@@ -261,30 +266,31 @@ impl Power {
         }
     }
 
-    /// The vCPU runs, or shall.
+    /// Whether the vCPU is on or is to start.
     pub fn is_wanted(&self, vcpu: usize) -> bool {
         matches!(self.state(vcpu), State::On | State::Pending)
     }
 
-    /// Lets the vCPUs stand still, or go on. `true` if that is a change: then their pCPUs must be told.
+    /// Pauses or resumes the vCPUs. Returns `true` if that is a change: then their pCPUs must be
+    /// notified.
     pub fn pause(&self, paused: bool) -> bool {
         let new = u32::from(paused);
         self.paused.swap(new, Ordering::AcqRel) != new
     }
 
-    /// How many vCPUs are on, or about to be.
+    /// Number of vCPUs that are on or about to be.
     pub fn online(&self) -> u32 {
         self.online.load(Ordering::Acquire)
     }
 
-    /// The vCPUs stand still.
+    /// Whether the VM is paused.
     pub fn is_paused(&self) -> bool {
         self.paused.load(Ordering::Acquire) != 0
     }
 }
 
-/// How often a VM has been restarted after crashes: at most so many times in so many seconds, counted
-/// from the first of them. Only who ends the VM touches it.
+/// Counter of the restarts of a VM after crashes: at most a number in a period, which starts with
+/// the first of them. Only the pCPU that ends the VM uses it.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Restarts {
@@ -299,7 +305,7 @@ impl Default for Restarts {
 }
 
 impl Restarts {
-    /// None yet.
+    /// A counter without restarts.
     pub const fn new() -> Self {
         Self {
             since: AtomicU64::new(0),
@@ -307,8 +313,8 @@ impl Restarts {
         }
     }
 
-    /// One more at `now`, if `limit` in `period` (both in ticks of a counter) allow it: how many there have
-    /// been by now.
+    /// Counts one more restart at `now`, if `limit` in `period` (both times in ticks of a counter)
+    /// allows it, and returns their number so far in the period; otherwise `None`.
     pub fn another(&self, now: u64, period: u64, limit: u16) -> Option<u16> {
         let mut count = self.count.load(Ordering::Relaxed);
         if count == 0 || now.wrapping_sub(self.since.load(Ordering::Relaxed)) >= period {

@@ -1,23 +1,23 @@
-//! PSCI calls of a VM (DEN0022E). What is not listed here is not offered.
+//! PSCI calls of a VM (DEN0022E). A call that is not listed here is not supported.
 
-/// Answers of PSCI.
+/// Return values of PSCI.
 pub mod answer {
     /// Not supported.
     pub const NOT_SUPPORTED: u64 = -1i64 as u64;
     /// Invalid parameters.
     pub const INVALID_PARAMETERS: u64 = -2i64 as u64;
-    /// That CPU is already on.
+    /// The target CPU is already on.
     pub const ALREADY_ON: u64 = -4i64 as u64;
-    /// That CPU is being switched on.
+    /// The target CPU is being switched on.
     pub const ON_PENDING: u64 = -5i64 as u64;
-    /// Nothing can run at that address.
+    /// The entry point is not an address at which code can run.
     pub const INVALID_ADDRESS: u64 = -9i64 as u64;
 }
 
-/// What a call leads to.
+/// Effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// x0 of the guest becomes this.
+    /// x0 of the guest is set to this value.
     Answer(u64),
     /// SYSTEM_OFF.
     Off,
@@ -29,12 +29,12 @@ pub enum Call {
     CpuOn {
         /// Number of the vCPU.
         target: usize,
-        /// IPA at which it starts.
+        /// IPA of the first instruction.
         entry: u64,
-        /// Its x0.
+        /// Value of x0 at the entry point.
         context: u64,
     },
-    /// AFFINITY_INFO of this vCPU.
+    /// AFFINITY_INFO; the number of the vCPU that it asks about.
     Affinity(usize),
 }
 
@@ -58,9 +58,9 @@ const SMCCC_VERSION: u32 = 0x8000_0000;
 
 /// Answer of PSCI_VERSION: PSCI 1.1.
 pub const VERSION_PSCI: u64 = 0x1_0001;
-/// MIGRATE_INFO_TYPE: there is no trusted OS that would have to migrate.
+/// Return value of MIGRATE_INFO_TYPE: there is no trusted OS that would have to migrate.
 const NO_TRUSTED_OS: u64 = 2;
-/// Bits of CPU_SUSPEND's power_state in the original format that have a meaning: power level, state
+/// Bits of CPU_SUSPEND's power_state in the original format that are defined: power level, state
 /// type, state ID (5.4.2).
 const POWER_STATE: u64 = 0x0301_ffff;
 
@@ -82,13 +82,13 @@ const OFFERED: [u32; 15] = [
     SMCCC_VERSION,
 ];
 
-/// The vCPU that an affinity names: its number, in the lowest field. Numbers that the VM does not have,
-/// and bits that are no affinity, name none.
+/// The vCPU that an affinity names: its number, in the lowest field. `None` for numbers that the VM
+/// does not have, and if bits outside the affinity are set.
 fn number(target: u64, vcpus: usize) -> Option<usize> {
     usize::try_from(target).ok().filter(|n| *n < vcpus)
 }
 
-/// The first argument of a function names a vCPU.
+/// Whether the first argument of a function names a vCPU.
 pub const fn names_vcpu(function: u32) -> bool {
     matches!(
         function,
@@ -96,7 +96,7 @@ pub const fn names_vcpu(function: u32) -> bool {
     )
 }
 
-/// Decides a call; `function` is w0, `args` are x1 to x3, `vcpus` how many the VM has.
+/// Decides a call; `function` is w0, `args` are x1 to x3, `vcpus` is the number of vCPUs of the VM.
 pub fn call(function: u32, args: [u64; 3], vcpus: usize) -> Call {
     // The 32-bit forms take the low halves only.
     let args = if function & 1 << 30 == 0 {
@@ -113,7 +113,7 @@ pub fn call(function: u32, args: [u64; 3], vcpus: usize) -> Call {
         SYSTEM_RESET2_32 | SYSTEM_RESET2_64 if first & 0xffff_ffff == 0 => return Call::Reset,
         SYSTEM_RESET2_32 | SYSTEM_RESET2_64 => answer::INVALID_PARAMETERS,
         CPU_OFF => return Call::CpuOff,
-        // A standby state may end at once; nothing is lost by it. A deeper one may be made shallower.
+        // A standby state may end at once, without harm. A deeper state may be made shallower.
         CPU_SUSPEND_32 | CPU_SUSPEND_64 if first & 0xffff_ffff & !POWER_STATE == 0 => 0,
         CPU_SUSPEND_32 | CPU_SUSPEND_64 => answer::INVALID_PARAMETERS,
         CPU_ON_32 | CPU_ON_64 => match number(first, vcpus) {
@@ -126,7 +126,7 @@ pub fn call(function: u32, args: [u64; 3], vcpus: usize) -> Call {
             }
             None => answer::INVALID_PARAMETERS,
         },
-        // Only level 0: a VM has no higher power domain that it could ask about.
+        // Only level 0: a VM has no higher power domain.
         AFFINITY_INFO_32 | AFFINITY_INFO_64 if second & 0xffff_ffff == 0 => {
             match number(first, vcpus) {
                 Some(target) => return Call::Affinity(target),
@@ -195,7 +195,8 @@ mod tests {
         };
         assert_eq!(ask(CPU_ON_64, 1), on(1));
         assert_eq!(ask(CPU_ON_32, 1 << 32), on(0), "32-bit form");
-        // One more than there are; another cluster; bit 31 of MPIDR, which is no affinity.
+        // One more than there are; another cluster; bit 31 of MPIDR, which is not part of the
+        // affinity.
         for bad in [2, 0x100, 1 << 31, 1 << 32, u64::MAX] {
             let invalid = Call::Answer(answer::INVALID_PARAMETERS);
             assert_eq!(ask(CPU_ON_64, bad), invalid, "{bad:#x}");

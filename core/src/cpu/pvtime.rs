@@ -1,5 +1,6 @@
-//! Stolen time (DEN0057A, "Paravirtualized Time for Arm-based Systems"): the guest asks where EL2 tells each of its vCPUs how
-//! long it was ready to run and did not.
+//! Stolen time (DEN0057A, "Paravirtualized Time for Arm-based Systems"): the guest asks for the
+//! address of a structure in which EL2 publishes, for each of its vCPUs, how long it was ready to
+//! run and did not run.
 
 use crate::cpu::psci::answer;
 
@@ -7,13 +8,15 @@ use crate::cpu::psci::answer;
 pub const FEATURES: u32 = 0xc500_0020;
 /// PV_TIME_ST.
 pub const STOLEN: u32 = 0xc500_0021;
-/// Bytes from the structure of one vCPU to that of the next.
+/// Distance in bytes between the structures of two adjacent vCPUs.
 pub const STRIDE: u64 = 64;
-/// Offset of the stolen time in it, 64 bits of nanoseconds. Before it are revision and attributes, both 0.
+/// Offset of the stolen time in that structure, 64 bits of nanoseconds. The revision and the
+/// attributes before it are both 0.
 pub const TIME: u64 = 8;
 
-/// Decides a call; `function` is w0, `x1` its argument, `place` the IPA of the caller's structure if its VM is told. `None`:
-/// not a call of this interface, or of a VM that is not told.
+/// Decides a call; `function` is w0, `x1` its argument, `place` the IPA of the calling vCPU's
+/// structure if its VM has stolen time. `None`: not a call of this interface, or the VM has no
+/// stolen time.
 pub fn call(function: u32, x1: u64, place: Option<u64>) -> Option<u64> {
     let place = place?;
     match function {
@@ -36,7 +39,7 @@ mod tests {
         }
         assert_eq!(call(STOLEN, 0, place), place);
         assert_eq!(call(FEATURES, 0x84, place), Some(answer::NOT_SUPPORTED));
-        // The upper half of x1 is no part of a function identifier.
+        // The upper half of x1 is not part of the function identifier.
         assert_eq!(call(FEATURES, 1 << 32 | u64::from(STOLEN), place), Some(0));
         assert_eq!(call(0xc500_0022, 0, place), None);
     }

@@ -1,8 +1,9 @@
-//! The calls of the SMC Calling Convention itself (DEN0028E, section 7, version 1.2): its version, and the
-//! workarounds for attacks on speculation, which EL2 hands to the firmware of the board if it has them.
+//! The calls of the SMC Calling Convention itself (DEN0028E, section 7, version 1.2): its version,
+//! and the workarounds for speculation attacks, which EL2 forwards to the firmware of the board if
+//! it has them.
 //!
-//! A result is x0 (and x1 to x3 where a call says so); every other register keeps its value, as version
-//! 1.2 wants of x8 to x17.
+//! A result is x0 (and x1 to x3 where a call says so); every other register keeps its value, as
+//! version 1.2 requires of x8 to x17.
 
 use crate::cpu::psci::answer;
 
@@ -12,19 +13,20 @@ pub const SMCCC_VERSION: u32 = 0x8000_0000;
 pub const ARCH_FEATURES: u32 = 0x8000_0001;
 /// Version 1.2.
 const VERSION_1_2: u64 = 0x1_0002;
-/// The oldest version that knows SMCCC_ARCH_FEATURES: 1.1.
+/// The oldest version that has SMCCC_ARCH_FEATURES: 1.1.
 const VERSION_1_1: u64 = 0x1_0001;
-/// PSCI_VERSION and PSCI_FEATURES, by which EL2 finds out whether firmware knows this convention.
+/// PSCI_VERSION and PSCI_FEATURES, by which EL2 finds out whether the firmware implements this
+/// convention.
 const PSCI_VERSION: u32 = 0x8400_0000;
 const PSCI_FEATURES: u32 = 0x8400_000a;
 const PSCI_1_0: u64 = 0x1_0000;
 
-/// Answers of SMCCC_ARCH_FEATURES besides success and "not supported".
+/// Return values of SMCCC_ARCH_FEATURES besides success and "not supported".
 const SAFE_AND_NOT_NEEDED: u64 = 1;
-/// For SMCCC_ARCH_WORKAROUND_2 only: no CPU of the board needs it, and the call is not there.
+/// For SMCCC_ARCH_WORKAROUND_2 only: no CPU of the board needs it, and the call does not exist.
 const NOT_REQUIRED: u64 = -2i64 as u64;
 
-/// The workarounds.
+/// The workarounds for attacks on speculation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Workaround {
@@ -37,7 +39,7 @@ pub enum Workaround {
 }
 
 impl Workaround {
-    /// All of them.
+    /// All workarounds.
     pub const ALL: [Self; 3] = [Self::BranchTarget, Self::StoreBypass, Self::BranchHistory];
 
     /// Function identifier.
@@ -60,7 +62,7 @@ impl Workaround {
     }
 }
 
-/// What a CPU says about itself (DDI 0487, D24.2).
+/// ID registers of a CPU (DDI 0487, D24.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
     /// MIDR_EL1.
@@ -76,31 +78,34 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Arm's cores that do not speculate far enough for any of these attacks: Cortex-A35, A53 and A55.
+    /// Whether the CPU is a core of Arm's that does not speculate far enough for any of these
+    /// attacks: Cortex-A35, A53 and A55.
     const fn is_in_order(self) -> bool {
         self.midr >> 24 & 0xff == 0x41 && matches!(self.midr >> 4 & 0xfff, 0xd03..=0xd05)
     }
 
-    /// The CPU says, or is known, not to need a workaround.
+    /// Whether the CPU does not need a workaround, according to its ID registers or by its type.
     const fn is_immune(self, workaround: Workaround) -> bool {
         if self.is_in_order() {
             return true;
         }
-        // ID_AA64PFR0_EL1.CSV2: branch targets are kept apart by context; 3 (CSV2_3): branch history is too.
+        // ID_AA64PFR0_EL1.CSV2: branch targets are separated by context; 3 (CSV2_3): branch history
+        // is too.
         let csv2 = self.pfr0 >> 56 & 15;
-        // ID_AA64ISAR2_EL1.CLRBHB and ID_AA64MMFR1_EL1.ECBHB: a guest helps itself, or need not.
+        // ID_AA64ISAR2_EL1.CLRBHB: a guest can clear the history by itself; ID_AA64MMFR1_EL1.ECBHB:
+        // it need not.
         let history = self.isar2 >> 28 & 15 != 0 || self.mmfr1 >> 60 & 15 != 0;
         match workaround {
             Workaround::BranchTarget => csv2 != 0,
             Workaround::BranchHistory => csv2 >= 3 || history && csv2 != 0,
-            // ID_AA64PFR1_EL1.SSBS: the guest has a switch of its own. That is not immunity, but the
-            // call would not be used either.
+            // ID_AA64PFR1_EL1.SSBS: the guest controls it directly through PSTATE.SSBS. That is not
+            // immunity, but the call would not be used either.
             Workaround::StoreBypass => self.pfr1 >> 4 & 15 != 0,
         }
     }
 }
 
-/// What a pCPU answers about workarounds, found out once when it starts.
+/// Workarounds of a pCPU, detected once when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workarounds {
     answers: [u64; 3],
@@ -108,15 +113,15 @@ pub struct Workarounds {
 }
 
 impl Workarounds {
-    /// No CPU has told yet: nothing is offered.
+    /// The answers before detection: nothing is offered.
     pub const NONE: Self = Self {
         answers: [answer::NOT_SUPPORTED; 3],
         passed_on: [false; 3],
     };
 
-    /// Asks `firmware`, which takes a function identifier and x1 and gives x0, on the CPU that it is
-    /// about. Asks in the order that the convention wants, so that old firmware is not asked what it
-    /// does not know.
+    /// Asks the firmware of the current CPU for its workarounds. `firmware` takes a function
+    /// identifier and x1 and returns x0. The order of the calls is the one of the convention, so
+    /// that old firmware does not get calls that it does not know.
     pub fn find(cpu: Cpu, mut firmware: impl FnMut(u32, u64) -> u64) -> Self {
         let known = is_version(firmware(PSCI_VERSION, 0), PSCI_1_0)
             && firmware(PSCI_FEATURES, u64::from(SMCCC_VERSION)) as i32 >= 0
@@ -142,7 +147,7 @@ impl Workarounds {
             let passed_on = self.passed_on.get(n).is_some_and(|passed_on| *passed_on);
             return Some(match self.answers.get(n) {
                 _ if passed_on => Call::PassOn,
-                // The call does nothing where nothing is needed.
+                // Where no workaround is needed the call has no effect.
                 Some(&SAFE_AND_NOT_NEEDED) => Call::Answer(0),
                 _ => Call::Answer(answer::NOT_SUPPORTED),
             });
@@ -166,21 +171,22 @@ impl Workarounds {
     }
 }
 
-/// What a call leads to.
+/// Effect of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// x0 of the guest becomes this.
+    /// x0 of the guest is set to this value.
     Answer(u64),
-    /// The firmware does it, on this pCPU, with the same x1. Its result is nothing.
+    /// EL2 forwards the call to the firmware, on this pCPU, with the same x1. The call has no
+    /// result.
     PassOn,
 }
 
-/// A version number, not an error, and at least `least`.
+/// Whether `said` is a version number, not an error, and at least `least`.
 const fn is_version(said: u64, least: u64) -> bool {
     said as i32 >= 0 && said & 0x7fff_ffff >= least
 }
 
-/// The answer of SMCCC_ARCH_FEATURES about a workaround, where firmware `said` this.
+/// The answer of SMCCC_ARCH_FEATURES about a workaround for which the firmware `said` this.
 const fn decide(workaround: Workaround, cpu: Cpu, said: i32) -> u64 {
     match (workaround, said) {
         (_, 0) => 0,
@@ -188,7 +194,7 @@ const fn decide(workaround: Workaround, cpu: Cpu, said: i32) -> u64 {
         (Workaround::StoreBypass, -2) => NOT_REQUIRED,
         (Workaround::StoreBypass, _) if cpu.is_immune(workaround) => NOT_REQUIRED,
         (_, _) if cpu.is_immune(workaround) => SAFE_AND_NOT_NEEDED,
-        // The CPU needs it and the firmware does not have it.
+        // The CPU needs it, and the firmware does not have it.
         (_, _) => answer::NOT_SUPPORTED,
     }
 }
@@ -219,7 +225,7 @@ mod tests {
     const SECOND: u64 = Workaround::StoreBypass.function() as u64;
     const THIRD: u64 = Workaround::BranchHistory.function() as u64;
 
-    /// Firmware that says this about all workarounds.
+    /// Firmware that gives this answer about all workarounds.
     fn firmware(said: i32) -> impl FnMut(u32, u64) -> u64 {
         move |function, x1| match (function, x1) {
             (PSCI_VERSION, _) => 0x1_0001,
@@ -255,7 +261,7 @@ mod tests {
         let found = Workarounds::find(A72, firmware(-1));
         assert_eq!(features(found), [-1; 3]);
         assert_eq!(calls(found), [Call::Answer(answer::NOT_SUPPORTED); 3]);
-        // Branch targets are kept apart, branch history is not.
+        // Branch targets are separated, branch history is not.
         let found = Workarounds::find(
             Cpu {
                 pfr0: 1 << 56,
@@ -289,7 +295,7 @@ mod tests {
                 ]
             );
         }
-        // Firmware may say by itself that no CPU of the board needs the second.
+        // The firmware may say that no CPU of the board needs the second one.
         assert_eq!(features(Workarounds::find(A72, firmware(-2))), [-1, -2, -1]);
     }
 

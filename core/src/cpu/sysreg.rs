@@ -1,31 +1,32 @@
-//! System registers that trap: what each access does, and what the ID registers say.
+//! System registers that trap: the effect of each access, and the values of the ID registers.
 //!
-//! ID registers are an allow-list: a field that is not named here reads as "not implemented"
-//! (DDI 0487, D24.2). What is named is either of no concern to EL2 (instructions for programs) or
+//! ID registers are an allow-list: a field that is not named here reads as "not implemented" (DDI
+//! 0487, D24.2). A named field either needs nothing from EL2 (instructions for programs) or is
 //! virtualised.
 
 use crate::cpu::exit::sysreg;
 use crate::devices::ptimer::Register;
 pub use crate::gppt::Common;
 
-/// What an access to a trapped register does.
+/// Effect of an access to a trapped register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// ID register number `n` of [`IdRegisters`]; writes are undefined.
     Id(usize),
-    /// A write to ICC_DIR_EL1, which traps while an active interrupt is in no list register, and always with ICH_HCR_EL2.TC.
+    /// A write to ICC_DIR_EL1, which traps while an active interrupt is spilled, and always with
+    /// ICH_HCR_EL2.TC.
     Deactivate,
-    /// A register of the CPU interface that both groups have in common, which traps with ICH_HCR_EL2.TC.
+    /// A register of the CPU interface that both groups share, which traps with ICH_HCR_EL2.TC.
     Common(Common),
     /// Reads as this value, writes are ignored.
     Fixed(u64),
     /// SGI registers; `true` for group 1.
     Sgi(bool),
-    /// The EL1 physical timer, where the VM has an emulated one.
+    /// A register of the EL1 physical timer, if the timer is emulated for the VM.
     PhysicalTimer(Register),
-    /// Cache maintenance by set and way: does nothing (`docs/adr/0003-exit-path.md`).
+    /// Cache maintenance by set and way: has no effect (`docs/adr/0003-exit-path.md`).
     SetWay,
-    /// Not for guests.
+    /// Undefined for guests.
     Undefined,
 }
 
@@ -64,7 +65,7 @@ const DBGPRCR: u32 = sysreg(2, 0, 1, 4, 4);
 /// OSLSR_EL1: the OS lock is implemented and not locked.
 const UNLOCKED: u64 = 1 << 3;
 
-/// What ICC_IAR0_EL1 gives where nothing is pending.
+/// Value of ICC_IAR0_EL1 while nothing is pending.
 const NO_INTERRUPT: u64 = 1023;
 
 /// Decides an access by the encoding of its register.
@@ -80,9 +81,9 @@ pub const fn access(register: u32) -> Access {
         ICC_AP0R0 | ICC_AP0R1 | ICC_AP0R2 | ICC_AP0R3 => Access::Fixed(0),
         ICC_SGI1R => Access::Sgi(true),
         ICC_SGI0R => Access::Sgi(false),
-        // The alias for the other Security state, of which a VM has none.
+        // The alias for the other Security state, which a VM does not have.
         ICC_ASGI1R | ACTLR | MDSCR | MDCCINT | OSLAR | OSDLR | DBGPRCR => Access::Fixed(0),
-        // They trap on a CPU with SME, whose SMIDR_EL1 must.
+        // REVIDR and AIDR trap together with SMIDR_EL1, which must trap on a CPU with SME.
         REVIDR | AIDR => Access::Fixed(0),
         OSLSR => Access::Fixed(UNLOCKED),
         CNTP_TVAL => Access::PhysicalTimer(Register::Value),
@@ -102,13 +103,14 @@ const fn rare(register: u32) -> Access {
         (3, 0, 0, 1..=7) => Access::Id((crm as usize - 1) * 8 + op2 as usize),
         // DC ISW, DC CSW, DC CISW.
         (1, 0, 7, 6 | 10 | 14) if op2 == 2 => Access::SetWay,
-        // Two breakpoints and two watchpoints, which the architecture requires and no VM gets.
+        // Two breakpoints and two watchpoints, which the architecture requires and which have no
+        // effect in a VM.
         (2, 0, 0, 0 | 1) if op2 >= 4 && op2 <= 7 => Access::Fixed(0),
         _ => Access::Undefined,
     }
 }
 
-/// How many registers the ID space of a guest has: CRm 1 to 7, op2 0 to 7.
+/// Number of registers in the ID space of a guest: CRm 1 to 7, op2 0 to 7.
 pub const ID_REGISTERS: usize = 56;
 
 /// Number of an ID register from CRm and op2.
@@ -116,8 +118,8 @@ pub const fn id(crm: usize, op2: usize) -> usize {
     (crm - 1) * 8 + op2
 }
 
-/// A field that guests may see: the register, the bit at which it starts, and the largest value.
-/// A field is four bits wide and what the board has counts where it is less.
+/// A field that guests may see: the register, the lowest bit, and the largest value. A field is
+/// four bits wide; guests see the smaller of this value and the board's.
 struct Field(usize, u32, u64);
 
 const PFR0: usize = id(4, 0);
@@ -131,11 +133,12 @@ const MMFR0: usize = id(7, 0);
 const MMFR1: usize = id(7, 1);
 const MMFR2: usize = id(7, 2);
 
-/// Fields that count upwards from 0 = "not implemented". Two kinds are here: what programs use and EL2 need
-/// not know, and what no control of EL2 can take away, which is said as it is rather than hidden in vain.
-/// What is absent here is trapped, undefined or without effect (`CAVEATS.md` says which).
+/// Fields that count upwards from 0 = "not implemented". There are two kinds: features that
+/// programs use and that need nothing from EL2, and features that no control of EL2 can disable, so
+/// that hiding them would be in vain. A feature that is absent here is trapped, undefined or
+/// without effect (`CAVEATS.md` says which).
 const ALLOWED: [Field; 64] = [
-    // Branch target identification, speculative store bypass; what the CPU does about speculation, but not
+    // Branch target identification, speculative store bypass; speculation controls, but not
     // SCXTNUM_ELx (CSV2 from 2 on), which trap; data-independent timing.
     Field(PFR1, 0, 1),
     Field(PFR1, 4, 2),
@@ -157,7 +160,8 @@ const ALLOWED: [Field; 64] = [
     Field(ISAR0, 52, 2),
     Field(ISAR0, 56, 2),
     Field(ISAR0, 60, 1),
-    // DPB, JSCVT, FCMA, LRCPC, FRINTTS, SB, SPECRES, BF16, DGH, I8MM, XS. Pointer authentication is not given.
+    // DPB, JSCVT, FCMA, LRCPC, FRINTTS, SB, SPECRES, BF16, DGH, I8MM, XS. Pointer authentication is
+    // not offered.
     Field(ISAR1, 0, 2),
     Field(ISAR1, 12, 1),
     Field(ISAR1, 16, 1),
@@ -180,7 +184,8 @@ const ALLOWED: [Field; 64] = [
     Field(ISAR3, 4, 1),
     Field(ISAR3, 16, 1),
     Field(ISAR3, 28, 1),
-    // PARange at most 40 bits; ASIDBits, BigEnd, SNSMem, BigEndEL0, TGran16; self-synchronising counters.
+    // PARange at most 40 bits; ASIDBits, BigEnd, SNSMem, BigEndEL0, TGran16; self-synchronising
+    // counters.
     Field(MMFR0, 0, 2),
     Field(MMFR0, 4, 2),
     Field(MMFR0, 8, 1),
@@ -209,7 +214,8 @@ const ALLOWED: [Field; 64] = [
     Field(MMFR2, 60, 1),
 ];
 
-/// Fields in which 0 does not mean "not implemented", and what every guest sees, by the board's value.
+/// Bits of fields in which 0 does not mean "not implemented", by the board's value, and of fields
+/// that are the same for every guest.
 const fn fixed(n: usize, host: u64) -> u64 {
     match n {
         // EL0 and EL1 in AArch64 only; FP and AdvSIMD as the board has them (0xf: none); the system
@@ -223,15 +229,15 @@ const fn fixed(n: usize, host: u64) -> u64 {
     }
 }
 
-/// What a guest reads from its ID registers.
+/// Values of the ID registers as a guest reads them.
 #[derive(Clone, Copy, Debug)]
 pub struct IdRegisters([u64; ID_REGISTERS]);
 
 impl IdRegisters {
-    /// Before anything is known about the board.
+    /// All zero, before the board's registers have been read.
     pub const NONE: Self = Self([0; ID_REGISTERS]);
 
-    /// Works them out from those of the board, in the order of [`id`].
+    /// Derives the guest's values from those of the board, in the order of [`id`].
     pub const fn new(host: &[u64; ID_REGISTERS]) -> Self {
         let mut seen = [0; ID_REGISTERS];
         let mut n = 0;
@@ -249,8 +255,8 @@ impl IdRegisters {
         Self(seen)
     }
 
-    /// Those of a VM whose CPU interface of the GIC is memory-mapped (GICv2), on a CPU that would have one of
-    /// registers as well: ID_AA64PFR0_EL1.GIC reads as 0.
+    /// The values for a VM whose CPU interface of the GIC is memory-mapped (GICv2), on a CPU that
+    /// also has the system register interface: ID_AA64PFR0_EL1.GIC reads as 0.
     pub const fn with_gicv2(self) -> Self {
         let mut seen = self.0;
         seen[PFR0] &= !(15 << 24);
@@ -331,7 +337,7 @@ mod tests {
             assert_eq!(access, Access::PhysicalTimer(register));
         }
         assert_eq!(access(REVIDR), Access::Fixed(0));
-        // Group 0 is not there: nothing is pending, and nothing can be changed.
+        // Group 0 does not exist: nothing is pending, and nothing can be changed.
         let group0 = [0, 1, 2, 3, 4, 5, 6, 7].map(|op2| access(sysreg(3, 0, 12, 8, op2)));
         let (none, zero) = (Access::Fixed(1023), Access::Fixed(0));
         assert_eq!(group0, [none, zero, none, zero, zero, zero, zero, zero]);

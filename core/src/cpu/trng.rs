@@ -1,6 +1,6 @@
-//! Random numbers for guests: the Arm True Random Number Generator Firmware Interface (DEN0098, 1.0),
-//! answered from EL2's own generator. Each vCPU has a stream of its own; what it has read cannot be
-//! worked out from what EL2 knows later.
+//! Random numbers for guests: the Arm True Random Number Generator Firmware Interface (DEN0098,
+//! 1.0), answered from EL2's own generator. Each vCPU has a separate stream; what it has read
+//! cannot be derived from the state that EL2 has later.
 
 use crate::cpu::psci::answer;
 
@@ -17,30 +17,30 @@ const RND64: u32 = 0xc400_0053;
 
 /// Version 1.0.
 const VERSION_1_0: u64 = 0x1_0000;
-/// The generator's UUID, c58d3a52-9c1f-4f0e-8a67-1d2b90e4f7a3, in the order of w0 to w3 (the first byte in
-/// the lowest bits).
+/// The generator's UUID, c58d3a52-9c1f-4f0e-8a67-1d2b90e4f7a3, in the order of w0 to w3 (the first
+/// byte in the lowest bits).
 const UUID: [u64; 4] = [0x523a_8dc5, 0x0e4f_1f9c, 0x2b1d_678a, 0xa3f7_e490];
-/// Most bits that a call gives: three registers of 32 or 64 bits.
+/// Most bits that a call returns: three registers of 32 or 64 bits.
 const MOST_32: u64 = 96;
 const MOST_64: u64 = 192;
 
 /// x0 to x3 of the guest after a call.
 pub type Registers = [u64; 4];
 
-/// The generator of one vCPU: a key that is replaced with each use.
+/// The generator of one vCPU: a key that is replaced at each use.
 #[derive(Clone, Debug)]
 pub struct Generator {
     key: [u8; 32],
 }
 
 impl Generator {
-    /// A generator that starts from 32 random bytes, which nobody else has.
+    /// A generator that starts from 32 random bytes that no other generator has.
     pub const fn new(key: [u8; 32]) -> Self {
         Self { key }
     }
 
-    /// 192 random bits. `block` makes 64 bytes of a key of 32, as a stream cipher does; the first half of
-    /// them is the next key, so that the last one is forgotten.
+    /// Returns 192 random bits. `block` expands a key of 32 bytes to 64 bytes, as a stream cipher
+    /// does; the first half of them is the next key, so that the old key is forgotten.
     fn next(&mut self, block: impl FnOnce(&[u8; 32]) -> [u8; 64]) -> [u64; 3] {
         let bytes = block(&self.key);
         let (key, rest) = bytes.split_at(32);
@@ -55,8 +55,9 @@ impl Generator {
     }
 }
 
-/// Decides a call; `function` is w0, `x1` its argument. `None`: not a call of this interface, or the VM
-/// has no generator, because the board gave EL2 no entropy. `block`: as for [`Generator`], EL2 has ChaCha20.
+/// Decides a call; `function` is w0, `x1` its argument. `None`: not a call of this interface, or
+/// the VM has no generator, because the board gave EL2 no entropy. `block` expands a key as in
+/// `Generator::next`; EL2 passes ChaCha20.
 pub fn call(
     function: u32,
     x1: u64,
@@ -93,7 +94,7 @@ fn random(
     let mut left = bits;
     for (register, word) in registers.iter_mut().rev().zip(words) {
         let kept = left.min(width);
-        // `kept` is 64 at most; a shift by 64 takes all away.
+        // `kept` is 64 at most; a shift by 64 leaves 0.
         let mask = u64::MAX.checked_shr(64u32.wrapping_sub(kept as u32));
         *register = word & mask.unwrap_or(0);
         left = left.saturating_sub(kept);
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// Not random, but all of its bits depend on the key.
+    /// Not random, but all bits depend on the key.
     fn block(key: &[u8; 32]) -> [u8; 64] {
         let mut state = key.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
@@ -162,7 +163,7 @@ mod tests {
                 let count = [x3, x2, x1].map(u64::count_ones);
                 let expected = [0, 1, 2].map(|n| bits.saturating_sub(n * width).min(width));
                 assert_eq!(count, expected, "{bits} of {most}");
-                // Ones without a gap, from the lowest bit.
+                // Contiguous ones, from the lowest bit.
                 assert!([x3, x2, x1].iter().all(|x| x & x.wrapping_add(1) == 0));
             }
             for bits in [0, u64::from(most) + 1, 1 << 31] {

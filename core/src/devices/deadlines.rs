@@ -1,11 +1,12 @@
-//! The one timer that EL2 has on a pCPU serves several deadlines. Each has a slot, so there can never be
-//! more of them, and no guest can make EL2's timer fire more often than it asks for itself.
+//! The deadlines that share the one timer which EL2 has on a pCPU. Each purpose has one slot, so
+//! their number is fixed, and no guest can make EL2's timer fire more often than it asks for on its
+//! own timers.
 
-/// What a deadline is for.
+/// The purpose of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Purpose {
-    /// A part of a line has waited long enough on the console.
+    /// Console: the time after which a partial line is flushed.
     Flush = 0,
     /// The emulated physical timer of the vCPU.
     PhysicalTimer = 1,
@@ -15,16 +16,16 @@ pub enum Purpose {
     Alarm = 3,
     /// The next sample of the monitor.
     Monitor = 4,
-    /// The load balancer's next look.
+    /// The next pass of the load balancer.
     Balance = 5,
-    /// A doorbell that the vCPU has rung too early.
+    /// The time at which a doorbell that the vCPU has rung too early may be heard.
     Doorbell = 6,
 }
 
 impl Purpose {
-    /// How many there are.
+    /// Number of purposes.
     pub const COUNT: usize = 7;
-    /// All of them, in the order in which deadlines that have come are served.
+    /// All purposes, in the order in which expired deadlines are handled.
     pub const ALL: [Self; Self::COUNT] = [
         Self::PhysicalTimer,
         Self::Watchdog,
@@ -36,11 +37,11 @@ impl Purpose {
     ];
 }
 
-/// Values of the physical counter; `u64::MAX` is never.
+/// Deadlines by purpose, as values of the physical counter; `u64::MAX` is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     each: [u64; Purpose::COUNT],
-    /// The smallest, which is asked for far more often than one is set.
+    /// The smallest deadline, which is read far more often than one is set.
     soonest: u64,
 }
 
@@ -51,7 +52,7 @@ impl Default for Deadlines {
 }
 
 impl Deadlines {
-    /// None is set.
+    /// Deadlines of which none is set.
     pub const fn new() -> Self {
         Self {
             each: [u64::MAX; Purpose::COUNT],
@@ -59,8 +60,8 @@ impl Deadlines {
         }
     }
 
-    /// Sets the deadline for a purpose, or takes it away. `true` if the next one is another now: the
-    /// timer has to be set.
+    /// Sets or clears the deadline of a purpose. Returns `true` if the earliest deadline has
+    /// changed, so that the timer has to be programmed.
     pub fn set(&mut self, purpose: Purpose, at: Option<u64>) -> bool {
         let before = self.soonest;
         if let Some(slot) = self.each.get_mut(purpose as usize) {
@@ -70,20 +71,20 @@ impl Deadlines {
         self.soonest != before
     }
 
-    /// When the timer has to fire, if at all.
+    /// The time at which the timer has to fire, if at all.
     #[inline(always)]
     pub fn next(&self) -> Option<u64> {
         (self.soonest != u64::MAX).then_some(self.soonest)
     }
 
-    /// One has come.
+    /// Whether a deadline has expired.
     #[inline(always)]
     pub const fn is_due(&self, now: u64) -> bool {
         self.soonest <= now
     }
 
-    /// Takes a deadline that has come. Called until it gives `None`, each purpose comes once at most,
-    /// unless its handler sets one that is over already.
+    /// Takes an expired deadline. If it is called until it returns `None`, each purpose is returned
+    /// at most once, unless its handler sets a deadline that has expired already.
     pub fn take(&mut self, now: u64) -> Option<Purpose> {
         if !self.is_due(now) {
             return None;
@@ -133,7 +134,7 @@ mod tests {
     }
 
     proptest! {
-        /// Served in turn, none is forgotten, none comes early, and it ends.
+        /// Deadlines are handled in turn, none is forgotten, none comes early, and the loop ends.
         #[test]
         fn all_come_in_time(times in proptest::array::uniform7(0u64..1_000), step in 1u64..100) {
             let mut deadlines = Deadlines::new();

@@ -1,26 +1,28 @@
-//! When a doorbell is heard (`docs/adr/0019-doorbells.md`): at most once in a time that the plan says, so that who rings without end takes
-//! no more of who hears it.
+//! Rate limiting of a doorbell (`docs/adr/0019-doorbells.md`): its interrupt is made pending at
+//! most once in a time that the plan says, so a VM that rings without end takes no more than that
+//! of the receiver's time.
 //!
-//! Any vCPU of the VM that rings may use it, on any pCPU, at the same time. A ring is heard at once, or it waits and some vCPU
-//! that has rung hears of that time and comes back: none is forgotten. Times are values of the physical counter.
+//! Any vCPU of the ringing VM may use the doorbell, on any pCPU, concurrently. A ring is either
+//! heard at once, or it waits and a vCPU that has rung gets the time at which to look again: no
+//! ring is lost. Times are values of the physical counter.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
-/// A doorbell. One that was never rung is heard at once.
+/// A doorbell. The first ring is heard at once.
 #[derive(Debug)]
 pub struct Doorbell {
-    /// From here on it may be heard.
+    /// The time from which on a ring may be heard.
     open: AtomicU64,
-    /// A ring waits for that.
+    /// Whether a ring waits for that time.
     waits: AtomicBool,
 }
 
-/// What has to be done about a ring.
+/// Result of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rung {
-    /// The interrupt is made pending.
+    /// The interrupt has to be made pending.
     Heard,
-    /// It is too early. From this time on, [`Doorbell::look`].
+    /// The ring came too early. From this time on, the caller has to call [`Doorbell::look`].
     Later(u64),
 }
 
@@ -31,7 +33,7 @@ impl Default for Doorbell {
 }
 
 impl Doorbell {
-    /// Nobody has rung it.
+    /// A doorbell that has not been rung.
     pub const fn new() -> Self {
         Self {
             open: AtomicU64::new(0),
@@ -39,7 +41,8 @@ impl Doorbell {
         }
     }
 
-    /// It is rung; it is heard once in `apart` ticks at most. If it is too early, the ring waits.
+    /// Rings the doorbell, which is heard at most once in `apart` ticks. If it is too early, the
+    /// ring waits.
     pub fn ring(&self, now: u64, apart: u64) -> Rung {
         let rung = self.try_ring(now, apart);
         if rung == Rung::Heard {
@@ -49,17 +52,19 @@ impl Doorbell {
         Rung::Later(self.open.load(SeqCst))
     }
 
-    /// It is rung by somebody who rings again if it is too early.
+    /// Rings the doorbell for a caller that rings again if it is too early, so the ring does not
+    /// wait.
     pub fn try_ring(&self, now: u64, apart: u64) -> Rung {
         if !self.begin(now, apart) {
             return Rung::Later(self.open.load(SeqCst));
         }
-        // One that waits is heard with this one, and so is what was written before it: hence a swap, which reads.
+        // A ring that waits is heard together with this one, and so is what was written before it:
+        // hence a swap, which reads.
         self.waits.swap(false, SeqCst);
         Rung::Heard
     }
 
-    /// A ring that waits is heard if its time has come. `None`: none waits.
+    /// Delivers a ring that waits, if its time has come. `None` if no ring waits.
     pub fn look(&self, now: u64, apart: u64) -> Option<Rung> {
         if !self.waits.load(SeqCst) {
             return None;
@@ -67,7 +72,7 @@ impl Doorbell {
         Some(self.try_ring(now, apart))
     }
 
-    /// It may be heard now, and not again for a while.
+    /// Whether a ring may be heard now; if so, starts the time in which no other may.
     fn begin(&self, now: u64, apart: u64) -> bool {
         let open = self.open.load(SeqCst);
         let next = now.saturating_add(apart);

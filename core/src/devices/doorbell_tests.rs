@@ -1,4 +1,5 @@
-//! When doorbells are heard, whatever those that ring do. Apart from the module, which runs under loom, too.
+//! Tests of doorbells with any pattern of rings. Separate from the module, which is also compiled
+//! for loom.
 
 use super::doorbell::*;
 use proptest::prelude::*;
@@ -28,8 +29,8 @@ fn who_comes_again_leaves_nothing_behind() {
 }
 
 proptest! {
-    /// Any vCPU rings at any time and keeps its deadline. Each ring is heard when it comes or at most `apart` later, no
-    /// more often than that, and not without a ring.
+    /// Any vCPU rings at any time and looks again at its deadline. Each ring is heard when it comes
+    /// or at most `apart` later, no more often than that, and not without a ring.
     #[test]
     fn each_ring_is_heard_once_and_in_time(
         steps in proptest::collection::vec((0u64..250, 0usize..3), 1..200),
@@ -38,12 +39,12 @@ proptest! {
         let bell = Doorbell::new();
         let mut deadlines = [None::<u64>; 3];
         let mut heard = std::vec::Vec::new();
-        // The first ring that is still to be heard.
+        // Time of the first ring that has not been heard.
         let mut unheard: Option<u64> = None;
         let (mut now, mut rings) = (0u64, 0usize);
         for (step, vcpu) in steps {
             let next = now + step;
-            // Deadlines come before the next ring.
+            // Deadlines that expire before the next ring.
             while let Some(at) = deadlines.iter().flatten().min().copied().filter(|at| *at <= next) {
                 for deadline in &mut deadlines {
                     if *deadline != Some(at) {

@@ -1,4 +1,4 @@
-//! Emulated devices, and the time that they go by.
+//! Emulated devices and virtual time.
 
 pub mod deadlines;
 pub mod doorbell;

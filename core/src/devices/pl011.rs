@@ -1,11 +1,12 @@
-//! The PL011 that a guest sees (DDI 0183G, chapter 3). Its line is as fast as EL2: what the guest
-//! sends is on its way once it is in the stream, so the transmitter is busy only while that is full.
+//! The emulated PL011 (DDI 0183G, chapter 3). Transmission takes no time: a byte that the guest
+//! sends is transmitted once it is in the output stream, so the transmitter is busy only while the
+//! stream is full.
 
 use core::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::console::mux::Streams;
 
-/// Bytes of its registers.
+/// Size of the register frame in bytes.
 pub const SIZE: u64 = 0x1000;
 
 const DR: u64 = 0x00;
@@ -18,7 +19,7 @@ const FR_RXFF: u32 = 1 << 6;
 const FR_TXFF: u32 = 1 << 5;
 const FR_RXFE: u32 = 1 << 4;
 const FR_BUSY: u32 = 1 << 3;
-/// Clear to send, data set ready, data carrier detect: the other side is always there.
+/// Clear to send, data set ready, data carrier detect: always set.
 const FR_MODEM: u32 = 0b111;
 
 const INT_RX: u32 = 1 << 4;
@@ -27,13 +28,13 @@ const INT_RT: u32 = 1 << 6;
 /// Interrupts that a guest may unmask: the eleven of the UARTIMSC register.
 const INT_ALL: u32 = 0x7ff;
 
-/// Transmit interrupt when at least this much of the stream is free.
+/// Free bytes in the output stream from which on the transmit interrupt is raised.
 const SPACE: u32 = 128;
 
 /// Identification registers from 0xfe0: PL011 r1p5 and PrimeCell.
 const ID: [u8; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 
-/// State of an emulated PL011 besides its streams.
+/// State of an emulated PL011, except its streams.
 #[derive(Clone, Debug)]
 pub struct Pl011 {
     mask: u32,
@@ -45,12 +46,12 @@ pub struct Pl011 {
     levels: u32,
 }
 
-/// What an access asks EL2 to do.
+/// What EL2 has to do after an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// The interrupt line may have changed: ask [`Pl011::line`].
+    /// Whether the interrupt line may have changed: read [`Pl011::line`].
     pub line: bool,
-    /// There is output to drain.
+    /// Whether there is output to drain.
     pub output: bool,
 }
 
@@ -70,7 +71,7 @@ impl Default for Pl011 {
 }
 
 impl Pl011 {
-    /// At reset (DDI 0183G, table 3-1).
+    /// State at reset (DDI 0183G, table 3-1).
     pub const fn new() -> Self {
         Self {
             mask: 0,
@@ -103,14 +104,14 @@ impl Pl011 {
         self.raw(streams) & self.mask != 0
     }
 
-    /// The pCPU that drains the console has made room.
+    /// Raises the transmit interrupt if the pCPU that drains the console has made enough room.
     pub fn space_again(&mut self, streams: &Streams) {
         if streams.output.free() >= SPACE {
             self.sent = true;
         }
     }
 
-    /// UARTFR.
+    /// Value of UARTFR.
     #[inline(always)]
     pub fn flags(streams: &Streams) -> u32 {
         let waiting = streams.input.len();
@@ -168,7 +169,7 @@ impl Pl011 {
                 self.sent = streams.output.free() >= SPACE;
                 if !self.sent {
                     streams.wants_space.swap(1, AcqRel);
-                    // The other side may have made room before it could see the wish.
+                    // The draining pCPU may have made room before it could see `wants_space`.
                     self.sent = streams.output.free() >= SPACE;
                 }
                 return Effect { line: true, output };

@@ -1,11 +1,11 @@
-//! The PL031 real-time clock that a guest sees (DDI 0224C, r1p3, chapter 3). Time comes as a value of the
-//! physical counter and its frequency: the time of day goes on while a VM is paused.
+//! The emulated PL031 real-time clock (DDI 0224C, r1p3, chapter 3). Time is a value of the physical
+//! counter and its frequency: the time of day goes on while a VM is paused.
 //!
-//! Seconds begin where the counter is a multiple of its frequency, as in a clock that runs freely: a
-//! write to RTCLR does not move the beginning of a second. The clock runs from the start, as on a board
-//! whose firmware has enabled it, and so RTCCR reads as 1 for good.
+//! Seconds begin where the counter is a multiple of its frequency, as in a free-running clock: a
+//! write to RTCLR does not move the beginning of a second. The clock runs from the start, as on a
+//! board whose firmware has enabled it, so RTCCR always reads as 1.
 
-/// Bytes of its registers.
+/// Size of the register frame in bytes.
 pub const SIZE: u64 = 0x1000;
 
 const DR: u64 = 0x00;
@@ -20,7 +20,7 @@ const ICR: u64 = 0x1c;
 /// Identification registers from 0xfe0: PL031 r1p3 and PrimeCell.
 const ID: [u8; 8] = [0x31, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 
-/// A value of the physical counter, and how many of them make a second.
+/// A time: a value of the physical counter and its frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// CNTPCT_EL0.
@@ -41,19 +41,21 @@ impl Now {
 /// State of an emulated PL031.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pl031 {
-    /// What is added to the seconds of the counter, modulo 2^32.
+    /// Offset from the seconds of the counter, modulo 2^32.
     offset: u32,
-    /// What RTCLR was last written with.
+    /// The value last written to RTCLR.
     loaded: u32,
     alarm: u32,
     mask: bool,
     raised: bool,
-    /// Second of the counter at the last look: each second is compared with the alarm once.
+    /// Second of the counter up to which the alarm has been compared, so that each second is
+    /// compared once.
     seen: u64,
 }
 
 impl Pl031 {
-    /// A clock that shows `time` (seconds since 1970, modulo 2^32) now, at reset otherwise (table 3-1).
+    /// A clock that shows `time` (seconds since 1970, modulo 2^32) at `now`, otherwise in the state
+    /// at reset (table 3-1).
     pub const fn new(time: u32, now: Now) -> Self {
         let seen = now.seconds();
         Self {
@@ -66,13 +68,13 @@ impl Pl031 {
         }
     }
 
-    /// RTCDR at the last look.
+    /// RTCDR in the second `seen`.
     const fn time(&self) -> u32 {
         (self.seen as u32).wrapping_add(self.offset)
     }
 
-    /// Seconds from the last look to the alarm's second, from 1: the one that was seen then has had its
-    /// comparison, and comes again after 2^32.
+    /// Seconds from `seen` to the alarm, at least 1: the second `seen` has been compared, and its
+    /// value comes again only after 2^32.
     const fn ahead(&self) -> u64 {
         match self.alarm.wrapping_sub(self.time()) {
             0 => 1 << 32,
@@ -80,10 +82,10 @@ impl Pl031 {
         }
     }
 
-    /// Looks at the clock: raises the alarm if its second has come since the last look.
+    /// Advances the clock to `now`: raises the alarm if its second has come.
     pub const fn advance(&mut self, now: Now) {
         let seconds = now.seconds();
-        // Another pCPU may have looked a moment later than this one read its counter.
+        // Another pCPU may have advanced the clock to a moment after this one read its counter.
         let passed = seconds.saturating_sub(self.seen);
         if self.ahead() <= passed {
             self.raised = true;
@@ -91,12 +93,12 @@ impl Pl031 {
         self.seen = self.seen.wrapping_add(passed);
     }
 
-    /// State of the interrupt line at the last look.
+    /// State of the interrupt line, as of the last [`Self::advance`].
     pub const fn line(&self) -> bool {
         self.raised && self.mask
     }
 
-    /// Value of the counter at which the line goes up by itself, if it does.
+    /// Value of the counter at which the line will be raised without an access, if ever.
     pub const fn deadline(&self, frequency: u64) -> Option<u64> {
         if self.raised || !self.mask {
             return None;
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(rtc.read(DR, now(u64::MAX)), 7);
     }
 
-    /// What a second-by-second clock does: the definition, slowly.
+    /// Reference model: a clock that compares each second.
     struct Ticking {
         time: u32,
         alarm: u32,
@@ -280,7 +282,7 @@ mod tests {
     }
 
     proptest! {
-        /// However seldom anybody looks, the line is as if each second had been compared.
+        /// However rarely the clock is advanced, the line is as if each second had been compared.
         #[test]
         fn it_agrees_with_a_clock_that_ticks(
             start: u32,

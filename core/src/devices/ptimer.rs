@@ -1,6 +1,6 @@
-//! The EL1 physical timer that a vCPU sees when its VM does not own the board's (DDI 0487, D12.2.4 and
-//! the descriptions of CNTP_CTL_EL0, CNTP_CVAL_EL0 and CNTP_TVAL_EL0). It compares with the physical counter, which
-//! guests read directly.
+//! The emulated EL1 physical timer of a vCPU whose VM does not own the board's (DDI 0487, D12.2.4
+//! and the descriptions of CNTP_CTL_EL0, CNTP_CVAL_EL0 and CNTP_TVAL_EL0). It compares with the
+//! physical counter, which guests read directly.
 
 /// Registers of the timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct PhysicalTimer {
 }
 
 impl PhysicalTimer {
-    /// At reset: disabled.
+    /// State at reset: disabled.
     pub const fn new() -> Self {
         Self {
             control: 0,
@@ -33,7 +33,7 @@ impl PhysicalTimer {
         }
     }
 
-    /// The condition: both are unsigned numbers of 64 bits.
+    /// The timer condition, a comparison of unsigned numbers of 64 bits.
     const fn is_due(&self, now: u64) -> bool {
         self.control & ENABLE != 0 && now >= self.compare
     }
@@ -43,7 +43,7 @@ impl PhysicalTimer {
         self.is_due(now) && self.control & IMASK == 0
     }
 
-    /// Value of the counter at which the line goes up by itself, if it does.
+    /// Value of the counter at which the line will be raised without an access, if ever.
     pub const fn deadline(&self, now: u64) -> Option<u64> {
         if self.control & (ENABLE | IMASK) == ENABLE && now < self.compare {
             Some(self.compare)
@@ -59,7 +59,8 @@ impl PhysicalTimer {
             Register::Control if self.is_due(now) => self.control | ISTATUS,
             Register::Control => self.control,
             Register::Compare => self.compare,
-            // 32 bits, zero-extended. UNKNOWN while the timer is disabled; here it is the same difference.
+            // 32 bits, zero-extended. UNKNOWN while the timer is disabled; here it is the
+            // difference then, too.
             Register::Value => self.compare.wrapping_sub(now) & 0xffff_ffff,
         }
     }
@@ -132,7 +133,8 @@ mod tests {
     }
 
     proptest! {
-        /// The line goes up exactly at the deadline, and a value reads back as time goes by.
+        /// The line is raised exactly at the deadline, and a register reads back correctly at any
+        /// time.
         #[test]
         fn nothing_is_early_or_late(now in 0u64..1 << 60, value: u32, later in 0u64..1 << 33) {
             let mut timer = PhysicalTimer::new();

@@ -1,22 +1,25 @@
-//! The virtual time of a VM: what CNTVOFF_EL2 is over pauses. A guest's virtual counter is the physical one
-//! less the offset; a VM whose time stops in pauses (`VM_TIME_STOPS`) has an offset that grows by each.
+//! The virtual time of a VM: the value of CNTVOFF_EL2 across pauses. A guest's virtual counter is
+//! the physical counter less the offset; if the time of a VM stops while it is paused
+//! (`VM_TIME_STOPS`), each pause adds its length to the offset.
 //!
-//! All vCPUs of a VM have one offset, so that their counters agree. They pause one after the other; time
-//! stands still at the latest moment that any of them has seen, and none ever sees it go back.
+//! All vCPUs of a VM have the same offset, so that their counters agree. They pause one after the
+//! other; time stops at the latest moment that any of them has seen, so no vCPU ever sees it go
+//! back.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The virtual time of one VM, shared by the pCPUs of its vCPUs. Zeros are a VM that starts.
+/// The virtual time of one VM, shared by the pCPUs of its vCPUs. All zeros is the state of a VM
+/// that starts.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct VirtualTime {
     offset: AtomicU64,
-    /// Physical counter when the last vCPU paused; 0 while the VM runs.
+    /// Value of the physical counter when the last vCPU paused; 0 while the VM runs.
     frozen: AtomicU64,
 }
 
 impl VirtualTime {
-    /// A VM that starts: its virtual counter is the physical one.
+    /// The time of a VM that starts: its virtual counter is the physical counter.
     pub const fn new() -> Self {
         Self {
             offset: AtomicU64::new(0),
@@ -24,34 +27,36 @@ impl VirtualTime {
         }
     }
 
-    /// Before the VM starts, and before it starts again.
+    /// Resets the time before the VM starts or restarts.
     pub fn reset(&self) {
         self.offset.store(0, Ordering::Relaxed);
         self.frozen.store(0, Ordering::Relaxed);
     }
 
-    /// CNTVOFF_EL2 of every vCPU.
+    /// The value of CNTVOFF_EL2 for every vCPU.
     pub fn offset(&self) -> u64 {
         self.offset.load(Ordering::Acquire)
     }
 
-    /// What the virtual counter shows; of a VM that is paused what it showed at the end.
+    /// The virtual counter when the physical counter reads `now`; of a paused VM as of the end of
+    /// its last run.
     pub fn counter(&self, now: u64) -> u64 {
         now.wrapping_sub(self.offset())
     }
 
-    /// Value of the physical counter at which the virtual one shows `virtual_count`.
+    /// Value of the physical counter at which the virtual counter reads `virtual_count`.
     pub fn physical(&self, virtual_count: u64) -> u64 {
         virtual_count.saturating_add(self.offset())
     }
 
-    /// A vCPU has stopped running, at `now` (physical counter). By the pCPU of each vCPU.
+    /// Records that a vCPU has stopped running at `now` (physical counter). Called on the pCPU of
+    /// each vCPU.
     pub fn pause(&self, now: u64) {
         self.frozen.fetch_max(now, Ordering::AcqRel);
     }
 
-    /// The VM goes on at `now`. By one pCPU, when all vCPUs have paused and before any of them runs again.
-    /// `stops`: the VM's time stands still in pauses.
+    /// Resumes the VM at `now`. Called by one pCPU, when all vCPUs have paused and before any of
+    /// them runs again. `stops`: whether the VM's time stops while it is paused.
     pub fn resume(&self, now: u64, stops: bool) {
         let frozen = self.frozen.swap(0, Ordering::AcqRel);
         if stops && frozen != 0 {
@@ -61,9 +66,9 @@ impl VirtualTime {
     }
 }
 
-/// The offset after a pause from `frozen` to `now`, both of the physical counter.
+/// The offset after a pause from `frozen` to `now`, both values of the physical counter.
 pub const fn resumed(offset: u64, frozen: u64, now: u64) -> u64 {
-    // The pCPU that resumes may have read its counter a moment before the last one paused.
+    // The pCPU that resumes may have read its counter a moment before the last vCPU paused.
     offset.wrapping_add(now.saturating_sub(frozen))
 }
 
@@ -101,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// Over any pauses of any vCPUs the counter never goes back, and what it loses is the pauses.
+        /// Whatever vCPUs pause, the counter never goes back, and it loses exactly the pauses.
         #[test]
         fn time_never_goes_back(
             rounds in proptest::collection::vec((0u64..1_000, proptest::collection::vec(0u64..50, 1..8), 0u64..10_000), 1..20),

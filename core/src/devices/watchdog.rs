@@ -1,23 +1,23 @@
-//! The generic watchdog that a guest sees (DEN0029D and DEN0094, "Generic Watchdog", architecture revision
-//! 1): a control frame and a refresh frame of 4 KiB each. Time comes as the VM's virtual counter, which
-//! is what its guest reads: where a VM's time stops, its watchdog stops with it.
+//! The emulated generic watchdog (DEN0029D and DEN0094, "Generic Watchdog", architecture revision
+//! 1): a control frame and a refresh frame of 4 KiB each. Its time is the VM's virtual counter,
+//! which is what the guest reads: if a VM's time stops, its watchdog stops with it.
 //!
-//! A refresh (any write to WRR, WOR or WCS) takes both signals back and starts a new period. A period
-//! that ends raises WS0, the interrupt, and starts another one; if that ends too, WS1 is raised, which
-//! is a crash of the VM.
+//! A refresh (any write to WRR, WOR or WCS) clears both signals and starts a new period. At the end
+//! of a period WS0, the interrupt, is raised and another period starts; at the end of that one WS1
+//! is raised, which is a crash of the VM.
 
-/// Bytes of a frame.
+/// Size of a frame in bytes.
 pub const FRAME: u64 = 0x1000;
-/// Bytes of its registers: the control frame, then the refresh frame.
+/// Size of both frames in bytes: the control frame, then the refresh frame.
 pub const SIZE: u64 = 2 * FRAME;
 
-/// Control and status: bit 0 enables, bits 1 and 2 are the signals.
+/// Control and status: bit 0 enables, bits 1 and 2 are WS0 and WS1.
 const WCS: u64 = 0x000;
 const WOR_LOW: u64 = 0x008;
 const WOR_HIGH: u64 = 0x00c;
 const WCV_LOW: u64 = 0x010;
 const WCV_HIGH: u64 = 0x014;
-/// Identification, in both frames.
+/// Identification register, in both frames.
 const W_IIDR: u64 = 0xfcc;
 const WRR: u64 = FRAME;
 
@@ -27,7 +27,7 @@ const WS1: u32 = 1 << 2;
 
 /// W_IIDR: no implementer, product 'B', architecture revision 1 (a period of 48 bits).
 const IIDR: u32 = 0x4201_0000;
-/// Bits of a period.
+/// Mask of a period.
 const PERIOD: u64 = (1 << 48) - 1;
 
 /// State of an emulated watchdog.
@@ -38,12 +38,12 @@ pub struct Watchdog {
     ws1: bool,
     /// Ticks from a refresh to the end of the period.
     period: u64,
-    /// The counter ends the period when it is greater.
+    /// WCV: the period ends when the counter is greater.
     compare: u64,
 }
 
 impl Watchdog {
-    /// At reset: disabled, all else 0.
+    /// State at reset: disabled, all else 0.
     pub const fn new() -> Self {
         Self {
             enabled: false,
@@ -64,8 +64,8 @@ impl Watchdog {
         self.begin_period(now);
     }
 
-    /// Looks at the counter, and ends a period at most: a VM that could not run meanwhile, because it was
-    /// paused, gets the second one in full.
+    /// Advances the watchdog to `now`, over the end of one period at most: a VM that could not run
+    /// meanwhile, because it was paused, still gets the second period in full.
     pub const fn advance(&mut self, now: u64) {
         if !self.enabled || self.ws1 || now <= self.compare {
             return;
@@ -78,12 +78,12 @@ impl Watchdog {
         }
     }
 
-    /// WS0, the interrupt line, at the last look.
+    /// WS0, the interrupt line, as of the last [`Self::advance`].
     pub const fn line(&self) -> bool {
         self.ws0
     }
 
-    /// WS1 at the last look: nobody listened to the interrupt.
+    /// WS1, as of the last [`Self::advance`]: the guest did not refresh after the interrupt.
     pub const fn bites(&self) -> bool {
         self.ws1
     }
@@ -154,7 +154,7 @@ impl Watchdog {
     }
 }
 
-/// A period from the low 32 bits of `low` and the low 16 bits of `high`.
+/// Joins the low 32 bits of `low` and the low 16 bits of `high` to a period.
 const fn join(low: u64, high: u64) -> u64 {
     (high << 32 | low & 0xffff_ffff) & PERIOD
 }
@@ -272,7 +272,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written, WS1 comes only after WS0, and a deadline is there while the dog is awake.
+        /// Whatever is written, WS1 comes only after WS0, and there is a deadline while the
+        /// watchdog is enabled.
         #[test]
         fn a_bite_is_always_announced(
             steps in proptest::collection::vec((0u64..300, 0u8..7, any::<u64>()), 1..60),

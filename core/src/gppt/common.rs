@@ -1,9 +1,10 @@
-//! Registers of the CPU interface that both groups have in common, where accesses to them trap (ICH_HCR_EL2.TC): to the guest
-//! as Non-secure software has them (IHI 0069H, 12.2), on the board those of both sides.
+//! The registers of the CPU interface that both groups have in common, where accesses to them trap
+//! (ICH_HCR_EL2.TC). The guest sees the registers of Non-secure software (IHI 0069H, 12.2); the
+//! physical registers serve both sides.
 
 use super::priority;
 
-/// Which register.
+/// A register of the CPU interface that both groups have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Common {
     /// `ICC_PMR_EL1`.
@@ -14,13 +15,13 @@ pub enum Common {
     Control,
 }
 
-/// `ICC_CTLR_EL1.EOImode`: ends of interrupts do not deactivate.
+/// `ICC_CTLR_EL1.EOImode`: ending an interrupt does not deactivate it.
 pub const TWO_STEPS: u64 = 1 << 1;
-/// A3V, SEIS, IDbits, PRIbits: what the interface is capable of.
+/// A3V, SEIS, IDbits, PRIbits: the capabilities of the interface.
 const CAPABILITIES: u64 = 1 << 15 | 1 << 14 | 7 << 11 | 7 << 8;
 
 impl Common {
-    /// What the guest reads where the board has `board`.
+    /// Converts the value `board` of the physical register to what the guest reads.
     pub const fn to_guest(self, board: u64) -> u64 {
         match self {
             Self::Mask => priority::to_guest(board as u8) as u64,
@@ -29,8 +30,9 @@ impl Common {
         }
     }
 
-    /// What the board gets, which has `board`, when the guest writes `value`; `None`: it cannot be written. The mask never
-    /// covers the lower half of the priorities, which is EL2's.
+    /// Returns what to write to the physical register, now `board`, when the guest writes `value`;
+    /// `None` if the register is read-only. The mask never covers the lower half of the priorities,
+    /// which is EL2's.
     pub const fn to_board(self, value: u64, board: u64) -> Option<u64> {
         match self {
             Self::Mask => Some(priority::to_board(value as u8) as u64),
@@ -50,7 +52,7 @@ mod tests {
             let board = Common::Mask.to_board(value, 0).expect("it can be written");
             assert!(board > u64::from(priority::KICK) && board >= u64::from(priority::MOST_URGENT));
             assert_eq!(Common::Mask.to_guest(board), value & 0xfe);
-            // It masks what the guest thinks that it masks, at the precision that is left.
+            // It masks what the guest expects it to mask, with one bit of precision less.
             for other in (0..=0xffu8).step_by(2) {
                 let there = u64::from(priority::to_board(other)) < board;
                 assert_eq!(

@@ -1,8 +1,8 @@
-//! Accesses to the board's GIC, as values.
+//! Accesses to the physical GIC, as values.
 
 use crate::vgic::WORDS;
 
-/// Which frame of the board an access goes to.
+/// A frame of the physical GIC that an access goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// The distributor.
@@ -11,64 +11,65 @@ pub enum Frame {
     Redistributor,
 }
 
-/// One read of the board.
+/// A read of the physical GIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// The frame.
+    /// The frame that is read.
     pub frame: Frame,
-    /// Bytes from its start, a multiple of `size`.
+    /// The offset in bytes from the start of the frame, a multiple of `size`.
     pub offset: u64,
-    /// 1, 4 or 8 bytes.
+    /// The size: 1, 4 or 8 bytes.
     pub size: u64,
-    /// Bits of it that the guest sees.
+    /// The bits that the guest sees.
     pub mask: u64,
-    /// Bits that are set besides.
+    /// The bits that are set in addition.
     pub or: u64,
-    /// How those bits look to the guest.
+    /// The conversion of the bits in `mask` for the guest.
     pub form: Form,
 }
 
-/// How what is read on the board looks to the guest.
+/// The conversion of a value read from the physical GIC into what the guest sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As it is.
+    /// The value as read.
     Plain,
     /// Bytes that are priorities of the upper half.
     Priorities,
-    /// The affinity of a pCPU, which becomes that of a vCPU.
+    /// The affinity of a pCPU, which becomes that of the vCPU.
     Affinity,
     /// Bytes that are masks of CPU interfaces, which become masks of vCPUs.
     Interfaces,
 }
 
-/// What the guest reads.
+/// The result of a read by the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This, and the board is not asked.
+    /// This value; the physical GIC is not read.
     Value(u64),
-    /// What [`super::Filter::shown`] makes of what this read gives.
+    /// The value of this read of the physical GIC, converted by [`super::Filter::shown`].
     Read(Read),
 }
 
 impl Answer {
-    /// Reads as zero.
+    /// A register that reads as zero.
     pub const ZERO: Self = Self::Value(0);
 }
 
-/// One write to the board.
+/// A write to the physical GIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// The frame.
+    /// The frame that is written.
     pub frame: Frame,
-    /// Bytes from its start, a multiple of `size`.
+    /// The offset in bytes from the start of the frame, a multiple of `size`.
     pub offset: u64,
-    /// 1, 4 or 8 bytes.
+    /// The size: 1, 4 or 8 bytes.
     pub size: u64,
-    /// What is written.
+    /// The value that is written.
     pub value: u64,
 }
 
-/// The writes that follow from one access, in their order: at most one for each word of interrupts.
+/// The writes that follow from one access of the guest, in their order: at most one for each word
+/// of interrupts.
 #[derive(Clone, Copy, Debug)]
 pub struct Writes {
     list: [Option<Write>; WORDS],
@@ -76,20 +77,20 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// The board is not written.
+    /// No write.
     pub const NONE: Self = Self {
         list: [None; WORDS],
         count: 0,
     };
 
-    /// Exactly this one.
+    /// Creates a list of exactly this write.
     pub fn one(write: Write) -> Self {
         let mut writes = Self::NONE;
         writes.push(write);
         writes
     }
 
-    /// Adds one behind the others. There are never more than fit: a word has four priorities.
+    /// Appends a write. There are never more than fit: a word has four priorities.
     pub(super) fn push(&mut self, write: Write) {
         if let Some(slot) = self.list.get_mut(self.count) {
             *slot = Some(write);
@@ -97,12 +98,12 @@ impl Writes {
         }
     }
 
-    /// They, in their order.
+    /// Iterates over the writes, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Write> {
         self.list.iter().flatten()
     }
 
-    /// Nothing is written.
+    /// Whether there is no write.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -1,41 +1,43 @@
-//! The state of a filter, and what of it is common to both frames.
+//! The state of a filter, and the operations that both frames have in common.
 
 use super::{Answer, Form, Frame, GUEST_SGIS, Intids, Read, View, Write, Writes, priority};
 use crate::vgic::{VCPUS, VTIMER, Version, WORDS};
 
-/// Offset of the frame with SGIs and PPIs in a redistributor.
+/// The offset of the frame with SGIs and PPIs in a redistributor.
 const SGI_BASE: u64 = 0x1_0000;
 
-/// Banks with a bit for each INTID (IHI 0048B, 4.3; IHI 0069H, 12.9).
+/// Offsets of the banks with a bit for each INTID (IHI 0048B, 4.3; IHI 0069H, 12.9).
 pub(super) mod bank {
     pub const ENABLE: u64 = 0x100;
     pub const DISABLE: u64 = 0x180;
     pub const CLEAR_PENDING: u64 = 0x280;
     pub const CLEAR_ACTIVE: u64 = 0x380;
-    /// GICv2: a byte for each SGI.
+    /// GICv2: GICD_CPENDSGIR, a byte for each SGI.
     pub const CLEAR_SGIS: u64 = 0xf10;
 }
 
-/// pCPUs of the VM's vCPUs, as the board's GIC names them.
+/// The pCPUs of the VM's vCPUs, as the physical GIC names them.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpus {
-    /// How many vCPUs there are, 1 to 8.
+    /// The number of vCPUs, 1 to 8.
     pub count: usize,
     /// The vCPU whose accesses are filtered, which this pCPU runs.
     pub number: usize,
-    /// GICv3: affinity of each one's pCPU, as `GICD_IROUTER` has it. GICv2: the bit of its CPU interface.
+    /// GICv3: the affinity of each vCPU's pCPU, as in `GICD_IROUTER`. GICv2: the bit of its CPU
+    /// interface.
     pub names: [u64; VCPUS],
 }
 
-/// Which GIC is filtered, and how it looks to the guest.
+/// The architecture of the GIC that is filtered, and how it looks to the guest.
 pub trait Kind {
-    /// Architecture of the GIC, the same on both sides.
+    /// Returns the architecture of the GIC, which is the same for board and guest.
     fn version(&self) -> Version;
-    /// What the guest sees of it.
+    /// Returns the guest's view of the GIC.
     fn view(&self) -> View;
 }
 
-/// The kind of all modes of a GICv3. Versions are known when EL2 is built, so that it has no code for the other.
+/// The kind of all modes of a GICv3. EL2 is built for one version, so that it has no code for the
+/// other.
 #[derive(Clone, Copy, Debug)]
 pub struct V3(pub View);
 
@@ -70,22 +72,25 @@ impl Kind for (Version, View) {
     }
 }
 
-/// What a VM may do to the board's GIC. One for its pCPU, which alone has it.
+/// The filter of a VM's accesses to the physical GIC. Each pCPU has its own, and no other pCPU
+/// accesses it.
 #[derive(Clone, Debug)]
 pub struct Filter<K> {
     pub(super) kind: K,
     pub(super) cpus: Cpus,
-    /// INTIDs that are the VM's.
+    /// The INTIDs of the VM.
     given: Intids,
-    /// Those that it has enabled: on the board they are only while `signals`.
+    /// The INTIDs that the guest has enabled. In the physical GIC they are enabled only while
+    /// `signals` is true.
     pub(super) enabled: Intids,
-    /// The group enable of `GICD_CTLR`: the board's is everybody's, so this one acts by the enables.
+    /// The guest's group enable in `GICD_CTLR`. All VMs share the physical one, so the guest's
+    /// takes effect through the enables of its interrupts.
     pub(super) signals: bool,
 }
 
 impl<K: Kind> Filter<K> {
-    /// As after a reset: nothing enabled. `given` has SPIs and PPIs of the VM; of the SGIs it gets those that guests
-    /// have ([`GUEST_SGIS`]), of the PPIs the virtual timer in any case.
+    /// Creates a filter as after a reset: nothing is enabled. `given` has the SPIs and PPIs of the
+    /// VM. Its SGIs are always [`GUEST_SGIS`], and its PPIs include the virtual timer in any case.
     pub fn new(kind: K, given: Intids, cpus: Cpus) -> Self {
         let mut given = given;
         if let Some(private) = given.first_mut() {
@@ -100,18 +105,19 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// Forgets what the guest has enabled. What is to be written first is [`Self::silence`].
+    /// Forgets what the guest has enabled. The writes of [`Self::silence`] come before.
     pub fn reset(&mut self) {
         self.enabled = [0; WORDS];
         self.signals = false;
     }
 
-    /// INTIDs of the VM in a word of 32.
+    /// Returns the INTIDs of the VM in a word of 32.
     pub fn given(&self, word: usize) -> u32 {
         self.given.get(word).copied().unwrap_or(0)
     }
 
-    /// Disables, un-pends and deactivates what of a word is the VM's: when it has stopped, and before it starts.
+    /// Returns the writes that disable, un-pend and deactivate the VM's interrupts of a word: when
+    /// the VM has stopped, and before it starts.
     pub fn silence(&self, word: usize) -> Writes {
         let mut writes = Writes::NONE;
         for bank in [bank::DISABLE, bank::CLEAR_PENDING, bank::CLEAR_ACTIVE] {
@@ -135,8 +141,9 @@ impl<K: Kind> Filter<K> {
         writes
     }
 
-    /// Keeps what the guest has enabled from being signalled, or no longer: while EL2 has the pCPU. The guest sees nothing of it.
-    /// (SGIs of a GICv2 may be enabled for good.)
+    /// Returns the writes that disable in the physical GIC what the guest has enabled (`withheld`),
+    /// or that enable it again. EL2 uses them while it has the pCPU; the guest does not see their
+    /// effect. (A GICv2 may have its SGIs permanently enabled.)
     pub fn withhold(&self, withheld: bool) -> Writes {
         let mut writes = Writes::NONE;
         if self.signals {
@@ -154,23 +161,24 @@ impl<K: Kind> Filter<K> {
         writes
     }
 
-    /// INTID is the VM's.
+    /// Whether the INTID is the VM's.
     pub fn owns(&self, intid: u32) -> bool {
         self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0
     }
 
-    /// Gives four INTIDs from `first` on, of those that are the VM's, the highest priority that it may have.
+    /// Returns the writes that set the priority of four INTIDs from `first` on, as far as they are
+    /// the VM's, to the highest that the VM may have.
     pub fn forget_priorities(&self, first: u64) -> Writes {
         self.write_priorities(first, 4, 0)
     }
 
-    /// Deactivates an INTID if it is the VM's.
+    /// Returns the write that deactivates an INTID if it is the VM's.
     pub fn deactivate(&self, intid: u32) -> Option<Write> {
         let bit = 1u32.wrapping_shl(intid % 32);
         self.bits(bank::CLEAR_ACTIVE, (intid / 32) as usize, bit)
     }
 
-    /// What the guest sees of what a read has given.
+    /// Converts `raw`, the value of a read of the physical GIC, to what the guest sees.
     pub fn shown(&self, read: &Read, raw: u64) -> u64 {
         let seen = raw & read.mask;
         let seen = match read.form {
@@ -186,7 +194,7 @@ impl<K: Kind> Filter<K> {
         seen | read.or
     }
 
-    /// Words of 32 INTIDs that the VM has: up to its last SPI.
+    /// Returns the number of words of 32 INTIDs up to the VM's last SPI.
     pub(super) fn words(&self) -> usize {
         self.given
             .iter()
@@ -198,12 +206,13 @@ impl<K: Kind> Filter<K> {
         self.cpus.names.into_iter().take(self.cpus.count)
     }
 
-    /// The pCPU of a vCPU, as the board's GIC names it.
+    /// Returns the pCPU of a vCPU, as the physical GIC names it.
     pub(super) fn name(&self, vcpu: usize) -> Option<u64> {
         self.names().nth(vcpu)
     }
 
-    /// The affinity by which the guest of a GICv3 knows a vCPU: its number; that of its pCPU where it sends SGIs to the board's.
+    /// Returns the affinity by which the guest of a GICv3 knows a vCPU: its number, or that of its
+    /// pCPU where the guest's SGIs go to the physical GIC without a trap.
     pub(super) fn affinity(&self, vcpu: usize) -> u64 {
         match self.kind.view() {
             View::Upper => vcpu as u64,
@@ -211,7 +220,7 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// vCPUs behind a mask of CPU interfaces.
+    /// Returns the vCPUs of a mask of CPU interfaces.
     fn vcpus_of(&self, interfaces: u8) -> u8 {
         self.names().zip(0u32..8).fold(0, |all, (name, n)| {
             let there = u64::from(interfaces) & name != 0;
@@ -219,7 +228,7 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// CPU interfaces of a mask of vCPUs.
+    /// Returns the CPU interfaces of a mask of vCPUs.
     pub(super) fn interfaces_of(&self, vcpus: u8) -> u8 {
         self.names().zip(0u32..8).fold(0, |all, (name, n)| {
             if vcpus >> (n & 7) & 1 != 0 {
@@ -230,8 +239,8 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// Frame and offset at which the board has word `word` of a register whose first word is at `offset` of the
-    /// distributor.
+    /// Returns the frame and the offset at which the board has word `word` of a register whose
+    /// first word is at `offset` of the distributor.
     pub(super) fn place(&self, offset: u64, word: usize, bytes: u64) -> (Frame, u64) {
         let at = offset.wrapping_add((word as u64).wrapping_mul(bytes));
         if word == 0 && self.kind.version() == Version::V3 {
@@ -241,7 +250,8 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// Writes bits of a word of a bank that are the VM's; `None` if there is none.
+    /// Returns the write of `value` to a word of a bank, reduced to the VM's bits; `None` if none
+    /// is left.
     pub(super) fn bits(&self, bank: u64, word: usize, value: u32) -> Option<Write> {
         let own = value & self.given(word);
         let (frame, offset) = self.place(bank, word, 4);
@@ -253,7 +263,7 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// A read of the bits of a word of a bank that are the VM's.
+    /// Returns the read of a word of a bank, reduced to the VM's bits.
     pub(super) fn see_bits(&self, bank: u64, word: usize) -> Answer {
         let own = self.given(word);
         let (frame, offset) = self.place(bank, word, 4);
@@ -270,7 +280,7 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// The guest changes what is enabled in a word.
+    /// Enables or disables interrupts of a word, for the guest.
     pub(super) fn enable(&mut self, word: usize, value: u32, on: bool) -> Writes {
         let own = value & self.given(word);
         if let Some(enabled) = self.enabled.get_mut(word) {
@@ -286,7 +296,7 @@ impl<K: Kind> Filter<K> {
         write.map_or(Writes::NONE, Writes::one)
     }
 
-    /// The guest switches its group on or off: all that it has enabled follows.
+    /// Sets the guest's group enable: all interrupts that the guest has enabled follow.
     pub(super) fn signal(&mut self, on: bool) -> Writes {
         let mut writes = Writes::NONE;
         if on != self.signals {
@@ -302,7 +312,7 @@ impl<K: Kind> Filter<K> {
     }
 }
 
-/// Bytes of a value of `size` bytes, each changed.
+/// Returns a value of `size` bytes with each byte changed.
 pub(super) fn bytes(size: u64, value: u64, change: impl Fn(u8) -> u8) -> u64 {
     let mut all = value.to_le_bytes();
     for byte in all.iter_mut().take(size as usize) {

@@ -1,54 +1,62 @@
-//! How much of the CPU interface a VM has to itself, and how EL2 gets the pCPU back.
+//! The modes of a GPPT VM: which part of the CPU interface the guest has, and how EL2 reclaims the
+//! pCPU.
 
 use crate::vgic::Version;
 
-/// HCR_EL2.FMO: Group 0 interrupts come to EL2.
+/// HCR_EL2.FMO: Group 0 interrupts are taken to EL2.
 const FMO: u64 = 1 << 3;
 /// HCR_EL2.TWI: WFI traps.
 const TWI: u64 = 1 << 13;
-/// ICH_HCR_EL2.TC: registers that both groups have in common trap: PMR, RPR, CTLR, DIR, SGIs.
+/// ICH_HCR_EL2.TC: the registers that both groups have in common trap: PMR, RPR, CTLR, DIR, SGIs.
 const TC: u32 = 1 << 10;
-/// ICH_HCR_EL2.TALL0: registers of Group 0 trap.
+/// ICH_HCR_EL2.TALL0: the registers of Group 0 trap.
 const TALL0: u32 = 1 << 11;
 /// ICH_HCR_EL2.TDIR: writes to ICC_DIR_EL1 trap.
 const TDIR: u32 = 1 << 14;
 
-/// How a VM takes its physical interrupts itself.
+/// The way in which a GPPT VM takes its physical interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// GICv3 with one Security state. Group 0 stays EL2's: the kick is a FIQ that nothing at EL1 masks. For that the
-    /// guest's priority mask is virtual and masks nothing; ends of interrupts deactivate (EOImode 0).
+    /// GICv3 with one Security state. Group 0 stays EL2's: the kick is a FIQ that nothing at EL1
+    /// masks. In return, the guest's priority mask is virtual and masks nothing, and ending an
+    /// interrupt deactivates it (EOImode 0).
     Recoverable,
-    /// The same, and the registers that both groups have in common trap: mask and EOImode are exact, at an exit each.
+    /// As [`Self::Recoverable`], but the registers that both groups have in common trap: priority
+    /// mask and EOImode are exact, at an exit for each access.
     PmrTrapped,
-    /// GICv3 with one Security state: the mask and EOImode are the board's, without exits, and Group 0 comes to EL1, too. SGIs
-    /// are not seen, so no pCPU but its own may have an SGI enabled, of whichever group.
+    /// GICv3 with one Security state. Priority mask and EOImode are the physical ones, without
+    /// exits, and Group 0 interrupts are taken to EL1, too. EL2 does not see the guest's SGIs, so
+    /// no other pCPU may have an SGI of any group enabled.
     PmrDirect,
-    /// GICv2: the VM has the CPU interface's frame.
+    /// GICv2. The frame of the CPU interface is mapped into the VM.
     V2,
 }
 
-/// What the plan wants of a VM that takes its interrupts itself.
+/// The way of reclaim that the plan chooses for a GPPT VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reclaim {
-    /// EL2 waits on behalf of the guest, with its own masks open: an exit for each WFI.
+    /// WFI traps, and EL2 sleeps on behalf of the guest with its own masks open: an exit for each
+    /// WFI.
     Guaranteed,
-    /// WFI is the guest's. If it closes its masks and sleeps, only a reset of the board helps.
+    /// The guest executes WFI without an exit. If it masks interrupts and sleeps, only a reset of
+    /// the board gets the pCPU back.
     Cooperative,
-    /// The board's firmware interrupts whatever runs there, by an event (SDEI). For boards on which Group 0 is the firmware's.
+    /// The firmware interrupts the guest by an event (SDEI). For boards on which Group 0 is the
+    /// firmware's.
     Sdei,
 }
 
-/// How another pCPU makes one come to EL2 that runs such a VM.
+/// The way in which another pCPU makes the pCPU of a GPPT VM come to EL2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kick {
     /// A Group 0 SGI, which EL1 cannot mask.
     Group0,
-    /// Taking stage 2 away, and an SGI that wakes: the next fetch or access faults to EL2.
+    /// Revoke and poke: revoking stage 2, and an interrupt (an SGI, or an SPI in
+    /// [`Mode::PmrDirect`]) that wakes the guest. Its next fetch or access faults to EL2.
     RevokeAndPoke,
 }
 
-/// How the distributor looks to the guest.
+/// The way in which the distributor looks to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// As to Non-secure software: the guest's priorities are the upper half of the board's.
@@ -57,17 +65,17 @@ pub enum View {
     Plain,
 }
 
-/// Bits that differ from those with a vGIC.
+/// The control bits that differ from those of a VM with a vGIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controls {
-    /// Of HCR_EL2.FMO, IMO, TWI those that are set.
+    /// Those of HCR_EL2.FMO, IMO and TWI that are set.
     pub hcr: u64,
-    /// ICH_HCR_EL2; En stays 0, there are no virtual interrupts.
+    /// ICH_HCR_EL2. En stays 0: there are no virtual interrupts.
     pub ich: u32,
 }
 
 impl Mode {
-    /// Name, as plans show it.
+    /// Returns the name, as plans show it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Recoverable => "recoverable",
@@ -77,7 +85,7 @@ impl Mode {
         }
     }
 
-    /// Architecture of the GIC that the mode is for.
+    /// Returns the architecture of the GIC that the mode is for.
     pub const fn version(self) -> Version {
         match self {
             Self::V2 => Version::V2,
@@ -85,11 +93,13 @@ impl Mode {
         }
     }
 
-    /// What EL2 sets while the guest runs. IMO is 0 in all: Group 1 interrupts come to EL1.
+    /// Returns the control bits that EL2 sets while the guest runs. IMO is 0 in all modes: Group 1
+    /// interrupts are taken to EL1.
     ///
-    /// With FMO=1 the registers of Group 1 are the board's, those of Group 0 and the common ones are virtual, and
-    /// writes that send SGIs trap (IHI 0069H, 8.1.2, "the ICV registers", and 12.2, access of each). With both 0
-    /// all are the board's. `lent`: other VMs have SPIs. A write to ICC_DIR_EL1 deactivates any of them, whoever has taken it.
+    /// With FMO=1 the registers of Group 1 are the physical ones, those of Group 0 and the common
+    /// ones are virtual, and writes that send SGIs trap (IHI 0069H, 8.1.2, "the ICV registers", and
+    /// 12.2, access of each). With FMO=0 all are physical. `lent`: other VMs have SPIs. A write to
+    /// ICC_DIR_EL1 deactivates any of them, whichever pCPU has acknowledged it.
     pub const fn controls(self, reclaim: Reclaim, lent: bool) -> Controls {
         let hcr = match self {
             Self::Recoverable | Self::PmrTrapped => FMO,
@@ -111,7 +121,7 @@ impl Mode {
         }
     }
 
-    /// How EL2 gets the pCPU back.
+    /// Returns the way in which EL2 reclaims the pCPU.
     pub const fn kick(self) -> Kick {
         match self {
             Self::Recoverable | Self::PmrTrapped => Kick::Group0,
@@ -119,12 +129,14 @@ impl Mode {
         }
     }
 
-    /// EL2 can get the pCPU back by an event of the firmware, too: what the guest masks does not count then.
+    /// Whether EL2 can reclaim the pCPU by an event of the firmware, too; what the guest masks does
+    /// not matter then.
     pub const fn has_events(self) -> bool {
         matches!(self.kick(), Kick::Group0)
     }
 
-    /// What the guest sees of the distributor. Where its priority mask is the board's, its priorities are, too.
+    /// Returns the guest's view of the distributor. Where its priority mask is the physical one,
+    /// its priorities are, too.
     pub const fn view(self) -> View {
         match self {
             Self::Recoverable | Self::PmrTrapped => View::Upper,
@@ -132,13 +144,14 @@ impl Mode {
         }
     }
 
-    /// Writes that send SGIs come to EL2. Where they do not, no other pCPU may have an SGI enabled: those of Group 0 can be sent,
-    /// too, by `ICC_SGI0R_EL1` and `ICC_ASGI1R_EL1` where there is one Security state (IHI 0069H, 12.2).
+    /// Whether writes that send SGIs trap to EL2. Where they do not, no other pCPU may have an SGI
+    /// enabled: where there is one Security state, `ICC_SGI0R_EL1` and `ICC_ASGI1R_EL1` can send
+    /// those of Group 0, too (IHI 0069H, 12.2).
     pub const fn filters_sgis(self) -> bool {
         !matches!(self, Self::PmrDirect)
     }
 
-    /// What a guest does from which EL2 does not get the pCPU back.
+    /// Returns, as text, what a guest can do to keep EL2 from reclaiming the pCPU.
     pub const fn escapes(self, reclaim: Reclaim) -> &'static str {
         match (self, reclaim) {
             (Self::Recoverable | Self::PmrTrapped, _) => {
@@ -153,7 +166,7 @@ impl Mode {
         }
     }
 
-    /// What a guest cannot do in this mode that it can with a vGIC.
+    /// Returns, as text, what a guest with a vGIC can do and a guest in this mode cannot.
     pub const fn lacks(self) -> &'static str {
         match self {
             Self::Recoverable => {
@@ -171,8 +184,9 @@ impl Mode {
         }
     }
 
-    /// Why the mode is not possible, as a sentence; `None` if it is. `version` is that of the board's GIC, `one_state`
-    /// whether it has one Security state (`GICD_CTLR.DS`), `strangers` whether another VM takes its interrupts itself.
+    /// Returns why the mode is not possible, as a sentence; `None` if it is possible. `version` is
+    /// that of the board's GIC, `one_state` says whether it has one Security state
+    /// (`GICD_CTLR.DS`), `strangers` whether there is another GPPT VM.
     pub fn refusal(
         self,
         version: Version,

@@ -1,6 +1,8 @@
-//! Which register an access hits, in the distributor frame and in a redistributor's two.
-//! Sources: IHI 0048B, 4.3; IHI 0069H, 12.8 to 12.11. What is named in neither is reserved here: registers of LPIs and
-//! MSIs, of the other Security state, of extended ranges. They read as zero and ignore writes.
+//! The registers of the distributor frame and of the two frames of a redistributor.
+//!
+//! Sources: IHI 0048B, 4.3; IHI 0069H, 12.8 to 12.11. Registers without a case below are reserved
+//! here: those of LPIs and MSIs, of the other Security state, of extended ranges. They read as zero
+//! and ignore writes.
 
 use super::filter::{Filter, Kind};
 use super::{Answer, Form, Frame, Read, View, Write, Writes, priority, sgi};
@@ -13,13 +15,13 @@ const DS: u64 = 1 << 6;
 const ARE: u64 = 1 << 4;
 /// `GICD_TYPER.SecurityExtn`.
 const TWO_STATES: u64 = 1 << 10;
-/// `GICD_TYPER.No1N`, and `IDbits`: ten.
+/// `GICD_TYPER.No1N`, and `IDbits` for ten bits of INTID.
 const V3_TYPER: u64 = 1 << 25 | 9 << 19;
-/// Affinity fields of `GICD_IROUTER`: the routing mode is not among them.
+/// The affinity fields of `GICD_IROUTER`, without the routing mode.
 const AFFINITY: u64 = 0xff_00ff_ffff;
 
 impl<K: Kind> Filter<K> {
-    /// The guest reads `size` bytes (1, 2, 4, 8) at `offset` of its distributor.
+    /// Filters a read by the guest of `size` bytes (1, 2, 4, 8) at `offset` of its distributor.
     pub fn gicd_read(&self, offset: u64, size: u64) -> Answer {
         let v2 = self.kind.version() == Version::V2;
         let word = (offset as usize & 0x7f) / 4;
@@ -54,7 +56,7 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// The guest writes `size` bytes at `offset` of its distributor.
+    /// Filters a write by the guest of `size` bytes at `offset` of its distributor.
     pub fn gicd_write(&mut self, offset: u64, size: u64, value: u64) -> Writes {
         let v2 = self.kind.version() == Version::V2;
         let word = (offset as usize & 0x7f) / 4;
@@ -80,8 +82,9 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// The guest reads `size` bytes at `offset` of its redistributors: those of vCPU n begin at n * [`GICR_SIZE`]. Those
-    /// of another vCPU say who they belong to, and nothing else. GICv3 only.
+    /// Filters a read by the guest of `size` bytes at `offset` of its redistributors: those of vCPU
+    /// n begin at n * [`GICR_SIZE`]. The redistributor of another vCPU shows only its
+    /// identification. GICv3 only.
     pub fn gicr_read(&self, offset: u64, size: u64) -> Answer {
         let vcpu = offset / GICR_SIZE;
         if vcpu >= self.cpus.count as u64 {
@@ -121,7 +124,7 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// The guest writes `size` bytes at `offset` of its redistributors.
+    /// Filters a write by the guest of `size` bytes at `offset` of its redistributors.
     pub fn gicr_write(&mut self, offset: u64, size: u64, value: u64) -> Writes {
         let at = offset % GICR_SIZE;
         if offset / GICR_SIZE != self.cpus.number as u64 {
@@ -138,7 +141,7 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// `GICR_TYPER` of a vCPU: affinity, processor number, Last.
+    /// Returns `GICR_TYPER` of a vCPU: affinity, processor number, Last.
     fn gicr_typer(&self, vcpu: u64) -> u64 {
         let last = u64::from(vcpu.wrapping_add(1) == self.cpus.count as u64);
         let affinity = self.affinity(vcpu as usize);
@@ -156,7 +159,7 @@ impl<K: Kind> Filter<K> {
         lines | more
     }
 
-    /// Word 0 of a bank, or one of the first two words of triggers.
+    /// Whether `offset` is in word 0 of a bank, or in one of the first two words of triggers.
     fn is_private(&self, offset: u64) -> bool {
         if offset < 0xc00 {
             offset & 0x7c == 0
@@ -169,7 +172,8 @@ impl<K: Kind> Filter<K> {
         self.enabled.get(word).copied().unwrap_or(0)
     }
 
-    /// `GICD_CTLR`: the guest's own group enable. The board's RWP says that a write is not in effect yet.
+    /// Reads `GICD_CTLR`: the guest's own group enable, and RWP of the physical register, which
+    /// says that a write is not in effect yet.
     fn see_control(&self) -> Answer {
         let on = u64::from(self.signals);
         let or = match (self.kind.version(), self.kind.view()) {
@@ -187,8 +191,8 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// `IGROUPR`: not the guest's to change. To Non-secure software it reads as zero, and so it does on a GICv2,
-    /// where the guest has the only group that it can enable.
+    /// Reads `IGROUPR`, which the guest cannot change. To Non-secure software it reads as zero, and
+    /// so it does on a GICv2, where the guest has the only group that it can enable.
     fn see_groups(&self, word: usize) -> Answer {
         match (self.kind.version(), self.kind.view()) {
             (Version::V3, View::Plain) => Answer::Value(u64::from(self.given(word))),
@@ -212,7 +216,8 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    /// `ICFGR` number `n`, two bits for each of 16 INTIDs. Triggers are the plan's: a word of them has several owners.
+    /// Reads `ICFGR` number `n`, two bits for each of 16 INTIDs. The guest cannot change triggers:
+    /// the plan sets them, since a word of them may have several owners.
     fn see_config(&self, n: usize) -> Answer {
         let (word, half) = (n / 2, n % 2);
         let own = self.given(word) >> (half as u32 & 1).wrapping_mul(16);
@@ -232,7 +237,7 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// Bytes of the INTIDs from `first` on that are the VM's, all ones for each.
+    /// Returns a mask of bytes: all ones for each INTID from `first` on that is the VM's.
     pub(super) fn vm_bytes(&self, first: u64, size: u64) -> u64 {
         (0..size & 7).fold(0, |all, n| {
             let intid = first.wrapping_add(n);
@@ -245,7 +250,7 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// Those of `first` on that are the VM's, with what `value` has for each.
+    /// Iterates over the VM's INTIDs from `first` on, each with its byte of `value`.
     fn vm_values(&self, first: u64, size: u64, value: u64) -> impl Iterator<Item = (u64, u8)> {
         let mask = self.vm_bytes(first, size);
         (0..size & 7)
@@ -294,13 +299,15 @@ impl<K: Kind> Filter<K> {
         writes
     }
 
-    /// Where the board has the byte of an INTID in a register that begins at `offset` of the distributor.
+    /// Returns the frame and the offset of the byte of an INTID in a register that begins at
+    /// `offset` of the distributor.
     fn byte_place(&self, offset: u64, intid: u64) -> (Frame, u64) {
         let (frame, word) = self.place(offset, (intid / 32) as usize, 32);
         (frame, word.wrapping_add(intid % 32))
     }
 
-    /// `GICD_ITARGETSR`: with one vCPU there is nothing to choose, and all read as zero.
+    /// Reads `GICD_ITARGETSR`. With one vCPU there is nothing to choose, and all bytes read as
+    /// zero.
     fn see_targets(&self, first: u64, size: u64) -> Answer {
         let mask = self.vm_bytes(first, size);
         if self.cpus.count == 1 || mask == 0 {
@@ -332,7 +339,7 @@ impl<K: Kind> Filter<K> {
         writes
     }
 
-    /// SGIs whose senders `GICD_CPENDSGIR` and `GICD_SPENDSGIR` have at an offset.
+    /// Reads `GICD_CPENDSGIR` or `GICD_SPENDSGIR`: the senders of each SGI, as vCPUs.
     fn see_sources(&self, offset: u64, size: u64) -> Answer {
         let mask = self.vm_bytes(offset & 15, size);
         if mask == 0 {
@@ -364,7 +371,8 @@ impl<K: Kind> Filter<K> {
         writes
     }
 
-    /// `GICD_SGIR`, with the CPU interfaces of the vCPUs that the guest means as a list.
+    /// Writes `GICD_SGIR`, with the CPU interfaces of the vCPUs that the guest names as the target
+    /// list.
     fn write_sgir(&self, value: u32) -> Writes {
         let sgi = sgi::by_distributor(value, self.cpus.number, self.cpus.count);
         sgi.map_or(Writes::NONE, |sgi| {
@@ -378,13 +386,13 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// INTID of `GICD_IROUTER` at an offset, if it is the VM's.
+    /// Whether the INTID of the `GICD_IROUTER` at an offset is the VM's.
     fn routed(&self, offset: u64) -> bool {
         let intid = (offset / 8) & 0x3ff;
         intid >= 32 && self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0
     }
 
-    /// `GICD_IROUTER`: the vCPU on whose pCPU it leads.
+    /// Reads `GICD_IROUTER`: the vCPU to whose pCPU the SPI is routed.
     fn see_route(&self, offset: u64, size: u64) -> Answer {
         let whole = (size == 8 || size == 4) && offset & 7 == 0;
         if !whole || !self.routed(offset) {
@@ -400,7 +408,8 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// A route to no vCPU of the VM is not taken, and of the routing mode nothing: 1-of-N is not offered.
+    /// Writes `GICD_IROUTER`. A route to no vCPU of the VM is ignored, and the routing mode is not
+    /// written: 1-of-N is not offered.
     fn write_route(&self, offset: u64, size: u64, value: u64) -> Writes {
         let affinity = match (size, offset & 7) {
             (8, 0) => value & AFFINITY,

@@ -1,22 +1,24 @@
-//! SGIs of a VM that takes its interrupts itself: to its own vCPUs, with INTIDs that it has.
+//! The SGIs of a GPPT VM: to vCPUs of the same VM, with INTIDs that it has.
 
 use super::GUEST_SGIS;
 use crate::vgic::{Notify, VCPUS};
 
-/// SGIs that a register write sends.
+/// The SGIs that a register write sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sgi {
-    /// INTID, the same on the board.
+    /// The INTID, which is the same on the board.
     pub intid: u32,
-    /// vCPUs of the VM that get it, the sender included if it names itself.
+    /// The vCPUs of the VM that get the SGI, the sender included if it names itself.
     pub vcpus: Notify,
 }
 
-/// Bits of `ICC_SGI1R_EL1` that have to be 0 in a VM whose vCPUs differ in Aff0 alone: Aff3, RS, Aff2, Aff1.
+/// The bits of `ICC_SGI1R_EL1` that have to be 0 in a VM whose vCPUs differ in Aff0 alone: Aff3,
+/// RS, Aff2, Aff1.
 const OTHER_AFFINITIES: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32 | 0xff << 16;
 
-/// Decodes a write of vCPU `number` to `ICC_SGI1R_EL1` (IHI 0069H, 12.2), in a VM of `vcpus` vCPUs. `None`: it
-/// reaches nobody. `ICC_SGI0R_EL1` and `ICC_ASGI1R_EL1` never do: Group 0 and the other Security state are EL2's.
+/// Decodes a write of vCPU `number` to `ICC_SGI1R_EL1` (IHI 0069H, 12.2), in a VM of `vcpus` vCPUs.
+/// Returns `None` if the write reaches no vCPU. `ICC_SGI0R_EL1` and `ICC_ASGI1R_EL1` never reach
+/// one: Group 0 and the other Security state are EL2's.
 pub fn by_register(value: u64, number: usize, vcpus: usize) -> Option<Sgi> {
     let all = everyone(vcpus);
     let whom = if value >> 40 & 1 != 0 {
@@ -30,6 +32,7 @@ pub fn by_register(value: u64, number: usize, vcpus: usize) -> Option<Sgi> {
 }
 
 /// Decodes a write of vCPU `number` to `GICD_SGIR` (IHI 0048B, 4.3.15), in a VM of `vcpus` vCPUs.
+/// Returns `None` if the write reaches no vCPU.
 pub fn by_distributor(value: u32, number: usize, vcpus: usize) -> Option<Sgi> {
     let all = everyone(vcpus);
     let whom = match value >> 24 & 3 {
@@ -49,7 +52,7 @@ fn sgi(intid: u32, whom: u16) -> Option<Sgi> {
     })
 }
 
-/// A bit for each vCPU of the VM; never beyond [`VCPUS`].
+/// Returns a bit for each vCPU of the VM; never beyond [`VCPUS`].
 fn everyone(vcpus: usize) -> u16 {
     1u16.wrapping_shl(vcpus.min(VCPUS) as u32).wrapping_sub(1)
 }

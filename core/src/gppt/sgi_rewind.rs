@@ -1,19 +1,20 @@
-//! Undoing that a guest was entered by an interrupt that was not meant for it: the SGI by which another pCPU wakes it, which comes
-//! to EL1 where interrupts do, and ends at the vector because its stage 2 is away (DDI 0487, D1.3 "Exception entry").
+//! Undoing an exception entry at EL1 that was caused by EL2's poke: the SGI or SPI by which another
+//! pCPU wakes the guest. It is taken to EL1 as the guest's interrupts are, and the fetch of the
+//! vector faults because stage 2 is revoked (DDI 0487, D1.3 "Exception entry").
 
 /// SPSR_ELx: A, I, F, D.
 const DAIF: u64 = 0xf << 6;
 const I: u64 = 1 << 7;
 const F: u64 = 1 << 6;
-/// SPSR_ELx: condition flags, which an entry leaves as they are; QEMU clears them.
+/// SPSR_ELx: the condition flags. An entry leaves them as they are; on QEMU it clears them.
 const NZCV: u64 = 0xf << 28;
-/// SPSR_ELx.M: EL1 with its own stack pointer.
+/// SPSR_ELx.M: EL1 with SP_EL1.
 const EL1H: u64 = 0x5;
 
-/// Registers after the guest could not fetch.
+/// The registers after a fetch of the guest has faulted.
 #[derive(Clone, Copy, Debug)]
 pub struct Entered {
-    /// ELR_EL2: what it could not fetch.
+    /// ELR_EL2: the address that the guest could not fetch.
     pub pc: u64,
     /// SPSR_EL2.
     pub spsr: u64,
@@ -26,10 +27,12 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// ELR_EL2 and SPSR_EL2 as they were before an interrupt took the guest to its vector; `None` if none has, by all that
-    /// can be seen. An interrupt of its own that has is still pending then and comes again.
+    /// Returns ELR_EL2 and SPSR_EL2 as they were before an interrupt took the guest to its vector;
+    /// `None` if the registers do not show such an entry. If an interrupt of the guest caused the
+    /// entry, it is still pending and is taken again.
     pub const fn rewind(&self) -> Option<(u64, u64)> {
-        // From where: EL0, EL1 with the stack pointer of EL0, EL1, EL0 in AArch32.
+        // The vector group by the state before: EL0, EL1 with SP_EL0, EL1 with SP_EL1, EL0 in
+        // AArch32.
         let from = match self.saved & 0x1f {
             0x00 => 0x400,
             0x04 => 0x000,
@@ -60,7 +63,7 @@ mod tests {
 
     const VBAR: u64 = 0x4008_1800;
 
-    /// At `offset` of the vectors, come from `saved`.
+    /// The registers after an entry at `offset` of the vectors, from the state `saved`.
     fn at(offset: u64, saved: u64) -> Entered {
         Entered {
             pc: VBAR + offset,
@@ -88,23 +91,23 @@ mod tests {
             ..at(0x280, 0x6000_0005)
         };
         assert!(cleared.rewind().is_some());
-        // The other of both masked.
+        // The other kind of interrupt is masked.
         assert!(at(0x280, 5 | F).rewind().is_some());
         assert!(at(0x300, 5 | I).rewind().is_some());
     }
 
     #[test]
     fn what_is_no_such_entry_stays() {
-        // Masked when it came.
+        // The interrupt was masked when the entry happened.
         assert_eq!(at(0x280, 5 | I).rewind(), None);
         assert_eq!(at(0x300, 5 | F).rewind(), None);
-        // Another vector, or another place in it.
+        // Another vector, or another address within it.
         for offset in [0, 0x80, 0x200, 0x284, 0x380, 0x480] {
             assert_eq!(at(offset, 5).rewind(), None, "{offset:#x}");
         }
-        // From where no guest comes.
+        // From a state in which no guest is (EL2).
         assert_eq!(at(0x280, 9).rewind(), None);
-        // In a state in which no entry leaves it.
+        // In a state that no entry produces.
         for spsr in [0x385, 0x345, 0x3c4, 0x1c5, 0x2c5, 0x4000_03c5] {
             assert_eq!(
                 Entered {

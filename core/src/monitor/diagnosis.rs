@@ -1,14 +1,14 @@
-//! Why a silent guest is silent: a function of a few samples and a snapshot.
+//! Diagnosis of a silent guest, from a few samples and a snapshot.
 
 use crate::console::text::Line;
 
 use super::snapshot::{Pending, Sample, Snapshot, State};
 
-/// Samples that are taken of a vCPU, the one of the snapshot included.
+/// Number of samples that are taken of a vCPU, including the one of the snapshot.
 pub const SAMPLES: usize = 4;
-/// A loop that is longer than this is no spinning on an address (bytes).
+/// Longest loop in bytes that counts as spinning.
 const LOOP: u64 = 256;
-/// WFI and WFE.
+/// Encodings of WFI and WFE.
 const WAITS: [u64; 2] = [0xd503_207f, 0xd503_205f];
 /// SPSR_EL2: IRQ and FIQ masked.
 const SPSR_I: u64 = 1 << 7;
@@ -16,52 +16,53 @@ const SPSR_F: u64 = 1 << 6;
 const ENABLED: u64 = 1;
 const ENABLED_MASKED: u64 = 3;
 
-/// What keeps a pending interrupt from the vCPU.
+/// The reason why a pending interrupt is not taken by the vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
-    /// It is not enabled in the distributor or redistributor.
+    /// The interrupt is not enabled in the distributor or redistributor.
     Disabled,
-    /// GICD_CTLR keeps its group back.
+    /// The group of the interrupt is disabled in GICD_CTLR.
     Distributor,
-    /// The CPU interface keeps its group back (ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1, GICC_CTLR).
+    /// The group of the interrupt is disabled in the CPU interface (ICC_IGRPEN0_EL1,
+    /// ICC_IGRPEN1_EL1, GICC_CTLR).
     Group,
-    /// The priority mask does (ICC_PMR_EL1, GICC_PMR).
+    /// The interrupt is masked by priority (ICC_PMR_EL1, GICC_PMR).
     Priority,
-    /// An interrupt that is at least as urgent has been taken and not ended.
+    /// An interrupt of at least the same priority is active and has had no priority drop.
     Running,
-    /// PSTATE.I or PSTATE.F.
+    /// The interrupt is masked by PSTATE.I or PSTATE.F.
     Pstate,
 }
 
-/// How a vCPU spends its time.
+/// Activity of a vCPU over the samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// It gets about, or makes exits.
+    /// The vCPU makes progress, or has exits.
     Runs,
-    /// It waits in WFI or WFE.
+    /// The vCPU waits in WFI or WFE.
     Sleeps,
-    /// It has been between these addresses in all samples, and has made no exits.
+    /// The PC was between these addresses in all samples, and there were no exits.
     Spins(u64, u64),
 }
 
-/// What stands out about a vCPU.
+/// Result of a diagnosis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Diagnosis {
-    /// It is not running at all.
+    /// The vCPU is not running, and has this state.
     Not(State),
-    /// It does this, and nothing is wrong with that.
+    /// The vCPU has this activity, and nothing is wrong with that.
     Does(Activity),
-    /// It sleeps until a timer is due, in so many ticks.
+    /// The vCPU sleeps until a timer is due, in so many ticks.
     SleepsFor(u64),
-    /// It sleeps, no timer is armed and nothing is pending.
+    /// The vCPU sleeps, no timer is armed and nothing is pending.
     SleepsForGood,
-    /// It sleeps; a timer is armed whose interrupt is masked in the timer.
+    /// The vCPU sleeps; a timer is armed whose interrupt is masked in the timer.
     TimerMasked,
-    /// It does this while an interrupt is pending that cannot reach it.
+    /// The vCPU has this activity while an interrupt is pending that is blocked by this barrier.
     Blocked(Activity, Pending, Barrier),
 }
 
-/// What keeps `pending` from the vCPU, if anything does.
+/// Returns the barrier between `pending` and the vCPU, if there is one.
 pub fn barrier(snapshot: &Snapshot, pending: Pending) -> Option<Barrier> {
     let gate = &snapshot.interrupts.gate;
     let group = 1 << pending.group();
@@ -87,8 +88,8 @@ pub fn barrier(snapshot: &Snapshot, pending: Pending) -> Option<Barrier> {
     })
 }
 
-/// What the samples show. Each but the first may have one exit more than the one before: the monitor's
-/// own question.
+/// The activity that the samples show. Between two samples one exit does not count: it is due to
+/// the monitor's question.
 fn activity(samples: &[Sample]) -> Activity {
     let quiet = samples
         .windows(2)
@@ -104,7 +105,7 @@ fn activity(samples: &[Sample]) -> Activity {
     Activity::Runs
 }
 
-/// Says what stands out. `samples` are in their order; the last is that of the snapshot.
+/// Diagnoses a vCPU. `samples` are in their order; the last one is that of the snapshot.
 pub fn diagnose(samples: &[Sample], snapshot: &Snapshot) -> Diagnosis {
     let state = State::of(snapshot.state);
     if state != State::On {
@@ -122,7 +123,7 @@ pub fn diagnose(samples: &[Sample], snapshot: &Snapshot) -> Diagnosis {
         .filter(|one| one.is_some())
     {
         match barrier(snapshot, *pending) {
-            // It is about to take this one.
+            // The vCPU is about to take this interrupt.
             None => return Diagnosis::Does(Activity::Runs),
             Some(barrier) if blocked.is_none() => blocked = Some((*pending, barrier)),
             Some(_) => {}
@@ -148,7 +149,7 @@ pub fn diagnose(samples: &[Sample], snapshot: &Snapshot) -> Diagnosis {
 }
 
 impl Diagnosis {
-    /// Appends it in words. `frequency`: ticks in a second.
+    /// Appends the diagnosis in words. `frequency`: ticks in a second.
     pub fn write<const N: usize>(&self, frequency: u64, line: &mut Line<N>) {
         match *self {
             Self::Not(State::Off) => line.text("off"),
@@ -188,7 +189,7 @@ impl Activity {
 }
 
 impl Barrier {
-    /// Says what keeps an interrupt back.
+    /// Describes the barrier.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Disabled => "not enabled",
@@ -383,7 +384,7 @@ mod tests {
             words(diagnosis),
             "asleep, INTID 27 is pending but masked by priority (PMR)"
         );
-        // One that does get through wakes it.
+        // An interrupt that is not blocked wakes it.
         let both = on(&[Pending::new(45, false, 1, 0), TIMER]);
         let diagnosis = diagnose(&still(0x1000, WAITS[0]), &both);
         assert_eq!(diagnosis, Diagnosis::Does(Activity::Runs));

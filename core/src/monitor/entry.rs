@@ -1,22 +1,22 @@
-//! A number that is being typed: a weight, a cap, a budget, or the CPUs of a pool.
+//! Input of a value in the monitor: a weight, a cap, a budget, or the CPUs of a pool.
 
 use crate::sched::Change;
 
-/// What is being typed.
+/// Kind of the value that is being typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Of a fair VM.
+    /// Weight of a fair VM.
     Weight,
-    /// Of a fair VM, in percent, perhaps with its window in microseconds.
+    /// Cap of a fair VM, in percent, optionally with its window in microseconds.
     Cap,
-    /// Of a server, in microseconds, perhaps with its period.
+    /// Budget of a server, in microseconds, optionally with its period.
     Budget,
-    /// Of a fair VM: CPUs, a digit for each.
+    /// Pool of a fair VM: CPUs, one digit for each.
     Pool,
 }
 
 impl What {
-    /// What people call it.
+    /// The name of the value in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Weight => "weight",
@@ -26,7 +26,7 @@ impl What {
         }
     }
 
-    /// How to type it.
+    /// Instructions for typing it.
     pub const fn form(self) -> &'static str {
         match self {
             Self::Weight => "type N, then Enter; Esc leaves it",
@@ -39,33 +39,33 @@ impl What {
     }
 }
 
-/// What a key has done.
+/// Effect of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Typed {
-    /// More is to come.
+    /// The key is accepted; the value is not complete.
     More,
-    /// It is no part of a number.
+    /// The key is not part of such a value.
     Wrong,
-    /// The whole number is there.
+    /// The value is complete.
     Done,
-    /// Never mind.
+    /// The input is cancelled.
     Left,
 }
 
-/// See the module.
+/// A value that is being typed.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// What it is.
+    /// Kind of the value.
     pub what: What,
-    /// What was typed before a slash.
+    /// The number before a slash.
     first: Option<u32>,
     number: Option<u32>,
-    /// Digits that were typed, a bit for each.
+    /// The set of digits that were typed, one bit for each.
     digits: u32,
 }
 
 impl Entry {
-    /// Nothing is typed yet.
+    /// An input of which nothing has been typed.
     pub const fn new(what: What) -> Self {
         Self {
             what,
@@ -75,7 +75,7 @@ impl Entry {
         }
     }
 
-    /// Takes a key.
+    /// Handles a key.
     pub fn key(&mut self, key: u8) -> Typed {
         match key {
             b'0'..=b'9' => {
@@ -98,7 +98,7 @@ impl Entry {
         }
     }
 
-    /// What has been asked for; `period`: nanoseconds of the window or period as it is.
+    /// The change that was typed. `period` is the current window or period in nanoseconds.
     pub fn change(&self, period: u64) -> Change {
         let number = self.number.unwrap_or(0);
         let (first, period) = match self.first {

@@ -1,8 +1,8 @@
-//! The monitor on the console: what every vCPU does, its registers and exits, and why a silent guest is
-//! silent. One vCPU at a time is asked, several times; each line is made when the console has room for
-//! it, so that a report of any length costs nobody more than its share.
+//! The monitor on the console: the state, registers and exits of every vCPU, and the reason why a
+//! silent guest is silent. One vCPU at a time is queried, several times; each line is written when
+//! the console has room for it, so that a report of any length costs no vCPU more than its share.
 //!
-//! Pure: [`Monitor::next`] says what is to be done, `el2` does it.
+//! The monitor is pure: [`Monitor::next`] returns what is to be done, `el2` does it.
 
 mod diagnosis;
 mod entry;
@@ -27,44 +27,44 @@ pub use text::{Said, Subject};
 
 /// Milliseconds between two samples of a vCPU.
 const INTERVAL_MS: u64 = 2;
-/// Milliseconds in which a pCPU answers, unless EL2 itself fails there.
+/// Milliseconds within which a pCPU answers, unless EL2 itself fails there.
 const PATIENCE_MS: u64 = 100;
 
-/// What the monitor does when its next line is wanted.
+/// What the caller of [`Monitor::next`] has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It has made a line.
+    /// Print the line that was written.
     Say,
-    /// This vCPU (row of the plan) has been asked and must be told ([`Published::question`]).
+    /// Notify this vCPU (row of the plan), for which a question waits ([`Published::question`]).
     Ask(usize),
-    /// The pCPU of this vCPU (row of the plan) has been asked about it.
+    /// Let the pCPU of this vCPU (row of the plan) answer a question about it.
     AskPcpu(usize),
-    /// Nothing before the counter reads this, or an answer comes.
+    /// Wait until the counter reads this, or an answer comes.
     Wait(u64),
-    /// Nothing before the next key.
+    /// Wait for the next key.
     Nothing,
 }
 
-/// What a key asks for beyond text.
+/// What the caller has to do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.
     Nothing,
-    /// The vCPUs of this VM stand still.
+    /// Pause the vCPUs of this VM.
     Pause(usize),
-    /// They go on.
+    /// Resume the vCPUs of this VM.
     Resume(usize),
-    /// This VM stops.
+    /// Stop this VM.
     Stop(usize),
-    /// It starts again.
+    /// Restart this VM.
     Restart(usize),
-    /// What its vCPUs may have of their pCPUs has changed ([`Limits`]): those must be told.
+    /// Notify the vCPUs of this VM that their scheduling parameters have changed ([`Limits`]).
     Follow(usize),
-    /// The monitor is closed: keys are for VMs again.
+    /// Close the monitor: keys go to VMs again.
     Leave,
 }
 
-/// A line by itself.
+/// A single line outside a report.
 #[derive(Clone, Copy, Debug)]
 enum Notice {
     Opened,
@@ -73,40 +73,41 @@ enum Notice {
     About,
     NoVm,
     Ordered(&'static str),
-    /// What is to be typed.
+    /// The instructions for typing a value.
     Prompt(What),
-    /// It was typed wrongly.
+    /// The value was typed wrongly.
     Again(What),
     Changed(What),
     Refused(Refusal),
     Kept,
 }
 
-/// What is said about a vCPU.
+/// Kind of a report about a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     Everything,
-    /// What it does, a line.
+    /// The activity of the vCPU, in one line.
     Brief,
-    /// Its CPU time.
+    /// The CPU time of the vCPU.
     Time,
 }
 
-/// What is under way about the vCPU in turn.
+/// Progress of the report about the current vCPU.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
     /// The next question is to be asked.
     Ask,
-    /// It has been asked; its pCPU counts as lost when the counter reads this.
+    /// The question has been asked; if the counter reads this before the answer, the pCPU counts as
+    /// lost.
     Asked(u64),
-    /// The next one is to be asked when the counter reads this.
+    /// The next question is to be asked when the counter reads this.
     Between(u64),
     /// This line is next.
     Lines(usize),
 }
 
-/// Questions about a vCPU, in their order: CPU time before it is woken by others; then samples, the last of them with the
-/// registers.
+/// Questions about a vCPU, in their order: CPU time first, because the other questions wake the
+/// vCPU; then samples, the last of them with the registers.
 const QUESTIONS: [Request; 7] = [
     Request::Time,
     Request::Sample,
@@ -116,34 +117,34 @@ const QUESTIONS: [Request; 7] = [
     Request::Interrupts,
     Request::Exits,
 ];
-/// Questions before the first sample.
+/// Number of questions before the first sample.
 const BEFORE: usize = 1;
 const _: () = assert!(matches!(
     QUESTIONS[BEFORE + SAMPLES - 1],
     Request::Registers
 ));
-/// Questions up to the interrupts.
+/// Number of questions up to the interrupts.
 const STATE: usize = BEFORE + SAMPLES + 1;
-/// Lines of [`Report::Time`].
+/// Number of lines of [`Report::Time`] after the first.
 const TIME_LINES: usize = 3;
 
-/// See the module.
+/// The state of the monitor.
 #[derive(Clone, Copy, Debug)]
 pub struct Monitor {
-    /// The VM that keys are about.
+    /// Index of the VM to which keys apply.
     selected: usize,
-    /// What is said next, before everything else.
+    /// Line to be printed before everything else.
     notice: Option<Notice>,
-    /// Rows of the vCPU table that are still to be reported about.
+    /// Rows of the vCPU table that are still to be reported.
     row: usize,
     end: usize,
     report: Report,
-    /// What is being typed.
+    /// The number that is being typed.
     entry: Option<Entry>,
     choice: Choice,
     turn: Turn,
     samples: [Sample; SAMPLES],
-    /// Questions about the vCPU in turn that have been answered.
+    /// Number of questions about the current vCPU that have been answered.
     answered: usize,
     diagnosis: Diagnosis,
 }
@@ -159,7 +160,7 @@ const KEYS: &str = "1-9, 017, n: VM, d: details, a: all, l: list, t: CPU time; p
 const _: () = assert!("[monitor] \r\n".len() + KEYS.len() <= crate::console::mux::LINE);
 
 impl Monitor {
-    /// Nothing to say.
+    /// A monitor with nothing to print.
     pub const fn new() -> Self {
         Self {
             selected: 0,
@@ -180,7 +181,7 @@ impl Monitor {
         }
     }
 
-    /// Begins a report about these rows of the vCPU table.
+    /// Starts a report about these rows of the vCPU table.
     fn begin(&mut self, rows: core::ops::Range<usize>, report: Report) {
         self.row = rows.start;
         self.end = rows.end;
@@ -189,7 +190,8 @@ impl Monitor {
         self.answered = 0;
     }
 
-    /// The key that opens the monitor: everything about all vCPUs. `vm` is what the keys are about.
+    /// Handles the key that opens the monitor: starts a full report about all vCPUs. Keys apply to
+    /// `vm`.
     pub fn open(&mut self, vm: usize, vcpus: &[Vcpu]) {
         self.selected = vm;
         self.notice = Some(Notice::Opened);
@@ -197,7 +199,7 @@ impl Monitor {
         self.begin(0..vcpus.len(), Report::Everything);
     }
 
-    /// A key while the monitor is open.
+    /// Handles a key while the monitor is open.
     pub fn key(&mut self, key: u8, vms: &[Vm], vcpus: &[Vcpu], limits: &Limits) -> Action {
         let vm = self.selected;
         if let Some(entry) = self.entry {
@@ -248,7 +250,7 @@ impl Monitor {
         action
     }
 
-    /// A key of a number that is being typed.
+    /// Handles a key of a number that is being typed.
     fn typed(&mut self, mut entry: Entry, key: u8, vcpus: &[Vcpu], limits: &Limits) -> Action {
         let vm = self.selected;
         self.entry = None;
@@ -281,7 +283,7 @@ impl Monitor {
         Notice::About
     }
 
-    /// Writes a line by itself.
+    /// Writes the line of a notice.
     fn write_notice(&self, notice: Notice, vms: &[Vm], line: &mut Said) {
         let name = vms.get(self.selected).map_or(&[][..], |vm| &vm.name);
         match notice {
@@ -311,12 +313,13 @@ impl Monitor {
         };
     }
 
-    /// Nothing is under way.
+    /// Whether there is nothing to print.
     pub fn is_idle(&self) -> bool {
         self.notice.is_none() && self.row >= self.end
     }
 
-    /// What is next; a line is appended to `line`. `now` and `frequency` are of the physical counter.
+    /// Returns the next step; a line is appended to `line`. `now` and `frequency` are of the
+    /// physical counter.
     pub fn next(
         &mut self,
         vms: &[Vm],
@@ -331,7 +334,7 @@ impl Monitor {
             return Step::Say;
         }
         let ticks = |milliseconds| (frequency / 1000).saturating_mul(milliseconds);
-        // Each round but a few finishes a vCPU or returns.
+        // A few iterations at most are needed to finish a vCPU or return.
         while self.row < self.end {
             if self.row >= vcpus.len() {
                 self.end = self.row;
@@ -376,7 +379,7 @@ impl Monitor {
                     self.turn = Turn::Lines(1);
                     if self.report == Report::Time {
                         text::stands(published, line);
-                        // Which is in this line.
+                        // Line 1 repeats what this line says.
                         self.turn = Turn::Lines(2);
                     } else {
                         self.diagnosis.write(published.frequency(), line);
@@ -396,7 +399,7 @@ impl Monitor {
         Step::Nothing
     }
 
-    /// Lines of the report about a vCPU; some may be empty.
+    /// Number of lines of the report about a vCPU; some may be empty.
     fn lines(&self) -> usize {
         match self.report {
             Report::Everything => text::LINES,
@@ -411,21 +414,21 @@ impl Monitor {
         self.answered = 0;
     }
 
-    /// Takes an answer.
+    /// Reads the answer to a question, and diagnoses the vCPU once its state is complete.
     fn take(&mut self, published: &Published) {
         let sample = self.answered.checked_sub(BEFORE);
         if let Some(slot) = sample.and_then(|n| self.samples.get_mut(n)) {
             *slot = published.sample().1;
         }
         self.answered = self.answered.wrapping_add(1);
-        // Registers and interrupts are there.
+        // Registers and interrupts have been answered.
         if self.answered == STATE {
             self.diagnosis = diagnose(&self.samples, &published.snapshot());
         }
     }
 }
 
-/// Rows of a VM in the vCPU table, which is sorted.
+/// The rows of a VM in the vCPU table, which is sorted by VM.
 fn rows(vcpus: &[Vcpu], vm: usize) -> core::ops::Range<usize> {
     let first = vcpus.partition_point(|row| usize::from(row.vm) < vm);
     let end = vcpus.partition_point(|row| usize::from(row.vm) <= vm);

@@ -1,4 +1,5 @@
-//! What a pCPU tells the monitor about its vCPUs: words, published by the one and read by the other.
+//! Answers of pCPUs to the monitor: words that the queried pCPU writes and the pCPU of the monitor
+//! reads.
 
 use core::mem::offset_of;
 use core::ops::Range;
@@ -13,7 +14,7 @@ use crate::sched::{Usage, UsageWords};
 
 const REGISTERS: usize = size_of::<Registers>() / 8;
 const INTERRUPTS: usize = size_of::<Interrupts>() / 8;
-/// Words of [`Registers`] that a [`Snapshot`] starts with.
+/// Number of words of [`Registers`] with which a [`Snapshot`] starts.
 const HEAD: usize = offset_of!(Registers, el1) / 8;
 const _: () = assert!(HEAD * 8 == offset_of!(Snapshot, interrupts));
 const SPSR: usize = offset_of!(Registers, spsr) / 8;
@@ -23,46 +24,47 @@ const X: usize = offset_of!(Registers, x) / 8;
 const TIME: usize = size_of::<UsageWords>() / 8;
 const CLASS: usize = size_of::<ClassStats>() / 8;
 const LAST: usize = size_of::<LastExit>() / 8;
-/// Sums of all classes, then the last exits, then four words.
+/// Sums of all classes, then the last exits, then the totals.
 const STATS: usize = CLASS * ExitClass::COUNT + LAST * LAST_EXITS + TOTALS;
 const TOTALS: usize = 4;
 
-/// A question of the monitor, as who is asked takes it and gives it back with the answer.
+/// A question of the monitor, which the queried pCPU takes and returns with its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// What is asked for.
+    /// The kind of the question.
     pub request: Request,
     asked: u64,
 }
 
-/// What the monitor asks for.
+/// Kind of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Request {
     /// A [`Sample`] only.
     Sample = 1,
-    /// [`Registers`]
+    /// [`Registers`].
     Registers = 2,
-    /// [`Interrupts`]
+    /// [`Interrupts`].
     Interrupts = 3,
     /// Exit statistics.
     Exits = 4,
-    /// What it has had of its pCPU. The pCPU is asked, not the vCPU, which the question would wake.
+    /// CPU time. The pCPU is asked, not the vCPU, which the question would wake.
     Time = 5,
 }
 
-/// Where one pCPU at a time writes what the monitor has asked it for. The monitor alone asks, one thing
-/// at a time; who is asked writes the words and then, with release, whose they are.
+/// The question of the monitor, and the words in which one pCPU at a time answers. Only the monitor
+/// asks, one question at a time; the queried pCPU writes the words and then, with release, the
+/// number of the question.
 #[derive(Debug)]
 pub struct Published {
-    /// What is asked: number of the question, pCPU and [`Request`].
+    /// The last question: number, vCPU and [`Request`].
     asked: AtomicU64,
     /// The question that the words answer.
     answered: AtomicU64,
     registers: [AtomicU64; REGISTERS],
     interrupts: [AtomicU64; INTERRUPTS],
     stats: [AtomicU64; STATS],
-    /// Ticks in a second, 0 if the vCPU has no place on its pCPU; then a [`UsageWords`].
+    /// Ticks in a second, or 0 if the vCPU is not on its pCPU; then a [`UsageWords`].
     time: [AtomicU64; 1 + TIME],
 }
 
@@ -73,7 +75,7 @@ impl Default for Published {
 }
 
 impl Published {
-    /// Nothing is asked.
+    /// The state without a question.
     pub const fn new() -> Self {
         Self {
             asked: AtomicU64::new(0),
@@ -85,15 +87,15 @@ impl Published {
         }
     }
 
-    /// For the monitor: asks a vCPU (row of the plan), which must then be told. A question that was not answered is
-    /// forgotten.
+    /// Monitor: asks about a vCPU (row of the plan), which must then be notified. An earlier
+    /// question that was not answered is dropped.
     pub fn ask(&self, vcpu: usize, request: Request) {
         let number = (self.asked.load(Ordering::Relaxed) >> 16).wrapping_add(1);
         let question = number << 16 | (vcpu as u64 & 0xff) << 8 | request as u64;
         self.asked.store(question, Ordering::Release);
     }
 
-    /// For a vCPU that has been told: what it is asked for, if it is.
+    /// vCPU, once notified: the question for it, if there is one.
     pub fn question(&self, own: usize) -> Option<Question> {
         let asked = self.asked.load(Ordering::Acquire);
         if asked >> 8 & 0xff != own as u64 || asked == self.answered.load(Ordering::Relaxed) {
@@ -110,28 +112,28 @@ impl Published {
         Some(Question { request, asked })
     }
 
-    /// For the pCPU that is asked for a sample.
+    /// Queried pCPU: answers with a sample.
     pub fn answer_sample(&self, question: Question, state: State, sample: &Sample) {
         let words = [state as u64, sample.pc, sample.before, sample.exits];
         store(&self.registers, &words);
         self.answered.store(question.asked, Ordering::Release);
     }
 
-    /// For the pCPU that is asked for registers.
+    /// Queried pCPU: answers with registers.
     pub fn answer_registers(&self, question: Question, registers: &Registers) {
         let words: &[u64; REGISTERS] = zerocopy::transmute_ref!(registers);
         store(&self.registers, words);
         self.answered.store(question.asked, Ordering::Release);
     }
 
-    /// For the pCPU that is asked for interrupts.
+    /// Queried pCPU: answers with interrupts.
     pub fn answer_interrupts(&self, question: Question, interrupts: &Interrupts) {
         let words: &[u64; INTERRUPTS] = zerocopy::transmute_ref!(interrupts);
         store(&self.interrupts, words);
         self.answered.store(question.asked, Ordering::Release);
     }
 
-    /// For the pCPU that is asked for statistics.
+    /// Queried pCPU: answers with exit statistics.
     pub fn answer_exits(&self, question: Question, stats: &ExitStats) {
         let (classes, rest) = self.stats.split_at(CLASS * ExitClass::COUNT);
         for (class, slots) in ExitClass::ALL.iter().zip(classes.chunks(CLASS)) {
@@ -150,7 +152,7 @@ impl Published {
         self.answered.store(question.asked, Ordering::Release);
     }
 
-    /// For the pCPU of a vCPU whose CPU time is asked for.
+    /// Queried pCPU: answers with the CPU time of a vCPU.
     pub fn answer_time(&self, question: Question, usage: Option<&Usage>, frequency: u64) {
         let (first, words) = self.time.split_at(1);
         store(first, &[usage.map_or(0, |_| frequency)]);
@@ -161,36 +163,37 @@ impl Published {
         self.answered.store(question.asked, Ordering::Release);
     }
 
-    /// For the monitor: what the vCPU has had of its pCPU, and ticks in a second.
+    /// Monitor: the CPU time of the vCPU, and ticks in a second.
     pub fn time(&self) -> Option<(Usage, u64)> {
         let frequency = register(&self.time, 0);
         let words: UsageWords = zerocopy::transmute!(load::<TIME>(&self.time, 1));
         (frequency != 0).then(|| (words.usage(), frequency))
     }
 
-    /// For the monitor: [`Self::time`] has something. Quick, as the next two.
+    /// Monitor: whether [`Self::time`] is `Some`. Cheap, as are the next two.
     pub fn has_time(&self) -> bool {
         register(&self.time, 0) != 0
     }
 
-    /// For the monitor: the vCPU does not have its pCPU to itself.
+    /// Monitor: whether the vCPU shares its pCPU.
     pub fn is_shared(&self) -> bool {
         self.has_time() && register(&self.time, 1 + UsageWords::POLICY) != 0
     }
 
-    /// For the monitor: there have been waits of these classes, an even number from an even one on.
+    /// Monitor: whether there have been waits of these classes. Both ends of the range are even.
     pub fn has_waits(&self, classes: Range<usize>) -> bool {
         const FIRST: usize = 1 + UsageWords::WAITS;
         (classes.start / 2..classes.end / 2)
             .any(|word| register(&self.time, FIRST.wrapping_add(word)) != 0)
     }
 
-    /// For the monitor: the last question has been answered.
+    /// Monitor: whether the last question has been answered.
     pub fn is_answered(&self) -> bool {
         self.answered.load(Ordering::Acquire) == self.asked.load(Ordering::Relaxed)
     }
 
-    /// For the monitor: what a diagnosis needs, of registers and interrupts that have been answered.
+    /// Monitor: the snapshot for a diagnosis, from registers and interrupts that have been
+    /// answered.
     pub fn snapshot(&self) -> Snapshot {
         let mut words = [0; HEAD + INTERRUPTS];
         let from = self.registers.iter().take(HEAD).chain(&self.interrupts);
@@ -200,7 +203,7 @@ impl Published {
         zerocopy::transmute!(words)
     }
 
-    /// For the monitor: the sample that was answered, and with it the state.
+    /// Monitor: the sample that was answered, and the state.
     pub fn sample(&self) -> (State, Sample) {
         let state = State::of(register(&self.registers, 0));
         (
@@ -209,44 +212,44 @@ impl Published {
         )
     }
 
-    /// For the monitor: SPSR_EL2.
+    /// Monitor: SPSR_EL2.
     pub fn spsr(&self) -> u64 {
         register(&self.registers, SPSR)
     }
 
-    /// For the monitor: ticks of the counters in a second.
+    /// Monitor: ticks of the counters in a second.
     pub fn frequency(&self) -> u64 {
         register(&self.registers, FREQUENCY)
     }
 
-    /// For the monitor: the virtual timer (0) or the physical one (1).
+    /// Monitor: the virtual timer (0) or the physical timer (1).
     pub fn timer(&self, n: usize) -> Timer {
         const TIMER: usize = size_of::<Timer>() / 8;
         let first = (offset_of!(Registers, timers) / 8).wrapping_add(n.wrapping_mul(TIMER));
         zerocopy::transmute!(load::<TIMER>(&self.registers, first))
     }
 
-    /// For the monitor: the register that [`EL1`] names.
+    /// Monitor: the register that [`EL1`](super::EL1) names at index `n`.
     pub fn el1(&self, n: usize) -> u64 {
         register(&self.registers, HEAD.wrapping_add(n))
     }
 
-    /// For the monitor: a general-purpose register.
+    /// Monitor: general-purpose register `n`.
     pub fn x(&self, n: usize) -> u64 {
         register(&self.registers, X.wrapping_add(n))
     }
 
-    /// For the monitor: interrupts.
+    /// Monitor: the interrupts.
     pub fn interrupts(&self) -> Interrupts {
         zerocopy::transmute!(load::<INTERRUPTS>(&self.interrupts, 0))
     }
 
-    /// For the monitor: how many exits of a class there were.
+    /// Monitor: number of exits of a class.
     pub fn count(&self, class: ExitClass) -> u64 {
         register(&self.stats, (class as usize).wrapping_mul(CLASS))
     }
 
-    /// For the monitor: sums of a class.
+    /// Monitor: sums of a class.
     pub fn class(&self, class: ExitClass) -> ClassStats {
         zerocopy::transmute!(load::<CLASS>(
             &self.stats,
@@ -254,7 +257,7 @@ impl Published {
         ))
     }
 
-    /// For the monitor: the `n`th last exit, if there have been so many.
+    /// Monitor: the `n`th last exit, if there have been that many.
     pub fn last(&self, n: usize) -> Option<LastExit> {
         if n >= LAST_EXITS || n as u64 >= self.totals().exits {
             return None;
@@ -263,7 +266,7 @@ impl Published {
         Some(zerocopy::transmute!(load::<LAST>(&self.stats, first)))
     }
 
-    /// For the monitor: sums over all exits.
+    /// Monitor: sums over all exits.
     pub fn totals(&self) -> Totals {
         let [exits, guest, elapsed, away] = load(&self.stats, STATS - TOTALS);
         Totals {
@@ -414,7 +417,7 @@ mod tests {
             assert!(published.is_answered());
             assert_eq!(published.time(), Some((usage, 62)));
             assert_eq!(published.is_shared(), policy != Policy::Pinned);
-            // Of class 0 there are none, of classes from 40 on nothing is known.
+            // Class 0 has no waits; classes from 40 on do not exist.
             assert!(published.has_waits(0..2) && published.has_waits(38..40));
             assert!(!published.has_waits(40..44));
         }

@@ -1,25 +1,25 @@
-//! What the monitor shows of a vCPU at a moment.
+//! A snapshot of a vCPU for the monitor.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// What a vCPU does, in [`Snapshot::state`].
+/// State of a vCPU, in [`Snapshot::state`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum State {
-    /// It is switched off.
+    /// The vCPU is off.
     Off = 0,
-    /// Its VM is being made ready.
+    /// The VM is being prepared.
     Starting = 1,
-    /// It is on, and its VM is not paused.
+    /// The vCPU is on, and its VM is not paused.
     On = 2,
-    /// It is on, and its VM is paused.
+    /// The vCPU is on, and its VM is paused.
     Paused = 3,
-    /// Its VM has stopped.
+    /// The VM has stopped.
     Stopped = 4,
 }
 
 impl State {
-    /// The state of a word.
+    /// Decodes a word; unknown values are [`Self::Off`].
     pub const fn of(word: u64) -> Self {
         match word {
             1 => Self::Starting,
@@ -31,7 +31,7 @@ impl State {
     }
 }
 
-/// Names of [`Snapshot::el1`].
+/// Names of the registers in [`Registers::el1`].
 pub const EL1: [&str; EL1_COUNT] = [
     "sctlr",
     "tcr",
@@ -49,14 +49,14 @@ pub const EL1: [&str; EL1_COUNT] = [
     "cpacr",
     "contextidr",
 ];
-/// How many registers of EL1 are shown.
+/// Number of EL1 registers that are shown.
 pub const EL1_COUNT: usize = 15;
-/// Interrupts that a snapshot names.
+/// Number of pending interrupts in a snapshot.
 pub const PENDING: usize = 4;
-/// [`Snapshot::before`]: the instruction cannot be read.
+/// Value of [`Sample::before`] if the instruction cannot be read.
 pub const UNREADABLE: u64 = u64::MAX;
 
-/// A timer of the vCPU.
+/// State of a timer of the vCPU.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -64,32 +64,33 @@ pub const UNREADABLE: u64 = u64::MAX;
 pub struct Timer {
     /// CTL: bit 0 enabled, bit 1 masked, bit 2 due.
     pub control: u64,
-    /// Ticks until it is due; 0 if it is.
+    /// Ticks until the timer is due; 0 if it is due.
     pub ahead: u64,
     /// CVAL.
     pub compare: u64,
 }
 
-/// What stands between interrupts and the vCPU besides each one's own configuration.
+/// State of the GIC between all interrupts and the vCPU, apart from the configuration of each
+/// interrupt.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Gate {
-    /// Priority mask of its CPU interface: what is not below waits.
+    /// Priority mask of its CPU interface: only interrupts of a lower value are signalled.
     pub mask: u64,
-    /// Running priority: that of the most urgent interrupt that it has taken and not ended; 0x100 for
-    /// none.
+    /// Running priority: the highest priority among its active interrupts before their priority
+    /// drop; 0x100 for none.
     pub running: u64,
-    /// Groups that the CPU interface lets through: a bit for each.
+    /// Groups that are enabled in the CPU interface, one bit for each.
     pub groups: u64,
-    /// Groups that the distributor lets through.
+    /// Groups that are enabled in the distributor, one bit for each.
     pub forwarded: u64,
-    /// Groups that come as FIQ; the others come as IRQ.
+    /// Groups that are signalled as FIQ, one bit for each; the others as IRQ.
     pub fiq: u64,
 }
 
-/// A pending interrupt, in a word.
+/// A pending interrupt, encoded in a word.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -108,55 +109,55 @@ impl Pending {
         )
     }
 
-    /// It is one.
+    /// Whether there is an interrupt in this entry.
     pub const fn is_some(self) -> bool {
         self.0 >> 63 != 0
     }
 
-    /// INTID.
+    /// The INTID.
     pub const fn intid(self) -> u64 {
         self.0 & 0xffff
     }
 
-    /// Enabled in the distributor.
+    /// Whether the interrupt is enabled in the distributor.
     pub const fn is_enabled(self) -> bool {
         self.0 >> 48 & 1 != 0
     }
 
-    /// 0 or 1.
+    /// The group, 0 or 1.
     pub const fn group(self) -> u64 {
         self.0 >> 40 & 1
     }
 
-    /// Less is more urgent.
+    /// The priority; a lower value is more urgent.
     pub const fn priority(self) -> u64 {
         self.0 >> 32 & 0xff
     }
 }
 
-/// What is asked for several times to see whether a vCPU gets anywhere.
+/// A sample, taken several times to see whether a vCPU makes progress.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Sample {
-    /// Where it is.
+    /// PC of the vCPU.
     pub pc: u64,
     /// The instruction before that one, or [`UNREADABLE`].
     pub before: u64,
-    /// Exits that have been counted.
+    /// Number of exits so far.
     pub exits: u64,
 }
 
-/// A vCPU at a moment: its registers.
+/// Registers of a vCPU at a moment.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Registers {
-    /// [`State`]
+    /// A [`State`].
     pub state: u64,
-    /// Where it is.
+    /// PC and exits at this moment.
     pub sample: Sample,
     /// SPSR_EL2.
     pub spsr: u64,
@@ -170,27 +171,27 @@ pub struct Registers {
     pub x: [u64; 31],
 }
 
-/// A vCPU at a moment: its interrupts.
+/// Interrupts of a vCPU at a moment.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Interrupts {
-    /// What stands between them and the vCPU.
+    /// State of the GIC between the interrupts and the vCPU.
     pub gate: Gate,
-    /// Pending ones, as many as fit, private ones first.
+    /// Pending interrupts, as many as fit, private interrupts first.
     pub pending: [Pending; PENDING],
 }
 
-/// What a diagnosis looks at.
+/// The input of a diagnosis.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct Snapshot {
-    /// [`State`]
+    /// A [`State`].
     pub state: u64,
-    /// Where it is.
+    /// PC and exits at this moment.
     pub sample: Sample,
     /// SPSR_EL2.
     pub spsr: u64,
@@ -198,7 +199,7 @@ pub struct Snapshot {
     pub frequency: u64,
     /// The virtual timer and the physical one.
     pub timers: [Timer; 2],
-    /// Its interrupts.
+    /// Interrupts of the vCPU.
     pub interrupts: Interrupts,
 }
 

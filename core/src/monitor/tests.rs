@@ -1,4 +1,4 @@
-//! The monitor against pCPUs that answer as the test says.
+//! The monitor against simulated pCPUs.
 
 use super::*;
 use crate::console::stats::ExitStats;
@@ -9,7 +9,7 @@ use zerocopy::FromZeros;
 
 const HZ: u64 = 1_000_000;
 
-/// alpha with two vCPUs on pCPUs 0 and 2, beta with one on pCPU 1.
+/// alpha with two vCPUs on pCPUs 0 and 2, beta with one vCPU on pCPU 1.
 fn tables() -> (Vec<Vm>, Vec<Vcpu>) {
     let vms = ["alpha", "beta"].map(|name| {
         let mut vm = Vm::new_zeroed();
@@ -38,7 +38,7 @@ struct Desk {
     locations: VcpuLocation,
     now: u64,
     asked: Vec<(usize, Request)>,
-    /// pCPUs that answer, and what: state and the exits that each sample finds.
+    /// pCPUs that answer, and their answers: state and the exits that each sample finds.
     answers: fn(usize) -> Option<(State, u64)>,
 }
 
@@ -111,7 +111,7 @@ impl Desk {
         }
     }
 
-    /// Everything that is said until the monitor waits for a key.
+    /// Everything that is printed until the monitor waits for a key.
     fn say(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         for _ in 0..1_000 {
@@ -275,7 +275,7 @@ fn cpu_time_is_told_of_all_without_waking_them() {
     assert_eq!(desk.now, 1_000, "and at once");
 }
 
-/// Types keys; gives what the last one did and what was said.
+/// Types keys; returns the action of the last one and what was printed.
 fn type_keys(desk: &mut Desk, keys: &str) -> (Action, Vec<String>) {
     let mut action = Action::Nothing;
     let mut said = Vec::new();
@@ -336,7 +336,8 @@ fn what_is_typed_wrongly_or_refused_changes_nothing() {
         ("2o01\r1", "about alpha"),
         ("2w99999999999999\r1", "about alpha"),
         ("b7\u{1b}", "as it was"),
-        // A key that is no number begins again; after that it is not a VM that is stopped.
+        // A key that is no number restarts the input; it must not act as a command that stops the
+        // VM.
         (
             "bs",
             "type BUDGET or BUDGET/PERIOD in us, then Enter; Esc leaves it",

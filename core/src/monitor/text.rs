@@ -1,4 +1,5 @@
-//! The monitor's lines about a vCPU, by number, so that each is made when there is room for it.
+//! The lines of a monitor report about a vCPU, numbered so that each can be written when the
+//! console has room for it.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
@@ -9,22 +10,22 @@ use crate::console::{cpu_time, mux, report};
 use super::published::Published;
 use super::snapshot::{EL1, EL1_COUNT, Interrupts, State, Timer};
 
-/// A line that the monitor says, made where the console has its own.
+/// A line of the monitor, written in the line buffer of the console.
 pub type Said = Line<{ mux::LINE }>;
 
-/// Which vCPU a report is about.
+/// The vCPU that a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
     /// Name of its VM, padded with 0.
     pub name: [u8; NAME],
-    /// Its number in the VM.
+    /// Number of the vCPU in its VM.
     pub vcpu: u64,
     /// Index of its pCPU.
     pub pcpu: u64,
 }
 
 impl Subject {
-    /// Starts a line about it.
+    /// Writes the start of a line about the vCPU.
     pub fn begin(&self, line: &mut Said) {
         line.name(&self.name)
             .text(" vcpu ")
@@ -36,7 +37,7 @@ impl Subject {
 }
 
 const PER_LINE: usize = 3;
-/// How it stands on its pCPU.
+/// Policy, state and share of CPU time.
 const STANDS: usize = 1;
 const TIME: usize = STANDS + 1;
 const PC: usize = TIME + cpu_time::LINES;
@@ -50,12 +51,12 @@ const HEADINGS: usize = PENDING + 1;
 const CLASSES: usize = HEADINGS + 1;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
 const LAST: usize = TOTALS + 1;
-/// Last exits that are shown.
+/// Number of last exits that are shown.
 const SHOWN: usize = 8;
-/// Lines of a report about a vCPU; some may be empty.
+/// Number of lines of a report about a vCPU; some may be empty.
 pub const LINES: usize = LAST + 1 + SHOWN;
 
-/// There is nothing to say on line `n`. Quick: a report has many such lines.
+/// Whether line `n` is empty. Cheap, because a report has many empty lines.
 pub fn is_empty(n: usize, published: &Published) -> bool {
     match n {
         0 => false,
@@ -74,7 +75,7 @@ pub fn is_empty(n: usize, published: &Published) -> bool {
     }
 }
 
-/// Writes line `n` of a report, behind the first.
+/// Writes line `n` of a report, from 1 on.
 pub fn write(n: usize, published: &Published, line: &mut Said) {
     match n {
         STANDS => {
@@ -128,7 +129,7 @@ pub fn write(n: usize, published: &Published, line: &mut Said) {
     }
 }
 
-/// Writes how a vCPU stands on its pCPU.
+/// Writes the policy, the state and the share of CPU time of a vCPU.
 pub fn stands(published: &Published, line: &mut Said) {
     match published.time() {
         Some((usage, frequency)) => cpu_time::stands(&usage, frequency, line),
@@ -163,7 +164,7 @@ fn interrupts(n: usize, interrupts: &Interrupts, line: &mut Said) {
     }
 }
 
-/// Where the vCPU is, and PSTATE.
+/// Writes the PC and PSTATE of the vCPU.
 fn place(published: &Published, line: &mut Said) {
     let spsr = published.spsr();
     line.text("  pc=").hex(published.sample().1.pc);
@@ -327,7 +328,7 @@ mod tests {
             stats.count(ExitClass::FetchAbort, 0, u64::MAX >> 20, u64::MAX, n);
         }
         for line in report(State::On, &stats) {
-            // With the label and the line end.
+            // Including the label and the line end.
             assert!(line.len() + "[monitor] \r\n".len() <= mux::LINE, "{line}");
         }
     }

@@ -1,4 +1,4 @@
-//! The board that EL2 finds itself on, compared with the one that the plan was made for.
+//! Comparison of the board that EL2 runs on with the one that the plan was made for.
 
 use bulkhead_abi::plan::{Memory, TableId};
 
@@ -7,16 +7,17 @@ use super::span::Span;
 use super::view::Plan;
 use super::violation::{At, Check, Invariant};
 
-/// What the boot device tree and the boot CPU say. Addresses are physical.
+/// The board as described by the boot device tree and the boot CPU. Addresses are physical.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
     /// Ranges of memory.
     pub memory: &'a [Memory],
-    /// Ranges that firmware keeps: /reserved-memory and the reservation block.
+    /// Ranges that firmware reserves: /reserved-memory and the reservation block.
     pub reserved: &'a [Memory],
-    /// Whether there are more of them than these.
+    /// Whether there are more reserved ranges than these.
     pub more_reserved: bool,
-    /// Affinity fields of the MPIDR_EL1 of all CPUs, and where each waits for its address ([`bulkhead_abi::plan::Pcpu::release`]).
+    /// Affinity fields of the MPIDR_EL1 of each CPU, and the address of its spin-table word
+    /// ([`bulkhead_abi::plan::Pcpu::release`]).
     pub cpus: &'a [(u64, u64)],
     /// Affinity fields of the MPIDR_EL1 of the CPU that EL2 was started on.
     pub boot_cpu: u64,
@@ -24,7 +25,7 @@ pub struct Found<'a> {
     pub gicd: (u64, u64),
     /// Address and size of the (first) redistributor region; zeros on a GICv2.
     pub gicr: (u64, u64),
-    /// Address and size of the CPU interface of a GICv2; zeros on a GICv3, as the next two.
+    /// Address and size of the CPU interface of a GICv2; zeros on a GICv3, as are the next two.
     pub gicc: (u64, u64),
     /// Address and size of the virtual interface control.
     pub gich: (u64, u64),
@@ -32,7 +33,7 @@ pub struct Found<'a> {
     pub gicv: (u64, u64),
     /// Address and size, in whole pages, of the UART that /chosen/stdout-path names.
     pub uart: (u64, u64),
-    /// Its INTID.
+    /// INTID of that UART.
     pub uart_intid: u32,
     /// Address of the first PL031; 0 for none.
     pub rtc: u64,
@@ -46,14 +47,14 @@ pub struct Found<'a> {
     pub maintenance_intid: u32,
     /// Architecture version of the GIC.
     pub gic_version: u32,
-    /// Where the image was loaded.
+    /// Address at which the image was loaded.
     pub image: u64,
 }
 
-/// Whether one of `ranges` holds all of `span`, ranges that touch counting as one.
+/// Whether `ranges` cover all of `span`; adjacent ranges count as one.
 fn covered(ranges: &[Memory], span: Span) -> bool {
     let mut start = span.start;
-    // Each turn moves past one range at least, so this ends.
+    // Each iteration advances to the end of a range, so the loop ends.
     while start < span.end {
         let next = ranges
             .iter()
@@ -67,7 +68,7 @@ fn covered(ranges: &[Memory], span: Span) -> bool {
     true
 }
 
-/// Whether one of `ranges` has an address in common with `span`.
+/// Whether one of `ranges` overlaps `span`.
 fn touched(ranges: &[Memory], span: Span) -> bool {
     ranges
         .iter()
@@ -76,10 +77,10 @@ fn touched(ranges: &[Memory], span: Span) -> bool {
 }
 
 impl Plan<'_> {
-    /// Compares the board with what the plan, which has passed [`Plan::check`], expects of it.
+    /// Compares the board with the expectations of the plan, which has passed [`Plan::check`].
     ///
     /// # Errors
-    /// The first difference that matters.
+    /// The first relevant difference.
     pub fn fits(&self, found: &Found) -> Check {
         let at = At::HEADER;
         let board = &self.header.board;

@@ -1,12 +1,14 @@
-//! Alterations of a good plan that each break one named invariant: what tests of the proof, and of
-//! EL2's refusal, go through. They are made for plans of two VMs that have a row in each table:
+//! Alterations of a valid plan that each break one named invariant, for the tests of the check and
+//! of EL2's refusal. They are made for plans of two VMs that have a row in each table:
 //!
-//! * The first has a second vCPU, a device of the board with writes that quiet it, two interrupts, one
-//!   emulated device of each kind in the order of their kinds, two calls, two doorbells into the second, and a limit of
-//!   restarts.
-//! * The second has one vCPU, another device of the board with its interrupt and such writes, of emulated
-//!   devices only the PL011, a doorbell into the first, and the first is told when it crashes.
-//! * Both have RAM, the same shared memory, and the same program as one payload; then a device tree.
+//! * The first has a second vCPU, a device of the board with writes that quiet it, two interrupts,
+//!   one emulated device of each kind in the order of their kinds, two calls, two doorbells into
+//!   the second, and a limit of restarts.
+//! * The second has one vCPU, another device of the board with its interrupt and writes that quiet
+//!   it, the PL011 as its only emulated device, and a doorbell into the first, which is notified
+//!   when the second crashes.
+//! * Both have RAM, the same shared memory, and the same program as one payload; then a device
+//!   tree.
 //! * The last pCPU has no vCPU and drains the console.
 
 use bulkhead_abi::plan::{Header, RegionKind, Table, TableId};
@@ -16,12 +18,12 @@ use super::fields::{Field, fields};
 use super::view::seal;
 use super::violation::Invariant;
 
-/// Which row of a table.
+/// A row of a table.
 #[derive(Clone, Copy, Debug)]
 pub enum Row {
-    /// The row of this number; 0 for the header.
+    /// The row with this index; 0 for the header.
     Number(usize),
-    /// The last one.
+    /// The last row.
     Last,
     /// The first region of a kind.
     First(RegionKind),
@@ -29,45 +31,45 @@ pub enum Row {
     LastOf(RegionKind),
 }
 
-/// What happens to a field.
+/// A change of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Change {
-    /// It becomes this.
+    /// Set it to this value.
     Set(u64),
-    /// It grows by this.
+    /// Add this value.
     Add(u64),
-    /// These bits turn.
+    /// Invert these bits.
     Flip(u64),
-    /// It becomes what another field is.
+    /// Copy the value of another field.
     Like(&'static str, Row),
 }
 
-/// An alteration with the invariant that it breaks.
+/// An alteration and the invariant that it breaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// Changed fields; the first is the one that the case is about.
+    /// Changed fields; the first is the one that the case tests.
     pub changes: &'static [(&'static str, Row, Change)],
-    /// What no longer holds.
+    /// The invariant that no longer holds.
     pub breaks: Invariant,
 }
 
 use Change::{Add, Flip, Like, Set};
 use Row::{First, Last, LastOf, Number};
 
-/// The row that does for most.
+/// The row that most cases change.
 const R: Row = Number(0);
-/// The first RAM.
+/// The first region of RAM.
 const RAM: Row = First(RegionKind::Ram);
-/// A passed-through device.
+/// The first passed-through device.
 const DEV: Row = First(RegionKind::Device);
-/// Shared memory.
+/// The first region of shared memory.
 const SHM: Row = First(RegionKind::Shared);
-/// The virtual CPU interface of a GICv2.
+/// The CPU interface of a GICv2.
 const GICV: Row = First(RegionKind::Gicv);
-/// What makes a number less by one.
+/// The addend that decrements a number.
 const MINUS: u64 = u64::MAX;
 
-/// Shortens the table of cases.
+/// Abbreviates the table of cases.
 macro_rules! cases {
     ($(#[$doc:meta])* $name:ident, $($breaks:ident: $([$field:literal $row:expr, $change:expr])+;)*) => {
         $(#[$doc])*
@@ -79,8 +81,8 @@ macro_rules! cases {
 }
 
 cases! {
-    /// Cases for plans of boards with a GICv3. Together they alter each field and break each invariant
-    /// that altering a field can break, except those of [`GICV2_CASES`].
+    /// Cases for plans of boards with a GICv3. Together they alter each field and break each
+    /// invariant that altering a field can break, except those of [`GICV2_CASES`].
     CASES,
     PlanMagic: ["Header.magic" R, Flip(1)];
     PlanVersion: ["Header.version" R, Add(1)];
@@ -352,7 +354,7 @@ cases! {
 }
 
 cases! {
-    /// Cases for plans of boards with a GICv2, about what is different there.
+    /// Cases for plans of boards with a GICv2, for the rules that differ there.
     GICV2_CASES,
     BoardFrame: ["Board.gicd" R, Add(0x800)];
     BoardFrame: ["Board.gicr" R, Set(0x80a_0000)];
@@ -386,8 +388,8 @@ cases! {
 }
 
 impl Case {
-    /// Alters `plan`, a whole and good one, and writes its checksum. Gives false, and leaves the plan
-    /// half altered, if it has no such row.
+    /// Alters `plan`, a whole and valid one, and writes its checksum. Returns `false`, with the
+    /// plan partly altered, if it has no such row.
     pub fn apply(&self, plan: &mut [u8]) -> bool {
         let mut checksum = None;
         for (name, row, change) in self.changes {
@@ -425,13 +427,13 @@ impl Case {
     }
 }
 
-/// A 32-bit word of the plan.
+/// Reads a 32-bit word of the plan.
 fn word(plan: &[u8], offset: usize) -> Option<usize> {
     let bytes = plan.get(offset..)?.first_chunk::<4>()?;
     Some(u32::from_le_bytes(*bytes) as usize)
 }
 
-/// Where a field of a row lies in the plan, and its size.
+/// Offset of a field of a row in the plan, and its size.
 fn place(plan: &[u8], name: &str, row: Row) -> Option<(usize, usize)> {
     let field = fields().find(|field| field.name == name)?;
     let Some(table) = field.table else {
@@ -449,7 +451,7 @@ fn place(plan: &[u8], name: &str, row: Row) -> Option<(usize, usize)> {
     (number < count).then_some((start + number * field.row + field.offset, field.size))
 }
 
-/// Start and number of the rows of a table.
+/// Offset and number of the rows of a table.
 fn rows(plan: &[u8], table: TableId) -> Option<(usize, usize)> {
     let entry = offset_of!(Header, tables) + table as usize * size_of::<Table>();
     Some((word(plan, entry)?, word(plan, entry + 4)?))

@@ -1,5 +1,5 @@
-//! Every field of the plan by name, with its place. A field that is added to a struct and not to this
-//! list does not compile.
+//! Every field of the plan by name, with its offset. A field that is added to a struct and not to
+//! this list does not compile.
 
 use bulkhead_abi::plan::{
     Board, Call, Device, Doorbell, Header, Image, Irq, Load, Memory, Pcpu, Quiet, Region, Seed,
@@ -7,22 +7,22 @@ use bulkhead_abi::plan::{
 };
 use core::mem::offset_of;
 
-/// A field.
+/// A field of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Name: `Struct.field`; for places of tables `Table[n].field`.
+    /// Name: `Struct.field`; for entries of the table directory `Table[n].field`.
     pub name: &'static str,
-    /// Table of the rows that have it; none for the header.
+    /// Table whose rows have the field; `None` for the header.
     pub table: Option<TableId>,
-    /// Bytes from the start of the row, or of the plan.
+    /// Offset in bytes from the start of the row, or of the plan.
     pub offset: usize,
-    /// Bytes.
+    /// Size of the field in bytes.
     pub size: usize,
-    /// Bytes of a row.
+    /// Size of the row in bytes.
     pub row: usize,
 }
 
-/// Size of a field, told by a function that borrows it.
+/// The size of a field, inferred from a function that borrows it.
 const fn size_of_field<T, U>(_: fn(&T) -> &U) -> usize {
     size_of::<U>()
 }
@@ -193,7 +193,7 @@ fields!(
     [vm, to, vintid, pintid, ipa, apart]
 );
 
-/// Lists the two fields of the place of each table.
+/// Lists the two fields of each entry of the table directory.
 macro_rules! table_fields {
     ($($number:literal)*) => {
         const PLACES: &[Field] = {

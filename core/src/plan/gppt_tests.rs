@@ -1,4 +1,4 @@
-//! VMs that take their interrupts themselves, as the proof sees them.
+//! The rules for GPPT VMs.
 
 use bulkhead_abi::plan::*;
 
@@ -32,7 +32,7 @@ fn a_vm_of_one_vcpu_may_take_its_interrupts_itself() {
     assert_eq!(built(&sample), Err(Invariant::VmInterruptsBuilt), "INTIDs");
 }
 
-/// Where the firmware gets the pCPU back, EL2 has no interrupt of its own there.
+/// Where the firmware reclaims the pCPU, EL2 must not need an interrupt there.
 #[test]
 fn a_vm_whose_pcpu_the_firmware_gets_back_has_a_quiet_pcpu() {
     let mut sample = Sample::good();
@@ -126,7 +126,7 @@ fn on_a_gicv2_it_has_the_cpu_interface_and_a_quiet_pcpu() {
     );
 }
 
-/// Gives a VM that takes its interrupts itself SPIs of the board for its doorbells.
+/// Gives a GPPT VM SPIs of the board for its doorbells.
 fn hear(sample: &mut Sample, vm: usize) {
     sample.vms[vm].spis = 64;
     for (row, intid) in [(0, 94), (1, 95)] {
@@ -202,7 +202,7 @@ fn it_hears_doorbells_by_spis_of_the_board_that_are_theirs() {
     );
 }
 
-/// A plan in which a VM sends SGIs that EL2 does not see.
+/// A plan in which a VM sends SGIs that EL2 does not trap.
 fn direct() -> Sample {
     let mut sample = Sample::good();
     let vm = 1;
@@ -248,7 +248,7 @@ fn where_sgis_are_not_seen_nobody_else_uses_them() {
     }
     assert_eq!(with(1, 282), Ok(()));
 
-    // The one with unseen SGIs comes first here, and is looked at first.
+    // The VM with untrapped SGIs comes first here, and is checked first.
     let mut other = good.clone();
     other.vms[0].interrupts = InterruptMode::GpptPmrDirect as u16;
     other.vms[0].reclaim = Reclaim::Cooperative as u16;

@@ -1,8 +1,9 @@
-//! Reading and proving a plan; called by the host tool that made it and by EL2 that gets it.
+//! Reading and checking a plan. Called by the host tool that made the plan and by EL2 that gets it.
 //!
-//! The order is always the same: [`Plan::open`] (is this a plan at all), [`Plan::check`] (is it free of
-//! conflicts), and at EL2 [`Plan::fits`] (is this the board that it was made for). Each gives the first
-//! [`Violation`] that it meets; a plan without one is safe to act on without further questions.
+//! The order is always the same: [`Plan::open`] (is this a plan at all), [`Plan::check`] (is it
+//! free of conflicts), and at EL2 [`Plan::fits`] (is this the board that it was made for). Each
+//! returns the first [`Violation`] that it finds; after all three EL2 can use the plan without
+//! further checks.
 //!
 //! Nothing here panics, copies a plan or formats text.
 

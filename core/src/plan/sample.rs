@@ -1,4 +1,4 @@
-//! A good plan with at least a row in each table.
+//! A valid plan with at least one row in each table.
 
 use std::vec::Vec;
 
@@ -8,7 +8,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::seal;
 use crate::stage2::pages_needed;
 
-/// The rows of a plan, to be written.
+/// The rows of a plan, for tests to alter and write.
 #[derive(Clone)]
 pub struct Sample {
     pub board: Board,
@@ -26,10 +26,10 @@ pub struct Sample {
     pub doorbells: Vec<Doorbell>,
 }
 
-/// Where the plan lies in the image.
+/// Offset of the plan in the image.
 const PLAN: u64 = 0x8000;
 
-/// A region of a VM at IPA, PA, size.
+/// A region of a VM; `at` is IPA, PA and size.
 pub fn region(vm: u16, kind: RegionKind, access: u16, shared: u16, at: (u64, u64, u64)) -> Region {
     Region {
         vm,
@@ -43,9 +43,10 @@ pub fn region(vm: u16, kind: RegionKind, access: u16, shared: u16, at: (u64, u64
 }
 
 impl Sample {
-    /// On a GICv3: two VMs that share a page. The first has two vCPUs, a device of the board and one
-    /// emulated device of each kind, calls the firmware, starts again after a crash, and is told of
-    /// crashes of the second, which has the board's clock. They have doorbells into each other. A pCPU without a vCPU drains the console.
+    /// A plan for a GICv3: two VMs that share a page. The first has two vCPUs, a device of the
+    /// board and one emulated device of each kind, may call the firmware, restarts after a crash,
+    /// and is notified of crashes of the second, which has the board's clock. They have doorbells
+    /// into each other. A pCPU without a vCPU drains the console.
     pub fn good() -> Self {
         let vm = |name: &[u8], vmid, ram: u64| {
             let mut padded = [0; NAME];
@@ -264,7 +265,7 @@ impl Sample {
         }
     }
 
-    /// The same on a GICv2.
+    /// The plan of [`Self::good`] for a GICv2.
     pub fn good_v2() -> Self {
         let mut sample = Self::good();
         sample.board = Board {
@@ -292,7 +293,7 @@ impl Sample {
         sample
     }
 
-    /// The plan, sealed.
+    /// The bytes of the plan, with its checksum.
     pub fn bytes(&self) -> Vec<u8> {
         let mut sample = self.clone();
         let mut tables = 0;
@@ -308,7 +309,7 @@ impl Sample {
         }
         let body = |offset: Option<u64>| {
             let mut loads = self.loads.clone();
-            // The third is the first again: two VMs that run the same program.
+            // The third payload is the first again: two VMs that run the same program.
             for (load, page) in loads.iter_mut().zip([0, 1, 0, 2]) {
                 load.offset = offset.unwrap_or(0) + page * PAGE;
             }

@@ -1,5 +1,5 @@
-//! Each invariant is broken by something that breaks nothing else before it, and each field is part of
-//! some invariant.
+//! Each invariant is broken by a case that breaks no earlier one, and each field is part of some
+//! invariant.
 
 use std::collections::BTreeSet;
 use std::vec::Vec;
@@ -16,7 +16,7 @@ pub(super) fn verdict(bytes: &[u8]) -> Result<(), Violation> {
     Plan::open(bytes)?.check()
 }
 
-/// The boards of both samples, as their trees tell them.
+/// The boards of both samples, as their trees describe them.
 fn board(sample: &Sample) -> Found<'static> {
     const MEMORY: [Memory; 2] = [
         Memory {
@@ -92,7 +92,7 @@ fn every_field_is_altered_by_a_case() {
 
 #[test]
 fn every_invariant_has_a_case_or_a_test() {
-    // Those cannot be broken by altering fields in place; tests below break them.
+    // These cannot be broken by altering fields in place; tests below break them.
     let elsewhere = [
         Invariant::PlanLength,
         Invariant::TableCount,
@@ -206,7 +206,7 @@ fn limits_can_be_reached() {
     assert_eq!(verdict(&sample.bytes()), Ok(()));
 }
 
-/// A vCPU that others may share its pCPU with.
+/// Makes a vCPU one that can share its pCPU.
 fn with(vcpu: Vcpu, policy: CpuPolicy, weight: u16, (budget, period): (u64, u64)) -> Vcpu {
     let fair = policy == CpuPolicy::Fair;
     Vcpu {
@@ -219,7 +219,8 @@ fn with(vcpu: Vcpu, policy: CpuPolicy, weight: u16, (budget, period): (u64, u64)
     }
 }
 
-/// The sample with all its vCPUs on pCPU 0: two of one VM, a server and a fair one, and a fair one of another.
+/// The sample with all its vCPUs on pCPU 0: a server and a fair one of one VM, and a fair one of
+/// the other.
 fn shared_pcpu() -> Sample {
     let mut sample = Sample::good();
     for vcpu in &mut sample.vcpus {
@@ -239,7 +240,7 @@ fn shared_pcpu() -> Sample {
 fn a_pcpu_may_be_shared_by_servers_and_fair_vcpus() {
     let mut sample = shared_pcpu();
     assert_eq!(verdict(&sample.bytes()), Ok(()));
-    // The balancer may move one to pCPUs that nobody has alone.
+    // The balancer may move one to pCPUs that have no pinned vCPU.
     sample.vcpus[2].pool = 0b1011;
     assert_eq!(verdict(&sample.bytes()), Ok(()));
     let beyond = sample.vcpus[2].pool | 1 << sample.pcpus.len();
@@ -255,7 +256,8 @@ fn servers_of_a_pcpu_are_counted_together() {
         sample.vcpus[1] = with(sample.vcpus[1], CpuPolicy::Server, 0, (budget, 1_000_000));
         verdict(&sample.bytes())
     };
-    // Two switches for each server, and the longest exit once: 0.4 + 0.591 + 0.0034 + 0.0050 of a whole.
+    // Two switches for each server, and the longest exit once: 0.4 + 0.591 + 0.0034 + 0.0050 of a
+    // whole.
     assert_eq!(verdict_with(&mut sample, 591_600), Ok(()));
     let refused = Violation {
         invariant: Invariant::PcpuSchedulable,
@@ -271,7 +273,7 @@ fn servers_of_a_pcpu_are_counted_together() {
 #[test]
 fn a_pcpu_has_as_many_vcpus_as_its_scheduler() {
     let mut sample = shared_pcpu();
-    // All of them of the second VM, which then has the most that a VM may have.
+    // All of them belong to the second VM, which then has as many as a VM may have.
     let third = sample.vcpus[2];
     let fair = |mpidr, pcpu| Vcpu {
         pcpu,
@@ -301,7 +303,7 @@ fn stolen_time_is_one_page_that_the_plan_gives_no_place() {
         verdict(&sample.bytes()).map_err(|violation| violation.invariant)
     };
     assert_eq!(told(&|_| ()), Ok(()));
-    // A second VM has a page of its own, with the same 0 in the plan.
+    // The second VM has another page, with the same 0 in the plan.
     let both = |sample: &mut Sample| {
         sample.vms[1].stolen_time = place;
         let second = Region {
@@ -554,7 +556,7 @@ fn the_board_must_be_the_one_of_the_plan() {
 }
 
 proptest! {
-    /// Whatever the bytes are, reading and checking ends with an answer.
+    /// Whatever the bytes are, reading and checking them ends with a result.
     #[test]
     fn any_change_gets_an_answer(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
@@ -567,7 +569,7 @@ proptest! {
         let _ = verdict(&bytes);
         seal(&mut bytes);
         if let Ok(plan) = Plan::open(&bytes) {
-            // A plan that passes gives every VM what its row says, and nothing beyond.
+            // A plan that passes gives every VM what its row says, and nothing else.
             if plan.check().is_ok() {
                 for vm in 0..plan.vms.len() {
                     let numbers: Vec<_> = plan.vcpus_of(vm).iter().map(|vcpu| vcpu.mpidr).collect();

@@ -1,4 +1,4 @@
-//! A plan as it lies in memory, seen through its types.
+//! A typed view of a plan in memory.
 
 use bulkhead_abi::plan::{
     Call, Device, Doorbell, Header, Irq, Load, MAGIC, MAX_PLAN, Memory, Pcpu, Quiet, Region, Seed,
@@ -8,13 +8,13 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::violation::{At, Invariant, Violation};
 
-/// A plan whose frame is sound: every table is where the header says. Whether its content is sound
-/// is told by [`Plan::check`].
+/// A plan whose frame is sound: every table is at the place that the header gives. [`Plan::check`]
+/// checks the contents.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
-    /// The header.
+    /// The header of the plan.
     pub header: &'a Header,
-    /// Memory of the board.
+    /// Ranges of the board's memory.
     pub memory: &'a [Memory],
     /// pCPUs.
     pub pcpus: &'a [Pcpu],
@@ -28,19 +28,19 @@ pub struct Plan<'a> {
     pub loads: &'a [Load],
     /// Seeds, sorted by VM.
     pub seeds: &'a [Seed],
-    /// Physical interrupts, sorted by VM.
+    /// Physical interrupts that are assigned to VMs, sorted by VM.
     pub irqs: &'a [Irq],
     /// Emulated devices, sorted by VM.
     pub devices: &'a [Device],
     /// Writes that quiet devices, sorted by VM.
     pub quiets: &'a [Quiet],
-    /// Allowed calls of the firmware, sorted by VM, then by identifier.
+    /// Firmware calls that VMs may make, sorted by VM, then by identifier.
     pub calls: &'a [Call],
     /// Doorbells, sorted by the VM that rings.
     pub doorbells: &'a [Doorbell],
 }
 
-/// A row that belongs to a VM.
+/// A row of a table that belongs to a VM.
 pub trait OfVm {
     /// Index of the VM.
     fn vm(&self) -> u16;
@@ -57,7 +57,7 @@ macro_rules! of_vm {
 }
 of_vm!(Vcpu, Region, Load, Seed, Irq, Device, Quiet, Call, Doorbell);
 
-/// The rows that belong to VM `vm` in a table that is sorted by VM.
+/// Returns the rows that belong to VM `vm` in a table that is sorted by VM.
 pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
     let vm = vm as u64;
     let first = table.partition_point(|row| u64::from(row.vm()) < vm);
@@ -67,11 +67,11 @@ pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
 }
 
 impl<'a> Plan<'a> {
-    /// Reads the plan at the start of `bytes`, which may be longer than the plan.
+    /// Opens the plan at the start of `bytes`, which may be longer than the plan.
     ///
     /// # Errors
-    /// The first violation among those of the frame: length, magic, version, sizes, table layout,
-    /// checksum.
+    /// The first violation of an invariant of the frame: length, magic, version, sizes, table
+    /// layout, checksum.
     pub fn open(bytes: &'a [u8]) -> Result<Self, Violation> {
         let at = At::HEADER;
         let (header, _) =
@@ -146,18 +146,18 @@ impl<'a> Plan<'a> {
         rows_of(self.devices, vm)
     }
 
-    /// The writes that quiet the passed-through devices of a VM, in their order.
+    /// The writes that quiet the passed-through devices of a VM, in the order of the plan.
     pub fn quiets_of(&self, vm: usize) -> &'a [Quiet] {
         rows_of(self.quiets, vm)
     }
 
-    /// The firmware's functions that a VM may call, ascending by identifier.
+    /// The firmware functions that a VM may call, ascending by identifier.
     pub fn calls_of(&self, vm: usize) -> &'a [Call] {
         rows_of(self.calls, vm)
     }
 }
 
-/// Cuts one table after the other off the body of a plan.
+/// A cursor that takes one table after the other off the body of a plan.
 struct Cut<'a> {
     header: &'a Header,
     size: usize,
@@ -181,16 +181,17 @@ impl<'a> Cut<'a> {
     }
 }
 
-/// Index of the word that holds the checksum.
+/// Index of the word that contains the checksum.
 const CHECKSUM_WORD: usize = core::mem::offset_of!(Header, checksum) / 8;
 
-/// Checksum of a plan with the checksum field as 0: a multiply and a shift for each word of 8 bytes.
-/// It tells accidents, not attacks. Bytes behind the last whole word do not count.
+/// Computes the checksum of a plan, with the checksum field taken as 0: a multiply and a shift for
+/// each word of 8 bytes. It detects accidents, not attacks. Bytes after the last whole word do not
+/// count.
 pub fn checksum(bytes: &[u8]) -> u64 {
     let count = bytes.len() / 8;
     match <[u64]>::ref_from_prefix_with_elems(bytes, count) {
         Ok((words, _)) => digest(words.iter().copied()),
-        // Not aligned: the same words, read byte by byte.
+        // The bytes are not aligned: read the same words byte by byte.
         Err(_) => digest(bytes.chunks_exact(8).map(|chunk| {
             chunk
                 .iter()
@@ -200,7 +201,7 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The sum over all words but the checksum itself.
+/// The checksum over all words, with 0 in place of the checksum itself.
 fn digest(words: impl Iterator<Item = u64> + Clone) -> u64 {
     /// 2^64 divided by the golden ratio: odd, and its bits are well mixed.
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -212,8 +213,8 @@ fn digest(words: impl Iterator<Item = u64> + Clone) -> u64 {
     words.skip(CHECKSUM_WORD + 1).fold(step(head, 0), step)
 }
 
-/// Writes the checksum of `bytes`, a whole plan, into its header. Bytes too short for a header stay
-/// as they are.
+/// Writes the checksum of `bytes`, a whole plan, into its header. Bytes too short for a header are
+/// not changed.
 pub fn seal(bytes: &mut [u8]) {
     let sum = checksum(bytes);
     let start = CHECKSUM_WORD * 8;

@@ -1,8 +1,8 @@
-//! What a plan must fulfil, and the report that it does not.
+//! The invariants of a plan, and the report that one does not hold.
 
 use bulkhead_abi::plan::TableId;
 
-/// Makes [`Invariant`] with a name and a sentence for each variant.
+/// Defines [`Invariant`] with a name and a sentence for each variant.
 macro_rules! invariants {
     ($($variant:ident = $name:literal : $meaning:literal,)*) => {
         /// A property that every plan has. The name is what EL2 prints when it refuses a plan.
@@ -15,16 +15,16 @@ macro_rules! invariants {
             /// All invariants, in the order in which they are documented.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// Those that a plan has by itself; the others are about the board that it meets.
+            /// Invariants of the plan alone; the others relate it to the board.
             pub const OF_PLAN: &'static [Self] =
                 Self::ALL.split_at(Self::BoardTree as usize).0;
 
-            /// Whether a plan has it by itself.
+            /// Whether this is an invariant of the plan alone.
             pub const fn is_of_plan(self) -> bool {
                 (self as usize) < Self::OF_PLAN.len()
             }
 
-            /// Short name, kebab-case.
+            /// The short name, in kebab-case.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -145,21 +145,21 @@ invariants! {
     BoardImage = "board-image": "The image was loaded into the board's memory, outside the memory of every VM.",
 }
 
-/// A broken invariant and the row that shows it.
+/// A violated invariant and the row that shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What does not hold.
+    /// The invariant that does not hold.
     pub invariant: Invariant,
-    /// Table of the row; none if the header breaks the invariant.
+    /// Table of the row; `None` if the header violates the invariant.
     pub table: Option<TableId>,
     /// Index of the row in its table.
     pub row: u16,
-    /// The other party of a conflict: index of a row in the same table, if it has one.
+    /// Index of the other row of a conflict, in the same table, if there is one.
     pub other: Option<u16>,
 }
 
 impl Violation {
-    /// An invariant that the header breaks.
+    /// A violation in the header.
     pub const fn header(invariant: Invariant) -> Self {
         Self {
             invariant,
@@ -191,7 +191,7 @@ pub const fn table_name(table: TableId) -> &'static str {
 /// Result of a check.
 pub type Check = Result<(), Violation>;
 
-/// A row under inspection: turns a condition into a [`Check`].
+/// The location of a check, which turns a condition into a [`Check`].
 #[derive(Clone, Copy)]
 pub(super) struct At {
     table: Option<TableId>,
@@ -200,7 +200,7 @@ pub(super) struct At {
 }
 
 impl At {
-    /// The header.
+    /// The header of the plan.
     pub(super) const HEADER: Self = Self {
         table: None,
         row: 0,
@@ -216,7 +216,7 @@ impl At {
         }
     }
 
-    /// The same with the other party of a conflict.
+    /// Adds the other row of a conflict.
     pub(super) const fn and(self, other: usize) -> Self {
         Self {
             other: Some(other as u16),
@@ -224,7 +224,7 @@ impl At {
         }
     }
 
-    /// `invariant` holds if `condition` does.
+    /// Fails with `invariant` unless `condition` holds.
     #[inline]
     pub(super) const fn ensure(self, condition: bool, invariant: Invariant) -> Check {
         if condition {
@@ -234,7 +234,7 @@ impl At {
         }
     }
 
-    /// The report that `invariant` does not hold here.
+    /// The violation of `invariant` at this location.
     pub(super) const fn breaks(self, invariant: Invariant) -> Violation {
         Violation {
             invariant,

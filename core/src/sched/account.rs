@@ -1,34 +1,35 @@
-//! What a vCPU has had of its pCPU.
+//! Accounting of the time of a vCPU on its pCPU.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Classes of a latency histogram: class `n` counts waits of 2^(n-1) ticks up to 2^n - 1, class 0 those of none.
+/// Number of classes of a latency histogram: class `n` counts waits of 2^(n-1) to 2^n - 1 ticks,
+/// class 0 those of 0 ticks.
 pub const CLASSES: usize = 40;
 
-/// How long a vCPU ran and waited. Times in ticks.
+/// Run and wait times of a vCPU, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Account {
-    /// When it came to this pCPU (physical counter).
+    /// Time at which it came to this pCPU (physical counter).
     pub since: u64,
-    /// It ran.
+    /// Time for which it ran.
     pub ran: u64,
-    /// It was ready and did not run: what PV time calls stolen (DEN0057A, 3).
+    /// Time for which it was ready and did not run: stolen time in PV time (DEN0057A, 3).
     pub stolen: u64,
     /// Longest wait from being woken to running.
     pub longest: u64,
-    /// Turns.
+    /// Number of turns.
     pub turns: u64,
-    /// Its budget or cap was used up while it had more to do.
+    /// Number of times that its budget or cap was used up.
     pub overruns: u64,
-    /// Times that it was moved to another pCPU.
+    /// Number of times that it was moved to another pCPU.
     pub moves: u64,
-    /// Waits from being woken to running, by length.
+    /// Histogram of the waits from being woken to running.
     pub waits: [u32; CLASSES],
 }
 
 impl Account {
-    /// Nothing yet, of a vCPU that comes to a pCPU when the counter reads `now`.
+    /// An empty account of a vCPU that comes to a pCPU when the counter reads `now`.
     pub const fn new(now: u64) -> Self {
         Self {
             since: now,
@@ -42,7 +43,8 @@ impl Account {
         }
     }
 
-    /// A turn starts after a wait, the first one after it was woken or a later one.
+    /// Counts a turn that starts after a wait of `ticks`; `woken` if it is the first since a
+    /// wake-up.
     #[inline(always)]
     pub(super) fn turn(&mut self, ticks: u64, woken: bool) {
         self.turns = self.turns.wrapping_add(1);

@@ -1,17 +1,21 @@
-//! Who moves to another pCPU. Apart from the schedulers, which know one pCPU each: once in a [`PERIOD_MS`] each pCPU measures
-//! what its fair vCPUs have wanted and had, publishes the sums, and compares them with those of the others. The busier
-//! one gives at most one vCPU away, to the one that is used least, for one of three reasons:
+//! Load balancing of fair vCPUs between pCPUs. It is separate from the schedulers, which know one
+//! pCPU each: once in [`PERIOD_MS`] each pCPU measures the demand and the run time of its fair
+//! vCPUs, publishes the sums, and compares them with those of the other pCPUs. The busier pCPU of a
+//! pair moves at most one vCPU, to the pCPU with the least pressure, for one of three reasons:
 //!
-//! * **Load.** The greater of the two loads becomes smaller by half of what the vCPU wants, at least: nobody moves for less, and so
-//!   nobody moves back.
-//! * **Use.** More of the two pCPUs is used, an eighth of one at least, though one of them is so small, because of its servers, that whoever
-//!   is there has less than on the other. So those that are owed nothing take turns there.
-//! * **Fairness.** The loads are as unequal afterwards as before, the other way round (three vCPUs on two pCPUs). Then those who
-//!   stay get what those on the other pCPU had, and it is worth it once they have had less so far.
+//! * **Load.** The greater of the two loads decreases by at least half of the load of the vCPU:
+//!   a smaller gain is no reason to move, so no vCPU moves back.
+//! * **Use.** The two pCPUs together are used more, by an eighth of a pCPU at least, although one
+//!   of them has so little room beside its servers that a vCPU there gets less than on the other.
+//!   The vCPUs that are owed the least take turns there.
+//! * **Fairness.** The loads are as unequal afterwards as before, the other way round (three vCPUs
+//!   on two pCPUs). The vCPUs that stay then get what those on the other pCPU had; the move is
+//!   worth it once they have had less so far.
 //!
-//! A load is time wanted (ran, or ready and not running) by weight, against what servers leave of the pCPU. Who sleeps
-//! wants nothing and is not moved. All of it is arithmetic on what was measured: no pCPU waits for another, and old numbers
-//! give a move that the next period puts right.
+//! A load is time wanted (run, or ready and not running) by weight, relative to the time that
+//! servers leave of the pCPU. A vCPU that sleeps wants nothing and is not moved. Everything is
+//! computed from measurements: no pCPU waits for another, and outdated numbers cause a move that
+//! the next period corrects.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -19,45 +23,46 @@ use bulkhead_abi::plan::MAX_PCPUS;
 
 use super::{Demand, SLOTS, Scheduler};
 
-/// Milliseconds between two looks: more than three rounds of the schedulers.
+/// Milliseconds between two balancing passes: more than three rounds of the schedulers.
 pub const PERIOD_MS: u64 = 20;
 /// Milliseconds between measuring and choosing.
 pub const PAUSE_MS: u64 = 1;
-/// A whole pCPU, or all of the time: what shares are counted in. Eight vCPUs of the greatest weight on each of eight pCPUs stay
-/// far below 64 bits, and a share of the least is still some hundred.
+/// A whole pCPU, or the whole of a time: the denominator of shares. Eight vCPUs of the greatest
+/// weight on each of eight pCPUs stay far below 64 bits, and a share of the smallest weight is
+/// still some hundred.
 const WHOLE: u64 = 1 << 20;
-/// Periods of the mean that a vCPU is owed at most, or owes: no more is saved up.
+/// Limit of what a vCPU is owed or owes, in periods of the mean share, so that no more is saved up.
 const MOST_OWED: i64 = 4;
 
-/// A vCPU is to move.
+/// A decision to move a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Its slot.
+    /// Slot of the vCPU.
     pub slot: usize,
-    /// Index of the pCPU.
+    /// Index of the pCPU to which it moves.
     pub to: usize,
 }
 
-/// Sums of a pCPU over its fair vCPUs, as at its last look.
+/// Sums over the fair vCPUs of a pCPU, as of its last pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct View {
-    /// Time wanted by weight, in [`WHOLE`]s.
+    /// Time wanted, by weight, of [`WHOLE`].
     load: u64,
-    /// The same, not by weight.
+    /// Time wanted, without weight, of [`WHOLE`].
     wants: u64,
-    /// What servers leave, of [`WHOLE`].
+    /// Time that servers leave, of [`WHOLE`].
     room: u64,
-    /// Time had, of [`WHOLE`].
+    /// Run time, of [`WHOLE`].
     had: u64,
-    /// What they are owed, by load.
+    /// Sum of what the vCPUs are owed, each times its load.
     owed: i64,
-    /// Slots.
+    /// Number of free slots.
     free: u32,
-    /// pCPUs of one kind may exchange vCPUs; 0 for one that takes none.
+    /// pCPUs of the same kind may exchange vCPUs; 0 for a pCPU that takes none.
     kind: u64,
 }
 
-/// Words of a pCPU, written by it, and by who has sent it a vCPU.
+/// The published [`View`] of a pCPU, written by that pCPU and by a pCPU that has sent it a vCPU.
 #[derive(Debug)]
 struct Words {
     load: AtomicU64,
@@ -69,7 +74,8 @@ struct Words {
     kind: AtomicU64,
 }
 
-/// What all pCPUs have published. Each word by itself: a look may see those of two periods, and only chooses by them.
+/// The published views of all pCPUs. Each word is atomic by itself: a reader may see words of two
+/// periods, and only uses them to choose.
 #[derive(Debug)]
 pub struct Loads([Words; MAX_PCPUS]);
 
@@ -80,7 +86,7 @@ impl Default for Loads {
 }
 
 impl Loads {
-    /// Nobody takes part.
+    /// Views of pCPUs of which none takes part yet.
     pub const fn new() -> Self {
         Self(
             [const {
@@ -121,34 +127,35 @@ impl Loads {
         }
     }
 
-    /// Slots that a pCPU has left. Only who may send it a vCPU now can take one.
+    /// Number of free slots of a pCPU. Only the pCPU that may send it a vCPU now can take one.
     pub fn free(&self, pcpu: usize) -> u32 {
         self.view(pcpu).free
     }
 }
 
-/// What is remembered of a vCPU from look to look. It goes along when the vCPU moves.
+/// Measurements of a vCPU that are kept from pass to pass. They move with the vCPU.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadTrack {
-    /// pCPUs on which it may be, a bit for each; 0: it stays.
+    /// pCPUs on which the vCPU may run, one bit for each; 0 if it must not move.
     pool: u32,
-    /// By the last measurement; 0 if it is not fair.
+    /// Weight at the last measurement; 0 if the vCPU is not fair.
     weight: u32,
-    /// Of the time between the last two measurements, of [`WHOLE`]: wanted, had.
+    /// Time wanted and run time between the last two measurements, of [`WHOLE`].
     wants: u32,
     had: u32,
-    /// When it was measured last, and what it had used then. Of all three the low half, which is enough for differences.
+    /// Time of the last measurement, and the run and wait time then. Only the low half of each,
+    /// which is enough for differences.
     at: u32,
     ran: u32,
     waited: u32,
-    /// Time by weight that it was to have and has not had, of [`WHOLE`].
+    /// Time by weight that was due to the vCPU and that it has not had, of [`WHOLE`].
     owed: i32,
-    /// It has just come, and does not go on yet.
+    /// Whether the vCPU has just come, so that it is not moved again yet.
     rests: bool,
 }
 
 impl LoadTrack {
-    /// Of a vCPU that may be on the pCPUs of `pool`.
+    /// A vCPU that may run on the pCPUs of `pool`.
     pub fn new(pool: u32, now: u64) -> Self {
         Self {
             pool,
@@ -165,7 +172,7 @@ impl LoadTrack {
         self.pool.wrapping_shr(pcpu as u32) & 1 != 0
     }
 
-    /// Takes what it has used up to `now`.
+    /// Measures the demand of the last period, up to `now`.
     fn measure(&mut self, demand: Demand, now: u64) {
         let since = |now: u64, then: u32| u64::from((now as u32).wrapping_sub(then));
         let passed = since(now, self.at);
@@ -175,7 +182,7 @@ impl LoadTrack {
         };
         let ran = since(demand.ran, self.ran);
         let waited = since(demand.waited, self.waited);
-        // No more than its cap can be of use to it.
+        // Time beyond its cap is of no use to it.
         let cap = demand.quota.saturating_mul(WHOLE);
         let cap = cap.checked_div(demand.window).unwrap_or(0);
         let had = part(ran);
@@ -185,7 +192,8 @@ impl LoadTrack {
         (self.ran, self.waited) = (demand.ran as u32, demand.waited as u32);
     }
 
-    /// Reckons up the period, in which each vCPU was to have `mean` of what it wanted, by weight.
+    /// Accounts for the period, in which each vCPU was due `mean` of the time that it wanted, by
+    /// weight.
     fn settle(&mut self, mean: u64) {
         let due = mean.saturating_mul(self.wants.into()) / WHOLE;
         let had = self.had.checked_div(self.weight).unwrap_or(0);
@@ -206,11 +214,11 @@ pub struct Balancer {
     room: u64,
 }
 
-/// How good a move is, the greater the better.
+/// Value of a move, the greater the better: the kind of reason, then the gain.
 type Rank = (u8, i64);
 
 impl Balancer {
-    /// That of pCPU `own`, which exchanges vCPUs with those of the same `kind`.
+    /// The balancer of pCPU `own`, which exchanges vCPUs with pCPUs of the same `kind`.
     pub const fn new(own: usize, kind: u64) -> Self {
         Self {
             own,
@@ -220,14 +228,14 @@ impl Balancer {
         }
     }
 
-    /// There is a vCPU in a slot from the start. Others hear of this pCPU at its first look.
+    /// Adds a vCPU at the start. Nothing is published until the first pass.
     pub fn add(&mut self, slot: usize, load_track: LoadTrack) {
         if let Some(place) = self.courses.get_mut(slot) {
             *place = Some(load_track);
         }
     }
 
-    /// A vCPU has come to a slot, or left it: says so to the others.
+    /// Adds or removes a vCPU that has moved, and publishes the new sums.
     pub fn set(&mut self, slot: usize, load_track: Option<LoadTrack>, loads: &Loads) {
         if let Some(place) = self.courses.get_mut(slot) {
             *place = load_track.map(|load_track| LoadTrack {
@@ -238,19 +246,20 @@ impl Balancer {
         loads.publish(self.own, &self.view());
     }
 
-    /// Another pool for a vCPU.
+    /// Changes the pool of a vCPU.
     pub fn allow(&mut self, slot: usize, pool: u32) {
         if let Some(Some(load_track)) = self.courses.get_mut(slot) {
             load_track.pool = pool;
         }
     }
 
-    /// What is remembered of a vCPU.
+    /// The measurements of a vCPU.
     pub fn load_track(&self, slot: usize) -> Option<LoadTrack> {
         self.courses.get(slot).copied().flatten()
     }
 
-    /// The vCPU of a move has left: until the other pCPU has it, its load counts there.
+    /// Counts the load of a vCPU that has left at the pCPU to which it moves, until that pCPU has
+    /// it.
     pub fn sent(&self, load: &LoadTrack, to: usize, loads: &Loads) {
         if let Some(words) = loads.0.get(to) {
             words.load.fetch_add(load.load(), Ordering::Relaxed);
@@ -258,7 +267,7 @@ impl Balancer {
         }
     }
 
-    /// The first half of a look, once in a period: measures and publishes.
+    /// First half of a pass, once in a period: measures and publishes.
     #[inline(never)]
     pub fn measure(&mut self, sched: &mut Scheduler, loads: &Loads, now: u64) {
         let mut servers = 0u64;
@@ -272,12 +281,14 @@ impl Balancer {
                 servers = servers.saturating_add(load_track.had.into());
             }
         }
-        // A pCPU that servers take whole is no place for anybody, but not infinitely bad.
+        // A pCPU whose servers take all of its time is the worst choice, but its pressure must stay
+        // finite.
         self.room = WHOLE.saturating_sub(servers).max(WHOLE / 64);
         loads.publish(self.own, &self.view());
     }
 
-    /// The second half, a little later, when the others have measured, too: says who is to move, if anybody.
+    /// Second half of a pass, [`PAUSE_MS`] later, when the other pCPUs have measured, too: returns
+    /// the vCPU to move, if any.
     #[inline(never)]
     pub fn choose(&mut self, loads: &Loads) -> Option<Move> {
         let views: [View; MAX_PCPUS] = core::array::from_fn(|pcpu| loads.view(pcpu));
@@ -301,7 +312,7 @@ impl Balancer {
             let Some(load_track) = load_track else {
                 continue;
             };
-            // Where there is most room, and of equals where those are who have had most.
+            // The pCPU with the least pressure; of equals the one whose vCPUs are owed the least.
             let mut least: Option<(Place, usize)> = None;
             for (to, place) in (0..MAX_PCPUS).zip(locations) {
                 if let Some(place) = place
@@ -322,7 +333,7 @@ impl Balancer {
         best.map(|(_, chosen)| chosen)
     }
 
-    /// Sums over the fair vCPUs.
+    /// Sums over the fair vCPUs of this pCPU.
     fn view(&self) -> View {
         let mut view = View {
             room: self.room,
@@ -342,7 +353,7 @@ impl Balancer {
         view
     }
 
-    /// What a move of a vCPU is worth; `None`: nothing.
+    /// The value of moving a vCPU; `None` if it is not worth it.
     fn worth(
         &self,
         load_track: &LoadTrack,
@@ -378,14 +389,15 @@ impl Balancer {
         if more >= WHOLE / 8 && i64::from(load_track.owed) <= own.owed {
             return Some((1, i64::from(load_track.owed).wrapping_neg()));
         }
-        // Who stays has had less than who is there.
+        // The vCPUs that stay must have had less than those on the other pCPU.
         let stays = mean_owed(here.owed.saturating_sub(by_load(load_track)), left.load)?;
         let worth = there.load > 0 && stays.saturating_sub(place.owed) > self.grain(here);
         (gain >= half.wrapping_neg() && worth)
             .then_some((0, i64::from(load_track.owed).wrapping_neg()))
     }
 
-    /// A difference in what is owed that is worth a move: three eighths of what each has in a period.
+    /// Difference in what is owed that is worth a move: three eighths of the mean run time by
+    /// weight in a period.
     fn grain(&self, here: &View) -> i64 {
         let each = here.had.saturating_mul(WHOLE);
         let each = each.checked_div(here.load).unwrap_or(0) as i64;
@@ -393,11 +405,11 @@ impl Balancer {
     }
 }
 
-/// A pCPU as a place to be: the less the better.
+/// A pCPU as the target of a move: the smaller the better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     pressure: u64,
-    /// What its vCPUs are owed in the mean.
+    /// Mean of what its vCPUs are owed.
     owed: i64,
 }
 
@@ -410,18 +422,18 @@ impl Place {
     }
 }
 
-/// Load against what servers leave.
+/// Load relative to the time that servers leave.
 fn pressure(view: &View) -> u64 {
     let load = view.load.saturating_mul(WHOLE);
     load.checked_div(view.room).unwrap_or(0)
 }
 
-/// How much of a pCPU its fair vCPUs use.
+/// Part of a pCPU that its fair vCPUs use.
 fn used(view: &View) -> u64 {
     view.wants.min(view.room)
 }
 
-/// What a vCPU is owed, times its load.
+/// The time owed to a vCPU, times its load.
 fn by_load(load_track: &LoadTrack) -> i64 {
     let load = i64::try_from(load_track.load() / (WHOLE / 1024)).unwrap_or(i64::MAX);
     i64::from(load_track.owed).saturating_mul(load) / 1024
@@ -432,7 +444,7 @@ fn mean_owed(owed: i64, load: u64) -> Option<i64> {
     owed.saturating_mul(1024).checked_div(load)
 }
 
-/// What each vCPU of a pool has had of what it wanted, by weight, in the mean.
+/// Mean share that the vCPUs of a pool have had of the time that they wanted, by weight.
 fn mean(views: &[View], pool: u32) -> u64 {
     let (mut had, mut load) = (0u64, 0u64);
     for (pcpu, view) in (0..MAX_PCPUS).zip(views) {

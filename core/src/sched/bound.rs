@@ -1,72 +1,74 @@
-//! Whether the servers of a pCPU get what they were promised, whatever everybody does. The planner refuses what is not
-//! schedulable and prints these numbers.
+//! Schedulability of the servers of a pCPU: whether each gets its promise, whatever other vCPUs do.
+//! The planner refuses a system that is not schedulable and prints these numbers.
 //!
-//! Servers are independent tasks of `budget` in each `period` under earliest-deadline-first, one of which may be held
-//! up once by something that cannot be interrupted. Sufficient (Baker, 1991, for EDF): with the servers in order of
-//! their periods, for each `i`: blocking/period(i) + the sum over all `j` up to `i` of need(j)/period(j) is at most 1.
-//! Each server pays for getting the pCPU and for giving it back: a job preempts at most once when it comes.
+//! Servers are independent tasks of `budget` in each `period` under earliest-deadline-first, one of
+//! which may be blocked once by code that cannot be interrupted. The test is sufficient (Baker,
+//! 1991, for EDF): with the servers in order of their periods, for each `i`: blocking/period(i) +
+//! the sum over all `j` up to `i` of need(j)/period(j) is at most 1. Each server pays for the
+//! switch to it and the switch away from it: a job preempts at most once when it arrives.
 
 use super::SLOTS;
 
-/// What a promise costs the pCPU besides itself. In the unit of the promise.
+/// Overhead of EL2, in the unit of the promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// From the exit that ends a turn to the first instruction of the next vCPU.
+    /// Time from the exit that ends a turn to the first instruction of the next vCPU.
     pub switch: u64,
-    /// Longest time in which EL2 does not look at interrupts.
+    /// Longest time for which EL2 does not take interrupts.
     pub longest: u64,
 }
 
 impl Costs {
-    /// Figures of this build in nanoseconds, at one instruction a nanosecond, as it is on the board on which figures
-    /// are taken (`lab/budgets.toml`). What EL2 proves a plan by, and the planner before it.
+    /// Figures of this build in nanoseconds, at one instruction a nanosecond, as on the board on
+    /// which figures are taken (`lab/budgets.toml`). EL2 and the planner check a plan with them.
     ///
-    /// `switch`: what `server_switch` may cost, the dearer one. `longest`: the ceiling of `longest_exit`.
+    /// `switch`: the ceiling of `server_switch`, the more expensive one. `longest`: the ceiling of
+    /// `longest_exit`.
     pub const OF_BUILD: Self = Self {
         switch: 850,
         longest: 5_000,
     };
 }
 
-/// A server's promise, in ticks or any other unit of time.
+/// The budget and period of a server, in ticks or any other unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// In each period.
+    /// CPU time in each period.
     pub budget: u64,
-    /// Of the server.
+    /// Period of the server.
     pub period: u64,
 }
 
-/// What a server needs and has.
+/// Result of the test for one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// Ticks of each period that it takes from the pCPU: its budget and two switches.
+    /// Time of each period that it takes from the pCPU: its budget and two switches.
     pub need: u64,
-    /// Millionths of the pCPU that it and those of shorter periods take, blocking included. At most 1,000,000 if the
-    /// promise holds.
+    /// Millionths of the pCPU that it and the servers of shorter periods take, blocking included.
+    /// At most 1,000,000 if the promise holds.
     pub load: u64,
-    /// Longest time without any supply, from a wake-up at the worst moment.
+    /// Longest time without any supply, after a wake-up at the worst moment.
     pub gap: u64,
 }
 
 impl Bound {
-    /// The promise holds.
+    /// Whether the promise holds.
     pub fn holds(&self) -> bool {
         self.load <= WHOLE
     }
 }
 
-/// A whole pCPU.
+/// A whole pCPU, in millionths.
 pub const WHOLE: u64 = 1_000_000;
 
-/// The bound of server `which` among all servers of its pCPU.
+/// Computes the bound of server `which` among all servers of its pCPU.
 pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
     let own = servers.get(which)?;
     let need = |server: &Promise| server.budget.saturating_add(costs.switch.saturating_mul(2));
     let part = |ticks: u64, period: u64| {
-        // Rounded up: a promise is not kept by rounding.
+        // Rounded up, so that no promise holds only because of rounding.
         match ticks.checked_mul(WHOLE) {
-            // Times in nanoseconds: EL2 divides without a loop.
+            // Always the case for times in nanoseconds: EL2 divides without a loop.
             Some(whole) => whole.div_ceil(period.max(1)).into(),
             None => {
                 let whole = u128::from(ticks).saturating_mul(u128::from(WHOLE));
@@ -85,13 +87,14 @@ pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
     Some(Bound {
         need: need(own),
         load: u64::try_from(load).unwrap_or(u64::MAX),
-        // Its budget is gone at the start of one period, and comes at the end of the next.
+        // In the worst case the budget is used at the start of one period and comes at the end of
+        // the next.
         gap: own.period.saturating_sub(own.budget).saturating_mul(2),
     })
 }
 
-/// [`Bound::load`] of the server of a pCPU that has the least room; `None` if there are more servers than a pCPU can have.
-/// Times in nanoseconds, costs those of the build.
+/// [`Bound::load`] of the server of a pCPU that has the least room; `None` if there are more
+/// servers than a pCPU can have. Times in nanoseconds, costs [`Costs::OF_BUILD`].
 pub fn worst_load(servers: impl Iterator<Item = Promise>) -> Option<u64> {
     let none = Promise {
         budget: 0,
@@ -109,7 +112,8 @@ pub fn worst_load(servers: impl Iterator<Item = Promise>) -> Option<u64> {
     })
 }
 
-/// Ticks that a server which always wants more gets at least in any interval of this length, if its promise holds.
+/// Ticks that a server which always wants more gets at least in any interval of this length, if its
+/// promise holds.
 pub fn supply(promise: Promise, interval: u64) -> u64 {
     let gap = promise.period.saturating_sub(promise.budget);
     let Some(after) = interval.checked_sub(gap) else {

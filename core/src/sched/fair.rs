@@ -1,20 +1,22 @@
-//! Time that no server takes, by weight. Each fair vCPU has a virtual time that runs by 1/weight of the real one; the
-//! one that is behind goes first. Its slice is its part, by weight, of a round, so that over each round everybody
-//! who is always ready gets their share. A vCPU that wakes starts at most half a round behind the others: sleep is not saved up.
-//! A cap is a quota in each window; who has used it waits for the next.
+//! Scheduling of the time that no server takes, by weight. Each fair vCPU has a virtual time that
+//! advances at 1/weight of real time; the vCPU with the smallest virtual time goes first. Its slice
+//! is its part, by weight, of a round, so over each round every vCPU that is always ready gets its
+//! share. A vCPU that wakes starts at most half a round behind the others: sleep is not saved up. A
+//! cap is a quota in each window; a vCPU that has used up its quota waits for the next window.
 //!
-//! Virtual times wrap; they are compared by their difference, which is never more than some rounds.
+//! Virtual times wrap; they are compared by their difference, which is never more than a few
+//! rounds.
 
 use super::slot::{Slot, UNIT};
 
-/// A slice is not shorter than this part of a round.
+/// Divisor of a round that gives the length of the shortest slice.
 const SHORTEST: u64 = 16;
 
-/// What the fair vCPUs have together.
+/// State shared by all fair vCPUs of a pCPU.
 #[derive(Clone, Debug)]
 pub(super) struct Fair {
     round: u64,
-    /// Virtual time before which no vCPU is that is ready. Never goes back.
+    /// A lower limit for the virtual time of every ready fair vCPU. Never decreases.
     floor: u64,
 }
 
@@ -31,14 +33,16 @@ impl Fair {
         self.round
     }
 
-    /// All that are ready are so far ahead of the floor, at least.
+    /// Advances the floor by `ahead`, which is how far the ready vCPU with the smallest virtual
+    /// time is ahead of it.
     pub(super) fn advance(&mut self, ahead: i64) {
         if ahead > 0 {
             self.floor = self.floor.wrapping_add(ahead as u64);
         }
     }
 
-    /// Length of a slice in ticks, beside vCPUs with so much weight together with this one.
+    /// Returns the length of a slice in ticks; `all` is the total weight of the ready vCPUs, this
+    /// one included.
     pub(super) fn slice(&self, all: u32, slot: &Slot) -> u64 {
         let part = self
             .round
@@ -48,7 +52,8 @@ impl Fair {
         part.max(self.shortest())
     }
 
-    /// The same, which is worked out only if it was for another weight last.
+    /// [`Self::slice`], cached in the slot and computed again only when the total weight has
+    /// changed.
     #[inline(always)]
     pub(super) fn slice_of(&self, all: u32, slot: &mut Slot) -> u64 {
         if slot.slice.0 != all {
@@ -57,17 +62,18 @@ impl Fair {
         slot.slice.1
     }
 
-    /// A slice is no shorter, in ticks.
+    /// Length of the shortest slice, in ticks.
     pub(super) fn shortest(&self) -> u64 {
         (self.round / SHORTEST).max(1)
     }
 
-    /// What a round is in the virtual time of a vCPU that is always ready.
+    /// Virtual time by which a vCPU that is always ready advances in a round.
     pub(super) fn virtual_round(&self, all: u32) -> i64 {
         (self.round.wrapping_mul(UNIT) / u64::from(all.max(1))) as i64
     }
 
-    /// How far behind the current vCPU one that wakes must be, in virtual time, to go first: half of its own slice.
+    /// How far, in virtual time, a vCPU that wakes must be behind the current one to preempt it:
+    /// half of the slice of the vCPU that wakes.
     pub(super) fn grain(&self, all: u32, slot: &Slot) -> i64 {
         slot.in_virtual_time(self.slice(all, slot) / 2) as i64
     }

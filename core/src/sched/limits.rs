@@ -1,8 +1,10 @@
-//! What each vCPU may have of its pCPU now: what the plan says, until somebody with authority changes it. The one way in
-//! which weights, caps, budgets and periods change while a system runs.
+//! Scheduling parameters of each vCPU as they hold now: those of the plan until the console
+//! changes them. This is the only way in which weights, caps, budgets, periods and pools change
+//! while a system runs.
 //!
-//! [`Limits::change`] is for one pCPU at a time, the one that serves the console. What it accepts has passed the rules of
-//! the plan; the caller tells the pCPUs of the VM, which read it ([`Limits::of`]) and give it to their schedulers.
+//! [`Limits::change`] is for one pCPU at a time, the one that serves the console. An accepted
+//! change has passed the rules of the plan; the caller notifies the pCPUs of the VM, which read it
+//! ([`Limits::of`]) and pass it to their schedulers.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -11,59 +13,59 @@ use bulkhead_abi::plan::{CpuPolicy, MAX_PERIOD, MAX_VCPUS, MAX_WEIGHT, MIN_PERIO
 use super::bound::{Promise, WHOLE, worst_load};
 use crate::console::text::Line;
 
-/// What is asked for the vCPUs of a VM, each of which gets it. Times in nanoseconds.
+/// A change to all vCPUs of a VM. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Of fair ones.
+    /// Weight of fair vCPUs.
     Weight(u16),
-    /// Of fair ones: at most `quota` in each `window`; equal to it for no cap.
+    /// Cap of fair vCPUs: at most `quota` in each `window`; equal to it for no cap.
     Cap {
-        /// At least 1.
+        /// CPU time in each window, at least 1.
         quota: u64,
-        /// At least `quota`.
+        /// Length of the window, at least `quota`.
         window: u64,
     },
-    /// Of servers: `budget` in each `period`.
+    /// Parameters of servers: `budget` in each `period`.
     Server {
-        /// At least 1.
+        /// CPU time in each period, at least 1.
         budget: u64,
-        /// At least `budget`.
+        /// Time from one deadline to the next, at least `budget`.
         period: u64,
     },
-    /// Of fair ones: the pCPUs on which they may be, a bit for each; some of those that the plan says.
+    /// The pCPUs on which fair vCPUs may run, one bit for each; a subset of the pool of the plan.
     Pool(u32),
 }
 
-/// Why a change is refused.
+/// Reason for refusing a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is no such VM.
+    /// The VM does not exist.
     Nobody,
-    /// Its vCPUs have their pCPUs to themselves.
+    /// The vCPUs of the VM are pinned.
     Pinned,
-    /// A weight, a cap or a pool for one that has a budget.
+    /// A weight, a cap or a pool for a VM of servers.
     NotFair,
-    /// A budget for one that has a weight.
+    /// A budget for a VM of fair vCPUs.
     NotServer,
-    /// Not 1 to [`MAX_WEIGHT`].
+    /// The weight is not 1 to [`MAX_WEIGHT`].
     Weight,
-    /// Not [`MIN_PERIOD`] to [`MAX_PERIOD`].
+    /// The period is not [`MIN_PERIOD`] to [`MAX_PERIOD`].
     Period,
-    /// 0, or more than its period.
+    /// The budget is 0 or more than its period.
     Budget,
-    /// No pCPU, or one that is not in the pool of the plan.
+    /// The pool is empty or contains a pCPU that is not in the pool of the plan.
     Pool,
     /// The servers of a pCPU would not all keep their promises.
     Overload {
         /// Index of the pCPU.
         pcpu: u16,
-        /// Millionths of it that they would take.
+        /// Millionths of the pCPU that the servers would take.
         load: u64,
     },
 }
 
 impl Refusal {
-    /// Appends why.
+    /// Appends the reason to `line`.
     pub fn write<const N: usize>(self, line: &mut Line<N>) {
         match self {
             Self::Nobody => line.text("there is no such VM"),
@@ -87,7 +89,7 @@ impl Refusal {
     }
 }
 
-/// What a vCPU may have. Odd versions are being written.
+/// Scheduling parameters of a vCPU, guarded by a sequence count: an odd version is being written.
 #[derive(Debug)]
 struct Row {
     version: AtomicU64,
@@ -97,7 +99,8 @@ struct Row {
     pool: AtomicU32,
 }
 
-/// See the module. Until a vCPU's first change its row of the plan holds.
+/// The current scheduling parameters of all vCPUs. Until a vCPU's first change its row of the plan
+/// holds.
 #[derive(Debug)]
 pub struct Limits([Row; MAX_VCPUS]);
 
@@ -108,7 +111,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Nothing has changed.
+    /// Limits without changes: the plan holds.
     pub const fn new() -> Self {
         Self(
             [const {
@@ -123,7 +126,8 @@ impl Limits {
         )
     }
 
-    /// Row `id` of the plan as it holds now. `None` while that is being changed: whoever does so tells afterwards.
+    /// Returns row `id` of the plan as it holds now. `None` while a change is being written: the
+    /// writer notifies the pCPU afterwards.
     #[inline(never)]
     pub fn of(&self, vcpus: &[Vcpu], id: usize) -> Option<Vcpu> {
         let (mut vcpu, row) = (*vcpus.get(id)?, self.0.get(id)?);
@@ -154,11 +158,11 @@ impl Limits {
             .store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// Changes what the vCPUs of `vm` may have. For one pCPU at a time.
+    /// Changes the scheduling parameters of the vCPUs of `vm`. For one pCPU at a time.
     ///
     /// # Errors
     ///
-    /// Why it must not be; nothing has changed then.
+    /// The reason for a refusal; nothing has changed then.
     pub fn change(&self, vcpus: &[Vcpu], vm: usize, change: Change) -> Result<(), Refusal> {
         let own = |vcpu: &Vcpu| usize::from(vcpu.vm) == vm;
         let after = |id: usize| {
@@ -175,7 +179,8 @@ impl Limits {
         for (id, row) in rows().filter(|(_, row)| own(row)) {
             change.of(self.of(vcpus, id).ok_or(Refusal::Nobody)?, row.pool)?;
             found = Ok(());
-            // What fair ones may have is no promise; siblings on one pCPU mostly follow each other.
+            // Fair vCPUs have no promise to check; vCPUs of a VM on the same pCPU are mostly
+            // adjacent.
             if !is(row, CpuPolicy::Server) || checked == Some(row.pcpu) {
                 continue;
             }
@@ -208,7 +213,7 @@ fn is(vcpu: &Vcpu, policy: CpuPolicy) -> bool {
 }
 
 impl Change {
-    /// The row with what is asked for; `pool` is that of the plan.
+    /// Applies the change to a row; `pool` is the pool of the plan.
     fn of(self, mut vcpu: Vcpu, pool: u32) -> Result<Vcpu, Refusal> {
         let fair = is(&vcpu, CpuPolicy::Fair);
         if is(&vcpu, CpuPolicy::Pinned) {
@@ -258,7 +263,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// VM 0 pinned on pCPU 0; VM 1 a server and VM 2 fair with two vCPUs on pCPU 1; VM 3 a server there and on pCPU 2.
+    /// VM 0 is pinned on pCPU 0; VM 1 (server) and VM 2 (fair, two vCPUs) are on pCPU 1; VM 3 has a
+    /// server on pCPU 1 and one on pCPU 2.
     fn rows() -> Vec<Vcpu> {
         let row = |vm, pcpu, policy: CpuPolicy, weight, budget, period| Vcpu {
             vm,
@@ -335,7 +341,7 @@ mod tests {
         ] {
             assert_eq!(limits.change(&rows, vm, change), Err(refusal), "{change:?}");
         }
-        // Alone on pCPU 2 it would do, beside the other one on pCPU 1 it does not.
+        // It would fit alone on pCPU 2, but not beside the other server on pCPU 1.
         let refused = limits.change(&rows, 3, server(8 * MS, 10 * MS));
         let Err(Refusal::Overload { pcpu: 1, load }) = refused else {
             panic!("{refused:?}");

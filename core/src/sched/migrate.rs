@@ -1,38 +1,40 @@
-//! What a load balancer needs of a scheduler: how much its vCPUs use and want, and taking one along to another.
+//! The interface between a scheduler and a load balancer: how much its vCPUs use and want, and
+//! moving a vCPU from one scheduler to another.
 
 use super::slot::{Slot, State};
 use super::{Policy, Scheduler, VISITORS, only};
 
-/// A vCPU between two schedulers, with what it has had and what it may still have.
+/// A vCPU on its way from one scheduler to another, with its account and what is left of its cap.
 #[derive(Clone, Copy, Debug)]
 pub struct MigratingSlot {
     slot: Slot,
-    /// How far it is ahead of those it leaves, in virtual time.
+    /// How far it was ahead of the floor of the pCPU that it left, in virtual time.
     ahead: i64,
 }
 
-/// What a vCPU has used and wanted since it was made, in ticks.
+/// Demand of a vCPU since it was created, in ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// Its weight; 0 if it is not fair.
+    /// Weight of the vCPU; 0 if it is not fair.
     pub weight: u32,
-    /// It ran.
+    /// Time for which it ran.
     pub ran: u64,
-    /// It was ready and did not run, up to now.
+    /// Time for which it was ready and did not run, up to now.
     pub waited: u64,
-    /// What it may have at most, in each window of its cap.
+    /// Quota of its cap in each `window`.
     pub quota: u64,
-    /// That window.
+    /// Window of its cap.
     pub window: u64,
 }
 
 impl Scheduler {
-    /// Sleep of each vCPU must be seen, also of one that is alone: others may come.
+    /// Makes the scheduler trap WFI also for a vCPU that is alone on the pCPU, because others may
+    /// migrate here.
     pub fn track_sleep(&mut self) {
         self.present |= VISITORS;
     }
 
-    /// What a vCPU has used, up to `now` if that has been charged.
+    /// Returns the demand of a vCPU; its run time is up to the last charge.
     pub fn demand(&self, slot: usize, now: u64) -> Option<Demand> {
         let place = self.slots.get(slot)?;
         let waits = match place.state {
@@ -53,7 +55,8 @@ impl Scheduler {
         })
     }
 
-    /// No turn for a vCPU from now on, because it is to leave; or turns again. If it is changed or woken before it has left, it may get one more.
+    /// Bars a vCPU from running because it is to leave, or lifts that bar. If it is changed or
+    /// woken before it has left, it may get one more turn.
     pub fn bar(&mut self, slot: usize, barred: bool) {
         self.sort(slot);
         if barred {
@@ -62,7 +65,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes out a fair vCPU that does not run, for another scheduler. `None` if it is none.
+    /// Takes out a fair vCPU that does not run, for another scheduler. `None` if the slot has no
+    /// such vCPU.
     pub fn detach(&mut self, slot: usize, now: u64) -> Option<MigratingSlot> {
         self.settle(now);
         let floor = self.weights.floor();
@@ -82,10 +86,11 @@ impl Scheduler {
         Some(MigratingSlot { slot, ahead })
     }
 
-    /// Takes in a vCPU that has left another scheduler, and wakes it: it looks for itself what has come for it on the way.
-    /// `true` as [`Self::wake`].
+    /// Takes in a vCPU that has left another scheduler, and wakes it: the vCPU checks for itself
+    /// what became pending for it on the way. Returns what [`Self::wake`] returns.
     ///
-    /// It is ahead of those that it finds as far as of those that it has left, a round at most; a cap that is used up stays so.
+    /// Its virtual time is as far from the floor here as it was on the pCPU that it left, by a
+    /// round at most; a cap that is used up stays used up.
     pub fn attach(&mut self, slot: usize, migrating_slot: MigratingSlot, now: u64) -> bool {
         self.settle(now);
         let floor = self.weights.floor();
@@ -101,7 +106,7 @@ impl Scheduler {
         }
         self.sort(slot);
         let look = self.wake(slot, now);
-        // One that was ready has waited since then.
+        // A vCPU that was ready has waited since before it moved.
         if let (Some(before), Some(place)) = (before, self.slots.get_mut(slot)) {
             place.waits_since(before);
         }

@@ -1,16 +1,18 @@
-//! CPU time of one pCPU: which of its vCPUs runs next, and until when. One scheduler for each pCPU; nothing is
-//! shared, and every operation is bounded by [`SLOTS`].
+//! CPU time of one pCPU: which of its vCPUs runs next, and until when. There is one scheduler for
+//! each pCPU; nothing is shared, and every operation is bounded by [`SLOTS`].
 //!
-//! What a vCPU may have is its [`Policy`]:
+//! The [`Policy`] of a vCPU says how much of the pCPU it may use:
 //!
-//! * `Pinned`: the pCPU is its own. It runs whenever it can, no timer ends its turn.
-//! * `Server`: a constant-bandwidth server ([`server`]): `budget` in each `period`, earliest deadline first, and
-//!   ahead of every fair vCPU. When the budget is gone it waits for the next period. It harms itself only.
-//! * `Fair`: what is left, by weight ([`fair`]), with a cap where one is wanted.
+//! * `Pinned`: the vCPU has the pCPU to itself. It runs whenever it can; no timer ends its turn.
+//! * `Server`: a constant-bandwidth server ([`server`]): `budget` in each `period`, earliest
+//!   deadline first, and ahead of every fair vCPU. When the budget is used up it waits for the next
+//!   period. A server that overruns harms only itself.
+//! * `Fair`: a share, by weight, of the remaining time ([`fair`]), optionally with a cap.
 //!
-//! A vCPU is off, blocked, ready, or the one that runs. Who wakes one asks [`Scheduler::wake`] whether the pCPU has
-//! to look again; then, and at the end of each turn, [`Scheduler::next`] says who runs. Times are ticks of the
-//! physical counter; work that EL2 does between two turns is charged to the vCPU whose turn it was.
+//! A vCPU is off, blocked, ready or running. [`Scheduler::wake`] returns whether the pCPU has to
+//! reschedule; then, and at the end of each turn, [`Scheduler::next`] says which vCPU runs. Times
+//! are ticks of the physical counter; work that EL2 does between two turns is charged to the vCPU
+//! whose turn it was.
 
 pub mod account;
 pub mod balance;
@@ -36,27 +38,29 @@ pub use usage::{RunState, Usage, UsageWords};
 use fair::Fair;
 use slot::{Slot, State};
 
-/// vCPUs that one pCPU can have.
+/// Number of vCPUs that one pCPU can have.
 pub const SLOTS: usize = 8;
 
-/// What the pCPU does next.
+/// A scheduling decision: which vCPU runs, until when, and with which traps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The vCPU that runs; `None`: all are blocked, off, or have to wait.
+    /// The vCPU that runs; `None` if all are blocked, off or throttled.
     pub slot: Option<usize>,
-    /// When [`Scheduler::next`] has to be asked again, at the latest; [`u64::MAX`]: at the next wake-up.
+    /// Latest time at which [`Scheduler::next`] has to be called again; [`u64::MAX`]: at the next
+    /// wake-up.
     pub until: u64,
-    /// WFI of this vCPU must be seen: its sleep is not time that it has had, which matters to others of the pCPU and to its own budget.
+    /// Whether WFI of this vCPU must trap: its sleep must not count as run time, which matters to
+    /// the other vCPUs of the pCPU and to its own budget.
     pub trap_wfi: bool,
-    /// WFE of this vCPU must be seen: another one is ready, perhaps the one that holds what it waits for. Not that of a
-    /// server, whose time it is.
+    /// Whether WFE of this vCPU must trap: another vCPU is ready, perhaps the one that holds the
+    /// lock it waits for. Not set for a server, which spins in its own budget.
     pub trap_wfe: bool,
 }
 
-/// A set of slots, a bit for each.
+/// A set of slots, one bit for each.
 type Set = u32;
 
-/// Its members, the lower first.
+/// Iterates over the slots of a set, lowest number first.
 fn members(set: Set) -> impl Iterator<Item = usize> {
     let mut rest = set;
     core::iter::from_fn(move || {
@@ -66,48 +70,51 @@ fn members(set: Set) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The set with nothing but a slot.
+/// The set that contains only `slot`.
 const fn only(slot: usize) -> Set {
     1u32.wrapping_shl(slot as u32)
 }
 
-/// Instead of a slot: none. In no set, and behind all slots.
+/// Stands for no slot. It is in no set, and greater than all slots.
 const NOBODY: usize = SLOTS;
 
-/// In the set of vCPUs that are there: others may come, behind all slots.
+/// A bit of [`Scheduler::present`], above all slots: other vCPUs may migrate to this pCPU.
 const VISITORS: Set = 1 << 31;
 const _: () = assert!(SLOTS < Set::BITS as usize);
 
-/// The vCPUs of a pCPU. What is asked at each turn is kept as sets, so that slots which have no part in it cost nothing.
+/// The scheduler of a pCPU. What every turn needs is kept as sets, so that slots which are not
+/// involved cost nothing.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     slots: [Slot; SLOTS],
-    /// There is a vCPU; with [`VISITORS`] perhaps another one soon.
+    /// Slots that have a vCPU; with [`VISITORS`] if others may come.
     present: Set,
-    /// Ready, or the current one; but not one that is to leave for another pCPU.
+    /// Slots whose vCPU is ready or running, except one that is to leave for another pCPU.
     awake: Set,
-    /// Of [`Policy::Fair`].
+    /// Slots with [`Policy::Fair`].
     fair: Set,
-    /// With a budget or a cap.
+    /// Slots whose vCPU has a budget or a cap.
     metered: Set,
-    /// Whose turn it is, or [`NOBODY`].
+    /// The slot that runs, or [`NOBODY`].
     current: usize,
-    /// Up to when time has been charged.
+    /// Time up to which run time has been charged.
     charged: u64,
-    /// The current vCPU spins: another one goes first, once.
+    /// Whether the current vCPU has yielded: the next turn goes to another one, once.
     passes: bool,
-    /// End of the slice of the current vCPU, if others wait for it.
+    /// End of the slice of the current vCPU if others wait for it; otherwise [`u64::MAX`].
     ends: u64,
-    /// Weight of all that are awake and fair.
+    /// Sum of the weights of all fair vCPUs that are awake.
     load: u32,
-    /// Whose turn it is when the slice of the current vCPU ends, or [`NOBODY`] if that has to be found out. Known while all
-    /// that are awake are fair and have no cap; forgotten with whatever could change it.
+    /// The slot that runs when the slice of the current vCPU ends, or [`NOBODY`] if that has to be
+    /// worked out. Known only while all vCPUs that are awake are fair and have no cap; forgotten on
+    /// every change that could affect it.
     heir: usize,
     weights: Fair,
 }
 
 impl Scheduler {
-    /// No vCPUs. `round` is the time in which each fair vCPU that is always ready runs once, in ticks.
+    /// A scheduler without vCPUs. `round` is the time, in ticks, in which each fair vCPU that is
+    /// always ready runs once.
     pub const fn new(round: u64) -> Self {
         Self {
             slots: [const { Slot::absent() }; SLOTS],
@@ -125,7 +132,7 @@ impl Scheduler {
         }
     }
 
-    /// Gives a slot to a vCPU that is blocked. `group` is its VM.
+    /// Gives a slot to a vCPU, which starts as blocked. `group` is its VM.
     pub fn add(&mut self, slot: usize, policy: Policy, group: u16, now: u64) {
         self.settle(now);
         let floor = self.weights.floor();
@@ -135,7 +142,8 @@ impl Scheduler {
         }
     }
 
-    /// Takes a vCPU off this pCPU, with what it has had. The caller takes it from the hardware if it runs.
+    /// Removes a vCPU from this pCPU and returns its account. If the vCPU is running, the caller
+    /// takes its state off the hardware.
     pub fn remove(&mut self, slot: usize, now: u64) -> Option<Account> {
         self.settle(now);
         self.drop_current(slot);
@@ -146,7 +154,7 @@ impl Scheduler {
         Some(had)
     }
 
-    /// Gives a vCPU another policy. What it has used of the old one counts.
+    /// Changes the policy of a vCPU. Time already used still counts.
     pub fn change(&mut self, slot: usize, policy: Policy, now: u64) {
         self.settle(now);
         let floor = self.weights.floor();
@@ -158,7 +166,8 @@ impl Scheduler {
         }
     }
 
-    /// A vCPU has something to do. `true` if it goes before the one that runs: ask [`Self::next`].
+    /// Makes a blocked vCPU ready. Returns `true` if it preempts the running one, so that the
+    /// caller has to call [`Self::next`].
     pub fn wake(&mut self, slot: usize, now: u64) -> bool {
         self.settle(now);
         let floor = self.weights.floor();
@@ -175,7 +184,7 @@ impl Scheduler {
         self.current == NOBODY || self.goes_before(slot, self.current)
     }
 
-    /// The current vCPU has nothing to do until [`Self::wake`].
+    /// Blocks the current vCPU until [`Self::wake`].
     pub fn block(&mut self, now: u64) {
         self.settle(now);
         let current = core::mem::replace(&mut self.current, NOBODY);
@@ -187,28 +196,32 @@ impl Scheduler {
         self.passes = false;
     }
 
-    /// The current vCPU spins: the next turn is another one's if one is ready, a sibling's first. Does nothing for a
-    /// server.
+    /// Yields the current vCPU, which spins: the next turn goes to another fair vCPU if one is
+    /// ready, preferably one of the same VM. Has no effect for a server.
     pub fn yield_cpu(&mut self) {
         self.passes = true;
         self.heir = NOBODY;
     }
 
-    /// The end of a turn, if nothing has to be looked for: the same as [`Self::next`], in a fraction of its instructions.
-    /// Gives who runs and until when; WFI and WFE trap as before. `None`: nothing has changed, [`Self::next`] has to be asked.
+    /// The fast path of [`Self::next`] for the end of a slice: the same decision in a fraction of
+    /// the instructions. Returns the vCPU that runs next and until when; its WFI and WFE traps stay
+    /// as they are. `None` if the decision is not so simple: the caller has to call [`Self::next`],
+    /// and nothing has changed.
     ///
-    /// Only when [`Turn::until`] has come, which while an heir is known is the end of the slice.
+    /// May be called only when [`Turn::until`] has come, which is the end of the slice while an
+    /// heir is known.
     #[inline(always)]
     pub fn end_turn(&mut self, now: u64) -> Option<(usize, u64)> {
         let (current, heir) = (self.current, self.heir);
         let new = self.slots.get(heir)?;
         let old = self.slots.get(current)?;
-        // Not more than a slice and what the timer is late, so that neither this nor its virtual time overflows.
+        // At most a slice and the delay of the timer, so neither this nor the virtual time of it
+        // overflows.
         let spent = now.wrapping_sub(self.charged);
         let virtual_time = old
             .virtual_time
             .wrapping_add(old.in_little_virtual_time(spent));
-        // As `goes_on` says behind a slice.
+        // The same condition as in `goes_on` after the end of a slice.
         let lag = new.virtual_time.wrapping_sub(virtual_time) as i64;
         if lag > 0 && lag > self.weights.grain(self.load, old) {
             return None;
@@ -237,7 +250,7 @@ impl Scheduler {
         self.behind(set).unwrap_or(NOBODY)
     }
 
-    /// Says who runs, and charges who ran.
+    /// Charges the current vCPU and chooses the one that runs next.
     pub fn next(&mut self, now: u64) -> Turn {
         self.charge(now);
         let is_fastpath = self.metered | self.awake & !self.fair == 0 && !self.passes;
@@ -267,18 +280,18 @@ impl Scheduler {
         turn
     }
 
-    /// Whose turn it is.
+    /// The slot that has the pCPU.
     pub fn current(&self) -> Option<usize> {
         (self.current != NOBODY).then_some(self.current)
     }
 
-    /// What a vCPU has had so far, up to the last charge.
+    /// The account of a vCPU, up to the last charge.
     pub fn account(&self, slot: usize) -> Option<&Account> {
         let place = self.slots.get(slot)?;
         (place.state != State::Absent).then_some(&place.account)
     }
 
-    /// Ticks for which a vCPU was ready and did not run.
+    /// Ticks for which a vCPU was ready and did not run (stolen time).
     #[inline(always)]
     pub fn stolen(&self, slot: usize) -> u64 {
         self.slots.get(slot).map_or(0, |place| place.account.stolen)
@@ -290,7 +303,7 @@ impl Scheduler {
         (place.state != State::Absent).then_some(place.policy)
     }
 
-    /// Weight of all fair vCPUs that are ready or run: what a load balancer compares.
+    /// Sum of the weights of all fair vCPUs that are ready or running.
     pub const fn load(&self) -> u32 {
         self.load
     }
@@ -301,12 +314,12 @@ impl Scheduler {
             .fold(0u32, |sum, slot| sum.wrapping_add(slot.weight()));
     }
 
-    /// The slots of a set.
+    /// Iterates over the slots of a set.
     fn of(&self, set: Set) -> impl Iterator<Item = &Slot> {
         members(set).filter_map(|slot| self.slots.get(slot))
     }
 
-    /// Puts a slot that has changed into the sets in which it belongs.
+    /// Updates the sets after a change to a slot.
     fn sort(&mut self, slot: usize) {
         self.heir = NOBODY;
         let Some(place) = self.slots.get(slot) else {
@@ -324,7 +337,7 @@ impl Scheduler {
         self.weigh();
     }
 
-    /// Those that are awake and have something left of what they may use.
+    /// The vCPUs that are awake and have budget or quota left.
     fn able(&self) -> Set {
         let mut able = self.awake;
         for slot in members(self.awake & self.metered) {
@@ -335,7 +348,7 @@ impl Scheduler {
         able
     }
 
-    /// Charges the time since the last charge to whom it belongs.
+    /// Charges the time since the last charge to the current vCPU.
     fn charge(&mut self, now: u64) {
         let spent = now.saturating_sub(self.charged);
         self.charged = self.charged.max(now);
@@ -344,7 +357,8 @@ impl Scheduler {
         }
     }
 
-    /// Charges, before it changes who is awake or what somebody is: up to here virtual time went on for those who were.
+    /// Charges the current vCPU and advances the floor. To be called before a change to the set of
+    /// awake vCPUs or to a policy, because virtual time up to now passed for the old set.
     fn settle(&mut self, now: u64) {
         self.charge(now);
         self.heir = NOBODY;
@@ -370,14 +384,14 @@ impl Scheduler {
             return false;
         };
         if !this.may_run() {
-            // Its refill has to be in the timer.
+            // `this` may not run yet, but the timer must be set for its refill.
             return true;
         }
         match (this.rank(), other.rank()) {
             (Some(this), Some(other)) if this != other => this < other,
             (Some(_), None) => true,
             (None, None) => {
-                // The current one has a timer only if somebody was ready before.
+                // The current vCPU has a slice timer only if another one was ready before.
                 this.lag(other) > self.weights.grain(self.load, this)
                     || self.awake == only(slot) | only(current)
             }
@@ -385,7 +399,7 @@ impl Scheduler {
         }
     }
 
-    /// Refills who has a budget or a cap. Gives who is able to run, and who does.
+    /// Refills budgets and caps, and chooses. Returns the vCPUs that may run and the one that does.
     #[inline(never)]
     fn choose(&mut self, now: u64) -> (Set, usize) {
         for slot in members(self.metered) {
@@ -409,14 +423,14 @@ impl Scheduler {
         }
         let chosen = match self.behind(fair) {
             Some(first) => self.sibling(self.current, fair, first).unwrap_or(first),
-            // Nobody else: it goes on if it may.
+            // No other fair vCPU is able: the one that yielded goes on if it may.
             None if able & passing != 0 => self.current,
             None => NOBODY,
         };
         (able, chosen)
     }
 
-    /// Of fair ones that are able to run.
+    /// Chooses among fair vCPUs that are able to run.
     #[inline(always)]
     fn choose_fair(&mut self, able: Set, now: u64) -> usize {
         let current = only(self.current);
@@ -428,12 +442,14 @@ impl Scheduler {
         }
     }
 
-    /// The current vCPU goes on beside `first`, of those that wait the one furthest behind: in its slice unless that one is
-    /// half a slice behind it, and after its slice only if it is so itself. So a turn is one slice, and who has
-    /// had a little too much or too little gives it back over the next turns.
+    /// Whether the current vCPU goes on although `first` waits, which of the waiting vCPUs is the
+    /// furthest behind. During its slice it goes on unless `first` is behind it by more than half a
+    /// slice; after its slice it goes on only if it is itself that far behind `first`. So a turn is
+    /// one slice, and a vCPU that has had a little too much or too little is corrected over the
+    /// next turns.
     ///
-    /// No turn is ended for another fair one before the shortest slice is over: else one that wakes as often as it can would leave the
-    /// others nothing but switches.
+    /// No turn is ended for another fair vCPU before the shortest slice is over: otherwise a vCPU
+    /// that wakes as often as it can would leave the others nothing but switches.
     fn goes_on(&mut self, first: usize, now: u64) -> bool {
         let (Some(current), Some(first)) = (self.slots.get(self.current), self.slots.get(first))
         else {
@@ -451,7 +467,7 @@ impl Scheduler {
         now < earliest
     }
 
-    /// The one that is furthest behind; of equals the lower number.
+    /// The slot of `set` that is furthest behind in virtual time; of equals the lowest number.
     #[inline(always)]
     fn behind(&self, set: Set) -> Option<usize> {
         let first = set.trailing_zeros() as usize;
@@ -462,7 +478,7 @@ impl Scheduler {
         self.furthest_behind(first, rest)
     }
 
-    /// The same, of one and some with higher numbers.
+    /// The slow path of [`Self::behind`]: `first` and `others`, all of which have higher numbers.
     #[inline(never)]
     fn furthest_behind(&self, first: usize, others: Set) -> Option<usize> {
         let mut best = first;
@@ -476,8 +492,8 @@ impl Scheduler {
         Some(best)
     }
 
-    /// Of one that spins a sibling, unless `first` is a round behind it: siblings that pass to each other do not shut others
-    /// out.
+    /// The vCPU of the same VM to which a yield goes, unless `first` is more than a round behind
+    /// it: siblings that yield to each other must not starve the others.
     fn sibling(&self, of: usize, able: Set, first: usize) -> Option<usize> {
         let (group, first) = (self.slots.get(of)?.group, self.slots.get(first)?);
         let mut siblings = 0;
@@ -491,7 +507,7 @@ impl Scheduler {
         (first.lag(self.slots.get(n)?) <= round).then_some(n)
     }
 
-    /// The turn of the current vCPU: when it ends, and what of it traps.
+    /// Works out the turn of the current vCPU: when it ends, and which traps it needs.
     #[inline(always)]
     fn turn(&mut self, able: Set, now: u64) -> Turn {
         let current = only(self.current);

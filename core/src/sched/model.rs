@@ -1,4 +1,4 @@
-//! What holds for whatever vCPUs do, over random loads.
+//! Properties that hold whatever vCPUs do, checked over random loads.
 
 use std::format;
 use std::vec::Vec;
@@ -8,7 +8,8 @@ use proptest::prelude::*;
 use super::bound::{Costs, Promise, bound};
 use super::*;
 
-/// What a vCPU does next: it runs for so long, then sleeps for so long; 0 is a short spin instead of a sleep.
+/// The next step of a vCPU: it runs for so long, then sleeps for so long; 0 is a short spin instead
+/// of a sleep.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     work: u64,
@@ -18,9 +19,9 @@ struct Burst {
 struct Vcpu {
     bursts: Vec<Burst>,
     at: usize,
-    /// Of the burst.
+    /// Time left of the burst.
     left: u64,
-    /// When it wakes; `None`: it is awake.
+    /// Time at which it wakes; `None` if it is awake.
     wakes: Option<u64>,
 }
 
@@ -36,15 +37,15 @@ impl Vcpu {
     }
 }
 
-/// One pCPU and its vCPUs, and what must hold at each step.
+/// One pCPU and its vCPUs, and the properties that must hold at each step.
 struct World {
     scheduler: Scheduler,
     vcpus: Vec<Vcpu>,
     now: u64,
-    /// The timer is so late.
+    /// Delay of the timer.
     late: u64,
     idle: u64,
-    /// Ends of slices at which nothing had to be looked for.
+    /// Number of turns that [`Scheduler::end_turn`] ended.
     handed: usize,
 }
 
@@ -71,11 +72,11 @@ impl World {
         (0..self.vcpus.len()).filter(|n| self.vcpus[*n].wakes.is_none())
     }
 
-    /// Until `end`; `each` sees each turn before it begins.
+    /// Runs until `end`; `each` sees each turn before it begins.
     fn run(&mut self, end: u64, mut each: impl FnMut(&World, Turn)) {
         let mut turn = None;
         while self.now < end {
-            // Who wakes now.
+            // vCPUs that wake now.
             for n in 0..self.vcpus.len() {
                 if self.vcpus[n].wakes.is_some_and(|at| at <= self.now) {
                     self.vcpus[n].wakes = None;
@@ -144,7 +145,8 @@ impl World {
         self.scheduler.next(self.now);
     }
 
-    /// Asks for the next turn, in both ways where both are possible: they must agree in everything.
+    /// Asks for the next turn, by the fast and the slow path where both are possible: they must
+    /// agree in everything.
     fn next(&mut self) -> Turn {
         let mut short = self.scheduler.clone();
         let is_over = self.now >= self.scheduler.ends;
@@ -203,7 +205,8 @@ fn busy() -> Vec<Burst> {
     }])
 }
 
-/// Of those that never sleep each turn ends in the short way, whatever their weights and however late the timer is.
+/// Each turn of vCPUs that never sleep ends by the fast path, whatever their weights and however
+/// late the timer is.
 #[test]
 fn busy_ones_hand_over_without_a_look() {
     for (weights, late) in [
@@ -221,7 +224,8 @@ fn busy_ones_hand_over_without_a_look() {
         let mut world = World::new(loads.collect(), late);
         let mut turns = 0;
         world.run(1_000_000, |_, _| turns += 1);
-        // The first one, and few where a slice that was a little too long is given back.
+        // The first turn, and a few where a slice that was a little too long is given back, take
+        // the slow path.
         assert!(
             world.handed * 10 >= turns * 9,
             "{} of {turns}",
@@ -230,7 +234,8 @@ fn busy_ones_hand_over_without_a_look() {
     }
 }
 
-/// One that wakes as soon as it sleeps takes the pCPU from one that never sleeps once in the shortest slice, not each time.
+/// A vCPU that wakes as soon as it sleeps preempts one that never sleeps once in the shortest
+/// slice, not each time.
 #[test]
 fn who_naps_does_not_leave_others_nothing_but_switches() {
     let fair = Policy::Fair {
@@ -246,8 +251,9 @@ fn who_naps_does_not_leave_others_nothing_but_switches() {
     assert!((most / 4..=most + 1).contains(&turns), "{turns} of {most}");
 }
 
-/// A million periods of the fastest of three servers that the bound accepts just so, all of them overrunning, beside vCPUs that
-/// never sleep and one that sleeps at odd times: each budget is there at the end of each of its periods.
+/// A million periods of the fastest of three servers that the bound only just accepts, all of them
+/// overrunning, beside vCPUs that never sleep and one that sleeps at odd times: each server gets
+/// its budget in each of its periods.
 #[test]
 fn no_period_of_a_million_is_missed() {
     const LATE: u64 = 5;
@@ -296,8 +302,8 @@ fn no_period_of_a_million_is_missed() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Time is never lost or given twice, nobody runs asleep, no turn has no length, nobody who may run waits while the
-    /// pCPU idles, and what somebody runs is what they were charged.
+    /// Time is never lost or given twice, no vCPU runs asleep, no turn has length 0, no vCPU that
+    /// may run waits while the pCPU idles, and each vCPU is charged exactly what it runs.
     #[test]
     fn the_books_balance(loads in prop::collection::vec((any_policy(), bursts()), 1..=SLOTS), late in 0u64..50) {
         let n = loads.len();
@@ -305,7 +311,7 @@ proptest! {
         world.run(300_000, |world, turn| {
             if turn.slot.is_none() {
                 for slot in world.awake() {
-                    // Awake and idle: only without budget.
+                    // A vCPU that is awake on an idle pCPU has no budget left.
                     assert!(!world.scheduler.slots[slot].may_run());
                 }
             }
@@ -319,7 +325,7 @@ proptest! {
         }
     }
 
-    /// Servers that the bound accepts get their budget in each period, beside whatever else.
+    /// Servers that the bound accepts get their budget in each period, beside any other load.
     #[test]
     fn accepted_servers_never_miss(
         servers in prop::collection::vec((100u64..3_000, 3_000u64..20_000), 1..=4),
@@ -327,7 +333,8 @@ proptest! {
         late in 0u64..20,
     ) {
         let promises: Vec<Promise> = servers.iter().map(|(budget, period)| Promise { budget: *budget, period: *period }).collect();
-        // A turn ends late by that much, and the one that had it pays; who waited was held up once.
+        // A turn ends late by that much, which its server pays; a server that waited was blocked
+        // once.
         let costs = Costs { switch: 0, longest: late };
         prop_assume!((0..promises.len()).all(|which| bound(&promises, which, costs).unwrap().holds()));
         let mut loads: Vec<(Policy, Vec<Burst>)> = servers
@@ -348,7 +355,8 @@ proptest! {
         }
     }
 
-    /// Fair vCPUs that are always busy have their shares by weight, whatever servers and others leave them.
+    /// Fair vCPUs that are always busy have their shares by weight, whatever servers and others
+    /// leave them.
     #[test]
     fn busy_ones_share_by_weight(
         weights in prop::collection::vec(1u16..=8, 2..=4),
@@ -371,8 +379,9 @@ proptest! {
         }
     }
 
-    /// Whoever is awake and fair runs again if servers leave time. At worst the lightest of eight has just had half of a
-    /// round when seven of weight 8 wake: each may then have eight times that before its turn comes.
+    /// A fair vCPU that is awake runs again if servers leave time. At worst the lightest of eight
+    /// has just had half of a round when seven of weight 8 wake: each may then have eight times
+    /// that before its turn comes.
     #[test]
     fn nobody_starves(loads in prop::collection::vec((fair(), bursts()), 1..=SLOTS)) {
         let n = loads.len();
@@ -388,7 +397,7 @@ proptest! {
         });
     }
 
-    /// Caps hold in each window, on the whole.
+    /// Caps hold in each window, over the whole run.
     #[test]
     fn caps_hold(loads in prop::collection::vec((capped(), bursts()), 1..=4), late in 0u64..20) {
         let quotas: Vec<u64> = loads.iter().map(|(policy, _)| match policy {

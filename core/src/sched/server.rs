@@ -1,18 +1,21 @@
-//! Constant-bandwidth servers with hard reservations (Abeni and Buttazzo, 1998): a vCPU gets `budget` ticks in each
-//! `period`. Among servers the earliest deadline goes first. A server whose budget is used up waits until its
-//! deadline, where the next period begins; so one that overruns takes nothing from anybody.
+//! Constant-bandwidth servers with hard reservations (Abeni and Buttazzo, 1998): a vCPU gets
+//! `budget` ticks in each `period`. Among servers the earliest deadline goes first. A server whose
+//! budget is used up waits until its deadline, where the next period begins; so a server that
+//! overruns takes nothing from other vCPUs.
 //!
-//! After a sleep the rest of a budget is used with its old deadline only if that asks for no more than
-//! budget/period of the time left; otherwise a new period begins with the wake-up. That is what bounds a server's share however it
-//! sleeps and wakes, and what gives a vCPU that sleeps between its events its whole budget at once.
+//! After a sleep the rest of a budget keeps its old deadline only if that asks for no more than
+//! budget/period of the time left; otherwise a new period begins with the wake-up. This rule bounds
+//! the share of a server whatever its pattern of sleeping and waking, and gives a vCPU that sleeps
+//! between its events its whole budget at once.
 
-/// A server and where it is in its period.
+/// A server and its position in its period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Server {
     /// Ticks in each period.
     budget: u64,
     period: u64,
-    /// Ticks left before the deadline; below 0 what the last turn took too much, which the next period pays.
+    /// Ticks left before the deadline; if negative, the overuse of the last turn, which the next
+    /// period pays.
     left: i64,
     deadline: u64,
 }
@@ -32,7 +35,7 @@ impl Server {
         self.deadline
     }
 
-    /// Ticks that it may still run before its deadline.
+    /// Ticks that the server may still run before its deadline.
     pub(super) fn left(&self) -> u64 {
         u64::try_from(self.left).unwrap_or(0)
     }
@@ -41,7 +44,8 @@ impl Server {
         self.left = self.left.saturating_sub_unsigned(ticks);
     }
 
-    /// It wakes.
+    /// Wakes the server: begins a new period if the rest of the budget does not fit the old
+    /// deadline.
     pub(super) fn wake(&mut self, now: u64) {
         // left / (deadline - now) > budget / period, without division.
         let ahead = self.deadline.saturating_sub(now);
@@ -52,10 +56,11 @@ impl Server {
         }
     }
 
-    /// A period begins now, if the last one is over.
+    /// Begins a period if the last one is over and its budget is used up.
     pub(super) fn refill(&mut self, now: u64) {
         if self.left <= 0 && now >= self.deadline {
-            // After a long time as ready but unable, the next period begins now: what was missed is gone.
+            // If it was ready but could not run for a long time, the next period begins now: missed
+            // periods are lost.
             let from = if now.saturating_sub(self.deadline) < self.period {
                 self.deadline
             } else {

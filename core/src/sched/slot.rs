@@ -1,4 +1,4 @@
-//! One vCPU of a pCPU.
+//! Scheduling state of one vCPU on a pCPU.
 
 use core::num::NonZeroU64;
 
@@ -8,61 +8,64 @@ use super::server::Server;
 /// Virtual ticks for each tick of a vCPU with weight 1.
 pub(super) const UNIT: u64 = 1 << 16;
 
-/// What a vCPU may have of its pCPU. Times in ticks, or in another unit where nothing runs yet (a description's nanoseconds).
+/// Share of the pCPU that a vCPU may use. Times are in ticks, or in another unit where nothing runs
+/// yet (a description's nanoseconds).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// All of it. The plan gives such a pCPU no other vCPU.
+    /// The whole pCPU. The plan gives such a pCPU no other vCPU.
     Pinned,
-    /// `budget` in each `period`, before all fair ones.
+    /// `budget` in each `period`, ahead of all fair vCPUs.
     Server {
-        /// At least 1, at most `period`.
+        /// CPU time in each period: at least 1, at most `period`.
         budget: u64,
-        /// From one deadline to the next.
+        /// Time from one deadline to the next.
         period: u64,
     },
-    /// A share of what is left.
+    /// A share, by weight, of the time that servers leave.
     Fair {
-        /// Relative to the other fair ones, at least 1.
+        /// Weight relative to the other fair vCPUs, at least 1.
         weight: u16,
-        /// `quota` in each `window` at most; equal to it for no cap.
+        /// CPU time in each `window` at most (the cap); equal to `window` for no cap.
         quota: u64,
-        /// Ticks.
+        /// Length of the window of the cap.
         window: u64,
     },
 }
 
-/// What a vCPU does.
+/// Scheduling state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// There is none.
+    /// The slot has no vCPU.
     Absent,
-    /// It waits for an event.
+    /// The vCPU waits for an event.
     Blocked,
-    /// It waits for the pCPU.
+    /// The vCPU waits for the pCPU.
     Ready,
-    /// It has it.
+    /// The vCPU has the pCPU.
     Running,
 }
 
-/// See the module.
+/// A slot of the scheduler: the policy, state and account of one vCPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) policy: Policy,
     pub(super) state: State,
     pub(super) group: u16,
     pub(super) account: Account,
-    /// Of a fair one; 1 for others.
+    /// Weight of a fair vCPU; 1 for other policies.
     weight: NonZeroU64,
-    /// Length of its slice beside so much weight, this one's included, as it was worked out last.
+    /// Cached length of a slice: (total weight for which it was computed, length in ticks). See
+    /// [`super::fair::Fair::slice_of`].
     pub(super) slice: (u32, u64),
-    /// Of a fair one, in [`UNIT`]s of a tick by weight.
+    /// Virtual time of a fair vCPU, in [`UNIT`]s of a tick by weight.
     pub(super) virtual_time: u64,
-    /// When it came to its state.
+    /// Time at which the vCPU entered its state.
     pub(super) since: u64,
-    /// It has been woken and has not run since.
+    /// Whether the vCPU has been woken and has not run since.
     woken: bool,
     server: Server,
-    /// Of a cap: used in the window that ends at `window_end`. What is too much goes to the next.
+    /// Ticks used of a cap in the window that ends at `window_end`. Overuse counts in the next
+    /// window.
     used: u64,
     window_end: u64,
 }
@@ -136,7 +139,7 @@ impl Slot {
         matches!(self.state, State::Ready | State::Running)
     }
 
-    /// Its sleep is worth something to itself: it has a budget or a cap.
+    /// Whether the vCPU itself profits from its sleep being seen: it has a budget or a cap.
     pub(super) fn is_metered(&self) -> bool {
         match self.policy {
             Policy::Pinned => false,
@@ -149,24 +152,24 @@ impl Slot {
         self.weight.get() as u32
     }
 
-    /// Virtual time of so many ticks.
+    /// Converts `ticks` to virtual time.
     pub(super) fn in_virtual_time(&self, ticks: u64) -> u64 {
-        // Who ran alone for longer than this has nobody to be compared with.
+        // A vCPU that has run alone for longer than this has no other to be compared with.
         ticks.min(1 << 40).wrapping_mul(UNIT) / self.weight
     }
 
-    /// The same of ticks that are certainly less than 2^48.
+    /// [`Self::in_virtual_time`] without the clamp, for `ticks` that are certainly less than 2^48.
     #[inline(always)]
     pub(super) fn in_little_virtual_time(&self, ticks: u64) -> u64 {
         ticks.wrapping_mul(UNIT) / self.weight
     }
 
-    /// How far behind another it is, in virtual time.
+    /// How far this vCPU is behind `other`, in virtual time.
     pub(super) fn lag(&self, other: &Slot) -> i64 {
         other.virtual_time.wrapping_sub(self.virtual_time) as i64
     }
 
-    /// Order before all fair ones: the smaller first.
+    /// Sort key of vCPUs that go before all fair ones, the smallest first; `None` for a fair vCPU.
     pub(super) fn rank(&self) -> Option<u64> {
         match self.policy {
             Policy::Pinned => Some(0),
@@ -175,12 +178,12 @@ impl Slot {
         }
     }
 
-    /// It is awake and has something left of what it may use.
+    /// Whether the vCPU is awake and has budget or quota left.
     pub(super) fn may_run(&self) -> bool {
         self.is_awake() && self.waits_until().is_none()
     }
 
-    /// When it gets something again, if it has nothing left.
+    /// Time of the next refill if the budget or quota is used up.
     pub(super) fn waits_until(&self) -> Option<u64> {
         match self.policy {
             Policy::Server { .. } if self.server.left() == 0 => Some(self.server.deadline()),
@@ -191,7 +194,7 @@ impl Slot {
         }
     }
 
-    /// Ticks that it may run from now on.
+    /// Ticks that the vCPU may run before its budget or quota is used up.
     pub(super) fn allowance(&self) -> u64 {
         match self.policy {
             Policy::Server { .. } => self.server.left(),
@@ -200,7 +203,7 @@ impl Slot {
         }
     }
 
-    /// It has run for so long.
+    /// Charges `ticks` of run time.
     pub(super) fn charge(&mut self, ticks: u64) {
         self.account.ran = self.account.ran.wrapping_add(ticks);
         let could = self.allowance();
@@ -219,7 +222,7 @@ impl Slot {
         }
     }
 
-    /// What it may use comes back, if its time has come.
+    /// Refills the budget or the quota if its period or window is over.
     pub(super) fn refill(&mut self, now: u64) {
         match self.policy {
             Policy::Server { .. } if self.is_awake() => self.server.refill(now),
@@ -238,7 +241,7 @@ impl Slot {
         }
     }
 
-    /// It has something to do.
+    /// Makes a blocked vCPU ready.
     pub(super) fn wake(&mut self, now: u64, floor: u64, round: u64) {
         self.enter(State::Ready, now);
         self.woken = true;
@@ -255,7 +258,7 @@ impl Slot {
         }
     }
 
-    /// Its turn begins.
+    /// Starts a turn: the vCPU gets the pCPU.
     #[inline(always)]
     pub(super) fn start(&mut self, now: u64) {
         let waited = now.saturating_sub(self.since);
@@ -265,12 +268,13 @@ impl Slot {
         self.enter(State::Running, now);
     }
 
-    /// Since when it has been ready, and whether it has just been woken; `None` if it is not.
+    /// Time since which the vCPU has been ready, and whether it has been woken and not run since;
+    /// `None` if it is not ready.
     pub(super) fn since_woken(&self) -> Option<(u64, bool)> {
         (self.state == State::Ready).then_some((self.since, self.woken))
     }
 
-    /// It is ready and has been so before it came here.
+    /// Restores what [`Self::since_woken`] returned before the vCPU moved to this pCPU.
     pub(super) fn waits_since(&mut self, (since, woken): (u64, bool)) {
         (self.since, self.woken) = (since, woken);
     }

@@ -1,4 +1,4 @@
-//! Named cases. What holds in general is in `model`.
+//! Named cases. Properties that hold in general are in `model`.
 
 use super::bound::{Costs, Promise, bound, supply};
 use super::*;
@@ -30,7 +30,7 @@ fn with(policies: &[Policy]) -> Scheduler {
     scheduler
 }
 
-/// Runs everybody who is awake until `end`; nobody sleeps.
+/// Runs all vCPUs that are awake until `end`; none of them sleeps.
 fn run(scheduler: &mut Scheduler, from: u64, end: u64) {
     let mut now = from;
     while now < end {
@@ -105,7 +105,7 @@ fn sleep_is_not_saved_up() {
     let mut scheduler = with(&[FAIR(1), FAIR(1)]);
     scheduler.wake(0, 0);
     run(&mut scheduler, 0, 1_000 * MS);
-    // After a second of sleep it gets half of a round more than the other, not a second.
+    // After a second of sleep it gets half a round more than the other vCPU, not a second.
     assert!(scheduler.wake(1, 1_000 * MS));
     run(&mut scheduler, 1_000 * MS, 1_100 * MS);
     assert!(
@@ -121,7 +121,7 @@ fn who_wakes_often_goes_first_and_gets_no_more_than_its_share() {
     let mut scheduler = with(&[FAIR(1), FAIR(1)]);
     scheduler.wake(0, 0);
     scheduler.next(0);
-    // Long enough that it is clearly behind.
+    // Long enough for it to be clearly behind.
     let mut now = 5 * MS;
     for _ in 0..1_000 {
         assert!(scheduler.wake(1, now), "not before the other at {now}");
@@ -160,7 +160,7 @@ fn the_earlier_deadline_goes_first() {
     assert_eq!(scheduler.next(MS).slot, Some(1));
     scheduler.block(2 * MS);
     assert_eq!(scheduler.next(2 * MS).slot, Some(0));
-    // Its deadline is 6 ms, that of the other 20 ms.
+    // Its deadline is at 6 ms, that of the other server at 20 ms.
     assert!(scheduler.wake(1, 3 * MS));
 }
 
@@ -174,7 +174,7 @@ fn a_server_that_sleeps_in_its_period_does_not_get_more_than_its_share() {
     scheduler.wake(0, 9 * MS);
     assert_eq!(scheduler.next(9 * MS).until, 14 * MS);
     scheduler.block(13 * MS);
-    // 1 ms left for 4 ms: the old deadline does.
+    // 1 ms left for 4 ms: the old deadline stays.
     scheduler.wake(0, 15 * MS);
     let turn = scheduler.next(15 * MS);
     assert_eq!((turn.slot, turn.until), (Some(0), 16 * MS));
@@ -191,18 +191,18 @@ fn one_that_spins_lets_its_sibling_go_first() {
     assert!(scheduler.next(0).trap_wfe);
     scheduler.yield_cpu();
     assert_eq!(scheduler.next(10).slot, Some(2));
-    // Nobody else of the VM: anybody.
+    // No other vCPU of the VM is ready: the yield goes to any vCPU.
     scheduler.block(20);
     assert_eq!(scheduler.next(20).slot, Some(1));
     scheduler.yield_cpu();
     assert_eq!(scheduler.next(30).slot, Some(0));
     scheduler.block(40);
     assert_eq!(scheduler.next(40).slot, Some(1));
-    // Nobody at all: it goes on.
+    // No other vCPU is ready: it goes on.
     scheduler.yield_cpu();
     let turn = scheduler.next(50);
     assert_eq!(turn.slot, Some(1));
-    // Nobody is ready that could be the one it waits for; its sleep would be another one's time nevertheless.
+    // No vCPU is ready that could hold what it waits for; but its sleep would count as run time.
     assert!(!turn.trap_wfe && turn.trap_wfi);
 }
 
@@ -244,7 +244,7 @@ fn who_has_a_pcpu_alone_sleeps_in_hardware() {
     let mut scheduler = with(&[FAIR(1)]);
     scheduler.wake(0, 0);
     assert!(!scheduler.next(0).trap_wfi);
-    // Also when the other one has gone.
+    // Also when the other vCPU has been removed.
     let mut scheduler = with(&[FAIR(1), FAIR(1)]);
     scheduler.wake(0, 0);
     assert!(scheduler.next(0).trap_wfi);
@@ -258,7 +258,7 @@ fn a_second_fair_vcpu_puts_an_end_to_a_turn_without_end() {
     scheduler.wake(0, 0);
     let turn = scheduler.next(0);
     assert_eq!((turn.until, turn.trap_wfi), (u64::MAX, true));
-    // The same virtual time: it does not go first, but the turn must end now.
+    // Equal virtual times: it does not go first, but the turn must have an end now.
     scheduler.block(0);
     scheduler.wake(1, 0);
     scheduler.next(0);
@@ -340,7 +340,7 @@ fn a_set_of_servers_is_accepted_up_to_the_whole_pcpu_and_not_beyond() {
     let both = bound(&all, 1, free).unwrap();
     assert_eq!((both.load, both.gap, both.need), (1_000_000, 20, 10));
     assert!(both.holds());
-    // One tick of blocking is too much for the second, and a switch for the first of these.
+    // One tick of blocking is too much for the second server, and a switch for the first of these.
     let blocked = Costs {
         switch: 0,
         longest: 1,
@@ -379,7 +379,7 @@ fn siblings_that_spin_for_each_other_do_not_shut_others_out() {
     let mut now = 0;
     while now < 300 * MS {
         let turn = scheduler.next(now);
-        // The two of one VM pass after a microsecond, the other one never.
+        // The two vCPUs of one VM yield after a microsecond, the other vCPU never.
         now = if turn.slot == Some(2) {
             turn.until
         } else {

@@ -1,4 +1,4 @@
-//! How a vCPU stands at a moment: what it may have of its pCPU, what it does, and what it has had.
+//! A snapshot of a vCPU's scheduling: policy, run state and account.
 
 use core::mem::offset_of;
 
@@ -7,34 +7,34 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::slot::State;
 use super::{Account, Policy, Scheduler};
 
-/// What a vCPU does.
+/// Scheduling state of a vCPU, as reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunState {
-    /// It waits for an event.
+    /// The vCPU waits for an event.
     Blocked,
-    /// It waits for the pCPU.
+    /// The vCPU waits for the pCPU.
     Ready,
     /// Its budget or cap is used up: it waits for its next period, which begins in so many ticks.
     Throttled(u64),
-    /// It has the pCPU.
+    /// The vCPU has the pCPU.
     Running,
 }
 
-/// See the module.
+/// Policy, state and account of a vCPU at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// What it may have.
+    /// Policy of the vCPU.
     pub policy: Policy,
-    /// What it does.
+    /// Run state of the vCPU.
     pub run_state: RunState,
-    /// What it has had, up to the moment.
+    /// Account of the vCPU, up to the moment.
     pub account: Account,
     /// Ticks since it came to its pCPU.
     pub passed: u64,
 }
 
 impl Scheduler {
-    /// How a vCPU stands at `now`; `None` if there is none.
+    /// Returns the usage of a vCPU at `now`; `None` if the slot is empty.
     #[inline(never)]
     pub fn usage(&mut self, slot: usize, now: u64) -> Option<Usage> {
         self.charge(now);
@@ -66,21 +66,21 @@ impl Scheduler {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct UsageWords {
-    /// 0 pinned, 1 server, 2 fair; then what belongs to it.
+    /// 0 pinned, 1 server, 2 fair; then the parameters of the policy.
     policy: [u64; 4],
-    /// 0 blocked, 1 ready, 2 running, 3 spent until the second word.
+    /// 0 blocked, 1 ready, 2 running, 3 throttled for the ticks in the second word.
     run_state: [u64; 2],
     passed: u64,
     account: Account,
 }
 
 impl UsageWords {
-    /// The word that is 0 if the vCPU has its pCPU to itself.
+    /// Index of the word that is 0 if the vCPU is pinned.
     pub const POLICY: usize = offset_of!(Self, policy) / 8;
-    /// The word with the first two classes of waits.
+    /// Index of the word with the first two classes of waits.
     pub const WAITS: usize = (offset_of!(Self, account) + offset_of!(Account, waits)) / 8;
 
-    /// The words of `standing`.
+    /// Encodes `usage`.
     pub const fn of(usage: &Usage) -> Self {
         Self {
             policy: match usage.policy {
@@ -103,7 +103,7 @@ impl UsageWords {
         }
     }
 
-    /// What they were made from.
+    /// Decodes the words.
     pub const fn usage(&self) -> Usage {
         Usage {
             policy: match self.policy {

@@ -1,8 +1,8 @@
 //! Stage-2 translation tables: 4 KiB granule, 39-bit IPA, one root page at level 1 (DDI 0487,
 //! D8.3 "Translation table descriptor formats").
 //!
-//! Tables are built once, before the VM runs, from pages that the plan has counted; nothing is faulted
-//! in and nothing is changed while the VM runs.
+//! Tables are built once, before the VM runs, from pages that the plan has counted; nothing is
+//! mapped on demand and nothing changes while the VM runs.
 
 mod size;
 
@@ -10,40 +10,41 @@ pub use size::pages_needed;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
 
-/// One page of descriptors.
+/// A translation table: one page of descriptors.
 pub type Table = [u64; 512];
 
 const VALID: u64 = 1;
-/// A table at levels 1 and 2, a page at level 3.
+/// Bit 1 of a descriptor: a table at levels 1 and 2, a page at level 3.
 const TABLE_OR_PAGE: u64 = 1 << 1;
 const AF: u64 = 1 << 10;
 const INNER_SHAREABLE: u64 = 0b11 << 8;
 const READ: u64 = 1 << 6;
 const WRITE: u64 = 1 << 7;
-/// Normal memory, write-back, inner and outer.
+/// Normal memory, inner and outer write-back.
 const NORMAL: u64 = 0b1111 << 2;
 /// Device-nGnRE.
 const DEVICE: u64 = 0b0001 << 2;
 const EXECUTE_NEVER: u64 = 0b10 << 53;
-/// Sixteen descriptors in a row that a TLB may hold as one.
+/// The contiguous hint: a TLB may hold sixteen adjacent descriptors as one entry.
 const CONTIGUOUS: u64 = 1 << 52;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
-/// Bytes that a descriptor of each level maps.
+/// Size in bytes that a descriptor of each level maps.
 const SPAN: [u64; 4] = [0, 1 << 30, 1 << 21, 1 << 12];
 
-/// Why tables could not be built. The plan's proof excludes all of them.
+/// Reason why tables could not be built. [`Plan::check`](crate::plan::Plan::check) excludes all of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// More pages are needed than the plan has.
+    /// The tables need more pages than the plan has counted.
     OutOfPages,
-    /// An address or a size is no multiple of a page, or beyond the IPA space.
+    /// An address or a size is not a multiple of a page, or beyond the IPA space.
     Misplaced,
-    /// Something is mapped there already.
+    /// An address of the region is already mapped.
     Overlap,
 }
 
-/// Builds the tables of one VM.
+/// A builder of the tables of one VM.
 #[derive(Debug)]
 pub struct Builder<'a> {
     pages: &'a mut [Table],
@@ -74,8 +75,8 @@ const fn attributes(region: &Region) -> u64 {
 }
 
 impl<'a> Builder<'a> {
-    /// `pages` become the tables, the first one the root; they lie at `base` (physical, page aligned)
-    /// and hold zeros.
+    /// Starts with an empty root. `pages` become the tables, the first one the root; they are at
+    /// the physical address `base`, page aligned, and contain zeros.
     pub fn new(pages: &'a mut [Table], base: u64) -> Result<Self, Error> {
         if pages.is_empty() {
             return Err(Error::OutOfPages);
@@ -123,7 +124,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Writes one leaf descriptor, with the tables above it.
+    /// Writes one leaf descriptor, and the tables above it where they do not exist.
     fn put(&mut self, ipa: u64, pa: u64, level: usize, attributes: u64) -> Result<(), Error> {
         let mut table = 0;
         for above in 1..level {
@@ -144,7 +145,7 @@ impl<'a> Builder<'a> {
         self.pages.get_mut(table)?.get_mut(index)
     }
 
-    /// The table below a descriptor, made if there is none yet.
+    /// Returns the index of the table below a descriptor, which is created if there is none yet.
     fn descend(&mut self, table: usize, index: usize) -> Result<usize, Error> {
         let (base, fresh, pages) = (self.base, self.used, self.pages.len());
         let slot = self.slot(table, index).ok_or(Error::OutOfPages)?;
@@ -164,18 +165,18 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Pages that became tables.
+    /// Number of pages that are used as tables.
     pub const fn used(&self) -> usize {
         self.used
     }
 }
 
-/// Index in the table of a level.
+/// Index of the descriptor for `ipa` in a table of this level.
 const fn index(ipa: u64, level: usize) -> usize {
     (ipa / SPAN[level] % 512) as usize
 }
 
-/// The largest descriptor that both addresses and the rest of the region allow.
+/// The level of the largest descriptor that both addresses and the rest of the region allow.
 const fn level_for(ipa: u64, pa: u64, left: u64) -> usize {
     let mut level = 1;
     while level < 3 {
@@ -187,15 +188,15 @@ const fn level_for(ipa: u64, pa: u64, left: u64) -> usize {
     3
 }
 
-/// Sixteen descriptors of this span can carry the contiguous hint. At level 1 there is no gain: a
-/// root of 512 GiB has no run of 16 GiB in any board that this runs on.
+/// Whether sixteen descriptors of this span can carry the contiguous hint. At level 1 there is no
+/// gain: no board that this runs on has a run of 16 GiB.
 const fn is_run(ipa: u64, pa: u64, left: u64, span: u64) -> bool {
     let run = span.wrapping_mul(16);
     span != SPAN[1] && (ipa | pa).is_multiple_of(run) && left >= run
 }
 
-/// Follows the tables as the hardware does, for tests and for reports: physical address and
-/// descriptor of an IPA.
+/// Walks the tables as the hardware does, for tests and reports. Returns the physical address and
+/// the descriptor of an IPA.
 pub fn walk(pages: &[Table], base: u64, ipa: u64) -> Option<(u64, u64)> {
     let mut table = pages.first()?;
     for (level, span) in SPAN.iter().enumerate().skip(1) {

@@ -1,16 +1,16 @@
-//! How many pages the stage-2 tables of a VM take.
+//! Number of pages that the stage-2 tables of a VM take.
 
 use bulkhead_abi::plan::Region;
 
-/// Bytes that one entry of a level-1 table maps: 1 GiB, as power of two.
+/// Size that one entry of a level-1 table maps: 1 GiB, as log2.
 const LEVEL1: u32 = 30;
-/// Bytes that one entry of a level-2 table maps: 2 MiB, as power of two.
+/// Size that one entry of a level-2 table maps: 2 MiB, as log2.
 const LEVEL2: u32 = 21;
 
-/// Pages of the stage-2 tables for `regions`: those of one VM, ascending by IPA and disjoint, within
-/// the 39-bit IPA space. One root page at level 1; a level-2 page for each GiB touched unless a block
-/// maps all of it; a level-3 page for each 2 MiB touched unless a block maps all of it. A block needs
-/// IPA and PA aligned to its size.
+/// Returns the number of pages of the stage-2 tables for `regions`, which are those of one VM,
+/// ascending by IPA and disjoint, within the 39-bit IPA space: one root page at level 1; a level-2
+/// page for each GiB touched unless a block maps all of it; a level-3 page for each 2 MiB touched
+/// unless a block maps all of it. A block needs IPA and PA aligned to its size.
 pub fn pages_needed(regions: &[Region]) -> u64 {
     let mut pages = 1_u64;
     let mut level2 = None;
@@ -23,14 +23,14 @@ pub fn pages_needed(regions: &[Region]) -> u64 {
     pages
 }
 
-/// Tables that `region` needs for windows of 2^`SHIFT` bytes that no block maps. `last` is the last
-/// window that has a table already, and is kept so.
+/// Number of tables that `region` adds for windows of 2^`SHIFT` bytes that no block maps. `last` is
+/// the last window that has a table already; it is updated.
 fn tables<const SHIFT: u32>(region: &Region, last: &mut Option<u64>) -> u64 {
     let mask = (1_u64 << SHIFT) - 1;
     let end = region.ipa.wrapping_add(region.size);
     let first_window = region.ipa >> SHIFT;
     let last_window = end.wrapping_sub(1) >> SHIFT;
-    // Windows that lie wholly inside the region, if blocks can map them.
+    // Windows that are wholly inside the region, if blocks can map them.
     let inner = (end >> SHIFT).saturating_sub(region.ipa.wrapping_add(mask) >> SHIFT);
     let blocks = if (region.ipa ^ region.pa) & mask == 0 {
         inner
@@ -41,7 +41,7 @@ fn tables<const SHIFT: u32>(region: &Region, last: &mut Option<u64>) -> u64 {
         .wrapping_sub(first_window)
         .wrapping_add(1)
         .wrapping_sub(blocks);
-    // A window that the region before touches too is wholly inside neither.
+    // A window that the previous region touches, too, is wholly inside neither of the two.
     if *last == Some(first_window) {
         count = count.wrapping_sub(1);
     }

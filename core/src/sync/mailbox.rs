@@ -1,7 +1,9 @@
-//! Messages between the threads of pCPUs: a word of bits for each vCPU, by its row in the plan, and for each pCPU itself.
+//! Mailboxes for messages between the threads of pCPUs: a word of message bits for each vCPU, by
+//! its row in the plan, and for each pCPU itself.
 //!
-//! Whoever sets a bit that was not set sends an SGI; if it was set, that SGI is still to be taken. Whoever receives takes all
-//! bits at once, and then looks at what they are about.
+//! A sender that sets a bit which was clear sends an SGI; if the bit was set, the SGI sent for it
+//! has not been handled yet. The receiver takes all bits at once, and then reads the state that the
+//! messages are about.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,17 +20,17 @@ impl Default for Mailboxes {
 }
 
 impl Mailboxes {
-    /// All empty.
+    /// Empty mailboxes.
     pub const fn new() -> Self {
         Self([const { AtomicU32::new(0) }; MAX_VCPUS + MAX_PCPUS])
     }
 
-    /// The mailbox of a pCPU itself, which whichever of its threads runs receives.
+    /// The index of the mailbox of a pCPU itself, which is read by whichever of its threads runs.
     pub const fn of_pcpu(index: usize) -> usize {
         MAX_VCPUS.wrapping_add(index)
     }
 
-    /// Leaves a message; `true` if the receiver's pCPU has to be told.
+    /// Leaves a message. Returns `true` if the receiver's pCPU has to be notified.
     #[inline(always)]
     pub fn send(&self, to: usize, message: u32) -> bool {
         self.0
@@ -36,7 +38,7 @@ impl Mailboxes {
             .is_some_and(|mailbox| mailbox.fetch_or(message, Ordering::AcqRel) & message == 0)
     }
 
-    /// Whether there is a message.
+    /// Whether the mailbox has a message.
     #[inline(always)]
     pub fn has_mail(&self, id: usize) -> bool {
         self.0

@@ -1,4 +1,5 @@
-//! Protocols between pCPUs: words that several of them change, without a lock (`docs/internals/locking.md`).
+//! Protocols between pCPUs: words that several of them change, without a lock
+//! (`docs/internals/locking.md`).
 
 pub mod mailbox;
 pub mod report_turn;

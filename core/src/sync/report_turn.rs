@@ -1,10 +1,12 @@
-//! The turn of saying a report, which one vCPU has at a time, so that the lines of two reports do not mix.
+//! The turn to print a report, which one vCPU has at a time, so that the lines of two reports do
+//! not mix.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bulkhead_abi::plan::MAX_VCPUS;
 
-/// The vCPU that has the turn, as its row in the plan plus one, or 0; and those that wait for it, a bit for each row.
+/// The vCPU that has the turn, as its row in the plan plus one, or 0 for none; and the vCPUs that
+/// wait for it, one bit for each row.
 #[derive(Debug)]
 pub struct ReportTurn {
     owner: AtomicUsize,
@@ -20,7 +22,7 @@ impl Default for ReportTurn {
 }
 
 impl ReportTurn {
-    /// Nobody has the turn.
+    /// A turn that no vCPU has.
     pub const fn new() -> Self {
         Self {
             owner: AtomicUsize::new(0),
@@ -28,11 +30,13 @@ impl ReportTurn {
         }
     }
 
-    /// Whether vCPU `id` has, or now takes, the turn; if not, it is among those that [`Self::pass`] gives.
+    /// Takes the turn for vCPU `id`. Returns whether the vCPU has it now; if not, the next
+    /// [`Self::pass`] returns the vCPU as waiting.
     #[inline(always)]
     pub fn take(&self, id: usize) -> bool {
         let mark = 1u64.wrapping_shl(id as u32);
-        // Before the attempt: whoever passes the turn on looks at it afterwards.
+        // Set before the attempt: the vCPU that passes the turn on reads `waiting` after it has
+        // cleared `owner`.
         self.waiting.fetch_or(mark, Ordering::SeqCst);
         let id = id.saturating_add(1);
         let found = self
@@ -45,7 +49,8 @@ impl ReportTurn {
         mine
     }
 
-    /// Ends the turn. The vCPUs that wait for it, a bit for each row: they have to be told to try again.
+    /// Ends the turn. Returns the vCPUs that wait for it, one bit for each row: they have to be
+    /// notified to try again.
     #[inline(always)]
     pub fn pass(&self) -> u64 {
         self.owner.store(0, Ordering::SeqCst);

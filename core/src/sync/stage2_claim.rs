@@ -1,20 +1,22 @@
-//! Who may touch the root of a VM's stage 2 while other pCPUs take it away to get its pCPU back (`docs/adr/0016-gppt.md`),
-//! one word for each such pCPU.
+//! Arbitration of the stage 2 root of a GPPT VM between the pCPUs that revoke it to reclaim its
+//! pCPU and that pCPU, which restores it (`docs/adr/0016-gppt.md`). There is one word for each pCPU
+//! that can be reclaimed.
 //!
-//! Whoever wants the pCPU leaves its message first. Then it takes the root away, if nobody is doing so, and sends the SGI;
-//! or it leaves a mark for the one who is, who then sends the SGI again. The pCPU gives the root back when nobody is at it, and looks for
-//! messages afterwards. Nobody waits.
+//! A pCPU that wants to reclaim another leaves its message first. Then it revokes the root and
+//! sends the SGI, if no other pCPU is doing so; otherwise it sets `AGAIN`, and the pCPU that is
+//! revoking the root sends the SGI again. The reclaimed pCPU restores the root when no other pCPU
+//! is revoking it, and reads its messages afterwards. No pCPU waits.
 
 use core::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 
-/// Somebody is at the root.
+/// A pCPU is changing the root: revoking or restoring it.
 const HELD: u32 = 1;
-/// Somebody else came meanwhile.
+/// Another pCPU has asked meanwhile: the SGI has to be sent again.
 const AGAIN: u32 = 2;
-/// The root is taken away, or will be in a moment.
+/// The root is revoked, or will be in a moment.
 const GONE: u32 = 4;
 
-/// See the module.
+/// The claim on the stage 2 root of a pCPU's GPPT VM.
 #[derive(Debug)]
 pub struct Stage2Claim(AtomicU32);
 
@@ -25,42 +27,47 @@ impl Default for Stage2Claim {
 }
 
 impl Stage2Claim {
-    /// The VM has its root.
+    /// The root is in place.
     pub const fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Another pCPU wants this one and has left a message. `true`: it has to take the root away, and then, until
-    /// [`Self::taken`], to [`Self::serve`] and send the SGI. `false`: somebody is at the root and will send the SGI.
+    /// Claims the root for a pCPU that wants to reclaim this one and has left a message. `true`:
+    /// the caller has to revoke the root, and then, until [`Self::taken`], to [`Self::serve`] and
+    /// send the SGI. `false`: either another pCPU is revoking the root and will send the SGI, or
+    /// this pCPU is restoring the root and reads its messages afterwards.
     pub fn take(&self) -> bool {
         self.0.fetch_or(HELD | AGAIN | GONE, AcqRel) & HELD == 0
     }
 
-    /// The SGI is sent. `false`: somebody came meanwhile, and it has to be sent once more, before this is asked again.
+    /// Releases the claim after the SGI has been sent. `false`: another pCPU has asked meanwhile,
+    /// and the SGI has to be sent once more before the next call.
     pub fn taken(&self) -> bool {
         self.0
             .compare_exchange(HELD | GONE, GONE, AcqRel, Acquire)
             .is_ok()
     }
 
-    /// Forgets the marks of those who came until now. Before the SGI.
+    /// Clears the mark of the pCPUs that have asked so far. Called before the SGI is sent.
     pub fn serve(&self) {
         self.0.fetch_and(!AGAIN, AcqRel);
     }
 
-    /// The root is away, or just being taken: what the guest ran into may be that.
+    /// Whether the root is revoked or just being revoked, so that a fault of the guest may be due
+    /// to that.
     pub fn is_gone(&self) -> bool {
         self.0.load(Acquire) != 0
     }
 
-    /// The pCPU itself gives the root back by `restore`, and looks for messages afterwards. `false`: somebody is at the root, and
-    /// it has to try again.
+    /// Restores the root with `restore`. Called on the reclaimed pCPU itself, which reads its
+    /// messages afterwards. `false`: another pCPU is revoking the root, and the caller has to try
+    /// again.
     pub fn give(&self, restore: impl FnOnce()) -> bool {
         if self.0.fetch_or(HELD, AcqRel) & HELD != 0 {
             return false;
         }
         restore();
-        // Whoever left a mark had left a message before.
+        // A pCPU that has set a mark left its message before, so clearing the mark loses nothing.
         self.0.swap(0, AcqRel);
         true
     }

@@ -1,17 +1,21 @@
-//! On which pCPU each vCPU is. Written by the pCPU that gives it away, read by whoever has something for it.
+//! The pCPU on which each vCPU is. Written by the pCPU that migrates it away, read by any sender of
+//! a notification to it.
 //!
-//! Who leaves something for a vCPU does so first, and reads behind a barrier where it is. The pCPU that gives it away writes where it
-//! goes, then hands it over; the new one has a barrier, too, and then looks at everything that may have been left. So what was left is
-//! seen there, or its sender has read the new place (`docs/internals/locking.md`).
+//! A sender leaves its message for the vCPU first, then executes a barrier and reads the location.
+//! The pCPU that migrates the vCPU writes the new location, then hands it over; the new pCPU
+//! executes a barrier, too, and then checks everything that may have been left for it. So either
+//! the new pCPU sees the message, or its sender has read the new location
+//! (`docs/internals/locking.md`).
 
 use core::sync::atomic::{AtomicU8, Ordering, fence};
 
 use bulkhead_abi::plan::{MAX_VCPUS, MAX_VCPUS_PER_VM, Vcpu};
 
-/// pCPUs of the vCPUs of a VM, by the number of the vCPU.
+/// Locations of the vCPUs of a VM, by the number of the vCPU.
 pub type Siblings = [AtomicU8; MAX_VCPUS_PER_VM];
 
-/// See the module. By rows of the plan; behind the last there is room for a whole VM.
+/// Locations of all vCPUs, by rows of the plan; behind the last row there is space for the vCPUs of
+/// a whole VM, so that [`VcpuLocation::siblings`] of any row is a full array.
 #[derive(Debug)]
 pub struct VcpuLocation([AtomicU8; MAX_VCPUS + MAX_VCPUS_PER_VM]);
 
@@ -22,19 +26,20 @@ impl Default for VcpuLocation {
 }
 
 impl VcpuLocation {
-    /// All on pCPU 0.
+    /// Locations in which all vCPUs are on pCPU 0.
     pub const fn new() -> Self {
         Self([const { AtomicU8::new(0) }; MAX_VCPUS + MAX_VCPUS_PER_VM])
     }
 
-    /// Each is where the plan says.
+    /// Sets the locations to those of the plan.
     pub fn start(&self, vcpus: &[Vcpu]) {
         for (place, row) in self.0.iter().zip(vcpus) {
             place.store(row.pcpu as u8, Ordering::Relaxed);
         }
     }
 
-    /// Index of the pCPU of a vCPU (row of the plan), after everything that was left for it.
+    /// Returns the index of the pCPU of a vCPU (row of the plan). Everything that was left for the
+    /// vCPU before the call is ordered before the read.
     pub fn of(&self, id: usize) -> usize {
         fence(Ordering::SeqCst);
         self.0
@@ -42,14 +47,14 @@ impl VcpuLocation {
             .map_or(0, |place| usize::from(place.load(Ordering::Relaxed)))
     }
 
-    /// A vCPU goes to another pCPU. By the one that has it.
+    /// Sets the pCPU of a vCPU. Called on the pCPU that has the vCPU.
     pub fn set(&self, id: usize, pcpu: usize) {
         if let Some(place) = self.0.get(id) {
             place.store(pcpu as u8, Ordering::Relaxed);
         }
     }
 
-    /// The vCPUs of a VM, of which the first is row `first`.
+    /// The locations of the vCPUs of a VM whose first vCPU is row `first`.
     pub fn siblings(&self, first: usize) -> Option<&Siblings> {
         self.0.get(first..)?.first_chunk()
     }

@@ -1,12 +1,12 @@
-//! What a write to one of the registers with a bit for each interrupt means.
+//! Writes to the registers that have a bit for each interrupt.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::shared::{CONFIG, REQUESTS};
 use super::{Cpu, Distributor, Host, Notify, each, mask, place};
 
-/// Registers with a bit for each interrupt, in the order of their offsets: those of GICD_IGROUPR begin at
-/// 0x80, the next ones 0x80 behind, and so on.
+/// The registers with a bit for each interrupt, in the order of their offsets: GICD_IGROUPR begins
+/// at 0x80, the next bank 0x80 after it, and so on.
 pub(super) const BANKS: core::ops::RangeInclusive<u64> = 1..=7;
 
 impl Cpu {
@@ -23,7 +23,8 @@ impl Cpu {
         if word >= dist.words() {
             return Notify::NOBODY;
         }
-        // On a GICv2 the pending state of SGIs is that of each sender, and has registers of its own.
+        // On a GICv2 an SGI is pending for each sender separately, and has registers of its own for
+        // that.
         let sgis = if word == 0 && dist.is_v2() { 0xffff } else { 0 };
         match bank {
             1 => self.set_groups(dist, host, vcpu, word, value),
@@ -37,7 +38,8 @@ impl Cpu {
         }
     }
 
-    /// The configuration of private interrupts of `vcpu` has changed; `off`: something is no longer enabled.
+    /// Handles a change to the configuration of the private interrupts of `vcpu`; `off`: one is no
+    /// longer enabled.
     fn private_config<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -71,7 +73,8 @@ impl Cpu {
         self.private_config(dist, host, vcpu, false)
     }
 
-    /// Configuration of SPIs has changed: of interest where one is pending, held, or backed by hardware.
+    /// Handles a change to the configuration of SPIs. It matters only for those that are pending,
+    /// held or backed by hardware.
     pub(super) fn spi_config<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -147,7 +150,8 @@ impl Cpu {
         notify
     }
 
-    /// A physical SPI is enabled as the virtual one is. Another vCPU may change that meanwhile.
+    /// Enables or disables a physical SPI as the virtual SPI is. Repeats if another vCPU changes
+    /// the virtual SPI meanwhile.
     fn follow<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) {
         let (word, bit) = place(intid);
         let enabled = || dist.bank(self.number, word).enable.load(SeqCst) & bit != 0;
@@ -178,7 +182,8 @@ impl Cpu {
         if word == 0 && vcpu == self.number {
             self.make_pending(dist, host, hw);
         } else if word != 0 && hw != 0 {
-            // Whoever takes them must not do so by an entry that is ready: it would not see what they are pending by.
+            // The mark stops the owners' fast paths, which would take the interrupt by a ready
+            // entry without seeing that software made it pending.
             notify |= dist.mark_owners(vcpu, word, hw);
             dist.by_software(vcpu, word).fetch_or(hw, SeqCst);
             for intid in each(word, hw) {
@@ -196,7 +201,7 @@ impl Cpu {
         notify
     }
 
-    /// Makes hardware PPIs of this vCPU pending on the board.
+    /// Makes hardware PPIs of this vCPU pending in the physical GIC.
     pub(super) fn make_pending<H: Host>(&mut self, dist: &Distributor, host: &mut H, bits: u32) {
         if bits == 0 {
             return;
@@ -224,11 +229,12 @@ impl Cpu {
             }
         }
         if word == 0 {
-            // A request to make it pending that has not been served yet is over too.
+            // A request to make it pending that has not been served yet is void too.
             dist.vcpu_words(vcpu).set_pending.fetch_and(!bits, SeqCst);
         }
         dist.by_software(vcpu, word).fetch_and(!hw, SeqCst);
-        // First the latch, then the request to whoever has taken it from there.
+        // The latch first, then the request to the vCPU that has taken the interrupt from the
+        // latch.
         bank.latch.fetch_and(!(bits & !hw), SeqCst);
         let mut notify = Notify::NOBODY;
         let mut mine = false;
@@ -251,7 +257,7 @@ impl Cpu {
             }
         }
         if word != 0 && left != 0 {
-            // Taken on the board, and routed to nobody.
+            // Acknowledged by a pCPU, but routed to no vCPU.
             let gone = bank.latch.fetch_and(!left, SeqCst) & left;
             for intid in each(word, gone) {
                 host.deactivate(dist.physical(intid));
@@ -275,7 +281,7 @@ impl Cpu {
         let mut left = bits;
         let mut notify = Notify::NOBODY;
         let mut mine = false;
-        // Whoever has it, else whose it is.
+        // The vCPU that holds it, or else the vCPU that owns it.
         for holders in [true, false] {
             for v in 0..dist.vcpus() {
                 let its = left
@@ -315,7 +321,7 @@ impl Cpu {
         notify
     }
 
-    /// Clears active state, by GICD_ICACTIVER or by a write to ICC_DIR_EL1.
+    /// Clears active state, on a write to GICD_ICACTIVER or ICC_DIR_EL1.
     pub(super) fn end_active<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -341,7 +347,7 @@ impl Cpu {
             if its == 0 || !dist.is_online(v) {
                 continue;
             }
-            // A request to make it active that has not been served yet is over too.
+            // A request to make it active that has not been served yet is void too.
             dist.vcpu_words(v).set_active.remove(word, its);
             dist.vcpu_words(v).clear_active.add(word, its);
             if v == self.number {
@@ -351,7 +357,7 @@ impl Cpu {
             }
         }
         if word != 0 {
-            // Made active by a register while routed to nobody.
+            // Made active by a register write while routed to no vCPU.
             let gone = bank.active.fetch_and(!left, SeqCst) & left & bank.hw.load(Relaxed);
             for intid in each(word, gone) {
                 host.deactivate(dist.physical(intid));

@@ -1,5 +1,5 @@
-//! What the pCPU of a vCPU knows about its interrupts and nobody else touches, and the paths that are taken
-//! often: straight, with everything worked out beforehand. What is unusual goes to [`Cpu::sync_lrs`].
+//! The interrupt state of a vCPU that only its pCPU accesses, and the fast paths, for which
+//! everything is precomputed. What they cannot handle goes to [`Cpu::sync_lrs`].
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
@@ -12,65 +12,75 @@ use super::{
     place,
 };
 
-/// Hardware SPIs whose list register entry is kept ready, by the low bits of their physical INTID.
+/// The number of hardware SPIs whose list register entry is kept ready, indexed by the low bits of
+/// the physical INTID.
 const READY: usize = 8;
 
-/// See the module.
+/// The interrupt state of a vCPU that only its pCPU accesses.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub struct Cpu {
-    /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires: everything that the guest has
-    /// configured for it. 0 while the guest does not want the interrupt, and while others wait before it.
+    /// The entry that EL2 writes into [`VTIMER_LR`] when the virtual timer fires, with the group
+    /// and priority that the guest has configured. 0 while the interrupt is not deliverable, while
+    /// other interrupts wait for a list register, and while it is pending by software.
     vtimer_lr: u64,
     /// The number of the vCPU, below [`VCPUS`].
     pub(super) number: usize,
-    /// SGIs that may go straight into a list register: wanted, not kept active, nothing waits before them.
+    /// The SGIs that may go straight into a list register: deliverable and not spilled, while
+    /// nothing waits for a list register.
     pub(super) direct: u32,
-    /// The same without a look at who waits.
+    /// The entry for the virtual timer as in `vtimer_lr`, but regardless of other interrupts that
+    /// wait and of pending state by software.
     vtimer_wanted: u64,
-    /// What goes into a list register for each of the SGIs in `direct`.
+    /// The precomputed list register entry of each SGI.
     pub(super) sgis: [u64; 16],
-    /// The same for hardware SPIs; 0 for none.
+    /// The precomputed list register entries of hardware SPIs; 0 in a free slot.
     ready: [u64; READY],
+    /// A bit for each word that may have an entry in `ready`.
     ready_words: u32,
-    /// SGIs that may be in list registers, if those (but the timer's) hold nothing else, each as it is in `sgis` and none
-    /// active and pending; 0 if that is not known.
+    /// SGIs that may be in list registers, if the list registers but the timer's hold nothing else,
+    /// each as it is in `sgis` and none active and pending; 0 if that is not known.
     pub(super) inside: u32,
-    /// Words of SPIs in which [`super::shared::VcpuWords::holds`] is not zero.
+    /// A bit for each word of SPIs in which [`super::shared::VcpuWords::holds`] is not zero.
     pub(super) held_words: u32,
-    /// Active, but in no list register.
+    /// The spilled interrupts: active, but in no list register.
     pub(super) spilled: Words,
-    /// Active because a register made them so: no end of the guest means them, unless it names them.
+    /// Interrupts that a register write has made active. An end that EL2 knows only as a count
+    /// (EOIcount) never belongs to one of them; an end that names the INTID does.
     pub(super) by_register: Words,
-    /// GICv2: where the SGIs came from that are spilled.
+    /// GICv2: the vCPU that sent each spilled SGI.
     pub(super) spilled_from: [u8; 16],
-    /// By word: how they nest.
+    /// The order in which the spilled interrupts of each word nest.
     pub(super) nesting: [Nesting; WORDS],
-    /// What waits for a list register, and the most urgent of each word, as found when the word was last looked
-    /// at.
+    /// The interrupts that wait for a list register, as found at the last scan of each word.
     pub(super) waiting: Words,
+    /// The most urgent waiting interrupt of each word: its urgency in the upper half, its INTID in
+    /// the lower. Valid only for words in which an interrupt waits.
     pub(super) best: [u32; WORDS],
-    /// Level-sensitive interrupts in list registers that are pending also without their line.
+    /// Level-sensitive interrupts in list registers that stay pending even if their line falls.
     pub(super) latched: Words,
-    /// SPIs whose holders have been asked to say when they have ended, and the count of releases then.
+    /// SPIs whose holders have been asked to report the end, and the value of
+    /// [`Distributor::releases`] at that time.
     pub(super) asked: Words,
     pub(super) asked_at: u32,
-    /// The interrupt that got a list register last: among equals, the next one after it is next.
+    /// The interrupt that got a list register last. Among equally urgent interrupts the next one
+    /// after it is next.
     pub(super) last: u32,
     /// GICv2: the vCPU whose SGI was taken last.
     pub(super) last_source: u32,
-    /// Hardware PPIs that are enabled on the board.
+    /// Hardware PPIs whose physical interrupts are enabled.
     pub(super) board: u32,
-    /// What the virtual interface has been asked to tell.
+    /// The maintenance interrupts that have been requested from the virtual interface.
     pub(super) maintenance: Maintenance,
-    /// Groups that the guest's CPU interface signalled when that last mattered.
+    /// The groups that the guest's CPU interface signalled when list registers were last filled.
     pub(super) groups: u32,
-    /// A register access that waits for answers.
+    /// A register access that waits for answers of other vCPUs.
     pub(super) query: Query,
 }
 
 impl Cpu {
-    /// The vCPU `number` of its VM (0 to 7, which is its affinity too), off.
+    /// Creates the state of vCPU `number` of a VM (0 to 7, which is its affinity too). The vCPU is
+    /// off.
     pub const fn new(number: usize) -> Self {
         Self {
             vtimer_lr: 0,
@@ -103,7 +113,7 @@ impl Cpu {
         }
     }
 
-    /// As [`Self::new`] made it, in place.
+    /// Resets the state in place to that of [`Self::new`].
     fn clear(&mut self) {
         let Self {
             vtimer_lr,
@@ -161,8 +171,8 @@ impl Cpu {
         *query = Query::new();
     }
 
-    /// The vCPU starts (VM start, CPU_ON): list registers empty, private interrupts as after a reset. SPIs
-    /// that wait for this vCPU are taken up at once.
+    /// Starts the vCPU (VM start, CPU_ON): empties the list registers and resets the SGIs and PPIs.
+    /// SPIs that wait for this vCPU are taken at once.
     pub fn reset(&mut self, dist: &Distributor, host: &mut impl Host) -> Notify {
         self.clear();
         for n in 0..host.list_registers() {
@@ -173,13 +183,14 @@ impl Cpu {
         let (hw, edges) = dist.ppis();
         dist.vcpu_words(self.number).reset(hw, 0xffff | edges);
         dist.set_online(self.number, true);
-        // Private requests there are none yet.
+        // There are no requests about private interrupts yet.
         self.sync_lrs(dist, host, ALL & !1 | REQUESTS)
     }
 
-    /// The vCPU goes off, or its VM stops: SPIs that were pending in list registers wait for whoever they are
-    /// routed to, what was active has ended, its physical interrupts are deactivated, its private ones
-    /// disabled, and its private state is dropped.
+    /// Takes the vCPU off line, or stops it with its VM. SPIs pending in its list registers wait
+    /// for the vCPU that they are routed to. Its active interrupts have ended, and the physical
+    /// interrupts behind them are deactivated. Its physical PPIs are disabled, and its private
+    /// state is dropped.
     pub fn leave<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         dist.set_online(self.number, false);
         let mut notify = Notify::NOBODY;
@@ -216,12 +227,14 @@ impl Cpu {
         notify
     }
 
-    /// Private interrupts (virtual INTIDs, a bit for each) whose physical ones the guest has enabled.
+    /// Returns the private interrupts (virtual INTIDs, a bit for each) whose physical interrupts
+    /// the guest has enabled.
     pub const fn enabled_on_board(&self) -> u32 {
         self.board
     }
 
-    /// An interrupt of one of `groups`, more urgent than `below`, waits for the guest: its WFI ends.
+    /// Whether the guest's WFI ends: an interrupt waits for a list register, or an interrupt of one
+    /// of `groups` that is more urgent than `below` is pending in one.
     pub fn is_called<H: Host>(&self, host: &H, groups: u32, below: u64) -> bool {
         !self.waiting.is_empty()
             || super::each(0, !host.empty() & Self::all_lrs(host)).any(|n| {
@@ -233,15 +246,16 @@ impl Cpu {
             })
     }
 
-    /// What EL2 writes into [`VTIMER_LR`] when the virtual timer fires, or 0: the guest does not want it
-    /// now; then [`Self::raise`].
+    /// Returns the entry that EL2 writes into [`VTIMER_LR`] when the virtual timer fires, or 0 if
+    /// the interrupt cannot be delivered that way now; EL2 calls [`Self::raise`] then.
     #[inline(always)]
     pub const fn vtimer_entry(&self) -> u64 {
         self.vtimer_lr
     }
 
-    /// Takes up what others have left for this vCPU. To be called when it has been notified, and when it goes
-    /// on after a while in which notifications were not acted on (a paused VM).
+    /// Acts on what other pCPUs have left for this vCPU. To be called when the vCPU has been
+    /// notified, and when it goes on after a while in which notifications were not acted on (a
+    /// paused VM).
     #[inline(always)]
     pub fn on_notify<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         if self.on_notify_fast(dist, host) {
@@ -251,8 +265,9 @@ impl Cpu {
         }
     }
 
-    /// The fast path of [`Self::on_notify`]: exactly one SGI that may go straight into an empty list register, and
-    /// nothing else. `false`: nothing has been done, take [`Self::on_notify`].
+    /// The fast path of [`Self::on_notify`]: there is exactly one SGI to deliver and nothing else
+    /// to do, and all list registers but the timer's are empty. Returns `false` if nothing has been
+    /// done; the caller then calls [`Self::on_notify`].
     #[inline(always)]
     pub fn on_notify_fast<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> bool {
         let shared = dist.vcpu_words(self.number);
@@ -282,7 +297,7 @@ impl Cpu {
         false
     }
 
-    /// SGIs where list registers are in use, or everything.
+    /// Takes SGIs while list registers are in use, or runs [`Self::sync_lrs`].
     #[inline(never)]
     fn on_notify_slow<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         if self.take_sgis(dist, host) {
@@ -292,8 +307,9 @@ impl Cpu {
         }
     }
 
-    /// The fast path of [`Self::raise`] for an SPI, by its physical INTID: it is wanted here, and the first list
-    /// register is free. `false`: nothing has been done, look up the virtual INTID and take [`Self::raise`].
+    /// The fast path of [`Self::raise`] for an SPI, by its physical INTID: it has a ready entry
+    /// here, and list register 1 is free. Returns `false` if nothing has been done; the caller then
+    /// looks up the virtual INTID and calls [`Self::raise`].
     #[inline(always)]
     pub fn raise_fast<H: Host>(&mut self, dist: &Distributor, host: &mut H, pintid: u32) -> bool {
         if pintid < 32 {
@@ -301,7 +317,7 @@ impl Cpu {
         }
         let entry = self.ready[pintid as usize % READY];
         let busy = dist.vcpu_words(self.number).busy.load(Acquire) != 0;
-        // An entry that is not there names physical interrupt 0, an SGI of EL2's own.
+        // The physical INTID in a free slot is 0, an SGI of EL2, which never gets here.
         if lr::pintid(entry) != pintid || busy || !self.waiting.is_empty() || host.empty() & 2 == 0
         {
             return false;
@@ -313,8 +329,8 @@ impl Cpu {
         true
     }
 
-    /// A hardware interrupt (virtual INTID) has been acknowledged on this pCPU and its priority dropped. It stays
-    /// active on the board until the guest deactivates it.
+    /// Delivers a hardware interrupt (virtual INTID) that this pCPU has acknowledged and whose
+    /// priority it has dropped. The physical interrupt stays active until the guest deactivates it.
     pub fn raise<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) -> Notify {
         let (word, bit) = place(intid);
         if word >= dist.words() {
@@ -338,7 +354,8 @@ impl Cpu {
         if intid == VTIMER {
             self.direct_changed(dist);
         }
-        // What is pending by a register is told apart on this path only.
+        // Only this path handles an interrupt that a register has made pending, so no entry is kept
+        // ready for one.
         let plain = bank.hw.load(Relaxed) & !self.latched.get(word);
         if word != 0 && bank.deliverable(dist.groups()) & plain & bit != 0 {
             let slot = dist.physical(intid) as usize % READY;
@@ -348,7 +365,7 @@ impl Cpu {
         notify
     }
 
-    /// The line of an emulated device goes up or down, seen by this pCPU.
+    /// Raises or lowers the line of an emulated device, on this pCPU.
     pub fn set_line<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -366,7 +383,7 @@ impl Cpu {
         self.changed(dist, host, self.number, word, bit)
     }
 
-    /// Maintenance interrupt.
+    /// Handles a maintenance interrupt.
     pub fn handle_maintenance<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         let mut notify = Notify::NOBODY;
         if self.handle_maintenance_fast(dist, host, &mut notify) {
@@ -375,7 +392,7 @@ impl Cpu {
         notify | self.sync_lrs(dist, host, 0)
     }
 
-    /// A write to ICC_DIR_EL1 or GICC_DIR in EOImode 1. Such writes always trap.
+    /// Handles a write to ICC_DIR_EL1 or GICC_DIR in EOImode 1. Such writes always trap.
     pub fn deactivate<H: Host>(&mut self, dist: &Distributor, host: &mut H, value: u32) -> Notify {
         let intid = if matches!(H::VERSION, Version::V2) {
             value & 0x3ff
@@ -389,8 +406,9 @@ impl Cpu {
         self.end_active(dist, host, self.number, word, bit)
     }
 
-    /// Bits of `word`, as `vcpu` sees it, have changed in a way that may make them wanted or unwanted: this vCPU
-    /// sees to its own and marks the others.
+    /// Handles a change to `bits` of `word`, as `vcpu` sees it, that may make the interrupts
+    /// deliverable or no longer deliverable: synchronizes the list registers of this vCPU, if it is
+    /// concerned, and marks the other vCPUs.
     pub(super) fn changed<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -419,7 +437,7 @@ impl Cpu {
         notify
     }
 
-    /// Works out anew what the hot paths know beforehand.
+    /// Recomputes the entries of the fast paths.
     pub(super) fn hot_changed(&mut self, dist: &Distributor) {
         let wanted = dist.vcpu_words(self.number).bank.deliverable(dist.groups());
         self.vtimer_wanted = if wanted & 1 << VTIMER == 0 {
@@ -433,23 +451,23 @@ impl Cpu {
         self.direct_changed(dist);
     }
 
-    /// SGIs that may go straight into a list register.
+    /// Returns the SGIs that may go straight into a list register.
     pub(super) const fn direct(&self) -> u32 {
         self.direct
     }
 
-    /// What goes into a list register for an SGI.
+    /// Returns the list register entry of an SGI.
     pub(super) const fn sgi_entry(&self, intid: u32) -> u64 {
         self.sgis[intid as usize & 15]
     }
 
-    /// Something waits: nothing may overtake it.
+    /// Stops the fast paths while an interrupt waits, so that none overtakes it.
     pub(super) const fn hold_back(&mut self) {
         self.direct = 0;
         self.vtimer_lr = 0;
     }
 
-    /// Works out anew what may go straight into a list register.
+    /// Recomputes which interrupts may go straight into a list register.
     pub(super) fn direct_changed(&mut self, dist: &Distributor) {
         if !self.waiting.is_empty() {
             return self.hold_back();
@@ -464,7 +482,7 @@ impl Cpu {
         };
     }
 
-    /// Forgets the entries that are kept ready for SPIs of these words.
+    /// Forgets the ready entries of SPIs in these words.
     pub(super) fn forget_ready(&mut self, words: u32) {
         if self.ready_words & words == 0 {
             return;
@@ -478,7 +496,7 @@ impl Cpu {
         self.ready_words &= !words;
     }
 
-    /// A list register entry for an interrupt, without state.
+    /// Returns the list register entry of an interrupt, without pending and active state.
     pub(super) fn entry(&self, dist: &Distributor, intid: u32) -> u64 {
         let (word, bit) = place(intid);
         let bank = dist.bank(self.number, word);
@@ -487,14 +505,15 @@ impl Cpu {
         if bank.hw.load(Relaxed) & bit != 0 {
             entry | lr::hw(dist.physical(intid))
         } else if bank.edge.load(Relaxed) & bit == 0 {
-            // A line of an emulated device that stays up must be taken again: ask to be told.
+            // A line of an emulated device that stays up must be taken again after the guest has
+            // ended the interrupt.
             entry | lr::EOI
         } else {
             entry
         }
     }
 
-    /// Says that SPIs may be in a list register here, or are kept active here.
+    /// Publishes that SPIs may be in a list register of this vCPU, or are spilled here.
     #[inline(always)]
     pub(super) fn hold(&mut self, dist: &Distributor, word: usize, bits: u32) {
         let holds = &dist.vcpu_words(self.number).holds;
@@ -502,7 +521,7 @@ impl Cpu {
         self.held_words |= mask(word);
     }
 
-    /// All list registers.
+    /// Returns a bit for each list register, that of the virtual timer included.
     #[inline(always)]
     pub(super) fn all_lrs(host: &impl Host) -> u32 {
         host.usable() | 1 << VTIMER_LR

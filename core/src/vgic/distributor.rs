@@ -1,4 +1,4 @@
-//! What the vCPUs of a VM share about its interrupts.
+//! The interrupt state that the vCPUs of a VM share.
 
 use core::sync::atomic::{
     AtomicU8, AtomicU16, AtomicU32,
@@ -15,35 +15,37 @@ use super::{
 /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`.
 const CTLR_GROUPS: u32 = 0b11;
 
-/// Atomic words of a VM, 5.3 KiB. All zero is a valid value, that of a VM that has not been set up.
+/// The distributor of a VM: atomic words, 5.3 KiB. All zero is a valid value, that of a VM that has
+/// not been set up.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Distributor {
     groups: AtomicU32,
     typer: AtomicU32,
-    /// Words of INTIDs that the VM has, the private one included.
+    /// The number of words of INTIDs that the VM has, word 0 for SGIs and PPIs included.
     words: AtomicU32,
     vcpus: AtomicU32,
-    /// A bit for each vCPU that runs.
+    /// A bit for each vCPU that is on.
     online: AtomicU32,
-    /// How often a vCPU has let go of SPIs: who waits for one asks anew who has it.
+    /// How often a vCPU has released SPIs. When it has changed, a vCPU that waits for an SPI asks
+    /// the current holder again.
     pub(super) releases: AtomicU32,
-    /// 1 for a GICv2.
+    /// 1 for a GICv2, else 0.
     is_v2: AtomicU32,
-    /// Hardware PPIs, and which of them are edge-triggered.
+    /// The hardware PPIs, and those of them that are edge-triggered.
     ppis: AtomicU32,
     ppi_edges: AtomicU32,
-    /// By word; word 0 stays zero, private interrupts are in `lines`.
+    /// The state of SPIs by word. Word 0 stays zero: SGIs and PPIs are in `vcpu_words`.
     spis: [Bank; WORDS],
-    /// Hardware SPIs that a register has made pending, on the board or in the latch; by word. A level among them stays
-    /// pending when its line falls.
+    /// Hardware SPIs, by word, that a register write has made pending, in the physical GIC or in
+    /// the latch. A level-sensitive one stays pending when its line falls.
     by_software: SharedWords,
     vcpu_words: [VcpuWords; VCPUS],
-    /// By word; those of private interrupts are in `lines`.
+    /// The priorities of SPIs by word; those of SGIs and PPIs are in `vcpu_words`.
     priority: [[AtomicU8; 32]; WORDS],
-    /// Where SPIs go: affinity as in `GICR_TYPER`\[63:32\], or a mask of vCPUs on a GICv2.
+    /// The routes of SPIs: the affinity as in `GICR_TYPER`\[63:32\], or on a GICv2 a mask of vCPUs.
     routes: [AtomicU32; INTIDS - 32],
-    /// Physical INTIDs behind hardware interrupts.
+    /// The physical INTIDs behind hardware interrupts.
     physical: [AtomicU16; INTIDS],
 }
 
@@ -54,7 +56,7 @@ impl Default for Distributor {
 }
 
 impl Distributor {
-    /// A distributor that has nothing; see [`Self::reset`].
+    /// Creates the distributor of a VM that has not been set up; [`Self::reset`] sets it up.
     pub const fn new() -> Self {
         Self {
             groups: AtomicU32::new(0),
@@ -75,8 +77,9 @@ impl Distributor {
         }
     }
 
-    /// The distributor of a VM at reset: `vcpus` (1 to 8) vCPUs, all off, `spis` SPIs (a multiple of 32, at most
-    /// 256), its virtual timer on the board's PPI `vtimer`. Only while none of its vCPUs runs.
+    /// Resets the distributor for a VM of `vcpus` (1 to 8) vCPUs, all off, with `spis` SPIs (a
+    /// multiple of 32, at most 256) and its virtual timer on the board's PPI `vtimer`. To be called
+    /// only while none of the VM's vCPUs runs.
     pub fn reset(&self, version: Version, vcpus: usize, spis: u32, vtimer: u32) {
         self.reset_shared(version, vcpus, spis, vtimer);
         for word in 0..self.words() {
@@ -87,8 +90,9 @@ impl Distributor {
         }
     }
 
-    /// The first part of [`Self::reset`]: what there is. Then come [`Self::reset_word`] for each of [`Self::words`] and
-    /// [`Self::reset_private`] for each vCPU, each a step of at most some hundred instructions.
+    /// The first part of [`Self::reset`]: the registers and sizes of the VM. Then come
+    /// [`Self::reset_word`] for each of [`Self::words`] and [`Self::reset_private`] for each vCPU,
+    /// each a step of at most some hundred instructions.
     pub fn reset_shared(&self, version: Version, vcpus: usize, spis: u32, vtimer: u32) {
         let lines = (spis / 32).min(WORDS as u32 - 1);
         let vcpus = vcpus.clamp(1, VCPUS) as u32;
@@ -118,7 +122,8 @@ impl Distributor {
         }
     }
 
-    /// The part of [`Self::reset`] that is about the 32 SPIs of a word (1 and up), after [`Self::reset_shared`].
+    /// The part of [`Self::reset`] for the 32 SPIs of a word (1 and up), after
+    /// [`Self::reset_shared`].
     pub fn reset_word(&self, word: usize) {
         let (Some(bank), Some(priorities)) = (self.spis.get(word), self.priority.get(word)) else {
             return;
@@ -134,13 +139,13 @@ impl Distributor {
         physical.for_each(|p| p.store(0, Relaxed));
     }
 
-    /// The part of [`Self::reset`] that is about vCPU `number`, after [`Self::reset_shared`].
+    /// The part of [`Self::reset`] for vCPU `number`, after [`Self::reset_shared`].
     pub fn reset_private(&self, number: usize) {
         let shared = self.vcpu_words(number);
         shared.reset(0, 0);
         shared.busy.store(0, Relaxed);
         shared.owns.fill(0);
-        // A route of 0 is vCPU 0, but on a GICv2 with several, where it is nobody.
+        // A route of 0 means vCPU 0, except on a GICv2 with several vCPUs, where it means none.
         if number == 0 && self.target(0) == Some(0) {
             for word in 1..self.words() {
                 shared.owns.set(word, u32::MAX);
@@ -148,8 +153,8 @@ impl Distributor {
         }
     }
 
-    /// Links an SPI of the VM to a physical SPI, or a PPI of every vCPU to the PPI of its pCPU. After
-    /// [`Self::reset`], before the VM runs.
+    /// Backs an SPI of the VM by a physical SPI, or a PPI of every vCPU by the PPI of its pCPU. To
+    /// be called after [`Self::reset`], before the VM runs.
     pub fn link(&self, vintid: u32, pintid: u32, edge: bool) {
         let (word, bit) = place(vintid);
         let Some(entry) = self.physical.get(vintid as usize) else {
@@ -167,7 +172,7 @@ impl Distributor {
         }
     }
 
-    /// Reads the 32-bit registers that guests read most, without a look at the rest.
+    /// Reads the 32-bit registers that guests read most; `None` for all others.
     #[inline(always)]
     pub fn read_fast(&self, offset: u64) -> Option<u32> {
         if offset & !0x7c == 0x100 {
@@ -180,7 +185,7 @@ impl Distributor {
         (offset == 4).then(|| self.typer.load(Relaxed))
     }
 
-    /// Whether a 32-bit write enables what is enabled already.
+    /// Whether a 32-bit write only enables interrupts that are enabled already.
     #[inline(always)]
     pub fn changes_nothing(&self, offset: u64, value: u32) -> bool {
         offset & !0x7c == 0x100
@@ -191,32 +196,34 @@ impl Distributor {
                 .is_some_and(|bank| value & !bank.enable.load(Relaxed) == 0)
     }
 
-    /// Others have left something for this vCPU, which is to be told.
+    /// Whether other pCPUs have left something for this vCPU, so that it has to be notified.
     pub fn calls(&self, vcpu: usize) -> bool {
         let shared = self.vcpu_words(vcpu);
         let waits = shared.busy.load(SeqCst) | shared.bank.latch.load(SeqCst) & 0xffff;
         waits != 0 && self.online() & 1u32.wrapping_shl(vcpu as u32) != 0
     }
 
-    /// All vCPUs that run.
+    /// Returns all vCPUs that are on.
     pub fn notify_all(&self) -> Notify {
         Notify(self.online() as u8)
     }
 
-    /// Makes an interrupt pending, from any pCPU (an event, a doorbell). `vcpu` is whose it is if it is a PPI.
+    /// Makes an interrupt pending, from any pCPU (an event, a doorbell). `vcpu` is the vCPU that
+    /// has the interrupt if it is a PPI.
     pub fn post(&self, intid: u32, vcpu: usize) -> Notify {
         let (word, bit) = place(intid);
         if !self.is_virtual(vcpu, word, bit) {
             return Notify::NOBODY;
         }
         if self.bank(vcpu, word).latch.fetch_or(bit, SeqCst) & bit != 0 {
-            // Whoever set it has told the owner.
+            // The pCPU that has set the bit notifies the owner.
             return Notify::NOBODY;
         }
         self.mark_owners(vcpu, word, bit)
     }
 
-    /// The line of an emulated device goes up or down, seen by any pCPU. `vcpu` is whose it is if it is a PPI.
+    /// Raises or lowers the line of an emulated device, from any pCPU. `vcpu` is the vCPU that has
+    /// the interrupt if it is a PPI.
     pub fn post_line(&self, intid: u32, up: bool, vcpu: usize) -> Notify {
         let (word, bit) = place(intid);
         if self.move_line(intid, up, vcpu) {
@@ -226,12 +233,12 @@ impl Distributor {
         }
     }
 
-    /// The VM has the interrupt, and no physical one stands behind it.
+    /// Whether the VM has the interrupt, and no physical interrupt backs it.
     fn is_virtual(&self, vcpu: usize, word: usize, bit: u32) -> bool {
         word < self.words() && self.bank(vcpu, word).hw.load(Relaxed) & bit == 0
     }
 
-    /// Takes a line's level over; whether it has changed.
+    /// Stores the level of a line; returns whether it has changed.
     pub(super) fn move_line(&self, intid: u32, up: bool, vcpu: usize) -> bool {
         let (word, bit) = place(intid);
         if !self.is_virtual(vcpu, word, bit) {
@@ -250,7 +257,7 @@ impl Distributor {
         changed
     }
 
-    /// Stops all physical SPIs of the VM.
+    /// Disables, un-pends and deactivates all physical SPIs of the VM.
     pub(super) fn shutdown(&self, host: &mut impl Host) {
         for word in 1..self.words() {
             for intid in each(word, self.bank(0, word).hw.load(Relaxed)) {
@@ -262,7 +269,7 @@ impl Distributor {
         }
     }
 
-    /// Words that the VM has, 1 to 9.
+    /// Returns the number of words of INTIDs that the VM has, 1 to 9.
     #[inline(always)]
     pub fn words(&self) -> usize {
         (self.words.load(Relaxed) as usize).min(WORDS)
@@ -276,7 +283,7 @@ impl Distributor {
         (self.vcpus.load(Relaxed) as usize).min(VCPUS)
     }
 
-    /// A bit for each vCPU of the VM.
+    /// Returns a bit for each vCPU of the VM.
     pub(super) fn all_vcpus(&self) -> u32 {
         (1u32 << self.vcpus()).wrapping_sub(1)
     }
@@ -303,13 +310,13 @@ impl Distributor {
         self.typer.load(Relaxed)
     }
 
-    /// Group enables of `GICD_CTLR`: bit 0 for group 0, bit 1 for group 1.
+    /// Returns the group enables of `GICD_CTLR`: bit 0 for group 0, bit 1 for group 1.
     #[inline(always)]
     pub(super) fn groups(&self) -> u32 {
         self.groups.load(Relaxed)
     }
 
-    /// Writes them; what they were.
+    /// Writes the group enables; returns those before.
     pub(super) fn set_groups(&self, value: u32) -> u32 {
         self.groups.swap(value & CTLR_GROUPS, SeqCst)
     }
@@ -319,7 +326,8 @@ impl Distributor {
         &self.vcpu_words[vcpu % VCPUS]
     }
 
-    /// The bank of a word as this vCPU sees it. Word 0 of `spis` stands for what does not exist.
+    /// Returns the bank of a word as this vCPU sees it. Word 0 of `spis` stands in for words that
+    /// do not exist.
     #[inline(always)]
     pub(super) fn bank(&self, vcpu: usize, word: usize) -> &Bank {
         if word == 0 {
@@ -329,7 +337,8 @@ impl Distributor {
         }
     }
 
-    /// Bits of a word that are this vCPU's to take.
+    /// Returns the interrupts of a word that are routed to this vCPU; all ones for its SGIs and
+    /// PPIs.
     #[inline(always)]
     pub(super) fn owns(&self, vcpu: usize, word: usize) -> u32 {
         if word == 0 {
@@ -339,13 +348,13 @@ impl Distributor {
         }
     }
 
-    /// Hardware PPIs, and those of them that are edge-triggered.
+    /// Returns the hardware PPIs, and those of them that are edge-triggered.
     pub(super) fn ppis(&self) -> (u32, u32) {
         (self.ppis.load(Relaxed), self.ppi_edges.load(Relaxed))
     }
 
-    /// Hardware interrupts of a word that a register has made pending and that are in no list register: on the board, or in
-    /// the latch.
+    /// Returns the word of hardware interrupts that a register write has made pending and that are
+    /// in no list register: they are pending in the physical GIC or in the latch.
     #[inline(always)]
     pub(super) fn by_software(&self, vcpu: usize, word: usize) -> &AtomicU32 {
         if word == 0 {
@@ -355,14 +364,14 @@ impl Distributor {
         }
     }
 
-    /// The physical INTID behind a hardware interrupt.
+    /// Returns the physical INTID behind a hardware interrupt.
     pub(super) fn physical(&self, intid: u32) -> u32 {
         self.physical
             .get(intid as usize)
             .map_or(0, |p| u32::from(p.load(Relaxed)))
     }
 
-    /// The priorities of a word.
+    /// Returns the priorities of a word.
     #[inline(always)]
     pub(super) fn priorities(&self, vcpu: usize, word: usize) -> &[AtomicU8; 32] {
         if word == 0 {
@@ -378,21 +387,21 @@ impl Distributor {
         self.priorities(vcpu, word)[intid as usize % 32].load(Relaxed)
     }
 
-    /// Writes a priority; whether it has changed.
+    /// Writes a priority; returns whether it has changed.
     pub(super) fn set_priority(&self, vcpu: usize, intid: u32, value: u8) -> bool {
         let (word, _) = place(intid);
         let value = value & PRIORITY_BITS;
         self.priorities(vcpu, word)[intid as usize % 32].swap(value, Relaxed) != value
     }
 
-    /// Where an SPI goes, as written.
+    /// Returns the route of an SPI, as written.
     pub(super) fn route(&self, intid: u32) -> u32 {
         self.routes
             .get(intid.wrapping_sub(32) as usize)
             .map_or(0, |route| route.load(SeqCst))
     }
 
-    /// The vCPU that a route means: on a GICv2 the first of the mask.
+    /// Returns the vCPU that a route means: on a GICv2 the lowest one in the mask.
     pub(super) fn target(&self, route: u32) -> Option<usize> {
         if self.is_v2() {
             if self.vcpus() == 1 {
@@ -404,13 +413,13 @@ impl Distributor {
         Some(route as usize).filter(|vcpu| *vcpu < self.vcpus())
     }
 
-    /// The vCPU that an SPI goes to.
+    /// Returns the vCPU that an SPI is routed to.
     pub(super) fn owner(&self, intid: u32) -> Option<usize> {
         self.target(self.route(intid))
     }
 
-    /// Routes an SPI; the owners before and after, if they differ. Two vCPUs may do so at a time: the ownership
-    /// words follow the route that is there at the end.
+    /// Routes an SPI; returns the owners before and after, if they differ. Two vCPUs may route it
+    /// at the same time: in the end the ownership words match the route that was stored last.
     pub(super) fn set_route(
         &self,
         intid: u32,
@@ -441,8 +450,8 @@ impl Distributor {
         Some((before, target))
     }
 
-    /// Leaves a mark for a vCPU: `what` in [`VcpuWords::busy`]. Whoever finds the mark there already need not notify
-    /// again.
+    /// Sets the bits `what` in [`VcpuWords::busy`] of a vCPU, and returns it as to be notified. If
+    /// the bits are set already, another pCPU notifies it.
     pub(super) fn mark(&self, vcpu: usize, what: u32) -> Notify {
         let before = self.vcpu_words(vcpu).busy.fetch_or(what, SeqCst);
         if before & what == what {
@@ -451,7 +460,7 @@ impl Distributor {
         Notify((mask(vcpu % VCPUS) & self.online()) as u8)
     }
 
-    /// Marks all vCPUs that own one of these interrupts.
+    /// Marks each vCPU that owns one of these interrupts.
     pub(super) fn mark_owners(&self, vcpu: usize, word: usize, bits: u32) -> Notify {
         if word == 0 {
             return self.mark(vcpu, 1);
@@ -465,7 +474,8 @@ impl Distributor {
         notify
     }
 
-    /// Marks all other vCPUs that may have one of these interrupts, so that they say when it has ended.
+    /// Marks each vCPU except `but` that may hold one of these interrupts, so that it reports the
+    /// end.
     pub(super) fn mark_holders(&self, but: usize, word: usize, bits: u32) -> Notify {
         let mut notify = Notify::NOBODY;
         for v in (0..self.vcpus()).filter(|v| *v != but) {
@@ -476,7 +486,7 @@ impl Distributor {
         notify
     }
 
-    /// Asks a vCPU for an answer, after it has acted on `what`; the ticket.
+    /// Asks a vCPU to act on `what` and then to answer; returns the ticket.
     pub(super) fn ask(&self, vcpu: usize, what: u32) -> (u32, Notify) {
         let ticket = self
             .vcpu_words(vcpu)
@@ -486,7 +496,8 @@ impl Distributor {
         (ticket, self.mark(vcpu, what | ASKED))
     }
 
-    /// Asks for an answer to a write that disables: until then it is not in effect ([`Self::disabling`]).
+    /// Asks a vCPU to answer a write that disables. The write is not in effect before the answer
+    /// ([`Self::disabling`]).
     pub(super) fn ask_disabled(&self, vcpu: usize, what: u32) -> Notify {
         if !self.is_online(vcpu) {
             return Notify::NOBODY;
@@ -496,20 +507,22 @@ impl Distributor {
         notify
     }
 
-    /// A write that disables is not yet in effect on this vCPU.
+    /// Whether a write that disables is not yet in effect on this vCPU.
     pub(super) fn disabling_on(&self, vcpu: usize) -> bool {
         let shared = self.vcpu_words(vcpu);
         self.is_online(vcpu) && !shared.has_answered(shared.disabling.load(SeqCst))
     }
 
-    /// A write that disables is not yet in effect somewhere (`GICD_CTLR.RWP`).
+    /// Whether a write that disables is not yet in effect on some vCPU (`GICD_CTLR.RWP`).
     pub(super) fn disabling(&self) -> bool {
         (0..self.vcpus()).any(|vcpu| self.disabling_on(vcpu))
     }
 
-    /// After a write that disabled `gone`: asks those who may have one of them in a list register.
+    /// After a write that disabled `gone`: asks each vCPU except `but` that may have one of them in
+    /// a list register.
     pub(super) fn ask_holders(&self, but: usize, word: usize, gone: u32) -> Notify {
-        // A vCPU that takes an interrupt says so in `holds` before it looks whether it is enabled.
+        // A vCPU that takes an interrupt sets its bit in `holds` before it checks whether the
+        // interrupt is enabled.
         fence(SeqCst);
         let mut notify = Notify::NOBODY;
         for v in (0..self.vcpus()).filter(|v| *v != but) {
@@ -520,7 +533,8 @@ impl Distributor {
         notify
     }
 
-    /// Tells all vCPUs but one that the group enables have changed, and asks for answers if `off`.
+    /// Marks each vCPU except `but` because the group enables have changed; if `off`, asks it for
+    /// an answer.
     pub(super) fn mark_groups(&self, but: usize, off: bool) -> Notify {
         let mut notify = Notify::NOBODY;
         for v in (0..self.vcpus()).filter(|v| *v != but) {

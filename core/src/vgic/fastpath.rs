@@ -1,6 +1,6 @@
-//! Short cuts past [`Cpu::sync_lrs`] for what is frequent but not on the fast path: an SGI where list registers are in use, one
-//! more SGI than list registers, the line of an emulated device. Each looks first whether anything else is to be
-//! done, and if so does nothing.
+//! Short cuts past [`Cpu::sync_lrs`] for frequent cases that the fast paths do not cover: an SGI
+//! while list registers are in use, one more SGI than there are list registers, the line of an
+//! emulated device. Each first checks whether anything else is to be done, and if so does nothing.
 
 use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, SeqCst},
@@ -12,12 +12,12 @@ use super::{
 };
 
 impl Cpu {
-    /// Nothing but SGIs waits for this vCPU's attention.
+    /// Whether other pCPUs have left nothing but SGIs for this vCPU.
     pub(super) fn is_quiet(&self, dist: &Distributor) -> bool {
         dist.vcpu_words(self.number).busy.load(Acquire) == 0
     }
 
-    /// SGIs that others have sent. `false`: there may be more to do.
+    /// Delivers SGIs that other vCPUs have sent. Returns `false` if there may be more to do.
     pub(super) fn take_sgis<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> bool {
         if !self.is_quiet(dist) || matches!(H::VERSION, Version::V2) {
             return false;
@@ -33,7 +33,7 @@ impl Cpu {
         latch.load(Acquire) & self.direct() == 0 && self.direct() != 0
     }
 
-    /// An SGI of this vCPU to itself. `false`: nothing has been done.
+    /// Delivers an SGI of this vCPU to itself. Returns `false` if nothing has been done.
     pub(super) fn send_to_self<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -47,9 +47,10 @@ impl Cpu {
         self.direct() & bit != 0 && self.place_sgi(host, intid)
     }
 
-    /// The same while nothing but SGIs are in list registers, none of them twice, and nothing else is to be done:
-    /// no list register has to be read. If there is none for it, and it is no more urgent than those, it waits. `from`:
-    /// who sent it, on a GICv2. `false`: nothing has been done.
+    /// Delivers an SGI of this vCPU to itself without reading a list register, while the list
+    /// registers hold only SGIs, none of them active and pending, and nothing else is to be done.
+    /// If no list register is free and the SGI is no more urgent than those in list registers, it
+    /// waits. `from`: the sender, on a GICv2. Returns `false` if nothing has been done.
     pub(super) fn send_beside_sgis<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -65,7 +66,7 @@ impl Cpu {
         let free = empty & host.usable();
         let entry = self.sgi_entry(intid) | from;
         if free != 0 {
-            // Unless something waits before it.
+            // Allowed unless an interrupt waits that it would overtake.
             let may = self.direct() & bit != 0;
             if may {
                 host.set_lr(free.trailing_zeros(), entry);
@@ -98,7 +99,8 @@ impl Cpu {
         true
     }
 
-    /// Puts an SGI into a list register: its own, or a free one. `false`: there is none.
+    /// Puts an SGI into the list register that holds it, or into a free one. Returns `false` if
+    /// there is neither.
     fn place_sgi<H: Host>(&mut self, host: &mut H, intid: u32) -> bool {
         let empty = host.empty();
         self.inside = 0;
@@ -119,8 +121,8 @@ impl Cpu {
         free != 0
     }
 
-    /// Maintenance interrupt: ends that asked to be told and after which nothing comes, and SGIs that waited.
-    /// `false`: there may be more to do.
+    /// Handles a maintenance interrupt for interrupts that have ended and are not pending again,
+    /// and for SGIs that waited. Returns `false` if there may be more to do.
     pub(super) fn handle_maintenance_fast<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -130,7 +132,7 @@ impl Cpu {
         if !self.is_quiet(dist) || !self.spilled.is_empty() {
             return false;
         }
-        // SGIs of one sender ask for nothing at their end.
+        // While `inside` is not 0, no list register has `lr::EOI` set.
         let ended = if self.inside == 0 { !host.empty() } else { 0 };
         for n in each(0, ended & host.usable()) {
             let entry = host.lr(n);
@@ -151,7 +153,8 @@ impl Cpu {
         self.waiting.is_empty() || self.refill_sgis(dist, host)
     }
 
-    /// Fills list registers with SGIs that waited, if nothing else did.
+    /// Fills list registers with SGIs that waited, if nothing else waits. Returns `false` if there
+    /// may be more to do.
     fn refill_sgis<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> bool {
         let waiting = self.waiting.get(0);
         if self.waiting.some() != 1 || waiting & !0xffff != 0 || host.groups() != self.groups {
@@ -166,7 +169,7 @@ impl Cpu {
         let fits = rest == 0;
         rest = waiting;
         for n in each(0, free) {
-            // If all have room, the order is of no interest.
+            // If all of them fit, the order does not matter.
             let intid = if fits {
                 rest.trailing_zeros()
             } else {
@@ -189,7 +192,7 @@ impl Cpu {
         free != 0
     }
 
-    /// Moves an SGI from the latch to a free list register, if it is still there.
+    /// Moves an SGI from the latch to a free list register, if it is still latched.
     fn put_sgi<H: Host>(&mut self, dist: &Distributor, host: &mut H, n: u32, intid: u32) {
         let bit = mask(intid as usize & 15);
         let latch = &dist.vcpu_words(self.number).bank.latch;
@@ -212,8 +215,8 @@ impl Cpu {
         }
     }
 
-    /// The line of an emulated device has moved, for an SPI that is level-sensitive and this vCPU's. `false`: there
-    /// may be more to do.
+    /// Handles a moved line of an emulated device, for a level-sensitive SPI that this vCPU owns.
+    /// Returns `false` if there may be more to do.
     pub(super) fn follow_line<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -245,7 +248,7 @@ impl Cpu {
                 return entry & lr::PENDING == 0;
             }
             host.set_lr(n, 0);
-            // Only the owner waits for it, and that is this vCPU.
+            // Only the owner could wait for the release, and that is this vCPU.
             let _ = self.let_go(dist, word, bit);
             return true;
         }
@@ -267,13 +270,13 @@ impl Cpu {
         true
     }
 
-    /// An SPI is in no list register here any more.
+    /// Records that an SPI is no longer in a list register here.
     fn let_go(&mut self, dist: &Distributor, word: usize, bit: u32) -> Notify {
         let now = dist.vcpu_words(self.number).holds.get(word) & !bit;
         self.release(dist, word, now)
     }
 
-    /// Asks the virtual interface for the maintenance interrupts that are needed.
+    /// Requests the maintenance interrupts that are needed.
     pub(super) fn update_maintenance<H: Host>(&mut self, host: &mut H) {
         let what = Maintenance {
             refill: !self.waiting.is_empty(),

@@ -1,6 +1,7 @@
-//! Which interrupts get a list register. The most urgent first; among equals, in turn. So what waits outside is
-//! never more urgent than what is pending inside, and as long as something waits, something is pending inside:
-//! when nothing is any more, a maintenance interrupt brings the next (ICH_HCR_EL2.NPIE).
+//! The choice of the interrupts that get a list register: the most urgent first; among equally
+//! urgent ones, in turn. So an interrupt that waits is never more urgent than one that is pending
+//! in a list register, and as long as one waits, another is pending in a list register. When none
+//! is pending there any more, a maintenance interrupt (ICH_HCR_EL2.NPIE) makes EL2 fill them again.
 
 use core::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
@@ -12,40 +13,42 @@ use super::sync::Held;
 use super::words::Words;
 use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, mask, numbers, place};
 
-/// After that many looks at waiting interrupts an exit fills no more list registers; the vCPU notifies itself and
-/// goes on in another.
+/// The number of looks at waiting interrupts after which an exit fills no more list registers. The
+/// vCPU then notifies itself and goes on in another exit.
 const LOOKS: u32 = 32;
-/// SPI words that an exit scans, besides the private one.
+/// The number of SPI words that an exit scans, besides word 0 (SGIs and PPIs).
 const SCANS: u32 = 2;
 
-/// Where an interrupt can go.
+/// The list register that an interrupt can have.
 enum LrChoice {
     /// A free list register.
     Free(u32),
-    /// One whose interrupt the guest has not taken, and which is less urgent.
+    /// One with a less urgent interrupt that the guest has not taken.
     Swap(u32, u64),
     /// One whose interrupt is active.
     Spill(u32, u64),
-    /// Nowhere now.
+    /// None at present.
     None,
 }
 
-/// What came of an attempt.
+/// The result of an attempt to place an interrupt.
 enum Placed {
     Yes,
-    /// It does not wait any more, or cannot go now whatever happens here.
+    /// The interrupt does not wait any more, or cannot be placed now, whatever list registers are
+    /// free.
     Gone,
     NoLr,
 }
 
-/// Urgency: a smaller number is more urgent. Interrupts of a group that the guest's CPU interface does not signal
-/// come last.
+/// Returns the urgency: a smaller number is more urgent. Interrupts of a group that the guest's CPU
+/// interface does not signal come last.
 const fn urgency(priority: u8, off: bool) -> u32 {
     (off as u32) << 8 | priority as u32
 }
 
 impl Cpu {
-    /// Fills list registers with what waits in the words of `scan`, and with what was left over.
+    /// Fills list registers with interrupts that wait in the words of `scan`, and with those that
+    /// still wait from earlier scans.
     pub(super) fn fill<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -80,7 +83,8 @@ impl Cpu {
                 break;
             };
             if turn != 0 && looks > LOOKS {
-                // What waits may be more urgent than what is pending inside: go on in another exit.
+                // A waiting interrupt may be more urgent than the pending ones in list registers:
+                // go on in another exit.
                 notify |= dist.mark(self.number, 1);
                 break;
             }
@@ -90,7 +94,7 @@ impl Cpu {
                     self.last = intid;
                     looks = looks.wrapping_add(self.waiting.get(word).count_ones());
                 }
-                // At most once for each list register.
+                // Happens at most once for each list register.
                 Placed::Gone => {}
                 Placed::NoLr if self.make_way(dist, host, intid, held) => continue,
                 Placed::NoLr => break,
@@ -101,7 +105,7 @@ impl Cpu {
         notify
     }
 
-    /// Finds out what waits in a word.
+    /// Determines which interrupts of a word wait.
     fn rescan(&mut self, dist: &Distributor, word: usize, held: &Held, full: bool) -> Notify {
         let bank = dist.bank(self.number, word);
         let latch = bank.latch.load(SeqCst);
@@ -115,7 +119,7 @@ impl Cpu {
         let mine = dist.owns(self.number, word) & bank.deliverable(dist.groups());
         let pending = held.pending.get(word);
         let active = held.active.get(word) & !pending;
-        // SGIs of a GICv2 have a sender each: one after another.
+        // SGIs of a GICv2 are delivered for one sender after another.
         let single = if word == 0 && dist.is_v2() { 0xffff } else { 0 };
         let again = latch & pending & !hw & !single;
         if again != 0 {
@@ -124,14 +128,16 @@ impl Cpu {
             let stays = self.latched.get(word) | taken & !bank.edge.load(Relaxed);
             self.latched.set(word, stays);
         }
-        // What is active and pending again shares its list register only if there are others to spare.
+        // An active interrupt that is pending again shares its list register only if others are
+        // free.
         let alone = if full { u32::MAX } else { hw | single | !latch };
         let blocked = pending | self.spilled.get(word) | active & alone;
         let mut waiting = (latch | up) & mine & !blocked;
         let mut notify = Notify::NOBODY;
         if word != 0 {
-            // Another vCPU still has it: it must say when it is done. Asked once, for it looks at the word then and may ask back;
-            // and again when somebody has let go of something, for it may be another one that has it now.
+            // Another vCPU still holds the SPI and must report its end. It is asked only once,
+            // because it scans the word then and may ask back; and again when some vCPU has
+            // released an SPI, since the holder may be a different vCPU now.
             let releases = dist.releases.load(SeqCst);
             if releases != self.asked_at {
                 self.asked = Words::new();
@@ -150,7 +156,8 @@ impl Cpu {
         notify
     }
 
-    /// No list register is free: the ends of those that are pending again are to be told.
+    /// Requests maintenance interrupts at the end of active interrupts that are pending again, when
+    /// no list register is free.
     fn tell_ends<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         for n in each(0, host.usable()) {
             let entry = host.lr(n);
@@ -166,7 +173,8 @@ impl Cpu {
         dist.vcpu_words(self.number).holds.get(word)
     }
 
-    /// Finds the most urgent of what waits in a word: its urgency in the upper half, its INTID in the lower.
+    /// Finds the most urgent interrupt that waits in a word, and stores it in `best`: its urgency
+    /// in the upper half, its INTID in the lower.
     pub(super) fn choose(&mut self, dist: &Distributor, word: usize) {
         let waiting = self.waiting.get(word);
         if waiting == 0 {
@@ -179,7 +187,7 @@ impl Cpu {
         } else {
             (waiting, true)
         };
-        // Among equals, the nearest after the last one that was placed is next.
+        // Among equally urgent interrupts the next after the last one that was placed comes first.
         let last = self.last;
         let turn = (word as u32)
             .wrapping_mul(32)
@@ -197,7 +205,7 @@ impl Cpu {
         }
     }
 
-    /// How far an interrupt comes behind the last one that was placed.
+    /// Returns how far an interrupt comes after the last one that was placed.
     fn turn(&self, intid: u32) -> u32 {
         intid.wrapping_sub(self.last).wrapping_sub(1) & 0x1ff
     }
@@ -230,9 +238,10 @@ impl Cpu {
             return Placed::Gone;
         }
         if held.active.get(word) & bit != 0 {
-            // Pending again while active: both in one list register. But where there is none to spare, or group or
-            // priority are no longer those of the active one, it waits outside for the end, which may be far: what is
-            // pending inside must be what comes next.
+            // Pending again while active: both states in one list register. But if no other list
+            // register is free, or the group or priority has changed since the interrupt became
+            // active, it waits in the latch for the end, which may be long in coming: the pending
+            // interrupts in list registers must be the most urgent ones.
             let Some((n, entry)) = self.find(host, intid) else {
                 return Placed::Gone;
             };
@@ -285,13 +294,13 @@ impl Cpu {
         Placed::Yes
     }
 
-    /// How urgent a list register's entry is.
+    /// Returns the urgency of a list register's entry.
     pub(super) fn of_entry(&self, entry: u64) -> u32 {
         let group = if entry & lr::GROUP1 != 0 { 2 } else { 1 };
         urgency(lr::priority(entry), self.groups & group == 0)
     }
 
-    /// Finds a list register for an interrupt.
+    /// Chooses a list register for an interrupt.
     fn choose_lr<H: Host>(&self, dist: &Distributor, host: &H, intid: u32) -> LrChoice {
         let empty = host.empty();
         if intid == VTIMER {
@@ -325,9 +334,10 @@ impl Cpu {
         }
     }
 
-    /// An interrupt waits. What is pending in list registers that are not to be had must not hide that all others
-    /// have been taken: the virtual timer's, if it is less urgent, and what is active as well. Whether there was
-    /// any.
+    /// Makes sure that EL2 learns, by NPIE, when all other pending interrupts have been taken while
+    /// `intid` waits. Pending state that cannot be exchanged for it must not hide that: that of
+    /// interrupts that are active too, and that of the virtual timer if it is less urgent, go back
+    /// to the latch. Returns whether there was any of the first kind.
     fn make_way<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -358,8 +368,8 @@ impl Cpu {
         any
     }
 
-    /// Takes an interrupt that waits; its entry without state. `None`: it does not wait any more, or another vCPU
-    /// has it. `has`: it is in a list register here.
+    /// Takes an interrupt that waits, and returns its entry without state. Returns `None` if it
+    /// does not wait any more, or another vCPU holds it. `has`: it is in a list register here.
     fn claim(
         &mut self,
         dist: &Distributor,
@@ -377,7 +387,8 @@ impl Cpu {
             return None;
         }
         if word != 0 {
-            // Who disables it or routes it away looks here afterwards; so look there after this.
+            // A vCPU that disables it or routes it away reads `holds` afterwards; so this vCPU
+            // reads enable and route after writing `holds`.
             self.hold(dist, word, bit);
             fence(SeqCst);
         }
@@ -398,7 +409,8 @@ impl Cpu {
             }
             return None;
         }
-        // Pending without its line: a level by its latch, but a hardware one, which the board has latched, by software.
+        // Pending without its line: for an emulated level-sensitive interrupt, by the latch; for a
+        // hardware interrupt, whose latch is set by its line too, by software.
         let latched = if hw {
             dist.by_software(self.number, word).fetch_and(!bit, SeqCst) & bit
         } else {
@@ -412,13 +424,13 @@ impl Cpu {
         Some(self.entry(dist, intid) | source.unwrap_or(0))
     }
 
-    /// GICv2: takes one sender of an SGI; its part of the entry. If there are more, the SGI stays latched, and its
-    /// end is to be told.
+    /// GICv2: takes one sender of an SGI, and returns its part of the entry. If there are more
+    /// senders, the SGI stays latched, and a maintenance interrupt is requested at its end.
     pub(super) fn take_source(&mut self, dist: &Distributor, intid: u32) -> Option<u64> {
         let shared = dist.vcpu_words(self.number);
         let slot = &shared.sources[intid as usize & 15];
         let sources = u32::from(slot.load(SeqCst));
-        // The next one after the last that was taken.
+        // The next sender after the last that was taken.
         let after = sources & (u32::MAX << 1).wrapping_shl(self.last_source);
         let first = if after != 0 { after } else { sources };
         let bit = first & first.wrapping_neg();

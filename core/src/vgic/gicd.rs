@@ -1,6 +1,7 @@
-//! The distributor frame: which register an access hits. Both architectures have the same registers at the same
-//! offsets up to 0xcff; on a GICv2 word 0 of each is that of the vCPU which reads it, on a GICv3 it is in the
-//! redistributor and reads as zero here (IHI 0048B, 4.3; IHI 0069H, 12.8 and 12.9).
+//! The registers of the distributor frame. Both architectures have the same registers at the same
+//! offsets up to 0xcff. On a GICv2 word 0 of each bank is banked for the vCPU that accesses it; on
+//! a GICv3 word 0 is in the redistributor and reads as zero here (IHI 0048B, 4.3; IHI 0069H, 12.8
+//! and 12.9).
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -9,20 +10,23 @@ use super::query::State;
 use super::shared::{ALL, REQUESTS};
 use super::{Answer, Cpu, Distributor, Host, Notify, Version, each, mask, place};
 
-/// `GICD_IIDR` and `GICR_IIDR`: no implementer, product 'B', revision 1.
+/// The value of `GICD_IIDR` and `GICR_IIDR`: no implementer, product 'B', revision 1.
 pub(crate) const IIDR: u32 = 0x4200_1000;
-/// Peripheral and component identification from 0x...d0 on: `PIDR2` has the architecture version in \[7:4\] and
-/// says with \[3:0\] that Arm assigned the scheme; `CIDR0` to 3.
+/// The peripheral and component identification registers from 0x...d0 on: `PIDR2` has the
+/// architecture version in \[7:4\], and its bits \[3:0\] say that Arm assigned the scheme; then
+/// `CIDR0` to 3.
 const PIDR2: u32 = 0x0b;
 const CIDR: [u32; 4] = [0x0d, 0xf0, 0x05, 0xb1];
-/// `GICD_CTLR` of a GICv3 with one Security state: DS and ARE read as one and cannot be written.
+/// The constant bits of `GICD_CTLR` of a GICv3 with one Security state: DS and ARE read as one and
+/// cannot be written.
 const CTLR_FIXED: u32 = 1 << 6 | 1 << 4;
 /// `GICD_CTLR.RWP`.
 const RWP: u32 = 1 << 31;
 
 const DONE: (Answer, Notify) = (Answer::Value(0), Notify::NOBODY);
 
-/// The identification registers; `offset` in the last 0x100 bytes of the frame, from 0xd0 on.
+/// Reads an identification register; `offset` is within the last 0x100 bytes of the frame, from
+/// 0xd0 on.
 pub(crate) fn identification(offset: u64, architecture: u32) -> u32 {
     match offset {
         0xe8 => architecture << 4 | PIDR2,
@@ -31,7 +35,8 @@ pub(crate) fn identification(offset: u64, architecture: u32) -> u32 {
     }
 }
 
-/// Puts each of the low 16 bits at the upper of two (`GICD_ICFGR`: the upper one says edge).
+/// Moves each of the low 16 bits to the upper bit of a pair (in `GICD_ICFGR` the upper bit says
+/// edge).
 pub(crate) const fn spread(bits: u32) -> u32 {
     let mut x = bits & 0xffff;
     x = (x | x << 8) & 0x00ff_00ff;
@@ -41,7 +46,7 @@ pub(crate) const fn spread(bits: u32) -> u32 {
     x << 1
 }
 
-/// The upper of each two bits, together in the low 16.
+/// Collects the upper bit of each pair into the low 16 bits.
 pub(super) const fn gather(pairs: u32) -> u32 {
     let mut x = (pairs >> 1) & 0x5555_5555;
     x = (x | x >> 1) & 0x3333_3333;
@@ -54,7 +59,7 @@ fn value(bits: u32) -> (Answer, Notify) {
     (Answer::Value(u64::from(bits)), Notify::NOBODY)
 }
 
-/// Bytes, lowest address first, as a register value.
+/// Builds a register value from bytes, lowest address first.
 fn bytes(size: u64, mut byte: impl FnMut(u32) -> u8) -> (Answer, Notify) {
     value((0..size as u32 & 7).fold(0, |all, n| {
         all | u32::from(byte(n)) << (n.wrapping_mul(8) & 31)
@@ -62,8 +67,8 @@ fn bytes(size: u64, mut byte: impl FnMut(u32) -> u8) -> (Answer, Notify) {
 }
 
 impl Cpu {
-    /// Reads `size` bytes (1, 2, 4, 8) at `offset` of the distributor frame. What the architecture does not have
-    /// reads as zero.
+    /// Reads `size` bytes (1, 2, 4, 8) at `offset` of the distributor frame. Registers that the
+    /// architecture does not have read as zero.
     pub fn gicd_read<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -136,8 +141,8 @@ impl Cpu {
         }
     }
 
-    /// Writes `size` bytes at `offset` of the distributor frame. What the architecture does not have, or only to
-    /// be read, is ignored.
+    /// Writes `size` bytes at `offset` of the distributor frame. Writes to read-only registers, and
+    /// to those that the architecture does not have, are ignored.
     pub fn gicd_write<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -179,7 +184,8 @@ impl Cpu {
             0xf00 if aligned && v2 => self.write_sgir(dist, host, value32),
             _ => Notify::NOBODY,
         };
-        // A GICv2 has no RWP to show that a disable is under way: the write itself takes as long.
+        // A GICv2 has no RWP to show that a disable is not in effect yet, so the guest repeats the
+        // write until it is.
         let disables = offset == 0 || offset >> 7 == 3;
         if v2 && disables && dist.disabling() {
             return (Answer::Again, notify);
@@ -230,7 +236,7 @@ impl Cpu {
         self.spi_config(dist, host, word, changed)
     }
 
-    /// Stores priorities of one word; the bits of those that have changed.
+    /// Stores priorities of interrupts of one word; returns the bits of those that have changed.
     pub(super) fn store_priorities(
         &self,
         dist: &Distributor,
@@ -249,8 +255,8 @@ impl Cpu {
             .fold(0, |all, (_, intid)| all | place(intid).1)
     }
 
-    /// `GICD_ITARGETSR`: for private interrupts the mask of the vCPU itself. With one vCPU there is nothing to
-    /// choose, and all read as zero.
+    /// Returns a byte of `GICD_ITARGETSR`: for an SGI or PPI the mask of the reading vCPU. With one
+    /// vCPU there is nothing to choose, and all bytes read as zero.
     fn shown_targets(&self, dist: &Distributor, intid: u32) -> u8 {
         let (word, _) = place(intid);
         if dist.vcpus() == 1 || word >= dist.words() {
@@ -282,8 +288,8 @@ impl Cpu {
         notify
     }
 
-    /// `GICD_IROUTER<n>`: the affinities are kept as written; the routing mode reads as zero, since 1-of-N is not
-    /// offered (`GICD_TYPER.No1N`).
+    /// Writes `GICD_IROUTER<n>`. The affinities are kept as written. The routing mode reads as
+    /// zero, since 1-of-N is not offered (`GICD_TYPER.No1N`).
     fn write_route<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -308,8 +314,8 @@ impl Cpu {
         self.reroute(dist, host, intid, route)
     }
 
-    /// Sends an SPI elsewhere. The old owner gives back what is pending in its list registers; what is active there
-    /// stays until it has ended.
+    /// Routes an SPI to another vCPU. The old owner gives back the pending state in its list
+    /// registers; active state stays there until the guest ends it.
     fn reroute<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -341,7 +347,8 @@ impl Cpu {
         notify
     }
 
-    /// `GICD_ICFGR<n>`: two bits for each of 16 INTIDs, the upper one says edge. SGIs are edge-triggered.
+    /// Returns `GICD_ICFGR<n>`: two bits for each of 16 INTIDs, of which the upper says edge. SGIs
+    /// are edge-triggered.
     fn shown_config(&self, dist: &Distributor, v2: bool, n: usize) -> u32 {
         let word = n / 2;
         if word >= dist.words() || word == 0 && !v2 {
@@ -366,7 +373,7 @@ impl Cpu {
         self.spi_config(dist, host, word, changed)
     }
 
-    /// `GICD_ICFGR1`, or `GICR_ICFGR1` of a vCPU: the PPIs.
+    /// Writes the PPIs' triggers: `GICD_ICFGR1`, or `GICR_ICFGR1` of a vCPU.
     pub(super) fn write_private_config<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -401,7 +408,8 @@ impl Cpu {
     }
 }
 
-/// Stores the triggers in `mask`; which have changed. That of a hardware interrupt is the plan's and stays.
+/// Stores the triggers in `mask`; returns those that have changed. The trigger of a hardware
+/// interrupt is set by the plan and stays.
 fn store_edges(dist: &Distributor, vcpu: usize, word: usize, edges: u32, mask: u32) -> u32 {
     let bank = dist.bank(vcpu, word);
     let mask = mask & !bank.hw.load(Relaxed);

@@ -1,18 +1,18 @@
-//! GICH_LR\<n\> of a GICv2 (IHI 0048B.b, 5.3.5), which says in 32 bits what ICH_LR\<n\>_EL2 says in 64.
-//! The models of this module know the latter ([`super::lr`]); EL2 converts where it touches the
-//! register.
+//! GICH_LR\<n\> of a GICv2 (IHI 0048B.b, 5.3.5), which has in 32 bits the fields that
+//! ICH_LR\<n\>_EL2 has in 64. The virtual GIC uses the 64-bit format ([`super::lr`]); EL2 converts
+//! where it accesses the register.
 //!
-//! | field | here | there |
+//! | field | GICH_LR\<n\> | ICH_LR\<n\>_EL2 |
 //! | --- | --- | --- |
 //! | virtual INTID | 9:0 | 31:0 |
-//! | physical INTID; without link: EOI in its highest bit, source CPU of an SGI in its lowest three | 19:10 | 41:32 |
+//! | physical INTID; without HW: EOI in its highest bit, source CPU of an SGI in its lowest three | 19:10 | 41:32 |
 //! | priority, its upper five bits | 27:23 | 55:51 |
 //! | state: pending, active | 28, 29 | 62, 63 |
 //! | group 1 | 30 | 60 |
-//! | backed by hardware | 31 | 61 |
+//! | backed by hardware (HW) | 31 | 61 |
 
-/// The 32-bit form of a list register. What it has no room for is dropped: virtual INTIDs from 1024 on
-/// and the lower three bits of the priority, which a VM on a GICv2 has not.
+/// Returns the 32-bit form of a list register. Dropped is what does not fit: virtual INTIDs from
+/// 1024 on and the lower three bits of the priority, neither of which a VM on a GICv2 has.
 #[inline(always)]
 pub const fn from_wide(wide: u64) -> u32 {
     let virtual_intid = wide as u32 & 0x3ff;
@@ -24,7 +24,7 @@ pub const fn from_wide(wide: u64) -> u32 {
     virtual_intid | physical << 10 | priority << 23 | state << 28 | group << 30 | hw << 31
 }
 
-/// The 64-bit form of a list register.
+/// Returns the 64-bit form of a list register.
 #[inline(always)]
 pub const fn to_wide(narrow: u32) -> u64 {
     let virtual_intid = narrow & 0x3ff;

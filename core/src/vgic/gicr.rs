@@ -1,5 +1,5 @@
-//! The redistributor frames of a GICv3 VM, one pair for each vCPU (IHI 0069H, 12.10 and 12.11). Any vCPU may
-//! access any of them.
+//! The redistributor frames of a GICv3 VM, two for each vCPU (IHI 0069H, 12.10 and 12.11). Any vCPU
+//! may access the frames of any other.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -9,9 +9,10 @@ use super::{Answer, Cpu, Distributor, GICR_SIZE, Host, Notify};
 
 /// `GICR_CTLR.RWP`.
 const RWP: u32 = 1 << 3;
-/// `GICR_WAKER.ProcessorSleep`; ChildrenAsleep is the bit above and follows it.
+/// `GICR_WAKER.ProcessorSleep`. `ChildrenAsleep` is the bit above it and always has the same value.
 const SLEEP: u32 = 1 << 1;
-/// Distinguishes reads here from those of the distributor.
+/// A bit of the key of a query that distinguishes reads of the redistributor from those of the
+/// distributor.
 const KEY: u32 = 1 << 31;
 
 const DONE: (Answer, Notify) = (Answer::Value(0), Notify::NOBODY);
@@ -20,7 +21,7 @@ fn value(bits: u32) -> (Answer, Notify) {
     (Answer::Value(u64::from(bits)), Notify::NOBODY)
 }
 
-/// `GICR_TYPER`: affinity, processor number, Last.
+/// The value of `GICR_TYPER`: affinity, processor number, Last.
 fn typer(dist: &Distributor, vcpu: usize) -> u64 {
     let n = vcpu as u64;
     let last = u64::from(vcpu.wrapping_add(1) == dist.vcpus());
@@ -28,8 +29,8 @@ fn typer(dist: &Distributor, vcpu: usize) -> u64 {
 }
 
 impl Cpu {
-    /// Reads `size` bytes at `offset` of the redistributor frames of the VM: those of vCPU n begin at
-    /// n * [`super::GICR_SIZE`]. What the architecture does not have reads as zero.
+    /// Reads `size` bytes at `offset` of the redistributor frames of the VM: those of vCPU n begin
+    /// at n * [`super::GICR_SIZE`]. Registers that the architecture does not have read as zero.
     pub fn gicr_read<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -75,8 +76,8 @@ impl Cpu {
         }
     }
 
-    /// Writes `size` bytes at `offset` of the redistributor frames of the VM. What the architecture does not have,
-    /// or only to be read, is ignored.
+    /// Writes `size` bytes at `offset` of the redistributor frames of the VM. Writes to read-only
+    /// registers, and to those that the architecture does not have, are ignored.
     pub fn gicr_write<H: Host>(
         &mut self,
         dist: &Distributor,

@@ -1,61 +1,62 @@
-//! List registers, in the format of ICH_LR\<n\>_EL2 (IHI 0069H, 12.4.7). GICH_LR\<n\> of a GICv2 (IHI 0048B,
-//! 5.3.6) has the same fields at other places; who writes it converts: virtual INTID [9:0], physical INTID
-//! [19:10] (or, without HW, EOI [19] and the source of an SGI [12:10]), priority [27:23], pending [28],
-//! active [29], group 1 [30], HW [31].
+//! List registers, in the format of ICH_LR\<n\>_EL2 (IHI 0069H, 12.4.7). GICH_LR\<n\> of a GICv2
+//! (IHI 0048B, 5.3.6) has the same fields at other positions, and [`super::gich`] converts: virtual
+//! INTID [9:0], physical INTID [19:10] (or, without HW, EOI [19] and the source of an SGI [12:10]),
+//! priority [27:23], pending [28], active [29], group 1 [30], HW [31].
 
-/// State bits: pending.
+/// The pending bit of the state.
 pub const PENDING: u64 = 1 << 62;
-/// State bits: active.
+/// The active bit of the state.
 pub const ACTIVE: u64 = 1 << 63;
-/// Both.
+/// Both bits of the state.
 pub const STATE: u64 = PENDING | ACTIVE;
-/// Linked to a physical interrupt, which the guest's deactivation deactivates.
+/// Backed by a physical interrupt: when the guest deactivates the virtual interrupt, the hardware
+/// deactivates the physical one.
 pub const HW: u64 = 1 << 61;
-/// Group 1.
+/// Group 1; otherwise group 0.
 pub const GROUP1: u64 = 1 << 60;
-/// What the guest chooses: group and priority.
+/// The fields that the guest configures: group and priority.
 pub const GUEST: u64 = GROUP1 | 0xff << 48;
-/// Without [`HW`]: maintenance interrupt when the guest deactivates it.
+/// Without [`HW`]: a maintenance interrupt when the guest deactivates the interrupt.
 pub const EOI: u64 = 1 << 41;
 
-/// The virtual INTID.
+/// Returns the virtual INTID.
 #[inline(always)]
 pub const fn vintid(lr: u64) -> u32 {
     lr as u32
 }
 
-/// The physical INTID of a hardware interrupt.
+/// Returns the physical INTID of a hardware interrupt.
 #[inline(always)]
 pub const fn pintid(lr: u64) -> u32 {
     ((lr >> 32) & 0x3ff) as u32
 }
 
-/// Priority; a smaller number is more urgent.
+/// Returns the priority; a smaller number is more urgent.
 #[inline(always)]
 pub const fn priority(lr: u64) -> u8 {
     (lr >> 48) as u8
 }
 
-/// An entry without state.
+/// Returns an entry without pending and active state.
 #[inline(always)]
 pub const fn entry(vintid: u32, priority: u8, group1: bool) -> u64 {
     let group = if group1 { GROUP1 } else { 0 };
     group | (priority as u64) << 48 | vintid as u64
 }
 
-/// The link to a physical interrupt.
+/// Returns the fields that make an entry backed by a physical interrupt.
 #[inline(always)]
 pub const fn hw(pintid: u32) -> u64 {
     HW | (pintid as u64 & 0x3ff) << 32
 }
 
-/// GICv2: the vCPU that sent an SGI.
+/// GICv2: returns the vCPU that sent an SGI.
 #[inline(always)]
 pub const fn source(lr: u64) -> u32 {
     ((lr >> 32) & 7) as u32
 }
 
-/// GICv2: that an SGI comes from this vCPU.
+/// GICv2: returns the field for an SGI sent by `vcpu`.
 #[inline(always)]
 pub const fn from(vcpu: u32) -> u64 {
     (vcpu as u64 & 7) << 32

@@ -1,24 +1,25 @@
-//! Priorities of 32 interrupts, by bit and not by interrupt: so the most urgent of any of them is found in as many
-//! steps as a priority has bits.
+//! The priorities of 32 interrupts, stored as one word for each bit of a priority. So the most
+//! urgent of any set of them is found in as many steps as a priority has bits.
 
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use super::PRIORITY_BITS;
 
-/// Bits of a priority that exist.
+/// The number of bits of a priority that exist.
 const BITS: u32 = PRIORITY_BITS.count_ones();
 
-/// For each bit of a priority, the most significant first: the interrupts in whose priority it is set.
+/// For each bit of a priority, the most significant first: the interrupts in whose priority that
+/// bit is set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planes([u32; BITS as usize]);
 
 impl Planes {
-    /// All have priority 0.
+    /// Creates planes in which each interrupt has priority 0.
     pub(super) const fn new() -> Self {
         Self([0; BITS as usize])
     }
 
-    /// `bits` get this priority.
+    /// Sets the priority of the interrupts in `bits`.
     pub(super) fn set(&mut self, bits: u32, priority: u8) {
         let mut rest = u32::from(priority);
         for plane in &mut self.0 {
@@ -31,7 +32,7 @@ impl Planes {
         }
     }
 
-    /// `bits` get the priorities that these bytes have for them. Eight interrupts at a time.
+    /// Copies the priorities of the interrupts in `bits` from `bytes`, eight interrupts at a time.
     pub(super) fn take(&mut self, bits: u32, bytes: &[AtomicU8; 32]) {
         let mut left = bits;
         while left != 0 {
@@ -44,7 +45,8 @@ impl Planes {
                 eight = eight >> 8 | u64::from(byte) << 56;
             }
             for plane in &mut self.0 {
-                // Brings the highest bit of byte n to bit n of the highest byte: a sum of single bits, each at its own place.
+                // Moves the highest bit of byte n to bit n of the highest byte. No carry occurs:
+                // each bit of the sum has its own position.
                 let row = (eight >> 7 & 0x0101_0101_0101_0101).wrapping_mul(0x0102_0408_1020_4080);
                 let row = ((row >> 56) as u32).wrapping_shl(first);
                 *plane = *plane & !those | row & those;
@@ -53,7 +55,8 @@ impl Planes {
         }
     }
 
-    /// The most urgent of `bits`, and their priority. Without any of `bits`: none, and the last priority.
+    /// Returns the most urgent interrupts in `bits`, and their priority. If `bits` is 0: none, and
+    /// the least urgent priority.
     pub(super) fn most_urgent(&self, bits: u32) -> (u32, u8) {
         let (mut urgent, mut priority) = (bits, 0u32);
         for plane in &self.0 {

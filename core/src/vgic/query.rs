@@ -1,14 +1,15 @@
-//! Reads that need to know what is in the list registers of other vCPUs. EL2 does not wait: it asks, lets the
-//! guest repeat the access, and has the answers when all have come.
+//! Register reads that depend on the list registers of other vCPUs. EL2 does not wait: it asks
+//! those vCPUs, lets the guest repeat the access, and gives the result when all of them have
+//! answered.
 
 use super::{Answer, Cpu, Distributor, Host, Notify, VCPUS, each, lr, mask, place};
 
-/// An access that waits for answers.
+/// A register access that waits for answers.
 #[derive(Clone, Debug)]
 pub(super) struct Query {
-    /// Which access; 0 for none.
+    /// The key of the access; 0 for none.
     key: u32,
-    /// The vCPUs that were asked, and those that have not answered.
+    /// The vCPUs that were asked, and those of them that have not answered.
     asked: u32,
     left: u32,
     tickets: [u32; VCPUS],
@@ -25,7 +26,7 @@ impl Query {
     }
 }
 
-/// Which of the two states a register shows.
+/// The state that a register shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     Pending,
@@ -33,8 +34,9 @@ pub(super) enum State {
 }
 
 impl Cpu {
-    /// Asks whoever may have an interrupt of the word, unless this access has asked before. `Ok`: those who were
-    /// asked and have answered.
+    /// Asks each vCPU that may have an interrupt of the word, unless this access has asked before.
+    /// Returns the vCPUs that were asked once all of them have answered; before that, as `Err`, the
+    /// vCPUs to notify.
     fn answers(
         &mut self,
         dist: &Distributor,
@@ -77,7 +79,7 @@ impl Cpu {
         Ok(self.query.asked)
     }
 
-    /// The pending or active bits of a word, as `vcpu` sees it. `key` names the access.
+    /// Reads the pending or active bits of a word, as `vcpu` sees it. `key` identifies the access.
     pub(super) fn read_state<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -97,7 +99,8 @@ impl Cpu {
         let seqcst = core::sync::atomic::Ordering::SeqCst;
         let mut bits = if pending {
             let latch = bank.latch.load(seqcst);
-            // An SGI of a GICv2 is latched after its sender is noted: taken up in between, it leaves a latch for nobody.
+            // On a GICv2 a sender sets its bit in `sources` before the latch. If the target takes
+            // the SGI in between, the latch is set without a sender: nothing is pending then.
             let stale = if word == 0 && dist.is_v2() {
                 let sources = &dist.vcpu_words(vcpu).sources;
                 each(0, latch & 0xffff)
@@ -119,7 +122,8 @@ impl Cpu {
             };
             bits |= if pending { its_pending } else { its_active };
             if pending && word != 0 {
-                // Taken up after the answer: it was pending then.
+                // Put into a list register after the answer: at the time of the answer it was
+                // pending.
                 bits |= shared.holds.get(word) & !its_pending & !its_active;
             }
         }

@@ -1,18 +1,19 @@
-//! Software-generated interrupts: ICC_SGI1R_EL1 and its kin, GICD_SGIR, and the pending registers that a GICv2
-//! has for them.
+//! Software-generated interrupts: ICC_SGI1R_EL1, ICC_SGI0R_EL1 and ICC_ASGI1R_EL1, GICD_SGIR, and
+//! the pending registers that a GICv2 has for SGIs.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 
 use super::{Cpu, Distributor, Host, Notify, VCPUS, Version, each, lr, mask, numbers, place};
 
-/// Everything in ICC_SGI1R_EL1 that says where to: affinities, range, "all but self", list of targets.
+/// The fields of ICC_SGI1R_EL1 that select targets: affinities, range, "all but self", target list.
 const SGI_TARGETS: u64 = 0xff << 48 | 0xf << 44 | 1 << 40 | 0xff << 32 | 0xff << 16 | 0xffff;
-/// The same in GICD_SGIR: filter and list of targets.
+/// The fields of GICD_SGIR that select targets: filter and target list.
 const SGIR_TARGETS: u32 = 3 << 24 | 0xff << 16;
 
 impl Cpu {
-    /// The fast path of a write to ICC_SGI1R_EL1: one target, which is a sibling, or this vCPU with nothing in
-    /// its list registers. `None`: nothing has been done, take [`Self::send_sgi`].
+    /// The fast path of a write to ICC_SGI1R_EL1: the only target is a sibling, or this vCPU with
+    /// empty list registers. Returns `None` if nothing has been done; the caller then calls
+    /// [`Self::send_sgi`].
     #[inline(always)]
     pub fn send_sgi_fast<H: Host>(
         &mut self,
@@ -21,7 +22,7 @@ impl Cpu {
         value: u64,
     ) -> Option<Notify> {
         let targets = value & SGI_TARGETS;
-        // No more than one target, and none of the fields that lead elsewhere.
+        // At most one target, and no other affinity or range.
         if targets & targets.wrapping_sub(1) != 0 {
             return None;
         }
@@ -30,7 +31,8 @@ impl Cpu {
         self.send_fast(dist, host, target, intid, 0)
     }
 
-    /// The same for a 32-bit write to GICD_SGIR (0xf00). `None`: take [`Self::gicd_write`].
+    /// The fast path of a 32-bit write to GICD_SGIR (0xf00), as [`Self::send_sgi_fast`]. Returns
+    /// `None` if nothing has been done; the caller then calls [`Self::gicd_write`].
     #[inline(always)]
     pub fn send_sgir_fast<H: Host>(
         &mut self,
@@ -42,14 +44,15 @@ impl Cpu {
         if targets & targets.wrapping_sub(1) != 0 {
             return None;
         }
-        // Bit 16 is vCPU 0; an empty list and the filters end up above 7.
+        // Bit 16 is vCPU 0; an empty list and the filters give numbers above 7.
         let target = targets.trailing_zeros().wrapping_sub(16) as usize;
         let intid = (value & 15) as usize;
         self.send_fast(dist, host, target, intid, lr::from(self.number as u32))
     }
 
-    /// A write to ICC_SGI1R_EL1 that sends an SGI to this vCPU alone, beside SGIs in its list registers. `false`: nothing
-    /// has been done, take [`Self::send_sgi`].
+    /// Handles a write to ICC_SGI1R_EL1 that sends an SGI to this vCPU alone, while its list
+    /// registers hold only SGIs. Returns `false` if nothing has been done; the caller then calls
+    /// [`Self::send_sgi`].
     #[inline(always)]
     pub fn send_sgi_beside<H: Host>(
         &mut self,
@@ -61,7 +64,9 @@ impl Cpu {
             && self.send_beside_sgis(dist, host, (value >> 24) as u32 & 15, 0)
     }
 
-    /// The same for a write to GICD_SGIR. `false`: take [`Self::gicd_write`].
+    /// Handles a write to GICD_SGIR that sends an SGI to this vCPU alone, as
+    /// [`Self::send_sgi_beside`]. Returns `false` if nothing has been done; the caller then calls
+    /// [`Self::gicd_write`].
     #[inline(always)]
     pub fn send_sgir_beside<H: Host>(
         &mut self,
@@ -86,7 +91,8 @@ impl Cpu {
         let intid = intid & 15;
         let bit = 1u32 << intid;
         if target == self.number {
-            // The first list register that is not the timer's. Requests that came before come first.
+            // Uses the first list register that is not the timer's. Earlier requests must be served
+            // first.
             if self.direct & bit == 0
                 || dist.vcpu_words(target).busy.load(Acquire) != 0
                 || !host.empty() & host.usable() != 0
@@ -107,14 +113,16 @@ impl Cpu {
             let fresh = u32::from(before & mask(self.number) as u8 == 0) << target;
             return Some(Notify(fresh as u8));
         }
-        // Whoever found the bit clear has notified the target, and it has not looked yet.
+        // The vCPU that found the bit clear has notified the target, and the target has not acted
+        // on that yet.
         let before = shared.bank.latch.fetch_or(bit, AcqRel);
         let fresh = u32::from(before & bit == 0) << target;
         Some(Notify(fresh as u8))
     }
 
-    /// Write to ICC_SGI1R_EL1 (`group1`), or to ICC_SGI0R_EL1 or ICC_ASGI1R_EL1, which reach only SGIs of group 0
-    /// (IHI 0069H, "Forwarding an SGI to a target PE", for one Security state).
+    /// Handles a write to ICC_SGI1R_EL1 (`group1`), or to ICC_SGI0R_EL1 or ICC_ASGI1R_EL1, which
+    /// reach only SGIs of group 0 (IHI 0069H, "Forwarding an SGI to a target PE", for one Security
+    /// state).
     pub fn send_sgi<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -127,7 +135,7 @@ impl Cpu {
         let targets = if value >> 40 & 1 != 0 {
             dist.all_vcpus() & !me
         } else if value & (0xff << 48 | 0xf << 44 | 0xff << 32 | 0xff << 16) != 0 {
-            // Other affinities, and those from 16 on: the VM has none.
+            // Other affinities, and Aff0 from 16 on: the VM has no such vCPUs.
             0
         } else {
             value as u32 & dist.all_vcpus()
@@ -139,7 +147,7 @@ impl Cpu {
         self.deliver(dist, host, reached, intid)
     }
 
-    /// Write to GICD_SGIR (IHI 0048B, 4.3.15).
+    /// Handles a write to GICD_SGIR (IHI 0048B, 4.3.15).
     pub(super) fn write_sgir<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -156,7 +164,7 @@ impl Cpu {
         self.deliver(dist, host, targets, value & 15)
     }
 
-    /// Makes an SGI pending on `targets`, those that run.
+    /// Makes an SGI pending on those of `targets` that are on.
     fn deliver<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -173,7 +181,7 @@ impl Cpu {
             }
             let bit = mask(intid as usize & 15);
             let fresh = if matches!(H::VERSION, Version::V2) {
-                // The latch may be set for other senders, who have notified for themselves.
+                // The latch may be set for other senders, each of which has notified for itself.
                 let me = mask(self.number) as u8;
                 let before = shared.sources[intid as usize & 15].fetch_or(me, SeqCst);
                 shared.bank.latch.fetch_or(bit, SeqCst);
@@ -203,7 +211,8 @@ impl Cpu {
         slot.load(SeqCst) | inside
     }
 
-    /// Writes a byte of GICD_SPENDSGIR: makes an SGI pending here, from those vCPUs.
+    /// Writes a byte of GICD_SPENDSGIR: makes an SGI pending on this vCPU, from the vCPUs in
+    /// `from`.
     pub(super) fn set_sgi_sources<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -221,7 +230,7 @@ impl Cpu {
         self.sync_lrs(dist, host, 1)
     }
 
-    /// Writes a byte of GICD_CPENDSGIR: the SGI is no longer pending from those vCPUs.
+    /// Writes a byte of GICD_CPENDSGIR: the SGI is no longer pending from the vCPUs in `from`.
     pub(super) fn clear_sgi_sources<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -234,7 +243,7 @@ impl Cpu {
         }
         let shared = dist.vcpu_words(self.number);
         let (_, bit) = place(intid & 15);
-        // The latch first: a sender sets its source, then the latch.
+        // The latch first, since a sender sets its source before the latch.
         shared.bank.latch.fetch_and(!bit, SeqCst);
         let slot = &shared.sources[intid as usize & 15];
         if slot.fetch_and(!from, SeqCst) & !from != 0 {

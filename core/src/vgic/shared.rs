@@ -1,30 +1,33 @@
-//! The words that the pCPUs of a VM share: a [`Bank`] for each 32 INTIDs, a [`VcpuWords`] for each vCPU.
+//! The words that the pCPUs of a VM share: a [`Bank`] for each 32 INTIDs, a [`VcpuWords`] for each
+//! vCPU.
 //!
-//! Who writes what, and why the orders are enough, is in `docs/internals/locking.md`.
+//! Which pCPU writes which word, and why the memory orders suffice, is in
+//! `docs/internals/locking.md`.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
 use super::words::SharedWords;
 
-/// State of 32 interrupts, a bit for each.
+/// The state of 32 interrupts, a bit for each.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Bank {
     /// Pending, and in no list register.
     pub(super) latch: AtomicU32,
     pub(super) enable: AtomicU32,
-    /// Group 1.
+    /// Group 1; otherwise group 0.
     pub(super) group: AtomicU32,
     /// Edge-triggered; otherwise level-sensitive.
     pub(super) edge: AtomicU32,
-    /// The line of an emulated device is up.
+    /// The line of the emulated device is up.
     pub(super) level: AtomicU32,
     /// Active, and in no list register.
     pub(super) active: AtomicU32,
-    /// Stands for a physical interrupt. Constant while the VM runs.
+    /// Backed by a physical interrupt. Constant while the VM runs.
     pub(super) hw: AtomicU32,
-    /// SPIs that are not backed by hardware: some vCPU has it in a list register or keeps it active. Whoever sets the bit
-    /// by a read-modify-write may take the interrupt, so no two vCPUs have it at a time.
+    /// SPIs that are not backed by hardware: a vCPU has the SPI in a list register or spilled. The
+    /// vCPU whose read-modify-write sets the bit may take the interrupt, so no two vCPUs have it at
+    /// a time.
     pub(super) held: AtomicU32,
 }
 
@@ -42,7 +45,7 @@ impl Bank {
         }
     }
 
-    /// As after a reset, with links and triggers as given.
+    /// Resets the bank: `hw` are backed by hardware, `edge` are edge-triggered.
     pub(super) fn reset(&self, hw: u32, edge: u32) {
         for word in [
             &self.latch,
@@ -58,20 +61,21 @@ impl Bank {
         self.edge.store(edge, Relaxed);
     }
 
-    /// Pending by a line that is up and counts.
+    /// Returns the level-sensitive interrupts whose line is up.
     #[inline(always)]
     pub(super) fn up(&self) -> u32 {
         self.level.load(Relaxed) & !self.edge.load(Relaxed)
     }
 
-    /// Enabled, and in a group that `GICD_CTLR` enables (bit 0: group 0, bit 1: group 1).
+    /// Returns the interrupts that are enabled and in a group that `GICD_CTLR` enables (bit 0:
+    /// group 0, bit 1: group 1).
     #[inline(always)]
     pub(super) fn deliverable(&self, groups: u32) -> u32 {
         self.enable.load(Relaxed) & of_groups(self.group.load(Relaxed), groups)
     }
 }
 
-/// Which of 32 interrupts are in one of `groups` (bit 0: group 0, bit 1: group 1).
+/// Returns which of 32 interrupts are in one of `groups` (bit 0: group 0, bit 1: group 1).
 #[inline(always)]
 pub(super) const fn of_groups(group: u32, groups: u32) -> u32 {
     let group0 = if groups & 1 != 0 { !group } else { 0 };
@@ -79,51 +83,56 @@ pub(super) const fn of_groups(group: u32, groups: u32) -> u32 {
     group0 | group1
 }
 
-/// What the others leave for a vCPU, and what it publishes. The first 64 bytes are all that an SGI needs.
+/// What other pCPUs leave for a vCPU, and what the vCPU publishes. The first 64 bytes are all that
+/// an SGI needs.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct VcpuWords {
-    /// Its SGIs and PPIs.
+    /// The SGIs and PPIs of the vCPU.
     pub(super) bank: Bank,
-    /// What waits for [`super::Cpu::on_notify`] besides plain SGIs: a bit for each word in which something has
-    /// changed, [`REQUESTS`], [`CONFIG`] and [`ASKED`].
+    /// What waits for [`super::Cpu::on_notify`] besides plain SGIs: a bit for each word in which
+    /// something has changed, [`REQUESTS`], [`CONFIG`] and [`ASKED`].
     pub(super) busy: AtomicU32,
-    /// Tickets handed out, and up to which the vCPU has answered.
+    /// The last ticket drawn, and the last ticket that the vCPU has answered.
     pub(super) asked: AtomicU32,
     pub(super) answered: AtomicU32,
-    /// The last ticket of a write that disables: not in effect before it is answered.
+    /// The last ticket of a write that disables. The write is not in effect before the ticket is
+    /// answered.
     pub(super) disabling: AtomicU32,
     /// GICv2: for each SGI, a bit for each vCPU from which it is pending.
     pub(super) sources: [AtomicU8; 16],
-    /// Priorities of SGIs and PPIs.
+    /// The priorities of the SGIs and PPIs.
     pub(super) priority: [AtomicU8; 32],
-    /// SPIs that are routed here. Word 0 is not used.
+    /// SPIs that are routed to this vCPU. Word 0 is not used.
     pub(super) owns: SharedWords,
-    /// Interrupts that may be in a list register here or are kept active here: never too few. Word 0 is all
-    /// ones. The vCPU alone writes it.
+    /// Interrupts that may be in a list register of this vCPU or are spilled there: perhaps too
+    /// many, never too few. Word 0 is all ones. Only this vCPU writes it.
     pub(super) holds: SharedWords,
-    /// What the vCPU found in its list registers when it last answered.
+    /// The pending and active state that the vCPU found in its list registers when it last
+    /// answered.
     pub(super) lr_pending: SharedWords,
     pub(super) lr_active: SharedWords,
-    /// Requests to the vCPU about what it holds or owns.
+    /// Requests to the vCPU about interrupts that it holds or owns.
     pub(super) clear_pending: SharedWords,
     pub(super) set_active: SharedWords,
     pub(super) clear_active: SharedWords,
-    /// Hardware PPIs to be made pending on the board, where only this pCPU can.
+    /// Hardware PPIs to be made pending in the physical GIC, which only this pCPU can do.
     pub(super) set_pending: AtomicU32,
-    /// Hardware PPIs that a register has made pending: [`super::Distributor::by_software`].
+    /// Hardware PPIs that a register write has made pending: [`super::Distributor::by_software`].
     pub(super) by_software: AtomicU32,
-    /// `GICR_WAKER`.
+    /// The value of `GICR_WAKER`.
     pub(super) waker: AtomicU32,
 }
 
-/// [`VcpuWords::busy`]: requests wait, or an active interrupt may have become this vCPU's.
+/// A bit of [`VcpuWords::busy`]: requests wait, or the vCPU may have become the owner of an active
+/// interrupt.
 pub(super) const REQUESTS: u32 = 1 << 29;
-/// [`VcpuWords::busy`]: the configuration of SGIs or PPIs, or the group enables, have changed.
+/// A bit of [`VcpuWords::busy`]: the configuration of SGIs or PPIs, or the group enables, have
+/// changed.
 pub(super) const CONFIG: u32 = 1 << 30;
-/// [`VcpuWords::busy`]: somebody waits for an answer.
+/// A bit of [`VcpuWords::busy`]: another vCPU waits for an answer.
 pub(super) const ASKED: u32 = 1 << 31;
-/// [`VcpuWords::busy`]: every word.
+/// The bits of [`VcpuWords::busy`] for all words of interrupts.
 pub(super) const ALL: u32 = (1 << super::WORDS) - 1;
 
 impl VcpuWords {
@@ -149,7 +158,7 @@ impl VcpuWords {
         }
     }
 
-    /// The private part, as after a reset of the vCPU. Ownership of SPIs is not the vCPU's to reset.
+    /// Resets the private part, as at a reset of the vCPU. Which SPIs the vCPU owns stays as it is.
     pub(super) fn reset(&self, hw: u32, edge: u32) {
         self.bank.reset(hw, edge);
         self.sources.iter().for_each(|s| s.store(0, Relaxed));
@@ -174,7 +183,8 @@ impl VcpuWords {
         self.disabling.store(asked, Relaxed);
     }
 
-    /// Bits of a word that a register access cannot answer or change without this vCPU.
+    /// Returns the bits of a word that a register access can neither read nor change without this
+    /// vCPU.
     pub(super) fn concerns(&self, word: usize) -> u32 {
         self.holds.get(word)
             | self.set_active.get(word)
@@ -182,7 +192,7 @@ impl VcpuWords {
             | self.clear_pending.get(word)
     }
 
-    /// The vCPU has answered this ticket.
+    /// Whether the vCPU has answered this ticket.
     pub(super) fn has_answered(&self, ticket: u32) -> bool {
         let behind = ticket.wrapping_sub(self.answered.load(core::sync::atomic::Ordering::Acquire));
         behind == 0 || behind > u32::MAX / 2

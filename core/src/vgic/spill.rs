@@ -1,26 +1,27 @@
-//! Interrupts that are active but in no list register: because more urgent ones needed it, or because the guest
-//! made them active by a register.
+//! Spilled interrupts: active but in no list register, because more urgent ones needed it, or
+//! because the guest made them active by a register write.
 //!
-//! With EOImode 0 the guest ends interrupts in the order in which they nest, so one that it ends and that is in no
-//! list register (ICH_HCR_EL2.EOIcount) is the most urgent one here. With EOImode 1 the order is its own, and its
-//! writes to ICC_DIR_EL1 or GICC_DIR, which always trap, say which ([`Cpu::deactivate`]).
+//! With EOImode 0 the guest ends interrupts in the order in which they nest. So when it ends one
+//! that is in no list register (counted in ICH_HCR_EL2.EOIcount), that is the most urgent spilled
+//! one. With EOImode 1 the guest chooses the order, and its writes to ICC_DIR_EL1 or GICC_DIR,
+//! which always trap, name the interrupt ([`Cpu::deactivate`]).
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::planes::Planes;
 use super::{Cpu, Distributor, Host, VTIMER, VTIMER_LR, WORDS, each, lr, mask, numbers, place};
 
-/// Groups and priorities of the spilled interrupts of a word, as they were when each became active: in that order they
-/// nest, whatever the guest writes meanwhile.
+/// The groups and priorities of the spilled interrupts of a word, as they were when each became
+/// active. These determine how the interrupts nest, whatever the guest writes meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Nesting {
     planes: Planes,
     group1: u32,
-    /// Priority of the most urgent that the guest has taken; [`NONE`] if there is none.
+    /// The priority of the most urgent one that the guest has taken; [`NONE`] if there is none.
     top: u8,
 }
 
-/// No priority: less urgent than any.
+/// The value for no priority: less urgent than any.
 const NONE: u8 = u8::MAX;
 
 impl Nesting {
@@ -32,12 +33,13 @@ impl Nesting {
         }
     }
 
-    /// Nothing is spilled. What was kept of interrupts that are not says nothing.
+    /// Resets to no spilled interrupts. Planes and groups may stay: for interrupts that are not
+    /// spilled they mean nothing.
     pub(super) const fn clear(&mut self) {
         self.top = NONE;
     }
 
-    /// These are what the guest has taken of the word.
+    /// Updates `top`; `taken` are the spilled interrupts of the word that the guest has taken.
     fn find_top(&mut self, taken: u32) {
         self.top = if taken == 0 {
             NONE
@@ -48,7 +50,7 @@ impl Nesting {
 }
 
 impl Cpu {
-    /// Keeps an active interrupt outside of the list registers: that of `entry`.
+    /// Spills the active interrupt of `entry`.
     pub(super) fn spill<H: Host>(&mut self, dist: &Distributor, host: &mut H, entry: u64) {
         let intid = lr::vintid(entry);
         let (word, bit) = place(intid);
@@ -64,7 +66,8 @@ impl Cpu {
         self.find_top(word);
     }
 
-    /// Keeps interrupts of a word here that a register has made active, as they are configured now.
+    /// Spills interrupts of a word that a register write has made active, with their current
+    /// configuration.
     pub(super) fn spill_active<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -89,7 +92,7 @@ impl Cpu {
 
     fn add_spilled<H: Host>(&mut self, dist: &Distributor, host: &mut H, word: usize, bits: u32) {
         if self.spilled.is_empty() {
-            // Ends that were counted up to here were of nothing.
+            // With nothing spilled, the ends counted so far belong to no interrupt.
             host.eoi_count();
         }
         self.spilled.add(word, bits);
@@ -99,7 +102,7 @@ impl Cpu {
         }
     }
 
-    /// Some that are spilled have ended.
+    /// Ends spilled interrupts.
     pub(super) fn end_spilled<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -117,7 +120,8 @@ impl Cpu {
         self.find_top(word);
     }
 
-    /// Ends as many as the virtual interface has counted, at most 31; their words.
+    /// Ends as many spilled interrupts as the virtual interface has counted, at most 31; returns
+    /// their words.
     pub(super) fn count_ends<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> u32 {
         if self.spilled.is_empty() {
             return 0;
@@ -133,7 +137,8 @@ impl Cpu {
         words
     }
 
-    /// What is spilled of a word because the guest has taken it, and not because a register made it active.
+    /// Returns the spilled interrupts of a word that the guest has taken, without those that a
+    /// register write has made active.
     fn taken(&self, word: usize) -> u32 {
         self.spilled.get(word) & !self.by_register.get(word)
     }
@@ -145,7 +150,7 @@ impl Cpu {
         }
     }
 
-    /// Word and bit of the most urgent one here that the guest has taken.
+    /// Returns the word and bit of the most urgent spilled interrupt that the guest has taken.
     fn top_taken(&self) -> Option<(usize, u32)> {
         let mut top = NONE;
         let mut word = WORDS;
@@ -160,8 +165,9 @@ impl Cpu {
         (urgent != 0).then(|| (word, urgent & urgent.wrapping_neg()))
     }
 
-    /// Brings spilled interrupts back where list registers are free: the most urgent of those that the guest has taken,
-    /// then what registers have made active, which no end means unless it names it, in any order.
+    /// Moves spilled interrupts back to free list registers: first the most urgent of those that
+    /// the guest has taken; then, in any order, the interrupts that register writes have made
+    /// active, which the guest can end only by naming them.
     pub(super) fn unspill<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         let timer = 1 << VTIMER;
         if self.spilled.get(0) & timer != 0 && host.empty() & 1 << VTIMER_LR != 0 {
@@ -202,7 +208,8 @@ impl Cpu {
         let entry = if bank.hw.load(Relaxed) & bit != 0 {
             entry | lr::hw(dist.physical(intid))
         } else {
-            // It may be pending again, or somebody else wait for its end: that is to be told.
+            // It may be pending again, or another vCPU may wait for its end, so request a
+            // maintenance interrupt at its end.
             entry | from | lr::EOI
         };
         host.set_lr(n, entry | lr::ACTIVE);

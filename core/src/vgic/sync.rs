@@ -1,5 +1,5 @@
-//! The unhurried path of a vCPU: compares its list registers with what is wanted of them, serves what others
-//! ask for, fills what is free, and answers.
+//! The slow path of a vCPU: compares its list registers with the state of its interrupts, serves
+//! requests of other vCPUs, fills free list registers, and answers.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -7,7 +7,7 @@ use super::shared::{ASKED, CONFIG, REQUESTS};
 use super::words::Words;
 use super::{Cpu, Distributor, Host, Notify, Version, WORDS, each, lr, mask, numbers, place};
 
-/// What the list registers of a vCPU hold.
+/// The interrupts in the list registers of a vCPU.
 #[derive(Default)]
 pub(super) struct Held {
     pub(super) pending: Words,
@@ -30,7 +30,7 @@ impl Held {
     }
 }
 
-/// Requests of others about the interrupts of a word.
+/// Requests of other vCPUs about the interrupts of a word.
 struct Requests {
     word: usize,
     clear_pending: u32,
@@ -39,7 +39,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// About no word.
+    /// No requests.
     const NONE: Self = Self {
         word: WORDS,
         clear_pending: 0,
@@ -49,11 +49,12 @@ impl Requests {
 }
 
 impl Cpu {
-    /// See the module. `changes` are bits as in [`super::shared::VcpuWords::busy`], for what this pCPU has changed
-    /// itself.
+    /// Synchronizes the list registers with the state of the vCPU's interrupts, and serves what
+    /// other vCPUs ask for. `changes` are bits as in [`super::shared::VcpuWords::busy`], for what
+    /// this pCPU has changed itself.
     ///
-    /// One exit deals with the requests about one word, or with what has changed in the private word and one of SPIs. If
-    /// there is more, the vCPU itself is among those to notify.
+    /// One exit serves the requests about one word, or the changes in word 0 and one word of SPIs.
+    /// If there is more, the vCPU itself is among those to notify.
     #[inline(never)]
     pub(super) fn sync_lrs<H: Host>(
         &mut self,
@@ -64,7 +65,7 @@ impl Cpu {
         self.inside = 0;
         let shared = dist.vcpu_words(self.number);
         let busy = shared.busy.swap(0, SeqCst);
-        // Whoever drew a ticket up to this one had made its change before.
+        // A vCPU that drew a ticket up to this one made its change before.
         let ticket = shared.asked.load(Acquire);
         let changes = changes | busy;
         let all = changes & mask(dist.words()).wrapping_sub(1);
@@ -128,7 +129,8 @@ impl Cpu {
         notify
     }
 
-    /// The configuration of private interrupts has changed: the hot paths must know, and the board.
+    /// Updates the fast paths and the enables of physical PPIs after a change to the configuration
+    /// of private interrupts.
     pub(super) fn private_changed<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         self.hot_changed(dist);
         let bank = &dist.vcpu_words(self.number).bank;
@@ -142,8 +144,8 @@ impl Cpu {
         self.board = wanted;
     }
 
-    /// Takes the requests in a word. What is to become active shows in `holds` before it leaves the request word, so
-    /// that it is never in neither.
+    /// Takes the requests about a word. An interrupt that is to become active is set in `holds`
+    /// before it is cleared in the request word, so that it is always in at least one of them.
     fn take_requests(&mut self, dist: &Distributor, word: usize) -> Requests {
         let shared = dist.vcpu_words(self.number);
         let coming = shared.set_active.get(word);
@@ -158,7 +160,8 @@ impl Cpu {
         }
     }
 
-    /// One list register against what is wanted. Returns the words that have to be looked at because of it.
+    /// Compares a list register with the state of its interrupt, and corrects it. Returns the words
+    /// that have to be scanned because of it.
     fn sync_lr<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -171,7 +174,7 @@ impl Cpu {
         let intid = lr::vintid(before);
         let (word, bit) = place(intid);
         if before & lr::STATE == 0 {
-            // It has ended, and had asked to be told.
+            // The interrupt has ended, and `lr::EOI` was set.
             host.set_lr(n, 0);
             return mask(word);
         }
@@ -201,14 +204,16 @@ impl Cpu {
         }
         if requests.set_active & bit != 0 {
             if hw && entry & lr::PENDING != 0 {
-                // Both states at once are not for hardware interrupts: the board keeps the pending one.
+                // Pending and active at once is not allowed for hardware interrupts: the physical
+                // GIC keeps the pending state.
                 entry &= !lr::PENDING;
                 let latched = self.latched.get(word) & bit;
                 self.latched.remove(word, bit);
                 self.keep_on_board(dist, host, intid, latched);
             }
             if hw {
-                // Its pending half may have been taken back, and the board's interrupt deactivated, just now.
+                // Its pending state may just have been requeued, and the physical interrupt
+                // deactivated.
                 host.set_active(lr::pintid(entry));
             }
             if entry & lr::ACTIVE == 0 {
@@ -229,7 +234,7 @@ impl Cpu {
                 bank.latch.fetch_and(!bit, SeqCst);
             }
         }
-        // Somebody may wait for its end: another owner, or another sender of the same SGI.
+        // Another vCPU may wait for its end: the new owner, or another sender of the same SGI.
         let next_source = intid < 16 && dist.is_v2() && bank.latch.load(Acquire) & bit != 0;
         if !hw && entry & lr::STATE != 0 && (!mine || next_source) {
             entry |= lr::EOI;
@@ -245,7 +250,7 @@ impl Cpu {
         if entry == before { 0 } else { mask(word) }
     }
 
-    /// Whether what is pending in a list register may stay there as it is.
+    /// Whether the pending state in a list register may stay there as it is.
     fn may_stay(&self, dist: &Distributor, entry: u64, mine: bool) -> bool {
         let intid = lr::vintid(entry);
         let (word, bit) = place(intid);
@@ -256,14 +261,15 @@ impl Cpu {
         still && mine && bank.deliverable(dist.groups()) & bit != 0 && self.is_current(dist, entry)
     }
 
-    /// Whether a list register's entry has the group and the priority that the interrupt has now. While it is active they
-    /// are those of when it was taken, so what is pending besides may need others.
+    /// Whether a list register's entry has the current group and priority of the interrupt. While
+    /// the interrupt is active, the entry keeps the group and priority with which it was taken; if
+    /// it becomes pending again, it may need others.
     pub(super) fn is_current(&self, dist: &Distributor, entry: u64) -> bool {
         (entry ^ self.entry(dist, lr::vintid(entry))) & lr::GUEST == 0
     }
 
-    /// What was pending in a list register is pending outside again. The list register is the caller's to
-    /// change.
+    /// Moves the pending state of a list register's entry back out of it. The caller changes the
+    /// list register.
     pub(super) fn requeue_pending<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -284,8 +290,8 @@ impl Cpu {
                 .fetch_or(latched, SeqCst);
             bank.latch.fetch_or(bit, SeqCst);
         } else if shared.clear_pending.take_bit(word, bit) {
-            // A request to clear it has not been served yet. In the latch it would be safe from that, as is what comes
-            // after the request.
+            // A request to clear it has not been served yet. In the latch the pending state would
+            // escape that request, since the latch holds what became pending after it. So drop it.
         } else if edge || latched != 0 {
             if intid < 16 && dist.is_v2() {
                 let sources = &shared.sources[intid as usize & 15];
@@ -296,8 +302,9 @@ impl Cpu {
         self.latched.remove(word, bit);
     }
 
-    /// The board keeps the pending state of a hardware interrupt: that of an edge, or one that a register has made
-    /// (`by_software`, its bit), by its pending bit, a level by its line.
+    /// Leaves the pending state of a hardware interrupt to the physical GIC: that of an edge, or
+    /// one that a register write has made (`by_software`, its bit), by its pending bit; that of a
+    /// level by its line.
     pub(super) fn keep_on_board<H: Host>(
         &self,
         dist: &Distributor,
@@ -314,7 +321,7 @@ impl Cpu {
         }
     }
 
-    /// Requests about interrupts that are in no list register.
+    /// Serves requests about interrupts that are in no list register.
     fn apply_requests<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -349,7 +356,7 @@ impl Cpu {
             let asked = shared.set_pending.swap(0, SeqCst) & hw;
             self.make_pending(dist, host, asked);
         }
-        // Set active by a register, and in no list register here: kept here until there is room.
+        // Made active by a register write, and in no list register here: spilled until one is free.
         let owned = bank.active.load(SeqCst) & dist.owns(self.number, word);
         let coming = (requests.set_active | owned) & !held.get(word) & !self.spilled.get(word);
         if coming == 0 {
@@ -370,7 +377,7 @@ impl Cpu {
         if coming == 0 {
             return notify;
         }
-        // What is pending besides is the board's to keep.
+        // The physical GIC keeps any pending state.
         let pending = bank.latch.fetch_and(!(coming & hw), SeqCst) & hw;
         for intid in each(word, coming & hw) {
             if pending & place(intid).1 != 0 {
@@ -386,7 +393,8 @@ impl Cpu {
         notify
     }
 
-    /// Says which SPIs of a word this vCPU still has; the owners of the others may take them now.
+    /// Publishes the SPIs of a word that this vCPU still holds. The owners of released SPIs may
+    /// take them now.
     pub(super) fn release(&mut self, dist: &Distributor, word: usize, now: u32) -> Notify {
         let shared = dist.vcpu_words(self.number);
         let before = shared.holds.get(word);
@@ -417,7 +425,8 @@ impl Cpu {
         dist.mark_owners(self.number, word, theirs)
     }
 
-    /// Publishes what the list registers hold.
+    /// Publishes the pending and active interrupts: those in list registers, pending physical PPIs
+    /// and spilled interrupts.
     fn publish<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         let shared = dist.vcpu_words(self.number);
         let mut held = Held::default();
@@ -431,14 +440,14 @@ impl Cpu {
         }
         for word in 0..dist.words() {
             shared.lr_pending.set(word, held.pending.get(word));
-            // What is spilled may come back to a list register before the answer is read.
+            // A spilled interrupt may be back in a list register before the answer is read.
             shared
                 .lr_active
                 .set(word, held.active.get(word) | self.spilled.get(word));
         }
     }
 
-    /// The list register that holds an interrupt.
+    /// Finds the list register that holds an interrupt.
     pub(super) fn find<H: Host>(&self, host: &H, intid: u32) -> Option<(u32, u64)> {
         each(0, !host.empty() & Self::all_lrs(host))
             .map(|n| (n, host.lr(n)))

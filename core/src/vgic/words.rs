@@ -1,4 +1,5 @@
-//! A bit for each of the 288 INTIDs that a vCPU can see, as nine words: of one owner, and shared.
+//! A bit for each of the 288 INTIDs that a vCPU can see, as nine words: [`Words`] of one pCPU, and
+//! [`SharedWords`].
 
 use core::sync::atomic::{
     AtomicU32,
@@ -7,10 +8,10 @@ use core::sync::atomic::{
 
 use super::{WORDS, mask};
 
-/// Words of one owner. Reads beyond the last give 0, writes there do nothing.
+/// Words that only one pCPU accesses. Reads beyond the last word give 0; writes there are ignored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Words {
-    /// A bit for each word that is not zero, so that nobody has to look at the others.
+    /// A bit for each word that is not zero, so that the other words need not be read.
     some: u32,
     words: [u32; WORDS],
 }
@@ -51,7 +52,7 @@ impl Words {
         self.set(word, self.get(word) & !bits);
     }
 
-    /// A bit for each word that is not zero.
+    /// Returns a bit for each word that is not zero.
     #[inline(always)]
     pub(super) const fn some(&self) -> u32 {
         self.some
@@ -78,7 +79,7 @@ impl SharedWords {
         self.0.get(word).map_or(0, |slot| slot.load(Acquire))
     }
 
-    /// By the only pCPU that writes the word.
+    /// Writes a word. To be called only by the one pCPU that writes this word.
     #[inline(always)]
     pub(super) fn set(&self, word: usize, bits: u32) {
         if let Some(slot) = self.0.get(word) {
@@ -86,26 +87,26 @@ impl SharedWords {
         }
     }
 
-    /// Adds bits; what was there before.
+    /// Sets bits, and returns the word as it was before.
     pub(super) fn add(&self, word: usize, bits: u32) -> u32 {
         self.0
             .get(word)
             .map_or(0, |slot| slot.fetch_or(bits, Ordering::SeqCst))
     }
 
-    /// Removes bits; what was there before.
+    /// Clears bits, and returns the word as it was before.
     pub(super) fn remove(&self, word: usize, bits: u32) -> u32 {
         self.0
             .get(word)
             .map_or(0, |slot| slot.fetch_and(!bits, Ordering::SeqCst))
     }
 
-    /// Removes a bit; whether it was there. Costs no exclusive access if it is not.
+    /// Clears a bit, and returns whether it was set. Makes no exclusive access if it is clear.
     pub(super) fn take_bit(&self, word: usize, bit: u32) -> bool {
         self.get(word) & bit != 0 && self.remove(word, bit) & bit != 0
     }
 
-    /// Takes all bits. Costs no exclusive access while there are none.
+    /// Clears a word, and returns it as it was before. Makes no exclusive access if it is zero.
     pub(super) fn take(&self, word: usize) -> u32 {
         match self.0.get(word) {
             Some(slot) if slot.load(Relaxed) != 0 => slot.swap(0, Ordering::SeqCst),
@@ -113,7 +114,7 @@ impl SharedWords {
         }
     }
 
-    /// A word itself; behind the last one, the first.
+    /// Returns a word itself; for an index beyond the last word, the first one.
     pub(super) fn at(&self, word: usize) -> &AtomicU32 {
         self.0.get(word).unwrap_or(&self.0[0])
     }

@@ -45,13 +45,13 @@ const DEVICES: [EmulatedDevice; 3] = [
 ];
 
 /// What the description says of a device that it asks for, or has by default.
-pub(super) fn wish(spec: &VmSpec, kind: DeviceKind) -> Option<&DeviceSpec> {
-    let wish = match kind {
+pub(super) fn placement(spec: &VmSpec, kind: DeviceKind) -> Option<&DeviceSpec> {
+    let placement = match kind {
         DeviceKind::Pl011 => &spec.console,
         DeviceKind::Pl031 => &spec.rtc,
         DeviceKind::Watchdog => &spec.watchdog,
     };
-    wish.as_ref()
+    placement.as_ref()
 }
 
 /// The key by which the description moves a device.
@@ -66,10 +66,13 @@ pub(super) fn key(kind: DeviceKind) -> &'static str {
 /// The devices that EL2 emulates for a VM.
 pub(super) fn devices(spec: &VmSpec) -> Vec<EmulatedDevice> {
     let devices = DEVICES.into_iter().filter_map(|usual| {
-        let wish = wish(spec, usual.kind)?;
+        let placement = placement(spec, usual.kind)?;
         Some(EmulatedDevice {
-            ipa: wish.ipa.as_ref().map_or(usual.ipa, |ipa| ipa.value),
-            intid: wish.intid.as_ref().map_or(usual.intid, |intid| intid.value),
+            ipa: placement.ipa.as_ref().map_or(usual.ipa, |ipa| ipa.value),
+            intid: placement
+                .intid
+                .as_ref()
+                .map_or(usual.intid, |intid| intid.value),
             ..usual
         })
     });
@@ -121,7 +124,7 @@ pub(super) fn check(
         );
     }
     let stated = |device: &EmulatedDevice| {
-        let intid = wish(spec, device.kind)?.intid.as_ref()?;
+        let intid = placement(spec, device.kind)?.intid.as_ref()?;
         Some(intid.span.clone())
     };
     for (index, device) in devices.iter().enumerate() {
@@ -134,7 +137,7 @@ pub(super) fn check(
             Some(place) => (device, first, place),
             None => (first, device, stated(first).unwrap_or_default()),
         };
-        let asked = || wish(spec, other.kind)?.asked.clone();
+        let asked = || placement(spec, other.kind)?.asked.clone();
         findings.push(
             Finding::new(
                 "bulkhead::device::intid-taken",

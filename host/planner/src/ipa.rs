@@ -163,8 +163,8 @@ fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> 
         path if path.starts_with('/') => spec
             .devices
             .iter()
-            .find(|wish| wish.value == path)
-            .map_or(spec.name.span.clone(), |wish| wish.span.clone()),
+            .find(|placement| placement.value == path)
+            .map_or(spec.name.span.clone(), |placement| placement.span.clone()),
         name => system
             .shared
             .iter()
@@ -197,9 +197,10 @@ fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> 
         size,
     });
     let devices = devices.iter().map(|device| {
-        let wish = emulated::wish(spec, device.kind);
-        let said = wish.and_then(|wish| wish.ipa.as_ref().map(|ipa| ipa.span.clone()));
-        let said = said.or_else(|| wish?.asked.clone());
+        let placement = emulated::placement(spec, device.kind);
+        let said =
+            placement.and_then(|placement| placement.ipa.as_ref().map(|ipa| ipa.span.clone()));
+        let said = said.or_else(|| placement?.asked.clone());
         let usual = || Place::Usual(format!("{} = {{ ipa = .. }}", emulated::key(device.kind)));
         Thing {
             what: device.called().to_owned(),

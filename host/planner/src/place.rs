@@ -20,12 +20,12 @@ struct Taken {
 }
 
 /// Memory of the board and who has which part of it.
-struct Places<'a> {
+struct MemoryMap<'a> {
     board: &'a Board,
     taken: Vec<Taken>,
 }
 
-impl Places<'_> {
+impl MemoryMap<'_> {
     /// The first range that is free; ranges start at multiples of `align`.
     fn fit(&self, size: u64, align: u64) -> Option<Span> {
         self.board.memory.iter().find_map(|memory| {
@@ -69,19 +69,19 @@ pub(super) fn place(
     findings: &mut Vec<Finding>,
 ) -> Result<(), PlanError> {
     let before = findings.len();
-    let mut places = Places {
+    let mut map = MemoryMap {
         board,
         taken: Vec::new(),
     };
     for reserved in &board.reserved {
         if let Some(span) = Span::new(reserved.base, reserved.size) {
-            places.take(span, "the board's firmware".to_owned(), None);
+            map.take(span, "the board's firmware".to_owned(), None);
         }
     }
-    place_image(system, layout, &mut places, findings)?;
-    fixed(system, &mut places, findings);
-    place_ram(system, layout, &mut places, (owners, guests), findings);
-    place_shared(system, &mut places, guests, findings);
+    place_image(system, layout, &mut map, findings)?;
+    fixed(system, &mut map, findings);
+    place_ram(system, layout, &mut map, (owners, guests), findings);
+    place_shared(system, &mut map, guests, findings);
     if findings[before..].iter().any(|finding| !finding.harmless) {
         return Err(PlanError::Description);
     }
@@ -92,15 +92,15 @@ pub(super) fn place(
 fn place_image(
     system: &System,
     layout: &Layout,
-    places: &mut Places,
+    map: &mut MemoryMap,
     findings: &mut Vec<Finding>,
 ) -> Result<(), PlanError> {
     let image = Span::new(layout.base, layout.max_size).filter(|image| {
-        let memory = places.board.memory.iter();
+        let memory = map.board.memory.iter();
         memory
             .clone()
             .any(|memory| memory.base <= image.start && image.end <= memory.base + memory.size)
-            && !places.taken.iter().any(|taken| taken.span.overlaps(*image))
+            && !map.taken.iter().any(|taken| taken.span.overlaps(*image))
     });
     let Some(image) = image else {
         findings.push(
@@ -116,7 +116,7 @@ fn place_image(
         );
         return Err(PlanError::Description);
     };
-    places.take(image, "the image".to_owned(), None);
+    map.take(image, "the image".to_owned(), None);
     Ok(())
 }
 
@@ -124,7 +124,7 @@ fn place_image(
 fn place_ram(
     system: &System,
     layout: &Layout,
-    places: &mut Places,
+    map: &mut MemoryMap,
     (owners, guests): (&[usize], &mut [Guest]),
     findings: &mut Vec<Finding>,
 ) {
@@ -133,8 +133,8 @@ fn place_ram(
         let spec = &system.vms[vm];
         let wish = spec.memory.pa.as_ref().map(|pa| pa.value);
         let pa = wish.or_else(|| {
-            let span = places.fit(spec.memory.size.value, BLOCK)?;
-            places.take(span, format!("`{}`", spec.name.value), None);
+            let span = map.fit(spec.memory.size.value, BLOCK)?;
+            map.take(span, format!("`{}`", spec.name.value), None);
             Some(span.start)
         });
         let Some(pa) = pa else {
@@ -154,10 +154,10 @@ fn place_ram(
                     format!(
                         "{} wanted, {} free, perhaps in pieces",
                         Size(spec.memory.size.value),
-                        free(places)
+                        free(map)
                     ),
                 )
-                .also(at_board.clone(), memory_of(places))
+                .also(at_board.clone(), memory_of(map))
                 .help(format!(
                     "VMs before it have {}, the image {}; give the board more `memory` or VMs less",
                     Size(others),
@@ -177,7 +177,7 @@ fn place_ram(
 /// Finds places for shared memory.
 fn place_shared(
     system: &System,
-    places: &mut Places,
+    map: &mut MemoryMap,
     guests: &mut [Guest],
     findings: &mut Vec<Finding>,
 ) {
@@ -188,7 +188,7 @@ fn place_shared(
         } else {
             PAGE
         };
-        let Some(span) = places.fit(shared.size.value, align) else {
+        let Some(span) = map.fit(shared.size.value, align) else {
             findings.push(
                 Finding::new(
                     "bulkhead::memory::full",
@@ -199,14 +199,14 @@ fn place_shared(
                 )
                 .at(
                     shared.size.span.clone(),
-                    format!("{} wanted, {} free", Size(shared.size.value), free(places)),
+                    format!("{} wanted, {} free", Size(shared.size.value), free(map)),
                 )
-                .also(at_board.clone(), memory_of(places))
+                .also(at_board.clone(), memory_of(map))
                 .help("give the board more `memory`, or VMs less"),
             );
             continue;
         };
-        places.take(span, format!("`{}`", shared.name.value), None);
+        map.take(span, format!("`{}`", shared.name.value), None);
         for mapped in guests.iter_mut().flat_map(|guest| guest.regions.iter_mut()) {
             let region = &mut mapped.region;
             if region.kind == RegionKind::Shared as u16 && usize::from(region.shared) == number {
@@ -217,30 +217,30 @@ fn place_shared(
 }
 
 /// What the board has, for people.
-fn memory_of(places: &Places) -> String {
-    let memory = places.board.memory.iter().map(|memory| memory.size);
+fn memory_of(map: &MemoryMap) -> String {
+    let memory = map.board.memory.iter().map(|memory| memory.size);
     format!("has {} in all", Size(memory.sum()))
 }
 
 /// Free memory, rounded down for people.
-fn free(places: &Places) -> Size {
-    Size(places.free() & !((1 << 20) - 1))
+fn free(map: &MemoryMap) -> Size {
+    Size(map.free() & !((1 << 20) - 1))
 }
 
 /// RAM for which the description names the place.
-fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
+fn fixed(system: &System, map: &mut MemoryMap, findings: &mut Vec<Finding>) {
     let board = system.board.as_ref().map(|board| board.memory_place());
     for spec in &system.vms {
         let Some(pa) = &spec.memory.pa else { continue };
         let name = &spec.name.value;
-        let span =
-            Span::new(pa.value, spec.memory.size.value).filter(|span| {
-                places.board.memory.iter().any(|memory| {
-                    memory.base <= span.start && span.end <= memory.base + memory.size
-                })
-            });
+        let span = Span::new(pa.value, spec.memory.size.value).filter(|span| {
+            map.board
+                .memory
+                .iter()
+                .any(|memory| memory.base <= span.start && span.end <= memory.base + memory.size)
+        });
         let Some(span) = span else {
-            let ranges: Vec<_> = places
+            let ranges: Vec<_> = map
                 .board
                 .memory
                 .iter()
@@ -260,7 +260,7 @@ fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
             );
             continue;
         };
-        if let Some(other) = places.taken.iter().find(|taken| taken.span.overlaps(span)) {
+        if let Some(other) = map.taken.iter().find(|taken| taken.span.overlaps(span)) {
             let finding = Finding::new(
                 "bulkhead::memory::taken",
                 format!("the memory of `{name}` is that of {} too", other.who),
@@ -277,6 +277,6 @@ fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
             let finding = finding.also(place, text);
             findings.push(finding.help("leave `pa` out and the planner chooses"));
         }
-        places.take(span, format!("`{name}`"), Some(pa.span.clone()));
+        map.take(span, format!("`{name}`"), Some(pa.span.clone()));
     }
 }

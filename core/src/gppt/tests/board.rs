@@ -1,14 +1,15 @@
-//! A board's GIC as arrays: what each register access does to each interrupt, as simple as it can be said.
+//! A physical GIC as arrays: what each register access does to each interrupt, as simple as
+//! possible.
 
 use std::vec::Vec;
 
 use super::super::{Answer, Filter, Frame, Kind, Read, Write, Writes};
 use crate::vgic::Version;
 
-/// INTIDs of the board.
+/// The number of INTIDs of the board.
 pub const INTIDS: usize = 320;
 
-/// One interrupt.
+/// An interrupt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Irq {
     pub enabled: bool,
@@ -21,13 +22,13 @@ pub struct Irq {
     pub sources: u8,
 }
 
-/// All of them, and what is no interrupt's.
+/// The physical GIC: all interrupts, and the state that belongs to none of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Board {
     pub version: Version,
     pub irqs: Vec<Irq>,
     pub rwp: bool,
-    /// Writes to `GICD_SGIR`.
+    /// The writes to `GICD_SGIR`.
     pub sgis: Vec<u32>,
 }
 
@@ -41,7 +42,8 @@ impl Board {
         }
     }
 
-    /// Offset in the distributor of what an access hits; the redistributor's interrupts are word 0 of it.
+    /// Returns the offset in the distributor of what an access hits; the redistributor's interrupts
+    /// are word 0 of it.
     fn flat(&self, frame: Frame, offset: u64) -> u64 {
         match frame {
             Frame::Distributor => {
@@ -143,7 +145,7 @@ impl Board {
         }
     }
 
-    /// What the guest reads in the end.
+    /// Returns what the guest reads in the end.
     pub fn answer(&self, filter: &Filter<impl Kind>, answer: Answer) -> u64 {
         match answer {
             Answer::Value(value) => value,

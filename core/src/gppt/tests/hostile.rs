@@ -1,4 +1,5 @@
-//! Whatever the guest does to its registers, what is not its own neither changes nor shows.
+//! Tests that the guest, whatever it does to its registers, neither changes nor sees interrupts
+//! that the VM does not have.
 
 use proptest::prelude::*;
 
@@ -9,7 +10,7 @@ use crate::vgic::{Version, WORDS};
 /// An access of the guest: to a redistributor, write, offset, size, value.
 type Access = (bool, bool, u64, u64, u64);
 
-/// Offsets where registers are, and all others.
+/// Offsets with registers, and all others.
 fn offset() -> impl Strategy<Value = u64> {
     prop_oneof![
         8 => 0u64..0xd00,

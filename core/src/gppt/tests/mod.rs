@@ -1,4 +1,4 @@
-//! What the filter promises, on a board of arrays ([`board`]).
+//! Tests of the filter on a simulated GIC ([`board`]).
 
 mod board;
 mod hostile;
@@ -8,7 +8,7 @@ mod registers;
 use super::{Cpus, Filter, Intids, View};
 use crate::vgic::{VCPUS, Version};
 
-/// INTIDs of the VM in most tests: PPI 30 besides the timer; SPIs 33, 34, 47 and 95.
+/// The INTIDs of the VM in most tests: PPI 30 besides the timer; SPIs 33, 34, 47 and 95.
 const GIVEN: Intids = [
     1 << 30,
     1 << 1 | 1 << 2 | 1 << 15,
@@ -21,7 +21,7 @@ const GIVEN: Intids = [
     0,
 ];
 
-/// pCPUs of two vCPUs; this one runs vCPU `number`.
+/// Returns the pCPUs of two vCPUs; this pCPU runs vCPU `number`.
 fn cpus(version: Version, count: usize, number: usize) -> Cpus {
     let mut names = [0; VCPUS];
     let there: [u64; 2] = match version {
@@ -42,7 +42,7 @@ fn filter(version: Version, view: View, count: usize) -> Filter<(Version, View)>
     Filter::new((version, view), GIVEN, cpus(version, count, 0))
 }
 
-/// Every kind of filter: version and view as the modes have them, one vCPU and two.
+/// Iterates over every kind of filter: version and view as the modes have them, one vCPU and two.
 fn kinds() -> impl Iterator<Item = (Version, View, usize)> {
     [
         (Version::V3, View::Upper),
@@ -53,7 +53,7 @@ fn kinds() -> impl Iterator<Item = (Version, View, usize)> {
     .flat_map(|(version, view)| [1, 2].map(|count| (version, view, count)))
 }
 
-/// INTIDs that are the VM's with [`GIVEN`].
+/// Whether the INTID is the VM's with [`GIVEN`].
 fn is_of_vm(intid: usize) -> bool {
     matches!(intid, 0..8 | 27 | 30 | 33 | 34 | 47 | 95)
 }

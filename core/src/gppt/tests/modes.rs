@@ -1,4 +1,4 @@
-//! Modes, priorities and SGIs.
+//! Tests of modes, priorities and SGIs.
 
 use crate::gppt::priority::{MOST_URGENT, running_to_guest, to_board, to_guest};
 use crate::gppt::sgi::{Sgi, by_distributor, by_register};
@@ -18,7 +18,7 @@ fn order_of_priorities_is_kept_and_none_is_as_urgent_as_the_kick() {
         let board = to_board(guest);
         assert!(board >= MOST_URGENT);
         assert_eq!(to_guest(board), guest & 0xfe);
-        // What a priority mask lets through: what is more urgent than it.
+        // A priority mask lets through what is more urgent than the mask.
         for other in 0..=255u8 {
             let lets = to_board(other) < to_board(guest);
             assert_eq!(lets, other & 0xfe < guest & 0xfe);
@@ -52,7 +52,8 @@ fn interrupts_of_group_1_come_to_el1_in_every_mode() {
                 "TWI"
             );
             assert_eq!(controls.ich & 1, 0, "no virtual interrupts");
-            // A kick that nothing masks needs a board's priority mask that the guest does not reach unseen.
+            // With a kick that nothing masks, the guest must not reach the physical priority mask
+            // without a trap.
             let masks = controls.hcr & 1 << 3 == 0;
             assert_eq!(masks, mode.view() == View::Plain);
         }

@@ -1,11 +1,11 @@
-//! Register by register: what the guest reads, and what happens on the board.
+//! Tests of the registers one by one: what the guest reads, and what happens in the physical GIC.
 
 use super::board::Board;
 use super::{filter, is_of_vm, kinds};
 use crate::gppt::{Answer, Filter, View};
 use crate::vgic::Version::{self, V2, V3};
 
-/// A guest on a board.
+/// A guest and a physical GIC behind its filter.
 struct Machine {
     filter: Filter<(Version, View)>,
     board: Board,
@@ -29,7 +29,7 @@ impl Machine {
         self.board.perform(writes);
     }
 
-    /// A word of a bank, word 0 of which is elsewhere on a GICv3.
+    /// Reads a word of a bank; on a GICv3 word 0 is in the redistributor.
     fn word(&self, offset: u64) -> u64 {
         if self.board.version == V3 && offset & 0x7f == 0 {
             return self.private(0x1_0000 + offset, 4);
@@ -153,10 +153,10 @@ fn priorities_of_the_upper_half_look_whole() {
     assert_eq!(guest.board.irqs[27].priority, 0x88);
     assert_eq!(guest.private(0x1_0418, 4), 0x1000_0000);
     assert_eq!(guest.private(0x1_041b, 1), 0x10);
-    // The distributor of a GICv3 has none of private interrupts.
+    // The distributor of a GICv3 has no priorities of private interrupts.
     guest.write(0x418, 4, 0);
     assert_eq!(guest.board.irqs[27].priority, 0x88);
-    // One that is EL2's shows nothing.
+    // A priority of EL2 does not show.
     guest.board.irqs[33].priority = 0;
     assert_eq!(guest.read(0x421, 1), 0);
     for (size, offset) in [(2, 0x420), (8, 0x420), (4, 0x421)] {
@@ -207,7 +207,7 @@ fn routes_lead_to_the_vms_own_pcpus() {
     assert_eq!(guest.read(at, 8), 1);
     assert_eq!(guest.read(at, 4), 1);
     assert_eq!(guest.read(at + 4, 4), 0);
-    // 1-of-N, a vCPU that there is not, a pCPU that it is not told of, and the upper half.
+    // 1-of-N, a vCPU that does not exist, a physical affinity, and the upper half of the register.
     for (size, offset, value) in [
         (8, at, 2),
         (8, at, 0x1_0003),

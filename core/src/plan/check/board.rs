@@ -7,12 +7,12 @@ use crate::plan::span::{Span, aligned};
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
 
-/// Bytes of a GIC frame (IHI 0069H, 12.1).
+/// Size of a GIC frame in bytes (IHI 0069H, 12.1).
 const GIC_FRAME: u64 = 64 * 1024;
-/// Bytes of the CPU interface of a GICv2, and of its virtual one: GICC_DIR is at 0x1000 (IHI 0048B,
-/// 4.1.3, 5.5).
+/// Size in bytes of the CPU interface of a GICv2, and of the virtual one: GICC_DIR is at 0x1000
+/// (IHI 0048B, 4.1.3, 5.5).
 pub(super) const GICC: u64 = 2 * PAGE;
-/// Bytes of a GICv3 redistributor: RD_base and SGI_base (IHI 0069H, 12.10).
+/// Size in bytes of a GICv3 redistributor: RD_base and SGI_base (IHI 0069H, 12.10).
 pub(super) const REDISTRIBUTOR: u64 = 2 * GIC_FRAME;
 
 /// Whether `intid` is a PPI.
@@ -25,21 +25,21 @@ pub(super) const fn is_spi(intid: u32) -> bool {
     32 <= intid && intid < 1020
 }
 
-/// A span of whole units below the limit of physical addresses.
+/// A span of whole units below the limit of physical addresses; `None` if it is not.
 pub(super) fn pa_span(base: u64, size: u64, unit: u64) -> Option<Span> {
     Span::new(base, size)
         .filter(|span| aligned(base, unit) && aligned(size, unit) && span.end <= PA_LIMIT)
 }
 
 impl Plan<'_> {
-    /// Whether the board's GIC is a GICv2; else it is a GICv3.
+    /// Whether the board's GIC is a GICv2; otherwise it is a GICv3.
     pub(super) fn is_gicv2(&self) -> bool {
         self.header.board.gic_version == 2
     }
 
-    /// The frames of GIC and UART that EL2 uses: distributor, redistributors, CPU interface, virtual
-    /// interface control, virtual CPU interface, UART. Sound once `check_board` has passed; the other
-    /// GIC version's are none.
+    /// The frames of GIC and UART that EL2 uses: distributor, redistributors, CPU interface,
+    /// virtual interface control, virtual CPU interface, UART. Valid once `check_board` has passed;
+    /// frames of the other GIC version are `None`.
     pub(super) fn frames(&self) -> [Option<Span>; 6] {
         let board = &self.header.board;
         let unit = if self.is_gicv2() { PAGE } else { GIC_FRAME };
@@ -53,14 +53,14 @@ impl Plan<'_> {
         ]
     }
 
-    /// The frame of the real-time clock, if the plan names one. EL2 reads it once, before any VM runs,
-    /// so a VM may have it.
+    /// The frame of the real-time clock, if the plan names one. EL2 reads it once, before any VM
+    /// runs, so it may be passed through to a VM.
     fn clock(&self) -> Option<Span> {
         let rtc = self.header.board.rtc;
         pa_span(rtc, PAGE, PAGE).filter(|_| rtc != 0)
     }
 
-    /// Whether `span` has an address in common with a frame that EL2 uses.
+    /// Whether `span` overlaps a frame that EL2 uses.
     pub(super) fn touches_frame(&self, span: Span) -> bool {
         self.frames()
             .into_iter()
@@ -68,7 +68,7 @@ impl Plan<'_> {
             .any(|frame| frame.overlaps(span))
     }
 
-    /// Whether `span` has an address in common with the board's memory.
+    /// Whether `span` overlaps the board's memory.
     pub(super) fn touches_memory(&self, span: Span) -> bool {
         self.memory
             .iter()
@@ -76,7 +76,7 @@ impl Plan<'_> {
             .any(|memory| memory.overlaps(span))
     }
 
-    /// Whether `span` lies in one range of the board's memory.
+    /// Whether `span` is in one range of the board's memory.
     #[inline(never)]
     pub(super) fn in_memory(&self, span: Span) -> bool {
         self.memory
@@ -85,7 +85,7 @@ impl Plan<'_> {
             .any(|memory| memory.contains(span))
     }
 
-    /// GIC, UART and clock.
+    /// Checks GIC, UART and clock.
     pub(super) fn check_board(&self) -> Check {
         let at = At::HEADER;
         let board = &self.header.board;
@@ -120,8 +120,8 @@ impl Plan<'_> {
         at.ensure(intids, Invariant::BoardIntid)
     }
 
-    /// Whether the board has all frames of its GIC version, as large as they must be, and none of the
-    /// other version.
+    /// Whether the board has all frames of its GIC version, at least of the required size, and none
+    /// of the other version.
     fn frames_are_whole(&self) -> bool {
         let board = &self.header.board;
         let there = self.frames().map(|frame| frame.is_some());
@@ -148,7 +148,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Ranges of memory.
+    /// Checks the ranges of memory.
     pub(super) fn check_memory(&self) -> Check {
         let mut end = 0;
         for (row, memory) in self.memory.iter().enumerate() {
@@ -164,15 +164,16 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Whether EL2 can write the address at which a CPU begins there. That the image is not there either is the firmware's
-    /// promise: it keeps that memory, and [`Plan::fits`] looks at what it keeps.
+    /// Whether EL2 may write the release address of a CPU. That it is not in the image either is
+    /// guaranteed by the firmware, which reserves that memory; [`Plan::fits`] checks the image
+    /// against reserved memory.
     fn is_release(&self, release: u64) -> bool {
         Span::new(release, 8).is_some_and(|span| {
             aligned(release, 8) && self.in_memory(span) && self.region_in(span).is_none()
         })
     }
 
-    /// pCPUs, each by itself and against the others.
+    /// Checks the pCPUs, each by itself and against the others.
     pub(super) fn check_pcpus(&self) -> Check {
         let mut services = 0_u32;
         for (row, pcpu) in self.pcpus.iter().enumerate() {

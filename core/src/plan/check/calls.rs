@@ -1,4 +1,4 @@
-//! Rules about what EL2 does for a VM with devices and firmware: quieting writes and allowed calls.
+//! Rules about devices and firmware: the writes that quiet devices, and the allowed calls.
 
 use bulkhead_abi::plan::TableId;
 
@@ -7,14 +7,16 @@ use crate::plan::span::{Span, aligned};
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
 
-/// Bit 31 of a function identifier: a fast call (DEN0028, function identifiers and their ranges, as all that follows).
+/// Bit 31 of a function identifier: a fast call (DEN0028, function identifiers and their ranges,
+/// also for the bits below).
 const FAST: u32 = 1 << 31;
-/// Bits 23 to 16, which are 0 in a fast call; bit 16 is a hint about SVE and no part of the name.
+/// Bits 23 to 16, which are 0 in a fast call; bit 16 is a hint about SVE and not part of the
+/// identifier.
 const MUST_BE_ZERO: u32 = 0x00ff_0000;
 
-/// Whether a plan may allow `function`: fast calls of the SiP, OEM and trusted-OS services. The
-/// architecture, CPU, standard (PSCI, TRNG) and hypervisor services are EL2's to answer; trusted
-/// applications (owners 48 and 49) are spoken to through their trusted OS.
+/// Whether a plan may allow `function`: fast calls of the SiP, OEM and trusted-OS services. EL2
+/// itself answers the architecture, CPU, standard (PSCI, TRNG) and hypervisor services; trusted
+/// applications (owners 48 and 49) are called through their trusted OS.
 pub const fn may_be_allowed(function: u32) -> bool {
     let owner = function.wrapping_shr(24) & 0x3f;
     let known = owner == 2 || owner == 3 || (50 <= owner && owner <= 63);
@@ -22,7 +24,7 @@ pub const fn may_be_allowed(function: u32) -> bool {
 }
 
 impl Plan<'_> {
-    /// Writes that quiet passed-through devices.
+    /// Checks the writes that quiet passed-through devices.
     pub(super) fn check_quiets(&self) -> Check {
         for (row, quiet) in self.quiets.iter().enumerate() {
             let at = At::row(TableId::Quiets, row);
@@ -47,7 +49,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Calls that VMs may make.
+    /// Checks the calls that VMs may make.
     pub(super) fn check_calls(&self) -> Check {
         let mut before = None;
         for (row, call) in self.calls.iter().enumerate() {

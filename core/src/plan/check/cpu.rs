@@ -1,4 +1,4 @@
-//! Rules about CPU time and about how VMs get their interrupts.
+//! Rules about CPU time and the interrupt modes of VMs.
 
 use bulkhead_abi::plan::{
     CpuPolicy, DeviceKind, InterruptMode, MAX_PERIOD, MAX_SPIS, MAX_VCPUS_PER_PCPU, MAX_WEIGHT,
@@ -10,26 +10,26 @@ use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
 use crate::sched::bound::{Promise, WHOLE, worst_load};
 
-/// [`CpuPolicy`] as the plan writes it.
+/// [`CpuPolicy`] as encoded in the plan.
 const PINNED: u16 = CpuPolicy::Pinned as u16;
-/// [`CpuPolicy`] as the plan writes it.
+/// [`CpuPolicy`] as encoded in the plan.
 const SERVER: u16 = CpuPolicy::Server as u16;
-/// [`CpuPolicy`] as the plan writes it.
+/// [`CpuPolicy`] as encoded in the plan.
 const FAIR: u16 = CpuPolicy::Fair as u16;
-/// [`InterruptMode`] as the plan writes it.
+/// [`InterruptMode`] as encoded in the plan.
 const VGIC: u16 = InterruptMode::Vgic as u16;
-/// [`InterruptMode`] as the plan writes it.
+/// [`InterruptMode`] as encoded in the plan.
 const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
-/// [`InterruptMode`] as the plan writes it.
+/// [`InterruptMode`] as encoded in the plan.
 const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
-/// [`Reclaim`] as the plan writes it.
+/// [`Reclaim`] as encoded in the plan.
 const SDEI: u16 = Reclaim::Sdei as u16;
-/// [`InterruptMode`] as the plan writes it.
+/// [`InterruptMode`] as encoded in the plan.
 const PMR_DIRECT: u16 = InterruptMode::GpptPmrDirect as u16;
-/// [`InterruptMode`] as the plan writes it.
+/// [`InterruptMode`] as encoded in the plan.
 pub(super) const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
 
-/// The budget and the period, or the quota and the window, of a vCPU are sound.
+/// Whether the budget and the period, or the quota and the window, of a vCPU are valid.
 fn time_is_sound(vcpu: &Vcpu) -> bool {
     if vcpu.policy == PINNED {
         return vcpu.budget == 0 && vcpu.period == 0;
@@ -38,7 +38,7 @@ fn time_is_sound(vcpu: &Vcpu) -> bool {
     period && 1 <= vcpu.budget && vcpu.budget <= vcpu.period
 }
 
-/// The weight of a vCPU is sound.
+/// Whether the weight of a vCPU is valid.
 fn weight_is_sound(vcpu: &Vcpu) -> bool {
     if vcpu.policy == FAIR {
         (1..=MAX_WEIGHT).contains(&vcpu.weight)
@@ -48,13 +48,13 @@ fn weight_is_sound(vcpu: &Vcpu) -> bool {
 }
 
 impl Plan<'_> {
-    /// The vCPUs that start on pCPU `pcpu`, with the numbers of their rows.
+    /// The vCPUs that start on pCPU `pcpu`, with the indices of their rows.
     pub fn vcpus_on(&self, pcpu: usize) -> impl Iterator<Item = (usize, &Vcpu)> {
         let rows = self.vcpus.iter().enumerate();
         rows.filter(move |(_, vcpu)| usize::from(vcpu.pcpu) == pcpu)
     }
 
-    /// What each vCPU may have, and whether each pCPU can give it.
+    /// Checks the policy of each vCPU, and the schedulability of each pCPU.
     pub(super) fn check_cpu_time(&self) -> Check {
         for (row, vcpu) in self.vcpus.iter().enumerate() {
             let at = At::row(TableId::Vcpus, row);
@@ -81,7 +81,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Whether the load balancer may do what the plan says with a vCPU that has passed the rest.
+    /// Whether the pool of a vCPU that has passed the other rules is valid for the load balancer.
     fn pool_is_sound(&self, vcpu: &Vcpu) -> bool {
         if vcpu.policy != FAIR {
             return vcpu.pool == 0;
@@ -93,7 +93,8 @@ impl Plan<'_> {
         known && own && pinned.all(|other| vcpu.pool & bit(usize::from(other.pcpu)) == 0)
     }
 
-    /// Whether the servers of a pCPU, which has no more vCPUs than it may have, keep their promises.
+    /// Whether the servers of a pCPU, which has at most the allowed number of vCPUs, keep their
+    /// promises.
     fn is_schedulable(&self, pcpu: usize) -> bool {
         let servers = self
             .vcpus_on(pcpu)
@@ -105,7 +106,7 @@ impl Plan<'_> {
         worst_load(promises).is_some_and(|load| load <= WHOLE)
     }
 
-    /// How VMs get their interrupts, and what needs vCPUs that are pinned.
+    /// Checks the interrupt modes of VMs, and everything else that requires pinned vCPUs.
     pub(super) fn check_modes(&self) -> Check {
         for (row, vm) in self.vms.iter().enumerate() {
             let at = At::row(TableId::Vms, row);
@@ -133,9 +134,10 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// By what pCPUs call each other, once physical interrupts are known to be sound. An SGI of EL2's that is enabled anywhere could be
-    /// sent by a VM whose SGIs are not seen, and so could one of another VM: Group 0 by `ICC_SGI0R_EL1`, which traps only where the
-    /// priority mask does, too.
+    /// Checks the SPIs by which pCPUs interrupt each other, after the physical interrupts have been
+    /// checked. If a VM sends SGIs that EL2 does not trap, it could also send an SGI of EL2 that is
+    /// enabled on any pCPU, or one of another VM: Group 0 by `ICC_SGI0R_EL1`, which traps only if
+    /// the priority mask does, too.
     pub(super) fn check_call_spis(&self) -> Check {
         let unseen = self.vms.iter().any(|vm| vm.interrupts == PMR_DIRECT);
         for (row, pcpu) in self.pcpus.iter().enumerate() {
@@ -160,12 +162,12 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Another VM than `vm` has SPIs, whose active state is its own.
+    /// Whether a VM other than `vm` has SPIs, whose active state belongs to that VM.
     pub fn others_have_spis(&self, vm: usize) -> bool {
         self.irqs.iter().any(|irq| usize::from(irq.vm) != vm)
     }
 
-    /// Whether the board's GIC has the interrupt mode of a VM.
+    /// Whether the interrupt mode of a VM is possible with the board's GIC.
     fn is_possible(&self, vm: &Vm) -> bool {
         match vm.interrupts {
             VGIC => true,
@@ -174,8 +176,8 @@ impl Plan<'_> {
         }
     }
 
-    /// Whether this build of EL2 has the interrupt mode of a VM. What takes its interrupts itself knows them by the
-    /// board's numbers, and gets none that EL2 makes.
+    /// Whether this build of EL2 implements the interrupt mode of a VM. A GPPT VM sees the INTIDs
+    /// of the board, and gets no interrupts that EL2 generates.
     fn is_built(&self, row: usize, vm: &Vm) -> bool {
         let own_timer = vm.flags & VM_OWN_PTIMER != 0;
         let alone = self.vcpus_of(row).len() == 1;
@@ -190,7 +192,8 @@ impl Plan<'_> {
                 && irqs.all(|irq| irq.vintid == irq.pintid)
     }
 
-    /// Whether EL2 needs no interrupt on the pCPUs of a VM while the VM has them: its own would come to the guest.
+    /// Whether EL2 needs no interrupt on the pCPUs of a VM while the VM runs there: an interrupt of
+    /// EL2 would be taken by the guest.
     fn is_quiet(&self, row: usize) -> bool {
         let mut devices = self.devices_of(row).iter();
         let mut vcpus = self.vcpus_of(row).iter();

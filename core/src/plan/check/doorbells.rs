@@ -11,7 +11,7 @@ use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
 
 impl Plan<'_> {
-    /// Doorbells, and interrupts of the board that are for them.
+    /// Checks the doorbells, and the physical interrupts that are reserved for them.
     pub(super) fn check_doorbells(&self) -> Check {
         for (row, bell) in self.doorbells.iter().enumerate() {
             let at = At::row(TableId::Doorbells, row);
@@ -31,7 +31,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The page by which it is rung.
+    /// Checks the page by which the doorbell is rung.
     fn check_page(&self, at: At, row: usize, bell: &Doorbell) -> Check {
         let span = ipa_span(bell.ipa, PAGE, PAGE).ok_or(at.breaks(Invariant::DoorbellPage))?;
         let vm = usize::from(bell.vm);
@@ -46,7 +46,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// The interrupt by which it is heard.
+    /// Checks the interrupt that a ring makes pending.
     fn check_heard(&self, at: At, row: usize, bell: &Doorbell) -> Check {
         let vintid = self.has_vintid(bell.to, bell.vintid);
         at.ensure(vintid, Invariant::IrqVintid)?;
@@ -63,7 +63,7 @@ impl Plan<'_> {
                 && emulated.all(|device| device.vintid != bell.vintid);
             at.ensure(free, Invariant::VintidShared)?;
         } else {
-            // Its flag is looked at from the other side.
+            // `check_doorbells` checks the flag of the physical interrupt.
             let given = bell.pintid == bell.vintid && linked.any(|irq| irq.pintid == bell.pintid);
             at.ensure(given, Invariant::DoorbellPhysical)?;
         }

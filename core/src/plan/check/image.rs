@@ -1,4 +1,4 @@
-//! Rules about the image: where it lies, what it holds, the pool behind it.
+//! Rules about the image: its location, its contents, and the pool after it.
 
 use bulkhead_abi::plan::{
     EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, TableId, VCPU_POOL_PAGES,
@@ -15,7 +15,7 @@ use crate::stage2::pages_needed;
 const IMAGE_ALIGN: u64 = 2 * 1024 * 1024;
 
 impl Plan<'_> {
-    /// Where the image lies and where in it the plan does.
+    /// Checks the location of the image, and of the plan in it.
     pub(super) fn check_image(&self) -> Check {
         let at = At::HEADER;
         let image = &self.header.image;
@@ -39,7 +39,7 @@ impl Plan<'_> {
         }
     }
 
-    /// The first region of RAM or shared memory that has an address in common with `span`.
+    /// The first region of RAM or shared memory that overlaps `span`.
     #[inline(never)]
     pub(in crate::plan) fn region_in(&self, span: Span) -> Option<usize> {
         self.regions.iter().position(|region| {
@@ -47,7 +47,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Pages of stage-2 tables and of the whole pool.
+    /// Checks the number of pages of stage-2 tables and of the whole pool.
     pub(super) fn check_pool(&self) -> Check {
         let pcpus = (self.pcpus.len() as u64).wrapping_mul(u64::from(PCPU_POOL_PAGES));
         let vms = (self.vms.len() as u64).wrapping_mul(u64::from(VM_POOL_PAGES));
@@ -65,7 +65,7 @@ impl Plan<'_> {
         )
     }
 
-    /// The first page of the image behind the plan; sound once `check_image` has passed.
+    /// Offset of the first page of the image after the plan; valid once `check_image` has passed.
     pub(super) fn payloads_start(&self) -> Option<u64> {
         let plan = Span::new(self.header.image.plan_offset, self.header.size)?;
         align_up(plan.end, PAGE)

@@ -1,4 +1,4 @@
-//! Rules about emulated devices and about interrupts of both kinds.
+//! Rules about emulated devices and about physical and virtual interrupts.
 
 use bulkhead_abi::plan::{DeviceKind, IRQ_DOORBELL, IRQ_EDGE, MAX_SPIS, PAGE, TableId};
 
@@ -8,7 +8,7 @@ use crate::plan::span::Span;
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
 
-/// Bytes of the registers of an emulated device; none for an unknown kind.
+/// Size in bytes of the registers of an emulated device; `None` for an unknown kind.
 const fn frame_size(kind: u16) -> Option<u64> {
     const PL011: u16 = DeviceKind::Pl011 as u16;
     const PL031: u16 = DeviceKind::Pl031 as u16;
@@ -28,7 +28,7 @@ impl Plan<'_> {
         is_spi(intid) && intid.wrapping_sub(32) < spis
     }
 
-    /// Emulated devices.
+    /// Checks the emulated devices.
     pub(super) fn check_devices(&self) -> Check {
         for (row, device) in self.devices.iter().enumerate() {
             let at = At::row(TableId::Devices, row);
@@ -56,7 +56,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Whether neither stage 2 nor the virtual GIC of VM `vm` has anything in `span`.
+    /// Whether neither stage 2 nor the virtual GIC of VM `vm` uses an address in `span`.
     pub(super) fn is_unmapped(&self, vm: usize, span: Span) -> bool {
         let frames = self.vms.get(vm).map_or([None; 2], |row| {
             self.emulated_frames(row, self.vcpus_of(vm).len())
@@ -68,7 +68,7 @@ impl Plan<'_> {
                 .any(|frame| frame.overlaps(span))
     }
 
-    /// Physical interrupts and their owners.
+    /// Checks the physical interrupts and their owners.
     pub(super) fn check_irqs(&self) -> Check {
         for (row, irq) in self.irqs.iter().enumerate() {
             let at = At::row(TableId::Irqs, row);
@@ -97,7 +97,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Interrupts by which VMs are told of crashes.
+    /// Checks the interrupts that notify VMs of crashes.
     pub(super) fn check_events(&self) -> Check {
         for (row, vm) in self.vms.iter().enumerate() {
             let at = At::row(TableId::Vms, row);

@@ -1,4 +1,4 @@
-//! Rules about what EL2 copies into a VM before it runs.
+//! Rules about the data that EL2 copies into a VM before it runs.
 
 use bulkhead_abi::plan::{PAGE, SeedKind, TableId};
 
@@ -7,11 +7,12 @@ use crate::plan::span::{Span, align_up, aligned};
 use crate::plan::view::{Plan, rows_of};
 use crate::plan::violation::{At, Check, Invariant};
 
-/// Bytes of an FDT_PROP token with its length and name, ahead of the value (DT spec 0.4, 5.4.1).
+/// Size in bytes of an FDT_PROP token with its length and name offset, before the value (DT spec
+/// 0.4, 5.4.1).
 const PROPERTY_HEAD: u64 = 12;
 
 impl Plan<'_> {
-    /// Payloads: where they are in the image and where they go.
+    /// Checks the payloads: their offsets in the image and their targets.
     pub(super) fn check_loads(&self) -> Check {
         let none = At::HEADER.breaks(Invariant::PlanOffset);
         let mut next = self.payloads_start().ok_or(none)?;
@@ -53,7 +54,7 @@ impl Plan<'_> {
         At::HEADER.ensure(self.header.image.pool_offset == next, Invariant::PoolOffset)
     }
 
-    /// Seeds: properties in the device tree that a VM gets.
+    /// Checks the seeds: properties in the device tree of a VM.
     pub(super) fn check_seeds(&self) -> Check {
         for (row, seed) in self.seeds.iter().enumerate() {
             let at = At::row(TableId::Seeds, row);

@@ -1,5 +1,5 @@
-//! The proof that a plan is free of conflicts: each rule of [`Invariant`], in an order in which later
-//! rules may rely on earlier ones.
+//! The check that a plan is free of conflicts: each rule of [`Invariant`], in an order in which
+//! later rules may rely on earlier ones.
 
 mod board;
 mod calls;
@@ -19,15 +19,15 @@ pub(super) use regions::is_memory;
 use super::view::{OfVm, Plan};
 use super::violation::{At, Check, Invariant};
 
-/// Most ranges of memory in a plan.
+/// Maximum number of ranges of memory in a plan.
 const MAX_MEMORY: usize = 64;
-/// Physical addresses have at most so many bits (Arm ARM, D8.1.6: without LPA2).
+/// Limit of physical addresses (Arm ARM, D8.1.6: 48 bits without LPA2).
 const PA_LIMIT: u64 = 1 << 48;
 /// Affinity fields of MPIDR_EL1: Aff3 and Aff2 to Aff0.
 const AFFINITY: u64 = 0xff_00ff_ffff;
 
 impl Plan<'_> {
-    /// Proves every invariant that can be told from the plan alone.
+    /// Checks every invariant that depends on the plan alone.
     ///
     /// # Errors
     /// The first violation.
@@ -57,7 +57,7 @@ impl Plan<'_> {
         self.check_doorbells()
     }
 
-    /// Tables have as many rows as they may.
+    /// Checks the number of rows of each table.
     fn check_counts(&self) -> Check {
         let counts = [
             (TableId::Memory, self.memory.len(), 1, MAX_MEMORY),
@@ -80,7 +80,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Rows that belong to a VM are sorted by it, and it exists.
+    /// Checks that rows which belong to a VM are sorted by it, and that the VM exists.
     fn check_order(&self) -> Check {
         let vms = self.vms.len();
         sorted(TableId::Vcpus, self.vcpus, vms)?;
@@ -103,12 +103,13 @@ impl Plan<'_> {
     }
 }
 
-/// How many there are: `Iterator::count` brings a panic into EL2's image, for a number that does not come about.
+/// The number of items: `Iterator::count` puts a panic into EL2's image, for an overflow that
+/// cannot happen.
 fn number_of<T>(all: impl Iterator<Item = T>) -> usize {
     all.fold(0, |number, _| number.wrapping_add(1))
 }
 
-/// The VMs of the rows of `table` ascend and are less than `vms`.
+/// Checks that the VMs of `rows` ascend and are less than `vms`.
 fn sorted<T: OfVm>(table: TableId, rows: &[T], vms: usize) -> Check {
     let mut least = 0;
     for (row, vm) in rows.iter().map(OfVm::vm).enumerate() {

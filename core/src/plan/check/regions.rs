@@ -1,4 +1,4 @@
-//! Rules about what stage 2 maps.
+//! Rules about the regions that stage 2 maps.
 
 use bulkhead_abi::plan::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, NONE, PAGE, Region, RegionKind, TableId,
@@ -11,15 +11,15 @@ use crate::plan::span::{Span, aligned};
 use crate::plan::view::{Plan, rows_of};
 use crate::plan::violation::{At, Check, Invariant};
 
-/// [`RegionKind`] as the plan writes it.
+/// [`RegionKind`] as encoded in the plan.
 const RAM: u16 = RegionKind::Ram as u16;
-/// [`RegionKind`] as the plan writes it.
+/// [`RegionKind`] as encoded in the plan.
 const DEVICE: u16 = RegionKind::Device as u16;
-/// [`RegionKind`] as the plan writes it.
+/// [`RegionKind`] as encoded in the plan.
 const SHARED: u16 = RegionKind::Shared as u16;
-/// [`RegionKind`] as the plan writes it.
+/// [`RegionKind`] as encoded in the plan.
 const GICV: u16 = RegionKind::Gicv as u16;
-/// [`RegionKind`] as the plan writes it.
+/// [`RegionKind`] as encoded in the plan.
 const STOLEN: u16 = RegionKind::StolenTime as u16;
 
 /// Whether the region is RAM of its VM.
@@ -37,7 +37,8 @@ pub(in crate::plan) const fn is_memory(region: &Region) -> bool {
     region.kind == RAM || region.kind == SHARED
 }
 
-/// Whether the plan says where the region lies physically; of stolen time, EL2's pool does.
+/// Whether the plan gives the physical address of the region; the page for stolen time comes from
+/// EL2's pool.
 const fn has_place(region: &Region) -> bool {
     region.kind != STOLEN
 }
@@ -58,7 +59,7 @@ fn same_shared(one: &Region, other: &Region) -> bool {
 }
 
 impl Plan<'_> {
-    /// Regions, each by itself.
+    /// Checks the regions, each by itself.
     pub(super) fn check_regions(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
@@ -88,7 +89,7 @@ impl Plan<'_> {
             }
         }
         for (row, vm) in self.vms.iter().enumerate() {
-            // Two would overlap in the IPA space, which has a rule of its own.
+            // Two would overlap in the IPA space, which another rule excludes.
             let has = |kind| {
                 let mut regions = self.regions_of(row).iter();
                 regions.any(|region| region.kind == kind)
@@ -101,7 +102,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Whether `region` is the page in which its VM is told stolen time.
+    /// Whether `region` is the page for its VM's stolen time.
     fn is_stolen_time(&self, region: &Region) -> bool {
         let vm = self.vms.get(usize::from(region.vm));
         region.pa == 0
@@ -109,8 +110,9 @@ impl Plan<'_> {
             && vm.is_some_and(|vm| vm.stolen_time == region.ipa && region.ipa != 0)
     }
 
-    /// Whether `region` maps a CPU interface of the board where its VM has its own: the first page of the virtual one, or of the physical
-    /// one if it takes its interrupts itself. The second has GICV_DIR or GICC_DIR alone, which EL2 has to see.
+    /// Whether `region` maps a CPU interface of the board at the address of its VM's CPU interface:
+    /// the first page of the virtual interface, or of the physical one for a GPPT VM. The second
+    /// page has only GICV_DIR or GICC_DIR, which EL2 has to trap.
     fn is_interface(&self, region: &Region) -> bool {
         let board = &self.header.board;
         self.vms.get(usize::from(region.vm)).is_some_and(|vm| {
@@ -126,7 +128,7 @@ impl Plan<'_> {
         })
     }
 
-    /// Regions against each other, against the virtual GIC and against emulated devices.
+    /// Checks regions against each other, against the virtual GIC and against emulated devices.
     pub(super) fn check_overlaps(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
@@ -170,7 +172,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Whether stage 2 of VM `vm` maps something in `span`.
+    /// Whether stage 2 of VM `vm` maps an address in `span`.
     pub(super) fn maps(&self, vm: usize, span: Span) -> bool {
         rows_of(self.regions, vm)
             .iter()

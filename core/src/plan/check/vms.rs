@@ -12,21 +12,21 @@ use crate::plan::violation::{At, Check, Invariant};
 
 /// Alignment of the frames of a virtual GIC.
 const VGIC_FRAME: u64 = 64 * 1024;
-/// All flags that a VM may have.
+/// Mask of the flags that are defined for VMs.
 const FLAGS: u16 = VM_DETERMINISTIC | VM_OWN_PTIMER | VM_TIME_STOPS;
 
-/// A span inside the IPA space whose start is a multiple of `unit`.
+/// A span inside the IPA space whose start is a multiple of `unit`; `None` if it is not.
 pub(super) fn ipa_span(base: u64, size: u64, unit: u64) -> Option<Span> {
     Span::new(base, size).filter(|span| aligned(base, unit) && span.end <= 1 << IPA_BITS)
 }
 
-/// The redistributors of a VM's virtual GICv3, one for each vCPU.
+/// The frames of the redistributors of a VM's virtual GICv3, one for each vCPU.
 fn redistributors(vm: &Vm, vcpus: usize) -> Option<Span> {
     let size = (vcpus as u64).wrapping_mul(REDISTRIBUTOR);
     ipa_span(vm.gicr, size, VGIC_FRAME)
 }
 
-/// Letters, digits and '-', at least one, then zeros.
+/// Whether a name is letters, digits and '-', at least one, then zeros.
 fn name_is_sound(name: &[u8; NAME]) -> bool {
     let len = name.iter().position(|&byte| byte == 0).unwrap_or(NAME);
     let letters = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
@@ -34,7 +34,7 @@ fn name_is_sound(name: &[u8; NAME]) -> bool {
 }
 
 impl Plan<'_> {
-    /// VMs, each by itself and against the others.
+    /// Checks the VMs, each by itself and against the others.
     pub(super) fn check_vms(&self) -> Check {
         for (row, vm) in self.vms.iter().enumerate() {
             let at = At::row(TableId::Vms, row);
@@ -66,7 +66,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// What happens when VM number `row` crashes.
+    /// Checks the crash policy of VM number `row`.
     fn check_crash(&self, at: At, row: usize, vm: &Vm) -> Check {
         at.ensure(vm.crash <= Crash::Notify as u16, Invariant::VmCrash)?;
         let limit = vm.restarts > 0 && vm.restart_seconds > 0;
@@ -81,7 +81,7 @@ impl Plan<'_> {
         at.ensure(notified, Invariant::VmNotify)
     }
 
-    /// The frames of a VM's virtual GIC.
+    /// Checks the frames of a VM's virtual GIC.
     fn check_vgic(&self, at: At, vm: &Vm, vcpus: usize) -> Check {
         let gicd = ipa_span(vm.gicd, VGIC_FRAME, VGIC_FRAME);
         let (other, interface) = if self.is_gicv2() {
@@ -95,7 +95,8 @@ impl Plan<'_> {
         at.ensure(!gicd.overlaps(interface), Invariant::IpaOverlap)
     }
 
-    /// The frames of a VM's virtual GIC that EL2 emulates. Of the CPU interface of a GICv2 the first page is mapped.
+    /// The frames of a VM's virtual GIC that EL2 emulates. The first page of the CPU interface of a
+    /// GICv2 is mapped instead.
     pub(super) fn emulated_frames(&self, vm: &Vm, vcpus: usize) -> [Option<Span>; 2] {
         let gicd = ipa_span(vm.gicd, VGIC_FRAME, VGIC_FRAME);
         let other = if self.is_gicv2() {
@@ -106,7 +107,7 @@ impl Plan<'_> {
         [gicd, other]
     }
 
-    /// vCPUs, by their numbers.
+    /// Checks the MPIDR values of vCPUs, which are their numbers.
     pub(super) fn check_vcpus(&self) -> Check {
         let mut before = None;
         let mut number = 0_u64;
@@ -124,7 +125,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Where VMs start and what they get.
+    /// Checks the entry points and boot arguments of VMs.
     pub(super) fn check_starts(&self) -> Check {
         for (row, vm) in self.vms.iter().enumerate() {
             let at = At::row(TableId::Vms, row);

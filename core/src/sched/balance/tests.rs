@@ -12,7 +12,7 @@ const PERIOD: u64 = PERIOD_MS * 1000;
 const PAUSE: u64 = PAUSE_MS * 1000;
 const SECOND: u64 = 1_000_000;
 
-/// A vCPU that works and sleeps, again and again; without sleep it never ends.
+/// A vCPU that works and sleeps in turns; without sleep it works for ever.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     policy: Policy,
@@ -68,15 +68,16 @@ struct World {
     pcpus: Vec<Pcpu>,
     vcpus: Vec<Vcpu>,
     loads: Loads,
-    /// On their way: where to, who, and with what.
+    /// vCPUs on their way: the target pCPU, the vCPU, and its state.
     under_way: Vec<(usize, usize, MigratingSlot, LoadTrack)>,
     now: u64,
-    /// Longest time in which a pCPU had nothing to do while two vCPUs that may be on it were ready on another.
+    /// Longest time for which a pCPU was idle while two vCPUs that may run on it were ready on
+    /// another pCPU.
     longest_idle: u64,
 }
 
 impl World {
-    /// Each task starts on the pCPU beside it.
+    /// A world in which each task starts on the pCPU given with it.
     fn new(pcpus: usize, tasks: &[(usize, Task)]) -> Self {
         let loads = Loads::new();
         let mut world = Self {
@@ -164,7 +165,7 @@ impl World {
             .collect()
     }
 
-    /// How long somebody has had nothing to do who could have helped.
+    /// How long a pCPU that could have helped has been idle.
     fn look_for_idle(&mut self) {
         for own in 0..self.pcpus.len() {
             let could = |who: &usize| self.vcpus[*who].task.pool >> own & 1 != 0;
@@ -235,7 +236,7 @@ impl World {
         assert!(all.into_iter().eq(0..self.vcpus.len()));
     }
 
-    /// Percent of a pCPU that each has had since `before`.
+    /// Percent of a pCPU that each vCPU has had since `before`.
     fn shares(&self, before: &[u64], ticks: u64) -> Vec<u64> {
         let had = self.vcpus.iter().zip(before);
         had.map(|(vcpu, before)| (vcpu.ran - before) * 100 / ticks)
@@ -250,7 +251,7 @@ impl World {
         self.vcpus.iter().map(|vcpu| vcpu.moves).sum()
     }
 
-    /// Shares over a second, after half of one.
+    /// Shares over a second, after half a second of warm-up.
     fn settled(&mut self) -> Vec<u64> {
         self.run(SECOND / 2);
         let before = self.ran();
@@ -276,7 +277,7 @@ fn three_equal_ones_on_two_pcpus_get_two_thirds_each() {
         shares.iter().all(|share| (64..=69).contains(share)),
         "{shares:?}"
     );
-    // A move a period at most.
+    // At most one move in a period.
     assert!(world.moves() <= 75, "{}", world.moves());
 }
 
@@ -305,7 +306,8 @@ fn the_heavy_one_gets_a_pcpu_and_stays_there() {
 
 #[test]
 fn the_room_that_a_server_leaves_is_what_counts() {
-    // Three quarters of pCPU 1 are a server's. One that had only what is left of it would have too little, so they take turns there.
+    // A server has three quarters of pCPU 1. A vCPU that had only the rest would have too little,
+    // so they take turns there.
     let tasks = [(1, server(750, 1_000)), (1, busy(1, 3)), (0, busy(1, 3))];
     let mut world = World::new(2, &tasks);
     world.run(SECOND / 2);
@@ -313,7 +315,7 @@ fn the_room_that_a_server_leaves_is_what_counts() {
     world.run(SECOND);
     let shares = world.shares(&before, SECOND);
     assert!((74..=76).contains(&shares[0]), "{shares:?}");
-    // Of 1.25 pCPUs, half of the time all and half of the time one.
+    // Of 1.25 pCPUs: half of the time the whole time and half of the time one.
     assert!(
         shares[1..].iter().all(|share| (54..=60).contains(share)),
         "{shares:?}"
@@ -333,7 +335,7 @@ fn a_cap_goes_along() {
     };
     let tasks = [(0, capped), (0, busy(1, 3)), (1, busy(1, 3))];
     let mut world = World::new(2, &tasks);
-    // By hand, and as often as possible.
+    // Moves by hand, as often as possible.
     for n in 0..200 {
         let own = world
             .pcpus
@@ -383,7 +385,7 @@ fn a_full_pcpu_takes_nobody_and_another_kind_neither() {
 
 #[test]
 fn guests_that_sleep_so_that_they_are_moved_cost_others_nothing() {
-    // They work and sleep for about a period, against each other.
+    // They work and sleep for about a period, in opposite phases.
     let alone = [(0, busy(1, 1)), (1, busy(1, 2))];
     let naggers = [
         (0, sleeper(1, 3, 20_000, 20_000)),
@@ -392,7 +394,7 @@ fn guests_that_sleep_so_that_they_are_moved_cost_others_nothing() {
     ];
     let mut world = World::new(2, &[&alone[..], &naggers[..]].concat());
     let shares = world.settled();
-    // Five that are never asleep would have 40 % each.
+    // Five vCPUs that never sleep would have 40 % each.
     assert!(shares[..2].iter().all(|share| *share >= 40), "{shares:?}");
     let periods = world.now / PERIOD * 2;
     assert!(u64::from(world.moves()) <= periods);
@@ -411,15 +413,15 @@ fn tasks(pcpus: usize) -> impl Strategy<Value = Vec<(usize, Task)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever vCPUs do: each is on one pCPU, no pCPU has nothing to do for long while two wait for one that they may
-    /// be on, and nobody who never sleeps is left without time.
+    /// Whatever vCPUs do: each is on one pCPU, no pCPU is idle for long while two wait for one that
+    /// they may run on, and no vCPU that never sleeps is left without time.
     #[test]
     fn work_is_conserved_and_nobody_starves(tasks in tasks(3)) {
         let mut world = World::new(3, &tasks);
         world.run(SECOND);
         prop_assert!(world.longest_idle <= 4 * PERIOD, "{} us", world.longest_idle);
         for vcpu in &world.vcpus {
-            // Eight others of eight times its weight.
+            // Beside eight other vCPUs of eight times its weight.
             let due = if vcpu.task.work == u64::MAX { SECOND / 80 } else { 1 };
             prop_assert!(vcpu.ran >= due, "{} us of {:?}", vcpu.ran, vcpu.task);
         }
@@ -427,7 +429,7 @@ proptest! {
         prop_assert!(u64::from(world.moves()) <= looks);
     }
 
-    /// A server gets its budget in each period, whoever is moved beside it.
+    /// A server gets its budget in each period, whatever is moved beside it.
     #[test]
     fn a_server_does_not_notice(tasks in tasks(2)) {
         let mut tasks = tasks;

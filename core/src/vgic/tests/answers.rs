@@ -1,4 +1,5 @@
-//! What a register access that concerns several vCPUs says, who hears of it, and when it is done.
+//! Tests of register accesses that concern several vCPUs: the answer, the vCPUs that are notified,
+//! and when the access is done.
 
 use super::bench::Vm;
 use crate::vgic::*;
@@ -39,7 +40,7 @@ fn taken_up_late<const V: bool>() {
         assert_eq!(read(&mut vm, 0, offset).0, Answer::Again);
         on_notify(&mut vm, 1);
         assert_eq!(read(&mut vm, 0, offset).0, Answer::Value(before));
-        // Two more come after the answer: one taken up, one not.
+        // Two more become pending after the answer: one is put into a list register, one is not.
         assert_eq!(read(&mut vm, 0, offset).0, Answer::Again);
         on_notify(&mut vm, 1);
         let _one = vm.dist.post(36, 0);
@@ -84,7 +85,7 @@ fn fresh<const V: bool>() {
     };
     assert_eq!(send(0), Notify(0b110));
     assert_eq!(send(0), Notify::NOBODY);
-    // On a GICv2 that of another sender is another.
+    // On a GICv2 the SGI of another sender is separate.
     assert_eq!(send(3), Notify(if V { 0b111 } else { 0b001 }));
     assert_eq!(send(3), Notify::NOBODY);
     vm.inbox = Notify(0b111);
@@ -117,7 +118,7 @@ fn an_sgi_is_no_longer_pending_from_whom_the_register_names() {
         let expected: &[u32] = if expected == 0 { &[6] } else { &[6, 7] };
         assert_eq!(order, expected, "{clear:#b}");
     }
-    // Of two senders, one in a list register.
+    // Two senders, one of whose SGIs is in a list register.
     for clear in [2u64, 4] {
         let mut vm = V2::ready(4, 4, &[]);
         vm.sgi(1, 1, 7);
@@ -245,7 +246,7 @@ fn routes<const V: bool>() {
         vm.settle();
         notify
     };
-    // The vCPU that writes sees to itself.
+    // The vCPU that writes need not be notified.
     for (to, told) in [(1, 0b0010), (1, 0), (3, 0b1010), (2, 0b1100), (0, 0b0100)] {
         for intid in [33, 40, 95] {
             assert_eq!(route(&mut vm, intid, to), Notify(told), "{intid} to {to}");

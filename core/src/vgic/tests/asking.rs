@@ -1,4 +1,4 @@
-//! Who is notified, asked and called: those whom it concerns, once, and nobody else.
+//! Tests that an access notifies or asks each vCPU that it concerns, once, and no other vCPU.
 
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -8,18 +8,19 @@ use crate::vgic::*;
 type V2 = Vm<true>;
 type V3 = Vm<false>;
 
-/// A read of the distributor by vCPU `n`, of which nobody else has heard yet.
+/// Reads the distributor as vCPU `n`. The other vCPUs do not act on it yet.
 fn read<const V: bool>(vm: &mut Vm<V>, n: usize, offset: u64) -> (Answer, Notify) {
     vm.cpus[n].gicd_read(&vm.dist, &mut vm.boards[n], offset, 4)
 }
 
-/// The same of word 0 of the redistributor of `of`.
+/// Reads word 0 of the redistributor of vCPU `of`, as vCPU `n`. The other vCPUs do not act on it
+/// yet.
 fn read_private(vm: &mut V3, n: usize, of: u64, offset: u64) -> (Answer, Notify) {
     let at = of * GICR_SIZE + offset;
     vm.cpus[n].gicr_read(&vm.dist, &mut vm.boards[n], at, 4)
 }
 
-/// A write to the distributor by vCPU `n`: whom it notifies.
+/// Writes to the distributor as vCPU `n`; returns the vCPUs to notify.
 fn write<const V: bool>(vm: &mut Vm<V>, n: usize, offset: u64, size: u64, value: u64) -> Notify {
     let (cpu, dist, board) = (&mut vm.cpus[n], &vm.dist, &mut vm.boards[n]);
     let (_, notify) = cpu.gicd_write(dist, board, offset, size, value);
@@ -33,7 +34,7 @@ fn tickets<const V: bool>(vm: &Vm<V>) -> [u32; 4] {
 
 const AGAIN: Answer = Answer::Again;
 
-/// vCPU 1 has SPIs 33 and 65 in list registers, vCPU 2 has 34.
+/// Creates a VM in which vCPU 1 has SPIs 33 and 65 in list registers, and vCPU 2 has 34.
 fn spread_out<const V: bool>() -> Vm<V> {
     let mut vm = Vm::<V>::ready(4, 4, &[]);
     vm.bits(0, 2, 1, u32::MAX);
@@ -50,7 +51,7 @@ fn asks<const V: bool>() {
     let mut vm = spread_out::<V>();
     assert_eq!(read(&mut vm, 0, 0x204), (AGAIN, Notify(0b110)));
     let asked = tickets(&vm);
-    // The same access again, and by the other of the two registers that show it.
+    // The same access again, and through the other register with the same state.
     assert_eq!(read(&mut vm, 0, 0x204), (AGAIN, Notify::NOBODY));
     assert_eq!(read(&mut vm, 0, 0x284), (AGAIN, Notify::NOBODY));
     assert_eq!(tickets(&vm), asked, "nobody is asked twice");
@@ -58,7 +59,7 @@ fn asks<const V: bool>() {
     let asked = tickets(&vm);
     assert_eq!(read(&mut vm, 0, 0x304), (AGAIN, Notify::NOBODY));
     assert_eq!(tickets(&vm), asked, "nobody is asked twice");
-    // An access to something else has to ask for itself.
+    // An access to another register has to ask again.
     for other in [0x208, 0x304, 0x204, 0x308, 0x288] {
         let before = tickets(&vm);
         assert_eq!(read(&mut vm, 0, other).0, AGAIN, "{other:#x}");
@@ -115,7 +116,7 @@ fn a_read_of_private_state_asks_its_vcpu() {
     let off = read_private(&mut vm, 0, 2, 0x1_0200);
     assert_eq!(off, (Answer::Value(0), Notify::NOBODY));
     assert_eq!(tickets(&vm), before);
-    // Asked, and gone before it could answer.
+    // A vCPU that is asked and goes off before it has answered.
     assert_eq!(read_private(&mut vm, 0, 3, 0x1_0200).0, AGAIN);
     vm.leave(3);
     assert_eq!(read_private(&mut vm, 0, 3, 0x1_0200).0, Answer::Value(0));
@@ -130,8 +131,7 @@ fn has_nothing<const V: bool>() {
     vm.bits(0, 3, 1, 1 << 4);
     vm.route(0, 36, 1);
     vm.route(0, 66, 1);
-    // The guest ends it on the board; and there is more to look at than vCPU 1 does in one exit: 36, which is
-    // disabled, and 66.
+    // The guest ends 33. vCPU 1 has more to scan than one exit does: 36, which is disabled, and 66.
     vm.boards[1].end(33);
     assert_eq!(read(&mut vm, 0, 0x204), (AGAIN, Notify(2)));
     let _told = vm.dist.post(36, 0) | vm.dist.post(66, 0);
@@ -147,7 +147,7 @@ fn nobody_waits_for_the_answer_of_a_vcpu_that_has_nothing_left() {
 }
 
 fn concerned<const V: bool>() {
-    // Group, priority, trigger: of one that is pending on vCPU 2.
+    // Changes of group, priority and trigger of an SPI that is pending on vCPU 2.
     for (offset, size, value) in [
         (0x84, 4, if V { 2 } else { !2 }),
         (0x421, 1, 0x40),
@@ -163,7 +163,7 @@ fn concerned<const V: bool>() {
             let others = if n == 2 { Notify::NOBODY } else { Notify(4) };
             let notify = write(&mut vm, n, offset, size, value);
             assert_eq!(notify, others, "{offset:#x} by {n}");
-            // Nothing changes, and one that is not pending.
+            // A write that changes nothing, and one to an SPI that is not pending.
             vm.settle();
             assert_eq!(write(&mut vm, n, offset, size, value), Notify::NOBODY);
             let idle = write(&mut vm, n, 0x428, 1, 0x40);
@@ -178,7 +178,7 @@ fn a_change_of_an_interrupt_concerns_its_vcpu_alone() {
     concerned::<false>();
 }
 
-/// Each register that changes state, written by vCPU 0: of SPI 33, which is vCPU 2's.
+/// Writes each register that changes state as vCPU 0, for SPI 33, which is routed to vCPU 2.
 fn state_of_another<const V: bool>() {
     for (bank, waits) in [
         (2, true),
@@ -202,7 +202,7 @@ fn state_of_another<const V: bool>() {
         let notify = write(&mut vm, 0, bank * 0x80 + 4, 4, 2);
         assert_eq!(notify, Notify(if waits { 4 } else { 0 }), "bank {bank}");
         vm.settle();
-        // Of one that is nobody's business: not pending, not enabled, in no list register.
+        // For an SPI that is not pending, not enabled and in no list register.
         if matches!(bank, 2 | 3 | 5 | 7) {
             let notify = write(&mut vm, 0, bank * 0x80 + 8, 4, 2);
             assert_eq!(notify, Notify::NOBODY, "bank {bank}");
@@ -256,7 +256,7 @@ fn a_vcpu_is_called_while_it_runs_and_something_is_left_for_it() {
         vm.inbox |= vm.dist.post(33, 0);
         assert_eq!(called(&vm), [false, true, false], "an SPI");
         vm.settle();
-        // A PPI that is pending and disabled has been looked at.
+        // The vCPU has already acted on a PPI that is pending and disabled.
         vm.bits(1, 4, 0, 1 << 20);
         assert_eq!(called(&vm), [false; 3]);
         vm.leave(1);
@@ -296,7 +296,7 @@ fn wakes<const V: bool>() {
     assert!(called(&vm, own, 1));
     assert_eq!(vm.acknowledge(0), Some(VTIMER));
     assert!(!called(&vm, 3, 0x100));
-    // Some wait that have no list register: the guest has to look.
+    // Some SGIs wait for a list register, so the guest has to go on.
     vm.sgi(1, 1, 5);
     vm.sgi(1, 1, 6);
     assert!(called(&vm, 0, 0));

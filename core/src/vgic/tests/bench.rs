@@ -1,5 +1,6 @@
-//! What the vGIC runs on in tests: list registers and CPU interface of each vCPU as the architecture describes
-//! them, and a physical distributor that they share. EL2's part is played in [`Vm::settle`].
+//! The simulated machine of the vGIC tests: the list registers and the CPU interface of each vCPU
+//! as the architecture describes them, and a physical distributor that they share. [`Vm::settle`]
+//! plays the part of EL2.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,7 +11,7 @@ use std::{
 
 use crate::vgic::*;
 
-/// Turns after which the machine must have come to rest.
+/// The number of turns after which the machine must have come to rest.
 const PATIENCE: usize = 2_000;
 
 /// A physical interrupt.
@@ -19,7 +20,7 @@ pub struct Wire {
     pub enabled: bool,
     pub pending: bool,
     pub active: bool,
-    /// The device's line is up; interrupts with `edge` are pending by it once.
+    /// The device's line is up. With `edge`, it makes the interrupt pending once.
     pub line: bool,
     pub edge: bool,
     pub vcpu: usize,
@@ -31,7 +32,7 @@ impl Wire {
     }
 }
 
-/// All physical interrupts: those below 32 for each pCPU.
+/// All physical interrupts; those below 32 exist for each pCPU.
 #[derive(Debug)]
 pub struct Wires {
     ppis: Vec<[Wire; 32]>,
@@ -48,25 +49,26 @@ impl Wires {
     }
 }
 
-/// The interrupt hardware of a pCPU. `V2`: its architecture.
+/// The interrupt hardware of a pCPU; `V2` is whether it is a GICv2.
 #[derive(Debug)]
 pub struct Board<const V2: bool> {
     pub lrs: Vec<u64>,
     pub asked: Maintenance,
-    /// Groups when maintenance was asked for.
+    /// The groups that were enabled when maintenance interrupts were requested.
     asked_groups: u32,
     pub wires: Rc<RefCell<Wires>>,
     pcpu: usize,
     pub eoi_count: u32,
     /// ICV_IGRPEN0_EL1 and ICV_IGRPEN1_EL1.
     pub groups: u32,
-    /// ICV_PMR_EL1, ICV_CTLR_EL1.EOImode, binary point (bits of a priority that do not pre-empt).
+    /// ICV_PMR_EL1, ICV_CTLR_EL1.EOImode, binary point (the number of priority bits that do not
+    /// pre-empt).
     pub mask: u32,
     pub split: bool,
     pub point: u32,
-    /// Active priorities, most urgent last.
+    /// The active priorities, most urgent last.
     pub running: Vec<u32>,
-    /// Every ICH_LR write and read, to count.
+    /// The number of ICH_LR writes and reads.
     pub writes: usize,
     pub reads: Cell<usize>,
 }
@@ -94,7 +96,7 @@ impl<const V2: bool> Board<V2> {
         priority >> self.point << self.point
     }
 
-    /// The list register whose interrupt the guest would take now.
+    /// Returns the list register whose interrupt the guest would take now.
     pub fn best(&self) -> Option<usize> {
         let running = self.running.last().copied().unwrap_or(0x100);
         (0..self.lrs.len())
@@ -110,7 +112,8 @@ impl<const V2: bool> Board<V2> {
             })
     }
 
-    /// The guest acknowledges (ICC_IAR0_EL1 or ICC_IAR1_EL1); the entry.
+    /// Acknowledges an interrupt as the guest does (ICC_IAR0_EL1 or ICC_IAR1_EL1), and returns its
+    /// entry.
     pub fn acknowledge(&mut self) -> Option<u64> {
         let n = self.best()?;
         self.lrs[n] ^= lr::STATE;
@@ -134,14 +137,15 @@ impl<const V2: bool> Board<V2> {
         true
     }
 
-    /// The guest writes ICC_EOIR0_EL1 or ICC_EOIR1_EL1.
+    /// Writes ICC_EOIR0_EL1 or ICC_EOIR1_EL1 as the guest does.
     pub fn end(&mut self, intid: u32) {
         if self.running.pop().is_some() && !self.split && !self.deactivate_here(intid) {
             self.eoi_count = (self.eoi_count + 1) % 32;
         }
     }
 
-    /// Which list registers have ended and asked to be told (ICH_EISR_EL2).
+    /// Returns the list registers whose interrupt has ended and that request a maintenance
+    /// interrupt for it (ICH_EISR_EL2).
     pub fn ended(&self) -> u32 {
         let ended = |lr: &u64| lr & lr::STATE == 0 && lr & (lr::HW | lr::EOI) == lr::EOI;
         (0..self.lrs.len())
@@ -149,7 +153,7 @@ impl<const V2: bool> Board<V2> {
             .fold(0, |all, n| all | 1 << n)
     }
 
-    /// The maintenance interrupt is signalled (ICH_MISR_EL2).
+    /// Whether the maintenance interrupt is signalled (ICH_MISR_EL2).
     pub fn maintenance(&self) -> bool {
         let none_pending = self.lrs.iter().all(|lr| lr & lr::PENDING == 0);
         self.ended() != 0
@@ -157,7 +161,7 @@ impl<const V2: bool> Board<V2> {
             || self.asked.eoi && self.eoi_count != 0
     }
 
-    /// Every interrupt in the list registers that has a state.
+    /// Iterates over the entries of list registers that are pending or active.
     pub fn held(&self) -> impl Iterator<Item = u64> {
         self.lrs.iter().copied().filter(|lr| lr & lr::STATE != 0)
     }
@@ -230,19 +234,20 @@ pub struct Vm<const V2: bool> {
     pub cpus: Vec<Cpu>,
     pub boards: Vec<Board<V2>>,
     pub wires: Rc<RefCell<Wires>>,
-    /// Hardware interrupts: virtual and physical INTID.
+    /// The hardware interrupts: virtual and physical INTID.
     links: Vec<(u32, u32)>,
-    /// What the guest on each vCPU has taken and not ended.
+    /// The interrupts that the guest on each vCPU has acknowledged and not ended.
     pub taken: Vec<Vec<u32>>,
-    /// Who has been notified and has not looked.
+    /// The vCPUs that have been notified and have not called `on_notify` yet.
     pub inbox: Notify,
-    /// Maintenance interrupts so far, and answers of "again".
+    /// The number of maintenance interrupts so far, and of [`Answer::Again`].
     pub maintenances: usize,
     pub repeats: usize,
 }
 
 impl<const V2: bool> Vm<V2> {
-    /// A VM just started: `links` are virtual INTID, physical INTID, edge.
+    /// Creates a VM that has just started. `links` are the hardware interrupts: virtual INTID,
+    /// physical INTID, whether edge-triggered.
     pub fn new(vcpus: usize, lrs: usize, links: &[(u32, u32, bool)]) -> Self {
         let wires = Rc::new(RefCell::new(Wires {
             ppis: vec![[Wire::default(); 32]; vcpus],
@@ -275,8 +280,8 @@ impl<const V2: bool> Vm<V2> {
         vm
     }
 
-    /// The same with everything that the guest would set up: groups and SGIs enabled, SPIs at the first vCPU,
-    /// group 1 on a GICv3.
+    /// Creates a VM as [`Self::new`] does, with everything that the guest would set up: groups and
+    /// SGIs enabled, SPIs routed to the first vCPU, group 1 on a GICv3.
     pub fn ready(vcpus: usize, lrs: usize, links: &[(u32, u32, bool)]) -> Self {
         let mut vm = Self::new(vcpus, lrs, links);
         vm.gicd(0, 0, 3);
@@ -317,7 +322,7 @@ impl<const V2: bool> Vm<V2> {
         self.wires
     }
 
-    /// Repeats an access until it is done; the others run in between.
+    /// Repeats an access until it is done; the other vCPUs run in between.
     fn repeat(&mut self, mut access: impl FnMut(&mut Self) -> (Answer, Notify)) -> u64 {
         for _ in 0..PATIENCE {
             let (answer, notify) = access(self);
@@ -362,8 +367,8 @@ impl<const V2: bool> Vm<V2> {
         self.repeat(|vm| vm.cpus[n].gicr_read(&vm.dist, &mut vm.boards[n], at, 4)) as u32
     }
 
-    /// Writes to a register with a bit for each interrupt, wherever the architecture has it; as the vCPU itself
-    /// for private ones.
+    /// Writes to a register with a bit for each interrupt, in the frame where the architecture has
+    /// it; for private interrupts, those of vCPU `n`.
     pub fn bits(&mut self, n: usize, bank: u64, word: u64, value: u32) {
         if V2 || word != 0 {
             self.gicd(n, bank * 0x80 + word * 4, value);
@@ -401,7 +406,8 @@ impl<const V2: bool> Vm<V2> {
         }
     }
 
-    /// vCPU `n` sends an SGI to the vCPUs of `targets`, by the fast path where it is one. Nobody has looked yet.
+    /// Sends an SGI from vCPU `n` to the vCPUs of `targets`, by the fast path if it takes the SGI.
+    /// No target acts on it yet.
     pub fn post_sgi(&mut self, n: usize, targets: u32, intid: u32) {
         let (cpu, dist, board) = (&mut self.cpus[n], &self.dist, &mut self.boards[n]);
         let notify = if V2 {
@@ -438,13 +444,13 @@ impl<const V2: bool> Vm<V2> {
         self.settle();
     }
 
-    /// A line of an emulated device, seen by vCPU `n`.
+    /// Moves a line of an emulated device, on vCPU `n`.
     pub fn line(&mut self, n: usize, intid: u32, up: bool) {
         self.inbox |= self.cpus[n].set_line(&self.dist, &mut self.boards[n], intid, up);
         self.settle();
     }
 
-    /// A device of the board moves its line.
+    /// Moves the line of a physical device.
     pub fn wire(&mut self, pcpu: usize, pintid: u32, up: bool) {
         {
             let mut wires = self.wires.borrow_mut();
@@ -457,7 +463,7 @@ impl<const V2: bool> Vm<V2> {
         self.settle();
     }
 
-    /// Those who were notified look.
+    /// Calls `on_notify` for the vCPUs that have been notified.
     pub fn on_notify(&mut self) {
         for n in core::mem::take(&mut self.inbox).iter() {
             if self.dist.is_online(n) {
@@ -466,7 +472,7 @@ impl<const V2: bool> Vm<V2> {
         }
     }
 
-    /// One physical interrupt, if one can be taken; as EL2 handles it.
+    /// Takes one physical interrupt as EL2 does; returns whether there was one.
     fn take_physical(&mut self, n: usize) -> bool {
         let due = |wire: &Wire| wire.enabled && wire.is_pending() && !wire.active;
         let found = self.links.iter().copied().find(|(_, pintid)| {
@@ -496,7 +502,7 @@ impl<const V2: bool> Vm<V2> {
         true
     }
 
-    /// Everything at EL2 that is due, until nothing is.
+    /// Does everything that is due at EL2, until nothing is.
     pub fn settle(&mut self) {
         for _ in 0..PATIENCE {
             let mut rest = self.inbox.is_empty();
@@ -519,14 +525,14 @@ impl<const V2: bool> Vm<V2> {
         panic!("EL2 never comes to rest");
     }
 
-    /// The guest on vCPU `n` takes its most urgent interrupt; its INTID.
+    /// Acknowledges the most urgent interrupt of vCPU `n` as the guest does; returns its INTID.
     pub fn acknowledge(&mut self, n: usize) -> Option<u32> {
         let taken = self.boards[n].acknowledge().map(lr::vintid);
         self.settle();
         taken
     }
 
-    /// The guest on vCPU `n` writes EOIR, and DIR if its EOImode is 1.
+    /// Writes EOIR as the guest on vCPU `n` does, and DIR if its EOImode is 1.
     pub fn end(&mut self, n: usize, intid: u32) {
         self.boards[n].end(intid);
         self.settle();
@@ -535,13 +541,13 @@ impl<const V2: bool> Vm<V2> {
         }
     }
 
-    /// The guest on vCPU `n` writes DIR.
+    /// Writes DIR as the guest on vCPU `n` does.
     pub fn deactivate(&mut self, n: usize, intid: u32) {
         self.inbox |= self.cpus[n].deactivate(&self.dist, &mut self.boards[n], intid);
         self.settle();
     }
 
-    /// Takes and ends everything on vCPU `n`; the INTIDs in order.
+    /// Acknowledges and ends everything on vCPU `n`; returns the INTIDs in order.
     pub fn drain(&mut self, n: usize) -> Vec<u32> {
         let mut order = Vec::new();
         while let Some(intid) = self.acknowledge(n) {

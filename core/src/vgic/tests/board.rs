@@ -1,4 +1,5 @@
-//! What the guest writes reaches the physical interrupt behind the one that it names, and no other.
+//! Tests that a register write of the guest reaches the physical interrupt behind the virtual one,
+//! and no other.
 
 use std::{format, vec::Vec};
 
@@ -7,7 +8,7 @@ use crate::vgic::*;
 
 type V3 = Vm<false>;
 
-/// SPIs: two of word 1, and one of word 2.
+/// The hardware interrupts: two PPIs, two SPIs of word 1, and one of word 2.
 const LINKS: [(u32, u32, bool); 5] = [
     (29, 28, false),
     (30, 26, true),
@@ -26,7 +27,7 @@ fn wires<const V: bool>(vm: &Vm<V>) -> Vec<(usize, u32, Wire)> {
         .collect()
 }
 
-/// Which physical interrupts (pCPU, INTID) are not as they were.
+/// Returns the physical interrupts (pCPU, INTID) whose state has changed.
 fn differ<const V: bool>(vm: &Vm<V>, before: &[(usize, u32, Wire)]) -> Vec<(usize, u32)> {
     wires(vm)
         .iter()
@@ -36,7 +37,7 @@ fn differ<const V: bool>(vm: &Vm<V>, before: &[(usize, u32, Wire)]) -> Vec<(usiz
         .collect()
 }
 
-/// What all of the interrupts are before the write: enabled or not, and so on.
+/// The states that the interrupts have before the write.
 const STATES: [&str; 7] = [
     "idle",
     "enabled",
@@ -80,7 +81,8 @@ fn bring<const V: bool>(vm: &mut Vm<V>, n: usize, state: &str, words: &[(u64, u3
     }
 }
 
-/// Whatever has been done to SPI 40: cleared and enabled, it comes once for an edge of its line, and once more.
+/// Checks SPI 40, whatever has been done to it before: once cleared and enabled, it comes once for
+/// an edge of its line, and once more for the next.
 fn still_works<const V: bool>(vm: &mut Vm<V>, what: &str) {
     for bank in [3, 5, 7] {
         for word in 1..3 {
@@ -118,7 +120,7 @@ fn spis<const V: bool>() {
                     route_to_nobody(&mut vm);
                 }
                 let before = wires(&vm);
-                // 42 has nothing behind it.
+                // No physical interrupt backs 42.
                 vm.bits(0, bank, 1, 0x500);
                 let differ = differ(&vm, &before);
                 let expected = if differ.is_empty() {
@@ -146,7 +148,7 @@ fn a_register_of_spis_reaches_those_that_it_names() {
     spis::<false>();
 }
 
-/// The SPIs are nobody's.
+/// Routes the SPIs to no vCPU.
 fn route_to_nobody<const V: bool>(vm: &mut Vm<V>) {
     for intid in [40, 41, 42, 70] {
         if V {
@@ -157,7 +159,8 @@ fn route_to_nobody<const V: bool>(vm: &mut Vm<V>) {
     }
 }
 
-/// Made active and ended by registers: the edge comes if it was pending, and once.
+/// Makes an SPI active and ends it by register writes: its edge comes if it was pending, and only
+/// once.
 fn active_and_back<const V: bool>() {
     for owner in 0..3 {
         for state in STATES {
@@ -199,7 +202,7 @@ fn ppis<const V: bool>(writer: usize) {
             let mut vm = Vm::<V>::ready(2, 8, &LINKS);
             bring(&mut vm, 1, state, &[(0, 0x6000_0000)]);
             let before = wires(&vm);
-            // 20 has nothing behind it.
+            // No physical interrupt backs 20.
             let bits = 1 << 30 | 1 << 20;
             if V {
                 vm.gicd(1, bank * 0x80, bits);

@@ -1,11 +1,11 @@
-//! How much one exit does, and that the rest comes in the next ones.
+//! Tests that one exit does a bounded amount of work, and the next exits do the rest.
 
 use core::sync::atomic::Ordering::SeqCst;
 
 use super::bench::Vm;
 use crate::vgic::*;
 
-/// One vCPU with SPIs 32 to 287, all of them enabled and of priority 0.
+/// Creates a VM of one vCPU with SPIs 32 to 287, all of them enabled and of priority 0.
 fn large<const V: bool>(lrs: usize) -> Vm<V> {
     let mut vm = Vm::<V>::new(1, lrs, &[]);
     let version = if V { Version::V2 } else { Version::V3 };
@@ -24,7 +24,7 @@ fn held<const V: bool>(vm: &Vm<V>) -> std::vec::Vec<u32> {
     held
 }
 
-/// What the guest takes, in the order of INTIDs.
+/// Returns what the guest takes, sorted by INTID.
 fn drained<const V: bool>(vm: &mut Vm<V>) -> std::vec::Vec<u32> {
     let mut taken = vm.drain(0);
     taken.sort_unstable();
@@ -74,7 +74,8 @@ fn looked_at_again<const V: bool>() {
         vm.post(32 * word);
     }
     assert_eq!(held(&vm), [32]);
-    // The guest switches the groups of its CPU interface: what waits is to be looked at again, in words 2 to 8.
+    // The guest changes the enabled groups of its CPU interface, so what waits in words 2 to 8 has
+    // to be scanned again.
     vm.boards[0].groups = if V { 2 } else { 1 };
     let notify = vm.cpus[0].handle_maintenance(&vm.dist, &mut vm.boards[0]);
     assert_eq!(notify, Notify(1));
@@ -91,7 +92,7 @@ fn one_exit_looks_at_what_waits_in_two_words() {
 
 fn switched_group<const V: bool>() {
     let mut vm = large::<V>(4);
-    // One for each word: those of the upper half in group 1, and more urgent.
+    // One SPI for each word: those of the upper four words are in group 1, and more urgent.
     let spi = |word: u32| word * 32 + word;
     for word in 1..9 {
         let upper = word > 4;
@@ -120,7 +121,8 @@ fn a_group_that_is_switched_off_makes_way_in_all_words() {
     switched_group::<false>();
 }
 
-/// `most` nested handlers in words 1 to 8 by turns, the first the least urgent.
+/// Makes `most` SPIs active, each pre-empting the one before, in words 1 to 8 by turns, the first
+/// the least urgent.
 fn nest<const V: bool>(vm: &mut Vm<V>, most: u32) -> std::vec::Vec<u32> {
     let spis: std::vec::Vec<u32> = (0..most).map(|n| 32 + n % 8 * 32 + n).collect();
     for (n, intid) in (0u8..).zip(&spis) {
@@ -141,9 +143,10 @@ fn ends_together<const V: bool>() {
     for (nested, ended) in [(31, 31), (31, 30), (31, 12), (20, 17), (5, 1)] {
         let mut vm = large::<V>(4);
         let spis = nest(&mut vm, nested);
-        // Active by a register, more urgent than all of them: no end means it.
+        // An interrupt made active by a register write, more urgent than all of them: no counted
+        // end belongs to it.
         vm.bits(0, 6, 3, 1 << 31);
-        // The guest ends that many before EL2 hears of the first.
+        // The guest ends that many before EL2 runs.
         for intid in spis.iter().rev().take(ended) {
             vm.boards[0].end(*intid);
         }
@@ -152,7 +155,7 @@ fn ends_together<const V: bool>() {
         left.push(127);
         left.sort_unstable();
         assert_eq!(active(&mut vm), left, "{ended} of {nested}");
-        // The others are still known by their nesting.
+        // The others still end in the order in which they nest.
         for intid in spis.iter().rev().skip(ended) {
             vm.end(0, *intid);
             left.retain(|other| other != intid);
@@ -173,7 +176,7 @@ fn made_and_ended<const V: bool>() {
         vm.bits(0, 6, word, u32::MAX);
     }
     assert_eq!(active(&mut vm).len(), 256);
-    // None of them was taken: nothing nests, and an end means none that is not in a list register.
+    // The guest has taken none of them, so none nests, and a counted end belongs to none of them.
     vm.boards[0].eoi_count = 3;
     vm.settle();
     assert_eq!(active(&mut vm).len(), 256);

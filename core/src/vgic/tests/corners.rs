@@ -1,5 +1,6 @@
-//! Cases that are rare and cost an interrupt, or give one too many, if they are wrong: two things in one word at a time,
-//! requests that meet before anybody looks, what is spilled and comes back.
+//! Tests of rare cases in which an error loses or repeats an interrupt: two changes in one word,
+//! requests that meet before a vCPU acts on them, spilled interrupts that return to a list
+//! register.
 
 use std::vec::Vec;
 
@@ -9,13 +10,13 @@ use crate::vgic::*;
 type V2 = Vm<true>;
 type V3 = Vm<false>;
 
-/// A write to the distributor of which nobody else has heard yet.
+/// Writes to the distributor as vCPU `n`. The other vCPUs do not act on it yet.
 fn write<const V: bool>(vm: &mut Vm<V>, n: usize, offset: u64, size: u64, value: u64) {
     let (cpu, dist, board) = (&mut vm.cpus[n], &vm.dist, &mut vm.boards[n]);
     vm.inbox |= cpu.gicd_write(dist, board, offset, size, value).1;
 }
 
-/// The same in the redistributor of `of`.
+/// Writes to the redistributor of vCPU `of`, as vCPU `n`. The other vCPUs do not act on it yet.
 fn write_private(vm: &mut Vm<false>, n: usize, of: u64, offset: u64, value: u64) {
     let (cpu, dist, board) = (&mut vm.cpus[n], &vm.dist, &mut vm.boards[n]);
     let at = of * GICR_SIZE + offset;
@@ -33,7 +34,7 @@ fn those_to_notify_are_those_of_both() {
 #[test]
 fn what_is_too_much_for_one_exit_concerns_nobody_else() {
     let mut vm = V3::ready(2, 4, &[]);
-    // All words are to be looked at.
+    // All words have to be scanned.
     let notify = vm.cpus[0].reset(&vm.dist, &mut vm.boards[0]);
     assert_eq!(notify, Notify(1));
 }
@@ -45,7 +46,8 @@ fn a_vm_has_no_more_spis_than_there_can_be() {
     assert_eq!(dist.read_fast(4).unwrap() & 31, 8);
 }
 
-/// An SGI that vCPU `from` has sent is active, and a more urgent SPI has taken its list register and has ended.
+/// Creates a VM in which an SGI from vCPU `from` is active; a more urgent SPI has taken its list
+/// register, and has ended.
 fn spilled<const V: bool>(from: usize) -> Vm<V> {
     let mut vm = Vm::<V>::ready(3, 2, &[]);
     vm.bits(0, 2, 1, 2);
@@ -61,7 +63,7 @@ fn spilled<const V: bool>(from: usize) -> Vm<V> {
 
 fn comes_back<const V: bool>() {
     let mut vm = spilled::<V>(2);
-    // Anything that has vCPU 0 look.
+    // Any write that makes vCPU 0 run `sync_lrs`.
     vm.bits(0, 2, 0, 1 << 22);
     let held: Vec<_> = vm.boards[0].held().collect();
     assert_eq!(held.len(), 1);
@@ -139,7 +141,7 @@ fn a_ppi_is_no_sgi_of_another_number() {
     assert_eq!(order, [0, 16]);
 }
 
-/// Made pending by a register, taken, disabled: by the number of times that it goes to and fro.
+/// Makes an interrupt pending by a register write, then disables and enables it several times.
 fn to_and_fro<const V: bool>(vcpu: usize, intid: u32, edge: bool) {
     let mut vm = Vm::<V>::ready(2, 4, &[(intid, 140, edge)]);
     let bit = 1 << (intid % 32);
@@ -172,7 +174,8 @@ fn a_request_to_make_active_follows_the_interrupt() {
     vm.bits(0, 2, 1, 2);
     vm.gicd(0, 0xc08, 8);
     vm.route(0, 33, 1);
-    // To vCPU 1, whose it is; which has not looked when it becomes vCPU 0's, and comes.
+    // The request goes to vCPU 1, the owner. Before vCPU 1 acts on it, the SPI is routed to vCPU 0
+    // and becomes pending.
     write(&mut vm, 0, 0x304, 4, 2);
     write(&mut vm, 0, 0x6000 + 33 * 8, 8, 0);
     vm.inbox |= vm.dist.post(33, 0);
@@ -324,11 +327,11 @@ fn senders_of_an_sgi_take_turns() {
     for _ in 0..12 {
         let entry = vm.boards[0].acknowledge().unwrap();
         senders.push(lr::source(entry));
-        // Sent again by the same one.
+        // The same vCPU sends it again.
         vm.sgi(lr::source(entry) as usize, 1, 7);
         vm.end(0, 7);
     }
-    // Short paths leave turns alone, so they are not strict.
+    // The short cuts do not take turns into account, so the order is not strict.
     for sender in [1, 2] {
         let turns = senders.iter().filter(|n| **n == sender).count();
         assert!(turns >= 3, "{senders:?}");

@@ -1,4 +1,5 @@
-//! What a reset leaves of a VM that has run: nothing. And the words that everything is kept in.
+//! Tests that a reset leaves nothing of a VM that has run, and tests of the words that hold the
+//! state.
 
 use core::sync::atomic::Ordering::SeqCst;
 use std::{format, string::String};
@@ -10,7 +11,8 @@ use crate::vgic::*;
 
 const LINKS: [(u32, u32, bool); 3] = [(30, 26, true), (40, 140, true), (70, 170, false)];
 
-/// A VM in which everything has been written and something is pending, active, spilled and waiting.
+/// Creates a VM in which everything has been written and something is pending, active, spilled and
+/// waiting.
 fn used<const V: bool>() -> Vm<V> {
     let mut vm = Vm::<V>::ready(2, 3, &LINKS);
     for n in 0..2 {
@@ -42,7 +44,7 @@ fn used<const V: bool>() -> Vm<V> {
     vm
 }
 
-/// Without what a vCPU has counted of questions and answers, which go on.
+/// Formats the distributor without the counts of tickets, which a reset keeps.
 fn shown(dist: &Distributor) -> String {
     for n in 0..VCPUS {
         let shared = dist.vcpu_words(n);
@@ -59,7 +61,7 @@ fn of_a_vm<const V: bool>() {
     for (vcpus, spis) in [(2, 64), (1, 64), (4, 256), (8, 32)] {
         let fresh = Distributor::new();
         fresh.reset(version, vcpus, spis, 26);
-        // What lies beyond is not looked at, so it need not be cleared.
+        // Words and vCPUs beyond those of the VM are not read, so they need not be cleared.
         vm.dist.reset(version, VCPUS, 256, 26);
         vm.dist.reset(version, vcpus, spis, 26);
         let other = Distributor::new();
@@ -106,7 +108,8 @@ fn a_reset_clears_words_that_the_vm_has_in_each_step() {
     }
 }
 
-/// A vCPU, without the priorities of what was spilled: those of what is not say nothing.
+/// Formats the state of a vCPU without the priorities of spilled interrupts, which mean nothing for
+/// interrupts that are not spilled.
 fn of_cpu(cpu: &Cpu) -> String {
     let all = format!("{cpu:x?}");
     let (first, rest) = all.split_once("nesting: ").unwrap();
@@ -267,7 +270,7 @@ fn a_mark_that_is_there_needs_no_second_notification() {
     assert_eq!(vm.dist.mark(1, 0b011), Notify(2), "one of them is new");
     assert_eq!(vm.dist.vcpu_words(1).busy.load(SeqCst), 0b111);
     assert_eq!(vm.dist.vcpu_words(0).busy.load(SeqCst), 0);
-    // Holders but for one, and SPIs only.
+    // Only holders, all but one, and only for SPIs.
     for n in 0..3 {
         vm.dist.vcpu_words(n).busy.store(0, SeqCst);
         vm.dist.vcpu_words(n).holds.set(1, 1 << n);

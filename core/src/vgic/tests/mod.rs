@@ -1,4 +1,4 @@
-//! What the vGIC promises, on a simulated machine ([`bench`]).
+//! Tests of the vGIC on a simulated machine ([`bench`]).
 
 mod answers;
 mod asking;

@@ -1,4 +1,5 @@
-//! Each short path by itself: that it is taken where it is meant to be, and not where one of its conditions fails.
+//! Tests of each fast path and short cut by itself: that it is taken when it should be, and not
+//! when one of its conditions fails.
 
 use super::bench::Vm;
 use crate::vgic::*;
@@ -8,7 +9,7 @@ const SEQ: core::sync::atomic::Ordering = core::sync::atomic::Ordering::SeqCst;
 type V2 = Vm<true>;
 type V3 = Vm<false>;
 
-/// SGI 4 of vCPU 0 to itself, beside what its list registers hold.
+/// Sends SGI 4 from vCPU 0 to itself, while its list registers hold something.
 fn beside<const V: bool>(vm: &mut Vm<V>) -> bool {
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
     if V {
@@ -18,7 +19,8 @@ fn beside<const V: bool>(vm: &mut Vm<V>) -> bool {
     }
 }
 
-/// A vCPU that holds SGIs alone: 1 and so on, as many as `count`, at priority 0x80. SPI 33 is there to be used.
+/// Creates a VM in which vCPU 0 holds only SGIs: 1 and so on, `count` of them, at priority 0x80.
+/// SPI 33 is enabled.
 fn with_sgis<const V: bool>(lrs: usize, count: u32) -> Vm<V> {
     let mut vm = Vm::<V>::ready(2, lrs, &[]);
     vm.bits(0, 2, 0, 1 << VTIMER);
@@ -115,13 +117,13 @@ fn short_paths_of_an_sgi_are_for_this_vcpu_and_one_affinity() {
         for list in [0, 1] {
             let value = sgi | 1 << bit | list;
             assert!(!cpu.send_sgi_beside(dist, board, value), "{value:#x}");
-            // That which names vCPU 1 alone is short.
+            // The fast path takes the write that names vCPU 1 alone.
             if value != sgi | 2 {
                 assert_eq!(cpu.send_sgi_fast(dist, board, value), None, "{value:#x}");
             }
         }
     }
-    // Bits that mean nothing.
+    // Bits without a meaning.
     for bit in (28..32).chain(41..44).chain(56..64) {
         let mut vm = with_sgis::<false>(4, 1);
         let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
@@ -142,7 +144,7 @@ fn short_paths_of_an_sgi_are_for_this_vcpu_and_one_affinity() {
     }
 }
 
-/// The fast path of an SGI, of vCPU 0 to vCPU `to`.
+/// Sends SGI 4 from vCPU 0 to vCPU `to` by the fast path.
 fn send_fast<const V: bool>(vm: &mut Vm<V>, to: usize) -> Option<Notify> {
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
     if V {
@@ -229,7 +231,7 @@ fn notify_fast<const V: bool>() {
 fn the_fast_path_of_a_notification_finds_one_sgi_and_nothing_else() {
     notify_fast::<true>();
     notify_fast::<false>();
-    // Of two senders, each counts.
+    // Two senders count separately.
     let mut vm = V2::ready(3, 4, &[]);
     vm.post_sgi(1, 1, 4);
     vm.post_sgi(2, 1, 4);
@@ -255,7 +257,7 @@ fn sgis_are_taken_without_a_look_at_anything_else() {
     all.sort();
     assert_eq!(all, [1, 4, 5, 6]);
 
-    // Sent again while active: into the same list register; with another priority, not.
+    // Sent again while active: it goes into the same list register, unless the priority differs.
     vm.sgi(1, 1, 4);
     assert_eq!(vm.acknowledge(0), Some(4));
     vm.post_sgi(1, 1, 4);
@@ -305,7 +307,7 @@ fn an_sgi_to_several_reaches_the_sender_by_its_list_register() {
     );
 }
 
-/// A maintenance interrupt, dealt with quickly; and whether that was all.
+/// Handles a maintenance interrupt by the short cut; returns whether that was all.
 fn handle_fast<const V: bool>(vm: &mut Vm<V>) -> bool {
     let mut notify = Notify::NOBODY;
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
@@ -314,7 +316,7 @@ fn handle_fast<const V: bool>(vm: &mut Vm<V>) -> bool {
     all
 }
 
-/// A level-sensitive SPI of word 2 that the guest has ended on the board, its line still up or not.
+/// Creates a VM in which the guest has ended level-sensitive SPI 64, with its line still up or not.
 fn ended<const V: bool>(up: bool) -> Vm<V> {
     let mut vm = Vm::<V>::ready(2, 4, &[]);
     vm.bits(0, 2, 2, 1);
@@ -323,7 +325,7 @@ fn ended<const V: bool>(up: bool) -> Vm<V> {
     if !up {
         vm.line(0, 64, false);
     }
-    // Another of its word is up, and of no interest.
+    // The line of another SPI of the word is up, and does not matter.
     vm.line(0, 65, true);
     vm.boards[0].end(64);
     vm
@@ -343,7 +345,7 @@ fn fast_ends<const V: bool>() {
     let mut vm = ended::<V>(false);
     vm.dist.vcpu_words(0).busy.store(4, SEQ);
     assert!(!handle_fast(&mut vm), "something else is to be done");
-    // What has not ended stays.
+    // Interrupts that have not ended stay.
     let mut vm = ended::<V>(false);
     vm.sgi(1, 1, 3);
     let before = vm.boards[0].held().count();
@@ -357,7 +359,7 @@ fn an_end_after_which_nothing_comes_is_quick() {
     fast_ends::<false>();
 }
 
-/// More SGIs than list registers, of which the guest has taken and ended all that it had.
+/// Creates a VM with more SGIs than list registers; the guest has taken and ended all that it had.
 fn refill<const V: bool>(waiting: u32) -> Vm<V> {
     let mut vm = with_sgis::<V>(3, 2 + waiting);
     for intid in [1, 2] {
@@ -423,7 +425,8 @@ fn what_waits_beside_sgis_is_not_moved_up_quickly() {
     }
 }
 
-/// The line of SPI 33, a level of vCPU 0, moves; whether that was all.
+/// Moves the line of SPI 33, level-sensitive and routed to vCPU 0; returns whether the short cut
+/// handled it.
 fn follows<const V: bool>(vm: &mut Vm<V>, up: bool) -> bool {
     assert!(vm.dist.move_line(33, up, 0));
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
@@ -452,7 +455,7 @@ fn fast_line<const V: bool>() {
     vm.end(0, 33);
     assert_eq!(vm.acknowledge(0), Some(33));
 
-    // Pending by a register too: it stays when the line falls.
+    // Pending by a register write too: it stays when the line falls.
     let mut vm = level::<V>();
     vm.bits(0, 4, 1, 2);
     assert_eq!(vm.boards[0].held().count(), 1);

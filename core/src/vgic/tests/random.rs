@@ -1,5 +1,5 @@
-//! Random sequences of what guests and devices do, in any order. After each step the machine must have come to
-//! rest, with everything where it belongs; at the end whatever is pending arrives.
+//! Tests with random sequences of what guests and devices do. After each step the machine must have
+//! come to rest, with everything where it should be; at the end all pending interrupts must arrive.
 
 use core::sync::atomic::Ordering::SeqCst;
 use std::vec::Vec;
@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use super::bench::Vm;
 use crate::vgic::*;
 
-/// Hardware interrupts: a level and an edge, and a PPI.
+/// The hardware interrupts: a level-sensitive SPI, an edge-triggered SPI and a PPI.
 const LINKS: [(u32, u32, bool); 3] = [(40, 140, false), (41, 141, true), (30, 26, false)];
-/// INTIDs in play: SGIs, PPIs, SPIs.
+/// The INTIDs in use: SGIs, PPIs, SPIs.
 const INTIDS: [u32; 14] = [0, 1, 2, 5, 15, 22, 27, 30, 32, 33, 34, 40, 41, 63];
 
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ impl<const V: bool> Vm<V> {
         let (word, bit) = place(intid);
         let (at, on) = (word as u64, value & 1 != 0);
         if !self.dist.is_online(n) {
-            // All that a vCPU which is off can do.
+            // A vCPU that is off can only be started.
             if step.what < 8 {
                 self.start(n);
                 self.settle();
@@ -123,7 +123,8 @@ impl<const V: bool> Vm<V> {
         self.check_links()
     }
 
-    /// Nothing waits while nothing is pending in list registers, and nothing that waits is more urgent.
+    /// Checks that nothing waits while nothing is pending in list registers, and that nothing that
+    /// waits is more urgent than what is pending there.
     fn check_waiting(&self, n: usize) -> Result<(), TestCaseError> {
         if !self.dist.is_online(n) {
             return Ok(());
@@ -161,7 +162,8 @@ impl<const V: bool> Vm<V> {
         Ok(())
     }
 
-    /// A physical interrupt is active as long as its virtual one is somewhere.
+    /// Checks that a physical interrupt is active as long as its virtual interrupt is pending or
+    /// active anywhere.
     fn check_links(&self) -> Result<(), TestCaseError> {
         for (vintid, pintid, _) in LINKS.into_iter().chain([(27, 27, false)]) {
             let (word, bit) = place(vintid);
@@ -266,7 +268,7 @@ fn run<const V: bool>(
 }
 
 proptest! {
-    // The same sequences in every run: a longer search is `lab/gic-check`'s, with other seeds.
+    // The same sequences in every run; `lab/gic-check` searches longer, with other seeds.
     #![proptest_config(ProptestConfig {
         rng_seed: proptest::test_runner::RngSeed::Fixed(1),
         ..ProptestConfig::with_cases(1_000)

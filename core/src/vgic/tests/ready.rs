@@ -1,4 +1,5 @@
-//! Entries that are worked out beforehand: when a hardware interrupt may be written as it is, and when not.
+//! Tests of precomputed entries: when a hardware interrupt may be written into a list register as
+//! precomputed, and when not.
 
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -7,8 +8,9 @@ use crate::vgic::*;
 
 type V3 = Vm<false>;
 
-/// A VM whose backed by hardware edge 40 has been taken before, so that its entry is ready, and SPI 33. Whether that is in the
-/// first list register or in the third depends on `others`, SGIs that are pending.
+/// Creates a VM in which hardware interrupt 40, edge-triggered, has been taken before, so that its
+/// entry is ready, and SPI 33. Whether that is in the first list register or in the third depends
+/// on `others`, SGIs that are pending.
 fn ready<const V: bool>(others: u32) -> Vm<V> {
     let mut vm = Vm::<V>::ready(2, 4, &[(40, 140, true)]);
     vm.bits(0, 2, 1, 0x102);
@@ -24,7 +26,7 @@ fn ready<const V: bool>(others: u32) -> Vm<V> {
     vm
 }
 
-/// What has to be in order for the shortest path, one failing at a time.
+/// Tests the conditions of the fast path, with one of them failing at a time.
 fn conditions<const V: bool>() {
     type Set<const V: bool> = fn(&mut Vm<V>);
     let conditions: [(&str, Set<V>); 6] = [
@@ -52,7 +54,7 @@ fn conditions<const V: bool>() {
     }
     let mut vm = ready::<V>(0);
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-    // Those that share its place among the entries, and what would be that of none.
+    // Physical INTIDs that share its slot in `ready`, and those that a free slot might match.
     for other in [132, 148, 12, 4, 0, 8, 139, 1164] {
         assert!(!cpu.raise_fast(dist, board, other), "{other}");
     }
@@ -61,7 +63,7 @@ fn conditions<const V: bool>() {
     assert_eq!((lr::vintid(entry), lr::pintid(entry)), (40, 140));
     assert_eq!(entry & (lr::STATE | lr::HW), lr::PENDING | lr::HW);
     assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 0x100);
-    // It is no SGI: what comes beside it must look.
+    // List registers no longer hold only SGIs, so an SGI cannot go beside it unchecked.
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
     assert!(!cpu.send_sgi_beside(dist, board, 4 << 24 | 1));
 }
@@ -94,7 +96,7 @@ fn beside<const V: bool>() {
         let reads = vm.boards[0].reads.get() - before.1;
         (vm.boards[0].writes - before.0, reads)
     };
-    // Beside SGIs: the next free one, none of them read.
+    // With SGIs in list registers: written to the next free one, without reading any.
     let mut vm = ready::<V>(2);
     assert_eq!(raise(&mut vm), (1, 0));
     assert_eq!(lr::vintid(vm.boards[0].lrs[3]), 40);
@@ -107,7 +109,7 @@ fn beside<const V: bool>() {
     assert!(writes == 0 && reads != 0);
     vm.settle();
     assert_eq!(vm.drain(0), [0, 1, 2, 40]);
-    // Others wait before it.
+    // Other interrupts wait before it.
     let mut vm = ready::<V>(4);
     vm.boards[0].acknowledge().unwrap();
     vm.boards[0].end(0);
@@ -116,7 +118,7 @@ fn beside<const V: bool>() {
     let mut order = vm.drain(0);
     order.sort();
     assert_eq!(order, [1, 2, 3, 40]);
-    // Something else is to be done: it is disabled.
+    // There is something else to do: it has been disabled.
     let mut vm = ready::<V>(0);
     vm.dist.bank(0, 1).enable.fetch_and(!0x100, SeqCst);
     vm.dist.vcpu_words(0).busy.store(2, SeqCst);
@@ -180,7 +182,8 @@ fn an_interrupt_that_the_vm_does_not_have_is_not_raised() {
     }
 }
 
-/// Bits of ICC_DIR_EL1 and GICC_DIR that are no part of an INTID.
+/// Tests the INTID field of ICC_DIR_EL1 and GICC_DIR: the bits `beside` are not part of it, `more`
+/// is.
 fn ends_by_name<const V: bool>(beside: u32, more: u32) {
     for (bits, is_ended) in [(0, true), (beside, true), (more, false), (1, false)] {
         let mut vm = Vm::<V>::ready(1, 4, &[]);
@@ -218,10 +221,10 @@ fn the_entry_of_the_timer_is_there_while_it_may_be_written() {
     let group0 = with(|vm| vm.bits(0, 1, 0, !(1 << VTIMER)));
     assert_eq!(group0 & lr::GROUP1, 0);
     assert_ne!(entry & lr::GROUP1, 0);
-    // Another private one is disabled.
+    // Another private interrupt is disabled.
     assert_eq!(with(|vm| vm.bits(0, 3, 0, 1 << 4)), entry);
     assert_eq!(with(|vm| vm.bits(0, 4, 0, 1 << VTIMER)), 0, "by a register");
-    // Something waits, and does no longer.
+    // An interrupt waits, and then waits no longer.
     let wait = |vm: &mut V3| {
         for intid in 0..4 {
             vm.sgi(0, 1, intid);

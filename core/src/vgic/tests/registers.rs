@@ -1,4 +1,5 @@
-//! Registers bit by bit: what reads as what after which write (IHI 0048B, 4.3; IHI 0069H, 12.9 to 12.11).
+//! Tests of the registers bit by bit: what reads as what after which write (IHI 0048B, 4.3; IHI
+//! 0069H, 12.9 to 12.11).
 
 use super::bench::Vm;
 use crate::vgic::*;
@@ -6,7 +7,7 @@ use crate::vgic::*;
 type V2 = Vm<true>;
 type V3 = Vm<false>;
 
-/// Offset, value written (if any), value read afterwards.
+/// A row: offset, value written (if any), value read afterwards.
 type Row = (u64, Option<u32>, u32);
 
 const ALL: Option<u32> = Some(u32::MAX);
@@ -20,12 +21,12 @@ fn distributor_of_a_gicv3() {
         (0x0000, Some(2), 0x52),
         (0x0004, ALL, 0x0348_0002),
         (0x0008, ALL, 0x4200_1000),
-        // Nothing: GICD_TYPER2, STATUSR, SETSPI and CLRSPI registers.
+        // Registers that do not exist: GICD_TYPER2, STATUSR, SETSPI and CLRSPI registers.
         (0x000c, ALL, 0),
         (0x0010, ALL, 0),
         (0x0040, ALL, 0),
         (0x0048, ALL, 0),
-        // Word 0 is the redistributor's; the VM has words 1 and 2.
+        // Word 0 is in the redistributor; the VM has words 1 and 2.
         (0x0080, ALL, 0),
         (0x0084, ALL, u32::MAX),
         (0x0088, Some(5), 5),
@@ -53,11 +54,12 @@ fn distributor_of_a_gicv3() {
         (0x045c, Some(0x0102_0304), 0),
         (0x045c, Some(0x1927_3f08), 0x1820_3808),
         (0x0460, ALL, 0),
-        // GICD_ITARGETSR, IGRPMODR, NSACR, SGIR, SPENDSGIR: not with affinity routing and one Security state.
+        // GICD_ITARGETSR, IGRPMODR, NSACR, SGIR, SPENDSGIR do not exist with affinity routing and
+        // one Security state.
         (0x0820, ALL, 0),
         (0x0c00, ALL, 0),
         (0x0c04, ALL, 0),
-        // 40 is backed by hardware: its trigger is the plan's.
+        // 40 is backed by hardware, so the plan sets its trigger.
         (0x0c08, ALL, 0xaaa8_aaaa),
         (0x0c08, Some(0x5555_5555), 0),
         (0x0c14, Some(2), 2),
@@ -108,7 +110,7 @@ fn distributor_of_a_gicv2() {
         (0x180, Some(0x03), 0x0c),
         (0x104, Some(5), 5),
         (0x10c, ALL, 0),
-        // Pending SGIs have registers of their own.
+        // The pending state of SGIs is in other registers.
         (0x200, Some(0x0040_00ff), 0x0040_0000),
         (0x280, Some(0x0040_0000), 0),
         (0x208, Some(9), 9),
@@ -118,7 +120,7 @@ fn distributor_of_a_gicv2() {
         (0x400, ALL, 0xf8f8_f8f8),
         (0x45c, Some(0x7f00_0000), 0x7800_0000),
         (0x460, ALL, 0),
-        // The vCPU itself, read-only; vCPUs that do not exist.
+        // The mask of the vCPU itself, which is read-only; bits of vCPUs that do not exist.
         (0x800, ALL, 0x0202_0202),
         (0x81c, Some(0), 0x0202_0202),
         (0x820, None, 0),
@@ -151,7 +153,7 @@ fn distributor_of_a_gicv2() {
         assert_eq!(vm.gicd_read(0, offset), 0, "{offset:#x}");
     }
     assert_eq!(vm.gicd_read(3, 0x800), 0x0808_0808);
-    // Bytes.
+    // Accesses to bytes.
     vm.gicd_sized(1, 0x425, 1, 0x27);
     assert_eq!(vm.gicd_read(1, 0x424), 0x2000);
     vm.gicd_sized(1, 0x827, 1, 0x12);
@@ -222,7 +224,7 @@ fn redistributor() {
     assert_eq!(vm.gicr_read(0, 0, 0x1_0100), 0);
 }
 
-/// All state that a word can have, each with a value of its own.
+/// All registers with state of a word, each with a different value.
 const BANKS: [(u64, u32); 4] = [
     (0x080, 0xf0f0_1234),
     (0x100, 0x0f00_4321),
@@ -316,7 +318,8 @@ fn words_of_spis_do_not_mix() {
     each_word::<false>();
 }
 
-/// Whatever is read or written, in whatever size: it ends, and nothing unknown reads as anything.
+/// Reads and writes all offsets in all sizes: each access completes, and unknown registers read as
+/// zero.
 fn sweep<const V: bool>() {
     let mut vm = Vm::<V>::new(2, 4, &[(40, 140, false)]);
     for offset in (0..0x1_0000).chain(0x1_0000..0x1_1000) {

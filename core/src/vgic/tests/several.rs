@@ -1,4 +1,4 @@
-//! Several vCPUs: SGIs, routes, requests, answers, starting and leaving.
+//! Tests with several vCPUs: SGIs, routes, requests, answers, starting and leaving.
 
 use std::vec::Vec;
 
@@ -57,7 +57,7 @@ fn on_a_gicv2_each_sender_counts() {
     while let Some(entry) = vm.boards[2].acknowledge() {
         assert_eq!(lr::vintid(entry), 7);
         senders.push(lr::source(entry));
-        // Sent again while active: by another, and by the same.
+        // Sent again while active: by another vCPU, and by the same.
         if senders.len() == 1 {
             vm.sgi(2, 1 << 2, 7);
             vm.sgi(lr::source(entry) as usize, 1 << 2, 7);
@@ -185,7 +185,7 @@ fn move_active<const V: bool>() {
     assert_eq!(vm.read_bits(1, 4, 1), 1);
     vm.end(0, 32);
     assert_eq!(vm.drain(1), [32]);
-    // Pending again before it moves.
+    // Pending again before it is routed away.
     vm.route(0, 32, 0);
     vm.post(32);
     assert_eq!(vm.acknowledge(0), Some(32));
@@ -249,7 +249,7 @@ fn remote_state<const V: bool>() {
     assert_eq!(vm.read_bits(2, 4, 1), 0b110);
     assert_eq!(vm.read_bits(2, 6, 1), 0b001);
     assert_eq!(vm.repeats, before + 2, "each had to ask once");
-    // Nobody is asked who has nothing.
+    // No vCPU is asked that holds none of the interrupts.
     assert_eq!(vm.read_bits(2, 4, 2), 0);
     assert_eq!(vm.repeats, before + 2);
     vm.bits(0, 5, 1, 0b010);
@@ -287,11 +287,11 @@ fn a_remote_disable_shows_rwp_until_it_is_in_effect() {
     vm.settle();
     assert_eq!(rwp(&mut vm, 0), 0);
     assert_eq!(vm.acknowledge(1), None);
-    // Where nobody has it, there is nothing to wait for.
+    // If no vCPU has it, there is nothing to wait for.
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
     assert_eq!(cpu.gicd_write(dist, board, 0x188, 4, 1).1, Notify::NOBODY);
     assert_eq!(rwp(&mut vm, 0), 0);
-    // Private ones of another, and a group.
+    // Disabling a private interrupt of another vCPU, and a group.
     for (offset, is_gicr) in [(GICR_SIZE + 0x1_0180, true), (0, false)] {
         vm.bits(1, 2, 0, 2);
         vm.sgi(1, 2, 1);
@@ -385,7 +385,7 @@ fn a_vcpu_that_leaves_gives_back_and_one_that_starts_takes_up() {
         let wire = *vm.wires.borrow_mut().at(1, pintid);
         assert!(!wire.enabled && !wire.active, "{pintid}");
     }
-    // Nobody is notified, asked or waited for who is off.
+    // A vCPU that is off is not notified, asked or waited for.
     vm.post_sgi(0, 2, 4);
     vm.post(33);
     assert_eq!(vm.inbox, Notify::NOBODY);
@@ -395,7 +395,7 @@ fn a_vcpu_that_leaves_gives_back_and_one_that_starts_takes_up() {
     assert_eq!(vm.gicd_read(0, 0) >> 31, 0);
     vm.bits(0, 2, 1, 2);
     assert_eq!(vm.gicr_read(0, 1, 0x1_0200), 0);
-    // Another takes over what is routed to it.
+    // Another vCPU takes what is routed to it.
     vm.route(0, 40, 0);
     assert_eq!(vm.acknowledge(0), Some(40));
     vm.wire(0, 140, false);
@@ -439,7 +439,7 @@ fn lines_and_events_reach_the_owner_from_any_pcpu() {
     let mut vm = V3::ready(2, 4, &[]);
     vm.bits(0, 2, 1, 3);
     vm.route(0, 33, 1);
-    // The device belongs to vCPU 0, its interrupt to vCPU 1.
+    // The device is emulated on vCPU 0, its interrupt is routed to vCPU 1.
     vm.line(0, 33, true);
     assert_eq!(vm.acknowledge(0), None);
     assert_eq!(vm.acknowledge(1), Some(33));
@@ -469,7 +469,7 @@ fn a_request_hits_nothing_that_comes_after_it() {
     vm.wire(0, 141, true);
     vm.drain(0);
     vm.wire(0, 141, false);
-    // Sibling 1 clears what is not pending; vCPU 0 has not looked when something comes.
+    // vCPU 1 clears what is not pending; before vCPU 0 acts on that, the SGI becomes pending.
     for (offset, bit) in [(0x1_0280, 1 << 12), (0x1_0280, 1 << 3)] {
         let (cpu, dist, board) = (&mut vm.cpus[1], &vm.dist, &mut vm.boards[1]);
         let (_, notify) = cpu.gicr_write(dist, board, offset, 4, bit);
@@ -480,7 +480,7 @@ fn a_request_hits_nothing_that_comes_after_it() {
     }
 }
 
-/// What one vCPU clears of another's interrupt is gone when it looks.
+/// Tests that an interrupt that one vCPU clears for another is gone when the other acts on it.
 fn cleared_is_gone<const V: bool>() {
     let mut vm = Vm::<V>::ready(4, 4, &[]);
     vm.route(0, 40, 1);

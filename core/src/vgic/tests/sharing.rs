@@ -1,4 +1,5 @@
-//! Who gets which list register, and what becomes of an interrupt that is active and pending, or has none.
+//! Tests of the choice of list registers, and of interrupts that are active and pending, or
+//! spilled.
 
 use core::sync::atomic::Ordering::SeqCst;
 use std::vec::Vec;
@@ -13,7 +14,8 @@ fn held<const V: bool>(vm: &Vm<V>) -> Vec<u64> {
     vm.boards[0].held().collect()
 }
 
-/// The only list register in use holds SPI 33: its state and whether its end is to be told.
+/// Returns the state of SPI 33, in the only list register in use, and whether a maintenance
+/// interrupt is requested at its end.
 fn only<const V: bool>(vm: &Vm<V>) -> (u64, bool) {
     let held = held(vm);
     assert_eq!(held.len(), 1, "{held:x?}");
@@ -21,7 +23,7 @@ fn only<const V: bool>(vm: &Vm<V>) -> (u64, bool) {
     (held[0] & lr::STATE, held[0] & lr::EOI != 0)
 }
 
-/// SPI 33, an edge, is active.
+/// Creates a VM in which SPI 33, edge-triggered, is active.
 fn active<const V: bool>(lrs: usize) -> Vm<V> {
     let mut vm = Vm::<V>::ready(1, lrs, &[]);
     vm.bits(0, 2, 1, 0xfe);
@@ -84,18 +86,18 @@ fn nobody_parks<const V: bool>() {
     assert_eq!(intids, [33, 34]);
     let asked = vm.boards[0].asked;
     assert!(asked.refill && !asked.eoi);
-    // Nor is 37, which is as urgent.
+    // 37 is only as urgent as 34, so it waits too.
     vm.priority(0, 37, 0x40);
     vm.post(37);
     let intids: Vec<_> = held(&vm).iter().map(|entry| lr::vintid(*entry)).collect();
     assert_eq!(intids, [33, 34]);
     vm.bits(0, 5, 1, 0x20);
-    // More urgent than 34: into its place.
+    // 36 is more urgent than 34, and takes its list register.
     vm.post(36);
     let intids: Vec<_> = held(&vm).iter().map(|entry| lr::vintid(*entry)).collect();
     assert_eq!(intids, [33, 36]);
     assert_eq!(vm.acknowledge(0), Some(36));
-    // Nothing is pending inside: 33, the calmest, makes way.
+    // Nothing is pending in list registers: 33, the least urgent active one, is spilled.
     let asked = vm.boards[0].asked;
     assert!(asked.refill && asked.eoi);
     let intids: Vec<_> = held(&vm).iter().map(|entry| lr::vintid(*entry)).collect();
@@ -113,7 +115,8 @@ fn what_is_active_makes_way_only_if_nothing_is_pending_inside() {
 }
 
 fn line_and_register<const V: bool>() {
-    // Pending by its line and by a register; which of them goes first, it stays pending by the other.
+    // Pending by its line and by a register write; whichever ends first, it stays pending by the
+    // other.
     for cleared_first in [false, true] {
         let mut vm = Vm::<V>::ready(1, 4, &[]);
         vm.bits(0, 2, 1, 2);
@@ -155,7 +158,7 @@ fn waits_by_both<const V: bool>() {
         assert_eq!(lr::vintid(held(&vm)[0]), 34);
         vm.priority(0, 33, 0x20);
         assert_eq!(lr::vintid(held(&vm)[0]), 33, "{by_line} {by_register}");
-        // In a list register as well.
+        // The same for a change while it is in a list register.
         vm.priority(0, 33, 0x28);
         let entry = held(&vm)[0];
         assert_eq!((lr::vintid(entry), lr::priority(entry)), (33, 0x28));
@@ -227,7 +230,7 @@ fn among_equals_it_goes_round_from_the_last_one() {
 fn pending_again<const V: bool>(times: u32) {
     let mut vm = Vm::<V>::ready(1, 4, &[]);
     vm.bits(0, 2, 1, 2);
-    // A level, by a register: however often, in a list register.
+    // A level-sensitive SPI made pending by register writes, however often, is in a list register.
     for _ in 0..times {
         vm.bits(0, 4, 1, 2);
         assert_eq!(vm.read_bits(0, 4, 1), 2);
@@ -261,7 +264,7 @@ fn an_active_interrupt_that_is_not_pending_again_after_all_stays_its_vcpus() {
     vm.priority(0, 64, 0xf0);
     vm.post(64);
     assert_eq!(vm.acknowledge(0), Some(64));
-    // vCPU 1 makes 20 others pending, and 64 again: too many choices for one exit.
+    // vCPU 1 makes 20 other SPIs pending, and 64 again: too many looks for one exit.
     let write = |vm: &mut V3, offset: u64, value: u64| {
         let (cpu, dist, board) = (&mut vm.cpus[1], &vm.dist, &mut vm.boards[1]);
         let _them = cpu.gicd_write(dist, board, offset, 4, value);
@@ -271,7 +274,7 @@ fn an_active_interrupt_that_is_not_pending_again_after_all_stays_its_vcpus() {
     write(&mut vm, 0x208, 1);
     let _all = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
     assert_eq!(vm.dist.bank(0, 2).latch.load(SeqCst), 1, "64 waits");
-    // It takes that back.
+    // vCPU 1 takes that back.
     write(&mut vm, 0x184, u64::from(u32::MAX));
     write(&mut vm, 0x288, 1);
     let _all = vm.cpus[0].on_notify(&vm.dist, &mut vm.boards[0]);
@@ -284,8 +287,9 @@ fn an_active_interrupt_that_is_not_pending_again_after_all_stays_its_vcpus() {
     assert_eq!(vm.acknowledge(1), None, "active on vCPU 0");
 }
 
-/// SGIs 4 and 5, and SPIs 40 and 41, of which the second is of the other group, are active; more urgent ones have taken
-/// their list registers and ended.
+/// Tests spilled interrupts of different groups: SGIs 4 and 5, and SPIs 40 and 41, of which the
+/// second is in the other group, are active; more urgent ones have taken their list registers and
+/// ended.
 fn parked_groups<const V: bool>() {
     for (first, second, word) in [(4u32, 5u32, 0), (40, 41, 1)] {
         for swap in [false, true] {

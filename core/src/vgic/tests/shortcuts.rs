@@ -1,4 +1,5 @@
-//! The short paths and the unhurried one: when each is taken, and what it may not overtake.
+//! Tests of the fast paths, the short cuts and the slow path: when each is taken, and what it must
+//! not overtake.
 
 use super::bench::Vm;
 use crate::vgic::*;
@@ -10,7 +11,8 @@ fn takes_directly<const V: bool>(vm: &mut Vm<V>, pintid: u32) -> bool {
     vm.cpus[0].raise_fast(&vm.dist, &mut vm.boards[0], pintid)
 }
 
-/// VM with two backed by hardware edges, each taken once, so that its entry is ready: 40 in word 1, 70 in word 2.
+/// Creates a VM with two hardware interrupts, edge-triggered, each taken once, so that its entry is
+/// ready: 40 in word 1, 70 in word 2.
 fn two_ready<const V: bool>() -> Vm<V> {
     let mut vm = Vm::<V>::ready(1, 4, &[(40, 140, true), (70, 171, true)]);
     for (word, intid, pintid) in [(1, 40, 140), (2, 70, 171)] {
@@ -28,7 +30,7 @@ fn ready_entries<const V: bool>() {
     let mut vm = two_ready::<V>();
     assert!(takes_directly(&mut vm, 140));
     assert_eq!(vm.drain(0), [40]);
-    // The guest configures 70: 40 has nothing to do with it.
+    // The guest configures 70, which does not affect 40.
     vm.priority(0, 70, 0x40);
     assert!(!takes_directly(&mut vm, 171), "its priority has changed");
     assert!(takes_directly(&mut vm, 140), "its word has not");
@@ -97,7 +99,7 @@ fn an_enable_that_changes_nothing_is_told_apart() {
         (0x104, 0x01, false),
         (0x104, 0x11, false),
         (0x108, 0x10, false),
-        // Those of word 0 are banked, and a disable is not an enable.
+        // Enables of word 0 are banked, and a disable is not an enable.
         (0x100, 0, false),
         (0x184, 0xf0, false),
     ] {
@@ -114,7 +116,8 @@ fn an_enable_that_changes_nothing_is_told_apart() {
 
 fn untouched<const V: bool>() {
     let mut vm = Vm::<V>::ready(1, 6, &[]);
-    // A level by its line, a level by a register, and an edge, all pending in list registers.
+    // A level-sensitive SPI pending by its line, one pending by a register write, and an
+    // edge-triggered one, all pending in list registers.
     vm.bits(0, 2, 1, 0xff);
     vm.gicd(0, 0xc08, 0b10 << 6);
     vm.line(0, 33, true);

@@ -1,4 +1,5 @@
-//! One vCPU: order, overflow, pre-emption, ends, levels, links.
+//! Tests with one vCPU: order, overflow, pre-emption, ends, level-sensitive and hardware
+//! interrupts.
 
 use std::vec::Vec;
 
@@ -8,7 +9,7 @@ use crate::vgic::*;
 type V2 = Vm<true>;
 type V3 = Vm<false>;
 
-/// SGI n at priority 0x80 - 8n.
+/// Creates a VM with SGI n at priority 0x80 - 8n.
 fn graded<const V: bool>(lrs: usize) -> Vm<V> {
     let mut vm = Vm::ready(1, lrs, &[]);
     for intid in 0..16 {
@@ -33,7 +34,7 @@ fn more_interrupts_than_list_registers_arrive_most_urgent_first() {
     most_urgent_first::<false>();
 }
 
-/// Each more urgent than the one before, each while the one before is active.
+/// Sends SGIs each more urgent than the one before, each while the one before is active.
 fn nest<const V: bool>(split: bool) {
     let mut vm = graded::<V>(4);
     vm.boards[0].split = split;
@@ -82,7 +83,8 @@ fn with_eoi_mode_1_they_end_in_any_order() {
 
 #[test]
 fn what_waits_gets_a_register_although_others_stay_active() {
-    // Three stay active with their priority dropped; the registers are theirs, yet a weaker one must arrive.
+    // Three stay active with their priority dropped and keep the list registers, yet a less urgent
+    // one must arrive.
     let mut vm = graded::<false>(4);
     vm.boards[0].split = true;
     for intid in [9, 8, 7] {
@@ -96,8 +98,8 @@ fn what_waits_gets_a_register_although_others_stay_active() {
 
 #[test]
 fn among_equals_nobody_waits_for_a_list_register_for_ever() {
-    // Which of several equals in list registers comes first is the hardware's choice (IHI 0069H, 4.8), but all
-    // must get there.
+    // Which of several equally urgent interrupts in list registers comes first is the hardware's
+    // choice (IHI 0069H, 4.8), but all must get a list register.
     let mut vm = V3::ready(1, 4, &[]);
     vm.bits(0, 2, 1, u32::MAX);
     for intid in 0..4 {
@@ -106,7 +108,7 @@ fn among_equals_nobody_waits_for_a_list_register_for_ever() {
     for intid in 32..40 {
         vm.post(intid);
     }
-    // SGIs are sent again by their own handlers, all the time.
+    // The handlers of the SGIs send them again each time.
     let mut placed = Vec::new();
     for _ in 0..40 {
         placed.extend(vm.boards[0].held().map(lr::vintid));
@@ -186,7 +188,7 @@ fn the_timer_has_its_list_register_ready_and_follows_the_guest() {
     vm.wire(0, 27, true);
     assert_eq!(vm.boards[0].lrs[0], entry);
     assert_eq!(vm.read_bits(0, 4, 0), 1 << 27);
-    // The guest disables it before it takes it: the board has it back, and may not signal it.
+    // The guest disables it before it takes it: it is back in the physical GIC, disabled there.
     vm.bits(0, 3, 0, 1 << 27);
     assert_eq!((vm.boards[0].lrs[0], vm.cpus[0].vtimer_entry()), (0, 0));
     let wire = *vm.wires.borrow_mut().at(0, 27);
@@ -212,16 +214,16 @@ fn level<const V: bool>() {
     vm.end(0, 33);
     assert_eq!(vm.acknowledge(0), None);
     assert_eq!(vm.read_bits(0, 4, 1), 0);
-    // Up and down before the guest takes it.
+    // The line rises and falls before the guest takes the interrupt.
     vm.line(0, 33, true);
     vm.line(0, 33, false);
     assert_eq!(vm.acknowledge(0), None);
-    // Pending by a register as well: the line alone does not take that back.
+    // Pending by a register write as well: a falling line does not clear that.
     vm.line(0, 33, true);
     vm.bits(0, 4, 1, 2);
     vm.line(0, 33, false);
     assert_eq!(vm.drain(0), [33]);
-    // A clear does not take back what the line says.
+    // A clear does not clear what is pending by the line.
     vm.line(0, 33, true);
     vm.bits(0, 5, 1, 2);
     assert_eq!(vm.read_bits(0, 4, 1), 2);
@@ -259,13 +261,13 @@ fn disabled<const V: bool>() {
     assert_eq!(vm.read_bits(0, 4, 0), 0x10);
     vm.bits(0, 2, 0, 1 << 4);
     assert_eq!(vm.drain(0), [4]);
-    // In a list register when it is disabled.
+    // Disabled while in a list register.
     vm.sgi(0, 1, 4);
     vm.bits(0, 3, 0, 1 << 4);
     assert_eq!(vm.acknowledge(0), None);
     vm.bits(0, 2, 0, 1 << 4);
     assert_eq!(vm.drain(0), [4]);
-    // The same by the group enables.
+    // Disabled by the group enables while in a list register.
     vm.sgi(0, 1, 6);
     vm.gicd(0, 0, 0);
     assert_eq!(vm.acknowledge(0), None);
@@ -290,11 +292,11 @@ fn hw<const V: bool>(edge: bool) {
     vm.wire(0, 140, false);
     vm.end(0, 40);
     assert!(!vm.wires.borrow_mut().at(0, 140).active);
-    // The second time by the short path.
+    // The second time it takes the fast path.
     let before = vm.boards[0].writes;
     vm.wire(0, 140, true);
     assert_eq!(vm.boards[0].writes, before + 1);
-    // Cleared before it is taken: a level comes back by itself, an edge is gone.
+    // Cleared before it is taken: a level-sensitive interrupt comes again, an edge is gone.
     vm.bits(0, 5, 1, 1 << 8);
     if edge {
         assert_eq!(vm.acknowledge(0), None);
@@ -304,7 +306,7 @@ fn hw<const V: bool>(edge: bool) {
         vm.wire(0, 140, false);
         vm.end(0, 40);
     }
-    // Disabled before it is taken: it waits on the board.
+    // Disabled before it is taken: it stays pending in the physical GIC.
     vm.wire(0, 140, false);
     vm.wire(0, 140, true);
     vm.bits(0, 3, 1, 1 << 8);
@@ -339,7 +341,7 @@ fn a_linked_interrupt_made_pending_by_a_register_comes_from_the_board() {
     assert_eq!(vm.read_bits(0, 4, 1), 1 << 8);
     vm.bits(0, 2, 1, 1 << 8);
     assert_eq!(vm.drain(0), [40]);
-    // Made active by a register: the board keeps it until it ends.
+    // Made active by a register write: it stays pending in the physical GIC until it ends.
     vm.bits(0, 6, 1, 1 << 8);
     vm.wire(0, 140, true);
     assert_eq!(vm.acknowledge(0), None);
@@ -413,7 +415,7 @@ fn a_stopped_vm_leaves_nothing_behind() {
     }
 }
 
-/// SGI 0 and the PPIs of EL2 itself come the same way as interrupts of the VM.
+/// Tests SGI 0 and the PPIs of EL2 itself, which arrive in the same way as interrupts of the VM.
 fn own_interrupts_of_el2<const V: bool>() {
     let mut vm = Vm::<V>::ready(1, 4, &[]);
     for pintid in 0..32 {

@@ -1,4 +1,5 @@
-//! Pending and active state that registers make and take back, and who has an interrupt after that.
+//! Tests of pending and active state that register writes make and clear, and of which vCPU has the
+//! interrupt afterwards.
 
 use super::bench::Vm;
 use crate::vgic::*;
@@ -23,11 +24,12 @@ fn the_only_pending_spi_follows_its_priority() {
 
 fn cleared_level<const V: bool>() {
     let mut vm = Vm::<V>::ready(1, 4, &[(40, 140, false), (41, 141, false)]);
-    // Made pending by registers, both; one is taken back.
+    // Both are made pending by register writes; one is cleared.
     vm.bits(0, 4, 1, 0x300);
     vm.bits(0, 5, 1, 0x100);
     assert_eq!(vm.read_bits(0, 4, 1), 0x200);
-    // Pending by its line, in a list register, and taken back by the board; then the line falls.
+    // Pending by its line and in a list register, then back in the physical GIC by a disable; then
+    // the line falls.
     vm.wire(0, 140, true);
     vm.bits(0, 2, 1, 0x300);
     assert_eq!(vm.boards[0].held().count(), 2);
@@ -104,7 +106,7 @@ fn two_words<const V: bool>() {
     vm.post(64);
     assert_eq!(vm.acknowledge(0), Some(32));
     vm.end(0, 32);
-    // vCPU 0 notices the end of the first while it has the second.
+    // vCPU 0 learns of the end of the first while it holds the second.
     vm.bits(0, 2, 0, 1 << 22);
     assert_eq!(vm.drain(0), [64]);
     for intid in [32, 64] {
@@ -125,7 +127,7 @@ fn routed_away<const V: bool>() {
     let mut vm = Vm::<V>::ready(2, 4, &[(40, 140, true)]);
     vm.bits(0, 2, 1, 1 << 8);
     vm.route(0, 40, 1);
-    // It had come to pCPU 0 before the guest routed it away.
+    // pCPU 0 has acknowledged it before the guest routed it away.
     vm.wires.borrow_mut().at(0, 140).active = true;
     let notify = vm.cpus[0].raise(&vm.dist, &mut vm.boards[0], 40);
     assert_eq!(notify, Notify(2));
@@ -177,7 +179,7 @@ fn enabling_a_group_waits_for_nobody() {
     assert_eq!(answer, Answer::Value(0));
 }
 
-/// Registers that take bytes and words take no other sizes, and no words that are not aligned.
+/// Tests that registers accept only the sizes that they have, bytes and aligned words.
 fn odd_sizes<const V: bool>(registers: &[u64]) {
     let mut vm = Vm::<V>::ready(2, 4, &[]);
     for register in registers {
@@ -224,7 +226,8 @@ fn other_sizes_change_nothing_in_a_redistributor() {
 fn a_latch_of_no_sender_is_no_pending_sgi() {
     let mut vm = V2::ready(2, 4, &[]);
     let shared = vm.dist.vcpu_words(0);
-    // The sender has noted itself, the SGI is taken up by an earlier latch, and only then the sender latches.
+    // The sender has set its source, the target takes the SGI by an earlier latch, and only then
+    // the sender sets the latch.
     shared
         .bank
         .latch

@@ -3,18 +3,24 @@
 //! the guest's. Where firmware has Group 0, EL2 has no interrupts there, and reclaims the pCPU by
 //! an event of the firmware.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
-
 use bulkhead_core::console::text::Line;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
 
 use super::super::layout::shared;
 use super::super::mmio::Registers;
 use super::super::plan::plan;
-use super::super::sysreg::{dsb, isb, read, write};
+use super::super::sysreg::{isb, read, write};
 use super::super::{cpu, fault, mmu, sdei};
-use super::{GPPT_KICK, Gic, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, revoke, target};
+use super::by_spi::{BY_SPI, GICD, call, call_spi};
+use super::gppt_pcpus;
+use super::pcpu::Gic;
+use super::registers::{GPPT_KICK, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, configure, target};
+use super::revoke;
+use super::send::send;
+use super::v3::route;
 
+pub use super::by_spi::{meaning, sibling_intid};
+pub use super::gppt_pcpus::{has_events, is_there};
 pub use super::revoke::{give_to, is_gone};
 
 /// `GICD_CTLR.DS`: one Security state.
@@ -31,41 +37,23 @@ const PRIORITIES: usize = 128;
 
 const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && GPPT_KICK & 1 == 1);
 
-/// The flag of a target that is called by SPIs: the first SPI is in bits 8 to 17, and the number of
-/// the pCPU in the lowest bits.
-pub(super) const BY_SPI: u64 = 1 << 63;
-/// The distributor as all pCPUs map it, where they call each other by SPIs.
-const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
-
 /// HCR_EL2.FMO and IMO.
 const TO_EL2: u64 = 1 << 3 | 1 << 4;
 
 /// Whether EL2's interrupts are in Group 0 there.
 pub const EL2_IN_GROUP0: bool = true;
 
-/// The pCPUs of GPPT VMs, one bit for each.
-static THERE: AtomicU32 = AtomicU32::new(0);
-
-/// Those of [`THERE`] that are reclaimed by events.
-static EVENTS: AtomicU32 = AtomicU32::new(0);
-
 /// Prepares the board for GPPT VMs. `which` has a bit for each pCPU that is reclaimed by a Group 0
 /// interrupt, `events` for each pCPU that is reclaimed by events. Returns whether the board has
 /// what they need. Called by the boot pCPU, with the distributor started.
 pub fn prepare(gicd: Registers, which: u32, events: u32) -> bool {
-    THERE.store(which | events, Relaxed);
-    EVENTS.store(events, Relaxed);
+    gppt_pcpus::set(which, events);
     if which == 0 {
         return true;
     }
     let control = gicd.read(0);
     gicd.write(0, control | GROUP0);
     control & DS != 0
-}
-
-/// Whether pCPU `index` is reclaimed by events.
-pub fn has_events(index: usize) -> bool {
-    EVENTS.load(Relaxed) >> (index & 31) & 1 != 0
 }
 
 /// Starts events on pCPU `index`, which is this one, if it is reclaimed by events.
@@ -86,11 +74,6 @@ pub fn wait(index: usize) {
     } else {
         cpu::wait();
     }
-}
-
-/// Whether pCPU `index` runs a GPPT VM.
-pub fn is_there(index: usize) -> bool {
-    THERE.load(Relaxed) >> (index & 31) & 1 != 0
 }
 
 /// Returns the name of a pCPU in `GICD_IROUTER`.
@@ -121,7 +104,7 @@ pub fn kick(pcpu: usize) {
         write!("icc_sgi0r_el1", u64::from(GPPT_KICK) << 24 | target);
         isb();
     } else {
-        super::send(KICK, pcpu);
+        send(KICK, pcpu);
     }
 }
 
@@ -200,51 +183,6 @@ pub fn show(enabled: u64) {
     isb();
 }
 
-/// Returns the target of pCPU `index`, which is called by the SPIs that the plan gives it: see
-/// [`BY_SPI`].
-pub(super) fn by_spi(index: usize, first: u16) -> u64 {
-    BY_SPI | u64::from(first) << 8 | index as u64
-}
-
-/// Makes the SPI pending that replaces an SGI, after everything that was written before. If the VM
-/// of the pCPU could mask the SPI, its stage 2 is taken away first.
-#[cold]
-#[inline(never)]
-pub(super) fn call(sgi: u32, target: u64) {
-    let intid = ((target >> 8 & 0x3ff) as u32).wrapping_add(sgi & 1);
-    let poke = || {
-        let word = bank::SET_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
-        GICD.write(word, 1 << (intid % 32));
-        // The SPI is pending when the distributor answers.
-        GICD.read(word);
-        dsb();
-    };
-    if !revoke::revoke(target as usize & 7, poke) {
-        poke();
-    }
-}
-
-/// Returns the first of the two SPIs by which pCPU `index` is called.
-fn call_spi(index: usize) -> Option<u32> {
-    let row = plan().pcpus.get(index)?;
-    (row.call_spi != 0).then_some(u32::from(row.call_spi))
-}
-
-/// Returns the SGI that an SPI replaces on pCPU `index`; any other interrupt stands for itself.
-pub fn meaning(index: usize, intid: u32) -> u32 {
-    match call_spi(index) {
-        Some(first) if intid.wrapping_sub(first) < 2 => {
-            SIBLING.wrapping_add(intid.wrapping_sub(first))
-        }
-        _ => intid,
-    }
-}
-
-/// Returns the INTID by which a vCPU notifies a sibling on pCPU `index`.
-pub fn sibling_intid(index: usize) -> u32 {
-    call_spi(index).unwrap_or(SIBLING)
-}
-
 /// Starts the SPIs by which pCPUs call each other, if the plan has them. Called by the boot pCPU.
 pub fn start_calls(gicd: Registers) {
     for index in 0..plan().pcpus.len() {
@@ -252,8 +190,8 @@ pub fn start_calls(gicd: Registers) {
             return;
         };
         for intid in [first, first.wrapping_add(1)] {
-            super::configure(gicd, intid, true);
-            super::route(gicd, intid, index);
+            configure(gicd, intid, true);
+            route(gicd, intid, index);
             if is_there(index) {
                 claim(gicd, intid);
             }

@@ -7,10 +7,13 @@ use bulkhead_core::gppt::{Controls, GUEST_SGIS, Read, Write, priority};
 
 use super::super::cpu;
 use super::super::sysreg::{dsb, isb, publish, read, write};
-use super::version::{
+use super::pcpu::Gic;
+use super::registers::{GPPT_KICK, IPRIORITYR, KICK, SIBLING, target};
+use super::revoke;
+use super::send::send;
+use super::v2::{
     CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, set_control,
 };
-use super::{GPPT_KICK, Gic, IPRIORITYR, KICK, SIBLING, revoke, target};
 
 pub use super::revoke::{give_to, is_gone, is_there};
 
@@ -51,13 +54,13 @@ pub fn name(pcpu: usize) -> u64 {
 /// Makes a pCPU look into its mailbox, whether it runs a GPPT VM or not.
 pub fn kick(pcpu: usize) {
     let poke = || {
-        super::send(GPPT_KICK, pcpu);
+        send(GPPT_KICK, pcpu);
         // The SGI has arrived when the distributor answers.
         GICD.read(0);
         dsb();
     };
     if !revoke::revoke(pcpu, poke) {
-        super::send(KICK, pcpu);
+        send(KICK, pcpu);
     }
 }
 

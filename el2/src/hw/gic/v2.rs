@@ -19,7 +19,7 @@ use bulkhead_core::vgic::{Version, gich};
 use super::super::layout::{self, shared};
 use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
-use super::{
+use super::registers::{
     HCR_ENABLE, SPECIAL, Taken, VirtualInterface, bank, running, set_target, settled, silence,
     target, words,
 };
@@ -31,8 +31,6 @@ pub const VIRTUAL: Version = Version::V2;
 /// GICH_HCR while no maintenance interrupt is asked for: En. The page of GICV_DIR is mapped
 /// nowhere, so the guest's writes to it trap.
 pub(super) const CONTROL: u32 = HCR_ENABLE;
-/// The bits of an acknowledged interrupt that are the INTID; above them is the sender of an SGI.
-pub(super) const INTID: u32 = 0x3ff;
 
 /// Distributor, CPU interface, virtual interface control.
 pub(super) const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);

@@ -13,8 +13,8 @@ use super::super::mmio::Registers;
 use super::super::mmu::{self, Frame, Windows};
 use super::super::plan::plan;
 use super::super::sysreg::{isb, read, write};
-use super::gppt::{self, BY_SPI};
-use super::{
+use super::by_spi::{self, BY_SPI};
+use super::registers::{
     HCR_ENABLE, Taken, VirtualInterface, bank, running, set_target, settled, silence, words,
 };
 
@@ -25,8 +25,6 @@ pub const VIRTUAL: Version = Version::V3;
 /// ICH_HCR_EL2 while no maintenance interrupt is asked for: En, and TDIR, by which the guest's
 /// writes to ICC_DIR_EL1 trap.
 pub(super) const CONTROL: u32 = HCR_ENABLE | 1 << 14;
-/// The bits of an acknowledged interrupt that are the INTID: ICC_IAR1_EL1 has no others.
-pub(super) const INTID: u32 = u32::MAX;
 /// The size of one redistributor in bytes.
 const GICR_STRIDE: u64 = 0x2_0000;
 /// The number of redistributors that are searched for that of a pCPU.
@@ -55,7 +53,7 @@ pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
         let target = match pcpu.call_spi {
             0 => sgi_target(pcpu.mpidr),
-            first => gppt::by_spi(index, first),
+            first => by_spi::by_spi(index, first),
         };
         set_target(index, target);
     }
@@ -364,7 +362,7 @@ pub fn acknowledge_group0() -> Taken {
 #[inline(always)]
 pub(super) fn send(sgi: u32, target: u64) {
     if target & BY_SPI != 0 {
-        return gppt::call(sgi, target);
+        return by_spi::call(sgi, target);
     }
     write!("icc_sgi1r_el1", u64::from(sgi) << 24 | target);
     isb();

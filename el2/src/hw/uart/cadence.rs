@@ -9,7 +9,7 @@
 
 use bulkhead_abi::plan::UartKind;
 
-use super::{Early, Uart};
+use super::port::{Early, Uart};
 
 /// The number of this kind of UART in the plan.
 pub const KIND: UartKind = UartKind::Cadence;

@@ -81,7 +81,7 @@ pub fn run(args: Args) -> Outcome {
 
 /// Does the work.
 fn fetch(args: &Args) -> Result<Report, Failure> {
-    let payloads = wanted(&args.names)?;
+    let payloads = chosen(&args.names)?;
     let cache = Cache::open()?;
     let mut archive: Option<Box<dyn Archive>> = match &args.from {
         Some(folder) => Some(Box::new(Folder::open(folder)?)),
@@ -131,7 +131,7 @@ fn fetch(args: &Args) -> Result<Report, Failure> {
 }
 
 /// The payloads that the arguments ask for, kernels before the initramfs that takes modules from them.
-fn wanted(names: &[String]) -> Result<Vec<Payload>, Failure> {
+fn chosen(names: &[String]) -> Result<Vec<Payload>, Failure> {
     if names.is_empty() {
         return Ok(Payload::USUAL.to_vec());
     }
@@ -175,11 +175,11 @@ mod tests {
                 .map(|name| (*name).to_owned())
                 .collect::<Vec<_>>()
         };
-        let usual = wanted(&[]).expect("the usual ones");
+        let usual = chosen(&[]).expect("the usual ones");
         assert_eq!(usual, Payload::USUAL);
-        let some = wanted(&names(&["initramfs", "debian:kernel", "kernel"])).expect("known names");
+        let some = chosen(&names(&["initramfs", "debian:kernel", "kernel"])).expect("known names");
         assert_eq!(some, [Payload::Kernel, Payload::Initramfs]);
-        let failure = wanted(&names(&["kernal"])).expect_err("unknown name");
+        let failure = chosen(&names(&["kernal"])).expect_err("unknown name");
         assert_eq!(
             failure.to_string(),
             "error: there is no payload `kernal`\n  \

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::suite::Context;
-use super::systems::scenarios;
 
 /// Versions of the GIC that QEMU's `virt` can have.
 pub const GICS: [u8; 2] = [2, 3];
@@ -54,18 +53,6 @@ pub fn on_gicv2(context: &Context, file: &str) -> Result<PathBuf, String> {
     let stem = Path::new(file).file_stem().unwrap_or_default();
     let name = format!("{}-gicv2", stem.to_string_lossy());
     write(context, &name, &system.to_string())
-}
-
-/// The description of the system of the scenario `name`.
-///
-/// # Errors
-///
-/// There is none of that name, or it cannot be written.
-pub fn of_scenario(context: &Context, name: &str) -> Result<PathBuf, String> {
-    let scenarios = scenarios(&context.root).map_err(|why| why.to_string())?;
-    let scenario = scenarios.get(name);
-    let scenario = scenario.ok_or_else(|| format!("there is no scenario `{name}`"))?;
-    scenario.system.file(context, name)
 }
 
 #[cfg(test)]

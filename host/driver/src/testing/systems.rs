@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use bulkhead_model::failure::Failure;
@@ -243,4 +243,16 @@ fn evidence(folder: &Path, transcript: &Transcript, messages: &str) -> Vec<Strin
         ),
     });
     lines
+}
+
+/// The description of the system of the scenario `name`.
+///
+/// # Errors
+///
+/// There is none of that name, or it cannot be written.
+pub fn of_scenario(context: &Context, name: &str) -> Result<PathBuf, String> {
+    let scenarios = scenarios(&context.root).map_err(|why| why.to_string())?;
+    let scenario = scenarios.get(name);
+    let scenario = scenario.ok_or_else(|| format!("there is no scenario `{name}`"))?;
+    scenario.system.file(context, name)
 }

@@ -128,9 +128,9 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
             .map(|(name, _)| name.span())
     }
 
-    fn wrong_type(&mut self, key: &str, value: &Spanned<DeValue>, wanted: Wanted) {
+    fn wrong_type(&mut self, key: &str, value: &Spanned<DeValue>, wanted: Expected) {
         let found = value.get_ref().type_str();
-        let Wanted(wanted, example) = wanted;
+        let Expected(wanted, example) = wanted;
         let example = meant(value.get_ref(), wanted).unwrap_or_else(|| example.to_owned());
         self.findings.push(
             Finding::new("bulkhead::value::type", format!("`{key}` must be {wanted}"))
@@ -153,7 +153,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, Wanted(TEXT, example));
+                self.wrong_type(key, value, Expected(TEXT, example));
                 None
             }
         }
@@ -168,7 +168,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, Wanted(FLAG, "true"));
+                self.wrong_type(key, value, Expected(FLAG, "true"));
                 None
             }
         }
@@ -183,7 +183,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }),
             None => {
-                self.wrong_type(key, value, Wanted(NUMBER, example(key)));
+                self.wrong_type(key, value, Expected(NUMBER, example(key)));
                 None
             }
         }
@@ -191,12 +191,12 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
 
     /// A list of numbers.
     pub fn numbers(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<u32>>>> {
-        self.list(key, Wanted(NUMBERS, example(key)), number)
+        self.list(key, Expected(NUMBERS, example(key)), number)
     }
 
     /// A list of strings.
     pub fn texts(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<String>>>> {
-        self.list(key, Wanted(TEXTS, example(key)), |value| {
+        self.list(key, Expected(TEXTS, example(key)), |value| {
             value.as_str().map(str::to_owned)
         })
     }
@@ -210,7 +210,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: value.span(),
             }]);
         }
-        let list = self.list(key, Wanted(TEXT_OR_TEXTS, example(key)), |value| {
+        let list = self.list(key, Expected(TEXT_OR_TEXTS, example(key)), |value| {
             value.as_str().map(str::to_owned)
         });
         Some(list?.value)
@@ -219,7 +219,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
     fn list<T>(
         &mut self,
         key: &'static str,
-        wanted: Wanted,
+        wanted: Expected,
         read: impl Fn(&DeValue) -> Option<T>,
     ) -> Option<Placed<Vec<Placed<T>>>> {
         let value = self.value(key)?;
@@ -339,7 +339,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
 
 /// What a value has to be, and an example as it stands in a file.
 #[derive(Clone, Copy)]
-struct Wanted<'a>(&'static str, &'a str);
+struct Expected<'a>(&'static str, &'a str);
 
 const TEXT: &str = "a string";
 const FLAG: &str = "true or false";

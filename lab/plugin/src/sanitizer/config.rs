@@ -35,11 +35,11 @@ pub struct Code {
 impl Config {
     /// Whether EL2's code runs at `address`, if it is EL2 that runs there.
     pub fn has_code(&self, address: u64) -> bool {
-        self.linked(address).is_some()
+        self.link_address(address).is_some()
     }
 
     /// The linked address of code at `address`.
-    fn linked(&self, address: u64) -> Option<u64> {
+    fn link_address(&self, address: u64) -> Option<u64> {
         let mut code = self.code.iter();
         let code = code.find(|code| (code.start..code.end).contains(&address))?;
         Some(address - code.start + code.linked)
@@ -47,7 +47,7 @@ impl Config {
 
     /// The function at `address`, and how far into it.
     pub fn name(&self, address: u64) -> String {
-        let Some(linked) = self.linked(address) else {
+        let Some(linked) = self.link_address(address) else {
             return "?".to_owned();
         };
         let symbol = crate::find(&self.symbols, linked);

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use bulkhead_runner::run::gdb;
 
 use super::process::{Process, tool};
-use crate::testing::description;
 use crate::testing::suite::{Context, Job, Test};
+use crate::testing::systems;
 
 /// Whether a vCPU has its pCPU, with what gdb says about it.
 const SHARED: &str = include_str!("shared.py");
@@ -143,7 +143,7 @@ fn two_vms(context: &Context) -> Result<String, Vec<String>> {
 
 fn linux(context: &Context) -> Result<String, Vec<String>> {
     let why = |error: std::io::Error| vec![error.to_string()];
-    let system = description::of_scenario(context, "linux-share").map_err(|why| vec![why])?;
+    let system = systems::of_scenario(context, "linux-share").map_err(|why| vec![why])?;
     let (mut run, attach) = run(&system, "--gdb=now")?;
     // Each of them says so once.
     run.until("Enter 'help'")?;
