@@ -14,8 +14,8 @@ impl Registers {
     /// Creates the frame at the virtual address `base`.
     ///
     /// # Safety
-    /// `size` bytes from `base` are mapped as device memory for as long as the value is used, and are
-    /// registers of a device that EL2 owns or filters.
+    /// `size` bytes from `base` are mapped as device memory for as long as the value is used, and
+    /// are registers of a device that EL2 owns or filters.
     pub const unsafe fn new(base: u64, size: u64) -> Self {
         Self { base, size }
     }

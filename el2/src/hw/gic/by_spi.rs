@@ -1,4 +1,4 @@
-//! SPIs that stand for EL2's SGIs, where a GPPT VM could send any SGI.
+//! SPIs that replace EL2's SGIs, where a GPPT VM could send any SGI.
 
 use super::super::layout::shared;
 use super::super::mmio::Registers;
@@ -29,7 +29,7 @@ pub(super) fn call(sgi: u32, target: u64) {
     let poke = || {
         let word = bank::SET_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
         GICD.write(word, 1 << (intid % 32));
-        // It is pending when the distributor answers.
+        // The SPI is pending when the distributor answers.
         GICD.read(word);
         dsb();
     };

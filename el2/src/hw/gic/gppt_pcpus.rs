@@ -5,10 +5,11 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 /// The pCPUs of GPPT VMs, one bit for each.
 static THERE: AtomicU32 = AtomicU32::new(0);
 
-/// Those of [`THERE`] that are reclaimed by events.
+/// The pCPUs of [`THERE`] that are reclaimed by events.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 
-/// Says which pCPUs are those of GPPT VMs, a bit for each: those that are reclaimed by a Group 0 interrupt, and those by events.
+/// Sets the pCPUs of GPPT VMs, one bit for each: those that are reclaimed by a Group 0 interrupt,
+/// and those that are reclaimed by events.
 pub(super) fn set(which: u32, events: u32) {
     THERE.store(which | events, Relaxed);
     EVENTS.store(events, Relaxed);

@@ -1,6 +1,7 @@
-//! A pCPU whose VM takes its physical interrupts itself on a GICv2, where it has the CPU interface's frame and can mask everything.
-//! EL2 gets the pCPU back by taking the VM's stage 2 away (`docs/adr/0016-gppt.md`): there is no interrupt of EL2's
-//! while the guest has both.
+//! The pCPU of a GPPT VM on a GICv2, where the VM has the frame of the CPU interface and can mask
+//! every interrupt. EL2 reclaims the pCPU by taking the VM's stage 2 away
+//! (`docs/adr/0016-gppt.md`): no interrupt of EL2's gets through while the guest has its stage 2
+//! and the CPU interface.
 
 use bulkhead_core::gppt::{Controls, GUEST_SGIS, Read, Write, priority};
 
@@ -54,7 +55,7 @@ pub fn name(pcpu: usize) -> u64 {
 pub fn kick(pcpu: usize) {
     let poke = || {
         send(GPPT_KICK, pcpu);
-        // It has arrived when the distributor answers.
+        // The SGI has arrived when the distributor answers.
         GICD.read(0);
         dsb();
     };

@@ -1,6 +1,6 @@
 //! The physical GIC as EL2 uses it. A build of EL2 supports one version of the architecture, so
 //! that hot paths need no branch: [`v3`], or [`v2`] with the feature `gicv2`. The common parts are
-//! here: the banks of the distributor, and the targets of SGIs.
+//! in [`registers`], [`pcpu`] and [`mod@send`].
 
 #[cfg(not(feature = "gicv2"))]
 mod by_spi;

@@ -1,4 +1,5 @@
-//! Registers that a GICv2 and a GICv3 have alike, EL2's SGIs, and how an SGI names a pCPU.
+//! The registers that a GICv2 and a GICv3 have in common, EL2's SGIs, and the encoding of a pCPU as
+//! the target of an SGI.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -6,10 +7,11 @@ use bulkhead_abi::plan::MAX_PCPUS;
 
 use super::super::mmio::Registers;
 
-/// Bits of what was acknowledged that are the INTID. A GICv2 adds the sender of an SGI (IHI 0048B, 4.4.4).
+/// The bits of an acknowledged interrupt that are the INTID. A GICv2 adds the sender of an SGI (IHI
+/// 0048B, 4.4.4).
 #[cfg(feature = "gicv2")]
 const INTID: u32 = 0x3ff;
-/// Bits of what was acknowledged that are the INTID: ICC_IAR1_EL1 has nothing else.
+/// The bits of an acknowledged interrupt that are the INTID: ICC_IAR1_EL1 has no others.
 #[cfg(not(feature = "gicv2"))]
 const INTID: u32 = u32::MAX;
 /// The SGI by which pCPUs make each other look into their mailboxes. Below 8: firmware reserves

@@ -1,5 +1,6 @@
-//! The board's UART, which carries the consoles. Firmware has set its speed. A build of EL2 knows one kind, as it knows one
-//! version of the GIC: [`pl011`], or what a feature names.
+//! The board's UART, which carries the consoles. Firmware has set its speed. A build of EL2
+//! supports one kind of UART, as it supports one version of the GIC: [`pl011`], or the kind that a
+//! feature names.
 
 #[cfg(feature = "uart-cadence")]
 mod cadence;

@@ -1,4 +1,4 @@
-//! A UART as all kinds have it.
+//! The parts that all kinds of UART have in common.
 
 use super::super::mmio::Registers;
 
