@@ -1,7 +1,10 @@
-//! vCPUs that move between pCPUs. Who moves is decided by `bulkhead_core::sched::balance`; here is how (ADR 18).
+//! Migration of vCPUs between pCPUs. `bulkhead_core::sched::balance` decides which vCPU migrates;
+//! this module carries it out (ADR 18).
 //!
-//! The pCPU that has a vCPU takes it out, once its thread does not run, and lays it into the inbox of the other pCPU, which a message
-//! tells. What the vCPU is lies in pages that all pCPUs see. What of it is its pCPU's, its thread changes when it goes on there.
+//! The pCPU of a vCPU detaches it while its thread does not run, puts it into the inbox of the
+//! other pCPU and sends that pCPU a message. The state of a vCPU lies in pages that all pCPUs see.
+//! The fields that depend on the pCPU are updated by the vCPU's thread when it first runs on the
+//! new pCPU.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -20,23 +23,23 @@ use crate::vcpu::Vcpu;
 use crate::vm::VCPU_LOCATION;
 use crate::{deadlines, mailbox};
 
-/// A vCPU on its way.
+/// A vCPU on its way to another pCPU.
 #[derive(Clone, Copy, Debug)]
 struct MigratingVcpu {
     run_slot: RunSlot,
-    /// Stack pointer of its thread.
+    /// The stack pointer of its thread.
     stack: u64,
     migrating_slot: MigratingSlot,
     load_track: LoadTrack,
 }
 
-/// What the pCPUs know of each other.
+/// The loads of the pCPUs, as they publish them to each other.
 static LOADS: Loads = Loads::new();
-/// By pCPUs: the vCPU that comes.
+/// The inboxes, by pCPU: each holds a vCPU that migrates there.
 static INBOXES: [Claim<Option<MigratingVcpu>>; MAX_PCPUS] = [const { Claim::new(None) }; MAX_PCPUS];
 
-/// pCPUs on which a vCPU may be, a bit for each; 0 if it stays. One whose VM has interrupts of the board stays: they are
-/// routed to its pCPU.
+/// Returns the pCPUs on which a vCPU may run, one bit for each; 0 if it does not migrate. A vCPU
+/// whose VM has physical interrupts does not, because they are routed to its pCPU.
 pub fn pool(row: &Row) -> u32 {
     if row.policy == CpuPolicy::Fair as u16 && plan().irqs_of(usize::from(row.vm)).is_empty() {
         row.pool
@@ -45,7 +48,8 @@ pub fn pool(row: &Row) -> u32 {
     }
 }
 
-/// The balancer of this pCPU, if it is in a pool with another one. Before its vCPUs are seated.
+/// Starts the balancer of this pCPU, if it shares a pool with another pCPU. Must precede the
+/// assignment of vCPUs to slots.
 pub fn start(idle: &mut Vcpu) {
     let is_here = |row: &Row| pool(row).wrapping_shr(idle.index as u32) & 1 != 0;
     let mut rows = plan().vcpus.iter();
@@ -61,7 +65,7 @@ pub fn start(idle: &mut Vcpu) {
     look_again(idle, PERIOD_MS);
 }
 
-/// What a guest may notice of a pCPU, in a number that is not 0.
+/// Returns a number other than 0 for everything about a pCPU that a guest may notice.
 fn kind() -> u64 {
     let speculation = cpu::speculation();
     let first = [speculation.midr, speculation.pfr0];
@@ -73,7 +77,7 @@ fn kind() -> u64 {
     }) | 1
 }
 
-/// There is a vCPU in a slot of this pCPU.
+/// Tells the balancer that a slot of this pCPU has a vCPU.
 pub fn track(pcpu: &mut Pcpu, slot: usize, row: &Row, now: u64) {
     if let Some(balancer) = &mut pcpu.balancer {
         balancer.add(slot, LoadTrack::new(pool(row), now));
@@ -85,8 +89,8 @@ fn look_again(vcpu: &mut Vcpu, after: u64) {
     deadlines::set(vcpu, Purpose::Balance, Some(at));
 }
 
-/// Once in a period: measures; and a little later, so that each of the two is short and the others have measured, too, decides
-/// who leaves.
+/// Measures the load once in a period, and a little later decides which vCPU migrates. The two are
+/// separate so that each is short and the other pCPUs have measured, too, before the decision.
 #[inline(never)]
 pub fn look(vcpu: &mut Vcpu) {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
@@ -105,9 +109,10 @@ pub fn look(vcpu: &mut Vcpu) {
     {
         pcpu.leaves = Some(chosen);
         pcpu.moves |= LEAVES;
-        // It leaves behind the next switch, which so is no short one.
+        // The vCPU migrates after the next switch. Marking all slots pending keeps that switch off
+        // the fast path.
         pcpu.pending = u32::MAX;
-        // If it runs, its turn ends here, and it leaves behind the switch.
+        // If the vCPU runs, its turn ends here, and it migrates after the switch.
         pcpu.sched.bar(chosen.slot, true);
         pcpu.look_again = true;
         vcpu.exit_work = true;
@@ -116,7 +121,8 @@ pub fn look(vcpu: &mut Vcpu) {
     look_again(vcpu, PERIOD_MS.wrapping_sub(PAUSE_MS));
 }
 
-/// Behind a switch, before the thread that has the pCPU now is brought back. `true`: it has come from another pCPU.
+/// Does the migration work after a switch, before the thread that now has the pCPU is loaded.
+/// `true`: that thread has come from another pCPU.
 #[inline(never)]
 pub fn switched(vcpu: &mut Vcpu) -> bool {
     let is_new = settle(vcpu);
@@ -124,7 +130,7 @@ pub fn switched(vcpu: &mut Vcpu) -> bool {
     is_new
 }
 
-/// A thread that has come from another pCPU makes this one its own.
+/// Updates the fields that depend on the pCPU if the thread has come from another one.
 fn settle(vcpu: &mut Vcpu) -> bool {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return false;
@@ -144,7 +150,7 @@ fn settle(vcpu: &mut Vcpu) -> bool {
     vcpu.gic.siblings = siblings;
     vcpu.windows = Windows::of(pcpu.index);
     vcpu.sort();
-    // The cycle counter is another one.
+    // The cycle counter is that of another core.
     vcpu.left = reg::cycles();
     if vcpu.runs {
         vcpu.stats.enter(vcpu.left);
@@ -152,7 +158,7 @@ fn settle(vcpu: &mut Vcpu) -> bool {
     true
 }
 
-/// The vCPU that is to leave does so, if its thread does not run.
+/// Sends the vCPU that is to migrate to its new pCPU, if its thread does not run.
 fn migrate_away(vcpu: &mut Vcpu) {
     let own = vcpu.slot;
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
@@ -163,7 +169,8 @@ fn migrate_away(vcpu: &mut Vcpu) {
     };
     pcpu.leaves = None;
     pcpu.moves &= !LEAVES;
-    // What the guest has begun here (maintenance, stores) is finished before it goes on elsewhere.
+    // What the guest has begun here (maintenance, stores) must be complete before the guest goes on
+    // elsewhere.
     reg::dsb();
     let sent = INBOXES.get(to).and_then(|inbox| {
         let lay = |place: &mut Option<MigratingVcpu>| {
@@ -179,14 +186,14 @@ fn migrate_away(vcpu: &mut Vcpu) {
     if sent == Some(true) {
         mailbox::send(mailbox::of_pcpu(to), mailbox::ARRIVAL);
     } else {
-        // The next look may choose it again.
+        // The next decision may choose this vCPU again.
         pcpu.sched.bar(slot, false);
         pcpu.look_again = true;
         vcpu.exit_work = true;
     }
 }
 
-/// Takes a vCPU that does not run out of this pCPU.
+/// Removes a vCPU that does not run from this pCPU.
 fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<MigratingVcpu> {
     let load_track = pcpu.balancer.as_ref()?.load_track(slot)?;
     let run_slot = pcpu.run_slots.get(slot).copied().flatten()?;
@@ -204,7 +211,7 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<MigratingVcpu> {
         *rests = None;
     }
     pcpu.pending &= !mark;
-    // It may have come and not run yet.
+    // The vCPU may have migrated here and not run yet.
     pcpu.moves &= !mark;
     if pcpu.loaded == slot {
         pcpu.loaded = IDLE;
@@ -222,7 +229,7 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<MigratingVcpu> {
     })
 }
 
-/// Takes in a vCPU that comes to this pCPU; `false` if there is none now.
+/// Takes in a vCPU that migrates to this pCPU; `false` if there is none now.
 #[inline(never)]
 pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
@@ -233,7 +240,7 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
         return false;
     };
     let taken = inbox.try_use(|place| {
-        // Who lays one here has looked whether there is a slot.
+        // The sender has checked that a slot is free.
         let slot = pcpu.run_slots.iter().position(Option::is_none)?;
         let migrating = place.take()?;
         if let Some(balancer) = &mut pcpu.balancer {
@@ -242,7 +249,7 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
         Some((slot, migrating))
     });
     let Some(taken) = taken else {
-        // Somebody looks into it at this moment.
+        // Another pCPU is using the inbox at this moment.
         mailbox::send(own, mailbox::ARRIVAL);
         return false;
     };
@@ -266,7 +273,8 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     if let Some(last) = pcpu.last.get_mut(usize::from(run_slot.vm)) {
         *last = u8::MAX;
     }
-    // What was left for it on the way is seen when it runs, which it does now: see `Places`.
+    // What others left for the vCPU on the way is found when it runs, which it may from now on: see
+    // [`bulkhead_core::sync::VcpuLocation`].
     fence(Ordering::SeqCst);
     pcpu.sched
         .attach(slot, migrating.migrating_slot, timer::now());

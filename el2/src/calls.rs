@@ -1,5 +1,5 @@
-//! HVC and SMC: PSCI, calls to Bulkhead itself, and what the plan lets a VM ask of the firmware.
-//! Everything else is "not supported".
+//! HVC and SMC: PSCI, calls to Bulkhead itself, and the firmware calls that the plan allows a VM.
+//! The answer to every other call is "not supported".
 
 use core::sync::atomic::Ordering;
 
@@ -15,19 +15,19 @@ use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
 use crate::{gppt, mailbox, random, vm};
 
-/// What follows a call.
+/// The action that follows a call.
 pub enum After {
     /// The guest goes on.
     Return,
-    /// Its VM ends.
+    /// The VM ends.
     End(End),
     /// The vCPU goes off.
     Off,
-    /// The guest goes on, others first.
+    /// The vCPU yields: others run before the guest goes on.
     Yield,
 }
 
-/// Performs the call that the guest's registers hold. `smc`: by SMC, else by HVC.
+/// Performs the call in the guest's registers. `smc`: by SMC, else by HVC.
 pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
     let function = vcpu.frame.get(0) as u32;
     if smc && is_allowed(vcpu, function) {
@@ -44,7 +44,9 @@ pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
             vcpu.frame.set_x0(0);
             return After::Yield;
         }
-        Call::Answer(answer::NOT_SUPPORTED) if own(vcpu, function) => return After::Return,
+        Call::Answer(answer::NOT_SUPPORTED) if bulkhead_call(vcpu, function) => {
+            return After::Return;
+        }
         Call::Answer(x0) => x0,
         Call::Off => return After::End(End::Off),
         Call::Reset => return After::End(End::Reset),
@@ -65,7 +67,8 @@ pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
     After::Return
 }
 
-/// Calls of the convention itself, and for random numbers; `false` if it is none.
+/// Performs calls of the SMC calling convention itself, and calls for random numbers; `false` if
+/// the call is neither.
 fn convention(vcpu: &mut Vcpu, function: u32) -> bool {
     let x1 = vcpu.frame.get(1);
     match vcpu.workarounds.call(function, x1) {
@@ -95,7 +98,7 @@ fn convention(vcpu: &mut Vcpu, function: u32) -> bool {
     true
 }
 
-/// CPU_ON.
+/// Performs CPU_ON and returns x0.
 fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
     let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return answer::INVALID_PARAMETERS;
@@ -116,8 +119,8 @@ fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
     }
 }
 
-/// Calls to Bulkhead itself, and about stolen time; `false` if it is none.
-fn own(vcpu: &mut Vcpu, function: u32) -> bool {
+/// Performs calls to Bulkhead itself and calls about stolen time; `false` if the call is neither.
+fn bulkhead_call(vcpu: &mut Vcpu, function: u32) -> bool {
     if let Some(x0) = pvtime::call(function, vcpu.frame.get(1), vcpu.stolen_at) {
         vcpu.frame.set_x0(x0);
         return true;
@@ -139,7 +142,7 @@ fn own(vcpu: &mut Vcpu, function: u32) -> bool {
     true
 }
 
-/// The next VM that has ended and that this VM has not heard of.
+/// Returns the next VM that has ended and whose end this VM has not been told yet.
 fn event(vcpu: &Vcpu) -> [u64; 4] {
     let none = [call::EVENT_NONE, 0, 0, 0];
     let Some(vm) = vcpu.vm() else { return none };
@@ -149,7 +152,7 @@ fn event(vcpu: &Vcpu) -> [u64; 4] {
     let Some(row) = plan().vms.get(index as usize) else {
         return none;
     };
-    // Another vCPU may have taken it in the meantime.
+    // Another vCPU may have taken the event in the meantime.
     if vm.events.fetch_and(!bit, Ordering::AcqRel) & bit == 0 {
         return none;
     }
@@ -158,7 +161,7 @@ fn event(vcpu: &Vcpu) -> [u64; 4] {
     [0, name as u64, (name >> 64) as u64, u64::from(why)]
 }
 
-/// The plan lets this VM make the SMC.
+/// Whether the plan lets this VM make the SMC.
 fn is_allowed(vcpu: &Vcpu, function: u32) -> bool {
     vcpu.vm.is_some_and(|vm| {
         let calls = plan().calls_of(vm);
@@ -166,7 +169,8 @@ fn is_allowed(vcpu: &Vcpu, function: u32) -> bool {
     })
 }
 
-/// Hands an SMC to the firmware, and its answer to the guest (DEN0028E, 2.6: x0 to x7 in, x0 to x3 out).
+/// Forwards an SMC to the firmware and returns its answer to the guest (DEN0028E, 2.6: x0 to x7 in,
+/// x0 to x3 out).
 fn forward(vcpu: &mut Vcpu) {
     let mut registers = [0; 8];
     for (register, slot) in [0, 1, 2, 3, 4, 5, 6, 7].into_iter().zip(&mut registers) {

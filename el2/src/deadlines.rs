@@ -1,4 +1,5 @@
-//! EL2's timer on this pCPU and the deadlines that it serves: the vCPU's own, those of the pCPU, and the ends of turns.
+//! EL2's timer on this pCPU and the deadlines that it serves: those of the running vCPU, those of
+//! the pCPU, and the end of the turn.
 
 use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
 
@@ -6,7 +7,8 @@ use crate::hw::timer;
 use crate::pcpu::Pcpu;
 use crate::vcpu::Vcpu;
 
-/// Sets a deadline (physical counter) or takes it away: the pCPU's or the vCPU's, as its purpose says.
+/// Sets a deadline (physical counter) or clears it. Its purpose says whether it is the pCPU's or
+/// the vCPU's.
 pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
     let is_other = match purpose {
         Purpose::Flush | Purpose::Monitor | Purpose::Balance => vcpu
@@ -22,7 +24,8 @@ pub fn set(vcpu: &mut Vcpu, purpose: Purpose, at: Option<u64>) {
     }
 }
 
-/// Arms EL2's timer for what is due next: of the vCPU that runs, of those that do not, of the pCPU itself.
+/// Arms EL2's timer for the next deadline of the running vCPU, of the vCPUs that do not run, and of
+/// the pCPU.
 pub fn set_timer(vcpu: &mut Vcpu) {
     if let Some(pcpu) = vcpu.pcpu.take() {
         timer::set(next_deadline(vcpu, pcpu));
@@ -30,7 +33,7 @@ pub fn set_timer(vcpu: &mut Vcpu) {
     }
 }
 
-/// When EL2's timer is to fire next (physical counter).
+/// Returns when EL2's timer is to fire next (physical counter).
 #[inline(always)]
 pub fn next_deadline(vcpu: &Vcpu, pcpu: &mut Pcpu) -> u64 {
     let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);

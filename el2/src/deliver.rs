@@ -1,4 +1,4 @@
-//! Delivery of what has come for a vCPU and its pCPU: messages, and deadlines of EL2's timer.
+//! Delivery of what has arrived for a vCPU and its pCPU: messages, and deadlines of EL2's timer.
 
 use bulkhead_core::devices::deadlines::Purpose;
 
@@ -7,7 +7,7 @@ use crate::hw::timer;
 use crate::vcpu::Vcpu;
 use crate::{balance, deadlines, devices, doorbell, mailbox, monitor, sched, timed};
 
-/// Does what this vCPU, and its pCPU, have been told.
+/// Handles the messages to this vCPU and to its pCPU.
 #[inline(always)]
 pub fn mail(vcpu: &mut Vcpu) {
     let own = mailbox::of_pcpu(vcpu.index);
@@ -30,7 +30,8 @@ pub fn mail(vcpu: &mut Vcpu) {
     }
     if messages & mailbox::ARRIVAL != 0 {
         if balance::migrate_in(vcpu) {
-            // What it may have has perhaps changed on the way, and somebody may have asked the pCPU that it has left.
+            // The vCPU's limits may have changed during the migration, and the monitor may have
+            // asked the pCPU that the vCPU has left.
             sched::apply_limits(vcpu);
             monitor::answer(vcpu);
         }
@@ -43,7 +44,8 @@ pub fn mail(vcpu: &mut Vcpu) {
     }
 }
 
-/// Serves the deadlines that have come, each once at most; then EL2's timer is set for the next one.
+/// Serves the deadlines that have passed, each once at most, and then sets EL2's timer for the next
+/// one.
 #[inline(always)]
 pub fn due(vcpu: &mut Vcpu, now: u64) {
     due_of_vcpu(vcpu, now);
@@ -65,7 +67,7 @@ fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
         let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
             break;
         };
-        // What is set meanwhile to come at once has an exit of its own.
+        // A deadline that is set meanwhile and is due at once gets its own exit.
         match pcpu.take_deadline(now) {
             Some(Purpose::Flush) => devices::drain(vcpu, true),
             Some(Purpose::Balance) => balance::look(vcpu),
@@ -75,7 +77,7 @@ fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
     }
 }
 
-/// Serves those of the vCPU.
+/// Serves the deadlines of the vCPU.
 #[inline(always)]
 pub fn due_of_vcpu(vcpu: &mut Vcpu, now: u64) {
     if vcpu.deadlines.is_due(now) {

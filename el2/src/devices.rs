@@ -1,4 +1,5 @@
-//! What EL2 emulates for the VM of this pCPU: which frame an access hits, and what follows from it.
+//! The devices that EL2 emulates for the VM of this pCPU: which device an access hits, and what
+//! follows from it.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::PAGE;
@@ -17,8 +18,8 @@ use crate::{deadlines, doorbell, gppt, mailbox, timed};
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
 
-/// Performs an access to the word at `ipa` if it is one of the usual ones, which change nothing but a
-/// register of the guest.
+/// Performs an access to the word at `ipa` on the fast path, which is for SGIs and for accesses that
+/// change nothing but a register of the guest. `None` for any other access.
 #[inline(always)]
 pub fn access_fast(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> {
     let register = exit::access_register(esr);
@@ -48,7 +49,7 @@ pub fn access_fast(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitC
     None
 }
 
-/// GICv2: a word is written to GICD_SGIR.
+/// Whether the access is a word written to GICD_SGIR of a GICv2.
 #[inline(always)]
 pub fn is_sgir_write(vcpu: &Vcpu, ipa: u64, esr: u64) -> bool {
     gic::VIRTUAL == Version::V2
@@ -57,7 +58,8 @@ pub fn is_sgir_write(vcpu: &Vcpu, ipa: u64, esr: u64) -> bool {
         && exit::is_store(esr)
 }
 
-/// Performs such a write if it sends an SGI to this vCPU alone, beside others in its list registers.
+/// Performs a write of GICD_SGIR if it sends an SGI to this vCPU alone, besides others in its list
+/// registers.
 #[inline(always)]
 pub fn sends_beside(vcpu: &mut Vcpu, esr: u64) -> bool {
     let value = vcpu.frame.get(exit::access_register(esr)) as u32;
@@ -67,14 +69,14 @@ pub fn sends_beside(vcpu: &mut Vcpu, esr: u64) -> bool {
     vcpu.vgic.send_sgir_beside(&vm.dist, &mut vcpu.gic, value)
 }
 
-/// A part of the vGIC that guests reach by address.
+/// The two parts of the vGIC that guests access by address.
 #[derive(Clone, Copy)]
 enum Part {
     Distributor,
     Redistributors,
 }
 
-/// Performs an access if something is emulated there.
+/// Performs an access if it hits an emulated device.
 pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
     let Some(vm) = vcpu.vm() else {
         return Done::Nothing;
@@ -106,7 +108,8 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
     }
 }
 
-/// The second page of a GICv2's CPU interface: a word to write, and nothing else (IHI 0048B.b, 4.4.15).
+/// Performs an access to the second page of a GICv2's CPU interface, which has one writable word
+/// and nothing else (IHI 0048B.b, 4.4.15).
 fn interface_access(vcpu: &mut Vcpu, offset: u64, mmio: &Mmio) -> Done {
     if !mmio.write {
         vcpu.frame.set(mmio.register, 0);
@@ -119,7 +122,8 @@ fn interface_access(vcpu: &mut Vcpu, offset: u64, mmio: &Mmio) -> Done {
     Done::Yes(ExitClass::Gicd)
 }
 
-/// The guest writes to ICC_DIR_EL1 or GICC_DIR, which counts in EOImode 1 only.
+/// Deactivates an interrupt because the guest writes to ICC_DIR_EL1 or GICC_DIR. The write has an
+/// effect in EOImode 1 only.
 pub fn deactivate(vcpu: &mut Vcpu, value: u32) {
     if let Some(vm) = vcpu.vm()
         && gic::ends_in_two_steps()
@@ -160,7 +164,7 @@ fn uart_access(vcpu: &mut Vcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
         } else {
             pl011.read(&vm.streams, offset)
         };
-        // The line goes to the vGIC before another vCPU can change it.
+        // The vGIC learns the level of the line before another vCPU can change it.
         let whom = if effect.line {
             line(vcpu, vm, vcpu.pl011_intid, pl011.line(&vm.streams))
         } else {
@@ -180,7 +184,8 @@ fn uart_access(vcpu: &mut Vcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
     Done::Yes(ExitClass::Uart)
 }
 
-/// The emulated UART did something that others must know.
+/// Passes on the effects of an access to the emulated UART: notifications, and output for the
+/// drainer.
 #[inline(never)]
 fn uart_changed(vcpu: &mut Vcpu, effect: Effect, whom: Notify) {
     vcpu.notify(whom);
@@ -189,30 +194,30 @@ fn uart_changed(vcpu: &mut Vcpu, effect: Effect, whom: Notify) {
     }
 }
 
-/// Input came for the emulated UART, or room again for its output.
+/// Updates the emulated UART after input has arrived, or when there is room for output again.
 pub fn console_event(vcpu: &mut Vcpu) {
     let Some(vm) = vcpu.vm() else { return };
     if vcpu.report.is_some() || vcpu.pl011_intid == 0 {
         return;
     }
     let whom = vm.pl011.try_use(|pl011| {
-        pl011.room_again(&vm.streams);
+        pl011.space_again(&vm.streams);
         line(vcpu, vm, vcpu.pl011_intid, pl011.line(&vm.streams))
     });
     match whom {
         Some(whom) => vcpu.notify(whom),
-        // Another vCPU is just using it: come again after whatever this pCPU does next.
+        // Another vCPU is using the UART: try again after whatever this pCPU does next.
         None => mailbox::send(vcpu.id, mailbox::UART),
     }
 }
 
-/// Drains some of the console, if that is this pCPU's to do.
+/// Drains some of the console, if this pCPU is the drainer.
 pub fn drain(vcpu: &mut Vcpu, flush: bool) {
     let Some(service) = vcpu.console() else {
         return;
     };
     let next = service.drain(flush);
-    service.offer_room();
+    service.offer_space();
     for (purpose, at) in [
         (Purpose::Flush, next.flush),
         (Purpose::Monitor, next.monitor),
@@ -223,7 +228,7 @@ pub fn drain(vcpu: &mut Vcpu, flush: bool) {
     }
 }
 
-/// Takes keys from the board's UART.
+/// Takes received bytes from the board's UART, if this pCPU is the drainer.
 pub fn keys(vcpu: &mut Vcpu) {
     if let Some(service) = vcpu.console() {
         service.keys();

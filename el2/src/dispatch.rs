@@ -1,5 +1,5 @@
-//! Exits: decode, one match, one place that touches ELR. Reached from the vectors (`hw/vectors.s`)
-//! through the functions at the end.
+//! Exits: decode, one match, one place that touches ELR. The vectors (`hw/vectors.s`) call the
+//! functions here through `entry`.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::console::report::Reason;
@@ -18,8 +18,7 @@ use crate::vcpu::Vcpu;
 use crate::{deliver, devices, gppt, lifecycle, sched, timed};
 
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
-/// registers; and every exit that is not among the usual ones is a call at the very end, so that the
-/// usual ones need no stack.
+/// registers. Every exit off the fast path is a tail call, so that the fast path needs no stack.
 #[derive(Clone, Copy)]
 struct Exit {
     begin: u64,
@@ -37,21 +36,21 @@ impl Exit {
         }
     }
 
-    /// Goes on behind the instruction.
+    /// Resumes the guest after the instruction.
     #[inline(always)]
     fn next(self, vcpu: &mut Vcpu, class: ExitClass) {
         reg::set_elr(self.pc.wrapping_add(4));
         self.stay(vcpu, class);
     }
 
-    /// Goes on where ELR is.
+    /// Resumes the guest where ELR points.
     #[inline(always)]
     fn stay(self, vcpu: &mut Vcpu, class: ExitClass) {
         vcpu.stats
             .count(class, self.begin, reg::cycles(), self.pc, self.esr);
     }
 
-    /// Hands a fault to the guest, or stops the VM if its vector cannot take one.
+    /// Injects a fault into the guest, or stops the VM if its vector cannot take one.
     fn inject(self, vcpu: &mut Vcpu, class: ExitClass, fault: Fault) {
         let before = cpu::before();
         if inject::is_lost(&before, fault) {
@@ -74,7 +73,7 @@ impl Exit {
     }
 }
 
-/// A synchronous exit that is no access; `esr` is ESR_EL2, and `class` its EC.
+/// Handles a synchronous exit other than an access; `esr` is ESR_EL2, and `class` its EC.
 #[inline(always)]
 pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
     let exit = Exit::begin(esr);
@@ -101,10 +100,11 @@ fn other_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     }
 }
 
-/// WFI and WFE, where the turn of the vCPU says that they trap.
+/// Handles WFI and WFE that trap, which depends on the turn of the vCPU.
 fn wait(vcpu: &mut Vcpu, exit: Exit) {
     exit.next(vcpu, ExitClass::Wfx);
-    // ESR_EL2.TI: WFI, WFE, and the same with a timeout, which the guest does not have and which may end at once.
+    // ESR_EL2.TI: WFI, WFE, and WFIT and WFET, which the guest does not have and which may end at
+    // once.
     match exit.esr & 3 {
         0 if gppt::wait(vcpu) => {}
         0 => {
@@ -116,11 +116,11 @@ fn wait(vcpu: &mut Vcpu, exit: Exit) {
     }
 }
 
-/// HVC and SMC.
+/// Handles HVC and SMC.
 fn call(vcpu: &mut Vcpu, exit: Exit, class: ExitClass) {
     let smc = class == ExitClass::Smc;
     match calls::perform(vcpu, smc) {
-        // An SMC that traps leaves ELR at the instruction, an HVC behind it.
+        // A trapped SMC leaves ELR at the instruction, an HVC after it.
         After::Return if smc => exit.next(vcpu, class),
         After::Return => exit.stay(vcpu, class),
         After::Yield => {
@@ -142,7 +142,7 @@ fn call(vcpu: &mut Vcpu, exit: Exit, class: ExitClass) {
     }
 }
 
-/// A load or store that stage 2 refused.
+/// Handles a load or store that stage 2 refused.
 #[inline(always)]
 pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
     let exit = Exit::begin(esr);
@@ -159,7 +159,7 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
     other_data_abort(vcpu, esr, exit.begin, exit.pc)
 }
 
-/// A write of GICD_SGIR that is not the usual one.
+/// Handles a write of GICD_SGIR off the fast path.
 #[inline(never)]
 fn sgir_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     if devices::sends_beside(vcpu, esr) {
@@ -177,18 +177,19 @@ fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
         done = devices::access(vcpu, &mmio);
     }
     if matches!(done, Done::Nothing) && gppt::is_gone(vcpu) {
-        // Then it cannot fetch either, and comes back by that.
+        // Without stage 2 the guest cannot fetch either, so the repeated access comes back as a
+        // fetch abort.
         done = Done::NotYet(ExitClass::ServiceIrq);
     }
     match done {
         Done::Yes(class) => exit.next(vcpu, class),
-        // The guest repeats it; what else is pending comes first.
+        // The guest repeats the access; pending interrupts come first.
         Done::NotYet(class) => exit.stay(vcpu, class),
         Done::Nothing => exit.inject(vcpu, ExitClass::DataAbort, Fault::Data(far)),
     }
 }
 
-/// An MRS, MSR or maintenance instruction that traps.
+/// Handles an MRS, MSR or maintenance instruction that traps.
 #[inline(always)]
 pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
     let exit = Exit::begin(esr);
@@ -235,7 +236,7 @@ fn send_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
     }
 }
 
-/// Performs an access to a register; `None` if the guest has no business with it.
+/// Performs an access to a register; `None` if the guest must not access it.
 fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
     match sysreg::access(trapped.register) {
         Access::Sgi(group1) if !trapped.read => {
@@ -269,7 +270,7 @@ fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
     Some(ExitClass::SysReg)
 }
 
-/// A physical interrupt while the guest ran.
+/// Handles a physical interrupt that arrived while the guest ran.
 #[inline(always)]
 pub fn interrupt(vcpu: &mut Vcpu) {
     let begin = reg::cycles();
@@ -306,7 +307,7 @@ pub fn interrupt(vcpu: &mut Vcpu) {
     upcall::handle_rare_interrupt(vcpu, begin, taken)
 }
 
-/// What a sibling has left is more than one SGI.
+/// Handles a notification by a sibling that is more than one SGI.
 #[inline(never)]
 fn look_closer(vcpu: &mut Vcpu, begin: u64) {
     if let Some(vm) = vcpu.vm() {
@@ -321,7 +322,7 @@ fn look_closer(vcpu: &mut Vcpu, begin: u64) {
     .stay(vcpu, ExitClass::SiblingIrq);
 }
 
-/// An interrupt that is none of the usual ones. First EL2's timer, because turns end with it.
+/// Handles an interrupt off the fast path. EL2's timer comes first, because turns end with it.
 #[inline(always)]
 pub fn rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     if taken.intid() != vcpu.hyp_timer_intid {
@@ -342,7 +343,7 @@ pub fn rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     sched::end_turn(vcpu, now);
 }
 
-/// EL2's timer has fired, at `now`, for more than the end of a turn.
+/// Handles EL2's timer, which fired at `now` for more than the end of a turn.
 #[inline(never)]
 fn deadline(vcpu: &mut Vcpu, begin: u64, taken: Taken, now: u64) {
     let exit = Exit {
@@ -372,8 +373,8 @@ fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     }
 }
 
-/// An interrupt other than that of a virtual timer that the guest wants. Also called by threads that have
-/// no guest to run.
+/// Handles an interrupt other than that of a virtual timer that the guest has enabled. Threads
+/// without a guest call it too.
 #[inline(never)]
 pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     let intid = taken.intid();
@@ -381,7 +382,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         gppt::finish_revoke(vcpu);
         return ExitClass::ServiceIrq;
     }
-    // One of Group 0 has ended.
+    // A Group 0 interrupt has been ended already, when it was acknowledged.
     if !vcpu.group0 {
         gic::drop_priority(taken);
     }
@@ -404,8 +405,9 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     if intid >= 32 && sched::on_spi(vcpu, intid) {
         return ExitClass::DeviceIrq;
     }
-    // The timers of a VM: its own physical one, and the virtual one while the guest does not want its
-    // interrupt. It waits, active on the board, and the guest deactivates it.
+    // The timers of a VM: its physical timer, if it has it to itself, and the virtual timer while
+    // the guest has its interrupt disabled. The interrupt stays active on the board until the guest
+    // deactivates it.
     let timer = if intid == vcpu.vtimer_intid {
         Some((VTIMER, ExitClass::VtimerIrq))
     } else if intid == board.ptimer_intid {
@@ -430,7 +432,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         }
         class = ExitClass::MaintenanceIrq;
     } else if intid == gic::SIBLING {
-        // Of a vCPU that does not run now; it looks when it starts.
+        // If the SGI is for a vCPU that does not run here now, that vCPU looks when it is loaded.
         if vcpu.runs
             && let Some(vm) = vcpu.vm()
         {
@@ -452,7 +454,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
     class
 }
 
-/// An SError while the guest ran: charged to its VM.
+/// Handles an SError while the guest ran: its VM crashes.
 pub fn serror(vcpu: &mut Vcpu) {
     let begin = reg::cycles();
     let pc = reg::elr();
@@ -471,7 +473,8 @@ pub fn serror(vcpu: &mut Vcpu) {
     );
 }
 
-/// A Group 0 interrupt: EL2's own, on the pCPU of a VM that takes its interrupts itself; or an event of the firmware there.
+/// Handles a FIQ: a Group 0 interrupt of EL2's on the pCPU of a GPPT VM, or an event of the
+/// firmware there.
 pub fn fast_interrupt(vcpu: &mut Vcpu) {
     let begin = reg::cycles();
     let taken = gppt::acknowledge(vcpu);

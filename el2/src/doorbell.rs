@@ -1,4 +1,5 @@
-//! Doorbells: pages by which VMs ring each other. When one is heard is decided by `bulkhead_core::devices::doorbell`.
+//! Doorbells: pages by which VMs signal each other. `bulkhead_core::devices::doorbell` decides when
+//! a ring is passed on.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Doorbell as Row, MAX_DOORBELLS, PAGE};
@@ -12,16 +13,17 @@ use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::{deadlines, gppt, vm};
 
-/// By rows of the plan.
+/// The doorbells, by row of the plan.
 static BELLS: [Doorbell; MAX_DOORBELLS] = [const { Doorbell::new() }; MAX_DOORBELLS];
 
-/// The doorbells that a VM rings.
+/// Returns the doorbells that a VM rings.
 fn of(vm: Option<usize>) -> impl Iterator<Item = (&'static Doorbell, &'static Row)> {
     let all = BELLS.iter().zip(plan().doorbells);
     all.filter(move |(_, row)| Some(usize::from(row.vm)) == vm)
 }
 
-/// Performs an access to the page of a doorbell: a word at its start rings it, and there is nothing else.
+/// Performs an access to the page of a doorbell. A word written to its start rings; all else reads
+/// as zero and ignores writes.
 #[inline(never)]
 pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
     let offset = |row: &Row| mmio.ipa.wrapping_sub(row.ipa);
@@ -36,7 +38,7 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
     Done::Yes(ExitClass::Device)
 }
 
-/// `false`: it is too early, and the guest has to ring again.
+/// Rings a doorbell. `false`: it is too early, and the guest has to ring again.
 fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
     let (now, apart) = (timer::now(), timer::nanoseconds(row.apart));
     if gppt::has_no_deadlines(vcpu) {
@@ -53,7 +55,7 @@ fn ring(vcpu: &mut Vcpu, bell: &Doorbell, row: &Row) -> bool {
     true
 }
 
-/// Passes on the rings of the VM that have waited long enough, and comes back for the others.
+/// Passes on the rings of the VM that have waited long enough, and sets a deadline for the rest.
 #[inline(never)]
 pub fn look(vcpu: &mut Vcpu) {
     let mut next = None;
@@ -67,7 +69,7 @@ pub fn look(vcpu: &mut Vcpu) {
     deadlines::set(vcpu, Purpose::Doorbell, next);
 }
 
-/// Makes the interrupt pending, after everything that was written before it.
+/// Makes the interrupt of a doorbell pending, after everything that was written before the ring.
 fn pass_on(vcpu: &Vcpu, row: &Row) {
     if row.pintid != 0 {
         gic::publish();

@@ -1,4 +1,5 @@
-//! The parts that emulated devices have in common: the outcome of an access, and their interrupt lines.
+//! The parts that emulated devices have in common: the outcome of an access, and their interrupt
+//! lines.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::vgic::{Answer, Notify};
@@ -8,16 +9,16 @@ use crate::vm::Vm;
 
 /// The outcome of an access.
 pub enum Done {
-    /// It is done.
+    /// The access is done.
     Yes(ExitClass),
-    /// Another vCPU has to answer first, or is using the device: the guest repeats it.
+    /// Another vCPU has to answer first, or is using the device: the guest repeats the access.
     NotYet(ExitClass),
-    /// There is nothing.
+    /// Nothing is emulated at this address.
     Nothing,
 }
 
 impl Done {
-    /// The outcome of an access to the vGIC.
+    /// Returns the outcome of an access to the vGIC.
     pub const fn of(class: ExitClass, answer: Answer) -> Self {
         match answer {
             Answer::Value(_) => Self::Yes(class),
@@ -26,7 +27,7 @@ impl Done {
     }
 }
 
-/// The line of an emulated device, or of the emulated timer of this vCPU, goes up or down.
+/// Sets the level of the interrupt line of an emulated device, or of this vCPU's emulated timer.
 pub fn line(vcpu: &mut Vcpu, vm: &Vm, intid: u32, up: bool) -> Notify {
     if vcpu.runs {
         vcpu.vgic.set_line(&vm.dist, &mut vcpu.gic, intid, up)

@@ -1,5 +1,5 @@
-//! Ways into the rooms of EL2 from the assembly and from `hw`, which calls them by their symbols. `vcpu` is always the one
-//! reference to the state of the vCPU that runs ([R-STATE]).
+//! The functions by which the assembly and `hw` call the rest of EL2; `hw` knows them by their
+//! symbols. `vcpu` is always the one reference to the state of the vCPU that runs ([R-STATE]).
 #![allow(unsafe_code)]
 
 use bulkhead_core::console::text::Line;
@@ -18,13 +18,13 @@ impl States for El2 {
     type Pcpu = Pcpu;
 }
 
-/// The boot pCPU, from `boot.s`.
+/// The entry of the boot pCPU, from `boot.s`.
 #[unsafe(no_mangle)]
 extern "C" fn primary(tree: u64, load: u64) -> ! {
     start::primary(tree, load)
 }
 
-/// Every pCPU in its private map: makes its vCPUs, and becomes its idle thread.
+/// The entry of every pCPU in its private map: creates its vCPUs, and becomes its idle thread.
 #[unsafe(no_mangle)]
 extern "C" fn el2_pcpu(idle: &mut Vcpu) -> ! {
     prepare::start_pcpu(idle);
@@ -32,7 +32,8 @@ extern "C" fn el2_pcpu(idle: &mut Vcpu) -> ! {
     idle::wait(idle)
 }
 
-/// The thread of a vCPU, from its first turn. All vCPUs of a VM but the first wait to be switched on.
+/// The thread of a vCPU, from its first turn. All vCPUs of a VM but the first wait to be switched
+/// on.
 #[unsafe(no_mangle)]
 extern "C" fn el2_vcpu(vcpu: &mut Vcpu) -> ! {
     sched::begin(vcpu);
@@ -44,7 +45,7 @@ extern "C" fn el2_vcpu(vcpu: &mut Vcpu) -> ! {
     upcall::idle(vcpu)
 }
 
-/// The thread of a vCPU that has rested; its guest comes next.
+/// Resumes the thread of a vCPU that has rested; its guest runs next.
 #[unsafe(no_mangle)]
 extern "C" fn el2_resumed(vcpu: &mut Vcpu) {
     sched::go_on(vcpu);
@@ -53,79 +54,80 @@ extern "C" fn el2_resumed(vcpu: &mut Vcpu) {
     }
 }
 
-/// Messages for this vCPU and its pCPU.
+/// Delivers the messages to this vCPU and its pCPU.
 #[unsafe(no_mangle)]
 extern "C" fn el2_mail(vcpu: &mut Vcpu) {
     deliver::mail(vcpu);
 }
 
-/// Where the thread of a vCPU stays that is off. A symbol of its own, so that measurements can tell: what
-/// happens in here delays no guest of it.
+/// The loop of the thread of a vCPU that is off. A separate symbol for measurements: time spent
+/// here delays no guest of that vCPU.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn el2_idle(vcpu: &mut Vcpu) -> ! {
     idle::idle(vcpu)
 }
 
-/// Handles one pending interrupt between two slices of long work; `false` if there is none. A symbol of its own for the
-/// same reason: no slice is longer than what lies between two calls.
+/// Handles one pending interrupt between two slices of long work; `false` if there is none. A
+/// separate symbol for measurements: no slice is longer than the time between two calls.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn el2_poll(vcpu: &mut Vcpu) -> bool {
     idle::poll(vcpu)
 }
 
-/// Where the thread of a vCPU stays that stands still, because its VM is paused. A symbol of its own for the same
-/// reason.
+/// Waits in the thread of a vCPU whose VM is paused. A separate symbol for measurements: time spent
+/// here delays no guest of that vCPU.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn el2_paused(vcpu: &mut Vcpu) {
     idle::wait_while_paused(vcpu);
 }
 
-/// From the vectors: `vcpu` is the one reference to the state of the vCPU that runs.
+/// Handles a synchronous exit, from the vectors: `vcpu` is the one reference to the state of the
+/// vCPU that runs.
 #[unsafe(no_mangle)]
 extern "C" fn sync_exit(vcpu: &mut Vcpu, esr: u64, class: u64) {
     dispatch::synchronous(vcpu, esr, class);
 }
 
-/// From the vectors, as `sync_exit`.
+/// Handles a data abort of the guest, from the vectors like `sync_exit`.
 #[unsafe(no_mangle)]
 extern "C" fn data_exit(vcpu: &mut Vcpu, esr: u64) {
     dispatch::data_abort(vcpu, esr);
 }
 
-/// From the vectors, as `sync_exit`.
+/// Handles a trapped system register access, from the vectors like `sync_exit`.
 #[unsafe(no_mangle)]
 extern "C" fn sysreg_exit(vcpu: &mut Vcpu, esr: u64) {
     dispatch::system_register(vcpu, esr);
 }
 
-/// From the vectors, as `sync_exit`.
+/// Handles an IRQ, from the vectors like `sync_exit`.
 #[unsafe(no_mangle)]
 extern "C" fn irq_exit(vcpu: &mut Vcpu) {
     dispatch::interrupt(vcpu);
 }
 
-/// From `upcall::handle_rare_interrupt`, as `sync_exit`.
+/// Handles an interrupt off the fast path, from `upcall::handle_rare_interrupt`, like `sync_exit`.
 #[unsafe(no_mangle)]
 extern "C" fn rare_interrupt_exit(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
     dispatch::rare_interrupt(vcpu, begin, taken);
 }
 
-/// From the vectors, as `sync_exit`.
+/// Handles a FIQ, from the vectors like `sync_exit`.
 #[unsafe(no_mangle)]
 extern "C" fn fiq_exit(vcpu: &mut Vcpu) {
     dispatch::fast_interrupt(vcpu);
 }
 
-/// From the vectors, as `sync_exit`.
+/// Handles an SError, from the vectors like `sync_exit`.
 #[unsafe(no_mangle)]
 extern "C" fn serror_exit(vcpu: &mut Vcpu) {
     dispatch::serror(vcpu);
 }
 
-/// An exception at EL2 itself: a bug of EL2. Says so and stops this pCPU.
+/// Reports an exception taken from EL2 itself, which is a bug of EL2, and stops this pCPU.
 #[unsafe(no_mangle)]
 extern "C" fn el2_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
     let mut line = Line::new();
@@ -137,7 +139,7 @@ extern "C" fn el2_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
     fault::el2_fault(&line)
 }
 
-/// A panic: only start-up can reach one, which the gates prove.
+/// Reports a panic. Only start-up can reach one, which the gates prove.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     let mut line = Line::new();

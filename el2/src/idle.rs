@@ -1,5 +1,6 @@
-//! What threads do that have no guest to run. That of a vCPU that is off: reports a line at a time, and waiting for it to
-//! be switched on. That of a pCPU without anything to do: waiting for interrupts. Each step is short.
+//! The work of threads without a guest to run. The thread of a vCPU that is off prints reports, a
+//! line at a time, and waits for the vCPU to be switched on. The idle thread of a pCPU waits for
+//! interrupts. Each step is short.
 
 use core::sync::atomic::Ordering;
 
@@ -15,7 +16,8 @@ use crate::vcpu::Vcpu;
 use crate::vm::{self, after};
 use crate::{deliver, dispatch, gppt, lifecycle, mailbox, prepare, sched};
 
-/// The thread of a vCPU that is off. Whoever changes what it looks at sends it a message afterwards, and that wakes it.
+/// The thread of a vCPU that is off. Whoever changes state that this thread looks at sends it a
+/// message afterwards, which wakes it.
 pub fn idle(vcpu: &mut Vcpu) -> ! {
     let mut unsaid: Option<ReportLine> = None;
     loop {
@@ -24,7 +26,8 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
         if !talking && !worked {
             sched::block(vcpu);
         }
-        // Also when it has been woken, and again while there is more: what was done last is no part of the next step.
+        // Also after a wake-up, and repeated while more is pending: otherwise the work of the last
+        // interrupt would count into the next step.
         for _ in 0..4 {
             if sched::poll_and_yield(vcpu) {
                 break;
@@ -33,7 +36,7 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
     }
 }
 
-/// The thread that waits on a pCPU when no vCPU has anything to do there.
+/// The idle thread of a pCPU, which runs when no vCPU there has anything to do.
 pub fn wait(idle: &mut Vcpu) -> ! {
     loop {
         let busy = upcall::poll(idle);
@@ -51,8 +54,8 @@ pub fn wait(idle: &mut Vcpu) -> ! {
     }
 }
 
-/// What the thread of a vCPU that is off has to do for its VM; `true` if there was something. Does not return
-/// if that is to run the vCPU.
+/// Does what the VM needs from the thread of a vCPU that is off. Returns whether there was anything
+/// to do; does not return if the vCPU is to run.
 fn offline_work(vcpu: &mut Vcpu) -> bool {
     let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return false;
@@ -80,12 +83,13 @@ fn offline_work(vcpu: &mut Vcpu) -> bool {
     true
 }
 
-/// Leaves the pCPU to others until the VM goes on or ends.
+/// Leaves the pCPU to others until the paused VM goes on or ends.
 pub fn wait_while_paused(vcpu: &mut Vcpu) {
     let Some(vm) = vcpu.vm() else { return };
     while vm.power.is_paused() && vm.power.phase() == Phase::Running {
         sched::block(vcpu);
-        // No guest is entered here, so EL2's timer does not interrupt: what it woke for would wake for ever.
+        // This loop enters no guest, so EL2's timer interrupts nothing here: a deadline that woke
+        // the vCPU and is not served now would wake it for ever.
         deliver::due_of_vcpu(vcpu, timer::now());
     }
 }
@@ -109,8 +113,9 @@ fn handle(vcpu: &mut Vcpu, taken: Taken) -> bool {
     true
 }
 
-/// Says the next line of the report, if the stream has room for it. `false` if there is nothing to say
-/// or no room: then the drainer's interrupt or kick brings the next turn.
+/// Prints the next line of the report, if the stream has room for it. Returns `false` if there is
+/// nothing to print or no room. In the latter case the drainer sends a message when there is room
+/// again.
 fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
     let (Some(report), Some(vm)) = (&mut vcpu.report, vcpu.vm.map(vm::vm)) else {
         return false;
@@ -123,38 +128,39 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
         None => report.next(&vcpu.stats),
     };
     let Some(line) = next else {
-        // Rows of statistics do not name their VM, so no other report begins before they are out. A VM that starts
-        // again does not wait for a UART.
+        // Rows of statistics do not name their VM, so no other report may begin before they have
+        // been sent. A VM that starts again does not wait for a UART.
         if report.is_brief() || vm.streams.log.is_empty() {
             finish(vcpu, vm);
             return true;
         }
-        return wait_for_room(vm);
+        return wait_for_space(vm);
     };
     let fits = vm.streams.log.push_all(line.as_bytes());
     if !fits {
         *unsaid = Some(line);
-        return wait_for_room(vm);
+        return wait_for_space(vm);
     }
     output_waits();
     true
 }
 
-/// The drainer brings the next turn.
-fn wait_for_room(vm: &vm::Vm) -> bool {
-    vm.streams.wants_room.store(1, Ordering::Release);
+/// Asks the drainer for a message when the stream has room again. Returns `false`.
+fn wait_for_space(vm: &vm::Vm) -> bool {
+    vm.streams.wants_space.store(1, Ordering::Release);
     output_waits();
     false
 }
 
-/// The turn of saying a report.
+/// The turn of printing a report.
 static TURN: ReportTurn = ReportTurn::new();
 
-/// The report is out: perhaps its VM is done, and perhaps all are.
+/// Ends a report that has been printed: its VM may be done now, and perhaps all VMs are.
 fn finish(vcpu: &mut Vcpu, vm: &vm::Vm) {
     let last = lifecycle::said(vcpu);
     if last {
-        // The stream is empty or nearly so, and nobody else writes to it before the turn is passed.
+        // The stream is empty or nearly so, and nobody else writes to it before the turn is passed
+        // on.
         vm.streams.log.push_all(b"all VMs stopped\r\n");
         output_waits();
     }

@@ -1,9 +1,9 @@
-//! How VMs end, start again, stand still, and how their vCPUs come and go. Decided by
-//! `bulkhead_core::cpu::power`; here is what a pCPU does about it.
+//! How VMs end, start again and pause, and how their vCPUs go on and off.
+//! `bulkhead_core::cpu::power` decides; this module carries out the pCPU's part.
 //!
-//! Who ends a VM changes its phase and sends [`mailbox::POWER`] to its vCPUs. The thread of each takes it from
-//! the hardware and leaves. The last one that leaves silences the VM's interrupts and devices and does what the crash policy
-//! says. Nobody waits for anybody.
+//! Whoever ends a VM changes its phase and sends [`mailbox::POWER`] to its vCPUs. The thread of
+//! each vCPU takes the vCPU off the hardware. The last vCPU to go off silences the VM's interrupts
+//! and devices and does what the crash policy says. Nobody waits for anybody.
 
 use core::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm, after};
 use crate::{deadlines, mailbox, orders, sched, timed};
 
-/// The guest ends its VM by a call.
+/// Ends the VM at the request of its guest, and takes this vCPU off.
 pub fn end(vcpu: &mut Vcpu, end: End) -> ! {
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm)
         && vm.power.stop(end)
@@ -30,7 +30,7 @@ pub fn end(vcpu: &mut Vcpu, end: End) -> ! {
     leave(vcpu)
 }
 
-/// The guest cannot go on.
+/// Crashes the VM: its guest cannot go on.
 #[inline(never)]
 pub fn crash(vcpu: &mut Vcpu, reason: Reason) -> ! {
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm)
@@ -46,8 +46,8 @@ pub fn crash(vcpu: &mut Vcpu, reason: Reason) -> ! {
     leave(vcpu)
 }
 
-/// What has to be done before the guest goes on: the turn of another vCPU, and what the state of the VM asks of one that
-/// runs.
+/// Does the exit work before the guest goes on: gives another vCPU its turn, and stops a vCPU whose
+/// VM is paused or stopping.
 #[inline(always)]
 pub fn do_exit_work(vcpu: &mut Vcpu) {
     sched::yield_point(vcpu);
@@ -61,7 +61,7 @@ pub fn do_exit_work(vcpu: &mut Vcpu) {
     }
 }
 
-/// The VM is paused, or it stops.
+/// Stops the vCPU because the VM is paused or stopping.
 #[inline(never)]
 fn hold(vcpu: &mut Vcpu, vm: &Vm) {
     if matches!(vm.power.phase(), Phase::Stopping(_)) {
@@ -75,7 +75,7 @@ fn hold(vcpu: &mut Vcpu, vm: &Vm) {
     }
 }
 
-/// The vCPU stands still. Its registers stay where they are; its timers are off meanwhile.
+/// Pauses the vCPU. Its registers stay where they are; its timers are off meanwhile.
 fn pause_vcpu(vcpu: &mut Vcpu, vm: &Vm) {
     let held = timer::hold_guest_timer();
     vm.time.pause(timer::now());
@@ -91,14 +91,14 @@ fn pause_vcpu(vcpu: &mut Vcpu, vm: &Vm) {
     timed::look(vcpu);
 }
 
-/// The vCPU is off from now on.
+/// Takes the vCPU off and stays in the thread of a vCPU that is off.
 #[inline(never)]
 pub fn leave(vcpu: &mut Vcpu) -> ! {
     take_off(vcpu);
     upcall::idle(vcpu)
 }
 
-/// Takes everything of the vCPU from the hardware.
+/// Removes the whole state of the vCPU from the hardware.
 pub fn take_off(vcpu: &mut Vcpu) {
     timer::stop_guest_timer();
     deadlines::set(vcpu, Purpose::PhysicalTimer, None);
@@ -120,7 +120,7 @@ pub fn take_off(vcpu: &mut Vcpu) {
     }
 }
 
-/// All vCPUs of the VM are off.
+/// Finishes the end of a VM whose vCPUs are all off.
 fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
     vgic::shutdown(&vm.dist, &mut vcpu.gic);
     for quiet in plan().quiets_of(index) {
@@ -150,7 +150,7 @@ fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
     orders::notify_vcpus(index);
 }
 
-/// This vCPU says why the VM ended.
+/// Makes the report of this vCPU the one that says why the VM ended.
 fn lead(vcpu: &mut Vcpu, index: usize, reason: Reason, verdict: Verdict) {
     let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
     let report = Report::new(name, vcpu.number as u64, reason, verdict);
@@ -160,7 +160,7 @@ fn lead(vcpu: &mut Vcpu, index: usize, reason: Reason, verdict: Verdict) {
     }
 }
 
-/// A report with what the vCPU has had of its pCPU until now, if it does not have that to itself.
+/// Adds to a report the CPU time that the vCPU has used, unless the vCPU has its pCPU to itself.
 pub fn with_time(vcpu: &mut Vcpu, report: Report) -> Report {
     let slot = vcpu.slot;
     let pcpu = vcpu.pcpu.as_deref_mut();
@@ -172,7 +172,7 @@ pub fn with_time(vcpu: &mut Vcpu, report: Report) -> Report {
     }
 }
 
-/// What follows an end, by the VM's crash policy.
+/// Returns the verdict on the end of a VM, by its crash policy.
 fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
     vm.last_end.store(end as u32, Ordering::Relaxed);
     let Some(row) = plan().vms.get(index) else {
@@ -210,8 +210,8 @@ fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
     Verdict::Stays
 }
 
-/// A report has been said: this vCPU has done its part. `true` if the VM has now stopped for good, and no
-/// other runs.
+/// Records that this vCPU's report has been printed. Returns `true` if the VM has now stopped for
+/// good and no other VM runs.
 pub fn said(vcpu: &mut Vcpu) -> bool {
     let (Some(report), Some(vm)) = (vcpu.report.take(), vcpu.vm()) else {
         return false;
@@ -229,12 +229,12 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
     vm::one_less()
 }
 
-/// This vCPU may say its report now: why the VM ended comes first.
+/// Whether this vCPU may print its report now: the report that says why the VM ended comes first.
 pub fn may_say(vm: &Vm, report: &Report) -> bool {
     report.leads() || vm.after.load(Ordering::Acquire) & after::REPORTED != 0
 }
 
-/// The VM begins a new life: nothing has been said about its end.
+/// Begins a new life of the VM, about whose end nothing has been reported.
 pub fn begin(vm: &Vm, vcpus: usize) {
     vm.power.prepare();
     vm.after.store(0, Ordering::Release);

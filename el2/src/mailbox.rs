@@ -1,4 +1,5 @@
-//! Messages between the threads of pCPUs, and the SGI that makes a pCPU receive them (`bulkhead_core::sync::mailbox`).
+//! Messages between the threads of pCPUs, and the SGI that makes a pCPU receive them
+//! (`bulkhead_core::sync::mailbox`).
 
 use bulkhead_abi::plan::MAX_VCPUS;
 use bulkhead_core::sync::Mailboxes;
@@ -6,26 +7,27 @@ use bulkhead_core::sync::Mailboxes;
 use crate::hw::gic;
 use crate::vm::VCPU_LOCATION;
 
-/// The console has something to drain. For the pCPU that drains it.
+/// The console has something to drain. To the pCPU that drains it.
 pub const CONSOLE: u32 = 1;
-/// The emulated UART of the VM has input, or room again.
+/// The emulated UART of the VM has input, or room for output again.
 pub const UART: u32 = 2;
-/// A report was said; another may be.
+/// A report has been printed; another may follow.
 pub const TURN: u32 = 4;
-/// The state of the VM, or of the vCPU, has changed.
+/// The power state of the VM or of the vCPU has changed.
 pub const POWER: u32 = 8;
-/// The clock or the watchdog of the VM has another deadline. For its vCPU 0.
+/// The clock or the watchdog of the VM has another deadline. To its vCPU 0.
 pub const TIMED: u32 = 16;
-/// The monitor asks about the vCPU, or the pCPU about one of its own.
+/// The monitor asks about the vCPU, or asks a pCPU about one of its vCPUs.
 pub const MONITOR: u32 = 32;
-/// What vCPUs may have of the pCPU has changed. For the pCPU.
+/// The limits of vCPUs of the pCPU have changed. To the pCPU.
 pub const SHARES: u32 = 64;
-/// A vCPU comes from another pCPU. For the pCPU.
+/// A vCPU has migrated from another pCPU. To the pCPU.
 pub const ARRIVAL: u32 = 128;
 
 static MAILBOXES: Mailboxes = Mailboxes::new();
 
-/// The mailbox of a pCPU itself, which whichever of its threads runs receives.
+/// Returns the mailbox of a pCPU itself, whose messages are received by whichever of its threads
+/// runs.
 pub const fn of_pcpu(index: usize) -> usize {
     Mailboxes::of_pcpu(index)
 }
@@ -47,7 +49,7 @@ pub fn has_mail(id: usize) -> bool {
     MAILBOXES.has_mail(id)
 }
 
-/// Takes the messages of a mailbox.
+/// Takes the messages from a mailbox.
 pub fn take(id: usize) -> u32 {
     MAILBOXES.take(id)
 }

@@ -1,4 +1,5 @@
-//! The privileged binary: performs, at EL2, what `bulkhead-core` decides. `ARCHITECTURE.md` has the map.
+//! The privileged binary: performs, at EL2, what `bulkhead-core` decides. `ARCHITECTURE.md` has the
+//! map.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 #[cfg(target_os = "none")]
@@ -54,7 +55,7 @@ mod vcpu;
 #[cfg(target_os = "none")]
 mod vm;
 
-/// On a host there is nothing to run: the crate is checked there, not used.
+/// On a host the binary does nothing: the crate is only checked there.
 #[cfg(not(target_os = "none"))]
 fn main() {
     println!("bulkhead-el2 runs at EL2 only; build it with `bulkhead build`");

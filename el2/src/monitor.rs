@@ -1,5 +1,5 @@
-//! What the thread of a vCPU tells the monitor. In an exit of its own, or while it stands still or
-//! has nothing to run.
+//! The answers that the thread of a vCPU gives to the monitor: in an exit of its own, or while the
+//! vCPU is paused or has no guest to run.
 
 use bulkhead_abi::plan::RegionKind;
 use bulkhead_core::cpu::power::{self, Phase};
@@ -17,10 +17,11 @@ use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 
-/// What the vCPU that was asked last has answered.
+/// The answer of the vCPU that was asked last.
 pub static PUBLISHED: Published = Published::new();
 
-/// Banks of the distributor, and of the second frame of a redistributor (IHI 0069H, 12.9 and 12.11).
+/// Register banks of the distributor, and of the second frame of a redistributor (IHI 0069H, 12.9
+/// and 12.11).
 const GROUP: u64 = 0x80;
 const ENABLE: u64 = 0x100;
 const PENDING_BANK: u64 = 0x200;
@@ -29,7 +30,8 @@ const TARGET: u64 = 0x800;
 const ROUTER: u64 = 0x6000;
 const SGI_FRAME: u64 = 0x1_0000;
 
-/// Answers the monitor, if it has asked this vCPU, or its pCPU about one of the others there.
+/// Answers the monitor, if it has asked this vCPU, or if it has asked the pCPU about one of its
+/// vCPUs.
 #[inline(never)]
 pub fn answer(vcpu: &mut Vcpu) {
     time(vcpu);
@@ -67,7 +69,7 @@ pub fn answer(vcpu: &mut Vcpu) {
     }
 }
 
-/// Answers for the pCPU, if the monitor asks what one of its vCPUs has had of it.
+/// Answers for the pCPU, if the monitor asks for the CPU time of one of its vCPUs.
 fn time(vcpu: &mut Vcpu) {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
@@ -106,7 +108,8 @@ fn sample(vcpu: &mut Vcpu) -> Sample {
     }
 }
 
-/// The instruction before `pc`, if it lies in the VM's RAM: by it one sees that a vCPU was in WFI.
+/// Returns the instruction before `pc`, if it lies in the VM's RAM. It shows whether a vCPU was in
+/// WFI.
 fn instruction_before(vcpu: &mut Vcpu, pc: u64) -> u64 {
     let Some(vm) = vcpu.vm.filter(|_| vcpu.runs) else {
         return UNREADABLE;
@@ -123,7 +126,8 @@ fn instruction_before(vcpu: &mut Vcpu, pc: u64) -> u64 {
     u64::from(memory::read_word(&mut vcpu.windows, pa))
 }
 
-/// What the hardware and the frame have of a vCPU; of one that is off nothing but that.
+/// Returns the registers of a vCPU from the hardware and the frame; for a vCPU that is off only its
+/// state, sample and frequency.
 fn registers(vcpu: &mut Vcpu) -> Registers {
     let mut registers = Registers {
         state: state(vcpu) as u64,
@@ -160,7 +164,8 @@ fn registers(vcpu: &mut Vcpu) -> Registers {
     registers
 }
 
-/// A timer as the monitor shows it; `held` is its control while the vCPU stands still.
+/// Returns a timer as the monitor shows it; `held` is its control register while the vCPU is
+/// paused.
 fn shown([control, compare]: [u64; 2], held: Option<u64>, now: u64) -> Timer {
     Timer {
         control: held.unwrap_or(control),
@@ -169,7 +174,7 @@ fn shown([control, compare]: [u64; 2], held: Option<u64>, now: u64) -> Timer {
     }
 }
 
-/// Finds pending interrupts, private ones first, as many as there are places.
+/// Finds pending interrupts, private ones first, as many as fit into `found`.
 fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
     let mut slots = found.iter_mut();
     let spis = vcpu
@@ -186,7 +191,7 @@ fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
                 continue;
             }
             let enabled = read(vcpu, vm, ENABLE, word) & bit != 0;
-            // A VM that takes its interrupts itself has one group, whatever IGROUPR says: on a GICv2 the first.
+            // A GPPT VM has one group, whatever IGROUPR says: Group 0 on a GICv2.
             let group1 = match vcpu.gppt {
                 Some(_) => gic::VIRTUAL == Version::V3,
                 None => read(vcpu, vm, GROUP, word) & bit != 0,
@@ -200,10 +205,10 @@ fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
     }
 }
 
-/// An SPI goes to this vCPU.
+/// Whether an SPI goes to this vCPU.
 fn is_mine(vcpu: &mut Vcpu, vm: &Vm, intid: u32) -> bool {
     if vcpu.gppt.is_some() {
-        // With one vCPU all are its own, whatever registers call it.
+        // A GPPT VM has one vCPU, so all SPIs go to it, whatever the target registers say.
         return true;
     }
     let number = vcpu.number as u32;
@@ -223,7 +228,8 @@ fn is_mine(vcpu: &mut Vcpu, vm: &Vm, intid: u32) -> bool {
     }
 }
 
-/// Word `n` of a bank: of this vCPU's own interrupts or of the VM's SPIs. `n` counts words of the bank.
+/// Returns word `n` of a bank, counted in words of the bank: from this vCPU's private interrupts or
+/// from the VM's SPIs.
 fn read(vcpu: &mut Vcpu, vm: &Vm, bank: u64, n: u32) -> u32 {
     let private = if bank == PRIORITY { n < 8 } else { n == 0 };
     let offset = bank.wrapping_add(u64::from(n).wrapping_mul(4));
@@ -249,7 +255,8 @@ fn distributor(vcpu: &mut Vcpu, vm: &Vm, offset: u64) -> u32 {
     value(answer)
 }
 
-/// What others would have to be asked for is left out: their own answers have it.
+/// Returns the value of an answer; 0 if another vCPU would have to be asked first, because that
+/// vCPU's own answer to the monitor has the value.
 fn value(answer: Answer) -> u32 {
     match answer {
         Answer::Value(value) => value as u32,

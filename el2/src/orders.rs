@@ -1,5 +1,5 @@
-//! Orders about whole VMs: stop, pause, go on, start. They change the phase of the VM and tell its vCPUs, whose threads do the rest
-//! ([`crate::lifecycle`]); nobody waits.
+//! Orders about whole VMs: stop, pause, resume, start. An order changes the phase of the VM and
+//! tells its vCPUs, whose threads do the rest ([`crate::lifecycle`]); nobody waits.
 
 use core::sync::atomic::Ordering;
 
@@ -10,13 +10,14 @@ use crate::hw::timer;
 use crate::plan::{self, plan};
 use crate::{mailbox, vm};
 
-/// Authority over other VMs. There is one, of the console, whose monitor pauses, stops and starts VMs for who sits at the board:
-/// so orders come from one pCPU at a time.
+/// The authority to manage other VMs. One value exists, held by the console, whose monitor pauses,
+/// stops and starts VMs for the person at the board. So orders come from one pCPU at a time.
 #[derive(Debug)]
 pub struct ManageVms(());
 
 impl ManageVms {
-    /// The authority of the console: made once, by the pCPU that the plan gives the board's UART.
+    /// Creates the authority of the console: once, on the pCPU to which the plan gives the board's
+    /// UART.
     pub(super) const fn of_console() -> Self {
         Self(())
     }
@@ -26,7 +27,7 @@ impl ManageVms {
         stop(index, end);
     }
 
-    /// Pauses a VM that runs, or lets it go on.
+    /// Pauses a VM that runs, or resumes it.
     pub fn pause(&mut self, index: usize, paused: bool) {
         let vm = vm::vm(index);
         if paused && vm.power.phase() != Phase::Running {
@@ -58,7 +59,7 @@ impl ManageVms {
     }
 }
 
-/// The watchdog of a VM ends it.
+/// Ends a VM because its watchdog has expired.
 pub fn bite(index: usize) {
     stop(index, End::Watchdog);
 }
@@ -66,7 +67,7 @@ pub fn bite(index: usize) {
 fn stop(index: usize, end: End) {
     let power = &vm::vm(index).power;
     if power.stop(end) {
-        // If it starts again, it runs.
+        // If the VM starts again, it must not be paused.
         power.pause(false);
         notify_vcpus(index);
     }

@@ -1,5 +1,5 @@
-//! What the threads of a pCPU share: whose turn it is, the deadlines of all of them, and the board's UART. There is one
-//! reference to it, which the thread that runs has.
+//! The state that the threads of a pCPU share: the scheduler, the deadlines of all threads, and the
+//! board's UART. One reference to it exists, held by the thread that runs.
 
 use bulkhead_abi::plan::{MAX_VMS, PAGE};
 use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
@@ -16,83 +16,88 @@ use crate::hw::{cpu, mmu, timer};
 use crate::orders::ManageVms;
 use crate::plan::plan;
 
-/// In [`Pcpu::moves`]: somebody leaves.
+/// The bit of [`Pcpu::moves`] that says that a vCPU is to migrate away.
 pub const LEAVES: u32 = 1 << 31;
-/// Milliseconds in which each fair vCPU that is always ready runs once.
+/// The milliseconds in which each fair vCPU that is always ready runs once.
 const ROUND_MS: u64 = 6;
 
-/// A vCPU of this pCPU.
+/// A run slot: what a pCPU knows of one of its vCPUs without touching the vCPU's own state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSlot {
-    /// Row of the plan.
+    /// The row of the vCPU in the plan.
     pub id: u8,
-    /// Index of its VM.
+    /// The index of its VM.
     pub vm: u8,
-    /// Its number in its VM.
+    /// The number of the vCPU in its VM.
     pub number: u8,
-    /// When it has something to do by itself (physical counter), while it does not run; else [`u64::MAX`].
+    /// The time at which a vCPU that does not run must be woken (physical counter); else
+    /// [`u64::MAX`].
     pub wakes_at: u64,
-    /// Its virtual SPIs whose physical ones came while it did not run.
+    /// The virtual SPIs whose physical interrupts arrived while the vCPU did not run.
     pub arrived: [u32; WORDS],
 }
 
-/// See the module.
+/// The state that the threads of a pCPU share. The thread that runs holds the one reference to it.
 #[derive(Debug)]
 pub struct Pcpu {
-    /// Who runs.
+    /// The scheduler.
     pub sched: Scheduler,
-    /// What it last said.
+    /// The last decision of the scheduler.
     pub turn: Turn,
-    /// It has to be asked again before a guest goes on.
+    /// Whether the scheduler must be asked again before a guest goes on.
     pub look_again: bool,
-    /// WFI and WFE trap.
+    /// Whether WFI and WFE trap.
     pub traps: [bool; 2],
-    /// Nanoseconds of a tick, in 2^-32.
+    /// The nanoseconds of a tick, in units of 2^-32.
     scale: u64,
-    /// Its index in the plan.
+    /// The index of the pCPU in the plan.
     pub index: usize,
-    /// Its GIC.
+    /// The physical GIC as this pCPU uses it.
     pub gic: Gic,
-    /// Who moves away, on a pCPU of a pool.
+    /// The balancer, which chooses the vCPUs that migrate away; only on a pCPU of a pool.
     pub balancer: Option<Balancer>,
-    /// It has measured in this period.
+    /// Whether the load of this period has been measured.
     pub measured: bool,
-    /// This vCPU is to move.
+    /// The vCPU that is to migrate, and where it goes.
     pub leaves: Option<Move>,
-    /// What has to be done behind a switch: a bit for each slot whose vCPU has come and not run yet, and [`LEAVES`].
+    /// The work to be done after a switch: one bit for each slot whose vCPU has migrated here and
+    /// has not run yet, and [`LEAVES`].
     pub moves: u32,
-    /// How many slots may have a vCPU: those before this one.
+    /// The number of slots that may hold a vCPU: all slots below it.
     pub used: usize,
-    /// The vCPUs, by their slots, the first of which are used.
+    /// The vCPUs by slot; only the first [`Self::used`] entries can be occupied.
     pub run_slots: [Option<RunSlot>; SLOTS],
-    /// Those for whom something has come while they did not run: a bit for each slot.
+    /// The slots for whose vCPUs something has arrived while they did not run, one bit for each.
     pub pending: u32,
-    /// Those whose threads have nothing to do here but to go back to their guests: the one reference to each. The last is nobody's.
+    /// The references to the vCPUs whose threads have nothing left to do at EL2 but return to their
+    /// guests, by slot. The last entry stays empty.
     pub resting: [Option<&'static mut Vcpu>; SLOTS + 1],
-    /// No earlier does one of them that does not run have something to do by itself.
+    /// A lower bound of the times at which a vCPU that does not run must be woken.
     pub soonest: u64,
-    /// No earlier is there something to do beside the vCPU that runs: the smaller of `soonest` and of what `deadlines` has.
+    /// A lower bound of the times at which anything but the running vCPU needs the timer: the
+    /// earlier of `soonest` and the next of `deadlines`.
     pub due: u64,
-    /// The core has registers that others have not ([`cpu::has_auxiliary_registers`]): 0 or 1.
+    /// 1 if the core has registers that others lack ([`cpu::has_auxiliary_registers`]), else 0.
     pub auxiliary: u64,
-    /// For nothing but the end of a turn EL2's timer is armed before this.
+    /// The time before which EL2's timer can fire only for the end of the turn.
     pub rest: u64,
-    /// Stack pointers of the threads that do not run; the last is that of the thread that waits.
+    /// The stack pointers of the threads that do not run; the last entry is the idle thread's.
     pub stacks: [u64; SLOTS + 1],
-    /// Whose registers the hardware has: a slot, or [`IDLE`] for nobody's.
+    /// The slot whose registers the hardware holds, or [`IDLE`] if it holds no vCPU's.
     pub loaded: usize,
-    /// Which private interrupts the board signals, as [`bulkhead_core::vgic::Cpu::enabled_on_board`] has it, while no vCPU runs.
+    /// The private interrupts that are enabled on the board
+    /// ([`bulkhead_core::vgic::Cpu::enabled_on_board`]) while no vCPU runs.
     pub enabled: u32,
-    /// The slot of each VM whose vCPU was here last.
+    /// The number of the vCPU of each VM that ran here last.
     pub last: [u8; MAX_VMS],
-    /// Deadlines of the pCPU itself.
+    /// The deadlines of the pCPU itself.
     deadlines: Deadlines,
     /// The board's UART, on the pCPU that drains the console.
     pub console: Option<Console>,
 }
 
 impl Pcpu {
-    /// pCPU `index` before it has started anything.
+    /// Returns the state of pCPU `index` before it has started anything.
     #[inline(always)]
     pub fn new(index: usize) -> Self {
         let uart = mmu::private_frame(index, private::UART, PAGE);
@@ -126,7 +131,7 @@ impl Pcpu {
             rest: 0,
             stacks: [0; SLOTS + 1],
             loaded: IDLE,
-            // That of no vCPU.
+            // A value that no vCPU has.
             enabled: u32::MAX,
             last: [u8::MAX; MAX_VMS],
             deadlines: Deadlines::new(),
@@ -134,23 +139,23 @@ impl Pcpu {
         }
     }
 
-    /// It has more than one vCPU, or others may come.
+    /// Whether the pCPU has more than one vCPU, or others may migrate here.
     pub fn is_shared(&self) -> bool {
         self.used > 1 || self.balancer.is_some()
     }
 
-    /// Nanoseconds of some ticks.
+    /// Converts ticks to nanoseconds.
     #[inline(always)]
     pub const fn in_nanoseconds(&self, ticks: u64) -> u64 {
         ((ticks as u128).wrapping_mul(self.scale as u128) >> 32) as u64
     }
 
-    /// There are vCPUs beside the thread in slot `own`.
+    /// Whether there are vCPUs besides the thread in slot `own`.
     pub fn has_others(&self, own: usize) -> bool {
         self.used > usize::from(own != IDLE)
     }
 
-    /// The vCPU in a slot does not run from now on, and has something to do by itself at `at`.
+    /// Records that the vCPU in a slot, which stops running now, must be woken at `at`.
     pub fn set_wake(&mut self, slot: usize, at: u64) {
         if let Some(run_slot) = self.run_slot(slot) {
             run_slot.wakes_at = at;
@@ -159,7 +164,7 @@ impl Pcpu {
         }
     }
 
-    /// The vCPU in a slot is awake: nothing has to wake it.
+    /// Clears the wake time of the vCPU in a slot, which is awake now.
     #[inline(never)]
     pub fn wakes(&mut self, slot: usize) {
         if let Some(run_slot) = self.run_slot(slot)
@@ -184,32 +189,32 @@ impl Pcpu {
         self.due = self.soonest.min(deadline);
     }
 
-    /// Sets a deadline of the pCPU itself, or takes it away. `true` if the next one is another now.
+    /// Sets or clears a deadline of the pCPU itself. Returns whether the next deadline has changed.
     pub fn set_deadline(&mut self, purpose: Purpose, at: Option<u64>) -> bool {
         let is_other = self.deadlines.set(purpose, at);
         self.is_due_at();
         is_other
     }
 
-    /// Takes a deadline of the pCPU itself that has come.
+    /// Removes and returns a deadline of the pCPU itself that has passed.
     pub fn take_deadline(&mut self, now: u64) -> Option<Purpose> {
         let taken = self.deadlines.take(now);
         self.is_due_at();
         taken
     }
 
-    /// A deadline of the pCPU itself has come.
+    /// Whether a deadline of the pCPU itself has passed.
     pub const fn has_deadline(&self, now: u64) -> bool {
         self.deadlines.is_due(now)
     }
 
-    /// Something has come for the vCPU in a slot.
+    /// Whether something has arrived for the vCPU in a slot.
     #[inline(always)]
     pub const fn has_pending(&self, slot: usize) -> bool {
         self.pending.wrapping_shr(slot as u32) & 1 != 0
     }
 
-    /// The seat in a slot.
+    /// Returns the run slot with an index, if it is occupied.
     pub fn run_slot(&mut self, slot: usize) -> Option<&mut RunSlot> {
         self.run_slots.get_mut(slot)?.as_mut()
     }

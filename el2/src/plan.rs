@@ -1,26 +1,26 @@
-//! Questions to the plan.
+//! Lookups in the plan.
 
 use bulkhead_abi::plan::{DeviceKind, RegionKind, VM_OWN_PTIMER};
 use bulkhead_core::devices::{pl031, watchdog};
 
 pub use crate::hw::plan::plan;
 
-/// INTID of the EL1 physical timer in every VM (BSA: PPI 30).
+/// The INTID of the EL1 physical timer in every VM (BSA: PPI 30).
 pub const PHYSICAL_TIMER: u32 = 30;
 
-/// Rows of the plan of the vCPUs of a VM.
+/// Returns the rows of a VM's vCPUs in the plan.
 pub fn ids_of(vm: usize) -> core::ops::Range<usize> {
     let vcpus = plan().vcpus;
     let first = vcpus.partition_point(|row| usize::from(row.vm) < vm);
     first..first.wrapping_add(plan().vcpus_of(vm).len())
 }
 
-/// Row of the plan of a vCPU, by the numbers of its VM and in it.
+/// Returns the row of a vCPU in the plan, by the index of its VM and its number in the VM.
 pub fn id_of(vm: usize, vcpu: usize) -> Option<usize> {
     ids_of(vm).nth(vcpu)
 }
 
-/// pCPUs of all vCPUs of a VM, which never leave them.
+/// Returns the pCPUs of all vCPUs of a VM whose vCPUs do not migrate.
 pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
     plan()
         .vcpus_of(vm)
@@ -28,7 +28,7 @@ pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
         .map(|vcpu| usize::from(vcpu.pcpu))
 }
 
-/// Physical address of an address in a VM's RAM.
+/// Returns the physical address of an IPA in a VM's RAM.
 pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
     plan().regions_of(vm).iter().find_map(|region| {
         let offset = ipa.checked_sub(region.ipa)?;
@@ -37,19 +37,19 @@ pub fn physical(vm: usize, ipa: u64) -> Option<u64> {
     })
 }
 
-/// Where a VM finds an emulated device.
+/// The place of an emulated device in a VM.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceFrame {
-    /// IPA; `u64::MAX` if the VM has no such device.
+    /// The IPA; `u64::MAX` if the VM has no such device.
     pub ipa: u64,
-    /// Bytes; 0 if the VM has no such device.
+    /// The size in bytes; 0 if the VM has no such device.
     pub size: u64,
-    /// INTID.
+    /// The INTID.
     pub intid: u32,
 }
 
 impl DeviceFrame {
-    /// The VM has none.
+    /// The place of a device that the VM does not have.
     pub const NOWHERE: Self = Self {
         ipa: u64::MAX,
         size: 0,
@@ -57,7 +57,7 @@ impl DeviceFrame {
     };
 }
 
-/// The frame of a device of a kind, which has `size` bytes.
+/// Returns the place of a VM's device of a kind, which has `size` bytes.
 pub fn device(vm: usize, kind: DeviceKind, size: u64) -> DeviceFrame {
     let mut rows = plan().devices_of(vm).iter();
     rows.find(|row| row.kind == kind as u16)
@@ -68,7 +68,7 @@ pub fn device(vm: usize, kind: DeviceKind, size: u64) -> DeviceFrame {
         })
 }
 
-/// The frames of a VM's clock and watchdog.
+/// Returns the places of a VM's clock and watchdog.
 pub fn timer_devices(vm: usize) -> [DeviceFrame; 2] {
     [
         device(vm, DeviceKind::Pl031, pl031::SIZE),
@@ -76,7 +76,7 @@ pub fn timer_devices(vm: usize) -> [DeviceFrame; 2] {
     ]
 }
 
-/// The VM has the board's physical timer to itself.
+/// Whether the VM has the board's physical timer to itself.
 pub fn has_ptimer(vm: usize) -> bool {
     plan()
         .vms

@@ -1,5 +1,6 @@
-//! Getting a VM ready on its pCPU: memory scrubbed, payloads copied, seeds filled in, interrupts and
-//! registers at reset. Memory is handled in slices; between two the pCPU does what else is asked of it.
+//! Preparation of a VM on its pCPU: memory scrubbed, payloads copied, seeds filled in, interrupts
+//! and registers at reset. Memory is handled in slices; between two slices the pCPU does what else
+//! is asked of it.
 
 use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind};
 use bulkhead_core::cpu::power::{Phase, Start};
@@ -25,7 +26,7 @@ fn scrub(vcpu: &mut Vcpu, mut pa: u64, size: u64) {
     }
 }
 
-/// Zeroes shared memory. By the boot pCPU, before any VM runs.
+/// Zeroes shared memory, on the boot pCPU, before any VM runs.
 pub fn scrub_shared(windows: &mut mmu::Windows) {
     for (n, region) in plan().regions.iter().enumerate() {
         let first = plan()
@@ -67,7 +68,7 @@ fn copy(vcpu: &mut Vcpu, vm: usize, load: &Load) {
 /// FDT_NOP, which makes a property vanish.
 const NOP: [u8; 4] = [0, 0, 0, 4];
 
-/// Fills the seeds of a VM's device tree.
+/// Fills in the seeds of a VM's device tree.
 fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
     let key = random::key(vm);
     for seed in seeds {
@@ -110,7 +111,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
             timer | 1 << (board.maintenance_intid % 32),
         )
     };
-    // Those are SPIs where a VM could send any SGI.
+    // On a pCPU whose VM could send any SGI, SPIs replace the SGIs.
     let row = plan().pcpus.get(vcpu.index);
     let sgis = if row.is_some_and(|row| row.call_spi != 0) {
         0
@@ -133,12 +134,12 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
         vcpu.ids = vcpu.ids.with_gicv2();
     }
     gic::gppt::start_events(vcpu.index);
-    // A kick that came before this pCPU's interrupts were ready is lost; what it was about is in the
-    // mailbox.
+    // A kick that arrived before this pCPU's interrupts were ready is lost; its message is still in
+    // the mailbox.
     gic::gppt::kick(vcpu.index);
 }
 
-/// Gets the VM `index` ready and enters it. Returns only if somebody has stopped it in the meantime.
+/// Prepares VM `index` and enters it. Returns only if the VM has been stopped in the meantime.
 pub fn run(vcpu: &mut Vcpu, index: usize) {
     let Some(row) = plan().vms.get(index) else {
         return;
@@ -182,7 +183,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     }
 }
 
-/// The interrupts and emulated devices of a VM as after a reset.
+/// Resets the interrupts and emulated devices of a VM.
 fn reset_devices(vcpu: &mut Vcpu, shared: &Vm, index: usize, spis: u32) {
     let (version, vtimer) = (gic::VIRTUAL, vcpu.vtimer_intid);
     shared.dist.reset_shared(version, vcpu.vcpus, spis, vtimer);
@@ -204,19 +205,19 @@ fn reset_devices(vcpu: &mut Vcpu, shared: &Vm, index: usize, spis: u32) {
         shared.link(plan::PHYSICAL_TIMER, board.ptimer_intid, false);
     }
     timed::reset(vcpu, shared);
-    // Nobody else uses it: all vCPUs are off.
+    // Nobody else uses the UART: all vCPUs are off.
     let _done = shared.pl011.try_use(|pl011| {
         *pl011 = Pl011::new();
         while shared.streams.input.pop().is_some() {}
     });
 }
 
-/// Enters a vCPU that another one has switched on.
+/// Enters a vCPU that another vCPU has switched on.
 pub fn run_secondary(vcpu: &mut Vcpu, index: usize, start: Start) {
     enter(vcpu, index, start);
 }
 
-/// Starts the vCPU. Returns only if its VM has ended meanwhile.
+/// Starts the vCPU. Returns only if its VM has ended in the meantime.
 fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     let shared = vm::vm(index);
     vcpu.frame = Frame::default();
@@ -224,9 +225,10 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     vcpu.physical_timer = PhysicalTimer::new();
     timer::give_guest_time(shared.time.offset(), vcpu.has_ptimer);
     vcpu.gic.reset_virtual();
-    // With what came while it was off.
+    // This includes the interrupts that arrived while the vCPU was off.
     let whom = vcpu.vgic.reset(&shared.dist, &mut vcpu.gic);
-    // After the vGIC, which a VM that takes its interrupts itself does not have: the SGI would come to the guest.
+    // After the reset of the vGIC. A GPPT VM does not use the vGIC, and the SGI of a notification
+    // would arrive in its guest.
     if let Some(gppt) = &mut vcpu.gppt {
         gppt.reset(&vcpu.gic);
     } else {
@@ -241,12 +243,13 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     );
     vcpu.context.save_machine();
     vcpu.runs = true;
-    // What it waited for until here is its VM's own affair.
+    // The time that the vCPU has waited until here was spent on starting its VM and is not stolen.
     vcpu.stolen = sched::stolen(vcpu);
     if matches!(shared.power.phase(), Phase::Stopping(_)) {
         return lifecycle::take_off(vcpu);
     }
-    // A pause that came meanwhile is seen in the first exit, which this is for.
+    // A pause that was requested meanwhile takes effect in the first exit, which this message
+    // causes.
     mailbox::send(vcpu.id, mailbox::POWER);
     vcpu.stats.enter(crate::hw::sysreg::cycles());
     if let Some(gppt) = &mut vcpu.gppt {

@@ -1,7 +1,9 @@
-//! CPU time: whose thread runs on this pCPU. Decided by `bulkhead_core::sched`; here is what follows from it.
+//! CPU time: which thread runs on this pCPU. `bulkhead_core::sched` decides; this module carries
+//! the decision out.
 //!
-//! A thread that leaves the pCPU takes its timers and registers with it. Whatever comes for its vCPU meanwhile waits, in
-//! its mailbox, in the vGIC's shared words, and in its [`Seat`]; it catches up when it comes back.
+//! A switch saves the timers and registers of the thread that leaves the pCPU. What arrives for its
+//! vCPU meanwhile stays in its mailbox, in the vGIC's shared words, and in its [`RunSlot`]; the
+//! vCPU catches up when it runs again.
 
 use core::sync::atomic::Ordering;
 
@@ -16,7 +18,7 @@ use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
 use crate::{balance, deadlines, mailbox, vm};
 
-/// Makes the vCPUs of this pCPU and their threads, each of which starts with its first turn.
+/// Creates the vCPUs of this pCPU and their threads, each of which starts with its first turn.
 pub fn make_vcpus(idle: &mut Vcpu) {
     let index = idle.index;
     let own = || {
@@ -53,14 +55,14 @@ pub fn make_vcpus(idle: &mut Vcpu) {
     }
 }
 
-/// Somebody with authority has changed what vCPUs of this pCPU may have.
+/// Applies limits that the console has changed to the vCPUs of this pCPU.
 pub fn apply_limits(vcpu: &mut Vcpu) {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return;
     };
     for (slot, run_slot) in (0..SLOTS).zip(&pcpu.run_slots) {
         let Some(run_slot) = run_slot else { continue };
-        // One that is just being changed is told about afterwards.
+        // If the console is changing the row at this moment, a message follows when it is done.
         let row = vm::LIMITS.of(plan().vcpus, run_slot.id.into());
         if let Some(policy) = row.as_ref().map(policy)
             && pcpu.sched.policy(slot) != Some(policy)
@@ -75,7 +77,7 @@ pub fn apply_limits(vcpu: &mut Vcpu) {
     vcpu.exit_work = true;
 }
 
-/// What a row of the plan gives a vCPU of its pCPU.
+/// Returns the scheduling policy that a row of the plan gives a vCPU.
 fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
     let ticks = timer::nanoseconds;
     if row.policy == CpuPolicy::Server as u16 {
@@ -94,43 +96,46 @@ fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
     }
 }
 
-/// Asks who runs, and leaves the pCPU to it if that is another one. Returns when it is the turn of this thread.
+/// Asks the scheduler which thread runs and switches to it. Returns when this thread has its turn
+/// again.
 pub fn reschedule(vcpu: &mut Vcpu) {
     switch_to_next(vcpu, Why::Look);
 }
 
-/// The same where nothing but the turn of this vCPU has come to its end, at `now`, and its thread has nothing to do here any
-/// more: all registers of the guest are in the frame. Returns if the turn goes on.
+/// Ends the turn of this vCPU at `now`, like [`reschedule`], but only where nothing else has
+/// happened and the thread has nothing left to do at EL2: all registers of the guest are in the
+/// frame. Returns if the vCPU keeps the pCPU.
 pub fn end_turn(vcpu: &mut Vcpu, now: u64) {
     switch_to_next(vcpu, Why::Over(now));
 }
 
-/// What [`reschedule`] does behind the switch, for a thread that starts: the first turn of its vCPU.
+/// Starts a thread in the first turn of its vCPU: the part of [`reschedule`] after the switch.
 pub fn begin(vcpu: &mut Vcpu) {
     vcpu.left = reg::cycles();
     switch_to_next(vcpu, Why::Comes);
 }
 
-/// The same for a thread that has rested. Its guest comes next.
+/// Resumes a thread that has rested, like [`begin`]. It returns to its guest next.
 pub fn go_on(vcpu: &mut Vcpu) {
     switch_to_next(vcpu, Why::Comes);
 }
 
-/// Why a thread asks whose turn it is.
+/// The reason for which a thread asks the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
     /// Something has happened.
     Look,
-    /// It is the end of its turn.
+    /// The turn of the thread has ended, at this time.
     Over(u64),
-    /// It has it, and has just come to the pCPU.
+    /// The thread has its turn, and has just come to the pCPU.
     Comes,
 }
 
-/// One function for all, so that neither what leaves the hardware nor what comes to it is called.
+/// Switches to the thread that runs next. One function for all cases, so that both vcpu_put and
+/// vcpu_load are inlined.
 ///
-/// From a thread that has nothing to do here any more to another one like it no stack is changed until the very end: the vCPU
-/// that comes is brought from the stack of the one that leaves.
+/// Between two threads that have nothing left to do at EL2 the stack changes only at the very end:
+/// the next vCPU is loaded on the stack of the one that leaves.
 #[inline(never)]
 fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
     let Some(mut pcpu) = vcpu.pcpu.take() else {
@@ -139,7 +144,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
     let mut comes = vcpu;
     let mut rests = None;
     let mut is_new = false;
-    // First, because it is what happens most.
+    // First, because it is the most frequent case.
     let known = match why {
         Why::Over(now) => next_after_turn(pcpu, now),
         _ => None,
@@ -159,7 +164,8 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
             pcpu = thread::switch(pcpu, comes.slot, slot);
         } else {
             thread::lay_down(comes, pcpu);
-            // What has come for the other one it does on its own stack; and if somebody moves, all have news.
+            // If something has arrived for the next vCPU, its thread handles that on its own stack.
+            // While a migration is under way, every slot counts as having something.
             let has_pending = pcpu.has_pending(slot);
             let waits = pcpu.resting.get_mut(slot).filter(|_| !has_pending);
             let Some(other) = waits.and_then(Option::take) else {
@@ -183,7 +189,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
     if let Some(rests) = rests {
         thread::pass(rests, comes)
     }
-    // EL2 goes on, and relies on what has been brought.
+    // EL2 goes on at once, and relies on the registers that were restored.
     reg::isb();
     if is_new {
         context::forget_former_life();
@@ -193,7 +199,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
     }
 }
 
-/// Whose turn it is at the end of one, if that is known.
+/// Returns the slot that runs after the end of a turn, if that is known without a full decision.
 #[inline(always)]
 fn next_after_turn(pcpu: &mut Pcpu, now: u64) -> Option<usize> {
     let (slot, until) = pcpu.sched.end_turn(now)?;
@@ -201,7 +207,8 @@ fn next_after_turn(pcpu: &mut Pcpu, now: u64) -> Option<usize> {
     Some(slot)
 }
 
-/// Asks the scheduler whose turn it is: the slot, or [`IDLE`]. WFI and WFE trap as the turn says.
+/// Asks the scheduler for the slot that runs now, or [`IDLE`], and sets the traps of WFI and WFE as
+/// it says.
 #[inline(never)]
 fn pick_next(pcpu: &mut Pcpu) -> usize {
     pcpu.look_again = false;
@@ -214,7 +221,8 @@ fn pick_next(pcpu: &mut Pcpu) -> usize {
     pcpu.turn.slot.unwrap_or(IDLE)
 }
 
-/// The vCPU has nothing to do until it is woken: leaves the pCPU. Returns when it has.
+/// Leaves the pCPU because the vCPU has nothing to do until it is woken. Returns when it has been
+/// woken and runs again.
 pub fn block(vcpu: &mut Vcpu) {
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
         pcpu.sched.block(timer::now());
@@ -222,7 +230,7 @@ pub fn block(vcpu: &mut Vcpu) {
     }
 }
 
-/// The guest waits for an event by WFE: others go first.
+/// Yields the pCPU to other vCPUs, because the guest waits for an event by WFE.
 pub fn yield_cpu(vcpu: &mut Vcpu) {
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
         pcpu.sched.yield_cpu();
@@ -230,14 +238,14 @@ pub fn yield_cpu(vcpu: &mut Vcpu) {
     }
 }
 
-/// Between two slices of long work: lets others have their turns.
+/// Lets other vCPUs have their turns between two slices of long work.
 pub fn yield_point(vcpu: &mut Vcpu) {
     if vcpu.pcpu.as_deref().is_some_and(|pcpu| pcpu.look_again) {
         reschedule(vcpu);
     }
 }
 
-/// A vCPU of this pCPU has something to do.
+/// Wakes a vCPU of this pCPU, which has something to do.
 fn wake(vcpu: &mut Vcpu, slot: usize) {
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut()
         && pcpu.sched.wake(slot, timer::now())
@@ -247,7 +255,8 @@ fn wake(vcpu: &mut Vcpu, slot: usize) {
     }
 }
 
-/// Takes the vCPU from the hardware, except for registers that may stay there until another one comes.
+/// Saves the vCPU from the hardware. Registers that no other code uses until the next vcpu_load
+/// stay there as well.
 #[inline(always)]
 fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     let mut wakes_at = vcpu.deadlines.next().unwrap_or(u64::MAX);
@@ -274,12 +283,13 @@ fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     }
 }
 
-/// What is its own of a vCPU that [`Vcpu::needs_full_switch`]. Gives when its physical timer has to wake it.
+/// Saves the additional state of a vCPU with [`Vcpu::needs_full_switch`]. Returns when its physical
+/// timer has to wake it.
 #[inline(never)]
 fn vcpu_put_full(vcpu: &mut Vcpu, pcpu: &mut Pcpu) -> u64 {
     if let Some(gppt) = &mut vcpu.gppt {
         gppt.hide(&vcpu.gic);
-        // Not every way to tell it something leaves an interrupt that waits.
+        // A message can arrive without leaving a pending interrupt.
         pcpu.pending |= bit(vcpu.slot);
     }
     let timers = &mut vcpu.context.timers;
@@ -295,12 +305,13 @@ fn vcpu_put_full(vcpu: &mut Vcpu, pcpu: &mut Pcpu) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// A private interrupt has come already and is being handled: its timer does not interrupt again.
+/// Whether a private interrupt is active: it was taken and is being handled, so its timer does not
+/// interrupt again.
 fn is_active(vcpu: &Vcpu, intid: u32) -> bool {
     vcpu.context.active & 1 << (intid % 32) != 0
 }
 
-/// When the virtual timer, due at `at`, has to wake a vCPU.
+/// Returns when the virtual timer, due at `at`, has to wake a vCPU.
 fn virtual_wakes_at(vcpu: &Vcpu, at: u64) -> u64 {
     if is_active(vcpu, plan().header.board.vtimer_intid) {
         return u64::MAX;
@@ -309,12 +320,12 @@ fn virtual_wakes_at(vcpu: &Vcpu, at: u64) -> u64 {
     at.saturating_add(offset)
 }
 
-/// Brings the vCPU back.
+/// Loads the vCPU into the hardware.
 #[inline(always)]
 fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     let slot = vcpu.slot;
     if slot == IDLE {
-        gic::keep_silent();
+        gic::signal_nothing();
         vcpu.pcpu = Some(pcpu);
         if mailbox::has_mail(vcpu.id) {
             upcall::deliver_mail(vcpu);
@@ -358,7 +369,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     if vcpu.runs {
         vcpu.stats.was_away(vcpu.left, reg::cycles());
         if let Some(told) = vcpu.told {
-            // Nobody else writes it.
+            // No other pCPU writes this word.
             let all = pcpu.sched.stolen(slot);
             let new = pcpu.in_nanoseconds(all.wrapping_sub(vcpu.stolen));
             vcpu.stolen = all;
@@ -369,7 +380,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     vcpu.pcpu = Some(pcpu);
 }
 
-/// What is its own of a vCPU that [`Vcpu::needs_full_switch`].
+/// Restores the additional state of a vCPU with [`Vcpu::needs_full_switch`].
 #[inline(never)]
 fn vcpu_load_full(vcpu: &mut Vcpu) {
     if vcpu.has_ptimer {
@@ -380,13 +391,13 @@ fn vcpu_load_full(vcpu: &mut Vcpu) {
     }
 }
 
-/// What the scheduler has counted as stolen from a vCPU so far, in ticks.
+/// Returns the ticks that the scheduler has counted as stolen from a vCPU so far.
 pub fn stolen(vcpu: &Vcpu) -> u64 {
     let pcpu = vcpu.pcpu.as_deref();
     pcpu.map_or(0, |pcpu| pcpu.sched.stolen(vcpu.slot))
 }
 
-/// The board's interrupts behind the private ones that the guest has enabled.
+/// Returns the board's interrupts behind the private interrupts that the guest has enabled.
 fn board_interrupts(vcpu: &Vcpu) -> u32 {
     let board = &plan().header.board;
     let enabled = vcpu.vgic.enabled_on_board();
@@ -394,12 +405,12 @@ fn board_interrupts(vcpu: &Vcpu) -> u32 {
     bit(board.vtimer_intid, VTIMER) | bit(board.ptimer_intid, plan::PHYSICAL_TIMER)
 }
 
-/// The bit of a slot.
+/// Returns the bit of a slot.
 const fn bit(slot: usize) -> u32 {
     1u32.wrapping_shl(slot as u32)
 }
 
-/// What came for the vCPU while it did not run: SPIs, SGIs of siblings, messages.
+/// Delivers what arrived for the vCPU while it did not run: SPIs, SGIs of siblings, messages.
 #[inline(never)]
 fn catch_up(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
@@ -430,7 +441,8 @@ fn others(pcpu: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &RunSlot)> {
     all.filter_map(move |(slot, run_slot)| Some((slot, run_slot.as_ref().filter(|_| slot != own)?)))
 }
 
-/// The slots of those other vCPUs of this pCPU for which `has_pending` holds, a bit for each.
+/// Returns the slots of the other vCPUs of this pCPU for which `has_pending` holds, one bit for
+/// each.
 fn slots(vcpu: &Vcpu, has_pending: impl Fn(&RunSlot) -> bool) -> u32 {
     let mut found = 0;
     if let Some(pcpu) = vcpu
@@ -453,7 +465,7 @@ fn wake_all(vcpu: &mut Vcpu, found: u32) {
     }
 }
 
-/// Something has come for these, which do not run.
+/// Marks the vCPUs in `found`, which do not run, as having something pending, and wakes them.
 fn mark_pending(vcpu: &mut Vcpu, found: u32) {
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
         pcpu.pending |= found;
@@ -461,7 +473,7 @@ fn mark_pending(vcpu: &mut Vcpu, found: u32) {
     wake_all(vcpu, found);
 }
 
-/// Numbers of the bits that are set.
+/// Returns the numbers of the bits that are set.
 fn numbers(bits: u32) -> impl Iterator<Item = usize> {
     let mut rest = bits;
     core::iter::from_fn(move || {
@@ -473,15 +485,15 @@ fn numbers(bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// EL2's timer has fired for the end of the turn, and for nothing else.
+/// Whether EL2's timer has fired for the end of the turn only.
 #[inline(always)]
 pub fn is_over(vcpu: &Vcpu, now: u64) -> bool {
     let pcpu = vcpu.pcpu.as_deref();
     pcpu.is_some_and(|pcpu| now < pcpu.rest && now >= pcpu.turn.until)
 }
 
-/// EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over. `true`: [`reschedule`] comes next,
-/// which sets the timer.
+/// Handles EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over.
+/// `true`: the caller goes on to [`reschedule`], which sets the timer.
 #[inline(always)]
 pub fn timer_fired(vcpu: &mut Vcpu, now: u64) -> bool {
     if vcpu.pcpu.as_deref().is_some_and(|pcpu| pcpu.soonest <= now) {
@@ -509,7 +521,7 @@ fn wake_due(vcpu: &mut Vcpu, now: u64) {
     wake_all(vcpu, found);
 }
 
-/// A sibling of a vCPU of this pCPU that does not run has called it.
+/// Handles the SGI of a sibling for vCPUs of this pCPU that do not run.
 pub fn on_sibling_sgi(vcpu: &mut Vcpu) {
     let found = slots(vcpu, |run_slot| {
         vm::vm(run_slot.vm.into())
@@ -519,14 +531,14 @@ pub fn on_sibling_sgi(vcpu: &mut Vcpu) {
     mark_pending(vcpu, found);
 }
 
-/// There is a message for one of the threads of this pCPU that do not run.
+/// Wakes the vCPUs of this pCPU that do not run and have a message.
 pub fn on_mail(vcpu: &mut Vcpu) {
     let found = slots(vcpu, |run_slot| mailbox::has_mail(run_slot.id.into()));
     mark_pending(vcpu, found);
 }
 
-/// A physical SPI has come, and its priority has been dropped: wakes the vCPU of this pCPU that it is for, if that is one
-/// that does not run.
+/// Handles a physical SPI whose priority has been dropped, if it belongs to a vCPU of this pCPU
+/// that does not run: wakes that vCPU. Returns whether there was such a vCPU.
 pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
     let found = slots(vcpu, |run_slot| {
         vm::vm(run_slot.vm.into()).vintid_of(pintid).is_some()
@@ -549,7 +561,7 @@ pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
     true
 }
 
-/// The guest has nothing to do until an interrupt comes (WFI).
+/// Handles WFI: blocks unless an interrupt is already pending for the guest.
 pub fn wait(vcpu: &mut Vcpu) {
     let gate = gic::gate();
     let below = gate.mask.min(gate.running);
@@ -558,10 +570,10 @@ pub fn wait(vcpu: &mut Vcpu) {
     }
 }
 
-/// Between two slices of long work: does what other pCPUs and the console ask of this one, and lets others have their turns.
-/// `false`: they may ask for more.
+/// Between two slices of long work, does what other pCPUs and the console ask of this pCPU, and
+/// lets other vCPUs have their turns. `false`: more interrupts may be pending.
 pub fn poll_and_yield(vcpu: &mut Vcpu) -> bool {
-    // As many as there can be sources; more can wait for the next slice.
+    // As many as there can be sources of interrupts; further ones can wait for the next slice.
     let mut quiet = false;
     for _ in 0..8 {
         quiet = !upcall::poll(vcpu);

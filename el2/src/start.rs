@@ -1,4 +1,4 @@
-//! Start-up, as one list in order. Nothing of the plan is used before it is proven.
+//! Start-up, as one list in order. No entry of the plan is used before the plan is proven.
 
 use bulkhead_abi::plan::{IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE};
 use bulkhead_core::boot_tree::BootTree;
@@ -10,7 +10,7 @@ use bulkhead_core::stage2::Builder;
 
 use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, Frame, Pool, Windows};
-use crate::hw::plan::keep_plan;
+use crate::hw::plan::set_plan;
 #[cfg(not(feature = "gicv2"))]
 use crate::hw::sdei;
 use crate::hw::uart::{self, Uart};
@@ -18,10 +18,11 @@ use crate::hw::{boot, cpu, firmware, gic, layout, pool, timer};
 use crate::plan::plan;
 use crate::{console, gppt, prepare, random, timed, vm};
 
-/// A line of start-up.
+/// A line that start-up prints.
 type Said = Line<192>;
 
-/// What the boot pCPU does: proves the plan, makes the maps, starts the others, becomes a pCPU like them.
+/// Runs start-up on the boot pCPU: proves the plan, builds the memory maps, starts the other pCPUs,
+/// and becomes a pCPU like them.
 #[inline(always)]
 pub fn primary(tree: u64, load: u64) -> ! {
     let mut windows = Windows::boot();
@@ -33,7 +34,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
         None => crate::hw::mmio::Registers::NONE,
     });
     uart.open();
-    boot::keep_uart(uart);
+    boot::set_uart(uart);
     let Some(tree) = tree else {
         let mut line = Said::new();
         line.text("refused: board-tree: x0 is the address of no device tree");
@@ -49,7 +50,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
         Ok(plan) => plan,
         Err(violation) => refuse(uart, violation, load),
     };
-    keep_plan(plan);
+    set_plan(plan);
     mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
     pool::set_loaded_at(load);
     random::set_entropy(tree.rng_seed);
@@ -63,7 +64,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     share_vms(&mut windows, &pool);
     build_stage2(&mut pool);
     start_distributor(&mut windows, uart);
-    keep_time(&mut windows);
+    read_clock(&mut windows);
     make_private_maps(&mut windows, &mut pool, uart);
     prepare::scrub_shared(&mut windows);
     vm::set_running(plan.vms.len() as u32);
@@ -80,8 +81,8 @@ pub fn primary(tree: u64, load: u64) -> ! {
     }
     #[cfg(feature = "spin-table")]
     for n in 0..bulkhead_abi::plan::MAX_PCPUS {
-        // No CPU is that of a pCPU that the plan does not have.
-        mmu::keep_mpidr(n, plan.pcpus.get(n).map_or(u64::MAX, |pcpu| pcpu.mpidr));
+        // No CPU has the MPIDR of a pCPU that the plan does not have.
+        mmu::set_mpidr(n, plan.pcpus.get(n).map_or(u64::MAX, |pcpu| pcpu.mpidr));
     }
     boot::publish();
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
@@ -94,8 +95,8 @@ pub fn primary(tree: u64, load: u64) -> ! {
     boot::become_pcpu(index)
 }
 
-/// The UART that the plan names, for last words on a board whose device tree names none. A plan with a
-/// broken invariant names nothing.
+/// Returns the UART that the plan names, for the last words on a board whose device tree names
+/// none; `None` if an invariant of the plan is broken.
 #[cold]
 fn plan_uart() -> Option<u64> {
     let plan = Plan::open(boot::behind_el2()).ok()?;
@@ -118,7 +119,7 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
     Ok(plan)
 }
 
-/// Says which invariant is broken, where, and what it means, and switches the board off.
+/// Prints which invariant is broken, where, and what it means, and switches the board off.
 #[cold]
 fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
     let mut line = Said::new();
@@ -168,7 +169,7 @@ fn greet(uart: Uart, plan: &Plan) {
     say(uart, &line);
 }
 
-/// Shows the pages of every VM and vCPU to all pCPUs.
+/// Maps the pages of every VM and vCPU for all pCPUs.
 fn share_vms(windows: &mut Windows, pool: &Pool) {
     for index in 0..plan().vms.len() {
         mmu::share_vm_pages(index, pool.pa(pool::vm_page_number(index)));
@@ -180,7 +181,7 @@ fn share_vms(windows: &mut Windows, pool: &Pool) {
     vm::VCPU_LOCATION.start(plan().vcpus);
 }
 
-/// Builds the stage-2 tables of all VMs. The plan's proof says that this cannot fail.
+/// Builds the stage-2 tables of all VMs. The proof of the plan says that this cannot fail.
 fn build_stage2(pool: &mut Pool) {
     for (index, row) in plan().vms.iter().enumerate() {
         let first = pool::stage2_page(index);
@@ -196,15 +197,16 @@ fn build_stage2(pool: &mut Pool) {
                 region.pa = stolen;
             }
             if builder.map(&region).is_err() {
-                // An unmapped region faults in its VM; a wrong one cannot come about.
+                // Accesses to a region that is not mapped fault in its VM. A wrong mapping cannot
+                // arise.
                 break;
             }
         }
     }
 }
 
-/// Takes the time of day from the board's PL031 (RTCDR), if it has one.
-fn keep_time(windows: &mut Windows) {
+/// Reads the time of day from the board's PL031 (RTCDR), if the board has one.
+fn read_clock(windows: &mut Windows) {
     let rtc = plan().header.board.rtc;
     if rtc != 0 {
         let registers = windows.registers(layout::FRAMES.wrapping_add(1), rtc, PAGE);
@@ -213,8 +215,8 @@ fn keep_time(windows: &mut Windows) {
     }
 }
 
-/// Puts the distributor into its first state and gives every SPI of the plan to its pCPU. Here and not
-/// by the pCPUs, because sixteen triggers share a register.
+/// Puts the distributor into its first state and routes every SPI of the plan to its pCPU. The boot
+/// pCPU does this for all pCPUs, because sixteen SPIs share a trigger register.
 fn start_distributor(windows: &mut Windows, uart: Uart) {
     let plan = plan();
     let board = &plan.header.board;
@@ -243,7 +245,8 @@ fn start_distributor(windows: &mut Windows, uart: Uart) {
     give_interrupts(gicd, drainer.unwrap_or(0), uart);
 }
 
-/// Makes EL2's interrupts Group 0 on the pCPUs of VMs that take theirs themselves, unless those are got back by events.
+/// Makes EL2's interrupts Group 0 on the pCPUs of GPPT VMs, except on pCPUs that are reclaimed by
+/// events.
 #[cfg(not(feature = "gicv2"))]
 fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     let (mut which, mut events) = (0, 0);
@@ -276,25 +279,26 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     if gic::gppt::is_there(drainer) {
         gic::gppt::claim(gicd, plan().header.board.uart_intid);
     }
-    keep_hold();
+    hold_stage2_roots();
     gic::gppt::start_calls(gicd);
 }
 
-/// The plan's proof says that none of them runs where the console is drained.
+/// Records the stage 2 of GPPT VMs. The proof of the plan says that no GPPT VM runs on the pCPU
+/// that drains the console.
 #[cfg(feature = "gicv2")]
 fn give_interrupts(_: Registers, _: usize, _: Uart) {
-    keep_hold();
+    hold_stage2_roots();
 }
 
-/// Keeps hold of the stage 2 of VMs that could mask EL2's interrupts.
-fn keep_hold() {
+/// Records the stage 2 of the VMs that could mask EL2's interrupts, so that it can be taken away.
+fn hold_stage2_roots() {
     let masking = gppt::state::pcpus().filter(|(_, vm)| gppt::state::can_mask(*vm));
     for (pcpu, vm) in masking {
         gic::gppt::give_to(pcpu, vm);
     }
 }
 
-/// Makes the private map of every pCPU.
+/// Builds the private memory map of every pCPU.
 fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
     let board = &plan().header.board;
     for (index, pcpu) in plan().pcpus.iter().enumerate() {

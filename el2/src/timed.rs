@@ -1,8 +1,8 @@
-//! Emulated devices that follow the counters: the VM's real-time clock and watchdog, and the vCPU's physical
-//! timer.
+//! Emulated devices that follow the counters: the real-time clock and the watchdog of the VM, and
+//! the physical timer of the vCPU.
 //!
-//! Any vCPU of the VM may use the clock and the watchdog; their deadlines are with vCPU 0, also
-//! while that vCPU is off.
+//! Any vCPU of the VM may use the clock and the watchdog; vCPU 0 has their deadlines, also while it
+//! is off.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,16 +20,17 @@ use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 use crate::{deadlines, mailbox, orders, plan};
 
-/// Seconds since 1970 when the physical counter was 0, modulo 2^32.
+/// The time when the physical counter was 0, in seconds since 1970, modulo 2^32.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
-/// Start-up has read the board's clock: `time` (seconds since 1970) `seconds` after the counter was 0.
+/// Sets the time of day from the board's clock, during start-up: it read `time` (seconds since
+/// 1970) `seconds` after the counter was 0.
 pub fn set_time(time: u32, seconds: u64) {
     EPOCH.store(time.wrapping_sub(seconds as u32), Ordering::Relaxed);
 }
 
-/// Seconds since 1970 so many seconds after the physical counter was 0; without a clock on the board those
-/// alone.
+/// Returns the seconds since 1970 at the time `seconds` after the physical counter was 0. Without a
+/// clock on the board, returns `seconds`.
 pub fn time_of_day(seconds: u64) -> u32 {
     EPOCH.load(Ordering::Relaxed).wrapping_add(seconds as u32)
 }
@@ -41,12 +42,12 @@ fn now() -> Now {
     }
 }
 
-/// The clock and the watchdog of a VM that starts.
+/// Resets the clock and the watchdog of a VM that starts.
 pub fn reset(vcpu: &mut Vcpu, vm: &Vm) {
     vm.time.reset();
     let now = now();
     let time = time_of_day(now.count.checked_div(now.frequency).unwrap_or(0));
-    // Nobody else uses them: all vCPUs are off.
+    // Nobody else uses the devices: all vCPUs are off.
     let _done = vm.clock.try_use(|clock| *clock = Pl031::new(time, now));
     let _done = vm.watchdog.try_use(|dog| *dog = Watchdog::new());
     for purpose in [Purpose::Alarm, Purpose::Watchdog] {
@@ -54,7 +55,7 @@ pub fn reset(vcpu: &mut Vcpu, vm: &Vm) {
     }
 }
 
-/// Performs an access if it hits one of these devices.
+/// Performs an access if it hits the clock or the watchdog.
 pub fn access(vcpu: &mut Vcpu, vm: &Vm, mmio: &Mmio) -> Done {
     let [clock, dog] = vcpu.ipas.timed;
     let stored = mmio.stored(vcpu.frame.get(mmio.register));
@@ -91,8 +92,8 @@ pub fn access(vcpu: &mut Vcpu, vm: &Vm, mmio: &Mmio) -> Done {
     Done::Yes(ExitClass::Device)
 }
 
-/// Uses the clock and follows its line; `None` if another vCPU is at it. The line goes to the vGIC before
-/// another one can change it.
+/// Uses the clock and updates its interrupt line and its deadline; `None` if another vCPU is using
+/// it. The vGIC learns the level of the line before another vCPU can change it.
 fn use_clock<R>(vcpu: &mut Vcpu, vm: &Vm, act: impl FnOnce(&mut Pl031, Now) -> R) -> Option<R> {
     let [place, _] = vcpu.ipas.timed;
     let now = now();
@@ -107,7 +108,7 @@ fn use_clock<R>(vcpu: &mut Vcpu, vm: &Vm, act: impl FnOnce(&mut Pl031, Now) -> R
     Some(result)
 }
 
-/// Uses the watchdog, in the VM's own time, as [`use_clock`].
+/// Uses the watchdog, in the VM's virtual time; otherwise like [`use_clock`].
 fn use_watchdog<R>(
     vcpu: &mut Vcpu,
     vm: &Vm,
@@ -130,7 +131,7 @@ fn use_watchdog<R>(
     Some(result)
 }
 
-/// The deadline of a device of the VM is another one now.
+/// Updates the deadline of a device of the VM, or tells vCPU 0 to do so.
 fn follow(vcpu: &mut Vcpu, purpose: Purpose, before: Option<u64>, after: Option<u64>) {
     if vcpu.number == 0 {
         deadlines::set(vcpu, purpose, after);
@@ -141,11 +142,11 @@ fn follow(vcpu: &mut Vcpu, purpose: Purpose, before: Option<u64>, after: Option<
     }
 }
 
-/// Looks at the clock and the watchdog: a deadline has come, another vCPU has changed one, or the VM goes on
-/// after a pause. By vCPU 0.
+/// Looks at the clock and the watchdog, on vCPU 0: a deadline has passed, another vCPU has changed
+/// one, or the VM goes on after a pause.
 pub fn look(vcpu: &mut Vcpu) {
     let Some(vm) = vcpu.vm() else { return };
-    // A VM that stands still is not bitten; it looks when it goes on.
+    // The watchdog does not expire while the VM is paused; it is looked at when the VM goes on.
     if vcpu.number != 0 || vm.power.phase() != Phase::Running || vm.power.is_paused() {
         return;
     }
@@ -153,12 +154,12 @@ pub fn look(vcpu: &mut Vcpu) {
     let clock = clock.size == 0 || use_clock(vcpu, vm, |clock, now| clock.advance(now)).is_some();
     let dog = dog.size == 0 || use_watchdog(vcpu, vm, |dog, now| dog.advance(now)).is_some();
     if !(clock && dog) {
-        // Another vCPU is just using it: come again after whatever this pCPU does next.
+        // Another vCPU is using the device: try again after whatever this pCPU does next.
         mailbox::send(vcpu.id, mailbox::TIMED);
     }
 }
 
-/// An access to a register of the emulated physical timer.
+/// Performs an access to a register of the emulated physical timer.
 pub fn access_physical(vcpu: &mut Vcpu, register: Register, read: bool, gpr: u8) {
     let now = timer::now();
     if read {
@@ -171,7 +172,7 @@ pub fn access_physical(vcpu: &mut Vcpu, register: Register, read: bool, gpr: u8)
     follow_physical(vcpu);
 }
 
-/// Follows the line of the emulated physical timer.
+/// Updates the interrupt line and the deadline of the emulated physical timer.
 pub fn follow_physical(vcpu: &mut Vcpu) {
     let Some(vm) = vcpu.vm() else { return };
     if !vcpu.runs {

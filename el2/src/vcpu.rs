@@ -1,5 +1,6 @@
-//! Everything about a vCPU that its pCPU alone touches, and the thread of EL2 that it has there. Exactly one reference to it
-//! exists at a time: the vectors make it. The thread that waits when no vCPU has anything to do is one without a VM.
+//! The state of a vCPU that only its pCPU touches, together with the EL2 thread of that vCPU.
+//! Exactly one reference to it exists at a time, which the vectors create. The idle thread of a
+//! pCPU has such a state too, without a VM.
 
 use core::sync::atomic::AtomicU64;
 
@@ -25,11 +26,11 @@ use crate::plan::{DeviceFrame, device, has_ptimer, plan, timer_devices};
 use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
 use crate::{mailbox, random};
 
-/// An INTID that nothing has.
+/// An INTID that no interrupt has.
 const NO_INTID: u32 = u32::MAX;
 
-/// General-purpose registers of the guest. The vectors save x0 to x18 and x30 here, and the rest if an
-/// access needs it; entry 31 stands for XZR.
+/// The general-purpose registers of the guest. The vectors save x0 to x18 and x30 here, and the
+/// rest if an access needs them; entry 31 stands for XZR.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Frame([u64; 32]);
@@ -55,116 +56,120 @@ impl Frame {
     }
 }
 
-/// State of a vCPU. The vectors rely on the frame being first.
+/// The state of a vCPU. The vectors rely on the frame being its first field.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Vcpu {
-    /// Registers of the guest.
+    /// The registers of the guest.
     pub frame: Frame,
-    /// What exits have cost. Near the frame, where pairs can be loaded and stored.
+    /// The exit statistics. Near the frame, where load-pair and store-pair instructions reach them.
     pub stats: ExitStats,
-    /// The board's virtual timer interrupt.
+    /// The INTID of the board's virtual timer interrupt.
     pub vtimer_intid: u32,
-    /// EL2's timer interrupt, where that comes as one of Group 1; else [`NO_INTID`].
+    /// The INTID of EL2's timer interrupt where it arrives in Group 1; otherwise [`NO_INTID`].
     pub hyp_timer_intid: u32,
-    /// The private interrupts of the board that a vCPU can own, its timers: a bit for each.
+    /// The board's private interrupts that a vCPU can own, which are its timers: one bit for each.
     pub timer_bits: u32,
-    /// IPAs of what EL2 emulates; [`NOWHERE`] for what the VM does not have.
+    /// The IPAs of the emulated devices; [`NOWHERE`] for a device that the VM does not have.
     pub ipas: DeviceIpas,
-    /// Interrupt state of the vCPU.
+    /// The virtual interrupt state of the vCPU.
     pub vgic: vgic::Cpu,
     /// The physical GIC.
     pub gic: Gic,
-    /// Its GIC, if it takes its interrupts itself.
+    /// The GIC of a GPPT VM; `None` for a VM with a vGIC.
     pub gppt: Option<Gppt>,
-    /// EL2 takes no Group 1 interrupts on its pCPU, because a vCPU there does.
+    /// Whether EL2 takes no Group 1 interrupts on this pCPU, because a GPPT VM takes them there.
     pub group0: bool,
-    /// INTID of the emulated UART.
+    /// The INTID of the emulated UART.
     pub pl011_intid: u32,
-    /// INTID of the SGI by which a sibling makes this vCPU look; of one that shares its pCPU [`NO_INTID`], so that it is looked up
-    /// whom it is for.
+    /// The INTID of the SGI by which a sibling notifies this vCPU. [`NO_INTID`] if the vCPU shares
+    /// its pCPU: then the slow path finds out for which vCPU the SGI is.
     pub sibling_intid: u32,
-    /// Something is to be done before the guest goes on: see [`crate::lifecycle::do_exit_work`].
+    /// Whether there is exit work, to be done before the guest goes on: see
+    /// [`crate::lifecycle::do_exit_work`].
     pub exit_work: bool,
-    /// What the threads of this pCPU share, while this one runs.
+    /// The state that the threads of this pCPU share; present while this thread runs.
     pub pcpu: Option<&'static mut Pcpu>,
-    /// What it has that most have not has to be kept and brought, too: a GIC of its own, the physical timer, or what an unusual
-    /// interface of the pCPU has. The thread that waits has nothing, which is special as well.
+    /// Whether a switch must save and restore more than most vCPUs have: a GPPT VM's GIC, the
+    /// physical timer, or the state of a virtual interface that [`Gic::is_fastpath`] excludes. Set
+    /// for the idle thread too, which has no state at all and is a special case for that reason.
     pub needs_full_switch: bool,
-    /// It has the EL1 physical timer to itself.
+    /// Whether the vCPU has the EL1 physical timer to itself.
     pub has_ptimer: bool,
-    /// Its registers while another one has the pCPU.
+    /// The saved registers of the vCPU while another vCPU has the pCPU.
     pub context: Context,
-    /// When it left the pCPU (cycle counter).
+    /// When the vCPU left the pCPU (cycle counter).
     pub left: u64,
-    /// IPA at which it is told stolen time, if it is; and how much of it (ticks) it has been told or did not have to be.
+    /// The IPA at which the guest reads its stolen time, if it is offered that.
     pub stolen_at: Option<u64>,
-    /// See `stolen_at`.
+    /// The stolen time (ticks) that has been written for the guest or must not be charged to it.
     pub stolen: u64,
-    /// Where it is told.
+    /// The word in which EL2 writes the stolen time.
     pub told: Option<&'static AtomicU64>,
-    /// Its seat says when it has something to do by itself.
+    /// Whether the run slot of the vCPU holds a time at which to wake it.
     pub sleeps: bool,
-    /// Its place among the vCPUs of its pCPU, or [`IDLE`]. This and what else is the pCPU's changes when it moves ([`crate::balance`]).
+    /// The index of the vCPU's run slot on its pCPU, or [`IDLE`]. Changes when the vCPU migrates,
+    /// like the other fields that depend on the pCPU ([`crate::balance`]).
     pub slot: usize,
-    /// Row of the plan; of the thread that waits [`mailbox::of_pcpu`].
+    /// The row of the vCPU in the plan; for the idle thread [`mailbox::of_pcpu`].
     pub id: usize,
-    /// Index of its pCPU in the plan.
+    /// The index of the pCPU in the plan.
     pub index: usize,
-    /// Index of its VM.
+    /// The index of the VM in the plan.
     pub vm: Option<usize>,
-    /// Number of the vCPU in its VM, which is its affinity too.
+    /// The number of the vCPU in its VM, which is its affinity too.
     pub number: usize,
-    /// How many vCPUs the VM has.
+    /// The number of vCPUs of the VM.
     pub vcpus: usize,
-    /// The vCPU is on: it has registers.
+    /// Whether the vCPU is on: its registers are those of a guest.
     pub runs: bool,
-    /// It stands still, because its VM is paused.
+    /// Whether the vCPU is stopped because its VM is paused.
     pub paused: bool,
-    /// What the guest's timers were while it stands still.
+    /// The control registers of the guest's timers (virtual, physical) while the vCPU is paused.
     pub paused_timers: Option<[u64; 2]>,
-    /// When it needs EL2's timer.
+    /// The deadlines for which the vCPU needs EL2's timer.
     pub deadlines: Deadlines,
     /// The emulated physical timer.
     pub physical_timer: PhysicalTimer,
-    /// What this pCPU answers about workarounds.
+    /// The answers of this pCPU to the guest's questions about workarounds.
     pub workarounds: Workarounds,
-    /// Random numbers for the guest, if the board gives EL2 any.
+    /// The generator of the guest's random numbers, if the board gives EL2 a seed.
     pub generator: Option<Generator>,
-    /// The life of the VM about whose end this vCPU has reported ([`Vm::life`]).
+    /// The life ([`Vm::life`]) of the VM whose end this vCPU has reported.
     pub reported: u32,
-    /// What the pCPUs share about its VM.
+    /// The state of the VM that the pCPUs share.
     pub shared: Option<&'static Vm>,
-    /// What the guest reads from ID registers.
+    /// The values that the guest reads from the ID registers.
     pub ids: IdRegisters,
-    /// Windows of its pCPU.
+    /// The memory windows of the pCPU.
     pub windows: Windows,
-    /// What is still to be said about the vCPU, once it has stopped.
+    /// The report about the vCPU that is still to be printed, once the vCPU has stopped.
     pub report: Option<Report>,
 }
 
-/// Place of what a VM does not have: as far as can be from all that a guest can access, on both sides.
+/// The IPA of a device that the VM does not have: as far as possible from every address that a
+/// guest can access, in both directions.
 pub const NOWHERE: u64 = 1 << 63;
 
-/// Where a VM finds what EL2 emulates.
+/// The IPAs of the devices that EL2 emulates for a VM.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceIpas {
-    /// Distributor.
+    /// The distributor.
     pub gicd: u64,
-    /// Redistributor.
+    /// The redistributors.
     pub gicr: u64,
-    /// Bytes of all redistributors.
+    /// The size of all redistributors in bytes.
     pub gicr_size: u64,
-    /// GICC_DIR of a GICv2.
+    /// The page of GICC_DIR of a GICv2.
     pub gicc_dir: u64,
-    /// PL011.
+    /// The PL011.
     pub pl011: u64,
-    /// Clock and watchdog.
+    /// The real-time clock and the watchdog.
     pub timed: [DeviceFrame; 2],
 }
 
 impl DeviceIpas {
-    /// A VM that has nothing.
+    /// The addresses of a VM without devices.
     const NOWHERE: Self = Self {
         gicd: NOWHERE,
         gicr: NOWHERE,
@@ -176,7 +181,7 @@ impl DeviceIpas {
 }
 
 impl Vcpu {
-    /// The idle thread of pCPU `index`.
+    /// Returns the state of the idle thread of pCPU `index`.
     #[inline(always)]
     pub fn idle(index: usize) -> Self {
         let plan = plan();
@@ -230,7 +235,8 @@ impl Vcpu {
         }
     }
 
-    /// Becomes vCPU `id`, which is this row of the plan, on the pCPU of `idle`, which has been started.
+    /// Turns this state into that of vCPU `id` with this `row` of the plan, on the pCPU of `idle`,
+    /// which has been started.
     pub fn become_vcpu(
         &mut self,
         idle: &Self,
@@ -287,12 +293,13 @@ impl Vcpu {
         self.generator = random::generator(vm, number);
     }
 
-    /// Says anew whether it [`Self::needs_full_switch`], on the pCPU where it is now.
+    /// Updates [`Self::needs_full_switch`] for the current pCPU.
     pub fn sort(&mut self) {
         self.needs_full_switch = self.gppt.is_some() || self.has_ptimer || !self.gic.is_fastpath;
     }
 
-    /// Makes the one vCPU of its VM that is in `whom`, if any, look at its interrupts.
+    /// Notifies the one vCPU of the VM that is in `whom`, if any, so that it looks at its
+    /// interrupts.
     #[inline(always)]
     pub fn notify_one(&self, whom: Notify) {
         if whom != Notify::NOBODY {
@@ -301,7 +308,7 @@ impl Vcpu {
         }
     }
 
-    /// Makes vCPUs of its VM look at their interrupts.
+    /// Notifies vCPUs of the VM, so that they look at their interrupts.
     pub fn notify(&self, whom: Notify) {
         for vcpu in whom.iter() {
             if let Some(place) = self.gic.siblings.get(vcpu) {
@@ -310,12 +317,12 @@ impl Vcpu {
         }
     }
 
-    /// The console, if its pCPU drains it.
+    /// Returns the console, if this pCPU drains it.
     pub fn console(&mut self) -> Option<&mut Console> {
         self.pcpu.as_deref_mut()?.console.as_mut()
     }
 
-    /// The shared state of its VM.
+    /// Returns the shared state of the VM.
     #[inline(always)]
     pub fn vm(&self) -> Option<&'static Vm> {
         self.shared

@@ -1,4 +1,4 @@
-//! What the pCPUs share about a VM: two pages for each, made of atomics and claims.
+//! The state of a VM that the pCPUs share: two pages for each VM, made of atomics and claims.
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -18,62 +18,62 @@ use crate::hw::gic;
 use crate::hw::state::vm_page;
 use crate::plan::id_of;
 
-/// The shared state of a VM. Zeros are what it is before it starts.
+/// The shared state of a VM. All zeros is its value before the VM starts.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Vm {
-    /// Its console.
+    /// The console streams.
     pub streams: Streams,
-    /// Its interrupts.
+    /// The virtual distributor.
     pub dist: Distributor,
-    /// Its vCPUs: which are on, and whether it runs.
+    /// The power state: which vCPUs are on, and whether the VM runs.
     pub power: Power,
-    /// How often it has been restarted.
+    /// The restarts after crashes.
     pub restarts: Restarts,
-    /// Its emulated UART.
+    /// The emulated UART.
     pub pl011: Claim<Pl011>,
-    /// Its real-time clock.
+    /// The emulated real-time clock.
     pub clock: Claim<Pl031>,
-    /// Its watchdog.
+    /// The emulated watchdog.
     pub watchdog: Claim<Watchdog>,
-    /// Its virtual time.
+    /// The virtual time.
     pub time: VirtualTime,
-    /// vCPUs that stand still because it is paused.
+    /// The number of vCPUs that are stopped because the VM is paused.
     pub paused_vcpus: AtomicU32,
-    /// VMs that have ended and of which it has not heard yet, a bit for each.
+    /// The VMs that have ended and whose end this VM has not been told yet, one bit for each.
     pub events: AtomicU64,
-    /// Why it ended the last time ([`bulkhead_core::cpu::power::End`] as number).
+    /// The reason of the last end ([`bulkhead_core::cpu::power::End`] as a number).
     pub last_end: AtomicU32,
-    /// What its pCPUs have still to do about its end: bits of [`mod@after`].
+    /// The work that is still to be done about the end of the VM: bits of [`mod@after`].
     pub after: AtomicU32,
-    /// How often it has been started.
+    /// The number of times that the VM has been started.
     life: AtomicU32,
-    /// Those of its pCPUs that have not yet said what they have to say about its end.
+    /// The number of vCPUs that have not yet printed their reports about the end of the VM.
     pub unsaid: AtomicU32,
-    /// The virtual SPI behind each physical SPI from 32 on, 0 for none.
+    /// The virtual SPI behind each physical SPI, from INTID 32 on; 0 for none.
     vintids: [AtomicU16; MAX_SPIS as usize],
 }
 
-/// Bits of [`Vm::after`].
+/// The bits of [`Vm::after`].
 pub mod after {
-    /// The VM has ended for good; each of its vCPUs says its statistics.
+    /// The VM has ended for good; each of its vCPUs prints its statistics.
     pub const REPORT: u32 = 1;
-    /// The VM starts again; for its boot vCPU.
+    /// The VM starts again; its boot vCPU has to start it.
     pub const START: u32 = 2;
-    /// The reason of its end has been said.
+    /// The reason of the end has been printed.
     pub const REPORTED: u32 = 4;
-    /// It ended by a crash after which it starts again.
+    /// The VM ended by a crash after which it starts again.
     pub const RETRY: u32 = 8;
 }
 
-/// [`Vm::events`] has a bit for each.
+/// [`Vm::events`] has one bit for each VM.
 const _: () = assert!(MAX_VMS <= u64::BITS as usize);
 
-/// VMs whose vCPUs have not all stopped and said their report.
+/// The number of VMs of which not all vCPUs have stopped and printed their reports.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
 impl Vm {
-    /// Links a physical SPI to a virtual one.
+    /// Maps a physical SPI to a virtual interrupt.
     pub fn link(&self, vintid: u32, pintid: u32, edge: bool) {
         self.dist.link(vintid, pintid, edge);
         if let Some(slot) = self.vintids.get(pintid.wrapping_sub(32) as usize) {
@@ -81,7 +81,7 @@ impl Vm {
         }
     }
 
-    /// Which of its lives this is, from 1.
+    /// Returns the number of the VM's current life, from 1.
     pub fn life(&self) -> u32 {
         self.life.load(Ordering::Acquire)
     }
@@ -91,26 +91,27 @@ impl Vm {
         self.life.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The virtual SPI behind a physical one.
+    /// Returns the virtual SPI behind a physical one.
     pub fn vintid_of(&self, pintid: u32) -> Option<u32> {
         let slot = self.vintids.get(pintid.wrapping_sub(32) as usize)?;
         Some(u32::from(slot.load(Ordering::Relaxed))).filter(|vintid| *vintid != 0)
     }
 }
 
-/// The shared state of the VM `index` of the plan.
+/// Returns the shared state of VM `index` of the plan.
 #[inline(always)]
 pub fn vm(index: usize) -> &'static Vm {
     vm_page(index)
 }
 
-/// Where each vCPU is.
+/// The pCPU of each vCPU.
 pub static VCPU_LOCATION: VcpuLocation = VcpuLocation::new();
 
-/// What vCPUs may have now. Changed by the pCPU that serves the console, which tells their pCPUs.
+/// The current limits of the vCPUs. The pCPU that serves the console changes them and tells the
+/// pCPUs concerned.
 pub static LIMITS: Limits = Limits::new();
 
-/// Makes the pCPUs of vCPUs look at their interrupts.
+/// Notifies vCPUs of a VM, so that their pCPUs look at their interrupts.
 pub fn notify(vm: usize, whom: Notify) {
     for vcpu in whom.iter() {
         if let Some(id) = id_of(vm, vcpu) {
@@ -119,22 +120,23 @@ pub fn notify(vm: usize, whom: Notify) {
     }
 }
 
-/// Start-up says how many VMs there are.
+/// Sets the number of VMs, during start-up.
 pub fn set_running(count: u32) {
     RUNNING.store(count, Ordering::Relaxed);
 }
 
-/// A VM that had stopped starts again.
+/// Counts a stopped VM that starts again.
 pub fn one_more() {
     RUNNING.fetch_add(1, Ordering::AcqRel);
 }
 
-/// A VM has stopped and everything about it has been said; `true` for the last.
+/// Counts a VM that has stopped and has been reported completely; `true` if it was the last one
+/// that ran.
 pub fn one_less() -> bool {
     RUNNING.fetch_sub(1, Ordering::AcqRel) == 1
 }
 
-/// No VM runs any more.
+/// Whether no VM runs any more.
 pub fn all_stopped() -> bool {
     RUNNING.load(Ordering::Acquire) == 0
 }

@@ -20,7 +20,7 @@
 //! vms = { desk = "r", loop = "rw" }
 //! ```
 //!
-//! Words have 64 bits: a [`Wish`] in the lowest eight, a sequence number in bits 8 to 39, zeros above. The answer is the request that it is
+//! Words have 64 bits: a [`Request`] in the lowest eight, a sequence number in bits 8 to 39, zeros above. The answer is the request that it is
 //! about, with a [`Reply`] in its place of the wish. Zeros, which is what shared memory holds when the board starts, are no request.
 //!
 //! **The other side may write anything, at any time.** A [`Listener`] takes what it does not know, or does not grant, for a wish
@@ -30,19 +30,19 @@
 //! # In a control loop
 //!
 //! ```
-//! # use bulkhead_poll::{Listener, Wish, Requests};
+//! # use bulkhead_poll::{Listener, Request, Requests};
 //! # use core::sync::atomic::AtomicU64;
 //! # let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
-//! # bulkhead_poll::Asker::new(&request, &answer).ask(Wish::Stop);
+//! # bulkhead_poll::Asker::new(&request, &answer).ask(Request::Stop);
 //! let mut listener = Listener::new(&request, &answer, Requests::ALL);
 //! let mut paused = false;
 //! loop {
 //!     // Here: wait for the next period.
 //!     match listener.look() {
 //!         None => {}
-//!         Some(Wish::Run) => paused = false,
-//!         Some(Wish::Pause) => paused = true,
-//!         Some(Wish::Stop) => break,
+//!         Some(Request::Run) => paused = false,
+//!         Some(Request::Pause) => paused = true,
+//!         Some(Request::Stop) => break,
 //!     }
 //!     // What has been done for the wish is done; whoever asked may rely on it.
 //!     listener.answer();
@@ -59,4 +59,4 @@
 
 mod word;
 
-pub use word::{Asker, Listener, Reply, Requests, Wish};
+pub use word::{Asker, Listener, Reply, Request, Requests};

@@ -10,7 +10,7 @@ const NEXT: u64 = 0x100;
 /// What somebody wants of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Wish {
+pub enum Request {
     /// To go on.
     Run = 1,
     /// To do nothing, but to look.
@@ -19,7 +19,7 @@ pub enum Wish {
     Stop = 3,
 }
 
-impl Wish {
+impl Request {
     const fn of(word: u64) -> Option<Self> {
         match word as u8 {
             1 => Some(Self::Run),
@@ -33,9 +33,9 @@ impl Wish {
 /// Requests that a guest grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requests {
-    /// [`Wish::Pause`] and [`Wish::Run`].
+    /// [`Request::Pause`] and [`Request::Run`].
     pub pause: bool,
-    /// [`Wish::Stop`].
+    /// [`Request::Stop`].
     pub stop: bool,
 }
 
@@ -46,21 +46,21 @@ impl Requests {
         stop: true,
     };
 
-    const fn grant(self, wish: Wish) -> bool {
-        match wish {
-            Wish::Run | Wish::Pause => self.pause,
-            Wish::Stop => self.stop,
+    const fn allows(self, request: Request) -> bool {
+        match request {
+            Request::Run | Request::Pause => self.pause,
+            Request::Stop => self.stop,
         }
     }
 }
 
-/// What became of a wish.
+/// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reply {
     /// It is done.
     Done = 1,
-    /// The guest does not know it, or does not grant it. Nothing has changed.
+    /// The guest does not know it, or does not allow it. Nothing has changed.
     Refused = 2,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Listener<'a> {
     ///
     /// Without a request: a load, a comparison, a branch.
     #[inline(always)]
-    pub fn look(&mut self) -> Option<Wish> {
+    pub fn look(&mut self) -> Option<Request> {
         let request = self.request.load(Ordering::Relaxed);
         if request == self.seen {
             return None;
@@ -108,21 +108,21 @@ impl<'a> Listener<'a> {
 
     #[cold]
     #[inline(never)]
-    fn take(&mut self, request: u64) -> Option<Wish> {
+    fn take(&mut self, word: u64) -> Option<Request> {
         // What was written before the request.
         fence(Ordering::Acquire);
-        self.seen = request;
-        let wish = Wish::of(request).filter(|wish| self.grants.grant(*wish));
-        let reply = if wish.is_some() {
+        self.seen = word;
+        let request = Request::of(word).filter(|request| self.grants.allows(*request));
+        let reply = if request.is_some() {
             Reply::Done
         } else {
             Reply::Refused
         };
-        self.owed = Some(request & SEQUENCE | reply as u64);
-        if wish.is_none() {
+        self.owed = Some(word & SEQUENCE | reply as u64);
+        if request.is_none() {
             self.answer();
         }
-        wish
+        request
     }
 
     /// Says that what the last look has given is done. Does nothing if that was nothing.
@@ -155,9 +155,9 @@ impl<'a> Asker<'a> {
     }
 
     /// Asks for something. A request before this one that has not been seen is forgotten.
-    pub fn ask(&mut self, wish: Wish) {
+    pub fn ask(&mut self, request: Request) {
         let sequence = self.asked.wrapping_add(NEXT) & SEQUENCE;
-        self.asked = sequence | wish as u64;
+        self.asked = sequence | request as u64;
         self.request.store(self.asked, Ordering::Release);
     }
 
@@ -186,10 +186,10 @@ mod tests {
         let mut listener = Listener::new(&request, &answer, Requests::ALL);
         let mut asker = Asker::new(&request, &answer);
         assert_eq!((listener.look(), asker.reply()), (None, None));
-        for wish in [Wish::Pause, Wish::Run, Wish::Run, Wish::Stop] {
-            asker.ask(wish);
+        for request in [Request::Pause, Request::Run, Request::Run, Request::Stop] {
+            asker.ask(request);
             assert_eq!(asker.reply(), None);
-            assert_eq!(listener.look(), Some(wish));
+            assert_eq!(listener.look(), Some(request));
             assert_eq!(asker.reply(), None, "it is not done");
             listener.answer();
             assert_eq!(asker.reply(), Some(Reply::Done));
@@ -198,25 +198,25 @@ mod tests {
         }
         // Who starts anew asks for something that has not been seen.
         let mut asker = Asker::new(&request, &answer);
-        asker.ask(Wish::Stop);
+        asker.ask(Request::Stop);
         assert_eq!(asker.reply(), None);
-        assert_eq!(listener.look(), Some(Wish::Stop));
+        assert_eq!(listener.look(), Some(Request::Stop));
     }
 
     #[test]
     fn what_an_earlier_life_has_answered_is_not_asked_again() {
         let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
         let mut asker = Asker::new(&request, &answer);
-        asker.ask(Wish::Stop);
+        asker.ask(Request::Stop);
         let mut first = Listener::new(&request, &answer, Requests::ALL);
-        assert_eq!(first.look(), Some(Wish::Stop));
+        assert_eq!(first.look(), Some(Request::Stop));
         let mut second = Listener::new(&request, &answer, Requests::ALL);
-        assert_eq!(second.look(), Some(Wish::Stop), "not answered");
+        assert_eq!(second.look(), Some(Request::Stop), "not answered");
         second.answer();
         let mut third = Listener::new(&request, &answer, Requests::ALL);
         assert_eq!(third.look(), None);
-        asker.ask(Wish::Run);
-        assert_eq!(third.look(), Some(Wish::Run));
+        asker.ask(Request::Run);
+        assert_eq!(third.look(), Some(Request::Run));
     }
 
     #[test]
@@ -225,9 +225,13 @@ mod tests {
             let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
             let mut listener = Listener::new(&request, &answer, Requests { pause, stop });
             let mut asker = Asker::new(&request, &answer);
-            for (wish, granted) in [(Wish::Pause, pause), (Wish::Run, pause), (Wish::Stop, stop)] {
-                asker.ask(wish);
-                assert_eq!(listener.look(), granted.then_some(wish));
+            for (request, granted) in [
+                (Request::Pause, pause),
+                (Request::Run, pause),
+                (Request::Stop, stop),
+            ] {
+                asker.ask(request);
+                assert_eq!(listener.look(), granted.then_some(request));
                 listener.answer();
                 let reply = if granted { Reply::Done } else { Reply::Refused };
                 assert_eq!(asker.reply(), Some(reply));
@@ -235,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Words that nobody would write who keeps the rules: every byte in the place of the wish, bits beyond, all kinds of sequences.
+    /// Words that nobody would write who keeps the rules: every byte in the place of the request, bits beyond, all kinds of sequences.
     #[test]
     fn whatever_stands_there_is_a_wish_or_refused_and_costs_one_answer() {
         let (request, answer) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -244,13 +248,13 @@ mod tests {
             for rest in [0, NEXT, 7 * NEXT, SEQUENCE, 1 << 40, 1 << 63, !0xff] {
                 request.store(rest | byte, Ordering::Relaxed);
                 let before = answer.load(Ordering::Relaxed);
-                let wish = listener.look();
-                assert_eq!(wish.is_some(), (1..=3).contains(&byte));
-                if wish.is_some() {
+                let request = listener.look();
+                assert_eq!(request.is_some(), (1..=3).contains(&byte));
+                if request.is_some() {
                     assert_eq!(answer.load(Ordering::Relaxed), before, "not yet");
                 }
                 listener.answer();
-                let expected = if wish.is_some() { 1 } else { 2 };
+                let expected = if request.is_some() { 1 } else { 2 };
                 if rest | byte != 0 {
                     assert_eq!(answer.load(Ordering::Relaxed), rest & SEQUENCE | expected);
                 }
@@ -267,7 +271,7 @@ mod tests {
             answer.store(junk, Ordering::Relaxed);
             assert_eq!(asker.reply(), None, "nothing was asked");
         }
-        asker.ask(Wish::Pause);
+        asker.ask(Request::Pause);
         let good = request.load(Ordering::Relaxed) & SEQUENCE;
         for junk in [
             0,
@@ -288,13 +292,13 @@ mod tests {
     fn a_sequence_that_wraps_is_another_one() {
         let (request, answer) = (AtomicU64::new(SEQUENCE | 2), AtomicU64::new(0));
         let mut listener = Listener::new(&request, &answer, Requests::ALL);
-        assert_eq!(listener.look(), Some(Wish::Pause));
+        assert_eq!(listener.look(), Some(Request::Pause));
         listener.answer();
         let mut asker = Asker::new(&request, &answer);
-        asker.ask(Wish::Run);
+        asker.ask(Request::Run);
         assert_eq!(request.load(Ordering::Relaxed), 1);
         assert_eq!(asker.reply(), None);
-        assert_eq!(listener.look(), Some(Wish::Run));
+        assert_eq!(listener.look(), Some(Request::Run));
         listener.answer();
         assert_eq!(asker.reply(), Some(Reply::Done));
     }

@@ -59,8 +59,8 @@ impl<const N: usize> Stream<N> {
 
     /// Bytes that fit.
     #[inline]
-    pub fn room(&self) -> u32 {
-        self.ring.room()
+    pub fn free(&self) -> u32 {
+        self.ring.free()
     }
 
     /// Nothing waits.
@@ -72,7 +72,7 @@ impl<const N: usize> Stream<N> {
     /// byte of a line that it would not show yet.
     #[inline]
     pub fn is_news(&self, byte: u8) -> bool {
-        byte == b'\n' || self.ring.len() == 1 || self.ring.room() < N as u32 / 4
+        byte == b'\n' || self.ring.len() == 1 || self.ring.free() < N as u32 / 4
     }
 
     /// For the consumer: takes the oldest byte.
@@ -88,7 +88,7 @@ impl<const N: usize> Stream<N> {
     /// For the consumer: a whole line waits, or so much of one that it cannot wait longer.
     fn ready(&self) -> bool {
         self.lines_in.load(Ordering::Acquire) != self.lines_out.load(Ordering::Relaxed)
-            || self.ring.room() < N as u32 / 4
+            || self.ring.free() < N as u32 / 4
     }
 }
 
@@ -103,7 +103,7 @@ pub struct Streams {
     /// What the guest receives. Producer: the pCPU that drains the console.
     pub input: Ring<256>,
     /// The guest waits for room in `output`.
-    pub wants_room: AtomicU32,
+    pub wants_space: AtomicU32,
     /// The VM's line is open on the console: every byte is wanted at once.
     pub eager: AtomicU32,
 }
@@ -542,7 +542,7 @@ mod tests {
         two.0[0].output.push_all(b"one\r\n");
         assert!(matches!(mux.next(&two, false), Next::Byte(_)));
         assert!(!mux.is_free(&two), "the label is under way");
-        while two.0[0].output.room() == 1024 - 5 {
+        while two.0[0].output.free() == 1024 - 5 {
             mux.next(&two, false);
         }
         assert!(!mux.is_free(&two), "the line is under way");

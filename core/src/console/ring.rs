@@ -54,7 +54,7 @@ impl<const N: usize> Ring<N> {
 
     /// Bytes that fit.
     #[inline(always)]
-    pub fn room(&self) -> u32 {
+    pub fn free(&self) -> u32 {
         (N as u32).saturating_sub(self.len())
     }
 
@@ -132,7 +132,7 @@ mod tests {
                 assert!(ring.push(round * 8 + n));
             }
             assert!(!ring.push(99), "a full ring takes nothing");
-            assert_eq!((ring.len(), ring.room()), (8, 0));
+            assert_eq!((ring.len(), ring.free()), (8, 0));
             for n in 0..8 {
                 assert_eq!(ring.pop(), Some(round * 8 + n));
             }

@@ -28,7 +28,7 @@ const INT_RT: u32 = 1 << 6;
 const INT_ALL: u32 = 0x7ff;
 
 /// Transmit interrupt when at least this much of the stream is free.
-const ROOM: u32 = 128;
+const SPACE: u32 = 128;
 
 /// Identification registers from 0xfe0: PL011 r1p5 and PrimeCell.
 const ID: [u8; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
@@ -104,8 +104,8 @@ impl Pl011 {
     }
 
     /// The pCPU that drains the console has made room.
-    pub fn room_again(&mut self, streams: &Streams) {
-        if streams.output.room() >= ROOM {
+    pub fn space_again(&mut self, streams: &Streams) {
+        if streams.output.free() >= SPACE {
             self.sent = true;
         }
     }
@@ -115,7 +115,7 @@ impl Pl011 {
     pub fn flags(streams: &Streams) -> u32 {
         let waiting = streams.input.len();
         let mut flags = FR_MODEM;
-        flags |= if streams.output.room() == 0 {
+        flags |= if streams.output.free() == 0 {
             FR_TXFF | FR_BUSY
         } else {
             FR_TXFE
@@ -165,11 +165,11 @@ impl Pl011 {
                 let byte = value as u8;
                 streams.output.push(byte);
                 let output = streams.output.is_news(byte) || streams.eager.load(Relaxed) != 0;
-                self.sent = streams.output.room() >= ROOM;
+                self.sent = streams.output.free() >= SPACE;
                 if !self.sent {
-                    streams.wants_room.swap(1, AcqRel);
+                    streams.wants_space.swap(1, AcqRel);
                     // The other side may have made room before it could see the wish.
-                    self.sent = streams.output.room() >= ROOM;
+                    self.sent = streams.output.free() >= SPACE;
                 }
                 return Effect { line: true, output };
             }
@@ -182,7 +182,7 @@ impl Pl011 {
             0x44 => {
                 if value & INT_TX != 0 {
                     self.sent = false;
-                    streams.wants_room.store(0, Relaxed);
+                    streams.wants_space.store(0, Relaxed);
                 }
             }
             _ => return QUIET,
@@ -225,8 +225,8 @@ mod tests {
             uart.write(&streams, DR, 0x41);
         }
         assert!(!uart.line(&streams));
-        assert_eq!(streams.wants_room.load(Relaxed), 1);
-        uart.room_again(&streams);
+        assert_eq!(streams.wants_space.load(Relaxed), 1);
+        uart.space_again(&streams);
         assert!(!uart.line(&streams), "there is no room yet");
     }
 

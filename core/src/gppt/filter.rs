@@ -121,7 +121,7 @@ impl<K: Kind> Filter<K> {
         }
         if word == 0 && self.kind.version() == Version::V2 {
             for first in (0..16).step_by(4) {
-                let value = self.own_bytes(first, 4);
+                let value = self.vm_bytes(first, 4);
                 if value != 0 {
                     writes.push(Write {
                         frame: Frame::Distributor,

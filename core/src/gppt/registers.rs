@@ -233,7 +233,7 @@ impl<K: Kind> Filter<K> {
     }
 
     /// Bytes of the INTIDs from `first` on that are the VM's, all ones for each.
-    pub(super) fn own_bytes(&self, first: u64, size: u64) -> u64 {
+    pub(super) fn vm_bytes(&self, first: u64, size: u64) -> u64 {
         (0..size & 7).fold(0, |all, n| {
             let intid = first.wrapping_add(n);
             let own = self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0;
@@ -246,8 +246,8 @@ impl<K: Kind> Filter<K> {
     }
 
     /// Those of `first` on that are the VM's, with what `value` has for each.
-    fn own_values(&self, first: u64, size: u64, value: u64) -> impl Iterator<Item = (u64, u8)> {
-        let mask = self.own_bytes(first, size);
+    fn vm_values(&self, first: u64, size: u64, value: u64) -> impl Iterator<Item = (u64, u8)> {
+        let mask = self.vm_bytes(first, size);
         (0..size & 7)
             .filter(move |n| mask >> (n.wrapping_mul(8) & 63) & 1 != 0)
             .map(move |n| {
@@ -257,7 +257,7 @@ impl<K: Kind> Filter<K> {
     }
 
     fn see_priorities(&self, first: u64, size: u64) -> Answer {
-        let mask = self.own_bytes(first, size);
+        let mask = self.vm_bytes(first, size);
         if mask == 0 {
             return Answer::ZERO;
         }
@@ -278,7 +278,7 @@ impl<K: Kind> Filter<K> {
 
     pub(super) fn write_priorities(&self, first: u64, size: u64, value: u64) -> Writes {
         let mut writes = Writes::NONE;
-        for (intid, byte) in self.own_values(first, size, value) {
+        for (intid, byte) in self.vm_values(first, size, value) {
             let value = match self.kind.view() {
                 View::Upper => priority::to_board(byte),
                 View::Plain => byte,
@@ -302,7 +302,7 @@ impl<K: Kind> Filter<K> {
 
     /// `GICD_ITARGETSR`: with one vCPU there is nothing to choose, and all read as zero.
     fn see_targets(&self, first: u64, size: u64) -> Answer {
-        let mask = self.own_bytes(first, size);
+        let mask = self.vm_bytes(first, size);
         if self.cpus.count == 1 || mask == 0 {
             return Answer::ZERO;
         }
@@ -321,7 +321,7 @@ impl<K: Kind> Filter<K> {
         if self.cpus.count == 1 || first < 32 {
             return writes;
         }
-        for (intid, byte) in self.own_values(first, size, value) {
+        for (intid, byte) in self.vm_values(first, size, value) {
             writes.push(Write {
                 frame: Frame::Distributor,
                 offset: intid.wrapping_add(0x800),
@@ -334,7 +334,7 @@ impl<K: Kind> Filter<K> {
 
     /// SGIs whose senders `GICD_CPENDSGIR` and `GICD_SPENDSGIR` have at an offset.
     fn see_sources(&self, offset: u64, size: u64) -> Answer {
-        let mask = self.own_bytes(offset & 15, size);
+        let mask = self.vm_bytes(offset & 15, size);
         if mask == 0 {
             return Answer::ZERO;
         }
@@ -350,7 +350,7 @@ impl<K: Kind> Filter<K> {
 
     fn write_sources(&self, offset: u64, size: u64, value: u64) -> Writes {
         let mut writes = Writes::NONE;
-        for (intid, byte) in self.own_values(offset & 15, size, value) {
+        for (intid, byte) in self.vm_values(offset & 15, size, value) {
             let value = self.interfaces_of(byte);
             if value != 0 {
                 writes.push(Write {

@@ -20,7 +20,7 @@ const OTHER_AFFINITIES: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32 | 0xff << 16;
 pub fn by_register(value: u64, number: usize, vcpus: usize) -> Option<Sgi> {
     let all = everyone(vcpus);
     let whom = if value >> 40 & 1 != 0 {
-        all & !own(number)
+        all & !only(number)
     } else if value & OTHER_AFFINITIES != 0 {
         0
     } else {
@@ -34,8 +34,8 @@ pub fn by_distributor(value: u32, number: usize, vcpus: usize) -> Option<Sgi> {
     let all = everyone(vcpus);
     let whom = match value >> 24 & 3 {
         0 => (value >> 16) as u16 & all,
-        1 => all & !own(number),
-        2 => own(number) & all,
+        1 => all & !only(number),
+        2 => only(number) & all,
         _ => 0,
     };
     sgi(value & 15, whom)
@@ -54,6 +54,6 @@ fn everyone(vcpus: usize) -> u16 {
     1u16.wrapping_shl(vcpus.min(VCPUS) as u32).wrapping_sub(1)
 }
 
-fn own(number: usize) -> u16 {
+fn only(number: usize) -> u16 {
     1u16.wrapping_shl(number as u32)
 }

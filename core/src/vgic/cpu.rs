@@ -340,7 +340,7 @@ impl Cpu {
         }
         // What is pending by a register is told apart on this path only.
         let plain = bank.hw.load(Relaxed) & !self.latched.get(word);
-        if word != 0 && bank.wanted(dist.groups()) & plain & bit != 0 {
+        if word != 0 && bank.deliverable(dist.groups()) & plain & bit != 0 {
             let slot = dist.physical(intid) as usize % READY;
             self.ready[slot] = self.entry(dist, intid) | lr::PENDING;
             self.ready_words |= mask(word);
@@ -421,7 +421,7 @@ impl Cpu {
 
     /// Works out anew what the hot paths know beforehand.
     pub(super) fn hot_changed(&mut self, dist: &Distributor) {
-        let wanted = dist.vcpu_words(self.number).bank.wanted(dist.groups());
+        let wanted = dist.vcpu_words(self.number).bank.deliverable(dist.groups());
         self.vtimer_wanted = if wanted & 1 << VTIMER == 0 {
             0
         } else {
@@ -454,7 +454,7 @@ impl Cpu {
         if !self.waiting.is_empty() {
             return self.hold_back();
         }
-        let wanted = dist.vcpu_words(self.number).bank.wanted(dist.groups());
+        let wanted = dist.vcpu_words(self.number).bank.deliverable(dist.groups());
         self.direct = wanted & 0xffff & !self.spilled.get(0);
         let soft = self.latched.get(0) | dist.by_software(self.number, 0).load(Relaxed);
         self.vtimer_lr = if soft & 1 << VTIMER == 0 {

@@ -74,7 +74,7 @@ impl Cpu {
             return may;
         }
         let shared = dist.vcpu_words(self.number);
-        if shared.bank.wanted(dist.groups()) & !self.spilled.get(0) & bit == 0
+        if shared.bank.deliverable(dist.groups()) & !self.spilled.get(0) & bit == 0
             || host.groups() != self.groups
         {
             return false;
@@ -250,7 +250,7 @@ impl Cpu {
             return true;
         }
         let free = host.empty() & host.usable();
-        if bank.wanted(dist.groups()) & bit == 0 {
+        if bank.deliverable(dist.groups()) & bit == 0 {
             return true;
         }
         if holds & bit != 0 || free == 0 || bank.held.fetch_or(bit, SeqCst) & bit != 0 {
@@ -258,7 +258,7 @@ impl Cpu {
         }
         self.hold(dist, word, bit);
         fence(SeqCst);
-        if dist.owns(self.number, word) & bank.wanted(dist.groups()) & bank.up() & bit == 0 {
+        if dist.owns(self.number, word) & bank.deliverable(dist.groups()) & bank.up() & bit == 0 {
             return false;
         }
         self.latched.remove(word, bit);

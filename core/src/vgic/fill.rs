@@ -112,7 +112,7 @@ impl Cpu {
         }
         let hw = bank.hw.load(Relaxed);
         let up = bank.up() & !hw;
-        let mine = dist.owns(self.number, word) & bank.wanted(dist.groups());
+        let mine = dist.owns(self.number, word) & bank.deliverable(dist.groups());
         let pending = held.pending.get(word);
         let active = held.active.get(word) & !pending;
         // SGIs of a GICv2 have a sender each: one after another.
@@ -383,7 +383,7 @@ impl Cpu {
         }
         let mut taken = 0;
         let mut up = 0;
-        if dist.owns(self.number, word) & bank.wanted(dist.groups()) & bit != 0 {
+        if dist.owns(self.number, word) & bank.deliverable(dist.groups()) & bit != 0 {
             taken = bank.latch.fetch_and(!bit, SeqCst) & bit;
             up = if hw { 0 } else { bank.up() & bit };
         }

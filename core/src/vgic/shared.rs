@@ -66,7 +66,7 @@ impl Bank {
 
     /// Enabled, and in a group that `GICD_CTLR` enables (bit 0: group 0, bit 1: group 1).
     #[inline(always)]
-    pub(super) fn wanted(&self, groups: u32) -> u32 {
+    pub(super) fn deliverable(&self, groups: u32) -> u32 {
         self.enable.load(Relaxed) & of_groups(self.group.load(Relaxed), groups)
     }
 }

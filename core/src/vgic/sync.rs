@@ -253,7 +253,7 @@ impl Cpu {
         let still = entry & lr::HW != 0
             || (bank.edge.load(Relaxed) | self.latched.get(word) | bank.level.load(SeqCst)) & bit
                 != 0;
-        still && mine && bank.wanted(dist.groups()) & bit != 0 && self.is_current(dist, entry)
+        still && mine && bank.deliverable(dist.groups()) & bit != 0 && self.is_current(dist, entry)
     }
 
     /// Whether a list register's entry has the group and the priority that the interrupt has now. While it is active they

@@ -1,5 +1,6 @@
-//! The block function behind all random numbers. A crate of its own, because it is the only code of EL2 that is compiled for
-//! speed and not for size: a guest's kernel asks for random numbers whenever it likes, and that exit must not be long.
+//! The block function behind all random numbers. A separate crate, because it is the only code of
+//! EL2 that is compiled for speed and not for size: a guest's kernel asks for random numbers at any
+//! time, and that exit must not be long.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -7,8 +8,9 @@ use chacha20::ChaChaCore;
 use chacha20::cipher::consts::U6;
 use chacha20::cipher::{KeyIvInit, StreamCipherCore};
 
-/// 64 bytes of a key and what they are for: block 0 of ChaCha with 12 rounds (Bernstein, 2008), which is what the Rust
-/// libraries generate random numbers with; the best attack that is known reaches 7.
+/// Returns 64 bytes derived from a key and a purpose: block 0 of ChaCha with 12 rounds (Bernstein,
+/// 2008), which the Rust libraries use to generate random numbers; the best known attack reaches 7
+/// rounds.
 pub fn block(key: &[u8; 32], purpose: &[u8; 12]) -> [u8; 64] {
     let mut bytes = [0; 64];
     // 6 double rounds.

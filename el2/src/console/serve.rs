@@ -1,5 +1,5 @@
-//! The service task in its smallest form: the pCPU that the plan names moves bytes between the board's
-//! UART and the VMs' streams, a FIFO's worth at a time, by interrupt.
+//! The service task in its smallest form: the pCPU that the plan names moves bytes between the
+//! board's UART and the VMs' streams, at most a FIFO's worth per interrupt.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -17,10 +17,10 @@ use crate::monitor::PUBLISHED;
 use crate::plan::{self, plan};
 use crate::vm::{self, LIMITS, VCPU_LOCATION};
 
-/// Bytes that go out in one turn: a PL011 FIFO.
+/// The bytes that are sent in one turn: a PL011 FIFO.
 const BATCH: u32 = 16;
-/// Looks for somebody who has something to say, in one exit. Up to [`LOOK`](bulkhead_core::console::mux::LOOK) VMs that is all it takes
-/// to find nothing twice.
+/// The number of looks for a stream with something to send, in one exit. With up to
+/// [`LOOK`](bulkhead_core::console::mux::LOOK) VMs that suffices to find nothing twice.
 const LOOKS: u32 = 3;
 
 /// The VMs of the plan as the multiplexer sees them.
@@ -38,28 +38,30 @@ impl Sources for Vms<'_> {
     }
 }
 
-/// Tells the pCPU of a vCPU (row of the plan), whichever of its threads runs.
+/// Sends a message to the pCPU of a vCPU (row of the plan), whichever of its threads runs.
 fn tell_pcpu(id: usize, message: u32) {
     mailbox::send(mailbox::of_pcpu(VCPU_LOCATION.of(id)), message);
 }
 
-/// When the console has to look again by itself (physical counter).
+/// The times at which the console has to look again without being told (physical counter).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Again {
-    /// Parts of lines have waited long enough.
+    /// When incomplete lines have waited long enough.
     pub flush: Option<u64>,
-    /// The monitor has waited long enough for an answer, or between two questions; or there is more to look at.
+    /// When the monitor has waited long enough for an answer or between two questions, or when
+    /// there is more to look at.
     pub monitor: Option<u64>,
 }
 
 impl Console {
-    /// Lets the monitor say its next line, or ask for what it needs for that; `true` if it said one.
+    /// Lets the monitor print its next line, or ask for the data it needs for that; `true` if it
+    /// printed a line.
     fn monitor_turn(&mut self, again: &mut Again) -> bool {
         if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms)) {
             return false;
         }
         let time = [timer::now(), timer::frequency()];
-        // What it has asked, it waits for.
+        // After a question the monitor waits for the answer.
         for _ in 0..2 {
             let (vms, vcpus) = (plan().vms, plan().vcpus);
             let mut step = Step::Nothing;
@@ -87,7 +89,8 @@ impl Console {
         false
     }
 
-    /// A byte for which there is room. Behind each line of a VM the monitor has one, if it has any.
+    /// Sends a byte for which there is room. After each line of a VM, the monitor's next line goes
+    /// first.
     fn send(&mut self, byte: u8) {
         self.uart.send(byte);
         if byte == b'\n' {
@@ -96,8 +99,9 @@ impl Console {
         }
     }
 
-    /// Sends what there is, at most [`BATCH`] bytes; the UART's interrupt asks for more. Looks at [`LOOKS`] times [`LOOK`] VMs at
-    /// most; the rest comes at once, but in an exit of its own.
+    /// Sends the pending output, at most [`BATCH`] bytes; the UART's interrupt asks for more. Looks
+    /// at [`LOOKS`] times [`LOOK`] VMs at most; the rest follows at once, but in an exit of its
+    /// own.
     ///
     /// [`LOOK`]: bulkhead_core::console::mux::LOOK
     pub fn drain(&mut self, flush: bool) -> Again {
@@ -106,10 +110,10 @@ impl Console {
         let mut waits = true;
         let mut looks = 0u32;
         let flush = core::mem::take(&mut self.flush) | flush;
-        // Somebody has added something meanwhile.
+        // Another pCPU has added output meanwhile.
         self.sleeps &= !AWAKE.load(Ordering::Relaxed);
         for _ in 0..BATCH {
-            if !self.uart.has_room() {
+            if !self.uart.has_space() {
                 break;
             }
             if self.monitor_first && !self.monitor.is_idle() {
@@ -136,7 +140,7 @@ impl Console {
                     waits = false;
                     break;
                 }
-                // Going to sleep: whoever adds something from now on tells.
+                // The drainer goes to sleep: whoever adds output from now on sends it a message.
                 AWAKE.store(false, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
                 self.sleeps = true;
@@ -148,19 +152,20 @@ impl Console {
                 break;
             }
         }
-        self.uart.ask_room(waits);
+        self.uart.ask_for_space(waits);
         again
     }
 
-    /// Tells the VMs that wait for room.
-    pub fn offer_room(&mut self) {
+    /// Notifies the VMs that wait for room.
+    pub fn offer_space(&mut self) {
         for index in 0..plan().vms.len() {
             let vm = vm::vm(index);
             let streams = &vm.streams;
-            if streams.output.room() < 512 || streams.wants_room.swap(0, Ordering::AcqRel) == 0 {
+            if streams.output.free() < 512 || streams.wants_space.swap(0, Ordering::AcqRel) == 0 {
                 continue;
             }
-            // While the VM runs its UART waits, which any of its vCPUs can serve; later it is a report.
+            // While the VM runs, its emulated UART waits, which any of its vCPUs can serve; later
+            // its vCPUs wait to print their reports.
             let whom = if vm.power.phase() == Phase::Running {
                 1
             } else {
@@ -172,7 +177,7 @@ impl Console {
         }
     }
 
-    /// Takes received bytes to the VM that has the input.
+    /// Passes received bytes to the VM that has the input.
     pub fn keys(&mut self) {
         let vms = plan().vms;
         let mut sent = false;
@@ -208,7 +213,7 @@ impl Console {
         }
     }
 
-    /// A key for the monitor.
+    /// Passes a key to the monitor and carries out what the monitor decides.
     fn command(&mut self, key: u8) {
         let (vms, vcpus) = (plan().vms, plan().vcpus);
         match self.monitor.key(key, vms, vcpus, &LIMITS) {
@@ -227,7 +232,7 @@ impl Console {
         }
     }
 
-    /// Nothing is left to say and everything has left the UART.
+    /// Whether there is nothing left to send and the UART has sent everything.
     pub fn is_done(&self) -> bool {
         self.monitor.is_idle() && self.mux.is_done(&Vms(plan().vms)) && self.uart.is_idle()
     }

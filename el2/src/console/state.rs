@@ -1,4 +1,4 @@
-//! State of the console, and how others tell the pCPU that drains it.
+//! The state of the console, and the means by which other pCPUs tell the pCPU that drains it.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
@@ -10,37 +10,38 @@ use crate::hw::uart::Uart;
 use crate::mailbox;
 use crate::orders::ManageVms;
 
-/// The drainer knows that there is something to do, and will look again by itself.
+/// Whether the drainer knows that there is something to do, and looks again without being told.
 pub(super) static AWAKE: AtomicBool = AtomicBool::new(false);
-/// Index of the pCPU that drains the console.
+/// The index of the pCPU that drains the console.
 static DRAINER: AtomicU32 = AtomicU32::new(0);
 
 /// Marks that there is output; `true` if the drainer must be told.
 fn wake() -> bool {
-    // What was added must be seen by a drainer whose mark is not: see `Console::drain`.
+    // Either the drainer sees the new output, or this function sees that [`AWAKE`] is clear: see
+    // `Console::drain`.
     fence(Ordering::SeqCst);
     !AWAKE.swap(true, Ordering::AcqRel)
 }
 
-/// The pCPU that drains the console.
+/// Returns the index of the pCPU that drains the console.
 pub fn drainer() -> usize {
     DRAINER.load(Ordering::Relaxed) as usize
 }
 
-/// Start-up says which pCPU drains the console.
+/// Sets the pCPU that drains the console, during start-up.
 pub fn set_drainer(index: usize) {
     DRAINER.store(index as u32, Ordering::Relaxed);
 }
 
-/// There is something for the pCPU that drains the console. It does so in an exit of its own, also if
-/// it is this one.
+/// Tells the pCPU that drains the console that there is output. It drains in an exit of its own,
+/// also if it is this pCPU.
 pub fn output_waits() {
     if wake() {
         mailbox::send(mailbox::of_pcpu(drainer()), mailbox::CONSOLE);
     }
 }
 
-/// State of the console, on the pCPU that drains it.
+/// The state of the console, on the pCPU that drains it.
 #[derive(Debug)]
 pub struct Console {
     /// The board's UART.
@@ -49,18 +50,19 @@ pub struct Console {
     pub(super) mux: Mux,
     pub(super) keys: Keys,
     pub(super) monitor: Monitor,
-    /// The monitor has a line before any VM has another one.
+    /// Whether the monitor prints a line before any VM prints another one.
     pub(super) monitor_first: bool,
-    /// The line that is going out is the monitor's.
+    /// Whether the line that is being sent is the monitor's.
     pub(super) monitor_speaks: bool,
-    /// Nobody had anything to say, and [`AWAKE`] says so; what was added just before that is seen by a second look at all.
+    /// Whether there was nothing to send and [`AWAKE`] was cleared. Output that was added just
+    /// before that is found by a second look at all streams.
     pub(super) sleeps: bool,
-    /// The look that is under way says parts of lines, too.
+    /// Whether the current look sends incomplete lines too.
     pub(super) flush: bool,
 }
 
 impl Console {
-    /// Input goes to the first VM.
+    /// Returns a console whose input goes to the first VM.
     pub const fn new(uart: Uart, manage: ManageVms) -> Self {
         Self {
             uart,

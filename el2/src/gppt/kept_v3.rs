@@ -1,27 +1,27 @@
-//! The CPU interface of a GPPT VM on a GICv3.
+//! The saved CPU interface of a GPPT VM on a GICv3.
 
 use bulkhead_core::gppt::{Kick, Mode, V3};
 
 use crate::hw::gic::gppt::Interface;
 
-/// The kind of the filter.
+/// The version-specific part of the filter.
 pub type Kind = V3;
-/// The kind of the filter in a mode.
+/// Returns the version-specific part of the filter in a mode.
 pub const fn kind(mode: Mode) -> Kind {
     V3(mode.view())
 }
 
-/// The state that is kept while the vCPU does not have its pCPU.
+/// The state that is saved while the vCPU does not have its pCPU.
 #[derive(Debug)]
 pub enum Kept {
-    /// ICC_IGRPEN1_EL1; nothing else of the guest's is in EL2's way.
+    /// ICC_IGRPEN1_EL1; EL2 needs nothing else of the guest's CPU interface out of the way.
     Group1(u64),
-    /// The CPU interface, which EL2 has at first; `None`: the guest has it.
+    /// The CPU interface while EL2 has it, as it does at first; `None` while the guest has it.
     All(Option<Interface>),
 }
 
 impl Kept {
-    /// At first.
+    /// Returns the state before the guest runs.
     pub fn of(mode: Mode) -> Self {
         match mode.kick() {
             Kick::Group0 => Self::Group1(0),

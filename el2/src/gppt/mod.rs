@@ -1,5 +1,5 @@
-//! GPPT VMs, which take their physical interrupts at EL1 (`bulkhead_core::gppt`, `docs/adr/0016-gppt.md`). One vCPU, on a
-//! pCPU of its own.
+//! GPPT VMs, which take their physical interrupts at EL1 (`bulkhead_core::gppt`,
+//! `docs/adr/0016-gppt.md`). Such a VM has one vCPU, which has its pCPU to itself.
 
 #[cfg(feature = "gicv2")]
 mod kept_v2;
@@ -30,13 +30,14 @@ pub use version::{
     acknowledge, common, deactivate, finish_revoke, poll_event, send_sgi, was_revoked,
 };
 
-/// While the guest runs no timer of EL2's can interrupt it.
+/// Whether no timer of EL2's can interrupt the guest while it runs.
 pub fn has_no_deadlines(vcpu: &Vcpu) -> bool {
     let gppt = vcpu.gppt.as_ref();
     gppt.is_some_and(|gppt| gppt.mode.kick() == Kick::RevokeAndPoke)
 }
 
-/// Affinity fields of the MPIDR that a vCPU shows: its number; those of its pCPU where it sends SGIs to the board's.
+/// Returns the affinity fields of the MPIDR that a vCPU shows: its number; or those of its pCPU if
+/// its SGIs go to the board's pCPUs unfiltered.
 pub fn affinity(vcpu: &Vcpu) -> u64 {
     match &vcpu.gppt {
         Some(gppt) if !gppt.mode.filters_sgis() => gic::gppt::name(vcpu.index),
@@ -44,14 +45,15 @@ pub fn affinity(vcpu: &Vcpu) -> u64 {
     }
 }
 
-/// Gives a vCPU that a call of PSCI names by the board's affinity the number that it has in its VM.
+/// Replaces the affinity in a PSCI call, where the guest names vCPUs by the board's affinities, by
+/// the number of the vCPU in its VM.
 pub fn rename(vcpu: &Vcpu, function: u32, args: &mut [u64; 3]) {
     if let Some(gppt) = &vcpu.gppt
         && !gppt.mode.filters_sgis()
         && psci::names_vcpu(function)
     {
         let own = args[0] == gic::gppt::name(vcpu.index);
-        // A number that no VM has.
+        // A number that no vCPU has.
         args[0] = if own {
             vcpu.number as u64
         } else {
@@ -60,7 +62,7 @@ pub fn rename(vcpu: &Vcpu, function: u32, args: &mut [u64; 3]) {
     }
 }
 
-/// Performs an access of such a VM if it is one to its GIC.
+/// Performs an access of a GPPT VM if it is one to its GIC.
 #[inline(never)]
 pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Option<ExitClass> {
     let stored = mmio.stored(vcpu.frame.get(mmio.register));

@@ -1,5 +1,6 @@
-//! How a pCPU comes back whose VM could mask EL2's interrupts: another pCPU takes its stage 2 away before it calls, and the guest comes to
-//! EL2 by the fault that follows.
+//! Revoke and poke: reclaiming the pCPU of a VM that could mask EL2's interrupts. Another pCPU
+//! takes the VM's stage 2 away before it sends an SGI, and the guest enters EL2 by the fault that
+//! follows.
 
 use bulkhead_core::gppt::Reclaim;
 
@@ -9,17 +10,19 @@ use crate::{lifecycle, sched};
 
 use super::state::Gppt;
 
-/// How often EL2 looks whether another pCPU is done with the stage 2.
+/// How often EL2 checks whether another pCPU is done with the stage 2.
 const PATIENCE: u32 = 50;
 
-/// The vCPU is of such a VM, and its stage 2 is away: what it ran into may be that.
+/// Whether the vCPU is that of a GPPT VM whose stage 2 has been taken away, which may be the cause
+/// of its fault.
 #[inline(always)]
 pub fn is_gone(vcpu: &Vcpu) -> bool {
     vcpu.gppt.is_some() && gic::gppt::is_gone(vcpu.index)
 }
 
-/// The guest has come to EL2 because its stage 2 is away. Undoes what the SGI did to it, gives it back and does what the
-/// pCPU was wanted for. If another pCPU is still at it after a while, the guest runs into it once more.
+/// Handles the entry to EL2 of a guest whose stage 2 has been taken away. Rewinds the exception
+/// that the SGI caused in the guest, restores the stage 2 and does the work for which the pCPU was
+/// reclaimed. If another pCPU is still using the stage 2 after a while, the guest faults once more.
 pub fn finish_revoke(vcpu: &mut Vcpu) {
     if !is_gone(vcpu) {
         return;
@@ -27,7 +30,7 @@ pub fn finish_revoke(vcpu: &mut Vcpu) {
     if let Some((pc, spsr)) = cpu::entered().rewind() {
         cpu::go_back(pc, spsr);
     }
-    // What the other one still has to do is short, and without a branch back.
+    // What the other pCPU still has to do is short and has no loop.
     for _ in 0..PATIENCE {
         if gic::gppt::give_back(vcpu.index) {
             upcall::deliver_mail(vcpu);
@@ -38,17 +41,19 @@ pub fn finish_revoke(vcpu: &mut Vcpu) {
     }
 }
 
-/// WFI of such a VM, where it traps: EL2 sleeps for it, once; WFI may end for no reason. `false`: it is none.
+/// Handles a trapped WFI of a GPPT VM with guaranteed reclaim: EL2 sleeps in its place, once, since
+/// WFI may end for no reason. Returns `false` if the VM is not such a VM.
 ///
-/// An interrupt that the guest's CPU interface signals ends the sleep, as it would that of the guest. If EL2's own could not get
-/// through there, none of the guest's can, which are not more urgent: then the interface is EL2's meanwhile.
+/// An interrupt that the guest's CPU interface signals ends the sleep, as it would end the guest's
+/// WFI. If the CPU interface would mask EL2's interrupt, it masks all of the guest's too, which are
+/// not more urgent: then EL2 takes over the CPU interface for the sleep.
 #[inline(never)]
 pub fn wait(vcpu: &mut Vcpu) -> bool {
     let guaranteed = |gppt: &Gppt| gppt.reclaim == Reclaim::Guaranteed;
     if !vcpu.gppt.as_ref().is_some_and(guaranteed) {
         return false;
     }
-    // Whoever takes its stage 2 away from now on sends the SGI afterwards, which ends the sleep.
+    // Whoever takes the stage 2 away from now on sends the SGI afterwards, which ends the sleep.
     if is_gone(vcpu) || gic::gppt::is_signalled() {
         return true;
     }
@@ -65,7 +70,7 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
         gic::el2_wait(vcpu.index);
         upcall::poll(vcpu);
     }
-    // If that is the end of the VM, EL2 keeps the interface.
+    // If this ends the VM, EL2 keeps the CPU interface.
     lifecycle::do_exit_work(vcpu);
     if let Some(gppt) = &mut vcpu.gppt {
         gppt.show(&vcpu.gic);

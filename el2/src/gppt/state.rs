@@ -1,4 +1,4 @@
-//! The state of a GPPT VM: what it does to its GIC goes through a filter to the board's.
+//! The state of a GPPT VM, whose accesses to its GIC go through a filter to the board's GIC.
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number, Vm};
@@ -14,24 +14,24 @@ use super::kept_v2 as kept;
 #[cfg(not(feature = "gicv2"))]
 use super::kept_v3 as kept;
 
-/// Above all priorities.
+/// A value above all priorities, which stands for "no priority".
 pub(super) const NO_PRIORITY: u64 = 0x100;
 
-/// The GIC of such a VM.
+/// The GIC of a GPPT VM.
 #[derive(Debug)]
 pub struct Gppt {
     pub(super) mode: Mode,
     pub(super) reclaim: Reclaim,
-    /// What traps while the guest runs.
+    /// The traps that are set while the guest runs.
     pub(super) controls: Controls,
     pub(super) filter: Filter<kept::Kind>,
     pub(super) gicd: u64,
     pub(super) gicr: u64,
-    /// Its CPU interface while it does not have its pCPU.
+    /// The saved CPU interface while the vCPU does not have its pCPU.
     pub(super) kept: kept::Kept,
 }
 
-/// The mode of a VM, if it takes its interrupts itself.
+/// Returns the mode of a GPPT VM; `None` for other VMs.
 pub fn mode(vm: &Vm) -> Option<Mode> {
     const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
     const PMR_TRAPPED: u16 = InterruptMode::GpptPmrTrapped as u16;
@@ -46,7 +46,7 @@ pub fn mode(vm: &Vm) -> Option<Mode> {
     }
 }
 
-/// How EL2 gets the pCPU of a VM back.
+/// Returns how EL2 reclaims the pCPU of a VM.
 pub fn reclaim(vm: &Vm) -> Reclaim {
     const GUARANTEED: u16 = Number::Guaranteed as u16;
     const SDEI: u16 = Number::Sdei as u16;
@@ -57,13 +57,14 @@ pub fn reclaim(vm: &Vm) -> Reclaim {
     }
 }
 
-/// VM `index` could mask EL2's interrupts, so that its pCPU is got back by taking its stage 2 away.
+/// Whether VM `index` could mask EL2's interrupts, so that its pCPU is reclaimed by revoke and
+/// poke.
 pub fn can_mask(index: usize) -> bool {
     let mode = plan().vms.get(index).and_then(mode);
     mode.is_some_and(|mode| mode.kick() == Kick::RevokeAndPoke)
 }
 
-/// pCPUs of such VMs, each with its VM.
+/// Returns the pCPUs of GPPT VMs, each with its VM.
 pub fn pcpus() -> impl Iterator<Item = (usize, usize)> {
     let rows = plan().vcpus.iter();
     rows.map(|row| (usize::from(row.pcpu), usize::from(row.vm)))
@@ -71,7 +72,7 @@ pub fn pcpus() -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl Gppt {
-    /// That of VM `index`, if it is such a one.
+    /// Returns the GIC state of VM `index`, if it is a GPPT VM.
     pub fn of(index: usize) -> Option<Self> {
         let row = plan().vms.get(index)?;
         let mode = mode(row)?;
@@ -108,7 +109,7 @@ impl Gppt {
         })
     }
 
-    /// Of 32 INTIDs, priorities as after a reset, on the board. A slice of getting the VM ready.
+    /// Resets the priorities of 32 INTIDs on the board. One slice of preparing the VM.
     #[inline(never)]
     pub fn forget(&self, gic: &Gic, word: usize) {
         if self.filter.given(word) == 0 {
@@ -121,7 +122,7 @@ impl Gppt {
         }
     }
 
-    /// Everything else of the VM's as after a reset, on the board as well.
+    /// Resets everything else of the VM's GIC, also on the board.
     #[inline(never)]
     pub fn reset(&mut self, gic: &Gic) {
         for word in (0..WORDS).filter(|word| self.filter.given(*word) != 0) {
@@ -132,7 +133,8 @@ impl Gppt {
         self.filter.reset();
     }
 
-    /// What the guest reads from a register of 32 bits of its distributor, or of its redistributor.
+    /// Returns the value that the guest reads from a 32-bit register of its distributor, or
+    /// (`private`) of its redistributor.
     pub fn peek(&self, gic: &Gic, private: bool, offset: u64) -> u32 {
         let answer = if private {
             self.filter.gicr_read(offset, 4)
@@ -145,7 +147,8 @@ impl Gppt {
         }
     }
 
-    /// Reads or writes a register: of which class the exit is, and what a read gives. `None`: there is none.
+    /// Reads or writes a register. Returns the class of the exit and the value of a read; `None` if
+    /// there is no register.
     pub(super) fn access(
         &mut self,
         gic: &Gic,

@@ -1,5 +1,6 @@
-//! On a GICv2: the VM has the CPU interface's frame, and EL2's kick could be masked there. So another pCPU takes its stage 2 away
-//! before it sends the SGI, and the guest comes to EL2 by the fault that follows.
+//! GPPT on a GICv2: the VM has the frame of the CPU interface, where it could mask EL2's kick. So
+//! another pCPU takes its stage 2 away before it sends the SGI, and the guest enters EL2 by the
+//! fault that follows.
 
 use bulkhead_core::cpu::exit::ec;
 use bulkhead_core::gppt::Common;
@@ -17,14 +18,15 @@ use super::state::{Gppt, NO_PRIORITY};
 pub use super::revoke::finish_revoke;
 
 impl Gppt {
-    /// The CPU interface as the guest finds it after a reset.
+    /// Resets the CPU interface to the state that the guest finds after a reset.
     pub(super) fn reset_interface(&mut self, gic: &Gic) {
         self.hide(gic);
         gic::gppt::trap(self.controls);
         self.kept = Kept::of(self.mode);
     }
 
-    /// The vCPU leaves its pCPU to EL2: nothing of its own comes, and EL2's interrupts do.
+    /// Saves the CPU interface when EL2 takes the pCPU over: no interrupt of the guest's arrives,
+    /// and EL2's interrupts do.
     pub fn hide(&mut self, gic: &Gic) {
         if self.kept.0.is_some() {
             return;
@@ -34,7 +36,8 @@ impl Gppt {
         gic.enable(plan().header.board.hyp_timer_intid);
     }
 
-    /// It has it again, or for the first time. Its stage 2 may still be away.
+    /// Restores the CPU interface for the guest, or gives it to the guest for the first time. The
+    /// VM's stage 2 may still be away.
     pub fn show(&mut self, gic: &Gic) {
         let Some(kept) = self.kept.0.take() else {
             return;
@@ -44,7 +47,8 @@ impl Gppt {
         super::state::perform(gic, &self.filter.withhold(false));
     }
 
-    /// What stands between its interrupts, which are all of group 0, and the guest.
+    /// Returns the mask, priorities and group enables that decide whether an interrupt reaches the
+    /// guest. All interrupts of the guest are in Group 0.
     pub fn gate(&self, forwarded: u64) -> Gate {
         let now = match self.kept.0 {
             Some(kept) => kept,
@@ -61,17 +65,17 @@ impl Gppt {
     }
 }
 
-/// There is no such register.
+/// Does nothing: a GICv2 has no such register.
 pub const fn send_sgi(_: &Vcpu, _: u64, _: bool) -> bool {
     false
 }
 
-/// There is no such register.
+/// Does nothing: a GICv2 has no such register.
 pub const fn common(_: &mut Vcpu, _: Common, _: bool, _: u8) -> bool {
     false
 }
 
-/// A write of such a VM to GICC_DIR. `false`: it is none.
+/// Performs a write of a GPPT VM to GICC_DIR. Returns `false` if the VM is not a GPPT VM.
 pub fn deactivate(vcpu: &Vcpu, value: u32) -> bool {
     let Some(gppt) = &vcpu.gppt else {
         return false;
@@ -82,18 +86,19 @@ pub fn deactivate(vcpu: &Vcpu, value: u32) -> bool {
     true
 }
 
-/// There is no Group 0 interrupt of EL2's.
+/// Acknowledges a Group 0 interrupt; EL2 has none here.
 pub fn acknowledge(_: &Vcpu) -> Taken {
     gic::acknowledge_group0()
 }
 
-/// The guest has come to EL2, by an exception of this class, because its stage 2 is away.
+/// Whether the guest has entered EL2, by an exception of this class, because its stage 2 was taken
+/// away.
 #[inline(always)]
 pub fn was_revoked(vcpu: &Vcpu, class: u64) -> bool {
     class == ec::FETCH_LOWER && is_gone(vcpu)
 }
 
-/// No pCPU is got back by events.
+/// Returns `Some(false)`: no pCPU is reclaimed by events.
 pub const fn poll_event(_: &mut Vcpu) -> Option<bool> {
     Some(false)
 }

@@ -1,4 +1,4 @@
-//! On a GICv3: what of the CPU interface traps.
+//! GPPT on a GICv3: the parts of the CPU interface that trap.
 
 use bulkhead_core::cpu::exit::ec;
 use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, sgi};
@@ -16,7 +16,7 @@ use super::revoke;
 use super::state::{Gppt, NO_PRIORITY};
 
 impl Gppt {
-    /// The CPU interface as the guest finds it after a reset.
+    /// Resets the CPU interface to the state that the guest finds after a reset.
     pub(super) fn reset_interface(&mut self, gic: &Gic) {
         self.hide(gic);
         if self.reclaim == Reclaim::Sdei {
@@ -29,7 +29,8 @@ impl Gppt {
         }
     }
 
-    /// The vCPU leaves its pCPU to EL2: nothing of its own comes, and EL2's interrupts do.
+    /// Saves the CPU interface when EL2 takes the pCPU over: no interrupt of the guest's arrives,
+    /// and EL2's interrupts do.
     pub fn hide(&mut self, gic: &Gic) {
         if self.reclaim == Reclaim::Sdei {
             sdei::leave();
@@ -44,7 +45,8 @@ impl Gppt {
         }
     }
 
-    /// It has it again, or for the first time. Its stage 2 may still be away.
+    /// Restores the CPU interface for the guest, or gives it to the guest for the first time. The
+    /// VM's stage 2 may still be away.
     pub fn show(&mut self, gic: &Gic) {
         match &mut self.kept {
             Kept::Group1(enabled) => gic::gppt::show(*enabled),
@@ -60,7 +62,8 @@ impl Gppt {
         }
     }
 
-    /// What stands between its interrupts, which are all of group 1, and the guest.
+    /// Returns the mask, priorities and group enables that decide whether an interrupt reaches the
+    /// guest. All interrupts of the guest are in Group 1.
     pub fn gate(&self, forwarded: u64) -> Gate {
         let now = match &self.kept {
             Kept::All(Some(kept)) => *kept,
@@ -89,7 +92,8 @@ impl Gppt {
     }
 }
 
-/// A write of such a VM to ICC_SGI1R_EL1 (`group1`) or its kin. `false`: it is none.
+/// Performs a write of a GPPT VM to ICC_SGI1R_EL1 (`group1`) or to another SGI register. Returns
+/// `false` if the VM is not a GPPT VM.
 pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
     if vcpu.gppt.is_none() {
         return false;
@@ -105,7 +109,8 @@ pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
     true
 }
 
-/// Performs an access of such a VM to a register of the CPU interface that traps. `false`: it is none, or cannot be written.
+/// Performs an access of a GPPT VM to a register of the CPU interface that traps. Returns `false`
+/// if the VM is not a GPPT VM or the register cannot be written.
 pub fn common(vcpu: &mut Vcpu, which: Common, read: bool, gpr: u8) -> bool {
     if vcpu.gppt.is_none() {
         return false;
@@ -122,7 +127,7 @@ pub fn common(vcpu: &mut Vcpu, which: Common, read: bool, gpr: u8) -> bool {
     value.is_some()
 }
 
-/// A write of such a VM to ICC_DIR_EL1. `false`: it is none.
+/// Performs a write of a GPPT VM to ICC_DIR_EL1. Returns `false` if the VM is not a GPPT VM.
 pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
     let Some(gppt) = &vcpu.gppt else {
         return false;
@@ -135,14 +140,16 @@ pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
     true
 }
 
-/// The guest has come to EL2, by an exception of this class, because its stage 2 is away, or because of an event that had interrupted EL2.
-/// Guests do not step themselves.
+/// Whether the guest has entered EL2, by an exception of this class, because its stage 2 was taken
+/// away, or because of an event that had interrupted EL2, which then arrives as a software step
+/// exception. Guests do not single-step themselves.
 #[inline(always)]
 pub fn was_revoked(vcpu: &Vcpu, class: u64) -> bool {
     class == ec::STEP_LOWER || class == ec::FETCH_LOWER && revoke::is_gone(vcpu)
 }
 
-/// Takes EL2's interrupt that has come as a FIQ. Of an event there is none to take.
+/// Acknowledges EL2's interrupt that has arrived as a FIQ. An event has no interrupt to
+/// acknowledge.
 pub fn acknowledge(vcpu: &Vcpu) -> Taken {
     if gic::gppt::has_events(vcpu.index) {
         Taken::NOTHING
@@ -151,7 +158,8 @@ pub fn acknowledge(vcpu: &Vcpu) -> Taken {
     }
 }
 
-/// The guest has come to EL2 without an interrupt of EL2's. Does what the pCPU was wanted for.
+/// Finishes the entry of a guest that has entered EL2 without an interrupt of EL2's: does the work
+/// for which the pCPU was reclaimed.
 pub fn finish_revoke(vcpu: &mut Vcpu) {
     if gic::gppt::has_events(vcpu.index) {
         look(vcpu);
@@ -166,7 +174,8 @@ fn look(vcpu: &mut Vcpu) {
     sched::on_mail(vcpu);
 }
 
-/// Does what an event of the firmware has come for, on a pCPU that is got back by events; `None` on any other.
+/// Handles an event of the firmware on a pCPU that is reclaimed by events, and returns whether
+/// there was one; `None` on any other pCPU.
 pub fn poll_event(vcpu: &mut Vcpu) -> Option<bool> {
     gic::gppt::has_events(vcpu.index).then(|| {
         let came = sdei::came();

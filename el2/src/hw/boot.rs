@@ -84,7 +84,7 @@ pub fn publish() {
 static BOOT_UART: AtomicU64 = AtomicU64::new(0);
 
 /// Start-up has opened a window on the UART.
-pub fn keep_uart(uart: Uart) {
+pub fn set_uart(uart: Uart) {
     BOOT_UART.store(uart.0.base(), Ordering::Relaxed);
 }
 

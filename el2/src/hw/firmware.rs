@@ -45,7 +45,7 @@ pub fn start_pcpu(_: &mut Windows, row: &Pcpu, index: usize) -> u64 {
 }
 
 /// Starts a pCPU that waits for an address, which it reads past the caches; 0 for success, which cannot be seen. It finds its
-/// index by its MPIDR, which all pCPUs have left with `mmu::keep_mpidr`: several may wait at one place.
+/// index by its MPIDR, which all pCPUs have left with `mmu::set_mpidr`: several may wait at one place.
 #[cfg(feature = "spin-table")]
 pub fn start_pcpu(windows: &mut Windows, row: &Pcpu, _: usize) -> u64 {
     if row.release == 0 {

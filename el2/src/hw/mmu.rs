@@ -314,7 +314,7 @@ pub fn make_private(
 
 /// By which MPIDR pCPU `index` finds its index.
 #[cfg(feature = "spin-table")]
-pub fn keep_mpidr(index: usize, mpidr: u64) {
+pub fn set_mpidr(index: usize, mpidr: u64) {
     let place = (&raw mut MPIDRS)
         .cast::<u64>()
         .wrapping_add(index % MAX_PCPUS);

@@ -12,7 +12,7 @@ pub fn plan() -> &'static Plan<'static> {
 }
 
 /// Keeps the plan. Once, by the boot pCPU, before anything asks for it.
-pub fn keep_plan(plan: Plan<'static>) {
+pub fn set_plan(plan: Plan<'static>) {
     let place = &raw mut PLAN;
     // SAFETY: [R-PLAN] nobody holds a reference yet.
     unsafe { place.write(MaybeUninit::new(plan)) }

@@ -53,7 +53,7 @@ fn note(index: usize) -> &'static Note {
 }
 
 /// That of this pCPU.
-fn own() -> &'static Note {
+fn this_pcpu() -> &'static Note {
     let offset = sysreg::thread().wrapping_sub(layout::private(0, 0));
     note((offset / layout::SLOT) as usize)
 }
@@ -113,12 +113,12 @@ fn calm() {
 /// This pCPU is about to look what it is wanted for.
 pub fn answer() {
     calm();
-    own().came.store(0, Relaxed);
+    this_pcpu().came.store(0, Relaxed);
 }
 
 /// An event has come to this pCPU, and nobody has looked yet what for.
 pub fn came() -> bool {
-    own().came.load(Relaxed) != 0
+    this_pcpu().came.load(Relaxed) != 0
 }
 
 /// The guest leaves the pCPU to EL2: what is kept of its registers knows of no event.
@@ -138,5 +138,5 @@ pub fn arrive() {
 /// Waits for an event, unless one has come.
 pub fn wait() {
     // SAFETY: [R-SYSREG] it reads the note and sleeps; x0 to x17 may change.
-    unsafe { sdei_wait(core::ptr::from_ref(own())) }
+    unsafe { sdei_wait(core::ptr::from_ref(this_pcpu())) }
 }

@@ -48,7 +48,7 @@ fn run(bytes: &[u8]) {
         let value = input.u8();
         match kind % 5 {
             0 => {
-                if offset == 0 && streams.output.room() > 0 {
+                if offset == 0 && streams.output.free() > 0 {
                     sent.push_back(value);
                 }
                 uart.write(&streams, offset, u32::from(value) * 0x0101);
@@ -73,11 +73,11 @@ fn run(bytes: &[u8]) {
                         "output out of order"
                     );
                 }
-                uart.room_again(&streams);
+                uart.space_again(&streams);
             }
             _ => {
                 for _ in 0..offset {
-                    if streams.output.room() > 0 {
+                    if streams.output.free() > 0 {
                         sent.push_back(value);
                     }
                     uart.write(&streams, 0, value.into());
@@ -91,6 +91,6 @@ fn run(bytes: &[u8]) {
         assert_eq!(uart.line(&streams), masked != 0);
         let flags = uart.read(&streams, 0x18).0;
         assert_eq!(flags & 1 << 4 != 0, typed.is_empty(), "RXFE");
-        assert_eq!(flags & 1 << 5 != 0, streams.output.room() == 0, "TXFF");
+        assert_eq!(flags & 1 << 5 != 0, streams.output.free() == 0, "TXFF");
     }
 }

@@ -10,7 +10,7 @@
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 use bulkhead_guests::{Board, check, gic, guest, println, shared, sysreg, timer};
-use bulkhead_poll::{Listener, Requests, Wish};
+use bulkhead_poll::{Listener, Request, Requests};
 
 guest!(main = main, irq = on_irq);
 
@@ -54,9 +54,9 @@ fn main(board: &'static Board) {
         before = seen;
         match listener.look() {
             None => {}
-            Some(Wish::Run) => paused = false,
-            Some(Wish::Pause) => paused = true,
-            Some(Wish::Stop) => break,
+            Some(Request::Run) => paused = false,
+            Some(Request::Pause) => paused = true,
+            Some(Request::Stop) => break,
         }
         listener.answer();
         if !paused {

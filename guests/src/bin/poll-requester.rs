@@ -8,7 +8,7 @@
 use core::sync::atomic::Ordering::*;
 
 use bulkhead_guests::{Board, check, guest, shared, timer};
-use bulkhead_poll::{Asker, Reply, Wish};
+use bulkhead_poll::{Asker, Reply, Request};
 
 guest!(main = main);
 
@@ -35,7 +35,7 @@ fn main(board: &'static Board) {
         asker.reply()
     };
     for round in 1..=2 {
-        let reply = ask(&mut asker, Wish::Pause);
+        let reply = ask(&mut asker, Request::Pause);
         check::holds(
             format_args!("pause {round}"),
             reply == Some(Reply::Done),
@@ -48,7 +48,7 @@ fn main(board: &'static Board) {
             some <= 1 && periods >= 15,
             format_args!("{some} of {periods}"),
         );
-        let reply = ask(&mut asker, Wish::Run);
+        let reply = ask(&mut asker, Request::Run);
         check::holds(
             format_args!("run {round}"),
             reply == Some(Reply::Done),
@@ -76,7 +76,7 @@ fn main(board: &'static Board) {
         format_args!("{some} of {periods}"),
     );
     let mut asker = Asker::new(&wishes[0], &answers[0]);
-    let reply = ask(&mut asker, Wish::Stop);
+    let reply = ask(&mut asker, Request::Stop);
     check::holds("stop", reply == Some(Reply::Done), "no");
     check::done();
 }

@@ -35,10 +35,10 @@ fn number_of(count: usize) -> String {
 }
 
 /// The finding that the board has no such CPU.
-fn unknown(code: &'static str, wish: &Placed<u32>, system: &System, count: usize) -> Finding {
+fn unknown(code: &'static str, request: &Placed<u32>, system: &System, count: usize) -> Finding {
     let board = system.board.as_ref().map(|board| board.cpus_place());
-    Finding::new(code, format!("the board has no CPU {}", wish.value))
-        .at(wish.span.clone(), "no such CPU")
+    Finding::new(code, format!("the board has no CPU {}", request.value))
+        .at(request.span.clone(), "no such CPU")
         .also(board, format!("{}, counted from 0", number_of(count)))
         .help(match count {
             0 | 1 => "CPU 0 is the only one".to_owned(),
@@ -64,12 +64,17 @@ impl Assignment<'_> {
     /// Gives the vCPUs of a VM the CPUs that it names.
     fn take_named(&mut self, vm: usize, findings: &mut Vec<Finding>) {
         let spec = &self.system.vms[vm];
-        for (number, wish) in spec.pcpus.iter().enumerate() {
+        for (number, request) in spec.pcpus.iter().enumerate() {
             let late = (vm, number);
-            let cpu = wish.value as usize;
+            let cpu = request.value as usize;
             let Some(assignment) = self.assignment.get(cpu) else {
                 let count = self.assignment.len();
-                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
+                findings.push(unknown(
+                    "bulkhead::pcpu::unknown",
+                    request,
+                    self.system,
+                    count,
+                ));
                 continue;
             };
             let pinned = |owner: &&Owner| !self.system.vms[owner.0].cpu.shares();
@@ -84,7 +89,7 @@ impl Assignment<'_> {
                         "bulkhead::pcpu::full",
                         format!("a CPU has {MAX_VCPUS_PER_PCPU} vCPUs at most"),
                     )
-                    .at(wish.span.clone(), format!("one too many for CPU {cpu}"))
+                    .at(request.span.clone(), format!("one too many for CPU {cpu}"))
                     .also(self.last_other(vm, cpu), "others are there already")
                     .help("name another CPU"),
                 );
@@ -99,7 +104,7 @@ impl Assignment<'_> {
         let others = self.assignment.get(cpu)?.iter().rev();
         let (other, number) = others.into_iter().find(|(other, _)| *other != vm)?;
         let spec = &self.system.vms[*other];
-        let named = spec.pcpus.get(*number).map(|wish| wish.span.clone());
+        let named = spec.pcpus.get(*number).map(|request| request.span.clone());
         Some(named.unwrap_or_else(|| spec.name.span.clone()))
     }
 
@@ -168,7 +173,7 @@ impl Assignment<'_> {
     fn shared(&self, late: Owner, first: Owner) -> Finding {
         let vms = &self.system.vms;
         let (other, spec) = (&vms[first.0], &vms[late.0]);
-        let wish = &spec.pcpus[late.1];
+        let request = &spec.pcpus[late.1];
         let names = if late.0 == first.0 {
             format!("two vCPUs of `{}`", spec.name.value)
         } else {
@@ -176,8 +181,8 @@ impl Assignment<'_> {
         };
         let what = format!("{names} want the same CPU");
         let mut finding = Finding::new("bulkhead::pcpu::shared", what).at(
-            wish.span.clone(),
-            format!("`{}` wants CPU {}", spec.name.value, wish.value),
+            request.span.clone(),
+            format!("`{}` wants CPU {}", spec.name.value, request.value),
         );
         if let Some(first) = other.pcpus.get(first.1) {
             let label = format!("`{}` has it already", other.name.value);
@@ -197,10 +202,15 @@ impl Assignment<'_> {
 
     /// The pools of a VM are of CPUs that may be shared.
     fn check_pool(&self, spec: &VmSpec, findings: &mut Vec<Finding>) {
-        for wish in &spec.cpu.pool {
-            let Some(assignment) = self.assignment.get(wish.value as usize) else {
+        for request in &spec.cpu.pool {
+            let Some(assignment) = self.assignment.get(request.value as usize) else {
                 let count = self.assignment.len();
-                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
+                findings.push(unknown(
+                    "bulkhead::pcpu::unknown",
+                    request,
+                    self.system,
+                    count,
+                ));
                 continue;
             };
             let vms = &self.system.vms;
@@ -211,16 +221,16 @@ impl Assignment<'_> {
             let place = pinned
                 .pcpus
                 .get(owner.1)
-                .map_or(&pinned.name.span, |wish| &wish.span);
+                .map_or(&pinned.name.span, |request| &request.span);
             findings.push(
                 Finding::new(
                     "bulkhead::cpu::pool",
                     format!(
                         "`{}` cannot be moved to CPU {}",
-                        spec.name.value, wish.value
+                        spec.name.value, request.value
                     ),
                 )
-                .at(wish.span.clone(), "in its pool")
+                .at(request.span.clone(), "in its pool")
                 .at(
                     place.clone(),
                     format!("`{}` is pinned there", pinned.name.value),
@@ -236,7 +246,7 @@ impl Assignment<'_> {
         let together = self.assignment.iter().filter(on).flatten();
         let (other, number) = together.into_iter().find(|(other, _)| *other != vm)?;
         let spec = &self.system.vms[*other];
-        let named = spec.pcpus.get(*number).map(|wish| wish.span.clone());
+        let named = spec.pcpus.get(*number).map(|request| request.span.clone());
         Some(named.unwrap_or_else(|| spec.name.span.clone()))
     }
 
@@ -303,8 +313,13 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     }
     let service = system.service.as_ref();
     let service_cpu = service.map(|service| service.value as usize);
-    if let Some(wish) = service.filter(|wish| wish.value as usize >= count) {
-        findings.push(unknown("bulkhead::console::service", wish, system, count));
+    if let Some(request) = service.filter(|request| request.value as usize >= count) {
+        findings.push(unknown(
+            "bulkhead::console::service",
+            request,
+            system,
+            count,
+        ));
     }
     let cpus: Vec<PlannedCpu> = (0..count)
         .filter(|&cpu| {
@@ -385,7 +400,7 @@ pub(super) fn choose_service(
     let hard = cpus
         .iter()
         .find(|cpu| cpu.service && class(cpu) == Some(Class::HardRealtime));
-    if let (Some(cpu), Some(wish)) = (hard, &system.service) {
+    if let (Some(cpu), Some(request)) = (hard, &system.service) {
         findings.push(
             Finding::new(
                 "bulkhead::console::realtime",
@@ -395,7 +410,7 @@ pub(super) fn choose_service(
                 ),
             )
             .at(
-                wish.span.clone(),
+                request.span.clone(),
                 "interrupts of the UART will interrupt that VM",
             )
             .also(

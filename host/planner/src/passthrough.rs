@@ -13,13 +13,13 @@ pub(super) fn devices(
     board: &Board,
     findings: &mut Vec<Finding>,
 ) -> Vec<PassthroughDevice> {
-    let wishes = &system.vms[vm].devices;
-    let Some(fdt) = Fdt::new(&board.dtb).ok().filter(|_| !wishes.is_empty()) else {
+    let requests = &system.vms[vm].devices;
+    let Some(fdt) = Fdt::new(&board.dtb).ok().filter(|_| !requests.is_empty()) else {
         return Vec::new();
     };
     let tree = Tree::new(fdt);
     let mut devices = Vec::new();
-    for wish in wishes {
+    for wish in requests {
         match pass(&tree, &wish.value, &board.console) {
             Ok(device) => devices.push(device),
             Err(refusal) => {
@@ -45,13 +45,13 @@ pub(super) fn devices(
 
 /// No device has two owners.
 pub(super) fn devices_twice(system: &System, findings: &mut Vec<Finding>) {
-    let wishes: Vec<_> = system
+    let requests: Vec<_> = system
         .vms
         .iter()
         .flat_map(|vm| vm.devices.iter().map(move |wish| (vm, wish)))
         .collect();
-    for (index, (vm, wish)) in wishes.iter().enumerate() {
-        let first = wishes[..index]
+    for (index, (vm, wish)) in requests.iter().enumerate() {
+        let first = requests[..index]
             .iter()
             .find(|(_, other)| other.value == wish.value);
         if let Some((owner, other)) = first {

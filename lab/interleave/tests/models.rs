@@ -122,7 +122,7 @@ fn nobody_waits_for_room_that_is_there() {
         assert!(ring.push(1));
         let producer = (Arc::clone(&wants), Arc::clone(&ring));
         let thread = thread::spawn(move || {
-            producer.1.room() > 0 || producer.0.want(|| producer.1.room() > 0)
+            producer.1.free() > 0 || producer.0.want(|| producer.1.free() > 0)
         });
         assert_eq!(ring.pop(), Some(1));
         let tells = wants.made();

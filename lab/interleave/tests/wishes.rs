@@ -2,7 +2,7 @@
 //!
 //! Planted there, one at a time, and found: the request or the answer stored relaxed; no fence behind the look.
 
-use bulkhead_interleave::word::{Asker, Listener, Reply, Requests, Wish};
+use bulkhead_interleave::word::{Asker, Listener, Reply, Request, Requests};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
@@ -42,7 +42,7 @@ fn a_wish_is_seen_with_what_was_written_before_it_and_so_is_its_answer() {
             for _ in 0..2 {
                 let wish = listener.look();
                 if let Some(wish) = wish {
-                    assert_eq!(wish, Wish::Pause);
+                    assert_eq!(wish, Request::Pause);
                     assert_eq!(guest.before.load(Ordering::Relaxed), 1);
                     guest.after.store(1, Ordering::Relaxed);
                 }
@@ -51,7 +51,7 @@ fn a_wish_is_seen_with_what_was_written_before_it_and_so_is_its_answer() {
         });
         let mut asker = Asker::new(&wished.request.0, &wished.answer.0);
         wished.before.store(1, Ordering::Relaxed);
-        asker.ask(Wish::Pause);
+        asker.ask(Request::Pause);
         if let Some(reply) = asker.reply() {
             assert_eq!(reply, Reply::Done);
             assert_eq!(wished.after.load(Ordering::Relaxed), 1);

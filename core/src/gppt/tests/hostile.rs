@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::board::{Board, INTIDS, Irq};
-use super::{filter, is_own, kinds};
+use super::{filter, is_of_vm, kinds};
 use crate::vgic::{Version, WORDS};
 
 /// An access of the guest: to a redistributor, write, offset, size, value.
@@ -80,7 +80,7 @@ proptest! {
             let mut filter = filter(version, view, count);
             let mut board = Board::new(version);
             let mut other = Board::new(version);
-            for (intid, irq) in foreign.iter().enumerate().filter(|(intid, _)| !is_own(*intid)) {
+            for (intid, irq) in foreign.iter().enumerate().filter(|(intid, _)| !is_of_vm(*intid)) {
                 other.irqs[intid] = *irq;
             }
             for &(redistributor, write, offset, size, value) in &accesses {
@@ -110,7 +110,7 @@ proptest! {
             let fresh = Board::new(version);
             for (intid, before) in foreign.iter().enumerate() {
                 let (here, there) = (&board.irqs[intid], &other.irqs[intid]);
-                if is_own(intid) {
+                if is_of_vm(intid) {
                     prop_assert_eq!(here, there, "{}", intid);
                     let ours = here.route == 0x1_0003 || here.route == 2;
                     prop_assert!(ours, "routed to {:#x}", here.route);
@@ -134,7 +134,7 @@ proptest! {
             }
             for (intid, before) in foreign.iter().enumerate() {
                 let irq = &board.irqs[intid];
-                if is_own(intid) {
+                if is_of_vm(intid) {
                     prop_assert!(!(irq.enabled || irq.pending || irq.active), "{}", intid);
                     prop_assert_eq!(irq.sources, 0, "{}", intid);
                     let highest = if view == super::View::Upper { 0x80 } else { 0 };

@@ -54,6 +54,6 @@ fn kinds() -> impl Iterator<Item = (Version, View, usize)> {
 }
 
 /// INTIDs that are the VM's with [`GIVEN`].
-fn is_own(intid: usize) -> bool {
+fn is_of_vm(intid: usize) -> bool {
     matches!(intid, 0..8 | 27 | 30 | 33 | 34 | 47 | 95)
 }

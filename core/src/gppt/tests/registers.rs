@@ -1,7 +1,7 @@
 //! Register by register: what the guest reads, and what happens on the board.
 
 use super::board::Board;
-use super::{filter, is_own, kinds};
+use super::{filter, is_of_vm, kinds};
 use crate::gppt::{Answer, Filter, View};
 use crate::vgic::Version::{self, V2, V3};
 
@@ -59,9 +59,9 @@ fn machines() -> impl Iterator<Item = Machine> {
     kinds().map(|(version, view, count)| Machine::new(version, view, count))
 }
 
-fn own_words() -> [u64; 4] {
+fn vm_words() -> [u64; 4] {
     let mut words = [0; 4];
-    for intid in (0..128).filter(|intid| is_own(*intid)) {
+    for intid in (0..128).filter(|intid| is_of_vm(*intid)) {
         words[intid / 32] |= 1 << (intid % 32);
     }
     words
@@ -79,7 +79,7 @@ fn enables_act_on_the_board_while_the_guests_group_is_on() {
         guest.set_word(0x100, 0xffff_ffff);
         guest.set_word(0x104, 1 << 2 | 1 << 3);
         assert_eq!(on(&guest), [], "the group is off");
-        assert_eq!(guest.word(0x100), own_words()[0]);
+        assert_eq!(guest.word(0x100), vm_words()[0]);
         assert_eq!(guest.word(0x184), 1 << 2);
         guest.write(0, 4, group);
         assert_eq!(on(&guest), [0, 1, 2, 3, 4, 5, 6, 7, 27, 30, 34]);
@@ -111,7 +111,7 @@ fn pending_and_active_bits_are_the_boards() {
             irq.pending = true;
             irq.active = true;
         }
-        for (word, own) in own_words().into_iter().enumerate() {
+        for (word, own) in vm_words().into_iter().enumerate() {
             let at = 4 * word as u64;
             for bank in [0x200, 0x280, 0x300, 0x380] {
                 assert_eq!(guest.word(bank + at), own, "{bank:#x} {word}");
@@ -122,13 +122,13 @@ fn pending_and_active_bits_are_the_boards() {
         // On a GICv2 pending bits of SGIs cannot be written.
         let is_fixed = |intid: usize| guest.board.version == V2 && intid < 16;
         for (intid, irq) in guest.board.irqs.iter().enumerate() {
-            assert_eq!(irq.pending, !is_own(intid) || is_fixed(intid), "{intid}");
-            assert_eq!(irq.active, !is_own(intid), "{intid}");
+            assert_eq!(irq.pending, !is_of_vm(intid) || is_fixed(intid), "{intid}");
+            assert_eq!(irq.active, !is_of_vm(intid), "{intid}");
         }
         guest.set_word(0x204, 0xffff_ffff);
         guest.set_word(0x304, 0xffff_ffff);
-        assert_eq!(guest.word(0x284), own_words()[1]);
-        assert_eq!(guest.word(0x384), own_words()[1]);
+        assert_eq!(guest.word(0x284), vm_words()[1]);
+        assert_eq!(guest.word(0x384), vm_words()[1]);
         assert!(!guest.board.irqs[63].active || guest.board.irqs[63].pending);
     }
 }
@@ -311,7 +311,7 @@ fn identification_and_control_are_those_of_the_view() {
     let plain = Machine::new(V3, View::Plain, 1);
     assert_eq!(plain.read(0, 4), 0x50);
     assert_eq!(plain.read(4, 4), 2 | 9 << 19 | 1 << 25);
-    assert_eq!(plain.word(0x80), own_words()[0]);
+    assert_eq!(plain.word(0x80), vm_words()[0]);
     let second = Machine::new(V2, View::Plain, 2);
     assert_eq!(second.read(0, 4), 0);
     assert_eq!(second.read(4, 4), 2 | 1 << 5);

@@ -189,38 +189,38 @@ fn the_fast_path_of_an_sgi_needs_nothing_else_to_do() {
     send_fast_to_another::<false>();
 }
 
-fn looks<const V: bool>(vm: &mut Vm<V>) -> bool {
+fn notified<const V: bool>(vm: &mut Vm<V>) -> bool {
     vm.cpus[0].on_notify_fast(&vm.dist, &mut vm.boards[0])
 }
 
 fn notify_fast<const V: bool>() {
     let mut vm = with_sgis::<V>(4, 0);
-    assert!(!looks(&mut vm), "nothing has come");
+    assert!(!notified(&mut vm), "nothing has come");
     vm.post_sgi(1, 1, 4);
-    assert!(looks(&mut vm));
+    assert!(notified(&mut vm));
     let entry = vm.boards[0].lrs[1];
     let from = if V { 1 } else { 0 };
     assert_eq!((lr::vintid(entry), lr::source(entry)), (4, from));
     vm.post_sgi(1, 1, 5);
-    assert!(!looks(&mut vm), "list registers are in use");
+    assert!(!notified(&mut vm), "list registers are in use");
     vm.settle();
     assert_eq!(vm.drain(0), [4, 5]);
 
     vm.post_sgi(1, 1, 4);
     vm.post_sgi(1, 1, 5);
-    assert!(!looks(&mut vm), "two");
+    assert!(!notified(&mut vm), "two");
     vm.settle();
     assert_eq!(vm.drain(0), [4, 5]);
 
     vm.post_sgi(1, 1, 4);
     vm.inbox |= vm.dist.post(33, 0);
-    assert!(!looks(&mut vm), "an SPI as well");
+    assert!(!notified(&mut vm), "an SPI as well");
     vm.settle();
     assert_eq!(vm.drain(0).len(), 2);
 
     vm.bits(0, 3, 0, 1 << 4);
     vm.post_sgi(1, 1, 4);
-    assert!(!looks(&mut vm), "disabled");
+    assert!(!notified(&mut vm), "disabled");
     vm.bits(0, 2, 0, 1 << 4);
     assert_eq!(vm.drain(0), [4]);
 }
@@ -233,7 +233,7 @@ fn the_fast_path_of_a_notification_finds_one_sgi_and_nothing_else() {
     let mut vm = V2::ready(3, 4, &[]);
     vm.post_sgi(1, 1, 4);
     vm.post_sgi(2, 1, 4);
-    assert!(!looks(&mut vm));
+    assert!(!notified(&mut vm));
     vm.settle();
     assert_eq!(vm.drain(0), [4, 4]);
 }
@@ -306,7 +306,7 @@ fn an_sgi_to_several_reaches_the_sender_by_its_list_register() {
 }
 
 /// A maintenance interrupt, dealt with quickly; and whether that was all.
-fn quickly<const V: bool>(vm: &mut Vm<V>) -> bool {
+fn handle_fast<const V: bool>(vm: &mut Vm<V>) -> bool {
     let mut notify = Notify::NOBODY;
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
     let all = cpu.handle_maintenance_fast(dist, board, &mut notify);
@@ -329,32 +329,32 @@ fn ended<const V: bool>(up: bool) -> Vm<V> {
     vm
 }
 
-fn quick_ends<const V: bool>() {
+fn fast_ends<const V: bool>() {
     let mut vm = ended::<V>(false);
-    assert!(quickly(&mut vm));
+    assert!(handle_fast(&mut vm));
     assert_eq!(vm.boards[0].lrs[1], 0);
     assert_eq!(vm.dist.bank(0, 2).held.load(SEQ), 0, "others may have it");
     let mut vm = ended::<V>(true);
-    assert!(!quickly(&mut vm), "it is pending again");
+    assert!(!handle_fast(&mut vm), "it is pending again");
     let mut vm = ended::<V>(false);
     vm.inbox |= vm.dist.post(64, 0);
     vm.dist.vcpu_words(0).busy.store(0, SEQ);
-    assert!(!quickly(&mut vm), "it is pending again");
+    assert!(!handle_fast(&mut vm), "it is pending again");
     let mut vm = ended::<V>(false);
     vm.dist.vcpu_words(0).busy.store(4, SEQ);
-    assert!(!quickly(&mut vm), "something else is to be done");
+    assert!(!handle_fast(&mut vm), "something else is to be done");
     // What has not ended stays.
     let mut vm = ended::<V>(false);
     vm.sgi(1, 1, 3);
     let before = vm.boards[0].held().count();
-    quickly(&mut vm);
+    handle_fast(&mut vm);
     assert_eq!(vm.boards[0].held().count(), before);
 }
 
 #[test]
 fn an_end_after_which_nothing_comes_is_quick() {
-    quick_ends::<true>();
-    quick_ends::<false>();
+    fast_ends::<true>();
+    fast_ends::<false>();
 }
 
 /// More SGIs than list registers, of which the guest has taken and ended all that it had.
@@ -369,31 +369,31 @@ fn refill<const V: bool>(waiting: u32) -> Vm<V> {
     vm
 }
 
-fn quick_refill<const V: bool>() {
+fn fast_refill<const V: bool>() {
     let mut vm = refill::<V>(1);
-    assert!(quickly(&mut vm));
+    assert!(handle_fast(&mut vm));
     assert_eq!(vm.boards[0].held().count(), 1);
     assert!(!vm.boards[0].asked.refill, "nothing waits any more");
     assert_ne!(vm.cpus[0].vtimer_entry(), 0);
     assert_eq!(vm.drain(0), [3]);
 
     let mut vm = refill::<V>(4);
-    assert!(quickly(&mut vm));
+    assert!(handle_fast(&mut vm));
     assert_eq!(vm.boards[0].held().count(), 2);
     assert!(vm.boards[0].asked.refill);
     assert_eq!(vm.drain(0), [3, 4, 5, 6]);
 
     let mut vm = refill::<V>(1);
     vm.boards[0].groups = 0;
-    assert!(!quickly(&mut vm), "the guest has switched its groups");
+    assert!(!handle_fast(&mut vm), "the guest has switched its groups");
 
     let mut vm = with_sgis::<V>(3, 3);
-    assert!(!quickly(&mut vm), "no list register is free");
+    assert!(!handle_fast(&mut vm), "no list register is free");
 
     let mut vm = refill::<V>(1);
     vm.dist.bank(0, 1).latch.fetch_or(2, SEQ);
     vm.dist.vcpu_words(0).busy.store(2, SEQ);
-    assert!(!quickly(&mut vm), "an SPI comes as well");
+    assert!(!handle_fast(&mut vm), "an SPI comes as well");
     vm.inbox = Notify(1);
     vm.settle();
     assert_eq!(vm.drain(0).len(), 2);
@@ -401,8 +401,8 @@ fn quick_refill<const V: bool>() {
 
 #[test]
 fn sgis_that_waited_are_moved_up_quickly() {
-    quick_refill::<true>();
-    quick_refill::<false>();
+    fast_refill::<true>();
+    fast_refill::<false>();
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn what_waits_beside_sgis_is_not_moved_up_quickly() {
             vm.boards[0].acknowledge().unwrap();
             vm.boards[0].end(intid);
         }
-        assert!(!quickly(&mut vm), "{other}");
+        assert!(!handle_fast(&mut vm), "{other}");
         vm.settle();
         assert_eq!(vm.drain(0), [other]);
     }
@@ -436,7 +436,7 @@ fn level<const V: bool>() -> Vm<V> {
     vm
 }
 
-fn quick_line<const V: bool>() {
+fn fast_line<const V: bool>() {
     let mut vm = level::<V>();
     assert!(follows(&mut vm, true));
     assert_eq!(vm.boards[0].held().count(), 1);
@@ -498,8 +498,8 @@ fn line_beside<const V: bool>() {
 
 #[test]
 fn the_line_of_a_device_is_followed_by_one_list_register() {
-    quick_line::<true>();
-    quick_line::<false>();
+    fast_line::<true>();
+    fast_line::<false>();
     line_beside::<true>();
     line_beside::<false>();
 }

@@ -145,7 +145,7 @@ impl<const V: bool> Vm<V> {
                 .filter(|e| place(lr::vintid(*e)).0 == word)
                 .fold(0, |all, e| all | place(lr::vintid(e)).1);
             let waits = (bank.latch.load(SeqCst) | bank.up())
-                & bank.wanted(self.dist.groups())
+                & bank.deliverable(self.dist.groups())
                 & self.dist.owns(n, word)
                 & !bank.active.load(SeqCst)
                 & !bank.held.load(SeqCst)

@@ -1,6 +1,6 @@
-//! The physical GIC as EL2 uses it. A build of EL2 knows one version of the architecture, so that hot
-//! paths have no choice to make: [`v3`], or [`v2`] with the feature `gicv2`. What both have alike is
-//! here: the banks of the distributor, and which pCPU is meant.
+//! The physical GIC as EL2 uses it. A build of EL2 supports one version of the architecture, so
+//! that hot paths need no branch: [`v3`], or [`v2`] with the feature `gicv2`. The common parts are
+//! here: the banks of the distributor, and the targets of SGIs.
 
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
@@ -36,20 +36,21 @@ pub use version::{
     set_list_register, set_timer_register, start_distributor,
 };
 
-/// SGI by which pCPUs make each other look into their mailboxes. Below 8: firmware keeps the others for the Secure side (BSA), and
-/// where there is one, they cannot even be enabled.
+/// The SGI by which pCPUs make each other look into their mailboxes. Below 8: firmware reserves
+/// SGIs 8 to 15 for the Secure side (BSA), and where there is a Secure side they cannot even be
+/// enabled.
 pub const KICK: u32 = 7;
-/// SGI by which a vCPU makes a sibling look at its interrupts.
+/// The SGI by which a vCPU notifies a sibling, which then looks at its interrupts.
 pub const SIBLING: u32 = 6;
-/// What [`KICK`] is on the pCPU of a VM that takes its interrupts itself, and has SGIs 0 to 7: there EL2 is in the place of the
-/// Secure side.
+/// The SGI that replaces [`KICK`] on the pCPU of a GPPT VM. The VM has SGIs 0 to 7, and EL2 takes
+/// the place of the Secure side.
 pub const GPPT_KICK: u32 = 15;
 
-/// INTIDs from here on mean that there was no interrupt to take.
+/// The first INTID that means that there was no interrupt to acknowledge.
 const SPECIAL: u32 = 1020;
-/// Priority of all physical interrupts: EL2 takes them in the order in which they come.
+/// The priority of all physical interrupts: EL2 takes them in the order in which they arrive.
 const PRIORITY: u32 = 0x8080_8080;
-/// Turns that EL2 waits for a register write; hardware needs a few.
+/// The number of times that EL2 polls for the effect of a register write; hardware needs a few.
 const PATIENCE: u32 = 1_000;
 
 /// Banks of the distributor with a bit for each interrupt (IHI 0048B.b, 4.3; IHI 0069H, 12.9).
@@ -76,33 +77,33 @@ const HCR_NOT_PRESENT: u32 = 1 << 2;
 /// EOIcount: ends of interrupts that were in no list register.
 const HCR_EOI_COUNT: u32 = 31 << 27;
 
-/// An interrupt that was acknowledged, as the CPU interface wants it back. A GICv2 adds to an SGI who
-/// sent it.
+/// An acknowledged interrupt in the form that the CPU interface wants back. On a GICv2 it includes
+/// the sender of an SGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Taken(u32);
 
 impl Taken {
-    /// There was no interrupt.
+    /// No interrupt.
     pub const NOTHING: Self = Self(SPECIAL);
 
-    /// Its INTID.
+    /// Returns the INTID.
     #[inline(always)]
     pub const fn intid(self) -> u32 {
         self.0 & version::INTID
     }
 
-    /// There was none.
+    /// Whether there was no interrupt to acknowledge.
     #[inline(always)]
     pub const fn is_nothing(self) -> bool {
         self.intid() >= SPECIAL
     }
 }
 
-/// How an SGI names each pCPU as its target; 0 as long as that is not known.
+/// The encoding of each pCPU as the target of an SGI; 0 while it is not known.
 static TARGETS: [AtomicU64; MAX_PCPUS] = [const { AtomicU64::new(0) }; MAX_PCPUS];
 
-/// The target is known from now on.
+/// Sets the target of a pCPU.
 fn set_target(pcpu: usize, target: u64) {
     if let Some(slot) = TARGETS.get(pcpu) {
         slot.store(target, Relaxed);
@@ -114,22 +115,24 @@ fn target(pcpu: usize) -> u64 {
     TARGETS[pcpu & 7].load(Relaxed)
 }
 
-/// Sends an SGI to a pCPU, after everything that was written before it. One that has not started its
-/// interrupts misses it.
+/// Sends an SGI to a pCPU, after everything that was written before it. A pCPU that has not started
+/// its interrupts misses it.
 #[inline(always)]
 pub fn send(sgi: u32, pcpu: usize) {
     sysreg::publish();
     version::send(sgi, target(pcpu));
 }
 
-/// As [`send`], to the pCPU that is in `place`, read after everything that was written: see `bulkhead_core::sync::VcpuLocation`.
+/// Sends an SGI like [`send`], to the pCPU that `place` holds after everything that was written:
+/// see `bulkhead_core::sync::VcpuLocation`.
 #[inline(always)]
 pub fn send_to(sgi: u32, place: &AtomicU8) {
     sysreg::publish();
     version::send(sgi, target(usize::from(place.load(Relaxed))));
 }
 
-/// Running priority by the bits of active priorities, five of priority: the lowest bit is the most urgent.
+/// Returns the running priority from the active priorities bits, for five bits of priority: the
+/// lowest bit is the most urgent.
 fn running(active: u32) -> u64 {
     u64::from(active.trailing_zeros()) << 3
 }
@@ -142,8 +145,8 @@ fn settled(done: impl Fn() -> bool) {
     }
 }
 
-/// Disables, un-pends and deactivates the interrupts of a word of 32, and gives them all one priority.
-/// `frame` has the banks from `at` on.
+/// Disables, un-pends and deactivates the interrupts of a word of 32, and gives them all one
+/// priority. `frame` has the banks from `at` on.
 fn silence(frame: Registers, at: u64, word: u64) {
     let bits = at.wrapping_add(word.wrapping_mul(4));
     for bank in [bank::DISABLE, bank::CLEAR_PENDING, bank::CLEAR_ACTIVE] {
@@ -156,18 +159,18 @@ fn silence(frame: Registers, at: u64, word: u64) {
     }
 }
 
-/// Words of 32 interrupts that a distributor has (GICD_TYPER.ITLinesNumber).
+/// Returns how many words of 32 interrupts a distributor has (GICD_TYPER.ITLinesNumber).
 fn words(gicd: Registers) -> u64 {
     u64::from(gicd.read(4) & 31).saturating_add(1)
 }
 
-/// How many INTIDs the distributor has.
+/// Returns how many INTIDs the distributor has.
 pub fn intids(gicd: Registers) -> u32 {
     (words(gicd) as u32).wrapping_mul(32)
 }
 
-/// Says how the line of an SPI triggers. Sixteen SPIs share a register, so the boot pCPU does it for all
-/// before another runs.
+/// Configures the trigger of an SPI. Sixteen SPIs share a register, so the boot pCPU does it for
+/// all SPIs before another pCPU runs.
 pub fn configure(gicd: Registers, intid: u32, edge: bool) {
     let n = u64::from(intid);
     let at = ICFGR.wrapping_add(n / 16 * 4);
@@ -176,25 +179,26 @@ pub fn configure(gicd: Registers, intid: u32, edge: bool) {
     gicd.write(at, if edge { config | bit } else { config & !bit });
 }
 
-/// Of a thread without a vCPU.
+/// The siblings of a thread without a vCPU.
 static NO_SIBLINGS: Siblings = [const { AtomicU8::new(0) }; MAX_VCPUS_PER_VM];
 
 /// The physical GIC as one pCPU uses it.
 #[derive(Clone, Copy, Debug)]
 pub struct Gic {
     frames: version::Frames,
-    /// List registers of the virtual interface, at most 16.
+    /// The number of list registers of the virtual interface, at most 16.
     pub list_registers: u32,
-    /// A bit for each of them but that of the virtual timer.
+    /// The list registers except that of the virtual timer, one bit for each.
     pub usable: u32,
-    /// It has as many list registers, and registers of active priorities, as most have: four and one of each group.
+    /// Whether the virtual interface has four list registers and one active priorities register of
+    /// each group, as most have. The fast path of a switch relies on it.
     pub is_fastpath: bool,
-    /// pCPUs of all vCPUs of the VM, by the number of the vCPU.
+    /// The pCPUs of all vCPUs of the VM, by the number of the vCPU.
     pub siblings: &'static Siblings,
 }
 
 impl Gic {
-    /// That of pCPU `index`, in its private map, before it is started.
+    /// Returns the GIC of pCPU `index`, in its private map, before it is started.
     pub fn of(index: usize) -> Self {
         Self {
             frames: version::Frames::of(index),
@@ -205,7 +209,8 @@ impl Gic {
         }
     }
 
-    /// Starts the interrupts of this pCPU, which is number `index`: of SGIs and PPIs those in `wanted`.
+    /// Starts the interrupts of this pCPU, which is number `index`: `wanted` has the SGIs and PPIs
+    /// to enable.
     pub fn start(&mut self, index: usize, wanted: u32) {
         let own = gppt::is_there(index);
         self.frames.start(index, if own { 0 } else { wanted });
@@ -218,8 +223,9 @@ impl Gic {
         self.reset_virtual();
     }
 
-    /// The virtual interface as after a reset: masked, closed, nothing pending or active. For each start of a
-    /// vCPU: what the last one had not ended would keep lower priorities from the next.
+    /// Resets the virtual interface: masked, disabled, nothing pending or active. For each start of
+    /// a vCPU: interrupts that the previous one had not ended would mask lower priorities for the
+    /// next.
     pub fn reset_virtual(&self) {
         version::reset_virtual_interface(self.list_registers);
     }
@@ -236,12 +242,12 @@ impl Gic {
         frame.read(at) & 1 << (intid % 32) != 0
     }
 
-    /// Lets an interrupt be signalled.
+    /// Enables an interrupt.
     pub fn enable(&self, intid: u32) {
         self.write(bank::ENABLE, intid);
     }
 
-    /// Keeps an interrupt from being signalled, and waits until that is so.
+    /// Disables an interrupt, and waits until that is in effect.
     pub fn disable(&self, intid: u32) {
         self.write(bank::DISABLE, intid);
         self.frames.settle(intid);
@@ -257,12 +263,12 @@ impl Gic {
         self.write(bank, intid);
     }
 
-    /// An interrupt is pending.
+    /// Whether an interrupt is pending.
     pub fn is_pending(&self, intid: u32) -> bool {
         self.read(bank::SET_PENDING, intid)
     }
 
-    /// Sets or clears the active state of an interrupt, whoever took it.
+    /// Sets or clears the active state of an interrupt, whoever acknowledged it.
     pub fn set_active(&self, intid: u32, active: bool) {
         let bank = if active {
             bank::SET_ACTIVE
@@ -272,7 +278,7 @@ impl Gic {
         self.write(bank, intid);
     }
 
-    /// Deactivates those private interrupts in `mask` that are active; which they were.
+    /// Deactivates the private interrupts in `mask` that are active, and returns them.
     #[inline(always)]
     pub fn save_active(&self, mask: u32) -> u32 {
         let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
@@ -298,7 +304,8 @@ impl Gic {
         }
     }
 
-    /// Of the private interrupts in `mask`, those in `wanted` are signalled and the others not.
+    /// Enables the private interrupts of `mask` that are in `wanted`, and disables the others of
+    /// `mask`.
     pub fn enable_private(&self, mask: u32, wanted: u32) {
         let (frame, at) = self.frames.bank(bank::DISABLE, 0);
         frame.write(at, mask & !wanted);
@@ -306,13 +313,14 @@ impl Gic {
         frame.write(at, mask & wanted);
     }
 
-    /// Sends an SPI to a pCPU from now on.
+    /// Routes an SPI to a pCPU.
     pub fn route(&self, intid: u32, pcpu: usize) {
         route(self.frames.gicd(), intid, pcpu);
     }
 }
 
-/// The virtual interface of a vCPU while another one has the pCPU. Zeros: off and empty.
+/// The saved virtual interface of a vCPU while another vCPU has the pCPU. All zeros: disabled and
+/// empty.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct VirtualInterface {
@@ -320,13 +328,14 @@ pub struct VirtualInterface {
     control: u32,
     /// ICH_VMCR_EL2 or GICH_VMCR.
     machine: u32,
-    /// Active priorities: of group 0 and of group 1, four times. A GICv2 has the first word only.
+    /// The active priorities of Group 0 and of Group 1, four words of each. A GICv2 has the first
+    /// word only.
     active: [u32; 8],
     list: [u64; 16],
 }
 
 impl VirtualInterface {
-    /// Off and empty.
+    /// A virtual interface that is disabled and empty.
     pub const NEW: Self = Self {
         control: 0,
         machine: 0,
@@ -334,42 +343,42 @@ impl VirtualInterface {
         list: [0; 16],
     };
 
-    /// Keeps what the hardware has, of an interface that is usual. It stays there as well.
+    /// Saves the virtual interface of a [`Gic::is_fastpath`]. The hardware keeps it as well.
     #[inline(always)]
     pub fn save_fast(&mut self) {
         version::save_fast(self);
     }
 
-    /// Keeps what the hardware has. It stays there as well.
+    /// Saves the virtual interface. The hardware keeps it as well.
     pub fn save(&mut self, gic: &Gic) {
         self.control = version::control();
         version::save_rest(self, gic.list_registers);
     }
 
-    /// Brings back what [`Self::save_fast`] has kept.
+    /// Restores the state that [`Self::save_fast`] has saved.
     #[inline(always)]
     pub fn restore_fast(&self) {
         version::restore_fast(self);
     }
 
-    /// Brings back what [`Self::keep`] has kept.
+    /// Restores the state that [`Self::save`] has saved.
     pub fn restore(&self, gic: &Gic) {
         version::restore_rest(self, gic.list_registers);
         version::set_control(self.control);
     }
 
-    /// Brings back that it signals interrupts, where everything else is still there.
+    /// Lets the hardware signal interrupts again, where it still has the rest of the state.
     pub fn signal_again(&self) {
         version::set_control(self.control);
     }
 }
 
-/// The virtual interface of this pCPU keeps its interrupts to itself.
-pub fn keep_silent() {
+/// Stops the virtual interface of this pCPU from signalling interrupts.
+pub fn signal_nothing() {
     version::set_control(version::control() & !HCR_ENABLE);
 }
 
-/// The physical GIC does what the vGIC asks.
+/// The physical GIC carries out what the vGIC asks for.
 impl Host for Gic {
     const VERSION: Version = version::VIRTUAL;
     #[inline(always)]
@@ -395,8 +404,9 @@ impl Host for Gic {
     fn eoi_count(&mut self) -> u32 {
         let now = version::control();
         version::set_control(now & !HCR_EOI_COUNT);
-        // With EOImode 1 an end is the write to DIR, which traps; what is counted then are priority drops
-        // (IHI 0069H, ICH_HCR_EL2.EOIcount: an implementation counts ends only, QEMU's does not).
+        // With EOImode 1 an interrupt ends with the write to DIR, which traps; what the count has
+        // then are priority drops (IHI 0069H, ICH_HCR_EL2.EOIcount: an implementation counts ends
+        // only, QEMU's does not).
         if version::ends_in_two_steps() {
             0
         } else {
@@ -409,7 +419,7 @@ impl Host for Gic {
     fn ask(&mut self, what: Maintenance) {
         let mut wanted = version::CONTROL;
         if what.refill {
-            // Of each group the one change that is possible now.
+            // For each group, the interrupt of the one change that is possible now.
             let groups = version::virtual_groups();
             wanted |= HCR_NONE_PENDING;
             wanted |= if groups & 1 == 0 { 1 << 4 } else { 1 << 5 };
@@ -445,8 +455,8 @@ impl Host for Gic {
     }
 }
 
-/// Waits for an interrupt on pCPU `index`, which is this one and has nothing to run. A symbol of its own, so that measurements
-/// can tell: what happens in here delays no guest.
+/// Waits for an interrupt on pCPU `index`, which is this one and has nothing to run. A separate
+/// symbol for measurements: time spent here delays no guest.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn el2_wait(index: usize) {

@@ -1,9 +1,10 @@
-//! A GICv2 (IHI 0048B.b): everything by memory-mapped frames. The board has one of each, which shows every
-//! pCPU its own registers where they differ, so all pCPUs have them at the same address.
+//! GICv2 (IHI 0048B.b): everything by memory-mapped frames. The board has one frame of each kind,
+//! which is banked where the pCPUs' registers differ, so all pCPUs map the frames at the same
+//! address.
 //!
-//! Where the board has the Security Extensions, EL2 sees the Non-secure half: bit 0 of GICD_CTLR and
-//! GICC_CTLR then enables Group 1, and firmware has put the interrupts there. Where it has not, the same
-//! bit enables Group 0, in which everything is after reset.
+//! Where the board has the Security Extensions, EL2 sees the Non-secure half: bit 0 of GICD_CTLR
+//! and GICC_CTLR then enables Group 1, and firmware has put the interrupts there. Without the
+//! Security Extensions the same bit enables Group 0, in which all interrupts are after reset.
 
 use core::sync::atomic::{
     AtomicU8,
@@ -23,13 +24,14 @@ use super::{
     target, words,
 };
 
-/// Version of the architecture.
+/// The version of the architecture.
 pub const VERSION: u32 = 2;
-/// The same as the vGIC has it.
+/// The version of the architecture, as the vGIC's type.
 pub const VIRTUAL: Version = Version::V2;
-/// GICH_HCR while nothing is asked for: En. The page of GICV_DIR is mapped nowhere, so the guest's writes to it trap.
+/// GICH_HCR while no maintenance interrupt is asked for: En. The page of GICV_DIR is mapped
+/// nowhere, so the guest's writes to it trap.
 pub(super) const CONTROL: u32 = HCR_ENABLE;
-/// Bits of what was acknowledged that are the INTID; above them is the sender of an SGI.
+/// The bits of an acknowledged interrupt that are the INTID; above them is the sender of an SGI.
 pub(super) const INTID: u32 = 0x3ff;
 
 /// Distributor, CPU interface, virtual interface control.
@@ -58,15 +60,16 @@ const GICH_ELRSR0: u64 = 0x30;
 const GICH_APR: u64 = 0xf0;
 const GICH_LR: u64 = 0x100;
 
-/// `GICC_IIDR`, which no two pages of a CPU interface have alike but one and its copies.
+/// `GICC_IIDR`, which tells copies of a page from other pages of a CPU interface: only copies have
+/// the same value.
 const GICC_IIDR: u64 = 0xfc;
-/// A frame of this size may have each of its two pages sixteen times, so that each has a page of 64 KiB of its own, as a
-/// GIC-400 can be wired.
+/// The size of a frame in which each of the two pages may be repeated sixteen times, so that each
+/// has 64 KiB to itself, as a GIC-400 can be wired.
 const COPIES: u64 = 0x2_0000;
-/// There the last copy of the first page, which the first copy of the second one follows.
+/// The last copy of the first page in such a frame. The first copy of the second page follows it.
 const LAST_COPY: u64 = 0xf000;
 
-/// Where the two pages of the CPU interface lie together.
+/// Returns the address at which the two pages of the CPU interface are adjacent.
 fn interface(windows: &mut Windows, board: &Board) -> u64 {
     if board.gicc_size < COPIES {
         return board.gicc;
@@ -76,12 +79,12 @@ fn interface(windows: &mut Windows, board: &Board) -> u64 {
     board.gicc.wrapping_add(if copied { LAST_COPY } else { 0 })
 }
 
-/// To which pCPU each SPI goes, plus one; 0 for nobody. Kept because the bit of a pCPU is not known before
-/// it has started.
+/// The pCPU of each SPI, plus one; 0 for none. Recorded because the bit of a pCPU is not known
+/// before it has started.
 static ROUTES: [AtomicU8; SPECIAL as usize] = [const { AtomicU8::new(0) }; SPECIAL as usize];
 
-/// The distributor, in its first state: all SPIs disabled, on the way to nobody. From now on all maps
-/// have the frames.
+/// Resets the distributor: all SPIs disabled, routed to no pCPU. From now on all maps have the
+/// frames.
 pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
     let gicc = interface(windows, board);
     mmu::share_frame(shared::GICD, board.gicd, shared::GICD_PAGES);
@@ -100,7 +103,7 @@ pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
     GICD
 }
 
-/// Sends an SPI to a pCPU: at once, or when it starts.
+/// Routes an SPI to a pCPU: at once, or when the pCPU starts.
 pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
     let Some(slot) = ROUTES.get(intid as usize) else {
         return;
@@ -114,12 +117,12 @@ pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
     }
 }
 
-/// A private map has nothing of the GIC: see [`start_distributor`].
+/// Returns no frames: a private map has nothing of the GIC (see [`start_distributor`]).
 pub fn private_frames(_: &mut Windows, _: &Board, _: u64) -> Option<[Frame; 0]> {
     Some([])
 }
 
-/// The frames, which are where they are for everybody.
+/// The frames, which all pCPUs map at the same addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frames;
 
@@ -132,7 +135,8 @@ impl Frames {
         GICD
     }
 
-    /// Frame and offset of the word of a bank that has an INTID. The first word is each pCPU's own.
+    /// Returns the frame and the offset of the word of a bank that has an INTID. The first word is
+    /// banked for each pCPU.
     pub(super) fn bank(&self, bank: u64, intid: u32) -> (Registers, u64) {
         (
             GICD,
@@ -140,14 +144,14 @@ impl Frames {
         )
     }
 
-    /// Returns when what was written about an INTID has reached the distributor.
+    /// Waits until the writes about an INTID have reached the distributor.
     pub(super) fn settle(&self, intid: u32) {
         let (frame, at) = self.bank(bank::ENABLE, intid);
         settled(|| frame.read(at) & 1 << (intid % 32) == 0);
     }
 
-    /// Switches this pCPU's SGIs and PPIs off, but those in `wanted`; learns by which bit the distributor
-    /// knows this pCPU, and takes the SPIs that are meant for it.
+    /// Disables this pCPU's SGIs and PPIs except those in `wanted`. Learns by which bit the
+    /// distributor knows this pCPU, and routes the SPIs of this pCPU to it.
     pub(super) fn start(&self, index: usize, wanted: u32) {
         silence(GICD, 0, 0);
         for n in 0..4u64 {
@@ -155,7 +159,7 @@ impl Frames {
         }
         GICD.write(bank::GROUP, 0);
         GICD.write(bank::ENABLE, wanted);
-        // Byte 0 is about SGI 0, which has this pCPU as its only target; 0 where there is but one pCPU.
+        // Byte 0 belongs to SGI 0, whose only target is this pCPU; it is 0 on a board with one CPU.
         let bit = (GICD.read(ITARGETSR) & 0xff).max(1);
         set_target(index, u64::from(bit) << 16);
         fence(SeqCst);
@@ -168,7 +172,7 @@ impl Frames {
     }
 }
 
-/// Starts this pCPU's CPU interface; how many list registers its virtual interface has.
+/// Starts this pCPU's CPU interface and returns how many list registers its virtual interface has.
 pub(super) fn start_cpu_interface() -> u32 {
     GICC.write(GICC_PMR, 0xff);
     GICC.write(GICC_BPR, 0);
@@ -176,8 +180,8 @@ pub(super) fn start_cpu_interface() -> u32 {
     (GICH.read(GICH_VTR) & 63).saturating_add(1)
 }
 
-/// The virtual interface, which has this many list registers, as after a reset: nothing enabled,
-/// pending or active.
+/// Resets the virtual interface, which has this many list registers: nothing enabled, pending or
+/// active.
 pub fn reset_virtual_interface(list_registers: u32) {
     GICH.write(GICH_VMCR, 0);
     GICH.write(GICH_HCR, CONTROL);
@@ -187,19 +191,19 @@ pub fn reset_virtual_interface(list_registers: u32) {
     }
 }
 
-/// The virtual interface is all in what [`save_fast`] keeps.
+/// Whether [`save_fast`] saves the whole virtual interface.
 pub(super) const fn is_fastpath(list_registers: u32) -> bool {
     list_registers == 4
 }
 
-/// Keeps GICH_HCR, GICH_VMCR, active priorities and list registers.
+/// Saves GICH_HCR, GICH_VMCR, active priorities and list registers.
 #[inline(always)]
 pub(super) fn save_fast(to: &mut VirtualInterface) {
     to.control = control();
     save(to, 4);
 }
 
-/// The same of an interface that has more of them, or less.
+/// Saves the state of a virtual interface with any number of list registers, without GICH_HCR.
 #[inline(never)]
 pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
     save(to, list_registers);
@@ -214,14 +218,14 @@ fn save(to: &mut VirtualInterface, list_registers: u32) {
     }
 }
 
-/// Brings back what [`save_fast`] has kept.
+/// Restores the state that [`save_fast`] has saved.
 #[inline(always)]
 pub(super) fn restore_fast(from: &VirtualInterface) {
     restore(from, 4);
     set_control(from.control);
 }
 
-/// Brings back what [`save_rest`] has kept.
+/// Restores the state that [`save_rest`] has saved.
 #[inline(never)]
 pub(super) fn restore_rest(from: &VirtualInterface, list_registers: u32) {
     restore(from, list_registers);
@@ -254,12 +258,12 @@ pub fn deactivate(taken: Taken) {
     GICC.write(GICC_DIR, taken.0);
 }
 
-/// A FIQ. The CPU interface sends none (GICC_CTLR.FIQEn is 0), so there is nothing to acknowledge.
+/// Returns no interrupt for a FIQ: the CPU interface signals none (GICC_CTLR.FIQEn is 0).
 pub fn acknowledge_group0() -> Taken {
     Taken(SPECIAL)
 }
 
-/// Sends an SGI; `target` is GICD_SGIR.CPUTargetList in its place.
+/// Sends an SGI; `target` is GICD_SGIR.CPUTargetList at its position in the register.
 #[inline(always)]
 pub(super) fn send(sgi: u32, target: u64) {
     GICD.write(SGIR, target as u32 | sgi);
@@ -271,7 +275,7 @@ pub fn set_timer_register(value: u64) {
     GICH.write(GICH_LR, gich::from_wide(value));
 }
 
-/// A bit for each list register that holds nothing.
+/// Returns the list registers that are empty, one bit for each.
 #[inline(always)]
 pub fn empty_list_registers() -> u32 {
     GICH.read(GICH_ELRSR0)
@@ -292,8 +296,8 @@ pub fn set_list_register(n: u32, value: u64) {
     );
 }
 
-/// What stands between interrupts and the guest, as its CPU interface has it (GICH_VMCR, GICH_APR). What
-/// the distributor forwards is left 0.
+/// Returns the mask, priorities and group enables of the guest's CPU interface (GICH_VMCR,
+/// GICH_APR). The groups that the distributor forwards are left 0.
 pub fn gate() -> Gate {
     let vmcr = GICH.read(GICH_VMCR);
     Gate {
@@ -306,7 +310,7 @@ pub fn gate() -> Gate {
     }
 }
 
-/// GICH_HCR.
+/// Reads GICH_HCR.
 pub(super) fn control() -> u32 {
     GICH.read(GICH_HCR)
 }
@@ -318,12 +322,13 @@ pub(super) fn set_control(value: u32) {
 
 const _: () = assert!(shared::GICC_PAGES as u64 * PAGE > GICC_DIR);
 
-/// Groups that the guest's CPU interface signals, a bit for each (GICH_VMCR).
+/// Returns the groups that the guest's CPU interface signals, one bit for each (GICH_VMCR).
 pub(super) fn virtual_groups() -> u32 {
     GICH.read(GICH_VMCR) & 0b11
 }
 
-/// The guest's CPU interface is in EOImode 1 (GICH_VMCR.VEM): what it ends goes on until it writes to GICV_DIR.
+/// Whether the guest's CPU interface is in EOImode 1 (GICH_VMCR.VEM): an interrupt stays active
+/// after its end until the guest writes to GICV_DIR.
 pub fn ends_in_two_steps() -> bool {
     GICH.read(GICH_VMCR) & 1 << 9 != 0
 }

@@ -1,5 +1,5 @@
-//! A GICv3 (IHI 0069H): the CPU interface and the virtual interface by system registers, distributor and
-//! redistributor by their frames.
+//! GICv3 (IHI 0069H): the CPU interface and the virtual interface by system registers, the
+//! distributor and the redistributors by their frames.
 
 use core::mem::offset_of;
 
@@ -18,28 +18,29 @@ use super::{
     HCR_ENABLE, Taken, VirtualInterface, bank, running, set_target, settled, silence, words,
 };
 
-/// Version of the architecture.
+/// The version of the architecture.
 pub const VERSION: u32 = 3;
-/// The same as the vGIC has it.
+/// The version of the architecture, as the vGIC's type.
 pub const VIRTUAL: Version = Version::V3;
-/// ICH_HCR_EL2 while nothing is asked for: En, and TDIR, by which the guest's writes to ICC_DIR_EL1 trap.
+/// ICH_HCR_EL2 while no maintenance interrupt is asked for: En, and TDIR, by which the guest's
+/// writes to ICC_DIR_EL1 trap.
 pub(super) const CONTROL: u32 = HCR_ENABLE | 1 << 14;
-/// Bits of what was acknowledged that are the INTID: ICC_IAR1_EL1 has nothing else.
+/// The bits of an acknowledged interrupt that are the INTID: ICC_IAR1_EL1 has no others.
 pub(super) const INTID: u32 = u32::MAX;
-/// Bytes of one redistributor.
+/// The size of one redistributor in bytes.
 const GICR_STRIDE: u64 = 0x2_0000;
-/// Redistributors that are looked at when a pCPU's is searched.
+/// The number of redistributors that are searched for that of a pCPU.
 const MOST_REDISTRIBUTORS: usize = 256;
 const SGI_FRAME: u64 = 0x1_0000;
-/// `GICD_CTLR`: affinity routing, group 1; RWP says that a write is not yet in effect.
+/// `GICD_CTLR`: affinity routing, Group 1; RWP says that a write is not yet in effect.
 const ARE_GROUP1: u32 = 1 << 4 | 1 << 1;
 const RWP: u32 = 1 << 31;
 /// `GICR_CTLR.RWP`.
 const GICR_RWP: u32 = 1 << 3;
 const IROUTER: u64 = 0x6000;
 
-/// The distributor, in its first state: all SPIs disabled, group 1, on the way to nobody. A window in the
-/// boot map.
+/// Resets the distributor: all SPIs disabled, in Group 1, routed to no pCPU. Returns a window in
+/// the boot map.
 pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
     let slot = layout::FRAMES.wrapping_add(1);
     let gicd = windows.registers(slot, board.gicd, board.gicd_size);
@@ -61,7 +62,7 @@ pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
     gicd
 }
 
-/// The target of an SGI as ICC_SGI1R_EL1 has it.
+/// Returns the target of an SGI in the fields of ICC_SGI1R_EL1.
 const fn sgi_target(mpidr: u64) -> u64 {
     let (aff3, aff2, aff1, aff0) = (
         mpidr >> 32 & 0xff,
@@ -72,7 +73,7 @@ const fn sgi_target(mpidr: u64) -> u64 {
     aff3 << 48 | aff2 << 32 | aff1 << 16 | 1 << (aff0 & 15) | (aff0 / 16) << 44
 }
 
-/// Sends an SPI to a pCPU.
+/// Routes an SPI to a pCPU.
 pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
     if let Some(pcpu) = plan().pcpus.get(pcpu) {
         gicd.write64(
@@ -82,8 +83,9 @@ pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
     }
 }
 
-/// What the private map of a pCPU has of the GIC: the distributor, and the redistributor that names the
-/// pCPU in its GICR_TYPER. `None` if the board has no such redistributor.
+/// Returns the frames of the GIC in the private map of a pCPU: the distributor, and the
+/// redistributor that names the pCPU in its GICR_TYPER. `None` if the board has no such
+/// redistributor.
 pub fn private_frames(windows: &mut Windows, board: &Board, mpidr: u64) -> Option<[Frame; 2]> {
     let affinity = (mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff;
     let frames = (0..board.gicr_size / GICR_STRIDE)
@@ -107,7 +109,7 @@ pub fn private_frames(windows: &mut Windows, board: &Board, mpidr: u64) -> Optio
     None
 }
 
-/// The frames of a pCPU in its private map.
+/// The frames of the GIC in the private map of a pCPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frames {
     gicd: Registers,
@@ -136,7 +138,7 @@ impl Frames {
         self.gicr
     }
 
-    /// Frame and offset of the word of a bank that has an INTID.
+    /// Returns the frame and the offset of the word of a bank that has an INTID.
     #[inline(always)]
     pub(super) fn bank(&self, bank: u64, intid: u32) -> (Registers, u64) {
         if intid < 32 {
@@ -149,7 +151,7 @@ impl Frames {
         }
     }
 
-    /// Waits until what was written about an INTID is in effect.
+    /// Waits until the writes about an INTID are in effect.
     pub(super) fn settle(&self, intid: u32) {
         if intid < 32 {
             settled(|| self.gicr.read(0) & GICR_RWP == 0);
@@ -158,7 +160,7 @@ impl Frames {
         }
     }
 
-    /// Wakes this pCPU's redistributor and switches its interrupts off, but those in `wanted`.
+    /// Wakes this pCPU's redistributor and disables its interrupts except those in `wanted`.
     pub(super) fn start(&self, _index: usize, wanted: u32) {
         let gicr = self.gicr;
         gicr.write(0x14, gicr.read(0x14) & !2);
@@ -170,7 +172,7 @@ impl Frames {
     }
 }
 
-/// Starts this pCPU's CPU interface; how many list registers its virtual interface has.
+/// Starts this pCPU's CPU interface and returns how many list registers its virtual interface has.
 pub(super) fn start_cpu_interface() -> u32 {
     // ICC_SRE_EL2: system registers here and at EL1, no bypass.
     write!("icc_sre_el2", 0xf);
@@ -182,12 +184,12 @@ pub(super) fn start_cpu_interface() -> u32 {
     // ICC_IGRPEN1_EL1
     write!("icc_igrpen1_el1", 1);
     isb();
-    // ICH_VTR_EL2.ListRegs, ICC_SRE_EL1 of guests is fixed to 7 by ICC_SRE_EL2.
+    // ICH_VTR_EL2.ListRegs. ICC_SRE_EL1 of guests is fixed to 7 by ICC_SRE_EL2.
     ((read!("ich_vtr_el2") & 31) as u32).saturating_add(1)
 }
 
-/// The virtual interface, which has this many list registers, as after a reset: nothing enabled,
-/// pending or active.
+/// Resets the virtual interface, which has this many list registers: nothing enabled, pending or
+/// active.
 pub fn reset_virtual_interface(list_registers: u32) {
     // ICH_VMCR_EL2, ICH_HCR_EL2
     write!("ich_vmcr_el2", 0);
@@ -211,17 +213,18 @@ pub fn reset_virtual_interface(list_registers: u32) {
     isb();
 }
 
-/// ICH_VTR_EL2.PREbits: bits of priority that pre-empt.
+/// Returns the number of priority bits that can pre-empt (ICH_VTR_EL2.PREbits).
 fn preemption_bits() -> u64 {
     (read!("ich_vtr_el2") >> 26 & 7).saturating_add(1)
 }
 
-/// The virtual interface is all in what [`save_fast`] keeps.
+/// Whether [`save_fast`] saves the whole virtual interface.
 pub(super) fn is_fastpath(list_registers: u32) -> bool {
     list_registers == 4 && preemption_bits() < 6
 }
 
-/// Keeps ICH_HCR_EL2, ICH_VMCR_EL2, active priorities and list registers: in pairs, which the compiler would not make.
+/// Saves ICH_HCR_EL2, ICH_VMCR_EL2, active priorities and list registers: in store pairs, which the
+/// compiler would not form.
 #[inline(always)]
 pub(super) fn save_fast(to: &mut VirtualInterface) {
     // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout is C's.
@@ -250,7 +253,8 @@ pub(super) fn save_fast(to: &mut VirtualInterface) {
     }
 }
 
-/// The same of an interface that has more of them, or less.
+/// Saves the rest of the state of a virtual interface with any number of registers, without
+/// ICH_HCR_EL2.
 #[inline(never)]
 pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
     to.machine = read!("ich_vmcr_el2") as u32;
@@ -272,7 +276,7 @@ pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
     }
 }
 
-/// Brings back what [`save_fast`] has kept.
+/// Restores the state that [`save_fast`] has saved.
 #[inline(always)]
 pub(super) fn restore_fast(from: &VirtualInterface) {
     // SAFETY: [R-SYSREG] the registers are the virtual interface's, and the values were theirs.
@@ -301,7 +305,7 @@ pub(super) fn restore_fast(from: &VirtualInterface) {
     }
 }
 
-/// Brings back what [`save_rest`] has kept.
+/// Restores the state that [`save_rest`] has saved.
 #[inline(never)]
 pub(super) fn restore_rest(from: &VirtualInterface, list_registers: u32) {
     write!("ich_vmcr_el2", u64::from(from.machine));
@@ -341,8 +345,8 @@ pub fn deactivate(taken: Taken) {
     write!("icc_dir_el1", u64::from(taken.0));
 }
 
-/// Acknowledges the most urgent Group 0 interrupt and ends it (ICC_IAR0_EL1, ICC_EOIR0_EL1). With EOImode 1, which
-/// a VM can set that takes its interrupts itself, it is deactivated, too.
+/// Acknowledges the most urgent Group 0 interrupt and ends it (ICC_IAR0_EL1, ICC_EOIR0_EL1). With
+/// EOImode 1, which a GPPT VM can set, deactivates it too.
 pub fn acknowledge_group0() -> Taken {
     let taken = Taken(read!("icc_iar0_el1") as u32);
     if !taken.is_nothing() {
@@ -355,7 +359,7 @@ pub fn acknowledge_group0() -> Taken {
     taken
 }
 
-/// Sends an SGI (ICC_SGI1R_EL1), or the SPI that stands for it.
+/// Sends an SGI (ICC_SGI1R_EL1), or the SPI that replaces it.
 #[inline(always)]
 pub(super) fn send(sgi: u32, target: u64) {
     if target & BY_SPI != 0 {
@@ -371,14 +375,14 @@ pub fn set_timer_register(value: u64) {
     write!("ich_lr0_el2", value);
 }
 
-/// ICH_ELRSR_EL2.
+/// Returns the list registers that are empty, one bit for each (ICH_ELRSR_EL2).
 #[inline(always)]
 pub fn empty_list_registers() -> u32 {
     read!("ich_elrsr_el2") as u32
 }
 
-/// What stands between interrupts and the guest, as its CPU interface has it (ICH_VMCR_EL2,
-/// ICH_AP0R0_EL2, ICH_AP1R0_EL2). What the distributor forwards is left 0.
+/// Returns the mask, priorities and group enables of the guest's CPU interface (ICH_VMCR_EL2,
+/// ICH_AP0R0_EL2, ICH_AP1R0_EL2). The groups that the distributor forwards are left 0.
 pub fn gate() -> Gate {
     let vmcr = read!("ich_vmcr_el2");
     let active = (read!("ich_ap0r0_el2") | read!("ich_ap1r0_el2")) as u32;
@@ -387,12 +391,12 @@ pub fn gate() -> Gate {
         running: running(active),
         groups: vmcr & 0b11,
         forwarded: 0,
-        // With system registers group 0 is always signalled as FIQ.
+        // With system registers Group 0 is always signalled as FIQ.
         fiq: 0b01,
     }
 }
 
-/// ICH_HCR_EL2.
+/// Reads ICH_HCR_EL2.
 pub(super) fn control() -> u32 {
     read!("ich_hcr_el2") as u32
 }
@@ -422,8 +426,8 @@ pub fn list_register(n: u32) -> u64 {
     any_list_register(n)
 }
 
-/// Writes ICH_LR\<n\>_EL2. The usual ways name the first behind that of the virtual timer, so that this is one
-/// instruction there.
+/// Writes ICH_LR\<n\>_EL2. The fast paths name the first list register after that of the virtual
+/// timer, so that this is one instruction there.
 #[inline(always)]
 pub fn set_list_register(n: u32, value: u64) {
     if n == 1 {
@@ -440,12 +444,13 @@ list_registers!(
     12 "ich_lr12_el2", 13 "ich_lr13_el2", 14 "ich_lr14_el2", 15 "ich_lr15_el2"
 );
 
-/// Groups that the guest's CPU interface signals, a bit for each (ICH_VMCR_EL2).
+/// Returns the groups that the guest's CPU interface signals, one bit for each (ICH_VMCR_EL2).
 pub(super) fn virtual_groups() -> u32 {
     read!("ich_vmcr_el2") as u32 & 0b11
 }
 
-/// The guest's CPU interface is in EOImode 1 (ICH_VMCR_EL2.VEOIM): what it ends goes on until it writes to ICC_DIR_EL1.
+/// Whether the guest's CPU interface is in EOImode 1 (ICH_VMCR_EL2.VEOIM): an interrupt stays
+/// active after its end until the guest writes to ICC_DIR_EL1.
 pub fn ends_in_two_steps() -> bool {
     read!("ich_vmcr_el2") as u32 & 1 << 9 != 0
 }

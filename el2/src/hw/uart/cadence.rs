@@ -61,7 +61,7 @@ impl Uart {
 
     /// Whether there is room for a byte.
     #[inline]
-    pub fn has_room(self) -> bool {
+    pub fn has_space(self) -> bool {
         self.0.read(STATUS) & TX_FULL == 0
     }
 
@@ -85,7 +85,7 @@ impl Uart {
     }
 
     /// Asks for an interrupt when the transmit FIFO is empty, or no longer.
-    pub fn ask_room(self, on: bool) {
+    pub fn ask_for_space(self, on: bool) {
         self.0.write(if on { ENABLE } else { DISABLE }, TX_EMPTY);
     }
 

@@ -62,7 +62,7 @@ impl Uart {
 
     /// Whether there is room for a byte.
     #[inline]
-    pub fn has_room(self) -> bool {
+    pub fn has_space(self) -> bool {
         self.0.read(UTS) & TXFULL == 0
     }
 
@@ -79,7 +79,7 @@ impl Uart {
     }
 
     /// Asks for an interrupt when the transmit FIFO has room, or no longer.
-    pub fn ask_room(self, on: bool) {
+    pub fn ask_for_space(self, on: bool) {
         self.0.write(
             UCR1,
             if on {

@@ -40,7 +40,7 @@ impl Uart {
     /// Sends a byte, waiting for room. Only before guests run, and for EL2's last words.
     pub fn send_polled(self, byte: u8) {
         for _ in 0..PATIENCE {
-            if self.has_room() {
+            if self.has_space() {
                 break;
             }
         }

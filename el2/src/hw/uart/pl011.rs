@@ -43,7 +43,7 @@ impl Uart {
 
     /// Whether there is room for a byte.
     #[inline]
-    pub fn has_room(self) -> bool {
+    pub fn has_space(self) -> bool {
         self.0.read(FR) & TXFF == 0
     }
 
@@ -60,7 +60,7 @@ impl Uart {
     }
 
     /// Asks for an interrupt when the transmit FIFO has room, or no longer.
-    pub fn ask_room(self, on: bool) {
+    pub fn ask_for_space(self, on: bool) {
         self.0.write(
             IMSC,
             if on {

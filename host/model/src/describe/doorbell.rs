@@ -109,7 +109,7 @@ pub(super) fn read(
     let from = from.and_then(|vm| known(&vm, rest, &mut reader).map(|index| vm.map(|_| index)));
     let to = to.and_then(|vm| known(&vm, rest, &mut reader).map(|index| vm.map(|_| index)));
     let ends = [&from, &to];
-    let shared = shared.and_then(|wish| about(&wish, ends, rest, &mut reader));
+    let shared = shared.and_then(|request| about(&request, ends, rest, &mut reader));
     reader.finish();
     Some(DoorbellSpec {
         name,
@@ -138,7 +138,7 @@ fn known(vm: &Placed<String>, rest: Rest, reader: &mut Reader) -> Option<usize> 
 
 /// Index of the shared memory that a doorbell is about, which both of its VMs have to map.
 fn about(
-    wish: &Placed<String>,
+    request: &Placed<String>,
     ends: [&Option<Placed<usize>>; 2],
     rest: Rest,
     reader: &mut Reader,
@@ -146,19 +146,19 @@ fn about(
     let Rest { vms, shared, .. } = rest;
     let found = shared
         .iter()
-        .position(|known| known.name.value == wish.value);
+        .position(|known| known.name.value == request.value);
     let Some(index) = found else {
-        if rest.shared_names.contains(&wish.value) {
+        if rest.shared_names.contains(&request.value) {
             // It is wrong in itself, which is said where it stands.
             return None;
         }
         let finding = Finding::new(
             "bulkhead::doorbell::unknown-shared",
-            format!("there is no shared memory `{}`", wish.value),
+            format!("there is no shared memory `{}`", request.value),
         )
-        .at(wish.span.clone(), "not described here");
+        .at(request.span.clone(), "not described here");
         let names = rest.shared_names.iter().map(String::as_str);
-        reader.report(match nearest(&wish.value, names) {
+        reader.report(match nearest(&request.value, names) {
             Some(known) => finding.help(format!("did you mean `{known}`?")),
             None => finding.help("add a table [shared.NAME], or leave `shared` out"),
         });
@@ -172,7 +172,7 @@ fn about(
                     "bulkhead::doorbell::not-shared",
                     format!(
                         "`{}` does not map `{}`",
-                        vms[end.value].name.value, wish.value
+                        vms[end.value].name.value, request.value
                     ),
                 )
                 .at(end.span.clone(), "this VM")
