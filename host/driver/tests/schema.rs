@@ -1,6 +1,6 @@
 //! The JSON schema is the one that the repository publishes, and says what the reader does.
 //!
-//! `BULKHEAD_BLESS=1 cargo test -p bulkhead --test schema` writes the published one anew.
+//! `BULKHEAD_BLESS=1 cargo test -p bulkhead-driver --test schema` writes the published one anew.
 
 use std::collections::BTreeSet;
 use std::fs;

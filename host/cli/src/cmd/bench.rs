@@ -31,6 +31,6 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub profile: Vec<PathBuf>,
     /// Keep the figures in lab/figures.toml, from which the book's page is made
-    #[arg(long, conflicts_with = "whence")]
+    #[arg(long, conflicts_with = "attribute")]
     pub publish: bool,
 }

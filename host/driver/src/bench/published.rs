@@ -100,7 +100,7 @@ impl Published {
             .map_err(|error| Failure::failed("the figures make no TOML", error, ""))?;
         Ok(format!(
             "# What `bulkhead bench --publish` has measured. docs/reference/figures.md and the README are made from it:\n\
-             # `BULKHEAD_BLESS=1 cargo test -p bulkhead --test book`.\n\n{text}"
+             # `BULKHEAD_BLESS=1 cargo test -p bulkhead-driver --test book`.\n\n{text}"
         ))
     }
 
