@@ -9,6 +9,15 @@ use super::{Cpu, Distributor, Host, Notify, each, mask, place};
 /// at 0x80, the next bank 0x80 after it, and so on.
 pub(super) const BANKS: core::ops::RangeInclusive<u64> = 1..=7;
 
+/// The vCPUs that a register access leaves requests for.
+#[derive(Default)]
+struct Asked {
+    /// This vCPU, which serves its requests itself.
+    mine: bool,
+    /// The others.
+    notify: Notify,
+}
+
 impl Cpu {
     /// Writes `value` to a word of the registers at `bank` * 0x80, as `vcpu` sees them.
     pub(super) fn write_bits<H: Host>(
@@ -213,6 +222,32 @@ impl Cpu {
         }
     }
 
+    /// Tells vCPU `v` of the requests about a word that were left for it.
+    #[inline(always)]
+    fn request(&self, dist: &Distributor, v: usize, word: usize, asked: &mut Asked) {
+        if v == self.number {
+            asked.mine = true;
+        } else {
+            asked.notify |= dist.mark(v, mask(word) | REQUESTS);
+        }
+    }
+
+    /// Serves the requests that are this vCPU's; the others are to be notified.
+    #[inline(always)]
+    fn serve<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        asked: Asked,
+    ) -> Notify {
+        if asked.mine {
+            asked.notify | self.sync_lrs(dist, host, mask(word) | REQUESTS)
+        } else {
+            asked.notify
+        }
+    }
+
     fn clear_pending<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -236,8 +271,7 @@ impl Cpu {
         // The latch first, then the request to the vCPU that has taken the interrupt from the
         // latch.
         bank.latch.fetch_and(!(bits & !hw), SeqCst);
-        let mut notify = Notify::NOBODY;
-        let mut mine = false;
+        let mut asked = Asked::default();
         let mut left = hw & bank.latch.load(SeqCst);
         for v in 0..dist.vcpus() {
             let its = if word == 0 {
@@ -250,11 +284,7 @@ impl Cpu {
             }
             left &= !its;
             dist.vcpu_words(v).clear_pending.add(word, its);
-            if v == self.number {
-                mine = true;
-            } else {
-                notify |= dist.mark(v, mask(word) | REQUESTS);
-            }
+            self.request(dist, v, word, &mut asked);
         }
         if word != 0 && left != 0 {
             // Acknowledged by a pCPU, but routed to no vCPU.
@@ -263,10 +293,7 @@ impl Cpu {
                 host.deactivate(dist.physical(intid));
             }
         }
-        if mine {
-            notify |= self.sync_lrs(dist, host, mask(word) | REQUESTS);
-        }
-        notify
+        self.serve(dist, host, word, asked)
     }
 
     fn set_active<H: Host>(
@@ -279,8 +306,7 @@ impl Cpu {
     ) -> Notify {
         let bank = dist.bank(vcpu, word);
         let mut left = bits;
-        let mut notify = Notify::NOBODY;
-        let mut mine = false;
+        let mut asked = Asked::default();
         // The vCPU that holds it, or else the vCPU that owns it.
         for holders in [true, false] {
             for v in 0..dist.vcpus() {
@@ -296,11 +322,7 @@ impl Cpu {
                 }
                 left &= !its;
                 dist.vcpu_words(v).set_active.add(word, its);
-                if v == self.number {
-                    mine = true;
-                } else {
-                    notify |= dist.mark(v, mask(word) | REQUESTS);
-                }
+                self.request(dist, v, word, &mut asked);
             }
         }
         if word != 0 {
@@ -315,10 +337,7 @@ impl Cpu {
             }
             bank.active.fetch_or(left, SeqCst);
         }
-        if mine {
-            notify |= self.sync_lrs(dist, host, mask(word) | REQUESTS);
-        }
-        notify
+        self.serve(dist, host, word, asked)
     }
 
     /// Clears active state, on a write to GICD_ICACTIVER or ICC_DIR_EL1.
@@ -332,8 +351,7 @@ impl Cpu {
     ) -> Notify {
         let bank = dist.bank(vcpu, word);
         let mut left = bits;
-        let mut notify = Notify::NOBODY;
-        let mut mine = false;
+        let mut asked = Asked::default();
         for v in 0..dist.vcpus() {
             let its = match word {
                 0 if v == vcpu => bits,
@@ -350,11 +368,7 @@ impl Cpu {
             // A request to make it active that has not been served yet is void too.
             dist.vcpu_words(v).set_active.remove(word, its);
             dist.vcpu_words(v).clear_active.add(word, its);
-            if v == self.number {
-                mine = true;
-            } else {
-                notify |= dist.mark(v, mask(word) | REQUESTS);
-            }
+            self.request(dist, v, word, &mut asked);
         }
         if word != 0 {
             // Made active by a register write while routed to no vCPU.
@@ -363,9 +377,6 @@ impl Cpu {
                 host.deactivate(dist.physical(intid));
             }
         }
-        if mine {
-            notify |= self.sync_lrs(dist, host, mask(word) | REQUESTS);
-        }
-        notify
+        self.serve(dist, host, word, asked)
     }
 }
