@@ -4,6 +4,8 @@ use std::env;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use crate::board::{self, Trouble};
 use crate::cmd::Outcome;
 use crate::describe::{self, Finding, Text};
@@ -58,14 +60,10 @@ impl Stopped {
         match self {
             Self::Description(text, findings) => {
                 if json {
-                    let findings = text.json(&findings);
-                    println!(
-                        "{:#}",
-                        serde_json::json!({ "ok": false, "findings": findings })
-                    );
+                    println!("{:#}", json!(text.verdict(&findings)));
                 } else {
                     eprint!("{}", text.render(&findings, colours()));
-                    let errors = findings.iter().filter(|finding| !finding.harmless).count();
+                    let errors = findings.iter().filter(|finding| finding.is_error()).count();
                     let errors = if errors == 1 {
                         "1 error".to_owned()
                     } else {
@@ -111,7 +109,7 @@ pub fn prepare_text(text: Text, effort: Effort) -> Result<Prepared, Stopped> {
             planned,
             el2,
         }),
-        Err(Trouble::Failure(failure)) if findings.iter().all(|finding| finding.harmless) => {
+        Err(Trouble::Failure(failure)) if !findings.iter().any(Finding::is_error) => {
             Err(Stopped::Failure(failure))
         }
         Err(_) => Err(Stopped::Description(text, findings)),
@@ -125,7 +123,7 @@ fn understand(
 ) -> Result<(Planned, Option<(PathBuf, El2)>), Trouble> {
     let system = describe::parse(text, findings);
     let board = board::load(&system, findings);
-    if findings.iter().any(|finding| !finding.harmless) {
+    if findings.iter().any(|finding| finding.is_error()) {
         further::look(&system, board.ok(), findings);
         return Err(Trouble::Description);
     }

@@ -7,45 +7,45 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use boon::{Compiler, SchemaIndex, Schemas};
-use bulkhead_host::describe::{Finding, Text, parse, schema};
+use bulkhead_host::describe::{Code, Finding, Text, parse, schema};
 use bulkhead_host::planner::Effort;
 use bulkhead_host::system::{Stopped, prepare};
 use serde_json::{Value, json};
 
 /// Codes that tell of something which a schema can tell, too, whatever else a description says.
-const EXPRESSIBLE: [&str; 23] = [
-    "board::both",
-    "board::missing",
-    "board::parameter",
-    "class::lacking",
-    "cpu::weight",
-    "crash::both",
-    "crash::incomplete",
-    "crash::limit",
-    "device::intid",
-    "doorbell::incomplete",
-    "doorbell::name",
-    "key::unknown",
-    "shared::access",
-    "shared::alone",
-    "shared::incomplete",
-    "shared::name",
-    "value::address",
-    "value::part",
-    "value::size",
-    "value::time",
-    "value::type",
-    "value::word",
-    "vcpu::count",
+const EXPRESSIBLE: [Code; 23] = [
+    Code::BoardBoth,
+    Code::BoardMissing,
+    Code::BoardParameter,
+    Code::ClassLacking,
+    Code::CpuWeight,
+    Code::CrashBoth,
+    Code::CrashIncomplete,
+    Code::CrashLimit,
+    Code::DeviceIntid,
+    Code::DoorbellIncomplete,
+    Code::DoorbellName,
+    Code::KeyUnknown,
+    Code::SharedAccess,
+    Code::SharedAlone,
+    Code::SharedIncomplete,
+    Code::SharedName,
+    Code::ValueAddress,
+    Code::ValuePart,
+    Code::ValueSize,
+    Code::ValueTime,
+    Code::ValueType,
+    Code::ValueWord,
+    Code::VcpuCount,
 ];
 /// More of them: of VMs.
-const OF_VMS: [&str; 6] = [
-    "version::lacks",
-    "vm::image",
-    "vm::memory",
-    "vm::name",
-    "vm::none",
-    "vm::stray",
+const OF_VMS: [Code; 6] = [
+    Code::VersionLacks,
+    Code::VmImage,
+    Code::VmMemory,
+    Code::VmName,
+    Code::VmNone,
+    Code::VmStray,
 ];
 /// Fixtures whose mistake a schema can tell although others of the same code are beyond it.
 const ALSO: [&str; 3] = [
@@ -135,11 +135,8 @@ fn mistakes_that_a_schema_can_tell_are_told_and_no_others() {
             Err(Stopped::Description(_, findings)) => findings,
             Err(Stopped::Failure(failure)) => panic!("{failure}"),
         };
-        let codes: Vec<&str> = findings
-            .iter()
-            .filter_map(|finding| finding.code.strip_prefix("bulkhead::"))
-            .collect();
-        if codes.contains(&"toml::syntax") {
+        let codes: Vec<Code> = findings.iter().map(|finding| finding.code).collect();
+        if codes.contains(&Code::TomlSyntax) {
             continue;
         }
         let name = file
@@ -147,7 +144,7 @@ fn mistakes_that_a_schema_can_tell_are_told_and_no_others() {
             .expect("name")
             .to_string_lossy()
             .into_owned();
-        let can = |code: &&str| EXPRESSIBLE.contains(code) || OF_VMS.contains(code);
+        let can = |code: &Code| EXPRESSIBLE.contains(code) || OF_VMS.contains(code);
         let expressible = codes.iter().any(can) || ALSO.contains(&&*name);
         let text = fs::read_to_string(&file).expect("a description");
         let refusal = judge.refusal(&text);
@@ -156,7 +153,7 @@ fn mistakes_that_a_schema_can_tell_are_told_and_no_others() {
             expressible,
             "{name}: {codes:?}: {refusal:?}"
         );
-        told.extend(codes.into_iter().filter(can).map(str::to_owned));
+        told.extend(codes.into_iter().filter(can));
     }
     assert_eq!(told.len(), EXPRESSIBLE.len() + OF_VMS.len(), "{told:?}");
 }
@@ -227,10 +224,8 @@ fn kinds(text: &str) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     parse(&text, &mut findings);
-    let of_kind = |finding: &Finding| {
-        let code = finding.code.trim_start_matches("bulkhead::");
-        code.starts_with("value::") || code == "shared::access"
-    };
+    let of_kind =
+        |finding: &Finding| finding.code.subject() == "value" || finding.code == Code::SharedAccess;
     findings.into_iter().filter(of_kind).collect()
 }
 

@@ -25,7 +25,7 @@ pub(crate) use self::facts::{GICV2, intid, uart_kind};
 use self::named::Resolved;
 pub(crate) use self::named::read as read_file;
 pub(crate) use self::open::open;
-use crate::describe::{BoardSource, BoardSpec, Finding, Placed, System};
+use crate::describe::{BoardSource, BoardSpec, Code, Finding, Placed, System};
 use crate::failure::Failure;
 
 /// A CPU of the board.
@@ -148,7 +148,7 @@ pub fn load(system: &System, findings: &mut Vec<Finding>) -> Result<Board, Troub
         Err(why) => {
             findings.push(
                 Finding::new(
-                    "bulkhead::board::unfit",
+                    Code::BoardUnfit,
                     "Bulkhead cannot run on this board",
                 )
                 .at(source.span.clone(), why)
@@ -178,7 +178,7 @@ fn refuse_parameters(spec: &BoardSpec, findings: &mut Vec<Finding>) {
     for span in spans.into_iter().flatten() {
         findings.push(
             Finding::new(
-                "bulkhead::board::parameter",
+                Code::BoardParameter,
                 "a board with a `dtb` has no parameters",
             )
             .at(span, "the device tree says that")
@@ -195,12 +195,9 @@ fn read_tree(
 ) -> Result<Vec<u8>, Trouble> {
     named::read_some(&system.folder.join(Path::new(&path.value))).map_err(|why| {
         findings.push(
-            Finding::new(
-                "bulkhead::board::dtb",
-                "the board's device tree cannot be read",
-            )
-            .at(path.span.clone(), why.to_string())
-            .help("paths start at the folder of the description"),
+            Finding::new(Code::BoardDtb, "the board's device tree cannot be read")
+                .at(path.span.clone(), why.to_string())
+                .help("paths start at the folder of the description"),
         );
         Trouble::Description
     })

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::open::MOST_BYTES;
 use super::{Emulated, Trouble, emulated};
-use crate::describe::{BoardSpec, Finding, Placed, nearest};
+use crate::describe::{BoardSpec, Code, Finding, Placed, nearest};
 use crate::failure::Failure;
 use crate::machine;
 
@@ -192,7 +192,7 @@ pub(super) fn resolve(
         );
         findings.push(
             Finding::new(
-                "bulkhead::board::unknown",
+                Code::BoardUnknown,
                 format!("there is no board `{}`", name.value),
             )
             .at(name.span.clone(), "no such folder in boards/")

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bulkhead_core::plan::Invariant;
+use serde_json::json;
 
 use super::Outcome;
 use crate::describe::Text;
@@ -31,11 +32,7 @@ pub fn run(args: Args) -> Outcome {
         Err(stopped) => return stopped.report(args.json),
     };
     if args.json {
-        let findings = prepared.text.json(&prepared.findings);
-        println!(
-            "{:#}",
-            serde_json::json!({ "ok": true, "findings": findings })
-        );
+        println!("{:#}", json!(prepared.text.verdict(&prepared.findings)));
         return Outcome::Done;
     }
     eprint!(

@@ -2,6 +2,7 @@
 
 use toml::de::DeTable;
 
+use super::code::Code;
 use super::finding::{Finding, Span};
 use super::reader::{Placed, Reader};
 
@@ -91,7 +92,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         (Some(name), Some(dtb)) => {
             reader.report(
                 Finding::new(
-                    "bulkhead::board::both",
+                    Code::BoardBoth,
                     "a board has a name or a device tree, not both",
                 )
                 .at(dtb.span, "a device tree")
@@ -111,10 +112,8 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         (None, None) => {
             let spans = KEYS.iter().filter_map(|key| reader.key_span(key));
             let span = spans.min_by_key(|span| span.start).unwrap_or(place);
-            let finding = Finding::new(
-                "bulkhead::board::missing",
-                "[board] does not say which board it is",
-            );
+            let finding =
+                Finding::new(Code::BoardMissing, "[board] does not say which board it is");
             reader.report(
                 finding
                     .at(span, "of which board?")

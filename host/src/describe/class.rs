@@ -5,6 +5,7 @@ use bulkhead_abi::plan::Class;
 use bulkhead_core::gppt::{Mode, Reclaim};
 use bulkhead_core::vgic::Version;
 
+use super::code::Code;
 use super::cpu::{CpuSpec, CpuTime};
 use super::finding::{Finding, Span};
 use super::reader::{Placed, Reader};
@@ -104,7 +105,7 @@ pub(super) fn deviations(
             None if lack.built => {}
             Some(word) if word.value != lesser => reader.report(
                 Finding::new(
-                    "bulkhead::version::lacks",
+                    Code::VersionLacks,
                     format!("{key} = \"{}\" is not in this version", word.value),
                 )
                 .at(word.span, "asks for more than there is")
@@ -121,7 +122,7 @@ pub(super) fn deviations(
             Some(_) if asks => deviations.push(lack.deviation.clone()),
             Some(word) => reader.report(
                 Finding::new(
-                    "bulkhead::class::superfluous",
+                    Code::ClassSuperfluous,
                     format!(
                         "{key} = \"{lesser}\" states a deviation that a {} VM does not have",
                         class_name(class)
@@ -138,7 +139,7 @@ pub(super) fn deviations(
                 let span = class_span.clone().unwrap_or_else(|| name.span.clone());
                 reader.report(
                     Finding::new(
-                        "bulkhead::class::lacking",
+                        Code::ClassLacking,
                         format!(
                             "`{}` is a {} VM and would get less than that",
                             name.value,

@@ -2,6 +2,7 @@
 
 use bulkhead_abi::plan::{Class, MAX_PERIOD, MAX_WEIGHT, MIN_PERIOD};
 
+use super::code::Code;
 use super::finding::{Finding, Span};
 use super::reader::{Placed, Reader};
 use super::size::Duration;
@@ -122,13 +123,10 @@ fn stray(reader: &mut Reader, policy: &str, keys: &Keys, stated: Option<&Span>) 
             continue;
         };
         reader.report(
-            Finding::new(
-                "bulkhead::cpu::stray",
-                format!("`{key}` goes with {goes_with}"),
-            )
-            .at(span, format!("this VM has cpu = \"{policy}\""))
-            .also(stated.cloned(), "says so")
-            .help(format!("leave `{key}` out, or say {goes_with}")),
+            Finding::new(Code::CpuStray, format!("`{key}` goes with {goes_with}"))
+                .at(span, format!("this VM has cpu = \"{policy}\""))
+                .also(stated.cloned(), "says so")
+                .help(format!("leave `{key}` out, or say {goes_with}")),
         );
     }
 }
@@ -139,7 +137,7 @@ fn period(reader: &mut Reader, period: &Placed<u64>) -> u64 {
         let (least, most) = (Duration(MIN_PERIOD), Duration(MAX_PERIOD));
         reader.report(
             Finding::new(
-                "bulkhead::cpu::period",
+                Code::CpuPeriod,
                 format!("periods are {least} to {most} long"),
             )
             .at(
@@ -160,12 +158,9 @@ fn server(reader: &mut Reader, keys: &Keys, stated: Option<&Span>) -> CpuTime {
         let quoted: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
         let what = quoted.join(" and ");
         reader.report(
-            Finding::new(
-                "bulkhead::cpu::incomplete",
-                "a server has a budget in each period",
-            )
-            .at(span.clone(), format!("needs {what}"))
-            .help(SERVER),
+            Finding::new(Code::CpuIncomplete, "a server has a budget in each period")
+                .at(span.clone(), format!("needs {what}"))
+                .help(SERVER),
         );
     }
     let period = keys.period.as_ref().map(|placed| period(reader, placed));
@@ -178,7 +173,7 @@ fn server(reader: &mut Reader, keys: &Keys, stated: Option<&Span>) -> CpuTime {
             format!("more than its period, {}", Duration(period))
         };
         reader.report(
-            Finding::new("bulkhead::cpu::budget", "a budget is a part of its period")
+            Finding::new(Code::CpuBudget, "a budget is a part of its period")
                 .at(budget.span.clone(), why)
                 .also(
                     keys.period.as_ref().map(|period| period.span.clone()),
@@ -207,7 +202,7 @@ fn fair(reader: &mut Reader, keys: &Keys) -> CpuTime {
     if let Err(weight) = weight {
         reader.report(
             Finding::new(
-                "bulkhead::cpu::weight",
+                Code::CpuWeight,
                 format!("weights are 1 to {MAX_WEIGHT}"),
             )
             .at(weight.span.clone(), format!("{} here", weight.value))

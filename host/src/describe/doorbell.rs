@@ -3,6 +3,7 @@
 use bulkhead_abi::plan::{MAX_APART, MAX_DOORBELLS, MIN_APART};
 use toml::de::DeTable;
 
+use super::code::Code;
 use super::finding::{Finding, Span};
 use super::reader::{Placed, Reader, check_name};
 use super::shared::SharedSpec;
@@ -49,7 +50,7 @@ pub(super) fn read(
     rest: Rest,
     findings: &mut Vec<Finding>,
 ) -> Option<DoorbellSpec> {
-    check_name(&name, "bulkhead::doorbell::name", "a doorbell", findings);
+    check_name(&name, Code::DoorbellName, "a doorbell", findings);
     let mut reader = Reader::new(table, "a doorbell", KEYS, findings);
     let (from, to) = (reader.text("from"), reader.text("to"));
     let shared = reader.text("shared");
@@ -61,7 +62,7 @@ pub(super) fn read(
     if !missing.is_empty() {
         reader.report(
             Finding::new(
-                "bulkhead::doorbell::incomplete",
+                Code::DoorbellIncomplete,
                 format!("doorbell `{}` is incomplete", name.value),
             )
             .at(name.span.clone(), format!("needs {}", missing.join(", ")))
@@ -73,7 +74,7 @@ pub(super) fn read(
     {
         reader.report(
             Finding::new(
-                "bulkhead::doorbell::apart",
+                Code::DoorbellApart,
                 format!(
                     "doorbell `{}` cannot be heard so often, or so seldom",
                     name.value
@@ -98,7 +99,7 @@ pub(super) fn read(
     {
         reader.report(
             Finding::new(
-                "bulkhead::doorbell::itself",
+                Code::DoorbellItself,
                 format!("`{}` would ring itself", from.value),
             )
             .at(to.span.clone(), "the same VM")
@@ -124,7 +125,7 @@ pub(super) fn read(
 fn known(vm: &Placed<String>, rest: Rest, reader: &mut Reader) -> Option<usize> {
     if !rest.vm_names.contains(&vm.value) {
         let finding = Finding::new(
-            "bulkhead::doorbell::unknown-vm",
+            Code::DoorbellUnknownVm,
             format!("there is no VM `{}`", vm.value),
         )
         .at(vm.span.clone(), "not described here");
@@ -153,7 +154,7 @@ fn about(
             return None;
         }
         let finding = Finding::new(
-            "bulkhead::doorbell::unknown-shared",
+            Code::DoorbellUnknownShared,
             format!("there is no shared memory `{}`", wish.value),
         )
         .at(wish.span.clone(), "not described here");
@@ -169,7 +170,7 @@ fn about(
         if users.all(|(user, _)| *user != end.value) {
             reader.report(
                 Finding::new(
-                    "bulkhead::doorbell::not-shared",
+                    Code::DoorbellNotShared,
                     format!(
                         "`{}` does not map `{}`",
                         vms[end.value].name.value, wish.value
@@ -189,7 +190,7 @@ pub(super) fn count(doorbells: &[DoorbellSpec], findings: &mut Vec<Finding>) {
     if let Some(first) = doorbells.get(MAX_DOORBELLS) {
         let span: Span = first.name.span.clone();
         findings.push(
-            Finding::new("bulkhead::doorbell::many", "there are too many doorbells")
+            Finding::new(Code::DoorbellMany, "there are too many doorbells")
                 .at(span, format!("the first after {MAX_DOORBELLS}"))
                 .help("one doorbell can stand for several things: what is meant stands in shared memory"),
         );

@@ -2,6 +2,7 @@
 
 use bulkhead_abi::plan::{MAX_SPIS, PAGE};
 
+use super::code::Code;
 use super::finding::{Finding, Span};
 use super::reader::{Placed, Reader};
 
@@ -95,7 +96,7 @@ fn table(reader: &mut Reader, (key, what): (&'static str, &'static str)) -> Opti
 /// An INTID that no device can have.
 fn no_spi(intid: &Placed<u32>) -> Finding {
     Finding::new(
-        "bulkhead::device::intid",
+        Code::DeviceIntid,
         format!("INTID {} is that of no device", intid.value),
     )
     .at(
@@ -115,7 +116,7 @@ pub(super) fn gic(reader: &mut Reader) -> GicSpec {
     let Some(table) = value.get_ref().as_table() else {
         reader.report(
             Finding::new(
-                "bulkhead::value::type",
+                Code::ValueType,
                 "`gic` must be a table of the frames that are not where they usually are",
             )
             .at(value.span(), "no table")
@@ -150,7 +151,7 @@ fn unaligned(
     let address = address
         .as_ref()
         .filter(|address| address.value % unit != 0)?;
-    let finding = Finding::new("bulkhead::device::align", rule)
+    let finding = Finding::new(Code::DeviceAlign, rule)
         .at(address.span.clone(), format!("not a multiple of {shown}"));
     Some(finding.help(format!("{:#x} is one", address.value & !(unit - 1))))
 }

@@ -3,6 +3,7 @@
 
 mod board;
 mod class;
+mod code;
 mod cpu;
 mod doorbell;
 mod emulated;
@@ -23,10 +24,11 @@ use toml::de::{DeTable, DeValue};
 
 pub use board::{BoardSource, BoardSpec};
 pub use class::{Deviation, InterruptSpec, class_name, gic_version};
+pub use code::{Code, Severity};
 pub use cpu::{CpuSpec, CpuTime};
 pub use doorbell::DoorbellSpec;
 pub use emulated::{DeviceSpec, GicSpec};
-pub use finding::{Finding, Span, Text};
+pub use finding::{Finding, Position, Span, Text, Verdict};
 pub use policy::CrashSpec;
 pub use reader::{Placed, Reader};
 pub use shared::SharedSpec;
@@ -88,7 +90,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let before = findings.len();
     for error in &errors {
         let span = error.span().unwrap_or(0..0);
-        let finding = Finding::new("bulkhead::toml::syntax", "this is not TOML");
+        let finding = Finding::new(Code::TomlSyntax, "this is not TOML");
         findings.push(
             finding.at(span, error.message()).help(
                 "strings stand in quotes, each [table] and each key once; see https://toml.io",
@@ -113,7 +115,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     vm::count(&vms, findings);
     if vms.is_empty() && findings.is_empty() {
         findings.push(
-            Finding::new("bulkhead::vm::none", "a system needs a VM")
+            Finding::new(Code::VmNone, "a system needs a VM")
                 .at(end(text), "no [vm.NAME] up to here")
                 .help("add a table such as [vm.hello] with `memory` and `image`"),
         );
@@ -150,7 +152,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         None if root.get("board").is_some() => None,
         None => {
             findings.push(
-                Finding::new("bulkhead::board::missing", "the description names no board")
+                Finding::new(Code::BoardMissing, "the description names no board")
                     .at(end(text), "no [board] up to here")
                     .help("add a table [board] with name = \"qemu-virt\", or with a `dtb`"),
             );
@@ -187,7 +189,7 @@ fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &'static str) -> Option<&
     let table = value.get_ref().as_table();
     if table.is_none() {
         reader.report(
-            Finding::new("bulkhead::value::type", format!("`{key}` must be a table"))
+            Finding::new(Code::ValueType, format!("`{key}` must be a table"))
                 .at(value.span(), format!("this is no [{key}]"))
                 .help(format!(
                     "start it with [{key}], or [{key}.NAME] where there are several"
@@ -216,12 +218,9 @@ fn named_tables<'a, 'i>(
                 tables.push((name, table));
             }
             _ => reader.report(
-                Finding::new(
-                    "bulkhead::value::type",
-                    format!("`{key}` holds tables with names"),
-                )
-                .at(name.span(), "no table")
-                .help(format!("did you mean a key of [{key}.NAME]?")),
+                Finding::new(Code::ValueType, format!("`{key}` holds tables with names"))
+                    .at(name.span(), "no table")
+                    .help(format!("did you mean a key of [{key}.NAME]?")),
             ),
         }
     }

@@ -4,6 +4,7 @@ use toml::de::{DeTable, DeValue};
 
 use bulkhead_core::plan::may_be_allowed;
 
+use super::code::Code;
 use super::finding::Finding;
 use super::reader::{Placed, Reader};
 use super::suggest::other_vm;
@@ -54,7 +55,7 @@ pub(super) fn crash(reader: &mut Reader) -> CrashSpec {
             _ => "which VM is told?",
         };
         Some(
-            Finding::new("bulkhead::crash::incomplete", what)
+            Finding::new(Code::CrashIncomplete, what)
                 .at(word.span, why)
                 .help(help),
         )
@@ -86,7 +87,7 @@ fn crash_table(
         let why = if restarts { "both" } else { "neither" };
         reader.report(
             Finding::new(
-                "bulkhead::crash::both",
+                Code::CrashBoth,
                 "a VM that crashed starts again, or another VM is told",
             )
             .at(span, why)
@@ -99,7 +100,7 @@ fn crash_table(
         let missing = if has("restart") { "within" } else { "restart" };
         reader.report(
             Finding::new(
-                "bulkhead::crash::incomplete",
+                Code::CrashIncomplete,
                 "restarts have a limit: how often, and in which time",
             )
             .at(span, format!("needs `{missing}`"))
@@ -124,7 +125,7 @@ fn limit<T>(reader: &mut Reader, placed: &Placed<T>, value: u64, what: &str) -> 
     if limit.is_none() {
         reader.report(
             Finding::new(
-                "bulkhead::crash::limit",
+                Code::CrashLimit,
                 format!("the limit of restarts is 1 to {} {what}", u16::MAX),
             )
             .at(placed.span.clone(), format!("{value} {what}"))
@@ -144,7 +145,7 @@ pub(super) fn time(reader: &mut Reader) -> (Option<super::Span>, bool) {
     if let (Some(own), Some(stops)) = (&own, &stops) {
         reader.report(
             Finding::new(
-                "bulkhead::time::own-timer",
+                Code::TimeOwnTimer,
                 "only the virtual timer of this VM stands still while it is paused",
             )
             .at(
@@ -152,8 +153,7 @@ pub(super) fn time(reader: &mut Reader) -> (Option<super::Span>, bool) {
                 "its own physical timer goes on, as the board's time does",
             )
             .at(stops.span.clone(), "stops the VM's virtual time")
-            .help("a guest that uses the virtual timer alone, as Linux does, sees no difference")
-            .harmless(),
+            .help("a guest that uses the virtual timer alone, as Linux does, sees no difference"),
         );
     }
     (own.map(|own| own.span), stops.is_some())
@@ -169,7 +169,7 @@ pub(super) fn notified(vms: &[VmSpec], declared: &[String], findings: &mut Vec<F
         if told.value == vm.name.value {
             findings.push(
                 Finding::new(
-                    "bulkhead::crash::itself",
+                    Code::CrashItself,
                     format!("`{}` cannot be told of its own crash", vm.name.value),
                 )
                 .at(told.span.clone(), "names the VM itself")
@@ -178,7 +178,7 @@ pub(super) fn notified(vms: &[VmSpec], declared: &[String], findings: &mut Vec<F
             );
         } else if !declared.contains(&told.value) {
             let finding = Finding::new(
-                "bulkhead::crash::unknown-vm",
+                Code::CrashUnknownVm,
                 format!("there is no VM `{}`", told.value),
             )
             .at(told.span.clone(), "not described here");
@@ -199,7 +199,7 @@ pub(super) fn calls(reader: &mut Reader) -> Vec<u32> {
         if !may_be_allowed(call.value) {
             reader.report(
                 Finding::new(
-                    "bulkhead::smc::function",
+                    Code::SmcFunction,
                     format!("a VM cannot be allowed the call {:#010x}", call.value),
                 )
                 .at(call.span.clone(), owner(call.value))
@@ -211,7 +211,7 @@ pub(super) fn calls(reader: &mut Reader) -> Vec<u32> {
         } else if let Some(first) = calls.iter().find(|other| other.value == call.value) {
             reader.report(
                 Finding::new(
-                    "bulkhead::smc::twice",
+                    Code::SmcTwice,
                     format!("the call {:#010x} is allowed twice", call.value),
                 )
                 .at(call.span.clone(), "again")

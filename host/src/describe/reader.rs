@@ -6,6 +6,7 @@ use bulkhead_abi::plan::NAME;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::code::Code;
 use super::finding::{Finding, Span};
 use super::size::{parse_address, parse_duration, parse_percent, parse_size, parse_time};
 use super::suggest::nearest;
@@ -13,7 +14,7 @@ use super::suggest::nearest;
 /// Reports a name of something that VMs have together which a device tree cannot carry.
 pub(super) fn check_name(
     name: &Placed<String>,
-    code: &'static str,
+    code: Code,
     what: &str,
     findings: &mut Vec<Finding>,
 ) {
@@ -96,7 +97,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 continue;
             }
             let finding = Finding::new(
-                "bulkhead::key::unknown",
+                Code::KeyUnknown,
                 format!("{} has no key `{name}`", self.what),
             )
             .at(key.span(), "not known here");
@@ -133,7 +134,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         let Wanted(wanted, example) = wanted;
         let example = meant(value.get_ref(), wanted).unwrap_or_else(|| example.to_owned());
         self.findings.push(
-            Finding::new("bulkhead::value::type", format!("`{key}` must be {wanted}"))
+            Finding::new(Code::ValueType, format!("`{key}` must be {wanted}"))
                 .at(value.span(), format!("this is {} {found}", article(found)))
                 .help(format!("write {key} = {example}, for instance")),
         );
@@ -249,40 +250,36 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
     /// A size such as `"4KiB"`.
     pub fn size(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text_like(key, "\"64MiB\"")?;
-        self.parsed(("bulkhead::value::size", "64MiB"), text, parse_size)
+        self.parsed((Code::ValueSize, "64MiB"), text, parse_size)
     }
 
     /// An address such as `"0x40000000"`.
     pub fn address(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text_like(key, "\"0x40000000\"")?;
-        self.parsed(
-            ("bulkhead::value::address", "0x40000000"),
-            text,
-            parse_address,
-        )
+        self.parsed((Code::ValueAddress, "0x40000000"), text, parse_address)
     }
 
     /// A time such as `"60s"`, in seconds.
     pub fn time(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text_like(key, "\"60s\"")?;
-        self.parsed(("bulkhead::value::time", "60s"), text, parse_time)
+        self.parsed((Code::ValueTime, "60s"), text, parse_time)
     }
 
     /// A short time such as `"2ms"`, in nanoseconds.
     pub fn duration(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text_like(key, "\"2ms\"")?;
-        self.parsed(("bulkhead::value::time", "2ms"), text, parse_duration)
+        self.parsed((Code::ValueTime, "2ms"), text, parse_duration)
     }
 
     /// A part such as `"30%"`, 1 to 100.
     pub fn percent(&mut self, key: &'static str) -> Option<Placed<u64>> {
         let text = self.text_like(key, "\"30%\"")?;
-        self.parsed(("bulkhead::value::part", "30%"), text, parse_percent)
+        self.parsed((Code::ValuePart, "30%"), text, parse_percent)
     }
 
     fn parsed<T>(
         &mut self,
-        (code, example): (&'static str, &str),
+        (code, example): (Code, &str),
         text: Placed<String>,
         parse: impl Fn(&str) -> Result<T, String>,
     ) -> Option<Placed<T>> {
@@ -292,7 +289,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 span: text.span,
             }),
             Err(why) => {
-                let what = code.rsplit("::").next().unwrap_or(code);
+                let (_, what) = code.short().split_once("::").unwrap_or_default();
                 self.findings.push(
                     Finding::new(code, format!("`{}` is no {what}", text.value))
                         .at(text.span, why)
@@ -318,7 +315,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
             });
         }
         let finding = Finding::new(
-            "bulkhead::value::word",
+            Code::ValueWord,
             format!(
                 "`{}` is not a {key} that {} can have",
                 text.value, self.what

@@ -4,6 +4,7 @@ use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, MAX_VMS, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
 use super::class::{self, CLASSES, Deviation, InterruptSpec};
+use super::code::Code;
 use super::cpu::{self, CpuSpec};
 use super::emulated::{self, DeviceSpec, GicSpec};
 use super::finding::{Finding, Span};
@@ -209,7 +210,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
 pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
     if let Some(first) = vms.get(MAX_VMS) {
         findings.push(
-            Finding::new("bulkhead::vm::many", "there are too many VMs")
+            Finding::new(Code::VmMany, "there are too many VMs")
                 .at(
                     first.name.span.clone(),
                     format!("the first after {MAX_VMS}"),
@@ -233,12 +234,9 @@ fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
             format!("1 to {NAME} of the characters a-z A-Z 0-9 -")
         };
         findings.push(
-            Finding::new(
-                "bulkhead::vm::name",
-                format!("`{text}` cannot be the name of a VM"),
-            )
-            .at(name.span.clone(), why)
-            .help(rename(text)),
+            Finding::new(Code::VmName, format!("`{text}` cannot be the name of a VM"))
+                .at(name.span.clone(), why)
+                .help(rename(text)),
         );
     }
 }
@@ -256,7 +254,7 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
             format!("{count} vCPUs")
         };
         reader.report(
-            Finding::new("bulkhead::vcpu::count", what)
+            Finding::new(Code::VcpuCount, what)
                 .at(vcpus.span, here)
                 .help("vcpus = 1 is the default"),
         );
@@ -270,7 +268,7 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
     if pcpus.value.len() != count {
         let plural = if count == 1 { "" } else { "s" };
         reader.report(
-            Finding::new("bulkhead::pcpu::count", "each vCPU has a pCPU on which it starts")
+            Finding::new(Code::PcpuCount, "each vCPU has a pCPU on which it starts")
                 .at(
                     pcpus.span,
                     format!("{} pCPUs for {count} vCPU{plural}", pcpus.value.len()),
@@ -294,12 +292,9 @@ fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
     let entry = reader.address("entry");
     let mut misplaced = |span: &Span, key: &str, owner: &str| {
         reader.report(
-            Finding::new(
-                "bulkhead::vm::stray",
-                format!("`{key}` goes with `{owner}` only"),
-            )
-            .at(span.clone(), format!("this VM has no `{owner}`"))
-            .help(format!("leave `{key}` out")),
+            Finding::new(Code::VmStray, format!("`{key}` goes with `{owner}` only"))
+                .at(span.clone(), format!("this VM has no `{owner}`"))
+                .help(format!("leave `{key}` out")),
         );
     };
     match (kernel, image) {
@@ -319,20 +314,17 @@ fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
         }
         (Some(kernel), Some(image)) => {
             reader.report(
-                Finding::new(
-                    "bulkhead::vm::image",
-                    "a VM runs a kernel or an image, not both",
-                )
-                .at(image.span, "an image")
-                .at(kernel.span, "a kernel")
-                .help("leave one of them out"),
+                Finding::new(Code::VmImage, "a VM runs a kernel or an image, not both")
+                    .at(image.span, "an image")
+                    .at(kernel.span, "a kernel")
+                    .help("leave one of them out"),
             );
             None
         }
         (None, None) => {
             if reader.value("kernel").is_none() && reader.value("image").is_none() {
                 reader.report(
-                    Finding::new("bulkhead::vm::image", format!("`{}` has nothing to run", name.value))
+                    Finding::new(Code::VmImage, format!("`{}` has nothing to run", name.value))
                         .at(name.span.clone(), "needs `kernel` or `image`")
                         .help("kernel = \"FILE\" for a Linux Image, image = \"FILE\" for an ELF or raw program"),
                 );
@@ -353,12 +345,9 @@ type MemoryValue = (
 fn memory_value(reader: &mut Reader, name: &Placed<String>) -> Option<MemoryValue> {
     let Some(value) = reader.value("memory") else {
         reader.report(
-            Finding::new(
-                "bulkhead::vm::memory",
-                format!("`{}` has no memory", name.value),
-            )
-            .at(name.span.clone(), "needs `memory`")
-            .help("add memory = \"64MiB\", for instance"),
+            Finding::new(Code::VmMemory, format!("`{}` has no memory", name.value))
+                .at(name.span.clone(), "needs `memory`")
+                .help("add memory = \"64MiB\", for instance"),
         );
         return None;
     };
@@ -374,12 +363,9 @@ fn memory_value(reader: &mut Reader, name: &Placed<String>) -> Option<MemoryValu
         table.finish();
         if sizeless {
             inner.push(
-                Finding::new(
-                    "bulkhead::vm::memory",
-                    format!("`{}` has no memory", name.value),
-                )
-                .at(value.span(), "needs `size`")
-                .help("such as memory = { size = \"64MiB\", ipa = \"0x40000000\" }"),
+                Finding::new(Code::VmMemory, format!("`{}` has no memory", name.value))
+                    .at(value.span(), "needs `size`")
+                    .help("such as memory = { size = \"64MiB\", ipa = \"0x40000000\" }"),
             );
         }
         inner.into_iter().for_each(|finding| reader.report(finding));
@@ -394,7 +380,7 @@ fn memory_spec(value: MemoryValue, findings: &mut Vec<Finding>) -> Option<Memory
     let size = size?;
     if size.value % PAGE != 0 {
         findings.push(
-            Finding::new("bulkhead::memory::align", "memory comes in pages of 4 KiB")
+            Finding::new(Code::MemoryAlign, "memory comes in pages of 4 KiB")
                 .at(size.span.clone(), "not a multiple of 4 KiB")
                 .help(format!(
                     "{} is one",
@@ -405,12 +391,9 @@ fn memory_spec(value: MemoryValue, findings: &mut Vec<Finding>) -> Option<Memory
     for address in [&ipa, &pa].into_iter().flatten() {
         if address.value % RAM_ALIGN != 0 {
             findings.push(
-                Finding::new(
-                    "bulkhead::memory::align",
-                    "RAM starts at a multiple of 2 MiB",
-                )
-                .at(address.span.clone(), "not a multiple of 2 MiB")
-                .help(format!("{:#x} is one", address.value & !(RAM_ALIGN - 1))),
+                Finding::new(Code::MemoryAlign, "RAM starts at a multiple of 2 MiB")
+                    .at(address.span.clone(), "not a multiple of 2 MiB")
+                    .help(format!("{:#x} is one", address.value & !(RAM_ALIGN - 1))),
             );
         }
     }

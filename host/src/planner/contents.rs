@@ -3,7 +3,7 @@
 use super::payload::{self, LinuxImage, Program};
 use super::store::{File, Store};
 use crate::board::Trouble;
-use crate::describe::{self, Finding, PayloadSpec, VmSpec};
+use crate::describe::{self, Code, Finding, PayloadSpec, VmSpec};
 
 /// What a guest runs, understood.
 pub(super) enum Contents {
@@ -41,7 +41,7 @@ pub(super) fn contents(
             let understood = store.kernel(kernel, image).map_err(|why| {
                 let what = format!("`{}` is no Linux Image", kernel.value);
                 findings.push(
-                    Finding::new("bulkhead::image::kernel", what)
+                    Finding::new(Code::ImageKernel, what)
                         .at(kernel.span.clone(), why)
                         .help("name an arm64 Image, as it is or packed with gzip or zstd; other programs go with `image`"),
                 );
@@ -65,7 +65,7 @@ pub(super) fn contents(
             let bytes = file.bytes();
             let wrong = |span: &describe::Span, why: String, help: &str| {
                 Finding::new(
-                    "bulkhead::image::program",
+                    Code::ImageProgram,
                     format!("`{}` cannot be run", image.value),
                 )
                 .at(span.clone(), why)

@@ -5,7 +5,7 @@ use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 use super::PlannedCpu;
 use super::{own, share};
 use crate::board::Board;
-use crate::describe::{CpuTime, Finding, Placed, Span, System, VmSpec};
+use crate::describe::{Code, CpuTime, Finding, Placed, Span, System, VmSpec};
 
 /// A vCPU: index of its VM, its number there.
 type Owner = (usize, usize);
@@ -34,7 +34,7 @@ fn number_of(count: usize) -> String {
 }
 
 /// The finding that the board has no such CPU.
-fn unknown(code: &'static str, wish: &Placed<u32>, system: &System, count: usize) -> Finding {
+fn unknown(code: Code, wish: &Placed<u32>, system: &System, count: usize) -> Finding {
     let board = system.board.as_ref().map(|board| board.cpus_place());
     Finding::new(code, format!("the board has no CPU {}", wish.value))
         .at(wish.span.clone(), "no such CPU")
@@ -68,7 +68,7 @@ impl Seats<'_> {
             let cpu = wish.value as usize;
             let Some(seats) = self.seats.get(cpu) else {
                 let count = self.seats.len();
-                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
+                findings.push(unknown(Code::PcpuUnknown, wish, self.system, count));
                 continue;
             };
             let pinned = |owner: &&Owner| !self.system.vms[owner.0].cpu.shares();
@@ -80,7 +80,7 @@ impl Seats<'_> {
             } else if seats.len() == MAX_VCPUS_PER_PCPU {
                 findings.push(
                     Finding::new(
-                        "bulkhead::pcpu::full",
+                        Code::PcpuFull,
                         format!("a CPU has {MAX_VCPUS_PER_PCPU} vCPUs at most"),
                     )
                     .at(wish.span.clone(), format!("one too many for CPU {cpu}"))
@@ -151,7 +151,7 @@ impl Seats<'_> {
         } else {
             "this VM needs CPUs for itself; give the board more with `cpus`"
         };
-        Finding::new("bulkhead::pcpu::too-few", message)
+        Finding::new(Code::PcpuTooFew, message)
             .at(
                 spec.name.span.clone(),
                 format!("{vcpus} vCPUs in all, {all}"),
@@ -174,7 +174,7 @@ impl Seats<'_> {
             format!("`{}` and `{}`", other.name.value, spec.name.value)
         };
         let what = format!("{names} want the same CPU");
-        let mut finding = Finding::new("bulkhead::pcpu::shared", what).at(
+        let mut finding = Finding::new(Code::PcpuShared, what).at(
             wish.span.clone(),
             format!("`{}` wants CPU {}", spec.name.value, wish.value),
         );
@@ -199,7 +199,7 @@ impl Seats<'_> {
         for wish in &spec.cpu.pool {
             let Some(seats) = self.seats.get(wish.value as usize) else {
                 let count = self.seats.len();
-                findings.push(unknown("bulkhead::pcpu::unknown", wish, self.system, count));
+                findings.push(unknown(Code::PcpuUnknown, wish, self.system, count));
                 continue;
             };
             let vms = &self.system.vms;
@@ -213,7 +213,7 @@ impl Seats<'_> {
                 .map_or(&pinned.name.span, |wish| &wish.span);
             findings.push(
                 Finding::new(
-                    "bulkhead::cpu::pool",
+                    Code::CpuPool,
                     format!(
                         "`{}` cannot be moved to CPU {}",
                         spec.name.value, wish.value
@@ -292,7 +292,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
             continue;
         };
         findings.push(
-            Finding::new("bulkhead::cpu::own-timer", what)
+            Finding::new(Code::CpuOwnTimer, what)
                 .at(span, why)
                 .also(seats.neighbour(vm), "runs there, too")
                 .help(format!(
@@ -303,7 +303,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     let service = system.service.as_ref();
     let service_cpu = service.map(|service| service.value as usize);
     if let Some(wish) = service.filter(|wish| wish.value as usize >= count) {
-        findings.push(unknown("bulkhead::console::service", wish, system, count));
+        findings.push(unknown(Code::ConsoleService, wish, system, count));
     }
     let cpus: Vec<PlannedCpu> = (0..count)
         .filter(|&cpu| {
@@ -387,7 +387,7 @@ pub(super) fn choose_service(
     if let (Some(cpu), Some(wish)) = (hard, &system.service) {
         findings.push(
             Finding::new(
-                "bulkhead::console::realtime",
+                Code::ConsoleRealtime,
                 format!(
                     "the console is drained on CPU {}, which has a hard-realtime VM",
                     cpu.cpu
@@ -405,8 +405,7 @@ pub(super) fn choose_service(
                     .map(|spec| spec.name.span.clone()),
                 "runs on that CPU",
             )
-            .help("choose another CPU, or leave `service` out")
-            .harmless(),
+            .help("choose another CPU, or leave `service` out"),
         );
     }
 }

@@ -7,7 +7,7 @@ use bulkhead_abi::plan::{Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq, PAGE};
 
 use super::{emulated, spis};
 use crate::board::Board;
-use crate::describe::{Finding, System};
+use crate::describe::{Code, Finding, System};
 
 /// Where VMs find the pages by which they ring, unless they have something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;
@@ -78,7 +78,7 @@ pub(super) fn assign(
             let Some(last) = free.pop_last() else {
                 findings.push(
                     Finding::new(
-                        "bulkhead::doorbell::spi",
+                        Code::DoorbellSpi,
                         format!(
                             "the board has no interrupt left for doorbell `{}`",
                             spec.name.value

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 
 use super::EmulatedDevice;
-use crate::describe::{DeviceSpec, Finding, Placed, System, VmSpec};
+use crate::describe::{Code, DeviceSpec, Finding, Placed, System, VmSpec};
 use crate::guest_tree::GuestGic;
 
 /// Bytes of the distributor.
@@ -104,19 +104,16 @@ pub(super) fn check(
     };
     if let Some(stray) = stray {
         findings.push(
-            Finding::new(
-                "bulkhead::device::gic",
-                format!("a GICv{version} has no `{name}`"),
-            )
-            .at(
-                stray.span.clone(),
-                "a VM's GIC has the version of the board's",
-            )
-            .also(
-                system.board.as_ref().map(|board| board.gic_place()),
-                format!("the board has a GICv{version}"),
-            )
-            .help(format!("leave it out, or say `{other}`")),
+            Finding::new(Code::DeviceGic, format!("a GICv{version} has no `{name}`"))
+                .at(
+                    stray.span.clone(),
+                    "a VM's GIC has the version of the board's",
+                )
+                .also(
+                    system.board.as_ref().map(|board| board.gic_place()),
+                    format!("the board has a GICv{version}"),
+                )
+                .help(format!("leave it out, or say `{other}`")),
         );
     }
     let stated = |device: &EmulatedDevice| {
@@ -136,7 +133,7 @@ pub(super) fn check(
         let asked = || wish(spec, other.kind)?.asked.clone();
         findings.push(
             Finding::new(
-                "bulkhead::device::intid-taken",
+                Code::DeviceIntidTaken,
                 format!(
                     "{} and {} of `{}` have the same interrupt",
                     one.called(),

@@ -8,7 +8,7 @@ use super::store::File;
 use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
 use super::{doorbells, emulated, ipa, own, passed};
 use crate::board::{Board, Passed};
-use crate::describe::{self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec};
+use crate::describe::{self, Code, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec};
 use crate::guest_tree::{DoorbellEnd, GuestGic, GuestTree};
 
 /// Blocks of stage 2, and of the kernel's first mapping.
@@ -225,7 +225,7 @@ pub(super) fn arrange(
             if let Some((ipa, _)) = outside {
                 findings.push(
                     Finding::new(
-                        "bulkhead::image::place",
+                        Code::ImagePlace,
                         format!("the program of `{}` is not made for its RAM", spec.name.value),
                     )
                     .at(payload_span(spec), format!("goes to {ipa:#x}"))
@@ -263,7 +263,7 @@ pub(super) fn arrange(
         let enough = needed.next_multiple_of(1 << 20);
         findings.push(
             Finding::new(
-                "bulkhead::memory::small",
+                Code::MemorySmall,
                 format!(
                     "the memory of `{}` is too small for what it runs",
                     spec.name.value
@@ -296,7 +296,7 @@ pub(super) fn arrange(
 /// Which class or which line says what a VM gets.
 fn why(system: &System, spec: &VmSpec, stated: Option<&describe::Span>) -> String {
     match stated {
-        Some(span) => format!("line {}", system.text.position(span.start).0),
+        Some(span) => format!("line {}", system.text.position(span.start).line),
         None => format!("default of {}", describe::class_name(spec.class)),
     }
 }

@@ -7,7 +7,7 @@ use bulkhead_core::plan::Span;
 
 use super::{EmulatedDevice, Mapped, emulated};
 use crate::board::{Board, Passed};
-use crate::describe::{self, Finding, System, VmSpec};
+use crate::describe::{self, Code, Finding, System, VmSpec};
 use crate::guest_tree::GuestGic;
 
 /// RAM, if the description does not say.
@@ -225,7 +225,7 @@ pub(super) fn apart(
         let Some(range) = within(one) else {
             findings.push(
                 Finding::new(
-                    "bulkhead::memory::ipa",
+                    Code::MemoryIpa,
                     format!(
                         "{} of `{}` would leave the IPA space",
                         one.what, spec.name.value
@@ -260,7 +260,7 @@ fn overlap(spec: &VmSpec, first: &Thing, second: &Thing) -> Finding {
         format!("{}: {:#x} to {end:#x}", thing.what, thing.ipa)
     };
     let finding = Finding::new(
-        "bulkhead::memory::overlap",
+        Code::MemoryOverlap,
         format!(
             "{} and {} overlap in the IPA space of `{}`",
             first.what, second.what, spec.name.value

@@ -5,7 +5,7 @@ use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 
 use super::{PlannedDoorbell, spis};
 use crate::board::Board;
-use crate::describe::{Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version};
+use crate::describe::{Code, Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version};
 
 /// How a plan says it.
 pub(super) fn number(own: Option<Mode>) -> InterruptMode {
@@ -86,7 +86,7 @@ pub(super) fn check(spec: &VmSpec, known: Circumstances<'_>, findings: &mut Vec<
         };
         let gic = known.gic.clone().filter(|_| known.version == 2);
         findings.push(
-            Finding::new("bulkhead::interrupts::reclaim", why)
+            Finding::new(Code::InterruptsReclaim, why)
                 .at(span.clone(), label)
                 .also(gic, "the board has a GICv2")
                 .help(help),
@@ -149,7 +149,7 @@ pub(super) fn check_events(
     if let Some(span) = &spec.interrupts.reclaim_stated {
         findings.push(
             Finding::new(
-                "bulkhead::interrupts::events",
+                Code::InterruptsEvents,
                 format!(
                     "EL2 will refuse to get the CPU of `{}` back",
                     spec.name.value
@@ -160,8 +160,7 @@ pub(super) fn check_events(
                 "by events of the firmware, and this board has none",
             )
             .also(board, "this board")
-            .help("add firmware = \"tf-a\" to [board], or leave `reclaim` out")
-            .harmless(),
+            .help("add firmware = \"tf-a\" to [board], or leave `reclaim` out"),
         );
     }
 }
@@ -223,7 +222,7 @@ pub(super) fn drains(spec: &VmSpec) -> Finding {
 
 fn refused(spec: &VmSpec, reason: String) -> Finding {
     Finding::new(
-        "bulkhead::interrupts::own",
+        Code::InterruptsOwn,
         format!("`{}` cannot take its interrupts itself", spec.name.value),
     )
     .at(spec.name.span.clone(), reason)

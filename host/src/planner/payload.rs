@@ -10,7 +10,7 @@ use object::{Endian, Endianness};
 use super::Effort;
 use super::store::{Content, File};
 use crate::board::Trouble;
-use crate::describe::{Finding, Placed, nearest};
+use crate::describe::{Code, Finding, Placed, nearest};
 use crate::fetch::cache::Cache;
 use crate::{fetch, machine};
 
@@ -40,18 +40,15 @@ pub(super) fn read(
         let Ok(payload) = fetch::Payload::named(name) else {
             let known = fetch::Payload::ALL.map(|payload| format!("debian:{}", payload.name()));
             findings.push(
-                Finding::new(
-                    "bulkhead::image::unknown",
-                    format!("there is no payload `{name}`"),
-                )
-                .at(
-                    source.span.clone(),
-                    format!("must be one of: {}", known.join(", ")),
-                )
-                .help(match nearest(name, known.iter().map(String::as_str)) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => "name a file, by its path, for anything else".to_owned(),
-                }),
+                Finding::new(Code::ImageUnknown, format!("there is no payload `{name}`"))
+                    .at(
+                        source.span.clone(),
+                        format!("must be one of: {}", known.join(", ")),
+                    )
+                    .help(match nearest(name, known.iter().map(String::as_str)) {
+                        Some(known) => format!("did you mean `{known}`?"),
+                        None => "name a file, by its path, for anything else".to_owned(),
+                    }),
             );
             return Err(Trouble::Description);
         };
@@ -63,30 +60,26 @@ pub(super) fn read(
         Some(folder.join(name))
     };
     let Some(file) = file else {
-        let (code, help) = if name.starts_with("guest:") {
-            ("bulkhead::image::absent", "`bulkhead build` makes it")
+        let help = if name.starts_with("guest:") {
+            "`bulkhead build` makes it"
         } else {
-            ("bulkhead::image::absent", "`bulkhead fetch` gets it")
+            "`bulkhead fetch` gets it"
         };
         findings.push(
             Finding::new(
-                code,
+                Code::ImageAbsent,
                 format!("`{name}` is not there yet, so it is not checked"),
             )
             .at(source.span.clone(), "taken on trust")
-            .help(help)
-            .harmless(),
+            .help(help),
         );
         return Ok(Bytes::Absent);
     };
     fs::read(&file).map(Bytes::There).map_err(|why| {
         findings.push(
-            Finding::new(
-                "bulkhead::image::unreadable",
-                format!("`{name}` cannot be read"),
-            )
-            .at(source.span.clone(), why.to_string())
-            .help("paths start at the folder of the description"),
+            Finding::new(Code::ImageUnreadable, format!("`{name}` cannot be read"))
+                .at(source.span.clone(), why.to_string())
+                .help("paths start at the folder of the description"),
         );
         Trouble::Description
     })
@@ -103,7 +96,7 @@ fn known_guest(
     }
     let names = machine::guest_names();
     let finding = Finding::new(
-        "bulkhead::image::unknown",
+        Code::ImageUnknown,
         format!("there is no guest program `{guest}`"),
     )
     .at(source.span.clone(), "no such program in guests/");

@@ -6,7 +6,7 @@ use bulkhead_core::plan::Span;
 use super::guest::Guest;
 use super::tables::Layout;
 use crate::board::{Board, Trouble};
-use crate::describe::{self, Finding, Size, System};
+use crate::describe::{self, Code, Finding, Size, System};
 
 /// Alignment of RAM: what one block of stage 2 maps.
 const BLOCK: u64 = 2 << 20;
@@ -88,7 +88,7 @@ pub(super) fn place(
     let Some(image) = image else {
         findings.push(
             Finding::new(
-                "bulkhead::memory::image",
+                Code::MemoryImage,
                 "the image does not fit the board's memory",
             )
             .at(
@@ -118,7 +118,7 @@ pub(super) fn place(
                 .sum();
             findings.push(
                 Finding::new(
-                    "bulkhead::memory::full",
+                    Code::MemoryFull,
                     format!("there is no room for the memory of `{}`", spec.name.value),
                 )
                 .at(
@@ -153,7 +153,7 @@ pub(super) fn place(
         let Some(span) = places.fit(shared.size.value, align) else {
             findings.push(
                 Finding::new(
-                    "bulkhead::memory::full",
+                    Code::MemoryFull,
                     format!(
                         "there is no room for the shared memory `{}`",
                         shared.name.value
@@ -176,7 +176,7 @@ pub(super) fn place(
             }
         }
     }
-    if findings[before..].iter().any(|finding| !finding.harmless) {
+    if findings[before..].iter().any(|finding| finding.is_error()) {
         return Err(Trouble::Description);
     }
     Ok(())
@@ -214,7 +214,7 @@ fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
                 .collect();
             findings.push(
                 Finding::new(
-                    "bulkhead::memory::outside",
+                    Code::MemoryOutside,
                     format!("the memory of `{name}` is not in the board's memory"),
                 )
                 .at(
@@ -228,7 +228,7 @@ fn fixed(system: &System, places: &mut Places, findings: &mut Vec<Finding>) {
         };
         if let Some(other) = places.taken.iter().find(|taken| taken.span.overlaps(span)) {
             let finding = Finding::new(
-                "bulkhead::memory::taken",
+                Code::MemoryTaken,
                 format!("the memory of `{name}` is that of {} too", other.who),
             )
             .at(

@@ -4,7 +4,7 @@ use bulkhead_abi::plan::{MAX_PLAN, MAX_POOL_PAGES, MAX_ROWS};
 
 use super::guest::Guest;
 use super::tables::guest_quiets;
-use crate::describe::{Finding, Size, System};
+use crate::describe::{Code, Finding, Size, System};
 
 /// Says what there is too much of, and which VM has most of it; `guests` are those of all VMs.
 pub(super) fn check(
@@ -29,7 +29,7 @@ pub(super) fn check(
             let message = format!("a plan has room for {most} {what}, and this one has {all}");
             let label = format!("`{}` has {own} of them", spec.name.value);
             findings.push(
-                Finding::new("bulkhead::plan::large", message)
+                Finding::new(Code::PlanLarge, message)
                     .at(spec.name.span.clone(), label)
                     .help("describe two systems, or give VMs less"),
             );
@@ -50,10 +50,10 @@ pub(super) fn check(
     let others = (pool_pages as usize).saturating_sub(pages.clone().sum());
     let most = (MAX_POOL_PAGES as usize).saturating_sub(others);
     refuse("pages of stage-2 tables", pages.collect(), most);
-    if plan > MAX_PLAN && findings.iter().all(|finding| finding.harmless) {
+    if plan > MAX_PLAN && !findings.iter().any(Finding::is_error) {
         let all = format!("the plan takes {}", Size(plan));
         findings.push(
-            Finding::new("bulkhead::plan::large", all)
+            Finding::new(Code::PlanLarge, all)
                 .at(
                     system
                         .vms

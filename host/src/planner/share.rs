@@ -3,7 +3,7 @@
 use bulkhead_core::sched::bound::{Bound, Costs, Promise, WHOLE, bound};
 
 use super::PlannedCpu;
-use crate::describe::{CpuTime, Duration, Finding, System};
+use crate::describe::{Code, CpuTime, Duration, Finding, System};
 
 /// A server on a pCPU.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ pub(super) fn overload(
     }
     let worst = usage.servers.iter().map(|server| server.bound.load).max();
     let mut finding = Finding::new(
-        "bulkhead::cpu::overload",
+        Code::CpuOverload,
         format!("the budgets on CPU {} are more than it can give", cpu.cpu),
     );
     let mut seen = Vec::new();

@@ -8,7 +8,7 @@ use super::Effort;
 use super::payload::{self, Bytes, LinuxImage, Program};
 use super::unpack;
 use crate::board::Trouble;
-use crate::describe::{Finding, Placed, System};
+use crate::describe::{Code, Finding, Placed, System};
 use crate::fetch::initramfs;
 
 /// Bytes that several VMs may have, padded with zeros to a multiple of 8.
@@ -197,7 +197,7 @@ fn archive(source: &Placed<String>, file: File, findings: &mut Vec<Finding>) -> 
     if !payload::is_initrd(file.bytes()) {
         findings.push(
             Finding::new(
-                "bulkhead::image::initrd",
+                Code::ImageInitrd,
                 format!("`{}` is no initial RAM disk", source.value),
             )
             .at(
