@@ -8,6 +8,7 @@ use bulkhead_core::vgic::Version;
 use super::code::Code;
 use super::cpu::{CpuSpec, CpuTime};
 use super::finding::{Finding, Span};
+use super::keys::{VM, Word};
 use super::reader::{Placed, Reader};
 
 /// Names of the classes in descriptions, by number.
@@ -42,31 +43,36 @@ struct Lack {
     class: Class,
     /// This version has it.
     built: bool,
-    key: &'static str,
-    /// Value that states the deviation.
+    key: Word,
+    /// Value that states the deviation; others would ask for the real thing.
     lesser: &'static str,
-    /// Values that would ask for the real thing.
-    full: &'static [&'static str],
     deviation: Deviation,
 }
 
+/// Names of the classes.
+pub(super) const NAMES: [&str; 4] = [CLASSES[0].0, CLASSES[1].0, CLASSES[2].0, CLASSES[3].0];
+
 /// Value of `reclaim`: by an event of the firmware.
 const SDEI: &str = "sdei";
-/// Values of `interrupts`.
+/// Values of `reclaim`.
+pub(super) const RECLAIM: [&str; 3] = ["guaranteed", "cooperative", SDEI];
+/// Value of `control`: no control port.
+pub(super) const NO_CONTROL: &str = "none";
 const VGIC: &str = "vgic";
 const GPPT: &str = "gppt";
 const PMR_TRAPPED: &str = "gppt-pmr-trapped";
 const PMR_DIRECT: &str = "gppt-pmr-direct";
 const GICV2: &str = "gppt-gicv2";
+/// Values of `interrupts`.
+pub(super) const INTERRUPTS: [&str; 5] = [VGIC, GPPT, PMR_TRAPPED, PMR_DIRECT, GICV2];
 
 /// Everything of that kind.
 const LACKS: [Lack; 2] = [
     Lack {
         class: Class::HardRealtime,
         built: true,
-        key: "interrupts",
+        key: VM.word("interrupts"),
         lesser: VGIC,
-        full: &[GPPT, PMR_TRAPPED, PMR_DIRECT, GICV2],
         deviation: Deviation {
             stated: "interrupts = \"vgic\"",
             asked: "interrupts taken at EL1 without an exit (GPPT)",
@@ -76,9 +82,8 @@ const LACKS: [Lack; 2] = [
     Lack {
         class: Class::Management,
         built: false,
-        key: "control",
-        lesser: "none",
-        full: &["port"],
+        key: VM.word("control"),
+        lesser: NO_CONTROL,
         deviation: Deviation {
             stated: "control = \"none\"",
             asked: "a control port to manage other VMs",
@@ -96,10 +101,9 @@ pub(super) fn deviations(
 ) -> Vec<Deviation> {
     let mut deviations = Vec::new();
     for lack in &LACKS {
-        let words: Vec<_> = [lack.lesser].iter().chain(lack.full).copied().collect();
-        let stated = reader.word(lack.key, &words);
+        let stated = reader.read(lack.key);
         let asks = class == lack.class;
-        let (key, lesser) = (lack.key, lack.lesser);
+        let (key, lesser) = (lack.key.0.name, lack.lesser);
         match stated {
             Some(word) if word.value != lesser && lack.built => {}
             None if lack.built => {}
@@ -135,7 +139,7 @@ pub(super) fn deviations(
                 .also(class_span.clone(), "the class of this one")
                 .help(format!("leave `{key}` out")),
             ),
-            None if asks && reader.value(key).is_none() => {
+            None if asks && !reader.has(lack.key.0) => {
                 let span = class_span.clone().unwrap_or_else(|| name.span.clone());
                 reader.report(
                     Finding::new(
@@ -222,7 +226,7 @@ pub const fn gic_version(number: u32) -> Version {
 ///
 /// A hard-realtime VM sleeps by itself, without an exit, unless its description asks for the guarantee.
 pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
-    let value = reader.value("interrupts");
+    let value = reader.value(const { VM.key("interrupts") });
     let asked = match value.map(|value| value.get_ref().as_str()) {
         Some(Some(GPPT)) => Some(Mode::Recoverable),
         Some(Some(PMR_TRAPPED)) => Some(Mode::PmrTrapped),
@@ -231,7 +235,7 @@ pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
         None if class == Class::HardRealtime => Some(Mode::Recoverable),
         _ => None,
     };
-    let word = reader.word("reclaim", &["guaranteed", "cooperative", SDEI]);
+    let word = reader.read(const { VM.word("reclaim") });
     let reclaim = match &word {
         Some(word) if word.value == SDEI => Reclaim::Sdei,
         Some(word) if word.value == "cooperative" => Reclaim::Cooperative,

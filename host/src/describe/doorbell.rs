@@ -5,14 +5,13 @@ use toml::de::DeTable;
 
 use super::code::Code;
 use super::finding::{Finding, Span};
+use super::keys::DOORBELL;
 use super::reader::{Placed, Reader, check_name};
 use super::shared::SharedSpec;
 use super::size::Duration;
 use super::suggest::{nearest, other_vm};
 use super::vm::VmSpec;
 
-/// Keys of `[doorbell.NAME]`.
-pub(super) const KEYS: &[&str] = &["from", "to", "shared", "apart"];
 /// From one interrupt to the next at least, if the description does not say: 0.1 ms in nanoseconds.
 const APART: u64 = 100_000;
 
@@ -51,14 +50,12 @@ pub(super) fn read(
     findings: &mut Vec<Finding>,
 ) -> Option<DoorbellSpec> {
     check_name(&name, Code::DoorbellName, "a doorbell", findings);
-    let mut reader = Reader::new(table, "a doorbell", KEYS, findings);
-    let (from, to) = (reader.text("from"), reader.text("to"));
-    let shared = reader.text("shared");
-    let apart = reader.duration("apart");
-    let missing: Vec<_> = ["from", "to"]
-        .into_iter()
-        .filter(|key| table.get(*key).is_none())
-        .collect();
+    let mut reader = Reader::new(table, "a doorbell", DOORBELL, findings);
+    let from = reader.read(const { DOORBELL.text("from") });
+    let to = reader.read(const { DOORBELL.text("to") });
+    let shared = reader.read(const { DOORBELL.text("shared") });
+    let apart = reader.read(const { DOORBELL.quantity("apart") });
+    let missing = reader.missing();
     if !missing.is_empty() {
         reader.report(
             Finding::new(

@@ -8,6 +8,7 @@ mod cpu;
 mod doorbell;
 mod emulated;
 mod finding;
+pub mod keys;
 mod policy;
 mod reader;
 pub mod schema;
@@ -32,17 +33,13 @@ pub use finding::{Finding, Position, Span, Text, Verdict};
 pub use policy::CrashSpec;
 pub use reader::{Placed, Reader};
 pub use shared::SharedSpec;
-pub use size::{Duration, Size, parse_size};
+pub use size::{Duration, Notation, Size, parse_address, parse_size};
 pub use suggest::nearest;
 pub(crate) use vm::RESERVED;
 pub use vm::{MemorySpec, PayloadSpec, VmSpec};
 
 use crate::failure::Failure;
-
-/// Keys at the top.
-const KEYS: &[&str] = &["board", "vm", "shared", "doorbell", "console"];
-/// Keys of `[console]`.
-const CONSOLE_KEYS: &[&str] = &["service"];
+use keys::{CONSOLE, Key, SYSTEM};
 
 /// A description as its file tells it: every value of the right kind, nothing looked up yet.
 #[derive(Clone, Debug)]
@@ -99,12 +96,13 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     }
     let syntax = findings.len();
     let root = document.get_ref();
-    let mut top = Reader::new(root, "a system", KEYS, findings);
-    let board = table(&mut top, "board");
-    let vms = named_tables(&mut top, "vm");
-    let shared = named_tables(&mut top, "shared");
-    let doorbells = named_tables(&mut top, "doorbell");
-    let console = table(&mut top, "console");
+    let mut top = Reader::new(root, "a system", SYSTEM, findings);
+    let board = table(&mut top, const { SYSTEM.key("board") });
+    let board_place = top.key_span(const { SYSTEM.key("board") });
+    let vms = named_tables(&mut top, const { SYSTEM.key("vm") });
+    let shared = named_tables(&mut top, const { SYSTEM.key("shared") });
+    let doorbells = named_tables(&mut top, const { SYSTEM.key("doorbell") });
+    let console = table(&mut top, const { SYSTEM.key("console") });
     top.finish();
 
     let declared: Vec<String> = vms.iter().map(|(name, _)| name.value.clone()).collect();
@@ -138,19 +136,15 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     doorbell::count(&doorbells, findings);
     policy::notified(&vms, &declared, findings);
     let service = console.and_then(|table| {
-        let mut reader = Reader::new(table, "the console", CONSOLE_KEYS, findings);
-        let service = reader.number("service");
+        let mut reader = Reader::new(table, "the console", CONSOLE, findings);
+        let service = reader.read(const { CONSOLE.number("service") });
         reader.finish();
         service
     });
-    let place = root
-        .iter()
-        .find(|(key, _)| key.get_ref() == "board")
-        .map_or(0..0, |(key, _)| key.span());
-    let board = match board {
-        Some(table) => board::read(place, table, findings),
-        None if root.get("board").is_some() => None,
-        None => {
+    let board = match (board, board_place) {
+        (Some(table), place) => board::read(place.unwrap_or(0..0), table, findings),
+        (None, Some(_)) => None,
+        (None, None) => {
             findings.push(
                 Finding::new(Code::BoardMissing, "the description names no board")
                     .at(end(text), "no [board] up to here")
@@ -184,8 +178,9 @@ fn end(text: &Text) -> Span {
 }
 
 /// The table at `key`.
-fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &'static str) -> Option<&'a DeTable<'i>> {
+fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &Key) -> Option<&'a DeTable<'i>> {
     let value = reader.value(key)?;
+    let key = key.name;
     let table = value.get_ref().as_table();
     if table.is_none() {
         reader.report(
@@ -202,13 +197,12 @@ fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &'static str) -> Option<&
 /// The tables under `key` with their names.
 fn named_tables<'a, 'i>(
     reader: &mut Reader<'a, 'i, '_>,
-    key: &'static str,
+    key: &Key,
 ) -> Vec<(Placed<String>, &'a DeTable<'i>)> {
     let mut tables = Vec::new();
-    for (name, value) in table(reader, key)
-        .into_iter()
-        .flat_map(|table| table.iter())
-    {
+    let of_key = table(reader, key);
+    let key = key.name;
+    for (name, value) in of_key.into_iter().flat_map(|table| table.iter()) {
         match value.get_ref() {
             DeValue::Table(table) => {
                 let name = Placed {

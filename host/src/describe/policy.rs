@@ -6,6 +6,7 @@ use bulkhead_core::plan::may_be_allowed;
 
 use super::code::Code;
 use super::finding::Finding;
+use super::keys::{CRASH, VM};
 use super::reader::{Placed, Reader};
 use super::suggest::other_vm;
 use super::vm::VmSpec;
@@ -26,14 +27,12 @@ pub enum CrashSpec {
     Notify(Placed<String>),
 }
 
-/// Keys of `crash` as a table.
-pub(super) const KEYS: &[&str] = &["restart", "within", "notify"];
 /// How a restart is asked for.
 const RESTART: &str = "such as crash = { restart = 3, within = \"60s\" }";
 
 /// Reads `crash`.
 pub(super) fn crash(reader: &mut Reader) -> CrashSpec {
-    let Some(value) = reader.value("crash") else {
+    let Some(value) = reader.value(const { VM.key("crash") }) else {
         return CrashSpec::Halt;
     };
     if let DeValue::Table(table) = value.get_ref() {
@@ -42,7 +41,7 @@ pub(super) fn crash(reader: &mut Reader) -> CrashSpec {
         inner.into_iter().for_each(|finding| reader.report(finding));
         return crash.unwrap_or(CrashSpec::Halt);
     }
-    let word = reader.word("crash", &["halt", "restart", "notify"]);
+    let word = reader.read(const { VM.word("crash") });
     let incomplete = word.and_then(|word| {
         let help = match word.value {
             "restart" => RESTART,
@@ -72,18 +71,20 @@ fn crash_table(
     span: super::Span,
     findings: &mut Vec<Finding>,
 ) -> Option<CrashSpec> {
-    let mut reader = Reader::new(table, "`crash`", KEYS, findings);
-    let (restart, within) = (reader.number("restart"), reader.time("within"));
-    let notify = reader.text("notify");
-    let has = |key: &str| table.get(key).is_some();
-    let known = |key: &str| KEYS.contains(&key);
-    if !table.iter().all(|(key, _)| known(key.get_ref())) {
+    let mut reader = Reader::new(table, "`crash`", CRASH, findings);
+    let restart = reader.read(const { CRASH.number("restart") });
+    let within = reader.read(const { CRASH.quantity("within") });
+    let notify = reader.read(const { CRASH.text("notify") });
+    let has_restart = reader.has(const { CRASH.key("restart") });
+    let has_within = reader.has(const { CRASH.key("within") });
+    let has_notify = reader.has(const { CRASH.key("notify") });
+    if reader.unknown().next().is_some() {
         // A key that is spelled wrong is the fault; that it is missing only follows from that.
         reader.finish();
         return None;
     }
-    let restarts = has("restart") || has("within");
-    if restarts == has("notify") {
+    let restarts = has_restart || has_within;
+    if restarts == has_notify {
         let why = if restarts { "both" } else { "neither" };
         reader.report(
             Finding::new(
@@ -96,8 +97,8 @@ fn crash_table(
         reader.finish();
         return None;
     }
-    if restarts && !(has("restart") && has("within")) {
-        let missing = if has("restart") { "within" } else { "restart" };
+    if restarts && !(has_restart && has_within) {
+        let missing = if has_restart { "within" } else { "restart" };
         reader.report(
             Finding::new(
                 Code::CrashIncomplete,
@@ -138,9 +139,9 @@ fn limit<T>(reader: &mut Reader, placed: &Placed<T>, value: u64, what: &str) -> 
 /// Reads `ptimer` and `time`: where it says that the physical timer is the VM's own, and whether its time stands
 /// still while it is paused.
 pub(super) fn time(reader: &mut Reader) -> (Option<super::Span>, bool) {
-    let own = reader.word("ptimer", &["emulated", "own"]);
+    let own = reader.read(const { VM.word("ptimer") });
     let own = own.filter(|word| word.value == "own");
-    let stops = reader.word("time", &["runs", "stops"]);
+    let stops = reader.read(const { VM.word("time") });
     let stops = stops.filter(|word| word.value == "stops");
     if let (Some(own), Some(stops)) = (&own, &stops) {
         reader.report(
@@ -193,7 +194,7 @@ pub(super) fn notified(vms: &[VmSpec], declared: &[String], findings: &mut Vec<F
 pub(super) fn calls(reader: &mut Reader) -> Vec<u32> {
     let mut calls: Vec<Placed<u32>> = Vec::new();
     for call in reader
-        .numbers("smc")
+        .read(const { VM.numbers("smc") })
         .map_or_else(Vec::new, |list| list.value)
     {
         if !may_be_allowed(call.value) {

@@ -5,12 +5,10 @@ use toml::de::{DeTable, DeValue};
 
 use super::code::Code;
 use super::finding::Finding;
+use super::keys::SHARED;
 use super::reader::{Placed, Reader, check_name};
 use super::suggest::other_vm;
 use super::vm::VmSpec;
-
-/// Keys of `[shared.NAME]`.
-pub(super) const KEYS: &[&str] = &["size", "ipa", "vms"];
 
 /// `[shared.NAME]`.
 #[derive(Clone, Debug)]
@@ -33,15 +31,11 @@ pub(super) fn read(
     findings: &mut Vec<Finding>,
 ) -> Option<SharedSpec> {
     check_name(&name, Code::SharedName, "shared memory", findings);
-    let mut reader = Reader::new(table, "shared memory", KEYS, findings);
-    let size = reader.size("size");
-    let ipa = reader.address("ipa");
-    let users = reader.value("vms");
-    let missing: Vec<_> = KEYS
-        .iter()
-        .filter(|key| table.get(**key).is_none())
-        .copied()
-        .collect();
+    let mut reader = Reader::new(table, "shared memory", SHARED, findings);
+    let size = reader.read(const { SHARED.quantity("size") });
+    let ipa = reader.read(const { SHARED.quantity("ipa") });
+    let users = reader.value(const { SHARED.key("vms") });
+    let missing = reader.missing();
     if !missing.is_empty() {
         reader.report(
             Finding::new(
