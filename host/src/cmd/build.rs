@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use super::Outcome;
 use crate::failure::Failure;
 use crate::image::{El2, assemble, fit};
@@ -43,6 +46,16 @@ pub struct Built {
     pub el2: PathBuf,
     /// The plan.
     pub planned: Planned,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    ok: bool,
+    image: &'a Path,
+    el2: &'a Path,
+    fit: Option<&'a Path>,
+    plan: Value,
 }
 
 /// Builds the system that the file at `path` describes. Warnings go to stderr.
@@ -123,16 +136,14 @@ pub fn run(args: Args) -> Outcome {
     });
     match built {
         Ok(built) if args.json => {
-            println!(
-                "{:#}",
-                serde_json::json!({
-                    "ok": true,
-                    "image": built.image,
-                    "el2": built.el2,
-                    "fit": args.fit,
-                    "plan": show::json(&built.planned),
-                })
-            );
+            let document = Document {
+                ok: true,
+                image: &built.image,
+                el2: &built.el2,
+                fit: args.fit.as_deref(),
+                plan: show::json(&built.planned),
+            };
+            println!("{:#}", json!(document));
             Outcome::Done
         }
         Ok(built) => {

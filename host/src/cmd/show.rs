@@ -4,6 +4,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde_json::json;
+
 use super::Outcome;
 use crate::failure::Failure;
 use crate::leftovers;
@@ -57,9 +60,11 @@ fn print(args: &Args) -> Result<(), Failure> {
         );
     }
     let text = if args.json {
-        let mut document = serde_json::to_value(&recording).unwrap_or_default();
-        document["summary"] = serde_json::to_value(&summary).unwrap_or_default();
-        format!("{document:#}\n")
+        let document = Document {
+            recording: &recording,
+            summary: &summary,
+        };
+        format!("{:#}\n", json!(document))
     } else {
         text(&recording, &summary)
     };
@@ -70,6 +75,14 @@ fn print(args: &Args) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    recording: &'a Recording,
+    summary: &'a RunSummary,
 }
 
 /// Reads the recording in a file, and leaves what these VMs said.

@@ -4,6 +4,7 @@
 use bulkhead_abi::plan::Class;
 use bulkhead_core::gppt::{Mode, Reclaim};
 use bulkhead_core::vgic::Version;
+use serde::Serialize;
 
 use super::code::Code;
 use super::cpu::{CpuSpec, CpuTime};
@@ -28,7 +29,7 @@ pub fn class_name(class: Class) -> &'static str {
 }
 
 /// Less than the class asks for, because the description says so.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Deviation {
     /// Key and value that state it.
     pub stated: &'static str,
