@@ -1,10 +1,18 @@
 //! A recorded run as one HTML file, in the manner of the page of a plan.
 
+use serde::Serialize;
 use serde_json::json;
 
 use bulkhead_planner::show::{Parts, fill};
 use bulkhead_runner::run::RunSummary;
 use bulkhead_runner::run::recording::Recording;
+
+/// What the script draws.
+#[derive(Serialize)]
+struct Data<'a> {
+    run: &'a Recording,
+    figures: String,
+}
 
 /// The page of a recording.
 pub fn page(recording: &Recording, summary: &RunSummary) -> String {
@@ -15,7 +23,10 @@ pub fn page(recording: &Recording, summary: &RunSummary) -> String {
     };
     fill(&Parts {
         title: &format!("{}: a run", recording.head.system),
-        data: &json!({ "run": recording, "figures": figures }),
+        data: &json!(Data {
+            run: recording,
+            figures,
+        }),
         script: include_str!("recorded_run.js"),
     })
 }

@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bulkhead_model::describe::{Finding, Text};
+use bulkhead_model::describe::{Code, Finding, Text};
 use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare, prepare_text};
 
-use codes::codes;
+use codes::named_in_sources;
 
 mod codes;
 
 /// Findings that depend on what was built or fetched before, so that no fixture has them, and one that
 /// needs payloads larger than a repository should hold.
-const NOT_HERE: [&str; 2] = ["bulkhead::image::absent", "bulkhead::memory::image"];
+const NOT_HERE: [Code; 2] = [Code::ImageAbsent, Code::MemoryImage];
 
 fn fixtures() -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir("tests/fixtures/bad")
@@ -51,7 +51,7 @@ fn who_writes_what_a_wrong_kind_of_value_is_answered_with_is_not_refused_again()
             let said = help
                 .strip_prefix("write ")
                 .and_then(|help| help.strip_suffix(", for instance"));
-            let (Some(said), "bulkhead::value::type") = (said, finding.code) else {
+            let (Some(said), Code::ValueType) = (said, finding.code) else {
                 continue;
             };
             let (_, value) = said.split_once(" = ").expect("a key and its value");
@@ -68,8 +68,7 @@ fn who_writes_what_a_wrong_kind_of_value_is_answered_with_is_not_refused_again()
                 Err(Stopped::Failure(failure)) => panic!("{said}: {failure}"),
             };
             // Whether there is such a file, board or VM the tool does not know.
-            let of_value =
-                |code: &str| code.starts_with("bulkhead::value::") || code.ends_with("::intid");
+            let of_value = |code: Code| code.subject() == "value" || code == Code::DeviceIntid;
             let again = now.iter().find(|finding| {
                 of_value(finding.code)
                     && finding.labels.iter().any(|(at, _)| at.start == place.start)
@@ -150,14 +149,20 @@ fn every_mistake_gets_its_exact_message() {
 
 #[test]
 fn every_code_has_a_fixture() {
-    let shown: String = fixtures()
+    let shown: BTreeSet<Code> = fixtures()
         .iter()
-        .map(|path| fs::read_to_string(path.with_extension("txt")).unwrap_or_default())
+        .flat_map(|path| findings(path).1)
+        .map(|finding| finding.code)
         .collect();
-    let missing: Vec<_> = codes()
+    let missing: Vec<_> = Code::ALL
         .into_iter()
-        .map(|code| format!("bulkhead::{code}"))
-        .filter(|code| !shown.contains(code) && !NOT_HERE.contains(&code.as_str()))
+        .filter(|code| !shown.contains(code) && !NOT_HERE.contains(code))
         .collect();
     assert!(missing.is_empty(), "no fixture shows {missing:?}");
+}
+
+#[test]
+fn the_list_of_codes_has_those_that_the_sources_name_and_no_others() {
+    let listed: BTreeSet<String> = Code::ALL.map(|code| format!("{code:?}")).into();
+    assert_eq!(named_in_sources(), listed);
 }

@@ -10,44 +10,45 @@ use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::{Value, json};
 
 use bulkhead_driver::testing::{SystemSource, scenarios};
-use bulkhead_model::describe::{Finding, Text, parse, schema};
+use bulkhead_model::describe::keys::{self, Table};
+use bulkhead_model::describe::{Code, Finding, Text, parse, schema};
 use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare};
 
 /// Codes that tell of something which a schema can tell, too, whatever else a description says.
-const EXPRESSIBLE: [&str; 23] = [
-    "board::both",
-    "board::missing",
-    "board::parameter",
-    "class::lacking",
-    "cpu::weight",
-    "crash::both",
-    "crash::incomplete",
-    "crash::limit",
-    "device::intid",
-    "doorbell::incomplete",
-    "doorbell::name",
-    "key::unknown",
-    "shared::access",
-    "shared::alone",
-    "shared::incomplete",
-    "shared::name",
-    "value::address",
-    "value::part",
-    "value::size",
-    "value::time",
-    "value::type",
-    "value::word",
-    "vcpu::count",
+const EXPRESSIBLE: [Code; 23] = [
+    Code::BoardBoth,
+    Code::BoardMissing,
+    Code::BoardParameter,
+    Code::ClassLacking,
+    Code::CpuWeight,
+    Code::CrashBoth,
+    Code::CrashIncomplete,
+    Code::CrashLimit,
+    Code::DeviceIntid,
+    Code::DoorbellIncomplete,
+    Code::DoorbellName,
+    Code::KeyUnknown,
+    Code::SharedAccess,
+    Code::SharedAlone,
+    Code::SharedIncomplete,
+    Code::SharedName,
+    Code::ValueAddress,
+    Code::ValuePart,
+    Code::ValueSize,
+    Code::ValueTime,
+    Code::ValueType,
+    Code::ValueWord,
+    Code::VcpuCount,
 ];
 /// More of them: of VMs.
-const OF_VMS: [&str; 6] = [
-    "version::lacks",
-    "vm::image",
-    "vm::memory",
-    "vm::name",
-    "vm::none",
-    "vm::stray",
+const OF_VMS: [Code; 6] = [
+    Code::VersionLacks,
+    Code::VmImage,
+    Code::VmMemory,
+    Code::VmName,
+    Code::VmNone,
+    Code::VmStray,
 ];
 /// Fixtures whose mistake a schema can tell although others of the same code are beyond it.
 const ALSO: [&str; 3] = [
@@ -161,11 +162,8 @@ fn mistakes_that_a_schema_can_tell_are_told_and_no_others() {
             Err(Stopped::Description(_, findings)) => findings,
             Err(Stopped::Failure(failure)) => panic!("{failure}"),
         };
-        let codes: Vec<&str> = findings
-            .iter()
-            .filter_map(|finding| finding.code.strip_prefix("bulkhead::"))
-            .collect();
-        if codes.contains(&"toml::syntax") {
+        let codes: Vec<Code> = findings.iter().map(|finding| finding.code).collect();
+        if codes.contains(&Code::TomlSyntax) {
             continue;
         }
         let name = file
@@ -173,7 +171,7 @@ fn mistakes_that_a_schema_can_tell_are_told_and_no_others() {
             .expect("name")
             .to_string_lossy()
             .into_owned();
-        let can = |code: &&str| EXPRESSIBLE.contains(code) || OF_VMS.contains(code);
+        let can = |code: &Code| EXPRESSIBLE.contains(code) || OF_VMS.contains(code);
         let expressible = codes.iter().any(can) || ALSO.contains(&&*name);
         let text = fs::read_to_string(&file).expect("a description");
         let refusal = judge.refusal(&text);
@@ -182,7 +180,7 @@ fn mistakes_that_a_schema_can_tell_are_told_and_no_others() {
             expressible,
             "{name}: {codes:?}: {refusal:?}"
         );
-        told.extend(codes.into_iter().filter(can).map(str::to_owned));
+        told.extend(codes.into_iter().filter(can));
     }
     assert_eq!(told.len(), EXPRESSIBLE.len() + OF_VMS.len(), "{told:?}");
 }
@@ -253,11 +251,30 @@ fn kinds(text: &str) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     parse(&text, &mut findings);
-    let of_kind = |finding: &Finding| {
-        let code = finding.code.trim_start_matches("bulkhead::");
-        code.starts_with("value::") || code == "shared::access"
-    };
+    let of_kind =
+        |finding: &Finding| finding.code.subject() == "value" || finding.code == Code::SharedAccess;
     findings.into_iter().filter(of_kind).collect()
+}
+
+/// The keys of all tables, each with the word for its table.
+fn all_keys() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of = |table: &'static Table| table.names().map(move |key| (table.name, key));
+    keys::TABLES.into_iter().flat_map(of)
+}
+
+#[test]
+fn every_key_of_the_tables_is_read() {
+    // No key holds a date: whoever reads it says so, and says it there.
+    const DATE: &str = "1979-05-27";
+    let top = keys::SYSTEM.names().map(|key| format!("{key} = {DATE}\n"));
+    let below = all_keys().map(|(table, key)| with(table, key, DATE));
+    for text in top.chain(below) {
+        let read = kinds(&text).into_iter().any(|finding| {
+            let mut places = finding.labels.into_iter();
+            finding.code == Code::ValueType && places.any(|(place, _)| &text[place] == DATE)
+        });
+        assert!(read, "nobody reads the date in\n{text}");
+    }
 }
 
 #[test]
@@ -298,33 +315,31 @@ fn the_schema_takes_the_kinds_and_words_that_the_reader_takes() {
     ];
     // Limits and what goes together come behind the kind: these keys are tried with what is sound there.
     let mut tried = 0;
-    for (table, keys) in schema::TABLES {
-        for key in keys {
-            for value in values {
-                let text = with(table, key, value);
-                let read = kinds(&text);
-                if read.is_empty() {
-                    continue;
-                }
-                tried += 1;
-                let refusal = judge.refusal(&text);
-                assert!(
-                    refusal.is_some(),
-                    "{table}.{key} = {value}: the reader says {read:#?}"
-                );
+    for (table, key) in all_keys() {
+        for value in values {
+            let text = with(table, key, value);
+            let read = kinds(&text);
+            if read.is_empty() {
+                continue;
             }
-            // One value at least is taken by both, if the reader takes any of the list.
-            let both = values.iter().any(|value| {
-                let text = with(table, key, value);
-                kinds(&text).is_empty() && judge.refusal(&text).is_none()
-            });
-            let words = words_of(table, key);
+            tried += 1;
+            let refusal = judge.refusal(&text);
             assert!(
-                both || !words.is_empty() || *key == "vms",
-                "{table}.{key}: the schema takes nothing"
+                refusal.is_some(),
+                "{table}.{key} = {value}: the reader says {read:#?}"
             );
-            check_words(&judge, table, key, &words);
         }
+        // One value at least is taken by both, if the reader takes any of the list.
+        let both = values.iter().any(|value| {
+            let text = with(table, key, value);
+            kinds(&text).is_empty() && judge.refusal(&text).is_none()
+        });
+        let words = words_of(table, key);
+        assert!(
+            both || !words.is_empty() || key == "vms",
+            "{table}.{key}: the schema takes nothing"
+        );
+        check_words(&judge, table, key, &words);
     }
     assert!(tried > 500, "only {tried} refusals were tried");
 }
@@ -346,27 +361,18 @@ fn examples(schema: &Value) -> Vec<&Value> {
 #[test]
 fn examples_that_editors_show_are_taken_by_the_reader_and_by_the_schema() {
     let judge = Judge::new();
-    let whole = schema::schema();
-    let properties = &whole["properties"];
     let mut tried = 0;
-    for (table, keys) in schema::TABLES {
-        let one = match table {
-            "board" | "console" => &properties[table],
-            "vm" | "shared" | "doorbell" => &properties[table]["additionalProperties"],
-            "memory" | "crash" | "emulated" => {
-                let key = if table == "emulated" { "rtc" } else { table };
-                &properties["vm"]["additionalProperties"]["properties"][key]["anyOf"][1]
-            }
-            _ => &properties["vm"]["additionalProperties"]["properties"][table],
-        };
-        for key in keys {
-            for example in examples(&one["properties"][key]) {
+    for table in keys::TABLES {
+        let schema = schema::table(table);
+        for key in table.names() {
+            for example in examples(&schema["properties"][key]) {
                 tried += 1;
-                let text = with(table, key, &example.to_string());
+                let text = with(table.name, key, &example.to_string());
                 let (read, refusal) = (kinds(&text), judge.refusal(&text));
                 assert!(
                     read.is_empty() && refusal.is_none(),
-                    "{table}.{key} = {example}: {read:#?} {refusal:?}"
+                    "{}.{key} = {example}: {read:#?} {refusal:?}",
+                    table.name
                 );
             }
         }

@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::{MAX_PLAN, MAX_POOL_PAGES, MAX_ROWS};
 
-use bulkhead_model::describe::{Finding, Size, System};
+use bulkhead_model::describe::{Code, Finding, Size, System};
 
 use super::guest::Guest;
 use super::tables::guest_quiets;
@@ -30,7 +30,7 @@ pub(super) fn check(
             let message = format!("a plan has room for {most} {what}, and this one has {all}");
             let label = format!("`{}` has {own} of them", spec.name.value);
             findings.push(
-                Finding::new("bulkhead::plan::large", message)
+                Finding::new(Code::PlanLarge, message)
                     .at(spec.name.span.clone(), label)
                     .help("describe two systems, or give VMs less"),
             );
@@ -51,10 +51,10 @@ pub(super) fn check(
     let others = (pool_pages as usize).saturating_sub(pages.clone().sum());
     let most = (MAX_POOL_PAGES as usize).saturating_sub(others);
     refuse("pages of stage-2 tables", pages.collect(), most);
-    if plan > MAX_PLAN && findings.iter().all(|finding| finding.harmless) {
+    if plan > MAX_PLAN && !findings.iter().any(Finding::is_error) {
         let all = format!("the plan takes {}", Size(plan));
         findings.push(
-            Finding::new("bulkhead::plan::large", all)
+            Finding::new(Code::PlanLarge, all)
                 .at(
                     system
                         .vms

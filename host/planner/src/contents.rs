@@ -1,7 +1,7 @@
 //! What a guest runs: files that are read and understood.
 
 use bulkhead_model::board::PlanError;
-use bulkhead_model::describe::{self, Finding, PayloadSpec, VmSpec};
+use bulkhead_model::describe::{self, Code, Finding, PayloadSpec, VmSpec};
 
 use super::file::File;
 use super::payload::{self, LinuxImage, Program};
@@ -43,7 +43,7 @@ pub(super) fn contents(
             let understood = store.kernel(kernel, image).map_err(|why| {
                 let what = format!("`{}` is no Linux Image", kernel.value);
                 findings.push(
-                    Finding::new("bulkhead::image::kernel", what)
+                    Finding::new(Code::ImageKernel, what)
                         .at(kernel.span.clone(), why)
                         .help("name an arm64 Image, as it is or packed with gzip or zstd; other programs go with `image`"),
                 );
@@ -67,7 +67,7 @@ pub(super) fn contents(
             let bytes = file.bytes();
             let wrong = |span: &describe::Span, why: String, help: &str| {
                 Finding::new(
-                    "bulkhead::image::program",
+                    Code::ImageProgram,
                     format!("`{}` cannot be run", image.value),
                 )
                 .at(span.clone(), why)

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{CpuTime, Finding, Placed, Span, System, VmSpec};
+use bulkhead_model::describe::{Code, CpuTime, Finding, Placed, Span, System, VmSpec};
 
 use super::PlannedCpu;
 use super::{gppt, share};
@@ -35,7 +35,7 @@ fn number_of(count: usize) -> String {
 }
 
 /// The finding that the board has no such CPU.
-fn unknown(code: &'static str, request: &Placed<u32>, system: &System, count: usize) -> Finding {
+fn unknown(code: Code, request: &Placed<u32>, system: &System, count: usize) -> Finding {
     let board = system.board.as_ref().map(|board| board.cpus_place());
     Finding::new(code, format!("the board has no CPU {}", request.value))
         .at(request.span.clone(), "no such CPU")
@@ -69,12 +69,7 @@ impl Assignment<'_> {
             let cpu = request.value as usize;
             let Some(assignment) = self.assignment.get(cpu) else {
                 let count = self.assignment.len();
-                findings.push(unknown(
-                    "bulkhead::pcpu::unknown",
-                    request,
-                    self.system,
-                    count,
-                ));
+                findings.push(unknown(Code::PcpuUnknown, request, self.system, count));
                 continue;
             };
             let pinned = |owner: &&Owner| !self.system.vms[owner.0].cpu.shares();
@@ -86,7 +81,7 @@ impl Assignment<'_> {
             } else if assignment.len() == MAX_VCPUS_PER_PCPU {
                 findings.push(
                     Finding::new(
-                        "bulkhead::pcpu::full",
+                        Code::PcpuFull,
                         format!("a CPU has {MAX_VCPUS_PER_PCPU} vCPUs at most"),
                     )
                     .at(request.span.clone(), format!("one too many for CPU {cpu}"))
@@ -157,7 +152,7 @@ impl Assignment<'_> {
         } else {
             "this VM needs CPUs for itself; give the board more with `cpus`"
         };
-        Finding::new("bulkhead::pcpu::too-few", message)
+        Finding::new(Code::PcpuTooFew, message)
             .at(
                 spec.name.span.clone(),
                 format!("{vcpus} vCPUs in all, {all}"),
@@ -180,7 +175,7 @@ impl Assignment<'_> {
             format!("`{}` and `{}`", other.name.value, spec.name.value)
         };
         let what = format!("{names} want the same CPU");
-        let mut finding = Finding::new("bulkhead::pcpu::shared", what).at(
+        let mut finding = Finding::new(Code::PcpuShared, what).at(
             request.span.clone(),
             format!("`{}` wants CPU {}", spec.name.value, request.value),
         );
@@ -205,12 +200,7 @@ impl Assignment<'_> {
         for request in &spec.cpu.pool {
             let Some(assignment) = self.assignment.get(request.value as usize) else {
                 let count = self.assignment.len();
-                findings.push(unknown(
-                    "bulkhead::pcpu::unknown",
-                    request,
-                    self.system,
-                    count,
-                ));
+                findings.push(unknown(Code::PcpuUnknown, request, self.system, count));
                 continue;
             };
             let vms = &self.system.vms;
@@ -224,7 +214,7 @@ impl Assignment<'_> {
                 .map_or(&pinned.name.span, |request| &request.span);
             findings.push(
                 Finding::new(
-                    "bulkhead::cpu::pool",
+                    Code::CpuPool,
                     format!(
                         "`{}` cannot be moved to CPU {}",
                         spec.name.value, request.value
@@ -303,7 +293,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
             continue;
         };
         findings.push(
-            Finding::new("bulkhead::cpu::own-timer", what)
+            Finding::new(Code::CpuOwnTimer, what)
                 .at(span, why)
                 .also(assignment.neighbour(vm), "runs there, too")
                 .help(format!(
@@ -314,12 +304,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     let service = system.service.as_ref();
     let service_cpu = service.map(|service| service.value as usize);
     if let Some(request) = service.filter(|request| request.value as usize >= count) {
-        findings.push(unknown(
-            "bulkhead::console::service",
-            request,
-            system,
-            count,
-        ));
+        findings.push(unknown(Code::ConsoleService, request, system, count));
     }
     let cpus: Vec<PlannedCpu> = (0..count)
         .filter(|&cpu| {
@@ -403,7 +388,7 @@ pub(super) fn choose_service(
     if let (Some(cpu), Some(request)) = (hard, &system.service) {
         findings.push(
             Finding::new(
-                "bulkhead::console::realtime",
+                Code::ConsoleRealtime,
                 format!(
                     "the console is drained on CPU {}, which has a hard-realtime VM",
                     cpu.cpu
@@ -421,8 +406,7 @@ pub(super) fn choose_service(
                     .map(|spec| spec.name.span.clone()),
                 "runs on that CPU",
             )
-            .help("choose another CPU, or leave `service` out")
-            .harmless(),
+            .help("choose another CPU, or leave `service` out"),
         );
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use bulkhead_abi::plan::PAGE;
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{Finding, System};
+use bulkhead_model::describe::{Code, Finding, System};
 
 use super::planned::PlannedDoorbell;
 use super::{emulated, spis};
@@ -35,7 +35,7 @@ pub(super) fn assign(
             let Some(last) = free.pop_last() else {
                 findings.push(
                     Finding::new(
-                        "bulkhead::doorbell::spi",
+                        Code::DoorbellSpi,
                         format!(
                             "the board has no interrupt left for doorbell `{}`",
                             spec.name.value

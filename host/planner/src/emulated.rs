@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 
-use bulkhead_model::describe::{DeviceSpec, Finding, Placed, System, VmSpec};
+use bulkhead_model::describe::{Code, DeviceSpec, Finding, Placed, System, VmSpec};
 
 use super::EmulatedDevice;
 use crate::planned::GuestGic;
@@ -108,19 +108,16 @@ pub(super) fn check(
     };
     if let Some(stray) = stray {
         findings.push(
-            Finding::new(
-                "bulkhead::device::gic",
-                format!("a GICv{version} has no `{name}`"),
-            )
-            .at(
-                stray.span.clone(),
-                "a VM's GIC has the version of the board's",
-            )
-            .also(
-                system.board.as_ref().map(|board| board.gic_place()),
-                format!("the board has a GICv{version}"),
-            )
-            .help(format!("leave it out, or say `{other}`")),
+            Finding::new(Code::DeviceGic, format!("a GICv{version} has no `{name}`"))
+                .at(
+                    stray.span.clone(),
+                    "a VM's GIC has the version of the board's",
+                )
+                .also(
+                    system.board.as_ref().map(|board| board.gic_place()),
+                    format!("the board has a GICv{version}"),
+                )
+                .help(format!("leave it out, or say `{other}`")),
         );
     }
     let stated = |device: &EmulatedDevice| {
@@ -140,7 +137,7 @@ pub(super) fn check(
         let asked = || placement(spec, other.kind)?.asked.clone();
         findings.push(
             Finding::new(
-                "bulkhead::device::intid-taken",
+                Code::DeviceIntidTaken,
                 format!(
                     "{} and {} of `{}` have the same interrupt",
                     one.called(),

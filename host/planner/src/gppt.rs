@@ -4,7 +4,9 @@ use bulkhead_abi::plan::{InterruptMode, Reclaim as Number};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version};
+use bulkhead_model::describe::{
+    Code, Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version,
+};
 
 use super::{PlannedDoorbell, spis};
 
@@ -87,7 +89,7 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
         };
         let gic = known.gic.clone().filter(|_| known.version == 2);
         findings.push(
-            Finding::new("bulkhead::interrupts::reclaim", why)
+            Finding::new(Code::InterruptsReclaim, why)
                 .at(span.clone(), label)
                 .also(gic, "the board has a GICv2")
                 .help(help),
@@ -150,7 +152,7 @@ pub(super) fn check_events(
     if let Some(span) = &spec.interrupts.reclaim_stated {
         findings.push(
             Finding::new(
-                "bulkhead::interrupts::events",
+                Code::InterruptsEvents,
                 format!(
                     "EL2 will refuse to get the CPU of `{}` back",
                     spec.name.value
@@ -161,8 +163,7 @@ pub(super) fn check_events(
                 "by events of the firmware, and this board has none",
             )
             .also(board, "this board")
-            .help("add firmware = \"tf-a\" to [board], or leave `reclaim` out")
-            .harmless(),
+            .help("add firmware = \"tf-a\" to [board], or leave `reclaim` out"),
         );
     }
 }
@@ -224,7 +225,7 @@ pub(super) fn drains(spec: &VmSpec) -> Finding {
 
 fn refused(spec: &VmSpec, reason: String) -> Finding {
     Finding::new(
-        "bulkhead::interrupts::own",
+        Code::InterruptsOwn,
         format!("`{}` cannot take its interrupts itself", spec.name.value),
     )
     .at(spec.name.span.clone(), reason)

@@ -4,7 +4,7 @@ use bulkhead_abi::plan::PAGE;
 
 use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{
-    self, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec,
+    self, Code, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec,
 };
 
 use super::contents::Contents;
@@ -330,7 +330,7 @@ fn program(
     if let Some((ipa, _)) = outside {
         findings.push(
             Finding::new(
-                "bulkhead::image::place",
+                Code::ImagePlace,
                 format!(
                     "the program of `{}` is not made for its RAM",
                     spec.name.value
@@ -390,7 +390,7 @@ fn fits((spec, ram): (&VmSpec, (u64, u64)), end: u64, findings: &mut Vec<Finding
     let enough = needed.next_multiple_of(1 << 20);
     findings.push(
         Finding::new(
-            "bulkhead::memory::small",
+            Code::MemorySmall,
             format!(
                 "the memory of `{}` is too small for what it runs",
                 spec.name.value
@@ -412,7 +412,7 @@ fn fits((spec, ram): (&VmSpec, (u64, u64)), end: u64, findings: &mut Vec<Finding
 /// Which class or which line says what a VM gets.
 fn why(system: &System, spec: &VmSpec, stated: Option<&describe::Span>) -> String {
     match stated {
-        Some(span) => format!("line {}", system.text.position(span.start).0),
+        Some(span) => format!("line {}", system.text.position(span.start).line),
         None => format!("default of {}", describe::class_name(spec.class)),
     }
 }

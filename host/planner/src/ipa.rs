@@ -6,7 +6,7 @@ use bulkhead_abi::plan::{
 use bulkhead_core::plan::Span;
 
 use bulkhead_model::board::{Board, PassthroughDevice};
-use bulkhead_model::describe::{self, Finding, System, VmSpec};
+use bulkhead_model::describe::{self, Code, Finding, System, VmSpec};
 
 use super::{EmulatedDevice, Mapped, emulated};
 use crate::planned::GuestGic;
@@ -227,7 +227,7 @@ pub(super) fn check_overlaps(
         let Some(range) = within(one) else {
             findings.push(
                 Finding::new(
-                    "bulkhead::memory::ipa",
+                    Code::MemoryIpa,
                     format!(
                         "{} of `{}` would leave the IPA space",
                         one.what, spec.name.value
@@ -262,7 +262,7 @@ fn overlap(spec: &VmSpec, first: &Thing, second: &Thing) -> Finding {
         format!("{}: {:#x} to {end:#x}", thing.what, thing.ipa)
     };
     let finding = Finding::new(
-        "bulkhead::memory::overlap",
+        Code::MemoryOverlap,
         format!(
             "{} and {} overlap in the IPA space of `{}`",
             first.what, second.what, spec.name.value

@@ -9,7 +9,7 @@ use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use dtoolkit::{Node, Property};
 
 use bulkhead_model::board::{self, Entry, PlanError, Tree, intid};
-use bulkhead_model::describe::{Finding, Placed, VmSpec, nearest};
+use bulkhead_model::describe::{Code, Finding, Placed, VmSpec, nearest};
 
 use super::file::File;
 use super::store::Store;
@@ -88,7 +88,7 @@ fn broken(vm: &str, name: &Placed<String>, why: String) -> Vec<Finding> {
         "`{}` cannot be merged into the device tree of `{vm}`",
         name.value
     );
-    let finding = Finding::new("bulkhead::overlay::broken", what).at(name.span.clone(), why);
+    let finding = Finding::new(Code::OverlayBroken, what).at(name.span.clone(), why);
     vec![finding.help("make it with `dtc -@ -I dts -O dtb -o FILE.dtbo FILE.dtso`")]
 }
 
@@ -198,7 +198,7 @@ fn labels(merged: &DeviceTree, overlay: &Tree, vm: &str, name: &Placed<String>) 
         let node = parts.next().unwrap_or_default().to_owned();
         let property = parts.next().unwrap_or_default();
         let finding = Finding::new(
-            "bulkhead::overlay::label",
+            Code::OverlayLabel,
             format!("the device tree of `{vm}` has no label `{label}`"),
         )
         .at(
@@ -222,7 +222,7 @@ fn target(
     name: &Placed<String>,
 ) -> Option<Finding> {
     let wrong = |what: String, why: String| {
-        let finding = Finding::new("bulkhead::overlay::target", what).at(name.span.clone(), why);
+        let finding = Finding::new(Code::OverlayTarget, what).at(name.span.clone(), why);
         Some(finding.help(format!("`bulkhead dtb FILE {vm}` shows the tree")))
     };
     let Some(path) = fragment.text("target-path") else {
@@ -323,7 +323,7 @@ fn claims(
             .any(|&(start, len)| start <= base && end <= start.saturating_add(len))
     };
     let interrupts: BTreeSet<u32> = known.entries.iter().flat_map(intids).collect();
-    let mut warn = |code: &'static str, path: &str, what: String, help: &str| {
+    let mut warn = |code: Code, path: &str, what: String, help: &str| {
         let there = |one: &Finding| one.code == code && one.message == what;
         if findings.iter().any(there) {
             return;
@@ -332,8 +332,7 @@ fn claims(
         findings.push(
             Finding::new(code, what)
                 .at(name.span.clone(), label)
-                .help(help)
-                .harmless(),
+                .help(help),
         );
     };
     for entry in &merged.entries {
@@ -343,7 +342,7 @@ fn claims(
             .filter(|(base, size)| *size > 0 && !has(*base, *size))
         {
             warn(
-                "bulkhead::overlay::address",
+                Code::OverlayAddress,
                 &entry.path,
                 format!("`{vm}` has nothing at {base:#x}, {size:#x} bytes"),
                 "an access there is a fault: give the VM a device, memory or [shared] there, and mind `ranges`",
@@ -354,7 +353,7 @@ fn claims(
             .filter(|intid| !interrupts.contains(intid))
         {
             warn(
-                "bulkhead::overlay::interrupt",
+                Code::OverlayInterrupt,
                 &entry.path,
                 format!("`{vm}` has no interrupt with INTID {intid}"),
                 "it never comes: give the VM the device with `devices`",
@@ -451,7 +450,7 @@ mod tests {
         assert!(
             findings
                 .iter()
-                .all(|one| one.harmless && one.help.is_some())
+                .all(|one| !one.is_error() && one.help.is_some())
         );
     }
 

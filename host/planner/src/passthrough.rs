@@ -4,7 +4,7 @@ use bulkhead_abi::plan::MAX_SPIS;
 use dtoolkit::fdt::Fdt;
 
 use bulkhead_model::board::{Board, PassthroughDevice, Tree, pass};
-use bulkhead_model::describe::{Finding, System};
+use bulkhead_model::describe::{Code, Finding, System};
 
 /// The devices that a VM asks for, those that can be passed through.
 pub(super) fn devices(
@@ -24,7 +24,7 @@ pub(super) fn devices(
             Ok(device) => devices.push(device),
             Err(refusal) => {
                 let finding = Finding::new(
-                    "bulkhead::device::refused",
+                    Code::DeviceRefused,
                     format!("`{}` cannot be passed through", wish.value),
                 )
                 .at(wish.span.clone(), refusal.why)
@@ -57,7 +57,7 @@ pub(super) fn devices_twice(system: &System, findings: &mut Vec<Finding>) {
         if let Some((owner, other)) = first {
             findings.push(
                 Finding::new(
-                    "bulkhead::device::shared",
+                    Code::DeviceShared,
                     format!("`{}` has two owners", wish.value),
                 )
                 .at(wish.span.clone(), format!("`{}` wants it", vm.name.value))

@@ -9,7 +9,7 @@ use object::{Endian, Endianness};
 
 use bulkhead_model::board::PlanError;
 use bulkhead_model::checkout;
-use bulkhead_model::describe::{Finding, Placed, nearest};
+use bulkhead_model::describe::{Code, Finding, Placed, nearest};
 use bulkhead_model::payload::Payload;
 
 use super::file::{Content, File};
@@ -38,18 +38,15 @@ pub(super) fn read(
         let Ok(payload) = Payload::named(name) else {
             let known = Payload::ALL.map(|payload| format!("debian:{}", payload.name()));
             findings.push(
-                Finding::new(
-                    "bulkhead::image::unknown",
-                    format!("there is no payload `{name}`"),
-                )
-                .at(
-                    source.span.clone(),
-                    format!("must be one of: {}", known.join(", ")),
-                )
-                .help(match nearest(name, known.iter().map(String::as_str)) {
-                    Some(known) => format!("did you mean `{known}`?"),
-                    None => "name a file, by its path, for anything else".to_owned(),
-                }),
+                Finding::new(Code::ImageUnknown, format!("there is no payload `{name}`"))
+                    .at(
+                        source.span.clone(),
+                        format!("must be one of: {}", known.join(", ")),
+                    )
+                    .help(match nearest(name, known.iter().map(String::as_str)) {
+                        Some(known) => format!("did you mean `{known}`?"),
+                        None => "name a file, by its path, for anything else".to_owned(),
+                    }),
             );
             return Err(PlanError::Description);
         };
@@ -58,30 +55,26 @@ pub(super) fn read(
         Some(folder.join(name))
     };
     let Some(file) = file else {
-        let (code, help) = if name.starts_with("guest:") {
-            ("bulkhead::image::absent", "`bulkhead build` makes it")
+        let help = if name.starts_with("guest:") {
+            "`bulkhead build` makes it"
         } else {
-            ("bulkhead::image::absent", "`bulkhead fetch` gets it")
+            "`bulkhead fetch` gets it"
         };
         findings.push(
             Finding::new(
-                code,
+                Code::ImageAbsent,
                 format!("`{name}` is not there yet, so it is not checked"),
             )
             .at(source.span.clone(), "taken on trust")
-            .help(help)
-            .harmless(),
+            .help(help),
         );
         return Ok(Bytes::Absent);
     };
     fs::read(&file).map(Bytes::There).map_err(|why| {
         findings.push(
-            Finding::new(
-                "bulkhead::image::unreadable",
-                format!("`{name}` cannot be read"),
-            )
-            .at(source.span.clone(), why.to_string())
-            .help("paths start at the folder of the description"),
+            Finding::new(Code::ImageUnreadable, format!("`{name}` cannot be read"))
+                .at(source.span.clone(), why.to_string())
+                .help("paths start at the folder of the description"),
         );
         PlanError::Description
     })
@@ -98,7 +91,7 @@ fn known_guest(
     }
     let names = checkout::guest_names();
     let finding = Finding::new(
-        "bulkhead::image::unknown",
+        Code::ImageUnknown,
         format!("there is no guest program `{guest}`"),
     )
     .at(source.span.clone(), "no such program in guests/");

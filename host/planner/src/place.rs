@@ -4,7 +4,7 @@ use bulkhead_abi::plan::{PAGE, RegionKind};
 use bulkhead_core::plan::Span;
 
 use bulkhead_model::board::{Board, PlanError};
-use bulkhead_model::describe::{self, Finding, Size, System};
+use bulkhead_model::describe::{self, Code, Finding, Size, System};
 
 use super::guest::Guest;
 use super::tables::Layout;
@@ -82,7 +82,7 @@ pub(super) fn place(
     fixed(system, &mut map, findings);
     place_ram(system, layout, &mut map, (owners, guests), findings);
     place_shared(system, &mut map, guests, findings);
-    if findings[before..].iter().any(|finding| !finding.harmless) {
+    if findings[before..].iter().any(|finding| finding.is_error()) {
         return Err(PlanError::Description);
     }
     Ok(())
@@ -105,7 +105,7 @@ fn place_image(
     let Some(image) = image else {
         findings.push(
             Finding::new(
-                "bulkhead::memory::image",
+                Code::MemoryImage,
                 "the image does not fit the board's memory",
             )
             .at(
@@ -146,7 +146,7 @@ fn place_ram(
                 .sum();
             findings.push(
                 Finding::new(
-                    "bulkhead::memory::full",
+                    Code::MemoryFull,
                     format!("there is no room for the memory of `{}`", spec.name.value),
                 )
                 .at(
@@ -191,7 +191,7 @@ fn place_shared(
         let Some(span) = map.fit(shared.size.value, align) else {
             findings.push(
                 Finding::new(
-                    "bulkhead::memory::full",
+                    Code::MemoryFull,
                     format!(
                         "there is no room for the shared memory `{}`",
                         shared.name.value
@@ -248,7 +248,7 @@ fn fixed(system: &System, map: &mut MemoryMap, findings: &mut Vec<Finding>) {
                 .collect();
             findings.push(
                 Finding::new(
-                    "bulkhead::memory::outside",
+                    Code::MemoryOutside,
                     format!("the memory of `{name}` is not in the board's memory"),
                 )
                 .at(
@@ -262,7 +262,7 @@ fn fixed(system: &System, map: &mut MemoryMap, findings: &mut Vec<Finding>) {
         };
         if let Some(other) = map.taken.iter().find(|taken| taken.span.overlaps(span)) {
             let finding = Finding::new(
-                "bulkhead::memory::taken",
+                Code::MemoryTaken,
                 format!("the memory of `{name}` is that of {} too", other.who),
             )
             .at(

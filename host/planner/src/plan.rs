@@ -81,7 +81,7 @@ pub fn plan(
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
     let layout = tables::layout((el2, &doorbells), &mut guests, cpus.len(), system, &board);
     place::place(system, &board, &layout, (&owners, &mut guests), findings)?;
-    if findings.iter().any(|finding| !finding.harmless) || guests.len() != system.vms.len() {
+    if findings.iter().any(|finding| finding.is_error()) || guests.len() != system.vms.len() {
         return Err(PlanError::Description);
     }
     let (bytes, image) = tables::emit(
@@ -93,7 +93,7 @@ pub fn plan(
     );
     let size = (bytes.len() as u64, image.pool_pages);
     capacity::check(system, &guests, size, findings);
-    if findings.iter().any(|finding| !finding.harmless) {
+    if findings.iter().any(|finding| finding.is_error()) {
         return Err(PlanError::Description);
     }
     prove(&bytes)?;

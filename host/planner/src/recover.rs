@@ -4,38 +4,38 @@
 //! something could not be read, and whatever does no harm.
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{Finding, Span, System};
+use bulkhead_model::describe::{Code, Finding, Span, System};
 
 use crate::Sources;
 
 /// Findings that one word makes, whatever else stands in its table.
-const OF_ONE_WORD: [&str; 8] = [
-    "bulkhead::console::service",
-    "bulkhead::device::refused",
-    "bulkhead::device::shared",
-    "bulkhead::image::initrd",
-    "bulkhead::image::kernel",
-    "bulkhead::image::unknown",
-    "bulkhead::image::unreadable",
-    "bulkhead::pcpu::unknown",
+const OF_ONE_WORD: [Code; 8] = [
+    Code::ConsoleService,
+    Code::DeviceRefused,
+    Code::DeviceShared,
+    Code::ImageInitrd,
+    Code::ImageKernel,
+    Code::ImageUnknown,
+    Code::ImageUnreadable,
+    Code::PcpuUnknown,
 ];
 /// Findings that depend on what all VMs say.
-const OF_ALL_VMS: [&str; 1] = ["bulkhead::pcpu::too-few"];
+const OF_ALL_VMS: [Code; 1] = [Code::PcpuTooFew];
 /// Findings that are the same on every board.
-const ON_ANY_BOARD: [&str; 10] = [
-    "bulkhead::device::shared",
-    "bulkhead::image::initrd",
-    "bulkhead::image::kernel",
-    "bulkhead::image::place",
-    "bulkhead::image::program",
-    "bulkhead::image::unknown",
-    "bulkhead::image::unreadable",
-    "bulkhead::memory::small",
-    "bulkhead::pcpu::full",
-    "bulkhead::pcpu::shared",
+const ON_ANY_BOARD: [Code; 10] = [
+    Code::DeviceShared,
+    Code::ImageInitrd,
+    Code::ImageKernel,
+    Code::ImagePlace,
+    Code::ImageProgram,
+    Code::ImageUnknown,
+    Code::ImageUnreadable,
+    Code::MemorySmall,
+    Code::PcpuFull,
+    Code::PcpuShared,
 ];
 /// The same if both parties stand in the description.
-const OF_TWO_PARTIES: [&str; 2] = ["bulkhead::memory::overlap", "bulkhead::memory::taken"];
+const OF_TWO_PARTIES: [Code; 2] = [Code::MemoryOverlap, Code::MemoryTaken];
 
 /// What errors in the table of a VM are about if the planner would see another VM than was meant.
 const MISREAD: [&str; 11] = [
@@ -52,11 +52,6 @@ const MISREAD: [&str; 11] = [
     "vm",
 ];
 
-/// The subject of a code, which stands behind `bulkhead::`.
-fn subject(finding: &Finding) -> &str {
-    finding.code.split("::").nth(1).unwrap_or_default()
-}
-
 /// Adds what the planner finds and what does not follow from `findings`. `board` is the one of the description, if it could
 /// be found; `sources` gives what is there.
 pub fn look(
@@ -67,7 +62,7 @@ pub fn look(
 ) {
     let tables = system.text.tables();
     let table = |place: &Span| tables.iter().position(|table| table.contains(&place.start));
-    let errors = || findings.iter().filter(|finding| !finding.harmless);
+    let errors = || findings.iter().filter(|finding| finding.is_error());
     let words: Vec<Span> = errors()
         .flat_map(|finding| &finding.labels)
         .map(|(place, _)| place.clone())
@@ -77,10 +72,10 @@ pub fn look(
     // A key that is like no other is not a known one misspelt: it can be left out.
     let stray = |finding: &&Finding| {
         let help = finding.help.as_deref().unwrap_or_default();
-        subject(finding) == "key" && !help.starts_with("did you mean")
+        finding.code.subject() == "key" && !help.starts_with("did you mean")
     };
     let misread: Vec<usize> = errors()
-        .filter(|finding| MISREAD.contains(&subject(finding)) && !stray(finding))
+        .filter(|finding| MISREAD.contains(&finding.code.subject()) && !stray(finding))
         .filter_map(first)
         .collect();
 
@@ -104,7 +99,7 @@ pub fn look(
             || OF_TWO_PARTIES.contains(&code) && finding.labels.len() > 1;
         let of_vms = !OF_ALL_VMS.contains(&code) || misread.is_empty();
         let read = !places.any(|place| table(place).is_some_and(|at| misread.contains(&at)));
-        !finding.harmless
+        finding.is_error()
             && !meets
             && (is_known || of_here)
             && (OF_ONE_WORD.contains(&code) || of_vms && read)

@@ -2,7 +2,7 @@
 
 use bulkhead_core::sched::bound::{Bound, Costs, Promise, WHOLE, bound};
 
-use bulkhead_model::describe::{CpuTime, Duration, Finding, System};
+use bulkhead_model::describe::{Code, CpuTime, Duration, Finding, System};
 
 use super::PlannedCpu;
 
@@ -128,7 +128,7 @@ pub(super) fn overload(
     }
     let worst = usage.servers.iter().map(|server| server.bound.load).max();
     let mut finding = Finding::new(
-        "bulkhead::cpu::overload",
+        Code::CpuOverload,
         format!("the budgets on CPU {} are more than it can give", cpu.cpu),
     );
     let mut seen = Vec::new();

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bulkhead_model::board::PlanError;
-use bulkhead_model::describe::{Finding, Placed, System};
+use bulkhead_model::describe::{Code, Finding, Placed, System};
 
 use super::file::File;
 use super::payload::{self, Bytes, LinuxImage, Program};
@@ -169,7 +169,7 @@ fn archive(source: &Placed<String>, file: File, findings: &mut Vec<Finding>) -> 
     if !payload::is_initrd(file.bytes()) {
         findings.push(
             Finding::new(
-                "bulkhead::image::initrd",
+                Code::ImageInitrd,
                 format!("`{}` is no initial RAM disk", source.value),
             )
             .at(

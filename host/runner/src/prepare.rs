@@ -4,6 +4,8 @@ use std::env;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use bulkhead_model::board::{self, PlanError};
 use bulkhead_model::describe::{self, Finding, Text};
 use bulkhead_model::failure::Failure;
@@ -61,14 +63,10 @@ impl Stopped {
         match self {
             Self::Description(text, findings) => {
                 if json {
-                    let findings = text.json(&findings);
-                    println!(
-                        "{:#}",
-                        serde_json::json!({ "ok": false, "findings": findings })
-                    );
+                    println!("{:#}", json!(text.verdict(&findings)));
                 } else {
                     eprint!("{}", text.render(&findings, colours()));
-                    let errors = findings.iter().filter(|finding| !finding.harmless).count();
+                    let errors = findings.iter().filter(|finding| finding.is_error()).count();
                     let errors = if errors == 1 {
                         "1 error".to_owned()
                     } else {
@@ -114,7 +112,7 @@ pub fn prepare_text(text: Text, effort: Effort) -> Result<Prepared, Stopped> {
             planned,
             el2,
         }),
-        Err(PlanError::Failure(failure)) if findings.iter().all(|finding| finding.harmless) => {
+        Err(PlanError::Failure(failure)) if !findings.iter().any(Finding::is_error) => {
             Err(Stopped::Failure(failure))
         }
         Err(_) => Err(Stopped::Description(text, findings)),
@@ -128,7 +126,7 @@ fn understand(
 ) -> Result<(Planned, Option<(PathBuf, El2)>), PlanError> {
     let system = describe::parse(text, findings);
     let board = board::load(&system, &emulated::device_tree, findings);
-    if findings.iter().any(|finding| !finding.harmless) {
+    if findings.iter().any(|finding| finding.is_error()) {
         recover::look(&system, board.ok(), &Effort::WhatIsThere, findings);
         return Err(PlanError::Description);
     }

@@ -5,6 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use serde::Serialize;
+use serde_json::json;
 
 use bulkhead_model::board::{self, Kind, Named};
 use bulkhead_model::describe::nearest;
@@ -89,6 +91,34 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
+/// What `list --json` prints.
+#[derive(Serialize)]
+struct Document {
+    boards: Vec<Listed>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    name: String,
+    file: String,
+    #[serde(flatten)]
+    about: About,
+}
+
+/// What a board is, or why nobody knows.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum About {
+    Sound {
+        kind: &'static str,
+        title: String,
+        fits: bool,
+    },
+    Broken {
+        error: String,
+    },
+}
+
 fn list(args: &List) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for board in board::all(Path::new(".")) {
@@ -102,19 +132,25 @@ fn list(args: &List) -> Result<(), Failure> {
         rows.push((board, about));
     }
     if args.json {
-        let row = |(board, about): &(Named, Result<(&str, String, bool), Failure>)| {
-            let file = board.file.display().to_string();
-            match about {
-                Ok((kind, title, fits)) => serde_json::json!({
-                    "name": board.name, "kind": kind, "title": title, "fits": fits, "file": file,
-                }),
-                Err(failure) => serde_json::json!({
-                    "name": board.name, "file": file, "error": failure.to_string(),
-                }),
+        let row = |(board, about): &(Named, Result<(&'static str, String, bool), Failure>)| {
+            let about = match about {
+                Ok((kind, title, fits)) => About::Sound {
+                    kind,
+                    title: title.clone(),
+                    fits: *fits,
+                },
+                Err(failure) => About::Broken {
+                    error: failure.to_string(),
+                },
+            };
+            Listed {
+                name: board.name.clone(),
+                file: board.file.display().to_string(),
+                about,
             }
         };
-        let rows: Vec<_> = rows.iter().map(row).collect();
-        println!("{:#}", serde_json::json!({ "boards": rows }));
+        let boards = rows.iter().map(row).collect();
+        println!("{:#}", json!(Document { boards }));
         return Ok(());
     }
     let width = rows.iter().map(|(board, _)| board.name.len()).max();
@@ -192,7 +228,7 @@ fn show(args: &Show) -> Result<(), Failure> {
 
 fn say(survey: &Survey, whole: bool, json: bool) {
     if json {
-        println!("{:#}", serde_json::json!(survey));
+        println!("{:#}", json!(survey));
     } else {
         print!("{}", survey.text(whole));
     }

@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde_json::{Value, json};
+
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_planner::image::fit;
 use bulkhead_planner::show;
@@ -32,6 +35,16 @@ pub struct Args {
     json: bool,
 }
 
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    ok: bool,
+    image: &'a Path,
+    el2: &'a Path,
+    fit: Option<&'a Path>,
+    plan: Value,
+}
+
 /// Writes a FIT of what was built.
 fn write_fit(built: &Built, file: &Path, key: Option<&str>) -> Result<(), Failure> {
     let trouble = |why: std::io::Error| {
@@ -55,16 +68,14 @@ pub fn run(args: Args) -> Outcome {
     });
     match built {
         Ok(built) if args.json => {
-            println!(
-                "{:#}",
-                serde_json::json!({
-                    "ok": true,
-                    "image": built.image,
-                    "el2": built.el2,
-                    "fit": args.fit,
-                    "plan": show::json(&built.planned),
-                })
-            );
+            let document = Document {
+                ok: true,
+                image: &built.image,
+                el2: &built.el2,
+                fit: args.fit.as_deref(),
+                plan: show::json(&built.planned),
+            };
+            println!("{:#}", json!(document));
             Outcome::Done
         }
         Ok(built) => {

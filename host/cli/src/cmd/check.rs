@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bulkhead_core::plan::Invariant;
+use serde_json::json;
 
 use bulkhead_model::describe::Text;
 use bulkhead_model::failure::Outcome;
@@ -32,11 +33,7 @@ pub fn run(args: Args) -> Outcome {
         Err(stopped) => return stopped.report(args.json),
     };
     if args.json {
-        let findings = prepared.text.json(&prepared.findings);
-        println!(
-            "{:#}",
-            serde_json::json!({ "ok": true, "findings": findings })
-        );
+        println!("{:#}", json!(prepared.text.verdict(&prepared.findings)));
         return Outcome::Done;
     }
     eprint!(

@@ -1,5 +1,11 @@
 //! `bulkhead explain`: what the code of a diagnostic means.
 
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::json;
+
+use bulkhead_model::describe::Code;
 use bulkhead_model::explain::{self, Explanation};
 use bulkhead_model::failure::{Failure, Outcome};
 
@@ -22,38 +28,47 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
     let all = explain::all();
-    let Some(code) = args.code else {
+    let Some(word) = args.code else {
+        let all = all.iter().map(|(code, about)| (code.short(), about));
         if args.json {
-            println!("{:#}", serde_json::json!(all));
+            println!("{:#}", json!(all.collect::<BTreeMap<_, _>>()));
         } else {
-            let width = all.keys().map(String::len).max().unwrap_or(0);
-            for (code, explanation) in &all {
+            let width = Code::ALL.map(|code| code.short().len()).into_iter().max();
+            let width = width.unwrap_or(0);
+            for (code, explanation) in all {
                 println!("{code:width$}  {}", first_sentence(&explanation.means));
             }
         }
         return Outcome::Done;
     };
-    let code = explain::short(&code);
-    let Some(explanation) = all.get(code) else {
-        let advice = match explain::alike(code, &all) {
+    let code = Code::named(&word);
+    let Some((code, explanation)) = code.and_then(|code| Some((code, all.get(&code)?))) else {
+        let word = word.trim_start_matches("bulkhead::");
+        let advice = match explain::alike(word) {
             Some(known) => format!("did you mean `{known}`?"),
             None => "`bulkhead explain` lists all codes".to_owned(),
         };
-        return Failure::input(format!("there is no code `{code}`"), "", advice).report();
+        return Failure::input(format!("there is no code `{word}`"), "", advice).report();
     };
     if args.json {
-        let mut json = serde_json::json!(explanation);
-        json["code"] = format!("bulkhead::{code}").into();
-        println!("{json:#}");
+        println!("{:#}", json!(Explained { code, explanation }));
     } else {
         print!("{}", text(code, explanation));
     }
     Outcome::Done
 }
 
+/// What `--json` prints about one code.
+#[derive(Serialize)]
+struct Explained<'a> {
+    code: Code,
+    #[serde(flatten)]
+    explanation: &'a Explanation,
+}
+
 /// An explanation for people.
-fn text(code: &str, explanation: &Explanation) -> String {
-    let mut text = format!("bulkhead::{code}\n\n{}\n", wrapped(&explanation.means));
+fn text(code: Code, explanation: &Explanation) -> String {
+    let mut text = format!("{code}\n\n{}\n", wrapped(&explanation.means));
     let indented = |example: &str| -> String {
         let lines = example.lines().map(|line| format!("    {line}"));
         lines

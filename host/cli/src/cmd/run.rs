@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use serde_json::json;
 
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_runner::run::attach::Server;
-use bulkhead_runner::run::console::{Line, Output, Transcript};
+use bulkhead_runner::run::console::{ExitTable, Line, Output, Transcript, VmEnd};
 use bulkhead_runner::run::recording::{Recorder, Tail};
 use bulkhead_runner::run::{
     Clock, Emulator, End, Flow, Logs, Options, RunSummary, System, View, gdb, session,
@@ -238,6 +239,34 @@ fn ended(end: End) -> &'static str {
     }
 }
 
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    system: &'a str,
+    ended: &'static str,
+    /// None: it did not say that it is there.
+    el2: Option<Booted<'a>>,
+    refused: Option<Refused<'a>>,
+    stopped: &'a [VmEnd],
+    exits: &'a [ExitTable],
+    summary: &'a RunSummary,
+}
+
+/// What EL2 said of itself.
+#[derive(Serialize)]
+struct Booted<'a> {
+    version: &'a str,
+    pcpus: u32,
+    vms: u32,
+}
+
+/// Why EL2 refused the plan.
+#[derive(Serialize)]
+struct Refused<'a> {
+    invariant: &'a str,
+    place: &'a str,
+}
+
 fn conclude(
     args: &Args,
     system: &System,
@@ -269,18 +298,21 @@ fn conclude(
         );
     }
     if args.json {
-        let document = json!({
-            "system": system.name,
-            "ended": ended(end),
-            "el2": transcript.booted.as_ref().map(|(version, pcpus, vms)| {
-                json!({"version": version, "pcpus": pcpus, "vms": vms})
+        let el2 = transcript.booted.as_ref();
+        let document = Document {
+            system: &system.name,
+            ended: ended(end),
+            el2: el2.map(|(version, pcpus, vms)| Booted {
+                version,
+                pcpus: *pcpus,
+                vms: *vms,
             }),
-            "refused": refused.map(|(invariant, place)| json!({"invariant": invariant, "place": place})),
-            "stopped": transcript.ended,
-            "exits": transcript.exits,
-            "summary": summary,
-        });
-        println!("{document}");
+            refused: refused.map(|(invariant, place)| Refused { invariant, place }),
+            stopped: &transcript.ended,
+            exits: &transcript.exits,
+            summary: &summary,
+        };
+        println!("{}", json!(document));
     }
     if let End::Signal(signal) = end {
         return Ok(die(signal));

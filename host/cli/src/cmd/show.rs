@@ -4,6 +4,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde_json::json;
+
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_runner::run::RunSummary;
 use bulkhead_runner::run::recording::Recording;
@@ -56,9 +59,11 @@ fn print(args: &Args) -> Result<(), Failure> {
             });
     }
     let text = if args.json {
-        let mut document = serde_json::to_value(&recording).unwrap_or_default();
-        document["summary"] = serde_json::to_value(&summary).unwrap_or_default();
-        format!("{document:#}\n")
+        let document = Document {
+            recording: &recording,
+            summary: &summary,
+        };
+        format!("{:#}\n", json!(document))
     } else {
         text(&recording, &summary)
     };
@@ -69,6 +74,14 @@ fn print(args: &Args) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    recording: &'a Recording,
+    summary: &'a RunSummary,
 }
 
 /// Reads the recording in a file, and leaves what these VMs said.

@@ -8,7 +8,7 @@ use std::path::Path;
 use bulkhead_abi::plan::NAME;
 
 use bulkhead_model::checkout;
-use bulkhead_model::describe::{RESERVED, nearest};
+use bulkhead_model::describe::{RESERVED, nearest, parse_address};
 use bulkhead_model::failure::Failure;
 use bulkhead_model::payload::Payload;
 
@@ -95,12 +95,13 @@ impl Guest {
                 )
             }
             "program" => {
-                let (file, load) = match what.rsplit_once("@0x") {
-                    Some((file, digits)) => match u64::from_str_radix(digits, 16) {
-                        Ok(load) => (file, Some(load)),
+                let (file, load) = match what.rfind("@0x") {
+                    Some(at) => match parse_address(&what[at + 1..]) {
+                        Ok(load) => (&what[..at], Some(load)),
                         Err(why) => {
+                            let address = &what[at + 1..];
                             return refuse(
-                                format!("0x{digits} is no address: {why}"),
+                                format!("{address} is no address: {why}"),
                                 String::new(),
                             );
                         }

@@ -1,22 +1,42 @@
-//! What the tests of findings have in common.
+//! The codes that the sources of the tool name.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// The codes that stand in the sources, without `bulkhead::`.
-pub fn codes() -> BTreeSet<String> {
-    let mut codes = BTreeSet::new();
-    for folder in ["model/src/describe", "model/src/board", "planner/src"] {
-        let entries = fs::read_dir(Path::new("..").join(folder)).expect("sources");
-        let files = entries.map(|entry| entry.expect("entry").path());
-        for file in files.filter(|file| file.is_file()) {
-            let text = fs::read_to_string(file).expect("source");
-            let quoted = text
-                .split('"')
-                .filter_map(|part| part.strip_prefix("bulkhead::"));
-            codes.extend(quoted.map(str::to_owned));
+/// The file that lists all codes, and says nothing of where they come from.
+const LIST: &str = "describe/code.rs";
+
+/// The variants that stand in the sources as `Code::VARIANT`, but for tests and the list itself.
+pub fn named_in_sources() -> BTreeSet<String> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let host = here.ancestors().find(|folder| folder.ends_with("host"));
+    let mut named = BTreeSet::new();
+    let mut folders: Vec<PathBuf> = vec![host.expect("the folder of the tool").to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).expect("sources") {
+            let path = entry.expect("entry").path();
+            let is_source = path.extension().is_some_and(|ending| ending == "rs");
+            if path.is_dir() && !path.ends_with("tests") {
+                folders.push(path);
+            } else if is_source && !path.ends_with(LIST) {
+                named.extend(named_in(&fs::read_to_string(path).expect("source")));
+            }
         }
     }
-    codes
+    named
+}
+
+fn named_in(text: &str) -> impl Iterator<Item = String> {
+    let behind = text.split("Code::").skip(1).filter_map(|rest| {
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric());
+        rest.get(..end.unwrap_or(rest.len()))
+    });
+    // `ExitCode::from`, `Code::ALL` and `Code::named` are no variants.
+    let variant = |name: &&str| {
+        let mut letters = name.chars();
+        letters.next().is_some_and(|c| c.is_ascii_uppercase())
+            && letters.next().is_some_and(|c| c.is_ascii_lowercase())
+    };
+    behind.filter(variant).map(str::to_owned)
 }

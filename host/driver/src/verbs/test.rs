@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use serde_json::json;
 
 use bulkhead_cli::cmd::test::Args;
@@ -53,11 +54,13 @@ pub fn run(args: Args) -> Outcome {
 
 fn list(tests: &[Test], json: bool) {
     if json {
-        let all: Vec<_> = tests
-            .iter()
-            .map(|t| json!({"name": t.name, "claim": t.claim, "on_request": t.on_request}))
-            .collect();
-        println!("{}", json!({ "tests": all }));
+        let tests = tests.iter().map(|test| Listed {
+            name: &test.name,
+            claim: &test.claim,
+            on_request: test.on_request,
+        });
+        let tests = tests.collect();
+        println!("{}", json!(List { tests }));
         return;
     }
     for test in tests {
@@ -65,6 +68,39 @@ fn list(tests: &[Test], json: bool) {
         println!("{}{mark}\n    {}", test.name, test.claim);
     }
     println!("{} tests", tests.len());
+}
+
+/// What `--list --json` prints.
+#[derive(Serialize)]
+struct List<'a> {
+    tests: Vec<Listed<'a>>,
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    name: &'a str,
+    claim: &'a str,
+    on_request: bool,
+}
+
+/// What `--json` prints at the end.
+#[derive(Serialize)]
+struct Document<'a> {
+    passed: usize,
+    failed: usize,
+    tests: Vec<Ended<'a>>,
+}
+
+#[derive(Serialize)]
+struct Ended<'a> {
+    name: &'a str,
+    claim: &'a str,
+    passed: bool,
+    /// What there is to say of a test that passed.
+    note: Option<&'a str>,
+    /// What is wrong, of one that failed.
+    wrong: Option<&'a [String]>,
+    seconds: f32,
 }
 
 /// Shows progress: a moving line on a terminal, a line for each test that has ended everywhere.
@@ -165,21 +201,20 @@ impl Show {
         let failed: Vec<_> = done.iter().filter(|done| done.result.is_err()).collect();
         let passed = done.len() - failed.len();
         if self.json {
-            let tests = done.iter().map(|done| {
-                json!({
-                    "name": done.test.name,
-                    "claim": done.test.claim,
-                    "passed": done.result.is_ok(),
-                    "note": done.result.as_ref().ok(),
-                    "wrong": done.result.as_ref().err(),
-                    "seconds": done.took.as_secs_f32(),
-                })
+            let tests = done.iter().map(|done| Ended {
+                name: &done.test.name,
+                claim: &done.test.claim,
+                passed: done.result.is_ok(),
+                note: done.result.as_deref().ok(),
+                wrong: done.result.as_ref().err().map(Vec::as_slice),
+                seconds: done.took.as_secs_f32(),
             });
-            let tests: Vec<_> = tests.collect();
-            println!(
-                "{}",
-                json!({"passed": passed, "failed": failed.len(), "tests": tests})
-            );
+            let document = Document {
+                passed,
+                failed: failed.len(),
+                tests: tests.collect(),
+            };
+            println!("{}", json!(document));
         } else {
             for done in &failed {
                 println!("failed: {}", done.test.name);

@@ -1,56 +1,12 @@
-//! The page about the keys of a description, made from its JSON schema, which tests hold against the reader.
+//! The page about the keys of a description, made from their tables and from the JSON schema, which
+//! tests hold against the reader.
 
 use std::fmt::Write;
 
 use bulkhead_abi::plan::MAX_VMS;
 use serde_json::Value;
 
-use bulkhead_model::describe::schema;
-
-/// The tables of the page, in the order of the schema's: heading, where the schema has them, what they are for.
-const TABLES: [(&str, &str, &str); 9] = [
-    (
-        "`[board]`",
-        "/properties/board",
-        "What the system runs on. An imported board and one by its tree have no keys but that one.",
-    ),
-    (
-        "`[vm.NAME]`",
-        "/properties/vm/additionalProperties",
-        "A VM. Their order is that in which the console counts them.",
-    ),
-    (
-        "`memory`",
-        "/properties/vm/additionalProperties/properties/memory/anyOf/1",
-        "Of a VM, as a table.",
-    ),
-    (
-        "`console`, `rtc`, `watchdog`",
-        "/properties/vm/additionalProperties/properties/console/anyOf/1",
-        "Of a VM, as tables: where the guest finds the device.",
-    ),
-    (
-        "`gic`",
-        "/properties/vm/additionalProperties/properties/gic",
-        "Of a VM.",
-    ),
-    (
-        "`crash`",
-        "/properties/vm/additionalProperties/properties/crash/anyOf/1",
-        "Of a VM, as a table.",
-    ),
-    (
-        "`[shared.NAME]`",
-        "/properties/shared/additionalProperties",
-        "Memory that VMs have together, or that one has besides its RAM.",
-    ),
-    (
-        "`[doorbell.NAME]`",
-        "/properties/doorbell/additionalProperties",
-        "An interrupt from one VM to another.",
-    ),
-    ("`[console]`", "/properties/console", "The board's console."),
-];
+use bulkhead_model::describe::{keys, schema};
 
 /// The page.
 pub fn page() -> String {
@@ -66,20 +22,17 @@ pub fn page() -> String {
         "The file is TOML. Names of VMs, shared memory and doorbells are `{}`; {reserved} are no names of VMs. There are at most {MAX_VMS} VMs.",
         name.as_str().expect("a pattern").trim_matches(['^', '$'])
     );
-    for ((heading, place, about), (name, keys)) in TABLES.into_iter().zip(schema::TABLES) {
-        let table = at(&schema, place);
-        let _ = write!(text, "\n## {heading}\n\n{about}");
-        for rule in rules(table) {
+    for table in keys::TABLES {
+        let schema = schema::table(table);
+        let _ = write!(text, "\n## {}\n\n{}", table.heading, table.about);
+        for rule in rules(&schema) {
             let _ = write!(text, " {rule}");
         }
         text += "\n\n| key | value | meaning |\n| --- | --- | --- |\n";
-        let known = table["properties"].as_object().expect("keys");
-        assert_eq!(known.len(), keys.len(), "{heading} is not the table {name}");
-        for key in keys {
-            let value = known.get(*key).expect("a key of the table");
-            let meaning = value["description"].as_str().expect("a meaning");
-            let meaning = meaning.replace('|', "\\|");
-            let _ = writeln!(text, "| `{key}` | {} | {meaning} |", kind(value));
+        for key in table.keys {
+            let value = kind(&schema["properties"][key.name]);
+            let meaning = key.meaning.replace('|', "\\|");
+            let _ = writeln!(text, "| `{}` | {value} | {meaning} |", key.name);
         }
     }
     text

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::plan_error::PlanError;
-use crate::describe::{BoardSpec, Finding, Placed, Size, Span, parse_size};
+use crate::describe::{BoardSpec, Code, Finding, Placed, Size, Span, parse_size};
 use crate::failure::Failure;
 
 /// `board.toml`.
@@ -129,7 +129,7 @@ pub(super) fn resolve(
     let uarts = choose(spec.uarts.as_ref(), &parameters.uarts, "uarts", findings);
     if let Some(cpus) = spec.cpus.as_ref().filter(|cpus| cpus.value == 0) {
         findings.push(
-            Finding::new("bulkhead::board::value", "a board needs a CPU")
+            Finding::new(Code::BoardValue, "a board needs a CPU")
                 .at(cpus.span.clone(), "none")
                 .help("leave `cpus` out, or say cpus = 1"),
         );
@@ -138,15 +138,12 @@ pub(super) fn resolve(
         Some(memory) => {
             if memory.value % (1 << 20) != 0 {
                 findings.push(
-                    Finding::new(
-                        "bulkhead::board::value",
-                        "memory of this board comes in MiB",
-                    )
-                    .at(memory.span.clone(), "not a multiple of 1 MiB")
-                    .help(format!(
-                        "{} is one",
-                        Size(memory.value.next_multiple_of(1 << 20))
-                    )),
+                    Finding::new(Code::BoardValue, "memory of this board comes in MiB")
+                        .at(memory.span.clone(), "not a multiple of 1 MiB")
+                        .help(format!(
+                            "{} is one",
+                            Size(memory.value.next_multiple_of(1 << 20))
+                        )),
                 );
             }
             fits(memory, &parameters.memory, findings).map_err(&broken)?;
@@ -190,7 +187,7 @@ fn fits(
     };
     let message = format!("this board cannot have memory = {}", Size(given.value));
     let help = format!("leave `memory` out: {} is the default", choice.default);
-    let finding = Finding::new("bulkhead::board::value", message);
+    let finding = Finding::new(Code::BoardValue, message);
     findings.push(finding.at(given.span.clone(), why).help(help));
     Ok(())
 }
@@ -208,7 +205,7 @@ fn choose<T: Clone + PartialOrd + std::fmt::Display>(
     let mut refuse = |span: &Span, why: String| {
         let message = format!("this board cannot have {key} = {}", given.value);
         findings.push(
-            Finding::new("bulkhead::board::value", message)
+            Finding::new(Code::BoardValue, message)
                 .at(span.clone(), why)
                 .help(format!(
                     "leave `{key}` out: {} is the default",

@@ -16,7 +16,7 @@ use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
 use self::named::Resolved;
-use crate::describe::{BoardSource, BoardSpec, Finding, Placed, System};
+use crate::describe::{BoardSource, BoardSpec, Code, Finding, Placed, System};
 
 pub use device::{PassthroughDevice, PassthroughIrq, pass};
 pub use emulated::{Emulated, EmulatedTree};
@@ -126,7 +126,7 @@ pub fn load(
         Err(why) => {
             findings.push(
                 Finding::new(
-                    "bulkhead::board::unfit",
+                    Code::BoardUnfit,
                     "Bulkhead cannot run on this board",
                 )
                 .at(source.span.clone(), why)
@@ -156,7 +156,7 @@ fn refuse_parameters(spec: &BoardSpec, findings: &mut Vec<Finding>) {
     for span in spans.into_iter().flatten() {
         findings.push(
             Finding::new(
-                "bulkhead::board::parameter",
+                Code::BoardParameter,
                 "a board with a `dtb` has no parameters",
             )
             .at(span, "the device tree says that")
@@ -173,12 +173,9 @@ fn read_tree(
 ) -> Result<Vec<u8>, PlanError> {
     named::read_some(&system.folder.join(Path::new(&path.value))).map_err(|why| {
         findings.push(
-            Finding::new(
-                "bulkhead::board::dtb",
-                "the board's device tree cannot be read",
-            )
-            .at(path.span.clone(), why.to_string())
-            .help("paths start at the folder of the description"),
+            Finding::new(Code::BoardDtb, "the board's device tree cannot be read")
+                .at(path.span.clone(), why.to_string())
+                .help("paths start at the folder of the description"),
         );
         PlanError::Description
     })

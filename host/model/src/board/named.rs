@@ -10,7 +10,7 @@ use super::emulated::{self, Emulated, EmulatedTree};
 use super::open::MOST_BYTES;
 use super::plan_error::PlanError;
 use crate::checkout;
-use crate::describe::{BoardSpec, Finding, Placed, nearest};
+use crate::describe::{BoardSpec, Code, Finding, Placed, nearest};
 use crate::failure::Failure;
 
 /// What one `board.toml` describes.
@@ -193,7 +193,7 @@ pub(super) fn resolve(
         );
         findings.push(
             Finding::new(
-                "bulkhead::board::unknown",
+                Code::BoardUnknown,
                 format!("there is no board `{}`", name.value),
             )
             .at(name.span.clone(), "no such folder in boards/")

@@ -2,13 +2,10 @@
 
 use toml::de::DeTable;
 
+use super::code::Code;
 use super::finding::{Finding, Span};
+use super::keys::BOARD;
 use super::reader::{Placed, Reader};
-
-/// Keys of `[board]`.
-pub(super) const KEYS: &[&str] = &[
-    "name", "dtb", "cpu", "cpus", "memory", "gic", "firmware", "uarts",
-];
 
 /// Where the board's device tree comes from.
 #[derive(Clone, Debug)]
@@ -73,9 +70,9 @@ impl BoardSpec {
 
 /// Reads `[board]`, which stands at `place`.
 pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) -> Option<BoardSpec> {
-    let mut reader = Reader::new(table, "the board", KEYS, findings);
-    let name = reader.text("name");
-    let dtb = reader.text("dtb");
+    let mut reader = Reader::new(table, "the board", BOARD, findings);
+    let name = reader.read(const { BOARD.text("name") });
+    let dtb = reader.read(const { BOARD.text("dtb") });
     let spec = |source| BoardSpec {
         source,
         cpu: None,
@@ -91,7 +88,7 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         (Some(name), Some(dtb)) => {
             reader.report(
                 Finding::new(
-                    "bulkhead::board::both",
+                    Code::BoardBoth,
                     "a board has a name or a device tree, not both",
                 )
                 .at(dtb.span, "a device tree")
@@ -102,19 +99,16 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
         }
         // What cannot be read is an error already.
         (None, None)
-            if ["name", "dtb"]
-                .iter()
-                .any(|key| reader.key_span(key).is_some()) =>
+            if reader.has(const { BOARD.key("name") })
+                || reader.has(const { BOARD.key("dtb") }) =>
         {
             None
         }
         (None, None) => {
-            let spans = KEYS.iter().filter_map(|key| reader.key_span(key));
+            let spans = BOARD.keys.iter().filter_map(|key| reader.key_span(key));
             let span = spans.min_by_key(|span| span.start).unwrap_or(place);
-            let finding = Finding::new(
-                "bulkhead::board::missing",
-                "[board] does not say which board it is",
-            );
+            let finding =
+                Finding::new(Code::BoardMissing, "[board] does not say which board it is");
             reader.report(
                 finding
                     .at(span, "of which board?")
@@ -123,12 +117,12 @@ pub(super) fn read(place: Span, table: &DeTable, findings: &mut Vec<Finding>) ->
             None
         }
     };
-    let cpu = reader.text("cpu");
-    let cpus = reader.number("cpus");
-    let memory = reader.size("memory");
-    let gic = reader.number("gic");
-    let firmware = reader.text("firmware");
-    let uarts = reader.number("uarts");
+    let cpu = reader.read(const { BOARD.text("cpu") });
+    let cpus = reader.read(const { BOARD.number("cpus") });
+    let memory = reader.read(const { BOARD.quantity("memory") });
+    let gic = reader.read(const { BOARD.number("gic") });
+    let firmware = reader.read(const { BOARD.text("firmware") });
+    let uarts = reader.read(const { BOARD.number("uarts") });
     reader.finish();
     spec.map(|spec| BoardSpec {
         cpu,

@@ -4,18 +4,14 @@
 use bulkhead_abi::plan::Class;
 use bulkhead_core::gppt::{Mode, Reclaim};
 use bulkhead_core::vgic::Version;
+use serde::Serialize;
 
+use super::code::Code;
 use super::cpu::{CpuSpec, CpuTime};
 use super::finding::{Finding, Span};
+use super::keys::{VM, Word};
 use super::reader::{Placed, Reader};
-
-/// Names of the classes in descriptions, by number.
-pub(super) const CLASSES: [(&str, Class); 4] = [
-    ("management", Class::Management),
-    ("general", Class::General),
-    ("soft-realtime", Class::SoftRealtime),
-    ("hard-realtime", Class::HardRealtime),
-];
+use super::words::{CLASSES, GICV2, GPPT, NO_CONTROL, PMR_DIRECT, PMR_TRAPPED, SDEI, VGIC};
 
 /// Name of a class.
 pub fn class_name(class: Class) -> &'static str {
@@ -26,7 +22,7 @@ pub fn class_name(class: Class) -> &'static str {
 }
 
 /// Less than the class asks for, because the description says so.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Deviation {
     /// Key and value that state it.
     pub stated: &'static str,
@@ -41,31 +37,19 @@ struct Lack {
     class: Class,
     /// This version has it.
     built: bool,
-    key: &'static str,
-    /// Value that states the deviation.
+    key: Word,
+    /// Value that states the deviation; others would ask for the real thing.
     lesser: &'static str,
-    /// Values that would ask for the real thing.
-    full: &'static [&'static str],
     deviation: Deviation,
 }
-
-/// Value of `reclaim`: by an event of the firmware.
-const SDEI: &str = "sdei";
-/// Values of `interrupts`.
-const VGIC: &str = "vgic";
-const GPPT: &str = "gppt";
-const PMR_TRAPPED: &str = "gppt-pmr-trapped";
-const PMR_DIRECT: &str = "gppt-pmr-direct";
-const GICV2: &str = "gppt-gicv2";
 
 /// Everything of that kind.
 const LACKS: [Lack; 2] = [
     Lack {
         class: Class::HardRealtime,
         built: true,
-        key: "interrupts",
+        key: VM.word("interrupts"),
         lesser: VGIC,
-        full: &[GPPT, PMR_TRAPPED, PMR_DIRECT, GICV2],
         deviation: Deviation {
             stated: "interrupts = \"vgic\"",
             asked: "interrupts taken at EL1 without an exit (GPPT)",
@@ -75,9 +59,8 @@ const LACKS: [Lack; 2] = [
     Lack {
         class: Class::Management,
         built: false,
-        key: "control",
-        lesser: "none",
-        full: &["port"],
+        key: VM.word("control"),
+        lesser: NO_CONTROL,
         deviation: Deviation {
             stated: "control = \"none\"",
             asked: "a control port to manage other VMs",
@@ -95,16 +78,15 @@ pub(super) fn deviations(
 ) -> Vec<Deviation> {
     let mut deviations = Vec::new();
     for lack in &LACKS {
-        let words: Vec<_> = [lack.lesser].iter().chain(lack.full).copied().collect();
-        let stated = reader.word(lack.key, &words);
+        let stated = reader.read(lack.key);
         let asks = class == lack.class;
-        let (key, lesser) = (lack.key, lack.lesser);
+        let (key, lesser) = (lack.key.0.name, lack.lesser);
         match stated {
             Some(word) if word.value != lesser && lack.built => {}
             None if lack.built => {}
             Some(word) if word.value != lesser => reader.report(
                 Finding::new(
-                    "bulkhead::version::lacks",
+                    Code::VersionLacks,
                     format!("{key} = \"{}\" is not in this version", word.value),
                 )
                 .at(word.span, "asks for more than there is")
@@ -121,7 +103,7 @@ pub(super) fn deviations(
             Some(_) if asks => deviations.push(lack.deviation.clone()),
             Some(word) => reader.report(
                 Finding::new(
-                    "bulkhead::class::superfluous",
+                    Code::ClassSuperfluous,
                     format!(
                         "{key} = \"{lesser}\" states a deviation that a {} VM does not have",
                         class_name(class)
@@ -134,11 +116,11 @@ pub(super) fn deviations(
                 .also(class_span.clone(), "the class of this one")
                 .help(format!("leave `{key}` out")),
             ),
-            None if asks && reader.value(key).is_none() => {
+            None if asks && !reader.has(lack.key.0) => {
                 let span = class_span.clone().unwrap_or_else(|| name.span.clone());
                 reader.report(
                     Finding::new(
-                        "bulkhead::class::lacking",
+                        Code::ClassLacking,
                         format!(
                             "`{}` is a {} VM and would get less than that",
                             name.value,
@@ -221,7 +203,7 @@ pub const fn gic_version(number: u32) -> Version {
 ///
 /// A hard-realtime VM sleeps by itself, without an exit, unless its description asks for the guarantee.
 pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
-    let value = reader.value("interrupts");
+    let value = reader.value(const { VM.key("interrupts") });
     let asked = match value.map(|value| value.get_ref().as_str()) {
         Some(Some(GPPT)) => Some(Mode::Recoverable),
         Some(Some(PMR_TRAPPED)) => Some(Mode::PmrTrapped),
@@ -230,7 +212,7 @@ pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {
         None if class == Class::HardRealtime => Some(Mode::Recoverable),
         _ => None,
     };
-    let word = reader.word("reclaim", &["guaranteed", "cooperative", SDEI]);
+    let word = reader.read(const { VM.word("reclaim") });
     let reclaim = match &word {
         Some(word) if word.value == SDEI => Reclaim::Sdei,
         Some(word) if word.value == "cooperative" => Reclaim::Cooperative,

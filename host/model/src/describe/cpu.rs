@@ -2,14 +2,14 @@
 
 use bulkhead_abi::plan::{Class, MAX_PERIOD, MAX_WEIGHT, MIN_PERIOD};
 
+use super::code::Code;
 use super::finding::{Finding, Span};
+use super::keys::VM;
 use super::reader::{Placed, Reader};
 use super::size::Duration;
 
 /// Window of a cap, if the description does not say: 100 ms in nanoseconds.
 const WINDOW: u64 = 100_000_000;
-/// Words of `cpu`.
-pub(super) const WORDS: [&str; 3] = ["pinned", "rt", "fair"];
 /// How a server is asked for.
 const SERVER: &str = "such as cpu = \"rt\", budget = \"2ms\", period = \"10ms\"";
 
@@ -61,18 +61,18 @@ struct Keys {
 
 /// Reads what is said about the CPU time of a VM of this class.
 pub(super) fn read(reader: &mut Reader, class: Class) -> CpuSpec {
-    let word = reader.word("cpu", &WORDS);
+    let word = reader.read(const { VM.word("cpu") });
     // What would follow from a word that is none is no news.
-    let unsound = word.is_none() && reader.value("cpu").is_some();
+    let unsound = word.is_none() && reader.has(const { VM.key("cpu") });
     let keys = Keys {
-        weight: reader.number("weight"),
-        cap: reader.percent("cap"),
-        budget: reader.duration("budget"),
-        period: reader.duration("period"),
-        pool: reader.numbers("pool"),
+        weight: reader.read(const { VM.number("weight") }),
+        cap: reader.read(const { VM.quantity("cap") }),
+        budget: reader.read(const { VM.quantity("budget") }),
+        period: reader.read(const { VM.quantity("period") }),
+        pool: reader.read(const { VM.numbers("pool") }),
     };
     // A budget is what makes a soft real-time VM share its pCPU.
-    let promised = class == Class::SoftRealtime && reader.value("budget").is_some();
+    let promised = class == Class::SoftRealtime && reader.has(const { VM.key("budget") });
     let policy = match &word {
         Some(word) => word.value,
         None if promised => "rt",
@@ -80,7 +80,7 @@ pub(super) fn read(reader: &mut Reader, class: Class) -> CpuSpec {
     };
     let stated = match (&word, promised) {
         (Some(word), _) => Some(word.span.clone()),
-        (None, true) => reader.key_span("budget"),
+        (None, true) => reader.key_span(const { VM.key("budget") }),
         (None, false) => None,
     };
     if !unsound {
@@ -122,13 +122,10 @@ fn stray(reader: &mut Reader, policy: &str, keys: &Keys, stated: Option<&Span>) 
             continue;
         };
         reader.report(
-            Finding::new(
-                "bulkhead::cpu::stray",
-                format!("`{key}` goes with {goes_with}"),
-            )
-            .at(span, format!("this VM has cpu = \"{policy}\""))
-            .also(stated.cloned(), "says so")
-            .help(format!("leave `{key}` out, or say {goes_with}")),
+            Finding::new(Code::CpuStray, format!("`{key}` goes with {goes_with}"))
+                .at(span, format!("this VM has cpu = \"{policy}\""))
+                .also(stated.cloned(), "says so")
+                .help(format!("leave `{key}` out, or say {goes_with}")),
         );
     }
 }
@@ -139,7 +136,7 @@ fn period(reader: &mut Reader, period: &Placed<u64>) -> u64 {
         let (least, most) = (Duration(MIN_PERIOD), Duration(MAX_PERIOD));
         reader.report(
             Finding::new(
-                "bulkhead::cpu::period",
+                Code::CpuPeriod,
                 format!("periods are {least} to {most} long"),
             )
             .at(
@@ -154,18 +151,15 @@ fn period(reader: &mut Reader, period: &Placed<u64>) -> u64 {
 
 /// The keys of a server.
 fn server(reader: &mut Reader, keys: &Keys, stated: Option<&Span>) -> CpuTime {
-    let missing = ["budget", "period"].map(|key| reader.value(key).is_none().then_some(key));
-    let missing: Vec<&str> = missing.into_iter().flatten().collect();
+    let needed = [const { VM.key("budget") }, const { VM.key("period") }];
+    let missing = needed.into_iter().filter(|key| !reader.has(key));
+    let missing: Vec<String> = missing.map(|key| format!("`{}`", key.name)).collect();
     if let (false, Some(span)) = (missing.is_empty(), stated) {
-        let quoted: Vec<String> = missing.iter().map(|key| format!("`{key}`")).collect();
-        let what = quoted.join(" and ");
+        let what = missing.join(" and ");
         reader.report(
-            Finding::new(
-                "bulkhead::cpu::incomplete",
-                "a server has a budget in each period",
-            )
-            .at(span.clone(), format!("needs {what}"))
-            .help(SERVER),
+            Finding::new(Code::CpuIncomplete, "a server has a budget in each period")
+                .at(span.clone(), format!("needs {what}"))
+                .help(SERVER),
         );
     }
     let period = keys.period.as_ref().map(|placed| period(reader, placed));
@@ -178,7 +172,7 @@ fn server(reader: &mut Reader, keys: &Keys, stated: Option<&Span>) -> CpuTime {
             format!("more than its period, {}", Duration(period))
         };
         reader.report(
-            Finding::new("bulkhead::cpu::budget", "a budget is a part of its period")
+            Finding::new(Code::CpuBudget, "a budget is a part of its period")
                 .at(budget.span.clone(), why)
                 .also(
                     keys.period.as_ref().map(|period| period.span.clone()),
@@ -207,7 +201,7 @@ fn fair(reader: &mut Reader, keys: &Keys) -> CpuTime {
     if let Err(weight) = weight {
         reader.report(
             Finding::new(
-                "bulkhead::cpu::weight",
+                Code::CpuWeight,
                 format!("weights are 1 to {MAX_WEIGHT}"),
             )
             .at(weight.span.clone(), format!("{} here", weight.value))

@@ -3,15 +3,15 @@
 use bulkhead_abi::plan::{MAX_APART, MAX_DOORBELLS, MIN_APART};
 use toml::de::DeTable;
 
+use super::code::Code;
 use super::finding::{Finding, Span};
+use super::keys::DOORBELL;
 use super::reader::{Placed, Reader, check_name};
 use super::shared::SharedSpec;
 use super::size::Duration;
 use super::suggest::{nearest, other_vm};
 use super::vm::VmSpec;
 
-/// Keys of `[doorbell.NAME]`.
-pub(super) const KEYS: &[&str] = &["from", "to", "shared", "apart"];
 /// From one interrupt to the next at least, if the description does not say: 0.1 ms in nanoseconds.
 const APART: u64 = 100_000;
 
@@ -49,19 +49,17 @@ pub(super) fn read(
     rest: Rest,
     findings: &mut Vec<Finding>,
 ) -> Option<DoorbellSpec> {
-    check_name(&name, "bulkhead::doorbell::name", "a doorbell", findings);
-    let mut reader = Reader::new(table, "a doorbell", KEYS, findings);
-    let (from, to) = (reader.text("from"), reader.text("to"));
-    let shared = reader.text("shared");
-    let apart = reader.duration("apart");
-    let missing: Vec<_> = ["from", "to"]
-        .into_iter()
-        .filter(|key| table.get(*key).is_none())
-        .collect();
+    check_name(&name, Code::DoorbellName, "a doorbell", findings);
+    let mut reader = Reader::new(table, "a doorbell", DOORBELL, findings);
+    let from = reader.read(const { DOORBELL.text("from") });
+    let to = reader.read(const { DOORBELL.text("to") });
+    let shared = reader.read(const { DOORBELL.text("shared") });
+    let apart = reader.read(const { DOORBELL.quantity("apart") });
+    let missing = reader.missing();
     if !missing.is_empty() {
         reader.report(
             Finding::new(
-                "bulkhead::doorbell::incomplete",
+                Code::DoorbellIncomplete,
                 format!("doorbell `{}` is incomplete", name.value),
             )
             .at(name.span.clone(), format!("needs {}", missing.join(", ")))
@@ -73,7 +71,7 @@ pub(super) fn read(
     {
         reader.report(
             Finding::new(
-                "bulkhead::doorbell::apart",
+                Code::DoorbellApart,
                 format!(
                     "doorbell `{}` cannot be heard so often, or so seldom",
                     name.value
@@ -98,7 +96,7 @@ pub(super) fn read(
     {
         reader.report(
             Finding::new(
-                "bulkhead::doorbell::itself",
+                Code::DoorbellItself,
                 format!("`{}` would ring itself", from.value),
             )
             .at(to.span.clone(), "the same VM")
@@ -124,7 +122,7 @@ pub(super) fn read(
 fn known(vm: &Placed<String>, rest: Rest, reader: &mut Reader) -> Option<usize> {
     if !rest.vm_names.contains(&vm.value) {
         let finding = Finding::new(
-            "bulkhead::doorbell::unknown-vm",
+            Code::DoorbellUnknownVm,
             format!("there is no VM `{}`", vm.value),
         )
         .at(vm.span.clone(), "not described here");
@@ -153,7 +151,7 @@ fn about(
             return None;
         }
         let finding = Finding::new(
-            "bulkhead::doorbell::unknown-shared",
+            Code::DoorbellUnknownShared,
             format!("there is no shared memory `{}`", request.value),
         )
         .at(request.span.clone(), "not described here");
@@ -169,7 +167,7 @@ fn about(
         if users.all(|(user, _)| *user != end.value) {
             reader.report(
                 Finding::new(
-                    "bulkhead::doorbell::not-shared",
+                    Code::DoorbellNotShared,
                     format!(
                         "`{}` does not map `{}`",
                         vms[end.value].name.value, request.value
@@ -189,7 +187,7 @@ pub(super) fn count(doorbells: &[DoorbellSpec], findings: &mut Vec<Finding>) {
     if let Some(first) = doorbells.get(MAX_DOORBELLS) {
         let span: Span = first.name.span.clone();
         findings.push(
-            Finding::new("bulkhead::doorbell::many", "there are too many doorbells")
+            Finding::new(Code::DoorbellMany, "there are too many doorbells")
                 .at(span, format!("the first after {MAX_DOORBELLS}"))
                 .help("one doorbell can stand for several things: what is meant stands in shared memory"),
         );

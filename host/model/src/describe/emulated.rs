@@ -1,18 +1,13 @@
 //! What EL2 emulates for a VM, and where the VM finds it, as far as the description says.
 
-use bulkhead_abi::plan::{MAX_SPIS, PAGE};
+use bulkhead_abi::plan::PAGE;
 
+use super::code::Code;
 use super::finding::{Finding, Span};
+use super::keys::{EMULATED, Flag, GIC, Key, VM, Word};
 use super::reader::{Placed, Reader};
+use super::words::{FIRST_INTID, LAST_INTID};
 
-/// Keys of `console`, `rtc` and `watchdog` as tables.
-pub(super) const DEVICE_KEYS: &[&str] = &["ipa", "intid"];
-/// Keys of `gic`.
-pub(super) const GIC_KEYS: &[&str] = &["gicd", "gicr", "gicc"];
-/// The least INTID that a device can have: the first SPI.
-pub(super) const FIRST_INTID: u32 = 32;
-/// The greatest.
-pub(super) const LAST_INTID: u32 = FIRST_INTID + MAX_SPIS - 1;
 /// Frames of a GIC start at a multiple of this.
 const GIC_FRAME: u64 = 64 << 10;
 
@@ -40,22 +35,29 @@ pub struct GicSpec {
 
 /// `console`: a word, or a table that says where it is.
 pub(super) fn console(reader: &mut Reader) -> Option<DeviceSpec> {
-    if let Some(device) = table(reader, ("console", "`console`")) {
+    const KEY: Word = VM.word("console");
+    if let Some(device) = table(reader, KEY.0, "`console`") {
         return Some(device);
     }
-    match reader.word("console", &["pl011", "none"]) {
+    match reader.read(KEY) {
         Some(word) if word.value == "none" => None,
         word => Some(asked(word.map(|word| word.span))),
     }
 }
 
-/// `rtc` and `watchdog`: true, or a table that says where it is.
-pub(super) fn device(
-    reader: &mut Reader,
-    (key, what): (&'static str, &'static str),
-) -> Option<DeviceSpec> {
-    table(reader, (key, what)).or_else(|| {
-        let flag = reader.flag(key).filter(|flag| flag.value)?;
+/// `rtc`: true, or a table that says where it is.
+pub(super) fn rtc(reader: &mut Reader) -> Option<DeviceSpec> {
+    device(reader, const { VM.flag("rtc") }, "`rtc`")
+}
+
+/// `watchdog`: true, or a table that says where it is.
+pub(super) fn watchdog(reader: &mut Reader) -> Option<DeviceSpec> {
+    device(reader, const { VM.flag("watchdog") }, "`watchdog`")
+}
+
+fn device(reader: &mut Reader, key: Flag, what: &'static str) -> Option<DeviceSpec> {
+    table(reader, key.0, what).or_else(|| {
+        let flag = reader.read(key).filter(|flag| flag.value)?;
         Some(asked(Some(flag.span)))
     })
 }
@@ -68,12 +70,15 @@ fn asked(asked: Option<Span>) -> DeviceSpec {
 }
 
 /// A device by a table; none: it is not said so.
-fn table(reader: &mut Reader, (key, what): (&'static str, &'static str)) -> Option<DeviceSpec> {
+fn table(reader: &mut Reader, key: &Key, what: &'static str) -> Option<DeviceSpec> {
     let value = reader.value(key)?;
     let table = value.get_ref().as_table()?;
     let mut findings = Vec::new();
-    let mut inner = Reader::new(table, what, DEVICE_KEYS, &mut findings);
-    let (ipa, intid) = (inner.address("ipa"), inner.number("intid"));
+    let mut inner = Reader::new(table, what, EMULATED, &mut findings);
+    let (ipa, intid) = (
+        inner.read(const { EMULATED.quantity("ipa") }),
+        inner.read(const { EMULATED.number("intid") }),
+    );
     inner.finish();
     let rule = "the registers of an emulated device start at a multiple of 4 KiB";
     findings.extend(unaligned(&ipa, (PAGE, "4 KiB"), rule));
@@ -95,7 +100,7 @@ fn table(reader: &mut Reader, (key, what): (&'static str, &'static str)) -> Opti
 /// An INTID that no device can have.
 fn no_spi(intid: &Placed<u32>) -> Finding {
     Finding::new(
-        "bulkhead::device::intid",
+        Code::DeviceIntid,
         format!("INTID {} is that of no device", intid.value),
     )
     .at(
@@ -109,13 +114,13 @@ fn no_spi(intid: &Placed<u32>) -> Finding {
 
 /// `gic`.
 pub(super) fn gic(reader: &mut Reader) -> GicSpec {
-    let Some(value) = reader.value("gic") else {
+    let Some(value) = reader.value(const { VM.key("gic") }) else {
         return GicSpec::default();
     };
     let Some(table) = value.get_ref().as_table() else {
         reader.report(
             Finding::new(
-                "bulkhead::value::type",
+                Code::ValueType,
                 "`gic` must be a table of the frames that are not where they usually are",
             )
             .at(value.span(), "no table")
@@ -124,11 +129,11 @@ pub(super) fn gic(reader: &mut Reader) -> GicSpec {
         return GicSpec::default();
     };
     let mut findings = Vec::new();
-    let mut inner = Reader::new(table, "`gic`", GIC_KEYS, &mut findings);
+    let mut inner = Reader::new(table, "`gic`", GIC, &mut findings);
     let gic = GicSpec {
-        gicd: inner.address("gicd"),
-        gicr: inner.address("gicr"),
-        gicc: inner.address("gicc"),
+        gicd: inner.read(const { GIC.quantity("gicd") }),
+        gicr: inner.read(const { GIC.quantity("gicr") }),
+        gicc: inner.read(const { GIC.quantity("gicc") }),
     };
     inner.finish();
     let rule = "the frames of a GIC start at multiples of 64 KiB";
@@ -150,7 +155,7 @@ fn unaligned(
     let address = address
         .as_ref()
         .filter(|address| address.value % unit != 0)?;
-    let finding = Finding::new("bulkhead::device::align", rule)
+    let finding = Finding::new(Code::DeviceAlign, rule)
         .at(address.span.clone(), format!("not a multiple of {shown}"));
     Some(finding.help(format!("{:#x} is one", address.value & !(unit - 1))))
 }

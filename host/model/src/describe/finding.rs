@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use miette::{
-    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity,
-    SourceCode,
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode,
 };
 
-use crate::explain;
+use serde::Serialize;
+
+use super::code::{Code, Severity};
 
 /// Width of messages: fixed, so that they read the same everywhere.
 const WIDTH: usize = 100;
@@ -20,8 +21,8 @@ pub type Span = Range<usize>;
 /// One thing that is wrong, or worth knowing.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// Stable name, such as `bulkhead::pcpu::shared`.
-    pub code: &'static str,
+    /// What kind of mistake it is.
+    pub code: Code,
     /// What is wrong: one sentence without a full stop.
     pub message: String,
     /// Places with what there is to say about each; the first is where it is wrong, others are the
@@ -29,29 +30,23 @@ pub struct Finding {
     pub labels: Vec<(Span, String)>,
     /// What to do about it.
     pub help: Option<String>,
-    /// Whether the description is still good.
-    pub harmless: bool,
 }
 
 impl Finding {
-    /// A new error.
-    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+    /// A new finding, without a place.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
         let message = message.into();
         Self {
             code,
             message,
             labels: Vec::new(),
             help: None,
-            harmless: false,
         }
     }
 
-    /// The same as a warning.
-    pub fn harmless(self) -> Self {
-        Self {
-            harmless: true,
-            ..self
-        }
+    /// Whether the description is no good with it; else it is a warning.
+    pub const fn is_error(&self) -> bool {
+        matches!(self.code.severity(), Severity::Error)
     }
 
     /// Adds a place.
@@ -87,12 +82,12 @@ pub struct Text {
 }
 
 impl Text {
-    /// Line and column of a byte, both from 1.
-    pub fn position(&self, offset: usize) -> (usize, usize) {
+    /// Line and column of a byte.
+    pub fn position(&self, offset: usize) -> Position {
         let before = self.source.get(..offset).unwrap_or(&self.source);
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|&c| c != '\n').count() + 1;
-        (line, column)
+        Position { line, column }
     }
 
     /// The tables, as ranges of bytes: each from its header to the next one, or to the end.
@@ -135,41 +130,82 @@ impl Text {
 
     /// How to read more about findings: a line, if there are any.
     pub fn hint(findings: &[Finding]) -> String {
-        let error = findings.iter().find(|finding| !finding.harmless);
+        let error = findings.iter().find(|finding| finding.is_error());
         let of = error.or(findings.first());
         of.map_or_else(String::new, |finding| {
-            let code = explain::short(finding.code);
+            let code = finding.code.short();
             format!("more about each of them: bulkhead explain CODE, such as {code}\n")
         })
     }
 
-    /// All findings as JSON: what is wrong, why and what to do; places have lines and columns from 1, columns in characters, and
-    /// end where the next character begins; `explain` is what `bulkhead explain` takes.
-    pub fn json(&self, findings: &[Finding]) -> serde_json::Value {
-        let place = |(span, label): &(Span, String)| {
-            let (line, column) = self.position(span.start);
-            let (end_line, end_column) = self.position(span.end);
-            serde_json::json!({
-                "file": self.name, "line": line, "column": column,
-                "end": { "line": end_line, "column": end_column },
-                "length": span.len(), "label": label,
-            })
-        };
-        findings
-            .iter()
-            .map(|finding| {
-                serde_json::json!({
-                    "code": finding.code,
-                    "severity": if finding.harmless { "warning" } else { "error" },
-                    "message": finding.message,
-                    "places": finding.labels.iter().map(place).collect::<Vec<_>>(),
-                    "reason": finding.labels.first().map(|(_, label)| label),
-                    "remedy": finding.help,
-                    "explain": explain::short(finding.code),
-                })
-            })
-            .collect()
+    /// All findings for programs.
+    pub fn verdict<'a>(&'a self, findings: &'a [Finding]) -> Verdict<'a> {
+        Verdict {
+            ok: !findings.iter().any(Finding::is_error),
+            findings: findings.iter().map(|finding| self.tell(finding)).collect(),
+        }
     }
+
+    fn tell<'a>(&'a self, finding: &'a Finding) -> Told<'a> {
+        let place = |(span, label): &'a (Span, String)| Place {
+            file: &self.name,
+            start: self.position(span.start),
+            end: self.position(span.end),
+            length: span.len(),
+            label,
+        };
+        Told {
+            code: finding.code,
+            severity: finding.code.severity(),
+            message: &finding.message,
+            places: finding.labels.iter().map(place).collect(),
+            reason: finding.labels.first().map(|(_, label)| label.as_str()),
+            remedy: finding.help.as_deref(),
+            explain: finding.code.short(),
+        }
+    }
+}
+
+/// What `bulkhead check --json` prints.
+#[derive(Debug, Serialize)]
+pub struct Verdict<'a> {
+    ok: bool,
+    findings: Vec<Told<'a>>,
+}
+
+/// A finding: what is wrong, why, and what to do.
+#[derive(Debug, Serialize)]
+struct Told<'a> {
+    code: Code,
+    severity: Severity,
+    message: &'a str,
+    places: Vec<Place<'a>>,
+    reason: Option<&'a str>,
+    remedy: Option<&'a str>,
+    /// What `bulkhead explain` takes.
+    explain: &'a str,
+}
+
+/// A range of a description with what there is to say about it.
+#[derive(Debug, Serialize)]
+struct Place<'a> {
+    file: &'a str,
+    #[serde(flatten)]
+    start: Position,
+    /// Where the next character begins.
+    end: Position,
+    /// In bytes.
+    length: usize,
+    label: &'a str,
+}
+
+/// A place in a text, counted from 1; columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Position {
+    /// Line.
+    pub line: usize,
+    /// Column.
+    pub column: usize,
 }
 
 /// A finding together with the text, as miette wants it.
@@ -189,14 +225,13 @@ impl std::error::Error for Rendered<'_> {}
 
 impl Diagnostic for Rendered<'_> {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(self.finding.code))
+        Some(Box::new(self.finding.code.name()))
     }
 
-    fn severity(&self) -> Option<Severity> {
-        Some(if self.finding.harmless {
-            Severity::Warning
-        } else {
-            Severity::Error
+    fn severity(&self) -> Option<miette::Severity> {
+        Some(match self.finding.code.severity() {
+            Severity::Error => miette::Severity::Error,
+            Severity::Warning => miette::Severity::Warning,
         })
     }
 

@@ -3,10 +3,12 @@
 
 mod board;
 mod class;
+mod code;
 mod cpu;
 mod doorbell;
 mod emulated;
 mod finding;
+pub mod keys;
 mod policy;
 mod reader;
 pub mod schema;
@@ -15,6 +17,7 @@ mod size;
 mod suggest;
 mod syntax;
 mod vm;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,24 +25,22 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use crate::failure::Failure;
+use keys::{CONSOLE, Key, SYSTEM};
 
 pub use board::{BoardSource, BoardSpec};
 pub use class::{Deviation, InterruptSpec, class_name, gic_version};
+pub use code::{Code, Severity};
 pub use cpu::{CpuSpec, CpuTime};
 pub use doorbell::DoorbellSpec;
 pub use emulated::{DeviceSpec, GicSpec};
-pub use finding::{Finding, Span, Text};
+pub use finding::{Finding, Position, Span, Text, Verdict};
 pub use policy::CrashSpec;
 pub use reader::{Placed, Reader};
 pub use shared::SharedSpec;
-pub use size::{Duration, Size, parse_size};
+pub use size::{Duration, Notation, Size, parse_address, parse_size};
 pub use suggest::nearest;
-pub use vm::{MemorySpec, PayloadSpec, RESERVED, VmSpec};
-
-/// Keys at the top.
-const KEYS: &[&str] = &["board", "vm", "shared", "doorbell", "console"];
-/// Keys of `[console]`.
-const CONSOLE_KEYS: &[&str] = &["service"];
+pub use vm::{MemorySpec, PayloadSpec, VmSpec};
+pub use words::RESERVED;
 
 /// A description as its file tells it: every value of the right kind, nothing looked up yet.
 #[derive(Clone, Debug)]
@@ -87,7 +88,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let before = findings.len();
     for error in &errors {
         let span = error.span().unwrap_or(0..0);
-        let finding = Finding::new("bulkhead::toml::syntax", "this is not TOML");
+        let finding = Finding::new(Code::TomlSyntax, "this is not TOML");
         findings.push(
             finding.at(span, error.message()).help(
                 "strings stand in quotes, each [table] and each key once; see https://toml.io",
@@ -96,12 +97,13 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     }
     let syntax = findings.len();
     let root = document.get_ref();
-    let mut top = Reader::new(root, "a system", KEYS, findings);
-    let board = table(&mut top, "board");
-    let vms = named_tables(&mut top, "vm");
-    let shared = named_tables(&mut top, "shared");
-    let doorbells = named_tables(&mut top, "doorbell");
-    let console = table(&mut top, "console");
+    let mut top = Reader::new(root, "a system", SYSTEM, findings);
+    let board = table(&mut top, const { SYSTEM.key("board") });
+    let board_place = top.key_span(const { SYSTEM.key("board") });
+    let vms = named_tables(&mut top, const { SYSTEM.key("vm") });
+    let shared = named_tables(&mut top, const { SYSTEM.key("shared") });
+    let doorbells = named_tables(&mut top, const { SYSTEM.key("doorbell") });
+    let console = table(&mut top, const { SYSTEM.key("console") });
     top.finish();
 
     let declared: Vec<String> = vms.iter().map(|(name, _)| name.value.clone()).collect();
@@ -112,7 +114,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     vm::count(&vms, findings);
     if vms.is_empty() && findings.is_empty() {
         findings.push(
-            Finding::new("bulkhead::vm::none", "a system needs a VM")
+            Finding::new(Code::VmNone, "a system needs a VM")
                 .at(end(text), "no [vm.NAME] up to here")
                 .help("add a table such as [vm.hello] with `memory` and `image`"),
         );
@@ -136,21 +138,17 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let crashes = vms.iter().map(|vm| (&vm.name, &vm.crash));
     policy::notified(crashes, &declared, findings);
     let service = console.and_then(|table| {
-        let mut reader = Reader::new(table, "the console", CONSOLE_KEYS, findings);
-        let service = reader.number("service");
+        let mut reader = Reader::new(table, "the console", CONSOLE, findings);
+        let service = reader.read(const { CONSOLE.number("service") });
         reader.finish();
         service
     });
-    let place = root
-        .iter()
-        .find(|(key, _)| key.get_ref() == "board")
-        .map_or(0..0, |(key, _)| key.span());
-    let board = match board {
-        Some(table) => board::read(place, table, findings),
-        None if root.get("board").is_some() => None,
-        None => {
+    let board = match (board, board_place) {
+        (Some(table), place) => board::read(place.unwrap_or(0..0), table, findings),
+        (None, Some(_)) => None,
+        (None, None) => {
             findings.push(
-                Finding::new("bulkhead::board::missing", "the description names no board")
+                Finding::new(Code::BoardMissing, "the description names no board")
                     .at(end(text), "no [board] up to here")
                     .help("add a table [board] with name = \"qemu-virt\", or with a `dtb`"),
             );
@@ -182,12 +180,13 @@ fn end(text: &Text) -> Span {
 }
 
 /// The table at `key`.
-fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &'static str) -> Option<&'a DeTable<'i>> {
+fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &Key) -> Option<&'a DeTable<'i>> {
     let value = reader.value(key)?;
+    let key = key.name;
     let table = value.get_ref().as_table();
     if table.is_none() {
         reader.report(
-            Finding::new("bulkhead::value::type", format!("`{key}` must be a table"))
+            Finding::new(Code::ValueType, format!("`{key}` must be a table"))
                 .at(value.span(), format!("this is no [{key}]"))
                 .help(format!(
                     "start it with [{key}], or [{key}.NAME] where there are several"
@@ -200,13 +199,12 @@ fn table<'a, 'i>(reader: &mut Reader<'a, 'i, '_>, key: &'static str) -> Option<&
 /// The tables under `key` with their names.
 fn named_tables<'a, 'i>(
     reader: &mut Reader<'a, 'i, '_>,
-    key: &'static str,
+    key: &Key,
 ) -> Vec<(Placed<String>, &'a DeTable<'i>)> {
     let mut tables = Vec::new();
-    for (name, value) in table(reader, key)
-        .into_iter()
-        .flat_map(|table| table.iter())
-    {
+    let of_key = table(reader, key);
+    let key = key.name;
+    for (name, value) in of_key.into_iter().flat_map(|table| table.iter()) {
         match value.get_ref() {
             DeValue::Table(table) => {
                 let name = Placed {
@@ -216,12 +214,9 @@ fn named_tables<'a, 'i>(
                 tables.push((name, table));
             }
             _ => reader.report(
-                Finding::new(
-                    "bulkhead::value::type",
-                    format!("`{key}` holds tables with names"),
-                )
-                .at(name.span(), "no table")
-                .help(format!("did you mean a key of [{key}.NAME]?")),
+                Finding::new(Code::ValueType, format!("`{key}` holds tables with names"))
+                    .at(name.span(), "no table")
+                    .help(format!("did you mean a key of [{key}.NAME]?")),
             ),
         }
     }

@@ -3,7 +3,9 @@
 use bulkhead_core::plan::may_be_allowed;
 use toml::de::{DeTable, DeValue};
 
+use super::code::Code;
 use super::finding::Finding;
+use super::keys::{CRASH, VM};
 use super::reader::{Placed, Reader};
 use super::suggest::other_vm;
 
@@ -23,14 +25,12 @@ pub enum CrashSpec {
     Notify(Placed<String>),
 }
 
-/// Keys of `crash` as a table.
-pub(super) const KEYS: &[&str] = &["restart", "within", "notify"];
 /// How a restart is asked for.
 const RESTART: &str = "such as crash = { restart = 3, within = \"60s\" }";
 
 /// Reads `crash`.
 pub(super) fn crash(reader: &mut Reader) -> CrashSpec {
-    let Some(value) = reader.value("crash") else {
+    let Some(value) = reader.value(const { VM.key("crash") }) else {
         return CrashSpec::Halt;
     };
     if let DeValue::Table(table) = value.get_ref() {
@@ -39,7 +39,7 @@ pub(super) fn crash(reader: &mut Reader) -> CrashSpec {
         inner.into_iter().for_each(|finding| reader.report(finding));
         return crash.unwrap_or(CrashSpec::Halt);
     }
-    let word = reader.word("crash", &["halt", "restart", "notify"]);
+    let word = reader.read(const { VM.word("crash") });
     let incomplete = word.and_then(|word| {
         let help = match word.value {
             "restart" => RESTART,
@@ -52,7 +52,7 @@ pub(super) fn crash(reader: &mut Reader) -> CrashSpec {
             _ => "which VM is told?",
         };
         Some(
-            Finding::new("bulkhead::crash::incomplete", what)
+            Finding::new(Code::CrashIncomplete, what)
                 .at(word.span, why)
                 .help(help),
         )
@@ -69,22 +69,24 @@ fn crash_table(
     span: super::Span,
     findings: &mut Vec<Finding>,
 ) -> Option<CrashSpec> {
-    let mut reader = Reader::new(table, "`crash`", KEYS, findings);
-    let (restart, within) = (reader.number("restart"), reader.time("within"));
-    let notify = reader.text("notify");
-    let has = |key: &str| table.get(key).is_some();
-    let known = |key: &str| KEYS.contains(&key);
-    if !table.iter().all(|(key, _)| known(key.get_ref())) {
+    let mut reader = Reader::new(table, "`crash`", CRASH, findings);
+    let restart = reader.read(const { CRASH.number("restart") });
+    let within = reader.read(const { CRASH.quantity("within") });
+    let notify = reader.read(const { CRASH.text("notify") });
+    let has_restart = reader.has(const { CRASH.key("restart") });
+    let has_within = reader.has(const { CRASH.key("within") });
+    let has_notify = reader.has(const { CRASH.key("notify") });
+    if reader.unknown().next().is_some() {
         // A key that is spelled wrong is the fault; that it is missing only follows from that.
         reader.finish();
         return None;
     }
-    let restarts = has("restart") || has("within");
-    if restarts == has("notify") {
+    let restarts = has_restart || has_within;
+    if restarts == has_notify {
         let why = if restarts { "both" } else { "neither" };
         reader.report(
             Finding::new(
-                "bulkhead::crash::both",
+                Code::CrashBoth,
                 "a VM that crashed starts again, or another VM is told",
             )
             .at(span, why)
@@ -93,11 +95,11 @@ fn crash_table(
         reader.finish();
         return None;
     }
-    if restarts && !(has("restart") && has("within")) {
-        let missing = if has("restart") { "within" } else { "restart" };
+    if restarts && !(has_restart && has_within) {
+        let missing = if has_restart { "within" } else { "restart" };
         reader.report(
             Finding::new(
-                "bulkhead::crash::incomplete",
+                Code::CrashIncomplete,
                 "restarts have a limit: how often, and in which time",
             )
             .at(span, format!("needs `{missing}`"))
@@ -122,7 +124,7 @@ fn limit<T>(reader: &mut Reader, placed: &Placed<T>, value: u64, what: &str) -> 
     if limit.is_none() {
         reader.report(
             Finding::new(
-                "bulkhead::crash::limit",
+                Code::CrashLimit,
                 format!("the limit of restarts is 1 to {} {what}", u16::MAX),
             )
             .at(placed.span.clone(), format!("{value} {what}"))
@@ -135,14 +137,14 @@ fn limit<T>(reader: &mut Reader, placed: &Placed<T>, value: u64, what: &str) -> 
 /// Reads `ptimer` and `time`: where it says that the physical timer is the VM's own, and whether its time stands
 /// still while it is paused.
 pub(super) fn time(reader: &mut Reader) -> (Option<super::Span>, bool) {
-    let own = reader.word("ptimer", &["emulated", "own"]);
+    let own = reader.read(const { VM.word("ptimer") });
     let own = own.filter(|word| word.value == "own");
-    let stops = reader.word("time", &["runs", "stops"]);
+    let stops = reader.read(const { VM.word("time") });
     let stops = stops.filter(|word| word.value == "stops");
     if let (Some(own), Some(stops)) = (&own, &stops) {
         reader.report(
             Finding::new(
-                "bulkhead::time::own-timer",
+                Code::TimeOwnTimer,
                 "only the virtual timer of this VM stands still while it is paused",
             )
             .at(
@@ -150,8 +152,7 @@ pub(super) fn time(reader: &mut Reader) -> (Option<super::Span>, bool) {
                 "its own physical timer goes on, as the board's time does",
             )
             .at(stops.span.clone(), "stops the VM's virtual time")
-            .help("a guest that uses the virtual timer alone, as Linux does, sees no difference")
-            .harmless(),
+            .help("a guest that uses the virtual timer alone, as Linux does, sees no difference"),
         );
     }
     (own.map(|own| own.span), stops.is_some())
@@ -171,7 +172,7 @@ pub(super) fn notified<'a>(
         if told.value == vm.value {
             findings.push(
                 Finding::new(
-                    "bulkhead::crash::itself",
+                    Code::CrashItself,
                     format!("`{}` cannot be told of its own crash", vm.value),
                 )
                 .at(told.span.clone(), "names the VM itself")
@@ -180,7 +181,7 @@ pub(super) fn notified<'a>(
             );
         } else if !declared.contains(&told.value) {
             let finding = Finding::new(
-                "bulkhead::crash::unknown-vm",
+                Code::CrashUnknownVm,
                 format!("there is no VM `{}`", told.value),
             )
             .at(told.span.clone(), "not described here");
@@ -195,13 +196,13 @@ pub(super) fn notified<'a>(
 pub(super) fn calls(reader: &mut Reader) -> Vec<u32> {
     let mut calls: Vec<Placed<u32>> = Vec::new();
     for call in reader
-        .numbers("smc")
+        .read(const { VM.numbers("smc") })
         .map_or_else(Vec::new, |list| list.value)
     {
         if !may_be_allowed(call.value) {
             reader.report(
                 Finding::new(
-                    "bulkhead::smc::function",
+                    Code::SmcFunction,
                     format!("a VM cannot be allowed the call {:#010x}", call.value),
                 )
                 .at(call.span.clone(), owner(call.value))
@@ -213,7 +214,7 @@ pub(super) fn calls(reader: &mut Reader) -> Vec<u32> {
         } else if let Some(first) = calls.iter().find(|other| other.value == call.value) {
             reader.report(
                 Finding::new(
-                    "bulkhead::smc::twice",
+                    Code::SmcTwice,
                     format!("the call {:#010x} is allowed twice", call.value),
                 )
                 .at(call.span.clone(), "again")

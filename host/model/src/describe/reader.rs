@@ -1,19 +1,18 @@
 //! Reads tables of a description, key by key, and notes every key that nobody asked for.
 
-use std::collections::BTreeSet;
-
 use bulkhead_abi::plan::NAME;
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
+use super::code::Code;
 use super::finding::{Finding, Span};
-use super::size::{parse_address, parse_duration, parse_percent, parse_size, parse_time};
+use super::keys::{Flag, Key, Number, Numbers, Quantity, Table, Text, TextOrTexts, Texts, Word};
 use super::suggest::nearest;
 
 /// Reports a name of something that VMs have together which a device tree cannot carry.
 pub(super) fn check_name(
     name: &Placed<String>,
-    code: &'static str,
+    code: Code,
     what: &str,
     findings: &mut Vec<Finding>,
 ) {
@@ -66,47 +65,63 @@ pub struct Reader<'a, 'i, 'f> {
     table: &'a DeTable<'i>,
     /// What the table is, for messages: "a VM", "the board".
     what: &'static str,
-    known: &'static [&'static str],
-    asked: BTreeSet<&'static str>,
+    known: &'static Table,
     findings: &'f mut Vec<Finding>,
 }
 
 impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
-    /// Starts to read `table`, which may have the keys `known`.
+    /// Starts to read `table`, which may have the keys of `known`.
     pub fn new(
         table: &'a DeTable<'i>,
         what: &'static str,
-        known: &'static [&'static str],
+        known: &'static Table,
         findings: &'f mut Vec<Finding>,
     ) -> Self {
         Self {
             table,
             what,
             known,
-            asked: BTreeSet::new(),
             findings,
         }
     }
 
     /// Reports keys that nobody knows.
     pub fn finish(self) {
-        for (key, _) in self.table.iter() {
+        for (key, _) in self.unknown() {
             let name: &str = key.get_ref();
-            if self.known.contains(&name) {
-                continue;
-            }
             let finding = Finding::new(
-                "bulkhead::key::unknown",
+                Code::KeyUnknown,
                 format!("{} has no key `{name}`", self.what),
             )
             .at(key.span(), "not known here");
-            self.findings
-                .push(match nearest(name, self.known.iter().copied()) {
-                    Some(known) => finding.help(format!("did you mean `{known}`?")),
-                    None => finding.help(format!("the keys are {}", self.known.join(", "))),
-                });
+            let help = match nearest(name, self.known.names()) {
+                Some(known) => format!("did you mean `{known}`?"),
+                None => {
+                    let names: Vec<_> = self.known.names().collect();
+                    format!("the keys are {}", names.join(", "))
+                }
+            };
+            self.findings.push(finding.help(help));
         }
-        debug_assert!(self.asked.iter().all(|key| self.known.contains(key)));
+    }
+
+    /// The keys that nobody knows.
+    pub fn unknown(
+        &self,
+    ) -> impl Iterator<Item = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> + use<'a, 'i>
+    {
+        let known = self.known;
+        let unknown = move |key: &str| known.names().all(|name| name != key);
+        let table = self.table;
+        table.iter().filter(move |(key, _)| unknown(key.get_ref()))
+    }
+
+    /// The names of keys that the table has to have, and has not.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let required = self.known.required();
+        required
+            .filter(|key| self.table.get(*key).is_none())
+            .collect()
     }
 
     /// Reports something about this table.
@@ -115,111 +130,72 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
     }
 
     /// The value of a key, whatever it is.
-    pub fn value(&mut self, key: &'static str) -> Option<&'a Spanned<DeValue<'i>>> {
-        self.asked.insert(key);
-        self.table.get(key)
+    ///
+    /// # Panics
+    /// The key is one of another table.
+    pub fn value(&self, key: &Key) -> Option<&'a Spanned<DeValue<'i>>> {
+        assert!(
+            self.known.names().any(|known| known == key.name),
+            "`{}` is a key of another table than {}",
+            key.name,
+            self.known.name
+        );
+        self.table.get(key.name)
+    }
+
+    /// Whether the table has a key.
+    pub fn has(&self, key: &Key) -> bool {
+        self.value(key).is_some()
     }
 
     /// Place of a key's name.
-    pub fn key_span(&self, key: &str) -> Option<Span> {
+    pub fn key_span(&self, key: &Key) -> Option<Span> {
         self.table
             .iter()
-            .find(|(name, _)| name.get_ref() == key)
+            .find(|(name, _)| name.get_ref() == key.name)
             .map(|(name, _)| name.span())
     }
 
-    fn wrong_type(&mut self, key: &str, value: &Spanned<DeValue>, wanted: Expected) {
+    fn wrong_type(&mut self, key: &Key, value: &Spanned<DeValue>, wanted: &str) {
         let found = value.get_ref().type_str();
-        let Expected(wanted, example) = wanted;
-        let example = meant(value.get_ref(), wanted).unwrap_or_else(|| example.to_owned());
+        let example = meant(value.get_ref(), wanted).unwrap_or_else(|| key.example());
+        let name = key.name;
         self.findings.push(
-            Finding::new("bulkhead::value::type", format!("`{key}` must be {wanted}"))
+            Finding::new(Code::ValueType, format!("`{name}` must be {wanted}"))
                 .at(value.span(), format!("this is {} {found}", article(found)))
-                .help(format!("write {key} = {example}, for instance")),
+                .help(format!("write {name} = {example}, for instance")),
         );
     }
 
-    /// A string.
-    pub fn text(&mut self, key: &'static str) -> Option<Placed<String>> {
-        self.text_like(key, example(key))
+    /// The value of a key as what the key holds. That there is none is not reported, that it is
+    /// something else is.
+    pub fn read<T: Typed>(&mut self, key: T) -> Option<T::Value> {
+        key.read(self)
     }
 
-    /// A string such as `example`, which stands in quotes.
-    fn text_like(&mut self, key: &'static str, example: &str) -> Option<Placed<String>> {
+    fn text(&mut self, key: &Key) -> Option<Placed<String>> {
+        self.one(key, TEXT, text)
+    }
+
+    fn one<T>(
+        &mut self,
+        key: &Key,
+        wanted: &str,
+        read: impl Fn(&DeValue) -> Option<T>,
+    ) -> Option<Placed<T>> {
         let value = self.value(key)?;
-        match value.get_ref().as_str() {
-            Some(text) => Some(Placed {
-                value: text.to_owned(),
-                span: value.span(),
-            }),
-            None => {
-                self.wrong_type(key, value, Expected(TEXT, example));
-                None
-            }
+        let read = read(value.get_ref());
+        if read.is_none() {
+            self.wrong_type(key, value, wanted);
         }
-    }
-
-    /// `true` or `false`.
-    pub fn flag(&mut self, key: &'static str) -> Option<Placed<bool>> {
-        let value = self.value(key)?;
-        match value.get_ref().as_bool() {
-            Some(flag) => Some(Placed {
-                value: flag,
-                span: value.span(),
-            }),
-            None => {
-                self.wrong_type(key, value, Expected(FLAG, "true"));
-                None
-            }
-        }
-    }
-
-    /// A number that is not negative.
-    pub fn number(&mut self, key: &'static str) -> Option<Placed<u32>> {
-        let value = self.value(key)?;
-        match number(value.get_ref()) {
-            Some(number) => Some(Placed {
-                value: number,
-                span: value.span(),
-            }),
-            None => {
-                self.wrong_type(key, value, Expected(NUMBER, example(key)));
-                None
-            }
-        }
-    }
-
-    /// A list of numbers.
-    pub fn numbers(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<u32>>>> {
-        self.list(key, Expected(NUMBERS, example(key)), number)
-    }
-
-    /// A list of strings.
-    pub fn texts(&mut self, key: &'static str) -> Option<Placed<Vec<Placed<String>>>> {
-        self.list(key, Expected(TEXTS, example(key)), |value| {
-            value.as_str().map(str::to_owned)
-        })
-    }
-
-    /// A string, or a list of strings.
-    pub fn texts_or_one(&mut self, key: &'static str) -> Option<Vec<Placed<String>>> {
-        let value = self.value(key)?;
-        if let Some(text) = value.get_ref().as_str() {
-            return Some(vec![Placed {
-                value: text.to_owned(),
-                span: value.span(),
-            }]);
-        }
-        let list = self.list(key, Expected(TEXT_OR_TEXTS, example(key)), |value| {
-            value.as_str().map(str::to_owned)
-        });
-        Some(list?.value)
+        let span = value.span();
+        read.map(|value| Placed { value, span })
     }
 
     fn list<T>(
         &mut self,
-        key: &'static str,
-        wanted: Expected,
+        key: &Key,
+        wanted: &str,
         read: impl Fn(&DeValue) -> Option<T>,
     ) -> Option<Placed<Vec<Placed<T>>>> {
         let value = self.value(key)?;
@@ -245,130 +221,124 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
             span: value.span(),
         })
     }
+}
 
-    /// A size such as `"4KiB"`.
-    pub fn size(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text_like(key, "\"64MiB\"")?;
-        self.parsed(("bulkhead::value::size", "64MiB"), text, parse_size)
+/// A key of which it is known what it holds.
+pub trait Typed {
+    /// That, with its place.
+    type Value;
+
+    /// Reads it; reports what is something else.
+    fn read(self, reader: &mut Reader) -> Option<Self::Value>;
+}
+
+impl Typed for Text {
+    type Value = Placed<String>;
+
+    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
+        reader.text(self.0)
     }
+}
 
-    /// An address such as `"0x40000000"`.
-    pub fn address(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text_like(key, "\"0x40000000\"")?;
-        self.parsed(
-            ("bulkhead::value::address", "0x40000000"),
-            text,
-            parse_address,
-        )
+impl Typed for Flag {
+    type Value = Placed<bool>;
+
+    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
+        reader.one(self.0, FLAG, |value| value.as_bool())
     }
+}
 
-    /// A time such as `"60s"`, in seconds.
-    pub fn time(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text_like(key, "\"60s\"")?;
-        self.parsed(("bulkhead::value::time", "60s"), text, parse_time)
+impl Typed for Number {
+    type Value = Placed<u32>;
+
+    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
+        reader.one(self.0, NUMBER, number)
     }
+}
 
-    /// A short time such as `"2ms"`, in nanoseconds.
-    pub fn duration(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text_like(key, "\"2ms\"")?;
-        self.parsed(("bulkhead::value::time", "2ms"), text, parse_duration)
+impl Typed for Numbers {
+    type Value = Placed<Vec<Placed<u32>>>;
+
+    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
+        reader.list(self.0, NUMBERS, number)
     }
+}
 
-    /// A part such as `"30%"`, 1 to 100.
-    pub fn percent(&mut self, key: &'static str) -> Option<Placed<u64>> {
-        let text = self.text_like(key, "\"30%\"")?;
-        self.parsed(("bulkhead::value::part", "30%"), text, parse_percent)
+impl Typed for Texts {
+    type Value = Placed<Vec<Placed<String>>>;
+
+    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
+        reader.list(self.0, TEXTS, text)
     }
+}
 
-    fn parsed<T>(
-        &mut self,
-        (code, example): (&'static str, &str),
-        text: Placed<String>,
-        parse: impl Fn(&str) -> Result<T, String>,
-    ) -> Option<Placed<T>> {
-        match parse(&text.value) {
-            Ok(value) => Some(Placed {
-                value,
-                span: text.span,
-            }),
+impl Typed for TextOrTexts {
+    type Value = Vec<Placed<String>>;
+
+    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
+        let value = reader.value(self.0)?;
+        if let Some(text) = text(value.get_ref()) {
+            let span = value.span();
+            return Some(vec![Placed { value: text, span }]);
+        }
+        Some(reader.list(self.0, TEXT_OR_TEXTS, text)?.value)
+    }
+}
+
+impl Typed for Quantity {
+    type Value = Placed<u64>;
+
+    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
+        let Self(key, notation) = self;
+        let text = reader.text(key)?;
+        match (notation.parse)(&text.value) {
+            Ok(value) => Some(text.map(|_| value)),
             Err(why) => {
-                let what = code.rsplit("::").next().unwrap_or(code);
-                self.findings.push(
-                    Finding::new(code, format!("`{}` is no {what}", text.value))
+                let (_, what) = notation.code.short().split_once("::").unwrap_or_default();
+                reader.report(
+                    Finding::new(notation.code, format!("`{}` is no {what}", text.value))
                         .at(text.span, why)
-                        .help(format!("such as \"{example}\"")),
+                        .help(format!("such as {}", key.example())),
                 );
                 None
             }
         }
     }
+}
 
-    /// One of some words.
-    pub fn word(
-        &mut self,
-        key: &'static str,
-        words: &[&'static str],
-    ) -> Option<Placed<&'static str>> {
-        let example = format!("\"{}\"", words.first().unwrap_or(&""));
-        let text = self.text_like(key, &example)?;
-        if let Some(word) = words.iter().find(|word| **word == text.value) {
-            return Some(Placed {
-                value: word,
-                span: text.span,
-            });
+impl Typed for Word {
+    type Value = Placed<&'static str>;
+
+    fn read(self, reader: &mut Reader) -> Option<Self::Value> {
+        let Self(key, words) = self;
+        let text = reader.text(key)?;
+        let known = || words.sound.iter().chain(words.refused).copied();
+        if let Some(word) = known().find(|word| *word == text.value) {
+            return Some(text.map(|_| word));
         }
-        let finding = Finding::new(
-            "bulkhead::value::word",
-            format!(
-                "`{}` is not a {key} that {} can have",
-                text.value, self.what
-            ),
-        )
-        .at(text.span, format!("must be one of: {}", words.join(", ")));
-        self.findings
-            .push(match nearest(&text.value, words.iter().copied()) {
-                Some(word) => finding.help(format!("did you mean `{word}`?")),
-                None => finding.help(format!(
-                    "say {key} = \"{}\", for instance",
-                    words.first().unwrap_or(&"")
-                )),
-            });
+        let (name, what) = (key.name, reader.what);
+        let message = format!("`{}` is not a {name} that {what} can have", text.value);
+        let all: Vec<_> = known().collect();
+        let help = match nearest(&text.value, known()) {
+            Some(word) => format!("did you mean `{word}`?"),
+            None => format!("say {name} = {}, for instance", key.example()),
+        };
+        reader.report(
+            Finding::new(Code::ValueWord, message)
+                .at(text.span, format!("must be one of: {}", all.join(", ")))
+                .help(help),
+        );
         None
     }
 }
 
-/// What a value has to be, and an example as it stands in a file.
-#[derive(Clone, Copy)]
-struct Expected<'a>(&'static str, &'a str);
-
+// What a value has to be, for messages.
 const TEXT: &str = "a string";
 const FLAG: &str = "true or false";
 const NUMBER: &str = "a number that is not negative";
 const NUMBERS: &str = "a list of numbers";
 const TEXTS: &str = "a list of strings";
 const TEXT_OR_TEXTS: &str = "a string or a list of strings";
-
-/// A value that a key can have, where its kind does not say enough.
-fn example(key: &str) -> &'static str {
-    match key {
-        "name" => "\"qemu-virt\"",
-        "dtb" => "\"board.dtb\"",
-        "kernel" => "\"debian:kernel\"",
-        "initrd" => "\"debian:initramfs\"",
-        "image" => "\"guest:hello\"",
-        "cmdline" => "\"console=ttyAMA0\"",
-        "overlay" => "\"board.dtbo\"",
-        "devices" => "[\"/pl061@9030000\"]",
-        "firmware" => "\"none\"",
-        "from" | "to" | "notify" => "\"one\"",
-        "gic" | "restart" => "3",
-        "intid" => "40",
-        "pcpus" | "pool" => "[0]",
-        "smc" => "[0x82000001]",
-        "service" => "0",
-        _ => "1",
-    }
-}
 
 /// What was most likely meant by a value of another kind: the number in a string, the list of one.
 fn meant(found: &DeValue, wanted: &str) -> Option<String> {
@@ -385,6 +355,11 @@ fn meant(found: &DeValue, wanted: &str) -> Option<String> {
     }
 }
 
+/// A string.
+fn text(value: &DeValue) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
 /// A number that is not negative and fits 32 bits.
 fn number(value: &DeValue) -> Option<u32> {
     let integer = value.as_integer()?;
@@ -397,5 +372,33 @@ fn article(word: &str) -> &'static str {
         "an"
     } else {
         "a"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keys::{BOARD, VM};
+    use super::*;
+
+    fn read(text: &str, key: &Key) -> bool {
+        let table = DeTable::parse(text).expect("TOML");
+        let mut findings = Vec::new();
+        let reader = Reader::new(table.get_ref(), "a VM", VM, &mut findings);
+        let has = reader.has(key);
+        reader.finish();
+        assert!(findings.is_empty(), "{findings:?}");
+        has
+    }
+
+    #[test]
+    fn a_key_of_the_table_is_read() {
+        assert!(read("vcpus = 1", const { VM.key("vcpus") }));
+        assert!(!read("vcpus = 1", const { VM.key("cpu") }));
+    }
+
+    #[test]
+    #[should_panic(expected = "`uarts` is a key of another table than vm")]
+    fn a_key_of_another_table_is_not_read() {
+        read("vcpus = 1", const { BOARD.key("uarts") });
     }
 }

@@ -3,13 +3,12 @@
 use bulkhead_abi::plan::PAGE;
 use toml::de::{DeTable, DeValue};
 
+use super::code::Code;
 use super::finding::Finding;
+use super::keys::SHARED;
 use super::reader::{Placed, Reader, check_name};
 use super::suggest::other_vm;
 use super::vm::VmSpec;
-
-/// Keys of `[shared.NAME]`.
-pub(super) const KEYS: &[&str] = &["size", "ipa", "vms"];
 
 /// `[shared.NAME]`.
 #[derive(Clone, Debug)]
@@ -31,20 +30,16 @@ pub(super) fn read(
     vms: (&[VmSpec], &[String]),
     findings: &mut Vec<Finding>,
 ) -> Option<SharedSpec> {
-    check_name(&name, "bulkhead::shared::name", "shared memory", findings);
-    let mut reader = Reader::new(table, "shared memory", KEYS, findings);
-    let size = reader.size("size");
-    let ipa = reader.address("ipa");
-    let users = reader.value("vms");
-    let missing: Vec<_> = KEYS
-        .iter()
-        .filter(|key| table.get(**key).is_none())
-        .copied()
-        .collect();
+    check_name(&name, Code::SharedName, "shared memory", findings);
+    let mut reader = Reader::new(table, "shared memory", SHARED, findings);
+    let size = reader.read(const { SHARED.quantity("size") });
+    let ipa = reader.read(const { SHARED.quantity("ipa") });
+    let users = reader.value(const { SHARED.key("vms") });
+    let missing = reader.missing();
     if !missing.is_empty() {
         reader.report(
             Finding::new(
-                "bulkhead::shared::incomplete",
+                Code::SharedIncomplete,
                 format!("shared memory `{}` is incomplete", name.value),
             )
             .at(name.span.clone(), format!("needs {}", missing.join(", ")))
@@ -54,15 +49,12 @@ pub(super) fn read(
     for value in [&size, &ipa].into_iter().flatten() {
         if value.value % PAGE != 0 {
             reader.report(
-                Finding::new(
-                    "bulkhead::memory::align",
-                    "shared memory comes in pages of 4 KiB",
-                )
-                .at(value.span.clone(), "not a multiple of 4 KiB")
-                .help(format!(
-                    "{:#x} is one",
-                    value.value.checked_next_multiple_of(PAGE).unwrap_or(0)
-                )),
+                Finding::new(Code::MemoryAlign, "shared memory comes in pages of 4 KiB")
+                    .at(value.span.clone(), "not a multiple of 4 KiB")
+                    .help(format!(
+                        "{:#x} is one",
+                        value.value.checked_next_multiple_of(PAGE).unwrap_or(0)
+                    )),
             );
         }
     }
@@ -76,7 +68,7 @@ pub(super) fn read(
             // One is enough: shared memory outlives the lives of a VM that starts again.
             if users.is_empty() {
                 reader.report(
-                    Finding::new("bulkhead::shared::alone", "shared memory that no VM has")
+                    Finding::new(Code::SharedAlone, "shared memory that no VM has")
                         .at(span, "nobody here")
                         .help("name the VMs that have it, each with \"r\" or \"rw\""),
                 );
@@ -84,7 +76,7 @@ pub(super) fn read(
         }
         Some((_, span)) => reader.report(
             Finding::new(
-                "bulkhead::value::type",
+                Code::ValueType,
                 "`vms` must be a table of VMs and their access",
             )
             .at(span, "no table")
@@ -116,7 +108,7 @@ fn user(
         _ => {
             reader.report(
                 Finding::new(
-                    "bulkhead::shared::access",
+                    Code::SharedAccess,
                     "access to shared memory is \"r\" or \"rw\"",
                 )
                 .at(access.span(), "neither")
@@ -128,11 +120,8 @@ fn user(
         }
     };
     if !declared.iter().any(|vm| vm == name) {
-        let finding = Finding::new(
-            "bulkhead::shared::unknown-vm",
-            format!("there is no VM `{name}`"),
-        )
-        .at(span, "not described here");
+        let finding = Finding::new(Code::SharedUnknownVm, format!("there is no VM `{name}`"))
+            .at(span, "not described here");
         let known = declared.iter().map(String::as_str);
         reader.report(finding.help(other_vm(name, known)));
         return None;

@@ -1,107 +1,131 @@
-//! Sizes and addresses as people write them.
+//! Sizes, times and addresses as people write them.
 
 use std::fmt;
 
-/// Units of sizes, largest first.
-const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+use super::code::Code;
+
+/// How a quantity is written.
+#[derive(Debug)]
+pub struct Notation {
+    /// What it is, for editors.
+    pub title: &'static str,
+    /// How one looks.
+    pub example: &'static str,
+    /// The regular expression of those that the reader takes, but for limits.
+    pub pattern: &'static str,
+    /// What is said of a text that is none.
+    pub code: Code,
+    /// Reads one, or says why the text is none.
+    pub parse: fn(&str) -> Result<u64, String>,
+}
+
+/// Bytes.
+pub const SIZE: Notation = Notation {
+    title: "size",
+    example: "64MiB",
+    pattern: r"^\s*[0-9]*[1-9][0-9]*\s*(KiB|MiB|GiB)\s*$",
+    code: Code::ValueSize,
+    parse: parse_size,
+};
+/// An address.
+pub const ADDRESS: Notation = Notation {
+    title: "address",
+    example: "0x40000000",
+    pattern: r"^\s*0x[0-9a-fA-F_]*[0-9a-fA-F][0-9a-fA-F_]*\s*$",
+    code: Code::ValueAddress,
+    parse: parse_address,
+};
+/// Seconds.
+pub const TIME: Notation = Notation {
+    title: "time",
+    example: "60s",
+    pattern: r"^\s*[0-9]+\s*(s|min|h)\s*$",
+    code: Code::ValueTime,
+    parse: |text| TIMES.parse(text),
+};
+/// Nanoseconds.
+pub const DURATION: Notation = Notation {
+    title: "duration",
+    example: "2ms",
+    pattern: r"^\s*[0-9]+\s*(s|ms|us|ns)\s*$",
+    code: Code::ValueTime,
+    parse: |text| DURATIONS.parse(text),
+};
+/// Hundredths.
+pub const PERCENT: Notation = Notation {
+    title: "share",
+    example: "30%",
+    pattern: r"^\s*0*([1-9][0-9]?|100)\s*%\s*$",
+    code: Code::ValuePart,
+    parse: parse_percent,
+};
+
+/// Units of one kind of quantity.
+struct Scale {
+    /// What it is, for messages.
+    what: &'static str,
+    /// What it has to be, for messages.
+    rule: &'static str,
+    /// What is said of more than 64 bits hold.
+    too_much: &'static str,
+    /// Names of units and what each is, largest first.
+    units: &'static [(&'static str, u64)],
+}
+
+const SIZES: Scale = Scale {
+    what: "a size",
+    rule: "a size is a number and one of KiB, MiB, GiB",
+    too_much: "that is more than any board has",
+    units: &[("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)],
+};
+const TIMES: Scale = Scale {
+    what: "a time",
+    rule: "a time is a number and one of s, min, h",
+    too_much: "that is longer than anything lasts",
+    units: &[("h", 3600), ("min", 60), ("s", 1)],
+};
+const DURATIONS: Scale = Scale {
+    what: "a time",
+    rule: "a short time is a whole number and one of us, ms, s",
+    too_much: "that is longer than anything lasts",
+    units: &[
+        ("s", 1_000_000_000),
+        ("ms", 1_000_000),
+        ("us", 1000),
+        ("ns", 1),
+    ],
+};
+
+impl Scale {
+    /// Reads a whole number with a unit behind it, such as `2ms` or `4 KiB`.
+    fn parse(&self, text: &str) -> Result<u64, String> {
+        let text = text.trim();
+        let digits = text.find(|c: char| !c.is_ascii_digit());
+        let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+        let mut units = self.units.iter();
+        let unit = units.find(|(name, _)| *name == unit.trim());
+        let (_, factor) = unit.ok_or(self.rule)?;
+        let number = number.parse::<u64>();
+        let number = number.map_err(|_| format!("{} starts with a number", self.what))?;
+        let quantity = number.checked_mul(*factor);
+        quantity.ok_or_else(|| self.too_much.to_owned())
+    }
+}
 
 /// Reads `768MiB`, `4KiB`, `2GiB`.
 ///
 /// # Errors
 /// Why the text is no size.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = UNITS
-        .iter()
-        .find(|(name, _)| *name == unit.trim())
-        .map(|(_, factor)| factor);
-    let Some(factor) = factor else {
-        return Err("a size is a number and one of KiB, MiB, GiB".to_owned());
-    };
-    let number: u64 = number
-        .parse()
-        .map_err(|_| "a size starts with a number".to_owned())?;
-    match number.checked_mul(*factor) {
-        Some(0) => Err("the size is nothing".to_owned()),
-        Some(size) if size <= 1 << 48 => Ok(size),
-        _ => Err("that is more than any board has".to_owned()),
-    }
-}
-
-/// Units of times in seconds.
-const TIMES: [(&str, u64); 3] = [("h", 3600), ("min", 60), ("s", 1)];
-
-/// Reads `60s`, `10min`, `1h`; gives seconds.
-///
-/// # Errors
-/// Why the text is no time.
-pub fn parse_time(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = TIMES.iter().find(|(name, _)| *name == unit.trim());
-    let (_, factor) = factor.ok_or("a time is a number and one of s, min, h")?;
-    let number: u64 = number.parse().map_err(|_| "a time starts with a number")?;
-    number
-        .checked_mul(*factor)
-        .ok_or_else(|| "that is longer than anything lasts".to_owned())
-}
-
-/// Units of short times in nanoseconds, longest first.
-const SHORT: [(&str, u64); 4] = [
-    ("s", 1_000_000_000),
-    ("ms", 1_000_000),
-    ("us", 1000),
-    ("ns", 1),
-];
-
-/// Reads `2ms`, `500us`, `1s`; gives nanoseconds.
-///
-/// # Errors
-/// Why the text is no such time.
-pub fn parse_duration(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let factor = SHORT.iter().find(|(name, _)| *name == unit.trim());
-    let (_, factor) = factor.ok_or("a short time is a whole number and one of us, ms, s")?;
-    let number: u64 = number.parse().map_err(|_| "a time starts with a number")?;
-    number
-        .checked_mul(*factor)
-        .ok_or_else(|| "that is longer than anything lasts".to_owned())
-}
-
-/// Shows nanoseconds in the longest unit in which there are at most three decimals.
-#[derive(Clone, Copy, Debug)]
-pub struct Duration(pub u64);
-
-impl fmt::Display for Duration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = |factor: u64| self.0 >= factor && self.0.is_multiple_of((factor / 1000).max(1));
-        let found = SHORT.iter().find(|(_, factor)| fits(*factor));
-        let (name, factor) = found.copied().unwrap_or(("ns", 1));
-        let (whole, rest) = (self.0 / factor, self.0 % factor);
-        if rest == 0 {
-            return write!(f, "{whole} {name}");
-        }
-        let decimals = format!("{:03}", rest / (factor / 1000));
-        write!(f, "{whole}.{} {name}", decimals.trim_end_matches('0'))
+    match SIZES.parse(text)? {
+        0 => Err("the size is nothing".to_owned()),
+        size if size <= 1 << 48 => Ok(size),
+        _ => Err(SIZES.too_much.to_owned()),
     }
 }
 
 /// Reads `30%`: 1 to 100.
-///
-/// # Errors
-/// Why the text is no such part.
-pub fn parse_percent(text: &str) -> Result<u64, String> {
+fn parse_percent(text: &str) -> Result<u64, String> {
     let number = text.trim().strip_suffix('%');
     let number = number.and_then(|number| number.trim_end().parse().ok());
     let part = number.filter(|part| (1..=100).contains(part));
@@ -122,13 +146,31 @@ pub fn parse_address(text: &str) -> Result<u64, String> {
         .map_err(|_| "an address has hexadecimal digits behind 0x, 16 at most".to_owned())
 }
 
+/// Shows nanoseconds in the longest unit in which there are at most three decimals.
+#[derive(Clone, Copy, Debug)]
+pub struct Duration(pub u64);
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fits = |factor: u64| self.0 >= factor && self.0.is_multiple_of((factor / 1000).max(1));
+        let found = DURATIONS.units.iter().find(|(_, factor)| fits(*factor));
+        let (name, factor) = found.copied().unwrap_or(("ns", 1));
+        let (whole, rest) = (self.0 / factor, self.0 % factor);
+        if rest == 0 {
+            return write!(f, "{whole} {name}");
+        }
+        let decimals = format!("{:03}", rest / (factor / 1000));
+        write!(f, "{whole}.{} {name}", decimals.trim_end_matches('0'))
+    }
+}
+
 /// Shows a size with the largest unit that leaves no rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Size(pub u64);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (name, factor) in UNITS {
+        for &(name, factor) in SIZES.units {
             if self.0 >= factor && self.0.is_multiple_of(factor) {
                 return write!(f, "{} {name}", self.0 / factor);
             }
@@ -156,22 +198,22 @@ mod tests {
 
     #[test]
     fn times_are_seconds() {
-        assert_eq!(parse_time("60s"), Ok(60));
-        assert_eq!(parse_time("2 min"), Ok(120));
-        assert_eq!(parse_time("1h"), Ok(3600));
-        assert!(parse_time("60").is_err());
-        assert!(parse_time("s").is_err());
-        assert!(parse_time("99999999999999999h").is_err());
+        assert_eq!((TIME.parse)("60s"), Ok(60));
+        assert_eq!((TIME.parse)("2 min"), Ok(120));
+        assert_eq!((TIME.parse)("1h"), Ok(3600));
+        assert!((TIME.parse)("60").is_err());
+        assert!((TIME.parse)("s").is_err());
+        assert!((TIME.parse)("99999999999999999h").is_err());
     }
 
     #[test]
     fn short_times_are_nanoseconds() {
-        assert_eq!(parse_duration("2ms"), Ok(2_000_000));
-        assert_eq!(parse_duration("500 us"), Ok(500_000));
-        assert_eq!(parse_duration("10s"), Ok(10_000_000_000));
-        assert!(parse_duration("1min").is_err());
-        assert!(parse_duration("2.5ms").is_err());
-        assert!(parse_duration("99999999999999999s").is_err());
+        assert_eq!((DURATION.parse)("2ms"), Ok(2_000_000));
+        assert_eq!((DURATION.parse)("500 us"), Ok(500_000));
+        assert_eq!((DURATION.parse)("10s"), Ok(10_000_000_000));
+        assert!((DURATION.parse)("1min").is_err());
+        assert!((DURATION.parse)("2.5ms").is_err());
+        assert!((DURATION.parse)("99999999999999999s").is_err());
         let shown = |time| Duration(time).to_string();
         assert_eq!(shown(2_000_000), "2 ms");
         assert_eq!(shown(500_900), "500.9 us");

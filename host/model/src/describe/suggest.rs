@@ -2,13 +2,15 @@
 
 use std::cmp::Reverse;
 
+use strsim::levenshtein;
+
 /// The word of `known` that is at most a third of its letters away from `word`; of several, that which begins and ends most
 /// like it.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
         .map(|candidate| {
-            let (distance, alike) = (distance(word, candidate), alike(word, candidate));
+            let (distance, alike) = (levenshtein(word, candidate), alike(word, candidate));
             (distance, Reverse(alike), candidate)
         })
         .filter(|(distance, _, candidate)| *distance <= candidate.len().div_ceil(3))
@@ -33,22 +35,6 @@ fn alike(one: &str, other: &str) -> usize {
     let begin = one.chars().zip(other.chars());
     let end = one.chars().rev().zip(other.chars().rev());
     begin.take_while(|(a, b)| a == b).count() + end.take_while(|(a, b)| a == b).count()
-}
-
-/// Edit distance (Levenshtein) between two words.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in other.iter().enumerate() {
-            let cost = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[other.len()]
 }
 
 #[cfg(test)]

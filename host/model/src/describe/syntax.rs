@@ -2,18 +2,19 @@
 
 use std::ops::Range;
 
+use super::code::Code;
 use super::finding::{Finding, Span, Text};
 
 /// Findings that may only follow from a table or a key that could not be read.
-const OF_WHAT_IS_MISSING: [&str; 8] = [
-    "bulkhead::board::missing",
-    "bulkhead::crash::unknown-vm",
-    "bulkhead::doorbell::unknown-shared",
-    "bulkhead::doorbell::unknown-vm",
-    "bulkhead::doorbell::not-shared",
-    "bulkhead::shared::unknown-vm",
-    "bulkhead::vm::image",
-    "bulkhead::vm::none",
+const OF_WHAT_IS_MISSING: [Code; 8] = [
+    Code::BoardMissing,
+    Code::CrashUnknownVm,
+    Code::DoorbellUnknownShared,
+    Code::DoorbellUnknownVm,
+    Code::DoorbellNotShared,
+    Code::SharedUnknownVm,
+    Code::VmImage,
+    Code::VmNone,
 ];
 
 /// Drops what was found behind the errors of the syntax, which are `errors` of the findings, and may follow from them.

@@ -1,52 +1,19 @@
 //! `[vm.NAME]`.
 
-use bulkhead_abi::console::label;
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, MAX_VMS, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
-use super::class::{self, CLASSES, Deviation, InterruptSpec};
+use super::class::{self, Deviation, InterruptSpec};
+use super::code::Code;
 use super::cpu::{self, CpuSpec};
 use super::emulated::{self, DeviceSpec, GicSpec};
 use super::finding::{Finding, Span};
+use super::keys::{MEMORY, VM};
 use super::policy::{self, CrashSpec};
 use super::reader::{Placed, Reader, rename};
 use super::size::Size;
+use super::words::{CLASSES, RESERVED};
 
-/// Keys of `[vm.NAME]`.
-pub(super) const KEYS: &[&str] = &[
-    "class",
-    "control",
-    "interrupts",
-    "reclaim",
-    "vcpus",
-    "pcpus",
-    "cpu",
-    "weight",
-    "cap",
-    "budget",
-    "period",
-    "pool",
-    "memory",
-    "kernel",
-    "initrd",
-    "cmdline",
-    "overlay",
-    "image",
-    "load",
-    "entry",
-    "console",
-    "gic",
-    "crash",
-    "devices",
-    "rtc",
-    "watchdog",
-    "ptimer",
-    "time",
-    "smc",
-    "deterministic",
-];
-/// Keys of `memory` as a table.
-pub(super) const MEMORY_KEYS: &[&str] = &["size", "ipa", "pa"];
 /// RAM and its addresses are multiples of this, so that stage 2 maps it with blocks.
 pub(super) const RAM_ALIGN: u64 = 2 << 20;
 
@@ -143,8 +110,8 @@ impl VmSpec {
 /// looked at; that was reported, and then nothing is planned.
 pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Finding>) -> VmSpec {
     check_name(&name, findings);
-    let mut reader = Reader::new(table, "a VM", KEYS, findings);
-    let class_word = reader.word("class", &CLASSES.map(|(name, _)| name));
+    let mut reader = Reader::new(table, "a VM", VM, findings);
+    let class_word = reader.read(const { VM.word("class") });
     let class_span = class_word.as_ref().map(|word| word.span.clone());
     let class = class_word
         .and_then(|word| CLASSES.iter().find(|(name, _)| *name == word.value))
@@ -155,19 +122,23 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let cpu = cpu::read(&mut reader, class);
     deviations.extend(class::cpu_deviation(class, &cpu));
     let payload = payload(&mut reader, &name);
-    let cmdline = reader.text("cmdline");
+    let cmdline = reader.read(const { VM.text("cmdline") });
     let console = emulated::console(&mut reader);
     let gic = emulated::gic(&mut reader);
     let crash = policy::crash(&mut reader);
     let (own_ptimer, time_stops) = policy::time(&mut reader);
     let calls = policy::calls(&mut reader);
-    let overlays = reader.texts_or_one("overlay").unwrap_or_default();
-    let rtc = emulated::device(&mut reader, ("rtc", "`rtc`"));
-    let watchdog = emulated::device(&mut reader, ("watchdog", "`watchdog`"));
+    let overlays = reader
+        .read(const { VM.text_or_texts("overlay") })
+        .unwrap_or_default();
+    let rtc = emulated::rtc(&mut reader);
+    let watchdog = emulated::watchdog(&mut reader);
     let devices = reader
-        .texts("devices")
+        .read(const { VM.texts("devices") })
         .map_or_else(Vec::new, |list| list.value);
-    let deterministic = reader.flag("deterministic").is_some_and(|flag| flag.value);
+    let deterministic = reader
+        .read(const { VM.flag("deterministic") })
+        .is_some_and(|flag| flag.value);
     let memory = memory_value(&mut reader, &name);
     reader.finish();
     let memory = memory.and_then(|memory| memory_spec(memory, findings));
@@ -210,7 +181,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
 pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
     if let Some(first) = vms.get(MAX_VMS) {
         findings.push(
-            Finding::new("bulkhead::vm::many", "there are too many VMs")
+            Finding::new(Code::VmMany, "there are too many VMs")
                 .at(
                     first.name.span.clone(),
                     format!("the first after {MAX_VMS}"),
@@ -219,9 +190,6 @@ pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
         );
     }
 }
-
-/// Labels of lines that are no VM's.
-pub const RESERVED: [&str; 2] = [label::EL2_NAME, label::MONITOR_NAME];
 
 /// A name that the plan can hold and that labels lines of the console.
 fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
@@ -234,19 +202,16 @@ fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
             format!("1 to {NAME} of the characters a-z A-Z 0-9 -")
         };
         findings.push(
-            Finding::new(
-                "bulkhead::vm::name",
-                format!("`{text}` cannot be the name of a VM"),
-            )
-            .at(name.span.clone(), why)
-            .help(rename(text)),
+            Finding::new(Code::VmName, format!("`{text}` cannot be the name of a VM"))
+                .at(name.span.clone(), why)
+                .help(rename(text)),
         );
     }
 }
 
 /// `vcpus` and `pcpus`: how many vCPUs, and the CPUs of the board for them if named.
 fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
-    let vcpus = reader.number("vcpus");
+    let vcpus = reader.read(const { VM.number("vcpus") });
     let count = vcpus.as_ref().map_or(1, |vcpus| vcpus.value as usize);
     let vcpus_place = vcpus.as_ref().map(|vcpus| vcpus.span.clone());
     if let Some(vcpus) = vcpus.filter(|_| count == 0 || count > MAX_VCPUS_PER_VM) {
@@ -257,21 +222,21 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
             format!("{count} vCPUs")
         };
         reader.report(
-            Finding::new("bulkhead::vcpu::count", what)
+            Finding::new(Code::VcpuCount, what)
                 .at(vcpus.span, here)
                 .help("vcpus = 1 is the default"),
         );
         // Whatever would follow from the wrong number is no news; `pcpus` is read for its own faults.
-        reader.numbers("pcpus");
+        reader.read(const { VM.numbers("pcpus") });
         return (1, Vec::new());
     }
-    let Some(pcpus) = reader.numbers("pcpus") else {
+    let Some(pcpus) = reader.read(const { VM.numbers("pcpus") }) else {
         return (count, Vec::new());
     };
     if pcpus.value.len() != count {
         let plural = if count == 1 { "" } else { "s" };
         reader.report(
-            Finding::new("bulkhead::pcpu::count", "each vCPU has a pCPU on which it starts")
+            Finding::new(Code::PcpuCount, "each vCPU has a pCPU on which it starts")
                 .at(
                     pcpus.span,
                     format!("{} pCPUs for {count} vCPU{plural}", pcpus.value.len()),
@@ -288,19 +253,18 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
 
 /// `kernel` with what goes with it, or `image` with what goes with it.
 fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
-    let kernel = reader.text("kernel");
-    let image = reader.text("image");
-    let initrd = reader.texts_or_one("initrd").unwrap_or_default();
-    let load = reader.address("load");
-    let entry = reader.address("entry");
+    let kernel = reader.read(const { VM.text("kernel") });
+    let image = reader.read(const { VM.text("image") });
+    let initrd = reader
+        .read(const { VM.text_or_texts("initrd") })
+        .unwrap_or_default();
+    let load = reader.read(const { VM.quantity("load") });
+    let entry = reader.read(const { VM.quantity("entry") });
     let mut misplaced = |span: &Span, key: &str, owner: &str| {
         reader.report(
-            Finding::new(
-                "bulkhead::vm::stray",
-                format!("`{key}` goes with `{owner}` only"),
-            )
-            .at(span.clone(), format!("this VM has no `{owner}`"))
-            .help(format!("leave `{key}` out")),
+            Finding::new(Code::VmStray, format!("`{key}` goes with `{owner}` only"))
+                .at(span.clone(), format!("this VM has no `{owner}`"))
+                .help(format!("leave `{key}` out")),
         );
     };
     match (kernel, image) {
@@ -320,20 +284,18 @@ fn payload(reader: &mut Reader, name: &Placed<String>) -> Option<PayloadSpec> {
         }
         (Some(kernel), Some(image)) => {
             reader.report(
-                Finding::new(
-                    "bulkhead::vm::image",
-                    "a VM runs a kernel or an image, not both",
-                )
-                .at(image.span, "an image")
-                .at(kernel.span, "a kernel")
-                .help("leave one of them out"),
+                Finding::new(Code::VmImage, "a VM runs a kernel or an image, not both")
+                    .at(image.span, "an image")
+                    .at(kernel.span, "a kernel")
+                    .help("leave one of them out"),
             );
             None
         }
         (None, None) => {
-            if reader.value("kernel").is_none() && reader.value("image").is_none() {
+            let stated = [const { VM.key("kernel") }, const { VM.key("image") }];
+            if !stated.into_iter().any(|key| reader.has(key)) {
                 reader.report(
-                    Finding::new("bulkhead::vm::image", format!("`{}` has nothing to run", name.value))
+                    Finding::new(Code::VmImage, format!("`{}` has nothing to run", name.value))
                         .at(name.span.clone(), "needs `kernel` or `image`")
                         .help("kernel = \"FILE\" for a Linux Image, image = \"FILE\" for an ELF or raw program"),
                 );
@@ -352,41 +314,35 @@ type MemoryValue = (
 
 /// `memory`: a size, or a table of `size`, `ipa` and `pa`.
 fn memory_value(reader: &mut Reader, name: &Placed<String>) -> Option<MemoryValue> {
-    let Some(value) = reader.value("memory") else {
+    let Some(value) = reader.value(const { VM.key("memory") }) else {
         reader.report(
-            Finding::new(
-                "bulkhead::vm::memory",
-                format!("`{}` has no memory", name.value),
-            )
-            .at(name.span.clone(), "needs `memory`")
-            .help("add memory = \"64MiB\", for instance"),
+            Finding::new(Code::VmMemory, format!("`{}` has no memory", name.value))
+                .at(name.span.clone(), "needs `memory`")
+                .help("add memory = \"64MiB\", for instance"),
         );
         return None;
     };
     if let DeValue::Table(table) = value.get_ref() {
         let mut inner = Vec::new();
-        let mut table = Reader::new(table, "`memory`", MEMORY_KEYS, &mut inner);
+        let mut table = Reader::new(table, "`memory`", MEMORY, &mut inner);
         let parts = (
-            table.size("size"),
-            table.address("ipa"),
-            table.address("pa"),
+            table.read(const { MEMORY.quantity("size") }),
+            table.read(const { MEMORY.quantity("ipa") }),
+            table.read(const { MEMORY.quantity("pa") }),
         );
-        let sizeless = table.value("size").is_none();
+        let sizeless = !table.has(const { MEMORY.key("size") });
         table.finish();
         if sizeless {
             inner.push(
-                Finding::new(
-                    "bulkhead::vm::memory",
-                    format!("`{}` has no memory", name.value),
-                )
-                .at(value.span(), "needs `size`")
-                .help("such as memory = { size = \"64MiB\", ipa = \"0x40000000\" }"),
+                Finding::new(Code::VmMemory, format!("`{}` has no memory", name.value))
+                    .at(value.span(), "needs `size`")
+                    .help("such as memory = { size = \"64MiB\", ipa = \"0x40000000\" }"),
             );
         }
         inner.into_iter().for_each(|finding| reader.report(finding));
         return Some(parts);
     }
-    Some((reader.size("memory"), None, None))
+    Some((reader.read(const { VM.quantity("memory") }), None, None))
 }
 
 /// Checks alignment of RAM.
@@ -395,7 +351,7 @@ fn memory_spec(value: MemoryValue, findings: &mut Vec<Finding>) -> Option<Memory
     let size = size?;
     if size.value % PAGE != 0 {
         findings.push(
-            Finding::new("bulkhead::memory::align", "memory comes in pages of 4 KiB")
+            Finding::new(Code::MemoryAlign, "memory comes in pages of 4 KiB")
                 .at(size.span.clone(), "not a multiple of 4 KiB")
                 .help(format!(
                     "{} is one",
@@ -406,12 +362,9 @@ fn memory_spec(value: MemoryValue, findings: &mut Vec<Finding>) -> Option<Memory
     for address in [&ipa, &pa].into_iter().flatten() {
         if address.value % RAM_ALIGN != 0 {
             findings.push(
-                Finding::new(
-                    "bulkhead::memory::align",
-                    "RAM starts at a multiple of 2 MiB",
-                )
-                .at(address.span.clone(), "not a multiple of 2 MiB")
-                .help(format!("{:#x} is one", address.value & !(RAM_ALIGN - 1))),
+                Finding::new(Code::MemoryAlign, "RAM starts at a multiple of 2 MiB")
+                    .at(address.span.clone(), "not a multiple of 2 MiB")
+                    .help(format!("{:#x} is one", address.value & !(RAM_ALIGN - 1))),
             );
         }
     }

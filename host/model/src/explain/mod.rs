@@ -10,10 +10,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::describe::nearest;
+use crate::describe::{Code, nearest};
 
-/// What all codes begin with.
-const PREFIX: &str = "bulkhead::";
 /// The texts.
 const FILES: [&str; 5] = [
     include_str!("board.toml"),
@@ -43,27 +41,23 @@ pub struct Explanation {
     pub more: Option<String>,
 }
 
-/// All explanations by their short codes, such as `pcpu::shared`.
-pub fn all() -> BTreeMap<String, Explanation> {
+/// The explanation of each code.
+pub fn all() -> BTreeMap<Code, Explanation> {
     let mut all = BTreeMap::new();
     for file in FILES {
         // Each of the files is read by a test, so none of them is ever passed over.
-        let explanations: BTreeMap<String, Explanation> = toml::from_str(file).unwrap_or_default();
+        let explanations: BTreeMap<Code, Explanation> = toml::from_str(file).unwrap_or_default();
         all.extend(explanations);
     }
     all
 }
 
-/// A code as it is looked up: `pcpu::shared` of `bulkhead::pcpu::shared`.
-pub fn short(code: &str) -> &str {
-    code.strip_prefix(PREFIX).unwrap_or(code)
-}
-
-/// The code that is most like one that does not exist: by its letters, or by a part of it.
-pub fn alike<'a>(code: &str, known: &'a BTreeMap<String, Explanation>) -> Option<&'a str> {
-    let part = |known: &&str| known.split("::").any(|part| part == code);
-    let names = || known.keys().map(String::as_str);
-    nearest(code, names()).or_else(|| names().find(part))
+/// The short name of the code that is most like a word that is none: by its letters, or by a part of
+/// it.
+pub fn alike(word: &str) -> Option<&'static str> {
+    let part = |known: &&str| known.split("::").any(|part| part == word);
+    let names = || Code::ALL.into_iter().map(Code::short);
+    nearest(word, names()).or_else(|| names().find(part))
 }
 
 #[cfg(test)]
@@ -75,8 +69,7 @@ mod tests {
         let count: usize = FILES
             .iter()
             .map(|file| {
-                let read: BTreeMap<String, Explanation> =
-                    toml::from_str(file).expect("explanations");
+                let read: BTreeMap<Code, Explanation> = toml::from_str(file).expect("explanations");
                 read.len()
             })
             .sum();
@@ -84,12 +77,20 @@ mod tests {
     }
 
     #[test]
+    fn every_code_is_explained() {
+        let all = all();
+        let missing = Code::ALL.into_iter().filter(|code| !all.contains_key(code));
+        assert_eq!(missing.collect::<Vec<_>>(), []);
+    }
+
+    #[test]
     fn codes_are_found_with_and_without_their_beginning_and_the_nearest_is_named() {
         let all = all();
-        assert!(all.contains_key(short("bulkhead::pcpu::shared")));
-        assert!(all.contains_key(short("pcpu::shared")));
-        assert_eq!(alike("pcpu::shraed", &all), Some("pcpu::shared"));
-        assert_eq!(alike("overload", &all), Some("cpu::overload"));
-        assert_eq!(alike("zzzzzzzz", &all), None);
+        for name in ["bulkhead::pcpu::shared", "pcpu::shared"] {
+            assert!(Code::named(name).is_some_and(|code| all.contains_key(&code)));
+        }
+        assert_eq!(alike("pcpu::shraed"), Some("pcpu::shared"));
+        assert_eq!(alike("overload"), Some("cpu::overload"));
+        assert_eq!(alike("zzzzzzzz"), None);
     }
 }

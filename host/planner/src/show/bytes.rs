@@ -1,13 +1,15 @@
 //! A plan that was saved as bytes (`out/NAME/plan.bin`), in the words of its JSON as far as bytes have them: they know no
 //! names of devices, payloads and shared memory, and no reasons.
 
-use bulkhead_abi::plan::{Class, CpuPolicy, Crash, NONE, Region, RegionKind, Vcpu, Vm};
+use bulkhead_abi::plan::{self, Class, CpuPolicy, NONE, Region, RegionKind, Vcpu, Vm};
 use bulkhead_core::plan::{Plan, rows_of};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use bulkhead_model::describe::class_name;
 
 use super::access;
+use super::document::{Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 
 /// The plan in these bytes.
 ///
@@ -24,36 +26,134 @@ pub fn read(bytes: &[u8]) -> Result<Value, String> {
     })?;
     let board = &plan.header.board;
     let image = &plan.header.image;
-    let memory = plan.memory.iter();
-    let cpus = plan.pcpus.iter();
-    let bells = plan.doorbells.iter();
-    Ok(json!({
-        "board": {
-            "gic": board.gic_version,
-            "uart": hex(board.uart),
-            "memory": memory.map(|range| json!({ "pa": hex(range.base), "size": range.size })).collect::<Vec<_>>(),
+    Ok(json!(Document {
+        board: Board {
+            gic: board.gic_version,
+            uart: Hex(board.uart),
+            memory: plan
+                .memory
+                .iter()
+                .map(|range| Range {
+                    pa: Hex(range.base),
+                    size: range.size,
+                })
+                .collect(),
         },
-        "cpus": cpus.map(|cpu| json!({ "cpu": hex(cpu.mpidr), "service": cpu.service != 0 })).collect::<Vec<_>>(),
-        "image": { "base": hex(image.base), "size": image.size, "pool_pages": image.pool_pages },
-        "vms": plan.vms.iter().enumerate().map(|(index, row)| vm(&plan, index, row)).collect::<Vec<_>>(),
-        "doorbells": bells.map(|bell| {
-            let (from, to) = (name_of(&plan, bell.vm), name_of(&plan, bell.to));
-            json!({
-                "name": format!("{from} to {to}"), "ipa": hex(bell.ipa), "intid": bell.vintid,
-                "physical": bell.pintid != 0, "apart_ns": bell.apart,
+        cpus: plan
+            .pcpus
+            .iter()
+            .map(|cpu| Cpu {
+                cpu: Hex(cpu.mpidr),
+                service: cpu.service != 0,
             })
-        }).collect::<Vec<_>>(),
+            .collect(),
+        image: Image {
+            base: Hex(image.base),
+            size: image.size,
+            pool_pages: image.pool_pages,
+        },
+        vms: (plan.vms.iter().enumerate())
+            .map(|(index, row)| vm(&plan, index, row))
+            .collect(),
+        doorbells: plan
+            .doorbells
+            .iter()
+            .map(|bell| Doorbell {
+                name: format!("{} to {}", name_of(&plan, bell.vm), name_of(&plan, bell.to)),
+                ipa: Hex(bell.ipa),
+                intid: bell.vintid,
+                physical: bell.pintid != 0,
+                apart_ns: bell.apart,
+            })
+            .collect(),
     }))
+}
+
+#[derive(Serialize)]
+struct Document {
+    board: Board,
+    cpus: Vec<Cpu>,
+    image: Image,
+    vms: Vec<VmRow>,
+    doorbells: Vec<Doorbell>,
+}
+
+#[derive(Serialize)]
+struct Board {
+    gic: u32,
+    uart: Hex,
+    memory: Vec<Range>,
+}
+
+#[derive(Serialize)]
+struct Cpu {
+    /// Its MPIDR: bytes know no numbers of CPUs.
+    cpu: Hex,
+    service: bool,
+}
+
+#[derive(Serialize)]
+struct Image {
+    base: Hex,
+    size: u64,
+    pool_pages: u32,
+}
+
+#[derive(Serialize)]
+struct Doorbell {
+    name: String,
+    ipa: Hex,
+    intid: u16,
+    physical: bool,
+    apart_ns: u64,
+}
+
+#[derive(Serialize)]
+struct VmRow {
+    name: String,
+    class: Option<&'static str>,
+    /// MPIDR of that of each vCPU.
+    cpus: Vec<Option<Hex>>,
+    cpu: Option<Time<u32>>,
+    interrupt_mode: InterruptMode,
+    reclaim: Option<&'static str>,
+    flags: u16,
+    crash: Crash<'static>,
+    events: u16,
+    entry: Hex,
+    device_tree: Hex,
+    spis: u32,
+    s2_pages: u32,
+    regions: Vec<Mapped<'static>>,
+    loads: Vec<Load>,
+    interrupts: Vec<Interrupt>,
+    gic: Gic,
+    emulated: Vec<Emulated>,
+    quiets: Vec<Quiet<'static>>,
+    smc: Vec<Hex>,
+}
+
+#[derive(Serialize)]
+struct InterruptMode {
+    mode: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct Load {
+    what: String,
+    size: u64,
+}
+
+#[derive(Serialize)]
+struct Interrupt {
+    pintid: u16,
+    vintid: u16,
+    flags: u16,
 }
 
 /// Whether bytes may be a plan.
 pub fn looks_like_one(bytes: &[u8]) -> bool {
     bytes.starts_with(b"BULKHEAD")
-}
-
-/// An address.
-fn hex(value: u64) -> String {
-    format!("{value:#x}")
 }
 
 /// Name of a VM by its index.
@@ -69,7 +169,7 @@ fn name(padded: &[u8]) -> String {
 }
 
 /// A VM.
-fn vm(plan: &Plan, index: usize, row: &Vm) -> Value {
+fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
     let vcpus = rows_of(plan.vcpus, index);
     let classes = [
         Class::Management,
@@ -80,69 +180,99 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> Value {
     let class = classes.iter().find(|class| **class as u16 == row.class);
     let mpidr = |vcpu: &Vcpu| {
         let cpu = plan.pcpus.get(usize::from(vcpu.pcpu));
-        cpu.map_or_else(String::new, |cpu| hex(cpu.mpidr))
-    };
-    let crash = if row.crash == Crash::Restart as u16 {
-        json!({ "policy": "restart", "most": row.restarts, "seconds": row.restart_seconds })
-    } else if row.notify != NONE {
-        json!({ "policy": "notify", "vm": name_of(plan, row.notify) })
-    } else {
-        json!({ "policy": "halt" })
+        cpu.map(|cpu| Hex(cpu.mpidr))
     };
     let modes = ["vgic", "recoverable", "pmr-trapped", "pmr-direct", "gicv2"];
     let reclaims = ["always", "guaranteed", "cooperative", "sdei"];
+    let kinds = ["pl011", "pl031", "sbsa-watchdog"];
     let word = |words: &[&'static str], number: u16| words.get(usize::from(number)).copied();
-    json!({
-        "name": name(&row.name),
-        "class": class.map(|class| class_name(*class)),
-        "cpus": vcpus.iter().map(mpidr).collect::<Vec<_>>(),
-        "cpu": vcpus.first().map(time),
-        "interrupt_mode": { "mode": word(&modes, row.interrupts) },
-        "reclaim": word(&reclaims, row.reclaim),
-        "flags": row.flags,
-        "crash": crash,
-        "events": row.event_intid,
-        "entry": hex(row.entry),
-        "device_tree": hex(row.boot_arg),
-        "spis": row.spis,
-        "s2_pages": row.s2_pages,
-        "regions": rows_of(plan.regions, index).iter().map(region).collect::<Vec<_>>(),
-        "loads": rows_of(plan.loads, index).iter().map(|load| {
-            json!({ "what": format!("payload at {:#x}", load.ipa), "size": load.size })
-        }).collect::<Vec<_>>(),
-        "interrupts": rows_of(plan.irqs, index).iter().map(|irq| {
-            json!({ "pintid": irq.pintid, "vintid": irq.vintid, "flags": irq.flags })
-        }).collect::<Vec<_>>(),
-        "gic": match row.gicr {
-            0 => json!({ "gicd": hex(row.gicd), "gicc": hex(row.gicc) }),
-            gicr => json!({ "gicd": hex(row.gicd), "gicr": hex(gicr) }),
+    let loads = rows_of(plan.loads, index).iter().map(|load| Load {
+        what: format!("payload at {:#x}", load.ipa),
+        size: load.size,
+    });
+    let interrupts = rows_of(plan.irqs, index).iter().map(|irq| Interrupt {
+        pintid: irq.pintid,
+        vintid: irq.vintid,
+        flags: irq.flags,
+    });
+    let emulated = rows_of(plan.devices, index).iter().map(|device| Emulated {
+        kind: word(&kinds, device.kind),
+        ipa: Hex(device.ipa),
+        size: device.size,
+        vintid: device.vintid.into(),
+    });
+    let quiets = rows_of(plan.quiets, index).iter().map(|quiet| Quiet {
+        device: None,
+        pa: Hex(quiet.pa),
+        width: quiet.width,
+        value: quiet.value,
+    });
+    let calls = rows_of(plan.calls, index).iter();
+    VmRow {
+        name: name(&row.name),
+        class: class.map(|class| class_name(*class)),
+        cpus: vcpus.iter().map(mpidr).collect(),
+        cpu: vcpus.first().map(time),
+        interrupt_mode: InterruptMode {
+            mode: word(&modes, row.interrupts),
         },
-        "emulated": rows_of(plan.devices, index).iter().map(|device| {
-            let kind = word(&["pl011", "pl031", "sbsa-watchdog"], device.kind);
-            json!({ "kind": kind, "ipa": hex(device.ipa), "size": device.size, "vintid": device.vintid })
-        }).collect::<Vec<_>>(),
-        "quiets": rows_of(plan.quiets, index).iter().map(|quiet| {
-            json!({ "pa": hex(quiet.pa), "width": quiet.width, "value": quiet.value })
-        }).collect::<Vec<_>>(),
-        "smc": rows_of(plan.calls, index).iter().map(|call| hex(call.function.into())).collect::<Vec<_>>(),
-    })
+        reclaim: word(&reclaims, row.reclaim),
+        flags: row.flags,
+        crash: crash(plan, row),
+        events: row.event_intid,
+        entry: Hex(row.entry),
+        device_tree: Hex(row.boot_arg),
+        spis: row.spis,
+        s2_pages: row.s2_pages,
+        regions: rows_of(plan.regions, index).iter().map(region).collect(),
+        loads: loads.collect(),
+        interrupts: interrupts.collect(),
+        gic: match row.gicr {
+            0 => Gic::v2(row.gicd, row.gicc),
+            gicr => Gic::v3(row.gicd, gicr),
+        },
+        emulated: emulated.collect(),
+        quiets: quiets.collect(),
+        smc: calls.map(|call| Hex(call.function.into())).collect(),
+    }
+}
+
+/// What happens when a VM crashes.
+fn crash(plan: &Plan, row: &Vm) -> Crash<'static> {
+    if row.crash == plan::Crash::Restart as u16 {
+        Crash::Restart {
+            most: row.restarts,
+            seconds: row.restart_seconds,
+        }
+    } else if row.notify != NONE {
+        Crash::Notify {
+            vm: name_of(plan, row.notify).into(),
+        }
+    } else {
+        Crash::Halt
+    }
 }
 
 /// What a vCPU may have of its CPU.
-fn time(vcpu: &Vcpu) -> Value {
+fn time(vcpu: &Vcpu) -> Time<u32> {
     if vcpu.policy == CpuPolicy::Server as u16 {
-        json!({ "policy": "rt", "budget_ns": vcpu.budget, "period_ns": vcpu.period })
+        Time::Rt {
+            budget_ns: vcpu.budget,
+            period_ns: vcpu.period,
+        }
     } else if vcpu.policy == CpuPolicy::Fair as u16 {
-        let cap = (vcpu.budget < vcpu.period)
-            .then(|| json!({ "quota_ns": vcpu.budget, "window_ns": vcpu.period }));
-        json!({ "policy": "fair", "weight": vcpu.weight, "cap": cap, "pool": vcpu.pool })
+        Time::Fair {
+            weight: vcpu.weight,
+            cap: Cap::of(vcpu.budget, vcpu.period),
+            pool: vcpu.pool,
+        }
     } else {
-        json!({ "policy": "pinned" })
+        Time::Pinned
     }
 }
 
 /// A region, which is known by what it is and where it lies.
-fn region(region: &Region) -> Value {
+fn region(region: &Region) -> Mapped<'static> {
     let what = if region.kind == RegionKind::Ram as u16 {
         "RAM".to_owned()
     } else if region.kind == RegionKind::Shared as u16 {
@@ -154,7 +284,11 @@ fn region(region: &Region) -> Value {
     } else {
         format!("device at {:#x}", region.pa)
     };
-    json!({
-        "what": what, "ipa": hex(region.ipa), "pa": hex(region.pa), "size": region.size, "access": access(region),
-    })
+    Mapped {
+        what: what.into(),
+        ipa: Hex(region.ipa),
+        pa: Hex(region.pa),
+        size: region.size,
+        access: access(region),
+    }
 }

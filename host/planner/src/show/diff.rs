@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use bulkhead_model::describe::{Duration, Size};
@@ -80,6 +81,33 @@ pub fn compare(name: &str, old: &Value, new: &Value) -> Differences {
         old: name.to_owned(),
         changes,
     }
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    old: &'a str,
+    changes: Vec<Told<'a>>,
+    vms: Vec<Vm<'a>>,
+}
+
+/// A change, for programs and in words.
+#[derive(Serialize)]
+struct Told<'a> {
+    path: &'a [String],
+    vm: Option<&'a str>,
+    subject: String,
+    what: String,
+    old: Option<String>,
+    new: Option<String>,
+    old_value: Option<&'a Value>,
+    new_value: Option<&'a Value>,
+}
+
+/// A VM, and whether it is "new", "gone" or "changed".
+#[derive(Serialize)]
+struct Vm<'a> {
+    name: &'a str,
+    kind: &'static str,
 }
 
 fn walk(
@@ -331,17 +359,21 @@ impl Differences {
 
     /// For programs and for the page.
     pub fn json(&self) -> Value {
-        let changes = self.changes.iter().map(|change| {
-            json!({
-                "path": change.path, "vm": change.vm, "subject": change.subject(), "what": change.what(),
-                "old": change.was(), "new": change.is(), "old_value": change.old, "new_value": change.new,
-            })
+        let changes = self.changes.iter().map(|change| Told {
+            path: &change.path,
+            vm: change.vm.as_deref(),
+            subject: change.subject(),
+            what: change.what(),
+            old: change.was(),
+            new: change.is(),
+            old_value: change.old.as_ref(),
+            new_value: change.new.as_ref(),
         });
         let vms = self.vms().into_iter();
-        json!({
-            "old": self.old,
-            "changes": changes.collect::<Vec<_>>(),
-            "vms": vms.map(|(name, kind)| json!({ "name": name, "kind": kind })).collect::<Vec<_>>(),
+        json!(Document {
+            old: &self.old,
+            changes: changes.collect(),
+            vms: vms.map(|(name, kind)| Vm { name, kind }).collect(),
         })
     }
 

@@ -1,273 +1,469 @@
-//! A plan as JSON. Addresses are strings, because numbers of JSON readers lose their lowest bits.
+//! A plan as JSON.
 
 use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, VCPU_POOL_PAGES, VM_POOL_PAGES};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
-use serde_json::{Value, json as object};
+use serde::Serialize;
+use serde_json::{Value, json as value};
 
-use bulkhead_model::describe::{CpuTime, CrashSpec, class_name};
+use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, class_name};
 
+use super::document::{Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::{access, el2_bytes, memory_map};
 use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, usage};
-
-/// An address.
-fn hex(value: u64) -> String {
-    format!("{value:#x}")
-}
 
 /// The plan as JSON.
 pub fn json(planned: &Planned) -> Value {
     let board = &planned.board;
-    let emulated = board.emulated.as_ref().map(|emulated| {
-        object!({
-            "machine": emulated.machine,
-            "cpu": emulated.cpu,
-            "cpus": emulated.cpus,
-            "memory_mib": emulated.memory_mib,
-            "uarts": emulated.uarts,
-        })
-    });
-    let memory: Vec<Value> = memory_map(planned)
-        .into_iter()
-        .map(|owned| {
-            let owners: Vec<&str> = owned
-                .owners
+    let image = &planned.image;
+    value!(Document {
+        name: &planned.name,
+        provisional: planned.provisional,
+        board: Board {
+            name: &board.name,
+            gic: board.parts.gic_version,
+            qemu: board.emulated.as_ref().map(|emulated| Qemu {
+                machine: &emulated.machine,
+                cpu: &emulated.cpu,
+                cpus: emulated.cpus,
+                memory_mib: emulated.memory_mib,
+                uarts: emulated.uarts,
+            }),
+            memory: board
+                .memory
                 .iter()
-                .map(|vm| planned.vms[*vm].name.as_str())
-                .collect();
-            object!({
-                "pa": hex(owned.start), "size": owned.size, "owners": owners, "what": owned.what,
-            })
-        })
-        .collect();
-    let cpus: Vec<Value> = planned
-        .cpus
-        .iter()
-        .map(|cpu| {
-            object!({
-                "cpu": cpu.cpu,
-                "mpidr": hex(cpu.mpidr),
-                "vcpus": cpu.vcpus.iter().map(|&owner| vcpu(planned, owner)).collect::<Vec<_>>(),
-                "service": cpu.service,
-                "call_spi": cpu.call_spi,
-                "usage": usage_of(planned, cpu),
-            })
-        })
-        .collect();
-    object!({
-        "name": planned.name,
-        "provisional": planned.provisional,
-        "board": {
-            "name": board.name,
-            "gic": board.parts.gic_version,
-            "qemu": emulated,
-            "memory": board.memory.iter().map(|range| object!({ "pa": hex(range.base), "size": range.size })).collect::<Vec<_>>(),
-            "cpus": board.cpus.iter().map(|cpu| hex(cpu.mpidr)).collect::<Vec<_>>(),
+                .map(|range| Range {
+                    pa: Hex(range.base),
+                    size: range.size,
+                })
+                .collect(),
+            cpus: board.cpus.iter().map(|cpu| Hex(cpu.mpidr)).collect(),
         },
-        "cpus": cpus,
-        "vms": planned.vms.iter().map(vm).collect::<Vec<_>>(),
-        "doorbells": planned.doorbells.iter().map(|bell| doorbell(planned, bell)).collect::<Vec<_>>(),
-        "memory": memory,
-        "image": {
-            "base": hex(planned.image.base),
-            "size": planned.image.size,
-            "plan_offset": planned.image.plan_offset,
-            "plan_size": planned.bytes.len(),
-            "pool_offset": planned.image.pool_offset,
-            "pool_pages": planned.image.pool_pages,
-            "el2_bytes": el2_bytes(planned),
-            "pool": { "cpu_pages": PCPU_POOL_PAGES, "vcpu_pages": VCPU_POOL_PAGES, "vm_pages": VM_POOL_PAGES },
+        cpus: planned
+            .cpus
+            .iter()
+            .map(|cpu| Cpu::of(planned, cpu))
+            .collect(),
+        vms: planned.vms.iter().map(Vm::of).collect(),
+        doorbells: planned
+            .doorbells
+            .iter()
+            .map(|bell| Doorbell::of(planned, bell))
+            .collect(),
+        memory: memory_map(planned)
+            .into_iter()
+            .map(|owned| Owned {
+                pa: Hex(owned.start),
+                size: owned.size,
+                owners: owned
+                    .owners
+                    .iter()
+                    .map(|vm| &*planned.vms[*vm].name)
+                    .collect(),
+                what: owned.what,
+            })
+            .collect(),
+        image: Image {
+            base: Hex(image.base),
+            size: image.size,
+            plan_offset: image.plan_offset,
+            plan_size: planned.bytes.len(),
+            pool_offset: image.pool_offset,
+            pool_pages: image.pool_pages,
+            el2_bytes: el2_bytes(planned),
+            pool: Pool {
+                cpu_pages: PCPU_POOL_PAGES,
+                vcpu_pages: VCPU_POOL_PAGES,
+                vm_pages: VM_POOL_PAGES,
+            },
         },
     })
 }
 
-/// A doorbell as JSON.
-fn doorbell(planned: &Planned, bell: &PlannedDoorbell) -> Value {
-    object!({
-        "name": bell.name,
-        "from": planned.vms[bell.from].name,
-        "to": planned.vms[bell.to].name,
-        "ipa": hex(bell.ipa),
-        "intid": bell.intid,
-        "physical": bell.physical,
-        "apart_ns": bell.apart,
-        "shared": bell.shared,
-    })
+#[derive(Serialize)]
+struct Document<'a> {
+    name: &'a str,
+    provisional: bool,
+    board: Board<'a>,
+    cpus: Vec<Cpu<'a>>,
+    vms: Vec<Vm<'a>>,
+    doorbells: Vec<Doorbell<'a>>,
+    memory: Vec<Owned<'a>>,
+    image: Image,
 }
 
-/// A vCPU as JSON.
-fn vcpu(planned: &Planned, (vm, number): (usize, usize)) -> Value {
-    object!({ "vm": planned.vms[vm].name, "vcpu": number })
+#[derive(Serialize)]
+struct Board<'a> {
+    name: &'a str,
+    gic: u32,
+    /// If it is an emulated one.
+    qemu: Option<Qemu<'a>>,
+    memory: Vec<Range>,
+    /// MPIDR of each.
+    cpus: Vec<Hex>,
+}
+
+#[derive(Serialize)]
+struct Qemu<'a> {
+    machine: &'a str,
+    cpu: &'a str,
+    cpus: u32,
+    memory_mib: u64,
+    uarts: u32,
+}
+
+/// A range of physical memory.
+#[derive(Serialize)]
+struct Owned<'a> {
+    pa: Hex,
+    size: u64,
+    owners: Vec<&'a str>,
+    what: String,
+}
+
+#[derive(Serialize)]
+struct Image {
+    base: Hex,
+    size: u64,
+    plan_offset: u64,
+    plan_size: usize,
+    pool_offset: u64,
+    pool_pages: u32,
+    el2_bytes: u64,
+    pool: Pool,
+}
+
+/// Pages of the pool for one of each.
+#[derive(Serialize)]
+struct Pool {
+    cpu_pages: u32,
+    vcpu_pages: u32,
+    vm_pages: u32,
+}
+
+#[derive(Serialize)]
+struct Doorbell<'a> {
+    name: &'a str,
+    from: &'a str,
+    to: &'a str,
+    ipa: Hex,
+    intid: u32,
+    physical: bool,
+    apart_ns: u64,
+    shared: Option<&'a str>,
+}
+
+impl<'a> Doorbell<'a> {
+    fn of(planned: &'a Planned, bell: &'a PlannedDoorbell) -> Self {
+        Self {
+            name: &bell.name,
+            from: &planned.vms[bell.from].name,
+            to: &planned.vms[bell.to].name,
+            ipa: Hex(bell.ipa),
+            intid: bell.intid,
+            physical: bell.physical,
+            apart_ns: bell.apart,
+            shared: bell.shared.as_deref(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Cpu<'a> {
+    cpu: usize,
+    mpidr: Hex,
+    vcpus: Vec<Vcpu<'a>>,
+    service: bool,
+    call_spi: u16,
+    usage: Usage<'a>,
+}
+
+impl<'a> Cpu<'a> {
+    fn of(planned: &'a Planned, cpu: &PlannedCpu) -> Self {
+        let vcpus = cpu.vcpus.iter();
+        Self {
+            cpu: cpu.cpu,
+            mpidr: Hex(cpu.mpidr),
+            vcpus: vcpus
+                .map(|&(vm, number)| Vcpu::of(planned, vm, number))
+                .collect(),
+            service: cpu.service,
+            call_spi: cpu.call_spi,
+            usage: Usage::of(planned, cpu),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Vcpu<'a> {
+    vm: &'a str,
+    vcpu: usize,
+}
+
+impl<'a> Vcpu<'a> {
+    fn of(planned: &'a Planned, vm: usize, vcpu: usize) -> Self {
+        let vm = &planned.vms[vm].name;
+        Self { vm, vcpu }
+    }
 }
 
 /// What the vCPUs of a CPU get of it: nanoseconds, and millionths of the CPU.
-fn usage_of(planned: &Planned, cpu: &PlannedCpu) -> Value {
-    let usage = usage(cpu, &planned.times());
-    let servers: Vec<Value> = usage
-        .servers
-        .iter()
-        .map(|server| {
-            object!({
-                "vcpu": vcpu(planned, (server.vm, server.vcpu)),
-                "budget_ns": server.promise.budget,
-                "period_ns": server.promise.period,
-                "need_ns": server.bound.need,
-                "gap_ns": server.bound.gap,
-                "load_ppm": server.bound.load,
-            })
-        })
-        .collect();
-    let shares: Vec<Value> = usage
-        .shares
-        .iter()
-        .map(|share| {
-            object!({
-                "vcpu": vcpu(planned, (share.vm, share.vcpu)),
-                "weight": share.weight,
-                "least_ppm": share.least,
-                "cap_ppm": share.cap,
-            })
-        })
-        .collect();
-    object!({
-        "servers": servers,
-        "servers_ppm": usage.load,
-        "schedulable": usage.holds(),
-        "switch_ns": Costs::OF_BUILD.switch,
-        "longest_ns": Costs::OF_BUILD.longest,
-        "fair": shares,
-    })
+#[derive(Serialize)]
+struct Usage<'a> {
+    servers: Vec<Server<'a>>,
+    servers_ppm: u64,
+    schedulable: bool,
+    switch_ns: u64,
+    longest_ns: u64,
+    fair: Vec<Share<'a>>,
 }
 
-/// What each vCPU of a VM may have of its CPU, as JSON.
-fn time(vm: &PlannedVm) -> Value {
-    let mut time = match vm.time {
-        CpuTime::Pinned => object!({ "policy": "pinned" }),
-        CpuTime::Server { budget, period } => {
-            object!({ "policy": "rt", "budget_ns": budget, "period_ns": period })
+impl<'a> Usage<'a> {
+    fn of(planned: &'a Planned, cpu: &PlannedCpu) -> Self {
+        let usage = usage(cpu, &planned.times());
+        let servers = usage.servers.iter().map(|server| Server {
+            vcpu: Vcpu::of(planned, server.vm, server.vcpu),
+            budget_ns: server.promise.budget,
+            period_ns: server.promise.period,
+            need_ns: server.bound.need,
+            gap_ns: server.bound.gap,
+            load_ppm: server.bound.load,
+        });
+        let fair = usage.shares.iter().map(|share| Share {
+            vcpu: Vcpu::of(planned, share.vm, share.vcpu),
+            weight: share.weight,
+            least_ppm: share.least,
+            cap_ppm: share.cap,
+        });
+        Self {
+            servers: servers.collect(),
+            servers_ppm: usage.load,
+            schedulable: usage.holds(),
+            switch_ns: Costs::OF_BUILD.switch,
+            longest_ns: Costs::OF_BUILD.longest,
+            fair: fair.collect(),
         }
+    }
+}
+
+#[derive(Serialize)]
+struct Server<'a> {
+    vcpu: Vcpu<'a>,
+    budget_ns: u64,
+    period_ns: u64,
+    need_ns: u64,
+    gap_ns: u64,
+    load_ppm: u64,
+}
+
+/// What a fair vCPU gets.
+#[derive(Serialize)]
+struct Share<'a> {
+    vcpu: Vcpu<'a>,
+    weight: u16,
+    least_ppm: u64,
+    cap_ppm: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Vm<'a> {
+    name: &'a str,
+    class: &'static str,
+    deviations: &'a [Deviation],
+    cpus: &'a [usize],
+    cpu: CpuPolicy<'a>,
+    interrupt_mode: InterruptMode<'a>,
+    reclaim: Option<&'static str>,
+    stolen_time: Option<Hex>,
+    entry: Hex,
+    device_tree: Hex,
+    gic: Gic,
+    emulated: Vec<Emulated>,
+    ptimer: &'static str,
+    time: &'static str,
+    crash: Crash<'a>,
+    events: Option<u32>,
+    smc: Vec<Hex>,
+    deterministic: bool,
+    spis: u32,
+    s2_pages: u32,
+    regions: Vec<Mapped<'a>>,
+    loads: Vec<Load>,
+    interrupts: Vec<Interrupt<'a>>,
+    quiets: Vec<Quiet<'a>>,
+}
+
+/// What each vCPU of a VM may have of its CPU, and why.
+#[derive(Serialize)]
+struct CpuPolicy<'a> {
+    #[serde(flatten)]
+    time: Time<&'a [usize]>,
+    why: &'a str,
+}
+
+/// How a VM gets its interrupts, and why.
+#[derive(Serialize)]
+struct InterruptMode<'a> {
+    mode: &'static str,
+    why: &'a str,
+}
+
+/// A payload in the image.
+#[derive(Serialize)]
+struct Load {
+    what: &'static str,
+    ipa: Hex,
+    size: usize,
+    offset: u64,
+}
+
+/// An interrupt of a device that a VM has.
+#[derive(Serialize)]
+struct Interrupt<'a> {
+    device: &'a str,
+    vintid: u32,
+    pintid: u32,
+    edge: bool,
+}
+
+impl<'a> Vm<'a> {
+    fn of(vm: &'a PlannedVm) -> Self {
+        let sdei = vm.reclaim == Reclaim::Sdei;
+        let chosen = vm
+            .gppt
+            .filter(|mode| sdei || mode.kick() == Kick::RevokeAndPoke);
+        let gic = match vm.gic.version {
+            2 => Gic::v2,
+            _ => Gic::v3,
+        };
+        Self {
+            name: &vm.name,
+            class: class_name(vm.class),
+            deviations: &vm.deviations,
+            cpus: &vm.cpus,
+            cpu: CpuPolicy {
+                time: time(vm),
+                why: &vm.time_why,
+            },
+            interrupt_mode: InterruptMode {
+                mode: vm.gppt.map_or("vgic", Mode::name),
+                why: &vm.interrupts_why,
+            },
+            reclaim: chosen.map(|_| match vm.reclaim {
+                Reclaim::Guaranteed => "guaranteed",
+                Reclaim::Cooperative => "cooperative",
+                Reclaim::Sdei => "sdei",
+            }),
+            stolen_time: vm.stolen_time.map(Hex),
+            entry: Hex(vm.entry),
+            device_tree: Hex(vm.tree),
+            gic: gic(vm.gic.gicd.0, vm.gic.interface.0),
+            emulated: emulated(vm),
+            ptimer: if vm.own_ptimer { "own" } else { "emulated" },
+            time: if vm.time_stops { "stops" } else { "runs" },
+            crash: crash(vm),
+            events: vm.event,
+            smc: vm.calls.iter().map(|call| Hex((*call).into())).collect(),
+            deterministic: vm.deterministic,
+            spis: vm.spis,
+            s2_pages: vm.s2_pages,
+            regions: regions(vm),
+            loads: loads(vm),
+            interrupts: interrupts(vm),
+            quiets: quiets(vm),
+        }
+    }
+}
+
+fn time(vm: &PlannedVm) -> Time<&[usize]> {
+    match vm.time {
+        CpuTime::Pinned => Time::Pinned,
+        CpuTime::Server { budget, period } => Time::Rt {
+            budget_ns: budget,
+            period_ns: period,
+        },
         CpuTime::Fair {
             weight,
             quota,
             window,
-        } => object!({
-            "policy": "fair",
-            "weight": weight,
-            "cap": (quota < window).then(|| object!({ "quota_ns": quota, "window_ns": window })),
-            "pool": vm.pool,
-        }),
-    };
-    time["why"] = vm.time_why.as_str().into();
-    time
+        } => Time::Fair {
+            weight,
+            cap: Cap::of(quota, window),
+            pool: &vm.pool,
+        },
+    }
 }
 
-/// A VM as JSON.
-fn vm(vm: &PlannedVm) -> Value {
-    let regions: Vec<Value> = vm
-        .regions
-        .iter()
-        .map(|mapped| {
-            object!({
-                "what": mapped.what,
-                "ipa": hex(mapped.region.ipa),
-                "pa": hex(mapped.region.pa),
-                "size": mapped.region.size,
-                "access": access(&mapped.region),
-            })
-        })
-        .collect();
-    let loads: Vec<Value> = vm
-        .loads
-        .iter()
-        .map(|load| {
-            object!({
-                "what": load.what, "ipa": hex(load.ipa), "size": load.bytes.len(), "offset": load.offset,
-            })
-        })
-        .collect();
-    let interrupts: Vec<Value> = vm
-        .devices
-        .iter()
-        .flat_map(|(device, intids)| {
-            device.irqs.iter().zip(intids).map(|(irq, intid)| {
-                object!({
-                    "device": device.path, "vintid": intid, "pintid": irq.intid, "edge": irq.edge,
-                })
-            })
-        })
-        .collect();
-    let interface = if vm.gic.version == 2 { "gicc" } else { "gicr" };
-    let gic = object!({ "gicd": hex(vm.gic.gicd.0), interface: hex(vm.gic.interface.0) });
-    let emulated: Vec<Value> = vm
-        .emulated
-        .iter()
-        .map(|device| {
-            let kind = match device.kind {
-                DeviceKind::Pl011 => "pl011",
-                DeviceKind::Pl031 => "pl031",
-                DeviceKind::Watchdog => "sbsa-watchdog",
-            };
-            object!({
-                "kind": kind, "ipa": hex(device.ipa), "size": device.size, "vintid": device.intid,
-            })
-        })
-        .collect();
-    let crash = match &vm.crash {
-        CrashSpec::Halt => object!({ "policy": "halt" }),
-        CrashSpec::Restart { most, seconds } => {
-            object!({ "policy": "restart", "most": most, "seconds": seconds })
-        }
-        CrashSpec::Notify(told) => object!({ "policy": "notify", "vm": told.value }),
-    };
-    let quiets: Vec<Value> = vm
-        .devices
-        .iter()
-        .flat_map(|(device, _)| {
-            device.quiets.iter().map(|(pa, width, value)| {
-                object!({ "device": device.path, "pa": hex(*pa), "width": width, "value": value })
-            })
-        })
-        .collect();
-    let deviations: Vec<Value> = vm
-        .deviations
-        .iter()
-        .map(|deviation| {
-            object!({ "stated": deviation.stated, "asked": deviation.asked, "got": deviation.got })
-        })
-        .collect();
-    let sdei = vm.reclaim == Reclaim::Sdei;
-    let chosen = vm
-        .gppt
-        .filter(|mode| sdei || mode.kick() == Kick::RevokeAndPoke);
-    let reclaim = chosen.map(|_| match vm.reclaim {
-        Reclaim::Guaranteed => "guaranteed",
-        Reclaim::Cooperative => "cooperative",
-        Reclaim::Sdei => "sdei",
+fn crash(vm: &PlannedVm) -> Crash<'_> {
+    match &vm.crash {
+        CrashSpec::Halt => Crash::Halt,
+        CrashSpec::Restart { most, seconds } => Crash::Restart {
+            most: *most,
+            seconds: *seconds,
+        },
+        CrashSpec::Notify(told) => Crash::Notify {
+            vm: told.value.as_str().into(),
+        },
+    }
+}
+
+fn regions(vm: &PlannedVm) -> Vec<Mapped<'_>> {
+    let regions = vm.regions.iter().map(|mapped| Mapped {
+        what: mapped.what.as_str().into(),
+        ipa: Hex(mapped.region.ipa),
+        pa: Hex(mapped.region.pa),
+        size: mapped.region.size,
+        access: access(&mapped.region),
     });
-    object!({
-        "name": vm.name,
-        "class": class_name(vm.class),
-        "deviations": deviations,
-        "cpus": vm.cpus,
-        "cpu": time(vm),
-        "interrupt_mode": { "mode": vm.gppt.map_or("vgic", Mode::name), "why": vm.interrupts_why },
-        "reclaim": reclaim,
-        "stolen_time": vm.stolen_time.map(hex),
-        "entry": hex(vm.entry),
-        "device_tree": hex(vm.tree),
-        "gic": gic,
-        "emulated": emulated,
-        "ptimer": if vm.own_ptimer { "own" } else { "emulated" },
-        "time": if vm.time_stops { "stops" } else { "runs" },
-        "crash": crash,
-        "events": vm.event,
-        "smc": vm.calls.iter().map(|call| hex((*call).into())).collect::<Vec<_>>(),
-        "deterministic": vm.deterministic,
-        "spis": vm.spis,
-        "s2_pages": vm.s2_pages,
-        "regions": regions,
-        "loads": loads,
-        "interrupts": interrupts,
-        "quiets": quiets,
-    })
+    regions.collect()
+}
+
+fn loads(vm: &PlannedVm) -> Vec<Load> {
+    let loads = vm.loads.iter().map(|load| Load {
+        what: load.what,
+        ipa: Hex(load.ipa),
+        size: load.bytes.len(),
+        offset: load.offset,
+    });
+    loads.collect()
+}
+
+fn emulated(vm: &PlannedVm) -> Vec<Emulated> {
+    let emulated = vm.emulated.iter().map(|device| Emulated {
+        kind: Some(match device.kind {
+            DeviceKind::Pl011 => "pl011",
+            DeviceKind::Pl031 => "pl031",
+            DeviceKind::Watchdog => "sbsa-watchdog",
+        }),
+        ipa: Hex(device.ipa),
+        size: device.size,
+        vintid: device.intid,
+    });
+    emulated.collect()
+}
+
+fn interrupts(vm: &PlannedVm) -> Vec<Interrupt<'_>> {
+    let of_device = vm.devices.iter().flat_map(|(device, intids)| {
+        let irqs = device.irqs.iter().zip(intids);
+        irqs.map(|(irq, intid)| Interrupt {
+            device: &device.path,
+            vintid: *intid,
+            pintid: irq.intid,
+            edge: irq.edge,
+        })
+    });
+    of_device.collect()
+}
+
+fn quiets(vm: &PlannedVm) -> Vec<Quiet<'_>> {
+    let of_device = vm.devices.iter().flat_map(|(device, _)| {
+        let quiets = device.quiets.iter();
+        quiets.map(|&(pa, width, value)| Quiet {
+            device: Some(&device.path),
+            pa: Hex(pa),
+            width,
+            value,
+        })
+    });
+    of_device.collect()
 }

@@ -2,6 +2,7 @@
 
 pub mod bytes;
 mod diff;
+mod document;
 mod json;
 mod page;
 mod text;

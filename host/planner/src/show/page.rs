@@ -1,6 +1,7 @@
 //! A plan as one HTML file that needs nothing else: no network, no fonts, no library. What it shows is the JSON of the
 //! plan, which a script in the file draws.
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::diff::Differences;
@@ -20,11 +21,21 @@ pub struct Parts<'a> {
     pub script: &'a str,
 }
 
+/// What the script draws.
+#[derive(Serialize)]
+struct Data<'a> {
+    plan: &'a Value,
+    diff: Option<Value>,
+}
+
 /// The page of a plan as [`super::json`] gives it, with what differs from another one.
 pub fn html(plan: &Value, differences: Option<&Differences>) -> String {
     fill(&Parts {
         title: plan["name"].as_str().unwrap_or_default(),
-        data: &json!({ "plan": plan, "diff": differences.map(Differences::json) }),
+        data: &json!(Data {
+            plan,
+            diff: differences.map(Differences::json),
+        }),
         script: SCRIPT,
     })
 }

@@ -10,6 +10,7 @@ use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{PAGE, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_POOL_PAGES};
 use bulkhead_core::plan::{Plan, rows_of};
 use object::{Object, ObjectSegment};
+use serde::Serialize;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -111,7 +112,43 @@ fn commands(el2: &Path, socket: &Path, folder: &Path) -> String {
     )
 }
 
-/// What the commands know about the system.
+/// What the commands know about the system. Addresses are physical but for entries.
+#[derive(Serialize)]
+struct Facts<'a> {
+    el2: &'a Path,
+    /// The address at which EL2 is linked.
+    link: u64,
+    base: u64,
+    /// What each pCPU owns.
+    pcpus: Vec<u64>,
+    kept: BTreeMap<&'a str, usize>,
+    classes: [&'static str; ExitClass::ALL.len()],
+    vms: Vec<Vm>,
+}
+
+#[derive(Serialize)]
+struct Vm {
+    name: String,
+    vmid: u16,
+    linux: bool,
+    /// With its symbols, if somebody knows it.
+    program: Option<PathBuf>,
+    entry: u64,
+    /// IPA, PA and size of each range.
+    ram: Vec<[u64; 3]>,
+    state: u64,
+    vcpus: Vec<Vcpu>,
+}
+
+#[derive(Serialize)]
+struct Vcpu {
+    id: usize,
+    number: usize,
+    pcpu: u16,
+    state: u64,
+}
+
+/// Collects them.
 fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_json::Value> {
     let words = system.plan.as_chunks().0.iter();
     let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
@@ -132,8 +169,12 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
         let rows = rows_of(plan.vcpus, index).iter().enumerate();
         let rows: Vec<_> = rows
             .map(|(number, vcpu)| {
-                let row =
-                    json!({ "id": id, "number": number, "pcpu": vcpu.pcpu, "state": state(id) });
+                let row = Vcpu {
+                    id,
+                    number,
+                    pcpu: vcpu.pcpu,
+                    state: state(id),
+                };
                 id += 1;
                 row
             })
@@ -146,17 +187,27 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
         let ram: Vec<_> = ram
             .map(|region| [region.ipa, region.pa, region.size])
             .collect();
-        json!({
-            "name": name, "vmid": vm.vmid, "linux": system.linux.contains(&name), "program": program, "entry": vm.entry,
-            "ram": ram, "state": shared + pages(index, VM_POOL_PAGES), "vcpus": rows,
-        })
+        Vm {
+            linux: system.linux.contains(&name),
+            name,
+            vmid: vm.vmid,
+            program,
+            entry: vm.entry,
+            ram,
+            state: shared + pages(index, VM_POOL_PAGES),
+            vcpus: rows,
+        }
     });
     let vms: Vec<_> = vms.collect();
-    let classes = ExitClass::ALL.map(ExitClass::name);
     let switch = fs::read_to_string(checkout::root().join(SWITCH))?;
-    Ok(json!({
-        "el2": system.el2, "link": link(&system.el2)?, "base": system.base, "pcpus": pcpus, "kept": kept(&switch),
-        "classes": classes, "vms": vms,
+    Ok(json!(Facts {
+        el2: &system.el2,
+        link: link(&system.el2)?,
+        base: system.base,
+        pcpus,
+        kept: kept(&switch),
+        classes: ExitClass::ALL.map(ExitClass::name),
+        vms,
     }))
 }
 

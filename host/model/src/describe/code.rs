@@ -1,0 +1,384 @@
+//! The codes of findings.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+/// What all names of codes begin with.
+const PREFIX: &str = "bulkhead::";
+
+/// Whether a description with a finding is still good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It is not.
+    Error,
+    /// It is.
+    Warning,
+}
+
+/// What is wrong with a description, or worth knowing about it: a stable name for each kind of
+/// finding. The variants are in the order of their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(try_from = "String")]
+#[expect(
+    missing_docs,
+    reason = "`explain` has a text for each, which a test demands"
+)]
+pub enum Code {
+    BoardBoth,
+    BoardDtb,
+    BoardMissing,
+    BoardParameter,
+    BoardUnfit,
+    BoardUnknown,
+    BoardValue,
+    ClassLacking,
+    ClassSuperfluous,
+    ConsoleRealtime,
+    ConsoleService,
+    CpuBudget,
+    CpuIncomplete,
+    CpuOverload,
+    CpuOwnTimer,
+    CpuPeriod,
+    CpuPool,
+    CpuStray,
+    CpuWeight,
+    CrashBoth,
+    CrashIncomplete,
+    CrashItself,
+    CrashLimit,
+    CrashUnknownVm,
+    DeviceAlign,
+    DeviceGic,
+    DeviceIntid,
+    DeviceIntidTaken,
+    DeviceRefused,
+    DeviceShared,
+    DoorbellApart,
+    DoorbellIncomplete,
+    DoorbellItself,
+    DoorbellMany,
+    DoorbellName,
+    DoorbellNotShared,
+    DoorbellSpi,
+    DoorbellUnknownShared,
+    DoorbellUnknownVm,
+    ImageAbsent,
+    ImageInitrd,
+    ImageKernel,
+    ImagePlace,
+    ImageProgram,
+    ImageUnknown,
+    ImageUnreadable,
+    InterruptsEvents,
+    InterruptsOwn,
+    InterruptsReclaim,
+    KeyUnknown,
+    MemoryAlign,
+    MemoryFull,
+    MemoryImage,
+    MemoryIpa,
+    MemoryOutside,
+    MemoryOverlap,
+    MemorySmall,
+    MemoryTaken,
+    OverlayAddress,
+    OverlayBroken,
+    OverlayInterrupt,
+    OverlayLabel,
+    OverlayTarget,
+    PcpuCount,
+    PcpuFull,
+    PcpuShared,
+    PcpuTooFew,
+    PcpuUnknown,
+    PlanLarge,
+    SharedAccess,
+    SharedAlone,
+    SharedIncomplete,
+    SharedName,
+    SharedUnknownVm,
+    SmcFunction,
+    SmcTwice,
+    TimeOwnTimer,
+    TomlSyntax,
+    ValueAddress,
+    ValuePart,
+    ValueSize,
+    ValueTime,
+    ValueType,
+    ValueWord,
+    VcpuCount,
+    VersionLacks,
+    VmImage,
+    VmMany,
+    VmMemory,
+    VmName,
+    VmNone,
+    VmStray,
+}
+
+impl Code {
+    /// All codes.
+    pub const ALL: [Self; 92] = [
+        Self::BoardBoth,
+        Self::BoardDtb,
+        Self::BoardMissing,
+        Self::BoardParameter,
+        Self::BoardUnfit,
+        Self::BoardUnknown,
+        Self::BoardValue,
+        Self::ClassLacking,
+        Self::ClassSuperfluous,
+        Self::ConsoleRealtime,
+        Self::ConsoleService,
+        Self::CpuBudget,
+        Self::CpuIncomplete,
+        Self::CpuOverload,
+        Self::CpuOwnTimer,
+        Self::CpuPeriod,
+        Self::CpuPool,
+        Self::CpuStray,
+        Self::CpuWeight,
+        Self::CrashBoth,
+        Self::CrashIncomplete,
+        Self::CrashItself,
+        Self::CrashLimit,
+        Self::CrashUnknownVm,
+        Self::DeviceAlign,
+        Self::DeviceGic,
+        Self::DeviceIntid,
+        Self::DeviceIntidTaken,
+        Self::DeviceRefused,
+        Self::DeviceShared,
+        Self::DoorbellApart,
+        Self::DoorbellIncomplete,
+        Self::DoorbellItself,
+        Self::DoorbellMany,
+        Self::DoorbellName,
+        Self::DoorbellNotShared,
+        Self::DoorbellSpi,
+        Self::DoorbellUnknownShared,
+        Self::DoorbellUnknownVm,
+        Self::ImageAbsent,
+        Self::ImageInitrd,
+        Self::ImageKernel,
+        Self::ImagePlace,
+        Self::ImageProgram,
+        Self::ImageUnknown,
+        Self::ImageUnreadable,
+        Self::InterruptsEvents,
+        Self::InterruptsOwn,
+        Self::InterruptsReclaim,
+        Self::KeyUnknown,
+        Self::MemoryAlign,
+        Self::MemoryFull,
+        Self::MemoryImage,
+        Self::MemoryIpa,
+        Self::MemoryOutside,
+        Self::MemoryOverlap,
+        Self::MemorySmall,
+        Self::MemoryTaken,
+        Self::OverlayAddress,
+        Self::OverlayBroken,
+        Self::OverlayInterrupt,
+        Self::OverlayLabel,
+        Self::OverlayTarget,
+        Self::PcpuCount,
+        Self::PcpuFull,
+        Self::PcpuShared,
+        Self::PcpuTooFew,
+        Self::PcpuUnknown,
+        Self::PlanLarge,
+        Self::SharedAccess,
+        Self::SharedAlone,
+        Self::SharedIncomplete,
+        Self::SharedName,
+        Self::SharedUnknownVm,
+        Self::SmcFunction,
+        Self::SmcTwice,
+        Self::TimeOwnTimer,
+        Self::TomlSyntax,
+        Self::ValueAddress,
+        Self::ValuePart,
+        Self::ValueSize,
+        Self::ValueTime,
+        Self::ValueType,
+        Self::ValueWord,
+        Self::VcpuCount,
+        Self::VersionLacks,
+        Self::VmImage,
+        Self::VmMany,
+        Self::VmMemory,
+        Self::VmName,
+        Self::VmNone,
+        Self::VmStray,
+    ];
+
+    /// The whole name, such as `bulkhead::pcpu::shared`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BoardBoth => "bulkhead::board::both",
+            Self::BoardDtb => "bulkhead::board::dtb",
+            Self::BoardMissing => "bulkhead::board::missing",
+            Self::BoardParameter => "bulkhead::board::parameter",
+            Self::BoardUnfit => "bulkhead::board::unfit",
+            Self::BoardUnknown => "bulkhead::board::unknown",
+            Self::BoardValue => "bulkhead::board::value",
+            Self::ClassLacking => "bulkhead::class::lacking",
+            Self::ClassSuperfluous => "bulkhead::class::superfluous",
+            Self::ConsoleRealtime => "bulkhead::console::realtime",
+            Self::ConsoleService => "bulkhead::console::service",
+            Self::CpuBudget => "bulkhead::cpu::budget",
+            Self::CpuIncomplete => "bulkhead::cpu::incomplete",
+            Self::CpuOverload => "bulkhead::cpu::overload",
+            Self::CpuOwnTimer => "bulkhead::cpu::own-timer",
+            Self::CpuPeriod => "bulkhead::cpu::period",
+            Self::CpuPool => "bulkhead::cpu::pool",
+            Self::CpuStray => "bulkhead::cpu::stray",
+            Self::CpuWeight => "bulkhead::cpu::weight",
+            Self::CrashBoth => "bulkhead::crash::both",
+            Self::CrashIncomplete => "bulkhead::crash::incomplete",
+            Self::CrashItself => "bulkhead::crash::itself",
+            Self::CrashLimit => "bulkhead::crash::limit",
+            Self::CrashUnknownVm => "bulkhead::crash::unknown-vm",
+            Self::DeviceAlign => "bulkhead::device::align",
+            Self::DeviceGic => "bulkhead::device::gic",
+            Self::DeviceIntid => "bulkhead::device::intid",
+            Self::DeviceIntidTaken => "bulkhead::device::intid-taken",
+            Self::DeviceRefused => "bulkhead::device::refused",
+            Self::DeviceShared => "bulkhead::device::shared",
+            Self::DoorbellApart => "bulkhead::doorbell::apart",
+            Self::DoorbellIncomplete => "bulkhead::doorbell::incomplete",
+            Self::DoorbellItself => "bulkhead::doorbell::itself",
+            Self::DoorbellMany => "bulkhead::doorbell::many",
+            Self::DoorbellName => "bulkhead::doorbell::name",
+            Self::DoorbellNotShared => "bulkhead::doorbell::not-shared",
+            Self::DoorbellSpi => "bulkhead::doorbell::spi",
+            Self::DoorbellUnknownShared => "bulkhead::doorbell::unknown-shared",
+            Self::DoorbellUnknownVm => "bulkhead::doorbell::unknown-vm",
+            Self::ImageAbsent => "bulkhead::image::absent",
+            Self::ImageInitrd => "bulkhead::image::initrd",
+            Self::ImageKernel => "bulkhead::image::kernel",
+            Self::ImagePlace => "bulkhead::image::place",
+            Self::ImageProgram => "bulkhead::image::program",
+            Self::ImageUnknown => "bulkhead::image::unknown",
+            Self::ImageUnreadable => "bulkhead::image::unreadable",
+            Self::InterruptsEvents => "bulkhead::interrupts::events",
+            Self::InterruptsOwn => "bulkhead::interrupts::own",
+            Self::InterruptsReclaim => "bulkhead::interrupts::reclaim",
+            Self::KeyUnknown => "bulkhead::key::unknown",
+            Self::MemoryAlign => "bulkhead::memory::align",
+            Self::MemoryFull => "bulkhead::memory::full",
+            Self::MemoryImage => "bulkhead::memory::image",
+            Self::MemoryIpa => "bulkhead::memory::ipa",
+            Self::MemoryOutside => "bulkhead::memory::outside",
+            Self::MemoryOverlap => "bulkhead::memory::overlap",
+            Self::MemorySmall => "bulkhead::memory::small",
+            Self::MemoryTaken => "bulkhead::memory::taken",
+            Self::OverlayAddress => "bulkhead::overlay::address",
+            Self::OverlayBroken => "bulkhead::overlay::broken",
+            Self::OverlayInterrupt => "bulkhead::overlay::interrupt",
+            Self::OverlayLabel => "bulkhead::overlay::label",
+            Self::OverlayTarget => "bulkhead::overlay::target",
+            Self::PcpuCount => "bulkhead::pcpu::count",
+            Self::PcpuFull => "bulkhead::pcpu::full",
+            Self::PcpuShared => "bulkhead::pcpu::shared",
+            Self::PcpuTooFew => "bulkhead::pcpu::too-few",
+            Self::PcpuUnknown => "bulkhead::pcpu::unknown",
+            Self::PlanLarge => "bulkhead::plan::large",
+            Self::SharedAccess => "bulkhead::shared::access",
+            Self::SharedAlone => "bulkhead::shared::alone",
+            Self::SharedIncomplete => "bulkhead::shared::incomplete",
+            Self::SharedName => "bulkhead::shared::name",
+            Self::SharedUnknownVm => "bulkhead::shared::unknown-vm",
+            Self::SmcFunction => "bulkhead::smc::function",
+            Self::SmcTwice => "bulkhead::smc::twice",
+            Self::TimeOwnTimer => "bulkhead::time::own-timer",
+            Self::TomlSyntax => "bulkhead::toml::syntax",
+            Self::ValueAddress => "bulkhead::value::address",
+            Self::ValuePart => "bulkhead::value::part",
+            Self::ValueSize => "bulkhead::value::size",
+            Self::ValueTime => "bulkhead::value::time",
+            Self::ValueType => "bulkhead::value::type",
+            Self::ValueWord => "bulkhead::value::word",
+            Self::VcpuCount => "bulkhead::vcpu::count",
+            Self::VersionLacks => "bulkhead::version::lacks",
+            Self::VmImage => "bulkhead::vm::image",
+            Self::VmMany => "bulkhead::vm::many",
+            Self::VmMemory => "bulkhead::vm::memory",
+            Self::VmName => "bulkhead::vm::name",
+            Self::VmNone => "bulkhead::vm::none",
+            Self::VmStray => "bulkhead::vm::stray",
+        }
+    }
+
+    /// The name as `bulkhead explain` takes it, such as `pcpu::shared`.
+    pub fn short(self) -> &'static str {
+        self.name().trim_start_matches(PREFIX)
+    }
+
+    /// What the finding is about: the first part of the short name, such as `pcpu`.
+    pub fn subject(self) -> &'static str {
+        let (subject, _) = self.short().split_once("::").unwrap_or_default();
+        subject
+    }
+
+    /// The code of this name, whole or short.
+    pub fn named(name: &str) -> Option<Self> {
+        let short = name.strip_prefix(PREFIX).unwrap_or(name);
+        Self::ALL.into_iter().find(|code| code.short() == short)
+    }
+
+    /// Whether a description with such a finding is still good.
+    pub const fn severity(self) -> Severity {
+        match self {
+            Self::ConsoleRealtime
+            | Self::ImageAbsent
+            | Self::InterruptsEvents
+            | Self::OverlayAddress
+            | Self::OverlayInterrupt
+            | Self::TimeOwnTimer => Severity::Warning,
+            _ => Severity::Error,
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl TryFrom<String> for Code {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        Self::named(&name).ok_or_else(|| format!("there is no code `{name}`"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_stand_in_the_order_of_their_names_and_are_found_by_them() {
+        assert!(Code::ALL.is_sorted_by(|one, next| one.name() < next.name()));
+        for code in Code::ALL {
+            assert_eq!(Code::named(code.name()), Some(code));
+            assert_eq!(Code::named(code.short()), Some(code));
+            assert_eq!(code.name(), format!("{PREFIX}{}", code.short()));
+            assert!(code.short().starts_with(&format!("{}::", code.subject())));
+        }
+        assert_eq!(Code::named("pcpu"), None);
+    }
+}

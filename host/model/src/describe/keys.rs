@@ -1,0 +1,523 @@
+//! The keys of a description. What the reader takes, what the JSON schema says and what the book
+//! lists all come from the tables here: a new key is one entry, and the code that uses its value.
+//!
+//! Code gets a key from its table by name while it is compiled, such as
+//! `const { VM.number("vcpus") }`: a key that the table does not have, or that holds something
+//! else, is an error of the compiler. That no key of a table is left unread is held by a test.
+
+use bulkhead_abi::plan::{MAX_VCPUS_PER_VM, MAX_WEIGHT};
+
+use super::size::{ADDRESS, DURATION, Notation, PERCENT, SIZE, TIME};
+use super::words::{
+    CLASS_NAMES, CPU, FIRST_INTID, INTERRUPTS, LAST_INTID, NO_CONTROL, RECLAIM, RESERVED,
+};
+
+/// A key of a table.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: Kind,
+    /// A value as it stands in a file, where the kind does not have one.
+    example: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A string.
+    Text,
+    /// `true` or `false`.
+    Flag,
+    /// A number from the first to the second.
+    Number(u32, u32),
+    /// A list of numbers.
+    Numbers,
+    /// A list of strings.
+    Texts,
+    /// A string or a list of strings.
+    TextOrTexts,
+    /// A string with a number and a unit.
+    Quantity(&'static Notation),
+    /// One of some words.
+    Words(Words),
+    /// A table.
+    Table(&'static Table),
+    /// A table, or the first instead.
+    Or(&'static Kind, &'static Table),
+    /// Tables with names, at least so many, and names that they cannot have.
+    Named(&'static Table, usize, &'static [&'static str]),
+    /// A table of VMs with the access of each.
+    Access,
+}
+
+/// Words that a key can have.
+#[derive(Clone, Copy, Debug)]
+pub struct Words {
+    /// Those that it can have.
+    pub sound: &'static [&'static str],
+    /// Those that the reader knows and refuses, with a reason of its own.
+    pub refused: &'static [&'static str],
+}
+
+/// What goes together in a table.
+#[derive(Clone, Copy, Debug)]
+pub enum Rule {
+    /// It has these keys.
+    Has(&'static [&'static str]),
+    /// It has all keys of one group, and none of the others.
+    Either(&'static [&'static [&'static str]]),
+    /// If it has one of these two keys, it has the other, too.
+    Both(&'static str, &'static str),
+    /// If it has the first key, it has none of the others.
+    Without(&'static str, &'static [&'static str]),
+    /// If it has this key, it has no others but those of [`Rule::Either`].
+    Alone(&'static str),
+    /// If the key has this value, the table has these keys.
+    When(&'static str, &'static str, &'static [&'static str]),
+    /// The same, and else it has none of them.
+    OnlyWhen(&'static str, &'static str, &'static [&'static str]),
+}
+
+/// A table of a description.
+#[derive(Debug)]
+pub struct Table {
+    /// A word for it.
+    pub name: &'static str,
+    /// How it is written.
+    pub heading: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// Its keys, in the order in which people read about them.
+    pub keys: &'static [Key],
+    /// What goes together.
+    pub rules: &'static [Rule],
+}
+
+const fn key(name: &'static str, kind: Kind, example: &'static str, meaning: &'static str) -> Key {
+    Key {
+        name,
+        kind,
+        example,
+        meaning,
+    }
+}
+
+/// A key whose kind has an example.
+const fn plain(name: &'static str, kind: Kind, meaning: &'static str) -> Key {
+    key(name, kind, "", meaning)
+}
+
+const fn words(sound: &'static [&'static str]) -> Kind {
+    let refused = &[];
+    Kind::Words(Words { sound, refused })
+}
+
+const CONTROL: Words = Words {
+    sound: &[NO_CONTROL],
+    refused: &["port"],
+};
+const CRASH_WORDS: Words = Words {
+    sound: &["halt"],
+    refused: &["restart", "notify"],
+};
+
+/// The whole file.
+pub const SYSTEM: &Table = &Table {
+    name: "system",
+    heading: "",
+    about: "Which board, which VMs, and what they have together. `bulkhead check` says the rest.",
+    keys: &[
+        plain("board", Kind::Table(BOARD), BOARD.about),
+        plain("vm", Kind::Named(VM, 1, &RESERVED), VM.about),
+        plain("shared", Kind::Named(SHARED, 0, &[]), SHARED.about),
+        plain("doorbell", Kind::Named(DOORBELL, 0, &[]), DOORBELL.about),
+        plain("console", Kind::Table(CONSOLE), CONSOLE.about),
+    ],
+    rules: &[Rule::Has(&["board", "vm"])],
+};
+
+/// `[board]`.
+#[rustfmt::skip]
+pub const BOARD: &Table = &Table {
+    name: "board",
+    heading: "`[board]`",
+    about: "What the system runs on. An imported board and one by its tree have no keys but that one.",
+    keys: &[
+        key("name", Kind::Text, "\"qemu-virt\"", "A board of boards/, such as qemu-virt."),
+        key("dtb", Kind::Text, "\"board.dtb\"", "A device tree that says what the board is: a path from the folder of this file."),
+        key("cpu", Kind::Text, "\"cortex-a76\"", "CPU type of an emulated board."),
+        key("cpus", Kind::Number(1, u32::MAX), "1", "CPUs of an emulated board."),
+        plain("memory", Kind::Quantity(&SIZE), "Memory of an emulated board, in whole MiB."),
+        key("gic", Kind::Number(0, u32::MAX), "3", "GIC version of an emulated board."),
+        key("firmware", Kind::Text, "\"none\"", "Firmware at EL3 of an emulated board."),
+        key("uarts", Kind::Number(0, u32::MAX), "1", "PL011s of an emulated board; the first carries the consoles."),
+    ],
+    rules: &[Rule::Either(&[&["name"], &["dtb"]]), Rule::Alone("dtb")],
+};
+
+/// `[vm.NAME]`.
+#[rustfmt::skip]
+pub const VM: &Table = &Table {
+    name: "vm",
+    heading: "`[vm.NAME]`",
+    about: "A VM. Their order is that in which the console counts them.",
+    keys: &[
+        plain("class", words(&CLASS_NAMES), "What the VM is promised: defaults of `cpu`, `interrupts` and `reclaim` follow from it. Default: general."),
+        plain("control", Kind::Words(CONTROL), "A deviation, less than the class asks for: the control port of a management VM, which this version has not."),
+        plain("interrupts", words(&INTERRUPTS),
+            "vgic: through the virtual GIC. gppt: it takes them itself, without an exit; pinned, one vCPU. On a GICv3 gppt masks by DAIF only; with gppt-pmr-trapped priority masks work, an exit for each; with gppt-pmr-direct without one, for one VM of the system. Default: gppt for hard-realtime, for which vgic is a deviation; else vgic."),
+        plain("reclaim", words(&RECLAIM),
+            "How EL2 gets the CPU back from a VM that takes its interrupts itself on a GICv2 or with gppt-pmr-direct. guaranteed: an exit for each WFI. cooperative: not while it sleeps with its CPU interface closed. sdei: on a GICv3 by an event of firmware that has Group 0. Default: cooperative for hard-realtime, else guaranteed."),
+        key("vcpus", Kind::Number(1, MAX_VCPUS_PER_VM as u32), "1", "vCPUs. Default: 1."),
+        key("pcpus", Kind::Numbers, "[0]", "The board's CPU on which each vCPU starts, counted from 0; VMs that are not pinned may name the same one. Default: the planner chooses, one for each."),
+        plain("cpu", words(&CPU), "What each vCPU gets of its CPU. pinned: all of it. rt: `budget` in each `period`, before others. fair: a share of the rest, by `weight`. Default: fair for management and general; rt for soft-realtime with a budget; else pinned."),
+        key("weight", Kind::Number(1, MAX_WEIGHT as u32), "1", "Fair: the share while others want the CPU, too. Default: 1."),
+        plain("cap", Kind::Quantity(&PERCENT), "Fair: the most that each vCPU gets of its CPU in each `period`. Default: no cap."),
+        plain("budget", Kind::Quantity(&DURATION), "Server: time that each vCPU gets in each period."),
+        plain("period", Kind::Quantity(&DURATION), "Server: its period. Fair: the window of `cap`, 100ms by default. 100us to 10s."),
+        key("pool", Kind::Numbers, "[0]", "Fair: CPUs among which the load balancer may move the vCPUs. Default: they stay."),
+        plain("memory", Kind::Or(&Kind::Quantity(&SIZE), MEMORY), "RAM: a size, or a table of size, ipa and pa."),
+        key("kernel", Kind::Text, "\"debian:kernel\"", "A Linux Image, also packed by gzip or zstd or as EFI zboot: a path from the folder of this file; or debian:kernel, debian:kernel-rt, debian:kernel-6.12, debian:kernel-6.12-rt."),
+        key("initrd", Kind::TextOrTexts, "\"debian:initramfs\"", "Initial RAM disks, one behind the other: paths, debian:initramfs, or guest:NAME, which has that program as its /init."),
+        key("cmdline", Kind::Text, "\"console=ttyAMA0\"", "The command line: /chosen/bootargs in the guest's device tree."),
+        key("overlay", Kind::TextOrTexts, "\"board.dtbo\"", "Overlays (.dtbo) for the guest's device tree, in their order: paths from the folder of this file. Labels are gic, console, and each node's name with `_` (cpu_0)."),
+        key("image", Kind::Text, "\"guest:hello\"", "A program at EL1, ELF or raw: a path from the folder of this file, guest:NAME (guests/src/bin), or debian:u-boot."),
+        plain("load", Kind::Quantity(&ADDRESS), "Guest address of a raw program."),
+        plain("entry", Kind::Quantity(&ADDRESS), "Where a raw program starts. Default: its first byte."),
+        plain("console", Kind::Or(&words(&["pl011", "none"]), EMULATED), "The emulated console, or a table of its ipa and intid. Default: pl011."),
+        plain("gic", Kind::Table(GIC), "Where the interrupt controller is."),
+        plain("crash", Kind::Or(&Kind::Words(CRASH_WORDS), CRASH), "What happens when the VM crashes. halt: it stays stopped. A table: it starts again so often at most, or another VM is told. Default: halt."),
+        key("devices", Kind::Texts, "[\"/pl061@9030000\"]", "Devices of the board that the VM gets: paths in its device tree; `board show` lists those that can be given."),
+        plain("rtc", Kind::Or(&Kind::Flag, EMULATED), "An emulated real-time clock (PL031): true, or a table of its ipa and intid."),
+        plain("watchdog", Kind::Or(&Kind::Flag, EMULATED), "An emulated watchdog (SBSA): true, or a table of its ipa and intid."),
+        plain("ptimer", words(&["emulated", "own"]), "The EL1 physical timer: emulated, or that of its CPU. Default: emulated."),
+        plain("time", words(&["runs", "stops"]), "Whether virtual time goes on while the VM is paused. Default: runs."),
+        key("smc", Kind::Numbers, "[0x82000001]", "Calls of the SoC's or board's vendor or of a trusted OS that the VM may make: function identifiers such as 0x82000001."),
+        plain("deterministic", Kind::Flag, "Fixed seeds in the device tree, for runs that are the same each time."),
+    ],
+    rules: &[
+        Rule::Has(&["memory"]),
+        Rule::Either(&[&["kernel"], &["image"]]),
+        Rule::Without("kernel", &["load", "entry"]),
+        Rule::Without("image", &["initrd"]),
+        Rule::When("cpu", "rt", &["budget", "period"]),
+        Rule::OnlyWhen("class", "management", &["control"]),
+    ],
+};
+
+/// `memory`.
+#[rustfmt::skip]
+pub const MEMORY: &Table = &Table {
+    name: "memory",
+    heading: "`memory`",
+    about: "Of a VM, as a table.",
+    keys: &[
+        plain("size", Kind::Quantity(&SIZE), "Bytes, in pages of 4 KiB."),
+        plain("ipa", Kind::Quantity(&ADDRESS), "Guest address, a multiple of 2 MiB. Default: 0x40000000."),
+        plain("pa", Kind::Quantity(&ADDRESS), "Physical address, a multiple of 2 MiB. Without it the planner chooses."),
+    ],
+    rules: &[Rule::Has(&["size"])],
+};
+
+/// `console`, `rtc` and `watchdog`.
+#[rustfmt::skip]
+pub const EMULATED: &Table = &Table {
+    name: "emulated",
+    heading: "`console`, `rtc`, `watchdog`",
+    about: "Of a VM, as tables: where the guest finds the device.",
+    keys: &[
+        plain("ipa", Kind::Quantity(&ADDRESS), "Guest address, a multiple of 4 KiB. Default: that of QEMU's virt; 0x9080000 for the watchdog."),
+        key("intid", Kind::Number(FIRST_INTID, LAST_INTID), "40", "Its interrupt. Default: 33 of the console, 34 of the clock, 35 of the watchdog."),
+    ],
+    rules: &[],
+};
+
+/// `gic` of a VM.
+#[rustfmt::skip]
+pub const GIC: &Table = &Table {
+    name: "gic",
+    heading: "`gic`",
+    about: "Of a VM.",
+    keys: &[
+        plain("gicd", Kind::Quantity(&ADDRESS), "Guest address of the distributor, a multiple of 64 KiB. Default: 0x8000000."),
+        plain("gicr", Kind::Quantity(&ADDRESS), "GICv3: guest address of the redistributors, a multiple of 64 KiB. Default: 0x80a0000."),
+        plain("gicc", Kind::Quantity(&ADDRESS), "GICv2: guest address of the CPU interface, a multiple of 64 KiB. Default: 0x8010000."),
+    ],
+    rules: &[],
+};
+
+/// `crash`.
+#[rustfmt::skip]
+pub const CRASH: &Table = &Table {
+    name: "crash",
+    heading: "`crash`",
+    about: "Of a VM, as a table.",
+    keys: &[
+        key("restart", Kind::Number(1, u16::MAX as u32), "3", "Start again, so often at most."),
+        plain("within", Kind::Quantity(&TIME), "In this time."),
+        key("notify", Kind::Text, "\"one\"", "Stay stopped, and tell this VM."),
+    ],
+    rules: &[
+        Rule::Either(&[&["restart", "within"], &["notify"]]),
+        Rule::Both("restart", "within"),
+    ],
+};
+
+/// `[shared.NAME]`.
+#[rustfmt::skip]
+pub const SHARED: &Table = &Table {
+    name: "shared",
+    heading: "`[shared.NAME]`",
+    about: "Memory that VMs have together, or that one has besides its RAM.",
+    keys: &[
+        plain("size", Kind::Quantity(&SIZE), "Bytes, in pages of 4 KiB."),
+        plain("ipa", Kind::Quantity(&ADDRESS), "Guest address in all its VMs."),
+        plain("vms", Kind::Access, "The VMs that have it, each with r or rw."),
+    ],
+    rules: &[Rule::Has(&["size", "ipa", "vms"])],
+};
+
+/// `[doorbell.NAME]`.
+#[rustfmt::skip]
+pub const DOORBELL: &Table = &Table {
+    name: "doorbell",
+    heading: "`[doorbell.NAME]`",
+    about: "An interrupt from one VM to another.",
+    keys: &[
+        key("from", Kind::Text, "\"one\"", "The VM that rings."),
+        key("to", Kind::Text, "\"one\"", "The VM that is interrupted."),
+        key("shared", Kind::Text, "\"ring\"", "The shared memory that it is about."),
+        plain("apart", Kind::Quantity(&DURATION), "Least time from one interrupt to the next. Default: 100us."),
+    ],
+    rules: &[Rule::Has(&["from", "to"])],
+};
+
+/// `[console]`.
+#[rustfmt::skip]
+pub const CONSOLE: &Table = &Table {
+    name: "console",
+    heading: "`[console]`",
+    about: "The board's console.",
+    keys: &[
+        key("service", Kind::Number(0, u32::MAX), "0", "The board's CPU that drains the console. Without it the planner chooses."),
+    ],
+    rules: &[],
+};
+
+/// All tables but the whole file, in the order of the book.
+pub const TABLES: [&Table; 9] = [
+    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, SHARED, DOORBELL, CONSOLE,
+];
+
+/// A key that holds a string.
+#[derive(Clone, Copy, Debug)]
+pub struct Text(pub &'static Key);
+/// A key that holds `true` or `false`.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag(pub &'static Key);
+/// A key that holds a number.
+#[derive(Clone, Copy, Debug)]
+pub struct Number(pub &'static Key);
+/// A key that holds a list of numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbers(pub &'static Key);
+/// A key that holds a list of strings.
+#[derive(Clone, Copy, Debug)]
+pub struct Texts(pub &'static Key);
+/// A key that holds a string or a list of strings.
+#[derive(Clone, Copy, Debug)]
+pub struct TextOrTexts(pub &'static Key);
+/// A key that holds a string with a number and a unit, and how that is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Quantity(pub &'static Key, pub &'static Notation);
+/// A key that holds one of some words.
+#[derive(Clone, Copy, Debug)]
+pub struct Word(pub &'static Key, pub Words);
+
+/// What [`Table::key`] and its like say of a key that is not as the code takes it.
+const OTHER: &str = "the key holds something else";
+
+impl Table {
+    /// A key by its name, while the code is compiled.
+    ///
+    /// # Panics
+    /// The table has none of this name; in `const { .. }` that is an error of the compiler.
+    pub const fn key(&'static self, name: &str) -> &'static Key {
+        let mut index = 0;
+        while index < self.keys.len() {
+            if same(self.keys[index].name, name) {
+                return &self.keys[index];
+            }
+            index += 1;
+        }
+        panic!("the table has no such key")
+    }
+
+    /// A key that holds a string. Panics as [`Self::key`] does, and if it holds something else, as do
+    /// all below.
+    pub const fn text(&'static self, name: &str) -> Text {
+        let key = self.key(name);
+        assert!(matches!(key.kind, Kind::Text), "{}", OTHER);
+        Text(key)
+    }
+
+    /// A key that holds `true` or `false`, and may hold a table instead.
+    pub const fn flag(&'static self, name: &str) -> Flag {
+        let key = self.key(name);
+        assert!(matches!(key.value(), Kind::Flag), "{}", OTHER);
+        Flag(key)
+    }
+
+    /// A key that holds a number.
+    pub const fn number(&'static self, name: &str) -> Number {
+        let key = self.key(name);
+        assert!(matches!(key.kind, Kind::Number(..)), "{}", OTHER);
+        Number(key)
+    }
+
+    /// A key that holds a list of numbers.
+    pub const fn numbers(&'static self, name: &str) -> Numbers {
+        let key = self.key(name);
+        assert!(matches!(key.kind, Kind::Numbers), "{}", OTHER);
+        Numbers(key)
+    }
+
+    /// A key that holds a list of strings.
+    pub const fn texts(&'static self, name: &str) -> Texts {
+        let key = self.key(name);
+        assert!(matches!(key.kind, Kind::Texts), "{}", OTHER);
+        Texts(key)
+    }
+
+    /// A key that holds a string or a list of strings.
+    pub const fn text_or_texts(&'static self, name: &str) -> TextOrTexts {
+        let key = self.key(name);
+        assert!(matches!(key.kind, Kind::TextOrTexts), "{}", OTHER);
+        TextOrTexts(key)
+    }
+
+    /// A key that holds a number with a unit, and may hold a table instead.
+    pub const fn quantity(&'static self, name: &str) -> Quantity {
+        let key = self.key(name);
+        match key.value() {
+            Kind::Quantity(notation) => Quantity(key, notation),
+            _ => panic!("{}", OTHER),
+        }
+    }
+
+    /// A key that holds one of some words, and may hold a table instead.
+    pub const fn word(&'static self, name: &str) -> Word {
+        let key = self.key(name);
+        match key.value() {
+            Kind::Words(words) => Word(key, words),
+            _ => panic!("{}", OTHER),
+        }
+    }
+
+    /// The keys that it has to have, whatever else it has.
+    pub fn required(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.rules
+            .iter()
+            .flat_map(|rule| match rule {
+                Rule::Has(keys) => *keys,
+                _ => &[],
+            })
+            .copied()
+    }
+
+    /// The names of its keys.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.keys.iter().map(|key| key.name)
+    }
+}
+
+impl Key {
+    /// A value as it stands in a file, for messages.
+    pub fn example(&self) -> String {
+        match self.value() {
+            Kind::Flag => "true".to_owned(),
+            Kind::Quantity(notation) => format!("\"{}\"", notation.example),
+            Kind::Words(words) => format!("\"{}\"", words.sound[0]),
+            _ => self.example.to_owned(),
+        }
+    }
+
+    /// What it holds if it holds no table.
+    const fn value(&self) -> Kind {
+        match self.kind {
+            Kind::Or(value, _) => *value,
+            kind => kind,
+        }
+    }
+}
+
+/// Whether two names are the same: `==` for constants.
+const fn same(one: &str, other: &str) -> bool {
+    let (one, other) = (one.as_bytes(), other.as_bytes());
+    let mut index = 0;
+    while index < one.len() && index < other.len() && one[index] == other[index] {
+        index += 1;
+    }
+    index == one.len() && index == other.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All tables, also that of the whole file.
+    fn tables() -> impl Iterator<Item = &'static Table> {
+        TABLES.into_iter().chain([SYSTEM])
+    }
+
+    #[test]
+    fn names_of_tables_and_of_keys_are_there_once() {
+        let mut names: Vec<_> = tables().map(|table| table.name).collect();
+        names.sort_unstable();
+        assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
+        for table in tables() {
+            let mut names: Vec<_> = table.names().collect();
+            names.sort_unstable();
+            assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_meaning_and_what_holds_no_table_an_example() {
+        for key in tables().flat_map(|table| table.keys) {
+            assert!(!key.meaning.is_empty(), "{key:?}");
+            let is_table = matches!(key.kind, Kind::Table(_) | Kind::Named(..) | Kind::Access);
+            assert!(is_table || !key.example().is_empty(), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn rules_are_about_keys_of_their_table() {
+        for table in tables() {
+            for rule in table.rules {
+                let named: Vec<&str> = match *rule {
+                    Rule::Has(keys) => keys.to_vec(),
+                    Rule::Either(groups) => groups.concat(),
+                    Rule::Both(one, other) => vec![one, other],
+                    Rule::Alone(key) => vec![key],
+                    Rule::Without(key, keys)
+                    | Rule::When(key, _, keys)
+                    | Rule::OnlyWhen(key, _, keys) => [&[key], keys].concat(),
+                };
+                for name in named {
+                    assert_eq!(table.key(name).name, name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_the_same_if_all_of_their_letters_are() {
+        assert!(same("pcpus", "pcpus") && same("", ""));
+        assert!(!same("cpu", "cpus") && !same("cpus", "cpu") && !same("cpu", "gpu"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Parts that a plan has in JSON whether it was just made or read from its bytes. Addresses are
+//! strings, because numbers of JSON readers lose their lowest bits.
+
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer};
+
+/// An address.
+#[derive(Clone, Copy)]
+pub(super) struct Hex(pub u64);
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{:#x}", self.0))
+    }
+}
+
+/// A range of physical addresses.
+#[derive(Serialize)]
+pub(super) struct Range {
+    pub pa: Hex,
+    pub size: u64,
+}
+
+/// What each vCPU of a VM may have of its CPU. `Pool` says among which CPUs it may be moved.
+#[derive(Serialize)]
+#[serde(tag = "policy", rename_all = "lowercase")]
+pub(super) enum Time<Pool> {
+    Pinned,
+    Rt {
+        budget_ns: u64,
+        period_ns: u64,
+    },
+    Fair {
+        weight: u16,
+        cap: Option<Cap>,
+        pool: Pool,
+    },
+}
+
+/// The most that a fair vCPU gets in each window.
+#[derive(Serialize)]
+pub(super) struct Cap {
+    quota_ns: u64,
+    window_ns: u64,
+}
+
+impl Cap {
+    /// A quota that is the whole window is no cap.
+    pub fn of(quota_ns: u64, window_ns: u64) -> Option<Self> {
+        (quota_ns < window_ns).then_some(Self {
+            quota_ns,
+            window_ns,
+        })
+    }
+}
+
+/// What happens when a VM crashes.
+#[derive(Serialize)]
+#[serde(tag = "policy", rename_all = "lowercase")]
+pub(super) enum Crash<'a> {
+    Halt,
+    Restart { most: u16, seconds: u16 },
+    Notify { vm: Cow<'a, str> },
+}
+
+/// Where a guest finds its interrupt controller.
+#[derive(Serialize)]
+pub(super) struct Gic {
+    gicd: Hex,
+    /// Of a GICv3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gicr: Option<Hex>,
+    /// Of a GICv2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gicc: Option<Hex>,
+}
+
+impl Gic {
+    pub fn v2(gicd: u64, gicc: u64) -> Self {
+        Self {
+            gicd: Hex(gicd),
+            gicr: None,
+            gicc: Some(Hex(gicc)),
+        }
+    }
+
+    pub fn v3(gicd: u64, gicr: u64) -> Self {
+        Self {
+            gicd: Hex(gicd),
+            gicr: Some(Hex(gicr)),
+            gicc: None,
+        }
+    }
+}
+
+/// A range that a VM's stage 2 maps.
+#[derive(Serialize)]
+pub(super) struct Mapped<'a> {
+    pub what: Cow<'a, str>,
+    pub ipa: Hex,
+    pub pa: Hex,
+    pub size: u64,
+    pub access: &'static str,
+}
+
+/// A device that EL2 emulates.
+#[derive(Serialize)]
+pub(super) struct Emulated {
+    /// None: this version knows no such device.
+    pub kind: Option<&'static str>,
+    pub ipa: Hex,
+    pub size: u64,
+    pub vintid: u32,
+}
+
+/// A write that quiets a device.
+#[derive(Serialize)]
+pub(super) struct Quiet<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<&'a str>,
+    pub pa: Hex,
+    pub width: u16,
+    pub value: u32,
+}
