@@ -1,7 +1,8 @@
 //! The CPUs of the machine: which one this is, starting others (PSCI, DEN0022), work for them.
 
 use crate::sysreg::{cpu_yield, mask_all, sev, wfi};
-use crate::{power, timer};
+use crate::{check, power, timer};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 
 /// Most CPUs that a program can use.
@@ -119,6 +120,13 @@ pub fn serve(_context: u64) {
 /// Starts a CPU that serves; waits until it does.
 pub fn hire(cpu: usize) -> bool {
     start(cpu, serve, 0) == 0 && call(cpu, |_| 0, 0).is_some()
+}
+
+/// Starts CPUs that serve, and reports each as a check.
+pub fn hire_all(cpus: Range<usize>) {
+    for cpu in cpus {
+        check::holds(format_args!("CPU {cpu} serves"), hire(cpu), "no answer");
+    }
 }
 
 /// Has a CPU in [`serve`] do something; does not wait. Its earlier work must be done.

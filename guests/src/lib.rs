@@ -31,6 +31,7 @@ pub mod marks;
 pub mod memory;
 pub mod mmio;
 pub mod mmu;
+pub mod pl061;
 pub mod power;
 pub mod probe;
 pub mod random;

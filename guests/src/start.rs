@@ -39,15 +39,27 @@ global_asm!(
     isb
     .endm
 
-    .section .text.start, "ax"
-    .global _start
-_start:
+    // x0 is kept in x19 until Rust is called with it.
+    .macro entry
     mov     x19, x0
     adrp    x1, guest_vectors
     add     x1, x1, :lo12:guest_vectors
     msr     vbar_el1, x1
     msr     daifset, #15
     msr     spsel, #1
+    .endm
+
+    .macro call_rust function
+    mov     x0, x19
+    mov     x29, xzr
+    mov     x30, xzr
+    b       \function
+    .endm
+
+    .section .text.start, "ax"
+    .global _start
+_start:
+    entry
     adrp    x1, __stack_top
     add     x1, x1, :lo12:__stack_top
     mov     sp, x1
@@ -88,21 +100,13 @@ _start:
     b.lo    4b
 
     mmu_on
-5:  mov     x0, x19
-    mov     x29, xzr
-    mov     x30, xzr
-    b       start_rust
+5:  call_rust start_rust
 
     // Another CPU, started by PSCI: x0 = context. The tables are there already.
     .section .text.secondary, "ax"
     .global secondary_start
 secondary_start:
-    mov     x19, x0
-    adrp    x1, guest_vectors
-    add     x1, x1, :lo12:guest_vectors
-    msr     vbar_el1, x1
-    msr     daifset, #15
-    msr     spsel, #1
+    entry
     mrs     x2, mpidr_el1
     and     x2, x2, #7
     adrp    x1, __stack_top         // a stack for each, above the boot CPU's
@@ -113,10 +117,7 @@ secondary_start:
     ldrb    w2, [x2, :lo12:GUEST_MMU]
     cbz     w2, 6f
     mmu_on
-6:  mov     x0, x19
-    mov     x29, xzr
-    mov     x30, xzr
-    b       secondary_rust
+6:  call_rust secondary_rust
 "#,
     device = const mmu::DEVICE,
     normal = const mmu::NORMAL,

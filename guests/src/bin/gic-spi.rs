@@ -25,13 +25,7 @@ fn main(board: &'static Board) {
     if board.cpus >= 3 {
         let rounds = board.argument("rounds").unwrap_or(DEFAULT_ROUNDS);
         gic::init();
-        for cpu in 1..board.cpus {
-            check::holds(
-                format_args!("CPU {cpu} serves"),
-                cpu::hire(cpu),
-                "no answer",
-            );
-        }
+        cpu::hire_all(1..board.cpus);
         if gic::version() == 3 {
             one_of_n();
         }

@@ -13,6 +13,7 @@
 #![no_main]
 
 use bulkhead_guests::mmio::{read32, write32};
+use bulkhead_guests::pl061::{GPIOIE, GPIOIEV, GPIOIS, PL061, PL061_INTID};
 use bulkhead_guests::shared::Words;
 use bulkhead_guests::{
     Board, alive, board, check, gic, guest, mmu, mrs, msr, println, ruin, shared, sysreg, timer,
@@ -23,17 +24,11 @@ guest!(main = main, irq = on_irq);
 
 /// What its own registers hold while it is held.
 const PATTERN: u64 = 0x5eed_0f7e_57ed_ca5c;
-/// SGIs, and the PL061 of `virt` with its interrupt, of priorities that differ.
+/// SGIs, of priorities that differ, as that of the PL061 does.
 const URGENT: u32 = 2;
 const PATIENT: u32 = 3;
 const FLOOD: u32 = 4;
 const HELD: u32 = 5;
-const PL061: usize = 0x0903_0000;
-const PL061_INTID: u32 = 39;
-/// Its registers (DDI 0190, 3.3): level-sensitive, low; interrupt enable.
-const GPIOIS: usize = PL061 + 0x404;
-const GPIOIEV: usize = PL061 + 0x40c;
-const GPIOIE: usize = PL061 + 0x410;
 
 /// INTIDs in the order in which they came, eight bits each, the latest lowest.
 static ORDER: AtomicU64 = AtomicU64::new(0);
@@ -220,9 +215,9 @@ fn queued() {
         gic::enable(intid);
     }
     ORDER.store(0, Relaxed);
-    write32(GPIOIEV, 0);
-    write32(GPIOIS, 1);
-    write32(GPIOIE, 1);
+    write32(PL061 + GPIOIEV, 0);
+    write32(PL061 + GPIOIS, 1);
+    write32(PL061 + GPIOIE, 1);
     timer::arm(timer::now());
     gic::send_to_self(PATIENT);
     gic::send_to_self(URGENT);
@@ -263,7 +258,7 @@ fn on_irq(_entered: u64) {
             SAME.store(gic::running_priority() == before, Relaxed);
         }
         FLOOD => _ = TAKEN.fetch_add(1, Relaxed),
-        PL061_INTID => write32(GPIOIE, 0),
+        PL061_INTID => write32(PL061 + GPIOIE, 0),
         _ => {}
     }
     alive::note(intid);

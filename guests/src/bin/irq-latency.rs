@@ -9,18 +9,12 @@
 use bulkhead_guests::figures::{self, OPERATIONS};
 use bulkhead_guests::marks::{mark_begin, mark_end};
 use bulkhead_guests::mmio::write32;
+use bulkhead_guests::pl061::{GPIOIE, GPIOIEV, GPIOIS, PL061, PL061_INTID};
 use bulkhead_guests::{Board, gic, guest, println, sysreg, timer};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 guest!(main = main, irq = on_irq);
 
-/// The PL061 of `virt`, and its interrupt.
-const PL061: usize = 0x0903_0000;
-const PL061_INTID: u32 = 39;
-/// Its registers (DDI 0190, 3.3): level-sensitive, low; interrupt enable.
-const GPIOIS: usize = PL061 + 0x404;
-const GPIOIEV: usize = PL061 + 0x40c;
-const GPIOIE: usize = PL061 + 0x410;
 /// From arming the timer to its interrupt: long enough for the CPU to be asleep or in its loop.
 const AHEAD_US: u64 = 5;
 
@@ -31,8 +25,8 @@ fn main(_board: &'static Board) {
     gic::init();
     gic::enable(timer::INTID);
     gic::enable(PL061_INTID);
-    write32(GPIOIEV, 0);
-    write32(GPIOIS, 1);
+    write32(PL061 + GPIOIEV, 0);
+    write32(PL061 + GPIOIS, 1);
     let kinds = [
         (figures::VTIMER_IRQ, "vtimer_irq", spinning as fn() -> u64),
         (figures::VTIMER_IRQ_WFI, "vtimer_irq_wfi", asleep),
@@ -88,7 +82,7 @@ fn asleep() -> u64 {
 fn device() -> u64 {
     sysreg::irq_on();
     let opened = timer::now();
-    write32(GPIOIE, 1);
+    write32(PL061 + GPIOIE, 1);
     while ENTERED.load(Relaxed) == 0 {}
     ENTERED.load(Relaxed) - opened
 }
@@ -97,7 +91,7 @@ fn on_irq(entered: u64) {
     let taken = gic::acknowledge();
     match taken.intid() {
         timer::INTID => timer::disarm(),
-        PL061_INTID => write32(GPIOIE, 0),
+        PL061_INTID => write32(PL061 + GPIOIE, 0),
         _ => return,
     }
     gic::end(taken);

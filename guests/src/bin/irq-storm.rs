@@ -10,15 +10,12 @@
 #![no_main]
 
 use bulkhead_guests::mmio::{read32, write32};
+use bulkhead_guests::pl061::{GPIOIE, GPIOIEV, GPIOIS};
 use bulkhead_guests::{Board, alive, check, gic, guest, power, println, sysreg, timer, uart};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
 
 guest!(main = main, irq = on_irq);
 
-/// Registers of the PL061 (DDI 0190, 3.3).
-const GPIOIS: usize = 0x404;
-const GPIOIEV: usize = 0x40c;
-const GPIOIE: usize = 0x410;
 /// [`uart::CR`]: what is sent is received.
 const LOOP_BACK: u32 = 1 << 7;
 /// Bytes that the PL011 sends to itself.

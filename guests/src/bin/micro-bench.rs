@@ -9,6 +9,7 @@
 use bulkhead_guests::figures::{self, OPERATIONS};
 use bulkhead_guests::marks::{mark_begin, mark_end};
 use bulkhead_guests::mmio::{read32, read64, write32, write64};
+use bulkhead_guests::pl061::{GPIOIE, GPIOIEV, GPIOIS, PL061, PL061_INTID};
 use bulkhead_guests::{Board, cpu, gic, guest, power, println, sysreg, timer, uart};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -20,13 +21,6 @@ const SGI: u32 = 1;
 const SIBLING_SGI: u32 = 2;
 /// First of the SGIs of which there are more than list registers.
 const FIRST_OF_MANY: u32 = 8;
-/// The PL061 of `virt`, and its interrupt.
-const PL061: usize = 0x0903_0000;
-const PL061_INTID: u32 = 39;
-/// Its registers (DDI 0190, 3.3): level-sensitive, low; interrupt enable; clear.
-const GPIOIS: usize = PL061 + 0x404;
-const GPIOIEV: usize = PL061 + 0x40c;
-const GPIOIE: usize = PL061 + 0x410;
 /// From arming the timer to its interrupt: long enough for the guest to be asleep or in its loop.
 const AHEAD_US: u64 = 5;
 
@@ -75,8 +69,8 @@ fn main(board: &'static Board) {
         .iter()
         .any(|device| device.base == PL061)
         .then(|| {
-            write32(GPIOIEV, 0);
-            write32(GPIOIS, 1);
+            write32(PL061 + GPIOIEV, 0);
+            write32(PL061 + GPIOIS, 1);
             gic::enable(PL061_INTID);
             latency(figures::HW_IRQ, "hw_irq", device_interrupt)
         });
@@ -181,7 +175,7 @@ fn sgi_to_self() -> u64 {
 fn device_interrupt() -> u64 {
     ENTERED.store(0, Relaxed);
     let sent = timer::now();
-    write32(GPIOIE, 1);
+    write32(PL061 + GPIOIE, 1);
     while ENTERED.load(Relaxed) == 0 {}
     ENTERED.load(Relaxed).saturating_sub(sent)
 }
@@ -231,7 +225,7 @@ fn on_irq(entered: u64) {
     if intid == timer::INTID {
         timer::disarm();
     } else if intid == PL061_INTID {
-        write32(GPIOIE, 0);
+        write32(PL061 + GPIOIE, 0);
     } else if (FIRST_OF_MANY..16).contains(&intid) {
         TAKEN.fetch_add(1, Relaxed);
     }

@@ -12,6 +12,7 @@
 
 use bulkhead_guests::board::Device;
 use bulkhead_guests::mmio::{read32, read64, write32};
+use bulkhead_guests::pl061::{GPIODIR, GPIOIE, GPIOIEV, GPIOIS, GPIOMIS};
 use bulkhead_guests::ruin::{Busy, Refuge};
 use bulkhead_guests::timer::physical;
 use bulkhead_guests::{
@@ -22,12 +23,6 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 guest!(main = main, irq = on_irq);
 
-/// Registers of the PL061 (DDI 0190, 3.3).
-const GPIODIR: usize = 0x400;
-const GPIOIS: usize = 0x404;
-const GPIOIEV: usize = 0x40c;
-const GPIOIE: usize = 0x410;
-const GPIOMIS: usize = 0x418;
 /// What is written over everything: no instruction, no valid descriptor, no device tree.
 const RUIN: u64 = 0x0000_dead_0000_dead;
 /// CPUs that take part.

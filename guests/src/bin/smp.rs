@@ -347,13 +347,7 @@ fn many_starters(board: &Board) {
     let target = board.cpus - 1;
     cpu::prepare(target, run);
     let others = 1..target;
-    for cpu in others.clone() {
-        check::holds(
-            format_args!("CPU {cpu} serves"),
-            cpu::hire(cpu),
-            "no answer",
-        );
-    }
+    cpu::hire_all(others.clone());
     for cpu in others.clone() {
         cpu::give(cpu, ask, target as u64);
     }
