@@ -579,7 +579,7 @@ pub struct Doorbell {
     pub to: u16,
     /// Its INTID there (an SPI).
     pub vintid: u16,
-    /// The same for a VM that takes its interrupts itself, which has an [`Irq`] with it. Else 0.
+    /// The same for a GPPT VM, which has an [`Irq`] with it. Else 0.
     pub pintid: u16,
     /// IPA of the page by which it is rung.
     pub ipa: u64,

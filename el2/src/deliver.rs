@@ -28,13 +28,11 @@ pub fn mail(vcpu: &mut Vcpu) {
         monitor::answer(vcpu);
         output_waits();
     }
-    if messages & mailbox::ARRIVAL != 0 {
-        if balance::migrate_in(vcpu) {
-            // The vCPU's limits may have changed during the migration, and the monitor may have
-            // asked the pCPU that the vCPU has left.
-            sched::apply_limits(vcpu);
-            monitor::answer(vcpu);
-        }
+    if messages & mailbox::ARRIVAL != 0 && balance::migrate_in(vcpu) {
+        // The vCPU's limits may have changed during the migration, and the monitor may have asked
+        // the pCPU that the vCPU has left.
+        sched::apply_limits(vcpu);
+        monitor::answer(vcpu);
     }
     if messages & mailbox::SHARES != 0 {
         sched::apply_limits(vcpu);

@@ -282,7 +282,7 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     if !gic::gppt::prepare(gicd, which, events) {
         let mut line = Said::new();
         line.text(refused!(
-            "board-security: GICD_CTLR.DS is 0, and a VM takes its interrupts itself"
+            "board-security: GICD_CTLR.DS is 0, and there is a GPPT VM"
         ));
         last_words(uart, &line);
     }

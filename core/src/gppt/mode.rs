@@ -176,7 +176,7 @@ impl Mode {
                 "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit"
             }
             Self::PmrDirect => {
-                "its SGIs do not trap: it knows its CPU by the board's MPIDR, no other VM takes its interrupts itself, and CPUs call each other by SPIs"
+                "its SGIs do not trap: it knows its CPU by the board's MPIDR, there is no other GPPT VM, and CPUs call each other by SPIs"
             }
             Self::V2 => {
                 "SGIs have the board's number of their sender, and each write to GICC_DIR is an exit"
@@ -207,9 +207,7 @@ impl Mode {
             );
         }
         if !self.filters_sgis() && strangers {
-            return Some(
-                "its SGIs do not trap, and another VM that takes its interrupts itself could be sent them",
-            );
+            return Some("its SGIs do not trap, and another GPPT VM could be sent them");
         }
         None
     }

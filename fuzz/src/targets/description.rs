@@ -84,7 +84,7 @@ pub fn plan(source: &str) -> Option<Planned> {
         Ok(prepared) => Some(prepared.planned),
         Err(Stopped::Description(text, findings)) => {
             assert!(
-                findings.iter().any(|finding| !finding.harmless),
+                findings.iter().any(|finding| finding.is_error()),
                 "refused without an error"
             );
             assert!(!text.render(&findings, false).is_empty());

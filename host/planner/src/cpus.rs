@@ -277,7 +277,7 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
         let (what, span, why, lesser) = if spec.interrupts.is_gppt() {
             let span = spec.interrupts.stated.clone();
             (
-                format!("`{name}` cannot take its interrupts itself on a CPU that it shares"),
+                format!("`{name}` cannot be a GPPT VM on a CPU that it shares"),
                 span.unwrap_or_else(|| spec.name.span.clone()),
                 "they would come while another VM runs",
                 "say interrupts = \"vgic\"",

@@ -1,4 +1,4 @@
-//! Doorbells: their pages, and SPIs of the board for VMs that take their interrupts themselves
+//! Doorbells: their pages, and SPIs of the board for GPPT VMs
 //! (`docs/adr/0019-doorbells.md`).
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ pub(super) fn assign(
                     )
                     .at(
                         spec.to.span.clone(),
-                        "takes its interrupts itself, and needs one of the board's that no device has",
+                        "is a GPPT VM, and needs an SPI of the board that no device has",
                     )
                     .also(
                         system.board.as_ref().map(|board| board.place()),

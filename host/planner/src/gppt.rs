@@ -1,4 +1,4 @@
-//! What keeps a VM from taking its interrupts itself (`docs/adr/0016-gppt.md`).
+//! What keeps a VM from being a GPPT VM (`docs/adr/0016-gppt.md`).
 
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
@@ -40,7 +40,7 @@ pub(super) fn reclaim(spec: &InterruptSpec, mode: Option<Mode>) -> Number {
     }
 }
 
-/// What else is known of a VM that is to take its interrupts itself.
+/// What else is known of a VM that is to be a GPPT VM.
 #[derive(Clone, Debug)]
 pub(super) struct Context<'a> {
     /// Version of the board's GIC.
@@ -49,7 +49,7 @@ pub(super) struct Context<'a> {
     pub firmware: bool,
     /// Where the description says which GIC the board has.
     pub gic: Option<Span>,
-    /// Name of another VM that takes its interrupts itself.
+    /// Name of another GPPT VM.
     pub other: Option<&'a Placed<String>>,
     /// Where it says that another VM's crash is told to it.
     pub told: Option<Span>,
@@ -57,7 +57,7 @@ pub(super) struct Context<'a> {
     pub clash: Option<u32>,
 }
 
-/// Reports what of a VM that is to take its interrupts itself needs a vGIC.
+/// Reports what of a VM that is to be a GPPT VM needs a vGIC.
 pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Finding>) {
     let mode = spec.interrupts.gppt(known.version);
     let reclaim = spec.interrupts.reclaim;
@@ -107,7 +107,7 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     let strangers = strangers.map(|other| {
         let name = &other.value;
         let reason = format!(
-            "EL2 does not see its SGIs, and `{name}`, which takes its interrupts itself, too, could be sent them"
+            "EL2 does not see its SGIs, and `{name}`, which is a GPPT VM, too, could be sent them"
         );
         (reason, Some(other.span.clone()), "this other VM")
     });
@@ -226,7 +226,7 @@ pub(super) fn drains(spec: &VmSpec) -> Finding {
 fn refused(spec: &VmSpec, reason: String) -> Finding {
     Finding::new(
         Code::InterruptsOwn,
-        format!("`{}` cannot take its interrupts itself", spec.name.value),
+        format!("`{}` cannot be a GPPT VM", spec.name.value),
     )
     .at(spec.name.span.clone(), reason)
 }

@@ -140,7 +140,7 @@ pub struct PlannedVm {
     pub deterministic: bool,
     /// What happens when it crashes.
     pub crash: CrashSpec,
-    /// The mode in which it takes its physical interrupts itself; `None`: through the vGIC.
+    /// The mode of a GPPT VM; `None`: through the vGIC.
     pub gppt: Option<Mode>,
     /// How EL2 gets its CPU back, where that mode leaves a choice.
     pub reclaim: Reclaim,

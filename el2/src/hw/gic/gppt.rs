@@ -1,6 +1,7 @@
-//! A pCPU whose VM takes its physical interrupts itself (`docs/adr/0016-gppt.md`). On a GICv3 with one Security state EL2's
-//! own interrupts are of Group 0 there, with the most urgent priority, and come as FIQ; Group 1 is the guest's. Where Group 0 is
-//! the firmware's, EL2 has none there, and gets the pCPU back by an event of the firmware.
+//! The pCPU of a GPPT VM on a GICv3 (`docs/adr/0016-gppt.md`). With one Security state, EL2's own
+//! interrupts are in Group 0 there, with the most urgent priority, and arrive as FIQ; Group 1 is
+//! the guest's. Where firmware has Group 0, EL2 has no interrupts there, and reclaims the pCPU by
+//! an event of the firmware.
 
 use bulkhead_core::console::text::Line;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};

@@ -31,7 +31,7 @@ pub struct El2Periods {
 }
 
 impl El2Periods {
-    /// What was counted of a loop that takes its interrupts itself (`by_guest`), or not.
+    /// What was counted of a loop that is a GPPT VM (`by_guest`), or not.
     pub fn new(periods: Periods, by_guest: bool) -> Self {
         Self {
             count: periods.count,

@@ -176,7 +176,7 @@ pub struct InterruptSpec {
 }
 
 impl InterruptSpec {
-    /// Whether it takes its interrupts itself.
+    /// Whether it is a GPPT VM.
     pub const fn is_gppt(&self) -> bool {
         self.asked.is_some()
     }
