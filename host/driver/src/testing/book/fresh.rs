@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bulkhead_runner::fetch::apt;
 
-use super::page::PAGES;
 use super::reader::{Place, read};
+use crate::book::PAGES;
 use crate::testing::end_to_end::copy_sources;
 use crate::testing::suite::{Context, Job, Test};
 
@@ -69,7 +69,7 @@ fn fresh(context: &Context) -> Result<String, Vec<String>> {
         // Compilers and packages come first.
         guard: Duration::from_secs(3600),
     };
-    let page = format!("{}/tutorial/two-guests.md", PAGES);
+    let page = format!("{PAGES}/tutorial/two-guests.md");
     let text = fs::read_to_string(context.root.join(&page)).map_err(|e| why(&e))?;
     read(&page, &text, &place)
 }

@@ -12,7 +12,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::suite::{Context, Job, Test};
-use page::{PAGES, Step, steps};
+use crate::book::PAGES;
+use page::{Step, steps};
 use reader::{Place, read};
 
 /// The folders of pages that tell what to do.

@@ -1,8 +1,5 @@
 //! What a page of the book has its reader do, in order.
 
-/// Where the pages are.
-pub const PAGES: &str = "docs";
-
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
