@@ -14,4 +14,5 @@ pub mod call;
 pub mod console;
 pub mod exit;
 pub mod plan;
+pub mod report;
 pub mod shared_page;

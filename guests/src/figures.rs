@@ -1,6 +1,6 @@
 //! The operations whose cost is published, and the numbers by which they are marked.
 //!
-//! The `micro-bench` guest calls `mark_begin(id)`, does the operation so many times, and calls
+//! The `bench` guest calls `mark_begin(id)`, does the operation so many times, and calls
 //! `mark_end(id)`. A TCG plugin sees both calls by their symbols; EL2 sees neither. This file depends
 //! on nothing, so that the host tool can include it.
 
@@ -58,7 +58,7 @@ pub const VCPU_SWITCH: u64 = 12;
 /// A server gets the CPU from a fair vCPU at the start of its period, and gives it back when its budget is gone.
 pub const SERVER_SWITCH: u64 = 13;
 
-/// All groups: those of `micro-bench` in its order, then those of `vcpu-switch-cost`.
+/// All groups: those of `bench` in its order, then those of `vcpu-switch-cost`.
 pub const FIGURES: [Figure; 13] = [
     Figure {
         id: HVC_NULL,

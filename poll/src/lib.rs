@@ -14,12 +14,12 @@
 //! [shared.wishes]
 //! size = "4KiB"
 //! ipa = "0x70000000"
-//! vms = { desk = "rw", loop = "r" }
+//! vms = { requester = "rw", loop = "r" }
 //!
 //! [shared.answers]
 //! size = "4KiB"
 //! ipa = "0x70001000"
-//! vms = { desk = "r", loop = "rw" }
+//! vms = { requester = "r", loop = "rw" }
 //! ```
 //!
 //! Words have 64 bits: a [`Request`] in the lowest eight, a sequence number in bits 8 to 39, zeros

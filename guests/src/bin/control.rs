@@ -7,7 +7,7 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_abi::shared_page::{MAGIC, Report, STOP_OFFSET};
+use bulkhead_abi::report::{MAGIC, Report, STOP_OFFSET};
 use bulkhead_guests::{Board, gic, guest, println, shared, sysreg, timer};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering::*, fence};

@@ -7,7 +7,7 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_abi::shared_page::{STOP_OFFSET, WORK_OFFSET};
+use bulkhead_abi::report::{STOP_OFFSET, WORK_OFFSET};
 use bulkhead_guests::{Board, gic, guest, println, shared, sysreg, timer};
 use core::sync::atomic::Ordering::Acquire;
 

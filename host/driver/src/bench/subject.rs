@@ -1,4 +1,4 @@
-//! The systems that are measured: one VM with the `micro-bench` guest, and two with the `vcpu-switch-cost` guest on one CPU, both fair or one a server.
+//! The systems that are measured: one VM with the `bench` guest, and two with the `vcpu-switch-cost` guest on one CPU, both fair or one a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -93,8 +93,8 @@ impl Subject {
             Gic::V3 => BENCH,
             Gic::V2 => BENCH_V2,
         };
-        let last = format!("micro-bench: {} operations each", operations::OPERATIONS);
-        Self::of(system, "micro-bench", last)
+        let last = format!("bench: {} operations each", operations::OPERATIONS);
+        Self::of(system, "bench", last)
     }
 
     /// Builds the systems in which two vCPUs share a pCPU.
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn latencies_are_read_from_what_the_guest_says() {
-        let said = "[bench] latency sgi_self: ticks min=97 avg=98 max=120\r\n[bench] micro-bench: 1000 operations\n";
+        let said = "[bench] latency sgi_self: ticks min=97 avg=98 max=120\r\n[bench] bench: 1000 operations\n";
         let seen = latencies(said);
         assert_eq!(seen.len(), 1);
         assert_eq!(seen["sgi_self"], 98);

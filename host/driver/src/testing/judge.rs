@@ -101,7 +101,7 @@ impl<'a> Judge<'a> {
             }
         }
         wrong.extend(self.transcript.exits.iter().filter_map(nonsense));
-        for vm in &self.scenario.exit_stats {
+        for vm in &self.scenario.tally {
             wrong.extend(tally::flaws(&self.transcript, vm));
         }
         let said = self.transcript.of("el2").count();

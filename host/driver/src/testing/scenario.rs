@@ -67,9 +67,9 @@ pub struct Scenario {
     /// all have stopped, and compared with the plan.
     #[serde(default)]
     pub stage2: bool,
-    /// VMs whose own counts (`EXITS class=N ...`) must be those of EL2's statistics.
+    /// VMs whose own counts (`TALLY class=N ...`) must be those of EL2's statistics.
     #[serde(default)]
-    pub exit_stats: Vec<String>,
+    pub tally: Vec<String>,
     /// It takes long: it runs when it is asked for.
     #[serde(default)]
     pub on_request: bool,

@@ -1,6 +1,6 @@
 //! A guest's own counts against EL2's statistics.
 //!
-//! The guest says `EXITS class=N class~N class>=N ...`, once, near its end: how often it did what EL2 counts in that
+//! The guest says `TALLY class=N class~N class>=N ...`, once, near its end: how often it did what EL2 counts in that
 //! class, on all its CPUs. `=` is the same number; `~` is at least that many and hardly more, for a guest that goes on
 //! after it has counted; `>=` is at least that many. Two are no classes: `characters` is what it has said before, white space
 //! left out (a line that waits too long for its end comes in two); `elapsed-us` is how long its first CPU has run.
@@ -17,7 +17,7 @@ pub fn flaws(transcript: &Transcript, vm: &str) -> Vec<String> {
     let mut lines = transcript.of(vm);
     let (mut before, mut said) = (0, None);
     for line in &mut lines {
-        said = line.trim_end().strip_prefix("EXITS ");
+        said = line.trim_end().strip_prefix("TALLY ");
         if said.is_some() {
             break;
         }
@@ -25,11 +25,11 @@ pub fn flaws(transcript: &Transcript, vm: &str) -> Vec<String> {
         before += visible.count() as u64;
     }
     let Some(said) = said else {
-        return vec![format!("`{vm}` never said EXITS")];
+        return vec![format!("`{vm}` never said TALLY")];
     };
     let flaw = |word: &str| {
         let Some((name, how, guest)) = parse(word) else {
-            return Some(format!("`{vm}` said `{word}` in its EXITS"));
+            return Some(format!("`{vm}` said `{word}` in its TALLY"));
         };
         let mut tables = transcript.exits.iter().filter(|table| table.vm == vm);
         let el2 = match name {
@@ -73,7 +73,7 @@ mod tests {
     fn seen(tally: &str) -> Vec<String> {
         let mut transcript = Transcript::default();
         let console = format!(
-            "[a] one\r\n[a] t o\r\n[a] x\r\n[b] three\r\n[a] EXITS {tally}\r\n[a] DONE\r\n\
+            "[a] one\r\n[a] t o\r\n[a] x\r\n[b] three\r\n[a] TALLY {tally}\r\n[a] DONE\r\n\
              [el2] exits vm=a vcpu=0\r\n[el2]   sgi 3000 1 1 1 3 0 0.1\r\n\
              [el2]   all 3000 exits, guest 1 of 5000999 cycles (0.1%), away 0\r\n\
              [el2] exits vm=a vcpu=1\r\n[el2]   sgi 4000 1 1 1 4 0 0.1\r\n"
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn what_cannot_be_read_counts_as_wrong() {
         for word in ["sgi", "sgi=", "=5", "sgi=x", "sgi<=5"] {
-            assert_eq!(seen(word), [format!("`a` said `{word}` in its EXITS")]);
+            assert_eq!(seen(word), [format!("`a` said `{word}` in its TALLY")]);
         }
-        assert_eq!(flaws(&Transcript::default(), "a"), ["`a` never said EXITS"]);
+        assert_eq!(flaws(&Transcript::default(), "a"), ["`a` never said TALLY"]);
     }
 }

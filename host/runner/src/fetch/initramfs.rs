@@ -38,8 +38,8 @@ const SCRIPTS: [(&str, &[u8]); 8] = [
         include_bytes!("../../../../guests/linux/clocks"),
     ),
     (
-        "bin/exit-stats",
-        include_bytes!("../../../../guests/linux/exit-stats"),
+        "bin/tally",
+        include_bytes!("../../../../guests/linux/tally"),
     ),
     ("bin/demo", include_bytes!("../../../../guests/linux/demo")),
     (

@@ -100,7 +100,7 @@ fn main(board: &'static Board) {
         println!("latency restart: ticks min={ticks} avg={ticks} max={ticks}");
     }
     println!(
-        "micro-bench: {OPERATIONS} operations each, {} ticks per second",
+        "bench: {OPERATIONS} operations each, {} ticks per second",
         timer::frequency()
     );
 }

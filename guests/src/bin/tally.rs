@@ -3,7 +3,7 @@
 //! For `seconds=` of the boot arguments all CPUs have a timer of 1 kHz; at each of its periods CPU
 //! 0 makes a hypercall, sends an SGI to each other CPU, and waits for their answers; once a second
 //! it prints a line. Then it prints how often each of that has happened, and how long it took
-//! (`EXITS`).
+//! (`TALLY`).
 #![no_std]
 #![no_main]
 
@@ -41,7 +41,7 @@ fn main(board: &'static Board) {
     let all_on = cpu::wait(|| ASKED[1..cpus].iter().all(|asked| asked.load(Acquire) != 0));
     check::holds("all CPUs have come", all_on, "one has not");
     begin();
-    println!("exit-stats: {cpus} CPUs, {seconds} s");
+    println!("tally: {cpus} CPUs, {seconds} s");
 
     let from = timer::now();
     let (mut rounds, mut late) = (0, 0);
@@ -57,7 +57,7 @@ fn main(board: &'static Board) {
             late += u64::from(!cpu::wait(|| ANSWERS.load(Acquire) == due));
         }
         println!(
-            "exit-stats: {second} s, {rounds} rounds, a line of some length to see whether all of it comes"
+            "tally: {second} s, {rounds} rounds, a line of some length to see whether all of it comes"
         );
     }
 
@@ -85,7 +85,7 @@ fn main(board: &'static Board) {
     let calls = CALLS.load(Relaxed) + others + 1;
     let characters = uart::characters();
     print!(
-        "EXITS vtimer-irq={} hvc={calls} sgi={} uart~{} characters={characters} elapsed-us~{}",
+        "TALLY vtimer-irq={} hvc={calls} sgi={} uart~{} characters={characters} elapsed-us~{}",
         sum(&TIMERS),
         sum(&SENT),
         uart::accesses(),
