@@ -87,7 +87,7 @@ pub struct GpptRuns {
 /// The function of EL2 that makes a pCPU come to EL2, and what of the GIC it goes on with.
 const KICK: [&str; 3] = [
     "hw::gic::gppt::kick",
-    "hw::gic::gppt::call",
+    "hw::gic::by_spi::call",
     "hw::gic::revoke::",
 ];
 
@@ -379,7 +379,7 @@ mod tests {
         // Called at the very end, so that it does not come back there.
         let call = [
             visit(kick, 9),
-            visit("bulkhead_el2::hw::gic::gppt::call", 40),
+            visit("bulkhead_el2::hw::gic::by_spi::call", 40),
             visit("forget", 5),
             visit("bulkhead_el2::hw::gic::revoke::revoke", 3),
             visit("scrub", 9),

@@ -14,7 +14,7 @@ pub fn tests() -> Vec<Test> {
     let tests: [(&str, &str, Job); 3] = [
         (
             "figures/ceilings",
-            "Every figure is at or under its ceiling, two measurements give the same numbers, and none is worse than published.",
+            "Every figure is at or under its ceiling, and two measurements give the same numbers.",
             Box::new(figures),
         ),
         (
@@ -88,7 +88,7 @@ fn figures(_: &Context) -> Result<String, Vec<String>> {
                 a.name, a.value, a.unit, a.ceiling
             ));
         }
-        wrong.extend(published.contradicted(a));
+        wrong.extend(published.missing(a));
         let again = second.figures.iter().find(|b| a.name == b.name);
         if let Some(b) = again.filter(|b| *b != a) {
             wrong.push(format!(
