@@ -29,7 +29,9 @@ pub fn access_fast(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitC
             let value = vcpu.frame.get(register) as u32;
             if gic::VIRTUAL == Version::V2 && offset == SGIR {
                 let whom = vcpu.vgic.send_sgir_fast(&vm.dist, &mut vcpu.gic, value)?;
-                vcpu.notify_one(whom);
+                if !vcpu.notify_one(whom) {
+                    vcpu.notify(whom);
+                }
                 return Some(ExitClass::Sgi);
             }
             return vm

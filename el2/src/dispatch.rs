@@ -7,7 +7,7 @@ use bulkhead_core::cpu::exit::{self, DataAbort, SysReg, ec};
 use bulkhead_core::cpu::inject::{self, Fault};
 use bulkhead_core::cpu::psci;
 use bulkhead_core::cpu::sysreg::{self, Access};
-use bulkhead_core::vgic::VTIMER;
+use bulkhead_core::vgic::{Notify, VTIMER};
 
 use crate::calls::{self, After};
 use crate::emulated::Done;
@@ -50,6 +50,12 @@ impl Exit {
             .count(class, self.begin, reg::cycles(), self.pc, self.esr);
     }
 
+    /// Resumes the guest like [`Self::stay`], by a call: for exits so rare that they share the code.
+    #[inline(never)]
+    fn stay_rare(self, vcpu: &mut Vcpu, class: ExitClass) {
+        self.stay(vcpu, class);
+    }
+
     /// Injects a fault into the guest, or stops the VM if its vector cannot take one.
     fn inject(self, vcpu: &mut Vcpu, class: ExitClass, fault: Fault) {
         let before = cpu::before();
@@ -65,11 +71,11 @@ impl Exit {
                 pc,
                 fault: Some(fault),
             };
-            self.stay(vcpu, class);
+            self.stay_rare(vcpu, class);
             lifecycle::crash(vcpu, reason)
         }
         cpu::apply(&inject::enter(&before, fault, self.esr));
-        self.stay(vcpu, class);
+        self.stay_rare(vcpu, class);
     }
 }
 
@@ -119,26 +125,17 @@ fn wait(vcpu: &mut Vcpu, exit: Exit) {
 /// Handles HVC and SMC.
 fn call(vcpu: &mut Vcpu, exit: Exit, class: ExitClass) {
     let smc = class == ExitClass::Smc;
-    match calls::perform(vcpu, smc) {
-        // A trapped SMC leaves ELR at the instruction, an HVC after it.
-        After::Return if smc => exit.next(vcpu, class),
-        After::Return => exit.stay(vcpu, class),
-        After::Yield => {
-            if smc {
-                exit.next(vcpu, class);
-            } else {
-                exit.stay(vcpu, class);
-            }
-            sched::yield_cpu(vcpu);
-        }
-        After::End(end) => {
-            exit.stay(vcpu, class);
-            lifecycle::end(vcpu, end)
-        }
-        After::Off => {
-            exit.stay(vcpu, class);
-            lifecycle::leave(vcpu)
-        }
+    let after = calls::perform(vcpu, smc);
+    // A trapped SMC leaves ELR at the instruction, an HVC after it.
+    if smc {
+        reg::set_elr(exit.pc.wrapping_add(4));
+    }
+    exit.stay(vcpu, class);
+    match after {
+        After::Return => {}
+        After::Yield => sched::yield_cpu(vcpu),
+        After::End(end) => lifecycle::end(vcpu, end),
+        After::Off => lifecycle::leave(vcpu),
     }
 }
 
@@ -201,10 +198,21 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
             vcpu.vgic
                 .send_sgi_fast(&vm.dist, &mut vcpu.gic, vcpu.frame.get(trapped.gpr))
     {
-        vcpu.notify_one(whom);
+        if !vcpu.notify_one(whom) {
+            return notify_by_spi(vcpu, whom, esr, exit.begin, exit.pc);
+        }
         return exit.next(vcpu, ExitClass::Sgi);
     }
     other_system_register(vcpu, esr, exit.begin, exit.pc)
+}
+
+/// Handles the end of an SGI to a sibling that an SPI replaces.
+#[cold]
+#[inline(never)]
+fn notify_by_spi(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
+    vcpu.notify(whom);
+    reg::set_elr(pc.wrapping_add(4));
+    Exit { begin, pc, esr }.stay_rare(vcpu, ExitClass::Sgi);
 }
 
 #[inline(never)]
@@ -319,7 +327,7 @@ fn look_closer(vcpu: &mut Vcpu, begin: u64) {
         pc: reg::elr(),
         esr: u64::from(gic::SIBLING),
     }
-    .stay(vcpu, ExitClass::SiblingIrq);
+    .stay_rare(vcpu, ExitClass::SiblingIrq);
 }
 
 /// Handles an interrupt off the fast path. EL2's timer comes first, because turns end with it.
@@ -460,8 +468,12 @@ pub fn serror(vcpu: &mut Vcpu) {
     let pc = reg::elr();
     // EC 0x2f: SError.
     let syndrome = 0x2f << 26 | reg::esr() & 0x1ff_ffff;
-    vcpu.stats
-        .count(ExitClass::Serror, begin, reg::cycles(), pc, syndrome);
+    let exit = Exit {
+        begin,
+        pc,
+        esr: syndrome,
+    };
+    exit.stay_rare(vcpu, ExitClass::Serror);
     lifecycle::crash(
         vcpu,
         Reason::Fault {

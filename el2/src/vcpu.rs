@@ -299,13 +299,14 @@ impl Vcpu {
     }
 
     /// Notifies the one vCPU of the VM that is in `whom`, if any, so that it looks at its
-    /// interrupts.
+    /// interrupts. Returns `false` if that takes an SPI; the caller then calls [`Self::notify`].
     #[inline(always)]
-    pub fn notify_one(&self, whom: Notify) {
-        if whom != Notify::NOBODY {
-            let place = &self.gic.siblings[whom.0.trailing_zeros() as usize & 7];
-            gic::send_to(gic::SIBLING, place);
+    pub fn notify_one(&self, whom: Notify) -> bool {
+        if whom == Notify::NOBODY {
+            return true;
         }
+        let place = &self.gic.siblings[whom.0.trailing_zeros() as usize & 7];
+        gic::send_sgi_to(gic::SIBLING, place)
     }
 
     /// Notifies vCPUs of the VM, so that they look at their interrupts.

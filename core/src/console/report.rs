@@ -131,10 +131,15 @@ impl Report {
 
     /// Returns the next line, or `None` at the end. A line takes a bounded number of steps.
     pub fn next(&mut self, stats: &ExitStats) -> Option<ReportLine> {
+        let mut line = ReportLine::new();
         while self.next < LINES {
             let n = self.next;
-            self.next = n.saturating_add(1);
-            let mut line = ReportLine::new();
+            // Between its first two lines and its last ones, a brief report has nothing to say.
+            self.next = if n == 1 && self.is_brief() {
+                LAST
+            } else {
+                n.saturating_add(1)
+            };
             self.write(n, stats, &mut line);
             if !line.as_bytes().is_empty() {
                 line.text("\r\n");
@@ -148,7 +153,6 @@ impl Report {
         match n {
             0 => self.headline(line),
             1 => self.details(line),
-            n if n < LAST && self.is_brief() => {}
             2 => {
                 let (vm, vcpu) = (Name(&self.name), self.vcpu);
                 ExitsOf { vm, vcpu }.write(line);

@@ -27,7 +27,7 @@ use v3 as version;
 pub use super::sysreg::publish;
 pub use pcpu::{Gic, signal_nothing};
 pub use registers::{GPPT_KICK, KICK, SIBLING, Taken, VirtualInterface, configure, intids};
-pub use send::{send, send_to};
+pub use send::{send, send_sgi_to, send_to};
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
     ends_in_two_steps, gate, private_frames, route, set_timer_register, start_distributor,

@@ -24,3 +24,11 @@ pub fn send_to(sgi: u32, place: &AtomicU8) {
     sysreg::publish();
     version::send(sgi, target(usize::from(place.load(Relaxed))));
 }
+
+/// Sends an SGI like [`send_to`], unless an SPI replaces it. Returns `false` if so, and has sent
+/// nothing: who calls has a tail call for the SPI, and no stack frame on the path of SGIs.
+#[inline(always)]
+pub fn send_sgi_to(sgi: u32, place: &AtomicU8) -> bool {
+    sysreg::publish();
+    version::send_sgi(sgi, target(usize::from(place.load(Relaxed))))
+}

@@ -267,6 +267,13 @@ pub(super) fn send(sgi: u32, target: u64) {
     GICD.write(SGIR, target as u32 | sgi);
 }
 
+/// Sends an SGI: [`send`]. No SPI replaces an SGI on a GICv2; returns `true`.
+#[inline(always)]
+pub(super) fn send_sgi(sgi: u32, target: u64) -> bool {
+    send(sgi, target);
+    true
+}
+
 /// Writes the list register of the virtual timer.
 #[inline(always)]
 pub fn set_timer_register(value: u64) {

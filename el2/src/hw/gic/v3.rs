@@ -361,11 +361,20 @@ pub fn acknowledge_group0() -> Taken {
 /// Sends an SGI (ICC_SGI1R_EL1), or the SPI that replaces it.
 #[inline(always)]
 pub(super) fn send(sgi: u32, target: u64) {
+    if !send_sgi(sgi, target) {
+        by_spi::call(sgi, target);
+    }
+}
+
+/// Sends an SGI (ICC_SGI1R_EL1). Returns `false` without sending it if an SPI replaces it.
+#[inline(always)]
+pub(super) fn send_sgi(sgi: u32, target: u64) -> bool {
     if target & BY_SPI != 0 {
-        return by_spi::call(sgi, target);
+        return false;
     }
     write!("icc_sgi1r_el1", u64::from(sgi) << 24 | target);
     isb();
+    true
 }
 
 /// Writes the list register of the virtual timer (ICH_LR0_EL2).
