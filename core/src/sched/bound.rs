@@ -65,28 +65,25 @@ pub const WHOLE: u64 = 1_000_000;
 pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
     let own = servers.get(which)?;
     let need = |server: &Promise| server.budget.saturating_add(costs.switch.saturating_mul(2));
-    let part = |ticks: u64, period: u64| {
-        // Rounded up, so that no promise holds only because of rounding.
-        match ticks.checked_mul(WHOLE) {
-            // Always the case for times in nanoseconds: EL2 divides without a loop.
-            Some(whole) => whole.div_ceil(period.max(1)).into(),
-            None => {
-                let whole = u128::from(ticks).saturating_mul(u128::from(WHOLE));
-                whole.div_ceil(u128::from(period.max(1)))
-            }
+    // Rounded up, so that no promise holds only because of rounding.
+    let part = |ticks: u64, period: u64| match ticks.checked_mul(WHOLE) {
+        Some(whole) => whole.div_ceil(period.max(1)),
+        // Hours: in units of 2^20 ticks, of which the need has one more and the period one less.
+        None => {
+            let need = (ticks >> 20).saturating_add(1).saturating_mul(WHOLE);
+            need.div_ceil((period >> 20).max(1))
         }
     };
     let up_to_own = servers
         .iter()
         .enumerate()
         .filter(|(n, server)| (server.period, *n) <= (own.period, which));
-    let taken = up_to_own.fold(0u128, |sum, (_, server)| {
+    let taken = up_to_own.fold(0u64, |sum, (_, server)| {
         sum.saturating_add(part(need(server), server.period))
     });
-    let load = taken.saturating_add(part(costs.longest, own.period));
     Some(Bound {
         need: need(own),
-        load: u64::try_from(load).unwrap_or(u64::MAX),
+        load: taken.saturating_add(part(costs.longest, own.period)),
         // In the worst case the budget is used at the start of one period and comes at the end of
         // the next.
         gap: own.period.saturating_sub(own.budget).saturating_mul(2),
