@@ -25,6 +25,7 @@ pub mod board;
 pub mod calls;
 pub mod check;
 pub mod cpu;
+pub mod entry;
 pub mod figures;
 pub mod gic;
 pub mod marks;

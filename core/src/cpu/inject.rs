@@ -8,6 +8,36 @@ const MASKED_EL1H: u64 = 0x3c5;
 /// Data fault status: synchronous external abort, not on a translation table walk.
 const EXTERNAL: u64 = 0x10;
 
+/// Bits of VBAR_EL1 that are part of the address; the others are RES0 and may read as written
+/// (DDI 0487, D24.2.206).
+const VBAR: u64 = !0x7ff;
+
+/// Bits of SPSR_ELx and SCTLR_EL1.
+mod bits {
+    pub const SSBS: u64 = 1 << 12;
+    pub const ALLINT: u64 = 1 << 13;
+    pub const PAN: u64 = 1 << 22;
+    /// N, Z, C, V and DIT, which an exception leaves as they are.
+    pub const KEPT: u64 = 0xf000_0000 | 1 << 24;
+    pub const TCO: u64 = 1 << 25;
+    pub const SPAN: u64 = 1 << 23;
+    pub const DSSBS: u64 = 1 << 44;
+    pub const SPINTMASK: u64 = 1 << 62;
+}
+
+/// Features of the CPU that have a bit in PSTATE which an exception sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// FEAT_PAN.
+    pub pan: bool,
+    /// FEAT_SSBS.
+    pub ssbs: bool,
+    /// FEAT_MTE2. VMs have no tags, but PSTATE.TCO is there.
+    pub mte2: bool,
+    /// FEAT_NMI.
+    pub nmi: bool,
+}
+
 /// State of EL1 that determines how an exception enters it.
 #[derive(Clone, Copy, Debug)]
 pub struct Before {
@@ -19,6 +49,45 @@ pub struct Before {
     pub vbar: u64,
     /// SCTLR_EL1.
     pub sctlr: u64,
+    /// Of the CPU.
+    pub features: Features,
+}
+
+impl Before {
+    /// Returns the address of the vectors.
+    const fn vectors(&self) -> u64 {
+        self.vbar & VBAR
+    }
+}
+
+/// Computes PSTATE at the entry to EL1 (DDI 0487, pseudocode of AArch64.TakeException): UAO, SS, IL
+/// and BTYPE are cleared with all that is not named here.
+const fn entry_state(before: &Before) -> u64 {
+    let Before {
+        spsr,
+        sctlr,
+        features,
+        ..
+    } = *before;
+    let mut state = spsr & bits::KEPT | MASKED_EL1H;
+    if features.pan {
+        // SPAN 0 sets PAN, 1 leaves it as it is.
+        state |= if sctlr & bits::SPAN == 0 {
+            bits::PAN
+        } else {
+            spsr & bits::PAN
+        };
+    }
+    if features.ssbs && sctlr & bits::DSSBS != 0 {
+        state |= bits::SSBS;
+    }
+    if features.mte2 {
+        state |= bits::TCO;
+    }
+    if features.nmi && sctlr & bits::SPINTMASK == 0 {
+        state |= bits::ALLINT;
+    }
+    state
 }
 
 /// Register values after the entry.
@@ -64,7 +133,7 @@ const fn vector(spsr: u64) -> Option<u64> {
 /// end.
 pub const fn is_lost(before: &Before, fault: Fault) -> bool {
     match (fault, vector(before.spsr)) {
-        (Fault::Fetch(_), Some(0x200)) => before.pc == before.vbar.wrapping_add(0x200),
+        (Fault::Fetch(_), Some(0x200)) => before.pc == before.vectors().wrapping_add(0x200),
         (_, None) => true,
         _ => false,
     }
@@ -78,9 +147,9 @@ pub const fn enter(before: &Before, fault: Fault, syndrome: u64) -> After {
         Fault::Undefined => (ec::UNKNOWN << 26, None),
         Fault::Data(address) => {
             let ec = if same { ec::DATA_SAME } else { ec::DATA_LOWER };
-            // Keep WnR; the rest of the syndrome is not for EL1.
+            // Keep WnR and CM (cache maintenance); the rest of the syndrome is not for EL1.
             let kept = if class(syndrome) == ec::DATA_LOWER {
-                syndrome & 1 << 6
+                syndrome & (1 << 6 | 1 << 8)
             } else {
                 0
             };
@@ -99,13 +168,9 @@ pub const fn enter(before: &Before, fault: Fault, syndrome: u64) -> After {
         Some(offset) => offset,
         None => 0x400,
     };
-    // PAN is set on entry unless SCTLR_EL1.SPAN says to keep it; condition flags are kept; UAO, SS,
-    // IL and BTYPE are cleared.
-    let span_keeps = before.sctlr & 1 << 23 != 0;
-    let pan = if span_keeps { before.spsr & 1 << 22 } else { 0 };
     After {
-        pc: before.vbar.wrapping_add(offset),
-        spsr: before.spsr & 0xf100_0000 | pan | MASKED_EL1H,
+        pc: before.vectors().wrapping_add(offset),
+        spsr: entry_state(before),
         elr: before.pc,
         saved: before.spsr,
         esr: esr | IL,
@@ -122,7 +187,73 @@ mod tests {
         spsr: 0x6000_03c5,
         vbar: 0x4000_0000,
         sctlr: 1 << 23,
+        features: Features {
+            pan: true,
+            ssbs: true,
+            mte2: false,
+            nmi: false,
+        },
     };
+
+    /// PSTATE after an entry from `spsr` with `sctlr`.
+    fn state(spsr: u64, sctlr: u64, features: Features) -> u64 {
+        let before = Before {
+            spsr,
+            sctlr,
+            features,
+            ..EL1H
+        };
+        enter(&before, Fault::Undefined, 0).spsr
+    }
+
+    #[test]
+    fn pan_is_set_without_span_and_kept_with_it() {
+        let with = EL1H.features;
+        let without = Features::default();
+        for spsr in [0, bits::PAN] {
+            assert_eq!(state(spsr, 0, with), MASKED_EL1H | bits::PAN);
+            assert_eq!(state(spsr, bits::SPAN, with), MASKED_EL1H | spsr);
+            assert_eq!(state(spsr, 0, without), MASKED_EL1H);
+        }
+    }
+
+    #[test]
+    fn what_a_new_feature_adds_to_pstate_needs_the_feature() {
+        let all = Features {
+            pan: true,
+            ssbs: true,
+            mte2: true,
+            nmi: true,
+        };
+        let sctlr = bits::SPAN | bits::DSSBS;
+        let set = bits::SSBS | bits::TCO | bits::ALLINT;
+        assert_eq!(state(0, sctlr, all), MASKED_EL1H | set);
+        let cleared = bits::SPAN | bits::SPINTMASK;
+        assert_eq!(
+            state(bits::SSBS, cleared, all),
+            MASKED_EL1H | bits::TCO,
+            "SSBS is DSSBS, whatever it was"
+        );
+        assert_eq!(state(0, sctlr, Features::default()), MASKED_EL1H);
+        // UAO, SS, IL, BTYPE and the mask bits of before are gone; DIT and the flags are not.
+        let before = 0xf000_0000 | 1 << 24 | 1 << 23 | 1 << 21 | 1 << 20 | 3 << 10 | 5;
+        let after = 0xf000_0000 | 1 << 24 | MASKED_EL1H;
+        assert_eq!(state(before, bits::SPAN, Features::default()), after);
+    }
+
+    #[test]
+    fn the_low_bits_of_vbar_are_no_address() {
+        let before = Before {
+            vbar: EL1H.vbar | 0x7ff,
+            ..EL1H
+        };
+        assert_eq!(enter(&before, Fault::Undefined, 0).pc, EL1H.vbar + 0x200);
+        let at_vector = Before {
+            pc: EL1H.vbar + 0x200,
+            ..before
+        };
+        assert!(is_lost(&at_vector, Fault::Fetch(at_vector.pc)));
+    }
 
     #[test]
     fn an_abort_in_the_kernel_enters_the_same_level() {
@@ -138,6 +269,10 @@ mod tests {
         );
         assert_eq!(after.esr, 0x25 << 26 | IL | 1 << 6 | 0x10);
         assert_eq!(after.spsr, 0x6000_03c5);
+        // DC CIVAC: CM and WnR.
+        let maintenance = ec::DATA_LOWER << 26 | IL | 1 << 8 | 1 << 6 | 7;
+        let after = enter(&EL1H, Fault::Data(0x1234), maintenance);
+        assert_eq!(after.esr, 0x25 << 26 | IL | 1 << 8 | 1 << 6 | 0x10);
     }
 
     #[test]

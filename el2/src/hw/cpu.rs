@@ -1,7 +1,7 @@
 //! The CPU as EL2 sets it up: the traps, the reset state of a vCPU, and the entry to the guest (DDI
 //! 0487, D24.2).
 
-use bulkhead_core::cpu::inject::{After, Before};
+use bulkhead_core::cpu::inject::{After, Before, Features};
 use bulkhead_core::cpu::smccc;
 use bulkhead_core::cpu::sysreg::ID_REGISTERS;
 use bulkhead_core::monitor::EL1_COUNT;
@@ -319,6 +319,12 @@ pub fn before() -> Before {
         spsr: read!("spsr_el2"),
         vbar: read!("vbar_el1"),
         sctlr: read!("sctlr_el1"),
+        features: Features {
+            pan: field(read!("id_aa64mmfr1_el1"), 20) != 0,
+            ssbs: field(read!("id_aa64pfr1_el1"), 4) != 0,
+            mte2: field(read!("id_aa64pfr1_el1"), 8) >= 2,
+            nmi: field(read!("id_aa64pfr1_el1"), 36) != 0,
+        },
     }
 }
 

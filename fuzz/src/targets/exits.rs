@@ -1,7 +1,7 @@
 //! Syndromes: whatever ESR_EL2 says is decoded, and what is decoded makes sense.
 
 use bulkhead_core::cpu::exit::{self, DataAbort, SysReg};
-use bulkhead_core::cpu::inject::{self, Before, Fault};
+use bulkhead_core::cpu::inject::{self, Before, Fault, Features};
 
 use crate::Target;
 use crate::engine::Input;
@@ -72,6 +72,12 @@ fn run(bytes: &[u8]) {
         spsr,
         vbar: input.u64(),
         sctlr: input.u64(),
+        features: Features {
+            pan: spsr & 1 << 40 != 0,
+            ssbs: spsr & 1 << 41 != 0,
+            mte2: spsr & 1 << 42 != 0,
+            nmi: spsr & 1 << 43 != 0,
+        },
     };
     for fault in [Fault::Undefined, Fault::Data(far), Fault::Fetch(far)] {
         if inject::is_lost(&before, fault) {
