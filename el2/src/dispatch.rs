@@ -298,6 +298,7 @@ pub fn interrupt(vcpu: &mut Vcpu) {
     if intid == vcpu.sibling_intid
         && let Some(vm) = vcpu.vm()
     {
+        gic::order_acknowledge();
         gic::drop_priority(taken);
         gic::deactivate(taken);
         if !vcpu.vgic.on_notify_fast(&vm.dist, &mut vcpu.gic) {
@@ -390,6 +391,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         gppt::finish_revoke(vcpu);
         return ExitClass::ServiceIrq;
     }
+    gic::order_acknowledge();
     // A Group 0 interrupt has been ended already, when it was acknowledged.
     if !vcpu.group0 {
         gic::drop_priority(taken);

@@ -49,6 +49,8 @@ const ICC_AP0R1: u32 = sysreg(3, 0, 12, 8, 5);
 const ICC_AP0R2: u32 = sysreg(3, 0, 12, 8, 6);
 const ICC_AP0R3: u32 = sysreg(3, 0, 12, 8, 7);
 const ICC_IGRPEN0: u32 = sysreg(3, 0, 12, 12, 6);
+/// Traps where ICC_SRE_EL2.Enable can be 0.
+const ICC_SRE: u32 = sysreg(3, 0, 12, 12, 5);
 const ACTLR: u32 = sysreg(3, 0, 1, 0, 1);
 const REVIDR: u32 = sysreg(3, 0, 0, 0, 6);
 const AIDR: u32 = sysreg(3, 1, 0, 0, 7);
@@ -77,6 +79,8 @@ pub const fn access(register: u32) -> Access {
         ICC_RPR => Access::Common(Common::Running),
         ICC_CTLR => Access::Common(Common::Control),
         ICC_IAR0 | ICC_HPPIR0 => Access::Fixed(NO_INTERRUPT),
+        // SRE, DFB and DIB: RAO/WI.
+        ICC_SRE => Access::Fixed(7),
         ICC_EOIR0 | ICC_BPR0 | ICC_IGRPEN0 => Access::Fixed(0),
         ICC_AP0R0 | ICC_AP0R1 | ICC_AP0R2 | ICC_AP0R3 => Access::Fixed(0),
         ICC_SGI1R => Access::Sgi(true),
@@ -328,6 +332,7 @@ mod tests {
         assert_eq!(access(ICC_SGI1R), Access::Sgi(true));
         assert_eq!(access(sysreg(3, 0, 4, 6, 0)), Access::Common(Common::Mask));
         assert_eq!(access(OSLSR), Access::Fixed(8));
+        assert_eq!(access(sysreg(3, 0, 12, 12, 5)), Access::Fixed(7));
         for (op2, register) in [
             (0, Register::Value),
             (1, Register::Control),

@@ -170,6 +170,7 @@ pub fn finish_revoke(vcpu: &mut Vcpu) {
 
 fn look(vcpu: &mut Vcpu) {
     sdei::answer();
+    gic::order_acknowledge();
     upcall::deliver_mail(vcpu);
     sched::on_mail(vcpu);
 }

@@ -5,7 +5,9 @@ use super::sysreg::read;
 
 core::arch::global_asm!(include_str!("bytes.s"));
 
-/// Zeroes whole pages and cleans them to the point of coherency, which is complete after a barrier.
+/// Zeroes whole pages, and cleans and invalidates them to the point of coherency, which is complete
+/// after a barrier. Invalidates, because a guest writes with its caches off first: a line that
+/// stayed in a cache would hide that later.
 ///
 /// # Safety
 /// The range is mapped for writing as Normal memory, and nobody holds a reference to it.
@@ -21,7 +23,7 @@ pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
             // SAFETY: [R-WINDOW] the caller's promise; eight lines divide a page.
             unsafe {
                 core::arch::asm!(
-                    ".rept 8", "dc zva, {0}", "dc cvac, {0}", "add {0}, {0}, #64", ".endr",
+                    ".rept 8", "dc zva, {0}", "dc civac, {0}", "add {0}, {0}, #64", ".endr",
                     inout(reg) at, options(nostack)
                 );
             }
@@ -30,7 +32,7 @@ pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
             unsafe {
                 core::arch::asm!(
                     ".rept 8", "stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]",
-                    "stp xzr, xzr, [{0}, #32]", "stp xzr, xzr, [{0}, #48]", "dc cvac, {0}",
+                    "stp xzr, xzr, [{0}, #32]", "stp xzr, xzr, [{0}, #48]", "dc civac, {0}",
                     "add {0}, {0}, #64", ".endr",
                     inout(reg) at, options(nostack)
                 );

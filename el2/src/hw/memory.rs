@@ -9,7 +9,7 @@ use super::mmu::{Use, Windows};
 
 /// The largest number of bytes that are copied or scrubbed between two checks for other work.
 pub const SLICE: u64 = 8 * 1024;
-/// The minimum size of a cache line in bytes, by which `dc zva` and `dc cvac` step.
+/// The minimum size of a cache line in bytes, by which `dc zva` and `dc civac` step.
 const LINE: u64 = 64;
 
 /// Returns the number of bytes up to the end of the block, the slice or the range.
@@ -18,7 +18,7 @@ fn within(pa: u64, left: u64) -> u64 {
 }
 
 /// Copies the start of `left` bytes between physical addresses that are multiples of 8, and cleans
-/// the copy to the point of coherency. Returns the number of bytes copied: a multiple of 8, not 0.
+/// and invalidates the copy to the point of coherency ([`zero_lines`]). Returns the number of bytes copied: a multiple of 8, not 0.
 pub fn copy_slice(windows: &mut Windows, from: u64, to: u64, left: u64) -> u64 {
     let bytes = within(from, within(to, left));
     let source = windows.open(SOURCE, from, Use::Read);
@@ -84,14 +84,14 @@ fn scrub_lines(target: u64, bytes: u64) {
     super::sysreg::dsb();
 }
 
-/// Cleans a range to the point of coherency.
+/// Cleans and invalidates a range to the point of coherency.
 #[inline(never)]
 fn clean(address: u64, bytes: u64) {
     let mut at = address & !LINE.wrapping_sub(1);
     let end = address.wrapping_add(bytes);
     while at < end {
         // SAFETY: [R-WINDOW] cleaning changes no data; the address is mapped.
-        unsafe { core::arch::asm!("dc cvac, {0}", in(reg) at, options(nostack)) }
+        unsafe { core::arch::asm!("dc civac, {0}", in(reg) at, options(nostack)) }
         at = at.wrapping_add(LINE);
     }
     super::sysreg::dsb();
@@ -115,7 +115,7 @@ pub fn write(windows: &mut Windows, pa: u64, bytes: &[u8]) {
         let address = super::layout::slot(TARGET).wrapping_add(pa % SLOT);
         // SAFETY: [R-WINDOW] the byte lies in the window that is open.
         unsafe {
-            core::arch::asm!("strb {0:w}, [{1}]", "dc cvac, {1}", in(reg) u32::from(*byte), in(reg) address, options(nostack));
+            core::arch::asm!("strb {0:w}, [{1}]", "dc civac, {1}", in(reg) u32::from(*byte), in(reg) address, options(nostack));
         }
     }
     super::sysreg::dsb();

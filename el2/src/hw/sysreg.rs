@@ -106,6 +106,13 @@ pub fn dsb() {
     unsafe { core::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
 }
 
+/// Wakes pCPUs that wait for an event (SEV), after everything that was done before.
+#[inline(always)]
+pub fn send_event() {
+    // SAFETY: [R-SYSREG] a barrier and a hint.
+    unsafe { core::arch::asm!("dsb sy", "sev", options(nostack, preserves_flags)) }
+}
+
 /// Orders everything written so far before anything that follows, as seen by all pCPUs.
 #[inline(always)]
 pub fn publish() {

@@ -26,7 +26,9 @@ use v3 as version;
 
 pub use super::sysreg::publish;
 pub use pcpu::{Gic, signal_nothing};
-pub use registers::{GPPT_KICK, KICK, SIBLING, Taken, VirtualInterface, configure, intids};
+pub use registers::{
+    GPPT_KICK, KICK, SIBLING, Taken, VirtualInterface, configure, intids, order_acknowledge,
+};
 pub use send::{send, send_sgi_to, send_to};
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,

@@ -6,6 +6,9 @@ use bulkhead_abi::plan::MAX_VCPUS_PER_VM;
 use bulkhead_core::sync::Siblings;
 use bulkhead_core::vgic::{Host, Maintenance, Version};
 
+use super::super::mmio::Registers;
+use super::super::sysreg::dsb;
+
 #[cfg(not(feature = "gicv2"))]
 use super::gppt_pcpus::is_there;
 use super::registers::{
@@ -114,7 +117,8 @@ impl Gic {
         } else {
             bank::CLEAR_ACTIVE
         };
-        self.write(bank, intid);
+        let (frame, at) = self.frames.bank(bank, intid);
+        write_active(frame, at, 1 << (intid % 32));
     }
 
     /// Deactivates the private interrupts in `mask` that are active, and returns them.
@@ -131,7 +135,7 @@ impl Gic {
     #[inline(never)]
     fn deactivate_private(&self, active: u32) {
         let (frame, at) = self.frames.bank(bank::CLEAR_ACTIVE, 0);
-        frame.write(at, active);
+        write_active(frame, at, active);
     }
 
     /// Makes private interrupts active again.
@@ -139,7 +143,7 @@ impl Gic {
     pub fn restore_active(&self, active: u32) {
         if active != 0 {
             let (frame, at) = self.frames.bank(bank::SET_ACTIVE, 0);
-            frame.write(at, active);
+            write_active(frame, at, active);
         }
     }
 
@@ -156,6 +160,18 @@ impl Gic {
     pub fn route(&self, intid: u32, pcpu: usize) {
         version::route(self.frames.gicd(), intid, pcpu);
     }
+}
+
+/// Writes a bank of active states, and waits until the write is in effect. Stores to a device are
+/// posted: without the read-back, the guest's end of the interrupt, which goes by another way (a
+/// list register), could reach the GIC before it, and the interrupt would then stay active. The
+/// read returns after the store to the same frame has arrived (DDI 0487, Device memory, ordering of
+/// accesses to one peripheral), and the DSB waits for the read.
+#[inline(always)]
+fn write_active(frame: Registers, at: u64, bits: u32) {
+    frame.write(at, bits);
+    frame.read(at);
+    dsb();
 }
 
 impl VirtualInterface {

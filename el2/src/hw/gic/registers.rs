@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use bulkhead_abi::plan::MAX_PCPUS;
 
 use super::super::mmio::Registers;
+use super::super::sysreg::dsb;
 
 /// The bits of an acknowledged interrupt that are the INTID. A GICv2 adds the sender of an SGI (IHI
 /// 0048B, 4.4.4).
@@ -105,6 +106,15 @@ pub(super) fn settled(done: impl Fn() -> bool) {
             return;
         }
     }
+}
+
+/// Orders the acknowledge of an interrupt before every load that follows. What another pCPU stored
+/// before it sent the interrupt is only then seen: a load may be done before a read of IAR that
+/// precedes it, by memory or by register (IHI 0069H, observability of the effects of reads of
+/// ICC_IAR1_EL1; DDI 0487, DSB).
+#[inline(always)]
+pub fn order_acknowledge() {
+    dsb();
 }
 
 /// Disables, un-pends and deactivates the interrupts of a word of 32, and gives them all one

@@ -10,7 +10,7 @@ use bulkhead_core::sync::Stage2Claim;
 use super::super::mmu;
 use super::super::plan::plan;
 use super::super::pool;
-use super::super::sysreg::{dsb, isb};
+use super::super::sysreg::{dsb, isb, send_event};
 
 /// The VM of each pCPU that is reclaimed in this way, plus one; 0 for other pCPUs.
 static OWNERS: [AtomicU8; MAX_PCPUS] = [const { AtomicU8::new(0) }; MAX_PCPUS];
@@ -50,6 +50,9 @@ pub(super) fn revoke(index: usize, poke: impl Fn()) -> bool {
     mark_root(vm, false);
     let vmid = plan().vms.get(vm).map_or(0, |row| row.vmid);
     mmu::forget_vm(vmid, pool::stage2_root(vm));
+    // A guest that sleeps in WFE is not woken by an interrupt that it masks, and without a fetch it
+    // does not fault (DDI 0487, "Wait for Event", WFE wake-up events).
+    send_event();
     loop {
         claim.serve();
         poke();

@@ -172,8 +172,13 @@ impl Frames {
 
 /// Starts this pCPU's CPU interface and returns how many list registers its virtual interface has.
 pub(super) fn start_cpu_interface() -> u32 {
-    // ICC_SRE_EL2: system registers here and at EL1, no bypass.
-    write!("icc_sre_el2", 0xf);
+    // ICC_SRE_EL2: system registers here, no bypass. Enable is 0, so that a guest's accesses to
+    // ICC_SRE_EL1 trap, where the implementation does not fix both (IHI 0069H, ICC_SRE_EL2): the
+    // register is not part of a vCPU's state.
+    write!("icc_sre_el2", 7);
+    isb();
+    // ICC_SRE_EL1: system registers, no bypass, which guests read and cannot change.
+    write!("icc_sre_el1", 7);
     isb();
     // ICC_PMR_EL1: every priority.
     write!("icc_pmr_el1", 0xff);
@@ -182,7 +187,7 @@ pub(super) fn start_cpu_interface() -> u32 {
     // ICC_IGRPEN1_EL1
     write!("icc_igrpen1_el1", 1);
     isb();
-    // ICH_VTR_EL2.ListRegs. ICC_SRE_EL1 of guests is fixed to 7 by ICC_SRE_EL2.
+    // ICH_VTR_EL2.ListRegs
     ((read!("ich_vtr_el2") & 31) as u32).saturating_add(1)
 }
 
