@@ -7,5 +7,7 @@ fn main() {
         println!("cargo:rustc-link-arg-bins=-T{here}/el2.ld");
         println!("cargo:rustc-link-arg-bins=--no-eh-frame-hdr");
         println!("cargo:rustc-link-arg-bins=--build-id=none");
+        // An ADRP at the end of a page, with accesses behind it.
+        println!("cargo:rustc-link-arg-bins=--fix-cortex-a53-843419");
     }
 }

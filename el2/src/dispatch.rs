@@ -178,12 +178,16 @@ fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
         // fetch abort.
         done = Done::NotYet(ExitClass::ServiceIrq);
     }
-    match done {
-        Done::Yes(class) => exit.next(vcpu, class),
+    let class = match done {
+        Done::Yes(class) => {
+            reg::set_elr(exit.pc.wrapping_add(4));
+            class
+        }
         // The guest repeats the access; pending interrupts come first.
-        Done::NotYet(class) => exit.stay(vcpu, class),
-        Done::Nothing => exit.inject(vcpu, ExitClass::DataAbort, Fault::Data(far)),
-    }
+        Done::NotYet(class) => class,
+        Done::Nothing => return exit.inject(vcpu, ExitClass::DataAbort, Fault::Data(far)),
+    };
+    exit.stay(vcpu, class);
 }
 
 /// Handles an MRS, MSR or maintenance instruction that traps.
@@ -219,16 +223,18 @@ fn notify_by_spi(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
 fn other_system_register(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
     let trapped = SysReg::decode(exit.esr);
-    if trapped.register == sysreg::ICC_SGI1R
+    let done = if trapped.register == sysreg::ICC_SGI1R
         && !trapped.read
         && let Some(vm) = vcpu.vm()
         && vcpu
             .vgic
             .send_sgi_beside(&vm.dist, &mut vcpu.gic, vcpu.frame.get(trapped.gpr))
     {
-        return exit.next(vcpu, ExitClass::Sgi);
-    }
-    match access_register(vcpu, trapped) {
+        Some(ExitClass::Sgi)
+    } else {
+        access_register(vcpu, trapped)
+    };
+    match done {
         Some(class) => exit.next(vcpu, class),
         None => exit.inject(vcpu, ExitClass::SysReg, Fault::Undefined),
     }
@@ -355,14 +361,20 @@ pub fn rare_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
 /// Handles EL2's timer, which fired at `now` for more than the end of a turn.
 #[inline(never)]
 fn deadline(vcpu: &mut Vcpu, begin: u64, taken: Taken, now: u64) {
+    deliver::due(vcpu, now);
+    gic::deactivate(taken);
+    finish_interrupt(vcpu, begin, taken, ExitClass::ServiceIrq);
+}
+
+/// Ends the exit of an interrupt off the fast path.
+#[inline(never)]
+fn finish_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken, class: ExitClass) {
     let exit = Exit {
         begin,
         pc: reg::elr(),
         esr: u64::from(taken.intid()),
     };
-    deliver::due(vcpu, now);
-    gic::deactivate(taken);
-    exit.stay(vcpu, ExitClass::ServiceIrq);
+    exit.stay(vcpu, class);
     if vcpu.exit_work {
         lifecycle::do_exit_work(vcpu);
     }
@@ -370,16 +382,8 @@ fn deadline(vcpu: &mut Vcpu, begin: u64, taken: Taken, now: u64) {
 
 #[inline(never)]
 fn other_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken) {
-    let exit = Exit {
-        begin,
-        pc: reg::elr(),
-        esr: u64::from(taken.intid()),
-    };
     let class = handle(vcpu, taken);
-    exit.stay(vcpu, class);
-    if vcpu.exit_work {
-        lifecycle::do_exit_work(vcpu);
-    }
+    finish_interrupt(vcpu, begin, taken, class);
 }
 
 /// Handles an interrupt other than that of a virtual timer that the guest has enabled. Threads
@@ -466,25 +470,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
 
 /// Handles an SError while the guest ran: its VM crashes.
 pub fn serror(vcpu: &mut Vcpu) {
-    let begin = reg::cycles();
-    let pc = reg::elr();
-    // EC 0x2f: SError.
-    let syndrome = 0x2f << 26 | reg::esr() & 0x1ff_ffff;
-    let exit = Exit {
-        begin,
-        pc,
-        esr: syndrome,
-    };
-    exit.stay_rare(vcpu, ExitClass::Serror);
-    lifecycle::crash(
-        vcpu,
-        Reason::Fault {
-            syndrome,
-            address: 0,
-            pc,
-            fault: None,
-        },
-    );
+    lifecycle::crash_by_serror(vcpu, reg::esr())
 }
 
 /// Handles a FIQ: a Group 0 interrupt of EL2's on the pCPU of a GPPT VM, or an event of the

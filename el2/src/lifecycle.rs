@@ -7,6 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
+use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{Crash, NONE};
 use bulkhead_core::console::report::{Reason, Report, Verdict};
 use bulkhead_core::cpu::power::{End, Phase};
@@ -14,7 +15,7 @@ use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::Policy;
 use bulkhead_core::vgic;
 
-use crate::hw::{memory, timer, upcall};
+use crate::hw::{memory, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm, after};
@@ -46,6 +47,22 @@ pub fn crash(vcpu: &mut Vcpu, reason: Reason) -> ! {
     leave(vcpu)
 }
 
+/// Crashes the VM of the vCPU because of an SError; `esr` is the syndrome as EL2 took it.
+pub fn crash_by_serror(vcpu: &mut Vcpu, esr: u64) -> ! {
+    let pc = reg::elr();
+    // EC 0x2f: SError.
+    let syndrome = 0x2f << 26 | esr & 0x1ff_ffff;
+    let now = reg::cycles();
+    vcpu.stats.count(ExitClass::Serror, now, now, pc, syndrome);
+    let reason = Reason::Fault {
+        syndrome,
+        address: 0,
+        pc,
+        fault: None,
+    };
+    crash(vcpu, reason)
+}
+
 /// Does the exit work before the guest goes on: gives another vCPU its turn, and stops a vCPU whose
 /// VM is paused or stopping.
 #[inline(always)]
@@ -55,15 +72,21 @@ pub fn do_exit_work(vcpu: &mut Vcpu) {
     if let Some(vm) = vcpu.vm()
         && vcpu.runs
         && !vcpu.paused
-        && (vm.power.is_paused() || matches!(vm.power.phase(), Phase::Stopping(_)))
+        && (vm.power.is_paused()
+            || matches!(vm.power.phase(), Phase::Stopping(_))
+            || vcpu.serror != 0)
     {
         hold(vcpu, vm);
     }
 }
 
-/// Stops the vCPU because the VM is paused or stopping.
+/// Stops the vCPU because the VM is paused or stopping, or has brought about an SError.
 #[inline(never)]
 fn hold(vcpu: &mut Vcpu, vm: &Vm) {
+    let syndrome = core::mem::take(&mut vcpu.serror);
+    if syndrome != 0 {
+        crash_by_serror(vcpu, syndrome)
+    }
     if matches!(vm.power.phase(), Phase::Stopping(_)) {
         leave(vcpu)
     }
@@ -111,6 +134,7 @@ pub fn take_off(vcpu: &mut Vcpu) {
     }
     vcpu.runs = false;
     vcpu.exit_work = false;
+    vcpu.serror = 0;
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) {
         let whom = vcpu.vgic.leave(&vm.dist, &mut vcpu.gic);
         vm::notify(index, whom);

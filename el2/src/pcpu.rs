@@ -77,8 +77,8 @@ pub struct Pcpu {
     /// A lower bound of the times at which anything but the running vCPU needs the timer: the
     /// earlier of `soonest` and the next of `deadlines`.
     pub due: u64,
-    /// 1 if the core has registers that others lack ([`cpu::has_auxiliary_registers`]), else 0.
-    pub auxiliary: u64,
+    /// What a switch does more on this core than on most ([`cpu::switch_quirks`]).
+    pub quirks: u64,
     /// The time before which EL2's timer can fire only for the end of the turn.
     pub rest: u64,
     /// The stack pointers of the threads that do not run; the last entry is the idle thread's.
@@ -127,7 +127,7 @@ impl Pcpu {
             resting: [const { None }; SLOTS + 1],
             soonest: u64::MAX,
             due: u64::MAX,
-            auxiliary: cpu::has_auxiliary_registers(),
+            quirks: cpu::switch_quirks(),
             rest: 0,
             stacks: [0; SLOTS + 1],
             loaded: IDLE,

@@ -271,7 +271,14 @@ fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
         vcpu.context.active = vcpu.gic.save_active(vcpu.timer_bits);
         vcpu.context.interface.save_fast();
     }
-    vcpu.context.save_registers(pcpu.auxiliary);
+    // What the guest's stores have brought about is charged to it, and not to the next one, whose
+    // ERET would let it through.
+    if reg::serror_is_pending() {
+        vcpu.serror = cpu::serror();
+        vcpu.exit_work = true;
+        pcpu.pending |= bit(vcpu.slot);
+    }
+    vcpu.context.save_registers(pcpu.quirks);
     pcpu.enabled = vcpu.vgic.enabled_on_board();
     vcpu.left = reg::cycles();
     if let Some(at) = vcpu.context.timers.virtual_due() {
@@ -341,7 +348,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
         vcpu.context.interface.signal_again();
     } else {
         pcpu.loaded = slot;
-        vcpu.context.restore_registers(pcpu.auxiliary);
+        vcpu.context.restore_registers(pcpu.quirks);
         if vcpu.needs_full_switch {
             vcpu.context.interface.restore(&vcpu.gic);
         } else {

@@ -106,6 +106,8 @@ pub struct Vcpu {
     pub stolen: u64,
     /// The word in which EL2 writes the stolen time.
     pub told: Option<&'static AtomicU64>,
+    /// The syndrome of an SError that was pending when the vCPU's turn ended, or 0.
+    pub serror: u64,
     /// Whether the run slot of the vCPU holds a time at which to wake it.
     pub sleeps: bool,
     /// The index of the vCPU's run slot on its pCPU, or [`IDLE`]. Changes when the vCPU migrates,
@@ -213,6 +215,7 @@ impl Vcpu {
             stolen_at: None,
             stolen: 0,
             told: None,
+            serror: 0,
             sleeps: false,
             slot: IDLE,
             id: mailbox::of_pcpu(index),

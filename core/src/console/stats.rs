@@ -141,28 +141,37 @@ impl ExitStats {
         self.started = now;
     }
 
+    #[inline(always)]
+    const fn slot(&mut self, class: usize) -> &mut ClassStats {
+        if class < USUAL {
+            &mut self.usual[class]
+        } else {
+            &mut self.others[class - USUAL]
+        }
+    }
+
     /// Counts an exit that began at `begin` and ends at `end` (cycle counter).
     #[inline(always)]
     pub const fn count(&mut self, class: ExitClass, begin: u64, end: u64, pc: u64, syndrome: u64) {
         let exits = self.exits;
-        self.last[exits as usize % LAST_EXITS] = LastExit {
-            pc,
-            syndrome,
-            at: end,
-            class: class as u64,
-        };
-        self.exits = exits.wrapping_add(1);
+        let name = class as u64;
         let class = class as usize;
-        let slot = if class < USUAL {
-            &mut self.usual[class]
-        } else {
-            &mut self.others[class - USUAL]
-        };
+        let slot = self.slot(class);
         let took = end.wrapping_sub(begin);
         slot.count = slot.count.wrapping_add(1);
         slot.total = slot.total.wrapping_add(took);
         slot.squares = slot.squares.wrapping_add(took.wrapping_mul(took));
+        // Here, so that the multiplication does not come right behind a store: the workaround for
+        // Cortex-A53 835769 would put a NOP in between.
+        self.exits = exits.wrapping_add(1);
+        self.last[exits as usize % LAST_EXITS] = LastExit {
+            pc,
+            syndrome,
+            at: end,
+            class: name,
+        };
         // Rare, and last, so that the call needs no stack.
+        let slot = self.slot(class);
         let (short, min, max) = (took as u32, slot.min, slot.max);
         if (short < min) | (short > max) {
             slot.widen(short);

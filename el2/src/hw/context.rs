@@ -6,8 +6,8 @@ use super::gic::VirtualInterface;
 use super::timer::GuestTimers;
 
 unsafe extern "C" {
-    fn save_registers(place: *mut Registers, auxiliary: u64);
-    fn restore_registers(place: *const Registers, auxiliary: u64);
+    fn save_registers(place: *mut Registers, quirks: u64);
+    fn restore_registers(place: *const Registers, quirks: u64);
     fn save_machine(place: *mut Registers);
 }
 
@@ -45,13 +45,13 @@ impl Context {
         active: 0,
     };
 
-    /// Saves the registers of the vCPU, on a pCPU that may have auxiliary ones
-    /// ([`cpu::has_auxiliary_registers`]). The hardware keeps them as well.
+    /// Saves the registers of the vCPU, on a pCPU with these quirks ([`cpu::switch_quirks`]). The
+    /// hardware keeps them as well.
     #[inline(always)]
-    pub fn save_registers(&mut self, auxiliary: u64) {
+    pub fn save_registers(&mut self, quirks: u64) {
         // SAFETY: [R-SYSREG] reads registers and writes this structure, whose layout `switch.s`
         // knows.
-        unsafe { save_registers(&raw mut self.registers, auxiliary) }
+        unsafe { save_registers(&raw mut self.registers, quirks) }
     }
 
     /// Saves the registers that only EL2 sets for a vCPU: stage 2, MPIDR and counter offset. They
@@ -64,10 +64,10 @@ impl Context {
 
     /// Restores the registers of the vCPU. They take effect when its guest is entered.
     #[inline(always)]
-    pub fn restore_registers(&self, auxiliary: u64) {
+    pub fn restore_registers(&self, quirks: u64) {
         // SAFETY: [R-SYSREG] the values are those of a vCPU of this pCPU, or zeros, which belong to
         // no vCPU.
-        unsafe { restore_registers(&raw const self.registers, auxiliary) }
+        unsafe { restore_registers(&raw const self.registers, quirks) }
     }
 }
 

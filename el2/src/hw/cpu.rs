@@ -1,6 +1,7 @@
 //! The CPU as EL2 sets it up: the traps, the reset state of a vCPU, and the entry to the guest (DDI
 //! 0487, D24.2).
 
+use bulkhead_core::cpu::errata;
 use bulkhead_core::cpu::inject::{After, Before, Features};
 use bulkhead_core::cpu::smccc;
 use bulkhead_core::cpu::sysreg::ID_REGISTERS;
@@ -136,9 +137,16 @@ pub fn affinity() -> u64 {
     read!("mpidr_el1") & AFFINITY
 }
 
-/// Returns 1 if AMAIR_EL1, AFSR0_EL1 or AFSR1_EL1 of this core hold any bits, else 0. Each
-/// implementation defines the use of these registers (DDI 0487, D19.2). Must run before any guest.
-pub fn has_auxiliary_registers() -> u64 {
+/// What a switch between vCPUs does more on this core than on most; `switch.s` knows the bits. Must
+/// run before any guest.
+pub fn switch_quirks() -> u64 {
+    let walks = errata::walks_by_speculation(read!("midr_el1"));
+    u64::from(has_auxiliary_registers()) | u64::from(walks) << 1
+}
+
+/// Whether AMAIR_EL1, AFSR0_EL1 or AFSR1_EL1 of this core hold any bits. Each implementation defines
+/// the use of these registers (DDI 0487, D19.2).
+fn has_auxiliary_registers() -> bool {
     write!("amair_el1", u64::MAX);
     write!("afsr0_el1", u64::MAX);
     write!("afsr1_el1", u64::MAX);
@@ -148,7 +156,7 @@ pub fn has_auxiliary_registers() -> u64 {
     write!("afsr0_el1", 0);
     write!("afsr1_el1", 0);
     isb();
-    u64::from(held != 0)
+    held != 0
 }
 
 /// Starts the cycle counter, which belongs to EL2: it has 64 bits and counts at EL2 too.
@@ -256,10 +264,13 @@ pub fn trap_waits(wfi: bool, wfe: bool) {
 
 /// Installs a vCPU on this pCPU: stage 2, identity, and EL1 as after a reset.
 pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
+    // No walk by speculation mixes two VMs (`core::cpu::errata`): the translation is on, and closed,
+    // until all registers are those of the new one. EPD0 and EPD1.
+    write!("tcr_el1", 1 << 7 | 1 << 23);
+    write!("sctlr_el1", SCTLR_EL1 | 1);
+    isb();
     write!("vttbr_el2", u64::from(vmid) << 48 | root);
     write!("vmpidr_el2", mpidr | 1 << 31);
-    write!("sctlr_el1", SCTLR_EL1);
-    write!("tcr_el1", 0);
     write!("ttbr0_el1", 0);
     write!("ttbr1_el1", 0);
     write!("mair_el1", 0);
@@ -285,6 +296,9 @@ pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
     write!("cntv_cval_el0", 0);
     write!("cntp_ctl_el0", 0);
     write!("mdscr_el1", 0);
+    isb();
+    write!("tcr_el1", 0);
+    write!("sctlr_el1", SCTLR_EL1);
     write!("elr_el2", entry);
     write!("spsr_el2", START);
     // SAFETY: [R-TLB] nothing of this VMID has run here; stale entries of a former boot must go.
@@ -302,6 +316,14 @@ pub fn install(vmid: u16, root: u64, mpidr: u64, entry: u64) {
 
 unsafe extern "C" {
     fn start_guest(state: u64) -> !;
+    safe fn take_serror() -> u64;
+}
+
+/// Takes the SError that is pending, and returns its syndrome as ESR_EL2 has it; 0 if there is none.
+#[cold]
+#[inline(never)]
+pub fn serror() -> u64 {
+    take_serror()
 }
 
 /// Enters the guest for the first time. `frame` is the address of the vCPU's register frame, which

@@ -1,4 +1,5 @@
-//! Device registers: one plain load or store for each access, inside a mapped frame.
+//! Device registers: one load or store for each access, inside a mapped frame. Loads are LDAR, which
+//! Cortex-A57 832075 asks for and which costs no instruction more.
 
 /// A mapped frame of device registers.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,7 @@ impl Registers {
         let value: u32;
         // SAFETY: [R-MMIO] the address lies in the frame.
         unsafe {
-            core::arch::asm!("ldr {:w}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags));
+            core::arch::asm!("ldar {:w}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags));
         }
         value
     }
@@ -71,7 +72,7 @@ impl Registers {
         let value: u64;
         // SAFETY: [R-MMIO] the address lies in the frame.
         unsafe {
-            core::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags));
+            core::arch::asm!("ldar {}, [{}]", out(reg) value, in(reg) address, options(nostack, preserves_flags));
         }
         value
     }

@@ -269,6 +269,9 @@ pub fn forget_vm(vmid: u16, root: u64) {
             "isb",
             "tlbi vmalls12e1is",
             "dsb ish",
+            // Twice: Cortex-A55 2441007 and Cortex-A76 1286807.
+            "tlbi vmalls12e1is",
+            "dsb ish",
             "msr vttbr_el2, {own}",
             "isb",
             own = out(reg) _, other = in(reg) vttbr,

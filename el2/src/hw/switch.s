@@ -72,9 +72,12 @@ pass_to_guest:
     msr     \second, x2
     .endm
 
+    .macro el1_control what
+    \what   0, sctlr_el1, tcr_el1
+    .endm
+
     // Without MDSCR_EL1: the guest's accesses to it trap.
     .macro el1_registers what
-    \what   0, sctlr_el1, tcr_el1
     \what   16, ttbr0_el1, ttbr1_el1
     \what   32, mair_el1, vbar_el1
     \what   48, cpacr_el1, contextidr_el1
@@ -108,13 +111,13 @@ save_machine:
     machine_registers keep
     ret
 
-// x0: where to save the registers of the vCPU (`context::Registers`); x1: 0 if this core has no
-// auxiliary registers.
+// x0: where to save the registers of the vCPU (`context::Registers`); x1: `cpu::switch_quirks`.
     .global save_registers
 save_registers:
-    cbz     x1, 1f
+    tbz     x1, #0, 1f
     auxiliary_registers keep
-1:  el1_registers keep
+1:  el1_control keep
+    el1_registers keep
 // A separate symbol for measurements.
 save_vectors:
     stp     q0, q1, [x0, #256]
@@ -135,13 +138,12 @@ save_vectors:
     stp     q30, q31, [x0, #736]
     ret
 
-// x0: the saved registers of the vCPU (`context::Registers`); x1: 0 if this core has no auxiliary
-// registers.
+// x0: the saved registers of the vCPU (`context::Registers`); x1: `cpu::switch_quirks`.
     .global restore_registers
 restore_registers:
-    cbz     x1, 1f
-    auxiliary_registers bring
+    cbnz    x1, restore_with_quirks
 1:  machine_registers bring
+    el1_control bring
     el1_registers bring
 restore_vectors:
     ldp     q0, q1, [x0, #256]
@@ -161,3 +163,29 @@ restore_vectors:
     ldp     q28, q29, [x0, #704]
     ldp     q30, q31, [x0, #736]
     ret
+
+restore_with_quirks:
+    tbz     x1, #0, 2f
+    auxiliary_registers bring
+2:  tbz     x1, #1, 1b
+// Walks by speculation (core/src/cpu/errata.rs) find the translation on, and closed, from before the
+// first register changes until all have: SCTLR_EL1.M, TCR_EL1.EPD0 and EPD1.
+    mov     x3, #0x80
+    movk    x3, #0x80, lsl #16
+    mrs     x1, sctlr_el1
+    mrs     x2, tcr_el1
+    orr     x1, x1, #1
+    orr     x2, x2, x3
+    msr     tcr_el1, x2
+    msr     sctlr_el1, x1
+    isb
+    machine_registers bring
+    ldp     x1, x2, [x0]
+    orr     x1, x1, #1
+    orr     x2, x2, x3
+    msr     tcr_el1, x2
+    msr     sctlr_el1, x1
+    el1_registers bring
+    isb
+    el1_control bring
+    b       restore_vectors

@@ -120,6 +120,14 @@ pub fn publish() {
     unsafe { core::arch::asm!("dsb ishst", options(nostack, preserves_flags)) }
 }
 
+/// Waits for what was done so far, and returns whether an SError is pending (ISR_EL1.A).
+#[inline(always)]
+pub fn serror_is_pending() -> bool {
+    dsb();
+    isb();
+    read!("isr_el1") & 1 << 8 != 0
+}
+
 /// Reads the cycle counter, which counts at EL1, EL0 and EL2.
 #[inline(always)]
 pub fn cycles() -> u64 {

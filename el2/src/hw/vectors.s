@@ -53,9 +53,12 @@
     .endm
 
     // Returns to the guest. Repeated at the end of each frequent path, which saves a branch.
+    // No speculation goes on behind ERET, where the guest's registers are (straight-line speculation).
     .macro resume
     restore_caller
     eret
+    dsb     nsh
+    isb
     .endm
 
     .macro el2_fault kind
@@ -63,15 +66,26 @@
     mrs     x0, currentel           // before EL2 is up nothing can report it: see refuse.s
     cmp     x0, #8
     b.ne    sleep_for_good
-    mrs     x0, sctlr_el2
-    tbz     x0, #0, sleep_for_good
     mov     x0, #\kind
-    mrs     x1, esr_el2
-    mrs     x2, elr_el2
-    mrs     x3, far_el2
-    ldr     x4, =BOOT_STACK_TOP     // the current stack may be what failed
-    mov     sp, x4
-    b       el2_exception
+    b       el2_fault_at
+    .endm
+
+    // An SError that `take_serror` lets through goes back there, with ESR_EL2 in x0; x16 and x17 are
+    // free then. Elsewhere EL2 keeps SErrors masked.
+    .macro el2_serror
+    .balign 0x80
+    mrs     x0, currentel
+    cmp     x0, #8
+    b.ne    sleep_for_good
+    mrs     x16, elr_el2
+    adr     x17, serror_window
+    sub     x16, x16, x17
+    cmp     x16, #8
+    b.hi    fault_by_serror
+    mrs     x0, esr_el2
+    eret
+    dsb     nsh
+    isb
     .endm
 
     .macro lower_sync
@@ -81,11 +95,10 @@
     lsr     x2, x1, #26             // EC, which the handler gets too
     cmp     x2, #0x24
     b.eq    data_abort
-    cmp     x2, #0x18
-    b.eq    system_register
+    tbnz    x2, #3, system_register // EC 0x18, and some that are rare
     mov     x0, sp
     bl      sync_exit
-    resume                          // 31 instructions: one more and the next vector moves
+    resume                          // 32 instructions: one more and the next vector moves
     .endm
 
     .macro lower_irq handler
@@ -108,7 +121,7 @@ vectors:
     el2_fault 0
     el2_fault 1
     el2_fault 2
-    el2_fault 3
+    el2_serror
     // Exceptions from a guest in AArch64.
     lower_sync
     lower_irq irq_exit
@@ -120,6 +133,29 @@ vectors:
     lower_irq fiq_exit
     lower_irq serror_exit
     .balign 0x80
+
+// x0: the kind of exception that EL2 took from itself.
+fault_by_serror:
+    mov     x0, #3
+el2_fault_at:
+    mrs     x1, sctlr_el2
+    tbz     x1, #0, sleep_for_good
+    mrs     x1, esr_el2
+    mrs     x2, elr_el2
+    mrs     x3, far_el2
+    ldr     x4, =BOOT_STACK_TOP     // the current stack may be what failed
+    mov     sp, x4
+    b       el2_exception
+
+// Takes the SError that is pending, if there is one: returns ESR_EL2 in x0, or 0.
+    .global take_serror
+take_serror:
+    mov     x0, xzr
+    msr     daifclr, #4
+serror_window:
+    isb
+    msr     daifset, #4
+    ret
 
     // An access to x0 to x18 finds the register in the frame; for an access to x19 to x29 these
     // registers are saved there first.
@@ -140,8 +176,13 @@ data_abort:
     ubfx    x3, x1, #16, #5         // SRT
     access_exit data_exit
 system_register:
+    cmp     x2, #0x18
+    b.ne    1f
     ubfx    x3, x1, #5, #5          // Rt
     access_exit sysreg_exit
+1:  mov     x0, sp
+    bl      sync_exit
+    resume
 
 // x0: state of the vCPU. On the way to the handler of an interrupt off the fast path, saves the
 // guest's other registers to the frame as well, where the monitor finds them. `irq_exit` branches

@@ -273,6 +273,8 @@ fn cargo() -> Result<Command, Failure> {
             flags.push(toml::Value::from(flag.to_string_lossy().into_owned()));
         }
     }
+    // Cortex-A53 835769: a multiply-accumulate of 64 bits right behind an access to memory.
+    flags.push(toml::Value::from("-Ctarget-feature=+fix-cortex-a53-835769"));
     let flags = toml::Value::Array(flags);
     command
         .arg("--config")

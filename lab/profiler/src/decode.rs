@@ -31,9 +31,9 @@ pub fn acknowledges(word: u32) -> Option<u8> {
     (word & !31 == MRS_IAR1).then_some((word & 31) as u8)
 }
 
-/// Whether `word` is a load of 32 bits from where a register points: `LDR Wt, [Xn]`, as EL2 reads a device.
+/// Whether `word` is a load of 32 bits from where a register points: `LDAR Wt, [Xn]`, as EL2 reads a device.
 pub fn loads_word(word: u32) -> bool {
-    word & 0xffff_fc00 == 0xb940_0000
+    word & 0xffff_fc00 == 0x88df_fc00
 }
 
 #[cfg(test)]
@@ -70,8 +70,8 @@ mod tests {
         assert!(is_eret(0xd69f_03e0) && !is_eret(0xd65f_03c0));
         assert_eq!(acknowledges(0xd538_cc05), Some(5));
         assert_eq!(acknowledges(0xd518_cc05), None);
-        assert!(loads_word(0xb940_0102)); // ldr w2, [x8]
-        assert!(!loads_word(0xb940_0502) && !loads_word(0xf940_0102)); // ldr w2, [x8, #4]; ldr x2, [x8]
-        assert!(!loads_word(0xb900_0102)); // str w2, [x8]
+        assert!(loads_word(0x88df_fd02)); // ldar w2, [x8]
+        assert!(!loads_word(0xb940_0102) && !loads_word(0xc8df_fd02)); // ldr w2, [x8]; ldar x2, [x8]
+        assert!(!loads_word(0x889f_fd02)); // stlr w2, [x8]
     }
 }
