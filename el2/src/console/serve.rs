@@ -8,7 +8,6 @@ use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::keys::Key;
 use bulkhead_core::console::mux::{FLUSH_MS, Next, Sources, Streams};
 use bulkhead_core::console::text::Line;
-use bulkhead_core::cpu::power::{End, Phase};
 use bulkhead_core::monitor::{Action, Step};
 
 use crate::console::state::{AWAKE, Console};
@@ -167,11 +166,7 @@ impl Console {
             }
             // While the VM runs, its emulated UART waits, which any of its vCPUs can serve; later
             // its vCPUs wait to print their reports.
-            let whom = if vm.power.phase() == Phase::Running {
-                1
-            } else {
-                usize::MAX
-            };
+            let whom = if vm.life.power.is_up() { 1 } else { usize::MAX };
             for id in plan::ids_of(index).take(whom) {
                 mailbox::send(id, mailbox::UART);
             }
@@ -219,11 +214,11 @@ impl Console {
         let (vms, vcpus) = (plan().vms, plan().vcpus);
         match self.monitor.key(key, vms, vcpus, &LIMITS) {
             Action::Nothing => {}
-            Action::Pause(vm) => self.manage.pause(vm, true),
-            Action::Resume(vm) => self.manage.pause(vm, false),
-            Action::Stop(vm) => self.manage.stop(vm, End::Ordered),
-            Action::Restart(vm) if vm::vm(vm).power.phase() == Phase::Down => self.manage.start(vm),
-            Action::Restart(vm) => self.manage.stop(vm, End::OrderedRestart),
+            Action::Order(order, vm) => {
+                if let Err(phase) = self.manage.carry_out(order, vm) {
+                    self.monitor.refuse(phase);
+                }
+            }
             Action::Follow(vm) => {
                 for id in plan::ids_of(vm) {
                     tell_pcpu(id, mailbox::SHARES);

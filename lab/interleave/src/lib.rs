@@ -6,6 +6,8 @@ extern crate bulkhead_loom_atomics as core;
 
 #[path = "../../../core/src/devices/doorbell.rs"]
 pub mod doorbell;
+#[path = "../../../core/src/cpu/life.rs"]
+pub mod life;
 #[path = "../../../core/src/cpu/power.rs"]
 pub mod power;
 #[path = "../../../core/src/console/ring.rs"]

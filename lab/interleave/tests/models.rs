@@ -26,7 +26,6 @@
 //! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.
 
 use bulkhead_interleave::doorbell::{Doorbell, Rung};
-use bulkhead_interleave::power::{End, Phase, Power, Refused, Start};
 use bulkhead_interleave::protocol::{
     Awake, Berth, Claimed, Enabled, Journey, Mailbox, Marked, Owned, Spi, WantsRoom,
 };
@@ -128,96 +127,6 @@ fn nobody_waits_for_room_that_is_there() {
         let tells = wants.made();
         let found = thread.join().unwrap();
         assert!(found || tells, "the producer waits, and nobody tells it");
-    });
-}
-
-const START: [Start; 2] = [
-    Start {
-        entry: 0x1000,
-        context: 1,
-    },
-    Start {
-        entry: 0x2000,
-        context: 2,
-    },
-];
-
-fn running() -> Arc<Power> {
-    let power = Power::new();
-    power.prepare();
-    assert!(power.begin());
-    for vcpu in 0..3 {
-        power.state(vcpu);
-    }
-    Arc::new(power)
-}
-
-#[test]
-fn of_two_that_switch_a_vcpu_on_one_does_and_it_starts_where_that_one_said() {
-    model(|| {
-        let power = running();
-        assert_eq!(power.switch_on(2, 3, START[0]), Ok(()));
-        assert_eq!(power.arrive(2), Some(START[0]));
-        let other = Arc::clone(&power);
-        let thread = thread::spawn(move || other.switch_on(1, 3, START[1]));
-        let mine = power.switch_on(1, 3, START[0]);
-        let early = power.arrive(1);
-        let other = thread.join().unwrap();
-        let winner = if mine.is_ok() { START[0] } else { START[1] };
-        assert!(mine.is_ok() != other.is_ok(), "{mine:?} {other:?}");
-        let refused = if mine.is_ok() { other } else { mine };
-        assert!(matches!(refused, Err(Refused::Pending | Refused::On)));
-        assert_eq!(early.or_else(|| power.arrive(1)), Some(winner));
-        assert_eq!(power.online(), 3);
-    });
-}
-
-#[test]
-fn the_last_vcpu_that_leaves_is_one_and_ends_the_vm() {
-    model(|| {
-        let power = running();
-        assert_eq!(power.switch_on(1, 2, START[0]), Ok(()));
-        let other = Arc::clone(&power);
-        let thread = thread::spawn(move || {
-            assert!(other.arrive(1).is_some());
-            other.leave(1)
-        });
-        let mine = power.leave(0);
-        let other = thread.join().unwrap();
-        assert!(mine != other, "{mine} {other}");
-        assert_eq!(power.phase(), Phase::Stopping(End::LastCpuOff));
-    });
-}
-
-#[test]
-fn a_vcpu_is_switched_on_again_while_it_goes_off() {
-    model(|| {
-        let power = running();
-        assert_eq!(power.switch_on(1, 2, START[0]), Ok(()));
-        let other = Arc::clone(&power);
-        let thread = thread::spawn(move || {
-            assert_eq!(other.arrive(1), Some(START[0]));
-            assert!(!other.leave(1), "vCPU 0 is on");
-            other.arrive(1)
-        });
-        let again = power.switch_on(1, 2, START[1]);
-        let start = thread.join().unwrap().or_else(|| power.arrive(1));
-        assert_eq!(start, again.is_ok().then_some(START[1]));
-        assert_eq!(power.online(), 1 + u32::from(again.is_ok()));
-    });
-}
-
-#[test]
-fn of_two_reasons_one_counts() {
-    model(|| {
-        let power = running();
-        let other = Arc::clone(&power);
-        let thread = thread::spawn(move || other.stop(End::Crash));
-        let mine = power.stop(End::Off);
-        let other = thread.join().unwrap();
-        assert!(mine != other);
-        let end = if mine { End::Off } else { End::Crash };
-        assert_eq!(power.phase(), Phase::Stopping(end));
     });
 }
 
