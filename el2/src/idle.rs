@@ -2,8 +2,6 @@
 //! line at a time, and waits for the vCPU to be switched on. The idle thread of a pCPU waits for
 //! interrupts. Each step is short.
 
-use core::sync::atomic::Ordering;
-
 use bulkhead_abi::console::ALL_STOPPED_LINE;
 use bulkhead_core::console::report::ReportLine;
 use bulkhead_core::cpu::life::Work;
@@ -136,7 +134,7 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
 
 /// Asks the drainer for a message when the stream has room again. Returns `false`.
 fn wait_for_space(vm: &vm::Vm) -> bool {
-    vm.streams.wants_space.store(1, Ordering::Release);
+    vm.streams.wants_space.want();
     output_waits();
     false
 }

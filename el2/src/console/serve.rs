@@ -1,8 +1,6 @@
 //! The service task in its smallest form: the pCPU that the plan names moves bytes between the
 //! board's UART and the VMs' streams, at most a FIFO's worth per interrupt.
 
-use core::sync::atomic::{Ordering, fence};
-
 use bulkhead_abi::console::{InputTo, Name, label};
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::keys::Key;
@@ -111,7 +109,7 @@ impl Console {
         let mut looks = 0u32;
         let flush = core::mem::take(&mut self.flush) | flush;
         // Another pCPU has added output meanwhile.
-        self.sleeps &= !AWAKE.load(Ordering::Relaxed);
+        self.sleeps &= !AWAKE.is_set();
         for _ in 0..BATCH {
             if !self.uart.has_space() {
                 break;
@@ -122,7 +120,7 @@ impl Console {
             let next = self.mux.next(&vms, flush);
             if let Next::Byte(byte) = next {
                 if core::mem::take(&mut self.sleeps) {
-                    AWAKE.store(true, Ordering::Relaxed);
+                    AWAKE.stay();
                 }
                 self.send(byte);
                 continue;
@@ -141,8 +139,7 @@ impl Console {
                     break;
                 }
                 // The drainer goes to sleep: whoever adds output from now on sends it a message.
-                AWAKE.store(false, Ordering::Relaxed);
-                fence(Ordering::SeqCst);
+                AWAKE.sleep();
                 self.sleeps = true;
             }
             if looks >= LOOKS {
@@ -161,7 +158,7 @@ impl Console {
         for index in 0..plan().vms.len() {
             let vm = vm::vm(index);
             let streams = &vm.streams;
-            if streams.output.free() < 512 || streams.wants_space.swap(0, Ordering::AcqRel) == 0 {
+            if streams.output.free() < 512 || !streams.wants_space.made() {
                 continue;
             }
             // While the VM runs, its emulated UART waits, which any of its vCPUs can serve; later

@@ -5,12 +5,12 @@
 //!
 //! | planted | fails |
 //! | --- | --- |
-//! | the phase settled by a store; an order that does not replace a reason | [`a_stop_that_comes_while_a_restart_is_settled_holds`] |
-//! | a life begun by a store | [`a_stop_that_comes_while_a_vm_is_prepared_holds`] |
-//! | vCPU 0 not on when its life could not begin | [`a_stop_that_comes_while_a_vm_is_prepared_holds`] |
-//! | a pause that is a word of its own and outlives the VM | [`a_pause_is_of_one_life`] |
-//! | the VM down by each report, or by none | [`of_two_reports_the_last_takes_the_vm_down`] |
-//! | `online` lowered by a load and a store | [`a_crash_and_a_stop_settle_one_end`] |
+//! | the phase settled by a store; an order that does not replace a reason | [`a_stop_that_comes_while_a_restart_is_settled_holds`], [`a_stop_after_an_order_to_restart_holds`] |
+//! | an end settled for a reason that no longer counts | [`a_guest_that_resets_is_prepared_once_while_the_console_restarts_it`] |
+//! | a life begun by a store; vCPU 0 not on when its life could not begin | [`a_stop_that_comes_while_a_vm_is_prepared_holds`] |
+//! | a VM that is paused not stopped | [`a_pause_is_of_one_life`] |
+//! | `unsaid` lowered by a load and a store | [`of_two_reports_the_last_takes_the_vm_down`] |
+//! | `online` lowered by a load and a store | [`the_last_vcpu_that_leaves_is_one_and_ends_the_vm`], [`a_crash_and_a_stop_settle_one_end`] |
 //! | who crashes leaves no mark of it | [`a_crash_and_a_stop_settle_one_end`] |
 
 use bulkhead_abi::plan::{Crash, Vm as Row};
