@@ -273,7 +273,7 @@ pub const CRASH: &Table = &Table {
 pub const RESET: &Table = &Table {
     name: "reset",
     heading: "`reset`",
-    about: "Of a VM, as a table. A VM that has been reset as often stays stopped by the next reset.",
+    about: "Of a VM, as a table. The reset after the last one leaves the VM stopped.",
     keys: &[
         key("restart", Kind::Number(1, u16::MAX as u32), "10", "Start again, so often at most."),
         plain("within", Kind::Quantity(&TIME), "In this time."),
