@@ -53,19 +53,22 @@ impl End {
         Self::OrderedRestart,
     ];
 
-    /// It is a crash: the VM's crash policy decides what follows.
-    pub const fn is_crash(self) -> bool {
-        matches!(self, Self::Crash | Self::Watchdog)
+    /// The reason with this number; [`Self::Crash`] if there is none.
+    pub fn of(number: u32) -> Self {
+        // All of them in the order of their numbers, from 1.
+        let found = Self::ALL.get(number.wrapping_sub(1) as usize);
+        *found.unwrap_or(&Self::Crash)
     }
 
-    /// The VM starts again by its own or somebody's wish.
-    pub const fn is_restart(self) -> bool {
-        matches!(self, Self::Reset | Self::OrderedRestart)
+    /// Somebody with authority has ordered it.
+    pub const fn is_order(self) -> bool {
+        matches!(self, Self::Ordered | Self::OrderedRestart)
     }
 
-    /// The guest has asked for its end itself.
+    /// A VM that stays stopped has ended as its guest has asked for. A reset is no such end: the VM has been
+    /// reset too often.
     pub const fn is_orderly(self) -> bool {
-        matches!(self, Self::Off | Self::Reset | Self::LastCpuOff)
+        matches!(self, Self::Off | Self::LastCpuOff)
     }
 
     /// Its words on the console.

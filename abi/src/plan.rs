@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -348,8 +348,10 @@ pub struct Vm {
     pub interrupts: u16,
     /// [`Reclaim`]; 0 with [`InterruptMode::Vgic`].
     pub reclaim: u16,
-    /// Must be 0.
-    pub reserved: u32,
+    /// How often at most the VM starts again in `reset_seconds` because its guest asks for a reset; 0: always.
+    pub resets: u16,
+    /// Seconds in which resets are counted; 0 without a limit.
+    pub reset_seconds: u16,
     /// Where its boot vCPU starts (IPA, in its RAM).
     pub entry: u64,
     /// x0 at the start: IPA of its device tree, or 0.

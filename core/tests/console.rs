@@ -9,6 +9,7 @@ use bulkhead_core::console::report::{Reason, Report, Verdict};
 use bulkhead_core::console::stats::ExitStats;
 use bulkhead_core::console::text::Line;
 use bulkhead_core::cpu::inject::Fault;
+use bulkhead_core::cpu::life::{Follows, Settled};
 use bulkhead_core::sched::{Account, Policy, RunState, Usage};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -63,10 +64,12 @@ proptest! {
     }
 
     #[test]
-    fn the_end_of_a_vm_is_read_as_written(
+    fn the_end_of_a_vm_and_orders_are_read_as_written(
         vm in names(),
         restarts in any::<bool>(),
         why in "[a-zA-Z ()0-9]{0,80}",
+        order in proptest::sample::select(Order::ALL.to_vec()),
+        condition in proptest::sample::select(Condition::ALL.to_vec()),
     ) {
         let end = VmEnd {
             vm: Name(&vm),
@@ -76,6 +79,10 @@ proptest! {
         same!(VmEnd, end);
         let input = InputTo { vm: Name(&vm) };
         same!(InputTo, input);
+        for refused in [None, Some(condition)] {
+            let ordered = Ordered { order, vm: Name(&vm), refused };
+            same!(Ordered, ordered);
+        }
         let labelled = written(|line| label::write(line, b'3', &vm));
         let plain = labelled.replace("\x1b[33m", "").replace("\x1b[0m", "");
         let text = plain + &why;
@@ -199,7 +206,10 @@ proptest! {
             },
             false => Reason::Ended(End::Off),
         };
-        let mut report = Report::new(vm, vcpu, reason, Verdict::Stays).with_time(usage, 1_000_000_000);
+        let settled = Settled { end: End::Off, follows: Follows::Stays, count: 0 };
+        let verdict = Verdict { settled, limit: 0, seconds: 0, told: [0; NAME] };
+        let time = Some((usage, 1_000_000_000));
+        let mut report = Report::new(vm, vcpu, Some((reason, verdict)), time);
         let mut lines: Vec<String> = std::iter::from_fn(|| report.next(&stats))
             .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
             .collect();
@@ -262,6 +272,7 @@ proptest! {
     #[test]
     fn no_text_breaks_a_parser(text in hostile()) {
         let _ = (Booted::parse(&text), Refused::parse(&text), VmEnd::parse(&text), InputTo::parse(&text));
+        let _ = Ordered::parse(&text);
         let _ = (ExitsOf::parse(&text), Totals::parse(&text), FaultAt::parse(&text), LastExit::parse(&text));
         let _ = (ClassRow::<u64>::parse(&text), ClassRow::<f64>::parse(&text));
         let _ = (Ran::parse(&text), Turns::parse(&text), waits(&text).map(Iterator::count));
@@ -312,6 +323,11 @@ fn hostile() -> impl Strategy<Value = String> {
         " ",
         ".",
         "input goes to ",
+        "cannot ",
+        "go on with ",
+        "stop ",
+        ": it is ",
+        "paused",
         "18446744073709551616",
         "18446744073709551615",
         "0",

@@ -57,7 +57,7 @@ pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
             context,
         } => switch_on(vcpu, target, Start { entry, context }),
         // DEN0022E, 5.7.1: ON, OFF, ON_PENDING.
-        Call::Affinity(target) => match vcpu.vm().map(|vm| vm.power.state(target)) {
+        Call::Affinity(target) => match vcpu.vm().map(|vm| vm.life.power.state(target)) {
             Some(State::On) => 0,
             Some(State::Off) | None => 1,
             Some(State::Claimed | State::Pending) => 2,
@@ -106,7 +106,7 @@ fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
     if !start.entry.is_multiple_of(4) || plan::physical(index, start.entry).is_none() {
         return answer::INVALID_ADDRESS;
     }
-    match vm.power.switch_on(target, vcpu.vcpus, start) {
+    match vm.life.power.switch_on(target, vcpu.vcpus, start) {
         Ok(()) => {
             if let Some(id) = plan::id_of(index, target) {
                 mailbox::send(id, mailbox::POWER);
@@ -157,8 +157,8 @@ fn event(vcpu: &Vcpu) -> [u64; 4] {
         return none;
     }
     let name = u128::from_le_bytes(row.name);
-    let why = vm::vm(index as usize).last_end.load(Ordering::Relaxed);
-    [0, name as u64, (name >> 64) as u64, u64::from(why)]
+    let why = vm::vm(index as usize).life.last_end();
+    [0, name as u64, (name >> 64) as u64, why as u64]
 }
 
 /// Whether the plan lets this VM make the SMC.

@@ -32,16 +32,11 @@ extern "C" fn el2_pcpu(idle: &mut Vcpu) -> ! {
     idle::wait(idle)
 }
 
-/// The thread of a vCPU, from its first turn. All vCPUs of a VM but the first wait to be switched
-/// on.
+/// The thread of a vCPU, from its first turn. The boot vCPU of a VM finds that it has to prepare the
+/// VM, the others wait to be switched on.
 #[unsafe(no_mangle)]
 extern "C" fn el2_vcpu(vcpu: &mut Vcpu) -> ! {
     sched::begin(vcpu);
-    if let Some(index) = vcpu.vm
-        && vcpu.number == 0
-    {
-        prepare::run(vcpu, index);
-    }
     upcall::idle(vcpu)
 }
 

@@ -2,10 +2,9 @@
 //! line at a time, and waits for the vCPU to be switched on. The idle thread of a pCPU waits for
 //! interrupts. Each step is short.
 
-use core::sync::atomic::Ordering;
-
 use bulkhead_abi::console::ALL_STOPPED_LINE;
-use bulkhead_core::console::report::{Report, ReportLine};
+use bulkhead_core::console::report::ReportLine;
+use bulkhead_core::cpu::life::Work;
 use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::sync::ReportTurn;
 
@@ -14,7 +13,7 @@ use crate::hw::gic::Taken;
 use crate::hw::{firmware, gic, timer, upcall};
 use crate::plan::plan;
 use crate::vcpu::Vcpu;
-use crate::vm::{self, after};
+use crate::vm;
 use crate::{deliver, dispatch, gppt, lifecycle, mailbox, prepare, sched};
 
 /// The thread of a vCPU that is off. Whoever changes state that this thread looks at sends it a
@@ -61,33 +60,20 @@ fn offline_work(vcpu: &mut Vcpu) -> bool {
     let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return false;
     };
-    let after = vm.after.load(Ordering::Acquire);
-    if after & after::REPORT != 0 && vcpu.reported != vm.life() {
-        let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
-        vcpu.reported = vm.life();
-        let report = Report::statistics(name, vcpu.number as u64);
-        vcpu.report = Some(lifecycle::with_time(vcpu, report));
-        return true;
+    let leads = vcpu.reason.is_some();
+    match vm.life.work(vcpu.number, leads, vcpu.reported) {
+        Work::Nothing => return false,
+        Work::Report => lifecycle::report(vcpu, index),
+        Work::Prepare => prepare::run(vcpu, index),
+        Work::Enter(start) => prepare::run_secondary(vcpu, index, start),
     }
-    if after & after::START != 0 && vcpu.number == 0 {
-        prepare::run(vcpu, index);
-        return true;
-    }
-    let Some(start) = vm.power.arrive(vcpu.number) else {
-        return false;
-    };
-    if matches!(vm.power.phase(), Phase::Stopping(_)) {
-        lifecycle::take_off(vcpu);
-        return true;
-    }
-    prepare::run_secondary(vcpu, index, start);
     true
 }
 
 /// Leaves the pCPU to others until the paused VM goes on or ends.
 pub fn wait_while_paused(vcpu: &mut Vcpu) {
     let Some(vm) = vcpu.vm() else { return };
-    while vm.power.is_paused() && vm.power.phase() == Phase::Running {
+    while vm.life.power.phase() == Phase::Paused {
         sched::block(vcpu);
         // This loop enters no guest, so EL2's timer interrupts nothing here: a deadline that woke
         // the vCPU and is not served now would wake it for ever.
@@ -124,7 +110,7 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
     let next = match unsaid.take() {
         Some(line) => Some(line),
         // One report at a time, so that its lines stay together.
-        None if !lifecycle::may_say(vm, report) => return false,
+        None if !vm.life.may_print(report.leads()) => return false,
         None if !TURN.take(vcpu.id) => return false,
         None => report.next(&vcpu.stats),
     };
@@ -148,7 +134,7 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
 
 /// Asks the drainer for a message when the stream has room again. Returns `false`.
 fn wait_for_space(vm: &vm::Vm) -> bool {
-    vm.streams.wants_space.store(1, Ordering::Release);
+    vm.streams.wants_space.want();
     output_waits();
     false
 }

@@ -1,15 +1,16 @@
 //! How VMs end, start again and pause, and how their vCPUs go on and off.
-//! `bulkhead_core::cpu::power` decides; this module carries out the pCPU's part.
+//! `bulkhead_core::cpu::{power, life}` decide; this module carries out the pCPU's part.
 //!
 //! Whoever ends a VM changes its phase and sends [`mailbox::POWER`] to its vCPUs. The thread of
 //! each vCPU takes the vCPU off the hardware. The last vCPU to go off silences the VM's interrupts
-//! and devices and does what the crash policy says. Nobody waits for anybody.
+//! and devices and settles what follows. Nobody waits for anybody.
 
 use core::sync::atomic::Ordering;
 
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::{Crash, NONE};
+use bulkhead_abi::plan::Vm as Row;
 use bulkhead_core::console::report::{Reason, Report, Verdict};
+use bulkhead_core::cpu::life::{Follows, Printed};
 use bulkhead_core::cpu::power::{End, Phase};
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::Policy;
@@ -18,13 +19,13 @@ use bulkhead_core::vgic;
 use crate::hw::{memory, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
-use crate::vm::{self, Vm, after};
+use crate::vm::{self, Vm};
 use crate::{deadlines, mailbox, orders, sched, timed};
 
 /// Ends the VM at the request of its guest, and takes this vCPU off.
 pub fn end(vcpu: &mut Vcpu, end: End) -> ! {
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm)
-        && vm.power.stop(end)
+        && vm.life.power.stop(end) == Ok(true)
     {
         orders::notify_vcpus(index);
     }
@@ -35,13 +36,9 @@ pub fn end(vcpu: &mut Vcpu, end: End) -> ! {
 #[inline(never)]
 pub fn crash(vcpu: &mut Vcpu, reason: Reason) -> ! {
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm)
-        && vm.power.stop(End::Crash)
+        && vm.life.crash()
     {
-        let verdict = judge(vm, index, End::Crash);
-        lead(vcpu, index, reason, verdict);
-        if verdict.is_restart() {
-            vm.after.fetch_or(after::RETRY, Ordering::AcqRel);
-        }
+        vcpu.reason = Some(reason);
         orders::notify_vcpus(index);
     }
     leave(vcpu)
@@ -72,9 +69,7 @@ pub fn do_exit_work(vcpu: &mut Vcpu) {
     if let Some(vm) = vcpu.vm()
         && vcpu.runs
         && !vcpu.paused
-        && (vm.power.is_paused()
-            || matches!(vm.power.phase(), Phase::Stopping(_))
-            || vcpu.serror != 0)
+        && (!vm.life.power.is_running() || vcpu.serror != 0)
     {
         hold(vcpu, vm);
     }
@@ -87,14 +82,11 @@ fn hold(vcpu: &mut Vcpu, vm: &Vm) {
     if syndrome != 0 {
         crash_by_serror(vcpu, syndrome)
     }
-    if matches!(vm.power.phase(), Phase::Stopping(_)) {
-        leave(vcpu)
-    }
-    if vm.power.is_paused() {
+    if vm.life.power.phase() == Phase::Paused {
         pause_vcpu(vcpu, vm);
-        if matches!(vm.power.phase(), Phase::Stopping(_)) {
-            leave(vcpu)
-        }
+    }
+    if matches!(vm.life.power.phase(), Phase::Stopping(_)) {
+        leave(vcpu)
     }
 }
 
@@ -138,7 +130,7 @@ pub fn take_off(vcpu: &mut Vcpu) {
     if let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) {
         let whom = vcpu.vgic.leave(&vm.dist, &mut vcpu.gic);
         vm::notify(index, whom);
-        if vm.power.leave(vcpu.number) {
+        if vm.life.power.leave(vcpu.number) {
             finish(vcpu, vm, index);
         }
     }
@@ -150,88 +142,57 @@ fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
     for quiet in plan().quiets_of(index) {
         memory::write_register(&mut vcpu.windows, quiet.pa, quiet.width, quiet.value);
     }
-    let Phase::Stopping(end) = vm.power.phase() else {
+    let Some(row) = plan().vms.get(index) else {
         return;
     };
-    let restarts = if end == End::Crash {
-        vm.after.load(Ordering::Acquire) & after::RETRY != 0
-    } else {
-        let verdict = judge(vm, index, end);
-        lead(vcpu, index, Reason::Ended(end), verdict);
-        verdict.is_restart()
+    let Some((settled, leads)) = vm.life.settle(row, timer::now(), timer::seconds(1)) else {
+        return;
     };
-    if restarts {
-        vm.power.prepare();
+    if settled.follows == Follows::Tells {
+        tell(row, index);
     }
-    vm.after.fetch_or(
-        if restarts {
-            after::START
-        } else {
-            after::REPORT
-        },
-        Ordering::AcqRel,
-    );
+    if leads {
+        vcpu.reason = Some(Reason::Ended(settled.end));
+    }
     orders::notify_vcpus(index);
 }
 
-/// Makes the report of this vCPU the one that says why the VM ended.
-fn lead(vcpu: &mut Vcpu, index: usize, reason: Reason, verdict: Verdict) {
-    let name = plan().vms.get(index).map_or([0; 16], |vm| vm.name);
-    let report = Report::new(name, vcpu.number as u64, reason, verdict);
-    vcpu.report = Some(with_time(vcpu, report));
-    if !verdict.is_restart() {
-        vcpu.reported = vm::vm(index).life();
-    }
-}
-
-/// Adds to a report the CPU time that the vCPU has used, unless the vCPU has its pCPU to itself.
-pub fn with_time(vcpu: &mut Vcpu, report: Report) -> Report {
-    let slot = vcpu.slot;
-    let pcpu = vcpu.pcpu.as_deref_mut();
-    match pcpu.and_then(|pcpu| pcpu.sched.usage(slot, timer::now())) {
-        Some(usage) if usage.policy != Policy::Pinned => {
-            report.with_time(usage, timer::frequency())
-        }
-        _ => report,
-    }
-}
-
-/// Returns the verdict on the end of a VM, by its crash policy.
-fn judge(vm: &Vm, index: usize, end: End) -> Verdict {
-    vm.last_end.store(end as u32, Ordering::Relaxed);
-    let Some(row) = plan().vms.get(index) else {
-        return Verdict::Stays;
+/// Tells the VM that the row of a VM names that the VM has crashed.
+fn tell(row: &Row, index: usize) {
+    let whom = usize::from(row.notify);
+    let Some(told) = plan().vms.get(whom) else {
+        return;
     };
-    if end.is_restart() {
-        return Verdict::Restarts;
+    let vm = vm::vm(whom);
+    vm.events
+        .fetch_or(1u64.wrapping_shl(index as u32), Ordering::AcqRel);
+    vm::notify(whom, vm.dist.post(u32::from(told.event_intid), 0));
+}
+
+/// Gives this vCPU a report to print: with the reason for which the VM has ended, if it is the one
+/// to say that, and with its statistics, unless the VM starts again.
+pub fn report(vcpu: &mut Vcpu, index: usize) {
+    let vms = plan().vms;
+    let Some(row) = vms.get(index) else { return };
+    let settled = vm::vm(index).life.settled();
+    if !settled.is_restart() {
+        vcpu.reported = vm::vm(index).life.number();
     }
-    if !end.is_crash() {
-        return Verdict::Stays;
-    }
-    if row.crash == Crash::Restart as u16 {
-        let (limit, seconds) = (row.restarts, row.restart_seconds);
-        let period = timer::seconds(u64::from(seconds));
-        return match vm.restarts.another(timer::now(), period, limit) {
-            Some(count) => Verdict::Retries {
-                count,
-                limit,
-                seconds,
-            },
-            None => Verdict::Exhausted { limit, seconds },
-        };
-    }
-    if row.crash == Crash::Notify as u16
-        && row.notify != NONE
-        && let Some(whom) = plan().vms.get(usize::from(row.notify))
-    {
-        let told = vm::vm(usize::from(row.notify));
-        let bit = 1u64.wrapping_shl(index as u32);
-        told.events.fetch_or(bit, Ordering::AcqRel);
-        let interrupt = told.dist.post(u32::from(whom.event_intid), 0);
-        vm::notify(usize::from(row.notify), interrupt);
-        return Verdict::Tells(whom.name);
-    }
-    Verdict::Stays
+    let reason = vcpu.reason.take().map(|reason| {
+        let told = vms.get(usize::from(row.notify));
+        let told = told.map_or([0; 16], |vm| vm.name);
+        (reason, Verdict::of(settled, row, told))
+    });
+    // A vCPU that has its pCPU to itself has all of its time.
+    let slot = vcpu.slot;
+    let usage = vcpu
+        .pcpu
+        .as_deref_mut()
+        .and_then(|pcpu| pcpu.sched.usage(slot, timer::now()));
+    let time = usage
+        .filter(|usage| usage.policy != Policy::Pinned)
+        .map(|usage| (usage, timer::frequency()));
+    vcpu.report = Some(Report::new(row.name, vcpu.number as u64, reason, time));
 }
 
 /// Records that this vCPU's report has been printed. Returns `true` if the VM has now stopped for
@@ -240,28 +201,14 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
     let (Some(report), Some(vm)) = (vcpu.report.take(), vcpu.vm()) else {
         return false;
     };
-    if report.leads() {
-        vm.after.fetch_or(after::REPORTED, Ordering::AcqRel);
-        for id in vcpu.vm.into_iter().flat_map(plan::ids_of) {
-            mailbox::send(id, mailbox::TURN);
+    match vm.life.printed(report.leads(), report.is_brief()) {
+        Printed::Nothing => false,
+        Printed::Leads => {
+            for id in vcpu.vm.into_iter().flat_map(plan::ids_of) {
+                mailbox::send(id, mailbox::TURN);
+            }
+            false
         }
+        Printed::Down => vm::one_less(),
     }
-    if report.is_brief() || vm.unsaid.fetch_sub(1, Ordering::AcqRel) != 1 {
-        return false;
-    }
-    vm.power.down();
-    vm::one_less()
-}
-
-/// Whether this vCPU may print its report now: the report that says why the VM ended comes first.
-pub fn may_say(vm: &Vm, report: &Report) -> bool {
-    report.leads() || vm.after.load(Ordering::Acquire) & after::REPORTED != 0
-}
-
-/// Begins a new life of the VM, about whose end nothing has been reported.
-pub fn begin(vm: &Vm, vcpus: usize) {
-    vm.power.prepare();
-    vm.after.store(0, Ordering::Release);
-    vm.unsaid.store(vcpus as u32, Ordering::Release);
-    vm.next_life();
 }

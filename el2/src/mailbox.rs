@@ -1,8 +1,7 @@
 //! Messages between the threads of pCPUs, and the SGI that makes a pCPU receive them
 //! (`bulkhead_core::sync::mailbox`).
 
-use bulkhead_abi::plan::MAX_VCPUS;
-use bulkhead_core::sync::Mailboxes;
+use bulkhead_core::sync::{Kick, Mailboxes};
 
 use crate::hw::gic;
 use crate::vm::VCPU_LOCATION;
@@ -26,6 +25,16 @@ pub const ARRIVAL: u32 = 128;
 
 static MAILBOXES: Mailboxes = Mailboxes::new();
 
+/// The SGI that makes a pCPU receive its messages.
+struct Sgi;
+
+impl Kick for Sgi {
+    #[inline(always)]
+    fn kick(&self, pcpu: usize) {
+        gic::gppt::kick(pcpu);
+    }
+}
+
 /// Returns the mailbox of a pCPU itself, whose messages are received by whichever of its threads
 /// runs.
 pub const fn of_pcpu(index: usize) -> usize {
@@ -34,14 +43,7 @@ pub const fn of_pcpu(index: usize) -> usize {
 
 /// Sends a message to a vCPU (row of the plan), or to a pCPU ([`of_pcpu`]).
 pub fn send(to: usize, message: u32) {
-    if MAILBOXES.send(to, message) {
-        let pcpu = if to < MAX_VCPUS {
-            VCPU_LOCATION.of(to)
-        } else {
-            to.wrapping_sub(MAX_VCPUS)
-        };
-        gic::gppt::kick(pcpu);
-    }
+    MAILBOXES.post(to, message, &VCPU_LOCATION, &Sgi);
 }
 
 /// Whether there is a message for vCPU `id` (row of the plan).

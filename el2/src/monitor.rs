@@ -90,11 +90,12 @@ fn state(vcpu: &Vcpu) -> State {
     let Some(vm) = vcpu.vm() else {
         return State::Off;
     };
-    match vm.power.phase() {
+    let power = &vm.life.power;
+    match power.phase() {
         Phase::Starting => State::Starting,
-        Phase::Down | Phase::Stopping(_) => State::Stopped,
-        Phase::Running if vm.power.state(vcpu.number) != power::State::On => State::Off,
-        Phase::Running if vm.power.is_paused() => State::Paused,
+        Phase::Down | Phase::Stopping(_) | Phase::Ended => State::Stopped,
+        _ if power.state(vcpu.number) != power::State::On => State::Off,
+        Phase::Paused => State::Paused,
         Phase::Running => State::On,
     }
 }

@@ -1,8 +1,10 @@
 //! Orders about whole VMs: stop, pause, resume, start. An order changes the phase of the VM and
-//! tells its vCPUs, whose threads do the rest ([`crate::lifecycle`]); nobody waits.
+//! tells its vCPUs, whose threads do the rest ([`crate::lifecycle`]); nobody waits. An order that
+//! does not fit the phase of the VM is refused with that phase.
 
 use core::sync::atomic::Ordering;
 
+use bulkhead_abi::console::Order;
 use bulkhead_abi::plan::VM_TIME_STOPS;
 use bulkhead_core::cpu::power::{End, Phase};
 
@@ -22,55 +24,52 @@ impl ManageVms {
         Self(())
     }
 
-    /// Ends a VM.
-    pub fn stop(&mut self, index: usize, end: End) {
-        stop(index, end);
+    /// Carries out an order about a VM.
+    pub fn carry_out(&mut self, order: Order, index: usize) -> Result<(), Phase> {
+        match order {
+            Order::Pause => self.pause(index, true),
+            Order::Resume => self.pause(index, false),
+            Order::Stop => stop(index, End::Ordered),
+            Order::Restart => match stop(index, End::OrderedRestart) {
+                Err(Phase::Down) => {
+                    vm::start(index)?;
+                    notify_vcpus(index);
+                    Ok(())
+                }
+                done => done,
+            },
+        }
     }
 
     /// Pauses a VM that runs, or resumes it.
-    pub fn pause(&mut self, index: usize, paused: bool) {
+    fn pause(&mut self, index: usize, paused: bool) -> Result<(), Phase> {
         let vm = vm::vm(index);
-        if paused && vm.power.phase() != Phase::Running {
-            return;
-        }
-        if !paused && vm.power.is_paused() {
+        let power = &vm.life.power;
+        if !paused && power.phase() == Phase::Paused {
             let stops = plan()
                 .vms
                 .get(index)
                 .is_some_and(|row| row.flags & VM_TIME_STOPS != 0);
             // A vCPU that has not paused yet has seen time go on.
-            let all = vm.paused_vcpus.load(Ordering::Acquire) == vm.power.online();
+            let all = vm.paused_vcpus.load(Ordering::Acquire) == power.online();
             vm.time.resume(timer::now(), stops && all);
         }
-        if vm.power.pause(paused) {
-            notify_vcpus(index);
-        }
-    }
-
-    /// Starts a VM that is down.
-    pub fn start(&mut self, index: usize) {
-        let vm = vm::vm(index);
-        if vm.power.phase() == Phase::Down {
-            vm::one_more();
-            vm.power.prepare();
-            vm.after.store(vm::after::START, Ordering::Release);
-            notify_vcpus(index);
-        }
+        power.pause(paused)?;
+        notify_vcpus(index);
+        Ok(())
     }
 }
 
 /// Ends a VM because its watchdog has expired.
 pub fn bite(index: usize) {
-    stop(index, End::Watchdog);
+    let _refused_if_it_ends = stop(index, End::Watchdog);
 }
 
-fn stop(index: usize, end: End) {
-    let power = &vm::vm(index).power;
-    if power.stop(end) {
-        // If the VM starts again, it must not be paused.
-        power.pause(false);
+fn stop(index: usize, end: End) -> Result<(), Phase> {
+    if vm::vm(index).life.power.stop(end)? {
         notify_vcpus(index);
     }
+    Ok(())
 }
 
 /// Makes all vCPUs of a VM look at its state.

@@ -16,10 +16,15 @@ use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
 use crate::{gppt, lifecycle, mailbox, random, sched, timed};
 
+/// Whether the VM of this vCPU is still to start.
+fn is_wanted(vcpu: &Vcpu) -> bool {
+    vcpu.vm().is_some_and(|vm| vm.life.power.is_starting())
+}
+
 /// Zeroes a range of physical memory.
 fn scrub(vcpu: &mut Vcpu, mut pa: u64, size: u64) {
     let end = pa.wrapping_add(size);
-    while pa < end {
+    while pa < end && is_wanted(vcpu) {
         let done = memory::scrub_slice(&mut vcpu.windows, pa, end.wrapping_sub(pa));
         pa = pa.wrapping_add(done);
         sched::poll_and_yield(vcpu);
@@ -52,7 +57,7 @@ fn copy(vcpu: &mut Vcpu, vm: usize, load: &Load) {
     };
     let from = pool::loaded_at().wrapping_add(load.offset);
     let mut done = 0;
-    while done < load.size {
+    while done < load.size && is_wanted(vcpu) {
         let left = load.size.wrapping_sub(done);
         let slice = memory::copy_slice(
             &mut vcpu.windows,
@@ -139,13 +144,14 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     gic::gppt::kick(vcpu.index);
 }
 
-/// Prepares VM `index` and enters it. Returns only if the VM has been stopped in the meantime.
+/// Prepares VM `index` and enters it. Returns only if the VM has been stopped in the meantime: then
+/// its memory is left as it is, because the next life prepares it again.
 pub fn run(vcpu: &mut Vcpu, index: usize) {
     let Some(row) = plan().vms.get(index) else {
         return;
     };
     let shared = vm::vm(index);
-    lifecycle::begin(shared, vcpu.vcpus);
+    shared.life.begin(vcpu.vcpus);
     sched::poll_and_yield(vcpu);
     if row.stolen_time != 0 {
         for number in 0..vcpu.vcpus {
@@ -176,7 +182,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
         entry: row.entry,
         context: row.boot_arg,
     };
-    if shared.power.begin() {
+    if shared.life.power.begin() {
         enter(vcpu, index, start);
     } else {
         lifecycle::take_off(vcpu);
@@ -245,7 +251,7 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     vcpu.runs = true;
     // The time that the vCPU has waited until here was spent on starting its VM and is not stolen.
     vcpu.stolen = sched::stolen(vcpu);
-    if matches!(shared.power.phase(), Phase::Stopping(_)) {
+    if matches!(shared.life.power.phase(), Phase::Stopping(_)) {
         return lifecycle::take_off(vcpu);
     }
     // A pause that was requested meanwhile takes effect in the first exit, which this message

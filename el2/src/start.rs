@@ -71,7 +71,9 @@ pub fn primary(tree: u64, load: u64) -> ! {
     read_clock(&mut windows);
     make_private_maps(&mut windows, &mut pool, uart);
     prepare::scrub_shared(&mut windows);
-    vm::set_running(plan.vms.len() as u32);
+    for index in 0..plan.vms.len() {
+        let _all_are_down = vm::start(index);
+    }
 
     let own = cpu::affinity();
     let mut index = 0;

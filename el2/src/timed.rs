@@ -8,7 +8,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::cpu::exit::Mmio;
-use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::devices::pl031::{Now, Pl031};
 use bulkhead_core::devices::ptimer::Register;
@@ -147,7 +146,7 @@ fn follow(vcpu: &mut Vcpu, purpose: Purpose, before: Option<u64>, after: Option<
 pub fn look(vcpu: &mut Vcpu) {
     let Some(vm) = vcpu.vm() else { return };
     // The watchdog does not expire while the VM is paused; it is looked at when the VM goes on.
-    if vcpu.number != 0 || vm.power.phase() != Phase::Running || vm.power.is_paused() {
+    if vcpu.number != 0 || !vm.life.power.is_running() {
         return;
     }
     let [clock, dog] = vcpu.ipas.timed;

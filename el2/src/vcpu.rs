@@ -5,7 +5,7 @@
 use core::sync::atomic::AtomicU64;
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
-use bulkhead_core::console::report::Report;
+use bulkhead_core::console::report::{Reason, Report};
 use bulkhead_core::console::stats::ExitStats;
 use bulkhead_core::cpu::pvtime;
 use bulkhead_core::cpu::smccc::Workarounds;
@@ -137,8 +137,10 @@ pub struct Vcpu {
     pub workarounds: Workarounds,
     /// The generator of the guest's random numbers, if the board gives EL2 a seed.
     pub generator: Option<Generator>,
-    /// The life ([`Vm::life`]) of the VM whose end this vCPU has reported.
+    /// The life of the VM (`Life::number`) whose end this vCPU has reported.
     pub reported: u32,
+    /// Why the VM ends, if this vCPU is the one to report that, until it does.
+    pub reason: Option<Reason>,
     /// The state of the VM that the pCPUs share.
     pub shared: Option<&'static Vm>,
     /// The values that the guest reads from the ID registers.
@@ -231,6 +233,7 @@ impl Vcpu {
             workarounds: Workarounds::NONE,
             generator: None,
             reported: 0,
+            reason: None,
             shared: None,
             ids: IdRegisters::NONE,
             windows: Windows::of(index),

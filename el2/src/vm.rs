@@ -4,7 +4,8 @@ use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{MAX_SPIS, MAX_VMS};
 use bulkhead_core::console::mux::Streams;
-use bulkhead_core::cpu::power::{Power, Restarts};
+use bulkhead_core::cpu::life::Life;
+use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::devices::pl011::Pl011;
 use bulkhead_core::devices::pl031::Pl031;
 use bulkhead_core::devices::vtime::VirtualTime;
@@ -26,10 +27,8 @@ pub struct Vm {
     pub streams: Streams,
     /// The virtual distributor.
     pub dist: Distributor,
-    /// The power state: which vCPUs are on, and whether the VM runs.
-    pub power: Power,
-    /// The restarts after crashes.
-    pub restarts: Restarts,
+    /// The lives of the VM, and its power state.
+    pub life: Life,
     /// The emulated UART.
     pub pl011: Claim<Pl011>,
     /// The emulated real-time clock.
@@ -42,28 +41,8 @@ pub struct Vm {
     pub paused_vcpus: AtomicU32,
     /// The VMs that have ended and whose end this VM has not been told yet, one bit for each.
     pub events: AtomicU64,
-    /// The reason of the last end ([`bulkhead_abi::call::End`] as a number).
-    pub last_end: AtomicU32,
-    /// The work that is still to be done about the end of the VM: bits of [`mod@after`].
-    pub after: AtomicU32,
-    /// The number of times that the VM has been started.
-    life: AtomicU32,
-    /// The number of vCPUs that have not yet printed their reports about the end of the VM.
-    pub unsaid: AtomicU32,
     /// The virtual SPI behind each physical SPI, from INTID 32 on; 0 for none.
     vintids: [AtomicU16; MAX_SPIS as usize],
-}
-
-/// The bits of [`Vm::after`].
-pub mod after {
-    /// The VM has ended for good; each of its vCPUs prints its statistics.
-    pub const REPORT: u32 = 1;
-    /// The VM starts again; its boot vCPU has to start it.
-    pub const START: u32 = 2;
-    /// The reason of the end has been printed.
-    pub const REPORTED: u32 = 4;
-    /// The VM ended by a crash after which it starts again.
-    pub const RETRY: u32 = 8;
 }
 
 /// [`Vm::events`] has one bit for each VM.
@@ -79,16 +58,6 @@ impl Vm {
         if let Some(slot) = self.vintids.get(pintid.wrapping_sub(32) as usize) {
             slot.store(vintid as u16, Ordering::Relaxed);
         }
-    }
-
-    /// Returns the number of the VM's current life, from 1.
-    pub fn life(&self) -> u32 {
-        self.life.load(Ordering::Acquire)
-    }
-
-    /// Counts a new life.
-    pub fn next_life(&self) {
-        self.life.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Returns the virtual SPI behind a physical one.
@@ -120,14 +89,13 @@ pub fn notify(vm: usize, whom: Notify) {
     }
 }
 
-/// Sets the number of VMs, during start-up.
-pub fn set_running(count: u32) {
-    RUNNING.store(count, Ordering::Relaxed);
-}
-
-/// Counts a stopped VM that starts again.
-pub fn one_more() {
+/// Starts a VM that is down; its boot vCPU must be notified. Called while the board starts, and
+/// later by who manages the VMs, so by one pCPU at a time.
+#[inline(never)]
+pub fn start(index: usize) -> Result<(), Phase> {
+    // Counted first: whoever takes another VM down meanwhile must not take that for the last one.
     RUNNING.fetch_add(1, Ordering::AcqRel);
+    vm(index).life.start()
 }
 
 /// Counts a VM that has stopped and has been reported completely; `true` if it was the last one

@@ -21,6 +21,138 @@ sequence! {
     }
 }
 
+/// What a VM does that an order does not fit, as an adjective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// It is down.
+    Stopped,
+    /// It is being prepared.
+    Starting,
+    /// Its vCPUs may run.
+    Running,
+    /// Its vCPUs do not run for now.
+    Paused,
+    /// It is being stopped, or prints its reports.
+    Stopping,
+}
+
+impl Condition {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Stopped,
+        Self::Starting,
+        Self::Running,
+        Self::Paused,
+        Self::Stopping,
+    ];
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+impl Field<'_> for Condition {
+    #[inline(always)]
+    fn write(&self, to: &mut impl Sink) {
+        to.text(self.words());
+    }
+    fn parse(text: &mut &str) -> Option<Self> {
+        let found = Self::ALL
+            .into_iter()
+            .find(|one| text.starts_with(one.words()))?;
+        *text = text.strip_prefix(found.words())?;
+        Some(found)
+    }
+}
+
+/// What is ordered of a VM in the monitor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Its vCPUs do not run for now.
+    Pause,
+    /// They run again.
+    Resume,
+    /// It ends.
+    Stop,
+    /// It ends, if it has not, and starts again.
+    Restart,
+}
+
+impl Order {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Pause, Self::Resume, Self::Stop, Self::Restart];
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Pause => "pause ",
+            Self::Resume => "go on with ",
+            Self::Stop => "stop ",
+            Self::Restart => "restart ",
+        }
+    }
+}
+
+impl Field<'_> for Order {
+    #[inline(always)]
+    fn write(&self, to: &mut impl Sink) {
+        to.text(self.words());
+    }
+    fn parse(text: &mut &str) -> Option<Self> {
+        let found = Self::ALL
+            .into_iter()
+            .find(|one| text.starts_with(one.words()))?;
+        *text = text.strip_prefix(found.words())?;
+        Some(found)
+    }
+}
+
+/// The answer of the monitor to an order: `stop linux`, or `cannot stop linux: it is stopped`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ordered<'a> {
+    /// What is ordered.
+    pub order: Order,
+    /// Name of the VM.
+    pub vm: Name<'a>,
+    /// What the VM does that the order does not fit; `None`: the order is carried out.
+    pub refused: Option<Condition>,
+}
+
+impl<'a> Ordered<'a> {
+    const BEGINS: &'static str = "cannot ";
+    const BECAUSE: &'static str = ": it is ";
+
+    /// Appends the line.
+    #[inline(always)]
+    pub fn write(&self, to: &mut impl Sink) {
+        if self.refused.is_some() {
+            to.text(Self::BEGINS);
+        }
+        self.order.write(to);
+        self.vm.write(to);
+        if let Some(condition) = self.refused {
+            to.text(Self::BECAUSE);
+            condition.write(to);
+        }
+    }
+
+    /// Reads the line.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let rest = text.strip_prefix(Self::BEGINS);
+        let mut text = rest.unwrap_or(text);
+        let order = Order::parse(&mut text)?;
+        let vm = Name::parse(&mut text)?;
+        let mut because = text.strip_prefix(Self::BECAUSE);
+        let refused = because.as_mut().and_then(Condition::parse);
+        (rest.is_some() == refused.is_some()).then_some(Self { order, vm, refused })
+    }
+}
+
 /// The first line: `Bulkhead 0.1.0, 4 pCPUs, 2 VMs`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Booted<'a> {

@@ -10,6 +10,7 @@ use bulkhead_abi::console::label;
 
 use crate::console::ring::Ring;
 use crate::console::text::Line;
+use crate::sync::WantsSpace;
 
 /// Milliseconds for which a partial line waits for the rest.
 pub const FLUSH_MS: u64 = 10;
@@ -106,7 +107,7 @@ pub struct Streams {
     /// Input of the guest. Producer: the pCPU that drains the console.
     pub input: Ring<256>,
     /// Whether the guest waits for room in `output`.
-    pub wants_space: AtomicU32,
+    pub wants_space: WantsSpace,
     /// Whether a line of the VM is open on the console, so that every byte is printed at once.
     pub eager: AtomicU32,
 }

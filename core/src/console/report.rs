@@ -4,13 +4,15 @@
 use bulkhead_abi::console::{
     self, ExitsOf, FaultAt, Hex, Name, Outcome, Padded, Percent, Rest, VmEnd, Word,
 };
-use bulkhead_abi::{exit::ExitClass, plan::NAME};
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::plan::{NAME, Vm as Row};
 
 use super::cpu_time;
 use super::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
 use super::text::Line;
 use crate::cpu::exit;
 use crate::cpu::inject::Fault;
+use crate::cpu::life::{Follows, Settled};
 use crate::cpu::power::End;
 use crate::sched::Usage;
 
@@ -35,37 +37,33 @@ pub enum Reason {
     },
 }
 
-/// What happens after the end of a VM.
+/// What happens after the end of a VM, and the words for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The VM stays stopped.
-    Stays,
-    /// The VM stays stopped: it has been restarted as often as its policy allows.
-    Exhausted {
-        /// Restarts that the policy allows.
-        limit: u16,
-        /// Period of that limit, in seconds.
-        seconds: u16,
-    },
-    /// The VM stays stopped, and this other VM is notified.
-    Tells([u8; NAME]),
-    /// The VM restarts because its guest or the console asked for it.
-    Restarts,
-    /// The VM starts again after a crash.
-    Retries {
-        /// Restarts so far in the period.
-        count: u16,
-        /// Restarts that the policy allows.
-        limit: u16,
-        /// Period of that limit, in seconds.
-        seconds: u16,
-    },
+pub struct Verdict {
+    /// What was settled.
+    pub settled: Settled,
+    /// Restarts that the policy of the VM allows after such an end, if it has a limit.
+    pub limit: u16,
+    /// Period of that limit, in seconds.
+    pub seconds: u16,
+    /// The VM that is notified, if one is.
+    pub told: [u8; NAME],
 }
 
 impl Verdict {
-    /// Whether the VM starts again.
-    pub const fn is_restart(self) -> bool {
-        matches!(self, Self::Restarts | Self::Retries { .. })
+    /// What happens after this end of the VM with this row in the plan. `told`: the VM that the row
+    /// has notified of crashes.
+    pub const fn of(settled: Settled, row: &Row, told: [u8; NAME]) -> Self {
+        let (limit, seconds) = match settled.end {
+            End::Reset => (row.resets, row.reset_seconds),
+            _ => (row.restarts, row.restart_seconds),
+        };
+        Self {
+            settled,
+            limit,
+            seconds,
+            told,
+        }
     }
 }
 
@@ -89,34 +87,22 @@ const TIME: usize = TOTALS + 1;
 const LAST: usize = TIME + cpu_time::LINES;
 
 impl Report {
-    /// A report by the vCPU that knows why the VM `name` ended; with the statistics of that vCPU,
-    /// unless the VM starts again.
-    pub const fn new(name: [u8; NAME], vcpu: u64, reason: Reason, verdict: Verdict) -> Self {
+    /// A report of a vCPU of the VM `name`: why the VM ended and what happens, if this vCPU says
+    /// so, and the statistics of the vCPU, unless the VM starts again. `time`: the CPU time of the
+    /// vCPU on a shared pCPU, and ticks in a second.
+    pub const fn new(
+        name: [u8; NAME],
+        vcpu: u64,
+        reason: Option<(Reason, Verdict)>,
+        time: Option<(Usage, u64)>,
+    ) -> Self {
         Self {
             name,
             vcpu,
-            reason: Some((reason, verdict)),
-            time: None,
+            reason,
+            time,
             next: 0,
         }
-    }
-
-    /// A report with only the statistics of a vCPU.
-    pub const fn statistics(name: [u8; NAME], vcpu: u64) -> Self {
-        Self {
-            name,
-            vcpu,
-            reason: None,
-            time: None,
-            next: 0,
-        }
-    }
-
-    /// Adds the CPU time of a vCPU on a shared pCPU. `frequency`: ticks in a second.
-    #[must_use]
-    pub const fn with_time(mut self, usage: Usage, frequency: u64) -> Self {
-        self.time = Some((usage, frequency));
-        self
     }
 
     /// Whether the report has the reason, so that it has to be printed before the others of the VM.
@@ -126,7 +112,8 @@ impl Report {
 
     /// Whether the report has only the reason, without the statistics, because the VM starts again.
     pub fn is_brief(&self) -> bool {
-        self.reason.is_some_and(|(_, verdict)| verdict.is_restart())
+        self.reason
+            .is_some_and(|(_, verdict)| verdict.settled.is_restart())
     }
 
     /// Returns the next line, or `None` at the end. A line takes a bounded number of steps.
@@ -179,7 +166,8 @@ impl Report {
         let Some((reason, verdict)) = self.reason else {
             return;
         };
-        let outcome = if verdict.is_restart() {
+        let settled = verdict.settled;
+        let outcome = if settled.is_restart() {
             Outcome::Restarts
         } else {
             Outcome::Stopped
@@ -202,30 +190,27 @@ impl Report {
         if of_vector {
             line.text(" (its exception vector)");
         }
-        let times = |line: &mut ReportLine, limit: u16, seconds: u16| {
-            line.decimal(u64::from(limit)).text(" in ");
-            line.decimal(u64::from(seconds)).text(" s)");
-        };
-        match verdict {
-            Verdict::Stays | Verdict::Restarts => {}
-            Verdict::Exhausted { limit, seconds } => {
-                line.text(" (after restarts: ");
-                times(line, limit, seconds);
+        if settled.end.is_order() {
+            // Without a fault the words above are those of the order.
+            if matches!(reason, Reason::Fault { .. }) {
+                line.text(" (").text(settled.end.words()).byte(b')');
             }
-            Verdict::Tells(whom) => {
-                line.text(" (told to ").name(&whom).byte(b')');
-            }
-            Verdict::Retries {
-                count,
-                limit,
-                seconds,
-            } => {
-                line.text(" (restart ")
-                    .decimal(u64::from(count))
-                    .text(" of at most ");
-                times(line, limit, seconds);
-            }
+            return;
         }
+        match settled.follows {
+            Follows::Stays | Follows::Restarts => return,
+            Follows::Tells => {
+                line.text(" (told to ").name(&verdict.told).byte(b')');
+                return;
+            }
+            Follows::Exhausted => line.text(" (after restarts: "),
+            Follows::Retries => line
+                .text(" (restart ")
+                .decimal(u64::from(settled.count))
+                .text(" of at most "),
+        };
+        line.decimal(u64::from(verdict.limit)).text(" in ");
+        line.decimal(u64::from(verdict.seconds)).text(" s)");
     }
 
     fn details(&self, line: &mut ReportLine) {
@@ -356,10 +341,28 @@ mod tests {
     use crate::sched::{Account, Policy, RunState};
     use std::{string::String, vec::Vec};
 
+    fn verdict(end: End, follows: Follows) -> Verdict {
+        Verdict {
+            settled: Settled {
+                end,
+                follows,
+                count: 2,
+            },
+            limit: 3,
+            seconds: 60,
+            told: *b"supervisor\0\0\0\0\0\0",
+        }
+    }
+
     fn lines(reason: Reason, stats: &ExitStats) -> Vec<String> {
         let mut name = [0; NAME];
         name[..5].copy_from_slice(b"linux");
-        let mut report = Report::new(name, 0, reason, Verdict::Stays);
+        let mut report = Report::new(
+            name,
+            0,
+            Some((reason, verdict(End::Off, Follows::Stays))),
+            None,
+        );
         std::iter::from_fn(|| report.next(stats))
             .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
             .collect()
@@ -402,23 +405,91 @@ mod tests {
             },
             passed: 10,
         };
-        let said = |verdict| {
-            let reason = Reason::Ended(End::Off);
-            let mut report =
-                Report::new([b'a'; NAME], 1, reason, verdict).with_time(usage, 1_000_000_000);
+        let said = |follows| {
+            let reason = (Reason::Ended(End::Off), verdict(End::Off, follows));
+            let time = Some((usage, 1_000_000_000));
+            let mut report = Report::new([b'a'; NAME], 1, Some(reason), time);
             std::iter::from_fn(|| report.next(&stats))
                 .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            said(Verdict::Stays)[4..],
+            said(Follows::Stays)[4..],
             [
                 "  all 1 exits, guest 300 of 1000 cycles ( 30.00%), away 600\r\n",
                 "  time ran=4 of=10 stolen=0 longest=0\r\n",
                 "  time turns=2 overruns=0\r\n",
             ]
         );
-        assert_eq!(said(Verdict::Restarts).len(), 1);
+        assert_eq!(said(Follows::Restarts).len(), 1);
+    }
+
+    #[test]
+    fn what_happens_next_is_said_with_its_limit_and_who_ordered_it() {
+        let stats = ExitStats::new(0);
+        let fault = Reason::Fault {
+            syndrome: 0,
+            address: 0,
+            pc: 0,
+            fault: None,
+        };
+        let end = |end| Reason::Ended(end);
+        for (reason, of, follows, words) in [
+            (
+                end(End::Off),
+                End::Off,
+                Follows::Stays,
+                "stopped: power off",
+            ),
+            (
+                end(End::Reset),
+                End::Reset,
+                Follows::Restarts,
+                "restarts: reset requested",
+            ),
+            (
+                end(End::Reset),
+                End::Reset,
+                Follows::Retries,
+                "restarts: reset requested (restart 2 of at most 3 in 60 s)",
+            ),
+            (
+                end(End::Reset),
+                End::Reset,
+                Follows::Exhausted,
+                "stopped: reset requested (after restarts: 3 in 60 s)",
+            ),
+            (
+                fault,
+                End::Crash,
+                Follows::Tells,
+                "stopped: undefined instruction (told to supervisor)",
+            ),
+            (
+                fault,
+                End::Ordered,
+                Follows::Stays,
+                "stopped: undefined instruction (ordered to stop)",
+            ),
+            (
+                fault,
+                End::OrderedRestart,
+                Follows::Restarts,
+                "restarts: undefined instruction (ordered to restart)",
+            ),
+            (
+                end(End::Ordered),
+                End::Ordered,
+                Follows::Stays,
+                "stopped: ordered to stop",
+            ),
+        ] {
+            let reason = Some((reason, verdict(of, follows)));
+            let line =
+                Report::new(*b"a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 0, reason, None).next(&stats);
+            let line = String::from_utf8(line.unwrap().as_bytes().to_vec()).unwrap();
+            assert_eq!(line, std::format!("vm a {words}\r\n"));
+        }
     }
 
     #[test]

@@ -47,7 +47,8 @@ impl<const N: usize> Line<N> {
         self
     }
 
-    /// Appends text.
+    /// Appends text. Not inlined: there are hundreds of calls, each with a text of its own.
+    #[inline(never)]
     pub fn text(&mut self, text: &str) -> &mut Self {
         self.all(text.as_bytes())
     }

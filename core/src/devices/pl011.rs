@@ -2,7 +2,7 @@
 //! sends is transmitted once it is in the output stream, so the transmitter is busy only while the
 //! stream is full.
 
-use core::sync::atomic::Ordering::{AcqRel, Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::console::mux::Streams;
 
@@ -168,7 +168,7 @@ impl Pl011 {
                 let output = streams.output.is_news(byte) || streams.eager.load(Relaxed) != 0;
                 self.sent = streams.output.free() >= SPACE;
                 if !self.sent {
-                    streams.wants_space.swap(1, AcqRel);
+                    streams.wants_space.want();
                     // The draining pCPU may have made room before it could see `wants_space`.
                     self.sent = streams.output.free() >= SPACE;
                 }
@@ -183,7 +183,7 @@ impl Pl011 {
             0x44 => {
                 if value & INT_TX != 0 {
                     self.sent = false;
-                    streams.wants_space.store(0, Relaxed);
+                    streams.wants_space.forget();
                 }
             }
             _ => return QUIET,
@@ -226,7 +226,7 @@ mod tests {
             uart.write(&streams, DR, 0x41);
         }
         assert!(!uart.line(&streams));
-        assert_eq!(streams.wants_space.load(Relaxed), 1);
+        assert!(streams.wants_space.made());
         uart.space_again(&streams);
         assert!(!uart.line(&streams), "there is no room yet");
     }

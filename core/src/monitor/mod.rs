@@ -10,10 +10,11 @@ mod published;
 mod snapshot;
 mod text;
 
-use bulkhead_abi::console::label;
+use bulkhead_abi::console::{Condition, Name, Order, Ordered, label};
 use bulkhead_abi::plan::{Vcpu, Vm};
 
 use crate::console::keys::Choice;
+use crate::cpu::power::Phase;
 use crate::sched::{Limits, Refusal};
 use crate::sync::VcpuLocation;
 use entry::{Entry, What};
@@ -51,14 +52,8 @@ pub enum Step {
 pub enum Action {
     /// Nothing.
     Nothing,
-    /// Pause the vCPUs of this VM.
-    Pause(usize),
-    /// Resume the vCPUs of this VM.
-    Resume(usize),
-    /// Stop this VM.
-    Stop(usize),
-    /// Restart this VM.
-    Restart(usize),
+    /// Carry out an order about this VM, or [refuse](Monitor::refuse) it.
+    Order(Order, usize),
     /// Notify the vCPUs of this VM that their scheduling parameters have changed ([`Limits`]).
     Follow(usize),
     /// Close the monitor: keys go to VMs again.
@@ -73,7 +68,8 @@ enum Notice {
     Keys,
     About,
     NoVm,
-    Ordered(&'static str),
+    /// The order was carried out, unless the VM does not fit it.
+    Ordered(Order, Option<Condition>),
     /// The instructions for typing a value.
     Prompt(What),
     /// The value was typed wrongly.
@@ -234,10 +230,15 @@ impl Monitor {
                 self.begin(0..vcpus.len(), report);
                 return Action::Nothing;
             }
-            b'p' => (Notice::Ordered("pause "), Action::Pause(vm)),
-            b'c' => (Notice::Ordered("go on with "), Action::Resume(vm)),
-            b's' => (Notice::Ordered("stop "), Action::Stop(vm)),
-            b'r' => (Notice::Ordered("restart "), Action::Restart(vm)),
+            b'p' | b'c' | b's' | b'r' => {
+                let order = match key {
+                    b'p' => Order::Pause,
+                    b'c' => Order::Resume,
+                    b's' => Order::Stop,
+                    _ => Order::Restart,
+                };
+                (Notice::Ordered(order, None), Action::Order(order, vm))
+            }
             b'q' => {
                 self.end = self.row;
                 (Notice::Left, Action::Leave)
@@ -277,6 +278,19 @@ impl Monitor {
         Action::Nothing
     }
 
+    /// Says that the order of the last key does not fit the phase that the VM is in.
+    pub fn refuse(&mut self, phase: Phase) {
+        if let Some(Notice::Ordered(_, condition)) = &mut self.notice {
+            *condition = Some(match phase {
+                Phase::Down => Condition::Stopped,
+                Phase::Starting => Condition::Starting,
+                Phase::Running => Condition::Running,
+                Phase::Paused => Condition::Paused,
+                Phase::Stopping(_) | Phase::Ended => Condition::Stopping,
+            });
+        }
+    }
+
     fn select(&mut self, vm: usize, vms: &[Vm]) -> Notice {
         if vm >= vms.len() {
             return Notice::NoVm;
@@ -297,7 +311,11 @@ impl Monitor {
             Notice::Keys => line.text(KEYS),
             Notice::About => line.text("about ").name(name),
             Notice::NoVm => line.text("there is no such VM"),
-            Notice::Ordered(what) => line.text(what).name(name),
+            Notice::Ordered(order, refused) => {
+                let vm = Name(name);
+                Ordered { order, vm, refused }.write(line);
+                line
+            }
             Notice::Prompt(what) => line
                 .text(what.name())
                 .text(" of ")

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::console::stats::ExitStats;
+use crate::cpu::power::End;
 use crate::sched::{Account, Policy, RunState, Usage};
 use bulkhead_abi::exit::ExitClass;
 use std::{string::String, vec::Vec};
@@ -215,14 +216,14 @@ fn a_pcpu_that_is_lost_holds_nothing_up() {
 #[test]
 fn keys_are_about_the_vm_that_is_selected() {
     let mut desk = Desk::new(|_| None);
-    assert_eq!(desk.key(b'p'), Action::Pause(0));
+    assert_eq!(desk.key(b'p'), Action::Order(Order::Pause, 0));
     assert_eq!(desk.say(), ["pause alpha"]);
     assert_eq!(desk.key(b'2'), Action::Nothing);
     assert_eq!(desk.say(), ["about beta"]);
-    assert_eq!(desk.key(b'c'), Action::Resume(1));
+    assert_eq!(desk.key(b'c'), Action::Order(Order::Resume, 1));
     assert_eq!(desk.say(), ["go on with beta"]);
-    assert_eq!(desk.key(b's'), Action::Stop(1));
-    assert_eq!(desk.key(b'r'), Action::Restart(1));
+    assert_eq!(desk.key(b's'), Action::Order(Order::Stop, 1));
+    assert_eq!(desk.key(b'r'), Action::Order(Order::Restart, 1));
     assert_eq!(desk.say(), ["restart beta"], "the last one is enough");
     assert_eq!(desk.key(b'3'), Action::Nothing);
     assert_eq!(desk.say(), ["there is no such VM"]);
@@ -232,15 +233,45 @@ fn keys_are_about_the_vm_that_is_selected() {
     assert_eq!(desk.say(), [""; 0], "the last digit is awaited");
     assert_eq!(desk.key(b'1'), Action::Nothing);
     assert_eq!(desk.say(), ["about alpha"]);
-    assert_eq!(desk.key(b'p'), Action::Pause(0));
+    assert_eq!(desk.key(b'p'), Action::Order(Order::Pause, 0));
     desk.key(b'2');
-    assert_eq!(desk.key(b'p'), Action::Pause(1));
+    assert_eq!(desk.key(b'p'), Action::Order(Order::Pause, 1));
     assert_eq!(desk.key(b'n'), Action::Nothing);
     assert_eq!(desk.say(), ["about alpha"]);
     assert_eq!(desk.key(b'z'), Action::Nothing);
     assert_eq!(desk.say(), [""; 0]);
     assert_eq!(desk.key(b'?'), Action::Nothing);
     assert_eq!(desk.say(), [KEYS]);
+}
+
+#[test]
+fn what_is_refused_is_said_and_not_claimed() {
+    let mut desk = Desk::new(|_| None);
+    for (phase, is) in [
+        (Phase::Down, "stopped"),
+        (Phase::Starting, "starting"),
+        (Phase::Running, "running"),
+        (Phase::Paused, "paused"),
+        (Phase::Stopping(End::Crash), "stopping"),
+        (Phase::Ended, "stopping"),
+    ] {
+        for (key, order) in [
+            (b'p', "pause"),
+            (b'c', "go on with"),
+            (b's', "stop"),
+            (b'r', "restart"),
+        ] {
+            desk.key(key);
+            desk.monitor.refuse(phase);
+            assert_eq!(
+                desk.say(),
+                [std::format!("cannot {order} alpha: it is {is}")]
+            );
+        }
+    }
+    desk.key(b'2');
+    desk.monitor.refuse(Phase::Down);
+    assert_eq!(desk.say(), ["about beta"], "that is no order");
 }
 
 #[test]

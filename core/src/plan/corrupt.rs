@@ -3,7 +3,7 @@
 //!
 //! * The first has a second vCPU, a device of the board with writes that quiet it, two interrupts,
 //!   one emulated device of each kind in the order of their kinds, two calls, two doorbells into
-//!   the second, and a limit of restarts.
+//!   the second, and limits of restarts and of resets.
 //! * The second has one vCPU, another device of the board with its interrupt and writes that quiet
 //!   it, the PL011 as its only emulated device, and a doorbell into the first, which is notified
 //!   when the second crashes.
@@ -187,6 +187,8 @@ cases! {
     VmRestart: ["Vm.restarts" Last, Set(1)];
     VmRestart: ["Vm.restart_seconds" R, Set(0)];
     VmRestart: ["Vm.restart_seconds" Last, Set(1)];
+    VmReset: ["Vm.resets" R, Set(0)];
+    VmReset: ["Vm.reset_seconds" R, Set(0)];
     VmNotify: ["Vm.crash" Last, Set(0)];
     VmNotify: ["Vm.notify" R, Set(1)];
     VmNotify: ["Vm.notify" Last, Set(1)];
@@ -213,7 +215,6 @@ cases! {
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(1)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(2)];
     VmInterruptsBuilt: ["Vm.interrupts" R, Set(3)]["Vm.reclaim" R, Set(2)];
-    ReservedZero: ["Vm.reserved" R, Set(1)];
     VmStolenTime: ["Vm.stolen_time" R, Set(0x900_2000)];
     VmVmid: ["Vm.vmid" R, Set(0)];
     VmVmid: ["Vm.vmid" Last, Set(1)];

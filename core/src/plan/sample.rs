@@ -63,7 +63,8 @@ impl Sample {
                 event_intid: 0,
                 interrupts: InterruptMode::Vgic as u16,
                 reclaim: Reclaim::Always as u16,
-                reserved: 0,
+                resets: 0,
+                reset_seconds: 0,
                 entry: ram + 0x8_0000,
                 boot_arg: ram,
                 gicd: 0x800_0000,
@@ -142,6 +143,8 @@ impl Sample {
             crash: Crash::Restart as u16,
             restarts: 3,
             restart_seconds: 60,
+            resets: 10,
+            reset_seconds: 60,
             event_intid: 36,
             ..vm(b"one", 1, 0x4000_0000)
         };

@@ -9,6 +9,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
 
+use super::vcpu_location::VcpuLocation;
+
+/// What makes a pCPU look at its mailboxes: an SGI, on the hardware.
+pub trait Kick {
+    /// Makes a pCPU look, after everything that was written before.
+    fn kick(&self, pcpu: usize);
+}
+
 /// The mailboxes of all vCPUs, then those of the pCPUs.
 #[derive(Debug)]
 pub struct Mailboxes([AtomicU32; MAX_VCPUS + MAX_PCPUS]);
@@ -30,9 +38,24 @@ impl Mailboxes {
         MAX_VCPUS.wrapping_add(index)
     }
 
+    /// Leaves a message, and makes the receiver's pCPU look at it.
+    #[inline(always)]
+    pub fn post(&self, to: usize, message: u32, locations: &VcpuLocation, by: &impl Kick) {
+        if self.send(to, message) {
+            // The message is there before the location is read: whoever takes the vCPU in meanwhile
+            // sees the one, or this sees the other.
+            let pcpu = if to < MAX_VCPUS {
+                locations.of(to)
+            } else {
+                to.wrapping_sub(MAX_VCPUS)
+            };
+            by.kick(pcpu);
+        }
+    }
+
     /// Leaves a message. Returns `true` if the receiver's pCPU has to be notified.
     #[inline(always)]
-    pub fn send(&self, to: usize, message: u32) -> bool {
+    fn send(&self, to: usize, message: u32) -> bool {
         self.0
             .get(to)
             .is_some_and(|mailbox| mailbox.fetch_or(message, Ordering::AcqRel) & message == 0)

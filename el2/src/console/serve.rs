@@ -1,14 +1,11 @@
 //! The service task in its smallest form: the pCPU that the plan names moves bytes between the
 //! board's UART and the VMs' streams, at most a FIFO's worth per interrupt.
 
-use core::sync::atomic::{Ordering, fence};
-
 use bulkhead_abi::console::{InputTo, Name, label};
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::keys::Key;
 use bulkhead_core::console::mux::{FLUSH_MS, Next, Sources, Streams};
 use bulkhead_core::console::text::Line;
-use bulkhead_core::cpu::power::{End, Phase};
 use bulkhead_core::monitor::{Action, Step};
 
 use crate::console::state::{AWAKE, Console};
@@ -112,7 +109,7 @@ impl Console {
         let mut looks = 0u32;
         let flush = core::mem::take(&mut self.flush) | flush;
         // Another pCPU has added output meanwhile.
-        self.sleeps &= !AWAKE.load(Ordering::Relaxed);
+        self.sleeps &= !AWAKE.is_set();
         for _ in 0..BATCH {
             if !self.uart.has_space() {
                 break;
@@ -123,7 +120,7 @@ impl Console {
             let next = self.mux.next(&vms, flush);
             if let Next::Byte(byte) = next {
                 if core::mem::take(&mut self.sleeps) {
-                    AWAKE.store(true, Ordering::Relaxed);
+                    AWAKE.stay();
                 }
                 self.send(byte);
                 continue;
@@ -142,8 +139,7 @@ impl Console {
                     break;
                 }
                 // The drainer goes to sleep: whoever adds output from now on sends it a message.
-                AWAKE.store(false, Ordering::Relaxed);
-                fence(Ordering::SeqCst);
+                AWAKE.sleep();
                 self.sleeps = true;
             }
             if looks >= LOOKS {
@@ -162,16 +158,12 @@ impl Console {
         for index in 0..plan().vms.len() {
             let vm = vm::vm(index);
             let streams = &vm.streams;
-            if streams.output.free() < 512 || streams.wants_space.swap(0, Ordering::AcqRel) == 0 {
+            if streams.output.free() < 512 || !streams.wants_space.made() {
                 continue;
             }
             // While the VM runs, its emulated UART waits, which any of its vCPUs can serve; later
             // its vCPUs wait to print their reports.
-            let whom = if vm.power.phase() == Phase::Running {
-                1
-            } else {
-                usize::MAX
-            };
+            let whom = if vm.life.power.is_up() { 1 } else { usize::MAX };
             for id in plan::ids_of(index).take(whom) {
                 mailbox::send(id, mailbox::UART);
             }
@@ -219,11 +211,11 @@ impl Console {
         let (vms, vcpus) = (plan().vms, plan().vcpus);
         match self.monitor.key(key, vms, vcpus, &LIMITS) {
             Action::Nothing => {}
-            Action::Pause(vm) => self.manage.pause(vm, true),
-            Action::Resume(vm) => self.manage.pause(vm, false),
-            Action::Stop(vm) => self.manage.stop(vm, End::Ordered),
-            Action::Restart(vm) if vm::vm(vm).power.phase() == Phase::Down => self.manage.start(vm),
-            Action::Restart(vm) => self.manage.stop(vm, End::OrderedRestart),
+            Action::Order(order, vm) => {
+                if let Err(phase) = self.manage.carry_out(order, vm) {
+                    self.monitor.refuse(phase);
+                }
+            }
             Action::Follow(vm) => {
                 for id in plan::ids_of(vm) {
                     tell_pcpu(id, mailbox::SHARES);

@@ -1,27 +1,20 @@
 //! The state of the console, and the means by which other pCPUs tell the pCPU that drains it.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use bulkhead_core::console::keys::Keys;
 use bulkhead_core::console::mux::Mux;
 use bulkhead_core::monitor::Monitor;
+use bulkhead_core::sync::Awake;
 
 use crate::hw::uart::Uart;
 use crate::mailbox;
 use crate::orders::ManageVms;
 
 /// Whether the drainer knows that there is something to do, and looks again without being told.
-pub(super) static AWAKE: AtomicBool = AtomicBool::new(false);
+pub(super) static AWAKE: Awake = Awake::new();
 /// The index of the pCPU that drains the console.
 static DRAINER: AtomicU32 = AtomicU32::new(0);
-
-/// Marks that there is output; `true` if the drainer must be told.
-fn wake() -> bool {
-    // Either the drainer sees the new output, or this function sees that [`AWAKE`] is clear: see
-    // `Console::drain`.
-    fence(Ordering::SeqCst);
-    !AWAKE.swap(true, Ordering::AcqRel)
-}
 
 /// Returns the index of the pCPU that drains the console.
 pub fn drainer() -> usize {
@@ -36,7 +29,7 @@ pub fn set_drainer(index: usize) {
 /// Tells the pCPU that drains the console that there is output. It drains in an exit of its own,
 /// also if it is this pCPU.
 pub fn output_waits() {
-    if wake() {
+    if AWAKE.wake() {
         mailbox::send(mailbox::of_pcpu(drainer()), mailbox::CONSOLE);
     }
 }

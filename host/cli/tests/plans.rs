@@ -232,6 +232,8 @@ fn a_vm_gets_what_it_asks_for() {
         let policy = (all.crash, all.restarts, all.restart_seconds, all.notify);
         assert_eq!(policy, (Crash::Restart as u16, 5, 120, NONE));
         assert_eq!((small.crash, small.notify), (Crash::Notify as u16, 0));
+        assert_eq!((all.resets, all.reset_seconds), (7, 30));
+        assert_eq!((small.resets, small.reset_seconds), (0, 0));
         assert_eq!((all.event_intid, small.event_intid), (36, 0));
         let kinds: Vec<(u16, u64)> = plan.devices.iter().map(|d| (d.kind, d.size)).collect();
         let (uart, clock, watchdog) = (DeviceKind::Pl011, DeviceKind::Pl031, DeviceKind::Watchdog);
@@ -249,6 +251,8 @@ fn a_vm_gets_what_it_asks_for() {
     });
     with_plan(&planned("gicv3.toml"), |plan| {
         assert_eq!(plan.header.board.rtc, 0, "nobody needs the board's clock");
+        let limits = plan.vms.iter().map(|vm| (vm.resets, vm.reset_seconds));
+        assert!(limits.eq(plan.vms.iter().map(|_| (10, 60))), "the default");
     });
 }
 

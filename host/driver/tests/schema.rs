@@ -216,13 +216,13 @@ fn with(table: &str, key: &str, value: &str) -> String {
             one += &format!("console = {{ {key} = {value} }}\nrtc = {{ {key} = {value} }}\n")
         }
         "gic" => one += &format!("gic = {{ {key} = {value} }}\n"),
-        "crash" => {
+        "crash" | "reset" => {
             let other = match key {
                 "restart" => ", within = \"60s\"",
                 "within" => ", restart = 3",
                 _ => "",
             };
-            one += &format!("crash = {{ {key} = {value}{other} }}\n");
+            one += &format!("{table} = {{ {key} = {value}{other} }}\n");
         }
         _ => {
             let sound = match table {

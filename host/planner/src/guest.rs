@@ -60,6 +60,7 @@ impl Guest {
             tree: self.tree,
             deterministic: spec.deterministic,
             crash: spec.crash.clone(),
+            resets: spec.resets,
             gppt: spec.interrupts.gppt(self.gic.version),
             reclaim: spec.interrupts.reclaim,
             reclaim_why: why(system, spec, spec.interrupts.reclaim_stated.as_ref()),

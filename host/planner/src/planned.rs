@@ -4,7 +4,7 @@ use bulkhead_abi::plan::{Class, DeviceKind, Doorbell, IRQ_DOORBELL, IRQ_EDGE, Ir
 use bulkhead_core::gppt::{Mode, Reclaim};
 
 use bulkhead_model::board::{Board, PassthroughDevice};
-use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation};
+use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, Limit};
 
 use crate::file::Content;
 use crate::store::Reads;
@@ -140,6 +140,8 @@ pub struct PlannedVm {
     pub deterministic: bool,
     /// What happens when it crashes.
     pub crash: CrashSpec,
+    /// How often it starts again because its guest asks for a reset; `None`: without a limit.
+    pub resets: Option<Limit>,
     /// The mode of a GPPT VM; `None`: through the vGIC.
     pub gppt: Option<Mode>,
     /// How EL2 gets its CPU back, where that mode leaves a choice.

@@ -142,7 +142,7 @@ pub(super) fn guest_quiets(guest: &Guest) -> impl Iterator<Item = &(u64, u16, u3
 fn crash(spec: &VmSpec, system: &System) -> (Crash, u16, u16, u16) {
     match &spec.crash {
         CrashSpec::Halt => (Crash::Halt, 0, 0, NONE),
-        CrashSpec::Restart { most, seconds } => (Crash::Restart, *most, *seconds, NONE),
+        CrashSpec::Restart(limit) => (Crash::Restart, limit.most, limit.seconds, NONE),
         CrashSpec::Notify(told) => {
             let mut vms = system.vms.iter();
             let vm = vms.position(|vm| vm.name.value == told.value);
@@ -308,7 +308,8 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
         event_intid: guest.event.unwrap_or(0) as u16,
         interrupts: gppt::number(mode) as u16,
         reclaim: gppt::reclaim(&spec.interrupts, mode) as u16,
-        reserved: 0,
+        resets: spec.resets.map_or(0, |limit| limit.most),
+        reset_seconds: spec.resets.map_or(0, |limit| limit.seconds),
         entry: guest.entry,
         boot_arg: guest.tree,
         gicd: gic.gicd.0,

@@ -4,14 +4,24 @@
 // `core` in the modules below is loom's.
 extern crate bulkhead_loom_atomics as core;
 
+#[path = "../../../core/src/sync/awake.rs"]
+pub mod awake;
 #[path = "../../../core/src/devices/doorbell.rs"]
 pub mod doorbell;
+#[path = "../../../core/src/cpu/life.rs"]
+pub mod life;
+#[path = "../../../core/src/sync/mailbox.rs"]
+pub mod mailbox;
 #[path = "../../../core/src/cpu/power.rs"]
 pub mod power;
 #[path = "../../../core/src/console/ring.rs"]
 pub mod ring;
 #[path = "../../../core/src/sync/stage2_claim.rs"]
 pub mod stage2_claim;
+#[path = "../../../core/src/sync/vcpu_location.rs"]
+pub mod vcpu_location;
+#[path = "../../../core/src/sync/wants_space.rs"]
+pub mod wants_space;
 
 #[path = "../../../poll/src/word.rs"]
 pub mod word;

@@ -1,92 +1,11 @@
-//! The protocols between pCPUs whose code at EL2 is bound to its hardware, each in the same steps and with the same
-//! orders: mailboxes (`el2/src/mailbox.rs`), waking the drainer (`el2/src/console/serve.rs`), room in a stream
-//! (`core/src/devices/pl011.rs`), what vCPUs do about an interrupt that one of them owns (`core/src/vgic`), and how a vCPU goes to another
+//! The protocols between pCPUs whose code is part of more than loom can run, each in the same steps and with the same
+//! orders: what vCPUs do about an interrupt that one of them owns (`core/src/vgic`), and how a vCPU goes to another
 //! pCPU (`el2/src/balance.rs`).
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
-/// A mailbox and the SGI that makes its pCPU look.
-#[derive(Debug)]
-pub struct Mailbox {
-    word: AtomicU32,
-    /// The SGI is pending at the receiver's interface.
-    sgi: AtomicBool,
-}
-
-impl Default for Mailbox {
-    fn default() -> Self {
-        Self {
-            word: AtomicU32::new(0),
-            sgi: AtomicBool::new(false),
-        }
-    }
-}
-
-impl Mailbox {
-    /// Sends a message.
-    pub fn send(&self, message: u32) {
-        if self.word.fetch_or(message, Ordering::AcqRel) & message == 0 {
-            // The barrier before the SGI, and the SGI. The interrupt controller is no memory: it forgets nothing.
-            self.sgi.swap(true, Ordering::AcqRel);
-        }
-    }
-
-    /// The receiver takes the SGI, if it is pending, and with it the messages.
-    pub fn receive(&self) -> u32 {
-        if !self.sgi.swap(false, Ordering::AcqRel) {
-            return 0;
-        }
-        self.word.swap(0, Ordering::AcqRel)
-    }
-}
-
-/// The mark that says that the drainer will look again by itself.
-#[derive(Debug)]
-pub struct Awake(AtomicBool);
-
-impl Default for Awake {
-    fn default() -> Self {
-        Self(AtomicBool::new(true))
-    }
-}
-
-impl Awake {
-    /// A producer has added something; `true` if it has to send a message.
-    pub fn wake(&self) -> bool {
-        fence(Ordering::SeqCst);
-        !self.0.swap(true, Ordering::AcqRel)
-    }
-
-    /// The drainer has found nothing: it goes to sleep unless a second look finds something.
-    pub fn sleep(&self, look: impl FnOnce() -> bool) -> bool {
-        self.0.store(false, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        !look()
-    }
-}
-
-/// A producer that waits for room in a stream.
-#[derive(Debug)]
-pub struct WantsRoom(AtomicU32);
-
-impl Default for WantsRoom {
-    fn default() -> Self {
-        Self(AtomicU32::new(0))
-    }
-}
-
-impl WantsRoom {
-    /// The producer has found no room and leaves a mark; `true` if there is room after all.
-    pub fn want(&self, room: impl FnOnce() -> bool) -> bool {
-        self.0.swap(1, Ordering::AcqRel);
-        room()
-    }
-
-    /// The consumer has made room; `true` if the producer has to be told.
-    pub fn made(&self) -> bool {
-        self.0.swap(0, Ordering::AcqRel) != 0
-    }
-}
+use crate::mailbox::{Kick, Mailboxes};
+use crate::vcpu_location::VcpuLocation;
 
 /// An interrupt whose owner alone moves it to its list registers, while others make it pending, take that back, or ask
 /// what became of it.
@@ -291,14 +210,38 @@ impl Spi {
     }
 }
 
-/// Two pCPUs, 0 and 1, a vCPU that goes from the first to the second, and what is left for it: messages or SGIs.
+/// The SGIs of pCPUs, each pending or not. The interrupt controller is no memory: it forgets nothing.
+#[derive(Debug)]
+pub struct Sgis<const PCPUS: usize>([AtomicBool; PCPUS]);
+
+impl<const PCPUS: usize> Default for Sgis<PCPUS> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicBool::new(false)))
+    }
+}
+
+impl<const PCPUS: usize> Sgis<PCPUS> {
+    /// The pCPU takes its SGI, if it is pending.
+    pub fn take(&self, pcpu: usize) -> bool {
+        self.0[pcpu].swap(false, Ordering::AcqRel)
+    }
+}
+
+impl<const PCPUS: usize> Kick for Sgis<PCPUS> {
+    fn kick(&self, pcpu: usize) {
+        // The barrier before the SGI, and the SGI.
+        self.0[pcpu].swap(true, Ordering::AcqRel);
+    }
+}
+
+/// Two pCPUs, 0 and 1, vCPU 0 that goes from the first to the second, and what is left for it: messages or SGIs.
 #[derive(Debug)]
 pub struct Journey {
     /// What nobody but its pCPU touches of the vCPU.
     pub state: loom::cell::UnsafeCell<u32>,
-    place: AtomicU32,
-    left: AtomicU32,
-    sgi: [AtomicBool; 2],
+    location: VcpuLocation,
+    mailboxes: Mailboxes,
+    sgis: Sgis<2>,
     /// The second pCPU's inbox.
     pub inbox: Berth,
 }
@@ -306,34 +249,30 @@ pub struct Journey {
 impl Journey {
     /// The second pCPU has so many slots left.
     pub fn new(slots: u32) -> Self {
-        Self {
+        let journey = Self {
             state: loom::cell::UnsafeCell::new(0),
-            place: AtomicU32::new(0),
-            left: AtomicU32::new(0),
-            sgi: [AtomicBool::new(false), AtomicBool::new(false)],
+            location: VcpuLocation::new(),
+            mailboxes: Mailboxes::new(),
+            sgis: Sgis::default(),
             inbox: Berth::new(slots),
-        }
-    }
-
-    fn interrupt(&self, pcpu: usize) {
-        self.sgi[pcpu].swap(true, Ordering::AcqRel);
+        };
+        // Loom's words are made at their first use, which must not be by two at a time.
+        journey.location.set(0, 0);
+        journey.mailboxes.take(0);
+        journey
     }
 
     /// Somebody leaves something for the vCPU.
     pub fn leave(&self, what: u32) {
-        if self.left.fetch_or(what, Ordering::AcqRel) & what == 0 {
-            // The barrier before the SGI.
-            fence(Ordering::SeqCst);
-            self.interrupt(self.place.load(Ordering::Relaxed) as usize);
-        }
+        self.mailboxes.post(0, what, &self.location, &self.sgis);
     }
 
     /// The first pCPU gives the vCPU away; `false`: there is no room.
     pub fn give_away(&self) -> bool {
         self.state.with_mut(|_| ());
-        let sent = self.inbox.lay(|| self.place.store(1, Ordering::Relaxed));
+        let sent = self.inbox.lay(|| self.location.set(0, 1));
         if sent {
-            self.interrupt(1);
+            self.sgis.kick(1);
         }
         sent
     }
@@ -342,14 +281,14 @@ impl Journey {
     pub fn send_another(&self) -> bool {
         let sent = self.inbox.lay(|| ());
         if sent {
-            self.interrupt(1);
+            self.sgis.kick(1);
         }
         sent
     }
 
     /// The first pCPU takes its SGI, if it is pending: what is for a vCPU that it has not it leaves alone.
     pub fn first(&self, has_it: bool) -> u32 {
-        if self.sgi[0].swap(false, Ordering::AcqRel) && has_it {
+        if self.sgis.take(0) && has_it {
             self.look()
         } else {
             0
@@ -358,11 +297,11 @@ impl Journey {
 
     /// The second one takes its SGI, if it is pending, and with it the vCPU, if it comes; gives what was left for it.
     pub fn second(&self, has: &mut u32) -> u32 {
-        if !self.sgi[1].swap(false, Ordering::AcqRel) {
+        if !self.sgis.take(1) {
             return 0;
         }
         match self.inbox.take() {
-            None => self.interrupt(1),
+            None => self.sgis.kick(1),
             Some(comes) => *has += u32::from(comes),
         }
         if *has == 0 {
@@ -374,10 +313,7 @@ impl Journey {
 
     fn look(&self) -> u32 {
         self.state.with_mut(|_| ());
-        if self.left.load(Ordering::Acquire) == 0 {
-            return 0;
-        }
-        self.left.swap(0, Ordering::AcqRel)
+        self.mailboxes.take(0)
     }
 }
 

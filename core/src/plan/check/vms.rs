@@ -50,7 +50,8 @@ impl Plan<'_> {
             at.ensure(vm.class <= Class::HardRealtime as u16, Invariant::VmClass)?;
             self.check_crash(at, row, vm)?;
             at.ensure(vm.flags & !FLAGS == 0, Invariant::VmFlags)?;
-            at.ensure(vm.reserved == 0, Invariant::ReservedZero)?;
+            let resets = (vm.resets == 0) == (vm.reset_seconds == 0);
+            at.ensure(resets, Invariant::VmReset)?;
             at.ensure(
                 usize::from(vm.vmid) == row.wrapping_add(1),
                 Invariant::VmVmid,

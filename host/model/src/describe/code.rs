@@ -95,6 +95,7 @@ pub enum Code {
     PcpuTooFew,
     PcpuUnknown,
     PlanLarge,
+    ResetLimit,
     SharedAccess,
     SharedAlone,
     SharedIncomplete,
@@ -122,7 +123,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 92] = [
+    pub const ALL: [Self; 93] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardMissing,
@@ -192,6 +193,7 @@ impl Code {
         Self::PcpuTooFew,
         Self::PcpuUnknown,
         Self::PlanLarge,
+        Self::ResetLimit,
         Self::SharedAccess,
         Self::SharedAlone,
         Self::SharedIncomplete,
@@ -289,6 +291,7 @@ impl Code {
             Self::PcpuTooFew => "bulkhead::pcpu::too-few",
             Self::PcpuUnknown => "bulkhead::pcpu::unknown",
             Self::PlanLarge => "bulkhead::plan::large",
+            Self::ResetLimit => "bulkhead::reset::limit",
             Self::SharedAccess => "bulkhead::shared::access",
             Self::SharedAlone => "bulkhead::shared::alone",
             Self::SharedIncomplete => "bulkhead::shared::incomplete",

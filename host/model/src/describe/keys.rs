@@ -191,6 +191,7 @@ pub const VM: &Table = &Table {
         plain("console", Kind::Or(&words(&["pl011", "none"]), EMULATED), "The emulated console, or a table of its ipa and intid. Default: pl011."),
         plain("gic", Kind::Table(GIC), "Where the interrupt controller is."),
         plain("crash", Kind::Or(&Kind::Words(CRASH_WORDS), CRASH), "What happens when the VM crashes. halt: it stays stopped. A table: it starts again so often at most, or another VM is told. Default: halt."),
+        plain("reset", Kind::Or(&words(&["unlimited"]), RESET), "How often at most the VM starts again because its guest asks for a reset: a table, or unlimited. Default: 10 in 60s."),
         key("devices", Kind::Texts, "[\"/pl061@9030000\"]", "Devices of the board that the VM gets: paths in its device tree; `board show` lists those that can be given."),
         plain("rtc", Kind::Or(&Kind::Flag, EMULATED), "An emulated real-time clock (PL031): true, or a table of its ipa and intid."),
         plain("watchdog", Kind::Or(&Kind::Flag, EMULATED), "An emulated watchdog (SBSA): true, or a table of its ipa and intid."),
@@ -267,6 +268,19 @@ pub const CRASH: &Table = &Table {
     ],
 };
 
+/// `reset`.
+#[rustfmt::skip]
+pub const RESET: &Table = &Table {
+    name: "reset",
+    heading: "`reset`",
+    about: "Of a VM, as a table. The reset after the last one leaves the VM stopped.",
+    keys: &[
+        key("restart", Kind::Number(1, u16::MAX as u32), "10", "Start again, so often at most."),
+        plain("within", Kind::Quantity(&TIME), "In this time."),
+    ],
+    rules: &[Rule::Has(&["restart", "within"])],
+};
+
 /// `[shared.NAME]`.
 #[rustfmt::skip]
 pub const SHARED: &Table = &Table {
@@ -309,8 +323,8 @@ pub const CONSOLE: &Table = &Table {
 };
 
 /// All tables but the whole file, in the order of the book.
-pub const TABLES: [&Table; 9] = [
-    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, SHARED, DOORBELL, CONSOLE,
+pub const TABLES: [&Table; 10] = [
+    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, SHARED, DOORBELL, CONSOLE,
 ];
 
 /// A key that holds a string.

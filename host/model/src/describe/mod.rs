@@ -34,7 +34,7 @@ pub use cpu::{CpuSpec, CpuTime};
 pub use doorbell::DoorbellSpec;
 pub use emulated::{DeviceSpec, GicSpec};
 pub use finding::{Finding, Position, Span, Text, Verdict};
-pub use policy::CrashSpec;
+pub use policy::{CrashSpec, Limit, RESETS};
 pub use reader::{Placed, Reader};
 pub use shared::SharedSpec;
 pub use size::{Duration, Notation, Size, parse_address, parse_size};

@@ -5,22 +5,26 @@ use toml::de::{DeTable, DeValue};
 
 use super::code::Code;
 use super::finding::Finding;
-use super::keys::{CRASH, VM};
+use super::keys::{CRASH, RESET, VM};
 use super::reader::{Placed, Reader};
 use super::suggest::other_vm;
+
+/// How often a VM starts again by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Most restarts.
+    pub most: u16,
+    /// Seconds in which they are counted.
+    pub seconds: u16,
+}
 
 /// What happens when a VM crashes.
 #[derive(Clone, Debug)]
 pub enum CrashSpec {
     /// It stays stopped.
     Halt,
-    /// It starts again, so often at most in so many seconds.
-    Restart {
-        /// Most restarts.
-        most: u16,
-        /// Seconds in which they are counted.
-        seconds: u16,
-    },
+    /// It starts again, so often at most.
+    Restart(Limit),
     /// It stays stopped, and the VM of this name is told.
     Notify(Placed<String>),
 }
@@ -106,32 +110,91 @@ fn crash_table(
             .help(RESTART),
         );
     }
-    let most = restart.and_then(|number| limit(&mut reader, &number, number.value.into(), "times"));
-    let seconds = within.and_then(|time| limit(&mut reader, &time, time.value, "seconds"));
+    const HELP: &str = "without restarts: crash = \"halt\", which is also the default";
+    let mut limit = |span, value| limit(&mut reader, span, value, (Code::CrashLimit, HELP));
+    let most = restart.and_then(|number| limit(number.span, (number.value.into(), "times")));
+    let seconds = within.and_then(|time| limit(time.span, (time.value, "seconds")));
     reader.finish();
     match notify {
         Some(name) => Some(CrashSpec::Notify(name)),
-        None => Some(CrashSpec::Restart {
+        None => Some(CrashSpec::Restart(Limit {
             most: most?,
             seconds: seconds?,
-        }),
+        })),
     }
 }
 
-/// A limit as the plan holds it.
-fn limit<T>(reader: &mut Reader, placed: &Placed<T>, value: u64, what: &str) -> Option<u16> {
+/// A limit as the plan holds it, which `code` and `help` are about.
+fn limit(
+    reader: &mut Reader,
+    span: super::Span,
+    (value, what): (u64, &str),
+    (code, help): (Code, &str),
+) -> Option<u16> {
     let limit = u16::try_from(value).ok().filter(|limit| *limit > 0);
     if limit.is_none() {
         reader.report(
             Finding::new(
-                Code::CrashLimit,
+                code,
                 format!("the limit of restarts is 1 to {} {what}", u16::MAX),
             )
-            .at(placed.span.clone(), format!("{value} {what}"))
-            .help("without restarts: crash = \"halt\", which is also the default"),
+            .at(span, format!("{value} {what}"))
+            .help(help),
         );
     }
     limit
+}
+
+/// Resets that a VM may ask for, if the description says nothing. More than a guest that updates
+/// or repairs itself needs; one that resets without end fills the log with a line for each.
+pub const RESETS: Limit = Limit {
+    most: 10,
+    seconds: 60,
+};
+
+/// Reads `reset`: how often the VM starts again because its guest asks for a reset, if there is a limit.
+pub(super) fn reset(reader: &mut Reader) -> Option<Limit> {
+    let Some(value) = reader.value(const { VM.key("reset") }) else {
+        return Some(RESETS);
+    };
+    let DeValue::Table(table) = value.get_ref() else {
+        let word = reader.read(const { VM.word("reset") });
+        return word.is_none().then_some(RESETS);
+    };
+    let mut inner = Vec::new();
+    let read = reset_table(table, value.span(), &mut inner);
+    inner.into_iter().for_each(|finding| reader.report(finding));
+    Some(read.unwrap_or(RESETS))
+}
+
+/// `reset = { restart = N, within = "TIME" }`.
+fn reset_table(table: &DeTable, span: super::Span, findings: &mut Vec<Finding>) -> Option<Limit> {
+    const HELP: &str =
+        "such as reset = { restart = 10, within = \"60s\" }, or reset = \"unlimited\"";
+    let mut reader = Reader::new(table, "`reset`", RESET, findings);
+    let most = reader.read(const { RESET.number("restart") });
+    let within = reader.read(const { RESET.quantity("within") });
+    let mut limit = |span, value| limit(&mut reader, span, value, (Code::ResetLimit, HELP));
+    let most = most.and_then(|most| limit(most.span, (most.value.into(), "times")));
+    let seconds = within.and_then(|within| limit(within.span, (within.value, "seconds")));
+    // A key that is spelled wrong is the fault; that it is missing only follows from that.
+    if reader.unknown().next().is_none()
+        && let Some(missing) = reader.missing().first()
+    {
+        reader.report(
+            Finding::new(
+                Code::ResetLimit,
+                "resets have a limit: how often, and in which time",
+            )
+            .at(span, format!("needs `{missing}`"))
+            .help(HELP),
+        );
+    }
+    reader.finish();
+    Some(Limit {
+        most: most?,
+        seconds: seconds?,
+    })
 }
 
 /// Reads `ptimer` and `time`: where it says that the physical timer is the VM's own, and whether its time stands

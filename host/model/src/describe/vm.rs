@@ -9,7 +9,7 @@ use super::cpu::{self, CpuSpec};
 use super::emulated::{self, DeviceSpec, GicSpec};
 use super::finding::{Finding, Span};
 use super::keys::{MEMORY, VM};
-use super::policy::{self, CrashSpec};
+use super::policy::{self, CrashSpec, Limit};
 use super::reader::{Placed, Reader, rename};
 use super::size::Size;
 use super::words::{CLASSES, RESERVED};
@@ -84,6 +84,8 @@ pub struct VmSpec {
     pub watchdog: Option<DeviceSpec>,
     /// What happens when it crashes.
     pub crash: CrashSpec,
+    /// How often it starts again because its guest asks for a reset; `None`: without a limit.
+    pub resets: Option<Limit>,
     /// The words that make the physical timer its own; none: it is emulated.
     pub own_ptimer: Option<Span>,
     /// Whether its time stands still while it is paused.
@@ -126,6 +128,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let console = emulated::console(&mut reader);
     let gic = emulated::gic(&mut reader);
     let crash = policy::crash(&mut reader);
+    let resets = policy::reset(&mut reader);
     let (own_ptimer, time_stops) = policy::time(&mut reader);
     let calls = policy::calls(&mut reader);
     let overlays = reader
@@ -168,6 +171,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         rtc,
         watchdog,
         crash,
+        resets,
         own_ptimer,
         time_stops,
         calls,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use bulkhead_model::describe::class_name;
 
 use super::access;
-use super::document::{Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
+use super::document::{Again, Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 
 /// The plan in these bytes.
 ///
@@ -119,6 +119,7 @@ struct VmRow {
     reclaim: Option<&'static str>,
     flags: u16,
     crash: Crash<'static>,
+    resets: Option<Again>,
     events: u16,
     entry: Hex,
     device_tree: Hex,
@@ -219,6 +220,7 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
         reclaim: word(&reclaims, row.reclaim),
         flags: row.flags,
         crash: crash(plan, row),
+        resets: Again::of(row.resets, row.reset_seconds),
         events: row.event_intid,
         entry: Hex(row.entry),
         device_tree: Hex(row.boot_arg),

@@ -55,6 +55,20 @@ impl Cap {
     }
 }
 
+/// How often a VM starts again.
+#[derive(Serialize)]
+pub(super) struct Again {
+    most: u16,
+    seconds: u16,
+}
+
+impl Again {
+    /// So often in so many seconds; `None`: without a limit.
+    pub fn of(most: u16, seconds: u16) -> Option<Self> {
+        (most > 0).then_some(Self { most, seconds })
+    }
+}
+
 /// What happens when a VM crashes.
 #[derive(Serialize)]
 #[serde(tag = "policy", rename_all = "lowercase")]

@@ -8,7 +8,7 @@ use serde_json::{Value, json as value};
 
 use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, class_name};
 
-use super::document::{Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
+use super::document::{Again, Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::{access, el2_bytes, memory_map};
 use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, usage};
 
@@ -282,6 +282,7 @@ struct Vm<'a> {
     ptimer: &'static str,
     time: &'static str,
     crash: Crash<'a>,
+    resets: Option<Again>,
     events: Option<u32>,
     smc: Vec<Hex>,
     deterministic: bool,
@@ -362,6 +363,9 @@ impl<'a> Vm<'a> {
             ptimer: if vm.own_ptimer { "own" } else { "emulated" },
             time: if vm.time_stops { "stops" } else { "runs" },
             crash: crash(vm),
+            resets: vm
+                .resets
+                .and_then(|limit| Again::of(limit.most, limit.seconds)),
             events: vm.event,
             smc: vm.calls.iter().map(|call| Hex((*call).into())).collect(),
             deterministic: vm.deterministic,
@@ -397,9 +401,9 @@ fn time(vm: &PlannedVm) -> Time<&[usize]> {
 fn crash(vm: &PlannedVm) -> Crash<'_> {
     match &vm.crash {
         CrashSpec::Halt => Crash::Halt,
-        CrashSpec::Restart { most, seconds } => Crash::Restart {
-            most: *most,
-            seconds: *seconds,
+        CrashSpec::Restart(limit) => Crash::Restart {
+            most: limit.most,
+            seconds: limit.seconds,
         },
         CrashSpec::Notify(told) => Crash::Notify {
             vm: told.value.as_str().into(),

@@ -14,7 +14,7 @@ pub use text::text;
 
 use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
 
-use bulkhead_model::describe::CrashSpec;
+use bulkhead_model::describe::{CrashSpec, Limit, RESETS};
 use bulkhead_model::plural::count;
 
 use crate::{Planned, PlannedVm};
@@ -117,14 +117,25 @@ fn vcpu_name(planned: &Planned, vm: usize, number: usize) -> String {
     }
 }
 
+/// How often a VM starts again.
+fn again(limit: Limit) -> String {
+    let times = count(usize::from(limit.most), "time");
+    format!("starts again, {times} in {} s at most", limit.seconds)
+}
+
+/// What happens when the guest of a VM asks for a reset, if the description says something about it.
+fn reset(vm: &PlannedVm) -> Option<String> {
+    match vm.resets {
+        None => Some("starts again each time".to_owned()),
+        Some(limit) => (limit != RESETS).then(|| again(limit)),
+    }
+}
+
 /// What happens when a VM crashes, if it is more than that it stays stopped.
 fn crash(vm: &PlannedVm) -> Option<String> {
     match &vm.crash {
         CrashSpec::Halt => None,
-        CrashSpec::Restart { most, seconds } => Some(format!(
-            "starts again, {} in {seconds} s at most",
-            count(usize::from(*most), "time")
-        )),
+        CrashSpec::Restart(limit) => Some(again(*limit)),
         CrashSpec::Notify(told) => Some(format!("stays stopped, and {} is told", told.value)),
     }
 }

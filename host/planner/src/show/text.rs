@@ -8,7 +8,7 @@ use bulkhead_core::sched::bound::Costs;
 
 use bulkhead_model::describe::{CpuTime, Duration, Size, class_name};
 
-use super::{access, count, cpus, crash, el2_bytes, memory_map, vcpu_name};
+use super::{access, count, cpus, crash, el2_bytes, memory_map, reset, vcpu_name};
 use crate::{Planned, PlannedCpu, PlannedVm, Share, percent, usage};
 
 /// The plan as text.
@@ -373,6 +373,9 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     }
     if let Some(crash) = crash(vm) {
         writeln!(out, "  crash      {crash}")?;
+    }
+    if let Some(reset) = reset(vm) {
+        writeln!(out, "  reset      {reset}")?;
     }
     if let Some(intid) = vm.event {
         writeln!(

@@ -1,0 +1,29 @@
+//! Claim: a VM starts again as often as its description and the person at the monitor say, and no
+//! more often.
+//!
+//! Counts its lives in the shared page `lives`, if it has one. `way=` (boot arguments): 0 resets
+//! itself at once, 1 takes an exception that no vector takes after a tenth of a second, 2 waits for
+//! ever.
+#![no_std]
+#![no_main]
+
+use bulkhead_guests::{Board, guest, power, println, ruin, shared, sysreg, timer};
+use core::sync::atomic::Ordering::Relaxed;
+
+guest!(main = main);
+
+fn main(board: &'static Board) {
+    let lives = board.shared("lives").map(shared::words);
+    let life = lives.map_or(1, |page| page[0].fetch_add(1, Relaxed) + 1);
+    println!("reset-loop: life {life}");
+    match board.argument("way") {
+        Some(1) => {
+            timer::spin(100_000);
+            ruin::crash()
+        }
+        Some(2) => loop {
+            sysreg::wfi();
+        },
+        _ => power::reset(),
+    }
+}

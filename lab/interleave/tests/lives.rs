@@ -1,0 +1,416 @@
+//! Every interleaving of the threads that end and start a VM: its vCPUs' at EL2, and the console's, whose orders win. The code is that of
+//! EL2 ([`bulkhead_interleave::life`], [`bulkhead_interleave::power`]).
+//!
+//! Planted there, one at a time, and found:
+//!
+//! | planted | fails |
+//! | --- | --- |
+//! | the phase settled by a store; an order that does not replace a reason | [`a_stop_that_comes_while_a_restart_is_settled_holds`], [`a_stop_after_an_order_to_restart_holds`] |
+//! | an end settled for a reason that no longer counts | [`a_guest_that_resets_is_prepared_once_while_the_console_restarts_it`] |
+//! | a life begun by a store; vCPU 0 not on when its life could not begin | [`a_stop_that_comes_while_a_vm_is_prepared_holds`] |
+//! | a VM that is paused not stopped | [`a_pause_is_of_one_life`] |
+//! | `unsaid` lowered by a load and a store | [`of_two_reports_the_last_takes_the_vm_down`] |
+//! | `online` lowered by a load and a store | [`the_last_vcpu_that_leaves_is_one_and_ends_the_vm`], [`a_crash_and_a_stop_settle_one_end`] |
+//! | who crashes leaves no mark of it | [`a_crash_and_a_stop_settle_one_end`] |
+
+use bulkhead_abi::plan::{Crash, Vm as Row};
+use bulkhead_interleave::life::{Follows, Life, Printed, Settled, Work};
+use bulkhead_interleave::power::{End, Phase, Refused, Start};
+use loom::sync::Arc;
+use loom::thread;
+use trying::model;
+use zerocopy::FromZeros;
+
+mod trying;
+
+const START: [Start; 2] = [
+    Start {
+        entry: 0x1000,
+        context: 1,
+    },
+    Start {
+        entry: 0x2000,
+        context: 2,
+    },
+];
+
+/// The row of a VM that starts again after a crash or a reset.
+fn row() -> Row {
+    Row {
+        crash: Crash::Restart as u16,
+        restarts: 9,
+        restart_seconds: 9,
+        resets: 9,
+        reset_seconds: 9,
+        ..Row::new_zeroed()
+    }
+}
+
+/// The thread of a vCPU at EL2 (`el2/src/idle.rs`, `el2/src/lifecycle.rs`).
+#[derive(Default)]
+struct Thread {
+    own: usize,
+    runs: bool,
+    /// Why the VM has ended: by a crash of this vCPU, or otherwise.
+    reason: Option<bool>,
+    /// What it has to print: whether that is why the VM has ended, and whether it starts again.
+    report: Option<[bool; 2]>,
+    reported: u32,
+    /// What it has printed: why the VM ended, and how often statistics.
+    why: Vec<(bool, Settled)>,
+    statistics: usize,
+    took_down: bool,
+}
+
+impl Thread {
+    fn new(own: usize) -> Self {
+        Self {
+            own,
+            ..Self::default()
+        }
+    }
+
+    fn leave(&mut self, life: &Life) {
+        self.runs = false;
+        if life.power.leave(self.own) {
+            let (_, leads) = life.settle(&row(), 0, 1).expect("it is being stopped");
+            if leads {
+                self.reason = Some(false);
+            }
+        }
+    }
+
+    fn crash(&mut self, life: &Life) {
+        if life.crash() {
+            self.reason = Some(true);
+        }
+        self.leave(life);
+    }
+
+    fn end(&mut self, life: &Life, end: End) {
+        let _ended_already = life.power.stop(end);
+        self.leave(life);
+    }
+
+    /// One step; whether there was one.
+    fn step(&mut self, life: &Life) -> bool {
+        if self.runs {
+            let leaves = matches!(life.power.phase(), Phase::Stopping(_));
+            if leaves {
+                self.leave(life);
+            }
+            return leaves;
+        }
+        if let Some([leads, brief]) = self.report {
+            if !life.may_print(leads) {
+                return false;
+            }
+            if leads {
+                self.why
+                    .push((self.reason.take() == Some(true), life.settled()));
+            } else {
+                self.statistics += 1;
+            }
+            self.report = None;
+            self.took_down |= life.printed(leads, brief) == Printed::Down;
+            return true;
+        }
+        match life.work(self.own, self.reason.is_some(), self.reported) {
+            Work::Nothing => return false,
+            Work::Report => {
+                let restarts = life.settled().is_restart();
+                if !restarts {
+                    self.reported = life.number();
+                }
+                let leads = self.reason.is_some();
+                self.report = Some([leads, leads && restarts]);
+            }
+            Work::Prepare => {
+                life.begin(2);
+                self.runs = true;
+                if !life.power.begin() {
+                    self.leave(life);
+                }
+            }
+            Work::Enter(_) => self.runs = true,
+        }
+        true
+    }
+}
+
+/// Everybody does what is left to do.
+fn finish(life: &Life, threads: &mut [Thread]) {
+    for _ in 0..40 {
+        if !threads.iter_mut().any(|thread| thread.step(life)) {
+            return;
+        }
+    }
+    panic!("it never ends");
+}
+
+/// Touches what is used for the first time: loom's words are made then, which must not be by two at a time.
+fn made() -> Life {
+    let life = Life::new();
+    life.settled();
+    life.may_print(false);
+    life.number();
+    life.power.online();
+    for vcpu in 0..3 {
+        life.power.state(vcpu);
+    }
+    life
+}
+
+/// A VM whose vCPU 0 runs, and the thread of that.
+fn running() -> (Arc<Life>, Thread) {
+    let life = made();
+    assert_eq!(life.start(), Ok(()));
+    let mut thread = Thread::new(0);
+    assert!(thread.step(&life) && thread.runs);
+    (Arc::new(life), thread)
+}
+
+/// The VM is down, by an order, and each of its vCPUs has said so.
+fn is_stopped_by_order(life: &Life, threads: &[Thread]) {
+    assert_eq!(life.power.phase(), Phase::Down);
+    let last = life.settled();
+    assert_eq!((last.end, last.follows), (End::Ordered, Follows::Stays));
+    let statistics: usize = threads.iter().map(|thread| thread.statistics).sum();
+    assert_eq!(statistics, 1, "all but the one that says why");
+    let downs = threads.iter().filter(|thread| thread.took_down).count();
+    assert_eq!(downs, 1);
+    let whys = threads.iter().flat_map(|thread| &thread.why);
+    assert_eq!(whys.filter(|(_, settled)| *settled == last).count(), 1);
+}
+
+#[test]
+fn a_stop_that_comes_while_a_restart_is_settled_holds() {
+    for end in [End::Reset, End::Watchdog] {
+        model(move || {
+            let (life, mut vcpu) = running();
+            let other = Arc::clone(&life);
+            let thread = thread::spawn(move || {
+                vcpu.end(&other, end);
+                vcpu.step(&other);
+                vcpu
+            });
+            let stopped = life.power.stop(End::Ordered);
+            let mut threads = [thread.join().unwrap(), Thread::new(1)];
+            assert!(stopped.is_ok(), "{stopped:?}");
+            finish(&life, &mut threads);
+            is_stopped_by_order(&life, &threads);
+        });
+    }
+}
+
+#[test]
+fn a_stop_after_an_order_to_restart_holds() {
+    model(|| {
+        let (life, mut vcpu) = running();
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            for _ in 0..3 {
+                vcpu.step(&other);
+            }
+            vcpu
+        });
+        assert_eq!(life.power.stop(End::OrderedRestart), Ok(true));
+        let stopped = life.power.stop(End::Ordered);
+        let mut threads = [thread.join().unwrap(), Thread::new(1)];
+        assert!(stopped.is_ok(), "{stopped:?}");
+        finish(&life, &mut threads);
+        is_stopped_by_order(&life, &threads);
+    });
+}
+
+#[test]
+fn a_stop_that_comes_while_a_vm_is_prepared_holds() {
+    model(|| {
+        let life = Arc::new(made());
+        assert_eq!(life.start(), Ok(()));
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            let mut vcpu = Thread::new(0);
+            vcpu.step(&other);
+            vcpu.step(&other);
+            vcpu
+        });
+        assert_eq!(life.power.stop(End::Ordered), Ok(true));
+        let mut threads = [thread.join().unwrap(), Thread::new(1)];
+        finish(&life, &mut threads);
+        is_stopped_by_order(&life, &threads);
+    });
+}
+
+#[test]
+fn a_crash_and_a_stop_settle_one_end() {
+    // vCPU 1 runs, too, and leaves when it sees that the VM ends.
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let (life, mut first) = running();
+        assert_eq!(life.power.switch_on(1, 2, START[1]), Ok(()));
+        let mut second = Thread::new(1);
+        assert!(second.step(&life) && second.runs);
+        let [crashes, leaves] = [(), ()].map(|()| Arc::clone(&life));
+        let crashes = thread::spawn(move || {
+            first.crash(&crashes);
+            first
+        });
+        let leaves = thread::spawn(move || {
+            second.step(&leaves);
+            second
+        });
+        let stopped = life.power.stop(End::Ordered);
+        let mut threads = [crashes.join().unwrap(), leaves.join().unwrap()];
+        assert!(stopped.is_ok(), "{stopped:?}");
+        finish(&life, &mut threads);
+        is_stopped_by_order(&life, &threads);
+        // If the crash came first, its reason is said: by the vCPU that has it, in the line about the end.
+        let crashed = stopped == Ok(false) || threads[0].why.iter().any(|(crash, _)| *crash);
+        let whys: Vec<_> = threads.iter().flat_map(|thread| &thread.why).collect();
+        assert_eq!(whys.first().is_some_and(|(crash, _)| *crash), crashed);
+    });
+}
+
+#[test]
+fn a_guest_that_resets_is_prepared_once_while_the_console_restarts_it() {
+    model(|| {
+        let (life, mut vcpu) = running();
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            vcpu.end(&other, End::Reset);
+            vcpu.step(&other);
+            vcpu
+        });
+        let restarted = life.power.stop(End::OrderedRestart);
+        let mut threads = [thread.join().unwrap(), Thread::new(1)];
+        // Before, meanwhile, or when it starts anyway.
+        assert!(
+            matches!(restarted, Ok(_) | Err(Phase::Starting)),
+            "{restarted:?}"
+        );
+        finish(&life, &mut threads);
+        assert_eq!(life.power.phase(), Phase::Running);
+        assert_eq!(life.number(), 2);
+        assert_eq!(threads[0].why.len(), 1);
+    });
+}
+
+#[test]
+fn a_pause_is_of_one_life() {
+    model(|| {
+        let (life, mut vcpu) = running();
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            vcpu.crash(&other);
+            vcpu
+        });
+        let paused = life.power.pause(true);
+        let mut threads = [thread.join().unwrap(), Thread::new(1)];
+        assert!(!matches!(paused, Err(Phase::Running)), "{paused:?}");
+        finish(&life, &mut threads);
+        assert_eq!((life.power.phase(), life.number()), (Phase::Running, 2));
+    });
+}
+
+#[test]
+fn of_two_reports_the_last_takes_the_vm_down() {
+    model(|| {
+        let (life, mut first) = running();
+        first.end(&life, End::Off);
+        assert!(first.step(&life), "it finds that it has to say why");
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            let mut second = Thread::new(1);
+            second.step(&other);
+            second.step(&other);
+            second
+        });
+        first.step(&life);
+        // What does not come too early is that the VM is started again.
+        let started = life.start();
+        let mut threads = [first, thread.join().unwrap()];
+        finish(&life, &mut threads);
+        let statistics: usize = threads.iter().map(|thread| thread.statistics).sum();
+        let downs = threads.iter().filter(|thread| thread.took_down).count();
+        assert_eq!((statistics, downs), (1, 1));
+        let phase = if started.is_ok() {
+            Phase::Running
+        } else {
+            Phase::Down
+        };
+        assert_eq!(life.power.phase(), phase);
+    });
+}
+
+#[test]
+fn of_two_reasons_one_counts() {
+    model(|| {
+        let (life, _) = running();
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || other.power.stop(End::Crash));
+        let mine = life.power.stop(End::Off);
+        let other = thread.join().unwrap();
+        assert!((mine == Ok(true)) != (other == Ok(true)));
+        let end = if mine.is_ok() { End::Off } else { End::Crash };
+        assert_eq!(life.power.phase(), Phase::Stopping(end));
+    });
+}
+
+#[test]
+fn of_two_that_switch_a_vcpu_on_one_does_and_it_starts_where_that_one_said() {
+    model(|| {
+        let (life, _) = running();
+        let power = &life.power;
+        assert_eq!(power.switch_on(2, 3, START[0]), Ok(()));
+        assert_eq!(power.arrive(2), Some(START[0]));
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || other.power.switch_on(1, 3, START[1]));
+        let mine = power.switch_on(1, 3, START[0]);
+        let early = power.arrive(1);
+        let other = thread.join().unwrap();
+        let winner = if mine.is_ok() { START[0] } else { START[1] };
+        assert!(mine.is_ok() != other.is_ok(), "{mine:?} {other:?}");
+        let refused = if mine.is_ok() { other } else { mine };
+        assert!(matches!(refused, Err(Refused::Pending | Refused::On)));
+        assert_eq!(early.or_else(|| power.arrive(1)), Some(winner));
+        assert_eq!(power.online(), 3);
+    });
+}
+
+#[test]
+fn the_last_vcpu_that_leaves_is_one_and_ends_the_vm() {
+    model(|| {
+        let (life, _) = running();
+        assert_eq!(life.power.switch_on(1, 2, START[0]), Ok(()));
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            assert!(other.power.arrive(1).is_some());
+            other.power.leave(1)
+        });
+        let mine = life.power.leave(0);
+        let other = thread.join().unwrap();
+        assert!(mine != other, "{mine} {other}");
+        assert_eq!(life.power.phase(), Phase::Stopping(End::LastCpuOff));
+    });
+}
+
+#[test]
+fn a_vcpu_is_switched_on_again_while_it_goes_off() {
+    model(|| {
+        let (life, _) = running();
+        let power = &life.power;
+        assert_eq!(power.switch_on(1, 2, START[0]), Ok(()));
+        let other = Arc::clone(&life);
+        let thread = thread::spawn(move || {
+            assert_eq!(other.power.arrive(1), Some(START[0]));
+            assert!(!other.power.leave(1), "vCPU 0 is on");
+            other.power.arrive(1)
+        });
+        let again = power.switch_on(1, 2, START[1]);
+        let start = thread.join().unwrap().or_else(|| power.arrive(1));
+        assert_eq!(start, again.is_ok().then_some(START[1]));
+        assert_eq!(power.online(), 1 + u32::from(again.is_ok()));
+    });
+}
