@@ -3,6 +3,7 @@
 
 pub mod exit;
 pub mod inject;
+pub mod keys;
 pub mod power;
 pub mod psci;
 pub mod pvtime;
