@@ -67,6 +67,7 @@ proptest! {
         vm in names(),
         restarts in any::<bool>(),
         why in "[a-zA-Z ()0-9]{0,80}",
+        goes_on in any::<bool>(),
     ) {
         let end = VmEnd {
             vm: Name(&vm),
@@ -76,10 +77,11 @@ proptest! {
         same!(VmEnd, end);
         let input = InputTo { vm: Name(&vm) };
         same!(InputTo, input);
-        let labelled = written(|line| label::write(line, b'3', &vm));
+        let labelled = written(|line| label::write(line, b'3', &vm, goes_on));
         let plain = labelled.replace("\x1b[33m", "").replace("\x1b[0m", "");
         let text = plain + &why;
-        prop_assert_eq!(label::parse(&text), Some((Name(&vm).as_str(), &*why)));
+        let labelled = label::Labelled { name: Name(&vm).as_str(), goes_on, text: &why };
+        prop_assert_eq!(label::parse(&text), Some(labelled));
     }
 
     #[test]
@@ -352,8 +354,10 @@ fn what_is_said_before_there_is_a_map_is_a_refusal_of_el2() {
             .unwrap()
             .strip_suffix("\\r\\n\"")
             .unwrap();
-        let (speaker, line) = label::parse(line).unwrap();
-        assert_eq!(speaker, label::EL2_NAME);
+        let label::Labelled {
+            name, text: line, ..
+        } = label::parse(line).unwrap();
+        assert_eq!(name, label::EL2_NAME);
         assert!(
             Refused::parse(line).is_some_and(|refused| !refused.place.is_empty()),
             "{line}"
