@@ -75,14 +75,14 @@ const NOP: [u8; 4] = [0, 0, 0, 4];
 
 /// Fills in the seeds of a VM's device tree.
 fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
-    let key = random::key(vm);
+    let filled = random::seeds(vm);
     for seed in seeds {
         sched::poll_and_yield(vcpu);
         let Some(pa) = plan::physical(vm, seed.ipa) else {
             continue;
         };
         let size = seed.size.min(64) as usize;
-        let Some(key) = key else {
+        let Some(filled) = &filled else {
             // FDT_PROP, length, name, value: one NOP for each word.
             for word in 0..size.wrapping_add(12) / 4 {
                 let at = pa.wrapping_add((word as u64).wrapping_mul(4));
@@ -90,15 +90,13 @@ fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
             }
             continue;
         };
-        let mut purpose = *b"bulkhead\0\0\0\0";
-        purpose[8] = vm as u8;
-        purpose[9] = u8::from(seed.kind == SeedKind::Kaslr as u16);
-        let bytes = random::block(&key, &purpose);
-        memory::write(
-            &mut vcpu.windows,
-            pa.wrapping_add(12),
-            bytes.get(..size).unwrap_or(&[]),
-        );
+        let bytes: &[u8] = if seed.kind == SeedKind::Kaslr as u16 {
+            &filled.kaslr
+        } else {
+            &filled.rng
+        };
+        let bytes = bytes.get(..size).unwrap_or(bytes);
+        memory::write(&mut vcpu.windows, pa.wrapping_add(12), bytes);
     }
 }
 

@@ -1,38 +1,39 @@
 //! Random bytes for guests: seeds in their device trees, and generators behind the calls that ask
 //! for them.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-
-use bulkhead_abi::plan::VM_DETERMINISTIC;
+use bulkhead_abi::plan::{MAX_VCPUS, MAX_VMS, VM_DETERMINISTIC};
+use bulkhead_core::cpu::keys::{Key, Seeds};
 use bulkhead_core::cpu::trng::Generator;
+use bulkhead_random::block;
 
-pub use bulkhead_random::block;
+use crate::plan::{self, plan};
+use crate::vm;
 
-use crate::plan::plan;
+/// The keys of the VMs.
+static VMS: [Key; MAX_VMS] = [const { Key::none() }; MAX_VMS];
+/// The keys of the generators of the vCPUs, until these have been made.
+static VCPUS: [Key; MAX_VCPUS] = [const { Key::none() }; MAX_VCPUS];
 
-/// The board's random bytes, from which those of the VMs are derived. Zeros: the board offers none.
-static ENTROPY: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-/// Stores the random bytes of the boot device tree, during start-up.
-pub fn set_entropy(rng_seed: &[u8]) {
-    for (slot, eight) in ENTROPY.iter().zip(rng_seed.as_chunks().0) {
-        slot.store(u64::from_le_bytes(*eight), Ordering::Relaxed);
+/// Derives the first keys of all VMs from the board's random bytes, which are not used again.
+/// Without random bytes only deterministic VMs get keys.
+pub fn start(rng_seed: &[u8]) {
+    let mut board = [0; 32];
+    for (to, from) in board.iter_mut().zip(rng_seed) {
+        *to = *from;
+    }
+    for (index, (row, own)) in plan().vms.iter().zip(&VMS).enumerate() {
+        let fixed = row.flags & VM_DETERMINISTIC != 0;
+        let from = if fixed { [0; 32] } else { board };
+        if fixed || from != [0; 32] {
+            let vcpus = plan::ids_of(index).filter_map(|id| VCPUS.get(id));
+            Key::start([own].into_iter().chain(vcpus), &from, index as u8, block);
+        }
     }
 }
 
-/// Returns the key from which the random numbers of a VM are derived; `None` if the board offers
-/// none.
-pub fn key(vm: usize) -> Option<[u8; 32]> {
-    let fixed = plan()
-        .vms
-        .get(vm)
-        .is_some_and(|vm| vm.flags & VM_DETERMINISTIC != 0);
-    let mut key = [0u8; 32];
-    if !fixed {
-        for (slot, word) in key.as_chunks_mut().0.iter_mut().zip(&ENTROPY) {
-            *slot = word.load(Ordering::Relaxed).to_le_bytes();
-        }
-    }
-    (fixed || key != [0; 32]).then_some(key)
+/// Returns the seeds of the life that a VM begins; `None` if the board offers no random bytes.
+pub fn seeds(vm: usize) -> Option<Seeds> {
+    VMS.get(vm)?.next_life(vm::vm(vm).life(), block)
 }
 
 /// Returns 64 bytes derived from a key, for a vCPU's generator.
@@ -40,13 +41,7 @@ pub fn next_block(key: &[u8; 32]) -> [u8; 64] {
     block(key, b"bulkhead\0\0\0\0")
 }
 
-/// Returns the generator of a vCPU, if the board offers random bytes.
-pub fn generator(vm: usize, number: usize) -> Option<Generator> {
-    let mut purpose = *b"bulkhead\0\0\0\0";
-    purpose[8] = vm as u8;
-    // Seeds use 0 and 1 here.
-    purpose[9] = 2;
-    purpose[10] = number as u8;
-    let bytes = block(&key(vm)?, &purpose);
-    bytes.first_chunk().copied().map(Generator::new)
+/// Returns the generator of a vCPU (row of the plan), once, if the board offers random bytes.
+pub fn generator(id: usize) -> Option<Generator> {
+    VCPUS.get(id)?.generator()
 }

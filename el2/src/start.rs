@@ -57,7 +57,6 @@ pub fn primary(tree: u64, load: u64) -> ! {
     set_plan(plan);
     mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
     pool::set_loaded_at(load);
-    random::set_entropy(tree.rng_seed);
     greet(uart, &plan);
 
     let mut pool = Pool::open(
@@ -66,6 +65,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
         plan.header.image.pool_pages as usize,
     );
     share_vms(&mut windows, &pool);
+    random::start(tree.rng_seed);
     build_stage2(&mut pool);
     start_distributor(&mut windows, uart);
     read_clock(&mut windows);

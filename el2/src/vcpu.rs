@@ -296,7 +296,7 @@ impl Vcpu {
         self.workarounds = idle.workarounds;
         self.shared = Some(vm_page(vm));
         self.ids = idle.ids;
-        self.generator = random::generator(vm, number);
+        self.generator = random::generator(id);
     }
 
     /// Updates [`Self::needs_full_switch`] for the current pCPU.

@@ -97,6 +97,8 @@ pub struct Board {
     pub loaded: Range,
     /// The device tree itself, if there is one.
     pub tree: Option<Range>,
+    /// The values of `/chosen/rng-seed` and `/chosen/kaslr-seed`, if they are there.
+    pub seeds: [Option<Range>; 2],
     /// `/chosen/bootargs`.
     pub bootargs: &'static str,
 }
@@ -139,6 +141,7 @@ impl Default for Board {
             image: image(),
             loaded: loaded(),
             tree: None,
+            seeds: [None; 2],
             bootargs: "",
         }
     }
@@ -245,6 +248,17 @@ fn read(fdt: Fdt<'static>) -> Board {
     let chosen = fdt.find_node("/chosen");
     if let Some(arguments) = chosen.and_then(|node| text(node, "bootargs")) {
         board.bootargs = arguments;
+    }
+    if let Some(chosen) = chosen {
+        board.seeds = ["rng-seed", "kaslr-seed"].map(|name| {
+            let mut properties = chosen.properties();
+            let property = properties.find(|property| property.name() == name)?;
+            let value = property.value();
+            Some(Range {
+                base: value.as_ptr().expose_provenance(),
+                size: value.len(),
+            })
+        });
     }
     board
 }

@@ -23,20 +23,46 @@ pub const EL2_NAME: &str = "el2";
 /// Name in [`MONITOR`], which no VM may have.
 pub const MONITOR_NAME: &str = "monitor";
 
-/// Writes the label of a VM. `colour`: the last digit of an SGR foreground colour.
+/// Mark behind the name: what follows belongs to the line of the VM before, which another speaker cut. No name
+/// contains it.
+const GOES_ON: &str = "+";
+
+/// Writes the label of a VM. `colour`: the last digit of an SGR foreground colour. `goes_on`: the VM's line before
+/// this one was cut, and this is what follows.
 #[inline(always)]
-pub fn write(to: &mut impl Sink, colour: u8, name: &[u8]) {
+pub fn write(to: &mut impl Sink, colour: u8, name: &[u8], goes_on: bool) {
     to.text("\x1b[3");
     to.byte(colour);
     to.text("m[");
     to.name(name);
+    if goes_on {
+        to.text(GOES_ON);
+    }
     to.text("]\x1b[0m ");
 }
 
-/// The name in the label of a line and what follows it; `None` if the line has no label.
-pub fn parse(line: &str) -> Option<(&str, &str)> {
+/// A line with its label taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Labelled<'a> {
+    /// The name in the label.
+    pub name: &'a str,
+    /// Whether this goes on with the speaker's line before.
+    pub goes_on: bool,
+    /// What follows the label.
+    pub text: &'a str,
+}
+
+/// Takes the label off a line; `None` if the line has none.
+pub fn parse(line: &str) -> Option<Labelled<'_>> {
     let (name, rest) = line.strip_prefix('[')?.split_once(']')?;
-    is_name(name).then(|| (name, rest.strip_prefix(' ').unwrap_or(rest)))
+    let whole = name.strip_suffix(GOES_ON);
+    let goes_on = whole.is_some();
+    let name = whole.unwrap_or(name);
+    is_name(name).then(|| Labelled {
+        name,
+        goes_on,
+        text: rest.strip_prefix(' ').unwrap_or(rest),
+    })
 }
 
 /// Names that the planner admits start with a letter; a kernel's time stamp `[    0.1]` does not.

@@ -1,7 +1,7 @@
 //! The grammar of the console: the lines that EL2 writes and that tools read, each defined once with its
 //! [`Sink`] side and its parser.
 //!
-//! Every line starts with a [`label`] that names its speaker. Parsers get a line without label, escape sequences and line
+//! Every line starts with a [`label`] that names its speaker, and says if it goes on with a line that was cut. Parsers get a line without label, escape sequences and line
 //! end. They take any text, refuse with `None` what is not their line, and leave alone what stands behind what they know,
 //! so that a tool reads the lines of an EL2 that says more.
 

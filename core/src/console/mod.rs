@@ -3,6 +3,8 @@
 pub mod cpu_time;
 pub mod keys;
 pub mod mux;
+#[cfg(test)]
+mod mux_tests;
 pub mod report;
 pub mod ring;
 pub mod stats;

@@ -2,7 +2,10 @@
 //!
 //! A VM's bytes wait in its streams until a line is complete, so lines of two VMs do not mix. A
 //! partial line (a prompt) is printed when it has waited for [`FLUSH_MS`]; from then on that VM's
-//! bytes are printed at once until another VM has a whole line.
+//! bytes are printed at once, and nobody else's until the line has ended, or its turn is over: it
+//! has been silent for [`SILENT_MS`], or takes longer than [`TURN_MS`] or [`TURN_BYTES`]. Only then
+//! may another line cut it, and the label of what follows says that it goes on
+//! ([`label::write`]).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,6 +17,17 @@ use crate::sync::WantsSpace;
 
 /// Milliseconds for which a partial line waits for the rest.
 pub const FLUSH_MS: u64 = 10;
+/// Milliseconds after which an open line may be cut that has been silent for as long. A program that
+/// is in the middle of a line is held up for less than that by anything but a debugger (others on
+/// its CPU, a UART of 9600 baud), and a person who waits behind a prompt for others' output hardly
+/// notices it.
+pub const SILENT_MS: u64 = 250;
+/// Milliseconds after which an open line may be cut in any case, so that a guest which sends a byte
+/// now and then holds up nobody for longer.
+pub const TURN_MS: u64 = 1000;
+/// Bytes after which an open line may be cut in any case, so that a guest which never ends a line
+/// takes turns with the others.
+pub const TURN_BYTES: u32 = 1024;
 /// Length in bytes of a line of EL2, label and line end included.
 pub const LINE: usize = 160;
 
@@ -129,11 +143,27 @@ pub enum Next {
     Byte(u8),
     /// Not all VMs have been searched: ask again. At most [`LOOK`] VMs are searched in a call.
     Later,
-    /// Nothing to print yet: a partial line waits for its rest. Ask again, with `flush`, after
-    /// [`FLUSH_MS`]. All VMs have been searched since the last byte, `Held` or `Empty`.
+    /// Nothing to print yet: a partial line waits for its rest, or all wait for that of the open
+    /// line. Ask again, with `flush`, at [`Mux::again_at`]. All VMs have been searched since the last byte, `Held` or `Empty`.
     Held,
     /// Nothing to print. All VMs have been searched, as for `Held`.
     Empty,
+}
+
+/// The time at which the multiplexer is asked (ticks of a counter).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Now.
+    pub ticks: u64,
+    /// Ticks of a millisecond.
+    pub millisecond: u64,
+}
+
+impl Now {
+    const fn after(self, milliseconds: u64) -> u64 {
+        let ticks = self.millisecond.wrapping_mul(milliseconds);
+        self.ticks.wrapping_add(ticks)
+    }
 }
 
 /// Number of VMs that a call searches for output, so that other work can run in between.
@@ -177,6 +207,13 @@ pub struct Mux {
     /// Whether one of them had a partial line.
     held: bool,
     line_open: bool,
+    /// The turn of the open line: when it is over if the line stays silent, how long that can be put
+    /// off (`u64::MAX`: the next byte begins a turn), and how many bytes are left of it.
+    until: u64,
+    over_at: u64,
+    left: u32,
+    /// VMs whose last line was cut, one bit for each.
+    cut: u64,
     insert: Line<LINE>,
     inserted: usize,
     /// Message that waits to be printed.
@@ -198,6 +235,10 @@ impl Mux {
             looked: 0,
             held: false,
             line_open: false,
+            until: 0,
+            over_at: 0,
+            left: 0,
+            cut: 0,
             insert: Line::new(),
             inserted: 0,
             notice: Line::new(),
@@ -209,22 +250,15 @@ impl Mux {
         self.inserted >= self.insert.as_bytes().len() && self.notice.as_bytes().is_empty()
     }
 
-    /// Prints a message of the console, on a separate line. It breaks a line of a guest, which may
-    /// never end, and waits for the end of a line of EL2. Of several messages that wait only the
-    /// last is printed.
+    /// Prints a message of the console, on a separate line, when the open line has ended or its turn
+    /// is over. Of several messages that wait only the last is printed.
     pub fn notice(&mut self, text: &Line<128>) {
         self.notice = *text;
     }
 
-    /// Starts the message that waits, unless a line of EL2 is being printed.
-    fn say_notice(&mut self, sources: &impl Sources) {
-        if self.notice.as_bytes().is_empty() {
-            return;
-        }
-        let under_way = self
-            .speaker
-            .is_some_and(|speaker| self.line_open && speaker.log && !speaker.is_silent(sources));
-        if under_way {
+    /// Starts the message that waits, unless a line is being printed.
+    fn say_notice(&mut self, sources: &impl Sources, now: Now) {
+        if self.notice.as_bytes().is_empty() || !self.may_cut(sources, now) {
             return;
         }
         let notice = core::mem::take(&mut self.notice);
@@ -234,22 +268,41 @@ impl Mux {
         });
     }
 
-    /// Whether nothing is being printed, except perhaps a partial line that waits for its rest.
-    pub fn is_free(&self, sources: &impl Sources) -> bool {
-        self.drained()
-            && (!self.line_open
-                || self
-                    .speaker
-                    .is_none_or(|speaker| speaker.is_silent(sources)))
+    /// Whether a line is open whose turn is over.
+    pub fn is_over(&self, sources: &impl Sources, now: Now) -> bool {
+        self.line_open && self.may_cut(sources, now)
+    }
+
+    /// Whether another line may be printed now: none is open, or its turn is over.
+    fn may_cut(&self, sources: &impl Sources, now: Now) -> bool {
+        let Some(speaker) = self.speaker.filter(|_| self.line_open) else {
+            return true;
+        };
+        self.left == 0 || now.ticks >= self.until && speaker.is_silent(sources)
+    }
+
+    /// When to ask again after `Held`.
+    pub fn again_at(&self, now: Now) -> u64 {
+        if self.line_open && now.ticks < self.until {
+            self.until
+        } else {
+            now.after(FLUSH_MS)
+        }
+    }
+
+    /// Whether nothing is being printed, except perhaps a line whose turn is over.
+    pub fn is_free(&self, sources: &impl Sources, now: Now) -> bool {
+        self.drained() && self.may_cut(sources, now)
     }
 
     /// Prints a line with a label, whose text `write` appends; `write` and this return `false` if
-    /// there is no text. A line that has not been printed completely is lost: see
-    /// [`Self::is_free`].
+    /// there is no text. It cuts the open line. A line that has not been printed completely is
+    /// lost: see [`Self::is_free`].
     pub fn say(&mut self, label: &str, write: impl FnOnce(&mut Line<LINE>) -> bool) -> bool {
         self.insert.clear();
         self.inserted = 0;
-        if self.line_open {
+        let open = self.line_open;
+        if open {
             self.insert.text("\r\n");
         }
         self.insert.text(label);
@@ -258,47 +311,90 @@ impl Mux {
             return false;
         }
         self.insert.text("\r\n");
+        if open {
+            self.mark_cut();
+        }
         self.line_open = false;
         self.speaker = None;
         true
     }
 
+    /// Remembers that the open line is cut, if it is a guest's.
+    fn mark_cut(&mut self) {
+        if let Some(speaker) = self.speaker.filter(|speaker| !speaker.log) {
+            self.cut |= 1u64.wrapping_shl(speaker.vm as u32);
+        }
+    }
+
     /// Returns the next byte for the UART. `flush`: partial lines have waited long enough.
-    pub fn next(&mut self, sources: &impl Sources, flush: bool) -> Next {
+    pub fn next(&mut self, sources: &impl Sources, flush: bool, now: Now) -> Next {
         if self.inserted >= self.insert.as_bytes().len() {
-            self.say_notice(sources);
+            self.say_notice(sources, now);
         }
         if let Some(byte) = self.insert.as_bytes().get(self.inserted) {
             self.inserted = self.inserted.saturating_add(1);
             return Next::Byte(*byte);
         }
-        // An open line continues, unless its speaker has stopped and another one has a whole line.
-        if self.line_open
-            && let Some(speaker) = self.speaker
-            && let Some(byte) = speaker.pop(sources)
-        {
-            if byte == b'\n' {
-                self.close(sources);
-            }
-            return Next::Byte(byte);
+        if let Some(next) = self.go_on(sources, now) {
+            return next;
         }
         if let Some(speaker) = self.choose(sources, flush) {
             self.looked = 0;
             self.held = false;
-            return self.open(sources, speaker);
+            return self.open(sources, speaker, now);
         }
         if self.looked < sources.count() {
             return Next::Later;
         }
         self.looked = 0;
-        if core::mem::take(&mut self.held) {
-            Next::Held
-        } else {
-            Next::Empty
+        let held = core::mem::take(&mut self.held);
+        // Nobody has wanted to cut the open line.
+        self.over_at = u64::MAX;
+        if self.left == 0 {
+            self.left = LINE as u32;
+            if let Some(next) = self.go_on(sources, now) {
+                return next;
+            }
         }
+        if held { Next::Held } else { Next::Empty }
     }
 
-    /// Closes the line, because it is complete or another one breaks it.
+    /// Goes on with the open line while its turn lasts.
+    fn go_on(&mut self, sources: &impl Sources, now: Now) -> Option<Next> {
+        let speaker = self.speaker.filter(|_| self.line_open)?;
+        if self.may_cut(sources, now) {
+            return None;
+        }
+        let Some(byte) = speaker.pop(sources) else {
+            if speaker.log {
+                return None;
+            }
+            if sources.streams(speaker.vm)?.log.is_empty() {
+                return Some(Next::Held);
+            }
+            // The VM has ended, and its line does not go on.
+            let log = Speaker {
+                log: true,
+                ..speaker
+            };
+            return Some(self.open(sources, log, now));
+        };
+        if byte == b'\n' {
+            self.close(sources);
+        } else if !speaker.log {
+            self.left = self.left.wrapping_sub(1);
+            self.until = now.after(SILENT_MS);
+            if self.over_at == u64::MAX {
+                self.over_at = self.until;
+            }
+            if speaker.is_silent(sources) {
+                self.until = self.until.min(self.over_at);
+            }
+        }
+        Some(Next::Byte(byte))
+    }
+
+    /// Closes the line, because it is complete or another one cuts it.
     fn close(&mut self, sources: &impl Sources) {
         self.line_open = false;
         if let Some(streams) = self.speaker.and_then(|speaker| sources.streams(speaker.vm)) {
@@ -321,6 +417,10 @@ impl Mux {
             // The guest's output comes before the messages about it.
             let output = !streams.output.is_empty();
             let log = !streams.log.is_empty();
+            if output && self.line_open && self.speaker == Some(Speaker { vm, log: false }) {
+                // It goes on if nobody else wants to.
+                continue;
+            }
             if output && (flush || log || streams.output.ready()) || log {
                 self.last = vm;
                 return Some(Speaker { vm, log: !output });
@@ -331,13 +431,24 @@ impl Mux {
     }
 
     /// Starts a line with its label.
-    fn open(&mut self, sources: &impl Sources, speaker: Speaker) -> Next {
+    fn open(&mut self, sources: &impl Sources, speaker: Speaker, now: Now) -> Next {
         self.insert = Line::new();
         self.inserted = 1;
         if self.line_open {
             self.insert.text("\r\n");
+            self.mark_cut();
             self.close(sources);
         }
+        let bit = 1u64.wrapping_shl(speaker.vm as u32);
+        let goes_on = self.cut & bit != 0;
+        self.cut &= !bit;
+        // A line that was cut once does not hold up anybody for so long again.
+        (self.left, self.over_at) = if goes_on {
+            (LINE as u32, now.after(SILENT_MS))
+        } else {
+            (TURN_BYTES, now.after(TURN_MS))
+        };
+        self.until = now.after(SILENT_MS);
         if let Some(streams) = sources.streams(speaker.vm) {
             streams
                 .eager
@@ -348,7 +459,7 @@ impl Mux {
         } else {
             // Cyan, yellow, green, magenta, blue, red: readable on light and on dark.
             let colour = *b"632541".get(speaker.vm % 6).unwrap_or(&b'7');
-            label::write(&mut self.insert, colour, sources.name(speaker.vm));
+            label::write(&mut self.insert, colour, sources.name(speaker.vm), goes_on);
         }
         self.line_open = true;
         self.speaker = Some(speaker);
@@ -366,199 +477,5 @@ impl Mux {
                     .streams(vm)
                     .is_none_or(|s| s.output.is_empty() && s.log.is_empty())
             })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::{string::String, vec::Vec};
-
-    struct Two([Streams; 2]);
-
-    impl Sources for Two {
-        fn count(&self) -> usize {
-            2
-        }
-        fn streams(&self, vm: usize) -> Option<&Streams> {
-            self.0.get(vm)
-        }
-        fn name(&self, vm: usize) -> &[u8] {
-            [b"alpha\0", b"beta\0\0"][vm]
-        }
-    }
-
-    fn two() -> Two {
-        Two([Streams::default(), Streams::default()])
-    }
-
-    fn drain(mux: &mut Mux, sources: &impl Sources, flush: bool) -> String {
-        let mut bytes = Vec::new();
-        loop {
-            match mux.next(sources, flush) {
-                Next::Byte(byte) => bytes.push(byte),
-                Next::Later => {}
-                Next::Held | Next::Empty => break,
-            }
-        }
-        String::from_utf8(bytes)
-            .unwrap()
-            .replace("\x1b[36m", "")
-            .replace("\x1b[33m", "")
-            .replace("\x1b[0m", "")
-    }
-
-    /// VMs that count how often one of them is searched.
-    struct Many(Vec<Streams>, std::cell::Cell<usize>);
-
-    impl Sources for Many {
-        fn count(&self) -> usize {
-            self.0.len()
-        }
-        fn streams(&self, vm: usize) -> Option<&Streams> {
-            self.1.set(self.1.get() + 1);
-            self.0.get(vm)
-        }
-        fn name(&self, _: usize) -> &[u8] {
-            b"many\0"
-        }
-    }
-
-    /// However many VMs there are, all of them with partial lines that may not be printed yet: no
-    /// call searches more than [`LOOK`] VMs, a round searches each once, and a VM with a whole line
-    /// gets it printed.
-    #[test]
-    fn a_look_is_bounded_and_a_round_is_whole() {
-        for count in [1, LOOK - 1, LOOK, LOOK + 1, 64] {
-            let many = Many((0..count).map(|_| Streams::default()).collect(), 0.into());
-            let mut mux = Mux::new();
-            for streams in &many.0 {
-                streams.output.push_all(b"part");
-            }
-            for _ in 0..3 {
-                let mut looks = 0;
-                loop {
-                    many.1.set(0);
-                    let next = mux.next(&many, false);
-                    assert!(many.1.get() <= LOOK, "{} of {count}", many.1.get());
-                    looks += many.1.get();
-                    if next != Next::Later {
-                        assert_eq!(next, Next::Held);
-                        break;
-                    }
-                }
-                assert_eq!(looks, count);
-            }
-            for vm in [0, count / 2, count - 1] {
-                many.0[vm].output.push_all(b" whole\r\n");
-                assert!(drain(&mut mux, &many, false).ends_with(" whole\r\n"));
-                many.0[vm].output.push_all(b"part");
-            }
-            let shown = drain(&mut mux, &many, true);
-            assert_eq!(shown.matches("part").count(), count);
-            assert!(mux.is_done(&many));
-        }
-    }
-
-    #[test]
-    fn lines_do_not_mix() {
-        let (two, mut mux) = (two(), Mux::new());
-        two.0[0].output.push_all(b"one\r\ntw");
-        two.0[1].output.push_all(b"eins\r\n");
-        let shown = drain(&mut mux, &two, false);
-        assert_eq!(mux.next(&two, false), Next::Held);
-        two.0[0].output.push_all(b"o\r\n");
-        let shown = shown + &drain(&mut mux, &two, false);
-        assert_eq!(shown, "[beta] eins\r\n[alpha] one\r\n[alpha] two\r\n");
-        assert_eq!(mux.next(&two, false), Next::Empty);
-        assert!(mux.is_done(&two));
-    }
-
-    #[test]
-    fn a_prompt_shows_after_a_while_and_gives_way_to_a_line() {
-        let (two, mut mux) = (two(), Mux::new());
-        two.0[0].output.push_all(b"~ # ");
-        assert_eq!(drain(&mut mux, &two, false), "");
-        assert_eq!(drain(&mut mux, &two, true), "[alpha] ~ # ");
-        two.0[0].output.push_all(b"ls");
-        assert_eq!(drain(&mut mux, &two, false), "ls", "an echo passes at once");
-        two.0[1].log.push_all(b"vm beta stopped\r\n");
-        assert_eq!(
-            drain(&mut mux, &two, false),
-            "\r\n[el2] vm beta stopped\r\n"
-        );
-        two.0[0].output.push_all(b"\r\nfile\r\n");
-        assert_eq!(drain(&mut mux, &two, false), "[alpha] \r\n[alpha] file\r\n");
-    }
-
-    #[test]
-    fn a_notice_breaks_an_open_line() {
-        let (two, mut mux) = (two(), Mux::new());
-        two.0[1].output.push_all(b"$ ");
-        drain(&mut mux, &two, true);
-        let mut text = Line::new();
-        text.text("hello");
-        mux.notice(&text);
-        assert!(!mux.is_free(&two) && !mux.is_done(&two));
-        assert_eq!(drain(&mut mux, &two, false), "\r\n[el2] hello\r\n");
-        assert!(mux.is_free(&two) && mux.is_done(&two));
-    }
-
-    #[test]
-    fn a_notice_waits_for_the_end_of_what_el2_says() {
-        // However many bytes of the line have been printed, those of its label included.
-        for out in 0..30 {
-            let (two, mut mux) = (two(), Mux::new());
-            two.0[0].log.push_all(b"vm alpha stopped: power off\r\n");
-            let mut shown: String = (0..out)
-                .map(|_| match mux.next(&two, false) {
-                    Next::Byte(byte) => char::from(byte),
-                    other => panic!("{other:?}"),
-                })
-                .collect();
-            let mut text = Line::new();
-            text.text("input goes to beta");
-            mux.notice(&text);
-            shown += &drain(&mut mux, &two, false);
-            let (stopped, input) = (
-                "[el2] vm alpha stopped: power off\r\n",
-                "[el2] input goes to beta\r\n",
-            );
-            let expected = if out == 0 {
-                [input, stopped]
-            } else {
-                [stopped, input]
-            };
-            assert_eq!(shown, expected.concat());
-        }
-    }
-
-    #[test]
-    fn a_line_of_the_monitor_waits_for_the_end_of_a_guests_line() {
-        let (two, mut mux) = (two(), Mux::new());
-        let state = |line: &mut Line<LINE>| {
-            line.text("state");
-            true
-        };
-        assert!(mux.is_free(&two));
-        two.0[0].output.push_all(b"one\r\n");
-        assert!(matches!(mux.next(&two, false), Next::Byte(_)));
-        assert!(!mux.is_free(&two), "the label is under way");
-        while two.0[0].output.free() == 1024 - 5 {
-            mux.next(&two, false);
-        }
-        assert!(!mux.is_free(&two), "the line is under way");
-        drain(&mut mux, &two, false);
-        assert!(mux.is_free(&two));
-        assert!(mux.say("[monitor] ", state));
-        assert!(!mux.is_free(&two));
-        assert_eq!(drain(&mut mux, &two, false), "[monitor] state\r\n");
-        two.0[1].output.push_all(b"$ ");
-        drain(&mut mux, &two, true);
-        assert!(mux.is_free(&two), "a prompt does not hold it up");
-        assert!(!mux.say("[monitor] ", |_| false));
-        assert_eq!(drain(&mut mux, &two, false), "", "nothing to say");
-        assert!(mux.say("[monitor] ", state));
-        assert_eq!(drain(&mut mux, &two, false), "\r\n[monitor] state\r\n");
     }
 }

@@ -4,6 +4,7 @@
 pub mod errata;
 pub mod exit;
 pub mod inject;
+pub mod keys;
 pub mod life;
 pub mod power;
 pub mod psci;

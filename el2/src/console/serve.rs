@@ -4,7 +4,7 @@
 use bulkhead_abi::console::{InputTo, Name, label};
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::keys::Key;
-use bulkhead_core::console::mux::{FLUSH_MS, Next, Sources, Streams};
+use bulkhead_core::console::mux::{Next, Now, Sources, Streams};
 use bulkhead_core::console::text::Line;
 use bulkhead_core::monitor::{Action, Step};
 
@@ -51,11 +51,18 @@ pub struct Again {
     pub monitor: Option<u64>,
 }
 
+fn now() -> Now {
+    Now {
+        ticks: timer::now(),
+        millisecond: timer::milliseconds(1),
+    }
+}
+
 impl Console {
     /// Lets the monitor print its next line, or ask for the data it needs for that; `true` if it
     /// printed a line.
     fn monitor_turn(&mut self, again: &mut Again) -> bool {
-        if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms)) {
+        if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms), now()) {
             return false;
         }
         let time = [timer::now(), timer::frequency()];
@@ -103,7 +110,7 @@ impl Console {
     ///
     /// [`LOOK`]: bulkhead_core::console::mux::LOOK
     pub fn drain(&mut self, flush: bool) -> Again {
-        let vms = Vms(plan().vms);
+        let (vms, now) = (Vms(plan().vms), now());
         let mut again = Again::default();
         let mut waits = true;
         let mut looks = 0u32;
@@ -114,10 +121,12 @@ impl Console {
             if !self.uart.has_space() {
                 break;
             }
-            if self.monitor_first && !self.monitor.is_idle() {
+            // Nor does a line that never ends keep the monitor waiting.
+            let first = self.monitor_first || self.mux.is_over(&vms, now);
+            if first && !self.monitor.is_idle() {
                 self.monitor_turn(&mut again);
             }
-            let next = self.mux.next(&vms, flush);
+            let next = self.mux.next(&vms, flush, now);
             if let Next::Byte(byte) = next {
                 if core::mem::take(&mut self.sleeps) {
                     AWAKE.stay();
@@ -132,8 +141,7 @@ impl Console {
                 }
                 if self.sleeps {
                     if next == Next::Held {
-                        let pause = timer::milliseconds(FLUSH_MS);
-                        again.flush = Some(timer::now().saturating_add(pause));
+                        again.flush = Some(self.mux.again_at(now));
                     }
                     waits = false;
                     break;

@@ -1,7 +1,7 @@
 //! The multiplexer and the keys: guests and the person at the terminal say what they like.
 
 use bulkhead_core::console::keys::{Key, Keys};
-use bulkhead_core::console::mux::{Mux, Next, Sources, Streams};
+use bulkhead_core::console::mux::{Mux, Next, Now, Sources, Streams, TURN_MS};
 use bulkhead_core::console::text::Line;
 
 use crate::Target;
@@ -36,10 +36,10 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 /// Takes all that the console would send now.
-fn drain(mux: &mut Mux, vms: &Vms, flush: bool, out: &mut Vec<u8>) {
+fn drain(mux: &mut Mux, vms: &Vms, flush: bool, now: Now, out: &mut Vec<u8>) {
     // Each byte said costs at most a label, and the streams are small: this ends.
     for _ in 0..200_000 {
-        match mux.next(vms, flush) {
+        match mux.next(vms, flush, now) {
             Next::Byte(byte) => out.push(byte),
             Next::Later => {}
             _ => return,
@@ -55,6 +55,10 @@ fn run(bytes: &[u8]) {
     let mut said = vec![Vec::new(); count];
     let (mut mux, mut keys) = (Mux::new(), Keys::new(0));
     let mut out = Vec::new();
+    let mut now = Now {
+        ticks: 0,
+        millisecond: 1,
+    };
     while !input.is_empty() {
         let what = input.u8();
         let vm = usize::from(what >> 4) % count;
@@ -67,7 +71,11 @@ fn run(bytes: &[u8]) {
                     said[vm].push(byte);
                 }
             }
-            3 => drain(&mut mux, &vms, byte & 1 != 0, &mut out),
+            3 => {
+                // From no time at all to more than a turn.
+                now.ticks += u64::from(byte >> 1) * TURN_MS / 100;
+                drain(&mut mux, &vms, byte & 1 != 0, now, &mut out);
+            }
             4 => {
                 vms.0[vm].log.push_all(b"log\n");
             }
@@ -84,7 +92,11 @@ fn run(bytes: &[u8]) {
             },
         }
     }
-    drain(&mut mux, &vms, true, &mut out);
+    // Each open line has a turn.
+    for _ in 0..=2 * count {
+        now.ticks += TURN_MS;
+        drain(&mut mux, &vms, true, now, &mut out);
+    }
     assert!(mux.is_done(&vms));
     // What one VM said comes out in order; colours and labels are in small letters and signs.
     let capitals: Vec<u8> = out.iter().copied().filter(u8::is_ascii_uppercase).collect();

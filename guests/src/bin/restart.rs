@@ -2,7 +2,7 @@
 //! before.
 //!
 //! Each life compares what it finds with what the first one found (shared page `lives`): its image
-//! and device tree, the rest of its RAM, its interrupt controller, timers, devices, other CPUs; and
+//! and device tree (but for the seeds in it, which no life before had), the rest of its RAM, its interrupt controller, timers, devices, other CPUs; and
 //! checks that nothing comes which an earlier life has left behind. Then it leaves interrupts
 //! enabled, pending and active on all CPUs, of all kinds, those of its passed-through devices (a
 //! second PL011, a PL061) too, whose lines stay up; overwrites all of its RAM but a page, tables
@@ -10,7 +10,7 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::board::Device;
+use bulkhead_guests::board::{Device, Range};
 use bulkhead_guests::mmio::{read32, read64, write32};
 use bulkhead_guests::pl061::{GPIODIR, GPIOIE, GPIOIEV, GPIOIS, GPIOMIS};
 use bulkhead_guests::ruin::{Busy, Refuge};
@@ -25,6 +25,8 @@ guest!(main = main, irq = on_irq);
 
 /// What is written over everything: no instruction, no valid descriptor, no device tree.
 const RUIN: u64 = 0x0000_dead_0000_dead;
+/// Where the shared page keeps the seeds of each life, two words for each.
+const SEEDS: usize = 32;
 /// CPUs that take part.
 const CPUS: usize = 4;
 
@@ -47,6 +49,7 @@ fn main(board: &'static Board) {
     let timers = mrs!("cntv_ctl_el0") & 1 | mrs!("cntp_ctl_el0") & 1;
     let console = read32(uart::base() + uart::IFLS);
     let image = memory::checksum(board.loaded);
+    let seeds = board.seeds.map(|seed| seed.map_or(0, take_seed));
     let tree = board.tree.map_or(0, memory::checksum);
     let found = (distributor(), private());
     let Some(lives) = board.shared("lives").map(shared::words) else {
@@ -65,6 +68,12 @@ fn main(board: &'static Board) {
 
     same("image", lives, 1, image);
     same("device tree", lives, 2, tree);
+    let earlier = &lives[SEEDS..][..2 * life as usize];
+    let fresh = |seed: &u64| *seed != 0 && earlier.iter().all(|word| word.load(Relaxed) != *seed);
+    holds("seeds of its own", seeds.iter().all(fresh), seeds[0]);
+    for (n, seed) in seeds.into_iter().enumerate() {
+        lives[SEEDS + 2 * life as usize + n].store(seed, Relaxed);
+    }
     let mut set = None;
     memory::free_pages(board, |page| set = set.or(page.first_set()));
     let at = set.unwrap_or(0);
@@ -128,6 +137,16 @@ fn same(name: impl core::fmt::Display, lives: &[AtomicU64], word: usize, seen: u
         lives[word].load(Relaxed) == seen,
         seen,
     );
+}
+
+/// Reads a seed of the device tree and wipes it, as Linux does; what stays is as at first.
+fn take_seed(seed: Range) -> u64 {
+    let words = (seed.base..seed.end()).step_by(4);
+    words.fold(0, |sum, at| {
+        let word = read32(at);
+        write32(at, 0);
+        mix(sum, word.into())
+    })
 }
 
 fn mix(sum: u64, value: u64) -> u64 {

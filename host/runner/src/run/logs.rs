@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::console::Line;
@@ -45,20 +45,31 @@ impl Logs {
         Self::create(folder)
     }
 
-    /// Adds a line to the file of its speaker (`<name>.log`) and to `console.log`.
+    /// Adds a line to the file of its speaker (`<name>.log`) and to `console.log`. The former has whole lines; the
+    /// latter has pieces of lines as they came, with the console's labels.
     ///
     /// # Errors
     ///
     /// A file cannot be written.
     pub fn add(&mut self, line: &Line) -> io::Result<()> {
         let name = line.speaker.name();
-        writeln!(self.all, "[{name}] {}", line.text)?;
+        let (mark, piece) = match line.goes_on.and_then(|from| line.text.get(from..)) {
+            Some(rest) => ("+", rest),
+            None => ("", line.text.as_str()),
+        };
+        writeln!(self.all, "[{name}{mark}] {piece}")?;
         if !self.speakers.contains_key(name) {
             let file = File::create(self.folder.join(format!("{name}.log")))?;
             self.speakers.insert(name.to_owned(), file);
         }
         match self.speakers.get_mut(name) {
-            Some(file) => writeln!(file, "{}", line.text),
+            Some(file) => {
+                if line.goes_on.is_some() {
+                    // In place of the end of line.
+                    file.seek(SeekFrom::Current(-1))?;
+                }
+                writeln!(file, "{piece}")
+            }
             None => Ok(()),
         }
     }
@@ -67,6 +78,7 @@ impl Logs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::console::Splitter;
 
     #[test]
     fn no_log_of_an_earlier_run_is_left() {
@@ -78,6 +90,21 @@ mod tests {
         let left = |name| folder.path().join(name).exists();
         assert!(!left("gone.log") && left("kept.txt") && left("console.log"));
         Logs::renew(&folder.path().join("new")).unwrap();
+    }
+
+    #[test]
+    fn a_line_that_was_cut_is_whole_in_the_file_of_its_vm() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut logs = Logs::create(folder.path()).unwrap();
+        let console = b"[two] h\r\n[one] x\r\n[two+] ello\r\n[one] y\r\n[two+]  all\r\n[two] z\r\n";
+        for line in Splitter::default().push(console) {
+            logs.add(&line).unwrap();
+        }
+        let read = |name| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(read("two.log"), "hello all\nz\n");
+        assert_eq!(read("one.log"), "x\ny\n");
+        let all = "[two] h\n[one] x\n[two+] ello\n[one] y\n[two+]  all\n[two] z\n";
+        assert_eq!(read("console.log"), all);
     }
 
     #[test]

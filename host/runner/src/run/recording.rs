@@ -38,7 +38,7 @@ pub struct Said {
     pub ms: u64,
     /// Who: a VM, `el2` or `board`.
     pub from: String,
-    /// What.
+    /// What. A line that another speaker has cut is there in pieces, each with everything so far.
     pub text: String,
 }
 

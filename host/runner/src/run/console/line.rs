@@ -1,5 +1,6 @@
 //! From bytes of the board's UART to labelled lines.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use bulkhead_abi::console::label;
@@ -37,28 +38,38 @@ impl fmt::Display for Speaker {
 pub struct Line {
     /// Who said it.
     pub speaker: Speaker,
-    /// What was said.
+    /// What was said. Of a line that another speaker had cut, everything so far.
     pub text: String,
+    /// Bytes of `text` that were in an earlier [`Line`] of this speaker, which this one replaces; `None`: it is
+    /// another line.
+    pub goes_on: Option<usize>,
+    /// A later [`Line`] replaces this one.
+    pub is_replaced: bool,
 }
 
 impl Line {
     /// Takes the label off a raw line.
     pub fn parse(raw: &[u8]) -> Self {
+        Self::piece(raw).0
+    }
+
+    /// Takes the label off a raw line; whether the label says that it goes on with the speaker's line before.
+    fn piece(raw: &[u8]) -> (Self, bool) {
         let text = strip_escapes(&String::from_utf8_lossy(raw));
         let text = text.trim_end_matches(['\r', '\n']);
-        match label::parse(text) {
-            Some((name, rest)) => Self {
-                speaker: match name {
-                    label::EL2_NAME => Speaker::El2,
-                    _ => Speaker::Vm(name.to_owned()),
-                },
-                text: rest.to_owned(),
-            },
-            None => Self {
-                speaker: Speaker::Unlabelled,
-                text: text.to_owned(),
-            },
-        }
+        let labelled = label::parse(text);
+        let speaker = match labelled.map(|line| line.name) {
+            Some(label::EL2_NAME) => Speaker::El2,
+            Some(name) => Speaker::Vm(name.to_owned()),
+            None => Speaker::Unlabelled,
+        };
+        let line = Self {
+            speaker,
+            text: labelled.map_or(text, |line| line.text).to_owned(),
+            goes_on: None,
+            is_replaced: false,
+        };
+        (line, labelled.is_some_and(|line| line.goes_on))
     }
 }
 
@@ -98,10 +109,12 @@ pub fn strip_escapes(text: &str) -> String {
     out.replace('\r', "")
 }
 
-/// Cuts a stream of bytes into lines, whatever pieces it comes in.
+/// Cuts a stream of bytes into lines, whatever pieces it comes in, and joins lines that speakers have cut.
 #[derive(Debug, Default)]
 pub struct Splitter {
     partial: Vec<u8>,
+    /// The last line of each VM, which may go on.
+    last: BTreeMap<String, String>,
 }
 
 impl Splitter {
@@ -114,7 +127,14 @@ impl Splitter {
         for piece in bytes.split_inclusive(|&b| b == b'\n') {
             self.partial.extend_from_slice(piece);
             if piece.ends_with(b"\n") || self.partial.len() > Self::LONGEST {
-                lines.push(Line::parse(&std::mem::take(&mut self.partial)));
+                let line = {
+                    let raw = std::mem::take(&mut self.partial);
+                    self.read(&raw)
+                };
+                if let Speaker::Vm(name) = &line.speaker {
+                    self.last.insert(name.clone(), line.text.clone());
+                }
+                lines.push(line);
             }
         }
         lines
@@ -122,7 +142,18 @@ impl Splitter {
 
     /// The line that has begun and not ended: a prompt, for instance.
     pub fn partial(&self) -> Option<Line> {
-        (!self.partial.is_empty()).then(|| Line::parse(&self.partial))
+        (!self.partial.is_empty()).then(|| self.read(&self.partial))
+    }
+
+    /// Reads a raw line, and puts what came before in front of what goes on.
+    fn read(&self, raw: &[u8]) -> Line {
+        let (mut line, goes_on) = Line::piece(raw);
+        let last = self.last.get(line.speaker.name());
+        if let Some(last) = last.filter(|last| goes_on && last.len() <= Self::LONGEST) {
+            line.text.insert_str(0, last);
+            line.goes_on = Some(last.len());
+        }
+        line
     }
 
     /// The last line of a stream that ended without a line end.
@@ -142,7 +173,35 @@ mod tests {
         Line {
             speaker: Speaker::Vm(name.into()),
             text: text.into(),
+            goes_on: None,
+            is_replaced: false,
         }
+    }
+
+    #[test]
+    fn what_was_cut_is_joined() {
+        let mut splitter = Splitter::default();
+        let lines = splitter
+            .push(b"[two] h\r\n[one] all\r\n[\x1b[3mtwo+] ello \r\n[el2] x\r\n[two+] from EL1\r\n");
+        let texts: Vec<_> = lines
+            .iter()
+            .map(|line| (line.text.as_str(), line.goes_on))
+            .collect();
+        let expected = [
+            ("h", None),
+            ("all", None),
+            ("hello ", Some(1)),
+            ("x", None),
+            ("hello from EL1", Some(6)),
+        ];
+        assert_eq!(texts, expected);
+        assert_eq!(lines[4].speaker, Speaker::Vm("two".into()));
+        assert_eq!(splitter.push(b"[two] next\r\n[two+] "), [vm("two", "next")]);
+        assert_eq!(splitter.partial().unwrap().text, "next");
+        assert_eq!(
+            Splitter::default().push(b"[a+] alone\n"),
+            [vm("a", "alone")]
+        );
     }
 
     #[test]
@@ -155,7 +214,9 @@ mod tests {
             Line::parse(b"\x1b[37m[el2]\x1b[0m all VMs stopped\r\n"),
             Line {
                 speaker: Speaker::El2,
-                text: "all VMs stopped".into()
+                text: "all VMs stopped".into(),
+                goes_on: None,
+                is_replaced: false,
             }
         );
     }

@@ -85,7 +85,8 @@ impl VmEnd {
 #[derive(Debug, Default)]
 pub struct Transcript {
     splitter: Splitter,
-    /// All complete lines in the order in which they came.
+    /// All complete lines in the order in which they came. One that was cut is there in pieces: as far as it had
+    /// come, each time.
     pub lines: Vec<Line>,
     /// Version, pCPUs and VMs of EL2, once it has booted.
     pub booted: Option<(String, u32, u32)>,
@@ -122,11 +123,11 @@ impl Transcript {
         self.splitter.partial()
     }
 
-    /// Lines of one speaker.
+    /// Whole lines of one speaker.
     pub fn of<'a>(&'a self, speaker: &'a str) -> impl Iterator<Item = &'a str> {
         let lines = self.lines.iter();
         lines
-            .filter(move |line| line.speaker.name() == speaker)
+            .filter(move |line| line.speaker.name() == speaker && !line.is_replaced)
             .map(|line| line.text.as_str())
     }
 
@@ -138,6 +139,11 @@ impl Transcript {
     fn take(&mut self, line: Line) {
         if line.speaker == Speaker::El2 {
             self.el2(&line.text);
+        }
+        if line.goes_on.is_some()
+            && let Some(before) = { self.lines.iter_mut() }.rfind(|old| old.speaker == line.speaker)
+        {
+            before.is_replaced = true;
         }
         self.lines.push(line);
     }
@@ -219,6 +225,14 @@ mod tests {
                 "region 3 and region 5: both map 0x5000".into()
             ))
         );
+    }
+
+    #[test]
+    fn lines_that_were_cut_are_whole() {
+        let mut transcript = Transcript::default();
+        transcript.push(b"[two] h\r\n[el2] exits vm=one vcpu=0\r\n[two+] ello\r\n[two] h\r\n");
+        assert_eq!(transcript.of("two").collect::<Vec<_>>(), ["hello", "h"]);
+        assert_eq!(transcript.lines.len(), 4);
     }
 
     #[test]

@@ -1,0 +1,364 @@
+//! Tests of the multiplexer.
+
+use super::mux::*;
+use super::text::Line;
+use proptest::prelude::*;
+use std::{string::String, vec::Vec};
+
+struct Two([Streams; 2]);
+
+impl Sources for Two {
+    fn count(&self) -> usize {
+        2
+    }
+    fn streams(&self, vm: usize) -> Option<&Streams> {
+        self.0.get(vm)
+    }
+    fn name(&self, vm: usize) -> &[u8] {
+        [b"alpha\0", b"beta\0\0"][vm]
+    }
+}
+
+fn two() -> Two {
+    Two([Streams::default(), Streams::default()])
+}
+
+fn at(ticks: u64) -> Now {
+    Now {
+        ticks,
+        millisecond: 1,
+    }
+}
+
+fn drain(mux: &mut Mux, sources: &impl Sources, flush: bool) -> String {
+    drain_at(mux, sources, flush, 0)
+}
+
+fn drain_at(mux: &mut Mux, sources: &impl Sources, flush: bool, now: u64) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        match mux.next(sources, flush, at(now)) {
+            Next::Byte(byte) => bytes.push(byte),
+            Next::Later => {}
+            Next::Held | Next::Empty => break,
+        }
+    }
+    String::from_utf8(bytes)
+        .unwrap()
+        .replace("\x1b[36m", "")
+        .replace("\x1b[33m", "")
+        .replace("\x1b[0m", "")
+}
+
+/// VMs that count how often one of them is searched.
+struct Many(Vec<Streams>, std::cell::Cell<usize>);
+
+impl Sources for Many {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+    fn streams(&self, vm: usize) -> Option<&Streams> {
+        self.1.set(self.1.get() + 1);
+        self.0.get(vm)
+    }
+    fn name(&self, _: usize) -> &[u8] {
+        b"many\0"
+    }
+}
+
+/// However many VMs there are, all of them with partial lines that may not be printed yet: no
+/// call searches more than [`LOOK`] VMs, a round searches each once, and a VM with a whole line
+/// gets it printed.
+#[test]
+fn a_look_is_bounded_and_a_round_is_whole() {
+    for count in [1, LOOK - 1, LOOK, LOOK + 1, 64] {
+        let many = Many((0..count).map(|_| Streams::default()).collect(), 0.into());
+        let mut mux = Mux::new();
+        for streams in &many.0 {
+            streams.output.push_all(b"part");
+        }
+        for _ in 0..3 {
+            let mut looks = 0;
+            loop {
+                many.1.set(0);
+                let next = mux.next(&many, false, at(0));
+                assert!(many.1.get() <= LOOK, "{} of {count}", many.1.get());
+                looks += many.1.get();
+                if next != Next::Later {
+                    assert_eq!(next, Next::Held);
+                    break;
+                }
+            }
+            assert_eq!(looks, count);
+        }
+        for vm in [0, count / 2, count - 1] {
+            many.0[vm].output.push_all(b" whole\r\n");
+            assert!(drain(&mut mux, &many, false).ends_with(" whole\r\n"));
+            many.0[vm].output.push_all(b"part");
+        }
+        let turns = (0..count as u64).map(|turn| turn * SILENT_MS);
+        let shown: String = turns
+            .map(|now| drain_at(&mut mux, &many, true, now))
+            .collect();
+        assert_eq!(shown.matches("part").count(), count);
+        assert!(mux.is_done(&many));
+    }
+}
+
+#[test]
+fn lines_do_not_mix() {
+    let (two, mut mux) = (two(), Mux::new());
+    two.0[0].output.push_all(b"one\r\ntw");
+    two.0[1].output.push_all(b"eins\r\n");
+    let shown = drain(&mut mux, &two, false);
+    assert_eq!(mux.next(&two, false, at(0)), Next::Held);
+    two.0[0].output.push_all(b"o\r\n");
+    let shown = shown + &drain(&mut mux, &two, false);
+    assert_eq!(shown, "[beta] eins\r\n[alpha] one\r\n[alpha] two\r\n");
+    assert_eq!(mux.next(&two, false, at(0)), Next::Empty);
+    assert!(mux.is_done(&two));
+}
+
+#[test]
+fn a_prompt_shows_after_a_while_and_gives_way_when_it_has_been_silent() {
+    let (two, mut mux) = (two(), Mux::new());
+    two.0[0].output.push_all(b"~ # ");
+    assert_eq!(drain(&mut mux, &two, false), "");
+    assert_eq!(drain(&mut mux, &two, true), "[alpha] ~ # ");
+    two.0[0].output.push_all(b"ls");
+    assert_eq!(drain(&mut mux, &two, false), "ls", "an echo passes at once");
+    two.0[1].log.push_all(b"vm beta stopped\r\n");
+    assert_eq!(drain_at(&mut mux, &two, true, SILENT_MS - 1), "");
+    assert_eq!(mux.again_at(at(SILENT_MS - 1)), SILENT_MS);
+    let cut = drain_at(&mut mux, &two, false, SILENT_MS);
+    assert_eq!(cut, "\r\n[el2] vm beta stopped\r\n");
+    two.0[0].output.push_all(b"\r\nfile\r\n");
+    let rest = drain_at(&mut mux, &two, false, SILENT_MS);
+    assert_eq!(rest, "[alpha+] \r\n[alpha] file\r\n");
+}
+
+/// What a VM has begun is closed by the report of its end: nothing goes on.
+#[test]
+fn the_end_of_a_vm_ends_its_line() {
+    let (two, mut mux) = (two(), Mux::new());
+    two.0[0].output.push_all(b"half");
+    drain(&mut mux, &two, true);
+    two.0[0].log.push_all(b"vm alpha restarts\r\n");
+    assert_eq!(
+        drain(&mut mux, &two, false),
+        "\r\n[el2] vm alpha restarts\r\n"
+    );
+    two.0[0].output.push_all(b"hello\r\n");
+    assert_eq!(drain(&mut mux, &two, false), "[alpha] hello\r\n");
+}
+
+/// The same if another VM has cut the line before.
+#[test]
+fn the_end_of_a_vm_ends_a_line_that_was_cut() {
+    let (two, mut mux) = (two(), Mux::new());
+    two.0[0].output.push_all(b"half");
+    drain(&mut mux, &two, true);
+    two.0[1].output.push_all(b"eins\r\n");
+    drain_at(&mut mux, &two, false, SILENT_MS);
+    two.0[0].log.push_all(b"vm alpha restarts\r\n");
+    drain_at(&mut mux, &two, false, SILENT_MS);
+    two.0[0].output.push_all(b"hello\r\n");
+    let shown = drain_at(&mut mux, &two, false, SILENT_MS);
+    assert_eq!(shown, "[alpha] hello\r\n");
+}
+
+/// A guest that sends without end, and one that sends a byte now and then, hold up another line for
+/// a turn at most, and for less when they have been cut once.
+#[test]
+fn a_line_that_never_ends_costs_others_a_turn() {
+    for flood in [true, false] {
+        let (two, mut mux) = (two(), Mux::new());
+        let (mut now, mut waits, mut waited) = (0, None, Vec::new());
+        let mut shown = Vec::new();
+        while waited.len() < 4 {
+            if flood {
+                while two.0[0].output.push(b'x') {}
+            } else if now % (SILENT_MS / 2) == 0 {
+                two.0[0].output.push(b'x');
+            }
+            // A UART of 115200 baud, which sends some 11 bytes in a millisecond.
+            for _ in 0..11 {
+                match mux.next(&two, now % FLUSH_MS == 0, at(now)) {
+                    Next::Byte(byte) => shown.push(byte),
+                    Next::Later | Next::Held | Next::Empty => {}
+                }
+            }
+            if two.0[1].output.is_empty() {
+                waited.extend(waits.take().map(|since| now - since));
+                if now % 300 == 299 {
+                    two.0[1].output.push_all(b"y\r\n");
+                    waits = Some(now);
+                }
+            }
+            now += 1;
+            assert!(
+                now < 20 * TURN_MS,
+                "the other line waits for ever: {waited:?}"
+            );
+        }
+        assert!(waited[0] <= TURN_MS + 2, "{waited:?}");
+        assert!(
+            waited[2..].iter().all(|wait| *wait <= SILENT_MS + 2),
+            "{waited:?}"
+        );
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(shown.contains("[alpha+]"), "{shown}");
+        assert_eq!(
+            shown.matches("y\r\n").count(),
+            4,
+            "lines of the other are whole"
+        );
+    }
+}
+
+#[test]
+fn a_notice_waits_for_the_turn_of_an_open_line() {
+    let (two, mut mux) = (two(), Mux::new());
+    two.0[1].output.push_all(b"$ ");
+    drain(&mut mux, &two, true);
+    let mut text = Line::new();
+    text.text("hello");
+    mux.notice(&text);
+    assert!(!mux.is_free(&two, at(SILENT_MS)) && !mux.is_done(&two));
+    assert_eq!(drain(&mut mux, &two, false), "");
+    let shown = drain_at(&mut mux, &two, false, SILENT_MS);
+    assert_eq!(shown, "\r\n[el2] hello\r\n");
+    assert!(mux.is_free(&two, at(SILENT_MS)) && mux.is_done(&two));
+}
+
+#[test]
+fn a_notice_waits_for_the_end_of_what_el2_says() {
+    // However many bytes of the line have been printed, those of its label included.
+    for out in 0..30 {
+        let (two, mut mux) = (two(), Mux::new());
+        two.0[0].log.push_all(b"vm alpha stopped: power off\r\n");
+        let mut shown: String = (0..out)
+            .map(|_| match mux.next(&two, false, at(0)) {
+                Next::Byte(byte) => char::from(byte),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let mut text = Line::new();
+        text.text("input goes to beta");
+        mux.notice(&text);
+        shown += &drain(&mut mux, &two, false);
+        let (stopped, input) = (
+            "[el2] vm alpha stopped: power off\r\n",
+            "[el2] input goes to beta\r\n",
+        );
+        let expected = if out == 0 {
+            [input, stopped]
+        } else {
+            [stopped, input]
+        };
+        assert_eq!(shown, expected.concat());
+    }
+}
+
+#[test]
+fn a_line_of_the_monitor_waits_for_the_end_of_a_guests_line() {
+    let (two, mut mux) = (two(), Mux::new());
+    let state = |line: &mut Line<LINE>| {
+        line.text("state");
+        true
+    };
+    assert!(mux.is_free(&two, at(0)));
+    two.0[0].output.push_all(b"one\r\n");
+    assert!(matches!(mux.next(&two, false, at(0)), Next::Byte(_)));
+    assert!(!mux.is_free(&two, at(0)), "the label is under way");
+    while two.0[0].output.free() == 1024 - 5 {
+        mux.next(&two, false, at(0));
+    }
+    assert!(!mux.is_free(&two, at(0)), "the line is under way");
+    drain(&mut mux, &two, false);
+    assert!(mux.is_free(&two, at(0)));
+    assert!(mux.say("[monitor] ", state));
+    assert!(!mux.is_free(&two, at(0)));
+    assert_eq!(drain(&mut mux, &two, false), "[monitor] state\r\n");
+    two.0[1].output.push_all(b"$ ");
+    drain(&mut mux, &two, true);
+    assert!(!mux.is_free(&two, at(SILENT_MS - 1)), "it may go on");
+    assert!(
+        mux.is_free(&two, at(SILENT_MS)),
+        "a prompt does not hold it up"
+    );
+    assert!(!mux.say("[monitor] ", |_| false));
+    let nothing = drain_at(&mut mux, &two, false, SILENT_MS);
+    assert_eq!(nothing, "", "nothing to say");
+    assert!(mux.say("[monitor] ", state));
+    let shown = drain_at(&mut mux, &two, false, SILENT_MS);
+    assert_eq!(shown, "\r\n[monitor] state\r\n");
+}
+
+proptest! {
+    /// Whatever two guests send, and when: each byte comes out once and in order, the pieces of a
+    /// line are joined by their labels, and a line whose bytes follow one another in time is in one
+    /// piece.
+    #[test]
+    fn pieces_make_what_was_sent(
+        script in proptest::collection::vec(
+            (0usize..2, "[a-z]{0,9}", any::<bool>(), prop_oneof![Just(0), 0..SILENT_MS, Just(2 * SILENT_MS)]),
+            1..60,
+        ),
+    ) {
+        let (two, mut mux) = (two(), Mux::new());
+        let (mut now, mut shown) = (0, String::new());
+        let mut sent = [String::new(), String::new()];
+        // Since when a guest is in mid-line, and when it sent last; whether it took too long.
+        let mut slow = [Vec::new(), Vec::new()];
+        let mut open: [Option<(u64, u64, bool)>; 2] = [None; 2];
+        for (vm, text, ends, pause) in script {
+            let text = text + if ends { "\r\n" } else { "" };
+            if !text.is_empty() {
+                let (since, last, late) = open[vm].unwrap_or((now, now, false));
+                let late = late || now - last >= SILENT_MS || now - since >= TURN_MS;
+                open[vm] = Some((since, now, late));
+                if ends {
+                    slow[vm].push(late);
+                    open[vm] = None;
+                }
+            }
+            two.0[vm].output.push_all(text.as_bytes());
+            sent[vm] += &text;
+            // The console looks at once, and again when it has waited.
+            for _ in 0..=pause / FLUSH_MS {
+                shown += &drain_at(&mut mux, &two, false, now);
+                shown += &drain_at(&mut mux, &two, pause >= FLUSH_MS, now);
+                now += FLUSH_MS.min(pause);
+            }
+        }
+        for _ in 0..3 {
+            now += TURN_MS;
+            shown += &drain_at(&mut mux, &two, true, now);
+        }
+        prop_assert!(mux.is_done(&two));
+        for (vm, name) in ["alpha", "beta"].into_iter().enumerate() {
+            let mut lines: Vec<(String, usize)> = Vec::new();
+            for line in shown.split("\r\n").filter(|line| !line.is_empty()) {
+                let label = bulkhead_abi::console::label::parse(line).unwrap();
+                if label.name != name {
+                    continue;
+                }
+                match lines.last_mut() {
+                    Some((last, pieces)) if label.goes_on => {
+                        *last += label.text;
+                        *pieces += 1;
+                    }
+                    _ => lines.push((label.text.into(), 1)),
+                }
+            }
+            let texts: Vec<&str> = lines.iter().map(|(text, _)| text.as_str()).collect();
+            let wanted = sent[vm].strip_suffix("\r\n").unwrap_or(&sent[vm]);
+            let wanted: Vec<&str> = wanted.split("\r\n").collect();
+            prop_assert_eq!(&texts, &if sent[vm].is_empty() { Vec::new() } else { wanted });
+            for ((_, pieces), late) in lines.iter().zip(&slow[vm]) {
+                prop_assert!(*late || *pieces == 1, "{} {:?}", shown, slow);
+            }
+        }
+    }
+}
