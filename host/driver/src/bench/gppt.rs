@@ -2,7 +2,6 @@
 //! virtual GIC.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
 use bulkhead_profiler::{Profile, Visit};
@@ -10,6 +9,7 @@ use bulkhead_profiler::{Profile, Visit};
 use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::build::{Built, build};
+use bulkhead_runner::columns::{Column, Columns};
 use bulkhead_runner::cross_build;
 use bulkhead_runner::profile::Instrument;
 use bulkhead_runner::profile::Program;
@@ -190,25 +190,30 @@ impl GpptRuns {
 
     /// Latencies, a row for each kind: least/mean/most.
     fn table(&self) -> String {
-        let mut text = format!(
-            "from when it is due to the vector, {OPERATIONS} each, min/mean/max\n  {:<16}",
-            ""
-        );
         let runs: Vec<_> = [("native", &self.native)]
             .into_iter()
             .chain(self.runs())
             .collect();
-        for (who, _) in &runs {
-            let _ = write!(text, "{who:>17}");
-        }
+        let mut sides = vec![Column::Right(0); 1 + runs.len()];
+        sides[0] = Column::Left(0);
+        let mut columns = Columns::new(&sides);
+        let names = runs.iter().map(|(who, _)| (*who).to_owned());
+        columns.row([String::new()].into_iter().chain(names));
         for name in self.native.late.keys() {
-            let _ = write!(text, "\n  {name:<16}");
-            for (_, run) in &runs {
+            let late = runs.iter().map(|(_, run)| {
                 let Late { min, sum, max } = run.late.get(name).copied().unwrap_or_default();
                 let mean = sum as f64 / f64::from(OPERATIONS);
-                let _ = write!(text, "{:>17}", format!("{min}/{mean:.3}/{max}"));
-            }
+                format!("{min}/{mean:.3}/{max}")
+            });
+            columns.row([name.clone()].into_iter().chain(late));
         }
+        let what = "from when it is due to the vector";
+        let mut text = format!(
+            "{what}, {OPERATIONS} each, min/mean/max\n{}",
+            columns.text("  ")
+        );
+        // A note ends without a line end.
+        text.truncate(text.trim_end().len());
         text
     }
 }
