@@ -27,6 +27,7 @@ const BOTTOM: &[&str] = &[
     "bulkhead_el2::hw",
     "bulkhead_model::checkout",
     "bulkhead_model::failure",
+    "bulkhead_runner::columns",
     "bulkhead_runner::command",
     "bulkhead_runner::progress",
     "bulkhead_runner::sys",

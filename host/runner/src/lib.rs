@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 pub mod build;
+pub mod columns;
 mod command;
 pub mod cross_build;
 pub mod emulated;

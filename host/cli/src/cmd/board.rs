@@ -12,6 +12,7 @@ use bulkhead_model::board::{self, Kind, Named};
 use bulkhead_model::describe::nearest;
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_model::survey::Survey;
+use bulkhead_runner::columns::{Column, Columns};
 use bulkhead_runner::temp_files;
 use bulkhead_runner::{emulated, fetch};
 
@@ -153,16 +154,16 @@ fn list(args: &List) -> Result<(), Failure> {
         println!("{:#}", json!(Document { boards }));
         return Ok(());
     }
-    let width = rows.iter().map(|(board, _)| board.name.len()).max();
-    let width = width.unwrap_or(0);
+    let mut columns = Columns::new(&[Column::Left(0); 2]);
     for (board, about) in rows {
         let said = match about {
             Ok((_, title, true)) => title,
             Ok((_, title, false)) => format!("{title}; Bulkhead cannot run on it"),
             Err(failure) => format!("broken: {}", failure.what),
         };
-        println!("{:width$}  {said}  ({})", board.name, board.file.display());
+        columns.row([board.name, format!("{said}  ({})", board.file.display())]);
     }
+    print!("{}", columns.text(""));
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use serde_json::json;
 use bulkhead_model::describe::Code;
 use bulkhead_model::explain::{self, Explanation};
 use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::columns::{Column, Columns};
 
 /// Explain the code of a diagnostic, with a wrong and a right example
 #[derive(clap::Args)]
@@ -33,11 +34,12 @@ pub fn run(args: Args) -> Outcome {
         if args.json {
             println!("{:#}", json!(all.collect::<BTreeMap<_, _>>()));
         } else {
-            let width = Code::ALL.map(|code| code.short().len()).into_iter().max();
-            let width = width.unwrap_or(0);
+            let mut columns = Columns::new(&[Column::Left(0); 2]);
             for (code, explanation) in all {
-                println!("{code:width$}  {}", first_sentence(&explanation.means));
+                let means = first_sentence(&explanation.means);
+                columns.row([code.to_owned(), means.to_owned()]);
             }
+            print!("{}", columns.text(""));
         }
         return Outcome::Done;
     };

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_model::payload::Payload;
+use bulkhead_runner::columns::{Column, Columns};
 use bulkhead_runner::fetch::apt::Apt;
 use bulkhead_runner::fetch::cache::Cache;
 use bulkhead_runner::fetch::folder::Folder;
@@ -153,15 +154,18 @@ fn show(report: &Report, json: bool) {
         }
         return;
     }
+    let mut columns = Columns::new(&[Column::Left(0), Column::Right(0), Column::Left(0)]);
     for payload in &report.payloads {
         let mib = payload.bytes as f64 / f64::from(1 << 20);
-        println!(
-            "{:<17} {mib:5.1} MiB  {}",
-            payload.name,
-            payload.path.display()
-        );
-        println!("{:17} {}", "", payload.packages.join(", "));
+        let path = payload.path.display();
+        columns.row([
+            payload.name.clone(),
+            format!("{mib:.1} MiB"),
+            path.to_string(),
+        ]);
+        columns.row([String::new(), String::new(), payload.packages.join(", ")]);
     }
+    print!("{}", columns.text(""));
 }
 
 #[cfg(test)]

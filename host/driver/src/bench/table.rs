@@ -2,35 +2,49 @@
 
 use std::fmt::Write as _;
 
+use bulkhead_runner::columns::{Column, Columns};
+
 use super::figure::Figure;
 
 /// Width of a bar; the ceiling is its end.
 const BAR: usize = 20;
+/// Names read from the left, numbers from the right. The bar is the last: codes of colours have no width.
+const COLUMNS: [Column; 9] = [
+    Column::Left(0),
+    Column::Right(0),
+    Column::Right(0),
+    Column::Right(0),
+    Column::Left(0),
+    Column::Right(0),
+    Column::Right(0),
+    Column::Right(0),
+    Column::Left(0),
+];
 /// Parts of a figure that are shown below the table.
 const PARTS: usize = 12;
 
 /// The table; coloured bars if `colours`.
 pub fn table(figures: &[Figure], colours: bool) -> String {
-    let mut rows = vec![
-        [
-            "figure",
-            "value",
-            "ceiling",
-            "goal",
-            "best peer",
-            "sysregs",
-            "barriers",
-            "memory",
-        ]
-        .map(str::to_owned),
+    let head = [
+        "figure",
+        "value",
+        "ceiling",
+        "goal",
+        "best peer",
+        "sysregs",
+        "barriers",
+        "memory",
+        "",
     ];
+    let mut columns = Columns::new(&COLUMNS);
+    columns.row(head.map(str::to_owned));
     let optional = |value: Option<f64>| value.map_or_else(String::new, number);
     for figure in figures {
         let peer = match (figure.peer, &figure.peer_name) {
             (Some(value), Some(name)) => format!("{value} {name}"),
             _ => String::new(),
         };
-        rows.push([
+        columns.row([
             figure.name.clone(),
             number(figure.value),
             figure.ceiling.to_string(),
@@ -39,25 +53,10 @@ pub fn table(figures: &[Figure], colours: bool) -> String {
             optional(figure.sysregs),
             optional(figure.barriers),
             optional(figure.memory),
+            bar(figure, colours),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..8).map(width).collect();
-    let mut text = String::new();
-    for (index, row) in rows.iter().enumerate() {
-        for (column, cell) in row.iter().enumerate() {
-            // Names read from the left, numbers from the right.
-            let _ = match column {
-                0 | 4 => write!(text, "{cell:<0$}  ", widths[column]),
-                _ => write!(text, "{cell:>0$}  ", widths[column]),
-            };
-        }
-        if let Some(figure) = index.checked_sub(1).and_then(|index| figures.get(index)) {
-            text.push_str(&bar(figure, colours));
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
+    let mut text = columns.text("");
     for figure in figures.iter().filter(|figure| !figure.parts.is_empty()) {
         let _ = writeln!(text, "\n{}: {}", figure.name, figure.note);
         let parts = by_function(figure);

@@ -6,7 +6,27 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::columns::{Column, Columns};
+
 use super::console::{CpuTime, ExitTable, Waits};
+
+/// Columns of exits. The least widths keep still what `demo` shows while it runs.
+const EXITS: [Column; 5] = [
+    Column::Left(24),
+    Column::Right(8),
+    Column::Right(9),
+    Column::Right(9),
+    Column::Right(9),
+];
+/// Columns of what vCPUs had that share a pCPU, likewise.
+const TIMES: [Column; 6] = [
+    Column::Left(24),
+    Column::Right(8),
+    Column::Right(9),
+    Column::Right(8),
+    Column::Right(12),
+    Column::Left(0),
+];
 
 /// Exits of one class, added up over vCPUs. Times are cycles of PMCCNTR_EL0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -38,6 +58,13 @@ pub struct Group {
     pub exits: Vec<Exits>,
     /// What those had that did not have their pCPU to themselves.
     pub time: Option<CpuTime>,
+}
+
+impl Group {
+    /// A VM, for a table.
+    fn title(&self) -> String {
+        format!("{} ({})", self.name, self.class)
+    }
 }
 
 /// See the module.
@@ -85,29 +112,41 @@ impl RunSummary {
 
     /// For a terminal or a log, each line indented.
     pub fn text(&self) -> String {
-        let mut text =
-            String::from("  exits, in cycles             count       mean        max  % of time\n");
+        let head = ["exits, in cycles", "count", "mean", "max", "% of time"];
+        let mut exits = Columns::new(&EXITS);
+        exits.row(head.map(str::to_owned));
         for vm in &self.vms {
-            row(&mut text, &format!("{} ({})", vm.name, vm.class), &vm.all);
-            for exits in &vm.exits {
-                row(&mut text, &format!("  {}", exits.class), exits);
+            exits.row(exits_row(vm.title(), &vm.all));
+            for class in &vm.exits {
+                exits.row(exits_row(format!("  {}", class.class), class));
             }
         }
         for class in &self.classes {
-            row(&mut text, &format!("all {}", class.name), &class.all);
+            exits.row(exits_row(format!("all {}", class.name), &class.all));
         }
-        let shared = |groups: &[Group]| groups.iter().any(|group| group.time.is_some());
-        if !shared(&self.vms) {
+        let text = exits.text("  ");
+        if self.vms.iter().all(|vm| vm.time.is_none()) {
             return text;
         }
-        text.push_str("  on shared CPUs               had %   stolen %  overruns  longest wait     waits: shorter than\n");
-        for vm in &self.vms {
-            time_row(&mut text, &format!("{} ({})", vm.name, vm.class), vm);
+        let head = [
+            "on shared CPUs",
+            "had %",
+            "stolen %",
+            "overruns",
+            "longest wait",
+            "   waits: shorter than",
+        ];
+        let mut times = Columns::new(&TIMES);
+        times.row(head.map(str::to_owned));
+        let vms = self.vms.iter().map(|vm| (vm.title(), vm));
+        let classes = self.classes.iter();
+        let classes = classes.map(|class| (format!("all {}", class.name), class));
+        for (name, group) in vms.chain(classes) {
+            if let Some(time) = &group.time {
+                times.row(time_row(name, time));
+            }
         }
-        for class in &self.classes {
-            time_row(&mut text, &format!("all {}", class.name), class);
-        }
-        text
+        text + &times.text("  ")
     }
 
     /// Pictures as SVG, for a page: how long the vCPUs of each VM waited for their pCPU.
@@ -174,31 +213,28 @@ fn add(mut sum: CpuTime, other: &CpuTime) -> CpuTime {
     sum
 }
 
-fn row(text: &mut String, name: &str, exits: &Exits) {
-    // Writing to a string does not fail.
-    let _ = writeln!(
-        text,
-        "  {name:<24} {:>9} {:>10.0} {:>10} {:>10.3}",
-        exits.count, exits.mean, exits.max, exits.percent
-    );
+fn exits_row(name: String, exits: &Exits) -> [String; 5] {
+    [
+        name,
+        exits.count.to_string(),
+        format!("{:.0}", exits.mean),
+        exits.max.to_string(),
+        format!("{:.3}", exits.percent),
+    ]
 }
 
-fn time_row(text: &mut String, name: &str, group: &Group) {
-    let Some(time) = &group.time else { return };
-    let waits = time
-        .waits
-        .iter()
-        .map(|w| format!("{} {}", bound(w), w.count));
-    let waits: Vec<_> = waits.collect();
-    let _ = writeln!(
-        text,
-        "  {name:<24} {:>9.2} {:>10.2} {:>9} {:>13}     {}",
-        time.percent(),
-        100.0 * time.stolen_ns as f64 / time.of_ns.max(1) as f64,
-        time.overruns,
+fn time_row(name: String, time: &CpuTime) -> [String; 6] {
+    let waits = time.waits.iter();
+    let waits: Vec<_> = waits.map(|w| format!("{} {}", bound(w), w.count)).collect();
+    let stolen = 100.0 * time.stolen_ns as f64 / time.of_ns.max(1) as f64;
+    [
+        name,
+        format!("{:.2}", time.percent()),
+        format!("{stolen:.2}"),
+        time.overruns.to_string(),
         duration(time.longest_ns),
-        waits.join(", ")
-    );
+        format!("   {}", waits.join(", ")),
+    ]
 }
 
 fn bound(waits: &Waits) -> String {
