@@ -68,12 +68,9 @@ proptest! {
         vm in names(),
         restarts in any::<bool>(),
         why in "[a-zA-Z ()0-9]{0,80}",
-<<<<<<< HEAD
         order in proptest::sample::select(Order::ALL.to_vec()),
         condition in proptest::sample::select(Condition::ALL.to_vec()),
-=======
         goes_on in any::<bool>(),
->>>>>>> work-t2
     ) {
         let end = VmEnd {
             vm: Name(&vm),
@@ -83,15 +80,11 @@ proptest! {
         same!(VmEnd, end);
         let input = InputTo { vm: Name(&vm) };
         same!(InputTo, input);
-<<<<<<< HEAD
         for refused in [None, Some(condition)] {
             let ordered = Ordered { order, vm: Name(&vm), refused };
             same!(Ordered, ordered);
         }
-        let labelled = written(|line| label::write(line, b'3', &vm));
-=======
         let labelled = written(|line| label::write(line, b'3', &vm, goes_on));
->>>>>>> work-t2
         let plain = labelled.replace("\x1b[33m", "").replace("\x1b[0m", "");
         let text = plain + &why;
         let labelled = label::Labelled { name: Name(&vm).as_str(), goes_on, text: &why };

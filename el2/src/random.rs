@@ -33,7 +33,7 @@ pub fn start(rng_seed: &[u8]) {
 
 /// Returns the seeds of the life that a VM begins; `None` if the board offers no random bytes.
 pub fn seeds(vm: usize) -> Option<Seeds> {
-    VMS.get(vm)?.next_life(vm::vm(vm).life(), block)
+    VMS.get(vm)?.next_life(vm::vm(vm).life.number(), block)
 }
 
 /// Returns 64 bytes derived from a key, for a vCPU's generator.
