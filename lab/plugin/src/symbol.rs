@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A function of EL2.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Symbol {
     /// Linked address.

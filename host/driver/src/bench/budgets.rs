@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::El2;
 
 /// All budgets, in the order in which they are shown.
 #[derive(Debug, Deserialize)]
@@ -87,6 +88,21 @@ impl Budgets {
             .map_err(|error| Failure::input(format!("{} is wrong", path.display()), error, ""))
     }
 
+    /// Holds the names of EL2's functions by which figures on a board with this GIC count against EL2 as it was linked.
+    ///
+    /// # Errors
+    ///
+    /// EL2 has no function of such a name.
+    pub fn check_names(&self, gic: Gic, el2: &El2) -> Result<(), Failure> {
+        for budget in self.figures.iter().filter(|budget| budget.gic == gic) {
+            let who = format!("`{}` in lab/budgets.toml", budget.name);
+            for part in budget.apart.iter().chain(&budget.only) {
+                el2.functions(part, &who)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The budget of the figure `name`.
     pub fn get(&self, name: &str) -> Option<&Budget> {
         self.figures.iter().find(|budget| budget.name == name)
@@ -96,8 +112,50 @@ impl Budgets {
 #[cfg(test)]
 mod tests {
     use bulkhead_core::sched::bound::Costs;
+    use bulkhead_profiler::Symbol;
 
     use super::*;
+
+    #[test]
+    fn each_name_of_a_function_has_to_be_one_of_el2() {
+        let mut budgets = Budgets::load().expect("the project's budgets are right");
+        let names: Vec<String> = budgets
+            .figures
+            .iter()
+            .flat_map(|budget| budget.apart.iter().chain(&budget.only).cloned())
+            .collect();
+        assert!(names.len() > 4, "{names:?}");
+        let symbol = |name: &String| Symbol {
+            name: format!("bulkhead_el2::{name}words"),
+            ..Symbol::default()
+        };
+        let el2 = El2 {
+            symbols: names.iter().map(symbol).collect(),
+            ..El2::default()
+        };
+        assert!(budgets.check_names(Gic::V3, &el2).is_ok());
+        // Renamed in EL2, of what is counted alone and of what is counted apart.
+        for (figure, name) in [
+            ("vcpu_context", "save_registers"),
+            ("boot_to_guest", "memory::clean"),
+        ] {
+            let mut el2 = el2.clone();
+            el2.symbols.retain(|symbol| !symbol.name.contains(name));
+            let failure = budgets.check_names(Gic::V3, &el2).expect_err("gone");
+            let expected = format!(
+                "EL2 has no function `{name}`, by which `{figure}` in lab/budgets.toml counts"
+            );
+            assert_eq!(failure.what, expected);
+        }
+        // EL2 for the other GIC is another image.
+        let first = budgets
+            .figures
+            .iter_mut()
+            .find(|budget| budget.gic == Gic::V2);
+        first.expect("some").only.push("gone".to_owned());
+        assert!(budgets.check_names(Gic::V3, &el2).is_ok());
+        assert!(budgets.check_names(Gic::V2, &el2).is_err());
+    }
 
     #[test]
     fn promises_of_cpu_time_count_on_the_ceilings() {

@@ -278,13 +278,8 @@ mod tests {
     fn measured(profile: &Profile, others: &[Profile]) -> Result<Vec<Figure>, Failure> {
         let budgets = Budgets::load()?;
         let el2 = El2 {
-            text_start: 0,
-            text_end: 0,
-            vectors: 0,
-            idle: [0, 0, 0],
-            looks: [0, 0],
-            symbols: Vec::new(),
             image_bytes: 60_000,
+            ..El2::default()
         };
         let mut header = Header::new_zeroed();
         header.size = 800;

@@ -52,12 +52,14 @@ impl Measurement {
 ///
 /// # Errors
 ///
-/// Something can't be built or run, the guest does not get to its end, or an operation has no marks.
+/// Something can't be built or run, the guest does not get to its end, an operation has no marks, or EL2 has no function
+/// of a name by which a figure counts.
 pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failure> {
     let budgets = Budgets::load()?;
     let measured = |gic| {
         let subject = Subject::build(gic)?;
         let el2 = Program::read(&subject.el2)?;
+        budgets.check_names(gic, &el2.el2()?)?;
         let mut run = subject.run(&el2)?;
         for turns in Subject::build_turns(gic)? {
             let turns = turns.run(&el2)?;

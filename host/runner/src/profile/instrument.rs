@@ -57,20 +57,14 @@ impl<'a> Instrument<'a> {
     ///
     /// # Errors
     ///
-    /// The plugin can't be built, EL2 lacks a symbol, or the folder can't be written.
+    /// The plugin can't be built, EL2 lacks a symbol or has no function `from`, or the folder can't be written.
     pub fn attach(&self, folder: &Path) -> Result<Attached, Failure> {
         let plugin = build_plugin("profiler")?;
         let el2 = self.el2.el2()?;
         let output = folder.join("profile.json");
         let looks = match self.from {
             None => el2.looks.to_vec(),
-            Some(part) => {
-                let found = el2
-                    .symbols
-                    .iter()
-                    .filter(|symbol| symbol.name.contains(part));
-                found.map(|symbol| symbol.address).collect()
-            }
+            Some(part) => el2.functions(part, "the profiler")?,
         };
         let config = Config {
             output: output.clone(),

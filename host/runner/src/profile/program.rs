@@ -14,6 +14,7 @@ pub struct Program {
 }
 
 /// EL2 as the profiler sees it.
+#[derive(Clone, Debug, Default)]
 pub struct El2 {
     /// First address of its code.
     pub text_start: u64,
@@ -155,7 +156,53 @@ impl Program {
     }
 }
 
+impl El2 {
+    /// Addresses of its functions that have `part` in their names. Names stand in the host's code and in data, where no
+    /// compiler sees that a function is called otherwise: what is counted by such a name would silently be less.
+    ///
+    /// # Errors
+    ///
+    /// There is none. `who` has the name.
+    pub fn functions(&self, part: &str, who: &str) -> Result<Vec<u64>, Failure> {
+        let found = self.symbols.iter().filter(|it| it.name.contains(part));
+        let found: Vec<u64> = found.map(|symbol| symbol.address).collect();
+        if !found.is_empty() {
+            return Ok(found);
+        }
+        let what = format!("EL2 has no function `{part}`, by which {who} counts");
+        let advice =
+            "say what it is called now; a function that is inlined everywhere has no symbol";
+        Err(Failure::failed(what, "", advice))
+    }
+}
+
 /// Whether a symbol names a function: not a mapping symbol, a local label or a bound of the linker.
 fn is_function(name: &str) -> bool {
     !name.is_empty() && !name.starts_with(['$', '.']) && !name.starts_with("__el2_start")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_no_function_is_said_with_who_has_it() {
+        let symbol = |address, name: &str| Symbol {
+            address,
+            size: 4,
+            name: name.to_owned(),
+        };
+        let el2 = El2 {
+            symbols: vec![
+                symbol(0, "a::kick"),
+                symbol(4, "a::call"),
+                symbol(8, "b::kick"),
+            ],
+            ..El2::default()
+        };
+        assert_eq!(el2.functions("::kick", "a test").ok(), Some(vec![0, 8]));
+        let failure = el2.functions("c::kick", "a test").expect_err("no such");
+        let expected = "EL2 has no function `c::kick`, by which a test counts";
+        assert_eq!(failure.what, expected);
+    }
 }
