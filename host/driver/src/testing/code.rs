@@ -40,7 +40,7 @@ const BUILDS: [(&str, Build); 5] = [
 ];
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 17] = [
+const CRATES: [(&str, &str); 18] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -96,6 +96,10 @@ const CRATES: [(&str, &str); 17] = [
     (
         "bulkhead-fuzz",
         "The fuzzer tries the same inputs every time, makes what it finds small, and has good seeds.",
+    ),
+    (
+        "bulkhead-fuzz-host",
+        "The fuzzer has good seeds for what the host tool reads.",
     ),
     (
         "bulkhead-plugin",
