@@ -29,25 +29,35 @@ extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, stop: *mut u8) 
     }
 }
 
-/// Gives each counter that is not zero, with its number, and makes it zero.
-pub fn take_counters(mut each: impl FnMut(usize, u8)) {
+/// Makes all counters zero.
+pub fn clear_counters() {
     let Ok(ranges) = RANGES.lock() else {
         return;
     };
-    let mut number = 0;
     for range in ranges.iter() {
-        for offset in 0..range.bytes {
-            let place = range.start.wrapping_add(offset);
-            // SAFETY: inside the range that the instrumentation named. The instrumented code counts with
-            // plain stores on this thread, which is busy here.
-            let count = unsafe { place.read_volatile() };
-            if count != 0 {
-                // SAFETY: as above.
-                unsafe { place.write_volatile(0) };
-                each(number, count);
-            }
-            number += 1;
-        }
+        // SAFETY: the range is what the instrumentation named. The instrumented code counts with plain stores on this
+        // thread, which is busy here; the thread that watches for hangs may lose a count, which nobody reads.
+        unsafe { range.start.write_bytes(0, range.bytes) };
+    }
+}
+
+/// Copies all counters to `copy`, one range behind the other, and makes them zero.
+pub fn take_counters(copy: &mut Vec<u8>) {
+    copy.clear();
+    let Ok(ranges) = RANGES.lock() else {
+        return;
+    };
+    for range in ranges.iter() {
+        let start = copy.len();
+        copy.resize(start + range.bytes, 0);
+        // SAFETY: as above; `copy` has as many bytes from `start` on, and is no counter.
+        unsafe {
+            range
+                .start
+                .copy_to_nonoverlapping(copy[start..].as_mut_ptr(), range.bytes)
+        };
+        // SAFETY: as above.
+        unsafe { range.start.write_bytes(0, range.bytes) };
     }
 }
 

@@ -1,6 +1,7 @@
 //! Looks for inputs that break a target: variants of what reached new code, until a number of runs or
 //! minutes is over. The same seed gives the same runs.
 
+mod coverage;
 mod input;
 mod mutate;
 mod random;
@@ -14,11 +15,12 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::{Target, sys};
+use coverage::Coverage;
 
 /// Longest input.
 const LONGEST: usize = 16 * 1024;
@@ -51,21 +53,35 @@ pub struct Done {
 /// second; a loaded machine may.
 const HANGS: u64 = 120;
 
-/// Ends the process when one input is tried for too long; `current` has it.
-fn watch(runs: &'static AtomicU64) {
+/// Inputs that were begun.
+static RUNS: AtomicU64 = AtomicU64::new(0);
+
+/// Ends the process when one input is tried for too long; `current` has it. Once this returns, what the watch does each
+/// second was counted.
+fn watch() -> io::Result<()> {
+    let (began, begins) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut before = (0, Instant::now());
-        loop {
-            std::thread::sleep(Duration::from_secs(1));
-            let now = runs.load(Ordering::Relaxed);
+        let mut before = (u64::MAX, Instant::now());
+        // Before it tells of itself it has been through the loop in each way: what comes later is counted where it was.
+        for look in 0_u64.. {
+            let now = RUNS.load(Ordering::Relaxed);
             if now != before.0 {
                 before = (now, Instant::now());
-            } else if before.1.elapsed() > Duration::from_secs(HANGS) {
+            }
+            if before.1.elapsed() > Duration::from_secs(HANGS) {
                 println!("an input has been tried for {HANGS} seconds");
                 std::process::exit(98);
             }
+            if look == 3 {
+                // Who waits may have gone.
+                let _ = began.send(());
+            }
+            let pause = 1 + 999 * u64::from(look > 4);
+            std::thread::sleep(Duration::from_millis(pause));
         }
     });
+    let ended = |_| io::Error::other("the watch for inputs that never end has ended itself");
+    begins.recv().map_err(ended)
 }
 
 /// Words of the last panic.
@@ -89,31 +105,6 @@ pub fn attempt(target: &Target, input: &[u8]) -> Result<(), String> {
     })
 }
 
-/// Counters that inputs have reached, by how often: once, twice, up to 3, 7, 15, 31, 127, more.
-struct Seen {
-    buckets: Vec<u8>,
-    reached: usize,
-}
-
-impl Seen {
-    /// Takes the counters of a run; `true` if one of them is new.
-    fn take(&mut self) -> bool {
-        let mut news = false;
-        let Self { buckets, reached } = self;
-        sys::take_counters(|number, count| {
-            let bucket = 1_u8 << (8 - count.leading_zeros()).min(7);
-            if let Some(seen) = buckets.get_mut(number)
-                && *seen & bucket == 0
-            {
-                *reached += usize::from(*seen == 0);
-                *seen |= bucket;
-                news = true;
-            }
-        });
-        news
-    }
-}
-
 /// Searches. `folder` gets `current`, the input that is being tried, so that one that kills the process
 /// is not lost, `corpus/` with what was worth keeping, and `crash-*`.
 ///
@@ -122,17 +113,19 @@ impl Seen {
 pub fn search(target: &Target, seed: u64, until: Until, folder: &Path) -> io::Result<Done> {
     let corpus_folder = folder.join("corpus");
     fs::create_dir_all(&corpus_folder)?;
-    let current = fs::File::create(folder.join("current"))?;
-    static RUNS: AtomicU64 = AtomicU64::new(0);
+    let mut current = Current::new(folder)?;
     listen();
-    watch(&RUNS);
-    let counters = sys::counters();
-    let mut seen = Seen {
-        buckets: vec![0; counters],
-        reached: 0,
-    };
-    // What ran before counts for nobody.
-    seen.take();
+    let mut coverage = Coverage::new();
+    // What the watch counts, whenever it likes, and what is counted around an input that reaches nothing, is the engine's
+    // own. It would make inputs new that are not.
+    sys::clear_counters();
+    watch()?;
+    coverage.ignore();
+    for _ in 0..2 {
+        sys::clear_counters();
+        let _ = attempt(&NOTHING, &[]);
+        coverage.ignore();
+    }
     let mut random = Random::new(seed);
     let mut corpus: Vec<Vec<u8>> = Vec::new();
     let mut waiting = (target.seeds)();
@@ -164,23 +157,24 @@ pub fn search(target: &Target, seed: u64, until: Until, folder: &Path) -> io::Re
         let mut input =
             first.unwrap_or_else(|| mutate::variant(&mut random, &corpus, target.words));
         input.truncate(LONGEST);
-        note(&current, &input)?;
+        current.note(&input)?;
         runs += 1;
         RUNS.fetch_add(1, Ordering::Relaxed);
+        // Making the variant was counted as well.
+        sys::clear_counters();
         if let Err(words) = attempt(target, &input) {
             let (input, words) = shrink::shrink(target, input, words);
             let broken = Some((keep(folder, "crash-", &input)?, words));
-            let (kept, reached) = (corpus.len(), seen.reached);
             return Ok(Done {
                 runs,
-                kept,
-                counters,
-                reached,
+                kept: corpus.len(),
+                counters: coverage.counters(),
+                reached: coverage.reached(),
                 broken,
             });
         }
         // Without counters nothing is ever new, and the seeds are the corpus.
-        let news = seen.take();
+        let news = coverage.take();
         if news && !is_seed {
             keep(&corpus_folder, "", &input)?;
         }
@@ -188,21 +182,44 @@ pub fn search(target: &Target, seed: u64, until: Until, folder: &Path) -> io::Re
             corpus.push(input);
         }
     }
-    let (kept, reached) = (corpus.len(), seen.reached);
     Ok(Done {
         runs,
-        kept,
-        counters,
-        reached,
+        kept: corpus.len(),
+        counters: coverage.counters(),
+        reached: coverage.reached(),
         broken: None,
     })
 }
 
-/// Writes what is about to be tried: its length, then the bytes.
-fn note(file: &fs::File, input: &[u8]) -> io::Result<()> {
-    let mut bytes = (input.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(input);
-    file.write_all_at(&bytes, 0)
+/// A target that no input reaches.
+const NOTHING: Target = Target {
+    name: "nothing",
+    seeds: Vec::new,
+    words: &[],
+    run: |_| {},
+};
+
+/// The input that is being tried, in a file.
+struct Current {
+    file: fs::File,
+    /// What was written last, to be used again.
+    bytes: Vec<u8>,
+}
+
+impl Current {
+    fn new(folder: &Path) -> io::Result<Self> {
+        let file = fs::File::create(folder.join("current"))?;
+        let bytes = Vec::with_capacity(8 + LONGEST);
+        Ok(Self { file, bytes })
+    }
+
+    /// Writes what is about to be tried: its length, then the bytes.
+    fn note(&mut self, input: &[u8]) -> io::Result<()> {
+        self.bytes.clear();
+        self.bytes.extend((input.len() as u64).to_le_bytes());
+        self.bytes.extend(input);
+        self.file.write_all_at(&self.bytes, 0)
+    }
 }
 
 /// The input that `current` tells of, if there is one.

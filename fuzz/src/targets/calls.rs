@@ -9,6 +9,7 @@ use bulkhead_core::cpu::trng::{self, Generator};
 use crate::Target;
 use crate::engine::Input;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "calls",
     seeds,

@@ -7,6 +7,7 @@ use bulkhead_core::devices::watchdog::Watchdog;
 use crate::Target;
 use crate::engine::Input;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "clocks",
     seeds,

@@ -7,6 +7,7 @@ use bulkhead_core::console::text::Line;
 use crate::Target;
 use crate::engine::Input;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "console",
     seeds,

@@ -6,6 +6,7 @@ use bulkhead_core::cpu::inject::{self, Before, Fault, Features};
 use crate::Target;
 use crate::engine::Input;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "exits",
     seeds,

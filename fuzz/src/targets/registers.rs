@@ -5,6 +5,7 @@ use bulkhead_core::cpu::sysreg::{self, Access, ID_REGISTERS, IdRegisters};
 use crate::Target;
 use crate::engine::Input;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "registers",
     seeds,

@@ -6,6 +6,7 @@ use bulkhead_core::stage2::{Builder, pages_needed, walk};
 use crate::Target;
 use crate::engine::Input;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "stage2",
     seeds,

@@ -8,6 +8,7 @@ use bulkhead_core::devices::pl011::Pl011;
 use crate::Target;
 use crate::engine::Input;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "uart",
     seeds,

@@ -6,6 +6,7 @@ use bulkhead_gic_check::{Operation, Register, Shape, run as run_beside_model, ru
 use crate::Target;
 use crate::engine::{Input, Random};
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "vgic",
     seeds,

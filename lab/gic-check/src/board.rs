@@ -37,6 +37,8 @@ impl Physical {
 pub struct Board {
     private: Vec<[Physical; 32]>,
     spis: Vec<Physical>,
+    /// INTIDs that were ever touched, in order: nothing is the matter with the others, and each step looks at all.
+    touched: Vec<u32>,
 }
 
 impl Board {
@@ -45,11 +47,15 @@ impl Board {
         Self {
             private: vec![[Physical::default(); 32]; pcpus],
             spis: vec![Physical::default(); 512],
+            touched: Vec::new(),
         }
     }
 
     /// The interrupt with this physical INTID, as a pCPU sees it.
     pub fn at(&mut self, pcpu: usize, pintid: u32) -> &mut Physical {
+        if let Err(place) = self.touched.binary_search(&pintid) {
+            self.touched.insert(place, pintid);
+        }
         match pintid {
             0..32 => &mut self.private[pcpu][pintid as usize],
             _ => &mut self.spis[pintid as usize - 32],
@@ -66,11 +72,11 @@ impl Board {
 
     /// The interrupt that a pCPU would take now. All have one priority: the lowest number wins.
     pub fn signalled(&self, pcpu: usize) -> Option<u32> {
-        let private = (0..32).map(|n| (n, &self.private[pcpu][n as usize]));
-        let spis = (32..).zip(&self.spis).filter(|(_, spi)| spi.target == pcpu);
-        private
-            .chain(spis)
-            .find(|(_, one)| one.enabled && one.pending() && !one.active)
-            .map(|(pintid, _)| pintid)
+        let mut touched = self.touched.iter().copied();
+        touched.find(|&pintid| {
+            let one = self.get(pcpu, pintid);
+            let here = pintid < 32 || one.target == pcpu;
+            here && one.enabled && one.pending() && !one.active
+        })
     }
 }

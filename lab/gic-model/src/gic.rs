@@ -98,26 +98,34 @@ impl Gic {
     }
 
     /// What is forwarded to a CPU: INTID, group, priority.
-    pub fn forwarded(&self, cpu: usize) -> Vec<(u32, usize, u8)> {
+    fn forwarded(&self, cpu: usize) -> impl Iterator<Item = (u32, usize, u8)> {
         let private = self.private[cpu].iter().enumerate();
         let spis = (32..).zip(&self.spis);
-        let routed = spis.filter(|(_, spi)| self.routed(spi, cpu));
+        // Few are enabled and pending: who looks often asks that first.
+        let waits = |i: &Interrupt| i.enabled && i.pending() && !i.active && self.groups[i.group];
+        let routed = spis.filter(move |(_, spi)| waits(spi) && self.routed(spi, cpu));
         private
             .map(|(n, interrupt)| (n as u32, interrupt))
+            .filter(move |(_, interrupt)| waits(interrupt))
             .chain(routed)
-            .filter(|(_, i)| i.enabled && i.pending() && !i.active && self.groups[i.group])
             .map(|(intid, i)| (intid, i.group, i.priority))
-            .collect()
     }
 
     /// The most urgent of what is forwarded to a CPU and of a group that its interface has on: a group that
     /// is off does not keep the other from it (IHI 0069H, 4.8.2).
     fn most_urgent(&self, cpu: usize) -> Vec<(u32, usize, u8)> {
         let enabled = self.interfaces[cpu].enabled;
-        let mut seen = self.forwarded(cpu);
-        seen.retain(|(_, group, _)| enabled[*group]);
-        let most = seen.iter().map(|(_, _, priority)| *priority).min();
-        seen.retain(|(_, _, priority)| Some(*priority) == most);
+        let mut seen = Vec::new();
+        let mut most = u8::MAX;
+        for one in self.forwarded(cpu).filter(|(_, group, _)| enabled[*group]) {
+            if one.2 < most {
+                most = one.2;
+                seen.clear();
+            }
+            if one.2 == most {
+                seen.push(one);
+            }
+        }
         seen
     }
 

@@ -1,6 +1,6 @@
 //! Registers that lay a field over INTIDs, and how accesses of each size reach them.
 
-use crate::{Frame, Gic, Version, interface::implemented};
+use crate::{Frame, Gic, Interrupt, Version, interface::implemented};
 
 impl Gic {
     /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of a frame. What is no register, or no access that
@@ -65,34 +65,28 @@ impl Gic {
         let Some(bank) = Self::bank_offset(frame, offset) else {
             return self.read_redistributor(frame, offset);
         };
-        let bits = |first: u64, get: fn(&Self, usize, u32) -> u32| {
-            let first = (bank - first) as u32 * 8;
-            self.gather(cpu, frame, first, 32, get)
-        };
         match bank {
-            0x080..0x100 => bits(0x080, |gic, cpu, id| gic.at(cpu, id).group as u32),
-            0x100..0x180 => bits(0x100, |gic, cpu, id| gic.at(cpu, id).enabled.into()),
-            0x180..0x200 => bits(0x180, |gic, cpu, id| gic.at(cpu, id).enabled.into()),
-            0x200..0x280 => bits(0x200, |gic, cpu, id| gic.at(cpu, id).pending().into()),
-            0x280..0x300 => bits(0x280, |gic, cpu, id| gic.at(cpu, id).pending().into()),
-            0x300..0x380 => bits(0x300, |gic, cpu, id| gic.at(cpu, id).active.into()),
-            0x380..0x400 => bits(0x380, |gic, cpu, id| gic.at(cpu, id).active.into()),
+            0x080..0x100 => self.bits(cpu, frame, bank, |i| i.group != 0),
+            0x100..0x200 => self.bits(cpu, frame, bank, |i| i.enabled),
+            0x200..0x300 => self.bits(cpu, frame, bank, Interrupt::pending),
+            0x300..0x400 => self.bits(cpu, frame, bank, |i| i.active),
             0x400..0x800 => {
                 let first = (bank - 0x400) as u32;
-                self.gather(cpu, frame, first, 4, |gic, cpu, id| {
-                    gic.at(cpu, id).priority.into()
-                })
+                self.gather(cpu, frame, first, 4, |i| i.priority.into())
             }
             // The upper bit of two says edge, the lower one is reserved.
             0xc00..0xd00 => {
                 let first = (bank - 0xc00) as u32 * 4;
-                self.gather(cpu, frame, first, 16, |gic, cpu, id| {
-                    u32::from(gic.at(cpu, id).edge) << 1
-                })
+                self.gather(cpu, frame, first, 16, |i| u32::from(i.edge) << 1)
             }
             _ if frame == Frame::Distributor => self.read_distributor(cpu, offset),
             _ => 0,
         }
+    }
+
+    /// A register with a bit for each INTID.
+    fn bits(&self, cpu: usize, frame: Frame, bank: u64, get: impl Fn(&Interrupt) -> bool) -> u32 {
+        self.gather(cpu, frame, (bank & 0x7f) as u32 * 8, 32, |i| get(i).into())
     }
 
     /// A register of fields of equal width for the `count` INTIDs from `first` on.
@@ -102,19 +96,21 @@ impl Gic {
         frame: Frame,
         first: u32,
         count: u32,
-        get: fn(&Self, usize, u32) -> u32,
+        get: impl Fn(&Interrupt) -> u32,
     ) -> u32 {
-        let mut value = 0;
-        for n in 0..count {
-            if let Some(owner) = self.owner(cpu, frame, first + n) {
-                value |= get(self, owner, first + n) << (n * (32 / count));
-            }
-        }
-        value
-    }
-
-    fn at(&self, cpu: usize, intid: u32) -> &crate::Interrupt {
-        self.interrupt(cpu, intid).expect("asked for what exists")
+        // A register has private interrupts or SPIs, never both.
+        let Some(owner) = self.owner(cpu, frame, first) else {
+            return 0;
+        };
+        let (all, first) = match first {
+            0..32 => (&self.private[owner], first),
+            _ => (&self.spis, first - 32),
+        };
+        let (first, count) = (first as usize, count as usize);
+        let fields = all.get(first..).unwrap_or_default();
+        let fields = &fields[..count.min(fields.len())];
+        let last_first = fields.iter().rev();
+        last_first.fold(0, |value, one| value << (32 / count) | get(one))
     }
 
     fn write_word(&mut self, cpu: usize, frame: Frame, offset: u64, value: u32) {
@@ -182,7 +178,7 @@ impl Gic {
         cpu: usize,
         frame: Frame,
         intid: u32,
-        change: impl FnOnce(&mut crate::Interrupt),
+        change: impl FnOnce(&mut Interrupt),
     ) {
         if let Some(owner) = self.owner(cpu, frame, intid)
             && let Some(interrupt) = self.interrupt_mut(owner, intid)

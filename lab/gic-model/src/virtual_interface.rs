@@ -35,6 +35,13 @@ pub struct Entry {
     pub source: Source,
 }
 
+impl Entry {
+    /// Neither pending nor active, of software, and asked to tell.
+    fn tells(&self) -> bool {
+        !self.pending && !self.active && matches!(self.source, Source::Software { tell: true, .. })
+    }
+}
+
 /// What becomes of a deactivation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deactivated {
@@ -158,24 +165,22 @@ impl VirtualInterface {
 
     /// ICH_EISR_EL2: inactive, of software, and asked to tell.
     pub fn ended(&self) -> u32 {
-        self.select(|entry| {
-            !entry.pending
-                && !entry.active
-                && matches!(entry.source, Source::Software { tell: true, .. })
-        })
+        self.select(Entry::tells)
     }
 
     /// ICH_ELRSR_EL2: holds nothing and has nothing to tell.
     pub fn empty(&self) -> u32 {
         let all = (1_u32 << self.entries.len()) - 1;
-        all & !self.select(|entry| entry.pending || entry.active) & !self.ended()
+        all & !self.select(|entry| entry.pending | entry.active || entry.tells())
     }
 
+    /// A bit for each list register that is as is asked, the first one lowest.
     fn select(&self, want: impl Fn(&Entry) -> bool) -> u32 {
-        let entries = self.entries.iter().enumerate();
-        entries
-            .filter(|(_, entry)| entry.as_ref().is_some_and(&want))
-            .fold(0, |bits, (n, _)| bits | 1 << n)
+        let mut bits = 0;
+        for entry in self.entries.iter().rev() {
+            bits = bits << 1 | u32::from(entry.as_ref().is_some_and(&want));
+        }
+        bits
     }
 
     /// The maintenance interrupt is asserted (ICH_MISR_EL2: EOI, NP, VGrp0E and so on, LRENP).

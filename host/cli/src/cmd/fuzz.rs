@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Look for inputs that break what others can reach, with AddressSanitizer
+/// Look for inputs that break what others can reach
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   bulkhead fuzz                           # every target, as many inputs as `bulkhead test` tries

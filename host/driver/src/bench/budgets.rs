@@ -125,14 +125,14 @@ mod tests {
             .flat_map(|budget| budget.apart.iter().chain(&budget.only).cloned())
             .collect();
         assert!(names.len() > 4, "{names:?}");
-        let mut el2 = El2::default();
-        el2.symbols = names
-            .iter()
-            .map(|name| Symbol {
-                name: format!("bulkhead_el2::{name}words"),
-                ..Symbol::default()
-            })
-            .collect();
+        let symbol = |name: &String| Symbol {
+            name: format!("bulkhead_el2::{name}words"),
+            ..Symbol::default()
+        };
+        let el2 = El2 {
+            symbols: names.iter().map(symbol).collect(),
+            ..El2::default()
+        };
         assert!(budgets.check_names(Gic::V3, &el2).is_ok());
         // Renamed in EL2, of what is counted alone and of what is counted apart.
         for (figure, name) in [

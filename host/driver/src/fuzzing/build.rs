@@ -16,6 +16,25 @@ const COVERAGE: [&str; 3] = [
     "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
 ];
 
+/// A package with targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Package {
+    /// Those of `core`, in which no unsafe code is allowed: nobody has to watch its memory.
+    Core,
+    /// Those of the host tool, whose libraries have such code: with AddressSanitizer.
+    Host,
+}
+
+impl Package {
+    /// Its name for cargo.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Core => "bulkhead-fuzz",
+            Self::Host => "bulkhead-fuzz-host",
+        }
+    }
+}
+
 /// Where AddressSanitizer's runtime comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sanitizer {
@@ -25,21 +44,22 @@ pub enum Sanitizer {
     Compiler(PathBuf),
 }
 
-/// A program that searches.
+/// Programs that search, one for each target of a package.
 #[derive(Clone, Debug)]
 pub struct Fuzzer {
-    program: PathBuf,
-    /// What watches its memory.
-    pub sanitizer: Sanitizer,
+    folder: PathBuf,
+    /// What watches its memory, if anything does.
+    pub sanitizer: Option<Sanitizer>,
 }
 
 impl Fuzzer {
-    /// A call of it.
-    pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
+    /// A call of the program for `target`, with more options for the sanitizer.
+    pub fn command(&self, target: &str, sanitizer: &str) -> Command {
+        let mut command = Command::new(self.folder.join(format!("fuzz-{target}")));
         // Leaks are looked for with ptrace, which containers forbid; nothing here lives on.
-        command.env("ASAN_OPTIONS", "detect_leaks=0:exitcode=99");
-        if let Sanitizer::Compiler(library) = &self.sanitizer {
+        let options = format!("detect_leaks=0:exitcode=99{sanitizer}");
+        command.env("ASAN_OPTIONS", options);
+        if let Some(Sanitizer::Compiler(library)) = &self.sanitizer {
             command.env("LD_PRELOAD", library);
         }
         command
@@ -82,12 +102,12 @@ fn sanitizer(rustc: &Path, target: &str) -> Option<Sanitizer> {
     path.is_absolute().then_some(Sanitizer::Compiler(path))
 }
 
-/// Builds the fuzzer.
+/// Builds the fuzzer of a package.
 ///
 /// # Errors
 /// It cannot be built, or there is no sanitizer.
-pub fn build() -> Result<Fuzzer, Failure> {
-    let step = Step::start("building the fuzzer");
+pub fn build(package: Package) -> Result<Fuzzer, Failure> {
+    let step = Step::start(format!("building {}", package.name()));
     let mut command = cargo();
     let program = PathBuf::from(command.get_program());
     let beside = program.with_file_name("rustc");
@@ -102,17 +122,22 @@ pub fn build() -> Result<Fuzzer, Failure> {
     let target = target.ok_or_else(|| {
         Failure::environment("cannot ask the Rust compiler for its target", "", advice)
     })?;
-    let sanitizer = sanitizer(&rustc, target).ok_or_else(|| {
-        Failure::environment(
-            "there is no AddressSanitizer to fuzz with",
-            "neither the Rust toolchain nor the C compiler has its runtime",
-            "install gcc (its libasan), or Rust by rustup",
-        )
-    })?;
     let mut flags = COVERAGE.to_vec();
-    flags.push("-Zsanitizer=address");
-    if sanitizer != Sanitizer::Toolchain {
-        flags.extend(["-Zexternal-clangrt", "-Clink-arg=-lasan"]);
+    let sanitizer = match package {
+        Package::Core => None,
+        Package::Host => Some(sanitizer(&rustc, target).ok_or_else(|| {
+            Failure::environment(
+                "there is no AddressSanitizer to fuzz with",
+                "neither the Rust toolchain nor the C compiler has its runtime",
+                "install gcc (its libasan), or Rust by rustup",
+            )
+        })?),
+    };
+    if let Some(sanitizer) = &sanitizer {
+        flags.push("-Zsanitizer=address");
+        if *sanitizer != Sanitizer::Toolchain {
+            flags.extend(["-Zexternal-clangrt", "-Clink-arg=-lasan"]);
+        }
     }
     command
         .current_dir(checkout::root())
@@ -120,7 +145,8 @@ pub fn build() -> Result<Fuzzer, Failure> {
             "build",
             "--quiet",
             "--package",
-            "bulkhead-fuzz",
+            package.name(),
+            "--bins",
             "--profile",
             "fuzz",
         ])
@@ -140,6 +166,6 @@ pub fn build() -> Result<Fuzzer, Failure> {
     drop(step);
     let folder = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| checkout::root().join("target"), PathBuf::from);
-    let program = folder.join(target).join("fuzz/bulkhead-fuzz");
-    Ok(Fuzzer { program, sanitizer })
+    let folder = folder.join(target).join("fuzz");
+    Ok(Fuzzer { folder, sanitizer })
 }

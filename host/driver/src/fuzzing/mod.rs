@@ -1,5 +1,5 @@
-//! Fuzzing: builds `bulkhead-fuzz` with LLVM's coverage counters and AddressSanitizer, and lets it search
-//! its targets (`fuzz/`). What it finds stays as a file that can be replayed.
+//! Fuzzing: builds a program for each target (`fuzz/`) with LLVM's coverage counters and AddressSanitizer, and lets it
+//! search. What it finds stays as a file that can be replayed.
 
 mod build;
 
@@ -9,7 +9,13 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use bulkhead_model::failure::Failure;
 
-pub use build::{Fuzzer, Sanitizer, build};
+pub use build::{Fuzzer, Package, Sanitizer, build};
+
+/// What AddressSanitizer leaves out of a search, for twice to four times as many inputs: who allocated what (a replay says
+/// it), fresh memory full of a pattern, frames that outlive their functions; and it keeps freed memory for as long as an
+/// input or a few take.
+const QUICK: &str = ":malloc_context_size=0:max_malloc_fill_size=0:detect_stack_use_after_return=0:\
+                     quarantine_size_mb=4:thread_local_quarantine_size_kb=64";
 
 /// A target, by the name that `fuzz/` knows it by.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +26,19 @@ pub struct Target {
     pub claim: &'static str,
     /// Inputs that `bulkhead test` tries.
     pub runs: u64,
+    /// Whose code it is.
+    pub of: Package,
+}
+
+/// Holds the names of a package's targets against [`TARGETS`]: for its tests.
+///
+/// # Panics
+///
+/// They differ.
+pub fn assert_known<'a>(package: &str, there: impl Iterator<Item = &'a str>) {
+    let known = TARGETS.iter().filter(|target| target.of.name() == package);
+    let known: Vec<_> = known.map(|target| target.name).collect();
+    assert_eq!(known, there.collect::<Vec<_>>());
 }
 
 /// All targets; a test in `fuzz/` holds them against those that there are.
@@ -29,71 +48,83 @@ pub const TARGETS: &[Target] = &[
         claim: "Whatever bytes a plan has, it is refused, or no memory of one VM is another's and its \
                 tables take exactly the pages that it says.",
         runs: 60_000,
+        of: Package::Host,
     },
     Target {
         name: "boot-tree",
         claim: "Whatever bytes lie where a device tree should, reading them ends within their bounds.",
         runs: 60_000,
+        of: Package::Host,
     },
     Target {
         name: "description",
         claim: "Every description is planned, or refused with a finding: the tool neither panics nor makes \
                 a plan that its own proof rejects.",
         runs: 3_000,
+        of: Package::Host,
     },
     Target {
         name: "survey",
         claim: "Whatever bytes a file has that somebody imports as a board, they are shown or refused in one \
                 line.",
         runs: 2_000,
+        of: Package::Host,
     },
     Target {
         name: "exits",
         claim: "Every syndrome is decoded to an access that exists or refused, and a fault that is handed \
                 to the guest enters its vector with everything masked.",
         runs: 100_000,
+        of: Package::Core,
     },
     Target {
         name: "registers",
         claim: "Every encoding of a system register has an answer, and no field of an ID register that is \
                 counted from zero shows more than the board has.",
         runs: 100_000,
+        of: Package::Core,
     },
     Target {
         name: "calls",
         claim: "Every call by HVC or SMC is answered, what no standard offers with \"not supported\", and a \
                 VM's vCPUs are on and off as its calls say.",
         runs: 60_000,
+        of: Package::Core,
     },
     Target {
         name: "clocks",
         claim: "However a guest programs its clock, its watchdog and its physical timer, a line rises at \
                 its deadline and neither earlier nor later.",
         runs: 60_000,
+        of: Package::Core,
     },
     Target {
         name: "uart",
         claim: "Whatever a guest reads and writes in the frame of its UART, bytes come out in order, as \
                 many as were said to fit, and the line follows mask and state.",
         runs: 20_000,
+        of: Package::Core,
     },
     Target {
         name: "console",
         claim: "Whatever guests print and whatever is typed, the console emits what each guest said, all \
                 of it and in order, and the input has a VM that exists.",
         runs: 20_000,
+        of: Package::Core,
     },
     Target {
         name: "stage2",
         claim: "For any regions the tables take as many pages as the planner counts, and a walk finds \
                 each page where it was mapped and nothing beside it.",
         runs: 10_000,
+        of: Package::Core,
     },
     Target {
         name: "vgic",
         claim: "Whatever vCPUs, devices and other pCPUs do to interrupts, the vGIC shows and gives what the \
                 model of the GIC does, and for a guest that keeps to no rule it breaks none of the hardware's.",
-        runs: 20_000,
+        runs: 100_000,
+        of: Package::Core,
     },
 ];
 
@@ -132,8 +163,8 @@ pub fn search(
         Until::Minutes(minutes) => ("--minutes", minutes),
     };
     fs::create_dir_all(folder).map_err(|error| unusable(folder, error))?;
-    let mut command = fuzzer.command();
-    command.arg(target).arg("--folder").arg(folder);
+    let mut command = fuzzer.command(target, QUICK);
+    command.arg("--folder").arg(folder);
     command.args(["--seed", &seed.to_string(), option, &number.to_string()]);
     let (status, words) = run(&mut command)?;
     match status.code() {
@@ -158,8 +189,8 @@ pub fn search(
 /// # Errors
 /// The target cannot be run.
 pub fn replay(fuzzer: &Fuzzer, target: &str, file: &Path) -> Result<(String, bool), Failure> {
-    let mut command = fuzzer.command();
-    command.arg(target).arg("--replay").arg(file);
+    let mut command = fuzzer.command(target, "");
+    command.arg("--replay").arg(file);
     let (status, words) = run(&mut command)?;
     match status.code() {
         Some(2 | 3) => Err(Failure::input(
@@ -190,7 +221,7 @@ fn keep_current(folder: &Path) -> std::io::Result<PathBuf> {
 fn run(command: &mut Command) -> Result<(ExitStatus, String), Failure> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| {
         Failure::environment(
-            "cannot run bulkhead-fuzz",
+            "cannot run the fuzzer",
             error,
             "build it again: remove target/",
         )

@@ -108,7 +108,7 @@ pub fn tests() -> Vec<Test> {
             "Each arm64 device tree of Debian's kernel is read, and has obstacles exactly where the planner refuses it.",
             every,
         )
-        .on_request(),
+        .on_request("it unpacks and reads all of Debian's device trees"),
     ]
 }
 

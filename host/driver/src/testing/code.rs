@@ -1,13 +1,18 @@
 //! Tests of the code itself: unit tests, lints, format, and the link-time gates of the image.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
 
 use bulkhead_abi::plan::UartKind;
 
 use bulkhead_runner::cross_build::{self, Build};
 
+use super::cargo::{cargo, interesting};
 use super::suite::{Context, Job, Test};
+use super::test_programs::{TestPrograms, build_test_programs};
+
+/// The programs of all unit tests of this run, built once, or why there are none.
+type Shared = Arc<OnceLock<Result<TestPrograms, Vec<String>>>>;
 
 /// Builds of EL2, each judged by the gates and the lints: those of boards in `boards/`.
 const BUILDS: [(&str, Build); 5] = [
@@ -40,7 +45,7 @@ const BUILDS: [(&str, Build); 5] = [
 ];
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 17] = [
+const CRATES: [(&str, &str); 18] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -98,6 +103,10 @@ const CRATES: [(&str, &str); 17] = [
         "The fuzzer tries the same inputs every time, makes what it finds small, and has good seeds.",
     ),
     (
+        "bulkhead-fuzz-host",
+        "The fuzzer has good seeds for what the host tool reads.",
+    ),
+    (
         "bulkhead-plugin",
         "Plugins read their configuration and find the function of an address.",
     ),
@@ -110,6 +119,15 @@ const CRATES: [(&str, &str); 17] = [
         "The profiler charges instructions to the exit that caused them.",
     ),
 ];
+
+/// The crate whose documentation has examples that run.
+const EXAMPLES: &str = "bulkhead-poll";
+
+/// The test that only builds: the others run what it has built.
+const BUILT: (&str, &str) = (
+    "code/build",
+    "The unit tests of all crates compile, each crate once.",
+);
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
@@ -159,8 +177,17 @@ pub fn tests() -> Vec<Test> {
             tests.push(Test::build("code/lints-machine", claim, job));
         }
     }
+    let shared = Shared::default();
+    let (name, claim) = BUILT;
+    let programs = Arc::clone(&shared);
+    let job: Job = Box::new(move |context| {
+        let count = built(context, &programs)?.count();
+        Ok(format!("{count} programs"))
+    });
+    tests.push(Test::build(name, claim, job));
     for (name, claim) in CRATES {
-        let job: Job = Box::new(move |context| unit_tests(context, name));
+        let shared = Arc::clone(&shared);
+        let job: Job = Box::new(move |context| unit_tests(context, &shared, name));
         tests.push(Test::build(format!("code/{name}"), claim, job));
     }
     let claim = "No panic, indirect call, recursion or allocator is reachable at EL2, and its stack \
@@ -170,21 +197,6 @@ pub fn tests() -> Vec<Test> {
         tests.push(Test::build(name, claim, job));
     }
     tests
-}
-
-/// Cargo of the toolchain that `./bulkhead` chose, for programs of the host.
-pub fn cargo() -> Command {
-    let program = std::env::var_os("BULKHEAD_CARGO").map_or_else(|| "cargo".into(), PathBuf::from);
-    let mut command = Command::new(&program);
-    // The compiler and the formatter of the same toolchain, not the first on the path.
-    let folder = program.parent().filter(|_| program.is_absolute());
-    if let (Some(folder), Some(path)) = (folder, std::env::var_os("PATH")) {
-        let folders = std::iter::once(folder.to_owned()).chain(std::env::split_paths(&path));
-        if let Ok(path) = std::env::join_paths(folders) {
-            command.env("PATH", path);
-        }
-    }
-    command
 }
 
 /// Whether the toolchain has a component that distributions package apart.
@@ -219,30 +231,34 @@ fn output(context: &Context, arguments: &[&str]) -> Result<String, Vec<String>> 
     Err(wrong)
 }
 
-/// The lines of cargo's output that tell what is wrong; its end if none does.
-fn interesting(text: &str) -> Vec<String> {
-    const MOST: usize = 60;
-    let lines: Vec<_> = text.lines().collect();
-    let telling = |line: &&str| {
-        line.starts_with("error") || line.starts_with("Diff in") || line.starts_with("---- ")
-    };
-    let first = lines
-        .iter()
-        .position(telling)
-        .unwrap_or(lines.len().saturating_sub(MOST));
-    lines[first..]
-        .iter()
-        .take(MOST)
-        .map(|line| (*line).to_owned())
-        .collect()
-}
-
 fn quiet(context: &Context, arguments: &[&str]) -> Result<String, Vec<String>> {
     output(context, arguments).map(|_| String::new())
 }
 
-fn unit_tests(context: &Context, name: &str) -> Result<String, Vec<String>> {
-    let text = output(context, &["test", "--package", name])?;
+/// The programs, which the first test that asks builds.
+fn built<'a>(context: &Context, shared: &'a Shared) -> Result<&'a TestPrograms, Vec<String>> {
+    let all = CRATES.map(|(name, _)| name);
+    let chosen = chosen(&all, &context.chosen);
+    let programs = shared.get_or_init(|| build_test_programs(&context.root, &chosen));
+    programs.as_ref().map_err(Clone::clone)
+}
+
+/// The packages whose tests are among those that were chosen; all, if only the building of them was.
+fn chosen<'a>(packages: &[&'a str], tests: &[String]) -> Vec<&'a str> {
+    let mut some = packages.to_vec();
+    some.retain(|package| tests.contains(&format!("code/{package}")));
+    if some.is_empty() {
+        packages.to_vec()
+    } else {
+        some
+    }
+}
+
+fn unit_tests(context: &Context, shared: &Shared, name: &str) -> Result<String, Vec<String>> {
+    let mut text = built(context, shared)?.run(name)?;
+    if name == EXAMPLES {
+        text += &output(context, &["test", "--doc", "--package", name])?;
+    }
     match passed(&text) {
         0 => Err(vec![format!("package {name} has no test")]),
         passed => Ok(format!("{passed} tests")),
@@ -281,16 +297,51 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_what_was_chosen_is_built() {
+        let tests = ["code/a", "code/bc"].map(str::to_owned);
+        assert_eq!(chosen(&["a", "b", "bc"], &tests), ["a", "bc"]);
+        assert_eq!(chosen(&["a", "b"], &["code/build".to_owned()]), ["a", "b"]);
+    }
+
+    /// A test of one crate's examples would be left out if another crate had some.
+    #[test]
+    fn only_one_crate_has_examples_that_run() {
+        let root = bulkhead_model::checkout::root();
+        let runs = |text: &str| {
+            let blocks = text.lines().filter_map(|line| {
+                let line = line.trim_start();
+                line.strip_prefix("//! ```")
+                    .or(line.strip_prefix("/// ```"))
+            });
+            blocks.step_by(2).any(|kind| matches!(kind, "" | "rust"))
+        };
+        assert!(runs("//! ```\n//! x\n//! ```") && !runs("//! ```text\n//! x\n//! ```"));
+        let mut folders: Vec<_> = ["abi", "core", "el2", "fuzz", "host", "lab"]
+            .map(|name| root.join(name))
+            .into();
+        while let Some(folder) = folders.pop() {
+            for entry in folder.read_dir().expect("a folder").flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|ending| ending == "rs") {
+                    let text = std::fs::read_to_string(&path).expect("a text");
+                    assert!(
+                        !runs(&text),
+                        "{}: add its crate to EXAMPLES",
+                        path.display()
+                    );
+                }
+            }
+        }
+        let poll = std::fs::read_to_string(root.join("poll/src/lib.rs")).expect("there");
+        assert!(runs(&poll));
+    }
+
+    #[test]
     fn results_of_all_binaries_are_added() {
         let text = "test result: ok. 30 passed; 0 failed\n\ntest result: ok. 2 passed; 0 failed\n";
         assert_eq!(passed(text), 32);
         assert_eq!(passed("running 0 tests\n"), 0);
-    }
-
-    #[test]
-    fn an_excerpt_starts_at_the_first_error() {
-        let text = "   Compiling x\nerror[E0308]: mismatched types\n --> a.rs:1:2\n";
-        assert_eq!(interesting(text)[0], "error[E0308]: mismatched types");
-        assert_eq!(interesting("a\nb\n"), ["a", "b"]);
     }
 }

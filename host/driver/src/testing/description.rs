@@ -64,7 +64,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = "[vm.b]\nx = 1\n[vm.a]\ncrash = { restart = 1 }\n[board]\ncpus = 2\n";
         fs::write(folder.path().join("s.toml"), text).unwrap();
-        let context = Context::new(folder.path().to_owned());
+        let context = Context::new(folder.path().to_owned(), &[]);
         let path = on_gicv2(&context, "s.toml").unwrap();
         assert!(path.ends_with("out/test/systems/s-gicv2.toml"));
         let made: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();

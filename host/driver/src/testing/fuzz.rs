@@ -3,18 +3,21 @@
 use std::sync::{Arc, OnceLock};
 
 use super::suite::{Context, Job, Test};
-use crate::fuzzing::{self, Fuzzer, TARGETS, Target, Until};
+use crate::fuzzing::{self, Fuzzer, Package, TARGETS, Target, Until};
 
-/// The fuzzer, built once for all tests, or why there is none.
+/// The fuzzer of a package, built once for all tests, or why there is none.
 type Shared = Arc<OnceLock<Result<Fuzzer, String>>>;
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
-    let shared = Shared::default();
+    let (core, host) = (Shared::default(), Shared::default());
     TARGETS
         .iter()
         .map(|target| {
-            let shared = Arc::clone(&shared);
+            let shared = Arc::clone(match target.of {
+                Package::Core => &core,
+                Package::Host => &host,
+            });
             let job: Job = Box::new(move |context| search(context, &shared, target));
             Test::build(format!("fuzz/{}", target.name), target.claim, job)
         })
@@ -22,7 +25,8 @@ pub fn tests() -> Vec<Test> {
 }
 
 fn search(context: &Context, shared: &Shared, target: &Target) -> Result<String, Vec<String>> {
-    let fuzzer = shared.get_or_init(|| fuzzing::build().map_err(|failure| failure.to_string()));
+    let fuzzer =
+        shared.get_or_init(|| fuzzing::build(target.of).map_err(|failure| failure.to_string()));
     let fuzzer = fuzzer.as_ref().map_err(|why| vec![why.clone()])?;
     let folder = context.logs.join("fuzz").join(target.name);
     // What an earlier run kept would make this one try other inputs. If it cannot go, the search says so.

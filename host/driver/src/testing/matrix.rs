@@ -121,7 +121,11 @@ impl Cell {
         let folder = name.replace('/', "-");
         let job: Job = Box::new(move |context| run(context, &folder, &self));
         let test = Test::parallel(name, claim, job);
-        if usual { test } else { test.on_request() }
+        if usual {
+            test
+        } else {
+            test.on_request("other cells have its GIC, its CPU and its number of vCPUs each time")
+        }
     }
 }
 

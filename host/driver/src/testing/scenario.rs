@@ -70,9 +70,8 @@ pub struct Scenario {
     /// VMs whose own counts (`TALLY class=N ...`) must be those of EL2's statistics.
     #[serde(default)]
     pub tally: Vec<String>,
-    /// It takes long: it runs when it is asked for.
-    #[serde(default)]
-    pub on_request: bool,
+    /// Why it runs only when it is asked for: it takes long, or needs what nothing else does.
+    pub on_request: Option<String>,
     /// Lines that must come, in this order for each speaker, and what is typed then.
     #[serde(default, rename = "step")]
     pub steps: Vec<Step>,
@@ -316,6 +315,13 @@ impl Scenario {
         if self.steps.is_empty() && self.done.is_empty() && self.stops.is_empty() {
             return Some("it expects nothing: no `step`, `done` or `stops`");
         }
+        if self
+            .on_request
+            .as_deref()
+            .is_some_and(|why| why.trim().is_empty())
+        {
+            return Some("`on_request` without a reason");
+        }
         if self.period.is_some() && self.clock == ScenarioClock::Host {
             return Some(
                 "`period` with `clock = \"host\"`: periods are counted on the instruction clock",
@@ -420,6 +426,18 @@ mod tests {
         let scenario: Scenario = toml::from_str(&format!("{text}done = [\"a\"]")).unwrap();
         assert_eq!(scenario.flaw(), None);
         assert_eq!(scenario.cpus, ["cortex-a53"]);
+    }
+
+    #[test]
+    fn what_runs_on_request_says_why() {
+        let read = |why| {
+            let text = "claim = \"c\"\nsystem = \"s.toml\"\ndone = [\"a\"]\n";
+            Scenario::read("t", &format!("{text}on_request = {why}\n"))
+        };
+        let scenario = read("\"it takes minutes\"").unwrap().remove(0).1;
+        assert_eq!(scenario.on_request.as_deref(), Some("it takes minutes"));
+        assert!(read("\" \"").unwrap_err().contains("without a reason"));
+        assert!(read("true").is_err());
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub enum Stage {
 pub struct Context {
     /// The repository.
     pub root: PathBuf,
+    /// Names of the tests of this run: those that share what they build need not build for the others.
+    pub chosen: Vec<String>,
     /// Folder for the logs of tests.
     pub logs: PathBuf,
     /// Systems that were built already.
@@ -38,9 +40,10 @@ pub struct Context {
 }
 
 impl Context {
-    /// A context for the repository at `root`.
-    pub fn new(root: PathBuf) -> Self {
+    /// A context for the repository at `root`, in which `tests` run.
+    pub fn new(root: PathBuf, tests: &[Test]) -> Self {
         Self {
+            chosen: tests.iter().map(|test| test.name.clone()).collect(),
             logs: root.join("out/test"),
             builds: Builds::default(),
             profiles: Mutex::default(),
@@ -60,8 +63,8 @@ pub struct Test {
     pub claim: String,
     /// When it runs.
     pub stage: Stage,
-    /// It runs when it is asked for: by `--all`, or by a part of its name.
-    pub on_request: bool,
+    /// Why it runs only when it is asked for, by `--all` or by a part of its name; `None` if it runs each time.
+    pub on_request: Option<String>,
     /// What it does.
     pub job: Job,
 }
@@ -81,15 +84,15 @@ impl Test {
             name: name.into(),
             claim: claim.into(),
             stage: Stage::Build,
-            on_request: false,
+            on_request: None,
             job,
         }
     }
 
     /// The test, to run on request only.
-    pub fn on_request(self) -> Self {
+    pub fn on_request(self, why: impl Into<String>) -> Self {
         Self {
-            on_request: true,
+            on_request: Some(why.into()),
             ..self
         }
     }
@@ -215,7 +218,7 @@ mod tests {
             Test::parallel("panics", "c", Box::new(|_| panic!("ouch"))),
         ];
         let mut told = 0;
-        let context = Context::new(PathBuf::from("/nonexistent"));
+        let context = Context::new(PathBuf::from("/nonexistent"), &tests);
         let done = run(&tests, &context, 2, &mut |_| told += 1);
         assert_eq!(*order.lock().unwrap(), ["one", "two", "late", "last"]);
         assert_eq!(told, 10);

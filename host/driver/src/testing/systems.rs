@@ -29,14 +29,23 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
         let scenario = Arc::new(scenario);
         // A system that is run on request only is built on request only: it may need more than the others.
         let built = systems.entry(scenario.system.name(&name));
-        let built = built.or_insert_with(|| (name.clone(), Arc::clone(&scenario), true));
-        built.2 &= scenario.on_request;
+        let built = built.or_insert_with(|| {
+            (
+                name.clone(),
+                Arc::clone(&scenario),
+                scenario.on_request.clone(),
+            )
+        });
+        built.2 = built.2.take().filter(|_| scenario.on_request.is_some());
         for cpu in &scenario.cpus {
             let (cpu, scenario) = (cpu.clone(), Arc::clone(&scenario));
             let test_name = format!("system/{name}/{cpu}");
             let folder = test_name.replace('/', "-");
-            let (name, claim, on_request) =
-                (name.clone(), scenario.claim.clone(), scenario.on_request);
+            let (name, claim, on_request) = (
+                name.clone(),
+                scenario.claim.clone(),
+                scenario.on_request.clone(),
+            );
             let job: Job = Box::new(move |context| {
                 let system = scenario.system.file(context, &name);
                 boot(
@@ -48,7 +57,10 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
                 )
             });
             let test = Test::parallel(test_name, claim, job);
-            tests.push(if on_request { test.on_request() } else { test });
+            tests.push(match on_request {
+                Some(why) => test.on_request(why),
+                None => test,
+            });
         }
     }
     let builds = systems
@@ -65,7 +77,10 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
                 Ok(format!("{} KiB", bytes.div_ceil(1024)))
             });
             let test = Test::build(format!("build/{system}"), claim, job);
-            if on_request { test.on_request() } else { test }
+            match on_request {
+                Some(why) => test.on_request(why),
+                None => test,
+            }
         });
     let mut all: Vec<_> = builds.collect();
     all.extend(tests);

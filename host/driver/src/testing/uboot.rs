@@ -92,8 +92,11 @@ pub fn tests() -> Vec<Test> {
     let one = |way: Way| {
         let job: Job = Box::new(move |context| boot(context, way));
         let test = Test::parallel(format!("boot/u-boot-{}", way.name), way.claim, job);
-        // Debian's u-boot-tools are needed for no other.
-        if way.signed { test.on_request() } else { test }
+        if way.signed {
+            test.on_request("it needs Debian's u-boot-tools")
+        } else {
+            test
+        }
     };
     WAYS.into_iter().map(one).collect()
 }

@@ -1,5 +1,8 @@
 //! `bulkhead fuzz`: looks for inputs that break what a guest, a firmware or a file can reach.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use bulkhead_cli::cmd::fuzz::Args;
 use bulkhead_model::checkout;
 use bulkhead_model::failure::{Failure, Outcome};
@@ -35,11 +38,15 @@ fn act(args: &Args) -> Result<Outcome, Failure> {
             format!("the targets are {}", names.join(", ")),
         ));
     }
-    let fuzzer = fuzzing::build()?;
+    let mut fuzzers = BTreeMap::new();
     let mut outcome = Outcome::Done;
     for target in chosen {
+        let fuzzer = match fuzzers.entry(target.of) {
+            Entry::Occupied(built) => built.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(fuzzing::build(target.of)?),
+        };
         if let Some(file) = &args.replay {
-            let (words, broken) = fuzzing::replay(&fuzzer, target.name, file)?;
+            let (words, broken) = fuzzing::replay(fuzzer, target.name, file)?;
             print!("{words}");
             return Ok(if broken {
                 Outcome::Failed
@@ -53,7 +60,7 @@ fn act(args: &Args) -> Result<Outcome, Failure> {
             (None, None) => Until::Runs(target.runs),
         };
         let folder = checkout::root().join("out/fuzz").join(target.name);
-        match fuzzing::search(&fuzzer, target.name, args.seed, until, &folder)? {
+        match fuzzing::search(fuzzer, target.name, args.seed, until, &folder)? {
             Ok(figures) => println!("{}: {figures}", target.name),
             Err(found) => {
                 println!("{}: {}", target.name, found.words.trim_end());

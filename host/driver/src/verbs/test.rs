@@ -24,7 +24,7 @@ pub fn run(args: Args) -> Outcome {
     if !args.filter.is_empty() {
         tests.retain(|test| args.filter.iter().any(|part| test.name.contains(part)));
     } else if !args.all && !args.list {
-        tests.retain(|test| !test.on_request);
+        tests.retain(|test| test.on_request.is_none());
     }
     if tests.is_empty() {
         eprintln!(
@@ -46,7 +46,7 @@ pub fn run(args: Args) -> Outcome {
     };
     // It cannot have been named before.
     let _ = tempfile::env::override_temp_dir(temporary.value.path());
-    let context = Context::new(root);
+    let context = Context::new(root, &tests);
     let mut show = Show::new(tests.len(), args.json);
     let done = testing::run(&tests, &context, args.jobs, &mut |told| show.tell(&told));
     show.finish(&done)
@@ -57,14 +57,16 @@ fn list(tests: &[Test], json: bool) {
         let tests = tests.iter().map(|test| Listed {
             name: &test.name,
             claim: &test.claim,
-            on_request: test.on_request,
+            on_request: test.on_request.is_some(),
+            why: test.on_request.as_deref(),
         });
         let tests = tests.collect();
         println!("{}", json!(List { tests }));
         return;
     }
     for test in tests {
-        let mark = if test.on_request { " (on request)" } else { "" };
+        let mark = test.on_request.as_ref();
+        let mark = mark.map_or_else(String::new, |why| format!(" (on request: {why})"));
         println!("{}{mark}\n    {}", test.name, test.claim);
     }
     println!("{} tests", tests.len());
@@ -81,6 +83,8 @@ struct Listed<'a> {
     name: &'a str,
     claim: &'a str,
     on_request: bool,
+    /// Why it runs on request only.
+    why: Option<&'a str>,
 }
 
 /// What `--json` prints at the end.

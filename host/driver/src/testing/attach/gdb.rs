@@ -39,7 +39,8 @@ pub fn tests() -> Vec<Test> {
         ),
     ];
     let tests = tests.into_iter();
-    let tests = tests.map(|(name, claim, job)| Test::build(name, claim, job).on_request());
+    let why = "it needs gdb for other machines (gdb-multiarch)";
+    let tests = tests.map(|(name, claim, job)| Test::build(name, claim, job).on_request(why));
     tests.collect()
 }
 

@@ -39,7 +39,8 @@ const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 pub fn test() -> Test {
     let claim = "Who follows the tutorial word for word on a bare Debian 12 sees what it shows.";
     let job: Job = Box::new(fresh);
-    Test::last("docs/debian-12", claim, job).on_request()
+    let why = "it installs a Debian, as root and from the network";
+    Test::last("docs/debian-12", claim, job).on_request(why)
 }
 
 fn fresh(context: &Context) -> Result<String, Vec<String>> {

@@ -141,7 +141,7 @@ mod tests {
         let tutorial = tests
             .iter()
             .find(|test| test.name == "docs/tutorial/two-guests");
-        assert!(tutorial.is_some_and(|test| !test.on_request));
+        assert!(tutorial.is_some_and(|test| test.on_request.is_none()));
         assert!(tests.iter().any(|test| test.name == "docs/README"));
     }
 }

@@ -61,7 +61,7 @@ pub fn tests() -> Vec<Test> {
          and dark, for few VMs and for 64; its parts stand where they stood.",
         job,
     );
-    vec![test.on_request()]
+    vec![test.on_request("it needs Chromium")]
 }
 
 /// The first browser of these that there is.

@@ -1,21 +1,18 @@
-//! `bulkhead-fuzz`: searches one target; called by `bulkhead fuzz`, which builds it with sanitizers.
+//! The command line of the programs, one for each target; called by `bulkhead fuzz`, which builds them with sanitizers.
 //!
 //! The last line on stdout tells how it ended. Exit status: 0 nothing found, 1 found, 2 wrong arguments,
 //! 3 the folder cannot be used.
-#![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bulkhead_fuzz::engine::{self, Until};
-use bulkhead_fuzz::{Target, targets};
+use crate::Target;
+use crate::engine::{self, Until};
 
-const USAGE: &str = "usage: bulkhead-fuzz list
-       bulkhead-fuzz TARGET --folder FOLDER [--seed N] (--runs N | --minutes N)
-       bulkhead-fuzz TARGET --replay FILE";
+const USAGE: &str = "usage: fuzz-TARGET --folder FOLDER [--seed N] (--runs N | --minutes N)
+       fuzz-TARGET --replay FILE";
 
 struct Arguments {
-    target: &'static Target,
     folder: PathBuf,
     seed: u64,
     until: Until,
@@ -23,9 +20,7 @@ struct Arguments {
 }
 
 fn arguments(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
-    let name = words.next()?;
     let mut arguments = Arguments {
-        target: targets::ALL.iter().find(|target| target.name == name)?,
         folder: PathBuf::from("."),
         seed: 1,
         until: Until::Runs(10_000),
@@ -45,21 +40,15 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     Some(arguments)
 }
 
-fn main() -> ExitCode {
-    let mut words = std::env::args().skip(1).peekable();
-    if words.peek().is_some_and(|word| word == "list") {
-        for target in targets::ALL {
-            println!("{}", target.name);
-        }
-        return ExitCode::SUCCESS;
-    }
-    let Some(arguments) = arguments(words) else {
+/// What a program does that searches this target and has no code of another.
+pub fn main(target: &Target) -> ExitCode {
+    let Some(arguments) = arguments(std::env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
     let ended = match &arguments.replay {
-        Some(file) => replay(&arguments, file),
-        None => search(&arguments),
+        Some(file) => replay(target, file),
+        None => search(target, &arguments),
     };
     ended.unwrap_or_else(|error| {
         eprintln!("{}: {error}", arguments.folder.display());
@@ -67,22 +56,21 @@ fn main() -> ExitCode {
     })
 }
 
-fn replay(arguments: &Arguments, file: &Path) -> std::io::Result<ExitCode> {
-    Ok(match engine::replay(arguments.target, file)? {
+fn replay(target: &Target, file: &Path) -> std::io::Result<ExitCode> {
+    Ok(match engine::replay(target, file)? {
         Ok(()) => {
-            println!("{}: nothing breaks", arguments.target.name);
+            println!("{}: nothing breaks", target.name);
             ExitCode::SUCCESS
         }
         Err(words) => {
-            println!("{}: {words}", arguments.target.name);
+            println!("{}: {words}", target.name);
             ExitCode::from(1)
         }
     })
 }
 
-fn search(arguments: &Arguments) -> std::io::Result<ExitCode> {
+fn search(target: &Target, arguments: &Arguments) -> std::io::Result<ExitCode> {
     let Arguments {
-        target,
         seed,
         until,
         folder,

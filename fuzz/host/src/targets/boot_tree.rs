@@ -4,8 +4,9 @@ use bulkhead_abi::plan::UartKind;
 use bulkhead_core::boot_tree::BootTree;
 
 use super::description;
-use crate::Target;
+use bulkhead_fuzz::Target;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "boot-tree",
     seeds,

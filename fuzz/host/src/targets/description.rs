@@ -7,8 +7,9 @@ use bulkhead_planner::Planned;
 use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare_text};
 
-use crate::Target;
+use bulkhead_fuzz::Target;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "description",
     seeds,
@@ -57,7 +58,7 @@ pub const TARGET: Target = Target {
 
 /// Folder of the device tree and of payloads.
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../host/cli/tests/fixtures")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../host/cli/tests/fixtures")
 }
 
 const BOARD: &str = "[board]\ndtb = \"virt.dtb\"\n";

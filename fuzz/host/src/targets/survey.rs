@@ -3,8 +3,9 @@
 use bulkhead_model::survey::Survey;
 
 use super::description;
-use crate::Target;
+use bulkhead_fuzz::Target;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "survey",
     seeds,

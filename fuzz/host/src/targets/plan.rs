@@ -1,5 +1,7 @@
 //! The plan: whatever bytes EL2 finds behind itself, it refuses or can act on without a question.
 
+use std::sync::LazyLock;
+
 use bulkhead_abi::plan::{PAGE, RegionKind, UartKind};
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::plan::{Plan, seal};
@@ -7,9 +9,10 @@ use bulkhead_core::stage2::{Builder, pages_needed};
 use zerocopy::IntoBytes;
 
 use super::description;
-use crate::Target;
-use crate::engine::Input;
+use bulkhead_fuzz::Target;
+use bulkhead_fuzz::engine::Input;
 
+/// This target.
 pub const TARGET: Target = Target {
     name: "plan",
     seeds,
@@ -47,11 +50,14 @@ fn run(bytes: &[u8]) {
         return;
     }
     proven(&plan);
-    let dtb = std::fs::read(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../host/cli/tests/fixtures/virt.dtb"
-    ));
-    if let Some(tree) = BootTree::read(&dtb.unwrap_or_default(), UartKind::Pl011.words()) {
+    static TREE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../host/cli/tests/fixtures/virt.dtb"
+        );
+        std::fs::read(file).unwrap_or_default()
+    });
+    if let Some(tree) = BootTree::read(&TREE, UartKind::Pl011.words()) {
         // Either way: the question itself must not fail.
         let _ = plan.fits(&tree.found(0, plan.header.image.base));
     }
