@@ -219,7 +219,6 @@ pub fn drain(vcpu: &mut Vcpu, flush: bool) {
         return;
     };
     let next = service.drain(flush);
-    service.offer_space();
     for (purpose, at) in [
         (Purpose::Flush, next.flush),
         (Purpose::Monitor, next.monitor),

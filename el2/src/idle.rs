@@ -121,20 +121,26 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
             finish(vcpu, vm);
             return true;
         }
-        return wait_for_space(vm);
+        return wait_for_space(vm, || vm.streams.log.is_empty());
     };
     let fits = vm.streams.log.push_all(line.as_bytes());
     if !fits {
+        let len = line.as_bytes().len();
         *unsaid = Some(line);
-        return wait_for_space(vm);
+        return wait_for_space(vm, || vm.streams.log.free() as usize >= len);
     }
     output_waits();
     true
 }
 
-/// Asks the drainer for a message when the stream has room again. Returns `false`.
-fn wait_for_space(vm: &vm::Vm) -> bool {
+/// Asks the drainer for a message when the stream has room again. `true`: it has it already, as
+/// `has_room` says.
+fn wait_for_space(vm: &vm::Vm, has_room: impl FnOnce() -> bool) -> bool {
     vm.streams.wants_space.want();
+    if has_room() {
+        vm.streams.wants_space.forget();
+        return true;
+    }
     output_waits();
     false
 }

@@ -177,6 +177,18 @@ impl Pcpu {
         }
     }
 
+    /// Clears the wake times of the vCPUs in `slots`, one bit for each, all of which have passed.
+    pub fn clear_wakes(&mut self, slots: u32) {
+        for (slot, run_slot) in self.run_slots.iter_mut().enumerate() {
+            if let Some(run_slot) = run_slot.as_mut()
+                && slots.wrapping_shr(slot as u32) & 1 != 0
+            {
+                run_slot.wakes_at = u64::MAX;
+            }
+        }
+        self.look_for_soonest();
+    }
+
     #[inline(never)]
     fn look_for_soonest(&mut self) {
         let all = self.run_slots.iter().take(self.used).flatten();

@@ -245,10 +245,11 @@ pub fn yield_point(vcpu: &mut Vcpu) {
     }
 }
 
-/// Wakes a vCPU of this pCPU, which has something to do.
-fn wake(vcpu: &mut Vcpu, slot: usize) {
-    if let Some(pcpu) = vcpu.pcpu.as_deref_mut()
-        && pcpu.sched.wake(slot, timer::now())
+/// Wakes the vCPUs of this pCPU in `slots`, one bit for each, which have something to do.
+fn wake_all(vcpu: &mut Vcpu, slots: u32) {
+    if slots != 0
+        && let Some(pcpu) = vcpu.pcpu.as_deref_mut()
+        && pcpu.sched.wake_all(slots, timer::now())
     {
         pcpu.look_again = true;
         vcpu.exit_work = true;
@@ -466,30 +467,12 @@ fn slots(vcpu: &Vcpu, has_pending: impl Fn(&RunSlot) -> bool) -> u32 {
     found
 }
 
-fn wake_all(vcpu: &mut Vcpu, found: u32) {
-    for slot in numbers(found) {
-        wake(vcpu, slot);
-    }
-}
-
 /// Marks the vCPUs in `found`, which do not run, as having something pending, and wakes them.
 fn mark_pending(vcpu: &mut Vcpu, found: u32) {
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
         pcpu.pending |= found;
     }
     wake_all(vcpu, found);
-}
-
-/// Returns the numbers of the bits that are set.
-fn numbers(bits: u32) -> impl Iterator<Item = usize> {
-    let mut rest = bits;
-    core::iter::from_fn(move || {
-        let number = rest.trailing_zeros() as usize;
-        (rest != 0).then(|| {
-            rest &= rest.wrapping_sub(1);
-            number
-        })
-    })
 }
 
 /// Whether EL2's timer has fired for the end of the turn only.
@@ -520,10 +503,8 @@ pub fn timer_fired(vcpu: &mut Vcpu, now: u64) -> bool {
 #[inline(never)]
 fn wake_due(vcpu: &mut Vcpu, now: u64) {
     let found = slots(vcpu, |run_slot| run_slot.wakes_at <= now);
-    for slot in numbers(found) {
-        if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
-            pcpu.wakes(slot);
-        }
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
+        pcpu.clear_wakes(found);
     }
     wake_all(vcpu, found);
 }

@@ -402,6 +402,11 @@ impl Mux {
         }
     }
 
+    /// The VM whose bytes were returned last.
+    pub fn last_speaker(&self) -> Option<usize> {
+        self.speaker.map(|speaker| speaker.vm)
+    }
+
     /// Chooses the next speaker, starting after the last one and the VMs that have been searched.
     fn choose(&mut self, sources: &impl Sources, flush: bool) -> Option<Speaker> {
         let count = sources.count();

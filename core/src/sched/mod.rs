@@ -169,19 +169,29 @@ impl Scheduler {
     /// Makes a blocked vCPU ready. Returns `true` if the caller has to call [`Self::next`]: the
     /// vCPU preempts the running one, or the turn of the running one needs an end now.
     pub fn wake(&mut self, slot: usize, now: u64) -> bool {
+        self.wake_all(only(slot), now)
+    }
+
+    /// [`Self::wake`] for a set of slots, one bit for each.
+    pub fn wake_all(&mut self, slots: Set, now: u64) -> bool {
         self.settle(now);
         let floor = self.weights.floor();
         let round = self.weights.round();
-        let Some(place) = self.slots.get_mut(slot) else {
-            return false;
-        };
-        if place.state != State::Blocked {
+        let mut woken = 0;
+        for slot in members(slots) {
+            if let Some(place) = self.slots.get_mut(slot)
+                && place.state == State::Blocked
+            {
+                place.wake(now, floor, round);
+                woken |= only(slot);
+            }
+        }
+        if woken == 0 {
             return false;
         }
-        place.wake(now, floor, round);
-        self.awake |= only(slot);
+        self.awake |= woken;
         self.weigh();
-        self.current == NOBODY || self.goes_before(slot, self.current)
+        self.current == NOBODY || members(woken).any(|slot| self.goes_before(slot, self.current))
     }
 
     /// Blocks the current vCPU until [`Self::wake`].

@@ -17,9 +17,12 @@ use crate::vm::{self, LIMITS, VCPU_LOCATION};
 
 /// The bytes that are sent in one turn: a PL011 FIFO.
 const BATCH: u32 = 16;
-/// The number of looks for a stream with something to send, in one exit. With up to
-/// [`LOOK`](bulkhead_core::console::mux::LOOK) VMs that suffices to find nothing twice.
-const LOOKS: u32 = 3;
+/// The number of looks for a stream with something to send, in one exit, at
+/// [`LOOK`](bulkhead_core::console::mux::LOOK) VMs each.
+const LOOKS: u32 = 2;
+/// The time from one exit with that many looks to the next, in nanoseconds: more than the exit
+/// takes.
+const BETWEEN_LOOKS: u64 = 20_000;
 
 /// The VMs of the plan as the multiplexer sees them.
 struct Vms<'a>(&'a [Vm]);
@@ -115,6 +118,7 @@ impl Console {
         let mut waits = true;
         let mut looks = 0u32;
         let flush = core::mem::take(&mut self.flush) | flush;
+        let mut spoke = 0u64;
         // Another pCPU has added output meanwhile.
         self.sleeps &= !AWAKE.is_set();
         for _ in 0..BATCH {
@@ -132,6 +136,9 @@ impl Console {
                     AWAKE.stay();
                 }
                 self.send(byte);
+                if let Some(vm) = self.mux.last_speaker() {
+                    spoke |= 1u64.wrapping_shl(vm as u32);
+                }
                 continue;
             }
             looks = looks.wrapping_add(1);
@@ -152,30 +159,16 @@ impl Console {
             }
             if looks >= LOOKS {
                 self.flush = flush;
-                again.monitor = Some(timer::now().saturating_add(1));
+                // Not at once: for the guest of this pCPU that would be one exit twice as long.
+                let pause = timer::nanoseconds(BETWEEN_LOOKS);
+                again.monitor = Some(timer::now().saturating_add(pause));
                 waits = false;
                 break;
             }
         }
         self.uart.ask_for_space(waits);
+        offer_space(spoke);
         again
-    }
-
-    /// Notifies the VMs that wait for room.
-    pub fn offer_space(&mut self) {
-        for index in 0..plan().vms.len() {
-            let vm = vm::vm(index);
-            let streams = &vm.streams;
-            if streams.output.free() < 512 || !streams.wants_space.made() {
-                continue;
-            }
-            // While the VM runs, its emulated UART waits, which any of its vCPUs can serve; later
-            // its vCPUs wait to print their reports.
-            let whom = if vm.life.power.is_up() { 1 } else { usize::MAX };
-            for id in plan::ids_of(index).take(whom) {
-                mailbox::send(id, mailbox::UART);
-            }
-        }
     }
 
     /// Passes received bytes to the VM that has the input.
@@ -236,5 +229,28 @@ impl Console {
     /// Whether there is nothing left to send and the UART has sent everything.
     pub fn is_done(&self) -> bool {
         self.monitor.is_idle() && self.mux.is_done(&Vms(plan().vms)) && self.uart.is_idle()
+    }
+}
+
+/// Notifies those of `vms`, one bit for each, that wait for room: VMs whose bytes have just been
+/// sent, at most [`BATCH`]. No other VM can have got any.
+fn offer_space(vms: u64) {
+    let mut rest = vms;
+    for _ in 0..BATCH {
+        if rest == 0 {
+            break;
+        }
+        let index = rest.trailing_zeros() as usize;
+        let vm = vm::vm(index);
+        rest &= rest.wrapping_sub(1);
+        if vm.streams.output.free() < 512 || !vm.streams.wants_space.made() {
+            continue;
+        }
+        // While the VM runs, its emulated UART waits, which any of its vCPUs can serve; later its
+        // vCPUs wait to print their reports.
+        let whom = if vm.life.power.is_up() { 1 } else { usize::MAX };
+        for id in plan::ids_of(index).take(whom) {
+            mailbox::send(id, mailbox::UART);
+        }
     }
 }
