@@ -3,7 +3,7 @@
 //! is asked of it.
 
 use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind};
-use bulkhead_core::cpu::power::{Phase, Start};
+use bulkhead_core::cpu::power::{Phase, Power, Start};
 use bulkhead_core::cpu::smccc::Workarounds;
 use bulkhead_core::cpu::sysreg::IdRegisters;
 use bulkhead_core::devices::pl011::Pl011;
@@ -16,15 +16,10 @@ use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
 use crate::{gppt, lifecycle, mailbox, random, sched, timed};
 
-/// Whether the VM of this vCPU is still to start.
-fn is_wanted(vcpu: &Vcpu) -> bool {
-    vcpu.vm().is_some_and(|vm| vm.life.power.is_starting())
-}
-
-/// Zeroes a range of physical memory.
-fn scrub(vcpu: &mut Vcpu, mut pa: u64, size: u64) {
+/// Zeroes a range of physical memory, as long as the VM is to start.
+fn scrub(vcpu: &mut Vcpu, power: &Power, mut pa: u64, size: u64) {
     let end = pa.wrapping_add(size);
-    while pa < end && is_wanted(vcpu) {
+    while pa < end && power.is_starting() {
         let done = memory::scrub_slice(&mut vcpu.windows, pa, end.wrapping_sub(pa));
         pa = pa.wrapping_add(done);
         sched::poll_and_yield(vcpu);
@@ -50,14 +45,14 @@ pub fn scrub_shared(windows: &mut mmu::Windows) {
     }
 }
 
-/// Copies a payload into the RAM of its VM.
-fn copy(vcpu: &mut Vcpu, vm: usize, load: &Load) {
+/// Copies a payload into the RAM of its VM, as long as the VM is to start.
+fn copy(vcpu: &mut Vcpu, power: &Power, vm: usize, load: &Load) {
     let Some(to) = plan::physical(vm, load.ipa) else {
         return;
     };
     let from = pool::loaded_at().wrapping_add(load.offset);
     let mut done = 0;
-    while done < load.size && is_wanted(vcpu) {
+    while done < load.size && power.is_starting() {
         let left = load.size.wrapping_sub(done);
         let slice = memory::copy_slice(
             &mut vcpu.windows,
@@ -149,6 +144,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
         return;
     };
     let shared = vm::vm(index);
+    let power = &shared.life.power;
     shared.life.begin(vcpu.vcpus);
     sched::poll_and_yield(vcpu);
     if row.stolen_time != 0 {
@@ -158,11 +154,11 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
     }
     for region in plan().regions_of(index) {
         if region.kind == RegionKind::Ram as u16 {
-            scrub(vcpu, region.pa, region.size);
+            scrub(vcpu, power, region.pa, region.size);
         }
     }
     for load in plan().loads_of(index) {
-        copy(vcpu, index, load);
+        copy(vcpu, power, index, load);
     }
     fill_seeds(vcpu, index, plan().seeds_of(index));
     sched::poll_and_yield(vcpu);
@@ -180,7 +176,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
         entry: row.entry,
         context: row.boot_arg,
     };
-    if shared.life.power.begin() {
+    if power.begin() {
         enter(vcpu, index, start);
     } else {
         lifecycle::take_off(vcpu);
