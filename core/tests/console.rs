@@ -77,6 +77,8 @@ proptest! {
         same!(VmEnd, end);
         let input = InputTo { vm: Name(&vm) };
         same!(InputTo, input);
+        let lost = InputLost { vm: Name(&vm) };
+        same!(InputLost, lost);
         let labelled = written(|line| label::write(line, b'3', &vm, goes_on));
         let plain = labelled.replace("\x1b[33m", "").replace("\x1b[0m", "");
         let text = plain + &why;

@@ -21,6 +21,14 @@ sequence! {
     }
 }
 
+sequence! {
+    /// A VM has not read its input for long, and there is no room for more: `input is lost, not read by linux`.
+    pub struct InputLost<'a> {
+        /// Its name.
+        "input is lost, not read by ", vm: Name<'a>,
+    }
+}
+
 /// The first line: `Bulkhead 0.1.0, 4 pCPUs, 2 VMs`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Booted<'a> {

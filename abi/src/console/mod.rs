@@ -14,7 +14,9 @@ pub mod label;
 mod stats;
 mod time;
 
-pub use events::{ALL_STOPPED, ALL_STOPPED_LINE, Booted, InputTo, Outcome, Refused, VmEnd};
+pub use events::{
+    ALL_STOPPED, ALL_STOPPED_LINE, Booted, InputLost, InputTo, Outcome, Refused, VmEnd,
+};
 pub use field::{Field, Hex, Name, Padded, Percent, Rest, Word};
 pub use stats::{ClassRow, ExitsOf, FaultAt, HEADINGS, LAST_EXITS, LastExit, Totals};
 pub use time::{Ran, Turns, WAITS, Waits, waits};
