@@ -84,6 +84,8 @@ proptest! {
             let ordered = Ordered { order, vm: Name(&vm), refused };
             same!(Ordered, ordered);
         }
+        let lost = InputLost { vm: Name(&vm) };
+        same!(InputLost, lost);
         let labelled = written(|line| label::write(line, b'3', &vm, goes_on));
         let plain = labelled.replace("\x1b[33m", "").replace("\x1b[0m", "");
         let text = plain + &why;

@@ -126,7 +126,9 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
         service.uart.start();
         vcpu.gic.enable(board.uart_intid);
     }
-    vcpu.workarounds = Workarounds::find(cpu::speculation(), firmware::call);
+    let own = cpu::speculation();
+    vcpu.workarounds = Workarounds::find(own, firmware::call);
+    cpu::guard_boundary(vcpu.workarounds.boundary(own));
     vcpu.ids = IdRegisters::new(&cpu::id_registers());
     if gic::VIRTUAL == Version::V2 {
         vcpu.ids = vcpu.ids.with_gicv2();

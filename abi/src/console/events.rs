@@ -21,6 +21,14 @@ sequence! {
     }
 }
 
+sequence! {
+    /// A VM has not read its input for long, and there is no room for more: `input is lost, not read by linux`.
+    pub struct InputLost<'a> {
+        /// Its name.
+        "input is lost, not read by ", vm: Name<'a>,
+    }
+}
+
 /// What a VM does that an order does not fit, as an adjective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {

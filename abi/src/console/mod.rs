@@ -15,8 +15,8 @@ mod stats;
 mod time;
 
 pub use events::{
-    ALL_STOPPED, ALL_STOPPED_LINE, Booted, Condition, InputTo, Order, Ordered, Outcome, Refused,
-    VmEnd,
+    ALL_STOPPED, ALL_STOPPED_LINE, Booted, Condition, InputLost, InputTo, Order, Ordered, Outcome,
+    Refused, VmEnd,
 };
 pub use field::{Field, Hex, Name, Padded, Percent, Rest, Word};
 pub use stats::{ClassRow, ExitsOf, FaultAt, HEADINGS, LAST_EXITS, LastExit, Totals};

@@ -63,6 +63,60 @@ impl Choice {
     }
 }
 
+/// Milliseconds for which input stays in the UART while its VM makes no room for more.
+pub const HOLD_MS: u64 = 1000;
+/// Bytes for which a VM has to make room in that time. One that reads less cannot keep the operator
+/// from switching to another VM.
+pub const HOLD_ROOM: u32 = 16;
+
+/// Input that stays in the UART, because its VM has no room for it. A VM that makes none for
+/// [`HOLD_MS`] loses what comes from then on, so that keys for the console are seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hold {
+    /// When the VM has had time enough (ticks); `None`: there is room.
+    until: Option<u64>,
+    loses: bool,
+    told: bool,
+}
+
+impl Hold {
+    /// There is room.
+    pub const fn new() -> Self {
+        Self {
+            until: None,
+            loses: false,
+            told: false,
+        }
+    }
+
+    /// Whether bytes stay in the UART.
+    pub const fn is_on(&self) -> bool {
+        self.until.is_some() && !self.loses
+    }
+
+    /// Before a byte is taken from the UART: whether it stays there. `free`: bytes that fit for its
+    /// VM; `hold`: the ticks of [`HOLD_MS`].
+    pub fn stays(&mut self, free: u32, now: u64, hold: u64) -> bool {
+        let Some(until) = self.until else {
+            if free == 0 {
+                self.until = Some(now.wrapping_add(hold));
+            }
+            return free == 0;
+        };
+        if free >= HOLD_ROOM {
+            *self = Self::new();
+        } else if now >= until {
+            self.loses = true;
+        }
+        self.is_on()
+    }
+
+    /// A byte was lost: whether to say so.
+    pub fn is_new_loss(&mut self) -> bool {
+        !core::mem::replace(&mut self.told, true)
+    }
+}
+
 /// The state of the console keys, which separates keys for the console from bytes for VMs.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
@@ -117,6 +171,11 @@ impl Keys {
         Key::Focus(focus)
     }
 
+    /// Whether the next byte may be for a VM, and not for the console or the monitor.
+    pub const fn needs_room(&self) -> bool {
+        !self.escaped && !self.choice.is_open() && !self.monitor
+    }
+
     /// Closes the monitor: keys go to VMs again.
     pub fn leave_monitor(&mut self) {
         self.monitor = false;
@@ -160,6 +219,39 @@ mod tests {
         assert_eq!(keys.take(ESCAPE, 2), Key::Nothing);
         assert_eq!(keys.take(b'2', 2), Key::Focus(1));
         assert_eq!(keys.take(b'2', 2), Key::Send(b'2'), "focus leaves it");
+    }
+
+    #[test]
+    fn input_waits_for_room_but_not_for_ever() {
+        let mut hold = Hold::new();
+        assert!(!hold.stays(1, 0, 100));
+        assert!(hold.stays(0, 5, 100) && hold.is_on());
+        assert!(hold.stays(HOLD_ROOM - 1, 104, 100), "too little room");
+        assert!(!hold.stays(HOLD_ROOM, 104, 100) && !hold.is_on());
+        // Each time anew.
+        assert!(hold.stays(0, 104, 100) && hold.stays(0, 203, 100));
+        assert!(!hold.stays(0, 204, 100), "keys for the console are seen");
+        assert!(!hold.is_on());
+        assert!(hold.is_new_loss() && !hold.is_new_loss());
+        assert!(!hold.stays(0, 1000, 100), "what comes is lost");
+        assert!(!hold.stays(HOLD_ROOM, 1001, 100), "it reads again");
+        assert!(hold.stays(0, 1002, 100) && hold.is_new_loss());
+    }
+
+    #[test]
+    fn keys_of_the_console_need_no_room() {
+        let mut keys = Keys::new(0);
+        assert!(keys.needs_room());
+        keys.take(ESCAPE, 64);
+        assert!(!keys.needs_room());
+        keys.take(b'0', 64);
+        assert!(!keys.needs_room(), "in the middle of a number");
+        keys.take(b'1', 64);
+        keys.take(b'7', 64);
+        assert!(keys.needs_room());
+        keys.take(ESCAPE, 64);
+        keys.take(b'm', 64);
+        assert!(!keys.needs_room(), "the monitor's");
     }
 
     #[test]

@@ -251,9 +251,18 @@ impl Mux {
     }
 
     /// Prints a message of the console, on a separate line, when the open line has ended or its turn
-    /// is over. Of several messages that wait only the last is printed.
+    /// is over. Of several messages that wait the last are printed, as far as there is room.
     pub fn notice(&mut self, text: &Line<128>) {
-        self.notice = *text;
+        let (before, after) = (self.notice.as_bytes().len(), text.as_bytes().len());
+        let all = before
+            .wrapping_add(label::EL2_ANEW.len())
+            .wrapping_add(after);
+        if before == 0 || all > 128 {
+            self.notice = *text;
+        } else {
+            self.notice.text(label::EL2_ANEW);
+            self.notice.all(text.as_bytes());
+        }
     }
 
     /// Starts the message that waits, unless a line is being printed.
@@ -437,7 +446,7 @@ impl Mux {
 
     /// Starts a line with its label.
     fn open(&mut self, sources: &impl Sources, speaker: Speaker, now: Now) -> Next {
-        self.insert = Line::new();
+        self.insert.clear();
         self.inserted = 1;
         if self.line_open {
             self.insert.text("\r\n");

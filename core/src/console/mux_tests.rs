@@ -232,6 +232,33 @@ fn a_notice_waits_for_the_turn_of_an_open_line() {
 }
 
 #[test]
+fn a_notice_does_not_take_the_place_of_another() {
+    let (two, mut mux) = (two(), Mux::new());
+    for text in ["first", "second"] {
+        let mut line = Line::new();
+        line.text(text);
+        mux.notice(&line);
+    }
+    let shown = drain(&mut mux, &two, false);
+    assert_eq!(shown, "[el2] first\r\n[el2] second\r\n");
+    for _ in 0..4 {
+        let mut line = Line::new();
+        line.text("one of fifty bytes or so, which fit once but not ever");
+        mux.notice(&line);
+    }
+    let shown = drain(&mut mux, &two, false);
+    assert!(
+        (1..=2).contains(&shown.matches("ever\r\n").count()),
+        "{shown}"
+    );
+    assert!(
+        shown
+            .lines()
+            .all(|line| line.ends_with("ever") || line.ends_with("second"))
+    );
+}
+
+#[test]
 fn a_notice_waits_for_the_end_of_what_el2_says() {
     // However many bytes of the line have been printed, those of its label included.
     for out in 0..30 {

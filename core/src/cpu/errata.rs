@@ -49,6 +49,27 @@ pub const fn walks_by_speculation(midr: u64) -> bool {
     false
 }
 
+/// Returns how many branches in a row replace the branch history of a core of Arm's that an attack
+/// can use (CVE-2022-23960; Arm, "Spectre-BHB"); `None` for a core that is not known to need it.
+pub const fn history_length(midr: u64) -> Option<u32> {
+    if midr >> 24 & 0xff != 0x41 {
+        return None;
+    }
+    match midr >> 4 & 0xfff {
+        // Cortex-A57, A72.
+        0xd07 | 0xd08 => Some(8),
+        // Cortex-A76, Neoverse N1, Cortex-A77, A76AE.
+        0xd0b..=0xd0e => Some(24),
+        // Neoverse V1, Cortex-A78, A78AE, X1, A710, X2, Neoverse N2, Cortex-A78C, X1C.
+        0xd40..=0xd42 | 0xd44 | 0xd47..=0xd49 | 0xd4b | 0xd4c => Some(32),
+        // Cortex-A715, A720.
+        0xd4d | 0xd81 => Some(38),
+        // Cortex-X3, Neoverse V2, Cortex-X4, Neoverse V3.
+        0xd4e | 0xd4f | 0xd82 | 0xd84 => Some(132),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +93,17 @@ mod tests {
         assert!(walks(0xd08, 0, 3), "Cortex-A72");
         assert!(!walks(0xd03, 0, 4), "Cortex-A53");
         assert!(!walks(0xd0c, 3, 1), "Neoverse N1");
+    }
+
+    #[test]
+    fn the_history_is_as_long_as_the_core_makes_it() {
+        let length = |part: u64| history_length(0x41 << 24 | 0xf << 16 | part << 4);
+        let known = [0xd07, 0xd08, 0xd0b, 0xd0c, 0xd41, 0xd49, 0xd4d, 0xd4f].map(length);
+        let expected = [8, 8, 24, 24, 32, 32, 38, 132].map(Some);
+        assert_eq!(known, expected);
+        // Cortex-A53, A55, A510: in order.
+        assert_eq!([0xd03, 0xd05, 0xd46].map(length), [None; 3]);
+        assert_eq!(history_length(0xd08 << 4), None, "another implementer");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! A result is x0 (and x1 to x3 where a call says so); every other register keeps its value, as
 //! version 1.2 requires of x8 to x17.
 
+use crate::cpu::errata;
 use crate::cpu::psci::answer;
 
 /// SMCCC_VERSION.
@@ -105,6 +106,18 @@ impl Cpu {
     }
 }
 
+/// What EL2 does first when a guest enters it, so that what the guest has taught the branch
+/// predictor does not lead EL2's speculation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// The CPU keeps the contexts apart by itself, or does not speculate that far.
+    Nothing,
+    /// So many branches, then CLRBHB, which does nothing on CPUs without it.
+    Branches(u32),
+    /// This call of the firmware.
+    Firmware(u32),
+}
+
 /// Workarounds of a pCPU, detected once when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workarounds {
@@ -138,6 +151,31 @@ impl Workarounds {
             *slot = decide(workaround, cpu, said);
         }
         found
+    }
+
+    /// Returns what EL2 does at its own boundary on `cpu`, whose workarounds these are.
+    pub const fn boundary(&self, cpu: Cpu) -> Boundary {
+        let targets = Workaround::BranchTarget;
+        if !cpu.is_immune(targets) {
+            // The third call does what the first does, and more (DEN0028E, 7.9).
+            if self.passed_on[Workaround::BranchHistory as usize] {
+                return Boundary::Firmware(Workaround::BranchHistory.function());
+            }
+            if self.passed_on[targets as usize] {
+                return Boundary::Firmware(targets.function());
+            }
+        }
+        // ID_AA64PFR0_EL1.CSV2 3, or ID_AA64MMFR1_EL1.ECBHB: the history of a guest is not used at
+        // EL2.
+        if cpu.pfr0 >> 56 & 15 >= 3 || cpu.mmfr1 >> 60 & 15 != 0 {
+            return Boundary::Nothing;
+        }
+        let clears = cpu.isar2 >> 28 & 15 != 0;
+        match errata::history_length(cpu.midr) {
+            _ if clears => Boundary::Branches(1),
+            Some(length) => Boundary::Branches(length),
+            None => Boundary::Nothing,
+        }
     }
 
     /// Decides a call; `function` is w0, `x1` its argument. `None`: not a call of the convention.
@@ -254,6 +292,37 @@ mod tests {
             assert_eq!(features(found), [said; 3]);
             assert_eq!(calls(found), [Call::PassOn; 3]);
         }
+    }
+
+    #[test]
+    fn each_cpu_has_its_own_boundary() {
+        let boundary = |cpu, said| Workarounds::find(cpu, firmware(said)).boundary(cpu);
+        assert_eq!(boundary(A53, -1), Boundary::Nothing);
+        assert_eq!(boundary(A72, 0), Boundary::Firmware(0x8000_3fff));
+        assert_eq!(boundary(A72, -1), Boundary::Branches(8));
+        let only_first = |function, x1| match (function, x1) {
+            (ARCH_FEATURES, SECOND | THIRD) => u64::MAX,
+            other => firmware(0)(other.0, other.1),
+        };
+        let old = Workarounds::find(A72, only_first);
+        assert_eq!(old.boundary(A72), Boundary::Firmware(0x8000_8000));
+        let n1 = Cpu {
+            midr: 0x413f_d0c1,
+            pfr0: 1 << 56,
+            ..A53
+        };
+        assert_eq!(boundary(n1, 0), Boundary::Branches(24), "CSV2: no call");
+        let clears = Cpu {
+            isar2: 1 << 28,
+            ..n1
+        };
+        assert_eq!(boundary(clears, -1), Boundary::Branches(1));
+        let apart = Cpu {
+            mmfr1: 1 << 60,
+            ..clears
+        };
+        assert_eq!(boundary(apart, -1), Boundary::Nothing, "ECBHB");
+        assert_eq!(boundary(NEW, -1), Boundary::Nothing, "CSV2_3");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The service task in its smallest form: the pCPU that the plan names moves bytes between the
 //! board's UART and the VMs' streams, at most a FIFO's worth per interrupt.
 
-use bulkhead_abi::console::{InputTo, Name, label};
+use bulkhead_abi::console::{InputLost, InputTo, Name, label};
 use bulkhead_abi::plan::Vm;
-use bulkhead_core::console::keys::Key;
-use bulkhead_core::console::mux::{Next, Now, Sources, Streams};
+use bulkhead_core::console::keys::{HOLD_MS, Key};
+use bulkhead_core::console::mux::{FLUSH_MS, Next, Now, Sources, Streams};
 use bulkhead_core::console::text::Line;
 use bulkhead_core::monitor::{Action, Step};
 
@@ -64,8 +64,8 @@ fn now() -> Now {
 impl Console {
     /// Lets the monitor print its next line, or ask for the data it needs for that; `true` if it
     /// printed a line.
-    fn monitor_turn(&mut self, again: &mut Again) -> bool {
-        if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms), now()) {
+    fn monitor_turn(&mut self, now: Now, again: &mut Again) -> bool {
+        if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms), now) {
             return false;
         }
         let time = [timer::now(), timer::frequency()];
@@ -115,6 +115,9 @@ impl Console {
     pub fn drain(&mut self, flush: bool) -> Again {
         let (vms, now) = (Vms(plan().vms), now());
         let mut again = Again::default();
+        if self.hold.is_on() {
+            self.keys();
+        }
         let mut waits = true;
         let mut looks = 0u32;
         let flush = core::mem::take(&mut self.flush) | flush;
@@ -128,7 +131,7 @@ impl Console {
             // Nor does a line that never ends keep the monitor waiting.
             let first = self.monitor_first || self.mux.is_over(&vms, now);
             if first && !self.monitor.is_idle() {
-                self.monitor_turn(&mut again);
+                self.monitor_turn(now, &mut again);
             }
             let next = self.mux.next(&vms, flush, now);
             if let Next::Byte(byte) = next {
@@ -143,7 +146,7 @@ impl Console {
             }
             looks = looks.wrapping_add(1);
             if next != Next::Later {
-                if self.monitor_turn(&mut again) {
+                if self.monitor_turn(now, &mut again) {
                     continue;
                 }
                 if self.sleeps {
@@ -166,30 +169,54 @@ impl Console {
                 break;
             }
         }
-        self.uart.ask_for_space(waits);
+        let held = self.hold.is_on();
+        if held {
+            // The guest does not say when it has read.
+            let look = now.ticks.saturating_add(timer::milliseconds(FLUSH_MS));
+            again.monitor = again.monitor.or(Some(look));
+        }
+        self.uart.ask(waits, !held);
         offer_space(spoke);
         again
     }
 
-    /// Passes received bytes to the VM that has the input.
+    /// Says which VM has the input, or that it loses it.
+    #[inline(never)]
+    fn tell(&mut self, lost: bool) {
+        let mut line = Line::new();
+        let vm = plan().vms.get(self.keys.focus);
+        let vm = Name(vm.map_or(&[], |vm| &vm.name));
+        if lost {
+            InputLost { vm }.write(&mut line);
+        } else {
+            InputTo { vm }.write(&mut line);
+        }
+        self.mux.notice(&line);
+    }
+
+    /// Passes received bytes to the VM that has the input, unless it has no room for them: see
+    /// [`Hold`](bulkhead_core::console::keys::Hold).
+    #[inline(never)]
     pub fn keys(&mut self) {
         let vms = plan().vms;
         let mut sent = false;
+        let (now, hold) = (timer::now(), timer::milliseconds(HOLD_MS));
         for _ in 0..BATCH {
+            let input = &vm::vm(self.keys.focus).streams.input;
+            if self.keys.needs_room() && self.hold.stays(input.free(), now, hold) {
+                break;
+            }
             let Some(byte) = self.uart.receive() else {
                 break;
             };
             match self.keys.take(byte, vms.len()) {
                 Key::Send(byte) => {
-                    vm::vm(self.keys.focus).streams.input.push(byte);
                     sent = true;
+                    if !input.push(byte) && self.hold.is_new_loss() {
+                        self.tell(true);
+                    }
                 }
-                Key::Focus(index) => {
-                    let mut line = Line::new();
-                    let vm = Name(vms.get(index).map_or(&[], |vm| &vm.name));
-                    InputTo { vm }.write(&mut line);
-                    self.mux.notice(&line);
-                }
+                Key::Focus(_) => self.tell(false),
                 Key::Help => {
                     let mut line = Line::new();
                     line.text(

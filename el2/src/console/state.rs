@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use bulkhead_core::console::keys::Keys;
+use bulkhead_core::console::keys::{Hold, Keys};
 use bulkhead_core::console::mux::Mux;
 use bulkhead_core::monitor::Monitor;
 use bulkhead_core::sync::Awake;
@@ -42,6 +42,7 @@ pub struct Console {
     pub(super) manage: ManageVms,
     pub(super) mux: Mux,
     pub(super) keys: Keys,
+    pub(super) hold: Hold,
     pub(super) monitor: Monitor,
     /// Whether the monitor prints a line before any VM prints another one.
     pub(super) monitor_first: bool,
@@ -62,6 +63,7 @@ impl Console {
             manage,
             mux: Mux::new(),
             keys: Keys::new(0),
+            hold: Hold::new(),
             monitor: Monitor::new(),
             monitor_first: false,
             monitor_speaks: false,

@@ -1,9 +1,12 @@
 //! The CPU as EL2 sets it up: the traps, the reset state of a vCPU, and the entry to the guest (DDI
 //! 0487, D24.2).
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use bulkhead_core::cpu::errata;
 use bulkhead_core::cpu::inject::{After, Before, Features};
 use bulkhead_core::cpu::smccc;
+use bulkhead_core::cpu::smccc::Boundary;
 use bulkhead_core::cpu::sysreg::ID_REGISTERS;
 use bulkhead_core::monitor::EL1_COUNT;
 
@@ -251,6 +254,28 @@ pub fn start() {
     let range = (read!("id_aa64mmfr0_el1") & 15).min(5);
     write!("vtcr_el2", VTCR | range << 16);
     start_cycle_counter();
+    isb();
+}
+
+/// What the guarded vectors do: the number of branches, or the function of the firmware. The most of
+/// what any pCPU asks for.
+#[unsafe(no_mangle)]
+static BOUNDARY: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "C" {
+    fn vectors_with_history();
+    fn vectors_with_firmware();
+}
+
+/// Chooses the vectors of this pCPU, before it runs a guest.
+pub fn guard_boundary(boundary: Boundary) {
+    let (vectors, what): (unsafe extern "C" fn(), u32) = match boundary {
+        Boundary::Nothing => return,
+        Boundary::Branches(count) => (vectors_with_history, count),
+        Boundary::Firmware(function) => (vectors_with_firmware, function),
+    };
+    BOUNDARY.fetch_max(u64::from(what), Ordering::Relaxed);
+    write!("vbar_el2", vectors as *const () as u64);
     isb();
 }
 

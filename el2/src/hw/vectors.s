@@ -134,6 +134,57 @@ vectors:
     lower_irq serror_exit
     .balign 0x80
 
+    // Vectors for CPUs whose branch predictor a guest can teach (`smccc::Boundary`): the history is
+    // replaced, or the firmware called, before anything else at EL2 branches. x0 to x3 go where
+    // `save_caller` puts them again.
+    .macro replace_history slot
+    .balign 0x80
+    stp     x0, x1, [sp, #0]
+    adrp    x0, BOUNDARY
+    ldr     x0, [x0, :lo12:BOUNDARY]
+1:  b       2f
+2:  subs    x0, x0, #1
+    b.ne    1b
+    hint    #22                     // CLRBHB
+    dsb     nsh
+    isb
+    ldp     x0, x1, [sp, #0]
+    b       vectors + \slot
+    .endm
+
+    .macro call_firmware slot
+    .balign 0x80
+    stp     x0, x1, [sp, #0]
+    stp     x2, x3, [sp, #16]
+    adrp    x0, BOUNDARY
+    ldr     x0, [x0, :lo12:BOUNDARY]
+    smc     #0
+    ldp     x0, x1, [sp, #0]
+    ldp     x2, x3, [sp, #16]
+    b       vectors + \slot
+    .endm
+
+    // Exceptions of EL2 itself go to the plain vectors.
+    .macro guarded_vectors how
+    .irp    slot, 0x000, 0x080, 0x100, 0x180, 0x200, 0x280, 0x300, 0x380
+    .balign 0x80
+    b       vectors + \slot
+    .endr
+    .irp    slot, 0x400, 0x480, 0x500, 0x580, 0x600, 0x680, 0x700, 0x780
+    \how    \slot
+    .endr
+    .balign 0x80
+    .endm
+
+    .balign 0x800
+    .global vectors_with_history
+vectors_with_history:
+    guarded_vectors replace_history
+    .balign 0x800
+    .global vectors_with_firmware
+vectors_with_firmware:
+    guarded_vectors call_firmware
+
 // x0: the kind of exception that EL2 took from itself.
 fault_by_serror:
     mov     x0, #3

@@ -89,9 +89,13 @@ impl Uart {
         Some(self.0.read(FIFO) as u8)
     }
 
-    /// Enables the interrupt for an empty transmit FIFO, or disables it.
-    pub fn ask_for_space(self, on: bool) {
-        self.0.write(if on { ENABLE } else { DISABLE }, TX_EMPTY);
+    /// Enables the interrupts for an empty transmit FIFO and for received bytes, or disables them.
+    pub fn ask(self, space: bool, input: bool) {
+        let space = if space { TX_EMPTY } else { 0 };
+        let input = if input { RX_TRIGGERED } else { 0 };
+        let on = space | input;
+        self.0.write(DISABLE, (TX_EMPTY | RX_TRIGGERED) & !on);
+        self.0.write(ENABLE, on);
     }
 
     /// Whether all bytes have been sent.

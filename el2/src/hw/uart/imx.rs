@@ -82,16 +82,12 @@ impl Uart {
         (self.0.read(USR2) & RDR != 0).then(|| self.0.read(URXD) as u8)
     }
 
-    /// Enables the interrupt for room in the transmit FIFO, or disables it.
-    pub fn ask_for_space(self, on: bool) {
-        self.0.write(
-            UCR1,
-            if on {
-                UARTEN | RRDYEN | TRDYEN
-            } else {
-                UARTEN | RRDYEN
-            },
-        );
+    /// Enables the interrupts for room in the transmit FIFO and for received bytes, or disables
+    /// them.
+    pub fn ask(self, space: bool, input: bool) {
+        let space = if space { TRDYEN } else { 0 };
+        let input = if input { RRDYEN } else { 0 };
+        self.0.write(UCR1, UARTEN | space | input);
     }
 
     /// Whether all bytes have been sent.

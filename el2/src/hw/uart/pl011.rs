@@ -59,16 +59,12 @@ impl Uart {
         (self.0.read(FR) & RXFE == 0).then(|| self.0.read(DR) as u8)
     }
 
-    /// Enables the interrupt for room in the transmit FIFO, or disables it.
-    pub fn ask_for_space(self, on: bool) {
-        self.0.write(
-            IMSC,
-            if on {
-                INT_RX | INT_RT | INT_TX
-            } else {
-                INT_RX | INT_RT
-            },
-        );
+    /// Enables the interrupts for room in the transmit FIFO and for received bytes, or disables
+    /// them.
+    pub fn ask(self, space: bool, input: bool) {
+        let space = if space { INT_TX } else { 0 };
+        let input = if input { INT_RX | INT_RT } else { 0 };
+        self.0.write(IMSC, space | input);
     }
 
     /// Whether all bytes have been sent.
