@@ -193,4 +193,5 @@ pub(super) fn perform(gic: &Gic, writes: &Writes) {
     for write in writes.iter() {
         gic.filtered_write(write);
     }
+    gic.wait_for_writes();
 }

@@ -72,7 +72,7 @@ fn run(bytes: &[u8]) {
     });
     let mut generator = Generator::new([7; 32]);
     let power = Power::new();
-    power.prepare();
+    assert_eq!(power.start(), Ok(()));
     assert!(power.begin());
     let mut on = [false; VCPUS];
     on[0] = true;

@@ -2,12 +2,12 @@
 
 use bulkhead_plugin::api::Access;
 
-use crate::cpu::Unseen;
+use crate::cpu::{Posted, Unseen};
 use crate::decode::{Entries, Register};
 use crate::memory::{LINE, Line, PAGE, Store};
 use crate::model::{At, Fresh, Machine, Model, Stale};
 use crate::tables::{Kind, Stage, Table, kind, output};
-use bulkhead_plugin::sanitizer::Rule;
+use bulkhead_plugin::sanitizer::{Active, Rule};
 
 /// Bits of a leaf that may change without break-before-make: permissions, access flag, dirty bit, and
 /// those for software.
@@ -23,11 +23,32 @@ impl Model {
         }
         let Some(pa) = access.physical else { return };
         match (access.device, access.store) {
-            (true, true) => self.device_store(at, pa, access),
-            (true, false) => {}
+            (true, true) => {
+                self.device_store(at, pa, access);
+                if let Some(frame) = self.active_at(pa) {
+                    self.cpus[at.cpu].posted = Some(Posted {
+                        frame: frame.base,
+                        pc: at.pc,
+                        read_back: false,
+                    });
+                }
+            }
+            (true, false) => {
+                if let Some(posted) = &mut self.cpus[at.cpu].posted
+                    && let Some(frame) = self.active.iter().find(|one| one.base == posted.frame)
+                {
+                    posted.read_back |= pa.wrapping_sub(frame.base) < frame.size;
+                }
+            }
             (false, true) => self.store(at, pa, &access.bytes[..access.size], machine),
             (false, false) => self.load(at, pa),
         }
+    }
+
+    /// The frame in which `pa` is a register that sets or clears active states.
+    fn active_at(&self, pa: u64) -> Option<Active> {
+        let is = |frame: &&Active| pa.wrapping_sub(frame.base + frame.offset) < 0x100;
+        self.active.iter().find(is).copied()
     }
 
     /// Whether EL2 may count on what translates `va` now.

@@ -113,6 +113,27 @@ pub struct Cpu {
     pub unordered: Option<Unseen>,
     /// Who started it.
     pub parent: Option<Parent>,
+    /// A write to active states that may be under way.
+    pub posted: Option<Posted>,
+    /// VMID of the guest that was entered last.
+    pub last_guest: Option<u16>,
+    /// A DSB has waited since that guest ran; and ISR_EL1 was read behind it.
+    pub waited: bool,
+    /// As [`Self::waited`] says.
+    pub looked: bool,
+    /// VMPIDR_EL2 of the vCPU of each VMID whose translations of stage 1 the TLB may hold.
+    pub stage1_of: ByNumber<u64>,
+}
+
+/// A write to active states of the GIC.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted {
+    /// First byte of the frame.
+    pub frame: u64,
+    /// Where.
+    pub pc: u64,
+    /// A register of the frame was read since.
+    pub read_back: bool,
 }
 
 impl Cpu {

@@ -139,6 +139,8 @@ pub enum Op {
     TranslateEl1,
     /// MRS of PAR_EL1.
     ReadPar,
+    /// MRS of ISR_EL1.
+    ReadIsr,
     /// MSR of ICC_SGI0R_EL1, ICC_SGI1R_EL1 or ICC_ASGI1R_EL1, from Xt.
     Sgi,
     /// Access to another register of the GIC's CPU interface.
@@ -278,6 +280,7 @@ fn move_from(word: u32) -> Option<Op> {
     let (op1, crn, crm, op2) = fields(word);
     match (op0, op1, crn, crm, op2) {
         (3, 0, 7, 4, 0) => Some(Op::ReadPar),
+        (3, 0, 12, 1, 0) => Some(Op::ReadIsr),
         (3, 3, 4, 4, 0 | 1) => Some(Op::Fp),
         (3, _, _, _, _) if is_gic(op1, crn, crm) => Some(Op::Gic),
         _ => None,

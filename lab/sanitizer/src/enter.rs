@@ -88,12 +88,55 @@ impl Model {
             self.check_registers(at, synchronizes);
             self.check_translation(at);
             self.check_suspects(at, machine);
+            self.check_posted(at);
             if self.cpus[at.cpu].now.hcr & STAGE2 != 0 {
+                self.check_former_guest(at, machine);
                 self.enter(at, machine);
             }
         }
         if synchronizes {
             self.synchronize(at.cpu);
+        }
+    }
+
+    /// What EL2 has made active or inactive is so before the guest ends an interrupt.
+    fn check_posted(&mut self, at: At) {
+        if let Some(posted) = self.cpus[at.cpu].posted.take() {
+            let lacks = if posted.read_back {
+                "no DSB waits for the read behind it"
+            } else {
+                "nothing of the frame is read behind it"
+            };
+            let what = format!(
+                "writes active states of the GIC; {lacks} before ERET at pc {:#x}",
+                at.pc
+            );
+            let pc = posted.pc;
+            self.report(At { pc, ..at }, Rule::PostedWrite, what);
+        }
+    }
+
+    /// What the guest before this one has left in the CPU.
+    fn check_former_guest(&mut self, at: At, machine: &dyn Machine) {
+        let vcpu = machine.vmpidr();
+        let cpu = &mut self.cpus[at.cpu];
+        let (_, vmid) = cpu.guest();
+        let former = cpu.last_guest.replace(vmid);
+        let looked = cpu.looked;
+        (cpu.waited, cpu.looked) = (false, false);
+        let sibling = cpu.stage1_of.insert(u64::from(vmid), vcpu);
+        if let Some(former) = former.filter(|former| *former != vmid && !looked) {
+            let what = format!(
+                "enters VMID {vmid} after VMID {former}, whose SErrors were not waited for"
+            );
+            self.report(at, Rule::Serror, what);
+        }
+        if let Some(sibling) = sibling.filter(|sibling| *sibling != vcpu) {
+            let what = format!(
+                "enters the vCPU with MPIDR {vcpu:#x}; the TLB may hold translations of its sibling {sibling:#x} \
+                 by the same ASID"
+            );
+            self.report(at, Rule::Siblings, what);
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cpu::{Cpu, MOST, Parent, Start};
 use crate::memory::{Line, Memory, PAGE, Store, line_index};
 use crate::tables::{self, Leaf, Root, Stage};
-use bulkhead_plugin::sanitizer::Rule;
+use bulkhead_plugin::sanitizer::{Active, Rule};
 
 /// Which CPU does something, and where.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,8 @@ pub trait Machine {
     fn x(&self, number: u8) -> u64;
     /// SPSR_EL2
     fn spsr(&self) -> u64;
+    /// VMPIDR_EL2
+    fn vmpidr(&self) -> u64;
 }
 
 /// A broken rule.
@@ -102,6 +104,7 @@ pub struct Model {
     /// Lines that were written past the caches.
     pub(crate) past: usize,
     pub(crate) sgir: Option<u64>,
+    pub(crate) active: Vec<Active>,
     told: BTreeSet<(Rule, u64)>,
     broken: Vec<Broken>,
     pub(crate) entered: Vec<u16>,
@@ -109,10 +112,12 @@ pub struct Model {
 }
 
 impl Model {
-    /// A machine that has not started. `sgir` is the physical address of GICD_SGIR, if it has one.
-    pub fn new(sgir: Option<u64>) -> Self {
+    /// A machine that has not started. `sgir` is the physical address of GICD_SGIR, if it has one; `active`
+    /// are the frames with active states.
+    pub fn new(sgir: Option<u64>, active: Vec<Active>) -> Self {
         Self {
             sgir,
+            active,
             // Pages start with generation 0, which nothing is known of.
             maps: 1,
             ..Self::default()

@@ -54,6 +54,10 @@ impl Model {
                     self.report(at, Rule::TranslationResult, what);
                 }
             }
+            Op::ReadIsr => {
+                let cpu = &mut self.cpus[at.cpu];
+                cpu.looked |= cpu.waited;
+            }
             Op::Sgi => self.sgi(at, xt()),
             Op::Gic => self.relies(at, "an access to the GIC's CPU interface", |register| {
                 register == Register::Sre
@@ -107,6 +111,9 @@ impl Model {
                 .retain(|fresh| fresh.stage == Stage::El2 || !fresh.visible);
         }
         if all {
+            let cpu = &mut self.cpus[at.cpu];
+            cpu.posted = cpu.posted.filter(|posted| !posted.read_back);
+            cpu.waited = true;
             self.complete_tlbis(at.cpu, scope);
             self.complete_caches(at.cpu, scope);
         }
@@ -153,6 +160,13 @@ impl Model {
             .filter(|(n, _)| reached(*n))
         {
             let bit = 1 << n;
+            match issued.tlbi.entries {
+                Entries::AllEl1 => other.stage1_of.clear(),
+                Entries::Vmid | Entries::VmidStage1 => {
+                    other.stage1_of.remove(&u64::from(issued.vmid));
+                }
+                _ => {}
+            }
             match issued.tlbi.entries {
                 Entries::AllEl2 => {
                     (other.el2_dropped, other.former_root) = (true, None);

@@ -85,7 +85,7 @@ impl Plugin for Sanitizer {
 
     fn new(config: Config) -> Result<Self, String> {
         let state = State {
-            model: Model::new(config.sgir),
+            model: Model::new(config.sgir, config.active.clone()),
             cpus: HashMap::new(),
         };
         Ok(Self {
@@ -221,6 +221,9 @@ impl Machine for Here<'_> {
     }
     fn spsr(&self) -> u64 {
         api::read(self.0.spsr)
+    }
+    fn vmpidr(&self) -> u64 {
+        api::read(self.0.mpidr)
     }
 }
 

@@ -9,7 +9,7 @@ use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priori
 use super::super::layout::shared;
 use super::super::mmio::Registers;
 use super::super::plan::plan;
-use super::super::sysreg::{isb, read, write};
+use super::super::sysreg::{dsb, isb, read, write};
 use super::super::{cpu, fault, mmu, sdei};
 use super::by_spi::{BY_SPI, GICD, call, call_spi};
 use super::gppt_pcpus;
@@ -387,6 +387,16 @@ impl Gic {
             1 => frame.write8(write.offset, write.value as u8),
             _ => frame.write(write.offset, write.value as u32),
         }
+    }
+
+    /// Waits until filtered writes have arrived: what follows them goes another way, for example the
+    /// guest's end of an interrupt that it has just made active.
+    pub fn wait_for_writes(&self) {
+        for word in [0, 32] {
+            let (frame, at) = self.frames.bank(bank::SET_ACTIVE, word);
+            frame.read(at);
+        }
+        dsb();
     }
 
     /// Waits until interrupts that were disabled are so.

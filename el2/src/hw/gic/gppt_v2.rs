@@ -8,7 +8,7 @@ use bulkhead_core::gppt::{Controls, GUEST_SGIS, Read, Write, priority};
 use super::super::cpu;
 use super::super::sysreg::{dsb, isb, publish, read, write};
 use super::pcpu::Gic;
-use super::registers::{GPPT_KICK, IPRIORITYR, KICK, SIBLING, target};
+use super::registers::{GPPT_KICK, IPRIORITYR, KICK, SIBLING, bank, target};
 use super::revoke;
 use super::send::send;
 use super::v2::{
@@ -255,6 +255,12 @@ impl Gic {
             1 => GICD.write8(write.offset, write.value as u8),
             _ => GICD.write(write.offset, write.value as u32),
         }
+    }
+
+    /// Waits until filtered writes have arrived, as on a GICv3.
+    pub fn wait_for_writes(&self) {
+        GICD.read(bank::SET_ACTIVE);
+        dsb();
     }
 
     /// Waits until all writes have reached the distributor.

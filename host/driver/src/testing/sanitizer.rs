@@ -5,7 +5,7 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 
 use bulkhead_abi::plan::{Board, Header};
-use bulkhead_plugin::sanitizer::{Code, Config, Finding, read};
+use bulkhead_plugin::sanitizer::{Active, Code, Config, Finding, read};
 
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::{Program, build_plugin, configure};
@@ -13,6 +13,10 @@ use bulkhead_runner::run::System;
 
 /// Offset of GICD_SGIR (IHI 0048B, 4.3.15).
 const SGIR: u64 = 0xf00;
+/// Offset of GICD_ISACTIVER0, and of GICR_ISACTIVER0 in its half of a redistributor.
+const ACTIVE: u64 = 0x300;
+/// Bytes from one redistributor to the next.
+const GICR_STRIDE: u64 = 0x2_0000;
 
 /// The sanitizer, ready for one run of QEMU.
 #[derive(Debug)]
@@ -44,6 +48,7 @@ impl Sanitizer {
             code: code.to_vec(),
             symbols: el2.symbols,
             sgir: sgir(&system.plan),
+            active: active(&system.plan),
         };
         Ok(Self {
             argument: configure(&plugin, folder, "sanitizer", &config, &output)?,
@@ -68,12 +73,35 @@ impl Sanitizer {
     }
 }
 
+/// A field of the plan's board.
+fn field<const N: usize>(plan: &[u8], offset: usize) -> Option<[u8; N]> {
+    let board = plan.get(offset_of!(Header, board)..)?;
+    board.get(offset..)?.first_chunk().copied()
+}
+
+/// The frames of the GIC with active states: GICD, and GICR_ISACTIVER0 in the second half of each redistributor
+/// (IHI 0069H, 12.8 and 12.10).
+fn active(plan: &[u8]) -> Vec<Active> {
+    let word = |offset| field(plan, offset).map_or(0, u64::from_le_bytes);
+    let gicd = Active {
+        base: word(offset_of!(Board, gicd)),
+        size: word(offset_of!(Board, gicd_size)),
+        offset: ACTIVE,
+    };
+    let gicr = word(offset_of!(Board, gicr));
+    let redistributors = (0..word(offset_of!(Board, gicr_size)) / GICR_STRIDE).map(|n| Active {
+        base: gicr + n * GICR_STRIDE,
+        size: GICR_STRIDE,
+        offset: GICR_STRIDE / 2 + ACTIVE,
+    });
+    std::iter::once(gicd).chain(redistributors).collect()
+}
+
 /// Physical address of GICD_SGIR, if the board has a GICv2.
 fn sgir(plan: &[u8]) -> Option<u64> {
-    let board = plan.get(offset_of!(Header, board)..)?;
-    let gicd = board.get(offset_of!(Board, gicd)..)?.first_chunk()?;
-    let version = board.get(offset_of!(Board, gic_version)..)?.first_chunk()?;
-    (u32::from_le_bytes(*version) == 2).then(|| u64::from_le_bytes(*gicd) + SGIR)
+    let gicd = field(plan, offset_of!(Board, gicd))?;
+    let version = field(plan, offset_of!(Board, gic_version))?;
+    (u32::from_le_bytes(version) == 2).then(|| u64::from_le_bytes(gicd) + SGIR)
 }
 
 #[cfg(test)]

@@ -18,6 +18,20 @@ pub struct Config {
     pub symbols: Vec<Symbol>,
     /// Physical address of GICD_SGIR, on a board with a GICv2.
     pub sgir: Option<u64>,
+    /// Frames of the GIC that have active states.
+    pub active: Vec<Active>,
+}
+
+/// A frame of the GIC with registers that set and clear active states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Active {
+    /// Physical address of its first byte.
+    pub base: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Offset of the first of these registers, which take 256 bytes: GICD_ISACTIVER0 or GICR_ISACTIVER0.
+    pub offset: u64,
 }
 
 /// A place at which EL2's code runs.

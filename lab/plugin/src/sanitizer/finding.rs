@@ -33,13 +33,19 @@ pub enum Rule {
     PastCaches,
     /// Another pCPU is told of data that it may not see yet.
     Signal,
+    /// A write to the active states of the GIC may still be under way when a guest runs.
+    PostedWrite,
+    /// An SError of one guest may come while another runs.
+    Serror,
+    /// A vCPU may use what the TLB holds of its sibling.
+    Siblings,
     /// The sanitizer cannot follow what EL2 does.
     Unfollowed,
 }
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 16] = [
         Self::BreakBeforeMake,
         Self::NewEntry,
         Self::StaleEntry,
@@ -52,6 +58,9 @@ impl Rule {
         Self::Instructions,
         Self::PastCaches,
         Self::Signal,
+        Self::PostedWrite,
+        Self::Serror,
+        Self::Siblings,
         Self::Unfollowed,
     ];
 
@@ -70,6 +79,9 @@ impl Rule {
             Self::Instructions => "instructions",
             Self::PastCaches => "past-caches",
             Self::Signal => "signal",
+            Self::PostedWrite => "posted-write",
+            Self::Serror => "serror",
+            Self::Siblings => "siblings",
             Self::Unfollowed => "unfollowed",
         }
     }
@@ -100,6 +112,13 @@ impl Rule {
             }
             Self::PastCaches => "DDI 0487, Mismatched memory attributes",
             Self::Signal => "DDI 0487, Barrier litmus tests; IHI 0069, 12.1.6",
+            Self::PostedWrite => {
+                "DDI 0487, Device memory, Early Write Acknowledgement; IHI 0069, 12.1.6"
+            }
+            Self::Serror => "DDI 0487, Prioritization and recognition of interrupts; ISR_EL1",
+            Self::Siblings => {
+                "DDI 0487, Use of ASIDs and VMIDs to reduce TLB maintenance requirements"
+            }
             Self::Unfollowed => "this is the sanitizer's own limit",
         }
     }
@@ -123,6 +142,9 @@ impl Rule {
                 "DC IVAC over what was written past the caches, DC CIVAC over what will be; then DSB"
             }
             Self::Signal => "put DSB ISHST between the data and the signal",
+            Self::PostedWrite => "read the register back, then DSB",
+            Self::Serror => "at the switch: DSB, ISB, and a look at ISR_EL1",
+            Self::Siblings => "TLBI VMALLE1, DSB, ISB before another vCPU of the VM runs",
             Self::Unfollowed => "teach lab/sanitizer to follow it",
         }
     }

@@ -4,5 +4,5 @@
 mod config;
 mod finding;
 
-pub use config::{Code, Config};
+pub use config::{Active, Code, Config};
 pub use finding::{Finding, Record, Rule, read};

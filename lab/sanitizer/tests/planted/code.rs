@@ -19,6 +19,10 @@ pub const TLBI_VMALLE1: u32 = 0xd508_871f;
 pub const FMOV_D0: u32 = 0x9e67_03e0;
 /// `mrs x3, par_el1`
 pub const MRS_PAR: u32 = 0xd538_7403;
+/// `mrs x3, isr_el1`
+pub const MRS_ISR: u32 = 0xd538_c103;
+/// `ldr w3, [x2]`
+pub const LDR_WORD: u32 = 0xb940_0043;
 
 // With the register that `Code::sys` fills.
 pub const TLBI_VAE2: u32 = 0xd50c_8720;
@@ -42,6 +46,8 @@ pub const ELR: u32 = 0xd51c_4020;
 pub const MAIR: u32 = 0xd51c_a200;
 pub const VBAR: u32 = 0xd51c_c000;
 pub const SGI1R: u32 = 0xd518_cba0;
+pub const TPIDR: u32 = 0xd51c_d040;
+pub const VMPIDR: u32 = 0xd51c_00a0;
 
 /// Instructions in a row.
 #[derive(Clone, Debug, Default)]

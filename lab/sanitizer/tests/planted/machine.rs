@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bulkhead_plugin::Symbol;
-use bulkhead_plugin::sanitizer::{Code as Range, Config, Finding, read};
+use bulkhead_plugin::sanitizer::{Active, Code as Range, Config, Finding, read};
 
 use crate::code::*;
 
@@ -216,6 +216,11 @@ pub fn run(machine: &Machine, timing: &[&str]) -> Outcome {
             name: "sample".to_owned(),
         }],
         sgir: (machine.gic == 2).then_some(0x0800_0f00),
+        active: vec![Active {
+            base: 0x0800_0000,
+            size: 0x1_0000,
+            offset: 0x300,
+        }],
     };
     let file = write(
         "config.json",

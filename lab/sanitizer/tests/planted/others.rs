@@ -163,3 +163,77 @@ fn a_guest_goes_on_while_another_cpu_changes_its_tables() {
     };
     judge(program, &[Rule::NewEntry]);
 }
+
+#[test]
+fn an_active_state_is_still_being_written_when_the_guest_runs() {
+    /// GICD_ISACTIVER1.
+    const ISACTIVER1: u64 = 0x0800_0304;
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        code.store_word(ISACTIVER1, 1 << 8);
+        if !planted {
+            code.mov(2, ISACTIVER1).ops(&[LDR_WORD]);
+        }
+        enter(code.ops(&[DSB_SY]));
+    };
+    judge(program, &[Rule::PostedWrite]);
+    // The read alone may be under way, too.
+    let program: Program = |machine, planted| {
+        let code = prepare_guest(translate(&mut machine.first));
+        code.store_word(ISACTIVER1, 1 << 8);
+        code.mov(2, ISACTIVER1).ops(&[LDR_WORD]);
+        leave(code.ops(if planted { &[ISB] } else { &[DSB_SY] }));
+    };
+    judge(program, &[Rule::PostedWrite]);
+}
+
+#[test]
+fn an_serror_of_one_guest_comes_while_the_next_runs() {
+    let program: Program = |machine, planted| {
+        if !planted {
+            machine.again.ops(&[DSB_SY, ISB, MRS_ISR]);
+        }
+        machine.again.sys(VTTBR, 2 << 48 | STAGE2).ops(&[
+            ISB,
+            TLBI_VMALLS12E1,
+            IC_IALLU,
+            DSB_NSH,
+            ISB,
+        ]);
+        enter(translate(&mut machine.first));
+    };
+    judge_entering(program, &[Rule::Serror], 2);
+    // A look that nothing has waited for sees nothing.
+    let program: Program = |machine, planted| {
+        machine.again.ops(if planted {
+            &[ISB, MRS_ISR]
+        } else {
+            &[DSB_SY, ISB, MRS_ISR]
+        });
+        machine.again.sys(VTTBR, 2 << 48 | STAGE2).ops(&[
+            ISB,
+            TLBI_VMALLS12E1,
+            IC_IALLU,
+            DSB_NSH,
+            ISB,
+        ]);
+        enter(translate(&mut machine.first));
+    };
+    judge_entering(program, &[Rule::Serror], 2);
+}
+
+#[test]
+fn a_sibling_runs_with_the_translations_of_another() {
+    let program: Program = |machine, planted| {
+        // By VMPIDR_EL2 CPUs are told apart only until they have a TPIDR_EL2.
+        machine.first.sys(TPIDR, 0x1000);
+        machine.again.sys(VMPIDR, 1 << 31 | 1);
+        if !planted {
+            machine
+                .again
+                .ops(&[ISB, DSB_ISHST, TLBI_VMALLE1, DSB_NSH, ISB]);
+        }
+        enter(translate(&mut machine.first));
+    };
+    judge(program, &[Rule::Siblings]);
+}
