@@ -4,7 +4,8 @@
 //! All that holds a value (the tables of `state`) gets a pattern of `number=` (of the VM), CPU, life,
 //! round and register. Then the CPU loses its pCPU: its turn ends while it spins, or it sleeps. All
 //! is compared then, every round until the virtual counter is at `to=` milliseconds; with `pause=1`
-//! not before it has once stood still for half a second. An interrupt is active all the time.
+//! not before it has once stood still for half a second. An interrupt is active all the time. With `tells=1` it
+//! counts its rounds aloud.
 //!
 //! With a shared page `lives` the VM resets itself after each life but the third, with patterns in
 //! all registers, and each CPU looks at what it finds when it starts. The second CPU, if there is
@@ -28,6 +29,8 @@ const SPIN: u64 = 60_000;
 const SLEEP_US: u64 = 300;
 /// A pause is longer than any turn of others (microseconds).
 const PAUSE_US: u64 = 400_000;
+/// Rounds of which it tells, if it does.
+const SOME: u64 = 32;
 /// Rounds after a pause.
 const AFTER: u64 = 20;
 /// The interrupt that is active while the registers have their patterns.
@@ -39,6 +42,7 @@ const OFF: u32 = 0x8400_0002;
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 static LIFE: AtomicU64 = AtomicU64::new(1);
 static TO: AtomicU64 = AtomicU64::new(0);
+static TELLS: AtomicBool = AtomicBool::new(false);
 static PAUSE: AtomicBool = AtomicBool::new(false);
 /// What each CPU has seen.
 static SEEN: [Seen; CPUS] = [const { Seen::new() }; CPUS];
@@ -83,6 +87,7 @@ fn main(board: &'static Board) {
     let life = lives.map_or(1, |lives| lives[0].fetch_add(1, Relaxed) + 1);
     LIFE.store(life, Relaxed);
     NUMBER.store(board.argument("number").unwrap_or(0), Relaxed);
+    TELLS.store(board.argument("tells").is_some(), Relaxed);
     PAUSE.store(board.argument("pause").is_some(), Relaxed);
     let length = timer::frequency() / 1000 * board.argument("to").unwrap_or(500);
     TO.store(
@@ -194,6 +199,9 @@ fn rounds() {
     while timer::now() < TO.load(Relaxed) || pause && after < AFTER {
         let round = seen.rounds.fetch_add(1, Relaxed);
         let took = one(seen, round);
+        if TELLS.load(Relaxed) && round % SOME == 0 {
+            println!("registers: {round} rounds");
+        }
         if !sleeps(round) {
             shortest = shortest.min(took);
             if took > 2 * shortest {
