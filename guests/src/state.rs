@@ -226,16 +226,34 @@ impl Values {
         values
     }
 
-    /// The first value that is not that of `other`: kind, number, value.
-    pub fn first_other(&self, other: &Self) -> Option<(&'static str, usize, u64)> {
+    /// The first value that is not that of `other`.
+    pub fn first_other(&self, other: &Self) -> Option<Other> {
         let differs = |name, own: &[u64], others: &[u64]| {
             let n = own.iter().zip(others).position(|(a, b)| a != b)?;
-            Some((name, n, own[n]))
+            Some(Other {
+                name,
+                number: n,
+                seen: own[n],
+                expected: others[n],
+            })
         };
         differs("x", &self.general, &other.general)
             .or_else(|| differs("half v", &self.vectors, &other.vectors))
             .or_else(|| differs("FPCR, FPSR, NZCV, DAIF:", &self.control, &other.control))
     }
+}
+
+/// A value that is not what was given: kind, number among those of its kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Other {
+    /// Of which kind.
+    pub name: &'static str,
+    /// Which of them.
+    pub number: usize,
+    /// What it is.
+    pub seen: u64,
+    /// What it was.
+    pub expected: u64,
 }
 
 /// What is loaded, and then what was found. SP is the address of the one that is in use, which is
@@ -440,7 +458,7 @@ pub enum Wait {
 /// Loads `given` into all registers, waits, and gives what they are then; a register that counts has
 /// become 0, and that is what is expected of it. `place` names an area that only this CPU uses.
 /// Interrupts have to be masked, FP and SIMD open to EL1.
-pub fn hold(place: usize, mut given: Values, wait: Wait) -> Result<(), (&'static str, usize, u64)> {
+pub fn hold(place: usize, mut given: Values, wait: Wait) -> Result<(), Other> {
     let code = match wait {
         Wait::Spin(count) => {
             given.general[0] = count;
@@ -472,7 +490,12 @@ pub fn hold(place: usize, mut given: Values, wait: Wait) -> Result<(), (&'static
         _ => {}
     }
     if found.stack != area.addr() as u64 {
-        return Err(("SP", 0, found.stack));
+        return Err(Other {
+            name: "SP",
+            number: 0,
+            seen: found.stack,
+            expected: area.addr() as u64,
+        });
     }
     found.first_other(&given).map_or(Ok(()), Err)
 }
@@ -536,7 +559,7 @@ pub fn untouched(mut each: impl FnMut(&'static str, u64, u64)) {
     }
 }
 
-/// Opens FP and SIMD registers to EL1, and forgets nothing.
+/// Opens FP and SIMD registers to EL1, and leaves what is in them.
 pub fn open_vectors() {
     let open = mrs!("cpacr_el1") | 3 << 20;
     msr!("cpacr_el1", open);
