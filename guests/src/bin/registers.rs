@@ -200,7 +200,7 @@ fn rounds() {
     while timer::now() < TO.load(Relaxed) || pause && after < AFTER {
         let round = seen.rounds.fetch_add(1, Relaxed);
         let took = one(seen, round);
-        if TELLS.load(Relaxed) && round % SOME == 0 {
+        if TELLS.load(Relaxed) && round.is_multiple_of(SOME) {
             println!("registers: {round} rounds");
         }
         if !sleeps(round) {
