@@ -41,6 +41,7 @@ pub mod ruin;
 pub mod shared;
 pub mod simd;
 mod start;
+pub mod state;
 pub mod timer;
 pub mod uart;
 pub mod vectors;
@@ -55,9 +56,10 @@ pub use start::crash_on_panic;
 ///   first. It acknowledges and ends the interrupt itself.
 /// * `mmu = off`: starts without translation: all memory is then Device memory, so the program must
 ///   not make unaligned or exclusive accesses.
+/// * `begin = state`: each CPU first stores what it finds, for [`state::begun`].
 #[macro_export]
 macro_rules! guest {
-    (main = $main:path $(, irq = $irq:path)? $(, mmu = $mmu:ident)? $(,)?) => {
+    (main = $main:path $(, irq = $irq:path)? $(, mmu = $mmu:ident)? $(, begin = $begin:ident)? $(,)?) => {
         #[unsafe(no_mangle)]
         fn guest_main(board: &'static $crate::Board) {
             $main(board)
@@ -72,6 +74,10 @@ macro_rules! guest {
         }
         #[unsafe(no_mangle)]
         static GUEST_MMU: u8 = $crate::guest!(@mmu $($mmu)?);
+        $($crate::guest!(@begin $begin);)?
+    };
+    (@begin state) => {
+        ::core::arch::global_asm!(".weak guest_begin", ".set guest_begin, state_begin");
     };
     (@mmu off) => { 0 };
     (@mmu) => { 1 };

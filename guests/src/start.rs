@@ -9,7 +9,7 @@ use core::panic::PanicInfo;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Binary logarithm of the bytes of a stack, except the boot CPU's (`guest.ld` has the room).
-const STACK_SHIFT: u32 = 14;
+pub(crate) const STACK_SHIFT: u32 = 14;
 
 // Entered at EL1 with x0 = device tree (or 0), MMU and caches off. The tables are filled here, not in
 // Rust, because a compiler may use unaligned accesses, which need translation to be on.
@@ -56,9 +56,15 @@ global_asm!(
     b       \function
     .endm
 
+    // A program that looks at its registers before anything changes has `guest_begin` (`guest!`);
+    // in others the linker makes this branch to nowhere one to the next instruction.
+    .weak   guest_begin
+
     .section .text.start, "ax"
-    .global _start
+    .global _start, start_goes_on
 _start:
+    b       guest_begin
+start_goes_on:
     entry
     adrp    x1, __stack_top
     add     x1, x1, :lo12:__stack_top
@@ -104,8 +110,10 @@ _start:
 
     // Another CPU, started by PSCI: x0 = context. The tables are there already.
     .section .text.secondary, "ax"
-    .global secondary_start
+    .global secondary_start, secondary_goes_on
 secondary_start:
+    b       guest_begin
+secondary_goes_on:
     entry
     mrs     x2, mpidr_el1
     and     x2, x2, #7
