@@ -136,6 +136,7 @@ pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
         && let Some(write) = gppt.filter.deactivate(intid)
     {
         vcpu.gic.filtered_write(&write);
+        vcpu.gic.wait_for_writes();
     }
     true
 }
