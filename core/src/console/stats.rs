@@ -142,11 +142,17 @@ impl ExitStats {
     }
 
     #[inline(always)]
-    const fn slot(&mut self, class: usize) -> &mut ClassStats {
+    const fn slot(&mut self, class: ExitClass) -> &mut ClassStats {
+        let class = class as usize;
         if class < USUAL {
-            &mut self.usual[class]
+            return &mut self.usual[class];
+        }
+        // No class is larger; the compiler does not always know that.
+        let other = class - USUAL;
+        if other < self.others.len() {
+            &mut self.others[other]
         } else {
-            &mut self.others[class - USUAL]
+            &mut self.usual[0]
         }
     }
 
@@ -154,8 +160,6 @@ impl ExitStats {
     #[inline(always)]
     pub const fn count(&mut self, class: ExitClass, begin: u64, end: u64, pc: u64, syndrome: u64) {
         let exits = self.exits;
-        let name = class as u64;
-        let class = class as usize;
         let slot = self.slot(class);
         let took = end.wrapping_sub(begin);
         slot.count = slot.count.wrapping_add(1);
@@ -168,7 +172,7 @@ impl ExitStats {
             pc,
             syndrome,
             at: end,
-            class: name,
+            class: class as u64,
         };
         // Rare, and last, so that the call needs no stack.
         let slot = self.slot(class);

@@ -39,14 +39,14 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// Vectors only, two pages of stack as the plan gives to each pCPU, vectors that may leave that stack when EL2
-    /// itself has failed, the way into a guest, which starts the stack anew for the next exit, and the way to another
+    /// Vectors only, two pages of stack as the plan gives to each pCPU, the way out when EL2 itself has failed, which
+    /// leaves that stack, the way into a guest, which starts the stack anew for the next exit, and the way to another
     /// thread, which goes on with its own stack where it left it.
     fn default() -> Self {
         let vectors = "vectors".to_owned();
         Self {
             stack_setters: [
-                &vectors,
+                "el2_fault_at",
                 "start_guest",
                 "switch_stack",
                 "rest_thread",
