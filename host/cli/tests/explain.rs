@@ -12,8 +12,9 @@ use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare_text};
 
 /// Files that examples name, and the fixtures that they are.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("board.dtb", "virt.dtb"),
+    ("watchdog.dtb", "watchdog.dtb"),
     ("program.bin", "raw.bin"),
     ("notes.txt", "notes.txt"),
     ("Image", "kernel.img"),

@@ -39,6 +39,18 @@ fn with_plan(planned: &Planned, test: impl FnOnce(Plan)) {
 }
 
 #[test]
+fn a_watchdog_of_the_board_is_a_deviation_of_who_has_it() {
+    let planned = planned("watchdog.toml");
+    let stated: Vec<Vec<&str>> = planned
+        .vms
+        .iter()
+        .map(|vm| vm.deviations.iter().map(|lack| lack.stated).collect())
+        .collect();
+    assert_eq!(stated, [vec!["board_reset = \"allowed\""], vec![]]);
+    assert_eq!(planned.vms[0].devices.len(), 1);
+}
+
+#[test]
 fn vcpus_run_where_the_description_says() {
     with_plan(&planned("gicv2.toml"), |plan| {
         let places: Vec<(u16, u64, u64)> = plan

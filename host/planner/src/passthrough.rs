@@ -4,7 +4,7 @@ use bulkhead_abi::plan::MAX_SPIS;
 use dtoolkit::fdt::Fdt;
 
 use bulkhead_model::board::{Board, PassthroughDevice, Tree, pass};
-use bulkhead_model::describe::{Code, Finding, System};
+use bulkhead_model::describe::{Code, Finding, System, VmSpec};
 
 /// The devices that a VM asks for, those that can be passed through.
 pub(super) fn devices(
@@ -13,14 +13,30 @@ pub(super) fn devices(
     board: &Board,
     findings: &mut Vec<Finding>,
 ) -> Vec<PassthroughDevice> {
-    let requests = &system.vms[vm].devices;
+    let spec = &system.vms[vm];
+    let requests = &spec.devices;
     let Some(fdt) = Fdt::new(&board.dtb).ok().filter(|_| !requests.is_empty()) else {
+        superfluous(spec, &[], findings);
         return Vec::new();
     };
     let tree = Tree::new(fdt);
     let mut devices = Vec::new();
     for wish in requests {
         match pass(&tree, &wish.value, &board.console) {
+            Ok(device) if device.resets_board && spec.board_reset.is_none() => findings.push(
+                Finding::new(
+                    Code::DeviceResets,
+                    format!("`{}` could reset the board through this device", spec.name.value),
+                )
+                .at(
+                    wish.span.clone(),
+                    "a watchdog: unserved, it resets every VM and EL2",
+                )
+                .help(
+                    "`watchdog = true` gives the VM one of its own; board_reset = \"allowed\" accepts this \
+                     one: a deviation, shown in the plan",
+                ),
+            ),
             Ok(device) => devices.push(device),
             Err(refusal) => {
                 let finding = Finding::new(
@@ -40,7 +56,25 @@ pub(super) fn devices(
             }
         }
     }
+    superfluous(spec, &devices, findings);
     devices
+}
+
+/// What is accepted is there.
+fn superfluous(spec: &VmSpec, devices: &[PassthroughDevice], findings: &mut Vec<Finding>) {
+    let accepted = spec.board_reset.clone();
+    let resets =
+        spec.devices.len() > devices.len() || devices.iter().any(|device| device.resets_board);
+    if let Some(span) = accepted.filter(|_| !resets) {
+        findings.push(
+            Finding::new(
+                Code::ClassSuperfluous,
+                "board_reset = \"allowed\" states a deviation that this VM does not have",
+            )
+            .at(span, "none of its devices can reset the board")
+            .help("leave `board_reset` out"),
+        );
+    }
 }
 
 /// No device has two owners.

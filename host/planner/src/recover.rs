@@ -9,9 +9,10 @@ use bulkhead_model::describe::{Code, Finding, Span, System};
 use crate::Sources;
 
 /// Findings that one word makes, whatever else stands in its table.
-const OF_ONE_WORD: [Code; 8] = [
+const OF_ONE_WORD: [Code; 9] = [
     Code::ConsoleService,
     Code::DeviceRefused,
+    Code::DeviceResets,
     Code::DeviceShared,
     Code::ImageInitrd,
     Code::ImageKernel,

@@ -28,8 +28,8 @@ const LOWER_EL: u64 = 0x400;
 /// What an image is judged by.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Symbol of the vector table: its 16 entries are roots of the call graph.
-    pub vectors: String,
+    /// Symbols of the vector tables: the 16 entries of each are roots of the call graph.
+    pub vectors: Vec<String>,
     /// More roots: functions that start with an empty stack.
     pub entries: Vec<String>,
     /// Functions that may set the stack pointer anew (assembly that switches to a stack of its own).
@@ -43,7 +43,7 @@ impl Default for Limits {
     /// leaves that stack, the way into a guest, which starts the stack anew for the next exit, and the way to another
     /// thread, which goes on with its own stack where it left it.
     fn default() -> Self {
-        let vectors = "vectors".to_owned();
+        let vectors = ["vectors", "vectors_with_history", "vectors_with_firmware"];
         Self {
             stack_setters: [
                 "el2_fault_at",
@@ -54,7 +54,7 @@ impl Default for Limits {
             ]
             .map(str::to_owned)
             .to_vec(),
-            vectors,
+            vectors: vectors.map(str::to_owned).to_vec(),
             entries: Vec::new(),
             stack: 8192,
         }
@@ -116,12 +116,18 @@ pub fn judge(elf: &[u8], limits: &Limits) -> Result<Report, Error> {
             .map(|f| f.start)
             .ok_or_else(|| Error::NoRoot(name.to_owned()))
     };
-    let vectors = symbol(&limits.vectors)?;
-    let offsets = (0..VECTORS_SIZE).step_by(usize::try_from(VECTOR_SIZE).unwrap_or(128));
-    // An entry that no code fills (padding behind a short table) would only be noise.
-    let (nested, mut roots): (Vec<u64>, Vec<u64>) = offsets
-        .map(|offset| vectors + offset)
-        .partition(|entry| *entry < vectors + LOWER_EL);
+    let (mut nested, mut roots) = (Vec::new(), Vec::new());
+    for table in &limits.vectors {
+        let table = symbol(table)?;
+        for offset in (0..VECTORS_SIZE).step_by(usize::try_from(VECTOR_SIZE).unwrap_or(128)) {
+            let kind = if offset < LOWER_EL {
+                &mut nested
+            } else {
+                &mut roots
+            };
+            kind.push(table + offset);
+        }
+    }
     for entry in &limits.entries {
         roots.push(symbol(entry)?);
     }

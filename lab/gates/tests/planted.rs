@@ -33,18 +33,33 @@ fn push(bytes: i32) -> Op {
     Word(word | bytes.unsigned_abs() << 10)
 }
 
-/// Lays functions out one behind the other, the vector table first: its lower-EL synchronous entry calls
-/// `handle`, its others are `eret`.
+/// Lays functions out one behind the other, the vector tables first: the lower-EL synchronous entry of the plain one calls
+/// `handle`, all others are `eret`.
 fn image(functions: &[(&'static str, Vec<Op>)]) -> Vec<u8> {
+    image_with(functions, Word(ERET))
+}
+
+/// The same with another instruction at the lower-EL synchronous entry of `vectors_with_firmware`.
+fn image_with(functions: &[(&'static str, Vec<Op>)], guarded: Op) -> Vec<u8> {
     let mut vectors = vec![Word(NOP); 512];
     for entry in 0..16 {
         vectors[entry * 32] = Word(ERET);
     }
+    let history = vectors.clone();
+    let mut firmware = vectors.clone();
+    firmware[0x400 / 4] = guarded;
+    firmware[0x404 / 4] = Word(ERET);
     vectors[0x400 / 4] = push(272);
     vectors[0x404 / 4] = Call("handle");
     vectors[0x408 / 4] = push(-272);
     vectors[0x40c / 4] = Word(ERET);
-    let all: Vec<(&str, Vec<Op>)> = std::iter::once(("vectors", vectors))
+    let tables = [
+        ("vectors", vectors),
+        ("vectors_with_history", history),
+        ("vectors_with_firmware", firmware),
+    ];
+    let all: Vec<(&str, Vec<Op>)> = tables
+        .into_iter()
         .chain(functions.iter().cloned())
         .collect();
     let mut starts = BTreeMap::new();
@@ -132,8 +147,8 @@ fn a_clean_image_passes_with_its_deepest_path() {
         .map(|frame| frame.name.as_str())
         .collect();
     assert_eq!(names[..4], ["vectors", "handle", "decode", "leaf"]);
-    // 16 vector entries and three functions.
-    assert_eq!(report.functions, 19);
+    // 16 entries of each table and three functions.
+    assert_eq!(report.functions, 51);
 }
 
 #[test]
@@ -184,7 +199,7 @@ fn an_indirect_call_is_refused() {
     else {
         panic!("{report}")
     };
-    assert_eq!(path.last().and_then(|step| step.at), Some(0x800));
+    assert_eq!(path.last().and_then(|step| step.at), Some(0x1800));
 }
 
 #[test]
@@ -368,13 +383,28 @@ fn roots_beside_the_vectors_are_walked() {
 }
 
 #[test]
+fn every_table_of_vectors_is_walked() {
+    let functions = [("handle", vec![Word(RET)])];
+    assert!(judged(&functions).passed());
+    let report = judge(&image_with(&functions, Word(BLR_X8)), &Limits::default()).expect("judged");
+    let Finding::Code {
+        defect: Defect::IndirectCall,
+        path,
+    } = only(&report)
+    else {
+        panic!("{report}");
+    };
+    assert_eq!(path[0].name, "vectors_with_firmware");
+}
+
+#[test]
 fn what_cannot_be_judged_is_an_error_and_not_a_pass() {
     assert!(matches!(
         judge(b"no ELF file", &Limits::default()),
         Err(Error::Unreadable(_))
     ));
     let limits = Limits {
-        vectors: "elsewhere".to_owned(),
+        vectors: vec!["elsewhere".to_owned()],
         ..Limits::default()
     };
     let missing = judge(&image(&[("handle", vec![Word(RET)])]), &limits);

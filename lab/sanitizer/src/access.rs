@@ -34,6 +34,14 @@ impl Model {
                 }
             }
             (true, false) => {
+                if self.iar == Some(pa) {
+                    let word = access
+                        .bytes
+                        .first_chunk()
+                        .copied()
+                        .map_or(0, u32::from_le_bytes);
+                    self.acknowledge(at, word.into());
+                }
                 if let Some(posted) = &mut self.cpus[at.cpu].posted
                     && let Some(frame) = self.active.iter().find(|one| one.base == posted.frame)
                 {
@@ -139,6 +147,11 @@ impl Model {
     }
 
     fn load(&mut self, at: At, pa: u64) {
+        if self.cpus[at.cpu].acknowledged.is_some()
+            && let Some(store) = self.memory.line(pa).store()
+        {
+            self.check_acknowledged(at, pa, store);
+        }
         let cpu = &self.cpus[at.cpu];
         let translates = cpu.translates();
         if translates && self.past == 0 && cpu.parent.is_none() {

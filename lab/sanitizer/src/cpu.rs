@@ -84,7 +84,7 @@ pub struct Cpu {
     /// Writes without synchronization.
     pub pending: Vec<Pending>,
     /// Clock of barriers: stores before a DSB have a smaller time than those after it.
-    clock: u64,
+    pub clock: u64,
     /// Stores before this time are complete for all PEs.
     complete: u64,
     /// Stores before this time are complete for this PE.
@@ -117,6 +117,10 @@ pub struct Cpu {
     pub posted: Option<Posted>,
     /// VMID of the guest that was entered last.
     pub last_guest: Option<u16>,
+    /// Where an SGI was acknowledged that no DSB has followed.
+    pub acknowledged: Option<u64>,
+    /// Clocks of all CPUs at its last DSB.
+    pub seen: Vec<u64>,
     /// A DSB has waited since that guest ran; and ISR_EL1 was read behind it.
     pub waited: bool,
     /// As [`Self::waited`] says.

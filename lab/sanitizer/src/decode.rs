@@ -141,6 +141,8 @@ pub enum Op {
     ReadPar,
     /// MRS of ISR_EL1.
     ReadIsr,
+    /// Behind a read of ICC_IAR0_EL1 or ICC_IAR1_EL1, whose result is in Xt.
+    Acknowledge,
     /// MSR of ICC_SGI0R_EL1, ICC_SGI1R_EL1 or ICC_ASGI1R_EL1, from Xt.
     Sgi,
     /// Access to another register of the GIC's CPU interface.
@@ -165,6 +167,12 @@ pub fn decode(word: u32) -> Option<(Op, u8)> {
         _ => return None,
     };
     Some((op, rt))
+}
+
+/// The number of Xt, if `word` reads ICC_IAR0_EL1 or ICC_IAR1_EL1.
+pub fn acknowledges(word: u32) -> Option<u8> {
+    let iar = [0xd538_c800, 0xd538_cc00].contains(&(word & !31));
+    iar.then_some((word & 31) as u8)
 }
 
 /// Whether `word` is a load or store of the classes that have callbacks for their accesses.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::cpu::{Cpu, MOST, Parent, Start};
 use crate::memory::{Line, Memory, PAGE, Store, line_index};
 use crate::tables::{self, Leaf, Root, Stage};
-use bulkhead_plugin::sanitizer::{Active, Rule};
+use bulkhead_plugin::sanitizer::{Active, Config, Rule};
 
 /// Which CPU does something, and where.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +104,7 @@ pub struct Model {
     /// Lines that were written past the caches.
     pub(crate) past: usize,
     pub(crate) sgir: Option<u64>,
+    pub(crate) iar: Option<u64>,
     pub(crate) active: Vec<Active>,
     told: BTreeSet<(Rule, u64)>,
     broken: Vec<Broken>,
@@ -112,12 +113,12 @@ pub struct Model {
 }
 
 impl Model {
-    /// A machine that has not started. `sgir` is the physical address of GICD_SGIR, if it has one; `active`
-    /// are the frames with active states.
-    pub fn new(sgir: Option<u64>, active: Vec<Active>) -> Self {
+    /// A machine that has not started.
+    pub fn new(config: &Config) -> Self {
         Self {
-            sgir,
-            active,
+            sgir: config.sgir,
+            iar: config.iar,
+            active: config.active.clone(),
             // Pages start with generation 0, which nothing is known of.
             maps: 1,
             ..Self::default()

@@ -5,13 +5,16 @@ use bulkhead_plugin::api::Access;
 use crate::access::address;
 use crate::cpu::{Issued, Pending, ROOT};
 use crate::decode::{Barrier, Dc, Entries, Op, Register, Scope, Tlbi};
-use crate::memory::{LINE, Line, PAGE};
+use crate::memory::{LINE, Line, PAGE, Store};
 use crate::model::{At, Machine, Model, Stale};
 use crate::tables::Stage;
 use bulkhead_plugin::sanitizer::Rule;
 
 /// PSCI CPU_ON for 32 and 64 bits (DEN0022E, 5.1.4).
 const CPU_ON: [u64; 2] = [0x8400_0003, 0xc400_0003];
+/// The INTID in ICC_IAR1_EL1 and GICC_IAR, which has a CPU beside it in the latter, and the first one that is no SGI's.
+const INTIDS: u64 = 0x3ff;
+const SGIS: u64 = 16;
 /// SCTLR_EL2.M
 const MMU: u64 = 1;
 
@@ -58,6 +61,7 @@ impl Model {
                 let cpu = &mut self.cpus[at.cpu];
                 cpu.looked |= cpu.waited;
             }
+            Op::Acknowledge => self.acknowledge(at, xt()),
             Op::Sgi => self.sgi(at, xt()),
             Op::Gic => self.relies(at, "an access to the GIC's CPU interface", |register| {
                 register == Register::Sre
@@ -114,9 +118,43 @@ impl Model {
             let cpu = &mut self.cpus[at.cpu];
             cpu.posted = cpu.posted.filter(|posted| !posted.read_back);
             cpu.waited = true;
+            cpu.acknowledged = None;
+            self.see(at.cpu);
             self.complete_tlbis(at.cpu, scope);
             self.complete_caches(at.cpu, scope);
         }
+    }
+
+    /// What is stored now by any CPU, `cpu` sees in every load that follows.
+    fn see(&mut self, cpu: usize) {
+        let clocks: Vec<u64> = self.cpus.iter().map(|other| other.clock).collect();
+        self.cpus[cpu].seen = clocks;
+    }
+
+    /// EL2 has got `intid` from the GIC. Who sent an SGI has stored something before.
+    pub(crate) fn acknowledge(&mut self, at: At, intid: u64) {
+        if intid & INTIDS < SGIS {
+            self.cpus[at.cpu].acknowledged = Some(at.pc);
+        }
+    }
+
+    /// A load may be older than the acknowledge before it until a DSB.
+    pub(crate) fn check_acknowledged(&mut self, at: At, pa: u64, store: Store) {
+        let cpu = &self.cpus[at.cpu];
+        let (Some(pc), other) = (cpu.acknowledged, usize::from(store.cpu)) else {
+            return;
+        };
+        let seen = cpu.seen.get(other).copied().unwrap_or(0);
+        if other == at.cpu || store.at < seen {
+            return;
+        }
+        let what = format!(
+            "reads {pa:#x}, which another CPU stored at pc {:#x}, after the acknowledge of an SGI at pc {pc:#x} \
+             without DSB",
+            store.pc
+        );
+        self.cpus[at.cpu].acknowledged = None;
+        self.report(at, Rule::Acknowledge, what);
     }
 
     fn complete_tlbis(&mut self, cpu: usize, scope: Scope) {

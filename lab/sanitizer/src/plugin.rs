@@ -55,7 +55,9 @@ struct Sanitizer {
     output: Output,
     state: Mutex<State>,
     /// Instructions by address, so that a second translation takes no memory.
-    watched: Mutex<HashMap<(u64, u32), &'static Watched>>,
+    watched: Mutex<HashMap<(u64, u32, bool), &'static Watched>>,
+    /// Xt of a read of IAR, by the address of the instruction behind it.
+    behind_iar: Mutex<HashMap<u64, u8>>,
 }
 
 /// An instruction that is watched.
@@ -85,7 +87,7 @@ impl Plugin for Sanitizer {
 
     fn new(config: Config) -> Result<Self, String> {
         let state = State {
-            model: Model::new(config.sgir, config.active.clone()),
+            model: Model::new(&config),
             cpus: HashMap::new(),
         };
         Ok(Self {
@@ -96,6 +98,7 @@ impl Plugin for Sanitizer {
             },
             state: Mutex::new(state),
             watched: Mutex::default(),
+            behind_iar: Mutex::default(),
         })
     }
 
@@ -124,18 +127,26 @@ impl Plugin for Sanitizer {
         }
         let mut watched = false;
         for (instruction, pc, word) in instructions {
+            // What a read of IAR gave is known at the next instruction, which mostly begins another block.
+            if let Some(rt) = decode::acknowledges(word) {
+                lock(&self.behind_iar).insert(pc + 4, rt);
+            }
+            let read = lock(&self.behind_iar).get(&pc).copied();
+            if let Some(rt) = read {
+                let op = Some((Op::Acknowledge, rt));
+                // SAFETY: an instruction of the block of this callback.
+                unsafe {
+                    api::call_on(instruction, executed, true, self.watch(pc, word, op, true))
+                };
+                watched = true;
+            }
             let op = decode::decode(word);
             let memory = decode::accesses_memory(word);
             if op.is_none() && !memory {
                 continue;
             }
             watched = true;
-            let mut known = lock(&self.watched);
-            let data = known
-                .entry((pc, word))
-                .or_insert_with(|| Box::leak(Box::new(Watched { pc, op })));
-            let data = std::ptr::from_ref(*data) as usize;
-            drop(known);
+            let data = self.watch(pc, word, op, false);
             if op.is_some() {
                 // SAFETY: an instruction of the block of this callback.
                 unsafe { api::call_on(instruction, executed, true, data) };
@@ -153,6 +164,15 @@ impl Plugin for Sanitizer {
 }
 
 impl Sanitizer {
+    /// The data of a callback of the instruction; `apart`: beside another one of the same instruction.
+    fn watch(&self, pc: u64, word: u32, op: Option<(Op, u8)>, apart: bool) -> usize {
+        let mut known = lock(&self.watched);
+        let data = known
+            .entry((pc, word, apart))
+            .or_insert_with(|| Box::leak(Box::new(Watched { pc, op })));
+        std::ptr::from_ref(*data) as usize
+    }
+
     /// The number of the CPU that runs this callback.
     fn cpu(&self, registers: &Registers) -> usize {
         let key = match api::read(registers.tpidr) {

@@ -13,6 +13,8 @@ use bulkhead_runner::run::System;
 
 /// Offset of GICD_SGIR (IHI 0048B, 4.3.15).
 const SGIR: u64 = 0xf00;
+/// Offset of GICC_IAR (IHI 0048B, 4.4.4).
+const IAR: u64 = 0x0c;
 /// Offset of GICD_ISACTIVER0, and of GICR_ISACTIVER0 in its half of a redistributor.
 const ACTIVE: u64 = 0x300;
 /// Bytes from one redistributor to the next.
@@ -48,6 +50,7 @@ impl Sanitizer {
             code: code.to_vec(),
             symbols: el2.symbols,
             sgir: sgir(&system.plan),
+            iar: iar(&system.plan),
             active: active(&system.plan),
         };
         Ok(Self {
@@ -99,9 +102,19 @@ fn active(plan: &[u8]) -> Vec<Active> {
 
 /// Physical address of GICD_SGIR, if the board has a GICv2.
 fn sgir(plan: &[u8]) -> Option<u64> {
-    let gicd = field(plan, offset_of!(Board, gicd))?;
+    of_gicv2(plan, offset_of!(Board, gicd), SGIR)
+}
+
+/// Physical address of GICC_IAR, if the board has a GICv2.
+fn iar(plan: &[u8]) -> Option<u64> {
+    of_gicv2(plan, offset_of!(Board, gicc), IAR)
+}
+
+/// Physical address of a register in the frame whose address is at `frame` in the plan's board, if that has a GICv2.
+fn of_gicv2(plan: &[u8], frame: usize, offset: u64) -> Option<u64> {
+    let frame = field(plan, frame)?;
     let version = field(plan, offset_of!(Board, gic_version))?;
-    (u32::from_le_bytes(version) == 2).then(|| u64::from_le_bytes(gicd) + SGIR)
+    (u32::from_le_bytes(version) == 2).then(|| u64::from_le_bytes(frame) + offset)
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ pub struct PassthroughDevice {
     pub clocks: Vec<u32>,
     /// Writes that quiet it: physical address of the register, its bytes, the value.
     pub quiets: Vec<(u64, u16, u32)>,
+    /// Whether whoever has it can reset the board.
+    pub resets_board: bool,
     /// All other properties, for the guest's tree.
     pub properties: Vec<(String, Vec<u8>)>,
 }
@@ -168,6 +170,7 @@ pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passthrou
         irqs,
         clocks,
         quiets: quiesce::writes(&words, &entry.registers),
+        resets_board: quiesce::resets_the_board(&words),
         properties,
     })
 }

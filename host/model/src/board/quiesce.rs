@@ -7,6 +7,10 @@
 /// A register of the first frame: bytes from its start, what is written (32 bits).
 type Write = (u64, u32);
 
+/// Devices that reset the board, all VMs and EL2 with it, when nobody serves them in time: watchdogs whose signal goes to
+/// the board's reset or to its firmware.
+const RESET_THE_BOARD: [&str; 2] = ["arm,sp805", "arm,sbsa-gwdt"];
+
 /// Known devices: a word of `compatible`, what quiets them in order.
 const KNOWN: [(&str, &[Write]); 6] = [
     // UARTIMSC: no interrupts; UARTCR: off; UARTLCR_H: FIFOs off, which empties them; UARTICR: nothing
@@ -44,6 +48,13 @@ pub(super) fn is_known(words: &[String]) -> bool {
     known(words).is_some()
 }
 
+/// Whether whoever has such a device can reset the board.
+pub(super) fn resets_the_board(words: &[String]) -> bool {
+    words
+        .iter()
+        .any(|word| RESET_THE_BOARD.contains(&word.as_str()))
+}
+
 /// The writes that quiet a device: physical address, bytes, value. Registers that lie outside of its
 /// frame are left out; there are none in a sound tree.
 pub(super) fn writes(words: &[String], registers: &[(u64, u64)]) -> Vec<(u64, u16, u32)> {
@@ -67,6 +78,15 @@ mod tests {
         assert_eq!(writes[0], (0x904_0038, 4, 0));
         assert_eq!(writes[1], (0x904_0030, 4, 0));
         assert_eq!(writes.len(), 4);
+    }
+
+    #[test]
+    fn watchdogs_and_nothing_else_reset_the_board() {
+        for (name, _) in &KNOWN {
+            let words = ["vendor,part".to_owned(), (*name).to_owned()];
+            let watchdog = name.contains("wdt") || name.ends_with("sp805");
+            assert_eq!(resets_the_board(&words), watchdog, "{name}");
+        }
     }
 
     #[test]

@@ -32,6 +32,13 @@ pub struct Deviation {
     pub got: &'static str,
 }
 
+/// Less than every class asks for: a device of the VM can reset the board.
+pub(super) const BOARD_RESET: Deviation = Deviation {
+    stated: "board_reset = \"allowed\"",
+    asked: "no VM can stop another one",
+    got: "a watchdog of the board: unserved, it resets all VMs",
+};
+
 /// A thing that a class asks for and that a VM can do without.
 struct Lack {
     class: Class,

@@ -55,6 +55,7 @@ pub enum Code {
     DeviceIntid,
     DeviceIntidTaken,
     DeviceRefused,
+    DeviceResets,
     DeviceShared,
     DoorbellApart,
     DoorbellIncomplete,
@@ -123,7 +124,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 93] = [
+    pub const ALL: [Self; 94] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardMissing,
@@ -153,6 +154,7 @@ impl Code {
         Self::DeviceIntid,
         Self::DeviceIntidTaken,
         Self::DeviceRefused,
+        Self::DeviceResets,
         Self::DeviceShared,
         Self::DoorbellApart,
         Self::DoorbellIncomplete,
@@ -251,6 +253,7 @@ impl Code {
             Self::DeviceIntid => "bulkhead::device::intid",
             Self::DeviceIntidTaken => "bulkhead::device::intid-taken",
             Self::DeviceRefused => "bulkhead::device::refused",
+            Self::DeviceResets => "bulkhead::device::resets",
             Self::DeviceShared => "bulkhead::device::shared",
             Self::DoorbellApart => "bulkhead::doorbell::apart",
             Self::DoorbellIncomplete => "bulkhead::doorbell::incomplete",

@@ -193,6 +193,7 @@ pub const VM: &Table = &Table {
         plain("crash", Kind::Or(&Kind::Words(CRASH_WORDS), CRASH), "What happens when the VM crashes. halt: it stays stopped. A table: it starts again so often at most, or another VM is told. Default: halt."),
         plain("reset", Kind::Or(&words(&["unlimited"]), RESET), "How often at most the VM starts again because its guest asks for a reset: a table, or unlimited. Default: 10 in 60s."),
         key("devices", Kind::Texts, "[\"/pl061@9030000\"]", "Devices of the board that the VM gets: paths in its device tree; `board show` lists those that can be given."),
+        plain("board_reset", words(&["allowed"]), "A deviation, less than any class asks for: one of `devices` is a watchdog, which resets the whole board when the guest does not serve it. Without it such a device is refused."),
         plain("rtc", Kind::Or(&Kind::Flag, EMULATED), "An emulated real-time clock (PL031): true, or a table of its ipa and intid."),
         plain("watchdog", Kind::Or(&Kind::Flag, EMULATED), "An emulated watchdog (SBSA): true, or a table of its ipa and intid."),
         plain("ptimer", words(&["emulated", "own"]), "The EL1 physical timer: emulated, or that of its CPU. Default: emulated."),

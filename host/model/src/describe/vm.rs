@@ -96,6 +96,8 @@ pub struct VmSpec {
     pub overlays: Vec<Placed<String>>,
     /// Device-tree paths of passed-through devices.
     pub devices: Vec<Placed<String>>,
+    /// Where the description accepts that one of these can reset the board.
+    pub board_reset: Option<Span>,
     /// Whether its seeds are fixed.
     pub deterministic: bool,
 }
@@ -139,6 +141,8 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let devices = reader
         .read(const { VM.texts("devices") })
         .map_or_else(Vec::new, |list| list.value);
+    let board_reset = reader.read(const { VM.word("board_reset") });
+    deviations.extend(board_reset.as_ref().map(|_| class::BOARD_RESET));
     let deterministic = reader
         .read(const { VM.flag("deterministic") })
         .is_some_and(|flag| flag.value);
@@ -177,6 +181,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         calls,
         overlays,
         devices,
+        board_reset: board_reset.map(|word| word.span),
         deterministic,
     }
 }

@@ -18,6 +18,8 @@ pub struct Config {
     pub symbols: Vec<Symbol>,
     /// Physical address of GICD_SGIR, on a board with a GICv2.
     pub sgir: Option<u64>,
+    /// Physical address of GICC_IAR, on a board with a GICv2.
+    pub iar: Option<u64>,
     /// Frames of the GIC that have active states.
     pub active: Vec<Active>,
 }

@@ -33,6 +33,8 @@ pub enum Rule {
     PastCaches,
     /// Another pCPU is told of data that it may not see yet.
     Signal,
+    /// What another pCPU stored before an SGI may be read as it was before that.
+    Acknowledge,
     /// A write to the active states of the GIC may still be under way when a guest runs.
     PostedWrite,
     /// An SError of one guest may come while another runs.
@@ -45,7 +47,7 @@ pub enum Rule {
 
 impl Rule {
     /// All rules.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::BreakBeforeMake,
         Self::NewEntry,
         Self::StaleEntry,
@@ -58,6 +60,7 @@ impl Rule {
         Self::Instructions,
         Self::PastCaches,
         Self::Signal,
+        Self::Acknowledge,
         Self::PostedWrite,
         Self::Serror,
         Self::Siblings,
@@ -79,6 +82,7 @@ impl Rule {
             Self::Instructions => "instructions",
             Self::PastCaches => "past-caches",
             Self::Signal => "signal",
+            Self::Acknowledge => "acknowledge",
             Self::PostedWrite => "posted-write",
             Self::Serror => "serror",
             Self::Siblings => "siblings",
@@ -112,6 +116,7 @@ impl Rule {
             }
             Self::PastCaches => "DDI 0487, Mismatched memory attributes",
             Self::Signal => "DDI 0487, Barrier litmus tests; IHI 0069, 12.1.6",
+            Self::Acknowledge => "IHI 0069, ICC_IAR1_EL1; DDI 0487, Data Synchronization Barrier",
             Self::PostedWrite => {
                 "DDI 0487, Device memory, Early Write Acknowledgement; IHI 0069, 12.1.6"
             }
@@ -142,6 +147,7 @@ impl Rule {
                 "DC IVAC over what was written past the caches, DC CIVAC over what will be; then DSB"
             }
             Self::Signal => "put DSB ISHST between the data and the signal",
+            Self::Acknowledge => "put DSB between the read of IAR and the load",
             Self::PostedWrite => "read the register back, then DSB",
             Self::Serror => "at the switch: DSB, ISB, and a look at ISR_EL1",
             Self::Siblings => "TLBI VMALLE1, DSB, ISB before another vCPU of the VM runs",

@@ -21,6 +21,8 @@ pub const FMOV_D0: u32 = 0x9e67_03e0;
 pub const MRS_PAR: u32 = 0xd538_7403;
 /// `mrs x3, isr_el1`
 pub const MRS_ISR: u32 = 0xd538_c103;
+/// `mrs x3, icc_iar1_el1`
+pub const MRS_IAR1: u32 = 0xd538_cc03;
 /// `ldr w3, [x2]`
 pub const LDR_WORD: u32 = 0xb940_0043;
 
@@ -46,6 +48,9 @@ pub const ELR: u32 = 0xd51c_4020;
 pub const MAIR: u32 = 0xd51c_a200;
 pub const VBAR: u32 = 0xd51c_c000;
 pub const SGI1R: u32 = 0xd518_cba0;
+pub const SRE_EL2: u32 = 0xd51c_c9a0;
+pub const PMR: u32 = 0xd518_4600;
+pub const IGRPEN1: u32 = 0xd518_cce0;
 pub const TPIDR: u32 = 0xd51c_d040;
 pub const VMPIDR: u32 = 0xd51c_00a0;
 

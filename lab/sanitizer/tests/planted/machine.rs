@@ -215,6 +215,7 @@ pub fn run(machine: &Machine, timing: &[&str]) -> Outcome {
             size: END - BASE,
             name: "sample".to_owned(),
         }],
+        iar: (machine.gic == 2).then_some(0x0801_000c),
         sgir: (machine.gic == 2).then_some(0x0800_0f00),
         active: vec![Active {
             base: 0x0800_0000,

@@ -77,6 +77,61 @@ fn a_message_is_signalled_by_gicv2_before_it_is_there() {
     judge(program, &[Rule::Signal]);
 }
 
+/// The second CPU stores a message and sends SGI 0; the first, when `configured`, acknowledges it by `read` and reads the
+/// message.
+fn acknowledge(machine: &mut Machine, configured: &Code, read: &Code, planted: bool) {
+    let mut second = Code::default();
+    translate(&mut second).store(DATA, 7).ops(&[DSB_ISHST]);
+    if machine.gic == 2 {
+        // GICD_SGIR: SGI 0 to the first CPU.
+        second.store_word(0x0800_0f00, 1 << 16);
+    } else {
+        second.sys(SGI1R, 1);
+    }
+    second.store(FLAG, 1).sleep();
+    machine.second = Some(second);
+    let code = prepare_guest(translate(&mut machine.first));
+    code.ops(&configured.0).ops(&[DSB_SY]);
+    code.call(CPU_ON, 1, SECOND).wait(FLAG).ops(&read.0);
+    code.ops(&[if planted { ISB } else { DSB_SY }]);
+    leave(code.load(DATA));
+}
+
+#[test]
+fn a_message_is_read_before_its_sgi_is_acknowledged() {
+    let program: Program = |machine, planted| {
+        machine.gic = 2;
+        let (mut configured, mut read) = (Code::default(), Code::default());
+        // GICD_CTLR, GICD_ISENABLER0, GICC_PMR, GICC_CTLR.
+        configured
+            .store_word(0x0800_0000, 1)
+            .store_word(0x0800_0100, 1)
+            .store_word(0x0801_0004, 0xff)
+            .store_word(0x0801_0000, 1);
+        // GICC_IAR
+        read.mov(2, 0x0801_000c).ops(&[LDR_WORD]);
+        acknowledge(machine, &configured, &read, planted);
+    };
+    judge(program, &[Rule::Acknowledge]);
+    let program: Program = |machine, planted| {
+        let (mut configured, mut read) = (Code::default(), Code::default());
+        // GICD_CTLR, GICR_WAKER, GICR_IGROUPR0, GICR_ISENABLER0.
+        configured
+            .store_word(0x0800_0000, 3)
+            .store_word(0x080a_0014, 0)
+            .store_word(0x080b_0080, 1)
+            .store_word(0x080b_0100, 1)
+            .sys(SRE_EL2, 0xf)
+            .ops(&[ISB])
+            .sys(PMR, 0xff)
+            .sys(IGRPEN1, 1)
+            .ops(&[ISB]);
+        read.ops(&[MRS_IAR1]);
+        acknowledge(machine, &configured, &read, planted);
+    };
+    judge(program, &[Rule::Acknowledge]);
+}
+
 #[test]
 fn windows_of_cpus_with_maps_of_their_own_do_not_mix() {
     const DROPPED: u64 = FLAG + 0x100;
