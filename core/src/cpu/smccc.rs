@@ -24,7 +24,7 @@ const PSCI_1_0: u64 = 0x1_0000;
 
 /// Return values of SMCCC_ARCH_FEATURES besides success and "not supported".
 const SAFE_AND_NOT_NEEDED: u64 = 1;
-/// For SMCCC_ARCH_WORKAROUND_2 only: no CPU of the board needs it, and the call does not exist.
+/// For SMCCC_ARCH_WORKAROUND_2 only: not needed, or always on, and the call does not exist.
 const NOT_REQUIRED: u64 = -2i64 as u64;
 
 /// The workarounds for attacks on speculation.
@@ -149,6 +149,14 @@ impl Workarounds {
             };
             *passed_on = said == 0 || said == 1;
             *slot = decide(workaround, cpu, said);
+            if matches!(workaround, Workaround::StoreBypass) && *passed_on {
+                // It stays on. What a guest could turn off would be off for EL2 as well, which has the
+                // memory of all, and for the next guest.
+                if said == 0 {
+                    firmware(workaround.function(), 1);
+                }
+                (*slot, *passed_on) = (NOT_REQUIRED, false);
+            }
         }
         found
     }
@@ -270,6 +278,7 @@ mod tests {
             (PSCI_FEATURES, 0x8000_0000) => 0,
             (SMCCC_VERSION, _) => 0x1_0002,
             (ARCH_FEATURES, FIRST | SECOND | THIRD) => said as u32 as u64,
+            (0x8000_7fff, 1) => 0,
             other => panic!("{other:x?}"),
         }
     }
@@ -286,11 +295,24 @@ mod tests {
     }
 
     #[test]
-    fn what_firmware_has_is_passed_on() {
+    fn what_firmware_has_is_passed_on_but_for_what_stays_on() {
         for said in [0, 1] {
-            let found = Workarounds::find(A72, firmware(said));
-            assert_eq!(features(found), [said; 3]);
-            assert_eq!(calls(found), [Call::PassOn; 3]);
+            let mut turned_on = 0;
+            let found = Workarounds::find(A72, |function, x1| {
+                if (u64::from(function), x1) == (SECOND, 1) {
+                    turned_on += 1;
+                    return 0;
+                }
+                firmware(said)(function, x1)
+            });
+            assert_eq!(
+                turned_on,
+                i32::from(said == 0),
+                "where it makes a difference"
+            );
+            assert_eq!(features(found), [said, -2, said]);
+            let not_there = Call::Answer(answer::NOT_SUPPORTED);
+            assert_eq!(calls(found), [Call::PassOn, not_there, Call::PassOn]);
         }
     }
 
