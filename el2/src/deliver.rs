@@ -19,7 +19,7 @@ pub fn mail(vcpu: &mut Vcpu) {
         devices::console_event(vcpu);
     }
     if messages & mailbox::CONSOLE != 0 {
-        devices::drain(vcpu, false);
+        devices::drain(vcpu, false, false);
     }
     if messages & mailbox::TIMED != 0 {
         timed::look(vcpu);
@@ -67,9 +67,9 @@ fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
         };
         // A deadline that is set meanwhile and is due at once gets its own exit.
         match pcpu.take_deadline(now) {
-            Some(Purpose::Flush) => devices::drain(vcpu, true),
+            Some(Purpose::Flush) => devices::drain(vcpu, true, false),
             Some(Purpose::Balance) => balance::look(vcpu),
-            Some(_) => devices::drain(vcpu, false),
+            Some(_) => devices::drain(vcpu, false, false),
             None => break,
         }
     }

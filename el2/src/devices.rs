@@ -213,12 +213,12 @@ pub fn console_event(vcpu: &mut Vcpu) {
     }
 }
 
-/// Drains some of the console, if this pCPU is the drainer.
-pub fn drain(vcpu: &mut Vcpu, flush: bool) {
+/// Drains some of the console, if this pCPU is the drainer; `received`: the UART may have input.
+pub fn drain(vcpu: &mut Vcpu, flush: bool, received: bool) {
     let Some(service) = vcpu.console() else {
         return;
     };
-    let next = service.drain(flush);
+    let next = service.drain(flush, received);
     for (purpose, at) in [
         (Purpose::Flush, next.flush),
         (Purpose::Monitor, next.monitor),
@@ -226,12 +226,5 @@ pub fn drain(vcpu: &mut Vcpu, flush: bool) {
         if at.is_some() {
             deadlines::set(vcpu, purpose, at);
         }
-    }
-}
-
-/// Takes received bytes from the board's UART, if this pCPU is the drainer.
-pub fn keys(vcpu: &mut Vcpu) {
-    if let Some(service) = vcpu.console() {
-        service.keys();
     }
 }

@@ -459,8 +459,7 @@ pub fn handle(vcpu: &mut Vcpu, taken: Taken) -> ExitClass {
         upcall::deliver_mail(vcpu);
         sched::on_mail(vcpu);
     } else if intid == board.uart_intid {
-        devices::keys(vcpu);
-        devices::drain(vcpu, false);
+        devices::drain(vcpu, false, true);
     }
     if !vcpu.group0 {
         gic::deactivate(taken);

@@ -1,9 +1,10 @@
 //! The state that the threads of a pCPU share: the scheduler, the deadlines of all threads, and the
 //! board's UART. One reference to it exists, held by the thread that runs.
 
-use bulkhead_abi::plan::{MAX_VMS, PAGE};
+use bulkhead_abi::plan::{CpuPolicy, MAX_VMS, PAGE};
 use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
 use bulkhead_core::sched::balance::{Balancer, Move};
+use bulkhead_core::sched::bound::DRAIN_NS;
 use bulkhead_core::sched::{SLOTS, Scheduler, Turn};
 use bulkhead_core::vgic::WORDS;
 
@@ -96,6 +97,18 @@ pub struct Pcpu {
     pub console: Option<Console>,
 }
 
+/// Returns the ticks between two turns of the console's drain that the servers of pCPU `index` count
+/// on; 0 without servers.
+fn pace(index: usize) -> u64 {
+    let server = CpuPolicy::Server as u16;
+    let mut vcpus = plan().vcpus_on(index);
+    if vcpus.any(|(_, row)| row.policy == server) {
+        timer::nanoseconds(DRAIN_NS)
+    } else {
+        0
+    }
+}
+
 impl Pcpu {
     /// Returns the state of pCPU `index` before it has started anything.
     #[inline(always)]
@@ -135,7 +148,7 @@ impl Pcpu {
             enabled: u32::MAX,
             last: [u8::MAX; MAX_VMS],
             deadlines: Deadlines::new(),
-            console: drains.then(|| Console::new(Uart(uart), ManageVms::of_console())),
+            console: drains.then(|| Console::new(Uart(uart), ManageVms::of_console(), pace(index))),
         }
     }
 

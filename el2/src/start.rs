@@ -80,6 +80,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
         if pcpu.service != 0 {
             console::state::set_drainer(n);
+            vm::LIMITS.set_drainer(n);
         }
         if pcpu.mpidr == own {
             index = n;

@@ -5,7 +5,9 @@
 //! which may be blocked once by code that cannot be interrupted. The test is sufficient (Baker,
 //! 1991, for EDF): with the servers in order of their periods, for each `i`: blocking/period(i) +
 //! the sum over all `j` up to `i` of need(j)/period(j) is at most 1. Each server pays for the
-//! switch to it and the switch away from it: a job preempts at most once when it arrives.
+//! switch to it and the switch away from it: a job preempts at most once when it arrives. Where the
+//! console is drained, that is one more task of the highest priority, which comes at most once more
+//! than its rate in each period.
 
 use super::SLOTS;
 
@@ -16,6 +18,9 @@ pub struct Costs {
     pub switch: u64,
     /// Longest time for which EL2 does not take interrupts.
     pub longest: u64,
+    /// Time from one turn of the console's drain on this pCPU to the next; 0 if another pCPU drains
+    /// it.
+    pub drain: u64,
 }
 
 impl Costs {
@@ -27,8 +32,21 @@ impl Costs {
     pub const OF_BUILD: Self = Self {
         switch: 850,
         longest: 5_000,
+        drain: 0,
     };
+
+    /// The same on a pCPU that drains the console, if `drains`.
+    pub const fn on(self, drains: bool) -> Self {
+        let drain = if drains { DRAIN_NS } else { 0 };
+        Self { drain, ..self }
+    }
 }
+
+/// Time from one turn of the console's drain to the next where servers share the pCPU, in
+/// nanoseconds. A UART at 115,200 baud sends fewer bytes in it than a turn gives.
+pub const DRAIN_NS: u64 = 1_000_000;
+/// Exits that a turn of the drain takes: the message that there is output, and the turn.
+const DRAIN_EXITS: u64 = 2;
 
 /// The budget and period of a server, in ticks or any other unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +99,16 @@ pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
     let taken = up_to_own.fold(0u64, |sum, (_, server)| {
         sum.saturating_add(part(need(server), server.period))
     });
+    let drain = costs.longest.saturating_mul(DRAIN_EXITS);
+    let drained = match costs.drain {
+        0 => 0,
+        every => part(drain, every).saturating_add(part(drain, own.period)),
+    };
     Some(Bound {
         need: need(own),
-        load: taken.saturating_add(part(costs.longest, own.period)),
+        load: taken
+            .saturating_add(part(costs.longest, own.period))
+            .saturating_add(drained),
         // In the worst case the budget is used at the start of one period and comes at the end of
         // the next.
         gap: own.period.saturating_sub(own.budget).saturating_mul(2),
@@ -91,8 +116,9 @@ pub fn bound(servers: &[Promise], which: usize, costs: Costs) -> Option<Bound> {
 }
 
 /// [`Bound::load`] of the server of a pCPU that has the least room; `None` if there are more
-/// servers than a pCPU can have. Times in nanoseconds, costs [`Costs::OF_BUILD`].
-pub fn worst_load(servers: impl Iterator<Item = Promise>) -> Option<u64> {
+/// servers than a pCPU can have. Times in nanoseconds, costs [`Costs::OF_BUILD`]. `drains`: the pCPU
+/// drains the console.
+pub fn worst_load(servers: impl Iterator<Item = Promise>, drains: bool) -> Option<u64> {
     let none = Promise {
         budget: 0,
         period: 0,
@@ -105,7 +131,7 @@ pub fn worst_load(servers: impl Iterator<Item = Promise>) -> Option<u64> {
     }
     let servers = all.get(..count).unwrap_or_default();
     (0..count).try_fold(0, |worst: u64, which| {
-        Some(worst.max(bound(servers, which, Costs::OF_BUILD)?.load))
+        Some(worst.max(bound(servers, which, Costs::OF_BUILD.on(drains))?.load))
     })
 }
 

@@ -102,7 +102,11 @@ struct Row {
 /// The current scheduling parameters of all vCPUs. Until a vCPU's first change its row of the plan
 /// holds.
 #[derive(Debug)]
-pub struct Limits([Row; MAX_VCPUS]);
+pub struct Limits {
+    rows: [Row; MAX_VCPUS],
+    /// Index of the pCPU that drains the console.
+    drainer: AtomicU32,
+}
 
 impl Default for Limits {
     fn default() -> Self {
@@ -113,8 +117,8 @@ impl Default for Limits {
 impl Limits {
     /// Limits without changes: the plan holds.
     pub const fn new() -> Self {
-        Self(
-            [const {
+        Self {
+            rows: [const {
                 Row {
                     version: AtomicU64::new(0),
                     weight: AtomicU64::new(0),
@@ -123,14 +127,20 @@ impl Limits {
                     pool: AtomicU32::new(0),
                 }
             }; MAX_VCPUS],
-        )
+            drainer: AtomicU32::new(0),
+        }
+    }
+
+    /// Sets the pCPU that drains the console, during start-up.
+    pub fn set_drainer(&self, index: usize) {
+        self.drainer.store(index as u32, Ordering::Relaxed);
     }
 
     /// Returns row `id` of the plan as it holds now. `None` while a change is being written: the
     /// writer notifies the pCPU afterwards.
     #[inline(never)]
     pub fn of(&self, vcpus: &[Vcpu], id: usize) -> Option<Vcpu> {
-        let (mut vcpu, row) = (*vcpus.get(id)?, self.0.get(id)?);
+        let (mut vcpu, row) = (*vcpus.get(id)?, self.rows.get(id)?);
         let version = row.version.load(Ordering::Acquire);
         if version == 0 {
             return Some(vcpu);
@@ -145,7 +155,7 @@ impl Limits {
     }
 
     fn store(&self, id: usize, vcpu: &Vcpu) {
-        let Some(row) = self.0.get(id) else { return };
+        let Some(row) = self.rows.get(id) else { return };
         let version = row.version.load(Ordering::Relaxed);
         row.version
             .store(version.wrapping_add(1), Ordering::Relaxed);
@@ -192,7 +202,8 @@ impl Limits {
                 budget: server.budget,
                 period: server.period,
             });
-            let load = worst_load(promises).unwrap_or(u64::MAX);
+            let drains = u32::from(row.pcpu) == self.drainer.load(Ordering::Relaxed);
+            let load = worst_load(promises, drains).unwrap_or(u64::MAX);
             if load > WHOLE {
                 let pcpu = row.pcpu;
                 return Err(Refusal::Overload { pcpu, load });
@@ -389,7 +400,7 @@ mod tests {
     #[test]
     fn a_row_that_is_being_written_is_not_read() {
         let (limits, rows) = (Limits::new(), rows());
-        limits.0[2].version.store(1, Ordering::Relaxed);
+        limits.rows[2].version.store(1, Ordering::Relaxed);
         assert!(limits.of(&rows, 2).is_none());
         assert!(limits.of(&rows, 3).is_some());
     }

@@ -262,6 +262,7 @@ fn no_period_of_a_million_is_missed() {
     let costs = Costs {
         switch: 0,
         longest: LATE,
+        drain: 0,
     };
     let holds = |promises: &[Promise]| {
         (0..promises.len()).all(|which| bound(promises, which, costs).unwrap().holds())
@@ -335,7 +336,7 @@ proptest! {
         let promises: Vec<Promise> = servers.iter().map(|(budget, period)| Promise { budget: *budget, period: *period }).collect();
         // A turn ends late by that much, which its server pays; a server that waited was blocked
         // once.
-        let costs = Costs { switch: 0, longest: late };
+        let costs = Costs { switch: 0, longest: late, drain: 0 };
         prop_assume!((0..promises.len()).all(|which| bound(&promises, which, costs).unwrap().holds()));
         let mut loads: Vec<(Policy, Vec<Burst>)> = servers
             .iter()

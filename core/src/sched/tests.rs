@@ -326,6 +326,7 @@ fn a_set_of_servers_is_accepted_up_to_the_whole_pcpu_and_not_beyond() {
     let free = Costs {
         switch: 0,
         longest: 0,
+        drain: 0,
     };
     let half = Promise {
         budget: 5,
@@ -344,16 +345,28 @@ fn a_set_of_servers_is_accepted_up_to_the_whole_pcpu_and_not_beyond() {
     let blocked = Costs {
         switch: 0,
         longest: 1,
+        drain: 0,
     };
     assert!(bound(&all, 0, blocked).unwrap().holds());
     assert!(!bound(&all, 1, blocked).unwrap().holds());
     let dear = Costs {
         switch: 1,
         longest: 0,
+        drain: 0,
     };
     assert_eq!(bound(&all, 0, dear).unwrap().need, 7);
     assert!(!bound(&all, 1, dear).unwrap().holds());
     assert_eq!(bound(&all, 2, free), None);
+    // Two exits of the drain, of one tick each: in each 40 ticks, and once more in each period.
+    let drained = Costs {
+        drain: 40,
+        ..blocked
+    };
+    let elsewhere = bound(&all, 0, blocked).unwrap().load;
+    assert_eq!(
+        bound(&all, 0, drained).unwrap().load - elsewhere,
+        50_000 + 200_000
+    );
 }
 
 #[test]

@@ -107,16 +107,23 @@ impl Console {
         }
     }
 
-    /// Sends the pending output, at most [`BATCH`] bytes; the UART's interrupt asks for more. Looks
+    /// Takes what was received, if something was (`received`) or had to wait, and sends the pending
+    /// output, at most [`BATCH`] bytes; the UART's interrupt asks for more. Looks
     /// at [`LOOKS`] times [`LOOK`] VMs at most; the rest follows at once, but in an exit of its
     /// own.
     ///
     /// [`LOOK`]: bulkhead_core::console::mux::LOOK
-    pub fn drain(&mut self, flush: bool) -> Again {
+    pub fn drain(&mut self, flush: bool, received: bool) -> Again {
         let (vms, now) = (Vms(plan().vms), now());
         let mut again = Again::default();
-        if self.hold.is_on() {
-            self.keys();
+        let commanded = (received || self.commanded || self.hold.is_on()) && self.keys();
+        self.commanded = commanded;
+        let pause = now.ticks.saturating_add(timer::nanoseconds(BETWEEN_LOOKS));
+        if commanded || now.ticks < self.not_before {
+            self.flush |= flush;
+            again.monitor = Some(if commanded { pause } else { self.not_before });
+            self.uart.ask(false, !commanded && !self.hold.is_on());
+            return again;
         }
         let mut waits = true;
         let mut looks = 0u32;
@@ -163,8 +170,7 @@ impl Console {
             if looks >= LOOKS {
                 self.flush = flush;
                 // Not at once: for the guest of this pCPU that would be one exit twice as long.
-                let pause = timer::nanoseconds(BETWEEN_LOOKS);
-                again.monitor = Some(timer::now().saturating_add(pause));
+                again.monitor = Some(pause);
                 waits = false;
                 break;
             }
@@ -174,6 +180,12 @@ impl Console {
             // The guest does not say when it has read.
             let look = now.ticks.saturating_add(timer::milliseconds(FLUSH_MS));
             again.monitor = again.monitor.or(Some(look));
+        }
+        if self.pace != 0 {
+            // The UART does not ask for the next turn: it could take the whole pCPU.
+            self.not_before = now.ticks.saturating_add(self.pace);
+            let next = core::mem::take(&mut waits).then_some(self.not_before);
+            again.monitor = again.monitor.or(next).map(|at| at.max(self.not_before));
         }
         self.uart.ask(waits, !held);
         offer_space(spoke);
@@ -195,11 +207,12 @@ impl Console {
     }
 
     /// Passes received bytes to the VM that has the input, unless it has no room for them: see
-    /// [`Hold`](bulkhead_core::console::keys::Hold).
+    /// [`Hold`](bulkhead_core::console::keys::Hold). Ends behind a command, which may order something
+    /// of each vCPU of a VM, and returns `true` then: the next one gets an exit of its own.
     #[inline(never)]
-    pub fn keys(&mut self) {
+    fn keys(&mut self) -> bool {
         let vms = plan().vms;
-        let mut sent = false;
+        let (mut sent, mut commanded) = (false, false);
         let (now, hold) = (timer::now(), timer::milliseconds(HOLD_MS));
         for _ in 0..BATCH {
             let input = &vm::vm(self.keys.focus).streams.input;
@@ -216,22 +229,36 @@ impl Console {
                         self.tell(true);
                     }
                 }
-                Key::Focus(_) => self.tell(false),
+                Key::Nothing => {}
+                Key::Focus(_) => {
+                    self.tell(false);
+                    commanded = true;
+                }
                 Key::Help => {
                     let mut line = Line::new();
                     line.text(
                         "Ctrl-T then: 1-9 or 017 input to that VM, n next, m monitor, Ctrl-T itself, ? help",
                     );
                     self.mux.notice(&line);
+                    commanded = true;
                 }
-                Key::Monitor => self.monitor.open(self.keys.focus, plan().vcpus),
-                Key::Command(key) => self.command(key),
-                Key::Nothing => {}
+                Key::Monitor => {
+                    self.monitor.open(self.keys.focus, plan().vcpus);
+                    commanded = true;
+                }
+                Key::Command(key) => {
+                    self.command(key);
+                    commanded = true;
+                }
+            }
+            if commanded {
+                break;
             }
         }
         if sent && let Some(id) = plan::id_of(self.keys.focus, 0) {
             mailbox::send(id, mailbox::UART);
         }
+        commanded
     }
 
     /// Passes a key to the monitor and carries out what the monitor decides.

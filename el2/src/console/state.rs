@@ -51,13 +51,20 @@ pub struct Console {
     /// Whether there was nothing to send and [`AWAKE`] was cleared. Output that was added just
     /// before that is found by a second look at all streams.
     pub(super) sleeps: bool,
+    /// Whether the last turn ended behind a command, with more input perhaps.
+    pub(super) commanded: bool,
+    /// Ticks from one turn to the next: 0, or what the servers of this pCPU count on.
+    pub(super) pace: u64,
+    /// When the next turn may be.
+    pub(super) not_before: u64,
     /// Whether the current look sends incomplete lines too.
     pub(super) flush: bool,
 }
 
 impl Console {
-    /// Returns a console whose input goes to the first VM.
-    pub const fn new(uart: Uart, manage: ManageVms) -> Self {
+    /// Returns a console whose input goes to the first VM. `pace`: ticks from one turn of the drain
+    /// to the next at least.
+    pub const fn new(uart: Uart, manage: ManageVms, pace: u64) -> Self {
         Self {
             uart,
             manage,
@@ -68,6 +75,9 @@ impl Console {
             monitor_first: false,
             monitor_speaks: false,
             sleeps: false,
+            commanded: false,
+            pace,
+            not_before: 0,
             flush: false,
         }
     }

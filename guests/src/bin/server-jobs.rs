@@ -14,6 +14,8 @@ guest!(main = main, irq = on_irq);
 
 /// A jump of the counter from which on somebody else had the pCPU, in microseconds.
 const JUMP_US: u64 = 20;
+/// Percent of its budgets that a server sees of its own time at least: exits and the loops around a switch are in them, too.
+const LEAST: u64 = 95;
 
 fn main(board: &'static Board) {
     let argument = |name| board.argument(name).unwrap_or(0);
@@ -77,12 +79,6 @@ fn keep_up(budget: u64, period: u64, jobs: u64) {
         timer::nanoseconds(latest)
     );
     check::equal("jobs that missed their deadlines", missed, 0);
-    // Had the pCPU been idle, nobody would have shown anything.
-    check::holds(
-        "others ran in between",
-        latest > budget,
-        timer::nanoseconds(latest),
-    );
 }
 
 /// Runs without end for as long as `jobs` periods take.
@@ -93,7 +89,7 @@ fn overrun(budget: u64, period: u64, jobs: u64) {
     println!("server-jobs: had {had} ticks of {due}");
     check::holds(
         "its budget and no more",
-        had.abs_diff(due) * 100 <= due * 2 + 100 * budget,
+        had <= due + budget && had * 100 >= due * LEAST,
         format_args!("{had} ticks of {due}"),
     );
 }

@@ -6,7 +6,7 @@ use bulkhead_model::board::Board;
 use bulkhead_model::describe::{Code, CpuTime, Finding, Placed, Span, System, VmSpec};
 
 use super::PlannedCpu;
-use super::{gppt, share};
+use super::gppt;
 
 /// A vCPU: index of its VM, its number there.
 type Owner = (usize, usize);
@@ -319,9 +319,6 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
             call_spi: 0,
         })
         .collect();
-    for cpu in &cpus {
-        share::overload(system, cpu, &times, findings);
-    }
     Assigned { cpus, times }
 }
 
@@ -338,7 +335,8 @@ pub(super) fn of_vm(cpus: &[PlannedCpu], vm: usize) -> Vec<usize> {
 }
 
 /// Chooses the CPU that drains the console, if the description does not: that of the management VM,
-/// else of the first VM that is not real-time, else one without a VM, else the first. Not one whose VM keeps EL2's interrupts.
+/// else of the first VM that is not real-time, else one without a VM, else the first; one without servers before all that have
+/// some. Not one whose VM keeps EL2's interrupts.
 pub(super) fn choose_service(
     system: &System,
     gic_version: u32,
@@ -368,11 +366,17 @@ pub(super) fn choose_service(
             None,
             Some(Class::SoftRealtime),
         ];
-        let best = ranks
-            .iter()
-            .find_map(|rank| {
-                let fits = |cpu: &PlannedCpu| class(cpu) == *rank && !cpu.vcpus.iter().any(keeps);
-                cpus.iter().position(fits)
+        let serves = |cpu: &PlannedCpu| {
+            let mut vms = cpu.vcpus.iter().map(|(vm, _)| &system.vms[*vm]);
+            vms.any(|vm| matches!(vm.cpu.time, CpuTime::Server { .. }))
+        };
+        let fits = |cpu: &PlannedCpu, rank| class(cpu) == rank && !cpu.vcpus.iter().any(keeps);
+        let choices = [false, true].into_iter();
+        let mut choices = choices.flat_map(|servers| ranks.map(|rank| (servers, rank)));
+        let best = choices
+            .find_map(|(servers, rank)| {
+                let may = |cpu: &PlannedCpu| serves(cpu) == servers && fits(cpu, rank);
+                cpus.iter().position(may)
             })
             .unwrap_or(0);
         if let Some(cpu) = cpus.get_mut(best) {

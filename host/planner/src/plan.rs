@@ -14,7 +14,8 @@ use crate::cpus::Assigned;
 use crate::planned::Planned;
 use crate::sources::Sources;
 use crate::{
-    capacity, contents, cpus, doorbells, gppt, guest, overlay, passthrough, place, store, tables,
+    capacity, contents, cpus, doorbells, gppt, guest, overlay, passthrough, place, share, store,
+    tables,
 };
 
 /// Bytes for EL2 in the image when nobody built it yet.
@@ -71,6 +72,9 @@ pub fn plan(
     }
     passthrough::devices_twice(system, findings);
     cpus::choose_service(system, board.parts.gic_version, &mut cpus, findings);
+    for cpu in &cpus {
+        share::overload(system, cpu, &times, findings);
+    }
 
     let call_spis = gppt::call_spis(system, &board, &doorbells, cpus.len(), findings);
     for (cpu, spi) in cpus.iter_mut().zip(call_spis) {

@@ -74,7 +74,7 @@ pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
         .iter()
         .enumerate()
         .filter_map(|(which, &(vm, vcpu, promise))| {
-            let bound = bound(&promises, which, Costs::OF_BUILD)?;
+            let bound = bound(&promises, which, Costs::OF_BUILD.on(cpu.service))?;
             Some(Server {
                 vm,
                 vcpu,
@@ -155,10 +155,11 @@ pub(super) fn overload(
     }
     let costs = Costs::OF_BUILD;
     findings.push(finding.help(format!(
-        "together {} of the CPU, two switches of {} for each budget and once the longest path of EL2, {}, \
+        "together {} of the CPU, two switches of {} for each budget{} and once the longest path of EL2, {}, \
          included; smaller budgets, longer periods, or another CPU for one of them",
         percent(worst.unwrap_or(0)),
         Duration(costs.switch),
+        if cpu.service { ", the console's drain" } else { "" },
         Duration(costs.longest)
     )));
 }

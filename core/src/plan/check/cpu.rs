@@ -103,7 +103,8 @@ impl Plan<'_> {
             budget: vcpu.budget,
             period: vcpu.period,
         });
-        worst_load(promises).is_some_and(|load| load <= WHOLE)
+        let drains = self.pcpus.get(pcpu).is_some_and(|row| row.service != 0);
+        worst_load(promises, drains).is_some_and(|load| load <= WHOLE)
     }
 
     /// Checks the interrupt modes of VMs, and everything else that requires pinned vCPUs.

@@ -213,10 +213,15 @@ fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fm
     if let Some(worst) = usage.servers.iter().map(|server| server.bound.load).max() {
         writeln!(
             out,
-            "         accepted: servers take {}, and {} of 100 % when EL2's longest path of {} comes at the worst moment",
+            "         accepted: servers take {}, and {} of 100 % when EL2's longest path of {} comes at the worst moment{}",
             percent(usage.load),
             percent(worst),
-            Duration(Costs::OF_BUILD.longest)
+            Duration(Costs::OF_BUILD.longest),
+            if cpu.service {
+                ", the console's drain included"
+            } else {
+                ""
+            }
         )?;
     }
     let same = |share: &Share| (share.weight, share.least, share.cap);
