@@ -1,6 +1,9 @@
 //! Writes to the registers that have a bit for each interrupt.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 
 use super::shared::{CONFIG, REQUESTS};
 use super::{Cpu, Distributor, Host, Notify, each, mask, place};
@@ -92,6 +95,8 @@ impl Cpu {
         bits: u32,
     ) -> Notify {
         let bank = dist.bank(self.number, word);
+        // Who takes it meanwhile sets `held`, executes a fence and reads the configuration.
+        fence(SeqCst);
         let live = bank.latch.load(SeqCst)
             | bank.level.load(SeqCst)
             | bank.held.load(SeqCst)
@@ -145,6 +150,9 @@ impl Cpu {
             self.follow(dist, host, intid);
         }
         if on {
+            // Who makes it pending executes a fence before it marks the owner, which then reads
+            // `enable`.
+            fence(SeqCst);
             let waits = changed & (bank.latch.load(SeqCst) | bank.up());
             return if waits == 0 {
                 Notify::NOBODY

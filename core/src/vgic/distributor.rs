@@ -447,6 +447,9 @@ impl Distributor {
             }
             target = now;
         }
+        // Whoever makes the interrupt pending now reads the new owner, or else the new owner, which
+        // looks after this, sees it pending.
+        fence(SeqCst);
         Some((before, target))
     }
 
@@ -465,6 +468,9 @@ impl Distributor {
         if word == 0 {
             return self.mark(vcpu, 1);
         }
+        // The change before the owners are read: who routes the interrupt elsewhere writes `owns`,
+        // executes a fence and looks for the change ([`Self::set_route`]).
+        fence(SeqCst);
         let mut notify = Notify::NOBODY;
         for v in 0..self.vcpus() {
             if self.owns(v, word) & bits != 0 {
