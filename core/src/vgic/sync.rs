@@ -64,9 +64,10 @@ impl Cpu {
     ) -> Notify {
         self.inside = 0;
         let shared = dist.vcpu_words(self.number);
-        let busy = shared.busy.swap(0, SeqCst);
-        // A vCPU that drew a ticket up to this one made its change before.
+        // A vCPU that drew a ticket up to this one marked its change before, so that the swap below
+        // finds the mark.
         let ticket = shared.asked.load(Acquire);
+        let busy = shared.busy.swap(0, SeqCst);
         let changes = changes | busy;
         let all = changes & mask(dist.words()).wrapping_sub(1);
         let spis = all & !1;
