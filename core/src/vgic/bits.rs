@@ -329,6 +329,8 @@ impl Cpu {
                     continue;
                 }
                 left &= !its;
+                // A request to clear it that has not been served yet is void.
+                dist.vcpu_words(v).clear_active.remove(word, its);
                 dist.vcpu_words(v).set_active.add(word, its);
                 self.request(dist, v, word, &mut asked);
             }
@@ -364,10 +366,7 @@ impl Cpu {
             let its = match word {
                 0 if v == vcpu => bits,
                 0 => 0,
-                _ => {
-                    bits & (dist.vcpu_words(v).holds.get(word)
-                        | dist.vcpu_words(v).set_active.get(word))
-                }
+                _ => bits & dist.vcpu_words(v).has_active(word),
             };
             left &= !its;
             if its == 0 || !dist.is_online(v) {

@@ -153,11 +153,16 @@ impl Cpu {
         if coming != 0 && word != 0 {
             self.hold(dist, word, coming);
         }
+        let set_active = shared.set_active.take(word);
+        let clear_pending = shared.clear_pending.take(word);
+        // Who makes an interrupt active withdraws the request to clear that first. So one that is
+        // found after this has come later, and counts.
+        let clear_active = shared.clear_active.take(word);
         Requests {
             word,
-            set_active: shared.set_active.take(word),
-            clear_pending: shared.clear_pending.take(word),
-            clear_active: shared.clear_active.take(word),
+            set_active: set_active & !clear_active,
+            clear_pending,
+            clear_active,
         }
     }
 
