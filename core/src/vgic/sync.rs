@@ -126,6 +126,10 @@ impl Cpu {
         if changes & ASKED != 0 && later == 0 {
             self.publish(dist, host);
             shared.answered.store(ticket, Release);
+            if shared.asked.load(Acquire) != ticket {
+                // Drawn since then: its mark may be among those that the swap has taken.
+                notify |= dist.mark(self.number, ASKED);
+            }
         }
         notify
     }
