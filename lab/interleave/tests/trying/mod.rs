@@ -24,6 +24,5 @@ pub fn model_of(steps: usize, bound: Option<usize>, f: impl Fn() + Sync + Send +
         f();
     });
     let runs = runs.load(Ordering::Relaxed);
-    eprintln!("{runs} runs");
     assert!(runs > 1, "no interleaving but the first was tried");
 }
