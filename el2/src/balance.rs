@@ -6,12 +6,11 @@
 //! The fields that depend on the pCPU are updated by the vCPU's thread when it first runs on the
 //! new pCPU.
 
-use core::sync::atomic::{Ordering, fence};
-
 use bulkhead_abi::plan::{CpuPolicy, MAX_PCPUS, Vcpu as Row};
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::balance::{Balancer, LoadTrack, Loads, Move, PAUSE_MS, PERIOD_MS};
 use bulkhead_core::sched::{MigratingSlot, SLOTS};
+use bulkhead_core::sync::{TryUse, inbox};
 
 use crate::hw::claim::Claim;
 use crate::hw::mmu::Windows;
@@ -37,6 +36,13 @@ struct MigratingVcpu {
 static LOADS: Loads = Loads::new();
 /// The inboxes, by pCPU: each holds a vCPU that migrates there.
 static INBOXES: [Claim<Option<MigratingVcpu>>; MAX_PCPUS] = [const { Claim::new(None) }; MAX_PCPUS];
+
+impl<T> TryUse<T> for Claim<T> {
+    #[inline(always)]
+    fn try_use<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
+        Claim::try_use(self, act)
+    }
+}
 
 /// Returns the pCPUs on which a vCPU may run, one bit for each; 0 if it does not migrate. A vCPU
 /// whose VM has physical interrupts does not, because they are routed to its pCPU.
@@ -172,20 +178,11 @@ fn migrate_away(vcpu: &mut Vcpu) {
     // What the guest has begun here (maintenance, stores) must be complete before the guest goes on
     // elsewhere.
     reg::dsb();
-    let sent = INBOXES.get(to).and_then(|inbox| {
-        let lay = |place: &mut Option<MigratingVcpu>| {
-            if place.is_none() && LOADS.free(to) > 0 {
-                *place = detach(pcpu, slot, to);
-                place.is_some()
-            } else {
-                false
-            }
-        };
-        inbox.try_use(lay)
+    let sent = INBOXES.get(to).is_some_and(|inbox| {
+        let detach = || detach(pcpu, slot, to);
+        inbox::send(inbox, to, &LOADS, &VCPU_LOCATION, detach, || arrival(to))
     });
-    if sent == Some(true) {
-        mailbox::send(mailbox::of_pcpu(to), mailbox::ARRIVAL);
-    } else {
+    if !sent {
         // The next decision may choose this vCPU again.
         pcpu.sched.bar(slot, false);
         pcpu.look_again = true;
@@ -193,8 +190,13 @@ fn migrate_away(vcpu: &mut Vcpu) {
     }
 }
 
-/// Removes a vCPU that does not run from this pCPU.
-fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<MigratingVcpu> {
+/// Makes a pCPU look into its inbox.
+fn arrival(pcpu: usize) {
+    mailbox::send(mailbox::of_pcpu(pcpu), mailbox::ARRIVAL);
+}
+
+/// Removes a vCPU that does not run from this pCPU. Returns its row in the plan, and what migrates.
+fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<(usize, MigratingVcpu)> {
     let load_track = pcpu.balancer.as_ref()?.load_track(slot)?;
     let run_slot = pcpu.run_slots.get(slot).copied().flatten()?;
     let stack = pcpu.stacks.get(slot).copied()?;
@@ -220,13 +222,13 @@ fn detach(pcpu: &mut Pcpu, slot: usize, to: usize) -> Option<MigratingVcpu> {
         balancer.set(slot, None, &LOADS);
         balancer.sent(&load_track, to, &LOADS);
     }
-    VCPU_LOCATION.set(run_slot.id.into(), to);
-    Some(MigratingVcpu {
+    let migrating = MigratingVcpu {
         run_slot,
         stack,
         migrating_slot,
         load_track,
-    })
+    };
+    Some((run_slot.id.into(), migrating))
 }
 
 /// Takes in a vCPU that migrates to this pCPU; `false` if there is none now.
@@ -235,11 +237,11 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return false;
     };
-    let own = mailbox::of_pcpu(pcpu.index);
-    let Some(inbox) = INBOXES.get(pcpu.index) else {
+    let own = pcpu.index;
+    let Some(inbox) = INBOXES.get(own) else {
         return false;
     };
-    let taken = inbox.try_use(|place| {
+    let attach = |place: &mut Option<MigratingVcpu>| {
         // The sender has checked that a slot is free.
         let slot = pcpu.run_slots.iter().position(Option::is_none)?;
         let migrating = place.take()?;
@@ -247,13 +249,8 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
             balancer.set(slot, Some(migrating.load_track), &LOADS);
         }
         Some((slot, migrating))
-    });
-    let Some(taken) = taken else {
-        // Another pCPU is using the inbox at this moment.
-        mailbox::send(own, mailbox::ARRIVAL);
-        return false;
     };
-    let Some((slot, migrating)) = taken else {
+    let Some((slot, migrating)) = inbox::receive(inbox, attach, || arrival(own)) else {
         return false;
     };
     if let Some(place) = pcpu.stacks.get_mut(slot) {
@@ -273,9 +270,6 @@ pub fn migrate_in(vcpu: &mut Vcpu) -> bool {
     if let Some(last) = pcpu.last.get_mut(usize::from(run_slot.vm)) {
         *last = u8::MAX;
     }
-    // What others left for the vCPU on the way is found when it runs, which it may from now on: see
-    // [`bulkhead_core::sync::VcpuLocation`].
-    fence(Ordering::SeqCst);
     pcpu.sched
         .attach(slot, migrating.migrating_slot, timer::now());
     true

@@ -2,6 +2,7 @@
 //! (`docs/internals/locking.md`).
 
 pub mod awake;
+pub mod inbox;
 pub mod mailbox;
 pub mod report_turn;
 pub mod stage2_claim;
@@ -9,6 +10,7 @@ pub mod vcpu_location;
 pub mod wants_space;
 
 pub use awake::Awake;
+pub use inbox::TryUse;
 pub use mailbox::{Kick, Mailboxes};
 pub use report_turn::ReportTurn;
 pub use stage2_claim::Stage2Claim;

@@ -1,6 +1,9 @@
 //! Writes to the registers that have a bit for each interrupt.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 
 use super::shared::{CONFIG, REQUESTS};
 use super::{Cpu, Distributor, Host, Notify, each, mask, place};
@@ -92,6 +95,8 @@ impl Cpu {
         bits: u32,
     ) -> Notify {
         let bank = dist.bank(self.number, word);
+        // Who takes it meanwhile sets `held`, executes a fence and reads the configuration.
+        fence(SeqCst);
         let live = bank.latch.load(SeqCst)
             | bank.level.load(SeqCst)
             | bank.held.load(SeqCst)
@@ -145,6 +150,9 @@ impl Cpu {
             self.follow(dist, host, intid);
         }
         if on {
+            // Who makes it pending executes a fence before it marks the owner, which then reads
+            // `enable`.
+            fence(SeqCst);
             let waits = changed & (bank.latch.load(SeqCst) | bank.up());
             return if waits == 0 {
                 Notify::NOBODY
@@ -321,6 +329,8 @@ impl Cpu {
                     continue;
                 }
                 left &= !its;
+                // A request to clear it that has not been served yet is void.
+                dist.vcpu_words(v).clear_active.remove(word, its);
                 dist.vcpu_words(v).set_active.add(word, its);
                 self.request(dist, v, word, &mut asked);
             }
@@ -356,10 +366,7 @@ impl Cpu {
             let its = match word {
                 0 if v == vcpu => bits,
                 0 => 0,
-                _ => {
-                    bits & (dist.vcpu_words(v).holds.get(word)
-                        | dist.vcpu_words(v).set_active.get(word))
-                }
+                _ => bits & dist.vcpu_words(v).has_active(word),
             };
             left &= !its;
             if its == 0 || !dist.is_online(v) {

@@ -1,7 +1,10 @@
 //! The interrupt state of a vCPU that only its pCPU accesses, and the fast paths, for which
 //! everything is precomputed. What they cannot handle goes to [`Cpu::sync_lrs`].
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use core::sync::atomic::{
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
+    fence,
+};
 
 use super::query::Query;
 use super::shared::{ALL, REQUESTS};
@@ -417,6 +420,8 @@ impl Cpu {
         word: usize,
         bits: u32,
     ) -> Notify {
+        // As in [`Distributor::mark_owners`].
+        fence(SeqCst);
         let mut notify = Notify::NOBODY;
         let mut mine = false;
         for v in 0..dist.vcpus() {

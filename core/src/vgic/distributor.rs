@@ -447,6 +447,9 @@ impl Distributor {
             }
             target = now;
         }
+        // Whoever makes the interrupt pending now reads the new owner, or else the new owner, which
+        // looks after this, sees it pending.
+        fence(SeqCst);
         Some((before, target))
     }
 
@@ -465,6 +468,9 @@ impl Distributor {
         if word == 0 {
             return self.mark(vcpu, 1);
         }
+        // The change before the owners are read: who routes the interrupt elsewhere writes `owns`,
+        // executes a fence and looks for the change ([`Self::set_route`]).
+        fence(SeqCst);
         let mut notify = Notify::NOBODY;
         for v in 0..self.vcpus() {
             if self.owns(v, word) & bits != 0 {
@@ -486,14 +492,15 @@ impl Distributor {
         notify
     }
 
-    /// Asks a vCPU to act on `what` and then to answer; returns the ticket.
-    pub(super) fn ask(&self, vcpu: usize, what: u32) -> (u32, Notify) {
+    /// Asks a vCPU to answer once it has acted on everything that is marked by now; returns the
+    /// ticket.
+    pub(super) fn ask(&self, vcpu: usize) -> (u32, Notify) {
         let ticket = self
             .vcpu_words(vcpu)
             .asked
             .fetch_add(1, SeqCst)
             .wrapping_add(1);
-        (ticket, self.mark(vcpu, what | ASKED))
+        (ticket, self.mark(vcpu, ASKED))
     }
 
     /// Asks a vCPU to answer a write that disables. The write is not in effect before the answer
@@ -502,9 +509,11 @@ impl Distributor {
         if !self.is_online(vcpu) {
             return Notify::NOBODY;
         }
-        let (ticket, notify) = self.ask(vcpu, what);
+        // Before the ticket: a vCPU that answers the ticket has seen the mark.
+        let marked = self.mark(vcpu, what);
+        let (ticket, notify) = self.ask(vcpu);
         self.vcpu_words(vcpu).disabling.fetch_max(ticket, SeqCst);
-        notify
+        marked | notify
     }
 
     /// Whether a write that disables is not yet in effect on this vCPU.

@@ -9,7 +9,7 @@ use super::{Answer, Cpu, Distributor, Host, Notify, VCPUS, each, lr, mask, place
 pub(super) struct Query {
     /// The key of the access; 0 for none.
     key: u32,
-    /// The vCPUs that were asked, and those of them that have not answered.
+    /// The vCPUs that were asked and had to answer, and those of them that have not.
     asked: u32,
     left: u32,
     tickets: [u32; VCPUS],
@@ -35,8 +35,8 @@ pub(super) enum State {
 
 impl Cpu {
     /// Asks each vCPU that may have an interrupt of the word, unless this access has asked before.
-    /// Returns the vCPUs that were asked once all of them have answered; before that, as `Err`, the
-    /// vCPUs to notify.
+    /// Returns those that have answered, once none is left that may have one and has not; before
+    /// that, as `Err`, the vCPUs to notify.
     fn answers(
         &mut self,
         dist: &Distributor,
@@ -55,7 +55,7 @@ impl Cpu {
                     dist.vcpu_words(v).concerns(word) != 0
                 };
                 if its && dist.is_online(v) {
-                    let (ticket, more) = dist.ask(v, 0);
+                    let (ticket, more) = dist.ask(v);
                     notify |= more;
                     self.query.tickets[v % VCPUS] = ticket;
                     self.query.asked |= mask(v);
@@ -65,11 +65,14 @@ impl Cpu {
         }
         for v in each(0, self.query.left).map(|v| v as usize % VCPUS) {
             let shared = dist.vcpu_words(v);
-            if shared.has_answered(self.query.tickets[v])
-                || !dist.is_online(v)
-                || word != 0 && shared.concerns(word) == 0
-            {
-                self.query.left &= !mask(v);
+            let answered = shared.has_answered(self.query.tickets[v]);
+            if !answered && dist.is_online(v) && (word == 0 || shared.concerns(word) != 0) {
+                continue;
+            }
+            self.query.left &= !mask(v);
+            if !answered {
+                // It has nothing of the word any more, whatever its last answer says.
+                self.query.asked &= !mask(v);
             }
         }
         if self.query.left != 0 {

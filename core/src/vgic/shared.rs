@@ -186,10 +186,14 @@ impl VcpuWords {
     /// Returns the bits of a word that a register access can neither read nor change without this
     /// vCPU.
     pub(super) fn concerns(&self, word: usize) -> u32 {
-        self.holds.get(word)
-            | self.set_active.get(word)
-            | self.clear_active.get(word)
-            | self.clear_pending.get(word)
+        self.clear_active.get(word) | self.clear_pending.get(word) | self.has_active(word)
+    }
+
+    /// Returns the bits of a word that this vCPU may have active, or is to make active.
+    pub(super) fn has_active(&self, word: usize) -> u32 {
+        // In this order: the vCPU sets a bit in `holds` before it takes the request.
+        let coming = self.set_active.get(word);
+        coming | self.holds.get(word)
     }
 
     /// Whether the vCPU has answered this ticket.

@@ -64,9 +64,10 @@ impl Cpu {
     ) -> Notify {
         self.inside = 0;
         let shared = dist.vcpu_words(self.number);
-        let busy = shared.busy.swap(0, SeqCst);
-        // A vCPU that drew a ticket up to this one made its change before.
+        // A vCPU that drew a ticket up to this one marked its change before, so that the swap below
+        // finds the mark.
         let ticket = shared.asked.load(Acquire);
+        let busy = shared.busy.swap(0, SeqCst);
         let changes = changes | busy;
         let all = changes & mask(dist.words()).wrapping_sub(1);
         let spis = all & !1;
@@ -125,6 +126,10 @@ impl Cpu {
         if changes & ASKED != 0 && later == 0 {
             self.publish(dist, host);
             shared.answered.store(ticket, Release);
+            if shared.asked.load(Acquire) != ticket {
+                // Drawn since then: its mark may be among those that the swap has taken.
+                notify |= dist.mark(self.number, ASKED);
+            }
         }
         notify
     }
@@ -152,11 +157,16 @@ impl Cpu {
         if coming != 0 && word != 0 {
             self.hold(dist, word, coming);
         }
+        let set_active = shared.set_active.take(word);
+        let clear_pending = shared.clear_pending.take(word);
+        // Who makes an interrupt active withdraws the request to clear that first. So one that is
+        // found after this has come later, and counts.
+        let clear_active = shared.clear_active.take(word);
         Requests {
             word,
-            set_active: shared.set_active.take(word),
-            clear_pending: shared.clear_pending.take(word),
-            clear_active: shared.clear_active.take(word),
+            set_active: set_active & !clear_active,
+            clear_pending,
+            clear_active,
         }
     }
 

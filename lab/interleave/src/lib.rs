@@ -6,8 +6,13 @@ extern crate bulkhead_loom_atomics as core;
 
 #[path = "../../../core/src/sync/awake.rs"]
 pub mod awake;
+#[allow(unsafe_code, reason = "it is that of EL2")]
+#[path = "../../../el2/src/hw/claim.rs"]
+pub mod claim;
 #[path = "../../../core/src/devices/doorbell.rs"]
 pub mod doorbell;
+#[path = "../../../core/src/sync/inbox.rs"]
+pub mod inbox;
 #[path = "../../../core/src/cpu/life.rs"]
 pub mod life;
 #[path = "../../../core/src/sync/mailbox.rs"]
@@ -16,14 +21,27 @@ pub mod mailbox;
 pub mod power;
 #[path = "../../../core/src/console/ring.rs"]
 pub mod ring;
+#[path = "../../../core/src/sched/mod.rs"]
+pub mod sched;
 #[path = "../../../core/src/sync/stage2_claim.rs"]
 pub mod stage2_claim;
 #[path = "../../../core/src/sync/vcpu_location.rs"]
 pub mod vcpu_location;
+#[expect(unused_imports, reason = "what it shows to the rest of `core`")]
+#[path = "../../../core/src/vgic/mod.rs"]
+pub mod vgic;
 #[path = "../../../core/src/sync/wants_space.rs"]
 pub mod wants_space;
 
 #[path = "../../../poll/src/word.rs"]
 pub mod word;
 
-pub mod protocol;
+#[path = "../../../core/src/console/text.rs"]
+pub mod text;
+
+/// What schedulers need of the console.
+mod console {
+    pub use super::text;
+}
+
+pub mod sgis;

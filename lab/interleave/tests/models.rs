@@ -1,35 +1,22 @@
 //! Every interleaving of two or three pCPUs.
 //!
-//! A model that passes with the defect that it is there for says nothing. So these were planted, one at a time, in what the models run: the code of `core`
-//! (mailbox, drainer, room, the root of a VM) or `protocol.rs`. Each fails a model:
+//! A model that passes with the defect that it is there for says nothing. So these were planted, one at a time, in the code of `core` that they run. Each fails a model:
 //!
 //! | protocol | planted | fails |
 //! | --- | --- | --- |
 //! | mailbox | the bit set by a load and a store, or relaxed; the SGI before the bit | [`a_message_is_seen_with_what_was_written_before_it`] |
 //! | waking the drainer | no fence on either side | [`the_drainer_does_not_sleep_on_a_byte`] |
 //! | room | the mark by a store; a consumer that only reads it | [`nobody_waits_for_room_that_is_there`] |
-//! | requests | the request before the latch; `holds` after the latch; a request not served | [`what_is_cleared_after_it_was_posted_does_not_come`] |
-//! | | the latch taken by a load and a store | [`of_two_that_believe_to_be_owners_one_takes_it`] |
-//! | answers | the ticket answered before what it is about is published, or relaxed | [`an_answer_tells_what_was_there_when_it_was_asked_for`] |
-//! | | the ticket read after the requests were taken | [`an_answer_does_not_show_what_was_cleared_before_it_was_asked_for`] |
-//! | marks | the mark before the change; the look before the mark is taken; the mark taken by a store | [`a_change_is_seen_or_notified`] |
-//! | disables | no fence on either side; either side's load before its store | [`what_is_disabled_is_not_taken_or_its_holder_is_asked`] |
-//! | two owners | no `held`, or by a load and a store | [`an_spi_is_in_one_place_whoever_believes_to_own_it`] |
-//! | | the latch taken by a load and a store; given up without a word to the other | [`who_finds_an_spi_held_is_told_when_it_is_not`] |
-//! | | the latch read before `held` is given up | [`what_comes_again_while_another_has_it_is_not_lost_at_its_end`] |
 //! | the root of a VM | the message after the grip is asked for; the mailbox opened before the root is given back; given back without the grip | [`a_root_is_never_there_with_the_sgi_and_no_message_is_left`] |
 //! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
-//! | moving | no barrier on either side; the place read before something is left, or written after the vCPU is laid down; no look on arrival; the vCPU's state touched after that | [`what_is_left_for_a_vcpu_that_moves_is_seen_where_it_goes`] |
-//! | | no SGI to oneself where the inbox is in use | [`who_comes_while_another_looks_into_the_berth_is_taken_in`] |
-//! | | a inbox that is claimed by a load and a store, or given up relaxed; one that is full, or a pCPU that is, taken for free | [`one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots`] |
 //!
 //! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.
 
 use bulkhead_interleave::awake::Awake;
 use bulkhead_interleave::doorbell::{Doorbell, Rung};
 use bulkhead_interleave::mailbox::Mailboxes;
-use bulkhead_interleave::protocol::{Berth, Claimed, Enabled, Journey, Marked, Owned, Sgis, Spi};
 use bulkhead_interleave::ring::Ring;
+use bulkhead_interleave::sgis::Sgis;
 use bulkhead_interleave::stage2_claim::Stage2Claim;
 use bulkhead_interleave::vcpu_location::VcpuLocation;
 use bulkhead_interleave::wants_space::WantsSpace;
@@ -171,166 +158,6 @@ fn nobody_waits_for_room_that_is_there() {
     });
 }
 
-#[test]
-fn what_is_posted_comes_once() {
-    model(|| {
-        let owned = Arc::new(Owned::default());
-        let poster = Arc::clone(&owned);
-        let thread = thread::spawn(move || poster.post());
-        let first = owned.look(false);
-        thread.join().unwrap();
-        let second = owned.look(false);
-        assert!(first != second, "{first} {second}");
-    });
-}
-
-#[test]
-fn what_is_cleared_after_it_was_posted_does_not_come() {
-    model(|| {
-        let owned = Arc::new(Owned::default());
-        let other = Arc::clone(&owned);
-        let thread = thread::spawn(move || {
-            other.post();
-            other.clear();
-        });
-        let held = owned.look(false);
-        thread.join().unwrap();
-        assert!(!owned.look(held), "cleared, and still there");
-    });
-}
-
-#[test]
-fn an_answer_tells_what_was_there_when_it_was_asked_for() {
-    model(|| {
-        let owned = Arc::new(Owned::default());
-        let other = Arc::clone(&owned);
-        let thread = thread::spawn(move || {
-            other.post();
-            let ticket = other.ask();
-            other.answer(ticket)
-        });
-        let held = owned.look(false);
-        let answer = thread.join().unwrap();
-        assert_ne!(answer, Some(false), "posted before, and not shown");
-        owned.look(held);
-        assert_eq!(owned.answer(1), Some(true));
-    });
-}
-
-#[test]
-fn an_answer_does_not_show_what_was_cleared_before_it_was_asked_for() {
-    model(|| {
-        let owned = Arc::new(Owned::default());
-        owned.post();
-        assert!(owned.look(false));
-        let other = Arc::clone(&owned);
-        let thread = thread::spawn(move || {
-            other.clear();
-            let ticket = other.ask();
-            other.answer(ticket)
-        });
-        let held = owned.look(true);
-        let answer = thread.join().unwrap();
-        assert_ne!(answer, Some(true), "cleared before, and still shown");
-        owned.look(held);
-        assert_eq!(owned.answer(1), Some(false));
-    });
-}
-
-#[test]
-fn of_two_that_believe_to_be_owners_one_takes_it() {
-    model(|| {
-        let owned = Arc::new(Owned::default());
-        owned.post();
-        let other = Arc::clone(&owned);
-        let thread = thread::spawn(move || other.take());
-        let mine = owned.take();
-        let its = thread.join().unwrap();
-        assert!(mine != its, "{mine} {its}");
-    });
-}
-
-#[test]
-fn a_change_is_seen_or_notified() {
-    model(|| {
-        let marked = Arc::new(Marked::default());
-        let other = Arc::clone(&marked);
-        let thread = thread::spawn(move || other.change());
-        let seen = marked.look();
-        let notified = thread.join().unwrap();
-        assert!(seen || notified, "nobody looks at it");
-    });
-}
-
-#[test]
-fn what_is_disabled_is_not_taken_or_its_holder_is_asked() {
-    model(|| {
-        let enabled = Arc::new(Enabled::default());
-        let other = Arc::clone(&enabled);
-        let thread = thread::spawn(move || other.disable());
-        let taken = enabled.take();
-        let asked = thread.join().unwrap();
-        assert!(!taken || asked, "taken, and not asked");
-    });
-}
-
-#[test]
-fn an_spi_is_in_one_place_whoever_believes_to_own_it() {
-    model(|| {
-        let spi = Arc::new(Spi::new([true; 2]));
-        spi.post();
-        let (other, poster) = (Arc::clone(&spi), Arc::clone(&spi));
-        let claims = thread::spawn(move || other.claim(1));
-        let posts = thread::spawn(move || poster.post());
-        let mine = spi.claim(0);
-        let its = claims.join().unwrap();
-        posts.join().unwrap();
-        assert!(
-            (mine == Claimed::Taken) != (its == Claimed::Taken),
-            "{mine:?} {its:?}"
-        );
-    });
-}
-
-#[test]
-fn who_finds_an_spi_held_is_told_when_it_is_not() {
-    // It comes to vCPU 1 while vCPU 0, which owned it before or still does, looks at it.
-    for both in [false, true] {
-        model(move || {
-            let spi = Arc::new(Spi::new([both, true]));
-            let other = Arc::clone(&spi);
-            let thread = thread::spawn(move || {
-                other.post();
-                other.claim(1)
-            });
-            let mine = spi.claim(0);
-            let its = thread.join().unwrap();
-            let taken = mine == Claimed::Taken || its == Claimed::Taken;
-            assert!(
-                taken || mine == Claimed::Gone(Some(1)),
-                "{mine:?} {its:?}, nobody looks"
-            );
-        });
-    }
-}
-
-#[test]
-fn what_comes_again_while_another_has_it_is_not_lost_at_its_end() {
-    model(|| {
-        let spi = Arc::new(Spi::new([true; 2]));
-        spi.post();
-        assert_eq!(spi.claim(0), Claimed::Taken);
-        let other = Arc::clone(&spi);
-        let thread = thread::spawn(move || {
-            other.post();
-            other.claim(1)
-        });
-        let told = spi.release(0);
-        let its = thread.join().unwrap();
-        assert!(its == Claimed::Taken || told == Some(1), "{told:?} {its:?}");
-    });
-}
-
 /// The pCPU of a VM whose stage 2 others take away: the root is there, the SGI is pending, messages.
 #[derive(Default)]
 struct Taken {
@@ -424,66 +251,6 @@ fn el2_wakes_for_each_message_while_it_has_the_pcpu() {
     wanted_by_two(Taken::poll, |shared| {
         shared.sgi.load(Ordering::Acquire) == 0
     });
-}
-
-#[test]
-fn what_is_left_for_a_vcpu_that_moves_is_seen_where_it_goes() {
-    model(|| {
-        let journey = Arc::new(Journey::new(1));
-        let sender = Arc::clone(&journey);
-        let sender = thread::spawn(move || sender.leave(1));
-        let first = Arc::clone(&journey);
-        let first = thread::spawn(move || {
-            let before = first.first(true);
-            assert!(first.give_away());
-            before | first.first(false)
-        });
-        let mut has = 0;
-        let mut seen = journey.second(&mut has);
-        sender.join().unwrap();
-        seen |= first.join().unwrap();
-        // What is pending is taken in the end.
-        for _ in 0..2 {
-            seen |= journey.second(&mut has);
-        }
-        assert_eq!(has, 1, "a vCPU got lost");
-        assert_eq!(seen, 1, "a wake-up got lost");
-    });
-}
-
-#[test]
-fn who_comes_while_another_looks_into_the_berth_is_taken_in() {
-    model(|| {
-        let journey = Arc::new(Journey::new(2));
-        let [first, third] = [(), ()].map(|()| Arc::clone(&journey));
-        let first = thread::spawn(move || u32::from(first.send_another()));
-        let third = thread::spawn(move || u32::from(third.send_another()));
-        let mut has = 0;
-        journey.second(&mut has);
-        let sent = first.join().unwrap() + third.join().unwrap();
-        for _ in 0..2 {
-            journey.second(&mut has);
-        }
-        assert_eq!(has, sent, "a vCPU got lost");
-    });
-}
-
-#[test]
-fn one_berth_takes_one_vcpu_and_only_as_many_as_there_are_slots() {
-    for slots in [1, 2] {
-        model(move || {
-            let inbox = Arc::new(Berth::new(slots));
-            let others = [0, 1].map(|_| {
-                let inbox = Arc::clone(&inbox);
-                thread::spawn(move || u32::from(inbox.lay(|| ())))
-            });
-            let mut came = u32::from(inbox.take() == Some(true));
-            let laid: u32 = others.map(|other| other.join().unwrap()).iter().sum();
-            came += u32::from(inbox.take() == Some(true));
-            assert_eq!(came, laid);
-            assert!((1..=slots).contains(&laid) || laid == 0 && came == 0);
-        });
-    }
 }
 
 /// A doorbell, what was written by those that ring before they did, a bit for each, and what of it who hears it has seen.
