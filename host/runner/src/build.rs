@@ -9,7 +9,7 @@ use bulkhead_planner::image::{El2, assemble};
 use bulkhead_planner::{Planned, show};
 
 use crate::Effort;
-use crate::prepare::{self, Stopped};
+use crate::prepare::{self, El2Source, Prepared, Stopped};
 use crate::temp_files;
 
 /// What was built.
@@ -34,6 +34,24 @@ pub fn build(path: &Path) -> Result<Built, Stopped> {
         "{}",
         prepared.text.render(&prepared.findings, prepare::colours())
     );
+    let folder = checkout::root().join("out");
+    finish(prepared, &folder)
+}
+
+/// The same with an EL2 that the caller has, into a folder of the caller's.
+///
+/// # Errors
+/// The description is wrong, or something is missing.
+pub fn build_with(
+    path: &Path,
+    effort: Effort,
+    el2: El2Source<'_>,
+    folder: &Path,
+) -> Result<Built, Stopped> {
+    finish(prepare::prepare_with(path, effort, el2)?, folder)
+}
+
+fn finish(prepared: Prepared, folder: &Path) -> Result<Built, Stopped> {
     let Some((elf, el2)) = prepared.el2 else {
         return Err(Stopped::Failure(Failure::failed(
             "EL2 is not built",
@@ -41,12 +59,12 @@ pub fn build(path: &Path) -> Result<Built, Stopped> {
             "",
         )));
     };
-    Ok(write(prepared.planned, &elf, &el2)?)
+    let folder = folder.join(&prepared.planned.name);
+    Ok(write(prepared.planned, &elf, &el2, folder)?)
 }
 
 /// Writes everything into the folder of the system.
-fn write(planned: Planned, elf: &Path, el2: &El2) -> Result<Built, Failure> {
-    let folder = checkout::root().join("out").join(&planned.name);
+fn write(planned: Planned, elf: &Path, el2: &El2, folder: PathBuf) -> Result<Built, Failure> {
     let trouble = |why: std::io::Error| {
         Failure::environment(
             format!("cannot write into {}", folder.display()),

@@ -126,6 +126,29 @@ pub fn el2(what: Build) -> Result<PathBuf, Failure> {
     })
 }
 
+/// Builds EL2 from a copy of the checkout, into a target folder of its own and without a word; gives the path of its ELF file.
+///
+/// # Errors
+/// It does not compile, with the compiler's words, or cargo cannot be run.
+pub fn el2_of(root: &Path, target: &Path, what: Build) -> Result<PathBuf, Failure> {
+    let features = what.features();
+    let target = target.join(features.join("-"));
+    let mut command = cargo(root)?;
+    command
+        .args(["build", "--quiet", "--locked", "--package", "bulkhead-el2"])
+        .args(["--target", TARGET, "--profile", PROFILE, "--target-dir"])
+        .arg(&target);
+    if !features.is_empty() {
+        command.args(["--features", &features.join(",")]);
+    }
+    command::run(
+        &mut command,
+        || format!("{} cannot be built", what.title()),
+        "",
+    )?;
+    Ok(target.join(TARGET).join(PROFILE).join("bulkhead-el2"))
+}
+
 /// Builds one guest program, that which a description calls `guest:NAME`.
 pub fn guest(name: &str) -> Result<PathBuf, Failure> {
     let Some(package) = checkout::guest_package(name) else {
@@ -152,7 +175,7 @@ pub fn guest(name: &str) -> Result<PathBuf, Failure> {
 /// Runs cargo on some packages; gives the programs that it made, or found to be up to date.
 fn build(what: &str, selection: &[&str]) -> Result<BTreeMap<String, PathBuf>, Failure> {
     let step = Step::start(format!("building {what}"));
-    let mut command = cargo()?;
+    let mut command = cargo(&checkout::root())?;
     command.arg("build").args(selection).args([
         "--target",
         TARGET,
@@ -220,12 +243,11 @@ fn programs(pipe: impl Read) -> BTreeMap<String, PathBuf> {
 }
 
 /// Cargo of the toolchain that `./bulkhead` chose (`BULKHEAD_CARGO`, `BULKHEAD_BUILD_STD`), with the
-/// settings of the machine.
-fn cargo() -> Result<Command, Failure> {
+/// settings of the machine, for the checkout at `root`.
+fn cargo(root: &Path) -> Result<Command, Failure> {
     let cargo = env::var_os("BULKHEAD_CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from);
-    let root = checkout::root();
     let mut command = Command::new(&cargo);
-    command.current_dir(&root);
+    command.current_dir(root);
     // Flags of the caller's environment would make other bytes.
     for name in [
         "RUSTFLAGS",
@@ -259,7 +281,7 @@ fn cargo() -> Result<Command, Failure> {
     let home = home.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
     let mut flags = Vec::new();
     for (from, to) in [
-        (Some(root), "/bulkhead"),
+        (Some(root.to_owned()), "/bulkhead"),
         (home, "/cargo"),
         (
             sysroot.join("lib/rustlib/src/rust").canonicalize().ok(),
@@ -292,7 +314,7 @@ fn cargo() -> Result<Command, Failure> {
 ///
 /// There is none, or it has neither the target's library nor the source to build it.
 pub fn toolchain() -> Result<String, Failure> {
-    let command = cargo()?;
+    let command = cargo(&checkout::root())?;
     let rustc = command
         .get_envs()
         .find(|(name, _)| *name == "RUSTC")

@@ -101,8 +101,34 @@ pub fn prepare(path: &Path, effort: Effort) -> Result<Prepared, Stopped> {
 /// # Errors
 /// The description is wrong, or something is missing.
 pub fn prepare_text(text: Text, effort: Effort) -> Result<Prepared, Stopped> {
+    let el2 = |build| match effort {
+        Effort::Everything => read_el2(cross_build::el2(build)?).map(Some),
+        // What an earlier build left may be half of something: then it counts as not built.
+        Effort::WhatIsThere => Ok(read_el2(cross_build::built_el2(build)).ok()),
+    };
+    finish(text, effort, &el2)
+}
+
+/// The same with an EL2 that the caller has.
+///
+/// # Errors
+/// The description is wrong, or something is missing.
+pub fn prepare_with(path: &Path, effort: Effort, el2: El2Source<'_>) -> Result<Prepared, Stopped> {
+    let read = |build| read_el2(el2(build)?).map(Some);
+    finish(describe::load(path)?, effort, &read)
+}
+
+/// Gives the path of EL2 for a build.
+pub type El2Source<'a> = &'a dyn Fn(Build) -> Result<PathBuf, Failure>;
+
+fn read_el2(path: PathBuf) -> Result<(PathBuf, El2), Failure> {
+    let el2 = El2::read(&path)?;
+    Ok((path, el2))
+}
+
+fn finish(text: Text, effort: Effort, el2: ReadEl2<'_>) -> Result<Prepared, Stopped> {
     let mut findings = Vec::new();
-    let result = understand(&text, effort, &mut findings);
+    let result = understand(&text, effort, el2, &mut findings);
     // In the order of the text, whatever the order in which they were found.
     findings.sort_by_key(|finding| finding.labels.first().map_or(0, |(span, _)| span.start));
     match result {
@@ -119,9 +145,13 @@ pub fn prepare_text(text: Text, effort: Effort) -> Result<Prepared, Stopped> {
     }
 }
 
+/// Gives EL2 for a build, if there is one.
+type ReadEl2<'a> = &'a dyn Fn(Build) -> Result<Option<(PathBuf, El2)>, Failure>;
+
 fn understand(
     text: &Text,
     effort: Effort,
+    el2: ReadEl2<'_>,
     findings: &mut Vec<Finding>,
 ) -> Result<(Planned, Option<(PathBuf, El2)>), PlanError> {
     let system = describe::parse(text, findings);
@@ -131,18 +161,7 @@ fn understand(
         return Err(PlanError::Description);
     }
     let board = board?;
-    let el2 = match effort {
-        Effort::Everything => {
-            let path = cross_build::el2(Build::of(&board))?;
-            let el2 = El2::read(&path)?;
-            Some((path, el2))
-        }
-        // What an earlier build left may be half of something: then it counts as not built.
-        Effort::WhatIsThere => {
-            let path = cross_build::built_el2(Build::of(&board));
-            El2::read(&path).ok().map(|el2| (path, el2))
-        }
-    };
+    let el2 = el2(Build::of(&board))?;
     let size = el2.as_ref().map(|(_, el2)| el2.size());
     let planned = bulkhead_planner::plan(&system, board, size, &effort, findings)?;
     Ok((planned, el2))

@@ -27,7 +27,7 @@ const LOAD_ALIGN: u64 = 2 << 20;
 const MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
 /// EL2 as it lies in memory, bss included.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct El2 {
     flat: Vec<u8>,
 }

@@ -1,6 +1,6 @@
 //! The emulator as a child process whose standard streams are the board's UART.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -21,6 +21,28 @@ pub enum Output {
     Silence,
     /// The console is closed: the emulator has ended or is about to.
     Closed,
+}
+
+/// What an emulator takes of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time of its threads that have not ended.
+    pub cpu_time: Duration,
+    /// None of its threads runs, or would if the host had a CPU for it.
+    pub asleep: bool,
+}
+
+/// Ticks of a second in files of `/proc` (Linux shows them so on every architecture that this tool runs on).
+const TICKS: u64 = 100;
+
+/// CPU time in ticks, user's and system's, and whether a thread sleeps, from its `stat` (proc(5)).
+fn stat_of_thread(stat: &str) -> Option<(u64, bool)> {
+    // Its name stands in brackets and may have any characters.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let asleep = matches!(*fields.first()?, "S" | "I" | "Z" | "X");
+    Some((number(11)? + number(12)?, asleep))
 }
 
 /// A running emulator. Dropping it kills it.
@@ -178,6 +200,25 @@ impl Emulator {
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
+    /// What it has taken of the host so far; `None` when it has ended.
+    pub fn usage(&self) -> Option<Usage> {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let (mut ticks, mut asleep) = (0, true);
+        for task in fs::read_dir(tasks).ok()?.flatten() {
+            // A thread may have ended just now.
+            let Ok(stat) = fs::read_to_string(task.path().join("stat")) else {
+                continue;
+            };
+            let (own, sleeps) = stat_of_thread(&stat)?;
+            ticks += own;
+            asleep &= sleeps;
+        }
+        Some(Usage {
+            cpu_time: Duration::from_millis(ticks * 1000 / TICKS),
+            asleep,
+        })
+    }
+
     /// Process number.
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -218,6 +259,22 @@ mod tests {
                 Output::Silence => panic!("the child hangs"),
             }
         }
+    }
+
+    #[test]
+    fn what_it_takes_of_the_host_is_read_of_each_thread() {
+        let stat = "77 (a) R b) S 1 77 77 0 -1 4194304 1 2 3 4 20 5 6 7 20 0 1 0";
+        assert_eq!(stat_of_thread(stat), Some((25, true)));
+        let stat = stat.replace(") S ", ") R ");
+        assert_eq!(stat_of_thread(&stat), Some((25, false)));
+        assert_eq!(stat_of_thread("77 (a) R 1"), None);
+        let mut sleeper = shell("read line; while :; do :; done");
+        let usage = |emulator: &Emulator| emulator.usage().unwrap();
+        while !usage(&sleeper).asleep {}
+        sleeper.send(b"\n");
+        while usage(&sleeper).asleep || usage(&sleeper).cpu_time.is_zero() {}
+        sleeper.kill();
+        assert_eq!(sleeper.usage(), None);
     }
 
     #[test]

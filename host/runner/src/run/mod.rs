@@ -16,7 +16,7 @@ mod system;
 mod terminal;
 
 pub use debugger::Debugger;
-pub use emulator::{Emulator, Output};
+pub use emulator::{Emulator, Output, Usage};
 pub use keys::{Action, ESCAPE, Keys};
 pub use logs::Logs;
 pub use qemu::{Clock, Qemu, Source, Start, program};

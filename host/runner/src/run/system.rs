@@ -7,11 +7,12 @@ use bulkhead_model::describe::{self, PayloadSpec, VmSpec, class_name};
 use bulkhead_model::failure::Failure;
 
 use super::Qemu;
-use crate::build;
+use crate::Effort;
+use crate::build::{self, Built};
 use crate::cross_build;
 use crate::emulated;
 use crate::fetch::firmware;
-use crate::prepare::Stopped;
+use crate::prepare::{El2Source, Stopped};
 
 /// A built system and the emulator for its board.
 #[derive(Clone, Debug)]
@@ -43,7 +44,27 @@ impl System {
     ///
     /// The description is wrong, a tool is missing, or the board has no emulator.
     pub fn build(description: &Path) -> Result<Self, Stopped> {
-        let built = build::build(description)?;
+        Self::of(description, build::build(description)?)
+    }
+
+    /// The same with an EL2 that the caller has, into a folder of the caller's.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::build`].
+    pub fn build_with(
+        description: &Path,
+        effort: Effort,
+        el2: El2Source<'_>,
+        folder: &Path,
+    ) -> Result<Self, Stopped> {
+        Self::of(
+            description,
+            build::build_with(description, effort, el2, folder)?,
+        )
+    }
+
+    fn of(description: &Path, built: Built) -> Result<Self, Stopped> {
         let Some(board) = &built.planned.board.emulated else {
             return Err(Stopped::Failure(Failure::input(
                 format!("the board of `{}` has no emulator", built.planned.name),
