@@ -13,6 +13,7 @@ pub mod explain;
 pub mod fetch;
 pub mod fuzz;
 pub mod init;
+pub mod mutants;
 pub mod plan;
 pub mod run;
 pub mod schema;
@@ -62,6 +63,7 @@ pub enum Verb {
     Demo(demo::Args),
     Test(test::Args),
     Fuzz(fuzz::Args),
+    Mutants(mutants::Args),
     Fetch(fetch::Args),
     Doctor(doctor::Args),
     Book(book::Args),
@@ -89,6 +91,7 @@ impl Cli {
             Verb::Demo(args) => demo::run(args),
             Verb::Test(_) => of_driver("test"),
             Verb::Fuzz(_) => of_driver("fuzz"),
+            Verb::Mutants(_) => of_driver("mutants"),
             Verb::Fetch(args) => fetch::run(args),
             Verb::Doctor(args) => doctor::run(args),
             Verb::Completions(args) => shell::completions(args, Self::command()),

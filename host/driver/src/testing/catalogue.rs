@@ -6,8 +6,8 @@ use bulkhead_model::failure::Failure;
 
 use super::suite::Test;
 use super::{
-    attach, bare, boards, book, code, cpus, docs, end_to_end, fuzz, init, interrupt, matrix, page,
-    plans, proxy, refusals, systems, uboot,
+    attach, bare, boards, book, code, cpus, docs, end_to_end, fuzz, init, interrupt, matrix,
+    mutants, page, plans, proxy, refusals, systems, uboot,
 };
 
 /// All tests, in the order in which they are listed.
@@ -32,6 +32,7 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     tests.extend(docs::tests());
     tests.extend(page::tests());
     tests.extend(attach::tests());
+    tests.extend(mutants::tests());
     tests.extend(interrupt::tests());
     tests.extend(book::tests(root));
     Ok(tests)

@@ -51,6 +51,12 @@ impl<'a> Judge<'a> {
         self.scenario.end == ScenarioEnd::LastStep && self.came.len() == self.scenario.steps.len()
     }
 
+    /// True if a line that has come fails the test already.
+    pub fn has_failed(&self) -> bool {
+        let lines = &self.transcript.lines;
+        !self.broken.is_empty() || lines.iter().any(|line| line.text.starts_with("FAIL "))
+    }
+
     /// What did not come as it must; empty if the test passed. `powered_off` tells whether the
     /// emulator ended by itself and with success.
     pub fn verdict(mut self, powered_off: bool) -> (Vec<String>, Transcript) {
@@ -253,6 +259,17 @@ mod tests {
                 "the board was not powered off"
             ]
         );
+    }
+
+    #[test]
+    fn a_failure_is_known_before_the_end() {
+        let text = "done = [\"a\"]\n[[never]]\nline = \"bad\"\n";
+        let scenario = scenario(text);
+        for (said, failed) in [("PASS x", false), ("FAIL x: y", true), ("a bad end", true)] {
+            let mut judge = Judge::new(&scenario);
+            judge.push(format!("[a] {said}\r\n").as_bytes());
+            assert_eq!(judge.has_failed(), failed, "{said}");
+        }
     }
 
     #[test]

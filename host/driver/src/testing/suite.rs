@@ -2,15 +2,17 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use bulkhead_runner::profile::Profile;
+use bulkhead_runner::run::System;
 
 use super::builds::Builds;
+use super::trial::Trial;
 
 /// When a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +39,8 @@ pub struct Context {
     pub builds: Builds,
     /// What EL2 cost in the system tests, by the name of the test.
     pub profiles: Mutex<Vec<(String, Profile)>>,
+    /// They run on another EL2 than that of the checkout.
+    pub trial: Option<Trial>,
 }
 
 impl Context {
@@ -47,7 +51,20 @@ impl Context {
             logs: root.join("out/test"),
             builds: Builds::default(),
             profiles: Mutex::default(),
+            trial: None,
             root,
+        }
+    }
+
+    /// The built system of a description.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be built.
+    pub fn system(&self, description: &Path) -> Result<System, String> {
+        match &self.trial {
+            Some(trial) => trial.system(description),
+            None => self.builds.get(description),
         }
     }
 }

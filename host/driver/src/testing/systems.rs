@@ -15,7 +15,8 @@ use super::sanitizer::Sanitizer;
 use super::scenario::Scenario;
 use super::stage2::Tables;
 use super::suite::{Context, Job, Test};
-use super::watch::{Next, watch};
+use super::trial::Trial;
+use super::watch::{Ending, Next, watch};
 
 /// The tests of this file: one for each system that scenarios use and one for each scenario and CPU.
 ///
@@ -137,7 +138,7 @@ pub(super) fn boot(
     scenario: &Scenario,
     cpu: &str,
 ) -> Result<String, Vec<String>> {
-    let system = context.builds.get(description).map_err(|why| vec![why])?;
+    let system = context.system(description).map_err(|why| vec![why])?;
     let period = match &scenario.period {
         Some(period) => Some(
             period_of(&system.plan, &period.vm)
@@ -146,7 +147,9 @@ pub(super) fn boot(
         None => None,
     };
     let why = |failure: Failure| vec![failure.to_string()];
-    let instruments = context.logs.join("profiles").join(folder);
+    let trial = context.trial.as_ref();
+    let logs = trial.map_or(&context.logs, |trial| &trial.folder);
+    let instruments = logs.join("profiles").join(folder);
     let profile = profiler(&instruments, &system.el2, period).map_err(why)?;
     let sanitizer = Sanitizer::attach(&instruments, &system).map_err(why)?;
     let mut qemu = Qemu {
@@ -161,8 +164,13 @@ pub(super) fn boot(
         false => None,
     };
     let mut judge = Judge::new(scenario);
-    let ended = watch(&qemu, scenario.guard(), |bytes| {
+    let bounds = trial.map_or_else(|| scenario.guard().into(), Trial::bounds);
+    let ended = watch(&qemu, bounds, |bytes| {
         let keys = judge.push(bytes);
+        // Who tries many other EL2s wants to know that one fails, not all that it does.
+        if trial.is_some() && judge.has_failed() {
+            return (keys, Next::Kill);
+        }
         let tables = tables.as_mut();
         let next = tables.map_or(Next::Watch, |tables| tables.look(&judge.transcript));
         match next {
@@ -171,9 +179,17 @@ pub(super) fn boot(
         }
     });
     let ended = ended.map_err(|failure| vec![failure.to_string()])?;
+    if let Some(trial) = trial {
+        trial.note(&ended);
+    }
     let (mut wrong, transcript) = judge.verdict(ended.powered_off);
     if ended.hangs {
         wrong.push(format!("it still ran after {} s", scenario.guard));
+    }
+    match ended.ending {
+        Ending::CpuTime => wrong.push("it took far more CPU time than it does".to_owned()),
+        Ending::Still => wrong.push("it stood still".to_owned()),
+        Ending::Itself | Ending::Judge | Ending::Guard => {}
     }
     if let Some((invariant, place)) = &transcript.refused {
         wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));
@@ -204,6 +220,9 @@ pub(super) fn boot(
     if wrong.is_empty() {
         let exits: u64 = transcript.exits.iter().map(|table| table.exits()).sum();
         return Ok(format!("{} lines, {exits} exits", transcript.lines.len()));
+    }
+    if trial.is_some() {
+        return Err(wrong);
     }
     wrong.extend(evidence(
         &context.logs.join(folder),

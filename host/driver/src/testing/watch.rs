@@ -23,6 +23,46 @@ impl From<bool> for Next {
     }
 }
 
+/// What a run takes, by measures that the load of the host does not change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunCost {
+    /// CPU time of the emulator.
+    pub cpu_time: Duration,
+    /// Looks at it, a tenth of a second and more apart, at which all of it slept, the console said nothing, and no CPU time had
+    /// gone by: the longest row of them.
+    pub still: u32,
+}
+
+/// When a run counts as hanging.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Time of the host's clock.
+    pub host: Duration,
+    /// Most that it may take; if absent, nobody looks.
+    pub most: Option<RunCost>,
+}
+
+impl From<Duration> for Bounds {
+    fn from(host: Duration) -> Self {
+        Self { host, most: None }
+    }
+}
+
+/// Why a run was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The emulator ended by itself.
+    Itself,
+    /// The judge had seen enough.
+    Judge,
+    /// It had taken more CPU time than it may.
+    CpuTime,
+    /// It stood still.
+    Still,
+    /// The guard time was over.
+    Guard,
+}
+
 /// How an emulator ended.
 #[derive(Debug)]
 pub struct Ended {
@@ -30,11 +70,43 @@ pub struct Ended {
     pub powered_off: bool,
     /// The guard time was over.
     pub hangs: bool,
+    /// Why it was over.
+    pub ending: Ending,
+    /// What it took.
+    pub cost: RunCost,
     /// What QEMU said on its standard error.
     pub messages: String,
 }
 
-/// Runs QEMU until it ends, `judge` says that it is enough, or the guard time is over. `judge` gives
+/// Looks at what an emulator takes.
+#[derive(Debug, Default)]
+struct Look {
+    cost: RunCost,
+    /// The row of looks at which it stood still, until now.
+    row: u32,
+}
+
+impl Look {
+    fn take(&mut self, emulator: &Emulator, silent: bool) {
+        let Some(usage) = emulator.usage() else {
+            return;
+        };
+        let same = silent && usage.asleep && usage.cpu_time <= self.cost.cpu_time;
+        self.row = if same { self.row + 1 } else { 0 };
+        self.cost.still = self.cost.still.max(self.row);
+        self.cost.cpu_time = self.cost.cpu_time.max(usage.cpu_time);
+    }
+
+    /// Why it is over, if it is.
+    fn beyond(&self, most: RunCost) -> Option<Ending> {
+        if self.cost.cpu_time > most.cpu_time {
+            return Some(Ending::CpuTime);
+        }
+        (self.row > most.still).then_some(Ending::Still)
+    }
+}
+
+/// Runs QEMU until it ends, `judge` says that it is enough, or a bound is reached. `judge` gives
 /// keys to type; it is asked with no bytes now and then when nothing was said.
 ///
 /// # Errors
@@ -42,39 +114,90 @@ pub struct Ended {
 /// QEMU cannot be started or read.
 pub fn watch<N: Into<Next>>(
     qemu: &Qemu,
-    guard: Duration,
+    bounds: impl Into<Bounds>,
     mut judge: impl FnMut(&[u8]) -> (Vec<u8>, N),
 ) -> Result<Ended, Failure> {
+    let bounds = bounds.into();
     let mut emulator = Emulator::start(qemu.command())?;
-    let deadline = Instant::now() + guard;
+    let deadline = Instant::now() + bounds.host;
     let mut buffer = [0; 16 * 1024];
     let failed = |error| Failure::environment("cannot read the console of QEMU", error, "");
-    let (mut powered_off, mut hangs) = (false, false);
-    loop {
+    let mut powered_off = false;
+    let mut look = Look::default();
+    let ending = loop {
         let output = emulator.read(&mut buffer, Duration::from_millis(100));
         let bytes = match output.map_err(failed)? {
             Output::Bytes(n) => &buffer[..n],
             Output::Silence => &[],
             Output::Closed => {
                 powered_off = emulator.wait().map_err(failed)?.success();
-                break;
+                break Ending::Itself;
             }
         };
+        if bounds.most.is_some() {
+            look.take(&emulator, bytes.is_empty());
+        }
         let (keys, next) = judge(bytes);
         match next.into() {
             Next::Watch => emulator.send(&keys),
-            Next::Kill => break,
+            Next::Kill => break Ending::Judge,
             Next::Release => emulator.release().map_err(failed)?,
         }
-        if Instant::now() >= deadline {
-            hangs = true;
-            break;
+        if let Some(ending) = bounds.most.and_then(|most| look.beyond(most)) {
+            break ending;
         }
-    }
+        if Instant::now() >= deadline {
+            break Ending::Guard;
+        }
+    };
     emulator.kill();
     Ok(Ended {
         powered_off,
-        hangs,
+        hangs: ending == Ending::Guard,
+        ending,
+        cost: look.cost,
         messages: emulator.messages(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_beyond_its_bounds_by_cpu_time_or_by_standing_still() {
+        let most = RunCost {
+            cpu_time: Duration::from_secs(2),
+            still: 3,
+        };
+        let look = |millis, row| Look {
+            cost: RunCost {
+                cpu_time: Duration::from_millis(millis),
+                still: 100,
+            },
+            row,
+        };
+        assert_eq!(look(2000, 3).beyond(most), None);
+        assert_eq!(look(2001, 0).beyond(most), Some(Ending::CpuTime));
+        assert_eq!(look(10, 4).beyond(most), Some(Ending::Still));
+    }
+
+    #[test]
+    fn only_what_sleeps_silently_stands_still() {
+        let mut command = std::process::Command::new("sleep");
+        command.arg("1000");
+        let mut emulator = Emulator::start(command).unwrap();
+        // It may still be on its way to its sleep.
+        while !emulator.usage().unwrap().asleep {}
+        let mut look = Look::default();
+        look.take(&emulator, true);
+        for _ in 0..3 {
+            look.take(&emulator, true);
+        }
+        assert!(look.row >= 3 && look.cost.still == look.row, "{look:?}");
+        let longest = look.cost.still;
+        look.take(&emulator, false);
+        assert_eq!((look.row, look.cost.still), (0, longest));
+        emulator.kill();
+    }
 }

@@ -3,4 +3,5 @@
 pub mod bench;
 pub mod book;
 pub mod fuzz;
+pub mod mutants;
 pub mod test;

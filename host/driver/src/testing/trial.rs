@@ -1,0 +1,65 @@
+//! Running tests on an EL2 that is not that of the checkout.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bulkhead_model::failure::Failure;
+use bulkhead_runner::Effort;
+use bulkhead_runner::cross_build::Build;
+use bulkhead_runner::run::System;
+
+use super::watch::{Bounds, Ended, Ending, RunCost};
+
+/// Seconds of the host's clock after which nothing is known: neither that a run hangs nor that it does not.
+const GUARD: Duration = Duration::from_secs(900);
+
+/// Gives the program for a build.
+type El2 = Box<dyn Fn(Build) -> Result<PathBuf, Failure> + Send + Sync>;
+
+/// What such a run of tests has that others do not.
+pub struct Trial {
+    /// EL2.
+    pub el2: El2,
+    /// What is done for payloads.
+    pub effort: Effort,
+    /// Folder for systems with it.
+    pub folder: PathBuf,
+    /// Most that a run may take.
+    pub most: RunCost,
+    /// How runs of QEMU have ended.
+    pub runs: Mutex<Vec<(Ending, RunCost)>>,
+}
+
+impl fmt::Debug for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trial").finish_non_exhaustive()
+    }
+}
+
+impl Trial {
+    /// Builds the system of a description.
+    ///
+    /// # Errors
+    ///
+    /// The description is wrong, or there is no EL2 for it.
+    pub fn system(&self, description: &Path) -> Result<System, String> {
+        System::build_with(description, self.effort, &self.el2, &self.folder)
+            .map_err(|stopped| Failure::from(stopped).to_string())
+    }
+
+    /// When a run of QEMU is ended.
+    pub const fn bounds(&self) -> Bounds {
+        Bounds {
+            host: GUARD,
+            most: Some(self.most),
+        }
+    }
+
+    /// Takes down how a run has ended.
+    pub fn note(&self, ended: &Ended) {
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.push((ended.ending, ended.cost));
+    }
+}
