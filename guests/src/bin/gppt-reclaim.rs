@@ -5,7 +5,8 @@
 //! raises the second word of the page that they share (label `gate`) to n; the first word counts
 //! what it does meanwhile. Then it checks that all is as it was. In the end it prints `CLOSED` and
 //! sleeps with all masks closed, to be restarted. In its second life, which the third word counts,
-//! it crashes; in its third it is done, prints `CLOSED`, and sleeps again.
+//! it crashes; in its third it is done, prints `CLOSED`, and sleeps again. Each life finds the binary
+//! point of the first, which the fourth word keeps.
 //!
 //! With `open=1` it sleeps with the masks of its CPU interface open, in which case EL2's interrupt
 //! can wake it.
@@ -66,6 +67,12 @@ fn main(board: &'static Board) {
     GATE.store(page, Relaxed);
     OPEN.store(board.argument("open") == Some(1), Relaxed);
     let life = gate()[2].fetch_add(1, Relaxed);
+    let point = gic::binary_point().into();
+    if life == 0 {
+        gate()[3].store(point, Relaxed);
+    }
+    let first = gate()[3].load(Relaxed);
+    check::equal("binary point at the start", point, first);
     alive::check_some("at first", alive::LOW_SGIS);
     if life == 0 {
         masked();

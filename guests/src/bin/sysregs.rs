@@ -103,8 +103,20 @@ fn main(_board: &'static Board) {
         higher,
         Register::write,
     );
+    os_lock();
     alive::check("after all encodings");
     check::done();
+}
+
+/// The OS lock is not the guest's: what it writes there changes nothing.
+fn os_lock() {
+    let before = mrs!("oslsr_el1");
+    for locked in [1, 0] {
+        msr!("oslar_el1", locked);
+        sysreg::isb();
+        let name = format_args!("OS lock after {locked} was written");
+        check::equal(name, mrs!("oslsr_el1"), before);
+    }
 }
 
 /// Writes what a guest may write: what it reads there, so that it stays what it was.

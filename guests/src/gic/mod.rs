@@ -394,10 +394,18 @@ pub fn set_binary_point(lowest: u8) -> u8 {
             v2::cpu_interface() + v2::BPR,
             lowest.saturating_sub(1).into(),
         );
-        read32(v2::cpu_interface() + v2::BPR) as u8 + 1
     } else {
         msr!("icc_bpr1_el1", lowest.into());
         isb();
+    }
+    binary_point()
+}
+
+/// What the binary point is, counted as [`set_binary_point`] does.
+pub fn binary_point() -> u8 {
+    if is_v2() {
+        read32(v2::cpu_interface() + v2::BPR) as u8 + 1
+    } else {
         mrs!("icc_bpr1_el1") as u8
     }
 }
