@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use bulkhead_model::failure::Failure;
-use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Period, Program, period_of};
+use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Pace, Period, Program, period_of};
 use bulkhead_runner::run::console::Transcript;
-use bulkhead_runner::run::{Logs, Qemu};
+use bulkhead_runner::run::{Logs, Qemu, System};
 
 use super::judge::Judge;
 use super::sanitizer::Sanitizer;
-use super::scenario::Scenario;
+use super::scenario::{Scenario, ScenarioClock};
 use super::stage2::Tables;
 use super::suite::{Context, Job, Test};
-use super::watch::{Next, watch};
+use super::watch::{Next, watch_paced};
 
 /// The tests of this file: one for each system that scenarios use and one for each scenario and CPU.
 ///
@@ -160,10 +160,11 @@ pub(super) fn boot(
         true => Some(Tables::attach(&mut qemu, &system).map_err(why)?),
         false => None,
     };
+    let pace = pace(scenario, &system).map_err(why)?;
     let mut judge = Judge::new(scenario);
-    let ended = watch(&qemu, scenario.guard(), |bytes| {
+    let ended = watch_paced(&qemu, pace, scenario.guard(), |bytes, held| {
         let keys = judge.push(bytes);
-        let tables = tables.as_mut();
+        let tables = tables.as_mut().filter(|_| !held);
         let next = tables.map_or(Next::Watch, |tables| tables.look(&judge.transcript));
         match next {
             Next::Watch => (keys, judge.finished().into()),
@@ -211,6 +212,17 @@ pub(super) fn boot(
         &ended.messages,
     ));
     Err(wrong)
+}
+
+/// On the instruction clock a run is held where keys are typed.
+fn pace(scenario: &Scenario, system: &System) -> Result<Option<Pace>, Failure> {
+    let typed = scenario.steps.iter().filter(|step| step.keys.is_some());
+    let marks: Vec<_> = typed.map(|step| step.line.clone()).collect();
+    match scenario.clock {
+        ScenarioClock::Host => Ok(None),
+        ScenarioClock::Instructions if marks.is_empty() => Pace::new().map(Some),
+        ScenarioClock::Instructions => Pace::holding(system, marks).map(Some),
+    }
 }
 
 /// Has the profiler count what EL2 costs in a run.
