@@ -37,15 +37,11 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
             )
         });
         built.2 = built.2.take().filter(|_| scenario.on_request.is_some());
-        for cpu in &scenario.cpus {
-            let (cpu, scenario) = (cpu.clone(), Arc::clone(&scenario));
+        for (cpu, on_request) in scenario.runs() {
+            let (cpu, scenario) = (cpu.to_owned(), Arc::clone(&scenario));
             let test_name = format!("system/{name}/{cpu}");
             let folder = test_name.replace('/', "-");
-            let (name, claim, on_request) = (
-                name.clone(),
-                scenario.claim.clone(),
-                scenario.on_request.clone(),
-            );
+            let (name, claim) = (name.clone(), scenario.claim.clone());
             let job: Job = Box::new(move |context| {
                 let system = scenario.system.file(context, &name);
                 boot(
