@@ -111,6 +111,10 @@ const CRATES: [(&str, &str); 18] = [
         "Plugins read their configuration and find the function of an address.",
     ),
     (
+        "bulkhead-pacer",
+        "The pacer finds the marks in a line, and knows a thread with nothing to do.",
+    ),
+    (
         "bulkhead-sanitizer",
         "The sanitizer finds a planted defect of each kind, and nothing in a program without it.",
     ),
