@@ -45,7 +45,7 @@ const BUILDS: [(&str, Build); 5] = [
 ];
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 18] = [
+const CRATES: [(&str, &str); 19] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
