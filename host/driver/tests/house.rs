@@ -35,9 +35,10 @@ const BOTTOM: &[&str] = &[
 ];
 
 /// Rooms in which `unsafe` is allowed.
-const ROOMS: [&str; 7] = [
+const ROOMS: [&str; 8] = [
     "el2/src/hw/",
     "guests/",
+    "lab/pacer/",
     "lab/plugin/",
     "lab/profiler/",
     "lab/sanitizer/",

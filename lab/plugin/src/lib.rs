@@ -7,6 +7,7 @@
 pub mod api;
 mod configuration;
 mod install;
+pub mod pacer;
 pub mod sanitizer;
 mod symbol;
 

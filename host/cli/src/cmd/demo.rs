@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bulkhead_model::checkout;
 use bulkhead_model::failure::{Failure, Outcome};
+use bulkhead_runner::profile::Pace;
 use bulkhead_runner::run::{Clock, Emulator, End, Options, System, is_terminal, session};
 
 use super::run::{die, serve};
@@ -51,6 +52,8 @@ fn show(args: &Args, mut system: System) -> Result<Outcome, Failure> {
     system.qemu.clock = Clock::Instructions { shift: 3 };
     let count = El2Count::prepare(&system)?;
     system.qemu.plugins.push(count.plugin());
+    let pace = Pace::new()?;
+    system.qemu.plugins.push(pace.argument.clone());
     let server = serve(&system)?;
 
     let mut emulator = Emulator::start(system.qemu.command())?;

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bulkhead_model::failure::Failure;
+use bulkhead_runner::profile::Pace;
 use bulkhead_runner::run::Qemu;
 use bulkhead_runner::sys;
 
@@ -22,6 +23,10 @@ pub(super) fn run_to_end(qemu: &Qemu, last: &str) -> Result<String, Failure> {
         |error: std::io::Error| Failure::environment("cannot prepare the measurement", error, "");
     let mut console = tempfile::tempfile().map_err(cannot)?;
     let stream = || console.try_clone().map_err(cannot);
+    // Figures are taken on the instruction clock, and must not show the host's load.
+    let pace = Pace::new()?;
+    let mut qemu = qemu.clone();
+    qemu.plugins.push(pace.argument.clone());
     let mut command = qemu.command();
     command
         .stdin(Stdio::null())

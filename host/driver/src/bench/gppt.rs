@@ -62,7 +62,7 @@ pub struct Taken {
 }
 
 /// What was measured of a mode in which a VM takes its interrupts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
     /// Its name, as plans show it.
     pub name: &'static str,
@@ -73,7 +73,7 @@ pub struct Mode {
 }
 
 /// All runs with a version of the GIC.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpptRuns {
     /// Without a hypervisor.
     pub native: Taken,

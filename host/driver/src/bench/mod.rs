@@ -37,6 +37,8 @@ pub struct Measurement {
     pub profile: Profile,
     /// EL2 as it was measured.
     pub el2: Program,
+    /// Interrupts that a VM takes itself on a GICv2, as they were counted.
+    pub gppt_gicv2: GpptRuns,
 }
 
 impl Measurement {
@@ -82,10 +84,10 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         gppt_gicv2,
     };
     let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
-    let profile = runs.gicv3.profile;
     Ok(Measurement {
         figures,
-        profile,
+        profile: runs.gicv3.profile,
         el2,
+        gppt_gicv2: runs.gppt_gicv2,
     })
 }

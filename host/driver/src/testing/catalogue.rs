@@ -7,7 +7,7 @@ use bulkhead_model::failure::Failure;
 use super::suite::Test;
 use super::{
     attach, bare, boards, book, code, cpus, docs, end_to_end, fuzz, init, interrupt, matrix,
-    mutants, page, plans, proxy, refusals, systems, uboot,
+    mutants, page, plans, proxy, refusals, steady, systems, uboot,
 };
 
 /// All tests, in the order in which they are listed.
@@ -24,6 +24,7 @@ pub fn all(root: &Path) -> Result<Vec<Test>, Failure> {
     tests.extend(end_to_end::tests());
     tests.extend(plans::tests());
     tests.extend(refusals::tests());
+    tests.extend(steady::tests());
     tests.extend(uboot::tests());
     tests.extend(cpus::tests());
     tests.extend(boards::tests());

@@ -45,7 +45,7 @@ const BUILDS: [(&str, Build); 5] = [
 ];
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 18] = [
+const CRATES: [(&str, &str); 19] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -109,6 +109,10 @@ const CRATES: [(&str, &str); 18] = [
     (
         "bulkhead-plugin",
         "Plugins read their configuration and find the function of an address.",
+    ),
+    (
+        "bulkhead-pacer",
+        "The pacer finds the marks in a line, and knows a thread with nothing to do.",
     ),
     (
         "bulkhead-sanitizer",

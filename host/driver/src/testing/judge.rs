@@ -13,6 +13,8 @@ pub struct Judge<'a> {
     scenario: &'a Scenario,
     /// Steps that have come, as indices.
     came: BTreeSet<usize>,
+    /// Steps before this one have had their keys typed.
+    typed: usize,
     /// Everything said so far.
     pub transcript: Transcript,
     broken: Vec<String>,
@@ -24,6 +26,7 @@ impl<'a> Judge<'a> {
         Self {
             scenario,
             came: BTreeSet::new(),
+            typed: 0,
             transcript: Transcript::default(),
             broken: Vec::new(),
         }
@@ -35,13 +38,26 @@ impl<'a> Judge<'a> {
             return Vec::new();
         }
         let first = self.transcript.push(bytes);
-        let mut keys = Vec::new();
         let lines = self.transcript.lines[first..].to_vec();
         for line in &lines {
-            self.judge(line, false, &mut keys);
+            self.judge(line, false);
         }
         if let Some(line) = self.transcript.partial() {
-            self.judge(&line, true, &mut keys);
+            self.judge(&line, true);
+        }
+        self.keys()
+    }
+
+    /// Keys that are typed now: in the order of the file, since who of two speakers is first may be the host's
+    /// choice, and there is one keyboard.
+    fn keys(&mut self) -> Vec<u8> {
+        let mut keys = Vec::new();
+        for (index, step) in self.scenario.steps.iter().enumerate().skip(self.typed) {
+            if step.keys.is_some() && !self.came.contains(&index) {
+                break;
+            }
+            keys.extend(step.keys.iter().flat_map(|keys| keys.bytes()));
+            self.typed = index + 1;
         }
         keys
     }
@@ -128,7 +144,7 @@ impl<'a> Judge<'a> {
         (wrong, self.transcript)
     }
 
-    fn judge(&mut self, line: &Line, partial: bool, keys: &mut Vec<u8>) {
+    fn judge(&mut self, line: &Line, partial: bool) {
         let speaker = line.speaker.name();
         for never in &self.scenario.never {
             let from = never.from.as_deref().is_none_or(|from| from == speaker);
@@ -144,7 +160,6 @@ impl<'a> Judge<'a> {
         };
         if Self::matches(step, line, partial) {
             self.came.insert(index);
-            keys.extend(step.keys.iter().flat_map(|keys| keys.bytes()));
         }
     }
 
@@ -247,6 +262,19 @@ mod tests {
         assert_eq!(judge.push(b"poweroff\r\n[linux] ~ # "), b"");
         assert_eq!(judge.push(b"\r\n[linux] reboot: Power down\r\n"), b"");
         assert_eq!(judge.verdict(true).0, [""; 0]);
+    }
+
+    #[test]
+    fn keys_are_typed_in_the_order_of_the_file() {
+        let scenario = scenario(
+            "[[step]]\nfrom = \"a\"\nline = \"one\"\nkeys = \"1\"\n\
+             [[step]]\nfrom = \"c\"\nline = \"three\"\n\
+             [[step]]\nfrom = \"b\"\nline = \"two\"\nkeys = \"2\"\n",
+        );
+        let mut judge = Judge::new(&scenario);
+        assert_eq!(judge.push(b"[b] two\n"), b"");
+        assert_eq!(judge.push(b"[a] one\n"), b"12");
+        assert_eq!(judge.push(b"[a] one\n[c] three\n"), b"");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod refusals;
 mod sanitizer;
 mod scenario;
 mod stage2;
+mod steady;
 mod suite;
 mod systems;
 mod tally;

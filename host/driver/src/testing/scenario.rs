@@ -34,6 +34,9 @@ pub struct Scenario {
     /// CPU models; the test runs once on each.
     #[serde(default = "default_cpus")]
     pub cpus: Vec<String>,
+    /// Further CPU models, on which it runs on request: what it claims has nothing to do with the model.
+    #[serde(default)]
+    pub further_cpus: Vec<String>,
     /// What the guests' clocks follow.
     #[serde(default)]
     pub clock: ScenarioClock,
@@ -306,6 +309,19 @@ impl Scenario {
         }
     }
 
+    /// The CPU models that it is for, each with why it runs there on request only.
+    pub fn runs(&self) -> impl Iterator<Item = (&str, Option<String>)> {
+        let always = self.cpus.iter().map(|cpu| (cpu, None));
+        let why =
+            "what it claims has nothing to do with the CPU model, and another one runs each time";
+        let further = self.further_cpus.iter().map(move |cpu| (cpu, Some(why)));
+        let all = always.chain(further);
+        all.map(|(cpu, why)| {
+            let why = self.on_request.clone().or_else(|| why.map(str::to_owned));
+            (cpu.as_str(), why)
+        })
+    }
+
     /// Time after which the test counts as hanging.
     pub fn guard(&self) -> Duration {
         Duration::from_secs(self.guard)
@@ -338,6 +354,9 @@ impl Scenario {
         let hopeless = |exits: &Exits| exits.least == 0 && exits.most.is_none();
         if self.exits.iter().any(hopeless) {
             return Some("an entry of `exits` has neither `least` nor `most`");
+        }
+        if self.further_cpus.iter().any(|cpu| self.cpus.contains(cpu)) {
+            return Some("a CPU model is in `cpus` and in `further_cpus`");
         }
         if self.cpus.is_empty() {
             return Some("it runs on no CPU: `cpus` is empty");

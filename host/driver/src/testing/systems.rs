@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 
 use bulkhead_model::failure::Failure;
-use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Period, Program, period_of};
+use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Pace, Period, Program, period_of};
 use bulkhead_runner::run::console::Transcript;
-use bulkhead_runner::run::{Logs, Qemu};
+use bulkhead_runner::run::{Logs, Qemu, System};
 
 use super::judge::Judge;
 use super::sanitizer::Sanitizer;
-use super::scenario::Scenario;
+use super::scenario::{Scenario, ScenarioClock};
 use super::stage2::Tables;
 use super::suite::{Context, Job, Test};
 use super::trial::Trial;
-use super::watch::{Ending, Next, watch};
+use super::watch::{Ending, Next, watch_paced};
 
 /// The tests of this file: one for each system that scenarios use and one for each scenario and CPU.
 ///
@@ -38,15 +38,11 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
             )
         });
         built.2 = built.2.take().filter(|_| scenario.on_request.is_some());
-        for cpu in &scenario.cpus {
-            let (cpu, scenario) = (cpu.clone(), Arc::clone(&scenario));
+        for (cpu, on_request) in scenario.runs() {
+            let (cpu, scenario) = (cpu.to_owned(), Arc::clone(&scenario));
             let test_name = format!("system/{name}/{cpu}");
             let folder = test_name.replace('/', "-");
-            let (name, claim, on_request) = (
-                name.clone(),
-                scenario.claim.clone(),
-                scenario.on_request.clone(),
-            );
+            let (name, claim) = (name.clone(), scenario.claim.clone());
             let job: Job = Box::new(move |context| {
                 let system = scenario.system.file(context, &name);
                 boot(
@@ -163,15 +159,16 @@ pub(super) fn boot(
         true => Some(Tables::attach(&mut qemu, &system).map_err(why)?),
         false => None,
     };
+    let pace = pace(scenario, &system).map_err(why)?;
     let mut judge = Judge::new(scenario);
     let bounds = trial.map_or_else(|| scenario.guard().into(), Trial::bounds);
-    let ended = watch(&qemu, bounds, |bytes| {
+    let ended = watch_paced(&qemu, pace, bounds, |bytes, held| {
         let keys = judge.push(bytes);
         // Who tries many other EL2s wants to know that one fails, not all that it does.
         if trial.is_some() && judge.has_failed() {
             return (keys, Next::Kill);
         }
-        let tables = tables.as_mut();
+        let tables = tables.as_mut().filter(|_| !held);
         let next = tables.map_or(Next::Watch, |tables| tables.look(&judge.transcript));
         match next {
             Next::Watch => (keys, judge.finished().into()),
@@ -230,6 +227,17 @@ pub(super) fn boot(
         &ended.messages,
     ));
     Err(wrong)
+}
+
+/// On the instruction clock a run is held where keys are typed.
+fn pace(scenario: &Scenario, system: &System) -> Result<Option<Pace>, Failure> {
+    let typed = scenario.steps.iter().filter(|step| step.keys.is_some());
+    let marks: Vec<_> = typed.map(|step| step.line.clone()).collect();
+    match scenario.clock {
+        ScenarioClock::Host => Ok(None),
+        ScenarioClock::Instructions if marks.is_empty() => Pace::new().map(Some),
+        ScenarioClock::Instructions => Pace::holding(system, marks).map(Some),
+    }
 }
 
 /// Has the profiler count what EL2 costs in a run.

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bulkhead_model::failure::Failure;
-use bulkhead_runner::run::{Emulator, Output, Qemu};
+use bulkhead_runner::profile::Pace;
+use bulkhead_runner::run::{Clock, Emulator, Output, Qemu};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// What [`watch`] does after a look at the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +108,9 @@ impl Look {
     }
 }
 
+/// How long nothing is said until `judge` is asked all the same, and the bounds are looked at.
+const SILENCE: Duration = Duration::from_millis(100);
+
 /// Runs QEMU until it ends, `judge` says that it is enough, or a bound is reached. `judge` gives
 /// keys to type; it is asked with no bytes now and then when nothing was said.
 ///
@@ -117,7 +122,29 @@ pub fn watch<N: Into<Next>>(
     bounds: impl Into<Bounds>,
     mut judge: impl FnMut(&[u8]) -> (Vec<u8>, N),
 ) -> Result<Ended, Failure> {
+    let pace = match qemu.clock {
+        Clock::Instructions { .. } => Some(Pace::new()?),
+        Clock::Host => None,
+    };
+    watch_paced(qemu, pace, bounds, |bytes, _| judge(bytes))
+}
+
+/// As [`watch`], with this pacer. Whenever it holds the machine, `judge` has seen all that was said until then and its keys
+/// are typed before the machine goes on. It is told whether the machine is held: then no debugger can stop it.
+///
+/// # Errors
+///
+/// As for [`watch`].
+pub fn watch_paced<N: Into<Next>>(
+    qemu: &Qemu,
+    mut pace: Option<Pace>,
+    bounds: impl Into<Bounds>,
+    mut judge: impl FnMut(&[u8], bool) -> (Vec<u8>, N),
+) -> Result<Ended, Failure> {
     let bounds = bounds.into();
+    let mut qemu = qemu.clone();
+    qemu.plugins
+        .extend(pace.iter().map(|pace| pace.argument.clone()));
     let mut emulator = Emulator::start(qemu.command())?;
     let deadline = Instant::now() + bounds.host;
     let mut buffer = [0; 16 * 1024];
@@ -125,29 +152,53 @@ pub fn watch<N: Into<Next>>(
     let mut powered_off = false;
     let mut look = Look::default();
     let ending = loop {
-        let output = emulator.read(&mut buffer, Duration::from_millis(100));
-        let bytes = match output.map_err(failed)? {
-            Output::Bytes(n) => &buffer[..n],
-            Output::Silence => &[],
-            Output::Closed => {
-                powered_off = emulator.wait().map_err(failed)?.success();
-                break Ending::Itself;
+        let silent = wait(&emulator, pace.as_ref()).map_err(failed)?;
+        if bounds.most.is_some() {
+            look.take(&emulator, silent);
+        }
+        // Asked before the console is read: then that has all that was said before.
+        let held = pace.as_mut().map(Pace::is_held).transpose();
+        let mut held = held.map_err(failed)?.unwrap_or(false);
+        let ending = loop {
+            let output = emulator.read(&mut buffer, Duration::ZERO).map_err(failed)?;
+            let bytes = match output {
+                Output::Bytes(n) => &buffer[..n],
+                Output::Silence => &[],
+                Output::Closed => {
+                    powered_off = emulator.wait().map_err(failed)?.success();
+                    break Some(Ending::Itself);
+                }
+            };
+            let is_all = bytes.is_empty();
+            let (keys, next) = judge(bytes, held);
+            let next = next.into();
+            if next == Next::Watch {
+                emulator.send(&keys);
+            }
+            // With nothing left to read, or it would go on before its line was judged.
+            if held && is_all {
+                held = false;
+                if let Some(pace) = &mut pace {
+                    pace.go_on();
+                }
+            }
+            match next {
+                Next::Watch => {}
+                Next::Kill => break Some(Ending::Judge),
+                Next::Release => emulator.release().map_err(failed)?,
+            }
+            if let Some(ending) = bounds.most.and_then(|most| look.beyond(most)) {
+                break Some(ending);
+            }
+            if Instant::now() >= deadline {
+                break Some(Ending::Guard);
+            }
+            if !held {
+                break None;
             }
         };
-        if bounds.most.is_some() {
-            look.take(&emulator, bytes.is_empty());
-        }
-        let (keys, next) = judge(bytes);
-        match next.into() {
-            Next::Watch => emulator.send(&keys),
-            Next::Kill => break Ending::Judge,
-            Next::Release => emulator.release().map_err(failed)?,
-        }
-        if let Some(ending) = bounds.most.and_then(|most| look.beyond(most)) {
+        if let Some(ending) = ending {
             break ending;
-        }
-        if Instant::now() >= deadline {
-            break Ending::Guard;
         }
     };
     emulator.kill();
@@ -158,6 +209,25 @@ pub fn watch<N: Into<Next>>(
         cost: look.cost,
         messages: emulator.messages(),
     })
+}
+
+/// Waits until something was said or the machine is held, or for [`SILENCE`]; whether that went by.
+fn wait(emulator: &Emulator, pace: Option<&Pace>) -> std::io::Result<bool> {
+    let console = emulator.console();
+    let held = pace.and_then(Pace::held);
+    let fds = [Some(console), held].into_iter().flatten();
+    let mut fds: Vec<_> = fds
+        .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+        .collect();
+    let silence = Timespec {
+        tv_sec: 0,
+        tv_nsec: SILENCE.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&silence)) {
+        Ok(ready) => Ok(ready == 0),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
-//! The profiler on a run: what EL2 costs, counted by a plugin of QEMU.
+//! Plugins of QEMU on a run: what EL2 costs, counted by the profiler, and the pacer, without which the host's load
+//! would show.
 
 mod instrument;
+mod pace;
 mod period;
 mod program;
 
 pub use bulkhead_profiler::{CpuKey, Period, Periods, Profile};
 pub use instrument::{Attached, Instrument, build_plugin, configure, read_profile};
+pub use pace::Pace;
 pub use period::period_of;
 pub use program::{El2, Program};

@@ -1,4 +1,5 @@
-//! The tutorial, word for word, in a Debian 12 in which nothing was installed before: `docs/debian-12`, on request.
+//! A Debian 12 in which nothing was installed before: the tutorial, word for word, is `docs/debian-12`, and all tests
+//! are `docs/debian-12-test`, both on request.
 
 use std::fs;
 use std::path::Path;
@@ -35,15 +36,65 @@ const CERTIFICATES: [&str; 3] = ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "CARGO_HTTP_
 /// Where they are in it.
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// The test of this file.
-pub fn test() -> Test {
+/// The tests of this file.
+pub fn tests() -> [Test; 2] {
     let claim = "Who follows the tutorial word for word on a bare Debian 12 sees what it shows.";
-    let job: Job = Box::new(fresh);
+    let job: Job = Box::new(|context| fresh(context, tutorial));
     let why = "it installs a Debian, as root and from the network";
-    Test::last("docs/debian-12", claim, job).on_request(why)
+    let tutorial = Test::last("docs/debian-12", claim, job).on_request(why);
+    let claim = "Who runs all tests on a bare Debian 12 sees them pass.";
+    let job: Job = Box::new(|context| fresh(context, all));
+    let why =
+        "it installs a Debian, as root and from the network, and runs every other test once more";
+    [
+        tutorial,
+        Test::last("docs/debian-12-test", claim, job).on_request(why),
+    ]
 }
 
-fn fresh(context: &Context) -> Result<String, Vec<String>> {
+/// Does the steps of the tutorial.
+fn tutorial(context: &Context, place: &Place) -> Result<String, Vec<String>> {
+    let page = format!("{PAGES}/tutorial/two-guests.md");
+    let text =
+        fs::read_to_string(context.root.join(&page)).map_err(|error| vec![error.to_string()])?;
+    read(&page, &text, place)
+}
+
+/// Runs all tests that run each time.
+fn all(context: &Context, place: &Place) -> Result<String, Vec<String>> {
+    let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
+    let log = context.logs.join("debian-12-test.log");
+    fs::create_dir_all(&context.logs).map_err(|e| why(&e))?;
+    let file = fs::File::create(&log).map_err(|e| why(&e))?;
+    let mut command = (place.shell)("./bulkhead --yes test 2>&1");
+    let status = command.stdin(Stdio::null()).stdout(file).status();
+    let status = status.map_err(|e| why(&e))?;
+    let said = fs::read_to_string(&log).map_err(|e| why(&e))?;
+    verdict(&said, status.success()).map_err(|mut wrong| {
+        wrong.push(format!("all of it: {}", log.display()));
+        wrong
+    })
+}
+
+/// What the last line of a run of the tests says, if that is a pass.
+fn verdict(said: &str, success: bool) -> Result<String, Vec<String>> {
+    let last = said.lines().last().unwrap_or_default();
+    let passed = last.split_once(" passed, ");
+    let passed = passed.and_then(|(passed, failed)| Some((passed.parse().ok()?, failed)));
+    match passed {
+        Some((1_u32.., "0 failed")) if success => Ok(last.to_owned()),
+        _ => {
+            let failed = said.lines().filter(|line| line.starts_with("FAIL"));
+            let failed = failed.map(str::to_owned);
+            Err(failed.chain([format!("it ends with `{last}`")]).collect())
+        }
+    }
+}
+
+fn fresh(
+    context: &Context,
+    steps: impl FnOnce(&Context, &Place) -> Result<String, Vec<String>>,
+) -> Result<String, Vec<String>> {
     let missing = missing();
     if !missing.is_empty() {
         return Err(missing);
@@ -70,9 +121,7 @@ fn fresh(context: &Context) -> Result<String, Vec<String>> {
         // Compilers and packages come first.
         guard: Duration::from_secs(3600),
     };
-    let page = format!("{PAGES}/tutorial/two-guests.md");
-    let text = fs::read_to_string(context.root.join(&page)).map_err(|e| why(&e))?;
-    read(&page, &text, &place)
+    steps(context, &place)
 }
 
 /// What this computer lacks for the test.
@@ -183,4 +232,22 @@ fn variables() -> Vec<String> {
         .chain(network)
         .chain(trusted.into_iter().flatten())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tests_that_ran_and_passed_are_a_pass() {
+        assert_eq!(
+            verdict("ok a\n2 passed, 0 failed\n", true).unwrap(),
+            "2 passed, 0 failed"
+        );
+        assert!(verdict("2 passed, 0 failed\n", false).is_err());
+        assert!(verdict("0 passed, 0 failed\n", true).is_err());
+        let wrong = verdict("FAIL b: x\n2 passed, 1 failed\n", false).unwrap_err();
+        assert_eq!(wrong, ["FAIL b: x", "it ends with `2 passed, 1 failed`"]);
+        assert!(verdict("", true).is_err());
+    }
 }

@@ -35,7 +35,8 @@ pub fn tests(root: &Path) -> Vec<Test> {
         let job: Job = Box::new(move |context| follow(context, &path));
         Test::parallel(format!("docs/{name}"), claim, job)
     });
-    pages.chain([fresh::test(), rendered::test()]).collect()
+    let pages = pages.chain(fresh::tests());
+    pages.chain([rendered::test()]).collect()
 }
 
 /// The file of a page, from the root of the checkout.

@@ -1,0 +1,111 @@
+//! Whether a run depends on what else the host does.
+
+use std::hint;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use bulkhead_runner::profile::Pace;
+use bulkhead_runner::run::{Clock, Qemu};
+
+use super::judge::Judge;
+use super::suite::{Context, Job, Test};
+use super::systems::{of_scenario, scenarios};
+use super::watch::watch_paced;
+
+/// The scenario: CPUs that sleep, and orders at the monitor.
+const SCENARIO: &str = "pause";
+/// Runs beside that many loops each.
+const LOADS: [usize; 3] = [0, 6, 6];
+
+/// The test of this file.
+pub fn tests() -> Vec<Test> {
+    let job: Job = Box::new(|context| runs(context).map_err(|why| vec![why]));
+    vec![Test::parallel(
+        "runs/alike",
+        "A run with input says the same to the byte, statistics and all, whatever else the host does.",
+        job,
+    )]
+}
+
+fn runs(context: &Context) -> Result<String, String> {
+    let said = LOADS.map(|load| beside(load, || run(context)));
+    let mut first = Vec::new();
+    for (load, said) in LOADS.into_iter().zip(said) {
+        let said = said?;
+        if first.is_empty() {
+            first = said;
+        } else if first != said {
+            let at = first.iter().zip(&said).position(|(a, b)| a != b);
+            let at = at.unwrap_or(first.len().min(said.len()));
+            let line = |said: &[u8]| {
+                let begin = said[..at].iter().rposition(|byte| *byte == b'\n');
+                let line = said[begin.map_or(0, |end| end + 1)..].split(|byte| *byte == b'\n');
+                let line = line.into_iter().next().unwrap_or_default();
+                String::from_utf8_lossy(line).trim_end().to_owned()
+            };
+            return Err(format!(
+                "beside {load} loops it says `{}` instead of `{}`",
+                line(&said),
+                line(&first)
+            ));
+        }
+    }
+    Ok(format!("{} bytes, {} runs", first.len(), LOADS.len()))
+}
+
+/// Ends the loops, also if the run panics.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does it while so many threads do nothing but work.
+fn beside<T>(load: usize, run: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..load {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    hint::spin_loop();
+                }
+            });
+        }
+        let _done = Done(&done);
+        run()
+    })
+}
+
+/// What the console says.
+fn run(context: &Context) -> Result<Vec<u8>, String> {
+    let scenarios = scenarios(&context.root).map_err(|why| why.to_string())?;
+    let scenario = scenarios
+        .get(SCENARIO)
+        .ok_or_else(|| format!("there is no scenario `{SCENARIO}`"))?;
+    let system = context.builds.get(&of_scenario(context, SCENARIO)?)?;
+    let mut qemu = Qemu {
+        clock: Clock::Instructions { shift: 3 },
+        ..system.qemu.clone()
+    };
+    // Seeds would be others each time.
+    qemu.machine.push_str(",dtb-randomness=off");
+    let typed = scenario.steps.iter().filter(|step| step.keys.is_some());
+    let marks = typed.map(|step| step.line.clone()).collect();
+    let pace = Pace::holding(&system, marks).map_err(|why| why.to_string())?;
+    let mut judge = Judge::new(scenario);
+    let mut said = Vec::new();
+    let ended = watch_paced(&qemu, Some(pace), scenario.guard(), |bytes, _| {
+        said.extend(bytes);
+        (judge.push(bytes), false)
+    });
+    let ended = ended.map_err(|why| why.to_string())?;
+    match ended.powered_off {
+        true => Ok(said),
+        false => Err(format!(
+            "it did not end by itself; QEMU said: {}",
+            ended.messages
+        )),
+    }
+}
