@@ -60,8 +60,8 @@ fn offline_work(vcpu: &mut Vcpu) -> bool {
     let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return false;
     };
-    let leads = vcpu.reason.is_some();
-    match vm.life.work(vcpu.number, leads, vcpu.reported) {
+    let gives_reason = vcpu.reason.is_some();
+    match vm.life.work(vcpu.number, gives_reason, vcpu.reported) {
         Work::Nothing => return false,
         Work::Report => lifecycle::report(vcpu, index),
         Work::Prepare => prepare::run(vcpu, index),
@@ -110,7 +110,7 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
     let next = match unsaid.take() {
         Some(line) => Some(line),
         // One report at a time, so that its lines stay together.
-        None if !vm.life.may_print(report.leads()) => return false,
+        None if !vm.life.may_print(report.gives_reason()) => return false,
         None if !TURN.take(vcpu.id) => return false,
         None => report.next(&vcpu.stats),
     };

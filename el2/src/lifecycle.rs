@@ -201,9 +201,9 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
     let (Some(report), Some(vm)) = (vcpu.report.take(), vcpu.vm()) else {
         return false;
     };
-    match vm.life.printed(report.leads(), report.is_brief()) {
+    match vm.life.printed(report.gives_reason(), report.is_brief()) {
         Printed::Nothing => false,
-        Printed::Leads => {
+        Printed::Work => {
             for id in vcpu.vm.into_iter().flat_map(plan::ids_of) {
                 mailbox::send(id, mailbox::TURN);
             }

@@ -87,7 +87,7 @@ pub struct Pcpu {
     /// The slot whose registers the hardware holds, or [`IDLE`] if it holds no vCPU's.
     pub loaded: usize,
     /// The private interrupts that are enabled on the board
-    /// ([`bulkhead_core::vgic::Cpu::enabled_on_board`]) while no vCPU runs.
+    /// ([`bulkhead_core::vgic::Cpu::hw_enabled`]) while no vCPU runs.
     pub enabled: u32,
     /// The number of the vCPU of each VM that ran here last.
     pub last: [u8; MAX_VMS],

@@ -101,7 +101,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     timer::start();
     let board = &plan().header.board;
     let timer = 1 << (board.hyp_timer_intid % 32);
-    let (kick, rest) = if gic::gppt::is_there(vcpu.index) {
+    let (kick, rest) = if gic::gppt::has_gppt_vm(vcpu.index) {
         (1 << gic::GPPT_KICK, timer)
     } else {
         (
@@ -255,7 +255,7 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     mailbox::send(vcpu.id, mailbox::POWER);
     vcpu.stats.enter(crate::hw::sysreg::cycles());
     if let Some(gppt) = &mut vcpu.gppt {
-        gppt.show(&vcpu.gic);
+        gppt.restore_interface(&vcpu.gic);
     }
     cpu::enter(thread::frame_address(vcpu))
 }

@@ -163,7 +163,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
         if why == Why::Look {
             pcpu = thread::switch(pcpu, comes.slot, slot);
         } else {
-            thread::lay_down(comes, pcpu);
+            thread::discard_stack(comes, pcpu);
             // If something has arrived for the next vCPU, its thread handles that on its own stack.
             // While a migration is under way, every slot counts as having something.
             let has_pending = pcpu.has_pending(slot);
@@ -280,7 +280,7 @@ fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
         pcpu.pending |= bit(vcpu.slot);
     }
     vcpu.context.save_registers(pcpu.quirks);
-    pcpu.enabled = vcpu.vgic.enabled_on_board();
+    pcpu.enabled = vcpu.vgic.hw_enabled();
     vcpu.left = reg::cycles();
     if let Some(at) = vcpu.context.timers.virtual_due() {
         wakes_at = wakes_at.min(virtual_wakes_at(vcpu, at));
@@ -296,7 +296,7 @@ fn vcpu_put(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
 #[inline(never)]
 fn vcpu_put_full(vcpu: &mut Vcpu, pcpu: &mut Pcpu) -> u64 {
     if let Some(gppt) = &mut vcpu.gppt {
-        gppt.hide(&vcpu.gic);
+        gppt.save_interface(&vcpu.gic);
         // A message can arrive without leaving a pending interrupt.
         pcpu.pending |= bit(vcpu.slot);
     }
@@ -355,7 +355,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
         } else {
             vcpu.context.interface.restore_fast();
         }
-        if pcpu.enabled != vcpu.vgic.enabled_on_board() {
+        if pcpu.enabled != vcpu.vgic.hw_enabled() {
             vcpu.gic
                 .enable_private(vcpu.timer_bits, board_interrupts(vcpu));
         }
@@ -395,7 +395,7 @@ fn vcpu_load_full(vcpu: &mut Vcpu) {
         vcpu.context.timers.restore_physical();
     }
     if let Some(gppt) = vcpu.gppt.as_mut().filter(|_| vcpu.runs) {
-        gppt.show(&vcpu.gic);
+        gppt.restore_interface(&vcpu.gic);
     }
 }
 
@@ -408,7 +408,7 @@ pub fn stolen(vcpu: &Vcpu) -> u64 {
 /// Returns the board's interrupts behind the private interrupts that the guest has enabled.
 fn board_interrupts(vcpu: &Vcpu) -> u32 {
     let board = &plan().header.board;
-    let enabled = vcpu.vgic.enabled_on_board();
+    let enabled = vcpu.vgic.hw_enabled();
     let bit = |intid: u32, virtual_intid: u32| (enabled >> virtual_intid & 1) << (intid % 32);
     bit(board.vtimer_intid, VTIMER) | bit(board.ptimer_intid, plan::PHYSICAL_TIMER)
 }

@@ -289,7 +289,7 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
         ));
         last_words(uart, &line);
     }
-    if gic::gppt::is_there(drainer) {
+    if gic::gppt::has_gppt_vm(drainer) {
         gic::gppt::claim(gicd, plan().header.board.uart_intid);
     }
     hold_stage2_roots();

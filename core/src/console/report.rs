@@ -106,7 +106,7 @@ impl Report {
     }
 
     /// Whether the report has the reason, so that it has to be printed before the others of the VM.
-    pub const fn leads(&self) -> bool {
+    pub const fn gives_reason(&self) -> bool {
         self.reason.is_some()
     }
 

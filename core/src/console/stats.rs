@@ -95,18 +95,18 @@ pub struct LastExit {
 pub const LAST_EXITS: usize = 16;
 
 /// Number of the most frequent classes, which are the first ones.
-const USUAL: usize = ExitClass::Uart as usize + 1;
+const FREQUENT: usize = ExitClass::Uart as usize + 1;
 
 /// Statistics of one vCPU. The fields of frequent exits come first: they follow the guest's
 /// registers in memory, within reach of the offset of load and store pairs.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ExitStats {
-    usual: [ClassStats; USUAL],
+    frequent: [ClassStats; FREQUENT],
     last: [LastExit; LAST_EXITS],
     exits: u64,
     started: u64,
-    others: [ClassStats; ExitClass::COUNT - USUAL],
+    others: [ClassStats; ExitClass::COUNT - FREQUENT],
     away: u64,
     /// Elapsed cycles and exits at the last [`Self::enter`].
     ran: u64,
@@ -117,7 +117,7 @@ impl ExitStats {
     /// Statistics of a vCPU that starts when the cycle counter reads `now`.
     pub const fn new(now: u64) -> Self {
         Self {
-            usual: [ClassStats::NEW; USUAL],
+            frequent: [ClassStats::NEW; FREQUENT],
             last: [LastExit {
                 pc: 0,
                 syndrome: 0,
@@ -126,7 +126,7 @@ impl ExitStats {
             }; LAST_EXITS],
             exits: 0,
             started: now,
-            others: [ClassStats::NEW; ExitClass::COUNT - USUAL],
+            others: [ClassStats::NEW; ExitClass::COUNT - FREQUENT],
             away: 0,
             ran: 0,
             left: 0,
@@ -144,15 +144,15 @@ impl ExitStats {
     #[inline(always)]
     const fn slot(&mut self, class: ExitClass) -> &mut ClassStats {
         let class = class as usize;
-        if class < USUAL {
-            return &mut self.usual[class];
+        if class < FREQUENT {
+            return &mut self.frequent[class];
         }
         // No class is larger; the compiler does not always know that.
-        let other = class - USUAL;
+        let other = class - FREQUENT;
         if other < self.others.len() {
             &mut self.others[other]
         } else {
-            &mut self.usual[0]
+            &mut self.frequent[0]
         }
     }
 
@@ -185,10 +185,10 @@ impl ExitStats {
     /// The sums of one class.
     pub const fn class(&self, class: ExitClass) -> &ClassStats {
         let class = class as usize;
-        if class < USUAL {
-            &self.usual[class]
+        if class < FREQUENT {
+            &self.frequent[class]
         } else {
-            &self.others[class - USUAL]
+            &self.others[class - FREQUENT]
         }
     }
 
@@ -199,7 +199,7 @@ impl ExitStats {
 
     /// Cycles at EL2, all classes together.
     fn hypervisor(&self) -> u64 {
-        self.usual
+        self.frequent
             .iter()
             .chain(&self.others)
             .fold(0, |sum, class| sum.wrapping_add(class.total))

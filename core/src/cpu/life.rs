@@ -93,7 +93,7 @@ pub enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Printed {
     /// The threads of the VM's vCPUs have to look at their work.
-    Leads,
+    Work,
     /// Nothing yet.
     Nothing,
     /// The VM is down now.
@@ -226,11 +226,12 @@ impl Life {
         End::of(self.settled.load(Ordering::Acquire) & 0xff)
     }
 
-    /// The work of the thread of vCPU `own`, which is off and has no report to print. `leads`: it
-    /// has to say why the VM ended, and has not yet. `reported`: the life whose end it has reported.
-    pub fn work(&self, own: usize, leads: bool, reported: u32) -> Work {
+    /// The work of the thread of vCPU `own`, which is off and has no report to print.
+    /// `gives_reason`: it has to say why the VM ended, and has not yet. `reported`: the life whose
+    /// end it has reported.
+    pub fn work(&self, own: usize, gives_reason: bool, reported: u32) -> Work {
         let work = self.work.load(Ordering::Acquire);
-        if work & SETTLED != 0 && leads || work & REPORT != 0 && reported != self.number() {
+        if work & SETTLED != 0 && gives_reason || work & REPORT != 0 && reported != self.number() {
             return Work::Report;
         }
         if work & PREPARE != 0 && own == 0 {
@@ -239,26 +240,27 @@ impl Life {
         self.power.arrive(own).map_or(Work::Nothing, Work::Enter)
     }
 
-    /// Whether a report may be printed now: that which says why the VM ended (`leads`) comes first.
-    pub fn may_print(&self, leads: bool) -> bool {
-        leads || self.work.load(Ordering::Acquire) & REPORTED != 0
+    /// Whether a report may be printed now: that which says why the VM ended (`gives_reason`) comes
+    /// first.
+    pub fn may_print(&self, gives_reason: bool) -> bool {
+        gives_reason || self.work.load(Ordering::Acquire) & REPORTED != 0
     }
 
-    /// Records that a report has been printed, which says why the VM ended if it `leads`, and
-    /// nothing more if it is `brief`, because the VM starts again.
-    pub fn printed(&self, leads: bool, brief: bool) -> Printed {
+    /// Records that a report has been printed, which says why the VM ended (`gives_reason`) or not,
+    /// and nothing more if it is `brief`, because the VM starts again.
+    pub fn printed(&self, gives_reason: bool, brief: bool) -> Printed {
         let next = if brief { PREPARE } else { REPORTED };
-        if leads {
+        if gives_reason {
             self.work.fetch_or(next, Ordering::AcqRel);
         }
         if brief {
-            return Printed::Leads;
+            return Printed::Work;
         }
         let last = self.unsaid.fetch_sub(1, Ordering::AcqRel) == 1;
         if last && self.power.down() {
             Printed::Down
-        } else if leads {
-            Printed::Leads
+        } else if gives_reason {
+            Printed::Work
         } else {
             Printed::Nothing
         }

@@ -383,6 +383,11 @@ fn what_is_typed_wrongly_or_refused_changes_nothing() {
         assert_eq!(desk.limits.of(&desk.vcpus, 0), plan, "{keys:?}");
     }
     assert_eq!(desk.limits.of(&desk.vcpus, 2).unwrap().weight, 1);
+    // What would just fit elsewhere does not where the console is drained.
+    for (drainer, seen) in [(1, Action::Follow(0)), (0, Action::Nothing)] {
+        desk.limits.set_drainer(drainer);
+        assert_eq!(type_keys(&mut desk, "b3990/4000\r").0, seen, "{drainer}");
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ struct Row {
 #[derive(Debug)]
 pub struct Limits {
     rows: [Row; MAX_VCPUS],
-    /// Index of the pCPU that drains the console.
+    /// Index of the pCPU that drains the console, and 1; 0 before that is known.
     drainer: AtomicU32,
 }
 
@@ -133,7 +133,8 @@ impl Limits {
 
     /// Sets the pCPU that drains the console, during start-up.
     pub fn set_drainer(&self, index: usize) {
-        self.drainer.store(index as u32, Ordering::Relaxed);
+        let number = (index as u32).wrapping_add(1);
+        self.drainer.store(number, Ordering::Relaxed);
     }
 
     /// Returns row `id` of the plan as it holds now. `None` while a change is being written: the
@@ -202,7 +203,8 @@ impl Limits {
                 budget: server.budget,
                 period: server.period,
             });
-            let drains = u32::from(row.pcpu) == self.drainer.load(Ordering::Relaxed);
+            let drainer = self.drainer.load(Ordering::Relaxed);
+            let drains = u32::from(row.pcpu).wrapping_add(1) == drainer;
             let load = worst_load(promises, drains).unwrap_or(u64::MAX);
             if load > WHOLE {
                 let pcpu = row.pcpu;

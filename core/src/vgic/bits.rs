@@ -341,7 +341,7 @@ impl Cpu {
             for intid in each(word, hw) {
                 if latched & place(intid).1 != 0 {
                     let soft = dist.by_software(vcpu, word).load(SeqCst);
-                    self.keep_on_board(dist, host, intid, soft);
+                    self.leave_to_gic(dist, host, intid, soft);
                 }
                 host.set_active(dist.physical(intid));
             }

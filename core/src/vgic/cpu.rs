@@ -72,7 +72,7 @@ pub struct Cpu {
     /// GICv2: the vCPU whose SGI was taken last.
     pub(super) last_source: u32,
     /// Hardware PPIs whose physical interrupts are enabled.
-    pub(super) board: u32,
+    pub(super) hw_enabled: u32,
     /// The maintenance interrupts that have been requested from the virtual interface.
     pub(super) maintenance: Maintenance,
     /// The groups that the guest's CPU interface signalled when list registers were last filled.
@@ -106,7 +106,7 @@ impl Cpu {
             asked_at: 0,
             last: 0,
             last_source: 0,
-            board: 0,
+            hw_enabled: 0,
             maintenance: Maintenance {
                 refill: false,
                 eoi: false,
@@ -139,7 +139,7 @@ impl Cpu {
             asked_at,
             last,
             last_source,
-            board,
+            hw_enabled,
             maintenance,
             groups,
             query,
@@ -165,7 +165,7 @@ impl Cpu {
             held_words,
             last,
             last_source,
-            board,
+            hw_enabled,
             groups,
         ] {
             *number = 0;
@@ -232,8 +232,8 @@ impl Cpu {
 
     /// Returns the private interrupts (virtual INTIDs, a bit for each) whose physical interrupts
     /// the guest has enabled.
-    pub const fn enabled_on_board(&self) -> u32 {
-        self.board
+    pub const fn hw_enabled(&self) -> u32 {
+        self.hw_enabled
     }
 
     /// Whether the guest's WFI ends: an interrupt waits for a list register, or an interrupt of one

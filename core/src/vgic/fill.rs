@@ -96,7 +96,7 @@ impl Cpu {
                 }
                 // Happens at most once for each list register.
                 Placed::Gone => {}
-                Placed::NoLr if self.make_way(dist, host, intid, held) => continue,
+                Placed::NoLr if self.uncover_npie(dist, host, intid, held) => continue,
                 Placed::NoLr => break,
             }
             self.waiting.remove(word, bit);
@@ -338,7 +338,7 @@ impl Cpu {
     /// `intid` waits. Pending state that cannot be exchanged for it must not hide that: that of
     /// interrupts that are active too, and that of the virtual timer if it is less urgent, go back
     /// to the latch. Returns whether there was any of the first kind.
-    fn make_way<H: Host>(
+    fn uncover_npie<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,

@@ -140,13 +140,13 @@ impl Cpu {
         self.hot_changed(dist);
         let bank = &dist.vcpu_words(self.number).bank;
         let wanted = bank.enable.load(SeqCst) & bank.hw.load(Relaxed);
-        for intid in each(0, wanted & !self.board) {
+        for intid in each(0, wanted & !self.hw_enabled) {
             host.enable(dist.physical(intid));
         }
-        for intid in each(0, self.board & !wanted) {
+        for intid in each(0, self.hw_enabled & !wanted) {
             host.disable(dist.physical(intid));
         }
-        self.board = wanted;
+        self.hw_enabled = wanted;
     }
 
     /// Takes the requests about a word. An interrupt that is to become active is set in `holds`
@@ -219,7 +219,7 @@ impl Cpu {
                 entry &= !lr::PENDING;
                 let latched = self.latched.get(word) & bit;
                 self.latched.remove(word, bit);
-                self.keep_on_board(dist, host, intid, latched);
+                self.leave_to_gic(dist, host, intid, latched);
             }
             if hw {
                 // Its pending state may just have been requeued, and the physical interrupt
@@ -294,7 +294,7 @@ impl Cpu {
         let latched = self.latched.get(word) & bit;
         if entry & lr::HW != 0 && bank.enable.load(SeqCst) & bit == 0 {
             host.deactivate(lr::pintid(entry));
-            self.keep_on_board(dist, host, intid, latched);
+            self.leave_to_gic(dist, host, intid, latched);
         } else if entry & lr::HW != 0 {
             dist.by_software(self.number, word)
                 .fetch_or(latched, SeqCst);
@@ -315,7 +315,7 @@ impl Cpu {
     /// Leaves the pending state of a hardware interrupt to the physical GIC: that of an edge, or
     /// one that a register write has made (`by_software`, its bit), by its pending bit; that of a
     /// level by its line.
-    pub(super) fn keep_on_board<H: Host>(
+    pub(super) fn leave_to_gic<H: Host>(
         &self,
         dist: &Distributor,
         host: &mut H,
@@ -392,7 +392,7 @@ impl Cpu {
         for intid in each(word, coming & hw) {
             if pending & place(intid).1 != 0 {
                 let soft = dist.by_software(self.number, word).load(SeqCst);
-                self.keep_on_board(dist, host, intid, soft);
+                self.leave_to_gic(dist, host, intid, soft);
             }
             host.set_active(dist.physical(intid));
         }

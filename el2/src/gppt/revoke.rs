@@ -65,7 +65,7 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
         return true;
     }
     if let Some(gppt) = &mut vcpu.gppt {
-        gppt.hide(&vcpu.gic);
+        gppt.save_interface(&vcpu.gic);
     }
     if !upcall::poll(vcpu) {
         gic::el2_wait(vcpu.index);
@@ -74,7 +74,7 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
     // If this ends the VM, EL2 keeps the CPU interface.
     lifecycle::do_exit_work(vcpu);
     if let Some(gppt) = &mut vcpu.gppt {
-        gppt.show(&vcpu.gic);
+        gppt.restore_interface(&vcpu.gic);
     }
     true
 }

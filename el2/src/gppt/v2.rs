@@ -20,14 +20,14 @@ pub use super::revoke::finish_revoke;
 impl Gppt {
     /// Resets the CPU interface to the state that the guest finds after a reset.
     pub(super) fn reset_interface(&mut self, gic: &Gic) {
-        self.hide(gic);
+        self.save_interface(gic);
         gic::gppt::trap(self.controls);
         self.kept = Kept::of(self.mode);
     }
 
     /// Saves the CPU interface when EL2 takes the pCPU over: no interrupt of the guest's arrives,
     /// and EL2's interrupts do.
-    pub fn hide(&mut self, gic: &Gic) {
+    pub fn save_interface(&mut self, gic: &Gic) {
         if self.kept.0.is_some() {
             return;
         }
@@ -38,7 +38,7 @@ impl Gppt {
 
     /// Restores the CPU interface for the guest, or gives it to the guest for the first time. The
     /// VM's stage 2 may still be away.
-    pub fn show(&mut self, gic: &Gic) {
+    pub fn restore_interface(&mut self, gic: &Gic) {
         let Some(kept) = self.kept.0.take() else {
             return;
         };

@@ -18,7 +18,7 @@ use super::state::{Gppt, NO_PRIORITY};
 impl Gppt {
     /// Resets the CPU interface to the state that the guest finds after a reset.
     pub(super) fn reset_interface(&mut self, gic: &Gic) {
-        self.hide(gic);
+        self.save_interface(gic);
         if self.reclaim == Reclaim::Sdei {
             gic::gppt::end_all();
         }
@@ -31,12 +31,12 @@ impl Gppt {
 
     /// Saves the CPU interface when EL2 takes the pCPU over: no interrupt of the guest's arrives,
     /// and EL2's interrupts do.
-    pub fn hide(&mut self, gic: &Gic) {
+    pub fn save_interface(&mut self, gic: &Gic) {
         if self.reclaim == Reclaim::Sdei {
-            sdei::leave();
+            sdei::put();
         }
         match &mut self.kept {
-            Kept::Group1(enabled) => *enabled = gic::gppt::hide(),
+            Kept::Group1(enabled) => *enabled = gic::gppt::disable_group1(),
             Kept::All(Some(_)) => {}
             Kept::All(kept) => {
                 *kept = Some(Interface::save());
@@ -47,9 +47,9 @@ impl Gppt {
 
     /// Restores the CPU interface for the guest, or gives it to the guest for the first time. The
     /// VM's stage 2 may still be away.
-    pub fn show(&mut self, gic: &Gic) {
+    pub fn restore_interface(&mut self, gic: &Gic) {
         match &mut self.kept {
-            Kept::Group1(enabled) => gic::gppt::show(*enabled),
+            Kept::Group1(enabled) => gic::gppt::restore_group1(*enabled),
             Kept::All(kept) => {
                 if let Some(kept) = kept.take() {
                     gic.disable(plan().header.board.hyp_timer_intid);
@@ -58,7 +58,7 @@ impl Gppt {
             }
         }
         if self.reclaim == Reclaim::Sdei {
-            sdei::arrive();
+            sdei::load();
         }
     }
 
@@ -180,10 +180,10 @@ fn look(vcpu: &mut Vcpu) {
 /// there was one; `None` on any other pCPU.
 pub fn poll_event(vcpu: &mut Vcpu) -> Option<bool> {
     gic::gppt::has_events(vcpu.index).then(|| {
-        let came = sdei::came();
-        if came {
+        let signalled = sdei::is_signalled();
+        if signalled {
             look(vcpu);
         }
-        came
+        signalled
     })
 }

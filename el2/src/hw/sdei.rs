@@ -33,18 +33,18 @@ const TDE: u64 = 1 << 8;
 #[repr(C, align(64))]
 struct Note {
     /// 1 from the time when the handler runs until EL2 looks for the reason of the event.
-    came: AtomicU32,
+    signalled: AtomicU32,
     /// ELR_EL2 and SPSR_EL2, saved where the handler wakes EL2.
     registers: [AtomicU64; 2],
 }
 
 static NOTES: [Note; MAX_PCPUS] = [const {
     Note {
-        came: AtomicU32::new(0),
+        signalled: AtomicU32::new(0),
         registers: [const { AtomicU64::new(0) }; 2],
     }
 }; MAX_PCPUS];
-const _: () = assert!(core::mem::offset_of!(Note, came) == 0);
+const _: () = assert!(core::mem::offset_of!(Note, signalled) == 0);
 const _: () = assert!(core::mem::offset_of!(Note, registers) == 8);
 
 /// Returns the note of pCPU `index`.
@@ -91,7 +91,7 @@ pub fn missing() -> Option<&'static str> {
 pub fn start(index: usize) -> bool {
     // OSLAR_EL1: software step needs the OS lock open.
     write!("oslar_el1", 0);
-    calm();
+    stop_step();
     register(note(index))
         && call(EVENT_ENABLE, [EVENT, 0, 0, 0]) >= 0
         && call(PE_UNMASK, [0; 4]) >= 0
@@ -108,7 +108,7 @@ pub fn signal(pcpu: usize) {
 
 /// Stops software step of the guest. An event that arrives meanwhile starts it again, or was
 /// signalled before the check that follows.
-fn calm() {
+fn stop_step() {
     write!("mdscr_el1", 0);
     write!("mdcr_el2", read!("mdcr_el2") & !TDE);
     isb();
@@ -116,26 +116,26 @@ fn calm() {
 
 /// Clears the event of this pCPU, which looks for its reason next.
 pub fn answer() {
-    calm();
-    this_pcpu().came.store(0, Relaxed);
+    stop_step();
+    this_pcpu().signalled.store(0, Relaxed);
 }
 
 /// Whether an event has arrived on this pCPU whose reason has not been looked for.
-pub fn came() -> bool {
-    this_pcpu().came.load(Relaxed) != 0
+pub fn is_signalled() -> bool {
+    this_pcpu().signalled.load(Relaxed) != 0
 }
 
 /// Stops software step when the guest leaves the pCPU, so that its saved registers have no trace of
 /// an event.
-pub fn leave() {
-    calm();
+pub fn put() {
+    stop_step();
 }
 
 /// Starts software step when the guest gets the pCPU back and an event has arrived whose reason has
 /// not been looked for: then the guest enters EL2 again at once.
-pub fn arrive() {
-    calm();
-    if came() {
+pub fn load() {
+    stop_step();
+    if is_signalled() {
         write!("mdcr_el2", read!("mdcr_el2") | TDE);
         write!("mdscr_el1", 1);
     }

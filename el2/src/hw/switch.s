@@ -27,7 +27,7 @@ start_thread:
 
 // Makes a thread rest whose guest's registers are all in the frame: it resumes in rested_thread,
 // with nothing else on its stack.
-    .macro lay_down state
+    .macro discard_stack state
     adr     x9, rested_thread
     stp     \state, xzr, [\state, #-32]
     str     x9, [\state, #-16]
@@ -37,7 +37,7 @@ start_thread:
 // gets; x2: stack pointer of the next thread.
     .global rest_thread
 rest_thread:
-    lay_down x0
+    discard_stack x0
     mov     x0, x1
     mov     sp, x2
     ldr     x30, [sp, #16]
@@ -56,7 +56,7 @@ rested_thread:
 // has been loaded.
     .global pass_to_guest
 pass_to_guest:
-    lay_down x0
+    discard_stack x0
     mov     sp, x1
     b       resume_whole
 

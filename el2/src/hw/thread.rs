@@ -79,7 +79,7 @@ pub fn switch(pcpu: &'static mut Pcpu, own: usize, slot: usize) -> &'static mut 
 /// Makes the thread of this vCPU rest: nothing on its stack is needed any more except by the code
 /// that still runs, which does not use the vCPU.
 #[inline(always)]
-pub fn lay_down(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
+pub fn discard_stack(vcpu: &mut Vcpu, pcpu: &mut Pcpu) {
     let slot = vcpu.slot();
     let state: *mut Vcpu = vcpu;
     if let Some(place) = pcpu.stacks().get_mut(slot) {

@@ -89,6 +89,10 @@ const OLD_WORDS: &[(&str, &str)] = &[
     ("leftovers", "temp_files"),
     ("whence", "attribute"),
     ("room", "free, capacity"),
+    ("is_there", "has_gppt_vm, or what is there"),
+    ("lay_down", "discard_stack"),
+    ("keep_on_board", "leave_to_gic"),
+    ("make_way", "uncover_npie"),
 ];
 /// Those of them that are plain English where they name a value.
 const PLAIN: &[&str] = &["linked", "own", "room", "usual", "wanted"];

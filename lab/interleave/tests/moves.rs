@@ -160,7 +160,7 @@ fn pcpus(free: usize) -> [Pcpu; 3] {
         assert_eq!(shared.mailboxes.take(row), 0);
     }
     assert_eq!(shared.mailboxes.take(Mailboxes::of_pcpu(1)), 0);
-    assert!(MAX_PCPUS >= 3);
+    const { assert!(MAX_PCPUS >= 3) };
     [0, 1, 2].map(|index| {
         let mut pcpu = Pcpu {
             shared: Arc::clone(&shared),

@@ -20,7 +20,7 @@ use super::send::send;
 use super::v3::route;
 
 pub use super::by_spi::{meaning, sibling_intid};
-pub use super::gppt_pcpus::{has_events, is_there};
+pub use super::gppt_pcpus::{has_events, has_gppt_vm};
 pub use super::revoke::{give_to, is_gone};
 
 /// `GICD_CTLR.DS`: one Security state.
@@ -91,7 +91,7 @@ pub fn claim(gicd: Registers, intid: u32) {
 
 /// Makes a pCPU look into its mailbox, whether it runs a GPPT VM or not.
 pub fn kick(pcpu: usize) {
-    if is_there(pcpu) {
+    if has_gppt_vm(pcpu) {
         if has_events(pcpu) {
             return sdei::signal(pcpu);
         }
@@ -169,8 +169,8 @@ pub fn group1() -> u64 {
 }
 
 /// Disables Group 1 interrupts, which could otherwise end the sleep of EL2 while the guest does not
-/// have the pCPU. Returns the value for [`show`].
-pub fn hide() -> u64 {
+/// have the pCPU. Returns the value for [`restore_group1`].
+pub fn disable_group1() -> u64 {
     let enabled = read!("icc_igrpen1_el1");
     write!("icc_igrpen1_el1", 0);
     isb();
@@ -178,7 +178,7 @@ pub fn hide() -> u64 {
 }
 
 /// Restores the guest's enable of Group 1.
-pub fn show(enabled: u64) {
+pub fn restore_group1(enabled: u64) {
     write!("icc_igrpen1_el1", enabled);
     isb();
 }
@@ -192,7 +192,7 @@ pub fn start_calls(gicd: Registers) {
         for intid in [first, first.wrapping_add(1)] {
             configure(gicd, intid, true);
             route(gicd, intid, index);
-            if is_there(index) {
+            if has_gppt_vm(index) {
                 claim(gicd, intid);
             }
             let word = bank::ENABLE.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
@@ -298,7 +298,7 @@ impl Interface {
         write!("icc_bpr1_el1", self.point);
         set_common(Common::Mask, self.mask);
         set_common(Common::Control, self.control);
-        show(self.group1);
+        restore_group1(self.group1);
         route_to_el2(false);
     }
 }
@@ -341,7 +341,7 @@ impl Gic {
         if own == 0 {
             // Got back by events: EL2 has none, and what is there of Group 0 is the firmware's.
             set_common(Common::Control, 0);
-            return show(0);
+            return restore_group1(0);
         }
         let (frame, at) = self.frames.bank(bank::GROUP, 0);
         frame.write(at, !own);

@@ -21,6 +21,6 @@ pub fn has_events(index: usize) -> bool {
 }
 
 /// Whether pCPU `index` runs a GPPT VM.
-pub fn is_there(index: usize) -> bool {
+pub fn has_gppt_vm(index: usize) -> bool {
     THERE.load(Relaxed) >> (index & 31) & 1 != 0
 }

@@ -15,7 +15,7 @@ use super::v2::{
     CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, set_control,
 };
 
-pub use super::revoke::{give_to, is_gone, is_there};
+pub use super::revoke::{give_to, has_gppt_vm, is_gone};
 
 /// Whether EL2's interrupts are in Group 0 there: no, they are in the group of the guest's.
 pub const EL2_IN_GROUP0: bool = false;

@@ -10,12 +10,12 @@ use super::super::mmio::Registers;
 use super::super::sysreg::dsb;
 
 #[cfg(not(feature = "gicv2"))]
-use super::gppt_pcpus::is_there;
+use super::gppt_pcpus::has_gppt_vm;
 use super::registers::{
     HCR_ENABLE, HCR_EOI_COUNT, HCR_NONE_PENDING, HCR_NOT_PRESENT, VirtualInterface, bank,
 };
 #[cfg(feature = "gicv2")]
-use super::revoke::is_there;
+use super::revoke::has_gppt_vm;
 #[cfg(feature = "gicv2")]
 use super::v2 as version;
 #[cfg(not(feature = "gicv2"))]
@@ -54,7 +54,7 @@ impl Gic {
     /// Starts the interrupts of this pCPU, which is number `index`: `wanted` has the SGIs and PPIs
     /// to enable.
     pub fn start(&mut self, index: usize, wanted: u32) {
-        let own = is_there(index);
+        let own = has_gppt_vm(index);
         self.frames.start(index, if own { 0 } else { wanted });
         self.list_registers = version::start_cpu_interface().min(16);
         if own {

@@ -33,7 +33,7 @@ fn owner(index: usize) -> Option<usize> {
 
 /// Whether pCPU `index` runs a VM that is reclaimed in this way.
 #[cfg(feature = "gicv2")]
-pub fn is_there(index: usize) -> bool {
+pub fn has_gppt_vm(index: usize) -> bool {
     owner(index).is_some()
 }
 

@@ -164,8 +164,8 @@ impl Tables {
     /// The file cannot be written.
     pub fn write_killed(&mut self, root: &Path, there: &[Mutant]) -> Result<(), Failure> {
         for (file, killed) in &mut self.killed {
-            let is_there = |key: &Key| there.iter().any(|m| m.file == *file && m.key == *key);
-            killed.retain(|killed| is_there(&killed.key));
+            let known = |key: &Key| there.iter().any(|m| m.file == *file && m.key == *key);
+            killed.retain(|killed| known(&killed.key));
             killed.sort();
         }
         self.killed.retain(|_, killed| !killed.is_empty());
