@@ -5,8 +5,8 @@
 pub const CALL_UID: u32 = 0x8600_ff01;
 /// Revision: w0 becomes [`REVISION`]'s major, w1 its minor number.
 pub const CALL_REVISION: u32 = 0x8600_ff03;
-/// Which VM has ended, of those that this VM is told of: see [`EVENT_NONE`]. x1 and x2 become its name (16 bytes,
-/// padded with 0), x3 why it ended ([`End`] as number). Each end is told once; asking again gives the next.
+/// Next VM that has ended, of those that this VM is told of: see [`EVENT_NONE`]. x1 and x2 become its name (16 bytes,
+/// padded with 0), x3 the reason ([`End`] as number). Each end is told once; asking again gives the next.
 pub const CALL_EVENT: u32 = 0xc600_0001;
 /// Yield: the caller waits for another vCPU, perhaps of its own VM, which goes first if it is ready on the same pCPU. Does what
 /// WFE does where CPUs trap it. x0 becomes 0.
@@ -21,7 +21,7 @@ pub const UID: [u32; 4] = [0x421d_8fd9, 0x0e4e_5b7a, 0x756b_0f9c, 0x6468_6b6c];
 /// Major and minor number of these calls.
 pub const REVISION: [u32; 2] = [1, 1];
 
-/// Why a VM ends.
+/// Reason for the end of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum End {

@@ -1,8 +1,8 @@
 //! Exit classes: the names under which EL2 counts what brought it in, and under which reports and
 //! tools show it.
 
-/// Why a vCPU left the guest. The number is the index in statistics and in the last-exits ring. Those that
-/// come most often come first: their sums are near enough for pairs of loads and stores.
+/// Reason for which a vCPU left the guest. The number is the index in statistics and in the last-exits
+/// ring. Those that come most often come first: their sums are near enough for pairs of loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitClass {
@@ -45,7 +45,7 @@ pub enum ExitClass {
 }
 
 impl ExitClass {
-    /// How many classes there are.
+    /// Number of classes.
     pub const COUNT: usize = 18;
 
     /// All classes in the order of their numbers.

@@ -1,11 +1,11 @@
-//! The plan: what the host tool proves and EL2 proves again (`docs/adr/0002-plan-format.md`).
+//! The plan, which the host tool proves and EL2 proves again (`docs/adr/0002-plan-format.md`).
 //!
 //! A plan is one block of bytes, a multiple of 8 long: [`Header`], then the tables that it names, in
 //! the order of [`TableId`], each directly behind the one before. Tables are sorted by VM where their
 //! rows name one. There are no pointers, no strings of variable length and no padding that is not a
 //! named field which must be 0; so every byte has a meaning and every byte is checked.
 //!
-//! Who checks what is told by the `core::plan` module of `bulkhead-core`, which both sides call.
+//! The `core::plan` module of `bulkhead-core`, which both sides call, tells which side checks what.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -38,7 +38,8 @@ pub const MAX_PLAN: u64 = 64 * 1024;
 pub const EL2_WINDOW: u64 = 2 * 1024 * 1024;
 /// Width of the IPA space of every VM in bits: one root page, start at level 1.
 pub const IPA_BITS: u32 = 39;
-/// Where EL2 can be loaded: below this address its identity map and its own map do not meet.
+/// Limit of the addresses at which EL2 can be loaded: below it, EL2's identity map and its own map
+/// do not meet.
 pub const LOAD_LIMIT: u64 = 128 << 30;
 /// SPIs that a vGIC offers at most (INTIDs 32 to 287); always a multiple of 32.
 pub const MAX_SPIS: u32 = 256;
@@ -50,7 +51,7 @@ pub const VCPU_POOL_PAGES: u32 = 5;
 /// Pages from the pool for each VM besides its stage-2 tables: 2 of what the pCPUs share about it, then the one
 /// in which it is told stolen time, used or not.
 pub const VM_POOL_PAGES: u32 = 3;
-/// Which of the pages of a VM is the one of stolen time.
+/// Index of the page of stolen time among the pages of a VM.
 pub const STOLEN_TIME_PAGE: u32 = 2;
 /// Most pages of the pool: what EL2 maps of it while it starts.
 pub const MAX_POOL_PAGES: u64 = 2048;
@@ -67,7 +68,7 @@ pub const NAME: usize = 16;
 /// "No such index" in 16-bit index fields.
 pub const NONE: u16 = u16::MAX;
 
-/// Where a table starts (bytes from the start of the plan) and how many rows it has.
+/// Start of a table (bytes from the start of the plan) and its number of rows.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -109,7 +110,7 @@ pub enum TableId {
     Doorbells = 11,
 }
 
-/// How many tables a plan has.
+/// Number of tables in a plan.
 pub const TABLES: usize = 12;
 
 /// Start of every plan.
@@ -252,7 +253,8 @@ pub struct Pcpu {
     pub call_spi: u16,
     /// Must be 0.
     pub reserved2: u32,
-    /// Where EL2 writes the address at which the CPU begins, if it waits for that (`spin-table`); 0: the firmware starts it (PSCI).
+    /// Address to which EL2 writes the one at which the CPU begins, if the CPU waits for that (`spin-table`);
+    /// 0: the firmware starts it (PSCI).
     pub release: u64,
 }
 
@@ -270,7 +272,7 @@ pub enum Class {
     HardRealtime = 3,
 }
 
-/// What happens when a VM crashes, as number in [`Vm::crash`].
+/// Policy for a crash of a VM, as number in [`Vm::crash`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Crash {
@@ -283,7 +285,7 @@ pub enum Crash {
     Notify = 2,
 }
 
-/// How a VM gets its interrupts, as number in [`Vm::interrupts`].
+/// Way in which a VM gets its interrupts, as number in [`Vm::interrupts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum InterruptMode {
@@ -301,11 +303,12 @@ pub enum InterruptMode {
     GpptV2 = 4,
 }
 
-/// How EL2 gets the pCPU of a VM back that takes interrupts at EL1, as number in [`Vm::reclaim`].
+/// Way in which EL2 gets back the pCPU of a VM that takes interrupts at EL1, as number in
+/// [`Vm::reclaim`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Reclaim {
-    /// Whatever it does: the mode itself sees to that.
+    /// Regardless of what the VM does: the mode itself sees to that.
     Always = 0,
     /// Its WFI traps: EL2 waits on its behalf, with its own masks open.
     Guaranteed = 1,
@@ -336,7 +339,7 @@ pub struct Vm {
     pub flags: u16,
     /// Hardware tag of its stage-2 translations; from 1, no two alike.
     pub vmid: u16,
-    /// With [`Crash::Restart`]: how often at most in `restart_seconds`; else 0.
+    /// With [`Crash::Restart`]: most restarts in `restart_seconds`; else 0.
     pub restarts: u16,
     /// With [`Crash::Restart`]: seconds in which restarts are counted; else 0.
     pub restart_seconds: u16,
@@ -348,11 +351,11 @@ pub struct Vm {
     pub interrupts: u16,
     /// [`Reclaim`]; 0 with [`InterruptMode::Vgic`].
     pub reclaim: u16,
-    /// How often at most the VM starts again in `reset_seconds` because its guest asks for a reset; 0: always.
+    /// Most restarts in `reset_seconds` because the guest asks for a reset; 0: no limit.
     pub resets: u16,
     /// Seconds in which resets are counted; 0 without a limit.
     pub reset_seconds: u16,
-    /// Where its boot vCPU starts (IPA, in its RAM).
+    /// IPA at which its boot vCPU starts, in its RAM.
     pub entry: u64,
     /// x0 at the start: IPA of its device tree, or 0.
     pub boot_arg: u64,
@@ -371,7 +374,7 @@ pub struct Vm {
     pub s2_pages: u32,
 }
 
-/// What a vCPU may have of its pCPU, as number in [`Vcpu::policy`] (`docs/adr/0014-cpu-time.md`).
+/// Part of its pCPU that a vCPU may have, as number in [`Vcpu::policy`] (`docs/adr/0014-cpu-time.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum CpuPolicy {
@@ -408,7 +411,7 @@ pub struct Vcpu {
     pub reserved: u32,
 }
 
-/// What a region is, as number in [`Region::kind`].
+/// Kind of a region, as number in [`Region::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RegionKind {
@@ -465,11 +468,11 @@ pub struct Load {
     pub offset: u64,
     /// Bytes; a multiple of 8 (padded with 0 by the image builder).
     pub size: u64,
-    /// Where they go (IPA); a multiple of 8.
+    /// IPA to which they are copied; a multiple of 8.
     pub ipa: u64,
 }
 
-/// Which random number goes somewhere, as number in [`Seed::kind`].
+/// Kind of a random number in a guest's device tree, as number in [`Seed::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum SeedKind {
@@ -513,7 +516,7 @@ pub struct Irq {
     pub flags: u16,
 }
 
-/// What EL2 emulates, as number in [`Device::kind`].
+/// Kind of a device that EL2 emulates, as number in [`Device::kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum DeviceKind {
@@ -553,7 +556,7 @@ pub struct Quiet {
     pub vm: u16,
     /// Bytes of the register: 1, 2 or 4.
     pub width: u16,
-    /// What is written.
+    /// Value that is written.
     pub value: u32,
     /// Physical address of the register, in a [`RegionKind::Device`] region of the VM.
     pub pa: u64,

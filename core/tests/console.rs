@@ -1,5 +1,5 @@
-//! What EL2 writes on its console and what tools read of it are the same: every kind of line, written by EL2's writer and read by
-//! the tools' parser.
+//! Agreement of EL2's console and the tools: every kind of line, written by EL2's writer and read
+//! by the tools' parser, is the same.
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::console::*;
@@ -14,7 +14,7 @@ use bulkhead_core::sched::{Account, Policy, RunState, Usage};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What EL2's line has after `write`.
+/// Returns the text of EL2's line after `write`.
 fn written(write: impl FnOnce(&mut Line<256>)) -> String {
     let mut line = Line::new();
     write(&mut line);
@@ -284,7 +284,7 @@ proptest! {
     }
 }
 
-/// Pieces of lines, and what stands in no line, in any order.
+/// Pieces of lines, and text that is in no line, in any order.
 fn hostile() -> impl Strategy<Value = String> {
     let words = [
         "vm ",

@@ -30,7 +30,7 @@ fn row() -> Row {
     }
 }
 
-/// What happens next.
+/// The next event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// Somebody types this order.
@@ -66,10 +66,10 @@ fn events() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What a report says.
+/// Content of a report.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Said {
-    /// Why the VM has ended, and what follows.
+    /// Reason of the VM's end, and its consequence.
     Reason(Option<usize>, Settled),
     /// Statistics of this vCPU.
     Statistics(usize),
@@ -84,7 +84,7 @@ enum Said {
 struct Thread {
     runs: bool,
     prepares: bool,
-    /// Why the VM has ended: by a crash of this vCPU, or otherwise.
+    /// Reason of the VM's end: a crash of this vCPU, or something else.
     reason: Option<bool>,
     report: Option<(Said, bool)>,
     reported: u32,
@@ -275,7 +275,7 @@ impl Machine {
         );
     }
 
-    /// Everybody does what there is to do.
+    /// All threads do the work that there is.
     fn settle(&mut self) {
         for _ in 0..1000 {
             let worked = [0, 1, 2].map(|vcpu| self.step(vcpu));

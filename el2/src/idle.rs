@@ -54,8 +54,8 @@ pub fn wait(idle: &mut Vcpu) -> ! {
     }
 }
 
-/// Does what the VM needs from the thread of a vCPU that is off. Returns whether there was anything
-/// to do; does not return if the vCPU is to run.
+/// Does the work that the VM needs from the thread of a vCPU that is off. Returns whether there was
+/// any; does not return if the vCPU is to run.
 fn offline_work(vcpu: &mut Vcpu) -> bool {
     let (Some(vm), Some(index)) = (vcpu.vm(), vcpu.vm) else {
         return false;

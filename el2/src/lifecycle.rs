@@ -1,9 +1,9 @@
-//! How VMs end, start again and pause, and how their vCPUs go on and off.
+//! The end, restart and pause of VMs, and switching their vCPUs on and off.
 //! `bulkhead_core::cpu::{power, life}` decide; this module carries out the pCPU's part.
 //!
-//! Whoever ends a VM changes its phase and sends [`mailbox::POWER`] to its vCPUs. The thread of
-//! each vCPU takes the vCPU off the hardware. The last vCPU to go off silences the VM's interrupts
-//! and devices and settles what follows. Nobody waits for anybody.
+//! To end a VM is to change its phase and send [`mailbox::POWER`] to its vCPUs. The thread of each
+//! vCPU takes the vCPU off the hardware. The last vCPU to go off silences the VM's interrupts and
+//! devices and settles what follows. Nobody waits for anybody.
 
 use core::sync::atomic::Ordering;
 

@@ -22,7 +22,7 @@ pub const LEAVES: u32 = 1 << 31;
 /// The milliseconds in which each fair vCPU that is always ready runs once.
 const ROUND_MS: u64 = 6;
 
-/// A run slot: what a pCPU knows of one of its vCPUs without touching the vCPU's own state.
+/// A run slot: the facts that a pCPU has of one of its vCPUs without touching the vCPU's own state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSlot {
     /// The row of the vCPU in the plan.
@@ -78,7 +78,7 @@ pub struct Pcpu {
     /// A lower bound of the times at which anything but the running vCPU needs the timer: the
     /// earlier of `soonest` and the next of `deadlines`.
     pub due: u64,
-    /// What a switch does more on this core than on most ([`cpu::switch_quirks`]).
+    /// The additional work of a switch that this core needs ([`cpu::switch_quirks`]).
     pub quirks: u64,
     /// The time before which EL2's timer can fire only for the end of the turn.
     pub rest: u64,

@@ -558,8 +558,8 @@ pub fn wait(vcpu: &mut Vcpu) {
     }
 }
 
-/// Between two slices of long work, does what other pCPUs and the console ask of this pCPU, and
-/// lets other vCPUs have their turns. `false`: more interrupts may be pending.
+/// Does the work that other pCPUs and the console ask of this pCPU between two slices of long work,
+/// and lets other vCPUs have their turns. `false`: more interrupts may be pending.
 pub fn poll_and_yield(vcpu: &mut Vcpu) -> bool {
     // As many as there can be sources of interrupts; further ones can wait for the next slice.
     let mut quiet = false;

@@ -98,7 +98,7 @@ pub struct Vcpu {
     pub has_ptimer: bool,
     /// The saved registers of the vCPU while another vCPU has the pCPU.
     pub context: Context,
-    /// When the vCPU left the pCPU (cycle counter).
+    /// The time at which the vCPU left the pCPU (cycle counter).
     pub left: u64,
     /// The IPA at which the guest reads its stolen time, if it is offered that.
     pub stolen_at: Option<u64>,
@@ -139,7 +139,7 @@ pub struct Vcpu {
     pub generator: Option<Generator>,
     /// The life of the VM (`Life::number`) whose end this vCPU has reported.
     pub reported: u32,
-    /// Why the VM ends, if this vCPU is the one to report that, until it does.
+    /// The reason for the VM's end, if this vCPU is the one to report that, until it does.
     pub reason: Option<Reason>,
     /// The state of the VM that the pCPUs share.
     pub shared: Option<&'static Vm>,

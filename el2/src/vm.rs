@@ -90,7 +90,7 @@ pub fn notify(vm: usize, whom: Notify) {
 }
 
 /// Starts a VM that is down; its boot vCPU must be notified. Called while the board starts, and
-/// later by who manages the VMs, so by one pCPU at a time.
+/// later by the pCPU that manages the VMs, so by one pCPU at a time.
 #[inline(never)]
 pub fn start(index: usize) -> Result<(), Phase> {
     // Counted first: whoever takes another VM down meanwhile must not take that for the last one.

@@ -40,7 +40,7 @@ fn arguments(mut words: impl Iterator<Item = String>) -> Option<Arguments> {
     Some(arguments)
 }
 
-/// What a program does that searches this target and has no code of another.
+/// Runs a program that searches this target and has no code of another.
 pub fn main(target: &Target) -> ExitCode {
     let Some(arguments) = arguments(std::env::args().skip(1)) else {
         eprintln!("{USAGE}");

@@ -1,4 +1,4 @@
-//! Where the compiler's instrumentation hands over its counters: the only unsafe code here.
+//! Interface to the counters of the compiler's instrumentation: the only unsafe code here.
 #![allow(unsafe_code)]
 
 use std::sync::Mutex;
@@ -61,7 +61,7 @@ pub fn take_counters(copy: &mut Vec<u8>) {
     }
 }
 
-/// How many counters there are; none if the program was built without.
+/// Returns the number of counters; 0 if the program was built without them.
 pub fn counters() -> usize {
     RANGES
         .lock()

@@ -1,4 +1,4 @@
-//! What the device tree says about the machine that the guest runs on.
+//! Machine that the guest runs on, read from the device tree.
 
 use arrayvec::ArrayVec;
 use dtoolkit::fdt::{Fdt, FdtNode};
@@ -30,7 +30,7 @@ impl Range {
 pub struct Shared {
     /// Its name in the description of the system.
     pub label: &'static str,
-    /// Where it is.
+    /// Range of its addresses.
     pub range: Range,
 }
 
@@ -89,7 +89,7 @@ pub struct Board {
     pub gicr: Range,
     /// GICv2: CPU interface.
     pub gicc: Range,
-    /// How many CPUs there are.
+    /// Number of CPUs.
     pub cpus: usize,
     /// This program, its stack included.
     pub image: Range,
@@ -160,7 +160,7 @@ impl Board {
         })
     }
 
-    /// Where a shared region with this label is.
+    /// Returns the addresses of the shared region with this label.
     pub fn shared(&self, label: &str) -> Option<Range> {
         self.shared
             .iter()

@@ -22,15 +22,15 @@ pub fn affinity(cpu: usize) -> u64 {
     mrs!("mpidr_el1") & 0xff_00ff_ff00 | cpu as u64
 }
 
-/// What each CPU does when it has started.
+/// Address of the function that each CPU calls when it has started.
 static ENTRY: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
 
 unsafe extern "C" {
     fn secondary_start();
 }
 
-/// Where a CPU that was started comes to life, for calls of PSCI by hand. What it does is what the
-/// latest [`prepare`] for it said.
+/// Returns the entry point of a CPU that is started, for calls of PSCI by hand. The CPU then calls
+/// the function of the latest [`prepare`] for it.
 pub fn entry() -> u64 {
     secondary_start as *const () as u64
 }
@@ -83,7 +83,7 @@ struct Desk {
     work: AtomicUsize,
     argument: AtomicU64,
     result: AtomicU64,
-    /// How often work was given and done.
+    /// Number of times that work was given, and done.
     given: AtomicU64,
     done: AtomicU64,
 }
@@ -98,7 +98,8 @@ static DESKS: [Desk; MOST] = [const {
     }
 }; MOST];
 
-/// What a CPU does that is there for others: its GIC, then what [`call`] and [`give`] want, for ever.
+/// Runs on a CPU that works for others: sets up its GIC, then does the work of [`call`] and [`give`]
+/// for ever.
 pub fn serve(_context: u64) {
     crate::gic::init_cpu();
     let desk = &DESKS[number()];
@@ -143,7 +144,7 @@ pub fn is_done(cpu: usize) -> bool {
     DESKS[cpu].done.load(Acquire) == DESKS[cpu].given.load(Relaxed)
 }
 
-/// What the latest work of a CPU gave; none if it does not come to an end.
+/// Returns the result of the latest work of a CPU; none if it does not come to an end.
 pub fn result(cpu: usize) -> Option<u64> {
     wait(|| is_done(cpu)).then(|| DESKS[cpu].result.load(Relaxed))
 }

@@ -3,7 +3,7 @@
 use core::arch::{asm, global_asm};
 use core::fmt;
 
-/// What an entry left behind. The assembly below knows this layout.
+/// State after the entry of an exception. The assembly below knows this layout.
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Entry {
@@ -130,7 +130,7 @@ unsafe extern "C" {
     fn entry_pair();
 }
 
-/// What brings an exception about.
+/// Cause of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// UDF.

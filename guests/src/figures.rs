@@ -19,11 +19,11 @@ pub struct Figure {
     pub id: u64,
     /// Name in reports.
     pub name: &'static str,
-    /// What one operation is.
+    /// Text that describes one operation.
     pub operation: &'static str,
-    /// How many operations there are between the marks.
+    /// Number of operations between the marks.
     pub operations: u32,
-    /// How many events one operation has, by which its cost is divided.
+    /// Number of events of one operation, by which its cost is divided.
     pub events: u32,
 }
 

@@ -1,7 +1,7 @@
 //! PL061: QEMU's GPIO controller, whose interrupt a program raises by itself: a pin that nothing drives is low, and
 //! level-sensitive low it asks.
 
-/// Where `virt` has it, and its interrupt.
+/// Address of the PL061 of QEMU's `virt`.
 pub const PL061: usize = 0x0903_0000;
 /// INTID of [`PL061`].
 pub const PL061_INTID: u32 = 39;
@@ -14,5 +14,5 @@ pub const GPIOIS: usize = 0x404;
 pub const GPIOIEV: usize = 0x40c;
 /// Interrupt enable.
 pub const GPIOIE: usize = 0x410;
-/// What is pending and enabled.
+/// Masked interrupt status: pending and enabled.
 pub const GPIOMIS: usize = 0x418;

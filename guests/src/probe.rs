@@ -234,7 +234,7 @@ unsafe impl Sync for Buffer {}
 
 static BUFFERS: [Buffer; MOST] = [const { Buffer(UnsafeCell::new([RET; CODE + 1])) }; MOST];
 
-/// Where [`code`] puts the first instruction on this CPU.
+/// Returns the address of the first instruction of [`code`] on this CPU.
 pub fn code_address() -> usize {
     BUFFERS[cpu::number()].0.get().addr()
 }

@@ -1,4 +1,4 @@
-//! What each CPU's interrupt handler has seen: the handler of programs that count interrupts.
+//! Interrupts that each CPU has taken: the handler of programs that count interrupts.
 
 use crate::cpu::{self, MOST};
 use crate::gic::{self, Taken};
@@ -16,7 +16,7 @@ static ORDER: [[AtomicU32; KEPT]; MOST] = [const { [const { AtomicU32::new(0) };
 static TAKEN: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 /// GICv2: bit n of the word for an SGI: CPU n has sent it.
 static SENDERS: [[AtomicU32; 16]; MOST] = [const { [const { AtomicU32::new(0) }; 16] }; MOST];
-/// What a CPU has written before it sent the SGI of its own number.
+/// Value that a CPU has written before it sent the SGI of its own number.
 static MARKS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 /// The mark of each CPU as each other one read it when it took that SGI.
 static SEEN: [[AtomicU64; MOST]; MOST] = [const { [const { AtomicU64::new(0) }; MOST] }; MOST];
@@ -77,17 +77,17 @@ pub fn forget() {
     sysreg::dsb();
 }
 
-/// How many interrupts a CPU has taken since [`forget`].
+/// Returns the number of interrupts that a CPU has taken since [`forget`].
 pub fn taken(cpu: usize) -> u32 {
     TAKEN[cpu].load(Acquire)
 }
 
-/// How many of one INTID a CPU has taken.
+/// Returns the number of interrupts of one INTID that a CPU has taken.
 pub fn of(cpu: usize, intid: u32) -> u32 {
     COUNTS[cpu][intid as usize].load(Acquire)
 }
 
-/// How many of one INTID all CPUs have taken.
+/// Returns the number of interrupts of one INTID that all CPUs have taken.
 pub fn everywhere(intid: u32) -> u32 {
     (0..MOST).map(|cpu| of(cpu, intid)).sum()
 }
@@ -97,12 +97,12 @@ pub fn order(cpu: usize, place: usize) -> u32 {
     ORDER[cpu][place].load(Acquire)
 }
 
-/// GICv2: who has sent an SGI to a CPU, a bit for each.
+/// Returns the CPUs that have sent an SGI to a CPU, a bit for each (GICv2).
 pub fn senders(cpu: usize, intid: u32) -> u32 {
     SENDERS[cpu][intid as usize].load(Acquire)
 }
 
-/// Writes the mark of this CPU, for whoever takes the SGI of its number.
+/// Writes the mark of this CPU, for CPUs that take the SGI of its number.
 pub fn mark(value: u64) {
     MARKS[cpu::number()].store(value, Release);
 }
@@ -117,7 +117,7 @@ pub fn hold(cpus: u32) {
     HOLD.store(cpus, Release);
 }
 
-/// Has this CPU's timer fire so often, every 20 us.
+/// Has this CPU's timer fire `times` times, every 20 us.
 pub fn tick(times: u64) {
     TICKS[cpu::number()].store(times, Relaxed);
     timer::arm(timer::now() + timer::ticks(20));

@@ -110,7 +110,7 @@ unsafe extern "C" {
     static refuge_end: u8;
 }
 
-/// What a CPU does for ever in a [`Refuge`].
+/// Endless loop of a CPU in a [`Refuge`].
 #[derive(Clone, Copy, Debug)]
 pub enum Busy {
     /// It runs in a loop.

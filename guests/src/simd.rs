@@ -37,7 +37,7 @@ unsafe extern "C" {
     fn simd_damage(seed: u64, step: u64, control: u64) -> u64;
 }
 
-/// What is added from one register to the next: the registers of two seeds differ in every byte.
+/// Difference between one register and the next: the registers of two seeds differ in every byte.
 const STEP: u64 = 0x0101_0101_0101_0101;
 /// FPCR: round towards zero, which is not the value after a reset.
 const CONTROL: u64 = 3 << 22;

@@ -195,8 +195,8 @@ pub struct Values {
     unused: [u64; 28],
 }
 
-/// What the bits of FPCR, FPSR, NZCV and DAIF may be: FPCR without its traps and what newer CPUs
-/// have; FPSR without the flags of AArch32. IRQ stays masked.
+/// Bits of FPCR, FPSR, NZCV and DAIF that may be set: FPCR without its traps and the bits of newer
+/// CPUs; FPSR without the flags of AArch32. IRQ stays masked.
 pub const CONTROL_BITS: [u64; 4] = [0x07c0_0000, 0x0800_009f, 0xf000_0000, 0x340];
 /// PSTATE.I in DAIF.
 const MASKED: u64 = 0x80;
@@ -246,18 +246,18 @@ impl Values {
 /// A value that is not what was given: kind, number among those of its kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Other {
-    /// Of which kind.
+    /// Name of its kind.
     pub name: &'static str,
-    /// Which of them.
+    /// Its number among those of its kind.
     pub number: usize,
-    /// What it is.
+    /// The value that was found.
     pub seen: u64,
-    /// What it was.
+    /// The expected value.
     pub expected: u64,
 }
 
-/// What is loaded, and then what was found. SP is the address of the one that is in use, which is
-/// how the values of two programs' SP differ.
+/// Values that are loaded, and values that were found afterwards. SP is the address of the area in
+/// use, so that the values of two programs' SP differ.
 #[repr(C, align(16))]
 struct Area {
     given: Values,
@@ -431,7 +431,7 @@ state_begin:
     begun = const BEGUN,
 );
 
-/// Where `state_begin` stores, from the boot CPU's stack on: CPU 7's own.
+/// Offset from the boot CPU's stack to the one in which `state_begin` stores: CPU 7's own.
 const BEGUN: usize = 6 << crate::start::STACK_SHIFT;
 
 unsafe extern "C" {
@@ -442,7 +442,7 @@ unsafe extern "C" {
     static __stack_top: u8;
 }
 
-/// What a CPU does while its registers have patterns.
+/// Activity of a CPU while its registers have patterns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
     /// Goes round a loop of two instructions so often, counting in x0.
@@ -500,8 +500,8 @@ pub fn hold(place: usize, mut given: Values, wait: Wait) -> Result<(), Other> {
     found.first_other(&given).map_or(Ok(()), Err)
 }
 
-/// What a CPU has found in its first instruction, of what start-up has changed since: name, value,
-/// and what it has to be.
+/// Passes `each` the registers that a CPU had at its first instruction and that start-up has changed
+/// since: name, value, expected value.
 pub fn begun(cpu: usize, mut each: impl FnMut(&'static str, u64, u64)) {
     let base = (&raw const __stack_top).addr() + BEGUN + (cpu << 10);
     let word = |offset: usize| crate::mmio::read64(base + offset);

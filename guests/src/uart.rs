@@ -42,12 +42,12 @@ static BASE: AtomicUsize = AtomicUsize::new(0);
 static ACCESSES: AtomicU64 = AtomicU64::new(0);
 static CHARACTERS: AtomicU64 = AtomicU64::new(0);
 
-/// How often this module has accessed the registers.
+/// Returns the number of register accesses of this module.
 pub fn accesses() -> u64 {
     ACCESSES.load(Relaxed)
 }
 
-/// How many characters other than white space this module has printed.
+/// Returns the number of characters other than white space that this module has printed.
 pub fn characters() -> u64 {
     CHARACTERS.load(Relaxed)
 }

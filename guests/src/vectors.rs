@@ -9,9 +9,9 @@ use core::arch::global_asm;
 pub struct Frame {
     /// x0 to x30.
     pub x: [u64; 31],
-    /// Where the exception returns to.
+    /// Return address of the exception (ELR_EL1).
     pub elr: u64,
-    /// PSTATE to return to.
+    /// PSTATE to return to (SPSR_EL1).
     pub spsr: u64,
     /// CNTVCT_EL0, read by the third instruction of the vector.
     pub entered: u64,

@@ -14,7 +14,7 @@ pub const ALL_STOPPED: &str = all_stopped!();
 pub const ALL_STOPPED_LINE: &str = concat!(all_stopped!(), "\r\n");
 
 sequence! {
-    /// What is typed goes to another VM: `input goes to linux`.
+    /// Switch of the console's input to another VM: `input goes to linux`.
     pub struct InputTo<'a> {
         /// Its name.
         "input goes to ", vm: Name<'a>,
@@ -22,14 +22,14 @@ sequence! {
 }
 
 sequence! {
-    /// A VM has not read its input for long, and there is no room for more: `input is lost, not read by linux`.
+    /// Loss of input that a VM has not read for long, and has no room for: `input is lost, not read by linux`.
     pub struct InputLost<'a> {
         /// Its name.
         "input is lost, not read by ", vm: Name<'a>,
     }
 }
 
-/// What a VM does that an order does not fit, as an adjective.
+/// State of a VM that an order does not fit, as an adjective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// It is down.
@@ -79,7 +79,7 @@ impl Field<'_> for Condition {
     }
 }
 
-/// What is ordered of a VM in the monitor.
+/// Order about a VM, given in the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Its vCPUs do not run for now.
@@ -123,11 +123,11 @@ impl Field<'_> for Order {
 /// The answer of the monitor to an order: `stop linux`, or `cannot stop linux: it is stopped`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ordered<'a> {
-    /// What is ordered.
+    /// The order.
     pub order: Order,
     /// Name of the VM.
     pub vm: Name<'a>,
-    /// What the VM does that the order does not fit; `None`: the order is carried out.
+    /// State of the VM that the order does not fit; `None`: the order is carried out.
     pub refused: Option<Condition>,
 }
 
@@ -218,7 +218,7 @@ macro_rules! refused {
 pub struct Refused<'a> {
     /// Name of the rule that does not hold.
     pub rule: &'a str,
-    /// Where, in EL2's words; empty if it says no more.
+    /// Place of the defect, in EL2's words; empty if it says no more.
     pub place: &'a str,
 }
 
@@ -240,7 +240,7 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// What becomes of a VM that has ended.
+/// Whether a VM that has ended starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It stays stopped.
@@ -276,9 +276,9 @@ sequence! {
     pub struct VmEnd<'a> {
         /// Its name.
         "vm ", vm: Name<'a>,
-        /// What becomes of it.
+        /// Whether it starts again.
         "", outcome: Outcome,
-        /// Why it ended: [`crate::call::End::words`] or the words of a fault, and what follows.
+        /// Reason of the end, [`crate::call::End::words`] or the words of a fault, and what follows.
         "", why: Rest<'a>,
     }
 }

@@ -1,4 +1,4 @@
-//! What stands between the fixed words of a line.
+//! The values between the fixed words of a line.
 
 use super::Sink;
 
@@ -10,7 +10,7 @@ pub trait Field<'a>: Sized {
     fn parse(text: &mut &'a str) -> Option<Self>;
 }
 
-/// Takes what is before the first character that `ends` accepts.
+/// Takes the text before the first character that `ends` accepts.
 fn take<'a>(text: &mut &'a str, ends: impl Fn(char) -> bool) -> &'a str {
     let (taken, rest) = text.split_at(text.find(ends).unwrap_or(text.len()));
     *text = rest;

@@ -48,7 +48,7 @@ pub struct Labelled<'a> {
     pub name: &'a str,
     /// Whether this goes on with the speaker's line before.
     pub goes_on: bool,
-    /// What follows the label.
+    /// Text behind the label.
     pub text: &'a str,
 }
 

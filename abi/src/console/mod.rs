@@ -22,7 +22,7 @@ pub use field::{Field, Hex, Name, Padded, Percent, Rest, Word};
 pub use stats::{ClassRow, ExitsOf, FaultAt, HEADINGS, LAST_EXITS, LastExit, Totals};
 pub use time::{Ran, Turns, WAITS, Waits, waits};
 
-/// Where a line is written, piece by piece. EL2's implementation cuts off what does not fit.
+/// Destination of a line that is written piece by piece. EL2's implementation cuts off what does not fit.
 ///
 /// `core::fmt` has no place here: its tables and indirect calls would weigh more than all that EL2 says, and the
 /// call-graph gate cannot see through them.

@@ -8,7 +8,7 @@ use super::{Field, Hex, Name, Percent, Sink, Word};
 use crate::exit::ExitClass;
 
 sequence! {
-    /// Whose statistics follow: `exits vm=linux vcpu=0`.
+    /// The vCPU whose statistics follow: `exits vm=linux vcpu=0`.
     pub struct ExitsOf<'a> {
         /// Name of the VM.
         "exits vm=", vm: Name<'a>,
@@ -17,7 +17,7 @@ sequence! {
     }
 }
 
-/// What the columns of a [`ClassRow`] are.
+/// Headings of the columns of a [`ClassRow`].
 pub const HEADINGS: &str = "  class           count        min       mean        max          total    stddev  %time   per s";
 
 /// The sums of a class of exits, in columns. `N`: what mean and deviation are, whole numbers as EL2 writes them.
@@ -100,7 +100,7 @@ sequence! {
 }
 
 sequence! {
-    /// Where a vCPU was when it crashed.
+    /// Place of a vCPU's crash, with the registers that tell the cause.
     pub struct FaultAt<'a> {
         /// Name of the VM.
         "  vm=", vm: Name<'a>,

@@ -19,7 +19,8 @@ fn value(text: &str, key: &str) -> u64 {
     found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
 }
 
-/// What follows the word with which a line begins, blanks in front of it left out.
+/// Returns the text behind `first`, the word with which a line begins, or `None` if it begins otherwise. Blanks in
+/// front of that word do not count.
 fn behind<'a>(text: &'a str, first: &str) -> Option<&'a str> {
     let rest = text
         .trim_ascii_start()
@@ -82,13 +83,13 @@ macro_rules! pairs {
 }
 
 pairs! {
-    /// How long the vCPU ran and waited.
+    /// Times for which the vCPU ran and waited.
     pub struct Ran = "  time" {
-        /// It ran.
+        /// Time for which it ran.
         ran,
-        /// Since it came to its pCPU.
+        /// Time since it came to its pCPU.
         of,
-        /// It was ready and did not run.
+        /// Time for which it was ready and did not run.
         stolen,
         /// Longest wait from being woken to running.
         longest
@@ -96,7 +97,7 @@ pairs! {
 }
 
 pairs! {
-    /// How often it ran.
+    /// Numbers of turns, overruns and moves of the vCPU.
     pub struct Turns = "  time" {
         /// Turns.
         turns,
@@ -107,7 +108,7 @@ pairs! {
     }
 }
 
-/// How a line of [`Waits`] begins.
+/// First word of a line of [`Waits`], with the blanks in front of it.
 pub const WAITS: &str = "  waits";
 
 /// The key of [`Waits`] without a bound.
@@ -116,9 +117,9 @@ const MORE: &str = "more";
 /// Waits of about the same length, from being woken to running: a word of a line that begins with [`WAITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
-    /// They were shorter than this, and not shorter than half of it; `None`: longer than all others.
+    /// Upper bound: the waits were shorter than this, and not shorter than half of it; `None`: longer than all others.
     pub below: Option<u64>,
-    /// How many.
+    /// Number of waits.
     pub count: u64,
 }
 

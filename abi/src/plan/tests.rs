@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Sizes as `docs/adr/0002-plan-format.md` fixes them: who changes one makes another version.
+/// Sizes as `docs/adr/0002-plan-format.md` fixes them: a change of one makes another version.
 #[test]
 fn rows_have_the_sizes_that_both_sides_count_on() {
     let sizes = [

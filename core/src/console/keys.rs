@@ -73,7 +73,7 @@ pub const HOLD_ROOM: u32 = 16;
 /// [`HOLD_MS`] loses what comes from then on, so that keys for the console are seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hold {
-    /// When the VM has had time enough (ticks); `None`: there is room.
+    /// End of the time that the VM has to make room (ticks); `None`: there is room.
     until: Option<u64>,
     loses: bool,
     told: bool,

@@ -290,7 +290,7 @@ impl Mux {
         self.left == 0 || now.ticks >= self.until && speaker.is_silent(sources)
     }
 
-    /// When to ask again after `Held`.
+    /// Returns the time (ticks) at which to ask again after `Held`.
     pub fn again_at(&self, now: Now) -> u64 {
         if self.line_open && now.ticks < self.until {
             self.until

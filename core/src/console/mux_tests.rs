@@ -137,7 +137,7 @@ fn a_prompt_shows_after_a_while_and_gives_way_when_it_has_been_silent() {
     assert_eq!(rest, "[alpha+] \r\n[alpha] file\r\n");
 }
 
-/// What a VM has begun is closed by the report of its end: nothing goes on.
+/// The report of a VM's end closes the line that the VM has begun: nothing goes on.
 #[test]
 fn the_end_of_a_vm_ends_its_line() {
     let (two, mut mux) = (two(), Mux::new());
@@ -323,7 +323,7 @@ fn a_line_of_the_monitor_waits_for_the_end_of_a_guests_line() {
 }
 
 proptest! {
-    /// Whatever two guests send, and when: each byte comes out once and in order, the pieces of a
+    /// Each byte that two guests send, at any time, comes out once and in order, the pieces of a
     /// line are joined by their labels, and a line whose bytes follow one another in time is in one
     /// piece.
     #[test]

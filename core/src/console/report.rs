@@ -37,10 +37,10 @@ pub enum Reason {
     },
 }
 
-/// What happens after the end of a VM, and the words for it.
+/// Consequence of the end of a VM, and the words for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// What was settled.
+    /// The end, as it was settled.
     pub settled: Settled,
     /// Restarts that the policy of the VM allows after such an end, if it has a limit.
     pub limit: u16,
@@ -51,8 +51,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// What happens after this end of the VM with this row in the plan. `told`: the VM that the row
-    /// has notified of crashes.
+    /// Returns the consequence of this end of the VM with this row in the plan. `told`: the VM that
+    /// the row has notified of crashes.
     pub const fn of(settled: Settled, row: &Row, told: [u8; NAME]) -> Self {
         let (limit, seconds) = match settled.end {
             End::Reset => (row.resets, row.reset_seconds),

@@ -82,7 +82,7 @@ pub const fn is_store(esr: u64) -> bool {
     esr & WNR != 0
 }
 
-/// What EL2 does about a data abort of the guest.
+/// EL2's reaction to a data abort of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataAbort {
     /// May be an access to an emulated device: a translation fault with a valid syndrome.

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cpu::trng::Generator;
 
-/// What a block is for; no block has two purposes.
+/// Purpose of a block; no block has two purposes.
 #[derive(Clone, Copy)]
 enum Purpose {
     /// First keys, two in a block.

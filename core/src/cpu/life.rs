@@ -23,7 +23,7 @@ const PREPARE: u32 = 8;
 /// A vCPU has crashed the VM; its thread knows the reason.
 const CRASHED: u32 = 16;
 
-/// What follows the end of a VM.
+/// Consequence of the end of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Follows {
@@ -44,7 +44,7 @@ pub enum Follows {
 pub struct Settled {
     /// The reason that counts.
     pub end: End,
-    /// What follows.
+    /// The consequence.
     pub follows: Follows,
     /// With [`Follows::Retries`]: restarts so far in their period, this one included.
     pub count: u16,
@@ -89,7 +89,7 @@ pub enum Work {
     Enter(Start),
 }
 
-/// What a printed report leads to.
+/// Consequence of a printed report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Printed {
     /// The threads of the VM's vCPUs have to look at their work.
@@ -189,7 +189,7 @@ impl Life {
         }
     }
 
-    /// What follows an end, and which counter counts that.
+    /// Returns the consequence of an end, and the counter that counts it.
     fn judge(&self, end: End, row: &Row, now: u64, second: u64) -> (Settled, Option<&Restarts>) {
         let settled = |follows, count| Settled {
             end,

@@ -106,8 +106,8 @@ impl Cpu {
     }
 }
 
-/// What EL2 does first when a guest enters it, so that what the guest has taught the branch
-/// predictor does not lead EL2's speculation.
+/// First action of EL2 when a guest enters it, so that branch predictions that the guest has
+/// trained do not lead EL2's speculation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Boundary {
     /// The CPU keeps the contexts apart by itself, or does not speculate that far.

@@ -46,7 +46,7 @@ pub struct Pl011 {
     levels: u32,
 }
 
-/// What EL2 has to do after an access.
+/// Work of EL2 after an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
     /// Whether the interrupt line may have changed: read [`Pl011::line`].

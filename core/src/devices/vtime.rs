@@ -106,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever vCPUs pause, the counter never goes back, and it loses exactly the pauses.
+        /// The counter never goes back, and it loses exactly the pauses, for any pauses of vCPUs.
         #[test]
         fn time_never_goes_back(
             rounds in proptest::collection::vec((0u64..1_000, proptest::collection::vec(0u64..50, 1..8), 0u64..10_000), 1..20),

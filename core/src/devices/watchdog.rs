@@ -272,8 +272,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is written, WS1 comes only after WS0, and there is a deadline while the
-        /// watchdog is enabled.
+        /// WS1 comes only after WS0, and there is a deadline while the watchdog is enabled, for any
+        /// writes.
         #[test]
         fn a_bite_is_always_announced(
             steps in proptest::collection::vec((0u64..300, 0u8..7, any::<u64>()), 1..60),

@@ -32,7 +32,7 @@ const INTERVAL_MS: u64 = 2;
 /// Milliseconds within which a pCPU answers, unless EL2 itself fails there.
 const PATIENCE_MS: u64 = 100;
 
-/// What the caller of [`Monitor::next`] has to do.
+/// Next step of the caller of [`Monitor::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Print the line that was written.
@@ -47,7 +47,7 @@ pub enum Step {
     Nothing,
 }
 
-/// What the caller has to do after a key.
+/// Action of the caller after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Nothing.

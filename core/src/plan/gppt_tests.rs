@@ -32,7 +32,7 @@ fn a_vm_of_one_vcpu_may_take_its_interrupts_itself() {
     assert_eq!(built(&sample), Err(Invariant::VmInterruptsBuilt), "INTIDs");
 }
 
-/// Where the firmware reclaims the pCPU, EL2 must not need an interrupt there.
+/// EL2 must not need an interrupt on a pCPU that the firmware reclaims.
 #[test]
 fn a_vm_whose_pcpu_the_firmware_gets_back_has_a_quiet_pcpu() {
     let mut sample = Sample::good();

@@ -556,7 +556,7 @@ fn the_board_must_be_the_one_of_the_plan() {
 }
 
 proptest! {
-    /// Whatever the bytes are, reading and checking them ends with a result.
+    /// Reading and checking any bytes ends with a result.
     #[test]
     fn any_change_gets_an_answer(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),

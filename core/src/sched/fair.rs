@@ -73,8 +73,8 @@ impl Fair {
         (self.round.wrapping_mul(UNIT) / u64::from(all.max(1))) as i64
     }
 
-    /// How far, in virtual time, a vCPU that wakes must be behind the current one to preempt it:
-    /// half of the slice of the vCPU that wakes.
+    /// Returns the virtual time by which a vCPU that wakes must be behind the current one to
+    /// preempt it: half of the slice of the vCPU that wakes.
     pub(super) fn grain(&self, all: u32, slot: &Slot) -> i64 {
         slot.in_virtual_time(self.slice(all, slot) / 2) as i64
     }

@@ -8,7 +8,7 @@ use super::{Policy, Scheduler, VISITORS, only};
 #[derive(Clone, Copy, Debug)]
 pub struct MigratingSlot {
     slot: Slot,
-    /// How far it was ahead of the floor of the pCPU that it left, in virtual time.
+    /// Virtual time by which it was ahead of the floor of the pCPU that it left.
     ahead: i64,
 }
 

@@ -164,7 +164,7 @@ impl Slot {
         ticks.wrapping_mul(UNIT) / self.weight
     }
 
-    /// How far this vCPU is behind `other`, in virtual time.
+    /// Returns the virtual time by which this vCPU is behind `other`.
     pub(super) fn lag(&self, other: &Slot) -> i64 {
         other.virtual_time.wrapping_sub(self.virtual_time) as i64
     }

@@ -48,8 +48,8 @@ pub fn send<T>(
 /// publishes that it uses one of the free slots. `None`: there is no vCPU now. If that is because
 /// another pCPU uses the inbox at this moment, `again` has to make this pCPU try again.
 ///
-/// What others left for the vCPU on the way is found when the vCPU runs, which it may from the
-/// return on ([`VcpuLocation`]).
+/// The vCPU finds what others left for it on the way when it runs, which it may do once this has
+/// returned ([`VcpuLocation`]).
 #[inline(always)]
 pub fn receive<T, R>(
     inbox: &impl TryUse<Option<T>>,

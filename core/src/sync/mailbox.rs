@@ -11,7 +11,7 @@ use bulkhead_abi::plan::{MAX_PCPUS, MAX_VCPUS};
 
 use super::vcpu_location::VcpuLocation;
 
-/// What makes a pCPU look at its mailboxes: an SGI, on the hardware.
+/// Means of making a pCPU look at its mailboxes: an SGI, on the hardware.
 pub trait Kick {
     /// Makes a pCPU look, after everything that was written before.
     fn kick(&self, pcpu: usize);

@@ -27,8 +27,8 @@ pub struct Distributor {
     vcpus: AtomicU32,
     /// A bit for each vCPU that is on.
     online: AtomicU32,
-    /// How often a vCPU has released SPIs. When it has changed, a vCPU that waits for an SPI asks
-    /// the current holder again.
+    /// Number of times that a vCPU has released SPIs. When it has changed, a vCPU that waits for an
+    /// SPI asks the current holder again.
     pub(super) releases: AtomicU32,
     /// 1 for a GICv2, else 0.
     is_v2: AtomicU32,

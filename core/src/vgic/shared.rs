@@ -1,8 +1,8 @@
 //! The words that the pCPUs of a VM share: a [`Bank`] for each 32 INTIDs, a [`VcpuWords`] for each
 //! vCPU.
 //!
-//! Which pCPU writes which word, and why the memory orders suffice, is in
-//! `docs/internals/locking.md`.
+//! `docs/internals/locking.md` tells which pCPU writes which word, and why the memory orders
+//! suffice.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
@@ -83,15 +83,15 @@ pub(super) const fn of_groups(group: u32, groups: u32) -> u32 {
     group0 | group1
 }
 
-/// What other pCPUs leave for a vCPU, and what the vCPU publishes. The first 64 bytes are all that
-/// an SGI needs.
+/// State that other pCPUs leave for a vCPU, and state that the vCPU publishes. The first 64 bytes
+/// are all that an SGI needs.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(super) struct VcpuWords {
     /// The SGIs and PPIs of the vCPU.
     pub(super) bank: Bank,
-    /// What waits for [`super::Cpu::on_notify`] besides plain SGIs: a bit for each word in which
-    /// something has changed, [`REQUESTS`], [`CONFIG`] and [`ASKED`].
+    /// Work that waits for [`super::Cpu::on_notify`] besides plain SGIs: a bit for each word in
+    /// which something has changed, [`REQUESTS`], [`CONFIG`] and [`ASKED`].
     pub(super) busy: AtomicU32,
     /// The last ticket drawn, and the last ticket that the vCPU has answered.
     pub(super) asked: AtomicU32,

@@ -47,10 +47,10 @@ fn tell_pcpu(id: usize, message: u32) {
 /// The times at which the console has to look again without being told (physical counter).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Again {
-    /// When incomplete lines have waited long enough.
+    /// The time at which incomplete lines have waited long enough.
     pub flush: Option<u64>,
-    /// When the monitor has waited long enough for an answer or between two questions, or when
-    /// there is more to look at.
+    /// The time at which the monitor has waited long enough for an answer or between two questions,
+    /// or at which there is more to look at.
     pub monitor: Option<u64>,
 }
 

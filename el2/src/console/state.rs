@@ -55,7 +55,7 @@ pub struct Console {
     pub(super) commanded: bool,
     /// Ticks from one turn to the next: 0, or what the servers of this pCPU count on.
     pub(super) pace: u64,
-    /// When the next turn may be.
+    /// The earliest time of the next turn.
     pub(super) not_before: u64,
     /// Whether the current look sends incomplete lines too.
     pub(super) flush: bool,

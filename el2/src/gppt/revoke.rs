@@ -10,7 +10,7 @@ use crate::{lifecycle, sched};
 
 use super::state::Gppt;
 
-/// How often EL2 checks whether another pCPU is done with the stage 2.
+/// Number of times that EL2 checks whether another pCPU is done with the stage 2.
 const PATIENCE: u32 = 50;
 
 /// Whether the vCPU is that of a GPPT VM whose stage 2 has been taken away, which may be the cause

@@ -140,8 +140,8 @@ pub fn affinity() -> u64 {
     read!("mpidr_el1") & AFFINITY
 }
 
-/// What a switch between vCPUs does more on this core than on most; `switch.s` knows the bits. Must
-/// run before any guest.
+/// Returns the additional work of a switch between vCPUs that this core needs and most do not, as
+/// the bits that `switch.s` tests. Must run before any guest.
 pub fn switch_quirks() -> u64 {
     let walks = errata::walks_by_speculation(read!("midr_el1"));
     u64::from(has_auxiliary_registers()) | u64::from(walks) << 1
@@ -257,8 +257,8 @@ pub fn start() {
     isb();
 }
 
-/// What the guarded vectors do: the number of branches, or the function of the firmware. The most of
-/// what any pCPU asks for.
+/// The argument of the guarded vectors: the number of branches, or the function of the firmware.
+/// The largest that any pCPU asks for.
 #[unsafe(no_mangle)]
 static BOUNDARY: AtomicU64 = AtomicU64::new(0);
 

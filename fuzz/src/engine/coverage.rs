@@ -1,4 +1,4 @@
-//! What inputs have reached, from the counters of the instrumentation.
+//! Coverage of inputs, from the counters of the instrumentation.
 
 use crate::sys;
 
@@ -29,17 +29,17 @@ impl Coverage {
         }
     }
 
-    /// How many counters there are.
+    /// Returns the number of counters.
     pub const fn counters(&self) -> usize {
         self.seen.len()
     }
 
-    /// How many of them some input has reached.
+    /// Returns the number of counters that some input has reached.
     pub const fn reached(&self) -> usize {
         self.reached
     }
 
-    /// What was counted since the counters were cleared is the engine's own, and never new.
+    /// Ignores the counters that have counted since they were cleared: these are the engine's own, and never new.
     pub fn ignore(&mut self) {
         sys::take_counters(&mut self.counts);
         for (seen, count) in self.seen.iter_mut().zip(&self.counts) {
@@ -58,7 +58,8 @@ impl Coverage {
     }
 }
 
-/// Adds what was counted to what was seen: whether something is new, and how many counters were not seen before.
+/// Adds what was counted to what was seen. Returns whether something is new, and the number of counters that were
+/// not seen before.
 fn merge(seen: &mut [u8], counts: &[u8]) -> (bool, usize) {
     let (mut news, mut reached) = (false, 0);
     let blocks = seen.chunks_mut(BLOCK).zip(counts.chunks(BLOCK));

@@ -1,6 +1,6 @@
 //! Bytes read as numbers, for targets whose input is not a text or a file.
 
-/// What is left of an input. Behind its end everything is zero.
+/// Unread part of an input. Behind its end everything is zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(&'a [u8]);
 
@@ -50,7 +50,7 @@ impl<'a> Input<'a> {
         usize::from(self.u8()) % limit.max(1)
     }
 
-    /// What is left.
+    /// Returns the unread part.
     pub const fn rest(&self) -> &'a [u8] {
         self.0
     }

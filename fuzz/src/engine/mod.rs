@@ -25,7 +25,7 @@ use coverage::Coverage;
 /// Longest input.
 const LONGEST: usize = 16 * 1024;
 
-/// When to stop.
+/// Limit of a search.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
     /// After so many runs.
@@ -34,7 +34,7 @@ pub enum Until {
     Minutes(u64),
 }
 
-/// What a search has done.
+/// Result of a search.
 #[derive(Debug)]
 pub struct Done {
     /// Inputs tried.
@@ -202,7 +202,7 @@ const NOTHING: Target = Target {
 /// The input that is being tried, in a file.
 struct Current {
     file: fs::File,
-    /// What was written last, to be used again.
+    /// Bytes written last; the buffer is used again.
     bytes: Vec<u8>,
 }
 
@@ -213,7 +213,7 @@ impl Current {
         Ok(Self { file, bytes })
     }
 
-    /// Writes what is about to be tried: its length, then the bytes.
+    /// Writes the input that is about to be tried: its length, then the bytes.
     fn note(&mut self, input: &[u8]) -> io::Result<()> {
         self.bytes.clear();
         self.bytes.extend((input.len() as u64).to_le_bytes());

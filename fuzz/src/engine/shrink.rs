@@ -6,7 +6,7 @@ use crate::Target;
 /// Most attempts; a target may be slow.
 const ATTEMPTS: usize = 2000;
 
-/// Leaves out what can be left out and zeroes what can be zero, as long as the target still breaks.
+/// Leaves out and zeroes as many bytes of the input as it can, as long as the target still breaks.
 pub fn shrink(target: &Target, mut input: Vec<u8>, mut words: String) -> (Vec<u8>, String) {
     let mut left = ATTEMPTS;
     let mut piece = input.len().next_power_of_two();

@@ -20,7 +20,7 @@ pub const TARGET: Target = Target {
 /// vCPUs of the VM.
 const VCPUS: usize = 4;
 
-/// A call: which vCPU makes it, the function, three arguments. The first 24 bytes say what firmware answers.
+/// Returns seeds: a call is its vCPU, the function, three arguments. The first 24 bytes say what firmware answers.
 fn seeds() -> Vec<Vec<u8>> {
     let one = |vcpu: u8, function: u32, args: [u64; 3]| {
         let mut bytes = vec![vcpu];
@@ -122,7 +122,7 @@ fn run(bytes: &[u8]) {
     assert_eq!(power.online() as usize, counted);
 }
 
-/// SMCCC itself and TRNG; whether one of them answers.
+/// Makes a call of SMCCC itself or TRNG; returns whether one of them answers.
 fn answer_of(function: u32, x1: u64, workarounds: &Workarounds, generator: &mut Generator) -> bool {
     if let Some(answers) = trng::call(function, x1, Some(generator), |key| [key[0] ^ 0x5a; 64]) {
         assert!(function & 0xbfff_ff00 == 0x8400_0000, "{function:#x}");
@@ -154,7 +154,7 @@ fn answer_of(function: u32, x1: u64, workarounds: &Workarounds, generator: &mut 
     }
 }
 
-/// What EL2 does, beside what must come of it.
+/// Carries out a call as EL2 does, and asserts its results.
 fn act(power: &Power, vcpu: usize, call: Call, on: &mut [bool], pending: &mut [Option<Start>]) {
     match call {
         Call::CpuOn {

@@ -15,7 +15,7 @@ pub const TARGET: Target = Target {
     run,
 };
 
-/// What is accessed, how far time goes first, a value.
+/// Returns seeds made of steps: the access, the ticks that pass before it, a value.
 fn seeds() -> Vec<Vec<u8>> {
     let step = |what: u8, offset: u16, ticks: u32, value: u64| {
         let mut bytes = vec![what];

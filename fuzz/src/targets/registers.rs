@@ -13,7 +13,7 @@ pub const TARGET: Target = Target {
     run,
 };
 
-/// Encoding, then what the board's ID registers read as.
+/// Returns seeds: an encoding, then the values of the board's ID registers.
 fn seeds() -> Vec<Vec<u8>> {
     let mut all = vec![0xff; 4 + 8 * ID_REGISTERS];
     all[..4].copy_from_slice(&sysreg::ICC_SGI1R.to_le_bytes());

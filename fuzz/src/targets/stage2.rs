@@ -14,7 +14,7 @@ pub const TARGET: Target = Target {
     run,
 };
 
-/// Where tables lie.
+/// Address of the tables.
 const BASE: u64 = 0x4100_0000;
 /// Most pages for tables here.
 const POOL: usize = 160;

@@ -34,7 +34,7 @@ fn seeds() -> Vec<Vec<u8>> {
     (0..SEEDS).map(seed).collect()
 }
 
-/// What a guest or a device does, from a kind (of which those that happen often have several) and arguments.
+/// Reads an operation of a guest or a device: a kind (frequent operations have several) and arguments.
 fn operation(input: &mut Input) -> Operation {
     let [kind, who, a, b] = input.bytes();
     let value = input.u32();

@@ -24,7 +24,7 @@ guest!(main = main, irq = on_irq);
 /// Starts of this program, this one included.
 static BOOTS: AtomicU64 = AtomicU64::new(1);
 static UART_INTID: AtomicU32 = AtomicU32::new(0);
-/// What the tasks of 1 ms and 10 ms have counted.
+/// Ticks that the tasks of 1 ms and 10 ms have counted.
 static TICKS: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 /// Ticks that came before their time.
 static EARLY: AtomicU32 = AtomicU32::new(0);

@@ -98,10 +98,10 @@ unsafe extern "C" {
     static GICR: [u32; 0x8000];
 }
 
-/// How often each of the two interrupts came: the timer's, the UART's. Others count as neither.
+/// Counts of the timer's and of the UART's interrupt. Others count as neither.
 static TAKEN: [AtomicU32; 3] = [const { AtomicU32::new(0) }; 3];
 
-/// Where `board.ld` puts something.
+/// Returns the address that `board.ld` gives a symbol.
 fn at<T>(symbol: *const T) -> usize {
     symbol as usize
 }
@@ -261,7 +261,7 @@ extern "C" fn interrupt() {
     unsafe { asm!("msr S3_0_C12_C12_1, {}", in(reg) intid, options(nostack)) };
 }
 
-/// An exception that nobody expects.
+/// Reports an unexpected exception, and sleeps for ever.
 #[unsafe(no_mangle)]
 extern "C" fn lost() -> ! {
     say("FAIL exception\n");

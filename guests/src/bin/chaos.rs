@@ -27,7 +27,7 @@ static CPUS: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
 /// Counter value at which a CPU stops.
 static UNTIL: AtomicU64 = AtomicU64::new(0);
-/// Which CPU ends the machine then, and how; [`NOBODY`] for none.
+/// CPU that ends the machine then, and the way; [`NOBODY`] for none.
 static END: AtomicU64 = AtomicU64::new(NOBODY);
 const NOBODY: u64 = u64::MAX;
 /// Answers and faults that must not come, and everything that was done.
@@ -98,7 +98,7 @@ fn turmoil(board: &Board, ticks: u64, end: u64) {
     timer::disarm();
 }
 
-/// What a CPU does when it has been turned on.
+/// Runs on a CPU that has been turned on.
 fn come(context: u64) {
     STARTS.fetch_add(1, Relaxed);
     gic::init_cpu();
@@ -107,7 +107,7 @@ fn come(context: u64) {
     timer::disarm();
 }
 
-/// Anything at all, until it is time.
+/// Does anything at all, until it is time.
 fn loose(context: u64) {
     let here = cpu::number();
     let seed = SEED.load(Relaxed) << 48 ^ (here as u64) << 40 ^ context;

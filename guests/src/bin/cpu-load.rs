@@ -13,9 +13,9 @@ use core::sync::atomic::Ordering::Acquire;
 
 guest!(main = main, irq = on_irq);
 
-/// How long it sleeps before it looks for work again, in microseconds.
+/// Length of a sleep before it looks for work again, in microseconds.
 const NAP_US: u64 = 10_000;
-/// A jump from which on somebody else had the CPU, in microseconds.
+/// Smallest jump of the counter that means another vCPU had the pCPU, in microseconds.
 const JUMP_US: u64 = 20;
 
 fn main(board: &'static Board) {

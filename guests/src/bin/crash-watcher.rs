@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering::*};
 
 guest!(main = main, irq = on_irq);
 
-/// Why a VM has ended (`bulkhead_core::cpu::power::End`).
+/// Reasons for the end of a VM (`bulkhead_core::cpu::power::End`).
 const CRASH: u64 = 4;
 const WATCHDOG: u64 = 5;
 
@@ -90,7 +90,7 @@ fn main(board: &'static Board) {
     check::done();
 }
 
-/// Nothing is to be told, however often it asks.
+/// Checks that there is no event, however often it asks.
 fn nothing(when: &str) {
     let wrong = (0..100).map(|_| power::hvc(CALL_EVENT, [0; 7]));
     let wrong = wrong

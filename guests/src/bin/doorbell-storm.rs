@@ -19,7 +19,7 @@ guest!(main = main, irq = on_irq);
 const RINGS: u64 = 20;
 const ODD: u64 = 5;
 const QUIET: u64 = 20;
-/// What a part keeps from its ends: CPUs of an emulator take turns.
+/// Margin at the end of a part, in milliseconds: CPUs of an emulator take turns.
 const MARGIN: u64 = 2;
 /// Microseconds from one interrupt to the next, as the description says.
 const APART: u64 = 1000;

@@ -28,7 +28,7 @@ const BURST: u64 = 50;
 
 static INTID: AtomicU32 = AtomicU32::new(0);
 static PAGE: AtomicUsize = AtomicUsize::new(0);
-/// Where the token comes from and goes to.
+/// Addresses of the memory that the token is read from and written to; 0 for none.
 static FROM: AtomicUsize = AtomicUsize::new(0);
 static TO: AtomicUsize = AtomicUsize::new(0);
 static FIRST: AtomicBool = AtomicBool::new(false);

@@ -28,7 +28,7 @@ const DIT: u64 = NEWER[2].1;
 /// Flags of PSTATE in SPSR.
 const NZCV: u64 = 0xf000_0000;
 
-/// Which of them have an MRS here, one bit each.
+/// Returns those of them that have an MRS here, one bit each.
 fn has() -> u64 {
     let known = |(n, (mrs, _)): (usize, &(u32, u64))| {
         let is = probe::code(&[*mrs], &mut [0; 8]).is_ok();
@@ -46,7 +46,7 @@ const ALIGNED: u64 = 1 << 1;
 /// ESR_ELx.DFSC and IFSC: what the fault is, which differs between the two of a pair.
 const STATUS: u64 = 0x3f;
 
-/// Where an exception comes from: the name, and SPSR.M.
+/// Exception levels that an exception is taken from: name, and SPSR.M.
 const FROM: [(&str, u64); 3] = [("EL0", 0), ("EL1t", 4), ("EL1h", 5)];
 
 /// A pair: the hardware's own exception, and one that the hypervisor injects.

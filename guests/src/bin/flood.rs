@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering::*};
 
 guest!(main = main, irq = on_irq);
 
-/// What each CPU does, and how often.
+/// Name of a flood, the function that each CPU calls, and its count.
 type Flood = (&'static str, fn(u64) -> u64, u64);
 
 const FLOODS: [Flood; 3] = [
@@ -21,7 +21,7 @@ const FLOODS: [Flood; 3] = [
     ("sleeps", sleeps, 8000),
     ("calls", random_calls, 25_000),
 ];
-/// How often each CPU is turned on, or tried to be, by each other.
+/// Attempts of each CPU to turn on each other one.
 const STARTS: u64 = 1500;
 
 /// Interrupts that came, and answers that must not come.

@@ -13,7 +13,7 @@ use bulkhead_guests::{Board, alive, check, cpu, guest, println, sysreg};
 
 guest!(main = main, irq = alive::on_irq);
 
-/// What a word of a frame is.
+/// Kind of a word of a frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Word {
     /// Reads as zero, ignores writes: reserved, absent, or to be written only.
@@ -55,10 +55,11 @@ const PRIORITY: u32 = 0xf8f8_f8f8;
 /// Upper of each two bits: edge. The lower is reserved.
 const EDGE: u32 = 0xaaaa_aaaa;
 
-/// Which PPIs have a trigger that can be chosen is up to the implementation (IHI 0048B, 4.3.13; IHI 0069H, 12.11.8).
+/// Triggers of PPIs: the implementation chooses which can be set (IHI 0048B, 4.3.13; IHI 0069H, 12.11.8).
 const PPI_TRIGGERS: Word = Chosen { bits: EDGE };
 
-/// What is at an offset of a frame. `words`: of 32 interrupts each; `cpus`: a bit for each.
+/// Returns the kind of the word at an offset of a frame. `words`: of 32 interrupts each; `cpus`: a
+/// bit for each.
 fn word(frame: Frame, offset: usize, words: usize, cpus: u32) -> Word {
     let v2 = gic::version() == 2;
     match frame {

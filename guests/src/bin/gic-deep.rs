@@ -138,7 +138,7 @@ fn nested(levels: u32) {
     idle(format_args!("{levels} levels"));
 }
 
-/// Nothing is active, pending or running.
+/// Checks that nothing is active, pending or running.
 fn idle(name: core::fmt::Arguments<'_>) {
     check::same(
         format_args!("{name}: then idle"),
@@ -245,13 +245,13 @@ fn many_active() {
     idle(format_args!("16 active"));
 }
 
-/// What a GIC does, without list registers.
+/// Model of a GIC without list registers.
 struct Model {
     pending: u32,
     active: u32,
     /// Dropped but still active.
     dropped: u32,
-    /// What runs, the most urgent last.
+    /// Running interrupts, the most urgent last.
     running: [(u32, Taken); MANY],
     depth: usize,
     split: bool,
@@ -270,7 +270,7 @@ impl Model {
         }
     }
 
-    /// What an acknowledge gives.
+    /// Returns the interrupt that an acknowledge gives.
     fn due(&self) -> Option<u32> {
         let bits = (0..MANY as u32).filter(|bit| self.pending & !self.active & 1 << bit != 0);
         let best = bits.min_by_key(|bit| Self::priority(*bit))?;

@@ -109,7 +109,7 @@ fn same(name: impl core::fmt::Display, seen: u32, expected: u32) {
     check::equal(name, seen.into(), expected.into());
 }
 
-/// Who it says it is; with affinity routing INTIDs 0 to 31 belong to the redistributor.
+/// Checks the identification; with affinity routing INTIDs 0 to 31 belong to the redistributor.
 fn v3_only(board: &Board) {
     let (gicd, gicr) = (gic::distributor(), v3::redistributor());
     same("GICD_PIDR2.ArchRev", read32(gicd + v3::PIDR2) >> 4 & 15, 3);
@@ -147,7 +147,7 @@ fn v3_only(board: &Board) {
     check::equal("GICD_IROUTER", read64(route), here);
 }
 
-/// Who it says it is; INTIDs 0 to 31 are banked, their targets fixed; SGIs have senders.
+/// Checks the identification; INTIDs 0 to 31 are banked, their targets fixed; SGIs have senders.
 fn v2_only(board: &Board) {
     let (gicd, gicc) = (gic::distributor(), v2::cpu_interface());
     same("ICPIDR2.ArchRev", read32(gicd + v2::ICPIDR2) >> 4 & 15, 2);

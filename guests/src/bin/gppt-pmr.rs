@@ -1,7 +1,7 @@
 //! Claim: a GPPT VM masks by priority and ends interrupts in two steps, if its mode has that.
 //!
-//! What the priority mask (PMR) lets through, what the running priority is in a handler, and that
-//! with EOImode 1 an interrupt stays active until it is deactivated. Works on any GICv3.
+//! Checks which interrupts the priority mask (PMR) lets through, the running priority in a handler,
+//! and that with EOImode 1 an interrupt stays active until it is deactivated. Works on any GICv3.
 #![no_std]
 #![no_main]
 

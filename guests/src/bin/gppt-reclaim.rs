@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering
 
 guest!(main = main, irq = on_irq);
 
-/// What its own registers hold while it is held.
+/// Value of its own registers while it is held.
 const PATTERN: u64 = 0x5eed_0f7e_57ed_ca5c;
 /// SGIs, of priorities that differ, as that of the PL061 does.
 const URGENT: u32 = 2;
@@ -39,7 +39,7 @@ static TAKEN: AtomicU32 = AtomicU32::new(0);
 static STAYS: AtomicBool = AtomicBool::new(false);
 /// The running priority in that handler was the same afterwards.
 static SAME: AtomicBool = AtomicBool::new(false);
-/// Interrupts of nobody.
+/// Count of unexpected interrupts.
 static SPURIOUS: AtomicU32 = AtomicU32::new(0);
 /// It sleeps with its CPU interface open.
 static OPEN: AtomicBool = AtomicBool::new(false);

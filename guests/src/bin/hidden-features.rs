@@ -253,7 +253,7 @@ const CLASSES: [Class; 18] = [
     },
 ];
 
-/// What is shown and how to try it: field, the value from which on it works, instructions.
+/// Features that are shown: name, ID field, least value with which it works, instructions to try.
 const SHOWN: [(&str, Field, u64, &[u32]); 12] = [
     ("CRC32", (6, 0, 16), 1, &[0x1ac1_4000]), // crc32b w0, w0, w1
     (

@@ -55,7 +55,7 @@ fn is_ours(board: &Board, address: usize) -> bool {
     mappings(board).any(|range| range.overlaps(page))
 }
 
-/// What is ours can be read, from its first to its last word.
+/// Checks that own memory can be read, from its first to its last word.
 fn own_memory(board: &Board) {
     for range in &board.memory {
         for address in [range.base, range.end() - 8] {
@@ -65,7 +65,7 @@ fn own_memory(board: &Board) {
     }
 }
 
-/// Everything that can be done at an address that is not ours, each with what must come of it.
+/// Reads, writes and executes an address that is not ours, and checks the fault of each.
 fn touch(address: usize) -> Result<(), Wrong> {
     let read = probe::read(Width::Word, address).map(drop);
     judge(address, read, Fault::is_data_external_abort)?;
@@ -119,7 +119,7 @@ fn pages_of_the_board(board: &Board) {
     }
 }
 
-/// What may be read only keeps its words.
+/// Checks that read-only shared memory keeps its words.
 fn read_only(board: &Board) {
     let Some(range) = board.shared("readonly") else {
         return;

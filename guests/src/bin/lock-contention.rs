@@ -19,11 +19,11 @@ const WINDOW_US: u64 = 300_000;
 /// Steps of a unit with the lock held, and without.
 const HELD: u64 = 20_000;
 const FREE: u64 = 1_000;
-/// What two get done is no less than this part of what one does, in percent.
+/// Least work of two vCPUs, in percent of the work of one.
 const LEAST: u64 = 95;
 
 static LOCK: AtomicBool = AtomicBool::new(false);
-/// Whom it has seen inside, to notice two at a time.
+/// Number of vCPUs that hold the lock, to notice two at a time.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 /// Counter at which work ends.
 static END: AtomicU64 = AtomicU64::new(0);

@@ -15,7 +15,7 @@ use bulkhead_guests::{Board, alive, check, gic, guest, mmu, msr, println, ruin, 
 
 guest!(main = main, irq = alive::on_irq);
 
-/// What must come of an instruction.
+/// Expected result of an instruction.
 #[derive(Clone, Copy, PartialEq)]
 enum Must {
     /// A fault of a load so many bytes behind the base register.

@@ -22,7 +22,7 @@ const JUMP_US: u64 = 500_000;
 
 /// Period of the watchdog: less than the pause, more than half of it (microseconds).
 const DOG_US: u64 = 800_000;
-/// How often it is refreshed.
+/// Time between two refreshes of the watchdog, in microseconds.
 const REFRESH_US: u64 = 300_000;
 /// Registers of the watchdog: control and status, period.
 const WCS: usize = 0x000;
@@ -38,7 +38,7 @@ static PHYSICAL: AtomicU32 = AtomicU32::new(0);
 static LATEST: AtomicU64 = AtomicU64::new(0);
 static BACK: AtomicU32 = AtomicU32::new(0);
 static LOOKS: AtomicU32 = AtomicU32::new(0);
-/// What comes now is for `alive`.
+/// Whether interrupts go to `alive`.
 static OVER: AtomicBool = AtomicBool::new(false);
 
 fn main(board: &'static Board) {
@@ -129,7 +129,7 @@ fn look() -> u64 {
     now
 }
 
-/// What the second CPU does.
+/// Runs on the second CPU.
 fn second(_context: u64) {
     loop {
         look();

@@ -25,7 +25,7 @@ const CPUS: usize = 2;
 const LIVES: u64 = 3;
 /// Rounds of a spin, of two instructions: long enough for turns to end in many of them.
 const SPIN: u64 = 60_000;
-/// How long it sleeps, in microseconds.
+/// Length of a sleep, in microseconds.
 const SLEEP_US: u64 = 300;
 /// A pause is longer than any turn of others (microseconds).
 const PAUSE_US: u64 = 400_000;
@@ -44,7 +44,7 @@ static LIFE: AtomicU64 = AtomicU64::new(1);
 static TO: AtomicU64 = AtomicU64::new(0);
 static TELLS: AtomicBool = AtomicBool::new(false);
 static PAUSE: AtomicBool = AtomicBool::new(false);
-/// What each CPU has seen.
+/// Results of each CPU.
 static SEEN: [Seen; CPUS] = [const { Seen::new() }; CPUS];
 
 struct Seen {
@@ -133,7 +133,7 @@ fn second(_: u64) {
     leave(OFF);
 }
 
-/// What a CPU finds before it has changed anything.
+/// Compares the registers with their values at a start, before anything has changed them.
 fn look_at_start() {
     let here = cpu::number();
     let seen = &SEEN[here];

@@ -23,22 +23,22 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 
 guest!(main = main, irq = on_irq);
 
-/// What is written over everything: no instruction, no valid descriptor, no device tree.
+/// Value written over all of RAM: no instruction, no valid descriptor, no device tree.
 const RUIN: u64 = 0x0000_dead_0000_dead;
-/// Where the shared page keeps the seeds of each life, two words for each.
+/// Index of the first seed in the shared page: two words for each life.
 const SEEDS: usize = 32;
 /// CPUs that take part.
 const CPUS: usize = 4;
 
 static LIFE: AtomicU64 = AtomicU64::new(0);
-/// What each CPU has found of its own interrupts, and how many came that nobody has asked for.
+/// State in which each CPU has found its own interrupts, and the number of unexpected interrupts.
 static FOUND: [AtomicU64; CPUS] = [const { AtomicU64::new(0) }; CPUS];
 static STRAY: [AtomicU32; CPUS] = [const { AtomicU32::new(0) }; CPUS];
 static LAST_STRAY: AtomicU32 = AtomicU32::new(0);
 /// INTIDs of the two devices, and how often they came.
 static DEVICES: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
 static CAME: [AtomicU32; 2] = [const { AtomicU32::new(0) }; 2];
-/// Where the two devices are.
+/// Addresses of the two devices.
 static BASES: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 /// CPUs that have made their part of the mess.
 static READY: AtomicU32 = AtomicU32::new(0);
@@ -239,14 +239,14 @@ fn quiet(second: Device, gpio: Device) {
     holds("the PL061 is quiet", open == 0, open);
 }
 
-/// What another CPU does at first.
+/// Runs first on another CPU.
 fn look(_context: u64) {
     let here = cpu::number();
     FOUND[here].store(private(), Release);
     listen(false);
 }
 
-/// Opens everything for a while; how many interrupts came.
+/// Opens everything for a while; returns the number of unexpected interrupts.
 fn listen(all: bool) -> u32 {
     gic::expose(all);
     sysreg::irq_on();

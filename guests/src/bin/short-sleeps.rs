@@ -13,7 +13,7 @@ guest!(main = main, irq = on_irq);
 
 /// From arming the timer to its interrupt, in microseconds.
 const AHEAD_US: u64 = 1;
-/// What the neighbour has beside it is no less than this part of its half, in percent.
+/// Least rounds of the neighbour beside it, in percent of half of its rounds alone.
 const LEAST: u64 = 95;
 
 fn main(board: &'static Board) {

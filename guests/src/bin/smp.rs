@@ -289,7 +289,7 @@ fn reset_race(board: &Board) {
     }
 }
 
-/// What a CPU does in a race: it counts, and goes.
+/// Runs on a CPU that a race has started: counts, and returns.
 fn run(context: u64) {
     RAN_SUM.fetch_add(context, Relaxed);
     RAN.fetch_add(1, Release);

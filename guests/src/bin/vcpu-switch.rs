@@ -19,7 +19,7 @@ guest!(main = main, irq = on_irq);
 /// The GiB in which tables differ.
 const GIB: usize = 7;
 const BLOCK: usize = 2 << 20;
-/// How long each reads, in microseconds, and how long a handler lasts: several turns.
+/// Duration of each vCPU's reads, and of a handler, in microseconds: several turns.
 const READ_US: u64 = 100_000;
 const HANDLER_US: u64 = 15_000;
 const TIMERS: u64 = 10;
@@ -29,7 +29,7 @@ static WORD: AtomicU64 = AtomicU64::new(0);
 static OTHER: Seen = Seen::new();
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
-/// What a vCPU read.
+/// Results of a vCPU's reads.
 struct Seen {
     wrong: AtomicU64,
     turns: AtomicU64,

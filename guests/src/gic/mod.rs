@@ -236,7 +236,7 @@ pub fn route(intid: u32, cpu: usize) {
     }
 }
 
-/// What an acknowledge gave: to be ended, in EOImode 1 to be deactivated as well.
+/// Result of an acknowledge: to be ended, in EOImode 1 to be deactivated as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken(pub u32);
 
@@ -253,7 +253,7 @@ impl Taken {
         (self.0 >> 10 & 7) as usize
     }
 
-    /// Nothing was there to take.
+    /// Whether there was no interrupt to take.
     #[inline(always)]
     pub fn is_none(self) -> bool {
         self.intid() >= SPECIAL
@@ -347,7 +347,7 @@ pub fn clear_pending(intid: u32) {
     }
 }
 
-/// Priority of what is being handled; 0xff if nothing is.
+/// Returns the running priority; 0xff if no interrupt is being handled.
 pub fn running_priority() -> u8 {
     if is_v2() {
         read32(v2::cpu_interface() + v2::RPR) as u8
@@ -401,7 +401,7 @@ pub fn set_binary_point(lowest: u8) -> u8 {
     binary_point()
 }
 
-/// What the binary point is, counted as [`set_binary_point`] does.
+/// Returns the binary point, counted as [`set_binary_point`] does.
 pub fn binary_point() -> u8 {
     if is_v2() {
         read32(v2::cpu_interface() + v2::BPR) as u8 + 1

@@ -1,4 +1,4 @@
-//! What only a GICv2 has: the CPU interface as registers in memory, SGIs with a sender.
+//! GICv2 only: the CPU interface as registers in memory, SGIs with a sender.
 
 use crate::mmio::write32;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -1,4 +1,4 @@
-//! What only a GICv3 has: a redistributor for each CPU, the CPU interface as system registers, affinity
+//! GICv3 only: a redistributor for each CPU, the CPU interface as system registers, affinity
 //! routing.
 
 use crate::board::Range;

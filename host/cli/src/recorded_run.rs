@@ -7,7 +7,7 @@ use bulkhead_planner::show::{Parts, fill};
 use bulkhead_runner::run::RunSummary;
 use bulkhead_runner::run::recording::Recording;
 
-/// What the script draws.
+/// Data that the script draws.
 #[derive(Serialize)]
 struct Data<'a> {
     run: &'a Recording,

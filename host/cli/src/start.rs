@@ -1,4 +1,4 @@
-//! What a process of the tool does around its verb: signals, and output that nobody reads.
+//! Process of the tool around its verb: signals, and output without a reader.
 
 use std::io::{stderr, stdout};
 use std::panic::{self, AssertUnwindSafe};

@@ -20,7 +20,7 @@ const FILES: [(&str, &str); 6] = [
     ("Image", "kernel.img"),
     ("large-Image", "large-kernel.img"),
 ];
-/// Where overlays of examples are, each with its source.
+/// Folder of the overlays of examples, each with its source.
 const OVERLAYS: &str = "tests/fixtures/overlays/explain";
 /// Codes without examples: they need what was not built or fetched, a board that QEMU makes, or more lines than
 /// anybody would read.
@@ -72,7 +72,7 @@ fn whole(explanation: &Explanation, example: &str) -> String {
     table.to_string()
 }
 
-/// What the tool finds in an example.
+/// Returns the findings of the tool in an example.
 fn found(folder: &Path, explanation: &Explanation, example: &str) -> Vec<Finding> {
     let text = Text {
         name: folder.join("example.toml").display().to_string(),

@@ -1,10 +1,10 @@
-//! What the tool writes, and to whom.
+//! Outputs of the tool, and their readers.
 #![allow(missing_docs)]
 
 use std::io;
 use std::process::{Command, Stdio};
 
-/// Who reads may stop before the end: nothing is said about it, and the status is that of SIGPIPE.
+/// A reader may stop before the end: nothing is said about it, and the status is that of SIGPIPE.
 #[test]
 fn a_reader_that_stops_is_no_fault() {
     let (reader, writer) = io::pipe().expect("a pipe");

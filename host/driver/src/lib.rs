@@ -1,5 +1,5 @@
-//! What those who work on Bulkhead use: tests of everything that is claimed, figures, fuzzing, the book. Not in the user's
-//! tool.
+//! Tools for those who work on Bulkhead: tests of everything that is claimed, figures, fuzzing, the book. Not in the
+//! user's tool.
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -34,7 +34,7 @@ const BOTTOM: &[&str] = &[
     "bulkhead_runner::temp_files",
 ];
 
-/// Rooms in which `unsafe` is allowed.
+/// Paths in which `unsafe` is allowed.
 const ROOMS: [&str; 8] = [
     "el2/src/hw/",
     "guests/",
@@ -46,7 +46,8 @@ const ROOMS: [&str; 8] = [
     "fuzz/src/sys.rs",
 ];
 
-/// Where the assembly and `hw` enter EL2: the attribute that gives a function its symbol is the only `unsafe` there.
+/// File through which the assembly and `hw` enter EL2: the attribute that gives a function its symbol is the only
+/// `unsafe` there.
 const ENTRY: &str = "el2/src/entry.rs";
 
 /// Names that had meanings of this project's own, and those of the field that took their place. No item, field or module
@@ -278,7 +279,7 @@ fn no_file_is_a_room_to_get_lost_in() {
     }
 }
 
-/// What the modules of [`CRATES`] import.
+/// Returns the number of modules of [`CRATES`], and what they import.
 fn host() -> (usize, Graph) {
     let root = root();
     let mut modules = Modules::default();

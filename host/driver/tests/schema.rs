@@ -41,7 +41,7 @@ const EXPRESSIBLE: [Code; 23] = [
     Code::ValueWord,
     Code::VcpuCount,
 ];
-/// More of them: of VMs.
+/// More such codes: of VMs.
 const OF_VMS: [Code; 6] = [
     Code::VersionLacks,
     Code::VmImage,
@@ -73,7 +73,7 @@ impl Judge {
         Self { schemas, index }
     }
 
-    /// Why a description is not what the schema says; none: it is.
+    /// Returns why a description is not what the schema says; `None` if it is.
     fn refusal(&self, text: &str) -> Option<String> {
         let table: toml::Table = text.parse().expect("TOML");
         let json = serde_json::to_value(table).expect("JSON");
@@ -243,7 +243,7 @@ fn with(table: &str, key: &str, value: &str) -> String {
     format!("[board]\n{board}[vm.one]\n{one}[vm.two]\n{vm}{rest}")
 }
 
-/// What the reader says of the kind of a value.
+/// Returns what the reader says of the kind of a value.
 fn kinds(text: &str) -> Vec<Finding> {
     let text = Text {
         name: "a.toml".to_owned(),

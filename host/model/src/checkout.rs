@@ -25,7 +25,7 @@ pub fn guest_package(guest: &str) -> Option<String> {
     own.then(|| format!("bulkhead-guest-{guest}"))
 }
 
-/// There is a guest program of that name.
+/// Whether there is a guest program of that name.
 pub fn is_guest(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     name.chars().all(plain) && guest_package(name).is_some()

@@ -1,14 +1,14 @@
-//! What the tool says when it cannot go on: what failed, where, why, and what to do about it.
+//! Errors with which the tool stops: what failed, where, why, and what to do about it.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// How a verb ended; the number is the exit status of the process.
+/// Result of a subcommand; the number is the exit status of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It did what was asked.
     Done = 0,
-    /// What was asked for failed: a test, a figure above its ceiling, a guest that crashed.
+    /// The requested action failed: a test, a figure above its ceiling, a guest that crashed.
     Failed = 1,
     /// The input is wrong: arguments or description.
     BadInput = 2,
@@ -27,16 +27,16 @@ impl From<Outcome> for ExitCode {
 pub struct Failure {
     /// Exit status that goes with it.
     pub outcome: Outcome,
-    /// What failed, and where: one line.
+    /// Operation that failed, and its place: one line.
     pub what: String,
-    /// Why: the words of the tool or the system call that refused. May have several lines.
+    /// Reason, in the words of the tool or the system call that refused. May have several lines.
     pub why: String,
-    /// What the user can do about it; empty when nothing sensible can be said.
+    /// Advice to the user; empty when nothing sensible can be said.
     pub advice: String,
 }
 
 impl Failure {
-    /// The environment lacks something: exit status 3.
+    /// Failure because the environment lacks something: exit status 3.
     pub fn environment(
         what: impl Into<String>,
         why: impl fmt::Display,
@@ -50,7 +50,7 @@ impl Failure {
         }
     }
 
-    /// The input is wrong: exit status 2.
+    /// Failure because the input is wrong: exit status 2.
     pub fn input(
         what: impl Into<String>,
         why: impl fmt::Display,
@@ -62,7 +62,7 @@ impl Failure {
         }
     }
 
-    /// What was asked for failed: exit status 1.
+    /// Failure of the requested action: exit status 1.
     pub fn failed(
         what: impl Into<String>,
         why: impl fmt::Display,

@@ -1,4 +1,4 @@
-//! What descriptions and boards say: reading them, explaining and diagnosing what is wrong with them. Nothing here runs a
+//! Descriptions and boards: reads them, and diagnoses and explains what is wrong with them. Nothing here runs a
 //! program.
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! What a description can name as `debian:NAME`.
+//! Payloads that a description can name as `debian:NAME`.
 
 use crate::failure::Failure;
 
-/// Something a description can name as `debian:NAME`.
+/// A payload that a description can name as `debian:NAME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Payload {
     /// Debian's stock kernel: an arm64 Image.
@@ -29,7 +29,7 @@ impl Payload {
         Self::Initramfs,
         Self::UBoot,
     ];
-    /// What the example systems need.
+    /// Payloads that the example systems need.
     pub const USUAL: [Self; 3] = [Self::Kernel, Self::KernelRt, Self::Initramfs];
 
     /// The name in a description, without `debian:`.

@@ -1,4 +1,4 @@
-//! What a plan has room for: the proof takes no more rows, and EL2 maps no larger pool while it starts.
+//! Capacity of a plan: the proof takes no more rows, and EL2 maps no larger pool while it starts.
 
 use bulkhead_abi::plan::{MAX_PLAN, MAX_POOL_PAGES, MAX_ROWS};
 
@@ -7,7 +7,7 @@ use bulkhead_model::describe::{Code, Finding, Size, System};
 use super::guest::Guest;
 use super::tables::guest_quiets;
 
-/// Says what there is too much of, and which VM has most of it; `guests` are those of all VMs.
+/// Reports each limit that is exceeded, and the VM with the largest part; `guests` are those of all VMs.
 pub(super) fn check(
     system: &System,
     guests: &[Guest],

@@ -1,4 +1,4 @@
-//! What a guest runs: files that are read and understood.
+//! Software of a guest: files that are read and parsed.
 
 use bulkhead_model::board::PlanError;
 use bulkhead_model::describe::{self, Code, Finding, PayloadSpec, VmSpec};
@@ -7,7 +7,7 @@ use super::file::File;
 use super::payload::{self, LinuxImage, Program};
 use super::store::Store;
 
-/// What a guest runs, understood.
+/// Software of a guest, parsed.
 pub(super) enum Contents {
     Linux {
         kernel: (LinuxImage, File),
@@ -17,7 +17,7 @@ pub(super) enum Contents {
     Absent,
 }
 
-/// Reads what a VM runs; none if that is wrong.
+/// Reads the software of a VM; none if it is invalid.
 pub(super) fn contents(
     spec: &VmSpec,
     store: &mut Store,

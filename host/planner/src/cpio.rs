@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-/// What one path in the archive is.
+/// Entry of one path in the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A folder.
     Folder,
     /// A file with its permission bits.
     File(u32, Vec<u8>),
-    /// A symbolic link and what it says.
+    /// A symbolic link and its target.
     Link(String),
     /// A character device: major and minor number.
     Character(u32, u32),

@@ -1,4 +1,4 @@
-//! Which VM runs on which CPUs and with what of their time, and which CPU drains the console.
+//! Assignment of CPUs and CPU time to VMs, and choice of the CPU that drains the console.
 
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 
@@ -11,18 +11,18 @@ use super::gppt;
 /// A vCPU: index of its VM, its number there.
 type Owner = (usize, usize);
 
-/// Who runs where, under way.
+/// Assignment of vCPUs to CPUs, under construction.
 struct Assignment<'a> {
     system: &'a System,
     /// vCPUs of each CPU of the board.
     assignment: Vec<Vec<Owner>>,
 }
 
-/// What each VM gets of its CPUs.
+/// CPUs and CPU time that the VMs get.
 pub(super) struct Assigned {
     /// pCPUs of the plan.
     pub cpus: Vec<PlannedCpu>,
-    /// By VM.
+    /// CPU time, by VM.
     pub times: Vec<CpuTime>,
 }
 
@@ -47,7 +47,7 @@ fn unknown(code: Code, request: &Placed<u32>, system: &System, count: usize) -> 
 }
 
 impl Assignment<'_> {
-    /// CPUs on which nobody is, and into which no load balancer moves anybody.
+    /// CPUs that have no vCPU, and to which the load balancer moves none.
     fn free(&self) -> Vec<usize> {
         let count = self.assignment.len();
         (0..count)
@@ -55,7 +55,7 @@ impl Assignment<'_> {
             .collect()
     }
 
-    /// Whether a load balancer may move somebody to a CPU.
+    /// Whether the load balancer may move a vCPU to a CPU.
     fn is_pooled(&self, cpu: usize) -> bool {
         let mut pools = self.system.vms.iter().flat_map(|spec| &spec.cpu.pool);
         pools.any(|pooled| pooled.value as usize == cpu)
@@ -94,7 +94,7 @@ impl Assignment<'_> {
         }
     }
 
-    /// Where the last vCPU of another VM that is on a CPU got there.
+    /// Place in the description of the last vCPU of another VM on a CPU: its entry in `pcpus`, else the name of its VM.
     fn last_other(&self, vm: usize, cpu: usize) -> Option<Span> {
         let others = self.assignment.get(cpu)?.iter().rev();
         let (other, number) = others.into_iter().find(|(other, _)| *other != vm)?;
@@ -103,7 +103,7 @@ impl Assignment<'_> {
         Some(named.unwrap_or_else(|| spec.name.span.clone()))
     }
 
-    /// Gives the vCPUs of a VM that names none the emptiest CPUs of its pool, or CPUs that nobody has.
+    /// Gives the vCPUs of a VM that names none the emptiest CPUs of its pool, or free CPUs.
     fn take_free(&mut self, vm: usize, findings: &mut Vec<Finding>) {
         let spec = &self.system.vms[vm];
         if !spec.cpu.pool.is_empty() {
@@ -116,7 +116,7 @@ impl Assignment<'_> {
                             .is_some_and(|assignment| assignment.len() < MAX_VCPUS_PER_PCPU)
                     })
                     .min_by_key(|&cpu| self.assignment[cpu].len());
-                // None: a CPU of the pool does not exist, or is full, and that is said.
+                // None: a CPU of the pool does not exist, or is full, and that was reported.
                 if let Some(cpu) = best {
                     self.assignment[cpu].push((vm, number));
                 }
@@ -195,7 +195,7 @@ impl Assignment<'_> {
         }
     }
 
-    /// The pools of a VM are of CPUs that may be shared.
+    /// Checks that the pool of a VM is of CPUs that may be shared.
     fn check_pool(&self, spec: &VmSpec, findings: &mut Vec<Finding>) {
         for request in &spec.cpu.pool {
             let Some(assignment) = self.assignment.get(request.value as usize) else {
@@ -230,7 +230,8 @@ impl Assignment<'_> {
         }
     }
 
-    /// Where a VM with which this one shares a CPU says so, or its name stands.
+    /// Place in the description of another VM's vCPU that shares a CPU with this VM: its entry in `pcpus`, else the name of
+    /// its VM.
     fn neighbour(&self, vm: usize) -> Option<Span> {
         let on = |assignment: &&Vec<Owner>| assignment.iter().any(|(owner, _)| *owner == vm);
         let together = self.assignment.iter().filter(on).flatten();
@@ -240,7 +241,7 @@ impl Assignment<'_> {
         Some(named.unwrap_or_else(|| spec.name.span.clone()))
     }
 
-    /// What a VM gets: what it asks for, or CPUs of its own where nobody else can run anyway.
+    /// CPU time of a VM: what it asks for, or CPUs of its own where nobody else can run anyway.
     fn time_of(&self, vm: usize) -> CpuTime {
         let spec = &self.system.vms[vm];
         let alone = |cpu: usize| self.assignment[cpu].len() == 1 && !self.is_pooled(cpu);

@@ -11,7 +11,7 @@ use bulkhead_model::describe::{Code, Finding, System};
 use super::planned::PlannedDoorbell;
 use super::{emulated, spis};
 
-/// Where VMs find the pages by which they ring, unless they have something else there; QEMU's `virt` has nothing.
+/// IPA of the first page by which a VM rings, unless it has something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;
 
 /// The doorbells of a system, in the order of the VMs that ring. INTIDs of vGICs come later, by [`assign_intids`].
@@ -71,7 +71,7 @@ pub(super) fn assign(
     doorbells
 }
 
-/// Gives doorbells into VM `vm` INTIDs that nothing else of it has.
+/// Gives doorbells to VM `vm` INTIDs that nothing else in it has.
 pub(super) fn assign_intids(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec<u32>) {
     let mut next = emulated::EVENT_INTID + 1;
     for bell in doorbells.iter_mut().filter(|bell| bell.to == vm) {

@@ -1,4 +1,4 @@
-//! What EL2 emulates for a VM: where the VM finds it, and by which interrupt it is heard.
+//! Devices that EL2 emulates for a VM: their IPAs and interrupts.
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 
@@ -13,16 +13,16 @@ const GICD_SIZE: u64 = 0x1_0000;
 const GICR_SIZE: u64 = 0x2_0000;
 /// Bytes of the CPU interface of a GICv2.
 const GICC_SIZE: u64 = 0x2000;
-/// SPI by which a VM is told of crashes of others, if nothing that the description says has it.
+/// SPI by which a VM is told of crashes of others, if the description gives it to nothing else.
 pub(super) const EVENT_INTID: u32 = 36;
 
-/// Where the frames of the GIC are, if the description does not say: as on QEMU's `virt`, so that guests run there too.
+/// IPAs of the frames of the GIC, if the description does not say: as on QEMU's `virt`, so that guests run there too.
 const GICD: u64 = 0x0800_0000;
 const GICR: u64 = 0x080a_0000;
 const GICC: u64 = 0x0801_0000;
 
-/// Devices that EL2 emulates, if the description does not say otherwise. PL011 and PL031 are where QEMU's `virt` has them, which has no
-/// watchdog.
+/// Devices that EL2 emulates, if the description does not say otherwise. PL011 and PL031 are where QEMU's `virt` has
+/// them; `virt` has no watchdog.
 const DEVICES: [EmulatedDevice; 3] = [
     EmulatedDevice {
         kind: DeviceKind::Pl011,
@@ -44,7 +44,7 @@ const DEVICES: [EmulatedDevice; 3] = [
     },
 ];
 
-/// What the description says of a device that it asks for, or has by default.
+/// Entry of the description for a device that it asks for, or that the VM has by default.
 pub(super) fn placement(spec: &VmSpec, kind: DeviceKind) -> Option<&DeviceSpec> {
     let placement = match kind {
         DeviceKind::Pl011 => &spec.console,
@@ -95,7 +95,8 @@ pub(super) fn gic(version: u32, spec: &VmSpec) -> GuestGic {
     }
 }
 
-/// Reports a frame of the GIC that VMs on a board with this version do not have, and emulated devices with one interrupt.
+/// Reports a frame of the GIC that VMs on a board with this version do not have, and emulated devices that share an
+/// interrupt.
 pub(super) fn check(
     spec: &VmSpec,
     (system, version): (&System, u32),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 /// Bytes that several VMs may have, padded with zeros to a multiple of 8.
 pub type Content = Arc<Vec<u8>>;
 
-/// Content that knows how long it is without the padding.
+/// Content with its length without the padding.
 #[derive(Clone, Debug)]
 pub(super) struct File {
     padded: Content,
@@ -25,7 +25,7 @@ impl File {
         Arc::clone(&self.padded)
     }
 
-    /// What is in the file.
+    /// Bytes of the file, without the padding.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.padded[..self.len]
     }

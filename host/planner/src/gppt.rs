@@ -1,4 +1,4 @@
-//! What keeps a VM from being a GPPT VM (`docs/adr/0016-gppt.md`).
+//! Checks whether a VM can be a GPPT VM (`docs/adr/0016-gppt.md`).
 
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
@@ -10,7 +10,7 @@ use bulkhead_model::describe::{
 
 use super::{PlannedDoorbell, spis};
 
-/// How a plan says it.
+/// Interrupt mode in the plan.
 pub(super) fn number(mode: Option<Mode>) -> InterruptMode {
     match mode {
         None => InterruptMode::Vgic,
@@ -21,8 +21,8 @@ pub(super) fn number(mode: Option<Mode>) -> InterruptMode {
     }
 }
 
-/// Whether the mode leaves open how EL2 gets the CPU back, and `reclaim` is one of the ways. With each of them EL2 cannot take an interrupt
-/// of its own while the VM runs.
+/// Whether the mode leaves a choice how EL2 gets the CPU back, and `reclaim` is one of the choices. With each of them
+/// EL2 cannot take an interrupt of its own while the VM runs.
 pub(super) fn has_choice(mode: Mode, reclaim: Reclaim) -> bool {
     match reclaim {
         Reclaim::Sdei => mode.has_events(),
@@ -30,7 +30,7 @@ pub(super) fn has_choice(mode: Mode, reclaim: Reclaim) -> bool {
     }
 }
 
-/// How a plan says how EL2 gets the CPU back.
+/// Value of `reclaim` in the plan: the way in which EL2 gets the CPU back.
 pub(super) fn reclaim(spec: &InterruptSpec, mode: Option<Mode>) -> Number {
     match spec.reclaim {
         reclaim if !mode.is_some_and(|mode| has_choice(mode, reclaim)) => Number::Always,
@@ -40,24 +40,24 @@ pub(super) fn reclaim(spec: &InterruptSpec, mode: Option<Mode>) -> Number {
     }
 }
 
-/// What else is known of a VM that is to be a GPPT VM.
+/// Facts about a VM that is to be a GPPT VM, besides its description.
 #[derive(Clone, Debug)]
 pub(super) struct Context<'a> {
     /// Version of the board's GIC.
     pub version: u32,
-    /// The board is emulated, and has firmware at EL3.
+    /// Whether the board is emulated and has firmware at EL3.
     pub firmware: bool,
-    /// Where the description says which GIC the board has.
+    /// Place at which the description says which GIC the board has.
     pub gic: Option<Span>,
     /// Name of another GPPT VM.
     pub other: Option<&'a Placed<String>>,
-    /// Where it says that another VM's crash is told to it.
+    /// Place at which the description says that another VM's crash is told to it.
     pub told: Option<Span>,
     /// An INTID of a passed-through device that is also that of something emulated.
     pub clash: Option<u32>,
 }
 
-/// Reports what of a VM that is to be a GPPT VM needs a vGIC.
+/// Reports each property of a requested GPPT VM that needs a vGIC.
 pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Finding>) {
     let mode = spec.interrupts.gppt(known.version);
     let reclaim = spec.interrupts.reclaim;
@@ -168,13 +168,14 @@ pub(super) fn check_events(
     }
 }
 
-/// EL2 does not see the SGIs of the VM.
+/// Whether the VM sends SGIs that EL2 does not see.
 pub(super) fn sends_sgis_itself(spec: &VmSpec, version: u32) -> bool {
     let mode = spec.interrupts.gppt(version);
     mode.is_some_and(|mode| !mode.filters_sgis())
 }
 
-/// SPIs by which pCPUs call each other: the first of two for each, the last ones that nobody has. None if each VM's SGIs go through EL2.
+/// SPIs by which pCPUs call each other: the first of two for each, the last ones that are free. None if each VM's SGIs
+/// go through EL2.
 pub(super) fn call_spis(
     system: &System,
     board: &Board,
@@ -216,7 +217,7 @@ pub(super) fn call_spis(
     spis
 }
 
-/// The console is drained on the CPU of such a VM.
+/// Finding that the console is drained on the CPU of such a VM.
 pub(super) fn drains(spec: &VmSpec) -> Finding {
     let reason = "the console is drained on its CPU, and the UART would interrupt it, and not EL2";
     refused(spec, reason.to_owned())

@@ -1,4 +1,4 @@
-//! A guest by itself: what it gets, and its device tree.
+//! A guest by itself: its resources and its device tree.
 
 use bulkhead_abi::plan::PAGE;
 
@@ -210,7 +210,7 @@ fn intids(
         clash,
     };
     gppt::check(spec, known, findings);
-    // What a board of a device tree alone is started with, nobody says.
+    // A board described by a device tree alone does not state its firmware.
     let has_firmware = board.emulated.as_ref().is_none_or(|board| board.firmware);
     let place = system.board.as_ref().map(|board| board.firmware_place());
     gppt::check_events(spec, (has_firmware, place), findings);
@@ -235,8 +235,8 @@ fn intids(
     }
 }
 
-/// Finds pages for what a VM finds by a call or by its device tree: its stolen time, whose IPA this gives if the VM
-/// `shares` its CPU, and the doorbells that it rings.
+/// Finds pages for stolen time and for the doorbells that a VM rings, which it finds by a call or by its device tree.
+/// Returns the IPA of the page of stolen time if the VM `shares` its CPU.
 fn pages(
     (vm, shares): (usize, bool),
     things: ipa::Occupied,
@@ -267,13 +267,13 @@ fn shared_with(vm: usize, system: &System) -> Vec<(String, u64, u64)> {
         .collect()
 }
 
-/// What a VM starts with.
+/// Memory contents and entry point with which a VM starts.
 struct Start {
     /// IPA of its first instruction.
     entry: u64,
     /// IPA of its device tree.
     tree: u64,
-    /// What is loaded, its IPA and content.
+    /// Payloads: name, IPA and content.
     loads: Vec<(&'static str, u64, Content)>,
     /// IPA behind everything.
     end: u64,
@@ -362,7 +362,7 @@ fn program(
     })
 }
 
-/// What stands for a payload that nobody has made or fetched yet.
+/// Stands in for a payload that has not been built or fetched yet.
 fn nothing_yet(
     ram: (u64, u64),
     mut dtb: impl FnMut(Initrd, &mut Vec<Finding>) -> Vec<u8>,
@@ -410,7 +410,7 @@ fn fits((spec, ram): (&VmSpec, (u64, u64)), end: u64, findings: &mut Vec<Finding
     false
 }
 
-/// Which class or which line says what a VM gets.
+/// Class or line that decides a property of a VM.
 fn why(system: &System, spec: &VmSpec, stated: Option<&describe::Span>) -> String {
     match stated {
         Some(span) => format!("line {}", system.text.position(span.start).line),
@@ -418,7 +418,7 @@ fn why(system: &System, spec: &VmSpec, stated: Option<&describe::Span>) -> Strin
     }
 }
 
-/// Why a VM gets the CPU time that it gets.
+/// Reason for the CPU time of a VM.
 fn time_why(system: &System, spec: &VmSpec, time: CpuTime) -> String {
     let why = why(system, spec, spec.cpu.stated.as_ref());
     if time == CpuTime::Pinned && spec.cpu.shares() {
@@ -428,7 +428,7 @@ fn time_why(system: &System, spec: &VmSpec, time: CpuTime) -> String {
     }
 }
 
-/// Where the description names what a VM runs.
+/// Place at which the description names the payload of a VM.
 fn payload_span(spec: &VmSpec) -> describe::Span {
     match &spec.payload {
         PayloadSpec::Linux { kernel, .. } => kernel.span.clone(),

@@ -1,4 +1,4 @@
-//! The IPA space of a guest: what lies where, and that nothing overlaps.
+//! Layout of the IPA space of a guest, and the check that nothing overlaps.
 
 use bulkhead_abi::plan::{
     ACCESS_EXECUTE, ACCESS_READ, ACCESS_WRITE, IPA_BITS, NONE, PAGE, Region, RegionKind,
@@ -15,12 +15,12 @@ use crate::planned::GuestGic;
 pub(super) const RAM: u64 = 0x4000_0000;
 /// Page in which a VM is told stolen time, where QEMU's `virt` has it; if that is taken, the next one that is free.
 pub(super) const STOLEN_TIME: u64 = 0x090a_0000;
-/// What its region is called.
+/// Name of its region.
 const STOLEN: &str = "stolen time";
-/// What the region of a GICv2's CPU interface is called, the virtual one or the physical one.
+/// Name of the region of a GICv2's CPU interface, the virtual one or the physical one.
 const INTERFACE: &str = "CPU interface of the GIC";
 
-/// What stage 2 maps, ascending by IPA; physical addresses of memory come later.
+/// Regions that stage 2 maps, ascending by IPA; physical addresses of memory come later.
 pub(super) fn regions(
     (vm, system): (usize, &System),
     (board, gic): (&Board, &GuestGic),
@@ -96,16 +96,16 @@ pub(super) fn add_stolen_time(regions: &mut Vec<Mapped>, vm: usize, ipa: u64) {
     regions.sort_by_key(|mapped| mapped.region.ipa);
 }
 
-/// Whether a region is part of what EL2 offers, and not what the description asks for.
+/// Whether EL2 offers a region by itself, and the description does not ask for it.
 fn of_el2(mapped: &Mapped) -> bool {
     [RegionKind::Gicv as u16, RegionKind::StolenTime as u16].contains(&mapped.region.kind)
 }
 
-/// What has a place in the IPA space of a VM: regions, interrupt controller, emulated devices.
+/// Occupied ranges of the IPA space of a VM: regions, interrupt controller, emulated devices.
 pub(super) type Occupied<'a> = (&'a [Mapped], &'a GuestGic, &'a [EmulatedDevice]);
 
-/// The first page from `from` on at which a VM has nothing. What a guest finds by a call or by its device tree is put there, so that it
-/// is in nobody's way.
+/// The first page from `from` on at which a VM has nothing. Pages that a guest finds by a call or by its device tree
+/// are put there.
 pub(super) fn free_page(from: u64, (regions, gic, devices): Occupied, pages: &[u64]) -> u64 {
     let regions = regions
         .iter()
@@ -126,7 +126,7 @@ pub(super) fn free_page(from: u64, (regions, gic, devices): Occupied, pages: &[u
     free
 }
 
-/// Something that has a place.
+/// A range of the IPA space with its name.
 struct Thing {
     what: String,
     place: Place,
@@ -134,11 +134,11 @@ struct Thing {
     size: u64,
 }
 
-/// Who says where something is.
+/// Source of the IPA of a range.
 enum Place {
-    /// The description, or it asks for it here.
+    /// The description gives the IPA, or asks for the thing, at this place.
     Said(describe::Span),
-    /// Nobody; this would move it.
+    /// Default; this key would move it.
     Usual(String),
 }
 
@@ -151,8 +151,8 @@ impl Place {
     }
 }
 
-/// What has a place in the IPA space of a VM, in the order in which overlaps are told. What EL2 maps and nobody asks for is not among it:
-/// the CPU interface is the GIC's, and the page of stolen time makes way.
+/// Ranges of the IPA space of a VM, in the order in which overlaps are reported. Regions that EL2 maps and nobody asks
+/// for are not among them: the CPU interface is the GIC's, and the page of stolen time makes way.
 fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> Vec<Thing> {
     let place = |what: &str| match what {
         "RAM" => spec
@@ -212,7 +212,7 @@ fn things(spec: &VmSpec, system: &System, (regions, gic, devices): Occupied) -> 
     regions.chain(frames).chain(devices).collect()
 }
 
-/// Reports what overlaps in the IPA space of a VM, or leaves it.
+/// Reports ranges that overlap in the IPA space of a VM, or leave it.
 pub(super) fn check_overlaps(
     spec: &VmSpec,
     system: &System,

@@ -24,7 +24,7 @@ const MOST_BYTES: usize = 2 << 20;
 /// An overlay: its name in the description, its bytes.
 pub(super) type Overlay = (Placed<String>, File);
 
-/// Reads the overlays of a VM; those that are not there yet are left out, which is said.
+/// Reads the overlays of a VM; those that are not there yet are left out, which is reported.
 pub(super) fn read(
     spec: &VmSpec,
     store: &mut Store,
@@ -42,7 +42,7 @@ pub(super) fn read(
 }
 
 /// Merges overlays into the tree `dtb` of VM `vm`, one after the other; those that cannot be are reported and left out.
-/// What a merged one says about memory and interrupts that the VM does not have is a warning.
+/// Warns if a merged one names memory or interrupts that the VM does not have.
 pub(super) fn merge(
     dtb: Vec<u8>,
     vm: &str,
@@ -82,7 +82,7 @@ pub(super) fn merge(
     merged.to_dtb()
 }
 
-/// The finding that one is no overlay, or none that can be merged.
+/// Finding that a file is no overlay, or none that can be merged.
 fn broken(vm: &str, name: &Placed<String>, why: String) -> Vec<Finding> {
     let what = format!(
         "`{}` cannot be merged into the device tree of `{vm}`",
@@ -92,7 +92,7 @@ fn broken(vm: &str, name: &Placed<String>, why: String) -> Vec<Finding> {
     vec![finding.help("make it with `dtc -@ -I dts -O dtb -o FILE.dtbo FILE.dtso`")]
 }
 
-/// Why a tree is none that a VM can be started with, if so.
+/// Reason why a VM cannot be started with a merged tree, if there is one.
 fn spoilt(known: &Tree, merged: &Tree, bytes: usize) -> Option<&'static str> {
     let seed = |tree: &Tree, name: &str| tree.find("/chosen").and_then(|chosen| chosen.bytes(name));
     if bytes > MOST_BYTES {
@@ -146,8 +146,8 @@ fn apply(
         .map_err(|why| broken(why.to_string()))
 }
 
-/// Gives the nodes whose labels the overlay wants a phandle. The library would do so, with numbers that it also gives to
-/// nodes of the overlay.
+/// Gives a phandle to the nodes whose labels the overlay refers to. The library would do so, with numbers that it also
+/// gives to nodes of the overlay.
 fn number(merged: &mut DeviceTree, overlay: &Tree) {
     let mut next = highest(&merged.root);
     let fixups = overlay.find("/__fixups__").into_iter();
@@ -176,7 +176,7 @@ fn highest(node: &DeviceTreeNode) -> u32 {
     own.max(below).unwrap_or(0)
 }
 
-/// Labels that it wants and the tree has not.
+/// Findings for labels that an overlay refers to and the tree does not have.
 fn labels(merged: &DeviceTree, overlay: &Tree, vm: &str, name: &Placed<String>) -> Vec<Finding> {
     let symbols = merged.root.child("__symbols__");
     let known: Vec<String> = symbols
@@ -214,7 +214,7 @@ fn labels(merged: &DeviceTree, overlay: &Tree, vm: &str, name: &Placed<String>) 
     found
 }
 
-/// What is wrong with where a fragment goes; what a label says is looked at elsewhere.
+/// Finding for a fragment whose target is wrong; labels are checked elsewhere.
 fn target(
     merged: &DeviceTree,
     fragment: &Entry,
@@ -373,7 +373,7 @@ mod tests {
 
     use crate::Sources;
 
-    /// Where nothing is got from: the VM names files only.
+    /// Sources that are never asked: the VM names files only.
     struct Files;
 
     impl Sources for Files {
@@ -386,7 +386,7 @@ mod tests {
         }
     }
 
-    /// The device tree of a VM with these overlays, and what was said.
+    /// Device tree of a VM with these overlays, and the findings.
     fn planned(overlays: &str) -> (Vec<u8>, Vec<Finding>) {
         let source = format!(
             "[board]\ndtb = \"virt.dtb\"\n[vm.one]\nmemory = \"4MiB\"\nimage = \"raw.bin\"\nload = \"0x40080000\"\noverlay = {overlays}\n"

@@ -60,7 +60,7 @@ pub(super) fn devices(
     devices
 }
 
-/// What is accepted is there.
+/// Reports `board_reset` if no device of the VM can reset the board.
 fn superfluous(spec: &VmSpec, devices: &[PassthroughDevice], findings: &mut Vec<Finding>) {
     let accepted = spec.board_reset.clone();
     let resets =
@@ -77,7 +77,7 @@ fn superfluous(spec: &VmSpec, devices: &[PassthroughDevice], findings: &mut Vec<
     }
 }
 
-/// No device has two owners.
+/// Checks that no device has two owners.
 pub(super) fn devices_twice(system: &System, findings: &mut Vec<Finding>) {
     let requests: Vec<_> = system
         .vms

@@ -15,7 +15,7 @@ use bulkhead_model::payload::Payload;
 use super::file::{Content, File};
 use super::sources::Sources;
 
-/// Bytes of a file, or the news that nobody made or fetched it yet.
+/// Bytes of a file, or a mark that it has not been built or fetched yet.
 pub(super) enum Bytes {
     /// Content.
     There(Vec<u8>),
@@ -80,7 +80,7 @@ pub(super) fn read(
     })
 }
 
-/// There is a program of that name in guests/.
+/// Checks that there is a program of that name in guests/.
 fn known_guest(
     guest: &str,
     source: &Placed<String>,

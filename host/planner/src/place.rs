@@ -43,7 +43,7 @@ impl MemoryMap<'_> {
         })
     }
 
-    /// Bytes that nobody has.
+    /// Number of free bytes.
     fn free(&self) -> u64 {
         let all: u64 = self.board.memory.iter().map(|memory| memory.size).sum();
         let taken: u64 = self
@@ -216,13 +216,13 @@ fn place_shared(
     }
 }
 
-/// What the board has, for people.
+/// Size of the board's memory, for messages.
 fn memory_of(map: &MemoryMap) -> String {
     let memory = map.board.memory.iter().map(|memory| memory.size);
     format!("has {} in all", Size(memory.sum()))
 }
 
-/// Free memory, rounded down for people.
+/// Free memory, rounded down for messages.
 fn free(map: &MemoryMap) -> Size {
     Size(map.free() & !((1 << 20) - 1))
 }

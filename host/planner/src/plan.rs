@@ -18,7 +18,7 @@ use crate::{
     tables,
 };
 
-/// Bytes for EL2 in the image when nobody built it yet.
+/// Bytes for EL2 in the image when it has not been built yet.
 const EL2_GUESS: u64 = 96 * 1024;
 
 /// Plans a system. `el2` is how many bytes EL2 takes in the image, if it is built.
@@ -123,7 +123,7 @@ pub fn plan(
     })
 }
 
-/// The last word: core's own proof. If it fails, this planner has a bug.
+/// Proves the plan by the code of `bulkhead_core`. If that fails, this planner has a bug.
 fn prove(bytes: &[u8]) -> Result<(), Failure> {
     Plan::open(bytes)
         .and_then(|plan| plan.check())

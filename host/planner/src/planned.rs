@@ -12,9 +12,9 @@ use crate::store::Reads;
 /// A payload of a VM in the image.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What it is: "kernel", "program", "device tree".
+    /// Name: "kernel", "program", "device tree".
     pub what: &'static str,
-    /// Where it goes.
+    /// IPA to which EL2 copies it.
     pub ipa: u64,
     /// Content, the same for all VMs that have it from one file.
     pub bytes: Content,
@@ -25,7 +25,7 @@ pub struct Loaded {
 /// A range that a VM's stage 2 maps.
 #[derive(Clone, Debug)]
 pub struct Mapped {
-    /// What it is: "RAM", the name of shared memory, the path of a device.
+    /// Name: "RAM", the name of shared memory, the path of a device.
     pub what: String,
     /// In the words of the plan.
     pub region: bulkhead_abi::plan::Region,
@@ -34,9 +34,9 @@ pub struct Mapped {
 /// A device that EL2 emulates for a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmulatedDevice {
-    /// What it is.
+    /// Kind of the device.
     pub kind: DeviceKind,
-    /// Where its registers are.
+    /// IPA of its registers.
     pub ipa: u64,
     /// Bytes of its registers.
     pub size: u64,
@@ -45,7 +45,7 @@ pub struct EmulatedDevice {
 }
 
 impl EmulatedDevice {
-    /// What people call it.
+    /// Name for messages.
     pub fn called(&self) -> &'static str {
         match self.kind {
             DeviceKind::Pl011 => "the console (PL011)",
@@ -122,13 +122,13 @@ pub struct PlannedVm {
     pub deviations: Vec<Deviation>,
     /// Numbers of its CPUs on the board, by vCPU.
     pub cpus: Vec<usize>,
-    /// What each vCPU may have of its CPU.
+    /// Share of its CPU that each vCPU may use.
     pub time: CpuTime,
-    /// Why: the class, or a line of the description.
+    /// Reason for `time`: the class, or a line of the description.
     pub time_why: String,
     /// CPUs of the board to which the load balancer may move its vCPUs, besides their own.
     pub pool: Vec<usize>,
-    /// Why it gets its interrupts that way.
+    /// Reason for its interrupt delivery.
     pub interrupts_why: String,
     /// IPA of the page in which it is told stolen time.
     pub stolen_time: Option<u64>,
@@ -138,15 +138,15 @@ pub struct PlannedVm {
     pub tree: u64,
     /// Whether its seeds are fixed.
     pub deterministic: bool,
-    /// What happens when it crashes.
+    /// Action when it crashes.
     pub crash: CrashSpec,
-    /// How often it starts again because its guest asks for a reset; `None`: without a limit.
+    /// Limit on resets that its guest asks for; `None`: without a limit.
     pub resets: Option<Limit>,
     /// The mode of a GPPT VM; `None`: through the vGIC.
     pub gppt: Option<Mode>,
-    /// How EL2 gets its CPU back, where that mode leaves a choice.
+    /// Way in which EL2 gets its CPU back, where that mode leaves a choice.
     pub reclaim: Reclaim,
-    /// Where that comes from.
+    /// Reason for `reclaim`: the class, or a line of the description.
     pub reclaim_why: String,
     /// Whether the physical timer is its own; else it is emulated.
     pub own_ptimer: bool,
@@ -166,9 +166,9 @@ pub struct PlannedVm {
     pub s2_pages: u32,
     /// Stage 2, ascending by IPA.
     pub regions: Vec<Mapped>,
-    /// What EL2 copies into its RAM.
+    /// Payloads that EL2 copies into its RAM.
     pub loads: Vec<Loaded>,
-    /// PassthroughDevice-through devices with the INTIDs that it sees.
+    /// Passed-through devices with the INTIDs that it sees.
     pub devices: Vec<(PassthroughDevice, Vec<u32>)>,
 }
 
@@ -179,7 +179,7 @@ pub struct PlannedCpu {
     pub cpu: usize,
     /// Affinity fields of its MPIDR_EL1.
     pub mpidr: u64,
-    /// Who runs there at first: index of the VM, number of the vCPU.
+    /// vCPUs that run there at first: index of the VM, number of the vCPU.
     pub vcpus: Vec<(usize, usize)>,
     /// Whether it drains the console.
     pub service: bool,
@@ -206,12 +206,12 @@ pub struct Planned {
     pub bytes: Vec<u8>,
     /// Whether it was made without some payloads, or without EL2 itself: good to look at, not to run.
     pub provisional: bool,
-    /// What was read for it.
+    /// Statistics of the files read to make it.
     pub reads: Reads,
 }
 
 impl Planned {
-    /// What each VM may have of its CPUs, by VM.
+    /// CPU time of each VM, by VM.
     pub fn times(&self) -> Vec<CpuTime> {
         self.vms.iter().map(|vm| vm.time).collect()
     }

@@ -1,14 +1,14 @@
-//! What the planner has to say about a description that is wrong already, so that all of it is shown at once.
+//! Findings of the planner about a description that is already known to be wrong, so that all are shown at once.
 //!
-//! What may only follow from an error that is known is held back: words of it, what depends on a board or a VM of which
-//! something could not be read, and whatever does no harm.
+//! Findings that may only follow from a known error are held back: those about its words, those that depend on a board
+//! or a VM of which something could not be read, and warnings.
 
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{Code, Finding, Span, System};
 
 use crate::Sources;
 
-/// Findings that one word makes, whatever else stands in its table.
+/// Findings that depend on one word only, and not on the rest of its table.
 const OF_ONE_WORD: [Code; 9] = [
     Code::ConsoleService,
     Code::DeviceRefused,
@@ -20,7 +20,7 @@ const OF_ONE_WORD: [Code; 9] = [
     Code::ImageUnreadable,
     Code::PcpuUnknown,
 ];
-/// Findings that depend on what all VMs say.
+/// Findings that depend on the descriptions of all VMs.
 const OF_ALL_VMS: [Code; 1] = [Code::PcpuTooFew];
 /// Findings that are the same on every board.
 const ON_ANY_BOARD: [Code; 10] = [
@@ -35,10 +35,10 @@ const ON_ANY_BOARD: [Code; 10] = [
     Code::PcpuFull,
     Code::PcpuShared,
 ];
-/// The same if both parties stand in the description.
+/// Findings that are the same on every board if both parties stand in the description.
 const OF_TWO_PARTIES: [Code; 2] = [Code::MemoryOverlap, Code::MemoryTaken];
 
-/// What errors in the table of a VM are about if the planner would see another VM than was meant.
+/// Subjects of errors in the table of a VM after which the planner would see another VM than was meant.
 const MISREAD: [&str; 11] = [
     "class",
     "cpu",
@@ -53,8 +53,8 @@ const MISREAD: [&str; 11] = [
     "vm",
 ];
 
-/// Adds what the planner finds and what does not follow from `findings`. `board` is the one of the description, if it could
-/// be found; `sources` gives what is there.
+/// Adds findings of the planner that do not follow from `findings`. `board` is the one of the description, if it could be
+/// found; `sources` gives the files that are there.
 pub fn look(
     system: &System,
     board: Option<Board>,
@@ -86,7 +86,7 @@ pub fn look(
     let is_known = board.is_some();
 
     let mut more = findings.clone();
-    // It cannot succeed: the errors are in the list that it gets.
+    // Planning cannot succeed: the errors are in the list that it gets.
     let board = board.unwrap_or_else(Board::any);
     let _ = crate::plan(system, board, None, sources, &mut more);
     let is_news = |finding: &Finding| {

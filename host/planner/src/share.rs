@@ -1,4 +1,4 @@
-//! What the vCPUs of a pCPU get of it, in numbers.
+//! Shares of a pCPU that its vCPUs get, in numbers.
 
 use bulkhead_core::sched::bound::{Bound, Costs, Promise, WHOLE, bound};
 
@@ -13,9 +13,9 @@ pub struct Server {
     pub vm: usize,
     /// Number of the vCPU there.
     pub vcpu: usize,
-    /// What it was promised, in nanoseconds.
+    /// Budget and period that it was promised, in nanoseconds.
     pub promise: Promise,
-    /// What that takes. Nanoseconds, and millionths of the pCPU.
+    /// Result of the schedulability test for it. Nanoseconds, and millionths of the pCPU.
     pub bound: Bound,
 }
 
@@ -28,18 +28,18 @@ pub struct Share {
     pub vcpu: usize,
     /// Its weight.
     pub weight: u16,
-    /// Millionths of the pCPU that it gets while everybody wants all that he may have; its cap apart.
+    /// Millionths of the pCPU that it gets while all vCPUs there want all that they may use; its cap apart.
     pub least: u64,
     /// Millionths of the pCPU that it gets at most; none: it has no cap.
     pub cap: Option<u64>,
 }
 
-/// What the vCPUs of a pCPU get of it.
+/// Shares of a pCPU that its vCPUs get.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
     /// Servers, in the order of their VMs.
     pub servers: Vec<Server>,
-    /// Millionths of the pCPU that the servers take, what they cost included.
+    /// Millionths of the pCPU that the servers take, their switches included.
     pub load: u64,
     /// Fair vCPUs, in the order of their VMs.
     pub shares: Vec<Share>,
@@ -52,7 +52,7 @@ impl Usage {
     }
 }
 
-/// What the vCPUs of a pCPU get; `times` by VM.
+/// Computes the shares of a pCPU that its vCPUs get; `times` by VM.
 pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
     let mut promised = Vec::new();
     let mut fair = Vec::new();

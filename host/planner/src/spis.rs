@@ -10,8 +10,8 @@ use bulkhead_model::board::{Board, Tree};
 /// SPIs have INTIDs from here on.
 const FIRST: u32 = 32;
 
-/// SPIs of the board that nothing in its device tree names. What stands there is read generously: a number that is none is
-/// one choice less.
+/// SPIs of the board that nothing in its device tree names. The tree is read generously: a number that is not an SPI only
+/// leaves one choice less.
 pub(super) fn free(board: &Board) -> BTreeSet<u32> {
     let mut used = BTreeSet::from([board.parts.uart_intid]);
     // The last that a device certainly has: the GIC has at least the word of 32 that it is in.

@@ -1,4 +1,4 @@
-//! The files that VMs run, each opened, unpacked and understood once, however many VMs name it.
+//! The files that VMs run, each opened, unpacked and parsed once, however many VMs name it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use super::sources::Sources;
 use super::unpack;
 use crate::cpio;
 
-/// What was read to make a plan.
+/// Statistics of the files read to make a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
     /// Files of payloads that were opened.
@@ -23,12 +23,12 @@ pub struct Reads {
     pub understood: usize,
 }
 
-/// See the module.
+/// Files that VMs run, by name; each is read and parsed once.
 pub(super) struct Store<'a> {
     system: &'a System,
     sources: &'a dyn Sources,
     reads: Reads,
-    /// By their names in the description; none for what is not there yet.
+    /// Files by their names in the description; none for one that is not there yet.
     files: BTreeMap<String, Option<File>>,
     kernels: BTreeMap<String, (LinuxImage, File)>,
     programs: BTreeMap<String, Program>,
@@ -52,7 +52,7 @@ impl<'a> Store<'a> {
         self.reads
     }
 
-    /// A file that the description names; none if nobody made or fetched it yet, which is said once.
+    /// A file that the description names; none if it has not been built or fetched yet, which is reported once.
     pub(super) fn file(
         &mut self,
         source: &Placed<String>,
@@ -118,7 +118,7 @@ impl<'a> Store<'a> {
     /// between them (Documentation/driver-api/early-userspace/buffer-format.rst).
     ///
     /// # Errors
-    /// One of them is none, which is said.
+    /// One of them is no RAM disk, which is reported.
     pub(super) fn disk(
         &mut self,
         sources: &[Placed<String>],

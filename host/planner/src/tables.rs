@@ -33,7 +33,7 @@ pub(super) struct Layout {
     pub max_size: u64,
 }
 
-/// Finds out where everything goes in the image, and tells payloads their offsets.
+/// Lays out the image, and sets the offsets of payloads in it.
 pub(super) fn layout(
     (el2, doorbells): (u64, &[PlannedDoorbell]),
     guests: &mut [Guest],
@@ -132,13 +132,13 @@ fn guest_seeds(guest: &Guest) -> Vec<crate::guest_tree::SeedPlace> {
         .map_or_else(Vec::new, |load| places(&load.bytes))
 }
 
-/// What quiets the passed-through devices of a guest: physical address, bytes and value of registers.
+/// Writes that quiet the passed-through devices of a guest: physical address, bytes and value.
 pub(super) fn guest_quiets(guest: &Guest) -> impl Iterator<Item = &(u64, u16, u32)> {
     guest.devices.iter().flat_map(|(device, _)| &device.quiets)
 }
 
-/// What a description says about crashes, in the words of the plan: policy, restarts, seconds, index
-/// of the VM that is told.
+/// Action when a VM crashes, in the words of the plan: policy, restarts, seconds, index of the VM
+/// that is told.
 fn crash(spec: &VmSpec, system: &System) -> (Crash, u16, u16, u16) {
     match &spec.crash {
         CrashSpec::Halt => (Crash::Halt, 0, 0, NONE),
@@ -336,7 +336,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Adds what VM number `index` has, besides itself and its vCPUs.
+    /// Adds the rows of VM number `index`, apart from those of the VM itself and its vCPUs.
     fn add(&mut self, index: usize, guest: &Guest, spec: &VmSpec, doorbells: &[PlannedDoorbell]) {
         let vm = index as u16;
         let regions = guest.regions.iter().map(|mapped| mapped.region);
@@ -399,7 +399,7 @@ fn name(text: &str) -> [u8; NAME] {
     name
 }
 
-/// Numbers shared memory from 0 without gaps: a description may hold some that nobody maps.
+/// Numbers shared memory from 0 without gaps: a description may hold some that no VM maps.
 fn renumber(regions: &mut [Region]) {
     let mut known = Vec::new();
     for region in regions
@@ -417,7 +417,7 @@ fn renumber(regions: &mut [Region]) {
     }
 }
 
-/// Tables one behind the other.
+/// Writer of tables one behind the other.
 #[derive(Default)]
 struct Writer {
     body: Vec<u8>,

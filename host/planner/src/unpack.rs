@@ -4,10 +4,10 @@
 use std::borrow::Cow;
 use std::io::Read;
 
-/// More than this is no Image.
+/// Largest size of an Image in bytes.
 const MOST: u64 = 1 << 30;
 
-/// What is recognised by its first bytes, and can or cannot be unpacked.
+/// Compression formats by their first bytes, including those that cannot be unpacked.
 const KINDS: [(&[u8], Kind); 8] = [
     (b"\x1f\x8b", Kind::Gzip),
     (b"\x28\xb5\x2f\xfd", Kind::Zstandard),
@@ -58,7 +58,7 @@ fn unpack(name: &str, from: impl Read) -> Result<Cow<'static, [u8]>, String> {
     Ok(Cow::Owned(image))
 }
 
-/// What an EFI application of the kind that Linux calls zboot has inside; none if it is none
+/// Payload of an EFI zboot image of Linux; none if the bytes are not one
 /// (drivers/firmware/efi/libstub/zboot-header.S: `zimg` at 4, then offset and size).
 fn zboot(bytes: &[u8]) -> Result<Option<&[u8]>, String> {
     if !bytes.starts_with(b"MZ") || bytes.get(4..8) != Some(b"zimg") {

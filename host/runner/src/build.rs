@@ -12,7 +12,7 @@ use crate::Effort;
 use crate::prepare::{self, El2Source, Prepared, Stopped};
 use crate::temp_files;
 
-/// What was built.
+/// Result of a build.
 pub struct Built {
     /// Folder with everything.
     pub folder: PathBuf,

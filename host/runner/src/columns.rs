@@ -1,4 +1,4 @@
-//! How tables are printed: plain text in columns, the same on a terminal and in a file.
+//! Tables as they are printed: plain text in columns, the same on a terminal and in a file.
 
 use comfy_table::{CellAlignment, ColumnConstraint, Table, Width, presets};
 

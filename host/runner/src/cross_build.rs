@@ -24,7 +24,7 @@ const TARGET: &str = "aarch64-unknown-none-softfloat";
 /// Profile of EL2 and the guests (`Cargo.toml`).
 const PROFILE: &str = "machine";
 
-/// What EL2 is built for: each is other code.
+/// Configuration that EL2 is built for: each is other code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
     /// Version of the GIC.
@@ -70,7 +70,7 @@ impl Build {
         gic.into_iter().chain(uart).chain(waits).collect()
     }
 
-    /// What cargo needs: its arguments, and the folder below the target folder in which the program lies. Each has a folder of
+    /// Returns cargo's arguments, and the folder below the target folder in which the program lies. Each has a folder of
     /// its own, so that going from one to the other builds nothing anew.
     fn cargo(self) -> (Vec<String>, PathBuf) {
         let mut arguments: Vec<String> = ["--package", "bulkhead-el2"].map(str::to_owned).into();
@@ -86,7 +86,7 @@ impl Build {
         (arguments, folder)
     }
 
-    /// What it is for, for people.
+    /// Returns a title for people.
     fn title(self) -> String {
         match self.features().as_slice() {
             [] => "EL2".to_owned(),
@@ -95,17 +95,17 @@ impl Build {
     }
 }
 
-/// Where cargo puts what it builds.
+/// Returns the folder into which cargo builds.
 fn target_folder() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout::root().join("target"), PathBuf::from)
 }
 
-/// Where an earlier build has left a guest program.
+/// Returns the path at which an earlier build has left a guest program.
 pub fn built_guest(name: &str) -> PathBuf {
     target_folder().join(TARGET).join(PROFILE).join(name)
 }
 
-/// Where an earlier build has left EL2.
+/// Returns the path at which an earlier build has left EL2.
 pub fn built_el2(build: Build) -> PathBuf {
     let (_, folder) = build.cargo();
     let folder = target_folder().join(folder);
@@ -338,7 +338,7 @@ pub fn toolchain() -> Result<String, Failure> {
     Err(Failure::environment(what, "", advice))
 }
 
-/// Where the compiler keeps its library.
+/// Returns the folder of the compiler and its library (`--print sysroot`).
 fn sysroot(rustc: &Path) -> Result<PathBuf, Failure> {
     let output = command::run(
         Command::new(rustc).args(["--print", "sysroot"]),

@@ -22,7 +22,7 @@ use crate::emulated;
 pub struct Prepared {
     /// Text of the description.
     pub text: Text,
-    /// What there is to say that does no harm.
+    /// Findings that are no errors.
     pub findings: Vec<Finding>,
     /// The plan.
     pub planned: Planned,
@@ -30,7 +30,7 @@ pub struct Prepared {
     pub el2: Option<(PathBuf, El2)>,
 }
 
-/// Why there is no plan.
+/// Reason for which there is no plan.
 pub enum Stopped {
     /// The description is wrong.
     Description(Text, Vec<Finding>),

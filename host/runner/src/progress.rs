@@ -1,4 +1,4 @@
-//! What the tool shows while it works, on stderr so that stdout stays the answer: a moving line on a
+//! Progress of the tool's work, on stderr so that stdout stays the answer: a moving line on a
 //! terminal, plain lines elsewhere.
 
 use std::fmt::Display;

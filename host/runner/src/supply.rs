@@ -1,4 +1,4 @@
-//! What gets the files that descriptions name as `guest:NAME` and `debian:NAME`.
+//! Source of the files that descriptions name as `guest:NAME` and `debian:NAME`.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use bulkhead_planner::Sources;
 use crate::cross_build;
 use crate::fetch::{self, cache::Cache};
 
-/// What to do about payloads that nobody made or fetched yet.
+/// Treatment of payloads that were not built or fetched yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
     /// Build programs, fetch packages.

@@ -16,11 +16,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tempfile::{NamedTempFile, TempDir};
 
-/// What is there now.
+/// Paths of the temporary files and folders that exist now.
 static THERE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// Sessions that end in good order themselves.
 static SESSIONS: AtomicUsize = AtomicUsize::new(0);
-/// How often a removal is tried while programs that were told to end still write.
+/// Attempts at a removal while programs that were told to end still write.
 const TRIES: u32 = 100;
 
 fn there() -> MutexGuard<'static, BTreeSet<PathBuf>> {
@@ -35,12 +35,12 @@ pub struct Noted<T> {
     _note: Note,
 }
 
-/// That something is temporary.
+/// Entry of a temporary file or folder, by its path.
 #[derive(Debug)]
 pub struct Note(PathBuf);
 
 impl Note {
-    /// What is made at this path, by whatever, is temporary from now on.
+    /// Makes an entry for this path: any file or folder made there is temporary from now on.
     pub fn of(path: &Path) -> Self {
         there().insert(path.to_owned());
         Self(path.to_owned())
@@ -114,7 +114,7 @@ pub fn folder(prefix: &str) -> io::Result<Noted<TempDir>> {
     noted(|| builder.tempdir(), TempDir::path)
 }
 
-/// While it lives, signals are somebody else's.
+/// Session that handles signals itself, as long as this exists.
 #[derive(Debug)]
 pub struct Session(());
 
@@ -147,7 +147,7 @@ pub fn watch() {
     });
 }
 
-/// Whoever has started the tool wants it to ignore the signal (`nohup`). Only before it is caught.
+/// Whether the tool was started with the signal ignored (`nohup`). Right only before the signal is caught.
 pub fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let digits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

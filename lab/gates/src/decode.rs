@@ -1,4 +1,4 @@
-//! What an A64 instruction does to the flow of control and to the stack pointer.
+//! Effect of an A64 instruction on the flow of control and on the stack pointer.
 //!
 //! Only what the gates ask is decoded; everything else is [`Flow::Next`] and [`Stack::Keep`].
 //! Encodings: Arm DDI 0487, chapter C4.
@@ -6,7 +6,7 @@
 /// Number of the stack pointer where an encoding names it as register 31.
 pub const SP: u8 = 31;
 
-/// Where control goes after an instruction.
+/// Destination of control after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// To the next instruction.
@@ -29,7 +29,7 @@ pub enum Flow {
     Trap,
 }
 
-/// What an instruction does to the stack pointer, or how it copies it.
+/// Effect of an instruction on the stack pointer, or the copy that it makes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stack {
     /// Nothing.

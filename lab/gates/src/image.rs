@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use addr2line::gimli;
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SymbolKind, elf};
 
-/// Why an image can't be judged.
+/// Reason for which an image can't be judged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The bytes are no ELF file that can be read.
@@ -52,7 +52,7 @@ impl<'data> Image<'data> {
     ///
     /// # Errors
     ///
-    /// What [`Error`] lists, except for a missing entry point.
+    /// Those of [`Error`], except for a missing entry point.
     pub fn parse(bytes: &'data [u8]) -> Result<Self, Error> {
         let file = object::File::parse(bytes)?;
         if file.architecture() != object::Architecture::Aarch64 || !file.is_little_endian() {

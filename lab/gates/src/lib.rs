@@ -25,7 +25,7 @@ const VECTOR_SIZE: u64 = 0x80;
 /// Entries below this offset take exceptions from EL2 itself; they come on top of what EL2 was doing.
 const LOWER_EL: u64 = 0x400;
 
-/// What an image is judged by.
+/// Criteria by which an image is judged.
 #[derive(Clone, Debug)]
 pub struct Limits {
     /// Symbols of the vector tables: the 16 entries of each are roots of the call graph.

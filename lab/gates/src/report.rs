@@ -9,7 +9,7 @@ use crate::graph::Defect;
 pub struct Step {
     /// Its name.
     pub name: String,
-    /// Where it calls the next one, or where the defect is.
+    /// Address of the call of the next one, or of the defect.
     pub at: Option<u64>,
     /// Source lines of that place, innermost inlined function first; empty without debug information.
     pub lines: Vec<String>,
@@ -34,7 +34,7 @@ pub enum Finding {
     },
     /// An instruction that no gate lets pass can be reached.
     Code {
-        /// Which.
+        /// The defect.
         defect: Defect,
         /// From a root to the function with the instruction.
         path: Vec<Step>,
@@ -59,7 +59,7 @@ pub enum Finding {
 }
 
 impl Finding {
-    /// Order of findings in a report: what explains most comes first.
+    /// Rank of the finding in a report: the one that explains most comes first.
     pub(crate) fn rank(&self) -> u8 {
         match self {
             Self::Panic { .. } => 0,
@@ -71,7 +71,7 @@ impl Finding {
     }
 }
 
-/// What the gates found.
+/// Result of the gates.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Functions that can be reached.

@@ -27,7 +27,7 @@ const TIMER: u32 = 28;
 /// Steps after which a machine must have come to rest, and turns after which an access must be over.
 const PATIENCE: usize = 4000;
 
-/// What a machine has.
+/// Configuration of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// GICv2, else GICv3.
@@ -47,9 +47,9 @@ struct Pcpu {
     on: bool,
     /// A message waits.
     told: bool,
-    /// What the guest has acknowledged, as it was then, the last one last.
+    /// Interrupts that the guest has acknowledged, as they were then, the last one last.
     taken: Vec<Entry>,
-    /// What it has ended and not deactivated (EOImode 1).
+    /// INTIDs that it has ended and not deactivated (EOImode 1).
     dropped: Vec<u32>,
 }
 
@@ -123,7 +123,7 @@ impl<const V2: bool> Machine<V2> {
         self.sane = false;
     }
 
-    /// What a guest does first.
+    /// Sets up the GIC as a guest does first.
     fn prepare(&mut self) {
         let words = 1 + self.shape.spis / 32;
         for cpu in 0..self.shape.cpus {
@@ -517,7 +517,7 @@ impl<const V2: bool> Machine<V2> {
     }
 }
 
-/// Whose interrupts word 0 of a frame means.
+/// Returns the vCPU whose interrupts word 0 of a frame means.
 fn of_word(frame: Frame, cpu: usize) -> usize {
     match frame {
         Frame::Distributor => cpu,

@@ -1,4 +1,4 @@
-//! What happens to a VM's interrupts, one step at a time.
+//! Operations on a VM's interrupts, one step at a time.
 
 /// Registers that a guest reaches by MMIO; the number is that of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,26 +58,26 @@ impl Register {
 pub enum Operation {
     /// A vCPU writes a register. On a GICv3 word 0 is that of the redistributor of the vCPU `of`.
     Write {
-        /// Who writes.
+        /// vCPU that writes.
         cpu: usize,
-        /// Whose redistributor.
+        /// vCPU of the redistributor.
         of: usize,
-        /// Which register.
+        /// The register.
         register: Register,
-        /// Which word.
+        /// Number of the word.
         n: u32,
-        /// What is written.
+        /// Value that is written.
         value: u32,
         /// If not 4: bytes of the access, where the register has such.
         size: u64,
     },
     /// ICC_SGI1R_EL1, ICC_SGI0R_EL1 or GICD_SGIR, in the form of that register.
     Sgi {
-        /// Who sends.
+        /// vCPU that sends.
         cpu: usize,
         /// Group of the register (GICv3).
         group: usize,
-        /// What is written.
+        /// Value that is written.
         value: u64,
     },
     /// The line of an emulated device.
@@ -91,89 +91,89 @@ pub enum Operation {
     },
     /// An event from elsewhere makes an SPI pending.
     Post {
-        /// Which.
+        /// Its INTID.
         intid: u32,
     },
     /// The input signal of a hardware interrupt of the board.
     Signal {
-        /// Whose, if it is private.
+        /// pCPU of the interrupt, if it is private.
         cpu: usize,
-        /// Which of the links.
+        /// Index of the link.
         link: usize,
         /// Up or down.
         up: bool,
     },
     /// A vCPU acknowledges.
     Acknowledge {
-        /// Who.
+        /// The vCPU.
         cpu: usize,
-        /// Which of the two registers.
+        /// Number of the register, of two.
         group: usize,
     },
     /// A vCPU ends what it acknowledged last.
     End {
-        /// Who.
+        /// The vCPU.
         cpu: usize,
     },
     /// A vCPU deactivates one of those whose priority it has dropped.
     Deactivate {
-        /// Who.
+        /// The vCPU.
         cpu: usize,
-        /// Which.
+        /// Its index.
         which: usize,
     },
     /// ICC_PMR_EL1.
     Mask {
-        /// Who.
+        /// The vCPU.
         cpu: usize,
-        /// What is written.
+        /// Value that is written.
         value: u8,
     },
     /// ICC_BPR0_EL1 or ICC_BPR1_EL1.
     Point {
-        /// Who.
+        /// The vCPU.
         cpu: usize,
-        /// Which.
+        /// Number of the register.
         group: usize,
-        /// What is written.
+        /// Value that is written.
         value: u8,
     },
     /// Group enables of the CPU interface.
     Groups {
-        /// Who.
+        /// The vCPU.
         cpu: usize,
         /// Group 0 and group 1.
         enabled: [bool; 2],
     },
     /// ICC_CTLR_EL1.EOImode, when nothing is active.
     SplitEnd {
-        /// Who.
+        /// The vCPU.
         cpu: usize,
         /// Ends drop the priority only.
         split: bool,
     },
     /// A pCPU gets to handle one thing that waits for it: a message, an interrupt.
     Deliver {
-        /// Which.
+        /// The pCPU.
         cpu: usize,
     },
     /// All pCPUs handle all that waits, this one first, and everything is compared.
     Settle {
-        /// Which.
+        /// The first pCPU.
         first: usize,
     },
     /// A vCPU ends or deactivates an interrupt whatever its state, if the guest is wild.
     Wild {
-        /// Who.
+        /// The vCPU.
         cpu: usize,
         /// ICC_DIR_EL1, else an end.
         deactivate: bool,
-        /// Which.
+        /// Its INTID.
         intid: u32,
     },
     /// A vCPU goes off, or comes back.
     Power {
-        /// Which.
+        /// The vCPU.
         cpu: usize,
         /// On or off.
         on: bool,

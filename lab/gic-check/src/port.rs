@@ -1,4 +1,4 @@
-//! What the vGIC sees of a pCPU: list registers of the model's virtual CPU interface in the format of the
+//! The vGIC's view of a pCPU: list registers of the model's virtual CPU interface in the format of the
 //! hardware, and the board. Every rule that hardware sets for their use is checked at each write.
 
 use bulkhead_core::vgic::{Host, Maintenance, VTIMER, VTIMER_LR, Version};
@@ -50,7 +50,7 @@ fn decode(value: u64) -> Entry {
 }
 
 impl<const V2: bool> Port<'_, V2> {
-    /// What hardware or the plan demands of a list register.
+    /// Asserts the demands of hardware and of the plan on a list register.
     fn judge(&self, n: u32, entry: &Entry) {
         assert!(entry.priority & 7 == 0, "priority of {entry:?}");
         assert!(entry.intid < 288, "{entry:?}");

@@ -1,4 +1,4 @@
-//! What the random search has found, made small: each was a difference between the vGIC and the model once.
+//! Findings of the random search, made small: each was a difference between the vGIC and the model once.
 
 use bulkhead_gic_check::{Operation, Operation::*, Register::*, Shape, run};
 

@@ -1,8 +1,8 @@
-//! The whole GIC: who gets what, and what a CPU acknowledges and ends.
+//! The whole GIC: which CPU gets which interrupt, and what a CPU acknowledges and ends.
 
 use crate::{Config, Frame, Interface, Interrupt, Version};
 
-/// What a CPU got from its interrupt acknowledge register.
+/// Value that a CPU got from its interrupt acknowledge register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Acknowledged {
     /// INTID.
@@ -14,7 +14,7 @@ pub struct Acknowledged {
 /// A GIC.
 #[derive(Clone, Debug)]
 pub struct Gic {
-    /// What its implementer chose.
+    /// Choices of its implementer.
     pub config: Config,
     /// GICD_CTLR.EnableGrp0 and EnableGrp1.
     pub(crate) groups: [bool; 2],
@@ -97,7 +97,7 @@ impl Gic {
         }
     }
 
-    /// What is forwarded to a CPU: INTID, group, priority.
+    /// Returns the interrupts that are forwarded to a CPU: INTID, group, priority.
     fn forwarded(&self, cpu: usize) -> impl Iterator<Item = (u32, usize, u8)> {
         let private = self.private[cpu].iter().enumerate();
         let spis = (32..).zip(&self.spis);
@@ -111,8 +111,8 @@ impl Gic {
             .map(|(intid, i)| (intid, i.group, i.priority))
     }
 
-    /// The most urgent of what is forwarded to a CPU and of a group that its interface has on: a group that
-    /// is off does not keep the other from it (IHI 0069H, 4.8.2).
+    /// Returns the most urgent of the interrupts that are forwarded to a CPU and of a group that its interface
+    /// has on: a group that is off does not keep the other from it (IHI 0069H, 4.8.2).
     fn most_urgent(&self, cpu: usize) -> Vec<(u32, usize, u8)> {
         let enabled = self.interfaces[cpu].enabled;
         let mut seen = Vec::new();
@@ -129,8 +129,8 @@ impl Gic {
         seen
     }
 
-    /// What a CPU may acknowledge: group, and what it would get. Which of several equally urgent ones, and of
-    /// several senders of an SGI, is left to the implementer.
+    /// Returns the interrupts that a CPU may acknowledge: group, and the value that it would get. The choice
+    /// among several equally urgent ones, and among several senders of an SGI, is left to the implementer.
     pub fn candidates(&self, cpu: usize) -> Vec<(usize, Acknowledged)> {
         let interface = &self.interfaces[cpu];
         let mut candidates = Vec::new();

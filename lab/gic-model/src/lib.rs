@@ -29,7 +29,7 @@ pub enum Version {
     V3,
 }
 
-/// What the implementer of a GIC chooses.
+/// Choices of the implementer of a GIC.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// Version of the architecture.

@@ -3,8 +3,8 @@
 use crate::{Frame, Gic, Interrupt, Version, interface::implemented};
 
 impl Gic {
-    /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of a frame. What is no register, or no access that
-    /// the architecture offers, reads as zero.
+    /// Reads `size` bytes (1, 2, 4 or 8) at `offset` of a frame. An offset without a register, or an
+    /// access that the architecture does not offer, reads as zero.
     pub fn read(&self, cpu: usize, frame: Frame, offset: u64, size: u64) -> u64 {
         match size {
             4 if offset.is_multiple_of(4) => self.read_word(cpu, frame, offset).into(),
@@ -21,7 +21,7 @@ impl Gic {
         }
     }
 
-    /// Writes `size` bytes at `offset` of a frame; what is no such register is left alone.
+    /// Writes `size` bytes at `offset` of a frame. An offset without such a register is left alone.
     pub fn write(&mut self, cpu: usize, frame: Frame, offset: u64, size: u64, value: u64) {
         match size {
             4 if offset.is_multiple_of(4) => self.write_word(cpu, frame, offset, value as u32),
@@ -34,7 +34,7 @@ impl Gic {
         }
     }
 
-    /// Where the registers of INTIDs start in a frame.
+    /// Returns `offset` from the start of the registers of INTIDs in a frame; `None` if it is less.
     fn bank_offset(frame: Frame, offset: u64) -> Option<u64> {
         match frame {
             Frame::Distributor => Some(offset),
@@ -42,7 +42,8 @@ impl Gic {
         }
     }
 
-    /// IPRIORITYR, and on GICv2 ITARGETSR, CPENDSGIR and SPENDSGIR.
+    /// Whether a register has byte accesses: IPRIORITYR, and on GICv2 ITARGETSR, CPENDSGIR and
+    /// SPENDSGIR.
     fn has_bytes(&self, frame: Frame, offset: u64) -> bool {
         match Self::bank_offset(frame, offset) {
             Some(0x400..0x800) => true,
@@ -51,7 +52,7 @@ impl Gic {
         }
     }
 
-    /// IROUTER and GICR_TYPER.
+    /// Whether a register has 64-bit accesses: IROUTER and GICR_TYPER.
     fn has_doublewords(&self, frame: Frame, offset: u64) -> bool {
         match frame {
             Frame::Distributor => {

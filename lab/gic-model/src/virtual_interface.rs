@@ -3,7 +3,7 @@
 
 use crate::{Acknowledged, Interface};
 
-/// Where a list register's interrupt comes from.
+/// Source of a list register's interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// HW = 1: a physical interrupt, deactivated together with the virtual one.
@@ -31,7 +31,7 @@ pub struct Entry {
     pub group: usize,
     /// Priority.
     pub priority: u8,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
 }
 
@@ -42,7 +42,7 @@ impl Entry {
     }
 }
 
-/// What becomes of a deactivation.
+/// Effect of a deactivation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deactivated {
     /// A list register's interrupt; the hardware deactivates this physical one.
@@ -60,7 +60,7 @@ pub enum Deactivated {
 pub struct VirtualInterface {
     /// List registers.
     pub entries: Vec<Option<Entry>>,
-    /// What the guest sets: mask, binary points, enables, EOImode.
+    /// Settings of the guest: mask, binary points, enables, EOImode.
     pub interface: Interface,
     /// ICH_HCR_EL2.EOIcount.
     pub uncounted: u32,
@@ -103,7 +103,7 @@ impl VirtualInterface {
         best.map(|(_, n)| n)
     }
 
-    /// What is signalled: group and what an acknowledge would return.
+    /// Returns the interrupt that is signalled: group, and the value that an acknowledge would return.
     pub fn signalled(&self) -> Option<(usize, Acknowledged)> {
         let entry = self.entries[self.highest()?]?;
         if !self.interface.signals(entry.group, entry.priority) {

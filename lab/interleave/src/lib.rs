@@ -41,7 +41,7 @@ pub mod word;
 #[path = "../../../core/src/console/text.rs"]
 pub mod text;
 
-/// What schedulers need of the console.
+/// The part of the console that schedulers need.
 mod console {
     pub use super::text;
 }

@@ -51,12 +51,12 @@ fn row() -> Row {
 struct Thread {
     own: usize,
     runs: bool,
-    /// Why the VM has ended: by a crash of this vCPU, or otherwise.
+    /// Reason of the VM's end: a crash of this vCPU, or something else.
     reason: Option<bool>,
-    /// What it has to print: whether that is why the VM has ended, and whether it starts again.
+    /// Report that it has to print: whether it tells why the VM has ended, and whether the VM starts again.
     report: Option<[bool; 2]>,
     reported: u32,
-    /// What it has printed: why the VM ended, and how often statistics.
+    /// Reports that it has printed: reasons of the VM's end, and the number of statistics.
     why: Vec<(bool, Settled)>,
     statistics: usize,
     took_down: bool,
@@ -138,7 +138,7 @@ impl Thread {
     }
 }
 
-/// Everybody does what is left to do.
+/// All threads do the work that is left.
 fn finish(life: &Life, threads: &mut [Thread]) {
     for _ in 0..40 {
         if !threads.iter_mut().any(|thread| thread.step(life)) {
@@ -148,7 +148,8 @@ fn finish(life: &Life, threads: &mut [Thread]) {
     panic!("it never ends");
 }
 
-/// Touches what is used for the first time: loom's words are made then, which must not be by two at a time.
+/// Returns a life whose words were used once: loom makes a word at its first use, which must not be by two at
+/// a time.
 fn made() -> Life {
     let life = Life::new();
     life.settled();

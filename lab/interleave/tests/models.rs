@@ -253,7 +253,8 @@ fn el2_wakes_for_each_message_while_it_has_the_pcpu() {
     });
 }
 
-/// A doorbell, what was written by those that ring before they did, a bit for each, and what of it who hears it has seen.
+/// A doorbell, the writes of those that ring before they did, a bit for each, and those of the writes that the
+/// hearer has seen.
 struct Told {
     bell: Doorbell,
     written: AtomicU32,

@@ -27,7 +27,7 @@ mod trying;
 const ARRIVAL: u32 = 128;
 const POOL: u32 = 0b111;
 
-/// What migrates: the row of a vCPU, and its measurements.
+/// A vCPU that migrates: its row, and its measurements.
 type Migrating = (usize, LoadTrack);
 
 /// The inbox of pCPU 1.
@@ -40,7 +40,7 @@ impl TryUse<Option<Migrating>> for Inbox {
     }
 }
 
-/// What pCPUs share.
+/// State that pCPUs share.
 #[derive(Debug)]
 struct Shared {
     inbox: Inbox,
@@ -48,7 +48,7 @@ struct Shared {
     locations: VcpuLocation,
     mailboxes: Mailboxes,
     sgis: Sgis<3>,
-    /// What nobody but its pCPU touches of a vCPU, by its row.
+    /// State of each vCPU that only its pCPU touches, by row.
     states: [loom::cell::UnsafeCell<u32>; 2],
 }
 
@@ -58,7 +58,7 @@ struct Pcpu {
     index: usize,
     balancer: Balancer,
     slots: [Option<usize>; SLOTS],
-    /// What was left for its vCPUs, or for those that it had.
+    /// Messages that were left for its vCPUs, or for those that it had.
     seen: u32,
 }
 

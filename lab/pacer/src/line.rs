@@ -1,6 +1,6 @@
 //! The line that is being said, and the marks in it.
 
-/// Bytes of a line that are kept: what is longer has its marks before.
+/// Most bytes of a line that are kept: a longer one has its marks before.
 const LONGEST: usize = 4096;
 
 /// Finds marks in a console's output, a byte at a time.

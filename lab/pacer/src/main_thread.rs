@@ -16,7 +16,7 @@ const WAITS: [u32; 2] = if cfg!(target_arch = "x86_64") {
 /// A main thread that has waited so long elsewhere waits for a CPU: to stop, for a debugger or at the end.
 const ELSEWHERE: Duration = Duration::from_millis(100);
 
-/// What a thread does, by the kernel's word.
+/// Activity of a thread, as the kernel tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     /// It runs, or could.
@@ -28,7 +28,7 @@ enum Doing {
 }
 
 impl Doing {
-    /// From `/proc/PID/task/TID/syscall` (proc_pid_syscall(5)).
+    /// Reads it from `/proc/PID/task/TID/syscall` (proc_pid_syscall(5)).
     fn parse(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let word = text.split_ascii_whitespace().next().unwrap_or_default();
@@ -47,11 +47,11 @@ pub struct MainThread {
 }
 
 impl MainThread {
-    /// That of this process.
+    /// Returns that of this process.
     ///
     /// # Errors
     ///
-    /// What to tell the user: the kernel does not say what it does.
+    /// Message to the user: the kernel does not tell what the thread does.
     pub fn new() -> Result<Self, String> {
         // The first thread of a process has its number.
         let path = format!("/proc/self/task/{}/syscall", std::process::id());

@@ -21,7 +21,7 @@ const PAGE: u64 = 0xfff;
 /// Everything that callbacks share.
 #[derive(Debug)]
 struct Pacer {
-    /// Nothing where the kernel does not tell what it does.
+    /// The main thread; `None` if the kernel does not tell what it does.
     main: Option<MainThread>,
     console: Option<Watched>,
 }

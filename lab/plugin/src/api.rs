@@ -41,7 +41,7 @@ struct Value {
     high: u64,
 }
 
-/// What QEMU knows of the place of an access, valid in its callback only.
+/// QEMU's knowledge of the place of an access, valid in its callback only.
 #[repr(C)]
 struct Place([u8; 0]);
 
@@ -142,7 +142,7 @@ fn find(name: &'static CStr) -> Result<*mut c_void, &'static CStr> {
 ///
 /// # Errors
 ///
-/// What to tell the user: the first that QEMU lacks.
+/// Message to the user: the first function that QEMU lacks.
 pub fn load() -> Result<(), String> {
     let missing = |name: &CStr| {
         let name = name.to_string_lossy();
@@ -239,11 +239,11 @@ pub struct Access {
     pub physical: Option<u64>,
     /// Bytes: 1 to 16.
     pub size: usize,
-    /// What was loaded or stored, least byte first.
+    /// Bytes that were loaded or stored, least significant byte first.
     pub bytes: [u8; 16],
 }
 
-/// What the access is that a callback of [`call_on_memory`] is about.
+/// Returns the access that a callback of [`call_on_memory`] is about.
 ///
 /// # Safety
 ///
@@ -358,7 +358,7 @@ pub fn registers() -> Vec<(String, Register)> {
 ///
 /// # Errors
 ///
-/// What to tell the user: there is none.
+/// Message to the user: there is none.
 pub fn find_register(all: &[(String, Register)], name: &str) -> Result<Register, String> {
     let found = all.iter().find(|(known, _)| known == name);
     found.map(|(_, register)| *register).ok_or_else(|| {

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 ///
 /// # Errors
 ///
-/// What to tell the user: there is another argument or none, or the file can't be read or is not what the
+/// Message to the user: there is another argument or none, or the file can't be read or is not what the
 /// plugin wants.
 pub fn configuration<C: DeserializeOwned>(arguments: &[String]) -> Result<C, String> {
     let mut file = None;

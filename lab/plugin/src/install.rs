@@ -1,4 +1,5 @@
-//! How a plugin starts: QEMU's entry, its configuration, the registers of the first CPU, the callbacks that every plugin has.
+//! Start of a plugin: QEMU's entry, its configuration, the registers of the first CPU, the callbacks that every
+//! plugin has.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_uint, c_void};
@@ -10,9 +11,9 @@ use crate::api::{self, Block, Register};
 
 /// A plugin. [`crate::plugin!`] gives it to QEMU.
 pub trait Plugin: Sized + Sync + 'static {
-    /// Name in what it tells the user.
+    /// Name in its messages to the user.
     const NAME: &'static str;
-    /// What the file has that its argument `config=` names.
+    /// Content of the file that its argument `config=` names.
     type Config: DeserializeOwned;
     /// Registers that it reads.
     type Registers: Sync;
@@ -24,7 +25,7 @@ pub trait Plugin: Sized + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What to tell the user, if it cannot do its work.
+    /// Message to the user, if it cannot do its work.
     fn new(config: Self::Config) -> Result<Self, String>;
 
     /// The registers by name; `find` ends QEMU if there is no such register.
@@ -41,7 +42,7 @@ pub trait Plugin: Sized + Sync + 'static {
     fn ended(&self) {}
 }
 
-/// Where a plugin is once QEMU has loaded it.
+/// Place of a plugin and its registers once QEMU has loaded it.
 #[derive(Debug)]
 pub struct Loaded<P: Plugin> {
     plugin: OnceLock<P>,
@@ -69,8 +70,8 @@ impl<P: Plugin> Loaded<P> {
     }
 }
 
-/// What [`crate::plugin!`] has QEMU call: reads the configuration and asks for callbacks. Anything but 0 makes QEMU refuse to
-/// start.
+/// Reads the configuration and asks for callbacks; [`crate::plugin!`] has QEMU call it. Anything but 0 makes
+/// QEMU refuse to start.
 pub fn install<P: Plugin>(id: u64, arguments: &[String]) -> c_int {
     let made = api::load()
         .and_then(|()| crate::configuration(arguments))
@@ -86,7 +87,7 @@ pub fn install<P: Plugin>(id: u64, arguments: &[String]) -> c_int {
     0
 }
 
-/// Tells the user why the plugin does not do its work; gives what [`install`] returns then.
+/// Tells the user why the plugin does not do its work; returns the result of [`install`] then.
 pub fn refuse<P: Plugin>(why: &str) -> c_int {
     eprintln!("{}: {why}", P::NAME);
     1
@@ -144,7 +145,7 @@ macro_rules! plugin {
     };
 }
 
-/// What a mutex guards, also after a callback that held it has panicked.
+/// Locks a mutex, also after a callback that held it has panicked.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

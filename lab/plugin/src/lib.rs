@@ -1,4 +1,4 @@
-//! What the project's QEMU plugins share: QEMU's plugin interface, how a plugin starts and gets its configuration, and
+//! Code that the project's QEMU plugins share: QEMU's plugin interface, the start and configuration of a plugin, and
 //! the functions of EL2.
 //!
 //! A plugin is a [`Plugin`] that [`plugin!`] gives to QEMU. The functions of QEMU that it calls are looked up when it is

@@ -1,4 +1,4 @@
-//! What the pacer is told: which console it holds the machine for.
+//! Configuration of the pacer: the console for which it holds the machine.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,17 @@ pub struct Config {
     pub console: Option<Console>,
 }
 
-/// A console, and when the machine is held for who types there.
+/// A console, and the lines at which the machine is held for input there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Console {
     /// Physical addresses of the UART's data register: where bytes are written, and where they are read.
     pub data: [u64; 2],
-    /// Where the code runs that drives the UART: first address and the first behind it.
+    /// Ranges of the code that drives the UART: first address and the first behind it.
     pub code: Vec<[u64; 2]>,
     /// The machine is held when a line has one of these for the first time.
     pub marks: Vec<String>,
-    /// Socket at which who types listens. He gets a byte when the machine is held, and lets it go by one.
+    /// Path of the socket at which the typing side listens. It gets a byte when the machine is held, and
+    /// lets it go by one.
     pub socket: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! What the profiler is told: addresses of the EL2 image and of the guest's marks.
+//! Configuration of the profiler: addresses of the EL2 image and of the guest's marks.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where the [`crate::Profile`] is written when QEMU ends.
+    /// Path of the file to which the [`crate::Profile`] is written when QEMU ends.
     pub output: PathBuf,
     /// First address of EL2's code as it is linked.
     pub text_start: u64,
@@ -17,10 +17,10 @@ pub struct Config {
     pub text_end: u64,
     /// Address of the exception vectors; exits begin at its lower-EL half.
     pub vectors: u64,
-    /// Where an exit ends besides `ERET`: code of a pCPU that has nothing to run.
+    /// Addresses at which an exit ends besides `ERET`: code of a pCPU that has nothing to run.
     pub idle: Vec<u64>,
-    /// Where EL2 looks for something more urgent, or goes on with the work of another vCPU: what was begun ends, and a
-    /// slice begins.
+    /// Addresses at which EL2 looks for something more urgent, or goes on with the work of another vCPU: what was
+    /// begun ends, and a slice begins.
     pub looks: Vec<u64>,
     /// Physical address of `text_start`, to count EL2 before its MMU is on.
     pub boot: Option<u64>,
@@ -28,9 +28,9 @@ pub struct Config {
     pub symbols: Vec<Symbol>,
     /// Marks in a guest around what is measured.
     pub marks: Option<Marks>,
-    /// How CPUs are told apart.
+    /// Key by which CPUs are told apart.
     pub cpus: CpuKey,
-    /// Where EL2 reads GICC_IAR, which acknowledges an interrupt of a GICv2, in its own addresses.
+    /// Address at which EL2 reads GICC_IAR, which acknowledges an interrupt of a GICv2, in EL2's own addresses.
     pub iar: Option<u64>,
     /// Count by periods of a timer on one CPU.
     pub period: Option<Period>,
@@ -47,7 +47,7 @@ pub struct Marks {
     pub end: u64,
 }
 
-/// How CPUs are told apart.
+/// Key by which CPUs are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuKey {

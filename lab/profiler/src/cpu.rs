@@ -12,18 +12,18 @@ const LONGEST_PATH: usize = 4096;
 pub struct Insn {
     /// Linked address.
     pub pc: u64,
-    /// What an execution costs.
+    /// Cost of an execution.
     pub cost: Cost,
     /// Index of its function in the configuration; [`NO_SYMBOL`] outside of all.
     pub symbol: u32,
-    /// What else it means.
+    /// Its meaning for the accounts.
     pub role: Role,
 }
 
 /// Index of no function.
 pub const NO_SYMBOL: u32 = u32::MAX;
 
-/// What an instruction means for the accounts.
+/// Meaning of an instruction for the accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Nothing special.
@@ -38,7 +38,7 @@ pub enum Role {
     Look,
 }
 
-/// What caused an exit.
+/// Cause of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Synchronous, with its exception class.
@@ -83,9 +83,9 @@ impl std::fmt::Display for Kind {
 /// An exit under way, or the longest.
 #[derive(Clone, Debug)]
 pub struct Exit {
-    /// What caused it.
+    /// Its cause.
     pub kind: Kind,
-    /// What it executed so far.
+    /// Cost of what it executed so far.
     pub cost: Cost,
     /// ELR_EL2 at its start.
     pub guest_pc: u64,
@@ -97,7 +97,7 @@ pub struct Exit {
     before: u64,
 }
 
-/// What EL2 did on behalf of one figure on this CPU.
+/// Work of EL2 on behalf of one figure on this CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// All that EL2 executed.
@@ -111,7 +111,7 @@ pub struct Tally {
 /// The accounts of one CPU.
 #[derive(Debug, Default)]
 pub struct Cpu {
-    /// What tells it apart: an index or a value of TPIDR_EL2.
+    /// Key that tells it apart: an index or a value of TPIDR_EL2.
     pub key: u64,
     /// All that ran at EL2.
     pub total: Cost,
@@ -132,7 +132,7 @@ pub struct Cpu {
     figure: Option<u64>,
     /// Exits so far.
     entered: u64,
-    /// Where the last period began, in instructions and exits of EL2 on this CPU.
+    /// Start of the last period, in instructions and exits of EL2 on this CPU.
     period_began: Option<(u64, u64)>,
 }
 

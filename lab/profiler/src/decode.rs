@@ -5,7 +5,7 @@ use crate::profile::Cost;
 /// `MRS Xt, ICC_IAR1_EL1` without its register field: it acknowledges an interrupt.
 const MRS_IAR1: u32 = 0xd538_cc00;
 
-/// What one execution of `word` costs.
+/// Returns the cost of one execution of `word`.
 pub fn cost(word: u32) -> Cost {
     // MSR and MRS (register): op0 is 2 or 3. MSR (immediate): op0 is 0, CRn is 4, Rt is 31.
     let register = matches!(word & 0xfff0_0000, 0xd510_0000 | 0xd530_0000);

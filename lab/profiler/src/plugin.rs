@@ -38,7 +38,7 @@ struct Profiler {
     booting: AtomicBool,
 }
 
-/// What runs on this thread.
+/// Code that runs on this thread.
 #[derive(Clone, Copy)]
 enum Running {
     /// Nothing of EL2.

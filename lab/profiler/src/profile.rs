@@ -1,4 +1,4 @@
-//! What the profiler found out.
+//! Results of the profiler.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub struct Profile {
     pub total: Cost,
     /// Marked figures, by number.
     pub figures: BTreeMap<u64, Figure>,
-    /// Exits by what caused them: `sync EC 0x16`, `irq 27`, `fiq`, `serror`.
+    /// Exits by cause: `sync EC 0x16`, `irq 27`, `fiq`, `serror`.
     pub exits: BTreeMap<String, Exits>,
     /// Number of exits by their instructions, of each kind.
     pub lengths: BTreeMap<String, BTreeMap<u64, u64>>,
@@ -23,7 +23,7 @@ pub struct Profile {
     pub periods: Option<Periods>,
 }
 
-/// What was executed.
+/// Numbers of executed instructions, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// All instructions.
@@ -46,7 +46,7 @@ impl Cost {
     }
 }
 
-/// What EL2 did between two marks.
+/// Work of EL2 between two marks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figure {
     /// All that EL2 executed.
@@ -62,7 +62,7 @@ pub struct Figure {
 /// Exits of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exits {
-    /// How many.
+    /// Number of exits.
     pub count: u64,
     /// Instructions of all together.
     pub total: u64,
@@ -73,9 +73,9 @@ pub struct Exits {
 /// The exit with most instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Longest {
-    /// What caused it, as in [`Profile::exits`].
+    /// Its cause, as in [`Profile::exits`].
     pub kind: String,
-    /// What it executed.
+    /// Cost of what it executed.
     pub cost: Cost,
     /// ELR_EL2 at its start: where the guest was.
     pub guest_pc: u64,
@@ -101,9 +101,9 @@ pub struct Visit {
 pub struct Boot {
     /// Whether a guest was entered; if not, the rest counts to the end of the run.
     pub reached_guest: bool,
-    /// What was executed.
+    /// Cost of what was executed.
     pub cost: Cost,
-    /// What was executed, by function.
+    /// The same by function.
     pub symbols: BTreeMap<String, Cost>,
 }
 

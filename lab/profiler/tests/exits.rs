@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use bulkhead_profiler::{Config, Cost, CpuKey, Exits, Marks, Profile, Symbol};
 
-/// Where the sample is loaded, and its size.
+/// Address at which the sample is loaded, and its size.
 const BASE: u64 = 0x4010_0000;
 const SIZE: u64 = 0x1000;
 

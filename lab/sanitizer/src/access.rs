@@ -12,7 +12,7 @@ use bulkhead_plugin::sanitizer::{Active, Rule};
 /// Bits of a leaf that may change without break-before-make: permissions, access flag, dirty bit, and
 /// those for software.
 const FREE_LEAF: u64 = 3 << 6 | 1 << 10 | 1 << 51 | 3 << 53 | 15 << 55;
-/// Bits of a table descriptor that may: permissions of what hangs below, and ignored ones.
+/// Bits of a table descriptor that may: permissions of the tables below, and ignored ones.
 const FREE_TABLE: u64 = 0xfff << 51 | 0x3ff << 2;
 
 impl Model {
@@ -182,7 +182,7 @@ impl Model {
         }
     }
 
-    /// What was stored before this CPU was started must have been complete then.
+    /// Checks that a store from before the start of this CPU was complete then.
     fn check_parent(&mut self, at: At, pa: u64, store: Store) {
         let parent = self.cpus[at.cpu].parent;
         let missed = |parent: crate::cpu::Parent| {

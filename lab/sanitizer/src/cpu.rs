@@ -1,4 +1,4 @@
-//! What the rules need to know of one CPU.
+//! State of one CPU that the rules need.
 
 use crate::decode::{Register, Scope, Tlbi};
 use crate::memory::{ByNumber, Store};
@@ -31,9 +31,9 @@ pub struct Start {
 /// A register write that no context synchronization event has followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Pending {
-    /// Which.
+    /// The register.
     pub register: Register,
-    /// Where.
+    /// Address of the instruction.
     pub pc: u64,
     /// Bits that changed.
     pub changed: u64,
@@ -42,11 +42,11 @@ pub struct Pending {
 /// A TLBI that is not complete and synchronised.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    /// Which.
+    /// The TLBI.
     pub tlbi: Tlbi,
     /// Xt.
     pub xt: u64,
-    /// Where.
+    /// Address of the instruction.
     pub pc: u64,
     /// VMID and root that VTTBR_EL2 named.
     pub vmid: u16,
@@ -61,14 +61,14 @@ pub struct Issued {
 pub struct Unseen {
     /// Physical address.
     pub pa: u64,
-    /// Where.
+    /// Address of the instruction.
     pub pc: u64,
 }
 
-/// How a CPU was started by another.
+/// Start of a CPU by another.
 #[derive(Clone, Copy, Debug)]
 pub struct Parent {
-    /// Which CPU did it.
+    /// The CPU that started it.
     pub cpu: u8,
     /// That CPU's clock then.
     pub at: u64,
@@ -95,7 +95,7 @@ pub struct Cpu {
     pub maintained: Vec<u64>,
     /// IC instructions since the last DSB: when, and how far.
     pub invalidating: Vec<(u64, Scope)>,
-    /// When its instruction cache was last invalidated.
+    /// Time at which its instruction cache was last invalidated.
     pub invalidated: u64,
     /// An AT whose result is not synchronised.
     pub translation: Option<u64>,
@@ -111,13 +111,13 @@ pub struct Cpu {
     pub unseen: Option<Unseen>,
     /// The same for DMB.
     pub unordered: Option<Unseen>,
-    /// Who started it.
+    /// Its start by another CPU.
     pub parent: Option<Parent>,
     /// A write to active states that may be under way.
     pub posted: Option<Posted>,
     /// VMID of the guest that was entered last.
     pub last_guest: Option<u16>,
-    /// Where an SGI was acknowledged that no DSB has followed.
+    /// Address at which an SGI was acknowledged that no DSB has followed.
     pub acknowledged: Option<u64>,
     /// Clocks of all CPUs at its last DSB.
     pub seen: Vec<u64>,
@@ -134,7 +134,7 @@ pub struct Cpu {
 pub struct Posted {
     /// First byte of the frame.
     pub frame: u64,
-    /// Where.
+    /// Address of the instruction.
     pub pc: u64,
     /// A register of the frame was read since.
     pub read_back: bool,
@@ -192,7 +192,7 @@ impl Cpu {
         store.at < complete
     }
 
-    /// It starts another CPU: what that one may count on.
+    /// It starts another CPU. Returns the stores that that one may count on.
     pub fn start_other(&mut self, cpu: usize) -> Parent {
         let parent = Parent {
             cpu: cpu as u8,

@@ -43,7 +43,7 @@ impl Register {
     }
 }
 
-/// Where a barrier or a maintenance operation works.
+/// Scope of a barrier or a maintenance operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// On this PE.
@@ -55,7 +55,7 @@ pub enum Scope {
 /// DSB or DMB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Barrier {
-    /// How far it reaches.
+    /// Its scope.
     pub scope: Scope,
     /// It waits for (orders) stores; a barrier for loads only does not.
     pub stores: bool,
@@ -63,7 +63,7 @@ pub struct Barrier {
     pub all: bool,
 }
 
-/// What a TLBI drops.
+/// TLB entries that a TLBI drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entries {
     /// Everything of EL2.
@@ -82,9 +82,9 @@ pub enum Entries {
         /// Not those of tables.
         last: bool,
     },
-    /// What combines both stages, or is of stage 1, of the current VMID.
+    /// Entries of the current VMID that combine both stages, or are of stage 1.
     VmidStage1,
-    /// A part of that, by address or ASID.
+    /// A part of those, by address or ASID.
     PartOfStage1,
     /// An address range, which is not followed further.
     Range,
@@ -93,9 +93,9 @@ pub enum Entries {
 /// TLBI
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tlbi {
-    /// What it drops.
+    /// Entries that it drops.
     pub entries: Entries,
-    /// On which PEs.
+    /// PEs on which it drops them.
     pub scope: Scope,
 }
 

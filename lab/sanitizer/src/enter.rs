@@ -72,8 +72,8 @@ impl Model {
         }
     }
 
-    /// The last store to a line of a table takes a mapping away. Until it is dropped from TLBs, which its writer sees to, a walk may as well
-    /// find what was there.
+    /// Whether the last store to a line of a table takes a mapping away. Until the mapping is dropped from TLBs,
+    /// which its writer sees to, a walk may as well find what was there.
     fn is_removal(&self, line: u64, store: Store) -> bool {
         let mut stale = self.stale.range(line..line + LINE);
         stale.any(|(_, stale)| stale.store == store)
@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    /// What EL2 has made active or inactive is so before the guest ends an interrupt.
+    /// Checks that interrupts which EL2 has made active or inactive are so before the guest ends one.
     fn check_posted(&mut self, at: At) {
         if let Some(posted) = self.cpus[at.cpu].posted.take() {
             let lacks = if posted.read_back {
@@ -116,7 +116,7 @@ impl Model {
         }
     }
 
-    /// What the guest before this one has left in the CPU.
+    /// Checks for state that the guest before this one has left in the CPU.
     fn check_former_guest(&mut self, at: At, machine: &dyn Machine) {
         let vcpu = machine.vmpidr();
         let cpu = &mut self.cpus[at.cpu];
@@ -162,7 +162,7 @@ impl Model {
         }
     }
 
-    /// What EL2 has changed of translations is complete before a guest runs.
+    /// Checks that EL2's changes of translations are complete before a guest runs.
     fn check_translation(&mut self, at: At) {
         let mut tlbis = std::mem::take(&mut self.cpus[at.cpu].tlbis);
         for issued in tlbis.iter().filter(|issued| !issued.complete) {
@@ -202,7 +202,7 @@ impl Model {
         }
     }
 
-    /// What EL2 has written to memory of guests since the last look is clean.
+    /// Checks that EL2's writes to memory of guests since the last look are clean.
     fn check_suspects(&mut self, at: At, machine: &dyn Machine) {
         let mut found = Vec::new();
         for index in 0..self.roots.len() {

@@ -1,4 +1,4 @@
-//! Physical memory as EL2 has written it: values, and where each cache line stands.
+//! Physical memory as EL2 has written it: values, and the state of each cache line.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -17,7 +17,7 @@ pub const WORDS: usize = 512;
 /// A store of EL2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
-    /// Which CPU, by its number in the model.
+    /// Number of the CPU in the model.
     pub cpu: u8,
     /// Its clock of barriers then.
     pub at: u64,
@@ -25,7 +25,7 @@ pub struct Store {
     pub pc: u64,
 }
 
-/// Where a line stands that EL2 has written.
+/// State of a cache line that EL2 has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Line {
     /// Not written, or clean and complete.
@@ -37,7 +37,7 @@ pub enum Line {
     Cleaning {
         /// The last store.
         store: Store,
-        /// Who cleans.
+        /// CPU that cleans.
         by: u8,
     },
     /// Written past the cache, which may hold what was there before.
@@ -46,7 +46,7 @@ pub enum Line {
     Dropping {
         /// The last store.
         store: Store,
-        /// Who invalidates.
+        /// CPU that invalidates.
         by: u8,
     },
 }
@@ -72,7 +72,7 @@ pub struct Page {
     /// Absent when all are clean.
     lines: Option<Box<[Line; LINES]>>,
     unclean: u8,
-    /// When a clean of it was last complete.
+    /// Time at which a clean of it was last complete.
     pub cleaned: u64,
     /// It is a translation table.
     pub table: Option<Box<Table>>,
@@ -105,14 +105,14 @@ impl Page {
         self.words = None;
     }
 
-    /// Where a line stands.
+    /// Returns the state of a line.
     pub fn line(&self, index: usize) -> Line {
         self.lines
             .as_ref()
             .map_or(Line::Clean, |lines| lines[index % LINES])
     }
 
-    /// Sets where a line stands; returns where it stood.
+    /// Sets the state of a line; returns the one before.
     pub fn set_line(&mut self, index: usize, line: Line) -> Line {
         if self.lines.is_none() && line == Line::Clean {
             return Line::Clean;
@@ -185,7 +185,7 @@ impl Memory {
         self.pages.get_mut(&(pa / PAGE))
     }
 
-    /// Where the line of an address stands.
+    /// Returns the state of the line of an address.
     pub fn line(&self, pa: u64) -> Line {
         self.get(pa)
             .map_or(Line::Clean, |page| page.line(line_index(pa)))

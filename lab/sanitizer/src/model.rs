@@ -1,4 +1,4 @@
-//! What the sanitizer believes about the machine, fed with what EL2 executes.
+//! The sanitizer's model of the machine, fed with what EL2 executes.
 //!
 //! The rules are spread over the modules: [`crate::access`] has loads, stores and descriptors,
 //! [`crate::order`] barriers, maintenance and registers, [`crate::enter`] the way into guests.
@@ -10,7 +10,7 @@ use crate::memory::{Line, Memory, PAGE, Store, line_index};
 use crate::tables::{self, Leaf, Root, Stage};
 use bulkhead_plugin::sanitizer::{Active, Config, Rule};
 
-/// Which CPU does something, and where.
+/// The CPU that does something, and the instruction.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
     /// Number of the CPU in the model.
@@ -19,7 +19,7 @@ pub struct At {
     pub pc: u64,
 }
 
-/// What the CPU at work can be asked.
+/// State of the CPU at work that the model can ask for.
 pub trait Machine {
     /// A page of memory, by the virtual address of its first byte.
     fn page(&self, address: u64) -> Option<Vec<u8>>;
@@ -34,22 +34,22 @@ pub trait Machine {
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Broken {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
     /// MPIDR_EL1 of the CPU.
     pub cpu: u64,
     /// The instruction to look at.
     pub pc: u64,
-    /// What happened.
+    /// Description of the defect.
     pub what: String,
 }
 
 /// An entry that became valid, which its writer has not synchronised.
 #[derive(Clone, Copy, Debug)]
 pub struct Fresh {
-    /// Whose.
+    /// Its stage of translation.
     pub stage: Stage,
-    /// Who wrote it.
+    /// Store that wrote it.
     pub store: Store,
     /// First input address.
     pub base: u64,
@@ -64,9 +64,9 @@ pub struct Fresh {
 /// An entry that was dropped or narrowed, and may still be in TLBs.
 #[derive(Clone, Debug)]
 pub struct Stale {
-    /// Whose.
+    /// Its stage of translation.
     pub stage: Stage,
-    /// What it was.
+    /// Its old value.
     pub old: u64,
     /// It pointed at a table.
     pub table: bool,
@@ -74,7 +74,7 @@ pub struct Stale {
     pub base: u64,
     /// Bytes.
     pub size: u64,
-    /// Who wrote it.
+    /// Store that wrote it.
     pub store: Store,
     /// CPUs whose TLB may have it.
     pub need: u64,
@@ -171,7 +171,7 @@ impl Model {
         }
     }
 
-    /// Where a store was made.
+    /// Returns the place of a store.
     pub(crate) fn place_of(store: Store) -> At {
         At {
             cpu: usize::from(store.cpu),

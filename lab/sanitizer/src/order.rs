@@ -72,7 +72,7 @@ impl Model {
         }
     }
 
-    /// What is done now relies on registers whose writes must be synchronised.
+    /// Checks that writes to the registers on which the current operation relies are synchronised.
     pub(crate) fn relies(&mut self, at: At, what: &str, on: impl Fn(Register) -> bool) {
         let mut pending = self.cpus[at.cpu].pending.iter();
         if let Some(pending) = pending.find(|pending| on(pending.register)).copied() {
@@ -125,13 +125,13 @@ impl Model {
         }
     }
 
-    /// What is stored now by any CPU, `cpu` sees in every load that follows.
+    /// Notes that every load of `cpu` that follows sees what any CPU has stored by now.
     fn see(&mut self, cpu: usize) {
         let clocks: Vec<u64> = self.cpus.iter().map(|other| other.clock).collect();
         self.cpus[cpu].seen = clocks;
     }
 
-    /// EL2 has got `intid` from the GIC. Who sent an SGI has stored something before.
+    /// EL2 has got `intid` from the GIC. The sender of an SGI has stored something before.
     pub(crate) fn acknowledge(&mut self, at: At, intid: u64) {
         if intid & INTIDS < SGIS {
             self.cpus[at.cpu].acknowledged = Some(at.pc);

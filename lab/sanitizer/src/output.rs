@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use bulkhead_plugin::sanitizer::Record;
 
-/// Where records go. Each is written at once: an emulator that is killed takes nothing with it.
+/// File of the records. Each is written at once: an emulator that is killed takes nothing with it.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,

@@ -31,8 +31,8 @@ struct Registers {
     x: Vec<Register>,
 }
 
-/// What tells a CPU apart. QEMU's index does not under `-icount`, where it is wrong for code that several
-/// CPUs share.
+/// Key that tells a CPU apart. QEMU's index does not under `-icount`, where it is wrong for code that
+/// several CPUs share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
     /// TPIDR_EL2, once EL2 has set it.
@@ -41,7 +41,7 @@ enum Key {
     Affinity(u64),
 }
 
-/// What changes.
+/// State that changes.
 #[derive(Debug)]
 struct State {
     model: Model,
@@ -255,7 +255,7 @@ struct Watching {
     op: Option<(Op, u8)>,
 }
 
-/// What a callback of a watched instruction is about; nothing if it is not EL2 that runs.
+/// Returns what a callback of a watched instruction is about; `None` if it is not EL2 that runs.
 fn watched(data: *mut c_void) -> Option<Watching> {
     let cpu = RUNNING.get()?;
     let (plugin, registers) = LOADED.get()?;

@@ -1,9 +1,9 @@
-//! Translation tables with the 4 KiB granule: what they map, and which pages they are
-//! (DDI 0487, D8.2 and D8.3).
+//! Translation tables with the 4 KiB granule: their mappings, and their pages (DDI 0487, D8.2 and
+//! D8.3).
 
 use crate::memory::{Memory, PAGE, WORDS};
 
-/// Whose translation it is.
+/// Stage of a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Stage 1 of EL2.
@@ -13,7 +13,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// What it translates.
+    /// Returns the kind of address that it translates.
     pub const fn input(self) -> &'static str {
         match self {
             Self::El2 => "VA",
@@ -22,10 +22,10 @@ impl Stage {
     }
 }
 
-/// What a page is that holds descriptors.
+/// Page that holds descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// Whose.
+    /// Its stage of translation.
     pub stage: Stage,
     /// Level of lookup, 0 to 3.
     pub level: u8,
@@ -48,7 +48,7 @@ pub const fn entry_size(level: u8) -> u64 {
     PAGE << (9 * (3 - level as u64))
 }
 
-/// What a descriptor is.
+/// Kind of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Gives a fault.
@@ -59,7 +59,7 @@ pub enum Kind {
     Leaf,
 }
 
-/// What `descriptor` is in a table of `level`.
+/// Returns the kind of `descriptor` in a table of `level`.
 pub const fn kind(descriptor: u64, level: u8) -> Kind {
     match (descriptor & 3, level) {
         (3, 0..=2) => Kind::Table,
@@ -114,7 +114,7 @@ impl Leaf {
 /// A set of tables that a TTBR0_EL2 or VTTBR_EL2 names.
 #[derive(Debug)]
 pub struct Root {
-    /// Whose.
+    /// Its stage of translation.
     pub stage: Stage,
     /// Physical address of the first page.
     pub pa: u64,
@@ -126,9 +126,9 @@ pub struct Root {
     pub live: u64,
     /// VMIDs that it was entered with.
     pub vmids: Vec<u16>,
-    /// A descriptor has changed since the last walk.
+    /// Whether a descriptor has changed since the last walk.
     pub changed: bool,
-    /// What it maps was looked at since a descriptor has changed.
+    /// Whether its mappings were looked at since a descriptor has changed.
     pub checked: bool,
     /// Pages of its tables.
     pub tables: Vec<u64>,
@@ -136,12 +136,12 @@ pub struct Root {
     outputs: Vec<Leaf>,
     /// Lines in what it maps that EL2 has written since the last look.
     pub suspects: Vec<u64>,
-    /// When the last clean of executable memory in what it maps was complete.
+    /// Time at which the last clean of executable memory in what it maps was complete.
     pub content: u64,
 }
 
 impl Root {
-    /// The root at `pa` with its control register; why it can't be followed.
+    /// Returns the root at `pa` with its control register, or the reason why it can't be followed.
     pub fn new(stage: Stage, pa: u64, control: u64) -> Result<Self, &'static str> {
         if control >> 14 & 3 != 0 {
             return Err("the granule is not 4 KiB");
@@ -302,7 +302,7 @@ impl Walk {
     }
 }
 
-/// Takes over what memory holds where nothing is known.
+/// Takes over the words of memory whose values are not known.
 fn learn(page: &mut crate::memory::Page, bytes: &[u8]) {
     for (index, word) in bytes.chunks_exact(8).enumerate().take(WORDS) {
         if page.word(index).is_none() {

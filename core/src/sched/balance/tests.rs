@@ -165,7 +165,7 @@ impl World {
             .collect()
     }
 
-    /// How long a pCPU that could have helped has been idle.
+    /// Measures the longest time for which a pCPU that could have helped has been idle.
     fn look_for_idle(&mut self) {
         for own in 0..self.pcpus.len() {
             let could = |who: &usize| self.vcpus[*who].task.pool >> own & 1 != 0;
@@ -413,8 +413,8 @@ fn tasks(pcpus: usize) -> impl Strategy<Value = Vec<(usize, Task)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever vCPUs do: each is on one pCPU, no pCPU is idle for long while two wait for one that
-    /// they may run on, and no vCPU that never sleeps is left without time.
+    /// Each vCPU is on one pCPU, no pCPU is idle for long while two vCPUs that may run on it are
+    /// ready on another, and no vCPU that never sleeps is left without time, for any tasks.
     #[test]
     fn work_is_conserved_and_nobody_starves(tasks in tasks(3)) {
         let mut world = World::new(3, &tasks);

@@ -111,9 +111,8 @@ pub fn kick(pcpu: usize) {
 /// Resets the CPU interface for the guest: Group 1 off, nothing active (ICC_IGRPEN1_EL1,
 /// ICC_AP1R\<n\>_EL1, ICC_BPR1_EL1); disables the virtual interface except for its traps.
 ///
-/// Where the common registers trap, the guest's priority mask is reset too; else the mask that the
+/// If the common registers trap, the guest's priority mask is reset too; else the mask that the
 /// guest writes acts on nothing, and all priorities are signalled.
-/// priorities are signalled.
 pub fn reset_interface(controls: Controls, trapped: bool) {
     write!("icc_igrpen1_el1", 0);
     set_active_priorities([0; 4]);

@@ -26,7 +26,7 @@ pub fn send_to(sgi: u32, place: &AtomicU8) {
 }
 
 /// Sends an SGI like [`send_to`], unless an SPI replaces it. Returns `false` if so, and has sent
-/// nothing: who calls has a tail call for the SPI, and no stack frame on the path of SGIs.
+/// nothing: the caller has a tail call for the SPI, and no stack frame on the path of SGIs.
 #[inline(always)]
 pub fn send_sgi_to(sgi: u32, place: &AtomicU8) -> bool {
     sysreg::publish();

@@ -2,9 +2,9 @@
 //! which is banked where the pCPUs' registers differ, so all pCPUs map the frames at the same
 //! address.
 //!
-//! Where the board has the Security Extensions, EL2 sees the Non-secure half: bit 0 of GICD_CTLR
-//! and GICC_CTLR then enables Group 1, and firmware has put the interrupts there. Without the
-//! Security Extensions the same bit enables Group 0, in which all interrupts are after reset.
+//! On a board with the Security Extensions, EL2 sees the Non-secure half: bit 0 of GICD_CTLR and
+//! GICC_CTLR then enables Group 1, and firmware has put the interrupts there. Without the Security
+//! Extensions the same bit enables Group 0, in which all interrupts are after reset.
 
 use core::sync::atomic::{
     AtomicU8,

@@ -63,7 +63,7 @@ fn run(bytes: &[u8]) {
     }
 }
 
-/// What EL2 relies on once a plan is proven.
+/// Asserts the properties that EL2 relies on once a plan is proven.
 fn proven(plan: &Plan) {
     for vm in 0..plan.vms.len() {
         let regions = plan.regions_of(vm);

@@ -92,7 +92,7 @@ pub fn run(args: Args) -> Outcome {
     }
 }
 
-/// What `list --json` prints.
+/// Output of `list --json`.
 #[derive(Serialize)]
 struct Document {
     boards: Vec<Listed>,
@@ -106,7 +106,7 @@ struct Listed {
     about: About,
 }
 
-/// What a board is, or why nobody knows.
+/// Kind, title and fit of a board, or the error in reading it.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum About {
@@ -167,7 +167,7 @@ fn list(args: &List) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What an own or imported board has.
+/// Reads the survey of an own or imported board.
 fn survey_of(board: &Named) -> Result<Survey, Failure> {
     survey(
         board.bytes(&emulated::device_tree)?,

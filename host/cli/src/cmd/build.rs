@@ -35,7 +35,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Document<'a> {
     ok: bool,

@@ -32,7 +32,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What a look has found.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum State {
@@ -53,7 +53,7 @@ struct Found {
     detail: String,
     /// Verbs that need it.
     needed: &'static str,
-    /// What to do, unless it is good.
+    /// Advice to the user, unless it is good.
     remedy: &'static str,
 }
 
@@ -95,7 +95,7 @@ fn look() -> Vec<Found> {
     ]
 }
 
-/// The first line of what a program says when asked for its version.
+/// Returns the first line that a program prints when asked for its version.
 fn version(program: &Path) -> Option<String> {
     let mut command = Command::new(program);
     let output = command

@@ -60,7 +60,7 @@ pub fn run(args: Args) -> Outcome {
     Outcome::Done
 }
 
-/// What `--json` prints about one code.
+/// Output of `--json` for one code.
 #[derive(Serialize)]
 struct Explained<'a> {
     code: Code,

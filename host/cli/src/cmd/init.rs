@@ -15,7 +15,7 @@ use crate::init::{self, BoardChoice, Chosen, Guest, MOST_CPUS, Questions, ask};
 
 /// The file in a folder.
 const FILE: &str = "system.toml";
-/// What holds if nobody says anything.
+/// Default board and guest.
 const BOARD: &str = "qemu-virt";
 const GUEST: &str = "guest:hello";
 

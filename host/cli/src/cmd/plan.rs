@@ -73,7 +73,7 @@ fn show(args: Args) -> Result<Outcome, Stopped> {
     Ok(Outcome::Done)
 }
 
-/// What differs from the plan in a file, or from the one that the description there makes.
+/// Returns the differences from the plan in a file, or from the one that the description there makes.
 fn differences(file: &Path, planned: &Planned, plan: &Value) -> Result<Differences, Stopped> {
     let name = file.display().to_string();
     let content = fs::read(file).map_err(|why| {

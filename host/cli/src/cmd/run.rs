@@ -64,7 +64,7 @@ pub struct Args {
     json: bool,
 }
 
-/// When gdb attaches.
+/// Time at which gdb attaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Attach {
     /// The board waits for it before its first instruction
@@ -229,7 +229,7 @@ pub(super) fn die(signal: i32) -> Outcome {
     Outcome::Failed
 }
 
-/// How a session ended, for programs.
+/// Returns the end of a session as a word for programs.
 fn ended(end: End) -> &'static str {
     match end {
         End::Emulator(_) => "powered-off",
@@ -239,12 +239,12 @@ fn ended(end: End) -> &'static str {
     }
 }
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Document<'a> {
     system: &'a str,
     ended: &'static str,
-    /// None: it did not say that it is there.
+    /// None: it did not report that it has booted.
     el2: Option<Booted<'a>>,
     refused: Option<Refused<'a>>,
     stopped: &'a [VmEnd],
@@ -252,7 +252,7 @@ struct Document<'a> {
     summary: &'a RunSummary,
 }
 
-/// What EL2 said of itself.
+/// Report of EL2 after it has booted.
 #[derive(Serialize)]
 struct Booted<'a> {
     version: &'a str,
@@ -260,7 +260,7 @@ struct Booted<'a> {
     vms: u32,
 }
 
-/// Why EL2 refused the plan.
+/// Reason for which EL2 refused the plan.
 #[derive(Serialize)]
 struct Refused<'a> {
     invariant: &'a str,

@@ -76,7 +76,7 @@ fn print(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// What `--json` prints.
+/// Output of `--json`.
 #[derive(Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
@@ -84,7 +84,7 @@ struct Document<'a> {
     summary: &'a RunSummary,
 }
 
-/// Reads the recording in a file, and leaves what these VMs said.
+/// Reads the recording in a file, and keeps the lines of these VMs.
 fn read(file: &Path, vms: &[String]) -> Result<Recording, Failure> {
     let name = file.display();
     let advice = "make one with `bulkhead run SYSTEM.toml --record FILE`";

@@ -47,7 +47,7 @@ impl El2Count {
         self.attached.argument.clone()
     }
 
-    /// What was counted. There is nothing if QEMU was killed.
+    /// Returns the counts; none if QEMU was killed.
     pub fn read(&self) -> Option<El2Periods> {
         let periods = self.attached.profile().ok()?.periods?;
         Some(El2Periods::new(periods, self.by_guest))

@@ -1,4 +1,4 @@
-//! Where the demo is, from what the console says. Pure.
+//! Progress of the demo, from the lines of the console. Pure.
 
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ pub const RT: &str = "rt";
 /// All of them.
 pub const VMS: [&str; 5] = [LINUX, CONTROL, CPU_LOAD[0], CPU_LOAD[1], RT];
 
-/// What the control loop says about itself. Lateness in nanoseconds of the guests' clock.
+/// Report of the control loop. Lateness in nanoseconds of the guests' clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Control {
     /// Periods whose work was done.
@@ -52,16 +52,16 @@ impl Control {
     }
 }
 
-/// What cyclictest says. Lateness in microseconds of the guest's clock.
+/// Report of cyclictest. Lateness in microseconds of the guest's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Latency {
     /// Wake-ups, one each millisecond.
     pub wakeups: u64,
-    /// Least.
+    /// Smallest lateness.
     pub late_min: u64,
-    /// Mean.
+    /// Mean lateness.
     pub late_avg: u64,
-    /// Largest.
+    /// Largest lateness.
     pub late_max: u64,
 }
 
@@ -82,7 +82,7 @@ impl Latency {
     }
 }
 
-/// Where the demo is.
+/// Phase of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// Linux boots; the loop runs already.
@@ -98,17 +98,17 @@ pub enum Phase {
 /// Follows a demo.
 #[derive(Debug)]
 pub struct Progress {
-    /// Where it is.
+    /// Phase that it has reached.
     pub phase: Phase,
     /// Everything said.
     pub transcript: Transcript,
-    /// What Linux last read on the shared page.
+    /// Report of the loop that Linux last read on the shared page.
     pub seen: Option<Control>,
-    /// What the loop said itself at its end.
+    /// Report that the loop printed at its end.
     pub last_words: Option<Control>,
-    /// What cyclictest said at its end.
+    /// Report of cyclictest at its end.
     pub latency: Option<Latency>,
-    /// What the VMs that share a CPU said at their end.
+    /// Lines that the VMs that share a CPU printed at their end.
     pub cpu_load: [Option<String>; 2],
     /// Linux has a shell.
     shell: bool,

@@ -1,4 +1,4 @@
-//! What a demo showed: what Bulkhead adds, apart from what the emulator adds.
+//! Result of a demo: what Bulkhead adds, apart from what the emulator adds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ pub struct El2Periods {
 }
 
 impl El2Periods {
-    /// What was counted of a loop that is a GPPT VM (`by_guest`), or not.
+    /// Returns the counts of a loop that is a GPPT VM (`by_guest`), or not.
     pub fn new(periods: Periods, by_guest: bool) -> Self {
         Self {
             count: periods.count,
@@ -48,21 +48,21 @@ impl El2Periods {
 pub struct Summary {
     /// Seconds of work that were asked for, in the guests' time.
     pub seconds: u64,
-    /// What the loop said at its end, or what Linux last read of it.
+    /// Report of the loop at its end, or the last one that Linux read.
     pub control: Option<Control>,
-    /// What cyclictest said in the real-time Linux.
+    /// Report of cyclictest in the real-time Linux.
     pub latency: Option<Latency>,
-    /// What the VMs that share a CPU had of it, in their words.
+    /// Share of the CPU of the VMs that share one, in their words.
     pub cpu_load: [Option<String>; 2],
-    /// What EL2 took of the loop's periods.
+    /// Instructions of EL2 in the loop's periods.
     pub el2: Option<El2Periods>,
-    /// How VMs stopped.
+    /// Ends of VMs.
     pub ended: Vec<VmEnd>,
     /// EL2's own exit statistics.
     pub exits: Vec<ExitTable>,
     /// The same by VM and by class of VM.
     pub run: RunSummary,
-    /// What is not as it should be.
+    /// Results that are not as they should be.
     pub findings: Vec<String>,
 }
 
@@ -94,7 +94,7 @@ impl Summary {
         summary
     }
 
-    /// Nothing is wrong.
+    /// Whether nothing is wrong.
     pub fn passed(&self) -> bool {
         self.findings.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What the user sees of a demo: the console, and below it both guests at a glance.
+//! Screen of a demo: the console, and below it both guests at a glance.
 
 use std::io::{self, IsTerminal};
 use std::time::Instant;
@@ -11,12 +11,12 @@ use super::progress::{CONTROL, CPU_LOAD, LINUX, Phase, Progress, RT};
 
 /// Shows a demo.
 pub struct Screen {
-    /// Where the demo is.
+    /// Progress of the demo.
     pub progress: Progress,
     footer: Option<Footer>,
     started: Instant,
     output: Output,
-    /// What is printed once the work is done, made from the progress.
+    /// Makes the text that is printed once the work is done, from the progress.
     summary: Box<dyn Fn(&Progress) -> String>,
     summed_up: bool,
 }

@@ -1,4 +1,4 @@
-//! What `bulkhead init` asks on a terminal.
+//! Questions of `bulkhead init` on a terminal.
 
 use std::io::{self, BufRead, Write};
 
@@ -7,7 +7,7 @@ use bulkhead_model::failure::Failure;
 use super::guest::Guest;
 use super::{BoardChoice, MOST_CPUS};
 
-/// What a guest can be, for whoever has to choose.
+/// Kinds of guests, for the user who has to choose.
 const GUESTS: &str = "\
 A guest is one of
   FILE                     a program or a kernel of yours that says what it is: an ELF file, an Image
@@ -17,10 +17,10 @@ A guest is one of
   guest:NAME               a program of Bulkhead's own, such as guest:hello
 NAME= before it names its VM: control=guest:hello.
 ";
-/// How answers are changed.
+/// Keys that change answers.
 const KEYS: &str = "Enter takes what stands in brackets, `back` takes the last answer back, Ctrl-D ends without writing.";
 
-/// What was chosen, and the words by which it was.
+/// Choices, each with the words that the user gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// The board.
@@ -29,22 +29,22 @@ pub struct Chosen {
     pub guests: Vec<(String, Guest)>,
 }
 
-/// What is to be asked.
+/// Questions to be asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Questions<'a> {
     /// Boards that can be named, and what each is.
     pub boards: &'a [(String, &'static str)],
-    /// What Enter stands for: board and guest.
+    /// Defaults that Enter takes: board and guest.
     pub defaults: (&'a str, &'a str),
-    /// What will be written.
+    /// Name of the file to be written.
     pub file: &'a str,
-    /// What flags have said already; that is not asked.
+    /// Board that flags have named; it is not asked for.
     pub board: Option<&'a (String, BoardChoice)>,
-    /// Likewise; empty for nothing.
+    /// Guests that flags have named; they are asked for if empty.
     pub guests: &'a [(String, Guest)],
 }
 
-/// Where the questions are.
+/// Question that is asked next.
 enum At {
     Board,
     Guests,

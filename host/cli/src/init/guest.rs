@@ -14,10 +14,10 @@ use bulkhead_model::payload::Payload;
 
 use super::toml_text::{MIB, memory_text, quoted};
 
-/// Where raw bytes go that do not say: behind the first 512 KiB of RAM, where arm64 kernels lie, too.
+/// Default load address of raw bytes: behind the first 512 KiB of RAM, where arm64 kernels lie, too.
 const LOAD: u64 = 0x4008_0000;
 
-/// What a guest runs.
+/// Software of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Runs {
     /// A Linux with an initial RAM disk, if it has one.
@@ -38,7 +38,7 @@ pub struct Guest {
     memory: u64,
 }
 
-/// What a guest can be, for messages.
+/// Kinds of guests, for messages.
 pub const KINDS: &str = "linux:debian, linux:IMAGE[,INITRD], program:FILE[@ADDRESS], guest:NAME, or a file that is an ELF program or a kernel";
 
 impl Guest {
@@ -259,7 +259,7 @@ fn free_name(called: &str, taken: &[Guest]) -> String {
     names.take(taken.len() + 2).find(free).unwrap_or(plain)
 }
 
-/// Why a VM cannot have this name, if so.
+/// Returns the reason for which a VM cannot have this name, if there is one.
 fn wrong_name(name: &str, taken: &[Guest]) -> Option<String> {
     let letters = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
     if name.is_empty() || name.len() > NAME || !letters {

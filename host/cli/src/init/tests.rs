@@ -53,7 +53,7 @@ fn what_is_written_is_sound() {
     assert!(prepared.findings.is_empty());
 }
 
-/// What stands there as a comment is right when the mark is taken away.
+/// Checks that commented-out keys are right when the mark is taken away.
 #[test]
 fn comments_that_are_keys_are_sound_too() {
     let guests = [

@@ -1,4 +1,4 @@
-//! Where the instructions of a figure are: by function of the source, inlined ones told apart.
+//! Attribution of the instructions of a figure: by function of the source, inlined ones told apart.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

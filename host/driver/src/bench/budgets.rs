@@ -10,7 +10,7 @@ use bulkhead_runner::profile::El2;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budgets {
-    /// One for each figure.
+    /// Budgets, one for each figure.
     #[serde(rename = "figure")]
     pub figures: Vec<Budget>,
 }
@@ -21,26 +21,27 @@ pub struct Budgets {
 pub struct Budget {
     /// Name in JSON.
     pub name: String,
-    /// What is measured.
+    /// Operation that is measured.
     pub operation: String,
-    /// What is counted.
+    /// Unit that is counted.
     pub unit: String,
-    /// More fails.
+    /// Ceiling: the figure fails above it.
     pub ceiling: u64,
-    /// What is aimed at.
+    /// Goal for the figure.
     pub goal: u64,
-    /// The best other hypervisor.
+    /// Figure of the best other hypervisor.
     pub peer: Option<Peer>,
     /// Name of the guest's operation, if it is not that of the figure.
     pub measured: Option<String>,
-    /// Measured on the board with this version of the GIC: 3 unless it says 2.
+    /// Version of the GIC on the board on which it is measured: 3 unless it says 2.
     #[serde(default)]
     pub gic: Gic,
-    /// What the guest sees, in ticks of which each is an instruction of any CPU, and not only what EL2 executes.
+    /// Whether the figure is what the guest sees, in ticks of which each is an instruction of any CPU, and not only
+    /// what EL2 executes.
     #[serde(default)]
     pub latency: bool,
-    /// What it takes without a hypervisor, on the scale of ceiling, goal and peer. What is measured natively in
-    /// the same run is set equal to it.
+    /// Value without a hypervisor, on the scale of ceiling, goal and peer. A native measurement in the same run is set
+    /// equal to it.
     pub native: Option<u64>,
     /// Parts of names of EL2 functions that are reported apart and not counted.
     #[serde(default)]
@@ -66,9 +67,9 @@ pub enum Gic {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peer {
-    /// Whose.
+    /// Name of the hypervisor.
     pub name: String,
-    /// How much.
+    /// Value of its figure.
     pub value: u64,
 }
 
@@ -88,7 +89,8 @@ impl Budgets {
             .map_err(|error| Failure::input(format!("{} is wrong", path.display()), error, ""))
     }
 
-    /// Holds the names of EL2's functions by which figures on a board with this GIC count against EL2 as it was linked.
+    /// Checks the names of EL2's functions by which figures on a board with this GIC count against EL2 as it was
+    /// linked.
     ///
     /// # Errors
     ///

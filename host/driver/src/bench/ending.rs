@@ -10,10 +10,10 @@ use bulkhead_runner::profile::Pace;
 use bulkhead_runner::run::Qemu;
 use bulkhead_runner::sys;
 
-/// Against a hang only: a run takes seconds.
+/// Time limit, against a hang only: a run takes seconds.
 const GUARD: Duration = Duration::from_secs(600);
 
-/// Runs QEMU until it ends by itself; gives what its console said, in which `last` has to be.
+/// Runs QEMU until it ends by itself; returns what its console said, in which `last` has to be.
 ///
 /// # Errors
 ///

@@ -10,19 +10,19 @@ use super::budgets::Budget;
 pub struct Figure {
     /// Name.
     pub name: String,
-    /// What is measured.
+    /// Operation that is measured.
     pub operation: String,
-    /// How much.
+    /// Value, in `unit`.
     pub value: f64,
-    /// Of what.
+    /// Unit of the value.
     pub unit: String,
-    /// More fails.
+    /// Ceiling: the figure fails above it.
     pub ceiling: u64,
-    /// What is aimed at.
+    /// Goal for the figure.
     pub goal: u64,
-    /// The best other hypervisor's.
+    /// Value of the best other hypervisor.
     pub peer: Option<u64>,
-    /// Its name.
+    /// Name of that hypervisor.
     pub peer_name: Option<String>,
     /// System-register accesses in it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -39,7 +39,7 @@ pub struct Figure {
     /// Parts by name: functions reported apart, or the way of the longest exit.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// What else is to say.
+    /// Further remarks.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
 }
@@ -47,9 +47,9 @@ pub struct Figure {
 /// A part of a figure, or something reported apart from it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// A function of EL2.
+    /// Name, such as that of a function of EL2.
     pub name: String,
-    /// How much.
+    /// Value of the part.
     pub value: u64,
 }
 
@@ -84,7 +84,7 @@ impl Figure {
         }
     }
 
-    /// The figure with what else the operation cost.
+    /// The figure, with the other costs of the operation beside it.
     pub(super) fn beside(self, cost: Cost, divisor: u32) -> Self {
         let each = |count: u64| Some(count as f64 / f64::from(divisor));
         let (sysregs, barriers) = (each(cost.sysregs), each(cost.barriers));

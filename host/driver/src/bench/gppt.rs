@@ -1,4 +1,4 @@
-//! What an interrupt costs that a VM takes itself: the same program on the bare board, as such a VM, and through the
+//! Cost of an interrupt that a VM takes itself: the same program on the bare board, as such a VM, and through the
 //! virtual GIC.
 
 use std::collections::BTreeMap;
@@ -36,9 +36,9 @@ const VGIC: [(Gic, &str); 2] = [
     (Gic::V2, "lab/systems/bench-gppt-vgic-gicv2.toml"),
     (Gic::V3, "lab/systems/bench-gppt-vgic.toml"),
 ];
-/// The program.
+/// Name of the guest program.
 const GUEST: &str = "irq-latency";
-/// Begins its last line.
+/// Start of its last line.
 const LAST: &str = "irq-latency: ";
 
 /// Latencies of one kind of interrupt, in ticks of which each is an instruction.
@@ -61,14 +61,15 @@ pub struct Taken {
     pub el2: (u64, u64),
 }
 
-/// What was measured of a mode in which a VM takes its interrupts.
+/// Measurements of a mode in which a VM takes its interrupts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mode {
     /// Its name, as plans show it.
     pub name: &'static str,
     /// The run of the program.
     pub taken: Taken,
-    /// Instructions from when another pCPU is wanted that runs such a VM to the interrupt that goes there, and back to who wants it.
+    /// Instructions from when another pCPU that runs such a VM is wanted to the interrupt that goes there, and back to
+    /// the pCPU that wants it.
     pub kick: u64,
 }
 
@@ -83,7 +84,7 @@ pub struct GpptRuns {
     pub vgic: Taken,
 }
 
-/// The function of EL2 that makes a pCPU come to EL2, and what of the GIC it goes on with.
+/// The function of EL2 that makes a pCPU come to EL2, and the functions of the GIC that follow it.
 const KICK: [&str; 3] = [
     "hw::gic::gppt::kick",
     "hw::gic::revoke::",
@@ -230,7 +231,7 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
     Failure::environment("cannot prepare the measurement", error, "")
 }
 
-/// Under EL2, with and without its virtual GIC.
+/// Runs the program under EL2, with or without its virtual GIC.
 fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     let el2 = Program::read(&built.el2)?;
     let program = Program::read(&cross_build::guest(GUEST)?)?;
@@ -248,8 +249,8 @@ fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     })
 }
 
-/// What the longest work consists of that begins with a kick: that by which the VM's pCPU kicks itself when it starts, before
-/// it scrubs the VM's memory.
+/// Returns the instructions of a kick, from the longest path that begins with one: that by which the VM's pCPU kicks
+/// itself when it starts, before it scrubs the VM's memory.
 fn kick(gic: Gic, built: &Built, folder: &Path) -> Result<u64, Failure> {
     let el2 = Program::read(&built.el2)?;
     check_names(gic, &el2.el2()?)?;
@@ -267,14 +268,15 @@ fn kick(gic: Gic, built: &Built, folder: &Path) -> Result<u64, Failure> {
         .ok_or_else(|| Failure::failed("no kick was seen at the start of a VM's pCPU", "", ""))
 }
 
-/// A function of another name than in [`KICK`] would be left out of a kick, which would look cheaper.
+/// Checks that EL2 has functions of the names in [`KICK`]: one of another name would be left out of a kick, which would
+/// look cheaper.
 fn check_names(gic: Gic, el2: &El2) -> Result<(), Failure> {
     kick_names(gic)
         .iter()
         .try_for_each(|part| el2.functions(part, "the figure of a kick").map(drop))
 }
 
-/// Instructions from the begin of a path to the end of the functions that it begins with, if those are of [`KICK`].
+/// Instructions from the start of a path to the end of the functions that it begins with, if those are of [`KICK`].
 fn length(path: &[Visit]) -> Option<u64> {
     let is_kick = |visit: &Visit| KICK.iter().any(|kick| visit.symbol.contains(kick));
     path.first()
@@ -299,7 +301,7 @@ fn executed(profile: &Profile) -> (u64, u64) {
     })
 }
 
-/// On the board without EL2, with what the VM has: its memory and its device tree.
+/// Runs the program on the board without EL2, with what the VM has: its memory and its device tree.
 fn native(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     let mut qemu = bare(built, 0, folder)?;
     qemu.image = cross_build::guest(GUEST)?;
@@ -309,7 +311,7 @@ fn native(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     })
 }
 
-/// From lines like `late vtimer_irq: ticks min=1 sum=2 max=3`.
+/// Reads latencies from lines like `late vtimer_irq: ticks min=1 sum=2 max=3`.
 fn latencies(said: &str) -> BTreeMap<String, Late> {
     let lines = said.lines().filter_map(|line| {
         let (name, rest) = line.split_once("late ")?.1.split_once(": ticks ")?;

@@ -1,5 +1,5 @@
-//! How long Linux takes to its first program: under EL2, and on the bare board, with the same kernel,
-//! device tree and archive.
+//! Time that Linux takes to its first program: under EL2, and on the bare board, with the same kernel, device tree and
+//! archive.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::ending::run_to_end;
 use super::native::{board, native};
 
 const SYSTEM: &str = "lab/systems/bench-linux.toml";
-/// Begins the line of `guests/init`; what follows is the virtual counter.
+/// Start of the line of `guests/init`; the virtual counter follows it.
 const WORD: &str = "init: ";
 
 /// Boots of one Linux, from the kernel's first instruction to that of its first program. In nanoseconds of
@@ -27,7 +27,7 @@ pub struct LinuxBoot {
     pub guest: u64,
     /// On the board itself, at EL1.
     pub native: u64,
-    /// What EL2 did for the VM.
+    /// Profile of the work that EL2 did for the VM.
     pub profile: Profile,
 }
 
@@ -51,7 +51,7 @@ impl LinuxBoot {
         })
     }
 
-    /// How long it takes as a VM if it takes `native` on the board: a scale on which kernels and compilers
+    /// Returns the time that it takes as a VM if it takes `native` on the board: a scale on which kernels and compilers
     /// that differ a little can be compared.
     pub fn scaled(&self, native: u64) -> f64 {
         self.guest as f64 * native as f64 / self.native as f64
@@ -62,8 +62,9 @@ fn cannot(error: &dyn std::fmt::Display) -> Failure {
     Failure::environment("cannot prepare the measurement", error, "")
 }
 
-/// Under EL2: the counter that the first program read, less all that EL2 did before it entered the guest.
-/// The board has one CPU that never slept until then, so these are as many instructions as nanoseconds.
+/// Boots it under EL2; returns the counter that the first program read, less all that EL2 did before it entered the
+/// guest, and the profile. The board has one CPU that never slept until then, so these are as many instructions as
+/// nanoseconds.
 fn guest(built: &Built, folder: &Path) -> Result<(u64, Profile), Failure> {
     let el2 = Program::read(&built.el2)?;
     let instrument = Instrument {
@@ -84,7 +85,7 @@ fn guest(built: &Built, folder: &Path) -> Result<(u64, Profile), Failure> {
     }
 }
 
-/// The counter in what the first program said.
+/// Reads the counter from what the first program said.
 fn counter(said: &str) -> Result<u64, Failure> {
     let digits = said.rsplit_once(WORD).map_or("", |(_, rest)| rest);
     let digits = digits.split(|c: char| !c.is_ascii_digit()).next();

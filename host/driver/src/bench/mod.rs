@@ -33,7 +33,7 @@ use bulkhead_runner::profile::{Profile, Program};
 pub struct Measurement {
     /// Figures with their budgets, in the order of the budgets.
     pub figures: Vec<Figure>,
-    /// What the profiler counted, over the run with the marked operations.
+    /// Counts of the profiler over the run with the marked operations.
     pub profile: Profile,
     /// EL2 as it was measured.
     pub el2: Program,
@@ -48,9 +48,9 @@ impl Measurement {
     }
 }
 
-/// Builds the bench system, runs it under the profiler and gives all figures. `others` are profiles of
-/// further runs, among whose exits the longest is looked for too. `realtime`: also what takes longest, the figures of a
-/// real-time Linux.
+/// Builds the bench system, runs it under the profiler and returns all figures. `others` are profiles of further runs,
+/// among whose exits the longest is looked for too. With `realtime`, the figures of a real-time Linux are measured too,
+/// which takes longest.
 ///
 /// # Errors
 ///

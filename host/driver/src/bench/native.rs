@@ -25,8 +25,8 @@ pub(super) fn board(built: &Built, shift: u8) -> Result<Qemu, Failure> {
     Ok(qemu)
 }
 
-/// The board with what the first VM on it has, as if it were its own: at EL1, with its memory and its device tree, which is
-/// written to `folder`. What runs on it is still to be said.
+/// The board with what the first VM on it has, as if it were its own: at EL1, with its memory and its device tree,
+/// which is written to `folder`. The program that runs on it is still to be set.
 ///
 /// # Errors
 ///
@@ -56,7 +56,7 @@ pub(super) fn native(built: &Built, shift: u8, folder: &Path) -> Result<Qemu, Fa
     Ok(qemu)
 }
 
-/// Writes what the first VM is loaded with.
+/// Writes the load of the first VM that is called `what` into `folder`; returns its path.
 fn file(built: &Built, what: &str, folder: &Path) -> Result<PathBuf, Failure> {
     let loads = built.planned.vms.iter().take(1).flat_map(|vm| &vm.loads);
     let name = &built.planned.name;

@@ -1,5 +1,5 @@
-//! The published figures: what a measurement gave is kept in `lab/figures.toml`, from which the page
-//! of the book and the README are made.
+//! The published figures: the results of a measurement are kept in `lab/figures.toml`, from which the page of the book
+//! and the README are made.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ const FIRST: [&str; 6] = [
     "image_bytes",
 ];
 
-/// What was measured, and of which commit.
+/// Results of a measurement, and the commit that was measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
@@ -42,7 +42,7 @@ pub struct Published {
 pub struct Value {
     /// The name of the figure.
     pub name: String,
-    /// How much, in the unit of the budget.
+    /// Value in the unit of the budget.
     pub value: f64,
     /// System-register accesses in it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,7 +56,7 @@ pub struct Value {
 }
 
 impl Published {
-    /// Reads what is published.
+    /// Reads the published figures.
     ///
     /// # Errors
     ///
@@ -102,13 +102,13 @@ impl Published {
         ))
     }
 
-    /// Why a measured figure is missing on the page.
+    /// Returns why a measured figure is missing on the page, if it is.
     pub fn missing(&self, figure: &Figure) -> Option<String> {
         let found = self.figures.iter().any(|one| one.name == figure.name);
         (!found).then(|| format!("{} is not in {FILE}", figure.name))
     }
 
-    /// Each budget with what was measured for it.
+    /// Returns each budget with the value that was measured for it.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Published {
     }
 }
 
-/// What is measured, with its unit where that is not instructions.
+/// Returns the operation that is measured, with its unit where that is not instructions.
 fn operation(budget: &Budget) -> String {
     match budget.unit.as_str() {
         "instructions" => budget.operation.clone(),

@@ -1,5 +1,5 @@
-//! What Bulkhead adds to a real-time Linux under cyclictest: EL2's part of its time when it has a CPU to itself, and how late
-//! it wakes beside a Linux that never sleeps on the same CPU, against the bare board.
+//! Overhead of Bulkhead for a real-time Linux under cyclictest: EL2's part of its time when it has a CPU to itself, and
+//! how late it wakes beside a Linux that never sleeps on the same CPU, against the bare board.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,17 +24,18 @@ const SHARED: &str = "lab/systems/bench-rt-share.toml";
 const LOOPS: [u32; 2] = [500, 3500];
 /// Nanoseconds from one wake-up to the next.
 const INTERVAL: u64 = 1_000_000;
-/// Each is another course of events: it shifts when latency is measured, to places that have nothing to do with a period of
-/// either.
+/// Seeds, each for another course of events: it shifts when latency is measured, to places that have nothing to do with
+/// a period of either.
 const SEEDS: [u32; 3] = [1003, 2719, 4337];
-/// Beside a load, an instruction takes 2^3 nanoseconds: full work for seconds costs an emulator more than sleep.
+/// Shift of the clock beside a load: an instruction takes 2^3 nanoseconds, since full work for seconds costs an
+/// emulator more than sleep.
 const SHIFT: u8 = 3;
-/// Said in this order: the load is under way as long as latency is measured.
+/// Words in the order in which they must be said: the load is under way as long as latency is measured.
 const ORDER: [&str; 4] = ["load begins", "rt begins", " Max:", "load ends"];
-/// The last word of the kernel.
+/// The last words of the kernel.
 const LAST: &str = "Power down";
 
-/// What was measured.
+/// Measurements of a real-time Linux.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Realtime {
     /// Exits of the longer run that the shorter one did not have, by kind.
@@ -68,7 +69,7 @@ impl Realtime {
         })
     }
 
-    /// One of the figures of this name.
+    /// Returns the figure of this budget.
     pub(super) fn figure(&self, budget: &Budget) -> Result<Figure, Failure> {
         let sum = |part: fn(&Exits) -> u64| self.exits.values().map(part).sum::<u64>() as f64;
         let (count, total) = (sum(|exits| exits.count), sum(|exits| exits.total));
@@ -134,7 +135,7 @@ fn variant(name: &str, old: &str, new: &str, folder: &Path) -> Result<Built, Fai
     build(&path).map_err(Failure::from)
 }
 
-/// cyclictest alone: what EL2 did from its entry to the end.
+/// Runs cyclictest alone; returns what EL2 did from its entry to the end.
 fn alone(loops: u32, folder: &Path) -> Result<Profile, Failure> {
     let [short, _] = LOOPS;
     let new = format!("-l {loops:04}");
@@ -157,7 +158,7 @@ fn alone(loops: u32, folder: &Path) -> Result<Profile, Failure> {
     attached.profile()
 }
 
-/// Most lateness natively and beside the load.
+/// Returns the largest lateness natively and beside the load.
 fn beside(seed: u32, folder: &Path) -> Result<[u64; 2], Failure> {
     let built = variant(SHARED, "sleep 6.1003", &format!("sleep 6.{seed}"), folder)?;
     let native = run_to_end(&native(&built, SHIFT, folder)?, LAST)?;
@@ -177,7 +178,7 @@ fn beside(seed: u32, folder: &Path) -> Result<[u64; 2], Failure> {
     Ok([most(&native)?, most(&shared)?])
 }
 
-/// What `long` has of exits above `short`.
+/// Returns the exits of `long` beyond those of `short`, by kind.
 fn more(short: &Profile, long: &Profile) -> BTreeMap<String, Exits> {
     let mut more: BTreeMap<String, Exits> = BTreeMap::new();
     // A slice is what EL2 does for a VM that is not there: the report of its end.

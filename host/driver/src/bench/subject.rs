@@ -1,4 +1,5 @@
-//! The systems that are measured: one VM with the `bench` guest, and two with the `vcpu-switch-cost` guest on one CPU, both fair or one a server.
+//! The systems that are measured: one VM with the `bench` guest, and two with the `vcpu-switch-cost` guest on one CPU,
+//! both fair or one a server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,13 +33,13 @@ const TURNS_V2: &str = "lab/systems/bench-switch-gicv2.toml";
 const SERVER: &str = "lab/systems/bench-server.toml";
 const SERVER_V2: &str = "lab/systems/bench-server-gicv2.toml";
 const DEMO: &str = "systems/demo.toml";
-/// With this frequency of its counter one tick is one instruction.
+/// Frequency of the counter at which one tick is one instruction.
 pub(super) const COUNTER: &str = ",cntfrq=1000000000";
 
-/// What a run gave.
+/// Results of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// What the profiler counted.
+    /// Counts of the profiler.
     pub profile: Profile,
     /// Mean latencies that the guest saw, in ticks, by the name of the operation.
     pub latencies: BTreeMap<String, u64>,
@@ -53,9 +54,9 @@ pub struct Subject {
     pub el2: PathBuf,
     /// The guest in it that marks its operations.
     pub guest: PathBuf,
-    /// What it says at its end.
+    /// Words that it says at its end.
     last: String,
-    /// Where the image is loaded.
+    /// Address at which the image is loaded.
     pub base: u64,
 }
 
@@ -71,7 +72,7 @@ pub fn demo_plan() -> Result<Vec<u8>, Failure> {
         .map_err(plain)
 }
 
-/// Why there is no plan, for descriptions that are the project's own.
+/// Returns why there is no plan, for descriptions that are the project's own.
 fn plain(stopped: Stopped) -> Failure {
     match stopped {
         Stopped::Failure(failure) => failure,

@@ -16,7 +16,7 @@ pub struct Link {
     pub target: String,
 }
 
-/// The links of a document whose targets are relative, in order. What is in code is none.
+/// The links of a document whose targets are relative, in order. Text in code is no link.
 pub fn relative(document: &str) -> Vec<Link> {
     let mut found = Vec::new();
     // Links whose end has not come yet: an image can be the words of a link.

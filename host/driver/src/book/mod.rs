@@ -139,7 +139,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
     }
 
-    /// What mdBook writes for pages of this repository: `key` is what it calls items.
+    /// Returns the input that mdBook writes for pages of this repository; `key` is its name for the items.
     fn input(key: &str) -> String {
         let page = |name: &str, below: Value| {
             let path = root().join(PAGES).join(name);

@@ -19,9 +19,9 @@ const COVERAGE: [&str; 3] = [
 /// A package with targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Package {
-    /// Those of `core`, in which no unsafe code is allowed: nobody has to watch its memory.
+    /// Targets of `core`, in which no unsafe code is allowed: its memory need not be watched.
     Core,
-    /// Those of the host tool, whose libraries have such code: with AddressSanitizer.
+    /// Targets of the host tool, whose libraries have such code: with AddressSanitizer.
     Host,
 }
 
@@ -35,7 +35,7 @@ impl Package {
     }
 }
 
-/// Where AddressSanitizer's runtime comes from.
+/// Source of AddressSanitizer's runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sanitizer {
     /// The Rust toolchain has it, as that of rustup does.
@@ -48,7 +48,7 @@ pub enum Sanitizer {
 #[derive(Clone, Debug)]
 pub struct Fuzzer {
     folder: PathBuf,
-    /// What watches its memory, if anything does.
+    /// Sanitizer that watches its memory, if there is one.
     pub sanitizer: Option<Sanitizer>,
 }
 
@@ -66,7 +66,7 @@ impl Fuzzer {
     }
 }
 
-/// What `program` prints on stdout.
+/// Returns what `program` prints on stdout; `None` if it fails.
 fn ask(program: &Path, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(program);
     let output = command

@@ -11,9 +11,9 @@ use bulkhead_model::failure::Failure;
 
 pub use build::{Fuzzer, Package, Sanitizer, build};
 
-/// What AddressSanitizer leaves out of a search, for twice to four times as many inputs: who allocated what (a replay says
-/// it), fresh memory full of a pattern, frames that outlive their functions; and it keeps freed memory for as long as an
-/// input or a few take.
+/// Options by which AddressSanitizer does less in a search, for twice to four times as many inputs: it leaves out who
+/// allocated what (a replay says it), fresh memory full of a pattern, and frames that outlive their functions; and it
+/// keeps freed memory for as long as an input or a few take.
 const QUICK: &str = ":malloc_context_size=0:max_malloc_fill_size=0:detect_stack_use_after_return=0:\
                      quarantine_size_mb=4:thread_local_quarantine_size_kb=64";
 
@@ -22,11 +22,11 @@ const QUICK: &str = ":malloc_context_size=0:max_malloc_fill_size=0:detect_stack_
 pub struct Target {
     /// Name.
     pub name: &'static str,
-    /// What holds for every input, as a sentence.
+    /// Property that holds for every input, as a sentence.
     pub claim: &'static str,
     /// Inputs that `bulkhead test` tries.
     pub runs: u64,
-    /// Whose code it is.
+    /// Package whose code it tests.
     pub of: Package,
 }
 
@@ -128,7 +128,7 @@ pub const TARGETS: &[Target] = &[
     },
 ];
 
-/// When a search stops.
+/// Bound at which a search stops.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
     /// After so many inputs: the same ones every time.
@@ -140,14 +140,14 @@ pub enum Until {
 /// Something that breaks a target.
 #[derive(Debug)]
 pub struct Found {
-    /// What the search said.
+    /// Output of the search.
     pub words: String,
     /// The input.
     pub file: PathBuf,
 }
 
-/// Searches a target; gives its figures, or what broke it. Inputs worth keeping are taken from `folder` and
-/// left there.
+/// Searches a target; returns its figures, or what broke it. Inputs worth keeping are taken from `folder` and left
+/// there.
 ///
 /// # Errors
 /// The search cannot be run.
@@ -184,7 +184,7 @@ pub fn search(
     }
 }
 
-/// Tries one input again; gives what the target says, and whether it breaks.
+/// Tries one input again; returns what the target says, and whether it breaks.
 ///
 /// # Errors
 /// The target cannot be run.

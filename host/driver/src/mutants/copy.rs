@@ -16,7 +16,7 @@ use super::mutant::Mutant;
 /// The images of EL2 as it is, by what they are built for.
 pub type Originals = Arc<Mutex<Vec<(Build, El2)>>>;
 
-/// What became of a changed EL2.
+/// Result of building a changed EL2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Built {
     /// Nobody has asked for it.
@@ -35,7 +35,7 @@ pub struct Copy {
     folder: Noted<TempDir>,
 }
 
-/// What a copy leaves out: what is built, fetched or kept by git.
+/// Names that a copy leaves out: what is built, fetched or kept by git.
 const LEFT_OUT: [&str; 3] = ["target", "out", ".git"];
 
 fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
@@ -81,7 +81,7 @@ impl Copy {
         Ok(Self { folder })
     }
 
-    /// Where systems with its EL2 go.
+    /// Returns the folder for systems with its EL2.
     pub fn systems(&self) -> PathBuf {
         self.folder.value.path().join("systems")
     }
@@ -107,7 +107,7 @@ impl Copy {
         self.put(&mutant.file, &mutant.apply(text))
     }
 
-    /// What gives the EL2 of the copy as it is, and keeps its image.
+    /// Returns a function that builds the EL2 of the copy as it is, and keeps its image.
     pub fn original(
         &self,
         originals: &Originals,
@@ -123,7 +123,8 @@ impl Copy {
         }
     }
 
-    /// What gives the changed EL2, if it is another one than the original, and says in `built` what it is.
+    /// Returns a function that builds the changed EL2, fails if it is the same as the original, and says in `built`
+    /// what it is.
     pub fn changed(
         &self,
         originals: &Originals,

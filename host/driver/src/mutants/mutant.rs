@@ -1,4 +1,4 @@
-//! What a mutant is: one piece of a source file replaced.
+//! A mutant: one piece of a source file replaced.
 
 use std::fmt;
 use std::ops::Range;
@@ -39,18 +39,18 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What names a mutant as long as the code that it changes stays as it is, wherever that moves in its file.
+/// Key of a mutant, the same as long as the code that it changes stays as it is, wherever that moves in its file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Key {
     /// The function, constant, label or macro of the assembler that it is in, with the types and modules around it.
     #[serde(rename = "in")]
     pub place: String,
-    /// What is replaced, each run of white space as one space.
+    /// Text that is replaced, each run of white space as one space.
     pub was: String,
-    /// What takes its place.
+    /// Text that takes its place.
     pub now: String,
-    /// How many of the same are before it there.
+    /// Number of identical mutants before it in that place.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nth: usize,
 }
@@ -99,7 +99,7 @@ impl fmt::Display for Mutant {
 }
 
 impl Mutant {
-    /// The text of the file with the change. Lines keep their numbers, which a program has in it.
+    /// Returns the text of the file with the change. Lines keep their numbers, which are part of the program.
     pub fn apply(&self, text: &str) -> String {
         let (before, rest) = text.split_at(self.range.start);
         let (was, behind) = rest.split_at(self.range.len());
@@ -113,12 +113,12 @@ impl Mutant {
 pub struct Found<'a> {
     file: &'a str,
     text: &'a str,
-    /// All so far.
+    /// Mutants that were found so far.
     pub mutants: Vec<Mutant>,
 }
 
 impl<'a> Found<'a> {
-    /// None yet.
+    /// Starts without mutants.
     pub const fn of(file: &'a str, text: &'a str) -> Self {
         let mutants = Vec::new();
         Self {
@@ -133,7 +133,7 @@ impl<'a> Found<'a> {
         self.text
     }
 
-    /// Adds one.
+    /// Adds a mutant.
     pub fn add(&mut self, kind: Kind, place: &str, range: Range<usize>, now: String) {
         let was = self.text.get(range.clone()).unwrap_or_default();
         let was = was.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -16,7 +16,7 @@ use syn::{
 
 use super::mutant::{Found, Kind, Mutant};
 
-/// Methods that stand for each other: what one does wrongly where the other is meant.
+/// Pairs of methods that can be mistaken for each other: one is wrong where the other is meant.
 const METHODS: [(&str, &str); 9] = [
     ("wrapping_add", "wrapping_sub"),
     ("saturating_add", "saturating_sub"),
@@ -29,7 +29,7 @@ const METHODS: [(&str, &str); 9] = [
     ("fetch_or", "fetch_and"),
 ];
 
-/// Macros in which nothing is changed: they decide nothing that runs, or are words for people.
+/// Macros in which nothing is changed: they decide nothing that runs, or are text for people.
 const WORDS: [&str; 9] = [
     "assert",
     "assert_eq",
@@ -64,7 +64,7 @@ struct Maker<'a> {
     found: Found<'a>,
     /// Names of the items that it is in.
     places: Vec<String>,
-    /// Where blocks begin that have no value: their last expression can be left out, too.
+    /// Starts of blocks that have no value: their last expression can be left out, too.
     units: BTreeSet<usize>,
 }
 
@@ -101,7 +101,7 @@ fn range(span: Span) -> Range<usize> {
     span.byte_range()
 }
 
-/// The operator that is taken for another one.
+/// Returns the operator that can be mistaken for this one.
 fn other(operator: &BinOp) -> Option<&'static str> {
     Some(match operator {
         BinOp::Add(_) => "-",
@@ -141,7 +141,7 @@ fn name_of(own: &Type) -> String {
     .map_or_else(String::new, |segment| segment.ident.to_string())
 }
 
-/// What a function returns at once instead.
+/// Returns the statements by which a function can return at once instead.
 fn results(signature: &Signature) -> &'static [&'static str] {
     let own = match &signature.output {
         ReturnType::Default => return &["return;"],
@@ -154,7 +154,7 @@ fn results(signature: &Signature) -> &'static [&'static str] {
     }
 }
 
-/// What does something where it stands, and could be forgotten.
+/// Whether an expression does something where it stands, and could be forgotten.
 fn acts(expression: &Expr) -> bool {
     match expression {
         Expr::Assign(_)
@@ -194,7 +194,7 @@ impl Maker<'_> {
         self.places.pop();
     }
 
-    /// Each part of a condition is negated; what a comparison or a truth value does already is left to it.
+    /// Negates each part of a condition; a comparison or a truth value, which is changed as such already, is left out.
     fn condition(&mut self, condition: &Expr) {
         match condition {
             Expr::Binary(ExprBinary {
@@ -266,7 +266,7 @@ impl Maker<'_> {
         }
     }
 
-    /// A template of `asm!`: each line of several is left out.
+    /// Leaves out each line of a template of `asm!` that has several, one in each mutant.
     fn template(&mut self, body: &Macro) {
         let tokens: Vec<_> = body.tokens.clone().into_iter().collect();
         let parts = tokens
@@ -284,7 +284,7 @@ impl Maker<'_> {
     }
 }
 
-/// In one line.
+/// Returns a text in one line.
 fn flat(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -79,7 +79,7 @@ fn hash(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, fold)
 }
 
-/// A number for all sources: another one when any of them is another.
+/// A number for all sources, which is another one when any of them changes.
 pub fn seed(sources: &[Source]) -> u64 {
     let fold = |seed, source: &Source| {
         let seed = hash(seed, source.file.as_bytes());

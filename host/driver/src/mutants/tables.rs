@@ -1,5 +1,5 @@
-//! What the repository says about mutants (`lab/mutants/`): which tests are for which files, which mutants are known to die, and
-//! why others survive.
+//! Tables of the repository about mutants (`lab/mutants/`): which tests are for which files, which mutants are known to
+//! die, and why others survive.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,11 +12,11 @@ use bulkhead_runner::temp_files;
 
 use super::mutant::{Key, Mutant};
 
-/// Which tests are tried on a mutant of which file.
+/// Path of the table of tests that are tried on the mutants of each file.
 const TESTS: &str = "lab/mutants/tests.toml";
-/// Mutants that a test has killed.
+/// Path of the table of mutants that a test has killed.
 const KILLED: &str = "lab/mutants/killed.toml";
-/// Mutants that survive, and why.
+/// Path of the table of mutants that survive, and why.
 const SURVIVORS: &str = "lab/mutants/survivors.toml";
 
 /// Tests for some files.
@@ -32,9 +32,9 @@ pub struct Files {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TestsFile {
-    /// Files in which no mutant is made: words and figures for people.
+    /// Files in which no mutant is made: text and figures for people.
     never: Vec<String>,
-    /// The first entry that has a file is its.
+    /// Groups of files with their tests; the first that has a file counts.
     group: Vec<Files>,
 }
 
@@ -47,19 +47,19 @@ pub struct Survivor {
     /// Name in its file.
     #[serde(rename = "in")]
     pub place: String,
-    /// What is replaced.
+    /// Text that is replaced.
     pub was: String,
-    /// What takes its place.
+    /// Text that takes its place.
     pub now: String,
-    /// How many of the same are before it there.
+    /// Number of identical mutants before it in that place.
     #[serde(default)]
     pub nth: usize,
-    /// Why no test notices.
+    /// Reason that no test notices.
     pub why: String,
 }
 
 impl Survivor {
-    /// It is this one.
+    /// Whether it is this mutant.
     pub fn is(&self, mutant: &Mutant) -> bool {
         let Key {
             place,
@@ -89,19 +89,19 @@ pub struct Killed {
     pub by: String,
 }
 
-/// All of it.
+/// All tables about mutants.
 #[derive(Debug)]
 pub struct Tables {
     never: Vec<String>,
     groups: Vec<Files>,
-    /// Those that survive.
+    /// Mutants that survive.
     pub survivors: Vec<Survivor>,
-    /// Those that were killed, by file.
+    /// Mutants that were killed, by file.
     pub killed: BTreeMap<String, Vec<Killed>>,
 }
 
 impl Tables {
-    /// Reads those of the repository at `root`.
+    /// Reads the tables of the repository at `root`.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Tables {
         })
     }
 
-    /// No mutant is made in a file.
+    /// Whether a file is left out: no mutant is made in it.
     pub fn is_left_out(&self, file: &str) -> bool {
         self.never.iter().any(|start| file.starts_with(start))
     }
@@ -134,7 +134,7 @@ impl Tables {
         &self.groups
     }
 
-    /// Why a mutant survives, if the repository says so.
+    /// Returns why a mutant survives, if the repository says so.
     pub fn why(&self, mutant: &Mutant) -> Option<&str> {
         let survivor = self.survivors.iter().find(|survivor| survivor.is(mutant));
         survivor.map(|survivor| survivor.why.as_str())
@@ -157,7 +157,7 @@ impl Tables {
         }));
     }
 
-    /// Writes those that were killed, without those that the code has no longer.
+    /// Writes the mutants that were killed, without those that the code has no longer.
     ///
     /// # Errors
     ///

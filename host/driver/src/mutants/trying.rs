@@ -1,4 +1,4 @@
-//! Trying mutants: what becomes of each.
+//! Trying mutants: the fate of each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use super::mutant::Mutant;
 use super::sources::Source;
 use crate::testing::{Context, Ending, RunCost, Test, Trial};
 
-/// What became of a mutant.
+/// Fate of a mutant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "fate")]
 pub enum Fate {
@@ -26,16 +26,16 @@ pub enum Fate {
     Equal,
     /// A test failed.
     Killed {
-        /// Which.
+        /// Name of the test.
         by: String,
-        /// What it found first.
+        /// Finding of the test that says most.
         how: String,
     },
     /// All tests passed.
     Survived,
     /// Nothing is known: the guard time was over, or a test could not be run.
     Undecided {
-        /// What happened.
+        /// Description of what happened.
         why: String,
     },
 }
@@ -49,7 +49,7 @@ pub struct Work {
     pub tests: Vec<String>,
 }
 
-/// What a run may take that the unchanged EL2 ends with this much: several times that, and some for short ones.
+/// Returns the bound of a run that costs the unchanged EL2 this much: several times that, and some for short ones.
 fn bound(cost: RunCost) -> RunCost {
     RunCost {
         cpu_time: cost.cpu_time * 4 + Duration::from_secs(5),
@@ -69,7 +69,7 @@ pub struct Bench<'a> {
     tests: BTreeMap<&'a str, &'a Test>,
     sources: &'a [Source],
     originals: Originals,
-    /// What a run of each test takes with the unchanged EL2.
+    /// Cost of a run of each test with the unchanged EL2.
     takes: BTreeMap<String, RunCost>,
 }
 
@@ -80,7 +80,7 @@ impl std::fmt::Debug for Bench<'_> {
 }
 
 impl<'a> Bench<'a> {
-    /// One for the checkout at `root`, with the tests that there are.
+    /// Returns a bench for the checkout at `root`, with the tests that there are.
     pub fn new(root: PathBuf, tests: &'a [Test], sources: &'a [Source]) -> Self {
         Self {
             root,
@@ -94,7 +94,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Tries all of them, `workers` at a time, and tells each one's fate as soon as it is known.
+    /// Tries all mutants, `workers` at a time, and tells each one's fate as soon as it is known.
     ///
     /// # Errors
     ///
@@ -155,7 +155,7 @@ impl<'a> Bench<'a> {
         context
     }
 
-    /// Runs a test on EL2 as it is; gives what that takes.
+    /// Runs a test on EL2 as it is; returns its cost.
     fn unchanged(&self, copy: &Copy, name: &str) -> Result<RunCost, Failure> {
         let Some(test) = self.tests.get(name) else {
             let advice = "`./bulkhead test --list` names all; system/ and matrix/ can be used";
@@ -238,7 +238,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What says most of why a test failed, in a line.
+/// Returns the line that says most of why a test failed.
 fn reason(wrong: &[String]) -> String {
     let telling = wrong.iter().find(|line| {
         line.contains("FAIL ") || line.contains("sanitizer") || line.contains("CPU time")
@@ -248,12 +248,12 @@ fn reason(wrong: &[String]) -> String {
     line.chars().take(160).collect()
 }
 
-/// What [`Bench::run`] tells while it works.
+/// Reports of [`Bench::run`] while it works.
 #[derive(Debug)]
 pub enum Told<'a> {
     /// A test has run on EL2 as it is.
     Unchanged(&'a str, RunCost),
-    /// What became of a mutant.
+    /// A mutant was tried, and this is its fate.
     Tried(&'a Mutant, &'a Fate),
 }
 

@@ -1,5 +1,5 @@
-//! Who attaches to a system that runs: several consoles, which come and go, and a debugger. The tool is run as a user
-//! runs it.
+//! Attaching to a system that runs: several consoles, which come and go, and a debugger. The tool is run as a user runs
+//! it.
 
 mod gdb;
 mod process;

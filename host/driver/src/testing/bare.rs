@@ -1,5 +1,5 @@
-//! Programs that were not made for Bulkhead run on the boards that they are for. Only then does it say something that the very same files
-//! run in a VM (`system/for-virt`, `system/for-versal`).
+//! Programs that were not made for Bulkhead run on the boards that they are for. Only then does it say something that
+//! the very same files run in a VM (`system/for-virt`, `system/for-versal`).
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::watch::{Next, watch};
 struct Board {
     /// Name of the program.
     guest: &'static str,
-    /// What QEMU calls the board.
+    /// Name of the board in QEMU.
     machine: &'static str,
     /// Its CPUs; the program uses the first.
     cpus: u32,
@@ -22,7 +22,7 @@ struct Board {
     memory: u64,
     /// INTID of its UART.
     uart: u32,
-    /// It has firmware that switches it off.
+    /// Whether it has firmware that switches it off.
     off: bool,
 }
 

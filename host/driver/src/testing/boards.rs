@@ -8,8 +8,8 @@ use bulkhead_runner::{emulated, fetch};
 
 use super::suite::{Job, Test};
 
-/// Trees of Debian's kernel, each with lines that its survey has to have, and the parts of which it has to say that
-/// EL2 lacks something for them.
+/// Trees of Debian's kernel, each with lines that its survey has to have, and the parts for which it has to say that
+/// EL2 lacks something.
 const DEBIAN: [(&str, &[&str], &[&str]); 3] = [
     (
         "xilinx/zynqmp-zcu102-rev1.1",
@@ -51,7 +51,7 @@ const DEBIAN: [(&str, &[&str], &[&str]); 3] = [
     ),
 ];
 
-/// What every `virt` has.
+/// Lines of the survey of every `virt`.
 const VIRT: [&str; 4] = [
     "CPU 1  MPIDR 0x0001  arm,cortex-a53, started by psci",
     "/pl011@9000000  PL011 at 0x9000000, INTID 33, the console",
@@ -112,7 +112,7 @@ pub fn tests() -> Vec<Test> {
     ]
 }
 
-/// QEMU's `virt` with a GIC, and more words for `-machine`.
+/// QEMU's `virt` with a GIC, and more options for `-machine`.
 fn virt(gic: u32, more: &str) -> Emulated {
     Emulated {
         machine: format!("virt,gic-version={gic},virtualization=on{more}"),
@@ -130,7 +130,7 @@ fn virt(gic: u32, more: &str) -> Emulated {
     }
 }
 
-/// What was looked at, and what was wrong.
+/// Number of lines that were looked at, and the findings.
 #[derive(Default)]
 struct Found {
     lines: usize,

@@ -14,7 +14,7 @@ type Build = Arc<OnceLock<Result<System, String>>>;
 pub struct Builds(Mutex<BTreeMap<PathBuf, Build>>);
 
 impl Builds {
-    /// The built system of a description; whoever comes first builds it.
+    /// Returns the built system of a description; the first caller builds it.
     pub fn get(&self, description: &Path) -> Result<System, String> {
         let mut builds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let build = Arc::clone(builds.entry(description.to_owned()).or_default());

@@ -1,4 +1,4 @@
-//! Calls of cargo, and what of its words matters.
+//! Calls of cargo, and the lines of its output that matter.
 
 use std::path::PathBuf;
 use std::process::Command;

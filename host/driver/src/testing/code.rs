@@ -213,7 +213,7 @@ fn available(component: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Runs cargo; gives all that it printed.
+/// Runs cargo; returns all that it printed.
 fn output(context: &Context, arguments: &[&str]) -> Result<String, Vec<String>> {
     let shown = format!("cargo {}", arguments.join(" "));
     let mut command = cargo();
@@ -239,7 +239,7 @@ fn quiet(context: &Context, arguments: &[&str]) -> Result<String, Vec<String>> {
     output(context, arguments).map(|_| String::new())
 }
 
-/// The programs, which the first test that asks builds.
+/// Returns the programs, which the first test that asks builds.
 fn built<'a>(context: &Context, shared: &'a Shared) -> Result<&'a TestPrograms, Vec<String>> {
     let all = CRATES.map(|(name, _)| name);
     let chosen = chosen(&all, &context.chosen);
@@ -269,7 +269,7 @@ fn unit_tests(context: &Context, shared: &Shared, name: &str) -> Result<String, 
     }
 }
 
-/// How many tests passed, from the lines `test result: ok. N passed; ...`.
+/// Returns the number of tests that passed, from the lines `test result: ok. N passed; ...`.
 fn passed(text: &str) -> u32 {
     let results = text
         .lines()

@@ -40,7 +40,8 @@ pub fn set_gic(system: &mut toml::Table, version: u8) -> Result<(), &'static str
     }
 }
 
-/// The description in a file of the repository, on a board with a GICv2; gives its path. The name of its system ends in `-gicv2`.
+/// Writes the description in a file of the repository for a board with a GICv2; returns its path. The name of its
+/// system ends in `-gicv2`.
 ///
 /// # Errors
 ///

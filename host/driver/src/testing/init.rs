@@ -1,4 +1,4 @@
-//! A first description: what `init` writes runs.
+//! A first description: the one that `init` writes runs.
 
 use std::fs;
 use std::io::Write;
@@ -92,7 +92,7 @@ struct Person {
     terminal: Terminal,
     child: Child,
     said: String,
-    /// How much of it was waited for.
+    /// Bytes of it that were waited for.
     at: usize,
     settings: String,
 }
@@ -137,7 +137,7 @@ impl Person {
         }
     }
 
-    /// Its end. The terminal has to be as it was.
+    /// Waits for its end. The terminal has to be as it was.
     fn ends(mut self) -> Result<ExitStatus, Vec<String>> {
         let why = |error: std::io::Error| vec![error.to_string()];
         let status = end(&mut self.child).map_err(why)?;

@@ -81,7 +81,7 @@ impl Tool {
         Self::start_by(command, folder, words)
     }
 
-    /// As `nohup` starts it.
+    /// Starts it as `nohup` does.
     fn start_for_good(folder: &Path, words: &[&str]) -> Result<Self, Vec<String>> {
         let mut command = without_ignored_signals();
         command.args(["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]);
@@ -168,7 +168,7 @@ impl Drop for Tool {
     }
 }
 
-/// What is in a folder.
+/// Returns the names in a folder.
 fn entries(folder: &Path) -> Vec<String> {
     let all = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names: Vec<_> = all

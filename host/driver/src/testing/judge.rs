@@ -13,7 +13,7 @@ pub struct Judge<'a> {
     scenario: &'a Scenario,
     /// Steps that have come, as indices.
     came: BTreeSet<usize>,
-    /// Steps before this one have had their keys typed.
+    /// Index of the first step whose keys were not typed yet.
     typed: usize,
     /// Everything said so far.
     pub transcript: Transcript,
@@ -21,7 +21,7 @@ pub struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// Before the first byte.
+    /// Returns a judge before the first byte.
     pub fn new(scenario: &'a Scenario) -> Self {
         Self {
             scenario,
@@ -32,7 +32,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Takes the next bytes of the console; gives the keys to type now.
+    /// Takes the next bytes of the console; returns the keys to type now.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
         if bytes.is_empty() {
             return Vec::new();
@@ -48,8 +48,8 @@ impl<'a> Judge<'a> {
         self.keys()
     }
 
-    /// Keys that are typed now: in the order of the file, since who of two speakers is first may be the host's
-    /// choice, and there is one keyboard.
+    /// Returns the keys that are typed now: in the order of the file, since which of two speakers is first may be the
+    /// host's choice, and there is one keyboard.
     fn keys(&mut self) -> Vec<u8> {
         let mut keys = Vec::new();
         for (index, step) in self.scenario.steps.iter().enumerate().skip(self.typed) {
@@ -62,19 +62,19 @@ impl<'a> Judge<'a> {
         keys
     }
 
-    /// True if the scenario ends here rather than with the power-off.
+    /// Whether the scenario ends here rather than with the power-off.
     pub fn finished(&self) -> bool {
         self.scenario.end == ScenarioEnd::LastStep && self.came.len() == self.scenario.steps.len()
     }
 
-    /// True if a line that has come fails the test already.
+    /// Whether a line that has come fails the test already.
     pub fn has_failed(&self) -> bool {
         let lines = &self.transcript.lines;
         !self.broken.is_empty() || lines.iter().any(|line| line.text.starts_with("FAIL "))
     }
 
-    /// What did not come as it must; empty if the test passed. `powered_off` tells whether the
-    /// emulator ended by itself and with success.
+    /// Returns what did not come as it must; empty if the test passed. `powered_off` tells whether the emulator ended
+    /// by itself and with success.
     pub fn verdict(mut self, powered_off: bool) -> (Vec<String>, Transcript) {
         self.transcript.finish();
         let mut wrong = std::mem::take(&mut self.broken);
@@ -220,7 +220,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// What cannot be in a vCPU's report of CPU time, whatever ran.
+/// Returns what cannot be in a vCPU's report of CPU time, whatever ran.
 fn nonsense(table: &ExitTable) -> Option<String> {
     let time = table.time.as_ref()?;
     let waits: u64 = time.waits.iter().map(|waits| waits.count).sum();

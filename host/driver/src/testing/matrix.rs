@@ -32,7 +32,7 @@ struct Cell {
     gic: u8,
     cpu: &'static str,
     vcpus: u8,
-    /// In every run of the tests; the others on request.
+    /// Whether it is in every run of the tests; the others are on request.
     usual: bool,
 }
 

@@ -5,7 +5,7 @@ use crate::mutants::{self, Bench, Fate, Tables, Work};
 use super::suite::{Context, Job, Test};
 use super::{matrix, systems};
 
-/// How many are drawn.
+/// Number of mutants that are drawn.
 const COUNT: usize = 6;
 
 /// The tests of this file.

@@ -21,7 +21,7 @@ use super::watch::watch;
 /// The system whose plans are altered, with a row in every table.
 const SYSTEM: &str = "tests/plan/every-table.toml";
 
-/// The board has a GICv2; what is altered; the name of the test.
+/// Whether the board has a GICv2; the alterations; the name of the test.
 const TESTS: [(bool, &[Case], &str); 2] = [
     (false, CASES, "plan/corruptions"),
     (true, GICV2_CASES, "plan/corruptions-gicv2"),
@@ -105,7 +105,7 @@ fn plan_offset(plan: &[u8]) -> Option<usize> {
     usize::try_from(u64::from_le_bytes(bytes.try_into().ok()?)).ok()
 }
 
-/// The host's check must name the same invariant. Those about the board need the board.
+/// Checks that the host's check names the same invariant. Those about the board need the board.
 fn judge_host(case: &Case, plan: &[u8]) -> Result<(), String> {
     let wanted = case.breaks.name();
     // A vector of bytes need not be aligned as a plan is.

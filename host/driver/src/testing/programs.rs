@@ -1,4 +1,4 @@
-//! Programs that tests start: what they say, how they end.
+//! Programs that tests start: their output and their end.
 
 use std::io;
 use std::io::{BufRead, BufReader, Read};
@@ -7,17 +7,18 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long an end is waited for.
+/// Longest time to wait for an end.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// What starts a program that heeds signals, also where the tests were started by something that does not: a shell's `&`, or `nohup`.
+/// Returns a command that starts a program that heeds signals, also where the tests were started by something that does
+/// not: a shell's `&`, or `nohup`.
 pub(super) fn without_ignored_signals() -> Command {
     let mut command = Command::new("env");
     command.arg("--default-signal=INT,HUP,TERM");
     command
 }
 
-/// The end of a program that was told to end. One that goes on is killed.
+/// Waits for the end of a program that was told to end. One that goes on is killed.
 pub(super) fn end(child: &mut Child) -> io::Result<ExitStatus> {
     let deadline = Instant::now() + GUARD;
     while Instant::now() < deadline {

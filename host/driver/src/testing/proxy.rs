@@ -1,4 +1,4 @@
-//! Where `fetch` gets packages from: through a proxy, from a folder, or not at all from a network. Needs none.
+//! Sources of packages for `fetch`: through a proxy, from a folder, or not at all from a network. The tests need none.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -85,7 +85,7 @@ impl Proxy {
     }
 }
 
-/// Where a test fetches: a cache, and apt's settings.
+/// Place in which a test fetches: a cache, and apt's settings.
 struct Place {
     folder: tempfile::TempDir,
     settings: PathBuf,

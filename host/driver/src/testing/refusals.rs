@@ -14,14 +14,14 @@ use super::watch::watch;
 
 /// The system that is started wrongly.
 const SYSTEM: &str = "tests/refuse/two-cpus.toml";
-/// One whose VM is got back by events of a firmware, which QEMU itself does not have.
+/// System whose VM is got back by events of a firmware, which QEMU itself does not have.
 const SYSTEM_EVENTS: &str = "tests/refuse/no-events.toml";
-/// Where a loader other than QEMU's puts the image: above the device tree at the start of the RAM.
+/// Address at which a loader other than QEMU's puts the image: above the device tree at the start of the RAM.
 const PLACE: u64 = 0x4020_0000;
-/// Where a loader keeps a few instructions of its own, and what it gives for a device tree.
+/// Address at which a loader keeps a few instructions of its own, and the address that it gives for a device tree.
 const SHIM: u64 = 0x4800_0000;
 
-/// What is wrong.
+/// Fault in the way in which the system is started.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     /// QEMU's machine, started the usual way.
@@ -227,7 +227,7 @@ fn refused(
     }
 }
 
-/// What EL2 refuses, by name; and the board is switched off, if it should be.
+/// Returns what EL2 refuses, by name; the board has to be switched off if `off`, and to stay on if not.
 fn run(qemu: &Qemu, off: bool) -> Result<String, String> {
     let mut transcript = Transcript::default();
     let ended = watch(qemu, Duration::from_secs(60), |bytes| {

@@ -59,11 +59,11 @@ impl Sanitizer {
         })
     }
 
-    /// How many VMs were entered, if nothing was found.
+    /// Returns the number of VMs that were entered, if nothing was found.
     ///
     /// # Errors
     ///
-    /// What was found, a line each; or there is no output.
+    /// The findings, a line each; or there is no output.
     pub fn verdict(&self) -> Result<usize, Vec<String>> {
         let text = std::fs::read_to_string(&self.output);
         let text = text.map_err(|error| vec![format!("the sanitizer left nothing: {error}")])?;

@@ -1,4 +1,4 @@
-//! System tests as data: `tests/ROOM/NAME.toml`.
+//! System tests as data: `tests/FOLDER/NAME.toml`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::suite::Context;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What the test proves, as a sentence.
+    /// Claim that the test proves, as a sentence.
     pub claim: String,
     /// The system that boots.
     pub system: SystemSource,
@@ -25,25 +25,25 @@ pub struct Scenario {
     /// the test on a GICv2 has a name that ends in `-gicv2`.
     #[serde(default)]
     pub gic: Vec<u8>,
-    /// What differs on a GICv2: its keys take the place of those above, in tables those that they name.
+    /// Keys that differ on a GICv2: they take the place of those above, in tables those that they name.
     #[serde(default)]
     pub gicv2: toml::Table,
-    /// What differs on a GICv3.
+    /// Keys that differ on a GICv3.
     #[serde(default)]
     pub gicv3: toml::Table,
     /// CPU models; the test runs once on each.
     #[serde(default = "default_cpus")]
     pub cpus: Vec<String>,
-    /// Further CPU models, on which it runs on request: what it claims has nothing to do with the model.
+    /// Further CPU models, on which it runs on request: its claim has nothing to do with the model.
     #[serde(default)]
     pub further_cpus: Vec<String>,
-    /// What the guests' clocks follow.
+    /// Clock that the guests' clocks follow.
     #[serde(default)]
     pub clock: ScenarioClock,
     /// Seconds after which the test counts as hanging. Nothing else depends on the host's time.
     #[serde(default = "default_guard")]
     pub guard: u64,
-    /// How the run ends.
+    /// End of the run.
     #[serde(default)]
     pub end: ScenarioEnd,
     /// VMs that must report `DONE n passed, 0 failed` with n at least 1.
@@ -52,12 +52,12 @@ pub struct Scenario {
     /// Checks that must be among those that passed, by VM.
     #[serde(default)]
     pub passes: BTreeMap<String, Vec<String>>,
-    /// How VMs stop: a part of EL2's reason, by VM.
+    /// Reasons for which VMs stop: a part of EL2's words, by VM.
     #[serde(default)]
     pub stops: BTreeMap<String, String>,
-    /// What EL2 may take of each period of a VM's timer.
+    /// Limits on what EL2 takes of each period of a VM's timer.
     pub period: Option<Period>,
-    /// What EL2's statistics of stopped VMs must say.
+    /// Conditions on EL2's statistics of stopped VMs.
     #[serde(default)]
     pub exits: Vec<Exits>,
     /// Percent of its pCPU that a vCPU of a VM must have had by EL2's report, least and most, by VM.
@@ -66,14 +66,14 @@ pub struct Scenario {
     /// Times that the vCPUs of a VM must have been moved to another pCPU by EL2's report, least and most, by VM.
     #[serde(default)]
     pub moves: BTreeMap<String, [u64; 2]>,
-    /// EL2's stage-2 tables are read from the board's memory, when each VM has said something and when
-    /// all have stopped, and compared with the plan.
+    /// Whether EL2's stage-2 tables are read from the board's memory, when each VM has said something and when all have
+    /// stopped, and compared with the plan.
     #[serde(default)]
     pub stage2: bool,
     /// VMs whose own counts (`TALLY class=N ...`) must be those of EL2's statistics.
     #[serde(default)]
     pub tally: Vec<String>,
-    /// Why it runs only when it is asked for: it takes long, or needs what nothing else does.
+    /// Reason that it runs only when it is asked for: it takes long, or needs what nothing else does.
     pub on_request: Option<String>,
     /// Lines that must come, in this order for each speaker, and what is typed then.
     #[serde(default, rename = "step")]
@@ -85,7 +85,7 @@ pub struct Scenario {
     pub words: Option<usize>,
 }
 
-/// Where the description of a scenario's system is.
+/// Place of the description of a scenario's system.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum SystemSource {
@@ -121,7 +121,7 @@ impl SystemSource {
     }
 }
 
-/// What EL2 may take of each period of a VM's timer, counted by the profiler.
+/// Limits on what EL2 takes of each period of a VM's timer, counted by the profiler.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Period {
@@ -136,7 +136,7 @@ pub struct Period {
 }
 
 impl Period {
-    /// What is wrong with the periods that were counted.
+    /// Returns what is wrong with the periods that were counted.
     pub fn flaw(&self, profile: &Profile) -> Option<String> {
         let seen = profile.periods.as_ref();
         let (count, max) = seen.map_or((0, 0), |periods| (periods.count, periods.max));
@@ -160,7 +160,7 @@ impl Period {
     }
 }
 
-/// How many exits of a class a VM has had, over all its vCPUs.
+/// Bounds on the number of exits of a class that a VM has had, over all its vCPUs.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exits {
@@ -179,11 +179,11 @@ pub struct Exits {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// Who says it: a VM's name or `el2`.
+    /// Speaker of the line: a VM's name or `el2`.
     pub from: String,
     /// A part of the line. With `keys` the line need not have ended: it may be a prompt.
     pub line: String,
-    /// Typed on the console once it came.
+    /// Keys that are typed on the console once it came.
     pub keys: Option<String>,
 }
 
@@ -191,13 +191,13 @@ pub struct Step {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Never {
-    /// Who must not say it; anybody if absent.
+    /// Speaker that must not say it; anybody if absent.
     pub from: Option<String>,
     /// A part of the line.
     pub line: String,
 }
 
-/// What the guests' clocks follow in a test.
+/// Clock that the guests' clocks follow in a test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScenarioClock {
@@ -218,7 +218,7 @@ impl From<ScenarioClock> for Clock {
     }
 }
 
-/// How a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScenarioEnd {
@@ -309,7 +309,7 @@ impl Scenario {
         }
     }
 
-    /// The CPU models that it is for, each with why it runs there on request only.
+    /// The CPU models that it is for, each with the reason why it runs there on request only.
     pub fn runs(&self) -> impl Iterator<Item = (&str, Option<String>)> {
         let always = self.cpus.iter().map(|cpu| (cpu, None));
         let why =

@@ -14,7 +14,7 @@ use super::watch::watch_paced;
 
 /// The scenario: CPUs that sleep, and orders at the monitor.
 const SCENARIO: &str = "pause";
-/// Runs beside that many loops each.
+/// Numbers of loops beside which it runs.
 const LOADS: [usize; 3] = [0, 6, 6];
 
 /// The test of this file.
@@ -62,7 +62,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Does it while so many threads do nothing but work.
+/// Calls `run` while `load` threads do nothing but work.
 fn beside<T>(load: usize, run: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -78,7 +78,7 @@ fn beside<T>(load: usize, run: impl FnOnce() -> T) -> T {
     })
 }
 
-/// What the console says.
+/// Returns what the console says.
 fn run(context: &Context) -> Result<Vec<u8>, String> {
     let scenarios = scenarios(&context.root).map_err(|why| why.to_string())?;
     let scenario = scenarios

@@ -14,7 +14,7 @@ use bulkhead_runner::run::System;
 use super::builds::Builds;
 use super::trial::Trial;
 
-/// When a test runs.
+/// Stage in which a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// One after the other, first: compilers use all CPUs by themselves, and later tests need what
@@ -26,7 +26,7 @@ pub enum Stage {
     Last,
 }
 
-/// What tests share.
+/// Context that tests share.
 #[derive(Debug)]
 pub struct Context {
     /// The repository.
@@ -37,9 +37,9 @@ pub struct Context {
     pub logs: PathBuf,
     /// Systems that were built already.
     pub builds: Builds,
-    /// What EL2 cost in the system tests, by the name of the test.
+    /// Cost of EL2 in the system tests, by the name of the test.
     pub profiles: Mutex<Vec<(String, Profile)>>,
-    /// They run on another EL2 than that of the checkout.
+    /// Another EL2 than that of the checkout, on which they run.
     pub trial: Option<Trial>,
 }
 
@@ -69,20 +69,20 @@ impl Context {
     }
 }
 
-/// What a test does: a note about what it saw, or what was wrong, one entry for each finding.
+/// Body of a test: returns a note about what it saw, or what was wrong, one entry for each finding.
 pub type Job = Box<dyn Fn(&Context) -> Result<String, Vec<String>> + Send + Sync>;
 
 /// A test.
 pub struct Test {
     /// Name, by which a filter finds it.
     pub name: String,
-    /// What it proves.
+    /// Claim that it proves.
     pub claim: String,
-    /// When it runs.
+    /// Stage in which it runs.
     pub stage: Stage,
-    /// Why it runs only when it is asked for, by `--all` or by a part of its name; `None` if it runs each time.
+    /// Reason that it runs only when it is asked for, by `--all` or by a part of its name; `None` if it runs each time.
     pub on_request: Option<String>,
-    /// What it does.
+    /// Body of the test.
     pub job: Job,
 }
 
@@ -134,15 +134,15 @@ impl Test {
 /// A test that has run.
 #[derive(Debug)]
 pub struct Done<'a> {
-    /// Which.
+    /// The test.
     pub test: &'a Test,
-    /// How it ended.
+    /// Result of its job.
     pub result: Result<String, Vec<String>>,
-    /// How long it took; for the reader, nothing depends on it.
+    /// Time that it took; for the reader, nothing depends on it.
     pub took: Duration,
 }
 
-/// What [`run`] tells while it works.
+/// Reports of [`run`] while it works.
 #[derive(Debug)]
 pub enum Told<'t, 'a> {
     /// A test has begun.

@@ -84,7 +84,7 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
     Ok(all)
 }
 
-/// Rooms of `tests/` that have scenarios, by subject. What else is there belongs to tests of that name.
+/// Folders of `tests/` that have scenarios, by subject. Everything else there belongs to tests of that name.
 const ROOMS: [&str; 9] = [
     "gic",
     "gppt",
@@ -97,11 +97,11 @@ const ROOMS: [&str; 9] = [
     "boards",
 ];
 
-/// The scenarios in the rooms of `tests/` below `root`, by name.
+/// The scenarios in the folders of `tests/` below `root`, by name.
 ///
 /// # Errors
 ///
-/// A room cannot be read, a scenario cannot be used, or two have the same name.
+/// A folder cannot be read, a scenario cannot be used, or two have the same name.
 pub fn scenarios(root: &Path) -> Result<BTreeMap<String, Scenario>, Failure> {
     let mut scenarios = BTreeMap::new();
     for room in ROOMS {
@@ -229,7 +229,7 @@ pub(super) fn boot(
     Err(wrong)
 }
 
-/// On the instruction clock a run is held where keys are typed.
+/// Returns the pacer of a run: on the instruction clock it is held where keys are typed.
 fn pace(scenario: &Scenario, system: &System) -> Result<Option<Pace>, Failure> {
     let typed = scenario.steps.iter().filter(|step| step.keys.is_some());
     let marks: Vec<_> = typed.map(|step| step.line.clone()).collect();
@@ -255,7 +255,7 @@ fn profiler(folder: &Path, el2: &Path, period: Option<Period>) -> Result<Attache
     .attach(folder)
 }
 
-/// Keeps the logs of a failed run, and gives the part that a reader wants to see first.
+/// Keeps the logs of a failed run, and returns the part that a reader wants to see first.
 fn evidence(folder: &Path, transcript: &Transcript, messages: &str) -> Vec<String> {
     const SHOWN: usize = 25;
     let mut lines = Vec::new();

@@ -7,12 +7,12 @@
 
 use bulkhead_runner::run::console::Transcript;
 
-/// What `~` allows above the number that was said: a hundredth, and this.
+/// Allowance of `~` above the number that was said: a hundredth, and this.
 const SLACK: u64 = 1000;
 /// Cycles in a microsecond: QEMU's cycle counter counts nanoseconds of the guests' clock.
 const CYCLES: u64 = 1000;
 
-/// What does not agree.
+/// Returns the counts that do not agree.
 pub fn flaws(transcript: &Transcript, vm: &str) -> Vec<String> {
     let mut lines = transcript.of(vm);
     let (mut before, mut said) = (0, None);

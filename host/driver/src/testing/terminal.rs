@@ -12,16 +12,16 @@ use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
 /// A terminal without a program.
 pub struct Terminal {
-    /// Where keys are typed.
+    /// File into which keys are typed.
     pub keys: File,
-    /// What is said on it.
+    /// Bytes that are said on it.
     pub screen: Receiver<Vec<u8>>,
     /// The end for programs. The screen ends when nobody has this any more.
     pub theirs: File,
 }
 
 impl Terminal {
-    /// Opens one of 132 columns.
+    /// Opens a terminal of 132 columns.
     pub fn open() -> io::Result<Self> {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
         grantpt(&ours)?;
@@ -58,7 +58,7 @@ impl Terminal {
         })
     }
 
-    /// How it is set: what programs may change and have to restore.
+    /// Returns its settings: those that programs may change and have to restore.
     pub fn settings(&self) -> io::Result<String> {
         let set = tcgetattr(&self.theirs)?;
         Ok(format!(

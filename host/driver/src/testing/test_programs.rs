@@ -19,17 +19,17 @@ pub struct TestPrograms(BTreeMap<String, Vec<TestProgram>>);
 #[derive(Debug, PartialEq, Eq)]
 struct TestProgram {
     executable: PathBuf,
-    /// Of its package, in which it runs, as cargo does it.
+    /// Folder of its package, in which it runs, as cargo does it.
     folder: PathBuf,
 }
 
 impl TestPrograms {
-    /// How many there are.
+    /// Returns the number of programs.
     pub fn count(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }
 
-    /// Runs those of a package; gives all that they printed.
+    /// Runs the programs of a package; returns all that they printed.
     ///
     /// # Errors
     ///
@@ -90,10 +90,10 @@ pub fn build_test_programs(root: &Path, packages: &[&str]) -> Result<TestProgram
     Ok(programs(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// What cargo says of something that it has built, as far as it matters here.
+/// Message of cargo about something that it has built, as far as it matters here.
 #[derive(Deserialize)]
 struct Artifact {
-    /// With the name of the package behind its last `#` or, if the folder is called so, `/`.
+    /// Id of the package, with its name behind the last `#` or, if the folder is called so, `/`.
     package_id: String,
     manifest_path: PathBuf,
     profile: Profile,

@@ -15,20 +15,20 @@ use super::watch::{Bounds, Ended, Ending, RunCost};
 /// Seconds of the host's clock after which nothing is known: neither that a run hangs nor that it does not.
 const GUARD: Duration = Duration::from_secs(900);
 
-/// Gives the program for a build.
+/// Function that gives the program of EL2 for a build.
 type El2 = Box<dyn Fn(Build) -> Result<PathBuf, Failure> + Send + Sync>;
 
-/// What such a run of tests has that others do not.
+/// Properties of a run of tests on such an EL2 that others do not have.
 pub struct Trial {
     /// EL2.
     pub el2: El2,
-    /// What is done for payloads.
+    /// Effort for payloads.
     pub effort: Effort,
     /// Folder for systems with it.
     pub folder: PathBuf,
     /// Most that a run may take.
     pub most: RunCost,
-    /// How runs of QEMU have ended.
+    /// Endings of runs of QEMU, with their costs.
     pub runs: Mutex<Vec<(Ending, RunCost)>>,
 }
 
@@ -49,7 +49,7 @@ impl Trial {
             .map_err(|stopped| Failure::from(stopped).to_string())
     }
 
-    /// When a run of QEMU is ended.
+    /// Returns the bounds at which a run of QEMU is ended.
     pub const fn bounds(&self) -> Bounds {
         Bounds {
             host: GUARD,
@@ -57,7 +57,7 @@ impl Trial {
         }
     }
 
-    /// Takes down how a run has ended.
+    /// Records how a run has ended.
     pub fn note(&self, ended: &Ended) {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
         runs.push((ended.ending, ended.cost));

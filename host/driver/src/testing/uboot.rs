@@ -21,12 +21,12 @@ use super::watch::watch;
 const SYSTEM: &str = "tests/boot/boot-loader.toml";
 /// Name of its FIT in the document.
 const FIT: &str = "bulkhead.itb";
-/// Where the document has it signed, and by which key.
+/// Path at which the document has it signed, and name of the key.
 const SIGNED: &str = "out/hello/bulkhead.itb";
 const KEY: &str = "dev";
-/// Where the commands are.
+/// Path of the document with the commands.
 const DOCUMENT: &str = "docs/how-to/boot.md";
-/// What the system has to do once it was loaded; the seconds are for the loader, too.
+/// Scenario of the system once it is loaded; the seconds are for the loader, too.
 const EXPECTED: &str = "claim = 'It runs.'
 system = ''
 done = ['counts']
@@ -41,11 +41,11 @@ struct Way {
     name: &'static str,
     /// Heading in the document, behind `### `.
     heading: &'static str,
-    /// What it proves.
+    /// Claim that it proves.
     claim: &'static str,
-    /// The board has a network instead of a disk.
+    /// Whether the board has a network instead of a disk.
     network: bool,
-    /// The FIT is signed, and U-Boot has the key.
+    /// Whether the FIT is signed, and U-Boot has the key.
     signed: bool,
 }
 
@@ -187,7 +187,7 @@ fn fit(root: &Path, system: &System, signed: bool) -> Result<(Vec<u8>, Vec<u8>),
     Ok((fit, prepared.planned.board.dtb))
 }
 
-/// Signs a FIT by the steps of the document, and gives a device tree for U-Boot with the key in it.
+/// Signs a FIT by the steps of the document, and returns a device tree for U-Boot with the key in it.
 fn sign(
     folder: &Path,
     (fit, board): (&[u8], &[u8]),
@@ -223,7 +223,7 @@ fn sign(
     Ok(tree)
 }
 
-/// Makes sure that U-Boot answers the commands so, and does not start what it was given.
+/// Makes sure that U-Boot answers the commands with `answer`, and does not start what it was given.
 fn refused(
     qemu: &Qemu,
     scenario: &Scenario,
@@ -245,7 +245,7 @@ fn refused(
     Err([what].into_iter().chain(said).collect())
 }
 
-/// The lines that start so below a heading of the document, without their start.
+/// Returns the lines below a heading of the document that begin with `start`, without that.
 fn below(document: &str, heading: &str, start: &str) -> Vec<String> {
     let mut lines = document.lines();
     lines.find(|line| line.strip_prefix("### ") == Some(heading));
@@ -261,11 +261,11 @@ fn below(document: &str, heading: &str, start: &str) -> Vec<String> {
 struct Typist {
     left: VecDeque<String>,
     said: Vec<u8>,
-    /// The count-down to what U-Boot would do by itself was stopped.
+    /// Whether the countdown to U-Boot's autoboot was stopped.
     stopped: bool,
-    /// The image has the board.
+    /// Whether the image has the board.
     started: bool,
-    /// All commands are typed, and U-Boot asks for one more.
+    /// Whether all commands are typed, and U-Boot asks for one more.
     stuck: bool,
 }
 
@@ -284,7 +284,7 @@ impl Typist {
         }
     }
 
-    /// Takes what the console says; gives keys to type, and what the image has said.
+    /// Takes what the console says; returns keys to type, and what the image has said.
     fn push(&mut self, bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
         if self.started {
             return (Vec::new(), bytes.to_vec());

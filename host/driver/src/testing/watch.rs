@@ -7,7 +7,7 @@ use bulkhead_runner::profile::Pace;
 use bulkhead_runner::run::{Clock, Emulator, Output, Qemu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What [`watch`] does after a look at the console.
+/// Action of [`watch`] after a look at the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It goes on.
@@ -25,22 +25,22 @@ impl From<bool> for Next {
     }
 }
 
-/// What a run takes, by measures that the load of the host does not change.
+/// Cost of a run, by measures that the load of the host does not change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunCost {
     /// CPU time of the emulator.
     pub cpu_time: Duration,
-    /// Looks at it, a tenth of a second and more apart, at which all of it slept, the console said nothing, and no CPU time had
-    /// gone by: the longest row of them.
+    /// Longest row of looks at it, a tenth of a second and more apart, at which all of it slept, the console said
+    /// nothing, and no CPU time had gone by.
     pub still: u32,
 }
 
-/// When a run counts as hanging.
+/// Bounds beyond which a run counts as hanging.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Time of the host's clock.
     pub host: Duration,
-    /// Most that it may take; if absent, nobody looks.
+    /// Largest cost that it may have; not checked if absent.
     pub most: Option<RunCost>,
 }
 
@@ -50,7 +50,7 @@ impl From<Duration> for Bounds {
     }
 }
 
-/// Why a run was over.
+/// Reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// The emulator ended by itself.
@@ -65,18 +65,18 @@ pub enum Ending {
     Guard,
 }
 
-/// How an emulator ended.
+/// End of a run of an emulator.
 #[derive(Debug)]
 pub struct Ended {
-    /// By itself and with success.
+    /// Whether it ended by itself and with success.
     pub powered_off: bool,
-    /// The guard time was over.
+    /// Whether the guard time was over.
     pub hangs: bool,
-    /// Why it was over.
+    /// Reason for its end.
     pub ending: Ending,
-    /// What it took.
+    /// Cost of the run.
     pub cost: RunCost,
-    /// What QEMU said on its standard error.
+    /// Text that QEMU wrote on its standard error.
     pub messages: String,
 }
 
@@ -84,7 +84,7 @@ pub struct Ended {
 #[derive(Debug, Default)]
 struct Look {
     cost: RunCost,
-    /// The row of looks at which it stood still, until now.
+    /// Number of looks in a row at which it stood still, until now.
     row: u32,
 }
 
@@ -99,7 +99,7 @@ impl Look {
         self.cost.cpu_time = self.cost.cpu_time.max(usage.cpu_time);
     }
 
-    /// Why it is over, if it is.
+    /// Returns the reason to end the run, if there is one.
     fn beyond(&self, most: RunCost) -> Option<Ending> {
         if self.cost.cpu_time > most.cpu_time {
             return Some(Ending::CpuTime);
@@ -108,7 +108,7 @@ impl Look {
     }
 }
 
-/// How long nothing is said until `judge` is asked all the same, and the bounds are looked at.
+/// Time without output until `judge` is asked all the same, and the bounds are looked at.
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// Runs QEMU until it ends, `judge` says that it is enough, or a bound is reached. `judge` gives
@@ -211,7 +211,7 @@ pub fn watch_paced<N: Into<Next>>(
     })
 }
 
-/// Waits until something was said or the machine is held, or for [`SILENCE`]; whether that went by.
+/// Waits until something was said or the machine is held, or for [`SILENCE`]; returns whether that went by.
 fn wait(emulator: &Emulator, pace: Option<&Pace>) -> std::io::Result<bool> {
     let console = emulator.console();
     let held = pace.and_then(Pace::held);

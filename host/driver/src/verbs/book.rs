@@ -9,7 +9,7 @@ use bulkhead_model::failure::{Failure, Outcome};
 
 use crate::book;
 
-/// What installs mdBook.
+/// Advice on how to install mdBook.
 const ADVICE: &str = "`cargo install --locked mdbook` brings it; the pages can be read as they are, too, from docs/SUMMARY.md on";
 
 /// Runs the verb.

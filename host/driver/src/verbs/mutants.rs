@@ -12,7 +12,7 @@ use bulkhead_model::failure::{Failure, Outcome};
 use crate::mutants::{Bench, Fate, Mutant, Source, Tables, Told, Work, draw, mutants, sources};
 use crate::testing::{RunCost, matrix_tests, system_tests};
 
-/// How many are drawn if nobody says it.
+/// Number of mutants that are drawn if the command line does not say it.
 const SAMPLE: usize = 10;
 
 /// Runs the verb.
@@ -98,7 +98,7 @@ fn act(args: &Args) -> Result<Outcome, Failure> {
     })
 }
 
-/// Those of the files and folders that were named; all if none was.
+/// Returns the mutants of the files and folders that were named; all if none was.
 fn named(args: &Args, sources: &[Source], all: &[Mutant]) -> Result<Vec<Mutant>, Failure> {
     let is_in = |file: &str, name: &str| {
         let rest = file.strip_prefix(name.trim_end_matches('/'));
@@ -131,7 +131,7 @@ fn line(mutant: &Mutant, fate: &Fate, tables: &Tables) -> String {
     }
 }
 
-/// How many of each fate.
+/// Number of mutants of each fate.
 #[derive(Debug, Default, Serialize)]
 struct Count {
     mutants: usize,
@@ -156,7 +156,7 @@ impl Count {
         } += 1;
     }
 
-    /// Those of which something is known, and that are other programs.
+    /// Number of mutants of which something is known, and that are other programs.
     const fn viable(&self) -> usize {
         self.killed + self.explained + self.survived
     }

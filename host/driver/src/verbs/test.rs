@@ -72,7 +72,7 @@ fn list(tests: &[Test], json: bool) {
     println!("{} tests", tests.len());
 }
 
-/// What `--list --json` prints.
+/// Output of `--list --json`.
 #[derive(Serialize)]
 struct List<'a> {
     tests: Vec<Listed<'a>>,
@@ -83,11 +83,11 @@ struct Listed<'a> {
     name: &'a str,
     claim: &'a str,
     on_request: bool,
-    /// Why it runs on request only.
+    /// Reason that it runs on request only.
     why: Option<&'a str>,
 }
 
-/// What `--json` prints at the end.
+/// Output of `--json` at the end.
 #[derive(Serialize)]
 struct Document<'a> {
     passed: usize,
@@ -100,9 +100,9 @@ struct Ended<'a> {
     name: &'a str,
     claim: &'a str,
     passed: bool,
-    /// What there is to say of a test that passed.
+    /// Note about a test that passed.
     note: Option<&'a str>,
-    /// What is wrong, of one that failed.
+    /// Findings of a test that failed.
     wrong: Option<&'a [String]>,
     seconds: f32,
 }

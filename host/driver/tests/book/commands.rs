@@ -30,7 +30,7 @@ fn verbs(command: &Command) -> impl Iterator<Item = &Command> {
     verbs.filter(|verb| verb.get_name() != "help" && !verb.is_hide_set())
 }
 
-/// What the tool says of a verb.
+/// Writes what the tool says of a verb.
 fn section(text: &mut String, verb: &Command, level: &str) {
     // `build` has given verbs names like `bulkhead-board-list`.
     let name = verb.get_display_name().expect("a name").replace('-', " ");
@@ -53,7 +53,7 @@ fn section(text: &mut String, verb: &Command, level: &str) {
     after(text, verb);
 }
 
-/// How an argument is written.
+/// Returns an argument as it is written.
 fn names(one: &Arg) -> String {
     let takes = matches!(one.get_action(), ArgAction::Set | ArgAction::Append);
     let values = one.get_value_names().unwrap_or_default();
@@ -86,7 +86,7 @@ fn names(one: &Arg) -> String {
     forms.join(", ")
 }
 
-/// What an argument means, what it can be and what it is without being given.
+/// Returns the meaning of an argument, its possible values, and its value without being given.
 fn meaning(one: &Arg) -> String {
     let help = one.get_help().expect("an argument says what it means");
     let mut text = help.to_string().replace('|', "\\|");
@@ -107,7 +107,7 @@ fn meaning(one: &Arg) -> String {
     text
 }
 
-/// What stands behind the help of a verb: paragraphs, and examples as a block.
+/// Writes the text behind the help of a verb: paragraphs, and examples as a block.
 fn after(text: &mut String, verb: &Command) {
     let Some(after) = verb.get_after_help() else {
         return;
@@ -133,7 +133,7 @@ fn after(text: &mut String, verb: &Command) {
     }
 }
 
-/// The parser takes an example, up to what is the shell's.
+/// Checks that the parser takes an example, up to what is the shell's.
 fn accepted(example: &str) {
     let end = |word: &&str| !(["|", ">", "&&", "#"].contains(word) || word.starts_with('<'));
     let words = example.split_ascii_whitespace().take_while(end);

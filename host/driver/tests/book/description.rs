@@ -38,7 +38,7 @@ pub fn page() -> String {
     text
 }
 
-/// What the schema has at a place.
+/// Returns the part of the schema at a place.
 fn at<'a>(schema: &'a Value, place: &str) -> &'a Value {
     schema
         .pointer(place)
@@ -64,7 +64,7 @@ fn required(alternatives: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What a value can be.
+/// Describes the possible values of a schema.
 fn kind(value: &Value) -> String {
     if let Some(alternatives) = value["anyOf"].as_array() {
         let all: Vec<_> = alternatives.iter().map(kind).collect();
@@ -100,7 +100,7 @@ fn kind(value: &Value) -> String {
     }
 }
 
-/// What goes together in a table.
+/// Returns the rules for keys that go together in a table.
 fn rules(table: &Value) -> Vec<String> {
     let known = ["required", "oneOf", "dependentSchemas", "allOf"];
     let others = ["type", "properties", "additionalProperties", "description"];

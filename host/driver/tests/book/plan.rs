@@ -7,7 +7,7 @@ use bulkhead_abi::plan;
 
 use super::source::{Item, Kind, items};
 
-/// What the parts of a plan are called in the code, with what the compiler says about their sizes.
+/// Names of the parts of a plan in the code, with what the compiler says about their sizes.
 const ROWS: [(&str, usize); 15] = [
     ("Header", size_of::<plan::Header>()),
     ("Board", size_of::<plan::Board>()),

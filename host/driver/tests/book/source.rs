@@ -14,7 +14,7 @@ pub struct Entry {
     pub says: String,
 }
 
-/// What kind of item it is.
+/// Kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A structure with fields.
@@ -28,13 +28,13 @@ pub enum Kind {
 /// An item of a source file.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its name.
     pub name: String,
     /// The comment above it, on one line.
     pub says: String,
-    /// What it has.
+    /// Its entries.
     pub entries: Vec<Entry>,
 }
 

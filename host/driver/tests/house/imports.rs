@@ -12,7 +12,7 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 /// A module by its path, from the name of its crate on.
 pub type Name = Vec<String>;
 
-/// What each module imports, and one of the paths by which it does.
+/// Imports of each module, with one of the paths by which each is imported.
 pub type Graph = BTreeMap<Name, BTreeMap<Name, String>>;
 
 /// Keywords behind which stands the name of an item.
@@ -112,12 +112,12 @@ impl Modules {
         self.0.insert(name, module);
     }
 
-    /// How many there are.
+    /// Returns the number of modules.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// What imports what.
+    /// Returns which module imports which.
     pub fn graph(&self) -> Graph {
         let mut graph = Graph::new();
         for (name, module) in &self.0 {
@@ -132,7 +132,7 @@ impl Modules {
         graph
     }
 
-    /// The module in which that is defined to which a path in the module `at` leads; none: it leads out of these crates,
+    /// Returns the module that defines what a path in the module `at` leads to; `None` if it leads out of these crates,
     /// or is no path to an item.
     fn resolve(&self, at: &[String], path: &[String], depth: u32) -> Option<Name> {
         let (first, rest) = path.split_first()?;
@@ -335,7 +335,7 @@ fn flatten(tree: &TokenTree, words: &mut Vec<String>) {
     }
 }
 
-/// A shortest circle of imports, one line for each of its modules; none: there is none.
+/// Returns a shortest circle of imports, one line for each of its modules; `None` if there is none.
 pub fn circle(graph: &Graph) -> Option<String> {
     let circles = graph.keys().filter_map(|start| circle_from(graph, start));
     let shortest = circles.min_by_key(Vec::len)?;
@@ -369,7 +369,7 @@ fn circle_from<'a>(graph: &'a Graph, start: &'a Name) -> Option<Vec<&'a Name>> {
     None
 }
 
-/// What a module, or a module in it, imports from elsewhere in its crate, a line for each.
+/// Returns what a module, or a module in it, imports from elsewhere in its crate, a line for each.
 pub fn leaving(graph: &Graph, module: &str) -> Vec<String> {
     let room: Name = module.split("::").map(str::to_owned).collect();
     assert!(graph.contains_key(&room), "there is no module {module}");

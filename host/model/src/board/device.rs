@@ -46,7 +46,7 @@ pub struct PassthroughDevice {
     pub clocks: Vec<u32>,
     /// Writes that quiet it: physical address of the register, its bytes, the value.
     pub quiets: Vec<(u64, u16, u32)>,
-    /// Whether whoever has it can reset the board.
+    /// Whether a VM that has it can reset the board.
     pub resets_board: bool,
     /// All other properties, for the guest's tree.
     pub properties: Vec<(String, Vec<u8>)>,
@@ -75,12 +75,12 @@ impl PassthroughDevice {
     }
 }
 
-/// Why a device cannot be passed through, with a remedy if there is one.
+/// Reason why a device cannot be passed through, with a remedy if there is one.
 #[derive(Debug)]
 pub struct Refusal {
     /// The reason.
     pub why: String,
-    /// What to do.
+    /// Remedy.
     pub help: String,
 }
 
@@ -106,7 +106,7 @@ pub fn pass(tree: &Tree, path: &str, console: &str) -> Result<PassthroughDevice,
     pass_entry(tree, entry, console)
 }
 
-/// The same for a node that was found.
+/// Does the same as [`pass`] for a node that was found.
 pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<PassthroughDevice, Refusal> {
     let refuse = |why: String, help: &str| {
         Err(Refusal {
@@ -175,7 +175,7 @@ pub fn pass_entry(tree: &Tree, entry: &Entry, console: &str) -> Result<Passthrou
     })
 }
 
-/// Stage 2 maps pages: nothing else may have registers in those of the device.
+/// Checks that no other node has registers in the pages of the device, because stage 2 maps whole pages.
 fn neighbours(tree: &Tree, entry: &Entry) -> Result<(), Refusal> {
     let page = |address: u64| address / PAGE;
     for &(base, size) in &entry.registers {
@@ -203,7 +203,7 @@ fn neighbours(tree: &Tree, entry: &Entry) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Interrupts: SPIs of the GIC.
+/// Interrupts of a node, which must be SPIs of the GIC.
 fn interrupts(tree: &Tree, entry: &Entry) -> Result<Vec<PassthroughIrq>, Refusal> {
     let Some(cells) = entry.cells("interrupts") else {
         return Ok(Vec::new());

@@ -39,7 +39,7 @@ struct Parameters {
     uarts: Choice<u32>,
 }
 
-/// A parameter: what holds if the description says nothing, and what it may say.
+/// A parameter: its default, and the values that a description may give.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Choice<T> {
@@ -56,32 +56,32 @@ pub struct Emulated {
     pub machine: String,
     /// Value of `-cpu`.
     pub cpu: String,
-    /// The device tree that QEMU is given, `debian:VENDOR/NAME`; none: it makes one itself.
+    /// Device tree that QEMU is given, `debian:VENDOR/NAME`; none: QEMU makes one itself.
     pub tree: Option<String>,
-    /// What that tree is made to name as the console; none: what it names itself.
+    /// Console that is set in that tree; none: the one that the tree names itself.
     pub console: Option<String>,
-    /// Further words for QEMU.
+    /// Further arguments for QEMU.
     pub options: Vec<String>,
     /// UARTs that QEMU has before the one that is the console.
     pub before: u32,
-    /// CPUs.
+    /// Number of CPUs.
     pub cpus: u32,
     /// Memory in MiB.
     pub memory_mib: u64,
-    /// PL011s; the first is the console, others are connected to nothing.
+    /// Number of PL011s; the first is the console, others are connected to nothing.
     pub uarts: u32,
-    /// Trusted Firmware runs at EL3, and the board has two Security states.
+    /// Whether Trusted Firmware runs at EL3, and the board has two Security states.
     pub firmware: bool,
     /// Bytes from the start of the memory to where QEMU puts an image.
     pub image_offset: u64,
-    /// SPIs that the GIC has.
+    /// Number of SPIs that the GIC has.
     pub spis: u32,
 }
 
-/// What asks the emulator for the device tree that it makes for a board, or makes of the one that it is given.
+/// Function that asks the emulator for a board's device tree: one that it makes, or makes of the one that it is given.
 pub type EmulatedTree<'a> = &'a dyn Fn(&Emulated) -> Result<Vec<u8>, Failure>;
 
-/// The board that a `board.toml` describes, with what holds if a description says nothing.
+/// The board that a `board.toml` describes, with the default of each parameter.
 pub(super) fn defaults(text: &str) -> Result<Emulated, String> {
     let file: BoardFile = toml::from_str(text).map_err(|why| why.to_string())?;
     let parameters = file.parameters;
@@ -171,7 +171,7 @@ pub(super) fn resolve(
     })
 }
 
-/// Whether the board can have so much memory.
+/// Reports a size of memory that the board cannot have.
 fn fits(
     given: &Placed<u64>,
     choice: &Choice<String>,

@@ -1,4 +1,4 @@
-//! What Bulkhead wants to know of a board.
+//! Properties of a board that Bulkhead reads from its device tree.
 
 use bulkhead_abi::plan::{MAX_PCPUS, Memory, PAGE, UartKind};
 use dtoolkit::fdt::Fdt;
@@ -19,7 +19,7 @@ pub struct Cpu {
     pub mpidr: u64,
     /// First word of `compatible`, for the guests' trees.
     pub compatible: String,
-    /// Where it waits for the address at which it begins; 0: firmware starts it.
+    /// Release address, at which it waits for its start address; 0: firmware starts it.
     pub release: u64,
 }
 
@@ -186,7 +186,7 @@ fn memory(tree: &Tree) -> Result<Vec<Memory>, String> {
     }
 }
 
-/// What firmware keeps: /reserved-memory and the reservation block.
+/// Memory that firmware keeps: /reserved-memory and the reservation block.
 fn reserved(tree: &Tree, fdt: Fdt) -> Vec<Memory> {
     let nodes = tree
         .entries
@@ -202,7 +202,7 @@ fn reserved(tree: &Tree, fdt: Fdt) -> Vec<Memory> {
         .collect()
 }
 
-/// Where a CPU waits for the address at which it begins: `cpu-release-addr`, 64 bits.
+/// Release address, at which a CPU waits for its start address: `cpu-release-addr`, 64 bits.
 pub(crate) fn release(entry: &Entry) -> Option<u64> {
     match entry.cells("cpu-release-addr")?.as_slice() {
         [high, low] => Some(u64::from(*high) << 32 | u64::from(*low)),
@@ -278,13 +278,13 @@ fn console<'t, 'a>(tree: &'t Tree<'a>) -> Result<&'t Entry<'a>, String> {
     Ok(console)
 }
 
-/// What EL2 knows a UART as, if it has a driver for it.
+/// Kind of a UART, if EL2 has a driver for it.
 pub fn uart_kind(entry: &Entry) -> Option<UartKind> {
     let is = |kind: &UartKind| kind.words().iter().any(|word| entry.is(word));
     UartKind::ALL.into_iter().find(is)
 }
 
-/// A part without which EL2 cannot do has no registers in memory.
+/// Message that a part that EL2 needs has no registers in memory.
 fn unmapped(what: &str, entry: &Entry) -> String {
     format!(
         "its {what} {} has no registers, or no bus above it maps them (`ranges`)",

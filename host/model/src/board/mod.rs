@@ -35,7 +35,7 @@ pub use self::open::open;
 pub struct Board {
     /// Name for messages.
     pub name: String,
-    /// How to run it, if it is emulated.
+    /// Parameters to run it in QEMU, if it is emulated.
     pub emulated: Option<Emulated>,
     /// Its flattened device tree.
     pub dtb: Vec<u8>,
@@ -137,13 +137,13 @@ pub fn load(
     }
 }
 
-/// What Bulkhead wants to know of the board with this tree, or the first thing that is missing.
+/// Reads the properties of a board from its device tree, or gives the first one that is missing.
 pub fn facts(dtb: &[u8]) -> Result<Facts, String> {
     let fdt = Fdt::new(dtb).map_err(|why| why.to_string())?;
     facts::read(&Tree::new(fdt), fdt)
 }
 
-/// Parameters are for emulated boards: a device tree already says all that.
+/// Reports parameters of a board that is not emulated: its device tree already states them.
 fn refuse_parameters(spec: &BoardSpec, findings: &mut Vec<Finding>) {
     let spans = [
         spec.cpu.as_ref().map(|value| value.span.clone()),

@@ -13,7 +13,7 @@ use crate::checkout;
 use crate::describe::{BoardSpec, Code, Finding, Placed, nearest};
 use crate::failure::Failure;
 
-/// What one `board.toml` describes.
+/// Kind of board that a `board.toml` describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A board that QEMU emulates.
@@ -75,7 +75,7 @@ impl Named {
         Ok(Some(folder.join(file.dtb)))
     }
 
-    /// What it is.
+    /// Reads which kind of board it is.
     ///
     /// # Errors
     /// Its `board.toml` cannot be understood.

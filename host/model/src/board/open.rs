@@ -50,7 +50,7 @@ pub fn open(mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     }
 }
 
-/// What something that is no tree may be instead.
+/// Description of bytes that are not a device tree, by their content, for a message.
 fn likely(bytes: &[u8]) -> &'static str {
     let text = std::str::from_utf8(bytes.get(..4096).unwrap_or(bytes)).unwrap_or_default();
     if bytes.is_empty() {
@@ -72,8 +72,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*four))
 }
 
-/// Makes gaps of the properties whose names are not allowed; gives the depth of the deepest node. Stops where the
-/// tree is broken: who reads it next says so.
+/// Replaces properties whose names are not allowed by FDT_NOP; gives the depth of the deepest node. Stops where the
+/// tree is broken: the next reader reports it.
 fn tidy(bytes: &mut [u8]) -> Option<usize> {
     let mut at = word(bytes, 8)? as usize;
     let strings = word(bytes, 12)? as usize;
@@ -135,7 +135,7 @@ fn shorten(room: &mut [u8], length: usize) {
 /// Whether the name of a property at the start of `bytes` is one that the specification allows.
 fn is_allowed(bytes: &[u8]) -> bool {
     let Some(length) = bytes.iter().position(|byte| *byte == 0) else {
-        // Not even a string: who reads it next says so.
+        // Not even a string: the next reader reports it.
         return true;
     };
     let letter = |byte: &u8| byte.is_ascii_alphanumeric() || b",._+-?#".contains(byte);

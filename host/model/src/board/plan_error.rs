@@ -1,10 +1,10 @@
-//! What keeps a board, or a plan for it, from being made.
+//! Errors that keep a board, or a plan for it, from being made.
 
 use crate::failure::Failure;
 
-/// Why there is no board.
+/// Reason why there is no board, or no plan.
 pub enum PlanError {
-    /// The description is wrong, which the findings tell.
+    /// The description is wrong, as the findings say.
     Description,
     /// Something else.
     Failure(Failure),

@@ -1,17 +1,17 @@
-//! Devices that can be passed through, and what quiets them.
+//! Devices that can be passed through, and the register writes that quiet them.
 //!
 //! They are known to move no memory by themselves: a device that can (DMA) would reach the memory of
 //! every VM, because this version sets up no SMMU. And a few writes are known after which they interrupt
 //! nobody and drive nothing: EL2 performs them before a VM that has the device starts again.
 
-/// A register of the first frame: bytes from its start, what is written (32 bits).
+/// A write to a register of the first frame: bytes from the frame's start, value (32 bits).
 type Write = (u64, u32);
 
 /// Devices that reset the board, all VMs and EL2 with it, when nobody serves them in time: watchdogs whose signal goes to
 /// the board's reset or to its firmware.
 const RESET_THE_BOARD: [&str; 2] = ["arm,sp805", "arm,sbsa-gwdt"];
 
-/// Known devices: a word of `compatible`, what quiets them in order.
+/// Known devices: a word of `compatible`, and the writes that quiet the device, in order.
 const KNOWN: [(&str, &[Write]); 6] = [
     // UARTIMSC: no interrupts; UARTCR: off; UARTLCR_H: FIFOs off, which empties them; UARTICR: nothing
     // pending (DDI 0183G, chapter 3).
@@ -48,7 +48,7 @@ pub(super) fn is_known(words: &[String]) -> bool {
     known(words).is_some()
 }
 
-/// Whether whoever has such a device can reset the board.
+/// Whether a VM that has such a device can reset the board.
 pub(super) fn resets_the_board(words: &[String]) -> bool {
     words
         .iter()

@@ -1,5 +1,5 @@
-//! A device tree as a list of its nodes, with what each inherits: address translation and interrupt
-//! parent.
+//! A device tree as a list of its nodes, each with the address translation and the interrupt parent
+//! that it inherits.
 
 use dtoolkit::fdt::{Fdt, FdtNode};
 use dtoolkit::{Node, Property};
@@ -12,7 +12,7 @@ struct BusRange {
     size: u64,
 }
 
-/// How addresses below a bus become physical addresses.
+/// Translation of addresses below a bus to physical addresses.
 #[derive(Clone, Debug)]
 enum Translation {
     /// They are physical addresses.
@@ -140,7 +140,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// What a node inherits.
+/// Properties that a node inherits from its parent.
 struct Above {
     path: String,
     translation: Translation,
@@ -222,7 +222,7 @@ fn translate(address: u64, size: u64, translation: &Translation) -> Option<u64> 
     }
 }
 
-/// How addresses below `node` are translated. An empty `ranges` means: as they are.
+/// Translation of addresses below `node`. An empty `ranges` means that they are not changed.
 fn below(node: FdtNode, above: &Translation) -> Translation {
     let Ok(Some(ranges)) = node.ranges() else {
         return Translation::None;

@@ -7,7 +7,7 @@ use super::finding::{Finding, Span};
 use super::keys::BOARD;
 use super::reader::{Placed, Reader};
 
-/// Where the board's device tree comes from.
+/// Source of the board's device tree.
 #[derive(Clone, Debug)]
 pub enum BoardSource {
     /// A folder in `boards/`.
@@ -36,32 +36,32 @@ pub struct BoardSpec {
 }
 
 impl BoardSpec {
-    /// Where the description names the board.
+    /// Place at which the description names the board.
     pub fn place(&self) -> Span {
         match &self.source {
             BoardSource::Named(name) | BoardSource::Tree(name) => name.span.clone(),
         }
     }
 
-    /// Where it says how many CPUs the board has: a number, or the board.
+    /// Place that states the number of CPUs: `cpus`, else [`Self::place`].
     pub fn cpus_place(&self) -> Span {
         let stated = self.cpus.as_ref().map(|cpus| cpus.span.clone());
         stated.unwrap_or_else(|| self.place())
     }
 
-    /// Where it says what memory the board has.
+    /// Place that states the memory of the board: `memory`, else [`Self::place`].
     pub fn memory_place(&self) -> Span {
         let stated = self.memory.as_ref().map(|memory| memory.span.clone());
         stated.unwrap_or_else(|| self.place())
     }
 
-    /// Where it says which GIC the board has.
+    /// Place that states the GIC of the board: `gic`, else [`Self::place`].
     pub fn gic_place(&self) -> Span {
         let stated = self.gic.as_ref().map(|gic| gic.span.clone());
         stated.unwrap_or_else(|| self.place())
     }
 
-    /// Where it says what firmware the board has.
+    /// Place that states the firmware of the board: `firmware`, else [`Self::place`].
     pub fn firmware_place(&self) -> Span {
         let stated = self.firmware.as_ref().map(|firmware| firmware.span.clone());
         stated.unwrap_or_else(|| self.place())

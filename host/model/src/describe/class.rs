@@ -26,9 +26,9 @@ pub fn class_name(class: Class) -> &'static str {
 pub struct Deviation {
     /// Key and value that state it.
     pub stated: &'static str,
-    /// What the class asks for.
+    /// Property that the class asks for.
     pub asked: &'static str,
-    /// What the VM gets.
+    /// Property that the VM gets instead.
     pub got: &'static str,
 }
 
@@ -42,7 +42,7 @@ pub(super) const BOARD_RESET: Deviation = Deviation {
 /// A thing that a class asks for and that a VM can do without.
 struct Lack {
     class: Class,
-    /// This version has it.
+    /// Whether this version has it.
     built: bool,
     key: Word,
     /// Value that states the deviation; others would ask for the real thing.
@@ -50,7 +50,7 @@ struct Lack {
     deviation: Deviation,
 }
 
-/// Everything of that kind.
+/// All things that a class asks for and that a VM can do without.
 const LACKS: [Lack; 2] = [
     Lack {
         class: Class::HardRealtime,
@@ -147,7 +147,7 @@ pub(super) fn deviations(
     deviations
 }
 
-/// What a class asks of its CPUs and a VM does not get, because the description states another policy.
+/// Deviation of a VM whose description states a CPU policy that gives less than its class asks for.
 pub(super) fn cpu_deviation(class: Class, cpu: &CpuSpec) -> Option<Deviation> {
     let asked = match class {
         Class::HardRealtime => "a CPU for itself",
@@ -169,16 +169,16 @@ pub(super) fn cpu_deviation(class: Class, cpu: &CpuSpec) -> Option<Deviation> {
     }
 }
 
-/// How a VM gets its interrupts.
+/// Interrupt delivery of a VM.
 #[derive(Clone, Debug)]
 pub struct InterruptSpec {
-    /// Itself, at EL1, in this mode; `None`: through the vGIC.
+    /// GPPT mode, in which the VM takes interrupts itself at EL1; `None`: through the vGIC.
     asked: Option<Mode>,
-    /// Where the description says it; `None`: the class does.
+    /// Place at which the description states the delivery; `None`: the class decides.
     pub stated: Option<Span>,
-    /// How EL2 gets its CPU back, where the mode leaves a choice.
+    /// Way in which EL2 gets the VM's CPU back, where the mode leaves a choice.
     pub reclaim: Reclaim,
-    /// Where the description says that; `None`: the class does.
+    /// Place at which the description states `reclaim`; `None`: the class decides.
     pub reclaim_stated: Option<Span>,
 }
 
@@ -188,7 +188,7 @@ impl InterruptSpec {
         self.asked.is_some()
     }
 
-    /// The mode in which it does so on a board with this version of the GIC: what is just `gppt` is that of the board.
+    /// GPPT mode on a board with this version of the GIC: on a GICv2, plain `gppt` means the GICv2 mode.
     pub fn gppt(&self, gic_version: u32) -> Option<Mode> {
         match self.asked {
             Some(Mode::Recoverable) if gic_version == 2 => Some(Mode::V2),
@@ -206,7 +206,7 @@ pub const fn gic_version(number: u32) -> Version {
     }
 }
 
-/// Reads how a VM of this class gets its interrupts. A wrong word is said by [`deviations`].
+/// Reads the interrupt delivery of a VM of this class. A wrong word is reported by [`deviations`].
 ///
 /// A hard-realtime VM sleeps by itself, without an exit, unless its description asks for the guarantee.
 pub(super) fn interrupts(reader: &mut Reader, class: Class) -> InterruptSpec {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What all names of codes begin with.
+/// Prefix of the names of all codes.
 const PREFIX: &str = "bulkhead::";
 
 /// Whether a description with a finding is still good.
@@ -17,8 +17,8 @@ pub enum Severity {
     Warning,
 }
 
-/// What is wrong with a description, or worth knowing about it: a stable name for each kind of
-/// finding. The variants are in the order of their names.
+/// Stable name of each kind of finding: something wrong with a description, or worth knowing about
+/// it. The variants are in the order of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 #[expect(
@@ -326,7 +326,7 @@ impl Code {
         self.name().trim_start_matches(PREFIX)
     }
 
-    /// What the finding is about: the first part of the short name, such as `pcpu`.
+    /// Subject of the finding: the first part of the short name, such as `pcpu`.
     pub fn subject(self) -> &'static str {
         let (subject, _) = self.short().split_once("::").unwrap_or_default();
         subject

@@ -10,20 +10,20 @@ use super::size::Duration;
 
 /// Window of a cap, if the description does not say: 100 ms in nanoseconds.
 const WINDOW: u64 = 100_000_000;
-/// How a server is asked for.
+/// Example of the keys that ask for a server, for messages.
 const SERVER: &str = "such as cpu = \"rt\", budget = \"2ms\", period = \"10ms\"";
 
-/// What each vCPU of a VM may have of its pCPU. Times in nanoseconds here, and at EL2 in ticks.
+/// Share of its pCPU that each vCPU of a VM may use. Times in nanoseconds here, and at EL2 in ticks.
 pub use bulkhead_core::sched::Policy as CpuTime;
 
-/// What a description says about the CPU time of a VM.
+/// CPU time of a VM, as its description states it.
 #[derive(Clone, Debug)]
 pub struct CpuSpec {
-    /// What it gets, if the pCPUs can give it.
+    /// CPU time that each vCPU gets, if the pCPUs can give it.
     pub time: CpuTime,
     /// The words that decide the policy; none if the class does.
     pub stated: Option<Span>,
-    /// Where the budget of a server stands.
+    /// Place of a server's budget in the description.
     pub budget: Option<Span>,
     /// CPUs of the board among which the load balancer may move its vCPUs; none: they stay.
     pub pool: Vec<Placed<u32>>,
@@ -35,7 +35,7 @@ impl CpuSpec {
         self.time != CpuTime::Pinned
     }
 
-    /// Whether it loses nothing if a pCPU that nobody else wants becomes its own.
+    /// Whether it loses nothing if a pCPU that no other VM wants becomes its own.
     pub fn may_be_pinned(&self) -> bool {
         let uncapped = matches!(self.time, CpuTime::Fair { quota, window, .. } if quota == window);
         uncapped && self.stated.is_none() && self.pool.is_empty()
@@ -50,7 +50,7 @@ pub(super) const fn default_of(class: Class) -> &'static str {
     }
 }
 
-/// Everything that is read, before it is known what goes together.
+/// Values of all keys, before they are checked against the policy.
 struct Keys {
     weight: Option<Placed<u32>>,
     cap: Option<Placed<u64>>,
@@ -59,10 +59,10 @@ struct Keys {
     pool: Option<Placed<Vec<Placed<u32>>>>,
 }
 
-/// Reads what is said about the CPU time of a VM of this class.
+/// Reads the keys about the CPU time of a VM of this class.
 pub(super) fn read(reader: &mut Reader, class: Class) -> CpuSpec {
     let word = reader.read(const { VM.word("cpu") });
-    // What would follow from a word that is none is no news.
+    // Errors that would only follow from an invalid word are not reported.
     let unsound = word.is_none() && reader.has(const { VM.key("cpu") });
     let keys = Keys {
         weight: reader.read(const { VM.number("weight") }),
@@ -208,7 +208,7 @@ fn fair(reader: &mut Reader, keys: &Keys) -> CpuTime {
             .help("a VM of weight 2 gets twice what one of weight 1 gets, while both want it; 1 is the default"),
         );
     }
-    // Without a cap a period is a stray, which was said.
+    // A period without a cap was reported by `stray`.
     let window = match (&keys.period, &keys.cap) {
         (Some(placed), Some(_)) => period(reader, placed),
         _ => WINDOW,

@@ -12,7 +12,7 @@ use super::size::Duration;
 use super::suggest::{nearest, other_vm};
 use super::vm::VmSpec;
 
-/// From one interrupt to the next at least, if the description does not say: 0.1 ms in nanoseconds.
+/// Least time from one interrupt to the next, if the description does not say: 0.1 ms in nanoseconds.
 const APART: u64 = 100_000;
 
 /// `[doorbell.NAME]`.
@@ -30,7 +30,7 @@ pub struct DoorbellSpec {
     pub apart: u64,
 }
 
-/// What else a description has.
+/// VMs and shared memory of the description, to which doorbells refer.
 #[derive(Clone, Copy)]
 pub(super) struct Rest<'a> {
     pub vms: &'a [VmSpec],
@@ -129,7 +129,7 @@ fn known(vm: &Placed<String>, rest: Rest, reader: &mut Reader) -> Option<usize> 
         let known = rest.vm_names.iter().map(String::as_str);
         reader.report(finding.help(other_vm(&vm.value, known)));
     }
-    // One that is described and not there is wrong in itself, which is said where it stands.
+    // One that is described but missing here has an error of its own, which is reported at its place.
     let mut vms = rest.vms.iter();
     vms.position(|known| known.name.value == vm.value)
 }
@@ -147,7 +147,7 @@ fn about(
         .position(|known| known.name.value == request.value);
     let Some(index) = found else {
         if rest.shared_names.contains(&request.value) {
-            // It is wrong in itself, which is said where it stands.
+            // It has an error of its own, which is reported at its place.
             return None;
         }
         let finding = Finding::new(
@@ -182,7 +182,7 @@ fn about(
     Some(index)
 }
 
-/// There are no more than a plan holds.
+/// Checks that there are no more doorbells than a plan holds.
 pub(super) fn count(doorbells: &[DoorbellSpec], findings: &mut Vec<Finding>) {
     if let Some(first) = doorbells.get(MAX_DOORBELLS) {
         let span: Span = first.name.span.clone();

@@ -1,4 +1,4 @@
-//! What EL2 emulates for a VM, and where the VM finds it, as far as the description says.
+//! Devices that EL2 emulates for a VM, and their guest addresses, as far as the description says.
 
 use bulkhead_abi::plan::PAGE;
 
@@ -69,7 +69,7 @@ fn asked(asked: Option<Span>) -> DeviceSpec {
     }
 }
 
-/// A device by a table; none: it is not said so.
+/// Reads a device from a table; none: the description has no table for it.
 fn table(reader: &mut Reader, key: &Key, what: &'static str) -> Option<DeviceSpec> {
     let value = reader.value(key)?;
     let table = value.get_ref().as_table()?;
@@ -97,7 +97,7 @@ fn table(reader: &mut Reader, key: &Key, what: &'static str) -> Option<DeviceSpe
     })
 }
 
-/// An INTID that no device can have.
+/// Finding for an INTID that no device can have.
 fn no_spi(intid: &Placed<u32>) -> Finding {
     Finding::new(
         Code::DeviceIntid,
@@ -146,7 +146,7 @@ pub(super) fn gic(reader: &mut Reader) -> GicSpec {
     gic
 }
 
-/// What is wrong with an address that is not a multiple of `unit`.
+/// Finding for an address that is not a multiple of `unit`.
 fn unaligned(
     address: &Option<Placed<u64>>,
     (unit, shown): (u64, &str),

@@ -1,4 +1,4 @@
-//! What is wrong with a description, with the places in its text.
+//! Errors and warnings about a description, with the places in its text.
 
 use std::fmt;
 use std::ops::Range;
@@ -21,14 +21,14 @@ pub type Span = Range<usize>;
 /// One thing that is wrong, or worth knowing.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What kind of mistake it is.
+    /// Kind of the mistake.
     pub code: Code,
-    /// What is wrong: one sentence without a full stop.
+    /// Statement of what is wrong: one sentence without a full stop.
     pub message: String,
     /// Places with what there is to say about each; the first is where it is wrong, others are the
     /// other parties.
     pub labels: Vec<(Span, String)>,
-    /// What to do about it.
+    /// Remedy.
     pub help: Option<String>,
 }
 
@@ -44,7 +44,7 @@ impl Finding {
         }
     }
 
-    /// Whether the description is no good with it; else it is a warning.
+    /// Whether it is an error; else it is a warning.
     pub const fn is_error(&self) -> bool {
         matches!(self.code.severity(), Severity::Error)
     }
@@ -128,7 +128,7 @@ impl Text {
         text
     }
 
-    /// How to read more about findings: a line, if there are any.
+    /// Line that says how to read more about findings; empty if there are none.
     pub fn hint(findings: &[Finding]) -> String {
         let error = findings.iter().find(|finding| finding.is_error());
         let of = error.or(findings.first());
@@ -166,7 +166,7 @@ impl Text {
     }
 }
 
-/// What `bulkhead check --json` prints.
+/// Output of `bulkhead check --json`.
 #[derive(Debug, Serialize)]
 pub struct Verdict<'a> {
     ok: bool,
@@ -182,7 +182,7 @@ struct Told<'a> {
     places: Vec<Place<'a>>,
     reason: Option<&'a str>,
     remedy: Option<&'a str>,
-    /// What `bulkhead explain` takes.
+    /// Short name of the code, as `bulkhead explain` takes it.
     explain: &'a str,
 }
 
@@ -192,9 +192,9 @@ struct Place<'a> {
     file: &'a str,
     #[serde(flatten)]
     start: Position,
-    /// Where the next character begins.
+    /// Position of the character behind the range.
     end: Position,
-    /// In bytes.
+    /// Length in bytes.
     length: usize,
     label: &'a str,
 }

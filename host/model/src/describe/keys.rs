@@ -17,15 +17,15 @@ use super::words::{
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What it holds.
+    /// Kind of its value.
     pub kind: Kind,
     /// A value as it stands in a file, where the kind does not have one.
     example: &'static str,
-    /// What it means.
+    /// Meaning, for the book and the JSON schema.
     pub meaning: &'static str,
 }
 
-/// What a key holds.
+/// Kind of value that a key holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A string.
@@ -57,13 +57,13 @@ pub enum Kind {
 /// Words that a key can have.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
-    /// Those that it can have.
+    /// Words that it can have.
     pub sound: &'static [&'static str],
-    /// Those that the reader knows and refuses, with a reason of its own.
+    /// Words that the reader knows and refuses, with a reason of its own.
     pub refused: &'static [&'static str],
 }
 
-/// What goes together in a table.
+/// Rule about which keys of a table go together.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
     /// It has these keys.
@@ -87,13 +87,13 @@ pub enum Rule {
 pub struct Table {
     /// A word for it.
     pub name: &'static str,
-    /// How it is written.
+    /// Heading of the table, as a description writes it.
     pub heading: &'static str,
-    /// What it is for.
+    /// Purpose of the table.
     pub about: &'static str,
     /// Its keys, in the order in which people read about them.
     pub keys: &'static [Key],
-    /// What goes together.
+    /// Rules about which keys go together.
     pub rules: &'static [Rule],
 }
 
@@ -353,7 +353,7 @@ pub struct Quantity(pub &'static Key, pub &'static Notation);
 #[derive(Clone, Copy, Debug)]
 pub struct Word(pub &'static Key, pub Words);
 
-/// What [`Table::key`] and its like say of a key that is not as the code takes it.
+/// Panic message of [`Table::text`] and its like for a key that holds another kind of value.
 const OTHER: &str = "the key holds something else";
 
 impl Table {
@@ -433,7 +433,7 @@ impl Table {
         }
     }
 
-    /// The keys that it has to have, whatever else it has.
+    /// The keys that it must always have.
     pub fn required(&self) -> impl Iterator<Item = &'static str> + use<> {
         self.rules
             .iter()
@@ -461,7 +461,7 @@ impl Key {
         }
     }
 
-    /// What it holds if it holds no table.
+    /// Kind of its value if that is not a table.
     const fn value(&self) -> Kind {
         match self.kind {
             Kind::Or(value, _) => *value,

@@ -1,5 +1,5 @@
-//! The description of a system: one TOML file, read with the place of every word, so that whatever is
-//! wrong can be shown where it stands.
+//! The description of a system: one TOML file, read with the place of every word, so that each error
+//! can be shown at its place.
 
 mod board;
 mod class;
@@ -81,8 +81,8 @@ pub fn load(path: &Path) -> Result<Text, Failure> {
     })
 }
 
-/// Understands a description, as far as it can be: whatever is not there in the system, or was made up to look further,
-/// is an error in `findings`, which gets everything that is wrong.
+/// Parses a description as far as possible and adds all errors to `findings`. Each part that is left out of the system,
+/// or made up so that parsing can go on, is such an error.
 pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let (document, errors) = DeTable::parse_recoverable(&text.source);
     let before = findings.len();
@@ -173,7 +173,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     }
 }
 
-/// The last character of a text, where it is said what is missing from the whole of it.
+/// The last character of a text, at which a missing part of the whole is reported.
 fn end(text: &Text) -> Span {
     let last = text.source.trim_end().char_indices().next_back();
     last.map_or(0..0, |(start, c)| start..start + c.len_utf8())

@@ -1,4 +1,4 @@
-//! Keys of `[vm.NAME]` about what happens to a VM: crashes, time, calls of the firmware.
+//! Keys of `[vm.NAME]` about crashes, resets, time and calls of the firmware.
 
 use bulkhead_core::plan::may_be_allowed;
 use toml::de::{DeTable, DeValue};
@@ -9,7 +9,7 @@ use super::keys::{CRASH, RESET, VM};
 use super::reader::{Placed, Reader};
 use super::suggest::other_vm;
 
-/// How often a VM starts again by itself.
+/// Limit on restarts of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Most restarts.
@@ -18,7 +18,7 @@ pub struct Limit {
     pub seconds: u16,
 }
 
-/// What happens when a VM crashes.
+/// Action when a VM crashes.
 #[derive(Clone, Debug)]
 pub enum CrashSpec {
     /// It stays stopped.
@@ -29,7 +29,7 @@ pub enum CrashSpec {
     Notify(Placed<String>),
 }
 
-/// How a restart is asked for.
+/// Example of a restart in a description, for messages.
 const RESTART: &str = "such as crash = { restart = 3, within = \"60s\" }";
 
 /// Reads `crash`.
@@ -221,8 +221,8 @@ pub(super) fn time(reader: &mut Reader) -> (Option<super::Span>, bool) {
     (own.map(|own| own.span), stops.is_some())
 }
 
-/// The VMs that are told of crashes exist. `vms`: the name of each, and what happens when it crashes. `declared` are the names of all VMs in the file: what is
-/// wrong with one of them is said where it stands, and not again here.
+/// Checks that the VMs that are told of crashes exist. `vms`: the name of each VM, and the action when it crashes.
+/// `declared` are the names of all VMs in the file: errors of one of them are reported where it stands, and not again here.
 pub(super) fn notified<'a>(
     vms: impl Iterator<Item = (&'a Placed<String>, &'a CrashSpec)>,
     declared: &[String],
@@ -292,7 +292,7 @@ pub(super) fn calls(reader: &mut Reader) -> Vec<u32> {
     calls
 }
 
-/// Whose call this is, and so why it cannot be allowed (DEN0028, ranges of function
+/// Owner of a call, which is the reason why it cannot be allowed (DEN0028, ranges of function
 /// identifiers).
 fn owner(function: u32) -> String {
     let fast = function & 1 << 31 != 0;

@@ -1,4 +1,4 @@
-//! Reads tables of a description, key by key, and notes every key that nobody asked for.
+//! Reads tables of a description, key by key, and notes every key that is not known.
 
 use bulkhead_abi::plan::NAME;
 use toml::Spanned;
@@ -9,7 +9,7 @@ use super::finding::{Finding, Span};
 use super::keys::{Flag, Key, Number, Numbers, Quantity, Table, Text, TextOrTexts, Texts, Word};
 use super::suggest::nearest;
 
-/// Reports a name of something that VMs have together which a device tree cannot carry.
+/// Reports a name of shared memory or of a doorbell that a device tree cannot carry.
 pub(super) fn check_name(
     name: &Placed<String>,
     code: Code,
@@ -28,7 +28,7 @@ pub(super) fn check_name(
     }
 }
 
-/// A remedy for a name that cannot be: one that can, and is as much like it as possible.
+/// Remedy for a name that is not allowed: the most similar one that is.
 pub(super) fn rename(name: &str) -> String {
     let letters = name
         .chars()
@@ -63,7 +63,7 @@ impl<T> Placed<T> {
 /// A table being read. Dropping it without [`Reader::finish`] would lose unknown keys.
 pub struct Reader<'a, 'i, 'f> {
     table: &'a DeTable<'i>,
-    /// What the table is, for messages: "a VM", "the board".
+    /// Name of the table for messages: "a VM", "the board".
     what: &'static str,
     known: &'static Table,
     findings: &'f mut Vec<Finding>,
@@ -85,7 +85,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         }
     }
 
-    /// Reports keys that nobody knows.
+    /// Reports keys that are not known.
     pub fn finish(self) {
         for (key, _) in self.unknown() {
             let name: &str = key.get_ref();
@@ -105,7 +105,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         }
     }
 
-    /// The keys that nobody knows.
+    /// The keys that are not known.
     pub fn unknown(
         &self,
     ) -> impl Iterator<Item = (&'a Spanned<DeString<'i>>, &'a Spanned<DeValue<'i>>)> + use<'a, 'i>
@@ -129,7 +129,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
         self.findings.push(finding);
     }
 
-    /// The value of a key, whatever it is.
+    /// The value of a key, of any kind.
     ///
     /// # Panics
     /// The key is one of another table.
@@ -332,7 +332,7 @@ impl Typed for Word {
     }
 }
 
-// What a value has to be, for messages.
+// Kinds of values, for messages.
 const TEXT: &str = "a string";
 const FLAG: &str = "true or false";
 const NUMBER: &str = "a number that is not negative";
@@ -340,7 +340,7 @@ const NUMBERS: &str = "a list of numbers";
 const TEXTS: &str = "a list of strings";
 const TEXT_OR_TEXTS: &str = "a string or a list of strings";
 
-/// What was most likely meant by a value of another kind: the number in a string, the list of one.
+/// Value most likely meant by one of another kind: the number in a string, the list of one.
 fn meant(found: &DeValue, wanted: &str) -> Option<String> {
     match (found, wanted) {
         (DeValue::String(text), NUMBER) => Some(text.parse::<u32>().ok()?.to_string()),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::keys::{Kind, Rule, SYSTEM, Table};
 use super::size::Notation;
 
-/// Where the repository has it.
+/// Path of the schema in the repository.
 pub const FILE: &str = "docs/reference/description.schema.json";
 
 /// The schema of a whole description (JSON Schema, draft 2020-12).

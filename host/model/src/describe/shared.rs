@@ -126,7 +126,7 @@ fn user(
         reader.report(finding.help(other_vm(name, known)));
         return None;
     }
-    // A VM that is described and not there is wrong in itself, which is said where it stands.
+    // A VM that is described but missing here has an error of its own, which is reported at its place.
     let vm = vms.iter().position(|vm| vm.name.value == name)?;
     Some((vm, Placed { value: write, span }))
 }

@@ -4,18 +4,18 @@ use std::fmt;
 
 use super::code::Code;
 
-/// How a quantity is written.
+/// Notation of a quantity.
 #[derive(Debug)]
 pub struct Notation {
-    /// What it is, for editors.
+    /// Name of the quantity, for editors.
     pub title: &'static str,
-    /// How one looks.
+    /// Example of a value.
     pub example: &'static str,
-    /// The regular expression of those that the reader takes, but for limits.
+    /// Regular expression of the texts that the reader takes, apart from limits.
     pub pattern: &'static str,
-    /// What is said of a text that is none.
+    /// Code of the finding for a text that is not such a quantity.
     pub code: Code,
-    /// Reads one, or says why the text is none.
+    /// Reads a quantity, or says why the text is none.
     pub parse: fn(&str) -> Result<u64, String>,
 }
 
@@ -62,11 +62,11 @@ pub const PERCENT: Notation = Notation {
 
 /// Units of one kind of quantity.
 struct Scale {
-    /// What it is, for messages.
+    /// Name of the quantity, for messages.
     what: &'static str,
-    /// What it has to be, for messages.
+    /// Required form, for messages.
     rule: &'static str,
-    /// What is said of more than 64 bits hold.
+    /// Message for a value that does not fit 64 bits.
     too_much: &'static str,
     /// Names of units and what each is, largest first.
     units: &'static [(&'static str, u64)],

@@ -1,4 +1,4 @@
-//! What may be said of a description that is not wholly TOML: only what stands in tables that are.
+//! Findings for a description with TOML syntax errors: only those about tables without such errors are kept.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const OF_WHAT_IS_MISSING: [Code; 8] = [
     Code::VmNone,
 ];
 
-/// Drops what was found behind the errors of the syntax, which are `errors` of the findings, and may follow from them.
+/// Drops findings after the syntax errors that may follow from them. `errors`: range of the syntax errors in `findings`.
 pub(super) fn drop_what_follows(text: &Text, errors: Range<usize>, findings: &mut Vec<Finding>) {
     let tables = text.tables();
     let place = |finding: &Finding| finding.labels.first().map_or(0, |(span, _)| span.start);

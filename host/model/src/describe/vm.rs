@@ -28,7 +28,7 @@ pub struct MemorySpec {
     pub pa: Option<Placed<u64>>,
 }
 
-/// What a VM runs.
+/// Software that a VM runs.
 #[derive(Clone, Debug)]
 pub enum PayloadSpec {
     /// A Linux Image.
@@ -44,10 +44,10 @@ pub enum PayloadSpec {
         image: Placed<String>,
         /// Guest address of raw bytes.
         load: Option<Placed<u64>>,
-        /// Where raw bytes start.
+        /// Guest address of the first instruction of raw bytes.
         entry: Option<Placed<u64>>,
     },
-    /// Not to be had, which is an error of the description.
+    /// Missing or invalid, which is an error of the description.
     Unknown,
 }
 
@@ -58,33 +58,33 @@ pub struct VmSpec {
     pub name: Placed<String>,
     /// Service class.
     pub class: Class,
-    /// What the class asks for and the VM does not get.
+    /// Properties that the class asks for and the VM does not get.
     pub deviations: Vec<Deviation>,
-    /// How many vCPUs it has, 1 to 8.
+    /// Number of vCPUs, 1 to 8.
     pub vcpus: usize,
     /// Number of the CPU on the board for each vCPU in order, if the description says so; else none.
     pub pcpus: Vec<Placed<u32>>,
-    /// What each of them may have of its pCPU.
+    /// Share of its pCPU that each vCPU may use.
     pub cpu: CpuSpec,
-    /// How it gets its interrupts.
+    /// Interrupt delivery.
     pub interrupts: InterruptSpec,
     /// RAM.
     pub memory: MemorySpec,
-    /// What it runs.
+    /// Software that it runs.
     pub payload: PayloadSpec,
     /// Command line.
     pub cmdline: Option<Placed<String>>,
     /// Its console, if it has one.
     pub console: Option<DeviceSpec>,
-    /// Where its interrupt controller is.
+    /// Guest addresses of its interrupt controller.
     pub gic: GicSpec,
     /// Its emulated real-time clock, if it has one.
     pub rtc: Option<DeviceSpec>,
     /// Its emulated watchdog, if it has one.
     pub watchdog: Option<DeviceSpec>,
-    /// What happens when it crashes.
+    /// Action when it crashes.
     pub crash: CrashSpec,
-    /// How often it starts again because its guest asks for a reset; `None`: without a limit.
+    /// Limit on resets that its guest asks for; `None`: without a limit.
     pub resets: Option<Limit>,
     /// The words that make the physical timer its own; none: it is emulated.
     pub own_ptimer: Option<Span>,
@@ -96,7 +96,7 @@ pub struct VmSpec {
     pub overlays: Vec<Placed<String>>,
     /// Device-tree paths of passed-through devices.
     pub devices: Vec<Placed<String>>,
-    /// Where the description accepts that one of these can reset the board.
+    /// Place at which the description accepts that one of these can reset the board.
     pub board_reset: Option<Span>,
     /// Whether its seeds are fixed.
     pub deterministic: bool,
@@ -186,7 +186,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     }
 }
 
-/// There are no more VMs than a plan holds.
+/// Checks that there are no more VMs than a plan holds.
 pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
     if let Some(first) = vms.get(MAX_VMS) {
         findings.push(
@@ -200,7 +200,7 @@ pub(super) fn count(vms: &[VmSpec], findings: &mut Vec<Finding>) {
     }
 }
 
-/// A name that the plan can hold and that labels lines of the console.
+/// Checks that the plan can hold a name and that it can label lines of the console.
 fn check_name(name: &Placed<String>, findings: &mut Vec<Finding>) {
     let text = &name.value;
     let sound = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
@@ -235,7 +235,7 @@ fn placement(reader: &mut Reader) -> (usize, Vec<Placed<u32>>) {
                 .at(vcpus.span, here)
                 .help("vcpus = 1 is the default"),
         );
-        // Whatever would follow from the wrong number is no news; `pcpus` is read for its own faults.
+        // Errors that only follow from the wrong number are not reported; `pcpus` is read for its own errors.
         reader.read(const { VM.numbers("pcpus") });
         return (1, Vec::new());
     }

@@ -1,4 +1,4 @@
-//! Words and limits of a description that its keys list and that whoever reads them means.
+//! Words and limits of a description, shared by the tables of keys and the readers of their values.
 
 use bulkhead_abi::console::label;
 use bulkhead_abi::plan::{Class, MAX_SPIS};
@@ -39,7 +39,7 @@ pub(super) const CPU: [&str; 3] = ["pinned", "rt", "fair"];
 
 /// The least INTID that a device can have: the first SPI.
 pub(super) const FIRST_INTID: u32 = 32;
-/// The greatest.
+/// The greatest INTID that a device can have.
 pub(super) const LAST_INTID: u32 = FIRST_INTID + MAX_SPIS - 1;
 
 /// Labels of lines that are no VM's.

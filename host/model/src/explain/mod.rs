@@ -1,4 +1,5 @@
-//! What each code of a diagnostic means, with examples. The texts are in the `.toml` files beside this one, one table for each code:
+//! Explanations of the codes of diagnostics, with examples. The texts are in the `.toml` files beside this one, one table
+//! for each code:
 //!
 //! * `means`: what is wrong, and why it is a rule;
 //! * `wrong` and `right`: descriptions that get the code and that do not. What they leave out is sound: a board, and memory and a program
@@ -21,23 +22,23 @@ const FILES: [&str; 5] = [
     include_str!("vm.toml"),
 ];
 
-/// What there is to say about a code.
+/// Explanation of a code.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Explanation {
-    /// What is wrong, and why it is a rule.
+    /// The error, and the reason for the rule.
     pub means: String,
     /// A description, or the part that matters, which gets the code.
     pub wrong: Option<String>,
     /// One that does not.
     pub right: Option<String>,
-    /// What `NAME.dtbo`, an overlay that an example names, is made from.
+    /// Source of each overlay `NAME.dtbo` that an example names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, String>,
-    /// The examples are whole descriptions.
+    /// Whether the examples are whole descriptions.
     #[serde(default, skip_serializing)]
     pub whole: bool,
-    /// Where to read on: a file of the repository, or an address.
+    /// Further reading: a file of the repository, or an address.
     pub more: Option<String>,
 }
 

@@ -16,7 +16,7 @@ pub struct Cpu {
     pub mpidr: u64,
     /// First word of `compatible`.
     pub kind: String,
-    /// How it is started.
+    /// Method by which it is started (`enable-method`).
     pub enable_method: Option<String>,
     /// Whether firmware leaves it for use.
     pub enabled: bool,
@@ -137,7 +137,7 @@ fn add(clusters: &mut Vec<Cluster>, name: String, number: usize) {
     }
 }
 
-/// Clusters by what all affinity levels but the lowest say.
+/// Clusters by all affinity levels but the lowest.
 fn by_affinity(cpus: &[Cpu]) -> Vec<Cluster> {
     let mut clusters: Vec<Cluster> = Vec::new();
     for (number, cpu) in cpus.iter().enumerate() {
@@ -147,7 +147,7 @@ fn by_affinity(cpus: &[Cpu]) -> Vec<Cluster> {
     clusters
 }
 
-/// What a node says about one of its caches: `prefix` is "d-", "i-" or nothing.
+/// Properties of one cache of a node: `prefix` is "d-", "i-" or nothing.
 fn cache(node: &Entry, level: u32, kind: &'static str, prefix: &str) -> Option<Cache> {
     let number = |name: &str| node.cell(&format!("{prefix}cache-{name}"));
     let (size, sets) = (number("size"), number("sets"));
@@ -196,7 +196,7 @@ fn caches(tree: &Tree, nodes: &[&Entry]) -> Vec<Cache> {
                 let level = next.cell("cache-level").unwrap_or(level);
                 let mut own = of_node(next, level);
                 if own.is_empty() {
-                    // It is there, and of what size nobody says.
+                    // The cache exists, but the tree does not state its size.
                     own.push(Cache {
                         level,
                         kind: "unified",

@@ -24,11 +24,11 @@ pub struct Device {
     pub passes: bool,
     /// Why not; empty if it can.
     pub why: String,
-    /// What to do about that, if there is anything.
+    /// Remedy; empty if there is none.
     pub help: String,
 }
 
-/// Whether a node is a device that somebody might want in a VM: not memory, CPUs, buses or what EL2 itself needs.
+/// Whether a node is a device that a VM might use: not memory, CPUs, buses or a device that EL2 itself needs.
 fn is_device(entry: &Entry) -> bool {
     let words = entry.compatible();
     let bus = |word: &String| word == "simple-bus" || word == "simple-pm-bus";

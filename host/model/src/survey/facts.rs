@@ -1,4 +1,4 @@
-//! What is known of a board.
+//! Contents of a board survey.
 
 use serde::Serialize;
 
@@ -6,10 +6,10 @@ use super::cpus::Cpus;
 use super::devices::Device;
 use super::parts::{Gic, Iommu, Range, Timers, Uart};
 
-/// What a board's tree says.
+/// Properties of a board, from its device tree.
 #[derive(Clone, Debug, Serialize)]
 pub struct Survey {
-    /// What its maker calls it.
+    /// Name that the maker gives it (`model`).
     pub model: String,
     /// Words of the root's `compatible`.
     pub compatible: Vec<String>,
@@ -37,18 +37,18 @@ pub struct Survey {
 /// Something without which EL2 does not run on the board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Obstacle {
-    /// What it is about: "CPUs", "GIC", "timer", "console", "memory".
+    /// Part of the board: "CPUs", "GIC", "timer", "console", "memory".
     pub part: &'static str,
-    /// What is so.
+    /// Statement of the obstacle.
     pub what: String,
-    /// Why that matters.
+    /// Reason why that matters.
     pub why: String,
-    /// What to do.
+    /// Remedy.
     pub help: String,
 }
 
 impl Survey {
-    /// One line: the board's name for itself.
+    /// Name of the board in one line, as its tree states it.
     pub fn title(&self) -> String {
         let first = self.compatible.first().cloned().unwrap_or_default();
         match (self.model.as_str(), first.as_str()) {

@@ -1,11 +1,11 @@
-//! What EL2 lacks for a board: each with the reason and what can be done.
+//! Obstacles to running EL2 on a board, each with the reason and the remedy.
 
 use super::cpus::Cpu;
 use super::facts::{Obstacle, Survey};
 use super::parts::{Gic, Timers};
 use crate::board::{self, Tree};
 
-/// What reads the tree as firmware leaves it.
+/// Advice to import the tree as firmware leaves it.
 const AS_LEFT: &str = "import the tree that the firmware hands over: on a Linux that it has started, /sys/firmware/fdt";
 
 /// Finds all of them.
@@ -16,7 +16,7 @@ pub(super) fn find(survey: &Survey, tree: &Tree, bytes: &[u8]) -> Vec<Obstacle> 
     timer(survey, &mut all);
     console(survey, tree, &mut all);
     memory(survey, &mut all);
-    // What the planner would say and is not among these yet.
+    // An error of the planner that is not among the obstacles yet.
     if let Some(why) = board::facts(bytes).err().filter(|_| all.is_empty()) {
         all.push(Obstacle {
             part: "board",

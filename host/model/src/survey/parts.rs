@@ -20,7 +20,7 @@ impl Range {
     }
 }
 
-/// Words of `compatible` of UARTs, and what people call them.
+/// Words of `compatible` of UARTs, and their common names.
 const UARTS: [(&str, &str); 24] = [
     ("arm,pl011", "PL011"),
     ("arm,sbsa-uart", "SBSA UART"),
@@ -93,7 +93,7 @@ pub struct Timers {
 pub struct Uart {
     /// Path of its node.
     pub path: String,
-    /// What people call such a device; else the first word of `compatible`.
+    /// Common name of such a device; else the first word of `compatible`.
     pub kind: String,
     /// Registers.
     pub registers: Vec<Range>,
@@ -141,7 +141,7 @@ pub(super) fn memory(tree: &Tree) -> Vec<Range> {
     all
 }
 
-/// What firmware keeps: /reserved-memory and the reservation block.
+/// Memory that firmware keeps: /reserved-memory and the reservation block.
 pub(super) fn reserved(tree: &Tree, fdt: Fdt) -> Vec<Range> {
     let placed = |entry: &&Entry| entry.path.starts_with("/reserved-memory/");
     let nodes = tree.entries.iter().filter(placed).flat_map(ranges);
@@ -163,7 +163,7 @@ fn version(entry: &Entry) -> Option<u32> {
     GICV2.iter().any(|word| entry.is(word)).then_some(2)
 }
 
-/// Whether a node may be what CPUs get their interrupts from: a GIC of any kind, or the controller that the root names.
+/// Whether a node may be the interrupt controller of the CPUs: a GIC of any kind, or the one that the root names.
 fn is_root_controller(tree: &Tree, entry: &Entry) -> bool {
     let words = entry.compatible();
     let gic = |word: &String| {
@@ -226,7 +226,7 @@ pub(super) fn timers(tree: &Tree) -> Option<Timers> {
     })
 }
 
-/// UARTs: known ones, and what is called so.
+/// UARTs: known ones, nodes named `serial@` or `uart@`, and the console.
 pub(super) fn uarts(tree: &Tree) -> Vec<Uart> {
     let chosen = tree
         .find("/chosen")

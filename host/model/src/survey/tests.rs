@@ -153,7 +153,7 @@ fn a_board_without_a_gic_is_listed_all_the_same() {
     }
 }
 
-/// What EL2 lacks is what the planner refuses, and the other way round.
+/// EL2 lacks exactly what the planner refuses.
 #[test]
 fn everything_that_is_missing_is_said_at_once() {
     let survey = clusters();

@@ -1,4 +1,4 @@
-//! Device trees for guests: what a VM sees, and nothing of the board besides.
+//! Device trees for guests: they name what a VM has, and nothing else of the board.
 
 mod seeds;
 
@@ -15,7 +15,7 @@ pub use seeds::{SeedPlace, places};
 pub(crate) const GIC: u32 = 1;
 /// phandle of the clock of the console; clocks of passed-through devices follow.
 const CLOCK: u32 = 2;
-/// Frequency of the clock of the console: what QEMU's `virt` has, too.
+/// Frequency of the clock of the console in Hz, as on QEMU's `virt`.
 const CLOCK_HZ: u32 = 24_000_000;
 /// Interrupt flags of the GIC binding: rising edge.
 const EDGE: u32 = 1;
@@ -27,13 +27,13 @@ const LEVEL: u32 = 4;
 pub struct DoorbellEnd<'a> {
     /// Name.
     pub name: &'a str,
-    /// What the VM does with it.
+    /// Way in which the VM uses it.
     pub way: Way,
     /// Name of the shared memory that it is about.
     pub shared: Option<&'a str>,
 }
 
-/// What a VM does with a doorbell.
+/// Way in which a VM uses a doorbell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// It rings, by the page at this IPA.
@@ -43,7 +43,7 @@ pub enum Way {
 }
 
 impl<'a> DoorbellEnd<'a> {
-    /// What of a doorbell is VM `vm`'s.
+    /// End of a doorbell that VM `vm` has; none if it has neither.
     pub fn of(bell: &'a PlannedDoorbell, vm: usize) -> Option<Self> {
         let way = match vm {
             vm if vm == bell.from => Way::Rings(bell.ipa),
@@ -58,7 +58,7 @@ impl<'a> DoorbellEnd<'a> {
     }
 }
 
-/// Everything that a guest's tree says.
+/// Contents of a guest's device tree.
 #[derive(Clone, Debug)]
 pub struct GuestTree<'a> {
     /// MPIDR of each vCPU, and the first word of `compatible` of its CPU.
@@ -71,7 +71,7 @@ pub struct GuestTree<'a> {
     pub emulated: &'a [EmulatedDevice],
     /// INTID by which it is told of crashes of others, if it is.
     pub event: Option<u32>,
-    /// PassthroughDevice-through devices, each with the INTIDs that the guest sees.
+    /// Passed-through devices, each with the INTIDs that the guest sees.
     pub devices: &'a [(PassthroughDevice, Vec<u32>)],
     /// Shared memory: name, IPA, size.
     pub shared: &'a [(String, u64, u64)],

@@ -1,4 +1,4 @@
-//! Where the seeds lie in a flattened tree: EL2 writes them there without reading the tree.
+//! Offsets of the seeds in a flattened tree: EL2 writes them there without reading the tree.
 
 use bulkhead_abi::plan::SeedKind;
 
@@ -11,7 +11,7 @@ const NOP: u32 = 4;
 /// A property of /chosen that EL2 fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeedPlace {
-    /// Which.
+    /// Kind of the seed.
     pub kind: SeedKind,
     /// Bytes from the start of the tree to its FDT_PROP token.
     pub offset: u64,

@@ -10,13 +10,13 @@ use crate::guest_tree;
 
 /// Name of the configuration with the board's device tree, the default.
 pub const WITH_TREE: &str = "board";
-/// Name of the one for loaders that have a tree of their own.
+/// Name of the configuration for loaders that have a tree of their own.
 pub const WITHOUT_TREE: &str = "own-tree";
 /// Data behind the tree starts at multiples of this: a device tree must.
 const ALIGN: usize = 8;
-/// How configurations are signed: what U-Boot knows if it can check signatures at all.
+/// Signature algorithm of configurations, which every U-Boot that checks signatures knows.
 const ALGORITHM: &str = "sha256,rsa2048";
-/// Where a flattened device tree has its size.
+/// Bytes of `totalsize` in the header of a flattened device tree.
 const SIZE_FIELD: std::ops::Range<usize> = 4..8;
 
 /// The FIT of a planned system and its image. The tree is the board's without seeds of random numbers: they would be the same
@@ -45,7 +45,7 @@ pub fn of(planned: &Planned, image: &[u8], key: Option<&str>) -> Vec<u8> {
 /// A token of a device tree that means nothing.
 const NOP: [u8; 4] = 4_u32.to_be_bytes();
 
-/// What goes into a FIT.
+/// Contents of a FIT.
 #[derive(Clone, Copy, Debug)]
 pub struct Fit<'a> {
     /// Name of the system.
@@ -99,7 +99,7 @@ impl Fit<'_> {
                 b"kernel\0",
             ));
         let root = Node::new("")
-            // A wish of U-Boot, and the same at each build.
+            // U-Boot wants a timestamp; it is the same at each build.
             .with("timestamp", &cells(&[0]))
             .with("description", &text(&format!("Bulkhead: {}", self.name)))
             .with("#address-cells", &cells(&[2]))

@@ -17,13 +17,13 @@ use crate::Planned;
 const START: &str = "__el2_start";
 /// First byte behind its bss, at a page.
 const END: &str = "__el2_end";
-/// Where the header of an arm64 image has the bytes from the start of memory to it.
+/// Offset of `text_offset` in the header of an arm64 image: bytes from the start of memory to the image.
 const OFFSET_FIELD: usize = 8;
-/// Where it has its size.
+/// Offset of `image_size` in the header of an arm64 image.
 const SIZE_FIELD: usize = 16;
 /// Loaders put images at multiples of this, and offsets count from one.
 const LOAD_ALIGN: u64 = 2 << 20;
-/// Where it has its magic number, and that.
+/// Offset of the magic number in the header of an arm64 image, and its value.
 const MAGIC: (usize, &[u8; 4]) = (56, b"ARM\x64");
 
 /// EL2 as it lies in memory, bss included.
@@ -49,7 +49,7 @@ impl El2 {
         Self::from_elf(&bytes).map_err(trouble)
     }
 
-    /// Understands the linked program.
+    /// Parses the linked program.
     ///
     /// # Errors
     /// Why it is not EL2.

@@ -112,7 +112,7 @@ struct Doorbell {
 struct VmRow {
     name: String,
     class: Option<&'static str>,
-    /// MPIDR of that of each vCPU.
+    /// MPIDR of the CPU of each vCPU.
     cpus: Vec<Option<Hex>>,
     cpu: Option<Time<u32>>,
     interrupt_mode: InterruptMode,
@@ -239,7 +239,7 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
     }
 }
 
-/// What happens when a VM crashes.
+/// Action when a VM crashes.
 fn crash(plan: &Plan, row: &Vm) -> Crash<'static> {
     if row.crash == plan::Crash::Restart as u16 {
         Crash::Restart {
@@ -255,7 +255,7 @@ fn crash(plan: &Plan, row: &Vm) -> Crash<'static> {
     }
 }
 
-/// What a vCPU may have of its CPU.
+/// Share of its CPU that a vCPU may use.
 fn time(vcpu: &Vcpu) -> Time<u32> {
     if vcpu.policy == CpuPolicy::Server as u16 {
         Time::Rt {
@@ -273,7 +273,7 @@ fn time(vcpu: &Vcpu) -> Time<u32> {
     }
 }
 
-/// A region, which is known by what it is and where it lies.
+/// A region, which is identified by its kind and IPA.
 fn region(region: &Region) -> Mapped<'static> {
     let what = if region.kind == RegionKind::Ram as u16 {
         "RAM".to_owned()

@@ -1,5 +1,5 @@
-//! What differs between two plans, found in their JSON: entries of lists are told apart by what they are, not by where
-//! they stand, so that one that comes or goes leaves the others alone.
+//! Differences between two plans, found in their JSON: entries of lists are told apart by their keys, not by their
+//! positions, so that one that comes or goes leaves the others alone.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ const LISTS: [(&str, &[&str]); 10] = [
     ("quiets", &["device", "pa"]),
 ];
 
-/// One thing that is not as it was. What is only in one plan has nothing on the other side.
+/// One difference. A value that is only in one plan has none on the other side.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The VM that it is about.
@@ -49,10 +49,10 @@ pub struct Change {
     pub new: Option<Value>,
 }
 
-/// All that differs, and from what.
+/// All differences from an old plan.
 #[derive(Clone, Debug)]
 pub struct Differences {
-    /// What people call the old plan.
+    /// Name of the old plan.
     pub old: String,
     /// In the order of the plan's parts.
     pub changes: Vec<Change>,
@@ -284,7 +284,7 @@ fn said(key: &str) -> String {
 }
 
 impl Change {
-    /// What it is about: a VM, a CPU, the board.
+    /// Subject of the change: a VM, a CPU, the board.
     pub fn subject(&self) -> String {
         let second = self.path.get(1).map_or("", String::as_str);
         match self.path[0].as_str() {
@@ -296,7 +296,7 @@ impl Change {
         }
     }
 
-    /// Which of its properties.
+    /// Property of the subject that changed.
     pub fn what(&self) -> String {
         let listed = ["vms", "cpus", "doorbells"].contains(&self.path[0].as_str());
         let behind = match (listed, self.path.len()) {
@@ -304,7 +304,7 @@ impl Change {
             (false, 2..) => &self.path[1..],
             _ => &self.path[..],
         };
-        // What the list of an entry is called says nothing that the entry does not.
+        // The name of a list says nothing that its entry does not.
         let mut parts = Vec::new();
         for (at, key) in behind.iter().enumerate() {
             let list = LISTS.iter().any(|(name, _)| name == key) && at + 1 < behind.len();
@@ -321,12 +321,12 @@ impl Change {
         parts.join(", ")
     }
 
-    /// What was there, for people.
+    /// Old value, for people.
     pub fn was(&self) -> Option<String> {
         self.side(self.old.as_ref())
     }
 
-    /// What is there now, for people.
+    /// New value, for people.
     pub fn is(&self) -> Option<String> {
         self.side(self.new.as_ref())
     }

@@ -22,7 +22,7 @@ pub(super) struct Range {
     pub size: u64,
 }
 
-/// What each vCPU of a VM may have of its CPU. `Pool` says among which CPUs it may be moved.
+/// Share of its CPU that each vCPU of a VM may use. `Pool` holds the CPUs among which it may be moved.
 #[derive(Serialize)]
 #[serde(tag = "policy", rename_all = "lowercase")]
 pub(super) enum Time<Pool> {
@@ -46,7 +46,7 @@ pub(super) struct Cap {
 }
 
 impl Cap {
-    /// A quota that is the whole window is no cap.
+    /// Returns the cap; `None` if the quota is the whole window.
     pub fn of(quota_ns: u64, window_ns: u64) -> Option<Self> {
         (quota_ns < window_ns).then_some(Self {
             quota_ns,
@@ -55,7 +55,7 @@ impl Cap {
     }
 }
 
-/// How often a VM starts again.
+/// Limit on restarts of a VM.
 #[derive(Serialize)]
 pub(super) struct Again {
     most: u16,
@@ -63,13 +63,13 @@ pub(super) struct Again {
 }
 
 impl Again {
-    /// So often in so many seconds; `None`: without a limit.
+    /// Returns the limit of `most` restarts in `seconds`; `None`: without a limit.
     pub fn of(most: u16, seconds: u16) -> Option<Self> {
         (most > 0).then_some(Self { most, seconds })
     }
 }
 
-/// What happens when a VM crashes.
+/// Action when a VM crashes.
 #[derive(Serialize)]
 #[serde(tag = "policy", rename_all = "lowercase")]
 pub(super) enum Crash<'a> {
@@ -78,7 +78,7 @@ pub(super) enum Crash<'a> {
     Notify { vm: Cow<'a, str> },
 }
 
-/// Where a guest finds its interrupt controller.
+/// IPAs of a guest's interrupt controller.
 #[derive(Serialize)]
 pub(super) struct Gic {
     gicd: Hex,

@@ -207,7 +207,7 @@ impl<'a> Vcpu<'a> {
     }
 }
 
-/// What the vCPUs of a CPU get of it: nanoseconds, and millionths of the CPU.
+/// Shares of a CPU that its vCPUs get: nanoseconds, and millionths of the CPU.
 #[derive(Serialize)]
 struct Usage<'a> {
     servers: Vec<Server<'a>>,
@@ -256,7 +256,7 @@ struct Server<'a> {
     load_ppm: u64,
 }
 
-/// What a fair vCPU gets.
+/// Share of a fair vCPU.
 #[derive(Serialize)]
 struct Share<'a> {
     vcpu: Vcpu<'a>,
@@ -294,7 +294,7 @@ struct Vm<'a> {
     quiets: Vec<Quiet<'a>>,
 }
 
-/// What each vCPU of a VM may have of its CPU, and why.
+/// Share of its CPU that each vCPU of a VM may use, and the reason.
 #[derive(Serialize)]
 struct CpuPolicy<'a> {
     #[serde(flatten)]
@@ -302,7 +302,7 @@ struct CpuPolicy<'a> {
     why: &'a str,
 }
 
-/// How a VM gets its interrupts, and why.
+/// Interrupt delivery of a VM, and the reason.
 #[derive(Serialize)]
 struct InterruptMode<'a> {
     mode: &'static str,

@@ -1,4 +1,4 @@
-//! A plan for people and programs: text, JSON, a page; and what differs between two.
+//! A plan for people and programs: text, JSON, a page; and the differences between two.
 
 pub mod bytes;
 mod diff;
@@ -117,13 +117,13 @@ fn vcpu_name(planned: &Planned, vm: usize, number: usize) -> String {
     }
 }
 
-/// How often a VM starts again.
+/// Limit on restarts of a VM, in words.
 fn again(limit: Limit) -> String {
     let times = count(usize::from(limit.most), "time");
     format!("starts again, {times} in {} s at most", limit.seconds)
 }
 
-/// What happens when the guest of a VM asks for a reset, if the description says something about it.
+/// Action when the guest of a VM asks for a reset, in words; none if it is the default.
 fn reset(vm: &PlannedVm) -> Option<String> {
     match vm.resets {
         None => Some("starts again each time".to_owned()),
@@ -131,7 +131,7 @@ fn reset(vm: &PlannedVm) -> Option<String> {
     }
 }
 
-/// What happens when a VM crashes, if it is more than that it stays stopped.
+/// Action when a VM crashes, in words; none if the VM just stays stopped.
 fn crash(vm: &PlannedVm) -> Option<String> {
     match &vm.crash {
         CrashSpec::Halt => None,

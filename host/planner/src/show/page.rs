@@ -11,17 +11,17 @@ const FRAME: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 const SCRIPT: &str = include_str!("page/page.js");
 
-/// What makes a page of its own.
+/// Parts in which one page differs from another.
 pub struct Parts<'a> {
     /// Title of the window.
     pub title: &'a str,
-    /// What the script draws.
+    /// Data that the script draws.
     pub data: &'a Value,
     /// The script.
     pub script: &'a str,
 }
 
-/// What the script draws.
+/// Data that the script draws.
 #[derive(Serialize)]
 struct Data<'a> {
     plan: &'a Value,

@@ -153,10 +153,10 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     )
 }
 
-/// So many VMs need no list of their own: they have keys of one digit, too.
+/// Largest number of VMs that need no list of their own: their keys have one digit.
 const FEW: usize = 9;
 
-/// A line for each VM: what it is, where it is, and how the console is told which one is meant.
+/// Writes a line for each VM: the keys that select it on the console, name, size of RAM, class and CPUs.
 fn write_list(planned: &Planned, out: &mut String) -> std::fmt::Result {
     writeln!(out, "\nVMs, by what is typed for them on the console")?;
     let width = planned.vms.iter().map(|vm| vm.name.len()).max();
@@ -195,7 +195,7 @@ fn who(planned: &Planned, vcpus: &[(usize, usize)]) -> String {
     }
 }
 
-/// What the vCPUs of a CPU get of it: the numbers, if there are any.
+/// Writes the shares of a CPU that its vCPUs get, if there are any.
 fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fmt::Result {
     let usage = usage(cpu, &planned.times());
     for server in &usage.servers {
@@ -238,7 +238,7 @@ fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fm
     Ok(())
 }
 
-/// What fair vCPUs get that get the same.
+/// Writes the share of fair vCPUs that all get the same.
 fn write_share(
     planned: &Planned,
     alike: &[Share],
@@ -261,7 +261,7 @@ fn write_share(
     )
 }
 
-/// What a VM gets of its CPUs, with the reason.
+/// Writes the CPU time of a VM, with the reason.
 fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     let time = match vm.time {
         CpuTime::Pinned => "pinned: each vCPU has its CPU for itself".to_owned(),
@@ -297,7 +297,7 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// By what a CPU is called by others.
+/// INTIDs by which others call a CPU, in words; empty if by SGIs.
 fn called(first: u16) -> String {
     match first {
         0 => String::new(),
@@ -305,7 +305,7 @@ fn called(first: u16) -> String {
     }
 }
 
-/// How a VM gets its interrupts.
+/// Writes the interrupt delivery of a VM.
 fn write_interrupts(planned: &Planned, vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     let why = &vm.interrupts_why;
     let Some(mode) = vm.gppt else {
@@ -349,7 +349,7 @@ fn write_interrupts(planned: &Planned, vm: &PlannedVm, out: &mut String) -> std:
     Ok(())
 }
 
-/// What EL2 does for a VM.
+/// Writes the services of EL2 for a VM.
 fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     let other = match (vm.gic.version, vm.cpus.len()) {
         (2, _) => "CPU interface",
@@ -406,7 +406,7 @@ fn write_services(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// What a VM rings and hears, and what that costs.
+/// Writes the doorbells that a VM rings and hears, and their cost.
 fn write_doorbells(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::Result {
     let name = |vm: usize| planned.vms[vm].name.as_str();
     let own = planned.vms[vm].gppt;

@@ -20,7 +20,7 @@ const SUITE: &str = "bookworm";
 const MIRROR: &str = "BULKHEAD_MIRROR";
 /// Debian's keys, as its package `debian-archive-keyring` installs them, on Ubuntu too.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// What the user can do when apt refuses.
+/// Advice to the user when apt fails.
 const ADVICE: &str = "see that the network reaches a Debian mirror (apt's proxy settings are used), \
                       or give a folder of .deb files with `bulkhead fetch --from DIR`";
 

@@ -7,7 +7,7 @@ use bulkhead_model::failure::Failure;
 use super::cache::{Cache, Unpacked};
 use super::deb::{self, Package};
 
-/// Where packages come from.
+/// Source of packages.
 pub trait Archive {
     /// The package of this name in the version to use; none when there is no such package.
     fn find(&mut self, name: &str, suite: Suite) -> Result<Option<Package>, Failure>;
@@ -19,7 +19,7 @@ pub trait Archive {
     }
 }
 
-/// Which of Debian's suites a package comes from.
+/// Suite of Debian that a package comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
     /// The release itself.

@@ -1,4 +1,4 @@
-//! Where downloads live: outside the repository, shared by all checkouts, named by package version.
+//! Cache of downloads: outside the repository, shared by all checkouts, named by package version.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -31,7 +31,7 @@ pub fn folder() -> PathBuf {
 /// A package and where it is unpacked.
 #[derive(Clone, Debug)]
 pub struct Unpacked {
-    /// What its control fields say.
+    /// Its control fields.
     pub package: Package,
     /// The root of its files.
     pub folder: PathBuf,
@@ -83,7 +83,7 @@ impl Cache {
         &self.folder
     }
 
-    /// Where a package is unpacked, whether it is there yet or not.
+    /// Returns the folder into which a package is unpacked, whether it is there yet or not.
     pub fn place(&self, package: &Package) -> PathBuf {
         self.folder.join("unpacked").join(package.stem())
     }
@@ -128,7 +128,7 @@ impl Cache {
         Ok(path)
     }
 
-    /// What was chosen so far; nothing when the file does not exist or is of another version.
+    /// Returns the choices so far; none when the file does not exist or is of another version.
     fn read(&self) -> Result<Chosen, Failure> {
         let path = self.folder.join("chosen.json");
         match fs::read(&path) {

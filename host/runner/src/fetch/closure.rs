@@ -1,4 +1,4 @@
-//! Which packages the programs of the initramfs need: those that provide the shared libraries that
+//! Packages that the programs of the initramfs need: those that provide the shared libraries that
 //! the programs and their libraries name (ELF `DT_NEEDED`), and no others. Debian's own dependencies
 //! would bring a graphics stack along with stress-ng.
 

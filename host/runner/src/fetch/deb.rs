@@ -11,7 +11,7 @@ use bulkhead_model::failure::Failure;
 use crate::command::run;
 use crate::temp_files;
 
-/// What the control fields of one package say, as far as it matters here.
+/// Control fields of one package, as far as they matter here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Package {
     /// Name of the package.

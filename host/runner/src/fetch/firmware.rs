@@ -17,17 +17,17 @@ use crate::temp_files;
 /// Debian's source package, and the first release whose version has SDEI on this board.
 const PACKAGE: &str = "arm-trusted-firmware";
 const SUITE: &str = "trixie";
-/// Where it starts the image: where QEMU would.
+/// Address at which it starts the image: the same as QEMU's.
 pub const ENTRY: u64 = 0x4020_0000;
-/// Where BL1 looks for the package of the other images in the flash (`PLAT_QEMU_FIP_BASE`).
+/// Offset in the flash at which BL1 looks for the package of the other images (`PLAT_QEMU_FIP_BASE`).
 const PACKAGE_AT: usize = 0x4_0000;
 /// BL2 and BL31 as the package names them (`firmware_image_package.h`).
 const BL2: u128 = 0x5ff9_ec0b_4d22_3e4d_a544_c39d_81c7_3f0a;
 const BL31: u128 = 0x47d4_086d_4cfe_9846_9b95_2950_cbbd_5a00;
-/// What the user can do.
+/// Advice to the user.
 const ADVICE: &str = "install make, xz-utils and gcc-aarch64-linux-gnu, and see that the network reaches a Debian mirror";
 
-/// What the board's flash has, once it is made.
+/// Returns the path of the file with the content of the board's flash, once it is made.
 pub fn file() -> PathBuf {
     cache::folder().join("firmware/tf-a.bin")
 }

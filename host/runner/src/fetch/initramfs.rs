@@ -88,7 +88,7 @@ pub fn make(cache: &Cache, kernel: &[Unpacked], packages: &[Unpacked]) -> Result
     cache.write(&name, &packed)
 }
 
-/// Everything in the archive.
+/// Returns everything in the archive.
 fn tree(kernel: &[Unpacked], packages: &[Unpacked]) -> Result<Tree, Failure> {
     let mut tree = Tree::default();
     for folder in ["dev", "proc", "sys", "tmp", "run", "root", "etc"] {

@@ -32,12 +32,12 @@ struct Kernel {
     meta: &'static str,
     /// First two numbers of its version.
     series: &'static str,
-    /// Where both come from.
+    /// Suite that both come from.
     suite: Suite,
 }
 
 impl Kernel {
-    /// Where a payload comes from that is a kernel; none for what is none.
+    /// Returns the kernel that a payload is; none for other payloads.
     const fn of(payload: Payload) -> Option<Self> {
         let (meta, series, suite) = match payload {
             Payload::Kernel => ("linux-image-arm64", "6.1", Suite::Stable),

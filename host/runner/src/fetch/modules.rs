@@ -144,7 +144,7 @@ fn modinfo(data: &[u8]) -> Result<String, object::Error> {
     Ok(String::from_utf8_lossy(bytes).into_owned())
 }
 
-/// What is in a folder, sorted.
+/// Returns the entries of a folder, sorted.
 fn folder(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
     let mut entries = entries.collect::<std::io::Result<Vec<_>>>()?;

@@ -16,15 +16,15 @@ use super::program::Program;
 use crate::command;
 use crate::progress::Step;
 
-/// What to count in a run.
+/// Configuration of the counts in a run.
 pub struct Instrument<'a> {
     /// EL2 as it was linked.
     pub el2: &'a Program,
-    /// Where the image is loaded, to count the boot from its first instruction.
+    /// Load address of the image, to count the boot from its first instruction.
     pub boot: Option<u64>,
     /// A guest's marks.
     pub marks: Option<Marks>,
-    /// How CPUs are told apart: by [`CpuKey::Tpidr`] under `-icount`, else by [`CpuKey::Index`].
+    /// Key by which CPUs are told apart: [`CpuKey::Tpidr`] under `-icount`, else [`CpuKey::Index`].
     pub cpus: CpuKey,
     /// A timer whose periods are watched.
     pub period: Option<Period>,
@@ -89,7 +89,7 @@ impl<'a> Instrument<'a> {
 }
 
 impl Attached {
-    /// What was counted, after QEMU has ended by itself or by a signal that it handles (SIGTERM).
+    /// Reads the counts, after QEMU has ended by itself or by a signal that it handles (SIGTERM).
     ///
     /// # Errors
     ///

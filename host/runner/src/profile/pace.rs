@@ -79,7 +79,7 @@ impl Pace {
         })
     }
 
-    /// What there is to read from when the machine is held, for `poll`.
+    /// Returns the descriptor that becomes readable when the machine is held, for `poll`.
     pub fn held(&self) -> Option<BorrowedFd<'_>> {
         let stream = self.stream.as_ref().map(AsFd::as_fd);
         stream.or_else(|| self.listener.as_ref().map(AsFd::as_fd))

@@ -1,4 +1,4 @@
-//! Which timer the profiler watches for the periods of a VM.
+//! Timer that the profiler watches for the periods of a VM.
 
 use bulkhead_abi::plan::InterruptMode;
 use bulkhead_core::plan::{Plan, rows_of};
@@ -11,8 +11,8 @@ const fn state_of(pcpu: u64) -> u64 {
     0x20_0100_0000 + 3 * 4096 + (pcpu << 21)
 }
 
-/// Where EL2 for a GICv2 reads GICC_IAR: in page 272 of the slot that all pCPUs share (`el2/src/hw/layout.rs`,
-/// `el2/src/hw/gic/v2.rs`).
+/// Address at which EL2 for a GICv2 reads GICC_IAR: in page 272 of the slot that all pCPUs share
+/// (`el2/src/hw/layout.rs`, `el2/src/hw/gic/v2.rs`).
 pub(super) const GICC_IAR: u64 = 0x20_0020_0000 + 272 * 4096 + 0xc;
 
 /// The timer of the first vCPU of a VM; none if the plan has no such VM.

@@ -1,4 +1,4 @@
-//! What the profiler has to know of linked programs: EL2's code and functions, the marks of a guest.
+//! Data of linked programs for the profiler: EL2's code and functions, the marks of a guest.
 
 use std::path::Path;
 

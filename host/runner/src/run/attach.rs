@@ -39,7 +39,7 @@ pub struct Server {
     socket: PathBuf,
     _note: Note,
     clients: Vec<UnixStream>,
-    /// What came last, for those who attach later.
+    /// Latest output, for clients that attach later.
     recent: VecDeque<u8>,
 }
 
@@ -125,7 +125,7 @@ impl Drop for Server {
     }
 }
 
-/// How a client's visit ended.
+/// End of a client's visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
     /// The user left.

@@ -34,7 +34,7 @@ impl Debugger {
     ///
     /// # Errors
     ///
-    /// Nobody listens, or who does is no stub of QEMU.
+    /// Nobody listens, or the listener is no stub of QEMU.
     pub fn connect(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;

@@ -12,7 +12,7 @@ use bulkhead_model::failure::Failure;
 
 use crate::sys;
 
-/// What one look at the console gave.
+/// Result of one read of the console.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
     /// So many bytes came.
@@ -23,7 +23,7 @@ pub enum Output {
     Closed,
 }
 
-/// What an emulator takes of the host.
+/// Use of the host by an emulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time of its threads that have not ended.
@@ -191,7 +191,7 @@ impl Emulator {
         let _ = self.child.wait();
     }
 
-    /// What the emulator itself said on its standard error.
+    /// Returns the text that the emulator itself wrote to its standard error.
     pub fn messages(&mut self) -> String {
         let mut text = Vec::new();
         // Without its words the failure is still reported.
@@ -200,7 +200,7 @@ impl Emulator {
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
-    /// What it has taken of the host so far; `None` when it has ended.
+    /// Returns its use of the host so far; `None` when it has ended.
     pub fn usage(&self) -> Option<Usage> {
         let tasks = format!("/proc/{}/task", self.child.id());
         let (mut ticks, mut asleep) = (0, true);

@@ -3,7 +3,7 @@
 /// Ctrl-T: starts a command to the console multiplexer in EL2, or to this tool.
 pub const ESCAPE: u8 = 0x14;
 
-/// What the user asked of the tool.
+/// Command of the user to the tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `Ctrl-T q`: end the run (or, attached, this console).

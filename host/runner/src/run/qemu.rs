@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the guests' clocks follow.
+/// Source of the guests' clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// The host's clock; CPUs run in parallel. Figures are noise, and whatever the host gives to
@@ -18,10 +18,10 @@ pub enum Clock {
     },
 }
 
-/// How often QEMU looks up when CPUs take turns, in microseconds of their time.
+/// Period of the timer that keeps turns of CPUs short, in microseconds of their time.
 const METRONOME_US: u32 = 250;
 
-/// How the image gets into the board.
+/// Way in which the image gets into the board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// QEMU boots it as it boots a Linux: device tree in x0, at the level below its own firmware.
@@ -35,31 +35,31 @@ pub enum Start {
     },
     /// Firmware of the board's own, which starts the image with the device tree in x0.
     Firmware {
-        /// What the board's flash has.
+        /// Content of the board's flash.
         rom: PathBuf,
-        /// Where the firmware expects the image.
+        /// Address at which the firmware expects the image.
         image: u64,
     },
     /// A boot loader in the board's flash, which is told on the console to get the image from one of these.
     Loader {
-        /// What the board's flash has.
+        /// Content of the board's flash.
         rom: PathBuf,
-        /// Where the image is.
+        /// Source of the image.
         source: Source,
     },
     /// QEMU puts bytes into memory and starts the first CPU at its highest exception level, with nothing
     /// in its registers.
     At {
-        /// Where the first CPU starts.
+        /// Address at which the first CPU starts.
         entry: u64,
-        /// Where the image goes.
+        /// Address at which the image is loaded.
         image: u64,
         /// Other files and where they go.
         blobs: Vec<(PathBuf, u64)>,
     },
 }
 
-/// Where a boot loader gets an image from: a folder on the host, which the board can only read.
+/// Source from which a boot loader gets an image: a folder on the host, which the board can only read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// A virtio disk with one FAT partition, which has the folder's files.
@@ -91,9 +91,9 @@ pub struct Qemu {
     pub options: Vec<String>,
     /// UARTs that QEMU has before the console's; they are on nothing.
     pub before: u32,
-    /// How it gets there.
+    /// Way in which the image gets into the board.
     pub start: Start,
-    /// What the guests' clocks follow.
+    /// Source of the guests' clocks.
     pub clock: Clock,
     /// Values of `-plugin`: TCG plugins with their arguments.
     pub plugins: Vec<OsString>,
@@ -201,7 +201,7 @@ impl Qemu {
         .to_vec()
     }
 
-    /// What each UART is connected to: one to the console, the others to nothing.
+    /// Returns the arguments that connect one UART to the console, and the others to nothing.
     fn serial_ports(&self) -> impl Iterator<Item = OsString> {
         let nothing = |count: u32| (0..count).map(|_| "null");
         let after = nothing(self.uarts.saturating_sub(1));
@@ -227,7 +227,7 @@ impl Qemu {
         arguments
     }
 
-    /// What is in memory when the board starts, and where it starts.
+    /// Returns the arguments for the content of memory when the board starts, and for the address at which it starts.
     fn boot(&self) -> Vec<OsString> {
         match &self.start {
             Start::Kernel => vec!["-kernel".into(), self.image.clone().into()],
@@ -292,7 +292,7 @@ fn loader(path: &Path, at: u64) -> OsString {
     value
 }
 
-/// What makes the clock follow the instructions, of which each takes 2^`shift` nanoseconds.
+/// Returns the arguments that make the clock follow the instructions, of which each takes 2^`shift` nanoseconds.
 fn instruction_clock(shift: u8) -> [OsString; 8] {
     [
         "-icount".into(),

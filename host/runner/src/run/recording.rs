@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::console::{ExitTable, Line, VmEnd};
 
-/// What every recording starts with.
+/// Kind in the first line of every recording.
 const KIND: &str = "recording";
 /// Version of the format. A tool reads no other.
 const VERSION: u32 = 1;
@@ -127,11 +127,11 @@ impl Recorder {
 /// A recording that was read.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recording {
-    /// What ran.
+    /// First line: what ran.
     pub head: Head,
-    /// What was said.
+    /// Lines of the console.
     pub lines: Vec<Said>,
-    /// How it ended; none: the tool was killed before.
+    /// Last line: the end of the run; none: the tool was killed before.
     pub tail: Option<Tail>,
 }
 

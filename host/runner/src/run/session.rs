@@ -17,7 +17,7 @@ use super::keys::{Action, Keys};
 use super::terminal::{RawMode, is_terminal};
 use crate::temp_files::{Session, is_ignored};
 
-/// How a session ended. The emulator has ended with it.
+/// End of a session. The emulator has ended with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The emulator ended by itself: the board was powered off, or it failed.
@@ -41,7 +41,7 @@ pub enum Flow {
     End,
 }
 
-/// Who watches a session: shows it, and may type.
+/// Viewer of a session: shows it, and may type.
 pub trait View {
     /// The board said something. `keys` are typed on the console afterwards.
     ///
@@ -61,7 +61,7 @@ pub trait View {
     }
 }
 
-/// What a session needs besides emulator and view.
+/// Options of a session besides emulator and view.
 #[derive(Debug, Default)]
 pub struct Options {
     /// Others may attach here.

@@ -1,5 +1,5 @@
-//! What EL2 took of a run, by VM and by class of VM: exits, CPU time, how long vCPUs waited for their pCPUs. From what EL2
-//! reports of VMs that have stopped.
+//! Cost of EL2 in a run, by VM and by class of VM: exits, CPU time, waits of vCPUs for their pCPUs. From EL2's reports
+//! of VMs that have stopped.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ const EXITS: [Column; 5] = [
     Column::Right(9),
     Column::Right(9),
 ];
-/// Columns of what vCPUs had that share a pCPU, likewise.
+/// Columns of the CPU time of vCPUs that share a pCPU, likewise.
 const TIMES: [Column; 6] = [
     Column::Left(24),
     Column::Right(8),
@@ -33,7 +33,7 @@ const TIMES: [Column; 6] = [
 pub struct Exits {
     /// Name of the exit class.
     pub class: String,
-    /// How many.
+    /// Number of exits.
     pub count: u64,
     /// Arithmetic mean.
     pub mean: f64,
@@ -56,7 +56,7 @@ pub struct Group {
     pub all: Exits,
     /// By exit class.
     pub exits: Vec<Exits>,
-    /// What those had that did not have their pCPU to themselves.
+    /// CPU time of the vCPUs that did not have their pCPU to themselves.
     pub time: Option<CpuTime>,
 }
 
@@ -67,7 +67,7 @@ impl Group {
     }
 }
 
-/// See the module.
+/// Cost of EL2 in a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunSummary {
     /// By VM, in the order in which they stopped.
@@ -105,7 +105,7 @@ impl RunSummary {
         }
     }
 
-    /// Nothing was reported.
+    /// Whether nothing was reported.
     pub fn is_empty(&self) -> bool {
         self.vms.is_empty()
     }

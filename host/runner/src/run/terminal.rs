@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 
-/// True if keys can be read and pictures drawn: input and output are both a terminal.
+/// Whether keys can be read and pictures drawn: input and output are both a terminal.
 pub fn is_terminal() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }

@@ -1,4 +1,4 @@
-//! What both must have alike once everything has been delivered.
+//! Comparison of the vGIC with the model once everything has been delivered.
 
 use super::*;
 
@@ -22,7 +22,7 @@ impl<const V2: bool> Machine<V2> {
 
     // --- comparing ------------------------------------------------------------------------------
 
-    /// What each vCPU would acknowledge now.
+    /// Compares the interrupts that each vCPU would acknowledge now.
     pub(super) fn compare_signals(&self) {
         for (cpu, pcpu) in self.pcpus.iter().enumerate().filter(|(_, pcpu)| pcpu.on) {
             let candidates = self.model.candidates(cpu);

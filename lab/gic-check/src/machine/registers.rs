@@ -83,7 +83,7 @@ impl<const V2: bool> Machine<V2> {
         self.access(cpu, frame, offset, size, Some(value.into()));
     }
 
-    /// What is left of a write where the architecture defines what it does; `None` if nothing is.
+    /// Returns the part of a write whose effect the architecture defines; `None` if there is none.
     pub(super) fn defined(
         &mut self,
         cpu: usize,

@@ -7,7 +7,7 @@ pub use core::{array, fmt, iter, mem, num, ops};
 pub mod cell {
     use std::sync::OnceLock;
 
-    /// A cell of which loom knows who has come to it, and when. Each must have come after the last.
+    /// A cell of which loom knows the threads that have come to it, and when. Each must have come after the last.
     #[derive(Debug)]
     pub struct UnsafeCell<T> {
         value: core::cell::UnsafeCell<T>,

@@ -1,4 +1,4 @@
-//! How models are run.
+//! Running of models.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

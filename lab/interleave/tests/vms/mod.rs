@@ -192,7 +192,7 @@ pub fn vm<const V2: bool>() -> [Vcpu<V2>; 2] {
     vcpus
 }
 
-/// All who have been told to look do so, until nobody has. `told`: by others.
+/// All vCPUs that have been told to look do so, until none has. `told`: by others.
 pub fn settle<const V2: bool>(vcpus: &mut [Vcpu<V2>; 2], told: u8) {
     let mut told = told;
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! What the sanitizer is told: where EL2's code runs and where findings go.
+//! Configuration of the sanitizer: the places of EL2's code, and the file for findings.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ use crate::Symbol;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where a [`super::Record`] is added for each thing that happens.
+    /// Path of the file to which a [`super::Record`] is added for each thing that happens.
     pub output: PathBuf,
-    /// Where EL2's code runs.
+    /// Places at which EL2's code runs.
     pub code: Vec<Code>,
     /// Functions of EL2, by linked address.
     pub symbols: Vec<Symbol>,

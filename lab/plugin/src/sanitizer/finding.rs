@@ -1,4 +1,4 @@
-//! What the sanitizer says, and by which rule of the architecture.
+//! Findings of the sanitizer, and the rules of the architecture that they break.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,7 +33,7 @@ pub enum Rule {
     PastCaches,
     /// Another pCPU is told of data that it may not see yet.
     Signal,
-    /// What another pCPU stored before an SGI may be read as it was before that.
+    /// Memory that another pCPU stored to before an SGI may be read as it was before that.
     Acknowledge,
     /// A write to the active states of the GIC may still be under way when a guest runs.
     PostedWrite,
@@ -90,8 +90,8 @@ impl Rule {
         }
     }
 
-    /// Where the architecture says so: DDI 0487 with the tag of the rule or the title of the section,
-    /// because numbers of sections differ between issues.
+    /// Returns the source in the architecture: DDI 0487 with the tag of the rule or the title of the
+    /// section, because numbers of sections differ between issues.
     pub const fn source(self) -> &'static str {
         match self {
             Self::BreakBeforeMake => "DDI 0487, TLB maintenance, R_WHZWS and R_DDMVT",
@@ -128,7 +128,7 @@ impl Rule {
         }
     }
 
-    /// What to do about it.
+    /// Returns the remedy.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::BreakBeforeMake => "write 0, DSB, TLBI, DSB, and only then the new descriptor",
@@ -159,7 +159,7 @@ impl Rule {
 /// A defect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which rule is broken.
+    /// The broken rule.
     pub rule: Rule,
     /// MPIDR_EL1 of the pCPU.
     pub cpu: u64,
@@ -167,7 +167,7 @@ pub struct Finding {
     pub pc: u64,
     /// Its function and offset.
     pub place: String,
-    /// What happened.
+    /// Description of the defect.
     pub what: String,
 }
 
@@ -188,7 +188,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What stands in a line of the output, as JSON.
+/// Content of a line of the output, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Record {
@@ -200,11 +200,11 @@ pub enum Record {
     Broken(Finding),
 }
 
-/// Reads the output of a run: how many VMIDs were entered, and what was found.
+/// Reads the output of a run: the number of VMIDs that were entered, and the findings.
 ///
 /// # Errors
 ///
-/// What to tell the user: there is no output, or it is not one.
+/// Message to the user: there is no output, or it is not one.
 pub fn read(text: &str) -> Result<(usize, Vec<Finding>), String> {
     let records = serde_json::Deserializer::from_str(text).into_iter::<Record>();
     let records: Result<Vec<_>, _> = records.collect();

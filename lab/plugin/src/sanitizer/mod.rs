@@ -1,5 +1,5 @@
-//! What the architecture sanitizer and the host tool tell each other. Here and not in the sanitizer's own
-//! crate, because a program can hold one plugin only.
+//! Data that the architecture sanitizer and the host tool exchange. It is here and not in the sanitizer's
+//! own crate, because a program can hold one plugin only.
 
 mod config;
 mod finding;

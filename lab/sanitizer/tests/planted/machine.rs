@@ -1,4 +1,4 @@
-//! A board for small programs: where what lies, and a run of QEMU under the sanitizer.
+//! A board for small programs: its addresses, and a run of QEMU under the sanitizer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,12 +8,12 @@ use bulkhead_plugin::sanitizer::{Active, Code as Range, Config, Finding, read};
 
 use crate::code::*;
 
-/// Where the program is loaded.
+/// Address at which the program is loaded.
 const BASE: u64 = 0x4010_0000;
 const VECTORS: u64 = BASE + 0x8000;
-/// What EL2 executes when the guest has called it.
+/// Address of the code that EL2 executes when the guest has called it.
 const AGAIN: u64 = BASE + 0x9000;
-/// What the second CPU executes.
+/// Address of the code that the second CPU executes.
 pub const SECOND: u64 = BASE + 0xa000;
 const END: u64 = BASE + 0x10_0000;
 
@@ -28,7 +28,7 @@ pub const STAGE2: u64 = ROOT + 0x4000;
 const STAGE2_LEVEL2: u64 = ROOT + 0x5000;
 /// Free memory of EL2.
 pub const FREE: u64 = 0x4040_0000;
-/// What the window of the other map shows.
+/// Memory that the window of the other map shows.
 pub const OTHER_FREE: u64 = FREE + (2 << 20);
 /// Memory of the guest, with its program, and a second block.
 pub const GUEST: u64 = 0x4100_0000;
@@ -76,7 +76,7 @@ pub fn page(address: u64) -> u64 {
     address >> 12
 }
 
-/// What runs, on which machine.
+/// Code that runs, and the machine that it runs on.
 pub struct Machine {
     /// EL2 from its reset to its first ERET.
     pub first: Code,
@@ -186,12 +186,12 @@ fn plugin() -> PathBuf {
         .expect("cargo builds the plugin before its tests")
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// VMIDs that were entered.
     pub entered: usize,
-    /// What was found.
+    /// Findings.
     pub findings: Vec<Finding>,
 }
 

@@ -1,4 +1,4 @@
-//! What concerns another CPU, and what the sanitizer cannot follow.
+//! Defects that concern another CPU, and code that the sanitizer cannot follow.
 
 use super::*;
 

@@ -11,11 +11,11 @@ use super::process::{Process, tool};
 use crate::testing::suite::{Context, Job, Test};
 use crate::testing::systems;
 
-/// Whether a vCPU has its pCPU, with what gdb says about it.
+/// Script that checks what gdb says about VMs that share a pCPU.
 const SHARED: &str = include_str!("shared.py");
-/// The same of Linux.
+/// Script that checks what gdb says about Linux kernels.
 const LINUX: &str = include_str!("linux.py");
-/// What a script says when it has come to its end.
+/// Words that a script says when it has come to its end.
 const DONE: &str = "all was looked at";
 
 /// The tests of this file.
@@ -44,7 +44,7 @@ pub fn tests() -> Vec<Test> {
     tests.collect()
 }
 
-/// Runs a system, with gdb as its user wants it; gives the run and gdb's command file.
+/// Runs a system, with gdb as its user wants it; returns the run and gdb's command file.
 fn run(system: &Path, when: &str) -> Result<(Process, PathBuf), Vec<String>> {
     if !gdb::is_installed() {
         let advice = "`apt-get install gdb-multiarch` brings it";
@@ -63,7 +63,7 @@ fn run(system: &Path, when: &str) -> Result<(Process, PathBuf), Vec<String>> {
     ))
 }
 
-/// Drives gdb without a terminal; gives what it said.
+/// Drives gdb without a terminal; returns what it said.
 fn drive(script: &Path, commands: &[&str]) -> Result<String, Vec<String>> {
     let mut command = Command::new("timeout");
     command

@@ -38,7 +38,7 @@ impl Process {
         })
     }
 
-    /// Waits for a line with these words; gives it.
+    /// Waits for a line with these words; returns it.
     pub(super) fn until(&mut self, words: &str) -> Result<String, Vec<String>> {
         loop {
             match self.lines.recv_timeout(GUARD) {

@@ -13,11 +13,12 @@ use crate::book::PAGES;
 use crate::testing::end_to_end::copy_sources;
 use crate::testing::suite::{Context, Job, Test};
 
-/// What Debian 12 is called.
+/// Name of Debian 12.
 const RELEASE: &str = "bookworm";
-/// Where the checkout is in it.
+/// Path of the checkout in it.
 const CHECKOUT: &str = "root/bulkhead";
-/// Runs a command in the folder `$1`, with its own /proc and this computer's devices; all of it goes with the command.
+/// Shell script that runs a command in the folder `$1`, with its own /proc and this computer's devices; all of it goes
+/// with the command.
 const ENTER: &str = "mount -t proc proc \"$1/proc\" && mount --rbind /dev \"$1/dev\" && \
     folder=$1 && shift && exec chroot \"$folder\" env -i \"$@\"";
 /// Variables that say how the network is reached.
@@ -33,7 +34,7 @@ const NETWORK: [&str; 8] = [
 ];
 /// Variables that name the certificates to trust.
 const CERTIFICATES: [&str; 3] = ["SSL_CERT_FILE", "CURL_CA_BUNDLE", "CARGO_HTTP_CAINFO"];
-/// Where they are in it.
+/// Path of the certificates in it.
 const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// The tests of this file.
@@ -76,7 +77,7 @@ fn all(context: &Context, place: &Place) -> Result<String, Vec<String>> {
     })
 }
 
-/// What the last line of a run of the tests says, if that is a pass.
+/// Returns the last line of a run of the tests, if that is a pass.
 fn verdict(said: &str, success: bool) -> Result<String, Vec<String>> {
     let last = said.lines().last().unwrap_or_default();
     let passed = last.split_once(" passed, ");
@@ -124,7 +125,7 @@ fn fresh(
     steps(context, &place)
 }
 
-/// What this computer lacks for the test.
+/// Returns what this computer lacks for the test.
 fn missing() -> Vec<String> {
     let mut missing = Vec::new();
     if !rustix::process::geteuid().is_root() {
@@ -146,13 +147,13 @@ fn missing() -> Vec<String> {
     missing
 }
 
-/// Where apt finds a suite of Debian.
+/// Returns the address at which apt finds a suite of Debian.
 fn mirror(suite: &str) -> Option<String> {
     let named = || std::env::var("BULKHEAD_MIRROR").ok();
     apt::mirror_of(suite).or_else(|| named().filter(|_| suite == RELEASE))
 }
 
-/// Installs the least Debian that there is, and how this computer reaches archives.
+/// Installs the smallest Debian, with this computer's settings for reaching archives.
 fn install(root: &Path) -> Result<(), Vec<String>> {
     let why = |error: &dyn std::fmt::Display| vec![error.to_string()];
     let address = mirror(RELEASE).unwrap_or_default();
@@ -212,7 +213,7 @@ fn install(root: &Path) -> Result<(), Vec<String>> {
     Ok(())
 }
 
-/// The environment in it.
+/// Returns the environment variables in it.
 fn variables() -> Vec<String> {
     let fixed = [
         "HOME=/root",

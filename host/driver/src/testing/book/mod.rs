@@ -1,4 +1,4 @@
-//! The book is followed to the letter: what its pages say is done, in order, and shows what they say.
+//! The book is followed to the letter: its steps are done, in order, and have to show what its pages say.
 
 mod fresh;
 mod page;
@@ -18,11 +18,11 @@ use reader::{Place, read};
 
 /// The folders of pages that tell what to do.
 const FOLLOWED: [&str; 2] = ["tutorial", "how-to"];
-/// What is followed besides.
+/// Page that is followed besides.
 const README: &str = "README";
 /// A page that needs more than the checkout, and whose steps the tests `boot/` do.
 const ELSEWHERE: &str = "how-to/boot";
-/// What a reader finds in the working folder, besides the tool.
+/// Entries of the working folder that a reader finds, besides the tool.
 const FOUND: [&str; 6] = ["boards", "systems", "guests", "host", "tests", "out"];
 
 /// A test for each page that has something done.

@@ -1,4 +1,4 @@
-//! What a page of the book has its reader do, in order.
+//! Steps that a page of the book has its reader do, in order.
 
 /// One thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +21,9 @@ pub enum Step {
     },
     /// Run a command: a line of a `sh` block, or one behind `$ ` in a `console` block.
     Command {
-        /// What a shell gets.
+        /// Text that a shell gets.
         text: String,
-        /// What it shows; nothing if the page does not say.
+        /// Lines that it shows; none if the page does not say.
         shows: Vec<String>,
     },
 }
@@ -110,8 +110,8 @@ fn run(command: &str) -> Step {
     }
 }
 
-/// What differs between what a page shows and what came, if anything. A line `...` stands for any lines, `...` within a
-/// line for any characters. Spaces at the ends of lines do not count.
+/// Returns the difference between what a page shows and what came, if there is one. A line `...` stands for any lines,
+/// `...` within a line for any characters. Spaces at the ends of lines do not count.
 pub fn differs(shown: &[String], came: &[&str]) -> Option<String> {
     // The furthest line of `came` that any reading reaches, and what it should have been.
     let mut furthest = (0, String::new());

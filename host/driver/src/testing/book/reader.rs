@@ -14,18 +14,18 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::page::{Step, differs, same, steps};
 use crate::testing::terminal::Terminal;
 
-/// How a shell prompts on the console, behind the label of its VM.
+/// Prompt of a shell on the console, behind the label of its VM.
 const PROMPT: &str = "/ # ";
 /// Key by which the console's own commands start.
 const ESCAPE: &str = "Ctrl-T ";
 
-/// Where a page is read.
+/// Place in which a page is read.
 pub struct Place {
     /// The reader's working folder.
     pub folder: PathBuf,
     /// The shell that does what it is given in that folder.
     pub shell: Box<dyn Fn(&str) -> Command>,
-    /// Ends a command that hangs.
+    /// Time after which a command that hangs is ended.
     pub guard: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Place {
         fs::write(&path, changed).map_err(|why| format!("{name}: {why}"))
     }
 
-    /// Runs a command without a terminal. What a page shows is both of its streams.
+    /// Runs a command without a terminal. The page shows both of its streams.
     fn run(&self, text: &str, shows: &[String]) -> Result<(), String> {
         let (status, said) = self.output(text).map_err(|why| why.to_string())?;
         let lines: Vec<&str> = said.lines().collect();
@@ -122,7 +122,7 @@ impl Place {
         }
     }
 
-    /// Starts a command on a terminal of its own: where to type, what it says, the child.
+    /// Starts a command on a terminal of its own; returns the file to type into, what it says, and the child.
     fn terminal(&self, text: &str) -> io::Result<(File, Receiver<Vec<u8>>, Child)> {
         let terminal = Terminal::open()?;
         let theirs = terminal.theirs;
@@ -134,11 +134,11 @@ impl Place {
     }
 }
 
-/// What came on a terminal.
+/// Output of a terminal.
 struct Seen {
     screen: Receiver<Vec<u8>>,
     said: Vec<u8>,
-    /// How much of the plain text was compared.
+    /// Bytes of the plain text that were compared.
     at: usize,
 }
 
@@ -194,7 +194,7 @@ fn end(child: &mut Child, deadline: Instant) -> io::Result<ExitStatus> {
     }
 }
 
-/// What is typed at a line that a page shows: after which text, and which bytes.
+/// Returns what is typed at a line that a page shows: after which text, and which bytes.
 fn typed(line: &str) -> Option<(String, Vec<u8>)> {
     if let Some(key) = line.strip_prefix(ESCAPE) {
         return Some((String::new(), [b"\x14", key.trim().as_bytes()].concat()));
@@ -205,7 +205,7 @@ fn typed(line: &str) -> Option<(String, Vec<u8>)> {
     labelled.then(|| (format!("{before}{PROMPT}"), bytes))
 }
 
-/// Where the first whole line of `text` ends that is as shown.
+/// Returns the end of the first whole line of `text` that is as shown.
 fn end_of(shown: &str, text: &str) -> Option<usize> {
     let mut end = 0;
     for line in text.split_inclusive('\n') {

@@ -1,4 +1,5 @@
-//! The book as mdBook renders it: `docs/rendered`, on request. mdBook is the computer's, or one that cargo installs below `target/`.
+//! The book as mdBook renders it: `docs/rendered`, on request. mdBook is the computer's, or one that cargo installs
+//! below `target/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -77,7 +78,7 @@ fn with_mdbook(root: &Path) -> Result<OsString, String> {
     std::env::join_paths(folders).map_err(|why| why.to_string())
 }
 
-/// Runs a command; what it says if it fails.
+/// Runs a command; returns what it says if it fails.
 fn said(mut command: Command) -> Result<(), Vec<String>> {
     let output = command.output();
     let output = output.map_err(|why| vec![format!("{command:?}: {why}")])?;

@@ -1,7 +1,7 @@
 //! The page of a plan in a browser: Debian's Chromium without a window, on request.
 //!
-//! What has to hold is asked inside the page by [a script](probe.js): nothing on the console, nothing wider than the
-//! window, every text readable against its ground, details for the keyboard. Where its parts stand is held against
+//! The conditions are checked inside the page by [a script](probe.js): nothing on the console, nothing wider than the
+//! window, every text readable against its ground, details for the keyboard. The places of its parts are held against
 //! `tests/page/layout.json`, coarsely, because fonts differ from one machine to the next; pictures are left in
 //! `out/test/page/` for people.
 
@@ -24,11 +24,11 @@ use bulkhead_runner::run::recording::{Head, Recording, Said};
 
 use super::suite::{Context, Job, Test};
 
-/// Where parts stood when somebody looked at the page and liked it.
+/// Path of the layout that the page had when somebody looked at it and liked it.
 const KEPT: &str = "tests/page/layout.json";
-/// How far a part may have moved sideways, and how much its width may differ: hundredths of the window.
+/// Largest sideways move of a part, and largest difference of its width: hundredths of the window.
 const SIDEWAYS: i64 = 3;
-/// How much a height may differ: percent of it. Fonts decide where lines break.
+/// Largest difference of a height: percent of it. Fonts decide where lines break.
 const HEIGHT: i64 = 20;
 /// Windows: width, height, dark.
 const WINDOWS: [(u32, u32, bool); 4] = [
@@ -41,7 +41,7 @@ const WINDOWS: [(u32, u32, bool); 4] = [
 /// Place of a part: left, top, width, height in hundredths of the window's width.
 type Boxes = BTreeMap<String, [i64; 4]>;
 
-/// What the page says about itself.
+/// Report of the page about itself.
 #[derive(Debug, Deserialize, Serialize)]
 struct Answer {
     width: u32,
@@ -64,7 +64,7 @@ pub fn tests() -> Vec<Test> {
     vec![test.on_request("it needs Chromium")]
 }
 
-/// The first browser of these that there is.
+/// Returns the first browser of these that there is.
 fn browser() -> Result<PathBuf, String> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -231,7 +231,7 @@ fn plan_of(prepared: Result<prepare::Prepared, prepare::Stopped>) -> Result<Valu
     Ok(plan)
 }
 
-/// Opens a page in a window, leaves a picture, and gives what the page says about itself.
+/// Opens a page in a window, leaves a picture, and returns what the page says about itself.
 fn ask(
     browser: &Path,
     page: &Path,
@@ -294,7 +294,7 @@ fn ask(
     serde_json::from_str(answer).map_err(|error| why(&error))
 }
 
-/// Parts that do not stand where they stood, or are not there on one side.
+/// Returns the parts that do not stand where they stood, or are not there on one side.
 fn moved(kept: &BTreeMap<String, Boxes>, found: &BTreeMap<String, Boxes>) -> Vec<String> {
     let mut moved = Vec::new();
     let windows = kept

@@ -10,7 +10,7 @@ use bulkhead_core::plan::Plan;
 
 use super::walk::{PAGE, Reader, Walk, walk};
 
-/// What tells which tables a CPU uses.
+/// Registers that tell which tables a CPU uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu {
     /// VTTBR_EL2: root and VMID.
@@ -27,7 +27,7 @@ struct Run {
     ipa: u64,
     pa: u64,
     size: u64,
-    /// As in [`super::walk::Leaf`].
+    /// Attributes, as in [`super::walk::Leaf`].
     usage: u64,
 }
 
@@ -46,8 +46,8 @@ impl fmt::Display for Run {
     }
 }
 
-/// How a region may be used, as bits of a stage-2 descriptor (DDI 0487, D8.3.2 "Block and Page
-/// descriptors"): MemAttr [5:2], S2AP [7:6], SH [9:8], AF [10], XN [54:53].
+/// Returns the attributes of a region, as bits of a stage-2 descriptor (DDI 0487, D8.3.2 "Block and Page descriptors"):
+/// MemAttr [5:2], S2AP [7:6], SH [9:8], AF [10], XN [54:53].
 fn usage(region: &Region) -> u64 {
     // Normal, write-back inside and outside, inner shareable; or Device-nGnRE.
     let normal = [RegionKind::Ram, RegionKind::Shared, RegionKind::StolenTime]
@@ -68,7 +68,7 @@ fn usage(region: &Region) -> u64 {
     kind | access | 1 << 10 | fetch
 }
 
-/// Ranges that follow each other in both address spaces and are used alike become one.
+/// Merges ranges that follow each other in both address spaces and have the same attributes.
 fn merge(all: impl Iterator<Item = Run>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for next in all {
@@ -86,8 +86,8 @@ fn merge(all: impl Iterator<Item = Run>) -> Vec<Run> {
     runs
 }
 
-/// What is wrong with the tables; empty if they are the plan's. `base` is where the image was loaded,
-/// `cpus` are those of the board by number. All VMs have run by now.
+/// Returns what is wrong with the tables; empty if they are the plan's. `base` is where the image was loaded, `cpus`
+/// are those of the board by number. All VMs have run by now.
 pub fn judge(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut walks = Vec::new();
@@ -155,7 +155,7 @@ fn walk_of(
     walk(vtcr, vttbr, read)
 }
 
-/// What is missing, and what is mapped without being in the plan.
+/// Returns what is missing, and what is mapped without being in the plan.
 fn content(plan: &Plan<'_>, base: u64, index: usize, walk: &Walk) -> Vec<String> {
     let mut wrong = walk.wrong.clone();
     let expected = merge(plan.regions_of(index).iter().map(|region| Run {
@@ -189,12 +189,12 @@ fn pool_page(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
     base + plan.header.image.pool_offset + before as u64 * PAGE
 }
 
-/// Physical address of the page in which a VM is told stolen time.
+/// Physical address of the page in which a VM is told its stolen time.
 fn stolen_time(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
     pool_page(plan, base, vm) + u64::from(STOLEN_TIME_PAGE) * PAGE
 }
 
-/// Every table lies in the part of the pool that is for tables, and belongs to one VM.
+/// Checks that every table lies in the part of the pool that is for tables, and belongs to one VM.
 fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let image = &plan.header.image;
     let first = pool_page(plan, base, plan.vms.len());
@@ -219,7 +219,7 @@ fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     wrong
 }
 
-/// Nothing of EL2 is mapped, and what two VMs reach is memory that the plan lets them share.
+/// Checks that nothing of EL2 is mapped, and that what two VMs reach is memory that the plan lets them share.
 fn reach(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let (board, image) = (&plan.header.board, &plan.header.image);
     let of_el2 = [

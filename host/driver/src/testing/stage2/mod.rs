@@ -27,7 +27,7 @@ const SHOWN: usize = 10;
 /// Reads and judges the tables of one run.
 #[derive(Debug)]
 pub struct Tables {
-    /// Where the socket of the debugger is.
+    /// Folder of the debugger's socket.
     folder: tempfile::TempDir,
     plan: Vec<u64>,
     base: u64,
@@ -36,7 +36,7 @@ pub struct Tables {
     wrong: Vec<String>,
 }
 
-/// What was in registers and memory at one time.
+/// Contents of registers and memory at one time.
 #[derive(Debug)]
 struct Reading {
     cpus: Vec<Cpu>,
@@ -134,7 +134,7 @@ impl Tables {
         Ok(())
     }
 
-    /// What was wrong.
+    /// Returns what was wrong.
     pub fn verdict(mut self) -> Vec<String> {
         let Ok(plan) = Plan::open(self.plan.as_bytes()) else {
             return vec!["the plan is broken".to_owned()];

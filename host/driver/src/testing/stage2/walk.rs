@@ -8,12 +8,12 @@ pub const PAGE: u64 = 4096;
 const ADDRESS: u64 = ((1 << 48) - 1) & !(PAGE - 1);
 /// The contiguous hint.
 const CONTIGUOUS: u64 = 1 << 52;
-/// Bits of a block or page that say how memory may be used: MemAttr, S2AP, SH, AF below, XN above.
+/// Attributes of a block or page: MemAttr, S2AP, SH, AF below, XN above.
 const USE: u64 = 0x7fc | 3 << 53;
 /// Descriptors in a row that share a contiguous hint.
 const RUN: u64 = 16;
 
-/// What a block or page descriptor maps.
+/// Mapping of a block or page descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaf {
     /// Address in the VM.
@@ -22,20 +22,20 @@ pub struct Leaf {
     pub pa: u64,
     /// Bytes.
     pub size: u64,
-    /// How it may be used: MemAttr, S2AP, SH, AF and XN at their places in the descriptor.
+    /// Attributes: MemAttr, S2AP, SH, AF and XN at their places in the descriptor.
     pub usage: u64,
-    /// It carries the contiguous hint.
+    /// Whether it carries the contiguous hint.
     hint: bool,
 }
 
-/// What was found below a root.
+/// Tables, mappings and faults below a root.
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
     /// Physical addresses of the tables, the root first.
     pub tables: Vec<u64>,
-    /// What is mapped, ascending by IPA.
+    /// Mappings, ascending by IPA.
     pub leaves: Vec<Leaf>,
-    /// What no table should hold.
+    /// Contents that no table should hold.
     pub wrong: Vec<String>,
 }
 
@@ -146,8 +146,8 @@ impl Walk {
         });
     }
 
-    /// A hint is right if all sixteen aligned descriptors have it, map contiguous memory that is aligned
-    /// like them, and allow the same (D8.7.1 "The Contiguous bit").
+    /// Checks the contiguous hints: one is right if all sixteen aligned descriptors have it, map contiguous memory that
+    /// is aligned like them, and allow the same (D8.7.1 "The Contiguous bit").
     fn hints(&mut self) {
         for leaf in &self.leaves {
             let run = leaf.size * RUN;

@@ -5,7 +5,7 @@ use std::fmt;
 
 use bulkhead_abi::console::label;
 
-/// Who said a line.
+/// Speaker of a line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Speaker {
     /// The hypervisor.
@@ -36,9 +36,9 @@ impl fmt::Display for Speaker {
 /// One line of the console, without label, escape sequences and line end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Who said it.
+    /// Its speaker.
     pub speaker: Speaker,
-    /// What was said. Of a line that another speaker had cut, everything so far.
+    /// Text of the line. Of a line that another speaker had cut, everything so far.
     pub text: String,
     /// Bytes of `text` that were in an earlier [`Line`] of this speaker, which this one replaces; `None`: it is
     /// another line.

@@ -1,4 +1,4 @@
-//! What a running system says: the multiplexed console as lines with a speaker, and the reports of
+//! Output of a running system: the multiplexed console as lines with a speaker, and the reports of
 //! EL2 as values. Pure: bytes in, values out.
 //!
 //! The wire form: every line starts with `[name] `, the label in an SGR colour; EL2's own lines carry

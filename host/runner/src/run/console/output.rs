@@ -1,5 +1,5 @@
-//! Where the console goes: stdout, or stderr if stdout is kept for JSON; without colours where nobody
-//! could see them.
+//! Stream that the console goes to: stdout, or stderr if stdout is kept for JSON; without colours where
+//! nobody could see them.
 
 use std::io::{self, IsTerminal, Write};
 

@@ -22,14 +22,14 @@ pub enum Event {
     Refused {
         /// Name of the violated invariant.
         invariant: String,
-        /// Where in the plan, in EL2's words.
+        /// Place in the plan, in EL2's words.
         place: String,
     },
     /// A VM has stopped.
     Stopped {
         /// Its name.
         vm: String,
-        /// Why.
+        /// Reason.
         reason: String,
     },
     /// Nothing is left to run; the board powers off.
@@ -63,7 +63,7 @@ impl Event {
     }
 }
 
-/// How a VM ended.
+/// End of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VmEnd {
     /// Name of the VM.
@@ -73,7 +73,7 @@ pub struct VmEnd {
 }
 
 impl VmEnd {
-    /// True if the guest asked for its end; everything else is a crash.
+    /// Whether the guest asked for its end; everything else is a crash.
     pub fn orderly(&self) -> bool {
         End::ALL
             .iter()
@@ -81,7 +81,7 @@ impl VmEnd {
     }
 }
 
-/// Everything that was said, and what it means.
+/// Lines of the console, and EL2's reports read from them.
 #[derive(Debug, Default)]
 pub struct Transcript {
     splitter: Splitter,
@@ -131,7 +131,7 @@ impl Transcript {
             .map(|line| line.text.as_str())
     }
 
-    /// How a VM ended, if it has.
+    /// Returns the end of a VM, if it has ended.
     pub fn end_of(&self, vm: &str) -> Option<&VmEnd> {
         self.ended.iter().find(|end| end.vm == vm)
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClassRow {
     /// Name of the exit class.
     pub class: String,
-    /// How many exits.
+    /// Number of exits.
     pub count: u64,
     /// Shortest.
     pub min: u64,
@@ -47,11 +47,11 @@ impl ClassRow {
 pub struct Waits {
     /// They were shorter than this, and not shorter than half of it; none: longer than all others.
     pub below_ns: Option<u64>,
-    /// How many.
+    /// Number of waits.
     pub count: u64,
 }
 
-/// What a vCPU has had of a pCPU that it does not have to itself. Times in nanoseconds.
+/// CPU time of a vCPU on a pCPU that it does not have to itself. Times in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuTime {
     /// It ran.
@@ -120,7 +120,7 @@ pub struct ExitTable {
     pub rows: Vec<ClassRow>,
     /// Cycles in which the vCPU was on, up to its last exit; 0 if the table has no last line.
     pub elapsed: u64,
-    /// What it had of a pCPU that it does not have to itself.
+    /// Its CPU time on a pCPU that it does not have to itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<CpuTime>,
 }
@@ -157,7 +157,7 @@ impl ExitTable {
         self.rows.iter().map(|row| row.count).sum()
     }
 
-    /// How many exits of a class there were.
+    /// Returns the number of exits of a class.
     pub fn count(&self, class: &str) -> u64 {
         let of_class = self.rows.iter().filter(|row| row.class == class);
         of_class.map(|row| row.count).sum()

@@ -1,4 +1,4 @@
-//! What gdb needs to see a board that runs a system: which symbols lie where, and commands that know VMs.
+//! Files that gdb needs to see a board that runs a system: the places of symbols, and commands that know VMs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ use crate::temp_files::{self, Noted};
 const STACK_PAGES: u64 = 2;
 /// Pages of a pCPU before what its threads share (likewise).
 const PCPU_STATE_PAGE: u64 = 8;
-/// Which registers EL2 keeps of a vCPU that is away, and where.
+/// Path of the source that says which registers EL2 keeps of a vCPU that is away, and where.
 const SWITCH: &str = "el2/src/hw/switch.s";
 /// The commands, and what they are made of.
 const COMMANDS: [(&str, &str); 3] = [
@@ -50,7 +50,7 @@ pub struct Files {
     _folder: Noted<TempDir>,
     /// The stub's socket.
     pub socket: PathBuf,
-    /// What to give to `gdb -x`.
+    /// Script for `gdb -x`.
     pub script: PathBuf,
 }
 
@@ -112,14 +112,14 @@ fn commands(el2: &Path, socket: &Path, folder: &Path) -> String {
     )
 }
 
-/// What the commands know about the system. Addresses are physical but for entries.
+/// Data about the system for the commands. Addresses are physical but for entries.
 #[derive(Serialize)]
 struct Facts<'a> {
     el2: &'a Path,
     /// The address at which EL2 is linked.
     link: u64,
     base: u64,
-    /// What each pCPU owns.
+    /// Address of the state of each pCPU.
     pcpus: Vec<u64>,
     kept: BTreeMap<&'a str, usize>,
     classes: [&'static str; ExitClass::ALL.len()],
@@ -131,7 +131,7 @@ struct Vm {
     name: String,
     vmid: u16,
     linux: bool,
-    /// With its symbols, if somebody knows it.
+    /// Program with its symbols, if known.
     program: Option<PathBuf>,
     entry: u64,
     /// IPA, PA and size of each range.
@@ -211,7 +211,8 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
     }))
 }
 
-/// Which double word of what EL2 keeps is which register, as the macros in the text of [`SWITCH`] list them.
+/// Returns the index of the double word in which EL2 keeps each register, as the macros in the text of
+/// [`SWITCH`] list them.
 fn kept(switch: &str) -> BTreeMap<&str, usize> {
     let pairs = switch.lines().filter_map(|line| {
         let (offset, registers) = line.trim().strip_prefix("\\what")?.split_once(',')?;
