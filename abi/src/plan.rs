@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -226,8 +226,32 @@ pub struct Image {
     /// Pages of the pool: for each pCPU [`PCPU_POOL_PAGES`], then for each vCPU [`VCPU_POOL_PAGES`], then for
     /// each VM [`VM_POOL_PAGES`], then the stage-2 tables of all VMs in their order.
     pub pool_pages: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// [`Profile`] of the EL2 in the image.
+    pub profile: u32,
+}
+
+/// What a build of EL2 carries, as number in [`Image::profile`]. Each profile has all of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Profile {
+    /// vCPUs that have their pCPUs to themselves: vGIC, GPPT, emulated devices, doorbells, console, statistics and
+    /// restarts.
+    Static = 0,
+    /// Also the scheduler and its servers, fair vCPUs and balancer, and the monitor.
+    Shared = 1,
+}
+
+impl Profile {
+    /// All of them, by number.
+    pub const ALL: [Self; 2] = [Self::Static, Self::Shared];
+
+    /// The name in plans and messages.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Shared => "shared",
+        }
+    }
 }
 
 /// A range of the board's memory that the plan counts on.

@@ -4,6 +4,7 @@ use bulkhead_core::devices::deadlines::Purpose;
 
 use crate::console::state::output_waits;
 use crate::hw::timer;
+use crate::profile::{MONITOR, SHARED};
 use crate::vcpu::Vcpu;
 use crate::{balance, deadlines, devices, doorbell, mailbox, monitor, sched, timed};
 
@@ -24,17 +25,17 @@ pub fn mail(vcpu: &mut Vcpu) {
     if messages & mailbox::TIMED != 0 {
         timed::look(vcpu);
     }
-    if messages & mailbox::MONITOR != 0 {
+    if MONITOR && messages & mailbox::MONITOR != 0 {
         monitor::answer(vcpu);
         output_waits();
     }
-    if messages & mailbox::ARRIVAL != 0 && balance::migrate_in(vcpu) {
+    if SHARED && messages & mailbox::ARRIVAL != 0 && balance::migrate_in(vcpu) {
         // The vCPU's limits may have changed during the migration, and the monitor may have asked
         // the pCPU that the vCPU has left.
         sched::apply_limits(vcpu);
         monitor::answer(vcpu);
     }
-    if messages & mailbox::SHARES != 0 {
+    if SHARED && messages & mailbox::SHARES != 0 {
         sched::apply_limits(vcpu);
     }
     if messages & mailbox::POWER != 0 {
@@ -59,19 +60,27 @@ pub fn due(vcpu: &mut Vcpu, now: u64) {
     }
 }
 
+/// Serves the deadlines of the pCPU. The two of the console are served by one turn of its drain:
+/// two in one exit would be too long for the guest of this pCPU.
 #[inline(never)]
 fn serve_pcpu(vcpu: &mut Vcpu, now: u64) {
+    let (mut drains, mut flush) = (false, false);
     for _ in 0..Purpose::COUNT {
         let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
             break;
         };
         // A deadline that is set meanwhile and is due at once gets its own exit.
         match pcpu.take_deadline(now) {
-            Some(Purpose::Flush) => devices::drain(vcpu, true, false),
-            Some(Purpose::Balance) => balance::look(vcpu),
-            Some(_) => devices::drain(vcpu, false, false),
+            Some(Purpose::Balance) if SHARED => balance::look(vcpu),
+            Some(purpose) => {
+                drains = true;
+                flush |= matches!(purpose, Purpose::Flush);
+            }
             None => break,
         }
+    }
+    if drains {
+        devices::drain(vcpu, flush, false);
     }
 }
 

@@ -18,6 +18,7 @@ use bulkhead_core::vgic;
 
 use crate::hw::{memory, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
+use crate::profile::SHARED;
 use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm};
 use crate::{deadlines, mailbox, orders, sched, timed};
@@ -188,6 +189,7 @@ pub fn report(vcpu: &mut Vcpu, index: usize) {
     let usage = vcpu
         .pcpu
         .as_deref_mut()
+        .filter(|_| SHARED)
         .and_then(|pcpu| pcpu.sched.usage(slot, timer::now()));
     let time = usage
         .filter(|usage| usage.policy != Policy::Pinned)

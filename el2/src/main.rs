@@ -1,6 +1,8 @@
 //! The privileged binary: performs, at EL2, what `bulkhead-core` decides. `ARCHITECTURE.md` has the
 //! map.
 #![cfg_attr(target_os = "none", no_std, no_main)]
+// What this profile has no use for is compiled all the same, and the linker leaves it out.
+#![cfg_attr(feature = "static", allow(dead_code, unused_imports))]
 
 #[cfg(target_os = "none")]
 mod balance;
@@ -43,8 +45,11 @@ mod plan;
 #[cfg(target_os = "none")]
 mod prepare;
 #[cfg(target_os = "none")]
+mod profile;
+#[cfg(target_os = "none")]
 mod random;
 #[cfg(target_os = "none")]
+#[cfg_attr(feature = "static", path = "alone.rs")]
 mod sched;
 #[cfg(target_os = "none")]
 mod start;

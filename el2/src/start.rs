@@ -18,6 +18,7 @@ use crate::hw::sdei;
 use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, pool, timer};
 use crate::plan::plan;
+use crate::profile::PROFILE;
 use crate::{console, gppt, prepare, random, timed, vm};
 
 /// A line that start-up prints.
@@ -121,6 +122,9 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
     }
     if plan.header.board.uart_kind != uart::KIND as u32 {
         return Err(Violation::header(Invariant::UartKind));
+    }
+    if plan.header.image.profile != PROFILE as u32 {
+        return Err(Violation::header(Invariant::Profile));
     }
     plan.fits(&tree.found(cpu::affinity(), load))?;
     Ok(plan)

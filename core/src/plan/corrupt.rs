@@ -137,7 +137,8 @@ cases! {
     PoolOffset: ["Image.pool_offset" R, Add(4096)]["Image.size" R, Add(4096)];
     ImageSize: ["Image.pool_pages" R, Add(1)];
     PoolPages: ["Image.pool_pages" R, Add(1)]["Image.size" R, Add(4096)];
-    ReservedZero: ["Image.reserved" R, Set(1)];
+    Profile: ["Image.profile" R, Set(0)]["Vcpu.policy" R, Set(1)]["Vcpu.budget" R, Set(1)]["Vcpu.period" R, Set(100_000)];
+    Profile: ["Image.profile" R, Set(2)];
     TableLayout: ["Table[0].offset" R, Add(8)];
     TableLayout: ["Table[0].count" R, Add(1)];
     TableLayout: ["Table[1].offset" R, Add(8)];

@@ -94,7 +94,7 @@ fields!(
     Image,
     None,
     offset_of!(Header, image),
-    [base, size, plan_offset, pool_offset, pool_pages, reserved,]
+    [base, size, plan_offset, pool_offset, pool_pages, profile,]
 );
 fields!(MEMORY, Memory, Some(TableId::Memory), 0, [base, size]);
 fields!(

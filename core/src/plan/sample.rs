@@ -357,7 +357,7 @@ impl Sample {
                 plan_offset: PLAN,
                 pool_offset,
                 pool_pages,
-                reserved: 0,
+                profile: Profile::Shared as u32,
             },
             tables: places,
         };

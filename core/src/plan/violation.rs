@@ -105,6 +105,7 @@ invariants! {
     ImageMemory = "image-memory": "The image lies in one range of the board's memory.",
     ImageOverlap = "image-overlap": "The image and its pool overlap no region of a VM.",
     ImageSize = "image-size": "The image ends with its pool.",
+    Profile = "profile": "EL2 has the profile that the plan names, which has all that the vCPUs use.",
     PlanOffset = "plan-offset": "The plan starts at a page of the image behind its first and ends in EL2's window.",
     PoolOffset = "pool-offset": "The pool starts at the page behind the last payload.",
     PoolPages = "pool-pages": "The pool has exactly the pages that pCPUs, vCPUs, VMs and stage-2 tables need, 512 at most.",

@@ -13,6 +13,7 @@ use crate::hw::timer;
 use crate::mailbox;
 use crate::monitor::PUBLISHED;
 use crate::plan::{self, plan};
+use crate::profile::MONITOR;
 use crate::vm::{self, LIMITS, VCPU_LOCATION};
 
 /// The bytes that are sent in one turn: a PL011 FIFO.
@@ -65,7 +66,7 @@ impl Console {
     /// Lets the monitor print its next line, or ask for the data it needs for that; `true` if it
     /// printed a line.
     fn monitor_turn(&mut self, now: Now, again: &mut Again) -> bool {
-        if self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms), now) {
+        if !MONITOR || self.monitor.is_idle() || !self.mux.is_free(&Vms(plan().vms), now) {
             return false;
         }
         let time = [timer::now(), timer::frequency()];
@@ -137,7 +138,7 @@ impl Console {
             }
             // Nor does a line that never ends keep the monitor waiting.
             let first = self.monitor_first || self.mux.is_over(&vms, now);
-            if first && !self.monitor.is_idle() {
+            if MONITOR && first && !self.monitor.is_idle() {
                 self.monitor_turn(now, &mut again);
             }
             let next = self.mux.next(&vms, flush, now);
@@ -230,15 +231,16 @@ impl Console {
                     }
                 }
                 Key::Nothing => {}
+                Key::Monitor | Key::Command(_) if !MONITOR => {}
                 Key::Focus(_) => {
                     self.tell(false);
                     commanded = true;
                 }
                 Key::Help => {
                     let mut line = Line::new();
-                    line.text(
-                        "Ctrl-T then: 1-9 or 017 input to that VM, n next, m monitor, Ctrl-T itself, ? help",
-                    );
+                    line.text("Ctrl-T then: 1-9 or 017 input to that VM, n next, ");
+                    line.text(if MONITOR { "m monitor, " } else { "" });
+                    line.text("Ctrl-T itself, ? help");
                     self.mux.notice(&line);
                     commanded = true;
                 }
@@ -282,7 +284,9 @@ impl Console {
 
     /// Whether there is nothing left to send and the UART has sent everything.
     pub fn is_done(&self) -> bool {
-        self.monitor.is_idle() && self.mux.is_done(&Vms(plan().vms)) && self.uart.is_idle()
+        (!MONITOR || self.monitor.is_idle())
+            && self.mux.is_done(&Vms(plan().vms))
+            && self.uart.is_idle()
     }
 }
 

@@ -20,6 +20,7 @@ mod payload;
 mod place;
 mod plan;
 mod planned;
+mod profile;
 pub mod recover;
 mod share;
 pub mod show;
@@ -34,6 +35,7 @@ pub use plan::plan;
 pub use planned::{
     EmulatedDevice, Loaded, Mapped, Planned, PlannedCpu, PlannedDoorbell, PlannedVm,
 };
+pub use profile::profile;
 pub use share::{Server, Share, Usage, percent, usage};
 pub use sources::Sources;
 pub use store::Reads;

@@ -14,8 +14,8 @@ use crate::cpus::Assigned;
 use crate::planned::Planned;
 use crate::sources::Sources;
 use crate::{
-    capacity, contents, cpus, doorbells, gppt, guest, overlay, passthrough, place, share, store,
-    tables,
+    capacity, contents, cpus, doorbells, gppt, guest, overlay, passthrough, place, profile, share,
+    store, tables,
 };
 
 /// Bytes for EL2 in the image when it has not been built yet.
@@ -81,6 +81,7 @@ pub fn plan(
         cpu.call_spi = spi;
     }
 
+    let profile = profile::choose(system, &times, findings);
     let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
     let layout = tables::layout((el2, &doorbells), &mut guests, cpus.len(), system, &board);
@@ -90,7 +91,7 @@ pub fn plan(
     }
     let (bytes, image) = tables::emit(
         &board,
-        (&cpus, &times),
+        (&cpus, &times, profile),
         (&mut guests, &doorbells),
         system,
         &layout,

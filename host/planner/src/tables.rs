@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory,
-    NAME, NONE, PAGE, PCPU_POOL_PAGES, Pcpu, Quiet, Region, RegionKind, Seed, TABLES, Table,
-    VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS, Vcpu,
-    Vm,
+    NAME, NONE, PAGE, PCPU_POOL_PAGES, Pcpu, Profile, Quiet, Region, RegionKind, Seed, TABLES,
+    Table, VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS,
+    Vcpu, Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
@@ -192,7 +192,7 @@ fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) ->
 /// The plan, sealed, and its image.
 pub(super) fn emit(
     board: &Board,
-    (cpus, times): (&[PlannedCpu], &[CpuTime]),
+    (cpus, times, profile): (&[PlannedCpu], &[CpuTime], Profile),
     (guests, doorbells): (&mut [Guest], &[PlannedDoorbell]),
     system: &System,
     layout: &Layout,
@@ -201,7 +201,7 @@ pub(super) fn emit(
         let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
         guest.s2_pages = stage2::pages_needed(&regions) as u32;
     }
-    let image = image(guests, cpus.len(), system, layout);
+    let image = image(guests, (cpus.len(), profile), system, layout);
     let mut rows = Rows::default();
     for (index, guest) in guests.iter().enumerate() {
         let spec = &system.vms[index];
@@ -233,7 +233,12 @@ pub(super) fn emit(
 }
 
 /// The image with the pool that its stage-2 tables need.
-fn image(guests: &[Guest], pcpus: usize, system: &System, layout: &Layout) -> Image {
+fn image(
+    guests: &[Guest],
+    (pcpus, profile): (usize, Profile),
+    system: &System,
+    layout: &Layout,
+) -> Image {
     let tables: u64 = guests.iter().map(|guest| u64::from(guest.s2_pages)).sum();
     let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
     let pool_pages = pool_pages(pcpus, vcpus, guests.len(), tables);
@@ -243,7 +248,7 @@ fn image(guests: &[Guest], pcpus: usize, system: &System, layout: &Layout) -> Im
         plan_offset: layout.plan_offset,
         pool_offset: layout.pool_offset,
         pool_pages: pool_pages as u32,
-        reserved: 0,
+        profile: profile as u32,
     }
 }
 

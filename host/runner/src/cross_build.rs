@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, thread};
 
-use bulkhead_abi::plan::UartKind;
+use bulkhead_abi::plan::{Profile, UartKind};
 
 use bulkhead_model::board::Board;
 use bulkhead_model::checkout;
@@ -33,6 +33,8 @@ pub struct Build {
     pub uart: UartKind,
     /// CPUs wait for an address, instead of being started by firmware.
     pub waits: bool,
+    /// What it carries.
+    pub profile: Profile,
 }
 
 impl Build {
@@ -42,11 +44,12 @@ impl Build {
             gic,
             uart: UartKind::Pl011,
             waits: false,
+            profile: Profile::Shared,
         }
     }
 
-    /// For a board.
-    pub fn of(board: &Board) -> Self {
+    /// For a board, with a profile.
+    pub fn of(board: &Board, profile: Profile) -> Self {
         let waits = board.cpus.iter().any(|cpu| cpu.release != 0);
         let board = &board.parts;
         let kinds = UartKind::ALL.into_iter();
@@ -55,6 +58,7 @@ impl Build {
             gic: board.gic_version,
             uart: uart.unwrap_or(UartKind::Pl011),
             waits,
+            profile,
         }
     }
 
@@ -67,7 +71,9 @@ impl Build {
             UartKind::Imx => Some("uart-imx"),
         };
         let waits = self.waits.then_some("spin-table");
-        gic.into_iter().chain(uart).chain(waits).collect()
+        let profile = (self.profile == Profile::Static).then_some(Profile::Static.name());
+        let board = gic.into_iter().chain(uart).chain(waits);
+        board.chain(profile).collect()
     }
 
     /// Returns cargo's arguments, and the folder below the target folder in which the program lies. Each has a folder of
@@ -363,7 +369,16 @@ mod tests {
     fn each_kind_of_board_has_a_build_of_its_own() {
         let builds = [2, 3].into_iter().flat_map(|gic| {
             let builds = UartKind::ALL.into_iter();
-            builds.flat_map(move |uart| [false, true].map(|waits| Build { gic, uart, waits }))
+            builds
+                .flat_map(move |uart| [false, true].map(|waits| (uart, waits)))
+                .flat_map(move |(uart, waits)| {
+                    Profile::ALL.map(|profile| Build {
+                        gic,
+                        uart,
+                        waits,
+                        profile,
+                    })
+                })
         });
         let mut places = Vec::new();
         for build in builds {

@@ -161,7 +161,8 @@ fn understand(
         return Err(PlanError::Description);
     }
     let board = board?;
-    let el2 = el2(Build::of(&board))?;
+    let profile = bulkhead_planner::profile(&system, &board);
+    let el2 = el2(Build::of(&board, profile))?;
     let size = el2.as_ref().map(|(_, el2)| el2.size());
     let planned = bulkhead_planner::plan(&system, board, size, &effort, findings)?;
     Ok((planned, el2))

@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::{
     CpuPolicy, DeviceKind, InterruptMode, MAX_PERIOD, MAX_SPIS, MAX_VCPUS_PER_PCPU, MAX_WEIGHT,
-    MIN_PERIOD, Reclaim, TableId, VM_OWN_PTIMER, Vcpu, Vm,
+    MIN_PERIOD, Profile, Reclaim, TableId, VM_OWN_PTIMER, Vcpu, Vm,
 };
 
 use super::number_of;
@@ -52,6 +52,16 @@ impl Plan<'_> {
     pub fn vcpus_on(&self, pcpu: usize) -> impl Iterator<Item = (usize, &Vcpu)> {
         let rows = self.vcpus.iter().enumerate();
         rows.filter(move |(_, vcpu)| usize::from(vcpu.pcpu) == pcpu)
+    }
+
+    /// The smallest profile of EL2 that runs the vCPUs.
+    pub fn least_profile(&self) -> Profile {
+        // A pinned vCPU has its pCPU alone.
+        if self.vcpus.iter().all(|vcpu| vcpu.policy == PINNED) {
+            Profile::Static
+        } else {
+            Profile::Shared
+        }
     }
 
     /// Checks the policy of each vCPU, and the schedulability of each pCPU.

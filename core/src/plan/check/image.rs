@@ -1,8 +1,8 @@
 //! Rules about the image: its location, its contents, and the pool after it.
 
 use bulkhead_abi::plan::{
-    EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, TableId, VCPU_POOL_PAGES,
-    VM_POOL_PAGES,
+    EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, Profile, TableId,
+    VCPU_POOL_PAGES, VM_POOL_PAGES,
 };
 
 use super::regions::{is_memory, region_pa};
@@ -19,7 +19,9 @@ impl Plan<'_> {
     pub(super) fn check_image(&self) -> Check {
         let at = At::HEADER;
         let image = &self.header.image;
-        at.ensure(image.reserved == 0, Invariant::ReservedZero)?;
+        let known = image.profile < Profile::ALL.len() as u32;
+        let fits = known && self.least_profile() as u32 <= image.profile;
+        at.ensure(fits, Invariant::Profile)?;
         let base = aligned(image.base, IMAGE_ALIGN) && image.base < LOAD_LIMIT;
         at.ensure(base, Invariant::ImageBase)?;
         let end = Span::new(image.plan_offset, self.header.size).map(|plan| plan.end);

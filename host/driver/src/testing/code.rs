@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::{Arc, OnceLock};
 
-use bulkhead_abi::plan::UartKind;
+use bulkhead_abi::plan::{Profile, UartKind};
 
 use bulkhead_runner::cross_build::{self, Build};
 
@@ -15,15 +15,18 @@ use super::test_programs::{TestPrograms, build_test_programs};
 type Shared = Arc<OnceLock<Result<TestPrograms, Vec<String>>>>;
 
 /// Builds of EL2, each judged by the gates and the lints: those of boards in `boards/`.
-const BUILDS: [(&str, Build); 5] = [
+const BUILDS: [(&str, Build); 7] = [
     ("code/gates", Build::virt(3)),
     ("code/gates-gicv2", Build::virt(2)),
+    ("code/gates-static", of_profile(3, Profile::Static)),
+    ("code/gates-static-gicv2", of_profile(2, Profile::Static)),
     (
         "code/gates-cadence",
         Build {
             gic: 2,
             uart: UartKind::Cadence,
             waits: false,
+            profile: Profile::Shared,
         },
     ),
     (
@@ -32,6 +35,7 @@ const BUILDS: [(&str, Build); 5] = [
             gic: 3,
             uart: UartKind::Imx,
             waits: false,
+            profile: Profile::Shared,
         },
     ),
     (
@@ -40,9 +44,16 @@ const BUILDS: [(&str, Build); 5] = [
             gic: 2,
             uart: UartKind::Pl011,
             waits: true,
+            profile: Profile::Shared,
         },
     ),
 ];
+
+/// A build for QEMU's `virt` with a profile.
+const fn of_profile(gic: u32, profile: Profile) -> Build {
+    let build = Build::virt(gic);
+    Build { profile, ..build }
+}
 
 /// Crates whose logic runs on the host, and what their tests prove.
 const CRATES: [(&str, &str); 19] = [

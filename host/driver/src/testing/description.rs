@@ -40,6 +40,20 @@ pub fn set_gic(system: &mut toml::Table, version: u8) -> Result<(), &'static str
     }
 }
 
+/// Leaves the monitor out of a system.
+///
+/// # Errors
+///
+/// It says something about the monitor already.
+pub fn leave_monitor_out(system: &mut toml::Table) -> Result<(), &'static str> {
+    let console = system.entry("console").or_insert(toml::Table::new().into());
+    let console = console.as_table_mut().ok_or("its console is no table")?;
+    match console.insert("monitor".to_owned(), false.into()) {
+        None => Ok(()),
+        Some(_) => Err("its console has a `monitor` already"),
+    }
+}
+
 /// Writes the description in a file of the repository for a board with a GICv2; returns its path. The name of its
 /// system ends in `-gicv2`.
 ///

@@ -31,6 +31,10 @@ pub struct Scenario {
     /// Keys that differ on a GICv3.
     #[serde(default)]
     pub gicv3: toml::Table,
+    /// Whether it also runs on the profile `static` of EL2, which has no monitor. That test has a name that ends in
+    /// `-static`.
+    #[serde(default)]
+    pub on_static: bool,
     /// CPU models; the test runs once on each.
     #[serde(default = "default_cpus")]
     pub cpus: Vec<String>,
@@ -254,6 +258,29 @@ impl Scenario {
 
     /// The scenarios of a text.
     fn read(name: &str, text: &str) -> Result<Vec<(String, Self)>, String> {
+        let mut all = Vec::new();
+        for (name, scenario) in Self::of_gics(name, text)? {
+            let smaller = scenario.on_static.then(|| scenario.without_monitor());
+            let smaller = smaller.transpose()?;
+            let ending = format!("{name}-static");
+            all.push((name, scenario));
+            all.extend(smaller.map(|scenario| (ending, scenario)));
+        }
+        Ok(all)
+    }
+
+    /// The same on the profile `static`.
+    fn without_monitor(&self) -> Result<Self, String> {
+        let mut scenario = self.clone();
+        let SystemSource::Tables(system) = &mut scenario.system else {
+            return Err("`on_static` needs the system in the scenario".to_owned());
+        };
+        description::leave_monitor_out(system)?;
+        Ok(scenario)
+    }
+
+    /// The scenarios of a text for each version of the GIC.
+    fn of_gics(name: &str, text: &str) -> Result<Vec<(String, Self)>, String> {
         let scenario: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         let mut base: toml::Table = toml::from_str(text).map_err(|error| error.to_string())?;
         if scenario.gic.is_empty() {
@@ -397,6 +424,22 @@ mod tests {
             SystemSource::Tables(system) => system.to_string(),
             SystemSource::File(file) => panic!("{file}"),
         }
+    }
+
+    #[test]
+    fn a_scenario_runs_on_the_profile_static_without_the_monitor() {
+        let text = TWINS.replace("words = 3", "words = 3\non_static = true");
+        let all = Scenario::read("t", &text).unwrap();
+        let names: Vec<_> = all.iter().map(|(name, _)| &name[..]).collect();
+        assert_eq!(names, ["t-gicv2", "t-gicv2-static", "t", "t-static"]);
+        for (name, scenario) in &all {
+            let without = system(scenario).contains("[console]\nmonitor = false\n");
+            assert_eq!(without, name.ends_with("-static"), "{name}");
+        }
+        assert_eq!(all[1].1.done, all[0].1.done);
+        let twice = text + "[system.console]\nmonitor = true\n";
+        let why = Scenario::read("t", &twice).unwrap_err();
+        assert!(why.contains("already"), "{why}");
     }
 
     #[test]

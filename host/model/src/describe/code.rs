@@ -35,6 +35,7 @@ pub enum Code {
     BoardValue,
     ClassLacking,
     ClassSuperfluous,
+    ConsoleMonitor,
     ConsoleRealtime,
     ConsoleService,
     CpuBudget,
@@ -124,7 +125,7 @@ pub enum Code {
 
 impl Code {
     /// All codes.
-    pub const ALL: [Self; 94] = [
+    pub const ALL: [Self; 95] = [
         Self::BoardBoth,
         Self::BoardDtb,
         Self::BoardMissing,
@@ -134,6 +135,7 @@ impl Code {
         Self::BoardValue,
         Self::ClassLacking,
         Self::ClassSuperfluous,
+        Self::ConsoleMonitor,
         Self::ConsoleRealtime,
         Self::ConsoleService,
         Self::CpuBudget,
@@ -233,6 +235,7 @@ impl Code {
             Self::BoardValue => "bulkhead::board::value",
             Self::ClassLacking => "bulkhead::class::lacking",
             Self::ClassSuperfluous => "bulkhead::class::superfluous",
+            Self::ConsoleMonitor => "bulkhead::console::monitor",
             Self::ConsoleRealtime => "bulkhead::console::realtime",
             Self::ConsoleService => "bulkhead::console::service",
             Self::CpuBudget => "bulkhead::cpu::budget",

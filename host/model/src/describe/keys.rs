@@ -319,6 +319,7 @@ pub const CONSOLE: &Table = &Table {
     about: "The board's console.",
     keys: &[
         key("service", Kind::Number(0, u32::MAX), "0", "The board's CPU that drains the console. Without it the planner chooses."),
+        plain("monitor", Kind::Flag, "Whether the console has the monitor (Ctrl-T m). Default: true. Where each vCPU has a CPU to itself, EL2 is smaller without it."),
     ],
     rules: &[],
 };

@@ -61,6 +61,8 @@ pub struct System {
     pub doorbells: Vec<DoorbellSpec>,
     /// CPU of the board that drains the console, if the file says so.
     pub service: Option<Placed<u32>>,
+    /// Whether the console has the monitor, if the file says so.
+    pub monitor: Option<Placed<bool>>,
 }
 
 /// Reads the text of a description.
@@ -137,11 +139,12 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     doorbell::count(&doorbells, findings);
     let crashes = vms.iter().map(|vm| (&vm.name, &vm.crash));
     policy::notified(crashes, &declared, findings);
-    let service = console.and_then(|table| {
+    let (service, monitor) = console.map_or((None, None), |table| {
         let mut reader = Reader::new(table, "the console", CONSOLE, findings);
         let service = reader.read(const { CONSOLE.number("service") });
+        let monitor = reader.read(const { CONSOLE.flag("monitor") });
         reader.finish();
-        service
+        (service, monitor)
     });
     let board = match (board, board_place) {
         (Some(table), place) => board::read(place.unwrap_or(0..0), table, findings),
@@ -170,6 +173,7 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         shared,
         doorbells,
         service,
+        monitor,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A plan that was saved as bytes (`out/NAME/plan.bin`), in the words of its JSON as far as bytes have them: they know no
 //! names of devices, payloads and shared memory, and no reasons.
 
-use bulkhead_abi::plan::{self, Class, CpuPolicy, NONE, Region, RegionKind, Vcpu, Vm};
+use bulkhead_abi::plan::{self, Class, CpuPolicy, NONE, Profile, Region, RegionKind, Vcpu, Vm};
 use bulkhead_core::plan::{Plan, rows_of};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -50,6 +50,9 @@ pub fn read(bytes: &[u8]) -> Result<Value, String> {
         image: Image {
             base: Hex(image.base),
             size: image.size,
+            profile: (Profile::ALL.into_iter())
+                .find(|profile| *profile as u32 == image.profile)
+                .map(Profile::name),
             pool_pages: image.pool_pages,
         },
         vms: (plan.vms.iter().enumerate())
@@ -96,6 +99,7 @@ struct Cpu {
 struct Image {
     base: Hex,
     size: u64,
+    profile: Option<&'static str>,
     pool_pages: u32,
 }
 

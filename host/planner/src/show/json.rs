@@ -9,7 +9,7 @@ use serde_json::{Value, json as value};
 use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, class_name};
 
 use super::document::{Again, Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
-use super::{access, el2_bytes, memory_map};
+use super::{access, el2_bytes, memory_map, profile_name, profile_why};
 use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, usage};
 
 /// The plan as JSON.
@@ -69,6 +69,8 @@ pub fn json(planned: &Planned) -> Value {
             plan_offset: image.plan_offset,
             plan_size: planned.bytes.len(),
             pool_offset: image.pool_offset,
+            profile: profile_name(planned),
+            profile_why: profile_why(planned),
             pool_pages: image.pool_pages,
             el2_bytes: el2_bytes(planned),
             pool: Pool {
@@ -128,6 +130,8 @@ struct Image {
     plan_offset: u64,
     plan_size: usize,
     pool_offset: u64,
+    profile: &'static str,
+    profile_why: &'static str,
     pool_pages: u32,
     el2_bytes: u64,
     pool: Pool,

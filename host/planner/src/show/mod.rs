@@ -12,7 +12,7 @@ pub use json::json;
 pub use page::{Parts, escape, fill, html};
 pub use text::text;
 
-use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Region, RegionKind};
+use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Profile, Region, RegionKind};
 
 use bulkhead_model::describe::{CrashSpec, Limit, RESETS};
 use bulkhead_model::plural::count;
@@ -83,6 +83,24 @@ fn access(region: &Region) -> &'static str {
         (false, true) => "r-x",
         (false, false) => "r--",
     }
+}
+
+/// The profile of a plan's EL2.
+fn profile(planned: &Planned) -> Profile {
+    let all = Profile::ALL.into_iter();
+    { all }
+        .find(|profile| *profile as u32 == planned.image.profile)
+        .unwrap_or(Profile::Shared)
+}
+
+/// The name of the profile of a plan's EL2.
+fn profile_name(planned: &Planned) -> &'static str {
+    profile(planned).name()
+}
+
+/// The reason for the profile of a plan's EL2.
+fn profile_why(planned: &Planned) -> &'static str {
+    crate::profile::why(profile(planned), planned.vms.iter().map(|vm| vm.time))
 }
 
 /// Bytes that EL2 takes besides payloads: itself with the plan, and the pool.

@@ -8,7 +8,9 @@ use bulkhead_core::sched::bound::Costs;
 
 use bulkhead_model::describe::{CpuTime, Duration, Size, class_name};
 
-use super::{access, count, cpus, crash, el2_bytes, memory_map, reset, vcpu_name};
+use super::{
+    access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset, vcpu_name,
+};
 use crate::{Planned, PlannedCpu, PlannedVm, Share, percent, usage};
 
 /// The plan as text.
@@ -150,6 +152,12 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         count(planned.image.pool_pages as usize, "page"),
         PCPU_POOL_PAGES,
         VCPU_POOL_PAGES
+    )?;
+    writeln!(
+        out,
+        "EL2's profile is {}: {}",
+        profile_name(planned),
+        profile_why(planned)
     )
 }
 

@@ -256,7 +256,7 @@ function costs() {
   const own = plan.image.el2_bytes - plan.image.pool_pages * PAGE;
   const fixed = plan.cpus.length * pool.cpu_pages;
   const lines = [
-    { cells: ["EL2 and the plan", size(own), el("span.soft", "code, data, tables of the plan")] },
+    { cells: ["EL2 and the plan", size(own), el("span.soft", `profile ${plan.image.profile}: ${plan.image.profile_why}`)] },
     { cells: [many(plan.cpus.length, "CPU"), size(fixed * PAGE), el("span.soft", `${pool.cpu_pages} pages for each`)] },
     ...rows.map((row) => ({ ...owned([row.vm]), "data-name": row.vm, cells: [vmName(row.vm), size(row.pages * PAGE),
       el("span.meter", { style: `width:${(row.pages / most) * 90}%` })] })),

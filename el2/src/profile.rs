@@ -1,0 +1,15 @@
+//! What this build of EL2 carries ([ADR 22](../../docs/adr/0022-profiles.md)). The host tool chooses
+//! the smallest profile that has what the plan uses.
+
+use bulkhead_abi::plan::Profile;
+
+/// The profile of this build.
+pub const PROFILE: Profile = if cfg!(feature = "static") {
+    Profile::Static
+} else {
+    Profile::Shared
+};
+/// Whether several vCPUs can share a pCPU, by turns, and migrate.
+pub const SHARED: bool = !cfg!(feature = "static");
+/// Whether the console has the monitor.
+pub const MONITOR: bool = SHARED;

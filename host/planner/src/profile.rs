@@ -1,0 +1,54 @@
+//! The profile of EL2 that a system needs: the smallest that has what its vCPUs use, and the monitor
+//! unless the description leaves it out.
+
+use bulkhead_abi::plan::Profile;
+
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{Code, CpuTime, Finding, System};
+
+use crate::cpus;
+
+/// The profile of EL2 for a system that has not been planned yet. What is wrong with the description
+/// is found when it is planned.
+pub fn profile(system: &System, board: &Board) -> Profile {
+    let assigned = cpus::assign(system, board, &mut Vec::new());
+    choose(system, &assigned.times, &mut Vec::new())
+}
+
+/// Chooses the profile. `times`: the CPU time of each VM.
+pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Finding>) -> Profile {
+    let without = system.monitor.as_ref().filter(|monitor| !monitor.value);
+    let all = system.vms.iter().zip(times);
+    let sharer = { all }.find(|(_, time)| **time != CpuTime::Pinned);
+    match (without, sharer) {
+        (Some(_), None) => Profile::Static,
+        (Some(monitor), Some((vm, _))) => {
+            let name = &vm.name.value;
+            findings.push(
+                Finding::new(
+                    Code::ConsoleMonitor,
+                    "a system whose VMs share CPUs has the monitor",
+                )
+                .at(monitor.span.clone(), "leaves out the scheduler, too")
+                .also(
+                    Some(vm.name.span.clone()),
+                    format!("`{name}` shares its CPUs, or its CPU time has a limit"),
+                )
+                .help("leave `monitor` out, or give each vCPU a CPU of its own (cpu = \"pinned\")"),
+            );
+            Profile::Shared
+        }
+        (None, _) => Profile::Shared,
+    }
+}
+
+/// The reason for the profile of a plan. `times`: the CPU time of each VM.
+pub(super) fn why(profile: Profile, mut times: impl Iterator<Item = CpuTime>) -> &'static str {
+    match profile {
+        Profile::Static => "each vCPU has a CPU to itself, and the console no monitor",
+        Profile::Shared if times.any(|time| time != CpuTime::Pinned) => {
+            "VMs share CPUs, or have limits of CPU time"
+        }
+        Profile::Shared => "for the monitor; without it (monitor = false) it would be static",
+    }
+}
