@@ -27,15 +27,15 @@ pub const MAX_VCPUS_PER_PCPU: usize = 8;
 pub const MAX_VCPUS: usize = MAX_PCPUS * MAX_VCPUS_PER_PCPU;
 /// Largest weight of a fair vCPU; the smallest is 1.
 pub const MAX_WEIGHT: u16 = 1000;
-/// Shortest period of a server, and shortest window of a cap, in nanoseconds.
+/// Shortest period of a server, and shortest period of a cap, in nanoseconds.
 pub const MIN_PERIOD: u64 = 100_000;
-/// Longest period of a server, and longest window of a cap, in nanoseconds.
+/// Longest period of a server, and longest period of a cap, in nanoseconds.
 pub const MAX_PERIOD: u64 = 10_000_000_000;
 /// Most bytes of a plan.
 pub const MAX_PLAN: u64 = 64 * 1024;
 /// EL2 and the plan together fit the first block of this size of the image: EL2 maps them with one
 /// table.
-pub const EL2_WINDOW: u64 = 2 * 1024 * 1024;
+pub const EL2_BLOCK: u64 = 2 * 1024 * 1024;
 /// Width of the IPA space of every VM in bits: one root page, start at level 1.
 pub const IPA_BITS: u32 = 39;
 /// Limit of the addresses at which EL2 can be loaded: below it, EL2's identity map and its own map
@@ -43,18 +43,18 @@ pub const IPA_BITS: u32 = 39;
 pub const LOAD_LIMIT: u64 = 128 << 30;
 /// SPIs that a vGIC offers at most (INTIDs 32 to 287); always a multiple of 32.
 pub const MAX_SPIS: u32 = 256;
-/// Pages from the pool for each pCPU: 3 translation tables, 2 of the stack on which it starts and waits, 5 of
+/// Pages of the page pool for each pCPU: 3 translation tables, 2 of the stack on which it starts and waits, 5 of
 /// state.
-pub const PCPU_POOL_PAGES: u32 = 10;
-/// Pages from the pool for each vCPU: 2 of its stack at EL2, 3 of state.
-pub const VCPU_POOL_PAGES: u32 = 5;
-/// Pages from the pool for each VM besides its stage-2 tables: 2 of what the pCPUs share about it, then the one
+pub const PCPU_PAGES: u32 = 10;
+/// Pages of the page pool for each vCPU: 2 of its stack at EL2, 3 of state.
+pub const VCPU_PAGES: u32 = 5;
+/// Pages of the page pool for each VM besides its stage-2 tables: 2 of what the pCPUs share about it, then the one
 /// in which it is told stolen time, used or not.
-pub const VM_POOL_PAGES: u32 = 3;
+pub const VM_PAGES: u32 = 3;
 /// Index of the page of stolen time among the pages of a VM.
 pub const STOLEN_TIME_PAGE: u32 = 2;
-/// Most pages of the pool: what EL2 maps of it while it starts.
-pub const MAX_POOL_PAGES: u64 = 2048;
+/// Most pages of the page pool: what EL2 maps of it while it starts.
+pub const MAX_PAGE_POOL: u64 = 2048;
 /// Most rows in a table that has no tighter limit: the proof compares rows in pairs.
 pub const MAX_ROWS: usize = 512;
 /// Most doorbells in a plan.
@@ -94,8 +94,8 @@ pub enum TableId {
     Vcpus = 3,
     /// [`Region`]
     Regions = 4,
-    /// [`Load`]
-    Loads = 5,
+    /// [`Payload`]
+    Payloads = 5,
     /// [`Seed`]
     Seeds = 6,
     /// [`Irq`]
@@ -217,15 +217,15 @@ pub struct Board {
 pub struct Image {
     /// Physical address at which the plan keeps room for the image.
     pub base: u64,
-    /// Bytes that the image takes in memory, pool included: `image_size` of its arm64 header.
+    /// Bytes that the image takes in memory, page pool included: `image_size` of its arm64 header.
     pub size: u64,
     /// Bytes from the start of the image to the plan.
     pub plan_offset: u64,
-    /// Bytes from the start of the image to the pool: behind the last payload.
-    pub pool_offset: u64,
-    /// Pages of the pool: for each pCPU [`PCPU_POOL_PAGES`], then for each vCPU [`VCPU_POOL_PAGES`], then for
-    /// each VM [`VM_POOL_PAGES`], then the stage-2 tables of all VMs in their order.
-    pub pool_pages: u32,
+    /// Bytes from the start of the image to the page pool: behind the last payload.
+    pub page_pool_offset: u64,
+    /// Pages of the page pool: for each pCPU [`PCPU_PAGES`], then for each vCPU [`VCPU_PAGES`], then for
+    /// each VM [`VM_PAGES`], then the stage-2 tables of all VMs in their order.
+    pub page_pool_pages: u32,
     /// [`Profile`] of the EL2 in the image.
     pub profile: u32,
 }
@@ -425,9 +425,9 @@ pub struct Vcpu {
     /// Affinity fields that the guest sees in MPIDR_EL1: the number of the vCPU in its VM, from 0, in
     /// the order of the rows.
     pub mpidr: u64,
-    /// Server: budget, at least 1. Fair: most in each window, at least 1; equal to it for no cap. Pinned: 0.
+    /// Server: budget, at least 1. Fair: most in each period, at least 1; equal to it for no cap. Pinned: 0.
     pub budget: u64,
-    /// Server: period. Fair: window of the cap. [`MIN_PERIOD`] to [`MAX_PERIOD`]. Pinned: 0.
+    /// Server: period. Fair: that of the cap. [`MIN_PERIOD`] to [`MAX_PERIOD`]. Pinned: 0.
     pub period: u64,
     /// Fair: pCPUs onto which the load balancer may move it, a bit for each by index, its own included. Others: 0.
     pub pool: u32,
@@ -449,7 +449,7 @@ pub enum RegionKind {
     /// interface.
     Gicv = 3,
     /// The page in which EL2 tells stolen time: one page, read only. `pa` is 0 in the plan; EL2 puts there the
-    /// page [`STOLEN_TIME_PAGE`] of the VM from its pool.
+    /// page [`STOLEN_TIME_PAGE`] of the VM from its page pool.
     StolenTime = 4,
 }
 
@@ -480,10 +480,10 @@ pub struct Region {
     pub size: u64,
 }
 
-/// Bytes of the image that EL2 copies into the RAM of a VM before it runs.
+/// A payload: bytes of the image that EL2 copies into the RAM of a VM before it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Load {
+pub struct Payload {
     /// Index of the VM.
     pub vm: u16,
     /// Must be 0.

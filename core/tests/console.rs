@@ -7,7 +7,7 @@ use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 use bulkhead_core::console::report::{Reason, Report, Verdict};
 use bulkhead_core::console::stats::ExitStats;
-use bulkhead_core::console::text::Line;
+use bulkhead_core::console::text::TextLine;
 use bulkhead_core::cpu::inject::Fault;
 use bulkhead_core::cpu::life::{Follows, Settled};
 use bulkhead_core::sched::{Account, Policy, RunState, Usage};
@@ -15,8 +15,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// Returns the text of EL2's line after `write`.
-fn written(write: impl FnOnce(&mut Line<256>)) -> String {
-    let mut line = Line::new();
+fn written(write: impl FnOnce(&mut TextLine<256>)) -> String {
+    let mut line = TextLine::new();
     write(&mut line);
     assert!(line.as_bytes().len() < 256, "the line is cut");
     String::from_utf8(line.as_bytes().to_vec()).unwrap()
@@ -192,8 +192,8 @@ proptest! {
         }
         let [ran, passed, stolen, longest] = ticks;
         let mut account = Account { ran, stolen, longest, turns: 9, ..Account::new(0) };
-        for (slot, count) in account.waits.iter_mut().zip(&counts) {
-            *slot = *count;
+        for (place, count) in account.waits.iter_mut().zip(&counts) {
+            *place = *count;
         }
         let usage = Usage {
             policy: Policy::Pinned,

@@ -13,7 +13,7 @@ use bulkhead_core::sched::{MigratingSlot, SLOTS};
 use bulkhead_core::sync::{TryUse, inbox};
 
 use crate::hw::claim::Claim;
-use crate::hw::mmu::Windows;
+use crate::hw::mmu::CopyWindows;
 use crate::hw::state::IDLE;
 use crate::hw::{cpu, sysreg as reg, timer};
 use crate::pcpu::{LEAVES, Pcpu, RunSlot};
@@ -154,7 +154,7 @@ fn settle(vcpu: &mut Vcpu) -> bool {
     let siblings = vcpu.gic.siblings;
     vcpu.gic = pcpu.gic;
     vcpu.gic.siblings = siblings;
-    vcpu.windows = Windows::of(pcpu.index);
+    vcpu.copy_windows = CopyWindows::of(pcpu.index);
     vcpu.sort();
     // The cycle counter is that of another core.
     vcpu.left = reg::cycles();

@@ -173,8 +173,8 @@ fn is_allowed(vcpu: &Vcpu, function: u32) -> bool {
 /// x0 to x3 out).
 fn forward(vcpu: &mut Vcpu) {
     let mut registers = [0; 8];
-    for (register, slot) in [0, 1, 2, 3, 4, 5, 6, 7].into_iter().zip(&mut registers) {
-        *slot = vcpu.frame.get(register);
+    for (register, value) in [0, 1, 2, 3, 4, 5, 6, 7].into_iter().zip(&mut registers) {
+        *value = vcpu.frame.get(register);
     }
     for (register, value) in [0, 1, 2, 3].into_iter().zip(firmware::forward(registers)) {
         vcpu.frame.set(register, value);

@@ -2,7 +2,7 @@
 //! symbols. `vcpu` is always the one reference to the state of the vCPU that runs ([R-STATE]).
 #![allow(unsafe_code)]
 
-use bulkhead_core::console::text::Line;
+use bulkhead_core::console::text::TextLine;
 
 use crate::hw::gic::Taken;
 use crate::hw::state::{El2, States};
@@ -125,7 +125,7 @@ extern "C" fn serror_exit(vcpu: &mut Vcpu) {
 /// Reports an exception taken from EL2 itself, which is a bug of EL2, and stops this pCPU.
 #[unsafe(no_mangle)]
 extern "C" fn el2_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
-    let mut line = Line::new();
+    let mut line = TextLine::new();
     line.text("bug in EL2: exception ")
         .decimal(kind)
         .text(" pc=")
@@ -137,7 +137,7 @@ extern "C" fn el2_exception(kind: u64, esr: u64, elr: u64, far: u64) -> ! {
 /// Reports a panic. Only start-up can reach one, which the gates prove.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
-    let mut line = Line::new();
+    let mut line = TextLine::new();
     line.text("bug in EL2: panic");
     if let Some(place) = info.location() {
         line.text(" at ")

@@ -141,7 +141,7 @@ pub fn take_off(vcpu: &mut Vcpu) {
 fn finish(vcpu: &mut Vcpu, vm: &Vm, index: usize) {
     vgic::shutdown(&vm.dist, &mut vcpu.gic);
     for quiet in plan().quiets_of(index) {
-        memory::write_register(&mut vcpu.windows, quiet.pa, quiet.width, quiet.value);
+        memory::write_register(&mut vcpu.copy_windows, quiet.pa, quiet.width, quiet.value);
     }
     let Some(row) = plan().vms.get(index) else {
         return;

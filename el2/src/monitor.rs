@@ -124,7 +124,7 @@ fn instruction_before(vcpu: &mut Vcpu, pc: u64) -> u64 {
     if !is_ram || !pa.is_multiple_of(4) {
         return UNREADABLE;
     }
-    u64::from(memory::read_word(&mut vcpu.windows, pa))
+    u64::from(memory::read_word(&mut vcpu.copy_windows, pa))
 }
 
 /// Returns the registers of a vCPU from the hardware and the frame; for a vCPU that is off only its
@@ -140,8 +140,8 @@ fn registers(vcpu: &mut Vcpu) -> Registers {
         return registers;
     };
     registers.spsr = cpu::before().spsr;
-    for (register, slot) in (0..).zip(&mut registers.x) {
-        *slot = vcpu.frame.get(register);
+    for (register, value) in (0..).zip(&mut registers.x) {
+        *value = vcpu.frame.get(register);
     }
     registers.el1 = cpu::el1_registers();
     let now = timer::now();
@@ -177,7 +177,7 @@ fn shown([control, compare]: [u64; 2], held: Option<u64>, now: u64) -> Timer {
 
 /// Finds pending interrupts, private ones first, as many as fit into `found`.
 fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
-    let mut slots = found.iter_mut();
+    let mut places = found.iter_mut();
     let spis = vcpu
         .vm
         .and_then(|vm| plan().vms.get(vm))
@@ -200,8 +200,8 @@ fn pending(vcpu: &mut Vcpu, vm: &Vm, found: &mut [Pending; PENDING]) {
             let group = u32::from(group1);
             let four = read(vcpu, vm, PRIORITY, intid / 4);
             let priority = (four >> (intid % 4 * 8)) as u8;
-            let Some(slot) = slots.next() else { return };
-            *slot = Pending::new(intid, enabled, group, priority);
+            let Some(place) = places.next() else { return };
+            *place = Pending::new(intid, enabled, group, priority);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! and registers at reset. Memory is handled in slices; between two slices the pCPU does what else
 //! is asked of it.
 
-use bulkhead_abi::plan::{Load, RegionKind, Seed, SeedKind};
+use bulkhead_abi::plan::{Payload, RegionKind, Seed, SeedKind};
 use bulkhead_core::cpu::power::{Phase, Power, Start};
 use bulkhead_core::cpu::smccc::Workarounds;
 use bulkhead_core::cpu::sysreg::IdRegisters;
@@ -10,7 +10,7 @@ use bulkhead_core::devices::pl011::Pl011;
 use bulkhead_core::devices::ptimer::PhysicalTimer;
 use bulkhead_core::vgic::{Version, WORDS};
 
-use crate::hw::{cpu, firmware, gic, memory, mmu, pool, state, thread, timer};
+use crate::hw::{cpu, firmware, gic, memory, mmu, page_pool, state, thread, timer};
 use crate::plan::{self, plan};
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
@@ -20,14 +20,14 @@ use crate::{gppt, lifecycle, mailbox, random, sched, timed};
 fn scrub(vcpu: &mut Vcpu, power: &Power, mut pa: u64, size: u64) {
     let end = pa.wrapping_add(size);
     while pa < end && power.is_starting() {
-        let done = memory::scrub_slice(&mut vcpu.windows, pa, end.wrapping_sub(pa));
+        let done = memory::scrub_slice(&mut vcpu.copy_windows, pa, end.wrapping_sub(pa));
         pa = pa.wrapping_add(done);
         sched::poll_and_yield(vcpu);
     }
 }
 
 /// Zeroes shared memory, on the boot pCPU, before any VM runs.
-pub fn scrub_shared(windows: &mut mmu::Windows) {
+pub fn scrub_shared(copy_windows: &mut mmu::CopyWindows) {
     for (n, region) in plan().regions.iter().enumerate() {
         let first = plan()
             .regions
@@ -39,23 +39,23 @@ pub fn scrub_shared(windows: &mut mmu::Windows) {
         let mut done = 0;
         while done < region.size {
             let left = region.size.wrapping_sub(done);
-            let slice = memory::scrub_slice(windows, region.pa.wrapping_add(done), left);
+            let slice = memory::scrub_slice(copy_windows, region.pa.wrapping_add(done), left);
             done = done.wrapping_add(slice);
         }
     }
 }
 
 /// Copies a payload into the RAM of its VM, as long as the VM is to start.
-fn copy(vcpu: &mut Vcpu, power: &Power, vm: usize, load: &Load) {
-    let Some(to) = plan::physical(vm, load.ipa) else {
+fn copy(vcpu: &mut Vcpu, power: &Power, vm: usize, payload: &Payload) {
+    let Some(to) = plan::physical(vm, payload.ipa) else {
         return;
     };
-    let from = pool::loaded_at().wrapping_add(load.offset);
+    let from = page_pool::loaded_at().wrapping_add(payload.offset);
     let mut done = 0;
-    while done < load.size && power.is_starting() {
-        let left = load.size.wrapping_sub(done);
+    while done < payload.size && power.is_starting() {
+        let left = payload.size.wrapping_sub(done);
         let slice = memory::copy_slice(
-            &mut vcpu.windows,
+            &mut vcpu.copy_windows,
             from.wrapping_add(done),
             to.wrapping_add(done),
             left,
@@ -81,7 +81,7 @@ fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
             // FDT_PROP, length, name, value: one NOP for each word.
             for word in 0..size.wrapping_add(12) / 4 {
                 let at = pa.wrapping_add((word as u64).wrapping_mul(4));
-                memory::write(&mut vcpu.windows, at, &NOP);
+                memory::write(&mut vcpu.copy_windows, at, &NOP);
             }
             continue;
         };
@@ -91,7 +91,7 @@ fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
             &filled.rng
         };
         let bytes = bytes.get(..size).unwrap_or(bytes);
-        memory::write(&mut vcpu.windows, pa.wrapping_add(12), bytes);
+        memory::write(&mut vcpu.copy_windows, pa.wrapping_add(12), bytes);
     }
 }
 
@@ -159,8 +159,8 @@ pub fn run(vcpu: &mut Vcpu, index: usize) {
             scrub(vcpu, power, region.pa, region.size);
         }
     }
-    for load in plan().loads_of(index) {
-        copy(vcpu, power, index, load);
+    for payload in plan().payloads_of(index) {
+        copy(vcpu, power, index, payload);
     }
     fill_seeds(vcpu, index, plan().seeds_of(index));
     sched::poll_and_yield(vcpu);
@@ -239,7 +239,7 @@ fn enter(vcpu: &mut Vcpu, index: usize, start: Start) {
     let vmid = plan().vms.get(index).map_or(0, |row| row.vmid);
     cpu::install(
         vmid,
-        pool::stage2_root(index),
+        page_pool::stage2_root(index),
         gppt::affinity(vcpu),
         start.entry,
     );

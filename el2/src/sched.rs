@@ -89,7 +89,7 @@ fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
         Policy::Fair {
             weight: row.weight,
             quota: ticks(row.budget),
-            window: ticks(row.period),
+            period: ticks(row.period),
         }
     } else {
         Policy::Pinned

@@ -4,36 +4,36 @@ use bulkhead_abi::console::{Booted, Word, label};
 use bulkhead_abi::plan::{IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE};
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
-use bulkhead_core::console::text::Line;
+use bulkhead_core::console::text::TextLine;
 #[cfg(not(feature = "gicv2"))]
 use bulkhead_core::gppt::Reclaim;
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
 
 use crate::hw::mmio::Registers;
-use crate::hw::mmu::{self, Frame, Pool, Windows};
+use crate::hw::mmu::{self, CopyWindows, Frame, PagePool};
 use crate::hw::plan::set_plan;
 #[cfg(not(feature = "gicv2"))]
 use crate::hw::sdei;
 use crate::hw::uart::{self, Uart};
-use crate::hw::{boot, cpu, firmware, gic, layout, pool, timer};
+use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, timer};
 use crate::plan::plan;
 use crate::profile::PROFILE;
 use crate::{console, gppt, prepare, random, timed, vm};
 
 /// A line that start-up prints.
-type Said = Line<192>;
+type Said = TextLine<192>;
 
 /// Runs start-up on the boot pCPU: proves the plan, builds the memory maps, starts the other pCPUs,
 /// and becomes a pCPU like them.
 #[inline(always)]
 pub fn primary(tree: u64, load: u64) -> ! {
-    let mut windows = Windows::boot();
-    let tree = boot::boot_tree(&mut windows, tree);
+    let mut copy_windows = CopyWindows::boot();
+    let tree = boot::boot_tree(&mut copy_windows, tree);
     let tree = tree.and_then(|tree| BootTree::read(tree, uart::KIND.words()));
     let uart = tree.as_ref().and_then(BootTree::uart).or_else(plan_uart);
     let uart = Uart(match uart {
-        Some(pa) => windows.registers(layout::FRAMES, pa, PAGE),
+        Some(pa) => copy_windows.registers(layout::FRAMES, pa, PAGE),
         None => crate::hw::mmio::Registers::NONE,
     });
     uart.open();
@@ -57,21 +57,21 @@ pub fn primary(tree: u64, load: u64) -> ! {
     };
     set_plan(plan);
     mmu::drop_behind(boot::el2_size().wrapping_add(plan.header.size));
-    pool::set_loaded_at(load);
+    page_pool::set_loaded_at(load);
     greet(uart, &plan);
 
-    let mut pool = Pool::open(
-        &mut windows,
-        pool::pool_base(),
-        plan.header.image.pool_pages as usize,
+    let mut page_pool = PagePool::open(
+        &mut copy_windows,
+        page_pool::base(),
+        plan.header.image.page_pool_pages as usize,
     );
-    share_vms(&mut windows, &pool);
+    share_vms(&mut copy_windows, &page_pool);
     random::start(tree.rng_seed);
-    build_stage2(&mut pool);
-    start_distributor(&mut windows, uart);
-    read_clock(&mut windows);
-    make_private_maps(&mut windows, &mut pool, uart);
-    prepare::scrub_shared(&mut windows);
+    build_stage2(&mut page_pool);
+    start_distributor(&mut copy_windows, uart);
+    read_clock(&mut copy_windows);
+    make_private_maps(&mut copy_windows, &mut page_pool, uart);
+    prepare::scrub_shared(&mut copy_windows);
     for index in 0..plan.vms.len() {
         let _all_are_down = vm::start(index);
     }
@@ -94,7 +94,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
     }
     boot::publish();
     for (n, pcpu) in plan.pcpus.iter().enumerate() {
-        if pcpu.mpidr != own && firmware::start_pcpu(&mut windows, pcpu, n) != 0 {
+        if pcpu.mpidr != own && firmware::start_pcpu(&mut copy_windows, pcpu, n) != 0 {
             let mut line = Said::new();
             line.text("firmware does not start pcpu ").decimal(n as u64);
             last_words(uart, &line);
@@ -187,25 +187,26 @@ fn greet(uart: Uart, plan: &Plan) {
 }
 
 /// Maps the pages of every VM and vCPU for all pCPUs.
-fn share_vms(windows: &mut Windows, pool: &Pool) {
+fn share_vms(copy_windows: &mut CopyWindows, page_pool: &PagePool) {
     for index in 0..plan().vms.len() {
-        mmu::share_vm_pages(index, pool.pa(pool::vm_page_number(index)));
+        mmu::share_vm_pages(index, page_pool.pa(page_pool::vm_page_number(index)));
     }
     for id in 0..plan().vcpus.len() {
-        mmu::share_vcpu_pages(id, pool.pa(pool::vcpu_page_number(id)));
+        mmu::share_vcpu_pages(id, page_pool.pa(page_pool::vcpu_page_number(id)));
     }
-    mmu::share_vm_slot(windows);
+    mmu::share_vm_block(copy_windows);
     vm::VCPU_LOCATION.start(plan().vcpus);
 }
 
 /// Builds the stage-2 tables of all VMs. The proof of the plan says that this cannot fail.
-fn build_stage2(pool: &mut Pool) {
+fn build_stage2(page_pool: &mut PagePool) {
     for (index, row) in plan().vms.iter().enumerate() {
-        let first = pool::stage2_page(index);
-        let base = pool.pa(first);
-        let stolen = pool::vm_page_number(index).wrapping_add(STOLEN_TIME_PAGE as usize);
-        let stolen = pool.pa(stolen);
-        let Ok(mut builder) = Builder::new(pool.tables(first, row.s2_pages as usize), base) else {
+        let first = page_pool::stage2_page(index);
+        let base = page_pool.pa(first);
+        let stolen = page_pool::vm_page_number(index).wrapping_add(STOLEN_TIME_PAGE as usize);
+        let stolen = page_pool.pa(stolen);
+        let Ok(mut builder) = Builder::new(page_pool.tables(first, row.s2_pages as usize), base)
+        else {
             continue;
         };
         for region in plan().regions_of(index) {
@@ -223,10 +224,10 @@ fn build_stage2(pool: &mut Pool) {
 }
 
 /// Reads the time of day from the board's PL031 (RTCDR), if the board has one.
-fn read_clock(windows: &mut Windows) {
+fn read_clock(copy_windows: &mut CopyWindows) {
     let rtc = plan().header.board.rtc;
     if rtc != 0 {
-        let registers = windows.registers(layout::FRAMES.wrapping_add(1), rtc, PAGE);
+        let registers = copy_windows.registers(layout::FRAMES.wrapping_add(1), rtc, PAGE);
         let seconds = timer::now().checked_div(timer::frequency());
         timed::set_time(registers.read(0), seconds.unwrap_or(0));
     }
@@ -234,10 +235,10 @@ fn read_clock(windows: &mut Windows) {
 
 /// Puts the distributor into its first state and routes every SPI of the plan to its pCPU. The boot
 /// pCPU does this for all pCPUs, because sixteen SPIs share a trigger register.
-fn start_distributor(windows: &mut Windows, uart: Uart) {
+fn start_distributor(copy_windows: &mut CopyWindows, uart: Uart) {
     let plan = plan();
     let board = &plan.header.board;
-    let gicd = gic::start_distributor(windows, board);
+    let gicd = gic::start_distributor(copy_windows, board);
     let spis = plan.irqs.iter().map(|irq| u32::from(irq.pintid));
     let calls = plan.pcpus.iter().map(|pcpu| pcpu.call_spi);
     let calls = calls.map(|first| u32::from(first).wrapping_add(1));
@@ -316,10 +317,10 @@ fn hold_stage2_roots() {
 }
 
 /// Builds the private memory map of every pCPU.
-fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
+fn make_private_maps(copy_windows: &mut CopyWindows, page_pool: &mut PagePool, uart: Uart) {
     let board = &plan().header.board;
     for (index, pcpu) in plan().pcpus.iter().enumerate() {
-        let Some(frames) = gic::private_frames(windows, board, pcpu.mpidr) else {
+        let Some(frames) = gic::private_frames(copy_windows, board, pcpu.mpidr) else {
             let mut line = Said::new();
             line.text(refused!("board-gicr: pcpu "))
                 .decimal(index as u64)
@@ -331,7 +332,7 @@ fn make_private_maps(windows: &mut Windows, pool: &mut Pool, uart: Uart) {
             pa: board.uart,
             pages: 1,
         });
-        let first = index.wrapping_mul(layout::PCPU_POOL_PAGES);
-        mmu::make_private(pool, index, first, frames.into_iter().chain(uart));
+        let first = index.wrapping_mul(layout::PCPU_PAGES);
+        mmu::make_private(page_pool, index, first, frames.into_iter().chain(uart));
     }
 }

@@ -19,7 +19,7 @@ use crate::console::state::Console;
 use crate::gppt::state::Gppt;
 use crate::hw::context::Context;
 use crate::hw::gic::{self, Gic};
-use crate::hw::mmu::Windows;
+use crate::hw::mmu::CopyWindows;
 use crate::hw::state::{self, IDLE, VcpuState};
 use crate::pcpu::Pcpu;
 use crate::plan::{DeviceFrame, device, has_ptimer, plan, timer_devices};
@@ -145,8 +145,8 @@ pub struct Vcpu {
     pub shared: Option<&'static Vm>,
     /// The values that the guest reads from the ID registers.
     pub ids: IdRegisters,
-    /// The memory windows of the pCPU.
-    pub windows: Windows,
+    /// The copy windows of the pCPU.
+    pub copy_windows: CopyWindows,
     /// The report about the vCPU that is still to be printed, once the vCPU has stopped.
     pub report: Option<Report>,
 }
@@ -236,7 +236,7 @@ impl Vcpu {
             reason: None,
             shared: None,
             ids: IdRegisters::NONE,
-            windows: Windows::of(index),
+            copy_windows: CopyWindows::of(index),
             report: None,
         }
     }

@@ -55,15 +55,15 @@ impl Vm {
     /// Maps a physical SPI to a virtual interrupt.
     pub fn link(&self, vintid: u32, pintid: u32, edge: bool) {
         self.dist.link(vintid, pintid, edge);
-        if let Some(slot) = self.vintids.get(pintid.wrapping_sub(32) as usize) {
-            slot.store(vintid as u16, Ordering::Relaxed);
+        if let Some(place) = self.vintids.get(pintid.wrapping_sub(32) as usize) {
+            place.store(vintid as u16, Ordering::Relaxed);
         }
     }
 
     /// Returns the virtual SPI behind a physical one.
     pub fn vintid_of(&self, pintid: u32) -> Option<u32> {
-        let slot = self.vintids.get(pintid.wrapping_sub(32) as usize)?;
-        Some(u32::from(slot.load(Ordering::Relaxed))).filter(|vintid| *vintid != 0)
+        let place = self.vintids.get(pintid.wrapping_sub(32) as usize)?;
+        Some(u32::from(place.load(Ordering::Relaxed))).filter(|vintid| *vintid != 0)
     }
 }
 

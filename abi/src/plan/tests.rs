@@ -14,7 +14,7 @@ fn rows_have_the_sizes_that_both_sides_count_on() {
         size_of::<Vm>(),
         size_of::<Vcpu>(),
         size_of::<Region>(),
-        size_of::<Load>(),
+        size_of::<Payload>(),
         size_of::<Seed>(),
         size_of::<Irq>(),
         size_of::<Device>(),

@@ -44,10 +44,10 @@ impl<T: Copy> List<T> {
     /// Appends `item`; returns `false` if there is no room for it.
     #[inline(never)]
     fn push(&mut self, item: T) -> bool {
-        let Some(slot) = self.items.get_mut(self.len) else {
+        let Some(place) = self.items.get_mut(self.len) else {
             return false;
         };
-        *slot = item;
+        *place = item;
         self.len = self.len.saturating_add(1);
         true
     }

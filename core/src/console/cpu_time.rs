@@ -4,7 +4,7 @@
 
 use bulkhead_abi::console::{Field, Percent, Ran, Turns, WAITS, Waits};
 
-use super::text::Line;
+use super::text::TextLine;
 use crate::sched::account::CLASSES;
 use crate::sched::{Account, Policy, RunState, Usage};
 
@@ -31,7 +31,7 @@ pub const fn nanoseconds(ticks: u64, frequency: u64) -> u64 {
 
 /// Appends the policy, the state and the share so far of a vCPU:
 /// `fair weight 2 cap 3000/10000 us, out of budget for 120 us, had  29.80% of its pcpu`.
-pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut Line<N>) {
+pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut TextLine<N>) {
     let us = |ticks| nanoseconds(ticks, frequency) / 1000;
     match usage.policy {
         Policy::Pinned => {
@@ -44,12 +44,12 @@ pub fn stands<const N: usize>(usage: &Usage, frequency: u64, line: &mut Line<N>)
         Policy::Fair {
             weight,
             quota,
-            window,
+            period,
         } => {
             line.text("fair weight ").decimal(weight.into());
-            if quota < window {
+            if quota < period {
                 line.text(" cap ").decimal(us(quota)).byte(b'/');
-                line.decimal(us(window)).text(" us");
+                line.decimal(us(period)).text(" us");
             }
         }
     }
@@ -78,7 +78,7 @@ pub const fn classes(n: usize) -> Option<core::ops::Range<usize>> {
 }
 
 /// Appends line `n` about a vCPU; nothing if it is empty. `frequency`: ticks in a second.
-pub fn write<const N: usize>(n: usize, usage: &Usage, frequency: u64, line: &mut Line<N>) {
+pub fn write<const N: usize>(n: usize, usage: &Usage, frequency: u64, line: &mut TextLine<N>) {
     let account = &usage.account;
     let time = |ticks| nanoseconds(ticks, frequency);
     match n {
@@ -108,7 +108,7 @@ fn waits<const N: usize>(
     classes: core::ops::Range<usize>,
     account: &Account,
     frequency: u64,
-    line: &mut Line<N>,
+    line: &mut TextLine<N>,
 ) {
     for class in classes {
         let Some(count) = account.waits.get(class).filter(|count| **count != 0) else {
@@ -141,7 +141,7 @@ mod tests {
         (0..LINES)
             .map(|n| {
                 // Longest text of a line of a report.
-                let mut line = Line::<126>::new();
+                let mut line = TextLine::<126>::new();
                 write(n, &usage, frequency, &mut line);
                 String::from_utf8(line.as_bytes().to_vec()).unwrap()
             })
@@ -188,14 +188,14 @@ mod tests {
                 },
                 passed: 3,
             };
-            let mut line = Line::<110>::new();
+            let mut line = TextLine::<110>::new();
             stands(&usage, 1_000_000, &mut line);
             String::from_utf8(line.as_bytes().to_vec()).unwrap()
         };
         let cap = Policy::Fair {
             weight: 1000,
             quota: 9_999_999,
-            window: 10_000_000,
+            period: 10_000_000,
         };
         assert_eq!(
             said(cap, RunState::Throttled(10_000_000)),

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use bulkhead_abi::console::label;
 
 use crate::console::ring::Ring;
-use crate::console::text::Line;
+use crate::console::text::TextLine;
 use crate::sync::WantsSpace;
 
 /// Milliseconds for which a partial line waits for the rest.
@@ -214,10 +214,10 @@ pub struct Mux {
     left: u32,
     /// VMs whose last line was cut, one bit for each.
     cut: u64,
-    insert: Line<LINE>,
+    insert: TextLine<LINE>,
     inserted: usize,
     /// Message that waits to be printed.
-    notice: Line<128>,
+    notice: TextLine<128>,
 }
 
 impl Default for Mux {
@@ -239,9 +239,9 @@ impl Mux {
             over_at: 0,
             left: 0,
             cut: 0,
-            insert: Line::new(),
+            insert: TextLine::new(),
             inserted: 0,
-            notice: Line::new(),
+            notice: TextLine::new(),
         }
     }
 
@@ -252,7 +252,7 @@ impl Mux {
 
     /// Prints a message of the console, on a separate line, when the open line has ended or its turn
     /// is over. Of several messages that wait the last are printed, as far as there is room.
-    pub fn notice(&mut self, text: &Line<128>) {
+    pub fn notice(&mut self, text: &TextLine<128>) {
         let (before, after) = (self.notice.as_bytes().len(), text.as_bytes().len());
         let all = before
             .wrapping_add(label::EL2_ANEW.len())
@@ -307,7 +307,7 @@ impl Mux {
     /// Prints a line with a label, whose text `write` appends; `write` and this return `false` if
     /// there is no text. It cuts the open line. A line that has not been printed completely is
     /// lost: see [`Self::is_free`].
-    pub fn say(&mut self, label: &str, write: impl FnOnce(&mut Line<LINE>) -> bool) -> bool {
+    pub fn say(&mut self, label: &str, write: impl FnOnce(&mut TextLine<LINE>) -> bool) -> bool {
         self.insert.clear();
         self.inserted = 0;
         let open = self.line_open;

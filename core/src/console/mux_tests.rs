@@ -1,7 +1,7 @@
 //! Tests of the multiplexer.
 
 use super::mux::*;
-use super::text::Line;
+use super::text::TextLine;
 use proptest::prelude::*;
 use std::{string::String, vec::Vec};
 
@@ -221,7 +221,7 @@ fn a_notice_waits_for_the_turn_of_an_open_line() {
     let (two, mut mux) = (two(), Mux::new());
     two.0[1].output.push_all(b"$ ");
     drain(&mut mux, &two, true);
-    let mut text = Line::new();
+    let mut text = TextLine::new();
     text.text("hello");
     mux.notice(&text);
     assert!(!mux.is_free(&two, at(SILENT_MS)) && !mux.is_done(&two));
@@ -235,14 +235,14 @@ fn a_notice_waits_for_the_turn_of_an_open_line() {
 fn a_notice_does_not_take_the_place_of_another() {
     let (two, mut mux) = (two(), Mux::new());
     for text in ["first", "second"] {
-        let mut line = Line::new();
+        let mut line = TextLine::new();
         line.text(text);
         mux.notice(&line);
     }
     let shown = drain(&mut mux, &two, false);
     assert_eq!(shown, "[el2] first\r\n[el2] second\r\n");
     for _ in 0..4 {
-        let mut line = Line::new();
+        let mut line = TextLine::new();
         line.text("one of fifty bytes or so, which fit once but not ever");
         mux.notice(&line);
     }
@@ -270,7 +270,7 @@ fn a_notice_waits_for_the_end_of_what_el2_says() {
                 other => panic!("{other:?}"),
             })
             .collect();
-        let mut text = Line::new();
+        let mut text = TextLine::new();
         text.text("input goes to beta");
         mux.notice(&text);
         shown += &drain(&mut mux, &two, false);
@@ -290,7 +290,7 @@ fn a_notice_waits_for_the_end_of_what_el2_says() {
 #[test]
 fn a_line_of_the_monitor_waits_for_the_end_of_a_guests_line() {
     let (two, mut mux) = (two(), Mux::new());
-    let state = |line: &mut Line<LINE>| {
+    let state = |line: &mut TextLine<LINE>| {
         line.text("state");
         true
     };

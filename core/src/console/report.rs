@@ -9,7 +9,7 @@ use bulkhead_abi::plan::{NAME, Vm as Row};
 
 use super::cpu_time;
 use super::stats::{ClassStats, ExitStats, LAST_EXITS, LastExit};
-use super::text::Line;
+use super::text::TextLine;
 use crate::cpu::exit;
 use crate::cpu::inject::Fault;
 use crate::cpu::life::{Follows, Settled};
@@ -17,7 +17,7 @@ use crate::cpu::power::End;
 use crate::sched::Usage;
 
 /// A line of a report, including its line end.
-pub type ReportLine = Line<128>;
+pub type ReportLine = TextLine<128>;
 
 /// Reason why a VM no longer runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +253,7 @@ impl Report {
 }
 
 /// Appends one of the last exits.
-pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut Line<N>) {
+pub(crate) fn last_exit<const N: usize>(exit: &LastExit, line: &mut TextLine<N>) {
     let name = ExitClass::ALL
         .get(exit.class as usize)
         .map_or("?", |class| class.name());
@@ -272,7 +272,7 @@ pub(crate) fn row<const N: usize>(
     class: ExitClass,
     sums: &ClassStats,
     elapsed: u64,
-    line: &mut Line<N>,
+    line: &mut TextLine<N>,
 ) {
     if sums.count == 0 {
         return;
@@ -321,7 +321,7 @@ impl Totals {
 }
 
 /// Appends the sums of all classes.
-pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut Line<N>) {
+pub(crate) fn totals<const N: usize>(sums: &Totals, line: &mut TextLine<N>) {
     console::Totals {
         exits: sums.exits,
         guest: sums.guest,

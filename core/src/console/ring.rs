@@ -65,8 +65,8 @@ impl<const N: usize> Ring<N> {
         if head.wrapping_sub(self.tail.load(Ordering::Acquire)) >= N as u32 {
             return false;
         }
-        if let Some(slot) = self.bytes.get((head & Self::MASK) as usize) {
-            slot.store(byte, Ordering::Relaxed);
+        if let Some(place) = self.bytes.get((head & Self::MASK) as usize) {
+            place.store(byte, Ordering::Relaxed);
         }
         self.head.store(head.wrapping_add(1), Ordering::Release);
         true
@@ -81,8 +81,8 @@ impl<const N: usize> Ring<N> {
         }
         let mut end = head;
         for byte in bytes {
-            if let Some(slot) = self.bytes.get((end & Self::MASK) as usize) {
-                slot.store(*byte, Ordering::Relaxed);
+            if let Some(place) = self.bytes.get((end & Self::MASK) as usize) {
+                place.store(*byte, Ordering::Relaxed);
             }
             end = end.wrapping_add(1);
         }

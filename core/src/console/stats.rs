@@ -142,7 +142,7 @@ impl ExitStats {
     }
 
     #[inline(always)]
-    const fn slot(&mut self, class: ExitClass) -> &mut ClassStats {
+    const fn of_class(&mut self, class: ExitClass) -> &mut ClassStats {
         let class = class as usize;
         if class < FREQUENT {
             return &mut self.frequent[class];
@@ -160,11 +160,11 @@ impl ExitStats {
     #[inline(always)]
     pub const fn count(&mut self, class: ExitClass, begin: u64, end: u64, pc: u64, syndrome: u64) {
         let exits = self.exits;
-        let slot = self.slot(class);
+        let stats = self.of_class(class);
         let took = end.wrapping_sub(begin);
-        slot.count = slot.count.wrapping_add(1);
-        slot.total = slot.total.wrapping_add(took);
-        slot.squares = slot.squares.wrapping_add(took.wrapping_mul(took));
+        stats.count = stats.count.wrapping_add(1);
+        stats.total = stats.total.wrapping_add(took);
+        stats.squares = stats.squares.wrapping_add(took.wrapping_mul(took));
         // Here, so that the multiplication does not come right behind a store: the workaround for
         // Cortex-A53 835769 would put a NOP in between.
         self.exits = exits.wrapping_add(1);
@@ -175,10 +175,10 @@ impl ExitStats {
             class: class as u64,
         };
         // Rare, and last, so that the call needs no stack.
-        let slot = self.slot(class);
-        let (short, min, max) = (took as u32, slot.min, slot.max);
+        let stats = self.of_class(class);
+        let (short, min, max) = (took as u32, stats.min, stats.max);
         if (short < min) | (short > max) {
-            slot.widen(short);
+            stats.widen(short);
         }
     }
 

@@ -3,23 +3,24 @@
 
 use bulkhead_abi::console::Sink;
 
-/// Flag of [`Line::number`]; above all widths.
+/// Flag of [`TextLine::number`]; above all widths.
 const BLANK: usize = 32;
 
-/// A line of at most `N` bytes; text that does not fit is cut off.
+/// A line of text of at most `N` bytes; what does not fit is cut off. (`line` of a device is the
+/// level of its interrupt output.)
 #[derive(Clone, Copy, Debug)]
-pub struct Line<const N: usize> {
+pub struct TextLine<const N: usize> {
     bytes: [u8; N],
     len: usize,
 }
 
-impl<const N: usize> Default for Line<N> {
+impl<const N: usize> Default for TextLine<N> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<const N: usize> Line<N> {
+impl<const N: usize> TextLine<N> {
     /// An empty line.
     pub const fn new() -> Self {
         Self {
@@ -40,8 +41,8 @@ impl<const N: usize> Line<N> {
 
     /// Appends one byte.
     pub fn byte(&mut self, byte: u8) -> &mut Self {
-        if let Some(slot) = self.bytes.get_mut(self.len) {
-            *slot = byte;
+        if let Some(place) = self.bytes.get_mut(self.len) {
+            *place = byte;
             self.len = self.len.saturating_add(1);
         }
         self
@@ -57,8 +58,8 @@ impl<const N: usize> Line<N> {
     pub fn all(&mut self, bytes: &[u8]) -> &mut Self {
         let room = self.bytes.get_mut(self.len..).unwrap_or_default();
         let fit = bytes.len().min(room.len());
-        for (slot, byte) in room.iter_mut().zip(bytes) {
-            *slot = *byte;
+        for (place, byte) in room.iter_mut().zip(bytes) {
+            *place = *byte;
         }
         self.len = self.len.saturating_add(fit);
         self
@@ -109,8 +110,8 @@ impl<const N: usize> Line<N> {
         let mut digits = [b' '; 21];
         let mut rest = value;
         let mut used = 0usize;
-        for slot in digits.iter_mut().rev() {
-            *slot = b'0'.wrapping_add((rest % 10) as u8);
+        for place in digits.iter_mut().rev() {
+            *place = b'0'.wrapping_add((rest % 10) as u8);
             rest /= 10;
             used = used.saturating_add(1);
             if rest == 0 {
@@ -131,38 +132,38 @@ impl<const N: usize> Line<N> {
     }
 }
 
-impl<const N: usize> Sink for Line<N> {
+impl<const N: usize> Sink for TextLine<N> {
     #[inline(always)]
     fn text(&mut self, text: &str) {
-        Line::text(self, text);
+        TextLine::text(self, text);
     }
     #[inline(always)]
     fn byte(&mut self, byte: u8) {
-        Line::byte(self, byte);
+        TextLine::byte(self, byte);
     }
     #[inline(always)]
     fn name(&mut self, name: &[u8]) {
-        Line::name(self, name);
+        TextLine::name(self, name);
     }
     #[inline(always)]
     fn decimal(&mut self, value: u64) {
-        Line::decimal(self, value);
+        TextLine::decimal(self, value);
     }
     #[inline(always)]
     fn padded(&mut self, value: u64, width: usize) {
-        Line::padded(self, value, width);
+        TextLine::padded(self, value, width);
     }
     #[inline(always)]
     fn cell(&mut self, value: u64, width: usize) {
-        Line::cell(self, value, width);
+        TextLine::cell(self, value, width);
     }
     #[inline(always)]
     fn hex(&mut self, value: u64) {
-        Line::hex(self, value);
+        TextLine::hex(self, value);
     }
     #[inline(always)]
     fn column(&mut self, column: usize) {
-        Line::column(self, column);
+        TextLine::column(self, column);
     }
 }
 
@@ -171,14 +172,14 @@ mod tests {
     use super::*;
     use std::{format, string::String};
 
-    fn show<const N: usize>(line: &Line<N>) -> String {
+    fn show<const N: usize>(line: &TextLine<N>) -> String {
         String::from_utf8(line.as_bytes().to_vec()).unwrap()
     }
 
     #[test]
     fn numbers_read_as_rust_prints_them() {
         for value in [0, 1, 9, 10, 15, 16, 255, 1 << 40, u64::MAX] {
-            let mut line = Line::<96>::new();
+            let mut line = TextLine::<96>::new();
             line.hex(value)
                 .byte(b' ')
                 .decimal(value)
@@ -194,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_cut() {
-        let mut line = Line::<4>::new();
+        let mut line = TextLine::<4>::new();
         line.text("abcdef").column(9);
         assert_eq!(show(&line), "abcd");
         line.clear();

@@ -140,22 +140,22 @@ impl Workarounds {
             && firmware(PSCI_FEATURES, u64::from(SMCCC_VERSION)) as i32 >= 0
             && is_version(firmware(SMCCC_VERSION, 0), VERSION_1_1);
         let mut found = Self::NONE;
-        let slots = found.answers.iter_mut().zip(&mut found.passed_on);
-        for (workaround, (slot, passed_on)) in Workaround::ALL.into_iter().zip(slots) {
+        let pairs = found.answers.iter_mut().zip(&mut found.passed_on);
+        for (workaround, (answer, passed_on)) in Workaround::ALL.into_iter().zip(pairs) {
             let said = if known {
                 firmware(ARCH_FEATURES, u64::from(workaround.function())) as u32 as i32
             } else {
                 -1
             };
             *passed_on = said == 0 || said == 1;
-            *slot = decide(workaround, cpu, said);
+            *answer = decide(workaround, cpu, said);
             if matches!(workaround, Workaround::StoreBypass) && *passed_on {
                 // It stays on. What a guest could turn off would be off for EL2 as well, which has the
                 // memory of all, and for the next guest.
                 if said == 0 {
                     firmware(workaround.function(), 1);
                 }
-                (*slot, *passed_on) = (NOT_REQUIRED, false);
+                (*answer, *passed_on) = (NOT_REQUIRED, false);
             }
         }
         found

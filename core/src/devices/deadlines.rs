@@ -1,4 +1,4 @@
-//! The deadlines that share the one timer which EL2 has on a pCPU. Each purpose has one slot, so
+//! The deadlines that share the one timer which EL2 has on a pCPU. Each purpose has one place, so
 //! their number is fixed, and no guest can make EL2's timer fire more often than it asks for on its
 //! own timers.
 
@@ -64,8 +64,8 @@ impl Deadlines {
     /// changed, so that the timer has to be programmed.
     pub fn set(&mut self, purpose: Purpose, at: Option<u64>) -> bool {
         let before = self.soonest;
-        if let Some(slot) = self.each.get_mut(purpose as usize) {
-            *slot = at.unwrap_or(u64::MAX);
+        if let Some(place) = self.each.get_mut(purpose as usize) {
+            *place = at.unwrap_or(u64::MAX);
         }
         self.soonest = self.each.iter().fold(u64::MAX, |next, at| next.min(*at));
         self.soonest != before

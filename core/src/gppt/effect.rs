@@ -92,8 +92,8 @@ impl Writes {
 
     /// Appends a write. There are never more than fit: a word has four priorities.
     pub(super) fn push(&mut self, write: Write) {
-        if let Some(slot) = self.list.get_mut(self.count) {
-            *slot = Some(write);
+        if let Some(place) = self.list.get_mut(self.count) {
+            *place = Some(write);
             self.count = self.count.wrapping_add(1);
         }
     }

@@ -1,6 +1,6 @@
 //! Diagnosis of a silent guest, from a few samples and a snapshot.
 
-use crate::console::text::Line;
+use crate::console::text::TextLine;
 
 use super::snapshot::{Pending, Sample, Snapshot, State};
 
@@ -150,7 +150,7 @@ pub fn diagnose(samples: &[Sample], snapshot: &Snapshot) -> Diagnosis {
 
 impl Diagnosis {
     /// Appends the diagnosis in words. `frequency`: ticks in a second.
-    pub fn write<const N: usize>(&self, frequency: u64, line: &mut Line<N>) {
+    pub fn write<const N: usize>(&self, frequency: u64, line: &mut TextLine<N>) {
         match *self {
             Self::Not(State::Off) => line.text("off"),
             Self::Not(State::Starting) => line.text("being made ready"),
@@ -178,7 +178,7 @@ impl Diagnosis {
 }
 
 impl Activity {
-    fn write<'a, const N: usize>(&self, line: &'a mut Line<N>) -> &'a mut Line<N> {
+    fn write<'a, const N: usize>(&self, line: &'a mut TextLine<N>) -> &'a mut TextLine<N> {
         match *self {
             Self::Runs => line.text("runs"),
             Self::Sleeps => line.text("asleep"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn words(diagnosis: Diagnosis) -> String {
-        let mut line = Line::<120>::new();
+        let mut line = TextLine::<120>::new();
         diagnosis.write(62_500_000, &mut line);
         String::from_utf8(line.as_bytes().to_vec()).unwrap()
     }

@@ -7,7 +7,7 @@ use crate::sched::Change;
 pub enum What {
     /// Weight of a fair VM.
     Weight,
-    /// Cap of a fair VM, in percent, optionally with its window in microseconds.
+    /// Cap of a fair VM, in percent, optionally with its period in microseconds.
     Cap,
     /// Budget of a server, in microseconds, optionally with its period.
     Budget,
@@ -98,7 +98,7 @@ impl Entry {
         }
     }
 
-    /// The change that was typed. `period` is the current window or period in nanoseconds.
+    /// The change that was typed. `period` is the current period in nanoseconds.
     pub fn change(&self, period: u64) -> Change {
         let number = self.number.unwrap_or(0);
         let (first, period) = match self.first {
@@ -109,7 +109,7 @@ impl Entry {
             What::Weight => Change::Weight(u16::try_from(first).unwrap_or(u16::MAX)),
             What::Cap => Change::Cap {
                 quota: (period / 100).saturating_mul(first.into()),
-                window: period,
+                period,
             },
             What::Budget => Change::Server {
                 budget: u64::from(first).saturating_mul(1000),

@@ -437,8 +437,8 @@ impl Monitor {
     /// Reads the answer to a question, and diagnoses the vCPU once its state is complete.
     fn take(&mut self, published: &Published) {
         let sample = self.answered.checked_sub(BEFORE);
-        if let Some(slot) = sample.and_then(|n| self.samples.get_mut(n)) {
-            *slot = published.sample().1;
+        if let Some(place) = sample.and_then(|n| self.samples.get_mut(n)) {
+            *place = published.sample().1;
         }
         self.answered = self.answered.wrapping_add(1);
         // Registers and interrupts have been answered.

@@ -136,15 +136,15 @@ impl Published {
     /// Queried pCPU: answers with exit statistics.
     pub fn answer_exits(&self, question: Question, stats: &ExitStats) {
         let (classes, rest) = self.stats.split_at(CLASS * ExitClass::COUNT);
-        for (class, slots) in ExitClass::ALL.iter().zip(classes.chunks(CLASS)) {
+        for (class, places) in ExitClass::ALL.iter().zip(classes.chunks(CLASS)) {
             let words: &[u64; CLASS] = zerocopy::transmute_ref!(stats.class(*class));
-            store(slots, words);
+            store(places, words);
         }
         let (last, totals) = rest.split_at(LAST * LAST_EXITS);
-        for (n, slots) in last.chunks(LAST).enumerate() {
+        for (n, places) in last.chunks(LAST).enumerate() {
             if let Some(exit) = stats.last(n) {
                 let words: &[u64; LAST] = zerocopy::transmute_ref!(exit);
-                store(slots, words);
+                store(places, words);
             }
         }
         let sums = Totals::of(stats);
@@ -197,8 +197,8 @@ impl Published {
     pub fn snapshot(&self) -> Snapshot {
         let mut words = [0; HEAD + INTERRUPTS];
         let from = self.registers.iter().take(HEAD).chain(&self.interrupts);
-        for (word, slot) in words.iter_mut().zip(from) {
-            *word = slot.load(Ordering::Relaxed);
+        for (word, place) in words.iter_mut().zip(from) {
+            *word = place.load(Ordering::Relaxed);
         }
         zerocopy::transmute!(words)
     }
@@ -278,21 +278,23 @@ impl Published {
     }
 }
 
-fn store(slots: &[AtomicU64], words: &[u64]) {
-    for (slot, word) in slots.iter().zip(words) {
-        slot.store(*word, Ordering::Relaxed);
+fn store(places: &[AtomicU64], words: &[u64]) {
+    for (place, word) in places.iter().zip(words) {
+        place.store(*word, Ordering::Relaxed);
     }
 }
 
-fn register(slots: &[AtomicU64], n: usize) -> u64 {
-    slots.get(n).map_or(0, |slot| slot.load(Ordering::Relaxed))
+fn register(places: &[AtomicU64], n: usize) -> u64 {
+    places
+        .get(n)
+        .map_or(0, |place| place.load(Ordering::Relaxed))
 }
 
-fn load<const N: usize>(slots: &[AtomicU64], first: usize) -> [u64; N] {
+fn load<const N: usize>(places: &[AtomicU64], first: usize) -> [u64; N] {
     let mut words = [0; N];
-    let from = slots.get(first..).unwrap_or(&[]);
-    for (word, slot) in words.iter_mut().zip(from) {
-        *word = slot.load(Ordering::Relaxed);
+    let from = places.get(first..).unwrap_or(&[]);
+    for (word, place) in words.iter_mut().zip(from) {
+        *word = place.load(Ordering::Relaxed);
     }
     words
 }
@@ -391,7 +393,7 @@ mod tests {
             Policy::Fair {
                 weight: 3,
                 quota: 4,
-                window: 5,
+                period: 5,
             },
         ];
         let doings = [

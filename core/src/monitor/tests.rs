@@ -101,7 +101,7 @@ impl Desk {
                     policy: Policy::Fair {
                         weight: 2,
                         quota: 1,
-                        window: 1,
+                        period: 1,
                     },
                     run_state: RunState::Blocked,
                     account: Account::new(0),

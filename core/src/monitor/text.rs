@@ -5,14 +5,14 @@ use bulkhead_abi::console::{HEADINGS as COLUMNS, LAST_EXITS};
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::NAME;
 
-use crate::console::text::Line;
+use crate::console::text::TextLine;
 use crate::console::{cpu_time, mux, report};
 
 use super::published::Published;
 use super::snapshot::{EL1, EL1_COUNT, Interrupts, State, Timer};
 
 /// A line of the monitor, written in the line buffer of the console.
-pub type Said = Line<{ mux::LINE }>;
+pub type Said = TextLine<{ mux::LINE }>;
 
 /// The vCPU that a report is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,7 +249,7 @@ mod tests {
             policy: Policy::Fair {
                 weight: 2,
                 quota: 1,
-                window: 1,
+                period: 1,
             },
             run_state: RunState::Ready,
             account: Account {

@@ -2,7 +2,7 @@
 //! this list does not compile.
 
 use bulkhead_abi::plan::{
-    Board, Call, Device, Doorbell, Header, Image, Irq, Load, Memory, Pcpu, Quiet, Region, Seed,
+    Board, Call, Device, Doorbell, Header, Image, Irq, Memory, Payload, Pcpu, Quiet, Region, Seed,
     TABLES, Table, TableId, Vcpu, Vm,
 };
 use core::mem::offset_of;
@@ -94,7 +94,14 @@ fields!(
     Image,
     None,
     offset_of!(Header, image),
-    [base, size, plan_offset, pool_offset, pool_pages, profile,]
+    [
+        base,
+        size,
+        plan_offset,
+        page_pool_offset,
+        page_pool_pages,
+        profile,
+    ]
 );
 fields!(MEMORY, Memory, Some(TableId::Memory), 0, [base, size]);
 fields!(
@@ -150,9 +157,9 @@ fields!(
     [vm, kind, access, shared, ipa, pa, size]
 );
 fields!(
-    LOAD,
-    Load,
-    Some(TableId::Loads),
+    PAYLOAD,
+    Payload,
+    Some(TableId::Payloads),
     0,
     [vm, reserved, offset, size, ipa]
 );
@@ -225,7 +232,7 @@ const _: () = assert!(PLACES.len() == 2 * TABLES);
 pub fn fields() -> impl Iterator<Item = &'static Field> {
     let structs = ["Header.board", "Header.image", "Header.tables"];
     [
-        HEADER, BOARD, IMAGE, PLACES, MEMORY, PCPU, VM, VCPU, REGION, LOAD, SEED, IRQ, DEVICE,
+        HEADER, BOARD, IMAGE, PLACES, MEMORY, PCPU, VM, VCPU, REGION, PAYLOAD, SEED, IRQ, DEVICE,
         QUIET, CALL, DOORBELL,
     ]
     .into_iter()

@@ -17,7 +17,7 @@ pub struct Sample {
     pub vms: Vec<Vm>,
     pub vcpus: Vec<Vcpu>,
     pub regions: Vec<Region>,
-    pub loads: Vec<Load>,
+    pub payloads: Vec<Payload>,
     pub seeds: Vec<Seed>,
     pub irqs: Vec<Irq>,
     pub devices: Vec<Device>,
@@ -93,7 +93,7 @@ impl Sample {
             pool: 0,
             reserved: 0,
         };
-        let load = |vm, size, ipa| Load {
+        let payload = |vm, size, ipa| Payload {
             vm,
             reserved: [0; 3],
             offset: 0,
@@ -230,11 +230,11 @@ impl Sample {
                 ),
             ]
             .into(),
-            loads: [
-                load(0, 1024, 0x4000_0000),
-                load(0, 2048, 0x4008_0000),
-                load(1, 1024, 0x4000_0000),
-                load(1, 2048, 0x4008_0000),
+            payloads: [
+                payload(0, 1024, 0x4000_0000),
+                payload(0, 2048, 0x4008_0000),
+                payload(1, 1024, 0x4000_0000),
+                payload(1, 2048, 0x4008_0000),
             ]
             .into(),
             seeds: [
@@ -311,10 +311,10 @@ impl Sample {
             tables += vm.s2_pages;
         }
         let body = |offset: Option<u64>| {
-            let mut loads = self.loads.clone();
+            let mut payloads = self.payloads.clone();
             // The third payload is the first again: two VMs that run the same program.
-            for (load, page) in loads.iter_mut().zip([0, 1, 0, 2]) {
-                load.offset = offset.unwrap_or(0) + page * PAGE;
+            for (payload, page) in payloads.iter_mut().zip([0, 1, 0, 2]) {
+                payload.offset = offset.unwrap_or(0) + page * PAGE;
             }
             let mut writer = Writer {
                 body: Vec::new(),
@@ -325,7 +325,7 @@ impl Sample {
             writer.table(&sample.vms);
             writer.table(&self.vcpus);
             writer.table(&self.regions);
-            writer.table(&loads);
+            writer.table(&payloads);
             writer.table(&self.seeds);
             writer.table(&self.irqs);
             writer.table(&self.devices);
@@ -335,12 +335,12 @@ impl Sample {
             writer
         };
         let size = (size_of::<Header>() + body(None).body.len()) as u64;
-        let payloads = (PLAN + size).next_multiple_of(PAGE);
-        let writer = body(Some(payloads));
-        let pool_offset = payloads + (self.loads.len() as u64 - 1) * PAGE;
-        let pool_pages = self.pcpus.len() as u32 * PCPU_POOL_PAGES
-            + self.vcpus.len() as u32 * VCPU_POOL_PAGES
-            + self.vms.len() as u32 * VM_POOL_PAGES
+        let first = (PLAN + size).next_multiple_of(PAGE);
+        let writer = body(Some(first));
+        let page_pool_offset = first + (self.payloads.len() as u64 - 1) * PAGE;
+        let page_pool_pages = self.pcpus.len() as u32 * PCPU_PAGES
+            + self.vcpus.len() as u32 * VCPU_PAGES
+            + self.vms.len() as u32 * VM_PAGES
             + tables;
         let mut places = [Table::default(); TABLES];
         places.copy_from_slice(&writer.tables);
@@ -353,10 +353,10 @@ impl Sample {
             board: self.board,
             image: Image {
                 base: 0x4020_0000,
-                size: pool_offset + u64::from(pool_pages) * PAGE,
+                size: page_pool_offset + u64::from(page_pool_pages) * PAGE,
                 plan_offset: PLAN,
-                pool_offset,
-                pool_pages,
+                page_pool_offset,
+                page_pool_pages,
                 profile: Profile::Shared as u32,
             },
             tables: places,

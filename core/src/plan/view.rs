@@ -1,8 +1,8 @@
 //! A typed view of a plan in memory.
 
 use bulkhead_abi::plan::{
-    Call, Device, Doorbell, Header, Irq, Load, MAGIC, MAX_PLAN, Memory, Pcpu, Quiet, Region, Seed,
-    TableId, VERSION, Vcpu, Vm,
+    Call, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, Payload, Pcpu, Quiet, Region,
+    Seed, TableId, VERSION, Vcpu, Vm,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -25,7 +25,7 @@ pub struct Plan<'a> {
     /// Stage-2 regions, sorted by VM, then by IPA.
     pub regions: &'a [Region],
     /// Payloads, sorted by VM.
-    pub loads: &'a [Load],
+    pub payloads: &'a [Payload],
     /// Seeds, sorted by VM.
     pub seeds: &'a [Seed],
     /// Physical interrupts that are assigned to VMs, sorted by VM.
@@ -55,7 +55,9 @@ macro_rules! of_vm {
         })*
     };
 }
-of_vm!(Vcpu, Region, Load, Seed, Irq, Device, Quiet, Call, Doorbell);
+of_vm!(
+    Vcpu, Region, Payload, Seed, Irq, Device, Quiet, Call, Doorbell
+);
 
 /// Returns the rows that belong to VM `vm` in a table that is sorted by VM.
 pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
@@ -103,7 +105,7 @@ impl<'a> Plan<'a> {
             vms: cut.table(TableId::Vms)?,
             vcpus: cut.table(TableId::Vcpus)?,
             regions: cut.table(TableId::Regions)?,
-            loads: cut.table(TableId::Loads)?,
+            payloads: cut.table(TableId::Payloads)?,
             seeds: cut.table(TableId::Seeds)?,
             irqs: cut.table(TableId::Irqs)?,
             devices: cut.table(TableId::Devices)?,
@@ -127,8 +129,8 @@ impl<'a> Plan<'a> {
     }
 
     /// The payloads of a VM.
-    pub fn loads_of(&self, vm: usize) -> &'a [Load] {
-        rows_of(self.loads, vm)
+    pub fn payloads_of(&self, vm: usize) -> &'a [Payload] {
+        rows_of(self.payloads, vm)
     }
 
     /// The seeds of a VM.

@@ -184,7 +184,7 @@ impl LoadTrack {
         let waited = since(demand.waited, self.waited);
         // Time beyond its cap is of no use to it.
         let cap = demand.quota.saturating_mul(WHOLE);
-        let cap = cap.checked_div(demand.window).unwrap_or(0);
+        let cap = cap.checked_div(demand.period).unwrap_or(0);
         let had = part(ran);
         let wants = part(ran.saturating_add(waited)).min(cap).max(had);
         (self.had, self.wants) = (had as u32, wants as u32);

@@ -2,7 +2,7 @@
 //! advances at 1/weight of real time; the vCPU with the smallest virtual time goes first. Its slice
 //! is its part, by weight, of a round, so over each round every vCPU that is always ready gets its
 //! share. A vCPU that wakes starts at most half a round behind the others: sleep is not saved up. A
-//! cap is a quota in each window; a vCPU that has used up its quota waits for the next window.
+//! cap is a quota in each period; a vCPU that has used up its quota waits for the next period.
 //!
 //! Virtual times wrap; they are compared by their difference, which is never more than a few
 //! rounds.

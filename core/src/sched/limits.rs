@@ -11,19 +11,19 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use bulkhead_abi::plan::{CpuPolicy, MAX_PERIOD, MAX_VCPUS, MAX_WEIGHT, MIN_PERIOD, Vcpu};
 
 use super::bound::{Promise, WHOLE, worst_load};
-use crate::console::text::Line;
+use crate::console::text::TextLine;
 
 /// A change to all vCPUs of a VM. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Weight of fair vCPUs.
     Weight(u16),
-    /// Cap of fair vCPUs: at most `quota` in each `window`; equal to it for no cap.
+    /// Cap of fair vCPUs: at most `quota` in each `period`; equal to it for no cap.
     Cap {
-        /// CPU time in each window, at least 1.
+        /// CPU time in each period, at least 1.
         quota: u64,
-        /// Length of the window, at least `quota`.
-        window: u64,
+        /// Length of the period, at least `quota`.
+        period: u64,
     },
     /// Parameters of servers: `budget` in each `period`.
     Server {
@@ -66,7 +66,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// Appends the reason to `line`.
-    pub fn write<const N: usize>(self, line: &mut Line<N>) {
+    pub fn write<const N: usize>(self, line: &mut TextLine<N>) {
         match self {
             Self::Nobody => line.text("there is no such VM"),
             Self::Pinned => line.text("it has its pcpu to itself"),
@@ -251,7 +251,7 @@ impl Change {
             }
             Self::Cap {
                 quota: budget,
-                window: period,
+                period,
             }
             | Self::Server { budget, period } => {
                 if !(MIN_PERIOD..=MAX_PERIOD).contains(&period) {
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(limits.change(&rows, 2, Change::Weight(7)), Ok(()));
         let cap = Change::Cap {
             quota: 30 * MS,
-            window: 100 * MS,
+            period: 100 * MS,
         };
         assert_eq!(limits.change(&rows, 2, cap), Ok(()));
         let server = Change::Server {
@@ -335,7 +335,7 @@ mod tests {
         let (limits, rows) = (Limits::new(), rows());
         let plan = times(&limits, &rows);
         let server = |budget, period| Change::Server { budget, period };
-        let cap = |quota, window| Change::Cap { quota, window };
+        let cap = |quota, period| Change::Cap { quota, period };
         for (vm, change, refusal) in [
             (9, Change::Weight(1), Refusal::Nobody),
             (0, Change::Weight(1), Refusal::Pinned),
@@ -361,7 +361,7 @@ mod tests {
         };
         assert!((1_050_000..1_060_000).contains(&load), "{load}");
         assert_eq!(times(&limits, &rows), plan);
-        let mut line = Line::<120>::new();
+        let mut line = TextLine::<120>::new();
         Refusal::Overload {
             pcpu: 1,
             load: 1_051_870,

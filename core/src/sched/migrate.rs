@@ -21,10 +21,10 @@ pub struct Demand {
     pub ran: u64,
     /// Time for which it was ready and did not run, up to now.
     pub waited: u64,
-    /// Quota of its cap in each `window`.
+    /// Quota of its cap in each `period`.
     pub quota: u64,
-    /// Window of its cap.
-    pub window: u64,
+    /// Period of its cap.
+    pub period: u64,
 }
 
 impl Scheduler {
@@ -42,8 +42,8 @@ impl Scheduler {
             State::Ready => now.saturating_sub(place.since),
             _ => 0,
         };
-        let (weight, quota, window) = match place.policy {
-            Policy::Fair { quota, window, .. } => (place.weight(), quota, window),
+        let (weight, quota, period) = match place.policy {
+            Policy::Fair { quota, period, .. } => (place.weight(), quota, period),
             _ => (0, 1, 1),
         };
         Some(Demand {
@@ -51,7 +51,7 @@ impl Scheduler {
             ran: place.account.ran,
             waited: place.account.stolen.wrapping_add(waits),
             quota,
-            window,
+            period,
         })
     }
 

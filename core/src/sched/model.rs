@@ -178,7 +178,7 @@ fn fair() -> impl Strategy<Value = Policy> {
     (1u16..=8).prop_map(|weight| Policy::Fair {
         weight,
         quota: 1,
-        window: 1,
+        period: 1,
     })
 }
 
@@ -186,7 +186,7 @@ fn capped() -> impl Strategy<Value = Policy> {
     (1u16..=8, 100u64..9_000).prop_map(|(weight, quota)| Policy::Fair {
         weight,
         quota,
-        window: 10_000,
+        period: 10_000,
     })
 }
 
@@ -218,7 +218,7 @@ fn busy_ones_hand_over_without_a_look() {
         let fair = |weight: &u16| Policy::Fair {
             weight: *weight,
             quota: 1,
-            window: 1,
+            period: 1,
         };
         let loads = weights.iter().map(|weight| (fair(weight), busy()));
         let mut world = World::new(loads.collect(), late);
@@ -241,7 +241,7 @@ fn who_naps_does_not_leave_others_nothing_but_switches() {
     let fair = Policy::Fair {
         weight: 1,
         quota: 1,
-        window: 1,
+        period: 1,
     };
     let nap = Vec::from([Burst { work: 1, sleep: 1 }]);
     let mut world = World::new(Vec::from([(fair, busy()), (fair, nap)]), 0);
@@ -274,7 +274,7 @@ fn no_period_of_a_million_is_missed() {
     let fair = |weight, quota| Policy::Fair {
         weight,
         quota,
-        window: 10_000,
+        period: 10_000,
     };
     let odd =
         Vec::from([(777, 3_333), (1, 1), (2_500, 0)].map(|(work, sleep)| Burst { work, sleep }));
@@ -365,7 +365,7 @@ proptest! {
     ) {
         let mut loads: Vec<(Policy, Vec<Burst>)> = weights
             .iter()
-            .map(|weight| (Policy::Fair { weight: *weight, quota: 1, window: 1 }, busy()))
+            .map(|weight| (Policy::Fair { weight: *weight, quota: 1, period: 1 }, busy()))
             .collect();
         loads.extend(others);
         let mut world = World::new(loads, 0);
@@ -398,7 +398,7 @@ proptest! {
         });
     }
 
-    /// Caps hold in each window, over the whole run.
+    /// Caps hold in each period, over the whole run.
     #[test]
     fn caps_hold(loads in prop::collection::vec((capped(), bursts()), 1..=4), late in 0u64..20) {
         let quotas: Vec<u64> = loads.iter().map(|(policy, _)| match policy {
@@ -406,10 +406,10 @@ proptest! {
             _ => 0,
         }).collect();
         let mut world = World::new(loads, late);
-        for window in 1..=30u64 {
-            world.run(window * 10_000, |_, _| {});
+        for period in 1..=30u64 {
+            world.run(period * 10_000, |_, _| {});
             for (slot, quota) in quotas.iter().enumerate() {
-                prop_assert!(world.ran(slot) <= window * quota + late, "{slot}: {} in {window} windows of {quota}", world.ran(slot));
+                prop_assert!(world.ran(slot) <= period * quota + late, "{slot}: {} in {period} periods of {quota}", world.ran(slot));
             }
         }
     }

@@ -25,10 +25,10 @@ pub enum Policy {
     Fair {
         /// Weight relative to the other fair vCPUs, at least 1.
         weight: u16,
-        /// CPU time in each `window` at most (the cap); equal to `window` for no cap.
+        /// CPU time in each `period` at most (the cap); equal to `period` for no cap.
         quota: u64,
-        /// Length of the window of the cap.
-        window: u64,
+        /// Length of the period of the cap.
+        period: u64,
     },
 }
 
@@ -64,10 +64,10 @@ pub(super) struct Slot {
     /// Whether the vCPU has been woken and has not run since.
     woken: bool,
     server: Server,
-    /// Ticks used of a cap in the window that ends at `window_end`. Overuse counts in the next
-    /// window.
+    /// Ticks used of a cap in the period that ends at `period_end`. Overuse counts in the next
+    /// period.
     used: u64,
-    window_end: u64,
+    period_end: u64,
 }
 
 impl Slot {
@@ -84,7 +84,7 @@ impl Slot {
             woken: false,
             server: Server::new(0, 0),
             used: 0,
-            window_end: 0,
+            period_end: 0,
         }
     }
 
@@ -122,11 +122,11 @@ impl Slot {
                     self.server.wake(now);
                 }
             }
-            Policy::Fair { window, .. } => {
+            Policy::Fair { period, .. } => {
                 if !was_fair {
                     self.virtual_time = floor;
                 }
-                self.window_end = now.saturating_add(window);
+                self.period_end = now.saturating_add(period);
             }
         }
     }
@@ -144,7 +144,7 @@ impl Slot {
         match self.policy {
             Policy::Pinned => false,
             Policy::Server { .. } => true,
-            Policy::Fair { quota, window, .. } => quota < window,
+            Policy::Fair { quota, period, .. } => quota < period,
         }
     }
 
@@ -187,8 +187,8 @@ impl Slot {
     pub(super) fn waits_until(&self) -> Option<u64> {
         match self.policy {
             Policy::Server { .. } if self.server.left() == 0 => Some(self.server.deadline()),
-            Policy::Fair { quota, window, .. } if quota < window && self.used >= quota => {
-                Some(self.window_end)
+            Policy::Fair { quota, period, .. } if quota < period && self.used >= quota => {
+                Some(self.period_end)
             }
             _ => None,
         }
@@ -198,7 +198,7 @@ impl Slot {
     pub(super) fn allowance(&self) -> u64 {
         match self.policy {
             Policy::Server { .. } => self.server.left(),
-            Policy::Fair { quota, window, .. } if quota < window => quota.saturating_sub(self.used),
+            Policy::Fair { quota, period, .. } if quota < period => quota.saturating_sub(self.used),
             _ => u64::MAX,
         }
     }
@@ -210,9 +210,9 @@ impl Slot {
         match self.policy {
             Policy::Pinned => {}
             Policy::Server { .. } => self.server.charge(ticks),
-            Policy::Fair { quota, window, .. } => {
+            Policy::Fair { quota, period, .. } => {
                 self.virtual_time = self.virtual_time.wrapping_add(self.in_virtual_time(ticks));
-                if quota < window {
+                if quota < period {
                     self.used = self.used.saturating_add(ticks);
                 }
             }
@@ -222,20 +222,20 @@ impl Slot {
         }
     }
 
-    /// Refills the budget or the quota if its period or window is over.
+    /// Refills the budget or the quota if its period is over.
     pub(super) fn refill(&mut self, now: u64) {
         match self.policy {
             Policy::Server { .. } if self.is_awake() => self.server.refill(now),
-            Policy::Fair { quota, window, .. } if quota < window && now >= self.window_end => {
-                let windows = now
-                    .saturating_sub(self.window_end)
-                    .checked_div(window)
+            Policy::Fair { quota, period, .. } if quota < period && now >= self.period_end => {
+                let periods = now
+                    .saturating_sub(self.period_end)
+                    .checked_div(period)
                     .unwrap_or(0)
                     .saturating_add(1);
-                self.used = self.used.saturating_sub(quota.saturating_mul(windows));
-                self.window_end = self
-                    .window_end
-                    .saturating_add(window.saturating_mul(windows));
+                self.used = self.used.saturating_sub(quota.saturating_mul(periods));
+                self.period_end = self
+                    .period_end
+                    .saturating_add(period.saturating_mul(periods));
             }
             _ => {}
         }

@@ -7,14 +7,14 @@ const MS: u64 = 1_000_000;
 const FAIR: fn(u16) -> Policy = |weight| Policy::Fair {
     weight,
     quota: 1,
-    window: 1,
+    period: 1,
 };
 
-fn capped(quota: u64, window: u64) -> Policy {
+fn capped(quota: u64, period: u64) -> Policy {
     Policy::Fair {
         weight: 1,
         quota,
-        window,
+        period,
     }
 }
 

@@ -89,8 +89,8 @@ impl UsageWords {
                 Policy::Fair {
                     weight,
                     quota,
-                    window,
-                } => [2, weight as u64, quota, window],
+                    period,
+                } => [2, weight as u64, quota, period],
             },
             run_state: match usage.run_state {
                 RunState::Blocked => [0, 0],
@@ -108,10 +108,10 @@ impl UsageWords {
         Usage {
             policy: match self.policy {
                 [1, budget, period, _] => Policy::Server { budget, period },
-                [2, weight, quota, window] => Policy::Fair {
+                [2, weight, quota, period] => Policy::Fair {
                     weight: weight as u16,
                     quota,
-                    window,
+                    period,
                 },
                 _ => Policy::Pinned,
             },

@@ -130,35 +130,35 @@ impl<'a> Builder<'a> {
         for above in 1..level {
             table = self.descend(table, index(ipa, above))?;
         }
-        let slot = self
-            .slot(table, index(ipa, level))
+        let entry = self
+            .entry(table, index(ipa, level))
             .ok_or(Error::OutOfPages)?;
-        if *slot != 0 {
+        if *entry != 0 {
             return Err(Error::Overlap);
         }
         let kind = if level == 3 { TABLE_OR_PAGE } else { 0 };
-        *slot = pa & ADDRESS | attributes | kind;
+        *entry = pa & ADDRESS | attributes | kind;
         Ok(())
     }
 
-    fn slot(&mut self, table: usize, index: usize) -> Option<&mut u64> {
+    fn entry(&mut self, table: usize, index: usize) -> Option<&mut u64> {
         self.pages.get_mut(table)?.get_mut(index)
     }
 
     /// Returns the index of the table below a descriptor, which is created if there is none yet.
     fn descend(&mut self, table: usize, index: usize) -> Result<usize, Error> {
         let (base, fresh, pages) = (self.base, self.used, self.pages.len());
-        let slot = self.slot(table, index).ok_or(Error::OutOfPages)?;
-        match *slot & (VALID | TABLE_OR_PAGE) {
+        let entry = self.entry(table, index).ok_or(Error::OutOfPages)?;
+        match *entry & (VALID | TABLE_OR_PAGE) {
             0 if fresh < pages => {
                 let address = base.wrapping_add((fresh as u64).wrapping_mul(PAGE));
-                *slot = address | VALID | TABLE_OR_PAGE;
+                *entry = address | VALID | TABLE_OR_PAGE;
                 self.used = fresh.wrapping_add(1);
                 Ok(fresh)
             }
             0 => Err(Error::OutOfPages),
             3 => {
-                let below = (*slot & ADDRESS).wrapping_sub(base) / PAGE;
+                let below = (*entry & ADDRESS).wrapping_sub(base) / PAGE;
                 Ok(below as usize)
             }
             _ => Err(Error::Overlap),

@@ -23,28 +23,28 @@ pub fn pages_needed(regions: &[Region]) -> u64 {
     pages
 }
 
-/// Number of tables that `region` adds for windows of 2^`SHIFT` bytes that no block maps. `last` is
-/// the last window that has a table already; it is updated.
+/// Number of tables that `region` adds for aligned ranges of 2^`SHIFT` bytes that no block maps.
+/// `last` is the last range that has a table already; it is updated.
 fn tables<const SHIFT: u32>(region: &Region, last: &mut Option<u64>) -> u64 {
     let mask = (1_u64 << SHIFT) - 1;
     let end = region.ipa.wrapping_add(region.size);
-    let first_window = region.ipa >> SHIFT;
-    let last_window = end.wrapping_sub(1) >> SHIFT;
-    // Windows that are wholly inside the region, if blocks can map them.
+    let first_range = region.ipa >> SHIFT;
+    let last_range = end.wrapping_sub(1) >> SHIFT;
+    // Ranges that are wholly inside the region, if blocks can map them.
     let inner = (end >> SHIFT).saturating_sub(region.ipa.wrapping_add(mask) >> SHIFT);
     let blocks = if (region.ipa ^ region.pa) & mask == 0 {
         inner
     } else {
         0
     };
-    let mut count = last_window
-        .wrapping_sub(first_window)
+    let mut count = last_range
+        .wrapping_sub(first_range)
         .wrapping_add(1)
         .wrapping_sub(blocks);
-    // A window that the previous region touches, too, is wholly inside neither of the two.
-    if *last == Some(first_window) {
+    // A range that the previous region touches, too, is wholly inside neither of the two.
+    if *last == Some(first_range) {
         count = count.wrapping_sub(1);
     }
-    *last = Some(last_window);
+    *last = Some(last_range);
     count
 }

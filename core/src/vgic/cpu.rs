@@ -37,7 +37,7 @@ pub struct Cpu {
     vtimer_wanted: u64,
     /// The precomputed list register entry of each SGI.
     pub(super) sgis: [u64; 16],
-    /// The precomputed list register entries of hardware SPIs; 0 in a free slot.
+    /// The precomputed list register entries of hardware SPIs; 0 where there is none.
     ready: [u64; READY],
     /// A bit for each word that may have an entry in `ready`.
     ready_words: u32,
@@ -320,7 +320,7 @@ impl Cpu {
         }
         let entry = self.ready[pintid as usize % READY];
         let busy = dist.vcpu_words(self.number).busy.load(Acquire) != 0;
-        // The physical INTID in a free slot is 0, an SGI of EL2, which never gets here.
+        // The physical INTID of an empty entry is 0, an SGI of EL2, which never gets here.
         if lr::pintid(entry) != pintid || busy || !self.waiting.is_empty() || host.empty() & 2 == 0
         {
             return false;
@@ -361,8 +361,8 @@ impl Cpu {
         // ready for one.
         let plain = bank.hw.load(Relaxed) & !self.latched.get(word);
         if word != 0 && bank.deliverable(dist.groups()) & plain & bit != 0 {
-            let slot = dist.physical(intid) as usize % READY;
-            self.ready[slot] = self.entry(dist, intid) | lr::PENDING;
+            let index = dist.physical(intid) as usize % READY;
+            self.ready[index] = self.entry(dist, intid) | lr::PENDING;
             self.ready_words |= mask(word);
         }
         notify

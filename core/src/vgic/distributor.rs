@@ -425,8 +425,8 @@ impl Distributor {
         intid: u32,
         route: u32,
     ) -> Option<(Option<usize>, Option<usize>)> {
-        let slot = self.routes.get(intid.wrapping_sub(32) as usize)?;
-        let before = self.target(slot.swap(route, SeqCst));
+        let kept = self.routes.get(intid.wrapping_sub(32) as usize)?;
+        let before = self.target(kept.swap(route, SeqCst));
         let after = self.target(route);
         if before == after {
             return None;

@@ -200,8 +200,8 @@ impl Cpu {
             best = best.min(priority << 16 | turn.wrapping_add(n) & 0x1ff);
         }
         let intid = best.wrapping_add(last).wrapping_add(1) & 0x1ff;
-        if let Some(slot) = self.best.get_mut(word) {
-            *slot = urgency((best >> 16) as u8, off) << 16 | intid;
+        if let Some(kept) = self.best.get_mut(word) {
+            *kept = urgency((best >> 16) as u8, off) << 16 | intid;
         }
     }
 
@@ -214,9 +214,9 @@ impl Cpu {
         let mut best = u32::MAX;
         let mut found = None;
         for word in numbers(self.waiting.some()) {
-            let slot = self.best.get(word).copied().unwrap_or(u32::MAX);
-            let intid = slot & 0xffff;
-            let rank = slot & !0xffff | self.turn(intid);
+            let kept = self.best.get(word).copied().unwrap_or(u32::MAX);
+            let intid = kept & 0xffff;
+            let rank = kept & !0xffff | self.turn(intid);
             if rank < best {
                 best = rank;
                 found = Some(intid);
@@ -428,8 +428,8 @@ impl Cpu {
     /// senders, the SGI stays latched, and a maintenance interrupt is requested at its end.
     pub(super) fn take_source(&mut self, dist: &Distributor, intid: u32) -> Option<u64> {
         let shared = dist.vcpu_words(self.number);
-        let slot = &shared.sources[intid as usize & 15];
-        let sources = u32::from(slot.load(SeqCst));
+        let senders = &shared.sources[intid as usize & 15];
+        let sources = u32::from(senders.load(SeqCst));
         // The next sender after the last that was taken.
         let after = sources & (u32::MAX << 1).wrapping_shl(self.last_source);
         let first = if after != 0 { after } else { sources };
@@ -437,7 +437,7 @@ impl Cpu {
         if bit == 0 {
             return None;
         }
-        let rest = u32::from(slot.fetch_and(!(bit as u8), SeqCst)) & !bit;
+        let rest = u32::from(senders.fetch_and(!(bit as u8), SeqCst)) & !bit;
         self.last_source = bit.trailing_zeros();
         let more = if rest != 0 {
             shared.bank.latch.fetch_or(mask(intid as usize), SeqCst);

@@ -203,12 +203,12 @@ impl Cpu {
 
     /// Reads a byte of GICD_CPENDSGIR or GICD_SPENDSGIR: the vCPUs from which the SGI is pending.
     pub(super) fn sgi_sources<H: Host>(&self, dist: &Distributor, host: &H, intid: u32) -> u8 {
-        let slot = &dist.vcpu_words(self.number).sources[intid as usize & 15];
+        let senders = &dist.vcpu_words(self.number).sources[intid as usize & 15];
         let inside = match self.find(host, intid) {
             Some((_, entry)) if entry & lr::PENDING != 0 => 1 << lr::source(entry),
             _ => 0,
         };
-        slot.load(SeqCst) | inside
+        senders.load(SeqCst) | inside
     }
 
     /// Writes a byte of GICD_SPENDSGIR: makes an SGI pending on this vCPU, from the vCPUs in
@@ -245,8 +245,8 @@ impl Cpu {
         let (_, bit) = place(intid & 15);
         // The latch first, since a sender sets its source before the latch.
         shared.bank.latch.fetch_and(!bit, SeqCst);
-        let slot = &shared.sources[intid as usize & 15];
-        if slot.fetch_and(!from, SeqCst) & !from != 0 {
+        let senders = &shared.sources[intid as usize & 15];
+        if senders.fetch_and(!from, SeqCst) & !from != 0 {
             shared.bank.latch.fetch_or(bit, SeqCst);
         }
         if let Some((n, entry)) = self.find(host, intid)

@@ -31,8 +31,8 @@ impl Words {
 
     #[inline(always)]
     pub(super) fn set(&mut self, word: usize, bits: u32) {
-        if let Some(slot) = self.words.get_mut(word) {
-            *slot = bits;
+        if let Some(place) = self.words.get_mut(word) {
+            *place = bits;
             let summary = mask(word);
             if bits != 0 {
                 self.some |= summary;
@@ -76,14 +76,14 @@ impl SharedWords {
 
     #[inline(always)]
     pub(super) fn get(&self, word: usize) -> u32 {
-        self.0.get(word).map_or(0, |slot| slot.load(Acquire))
+        self.0.get(word).map_or(0, |place| place.load(Acquire))
     }
 
     /// Writes a word. To be called only by the one pCPU that writes this word.
     #[inline(always)]
     pub(super) fn set(&self, word: usize, bits: u32) {
-        if let Some(slot) = self.0.get(word) {
-            slot.store(bits, Ordering::Release);
+        if let Some(place) = self.0.get(word) {
+            place.store(bits, Ordering::Release);
         }
     }
 
@@ -91,14 +91,14 @@ impl SharedWords {
     pub(super) fn add(&self, word: usize, bits: u32) -> u32 {
         self.0
             .get(word)
-            .map_or(0, |slot| slot.fetch_or(bits, Ordering::SeqCst))
+            .map_or(0, |place| place.fetch_or(bits, Ordering::SeqCst))
     }
 
     /// Clears bits, and returns the word as it was before.
     pub(super) fn remove(&self, word: usize, bits: u32) -> u32 {
         self.0
             .get(word)
-            .map_or(0, |slot| slot.fetch_and(!bits, Ordering::SeqCst))
+            .map_or(0, |place| place.fetch_and(!bits, Ordering::SeqCst))
     }
 
     /// Clears a bit, and returns whether it was set. Makes no exclusive access if it is clear.
@@ -109,7 +109,7 @@ impl SharedWords {
     /// Clears a word, and returns it as it was before. Makes no exclusive access if it is zero.
     pub(super) fn take(&self, word: usize) -> u32 {
         match self.0.get(word) {
-            Some(slot) if slot.load(Relaxed) != 0 => slot.swap(0, Ordering::SeqCst),
+            Some(place) if place.load(Relaxed) != 0 => place.swap(0, Ordering::SeqCst),
             _ => 0,
         }
     }
@@ -120,8 +120,8 @@ impl SharedWords {
     }
 
     pub(super) fn fill(&self, bits: u32) {
-        for slot in &self.0 {
-            slot.store(bits, Relaxed);
+        for place in &self.0 {
+            place.store(bits, Relaxed);
         }
     }
 }

@@ -5,7 +5,7 @@ use bulkhead_abi::console::{InputLost, InputTo, Name, label};
 use bulkhead_abi::plan::Vm;
 use bulkhead_core::console::keys::{HOLD_MS, Key};
 use bulkhead_core::console::mux::{FLUSH_MS, Next, Now, Sources, Streams};
-use bulkhead_core::console::text::Line;
+use bulkhead_core::console::text::TextLine;
 use bulkhead_core::monitor::{Action, Step};
 
 use crate::console::state::{AWAKE, Console};
@@ -196,7 +196,7 @@ impl Console {
     /// Says which VM has the input, or that it loses it.
     #[inline(never)]
     fn tell(&mut self, lost: bool) {
-        let mut line = Line::new();
+        let mut line = TextLine::new();
         let vm = plan().vms.get(self.keys.focus);
         let vm = Name(vm.map_or(&[], |vm| &vm.name));
         if lost {
@@ -237,7 +237,7 @@ impl Console {
                     commanded = true;
                 }
                 Key::Help => {
-                    let mut line = Line::new();
+                    let mut line = TextLine::new();
                     line.text("Ctrl-T then: 1-9 or 017 input to that VM, n next, ");
                     line.text(if MONITOR { "m monitor, " } else { "" });
                     line.text("Ctrl-T itself, ? help");

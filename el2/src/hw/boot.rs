@@ -3,11 +3,11 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{EL2_WINDOW, Header, MAGIC, PAGE, VERSION};
+use bulkhead_abi::plan::{EL2_BLOCK, Header, MAGIC, PAGE, VERSION};
 
 use super::layout::{self, private};
 use super::mmio::Registers;
-use super::mmu::{self, Use, Windows};
+use super::mmu::{self, CopyWindows, Use};
 use super::sysreg;
 use super::uart::{EARLY, KIND, Uart};
 
@@ -46,25 +46,26 @@ pub fn el2_size() -> u64 {
 /// mapped.
 pub fn behind_el2() -> &'static [u8] {
     let start = &raw const __el2_end;
-    let size = EL2_WINDOW.saturating_sub(el2_size()) as usize;
+    let size = EL2_BLOCK.saturating_sub(el2_size()) as usize;
     // SAFETY: [R-IMAGE] the boot code mapped it read-only, and nothing writes it; after
     // `mmu::drop_behind` nothing may keep a reference to more than the plan.
     unsafe { core::slice::from_raw_parts(start, size) }
 }
 
 /// Returns the boot device tree at `pa`, if there is one: at most 2 MiB, mapped by the boot map.
-pub fn boot_tree(windows: &mut Windows, pa: u64) -> Option<&'static [u8]> {
+pub fn boot_tree(copy_windows: &mut CopyWindows, pa: u64) -> Option<&'static [u8]> {
     if pa == 0 || !pa.is_multiple_of(8) {
         return None;
     }
-    let address = windows.open(layout::TREE, pa, Use::Read);
-    windows.open(
+    let address = copy_windows.open(layout::TREE, pa, Use::Read);
+    copy_windows.open(
         layout::TREE.wrapping_add(1),
-        pa.wrapping_add(layout::SLOT),
+        pa.wrapping_add(layout::BLOCK_SIZE),
         Use::Read,
     );
     // SAFETY: [R-TREE] two blocks are mapped, so 2 MiB from any address in the first are.
-    let all = unsafe { core::slice::from_raw_parts(address as *const u8, layout::SLOT as usize) };
+    let all =
+        unsafe { core::slice::from_raw_parts(address as *const u8, layout::BLOCK_SIZE as usize) };
     let size = bulkhead_core::boot_tree::BootTree::size(all)?;
     all.get(..usize::try_from(size).ok()?)
 }
@@ -84,7 +85,7 @@ pub fn publish() {
 /// The address of the UART in the boot map, for last words.
 static BOOT_UART: AtomicU64 = AtomicU64::new(0);
 
-/// Stores the window on the UART, during start-up.
+/// Stores the copy window on the UART, during start-up.
 pub fn set_uart(uart: Uart) {
     BOOT_UART.store(uart.0.base(), Ordering::Relaxed);
 }
@@ -96,8 +97,8 @@ pub fn uart_at_hand() -> Option<Uart> {
     let address = if own == 0 {
         BOOT_UART.load(Ordering::Relaxed)
     } else {
-        let slots = own.wrapping_sub(layout::slot(layout::PRIVATE)) / layout::SLOT;
-        layout::private(slots as usize, private::UART)
+        let blocks = own.wrapping_sub(layout::block(layout::PRIVATE)) / layout::BLOCK_SIZE;
+        layout::private(blocks as usize, private::UART)
     };
     // SAFETY: [R-MMIO] used only if the page is mapped, and only the UART is ever mapped there.
     let registers = unsafe { Registers::new(address, PAGE) };

@@ -43,7 +43,7 @@ start_primary_cpu:
     orr     x4, x4, x5
     str     x4, [x1, x3, lsl #3]
 
-    // Level 2 slot 0 and level 3: the image, page by page with the permissions of its parts.
+    // Level 2 entry 0 and level 3: the image, page by page with the permissions of its parts.
     adrp    x3, IMAGE_LEVEL3
     add     x3, x3, :lo12:IMAGE_LEVEL3
     orr     x4, x3, #3

@@ -20,7 +20,7 @@ pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
     let by_line = read!("dczid_el0") & 31 == 4;
     while at < end {
         if by_line {
-            // SAFETY: [R-WINDOW] the caller's promise; eight lines divide a page.
+            // SAFETY: [R-COPY-WINDOW] the caller's promise; eight lines divide a page.
             unsafe {
                 core::arch::asm!(
                     ".rept 8", "dc zva, {0}", "dc civac, {0}", "add {0}, {0}, #64", ".endr",
@@ -28,7 +28,7 @@ pub(super) unsafe fn zero_lines(target: u64, bytes: u64) {
                 );
             }
         } else {
-            // SAFETY: [R-WINDOW] the caller's promise; eight lines divide a page.
+            // SAFETY: [R-COPY-WINDOW] the caller's promise; eight lines divide a page.
             unsafe {
                 core::arch::asm!(
                     ".rept 8", "stp xzr, xzr, [{0}]", "stp xzr, xzr, [{0}, #16]",

@@ -4,7 +4,7 @@
 
 use bulkhead_abi::plan::Pcpu;
 
-use super::mmu::{Windows, physical};
+use super::mmu::{CopyWindows, physical};
 
 unsafe extern "C" {
     #[cfg(not(feature = "spin-table"))]
@@ -38,7 +38,7 @@ fn smc(function: u64, x1: u64, x2: u64, x3: u64) -> u64 {
 /// affinity fields of the MPIDR: some firmware fails on the other bits. A pCPU that waits for an
 /// address needs a build with `spin-table`.
 #[cfg(not(feature = "spin-table"))]
-pub fn start_pcpu(_: &mut Windows, row: &Pcpu, index: usize) -> u64 {
+pub fn start_pcpu(_: &mut CopyWindows, row: &Pcpu, index: usize) -> u64 {
     if row.release != 0 {
         return u64::MAX;
     }
@@ -50,18 +50,18 @@ pub fn start_pcpu(_: &mut Windows, row: &Pcpu, index: usize) -> u64 {
 /// success, which cannot be checked. The pCPU finds its index by its MPIDR, among those that
 /// `mmu::set_mpidr` has stored: several pCPUs may wait at one address.
 #[cfg(feature = "spin-table")]
-pub fn start_pcpu(windows: &mut Windows, row: &Pcpu, _: usize) -> u64 {
+pub fn start_pcpu(copy_windows: &mut CopyWindows, row: &Pcpu, _: usize) -> u64 {
     if row.release == 0 {
         return u64::MAX;
     }
     let entry = physical(start_waiting_cpu as *const () as u64);
-    let place = windows.open(super::layout::TARGET, row.release, super::mmu::Use::Write);
-    // SAFETY: [R-WINDOW] the eight bytes lie in the window that was just opened; the proof of the
-    // plan says that nothing else uses them.
+    let place = copy_windows.open(super::layout::TARGET, row.release, super::mmu::Use::Write);
+    // SAFETY: [R-COPY-WINDOW] the eight bytes lie in the copy window that was just opened; the
+    // proof of the plan says that nothing else uses them.
     unsafe {
         core::arch::asm!("str {0}, [{1}]", "dc cvac, {1}", "dsb sy", "sev", in(reg) entry, in(reg) place, options(nostack));
     }
-    windows.close(super::layout::TARGET);
+    copy_windows.close(super::layout::TARGET);
     0
 }
 

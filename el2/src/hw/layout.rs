@@ -1,50 +1,50 @@
 //! EL2's address space: 39 bits, one root page for each pCPU.
 //!
-//! Everything lies in the 1 GiB from [`BASE`] on, which is one level-2 table; a slot is one entry
-//! of that table, 2 MiB.
+//! Everything lies in the 1 GiB from [`BASE`] on, which is one level-2 table; a block is what one
+//! entry of that table maps, 2 MiB.
 //!
-//! | slot | contents | mapped by |
+//! | block | contents | mapped by |
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
 //! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where pCPUs call each other by SPIs, roots of stage 2 that can be taken away | all |
 //! | 2 | stack and state of each vCPU | all |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
-//! | 32, 33 | windows on guest memory and payloads | the pCPU that copies, while it copies |
+//! | 32, 33 | copy windows on guest memory and payloads | the pCPU that copies, while it copies |
 //! | 40, 41 | boot device tree | the boot map only |
-//! | 42 to 46 | pool | the boot map only |
-//! | 47, 48 | windows on device frames | the boot map only |
+//! | 42 to 46 | page pool | the boot map only |
+//! | 47, 48 | copy windows on device frames | the boot map only |
 
-use bulkhead_abi::plan::{MAX_PCPUS, MAX_POOL_PAGES, MAX_VCPUS, MAX_VMS, PAGE, VM_POOL_PAGES};
+use bulkhead_abi::plan::{MAX_PAGE_POOL, MAX_PCPUS, MAX_VCPUS, MAX_VMS, PAGE, VM_PAGES};
 
 /// The start of EL2's 1 GiB, which is the link address.
 pub const BASE: u64 = 0x20_0000_0000;
-/// The size of a slot in bytes.
-pub const SLOT: u64 = 2 << 20;
+/// The size of a block in bytes.
+pub const BLOCK_SIZE: u64 = 2 << 20;
 
-/// The slot of the VM pages.
+/// The block of the VM pages.
 pub const VMS: usize = 1;
-/// The slot of the vCPUs' pages.
+/// The block of the vCPUs' pages.
 pub const VCPUS: usize = 2;
-/// The slot of the first pCPU's private pages.
+/// The block of the first pCPU's private pages.
 pub const PRIVATE: usize = 8;
-/// The slot through which data is read.
+/// The block through which data is read.
 pub const SOURCE: usize = 32;
-/// The slot through which guest memory is written.
+/// The block through which guest memory is written.
 pub const TARGET: usize = 33;
-/// The first of two slots on the boot device tree.
+/// The first of two blocks on the boot device tree.
 pub const TREE: usize = 40;
-/// The first slot of the pool in the boot map.
-pub const POOL: usize = 42;
-/// The number of slots of the pool, which may start in the middle of one.
-pub const POOL_SLOTS: usize = (MAX_POOL_PAGES * PAGE).div_ceil(SLOT) as usize + 1;
-/// The first of two slots of device frames in the boot map.
+/// The first block of the page pool in the boot map.
+pub const PAGE_POOL: usize = 42;
+/// The number of blocks of the page pool, which may start in the middle of one.
+pub const PAGE_POOL_BLOCKS: usize = (MAX_PAGE_POOL * PAGE).div_ceil(BLOCK_SIZE) as usize + 1;
+/// The first of two blocks of device frames in the boot map.
 pub const FRAMES: usize = 47;
 
-const _: () = assert!(POOL + POOL_SLOTS <= FRAMES);
+const _: () = assert!(PAGE_POOL + PAGE_POOL_BLOCKS <= FRAMES);
 
 const _: () = assert!(PRIVATE + MAX_PCPUS <= SOURCE);
 
-/// Page numbers in the slot of the VM pages, after those pages: frames that all pCPUs map at one
+/// Page numbers in the block of the VM pages, after those pages: frames that all pCPUs map at one
 /// address.
 pub mod shared {
     /// The distributor: of a GICv2, and of a GICv3 where pCPUs call each other by SPIs.
@@ -71,11 +71,11 @@ pub mod shared {
     pub const ROOTS: usize = 304;
 }
 
-const _: () = assert!(MAX_VMS * VM_POOL_PAGES as usize <= shared::GICD);
+const _: () = assert!(MAX_VMS * VM_PAGES as usize <= shared::GICD);
 const _: () = assert!(shared::GICD + shared::GICD_PAGES <= shared::ROOTS);
 const _: () = assert!(shared::ROOTS + MAX_VMS <= 512);
 
-/// Page numbers in the part of the slot of the vCPUs' pages that belongs to one vCPU. Page 0 and
+/// Page numbers in the part of the block of the vCPUs' pages that belongs to one vCPU. Page 0 and
 /// the pages after the state stay unmapped: a stack that overflows faults.
 pub mod vcpu {
     /// The pages from one vCPU's part to the next.
@@ -88,15 +88,15 @@ pub mod vcpu {
     pub const STATE: usize = STACK + STACK_PAGES;
     /// The pages of the state.
     pub const STATE_PAGES: usize = super::private::STATE_PAGES;
-    /// The pages of the pool for a vCPU: stack, state.
-    pub const POOL_PAGES: usize = STACK_PAGES + STATE_PAGES;
+    /// The pages of the page pool for a vCPU: stack, state.
+    pub const PAGES: usize = STACK_PAGES + STATE_PAGES;
 }
-const _: () = assert!(vcpu::POOL_PAGES == bulkhead_abi::plan::VCPU_POOL_PAGES as usize);
+const _: () = assert!(vcpu::PAGES == bulkhead_abi::plan::VCPU_PAGES as usize);
 const _: () = assert!(vcpu::STATE + vcpu::STATE_PAGES < vcpu::STRIDE);
 const _: () = assert!(MAX_VCPUS * vcpu::STRIDE <= 512);
 
-/// Page numbers in the private slot of a pCPU. Page 0 and the page after the state stay unmapped: a
-/// stack that overflows faults.
+/// Page numbers in the private block of a pCPU. Page 0 and the page after the state stay unmapped:
+/// a stack that overflows faults.
 pub mod private {
     /// The first page of the idle thread's stack.
     pub const STACK: usize = 1;
@@ -110,7 +110,7 @@ pub mod private {
     pub const PCPU: usize = 7;
     /// The pages of that shared state.
     pub const PCPU_STATE_PAGES: usize = 2;
-    /// The pCPU's own level-2 table, in which it opens windows.
+    /// The pCPU's own level-2 table, in which it opens copy windows.
     pub const LEVEL2: usize = 9;
     /// The first page of the distributor of a GICv3.
     #[cfg(not(feature = "gicv2"))]
@@ -128,24 +128,24 @@ pub mod private {
     pub const UART: usize = 64;
 }
 
-/// The pages of the pool for a pCPU: root, level 2, level 3, stack, state, state that its threads
-/// share.
-pub const PCPU_POOL_PAGES: usize =
+/// The pages of the page pool for a pCPU: root, level 2, level 3, stack, state, state that its
+/// threads share.
+pub const PCPU_PAGES: usize =
     3 + private::STACK_PAGES + private::STATE_PAGES + private::PCPU_STATE_PAGES;
-const _: () = assert!(PCPU_POOL_PAGES == bulkhead_abi::plan::PCPU_POOL_PAGES as usize);
+const _: () = assert!(PCPU_PAGES == bulkhead_abi::plan::PCPU_PAGES as usize);
 
-/// Returns the address of a slot.
-pub const fn slot(n: usize) -> u64 {
-    BASE.wrapping_add((n as u64).wrapping_mul(SLOT))
+/// Returns the address of a block.
+pub const fn block(n: usize) -> u64 {
+    BASE.wrapping_add((n as u64).wrapping_mul(BLOCK_SIZE))
 }
 
-/// Returns the address of a page in the private slot of pCPU `index`.
+/// Returns the address of a page in the private block of pCPU `index`.
 pub const fn private(index: usize, page: usize) -> u64 {
-    slot(PRIVATE.wrapping_add(index)).wrapping_add((page as u64).wrapping_mul(PAGE))
+    block(PRIVATE.wrapping_add(index)).wrapping_add((page as u64).wrapping_mul(PAGE))
 }
 
 /// Returns the address of a page in the part of vCPU `id` (row of the plan).
 pub const fn vcpu(id: usize, page: usize) -> u64 {
     let page = id.wrapping_mul(vcpu::STRIDE).wrapping_add(page) as u64;
-    slot(VCPUS).wrapping_add(page.wrapping_mul(PAGE))
+    block(VCPUS).wrapping_add(page.wrapping_mul(PAGE))
 }

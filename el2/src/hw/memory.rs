@@ -1,11 +1,11 @@
-//! Guest memory, which EL2 does not map permanently: copying and scrubbing go through a window, in
-//! slices.
+//! Guest memory, which EL2 does not map permanently: copying and scrubbing go through a copy
+//! window, in slices.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::bytes::zero_lines;
-use super::layout::{SLOT, SOURCE, TARGET};
-use super::mmu::{Use, Windows};
+use super::layout::{BLOCK_SIZE, SOURCE, TARGET};
+use super::mmu::{CopyWindows, Use};
 
 /// The largest number of bytes that are copied or scrubbed between two checks for other work.
 pub const SLICE: u64 = 8 * 1024;
@@ -14,19 +14,20 @@ const LINE: u64 = 64;
 
 /// Returns the number of bytes up to the end of the block, the slice or the range.
 fn within(pa: u64, left: u64) -> u64 {
-    left.min(SLICE).min(SLOT.wrapping_sub(pa % SLOT))
+    left.min(SLICE)
+        .min(BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE))
 }
 
 /// Copies the start of `left` bytes between physical addresses that are multiples of 8, and cleans
 /// and invalidates the copy to the point of coherency ([`zero_lines`]). Returns the number of bytes copied: a multiple of 8, not 0.
-pub fn copy_slice(windows: &mut Windows, from: u64, to: u64, left: u64) -> u64 {
+pub fn copy_slice(copy_windows: &mut CopyWindows, from: u64, to: u64, left: u64) -> u64 {
     let bytes = within(from, within(to, left));
-    let source = windows.open(SOURCE, from, Use::Read);
-    let target = windows.open(TARGET, to, Use::Write);
+    let source = copy_windows.open(SOURCE, from, Use::Read);
+    let target = copy_windows.open(TARGET, to, Use::Write);
     copy_words(source, target, bytes);
     clean(target, bytes);
-    windows.close(SOURCE);
-    windows.close(TARGET);
+    copy_windows.close(SOURCE);
+    copy_windows.close(TARGET);
     bytes
 }
 
@@ -36,7 +37,7 @@ fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
     let end = source.wrapping_add(bytes & !7);
     let pairs = source.wrapping_add(bytes & !15);
     while source < pairs {
-        // SAFETY: [R-WINDOW] both ranges lie in windows that were just opened.
+        // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that were just opened.
         unsafe {
             core::arch::asm!(
                 "ldp {0}, {1}, [{2}], #16", "stp {0}, {1}, [{3}], #16",
@@ -45,7 +46,7 @@ fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
         }
     }
     if source < end {
-        // SAFETY: [R-WINDOW] both ranges lie in windows that were just opened.
+        // SAFETY: [R-COPY-WINDOW] both ranges lie in copy windows that were just opened.
         unsafe {
             core::arch::asm!("ldr {0}, [{1}]", "str {0}, [{2}]", out(reg) _, in(reg) source, in(reg) target, options(nostack));
         }
@@ -53,33 +54,33 @@ fn copy_words(mut source: u64, mut target: u64, bytes: u64) {
 }
 
 /// Reads a word of guest memory; `pa` is a multiple of 4.
-pub fn read_word(windows: &mut Windows, pa: u64) -> u32 {
-    let address = windows.open(SOURCE, pa, Use::Read);
+pub fn read_word(copy_windows: &mut CopyWindows, pa: u64) -> u32 {
+    let address = copy_windows.open(SOURCE, pa, Use::Read);
     let value: u32;
-    // SAFETY: [R-WINDOW] the word lies in the window that was just opened.
+    // SAFETY: [R-COPY-WINDOW] the word lies in the copy window that was just opened.
     unsafe {
         core::arch::asm!("ldr {0:w}, [{1}]", out(reg) value, in(reg) address, options(nostack));
     }
-    windows.close(SOURCE);
+    copy_windows.close(SOURCE);
     value
 }
 
 /// Zeroes the start of `left` bytes of memory and cleans it to the point of coherency. `pa` is a
 /// multiple of a page. Returns the number of bytes zeroed.
-pub fn scrub_slice(windows: &mut Windows, pa: u64, left: u64) -> u64 {
+pub fn scrub_slice(copy_windows: &mut CopyWindows, pa: u64, left: u64) -> u64 {
     let bytes = left
-        .min(SLOT.wrapping_sub(pa % SLOT))
+        .min(BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE))
         .min(SLICE.wrapping_mul(4));
-    let target = windows.open(TARGET, pa, Use::Write);
+    let target = copy_windows.open(TARGET, pa, Use::Write);
     scrub_lines(target, bytes);
-    windows.close(TARGET);
+    copy_windows.close(TARGET);
     bytes
 }
 
 /// Zeroes the lines for `scrub_slice`.
 #[inline(never)]
 fn scrub_lines(target: u64, bytes: u64) {
-    // SAFETY: [R-WINDOW] the range lies in a window that was just opened for writing.
+    // SAFETY: [R-COPY-WINDOW] the range lies in a copy window that was just opened for writing.
     unsafe { zero_lines(target, bytes) }
     super::sysreg::dsb();
 }
@@ -90,7 +91,7 @@ fn clean(address: u64, bytes: u64) {
     let mut at = address & !LINE.wrapping_sub(1);
     let end = address.wrapping_add(bytes);
     while at < end {
-        // SAFETY: [R-WINDOW] cleaning changes no data; the address is mapped.
+        // SAFETY: [R-COPY-WINDOW] cleaning changes no data; the address is mapped.
         unsafe { core::arch::asm!("dc civac, {0}", in(reg) at, options(nostack)) }
         at = at.wrapping_add(LINE);
     }
@@ -101,34 +102,34 @@ fn clean(address: u64, bytes: u64) {
 #[inline(always)]
 pub fn tell(place: &AtomicU64, value: u64) {
     place.store(value, Ordering::Relaxed);
-    // SAFETY: [R-WINDOW] it cleans the line of a mapped word, and changes nothing.
+    // SAFETY: [R-COPY-WINDOW] it cleans the line of a mapped word, and changes nothing.
     unsafe { core::arch::asm!("dc cvac, {0}", "dsb sy", in(reg) place, options(nostack)) };
 }
 
 /// Writes a few bytes at any physical address of a guest's memory and cleans their lines.
-pub fn write(windows: &mut Windows, pa: u64, bytes: &[u8]) {
+pub fn write(copy_windows: &mut CopyWindows, pa: u64, bytes: &[u8]) {
     for (n, byte) in bytes.iter().enumerate() {
         let pa = pa.wrapping_add(n as u64);
-        if n == 0 || pa.is_multiple_of(SLOT) {
-            windows.open(TARGET, pa, Use::Write);
+        if n == 0 || pa.is_multiple_of(BLOCK_SIZE) {
+            copy_windows.open(TARGET, pa, Use::Write);
         }
-        let address = super::layout::slot(TARGET).wrapping_add(pa % SLOT);
-        // SAFETY: [R-WINDOW] the byte lies in the window that is open.
+        let address = super::layout::block(TARGET).wrapping_add(pa % BLOCK_SIZE);
+        // SAFETY: [R-COPY-WINDOW] the byte lies in the copy window that is open.
         unsafe {
             core::arch::asm!("strb {0:w}, [{1}]", "dc civac, {1}", in(reg) u32::from(*byte), in(reg) address, options(nostack));
         }
     }
     super::sysreg::dsb();
-    windows.close(TARGET);
+    copy_windows.close(TARGET);
 }
 
 /// Writes a device register of `width` bytes (1, 2 or 4) at a physical address.
-pub fn write_register(windows: &mut Windows, pa: u64, width: u16, value: u32) {
-    let frame = windows.registers(TARGET, pa, 4);
+pub fn write_register(copy_windows: &mut CopyWindows, pa: u64, width: u16, value: u32) {
+    let frame = copy_windows.registers(TARGET, pa, 4);
     match width {
         1 => frame.write8(0, value as u8),
         2 => frame.write16(0, value as u16),
         _ => frame.write(0, value),
     }
-    windows.close(TARGET);
+    copy_windows.close(TARGET);
 }

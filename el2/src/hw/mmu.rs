@@ -1,10 +1,10 @@
-//! EL2's own translation: the private maps of the pCPUs, and windows on memory that EL2 does not
-//! map permanently (DDI 0487, D8.3).
+//! EL2's own translation: the private maps of the pCPUs, and copy windows on memory that EL2 does
+//! not map permanently (DDI 0487, D8.3).
 
-use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VM_POOL_PAGES};
+use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VM_PAGES};
 
 use super::bytes;
-use super::layout::{self, SLOT, private};
+use super::layout::{self, BLOCK_SIZE, private};
 use super::mmio::Registers;
 use super::sysreg;
 
@@ -40,7 +40,7 @@ unsafe fn put(table: *mut u64, index: usize, descriptor: u64) {
     unsafe { entry.write_volatile(descriptor) }
 }
 
-/// The kind of access that a window allows.
+/// The kind of access that a copy window allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Normal memory, read only.
@@ -51,14 +51,15 @@ pub enum Use {
     Device,
 }
 
-/// The level-2 table that this pCPU uses, in which it opens windows.
+/// The level-2 table that this pCPU uses, in which it opens copy windows: entries that show other
+/// memory for a moment.
 #[derive(Debug)]
-pub struct Windows {
+pub struct CopyWindows {
     level2: *mut u64,
 }
 
-impl Windows {
-    /// Returns the windows of the boot map. Only the boot pCPU calls this, and only before it
+impl CopyWindows {
+    /// Returns the copy windows of the boot map. Only the boot pCPU calls this, and only before it
     /// leaves that map.
     pub fn boot() -> Self {
         Self {
@@ -66,59 +67,60 @@ impl Windows {
         }
     }
 
-    /// Returns the windows of pCPU `index`, which calls this.
+    /// Returns the copy windows of pCPU `index`, which calls this.
     pub fn of(index: usize) -> Self {
         Self {
             level2: layout::private(index, private::LEVEL2) as *mut u64,
         }
     }
 
-    /// Opens `slot` on the 2 MiB block that holds `pa`, and returns the virtual address of `pa`.
+    /// Opens a copy window at `block` on the 2 MiB that hold `pa`, and returns the virtual address
+    /// of `pa`.
     #[inline(never)]
-    pub fn open(&mut self, slot: usize, pa: u64, how: Use) -> u64 {
+    pub fn open(&mut self, block: usize, pa: u64, how: Use) -> u64 {
         let attributes = match how {
             Use::Read => BLOCK | READ_ONLY,
             Use::Write => BLOCK,
             Use::Device => BLOCK | DEVICE_INDEX,
         };
-        self.set(slot, 0);
-        let address = layout::slot(slot);
-        // SAFETY: [R-TLB] invalidates the translation of this slot on this pCPU, which nothing uses
-        // now.
+        self.set(block, 0);
+        let address = layout::block(block);
+        // SAFETY: [R-TLB] invalidates the translation of this block on this pCPU, which nothing
+        // uses now.
         unsafe {
             core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) address >> 12);
         }
-        self.set(slot, pa & !SLOT.wrapping_sub(1) | attributes);
+        self.set(block, pa & !BLOCK_SIZE.wrapping_sub(1) | attributes);
         sysreg::dsb();
         sysreg::isb();
-        address.wrapping_add(pa % SLOT)
+        address.wrapping_add(pa % BLOCK_SIZE)
     }
 
-    /// Closes a slot.
-    pub fn close(&mut self, slot: usize) {
-        self.set(slot, 0);
-        // SAFETY: [R-TLB] invalidates the translation of this slot on this pCPU, which nothing uses
-        // now.
+    /// Closes the copy window at `block`.
+    pub fn close(&mut self, block: usize) {
+        self.set(block, 0);
+        // SAFETY: [R-TLB] invalidates the translation of this block on this pCPU, which nothing
+        // uses now.
         unsafe {
-            core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) layout::slot(slot) >> 12);
+            core::arch::asm!("dsb ishst", "tlbi vae2, {}", "dsb nsh", "isb", in(reg) layout::block(block) >> 12);
         }
     }
 
-    fn set(&mut self, slot: usize, descriptor: u64) {
+    fn set(&mut self, block: usize, descriptor: u64) {
         // SAFETY: [R-TABLES] `level2` is a table that only this pCPU changes.
-        unsafe { put(self.level2, slot, descriptor) }
+        unsafe { put(self.level2, block, descriptor) }
     }
 
-    /// Opens a window on a frame of device registers.
-    pub fn registers(&mut self, slot: usize, pa: u64, size: u64) -> Registers {
-        let address = self.open(slot, pa, Use::Device);
-        let size = size.min(SLOT.wrapping_sub(pa % SLOT));
-        // SAFETY: [R-MMIO] just mapped; a caller that opens the slot again creates a new value.
+    /// Opens a copy window on a frame of device registers.
+    pub fn registers(&mut self, block: usize, pa: u64, size: u64) -> Registers {
+        let address = self.open(block, pa, Use::Device);
+        let size = size.min(BLOCK_SIZE.wrapping_sub(pa % BLOCK_SIZE));
+        // SAFETY: [R-MMIO] just mapped; a caller that opens the block again creates a new value.
         unsafe { Registers::new(address, size) }
     }
 }
 
-/// Unmaps the part of the image's window that follows the plan.
+/// Unmaps the part of the image's block that follows the plan.
 pub fn drop_behind(plan_end: u64) {
     let first = plan_end.div_ceil(PAGE) as usize;
     let table = (&raw mut IMAGE_LEVEL3).cast();
@@ -130,30 +132,30 @@ pub fn drop_behind(plan_end: u64) {
     unsafe { core::arch::asm!("dsb ishst", "tlbi alle2", "dsb nsh", "isb") }
 }
 
-/// The pool, mapped by the boot map while start-up assigns its pages.
+/// The pages that EL2 uses besides the image (a vCPU's `pool` is of pCPUs), mapped by the boot map while start-up assigns its pages.
 #[derive(Clone, Copy, Debug)]
-pub struct Pool {
+pub struct PagePool {
     address: u64,
     pa: u64,
     pages: usize,
 }
 
-impl Pool {
-    /// Maps the pool at `pa` and zeroes it.
-    pub fn open(windows: &mut Windows, pa: u64, pages: usize) -> Self {
+impl PagePool {
+    /// Maps the page pool at `pa` and zeroes it.
+    pub fn open(copy_windows: &mut CopyWindows, pa: u64, pages: usize) -> Self {
         let size = (pages as u64).wrapping_mul(PAGE);
-        let (mut slot, mut block) = (layout::POOL, pa & !SLOT.wrapping_sub(1));
-        // The proof of the plan says that there are enough slots.
-        while block < pa.wrapping_add(size) {
-            windows.open(slot, block, Use::Write);
-            slot = slot.wrapping_add(1);
-            block = block.wrapping_add(SLOT);
+        let (mut block, mut from) = (layout::PAGE_POOL, pa & !BLOCK_SIZE.wrapping_sub(1));
+        // The proof of the plan says that there are enough blocks.
+        while from < pa.wrapping_add(size) {
+            copy_windows.open(block, from, Use::Write);
+            block = block.wrapping_add(1);
+            from = from.wrapping_add(BLOCK_SIZE);
         }
-        let address = layout::slot(layout::POOL).wrapping_add(pa % SLOT);
-        let pool = Self { address, pa, pages };
-        // SAFETY: [R-POOL] the pages are the pool's, just mapped for writing.
+        let address = layout::block(layout::PAGE_POOL).wrapping_add(pa % BLOCK_SIZE);
+        let page_pool = Self { address, pa, pages };
+        // SAFETY: [R-PAGE-POOL] the pages are the page pool's, just mapped for writing.
         unsafe { bytes::zero_lines(address, size) }
-        pool
+        page_pool
     }
 
     /// Returns the physical address of a page.
@@ -169,8 +171,8 @@ impl Pool {
     pub fn tables(&mut self, first: usize, count: usize) -> &mut [Table] {
         let count = count.min(self.pages.saturating_sub(first));
         let address = self.va(first) as *mut Table;
-        // SAFETY: [R-POOL] the pages are mapped, zeroed, and lent by the one `&mut Pool`; any bytes
-        // are a valid table.
+        // SAFETY: [R-PAGE-POOL] the pages are mapped, zeroed, and lent by the one `&mut PagePool`;
+        // any bytes are a valid table.
         unsafe { core::slice::from_raw_parts_mut(address, count) }
     }
 }
@@ -178,7 +180,7 @@ impl Pool {
 /// A frame of device registers in the private map of a pCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// The first page of the frame in the private slot.
+    /// The first page of the frame in the private block.
     pub page: usize,
     /// The physical address of the frame.
     pub pa: u64,
@@ -188,8 +190,8 @@ pub struct Frame {
 
 /// Maps the pages of a VM, which are adjacent, for all pCPUs.
 pub fn share_vm_pages(vm: usize, pa: u64) {
-    let first = vm.wrapping_mul(VM_POOL_PAGES as usize);
-    share(first, pa, VM_POOL_PAGES as usize, PAGE_RW);
+    let first = vm.wrapping_mul(VM_PAGES as usize);
+    share(first, pa, VM_PAGES as usize, PAGE_RW);
 }
 
 /// Maps the stack and the state of vCPU `id`, which are adjacent, for all pCPUs.
@@ -198,10 +200,10 @@ pub fn share_vcpu_pages(id: usize, pa: u64) {
         .wrapping_mul(layout::vcpu::STRIDE)
         .wrapping_add(layout::vcpu::STACK);
     let table = (&raw mut VCPUS_LEVEL3).cast();
-    share_in(table, first, pa, layout::vcpu::POOL_PAGES, PAGE_RW);
+    share_in(table, first, pa, layout::vcpu::PAGES, PAGE_RW);
 }
 
-/// Maps pages in the slot of the VM pages.
+/// Maps pages in the block of the VM pages.
 fn share(first: usize, pa: u64, pages: usize, attributes: u64) {
     share_in((&raw mut VMS_LEVEL3).cast(), first, pa, pages, attributes);
 }
@@ -215,7 +217,7 @@ fn share_in(table: *mut u64, first: usize, pa: u64, pages: usize, attributes: u6
     }
 }
 
-/// Maps a frame of device registers for all pCPUs, in the slot of the VM pages from `page` on.
+/// Maps a frame of device registers for all pCPUs, in the block of the VM pages from `page` on.
 pub fn share_frame(page: usize, pa: u64, pages: usize) {
     share(page, pa, pages, PAGE_RW | DEVICE_INDEX);
     sysreg::dsb();
@@ -224,7 +226,7 @@ pub fn share_frame(page: usize, pa: u64, pages: usize) {
 
 /// Returns the frame that [`share_frame`] maps at `page`.
 pub const fn shared_frame(page: usize, pages: usize) -> Registers {
-    let address = layout::slot(layout::VMS).wrapping_add((page as u64).wrapping_mul(PAGE));
+    let address = layout::block(layout::VMS).wrapping_add((page as u64).wrapping_mul(PAGE));
     // SAFETY: [R-MMIO] nothing accesses the frame before start-up has mapped it, and it stays
     // mapped.
     unsafe { Registers::new(address, (pages as u64).wrapping_mul(PAGE)) }
@@ -242,7 +244,7 @@ pub fn share_root(vm: usize, pa: u64) {
 pub fn mark_root(vm: usize, index: usize, valid: bool) {
     let page = layout::shared::ROOTS.wrapping_add(vm % bulkhead_abi::plan::MAX_VMS);
     let offset = (page as u64).wrapping_mul(PAGE);
-    let table = layout::slot(layout::VMS).wrapping_add(offset) as *mut u64;
+    let table = layout::block(layout::VMS).wrapping_add(offset) as *mut u64;
     let entry = table.wrapping_add(index % 512);
     // SAFETY: [R-TABLES] `share_root` has mapped the root, and the claim keeps other pCPUs from
     // changing it now.
@@ -280,22 +282,25 @@ pub fn forget_vm(vmid: u16, root: u64) {
     }
 }
 
-/// Builds the private map of pCPU `index` from its pages of the pool, the first of which is
+/// Builds the private map of pCPU `index` from its pages of the page pool, the first of which is
 /// `first`.
 pub fn make_private(
-    pool: &mut Pool,
+    page_pool: &mut PagePool,
     index: usize,
     first: usize,
     frames: impl IntoIterator<Item = Frame>,
 ) {
     let page = |n: usize| first.wrapping_add(n);
-    let (level2, level3) = (pool.pa(page(1)), pool.pa(page(2)));
-    let (stack, state) = (pool.pa(page(3)), pool.pa(page(3 + private::STACK_PAGES)));
-    let pcpu = pool.pa(page(3 + private::STACK_PAGES + private::STATE_PAGES));
+    let (level2, level3) = (page_pool.pa(page(1)), page_pool.pa(page(2)));
+    let (stack, state) = (
+        page_pool.pa(page(3)),
+        page_pool.pa(page(3 + private::STACK_PAGES)),
+    );
+    let pcpu = page_pool.pa(page(3 + private::STACK_PAGES + private::STATE_PAGES));
     let image = physical((&raw const IMAGE_LEVEL3) as u64);
     let vms = physical((&raw const VMS_LEVEL3) as u64);
     let vcpus = physical((&raw const VCPUS_LEVEL3) as u64);
-    let [root, second, third] = pool.tables(first, 3) else {
+    let [root, second, third] = page_pool.tables(first, 3) else {
         return;
     };
     // The gigabyte of EL2 is the 128th.
@@ -303,12 +308,12 @@ pub fn make_private(
     second[0] = image | TABLE;
     second[layout::VMS] = vms | TABLE;
     second[layout::VCPUS] = vcpus | TABLE;
-    if let Some(slot) = second.get_mut(layout::PRIVATE.wrapping_add(index)) {
-        *slot = level3 | TABLE;
+    if let Some(entry) = second.get_mut(layout::PRIVATE.wrapping_add(index)) {
+        *entry = level3 | TABLE;
     }
     let mut map = |first: usize, pa: u64, pages: usize, attributes: u64| {
-        for (n, slot) in third.iter_mut().skip(first).take(pages).enumerate() {
-            *slot = pa.wrapping_add((n as u64).wrapping_mul(PAGE)) | attributes;
+        for (n, entry) in third.iter_mut().skip(first).take(pages).enumerate() {
+            *entry = pa.wrapping_add((n as u64).wrapping_mul(PAGE)) | attributes;
         }
     };
     map(private::STACK, stack, private::STACK_PAGES, PAGE_RW);
@@ -318,7 +323,7 @@ pub fn make_private(
     for frame in frames {
         map(frame.page, frame.pa, frame.pages, PAGE_RW | DEVICE_INDEX);
     }
-    let root = pool.pa(first);
+    let root = page_pool.pa(first);
     let place = (&raw mut ROOTS)
         .cast::<u64>()
         .wrapping_add(index % MAX_PCPUS);
@@ -345,10 +350,10 @@ pub fn root(index: usize) -> u64 {
     unsafe { place.read_volatile() }
 }
 
-/// Adds the slot of the VM pages to the boot map.
-pub fn share_vm_slot(windows: &mut Windows) {
+/// Adds the block of the VM pages to the boot map.
+pub fn share_vm_block(copy_windows: &mut CopyWindows) {
     let table = physical((&raw const VMS_LEVEL3) as u64);
-    windows.set(layout::VMS, table | TABLE);
+    copy_windows.set(layout::VMS, table | TABLE);
     sysreg::dsb();
     sysreg::isb();
 }

@@ -14,8 +14,8 @@ pub mod layout;
 pub mod memory;
 pub mod mmio;
 pub mod mmu;
+pub mod page_pool;
 pub mod plan;
-pub mod pool;
 #[cfg(not(feature = "gicv2"))]
 pub mod sdei;
 pub mod state;

@@ -4,7 +4,7 @@
 
 use core::sync::atomic::AtomicU64;
 
-use bulkhead_abi::plan::{PAGE, STOLEN_TIME_PAGE, VM_POOL_PAGES};
+use bulkhead_abi::plan::{PAGE, STOLEN_TIME_PAGE, VM_PAGES};
 use bulkhead_core::cpu::pvtime;
 use bulkhead_core::sched::SLOTS;
 use bulkhead_core::vgic::VCPUS;
@@ -67,8 +67,8 @@ const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
 
 /// Returns the page of a VM.
 pub fn vm_page(vm: usize) -> &'static Vm {
-    let address = layout::slot(layout::VMS)
-        .wrapping_add((vm as u64).wrapping_mul(VM_POOL_PAGES as u64 * PAGE));
+    let address =
+        layout::block(layout::VMS).wrapping_add((vm as u64).wrapping_mul(VM_PAGES as u64 * PAGE));
     // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a
     // valid `Vm`, which is made of atomics, and the page is never unmapped.
     unsafe { &*(address as *const Vm) }

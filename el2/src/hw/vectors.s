@@ -78,7 +78,7 @@
     cmp     x0, #8
     b.ne    sleep_for_good
     mrs     x16, elr_el2
-    adr     x17, serror_window
+    adr     x17, serror_taken
     sub     x16, x16, x17
     cmp     x16, #8
     b.hi    fault_by_serror
@@ -137,7 +137,7 @@ vectors:
     // Vectors for CPUs whose branch predictor a guest can teach (`smccc::Boundary`): the history is
     // replaced, or the firmware called, before anything else at EL2 branches. x0 to x3 go where
     // `save_caller` puts them again.
-    .macro replace_history slot
+    .macro replace_history vector
     .balign 0x80
     stp     x0, x1, [sp, #0]
     adrp    x0, BOUNDARY
@@ -149,10 +149,10 @@ vectors:
     dsb     nsh
     isb
     ldp     x0, x1, [sp, #0]
-    b       vectors + \slot
+    b       vectors + \vector
     .endm
 
-    .macro call_firmware slot
+    .macro call_firmware vector
     .balign 0x80
     stp     x0, x1, [sp, #0]
     stp     x2, x3, [sp, #16]
@@ -161,17 +161,17 @@ vectors:
     smc     #0
     ldp     x0, x1, [sp, #0]
     ldp     x2, x3, [sp, #16]
-    b       vectors + \slot
+    b       vectors + \vector
     .endm
 
     // Exceptions of EL2 itself go to the plain vectors.
     .macro guarded_vectors how
-    .irp    slot, 0x000, 0x080, 0x100, 0x180, 0x200, 0x280, 0x300, 0x380
+    .irp    vector, 0x000, 0x080, 0x100, 0x180, 0x200, 0x280, 0x300, 0x380
     .balign 0x80
-    b       vectors + \slot
+    b       vectors + \vector
     .endr
-    .irp    slot, 0x400, 0x480, 0x500, 0x580, 0x600, 0x680, 0x700, 0x780
-    \how    \slot
+    .irp    vector, 0x400, 0x480, 0x500, 0x580, 0x600, 0x680, 0x700, 0x780
+    \how    \vector
     .endr
     .balign 0x80
     .endm
@@ -203,7 +203,7 @@ el2_fault_at:
 take_serror:
     mov     x0, xzr
     msr     daifclr, #4
-serror_window:
+serror_taken:
     isb
     msr     daifset, #4
     ret

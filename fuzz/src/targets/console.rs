@@ -2,7 +2,7 @@
 
 use bulkhead_core::console::keys::{Key, Keys};
 use bulkhead_core::console::mux::{Mux, Next, Now, Sources, Streams, TURN_MS};
-use bulkhead_core::console::text::Line;
+use bulkhead_core::console::text::TextLine;
 
 use crate::Target;
 use crate::engine::Input;
@@ -81,7 +81,7 @@ fn run(bytes: &[u8]) {
                 vms.0[vm].log.push_all(b"log\n");
             }
             5 => {
-                let mut line = Line::new();
+                let mut line = TextLine::new();
                 line.text("note");
                 mux.notice(&line);
             }

@@ -17,7 +17,7 @@ pub const TARGET: Target = Target {
 /// Address of the tables.
 const BASE: u64 = 0x4100_0000;
 /// Most pages for tables here.
-const POOL: usize = 160;
+const MOST_TABLES: usize = 160;
 
 fn seeds() -> Vec<Vec<u8>> {
     // Gap, offset between IPA and PA, size: each a number of bits and a factor.
@@ -61,7 +61,7 @@ fn run(bytes: &[u8]) {
         ipa += size;
     }
     let needed = pages_needed(&regions);
-    if needed > POOL as u64 {
+    if needed > MOST_TABLES as u64 {
         return;
     }
     let mut pages = vec![[0; 512]; needed as usize];

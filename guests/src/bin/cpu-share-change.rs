@@ -14,7 +14,7 @@ guest!(main = main);
 /// A jump from which on somebody else had the pCPU, in microseconds.
 const JUMP_US: u64 = 20;
 /// Length of a measurement in microseconds.
-const WINDOW_US: u64 = 500_000;
+const SAMPLE_US: u64 = 500_000;
 
 fn main(_board: &'static Board) {
     println!("READY");
@@ -29,10 +29,10 @@ fn main(_board: &'static Board) {
 }
 
 fn measure(tenths: u64) {
-    let (window, jump) = (timer::ticks(WINDOW_US), timer::ticks(JUMP_US));
+    let (sample, jump) = (timer::ticks(SAMPLE_US), timer::ticks(JUMP_US));
     let from = timer::now();
     let (mut last, mut had) = (from, 0);
-    while last - from < window {
+    while last - from < sample {
         let now = timer::now();
         let passed = now - last;
         if passed <= jump {

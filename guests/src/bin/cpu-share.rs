@@ -71,10 +71,10 @@ fn measure() {
         }
         last = now;
     }
-    let window = latest - first.unwrap_or(latest);
-    let due = window * part / of;
+    let elapsed = latest - first.unwrap_or(latest);
+    let due = elapsed * part / of;
     println!(
-        "cpu-share: {had} of {window} ticks, due {due}, {turns} turns, longest without {} ns",
+        "cpu-share: {had} of {elapsed} ticks, due {due}, {turns} turns, longest without {} ns",
         timer::nanoseconds(longest)
     );
     stolen = told() - stolen;

@@ -15,7 +15,7 @@ use bulkhead_guests::{Board, check, cpu, guest, power, println, sysreg, timer};
 guest!(main = main);
 
 /// Length of each of the two measurements, in microseconds.
-const WINDOW_US: u64 = 300_000;
+const LASTS_US: u64 = 300_000;
 /// Steps of a unit with the lock held, and without.
 const HELD: u64 = 20_000;
 const FREE: u64 = 1_000;
@@ -64,7 +64,7 @@ fn measure(work: impl Fn()) -> [u64; 2] {
     for units in &UNITS {
         units.store(0, Relaxed);
     }
-    END.store(timer::now() + timer::ticks(WINDOW_US), Release);
+    END.store(timer::now() + timer::ticks(LASTS_US), Release);
     work();
     [0, 1].map(|n: usize| UNITS[n].load(Acquire))
 }

@@ -82,7 +82,7 @@ const FREE: [(&str, u32); 9] = [
 
 /// Entries of the level-1 table that nothing uses.
 const ALIAS: usize = 200;
-const WINDOW: usize = 201;
+const TEST_GIB: usize = 201;
 const GIB: usize = 1 << 30;
 /// A table descriptor; AF, so that the entry also works as a page.
 const TABLE: u64 = 3 | 1 << 10;
@@ -226,8 +226,8 @@ fn free(name: &str, addresses: [usize; 2]) {
 /// A root whose entry points at the root: the walk ends after its three levels, at the root itself.
 fn recursive() {
     let root = mmu::root() as u64;
-    mmu::set_gib(WINDOW, root | TABLE);
-    let index = WINDOW;
+    mmu::set_gib(TEST_GIB, root | TABLE);
+    let index = TEST_GIB;
     let own = index << 30 | index << 21 | index << 12 | index << 3;
     let seen = probe::read(Width::Double, own);
     check::equal(
@@ -243,7 +243,7 @@ fn recursive() {
         fault.is_some_and(|fault| fault.class() == 0x25 && fault.status() == 7),
         fault.map_or(0, |fault| fault.esr),
     );
-    mmu::set_gib(WINDOW, 0);
+    mmu::set_gib(TEST_GIB, 0);
 }
 
 /// Times that each access through a table that is not there is tried.
@@ -254,10 +254,10 @@ fn walk(name: &str, table: u64) {
     if table == 0 {
         return;
     }
-    mmu::set_gib(WINDOW, table | TABLE);
+    mmu::set_gib(TEST_GIB, table | TABLE);
     let mut verdict = Ok(());
     for round in 0..ROUNDS {
-        let address = WINDOW * GIB + round * 0x20_1008;
+        let address = TEST_GIB * GIB + round * 0x20_1008;
         for (class, result) in [
             (0x25, probe::read(Width::Word, address).map(drop)),
             (0x25, probe::write(Width::Word, address, 0)),
@@ -280,14 +280,14 @@ fn walk(name: &str, table: u64) {
         }
     }
     check::report(format_args!("a table at {table:#x}, {name}"), verdict);
-    mmu::set_gib(WINDOW, 0);
+    mmu::set_gib(TEST_GIB, 0);
 }
 
 /// Blocks whose output address is beyond the IPA space.
 fn leaves() {
     for bits in [39, 40, 43, 47] {
-        mmu::set_gib(WINDOW, 1 << bits | mmu::NORMAL);
-        let address = WINDOW * GIB + 0x1238;
+        mmu::set_gib(TEST_GIB, 1 << bits | mmu::NORMAL);
+        let address = TEST_GIB * GIB + 0x1238;
         let right =
             |fault: Fault| fault.far == address as u64 && matches!(fault.status(), 0..=3 | 0x10);
         let fine = probe::read(Width::Word, address).is_err_and(right)
@@ -299,15 +299,15 @@ fn leaves() {
             "no fault, or another",
         );
     }
-    mmu::set_gib(WINDOW, 0);
+    mmu::set_gib(TEST_GIB, 0);
 }
 
 /// Code as a table: whatever its words mean as descriptors, they lead to memory of ours or to an abort.
 fn own_memory_as_table(image: Range) {
-    mmu::set_gib(WINDOW, (image.base as u64 & !0xfff) | TABLE);
+    mmu::set_gib(TEST_GIB, (image.base as u64 & !0xfff) | TABLE);
     let mut verdict = Ok(());
     for index in 0..512 {
-        let address = WINDOW * GIB + index * 0x20_0000;
+        let address = TEST_GIB * GIB + index * 0x20_0000;
         let result = probe::read(Width::Word, address).map(drop);
         if let Err(fault) = result
             && fault.class() != 0x25
@@ -316,6 +316,6 @@ fn own_memory_as_table(image: Range) {
         }
     }
     check::report("code as a table", verdict);
-    mmu::set_gib(WINDOW, 0);
+    mmu::set_gib(TEST_GIB, 0);
     gic::wait();
 }

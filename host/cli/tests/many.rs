@@ -77,12 +77,18 @@ fn many_vms_read_each_payload_once_and_share_it() {
     };
     assert_eq!(planned.reads, expected, "for {MAX_VMS} VMs");
     for what in ["kernel", "initial RAM disk", "program"] {
-        let loads = planned.vms.iter().flat_map(|vm| &vm.loads);
-        let loads: Vec<_> = loads.filter(|load| load.what == what).collect();
-        assert_eq!(loads.len(), MAX_VMS / 2, "{what}");
-        for load in &loads {
-            assert!(Arc::ptr_eq(&load.bytes, &loads[0].bytes), "{what}: a copy");
-            assert_eq!(load.offset, loads[0].offset, "{what}: twice in the image");
+        let payloads = planned.vms.iter().flat_map(|vm| &vm.payloads);
+        let payloads: Vec<_> = payloads.filter(|payload| payload.what == what).collect();
+        assert_eq!(payloads.len(), MAX_VMS / 2, "{what}");
+        for payload in &payloads {
+            assert!(
+                Arc::ptr_eq(&payload.bytes, &payloads[0].bytes),
+                "{what}: a copy"
+            );
+            assert_eq!(
+                payload.offset, payloads[0].offset,
+                "{what}: twice in the image"
+            );
         }
     }
 }

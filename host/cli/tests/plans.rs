@@ -289,9 +289,9 @@ fn a_guest_is_told_what_it_has() {
     let planned = planned("gicv2.toml");
     let vm = &planned.vms[0];
     let tree = vm
-        .loads
+        .payloads
         .iter()
-        .find(|load| load.ipa == vm.tree)
+        .find(|payload| payload.ipa == vm.tree)
         .expect("tree");
     // Payloads are padded; the tree says how long it is.
     let size = u32::from_be_bytes(*tree.bytes[4..].first_chunk().expect("a header"));
@@ -390,14 +390,14 @@ fn compressed_kernels_and_several_ram_disks_become_what_the_guest_wants() {
         Ok(prepared) => prepared.planned,
         Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
     };
-    let load = |what: &str| {
-        let loads = &planned.vms[0].loads;
-        let load = loads.iter().find(|load| load.what == what);
-        &load.expect("it is loaded").bytes[..]
+    let payload = |what: &str| {
+        let payloads = &planned.vms[0].payloads;
+        let found = payloads.iter().find(|payload| payload.what == what);
+        &found.expect("it is loaded").bytes[..]
     };
-    assert!(load("kernel").starts_with(&image));
+    assert!(payload("kernel").starts_with(&image));
     let disk = [first, b"\0", second].concat();
-    assert!(load("initial RAM disk").starts_with(&disk));
+    assert!(payload("initial RAM disk").starts_with(&disk));
 }
 
 #[test]

@@ -94,11 +94,63 @@ const OLD_WORDS: &[(&str, &str)] = &[
     ("lay_down", "discard_stack"),
     ("keep_on_board", "leave_to_gic"),
     ("make_way", "uncover_npie"),
+    ("Windows", "CopyWindows"),
+    ("Pool", "PagePool; the field `pool` is of pCPUs"),
+    ("pool_base", "page_pool::base"),
+    ("pool_offset", "page_pool_offset"),
+    ("pool_pages", "page_pool_pages"),
+    ("Load", "Payload"),
+    ("loads_of", "payloads_of"),
+    ("Line", "TextLine, ConsoleLine, CacheLine"),
 ];
 /// Those of them that are plain English where they name a value.
 const PLAIN: &[&str] = &["linked", "own", "room", "usual", "wanted"];
 /// Ends of names that had such a meaning.
 const OLD_ENDS: &[(&str, &str)] = &[("_usual", "_fast"), ("_own", "_gppt")];
+
+/// Words that mean one thing each (`GLOSSARY.md`), and where that thing is. In other code they are no identifiers.
+const ONE_MEANING: &[(&str, &str, &[&str])] = &[
+    ("slot", "a vCPU's place on its pCPU", VCPU_SLOTS),
+    ("slots", "the vCPUs' places on their pCPU", VCPU_SLOTS),
+    (
+        "loads",
+        "how much of the pCPUs their vCPUs want, or load instructions",
+        &[
+            "core/src/sched/",
+            "core/src/sync/inbox.rs",
+            "lab/gates/src/",
+            "lab/interleave/tests/moves.rs",
+        ],
+    ),
+    (
+        "window",
+        "a browser's; EL2 has copy windows, a cap has a period",
+        &["host/driver/src/testing/page/"],
+    ),
+    (
+        "pool",
+        "pCPUs among which a vCPU moves; EL2 has a page pool",
+        &[
+            "abi/",
+            "core/",
+            "el2/src/balance.rs",
+            "el2/src/sched.rs",
+            "host/",
+        ],
+    ),
+];
+const VCPU_SLOTS: &[&str] = &[
+    "core/src/sched/",
+    "el2/src/balance.rs",
+    "el2/src/hw/state.rs",
+    "el2/src/hw/thread.rs",
+    "el2/src/lifecycle.rs",
+    "el2/src/monitor.rs",
+    "el2/src/pcpu.rs",
+    "el2/src/sched.rs",
+    "el2/src/vcpu.rs",
+    "lab/interleave/tests/moves.rs",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -269,6 +321,33 @@ fn words_that_only_this_project_had_stay_out() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn a_word_is_used_where_its_one_meaning_is() {
+    let mut found = Vec::new();
+    let mut used = vec![false; ONE_MEANING.len()];
+    for (file, text) in sources() {
+        if file.starts_with("host/driver/tests/house") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let code = code(line);
+            for ((word, meaning, places), used) in ONE_MEANING.iter().zip(&mut used) {
+                if !is_word(&code, word) {
+                    continue;
+                }
+                *used = true;
+                if !places.iter().any(|place| file.starts_with(place)) {
+                    let at = number + 1;
+                    found.push(format!("{file}:{at}: `{word}` is {meaning}"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let unused = ONE_MEANING.iter().zip(used).find(|(_, used)| !used);
+    assert!(unused.is_none(), "nobody uses {unused:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::failure::Failure;
 
 /// A payload that a description can name as `debian:NAME`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Payload {
+pub enum DebianPayload {
     /// Debian's stock kernel: an arm64 Image.
     Kernel,
     /// Debian's real-time kernel.
@@ -19,7 +19,7 @@ pub enum Payload {
     UBoot,
 }
 
-impl Payload {
+impl DebianPayload {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Kernel,

@@ -1,6 +1,6 @@
-//! Capacity of a plan: the proof takes no more rows, and EL2 maps no larger pool while it starts.
+//! Capacity of a plan: the proof takes no more rows, and EL2 maps no larger page pool while it starts.
 
-use bulkhead_abi::plan::{MAX_PLAN, MAX_POOL_PAGES, MAX_ROWS};
+use bulkhead_abi::plan::{MAX_PAGE_POOL, MAX_PLAN, MAX_ROWS};
 
 use bulkhead_model::describe::{Code, Finding, Size, System};
 
@@ -11,7 +11,7 @@ use super::tables::guest_quiets;
 pub(super) fn check(
     system: &System,
     guests: &[Guest],
-    (plan, pool_pages): (u64, u32),
+    (plan, page_pool_pages): (u64, u32),
     findings: &mut Vec<Finding>,
 ) {
     let vms = || system.vms.iter().zip(guests);
@@ -38,8 +38,8 @@ pub(super) fn check(
     };
     let regions = vms().map(|(_, guest)| guest.regions.len());
     refuse("mapped regions", regions.collect(), MAX_ROWS);
-    let loads = vms().map(|(_, guest)| guest.loads.len());
-    refuse("payloads", loads.collect(), MAX_ROWS);
+    let payloads = vms().map(|(_, guest)| guest.payloads.len());
+    refuse("payloads", payloads.collect(), MAX_ROWS);
     let irqs = |guest: &Guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum();
     let irqs = vms().map(|(_, guest)| irqs(guest));
     refuse("interrupts of devices", irqs.collect(), MAX_ROWS);
@@ -48,8 +48,8 @@ pub(super) fn check(
     let calls = vms().map(|(spec, _)| spec.calls.len());
     refuse("calls of the firmware", calls.collect(), MAX_ROWS);
     let pages = vms().map(|(_, guest)| guest.s2_pages as usize);
-    let others = (pool_pages as usize).saturating_sub(pages.clone().sum());
-    let most = (MAX_POOL_PAGES as usize).saturating_sub(others);
+    let others = (page_pool_pages as usize).saturating_sub(pages.clone().sum());
+    let most = (MAX_PAGE_POOL as usize).saturating_sub(others);
     refuse("pages of stage-2 tables", pages.collect(), most);
     if plan > MAX_PLAN && !findings.iter().any(Finding::is_error) {
         let all = format!("the plan takes {}", Size(plan));

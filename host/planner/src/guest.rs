@@ -11,7 +11,7 @@ use super::contents::Contents;
 use super::file::{Content, File};
 use super::overlay::{self, Overlay};
 use super::payload::{LinuxImage, Program};
-use super::{EmulatedDevice, Loaded, Mapped, PlannedDoorbell, PlannedVm};
+use super::{EmulatedDevice, Mapped, PlannedDoorbell, PlannedPayload, PlannedVm};
 use super::{doorbells, emulated, gppt, ipa, passthrough};
 use crate::guest_tree::{DoorbellEnd, GuestTree};
 use crate::planned::GuestGic;
@@ -26,7 +26,7 @@ pub(super) struct Guest {
     pub ram: (u64, u64),
     pub entry: u64,
     pub tree: u64,
-    pub loads: Vec<Loaded>,
+    pub payloads: Vec<PlannedPayload>,
     pub regions: Vec<Mapped>,
     pub devices: Vec<(PassthroughDevice, Vec<u32>)>,
     pub emulated: Vec<EmulatedDevice>,
@@ -73,7 +73,7 @@ impl Guest {
             spis: self.spis,
             s2_pages: self.s2_pages,
             regions: self.regions,
-            loads: self.loads,
+            payloads: self.payloads,
             devices: self.devices,
         }
     }
@@ -145,17 +145,20 @@ pub(super) fn arrange(
     if !fits((spec, ram), start.end, findings) {
         return None;
     }
-    let loads = start.loads.into_iter().map(|(what, ipa, bytes)| Loaded {
-        what,
-        ipa,
-        bytes,
-        offset: 0,
-    });
+    let payloads = start
+        .payloads
+        .into_iter()
+        .map(|(what, ipa, bytes)| PlannedPayload {
+            what,
+            ipa,
+            bytes,
+            offset: 0,
+        });
     Some(Guest {
         ram,
         entry: start.entry,
         tree: start.tree,
-        loads: loads.collect(),
+        payloads: payloads.collect(),
         regions,
         devices,
         emulated,
@@ -274,7 +277,7 @@ struct Start {
     /// IPA of its device tree.
     tree: u64,
     /// Payloads: name, IPA and content.
-    loads: Vec<(&'static str, u64, Content)>,
+    payloads: Vec<(&'static str, u64, Content)>,
     /// IPA behind everything.
     end: u64,
 }
@@ -297,15 +300,15 @@ fn linux(
         .as_ref()
         .map(|file| (disk, disk + file.bytes().len() as u64));
     let dtb = File::new(dtb(place, findings));
-    let mut loads = vec![
+    let mut payloads = vec![
         ("kernel", entry, image.content()),
         ("device tree", tree, dtb.content()),
     ];
-    loads.extend(initrd.map(|file| ("initial RAM disk", disk, file.content())));
+    payloads.extend(initrd.map(|file| ("initial RAM disk", disk, file.content())));
     Start {
         entry,
         tree,
-        loads,
+        payloads,
         end: place.map_or(disk, |(_, end)| end),
     }
 }
@@ -352,12 +355,12 @@ fn program(
         return None;
     }
     let pieces = program.pieces.into_iter();
-    let mut loads: Vec<_> = pieces.map(|(ipa, bytes)| ("program", ipa, bytes)).collect();
-    loads.push(("device tree", tree, File::new(dtb).content()));
+    let mut payloads: Vec<_> = pieces.map(|(ipa, bytes)| ("program", ipa, bytes)).collect();
+    payloads.push(("device tree", tree, File::new(dtb).content()));
     Some(Start {
         entry: program.entry,
         tree,
-        loads,
+        payloads,
         end: program.end.max(tree + size),
     })
 }
@@ -374,7 +377,7 @@ fn nothing_yet(
     Start {
         entry: ram.0,
         tree,
-        loads: vec![
+        payloads: vec![
             ("nothing yet", ram.0, File::new(vec![0; 8]).content()),
             ("device tree", tree, File::new(dtb).content()),
         ],

@@ -88,7 +88,7 @@ pub(super) fn add_stolen_time(regions: &mut Vec<Mapped>, vm: usize, ipa: u64) {
             access: ACCESS_READ,
             shared: NONE,
             ipa,
-            // EL2 puts a page of its own pool there.
+            // EL2 puts a page of its page pool there.
             pa: 0,
             size: PAGE,
         },

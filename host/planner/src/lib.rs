@@ -33,7 +33,7 @@ mod unpack;
 pub use file::Content;
 pub use plan::plan;
 pub use planned::{
-    EmulatedDevice, Loaded, Mapped, Planned, PlannedCpu, PlannedDoorbell, PlannedVm,
+    EmulatedDevice, Mapped, Planned, PlannedCpu, PlannedDoorbell, PlannedPayload, PlannedVm,
 };
 pub use profile::profile;
 pub use share::{Server, Share, Usage, percent, usage};

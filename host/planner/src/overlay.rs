@@ -369,7 +369,7 @@ mod tests {
 
     use bulkhead_model::describe::{self, Text};
     use bulkhead_model::failure::Failure;
-    use bulkhead_model::payload::Payload;
+    use bulkhead_model::payload::DebianPayload;
 
     use crate::Sources;
 
@@ -381,7 +381,7 @@ mod tests {
             unreachable!("{name} is no file")
         }
 
-        fn debian(&self, payload: Payload) -> Result<Option<PathBuf>, Failure> {
+        fn debian(&self, payload: DebianPayload) -> Result<Option<PathBuf>, Failure> {
             unreachable!("{payload:?} is no file")
         }
     }
@@ -402,8 +402,10 @@ mod tests {
         let Ok(planned) = crate::plan(&system, board, None, &Files, &mut findings) else {
             panic!("{}", text.render(&findings, false));
         };
-        let loads = &planned.vms[0].loads;
-        let tree = loads.iter().find(|load| load.what == "device tree");
+        let payloads = &planned.vms[0].payloads;
+        let tree = payloads
+            .iter()
+            .find(|payload| payload.what == "device tree");
         let mut bytes = tree.expect("a tree").bytes.to_vec();
         let size = bytes[4..8]
             .try_into()

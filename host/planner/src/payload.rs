@@ -10,7 +10,7 @@ use object::{Endian, Endianness};
 use bulkhead_model::board::PlanError;
 use bulkhead_model::checkout;
 use bulkhead_model::describe::{Code, Finding, Placed, nearest};
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 
 use super::file::{Content, File};
 use super::sources::Sources;
@@ -35,8 +35,8 @@ pub(super) fn read(
         known_guest(guest, source, findings)?;
         sources.guest(guest)?
     } else if name.starts_with("debian:") {
-        let Ok(payload) = Payload::named(name) else {
-            let known = Payload::ALL.map(|payload| format!("debian:{}", payload.name()));
+        let Ok(payload) = DebianPayload::named(name) else {
+            let known = DebianPayload::ALL.map(|payload| format!("debian:{}", payload.name()));
             findings.push(
                 Finding::new(Code::ImageUnknown, format!("there is no payload `{name}`"))
                     .at(

@@ -96,7 +96,7 @@ pub fn plan(
         system,
         &layout,
     );
-    let size = (bytes.len() as u64, image.pool_pages);
+    let size = (bytes.len() as u64, image.page_pool_pages);
     capacity::check(system, &guests, size, findings);
     if findings.iter().any(|finding| finding.is_error()) {
         return Err(PlanError::Description);

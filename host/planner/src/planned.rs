@@ -11,7 +11,7 @@ use crate::store::Reads;
 
 /// A payload of a VM in the image.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct PlannedPayload {
     /// Name: "kernel", "program", "device tree".
     pub what: &'static str,
     /// IPA to which EL2 copies it.
@@ -167,7 +167,7 @@ pub struct PlannedVm {
     /// Stage 2, ascending by IPA.
     pub regions: Vec<Mapped>,
     /// Payloads that EL2 copies into its RAM.
-    pub loads: Vec<Loaded>,
+    pub payloads: Vec<PlannedPayload>,
     /// Passed-through devices with the INTIDs that it sees.
     pub devices: Vec<(PassthroughDevice, Vec<u32>)>,
 }

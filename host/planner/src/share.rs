@@ -65,8 +65,8 @@ pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
             CpuTime::Fair {
                 weight,
                 quota,
-                window,
-            } => fair.push((vm, vcpu, weight, (quota, window))),
+                period,
+            } => fair.push((vm, vcpu, weight, (quota, period))),
         }
     }
     let promises: Vec<Promise> = promised.iter().map(|(.., promise)| *promise).collect();
@@ -95,12 +95,12 @@ pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
         .sum();
     let shares = fair
         .into_iter()
-        .map(|(vm, vcpu, weight, (quota, window))| Share {
+        .map(|(vm, vcpu, weight, (quota, period))| Share {
             vm,
             vcpu,
             weight,
             least: left * u64::from(weight) / weights.max(1),
-            cap: (quota < window).then(|| part(quota, window)),
+            cap: (quota < period).then(|| part(quota, period)),
         })
         .collect();
     Usage {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bulkhead_model::failure::Failure;
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 
 /// A source of guest programs and Debian's files. It may build and fetch them, or give what is there.
 pub trait Sources {
@@ -17,5 +17,5 @@ pub trait Sources {
     ///
     /// # Errors
     /// It cannot be fetched, or the cache cannot be read.
-    fn debian(&self, payload: Payload) -> Result<Option<PathBuf>, Failure>;
+    fn debian(&self, payload: DebianPayload) -> Result<Option<PathBuf>, Failure>;
 }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use bulkhead_abi::plan::{
-    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, Load, MAGIC, Memory,
-    NAME, NONE, PAGE, PCPU_POOL_PAGES, Pcpu, Profile, Quiet, Region, RegionKind, Seed, TABLES,
-    Table, VCPU_POOL_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_POOL_PAGES, VM_TIME_STOPS,
-    Vcpu, Vm,
+    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, MAGIC, Memory, NAME,
+    NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed, TABLES, Table,
+    VCPU_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS, Vcpu, Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
@@ -27,8 +26,8 @@ pub(super) struct Layout {
     pub base: u64,
     /// Bytes to the plan.
     pub plan_offset: u64,
-    /// Bytes to the pool.
-    pub pool_offset: u64,
+    /// Bytes to the page pool.
+    pub page_pool_offset: u64,
     /// Bytes that it takes at most.
     pub max_size: u64,
 }
@@ -44,14 +43,17 @@ pub(super) fn layout(
     let size = plan_size((guests, doorbells), pcpus, system, board);
     let mut next = (el2 + size).next_multiple_of(PAGE);
     let mut known: Vec<(Content, u64)> = Vec::new();
-    for load in guests.iter_mut().flat_map(|guest| guest.loads.iter_mut()) {
-        let same = |bytes: &Content| Arc::ptr_eq(bytes, &load.bytes) || *bytes == load.bytes;
+    for payload in guests
+        .iter_mut()
+        .flat_map(|guest| guest.payloads.iter_mut())
+    {
+        let same = |bytes: &Content| Arc::ptr_eq(bytes, &payload.bytes) || *bytes == payload.bytes;
         match known.iter().find(|(bytes, _)| same(bytes)) {
-            Some((_, offset)) => load.offset = *offset,
+            Some((_, offset)) => payload.offset = *offset,
             None => {
-                load.offset = next;
-                known.push((Arc::clone(&load.bytes), next));
-                next = (next + load.bytes.len() as u64).next_multiple_of(PAGE);
+                payload.offset = next;
+                known.push((Arc::clone(&payload.bytes), next));
+                next = (next + payload.bytes.len() as u64).next_multiple_of(PAGE);
             }
         }
     }
@@ -64,7 +66,7 @@ pub(super) fn layout(
         })
         .sum();
     let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
-    let pool = pool_pages(pcpus, vcpus, system.vms.len(), tables) * PAGE;
+    let page_pool = page_pool_pages(pcpus, vcpus, system.vms.len(), tables) * PAGE;
     // Loaders keep the start of memory for themselves. For an emulated board we know how much.
     let offset = board
         .emulated
@@ -74,18 +76,14 @@ pub(super) fn layout(
     Layout {
         base: first.next_multiple_of(IMAGE_ALIGN),
         plan_offset: el2,
-        pool_offset: next,
-        max_size: (next + pool).next_multiple_of(IMAGE_ALIGN),
+        page_pool_offset: next,
+        max_size: (next + page_pool).next_multiple_of(IMAGE_ALIGN),
     }
 }
 
-/// Pages of the pool.
-fn pool_pages(pcpus: usize, vcpus: usize, vms: usize, tables: u64) -> u64 {
-    let counts = [
-        (pcpus, PCPU_POOL_PAGES),
-        (vcpus, VCPU_POOL_PAGES),
-        (vms, VM_POOL_PAGES),
-    ];
+/// Pages of the page pool.
+fn page_pool_pages(pcpus: usize, vcpus: usize, vms: usize, tables: u64) -> u64 {
+    let counts = [(pcpus, PCPU_PAGES), (vcpus, VCPU_PAGES), (vms, VM_PAGES)];
     let pages = |(count, each): (usize, u32)| count as u64 * u64::from(each);
     counts.into_iter().map(pages).sum::<u64>() + tables
 }
@@ -98,7 +96,7 @@ fn plan_size(
     board: &Board,
 ) -> u64 {
     let count = |rows: &dyn Fn(&Guest) -> usize| guests.iter().map(rows).sum::<usize>();
-    let loads = count(&|guest| guest.loads.len());
+    let payloads = count(&|guest| guest.payloads.len());
     let irqs = count(&|guest| guest.devices.iter().map(|(_, intids)| intids.len()).sum())
         + doorbells.iter().filter(|bell| bell.physical).count();
     let regions = count(&|guest| guest.regions.len());
@@ -117,7 +115,7 @@ fn plan_size(
         + calls * size_of::<Call>()
         + doorbells.len() * size_of::<Doorbell>()
         + regions * size_of::<Region>()
-        + loads * size_of::<Load>()
+        + payloads * size_of::<Payload>()
         + seeds * size_of::<Seed>()
         + irqs * size_of::<Irq>();
     size as u64
@@ -126,10 +124,10 @@ fn plan_size(
 /// Seeds in a guest's device tree.
 fn guest_seeds(guest: &Guest) -> Vec<crate::guest_tree::SeedPlace> {
     guest
-        .loads
+        .payloads
         .iter()
-        .find(|load| load.ipa == guest.tree)
-        .map_or_else(Vec::new, |load| places(&load.bytes))
+        .find(|payload| payload.ipa == guest.tree)
+        .map_or_else(Vec::new, |payload| places(&payload.bytes))
 }
 
 /// Writes that quiet the passed-through devices of a guest: physical address, bytes and value.
@@ -172,8 +170,8 @@ fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) ->
         CpuTime::Fair {
             weight,
             quota,
-            window,
-        } => (CpuPolicy::Fair, weight, quota, window),
+            period,
+        } => (CpuPolicy::Fair, weight, quota, period),
     };
     let fair = policy == CpuPolicy::Fair;
     Vcpu {
@@ -218,7 +216,7 @@ pub(super) fn emit(
     writer.table(&rows.vms);
     writer.table(&rows.vcpus);
     writer.table(&rows.regions);
-    writer.table(&rows.loads);
+    writer.table(&rows.payloads);
     writer.table(&rows.seeds);
     writer.table(&rows.irqs);
     writer.table(&rows.devices);
@@ -232,7 +230,7 @@ pub(super) fn emit(
     (bytes, image)
 }
 
-/// The image with the pool that its stage-2 tables need.
+/// The image with the page pool that its stage-2 tables need.
 fn image(
     guests: &[Guest],
     (pcpus, profile): (usize, Profile),
@@ -241,13 +239,13 @@ fn image(
 ) -> Image {
     let tables: u64 = guests.iter().map(|guest| u64::from(guest.s2_pages)).sum();
     let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
-    let pool_pages = pool_pages(pcpus, vcpus, guests.len(), tables);
+    let page_pool_pages = page_pool_pages(pcpus, vcpus, guests.len(), tables);
     Image {
         base: layout.base,
-        size: layout.pool_offset + pool_pages * PAGE,
+        size: layout.page_pool_offset + page_pool_pages * PAGE,
         plan_offset: layout.plan_offset,
-        pool_offset: layout.pool_offset,
-        pool_pages: pool_pages as u32,
+        page_pool_offset: layout.page_pool_offset,
+        page_pool_pages: page_pool_pages as u32,
         profile: profile as u32,
     }
 }
@@ -332,7 +330,7 @@ struct Rows {
     vms: Vec<Vm>,
     vcpus: Vec<Vcpu>,
     regions: Vec<Region>,
-    loads: Vec<Load>,
+    payloads: Vec<Payload>,
     seeds: Vec<Seed>,
     irqs: Vec<Irq>,
     devices: Vec<Device>,
@@ -346,13 +344,14 @@ impl Rows {
         let vm = index as u16;
         let regions = guest.regions.iter().map(|mapped| mapped.region);
         self.regions.extend(regions);
-        self.loads.extend(guest.loads.iter().map(|load| Load {
-            vm,
-            reserved: [0; 3],
-            offset: load.offset,
-            size: load.bytes.len() as u64,
-            ipa: load.ipa,
-        }));
+        self.payloads
+            .extend(guest.payloads.iter().map(|payload| Payload {
+                vm,
+                reserved: [0; 3],
+                offset: payload.offset,
+                size: payload.bytes.len() as u64,
+                ipa: payload.ipa,
+            }));
         let seeds = guest_seeds(guest).into_iter();
         self.seeds.extend(seeds.map(|seed| Seed {
             vm,

@@ -79,7 +79,7 @@ fn write(planned: Planned, elf: &Path, el2: &El2, folder: PathBuf) -> Result<Bui
     let json = format!("{:#}\n", show::json(&planned));
     temp_files::write(&folder.join("plan.json"), json.as_bytes()).map_err(trouble)?;
     for vm in &planned.vms {
-        if let Some(tree) = vm.loads.iter().find(|load| load.ipa == vm.tree) {
+        if let Some(tree) = vm.payloads.iter().find(|payload| payload.ipa == vm.tree) {
             temp_files::write(
                 &folder.join(format!("{}.dtb", vm.name)),
                 tree.bytes.as_slice(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bulkhead_model::failure::Failure;
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 use bulkhead_planner::Sources;
 
 use crate::cross_build;
@@ -28,7 +28,7 @@ impl Sources for Effort {
         }
     }
 
-    fn debian(&self, payload: Payload) -> Result<Option<PathBuf>, Failure> {
+    fn debian(&self, payload: DebianPayload) -> Result<Option<PathBuf>, Failure> {
         match self {
             Self::Everything => fetch::payload(payload).map(Some),
             Self::WhatIsThere => fetch::cached(&Cache::open()?, payload),

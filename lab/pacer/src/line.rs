@@ -5,12 +5,12 @@ const LONGEST: usize = 4096;
 
 /// Finds marks in a console's output, a byte at a time.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct MarkFinder {
     marks: Vec<String>,
     said: Vec<u8>,
 }
 
-impl Line {
+impl MarkFinder {
     /// Looks for these.
     pub fn new(marks: Vec<String>) -> Self {
         let said = Vec::new();
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     fn at(marks: &[&str], said: &str) -> Vec<usize> {
-        let mut line = Line::new(marks.iter().map(|mark| (*mark).to_owned()).collect());
+        let mut line = MarkFinder::new(marks.iter().map(|mark| (*mark).to_owned()).collect());
         let bytes = said.bytes().enumerate();
         let held = bytes.filter_map(|(at, byte)| line.push(byte).then_some(at));
         held.collect()

@@ -10,7 +10,7 @@ use bulkhead_plugin::api::{self, Block, Register};
 use bulkhead_plugin::pacer::{Config, Console};
 use bulkhead_plugin::{Loaded, Plugin, lock};
 
-use crate::line::Line;
+use crate::line::MarkFinder;
 use crate::main_thread::MainThread;
 
 /// WFI (DDI 0487, C6.2).
@@ -30,7 +30,7 @@ struct Pacer {
 #[derive(Debug)]
 struct Watched {
     console: Console,
-    state: Mutex<(Line, UnixStream)>,
+    state: Mutex<(MarkFinder, UnixStream)>,
 }
 
 static LOADED: Loaded<Pacer> = Loaded::new();
@@ -53,7 +53,7 @@ impl Plugin for Pacer {
             let socket = &console.socket;
             let stream = UnixStream::connect(socket)
                 .map_err(|why| format!("can't connect to {}: {why}", socket.display()))?;
-            let state = Mutex::new((Line::new(console.marks.clone()), stream));
+            let state = Mutex::new((MarkFinder::new(console.marks.clone()), stream));
             Ok::<_, String>(Watched { console, state })
         };
         Ok(Self {

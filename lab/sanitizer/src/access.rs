@@ -4,7 +4,7 @@ use bulkhead_plugin::api::Access;
 
 use crate::cpu::{Posted, Unseen};
 use crate::decode::{Entries, Register};
-use crate::memory::{LINE, Line, PAGE, Store};
+use crate::memory::{CacheLine, LINE, PAGE, Store};
 use crate::model::{At, Fresh, Machine, Model, Stale};
 use crate::tables::{Kind, Stage, Table, kind, output};
 use bulkhead_plugin::sanitizer::{Active, Rule};
@@ -161,7 +161,7 @@ impl Model {
         let Some(store) = line.store() else { return };
         let other = usize::from(store.cpu) != at.cpu;
         match line {
-            Line::Dirty(_) | Line::Cleaning { .. } if !translates => {
+            CacheLine::Dirty(_) | CacheLine::Cleaning { .. } if !translates => {
                 let what = format!(
                     "reads {pa:#x} with its caches off; it was written through a cache at pc {:#x} and not \
                      cleaned",
@@ -169,7 +169,7 @@ impl Model {
                 );
                 self.report(at, Rule::PastCaches, what);
             }
-            Line::Past(_) | Line::Dropping { .. } if translates => {
+            CacheLine::Past(_) | CacheLine::Dropping { .. } if translates => {
                 let what = format!(
                     "reads {pa:#x} through the cache; it was written with caches off at pc {:#x}, and the \
                      cache not invalidated",
@@ -231,13 +231,13 @@ impl Model {
     fn write_line(&mut self, at: At, pa: u64, store: Store) {
         let through = self.cpus[at.cpu].translates();
         let new = if through {
-            Line::Dirty(store)
+            CacheLine::Dirty(store)
         } else {
-            Line::Past(store)
+            CacheLine::Past(store)
         };
         let old = self.set_line(pa, new);
         match (old, through) {
-            (Line::Past(before) | Line::Dropping { store: before, .. }, true) => {
+            (CacheLine::Past(before) | CacheLine::Dropping { store: before, .. }, true) => {
                 let what = format!(
                     "writes {pa:#x} through the cache; it was written with caches off at pc {:#x}, and the \
                      cache not invalidated",
@@ -245,7 +245,7 @@ impl Model {
                 );
                 self.report(at, Rule::PastCaches, what);
             }
-            (Line::Dirty(before) | Line::Cleaning { store: before, .. }, false) => {
+            (CacheLine::Dirty(before) | CacheLine::Cleaning { store: before, .. }, false) => {
                 let what = format!(
                     "writes {pa:#x} with its caches off; a cache may still write back what was stored at \
                      pc {:#x}",
@@ -255,7 +255,7 @@ impl Model {
             }
             _ => {}
         }
-        if !matches!(old, Line::Dirty(_)) {
+        if !matches!(old, CacheLine::Dirty(_)) {
             let maps = |root: &&mut crate::tables::Root| {
                 root.stage == Stage::Guest && root.mapping(pa).is_some_and(|leaf| leaf.normal)
             };
@@ -284,17 +284,21 @@ impl Model {
         }
     }
 
-    /// A descriptor at the physical address `slot` has changed.
+    /// A descriptor at the physical address `location` has changed.
     fn change(
         &mut self,
         at: At,
-        slot: u64,
+        location: u64,
         old: u64,
         new: u64,
         store: Store,
         machine: &dyn Machine,
     ) {
-        let Some(table) = self.memory.get(slot).and_then(|page| page.table.clone()) else {
+        let Some(table) = self
+            .memory
+            .get(location)
+            .and_then(|page| page.table.clone())
+        else {
             return;
         };
         let mut live = 0;
@@ -313,7 +317,7 @@ impl Model {
         }
         let entry = Entry {
             table: &table,
-            slot,
+            location,
             old,
             new,
             live,
@@ -323,7 +327,7 @@ impl Model {
         match (was, is) {
             (Kind::Invalid, Kind::Invalid) => {}
             (Kind::Invalid, _) => {
-                if let Some(stale) = self.stale.remove(&slot) {
+                if let Some(stale) = self.stale.remove(&location) {
                     let what = format!(
                         "{entry} is valid again, but what was there before pc {:#x} dropped it may still \
                          be in TLBs",
@@ -333,14 +337,14 @@ impl Model {
                 }
                 self.fresh.push(entry.fresh());
             }
-            (_, Kind::Invalid) => drop(self.stale.insert(slot, entry.stale(vmids, false))),
+            (_, Kind::Invalid) => drop(self.stale.insert(location, entry.stale(vmids, false))),
             _ if was != is || (old ^ new) & !free(was) != 0 => {
                 let what = format!("{entry} was valid all the time, and TLBs may hold both");
                 self.report(at, Rule::BreakBeforeMake, what);
             }
             _ if narrows(table.stage, was, old, new) => {
                 let stale = entry.stale(vmids, true);
-                self.stale.entry(slot).or_insert(stale);
+                self.stale.entry(location).or_insert(stale);
             }
             _ => {}
         }
@@ -395,7 +399,7 @@ fn merge(old: Option<u64>, word: u64, pa: u64, bytes: &[u8]) -> Option<u64> {
 /// A descriptor that changes.
 struct Entry<'a> {
     table: &'a Table,
-    slot: u64,
+    location: u64,
     old: u64,
     new: u64,
     live: u64,
@@ -404,7 +408,7 @@ struct Entry<'a> {
 
 impl Entry<'_> {
     fn range(&self) -> (u64, u64) {
-        self.table.range((self.slot % PAGE / 8) as usize)
+        self.table.range((self.location % PAGE / 8) as usize)
     }
 
     fn fresh(&self) -> Fresh {
@@ -439,10 +443,10 @@ impl Entry<'_> {
 impl std::fmt::Display for Entry<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (stage, base) = (self.table.stage.input(), self.range().0);
-        let (slot, old, new) = (self.slot, self.old, self.new);
+        let (location, old, new) = (self.location, self.old, self.new);
         write!(
             f,
-            "the descriptor at {slot:#x} for {stage} {base:#x}, {old:#x} to {new:#x},"
+            "the descriptor at {location:#x} for {stage} {base:#x}, {old:#x} to {new:#x},"
         )
     }
 }

@@ -51,7 +51,7 @@ pub struct Issued {
     /// VMID and root that VTTBR_EL2 named.
     pub vmid: u16,
     /// Entries in memory that it drops: their physical addresses.
-    pub slots: Vec<u64>,
+    pub locations: Vec<u64>,
     /// A DSB has completed it.
     pub complete: bool,
 }

@@ -1,7 +1,7 @@
 //! The ways into a new translation: the MMU of EL2 turned on, its map changed, a guest entered.
 
 use crate::decode::Register;
-use crate::memory::{LINE, Line, Page, Store};
+use crate::memory::{CacheLine, LINE, Page, Store};
 use crate::model::{At, Machine, Model};
 use crate::tables::Stage;
 use bulkhead_plugin::sanitizer::Rule;
@@ -43,7 +43,7 @@ impl Model {
             for (n, line) in lines {
                 let place = pa + n as u64 * LINE;
                 let Some(store) = line.store() else { continue };
-                let past = matches!(line, Line::Past(_) | Line::Dropping { .. });
+                let past = matches!(line, CacheLine::Past(_) | CacheLine::Dropping { .. });
                 if past && cacheable {
                     let what = format!(
                         "the table at {place:#x} was written with caches off at pc {:#x}; walks go through \
@@ -184,7 +184,7 @@ impl Model {
             self.report(Self::place_of(fresh.store), Rule::NewEntry, what);
         }
         let left = self.stale.iter().find(|(_, stale)| own(stale.store));
-        if let Some((slot, stale)) = left.map(|(slot, stale)| (*slot, stale.clone())) {
+        if let Some((location, stale)) = left.map(|(location, stale)| (*location, stale.clone())) {
             let what = format!(
                 "the descriptor of {} {:#x} is {} here, and its copies in TLBs are not dropped by ERET at \
                  pc {:#x}",
@@ -198,7 +198,7 @@ impl Model {
                 at.pc
             );
             self.report(Self::place_of(stale.store), Rule::StaleEntry, what);
-            self.stale.remove(&slot);
+            self.stale.remove(&location);
         }
     }
 
@@ -232,13 +232,13 @@ impl Model {
 
     fn dirty(&mut self, at: At, pa: u64, store: Store) {
         let lacks = match self.memory.line(pa) {
-            Line::Cleaning { .. } => "is cleaned, but no DSB waits for it",
-            Line::Past(_) => "was written past the caches, which were not invalidated,",
-            Line::Dropping { .. } => "is invalidated, but no DSB waits for it",
+            CacheLine::Cleaning { .. } => "is cleaned, but no DSB waits for it",
+            CacheLine::Past(_) => "was written past the caches, which were not invalidated,",
+            CacheLine::Dropping { .. } => "is invalidated, but no DSB waits for it",
             _ => "is not cleaned to the point of coherency",
         };
         let rule = match self.memory.line(pa) {
-            Line::Past(_) | Line::Dropping { .. } => Rule::PastCaches,
+            CacheLine::Past(_) | CacheLine::Dropping { .. } => Rule::PastCaches,
             _ => Rule::Clean,
         };
         let what = format!(

@@ -27,7 +27,7 @@ pub struct Store {
 
 /// State of a cache line that EL2 has written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Line {
+pub enum CacheLine {
     /// Not written, or clean and complete.
     #[default]
     Clean,
@@ -51,7 +51,7 @@ pub enum Line {
     },
 }
 
-impl Line {
+impl CacheLine {
     /// The store that is not complete or not clean, if any.
     pub fn store(self) -> Option<Store> {
         match self {
@@ -70,7 +70,7 @@ pub struct Page {
     /// Values of known words; all are 0 if absent.
     words: Option<Box<[u64; WORDS]>>,
     /// Absent when all are clean.
-    lines: Option<Box<[Line; LINES]>>,
+    lines: Option<Box<[CacheLine; LINES]>>,
     unclean: u8,
     /// Time at which a clean of it was last complete.
     pub cleaned: u64,
@@ -106,22 +106,22 @@ impl Page {
     }
 
     /// Returns the state of a line.
-    pub fn line(&self, index: usize) -> Line {
+    pub fn line(&self, index: usize) -> CacheLine {
         self.lines
             .as_ref()
-            .map_or(Line::Clean, |lines| lines[index % LINES])
+            .map_or(CacheLine::Clean, |lines| lines[index % LINES])
     }
 
     /// Sets the state of a line; returns the one before.
-    pub fn set_line(&mut self, index: usize, line: Line) -> Line {
-        if self.lines.is_none() && line == Line::Clean {
-            return Line::Clean;
+    pub fn set_line(&mut self, index: usize, line: CacheLine) -> CacheLine {
+        if self.lines.is_none() && line == CacheLine::Clean {
+            return CacheLine::Clean;
         }
         let lines = self
             .lines
-            .get_or_insert_with(|| Box::new([Line::Clean; LINES]));
+            .get_or_insert_with(|| Box::new([CacheLine::Clean; LINES]));
         let old = std::mem::replace(&mut lines[index % LINES], line);
-        match (old == Line::Clean, line == Line::Clean) {
+        match (old == CacheLine::Clean, line == CacheLine::Clean) {
             (true, false) => self.unclean += 1,
             (false, true) => self.unclean -= 1,
             _ => {}
@@ -133,11 +133,11 @@ impl Page {
     }
 
     /// Lines that are not clean: index and state.
-    pub fn unclean(&self) -> impl Iterator<Item = (usize, Line)> + '_ {
+    pub fn unclean(&self) -> impl Iterator<Item = (usize, CacheLine)> + '_ {
         let lines = self.lines.iter().flat_map(|lines| lines.iter().enumerate());
         lines
             .map(|(index, line)| (index, *line))
-            .filter(|(_, line)| *line != Line::Clean)
+            .filter(|(_, line)| *line != CacheLine::Clean)
     }
 }
 
@@ -186,9 +186,9 @@ impl Memory {
     }
 
     /// Returns the state of the line of an address.
-    pub fn line(&self, pa: u64) -> Line {
+    pub fn line(&self, pa: u64) -> CacheLine {
         self.get(pa)
-            .map_or(Line::Clean, |page| page.line(line_index(pa)))
+            .map_or(CacheLine::Clean, |page| page.line(line_index(pa)))
     }
 
     /// All pages: address and page.
@@ -230,20 +230,20 @@ mod tests {
     #[test]
     fn a_page_of_clean_lines_takes_no_room() {
         let mut page = Page::default();
-        page.set_line(3, Line::Clean);
+        page.set_line(3, CacheLine::Clean);
         assert!(page.lines.is_none());
-        page.set_line(3, Line::Dirty(STORE));
-        page.set_line(3, Line::Dirty(STORE));
-        page.set_line(4, Line::Past(STORE));
-        let cleaning = Line::Cleaning {
+        page.set_line(3, CacheLine::Dirty(STORE));
+        page.set_line(3, CacheLine::Dirty(STORE));
+        page.set_line(4, CacheLine::Past(STORE));
+        let cleaning = CacheLine::Cleaning {
             store: STORE,
             by: 1,
         };
-        assert_eq!(page.set_line(3, cleaning), Line::Dirty(STORE));
+        assert_eq!(page.set_line(3, cleaning), CacheLine::Dirty(STORE));
         assert_eq!(page.unclean().map(|(n, _)| n).collect::<Vec<_>>(), [3, 4]);
-        page.set_line(3, Line::Clean);
-        page.set_line(4, Line::Clean);
+        page.set_line(3, CacheLine::Clean);
+        page.set_line(4, CacheLine::Clean);
         assert!(page.lines.is_none());
-        assert_eq!(page.line(4), Line::Clean);
+        assert_eq!(page.line(4), CacheLine::Clean);
     }
 }

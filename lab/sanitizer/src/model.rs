@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::cpu::{Cpu, MOST, Parent, Start};
-use crate::memory::{Line, Memory, PAGE, Store, line_index};
+use crate::memory::{CacheLine, Memory, PAGE, Store, line_index};
 use crate::tables::{self, Leaf, Root, Stage};
 use bulkhead_plugin::sanitizer::{Active, Config, Rule};
 
@@ -192,8 +192,8 @@ impl Model {
     }
 
     /// Sets where a line stands; where it stood.
-    pub(crate) fn set_line(&mut self, pa: u64, line: Line) -> Line {
-        let past = |line| matches!(line, Line::Past(_) | Line::Dropping { .. });
+    pub(crate) fn set_line(&mut self, pa: u64, line: CacheLine) -> CacheLine {
+        let past = |line| matches!(line, CacheLine::Past(_) | CacheLine::Dropping { .. });
         let old = self.memory.page(pa).set_line(line_index(pa), line);
         self.past = self.past + usize::from(past(line)) - usize::from(past(old));
         old

@@ -5,7 +5,7 @@ use bulkhead_plugin::api::Access;
 use crate::access::address;
 use crate::cpu::{Issued, Pending, ROOT};
 use crate::decode::{Barrier, Dc, Entries, Op, Register, Scope, Tlbi};
-use crate::memory::{LINE, Line, PAGE, Store};
+use crate::memory::{CacheLine, LINE, PAGE, Store};
 use crate::model::{At, Machine, Model, Stale};
 use crate::tables::Stage;
 use bulkhead_plugin::sanitizer::Rule;
@@ -177,8 +177,8 @@ impl Model {
             Scope::Own => 1 << cpu,
             Scope::Shared => u64::MAX,
         };
-        for slot in &issued.slots {
-            let Some(stale) = self.stale.get_mut(slot) else {
+        for location in &issued.locations {
+            let Some(stale) = self.stale.get_mut(location) else {
                 continue;
             };
             match issued.tlbi.entries {
@@ -187,7 +187,7 @@ impl Model {
                 _ => stale.need &= !mask,
             }
             if stale.need == 0 {
-                self.stale.remove(slot);
+                self.stale.remove(location);
             }
         }
         let reached = |n: usize| mask >> n & 1 == 1;
@@ -267,13 +267,15 @@ impl Model {
         for pa in lines {
             let line = self.memory.line(pa);
             let ours = match line {
-                Line::Cleaning { by, .. } | Line::Dropping { by, .. } => usize::from(by) == cpu,
+                CacheLine::Cleaning { by, .. } | CacheLine::Dropping { by, .. } => {
+                    usize::from(by) == cpu
+                }
                 _ => false,
             };
             if !ours {
                 continue;
             }
-            self.set_line(pa, Line::Clean);
+            self.set_line(pa, CacheLine::Clean);
             if pa / PAGE != last {
                 last = pa / PAGE;
                 self.memory.page(pa).cleaned = now;
@@ -296,9 +298,9 @@ impl Model {
             self.report(at, Rule::Unfollowed, what);
         }
         let vmid = self.cpus[at.cpu].guest().1;
-        let mut slots = Vec::new();
+        let mut locations = Vec::new();
         let mut early = None;
-        for (slot, stale) in &self.stale {
+        for (location, stale) in &self.stale {
             let reached = tlbi.scope == Scope::Shared || stale.need >> at.cpu & 1 == 1;
             if !reached || !covers(tlbi.entries, xt, vmid, stale) {
                 continue;
@@ -307,14 +309,14 @@ impl Model {
             let alone = writer == at.cpu && stale.need == 1 << at.cpu;
             let scope = if alone { Scope::Own } else { Scope::Shared };
             if self.cpus[writer].has_completed(stale.store, scope) {
-                slots.push(*slot);
+                locations.push(*location);
             } else if writer == at.cpu {
-                early = Some((*slot, stale.store.pc));
+                early = Some((*location, stale.store.pc));
             }
         }
-        if let Some((slot, pc)) = early {
+        if let Some((location, pc)) = early {
             let what = format!(
-                "TLBI without DSB since the descriptor at {slot:#x} was changed at pc {pc:#x}: walks may \
+                "TLBI without DSB since the descriptor at {location:#x} was changed at pc {pc:#x}: walks may \
                  bring the old one back"
             );
             self.report(at, Rule::TlbiOrder, what);
@@ -324,7 +326,7 @@ impl Model {
             xt,
             pc: at.pc,
             vmid,
-            slots,
+            locations,
             complete: false,
         });
     }
@@ -345,17 +347,19 @@ impl Model {
         let new = match (dc, line) {
             (
                 Dc::Clean | Dc::CleanInvalidate,
-                Line::Dirty(store) | Line::Cleaning { store, .. },
-            ) => Line::Cleaning { store, by },
-            (Dc::Clean, _) | (_, Line::Clean) => return,
-            (_, Line::Past(store) | Line::Dropping { store, .. }) => Line::Dropping { store, by },
-            (_, Line::Dirty(store) | Line::Cleaning { store, .. }) => {
+                CacheLine::Dirty(store) | CacheLine::Cleaning { store, .. },
+            ) => CacheLine::Cleaning { store, by },
+            (Dc::Clean, _) | (_, CacheLine::Clean) => return,
+            (_, CacheLine::Past(store) | CacheLine::Dropping { store, .. }) => {
+                CacheLine::Dropping { store, by }
+            }
+            (_, CacheLine::Dirty(store) | CacheLine::Cleaning { store, .. }) => {
                 let what = format!(
                     "DC IVAC of {pa:#x} throws away what was stored at pc {:#x}",
                     store.pc
                 );
                 self.report(at, Rule::PastCaches, what);
-                Line::Dropping { store, by }
+                CacheLine::Dropping { store, by }
             }
         };
         self.set_line(pa, new);

@@ -29,7 +29,7 @@ const PMR_DIRECT: u16 = InterruptMode::GpptPmrDirect as u16;
 /// [`InterruptMode`] as encoded in the plan.
 pub(super) const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
 
-/// Whether the budget and the period, or the quota and the window, of a vCPU are valid.
+/// Whether the budget and the period, or the quota and the period, of a vCPU are valid.
 fn time_is_sound(vcpu: &Vcpu) -> bool {
     if vcpu.policy == PINNED {
         return vcpu.budget == 0 && vcpu.period == 0;

@@ -1,8 +1,7 @@
-//! Rules about the image: its location, its contents, and the pool after it.
+//! Rules about the image: its location, its contents, and the page pool after it.
 
 use bulkhead_abi::plan::{
-    EL2_WINDOW, LOAD_LIMIT, MAX_POOL_PAGES, PAGE, PCPU_POOL_PAGES, Profile, TableId,
-    VCPU_POOL_PAGES, VM_POOL_PAGES,
+    EL2_BLOCK, LOAD_LIMIT, MAX_PAGE_POOL, PAGE, PCPU_PAGES, Profile, TableId, VCPU_PAGES, VM_PAGES,
 };
 
 use super::regions::{is_memory, region_pa};
@@ -27,10 +26,10 @@ impl Plan<'_> {
         let end = Span::new(image.plan_offset, self.header.size).map(|plan| plan.end);
         let placed = aligned(image.plan_offset, PAGE)
             && image.plan_offset > 0
-            && end.is_some_and(|end| end <= EL2_WINDOW);
+            && end.is_some_and(|end| end <= EL2_BLOCK);
         at.ensure(placed, Invariant::PlanOffset)?;
-        let pool = u64::from(image.pool_pages).wrapping_mul(PAGE);
-        let sum = image.pool_offset.checked_add(pool);
+        let page_pool = u64::from(image.page_pool_pages).wrapping_mul(PAGE);
+        let sum = image.page_pool_offset.checked_add(page_pool);
         at.ensure(sum == Some(image.size), Invariant::ImageSize)?;
         let span = Span::new(image.base, image.size).filter(|span| span.end <= LOAD_LIMIT);
         let span = span.ok_or(at.breaks(Invariant::ImageBase))?;
@@ -49,11 +48,11 @@ impl Plan<'_> {
         })
     }
 
-    /// Checks the number of pages of stage-2 tables and of the whole pool.
-    pub(super) fn check_pool(&self) -> Check {
-        let pcpus = (self.pcpus.len() as u64).wrapping_mul(u64::from(PCPU_POOL_PAGES));
-        let vms = (self.vms.len() as u64).wrapping_mul(u64::from(VM_POOL_PAGES));
-        let vcpus = (self.vcpus.len() as u64).wrapping_mul(u64::from(VCPU_POOL_PAGES));
+    /// Checks the number of pages of stage-2 tables and of the whole page pool.
+    pub(super) fn check_page_pool(&self) -> Check {
+        let pcpus = (self.pcpus.len() as u64).wrapping_mul(u64::from(PCPU_PAGES));
+        let vms = (self.vms.len() as u64).wrapping_mul(u64::from(VM_PAGES));
+        let vcpus = (self.vcpus.len() as u64).wrapping_mul(u64::from(VCPU_PAGES));
         let mut pages = pcpus.wrapping_add(vcpus).wrapping_add(vms);
         for (row, vm) in self.vms.iter().enumerate() {
             let needed = pages_needed(self.regions_of(row));
@@ -62,8 +61,8 @@ impl Plan<'_> {
             pages = pages.wrapping_add(needed);
         }
         At::HEADER.ensure(
-            u64::from(self.header.image.pool_pages) == pages && pages <= MAX_POOL_PAGES,
-            Invariant::PoolPages,
+            u64::from(self.header.image.page_pool_pages) == pages && pages <= MAX_PAGE_POOL,
+            Invariant::PagePoolPages,
         )
     }
 

@@ -7,7 +7,7 @@ mod cpu;
 mod doorbells;
 mod image;
 mod interrupts;
-mod loads;
+mod payloads;
 mod regions;
 mod vms;
 
@@ -44,8 +44,8 @@ impl Plan<'_> {
         self.check_regions()?;
         self.check_overlaps()?;
         self.check_image()?;
-        self.check_loads()?;
-        self.check_pool()?;
+        self.check_payloads()?;
+        self.check_page_pool()?;
         self.check_starts()?;
         self.check_seeds()?;
         self.check_devices()?;
@@ -65,7 +65,7 @@ impl Plan<'_> {
             (TableId::Vms, self.vms.len(), 1, MAX_VMS),
             (TableId::Vcpus, self.vcpus.len(), 1, MAX_VCPUS),
             (TableId::Regions, self.regions.len(), 1, MAX_ROWS),
-            (TableId::Loads, self.loads.len(), 1, MAX_ROWS),
+            (TableId::Payloads, self.payloads.len(), 1, MAX_ROWS),
             (TableId::Seeds, self.seeds.len(), 0, MAX_ROWS),
             (TableId::Irqs, self.irqs.len(), 0, MAX_ROWS),
             (TableId::Devices, self.devices.len(), 0, MAX_ROWS),
@@ -85,7 +85,7 @@ impl Plan<'_> {
         let vms = self.vms.len();
         sorted(TableId::Vcpus, self.vcpus, vms)?;
         sorted(TableId::Regions, self.regions, vms)?;
-        sorted(TableId::Loads, self.loads, vms)?;
+        sorted(TableId::Payloads, self.payloads, vms)?;
         sorted(TableId::Seeds, self.seeds, vms)?;
         sorted(TableId::Irqs, self.irqs, vms)?;
         sorted(TableId::Devices, self.devices, vms)?;

@@ -38,7 +38,7 @@ pub(in crate::plan) const fn is_memory(region: &Region) -> bool {
 }
 
 /// Whether the plan gives the physical address of the region; the page for stolen time comes from
-/// EL2's pool.
+/// EL2's page pool.
 const fn has_place(region: &Region) -> bool {
     region.kind != STOLEN
 }

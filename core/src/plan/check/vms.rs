@@ -130,14 +130,15 @@ impl Plan<'_> {
     pub(super) fn check_starts(&self) -> Check {
         for (row, vm) in self.vms.iter().enumerate() {
             let at = At::row(TableId::Vms, row);
-            let loads = self.loads_of(row);
+            let payloads = self.payloads_of(row);
             let entry = aligned(vm.entry, 4)
-                && loads
+                && payloads
                     .iter()
-                    .filter_map(|load| Span::new(load.ipa, load.size))
-                    .any(|load| load.has(vm.entry));
+                    .filter_map(|payload| Span::new(payload.ipa, payload.size))
+                    .any(|payload| payload.has(vm.entry));
             at.ensure(entry, Invariant::VmEntry)?;
-            let boot_arg = vm.boot_arg == 0 || loads.iter().any(|load| load.ipa == vm.boot_arg);
+            let boot_arg =
+                vm.boot_arg == 0 || payloads.iter().any(|payload| payload.ipa == vm.boot_arg);
             at.ensure(boot_arg, Invariant::VmBootArg)?;
         }
         Ok(())

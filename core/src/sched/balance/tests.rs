@@ -29,7 +29,7 @@ fn sleeper(weight: u16, pool: u32, work: u64, sleep: u64) -> Task {
     let policy = Policy::Fair {
         weight,
         quota: 1,
-        window: 1,
+        period: 1,
     };
     Task {
         policy,
@@ -329,7 +329,7 @@ fn a_cap_goes_along() {
         policy: Policy::Fair {
             weight: 1,
             quota: 3_000,
-            window: 10_000,
+            period: 10_000,
         },
         ..busy(1, 3)
     };

@@ -54,7 +54,7 @@ fn conditions<const V: bool>() {
     }
     let mut vm = ready::<V>(0);
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-    // Physical INTIDs that share its slot in `ready`, and those that a free slot might match.
+    // Physical INTIDs that share its entry in `ready`, and those that an empty entry might match.
     for other in [132, 148, 12, 4, 0, 8, 139, 1164] {
         assert!(!cpu.raise_fast(dist, board, other), "{other}");
     }

@@ -3,7 +3,7 @@
 //! the guest's. Where firmware has Group 0, EL2 has no interrupts there, and reclaims the pCPU by
 //! an event of the firmware.
 
-use bulkhead_core::console::text::Line;
+use bulkhead_core::console::text::TextLine;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
 
 use super::super::layout::shared;
@@ -60,7 +60,7 @@ pub fn prepare(gicd: Registers, which: u32, events: u32) -> bool {
 pub fn start_events(index: usize) {
     if has_events(index) && !sdei::start(index) {
         fault::el2_fault(
-            Line::new()
+            TextLine::new()
                 .text("firmware does not start events on pcpu ")
                 .decimal(index as u64),
         );

@@ -84,8 +84,8 @@ static TARGETS: [AtomicU64; MAX_PCPUS] = [const { AtomicU64::new(0) }; MAX_PCPUS
 
 /// Sets the target of a pCPU.
 pub(super) fn set_target(pcpu: usize, target: u64) {
-    if let Some(slot) = TARGETS.get(pcpu) {
-        slot.store(target, Relaxed);
+    if let Some(place) = TARGETS.get(pcpu) {
+        place.store(target, Relaxed);
     }
 }
 

@@ -8,8 +8,8 @@ use bulkhead_abi::plan::MAX_PCPUS;
 use bulkhead_core::sync::Stage2Claim;
 
 use super::super::mmu;
+use super::super::page_pool;
 use super::super::plan::plan;
-use super::super::pool;
 use super::super::sysreg::{dsb, isb, send_event};
 
 /// The VM of each pCPU that is reclaimed in this way, plus one; 0 for other pCPUs.
@@ -20,9 +20,9 @@ static STAGE2_CLAIMS: [Stage2Claim; MAX_PCPUS] = [const { Stage2Claim::new() }; 
 /// Records that pCPU `index` runs GPPT VM `vm`, whose stage 2 can be taken away. Called by the boot
 /// pCPU.
 pub fn give_to(index: usize, vm: usize) {
-    mmu::share_root(vm, pool::stage2_root(vm));
-    if let Some(slot) = OWNERS.get(index) {
-        slot.store((vm as u8).wrapping_add(1), Relaxed);
+    mmu::share_root(vm, page_pool::stage2_root(vm));
+    if let Some(place) = OWNERS.get(index) {
+        place.store((vm as u8).wrapping_add(1), Relaxed);
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) fn revoke(index: usize, poke: impl Fn()) -> bool {
     }
     mark_root(vm, false);
     let vmid = plan().vms.get(vm).map_or(0, |row| row.vmid);
-    mmu::forget_vm(vmid, pool::stage2_root(vm));
+    mmu::forget_vm(vmid, page_pool::stage2_root(vm));
     // A guest that sleeps in WFE is not woken by an interrupt that it masks, and without a fetch it
     // does not fault (DDI 0487, "Wait for Event", WFE wake-up events).
     send_event();

@@ -18,7 +18,7 @@ use bulkhead_core::vgic::{Version, gich};
 
 use super::super::layout::{self, shared};
 use super::super::mmio::Registers;
-use super::super::mmu::{self, Frame, Windows};
+use super::super::mmu::{self, CopyWindows, Frame};
 use super::registers::{
     HCR_ENABLE, SPECIAL, Taken, VirtualInterface, bank, running, set_target, settled, silence,
     target, words,
@@ -68,11 +68,11 @@ const COPIES: u64 = 0x2_0000;
 const LAST_COPY: u64 = 0xf000;
 
 /// Returns the address at which the two pages of the CPU interface are adjacent.
-fn interface(windows: &mut Windows, board: &Board) -> u64 {
+fn interface(copy_windows: &mut CopyWindows, board: &Board) -> u64 {
     if board.gicc_size < COPIES {
         return board.gicc;
     }
-    let all = windows.registers(layout::FRAMES.wrapping_add(1), board.gicc, COPIES);
+    let all = copy_windows.registers(layout::FRAMES.wrapping_add(1), board.gicc, COPIES);
     let copied = all.read(GICC_IIDR) == all.read(LAST_COPY.wrapping_add(GICC_IIDR));
     board.gicc.wrapping_add(if copied { LAST_COPY } else { 0 })
 }
@@ -83,8 +83,8 @@ static ROUTES: [AtomicU8; SPECIAL as usize] = [const { AtomicU8::new(0) }; SPECI
 
 /// Resets the distributor: all SPIs disabled, routed to no pCPU. From now on all maps have the
 /// frames.
-pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
-    let gicc = interface(windows, board);
+pub fn start_distributor(copy_windows: &mut CopyWindows, board: &Board) -> Registers {
+    let gicc = interface(copy_windows, board);
     mmu::share_frame(shared::GICD, board.gicd, shared::GICD_PAGES);
     mmu::share_frame(shared::GICC, gicc, shared::GICC_PAGES);
     mmu::share_frame(shared::GICH, board.gich, shared::GICH_PAGES);
@@ -103,10 +103,10 @@ pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
 
 /// Routes an SPI to a pCPU: at once, or when the pCPU starts.
 pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
-    let Some(slot) = ROUTES.get(intid as usize) else {
+    let Some(place) = ROUTES.get(intid as usize) else {
         return;
     };
-    slot.store((pcpu as u8).wrapping_add(1), Relaxed);
+    place.store((pcpu as u8).wrapping_add(1), Relaxed);
     // Either this sees the target that the pCPU has just learnt, or the pCPU sees the route.
     fence(SeqCst);
     let bit = target(pcpu) >> 16;
@@ -116,7 +116,7 @@ pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
 }
 
 /// Returns no frames: a private map has nothing of the GIC (see [`start_distributor`]).
-pub fn private_frames(_: &mut Windows, _: &Board, _: u64) -> Option<[Frame; 0]> {
+pub fn private_frames(_: &mut CopyWindows, _: &Board, _: u64) -> Option<[Frame; 0]> {
     Some([])
 }
 
@@ -162,8 +162,8 @@ impl Frames {
         set_target(index, u64::from(bit) << 16);
         fence(SeqCst);
         let own = (index as u8).wrapping_add(1);
-        for (intid, slot) in (0u32..).zip(&ROUTES) {
-            if slot.load(Relaxed) == own {
+        for (intid, place) in (0u32..).zip(&ROUTES) {
+            if place.load(Relaxed) == own {
                 route(GICD, intid, index);
             }
         }
@@ -211,8 +211,8 @@ pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
 fn save(to: &mut VirtualInterface, list_registers: u32) {
     to.machine = GICH.read(GICH_VMCR);
     to.active[0] = GICH.read(GICH_APR);
-    for (n, slot) in (0..u64::from(list_registers)).zip(&mut to.list) {
-        *slot = u64::from(GICH.read(GICH_LR.wrapping_add(n.wrapping_mul(4))));
+    for (n, place) in (0..u64::from(list_registers)).zip(&mut to.list) {
+        *place = u64::from(GICH.read(GICH_LR.wrapping_add(n.wrapping_mul(4))));
     }
 }
 

@@ -10,7 +10,7 @@ use bulkhead_core::vgic::Version;
 
 use super::super::layout::{self, private};
 use super::super::mmio::Registers;
-use super::super::mmu::{self, Frame, Windows};
+use super::super::mmu::{self, CopyWindows, Frame};
 use super::super::plan::plan;
 use super::super::sysreg::{isb, read, write};
 use super::by_spi::{self, BY_SPI};
@@ -37,11 +37,11 @@ const RWP: u32 = 1 << 31;
 const GICR_RWP: u32 = 1 << 3;
 const IROUTER: u64 = 0x6000;
 
-/// Resets the distributor: all SPIs disabled, in Group 1, routed to no pCPU. Returns a window in
-/// the boot map.
-pub fn start_distributor(windows: &mut Windows, board: &Board) -> Registers {
-    let slot = layout::FRAMES.wrapping_add(1);
-    let gicd = windows.registers(slot, board.gicd, board.gicd_size);
+/// Resets the distributor: all SPIs disabled, in Group 1, routed to no pCPU. Returns a copy window
+/// in the boot map.
+pub fn start_distributor(copy_windows: &mut CopyWindows, board: &Board) -> Registers {
+    let block = layout::FRAMES.wrapping_add(1);
+    let gicd = copy_windows.registers(block, board.gicd, board.gicd_size);
     gicd.write(0, 0);
     settled(|| gicd.read(0) & RWP == 0);
     for word in 1..words(gicd) {
@@ -84,12 +84,16 @@ pub fn route(gicd: Registers, intid: u32, pcpu: usize) {
 /// Returns the frames of the GIC in the private map of a pCPU: the distributor, and the
 /// redistributor that names the pCPU in its GICR_TYPER. `None` if the board has no such
 /// redistributor.
-pub fn private_frames(windows: &mut Windows, board: &Board, mpidr: u64) -> Option<[Frame; 2]> {
+pub fn private_frames(
+    copy_windows: &mut CopyWindows,
+    board: &Board,
+    mpidr: u64,
+) -> Option<[Frame; 2]> {
     let affinity = (mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff;
     let frames = (0..board.gicr_size / GICR_STRIDE)
         .map(|n| board.gicr.wrapping_add(n.wrapping_mul(GICR_STRIDE)));
     for pa in frames.take(MOST_REDISTRIBUTORS) {
-        let frame = windows.registers(layout::FRAMES.wrapping_add(1), pa, GICR_STRIDE);
+        let frame = copy_windows.registers(layout::FRAMES.wrapping_add(1), pa, GICR_STRIDE);
         if frame.read64(8) >> 32 == affinity {
             let gicd = Frame {
                 page: private::GICD,
@@ -263,8 +267,8 @@ pub(super) fn save_rest(to: &mut VirtualInterface, list_registers: u32) {
     to.machine = read!("ich_vmcr_el2") as u32;
     to.active[0] = read!("ich_ap0r0_el2") as u32;
     to.active[1] = read!("ich_ap1r0_el2") as u32;
-    for (n, slot) in (0..list_registers).zip(&mut to.list) {
-        *slot = any_list_register(n);
+    for (n, entry) in (0..list_registers).zip(&mut to.list) {
+        *entry = any_list_register(n);
     }
     let bits = preemption_bits();
     if bits >= 6 {

@@ -32,10 +32,10 @@ fn seeds() -> Vec<Vec<u8>> {
     let guests = planned
         .iter()
         .flat_map(|planned| &planned.vms)
-        .flat_map(|vm| &vm.loads);
+        .flat_map(|vm| &vm.payloads);
     let trees = guests
-        .filter(|load| load.what == "device tree")
-        .map(|load| load.bytes.to_vec());
+        .filter(|payload| payload.what == "device tree")
+        .map(|payload| payload.bytes.to_vec());
     boards.take(1).chain(trees.take(2)).collect()
 }
 

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use bulkhead_model::checkout;
 use bulkhead_model::failure::{Failure, Outcome};
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 use bulkhead_runner::cross_build;
 use bulkhead_runner::fetch;
 use bulkhead_runner::fetch::cache::{self, Cache};
@@ -180,7 +180,7 @@ fn payloads() -> Found {
     let there = || {
         let cache = Cache::open()?;
         let mut names = Vec::new();
-        for payload in Payload::ALL {
+        for payload in DebianPayload::ALL {
             if fetch::cached(&cache, payload)?.is_some() {
                 names.push(payload.name());
             }
@@ -190,10 +190,16 @@ fn payloads() -> Found {
     let folder = cache::folder();
     let (state, detail) = match there() {
         Err(failure) => (State::Missing, failure.what),
-        Ok(names) if Payload::USUAL.iter().all(|one| names.contains(&one.name())) => (
-            State::Good,
-            format!("{} in {}", names.join(", "), folder.display()),
-        ),
+        Ok(names)
+            if DebianPayload::USUAL
+                .iter()
+                .all(|one| names.contains(&one.name())) =>
+        {
+            (
+                State::Good,
+                format!("{} in {}", names.join(", "), folder.display()),
+            )
+        }
         Ok(names) if names.is_empty() => (State::Later, format!("none in {}", folder.display())),
         Ok(names) => {
             let names = names.join(", ");

@@ -72,14 +72,18 @@ pub fn tree<'a>(vms: &'a [PlannedVm], name: Option<&str>) -> Result<&'a [u8], Fa
             )
         })?,
     };
-    let tree = vm.loads.iter().find(|load| load.what == "device tree");
-    tree.map(|load| own_length(&load.bytes)).ok_or_else(|| {
-        Failure::input(
-            format!("`{}` gets no device tree", vm.name),
-            "its image is loaded as it is",
-            "",
-        )
-    })
+    let tree = vm
+        .payloads
+        .iter()
+        .find(|payload| payload.what == "device tree");
+    tree.map(|payload| own_length(&payload.bytes))
+        .ok_or_else(|| {
+            Failure::input(
+                format!("`{}` gets no device tree", vm.name),
+                "its image is loaded as it is",
+                "",
+            )
+        })
 }
 
 /// The second word is its length (Devicetree Specification 0.4, 5.2).

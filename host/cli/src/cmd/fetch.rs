@@ -7,7 +7,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use bulkhead_model::failure::{Failure, Outcome};
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 use bulkhead_runner::columns::{Column, Columns};
 use bulkhead_runner::fetch::apt::Apt;
 use bulkhead_runner::fetch::cache::Cache;
@@ -132,13 +132,13 @@ fn fetch(args: &Args) -> Result<Report, Failure> {
 }
 
 /// The payloads that the arguments ask for, kernels before the initramfs that takes modules from them.
-fn chosen(names: &[String]) -> Result<Vec<Payload>, Failure> {
+fn chosen(names: &[String]) -> Result<Vec<DebianPayload>, Failure> {
     if names.is_empty() {
-        return Ok(Payload::USUAL.to_vec());
+        return Ok(DebianPayload::USUAL.to_vec());
     }
     let mut wanted = Vec::new();
     for name in names {
-        wanted.push(Payload::named(name)?);
+        wanted.push(DebianPayload::named(name)?);
     }
     wanted.sort();
     wanted.dedup();
@@ -180,9 +180,9 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let usual = chosen(&[]).expect("the usual ones");
-        assert_eq!(usual, Payload::USUAL);
+        assert_eq!(usual, DebianPayload::USUAL);
         let some = chosen(&names(&["initramfs", "debian:kernel", "kernel"])).expect("known names");
-        assert_eq!(some, [Payload::Kernel, Payload::Initramfs]);
+        assert_eq!(some, [DebianPayload::Kernel, DebianPayload::Initramfs]);
         let failure = chosen(&names(&["kernal"])).expect_err("unknown name");
         assert_eq!(
             failure.to_string(),

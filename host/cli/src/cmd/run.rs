@@ -10,7 +10,7 @@ use serde_json::json;
 
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_runner::run::attach::Server;
-use bulkhead_runner::run::console::{ExitTable, Line, Output, Transcript, VmEnd};
+use bulkhead_runner::run::console::{ConsoleLine, ExitTable, Output, Transcript, VmEnd};
 use bulkhead_runner::run::recording::{Recorder, Tail};
 use bulkhead_runner::run::{
     Clock, Emulator, End, Flow, Logs, Options, RunSummary, System, View, gdb, session,
@@ -111,7 +111,9 @@ impl Screen {
         if let Some(recorder) = &mut self.recorder {
             recorder.add(lines)?;
         }
-        lines.iter().try_for_each(|line: &Line| self.logs.add(line))
+        lines
+            .iter()
+            .try_for_each(|line: &ConsoleLine| self.logs.add(line))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use bulkhead_runner::run::console::{Line, Transcript};
+use bulkhead_runner::run::console::{ConsoleLine, Transcript};
 
 /// Name of the Linux VM in `systems/mixed.toml`.
 pub const LINUX: &str = "linux";
@@ -170,7 +170,7 @@ impl Progress {
         }
     }
 
-    fn line(&mut self, line: &Line) {
+    fn line(&mut self, line: &ConsoleLine) {
         let name = line.speaker.name();
         if let Some(control) = Control::parse(&line.text) {
             if name == CONTROL {

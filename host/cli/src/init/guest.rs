@@ -10,7 +10,7 @@ use bulkhead_abi::plan::NAME;
 use bulkhead_model::checkout;
 use bulkhead_model::describe::{RESERVED, nearest, parse_address};
 use bulkhead_model::failure::Failure;
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 
 use super::toml_text::{MIB, memory_text, quoted};
 
@@ -191,7 +191,7 @@ impl Guest {
 /// A payload as the description names it: as it is where it is no file, else a file that exists.
 fn source(word: &str, place: &impl Fn(&str) -> String) -> Result<String, Failure> {
     if word.starts_with("debian:") {
-        Payload::named(word)?;
+        DebianPayload::named(word)?;
         return Ok(word.to_owned());
     }
     if let Some(name) = word.strip_prefix("guest:") {

@@ -185,12 +185,12 @@ fn longest_exit(budget: &Budget, longest: &Longest) -> Figure {
     figure
 }
 
-/// RAM that EL2 keeps: its binary, the plan and the pool.
+/// RAM that EL2 keeps: its binary, the plan and the page pool.
 fn ram(plan: &[u8]) -> Result<u64, Failure> {
     let (header, _) = Header::read_from_prefix(plan)
         .map_err(|_| Failure::failed("the plan of the demo is too short", "", "build it anew"))?;
     let plan = header.size.next_multiple_of(PAGE);
-    Ok(header.image.plan_offset + plan + u64::from(header.image.pool_pages) * PAGE)
+    Ok(header.image.plan_offset + plan + u64::from(header.image.page_pool_pages) * PAGE)
 }
 
 #[cfg(test)]
@@ -285,7 +285,7 @@ mod tests {
         header.size = 800;
         header.image = Image {
             plan_offset: 0x20000,
-            pool_pages: 11,
+            page_pool_pages: 11,
             ..header.image
         };
         let latencies = ["sgi_sibling_wfi", "restart"].map(|name| (name.to_owned(), 240));

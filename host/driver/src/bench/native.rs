@@ -56,16 +56,16 @@ pub(super) fn native(built: &Built, shift: u8, folder: &Path) -> Result<Qemu, Fa
     Ok(qemu)
 }
 
-/// Writes the load of the first VM that is called `what` into `folder`; returns its path.
+/// Writes the payload of the first VM that is called `what` into `folder`; returns its path.
 fn file(built: &Built, what: &str, folder: &Path) -> Result<PathBuf, Failure> {
-    let loads = built.planned.vms.iter().take(1).flat_map(|vm| &vm.loads);
+    let payloads = built.planned.vms.iter().take(1).flat_map(|vm| &vm.payloads);
     let name = &built.planned.name;
-    let load = loads
+    let payload = payloads
         .into_iter()
-        .find(|load| load.what == what)
+        .find(|payload| payload.what == what)
         .ok_or_else(|| Failure::input(format!("the first VM of `{name}` has no {what}"), "", ""))?;
     let path = folder.join(what);
-    std::fs::write(&path, load.bytes.as_slice())
+    std::fs::write(&path, payload.bytes.as_slice())
         .map_err(|error| Failure::environment("cannot prepare the measurement", error, ""))?;
     Ok(path)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use bulkhead_runner::run::console::{ExitTable, Line, Transcript};
+use bulkhead_runner::run::console::{ConsoleLine, ExitTable, Transcript};
 
 use super::scenario::{Exits, Scenario, ScenarioEnd, Step};
 use super::tally;
@@ -144,7 +144,7 @@ impl<'a> Judge<'a> {
         (wrong, self.transcript)
     }
 
-    fn judge(&mut self, line: &Line, partial: bool) {
+    fn judge(&mut self, line: &ConsoleLine, partial: bool) {
         let speaker = line.speaker.name();
         for never in &self.scenario.never {
             let from = never.from.as_deref().is_none_or(|from| from == speaker);
@@ -163,7 +163,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn matches(step: &Step, line: &Line, partial: bool) -> bool {
+    fn matches(step: &Step, line: &ConsoleLine, partial: bool) -> bool {
         (!partial || step.keys.is_some()) && line.text.contains(&step.line)
     }
 

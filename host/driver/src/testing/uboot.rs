@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bulkhead_model::failure::Failure;
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 use bulkhead_planner::image;
 use bulkhead_runner::Effort;
 use bulkhead_runner::run::{Qemu, Source, Start, System};
@@ -121,7 +121,7 @@ fn boot(context: &Context, way: Way) -> Result<String, Vec<String>> {
         qemu.tree = Some(sign(&folder, (&fit, &board), &steps)?);
     }
     qemu.start = Start::Loader {
-        rom: fetch::payload(Payload::UBoot).map_err(|e| why(&e))?,
+        rom: fetch::payload(DebianPayload::UBoot).map_err(|e| why(&e))?,
         source: match way.network {
             true => Source::Network(files.clone()),
             false => Source::Disk(files.clone()),

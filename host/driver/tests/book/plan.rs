@@ -17,7 +17,7 @@ const ROWS: [(&str, usize); 15] = [
     ("Vm", size_of::<plan::Vm>()),
     ("Vcpu", size_of::<plan::Vcpu>()),
     ("Region", size_of::<plan::Region>()),
-    ("Load", size_of::<plan::Load>()),
+    ("Payload", size_of::<plan::Payload>()),
     ("Seed", size_of::<plan::Seed>()),
     ("Irq", size_of::<plan::Irq>()),
     ("Device", size_of::<plan::Device>()),

@@ -8,8 +8,8 @@ use super::keys::VM;
 use super::reader::{Placed, Reader};
 use super::size::Duration;
 
-/// Window of a cap, if the description does not say: 100 ms in nanoseconds.
-const WINDOW: u64 = 100_000_000;
+/// Period of a cap, if the description does not say: 100 ms in nanoseconds.
+const CAP_PERIOD: u64 = 100_000_000;
 /// Example of the keys that ask for a server, for messages.
 const SERVER: &str = "such as cpu = \"rt\", budget = \"2ms\", period = \"10ms\"";
 
@@ -37,7 +37,7 @@ impl CpuSpec {
 
     /// Whether it loses nothing if a pCPU that no other VM wants becomes its own.
     pub fn may_be_pinned(&self) -> bool {
-        let uncapped = matches!(self.time, CpuTime::Fair { quota, window, .. } if quota == window);
+        let uncapped = matches!(self.time, CpuTime::Fair { quota, period, .. } if quota == period);
         uncapped && self.stated.is_none() && self.pool.is_empty()
     }
 }
@@ -105,7 +105,7 @@ fn stray(reader: &mut Reader, policy: &str, keys: &Keys, stated: Option<&Span>) 
     let span = |key: &Option<Placed<u64>>| key.as_ref().map(|key| key.span.clone());
     let weight = keys.weight.as_ref().map(|weight| weight.span.clone());
     let pool = keys.pool.as_ref().map(|pool| pool.span.clone());
-    let windowed = rt || fair && keys.cap.is_some();
+    let periodic = rt || fair && keys.cap.is_some();
     for (key, span, belongs, goes_with) in [
         ("weight", weight, fair, "cpu = \"fair\""),
         ("cap", span(&keys.cap), fair, "cpu = \"fair\""),
@@ -114,7 +114,7 @@ fn stray(reader: &mut Reader, policy: &str, keys: &Keys, stated: Option<&Span>) 
         (
             "period",
             span(&keys.period),
-            windowed,
+            periodic,
             "cpu = \"rt\", or with `cap`",
         ),
     ] {
@@ -130,7 +130,7 @@ fn stray(reader: &mut Reader, policy: &str, keys: &Keys, stated: Option<&Span>) 
     }
 }
 
-/// A period or a window that the scheduler can keep.
+/// A period that the scheduler can keep.
 fn period(reader: &mut Reader, period: &Placed<u64>) -> u64 {
     if !(MIN_PERIOD..=MAX_PERIOD).contains(&period.value) {
         let (least, most) = (Duration(MIN_PERIOD), Duration(MAX_PERIOD));
@@ -209,14 +209,14 @@ fn fair(reader: &mut Reader, keys: &Keys) -> CpuTime {
         );
     }
     // A period without a cap was reported by `stray`.
-    let window = match (&keys.period, &keys.cap) {
+    let period = match (&keys.period, &keys.cap) {
         (Some(placed), Some(_)) => period(reader, placed),
-        _ => WINDOW,
+        _ => CAP_PERIOD,
     };
     let cap = keys.cap.as_ref().map_or(100, |cap| cap.value);
     CpuTime::Fair {
         weight: weight.unwrap_or(1),
-        quota: (u128::from(window) * u128::from(cap) / 100).max(1) as u64,
-        window,
+        quota: (u128::from(period) * u128::from(cap) / 100).max(1) as u64,
+        period,
     }
 }

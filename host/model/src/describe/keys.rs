@@ -178,7 +178,7 @@ pub const VM: &Table = &Table {
         key("weight", Kind::Number(1, MAX_WEIGHT as u32), "1", "Fair: the share while others want the CPU, too. Default: 1."),
         plain("cap", Kind::Quantity(&PERCENT), "Fair: the most that each vCPU gets of its CPU in each `period`. Default: no cap."),
         plain("budget", Kind::Quantity(&DURATION), "Server: time that each vCPU gets in each period."),
-        plain("period", Kind::Quantity(&DURATION), "Server: its period. Fair: the window of `cap`, 100ms by default. 100us to 10s."),
+        plain("period", Kind::Quantity(&DURATION), "Server: its period. Fair: that of `cap`, 100ms by default. 100us to 10s."),
         key("pool", Kind::Numbers, "[0]", "Fair: CPUs among which the load balancer may move the vCPUs. Default: they stay."),
         plain("memory", Kind::Or(&Kind::Quantity(&SIZE), MEMORY), "RAM: a size, or a table of size, ipa and pa."),
         key("kernel", Kind::Text, "\"debian:kernel\"", "A Linux Image, also packed by gzip or zstd or as EFI zboot: a path from the folder of this file; or debian:kernel, debian:kernel-rt, debian:kernel-6.12, debian:kernel-6.12-rt."),

@@ -98,14 +98,14 @@ impl El2 {
     }
 }
 
-/// Puts EL2, plan and payloads together. The pool lies behind the end of the file: it starts as
+/// Puts EL2, plan and payloads together. The page pool lies behind the end of the file: it starts as
 /// whatever the memory holds, and EL2 clears what it takes from it.
 pub fn assemble(el2: &El2, planned: &Planned) -> Vec<u8> {
     let image = &planned.image;
     let mut bytes = el2.flat.clone();
     bytes[OFFSET_FIELD..OFFSET_FIELD + 8].copy_from_slice(&load_offset(planned).to_le_bytes());
     bytes[SIZE_FIELD..SIZE_FIELD + 8].copy_from_slice(&image.size.to_le_bytes());
-    bytes.resize(image.pool_offset as usize, 0);
+    bytes.resize(image.page_pool_offset as usize, 0);
     let mut put = |offset: u64, content: &[u8]| {
         if let Some(place) = bytes
             .get_mut(offset as usize..)
@@ -115,8 +115,8 @@ pub fn assemble(el2: &El2, planned: &Planned) -> Vec<u8> {
         }
     };
     put(image.plan_offset, &planned.bytes);
-    for load in planned.vms.iter().flat_map(|vm| &vm.loads) {
-        put(load.offset, &load.bytes);
+    for payload in planned.vms.iter().flat_map(|vm| &vm.payloads) {
+        put(payload.offset, &payload.bytes);
     }
     bytes
 }

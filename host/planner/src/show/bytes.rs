@@ -53,7 +53,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, String> {
             profile: (Profile::ALL.into_iter())
                 .find(|profile| *profile as u32 == image.profile)
                 .map(Profile::name),
-            pool_pages: image.pool_pages,
+            page_pool_pages: image.page_pool_pages,
         },
         vms: (plan.vms.iter().enumerate())
             .map(|(index, row)| vm(&plan, index, row))
@@ -100,7 +100,8 @@ struct Image {
     base: Hex,
     size: u64,
     profile: Option<&'static str>,
-    pool_pages: u32,
+    #[serde(rename = "pool_pages")]
+    page_pool_pages: u32,
 }
 
 #[derive(Serialize)]
@@ -130,7 +131,8 @@ struct VmRow {
     spis: u32,
     s2_pages: u32,
     regions: Vec<Mapped<'static>>,
-    loads: Vec<Load>,
+    #[serde(rename = "loads")]
+    payloads: Vec<Payload>,
     interrupts: Vec<Interrupt>,
     gic: Gic,
     emulated: Vec<Emulated>,
@@ -144,7 +146,7 @@ struct InterruptMode {
 }
 
 #[derive(Serialize)]
-struct Load {
+struct Payload {
     what: String,
     size: u64,
 }
@@ -191,9 +193,9 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
     let reclaims = ["always", "guaranteed", "cooperative", "sdei"];
     let kinds = ["pl011", "pl031", "sbsa-watchdog"];
     let word = |words: &[&'static str], number: u16| words.get(usize::from(number)).copied();
-    let loads = rows_of(plan.loads, index).iter().map(|load| Load {
-        what: format!("payload at {:#x}", load.ipa),
-        size: load.size,
+    let payloads = rows_of(plan.payloads, index).iter().map(|payload| Payload {
+        what: format!("payload at {:#x}", payload.ipa),
+        size: payload.size,
     });
     let interrupts = rows_of(plan.irqs, index).iter().map(|irq| Interrupt {
         pintid: irq.pintid,
@@ -231,7 +233,7 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
         spis: row.spis,
         s2_pages: row.s2_pages,
         regions: rows_of(plan.regions, index).iter().map(region).collect(),
-        loads: loads.collect(),
+        payloads: payloads.collect(),
         interrupts: interrupts.collect(),
         gic: match row.gicr {
             0 => Gic::v2(row.gicd, row.gicc),

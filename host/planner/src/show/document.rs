@@ -22,10 +22,10 @@ pub(super) struct Range {
     pub size: u64,
 }
 
-/// Share of its CPU that each vCPU of a VM may use. `Pool` holds the CPUs among which it may be moved.
+/// Share of its CPU that each vCPU of a VM may use. `Cpus` holds those among which it may be moved.
 #[derive(Serialize)]
 #[serde(tag = "policy", rename_all = "lowercase")]
-pub(super) enum Time<Pool> {
+pub(super) enum Time<Cpus> {
     Pinned,
     Rt {
         budget_ns: u64,
@@ -34,23 +34,24 @@ pub(super) enum Time<Pool> {
     Fair {
         weight: u16,
         cap: Option<Cap>,
-        pool: Pool,
+        pool: Cpus,
     },
 }
 
-/// The most that a fair vCPU gets in each window.
+/// The most that a fair vCPU gets in each period of its cap.
 #[derive(Serialize)]
 pub(super) struct Cap {
     quota_ns: u64,
-    window_ns: u64,
+    #[serde(rename = "window_ns")]
+    period_ns: u64,
 }
 
 impl Cap {
-    /// Returns the cap; `None` if the quota is the whole window.
-    pub fn of(quota_ns: u64, window_ns: u64) -> Option<Self> {
-        (quota_ns < window_ns).then_some(Self {
+    /// Returns the cap; `None` if the quota is the whole period.
+    pub fn of(quota_ns: u64, period_ns: u64) -> Option<Self> {
+        (quota_ns < period_ns).then_some(Self {
             quota_ns,
-            window_ns,
+            period_ns,
         })
     }
 }

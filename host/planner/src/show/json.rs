@@ -1,6 +1,6 @@
 //! A plan as JSON.
 
-use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, VCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_abi::plan::{DeviceKind, PCPU_PAGES, VCPU_PAGES, VM_PAGES};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 use serde::Serialize;
@@ -68,15 +68,15 @@ pub fn json(planned: &Planned) -> Value {
             size: image.size,
             plan_offset: image.plan_offset,
             plan_size: planned.bytes.len(),
-            pool_offset: image.pool_offset,
+            page_pool_offset: image.page_pool_offset,
             profile: profile_name(planned),
             profile_why: profile_why(planned),
-            pool_pages: image.pool_pages,
+            page_pool_pages: image.page_pool_pages,
             el2_bytes: el2_bytes(planned),
-            pool: Pool {
-                cpu_pages: PCPU_POOL_PAGES,
-                vcpu_pages: VCPU_POOL_PAGES,
-                vm_pages: VM_POOL_PAGES,
+            page_pool: PagePool {
+                cpu_pages: PCPU_PAGES,
+                vcpu_pages: VCPU_PAGES,
+                vm_pages: VM_PAGES,
             },
         },
     })
@@ -129,17 +129,20 @@ struct Image {
     size: u64,
     plan_offset: u64,
     plan_size: usize,
-    pool_offset: u64,
+    #[serde(rename = "pool_offset")]
+    page_pool_offset: u64,
     profile: &'static str,
     profile_why: &'static str,
-    pool_pages: u32,
+    #[serde(rename = "pool_pages")]
+    page_pool_pages: u32,
     el2_bytes: u64,
-    pool: Pool,
+    #[serde(rename = "pool")]
+    page_pool: PagePool,
 }
 
-/// Pages of the pool for one of each.
+/// Pages of the page pool for one of each.
 #[derive(Serialize)]
-struct Pool {
+struct PagePool {
     cpu_pages: u32,
     vcpu_pages: u32,
     vm_pages: u32,
@@ -293,7 +296,8 @@ struct Vm<'a> {
     spis: u32,
     s2_pages: u32,
     regions: Vec<Mapped<'a>>,
-    loads: Vec<Load>,
+    #[serde(rename = "loads")]
+    payloads: Vec<Payload>,
     interrupts: Vec<Interrupt<'a>>,
     quiets: Vec<Quiet<'a>>,
 }
@@ -315,7 +319,7 @@ struct InterruptMode<'a> {
 
 /// A payload in the image.
 #[derive(Serialize)]
-struct Load {
+struct Payload {
     what: &'static str,
     ipa: Hex,
     size: usize,
@@ -376,7 +380,7 @@ impl<'a> Vm<'a> {
             spis: vm.spis,
             s2_pages: vm.s2_pages,
             regions: regions(vm),
-            loads: loads(vm),
+            payloads: payloads(vm),
             interrupts: interrupts(vm),
             quiets: quiets(vm),
         }
@@ -393,10 +397,10 @@ fn time(vm: &PlannedVm) -> Time<&[usize]> {
         CpuTime::Fair {
             weight,
             quota,
-            window,
+            period,
         } => Time::Fair {
             weight,
-            cap: Cap::of(quota, window),
+            cap: Cap::of(quota, period),
             pool: &vm.pool,
         },
     }
@@ -426,14 +430,14 @@ fn regions(vm: &PlannedVm) -> Vec<Mapped<'_>> {
     regions.collect()
 }
 
-fn loads(vm: &PlannedVm) -> Vec<Load> {
-    let loads = vm.loads.iter().map(|load| Load {
-        what: load.what,
-        ipa: Hex(load.ipa),
-        size: load.bytes.len(),
-        offset: load.offset,
+fn payloads(vm: &PlannedVm) -> Vec<Payload> {
+    let payloads = vm.payloads.iter().map(|payload| Payload {
+        what: payload.what,
+        ipa: Hex(payload.ipa),
+        size: payload.bytes.len(),
+        offset: payload.offset,
     });
-    loads.collect()
+    payloads.collect()
 }
 
 fn emulated(vm: &PlannedVm) -> Vec<Emulated> {

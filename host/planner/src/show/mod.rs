@@ -103,10 +103,10 @@ fn profile_why(planned: &Planned) -> &'static str {
     crate::profile::why(profile(planned), planned.vms.iter().map(|vm| vm.time))
 }
 
-/// Bytes that EL2 takes besides payloads: itself with the plan, and the pool.
+/// Bytes that EL2 takes besides payloads: itself with the plan, and the page pool.
 fn el2_bytes(planned: &Planned) -> u64 {
     let own = (planned.image.plan_offset + planned.bytes.len() as u64).next_multiple_of(PAGE);
-    own + u64::from(planned.image.pool_pages) * PAGE
+    own + u64::from(planned.image.page_pool_pages) * PAGE
 }
 
 /// "CPU 1", "CPUs 1 and 2", "CPUs 1, 2 and 3".

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bulkhead_abi::plan::{DeviceKind, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_abi::plan::{DeviceKind, PCPU_PAGES, RegionKind, VCPU_PAGES, VM_PAGES};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 
@@ -94,14 +94,14 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
                 mapped.what
             )?;
         }
-        for load in &vm.loads {
-            let size = Size((load.bytes.len() as u64).next_multiple_of(1024));
+        for payload in &vm.payloads {
+            let size = Size((payload.bytes.len() as u64).next_multiple_of(1024));
             writeln!(
                 out,
                 "  loads      IPA {:#011x}  {:>9}  {}",
-                load.ipa,
+                payload.ipa,
                 size.to_string(),
-                load.what
+                payload.what
             )?;
         }
         for (device, intids) in &vm.devices {
@@ -118,7 +118,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         write_doorbells(planned, index, out)?;
         writeln!(
             out,
-            "  costs      {} of stage-2 tables, {VM_POOL_PAGES} of shared state; {} SPIs in its vGIC",
+            "  costs      {} of stage-2 tables, {VM_PAGES} of shared state; {} SPIs in its vGIC",
             count(vm.s2_pages as usize, "page"),
             vm.spis
         )?;
@@ -149,9 +149,9 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         "\nEL2 takes {} of memory: {} and the plan, {} of pool ({} for each CPU, {} for each vCPU)",
         Size(el2_bytes(planned)),
         Size(planned.image.plan_offset),
-        count(planned.image.pool_pages as usize, "page"),
-        PCPU_POOL_PAGES,
-        VCPU_POOL_PAGES
+        count(planned.image.page_pool_pages as usize, "page"),
+        PCPU_PAGES,
+        VCPU_PAGES
     )?;
     writeln!(
         out,
@@ -281,11 +281,11 @@ fn write_time(vm: &PlannedVm, out: &mut String) -> std::fmt::Result {
         CpuTime::Fair {
             weight,
             quota,
-            window,
-        } if quota < window => format!(
+            period,
+        } if quota < period => format!(
             "fair: weight {weight}, {} in each {} at most",
             Duration(quota),
-            Duration(window)
+            Duration(period)
         ),
         CpuTime::Fair { weight, .. } => format!("fair: weight {weight}, no cap"),
     };

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use bulkhead_model::failure::Failure;
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 
 use super::deb::Package;
 use crate::temp_files;
@@ -89,7 +89,7 @@ impl Cache {
     }
 
     /// The packages chosen for a payload; none if none were, or if one of them is gone.
-    pub fn chosen(&self, payload: Payload) -> Result<Option<Vec<Unpacked>>, Failure> {
+    pub fn chosen(&self, payload: DebianPayload) -> Result<Option<Vec<Unpacked>>, Failure> {
         let Some(packages) = self.read()?.0.remove(payload.name()) else {
             return Ok(None);
         };
@@ -101,7 +101,7 @@ impl Cache {
     }
 
     /// Writes the choice for a payload down.
-    pub fn choose(&self, payload: Payload, packages: &[Unpacked]) -> Result<(), Failure> {
+    pub fn choose(&self, payload: DebianPayload, packages: &[Unpacked]) -> Result<(), Failure> {
         let mut chosen = self.read()?;
         let packages = packages.iter().map(|unpacked| unpacked.package.clone());
         chosen
@@ -164,15 +164,20 @@ mod tests {
             folder: place.clone(),
         };
         cache
-            .choose(Payload::Initramfs, &[unpacked])
+            .choose(DebianPayload::Initramfs, &[unpacked])
             .expect("written");
-        let chosen = cache.chosen(Payload::Initramfs).expect("readable");
+        let chosen = cache.chosen(DebianPayload::Initramfs).expect("readable");
         assert_eq!(chosen.map(|list| list[0].package.clone()), Some(package));
-        assert!(cache.chosen(Payload::Kernel).expect("readable").is_none());
+        assert!(
+            cache
+                .chosen(DebianPayload::Kernel)
+                .expect("readable")
+                .is_none()
+        );
         fs::remove_dir(place).expect("removed");
         assert!(
             cache
-                .chosen(Payload::Initramfs)
+                .chosen(DebianPayload::Initramfs)
                 .expect("readable")
                 .is_none()
         );

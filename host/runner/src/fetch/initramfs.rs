@@ -128,7 +128,7 @@ fn tree(kernel: &[Unpacked], packages: &[Unpacked]) -> Result<Tree, Failure> {
 /// Adds a link for each applet. The names stand in the program, sorted, each ended by a NUL, the first
 /// two being `[` and `[[`; asking the program itself would take an arm64 machine.
 fn links(tree: &mut Tree, busybox: &[u8]) -> Result<(), Failure> {
-    let start = busybox.windows(5).position(|window| window == b"[\0[[\0");
+    let start = busybox.windows(5).position(|part| part == b"[\0[[\0");
     let names = start.map(|at| busybox.get(at..).unwrap_or_default());
     let names = names
         .into_iter()

@@ -17,7 +17,7 @@ mod trees;
 use std::path::PathBuf;
 
 use bulkhead_model::failure::Failure;
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 
 use archive::{missing, need, unpacked};
 use cache::{Cache, Unpacked};
@@ -38,13 +38,13 @@ struct Kernel {
 
 impl Kernel {
     /// Returns the kernel that a payload is; none for other payloads.
-    const fn of(payload: Payload) -> Option<Self> {
+    const fn of(payload: DebianPayload) -> Option<Self> {
         let (meta, series, suite) = match payload {
-            Payload::Kernel => ("linux-image-arm64", "6.1", Suite::Stable),
-            Payload::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
-            Payload::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
-            Payload::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
-            Payload::Initramfs | Payload::UBoot => return None,
+            DebianPayload::Kernel => ("linux-image-arm64", "6.1", Suite::Stable),
+            DebianPayload::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
+            DebianPayload::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
+            DebianPayload::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
+            DebianPayload::Initramfs | DebianPayload::UBoot => return None,
         };
         Some(Self {
             meta,
@@ -74,7 +74,7 @@ impl Kernel {
 }
 
 /// The file of a payload, fetched first if the cache lacks it.
-pub fn payload(payload: Payload) -> Result<PathBuf, Failure> {
+pub fn payload(payload: DebianPayload) -> Result<PathBuf, Failure> {
     let cache = Cache::open()?;
     if let Some(file) = cached(&cache, payload)? {
         return Ok(file);
@@ -85,17 +85,17 @@ pub fn payload(payload: Payload) -> Result<PathBuf, Failure> {
 }
 
 /// The file of a payload whose packages are chosen and unpacked; none if they are not.
-pub fn cached(cache: &Cache, payload: Payload) -> Result<Option<PathBuf>, Failure> {
+pub fn cached(cache: &Cache, payload: DebianPayload) -> Result<Option<PathBuf>, Failure> {
     let kernel = match payload {
-        Payload::Initramfs => kernel_with_modules(cache)?,
+        DebianPayload::Initramfs => kernel_with_modules(cache)?,
         _ => Some(Vec::new()),
     };
     let Some((packages, kernel)) = cache.chosen(payload)?.zip(kernel) else {
         return Ok(None);
     };
     let file = match payload {
-        Payload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
-        Payload::UBoot => uboot_image(&packages)?,
+        DebianPayload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
+        DebianPayload::UBoot => uboot_image(&packages)?,
         _ => kernel_image(&packages)?,
     };
     Ok(Some(file))
@@ -103,12 +103,12 @@ pub fn cached(cache: &Cache, payload: Payload) -> Result<Option<PathBuf>, Failur
 
 /// The kernel whose modules are in the initramfs, if it is chosen and unpacked with all of them.
 fn kernel_with_modules(cache: &Cache) -> Result<Option<Vec<Unpacked>>, Failure> {
-    let kernel = cache.chosen(Payload::Kernel)?;
+    let kernel = cache.chosen(DebianPayload::Kernel)?;
     Ok(kernel.filter(|kernel| kernel.iter().all(|one| modules::are_all_in(&one.folder))))
 }
 
 /// The file of a payload that [`choose`] has just provided for.
-pub fn made(cache: &Cache, payload: Payload) -> Result<PathBuf, Failure> {
+pub fn made(cache: &Cache, payload: DebianPayload) -> Result<PathBuf, Failure> {
     cached(cache, payload)?.ok_or_else(|| {
         let what = format!(
             "the cache {} does not keep what is put there",
@@ -119,10 +119,14 @@ pub fn made(cache: &Cache, payload: Payload) -> Result<PathBuf, Failure> {
 }
 
 /// Finds out the packages of a payload, gets and unpacks them, and writes the choice down.
-pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Result<(), Failure> {
+pub fn choose(
+    cache: &Cache,
+    payload: DebianPayload,
+    archive: &mut dyn Archive,
+) -> Result<(), Failure> {
     let packages = match Kernel::of(payload) {
         Some(wanted) => vec![kernel(cache, wanted, archive)?],
-        None if payload == Payload::UBoot => {
+        None if payload == DebianPayload::UBoot => {
             let package = need(archive, UBOOT_PACKAGE, Suite::Stable)?;
             let image = format!("./{UBOOT_IMAGE}");
             unpacked(cache, archive, vec![package], &[&image])?
@@ -130,7 +134,7 @@ pub fn choose(cache: &Cache, payload: Payload, archive: &mut dyn Archive) -> Res
         None => {
             // Its modules belong to the kernel.
             if kernel_with_modules(cache)?.is_none() {
-                choose(cache, Payload::Kernel, archive)?;
+                choose(cache, DebianPayload::Kernel, archive)?;
             }
             closure::gather(cache, archive)?
         }
@@ -198,10 +202,13 @@ mod tests {
     #[test]
     fn a_kernel_is_of_its_series_and_flavour_only() {
         let names = [
-            (Payload::Kernel, "linux-image-6.1.0-50-arm64"),
-            (Payload::KernelRt, "linux-image-6.1.0-50-rt-arm64"),
-            (Payload::Kernel612, "linux-image-6.12.30+deb12-arm64"),
-            (Payload::Kernel612Rt, "linux-image-6.12.30+deb12-rt-arm64"),
+            (DebianPayload::Kernel, "linux-image-6.1.0-50-arm64"),
+            (DebianPayload::KernelRt, "linux-image-6.1.0-50-rt-arm64"),
+            (DebianPayload::Kernel612, "linux-image-6.12.30+deb12-arm64"),
+            (
+                DebianPayload::Kernel612Rt,
+                "linux-image-6.12.30+deb12-rt-arm64",
+            ),
         ];
         for (payload, own) in names {
             let kernel = Kernel::of(payload).expect("a kernel");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use bulkhead_model::describe::nearest;
 use bulkhead_model::failure::Failure;
-use bulkhead_model::payload::Payload;
+use bulkhead_model::payload::DebianPayload;
 
 use super::archive::Archive;
 use super::cache::Cache;
@@ -48,10 +48,14 @@ pub fn device_trees() -> Result<PathBuf, Failure> {
 fn folder(cache: &Cache) -> Result<PathBuf, Failure> {
     let mut archive = None;
     let apt = || apt::Apt::new(&cache.folder().join("apt"));
-    if cache.chosen(Payload::Kernel)?.is_none() {
-        choose(cache, Payload::Kernel, archive.insert(apt()?))?;
+    if cache.chosen(DebianPayload::Kernel)?.is_none() {
+        choose(cache, DebianPayload::Kernel, archive.insert(apt()?))?;
     }
-    let package = cache.chosen(Payload::Kernel)?.into_iter().flatten().next();
+    let package = cache
+        .chosen(DebianPayload::Kernel)?
+        .into_iter()
+        .flatten()
+        .next();
     let package = package
         .ok_or_else(|| super::archive::missing("linux-image-arm64"))?
         .package;

@@ -6,12 +6,12 @@ use bulkhead_profiler::Period;
 use zerocopy::IntoBytes;
 
 /// TPIDR_EL2 of a pCPU: the address of its state in EL2's own map (`el2/src/hw/layout.rs`), where each
-/// pCPU has a slot of 2 MiB that starts with its guarded stack.
+/// pCPU has a block of 2 MiB that starts with its guarded stack.
 const fn state_of(pcpu: u64) -> u64 {
     0x20_0100_0000 + 3 * 4096 + (pcpu << 21)
 }
 
-/// Address at which EL2 for a GICv2 reads GICC_IAR: in page 272 of the slot that all pCPUs share
+/// Address at which EL2 for a GICv2 reads GICC_IAR: in page 272 of the block that all pCPUs share
 /// (`el2/src/hw/layout.rs`, `el2/src/hw/gic/v2.rs`).
 pub(super) const GICC_IAR: u64 = 0x20_0020_0000 + 272 * 4096 + 0xc;
 

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::console::Line;
+use super::console::ConsoleLine;
 
 /// A folder of log files, written line by line.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Logs {
     /// # Errors
     ///
     /// A file cannot be written.
-    pub fn add(&mut self, line: &Line) -> io::Result<()> {
+    pub fn add(&mut self, line: &ConsoleLine) -> io::Result<()> {
         let name = line.speaker.name();
         let (mark, piece) = match line.goes_on.and_then(|from| line.text.get(from..)) {
             Some(rest) => ("+", rest),
@@ -112,7 +112,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut logs = Logs::create(&folder.path().join("deep/er")).unwrap();
         for raw in ["[linux] up\r\n", "[el2] all VMs stopped\r\n", "noise\r\n"] {
-            logs.add(&Line::parse(raw.as_bytes())).unwrap();
+            logs.add(&ConsoleLine::parse(raw.as_bytes())).unwrap();
         }
         let read = |name| fs::read_to_string(folder.path().join("deep/er").join(name)).unwrap();
         assert_eq!(read("linux.log"), "up\n");

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::console::{ExitTable, Line, VmEnd};
+use super::console::{ConsoleLine, ExitTable, VmEnd};
 
 /// Kind in the first line of every recording.
 const KIND: &str = "recording";
@@ -100,7 +100,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn add(&mut self, lines: &[Line]) -> io::Result<()> {
+    pub fn add(&mut self, lines: &[ConsoleLine]) -> io::Result<()> {
         let ms = self.ms();
         for line in lines {
             self.put(&Said {

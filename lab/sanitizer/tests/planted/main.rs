@@ -52,7 +52,7 @@ fn judge_entering(program: Program, rules: &[Rule], guests: usize) {
 }
 
 /// Drops EL2's window as the architecture asks.
-fn drop_window(code: &mut Code) -> &mut Code {
+fn drop_copy_window(code: &mut Code) -> &mut Code {
     code.store(entry(WINDOW), 0)
         .ops(&[DSB_ISHST])
         .sys(TLBI_VAE2, page(WINDOW))

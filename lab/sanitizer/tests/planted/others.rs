@@ -158,7 +158,7 @@ fn windows_of_cpus_with_maps_of_their_own_do_not_mix() {
         let code = translate(&mut machine.first);
         code.ops(&[DSB_SY]).call(CPU_ON, 1, SECOND).wait(DROPPED);
         let from = code.0.len();
-        drop_window(code);
+        drop_copy_window(code);
         if planted {
             let dsb = code.0.iter().rposition(|word| *word == DSB_ISHST);
             code.0

@@ -8,7 +8,7 @@ fn a_window_is_moved_without_being_closed() {
         let code = translate(&mut machine.first);
         code.load(WINDOW);
         if !planted {
-            drop_window(code);
+            drop_copy_window(code);
         }
         code.store(entry(WINDOW), 0x4060_0000 | BLOCK)
             .ops(&[DSB_ISHST, ISB])

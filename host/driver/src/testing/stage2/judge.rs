@@ -3,8 +3,8 @@
 use std::fmt;
 
 use bulkhead_abi::plan::{
-    ACCESS_EXECUTE, ACCESS_WRITE, NAME, PCPU_POOL_PAGES, Region, RegionKind, STOLEN_TIME_PAGE,
-    VCPU_POOL_PAGES, VM_POOL_PAGES, Vm,
+    ACCESS_EXECUTE, ACCESS_WRITE, NAME, PCPU_PAGES, Region, RegionKind, STOLEN_TIME_PAGE,
+    VCPU_PAGES, VM_PAGES, Vm,
 };
 use bulkhead_core::plan::Plan;
 
@@ -181,24 +181,24 @@ fn content(plan: &Plan<'_>, base: u64, index: usize, walk: &Walk) -> Vec<String>
     wrong
 }
 
-/// Physical address of the first page of a VM in the pool; of the first table, if there is no such VM.
-fn pool_page(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
-    let before = plan.pcpus.len() * PCPU_POOL_PAGES as usize
-        + plan.vcpus.len() * VCPU_POOL_PAGES as usize
-        + vm * VM_POOL_PAGES as usize;
-    base + plan.header.image.pool_offset + before as u64 * PAGE
+/// Physical address of the first page of a VM in the page pool; of the first table, if there is no such VM.
+fn page_of_vm(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
+    let before = plan.pcpus.len() * PCPU_PAGES as usize
+        + plan.vcpus.len() * VCPU_PAGES as usize
+        + vm * VM_PAGES as usize;
+    base + plan.header.image.page_pool_offset + before as u64 * PAGE
 }
 
 /// Physical address of the page in which a VM is told its stolen time.
 fn stolen_time(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
-    pool_page(plan, base, vm) + u64::from(STOLEN_TIME_PAGE) * PAGE
+    page_of_vm(plan, base, vm) + u64::from(STOLEN_TIME_PAGE) * PAGE
 }
 
-/// Checks that every table lies in the part of the pool that is for tables, and belongs to one VM.
+/// Checks that every table lies in the part of the page pool that is for tables, and belongs to one VM.
 fn tables(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     let image = &plan.header.image;
-    let first = pool_page(plan, base, plan.vms.len());
-    let end = base + image.pool_offset + u64::from(image.pool_pages) * PAGE;
+    let first = page_of_vm(plan, base, plan.vms.len());
+    let end = base + image.page_pool_offset + u64::from(image.page_pool_pages) * PAGE;
     let mut seen = Vec::new();
     let mut wrong = Vec::new();
     for (name, walk) in walks {

@@ -143,9 +143,9 @@ function cpuMap() {
   return section("cpus", "CPUs", `${plan.cpus.length} of ${plan.board.cpus.length} in use`, el(".cpus", cards));
 }
 
-// What EL2 pays for a VM: stage-2 tables, shared state, vCPUs; in pages of its pool.
-const pool = plan.image.pool;
-const pagesOf = (vm) => vm.s2_pages + pool.vm_pages + vm.cpus.length * pool.vcpu_pages;
+// What EL2 pays for a VM: stage-2 tables, shared state, vCPUs; in pages of its page pool.
+const pagePool = plan.image.pool;
+const pagesOf = (vm) => vm.s2_pages + pagePool.vm_pages + vm.cpus.length * pagePool.vcpu_pages;
 const MODES = { vgic: "through the virtual GIC, an exit for each" };
 const KINDS = { pl011: "console (PL011)", pl031: "clock (PL031)", "sbsa-watchdog": "watchdog (SBSA)" };
 const CRASH = {
@@ -171,7 +171,7 @@ function space(vm) {
       `${region.what}\nIPA ${hex(number(region.ipa))} to ${hex(number(region.ipa) + region.size)}` +
       (stolen ? "" : `\nPA ${hex(number(region.pa))} to ${hex(number(region.pa) + region.size)}`));
   }
-  for (const load of vm.loads) row(".load", number(load.ipa), load.what, size(load.size));
+  for (const payload of vm.loads) row(".payload", number(payload.ipa), payload.what, size(payload.size));
   for (const device of vm.emulated)
     row("", number(device.ipa), KINDS[device.kind] ?? device.kind, size(device.size), `emulated, INTID ${device.vintid}`);
   for (const bell of plan.doorbells.filter((bell) => bell.from === vm.name))
@@ -204,8 +204,8 @@ function vmCard(vm, index) {
       vm.smc.length > 0 && fact("calls", `firmware may be asked for ${vm.smc.join(", ")}`),
       vm.quiets.length > 0 && fact("restart", `${many(vm.quiets.length, "write")} quiet its devices first`),
       vm.deterministic && fact("seeds", "fixed: every boot has the same random numbers"),
-      fact("costs", `${size(pagesOf(vm) * PAGE)} of EL2's pool`, `${many(vm.s2_pages, "page")} of stage-2 tables, ${pool.vm_pages} of shared state, ` +
-        `${pool.vcpu_pages} for each vCPU; ${vm.spis} SPIs in its vGIC`)),
+      fact("costs", `${size(pagesOf(vm) * PAGE)} of EL2's pool`, `${many(vm.s2_pages, "page")} of stage-2 tables, ${pagePool.vm_pages} of shared state, ` +
+        `${pagePool.vcpu_pages} for each vCPU; ${vm.spis} SPIs in its vGIC`)),
     vm.deviations.map((deviation) => el("p", { tip: `the class asks for ${deviation.asked}` },
       el("span.badge.warn", "deviation"), " ", el("code", deviation.stated), `: ${deviation.got}`)),
     el("details", plan.vms.length <= 6 ? { open: "" } : {}, el("summary", "What it finds at which address"), el(".space", space(vm))));
@@ -254,10 +254,10 @@ function costs() {
   const rows = plan.vms.map((vm) => ({ vm: vm.name, pages: pagesOf(vm) })).sort((a, b) => b.pages - a.pages);
   const most = Math.max(1, ...rows.map((row) => row.pages));
   const own = plan.image.el2_bytes - plan.image.pool_pages * PAGE;
-  const fixed = plan.cpus.length * pool.cpu_pages;
+  const fixed = plan.cpus.length * pagePool.cpu_pages;
   const lines = [
     { cells: ["EL2 and the plan", size(own), el("span.soft", `profile ${plan.image.profile}: ${plan.image.profile_why}`)] },
-    { cells: [many(plan.cpus.length, "CPU"), size(fixed * PAGE), el("span.soft", `${pool.cpu_pages} pages for each`)] },
+    { cells: [many(plan.cpus.length, "CPU"), size(fixed * PAGE), el("span.soft", `${pagePool.cpu_pages} pages for each`)] },
     ...rows.map((row) => ({ ...owned([row.vm]), "data-name": row.vm, cells: [vmName(row.vm), size(row.pages * PAGE),
       el("span.meter", { style: `width:${(row.pages / most) * 90}%` })] })),
   ];

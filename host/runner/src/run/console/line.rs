@@ -35,19 +35,19 @@ impl fmt::Display for Speaker {
 
 /// One line of the console, without label, escape sequences and line end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ConsoleLine {
     /// Its speaker.
     pub speaker: Speaker,
     /// Text of the line. Of a line that another speaker had cut, everything so far.
     pub text: String,
-    /// Bytes of `text` that were in an earlier [`Line`] of this speaker, which this one replaces; `None`: it is
+    /// Bytes of `text` that were in an earlier [`ConsoleLine`] of this speaker, which this one replaces; `None`: it is
     /// another line.
     pub goes_on: Option<usize>,
-    /// A later [`Line`] replaces this one.
+    /// A later [`ConsoleLine`] replaces this one.
     pub is_replaced: bool,
 }
 
-impl Line {
+impl ConsoleLine {
     /// Takes the label off a raw line.
     pub fn parse(raw: &[u8]) -> Self {
         Self::piece(raw).0
@@ -122,7 +122,7 @@ impl Splitter {
     const LONGEST: usize = 64 * 1024;
 
     /// Takes the next bytes and gives the lines that they complete.
-    pub fn push(&mut self, bytes: &[u8]) -> Vec<Line> {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<ConsoleLine> {
         let mut lines = Vec::new();
         for piece in bytes.split_inclusive(|&b| b == b'\n') {
             self.partial.extend_from_slice(piece);
@@ -141,13 +141,13 @@ impl Splitter {
     }
 
     /// The line that has begun and not ended: a prompt, for instance.
-    pub fn partial(&self) -> Option<Line> {
+    pub fn partial(&self) -> Option<ConsoleLine> {
         (!self.partial.is_empty()).then(|| self.read(&self.partial))
     }
 
     /// Reads a raw line, and puts what came before in front of what goes on.
-    fn read(&self, raw: &[u8]) -> Line {
-        let (mut line, goes_on) = Line::piece(raw);
+    fn read(&self, raw: &[u8]) -> ConsoleLine {
+        let (mut line, goes_on) = ConsoleLine::piece(raw);
         let last = self.last.get(line.speaker.name());
         if let Some(last) = last.filter(|last| goes_on && last.len() <= Self::LONGEST) {
             line.text.insert_str(0, last);
@@ -157,7 +157,7 @@ impl Splitter {
     }
 
     /// The last line of a stream that ended without a line end.
-    pub fn finish(&mut self) -> Option<Line> {
+    pub fn finish(&mut self) -> Option<ConsoleLine> {
         let last = self.partial();
         self.partial.clear();
         last
@@ -169,8 +169,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn vm(name: &str, text: &str) -> Line {
-        Line {
+    fn vm(name: &str, text: &str) -> ConsoleLine {
+        ConsoleLine {
             speaker: Speaker::Vm(name.into()),
             text: text.into(),
             goes_on: None,
@@ -207,12 +207,12 @@ mod tests {
     #[test]
     fn a_coloured_label_names_the_speaker() {
         assert_eq!(
-            Line::parse(b"\x1b[32m[linux]\x1b[0m Debian GNU/Linux\r\n"),
+            ConsoleLine::parse(b"\x1b[32m[linux]\x1b[0m Debian GNU/Linux\r\n"),
             vm("linux", "Debian GNU/Linux")
         );
         assert_eq!(
-            Line::parse(b"\x1b[37m[el2]\x1b[0m all VMs stopped\r\n"),
-            Line {
+            ConsoleLine::parse(b"\x1b[37m[el2]\x1b[0m all VMs stopped\r\n"),
+            ConsoleLine {
                 speaker: Speaker::El2,
                 text: "all VMs stopped".into(),
                 goes_on: None,
@@ -223,28 +223,31 @@ mod tests {
 
     #[test]
     fn indentation_behind_the_label_is_kept_and_an_empty_line_is_a_line() {
-        assert_eq!(Line::parse(b"[a]   two more\n"), vm("a", "  two more"));
-        assert_eq!(Line::parse(b"[a]\r\n"), vm("a", ""));
-        assert_eq!(Line::parse(b"[a] \r\n"), vm("a", ""));
+        assert_eq!(
+            ConsoleLine::parse(b"[a]   two more\n"),
+            vm("a", "  two more")
+        );
+        assert_eq!(ConsoleLine::parse(b"[a]\r\n"), vm("a", ""));
+        assert_eq!(ConsoleLine::parse(b"[a] \r\n"), vm("a", ""));
     }
 
     #[test]
     fn a_kernel_time_stamp_is_no_label() {
-        let line = Line::parse(b"[    0.000000] Booting Linux\r\n");
+        let line = ConsoleLine::parse(b"[    0.000000] Booting Linux\r\n");
         assert_eq!(line.speaker, Speaker::Unlabelled);
         assert_eq!(line.text, "[    0.000000] Booting Linux");
-        let line = Line::parse(b"[linux] [    0.5] ok\r\n");
+        let line = ConsoleLine::parse(b"[linux] [    0.5] ok\r\n");
         assert_eq!(line, vm("linux", "[    0.5] ok"));
     }
 
     #[test]
     fn sequences_of_a_guest_do_not_reach_the_text() {
         assert_eq!(
-            Line::parse(b"[a] \x1b[1;31mred\x1b[m \x1b]0;title\x07end\x08\x1b7\r\r\n"),
+            ConsoleLine::parse(b"[a] \x1b[1;31mred\x1b[m \x1b]0;title\x07end\x08\x1b7\r\r\n"),
             vm("a", "red end")
         );
         assert_eq!(
-            Line::parse(b"[a] \xff\xfe broken"),
+            ConsoleLine::parse(b"[a] \xff\xfe broken"),
             vm("a", "\u{fffd}\u{fffd} broken")
         );
     }

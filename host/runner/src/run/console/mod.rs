@@ -9,7 +9,7 @@ mod output;
 mod report;
 mod stats;
 
-pub use line::{Line, Speaker, Splitter, strip_escapes};
+pub use line::{ConsoleLine, Speaker, Splitter, strip_escapes};
 pub use output::Output;
 pub use report::{Event, Transcript, VmEnd};
 pub use stats::{ClassRow, CpuTime, ExitTable, Waits};

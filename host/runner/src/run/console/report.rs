@@ -4,7 +4,7 @@ use bulkhead_abi::call::End;
 use bulkhead_abi::console::{self, ALL_STOPPED, Booted, Outcome, Refused};
 use serde::{Deserialize, Serialize};
 
-use super::{ExitTable, Line, Speaker, Splitter};
+use super::{ConsoleLine, ExitTable, Speaker, Splitter};
 
 /// Something that EL2 reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ pub struct Transcript {
     splitter: Splitter,
     /// All complete lines in the order in which they came. One that was cut is there in pieces: as far as it had
     /// come, each time.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ConsoleLine>,
     /// Version, pCPUs and VMs of EL2, once it has booted.
     pub booted: Option<(String, u32, u32)>,
     /// Invariant and place, if EL2 refused the plan.
@@ -119,7 +119,7 @@ impl Transcript {
     }
 
     /// The line that has begun and not ended.
-    pub fn partial(&self) -> Option<Line> {
+    pub fn partial(&self) -> Option<ConsoleLine> {
         self.splitter.partial()
     }
 
@@ -136,7 +136,7 @@ impl Transcript {
         self.ended.iter().find(|end| end.vm == vm)
     }
 
-    fn take(&mut self, line: Line) {
+    fn take(&mut self, line: ConsoleLine) {
         if line.speaker == Speaker::El2 {
             self.el2(&line.text);
         }

@@ -172,7 +172,7 @@ class State:
         if not self.made:
             return
         self.power = Record.read("bulkhead_el2::vm::Vm", vm["state"])["power"]
-        self.board_pcpu = Record.read("bulkhead_el2::pcpu::Pcpu", SYSTEM["pcpus"][self.pcpu])
+        self.pcpu_state = Record.read("bulkhead_el2::pcpu::Pcpu", SYSTEM["pcpus"][self.pcpu])
         self.slot = int(self.known["slot"])
         self.runs = bool(int(self.known["runs"]))
         self.general = self.known["frame"].words()[:31]
@@ -213,11 +213,11 @@ class State:
 
     def is_whole(self):
         """x19 to x29 are known: most exits leave them where they are."""
-        return self.is_live() or self.board_pcpu["resting"][self.slot].is_some()
+        return self.is_live() or self.pcpu_state["resting"][self.slot].is_some()
 
     def scheduled(self):
         """What the scheduler of its pCPU has about it."""
-        return self.board_pcpu["sched"]["slots"][self.slot]
+        return self.pcpu_state["sched"]["slots"][self.slot]
 
     def does(self):
         """What it does and, if it does not run, why."""
@@ -241,7 +241,7 @@ class State:
 
     def wakes(self):
         """It wakes by itself."""
-        run_slot = self.board_pcpu["run_slots"][self.slot]
+        run_slot = self.pcpu_state["run_slots"][self.slot]
         return run_slot.variant() == "Some" and int(run_slot["Some"]["__0"]["wakes_at"]) != WORD
 
     def is_spent(self):
@@ -252,8 +252,8 @@ class State:
             left = int.from_bytes(slot["server"]["left"].data, "little", signed=True)
             return left <= 0
         if policy.variant() == "Fair":
-            quota, window = (int(policy["Fair"][name]) for name in ("quota", "window"))
-            return quota < window and int(slot["used"]) >= quota
+            quota, period = (int(policy["Fair"][name]) for name in ("quota", "period"))
+            return quota < period and int(slot["used"]) >= quota
         return False
 
     def exits(self):

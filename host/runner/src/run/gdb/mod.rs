@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::{PAGE, PCPU_POOL_PAGES, RegionKind, VCPU_POOL_PAGES, VM_POOL_PAGES};
+use bulkhead_abi::plan::{PAGE, PCPU_PAGES, RegionKind, VCPU_PAGES, VM_PAGES};
 use bulkhead_core::plan::{Plan, rows_of};
 use object::{Object, ObjectSegment};
 use serde::Serialize;
@@ -20,7 +20,7 @@ use bulkhead_model::failure::Failure;
 use super::System;
 use crate::temp_files::{self, Noted};
 
-/// Pages of a vCPU's stack, which lies before its state in the pool (`el2/src/hw/layout.rs`).
+/// Pages of a vCPU's stack, which lies before its state in the page pool (`el2/src/hw/layout.rs`).
 const STACK_PAGES: u64 = 2;
 /// Pages of a pCPU before what its threads share (likewise).
 const PCPU_STATE_PAGE: u64 = 8;
@@ -154,14 +154,14 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
     let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
     let plan = Plan::open(zerocopy::IntoBytes::as_bytes(&words[..]));
     let plan = plan.map_err(|violation| io::Error::other(violation.invariant.name()))?;
-    // The pool: first what pCPUs need, then each vCPU's stack and state, then what pCPUs share about each VM.
-    let pool = system.base + plan.header.image.pool_offset;
+    // The page pool: first what pCPUs need, then each vCPU's stack and state, then what pCPUs share about each VM.
+    let page_pool = system.base + plan.header.image.page_pool_offset;
     let pages = |count: usize, pages: u32| count as u64 * u64::from(pages) * PAGE;
-    let pcpu = |index| pool + pages(index, PCPU_POOL_PAGES) + PCPU_STATE_PAGE * PAGE;
+    let pcpu = |index| page_pool + pages(index, PCPU_PAGES) + PCPU_STATE_PAGE * PAGE;
     let pcpus: Vec<u64> = (0..plan.pcpus.len()).map(pcpu).collect();
-    let vcpus = pool + pages(plan.pcpus.len(), PCPU_POOL_PAGES);
-    let state = |id| vcpus + pages(id, VCPU_POOL_PAGES) + STACK_PAGES * PAGE;
-    let shared = vcpus + pages(plan.vcpus.len(), VCPU_POOL_PAGES);
+    let vcpus = page_pool + pages(plan.pcpus.len(), PCPU_PAGES);
+    let state = |id| vcpus + pages(id, VCPU_PAGES) + STACK_PAGES * PAGE;
+    let shared = vcpus + pages(plan.vcpus.len(), VCPU_PAGES);
     let mut id = 0;
     let vms = plan.vms.iter().enumerate().map(|(index, vm)| {
         let name = vm.name.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -194,7 +194,7 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
             program,
             entry: vm.entry,
             ram,
-            state: shared + pages(index, VM_POOL_PAGES),
+            state: shared + pages(index, VM_PAGES),
             vcpus: rows,
         }
     });

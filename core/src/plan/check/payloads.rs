@@ -13,45 +13,48 @@ const PROPERTY_HEAD: u64 = 12;
 
 impl Plan<'_> {
     /// Checks the payloads: their offsets in the image and their targets.
-    pub(super) fn check_loads(&self) -> Check {
+    pub(super) fn check_payloads(&self) -> Check {
         let none = At::HEADER.breaks(Invariant::PlanOffset);
         let mut next = self.payloads_start().ok_or(none)?;
-        for (row, load) in self.loads.iter().enumerate() {
-            let at = At::row(TableId::Loads, row);
-            at.ensure(load.reserved == [0; 3], Invariant::ReservedZero)?;
-            let size = load.size > 0 && aligned(load.size, 8);
-            at.ensure(size, Invariant::LoadSize)?;
-            if load.offset == next {
-                let end =
-                    Span::new(load.offset, load.size).and_then(|span| align_up(span.end, PAGE));
-                next = end.ok_or(at.breaks(Invariant::LoadSize))?;
+        for (row, payload) in self.payloads.iter().enumerate() {
+            let at = At::row(TableId::Payloads, row);
+            at.ensure(payload.reserved == [0; 3], Invariant::ReservedZero)?;
+            let size = payload.size > 0 && aligned(payload.size, 8);
+            at.ensure(size, Invariant::PayloadSize)?;
+            if payload.offset == next {
+                let end = Span::new(payload.offset, payload.size)
+                    .and_then(|span| align_up(span.end, PAGE));
+                next = end.ok_or(at.breaks(Invariant::PayloadSize))?;
             } else {
                 let same = self
-                    .loads
+                    .payloads
                     .iter()
                     .take(row)
-                    .any(|other| other.offset == load.offset && other.size == load.size);
-                at.ensure(same, Invariant::LoadOffset)?;
+                    .any(|other| other.offset == payload.offset && other.size == payload.size);
+                at.ensure(same, Invariant::PayloadOffset)?;
             }
 
-            let ipa = Span::new(load.ipa, load.size).filter(|ipa| aligned(ipa.start, 8));
-            let ipa = ipa.ok_or(at.breaks(Invariant::LoadTarget))?;
+            let ipa = Span::new(payload.ipa, payload.size).filter(|ipa| aligned(ipa.start, 8));
+            let ipa = ipa.ok_or(at.breaks(Invariant::PayloadTarget))?;
             let inside = self
-                .regions_of(usize::from(load.vm))
+                .regions_of(usize::from(payload.vm))
                 .iter()
                 .filter(|region| is_ram(region))
                 .filter_map(region_ipa)
                 .any(|ram| ram.contains(ipa));
-            at.ensure(inside, Invariant::LoadTarget)?;
-            let twin = self.loads.iter().take(row).position(|other| {
-                other.vm == load.vm
+            at.ensure(inside, Invariant::PayloadTarget)?;
+            let twin = self.payloads.iter().take(row).position(|other| {
+                other.vm == payload.vm
                     && Span::new(other.ipa, other.size).is_none_or(|other| other.overlaps(ipa))
             });
             if let Some(twin) = twin {
-                return Err(at.and(twin).breaks(Invariant::LoadOverlap));
+                return Err(at.and(twin).breaks(Invariant::PayloadOverlap));
             }
         }
-        At::HEADER.ensure(self.header.image.pool_offset == next, Invariant::PoolOffset)
+        At::HEADER.ensure(
+            self.header.image.page_pool_offset == next,
+            Invariant::PagePoolOffset,
+        )
     }
 
     /// Checks the seeds: properties in the device tree of a VM.
@@ -68,10 +71,10 @@ impl Plan<'_> {
                 .vms
                 .get(usize::from(seed.vm))
                 .map_or(0, |vm| vm.boot_arg);
-            let tree = rows_of(self.loads, usize::from(seed.vm))
+            let tree = rows_of(self.payloads, usize::from(seed.vm))
                 .iter()
-                .find(|load| load.ipa == boot_arg)
-                .and_then(|load| Span::new(load.ipa, load.size));
+                .find(|payload| payload.ipa == boot_arg)
+                .and_then(|payload| Span::new(payload.ipa, payload.size));
             let span = property(seed.ipa, seed.size).filter(|span| aligned(span.start, 4));
             let (Some(tree), Some(span)) = (tree, span) else {
                 return Err(at.breaks(Invariant::SeedTarget));

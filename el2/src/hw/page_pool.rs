@@ -1,5 +1,5 @@
-//! The order of the pool, the memory after the image that the plan reserves for EL2: pCPUs, then
-//! vCPUs, VMs, stage-2 tables.
+//! The order of the page pool, the memory after the image that the plan reserves for EL2: pCPUs,
+//! then vCPUs, VMs, stage-2 tables.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ pub fn loaded_at() -> u64 {
     LOADED_AT.load(Ordering::Relaxed)
 }
 
-/// Returns the page of the pool at which the stage-2 tables of a VM start.
+/// Returns the page of the page pool at which the stage-2 tables of a VM start.
 pub fn stage2_page(index: usize) -> usize {
     let plan = plan();
     let before: u32 = plan
@@ -30,27 +30,27 @@ pub fn stage2_page(index: usize) -> usize {
     vm_page_number(plan.vms.len()).wrapping_add(before as usize)
 }
 
-/// Returns the first page of the pool for vCPU `id` (row of the plan).
+/// Returns the first page of the page pool for vCPU `id` (row of the plan).
 pub fn vcpu_page_number(id: usize) -> usize {
     plan()
         .pcpus
         .len()
-        .wrapping_mul(layout::PCPU_POOL_PAGES)
-        .wrapping_add(id.wrapping_mul(layout::vcpu::POOL_PAGES))
+        .wrapping_mul(layout::PCPU_PAGES)
+        .wrapping_add(id.wrapping_mul(layout::vcpu::PAGES))
 }
 
-/// Returns the first page of the pool for VM `index`.
+/// Returns the first page of the page pool for VM `index`.
 pub fn vm_page_number(index: usize) -> usize {
     vcpu_page_number(plan().vcpus.len())
-        .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_POOL_PAGES as usize))
+        .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_PAGES as usize))
 }
 
-/// Returns the physical address of the pool.
-pub fn pool_base() -> u64 {
-    loaded_at().wrapping_add(plan().header.image.pool_offset)
+/// Returns the physical address of the page pool.
+pub fn base() -> u64 {
+    loaded_at().wrapping_add(plan().header.image.page_pool_offset)
 }
 
 /// Returns the physical address of the root of a VM's stage 2.
 pub fn stage2_root(index: usize) -> u64 {
-    pool_base().wrapping_add((stage2_page(index) as u64).wrapping_mul(bulkhead_abi::plan::PAGE))
+    base().wrapping_add((stage2_page(index) as u64).wrapping_mul(bulkhead_abi::plan::PAGE))
 }
