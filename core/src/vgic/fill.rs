@@ -295,6 +295,7 @@ impl Cpu {
     }
 
     /// Returns the urgency of a list register's entry.
+    #[inline(always)]
     pub(super) fn of_entry(&self, entry: u64) -> u32 {
         let group = if entry & lr::GROUP1 != 0 { 2 } else { 1 };
         urgency(lr::priority(entry), self.groups & group == 0)

@@ -15,6 +15,7 @@ pub(super) struct Held {
 }
 
 impl Held {
+    #[inline(always)]
     pub(super) fn add(&mut self, entry: u64) {
         let (word, bit) = place(lr::vintid(entry));
         if entry & lr::PENDING != 0 {

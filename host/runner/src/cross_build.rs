@@ -304,11 +304,7 @@ fn cargo(root: &Path) -> Result<Command, Failure> {
     // Cortex-A53 835769: a multiply-accumulate of 64 bits right behind an access to memory. The compiler
     // knows the feature but does not list it, and warns of that for each crate; warnings of the code
     // are errors of the lints.
-    let erratum = "-Ctarget-feature=+fix-cortex-a53-835769";
-    // No pieces of functions that have been moved into functions of their own, on which the compiler
-    // otherwise insists with opt-level "z": they would put calls into the fast paths.
-    let outliner = "-Cllvm-args=-enable-machine-outliner=never";
-    for flag in [erratum, outliner, "-Awarnings"] {
+    for flag in ["-Ctarget-feature=+fix-cortex-a53-835769", "-Awarnings"] {
         flags.push(toml::Value::from(flag));
     }
     let flags = toml::Value::Array(flags);

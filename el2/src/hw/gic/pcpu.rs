@@ -242,6 +242,7 @@ impl Host for Gic {
     fn empty(&self) -> u32 {
         version::empty_list_registers()
     }
+    #[inline(always)]
     fn eoi_count(&mut self) -> u32 {
         let now = version::control();
         version::set_control(now & !HCR_EOI_COUNT);
@@ -254,6 +255,7 @@ impl Host for Gic {
             now >> 27
         }
     }
+    #[inline(always)]
     fn groups(&self) -> u32 {
         version::virtual_groups()
     }

@@ -26,6 +26,7 @@ pub fn give_to(index: usize, vm: usize) {
     }
 }
 
+#[inline(always)]
 fn owner(index: usize) -> Option<usize> {
     let owner = OWNERS.get(index)?.load(Relaxed);
     usize::from(owner).checked_sub(1)

@@ -287,13 +287,13 @@ pub fn empty_list_registers() -> u32 {
 }
 
 /// Reads a list register, in its 64-bit form.
-#[inline]
+#[inline(always)]
 pub fn list_register(n: u32) -> u64 {
     gich::to_wide(GICH.read(GICH_LR.wrapping_add(u64::from(n).wrapping_mul(4))))
 }
 
 /// Writes a list register.
-#[inline]
+#[inline(always)]
 pub fn set_list_register(n: u32, value: u64) {
     GICH.write(
         GICH_LR.wrapping_add(u64::from(n).wrapping_mul(4)),
@@ -316,11 +316,13 @@ pub fn gate() -> Gate {
 }
 
 /// Reads GICH_HCR.
+#[inline(always)]
 pub(super) fn control() -> u32 {
     GICH.read(GICH_HCR)
 }
 
 /// Writes GICH_HCR.
+#[inline(always)]
 pub(super) fn set_control(value: u32) {
     GICH.write(GICH_HCR, value);
 }
@@ -328,12 +330,14 @@ pub(super) fn set_control(value: u32) {
 const _: () = assert!(shared::GICC_PAGES as u64 * PAGE > GICC_DIR);
 
 /// Returns the groups that the guest's CPU interface signals, one bit for each (GICH_VMCR).
+#[inline(always)]
 pub(super) fn virtual_groups() -> u32 {
     GICH.read(GICH_VMCR) & 0b11
 }
 
 /// Whether the guest's CPU interface is in EOImode 1 (GICH_VMCR.VEM): an interrupt stays active
 /// after its end until the guest writes to GICV_DIR.
+#[inline(always)]
 pub fn ends_in_two_steps() -> bool {
     GICH.read(GICH_VMCR) & 1 << 9 != 0
 }

@@ -414,11 +414,13 @@ pub fn gate() -> Gate {
 }
 
 /// Reads ICH_HCR_EL2.
+#[inline(always)]
 pub(super) fn control() -> u32 {
     read!("ich_hcr_el2") as u32
 }
 
 /// Writes ICH_HCR_EL2.
+#[inline(always)]
 pub(super) fn set_control(value: u32) {
     write!("ich_hcr_el2", u64::from(value));
 }
@@ -462,12 +464,14 @@ list_registers!(
 );
 
 /// Returns the groups that the guest's CPU interface signals, one bit for each (ICH_VMCR_EL2).
+#[inline(always)]
 pub(super) fn virtual_groups() -> u32 {
     read!("ich_vmcr_el2") as u32 & 0b11
 }
 
 /// Whether the guest's CPU interface is in EOImode 1 (ICH_VMCR_EL2.VEOIM): an interrupt stays
 /// active after its end until the guest writes to ICC_DIR_EL1.
+#[inline(always)]
 pub fn ends_in_two_steps() -> bool {
     read!("ich_vmcr_el2") as u32 & 1 << 9 != 0
 }
