@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use bulkhead_abi::call;
 use bulkhead_core::cpu::power::{Refused, Start, State};
 use bulkhead_core::cpu::psci::{self, Call, answer};
-use bulkhead_core::cpu::{pvtime, smccc, trng};
+use bulkhead_core::cpu::{answers, smccc, trng};
 
 use bulkhead_core::cpu::power::End;
 
@@ -27,6 +27,21 @@ pub enum After {
     Yield,
 }
 
+/// Answers the call in the guest's registers, if that can be done at once: see
+/// [`answers::at_once`].
+#[inline(always)]
+pub fn answer_at_once(vcpu: &mut Vcpu) -> bool {
+    let (function, x1) = (vcpu.frame.get(0) as u32, vcpu.frame.get(1));
+    let frame = &mut vcpu.frame;
+    answers::at_once(
+        function,
+        x1,
+        &vcpu.workarounds,
+        vcpu.stolen_at,
+        |register, value| frame.set(register, value),
+    )
+}
+
 /// Performs the call in the guest's registers. `smc`: by SMC, else by HVC.
 pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
     let function = vcpu.frame.get(0) as u32;
@@ -34,7 +49,7 @@ pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
         forward(vcpu);
         return After::Return;
     }
-    if convention(vcpu, function) {
+    if smc && answer_at_once(vcpu) || convention(vcpu, function) {
         return After::Return;
     }
     let mut args = [vcpu.frame.get(1), vcpu.frame.get(2), vcpu.frame.get(3)];
@@ -67,18 +82,12 @@ pub fn perform(vcpu: &mut Vcpu, smc: bool) -> After {
     After::Return
 }
 
-/// Performs calls of the SMC calling convention itself, and calls for random numbers; `false` if
+/// Performs the workarounds of the SMC calling convention, and calls for random numbers; `false` if
 /// the call is neither.
 fn convention(vcpu: &mut Vcpu, function: u32) -> bool {
     let x1 = vcpu.frame.get(1);
     match vcpu.workarounds.call(function, x1) {
         Some(smccc::Call::Answer(x0)) => {
-            let of_time = function == smccc::ARCH_FEATURES && x1 as u32 == pvtime::FEATURES;
-            let x0 = if of_time && vcpu.stolen_at.is_some() {
-                0
-            } else {
-                x0
-            };
             vcpu.frame.set_x0(x0);
             return true;
         }
@@ -119,14 +128,10 @@ fn switch_on(vcpu: &mut Vcpu, target: usize, start: Start) -> u64 {
     }
 }
 
-/// Performs calls to Bulkhead itself and calls about stolen time; `false` if the call is neither.
+/// Performs those calls to Bulkhead itself that are not answered at once; `false` if the call is
+/// none.
 fn bulkhead_call(vcpu: &mut Vcpu, function: u32) -> bool {
-    if let Some(x0) = pvtime::call(function, vcpu.frame.get(1), vcpu.stolen_at) {
-        vcpu.frame.set_x0(x0);
-        return true;
-    }
     let answers = match function {
-        call::CALL_UID => call::UID.map(u64::from),
         call::CALL_REVISION => [
             u64::from(call::REVISION[0]),
             u64::from(call::REVISION[1]),

@@ -5,7 +5,6 @@ use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::console::report::Reason;
 use bulkhead_core::cpu::exit::{self, DataAbort, SysReg, ec};
 use bulkhead_core::cpu::inject::{self, Fault};
-use bulkhead_core::cpu::psci;
 use bulkhead_core::cpu::sysreg::{self, Access};
 use bulkhead_core::vgic::{Notify, VTIMER};
 
@@ -84,8 +83,7 @@ impl Exit {
 pub fn synchronous(vcpu: &mut Vcpu, esr: u64, class: u64) {
     let exit = Exit::begin(esr);
     if class == ec::HVC64 {
-        if vcpu.frame.get(0) as u32 == psci::PSCI_VERSION {
-            vcpu.frame.set_x0(psci::VERSION_PSCI);
+        if calls::answer_at_once(vcpu) {
             return exit.stay(vcpu, ExitClass::Hvc);
         }
     } else if gppt::was_revoked(vcpu, class) {
@@ -206,6 +204,12 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
             return notify_by_spi(vcpu, whom, esr, exit.begin, exit.pc);
         }
         return exit.next(vcpu, ExitClass::Sgi);
+    }
+    if trapped.read
+        && let Some(n) = sysreg::id_register(trapped.register)
+    {
+        vcpu.frame.set(trapped.gpr, vcpu.ids.get(n));
+        return exit.next(vcpu, ExitClass::SysReg);
     }
     other_system_register(vcpu, esr, exit.begin, exit.pc)
 }

@@ -58,8 +58,27 @@ pub const VCPU_SWITCH: u64 = 12;
 /// A server gets the CPU from a fair vCPU at the start of its period, and gives it back when its budget is gone.
 pub const SERVER_SWITCH: u64 = 13;
 
+/// Ten calls by HVC, one after the other.
+pub const HVC_MEAN: u64 = 14;
+/// Calls of one [`HVC_MEAN`].
+pub const CALLS: u32 = 10;
+/// Write of GICD_ISENABLER that enables an SPI.
+pub const GICD_ENABLE_CHANGE: u64 = 15;
+/// Write of GICD_ICENABLER that disables an SPI.
+pub const GICD_DISABLE_CHANGE: u64 = 16;
+/// Write of GICD_IPRIORITYR that changes a priority.
+pub const GICD_PRIORITY_WRITE: u64 = 17;
+/// Write of GICD_ISPENDR that makes a disabled SPI pending.
+pub const GICD_PEND_WRITE: u64 = 18;
+/// Write of ISENABLER0 that enables an SGI.
+pub const GICR_ENABLE_CHANGE: u64 = 19;
+/// Read of an ID register.
+pub const ID_REGISTER: u64 = 20;
+/// Write of a byte to the UART.
+pub const UART_WRITE: u64 = 21;
+
 /// All groups: those of `bench` in its order, then those of `vcpu-switch-cost`.
-pub const FIGURES: [Figure; 13] = [
+pub const FIGURES: [Figure; 21] = [
     Figure {
         id: HVC_NULL,
         name: "hvc_null",
@@ -136,6 +155,62 @@ pub const FIGURES: [Figure; 13] = [
         operation: "one more pending interrupt than list registers, each",
         operations: OPERATIONS,
         events: OVERFLOWING,
+    },
+    Figure {
+        id: HVC_MEAN,
+        name: "hvc_mean",
+        operation: "one of ten calls by HVC: PSCI, SMCCC, features, stolen time, an unknown one",
+        operations: OPERATIONS,
+        events: CALLS,
+    },
+    Figure {
+        id: GICD_ENABLE_CHANGE,
+        name: "gicd_enable_change",
+        operation: "write GICD_ISENABLER1, which enables an SPI",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICD_DISABLE_CHANGE,
+        name: "gicd_disable_change",
+        operation: "write GICD_ICENABLER1, which disables an SPI",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICD_PRIORITY_WRITE,
+        name: "gicd_priority_write",
+        operation: "write GICD_IPRIORITYR of an SPI",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICD_PEND_WRITE,
+        name: "gicd_pend_write",
+        operation: "write GICD_ISPENDR1, which makes a disabled SPI pending",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: GICR_ENABLE_CHANGE,
+        name: "gicr_enable_change",
+        operation: "write ISENABLER0, which enables an SGI",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: ID_REGISTER,
+        name: "id_register",
+        operation: "read ID_AA64PFR0_EL1",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: UART_WRITE,
+        name: "uart_write",
+        operation: "write a byte to PL011 DR",
+        operations: OPERATIONS,
+        events: 1,
     },
     // There and back again.
     Figure {

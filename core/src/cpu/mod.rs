@@ -1,6 +1,7 @@
 //! The vCPU as its guest sees it: exits, system registers, injected exceptions, firmware calls,
 //! power states.
 
+pub mod answers;
 pub mod errata;
 pub mod exit;
 pub mod inject;

@@ -64,23 +64,59 @@ const NO_TRUSTED_OS: u64 = 2;
 /// type, state ID (5.4.2).
 const POWER_STATE: u64 = 0x0301_ffff;
 
-const OFFERED: [u32; 15] = [
-    PSCI_VERSION,
-    CPU_SUSPEND_32,
-    CPU_SUSPEND_64,
-    CPU_OFF,
-    CPU_ON_32,
-    CPU_ON_64,
-    AFFINITY_INFO_32,
-    AFFINITY_INFO_64,
-    MIGRATE_INFO_TYPE,
-    SYSTEM_OFF,
-    SYSTEM_RESET,
-    SYSTEM_RESET2_32,
-    SYSTEM_RESET2_64,
-    PSCI_FEATURES,
-    SMCCC_VERSION,
-];
+/// The functions offered, by the lowest five bits: those of 32 bits, and those of 64.
+const OFFERED: [u32; 2] = {
+    let mut offered = [0; 2];
+    let all = [
+        PSCI_VERSION,
+        CPU_SUSPEND_32,
+        CPU_SUSPEND_64,
+        CPU_OFF,
+        CPU_ON_32,
+        CPU_ON_64,
+        AFFINITY_INFO_32,
+        AFFINITY_INFO_64,
+        MIGRATE_INFO_TYPE,
+        SYSTEM_OFF,
+        SYSTEM_RESET,
+        SYSTEM_RESET2_32,
+        SYSTEM_RESET2_64,
+        PSCI_FEATURES,
+    ];
+    let mut n = 0;
+    while n < all.len() {
+        offered[(all[n] >> 30 & 1) as usize] |= 1 << (all[n] & 31);
+        n += 1;
+    }
+    offered
+};
+
+/// Whether PSCI_FEATURES reports a function.
+#[inline(always)]
+const fn is_offered(function: u32) -> bool {
+    let [narrow, wide] = OFFERED;
+    let offered = if function & 1 << 30 != 0 {
+        wide
+    } else {
+        narrow
+    };
+    function & !(1 << 30 | 31) == PSCI_VERSION && offered >> (function & 31) & 1 != 0
+        || function == SMCCC_VERSION
+}
+
+/// Returns the answer to a call that asks about PSCI itself and does nothing; `first` is w1. `None`
+/// for any other call.
+#[inline(always)]
+pub const fn about_itself(function: u32, first: u32) -> Option<u64> {
+    match function {
+        PSCI_VERSION => Some(VERSION_PSCI),
+        // There is no trusted OS that would have to migrate.
+        MIGRATE_INFO_TYPE => Some(NO_TRUSTED_OS),
+        PSCI_FEATURES if is_offered(first) => Some(0),
+        PSCI_FEATURES => Some(answer::NOT_SUPPORTED),
+        _ => None,
+    }
+}
 
 /// The vCPU that an affinity names: its number, in the lowest field. `None` for numbers that the VM
 /// does not have, and if bits outside the affinity are set.
@@ -106,7 +142,6 @@ pub fn call(function: u32, args: [u64; 3], vcpus: usize) -> Call {
     };
     let [first, second, third] = args;
     Call::Answer(match function {
-        PSCI_VERSION => VERSION_PSCI,
         SYSTEM_OFF => return Call::Off,
         SYSTEM_RESET => return Call::Reset,
         // SYSTEM_WARM_RESET; other types are the vendor's, or reserved.
@@ -134,9 +169,7 @@ pub fn call(function: u32, args: [u64; 3], vcpus: usize) -> Call {
             }
         }
         AFFINITY_INFO_32 | AFFINITY_INFO_64 => answer::INVALID_PARAMETERS,
-        MIGRATE_INFO_TYPE => NO_TRUSTED_OS,
-        PSCI_FEATURES if OFFERED.contains(&(first as u32)) => 0,
-        _ => answer::NOT_SUPPORTED,
+        _ => about_itself(function, first as u32).unwrap_or(answer::NOT_SUPPORTED),
     })
 }
 

@@ -14,6 +14,7 @@ pub const STOLEN: u32 = 0xc500_0021;
 /// Decides a call; `function` is w0, `x1` its argument, `place` the IPA of the calling vCPU's
 /// structure if its VM has stolen time. `None`: not a call of this interface, or the VM has no
 /// stolen time.
+#[inline(always)]
 pub fn call(function: u32, x1: u64, place: Option<u64>) -> Option<u64> {
     let place = place?;
     match function {

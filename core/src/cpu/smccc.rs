@@ -53,7 +53,7 @@ impl Workaround {
     }
 
     /// The workaround that a function identifier names.
-    const fn of(function: u32) -> Option<Self> {
+    pub const fn of(function: u32) -> Option<Self> {
         match function {
             0x8000_8000 => Some(Self::BranchTarget),
             0x8000_7fff => Some(Self::StoreBypass),
@@ -198,13 +198,21 @@ impl Workarounds {
                 _ => Call::Answer(answer::NOT_SUPPORTED),
             });
         }
+        self.about_itself(function, x1 as u32).map(Call::Answer)
+    }
+
+    /// Returns the answer to a call that asks about the convention itself and does nothing; `first`
+    /// is w1. `None` for any other call.
+    #[inline(always)]
+    pub fn about_itself(&self, function: u32, first: u32) -> Option<u64> {
         match function {
-            SMCCC_VERSION => Some(Call::Answer(VERSION_1_2)),
-            ARCH_FEATURES => Some(Call::Answer(self.features(x1 as u32))),
+            SMCCC_VERSION => Some(VERSION_1_2),
+            ARCH_FEATURES => Some(self.features(first)),
             _ => None,
         }
     }
 
+    #[inline(always)]
     fn features(&self, function: u32) -> u64 {
         if let Some(workaround) = Workaround::of(function) {
             let answer = self.answers.get(workaround as usize);

@@ -97,14 +97,30 @@ pub const fn access(register: u32) -> Access {
     }
 }
 
+/// Returns the number of an ID register in [`IdRegisters`]: op0 3, op1 and CRn 0, CRm 1 to 7. `None`
+/// for any other register.
+#[inline(always)]
+pub const fn id_register(register: u32) -> Option<usize> {
+    let op2 = register >> 17 & 7;
+    let crm = register >> 1 & 15;
+    let others = register & (3 << 20 | 7 << 14 | 15 << 10);
+    if others == 3 << 20 && matches!(crm, 1..=7) {
+        Some((crm as usize - 1) * 8 + op2 as usize)
+    } else {
+        None
+    }
+}
+
 const fn rare(register: u32) -> Access {
+    if let Some(n) = id_register(register) {
+        return Access::Id(n);
+    }
     let op0 = register >> 20 & 3;
     let op2 = register >> 17 & 7;
     let op1 = register >> 14 & 7;
     let crn = register >> 10 & 15;
     let crm = register >> 1 & 15;
     match (op0, op1, crn, crm) {
-        (3, 0, 0, 1..=7) => Access::Id((crm as usize - 1) * 8 + op2 as usize),
         // DC ISW, DC CSW, DC CISW.
         (1, 0, 7, 6 | 10 | 14) if op2 == 2 => Access::SetWay,
         // Two breakpoints and two watchpoints, which the architecture requires and which have no

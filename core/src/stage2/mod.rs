@@ -174,7 +174,9 @@ impl<'a> Builder<'a> {
 /// Index of the descriptor for `ipa` in a table of this level.
 const fn index(ipa: u64, level: usize) -> usize {
     // By shifts and not by `SPAN[level]`: no panic, whose message would bring formatting along.
-    let shift = PAGE.trailing_zeros().wrapping_add(9 * (3_u32.wrapping_sub(level as u32) & 3));
+    let shift = PAGE
+        .trailing_zeros()
+        .wrapping_add(9 * (3_u32.wrapping_sub(level as u32) & 3));
     (ipa >> shift) as usize % 512
 }
 

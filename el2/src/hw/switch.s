@@ -142,7 +142,8 @@ save_vectors:
     .global restore_registers
 restore_registers:
     cbnz    x1, restore_with_quirks
-1:  machine_registers bring
+.Lrestore_all:
+    machine_registers bring
     el1_control bring
     el1_registers bring
 restore_vectors:
@@ -164,10 +165,12 @@ restore_vectors:
     ldp     q30, q31, [x0, #736]
     ret
 
+// Apart: with it the rest would not fit before the tables of vectors (el2.ld).
+    .section .text.switch_quirks, "ax"
 restore_with_quirks:
     tbz     x1, #0, 2f
     auxiliary_registers bring
-2:  tbz     x1, #1, 1b
+2:  tbz     x1, #1, .Lrestore_all
 // Walks by speculation (core/src/cpu/errata.rs) find the translation on, and closed, from before the
 // first register changes until all have: SCTLR_EL1.M, TCR_EL1.EPD0 and EPD1.
     mov     x3, #0x80

@@ -1,6 +1,8 @@
 //! HVC and SMC: every function identifier has an answer, and the power states of a VM follow the calls of its
 //! vCPUs.
 
+use bulkhead_abi::call::CALL_UID;
+use bulkhead_core::cpu::answers;
 use bulkhead_core::cpu::power::{Phase, Power, Refused, Start, State};
 use bulkhead_core::cpu::psci::{Call, answer, call};
 use bulkhead_core::cpu::smccc::{self, Cpu, Workaround, Workarounds};
@@ -124,17 +126,33 @@ fn run(bytes: &[u8]) {
 
 /// Makes a call of SMCCC itself or TRNG; returns whether one of them answers.
 fn answer_of(function: u32, x1: u64, workarounds: &Workarounds, generator: &mut Generator) -> bool {
-    if let Some(answers) = trng::call(function, x1, Some(generator), |key| [key[0] ^ 0x5a; 64]) {
+    // What is answered at once is what the others would answer, and none of them does anything.
+    let mut at_once = None;
+    answers::at_once(function, x1, workarounds, None, |register, value| {
+        if register == 0 {
+            at_once = Some(value);
+        }
+    });
+    if let Some(x0) = at_once.filter(|_| function != CALL_UID) {
+        let other = match workarounds.call(function, x1) {
+            Some(smccc::Call::PassOn) => panic!("{function:#x} would be passed on"),
+            Some(smccc::Call::Answer(other)) => Call::Answer(other),
+            None => call(function, [x1, 0, 0], VCPUS),
+        };
+        assert_eq!(other, Call::Answer(x0), "{function:#x}");
+    }
+    if let Some(numbers) = trng::call(function, x1, Some(generator), |key| [key[0] ^ 0x5a; 64]) {
         assert!(function & 0xbfff_ff00 == 0x8400_0000, "{function:#x}");
+        assert_eq!(at_once, None, "{function:#x}");
         let bits = if function == 0xc400_0053 {
             x1
         } else {
             x1 & 0xffff_ffff
         };
-        let random = function & 0xff == 0x53 && answers[0] == 0;
+        let random = function & 0xff == 0x53 && numbers[0] == 0;
         // Bits that were not asked for are zero.
         if random && bits < 32 {
-            assert_eq!(answers[3] >> bits, 0);
+            assert_eq!(numbers[3] >> bits, 0);
         }
         return true;
     }

@@ -10,7 +10,7 @@ use bulkhead_guests::figures::{self, OPERATIONS};
 use bulkhead_guests::marks::{mark_begin, mark_end};
 use bulkhead_guests::mmio::{read32, read64, write32, write64};
 use bulkhead_guests::pl061::{GPIOIE, GPIOIEV, GPIOIS, PL061, PL061_INTID};
-use bulkhead_guests::{Board, cpu, gic, guest, power, println, sysreg, timer, uart};
+use bulkhead_guests::{Board, cpu, gic, guest, mrs, power, println, sysreg, timer, uart};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 guest!(main = main, irq = on_irq);
@@ -63,6 +63,7 @@ fn main(board: &'static Board) {
         let flags = uart::base() + uart::FR;
         group(figures::UART_READ, || _ = read32(flags));
     }
+    more();
     let sgi = latency(figures::SGI_SELF, "sgi_self", sgi_to_self);
     let hw_irq = board
         .devices
@@ -114,6 +115,82 @@ fn restart(board: &Board) -> Option<u64> {
         power::reset();
     }
     Some(timer::now().saturating_sub(read64(page + 8)))
+}
+
+/// An SPI that no device has.
+const SPI: u32 = 45;
+
+/// Measures operations of which users make many, beside those that are measured for their path.
+fn more() {
+    // Function and x1. All are answered and change nothing.
+    let calls: [(u32, u64); figures::CALLS as usize] = [
+        (0x8400_0000, 0),           // PSCI_VERSION
+        (0x8400_000a, 0xc400_0003), // PSCI_FEATURES of CPU_ON
+        (0x8400_000a, 0x8400_00ff), // PSCI_FEATURES of nothing
+        (0xc400_0004, 0),           // AFFINITY_INFO of vCPU 0
+        (0x8400_0006, 0),           // MIGRATE_INFO_TYPE
+        (0x8000_0000, 0),           // SMCCC_VERSION
+        (0x8000_0001, 0x8000_8000), // SMCCC_ARCH_FEATURES of WORKAROUND_1
+        (0xc500_0020, 0xc500_0021), // PV_TIME_FEATURES of PV_TIME_ST
+        (0x8600_ff01, 0),           // Call UID of the hypervisor
+        (0x8600_ff42, 0),           // nobody's
+    ];
+    group(figures::HVC_MEAN, || {
+        for (function, argument) in calls {
+            power::hvc(function, [argument, 0, 0, 0, 0, 0, 0]);
+        }
+    });
+    let bit = 1 << (SPI % 32);
+    let at = |register: usize| gic::word(register, SPI);
+    write32(at(gic::ICENABLER), bit);
+    each(|| {
+        marked(figures::GICD_ENABLE_CHANGE, || {
+            write32(at(gic::ISENABLER), bit)
+        });
+        marked(figures::GICD_DISABLE_CHANGE, || {
+            write32(at(gic::ICENABLER), bit)
+        });
+        marked(figures::GICD_PEND_WRITE, || write32(at(gic::ISPENDR), bit));
+        write32(at(gic::ICPENDR), bit);
+    });
+    let priorities = gic::distributor() + gic::IPRIORITYR + (SPI as usize & !3);
+    let mut priority = 0;
+    group(figures::GICD_PRIORITY_WRITE, || {
+        priority ^= 0x1010_1010;
+        write32(priorities, priority);
+    });
+    each(|| {
+        let own = |register: usize| gic::word(register, FIRST_OF_MANY);
+        write32(own(gic::ICENABLER), 1 << FIRST_OF_MANY);
+        marked(figures::GICR_ENABLE_CHANGE, || {
+            write32(own(gic::ISENABLER), 1 << FIRST_OF_MANY)
+        });
+    });
+    group(figures::ID_REGISTER, || _ = mrs!("id_aa64pfr0_el1"));
+    if uart::base() != 0 {
+        let mut column = 0;
+        each(|| {
+            while read32(uart::base() + uart::FR) & uart::FR_TXFF != 0 {}
+            column = (column + 1) % 64;
+            let byte = if column == 0 { b'\n' } else { b'.' };
+            marked(figures::UART_WRITE, || {
+                write32(uart::base() + uart::DR, byte.into())
+            });
+        });
+        println!();
+    }
+}
+
+fn each(mut operation: impl FnMut()) {
+    for _ in 0..OPERATIONS {
+        operation();
+    }
+}
+
+fn marked(id: u64, operation: impl FnOnce()) {
+    mark_begin(id);
+    operation();
+    mark_end(id);
 }
 
 fn group(id: u64, mut operation: impl FnMut()) {

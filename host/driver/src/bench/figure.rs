@@ -18,6 +18,9 @@ pub struct Figure {
     pub unit: String,
     /// Ceiling: the figure fails above it.
     pub ceiling: u64,
+    /// Ceiling that was asked for, if the one that holds is higher.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<u64>,
     /// Goal for the figure.
     pub goal: u64,
     /// Value of the best other hypervisor.
@@ -72,6 +75,7 @@ impl Figure {
             value,
             unit: budget.unit.clone(),
             ceiling: budget.ceiling,
+            asked: budget.asked,
             goal: budget.goal,
             peer: budget.peer.as_ref().map(|peer| peer.value),
             peer_name: budget.peer.as_ref().map(|peer| peer.name.clone()),

@@ -50,7 +50,7 @@ pub fn figures(
         figures.push(match budget.name.as_str() {
             "boot_to_guest" => boot(budget, profile)?,
             "linux_boot" => linux(budget, &runs.linux)?,
-            "rt_share" | "rt_exit_mean" | "rt_exit_longest" | "rt_latency" => {
+            "rt_share" | "rt_exit_mean" | "rt_exit_longest" | "rt_latency_ratio" => {
                 match &runs.realtime {
                     Some(realtime) => realtime.figure(budget)?,
                     None => continue,

@@ -86,6 +86,7 @@ mod tests {
             operation: String::new(),
             unit: "instructions".to_owned(),
             ceiling: 95,
+            asked: None,
             goal: 80,
             peer,
             apart: Vec::new(),

@@ -19,7 +19,7 @@ const FIRST: [&str; 6] = [
     "uart_read",
     "sgi_sibling_wfi",
     "boot_to_guest",
-    "rt_latency",
+    "rt_latency_ratio",
     "image_bytes",
 ];
 
@@ -53,6 +53,14 @@ pub struct Value {
     /// Load and store instructions in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<f64>,
+}
+
+/// The ceiling, and the one that was asked for if it does not hold yet.
+fn ceiling(budget: &Budget) -> String {
+    match budget.asked {
+        Some(asked) => format!("{}, asked: {asked}", budget.ceiling),
+        None => budget.ceiling.to_string(),
+    }
 }
 
 impl Published {
@@ -142,7 +150,7 @@ impl Published {
                 budget.name,
                 operation(budget),
                 number(measured.value),
-                budget.ceiling,
+                ceiling(budget),
                 budget.goal,
                 peer(budget).unwrap_or_default(),
                 optional(measured.sysregs),

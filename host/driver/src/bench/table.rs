@@ -47,7 +47,7 @@ pub fn table(figures: &[Figure], colours: bool) -> String {
         columns.row([
             figure.name.clone(),
             number(figure.value),
-            figure.ceiling.to_string(),
+            ceiling(figure),
             figure.goal.to_string(),
             peer,
             optional(figure.sysregs),
@@ -95,6 +95,14 @@ fn by_function(figure: &Figure) -> Vec<(&str, u64, usize)> {
     parts
 }
 
+/// The ceiling, and in brackets the one that was asked for if it does not hold yet.
+fn ceiling(figure: &Figure) -> String {
+    match figure.asked {
+        Some(asked) => format!("{} ({asked})", figure.ceiling),
+        None => figure.ceiling.to_string(),
+    }
+}
+
 /// Whole numbers without decimals, others with as many as say something.
 pub(super) fn number(value: f64) -> String {
     let text = format!("{value:.3}");
@@ -129,6 +137,7 @@ mod tests {
             value,
             unit: "instructions".to_owned(),
             ceiling: 90,
+            asked: None,
             goal: 60,
             peer: Some(126),
             peer_name: Some("hvisor".to_owned()),
