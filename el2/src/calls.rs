@@ -38,7 +38,10 @@ pub fn answer_at_once(vcpu: &mut Vcpu) -> bool {
         x1,
         &vcpu.workarounds,
         vcpu.stolen_at,
-        |register, value| frame.set(register, value),
+        |register, value| match register {
+            0 => frame.set_x0(value),
+            _ => frame.set(register, value),
+        },
     )
 }
 

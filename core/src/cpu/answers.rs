@@ -22,13 +22,18 @@ pub fn at_once(
     let number = function & 0xffff;
     // Bit 31 and the owner (DEN0028E, table 2.1). What acts has the first numbers of its owner, or
     // is named here.
-    let x0 = match function >> 24 & 0xbf {
-        // PSCI, and random numbers.
-        0x84 => match psci::about_itself(function, x1 as u32) {
+    let owner = function >> 24 & 0xbf;
+    // PSCI, and random numbers. First, because guests ask for these most.
+    if owner == 0x84 {
+        let x0 = match psci::about_itself(function, x1 as u32) {
             Some(x0) => x0,
             None if number < 0x20 || number & !0xf == 0x50 => return false,
             None => NOT_SUPPORTED,
-        },
+        };
+        set(0, x0);
+        return true;
+    }
+    let x0 = match owner {
         // Arm's own.
         0x80 if function == ARCH_FEATURES && x1 as u32 == pvtime::FEATURES => match stolen_at {
             Some(_) => 0,

@@ -143,17 +143,26 @@ impl Cpu {
         if changed == 0 {
             return Notify::NOBODY;
         }
+        // Who makes it pending executes a fence before it marks the owner, which then reads `enable`.
+        let pending = || {
+            fence(SeqCst);
+            changed & (bank.latch.load(SeqCst) | bank.up())
+        };
         if word == 0 {
-            return self.private_config(dist, host, vcpu, !on);
+            if vcpu != self.number {
+                return self.private_config(dist, host, vcpu, !on);
+            }
+            self.enables_changed(dist, host);
+            if on && pending() == 0 {
+                return Notify::NOBODY;
+            }
+            return self.sync_lrs(dist, host, 1);
         }
         for intid in each(word, changed & bank.hw.load(Relaxed)) {
             self.follow(dist, host, intid);
         }
         if on {
-            // Who makes it pending executes a fence before it marks the owner, which then reads
-            // `enable`.
-            fence(SeqCst);
-            let waits = changed & (bank.latch.load(SeqCst) | bank.up());
+            let waits = pending();
             return if waits == 0 {
                 Notify::NOBODY
             } else {

@@ -185,6 +185,7 @@ impl Cpu {
         host.ask(Maintenance::default());
         let (hw, edges) = dist.ppis();
         dist.vcpu_words(self.number).reset(hw, 0xffff | edges);
+        self.sgis_changed(dist);
         dist.set_online(self.number, true);
         // There are no requests about private interrupts yet.
         self.sync_lrs(dist, host, ALL & !1 | REQUESTS)
@@ -442,7 +443,14 @@ impl Cpu {
         notify
     }
 
-    /// Recomputes the entries of the fast paths.
+    /// Recomputes the entries of SGIs on the fast paths, after a change of priorities or groups.
+    pub(super) fn sgis_changed(&mut self, dist: &Distributor) {
+        for intid in 0..16u32 {
+            self.sgis[intid as usize & 15] = self.entry(dist, intid) | lr::PENDING;
+        }
+    }
+
+    /// Recomputes what may take the fast paths, and the entry of the virtual timer.
     pub(super) fn hot_changed(&mut self, dist: &Distributor) {
         let wanted = dist.vcpu_words(self.number).bank.deliverable(dist.groups());
         self.vtimer_wanted = if wanted & 1 << VTIMER == 0 {
@@ -450,9 +458,6 @@ impl Cpu {
         } else {
             self.entry(dist, VTIMER) | lr::PENDING
         };
-        for intid in 0..16u32 {
-            self.sgis[intid as usize & 15] = self.entry(dist, intid) | lr::PENDING;
-        }
         self.direct_changed(dist);
     }
 

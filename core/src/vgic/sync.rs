@@ -138,6 +138,12 @@ impl Cpu {
     /// Updates the fast paths and the enables of physical PPIs after a change to the configuration
     /// of private interrupts.
     pub(super) fn private_changed<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
+        self.sgis_changed(dist);
+        self.enables_changed(dist, host);
+    }
+
+    /// Updates the same after a change to the enables of private interrupts alone.
+    pub(super) fn enables_changed<H: Host>(&mut self, dist: &Distributor, host: &mut H) {
         self.hot_changed(dist);
         let bank = &dist.vcpu_words(self.number).bank;
         let wanted = bank.enable.load(SeqCst) & bank.hw.load(Relaxed);

@@ -141,17 +141,14 @@ fn more() {
         }
     });
     let bit = 1 << (SPI % 32);
-    let at = |register: usize| gic::word(register, SPI);
-    write32(at(gic::ICENABLER), bit);
+    let [off, on, pend, clear] = [gic::ICENABLER, gic::ISENABLER, gic::ISPENDR, gic::ICPENDR]
+        .map(|bank| gic::word(bank, SPI));
+    write32(off, bit);
     each(|| {
-        marked(figures::GICD_ENABLE_CHANGE, || {
-            write32(at(gic::ISENABLER), bit)
-        });
-        marked(figures::GICD_DISABLE_CHANGE, || {
-            write32(at(gic::ICENABLER), bit)
-        });
-        marked(figures::GICD_PEND_WRITE, || write32(at(gic::ISPENDR), bit));
-        write32(at(gic::ICPENDR), bit);
+        marked(figures::GICD_ENABLE_CHANGE, || write32(on, bit));
+        marked(figures::GICD_DISABLE_CHANGE, || write32(off, bit));
+        marked(figures::GICD_PEND_WRITE, || write32(pend, bit));
+        write32(clear, bit);
     });
     let priorities = gic::distributor() + gic::IPRIORITYR + (SPI as usize & !3);
     let mut priority = 0;
@@ -159,11 +156,11 @@ fn more() {
         priority ^= 0x1010_1010;
         write32(priorities, priority);
     });
+    let [off, on] = [gic::ICENABLER, gic::ISENABLER].map(|bank| gic::word(bank, FIRST_OF_MANY));
     each(|| {
-        let own = |register: usize| gic::word(register, FIRST_OF_MANY);
-        write32(own(gic::ICENABLER), 1 << FIRST_OF_MANY);
+        write32(off, 1 << FIRST_OF_MANY);
         marked(figures::GICR_ENABLE_CHANGE, || {
-            write32(own(gic::ISENABLER), 1 << FIRST_OF_MANY)
+            write32(on, 1 << FIRST_OF_MANY)
         });
     });
     group(figures::ID_REGISTER, || _ = mrs!("id_aa64pfr0_el1"));

@@ -81,7 +81,7 @@ fn beside_without_room<const V: bool>() {
 
     let mut vm = with_sgis::<V>(3, 2);
     vm.dist.vcpu_words(0).priority[4].store(0x40, SEQ);
-    vm.cpus[0].hot_changed(&vm.dist);
+    vm.cpus[0].sgis_changed(&vm.dist);
     assert!(!beside(&mut vm), "more urgent than one of those");
 
     let mut vm = with_sgis::<V>(3, 2);

@@ -27,6 +27,7 @@ pub use subject::{Subject, demo_plan};
 pub use table::table;
 
 use bulkhead_model::failure::Failure;
+use bulkhead_runner::cross_build::{self, Build};
 use bulkhead_runner::profile::{Profile, Program};
 
 /// Everything that one measurement gave.
@@ -75,7 +76,13 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let realtime = realtime.then(Realtime::measure).transpose()?;
     let gppt = GpptRuns::measure(Gic::V3)?;
     let gppt_gicv2 = GpptRuns::measure(Gic::V2)?;
+    let smallest = Build {
+        profile: bulkhead_abi::plan::Profile::Static,
+        ..Build::virt(3)
+    };
+    let smallest = Program::read(&cross_build::el2(smallest)?)?;
     let runs = Runs {
+        static_image: smallest.el2()?.image_bytes,
         realtime,
         gicv2,
         gicv3,
