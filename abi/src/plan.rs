@@ -9,6 +9,10 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+mod build;
+
+pub use build::{Profile, UartKind};
+
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
@@ -136,32 +140,6 @@ pub struct Header {
     pub tables: [Table; TABLES],
 }
 
-/// Kind of the UART that carries the consoles, as number in [`Board::uart_kind`]. A build of EL2 drives one of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum UartKind {
-    /// Arm's PL011.
-    Pl011 = 0,
-    /// Cadence's UART, which a Zynq has.
-    Cadence = 1,
-    /// The UART of NXP's i.MX.
-    Imx = 2,
-}
-
-impl UartKind {
-    /// All of them, by number.
-    pub const ALL: [Self; 3] = [Self::Pl011, Self::Cadence, Self::Imx];
-
-    /// Words of `compatible` of such a UART (Linux, Documentation/devicetree/bindings/serial).
-    pub const fn words(self) -> &'static [&'static str] {
-        match self {
-            Self::Pl011 => &["arm,pl011"],
-            Self::Cadence => &["cdns,uart-r1p12", "cdns,uart-r1p8", "xlnx,xuartps"],
-            Self::Imx => &["fsl,imx6q-uart", "fsl,imx21-uart", "fsl,imx8mp-uart"],
-        }
-    }
-}
-
 /// Parts of the board that EL2 uses. EL2 compares each with the device tree that it is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -228,30 +206,6 @@ pub struct Image {
     pub page_pool_pages: u32,
     /// [`Profile`] of the EL2 in the image.
     pub profile: u32,
-}
-
-/// What a build of EL2 carries, as number in [`Image::profile`]. Each profile has all of the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[repr(u32)]
-pub enum Profile {
-    /// vCPUs that have their pCPUs to themselves: vGIC, GPPT, emulated devices, doorbells, console, statistics and
-    /// restarts.
-    Static = 0,
-    /// Also the scheduler and its servers, fair vCPUs and balancer, and the monitor.
-    Shared = 1,
-}
-
-impl Profile {
-    /// All of them, by number.
-    pub const ALL: [Self; 2] = [Self::Static, Self::Shared];
-
-    /// The name in plans and messages.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Static => "static",
-            Self::Shared => "shared",
-        }
-    }
 }
 
 /// A range of the board's memory that the plan counts on.

@@ -19,7 +19,7 @@ const FIRST: [&str; 6] = [
     "uart_read",
     "sgi_sibling_wfi",
     "boot_to_guest",
-    "rt_latency_ratio",
+    "image_bytes_static",
     "image_bytes",
 ];
 
