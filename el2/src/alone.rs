@@ -4,6 +4,7 @@
 
 use crate::hw::state::IDLE;
 use crate::hw::{firmware, gic, thread, upcall};
+use crate::pcpu::POLLS;
 use crate::plan::plan;
 use crate::vcpu::Vcpu;
 use crate::{deadlines, vm};
@@ -34,6 +35,9 @@ pub fn begin(vcpu: &mut Vcpu) {
     vcpu.context.restore_registers(quirks);
     vcpu.context.interface.restore(&vcpu.gic);
     vcpu.gic.enable_private(vcpu.timer_bits, 0);
+    // Off: a boot loader may have left them on.
+    vcpu.context.timers.restore_virtual();
+    vcpu.context.timers.restore_physical();
     deadlines::set_timer(vcpu);
 }
 
@@ -50,8 +54,9 @@ pub fn block(vcpu: &mut Vcpu) {
 /// Does the work that other pCPUs and the console ask of this pCPU between two slices of long work.
 /// `false`: more interrupts may be pending.
 pub fn poll_and_yield(vcpu: &mut Vcpu) -> bool {
-    // As many as there can be sources of interrupts; further ones can wait for the next slice.
-    (0..8).any(|_| !upcall::poll(vcpu))
+    // More than there can be sources of interrupts, so that the last look finds none, and the work of
+    // an interrupt does not add to the next slice.
+    (0..POLLS).any(|_| !upcall::poll(vcpu))
 }
 
 /// Does nothing: nobody waits for this pCPU.

@@ -19,6 +19,8 @@ use crate::plan::plan;
 
 /// The bit of [`Pcpu::moves`] that says that a vCPU is to migrate away.
 pub const LEAVES: u32 = 1 << 31;
+/// The number of looks at interrupts between two slices of long work, at most.
+pub const POLLS: u32 = 32;
 /// The milliseconds in which each fair vCPU that is always ready runs once.
 const ROUND_MS: u64 = 6;
 

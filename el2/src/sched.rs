@@ -13,7 +13,7 @@ use bulkhead_core::vgic::{VTIMER, WORDS};
 
 use crate::hw::state::IDLE;
 use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer, upcall};
-use crate::pcpu::{Pcpu, RunSlot};
+use crate::pcpu::{POLLS, Pcpu, RunSlot};
 use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
 use crate::{balance, deadlines, mailbox, vm};
@@ -561,9 +561,10 @@ pub fn wait(vcpu: &mut Vcpu) {
 /// Does the work that other pCPUs and the console ask of this pCPU between two slices of long work,
 /// and lets other vCPUs have their turns. `false`: more interrupts may be pending.
 pub fn poll_and_yield(vcpu: &mut Vcpu) -> bool {
-    // As many as there can be sources of interrupts; further ones can wait for the next slice.
+    // More than there can be sources of interrupts, so that the last look finds none, and the work of
+    // an interrupt does not add to the next slice.
     let mut quiet = false;
-    for _ in 0..8 {
+    for _ in 0..POLLS {
         quiet = !upcall::poll(vcpu);
         if quiet {
             break;

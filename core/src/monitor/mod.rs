@@ -99,6 +99,9 @@ enum Turn {
     Asked(u64),
     /// The next question is to be asked when the counter reads this.
     Between(u64),
+    /// The state is complete, and the diagnosis is to be made when the counter reads this: it takes
+    /// long, and gets an exit of its own.
+    Diagnose(u64),
     /// This line is next.
     Lines(usize),
 }
@@ -354,6 +357,8 @@ impl Monitor {
             return Step::Say;
         }
         let ticks = |milliseconds| (frequency / 1000).saturating_mul(milliseconds);
+        // More than an exit takes.
+        let pause = frequency / 10_000;
         // Each iteration advances the turn or its line, finishes a vCPU, or returns.
         while self.row < self.end {
             if self.row >= vcpus.len() {
@@ -377,12 +382,21 @@ impl Monitor {
                     self.take(published);
                     self.turn = if self.report == Report::Time {
                         Turn::Lines(0)
+                    } else if self.answered == STATE {
+                        Turn::Diagnose(now.saturating_add(pause))
                     } else if self.answered > BEFORE && self.answered < BEFORE + SAMPLES {
                         Turn::Between(now.saturating_add(ticks(INTERVAL_MS)))
-                    } else if self.report == Report::Brief && self.answered == STATE {
-                        Turn::Lines(0)
                     } else {
                         Turn::Ask
+                    };
+                }
+                Turn::Diagnose(until) if now < until => return Step::Wait(until),
+                Turn::Diagnose(_) => {
+                    self.diagnosis = diagnose(&self.samples, &published.snapshot());
+                    self.turn = if self.report == Report::Brief {
+                        Turn::Lines(0)
+                    } else {
+                        Turn::Between(now.saturating_add(pause))
                     };
                 }
                 Turn::Asked(until) if now < until => return Step::Wait(until),
@@ -434,17 +448,13 @@ impl Monitor {
         self.answered = 0;
     }
 
-    /// Reads the answer to a question, and diagnoses the vCPU once its state is complete.
+    /// Reads the answer to a question.
     fn take(&mut self, published: &Published) {
         let sample = self.answered.checked_sub(BEFORE);
         if let Some(place) = sample.and_then(|n| self.samples.get_mut(n)) {
             *place = published.sample().1;
         }
         self.answered = self.answered.wrapping_add(1);
-        // Registers and interrupts have been answered.
-        if self.answered == STATE {
-            self.diagnosis = diagnose(&self.samples, &published.snapshot());
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! GICH_LR\<n\> of a GICv2 (IHI 0048B.b, 5.3.5), which has in 32 bits the fields that
+//! GICH_LR\<n\> of a GICv2 (IHI 0048B.b, "GICH_LRn"), which has in 32 bits the fields that
 //! ICH_LR\<n\>_EL2 has in 64. The virtual GIC uses the 64-bit format ([`super::lr`]); EL2 converts
 //! where it accesses the register.
 //!

@@ -1,7 +1,7 @@
 //! List registers, in the format of ICH_LR\<n\>_EL2 (IHI 0069H, 12.4.7). GICH_LR\<n\> of a GICv2
-//! (IHI 0048B, 5.3.6) has the same fields at other positions, and [`super::gich`] converts: virtual
-//! INTID [9:0], physical INTID [19:10] (or, without HW, EOI [19] and the source of an SGI [12:10]),
-//! priority [27:23], pending [28], active [29], group 1 [30], HW [31].
+//! (IHI 0048B.b, "GICH_LRn") has the same fields at other positions, and [`super::gich`] converts:
+//! virtual INTID [9:0], physical INTID [19:10] (or, without HW, EOI [19] and the source of an SGI
+//! [12:10]), priority [27:23], pending [28], active [29], group 1 [30], HW [31].
 
 /// The pending bit of the state.
 pub const PENDING: u64 = 1 << 62;
