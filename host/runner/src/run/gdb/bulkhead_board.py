@@ -171,7 +171,7 @@ class State:
         self.el, self.fault = None, None
         if not self.made:
             return
-        self.power = Record.read("bulkhead_el2::vm::Vm", vm["state"])["power"]
+        self.power = Record.read("bulkhead_el2::vm::Vm", vm["state"])["life"]["power"]
         self.pcpu_state = Record.read("bulkhead_el2::pcpu::Pcpu", SYSTEM["pcpus"][self.pcpu])
         self.slot = int(self.known["slot"])
         self.runs = bool(int(self.known["runs"]))
@@ -237,7 +237,8 @@ class State:
             return "sleeps until its timer" if self.wakes() else "sleeps"
         if found == "Ready":
             return "has used up its time" if self.is_spent() else "waits for its turn"
-        return "moves to another pCPU"
+        # A vCPU that has its pCPU to itself in the profile `static` is in no slot.
+        return "moves to another pCPU" if self.pcpu_state["balancer"].is_some() else "is with EL2"
 
     def wakes(self):
         """It wakes by itself."""
