@@ -208,7 +208,7 @@ pub struct Mux {
     held: bool,
     line_open: bool,
     /// The turn of the open line: when it is over if the line stays silent, how long that can be put
-    /// off (`u64::MAX`: the next byte begins a turn), and how many bytes are left of it.
+    /// off at most (`u64::MAX`: the next byte begins a turn), and how many bytes are left of it.
     until: u64,
     over_at: u64,
     left: u32,
@@ -287,13 +287,19 @@ impl Mux {
         let Some(speaker) = self.speaker.filter(|_| self.line_open) else {
             return true;
         };
-        self.left == 0 || now.ticks >= self.until && speaker.is_silent(sources)
+        self.left == 0 || now.ticks >= self.silent_until() && speaker.is_silent(sources)
+    }
+
+    /// The time at which the turn of the open line is over if it has no byte for it.
+    fn silent_until(&self) -> u64 {
+        self.until.min(self.over_at)
     }
 
     /// Returns the time (ticks) at which to ask again after `Held`.
     pub fn again_at(&self, now: Now) -> u64 {
-        if self.line_open && now.ticks < self.until {
-            self.until
+        let until = self.silent_until();
+        if self.line_open && now.ticks < until {
+            until
         } else {
             now.after(FLUSH_MS)
         }
@@ -392,15 +398,59 @@ impl Mux {
             self.close(sources);
         } else if !speaker.log {
             self.left = self.left.wrapping_sub(1);
-            self.until = now.after(SILENT_MS);
-            if self.over_at == u64::MAX {
-                self.over_at = self.until;
-            }
-            if speaker.is_silent(sources) {
-                self.until = self.until.min(self.over_at);
-            }
+            self.spoke(now);
         }
         Some(Next::Byte(byte))
+    }
+
+    /// Puts off the end of the turn, because the open line goes on.
+    fn spoke(&mut self, now: Now) {
+        self.until = now.after(SILENT_MS);
+        if self.over_at == u64::MAX {
+            self.over_at = self.until;
+        }
+    }
+
+    /// Passes the bytes behind the one that [`Self::next`] has just returned to `send` until it
+    /// returns `false`: what follows without a choice, up to the end of the line, which is left to
+    /// `next`.
+    #[inline(always)]
+    pub fn go_on_line(
+        &mut self,
+        sources: &impl Sources,
+        now: Now,
+        mut send: impl FnMut(u8) -> bool,
+    ) {
+        let mut takes = |byte| byte != b'\n' && send(byte);
+        while let Some(byte) = self.insert.as_bytes().get(self.inserted) {
+            if !takes(*byte) {
+                return;
+            }
+            self.inserted = self.inserted.saturating_add(1);
+        }
+        let Some(speaker) = self.speaker.filter(|_| self.line_open) else {
+            return;
+        };
+        let Some(streams) = sources.streams(speaker.vm) else {
+            return;
+        };
+        let bytes = if speaker.log {
+            streams.log.ring.readable()
+        } else {
+            let bytes = streams.output.ring.readable();
+            bytes.get(..self.left as usize).unwrap_or(bytes)
+        };
+        let sent = bytes
+            .iter()
+            .take_while(|byte| takes(byte.load(Ordering::Relaxed)));
+        let sent = sent.count() as u32;
+        if speaker.log {
+            streams.log.ring.drop_front(sent);
+        } else if sent != 0 {
+            streams.output.ring.drop_front(sent);
+            self.left = self.left.wrapping_sub(sent);
+            self.spoke(now);
+        }
     }
 
     /// Closes the line, because it is complete or another one cuts it.

@@ -322,6 +322,28 @@ fn a_line_of_the_monitor_waits_for_the_end_of_a_guests_line() {
     assert_eq!(shown, "\r\n[monitor] state\r\n");
 }
 
+/// What a drain of the console prints that has room for `room` bytes.
+fn turn(mux: &mut Mux, two: &Two, flush: bool, now: u64, room: usize, runs: bool) -> Vec<u8> {
+    let mut sent = Vec::new();
+    while sent.len() < room {
+        match mux.next(two, flush, at(now)) {
+            Next::Byte(byte) => sent.push(byte),
+            Next::Later => continue,
+            Next::Held | Next::Empty => break,
+        }
+        if runs {
+            mux.go_on_line(two, at(now), |byte| {
+                let fits = sent.len() < room;
+                if fits {
+                    sent.push(byte);
+                }
+                fits
+            });
+        }
+    }
+    sent
+}
+
 proptest! {
     /// Each byte that two guests send, at any time, comes out once and in order, the pieces of a
     /// line are joined by their labels, and a line whose bytes follow one another in time is in one
@@ -386,6 +408,45 @@ proptest! {
             for ((_, pieces), late) in lines.iter().zip(&slow[vm]) {
                 prop_assert!(*late || *pieces == 1, "{} {:?}", shown, slow);
             }
+        }
+    }
+
+    /// The rest of a line in one go is printed as it is byte by byte, however the VMs write, whenever
+    /// the drain has its turns, and however little room the UART has.
+    #[test]
+    fn a_rest_of_a_line_is_what_its_bytes_are(
+        steps in proptest::collection::vec(
+            (0u8..6, 0usize..2, "[a-z]{0,40}|[a-z]{150,250}", 0u64..400, 0usize..400),
+            1..120,
+        ),
+    ) {
+        let (mut one, mut runs) = (Mux::new(), Mux::new());
+        let (first, second) = (two(), two());
+        let mut now = 0;
+        for (kind, vm, text, pause, room) in steps {
+            now += pause;
+            for each in [&first, &second] {
+                let streams = &each.0[vm];
+                match kind {
+                    0 => { streams.log.push_all(text.as_bytes()); }
+                    1 => { streams.log.push_all(b"\r\n"); }
+                    2 => { for byte in b"\r\n" { streams.output.push(*byte); } }
+                    3 => {}
+                    _ => { for byte in text.bytes() { streams.output.push(byte); } }
+                }
+            }
+            if kind == 3 && text.len() < 4 {
+                let mut line = TextLine::new();
+                line.text(&text);
+                one.notice(&line);
+                runs.notice(&line);
+            }
+            let flush = pause % 3 == 0;
+            let expected = turn(&mut one, &first, flush, now, room, false);
+            let found = turn(&mut runs, &second, flush, now, room, true);
+            prop_assert_eq!(String::from_utf8(found), String::from_utf8(expected));
+            prop_assert_eq!(runs.again_at(at(now)), one.again_at(at(now)));
+            prop_assert_eq!(runs.is_free(&second, at(now)), one.is_free(&first, at(now)));
         }
     }
 }

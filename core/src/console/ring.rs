@@ -104,6 +104,21 @@ impl<const N: usize> Ring<N> {
         self.tail.store(tail.wrapping_add(1), Ordering::Release);
         Some(byte)
     }
+
+    /// Consumer: the oldest bytes, as far as they lie behind one another in memory.
+    #[inline(always)]
+    pub fn readable(&self) -> &[AtomicU8] {
+        let first = (self.tail.load(Ordering::Relaxed) & Self::MASK) as usize;
+        let end = first.saturating_add(self.len() as usize).min(N);
+        self.bytes.get(first..end).unwrap_or(&[])
+    }
+
+    /// Consumer: drops `count` bytes of those that are [readable](Self::readable).
+    #[inline(always)]
+    pub fn drop_front(&self, count: u32) {
+        let tail = self.tail.load(Ordering::Relaxed);
+        self.tail.store(tail.wrapping_add(count), Ordering::Release);
+    }
 }
 
 #[cfg(test)]

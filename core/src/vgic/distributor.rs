@@ -517,6 +517,7 @@ impl Distributor {
     }
 
     /// Whether a write that disables is not yet in effect on this vCPU.
+    #[inline(always)]
     pub(super) fn disabling_on(&self, vcpu: usize) -> bool {
         let shared = self.vcpu_words(vcpu);
         self.is_online(vcpu) && !shared.has_answered(shared.disabling.load(SeqCst))

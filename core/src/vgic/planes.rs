@@ -57,6 +57,7 @@ impl Planes {
 
     /// Returns the most urgent interrupts in `bits`, and their priority. If `bits` is 0: none, and
     /// the least urgent priority.
+    #[inline(always)]
     pub(super) fn most_urgent(&self, bits: u32) -> (u32, u8) {
         let (mut urgent, mut priority) = (bits, 0u32);
         for plane in &self.0 {

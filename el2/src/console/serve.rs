@@ -132,13 +132,11 @@ impl Console {
         let mut spoke = 0u64;
         // Another pCPU has added output meanwhile.
         self.sleeps &= !AWAKE.is_set();
-        for _ in 0..BATCH {
-            if !self.uart.has_space() {
-                break;
-            }
+        let mut room = BATCH;
+        while room != 0 && self.uart.has_space() {
+            room = room.wrapping_sub(1);
             // Nor does a line that never ends keep the monitor waiting.
-            let first = self.monitor_first || self.mux.is_over(&vms, now);
-            if MONITOR && first && !self.monitor.is_idle() {
+            if MONITOR && (self.monitor_first || self.mux.is_over(&vms, now)) {
                 self.monitor_turn(now, &mut again);
             }
             let next = self.mux.next(&vms, flush, now);
@@ -147,6 +145,15 @@ impl Console {
                     AWAKE.stay();
                 }
                 self.send(byte);
+                let uart = self.uart;
+                self.mux.go_on_line(&vms, now, |byte| {
+                    let sends = room != 0 && uart.has_space();
+                    if sends {
+                        room = room.wrapping_sub(1);
+                        uart.send(byte);
+                    }
+                    sends
+                });
                 if let Some(vm) = self.mux.last_speaker() {
                     spoke |= 1u64.wrapping_shl(vm as u32);
                 }

@@ -304,7 +304,11 @@ fn cargo(root: &Path) -> Result<Command, Failure> {
     // Cortex-A53 835769: a multiply-accumulate of 64 bits right behind an access to memory. The compiler
     // knows the feature but does not list it, and warns of that for each crate; warnings of the code
     // are errors of the lints.
-    for flag in ["-Ctarget-feature=+fix-cortex-a53-835769", "-Awarnings"] {
+    let workaround = "-Ctarget-feature=+fix-cortex-a53-835769";
+    // What is to be inlined for speed says so (`inline(always)`); what the compiler inlines besides is
+    // to make the image smaller (docs/adr/0022-profiles.md).
+    let inlining = "-Cllvm-args=-inline-threshold=25";
+    for flag in [workaround, inlining, "-Awarnings"] {
         flags.push(toml::Value::from(flag));
     }
     let flags = toml::Value::Array(flags);

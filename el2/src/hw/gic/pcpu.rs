@@ -111,6 +111,7 @@ impl Gic {
     }
 
     /// Sets or clears the active state of an interrupt, whoever acknowledged it.
+    #[inline(always)]
     pub fn set_active(&self, intid: u32, active: bool) {
         let bank = if active {
             bank::SET_ACTIVE
