@@ -226,7 +226,8 @@ pub struct Pcpu {
     pub mpidr: u64,
     /// 1 on exactly one pCPU: it drains the console. 0 elsewhere.
     pub service: u16,
-    /// First of two SPIs of its own by which other pCPUs call it, where a VM may send any SGI ([`InterruptMode::GpptPmrDirect`]);
+    /// First of two SPIs of its own by which other pCPUs call it, where a VM may send any SGI ([`InterruptMode::GpptPmrDirect`]),
+    /// or where the pCPU is that of a VM in the mode [`InterruptMode::GpptRevocable`];
     /// 0: they call it by SGIs.
     pub call_spi: u16,
     /// Must be 0.
@@ -279,6 +280,9 @@ pub enum InterruptMode {
     GpptPmrDirect = 3,
     /// Taken at EL1, GICv2: the VM maps the CPU interface.
     GpptV2 = 4,
+    /// As [`Self::GpptRecoverable`] to the guest, also where Group 0 is the firmware's: EL2's interrupts are in Group 1 like
+    /// the guest's, and it takes stage 2 away before it sends one ([`Pcpu::call_spi`]).
+    GpptRevocable = 5,
 }
 
 /// Way in which EL2 gets back the pCPU of a VM that takes interrupts at EL1, as number in

@@ -6,10 +6,12 @@ use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::console::text::TextLine;
 #[cfg(not(feature = "gicv2"))]
-use bulkhead_core::gppt::Reclaim;
+use bulkhead_core::gppt::{Mode, Reclaim};
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
 
+#[cfg(not(feature = "gicv2"))]
+use crate::hw::gic::gppt::GpptPcpus;
 use crate::hw::mmio::Registers;
 use crate::hw::mmu::{self, CopyWindows, Frame, PagePool};
 use crate::hw::plan::set_plan;
@@ -263,42 +265,50 @@ fn start_distributor(copy_windows: &mut CopyWindows, uart: Uart) {
     give_interrupts(gicd, drainer.unwrap_or(0), uart);
 }
 
-/// Makes EL2's interrupts Group 0 on the pCPUs of GPPT VMs, except on pCPUs that are reclaimed by
-/// events.
+/// Gives EL2's interrupts on the pCPUs of GPPT VMs their groups and priorities.
 #[cfg(not(feature = "gicv2"))]
 fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
-    let (mut which, mut events) = (0, 0);
+    let mut pcpus = GpptPcpus::default();
     for (pcpu, vm) in gppt::state::pcpus() {
-        let reclaim = plan().vms.get(vm).map(gppt::state::reclaim);
-        if reclaim == Some(Reclaim::Sdei) {
-            events |= 1u32.wrapping_shl(pcpu as u32);
+        let Some(row) = plan().vms.get(vm) else {
+            continue;
+        };
+        let bit = 1u32.wrapping_shl(pcpu as u32);
+        if gppt::state::reclaim(row) == Reclaim::Sdei {
+            pcpus.events |= bit;
+        } else if gppt::state::mode(row).is_some_and(Mode::el2_in_group0) {
+            pcpus.group0 |= bit;
         } else {
-            which |= 1u32.wrapping_shl(pcpu as u32);
+            pcpus.shared |= bit;
         }
     }
-    if which | events == 0 {
+    if pcpus.group0 | pcpus.events | pcpus.shared == 0 {
         return;
     }
-    if events != 0
+    let mut line = Said::new();
+    if pcpus.events != 0
         && let Some(what) = sdei::missing()
     {
-        let mut line = Said::new();
         line.text(refused!("board-sdei: ")).text(what);
         line.text(", by which the CPU of a VM is to be got back");
         last_words(uart, &line);
     }
-    if !gic::gppt::prepare(gicd, which, events) {
-        let mut line = Said::new();
+    if !gic::gppt::prepare(gicd, pcpus) {
         line.text(refused!(
-            "board-security: GICD_CTLR.DS is 0, and there is a GPPT VM"
+            "board-security: GICD_CTLR.DS is 0, and a GPPT VM is planned for a board without firmware at EL3"
         ));
         last_words(uart, &line);
     }
     if gic::gppt::has_gppt_vm(drainer) {
-        gic::gppt::claim(gicd, plan().header.board.uart_intid);
+        gic::gppt::claim(gicd, plan().header.board.uart_intid, drainer);
     }
     hold_stage2_roots();
-    gic::gppt::start_calls(gicd);
+    if let Some(intid) = gic::gppt::start_calls(gicd) {
+        line.text(refused!("board-spis: the firmware does not give INTID "))
+            .decimal(u64::from(intid))
+            .text(" to EL2, which is to call a pCPU by it");
+        last_words(uart, &line);
+    }
 }
 
 /// Records the stage 2 of GPPT VMs. The proof of the plan says that no GPPT VM runs on the pCPU

@@ -30,6 +30,9 @@ pub enum Mode {
     PmrDirect,
     /// GICv2. The frame of the CPU interface is mapped into the VM.
     V2,
+    /// GICv3, also where Group 0 is the firmware's: as [`Self::Recoverable`] to the guest, but EL2's
+    /// interrupts are in Group 1 like the guest's, which could keep them away.
+    Revocable,
 }
 
 /// The way of reclaim that the plan chooses for a GPPT VM.
@@ -51,8 +54,8 @@ pub enum Reclaim {
 pub enum Kick {
     /// A Group 0 SGI, which EL1 cannot mask.
     Group0,
-    /// Revoke and poke: revoking stage 2, and an interrupt (an SGI, or an SPI in
-    /// [`Mode::PmrDirect`]) that wakes the guest. Its next fetch or access faults to EL2.
+    /// Revoke and poke: revoking stage 2, and an interrupt (an SGI on a GICv2, else an SPI) that
+    /// wakes the guest. Its next fetch or access faults to EL2.
     RevokeAndPoke,
 }
 
@@ -82,7 +85,13 @@ impl Mode {
             Self::PmrTrapped => "pmr-trapped",
             Self::PmrDirect => "pmr-direct",
             Self::V2 => "gicv2",
+            Self::Revocable => "revocable",
         }
+    }
+
+    /// Whether EL2's interrupts are in Group 0 on the pCPU of such a VM, and the guest's in Group 1.
+    pub const fn el2_in_group0(self) -> bool {
+        !matches!(self, Self::V2 | Self::Revocable)
     }
 
     /// Returns the architecture of the GIC that the mode is for.
@@ -102,14 +111,14 @@ impl Mode {
     /// ICC_DIR_EL1 deactivates any of them, whichever pCPU has acknowledged it.
     pub const fn controls(self, reclaim: Reclaim, lent: bool) -> Controls {
         let hcr = match self {
-            Self::Recoverable | Self::PmrTrapped => FMO,
+            Self::Recoverable | Self::PmrTrapped | Self::Revocable => FMO,
             Self::PmrDirect | Self::V2 => 0,
         };
         let ich = match self {
             Self::PmrTrapped => TC,
             Self::PmrDirect if lent => TALL0 | TDIR,
             Self::PmrDirect => TALL0,
-            Self::Recoverable | Self::V2 => 0,
+            Self::Recoverable | Self::Revocable | Self::V2 => 0,
         };
         let twi = match reclaim {
             Reclaim::Guaranteed => TWI,
@@ -125,7 +134,7 @@ impl Mode {
     pub const fn kick(self) -> Kick {
         match self {
             Self::Recoverable | Self::PmrTrapped => Kick::Group0,
-            Self::PmrDirect | Self::V2 => Kick::RevokeAndPoke,
+            Self::PmrDirect | Self::V2 | Self::Revocable => Kick::RevokeAndPoke,
         }
     }
 
@@ -139,7 +148,7 @@ impl Mode {
     /// its priorities are, too.
     pub const fn view(self) -> View {
         match self {
-            Self::Recoverable | Self::PmrTrapped => View::Upper,
+            Self::Recoverable | Self::PmrTrapped | Self::Revocable => View::Upper,
             Self::PmrDirect | Self::V2 => View::Plain,
         }
     }
@@ -157,10 +166,10 @@ impl Mode {
             (Self::Recoverable | Self::PmrTrapped, _) => {
                 "forging active priorities in ICC_AP1R<n>_EL1"
             }
-            (Self::PmrDirect | Self::V2, Reclaim::Guaranteed) => {
+            (_, Reclaim::Guaranteed) => {
                 "faulting without end at vectors that its own tables do not map"
             }
-            (Self::PmrDirect | Self::V2, Reclaim::Cooperative | Reclaim::Sdei) => {
+            (_, Reclaim::Cooperative | Reclaim::Sdei) => {
                 "closing its masks and sleeping, or faulting without end at vectors that its own tables do not map"
             }
         }
@@ -169,7 +178,7 @@ impl Mode {
     /// Returns, as text, what a guest with a vGIC can do and a guest in this mode cannot.
     pub const fn lacks(self) -> &'static str {
         match self {
-            Self::Recoverable => {
+            Self::Recoverable | Self::Revocable => {
                 "its priority mask (ICC_PMR_EL1) masks nothing, and EOImode 1 ends interrupts as 0 does"
             }
             Self::PmrTrapped => {
@@ -201,7 +210,8 @@ impl Mode {
                 }
             });
         }
-        if matches!(version, Version::V3) && !one_state {
+        let in_group0 = matches!(version, Version::V3) && !matches!(self, Self::Revocable);
+        if in_group0 && !one_state {
             return Some(
                 "Group 0 belongs to the Secure side of the board (GICD_CTLR.DS is 0), so EL2 has no interrupt of another group than the guest's",
             );

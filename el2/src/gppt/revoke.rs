@@ -58,10 +58,12 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
     if is_gone(vcpu) || gic::gppt::is_signalled() {
         return true;
     }
-    if gic::gppt::lets_kick_through() {
-        gic::gppt::route_to_el2(true);
+    if gic::gppt::lets_kick_through(vcpu.index) {
+        gic::gppt::route_to_el2();
         gic::el2_wait(vcpu.index);
-        gic::gppt::route_to_el2(false);
+        if let Some(gppt) = &vcpu.gppt {
+            gic::gppt::route_to_guest(gppt.controls);
+        }
         return true;
     }
     if let Some(gppt) = &mut vcpu.gppt {

@@ -43,7 +43,7 @@ impl Gppt {
             return;
         };
         gic.disable(plan().header.board.hyp_timer_intid);
-        kept.restore();
+        kept.restore(self.controls);
         super::state::perform(gic, &self.filter.withhold(false));
     }
 

@@ -5,6 +5,7 @@ use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, sgi};
 use bulkhead_core::monitor::Gate;
 
 use crate::hw::gic::gppt::Interface;
+use crate::hw::gic::gppt_shared::{self, Shared};
 use crate::hw::gic::{self, Gic, Taken};
 use crate::hw::{sdei, upcall};
 use crate::plan::plan;
@@ -19,13 +20,15 @@ impl Gppt {
     /// Resets the CPU interface to the state that the guest finds after a reset.
     pub(super) fn reset_interface(&mut self, gic: &Gic) {
         self.save_interface(gic);
-        if self.reclaim == Reclaim::Sdei {
+        if self.reclaim == Reclaim::Sdei || self.mode == Mode::Revocable {
             gic::gppt::end_all();
         }
         gic::gppt::reset_interface(self.controls, self.mode == Mode::PmrTrapped);
         self.kept = Kept::of(self.mode);
-        if matches!(self.kept, Kept::All(_)) {
-            gic::gppt::route_to_el2(true);
+        match self.kept {
+            Kept::Group1(_) => {}
+            Kept::All(_) => gic::gppt::route_to_el2(),
+            Kept::Shared(_) => gppt_shared::take_over(),
         }
     }
 
@@ -42,6 +45,11 @@ impl Gppt {
                 *kept = Some(Interface::save());
                 gic.enable(plan().header.board.hyp_timer_intid);
             }
+            Kept::Shared(Some(_)) => {}
+            Kept::Shared(kept) => {
+                *kept = Some(Shared::save());
+                gic.enable(plan().header.board.hyp_timer_intid);
+            }
         }
     }
 
@@ -53,7 +61,13 @@ impl Gppt {
             Kept::All(kept) => {
                 if let Some(kept) = kept.take() {
                     gic.disable(plan().header.board.hyp_timer_intid);
-                    kept.restore();
+                    kept.restore(self.controls);
+                }
+            }
+            Kept::Shared(kept) => {
+                if let Some(kept) = kept.take() {
+                    gic.disable(plan().header.board.hyp_timer_intid);
+                    kept.restore(self.controls);
                 }
             }
         }
@@ -69,13 +83,20 @@ impl Gppt {
             Kept::All(Some(kept)) => *kept,
             _ => Interface::look(),
         };
+        let group1 = match &self.kept {
+            Kept::Shared(Some(kept)) => kept.group1,
+            _ => now.group1,
+        };
         let seen = |which: Common, board| match self.mode {
             Mode::PmrDirect => board,
+            Mode::Revocable if gppt_shared::shows_board_priorities() => {
+                which.to_guest(which.to_guest(board))
+            }
             _ => which.to_guest(board),
         };
         let running = seen(Common::Running, now.running) & 0xff;
         Gate {
-            mask: if self.mode == Mode::Recoverable {
+            mask: if matches!(self.mode, Mode::Recoverable | Mode::Revocable) {
                 NO_PRIORITY
             } else {
                 seen(Common::Mask, now.mask)
@@ -85,7 +106,7 @@ impl Gppt {
             } else {
                 running
             },
-            groups: now.group1 << 1,
+            groups: group1 << 1,
             forwarded,
             fiq: 0b01,
         }
@@ -99,12 +120,9 @@ pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
         return false;
     }
     let sgi = sgi::by_register(value, vcpu.number, vcpu.vcpus).filter(|_| group1);
+    // There is no other vCPU.
     if let Some(sgi) = sgi {
-        for vcpu_number in sgi.vcpus.iter() {
-            if let Some(place) = vcpu.gic.siblings.get(vcpu_number) {
-                gic::send_to(sgi.intid, place);
-            }
-        }
+        gic::gppt::send_to_guest(sgi.intid, vcpu.index);
     }
     true
 }
@@ -150,12 +168,12 @@ pub fn was_revoked(vcpu: &Vcpu, class: u64) -> bool {
 }
 
 /// Acknowledges EL2's interrupt that has arrived as a FIQ. An event has no interrupt to
-/// acknowledge.
+/// acknowledge, and where Group 0 is the firmware's its registers are not EL2's to read.
 pub fn acknowledge(vcpu: &Vcpu) -> Taken {
-    if gic::gppt::has_events(vcpu.index) {
-        Taken::NOTHING
-    } else {
+    if vcpu.group0 && !gic::gppt::has_events(vcpu.index) {
         gic::acknowledge_group0()
+    } else {
+        Taken::NOTHING
     }
 }
 

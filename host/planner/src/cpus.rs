@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU};
 
 use bulkhead_model::board::Board;
-use bulkhead_model::describe::{Code, CpuTime, Finding, Placed, Span, System, VmSpec};
+use bulkhead_model::describe::{BoardGic, Code, CpuTime, Finding, Placed, Span, System, VmSpec};
 
 use super::PlannedCpu;
 use super::gppt;
@@ -340,7 +340,7 @@ pub(super) fn of_vm(cpus: &[PlannedCpu], vm: usize) -> Vec<usize> {
 /// some. Not one whose VM keeps EL2's interrupts.
 pub(super) fn choose_service(
     system: &System,
-    gic_version: u32,
+    gic: BoardGic,
     cpus: &mut [PlannedCpu],
     findings: &mut Vec<Finding>,
 ) {
@@ -351,7 +351,7 @@ pub(super) fn choose_service(
     };
     let keeps = |(vm, _): &(usize, usize)| {
         let interrupts = &system.vms[*vm].interrupts;
-        let mode = interrupts.gppt(gic_version);
+        let mode = interrupts.gppt(gic);
         mode.is_some_and(|mode| gppt::has_choice(mode, interrupts.reclaim))
     };
     let kept = |cpus: &[PlannedCpu]| {

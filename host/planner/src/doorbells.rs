@@ -20,7 +20,7 @@ pub(super) fn assign(
     board: &Board,
     findings: &mut Vec<Finding>,
 ) -> Vec<PlannedDoorbell> {
-    let version = board.parts.gic_version;
+    let gic = board.gic();
     let mut free: Option<BTreeSet<u32>> = None;
     let mut doorbells: Vec<PlannedDoorbell> = Vec::new();
     let mut specs: Vec<_> = system.doorbells.iter().collect();
@@ -28,7 +28,7 @@ pub(super) fn assign(
     for spec in specs {
         let before = doorbells.iter().filter(|other| other.from == spec.from);
         let ipa = PAGES + PAGE * before.count() as u64;
-        let physical = system.vms[spec.to.value].interrupts.gppt(version).is_some();
+        let physical = system.vms[spec.to.value].interrupts.gppt(gic).is_some();
         let mut intid = 0;
         if physical {
             let free = free.get_or_insert_with(|| spis::free(board));

@@ -5,10 +5,10 @@ use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{
-    Code, Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version,
+    BoardGic, Code, Finding, InterruptSpec, Placed, Span, System, VmSpec, gic_version,
 };
 
-use super::{PlannedDoorbell, spis};
+use super::{PlannedCpu, PlannedDoorbell, spis};
 
 /// Interrupt mode in the plan.
 pub(super) fn number(mode: Option<Mode>) -> InterruptMode {
@@ -18,6 +18,7 @@ pub(super) fn number(mode: Option<Mode>) -> InterruptMode {
         Some(Mode::PmrTrapped) => InterruptMode::GpptPmrTrapped,
         Some(Mode::PmrDirect) => InterruptMode::GpptPmrDirect,
         Some(Mode::V2) => InterruptMode::GpptV2,
+        Some(Mode::Revocable) => InterruptMode::GpptRevocable,
     }
 }
 
@@ -43,12 +44,12 @@ pub(super) fn reclaim(spec: &InterruptSpec, mode: Option<Mode>) -> Number {
 /// Facts about a VM that is to be a GPPT VM, besides its description.
 #[derive(Clone, Debug)]
 pub(super) struct Context<'a> {
-    /// Version of the board's GIC.
-    pub version: u32,
-    /// Whether the board is emulated and has firmware at EL3.
-    pub firmware: bool,
+    /// The board's GIC.
+    pub gic: BoardGic,
     /// Place at which the description says which GIC the board has.
-    pub gic: Option<Span>,
+    pub gic_place: Option<Span>,
+    /// Place at which the description says which firmware the board has.
+    pub firmware_place: Option<Span>,
     /// Name of another GPPT VM.
     pub other: Option<&'a Placed<String>>,
     /// Place at which the description says that another VM's crash is told to it.
@@ -59,7 +60,7 @@ pub(super) struct Context<'a> {
 
 /// Reports each property of a requested GPPT VM that needs a vGIC.
 pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Finding>) {
-    let mode = spec.interrupts.gppt(known.version);
+    let mode = spec.interrupts.gppt(known.gic);
     let reclaim = spec.interrupts.reclaim;
     if let Some(span) = &spec.interrupts.reclaim_stated
         && !mode.is_some_and(|mode| has_choice(mode, reclaim))
@@ -87,7 +88,10 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
             Some(_) if reclaim == Reclaim::Sdei => "not in its mode",
             _ => "EL2 gets it back in any case",
         };
-        let gic = known.gic.clone().filter(|_| known.version == 2);
+        let gic = known
+            .gic_place
+            .clone()
+            .filter(|_| known.gic.version == 2);
         findings.push(
             Finding::new(Code::InterruptsReclaim, why)
                 .at(span.clone(), label)
@@ -98,11 +102,16 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     let Some(mode) = mode else {
         return;
     };
-    let board = mode.refusal(gic_version(known.version), true, false);
-    let firmware = known.firmware && mode == Mode::V2;
-    let firmware = firmware.then(|| {
-        "EL2 wakes it by SGI 15, which on a GICv2 is that of the firmware at EL3".to_owned()
-    });
+    let version = gic_version(known.gic.version);
+    let board = mode.refusal(version, true, false);
+    let firmware = match spec.interrupts.reclaim {
+        _ if !known.gic.two_states || board.is_some() => None,
+        _ if mode == Mode::V2 => {
+            Some("EL2 wakes it by SGI 15, which on a GICv2 is that of the firmware at EL3")
+        }
+        Reclaim::Sdei => None,
+        Reclaim::Guaranteed | Reclaim::Cooperative => mode.refusal(version, false, false),
+    };
     let strangers = known.other.filter(|_| !mode.filters_sgis());
     let strangers = strangers.map(|other| {
         let name = &other.value;
@@ -114,10 +123,10 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     let clash = known.clash.map(|intid| {
         format!("INTID {intid} of a passed-through device is also that of an emulated one")
     });
-    let gic = known.gic;
+    let gic = known.gic_place;
     let reasons = [
         board.map(|reason| (reason.to_owned(), gic.clone(), "the board's GIC")),
-        firmware.map(|reason| (reason, gic, "the board's GIC")),
+        firmware.map(|reason| (reason.to_owned(), known.firmware_place, "the board's firmware")),
         strangers,
         (spec.vcpus > 1).then(|| ("it has more than one vCPU".to_owned(), None, "")),
         known.told.map(|told| {
@@ -169,39 +178,53 @@ pub(super) fn check_events(
 }
 
 /// Whether the VM sends SGIs that EL2 does not see.
-pub(super) fn sends_sgis_itself(spec: &VmSpec, version: u32) -> bool {
-    let mode = spec.interrupts.gppt(version);
+pub(super) fn sends_sgis_itself(spec: &VmSpec, gic: BoardGic) -> bool {
+    let mode = spec.interrupts.gppt(gic);
     mode.is_some_and(|mode| !mode.filters_sgis())
 }
 
-/// SPIs by which pCPUs call each other: the first of two for each, the last ones that are free. None if each VM's SGIs
-/// go through EL2.
+/// SPIs by which pCPUs call each other: the first of two for each, the last ones that are free. If each VM's SGIs go
+/// through EL2, only those have some on which EL2 shares Group 1 with a VM.
 pub(super) fn call_spis(
     system: &System,
     board: &Board,
     doorbells: &[PlannedDoorbell],
-    cpus: usize,
+    cpus: &[PlannedCpu],
     findings: &mut Vec<Finding>,
 ) -> Vec<u16> {
-    let unseen = |spec: &&VmSpec| sends_sgis_itself(spec, board.parts.gic_version);
-    let Some(spec) = system.vms.iter().find(unseen) else {
-        return vec![0; cpus];
+    let gic = board.gic();
+    let unseen = system
+        .vms
+        .iter()
+        .find(|spec| sends_sgis_itself(spec, gic));
+    let called = |cpu: &PlannedCpu| -> Option<&VmSpec> {
+        let mut vms = cpu.vcpus.iter().map(|(vm, _)| &system.vms[*vm]);
+        unseen.or_else(|| vms.find(|spec| spec.interrupts.gppt(gic) == Some(Mode::Revocable)))
+    };
+    let number = cpus.iter().filter(|cpu| called(cpu).is_some()).count();
+    let Some(spec) = cpus.iter().find_map(called) else {
+        return vec![0; cpus.len()];
     };
     let mut free = spis::free(board);
     for bell in doorbells.iter().filter(|bell| bell.physical) {
         free.remove(&bell.intid);
     }
     let mut spis = Vec::new();
-    while spis.len() < cpus
+    while spis.len() < number
         && let Some(last) = free.pop_last()
     {
         if let Some(first) = last.checked_sub(1).filter(|first| free.remove(first)) {
             spis.push(first as u16);
         }
     }
-    if spis.len() < cpus {
+    if spis.len() < number {
+        let why = if unseen.is_some() {
+            "EL2 does not see its SGIs, so CPUs call each other"
+        } else {
+            "its SGIs and those of the firmware are all there are, so other CPUs call its CPU"
+        };
         let reason = format!(
-            "EL2 does not see its SGIs, so CPUs call each other by SPIs that no device has, two for each; the board has {} for {cpus}",
+            "{why} by SPIs that no device has, two for each; the board has {} for {number}",
             2 * spis.len(),
         );
         findings.push(
@@ -210,11 +233,16 @@ pub(super) fn call_spis(
                     system.board.as_ref().map(|board| board.place()),
                     "this board",
                 )
-                .help("say interrupts = \"gppt-pmr-trapped\""),
+                .help(if unseen.is_some() {
+                    "say interrupts = \"gppt-pmr-trapped\""
+                } else {
+                    "say interrupts = \"vgic\": an exit for each interrupt"
+                }),
         );
-        spis.resize(cpus, 0);
     }
-    spis
+    let mut spis = spis.into_iter();
+    let first = |cpu: &PlannedCpu| called(cpu).and_then(|_| spis.next()).unwrap_or(0);
+    cpus.iter().map(first).collect()
 }
 
 /// Finding that the console is drained on the CPU of such a VM.

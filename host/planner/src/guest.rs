@@ -1,8 +1,9 @@
 //! A guest by itself: its resources and its device tree.
 
 use bulkhead_abi::plan::PAGE;
+use bulkhead_core::gppt::Mode;
 
-use bulkhead_model::board::{Board, PassthroughDevice};
+use bulkhead_model::board::{Board, Firmware, PassthroughDevice};
 use bulkhead_model::describe::{
     self, Code, CpuTime, CrashSpec, Finding, PayloadSpec, Size, System, VmSpec,
 };
@@ -33,6 +34,8 @@ pub(super) struct Guest {
     pub event: Option<u32>,
     pub stolen_time: Option<u64>,
     pub gic: GuestGic,
+    /// How it takes its interrupts, if it does itself.
+    pub gppt: Option<Mode>,
     pub spis: u32,
     pub s2_pages: u32,
     pub absent: bool,
@@ -61,7 +64,7 @@ impl Guest {
             deterministic: spec.deterministic,
             crash: spec.crash.clone(),
             resets: spec.resets,
-            gppt: spec.interrupts.gppt(self.gic.version),
+            gppt: self.gppt,
             reclaim: spec.interrupts.reclaim,
             reclaim_why: why(system, spec, spec.interrupts.reclaim_stated.as_ref()),
             own_ptimer: spec.has_own_ptimer(),
@@ -165,6 +168,7 @@ pub(super) fn arrange(
         event,
         stolen_time,
         gic,
+        gppt: spec.interrupts.gppt(board.gic()),
         spis,
         s2_pages: 0,
         absent,
@@ -190,7 +194,7 @@ fn intids(
     (devices, doorbells): (Vec<PassthroughDevice>, &mut [PlannedDoorbell]),
     findings: &mut Vec<Finding>,
 ) -> Intids {
-    let version = board.parts.gic_version;
+    let gic = board.gic();
     let told = system.vms.iter().find_map(|other| match &other.crash {
         CrashSpec::Notify(told) if told.value == spec.name.value => Some(told.span.clone()),
         _ => None,
@@ -203,18 +207,19 @@ fn intids(
     let clash = passed.find(|irq| taken.contains(&irq.intid));
     let clash = clash.map(|irq| irq.intid);
     let mut others = system.vms.iter().enumerate();
-    let other = others.find(|(n, other)| *n != vm && other.interrupts.gppt(version).is_some());
+    let other = others.find(|(n, other)| *n != vm && other.interrupts.gppt(gic).is_some());
     let known = gppt::Context {
-        version,
-        firmware: board.emulated.as_ref().is_some_and(|board| board.firmware),
-        gic: system.board.as_ref().map(|board| board.gic_place()),
+        gic,
+        gic_place: system.board.as_ref().map(|board| board.gic_place()),
+        firmware_place: system.board.as_ref().map(|board| board.firmware_place()),
         other: other.map(|(_, other)| &other.name),
         told,
         clash,
     };
     gppt::check(spec, known, findings);
     // A board described by a device tree alone does not state its firmware.
-    let has_firmware = board.emulated.as_ref().is_none_or(|board| board.firmware);
+    let emulated = board.emulated.as_ref();
+    let has_firmware = emulated.is_none_or(|it| it.firmware == Firmware::TrustedFirmware);
     let place = system.board.as_ref().map(|board| board.firmware_place());
     gppt::check_events(spec, (has_firmware, place), findings);
     let mut next = FIRST_SPI + 1;

@@ -40,7 +40,7 @@ pub fn plan(
     let mut passed = Vec::new();
     for (index, spec) in system.vms.iter().enumerate() {
         passed.push(passthrough::devices(index, system, &board, findings));
-        let unseen = gppt::sends_sgis_itself(spec, board.parts.gic_version);
+        let unseen = gppt::sends_sgis_itself(spec, board.gic());
         let mut kinds: Vec<(u64, &str)> = cpus::of_vm(&cpus, index)
             .iter()
             .filter_map(|&cpu| board.cpus.get(cpu))
@@ -71,12 +71,12 @@ pub fn plan(
         }
     }
     passthrough::devices_twice(system, findings);
-    cpus::choose_service(system, board.parts.gic_version, &mut cpus, findings);
+    cpus::choose_service(system, board.gic(), &mut cpus, findings);
     for cpu in &cpus {
         share::overload(system, cpu, &times, findings);
     }
 
-    let call_spis = gppt::call_spis(system, &board, &doorbells, cpus.len(), findings);
+    let call_spis = gppt::call_spis(system, &board, &doorbells, &cpus, findings);
     for (cpu, spi) in cpus.iter_mut().zip(call_spis) {
         cpu.call_spi = spi;
     }

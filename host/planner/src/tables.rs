@@ -295,7 +295,7 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
     ];
     let gic = &guest.gic;
     let (interface, _) = gic.interface;
-    let mode = spec.interrupts.gppt(gic.version);
+    let mode = guest.gppt;
     Vm {
         name: name(&spec.name.value),
         class: spec.class as u16,

@@ -9,7 +9,7 @@ use dtoolkit::fdt::Fdt;
 use dtoolkit::model::{DeviceTree, DeviceTreeProperty};
 use sha2::{Digest, Sha256};
 
-use bulkhead_model::board::{Emulated, open, read_file};
+use bulkhead_model::board::{Emulated, Firmware, open, read_file};
 use bulkhead_model::failure::Failure;
 
 use crate::fetch::{self, cache, firmware};
@@ -27,9 +27,11 @@ pub fn qemu(board: &Emulated, image: impl Into<PathBuf>) -> Result<Qemu, Failure
     qemu.options.clone_from(&board.options);
     qemu.before = board.before;
     qemu.uarts = board.uarts;
-    if board.firmware {
+    if board.firmware.is_there() {
         // With ACPI and firmware QEMU has another device in the place of the PL061.
         qemu.machine.push_str(",secure=on,acpi=off");
+    }
+    if board.firmware == Firmware::TrustedFirmware {
         qemu.start = Start::Firmware {
             rom: firmware::file(),
             image: firmware::ENTRY,

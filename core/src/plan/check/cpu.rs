@@ -28,6 +28,8 @@ const SDEI: u16 = Reclaim::Sdei as u16;
 const PMR_DIRECT: u16 = InterruptMode::GpptPmrDirect as u16;
 /// [`InterruptMode`] as encoded in the plan.
 pub(super) const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
+/// [`InterruptMode`] as encoded in the plan.
+const REVOCABLE: u16 = InterruptMode::GpptRevocable as u16;
 
 /// Whether the budget and the period, or the quota and the period, of a vCPU are valid.
 fn time_is_sound(vcpu: &Vcpu) -> bool {
@@ -148,13 +150,18 @@ impl Plan<'_> {
     /// Checks the SPIs by which pCPUs interrupt each other, after the physical interrupts have been
     /// checked. If a VM sends SGIs that EL2 does not trap, it could also send an SGI of EL2 that is
     /// enabled on any pCPU, or one of another VM: Group 0 by `ICC_SGI0R_EL1`, which traps only if
-    /// the priority mask does, too.
+    /// the priority mask does, too. Where EL2 shares Group 1 with a VM, the SGIs are the VM's or the
+    /// firmware's.
     pub(super) fn check_call_spis(&self) -> Check {
         let unseen = self.vms.iter().any(|vm| vm.interrupts == PMR_DIRECT);
         for (row, pcpu) in self.pcpus.iter().enumerate() {
             let at = At::row(TableId::Pcpus, row);
             let first = u32::from(pcpu.call_spi);
-            if !unseen {
+            let revocable = self.vcpus_on(row).any(|(_, vcpu)| {
+                let vm = self.vms.get(usize::from(vcpu.vm));
+                vm.is_some_and(|vm| vm.interrupts == REVOCABLE)
+            });
+            if !unseen && !revocable {
                 at.ensure(first == 0, Invariant::PcpuCallSpi)?;
                 continue;
             }
@@ -183,7 +190,7 @@ impl Plan<'_> {
         match vm.interrupts {
             VGIC => true,
             DIRECT_V2 => self.is_gicv2(),
-            mode => mode < DIRECT_V2 && !self.is_gicv2(),
+            mode => (mode < DIRECT_V2 || mode == REVOCABLE) && !self.is_gicv2(),
         }
     }
 
@@ -196,7 +203,8 @@ impl Plan<'_> {
         vm.interrupts == VGIC
             || (matches!(vm.interrupts, RECOVERABLE | PMR_TRAPPED)
                 && (vm.reclaim != SDEI || self.is_quiet(row))
-                || matches!(vm.interrupts, PMR_DIRECT | DIRECT_V2) && self.is_quiet(row))
+                || matches!(vm.interrupts, PMR_DIRECT | DIRECT_V2 | REVOCABLE)
+                    && self.is_quiet(row))
                 && own_timer
                 && alone
                 && vm.event_intid == 0

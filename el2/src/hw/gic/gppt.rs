@@ -1,7 +1,8 @@
 //! The pCPU of a GPPT VM on a GICv3 (`docs/adr/0016-gppt.md`). With one Security state, EL2's own
 //! interrupts are in Group 0 there, with the most urgent priority, and arrive as FIQ; Group 1 is
-//! the guest's. Where firmware has Group 0, EL2 has no interrupts there, and reclaims the pCPU by
-//! an event of the firmware.
+//! the guest's. Where firmware has Group 0, EL2 has no interrupts there: it reclaims the pCPU by
+//! an event of the firmware, or shares Group 1 with the guest and has no interrupt enabled there
+//! while the guest runs, but the poke ([`shared`](super::gppt_shared)).
 
 use bulkhead_core::console::text::TextLine;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
@@ -13,14 +14,15 @@ use super::super::sysreg::{dsb, isb, read, write};
 use super::super::{cpu, fault, mmu, sdei};
 use super::by_spi::{BY_SPI, GICD, call, call_spi};
 use super::gppt_pcpus;
+use super::gppt_shared;
 use super::pcpu::Gic;
 use super::registers::{GPPT_KICK, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, configure, target};
 use super::revoke;
 use super::send::send;
-use super::v3::route;
+use super::v3::{route, sgi_target};
 
 pub use super::by_spi::{meaning, sibling_intid};
-pub use super::gppt_pcpus::{has_events, has_gppt_vm};
+pub use super::gppt_pcpus::{GpptPcpus, has_events, has_gppt_vm, shares_group1};
 pub use super::revoke::{give_to, is_gone};
 
 /// `GICD_CTLR.DS`: one Security state.
@@ -40,20 +42,28 @@ const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && GPPT_KICK & 1 =
 /// HCR_EL2.FMO and IMO.
 const TO_EL2: u64 = 1 << 3 | 1 << 4;
 
-/// Whether EL2's interrupts are in Group 0 there.
-pub const EL2_IN_GROUP0: bool = true;
+/// Whether EL2's interrupts are not in the group of the guest's on pCPU `index`, which runs a GPPT
+/// VM.
+pub fn is_apart(index: usize) -> bool {
+    !shares_group1(index)
+}
 
-/// Prepares the board for GPPT VMs. `which` has a bit for each pCPU that is reclaimed by a Group 0
-/// interrupt, `events` for each pCPU that is reclaimed by events. Returns whether the board has
-/// what they need. Called by the boot pCPU, with the distributor started.
-pub fn prepare(gicd: Registers, which: u32, events: u32) -> bool {
-    gppt_pcpus::set(which, events);
-    if which == 0 {
+/// Prepares the board for GPPT VMs. Returns whether the board has what they need. Called by the
+/// boot pCPU, with the distributor started.
+pub fn prepare(gicd: Registers, pcpus: GpptPcpus) -> bool {
+    gppt_pcpus::set(pcpus);
+    if pcpus.group0 == 0 {
         return true;
     }
     let control = gicd.read(0);
     gicd.write(0, control | GROUP0);
     control & DS != 0
+}
+
+/// Whether the board has one Security state. Non-secure software reads 0 where there are two (IHI
+/// 0069H, GICD_CTLR).
+pub(super) fn has_one_state(gicd: Registers) -> bool {
+    gicd.read(0) & DS != 0
 }
 
 /// Starts events on pCPU `index`, which is this one, if it is reclaimed by events.
@@ -81,11 +91,14 @@ pub fn name(pcpu: usize) -> u64 {
     plan().pcpus.get(pcpu).map_or(0, |row| row.mpidr)
 }
 
-/// Moves an SPI of EL2's to Group 0, with the most urgent priority, on the pCPU of a GPPT VM: that
-/// of the console's UART, if that pCPU drains the console, or one by which pCPUs call each other.
-pub fn claim(gicd: Registers, intid: u32) {
-    let word = bank::GROUP.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
-    gicd.write(word, gicd.read(word) & !(1 << (intid % 32)));
+/// Moves an SPI of EL2's to Group 0, unless EL2 and the guest share Group 1, with the most urgent
+/// priority, on the pCPU of a GPPT VM: that of the console's UART, if that pCPU drains the console,
+/// or one by which pCPUs call each other.
+pub fn claim(gicd: Registers, intid: u32, pcpu: usize) {
+    if is_apart(pcpu) {
+        let word = bank::GROUP.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
+        gicd.write(word, gicd.read(word) & !(1 << (intid % 32)));
+    }
     gicd.write8(IPRIORITYR.wrapping_add(u64::from(intid)), priority::KICK);
 }
 
@@ -106,6 +119,16 @@ pub fn kick(pcpu: usize) {
     } else {
         send(KICK, pcpu);
     }
+}
+
+/// Sends an SGI of Group 1 to the guest of pCPU `index`, whatever calls that pCPU otherwise.
+pub fn send_to_guest(sgi: u32, index: usize) {
+    super::super::sysreg::publish();
+    write!(
+        "icc_sgi1r_el1",
+        u64::from(sgi) << 24 | sgi_target(name(index))
+    );
+    isb();
 }
 
 /// Resets the CPU interface for the guest: Group 1 off, nothing active (ICC_IGRPEN1_EL1,
@@ -182,23 +205,27 @@ pub fn restore_group1(enabled: u64) {
     isb();
 }
 
-/// Starts the SPIs by which pCPUs call each other, if the plan has them. Called by the boot pCPU.
-pub fn start_calls(gicd: Registers) {
-    for index in 0..plan().pcpus.len() {
-        let Some(first) = call_spi(index) else {
-            return;
-        };
+/// Starts the SPIs by which pCPUs call each other, if the plan has them. Returns one that cannot be
+/// enabled: it is the Secure side's (IHI 0069H, GICD_ISENABLER\<n\>). Called by the boot pCPU.
+pub fn start_calls(gicd: Registers) -> Option<u32> {
+    let pcpus = 0..plan().pcpus.len();
+    for (index, first) in pcpus.filter_map(|index| Some((index, call_spi(index)?))) {
         for intid in [first, first.wrapping_add(1)] {
             configure(gicd, intid, true);
             route(gicd, intid, index);
             if has_gppt_vm(index) {
-                claim(gicd, intid);
+                claim(gicd, intid, index);
             }
             let word = bank::ENABLE.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
-            gicd.write(word, 1 << (intid % 32));
+            let bit = 1 << (intid % 32);
+            gicd.write(word, bit);
+            if gicd.read(word) & bit == 0 {
+                return Some(intid);
+            }
         }
     }
     mmu::share_frame(shared::GICD, plan().header.board.gicd, shared::GICD_PAGES);
+    None
 }
 
 /// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the
@@ -214,10 +241,16 @@ pub fn give_back(index: usize) -> bool {
     })
 }
 
-/// Routes interrupts to EL2 or to the guest.
-pub fn route_to_el2(el2: bool) {
+/// Routes interrupts to EL2.
+pub fn route_to_el2() {
+    write!("hcr_el2", read!("hcr_el2") | TO_EL2);
+    isb();
+}
+
+/// Routes interrupts as the guest has them.
+pub fn route_to_guest(controls: Controls) {
     let rest = read!("hcr_el2") & !TO_EL2;
-    write!("hcr_el2", if el2 { rest | TO_EL2 } else { rest });
+    write!("hcr_el2", rest | controls.hcr & TO_EL2);
     isb();
 }
 
@@ -226,10 +259,13 @@ pub fn is_signalled() -> bool {
     read!("isr_el1") & 0b11 << 6 != 0
 }
 
-/// Whether the CPU interface, in the state in which the guest has left it, would signal EL2's kick.
-/// Group 0 has a separate binary point, which is 0.
-pub fn lets_kick_through() -> bool {
+/// Whether the CPU interface of pCPU `index`, which is this one, would signal EL2's kick in the state
+/// in which the guest has left it. Group 0 has a separate binary point, which is 0.
+pub fn lets_kick_through(index: usize) -> bool {
     let running = common(Common::Running) & 0xff;
+    if shares_group1(index) {
+        return gppt_shared::lets_poke_through(running == IDLE);
+    }
     common(Common::Mask) != 0 && running >> 1 != 0
 }
 
@@ -287,24 +323,24 @@ impl Interface {
         };
         set_active_priorities([0; 4]);
         set_common(Common::Mask, 0xff);
-        route_to_el2(true);
+        route_to_el2();
         kept
     }
 
     /// Restores the CPU interface, with interrupts routed to the guest.
-    pub fn restore(&self) {
+    pub fn restore(&self, controls: Controls) {
         set_active_priorities(self.active);
         write!("icc_bpr1_el1", self.point);
         set_common(Common::Mask, self.mask);
         set_common(Common::Control, self.control);
         restore_group1(self.group1);
-        route_to_el2(false);
+        route_to_guest(controls);
     }
 }
 
 /// Returns the number of priority bits (ICC_CTLR_EL1.PRIbits), on which the number of active
 /// priorities registers depends.
-fn priority_bits() -> u64 {
+pub(super) fn priority_bits() -> u64 {
     (common(Common::Control) >> 8 & 7).saturating_add(1)
 }
 
@@ -335,15 +371,18 @@ fn set_active_priorities(active: [u64; 4]) {
 }
 
 impl Gic {
-    /// Puts EL2's private interrupts in `own` into Group 0, and starts the CPU interface for them.
-    pub(super) fn claim_for_gppt(&self, own: u32) {
+    /// Puts EL2's private interrupts in `own` into Group 0, unless EL2 and the guest share Group 1,
+    /// and starts the CPU interface of pCPU `index`, which is this one, for them.
+    pub(super) fn claim_for_gppt(&self, index: usize, own: u32) {
         if own == 0 {
             // Got back by events: EL2 has none, and what is there of Group 0 is the firmware's.
             set_common(Common::Control, 0);
             return restore_group1(0);
         }
-        let (frame, at) = self.frames.bank(bank::GROUP, 0);
-        frame.write(at, !own);
+        if is_apart(index) {
+            let (frame, at) = self.frames.bank(bank::GROUP, 0);
+            frame.write(at, !own);
+        }
         for intid in 0..32u32 {
             if own >> intid & 1 != 0 {
                 let (frame, at) = self.frames.bank(IPRIORITYR, 0);
@@ -352,6 +391,9 @@ impl Gic {
         }
         let (frame, at) = self.frames.bank(bank::ENABLE, 0);
         frame.write(at, own);
+        if !is_apart(index) {
+            return gppt_shared::start(has_one_state(self.frames.gicd()));
+        }
         // ICC_CTLR_EL1.EOImode 0, ICC_BPR0_EL1, ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1.
         write!("icc_ctlr_el1", 0);
         write!("icc_bpr0_el1", 0);

@@ -2,17 +2,37 @@
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+/// The pCPUs of GPPT VMs, one bit for each, by the way in which EL2 reclaims them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GpptPcpus {
+    /// By an interrupt of Group 0.
+    pub group0: u32,
+    /// By an event of the firmware.
+    pub events: u32,
+    /// By revoke and poke, where the guest and EL2 share Group 1.
+    pub shared: u32,
+}
+
 /// The pCPUs of GPPT VMs, one bit for each.
 static THERE: AtomicU32 = AtomicU32::new(0);
 
 /// The pCPUs of [`THERE`] that are reclaimed by events.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 
-/// Sets the pCPUs of GPPT VMs, one bit for each: those that are reclaimed by a Group 0 interrupt,
-/// and those that are reclaimed by events.
-pub(super) fn set(which: u32, events: u32) {
-    THERE.store(which | events, Relaxed);
-    EVENTS.store(events, Relaxed);
+/// The pCPUs of [`THERE`] where the guest and EL2 share Group 1.
+static SHARED: AtomicU32 = AtomicU32::new(0);
+
+/// Sets the pCPUs of GPPT VMs.
+pub(super) fn set(pcpus: GpptPcpus) {
+    let all = pcpus.group0 | pcpus.events | pcpus.shared;
+    THERE.store(all, Relaxed);
+    EVENTS.store(pcpus.events, Relaxed);
+    SHARED.store(pcpus.shared, Relaxed);
+}
+
+/// Whether the guest and EL2 share Group 1 on pCPU `index`.
+pub fn shares_group1(index: usize) -> bool {
+    SHARED.load(Relaxed) >> (index & 31) & 1 != 0
 }
 
 /// Whether pCPU `index` is reclaimed by events.

@@ -17,8 +17,10 @@ use super::v2::{
 
 pub use super::revoke::{give_to, has_gppt_vm, is_gone};
 
-/// Whether EL2's interrupts are in Group 0 there: no, they are in the group of the guest's.
-pub const EL2_IN_GROUP0: bool = false;
+/// Returns `false`: EL2's interrupts are in the group of the guest's.
+pub const fn is_apart(_: usize) -> bool {
+    false
+}
 
 /// Further registers of the CPU interface (IHI 0048B, 4.4): running priority, binary point of Group
 /// 1, active priorities of both groups, which are adjacent.
@@ -84,10 +86,16 @@ pub fn give_back(index: usize) -> bool {
     })
 }
 
-/// Routes interrupts to EL2 or to the guest.
-pub fn route_to_el2(el2: bool) {
+/// Routes interrupts to EL2.
+pub fn route_to_el2() {
+    write!("hcr_el2", read!("hcr_el2") | TO_EL2);
+    isb();
+}
+
+/// Routes interrupts as the guest has them.
+pub fn route_to_guest(controls: Controls) {
     let rest = read!("hcr_el2") & !TO_EL2;
-    write!("hcr_el2", if el2 { rest | TO_EL2 } else { rest });
+    write!("hcr_el2", rest | controls.hcr & TO_EL2);
     isb();
 }
 
@@ -106,7 +114,7 @@ pub fn is_signalled() -> bool {
 
 /// Whether the CPU interface, in the state in which the guest has left it, would signal an
 /// interrupt of EL2's.
-pub fn lets_kick_through() -> bool {
+pub fn lets_kick_through(_: usize) -> bool {
     let now = Interface::look();
     // The bits of the running priority that decide: those above the binary point.
     let below = now.point & 7;
@@ -207,12 +215,12 @@ impl Interface {
         GICC.write(GICC_PMR, 0xff);
         GICC.write(GICC_BPR, 0);
         GICC.write(GICC_CTLR, ON_SPLIT);
-        route_to_el2(true);
+        route_to_el2();
         kept
     }
 
     /// Restores the CPU interface, with interrupts routed to the guest.
-    pub fn restore(&self) {
+    pub fn restore(&self, controls: Controls) {
         GICC.write(GICC_CTLR, 0);
         for (n, bits) in self.active.into_iter().enumerate() {
             GICC.write(active(n), bits);
@@ -222,14 +230,14 @@ impl Interface {
         GICC.write(GICC_BPR, self.point);
         GICC.write(GICC_ABPR, self.alias);
         GICC.write(GICC_CTLR, self.control);
-        route_to_el2(false);
+        route_to_guest(controls);
     }
 }
 
 impl Gic {
     /// Starts EL2's private interrupts, with the most urgent priority. EL2 has the CPU interface at
     /// first.
-    pub(super) fn claim_for_gppt(&self, own: u32) {
+    pub(super) fn claim_for_gppt(&self, _: usize, own: u32) {
         for intid in 0..32u32 {
             if own >> intid & 1 != 0 {
                 let at = IPRIORITYR.wrapping_add(u64::from(intid));

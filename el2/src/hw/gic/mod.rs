@@ -11,6 +11,8 @@ pub mod gppt;
 pub mod gppt;
 #[cfg(not(feature = "gicv2"))]
 mod gppt_pcpus;
+#[cfg(not(feature = "gicv2"))]
+pub mod gppt_shared;
 mod pcpu;
 mod registers;
 mod revoke;

@@ -61,7 +61,7 @@ pub fn start_distributor(copy_windows: &mut CopyWindows, board: &Board) -> Regis
 }
 
 /// Returns the target of an SGI in the fields of ICC_SGI1R_EL1.
-const fn sgi_target(mpidr: u64) -> u64 {
+pub(super) const fn sgi_target(mpidr: u64) -> u64 {
     let (aff3, aff2, aff1, aff0) = (
         mpidr >> 32 & 0xff,
         mpidr >> 16 & 0xff,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bulkhead_model::board::Emulated;
+use bulkhead_model::board::{Emulated, Firmware};
 use bulkhead_model::survey::Survey;
 use bulkhead_runner::{emulated, fetch};
 
@@ -124,7 +124,7 @@ fn virt(gic: u32, more: &str) -> Emulated {
         cpus: 2,
         memory_mib: 2048,
         uarts: 1,
-        firmware: false,
+        firmware: Firmware::None,
         image_offset: 2 << 20,
         spis: 256,
     }

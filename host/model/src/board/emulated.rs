@@ -49,6 +49,33 @@ struct Choice<T> {
     most: Option<T>,
 }
 
+/// What runs at EL3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// Nothing: the GIC has one Security state, and the emulator is the firmware.
+    None,
+    /// Firmware with PSCI, and two Security states.
+    El3,
+    /// Trusted Firmware with SDEI.
+    TrustedFirmware,
+}
+
+impl Firmware {
+    /// The firmware of this name; a board has no others.
+    fn named(name: &str) -> Self {
+        match name {
+            "tf-a" => Self::TrustedFirmware,
+            "el3" => Self::El3,
+            _ => Self::None,
+        }
+    }
+
+    /// Whether the board has two Security states.
+    pub fn is_there(self) -> bool {
+        self != Self::None
+    }
+}
+
 /// An emulated board with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Emulated {
@@ -70,8 +97,8 @@ pub struct Emulated {
     pub memory_mib: u64,
     /// Number of PL011s; the first is the console, others are connected to nothing.
     pub uarts: u32,
-    /// Whether Trusted Firmware runs at EL3, and the board has two Security states.
-    pub firmware: bool,
+    /// What runs at EL3.
+    pub firmware: Firmware,
     /// Bytes from the start of the memory to where QEMU puts an image.
     pub image_offset: u64,
     /// Number of SPIs that the GIC has.
@@ -95,7 +122,7 @@ pub(super) fn defaults(text: &str) -> Result<Emulated, String> {
         cpus: parameters.cpus.default,
         memory_mib: parse_size(&parameters.memory.default)? >> 20,
         uarts: parameters.uarts.default,
-        firmware: parameters.firmware.default != "none",
+        firmware: Firmware::named(&parameters.firmware.default),
         image_offset: parse_size(&file.qemu.image_offset)?,
         spis: file.qemu.spis,
     })
@@ -165,7 +192,7 @@ pub(super) fn resolve(
         cpus,
         memory_mib: memory >> 20,
         uarts,
-        firmware: firmware != "none",
+        firmware: Firmware::named(&firmware),
         image_offset,
         spis: file.qemu.spis,
     })

@@ -16,10 +16,10 @@ use dtoolkit::fdt::Fdt;
 use zerocopy::FromZeros;
 
 use self::named::Resolved;
-use crate::describe::{BoardSource, BoardSpec, Code, Finding, Placed, System};
+use crate::describe::{BoardGic, BoardSource, BoardSpec, Code, Finding, Placed, System};
 
 pub use device::{PassthroughDevice, PassthroughIrq, pass};
-pub use emulated::{Emulated, EmulatedTree};
+pub use emulated::{Emulated, EmulatedTree, Firmware};
 pub use named::{Kind, Named, all, find, is_name};
 pub use plan_error::PlanError;
 pub use tree::{Entry, Tree};
@@ -52,6 +52,15 @@ pub struct Board {
 }
 
 impl Board {
+    /// What the interrupt modes of VMs depend on.
+    pub fn gic(&self) -> BoardGic {
+        let firmware = self.emulated.as_ref().map(|board| board.firmware);
+        BoardGic {
+            version: self.parts.gic_version,
+            two_states: firmware.is_some_and(Firmware::is_there),
+        }
+    }
+
     /// A board that has everything, in place of one that is not known: what is wrong here is so on any.
     pub fn any() -> Self {
         let cpu = |number| Cpu {

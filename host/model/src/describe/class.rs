@@ -188,13 +188,26 @@ impl InterruptSpec {
         self.asked.is_some()
     }
 
-    /// GPPT mode on a board with this version of the GIC: on a GICv2, plain `gppt` means the GICv2 mode.
-    pub fn gppt(&self, gic_version: u32) -> Option<Mode> {
+    /// GPPT mode on a board with this GIC: plain `gppt` means the GICv2 mode on a GICv2, and the mode in which EL2 shares
+    /// Group 1 where Group 0 is the firmware's, unless its events get the CPU back.
+    pub fn gppt(&self, gic: BoardGic) -> Option<Mode> {
         match self.asked {
-            Some(Mode::Recoverable) if gic_version == 2 => Some(Mode::V2),
+            Some(Mode::Recoverable) if gic.version == 2 => Some(Mode::V2),
+            Some(Mode::Recoverable) if gic.two_states && self.reclaim != Reclaim::Sdei => {
+                Some(Mode::Revocable)
+            }
             other => other,
         }
     }
+}
+
+/// What the modes of GPPT VMs depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct BoardGic {
+    /// Version of the GIC.
+    pub version: u32,
+    /// Whether there is firmware at EL3, whose Group 0 is.
+    pub two_states: bool,
 }
 
 /// The version of a GIC by its number.

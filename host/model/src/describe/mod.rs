@@ -28,7 +28,7 @@ use crate::failure::Failure;
 use keys::{CONSOLE, Key, SYSTEM};
 
 pub use board::{BoardSource, BoardSpec};
-pub use class::{Deviation, InterruptSpec, class_name, gic_version};
+pub use class::{BoardGic, Deviation, InterruptSpec, class_name, gic_version};
 pub use code::{Code, Severity};
 pub use cpu::{CpuSpec, CpuTime};
 pub use doorbell::DoorbellSpec;

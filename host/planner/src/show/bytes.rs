@@ -189,7 +189,14 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
         let cpu = plan.pcpus.get(usize::from(vcpu.pcpu));
         cpu.map(|cpu| Hex(cpu.mpidr))
     };
-    let modes = ["vgic", "recoverable", "pmr-trapped", "pmr-direct", "gicv2"];
+    let modes = [
+        "vgic",
+        "recoverable",
+        "pmr-trapped",
+        "pmr-direct",
+        "gicv2",
+        "revocable",
+    ];
     let reclaims = ["always", "guaranteed", "cooperative", "sdei"];
     let kinds = ["pl011", "pl031", "sbsa-watchdog"];
     let word = |words: &[&'static str], number: u16| words.get(usize::from(number)).copied();

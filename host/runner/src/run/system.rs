@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use bulkhead_model::board::Firmware;
 use bulkhead_model::describe::{self, PayloadSpec, VmSpec, class_name};
 use bulkhead_model::failure::Failure;
 
@@ -72,7 +73,7 @@ impl System {
                 "boot the image on the board, or name a board of boards/ that has `[qemu]`",
             )));
         };
-        if board.firmware {
+        if board.firmware == Firmware::TrustedFirmware {
             firmware::make()?;
         }
         let vms = built.planned.vms.iter();
