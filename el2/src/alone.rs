@@ -47,7 +47,7 @@ pub fn block(vcpu: &mut Vcpu) {
     if vm::all_stopped() && vcpu.console().is_some_and(|service| service.is_done()) {
         firmware::power_off();
     }
-    gic::el2_wait(vcpu.index);
+    gic::el2_wait(vcpu.index, false);
     upcall::poll(vcpu);
 }
 

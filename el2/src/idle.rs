@@ -50,7 +50,7 @@ pub fn wait(idle: &mut Vcpu) -> ! {
         if vm::all_stopped() && idle.console().is_some_and(|service| service.is_done()) {
             firmware::power_off();
         }
-        gic::el2_wait(idle.index);
+        gic::el2_wait(idle.index, false);
     }
 }
 

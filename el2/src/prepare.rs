@@ -116,7 +116,7 @@ pub fn start_pcpu(vcpu: &mut Vcpu) {
     } else {
         kick
     };
-    let wanted = if gic::gppt::has_events(vcpu.index) {
+    let wanted = if gic::gppt::has_events(vcpu.index) || gic::gppt::shares_group1(vcpu.index) {
         0
     } else {
         sgis | rest

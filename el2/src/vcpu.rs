@@ -189,7 +189,7 @@ impl Vcpu {
     #[inline(always)]
     pub fn idle(index: usize) -> Self {
         let plan = plan();
-        let group0 = gic::gppt::has_gppt_vm(index) && gic::gppt::is_apart(index);
+        let group0 = gic::gppt::EL2_LEAVES_GROUP1 && gic::gppt::has_gppt_vm(index);
         Self {
             frame: Frame::default(),
             stats: ExitStats::new(0),

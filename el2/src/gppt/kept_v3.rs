@@ -3,7 +3,6 @@
 use bulkhead_core::gppt::{Kick, Mode, V3};
 
 use crate::hw::gic::gppt::Interface;
-use crate::hw::gic::gppt_shared::Shared;
 
 /// The version-specific part of the filter.
 pub type Kind = V3;
@@ -19,17 +18,14 @@ pub enum Kept {
     Group1(u64),
     /// The CPU interface while EL2 has it, as it does at first; `None` while the guest has it.
     All(Option<Interface>),
-    /// As [`Self::All`], where the guest and EL2 share Group 1.
-    Shared(Option<Shared>),
 }
 
 impl Kept {
     /// Returns the state before the guest runs.
     pub fn of(mode: Mode) -> Self {
         match mode.kick() {
-            Kick::Group0 => Self::Group1(0),
             Kick::RevokeAndPoke if mode.el2_in_group0() => Self::All(Some(Interface::RESET)),
-            Kick::RevokeAndPoke => Self::Shared(Some(Shared::RESET)),
+            Kick::Group0 | Kick::RevokeAndPoke => Self::Group1(0),
         }
     }
 }

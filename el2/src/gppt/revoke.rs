@@ -60,7 +60,7 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
     }
     if gic::gppt::lets_kick_through(vcpu.index) {
         gic::gppt::route_to_el2();
-        gic::el2_wait(vcpu.index);
+        gic::el2_wait(vcpu.index, true);
         if let Some(gppt) = &vcpu.gppt {
             gic::gppt::route_to_guest(gppt.controls);
         }
@@ -70,7 +70,7 @@ pub fn wait(vcpu: &mut Vcpu) -> bool {
         gppt.save_interface(&vcpu.gic);
     }
     if !upcall::poll(vcpu) {
-        gic::el2_wait(vcpu.index);
+        gic::el2_wait(vcpu.index, false);
         upcall::poll(vcpu);
     }
     // If this ends the VM, EL2 keeps the CPU interface.

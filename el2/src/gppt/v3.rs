@@ -5,7 +5,7 @@ use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, sgi};
 use bulkhead_core::monitor::Gate;
 
 use crate::hw::gic::gppt::Interface;
-use crate::hw::gic::gppt_shared::{self, Shared};
+use crate::hw::gic::gppt_shared;
 use crate::hw::gic::{self, Gic, Taken};
 use crate::hw::{sdei, upcall};
 use crate::plan::plan;
@@ -25,10 +25,8 @@ impl Gppt {
         }
         gic::gppt::reset_interface(self.controls, self.mode == Mode::PmrTrapped);
         self.kept = Kept::of(self.mode);
-        match self.kept {
-            Kept::Group1(_) => {}
-            Kept::All(_) => gic::gppt::route_to_el2(),
-            Kept::Shared(_) => gppt_shared::take_over(),
+        if matches!(self.kept, Kept::All(_)) {
+            gic::gppt::route_to_el2();
         }
     }
 
@@ -45,11 +43,6 @@ impl Gppt {
                 *kept = Some(Interface::save());
                 gic.enable(plan().header.board.hyp_timer_intid);
             }
-            Kept::Shared(Some(_)) => {}
-            Kept::Shared(kept) => {
-                *kept = Some(Shared::save());
-                gic.enable(plan().header.board.hyp_timer_intid);
-            }
         }
     }
 
@@ -59,12 +52,6 @@ impl Gppt {
         match &mut self.kept {
             Kept::Group1(enabled) => gic::gppt::restore_group1(*enabled),
             Kept::All(kept) => {
-                if let Some(kept) = kept.take() {
-                    gic.disable(plan().header.board.hyp_timer_intid);
-                    kept.restore(self.controls);
-                }
-            }
-            Kept::Shared(kept) => {
                 if let Some(kept) = kept.take() {
                     gic.disable(plan().header.board.hyp_timer_intid);
                     kept.restore(self.controls);
@@ -83,15 +70,9 @@ impl Gppt {
             Kept::All(Some(kept)) => *kept,
             _ => Interface::look(),
         };
-        let group1 = match &self.kept {
-            Kept::Shared(Some(kept)) => kept.group1,
-            _ => now.group1,
-        };
         let seen = |which: Common, board| match self.mode {
             Mode::PmrDirect => board,
-            Mode::Revocable if gppt_shared::shows_board_priorities() => {
-                which.to_guest(which.to_guest(board))
-            }
+            Mode::Revocable => gppt_shared::to_guest(which, board),
             _ => which.to_guest(board),
         };
         let running = seen(Common::Running, now.running) & 0xff;
@@ -106,7 +87,7 @@ impl Gppt {
             } else {
                 running
             },
-            groups: group1 << 1,
+            groups: now.group1 << 1,
             forwarded,
             fiq: 0b01,
         }
@@ -167,13 +148,13 @@ pub fn was_revoked(vcpu: &Vcpu, class: u64) -> bool {
     class == ec::STEP_LOWER || class == ec::FETCH_LOWER && revoke::is_gone(vcpu)
 }
 
-/// Acknowledges EL2's interrupt that has arrived as a FIQ. An event has no interrupt to
-/// acknowledge, and where Group 0 is the firmware's its registers are not EL2's to read.
+/// Acknowledges EL2's interrupt that has arrived as a FIQ. Where Group 0 is the firmware's, EL2 has
+/// none, and its registers are not EL2's to read.
 pub fn acknowledge(vcpu: &Vcpu) -> Taken {
-    if vcpu.group0 && !gic::gppt::has_events(vcpu.index) {
-        gic::acknowledge_group0()
-    } else {
+    if gic::gppt::has_events(vcpu.index) || gic::gppt::shares_group1(vcpu.index) {
         Taken::NOTHING
+    } else {
+        gic::acknowledge_group0()
     }
 }
 
@@ -188,20 +169,26 @@ pub fn finish_revoke(vcpu: &mut Vcpu) {
 }
 
 fn look(vcpu: &mut Vcpu) {
-    sdei::answer();
+    if gic::gppt::has_events(vcpu.index) {
+        sdei::answer();
+    }
     gic::order_acknowledge();
     upcall::deliver_mail(vcpu);
     sched::on_mail(vcpu);
 }
 
-/// Handles an event of the firmware on a pCPU that is reclaimed by events, and returns whether
-/// there was one; `None` on any other pCPU.
+/// Handles a message to a pCPU on which EL2 has no interrupts, and returns whether there was one;
+/// `None` on any other pCPU.
 pub fn poll_event(vcpu: &mut Vcpu) -> Option<bool> {
-    gic::gppt::has_events(vcpu.index).then(|| {
-        let signalled = sdei::is_signalled();
-        if signalled {
-            look(vcpu);
-        }
-        signalled
-    })
+    let signalled = if gic::gppt::has_events(vcpu.index) {
+        sdei::is_signalled()
+    } else if gic::gppt::shares_group1(vcpu.index) {
+        gppt_shared::answer(vcpu.index)
+    } else {
+        return None;
+    };
+    if signalled {
+        look(vcpu);
+    }
+    Some(signalled)
 }

@@ -88,10 +88,7 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
             Some(_) if reclaim == Reclaim::Sdei => "not in its mode",
             _ => "EL2 gets it back in any case",
         };
-        let gic = known
-            .gic_place
-            .clone()
-            .filter(|_| known.gic.version == 2);
+        let gic = known.gic_place.clone().filter(|_| known.gic.version == 2);
         findings.push(
             Finding::new(Code::InterruptsReclaim, why)
                 .at(span.clone(), label)
@@ -126,7 +123,13 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     let gic = known.gic_place;
     let reasons = [
         board.map(|reason| (reason.to_owned(), gic.clone(), "the board's GIC")),
-        firmware.map(|reason| (reason.to_owned(), known.firmware_place, "the board's firmware")),
+        firmware.map(|reason| {
+            (
+                reason.to_owned(),
+                known.firmware_place,
+                "the board's firmware",
+            )
+        }),
         strangers,
         (spec.vcpus > 1).then(|| ("it has more than one vCPU".to_owned(), None, "")),
         known.told.map(|told| {
@@ -193,10 +196,7 @@ pub(super) fn call_spis(
     findings: &mut Vec<Finding>,
 ) -> Vec<u16> {
     let gic = board.gic();
-    let unseen = system
-        .vms
-        .iter()
-        .find(|spec| sends_sgis_itself(spec, gic));
+    let unseen = system.vms.iter().find(|spec| sends_sgis_itself(spec, gic));
     let called = |cpu: &PlannedCpu| -> Option<&VmSpec> {
         let mut vms = cpu.vcpus.iter().map(|(vm, _)| &system.vms[*vm]);
         unseen.or_else(|| vms.find(|spec| spec.interrupts.gppt(gic) == Some(Mode::Revocable)))

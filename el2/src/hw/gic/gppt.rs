@@ -1,8 +1,7 @@
 //! The pCPU of a GPPT VM on a GICv3 (`docs/adr/0016-gppt.md`). With one Security state, EL2's own
 //! interrupts are in Group 0 there, with the most urgent priority, and arrive as FIQ; Group 1 is
 //! the guest's. Where firmware has Group 0, EL2 has no interrupts there: it reclaims the pCPU by
-//! an event of the firmware, or shares Group 1 with the guest and has no interrupt enabled there
-//! while the guest runs, but the poke ([`shared`](super::gppt_shared)).
+//! an event of the firmware, or shares Group 1 with the guest ([`gppt_shared`]).
 
 use bulkhead_core::console::text::TextLine;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
@@ -42,11 +41,8 @@ const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && GPPT_KICK & 1 =
 /// HCR_EL2.FMO and IMO.
 const TO_EL2: u64 = 1 << 3 | 1 << 4;
 
-/// Whether EL2's interrupts are not in the group of the guest's on pCPU `index`, which runs a GPPT
-/// VM.
-pub fn is_apart(index: usize) -> bool {
-    !shares_group1(index)
-}
+/// Whether EL2 takes no interrupts of Group 1 there.
+pub const EL2_LEAVES_GROUP1: bool = true;
 
 /// Prepares the board for GPPT VMs. Returns whether the board has what they need. Called by the
 /// boot pCPU, with the distributor started.
@@ -62,7 +58,7 @@ pub fn prepare(gicd: Registers, pcpus: GpptPcpus) -> bool {
 
 /// Whether the board has one Security state. Non-secure software reads 0 where there are two (IHI
 /// 0069H, GICD_CTLR).
-pub(super) fn has_one_state(gicd: Registers) -> bool {
+fn has_one_state(gicd: Registers) -> bool {
     gicd.read(0) & DS != 0
 }
 
@@ -77,10 +73,13 @@ pub fn start_events(index: usize) {
     }
 }
 
-/// Waits for an interrupt, or an event, on pCPU `index`, which is this one.
-pub fn wait(index: usize) {
+/// Waits for an interrupt, or an event, on pCPU `index`, which is this one; `for_guest`: for what
+/// would end the guest's WFI.
+pub fn wait(index: usize, for_guest: bool) {
     if has_events(index) {
         sdei::wait();
+    } else if shares_group1(index) && !for_guest {
+        gppt_shared::wait(index);
     } else {
         cpu::wait();
     }
@@ -95,7 +94,7 @@ pub fn name(pcpu: usize) -> u64 {
 /// priority, on the pCPU of a GPPT VM: that of the console's UART, if that pCPU drains the console,
 /// or one by which pCPUs call each other.
 pub fn claim(gicd: Registers, intid: u32, pcpu: usize) {
-    if is_apart(pcpu) {
+    if !shares_group1(pcpu) {
         let word = bank::GROUP.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
         gicd.write(word, gicd.read(word) & !(1 << (intid % 32)));
     }
@@ -108,10 +107,18 @@ pub fn kick(pcpu: usize) {
         if has_events(pcpu) {
             return sdei::signal(pcpu);
         }
+        let shares = shares_group1(pcpu);
+        if shares {
+            gppt_shared::signal(pcpu);
+        }
         super::super::sysreg::publish();
         let target = target(pcpu);
         if target & BY_SPI != 0 {
-            return call(KICK, target);
+            call(KICK, target);
+            if shares {
+                gppt_shared::wake();
+            }
+            return;
         }
         // ICC_SGI0R_EL1
         write!("icc_sgi0r_el1", u64::from(GPPT_KICK) << 24 | target);
@@ -264,7 +271,7 @@ pub fn is_signalled() -> bool {
 pub fn lets_kick_through(index: usize) -> bool {
     let running = common(Common::Running) & 0xff;
     if shares_group1(index) {
-        return gppt_shared::lets_poke_through(running == IDLE);
+        return gppt_shared::lets_poke_through(running);
     }
     common(Common::Mask) != 0 && running >> 1 != 0
 }
@@ -371,18 +378,16 @@ fn set_active_priorities(active: [u64; 4]) {
 }
 
 impl Gic {
-    /// Puts EL2's private interrupts in `own` into Group 0, unless EL2 and the guest share Group 1,
-    /// and starts the CPU interface of pCPU `index`, which is this one, for them.
-    pub(super) fn claim_for_gppt(&self, index: usize, own: u32) {
+    /// Puts EL2's private interrupts in `own` into Group 0, and starts the CPU interface for them.
+    pub(super) fn claim_for_gppt(&self, own: u32) {
         if own == 0 {
-            // Got back by events: EL2 has none, and what is there of Group 0 is the firmware's.
+            // EL2 has none, and what is there of Group 0 is the firmware's.
             set_common(Common::Control, 0);
-            return restore_group1(0);
+            restore_group1(0);
+            return gppt_shared::start(has_one_state(self.frames.gicd()));
         }
-        if is_apart(index) {
-            let (frame, at) = self.frames.bank(bank::GROUP, 0);
-            frame.write(at, !own);
-        }
+        let (frame, at) = self.frames.bank(bank::GROUP, 0);
+        frame.write(at, !own);
         for intid in 0..32u32 {
             if own >> intid & 1 != 0 {
                 let (frame, at) = self.frames.bank(IPRIORITYR, 0);
@@ -391,9 +396,6 @@ impl Gic {
         }
         let (frame, at) = self.frames.bank(bank::ENABLE, 0);
         frame.write(at, own);
-        if !is_apart(index) {
-            return gppt_shared::start(has_one_state(self.frames.gicd()));
-        }
         // ICC_CTLR_EL1.EOImode 0, ICC_BPR0_EL1, ICC_IGRPEN0_EL1, ICC_IGRPEN1_EL1.
         write!("icc_ctlr_el1", 0);
         write!("icc_bpr0_el1", 0);

@@ -17,10 +17,8 @@ use super::v2::{
 
 pub use super::revoke::{give_to, has_gppt_vm, is_gone};
 
-/// Returns `false`: EL2's interrupts are in the group of the guest's.
-pub const fn is_apart(_: usize) -> bool {
-    false
-}
+/// Whether EL2 takes no interrupts of Group 1 there: a GICv2 is used with one group.
+pub const EL2_LEAVES_GROUP1: bool = false;
 
 /// Further registers of the CPU interface (IHI 0048B, 4.4): running priority, binary point of Group
 /// 1, active priorities of both groups, which are adjacent.
@@ -40,11 +38,16 @@ pub const fn has_events(_: usize) -> bool {
     false
 }
 
+/// Returns `false`: this is about a GICv3.
+pub const fn shares_group1(_: usize) -> bool {
+    false
+}
+
 /// Does nothing: a GICv2 is not used with events of the firmware.
 pub const fn start_events(_: usize) {}
 
 /// Waits for an interrupt.
-pub fn wait(_: usize) {
+pub fn wait(_: usize, _: bool) {
     cpu::wait();
 }
 
@@ -237,7 +240,7 @@ impl Interface {
 impl Gic {
     /// Starts EL2's private interrupts, with the most urgent priority. EL2 has the CPU interface at
     /// first.
-    pub(super) fn claim_for_gppt(&self, _: usize, own: u32) {
+    pub(super) fn claim_for_gppt(&self, own: u32) {
         for intid in 0..32u32 {
             if own >> intid & 1 != 0 {
                 let at = IPRIORITYR.wrapping_add(u64::from(intid));

@@ -37,10 +37,11 @@ pub use version::{
     ends_in_two_steps, gate, private_frames, route, set_timer_register, start_distributor,
 };
 
-/// Waits for an interrupt on pCPU `index`, which is this one and has nothing to run. A separate
-/// symbol for measurements: time spent here delays no guest.
+/// Waits for an interrupt on pCPU `index`, which is this one and has nothing to run; `for_guest`: in
+/// the place of its GPPT VM, whose interrupts are open. A separate symbol for measurements: time
+/// spent here delays no guest.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn el2_wait(index: usize) {
-    gppt::wait(index);
+pub extern "C" fn el2_wait(index: usize, for_guest: bool) {
+    gppt::wait(index, for_guest);
 }

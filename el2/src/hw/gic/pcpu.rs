@@ -58,7 +58,7 @@ impl Gic {
         self.frames.start(index, if own { 0 } else { wanted });
         self.list_registers = version::start_cpu_interface().min(16);
         if own {
-            self.claim_for_gppt(index, wanted);
+            self.claim_for_gppt(wanted);
         }
         self.is_fastpath = version::is_fastpath(self.list_registers);
         self.usable = (1u32 << self.list_registers).wrapping_sub(1) & !1;
