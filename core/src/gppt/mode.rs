@@ -178,8 +178,11 @@ impl Mode {
     /// Returns, as text, what a guest with a vGIC can do and a guest in this mode cannot.
     pub const fn lacks(self) -> &'static str {
         match self {
-            Self::Recoverable | Self::Revocable => {
+            Self::Recoverable => {
                 "its priority mask (ICC_PMR_EL1) masks nothing, and EOImode 1 ends interrupts as 0 does"
+            }
+            Self::Revocable => {
+                "its priority mask (ICC_PMR_EL1) masks nothing, EOImode 1 ends interrupts as 0 does, and it has a quarter of the GIC's priorities: 8 levels of 32"
             }
             Self::PmrTrapped => {
                 "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit"

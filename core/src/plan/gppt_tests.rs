@@ -221,6 +221,43 @@ fn direct() -> Sample {
     sample
 }
 
+/// Where EL2 shares Group 1 with a VM, the pCPU of that VM is called by SPIs, and no other pCPU is.
+#[test]
+fn the_pcpu_of_a_vm_that_shares_group_1_is_called_by_spis() {
+    let built = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);
+    let mut good = direct();
+    good.vms[1].interrupts = InterruptMode::GpptRevocable as u16;
+    let own = good.vcpus.iter().find(|vcpu| vcpu.vm == 1);
+    let pcpu = usize::from(own.expect("one").pcpu);
+    for (row, other) in good.pcpus.iter_mut().enumerate() {
+        if row != pcpu {
+            other.call_spi = 0;
+        }
+    }
+    assert_eq!(built(&good), Ok(()));
+    let calls = Err(Invariant::PcpuCallSpi);
+    let with = |pcpu: usize, spi: u16| {
+        let mut sample = good.clone();
+        sample.pcpus[pcpu].call_spi = spi;
+        built(&sample)
+    };
+    assert_eq!(with(pcpu, 0), calls, "SGIs, which the guest has");
+    for other in (0..good.pcpus.len()).filter(|other| *other != pcpu) {
+        assert_eq!(with(other, 200), calls, "SGIs are free there");
+    }
+    let mut always = good.clone();
+    always.vms[1].reclaim = Reclaim::Always as u16;
+    assert_eq!(built(&always), Err(Invariant::VmReclaim));
+    let mut events = good.clone();
+    events.vms[1].reclaim = Reclaim::Sdei as u16;
+    assert_eq!(built(&events), Err(Invariant::VmReclaim));
+    let mut drains = good.clone();
+    for (row, other) in drains.pcpus.iter_mut().enumerate() {
+        other.service = u16::from(row == pcpu);
+    }
+    assert_eq!(built(&drains), Err(Invariant::VmInterruptsBuilt));
+}
+
 #[test]
 fn where_sgis_are_not_seen_nobody_else_uses_them() {
     let built = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);

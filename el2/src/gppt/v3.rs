@@ -183,7 +183,7 @@ pub fn poll_event(vcpu: &mut Vcpu) -> Option<bool> {
     let signalled = if gic::gppt::has_events(vcpu.index) {
         sdei::is_signalled()
     } else if gic::gppt::shares_group1(vcpu.index) {
-        gppt_shared::answer(vcpu.index)
+        gic::gppt::answer(vcpu.index)
     } else {
         return None;
     };

@@ -128,6 +128,13 @@ pub fn wait() {
     unsafe { core::arch::asm!("dsb sy", "wfi", options(nostack, preserves_flags)) }
 }
 
+/// Waits for an event (WFE).
+#[cfg(not(feature = "gicv2"))]
+pub fn wait_for_event() {
+    // SAFETY: [R-SYSREG] a hint.
+    unsafe { core::arch::asm!("wfe", options(nostack, preserves_flags)) }
+}
+
 /// Hints that other CPUs may run first (YIELD): an emulator that runs its CPUs in turns switches to
 /// the next.
 pub fn let_others() {

@@ -5,11 +5,12 @@ use crate::gppt::sgi::{Sgi, by_distributor, by_register};
 use crate::gppt::{Kick, Mode, Reclaim, View};
 use crate::vgic::{Notify, Version};
 
-const ALL: [Mode; 4] = [
+const ALL: [Mode; 5] = [
     Mode::Recoverable,
     Mode::PmrTrapped,
     Mode::PmrDirect,
     Mode::V2,
+    Mode::Revocable,
 ];
 
 #[test]
@@ -41,11 +42,8 @@ fn interrupts_of_group_1_come_to_el1_in_every_mode() {
         ] {
             let controls = mode.controls(reclaim, lent);
             assert_eq!(controls.hcr & 1 << 4, 0, "IMO");
-            assert_eq!(
-                controls.hcr & 1 << 3 != 0,
-                mode.kick() == Kick::Group0,
-                "FMO"
-            );
+            let sgis_trap = mode.kick() == Kick::Group0 || mode == Mode::Revocable;
+            assert_eq!(controls.hcr & 1 << 3 != 0, sgis_trap, "FMO");
             assert_eq!(
                 controls.hcr & 1 << 13 != 0,
                 reclaim == Reclaim::Guaranteed,
@@ -59,9 +57,13 @@ fn interrupts_of_group_1_come_to_el1_in_every_mode() {
         }
     }
     let ich = |lent| ALL.map(|mode| mode.controls(Reclaim::Cooperative, lent).ich);
-    assert_eq!(ich(false), [0, 1 << 10, 1 << 11, 0]);
+    assert_eq!(ich(false), [0, 1 << 10, 1 << 11, 0, 0]);
     let dir = 1 << 14;
-    assert_eq!(ich(true), [0, 1 << 10, 1 << 11 | dir, 0], "others' SPIs");
+    assert_eq!(
+        ich(true),
+        [0, 1 << 10, 1 << 11 | dir, 0, 0],
+        "others' SPIs"
+    );
 }
 
 #[test]
@@ -72,7 +74,7 @@ fn a_mode_that_the_board_cannot_do_says_why() {
         let other = if mode == Mode::V2 { V3 } else { V2 };
         assert!(mode.refusal(other, true, false).is_some());
         let two_states = mode.refusal(mode.version(), false, false);
-        assert_eq!(two_states.is_some(), mode != Mode::V2);
+        assert_eq!(two_states.is_some(), mode.el2_in_group0());
         let strangers = mode.refusal(mode.version(), true, true);
         assert_eq!(strangers.is_some(), mode == Mode::PmrDirect);
         assert_eq!(strangers.is_some(), !mode.filters_sgis());

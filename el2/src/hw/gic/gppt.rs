@@ -9,7 +9,7 @@ use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priori
 use super::super::layout::shared;
 use super::super::mmio::Registers;
 use super::super::plan::plan;
-use super::super::sysreg::{dsb, isb, read, write};
+use super::super::sysreg::{dsb, isb, read, send_event, write};
 use super::super::{cpu, fault, mmu, sdei};
 use super::by_spi::{BY_SPI, GICD, call, call_spi};
 use super::gppt_pcpus;
@@ -32,7 +32,7 @@ const GROUP0: u32 = 1;
 const ROUTING: u64 = 1 << 3 | 1 << 4 | 1 << 13;
 
 /// The value of ICC_RPR_EL1 while no interrupt is active.
-const IDLE: u64 = 0xff;
+pub(super) const IDLE: u64 = 0xff;
 /// The largest number of priorities that can be active at once.
 const PRIORITIES: usize = 128;
 
@@ -116,7 +116,7 @@ pub fn kick(pcpu: usize) {
         if target & BY_SPI != 0 {
             call(KICK, target);
             if shares {
-                gppt_shared::wake();
+                send_event();
             }
             return;
         }
@@ -238,14 +238,27 @@ pub fn start_calls(gicd: Registers) -> Option<u32> {
 /// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the
 /// revocation. `false`: another pCPU has the claim.
 pub fn give_back(index: usize) -> bool {
-    revoke::restore(index, || {
-        if let Some(first) = call_spi(index) {
-            let intid = first.wrapping_add(KICK & 1);
-            let word = bank::CLEAR_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
-            GICD.write(word, 1 << (intid % 32));
-            GICD.read(word);
-        }
-    })
+    revoke::restore(index, || forget_poke(index))
+}
+
+fn forget_poke(index: usize) {
+    if let Some(first) = call_spi(index) {
+        let intid = first.wrapping_add(KICK & 1);
+        let word = bank::CLEAR_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
+        GICD.write(word, 1 << (intid % 32));
+        GICD.read(word);
+    }
+}
+
+/// Takes the mark of pCPU `index`, which is this one, shares Group 1 with its guest, and looks for
+/// messages next. A poke that follows a later mark may vanish with those before: whoever sets the
+/// mark has revoked the stage 2, too.
+pub fn answer(index: usize) -> bool {
+    let marked = gppt_shared::answer(index);
+    if marked {
+        forget_poke(index);
+    }
+    marked
 }
 
 /// Routes interrupts to EL2.

@@ -1,18 +1,30 @@
 //! The pCPU of a GPPT VM where Group 0 is the firmware's, and EL2 and the guest share Group 1
-//! (`docs/adr/0023-gppt-under-firmware.md`). EL2 has no interrupts there: what the guest has active
-//! would keep them away, also while EL2 has the pCPU. A message comes with a flag and an event
-//! (SEV), for which EL2 waits; only a guest that sleeps is woken by an interrupt, the poke.
+//! (`docs/adr/0023-gppt-under-firmware.md`). EL2 relies on no interrupt there: what the guest has
+//! active keeps them away, also while EL2 has the pCPU. A message comes with a mark, an interrupt
+//! (the poke) and an event (SEV). The poke wakes a guest that sleeps, and EL2, unless the guest has
+//! something active: then EL2 waits for the event.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bulkhead_abi::plan::MAX_PCPUS;
 use bulkhead_core::gppt::{Common, priority};
 
-use super::super::sysreg::{read, send_event};
-use super::gppt::{common, group1, priority_bits, restore_group1, set_common};
+use super::super::cpu;
+use super::super::sysreg::{isb, read, write};
+use super::gppt::{IDLE, common, group1, priority_bits, restore_group1, route_to_el2, set_common};
 
 /// Whether a message has been sent to a pCPU that it has not looked for.
 static SIGNALLED: [AtomicBool; MAX_PCPUS] = [const { AtomicBool::new(false) }; MAX_PCPUS];
+
+/// The least urgent priority mask that the guest's interrupts do not pass, and the poke does: the
+/// most urgent priority that a guest has, as the CPU interface shows it.
+fn most_urgent() -> u8 {
+    if SHOWS_BOARD.load(Relaxed) {
+        priority::to_board(priority::MOST_URGENT)
+    } else {
+        priority::MOST_URGENT
+    }
+}
 
 /// Whether priority mask and running priority are shown as they are on the board, although those
 /// of interrupts are not. It is so on all pCPUs or on none.
@@ -50,13 +62,8 @@ pub fn to_guest(which: Common, shown: u64) -> u64 {
 /// enable and the binary point that the guest has set. If not, neither is any interrupt of the
 /// guest's.
 pub(super) fn lets_poke_through(running: u64) -> bool {
-    let least = if SHOWS_BOARD.load(Relaxed) {
-        priority::to_board(priority::MOST_URGENT)
-    } else {
-        priority::MOST_URGENT
-    };
-    let separate = running >= u64::from(least) && read!("icc_bpr1_el1") & 7 <= SEPARATES;
-    group1() != 0 && (separate || running == 0xff)
+    let separate = running >= u64::from(most_urgent()) && read!("icc_bpr1_el1") & 7 <= SEPARATES;
+    group1() != 0 && (separate || running == IDLE)
 }
 
 /// Marks pCPU `index` before it is called.
@@ -65,19 +72,30 @@ pub(super) fn signal(index: usize) {
 }
 
 /// Takes the mark of pCPU `index`, which is this one and looks for messages next.
-pub fn answer(index: usize) -> bool {
+pub(super) fn answer(index: usize) -> bool {
     SIGNALLED[index % MAX_PCPUS].swap(false, Relaxed)
 }
 
-/// Waits for a mark of pCPU `index`, which is this one.
+/// Waits for a mark of pCPU `index`, which is this one, while the guest's group is disabled.
 pub(super) fn wait(index: usize) {
-    while !SIGNALLED[index % MAX_PCPUS].load(Relaxed) {
-        // SAFETY: [R-SYSREG] a hint. The event register is set by an SEV that comes before it.
-        unsafe { core::arch::asm!("wfe", options(nostack, preserves_flags)) }
+    let is_marked = || SIGNALLED[index % MAX_PCPUS].load(Relaxed);
+    if common(Common::Running) != IDLE {
+        while !is_marked() {
+            // The event register is set by an SEV that came before.
+            cpu::wait_for_event();
+        }
+        return;
     }
-}
-
-/// Wakes a pCPU that waits for its mark, after that was set.
-pub(super) fn wake() {
-    send_event();
+    let routing = read!("hcr_el2");
+    route_to_el2();
+    set_common(Common::Mask, u64::from(most_urgent()));
+    restore_group1(1);
+    // The poke follows the mark.
+    if !is_marked() {
+        cpu::wait();
+    }
+    restore_group1(0);
+    set_common(Common::Mask, 0xff);
+    write!("hcr_el2", routing);
+    isb();
 }
