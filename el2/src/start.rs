@@ -303,7 +303,13 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
         gic::gppt::claim(gicd, plan().header.board.uart_intid, drainer);
     }
     hold_stage2_roots();
+    start_calls(gicd, uart);
+}
+
+/// Starts the SPIs by which pCPUs call each other.
+fn start_calls(gicd: Registers, uart: Uart) {
     if let Some(intid) = gic::gppt::start_calls(gicd) {
+        let mut line = Said::new();
         line.text(refused!("board-spis: the firmware does not give INTID "))
             .decimal(u64::from(intid))
             .text(" to EL2, which is to call a pCPU by it");
@@ -314,8 +320,9 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
 /// Records the stage 2 of GPPT VMs. The proof of the plan says that no GPPT VM runs on the pCPU
 /// that drains the console.
 #[cfg(feature = "gicv2")]
-fn give_interrupts(_: Registers, _: usize, _: Uart) {
+fn give_interrupts(gicd: Registers, _: usize, uart: Uart) {
     hold_stage2_roots();
+    start_calls(gicd, uart);
 }
 
 /// Records the stage 2 of the VMs that could mask EL2's interrupts, so that it can be taken away.

@@ -103,9 +103,6 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     let board = mode.refusal(version, true, false);
     let firmware = match spec.interrupts.reclaim {
         _ if !known.gic.two_states || board.is_some() => None,
-        _ if mode == Mode::V2 => {
-            Some("EL2 wakes it by SGI 15, which on a GICv2 is that of the firmware at EL3")
-        }
         Reclaim::Sdei => None,
         Reclaim::Guaranteed | Reclaim::Cooperative => mode.refusal(version, false, false),
     };
@@ -199,7 +196,11 @@ pub(super) fn call_spis(
     let unseen = system.vms.iter().find(|spec| sends_sgis_itself(spec, gic));
     let called = |cpu: &PlannedCpu| -> Option<&VmSpec> {
         let mut vms = cpu.vcpus.iter().map(|(vm, _)| &system.vms[*vm]);
-        unseen.or_else(|| vms.find(|spec| spec.interrupts.gppt(gic) == Some(Mode::Revocable)))
+        let shares = |spec: &&VmSpec| {
+            let mode = spec.interrupts.gppt(gic);
+            mode == Some(Mode::Revocable) || mode == Some(Mode::V2) && gic.two_states
+        };
+        unseen.or_else(|| vms.find(shares))
     };
     let number = cpus.iter().filter(|cpu| called(cpu).is_some()).count();
     let Some(spec) = cpus.iter().find_map(called) else {

@@ -59,11 +59,7 @@ fn interrupts_of_group_1_come_to_el1_in_every_mode() {
     let ich = |lent| ALL.map(|mode| mode.controls(Reclaim::Cooperative, lent).ich);
     assert_eq!(ich(false), [0, 1 << 10, 1 << 11, 0, 0]);
     let dir = 1 << 14;
-    assert_eq!(
-        ich(true),
-        [0, 1 << 10, 1 << 11 | dir, 0, 0],
-        "others' SPIs"
-    );
+    assert_eq!(ich(true), [0, 1 << 10, 1 << 11 | dir, 0, 0], "others' SPIs");
 }
 
 #[test]

@@ -151,17 +151,19 @@ impl Plan<'_> {
     /// checked. If a VM sends SGIs that EL2 does not trap, it could also send an SGI of EL2 that is
     /// enabled on any pCPU, or one of another VM: Group 0 by `ICC_SGI0R_EL1`, which traps only if
     /// the priority mask does, too. Where EL2 shares Group 1 with a VM, the SGIs are the VM's or the
-    /// firmware's.
+    /// firmware's; on a GICv2, only if there is firmware.
     pub(super) fn check_call_spis(&self) -> Check {
         let unseen = self.vms.iter().any(|vm| vm.interrupts == PMR_DIRECT);
         for (row, pcpu) in self.pcpus.iter().enumerate() {
             let at = At::row(TableId::Pcpus, row);
             let first = u32::from(pcpu.call_spi);
-            let revocable = self.vcpus_on(row).any(|(_, vcpu)| {
-                let vm = self.vms.get(usize::from(vcpu.vm));
-                vm.is_some_and(|vm| vm.interrupts == REVOCABLE)
-            });
-            if !unseen && !revocable {
+            let has = |mode| {
+                let vms = self.vcpus_on(row).map(|(_, vcpu)| usize::from(vcpu.vm));
+                let mut vms = vms.filter_map(|vm| self.vms.get(vm));
+                vms.any(|vm| vm.interrupts == mode)
+            };
+            let either = has(DIRECT_V2) && first == 0;
+            if !unseen && !has(REVOCABLE) && !has(DIRECT_V2) || either {
                 at.ensure(first == 0, Invariant::PcpuCallSpi)?;
                 continue;
             }

@@ -6,21 +6,21 @@
 use bulkhead_core::console::text::TextLine;
 use bulkhead_core::gppt::{self, Common, Controls, Read, TWO_STEPS, Write, priority};
 
-use super::super::layout::shared;
 use super::super::mmio::Registers;
 use super::super::plan::plan;
 use super::super::sysreg::{dsb, isb, read, send_event, write};
-use super::super::{cpu, fault, mmu, sdei};
-use super::by_spi::{BY_SPI, GICD, call, call_spi};
+use super::super::{cpu, fault, sdei};
+use super::by_spi::{BY_SPI, call};
+use super::call_spis::{clear_pending, kick_spi};
 use super::gppt_pcpus;
 use super::gppt_shared;
 use super::pcpu::Gic;
-use super::registers::{GPPT_KICK, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, configure, target};
+use super::registers::{GPPT_KICK, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, target};
 use super::revoke;
 use super::send::send;
-use super::v3::{route, sgi_target};
+use super::v3::sgi_target;
 
-pub use super::by_spi::{meaning, sibling_intid};
+pub use super::call_spis::{meaning, sibling_intid, start_calls};
 pub use super::gppt_pcpus::{GpptPcpus, has_events, has_gppt_vm, shares_group1};
 pub use super::revoke::{give_to, is_gone};
 
@@ -212,29 +212,6 @@ pub fn restore_group1(enabled: u64) {
     isb();
 }
 
-/// Starts the SPIs by which pCPUs call each other, if the plan has them. Returns one that cannot be
-/// enabled: it is the Secure side's (IHI 0069H, GICD_ISENABLER\<n\>). Called by the boot pCPU.
-pub fn start_calls(gicd: Registers) -> Option<u32> {
-    let pcpus = 0..plan().pcpus.len();
-    for (index, first) in pcpus.filter_map(|index| Some((index, call_spi(index)?))) {
-        for intid in [first, first.wrapping_add(1)] {
-            configure(gicd, intid, true);
-            route(gicd, intid, index);
-            if has_gppt_vm(index) {
-                claim(gicd, intid, index);
-            }
-            let word = bank::ENABLE.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
-            let bit = 1 << (intid % 32);
-            gicd.write(word, bit);
-            if gicd.read(word) & bit == 0 {
-                return Some(intid);
-            }
-        }
-    }
-    mmu::share_frame(shared::GICD, plan().header.board.gicd, shared::GICD_PAGES);
-    None
-}
-
 /// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the
 /// revocation. `false`: another pCPU has the claim.
 pub fn give_back(index: usize) -> bool {
@@ -242,11 +219,8 @@ pub fn give_back(index: usize) -> bool {
 }
 
 fn forget_poke(index: usize) {
-    if let Some(first) = call_spi(index) {
-        let intid = first.wrapping_add(KICK & 1);
-        let word = bank::CLEAR_PENDING.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
-        GICD.write(word, 1 << (intid % 32));
-        GICD.read(word);
+    if let Some(intid) = kick_spi(index) {
+        clear_pending(intid);
     }
 }
 

@@ -6,15 +6,18 @@
 use bulkhead_core::gppt::{Controls, GUEST_SGIS, Read, Write, priority};
 
 use super::super::cpu;
+use super::super::mmio::Registers;
 use super::super::sysreg::{dsb, isb, publish, read, write};
+use super::call_spis::{clear_pending, kick_spi, set_pending};
 use super::pcpu::Gic;
-use super::registers::{GPPT_KICK, IPRIORITYR, KICK, SIBLING, bank, target};
+use super::registers::{GPPT_KICK, IPRIORITYR, KICK, bank, target};
 use super::revoke;
 use super::send::send;
 use super::v2::{
     CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, set_control,
 };
 
+pub use super::call_spis::{meaning, sibling_intid, start_calls};
 pub use super::revoke::{give_to, has_gppt_vm, is_gone};
 
 /// Whether EL2 takes no interrupts of Group 1 there: a GICv2 is used with one group.
@@ -59,6 +62,9 @@ pub fn name(pcpu: usize) -> u64 {
 /// Makes a pCPU look into its mailbox, whether it runs a GPPT VM or not.
 pub fn kick(pcpu: usize) {
     let poke = || {
+        if let Some(intid) = kick_spi(pcpu) {
+            return set_pending(intid);
+        }
         send(GPPT_KICK, pcpu);
         // The SGI has arrived when the distributor answers.
         GICD.read(0);
@@ -69,24 +75,21 @@ pub fn kick(pcpu: usize) {
     }
 }
 
-/// Returns the SGI that an interrupt stands for: `intid` itself, because on a GICv2 no SPI replaces
-/// an SGI.
-pub const fn meaning(_: usize, intid: u32) -> u32 {
-    intid
-}
-
-/// Returns the INTID by which a vCPU notifies a sibling.
-pub const fn sibling_intid(_: usize) -> u32 {
-    SIBLING
-}
-
-/// Restores the stage 2 of this pCPU's VM, and clears the SGI that was sent with the revocation.
-/// `false`: another pCPU has the claim.
+/// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the
+/// revocation. `false`: another pCPU has the claim.
 pub fn give_back(index: usize) -> bool {
     revoke::restore(index, || {
+        if let Some(intid) = kick_spi(index) {
+            return clear_pending(intid);
+        }
         GICD.write8(CPENDSGIR.wrapping_add(u64::from(GPPT_KICK)), 0xff);
         GICD.read(0);
     })
+}
+
+/// Gives an SPI of EL2's the most urgent priority, on the pCPU of a GPPT VM.
+pub fn claim(gicd: Registers, intid: u32, _: usize) {
+    gicd.write8(IPRIORITYR.wrapping_add(u64::from(intid)), priority::KICK);
 }
 
 /// Routes interrupts to EL2.

@@ -4,6 +4,7 @@
 
 #[cfg(not(feature = "gicv2"))]
 mod by_spi;
+mod call_spis;
 #[cfg(not(feature = "gicv2"))]
 pub mod gppt;
 #[cfg(feature = "gicv2")]

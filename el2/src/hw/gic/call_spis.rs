@@ -1,0 +1,86 @@
+//! SPIs by which pCPUs call each other where EL2's SGIs are a guest's or the firmware's: two for a
+//! pCPU, in place of the SGIs [`SIBLING`] and [`KICK`].
+
+use super::super::layout::shared;
+use super::super::mmio::Registers;
+use super::super::mmu;
+use super::super::plan::plan;
+use super::super::sysreg::dsb;
+use super::gppt::claim;
+use super::registers::{KICK, SIBLING, bank, configure};
+use super::version::route;
+
+const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1);
+
+/// The distributor as all pCPUs map it, where they call each other by SPIs.
+const GICD: Registers = mmu::shared_frame(shared::GICD, shared::GICD_PAGES);
+
+/// Returns the first of the two SPIs by which pCPU `index` is called.
+pub(super) fn call_spi(index: usize) -> Option<u32> {
+    let row = plan().pcpus.get(index)?;
+    (row.call_spi != 0).then_some(u32::from(row.call_spi))
+}
+
+/// Returns the SPI that replaces [`KICK`] on pCPU `index`.
+pub(super) fn kick_spi(index: usize) -> Option<u32> {
+    call_spi(index).map(|first| first.wrapping_add(1))
+}
+
+/// Returns the SGI that an SPI replaces on pCPU `index`; any other interrupt stands for itself.
+pub fn meaning(index: usize, intid: u32) -> u32 {
+    match call_spi(index) {
+        Some(first) if intid.wrapping_sub(first) < 2 => {
+            SIBLING.wrapping_add(intid.wrapping_sub(first))
+        }
+        _ => intid,
+    }
+}
+
+/// Returns the INTID by which a vCPU notifies a sibling on pCPU `index`.
+pub fn sibling_intid(index: usize) -> u32 {
+    call_spi(index).unwrap_or(SIBLING)
+}
+
+/// Writes the bit of an SPI in a bank, and returns whether it reads as 1 afterwards. The write has
+/// arrived then.
+fn write(gicd: Registers, bank: u64, intid: u32) -> bool {
+    let word = bank.wrapping_add(u64::from(intid / 32).wrapping_mul(4));
+    let bit = 1 << (intid % 32);
+    gicd.write(word, bit);
+    gicd.read(word) & bit != 0
+}
+
+/// Makes an SPI pending, before this returns.
+pub(super) fn set_pending(intid: u32) {
+    write(GICD, bank::SET_PENDING, intid);
+    dsb();
+}
+
+/// Makes an SPI no longer pending.
+pub(super) fn clear_pending(intid: u32) {
+    write(GICD, bank::CLEAR_PENDING, intid);
+}
+
+/// Starts the SPIs, if the plan has them. Returns one that cannot be enabled: it is the Secure side's
+/// (IHI 0069H, GICD_ISENABLER\<n\>; IHI 0048B.b, 4.3.5). Called by the boot pCPU.
+pub fn start_calls(gicd: Registers) -> Option<u32> {
+    let pcpus = 0..plan().pcpus.len();
+    let mut any = false;
+    for (index, first) in pcpus.filter_map(|index| Some((index, call_spi(index)?))) {
+        any = true;
+        for intid in [first, first.wrapping_add(1)] {
+            configure(gicd, intid, true);
+            route(gicd, intid, index);
+            if super::gppt::has_gppt_vm(index) {
+                claim(gicd, intid, index);
+            }
+            if !write(gicd, bank::ENABLE, intid) {
+                return Some(intid);
+            }
+        }
+    }
+    if any {
+        mmu::share_frame(shared::GICD, plan().header.board.gicd, shared::GICD_PAGES);
+    }
+    None
+}
