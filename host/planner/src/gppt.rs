@@ -58,6 +58,9 @@ pub(super) struct Context<'a> {
     pub clash: Option<u32>,
 }
 
+/// The label of what says which firmware the board has.
+const FIRMWARE: &str = "the board's firmware";
+
 /// Reports each property of a requested GPPT VM that needs a vGIC.
 pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Finding>) {
     let mode = spec.interrupts.gppt(known.gic);
@@ -120,13 +123,7 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     let gic = known.gic_place;
     let reasons = [
         board.map(|reason| (reason.to_owned(), gic.clone(), "the board's GIC")),
-        firmware.map(|reason| {
-            (
-                reason.to_owned(),
-                known.firmware_place,
-                "the board's firmware",
-            )
-        }),
+        firmware.map(|reason| (reason.to_owned(), known.firmware_place, FIRMWARE)),
         strangers,
         (spec.vcpus > 1).then(|| ("it has more than one vCPU".to_owned(), None, "")),
         known.told.map(|told| {
@@ -140,11 +137,12 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
         }),
     ];
     for (reason, place, label) in reasons.into_iter().flatten() {
-        findings.push(
-            refused(spec, reason)
-                .also(place, label)
-                .help("say interrupts = \"vgic\": an exit for each interrupt"),
-        );
+        let help = if label == FIRMWARE {
+            "say interrupts = \"gppt\", or firmware = \"none\" if the board has one Security state"
+        } else {
+            "say interrupts = \"vgic\": an exit for each interrupt"
+        };
+        findings.push(refused(spec, reason).also(place, label).help(help));
     }
 }
 

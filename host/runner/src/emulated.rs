@@ -27,7 +27,7 @@ pub fn qemu(board: &Emulated, image: impl Into<PathBuf>) -> Result<Qemu, Failure
     qemu.options.clone_from(&board.options);
     qemu.before = board.before;
     qemu.uarts = board.uarts;
-    if board.firmware.is_there() {
+    if board.firmware.is_present() {
         // With ACPI and firmware QEMU has another device in the place of the PL061.
         qemu.machine.push_str(",secure=on,acpi=off");
     }

@@ -6,9 +6,7 @@ use super::super::mmio::Registers;
 use super::super::mmu;
 use super::super::plan::plan;
 use super::super::sysreg::dsb;
-use super::gppt::claim;
 use super::registers::{KICK, SIBLING, bank, configure};
-use super::version::route;
 
 const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1);
 
@@ -61,19 +59,17 @@ pub(super) fn clear_pending(intid: u32) {
     write(GICD, bank::CLEAR_PENDING, intid);
 }
 
-/// Starts the SPIs, if the plan has them. Returns one that cannot be enabled: it is the Secure side's
-/// (IHI 0069H, GICD_ISENABLER\<n\>; IHI 0048B.b, 4.3.5). Called by the boot pCPU.
-pub fn start_calls(gicd: Registers) -> Option<u32> {
-    let pcpus = 0..plan().pcpus.len();
+/// Starts the SPIs, if the plan has them; `give` routes one to a pCPU. Returns one that cannot be
+/// enabled: it is the Secure side's (IHI 0069H, GICD_ISENABLER\<n\>; IHI 0048B.b, 4.3.5). Called by
+/// the boot pCPU.
+pub(super) fn start(gicd: Registers, give: impl Fn(u32, usize)) -> Option<u32> {
     let mut any = false;
+    let pcpus = 0..plan().pcpus.len();
     for (index, first) in pcpus.filter_map(|index| Some((index, call_spi(index)?))) {
         any = true;
         for intid in [first, first.wrapping_add(1)] {
             configure(gicd, intid, true);
-            route(gicd, intid, index);
-            if super::gppt::has_gppt_vm(index) {
-                claim(gicd, intid, index);
-            }
+            give(intid, index);
             if !write(gicd, bank::ENABLE, intid) {
                 return Some(intid);
             }

@@ -11,16 +11,20 @@ use super::super::plan::plan;
 use super::super::sysreg::{dsb, isb, read, send_event, write};
 use super::super::{cpu, fault, sdei};
 use super::by_spi::{BY_SPI, call};
-use super::call_spis::{clear_pending, kick_spi};
+use super::call_spis::{self, clear_pending, kick_spi};
 use super::gppt_pcpus;
 use super::gppt_shared;
 use super::pcpu::Gic;
 use super::registers::{GPPT_KICK, HCR_ENABLE, IPRIORITYR, KICK, SIBLING, bank, target};
 use super::revoke;
 use super::send::send;
-use super::v3::sgi_target;
+use super::v3::{route, sgi_target};
 
-pub use super::call_spis::{meaning, sibling_intid, start_calls};
+pub use super::call_spis::{meaning, sibling_intid};
+use super::gppt_interface::{IDLE, priority_bits};
+pub use super::gppt_interface::{
+    common, disable_group1, group1, restore_group1, route_to_el2, route_to_guest, set_common,
+};
 pub use super::gppt_pcpus::{GpptPcpus, has_events, has_gppt_vm, shares_group1};
 pub use super::revoke::{give_to, is_gone};
 
@@ -31,15 +35,10 @@ const GROUP0: u32 = 1;
 /// HCR_EL2.FMO, IMO, TWI: the bits that [`Controls`] decides.
 const ROUTING: u64 = 1 << 3 | 1 << 4 | 1 << 13;
 
-/// The value of ICC_RPR_EL1 while no interrupt is active.
-pub(super) const IDLE: u64 = 0xff;
 /// The largest number of priorities that can be active at once.
 const PRIORITIES: usize = 128;
 
 const _: () = assert!(SIBLING & 1 == 0 && KICK == SIBLING + 1 && GPPT_KICK & 1 == 1);
-
-/// HCR_EL2.FMO and IMO.
-const TO_EL2: u64 = 1 << 3 | 1 << 4;
 
 /// Whether EL2 takes no interrupts of Group 1 there.
 pub const EL2_LEAVES_GROUP1: bool = true;
@@ -173,43 +172,15 @@ pub fn end_all() {
     }
 }
 
-/// Reads a register that both groups have in common, in the board's view.
-pub fn common(which: Common) -> u64 {
-    match which {
-        Common::Mask => read!("icc_pmr_el1"),
-        Common::Running => read!("icc_rpr_el1"),
-        Common::Control => read!("icc_ctlr_el1"),
-    }
-}
-
-/// Writes a register that both groups have in common.
-pub fn set_common(which: Common, value: u64) {
-    match which {
-        Common::Mask => write!("icc_pmr_el1", value),
-        Common::Running => {}
-        Common::Control => write!("icc_ctlr_el1", value),
-    }
-    isb();
-}
-
-/// Reads ICC_IGRPEN1_EL1.
-pub fn group1() -> u64 {
-    read!("icc_igrpen1_el1") & 1
-}
-
-/// Disables Group 1 interrupts, which could otherwise end the sleep of EL2 while the guest does not
-/// have the pCPU. Returns the value for [`restore_group1`].
-pub fn disable_group1() -> u64 {
-    let enabled = read!("icc_igrpen1_el1");
-    write!("icc_igrpen1_el1", 0);
-    isb();
-    enabled
-}
-
-/// Restores the guest's enable of Group 1.
-pub fn restore_group1(enabled: u64) {
-    write!("icc_igrpen1_el1", enabled);
-    isb();
+/// Starts the SPIs by which pCPUs call each other, if the plan has them. Returns one that cannot be
+/// enabled. Called by the boot pCPU.
+pub fn start_calls(gicd: Registers) -> Option<u32> {
+    call_spis::start(gicd, |intid, pcpu| {
+        route(gicd, intid, pcpu);
+        if has_gppt_vm(pcpu) {
+            claim(gicd, intid, pcpu);
+        }
+    })
 }
 
 /// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the
@@ -233,19 +204,6 @@ pub fn answer(index: usize) -> bool {
         forget_poke(index);
     }
     marked
-}
-
-/// Routes interrupts to EL2.
-pub fn route_to_el2() {
-    write!("hcr_el2", read!("hcr_el2") | TO_EL2);
-    isb();
-}
-
-/// Routes interrupts as the guest has them.
-pub fn route_to_guest(controls: Controls) {
-    let rest = read!("hcr_el2") & !TO_EL2;
-    write!("hcr_el2", rest | controls.hcr & TO_EL2);
-    isb();
 }
 
 /// Whether the CPU interface signals an interrupt, regardless of the PSTATE masks (ISR_EL1).
@@ -330,12 +288,6 @@ impl Interface {
         restore_group1(self.group1);
         route_to_guest(controls);
     }
-}
-
-/// Returns the number of priority bits (ICC_CTLR_EL1.PRIbits), on which the number of active
-/// priorities registers depends.
-pub(super) fn priority_bits() -> u64 {
-    (common(Common::Control) >> 8 & 7).saturating_add(1)
 }
 
 /// Reads ICC_AP1R\<n\>_EL1.

@@ -11,7 +11,9 @@ use bulkhead_core::gppt::{Common, priority};
 
 use super::super::cpu;
 use super::super::sysreg::{isb, read, write};
-use super::gppt::{IDLE, common, group1, priority_bits, restore_group1, route_to_el2, set_common};
+use super::gppt_interface::{
+    IDLE, common, group1, priority_bits, restore_group1, route_to_el2, set_common,
+};
 
 /// Whether a message has been sent to a pCPU that it has not looked for.
 static SIGNALLED: [AtomicBool; MAX_PCPUS] = [const { AtomicBool::new(false) }; MAX_PCPUS];

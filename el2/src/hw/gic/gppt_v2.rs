@@ -8,16 +8,17 @@ use bulkhead_core::gppt::{Controls, GUEST_SGIS, Read, Write, priority};
 use super::super::cpu;
 use super::super::mmio::Registers;
 use super::super::sysreg::{dsb, isb, publish, read, write};
-use super::call_spis::{clear_pending, kick_spi, set_pending};
+use super::call_spis::{self, clear_pending, kick_spi, set_pending};
 use super::pcpu::Gic;
 use super::registers::{GPPT_KICK, IPRIORITYR, KICK, bank, target};
 use super::revoke;
 use super::send::send;
 use super::v2::{
-    CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, set_control,
+    CPENDSGIR, GICC, GICC_BPR, GICC_CTLR, GICC_DIR, GICC_PMR, GICD, ON_SPLIT, SGIR, route,
+    set_control,
 };
 
-pub use super::call_spis::{meaning, sibling_intid, start_calls};
+pub use super::call_spis::{meaning, sibling_intid};
 pub use super::revoke::{give_to, has_gppt_vm, is_gone};
 
 /// Whether EL2 takes no interrupts of Group 1 there: a GICv2 is used with one group.
@@ -75,6 +76,17 @@ pub fn kick(pcpu: usize) {
     }
 }
 
+/// Starts the SPIs by which pCPUs call each other, if the plan has them. Returns one that cannot be
+/// enabled. Called by the boot pCPU.
+pub fn start_calls(gicd: Registers) -> Option<u32> {
+    call_spis::start(gicd, |intid, pcpu| {
+        route(gicd, intid, pcpu);
+        if has_gppt_vm(pcpu) {
+            claim(gicd, intid, pcpu);
+        }
+    })
+}
+
 /// Restores the stage 2 of this pCPU's VM, and clears the interrupt that was sent with the
 /// revocation. `false`: another pCPU has the claim.
 pub fn give_back(index: usize) -> bool {
@@ -88,7 +100,7 @@ pub fn give_back(index: usize) -> bool {
 }
 
 /// Gives an SPI of EL2's the most urgent priority, on the pCPU of a GPPT VM.
-pub fn claim(gicd: Registers, intid: u32, _: usize) {
+fn claim(gicd: Registers, intid: u32, _: usize) {
     gicd.write8(IPRIORITYR.wrapping_add(u64::from(intid)), priority::KICK);
 }
 

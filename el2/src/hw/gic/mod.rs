@@ -11,6 +11,8 @@ pub mod gppt;
 #[path = "gppt_v2.rs"]
 pub mod gppt;
 #[cfg(not(feature = "gicv2"))]
+mod gppt_interface;
+#[cfg(not(feature = "gicv2"))]
 mod gppt_pcpus;
 #[cfg(not(feature = "gicv2"))]
 pub mod gppt_shared;

@@ -71,7 +71,7 @@ impl Firmware {
     }
 
     /// Whether the board has two Security states.
-    pub fn is_there(self) -> bool {
+    pub fn is_present(self) -> bool {
         self != Self::None
     }
 }

@@ -37,6 +37,8 @@ pub struct Board {
     pub name: String,
     /// Parameters to run it in QEMU, if it is emulated.
     pub emulated: Option<Emulated>,
+    /// Whether there is firmware at EL3, whose Group 0 is.
+    pub two_states: bool,
     /// Its flattened device tree.
     pub dtb: Vec<u8>,
     /// Ranges of memory, ascending.
@@ -54,10 +56,9 @@ pub struct Board {
 impl Board {
     /// What the interrupt modes of VMs depend on.
     pub fn gic(&self) -> BoardGic {
-        let firmware = self.emulated.as_ref().map(|board| board.firmware);
         BoardGic {
             version: self.parts.gic_version,
-            two_states: firmware.is_some_and(Firmware::is_there),
+            two_states: self.two_states,
         }
     }
 
@@ -79,6 +80,7 @@ impl Board {
         Self {
             name: String::new(),
             emulated: None,
+            two_states: false,
             dtb: Vec::new(),
             memory: vec![memory],
             reserved: Vec::new(),
@@ -118,6 +120,10 @@ pub fn load(
             (path, None, read_tree(system, path, findings)?)
         }
     };
+    let two_states = match &emulated {
+        Some(emulated) => emulated.firmware.is_present(),
+        None => has_firmware(spec, findings),
+    };
     let facts = open(dtb)
         .map_err(|why| format!("it is {why}"))
         .and_then(|dtb| Ok((facts(&dtb)?, dtb)));
@@ -125,6 +131,7 @@ pub fn load(
         Ok((facts, dtb)) => Ok(Board {
             name: source.value.clone(),
             emulated,
+            two_states,
             memory: facts.memory,
             reserved: facts.reserved,
             cpus: facts.cpus,
@@ -152,6 +159,22 @@ pub fn facts(dtb: &[u8]) -> Result<Facts, String> {
     facts::read(&Tree::new(fdt), fdt)
 }
 
+/// Whether a board that is not emulated has firmware at EL3: its device tree does not say that, and most have.
+fn has_firmware(spec: &BoardSpec, findings: &mut Vec<Finding>) -> bool {
+    let Some(firmware) = &spec.firmware else {
+        return true;
+    };
+    if !["none", "el3"].contains(&firmware.value.as_str()) {
+        let message = format!("this board cannot have firmware = {}", firmware.value);
+        findings.push(
+            Finding::new(Code::BoardValue, message)
+                .at(firmware.span.clone(), "must be one of: none, el3")
+                .help("leave `firmware` out: el3 is the default, by which EL2 asks for nothing but PSCI"),
+        );
+    }
+    firmware.value != "none"
+}
+
 /// Reports parameters of a board that is not emulated: its device tree already states them.
 fn refuse_parameters(spec: &BoardSpec, findings: &mut Vec<Finding>) {
     let spans = [
@@ -159,7 +182,6 @@ fn refuse_parameters(spec: &BoardSpec, findings: &mut Vec<Finding>) {
         spec.cpus.as_ref().map(|value| value.span.clone()),
         spec.memory.as_ref().map(|value| value.span.clone()),
         spec.gic.as_ref().map(|value| value.span.clone()),
-        spec.firmware.as_ref().map(|value| value.span.clone()),
         spec.uarts.as_ref().map(|value| value.span.clone()),
     ];
     for span in spans.into_iter().flatten() {

@@ -74,8 +74,6 @@ pub enum Rule {
     Both(&'static str, &'static str),
     /// If it has the first key, it has none of the others.
     Without(&'static str, &'static [&'static str]),
-    /// If it has this key, it has no others but those of [`Rule::Either`].
-    Alone(&'static str),
     /// If the key has this value, the table has these keys.
     When(&'static str, &'static str, &'static [&'static str]),
     /// The same, and else it has none of them.
@@ -145,7 +143,7 @@ pub const SYSTEM: &Table = &Table {
 pub const BOARD: &Table = &Table {
     name: "board",
     heading: "`[board]`",
-    about: "What the system runs on. An imported board and one by its tree have no keys but that one.",
+    about: "What the system runs on. An imported board and one by its tree have no keys but that one and `firmware`.",
     keys: &[
         key("name", Kind::Text, "\"qemu-virt\"", "A board of boards/, such as qemu-virt."),
         key("dtb", Kind::Text, "\"board.dtb\"", "A device tree that says what the board is: a path from the folder of this file."),
@@ -153,10 +151,10 @@ pub const BOARD: &Table = &Table {
         key("cpus", Kind::Number(1, u32::MAX), "1", "CPUs of an emulated board."),
         plain("memory", Kind::Quantity(&SIZE), "Memory of an emulated board, in whole MiB."),
         key("gic", Kind::Number(0, u32::MAX), "3", "GIC version of an emulated board."),
-        key("firmware", Kind::Text, "\"none\"", "Firmware at EL3 of an emulated board."),
+        key("firmware", Kind::Text, "\"none\"", "What runs at EL3, whose Group 0 is. none: nothing, one Security state. el3: firmware of which no more is known than PSCI. tf-a: on an emulated board, Trusted Firmware with SDEI. Default: none for an emulated board, else el3."),
         key("uarts", Kind::Number(0, u32::MAX), "1", "PL011s of an emulated board; the first carries the consoles."),
     ],
-    rules: &[Rule::Either(&[&["name"], &["dtb"]]), Rule::Alone("dtb")],
+    rules: &[Rule::Either(&[&["name"], &["dtb"]]), Rule::Without("dtb", &["cpu", "cpus", "memory", "gic", "uarts"])],
 };
 
 /// `[vm.NAME]`.
@@ -519,7 +517,6 @@ mod tests {
                     Rule::Has(keys) => keys.to_vec(),
                     Rule::Either(groups) => groups.concat(),
                     Rule::Both(one, other) => vec![one, other],
-                    Rule::Alone(key) => vec![key],
                     Rule::Without(key, keys)
                     | Rule::When(key, _, keys)
                     | Rule::OnlyWhen(key, _, keys) => [&[key], keys].concat(),

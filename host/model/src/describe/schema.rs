@@ -41,13 +41,13 @@ pub fn table(table: &Table) -> Value {
     let mut schema =
         json!({ "type": "object", "additionalProperties": false, "properties": properties });
     for rule in table.rules {
-        add(rule, table, &mut schema);
+        add(rule, &mut schema);
     }
     schema
 }
 
 /// Adds what goes together to the schema of a table.
-fn add(rule: &Rule, table: &Table, schema: &mut Value) {
+fn add(rule: &Rule, schema: &mut Value) {
     let when = |key: &str, value: &str| json!({ "required": [key], "properties": { key: { "const": value } } });
     let mut implies = |implication: Value| match schema["allOf"].as_array_mut() {
         Some(all) => all.push(implication),
@@ -63,15 +63,6 @@ fn add(rule: &Rule, table: &Table, schema: &mut Value) {
             schema["dependentRequired"] = json!({ one: [other], other: [one] });
         }
         Rule::Without(key, keys) => schema["dependentSchemas"][key] = none_of(keys),
-        Rule::Alone(key) => {
-            let alternatives = table.rules.iter().flat_map(|rule| match rule {
-                Rule::Either(groups) => *groups,
-                _ => &[],
-            });
-            let alternatives: Vec<&str> = alternatives.copied().flatten().copied().collect();
-            let others = table.names().filter(|name| !alternatives.contains(name));
-            schema["dependentSchemas"][key] = none_of(&others.collect::<Vec<_>>());
-        }
         Rule::When(key, value, keys) => {
             implies(json!({ "if": when(key, value), "then": has(keys) }));
         }
