@@ -5,7 +5,7 @@
 //! raises the second word of the page that they share (label `gate`) to n; the first word counts
 //! what it does meanwhile. Then it checks that all is as it was. In the end it prints `CLOSED` and
 //! sleeps with all masks closed, to be restarted. In its second life, which the third word counts,
-//! it crashes; in its third it is done, prints `CLOSED`, and sleeps again. Each life finds the binary
+//! it crashes in a handler; in its third it is done, prints `CLOSED`, and sleeps again. Each life finds the binary
 //! point of the first, which the fourth word keeps.
 //!
 //! With `open=1` it sleeps with the masks of its CPU interface open, in which case EL2's interrupt
@@ -37,6 +37,8 @@ static ORDER: AtomicU64 = AtomicU64::new(0);
 static TAKEN: AtomicU32 = AtomicU32::new(0);
 /// The handler of [`HELD`] is to stay where it is.
 static STAYS: AtomicBool = AtomicBool::new(false);
+/// That handler is to crash.
+static CRASHES: AtomicBool = AtomicBool::new(false);
 /// The running priority in that handler was the same afterwards.
 static SAME: AtomicBool = AtomicBool::new(false);
 /// Count of unexpected interrupts.
@@ -86,8 +88,14 @@ fn main(board: &'static Board) {
         alive::check_some("in the end", alive::LOW_SGIS);
     }
     if life == 1 {
+        // In the handler of an interrupt that is the most urgent of all: the next life has nothing
+        // active.
         println!("CRASH");
-        ruin::crash();
+        CRASHES.store(true, Relaxed);
+        gic::set_priority(HELD, 0);
+        sysreg::irq_on();
+        gic::send_to_self(HELD);
+        alive::wait(|| false);
     }
     if life == 2 {
         check::done();
@@ -259,6 +267,7 @@ fn on_irq(_entered: u64) {
     }
     let intid = taken.intid();
     match intid {
+        HELD if CRASHES.load(Relaxed) => ruin::crash(),
         HELD if STAYS.swap(false, Relaxed) => {
             let before = gic::running_priority();
             hold(3, || {});
