@@ -169,7 +169,7 @@ pub const VM: &Table = &Table {
         plain("interrupts", words(&INTERRUPTS),
             "vgic: through the virtual GIC. gppt: it takes them itself, without an exit; pinned, one vCPU. On a GICv3 gppt masks by DAIF only; with gppt-pmr-trapped priority masks work, an exit for each; with gppt-pmr-direct without one, for one VM of the system. Default: gppt for hard-realtime, for which vgic is a deviation; else vgic."),
         plain("reclaim", words(&RECLAIM),
-            "How EL2 gets the CPU back from a GPPT VM on a GICv2 or with gppt-pmr-direct. guaranteed: an exit for each WFI. cooperative: not while it sleeps with its CPU interface closed. sdei: on a GICv3 by an event of firmware that has Group 0. Default: cooperative for hard-realtime, else guaranteed."),
+            "How EL2 gets the CPU back from a GPPT VM on a GICv2, on a board with firmware at EL3 or with gppt-pmr-direct. guaranteed: an exit for each WFI. cooperative: not while it sleeps with its CPU interface closed. sdei: on a GICv3 by an event of firmware that has Group 0. Default: cooperative for hard-realtime, else guaranteed."),
         key("vcpus", Kind::Number(1, MAX_VCPUS_PER_VM as u32), "1", "vCPUs. Default: 1."),
         key("pcpus", Kind::Numbers, "[0]", "The board's CPU on which each vCPU starts, counted from 0; VMs that are not pinned may name the same one. Default: the planner chooses, one for each."),
         plain("cpu", words(&CPU), "What each vCPU gets of its CPU. pinned: all of it. rt: `budget` in each `period`, before others. fair: a share of the rest, by `weight`. Default: fair for management and general; rt for soft-realtime with a budget; else pinned."),
