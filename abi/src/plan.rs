@@ -227,7 +227,7 @@ pub struct Pcpu {
     /// 1 on exactly one pCPU: it drains the console. 0 elsewhere.
     pub service: u16,
     /// First of two SPIs of its own by which other pCPUs call it, where a VM may send any SGI ([`InterruptMode::GpptPmrDirect`]),
-    /// or where the pCPU is that of a VM in the mode [`InterruptMode::GpptRevocable`];
+    /// or where the pCPU is that of a VM in the mode [`InterruptMode::GpptRevocable`] or one like it;
     /// 0: they call it by SGIs.
     pub call_spi: u16,
     /// Must be 0.
@@ -283,6 +283,8 @@ pub enum InterruptMode {
     /// As [`Self::GpptRecoverable`] to the guest, also where Group 0 is the firmware's: EL2's interrupts are in Group 1 like
     /// the guest's, and it takes stage 2 away before it sends one ([`Pcpu::call_spi`]).
     GpptRevocable = 5,
+    /// As [`Self::GpptPmrTrapped`] to the guest, else as [`Self::GpptRevocable`].
+    GpptRevocableTrapped = 6,
 }
 
 /// Way in which EL2 gets back the pCPU of a VM that takes interrupts at EL1, as number in

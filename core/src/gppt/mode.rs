@@ -33,6 +33,8 @@ pub enum Mode {
     /// GICv3, also where Group 0 is the firmware's: as [`Self::Recoverable`] to the guest, but EL2's
     /// interrupts are in Group 1 like the guest's, which could keep them away.
     Revocable,
+    /// As [`Self::PmrTrapped`] to the guest, and else as [`Self::Revocable`].
+    RevocableTrapped,
 }
 
 /// The way of reclaim that the plan chooses for a GPPT VM.
@@ -86,12 +88,18 @@ impl Mode {
             Self::PmrDirect => "pmr-direct",
             Self::V2 => "gicv2",
             Self::Revocable => "revocable",
+            Self::RevocableTrapped => "revocable-pmr-trapped",
         }
     }
 
     /// Whether EL2's interrupts are in Group 0 on the pCPU of such a VM, and the guest's in Group 1.
     pub const fn el2_in_group0(self) -> bool {
-        !matches!(self, Self::V2 | Self::Revocable)
+        !matches!(self, Self::V2 | Self::Revocable | Self::RevocableTrapped)
+    }
+
+    /// Whether accesses to the registers trap that both groups have in common.
+    pub const fn traps_common(self) -> bool {
+        matches!(self, Self::PmrTrapped | Self::RevocableTrapped)
     }
 
     /// Returns the architecture of the GIC that the mode is for.
@@ -111,11 +119,12 @@ impl Mode {
     /// ICC_DIR_EL1 deactivates any of them, whichever pCPU has acknowledged it.
     pub const fn controls(self, reclaim: Reclaim, lent: bool) -> Controls {
         let hcr = match self {
-            Self::Recoverable | Self::PmrTrapped | Self::Revocable => FMO,
+            Self::Recoverable | Self::PmrTrapped => FMO,
+            Self::Revocable | Self::RevocableTrapped => FMO,
             Self::PmrDirect | Self::V2 => 0,
         };
         let ich = match self {
-            Self::PmrTrapped => TC,
+            Self::PmrTrapped | Self::RevocableTrapped => TC,
             Self::PmrDirect if lent => TALL0 | TDIR,
             Self::PmrDirect => TALL0,
             Self::Recoverable | Self::Revocable | Self::V2 => 0,
@@ -134,7 +143,9 @@ impl Mode {
     pub const fn kick(self) -> Kick {
         match self {
             Self::Recoverable | Self::PmrTrapped => Kick::Group0,
-            Self::PmrDirect | Self::V2 | Self::Revocable => Kick::RevokeAndPoke,
+            Self::PmrDirect | Self::V2 | Self::Revocable | Self::RevocableTrapped => {
+                Kick::RevokeAndPoke
+            }
         }
     }
 
@@ -148,8 +159,8 @@ impl Mode {
     /// its priorities are, too.
     pub const fn view(self) -> View {
         match self {
-            Self::Recoverable | Self::PmrTrapped | Self::Revocable => View::Upper,
             Self::PmrDirect | Self::V2 => View::Plain,
+            _ => View::Upper,
         }
     }
 
@@ -184,6 +195,9 @@ impl Mode {
             Self::Revocable => {
                 "its priority mask (ICC_PMR_EL1) masks nothing, EOImode 1 ends interrupts as 0 does, and it has a quarter of the GIC's priorities: 8 levels of 32"
             }
+            Self::RevocableTrapped => {
+                "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit, and it has a quarter of the GIC's priorities: 8 levels of 32"
+            }
             Self::PmrTrapped => {
                 "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit"
             }
@@ -213,8 +227,7 @@ impl Mode {
                 }
             });
         }
-        let in_group0 = matches!(version, Version::V3) && !matches!(self, Self::Revocable);
-        if in_group0 && !one_state {
+        if self.el2_in_group0() && !one_state {
             return Some(
                 "Group 0 belongs to the Secure side of the board (GICD_CTLR.DS is 0), so EL2 has no interrupt of another group than the guest's",
             );

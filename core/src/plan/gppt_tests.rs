@@ -224,9 +224,22 @@ fn direct() -> Sample {
 /// Where EL2 shares Group 1 with a VM, the pCPU of that VM is called by SPIs, and no other pCPU is.
 #[test]
 fn the_pcpu_of_a_vm_that_shares_group_1_is_called_by_spis() {
+    for mode in [
+        InterruptMode::GpptRevocable,
+        InterruptMode::GpptRevocableTrapped,
+    ] {
+        shares_group_1(mode);
+    }
+    let mut none = direct();
+    none.vms[1].interrupts = InterruptMode::GpptRevocableTrapped as u16 + 1;
+    let none = verdict(&none.bytes()).map_err(|violation| violation.invariant);
+    assert_eq!(none, Err(Invariant::VmInterrupts));
+}
+
+fn shares_group_1(mode: InterruptMode) {
     let built = |sample: &Sample| verdict(&sample.bytes()).map_err(|violation| violation.invariant);
     let mut good = direct();
-    good.vms[1].interrupts = InterruptMode::GpptRevocable as u16;
+    good.vms[1].interrupts = mode as u16;
     let own = good.vcpus.iter().find(|vcpu| vcpu.vm == 1);
     let pcpu = usize::from(own.expect("one").pcpu);
     for (row, other) in good.pcpus.iter_mut().enumerate() {

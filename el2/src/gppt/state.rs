@@ -38,12 +38,14 @@ pub fn mode(vm: &Vm) -> Option<Mode> {
     const PMR_DIRECT: u16 = InterruptMode::GpptPmrDirect as u16;
     const V2: u16 = InterruptMode::GpptV2 as u16;
     const REVOCABLE: u16 = InterruptMode::GpptRevocable as u16;
+    const REVOCABLE_TRAPPED: u16 = InterruptMode::GpptRevocableTrapped as u16;
     match vm.interrupts {
         RECOVERABLE => Some(Mode::Recoverable),
         PMR_TRAPPED => Some(Mode::PmrTrapped),
         PMR_DIRECT => Some(Mode::PmrDirect),
         V2 => Some(Mode::V2),
         REVOCABLE => Some(Mode::Revocable),
+        REVOCABLE_TRAPPED => Some(Mode::RevocableTrapped),
         _ => None,
     }
 }

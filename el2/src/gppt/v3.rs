@@ -1,7 +1,7 @@
 //! GPPT on a GICv3: the parts of the CPU interface that trap.
 
 use bulkhead_core::cpu::exit::ec;
-use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, sgi};
+use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, priority, sgi};
 use bulkhead_core::monitor::Gate;
 
 use crate::hw::gic::gppt::Interface;
@@ -20,10 +20,15 @@ impl Gppt {
     /// Resets the CPU interface to the state that the guest finds after a reset.
     pub(super) fn reset_interface(&mut self, gic: &Gic) {
         self.save_interface(gic);
-        if self.reclaim == Reclaim::Sdei || self.mode == Mode::Revocable {
+        if self.reclaim == Reclaim::Sdei || !self.mode.el2_in_group0() {
             gic::gppt::end_all();
         }
-        gic::gppt::reset_interface(self.controls, self.mode == Mode::PmrTrapped);
+        let mask = match self.mode {
+            mode if !mode.traps_common() => 0xff,
+            Mode::RevocableTrapped => gppt_shared::to_shown(priority::to_board(0)),
+            _ => priority::to_board(0),
+        };
+        gic::gppt::reset_interface(self.controls, mask);
         self.kept = Kept::of(self.mode);
         if matches!(self.kept, Kept::All(_)) {
             gic::gppt::route_to_el2();
@@ -72,12 +77,11 @@ impl Gppt {
         };
         let seen = |which: Common, board| match self.mode {
             Mode::PmrDirect => board,
-            Mode::Revocable => gppt_shared::to_guest(which, board),
-            _ => which.to_guest(board),
+            mode => seen(mode, which, board),
         };
         let running = seen(Common::Running, now.running) & 0xff;
         Gate {
-            mask: if matches!(self.mode, Mode::Recoverable | Mode::Revocable) {
+            mask: if self.mode != Mode::PmrDirect && !self.mode.traps_common() {
                 NO_PRIORITY
             } else {
                 seen(Common::Mask, now.mask)
@@ -108,18 +112,31 @@ pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
     true
 }
 
+/// Converts the value `board` of a register that both groups have in common to what a guest in
+/// this mode, whose priorities are not the board's, sees.
+fn seen(mode: Mode, which: Common, board: u64) -> u64 {
+    if mode.el2_in_group0() {
+        which.to_guest(board)
+    } else {
+        gppt_shared::to_guest(which, board)
+    }
+}
+
 /// Performs an access of a GPPT VM to a register of the CPU interface that traps. Returns `false`
 /// if the VM is not a GPPT VM or the register cannot be written.
 pub fn common(vcpu: &mut Vcpu, which: Common, read: bool, gpr: u8) -> bool {
-    if vcpu.gppt.is_none() {
+    let Some(mode) = vcpu.gppt.as_ref().map(|gppt| gppt.mode) else {
         return false;
-    }
+    };
     let board = gic::gppt::common(which);
     if read {
-        vcpu.frame.set(gpr, which.to_guest(board));
+        vcpu.frame.set(gpr, seen(mode, which, board));
         return true;
     }
-    let value = which.to_board(vcpu.frame.get(gpr), board);
+    let mut value = which.to_board(vcpu.frame.get(gpr), board);
+    if mode == Mode::RevocableTrapped && which == Common::Mask {
+        value = value.map(|mask| u64::from(gppt_shared::to_shown(mask as u8)));
+    }
     if let Some(value) = value {
         gic::gppt::set_common(which, value);
     }

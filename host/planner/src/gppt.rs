@@ -19,6 +19,7 @@ pub(super) fn number(mode: Option<Mode>) -> InterruptMode {
         Some(Mode::PmrDirect) => InterruptMode::GpptPmrDirect,
         Some(Mode::V2) => InterruptMode::GpptV2,
         Some(Mode::Revocable) => InterruptMode::GpptRevocable,
+        Some(Mode::RevocableTrapped) => InterruptMode::GpptRevocableTrapped,
     }
 }
 
@@ -138,7 +139,7 @@ pub(super) fn check(spec: &VmSpec, known: Context<'_>, findings: &mut Vec<Findin
     ];
     for (reason, place, label) in reasons.into_iter().flatten() {
         let help = if label == FIRMWARE {
-            "say interrupts = \"gppt\", or firmware = \"none\" if the board has one Security state"
+            "say interrupts = \"gppt-pmr-trapped\", or firmware = \"none\" if the board has one Security state"
         } else {
             "say interrupts = \"vgic\": an exit for each interrupt"
         };
@@ -196,7 +197,7 @@ pub(super) fn call_spis(
         let mut vms = cpu.vcpus.iter().map(|(vm, _)| &system.vms[*vm]);
         let shares = |spec: &&VmSpec| {
             let mode = spec.interrupts.gppt(gic);
-            mode == Some(Mode::Revocable) || mode == Some(Mode::V2) && gic.two_states
+            gic.two_states && mode.is_some_and(|mode| !mode.el2_in_group0())
         };
         unseen.or_else(|| vms.find(shares))
     };

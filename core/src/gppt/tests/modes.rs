@@ -5,12 +5,13 @@ use crate::gppt::sgi::{Sgi, by_distributor, by_register};
 use crate::gppt::{Kick, Mode, Reclaim, View};
 use crate::vgic::{Notify, Version};
 
-const ALL: [Mode; 5] = [
+const ALL: [Mode; 6] = [
     Mode::Recoverable,
     Mode::PmrTrapped,
     Mode::PmrDirect,
     Mode::V2,
     Mode::Revocable,
+    Mode::RevocableTrapped,
 ];
 
 #[test]
@@ -42,7 +43,8 @@ fn interrupts_of_group_1_come_to_el1_in_every_mode() {
         ] {
             let controls = mode.controls(reclaim, lent);
             assert_eq!(controls.hcr & 1 << 4, 0, "IMO");
-            let sgis_trap = mode.kick() == Kick::Group0 || mode == Mode::Revocable;
+            let sgis_trap = mode.kick() == Kick::Group0
+                || matches!(mode, Mode::Revocable | Mode::RevocableTrapped);
             assert_eq!(controls.hcr & 1 << 3 != 0, sgis_trap, "FMO");
             assert_eq!(
                 controls.hcr & 1 << 13 != 0,
@@ -57,9 +59,13 @@ fn interrupts_of_group_1_come_to_el1_in_every_mode() {
         }
     }
     let ich = |lent| ALL.map(|mode| mode.controls(Reclaim::Cooperative, lent).ich);
-    assert_eq!(ich(false), [0, 1 << 10, 1 << 11, 0, 0]);
+    assert_eq!(ich(false), [0, 1 << 10, 1 << 11, 0, 0, 1 << 10]);
     let dir = 1 << 14;
-    assert_eq!(ich(true), [0, 1 << 10, 1 << 11 | dir, 0, 0], "others' SPIs");
+    assert_eq!(
+        ich(true),
+        [0, 1 << 10, 1 << 11 | dir, 0, 0, 1 << 10],
+        "others' SPIs"
+    );
 }
 
 #[test]

@@ -30,6 +30,8 @@ const PMR_DIRECT: u16 = InterruptMode::GpptPmrDirect as u16;
 pub(super) const DIRECT_V2: u16 = InterruptMode::GpptV2 as u16;
 /// [`InterruptMode`] as encoded in the plan.
 const REVOCABLE: u16 = InterruptMode::GpptRevocable as u16;
+/// [`InterruptMode`] as encoded in the plan.
+const REVOCABLE_TRAPPED: u16 = InterruptMode::GpptRevocableTrapped as u16;
 
 /// Whether the budget and the period, or the quota and the period, of a vCPU are valid.
 fn time_is_sound(vcpu: &Vcpu) -> bool {
@@ -162,8 +164,9 @@ impl Plan<'_> {
                 let mut vms = vms.filter_map(|vm| self.vms.get(vm));
                 vms.any(|vm| vm.interrupts == mode)
             };
+            let shared = has(REVOCABLE) || has(REVOCABLE_TRAPPED);
             let either = has(DIRECT_V2) && first == 0;
-            if !unseen && !has(REVOCABLE) && !has(DIRECT_V2) || either {
+            if !unseen && !shared && !has(DIRECT_V2) || either {
                 at.ensure(first == 0, Invariant::PcpuCallSpi)?;
                 continue;
             }
@@ -192,7 +195,7 @@ impl Plan<'_> {
         match vm.interrupts {
             VGIC => true,
             DIRECT_V2 => self.is_gicv2(),
-            mode => (mode < DIRECT_V2 || mode == REVOCABLE) && !self.is_gicv2(),
+            mode => mode <= REVOCABLE_TRAPPED && !self.is_gicv2(),
         }
     }
 
@@ -205,8 +208,10 @@ impl Plan<'_> {
         vm.interrupts == VGIC
             || (matches!(vm.interrupts, RECOVERABLE | PMR_TRAPPED)
                 && (vm.reclaim != SDEI || self.is_quiet(row))
-                || matches!(vm.interrupts, PMR_DIRECT | DIRECT_V2 | REVOCABLE)
-                    && self.is_quiet(row))
+                || matches!(
+                    vm.interrupts,
+                    PMR_DIRECT | DIRECT_V2 | REVOCABLE | REVOCABLE_TRAPPED
+                ) && self.is_quiet(row))
                 && own_timer
                 && alone
                 && vm.event_intid == 0

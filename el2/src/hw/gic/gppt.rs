@@ -140,14 +140,13 @@ pub fn send_to_guest(sgi: u32, index: usize) {
 /// Resets the CPU interface for the guest: Group 1 off, nothing active (ICC_IGRPEN1_EL1,
 /// ICC_AP1R\<n\>_EL1, ICC_BPR1_EL1); disables the virtual interface except for its traps.
 ///
-/// If the common registers trap, the guest's priority mask is reset too; else the mask that the
-/// guest writes acts on nothing, and all priorities are signalled.
-pub fn reset_interface(controls: Controls, trapped: bool) {
+/// If the common registers trap, `mask` is the guest's priority mask after a reset; else the mask
+/// that the guest writes acts on nothing, and all priorities are signalled.
+pub fn reset_interface(controls: Controls, mask: u8) {
     write!("icc_igrpen1_el1", 0);
     set_active_priorities([0; 4]);
     write!("icc_bpr1_el1", 0);
     set_common(Common::Control, 0);
-    let mask = if trapped { priority::to_board(0) } else { 0xff };
     set_common(Common::Mask, u64::from(mask));
     // ICH_HCR_EL2.
     write!("ich_hcr_el2", u64::from(controls.ich & !HCR_ENABLE));

@@ -21,11 +21,7 @@ static SIGNALLED: [AtomicBool; MAX_PCPUS] = [const { AtomicBool::new(false) }; M
 /// The least urgent priority mask that the guest's interrupts do not pass, and the poke does: the
 /// most urgent priority that a guest has, as the CPU interface shows it.
 fn most_urgent() -> u8 {
-    if SHOWS_BOARD.load(Relaxed) {
-        priority::to_board(priority::MOST_URGENT)
-    } else {
-        priority::MOST_URGENT
-    }
+    to_shown(priority::MOST_URGENT)
 }
 
 /// Whether priority mask and running priority are shown as they are on the board, although those
@@ -50,9 +46,18 @@ pub(super) fn start(one_state: bool) {
     set_common(Common::Mask, 0xff);
 }
 
+/// Converts a priority as interrupts have it to what the CPU interface shows.
+pub fn to_shown(nonsecure: u8) -> u8 {
+    if SHOWS_BOARD.load(Relaxed) {
+        priority::to_board(nonsecure)
+    } else {
+        nonsecure
+    }
+}
+
 /// Converts a mask or running priority that the CPU interface shows to what the guest sees.
 pub fn to_guest(which: Common, shown: u64) -> u64 {
-    let nonsecure = if SHOWS_BOARD.load(Relaxed) {
+    let nonsecure = if SHOWS_BOARD.load(Relaxed) && which != Common::Control {
         which.to_guest(shown)
     } else {
         shown
@@ -88,7 +93,7 @@ pub(super) fn wait(index: usize) {
         }
         return;
     }
-    let routing = read!("hcr_el2");
+    let (routing, mask) = (read!("hcr_el2"), common(Common::Mask));
     route_to_el2();
     set_common(Common::Mask, u64::from(most_urgent()));
     restore_group1(1);
@@ -97,7 +102,7 @@ pub(super) fn wait(index: usize) {
         cpu::wait();
     }
     restore_group1(0);
-    set_common(Common::Mask, 0xff);
+    set_common(Common::Mask, mask);
     write!("hcr_el2", routing);
     isb();
 }

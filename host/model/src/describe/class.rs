@@ -196,6 +196,9 @@ impl InterruptSpec {
             Some(Mode::Recoverable) if gic.two_states && self.reclaim != Reclaim::Sdei => {
                 Some(Mode::Revocable)
             }
+            Some(Mode::PmrTrapped) if gic.two_states && self.reclaim != Reclaim::Sdei => {
+                Some(Mode::RevocableTrapped)
+            }
             other => other,
         }
     }

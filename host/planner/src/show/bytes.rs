@@ -196,6 +196,7 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
         "pmr-direct",
         "gicv2",
         "revocable",
+        "revocable-pmr-trapped",
     ];
     let reclaims = ["always", "guaranteed", "cooperative", "sdei"];
     let kinds = ["pl011", "pl031", "sbsa-watchdog"];
