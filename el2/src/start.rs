@@ -295,7 +295,7 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
     }
     if !gic::gppt::prepare(gicd, pcpus) {
         line.text(refused!(
-            "board-security: GICD_CTLR.DS is 0, and a GPPT VM is planned for a board without firmware at EL3"
+            "board-security: GICD_CTLR.DS is 0; the plan is for no firmware at EL3"
         ));
         last_words(uart, &line);
     }
@@ -310,9 +310,8 @@ fn give_interrupts(gicd: Registers, drainer: usize, uart: Uart) {
 fn start_calls(gicd: Registers, uart: Uart) {
     if let Some(intid) = gic::gppt::start_calls(gicd) {
         let mut line = Said::new();
-        line.text(refused!("board-spis: the firmware does not give INTID "))
-            .decimal(u64::from(intid))
-            .text(" to EL2, which is to call a pCPU by it");
+        line.text(refused!("board-spis: EL2 cannot enable INTID "))
+            .decimal(u64::from(intid));
         last_words(uart, &line);
     }
 }

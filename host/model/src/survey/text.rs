@@ -124,6 +124,10 @@ fn write_cpus(survey: &Survey, out: &mut String) -> std::fmt::Result {
         ", clusters by MPIDR"
     };
     writeln!(out, "\nCPUs: {}{from}", cpus.cpus.len())?;
+    writeln!(
+        out,
+        "  firmware at EL3: the tree does not say; `firmware` in [board] does"
+    )?;
     for cluster in &cpus.clusters {
         writeln!(out, "  {}", cluster.name)?;
         for &number in &cluster.cpus {
