@@ -31,6 +31,7 @@ fn main(board: &'static Board) {
     } else {
         [0, 0x10, 0x40, 0x50, 0xa0, 0xb0, 0xf0]
     };
+    check::same("mask after a reset", gic::mask().into(), 0);
     gic::init();
     for (intid, priority) in [(URGENT, 0x40), (PATIENT, 0xa0)] {
         gic::set_priority(intid, priority);

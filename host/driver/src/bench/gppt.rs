@@ -88,11 +88,12 @@ pub struct GpptRuns {
 const RUNS: u32 = 5;
 
 /// The function of EL2 that makes a pCPU come to EL2, and the functions of the GIC that follow it.
-const KICK: [&str; 3] = [
+const KICK: [&str; 4] = [
     "hw::gic::gppt::kick",
     "hw::gic::revoke::",
-    // The last one: by SPI with a GICv3 only.
+    // The last two: by SPI, on a board without firmware with a GICv3 only.
     "hw::gic::by_spi::call",
+    "hw::gic::call_spis::write",
 ];
 
 /// Those of [`KICK`] that EL2 has on a board with this GIC.
