@@ -190,16 +190,16 @@ impl Mode {
     pub const fn lacks(self) -> &'static str {
         match self {
             Self::Recoverable => {
-                "its priority mask (ICC_PMR_EL1) masks nothing, and EOImode 1 ends interrupts as 0 does"
+                "its priority mask (ICC_PMR_EL1) masks nothing, EOImode 1 ends interrupts as 0 does, and it has half of the GIC's priorities, 16 where there are 32, the lowest of which is never signalled"
             }
             Self::Revocable => {
-                "its priority mask (ICC_PMR_EL1) masks nothing, EOImode 1 ends interrupts as 0 does, and it has a quarter of the GIC's priorities: 8 levels of 32"
+                "its priority mask (ICC_PMR_EL1) masks nothing, EOImode 1 ends interrupts as 0 does, and it has a quarter of the GIC's priorities, 8 where there are 32, the lowest of which is never signalled"
             }
             Self::RevocableTrapped => {
-                "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit, and it has a quarter of the GIC's priorities: 8 levels of 32"
+                "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit, and it has a quarter of the GIC's priorities, 8 where there are 32, the lowest of which is never signalled"
             }
             Self::PmrTrapped => {
-                "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit"
+                "each access to ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_DIR_EL1 is an exit, and it has half of the GIC's priorities, 16 where there are 32, the lowest of which is never signalled"
             }
             Self::PmrDirect => {
                 "its SGIs do not trap: it knows its CPU by the board's MPIDR, there is no other GPPT VM, and CPUs call each other by SPIs"

@@ -24,9 +24,9 @@ static RUNNING: AtomicU64 = AtomicU64::new(0);
 static DEACTIVATES: AtomicBool = AtomicBool::new(true);
 
 fn main(board: &'static Board) {
-    // With two Security states there are half as many levels.
-    let coarse = board.argument("coarse") == Some(1);
-    let masks = if coarse {
+    // Of 32 on a board a VM may have fewer.
+    let levels = board.argument("levels").unwrap_or(32);
+    let masks = if levels < 16 {
         [0, 0x20, 0x40, 0x60, 0xa0, 0xc0, 0xe0]
     } else {
         [0, 0x10, 0x40, 0x50, 0xa0, 0xb0, 0xf0]
@@ -57,11 +57,25 @@ fn main(board: &'static Board) {
         RUNNING.load(Relaxed),
         0xa0,
     );
+    lowest((0x100 / levels) as u8);
     check::equal("running priority outside", mrs!("icc_rpr_el1") & 0xff, 0xff);
     two_steps();
     msr!("icc_ctlr_el1", 0);
     alive::check_some("after that", alive::LOW_SGIS);
     check::done();
+}
+
+/// The lowest priority, no mask lets through: none is less urgent. The one before comes.
+fn lowest(step: u8) {
+    gic::set_mask(0xff);
+    let lowest = 0u8.wrapping_sub(step);
+    gic::set_priority(PATIENT, lowest);
+    check::equal("the lowest priority does not come", sent(), 1);
+    gic::set_priority(PATIENT, lowest - step);
+    settle();
+    check::equal("the one before it comes", ORDER.load(Relaxed), 0x12);
+    gic::set_priority(PATIENT, 0xa0);
+    gic::set_mask(0xf0);
 }
 
 /// Sends both; what has come.
