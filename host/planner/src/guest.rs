@@ -219,7 +219,8 @@ fn intids(
     gppt::check(spec, known, findings);
     // A board described by a device tree alone does not state its firmware.
     let emulated = board.emulated.as_ref();
-    let has_firmware = emulated.is_none_or(|it| it.firmware == Firmware::TrustedFirmware);
+    let sdei = Firmware::TrustedFirmware { sdei: true };
+    let has_firmware = emulated.is_none_or(|it| it.firmware == sdei);
     let place = system.board.as_ref().map(|board| board.firmware_place());
     gppt::check_events(spec, (has_firmware, place), findings);
     let mut next = FIRST_SPI + 1;

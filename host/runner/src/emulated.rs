@@ -9,10 +9,11 @@ use dtoolkit::fdt::Fdt;
 use dtoolkit::model::{DeviceTree, DeviceTreeProperty};
 use sha2::{Digest, Sha256};
 
-use bulkhead_model::board::{Emulated, Firmware, open, read_file};
+use bulkhead_model::board::{Emulated, open, read_file};
 use bulkhead_model::failure::Failure;
 
-use crate::fetch::{self, cache, firmware};
+use crate::fetch::firmware::{self, TrustedFirmware};
+use crate::fetch::{self, cache};
 use crate::run::{Qemu, Start};
 use crate::temp_files;
 
@@ -31,9 +32,9 @@ pub fn qemu(board: &Emulated, image: impl Into<PathBuf>) -> Result<Qemu, Failure
         // With ACPI and firmware QEMU has another device in the place of the PL061.
         qemu.machine.push_str(",secure=on,acpi=off");
     }
-    if board.firmware == Firmware::TrustedFirmware {
+    if let Some(build) = TrustedFirmware::of(board) {
         qemu.start = Start::Firmware {
-            rom: firmware::file(),
+            rom: build.file(),
             image: firmware::ENTRY,
         };
     }

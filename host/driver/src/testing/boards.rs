@@ -125,6 +125,7 @@ fn virt(gic: u32, more: &str) -> Emulated {
         memory_mib: 2048,
         uarts: 1,
         firmware: Firmware::None,
+        gic,
         image_offset: 2 << 20,
         spis: 256,
     }

@@ -56,15 +56,19 @@ pub enum Firmware {
     None,
     /// Firmware with PSCI, and two Security states.
     El3,
-    /// Trusted Firmware with SDEI.
-    TrustedFirmware,
+    /// Trusted Firmware.
+    TrustedFirmware {
+        /// It has events.
+        sdei: bool,
+    },
 }
 
 impl Firmware {
     /// The firmware of this name; a board has no others.
     fn named(name: &str) -> Self {
         match name {
-            "tf-a" => Self::TrustedFirmware,
+            "tf-a" => Self::TrustedFirmware { sdei: true },
+            "tf-a-no-sdei" => Self::TrustedFirmware { sdei: false },
             "el3" => Self::El3,
             _ => Self::None,
         }
@@ -99,6 +103,8 @@ pub struct Emulated {
     pub uarts: u32,
     /// What runs at EL3.
     pub firmware: Firmware,
+    /// Version of the GIC.
+    pub gic: u32,
     /// Bytes from the start of the memory to where QEMU puts an image.
     pub image_offset: u64,
     /// Number of SPIs that the GIC has.
@@ -123,6 +129,7 @@ pub(super) fn defaults(text: &str) -> Result<Emulated, String> {
         memory_mib: parse_size(&parameters.memory.default)? >> 20,
         uarts: parameters.uarts.default,
         firmware: Firmware::named(&parameters.firmware.default),
+        gic: parameters.gic.default,
         image_offset: parse_size(&file.qemu.image_offset)?,
         spis: file.qemu.spis,
     })
@@ -193,6 +200,7 @@ pub(super) fn resolve(
         memory_mib: memory >> 20,
         uarts,
         firmware: Firmware::named(&firmware),
+        gic,
         image_offset,
         spis: file.qemu.spis,
     })

@@ -1,4 +1,4 @@
-//! Trusted Firmware-A with SDEI for QEMU's `virt`, built from Debian's source package: what runs at EL3 on most boards. Built once
+//! Trusted Firmware-A for QEMU's `virt`, built from Debian's source package: what runs at EL3 on most boards. Each kind is built once
 //! and kept in the cache; nothing of it is part of an image.
 
 use std::ffi::OsString;
@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bulkhead_model::board::{Emulated, Firmware};
 use bulkhead_model::failure::Failure;
 
 use super::apt::Apt;
@@ -27,21 +28,54 @@ const BL31: u128 = 0x47d4_086d_4cfe_9846_9b95_2950_cbbd_5a00;
 /// Advice to the user.
 const ADVICE: &str = "install make, xz-utils and gcc-aarch64-linux-gnu, and see that the network reaches a Debian mirror";
 
-/// Returns the path of the file with the content of the board's flash, once it is made.
-pub fn file() -> PathBuf {
-    cache::folder().join("firmware/tf-a.bin")
+/// The kind of a Trusted Firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrustedFirmware {
+    /// Version of the GIC that it drives.
+    gic: u32,
+    /// It has events.
+    sdei: bool,
 }
 
-/// Makes it, if the cache does not have it. That takes a minute or two, a network, and a compiler.
-///
-/// # Errors
-///
-/// The source cannot be had, or a tool is missing.
-pub fn make() -> Result<(), Failure> {
-    let cache = Cache::open()?;
-    if file().is_file() {
-        return Ok(());
+impl TrustedFirmware {
+    /// That of a board, if it has one. With a GICv2 it has no events: EL2 asks for none there.
+    pub fn of(board: &Emulated) -> Option<Self> {
+        let Firmware::TrustedFirmware { sdei } = board.firmware else {
+            return None;
+        };
+        let gic = board.gic;
+        Some(Self {
+            gic,
+            sdei: sdei && gic == 3,
+        })
     }
+
+    /// Place in the cache.
+    fn name(self) -> String {
+        let events = if self.sdei { "-sdei" } else { "" };
+        format!("firmware/tf-a-gicv{}{events}.bin", self.gic)
+    }
+
+    /// Returns the path of the file with the content of the board's flash, once it is made.
+    pub fn file(self) -> PathBuf {
+        cache::folder().join(self.name())
+    }
+
+    /// Makes it, if the cache does not have it. That takes a minute or two, a network, and a compiler.
+    ///
+    /// # Errors
+    ///
+    /// The source cannot be had, or a tool is missing.
+    pub fn make(self) -> Result<(), Failure> {
+        if self.file().is_file() {
+            return Ok(());
+        }
+        make(self)
+    }
+}
+
+fn make(kind: TrustedFirmware) -> Result<(), Failure> {
+    let cache = Cache::open()?;
     let step = Step::start("building Debian's Trusted Firmware for QEMU");
     let folder = temp_files::folder("bulkhead-").map_err(|e| failed(e.to_string()))?;
     let archive = Apt::source(folder.value.path(), PACKAGE, SUITE)?;
@@ -54,7 +88,7 @@ pub fn make() -> Result<(), Failure> {
         || "cannot unpack Trusted Firmware",
         ADVICE,
     )?;
-    let built = compile(&source)?;
+    let built = compile(&source, kind)?;
     let part = |name: &str| fs::read(built.join(name)).map_err(|e| failed(format!("{name}: {e}")));
     let package = package(&[(BL2, part("bl2.bin")?), (BL31, part("bl31.bin")?)]);
     let mut flash = part("bl1.bin")?;
@@ -63,7 +97,7 @@ pub fn make() -> Result<(), Failure> {
     }
     flash.resize(PACKAGE_AT, 0);
     flash.extend(package);
-    cache.write(Path::new("firmware/tf-a.bin"), &flash)?;
+    cache.write(Path::new(&kind.name()), &flash)?;
     drop(step);
     Ok(())
 }
@@ -73,7 +107,7 @@ fn failed(why: String) -> Failure {
 }
 
 /// Compiles the three images; the folder that they are in.
-fn compile(source: &Path) -> Result<PathBuf, Failure> {
+fn compile(source: &Path, kind: TrustedFirmware) -> Result<PathBuf, Failure> {
     let base = source.join("out");
     let mut build = OsString::from("BUILD_BASE=");
     build.push(&base);
@@ -86,9 +120,9 @@ fn compile(source: &Path) -> Result<PathBuf, Failure> {
         "DEBUG=0",
         // Not a word on the console, which is EL2's.
         "LOG_LEVEL=0",
-        "SDEI_SUPPORT=1",
-        "EL3_EXCEPTION_HANDLING=1",
-        "QEMU_USE_GIC_DRIVER=QEMU_GICV3",
+        &format!("SDEI_SUPPORT={}", u32::from(kind.sdei)),
+        &format!("EL3_EXCEPTION_HANDLING={}", u32::from(kind.sdei)),
+        &format!("QEMU_USE_GIC_DRIVER=QEMU_GICV{}", kind.gic),
         // The image is in memory already, and wants the device tree in x0.
         "ARM_LINUX_KERNEL_AS_BL33=1",
         &format!("PRELOADED_BL33_BASE={ENTRY:#x}"),

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use bulkhead_model::board::Firmware;
 use bulkhead_model::describe::{self, PayloadSpec, VmSpec, class_name};
 use bulkhead_model::failure::Failure;
 
@@ -12,7 +11,7 @@ use crate::Effort;
 use crate::build::{self, Built};
 use crate::cross_build;
 use crate::emulated;
-use crate::fetch::firmware;
+use crate::fetch::firmware::TrustedFirmware;
 use crate::prepare::{El2Source, Stopped};
 
 /// A built system and the emulator for its board.
@@ -73,8 +72,8 @@ impl System {
                 "boot the image on the board, or name a board of boards/ that has `[qemu]`",
             )));
         };
-        if board.firmware == Firmware::TrustedFirmware {
-            firmware::make()?;
+        if let Some(build) = TrustedFirmware::of(board) {
+            build.make()?;
         }
         let vms = built.planned.vms.iter();
         let (programs, linux) = programs(description)?;
