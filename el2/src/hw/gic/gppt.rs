@@ -12,6 +12,7 @@ use super::super::sysreg::{dsb, isb, read, send_event, write};
 use super::super::{cpu, fault, sdei};
 use super::by_spi::{BY_SPI, call};
 use super::call_spis::{self, clear_pending, kick_spi};
+use super::gppt_interface::{IDLE, priority_bits};
 use super::gppt_pcpus;
 use super::gppt_shared;
 use super::pcpu::Gic;
@@ -21,7 +22,6 @@ use super::send::send;
 use super::v3::{route, sgi_target};
 
 pub use super::call_spis::{meaning, sibling_intid};
-use super::gppt_interface::{IDLE, priority_bits};
 pub use super::gppt_interface::{
     common, disable_group1, group1, restore_group1, route_to_el2, route_to_guest, set_common,
 };

@@ -18,12 +18,6 @@ use super::gppt_interface::{
 /// Whether a message has been sent to a pCPU that it has not looked for.
 static SIGNALLED: [AtomicBool; MAX_PCPUS] = [const { AtomicBool::new(false) }; MAX_PCPUS];
 
-/// The least urgent priority mask that the guest's interrupts do not pass, and the poke does: the
-/// most urgent priority that a guest has, as the CPU interface shows it.
-fn most_urgent() -> u8 {
-    to_shown(priority::MOST_URGENT)
-}
-
 /// Whether priority mask and running priority are shown as they are on the board, although those
 /// of interrupts are not. It is so on all pCPUs or on none.
 static SHOWS_BOARD: AtomicBool = AtomicBool::new(false);
@@ -53,6 +47,12 @@ pub fn to_shown(nonsecure: u8) -> u8 {
     } else {
         nonsecure
     }
+}
+
+/// The least urgent priority mask that the guest's interrupts do not pass, and the poke does: the
+/// most urgent priority that a guest has, as the CPU interface shows it.
+fn most_urgent() -> u8 {
+    to_shown(priority::MOST_URGENT)
 }
 
 /// Converts a mask or running priority that the CPU interface shows to what the guest sees.
