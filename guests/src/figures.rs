@@ -77,6 +77,19 @@ pub const ID_REGISTER: u64 = 20;
 /// Write of a byte to the UART.
 pub const UART_WRITE: u64 = 21;
 
+/// A GPPT VM's read of GICD_TYPER.
+pub const GPPT_TYPER: u64 = 22;
+/// A GPPT VM's write of GICD_ISENABLER that enables an interrupt of its device.
+pub const GPPT_ENABLE: u64 = 23;
+/// A GPPT VM's SGI to itself: the write that sends it.
+pub const GPPT_SGI: u64 = 24;
+/// The groups of `irq-latency` that are accesses and not interrupts, by the names of their figures.
+pub const ACCESSES: [(u64, &str); 3] = [
+    (GPPT_TYPER, "gppt_typer"),
+    (GPPT_ENABLE, "gppt_enable"),
+    (GPPT_SGI, "gppt_sgi"),
+];
+
 /// All groups: those of `bench` in its order, then those of `vcpu-switch-cost`.
 pub const FIGURES: [Figure; 21] = [
     Figure {

@@ -2,13 +2,13 @@
 //!
 //! Takes 1000 interrupts of each kind and prints when they came: ticks of the counter after the
 //! compare value, or after the device's mask was opened. The same program runs on the bare board.
-//! Nothing is printed between the marks.
+//! Nothing is printed between the marks. Then it accesses its GIC, of which EL2 filters a part.
 #![no_std]
 #![no_main]
 
 use bulkhead_guests::figures::{self, OPERATIONS};
 use bulkhead_guests::marks::{mark_begin, mark_end};
-use bulkhead_guests::mmio::write32;
+use bulkhead_guests::mmio::{read32, write32};
 use bulkhead_guests::pl061::{GPIOIE, GPIOIEV, GPIOIS, PL061, PL061_INTID};
 use bulkhead_guests::{Board, gic, guest, println, sysreg, timer};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,6 +17,9 @@ guest!(main = main, irq = on_irq);
 
 /// From arming the timer to its interrupt: long enough for the CPU to be asleep or in its loop.
 const AHEAD_US: u64 = 5;
+
+/// SGI that it sends to itself.
+const SGI: u32 = 1;
 
 /// Counter at the vector of the latest interrupt; 0 while it is awaited.
 static ENTERED: AtomicU64 = AtomicU64::new(0);
@@ -33,10 +36,34 @@ fn main(_board: &'static Board) {
         (figures::HW_IRQ, "hw_irq", device),
     ];
     let seen = kinds.map(|(id, name, interrupt)| (name, measure(id, interrupt)));
+    accesses();
     for (name, [min, sum, max]) in seen {
         println!("late {name}: ticks min={min} sum={sum} max={max}");
     }
     println!("irq-latency: {OPERATIONS} interrupts each");
+}
+
+/// Accesses to the GIC, a pair of marks around each. All interrupts are masked.
+fn accesses() {
+    sysreg::irq_off();
+    gic::enable(SGI);
+    let typer = gic::distributor() + gic::TYPER;
+    let [off, on] = [gic::ICENABLER, gic::ISENABLER].map(|bank| gic::word(bank, PL061_INTID));
+    let bit = 1 << (PL061_INTID % 32);
+    for _ in 0..OPERATIONS {
+        marked(figures::GPPT_TYPER, || _ = read32(typer));
+        write32(off, bit);
+        marked(figures::GPPT_ENABLE, || write32(on, bit));
+        marked(figures::GPPT_SGI, || gic::send_to_self(SGI));
+        // Taken here, and not by the vector.
+        gic::end(gic::acknowledge());
+    }
+}
+
+fn marked(id: u64, operation: impl FnOnce()) {
+    mark_begin(id);
+    operation();
+    mark_end(id);
 }
 
 /// Least, sum and most of all latencies.

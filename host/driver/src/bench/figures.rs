@@ -60,13 +60,20 @@ pub fn figures(
             }
             "gppt_irq" => runs.gppt.figure(budget)?,
             "gppt_irq_v2" => runs.gppt_gicv2.figure(budget)?,
+            "gppt_typer" | "gppt_enable" | "gppt_sgi" => runs.gppt.access(budget, &budget.name)?,
+            name if name.starts_with("gppt_") && budget.gic == Gic::V2 => {
+                let measured = budget.measured.as_deref().unwrap_or(name);
+                runs.gppt_gicv2.access(budget, measured)?
+            }
+            "boot_own" | "boot_total" => boot(budget, profile)?,
+            "boot_own_v2" | "boot_total_v2" => boot(budget, &runs.gicv2.profile)?,
             "kick" => {
                 let mut figure = runs.gppt.kick(budget, &["recoverable", "pmr-trapped"])?;
                 "by the mode of the VM".clone_into(&mut figure.note);
                 figure.parts = runs.gppt.kicks().chain(runs.gppt_gicv2.kicks()).collect();
                 figure
             }
-            "kick_direct" => runs.gppt.kick(budget, &["pmr-direct"])?,
+            "kick_direct" => runs.gppt.kick(budget, &["pmr-direct", "revocable"])?,
             "kick_v2" => runs.gppt_gicv2.kick(budget, &["gicv2"])?,
             "longest_exit" => {
                 let all = others
@@ -205,6 +212,7 @@ mod tests {
     use zerocopy::{FromZeros, IntoBytes};
 
     use super::super::gppt::{Late, Mode, Taken};
+    use super::super::subject::operations::ACCESSES;
     use super::*;
 
     fn cost(instructions: u64) -> Cost {
@@ -265,7 +273,12 @@ mod tests {
 
     fn gppt(modes: &[&'static str]) -> GpptRuns {
         let late = BTreeMap::from([("vtimer_irq".to_owned(), Late::default())]);
-        let taken = Taken { late, el2: (0, 0) };
+        let accesses = ACCESSES.map(|(id, _)| (id, 150_000 + id)).into();
+        let taken = Taken {
+            late,
+            accesses,
+            ..Taken::default()
+        };
         let mode = |(kick, name): (u64, &&'static str)| Mode {
             name,
             taken: taken.clone(),
@@ -333,6 +346,9 @@ mod tests {
         assert_eq!(value(&figures, "kick_v2"), 30.0);
         assert_eq!(value(&figures, "kick"), 31.0, "of two modes");
         assert_eq!(value(&figures, "kick_direct"), 32.0);
+        assert_eq!(value(&figures, "gppt_enable"), 150.023);
+        assert_eq!(value(&figures, "boot_own"), 300.0);
+        assert_eq!(value(&figures, "boot_total_v2"), 9300.0, "with scrubbing");
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(value(&figures, "image_bytes_static"), 50_000.0);
         assert_eq!(

@@ -18,10 +18,10 @@ use super::budgets::{Budget, Gic};
 use super::ending::run_to_end;
 use super::figure::{Figure, Part};
 use super::native::{bare, board};
-use super::subject::operations::{BEGIN_SYMBOL, END_SYMBOL, OPERATIONS};
+use super::subject::operations::{ACCESSES, BEGIN_SYMBOL, END_SYMBOL, OPERATIONS};
 
 /// The modes with each version of the GIC in which a VM takes its interrupts, each with its system.
-const MODES: [(Gic, &str, &str); 4] = [
+const MODES: [(Gic, &str, &str); 5] = [
     (Gic::V2, "gicv2", "lab/systems/bench-gppt-gicv2.toml"),
     (Gic::V3, "recoverable", "lab/systems/bench-gppt.toml"),
     (
@@ -30,6 +30,7 @@ const MODES: [(Gic, &str, &str); 4] = [
         "lab/systems/bench-gppt-trapped.toml",
     ),
     (Gic::V3, "pmr-direct", "lab/systems/bench-gppt-direct.toml"),
+    (Gic::V3, "revocable", "lab/systems/bench-gppt-el3.toml"),
 ];
 /// The systems with interrupts through the virtual GIC.
 const VGIC: [(Gic, &str); 2] = [
@@ -57,8 +58,10 @@ pub struct Late {
 pub struct Taken {
     /// By name of the kind.
     pub late: BTreeMap<String, Late>,
-    /// Exits and instructions of EL2 between the marks.
+    /// Exits and instructions of EL2 between the marks of interrupts.
     pub el2: (u64, u64),
+    /// Instructions of EL2 between the marks of accesses to the GIC, by their numbers.
+    pub accesses: BTreeMap<u64, u64>,
 }
 
 /// Measurements of a mode in which a VM takes its interrupts.
@@ -91,7 +94,7 @@ const RUNS: u32 = 5;
 const KICK: [&str; 4] = [
     "hw::gic::gppt::kick",
     "hw::gic::revoke::",
-    // The last two: by SPI, on a board without firmware with a GICv3 only.
+    // The last two: by SPI, in these systems with a GICv3 only.
     "hw::gic::by_spi::call",
     "hw::gic::call_spis::write",
 ];
@@ -158,6 +161,29 @@ impl GpptRuns {
             let own = differences.fold(mode.taken.el2.1 as f64 / all, f64::max);
             Some(f64::max(added, own))
         })
+    }
+
+    /// The figure of an access to the GIC, the largest of all modes, with all of them beside it.
+    pub(super) fn access(&self, budget: &Budget, name: &str) -> Result<Figure, Failure> {
+        let id = ACCESSES.iter().find(|(_, known)| *known == name);
+        let id = id.map_or(0, |(id, _)| *id);
+        let counted = |mode: &Mode| {
+            let counted = mode.taken.accesses.get(&id).copied();
+            let part = |value| Part {
+                name: format!("in {OPERATIONS} of them, {}", mode.name),
+                value,
+            };
+            counted.map(part)
+        };
+        let parts: Option<Vec<Part>> = self.modes.iter().map(counted).collect();
+        let parts = parts.filter(|parts| !parts.is_empty()).ok_or_else(|| {
+            Failure::failed(format!("`{name}` was not measured in all modes"), "", "")
+        })?;
+        let most = parts.iter().map(|part| part.value).max().unwrap_or(0);
+        let mut figure = Figure::new(budget, most as f64 / f64::from(OPERATIONS));
+        figure.note = "instructions by the mode of the VM".to_owned();
+        figure.parts = parts;
+        Ok(figure)
     }
 
     /// The figure of a kick, the largest of these modes.
@@ -263,9 +289,11 @@ fn guest(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     let mut qemu = board(built, 0)?;
     qemu.plugins.push(attached.argument.clone());
     let said = run_to_end(&qemu, LAST)?;
+    let profile = attached.profile()?;
     Ok(Taken {
         late: latencies(&said),
-        el2: executed(&attached.profile()?),
+        el2: executed(&profile),
+        accesses: accesses(&profile),
     })
 }
 
@@ -310,15 +338,29 @@ fn length(path: &[Visit]) -> Option<u64> {
     )
 }
 
-/// Exits and instructions between all marks.
+/// Instructions between the marks of each kind of access. One without an exit has none.
+fn accesses(profile: &Profile) -> BTreeMap<u64, u64> {
+    let figures = profile.figures.iter().filter(|(id, _)| is_access(**id));
+    figures
+        .map(|(id, figure)| (*id, figure.cost.instructions))
+        .collect()
+}
+
+fn is_access(id: u64) -> bool {
+    ACCESSES.iter().any(|(access, _)| *access == id)
+}
+
+/// Exits and instructions between all marks of interrupts.
 fn executed(profile: &Profile) -> (u64, u64) {
-    let figures = profile.figures.values();
-    figures.fold((0, 0), |(exits, instructions), figure| {
-        (
-            exits + figure.exits,
-            instructions + figure.cost.instructions,
-        )
-    })
+    let figures = profile.figures.iter().filter(|(id, _)| !is_access(**id));
+    figures
+        .map(|(_, figure)| figure)
+        .fold((0, 0), |(exits, instructions), figure| {
+            (
+                exits + figure.exits,
+                instructions + figure.cost.instructions,
+            )
+        })
 }
 
 /// Runs the program on the board without EL2, with what the VM has: its memory and its device tree.
@@ -327,7 +369,7 @@ fn native(built: &Built, folder: &Path) -> Result<Taken, Failure> {
     qemu.image = cross_build::guest(GUEST)?;
     Ok(Taken {
         late: latencies(&run_to_end(&qemu, LAST)?),
-        el2: (0, 0),
+        ..Taken::default()
     })
 }
 
@@ -361,7 +403,7 @@ mod tests {
     fn runs() -> GpptRuns {
         let native = Taken {
             late: latencies(SAID),
-            el2: (0, 0),
+            ..Taken::default()
         };
         let mode = |name, kick| Mode {
             name,
