@@ -203,7 +203,7 @@ cases! {
     VintidShared: ["Vm.event_intid" R, Like("Irq.vintid", R)];
     VmFlags: ["Vm.flags" R, Flip(8)];
     VmOwnTimer: ["Vm.flags" R, Set(2)]["Vcpu.policy" R, Set(1)]["Vcpu.budget" R, Set(1)]["Vcpu.period" R, Set(100_000)];
-    VmInterrupts: ["Vm.interrupts" R, Set(5)];
+    VmInterrupts: ["Vm.interrupts" R, Set(7)];
     VmInterrupts: ["Vm.interrupts" R, Set(4)];
     VmInterrupts: ["Vm.interrupts" R, Set(1)]["Vcpu.policy" R, Set(1)]["Vcpu.budget" R, Set(1)]["Vcpu.period" R, Set(100_000)];
     VmReclaim: ["Vm.reclaim" R, Set(1)];
