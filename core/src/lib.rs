@@ -18,3 +18,4 @@ pub mod sched;
 pub mod stage2;
 pub mod sync;
 pub mod vgic;
+pub mod virtio;

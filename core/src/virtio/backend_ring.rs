@@ -1,0 +1,462 @@
+//! A virtqueue of a window, of which EL2 is the driver and the backend the device. The backend is another VM: it is believed nothing.
+//! What EL2 knows of the queue is in its own memory ([`Slot`]); it reads no descriptor back.
+
+use core::sync::atomic::{Ordering, fence};
+
+use bulkhead_abi::device::ring::{
+    self, AVAILABLE_ENTRY, DESCRIPTOR, ENTRIES, INDEX, NEXT, Ring, USED_ENTRY, WRITE,
+};
+
+use super::memory::{At, Memory};
+
+/// The backend has broken a rule: the device stops until it begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// No slot.
+const NONE: u16 = u16::MAX;
+
+/// Where a queue lies in its window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Where EL2 reaches the window.
+    pub window: At,
+    /// Offsets of the parts of the queue.
+    pub ring: Ring,
+    /// Number of descriptors, and of slots.
+    pub size: u16,
+    /// Offset of slot 0.
+    pub slots: u64,
+    /// Bytes of a slot.
+    pub slot_bytes: u32,
+}
+
+impl Layout {
+    fn at(&self, offset: u64) -> At {
+        self.window.plus(offset)
+    }
+
+    /// Offset of a slot in the window.
+    #[inline(always)]
+    fn slot(&self, number: u16) -> u64 {
+        let bytes = u64::from(self.slot_bytes);
+        self.slots
+            .wrapping_add(bytes.wrapping_mul(u64::from(number)))
+    }
+}
+
+/// What EL2 knows of a slot and its descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    /// The next slot of the chain, or the next free one.
+    next: u16,
+    /// What follows holds for the first slot of a chain that the backend has.
+    outstanding: bool,
+    /// Head of the guest's chain.
+    guest: u16,
+    /// First slot whose bytes the backend writes.
+    first_writable: u16,
+    /// Number of bytes that it may write.
+    writable: u32,
+    /// Neighbours in the order in which chains were posted.
+    older: u16,
+    newer: u16,
+}
+
+impl Slot {
+    /// A slot of which nothing is known yet.
+    pub const NEW: Self = Self {
+        next: NONE,
+        outstanding: false,
+        guest: 0,
+        first_writable: NONE,
+        writable: 0,
+        older: NONE,
+        newer: NONE,
+    };
+}
+
+/// A chain while it is put together.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain {
+    head: u16,
+    last: u16,
+    /// Bytes in the last slot.
+    filled: u32,
+    first_writable: u16,
+    writable: u32,
+}
+
+/// A chain that the backend has given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Used {
+    /// Its first slot.
+    pub head: u16,
+    /// Head of the guest's chain.
+    pub guest: u16,
+    /// Number of bytes that the backend has written, as it says. Not more than it could.
+    pub len: u32,
+    /// Number of bytes that it could write.
+    pub writable: u32,
+    /// First slot with such bytes.
+    pub first_writable: u16,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub struct BackendRing<'a> {
+    layout: Layout,
+    slots: &'a mut [Slot],
+    /// Slots that were used and are free again, as a list, and their number.
+    free: u16,
+    free_count: u16,
+    /// Slots from this one on were not used in this session: nothing in [`Slot`] holds for them.
+    fresh: u16,
+    /// Entry of the available ring that comes next, and the index that the backend sees there.
+    next: u16,
+    published: u16,
+    /// Entry of the used ring that comes next.
+    used_next: u16,
+    /// Number of chains that the backend has.
+    outstanding: u16,
+    oldest: u16,
+    newest: u16,
+}
+
+impl<'a> BackendRing<'a> {
+    /// The queue of a layout; `slots` has an element for each slot.
+    pub const fn new(layout: Layout, slots: &'a mut [Slot]) -> Self {
+        Self {
+            layout,
+            slots,
+            free: NONE,
+            free_count: 0,
+            fresh: 0,
+            next: 0,
+            published: 0,
+            used_next: 0,
+            outstanding: 0,
+            oldest: NONE,
+            newest: NONE,
+        }
+    }
+
+    /// Where it lies.
+    pub const fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// Number of chains that the backend has.
+    pub const fn outstanding(&self) -> u16 {
+        self.outstanding
+    }
+
+    /// Number of free slots.
+    pub const fn free(&self) -> u16 {
+        let fresh = self.layout.size.wrapping_sub(self.fresh);
+        fresh.wrapping_add(self.free_count)
+    }
+
+    /// Makes all slots free, and the queue empty. What the backend still has is forgotten.
+    pub const fn forget(&mut self) {
+        (self.free, self.free_count, self.fresh) = (NONE, 0, 0);
+        (self.next, self.published, self.used_next) = (0, 0, 0);
+        (self.outstanding, self.oldest, self.newest) = (0, NONE, NONE);
+    }
+
+    /// Makes the rings in the window empty, for a backend that has let go of everything.
+    pub fn make(&self, memory: &impl Memory) {
+        for ring in [self.layout.ring.available, self.layout.ring.used] {
+            memory.store32(self.layout.at(ring), 0);
+        }
+        let (size, ring) = (self.layout.size, &self.layout.ring);
+        let events = [
+            ring.available.wrapping_add(ring::used_event(size)),
+            ring.used.wrapping_add(ring::avail_event(size)),
+        ];
+        for event in events {
+            memory.store16(self.layout.at(event), 0);
+        }
+    }
+
+    #[inline(always)]
+    fn of(&self, number: u16) -> Option<&Slot> {
+        self.slots.get(usize::from(number))
+    }
+
+    #[inline(always)]
+    fn of_mut(&mut self, number: u16) -> Option<&mut Slot> {
+        self.slots.get_mut(usize::from(number))
+    }
+
+    /// Takes a free slot.
+    #[inline(always)]
+    fn take(&mut self) -> Option<u16> {
+        let number = self.free;
+        if let Some(slot) = self.of_mut(number) {
+            let next = core::mem::replace(&mut slot.next, NONE);
+            self.free = next;
+            self.free_count = self.free_count.wrapping_sub(1);
+            return Some(number);
+        }
+        let fresh = self.fresh;
+        if fresh >= self.layout.size {
+            return None;
+        }
+        *self.of_mut(fresh)? = Slot::NEW;
+        self.fresh = fresh.wrapping_add(1);
+        Some(fresh)
+    }
+
+    /// Begins a chain. `None`: there is no free slot.
+    pub fn begin(&mut self) -> Option<Chain> {
+        let head = self.take()?;
+        Some(Chain {
+            head,
+            last: head,
+            filled: 0,
+            first_writable: NONE,
+            writable: 0,
+        })
+    }
+
+    /// Room for readable bytes at the end of the chain: where, and how many. `None`: there is no free slot.
+    #[inline(always)]
+    pub fn room(&mut self, chain: &mut Chain, memory: &impl Memory) -> Option<(At, u32)> {
+        if chain.filled == self.layout.slot_bytes {
+            self.extend(chain, 0, memory)?;
+        }
+        let at = self
+            .layout
+            .at(self.layout.slot(chain.last))
+            .plus(u64::from(chain.filled));
+        Some((at, self.layout.slot_bytes.wrapping_sub(chain.filled)))
+    }
+
+    /// Counts readable bytes that were written to [`Self::room`].
+    pub const fn fill(chain: &mut Chain, bytes: u32) {
+        chain.filled = chain.filled.wrapping_add(bytes);
+    }
+
+    /// Adds slots until the backend can write `bytes` in all, behind the readable ones. `None`: there is no free slot; call it again with the
+    /// same number then.
+    pub fn make_writable(
+        &mut self,
+        chain: &mut Chain,
+        bytes: u32,
+        memory: &impl Memory,
+    ) -> Option<()> {
+        while chain.writable < bytes {
+            let is_first = chain.first_writable == NONE;
+            if is_first && chain.filled == 0 {
+                // The chain has nothing readable.
+                chain.first_writable = chain.last;
+            } else {
+                let flags = if is_first { 0 } else { WRITE };
+                self.extend(chain, flags, memory)?;
+                if is_first {
+                    chain.first_writable = chain.last;
+                }
+            }
+            let part = bytes
+                .wrapping_sub(chain.writable)
+                .min(self.layout.slot_bytes);
+            chain.filled = part;
+            chain.writable = chain.writable.wrapping_add(part);
+        }
+        Some(())
+    }
+
+    /// Adds a slot, behind a last one whose descriptor gets these flags.
+    fn extend(&mut self, chain: &mut Chain, flags: u16, memory: &impl Memory) -> Option<()> {
+        let next = self.take()?;
+        if let Some(last) = self.of_mut(chain.last) {
+            last.next = next;
+        }
+        self.describe(chain, flags | NEXT, next, memory);
+        (chain.last, chain.filled) = (next, 0);
+        Some(())
+    }
+
+    /// Writes the descriptor of the last slot.
+    #[inline(always)]
+    fn describe(&self, chain: &Chain, flags: u16, next: u16, memory: &impl Memory) {
+        let entry = DESCRIPTOR.wrapping_mul(u64::from(chain.last));
+        let at = self.layout.at(self.layout.ring.table.wrapping_add(entry));
+        memory.store64(at, self.layout.slot(chain.last));
+        let rest = u64::from(chain.filled) | u64::from(flags) << 32 | u64::from(next) << 48;
+        memory.store64(at.plus(8), rest);
+    }
+
+    /// Posts a chain that holds the guest's chain `guest`. The backend sees it with [`Self::publish`].
+    pub fn post(&mut self, chain: Chain, guest: u16, memory: &impl Memory) {
+        let flags = if chain.first_writable == NONE {
+            0
+        } else {
+            WRITE
+        };
+        self.describe(&chain, flags, 0, memory);
+        let newest = self.newest;
+        if let Some(slot) = self.of_mut(chain.head) {
+            slot.outstanding = true;
+            slot.guest = guest;
+            (slot.first_writable, slot.writable) = (chain.first_writable, chain.writable);
+            (slot.older, slot.newer) = (newest, NONE);
+        }
+        match self.of_mut(newest) {
+            Some(slot) => slot.newer = chain.head,
+            None => self.oldest = chain.head,
+        }
+        self.newest = chain.head;
+        self.outstanding = self.outstanding.wrapping_add(1);
+        let entry = AVAILABLE_ENTRY.wrapping_mul(u64::from(self.entry(self.next)));
+        let offset = self.layout.ring.available.wrapping_add(ENTRIES);
+        memory.store16(self.layout.at(offset.wrapping_add(entry)), chain.head);
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Gives up a chain that was not posted.
+    pub fn drop(&mut self, chain: Chain) {
+        self.release(chain.head);
+    }
+
+    /// Shows the backend the chains that were posted. `true`: it wants to be told.
+    #[inline(always)]
+    pub fn publish(&mut self, memory: &impl Memory) -> bool {
+        let (old, new) = (self.published, self.next);
+        if old == new {
+            return false;
+        }
+        let ring = &self.layout.ring;
+        // Entries, descriptors and slots before the index.
+        fence(Ordering::Release);
+        memory.store16(self.layout.at(ring.available.wrapping_add(INDEX)), new);
+        self.published = new;
+        // Either the backend sees the index when it has said when it wants to be told, or that is seen here.
+        fence(Ordering::SeqCst);
+        let event = ring.used.wrapping_add(ring::avail_event(self.layout.size));
+        ring::has_passed(memory.load16(self.layout.at(event)), new, old)
+    }
+
+    /// The index up to which the backend has given chains back: a batch, which the guest sees at once or not yet.
+    #[inline(always)]
+    pub fn used_index(&self, memory: &impl Memory) -> Result<u16, Broken> {
+        let offset = self.layout.ring.used.wrapping_add(INDEX);
+        let index = memory.load16(self.layout.at(offset));
+        if index.wrapping_sub(self.used_next) > self.outstanding {
+            return Err(Broken);
+        }
+        // What it has written, before the index.
+        fence(Ordering::Acquire);
+        Ok(index)
+    }
+
+    /// Entry of the used ring that comes next.
+    pub const fn used_next(&self) -> u16 {
+        self.used_next
+    }
+
+    /// Takes the next entry of the used ring; the caller knows by [`Self::used_index`] that it is there. The slots stay the chain's until
+    /// [`Self::done`].
+    #[inline(always)]
+    pub fn used(&mut self, memory: &impl Memory) -> Result<Used, Broken> {
+        let entry = USED_ENTRY.wrapping_mul(u64::from(self.entry(self.used_next)));
+        let offset = self.layout.ring.used.wrapping_add(ENTRIES);
+        let at = self.layout.at(offset.wrapping_add(entry));
+        let (id, len) = (memory.load32(at), memory.load32(at.plus(4)));
+        let head = u16::try_from(id).map_err(|_| Broken)?;
+        let slot = self.of(head).ok_or(Broken)?;
+        if head >= self.fresh || !slot.outstanding {
+            return Err(Broken);
+        }
+        if len > slot.writable {
+            return Err(Broken);
+        }
+        let used = Used {
+            head,
+            guest: slot.guest,
+            len,
+            writable: slot.writable,
+            first_writable: slot.first_writable,
+        };
+        self.used_next = self.used_next.wrapping_add(1);
+        self.settle(head);
+        Ok(used)
+    }
+
+    /// Takes a chain out of those that are outstanding.
+    fn settle(&mut self, head: u16) {
+        let Some(slot) = self.of_mut(head) else {
+            return;
+        };
+        slot.outstanding = false;
+        let (older, newer) = (slot.older, slot.newer);
+        match self.of_mut(older) {
+            Some(slot) => slot.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.of_mut(newer) {
+            Some(slot) => slot.older = older,
+            None => self.newest = older,
+        }
+        self.outstanding = self.outstanding.wrapping_sub(1);
+    }
+
+    /// Where the bytes of a slot are.
+    #[inline(always)]
+    pub fn bytes(&self, number: u16) -> At {
+        self.layout.at(self.layout.slot(number))
+    }
+
+    /// The slot behind this one in its chain.
+    #[inline(always)]
+    pub fn behind(&self, number: u16) -> u16 {
+        self.of(number).map_or(NONE, |slot| slot.next)
+    }
+
+    /// Makes the slots of a chain free whose bytes were taken.
+    pub fn done(&mut self, head: u16) {
+        self.release(head);
+    }
+
+    fn release(&mut self, head: u16) {
+        let mut number = head;
+        // A chain has no more slots than there are.
+        for _ in 0..self.layout.size {
+            let free = self.free;
+            let Some(slot) = self.of_mut(number) else {
+                break;
+            };
+            let next = core::mem::replace(&mut slot.next, free);
+            self.free = number;
+            self.free_count = self.free_count.wrapping_add(1);
+            number = next;
+        }
+    }
+
+    /// Asks the backend to tell when it has given the next chain back. `true`: it has already.
+    #[inline(always)]
+    pub fn ask(&self, memory: &impl Memory) -> bool {
+        let ring = &self.layout.ring;
+        let event = ring
+            .available
+            .wrapping_add(ring::used_event(self.layout.size));
+        memory.store16(self.layout.at(event), self.used_next);
+        // Either the backend sees this when it has given a chain back, or the chain is seen here.
+        fence(Ordering::SeqCst);
+        memory.load16(self.layout.at(ring.used.wrapping_add(INDEX))) != self.used_next
+    }
+
+    /// Takes the oldest chain from those that are outstanding, and returns the head of the guest's. Its slots stay taken until
+    /// [`Self::forget`].
+    pub fn take_back(&mut self) -> Option<u16> {
+        let head = self.oldest;
+        let guest = self.of(head)?.guest;
+        self.settle(head);
+        Some(guest)
+    }
+
+    const fn entry(&self, index: u16) -> u16 {
+        index & self.layout.size.wrapping_sub(1)
+    }
+}

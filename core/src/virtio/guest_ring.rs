@@ -1,0 +1,338 @@
+//! A virtqueue of the guest's driver, of which EL2 is the device (VIRTIO 1.2, 2.7). Everything in it is hostile: each value is
+//! read once, checked, and not read again without being checked again.
+
+use core::sync::atomic::{Ordering, fence};
+
+use bulkhead_abi::device::MAX_QUEUE_SIZE;
+use bulkhead_abi::device::ring::{
+    self, AVAILABLE_ENTRY, DESCRIPTOR, ENTRIES, FLAGS, INDEX, INDIRECT, NEXT, NO_INTERRUPT,
+    NO_NOTIFY, USED_ENTRY, WRITE, available_bytes, used_bytes,
+};
+
+use super::memory::{Access, Area, Memory, Space};
+
+/// The driver has broken a rule of the ring: the device needs a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+/// What the driver has said about a queue before it enabled it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// Number of entries.
+    pub size: u16,
+    /// IPA of the descriptor table.
+    pub table: u64,
+    /// IPA of the available ring.
+    pub available: u64,
+    /// IPA of the used ring.
+    pub used: u64,
+}
+
+/// Features that change how the ring is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// VIRTIO_F_INDIRECT_DESC.
+    pub indirect: bool,
+    /// VIRTIO_F_EVENT_IDX.
+    pub event_idx: bool,
+    /// The device looks by itself, so it never asks to be notified.
+    pub polled: bool,
+}
+
+/// The ring.
+#[derive(Clone, Debug)]
+pub struct GuestRing {
+    size: u16,
+    features: Features,
+    table: Area,
+    available: Area,
+    used: Area,
+    /// Entry of the available ring that comes next.
+    next: u16,
+    /// Entry of the used ring that comes next.
+    used_next: u16,
+    /// The index that the driver sees in the used ring.
+    published: u16,
+}
+
+/// A descriptor as it was read.
+#[derive(Clone, Copy)]
+struct Descriptor {
+    ipa: u64,
+    len: u32,
+    flags: u16,
+    next: u16,
+}
+
+/// A buffer of a chain, or what is left of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it starts.
+    pub ipa: u64,
+    /// How many bytes it has.
+    pub len: u32,
+    /// Whether the device writes to it.
+    pub writable: bool,
+}
+
+/// The walk along a chain of descriptors. It may be interrupted between any two of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    position: Position,
+    /// How many descriptors may still come in the table in which the walk is.
+    left: u16,
+    /// Whether a writable buffer has come: no readable one may follow.
+    writable: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Position {
+    /// The next descriptor is this one of the ring's table.
+    Direct(u16),
+    /// The next descriptor is number `index` of `count` in an indirect table.
+    Indirect {
+        table: Area,
+        index: u16,
+        count: u16,
+    },
+    End,
+}
+
+impl Walk {
+    /// The walk along the chain that starts with the descriptor `head`.
+    pub const fn new(ring: &GuestRing, head: u16) -> Self {
+        Self {
+            position: Position::Direct(head),
+            left: ring.size,
+            writable: false,
+        }
+    }
+
+    /// Returns the next buffer, `None` behind the last.
+    pub fn next(
+        &mut self,
+        ring: &GuestRing,
+        memory: &impl Memory,
+        space: &impl Space,
+    ) -> Result<Option<Piece>, Broken> {
+        // At most twice: a descriptor that names an indirect table, and the first one in that.
+        loop {
+            let (descriptor, index, count) = match self.position {
+                Position::End => return Ok(None),
+                Position::Direct(index) => {
+                    let found = descriptor(&ring.table, index, memory, space)?;
+                    if found.flags & INDIRECT != 0 {
+                        self.enter(ring, found, space)?;
+                        continue;
+                    }
+                    (found, index, ring.size)
+                }
+                Position::Indirect {
+                    ref table,
+                    index,
+                    count,
+                } => {
+                    let found = descriptor(table, index, memory, space)?;
+                    if found.flags & INDIRECT != 0 {
+                        return Err(Broken);
+                    }
+                    (found, index, count)
+                }
+            };
+            debug_assert!(index < count, "checked when it became the next one");
+            return self.took(descriptor, count).map(Some);
+        }
+    }
+
+    /// Goes on in an indirect table. It is the last descriptor of the ring's own table that names one (2.7.5.3.2).
+    fn enter(
+        &mut self,
+        ring: &GuestRing,
+        found: Descriptor,
+        space: &impl Space,
+    ) -> Result<(), Broken> {
+        let bytes = u64::from(found.len);
+        let count = bytes / DESCRIPTOR;
+        let fits = count != 0 && count <= u64::from(MAX_QUEUE_SIZE) && bytes % DESCRIPTOR == 0;
+        if !ring.features.indirect || found.flags & NEXT != 0 || !fits {
+            return Err(Broken);
+        }
+        let table = Area::new(space, found.ipa, bytes, Access::Read).ok_or(Broken)?;
+        self.left = count as u16;
+        self.position = Position::Indirect {
+            table,
+            index: 0,
+            count: count as u16,
+        };
+        Ok(())
+    }
+
+    /// Takes a descriptor of a table with `count` of them, and finds the one that follows.
+    #[inline(always)]
+    fn took(&mut self, found: Descriptor, count: u16) -> Result<Piece, Broken> {
+        // More than the table has: a loop.
+        self.left = self.left.checked_sub(1).ok_or(Broken)?;
+        let writable = found.flags & WRITE != 0;
+        if self.writable && !writable {
+            return Err(Broken);
+        }
+        self.writable = writable;
+        if found.flags & NEXT == 0 {
+            self.position = Position::End;
+        } else if found.next >= count {
+            return Err(Broken);
+        } else {
+            match &mut self.position {
+                Position::Direct(index) | Position::Indirect { index, .. } => *index = found.next,
+                Position::End => {}
+            }
+        }
+        Ok(Piece {
+            ipa: found.ipa,
+            len: found.len,
+            writable,
+        })
+    }
+}
+
+#[inline(always)]
+fn descriptor(
+    table: &Area,
+    index: u16,
+    memory: &impl Memory,
+    space: &impl Space,
+) -> Result<Descriptor, Broken> {
+    let offset = DESCRIPTOR.wrapping_mul(u64::from(index));
+    let at = table.at(space, offset, DESCRIPTOR).ok_or(Broken)?;
+    let (ipa, rest) = (memory.load64(at), memory.load64(at.plus(8)));
+    Ok(Descriptor {
+        ipa,
+        len: rest as u32,
+        flags: (rest >> 32) as u16,
+        next: (rest >> 48) as u16,
+    })
+}
+
+impl GuestRing {
+    /// The ring as the driver has set it up, empty. `None`: it cannot be there (2.7: size a power of two, alignment of the
+    /// parts, memory that the VM has).
+    pub fn new(setup: &Setup, features: Features, space: &impl Space) -> Option<Self> {
+        let size = setup.size;
+        let aligned = setup.table % 16 == 0 && setup.available % 2 == 0 && setup.used % 4 == 0;
+        if !size.is_power_of_two() || size > MAX_QUEUE_SIZE || !aligned {
+            return None;
+        }
+        let table = DESCRIPTOR.wrapping_mul(u64::from(size));
+        Some(Self {
+            size,
+            features,
+            table: Area::new(space, setup.table, table, Access::Read)?,
+            available: Area::new(space, setup.available, available_bytes(size), Access::Read)?,
+            used: Area::new(space, setup.used, used_bytes(size), Access::Write)?,
+            next: 0,
+            used_next: 0,
+            published: 0,
+        })
+    }
+
+    /// Takes the head of the next chain that the driver has made available, if there is one.
+    #[inline(always)]
+    pub fn take(
+        &mut self,
+        memory: &impl Memory,
+        space: &impl Space,
+    ) -> Result<Option<u16>, Broken> {
+        let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
+        let waiting = index.wrapping_sub(self.next);
+        if waiting == 0 {
+            return Ok(None);
+        }
+        if waiting > self.size {
+            return Err(Broken);
+        }
+        // The entry, and what it leads to, was written before the index.
+        fence(Ordering::Acquire);
+        let entry = AVAILABLE_ENTRY.wrapping_mul(u64::from(self.entry(self.next)));
+        let at = self.available.at(space, ENTRIES.wrapping_add(entry), 2);
+        let head = memory.load16(at.ok_or(Broken)?);
+        if head >= self.size {
+            return Err(Broken);
+        }
+        self.next = self.next.wrapping_add(1);
+        Ok(Some(head))
+    }
+
+    /// Asks the driver to notify the device of the next chain. `true`: there is one already.
+    #[inline(always)]
+    pub fn ask(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
+        if self.features.polled {
+            return Ok(false);
+        }
+        let (offset, value) = if self.features.event_idx {
+            (ring::avail_event(self.size), self.next)
+        } else {
+            (FLAGS, 0)
+        };
+        memory.store16(self.used.at(space, offset, 2).ok_or(Broken)?, value);
+        // Either the driver sees this when it has added a chain, or the chain is seen here.
+        fence(Ordering::SeqCst);
+        let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
+        Ok(index != self.next)
+    }
+
+    /// Tells the driver that it need not notify the device, which looks by itself. With EVENT_IDX nothing needs to be said: the
+    /// entry of which the device wants to be notified lies behind.
+    #[inline(always)]
+    pub fn hush(&self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
+        if !self.features.event_idx {
+            let at = self.used.at(space, FLAGS, 2).ok_or(Broken)?;
+            memory.store16(at, NO_NOTIFY);
+        }
+        Ok(())
+    }
+
+    /// Gives a chain back, in whose buffers the device has written `len` bytes. The driver sees it with [`Self::publish`].
+    #[inline(always)]
+    pub fn give(
+        &mut self,
+        head: u16,
+        len: u32,
+        memory: &impl Memory,
+        space: &impl Space,
+    ) -> Result<(), Broken> {
+        let entry = USED_ENTRY.wrapping_mul(u64::from(self.entry(self.used_next)));
+        let offset = ENTRIES.wrapping_add(entry);
+        // An entry is aligned to 4 bytes only: two regions may meet in it.
+        for (offset, value) in [(offset, u32::from(head)), (offset.wrapping_add(4), len)] {
+            memory.store32(self.used.at(space, offset, 4).ok_or(Broken)?, value);
+        }
+        self.used_next = self.used_next.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Shows the driver the chains that were given back. `true`: it wants an interrupt for it.
+    #[inline(always)]
+    pub fn publish(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
+        let (old, new) = (self.published, self.used_next);
+        if old == new {
+            return Ok(false);
+        }
+        // Entries and buffers before the index.
+        fence(Ordering::Release);
+        memory.store16(self.used.at(space, INDEX, 2).ok_or(Broken)?, new);
+        self.published = new;
+        // Either the driver sees the index when it has said when it wants to be interrupted, or that is seen here.
+        fence(Ordering::SeqCst);
+        if self.features.event_idx {
+            let offset = ring::used_event(self.size);
+            let event = memory.load16(self.available.at(space, offset, 2).ok_or(Broken)?);
+            return Ok(ring::has_passed(event, new, old));
+        }
+        let flags = memory.load16(self.available.at(space, FLAGS, 2).ok_or(Broken)?);
+        Ok(flags & NO_INTERRUPT == 0)
+    }
+
+    const fn entry(&self, index: u16) -> u16 {
+        index & self.size.wrapping_sub(1)
+    }
+}

@@ -1,0 +1,20 @@
+//! Devices whose backend is another VM: EL2 moves bytes between the guest's virtqueues and those of a window, and understands
+//! none of them (`docs/adr/0024-shadow-virtqueues.md`).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`transport`] | the registers that the guest's driver sees (VIRTIO 1.2, 4.2), [`interrupt`] its interrupt status |
+//! | [`queue`] | a shadow virtqueue: [`guest_ring`] on one side, [`backend_ring`] on the other, in slices |
+//! | [`session`] | the handshake with the backend |
+//! | [`memory`] | how memory of VMs is reached |
+
+pub mod backend_ring;
+pub mod guest_ring;
+pub mod interrupt;
+pub mod memory;
+pub mod queue;
+pub mod session;
+pub mod transport;
+
+#[cfg(test)]
+mod tests;

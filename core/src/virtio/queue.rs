@@ -1,0 +1,471 @@
+//! A shadow virtqueue: chains go from the guest's ring to the backend's with the bytes that the backend may read, and back with those that it
+//! has written (`docs/adr/0024-shadow-virtqueues.md`). Each call does as much as its [`Budget`] allows, and goes on there in the next.
+
+use super::backend_ring::{self, BackendRing, Chain};
+use super::guest_ring::{self, GuestRing, Piece, Walk};
+use super::memory::{Access, Memory, Space};
+
+/// How much a call may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Descriptors that may be looked at.
+    pub descriptors: u32,
+    /// Bytes that may be copied.
+    pub bytes: u32,
+}
+
+impl Budget {
+    const fn is_spent(&self) -> bool {
+        self.descriptors == 0 || self.bytes == 0
+    }
+
+    const fn look(&mut self) {
+        self.descriptors = self.descriptors.saturating_sub(1);
+    }
+
+    const fn copied(&mut self, bytes: u32) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
+
+/// What a call has left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// There is nothing more.
+    Idle,
+    /// The budget is spent.
+    More,
+    /// There is no free slot until the backend gives one back.
+    Full,
+}
+
+/// Who has broken a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    /// The guest's driver: the device needs a reset.
+    Guest,
+    /// The backend: the device stops until a new session.
+    Backend,
+}
+
+impl From<guest_ring::Broken> for Broken {
+    fn from(_: guest_ring::Broken) -> Self {
+        Self::Guest
+    }
+}
+
+impl From<backend_ring::Broken> for Broken {
+    fn from(_: backend_ring::Broken) -> Self {
+        Self::Backend
+    }
+}
+
+/// What the plan says about a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Most readable bytes of a chain. The queue has slots for these and for [`Self::writable`] together.
+    pub readable: u32,
+    /// Most writable bytes of a chain.
+    pub writable: u32,
+    /// `len` of used entries is what the backend has written. Else all writable bytes are copied.
+    pub exact: bool,
+    /// Chains that a backend had when it ended are posted to the next one. Else they are given back with length 0.
+    pub replay: bool,
+}
+
+/// A chain on its way to the backend.
+#[derive(Clone, Copy, Debug)]
+struct Forward {
+    head: u16,
+    walk: Walk,
+    /// What is left of the buffer that is being copied.
+    piece: Option<Piece>,
+    chain: Chain,
+    readable: u32,
+    writable: u32,
+    /// All descriptors have been seen.
+    walked: bool,
+}
+
+/// A chain on its way back.
+#[derive(Clone, Copy, Debug)]
+struct Back {
+    head: u16,
+    guest: u16,
+    len: u32,
+    walk: Walk,
+    piece: Option<Piece>,
+    /// Bytes that are still to be copied.
+    left: u32,
+    slot: u16,
+    /// Bytes of this slot that have been copied.
+    offset: u32,
+}
+
+/// The queue, between two rings.
+#[derive(Debug)]
+pub struct Queue<'a> {
+    guest: GuestRing,
+    backend: BackendRing<'a>,
+    policy: Policy,
+    forward: Option<Forward>,
+    back: Option<Back>,
+    /// The batch that goes back to the guest ends with this entry of the backend's used ring.
+    batch: u16,
+    /// Heads of the guest's chains that are to be posted anew: those from `again_next` to `again_end`.
+    again: &'a mut [u16],
+    again_next: u16,
+    again_end: u16,
+    /// While a session ends: how many heads were put there.
+    kept: u16,
+}
+
+impl<'a> Queue<'a> {
+    /// The queue between two rings that are empty. `again` has an element for each slot.
+    pub fn new(
+        guest: GuestRing,
+        backend: BackendRing<'a>,
+        policy: Policy,
+        again: &'a mut [u16],
+    ) -> Self {
+        let batch = backend.used_next();
+        Self {
+            guest,
+            backend,
+            policy,
+            forward: None,
+            back: None,
+            batch,
+            again,
+            again_next: 0,
+            again_end: 0,
+            kept: 0,
+        }
+    }
+
+    /// The backend's side.
+    pub const fn backend(&self) -> &BackendRing<'a> {
+        &self.backend
+    }
+
+    /// Takes chains from the guest's ring to the backend's. [`Self::publish_to_backend`] follows.
+    pub fn forward(
+        &mut self,
+        memory: &impl Memory,
+        space: &impl Space,
+        budget: &mut Budget,
+    ) -> Result<Step, Broken> {
+        loop {
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+            let Some(mut forward) = self.forward.take() else {
+                match self.next_chain(memory, space)? {
+                    Step::More => {}
+                    step => return Ok(step),
+                }
+                continue;
+            };
+            let step = self.copy_in(&mut forward, memory, space, budget);
+            if step != Ok(Step::Idle) {
+                self.forward = Some(forward);
+                return step;
+            }
+            self.backend.post(forward.chain, forward.head, memory);
+        }
+    }
+
+    /// Begins with the next chain of the guest's, if there is one and a slot for it.
+    fn next_chain(&mut self, memory: &impl Memory, space: &impl Space) -> Result<Step, Broken> {
+        // Before the head is taken, so that chains on their way and those that the backend has are never more than slots.
+        let Some(chain) = self.backend.begin() else {
+            return Ok(Step::Full);
+        };
+        let head = match self.next_again() {
+            Some(head) => Ok(Some(head)),
+            None => self.guest.take(memory, space),
+        };
+        let Ok(Some(head)) = head else {
+            self.backend.drop(chain);
+            return head.map(|_| Step::Idle).map_err(Broken::from);
+        };
+        self.forward = Some(Forward {
+            head,
+            walk: Walk::new(&self.guest, head),
+            piece: None,
+            chain,
+            readable: 0,
+            writable: 0,
+            walked: false,
+        });
+        Ok(Step::More)
+    }
+
+    fn next_again(&mut self) -> Option<u16> {
+        if self.again_next == self.again_end {
+            return None;
+        }
+        let head = self.again.get(usize::from(self.again_next)).copied();
+        self.again_next = self.again_next.wrapping_add(1);
+        head
+    }
+
+    /// Goes on with a chain. [`Step::Idle`]: it is complete.
+    fn copy_in(
+        &mut self,
+        forward: &mut Forward,
+        memory: &impl Memory,
+        space: &impl Space,
+        budget: &mut Budget,
+    ) -> Result<Step, Broken> {
+        while !forward.walked {
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+            let Some(piece) = forward.piece.take() else {
+                budget.look();
+                match forward.walk.next(&self.guest, memory, space)? {
+                    None => forward.walked = true,
+                    Some(piece) => self.count(forward, piece)?,
+                }
+                continue;
+            };
+            // Behind each slot that is full, or each region that ends, it goes on.
+            let (from, behind) = space.reach(piece.ipa, Access::Read).ok_or(Broken::Guest)?;
+            let Some((to, room)) = self.backend.room(&mut forward.chain, memory) else {
+                forward.piece = Some(piece);
+                return Ok(Step::Full);
+            };
+            let bytes = piece
+                .len
+                .min(room)
+                .min(u32::try_from(behind).unwrap_or(u32::MAX))
+                .min(budget.bytes);
+            memory.copy(from, to, bytes.into());
+            BackendRing::fill(&mut forward.chain, bytes);
+            budget.copied(bytes);
+            forward.piece = piece.without(bytes);
+        }
+        let writable = forward.writable;
+        match self
+            .backend
+            .make_writable(&mut forward.chain, writable, memory)
+        {
+            Some(()) => Ok(Step::Idle),
+            None => Ok(Step::Full),
+        }
+    }
+
+    /// Counts a buffer that was found. A readable one is to be copied next.
+    fn count(&self, forward: &mut Forward, piece: Piece) -> Result<(), Broken> {
+        let (all, most) = if piece.writable {
+            (&mut forward.writable, self.policy.writable)
+        } else {
+            (&mut forward.readable, self.policy.readable)
+        };
+        *all = all.checked_add(piece.len).ok_or(Broken::Guest)?;
+        // The driver was told what the largest request is, by the features and the config.
+        if *all > most {
+            return Err(Broken::Guest);
+        }
+        if !piece.writable && piece.len != 0 {
+            forward.piece = Some(piece);
+        }
+        Ok(())
+    }
+
+    /// Shows the backend what was posted. `true`: it wants to be told.
+    pub fn publish_to_backend(&mut self, memory: &impl Memory) -> bool {
+        self.backend.publish(memory)
+    }
+
+    /// Takes chains from the backend's used ring to the guest's. [`Self::publish_to_guest`] follows.
+    pub fn back(
+        &mut self,
+        memory: &impl Memory,
+        space: &impl Space,
+        budget: &mut Budget,
+    ) -> Result<Step, Broken> {
+        loop {
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+            let Some(mut back) = self.back.take() else {
+                match self.next_used(memory)? {
+                    Step::More => {}
+                    step => return Ok(step),
+                }
+                budget.look();
+                continue;
+            };
+            let step = self.copy_out(&mut back, memory, space, budget)?;
+            if step != Step::Idle {
+                self.back = Some(back);
+                return Ok(step);
+            }
+            self.backend.done(back.head);
+            self.guest.give(back.guest, back.len, memory, space)?;
+        }
+    }
+
+    /// Begins with the next chain that the backend has given back, if there is one.
+    fn next_used(&mut self, memory: &impl Memory) -> Result<Step, Broken> {
+        if self.batch == self.backend.used_next() {
+            self.batch = self.backend.used_index(memory)?;
+        }
+        if self.batch == self.backend.used_next() {
+            return Ok(Step::Idle);
+        }
+        let used = self.backend.used(memory)?;
+        let exact = self.policy.exact;
+        self.back = Some(Back {
+            head: used.head,
+            guest: used.guest,
+            len: used.len,
+            walk: Walk::new(&self.guest, used.guest),
+            piece: None,
+            left: if exact { used.len } else { used.writable },
+            slot: used.first_writable,
+            offset: 0,
+        });
+        Ok(Step::More)
+    }
+
+    /// Goes on with a chain. [`Step::Idle`]: all its bytes are the guest's.
+    fn copy_out(
+        &mut self,
+        back: &mut Back,
+        memory: &impl Memory,
+        space: &impl Space,
+        budget: &mut Budget,
+    ) -> Result<Step, Broken> {
+        let slot_bytes = self.backend.layout().slot_bytes;
+        while back.left != 0 {
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+            let Some(piece) = back.piece.take() else {
+                budget.look();
+                // A chain with fewer bytes than there were when it came: the driver has changed it.
+                let found = back.walk.next(&self.guest, memory, space)?;
+                let piece = found.ok_or(Broken::Guest)?;
+                back.piece = Some(piece).filter(|piece| piece.writable && piece.len != 0);
+                continue;
+            };
+            let (to, behind) = space.reach(piece.ipa, Access::Write).ok_or(Broken::Guest)?;
+            if back.offset == slot_bytes {
+                back.slot = self.backend.behind(back.slot);
+                back.offset = 0;
+            }
+            let bytes = piece
+                .len
+                .min(back.left)
+                .min(slot_bytes.wrapping_sub(back.offset))
+                .min(u32::try_from(behind).unwrap_or(u32::MAX))
+                .min(budget.bytes);
+            let from = self.backend.bytes(back.slot).plus(back.offset.into());
+            memory.copy(from, to, bytes.into());
+            back.offset = back.offset.wrapping_add(bytes);
+            back.left = back.left.wrapping_sub(bytes);
+            budget.copied(bytes);
+            back.piece = piece.without(bytes);
+        }
+        Ok(Step::Idle)
+    }
+
+    /// Shows the guest what was given back, if a batch of the backend's ends there. `true`: it wants an interrupt.
+    pub fn publish_to_guest(
+        &mut self,
+        memory: &impl Memory,
+        space: &impl Space,
+    ) -> Result<bool, Broken> {
+        if self.back.is_some() || self.batch != self.backend.used_next() {
+            return Ok(false);
+        }
+        Ok(self.guest.publish(memory, space)?)
+    }
+
+    /// Nothing is to be done: asks both sides to tell. `true`: one of them has done something meanwhile.
+    pub fn sleep(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
+        // While no slot is free, further chains change nothing.
+        let full = self.backend.free() == 0 || self.forward.is_some();
+        let more = !full && self.guest.ask(memory, space)?;
+        Ok(self.backend.ask(memory) || more)
+    }
+
+    /// The device looks again by itself: the driver need not notify it.
+    pub fn wake(&self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
+        Ok(self.guest.hush(memory, space)?)
+    }
+
+    /// Ends the session with the backend. What it has not given back waits to be posted anew in the next one, in the order in which
+    /// it was posted, or goes back to the guest with length 0. Before, [`Self::back`] has taken what it has given back, to
+    /// the last. [`Step::More`]: to be called again.
+    ///
+    /// # Errors
+    ///
+    /// The backend has broken off in a batch of which the guest has seen nothing: the device needs a reset.
+    pub fn end_session(
+        &mut self,
+        memory: &impl Memory,
+        space: &impl Space,
+        budget: &mut Budget,
+    ) -> Result<Step, Broken> {
+        if self.back.is_some() || self.batch != self.backend.used_next() {
+            return Err(Broken::Backend);
+        }
+        while let Some(head) = self.backend.take_back() {
+            if self.policy.replay {
+                self.keep(head);
+            } else {
+                self.guest.give(head, 0, memory, space)?;
+            }
+            budget.look();
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+        }
+        // This one the backend has never seen, whatever the policy.
+        if let Some(forward) = self.forward.take() {
+            self.keep(forward.head);
+        }
+        // Those that still wait lie behind at least as many as were taken from there and are back now.
+        let waiting = usize::from(self.again_next)..usize::from(self.again_end);
+        let (kept, count) = (self.kept, waiting.len() as u16);
+        if count != 0 && kept <= self.again_next && waiting.end <= self.again.len() {
+            self.again.copy_within(waiting, usize::from(kept));
+        }
+        (self.again_next, self.again_end) = (0, kept.wrapping_add(count));
+        self.kept = 0;
+        self.backend.forget();
+        self.batch = self.backend.used_next();
+        Ok(Step::Idle)
+    }
+
+    /// Puts a head among those that are to be posted anew.
+    fn keep(&mut self, head: u16) {
+        if let Some(place) = self.again.get_mut(usize::from(self.kept)) {
+            *place = head;
+            self.kept = self.kept.wrapping_add(1);
+        }
+    }
+
+    /// Makes the backend's ring anew, empty, for a backend that has let go of everything.
+    pub fn begin_session(&self, memory: &impl Memory) {
+        self.backend.make(memory);
+    }
+}
+
+impl Piece {
+    /// What is left of it behind `bytes`.
+    const fn without(self, bytes: u32) -> Option<Self> {
+        if bytes >= self.len {
+            return None;
+        }
+        Some(Self {
+            ipa: self.ipa.wrapping_add(bytes as u64),
+            len: self.len.wrapping_sub(bytes),
+            writable: self.writable,
+        })
+    }
+}

@@ -1,0 +1,336 @@
+//! Both sides keep to the rules: each request comes back once, with what the backend answered, whatever the order, the framing, the size of slices and
+//! however often the backend begins anew. Nobody looks without having been told, so that a lost notification is a request that never comes back.
+
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::parts::*;
+use crate::virtio::guest_ring::Features;
+use crate::virtio::queue::{Budget, Policy, Queue, Step};
+
+/// What happens next.
+#[derive(Clone, Debug)]
+enum Event {
+    /// The driver makes a request.
+    Request {
+        readable: Vec<u32>,
+        writable: Vec<u32>,
+        indirect: bool,
+        seed: u8,
+    },
+    /// The service thread has a slice.
+    Slice { descriptors: u32, bytes: u32 },
+    /// The backend does something, if it is awake.
+    Answer {
+        which: usize,
+        part: u8,
+        publish: bool,
+    },
+    /// The driver handles its interrupt, if there is one.
+    Interrupt,
+    /// The backend ends, and begins anew.
+    Restart,
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let lengths = || proptest::collection::vec(0u32..220, 0..4);
+    prop_oneof![
+        6 => (lengths(), lengths(), any::<bool>(), any::<u8>()).prop_map(
+            |(readable, writable, indirect, seed)| Event::Request { readable, writable, indirect, seed }
+        ),
+        8 => (1u32..6, 1u32..400).prop_map(|(descriptors, bytes)| Event::Slice { descriptors, bytes }),
+        6 => (any::<usize>(), any::<u8>(), any::<bool>())
+            .prop_map(|(which, part, publish)| Event::Answer { which, part, publish }),
+        3 => Just(Event::Interrupt),
+        1 => Just(Event::Restart),
+    ]
+}
+
+struct World {
+    ram: Ram,
+    queue: Queue<'static>,
+    driver: Driver,
+    backend: Backend,
+    /// Whether the service thread, the backend and the driver have been told, or look again by themselves.
+    service: bool,
+    backend_awake: bool,
+    interrupt: bool,
+    requests: u32,
+}
+
+impl World {
+    fn new(features: Features, policy: Policy) -> Self {
+        let ram = Ram::new();
+        let queue = queue(&ram, features, policy);
+        Self {
+            queue,
+            driver: Driver::new(features),
+            backend: Backend::new(policy.exact),
+            service: true,
+            backend_awake: true,
+            interrupt: false,
+            requests: 0,
+            ram,
+        }
+    }
+
+    fn happens(&mut self, event: &Event) {
+        match event {
+            Event::Request {
+                readable,
+                writable,
+                indirect,
+                seed,
+            } => {
+                let indirect = *indirect && self.driver.features.indirect;
+                let made = self
+                    .driver
+                    .request(&self.ram, readable, writable, indirect, *seed);
+                self.requests += u32::from(made);
+                self.service |= self.driver.notifies(&self.ram);
+            }
+            Event::Slice { descriptors, bytes } if self.service => self.slice(Budget {
+                descriptors: *descriptors,
+                bytes: *bytes,
+            }),
+            Event::Answer {
+                which,
+                part,
+                publish,
+            } if self.backend_awake => {
+                self.backend.look(&self.ram);
+                self.backend.answer(&self.ram, *which, *part);
+                if *publish {
+                    self.service |= self.backend.publish(&self.ram);
+                    let more = self.backend.sleep(&self.ram);
+                    self.backend_awake = more || !self.backend.has.is_empty();
+                }
+            }
+            Event::Interrupt if self.interrupt => {
+                self.interrupt = false;
+                self.driver.interrupt(&self.ram);
+            }
+            Event::Restart => self.restart(),
+            _ => {}
+        }
+    }
+
+    fn slice(&mut self, mut budget: Budget) {
+        self.queue.wake(&self.ram, &Vm).unwrap();
+        let back = self.queue.back(&self.ram, &Vm, &mut budget).unwrap();
+        self.interrupt |= self.queue.publish_to_guest(&self.ram, &Vm).unwrap();
+        let forward = self.queue.forward(&self.ram, &Vm, &mut budget).unwrap();
+        self.backend_awake |= self.queue.publish_to_backend(&self.ram);
+        if back != Step::More && forward != Step::More {
+            self.service = self.queue.sleep(&self.ram, &Vm).unwrap();
+        }
+    }
+
+    fn restart(&mut self) {
+        let all = || Budget {
+            descriptors: 3,
+            bytes: 100,
+        };
+        while self.queue.back(&self.ram, &Vm, &mut all()).unwrap() == Step::More {}
+        while self.queue.end_session(&self.ram, &Vm, &mut all()).unwrap() == Step::More {}
+        self.interrupt |= self.queue.publish_to_guest(&self.ram, &Vm).unwrap();
+        assert_eq!(self.queue.backend().free(), SLOTS);
+        self.queue.begin_session(&self.ram);
+        self.backend = Backend::new(self.backend.exact);
+        self.backend_awake = true;
+        self.service = true;
+    }
+
+    /// Everybody who was told works until nobody is.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            if self.service {
+                self.slice(Budget {
+                    descriptors: 2,
+                    bytes: 300,
+                });
+            } else if self.backend_awake {
+                self.happens(&Event::Answer {
+                    which: 0,
+                    part: 255,
+                    publish: true,
+                });
+            } else if self.interrupt {
+                self.happens(&Event::Interrupt);
+            } else {
+                return;
+            }
+        }
+        panic!("it does not settle");
+    }
+}
+
+fn run(features: Features, policy: Policy, events: &[Event]) -> World {
+    let mut world = World::new(features, policy);
+    for event in events {
+        world.happens(event);
+        let queue = &world.queue;
+        assert!(queue.backend().outstanding() <= SLOTS);
+        if queue.backend().outstanding() == 0 && !world.service {
+            assert!(queue.backend().free() >= SLOTS - 1, "slots come back");
+        }
+    }
+    world.settle();
+    assert!(world.driver.waits.is_empty(), "each request comes back");
+    assert_eq!(world.driver.done, world.requests);
+    assert_eq!(world.queue.backend().free(), SLOTS);
+    world
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_request_comes_back_once_with_its_answer(
+        indirect: bool,
+        event_idx: bool,
+        exact: bool,
+        events in proptest::collection::vec(events(), 1..120),
+    ) {
+        let features = Features { indirect, event_idx, polled: false };
+        let world = run(features, Policy { exact, ..POLICY }, &events);
+        prop_assert_eq!(world.driver.dropped, 0, "with replay nothing is lost");
+    }
+
+    #[test]
+    fn a_queue_that_drops_loses_only_what_a_backend_had(
+        events in proptest::collection::vec(events(), 1..120),
+    ) {
+        let features = Features { indirect: true, event_idx: true, polled: false };
+        let world = run(features, Policy { replay: false, ..POLICY }, &events);
+        let restarts = events.iter().filter(|event| matches!(event, Event::Restart)).count();
+        prop_assert!(restarts > 0 || world.driver.dropped == 0);
+    }
+}
+
+/// The index of each ring passes 65,536.
+#[test]
+fn indices_wrap() {
+    let features = Features {
+        indirect: true,
+        event_idx: true,
+        polled: false,
+    };
+    let mut world = World::new(features, POLICY);
+    for round in 0..70_000u32 {
+        let event = Event::Request {
+            readable: [3].into(),
+            writable: [5].into(),
+            indirect: round % 2 == 0,
+            seed: round as u8,
+        };
+        world.happens(&event);
+        if round % 3 == 0 {
+            world.settle();
+        }
+    }
+    world.settle();
+    assert_eq!(world.driver.done, world.requests);
+    assert!(world.requests > 65_536 + 100);
+}
+
+/// Replay keeps the order: a backend that has answered the second of three finds the first and the third, in this order, before anything
+/// newer.
+#[test]
+fn what_was_posted_is_posted_anew_in_order() {
+    let features = Features {
+        indirect: true,
+        event_idx: true,
+        polled: false,
+    };
+    let mut world = World::new(features, POLICY);
+    let request = |seed| Event::Request {
+        readable: [8].into(),
+        writable: [8].into(),
+        indirect: true,
+        seed,
+    };
+    for seed in [10, 20, 30] {
+        world.happens(&request(seed));
+    }
+    let slice = Event::Slice {
+        descriptors: 100,
+        bytes: 1000,
+    };
+    world.happens(&slice);
+    world.happens(&Event::Answer {
+        which: 1,
+        part: 255,
+        publish: true,
+    });
+    world.happens(&Event::Restart);
+    world.happens(&request(40));
+    world.happens(&slice);
+    world.backend.look(&world.ram);
+    let order: Vec<u8> = world
+        .backend
+        .has
+        .iter()
+        .map(|chain| chain.readable[0])
+        .collect();
+    assert_eq!(order, [10, 30, 40]);
+    // And once more, with one of them on its way only.
+    world.happens(&Event::Restart);
+    world.service = true;
+    world.happens(&Event::Slice {
+        descriptors: 3,
+        bytes: 1000,
+    });
+    world.happens(&Event::Restart);
+    world.happens(&slice);
+    world.backend.look(&world.ram);
+    let order: Vec<u8> = world
+        .backend
+        .has
+        .iter()
+        .map(|chain| chain.readable[0])
+        .collect();
+    assert_eq!(order, [10, 30, 40]);
+    world.settle();
+    assert_eq!(world.driver.done, 4);
+}
+
+/// A driver that merges receive buffers never sees a part of what its backend published at once.
+#[test]
+fn a_batch_is_seen_as_a_whole() {
+    let features = Features {
+        indirect: false,
+        event_idx: true,
+        polled: false,
+    };
+    let mut world = World::new(features, POLICY);
+    for seed in 0..4 {
+        world.happens(&Event::Request {
+            readable: [].into(),
+            writable: [200].into(),
+            indirect: false,
+            seed,
+        });
+    }
+    world.slice(Budget {
+        descriptors: 100,
+        bytes: 1000,
+    });
+    world.backend.look(&world.ram);
+    for _ in 0..3 {
+        world.backend.answer(&world.ram, 0, 255);
+    }
+    world.backend.publish(&world.ram);
+    let index = |world: &World| world.ram.get16(reached(setup().used + 2));
+    let mut slices = 0;
+    while index(&world) == 0 {
+        world.slice(Budget {
+            descriptors: 1,
+            bytes: 100,
+        });
+        slices += 1;
+    }
+    assert!(slices > 3, "it was cut");
+    assert_eq!(index(&world), 3);
+}
