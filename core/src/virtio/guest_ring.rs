@@ -153,7 +153,8 @@ impl Walk {
     ) -> Result<(), Broken> {
         let bytes = u64::from(found.len);
         let count = bytes / DESCRIPTOR;
-        let fits = count != 0 && count <= u64::from(MAX_QUEUE_SIZE) && bytes % DESCRIPTOR == 0;
+        let fits =
+            count != 0 && count <= u64::from(MAX_QUEUE_SIZE) && bytes.is_multiple_of(DESCRIPTOR);
         if !ring.features.indirect || found.flags & NEXT != 0 || !fits {
             return Err(Broken);
         }
@@ -218,7 +219,9 @@ impl GuestRing {
     /// parts, memory that the VM has).
     pub fn new(setup: &Setup, features: Features, space: &impl Space) -> Option<Self> {
         let size = setup.size;
-        let aligned = setup.table % 16 == 0 && setup.available % 2 == 0 && setup.used % 4 == 0;
+        let aligned = setup.table.is_multiple_of(16)
+            && setup.available.is_multiple_of(2)
+            && setup.used.is_multiple_of(4);
         if !size.is_power_of_two() || size > MAX_QUEUE_SIZE || !aligned {
             return None;
         }

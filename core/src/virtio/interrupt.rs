@@ -50,9 +50,11 @@ impl InterruptStatus {
     #[must_use]
     pub fn publish(&self, copy: &impl Copied) -> bool {
         for _ in 0..TRIES {
-            let bits = self.0.load(Ordering::Acquire);
+            // Two that change the word have one fence before the other's: either that one's copy lies behind this one's, or the
+            // second look below sees its change.
+            fence(Ordering::SeqCst);
+            let bits = self.0.load(Ordering::Relaxed);
             copy.store(bits);
-            // If the word has changed before the copy was written, whoever changed it may have written the copy before, too.
             fence(Ordering::SeqCst);
             if self.0.load(Ordering::Relaxed) == bits {
                 return true;

@@ -223,7 +223,7 @@ impl Transport {
         bytes: u32,
         value: u32,
     ) -> Effect {
-        if bytes != 4 || offset % 4 != 0 {
+        if bytes != 4 || !offset.is_multiple_of(4) {
             return Effect::Nothing;
         }
         match offset {

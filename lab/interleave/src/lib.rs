@@ -15,6 +15,8 @@ pub mod claim;
 pub mod doorbell;
 #[path = "../../../core/src/sync/inbox.rs"]
 pub mod inbox;
+#[path = "../../../core/src/virtio/interrupt.rs"]
+pub mod interrupt;
 #[path = "../../../core/src/cpu/life.rs"]
 pub mod life;
 #[path = "../../../core/src/sync/mailbox.rs"]

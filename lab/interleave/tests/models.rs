@@ -9,11 +9,13 @@
 //! | room | the mark by a store; a consumer that only reads it | [`nobody_waits_for_room_that_is_there`] |
 //! | the root of a VM | the message after the grip is asked for; the mailbox opened before the root is given back; given back without the grip | [`a_root_is_never_there_with_the_sgi_and_no_message_is_left`] |
 //! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
+//! | InterruptStatus | one of the two fences gone; no second look | [`the_page_says_what_the_interrupt_status_is`] |
 //!
 //! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.
 
 use bulkhead_interleave::awake::Awake;
 use bulkhead_interleave::doorbell::{Doorbell, Rung};
+use bulkhead_interleave::interrupt::{CONFIG, Copied, InterruptStatus, USED};
 use bulkhead_interleave::mailbox::Mailboxes;
 use bulkhead_interleave::ring::Ring;
 use bulkhead_interleave::sgis::Sgis;
@@ -299,4 +301,49 @@ fn each_ring_is_heard_with_what_was_written_before_it() {
             assert!(told.heard.load(Ordering::Relaxed) <= 3, "one too many");
         });
     }
+}
+
+/// The copy of InterruptStatus that the guest reads.
+struct Page(AtomicU32);
+
+impl Copied for Page {
+    fn store(&self, bits: u32) {
+        self.0.store(bits, Ordering::Relaxed);
+    }
+}
+
+/// The service thread sets a bit while a vCPU clears another: whoever comes last, the page says what holds.
+#[test]
+fn the_page_says_what_the_interrupt_status_is() {
+    model(|| {
+        let shared = Arc::new((InterruptStatus::new(), Page(AtomicU32::new(CONFIG))));
+        assert!(shared.0.set(CONFIG));
+        let vcpu = Arc::clone(&shared);
+        let clears = thread::spawn(move || {
+            vcpu.0.clear(CONFIG);
+            assert!(vcpu.0.publish(&vcpu.1));
+        });
+        assert!(shared.0.set(USED));
+        assert!(shared.0.publish(&shared.1));
+        clears.join().unwrap();
+        assert_eq!(shared.1.0.load(Ordering::Relaxed), USED);
+    });
+}
+
+/// The driver clears the bit that it has seen and looks at its ring; a bit that is set meanwhile interrupts it.
+#[test]
+fn a_bit_that_is_set_while_it_is_cleared_interrupts() {
+    model(|| {
+        let shared = Arc::new((InterruptStatus::new(), AtomicU32::new(1)));
+        assert!(shared.0.set(USED));
+        let vcpu = Arc::clone(&shared);
+        let handler = thread::spawn(move || {
+            vcpu.0.clear(USED);
+            vcpu.1.load(Ordering::Relaxed)
+        });
+        shared.1.store(2, Ordering::Relaxed);
+        let interrupts = shared.0.set(USED);
+        let seen = handler.join().unwrap();
+        assert!(seen == 2 || interrupts, "a used buffer that nobody looks at");
+    });
 }

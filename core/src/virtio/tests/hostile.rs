@@ -45,8 +45,11 @@ fn forward(ram: &Ram, queue: &mut Queue) -> Result<Step, Broken> {
     step
 }
 
-/// One chain of these descriptors: address, length, flags, next.
-fn chain(descriptors: &[(u64, u32, u16, u16)]) -> Result<Step, Broken> {
+/// A descriptor: address, length, flags, next.
+type Raw = (u64, u32, u16, u16);
+
+/// One chain of these descriptors.
+fn chain(descriptors: &[Raw]) -> Result<Step, Broken> {
     let ram = Ram::new();
     let mut queue = queue(&ram, FEATURES, POLICY);
     for (index, (ipa, len, flags, next)) in (0..).zip(descriptors) {
@@ -62,7 +65,7 @@ const READ_ONLY: u64 = 0x5000_0000;
 #[test]
 fn chains_that_break_a_rule() {
     let broken = Err(Broken::Guest);
-    let cases: &[(&str, &[(u64, u32, u16, u16)])] = &[
+    let cases: &[(&str, &[Raw])] = &[
         ("a loop", &[(BUFFER, 1, NEXT, 1), (BUFFER, 1, NEXT, 0)]),
         ("itself", &[(BUFFER, 0, NEXT, 0)]),
         ("next behind the table", &[(BUFFER, 1, NEXT, GUEST_SIZE)]),
@@ -107,7 +110,7 @@ fn chains_that_break_a_rule() {
 
 #[test]
 fn chains_that_are_only_odd() {
-    let cases: &[(&str, &[(u64, u32, u16, u16)])] = &[
+    let cases: &[(&str, &[Raw])] = &[
         ("no byte", &[(BUFFER, 0, 0, 0)]),
         ("no byte anywhere", &[(0x1000, 0, 0, 0)]),
         (
