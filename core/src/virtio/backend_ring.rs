@@ -141,6 +141,11 @@ impl<'a> BackendRing<'a> {
         }
     }
 
+    /// Gives back what the slots were described in.
+    pub const fn into_slots(self) -> &'a mut [Slot] {
+        self.slots
+    }
+
     /// Where it lies.
     pub const fn layout(&self) -> &Layout {
         &self.layout

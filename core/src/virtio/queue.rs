@@ -2,6 +2,7 @@
 //! has written (`docs/adr/0024-shadow-virtqueues.md`). Each call does as much as its [`Budget`] allows, and goes on there in the next.
 
 use super::backend_ring::{self, BackendRing, Chain};
+use super::device::Store;
 use super::guest_ring::{self, GuestRing, Piece, Walk};
 use super::memory::{Access, Memory, Space};
 
@@ -15,7 +16,8 @@ pub struct Budget {
 }
 
 impl Budget {
-    const fn is_spent(&self) -> bool {
+    /// Whether nothing more may be done.
+    pub const fn is_spent(&self) -> bool {
         self.descriptors == 0 || self.bytes == 0
     }
 
@@ -140,6 +142,14 @@ impl<'a> Queue<'a> {
             again_next: 0,
             again_end: 0,
             kept: 0,
+        }
+    }
+
+    /// Ends the queue: nothing of the guest's ring and of the window is used any more.
+    pub fn into_store(self) -> Store<'a> {
+        Store {
+            slots: self.backend.into_slots(),
+            again: self.again,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::vec::Vec;
 
+use bulkhead_abi::device::ring;
 use proptest::prelude::*;
 
 use super::parts::*;
@@ -65,7 +66,7 @@ impl World {
         let queue = queue(&ram, features, policy);
         Self {
             queue,
-            driver: Driver::new(features),
+            driver: Driver::new(features, policy.exact),
             backend: Backend::new(policy.exact),
             service: true,
             backend_awake: true,
@@ -333,4 +334,82 @@ fn a_batch_is_seen_as_a_whole() {
     }
     assert!(slices > 3, "it was cut");
     assert_eq!(index(&world), 3);
+}
+
+/// The other side adds something between the request to be told and the last look.
+#[test]
+fn who_goes_to_sleep_looks_once_more() {
+    for event_idx in [true, false] {
+        let features = Features {
+            indirect: false,
+            event_idx,
+            polled: false,
+        };
+        let ram = Ram::new();
+        let mut queue = queue(&ram, features, POLICY);
+        assert_eq!(queue.sleep(&ram, &Vm), Ok(false));
+        let says = if event_idx {
+            setup().used + ring::avail_event(GUEST_SIZE)
+        } else {
+            setup().used
+        };
+        let index = reached(setup().available + ring::INDEX);
+        *ram.race.borrow_mut() = Some((reached(says), [(index, 1)].into()));
+        assert_eq!(queue.sleep(&ram, &Vm), Ok(true), "a chain of the driver's");
+    }
+    let features = Features::default();
+    let mut world = World::new(features, POLICY);
+    world.happens(&Event::Request {
+        readable: [1].into(),
+        writable: [].into(),
+        indirect: false,
+        seed: 1,
+    });
+    let budget = Budget {
+        descriptors: 100,
+        bytes: 100,
+    };
+    world.slice(budget);
+    let says = WINDOW.start + layout().ring.available + ring::used_event(SLOTS);
+    let index = WINDOW.start + layout().ring.used + ring::INDEX;
+    *world.ram.race.borrow_mut() = Some((says, [(index, 1)].into()));
+    let sleep = world.queue.sleep(&world.ram, &Vm);
+    assert_eq!(sleep, Ok(true), "a chain that the backend gives back");
+}
+
+/// A polled device never asks to be notified.
+#[test]
+fn a_polled_device_is_not_notified() {
+    let features = Features {
+        polled: true,
+        ..Features::default()
+    };
+    let ram = Ram::new();
+    let mut queue = queue(&ram, features, POLICY);
+    queue.wake(&ram, &Vm).unwrap();
+    assert_eq!(ram.get16(reached(setup().used)), ring::NO_NOTIFY);
+    put(&ram, setup().available + ring::INDEX, &[1, 0]);
+    assert_eq!(queue.sleep(&ram, &Vm), Ok(false));
+    assert_eq!(ram.get16(reached(setup().used)), ring::NO_NOTIFY);
+}
+
+/// A backend that relies on rings which are all zeros when it begins is told of the first chain, and tells of it.
+#[test]
+fn rings_of_a_new_session_are_zeros() {
+    let ram = Ram::new();
+    let bytes = (layout().ring.end - layout().ring.table) as usize;
+    ram.write(WINDOW.start + layout().ring.table, &std::vec![0x55; bytes]);
+    let mut driver = Driver::new(Features::default(), true);
+    let mut queue = queue(&ram, driver.features, POLICY);
+    driver.request(&ram, &[1], &[1], false, 1);
+    let mut budget = Budget {
+        descriptors: 100,
+        bytes: 100,
+    };
+    queue.forward(&ram, &Vm, &mut budget).unwrap();
+    assert!(queue.publish_to_backend(&ram));
+    let mut backend = Backend::new(true);
+    backend.look(&ram);
+    backend.answer(&ram, 0, 255);
+    assert!(backend.publish(&ram));
 }

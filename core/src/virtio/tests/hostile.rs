@@ -362,6 +362,35 @@ fn an_id_twice_while_others_are_outstanding() {
     );
 }
 
+/// A backend that answers in a new session what it had in the one before.
+#[test]
+fn an_id_of_the_session_before() {
+    let ram = Ram::new();
+    let mut queue = queue(&ram, FEATURES, POLICY);
+    for head in 0..3 {
+        raw(&ram, head, BUFFER, 10, WRITE, 0);
+    }
+    available(&ram, 0, &[0, 1, 2]);
+    assert_eq!(forward(&ram, &mut queue), Ok(Step::Idle));
+    let ended = queue.end_session(&ram, &Vm, &mut PLENTY.clone());
+    assert_eq!(ended, Ok(Step::Idle));
+    queue.begin_session(&ram);
+    // Of those that are posted anew the backend has one by now.
+    let mut budget = Budget {
+        descriptors: 2,
+        bytes: 100,
+    };
+    queue.forward(&ram, &Vm, &mut budget).unwrap();
+    queue.publish_to_backend(&ram);
+    let mut backend = Backend::new(true);
+    backend.give(&ram, 2, 10);
+    backend.publish(&ram);
+    assert_eq!(
+        queue.back(&ram, &Vm, &mut PLENTY.clone()),
+        Err(Broken::Backend)
+    );
+}
+
 /// Bytes that somebody writes at any time.
 #[derive(Clone, Debug)]
 enum Poke {

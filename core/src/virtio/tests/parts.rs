@@ -24,15 +24,21 @@ pub const REGIONS: [(u64, u64, u64, bool); 3] = [
     (0x5000_0000, 0xe000, 0x1000, false),
 ];
 
+/// Where EL2 writes, and what then is written where.
+type Race = (u64, Vec<(u64, u16)>);
+
 /// Memory in which an access outside of what EL2 may touch is a failure.
 pub struct Ram {
     bytes: RefCell<Vec<u8>>,
+    /// What another CPU writes as soon as EL2 has written 16 bits to the first of these addresses.
+    pub race: RefCell<Option<Race>>,
 }
 
 impl Ram {
     pub fn new() -> Self {
         Self {
             bytes: RefCell::new(vec![0; WINDOW.end as usize]),
+            race: RefCell::new(None),
         }
     }
 
@@ -82,6 +88,12 @@ impl Memory for Ram {
     fn store16(&self, at: At, value: u16) {
         Self::check(at, 2, true);
         self.write(at.address(), &value.to_le_bytes());
+        let mut race = self.race.borrow_mut();
+        if let Some((_, writes)) = race.take_if(|(when, _)| *when == at.address()) {
+            for (at, value) in writes {
+                self.write(at, &value.to_le_bytes());
+            }
+        }
     }
     fn store32(&self, at: At, value: u32) {
         Self::check(at, 4, true);
@@ -218,11 +230,14 @@ pub struct Driver {
     notified: u16,
     pub done: u32,
     pub dropped: u32,
+    /// What lies behind the bytes that were written: what was there, or what the backend has left in its slots.
+    rest: u8,
 }
 
 impl Driver {
-    pub fn new(features: Features) -> Self {
+    pub fn new(features: Features, exact: bool) -> Self {
         Self {
+            rest: if exact { 0xee } else { 0xdd },
             features,
             free: (0..GUEST_SIZE).collect(),
             waits: BTreeMap::new(),
@@ -349,6 +364,8 @@ impl Driver {
         } else {
             let written = answer(&request.readable, len as usize);
             assert_eq!(found[..len as usize], written, "what the backend wrote");
+            let rest = &found[len as usize..];
+            assert!(rest.iter().all(|byte| *byte == self.rest), "behind it");
         }
         self.free.extend(numbers);
         self.done += 1;

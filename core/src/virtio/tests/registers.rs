@@ -240,6 +240,8 @@ fn a_config_that_changes() {
     let generation = device.page.get(register::CONFIG_GENERATION);
     device.transport.reset(&OFFER, &device.page);
     assert_eq!(device.page.get(register::CONFIG_GENERATION), generation);
+    device.transport.change_config(&[8; 6], &device.page);
+    assert_ne!(device.page.get(register::CONFIG_GENERATION), generation);
 }
 
 proptest! {
