@@ -7,6 +7,7 @@
 //! | [`queue`] | a shadow virtqueue: [`guest_ring`] on one side, [`backend_ring`] on the other, in slices |
 //! | [`session`] | the handshake with the backend |
 //! | [`device`] | all of it, as the service thread has it; [`requests`] what vCPUs ask of it |
+//! | [`round`] | which device has its turn |
 //! | [`memory`] | how memory of VMs is reached |
 
 pub mod backend_ring;
@@ -16,6 +17,7 @@ pub mod interrupt;
 pub mod memory;
 pub mod queue;
 pub mod requests;
+pub mod round;
 pub mod session;
 pub mod transport;
 
