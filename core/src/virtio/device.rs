@@ -162,7 +162,8 @@ impl<'a> Device<'a> {
                 added = true;
             }
         }
-        // A queue that comes later is there from the next session on.
+        // A queue that comes later, or comes back, is there from the next session on. Until then the backend may use the slots of the one
+        // that was there before.
         self.ending |= added && self.session.is_live();
         Outcome {
             more: true,
@@ -186,8 +187,6 @@ impl<'a> Device<'a> {
             if self.session.is_live() {
                 self.session.end(memory, self.window);
             }
-        } else {
-            self.ending |= self.session.is_live();
         }
     }
 
@@ -276,7 +275,8 @@ impl<'a> Device<'a> {
             })
         });
         self.session.begin(self.features, rows, memory, self.window);
-        (outcome.backend, outcome.more) = (true, true);
+        // The backend is told with the first chain: its rings are zeros.
+        outcome.more = true;
     }
 
     /// Takes what the backend has given back, and then what it has not, in slices.
@@ -321,19 +321,18 @@ impl<'a> Device<'a> {
         outcome: &mut Outcome,
     ) -> Result<(), Broken> {
         let first = self.turn;
-        let mut sleeps = true;
         for offset in 0..MAX_QUEUES {
             let index = first.wrapping_add(offset) % MAX_QUEUES;
             let place = self.places.get_mut(index);
             let Some(queue) = place.and_then(|place| place.queue.as_mut()) else {
                 continue;
             };
-            let back = queue.back(memory, space, budget)?;
+            queue.back(memory, space, budget)?;
             outcome.used |= queue.publish_to_guest(memory, space)?;
             let forward = queue.forward(memory, space, budget);
             // What was posted before a broken chain is good.
             outcome.backend |= queue.publish_to_backend(memory);
-            sleeps &= back != Step::More && forward? != Step::More;
+            forward?;
             if budget.is_spent() {
                 // The next slice goes on behind this queue, so that none of them keeps the others away.
                 self.turn = index.wrapping_add(1);
@@ -341,10 +340,7 @@ impl<'a> Device<'a> {
                 return Ok(());
             }
         }
-        if sleeps {
-            outcome.more |= self.sleep(memory, space)?;
-        }
-        outcome.more |= !sleeps;
+        outcome.more |= self.sleep(memory, space)?;
         Ok(())
     }
 

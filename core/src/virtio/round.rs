@@ -188,6 +188,55 @@ mod tests {
         assert!((400..600).contains(&other), "{other}");
     }
 
+    /// Two VMs with one device each, both awake.
+    fn two() -> Round {
+        let mut round = Round::new();
+        for device in 0..2 {
+            round.add(device, device as u8);
+            round.wake(device);
+        }
+        round
+    }
+
+    /// A VM whose last slice in a turn is more than it has left, and which then has nothing to do for a moment.
+    #[test]
+    fn what_was_used_too_much_is_not_forgiven() {
+        let mut round = two();
+        let just_less = done(cost_of(SLICE) as u32 - 1);
+        let mut had = [0i64; 2];
+        for _ in 0..10_000 {
+            let device = round.pick().unwrap();
+            let used = if device == 0 { just_less } else { SLICE };
+            had[device] += i64::from(cost_of(used));
+            let more = device == 1 || round.left[0] > cost_of(used);
+            round.did(device, used, more);
+            round.wake(device);
+        }
+        let apart = (had[0] - had[1]).abs();
+        assert!(apart <= i64::from(2 * QUANTUM), "{had:?}");
+    }
+
+    /// A VM that has used little for long has no more than its turn when it wants all.
+    #[test]
+    fn what_was_not_used_is_not_kept() {
+        let mut round = two();
+        for _ in 0..1000 {
+            let device = round.pick().unwrap();
+            round.did(
+                device,
+                if device == 0 { done(1) } else { SLICE },
+                device == 1,
+            );
+            round.wake(0);
+        }
+        let mut waited = 0;
+        while round.pick() == Some(0) {
+            round.did(0, SLICE, true);
+            waited += cost_of(SLICE);
+        }
+        assert!(waited <= QUANTUM + cost_of(SLICE), "{waited}");
+    }
+
     proptest! {
         /// VMs that always have something to do get the same, whatever their devices are and a slice does: never more apart than
         /// a turn and a slice. One that has something now and then waits for one turn of each other at most.

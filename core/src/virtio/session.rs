@@ -129,3 +129,21 @@ impl Session {
 const fn at(window: At, offset: usize) -> At {
     window.plus(offset as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::parts::{Ram, WINDOW};
+    use super::*;
+
+    /// A guest that resets its device for half a day.
+    #[test]
+    fn no_session_is_what_a_backend_that_is_not_there_says() {
+        let mut session = Session {
+            number: u32::MAX,
+            live: true,
+        };
+        let (ram, window) = (Ram::new(), At::new(WINDOW.start));
+        session.end(&ram, window);
+        assert_eq!(session.look(&ram, window), News::Nothing);
+    }
+}

@@ -23,6 +23,8 @@ pub mod life;
 pub mod mailbox;
 #[path = "../../../core/src/cpu/power.rs"]
 pub mod power;
+#[path = "../../../core/src/virtio/requests.rs"]
+pub mod requests;
 #[path = "../../../core/src/console/ring.rs"]
 pub mod ring;
 #[path = "../../../core/src/sched/mod.rs"]

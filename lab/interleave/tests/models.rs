@@ -9,6 +9,7 @@
 //! | room | the mark by a store; a consumer that only reads it | [`nobody_waits_for_room_that_is_there`] |
 //! | the root of a VM | the message after the grip is asked for; the mailbox opened before the root is given back; given back without the grip | [`a_root_is_never_there_with_the_sgi_and_no_message_is_left`] |
 //! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
+//! | requests of a device | `released`, or `release` that finds it, relaxed; a notification relaxed on either side; `news` cleared by a store | [`a_release_is_the_end_of_what_the_service_thread_does`], [`a_notification_brings_its_chain`] |
 //! | InterruptStatus | one of the two fences gone; no second look | [`the_page_says_what_the_interrupt_status_is`] |
 //!
 //! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.
@@ -17,6 +18,7 @@ use bulkhead_interleave::awake::Awake;
 use bulkhead_interleave::doorbell::{Doorbell, Rung};
 use bulkhead_interleave::interrupt::{CONFIG, Copied, InterruptStatus, USED};
 use bulkhead_interleave::mailbox::Mailboxes;
+use bulkhead_interleave::requests::{Release, Requests};
 use bulkhead_interleave::ring::Ring;
 use bulkhead_interleave::sgis::Sgis;
 use bulkhead_interleave::stage2_claim::Stage2Claim;
@@ -344,6 +346,68 @@ fn a_bit_that_is_set_while_it_is_cleared_interrupts() {
         shared.1.store(2, Ordering::Relaxed);
         let interrupts = shared.0.set(USED);
         let seen = handler.join().unwrap();
-        assert!(seen == 2 || interrupts, "a used buffer that nobody looks at");
+        assert!(
+            seen == 2 || interrupts,
+            "a used buffer that nobody looks at"
+        );
+    });
+}
+
+/// Behind a release that is done, the service thread uses nothing any more: what it did lies before it.
+#[test]
+fn a_release_is_the_end_of_what_the_service_thread_does() {
+    model(|| {
+        let shared = Arc::new((Requests::new(), AtomicU32::new(0)));
+        assert!(!shared.0.any());
+        assert!(!shared.0.release(Release::All));
+        let vcpu = Arc::clone(&shared);
+        let repeats = thread::spawn(move || {
+            let done = vcpu.0.release(Release::All);
+            if done {
+                assert_eq!(vcpu.1.load(Ordering::Relaxed), 1, "it goes on");
+            }
+            done
+        });
+        shared.1.store(1, Ordering::Relaxed);
+        assert_eq!(shared.0.asked(), Some(Release::All));
+        shared.0.released(Release::All);
+        let done = repeats.join().unwrap();
+        assert!(done || shared.0.release(Release::All));
+        assert!(!shared.0.any());
+    });
+}
+
+/// Whoever takes a notification sees the chain, and none is lost between two that come at once.
+#[test]
+fn a_notification_brings_its_chain() {
+    model(|| {
+        let shared = Arc::new((Requests::new(), [AtomicU32::new(0), AtomicU32::new(0)]));
+        assert!(!shared.0.any());
+        let vcpus: Vec<_> = (0..2u16)
+            .map(|queue| {
+                let vcpu = Arc::clone(&shared);
+                thread::spawn(move || {
+                    vcpu.1[usize::from(queue)].store(1, Ordering::Relaxed);
+                    vcpu.0.notify(queue);
+                })
+            })
+            .collect();
+        let mut found = 0;
+        let mut take = || {
+            let bits = shared.0.take_notified();
+            for queue in 0..2 {
+                if bits >> queue & 1 != 0 {
+                    assert_eq!(shared.1[queue].load(Ordering::Relaxed), 1, "not yet there");
+                }
+            }
+            found |= bits;
+        };
+        take();
+        for vcpu in vcpus {
+            vcpu.join().unwrap();
+        }
+        take();
+        assert_eq!(found, 3);
+        assert!(!shared.0.any());
     });
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use bulkhead_abi::device::{device_page, ring};
 
 use super::parts::*;
-use crate::virtio::backend_ring::Slot;
+use crate::virtio::backend_ring::{Layout, Slot};
 use crate::virtio::device::{Device, Kind, Outcome, Planned, Store};
 use crate::virtio::guest_ring::Features;
 use crate::virtio::memory::At;
@@ -465,4 +465,126 @@ fn a_queue_that_cannot_be_fails_the_device() {
     world.settle();
     assert!(world.failed);
     assert!(!world.device.is_live());
+}
+
+/// A chain that comes between the request to be notified and the last look.
+#[test]
+fn a_chain_that_comes_while_the_service_thread_goes_to_sleep() {
+    let mut world = World::new(POLICY, false);
+    world.settle();
+    let says = reached(setup().used + ring::avail_event(GUEST_SIZE));
+    let index = reached(setup().available + ring::INDEX);
+    *world.ram.race.borrow_mut() = Some((says, vec![(index, 1)]));
+    world.slice(Budget {
+        descriptors: 9,
+        bytes: 900,
+    });
+    assert!(world.service);
+}
+
+/// A queue in which there is always something does not keep the other one away.
+#[test]
+fn queues_take_turns() {
+    let ram = Ram::new();
+    let second = Layout {
+        ring: ring::Ring::new(0x8000, SLOTS),
+        slots: 0xa000,
+        ..layout()
+    };
+    let queues = [layout(), second].map(|layout| {
+        let store = Store {
+            slots: vec![Slot::NEW; SLOTS.into()].leak(),
+            again: vec![0; SLOTS.into()].leak(),
+        };
+        (
+            Planned {
+                layout,
+                policy: POLICY,
+            },
+            store,
+        )
+    });
+    let kind = Kind {
+        polled: false,
+        resets: false,
+    };
+    let mut device = Device::new(kind, At::new(WINDOW.start), queues.into_iter());
+    device.show(&ram);
+    let offer = Offer {
+        queues: &[GUEST_SIZE, GUEST_SIZE],
+        ..OFFER
+    };
+    let mut transport = Transport::new();
+    let mut write = |offset, value| transport.write(&offer, &Unread, offset, 4, value);
+    write(register::DRIVER_FEATURES_SEL, 1);
+    write(register::DRIVER_FEATURES, 1);
+    write(register::STATUS, 11);
+    for queue in 0..2 {
+        // Of the second queue all parts lie behind those of the first.
+        let from = 0x400 * queue as u64;
+        write(register::QUEUE_SEL, queue);
+        write(register::QUEUE_NUM, GUEST_SIZE.into());
+        write(register::QUEUE_DESC, (setup().table + from) as u32);
+        write(register::QUEUE_DRIVER, (setup().available + from) as u32);
+        write(register::QUEUE_DEVICE, (setup().used + from) as u32);
+        write(register::QUEUE_READY, 1);
+        let chain =
+            |ipa: u64, len: u32| [ipa.to_le_bytes().as_slice(), &len.to_le_bytes()].concat();
+        put(&ram, setup().table + from, &chain(0x4000_0800, 1000));
+        put(&ram, setup().available + from + ring::INDEX, &[1, 0]);
+    }
+    write(register::STATUS, 15);
+    let requests = Requests::new();
+    device.start(&transport, &requests, &Vm);
+    let posted = |queue: &Layout| {
+        let index = WINDOW.start + queue.ring.available + ring::INDEX;
+        ram.get16(index)
+    };
+    ram.write(WINDOW.start + device_page::READY as u64, &[1, 0, 0, 0]);
+    let mut slices = 0;
+    while posted(&second) == 0 {
+        // There is always one more in the first queue.
+        let index = setup().available + ring::INDEX;
+        let taken = posted(&layout()).wrapping_add(2);
+        put(&ram, index, &taken.to_le_bytes());
+        let mut budget = Budget {
+            descriptors: 9,
+            bytes: 100,
+        };
+        device.slice(&requests, &ram, &Vm, &mut budget);
+        slices += 1;
+        assert!(slices < 25, "1000 bytes of each, 100 at a time");
+    }
+}
+
+/// The backend still has a chain of the queue that the driver resets: it belongs to no later one.
+#[test]
+fn a_queue_that_comes_back_is_another_one() {
+    let mut world = World::new(POLICY, false);
+    world.settle();
+    let request = |seed| Event::Request {
+        readable: 9,
+        writable: 9,
+        seed,
+    };
+    world.happens(&request(1));
+    while world.service {
+        world.slice(Budget {
+            descriptors: 9,
+            bytes: 900,
+        });
+    }
+    world.backend.look(&world.ram);
+    assert_eq!(world.backend.has.len(), 1);
+    world.happens(&Event::ResetQueue);
+    world.happens(&request(2));
+    while world.service {
+        world.slice(Budget {
+            descriptors: 9,
+            bytes: 900,
+        });
+    }
+    assert!(world.device.has_let_go(), "until the backend has let go");
+    world.settle();
+    assert_eq!((world.driver.done, world.lost), (1, 1));
 }

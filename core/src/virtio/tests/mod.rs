@@ -4,5 +4,5 @@
 mod devices;
 mod good;
 mod hostile;
-mod parts;
+pub(super) mod parts;
 mod registers;
