@@ -229,7 +229,13 @@ mod tests {
             );
             round.wake(0);
         }
-        let mut waited = 0;
+        round.wake(0);
+        while round.pick() == Some(1) {
+            round.did(1, SLICE, true);
+        }
+        // It has been picked.
+        round.did(0, SLICE, true);
+        let mut waited = cost_of(SLICE);
         while round.pick() == Some(0) {
             round.did(0, SLICE, true);
             waited += cost_of(SLICE);
