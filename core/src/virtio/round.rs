@@ -222,12 +222,12 @@ mod tests {
         let mut round = two();
         for _ in 0..1000 {
             let device = round.pick().unwrap();
-            round.did(
-                device,
-                if device == 0 { done(1) } else { SLICE },
-                device == 1,
-            );
-            round.wake(0);
+            let used = if device == 0 { done(1) } else { SLICE };
+            round.did(device, used, device == 1);
+            // It has nothing to do until the other one has had a slice.
+            if device == 1 {
+                round.wake(0);
+            }
         }
         round.wake(0);
         while round.pick() == Some(1) {
