@@ -227,7 +227,7 @@ impl<'a> BackendRing<'a> {
 
     /// Room for readable bytes at the end of the chain: where, and how many. `None`: there is no free slot.
     #[inline(always)]
-    pub fn room(&mut self, chain: &mut Chain, memory: &impl Memory) -> Option<(At, u32)> {
+    pub fn unfilled(&mut self, chain: &mut Chain, memory: &impl Memory) -> Option<(At, u32)> {
         if chain.filled == self.layout.slot_bytes {
             self.extend(chain, 0, memory)?;
         }
@@ -238,7 +238,7 @@ impl<'a> BackendRing<'a> {
         Some((at, self.layout.slot_bytes.wrapping_sub(chain.filled)))
     }
 
-    /// Counts readable bytes that were written to [`Self::room`].
+    /// Counts readable bytes that were written to [`Self::unfilled`].
     pub const fn fill(chain: &mut Chain, bytes: u32) {
         chain.filled = chain.filled.wrapping_add(bytes);
     }

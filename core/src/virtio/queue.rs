@@ -242,13 +242,13 @@ impl<'a> Queue<'a> {
             };
             // Behind each slot that is full, or each region that ends, it goes on.
             let (from, behind) = space.reach(piece.ipa, Access::Read).ok_or(Broken::Guest)?;
-            let Some((to, room)) = self.backend.room(&mut forward.chain, memory) else {
+            let Some((to, unfilled)) = self.backend.unfilled(&mut forward.chain, memory) else {
                 forward.piece = Some(piece);
                 return Ok(Step::Full);
             };
             let bytes = piece
                 .len
-                .min(room)
+                .min(unfilled)
                 .min(u32::try_from(behind).unwrap_or(u32::MAX))
                 .min(budget.bytes);
             memory.copy(from, to, bytes.into());

@@ -29,13 +29,13 @@ const ASKED: u32 = 1 << 16;
 /// It is done.
 const DONE: u32 = 1 << 17;
 
-/// In [`Requests::news`]: the driver has started the device, or enabled a queue. Bits below are queues with new chains.
+/// In [`Requests::pending`]: the driver has started the device, or enabled a queue. Bits below are queues with new chains.
 const START: u32 = 1 << 31;
 
 /// The words.
 #[derive(Debug)]
 pub struct Requests {
-    news: AtomicU32,
+    pending: AtomicU32,
     release: AtomicU32,
 }
 
@@ -49,7 +49,7 @@ impl Requests {
     /// Nothing is asked.
     pub const fn new() -> Self {
         Self {
-            news: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
             release: AtomicU32::new(0),
         }
     }
@@ -57,13 +57,13 @@ impl Requests {
     /// vCPU: a queue has new chains.
     #[inline(always)]
     pub fn notify(&self, queue: u16) {
-        self.news
+        self.pending
             .fetch_or(1u32.wrapping_shl(queue.into()) & !START, Ordering::Release);
     }
 
     /// vCPU: the driver has started the device, or enabled a queue of a device that it drives.
     pub fn start(&self) {
-        self.news.fetch_or(START, Ordering::Release);
+        self.pending.fetch_or(START, Ordering::Release);
     }
 
     /// vCPU: asks the service thread to let go. `true`: it has. Otherwise the guest repeats what it did. One vCPU at a time calls
@@ -109,26 +109,27 @@ impl Requests {
     /// Service thread: takes whether the device was started. Everything written before is seen.
     pub fn take_start(&self) -> bool {
         // Nothing to be taken is the usual case.
-        self.news.load(Ordering::Relaxed) & START != 0
-            && self.news.fetch_and(!START, Ordering::Acquire) & START != 0
+        self.pending.load(Ordering::Relaxed) & START != 0
+            && self.pending.fetch_and(!START, Ordering::Acquire) & START != 0
     }
 
     /// Service thread: takes the notifications.
     pub fn take_notified(&self) -> u32 {
-        if self.news.load(Ordering::Relaxed) & !START == 0 {
+        if self.pending.load(Ordering::Relaxed) & !START == 0 {
             return 0;
         }
-        self.news.fetch_and(START, Ordering::Acquire) & !START
+        self.pending.fetch_and(START, Ordering::Acquire) & !START
     }
 
     /// Service thread: whether anything is asked. Where nothing is, it may sleep.
     pub fn any(&self) -> bool {
-        self.news.load(Ordering::Relaxed) != 0 || self.release.load(Ordering::Relaxed) & ASKED != 0
+        self.pending.load(Ordering::Relaxed) != 0
+            || self.release.load(Ordering::Relaxed) & ASKED != 0
     }
 
     /// Service thread: the driver is to be looked at once more.
     pub fn start_again(&self) {
-        self.news.fetch_or(START, Ordering::Relaxed);
+        self.pending.fetch_or(START, Ordering::Relaxed);
     }
 }
 

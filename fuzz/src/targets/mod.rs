@@ -8,6 +8,7 @@ pub mod registers;
 pub mod stage2;
 pub mod uart;
 pub mod vgic;
+pub mod virtio;
 
 use crate::Target;
 
@@ -21,6 +22,7 @@ pub const ALL: &[Target] = &[
     console::TARGET,
     stage2::TARGET,
     vgic::TARGET,
+    virtio::TARGET,
 ];
 
 #[cfg(test)]

@@ -110,8 +110,16 @@ const OLD_ENDS: &[(&str, &str)] = &[("_usual", "_fast"), ("_own", "_gppt")];
 
 /// Words that mean one thing each (`GLOSSARY.md`), and where that thing is. In other code they are no identifiers.
 const ONE_MEANING: &[(&str, &str, &[&str])] = &[
-    ("slot", "a vCPU's place on its pCPU", VCPU_SLOTS),
-    ("slots", "the vCPUs' places on their pCPU", VCPU_SLOTS),
+    (
+        "slot",
+        "a vCPU's place on its pCPU, or a part of a device's window",
+        SLOTS,
+    ),
+    (
+        "slots",
+        "the vCPUs' places on their pCPU, or parts of a device's window",
+        SLOTS,
+    ),
     (
         "loads",
         "how much of the pCPUs their vCPUs want, or load instructions",
@@ -124,8 +132,14 @@ const ONE_MEANING: &[(&str, &str, &[&str])] = &[
     ),
     (
         "window",
-        "a browser's; EL2 has copy windows, a cap has a period",
-        &["host/driver/src/testing/page/"],
+        "of a device, by which EL2 and a backend exchange bytes, or a browser's; EL2 has copy windows, a cap has a period",
+        &[
+            "abi/src/device/",
+            "core/src/virtio/",
+            "fuzz/src/targets/virtio.rs",
+            "host/driver/src/testing/page/",
+            "service/",
+        ],
     ),
     (
         "pool",
@@ -139,7 +153,11 @@ const ONE_MEANING: &[(&str, &str, &[&str])] = &[
         ],
     ),
 ];
-const VCPU_SLOTS: &[&str] = &[
+const SLOTS: &[&str] = &[
+    "abi/src/device/",
+    "core/src/virtio/",
+    "fuzz/src/targets/virtio.rs",
+    "service/",
     "core/src/sched/",
     "el2/src/balance.rs",
     "el2/src/hw/state.rs",

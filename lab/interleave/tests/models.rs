@@ -9,7 +9,7 @@
 //! | room | the mark by a store; a consumer that only reads it | [`nobody_waits_for_room_that_is_there`] |
 //! | the root of a VM | the message after the grip is asked for; the mailbox opened before the root is given back; given back without the grip | [`a_root_is_never_there_with_the_sgi_and_no_message_is_left`] |
 //! | | no mark for who comes second, or it is forgotten behind the SGI | [`el2_wakes_for_each_message_while_it_has_the_pcpu`] |
-//! | requests of a device | `released`, or `release` that finds it, relaxed; a notification relaxed on either side; `news` cleared by a store | [`a_release_is_the_end_of_what_the_service_thread_does`], [`a_notification_brings_its_chain`] |
+//! | requests of a device | `released`, or `release` that finds it, relaxed; a notification relaxed on either side; `pending` cleared by a store | [`a_release_is_the_end_of_what_the_service_thread_does`], [`a_notification_brings_its_chain`] |
 //! | InterruptStatus | one of the two fences gone; no second look | [`the_page_says_what_the_interrupt_status_is`] |
 //!
 //! Likewise in the doorbell itself: `waits` cleared by a store, or behind the interrupt, or not set.

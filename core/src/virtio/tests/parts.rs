@@ -203,7 +203,7 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn room(&self) -> u32 {
+    pub fn capacity(&self) -> u32 {
         self.writable.iter().map(|(_, len)| len).sum()
     }
 }
@@ -359,7 +359,7 @@ impl Driver {
         for (ipa, bytes) in &request.writable {
             found.extend(fetch(ram, *ipa, *bytes as usize));
         }
-        if len == 0 && request.room() != 0 {
+        if len == 0 && request.capacity() != 0 {
             self.dropped += 1;
         } else {
             let written = answer(&request.readable, len as usize);
@@ -458,21 +458,21 @@ impl Backend {
         panic!("a loop");
     }
 
-    /// Answers one of the chains that it has; `part` of 256 of the room is written.
+    /// Answers one of the chains that it has; `part` of 256 of the capacity is written.
     pub fn answer(&mut self, ram: &Ram, which: usize, part: u8) {
         if self.has.is_empty() {
             return;
         }
         let found = self.has.remove(which % self.has.len());
-        let room: u32 = found.writable.iter().map(|(_, len)| len).sum();
-        let len = if room == 0 {
+        let capacity: u32 = found.writable.iter().map(|(_, len)| len).sum();
+        let len = if capacity == 0 {
             0
         } else {
-            (room * u32::from(part) / 255).max(1)
+            (capacity * u32::from(part) / 255).max(1)
         };
         let mut bytes = answer(&found.readable, len as usize);
         if !self.exact {
-            bytes.resize(room as usize, 0xdd);
+            bytes.resize(capacity as usize, 0xdd);
         }
         for (at, len) in &found.writable {
             let some: Vec<u8> = bytes.drain(..bytes.len().min(*len as usize)).collect();

@@ -126,6 +126,13 @@ pub const TARGETS: &[Target] = &[
         runs: 100_000,
         of: Package::Core,
     },
+    Target {
+        name: "virtio",
+        claim: "Whatever a driver and a backend write, EL2 touches nothing but what is theirs, comes to rest, \
+                and after a reset the device works.",
+        runs: 200_000,
+        of: Package::Core,
+    },
 ];
 
 /// Bound at which a search stops.
