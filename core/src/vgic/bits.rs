@@ -5,8 +5,16 @@ use core::sync::atomic::{
     fence,
 };
 
-use super::shared::{CONFIG, REQUESTS};
-use super::{Cpu, Distributor, Host, Notify, each, mask, place};
+use super::shared::{Bank, CONFIG, REQUESTS};
+use super::{Cpu, Distributor, Host, Notify, Version, each, mask, place};
+
+/// Returns the interrupts of a bank that are pending, after a write that makes some deliverable: who
+/// makes one pending executes a fence, too, before it reads whether it is deliverable.
+#[inline(always)]
+fn pending(bank: &Bank) -> u32 {
+    fence(SeqCst);
+    bank.latch.load(SeqCst) | bank.up()
+}
 
 /// The registers with a bit for each interrupt, in the order of their offsets: GICD_IGROUPR begins
 /// at 0x80, the next bank 0x80 after it, and so on.
@@ -22,8 +30,46 @@ struct Asked {
 }
 
 impl Cpu {
-    /// Writes `value` to a word of the registers at `bank` * 0x80, as `vcpu` sees them.
-    pub(super) fn write_bits<H: Host>(
+    /// Writes `value` to a word of SPIs of the registers at `bank` * 0x80.
+    #[inline(always)]
+    pub(super) fn write_spis<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        bank: u64,
+        word: usize,
+        value: u32,
+    ) -> Notify {
+        if word >= dist.words() {
+            return Notify::NOBODY;
+        }
+        match bank {
+            2 => self.enable_spis(dist, host, word, value),
+            3 => self.disable_spis(dist, host, word, value),
+            _ => self.write_others(dist, host, self.number, bank, word, value),
+        }
+    }
+
+    /// Writes `value` to the word of SGIs and PPIs of the registers at `bank` * 0x80, as `vcpu`
+    /// sees them.
+    #[inline(always)]
+    pub(super) fn write_private<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        bank: u64,
+        value: u32,
+    ) -> Notify {
+        match bank {
+            2 => self.enable_private(dist, host, vcpu, value, true),
+            3 => self.enable_private(dist, host, vcpu, value, false),
+            _ => self.write_others(dist, host, vcpu, bank, 0, value),
+        }
+    }
+
+    /// Writes registers other than those that enable and disable.
+    fn write_others<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
@@ -32,27 +78,22 @@ impl Cpu {
         word: usize,
         value: u32,
     ) -> Notify {
-        if word >= dist.words() {
-            return Notify::NOBODY;
-        }
         // On a GICv2 an SGI is pending for each sender separately, and has registers of its own for
         // that.
-        let sgis = if word == 0 && dist.is_v2() { 0xffff } else { 0 };
+        let v2 = matches!(H::VERSION, Version::V2);
+        let sgis = if word == 0 && v2 { 0xffff } else { 0 };
         match bank {
-            1 => self.set_groups(dist, host, vcpu, word, value),
-            2 => self.set_enable(dist, host, vcpu, word, value, true),
-            3 => self.set_enable(dist, host, vcpu, word, value, false),
             4 => self.set_pending(dist, host, vcpu, word, value & !sgis),
             5 => self.clear_pending(dist, host, vcpu, word, value & !sgis),
             6 => self.set_active(dist, host, vcpu, word, value),
             7 => self.end_active(dist, host, vcpu, word, value),
-            _ => Notify::NOBODY,
+            _ => self.set_groups(dist, host, vcpu, word, value),
         }
     }
 
     /// Handles a change to the configuration of the private interrupts of `vcpu`; `off`: one is no
     /// longer enabled.
-    fn private_config<H: Host>(
+    pub(super) fn private_config<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
@@ -69,22 +110,6 @@ impl Cpu {
         }
     }
 
-    /// Writes priorities of SGIs and PPIs.
-    pub(super) fn write_private_priorities<H: Host>(
-        &mut self,
-        dist: &Distributor,
-        host: &mut H,
-        vcpu: usize,
-        first: u32,
-        size: u64,
-        value: u32,
-    ) -> Notify {
-        if self.store_priorities(dist, vcpu, first, size, value) == 0 {
-            return Notify::NOBODY;
-        }
-        self.private_config(dist, host, vcpu, false)
-    }
-
     /// Handles a change to the configuration of SPIs. It matters only for those that are pending,
     /// held or backed by hardware.
     pub(super) fn spi_config<H: Host>(
@@ -94,6 +119,9 @@ impl Cpu {
         word: usize,
         bits: u32,
     ) -> Notify {
+        if bits == 0 {
+            return Notify::NOBODY;
+        }
         let bank = dist.bank(self.number, word);
         // Who takes it meanwhile sets `held`, executes a fence and reads the configuration.
         fence(SeqCst);
@@ -125,16 +153,95 @@ impl Cpu {
         }
     }
 
-    fn set_enable<H: Host>(
+    /// Enables SPIs of a word.
+    #[inline(always)]
+    fn enable_spis<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let bank = dist.bank(self.number, word);
+        let changed = bits & !bank.enable.fetch_or(bits, SeqCst);
+        if changed & bank.hw.load(Relaxed) != 0 {
+            return self.follow(dist, host, word, changed, true);
+        }
+        self.enabled(dist, host, word, changed)
+    }
+
+    /// Handles the enabling of interrupts, which matters at once for those that are pending.
+    #[inline(always)]
+    fn enabled<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        changed: u32,
+    ) -> Notify {
+        let bank = dist.bank(self.number, word);
+        let waits = changed & pending(bank);
+        if waits == 0 {
+            return Notify::NOBODY;
+        }
+        self.changed(dist, host, self.number, word, waits)
+    }
+
+    /// Disables SPIs of a word.
+    #[inline(always)]
+    fn disable_spis<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let bank = dist.bank(self.number, word);
+        let changed = bits & bank.enable.fetch_and(!bits, SeqCst);
+        // Who takes an interrupt meanwhile sets `held`, executes a fence and reads `enable`. `held`
+        // has every SPI in `holds` that may be pending there and is not backed by hardware.
+        fence(SeqCst);
+        if changed & (bank.held.load(SeqCst) | bank.hw.load(Relaxed)) == 0 {
+            return Notify::NOBODY;
+        }
+        self.follow(dist, host, word, changed, false)
+    }
+
+    /// Handles the enabling of SPIs of which some are backed by hardware, or the disabling of SPIs
+    /// that may be in list registers or enabled on the board.
+    #[inline(never)]
+    fn follow<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        word: usize,
+        changed: u32,
+        on: bool,
+    ) -> Notify {
+        let hw = dist.bank(self.number, word).hw.load(Relaxed);
+        for intid in each(word, changed & hw) {
+            self.follow_one(dist, host, intid);
+        }
+        if on {
+            return self.enabled(dist, host, word, changed);
+        }
+        let notify = dist.ask_holders(self.number, word, changed);
+        if dist.vcpu_words(self.number).holds.get(word) & changed == 0 {
+            return notify;
+        }
+        notify | self.sync_lrs(dist, host, mask(word))
+    }
+
+    /// Enables or disables SGIs and PPIs of `vcpu`.
+    fn enable_private<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
         vcpu: usize,
-        word: usize,
         bits: u32,
         on: bool,
     ) -> Notify {
-        let bank = dist.bank(vcpu, word);
+        let bank = &dist.vcpu_words(vcpu).bank;
         let changed = if on {
             bits & !bank.enable.fetch_or(bits, SeqCst)
         } else {
@@ -143,42 +250,53 @@ impl Cpu {
         if changed == 0 {
             return Notify::NOBODY;
         }
-        // Who makes it pending executes a fence before it marks the owner, which then reads `enable`.
-        let pending = || {
-            fence(SeqCst);
-            changed & (bank.latch.load(SeqCst) | bank.up())
+        if vcpu != self.number {
+            return self.private_config(dist, host, vcpu, !on);
+        }
+        if changed & bank.hw.load(Relaxed) != 0 {
+            return self.enable_on_board(dist, host, changed, on);
+        }
+        self.sgis_enabled(dist);
+        self.private_enabled(dist, host, changed, on)
+    }
+
+    /// Handles the enabling or disabling of private interrupts of which some are backed by hardware.
+    #[inline(never)]
+    fn enable_on_board<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        changed: u32,
+        on: bool,
+    ) -> Notify {
+        self.enables_changed(dist, host);
+        self.private_enabled(dist, host, changed, on)
+    }
+
+    /// Handles the enabling or disabling of private interrupts: those that are pending are taken,
+    /// and those that have been disabled leave their list registers.
+    #[inline(always)]
+    fn private_enabled<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        changed: u32,
+        on: bool,
+    ) -> Notify {
+        let settled = if on {
+            changed & pending(&dist.vcpu_words(self.number).bank) == 0
+        } else {
+            !host.empty() & Self::all_lrs(host) == 0 && self.waiting.is_empty()
         };
-        if word == 0 {
-            if vcpu != self.number {
-                return self.private_config(dist, host, vcpu, !on);
-            }
-            self.enables_changed(dist, host);
-            if on && pending() == 0 {
-                return Notify::NOBODY;
-            }
-            return self.sync_lrs(dist, host, 1);
+        if settled {
+            return Notify::NOBODY;
         }
-        for intid in each(word, changed & bank.hw.load(Relaxed)) {
-            self.follow(dist, host, intid);
-        }
-        if on {
-            let waits = pending();
-            return if waits == 0 {
-                Notify::NOBODY
-            } else {
-                self.changed(dist, host, vcpu, word, waits)
-            };
-        }
-        let mut notify = dist.ask_holders(self.number, word, changed);
-        if dist.vcpu_words(self.number).holds.get(word) & changed != 0 {
-            notify |= self.sync_lrs(dist, host, mask(word));
-        }
-        notify
+        self.sync_lrs(dist, host, 1)
     }
 
     /// Enables or disables a physical SPI as the virtual SPI is. Repeats if another vCPU changes
     /// the virtual SPI meanwhile.
-    fn follow<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) {
+    fn follow_one<H: Host>(&mut self, dist: &Distributor, host: &mut H, intid: u32) {
         let (word, bit) = place(intid);
         let enabled = || dist.bank(self.number, word).enable.load(SeqCst) & bit != 0;
         for _ in 0..super::VCPUS {
@@ -203,11 +321,49 @@ impl Cpu {
         bits: u32,
     ) -> Notify {
         let bank = dist.bank(vcpu, word);
-        let hw = bits & bank.hw.load(Relaxed);
+        if bits & bank.hw.load(Relaxed) != 0 {
+            return self.set_pending_on_board(dist, host, vcpu, word, bits);
+        }
+        self.set_latch(dist, host, vcpu, word, bits)
+    }
+
+    /// Makes interrupts pending that are not backed by hardware.
+    #[inline(always)]
+    fn set_latch<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let bank = dist.bank(vcpu, word);
+        let fresh = bits & !bank.latch.fetch_or(bits, SeqCst);
+        // Who makes it deliverable stores that, executes a fence or marks the owner, and then looks
+        // for what is pending.
+        fence(SeqCst);
+        let due = fresh & bank.deliverable(dist.groups());
+        if due == 0 {
+            return Notify::NOBODY;
+        }
+        self.changed(dist, host, vcpu, word, due)
+    }
+
+    /// Makes interrupts pending of which some are backed by hardware.
+    #[inline(never)]
+    fn set_pending_on_board<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        word: usize,
+        bits: u32,
+    ) -> Notify {
+        let hw = bits & dist.bank(vcpu, word).hw.load(Relaxed);
         let mut notify = Notify::NOBODY;
         if word == 0 && vcpu == self.number {
             self.make_pending(dist, host, hw);
-        } else if word != 0 && hw != 0 {
+        } else if word != 0 {
             // The mark stops the owners' fast paths, which would take the interrupt by a ready
             // entry without seeing that software made it pending.
             notify |= dist.mark_owners(vcpu, word, hw);
@@ -215,16 +371,11 @@ impl Cpu {
             for intid in each(word, hw) {
                 host.set_pending(dist.physical(intid), true);
             }
-        } else if hw != 0 {
+        } else {
             dist.vcpu_words(vcpu).set_pending.fetch_or(hw, SeqCst);
             notify |= dist.mark(vcpu, 1 | REQUESTS);
         }
-        let plain = bits & !hw;
-        let fresh = plain & !bank.latch.fetch_or(plain, SeqCst);
-        if fresh != 0 {
-            notify |= self.changed(dist, host, vcpu, word, fresh);
-        }
-        notify
+        notify | self.set_latch(dist, host, vcpu, word, bits & !hw)
     }
 
     /// Makes hardware PPIs of this vCPU pending in the physical GIC.

@@ -477,6 +477,16 @@ impl Cpu {
         self.vtimer_lr = 0;
     }
 
+    /// Recomputes which SGIs may go straight into a list register, after a change to the enables of
+    /// private interrupts that are not backed by hardware, among which the virtual timer is.
+    #[inline(always)]
+    pub(super) fn sgis_enabled(&mut self, dist: &Distributor) {
+        if self.waiting.is_empty() {
+            let wanted = dist.vcpu_words(self.number).bank.deliverable(dist.groups());
+            self.direct = wanted & 0xffff & !self.spilled.get(0);
+        }
+    }
+
     /// Recomputes which interrupts may go straight into a list register.
     pub(super) fn direct_changed(&mut self, dist: &Distributor) {
         if !self.waiting.is_empty() {

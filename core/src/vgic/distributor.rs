@@ -1,16 +1,15 @@
 //! The interrupt state that the vCPUs of a VM share.
 
 use core::sync::atomic::{
-    AtomicU8, AtomicU16, AtomicU32,
+    AtomicU16, AtomicU32,
     Ordering::{Relaxed, SeqCst},
     fence,
 };
 
+use super::priorities::Priorities;
 use super::shared::{ALL, ASKED, Bank, CONFIG, VcpuWords};
 use super::words::SharedWords;
-use super::{
-    Host, INTIDS, Notify, PRIORITY_BITS, VCPUS, VTIMER, Version, WORDS, each, mask, place,
-};
+use super::{Host, INTIDS, Notify, VCPUS, VTIMER, Version, WORDS, each, mask, place};
 
 /// `GICD_CTLR.EnableGrp0` and `EnableGrp1`.
 const CTLR_GROUPS: u32 = 0b11;
@@ -42,7 +41,7 @@ pub struct Distributor {
     by_software: SharedWords,
     vcpu_words: [VcpuWords; VCPUS],
     /// The priorities of SPIs by word; those of SGIs and PPIs are in `vcpu_words`.
-    priority: [[AtomicU8; 32]; WORDS],
+    priority: [Priorities; WORDS],
     /// The routes of SPIs: the affinity as in `GICR_TYPER`\[63:32\], or on a GICv2 a mask of vCPUs.
     routes: [AtomicU32; INTIDS - 32],
     /// The physical INTIDs behind hardware interrupts.
@@ -71,7 +70,7 @@ impl Distributor {
             spis: [const { Bank::new() }; WORDS],
             by_software: SharedWords::new(),
             vcpu_words: [const { VcpuWords::new() }; VCPUS],
-            priority: [const { [const { AtomicU8::new(0) }; 32] }; WORDS],
+            priority: [const { Priorities::new() }; WORDS],
             routes: [const { AtomicU32::new(0) }; INTIDS - 32],
             physical: [const { AtomicU16::new(0) }; INTIDS],
         }
@@ -129,7 +128,7 @@ impl Distributor {
             return;
         };
         bank.reset(0, 0);
-        priorities.iter().for_each(|p| p.store(0, Relaxed));
+        priorities.reset();
         let Some(first) = word.checked_mul(32).filter(|_| word > 0) else {
             return;
         };
@@ -373,7 +372,7 @@ impl Distributor {
 
     /// Returns the priorities of a word.
     #[inline(always)]
-    pub(super) fn priorities(&self, vcpu: usize, word: usize) -> &[AtomicU8; 32] {
+    pub(super) fn priorities(&self, vcpu: usize, word: usize) -> &Priorities {
         if word == 0 {
             &self.vcpu_words(vcpu).priority
         } else {
@@ -384,14 +383,7 @@ impl Distributor {
     #[inline(always)]
     pub(super) fn priority(&self, vcpu: usize, intid: u32) -> u8 {
         let (word, _) = place(intid);
-        self.priorities(vcpu, word)[intid as usize % 32].load(Relaxed)
-    }
-
-    /// Writes a priority; returns whether it has changed.
-    pub(super) fn set_priority(&self, vcpu: usize, intid: u32, value: u8) -> bool {
-        let (word, _) = place(intid);
-        let value = value & PRIORITY_BITS;
-        self.priorities(vcpu, word)[intid as usize % 32].swap(value, Relaxed) != value
+        self.priorities(vcpu, word).get(intid % 32)
     }
 
     /// Returns the route of an SPI, as written.

@@ -196,7 +196,7 @@ impl Cpu {
         let priorities = dist.priorities(self.number, word);
         let mut best = u32::MAX;
         for n in each(0, bits) {
-            let priority = u32::from(priorities[n as usize & 31].load(Relaxed));
+            let priority = u32::from(priorities.get(n & 31));
             best = best.min(priority << 16 | turn.wrapping_add(n) & 0x1ff);
         }
         let intid = best.wrapping_add(last).wrapping_add(1) & 0x1ff;

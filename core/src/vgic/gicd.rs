@@ -151,46 +151,118 @@ impl Cpu {
         size: u64,
         value: u64,
     ) -> (Answer, Notify) {
+        let notify = if size == 4 && offset & 3 == 0 {
+            self.gicd_write_word(dist, host, offset, value as u32)
+        } else {
+            self.gicd_write_other(dist, host, offset, size, value)
+        };
+        if Self::is_open::<H>(dist, offset) {
+            return (Answer::Again, notify);
+        }
+        (Answer::Value(0), notify)
+    }
+
+    /// Whether the guest has to repeat a write at `offset` of the distributor frame. A GICv2 has no
+    /// RWP to show that a disable is not in effect yet, so the guest repeats the write until it is.
+    #[inline(always)]
+    pub fn is_open<H: Host>(dist: &Distributor, offset: u64) -> bool {
+        let disables = offset == 0 || offset >> 7 == 3;
+        matches!(H::VERSION, Version::V2) && disables && dist.disabling()
+    }
+
+    /// Writes the word at `offset`, a multiple of 4, of the distributor frame, otherwise like
+    /// [`Self::gicd_write`]. The caller looks at [`Self::is_open`] afterwards. The registers that
+    /// guests write most come first; they need no stack unless another vCPU or a list register is
+    /// concerned.
+    #[inline(never)]
+    pub fn gicd_write_word<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        offset: u64,
+        value: u32,
+    ) -> Notify {
+        let (bank, word) = (offset >> 7, (offset as usize & 0x7f) / 4);
+        if BANKS.contains(&bank) {
+            return if word != 0 {
+                self.write_spis(dist, host, bank, word, value)
+            } else if matches!(H::VERSION, Version::V2) {
+                self.write_private(dist, host, self.number, bank, value)
+            } else {
+                Notify::NOBODY
+            };
+        }
+        if let 0x420..0x800 = offset {
+            let first = offset as u32 & 0x3ff;
+            let (word, _) = place(first);
+            if word >= dist.words() {
+                return Notify::NOBODY;
+            }
+            let priorities = dist.priorities(self.number, word);
+            let changed = priorities.set_word(first % 32, value);
+            return self.spi_config(dist, host, word, changed);
+        }
+        self.gicd_write_rare(dist, host, offset, value)
+    }
+
+    /// Writes a word of the registers that [`Self::gicd_write_word`] leaves.
+    #[inline(never)]
+    fn gicd_write_rare<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        offset: u64,
+        value: u32,
+    ) -> Notify {
         let v2 = matches!(H::VERSION, Version::V2);
-        let by_byte = size == 1 || size == 4 && offset & 3 == 0;
-        let word = (offset as usize & 0x7f) / 4;
-        let aligned = size == 4 && offset & 3 == 0;
-        let value32 = value as u32;
-        let notify = match offset {
-            0x400..0x800 if by_byte => {
-                self.write_priorities(dist, host, offset as u32 & 0x3ff, size, value32)
+        let first = offset as u32 & 0x3ff;
+        match offset {
+            0x000 => self.write_ctlr(dist, host, value),
+            0x400..0x420 if v2 => {
+                let changed = dist.priorities(self.number, 0).set_word(first, value);
+                self.private_priorities(dist, host, self.number, changed)
             }
-            0x800..0xc00 if by_byte && v2 => {
-                self.write_targets(dist, host, offset as u32 & 0x3ff, size, value32)
-            }
-            0xf10..0xf30 if by_byte && v2 => {
-                self.write_sources(dist, host, offset as u32 & 0x3f, size, value32)
-            }
-            0x6000..0x8000 if !v2 => self.write_route(dist, host, offset, size, value),
-            0x000 if aligned => self.write_ctlr(dist, host, value32),
-            0x080..0x400 if aligned && (v2 || word != 0) && BANKS.contains(&(offset >> 7)) => {
-                self.write_bits(dist, host, self.number, offset >> 7, word, value32)
-            }
-            0xc00..0xd00 if aligned => {
+            0x800..0xc00 if v2 => self.write_targets(dist, host, first, 4, value),
+            0xc00..0xd00 => {
                 let n = (offset as usize & 0xff) / 4;
                 if n >= 2 {
-                    self.write_config(dist, host, n, value32)
+                    self.write_config(dist, host, n, value)
                 } else if n == 1 && v2 {
-                    self.write_private_config(dist, host, self.number, value32)
+                    self.write_private_config(dist, host, self.number, value)
                 } else {
                     Notify::NOBODY
                 }
             }
-            0xf00 if aligned && v2 => self.write_sgir(dist, host, value32),
+            0xf00 if v2 => self.write_sgir(dist, host, value),
+            0xf10..0xf30 if v2 => self.write_sources(dist, host, offset as u32 & 0x3f, 4, value),
+            0x6000..0x8000 if !v2 => self.write_route(dist, host, offset, 4, u64::from(value)),
             _ => Notify::NOBODY,
-        };
-        // A GICv2 has no RWP to show that a disable is not in effect yet, so the guest repeats the
-        // write until it is.
-        let disables = offset == 0 || offset >> 7 == 3;
-        if v2 && disables && dist.disabling() {
-            return (Answer::Again, notify);
         }
-        (Answer::Value(0), notify)
+    }
+
+    /// Writes bytes, or a double word, to the registers that can be written so.
+    #[inline(never)]
+    fn gicd_write_other<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        offset: u64,
+        size: u64,
+        value: u64,
+    ) -> Notify {
+        let v2 = matches!(H::VERSION, Version::V2);
+        let first = offset as u32 & 0x3ff;
+        match offset {
+            0x400..0x800 if size == 1 => self.write_priority(dist, host, first, value as u8),
+            0x800..0xc00 if size == 1 && v2 => {
+                self.write_targets(dist, host, first, 1, value as u32)
+            }
+            0xf10..0xf30 if size == 1 && v2 => {
+                self.write_sources(dist, host, offset as u32 & 0x3f, 1, value as u32)
+            }
+            0x6000..0x8000 if !v2 && size == 8 => self.write_route(dist, host, offset, 8, value),
+            _ => Notify::NOBODY,
+        }
     }
 
     fn write_ctlr<H: Host>(&mut self, dist: &Distributor, host: &mut H, value: u32) -> Notify {
@@ -213,46 +285,37 @@ impl Cpu {
         }
     }
 
-    fn write_priorities<H: Host>(
+    /// Writes the priority of an interrupt.
+    fn write_priority<H: Host>(
         &mut self,
         dist: &Distributor,
         host: &mut H,
-        first: u32,
-        size: u64,
-        value: u32,
+        intid: u32,
+        value: u8,
     ) -> Notify {
-        let (word, _) = place(first);
-        if word >= dist.words() {
+        let (word, _) = place(intid);
+        if word >= dist.words() || word == 0 && matches!(H::VERSION, Version::V3) {
             return Notify::NOBODY;
         }
+        let changed = dist.priorities(self.number, word).set(intid % 32, value);
         if word == 0 {
-            return if dist.is_v2() {
-                self.write_private_priorities(dist, host, self.number, first, size, value)
-            } else {
-                Notify::NOBODY
-            };
+            return self.private_priorities(dist, host, self.number, changed);
         }
-        let changed = self.store_priorities(dist, self.number, first, size, value);
         self.spi_config(dist, host, word, changed)
     }
 
-    /// Stores priorities of interrupts of one word; returns the bits of those that have changed.
-    pub(super) fn store_priorities(
-        &self,
+    /// Handles a change to the priorities of SGIs or PPIs, if there is one.
+    pub(super) fn private_priorities<H: Host>(
+        &mut self,
         dist: &Distributor,
+        host: &mut H,
         vcpu: usize,
-        first: u32,
-        size: u64,
-        value: u32,
-    ) -> u32 {
-        value
-            .to_le_bytes()
-            .iter()
-            .zip(0..4u32)
-            .take(size as usize)
-            .map(|(byte, n)| (byte, first.wrapping_add(n)))
-            .filter(|(byte, intid)| dist.set_priority(vcpu, *intid, **byte))
-            .fold(0, |all, (_, intid)| all | place(intid).1)
+        changed: u32,
+    ) -> Notify {
+        if changed == 0 {
+            return Notify::NOBODY;
+        }
+        self.private_config(dist, host, vcpu, false)
     }
 
     /// Returns a byte of `GICD_ITARGETSR`: for an SGI or PPI the mask of the reading vCPU. With one

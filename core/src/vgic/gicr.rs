@@ -3,10 +3,13 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::bits::BANKS;
 use super::gicd::{IIDR, identification, spread};
 use super::query::State;
 use super::{Answer, Cpu, Distributor, GICR_SIZE, Host, Notify};
 
+/// The offset of the frame with SGIs and PPIs, in which banks are where the distributor has them.
+const SGI_BASE: u64 = 0x1_0000;
 /// `GICR_CTLR.RWP`.
 const RWP: u32 = 1 << 3;
 /// `GICR_WAKER.ProcessorSleep`. `ChildrenAsleep` is the bit above it and always has the same value.
@@ -65,11 +68,7 @@ impl Cpu {
             0x1_0100 | 0x1_0180 => value(bank.enable.load(Relaxed)),
             0x1_0200 | 0x1_0280 => self.read_state(dist, host, vcpu, 0, State::Pending, key),
             0x1_0300 | 0x1_0380 => self.read_state(dist, host, vcpu, 0, State::Active, key),
-            0x1_0400..0x1_0420 => {
-                let first = at as u32 & 0x1c;
-                let priority = |n| u32::from(dist.priority(vcpu, first.wrapping_add(n)));
-                value(priority(0) | priority(1) << 8 | priority(2) << 16 | priority(3) << 24)
-            }
+            0x1_0400..0x1_0420 => value(dist.priorities(vcpu, 0).word(at as u32 & 0x1c)),
             0x1_0c00 => value(spread(0xffff)),
             0x1_0c04 => value(spread(bank.edge.load(Relaxed) >> 16)),
             _ => DONE,
@@ -86,32 +85,78 @@ impl Cpu {
         size: u64,
         value: u64,
     ) -> (Answer, Notify) {
-        let vcpu = (offset / GICR_SIZE) as usize;
-        if vcpu >= dist.vcpus() {
-            return DONE;
-        }
-        let at = offset % GICR_SIZE;
-        let value = value as u32;
-        let aligned = size == 4 && at & 3 == 0;
-        let notify = match at {
-            0x1_0400..0x1_0420 if aligned || size == 1 => {
-                self.write_private_priorities(dist, host, vcpu, at as u32 & 0x1f, size, value)
-            }
-            0x0014 if aligned => {
-                let sleep = value & SLEEP;
-                dist.vcpu_words(vcpu)
-                    .waker
-                    .store(sleep | sleep << 1, Relaxed);
-                Notify::NOBODY
-            }
-            0x1_0080 | 0x1_0100 | 0x1_0180 | 0x1_0200 | 0x1_0280 | 0x1_0300 | 0x1_0380
-                if aligned =>
-            {
-                self.write_bits(dist, host, vcpu, (at & 0xffff) >> 7, 0, value)
-            }
-            0x1_0c04 if aligned => self.write_private_config(dist, host, vcpu, value),
-            _ => Notify::NOBODY,
+        let notify = if size == 4 && offset & 3 == 0 {
+            self.gicr_write_word(dist, host, offset, value as u32)
+        } else if size == 1 {
+            self.gicr_write_byte(dist, host, offset, value as u8)
+        } else {
+            Notify::NOBODY
         };
         (Answer::Value(0), notify)
+    }
+
+    /// Writes the word at `offset`, a multiple of 4, of the redistributor frames of the VM,
+    /// otherwise like [`Self::gicr_write`].
+    #[inline(never)]
+    pub fn gicr_write_word<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        offset: u64,
+        value: u32,
+    ) -> Notify {
+        let vcpu = (offset / GICR_SIZE) as usize;
+        if vcpu >= dist.vcpus() {
+            return Notify::NOBODY;
+        }
+        let at = (offset % GICR_SIZE).wrapping_sub(SGI_BASE);
+        let bank = at >> 7;
+        if at & 0x7f == 0 && BANKS.contains(&bank) {
+            return self.write_private(dist, host, vcpu, bank, value);
+        }
+        self.gicr_write_rare(dist, host, vcpu, offset % GICR_SIZE, value)
+    }
+
+    /// Writes a word of the registers that [`Self::gicr_write_word`] leaves.
+    #[inline(never)]
+    fn gicr_write_rare<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        vcpu: usize,
+        at: u64,
+        value: u32,
+    ) -> Notify {
+        match at {
+            0x1_0400..0x1_0420 => {
+                let changed = dist.priorities(vcpu, 0).set_word(at as u32 & 0x1f, value);
+                self.private_priorities(dist, host, vcpu, changed)
+            }
+            0x0014 => {
+                let sleep = value & SLEEP;
+                let waker = &dist.vcpu_words(vcpu).waker;
+                waker.store(sleep | sleep << 1, Relaxed);
+                Notify::NOBODY
+            }
+            0x1_0c04 => self.write_private_config(dist, host, vcpu, value),
+            _ => Notify::NOBODY,
+        }
+    }
+
+    /// Writes a byte, which only priorities are.
+    fn gicr_write_byte<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        offset: u64,
+        value: u8,
+    ) -> Notify {
+        let vcpu = (offset / GICR_SIZE) as usize;
+        let at = offset % GICR_SIZE;
+        if vcpu >= dist.vcpus() || !(0x1_0400..0x1_0420).contains(&at) {
+            return Notify::NOBODY;
+        }
+        let changed = dist.priorities(vcpu, 0).set(at as u32 & 0x1f, value);
+        self.private_priorities(dist, host, vcpu, changed)
     }
 }

@@ -22,6 +22,7 @@ pub mod gich;
 mod gicr;
 pub mod lr;
 mod planes;
+mod priorities;
 mod query;
 mod sgi;
 mod shared;

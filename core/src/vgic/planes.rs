@@ -1,9 +1,8 @@
 //! The priorities of 32 interrupts, stored as one word for each bit of a priority. So the most
 //! urgent of any set of them is found in as many steps as a priority has bits.
 
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-
 use super::PRIORITY_BITS;
+use super::priorities::Priorities;
 
 /// The number of bits of a priority that exist.
 const BITS: u32 = PRIORITY_BITS.count_ones();
@@ -32,18 +31,14 @@ impl Planes {
         }
     }
 
-    /// Copies the priorities of the interrupts in `bits` from `bytes`, eight interrupts at a time.
-    pub(super) fn take(&mut self, bits: u32, bytes: &[AtomicU8; 32]) {
+    /// Copies the priorities of the interrupts in `bits`, eight interrupts at a time.
+    pub(super) fn take(&mut self, bits: u32, priorities: &Priorities) {
         let mut left = bits;
         while left != 0 {
             let first = left.trailing_zeros() & 24;
             let those = left & 0xff_u32.wrapping_shl(first);
             left &= !those;
-            let mut eight = 0u64;
-            for n in 0..8 {
-                let byte = bytes[(first | n) as usize % 32].load(Relaxed);
-                eight = eight >> 8 | u64::from(byte) << 56;
-            }
+            let mut eight = priorities.eight(first);
             for plane in &mut self.0 {
                 // Moves the highest bit of byte n to bit n of the highest byte. No carry occurs:
                 // each bit of the sum has its own position.
@@ -74,21 +69,25 @@ mod tests {
     use super::*;
 
     /// Priorities that differ in every bit, some of them equal.
-    fn bytes() -> [AtomicU8; 32] {
-        core::array::from_fn(|n| AtomicU8::new((n.wrapping_mul(0x58) ^ 0xa8) as u8 & PRIORITY_BITS))
+    fn priorities() -> Priorities {
+        let priorities = Priorities::new();
+        for n in 0..32u32 {
+            priorities.set(n, (n.wrapping_mul(0x58) ^ 0xa8) as u8);
+        }
+        priorities
     }
 
     #[test]
     fn the_most_urgent_of_any_are_those_with_the_smallest_byte() {
-        let bytes = bytes();
+        let priorities = priorities();
         let mut planes = Planes::new();
-        planes.take(u32::MAX, &bytes);
+        planes.take(u32::MAX, &priorities);
         let mut seed = 0x9e37_79b9u32;
         for _ in 0..1000 {
             seed = seed.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
             let bits = seed & seed.rotate_left(7) | 1 << (seed % 32);
             let those = || super::super::each(0, bits);
-            let of = |n: u32| bytes[n as usize].load(Relaxed);
+            let of = |n: u32| priorities.get(n);
             let least = those().map(of).min().expect("a bit is set");
             let urgent = those()
                 .filter(|n| of(*n) == least)
@@ -100,16 +99,16 @@ mod tests {
 
     #[test]
     fn only_those_asked_for_change() {
-        let bytes = bytes();
+        let priorities = priorities();
         for bits in [1, 1 << 31, 0x0001_8180, 0x00ff_0000, 0xf00f_a55a] {
             let mut planes = Planes::new();
             planes.set(u32::MAX, 0x58);
-            planes.take(bits, &bytes);
+            planes.take(bits, &priorities);
             planes.set(bits.reverse_bits() & bits, 0xa0);
-            for (n, byte) in bytes.iter().enumerate() {
+            for n in 0..32 {
                 let expected = match (bits >> n & 1, bits.reverse_bits() >> n & 1) {
                     (1, 1) => 0xa0,
-                    (1, _) => byte.load(Relaxed),
+                    (1, _) => priorities.get(n),
                     _ => 0x58,
                 };
                 assert_eq!(planes.most_urgent(1 << n), (1 << n, expected), "{n}");

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
+use super::priorities::Priorities;
 use super::words::SharedWords;
 
 /// The state of 32 interrupts, a bit for each.
@@ -102,7 +103,7 @@ pub(super) struct VcpuWords {
     /// GICv2: for each SGI, a bit for each vCPU from which it is pending.
     pub(super) sources: [AtomicU8; 16],
     /// The priorities of the SGIs and PPIs.
-    pub(super) priority: [AtomicU8; 32],
+    pub(super) priority: Priorities,
     /// SPIs that are routed to this vCPU. Word 0 is not used.
     pub(super) owns: SharedWords,
     /// Interrupts that may be in a list register of this vCPU or are spilled there: perhaps too
@@ -144,7 +145,7 @@ impl VcpuWords {
             answered: AtomicU32::new(0),
             disabling: AtomicU32::new(0),
             sources: [const { AtomicU8::new(0) }; 16],
-            priority: [const { AtomicU8::new(0) }; 32],
+            priority: Priorities::new(),
             owns: SharedWords::new(),
             holds: SharedWords::new(),
             lr_pending: SharedWords::new(),
@@ -162,7 +163,7 @@ impl VcpuWords {
     pub(super) fn reset(&self, hw: u32, edge: u32) {
         self.bank.reset(hw, edge);
         self.sources.iter().for_each(|s| s.store(0, Relaxed));
-        self.priority.iter().for_each(|p| p.store(0, Relaxed));
+        self.priority.reset();
         for words in [
             &self.holds,
             &self.lr_pending,

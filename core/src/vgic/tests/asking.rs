@@ -128,8 +128,7 @@ fn has_nothing<const V: bool>() {
     assert_eq!(vm.acknowledge(2), Some(34));
     vm.end(2, 34);
     // vCPU 2 looks at its list registers.
-    vm.bits(2, 2, 0, 1 << 20);
-    vm.bits(2, 3, 0, 1 << 20);
+    vm.priority(2, 20, 0x40);
     vm.bits(0, 3, 1, 1 << 4);
     vm.route(0, 36, 1);
     vm.route(0, 66, 1);

@@ -80,7 +80,7 @@ fn beside_without_room<const V: bool>() {
     assert!(!vm.boards[0].asked.refill);
 
     let mut vm = with_sgis::<V>(3, 2);
-    vm.dist.vcpu_words(0).priority[4].store(0x40, SEQ);
+    vm.dist.vcpu_words(0).priority.set(4, 0x40);
     vm.cpus[0].sgis_changed(&vm.dist);
     assert!(!beside(&mut vm), "more urgent than one of those");
 
@@ -88,7 +88,7 @@ fn beside_without_room<const V: bool>() {
     vm.wire(0, 27, true);
     assert!(beside(&mut vm), "the timer is more urgent");
     let mut vm = with_sgis::<V>(3, 2);
-    vm.dist.vcpu_words(0).priority[27].store(0x88, SEQ);
+    vm.dist.vcpu_words(0).priority.set(27, 0x88);
     vm.cpus[0].hot_changed(&vm.dist);
     vm.wire(0, 27, true);
     assert!(!beside(&mut vm), "more urgent than the timer");
