@@ -25,12 +25,12 @@ use crate::plan::id_of;
 pub struct Vm {
     /// The console streams.
     pub streams: Streams,
+    /// The emulated UART, where one instruction reaches it.
+    pub pl011: Claim<Pl011>,
     /// The virtual distributor.
     pub dist: Distributor,
     /// The lives of the VM, and its power state.
     pub life: Life,
-    /// The emulated UART.
-    pub pl011: Claim<Pl011>,
     /// The emulated real-time clock.
     pub clock: Claim<Pl031>,
     /// The emulated watchdog.

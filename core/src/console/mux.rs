@@ -31,6 +31,9 @@ pub const TURN_BYTES: u32 = 1024;
 /// Length in bytes of a line of EL2, label and line end included.
 pub const LINE: usize = 160;
 
+/// Bytes of a guest's output that fit in its stream.
+pub const OUTPUT: u32 = 1024;
+
 /// A byte stream that counts the whole lines in it.
 #[derive(Debug)]
 #[repr(C)]
@@ -86,11 +89,19 @@ impl<const N: usize> Stream<N> {
         self.ring.is_empty()
     }
 
-    /// Producer, after it has appended `byte`: whether to notify the pCPU that drains the console.
-    /// A byte of a line that would not be printed yet needs no notification.
-    #[inline]
-    pub fn is_news(&self, byte: u8) -> bool {
-        byte == b'\n' || self.ring.len() == 1 || self.ring.free() < N as u32 / 4
+    /// Number of bytes in the stream.
+    #[inline(always)]
+    pub fn len(&self) -> u32 {
+        self.ring.len()
+    }
+
+    /// Producer, after it has appended `byte`, when the stream has `len` bytes: whether to notify the
+    /// pCPU that drains the console. A byte of a line that would not be printed yet needs no
+    /// notification; one behind which the stream is empty again gets one, which is rare and does no
+    /// harm.
+    #[inline(always)]
+    pub const fn is_news(byte: u8, len: u32) -> bool {
+        byte == b'\n' || len <= 1 || len > N as u32 - N as u32 / 4
     }
 
     /// Consumer: takes the oldest byte.
@@ -115,7 +126,7 @@ impl<const N: usize> Stream<N> {
 #[repr(C)]
 pub struct Streams {
     /// Output of the guest. Producer: the vCPU's pCPU.
-    pub output: Stream<1024>,
+    pub output: Stream<{ OUTPUT as usize }>,
     /// Messages of EL2 about the VM. Producer: the vCPU's pCPU.
     pub log: Stream<512>,
     /// Input of the guest. Producer: the pCPU that drains the console.

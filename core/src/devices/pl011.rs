@@ -4,12 +4,13 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::console::mux::Streams;
+use crate::console::mux::{OUTPUT, Stream, Streams};
 
 /// Size of the register frame in bytes.
 pub const SIZE: u64 = 0x1000;
 
-const DR: u64 = 0x00;
+/// Offset of UARTDR, the data.
+pub const DR: u64 = 0x00;
 /// Offset of UARTFR, the flags.
 pub const FR: u64 = 0x18;
 const IMSC: u64 = 0x38;
@@ -44,25 +45,31 @@ pub struct Pl011 {
     integer_divisor: u32,
     fractional_divisor: u32,
     levels: u32,
+    /// The state of the interrupt line that [`Self::moved_line`] has told.
+    told: bool,
 }
 
 /// Work of EL2 after an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// Whether the interrupt line may have changed: read [`Pl011::line`].
+    /// Whether the interrupt line may have changed: ask [`Pl011::moved_line`].
     pub line: bool,
     /// Whether there is output to drain.
     pub output: bool,
 }
 
-const QUIET: Effect = Effect {
-    line: false,
-    output: false,
-};
-const LINE: Effect = Effect {
-    line: true,
-    output: false,
-};
+impl Effect {
+    /// Nothing.
+    const QUIET: Self = Self {
+        line: false,
+        output: false,
+    };
+    /// The line may have changed.
+    pub const LINE: Self = Self {
+        line: true,
+        output: false,
+    };
+}
 
 impl Default for Pl011 {
     fn default() -> Self {
@@ -81,6 +88,7 @@ impl Pl011 {
             integer_divisor: 0,
             fractional_divisor: 0,
             levels: 0x12,
+            told: false,
         }
     }
 
@@ -102,6 +110,16 @@ impl Pl011 {
     /// State of the interrupt line.
     pub fn line(&self, streams: &Streams) -> bool {
         self.raw(streams) & self.mask != 0
+    }
+
+    /// Returns the state of the interrupt line if it is not the one that was returned last, which is
+    /// low after a reset.
+    #[inline(always)]
+    pub fn moved_line(&mut self, streams: &Streams) -> Option<bool> {
+        let line = self.line(streams);
+        let moved = line != self.told;
+        self.told = line;
+        moved.then_some(line)
     }
 
     /// Raises the transmit interrupt if the pCPU that drains the console has made enough room.
@@ -133,7 +151,7 @@ impl Pl011 {
     #[inline(always)]
     pub fn read(&mut self, streams: &Streams, offset: u64) -> (u32, Effect) {
         if offset == FR {
-            return (Self::flags(streams), QUIET);
+            return (Self::flags(streams), Effect::QUIET);
         }
         self.read_other(streams, offset)
     }
@@ -141,7 +159,7 @@ impl Pl011 {
     #[inline(never)]
     fn read_other(&mut self, streams: &Streams, offset: u64) -> (u32, Effect) {
         let value = match offset {
-            DR => return (u32::from(streams.input.pop().unwrap_or(0)), LINE),
+            DR => return (u32::from(streams.input.pop().unwrap_or(0)), Effect::LINE),
             0x24 => self.integer_divisor,
             0x28 => self.fractional_divisor,
             0x2c => self.line_control,
@@ -155,25 +173,22 @@ impl Pl011 {
                 .map_or(0, |id| u32::from(*id)),
             _ => 0,
         };
-        (value, QUIET)
+        (value, Effect::QUIET)
     }
 
     /// Writes the register at `offset`.
+    #[inline(always)]
     pub fn write(&mut self, streams: &Streams, offset: u64, value: u32) -> Effect {
+        if offset == DR {
+            return self.send(streams, value as u8);
+        }
+        self.write_other(streams, offset, value)
+    }
+
+    /// Writes a register other than UARTDR.
+    #[inline(never)]
+    pub fn write_other(&mut self, streams: &Streams, offset: u64, value: u32) -> Effect {
         match offset {
-            DR => {
-                // A byte for which there is no room is lost, as in a full FIFO.
-                let byte = value as u8;
-                streams.output.push(byte);
-                let output = streams.output.is_news(byte) || streams.eager.load(Relaxed) != 0;
-                self.sent = streams.output.free() >= SPACE;
-                if !self.sent {
-                    streams.wants_space.want();
-                    // The draining pCPU may have made room before it could see `wants_space`.
-                    self.sent = streams.output.free() >= SPACE;
-                }
-                return Effect { line: true, output };
-            }
             0x24 => self.integer_divisor = value & 0xffff,
             0x28 => self.fractional_divisor = value & 0x3f,
             0x2c => self.line_control = value & 0xff,
@@ -186,9 +201,37 @@ impl Pl011 {
                     streams.wants_space.forget();
                 }
             }
-            _ => return QUIET,
+            _ => return Effect::QUIET,
         }
-        LINE
+        Effect::LINE
+    }
+
+    /// Writes a byte to UARTDR. One for which there is no room is lost, as in a full FIFO.
+    #[inline(always)]
+    pub fn send(&mut self, streams: &Streams, byte: u8) -> Effect {
+        streams.output.push(byte);
+        // Not before the byte is in the stream: the draining pCPU sees either that or the notification.
+        let waiting = streams.output.len();
+        let roomy = waiting <= OUTPUT - SPACE;
+        Effect {
+            line: !(roomy && self.sent) && self.set_sent(streams, roomy),
+            output: Stream::<{ OUTPUT as usize }>::is_news(byte, waiting)
+                || streams.eager.load(Relaxed) != 0,
+        }
+    }
+
+    /// Raises the transmit interrupt if there is room (`roomy`), or lowers it until there is. Returns
+    /// whether that changes anything.
+    #[inline(never)]
+    fn set_sent(&mut self, streams: &Streams, roomy: bool) -> bool {
+        let before = self.sent;
+        self.sent = roomy;
+        if !roomy {
+            streams.wants_space.want();
+            // The draining pCPU may have made room before it could see `wants_space`.
+            self.sent = streams.output.free() >= SPACE;
+        }
+        self.sent != before
     }
 }
 
@@ -240,7 +283,7 @@ mod tests {
         assert!(uart.line(&streams));
         uart.write(&streams, 0x44, INT_ALL);
         assert!(uart.line(&streams), "clearing does not empty the FIFO");
-        assert_eq!(uart.read(&streams, DR), (1, LINE));
+        assert_eq!(uart.read(&streams, DR), (1, Effect::LINE));
         assert!(!uart.line(&streams));
     }
 
