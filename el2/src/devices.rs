@@ -6,11 +6,11 @@ use bulkhead_abi::plan::PAGE;
 use bulkhead_core::cpu::exit::{self, Mmio};
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::devices::pl011::{self, Effect, Pl011};
-use bulkhead_core::vgic::{Answer, GICD_SIZE, Notify, Version};
+use bulkhead_core::vgic::{self, Answer, GICD_SIZE, Version};
 
 use crate::console::state::output_waits;
 use crate::emulated::{Done, line};
-use crate::hw::gic;
+use crate::hw::gic::{self, Gic};
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
 use crate::{deadlines, doorbell, gppt, mailbox, timed};
@@ -18,46 +18,44 @@ use crate::{deadlines, doorbell, gppt, mailbox, timed};
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
 
-/// Performs an access to the word at `ipa` on the fast path, which is for SGIs and for accesses
-/// that change nothing but a register of the guest. `None` for any other access.
+/// Performs an access to a word of the distributor on the fast path, which is for SGIs and for
+/// accesses that change nothing but a register of the guest. `None` for any other access.
 #[inline(always)]
-pub fn access_fast(vcpu: &mut Vcpu, vm: &Vm, ipa: u64, esr: u64) -> Option<ExitClass> {
+pub fn gicd_fast(vcpu: &mut Vcpu, vm: &Vm, offset: u64, esr: u64) -> Option<ExitClass> {
     let register = exit::access_register(esr);
-    let offset = ipa.wrapping_sub(vcpu.ipas.gicd);
-    if offset < GICD_SIZE {
-        if exit::is_store(esr) {
-            let value = vcpu.frame.get(register) as u32;
-            if gic::VIRTUAL == Version::V2 && offset == SGIR {
-                let whom = vcpu.vgic.send_sgir_fast(&vm.dist, &mut vcpu.gic, value)?;
-                if !vcpu.notify_one(whom) {
-                    vcpu.notify(whom);
-                }
-                return Some(ExitClass::Sgi);
-            }
-            return vm
-                .dist
-                .changes_nothing(offset, value)
-                .then_some(ExitClass::Gicd);
-        }
-        vcpu.frame
-            .set(register, u64::from(vm.dist.read_fast(offset)?));
+    if !exit::is_store(esr) {
+        let value = vm.dist.read_fast(offset)?;
+        vcpu.frame.set(register, u64::from(value));
         return Some(ExitClass::Gicd);
     }
-    if ipa == vcpu.ipas.pl011.wrapping_add(pl011::FR) && !exit::is_store(esr) {
-        vcpu.frame
-            .set(register, u64::from(Pl011::flags(&vm.streams)));
-        return Some(ExitClass::Uart);
+    let value = vcpu.frame.get(register) as u32;
+    if gic::VIRTUAL == Version::V2 && offset == SGIR {
+        let whom = vcpu.vgic.send_sgir_fast(&vm.dist, &mut vcpu.gic, value)?;
+        if !vcpu.notify_one(whom) {
+            vcpu.notify(whom);
+        }
+        return Some(ExitClass::Sgi);
     }
-    None
+    vm.dist
+        .changes_nothing(offset, value)
+        .then_some(ExitClass::Gicd)
 }
 
-/// Whether the access is a word written to GICD_SGIR of a GICv2.
+/// Performs an access to a word of the UART if it is a read of its flags.
 #[inline(always)]
-pub fn is_sgir_write(vcpu: &Vcpu, ipa: u64, esr: u64) -> bool {
-    gic::VIRTUAL == Version::V2
-        && ipa.wrapping_sub(vcpu.ipas.gicd) == SGIR
-        && exit::is_plain_word(esr)
-        && exit::is_store(esr)
+pub fn uart_fast(vcpu: &mut Vcpu, vm: &Vm, offset: u64, esr: u64) -> bool {
+    let flags = offset == pl011::FR && !exit::is_store(esr);
+    if flags {
+        let value = u64::from(Pl011::flags(&vm.streams));
+        vcpu.frame.set(exit::access_register(esr), value);
+    }
+    flags
+}
+
+/// Whether an access to a word of the distributor is a write to GICD_SGIR of a GICv2.
+#[inline(always)]
+pub fn is_sgir_write(offset: u64, esr: u64) -> bool {
+    gic::VIRTUAL == Version::V2 && offset == SGIR && exit::is_store(esr)
 }
 
 /// Performs a write of GICD_SGIR if it sends an SGI to this vCPU alone, besides others in its list
@@ -71,41 +69,77 @@ pub fn sends_beside(vcpu: &mut Vcpu, esr: u64) -> bool {
     vcpu.vgic.send_sgir_beside(&vm.dist, &mut vcpu.gic, value)
 }
 
-/// The two parts of the vGIC that guests access by address.
-#[derive(Clone, Copy)]
-enum Part {
-    Distributor,
-    Redistributors,
+/// Performs an access to a word of the distributor. `false`: the guest has to repeat it.
+#[inline(always)]
+pub fn gicd_word(vcpu: &mut Vcpu, offset: u64, esr: u64) -> bool {
+    let Some(vm) = vcpu.vm() else {
+        return true;
+    };
+    if !exit::is_store(esr) || offset & 3 != 0 {
+        return gic_access(vcpu, vm, Mmio::at_offset(offset, esr), false);
+    }
+    let value = vcpu.frame.get(exit::access_register(esr)) as u32;
+    let whom = vcpu
+        .vgic
+        .gicd_write_word(&vm.dist, &mut vcpu.gic, offset, value);
+    if !whom.is_empty() {
+        vcpu.notify(whom);
+    }
+    !vgic::Cpu::is_open::<Gic>(&vm.dist, offset)
 }
 
-/// Performs an access if it hits an emulated device.
-pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
+/// Performs an access to a word of the redistributors. `false`: the guest has to repeat it.
+#[inline(always)]
+pub fn gicr_word(vcpu: &mut Vcpu, offset: u64, esr: u64) -> bool {
+    let Some(vm) = vcpu.vm() else {
+        return true;
+    };
+    if !exit::is_store(esr) || offset & 3 != 0 {
+        return gic_access(vcpu, vm, Mmio::at_offset(offset, esr), true);
+    }
+    let value = vcpu.frame.get(exit::access_register(esr)) as u32;
+    let whom = vcpu
+        .vgic
+        .gicr_write_word(&vm.dist, &mut vcpu.gic, offset, value);
+    if !whom.is_empty() {
+        vcpu.notify(whom);
+    }
+    true
+}
+
+/// Performs an access if it hits an emulated device other than the UART.
+#[inline(always)]
+pub fn access(vcpu: &mut Vcpu, mmio: Mmio) -> Done {
     let Some(vm) = vcpu.vm() else {
         return Done::Nothing;
     };
-    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicd);
-    if offset < GICD_SIZE {
-        let answer = gic_access(vcpu, vm, Part::Distributor, offset, mmio);
-        return Done::of(ExitClass::Gicd, answer);
-    }
-    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.pl011);
-    if offset < pl011::SIZE {
-        return uart_access(vcpu, vm, offset, mmio);
-    }
-    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicr);
-    if offset < vcpu.ipas.gicr_size {
-        let answer = gic_access(vcpu, vm, Part::Redistributors, offset, mmio);
-        return Done::of(ExitClass::Gicr, answer);
-    }
-    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicc_dir);
-    if offset < PAGE {
-        return interface_access(vcpu, offset, mmio);
-    }
-    if let Some(class) = gppt::access(vcpu, mmio) {
+    // A GPPT VM has none of the devices that come next.
+    if vcpu.gppt.is_none() {
+        let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicr);
+        if offset < vcpu.ipas.gicr_size {
+            let done = gic_access(vcpu, vm, mmio.at(offset), true);
+            return Done::of(ExitClass::Gicr, done);
+        }
+        let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicd);
+        if offset < GICD_SIZE {
+            let done = gic_access(vcpu, vm, mmio.at(offset), false);
+            return Done::of(ExitClass::Gicd, done);
+        }
+    } else if let Some(class) = gppt::access(vcpu, mmio) {
         return Done::Yes(class);
     }
-    match timed::access(vcpu, vm, mmio) {
-        Done::Nothing => doorbell::access(vcpu, mmio),
+    other_access(vcpu, vm, mmio)
+}
+
+/// Performs an access if it hits a device that is neither the GIC nor the UART.
+#[inline(never)]
+fn other_access(vcpu: &mut Vcpu, vm: &Vm, mmio: Mmio) -> Done {
+    let offset = mmio.ipa.wrapping_sub(vcpu.ipas.gicc_dir);
+    if offset < PAGE {
+        return interface_access(vcpu, offset, &mmio);
+    }
+    match timed::access(vcpu, vm, &mmio) {
+        Done::Nothing => doorbell::access(vcpu, &mmio),
         done => done,
     }
 }
@@ -113,10 +147,10 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
 /// Performs an access to the second page of a GICv2's CPU interface, which has one writable word
 /// and nothing else (IHI 0048B.b, 4.4.15).
 fn interface_access(vcpu: &mut Vcpu, offset: u64, mmio: &Mmio) -> Done {
-    if !mmio.write {
-        vcpu.frame.set(mmio.register, 0);
-    } else if offset == 0 && mmio.size == 4 {
-        let value = mmio.stored(vcpu.frame.get(mmio.register)) as u32;
+    if !mmio.is_write() {
+        vcpu.frame.set(mmio.register(), 0);
+    } else if offset == 0 && mmio.size() == 4 {
+        let value = mmio.stored(vcpu.frame.get(mmio.register())) as u32;
         if !gppt::deactivate(vcpu, value) {
             deactivate(vcpu, value);
         }
@@ -135,62 +169,84 @@ pub fn deactivate(vcpu: &mut Vcpu, value: u32) {
     }
 }
 
-fn gic_access(vcpu: &mut Vcpu, vm: &Vm, part: Part, offset: u64, mmio: &Mmio) -> Answer {
-    let (dist, host, vgic, size) = (&vm.dist, &mut vcpu.gic, &mut vcpu.vgic, mmio.size);
-    let (answer, whom) = if mmio.write {
-        let value = mmio.stored(vcpu.frame.get(mmio.register));
-        match part {
-            Part::Distributor => vgic.gicd_write(dist, host, offset, size, value),
-            Part::Redistributors => vgic.gicr_write(dist, host, offset, size, value),
-        }
-    } else {
-        match part {
-            Part::Distributor => vgic.gicd_read(dist, host, offset, size),
-            Part::Redistributors => vgic.gicr_read(dist, host, offset, size),
-        }
-    };
-    vcpu.notify(whom);
-    if let Answer::Value(value) = answer
-        && !mmio.write
-    {
-        vcpu.frame.set(mmio.register, mmio.loaded(value));
-    }
-    answer
-}
-
-fn uart_access(vcpu: &mut Vcpu, vm: &Vm, offset: u64, mmio: &Mmio) -> Done {
-    let stored = mmio.stored(vcpu.frame.get(mmio.register)) as u32;
-    let done = vm.pl011.try_use(|pl011| {
-        let (value, effect) = if mmio.write {
-            (0, pl011.write(&vm.streams, offset, stored))
-        } else {
-            pl011.read(&vm.streams, offset)
-        };
-        // The vGIC learns the level of the line before another vCPU can change it.
-        let whom = if effect.line {
-            line(vcpu, vm, vcpu.pl011_intid, pl011.line(&vm.streams))
-        } else {
-            Notify::NOBODY
-        };
-        (value, effect, whom)
-    });
-    let Some((value, effect, whom)) = done else {
-        return Done::NotYet(ExitClass::Uart);
-    };
-    if !mmio.write {
-        vcpu.frame.set(mmio.register, mmio.loaded(u64::from(value)));
-    }
-    if effect != Effect::default() {
-        uart_changed(vcpu, effect, whom);
-    }
-    Done::Yes(ExitClass::Uart)
-}
-
-/// Passes on the effects of an access to the emulated UART: notifications, and output for the
-/// drainer.
+/// Performs an access to the distributor, or (`private`) the redistributors. `mmio` has the offset
+/// in place of the IPA. `false`: the guest has to repeat it.
 #[inline(never)]
-fn uart_changed(vcpu: &mut Vcpu, effect: Effect, whom: Notify) {
+fn gic_access(vcpu: &mut Vcpu, vm: &Vm, mmio: Mmio, private: bool) -> bool {
+    let (dist, host, vgic) = (&vm.dist, &mut vcpu.gic, &mut vcpu.vgic);
+    let (offset, size) = (mmio.ipa, mmio.size());
+    let (answer, whom) = if mmio.is_write() {
+        let value = mmio.stored(vcpu.frame.get(mmio.register()));
+        if private {
+            vgic.gicr_write(dist, host, offset, size, value)
+        } else {
+            vgic.gicd_write(dist, host, offset, size, value)
+        }
+    } else if private {
+        vgic.gicr_read(dist, host, offset, size)
+    } else {
+        vgic.gicd_read(dist, host, offset, size)
+    };
     vcpu.notify(whom);
+    let Answer::Value(value) = answer else {
+        return false;
+    };
+    if !mmio.is_write() {
+        vcpu.frame.set(mmio.register(), mmio.loaded(value));
+    }
+    true
+}
+
+/// Performs an access to the emulated UART. `mmio` has the offset in place of the IPA. `false`: the
+/// guest has to repeat it.
+#[inline(always)]
+pub fn uart_access(vcpu: &mut Vcpu, mmio: Mmio) -> bool {
+    let Some(vm) = vcpu.vm() else {
+        return true;
+    };
+    if !mmio.is_write() {
+        return uart_read(vcpu, vm, mmio);
+    }
+    let value = vcpu.frame.get(mmio.register());
+    let done = vm.pl011.try_use(|pl011| {
+        let effect = if mmio.ipa == pl011::DR {
+            pl011.send(&vm.streams, value as u8)
+        } else {
+            pl011.write_other(&vm.streams, mmio.ipa, mmio.stored(value) as u32)
+        };
+        if effect != Effect::default() {
+            uart_changed(vcpu, vm, pl011, effect);
+        }
+    });
+    done.is_some()
+}
+
+#[inline(never)]
+fn uart_read(vcpu: &mut Vcpu, vm: &Vm, mmio: Mmio) -> bool {
+    let value = vm.pl011.try_use(|pl011| {
+        let (value, effect) = pl011.read(&vm.streams, mmio.ipa);
+        uart_changed(vcpu, vm, pl011, effect);
+        value
+    });
+    let Some(value) = value else {
+        return false;
+    };
+    vcpu.frame
+        .set(mmio.register(), mmio.loaded(u64::from(value)));
+    true
+}
+
+/// Passes on the effects of an access to the emulated UART: its line and output for the drainer. This
+/// is done inside the claim, so that the vGIC learns the level of the line before another vCPU can
+/// change it.
+#[inline(never)]
+fn uart_changed(vcpu: &mut Vcpu, vm: &Vm, pl011: &mut Pl011, effect: Effect) {
+    if effect.line
+        && let Some(up) = pl011.moved_line(&vm.streams)
+    {
+        let whom = line(vcpu, vm, vcpu.pl011_intid, up);
+        vcpu.notify(whom);
+    }
     if effect.output {
         output_waits();
     }
@@ -202,14 +258,13 @@ pub fn console_event(vcpu: &mut Vcpu) {
     if vcpu.report.is_some() || vcpu.pl011_intid == 0 {
         return;
     }
-    let whom = vm.pl011.try_use(|pl011| {
+    let done = vm.pl011.try_use(|pl011| {
         pl011.space_again(&vm.streams);
-        line(vcpu, vm, vcpu.pl011_intid, pl011.line(&vm.streams))
+        uart_changed(vcpu, vm, pl011, Effect::LINE);
     });
-    match whom {
-        Some(whom) => vcpu.notify(whom),
+    if done.is_none() {
         // Another vCPU is using the UART: try again after whatever this pCPU does next.
-        None => mailbox::send(vcpu.id, mailbox::UART),
+        mailbox::send(vcpu.id, mailbox::UART);
     }
 }
 

@@ -3,10 +3,11 @@
 
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_core::console::report::Reason;
-use bulkhead_core::cpu::exit::{self, DataAbort, SysReg, ec};
+use bulkhead_core::cpu::exit::{self, DataAbort, Mmio, SysReg, ec};
 use bulkhead_core::cpu::inject::{self, Fault};
 use bulkhead_core::cpu::sysreg::{self, Access};
-use bulkhead_core::vgic::{Notify, VTIMER};
+use bulkhead_core::devices::pl011;
+use bulkhead_core::vgic::{GICD_SIZE, Notify, VTIMER, Version};
 
 use crate::calls::{self, After};
 use crate::emulated::Done;
@@ -141,35 +142,72 @@ fn call(vcpu: &mut Vcpu, exit: Exit, class: ExitClass) {
 #[inline(always)]
 pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
     let exit = Exit::begin(esr);
-    let (far, hpfar) = (reg::far(), reg::hpfar());
+    let ipa = exit::fault_ipa(reg::far(), reg::hpfar());
     if exit::is_plain_word(esr)
         && let Some(vm) = vcpu.vm()
-        && let Some(class) = devices::access_fast(vcpu, vm, exit::fault_ipa(far, hpfar), esr)
     {
-        return exit.next(vcpu, class);
+        let offset = ipa.wrapping_sub(vcpu.ipas.gicd);
+        if offset < GICD_SIZE {
+            return match devices::gicd_fast(vcpu, vm, offset, esr) {
+                Some(class) => exit.next(vcpu, class),
+                None => gicd_word(vcpu, esr, exit.begin, exit.pc, offset),
+            };
+        }
+        let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
+        if offset < pl011::SIZE {
+            if devices::uart_fast(vcpu, vm, offset, esr) {
+                return exit.next(vcpu, ExitClass::Uart);
+            }
+            return uart_access(vcpu, esr, exit.begin, exit.pc, offset);
+        }
+        let offset = ipa.wrapping_sub(vcpu.ipas.gicr);
+        if gic::VIRTUAL == Version::V3 && offset < vcpu.ipas.gicr_size {
+            return gicr_word(vcpu, esr, exit.begin, exit.pc, offset);
+        }
     }
-    if devices::is_sgir_write(vcpu, exit::fault_ipa(far, hpfar), esr) {
-        return sgir_write(vcpu, esr, exit.begin, exit.pc);
-    }
-    other_data_abort(vcpu, esr, exit.begin, exit.pc)
+    other_data_abort(vcpu, esr, exit.begin, exit.pc, ipa)
 }
 
-/// Handles a write of GICD_SGIR off the fast path.
+/// Handles an access to a word of the distributor off the fast path.
 #[inline(never)]
-fn sgir_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
-    if devices::sends_beside(vcpu, esr) {
-        return Exit { begin, pc, esr }.next(vcpu, ExitClass::Sgi);
-    }
-    other_data_abort(vcpu, esr, begin, pc)
-}
-
-#[inline(never)]
-fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+fn gicd_word(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
     let exit = Exit { begin, pc, esr };
-    let (far, hpfar) = (reg::far(), reg::hpfar());
+    if devices::is_sgir_write(offset, esr) && devices::sends_beside(vcpu, esr) {
+        return exit.next(vcpu, ExitClass::Sgi);
+    }
+    if devices::gicd_word(vcpu, offset, esr) {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    exit.stay(vcpu, ExitClass::Gicd);
+}
+
+/// Handles an access to a word of the redistributors.
+#[inline(never)]
+fn gicr_word(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
+    if devices::gicr_word(vcpu, offset, esr) {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Gicr);
+}
+
+/// Handles an access to the emulated UART, of any size, off the fast path.
+#[inline(never)]
+fn uart_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
+    if devices::uart_access(vcpu, Mmio::at_offset(offset, esr)) {
+        reg::set_elr(pc.wrapping_add(4));
+    }
+    Exit { begin, pc, esr }.stay(vcpu, ExitClass::Uart);
+}
+
+#[inline(never)]
+fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
     let mut done = Done::Nothing;
-    if let DataAbort::Mmio(mmio) = DataAbort::decode(exit.esr, far, hpfar) {
-        done = devices::access(vcpu, &mmio);
+    if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, ipa) {
+        let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
+        if offset < pl011::SIZE {
+            return uart_access(vcpu, esr, begin, pc, offset);
+        }
+        done = devices::access(vcpu, mmio);
     }
     if matches!(done, Done::Nothing) && gppt::is_gone(vcpu) {
         // Without stage 2 the guest cannot fetch either, so the repeated access comes back as a
@@ -178,14 +216,21 @@ fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     }
     let class = match done {
         Done::Yes(class) => {
-            reg::set_elr(exit.pc.wrapping_add(4));
+            reg::set_elr(pc.wrapping_add(4));
             class
         }
         // The guest repeats the access; pending interrupts come first.
         Done::NotYet(class) => class,
-        Done::Nothing => return exit.inject(vcpu, ExitClass::DataAbort, Fault::Data(far)),
+        Done::Nothing => return refuse_access(vcpu, esr, begin, pc),
     };
-    exit.stay(vcpu, class);
+    Exit { begin, pc, esr }.stay(vcpu, class);
+}
+
+/// Answers an access to nothing, or one that cannot be emulated, by a data abort of the guest's.
+#[inline(never)]
+fn refuse_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    let exit = Exit { begin, pc, esr };
+    exit.inject(vcpu, ExitClass::DataAbort, Fault::Data(reg::far()));
 }
 
 /// Handles an MRS, MSR or maintenance instruction that traps.
@@ -205,6 +250,9 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
         }
         return exit.next(vcpu, ExitClass::Sgi);
     }
+    if trapped.register == sysreg::ICC_SGI1R && !trapped.read {
+        return sgi_register(vcpu, esr, exit.begin, exit.pc);
+    }
     if trapped.read
         && let Some(n) = sysreg::id_register(trapped.register)
     {
@@ -223,31 +271,32 @@ fn notify_by_spi(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
     Exit { begin, pc, esr }.stay_rare(vcpu, ExitClass::Sgi);
 }
 
+/// Handles a write of ICC_SGI1R_EL1 off the fast path.
+#[inline(never)]
+fn sgi_register(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    let value = vcpu.frame.get(SysReg::decode(esr).gpr);
+    let done = gppt::send_sgi(vcpu, value, true)
+        || vcpu
+            .vm()
+            .is_some_and(|vm| vcpu.vgic.send_sgi_beside(&vm.dist, &mut vcpu.gic, value));
+    if !done {
+        send_virtual_sgi(vcpu, value, true);
+    }
+    Exit { begin, pc, esr }.next(vcpu, ExitClass::Sgi);
+}
+
 #[inline(never)]
 fn other_system_register(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
     let trapped = SysReg::decode(exit.esr);
-    let done = if trapped.register == sysreg::ICC_SGI1R
-        && !trapped.read
-        && let Some(vm) = vcpu.vm()
-        && vcpu
-            .vgic
-            .send_sgi_beside(&vm.dist, &mut vcpu.gic, vcpu.frame.get(trapped.gpr))
-    {
-        Some(ExitClass::Sgi)
-    } else {
-        access_register(vcpu, trapped)
-    };
-    match done {
+    match access_register(vcpu, trapped) {
         Some(class) => exit.next(vcpu, class),
         None => exit.inject(vcpu, ExitClass::SysReg, Fault::Undefined),
     }
 }
 
-fn send_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
-    if gppt::send_sgi(vcpu, value, group1) {
-        return;
-    }
+#[inline(never)]
+fn send_virtual_sgi(vcpu: &mut Vcpu, value: u64, group1: bool) {
     if let Some(vm) = vcpu.vm() {
         let whom = vcpu.vgic.send_sgi(&vm.dist, &mut vcpu.gic, value, group1);
         vcpu.notify(whom);
@@ -259,7 +308,9 @@ fn access_register(vcpu: &mut Vcpu, trapped: SysReg) -> Option<ExitClass> {
     match sysreg::access(trapped.register) {
         Access::Sgi(group1) if !trapped.read => {
             let value = vcpu.frame.get(trapped.gpr);
-            send_sgi(vcpu, value, group1);
+            if !gppt::send_sgi(vcpu, value, group1) {
+                send_virtual_sgi(vcpu, value, group1);
+            }
             return Some(ExitClass::Sgi);
         }
         Access::Deactivate if !trapped.read => {

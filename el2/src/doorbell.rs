@@ -30,9 +30,9 @@ pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Done {
     let Some((bell, row)) = of(vcpu.vm).find(|(_, row)| offset(row) < PAGE) else {
         return Done::Nothing;
     };
-    if !mmio.write {
-        vcpu.frame.set(mmio.register, 0);
-    } else if offset(row) == 0 && mmio.size == 4 && !ring(vcpu, bell, row) {
+    if !mmio.is_write() {
+        vcpu.frame.set(mmio.register(), 0);
+    } else if offset(row) == 0 && mmio.size() == 4 && !ring(vcpu, bell, row) {
         return Done::NotYet(ExitClass::Device);
     }
     Done::Yes(ExitClass::Device)

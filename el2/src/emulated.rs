@@ -2,7 +2,7 @@
 //! lines.
 
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_core::vgic::{Answer, Notify};
+use bulkhead_core::vgic::Notify;
 
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
@@ -18,11 +18,13 @@ pub enum Done {
 }
 
 impl Done {
-    /// Returns the outcome of an access to the vGIC.
-    pub const fn of(class: ExitClass, answer: Answer) -> Self {
-        match answer {
-            Answer::Value(_) => Self::Yes(class),
-            Answer::Again => Self::NotYet(class),
+    /// Returns the outcome of an access to a device of which the class is known.
+    #[inline(always)]
+    pub const fn of(class: ExitClass, done: bool) -> Self {
+        if done {
+            Self::Yes(class)
+        } else {
+            Self::NotYet(class)
         }
     }
 }

@@ -57,11 +57,11 @@ pub fn reset(vcpu: &mut Vcpu, vm: &Vm) {
 /// Performs an access if it hits the clock or the watchdog.
 pub fn access(vcpu: &mut Vcpu, vm: &Vm, mmio: &Mmio) -> Done {
     let [clock, dog] = vcpu.ipas.timed;
-    let stored = mmio.stored(vcpu.frame.get(mmio.register));
+    let stored = mmio.stored(vcpu.frame.get(mmio.register()));
     let offset = mmio.ipa.wrapping_sub(clock.ipa);
     let loaded = if offset < clock.size {
         use_clock(vcpu, vm, |clock, now| {
-            if mmio.write {
+            if mmio.is_write() {
                 clock.write(offset, stored as u32, now);
                 0
             } else {
@@ -74,19 +74,19 @@ pub fn access(vcpu: &mut Vcpu, vm: &Vm, mmio: &Mmio) -> Done {
             return Done::Nothing;
         }
         use_watchdog(vcpu, vm, |dog, now| {
-            if mmio.write {
-                dog.write(offset, mmio.size, stored, now);
+            if mmio.is_write() {
+                dog.write(offset, mmio.size(), stored, now);
                 0
             } else {
-                dog.read(offset, mmio.size, now)
+                dog.read(offset, mmio.size(), now)
             }
         })
     };
     let Some(loaded) = loaded else {
         return Done::NotYet(ExitClass::Device);
     };
-    if !mmio.write {
-        vcpu.frame.set(mmio.register, mmio.loaded(loaded));
+    if !mmio.is_write() {
+        vcpu.frame.set(mmio.register(), mmio.loaded(loaded));
     }
     Done::Yes(ExitClass::Device)
 }

@@ -141,41 +141,43 @@ impl ExitStats {
         self.started = now;
     }
 
-    #[inline(always)]
-    const fn of_class(&mut self, class: ExitClass) -> &mut ClassStats {
-        let class = class as usize;
-        if class < FREQUENT {
-            return &mut self.frequent[class];
-        }
-        // No class is larger; the compiler does not always know that.
-        let other = class - FREQUENT;
-        if other < self.others.len() {
-            &mut self.others[other]
-        } else {
-            &mut self.frequent[0]
-        }
-    }
-
     /// Counts an exit that began at `begin` and ends at `end` (cycle counter).
     #[inline(always)]
     pub const fn count(&mut self, class: ExitClass, begin: u64, end: u64, pc: u64, syndrome: u64) {
-        let exits = self.exits;
-        let stats = self.of_class(class);
+        let Self {
+            frequent,
+            last,
+            exits,
+            others,
+            ..
+        } = self;
+        let number = class as usize;
+        let stats = if number < FREQUENT {
+            &mut frequent[number]
+        } else {
+            // No class is larger; the compiler does not always know that.
+            let other = number - FREQUENT;
+            if other < others.len() {
+                &mut others[other]
+            } else {
+                &mut frequent[0]
+            }
+        };
+        let before = *exits;
         let took = end.wrapping_sub(begin);
         stats.count = stats.count.wrapping_add(1);
         stats.total = stats.total.wrapping_add(took);
         stats.squares = stats.squares.wrapping_add(took.wrapping_mul(took));
         // Here, so that the multiplication does not come right behind a store: the workaround for
         // Cortex-A53 835769 would put a NOP in between.
-        self.exits = exits.wrapping_add(1);
-        self.last[exits as usize % LAST_EXITS] = LastExit {
+        *exits = before.wrapping_add(1);
+        last[before as usize % LAST_EXITS] = LastExit {
             pc,
             syndrome,
             at: end,
             class: class as u64,
         };
         // Rare, and last, so that the call needs no stack.
-        let stats = self.of_class(class);
         let (short, min, max) = (took as u32, stats.min, stats.max);
         if (short < min) | (short > max) {
             stats.widen(short);

@@ -37,21 +37,13 @@ pub const fn class(esr: u64) -> u64 {
     (esr >> 26) & 0x3f
 }
 
-/// A load or store at an address that stage 2 does not map, with a valid syndrome (ISV = 1).
+/// A load or store at an address that stage 2 does not map, with a valid syndrome (ISV = 1). Small,
+/// so that it is passed in registers: what else there is to know is read from the syndrome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mmio {
     /// Address of the access (IPA).
     pub ipa: u64,
-    /// Size in bytes: 1, 2, 4 or 8.
-    pub size: u64,
-    /// General-purpose register, 31 is XZR.
-    pub register: u8,
-    /// Whether the access is a store.
-    pub write: bool,
-    /// Whether the loaded value is sign-extended.
-    pub sign_extend: bool,
-    /// Whether the destination is an X register (matters for sign extension).
-    pub wide: bool,
+    esr: u64,
 }
 
 /// The fields of a syndrome that [`is_plain_word`] compares.
@@ -64,7 +56,8 @@ pub const fn is_plain_word(esr: u64) -> bool {
     esr & PLAIN == ISV | 0b100 << 21 | 0b00_0100
 }
 
-/// IPA of a translation fault (DDI 0487, D24.2.67 "HPFAR_EL2").
+/// IPA of a translation fault: `hpfar` holds IPA\[47:12\] (DDI 0487, D24.2.67 "HPFAR_EL2"), `far` the
+/// offset in the page.
 #[inline(always)]
 pub const fn fault_ipa(far: u64, hpfar: u64) -> u64 {
     hpfar << 8 | far & 0xfff
@@ -98,40 +91,76 @@ const CM: u64 = 1 << 8;
 const WNR: u64 = 1 << 6;
 
 impl DataAbort {
-    /// Decodes the syndrome of a data abort. `hpfar` holds IPA\[47:12\] for translation faults (DDI
-    /// 0487, D24.2.67 "HPFAR_EL2"), `far` the offset in the page.
+    /// Decodes the syndrome of a data abort; `ipa` is [`fault_ipa`], which counts for translation
+    /// faults only.
     #[inline(always)]
-    pub const fn decode(esr: u64, far: u64, hpfar: u64) -> Self {
+    pub const fn decode(esr: u64, ipa: u64) -> Self {
         let translation_fault = esr & 0b11_1100 == 0b00_0100;
         if esr & ISV == 0 || esr & (S1PTW | CM) != 0 || !translation_fault {
             return Self::Refused;
         }
-        Self::Mmio(Mmio {
-            ipa: fault_ipa(far, hpfar),
-            size: 1 << ((esr >> 22) & 3),
-            register: access_register(esr),
-            write: is_store(esr),
-            sign_extend: esr & (1 << 21) != 0,
-            wide: esr & (1 << 15) != 0,
-        })
+        Self::Mmio(Mmio { ipa, esr })
     }
 }
 
 impl Mmio {
+    /// An access that [`DataAbort::decode`] takes, with its offset in a device in place of the IPA.
+    #[inline(always)]
+    pub const fn at_offset(offset: u64, esr: u64) -> Self {
+        Self { ipa: offset, esr }
+    }
+
+    /// The same access at another address, for instance within a device.
+    #[inline(always)]
+    pub const fn at(self, ipa: u64) -> Self {
+        Self { ipa, ..self }
+    }
+
+    /// Size in bytes: 1, 2, 4 or 8.
+    #[inline(always)]
+    pub const fn size(&self) -> u64 {
+        1 << ((self.esr >> 22) & 3)
+    }
+
+    /// General-purpose register, 31 is XZR.
+    #[inline(always)]
+    pub const fn register(&self) -> u8 {
+        access_register(self.esr)
+    }
+
+    /// Whether the access is a store.
+    #[inline(always)]
+    pub const fn is_write(&self) -> bool {
+        is_store(self.esr)
+    }
+
+    /// Whether the loaded value is sign-extended.
+    #[inline(always)]
+    pub const fn sign_extend(&self) -> bool {
+        self.esr & (1 << 21) != 0
+    }
+
+    /// Whether the destination is an X register (matters for sign extension).
+    #[inline(always)]
+    pub const fn is_wide(&self) -> bool {
+        self.esr & (1 << 15) != 0
+    }
+
+    /// The number of bits above the value in a register of 64: 56, 48, 32 or 0.
+    #[inline(always)]
+    const fn above(&self) -> u32 {
+        64u32.wrapping_sub(8u32.wrapping_shl((self.esr >> 22) as u32 & 3))
+    }
+
     /// The value that a load puts into its register when the device returns `value`.
     #[inline(always)]
     pub const fn loaded(&self, value: u64) -> u64 {
-        if self.size == 8 {
-            return value;
+        let high = value.wrapping_shl(self.above());
+        if !self.sign_extend() {
+            return high.wrapping_shr(self.above());
         }
-        // 8, 16 or 32.
-        let bits = (self.size as u32).wrapping_mul(8);
-        let value = value & 1u64.wrapping_shl(bits).wrapping_sub(1);
-        if !self.sign_extend || value.wrapping_shr(bits.wrapping_sub(1)) == 0 {
-            return value;
-        }
-        let extended = value | u64::MAX.wrapping_shl(bits);
-        if self.wide {
+        let extended = (high as i64).wrapping_shr(self.above()) as u64;
+        if self.is_wide() || self.above() == 0 {
             extended
         } else {
             extended & 0xffff_ffff
@@ -141,12 +170,9 @@ impl Mmio {
     /// The bytes of its register that a store writes.
     #[inline(always)]
     pub const fn stored(&self, register: u64) -> u64 {
-        if self.size == 8 {
-            register
-        } else {
-            let bits = (self.size as u32).wrapping_mul(8);
-            register & 1u64.wrapping_shl(bits).wrapping_sub(1)
-        }
+        register
+            .wrapping_shl(self.above())
+            .wrapping_shr(self.above())
     }
 }
 
@@ -217,18 +243,22 @@ mod tests {
     #[test]
     fn a_store_is_decoded() {
         let esr = ec::DATA_LOWER << 26 | IL | ISV | 2 << 22 | 20 << 16 | WNR | 0x07;
-        let DataAbort::Mmio(mmio) = DataAbort::decode(esr, 0xffff_0000_0104, 0x80000) else {
+        let DataAbort::Mmio(mmio) = DataAbort::decode(esr, fault_ipa(0xffff_0000_0104, 0x80000))
+        else {
             panic!("refused");
         };
         assert_eq!(mmio.ipa, 0x0800_0104);
-        assert_eq!((mmio.size, mmio.register, mmio.write), (4, 20, true));
+        assert_eq!(
+            (mmio.size(), mmio.register(), mmio.is_write()),
+            (4, 20, true)
+        );
         assert_eq!(mmio.stored(0x1_2345_6789), 0x2345_6789);
     }
 
     #[test]
     fn what_cannot_be_emulated_is_refused() {
         let good = ec::DATA_LOWER << 26 | IL | ISV | 2 << 22 | 0x07;
-        assert!(matches!(DataAbort::decode(good, 0, 0), DataAbort::Mmio(_)));
+        assert!(matches!(DataAbort::decode(good, 0), DataAbort::Mmio(_)));
         for bad in [
             good & !ISV,
             good | S1PTW,
@@ -236,7 +266,7 @@ mod tests {
             good & !0x3f | 0x0f,
             good & !0x3f | 0x10,
         ] {
-            assert_eq!(DataAbort::decode(bad, 0, 0), DataAbort::Refused, "{bad:#x}");
+            assert_eq!(DataAbort::decode(bad, 0), DataAbort::Refused, "{bad:#x}");
         }
     }
 
@@ -258,37 +288,41 @@ mod tests {
 
     #[test]
     fn loads_extend_as_the_instruction_says() {
-        let byte = Mmio {
-            ipa: 0,
-            size: 1,
-            register: 0,
-            write: false,
-            sign_extend: true,
-            wide: true,
+        let load = |size: u64, sign_extend: bool, wide: bool| {
+            let (sign_extend, wide) = (u64::from(sign_extend), u64::from(wide));
+            let how = size.ilog2() as u64;
+            let esr = ec::DATA_LOWER << 26 | ISV | how << 22 | sign_extend << 21 | wide << 15 | 7;
+            let DataAbort::Mmio(mmio) = DataAbort::decode(esr, 0) else {
+                panic!("refused");
+            };
+            assert_eq!(
+                (mmio.size(), mmio.sign_extend(), mmio.is_wide()),
+                (size, sign_extend == 1, wide == 1)
+            );
+            mmio
         };
-        assert_eq!(byte.loaded(0x1_80), 0xffff_ffff_ffff_ff80);
+        assert_eq!(load(1, true, true).loaded(0x1_80), 0xffff_ffff_ffff_ff80);
+        assert_eq!(load(1, true, false).loaded(0x80), 0xffff_ff80);
+        assert_eq!(load(1, false, true).loaded(0x180), 0x80);
+        assert_eq!(load(1, true, true).loaded(0x7f), 0x7f);
+        assert_eq!(load(2, false, false).loaded(0x1_2345), 0x2345);
+        assert_eq!(load(2, true, false).loaded(0x8000), 0xffff_8000);
+        assert_eq!(load(8, false, true).loaded(u64::MAX), u64::MAX);
         assert_eq!(
-            Mmio {
-                wide: false,
-                ..byte
-            }
-            .loaded(0x80),
-            0xffff_ff80
-        );
-        assert_eq!(
-            Mmio {
-                sign_extend: false,
-                ..byte
-            }
-            .loaded(0x1_80),
-            0x80
-        );
-        assert_eq!(byte.loaded(0x7f), 0x7f);
-        assert_eq!(Mmio { size: 8, ..byte }.loaded(u64::MAX), u64::MAX);
-        assert_eq!(
-            Mmio { size: 4, ..byte }.loaded(0x8000_0000),
+            load(4, true, true).loaded(0x8000_0000),
             0xffff_ffff_8000_0000
         );
+        for (size, stored) in [
+            (1, 0xef),
+            (2, 0xcdef),
+            (4, 0x89ab_cdef),
+            (8, 0x0123_4567_89ab_cdef),
+        ] {
+            assert_eq!(
+                load(size, false, true).stored(0x0123_4567_89ab_cdef),
+                stored
+            );
+        }
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Accesses to the physical GIC, as values.
 
-use crate::vgic::WORDS;
-
 /// A frame of the physical GIC that an access goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
@@ -68,43 +66,9 @@ pub struct Write {
     pub value: u64,
 }
 
-/// The writes that follow from one access of the guest, in their order: at most one for each word
-/// of interrupts.
-#[derive(Clone, Copy, Debug)]
-pub struct Writes {
-    list: [Option<Write>; WORDS],
-    count: usize,
-}
-
-impl Writes {
-    /// No write.
-    pub const NONE: Self = Self {
-        list: [None; WORDS],
-        count: 0,
-    };
-
-    /// Creates a list of exactly this write.
-    pub fn one(write: Write) -> Self {
-        let mut writes = Self::NONE;
-        writes.push(write);
-        writes
-    }
-
-    /// Appends a write. There are never more than fit: a word has four priorities.
-    pub(super) fn push(&mut self, write: Write) {
-        if let Some(place) = self.list.get_mut(self.count) {
-            *place = Some(write);
-            self.count = self.count.wrapping_add(1);
-        }
-    }
-
-    /// Iterates over the writes, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = &Write> {
-        self.list.iter().flatten()
-    }
-
-    /// Whether there is no write.
-    pub const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
+/// The physical GIC as a filter writes it: at once, since a list of the writes that follow from an
+/// access would cost more than most accesses do.
+pub trait Board {
+    /// Performs a write.
+    fn write(&mut self, write: Write);
 }

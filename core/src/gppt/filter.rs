@@ -1,6 +1,6 @@
 //! The state of a filter, and the operations that both frames have in common.
 
-use super::{Answer, Form, Frame, GUEST_SGIS, Intids, Read, View, Write, Writes, priority};
+use super::{Answer, Board, Form, Frame, GUEST_SGIS, Intids, Read, View, Write, priority};
 use crate::vgic::{VCPUS, VTIMER, Version, WORDS};
 
 /// The offset of the frame with SGIs and PPIs in a redistributor.
@@ -80,6 +80,8 @@ pub struct Filter<K> {
     pub(super) cpus: Cpus,
     /// The INTIDs of the VM.
     given: Intids,
+    /// The number of words of 32 SPIs up to the VM's last one.
+    pub(super) lines: usize,
     /// The INTIDs that the guest has enabled. In the physical GIC they are enabled only while
     /// `signals` is true.
     pub(super) enabled: Intids,
@@ -100,6 +102,7 @@ impl<K: Kind> Filter<K> {
             kind,
             cpus,
             given,
+            lines: given.iter().rposition(|word| *word != 0).unwrap_or(0),
             enabled: [0; WORDS],
             signals: false,
         }
@@ -116,20 +119,17 @@ impl<K: Kind> Filter<K> {
         self.given.get(word).copied().unwrap_or(0)
     }
 
-    /// Returns the writes that disable, un-pend and deactivate the VM's interrupts of a word: when
-    /// the VM has stopped, and before it starts.
-    pub fn silence(&self, word: usize) -> Writes {
-        let mut writes = Writes::NONE;
+    /// Disables, un-pends and deactivates the VM's interrupts of a word: when the VM has stopped, and
+    /// before it starts.
+    pub fn silence(&self, board: &mut impl Board, word: usize) {
         for bank in [bank::DISABLE, bank::CLEAR_PENDING, bank::CLEAR_ACTIVE] {
-            if let Some(write) = self.bits(bank, word, self.given(word)) {
-                writes.push(write);
-            }
+            self.write_bits(board, bank, word, self.given(word));
         }
         if word == 0 && self.kind.version() == Version::V2 {
             for first in (0..16).step_by(4) {
                 let value = self.vm_bytes(first, 4);
                 if value != 0 {
-                    writes.push(Write {
+                    board.write(Write {
                         frame: Frame::Distributor,
                         offset: bank::CLEAR_SGIS.wrapping_add(first),
                         size: 4,
@@ -138,27 +138,23 @@ impl<K: Kind> Filter<K> {
                 }
             }
         }
-        writes
     }
 
-    /// Returns the writes that disable in the physical GIC what the guest has enabled (`withheld`),
-    /// or that enable it again. EL2 uses them while it has the pCPU; the guest does not see their
-    /// effect. (A GICv2 may have its SGIs permanently enabled.)
-    pub fn withhold(&self, withheld: bool) -> Writes {
-        let mut writes = Writes::NONE;
+    /// Disables in the physical GIC what the guest has enabled (`withheld`), or enables it again.
+    /// EL2 does so while it has the pCPU; the guest does not see the effect. (A GICv2 may have its
+    /// SGIs permanently enabled.)
+    pub fn withhold(&self, board: &mut impl Board, withheld: bool) {
         if self.signals {
-            let bank = if withheld {
-                bank::DISABLE
-            } else {
-                bank::ENABLE
-            };
-            for (word, enabled) in self.enabled.iter().enumerate() {
-                if let Some(write) = self.bits(bank, word, *enabled) {
-                    writes.push(write);
-                }
-            }
+            self.write_enabled(board, !withheld);
         }
-        writes
+    }
+
+    /// Enables or disables in the physical GIC all that the guest has enabled.
+    fn write_enabled(&self, board: &mut impl Board, on: bool) {
+        let bank = if on { bank::ENABLE } else { bank::DISABLE };
+        for (word, enabled) in self.enabled.iter().enumerate() {
+            self.write_bits(board, bank, word, *enabled);
+        }
     }
 
     /// Whether the INTID is the VM's.
@@ -166,10 +162,10 @@ impl<K: Kind> Filter<K> {
         self.given((intid / 32) as usize) >> (intid % 32) & 1 != 0
     }
 
-    /// Returns the writes that set the priority of four INTIDs from `first` on, as far as they are
-    /// the VM's, to the highest that the VM may have.
-    pub fn forget_priorities(&self, first: u64) -> Writes {
-        self.write_priorities(first, 4, 0)
+    /// Sets the priority of four INTIDs from `first` on, as far as they are the VM's, to the highest
+    /// that the VM may have.
+    pub fn forget_priorities(&self, board: &mut impl Board, first: u64) {
+        self.write_priorities(board, first, 4, 0);
     }
 
     /// Returns the write that deactivates an INTID if it is the VM's.
@@ -189,17 +185,13 @@ impl<K: Kind> Filter<K> {
                 let whose = vcpus.find(|(_, name)| *name == seen);
                 whose.map_or(0, |(vcpu, _)| self.affinity(vcpu))
             }
-            Form::Interfaces => bytes(read.size, seen, |byte| self.vcpus_of(byte)),
+            Form::Interfaces if self.kind.version() == Version::V2 => {
+                bytes(read.size, seen, |byte| self.vcpus_of(byte))
+            }
+            // A GICv3 has no such masks.
+            Form::Interfaces => 0,
         };
         seen | read.or
-    }
-
-    /// Returns the number of words of 32 INTIDs up to the VM's last SPI.
-    pub(super) fn words(&self) -> usize {
-        self.given
-            .iter()
-            .rposition(|word| *word != 0)
-            .map_or(1, |last| last.saturating_add(1))
     }
 
     fn names(&self) -> impl Iterator<Item = u64> {
@@ -252,6 +244,7 @@ impl<K: Kind> Filter<K> {
 
     /// Returns the write of `value` to a word of a bank, reduced to the VM's bits; `None` if none
     /// is left.
+    #[inline(always)]
     pub(super) fn bits(&self, bank: u64, word: usize, value: u32) -> Option<Write> {
         let own = value & self.given(word);
         let (frame, offset) = self.place(bank, word, 4);
@@ -264,6 +257,7 @@ impl<K: Kind> Filter<K> {
     }
 
     /// Returns the read of a word of a bank, reduced to the VM's bits.
+    #[inline(never)]
     pub(super) fn see_bits(&self, bank: u64, word: usize) -> Answer {
         let own = self.given(word);
         let (frame, offset) = self.place(bank, word, 4);
@@ -280,35 +274,34 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    /// Enables or disables interrupts of a word, for the guest.
-    pub(super) fn enable(&mut self, word: usize, value: u32, on: bool) -> Writes {
+    /// Writes `value` to a word of a bank, reduced to the VM's bits.
+    #[inline(always)]
+    pub(super) fn write_bits(&self, board: &mut impl Board, bank: u64, word: usize, value: u32) {
+        if let Some(write) = self.bits(bank, word, value) {
+            board.write(write);
+        }
+    }
+
+    /// Enables or disables interrupts of a word, for the guest. What the guest has not let through
+    /// by its group enable is disabled already.
+    #[inline(always)]
+    pub(super) fn enable(&mut self, board: &mut impl Board, word: usize, value: u32, on: bool) {
         let own = value & self.given(word);
         if let Some(enabled) = self.enabled.get_mut(word) {
             *enabled = if on { *enabled | own } else { *enabled & !own };
         }
-        let write = if on && self.signals {
-            self.bits(bank::ENABLE, word, own)
-        } else if on {
-            None
-        } else {
-            self.bits(bank::DISABLE, word, own)
-        };
-        write.map_or(Writes::NONE, Writes::one)
+        if self.signals || !on {
+            let bank = if on { bank::ENABLE } else { bank::DISABLE };
+            self.write_bits(board, bank, word, own);
+        }
     }
 
     /// Sets the guest's group enable: all interrupts that the guest has enabled follow.
-    pub(super) fn signal(&mut self, on: bool) -> Writes {
-        let mut writes = Writes::NONE;
+    pub(super) fn signal(&mut self, board: &mut impl Board, on: bool) {
         if on != self.signals {
             self.signals = on;
-            let bank = if on { bank::ENABLE } else { bank::DISABLE };
-            for (word, enabled) in self.enabled.iter().enumerate() {
-                if let Some(write) = self.bits(bank, word, *enabled) {
-                    writes.push(write);
-                }
-            }
+            self.write_enabled(board, on);
         }
-        writes
     }
 }
 

@@ -17,8 +17,8 @@
 //! chapter 12; IHI 0048B, 3.8 and 4.3): fields of interrupts that the VM does not have read as zero
 //! and ignore writes, and none of its priorities is as urgent as any of EL2's.
 //!
-//! This module accesses no hardware register: it returns reads and writes of the physical GIC as
-//! values.
+//! This module accesses no hardware register: it returns reads of the physical GIC as values, and
+//! hands writes to a [`Board`].
 
 mod common;
 mod effect;
@@ -32,7 +32,7 @@ mod sgi_rewind;
 mod tests;
 
 pub use common::{Common, TWO_STEPS};
-pub use effect::{Answer, Form, Frame, Read, Write, Writes};
+pub use effect::{Answer, Board, Form, Frame, Read, Write};
 pub use filter::{Cpus, Filter, Kind, PlainV2, V3};
 pub use mode::{Controls, Kick, Mode, Reclaim, View};
 pub use sgi_rewind::Entered;

@@ -5,7 +5,7 @@
 //! and ignore writes.
 
 use super::filter::{Filter, Kind};
-use super::{Answer, Form, Frame, Read, View, Write, Writes, priority, sgi};
+use super::{Answer, Board, Form, Frame, Read, View, Write, priority, sgi};
 use crate::vgic::{GICR_SIZE, IIDR, Version, identification, spread};
 
 /// `GICD_CTLR.RWP`.
@@ -27,6 +27,8 @@ impl<K: Kind> Filter<K> {
         let word = (offset as usize & 0x7f) / 4;
         let by_byte = size == 1 || size == 4 && offset & 3 == 0;
         match offset {
+            0x004 if size == 4 => return Answer::Value(self.typer()),
+            0x008 if size == 4 => return Answer::Value(u64::from(IIDR)),
             0x400..0x800 if by_byte => {
                 let intid = offset & 0x3ff;
                 return if v2 || intid >= 32 {
@@ -43,8 +45,6 @@ impl<K: Kind> Filter<K> {
         }
         match offset {
             0x000 => self.see_control(),
-            0x004 => Answer::Value(self.typer()),
-            0x008 => Answer::Value(u64::from(IIDR)),
             0x080..0x400 | 0xc00..0xd00 if !v2 && self.is_private(offset) => Answer::ZERO,
             0x080..0x100 => self.see_groups(word),
             0x100..0x200 => Answer::Value(u64::from(self.is_enabled(word))),
@@ -57,28 +57,29 @@ impl<K: Kind> Filter<K> {
     }
 
     /// Filters a write by the guest of `size` bytes at `offset` of its distributor.
-    pub fn gicd_write(&mut self, offset: u64, size: u64, value: u64) -> Writes {
+    pub fn gicd_write(&mut self, board: &mut impl Board, offset: u64, size: u64, value: u64) {
         let v2 = self.kind.version() == Version::V2;
         let word = (offset as usize & 0x7f) / 4;
+        if size == 4 && offset & 3 == 0 && matches!(offset, 0x100..0x400) {
+            if v2 || word != 0 {
+                self.write_bank(board, offset & !0x7f, word, value as u32);
+            }
+            return;
+        }
         let by_byte = size == 1 || size == 4 && offset & 3 == 0;
         let first = offset & 0x3ff;
-        match offset {
-            0x400..0x800 if by_byte && (v2 || first >= 32) => {
-                return self.write_priorities(first, size, value);
-            }
-            0x800..0xc00 if by_byte && v2 => return self.write_targets(first, size, value),
-            0xf10..0xf30 if by_byte && v2 => return self.write_sources(offset, size, value),
-            0x6000..0x8000 if !v2 => return self.write_route(offset, size, value),
-            _ if size != 4 || offset & 3 != 0 => return Writes::NONE,
-            _ => {}
-        }
         let group = if v2 { 1 } else { 1 << 1 };
         match offset {
-            0x000 => self.signal(value & group != 0),
-            0x100..0x400 if !v2 && word == 0 => Writes::NONE,
-            0x100..0x400 => self.write_bank(offset & !0x7f, word, value as u32),
-            0xf00 if v2 => self.write_sgir(value as u32),
-            _ => Writes::NONE,
+            0x400..0x800 if by_byte && (v2 || first >= 32) => {
+                self.write_priorities(board, first, size, value);
+            }
+            0x800..0xc00 if by_byte && v2 => self.write_targets(board, first, size, value),
+            0xf10..0xf30 if by_byte && v2 => self.write_sources(board, offset, size, value),
+            0x6000..0x8000 if !v2 => self.write_route(board, offset, size, value),
+            _ if size != 4 => {}
+            0x000 => self.signal(board, value & group != 0),
+            0xf00 if v2 => self.write_sgir(board, value as u32),
+            _ => {}
         }
     }
 
@@ -125,19 +126,19 @@ impl<K: Kind> Filter<K> {
     }
 
     /// Filters a write by the guest of `size` bytes at `offset` of its redistributors.
-    pub fn gicr_write(&mut self, offset: u64, size: u64, value: u64) -> Writes {
+    pub fn gicr_write(&mut self, board: &mut impl Board, offset: u64, size: u64, value: u64) {
         let at = offset % GICR_SIZE;
         if offset / GICR_SIZE != self.cpus.number as u64 {
-            return Writes::NONE;
+            return;
         }
         match (at, size) {
             (0x1_0400..0x1_0420, 1 | 4) if size == 1 || at & 3 == 0 => {
-                self.write_priorities(at & 0x1f, size, value)
+                self.write_priorities(board, at & 0x1f, size, value);
             }
             (0x1_0100 | 0x1_0180 | 0x1_0200 | 0x1_0280 | 0x1_0300 | 0x1_0380, 4) => {
-                self.write_bank(at & 0xfff, 0, value as u32)
+                self.write_bank(board, at & 0xfff, 0, value as u32);
             }
-            _ => Writes::NONE,
+            _ => {}
         }
     }
 
@@ -150,7 +151,7 @@ impl<K: Kind> Filter<K> {
     }
 
     fn typer(&self) -> u64 {
-        let lines = self.words().saturating_sub(1) as u64;
+        let lines = self.lines as u64;
         let more = match (self.kind.version(), self.kind.view()) {
             (Version::V2, _) => (self.cpus.count as u64).saturating_sub(1) << 5,
             (Version::V3, View::Upper) => V3_TYPER | TWO_STATES,
@@ -200,24 +201,22 @@ impl<K: Kind> Filter<K> {
         }
     }
 
-    fn write_bank(&mut self, bank: u64, word: usize, value: u32) -> Writes {
+    /// Writes a word of a bank, from those that enable on.
+    fn write_bank(&mut self, board: &mut impl Board, bank: u64, word: usize, value: u32) {
         match bank {
-            0x100 => self.enable(word, value, true),
-            0x180 => self.enable(word, value, false),
+            0x100 => self.enable(board, word, value, true),
+            0x180 => self.enable(board, word, value, false),
             // Pending bits of SGIs are read-only on a GICv2 (IHI 0048B, 4.3.7 and 4.3.8).
             0x200 | 0x280 if word == 0 && self.kind.version() == Version::V2 => {
-                let write = self.bits(bank, word, value & 0xffff_0000);
-                write.map_or(Writes::NONE, Writes::one)
+                self.write_bits(board, bank, word, value & 0xffff_0000);
             }
-            0x200 | 0x280 | 0x300 | 0x380 => self
-                .bits(bank, word, value)
-                .map_or(Writes::NONE, Writes::one),
-            _ => Writes::NONE,
+            _ => self.write_bits(board, bank, word, value),
         }
     }
 
     /// Reads `ICFGR` number `n`, two bits for each of 16 INTIDs. The guest cannot change triggers:
     /// the plan sets them, since a word of them may have several owners.
+    #[inline(never)]
     fn see_config(&self, n: usize) -> Answer {
         let (word, half) = (n / 2, n % 2);
         let own = self.given(word) >> (half as u32 & 1).wrapping_mul(16);
@@ -261,6 +260,7 @@ impl<K: Kind> Filter<K> {
             })
     }
 
+    #[inline(never)]
     fn see_priorities(&self, first: u64, size: u64) -> Answer {
         let mask = self.vm_bytes(first, size);
         if mask == 0 {
@@ -281,22 +281,26 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    pub(super) fn write_priorities(&self, first: u64, size: u64, value: u64) -> Writes {
-        let mut writes = Writes::NONE;
+    pub(super) fn write_priorities(
+        &self,
+        board: &mut impl Board,
+        first: u64,
+        size: u64,
+        value: u64,
+    ) {
         for (intid, byte) in self.vm_values(first, size, value) {
             let value = match self.kind.view() {
                 View::Upper => priority::to_board(byte),
                 View::Plain => byte,
             };
             let (frame, offset) = self.byte_place(0x400, intid);
-            writes.push(Write {
+            board.write(Write {
                 frame,
                 offset,
                 size: 1,
                 value: u64::from(value),
             });
         }
-        writes
     }
 
     /// Returns the frame and the offset of the byte of an INTID in a register that begins at
@@ -323,20 +327,18 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    fn write_targets(&self, first: u64, size: u64, value: u64) -> Writes {
-        let mut writes = Writes::NONE;
+    fn write_targets(&self, board: &mut impl Board, first: u64, size: u64, value: u64) {
         if self.cpus.count == 1 || first < 32 {
-            return writes;
+            return;
         }
         for (intid, byte) in self.vm_values(first, size, value) {
-            writes.push(Write {
+            board.write(Write {
                 frame: Frame::Distributor,
                 offset: intid.wrapping_add(0x800),
                 size: 1,
                 value: u64::from(self.interfaces_of(byte)),
             });
         }
-        writes
     }
 
     /// Reads `GICD_CPENDSGIR` or `GICD_SPENDSGIR`: the senders of each SGI, as vCPUs.
@@ -355,12 +357,11 @@ impl<K: Kind> Filter<K> {
         })
     }
 
-    fn write_sources(&self, offset: u64, size: u64, value: u64) -> Writes {
-        let mut writes = Writes::NONE;
+    fn write_sources(&self, board: &mut impl Board, offset: u64, size: u64, value: u64) {
         for (intid, byte) in self.vm_values(offset & 15, size, value) {
             let value = self.interfaces_of(byte);
             if value != 0 {
-                writes.push(Write {
+                board.write(Write {
                     frame: Frame::Distributor,
                     offset: (offset & !15).wrapping_add(intid),
                     size: 1,
@@ -368,22 +369,20 @@ impl<K: Kind> Filter<K> {
                 });
             }
         }
-        writes
     }
 
     /// Writes `GICD_SGIR`, with the CPU interfaces of the vCPUs that the guest names as the target
     /// list.
-    fn write_sgir(&self, value: u32) -> Writes {
-        let sgi = sgi::by_distributor(value, self.cpus.number, self.cpus.count);
-        sgi.map_or(Writes::NONE, |sgi| {
+    fn write_sgir(&self, board: &mut impl Board, value: u32) {
+        if let Some(sgi) = sgi::by_distributor(value, self.cpus.number, self.cpus.count) {
             let list = u64::from(self.interfaces_of(sgi.vcpus.0));
-            Writes::one(Write {
+            board.write(Write {
                 frame: Frame::Distributor,
                 offset: 0xf00,
                 size: 4,
                 value: list << 16 | u64::from(sgi.intid),
-            })
-        })
+            });
+        }
     }
 
     /// Whether the INTID of the `GICD_IROUTER` at an offset is the VM's.
@@ -410,24 +409,23 @@ impl<K: Kind> Filter<K> {
 
     /// Writes `GICD_IROUTER`. A route to no vCPU of the VM is ignored, and the routing mode is not
     /// written: 1-of-N is not offered.
-    fn write_route(&self, offset: u64, size: u64, value: u64) -> Writes {
+    fn write_route(&self, board: &mut impl Board, offset: u64, size: u64, value: u64) {
         let affinity = match (size, offset & 7) {
             (8, 0) => value & AFFINITY,
             (4, 0) => value & AFFINITY & 0xffff_ffff,
-            _ => return Writes::NONE,
+            _ => return,
         };
         if !self.routed(offset) {
-            return Writes::NONE;
+            return;
         }
         let vcpu = (0..self.cpus.count).find(|vcpu| self.affinity(*vcpu) == affinity);
-        let name = vcpu.and_then(|vcpu| self.name(vcpu));
-        name.map_or(Writes::NONE, |value| {
-            Writes::one(Write {
+        if let Some(value) = vcpu.and_then(|vcpu| self.name(vcpu)) {
+            board.write(Write {
                 frame: Frame::Distributor,
                 offset,
                 size: 8,
                 value,
-            })
-        })
+            });
+        }
     }
 }

@@ -19,6 +19,7 @@ const OTHER_AFFINITIES: u64 = 0xff << 48 | 0xf << 44 | 0xff << 32 | 0xff << 16;
 /// Decodes a write of vCPU `number` to `ICC_SGI1R_EL1` (IHI 0069H, 12.2), in a VM of `vcpus` vCPUs.
 /// Returns `None` if the write reaches no vCPU. `ICC_SGI0R_EL1` and `ICC_ASGI1R_EL1` never reach
 /// one: Group 0 and the other Security state are EL2's.
+#[inline(always)]
 pub fn by_register(value: u64, number: usize, vcpus: usize) -> Option<Sgi> {
     let all = everyone(vcpus);
     let whom = if value >> 40 & 1 != 0 {

@@ -63,13 +63,21 @@ pub fn rename(vcpu: &Vcpu, function: u32, args: &mut [u64; 3]) {
 }
 
 /// Performs an access of a GPPT VM if it is one to its GIC.
-#[inline(never)]
-pub fn access(vcpu: &mut Vcpu, mmio: &Mmio) -> Option<ExitClass> {
-    let stored = mmio.stored(vcpu.frame.get(mmio.register));
+#[inline(always)]
+pub fn access(vcpu: &mut Vcpu, mmio: Mmio) -> Option<ExitClass> {
     let gppt = vcpu.gppt.as_mut()?;
-    let (class, value) = gppt.access(&vcpu.gic, mmio, stored)?;
-    if !mmio.write {
-        vcpu.frame.set(mmio.register, mmio.loaded(value));
+    let (private, offset) = gppt.place(mmio.ipa)?;
+    let mmio = mmio.at(offset);
+    if mmio.is_write() {
+        let value = mmio.stored(vcpu.frame.get(mmio.register()));
+        gppt.write(&vcpu.gic, private, mmio, value);
+    } else {
+        let value = gppt.read(&vcpu.gic, private, offset, mmio.size());
+        vcpu.frame.set(mmio.register(), mmio.loaded(value));
     }
-    Some(class)
+    Some(if private {
+        ExitClass::Gicr
+    } else {
+        ExitClass::Gicd
+    })
 }

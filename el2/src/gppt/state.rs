@@ -1,9 +1,8 @@
 //! The state of a GPPT VM, whose accesses to its GIC go through a filter to the board's GIC.
 
-use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{InterruptMode, Reclaim as Number, Vm};
 use bulkhead_core::cpu::exit::Mmio;
-use bulkhead_core::gppt::{Answer, Controls, Cpus, Filter, Kick, Mode, Reclaim, Writes};
+use bulkhead_core::gppt::{Answer, Controls, Cpus, Filter, Kick, Mode, Read, Reclaim};
 use bulkhead_core::vgic::{GICD_SIZE, GICR_SIZE, VCPUS, WORDS};
 
 use crate::hw::gic::{self, Gic};
@@ -119,19 +118,23 @@ impl Gppt {
         if self.filter.given(word) == 0 {
             return;
         }
+        let mut board = gic.filtered();
         for four in 0..8u64 {
             let first = (word as u64).wrapping_mul(32);
             let first = first.wrapping_add(four.wrapping_mul(4));
-            perform(gic, &self.filter.forget_priorities(first));
+            self.filter.forget_priorities(&mut board, first);
         }
+        board.settle();
     }
 
     /// Resets everything else of the VM's GIC, also on the board.
     #[inline(never)]
     pub fn reset(&mut self, gic: &Gic) {
+        let mut board = gic.filtered();
         for word in (0..WORDS).filter(|word| self.filter.given(*word) != 0) {
-            perform(gic, &self.filter.silence(word));
+            self.filter.silence(&mut board, word);
         }
+        board.settle();
         gic.settle_all();
         self.reset_interface(gic);
         self.filter.reset();
@@ -140,62 +143,56 @@ impl Gppt {
     /// Returns the value that the guest reads from a 32-bit register of its distributor, or
     /// (`private`) of its redistributor.
     pub fn peek(&self, gic: &Gic, private: bool, offset: u64) -> u32 {
-        let answer = if private {
-            self.filter.gicr_read(offset, 4)
+        self.read(gic, private, offset, 4) as u32
+    }
+
+    /// Returns whether an address is in the redistributors, and its offset there or in the
+    /// distributor; `None` if it is in neither.
+    #[inline(always)]
+    pub(super) const fn place(&self, ipa: u64) -> Option<(bool, u64)> {
+        let offset = ipa.wrapping_sub(self.gicd);
+        if offset < GICD_SIZE {
+            return Some((false, offset));
+        }
+        let offset = ipa.wrapping_sub(self.gicr);
+        if gic::VERSION != 2 && offset < GICR_SIZE {
+            return Some((true, offset));
+        }
+        None
+    }
+
+    /// Reads a register of the distributor, or (`private`) of the redistributors.
+    #[inline(never)]
+    pub(super) fn read(&self, gic: &Gic, private: bool, offset: u64, size: u64) -> u64 {
+        let answer = if private && gic::VERSION != 2 {
+            self.filter.gicr_read(offset, size)
         } else {
-            self.filter.gicd_read(offset, 4)
+            self.filter.gicd_read(offset, size)
         };
-        match answer {
-            Answer::Value(value) => value as u32,
-            Answer::Read(read) => self.filter.shown(&read, gic.filtered_read(&read)) as u32,
+        match &answer {
+            Answer::Value(value) => *value,
+            Answer::Read(read) => self.see(gic, read),
         }
     }
 
-    /// Reads or writes a register. Returns the class of the exit and the value of a read; `None` if
-    /// there is no register.
-    pub(super) fn access(
-        &mut self,
-        gic: &Gic,
-        mmio: &Mmio,
-        stored: u64,
-    ) -> Option<(ExitClass, u64)> {
-        let filter = &mut self.filter;
-        let (offset, size) = (mmio.ipa.wrapping_sub(self.gicd), mmio.size);
-        let (class, answer) = if offset < GICD_SIZE {
-            let answer = if mmio.write {
-                Err(filter.gicd_write(offset, size, stored))
-            } else {
-                Ok(filter.gicd_read(offset, size))
-            };
-            (ExitClass::Gicd, answer)
-        } else {
-            let offset = mmio.ipa.wrapping_sub(self.gicr);
-            if gic::VERSION == 2 || offset >= GICR_SIZE {
-                return None;
-            }
-            let answer = if mmio.write {
-                Err(filter.gicr_write(offset, size, stored))
-            } else {
-                Ok(filter.gicr_read(offset, size))
-            };
-            (ExitClass::Gicr, answer)
-        };
-        let value = match answer {
-            Ok(Answer::Value(value)) => value,
-            Ok(Answer::Read(read)) => filter.shown(&read, gic.filtered_read(&read)),
-            Err(writes) => {
-                perform(gic, &writes);
-                0
-            }
-        };
-        Some((class, value))
+    /// Reads the board.
+    #[inline(never)]
+    fn see(&self, gic: &Gic, read: &Read) -> u64 {
+        self.filter.shown(read, gic.filtered_read(read))
     }
-}
 
-#[inline(never)]
-pub(super) fn perform(gic: &Gic, writes: &Writes) {
-    for write in writes.iter() {
-        gic.filtered_write(write);
+    /// Writes a register of the distributor, or (`private`) of the redistributors; `mmio` has the
+    /// offset in place of the IPA.
+    #[inline(never)]
+    pub(super) fn write(&mut self, gic: &Gic, private: bool, mmio: Mmio, value: u64) {
+        let mut board = gic.filtered();
+        if private && gic::VERSION != 2 {
+            self.filter
+                .gicr_write(&mut board, mmio.ipa, mmio.size(), value);
+        } else {
+            self.filter
+                .gicd_write(&mut board, mmio.ipa, mmio.size(), value);
+        }
+        board.settle();
     }
-    gic.wait_for_writes();
 }

@@ -25,13 +25,20 @@ impl Gppt {
         self.kept = Kept::of(self.mode);
     }
 
+    /// Disables what the guest has enabled, or enables it again.
+    fn withhold(&self, gic: &Gic, withheld: bool) {
+        let mut board = gic.filtered();
+        self.filter.withhold(&mut board, withheld);
+        board.settle();
+    }
+
     /// Saves the CPU interface when EL2 takes the pCPU over: no interrupt of the guest's arrives,
     /// and EL2's interrupts do.
     pub fn save_interface(&mut self, gic: &Gic) {
         if self.kept.0.is_some() {
             return;
         }
-        super::state::perform(gic, &self.filter.withhold(true));
+        self.withhold(gic, true);
         self.kept = Kept(Some(Interface::save()));
         gic.enable(plan().header.board.hyp_timer_intid);
     }
@@ -44,7 +51,7 @@ impl Gppt {
         };
         gic.disable(plan().header.board.hyp_timer_intid);
         kept.restore(self.controls);
-        super::state::perform(gic, &self.filter.withhold(false));
+        self.withhold(gic, false);
     }
 
     /// Returns the mask, priorities and group enables that decide whether an interrupt reaches the

@@ -1,7 +1,7 @@
 //! GPPT on a GICv3: the parts of the CPU interface that trap.
 
 use bulkhead_core::cpu::exit::ec;
-use bulkhead_core::gppt::{Common, Mode, Reclaim, TWO_STEPS, priority, sgi};
+use bulkhead_core::gppt::{Board, Common, Mode, Reclaim, TWO_STEPS, priority, sgi};
 use bulkhead_core::monitor::Gate;
 
 use crate::hw::gic::gppt::Interface;
@@ -100,6 +100,7 @@ impl Gppt {
 
 /// Performs a write of a GPPT VM to ICC_SGI1R_EL1 (`group1`) or to another SGI register. Returns
 /// `false` if the VM is not a GPPT VM.
+#[inline(never)]
 pub fn send_sgi(vcpu: &Vcpu, value: u64, group1: bool) -> bool {
     if vcpu.gppt.is_none() {
         return false;
@@ -151,8 +152,9 @@ pub fn deactivate(vcpu: &Vcpu, intid: u32) -> bool {
     if gic::gppt::common(Common::Control) & TWO_STEPS != 0
         && let Some(write) = gppt.filter.deactivate(intid)
     {
-        vcpu.gic.filtered_write(&write);
-        vcpu.gic.wait_for_writes();
+        let mut board = vcpu.gic.filtered();
+        board.write(write);
+        board.settle();
     }
     true
 }

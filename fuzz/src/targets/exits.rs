@@ -38,18 +38,18 @@ fn run(bytes: &[u8]) {
     let (esr, far, hpfar, spsr) = (input.u64(), input.u64(), input.u64(), input.u64());
     assert!(!exit::words(esr).is_empty());
     assert!(exit::access_register(esr) < 32);
-    if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, far, hpfar) {
-        assert!([1, 2, 4, 8].contains(&mmio.size) && mmio.register < 32);
+    if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, exit::fault_ipa(far, hpfar)) {
+        assert!([1, 2, 4, 8].contains(&mmio.size()) && mmio.register() < 32);
         assert_eq!(mmio.ipa, exit::fault_ipa(far, hpfar));
         let value = input.u64();
-        let bits = 8 * mmio.size as u32;
+        let bits = 8 * mmio.size() as u32;
         let mask = u64::MAX >> (64 - bits);
         assert_eq!(mmio.stored(value), value & mask);
         let loaded = mmio.loaded(value);
         assert_eq!(loaded & mask, value & mask);
-        let negative = mmio.sign_extend && value >> (bits - 1) & 1 != 0;
+        let negative = mmio.sign_extend() && value >> (bits - 1) & 1 != 0;
         let above = loaded >> (bits - 1) >> 1;
-        let width = if mmio.wide || bits == 64 { 64 } else { 32 };
+        let width = if mmio.is_wide() || bits == 64 { 64 } else { 32 };
         let filled = (u64::MAX >> (64 - width)) >> (bits - 1) >> 1;
         assert_eq!(
             above,
@@ -59,10 +59,10 @@ fn run(bytes: &[u8]) {
     }
     // A plain word is one that the whole decoder takes too, as a word.
     if exit::is_plain_word(esr) {
-        let DataAbort::Mmio(mmio) = DataAbort::decode(esr, far, hpfar) else {
+        let DataAbort::Mmio(mmio) = DataAbort::decode(esr, exit::fault_ipa(far, hpfar)) else {
             panic!("a plain word is refused: {esr:#x}");
         };
-        assert!(mmio.size == 4 && !mmio.sign_extend);
+        assert!(mmio.size() == 4 && !mmio.sign_extend());
     }
     let access = SysReg::decode(esr);
     assert!(access.gpr < 32);

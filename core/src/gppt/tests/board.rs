@@ -3,7 +3,7 @@
 
 use std::vec::Vec;
 
-use super::super::{Answer, Filter, Frame, Kind, Read, Write, Writes};
+use super::super::{self as gppt, Answer, Filter, Frame, Kind, Read, Write};
 use crate::vgic::Version;
 
 /// The number of INTIDs of the board.
@@ -104,7 +104,7 @@ impl Board {
         }
     }
 
-    pub fn write(&mut self, write: &Write) {
+    fn perform(&mut self, write: &Write) {
         assert_eq!(write.offset % write.size, 0, "{write:?}");
         let at = self.flat(write.frame, write.offset);
         let value = write.value;
@@ -139,17 +139,25 @@ impl Board {
         }
     }
 
-    pub fn perform(&mut self, writes: Writes) {
-        for write in writes.iter() {
-            self.write(write);
-        }
-    }
-
     /// Returns what the guest reads in the end.
     pub fn answer(&self, filter: &Filter<impl Kind>, answer: Answer) -> u64 {
         match answer {
             Answer::Value(value) => value,
             Answer::Read(read) => filter.shown(&read, self.read(&read)),
         }
+    }
+}
+
+impl gppt::Board for Board {
+    fn write(&mut self, write: Write) {
+        self.perform(&write);
+    }
+}
+
+/// Two boards that get the same writes.
+impl gppt::Board for (&mut Board, &mut Board) {
+    fn write(&mut self, write: Write) {
+        self.0.perform(&write);
+        self.1.perform(&write);
     }
 }

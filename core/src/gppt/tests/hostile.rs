@@ -90,13 +90,12 @@ proptest! {
                 }
                 let what = std::format!("{version:?} {redistributor} {write} {offset:#x} {size} {value:#x}");
                 if write {
-                    let writes = if redistributor {
-                        filter.gicr_write(offset, size, value)
+                    let both = &mut (&mut board, &mut other);
+                    if redistributor {
+                        filter.gicr_write(both, offset, size, value);
                     } else {
-                        filter.gicd_write(offset & 0xffff, size, value)
-                    };
-                    board.perform(writes);
-                    other.perform(writes);
+                        filter.gicd_write(both, offset & 0xffff, size, value);
+                    }
                 } else {
                     let answer = if redistributor {
                         filter.gicr_read(offset, size)
@@ -127,11 +126,12 @@ proptest! {
             for sgi in &board.sgis {
                 prop_assert_eq!(sgi & !0x12_0007, 0, "{:#x}", sgi);
             }
-            let silence = (0..WORDS).map(|word| filter.silence(word));
-            let first = (0..WORDS as u64 * 32).step_by(4);
-            for writes in silence.chain(first.map(|first| filter.forget_priorities(first))) {
-                board.perform(writes);
-                other.perform(writes);
+            let both = &mut (&mut board, &mut other);
+            for word in 0..WORDS {
+                filter.silence(both, word);
+            }
+            for first in (0..WORDS as u64 * 32).step_by(4) {
+                filter.forget_priorities(both, first);
             }
             for (intid, before) in foreign.iter().enumerate() {
                 let irq = &board.irqs[intid];

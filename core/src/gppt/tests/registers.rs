@@ -25,8 +25,7 @@ impl Machine {
     }
 
     fn write(&mut self, offset: u64, size: u64, value: u64) {
-        let writes = self.filter.gicd_write(offset, size, value);
-        self.board.perform(writes);
+        self.filter.gicd_write(&mut self.board, offset, size, value);
     }
 
     /// Reads a word of a bank; on a GICv3 word 0 is in the redistributor.
@@ -50,8 +49,7 @@ impl Machine {
     }
 
     fn set_private(&mut self, offset: u64, size: u64, value: u64) {
-        let writes = self.filter.gicr_write(offset, size, value);
-        self.board.perform(writes);
+        self.filter.gicr_write(&mut self.board, offset, size, value);
     }
 }
 

@@ -360,29 +360,60 @@ impl Gic {
         u64::from(word >> ((read.offset & 3) as u32).wrapping_mul(8))
     }
 
-    /// Performs a write for the filter.
-    pub fn filtered_write(&self, write: &Write) {
-        let frame = self.frame_of(write.frame);
-        match write.size {
-            8 => frame.write64(write.offset, write.value),
-            1 => frame.write8(write.offset, write.value as u8),
-            _ => frame.write(write.offset, write.value as u32),
+    /// Returns what performs writes for the filter. [`Filtered::settle`] comes after them.
+    #[inline(always)]
+    pub const fn filtered(&self) -> Filtered<'_> {
+        Filtered {
+            gic: self,
+            distributor: false,
+            redistributor: false,
         }
-    }
-
-    /// Waits until filtered writes have arrived: what follows them goes another way, for example the
-    /// guest's end of an interrupt that it has just made active.
-    pub fn wait_for_writes(&self) {
-        for word in [0, 32] {
-            let (frame, at) = self.frames.bank(bank::SET_ACTIVE, word);
-            frame.read(at);
-        }
-        dsb();
     }
 
     /// Waits until interrupts that were disabled are so.
     pub fn settle_all(&self) {
         self.frames.settle(0);
         self.frames.settle(32);
+    }
+}
+
+/// Performs writes for the filter of a GPPT VM.
+#[derive(Debug)]
+pub struct Filtered<'a> {
+    gic: &'a Gic,
+    distributor: bool,
+    redistributor: bool,
+}
+
+impl gppt::Board for Filtered<'_> {
+    #[inline(never)]
+    fn write(&mut self, write: Write) {
+        match write.frame {
+            gppt::Frame::Distributor => self.distributor = true,
+            gppt::Frame::Redistributor => self.redistributor = true,
+        }
+        let frame = self.gic.frame_of(write.frame);
+        match write.size {
+            8 => frame.write64(write.offset, write.value),
+            1 => frame.write8(write.offset, write.value as u8),
+            _ => frame.write(write.offset, write.value as u32),
+        }
+    }
+}
+
+impl Filtered<'_> {
+    /// Waits until the writes have arrived: what follows them goes another way, for example the
+    /// guest's end of an interrupt that it has just made active. A frame answers a read after what
+    /// was written to it before.
+    #[inline(never)]
+    pub fn settle(&self) {
+        if self.distributor {
+            self.gic.frames.gicd().read(bank::SET_ACTIVE);
+        }
+        if self.redistributor {
+            let (frame, at) = self.gic.frames.bank(bank::SET_ACTIVE, 0);
+            frame.read(at);
+        }
+        dsb();
     }
 }

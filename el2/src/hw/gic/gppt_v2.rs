@@ -3,7 +3,7 @@
 //! (`docs/adr/0016-gppt.md`): no interrupt of EL2's gets through while the guest has its stage 2
 //! and the CPU interface.
 
-use bulkhead_core::gppt::{Controls, GUEST_SGIS, Read, Write, priority};
+use bulkhead_core::gppt::{Board, Controls, GUEST_SGIS, Read, Write, priority};
 
 use super::super::cpu;
 use super::super::mmio::Registers;
@@ -272,8 +272,28 @@ impl Gic {
         u64::from(word >> ((read.offset & 3) as u32).wrapping_mul(8))
     }
 
-    /// Performs a write for the filter.
-    pub fn filtered_write(&self, write: &Write) {
+    /// Returns what performs writes for the filter. [`Filtered::settle`] comes after them.
+    #[inline(always)]
+    pub const fn filtered(&self) -> Filtered {
+        Filtered { written: false }
+    }
+
+    /// Waits until all writes have reached the distributor.
+    pub fn settle_all(&self) {
+        GICD.read(0);
+    }
+}
+
+/// Performs writes for the filter of a GPPT VM.
+#[derive(Debug)]
+pub struct Filtered {
+    written: bool,
+}
+
+impl Board for Filtered {
+    #[inline(never)]
+    fn write(&mut self, write: Write) {
+        self.written = true;
         if write.offset == SGIR {
             publish();
         }
@@ -282,15 +302,15 @@ impl Gic {
             _ => GICD.write(write.offset, write.value as u32),
         }
     }
+}
 
-    /// Waits until filtered writes have arrived, as on a GICv3.
-    pub fn wait_for_writes(&self) {
-        GICD.read(bank::SET_ACTIVE);
+impl Filtered {
+    /// Waits until the writes have arrived, as on a GICv3.
+    #[inline(never)]
+    pub fn settle(&self) {
+        if self.written {
+            GICD.read(bank::SET_ACTIVE);
+        }
         dsb();
-    }
-
-    /// Waits until all writes have reached the distributor.
-    pub fn settle_all(&self) {
-        GICD.read(0);
     }
 }
