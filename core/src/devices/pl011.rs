@@ -275,6 +275,41 @@ mod tests {
     }
 
     #[test]
+    fn the_line_is_told_when_it_moves_and_a_byte_says_when_that_may_be() {
+        let (mut uart, streams) = (Pl011::new(), Streams::default());
+        uart.write(&streams, IMSC, INT_TX | INT_RT);
+        assert_eq!(uart.moved_line(&streams), None, "it was low before");
+        assert!(uart.write(&streams, DR, 0x41).line);
+        assert_eq!(uart.moved_line(&streams), Some(true));
+        assert!(!uart.write(&streams, DR, 0x41).line, "it stays up");
+        assert_eq!(uart.moved_line(&streams), None);
+        uart.write(&streams, 0x44, INT_TX);
+        assert_eq!(uart.moved_line(&streams), Some(false));
+        assert!(uart.write(&streams, DR, 0x41).line, "sent again");
+        assert_eq!(uart.moved_line(&streams), Some(true));
+        // The byte behind which less than the threshold is free is the one that lowers it.
+        let falls = (4..1025).find(|_| uart.write(&streams, DR, 0x41).line);
+        assert_eq!(falls, Some(1024 - SPACE as usize + 1));
+        assert_eq!(uart.moved_line(&streams), Some(false));
+        streams.input.push(1);
+        assert_eq!(uart.moved_line(&streams), Some(true));
+    }
+
+    #[test]
+    fn the_drainer_hears_of_the_first_byte_the_end_of_a_line_and_a_full_stream() {
+        let (mut uart, streams) = (Pl011::new(), Streams::default());
+        assert!(uart.write(&streams, DR, 0x41).output);
+        assert!(!uart.write(&streams, DR, 0x41).output);
+        assert!(uart.write(&streams, DR, b'\n'.into()).output);
+        let full = (4..1025).find(|_| uart.write(&streams, DR, 0x41).output);
+        assert_eq!(full, Some(769), "more than three quarters");
+        streams.eager.store(1, Relaxed);
+        while streams.output.pop().is_some() {}
+        uart.write(&streams, DR, 0x41);
+        assert!(uart.write(&streams, DR, 0x41).output, "at once");
+    }
+
+    #[test]
     fn the_receive_interrupt_is_up_while_bytes_wait() {
         let (mut uart, streams) = (Pl011::new(), Streams::default());
         uart.write(&streams, IMSC, INT_RX | INT_RT);

@@ -101,6 +101,8 @@ impl Cpu {
         off: bool,
     ) -> Notify {
         if vcpu == self.number {
+            // As in [`pending`].
+            fence(SeqCst);
             self.private_changed(dist, host);
             self.sync_lrs(dist, host, 1)
         } else if off {

@@ -3,7 +3,10 @@
 //! a GICv3 word 0 is in the redistributor and reads as zero here (IHI 0048B, 4.3; IHI 0069H, 12.8
 //! and 12.9).
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::{
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 
 use super::bits::BANKS;
 use super::query::State;
@@ -271,6 +274,9 @@ impl Cpu {
         if before == now {
             return Notify::NOBODY;
         }
+        // Who makes an interrupt pending executes a fence, too, before it reads whether its group is
+        // enabled.
+        fence(SeqCst);
         let notify = dist.mark_groups(self.number, before & !now != 0);
         self.hot_changed(dist);
         notify | self.sync_lrs(dist, host, ALL)

@@ -14,6 +14,8 @@
 //! | | the latch read before `held` is given up | [`what_comes_again_while_another_has_it_is_not_lost_at_its_end`] |
 //! | routes | no fence behind the new owner, or before the owners are read | [`an_spi_that_is_posted_while_it_is_routed_elsewhere_is_not_lost`] |
 //! | | no fence in `changed` | [`what_is_made_pending_by_a_register_while_it_is_routed_elsewhere_is_not_lost`] |
+//! | pending by a register | whether it is deliverable read before the latch is set, or without a fence between; no fence behind the group enables | [`what_a_register_makes_pending_while_it_becomes_deliverable_comes`] |
+//! | | no fence behind a group of an SGI | [`an_sgi_that_a_sibling_makes_pending_while_it_becomes_deliverable_comes`] |
 //! | configuration | no fence behind an enable | [`what_is_enabled_while_it_is_posted_comes`] |
 //! | | no fence behind a priority or a group | [`what_is_configured_while_it_is_taken_is_as_configured`] |
 //! | active state | a request to clear taken with the one before it | [`of_two_writes_about_active_state_the_last_counts`] |
@@ -251,6 +253,76 @@ fn what_is_enabled_while_it_is_posted_comes() {
         settle(&mut vcpus, 0);
         is_first(&mut vcpus);
     });
+}
+
+#[test]
+fn what_a_register_makes_pending_while_it_becomes_deliverable_comes() {
+    fn disabled(vcpus: &mut [Vcpu; 2]) {
+        vcpus[0].write(ICENABLER, BIT);
+    }
+    fn in_a_group_that_is_off(vcpus: &mut [Vcpu; 2]) {
+        vcpus[0].write(CTLR, 2);
+        settle(vcpus, 0);
+    }
+    fn pend(vcpu: &mut Vcpu) {
+        vcpu.write(ISPENDR, BIT);
+    }
+    fn enable(vcpu: &mut Vcpu) {
+        vcpu.write(ISENABLER, BIT);
+    }
+    // Either may be the owner. The group that is off is enabled, or the SPI moves to the other.
+    at_once::<false>(disabled, pend, enable, is_first);
+    at_once::<false>(disabled, enable, pend, is_first);
+    at_once::<false>(
+        in_a_group_that_is_off,
+        pend,
+        |second| second.write(IGROUPR, BIT),
+        is_first,
+    );
+    at_once::<false>(
+        in_a_group_that_is_off,
+        |first| first.write(CTLR, 3),
+        pend,
+        is_first,
+    );
+    at_once::<false>(
+        in_a_group_that_is_off,
+        pend,
+        |second| second.write(CTLR, 3),
+        is_first,
+    );
+}
+
+#[test]
+fn an_sgi_that_a_sibling_makes_pending_while_it_becomes_deliverable_comes() {
+    const SGI: u32 = 7;
+    fn private(vcpu: &mut Vcpu, offset: u64) {
+        let Vcpu {
+            dist, cpu, board, ..
+        } = vcpu;
+        let (answer, whom) = cpu.gicr_write(dist, board, 0x1_0000 + offset, 4, 1 << SGI);
+        assert_eq!(answer, Answer::Value(0));
+        vcpu.tell(whom);
+    }
+    fn is_pending(vcpus: &mut [Vcpu; 2]) {
+        assert_eq!(vcpus[0].has(SGI), lr::PENDING);
+    }
+    at_once::<false>(
+        |_| (),
+        |first| private(first, 0x100),
+        |second| private(second, 0x200),
+        is_pending,
+    );
+    at_once::<false>(
+        |vcpus| {
+            private(&mut vcpus[0], 0x100);
+            vcpus[0].write(CTLR, 2);
+            settle(vcpus, 0);
+        },
+        |first| private(first, 0x80),
+        |second| private(second, 0x200),
+        is_pending,
+    );
 }
 
 #[test]
