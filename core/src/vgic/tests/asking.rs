@@ -309,6 +309,27 @@ fn wfi_ends_for_what_the_guest_can_take() {
     wakes::<false>();
 }
 
+fn disabled_while_it_waits<const V: bool>() {
+    let mut vm = Vm::<V>::ready(1, 4, &[]);
+    for sgi in 1..5 {
+        vm.sgi(0, 1, sgi);
+    }
+    assert!(vm.boards[0].asked.refill, "one waits");
+    // The guest has ended the others, and EL2 has not been told yet.
+    vm.boards[0].lrs.fill(0);
+    let waits = (1..5).find(|n| vm.read_bits(0, 4, 0) >> n & 1 != 0);
+    vm.bits(0, 3, 0, 1 << waits.expect("one waits"));
+    assert!(!vm.cpus[0].is_called(&vm.boards[0], 3, 0x100));
+    assert!(!vm.boards[0].asked.refill);
+    assert_eq!(vm.boards[0].held().count(), 0);
+}
+
+#[test]
+fn what_is_disabled_while_it_waits_wakes_nobody() {
+    disabled_while_it_waits::<true>();
+    disabled_while_it_waits::<false>();
+}
+
 fn held_elsewhere<const V: bool>() {
     let mut vm = Vm::<V>::ready(2, 4, &[]);
     vm.bits(0, 2, 1, 2);

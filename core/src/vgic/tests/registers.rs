@@ -12,6 +12,36 @@ type Row = (u64, Option<u32>, u32);
 
 const ALL: Option<u32> = Some(u32::MAX);
 
+fn ends_of_priorities<const V: bool>() {
+    let mut vm = Vm::<V>::new(1, 4, &[]);
+    for n in 0..8 {
+        vm.priority(0, 32 + n, 0x40);
+    }
+    // Before the first and behind the last register; behind it, a GICv2 has GICD_ITARGETSR0.
+    for offset in [0x3fc, 0x7fc, 0x800] {
+        vm.gicd(0, offset, 0x5858_5858);
+    }
+    let private = if V {
+        vm.gicd_read(0, 0x400)
+    } else {
+        vm.gicr_read(0, 0, 0x1_0400)
+    };
+    assert_eq!(private, 0);
+    assert_eq!(vm.gicd_read(0, 0x420), 0x4040_4040);
+    // A byte and a word change the priorities that they name, and no neighbour.
+    vm.gicd(0, 0x424, 0x4858_6878);
+    vm.gicd_sized(0, 0x422, 1, 0x80);
+    assert_eq!(vm.gicd_read(0, 0x420), 0x4080_4040);
+    assert_eq!(vm.gicd_read(0, 0x424), 0x4858_6878);
+    assert_eq!(vm.gicd_read(0, 0x428), 0);
+}
+
+#[test]
+fn a_write_beside_the_priorities_changes_none() {
+    ends_of_priorities::<true>();
+    ends_of_priorities::<false>();
+}
+
 #[test]
 fn distributor_of_a_gicv3() {
     let mut vm = V3::new(4, 4, &[(40, 140, false)]);
