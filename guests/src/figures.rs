@@ -90,8 +90,23 @@ pub const ACCESSES: [(u64, &str); 3] = [
     (GPPT_SGI, "gppt_sgi"),
 ];
 
-/// All groups: those of `bench` in its order, then those of `vcpu-switch-cost`.
-pub const FIGURES: [Figure; 21] = [
+/// Sleep until the timer on a pCPU that another VM uses, too, which sleeps as well.
+pub const WFI_SHARED: u64 = 25;
+/// SGI to a sibling on the same pCPU that sleeps, and one back.
+pub const SGI_SAME_PCPU: u64 = 26;
+/// WFI, until the first instruction of the vCPU that runs next.
+pub const VCPU_SWITCH_WFI: u64 = 27;
+/// Timer of a vCPU that sleeps and ends the turn of another, until it is back behind its WFI.
+pub const VCPU_SWITCH_WAKE: u64 = 28;
+/// Timer of a vCPU that does not get its turn then.
+pub const TIMER_AWAY: u64 = 29;
+/// Sleep until the timer of a server that has its pCPU alone.
+pub const SERVER_ALONE: u64 = 30;
+/// [`VCPU_SWITCH`] of three vCPUs whose timers are armed.
+pub const VCPU_SWITCH_TIMER: u64 = 31;
+
+/// All groups: those of `bench` in its order, then those of `vcpu-switch-cost` and `sleep-cost`.
+pub const FIGURES: [Figure; 28] = [
     Figure {
         id: HVC_NULL,
         name: "hvc_null",
@@ -240,5 +255,55 @@ pub const FIGURES: [Figure; 21] = [
         operation: "start or end of a server's budget to first instruction of the next vCPU",
         operations: 100,
         events: 2,
+    },
+    Figure {
+        id: WFI_SHARED,
+        name: "wfi_shared",
+        operation: "sleep and wake on a pCPU that another VM uses, too",
+        operations: OPERATIONS,
+        events: 1,
+    },
+    Figure {
+        id: SGI_SAME_PCPU,
+        name: "sgi_same_pcpu",
+        operation: "SGI to a sibling asleep on the same pCPU, one way",
+        operations: OPERATIONS,
+        events: 2,
+    },
+    Figure {
+        id: VCPU_SWITCH_WFI,
+        name: "vcpu_switch_wfi",
+        operation: "WFI to first instruction of the next vCPU",
+        operations: 100,
+        events: 1,
+    },
+    Figure {
+        id: VCPU_SWITCH_WAKE,
+        name: "vcpu_switch_wake",
+        operation: "timer of a vCPU asleep that ends the turn of another, to its return from WFI",
+        operations: 100,
+        events: 1,
+    },
+    // All three.
+    Figure {
+        id: VCPU_SWITCH_TIMER,
+        name: "vcpu_switch_timer",
+        operation: "end of a turn to first instruction of the next vCPU, of three whose timers are armed",
+        operations: 100,
+        events: 3,
+    },
+    Figure {
+        id: TIMER_AWAY,
+        name: "timer_away",
+        operation: "timer of a vCPU that is away and does not get its turn",
+        operations: 100,
+        events: 1,
+    },
+    Figure {
+        id: SERVER_ALONE,
+        name: "server_alone",
+        operation: "sleep and wake of a server that has its CPU alone",
+        operations: OPERATIONS,
+        events: 1,
     },
 ];

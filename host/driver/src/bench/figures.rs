@@ -304,7 +304,8 @@ mod tests {
             page_pool_pages: 11,
             ..header.image
         };
-        let latencies = ["sgi_sibling_wfi", "restart"].map(|name| (name.to_owned(), 240));
+        let latencies =
+            ["sgi_sibling_wfi", "restart", "timer_sleeper"].map(|name| (name.to_owned(), 240));
         let run = Run {
             profile: profile.clone(),
             latencies: latencies.into(),

@@ -67,6 +67,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         for turns in Subject::build_turns(gic)? {
             let turns = turns.run(&el2)?;
             run.profile.figures.extend(turns.profile.figures);
+            run.latencies.extend(turns.latencies);
         }
         Ok::<_, Failure>((run, el2))
     };

@@ -1,5 +1,5 @@
-//! The systems that are measured: one VM with the `bench` guest, and two with the `vcpu-switch-cost` guest on one CPU,
-//! both fair or one a server.
+//! The systems that are measured: one VM with the `bench` guest; two with the `vcpu-switch-cost` guest on one CPU, both
+//! fair or one a server, and three; two with the `sleep-cost` guest on one CPU, and a server with it alone.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,6 +32,12 @@ const TURNS: &str = "lab/systems/bench-switch.toml";
 const TURNS_V2: &str = "lab/systems/bench-switch-gicv2.toml";
 const SERVER: &str = "lab/systems/bench-server.toml";
 const SERVER_V2: &str = "lab/systems/bench-server-gicv2.toml";
+const TIMERS: &str = "lab/systems/bench-switch-timer.toml";
+const TIMERS_V2: &str = "lab/systems/bench-switch-timer-gicv2.toml";
+const SLEEP: &str = "lab/systems/bench-sleep.toml";
+const SLEEP_V2: &str = "lab/systems/bench-sleep-gicv2.toml";
+const ALONE: &str = "lab/systems/bench-alone.toml";
+const ALONE_V2: &str = "lab/systems/bench-alone-gicv2.toml";
 const DEMO: &str = "systems/demo.toml";
 /// Frequency of the counter at which one tick is one instruction.
 pub(super) const COUNTER: &str = ",cntfrq=1000000000";
@@ -98,19 +104,22 @@ impl Subject {
         Self::of(system, "bench", last)
     }
 
-    /// Builds the systems in which two vCPUs share a pCPU.
+    /// Builds the systems in which vCPUs share a pCPU or have a part of it.
     ///
     /// # Errors
     ///
     /// Something can't be built, or a tool is missing.
-    pub fn build_turns(gic: Gic) -> Result<[Self; 2], Failure> {
+    pub fn build_turns(gic: Gic) -> Result<Vec<Self>, Failure> {
         let systems = match gic {
-            Gic::V3 => [TURNS, SERVER],
-            Gic::V2 => [TURNS_V2, SERVER_V2],
+            Gic::V3 => [TURNS, SERVER, TIMERS, SLEEP, ALONE],
+            Gic::V2 => [TURNS_V2, SERVER_V2, TIMERS_V2, SLEEP_V2, ALONE_V2],
         };
-        let guest = "vcpu-switch-cost";
-        let [fair, server] = systems.map(|system| Self::of(system, guest, format!("{guest}: ")));
-        Ok([fair?, server?])
+        let guests = ["vcpu-switch-cost", "sleep-cost"];
+        let [switch, sleep] = guests.map(|guest| (guest, format!("{guest}: all seen")));
+        let guests = [&switch, &switch, &switch, &sleep, &sleep];
+        let each = systems.into_iter().zip(guests);
+        each.map(|(system, (guest, last))| Self::of(system, guest, last.clone()))
+            .collect()
     }
 
     fn of(system: &str, guest: &str, last: String) -> Result<Self, Failure> {
