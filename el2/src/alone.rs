@@ -2,6 +2,8 @@
 //! leaves it. This module takes the place of `sched.rs` in the profile `static`, whose plans have no
 //! other vCPUs (`bulkhead_core::plan`, invariant `profile`).
 
+use bulkhead_core::vgic::Notify;
+
 use crate::hw::state::IDLE;
 use crate::hw::{firmware, gic, thread, upcall};
 use crate::pcpu::POLLS;
@@ -89,6 +91,11 @@ pub const fn timer_fired(_: &mut Vcpu, _now: u64) -> bool {
 
 /// Does nothing: there are no limits.
 pub fn apply_limits(_: &mut Vcpu) {}
+
+/// Notifies a sibling, which is not on this pCPU.
+pub fn notify_one(vcpu: &mut Vcpu, whom: Notify) {
+    vcpu.notify(whom);
+}
 
 /// Does nothing: the pCPU has no vCPU that does not run.
 pub fn on_mail(_: &mut Vcpu) {}

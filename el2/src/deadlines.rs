@@ -38,5 +38,5 @@ pub fn set_timer(vcpu: &mut Vcpu) {
 pub fn next_deadline(vcpu: &Vcpu, pcpu: &mut Pcpu) -> u64 {
     let next = |deadlines: &Deadlines| deadlines.next().unwrap_or(u64::MAX);
     pcpu.rest = next(&vcpu.deadlines).min(pcpu.due);
-    pcpu.rest.min(pcpu.turn.until)
+    pcpu.rest.min(pcpu.until)
 }

@@ -6,7 +6,7 @@ use bulkhead_abi::plan::PAGE;
 use bulkhead_core::cpu::exit::{self, Mmio};
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::devices::pl011::{self, Effect, Pl011};
-use bulkhead_core::vgic::{self, Answer, GICD_SIZE, Version};
+use bulkhead_core::vgic::{self, Answer, GICD_SIZE, Notify, Version};
 
 use crate::console::state::output_waits;
 use crate::emulated::{Done, line};
@@ -19,26 +19,25 @@ use crate::{deadlines, doorbell, gppt, mailbox, timed};
 const SGIR: u64 = 0xf00;
 
 /// Performs an access to a word of the distributor on the fast path, which is for SGIs and for
-/// accesses that change nothing but a register of the guest. `None` for any other access.
+/// accesses that change nothing but a register of the guest. `None` for any other access. The caller
+/// notifies the siblings that are returned, if any.
 #[inline(always)]
-pub fn gicd_fast(vcpu: &mut Vcpu, vm: &Vm, offset: u64, esr: u64) -> Option<ExitClass> {
+pub fn gicd_fast(vcpu: &mut Vcpu, vm: &Vm, offset: u64, esr: u64) -> Option<(ExitClass, Notify)> {
     let register = exit::access_register(esr);
     if !exit::is_store(esr) {
         let value = vm.dist.read_fast(offset)?;
         vcpu.frame.set(register, u64::from(value));
-        return Some(ExitClass::Gicd);
+        return Some((ExitClass::Gicd, Notify::NOBODY));
     }
     let value = vcpu.frame.get(register) as u32;
     if gic::VIRTUAL == Version::V2 && offset == SGIR {
         let whom = vcpu.vgic.send_sgir_fast(&vm.dist, &mut vcpu.gic, value)?;
-        if !vcpu.notify_one(whom) {
-            vcpu.notify(whom);
-        }
-        return Some(ExitClass::Sgi);
+        let told = vcpu.notify_one(whom);
+        return Some((ExitClass::Sgi, if told { Notify::NOBODY } else { whom }));
     }
     vm.dist
         .changes_nothing(offset, value)
-        .then_some(ExitClass::Gicd)
+        .then_some((ExitClass::Gicd, Notify::NOBODY))
 }
 
 /// Performs an access to a word of the UART if it is a read of its flags.

@@ -50,6 +50,12 @@ impl Exit {
             .count(class, self.begin, reg::cycles(), self.pc, self.esr);
     }
 
+    /// Resumes the guest like [`Self::next`], by a call.
+    fn next_rare(self, vcpu: &mut Vcpu, class: ExitClass) {
+        reg::set_elr(self.pc.wrapping_add(4));
+        self.stay_rare(vcpu, class);
+    }
+
     /// Resumes the guest like [`Self::stay`], by a call: for exits so rare that they share the code.
     #[inline(never)]
     fn stay_rare(self, vcpu: &mut Vcpu, class: ExitClass) {
@@ -107,14 +113,16 @@ fn other_synchronous(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
 
 /// Handles WFI and WFE that trap, which depends on the turn of the vCPU.
 fn wait(vcpu: &mut Vcpu, exit: Exit) {
-    exit.next(vcpu, ExitClass::Wfx);
+    exit.next_rare(vcpu, ExitClass::Wfx);
     // ESR_EL2.TI: WFI, WFE, and WFIT and WFET, which the guest does not have and which may end at
     // once.
     match exit.esr & 3 {
-        0 if gppt::wait(vcpu) => {}
+        0 if vcpu.gppt.is_some() && gppt::wait(vcpu) => {}
         0 => {
             sched::wait(vcpu);
-            lifecycle::do_exit_work(vcpu);
+            if vcpu.exit_work {
+                lifecycle::do_exit_work(vcpu);
+            }
         }
         1 => sched::yield_cpu(vcpu),
         _ => {}
@@ -129,7 +137,7 @@ fn call(vcpu: &mut Vcpu, exit: Exit, class: ExitClass) {
     if smc {
         reg::set_elr(exit.pc.wrapping_add(4));
     }
-    exit.stay(vcpu, class);
+    exit.stay_rare(vcpu, class);
     match after {
         After::Return => {}
         After::Yield => sched::yield_cpu(vcpu),
@@ -149,7 +157,10 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
         let offset = ipa.wrapping_sub(vcpu.ipas.gicd);
         if offset < GICD_SIZE {
             return match devices::gicd_fast(vcpu, vm, offset, esr) {
-                Some(class) => exit.next(vcpu, class),
+                Some((_, beside)) if !beside.is_empty() => {
+                    notify_beside(vcpu, beside, esr, exit.begin, exit.pc);
+                }
+                Some((class, _)) => exit.next(vcpu, class),
                 None => gicd_word(vcpu, esr, exit.begin, exit.pc, offset),
             };
         }
@@ -246,7 +257,7 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
                 .send_sgi_fast(&vm.dist, &mut vcpu.gic, vcpu.frame.get(trapped.gpr))
     {
         if !vcpu.notify_one(whom) {
-            return notify_by_spi(vcpu, whom, esr, exit.begin, exit.pc);
+            return notify_beside(vcpu, whom, esr, exit.begin, exit.pc);
         }
         return exit.next(vcpu, ExitClass::Sgi);
     }
@@ -262,13 +273,14 @@ pub fn system_register(vcpu: &mut Vcpu, esr: u64) {
     other_system_register(vcpu, esr, exit.begin, exit.pc)
 }
 
-/// Handles the end of an SGI to a sibling that an SPI replaces.
-#[cold]
+/// Handles the end of an SGI to a sibling on this pCPU, or of one that an SPI replaces.
 #[inline(never)]
-fn notify_by_spi(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
-    vcpu.notify(whom);
-    reg::set_elr(pc.wrapping_add(4));
-    Exit { begin, pc, esr }.stay_rare(vcpu, ExitClass::Sgi);
+fn notify_beside(vcpu: &mut Vcpu, whom: Notify, esr: u64, begin: u64, pc: u64) {
+    sched::notify_one(vcpu, whom);
+    Exit { begin, pc, esr }.next_rare(vcpu, ExitClass::Sgi);
+    if vcpu.exit_work {
+        lifecycle::do_exit_work(vcpu);
+    }
 }
 
 /// Handles a write of ICC_SGI1R_EL1 off the fast path.
@@ -290,7 +302,7 @@ fn other_system_register(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
     let exit = Exit { begin, pc, esr };
     let trapped = SysReg::decode(exit.esr);
     match access_register(vcpu, trapped) {
-        Some(class) => exit.next(vcpu, class),
+        Some(class) => exit.next_rare(vcpu, class),
         None => exit.inject(vcpu, ExitClass::SysReg, Fault::Undefined),
     }
 }
@@ -429,7 +441,7 @@ fn finish_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken, class: ExitClass)
         pc: reg::elr(),
         esr: u64::from(taken.intid()),
     };
-    exit.stay(vcpu, class);
+    exit.stay_rare(vcpu, class);
     if vcpu.exit_work {
         lifecycle::do_exit_work(vcpu);
     }

@@ -63,7 +63,7 @@ pub fn crash_by_serror(vcpu: &mut Vcpu, esr: u64) -> ! {
 
 /// Does the exit work before the guest goes on: gives another vCPU its turn, and stops a vCPU whose
 /// VM is paused or stopping.
-#[inline(always)]
+#[inline(never)]
 pub fn do_exit_work(vcpu: &mut Vcpu) {
     sched::yield_point(vcpu);
     vcpu.exit_work = false;

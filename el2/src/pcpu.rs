@@ -5,7 +5,7 @@ use bulkhead_abi::plan::{CpuPolicy, MAX_VMS, PAGE};
 use bulkhead_core::devices::deadlines::{Deadlines, Purpose};
 use bulkhead_core::sched::balance::{Balancer, Move};
 use bulkhead_core::sched::bound::DRAIN_NS;
-use bulkhead_core::sched::{SLOTS, Scheduler, Turn};
+use bulkhead_core::sched::{SLOTS, Scheduler};
 use bulkhead_core::vgic::WORDS;
 
 use crate::console::state::Console;
@@ -45,8 +45,8 @@ pub struct RunSlot {
 pub struct Pcpu {
     /// The scheduler.
     pub sched: Scheduler,
-    /// The last decision of the scheduler.
-    pub turn: Turn,
+    /// The end of the turn: the time at which the scheduler must be asked again.
+    pub until: u64,
     /// Whether the scheduler must be asked again before a guest goes on.
     pub look_again: bool,
     /// Whether WFI and WFE trap.
@@ -119,12 +119,7 @@ impl Pcpu {
         let drains = plan().pcpus.get(index).is_some_and(|row| row.service != 0);
         Self {
             sched: Scheduler::new(timer::milliseconds(ROUND_MS)),
-            turn: Turn {
-                slot: None,
-                until: u64::MAX,
-                trap_wfi: false,
-                trap_wfe: false,
-            },
+            until: u64::MAX,
             look_again: false,
             traps: [false; 2],
             scale: (1_000_000_000u64 << 32)
@@ -192,16 +187,23 @@ impl Pcpu {
         }
     }
 
-    /// Clears the wake times of the vCPUs in `slots`, one bit for each, all of which have passed.
-    pub fn clear_wakes(&mut self, slots: u32) {
-        for (slot, run_slot) in self.run_slots.iter_mut().enumerate() {
-            if let Some(run_slot) = run_slot.as_mut()
-                && slots.wrapping_shr(slot as u32) & 1 != 0
-            {
-                run_slot.wakes_at = u64::MAX;
+    /// Clears the wake times that have passed. Returns the slots of their vCPUs, one bit for each.
+    #[inline(always)]
+    pub fn take_wakes(&mut self, now: u64) -> u32 {
+        let (mut found, mut bit) = (0, 1u32);
+        self.soonest = u64::MAX;
+        for run_slot in self.run_slots.iter_mut().take(self.used) {
+            if let Some(run_slot) = run_slot {
+                if run_slot.wakes_at <= now {
+                    run_slot.wakes_at = u64::MAX;
+                    found |= bit;
+                }
+                self.soonest = self.soonest.min(run_slot.wakes_at);
             }
+            bit = bit.wrapping_shl(1);
         }
-        self.look_for_soonest();
+        self.is_due_at();
+        found
     }
 
     #[inline(never)]

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use bulkhead_abi::plan::CpuPolicy;
 use bulkhead_core::sched::{Policy, SLOTS};
-use bulkhead_core::vgic::{VTIMER, WORDS};
+use bulkhead_core::vgic::{Notify, VTIMER, WORDS};
 
 use crate::hw::state::IDLE;
 use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer, upcall};
@@ -99,7 +99,7 @@ fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
 /// Asks the scheduler which thread runs and switches to it. Returns when this thread has its turn
 /// again.
 pub fn reschedule(vcpu: &mut Vcpu) {
-    switch_to_next(vcpu, Why::Look);
+    switch_to_next(vcpu, Why::Look(timer::now()));
 }
 
 /// Ends the turn of this vCPU at `now`, like [`reschedule`], but only where nothing else has
@@ -123,8 +123,8 @@ pub fn go_on(vcpu: &mut Vcpu) {
 /// The reason for which a thread asks the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// Something has happened that may change whose turn it is.
-    Look,
+    /// Something has happened that may change whose turn it is; the time now.
+    Look(u64),
     /// The turn of the thread has ended, at this time.
     Over(u64),
     /// The thread has its turn, and has just come to the pCPU.
@@ -145,22 +145,23 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
     let mut rests = None;
     let mut is_new = false;
     // First, because it is the most frequent case.
-    let known = match why {
-        Why::Over(now) => next_after_turn(pcpu, now),
-        _ => None,
+    let (known, now) = match why {
+        Why::Over(now) => (next_after_turn(pcpu, now), now),
+        Why::Look(now) => (None, now),
+        Why::Comes => (None, 0),
     };
-    if known.is_none() && why == Why::Comes {
+    if why == Why::Comes {
         if let Some(place) = pcpu.resting.get_mut(comes.slot) {
             *place = None;
         }
     } else {
-        let slot = known.unwrap_or_else(|| pick_next(pcpu));
+        let slot = known.unwrap_or_else(|| pick_next(pcpu, now));
         if slot == comes.slot {
             comes.pcpu = Some(pcpu);
             return deadlines::set_timer(comes);
         }
         vcpu_put(comes, pcpu);
-        if why == Why::Look {
+        if matches!(why, Why::Look(_)) {
             pcpu = thread::switch(pcpu, comes.slot, slot);
         } else {
             thread::discard_stack(comes, pcpu);
@@ -203,22 +204,28 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
 #[inline(always)]
 fn next_after_turn(pcpu: &mut Pcpu, now: u64) -> Option<usize> {
     let (slot, until) = pcpu.sched.end_turn(now)?;
-    pcpu.turn.until = until;
+    pcpu.until = until;
     Some(slot)
 }
 
 /// Asks the scheduler for the slot that runs now, or [`IDLE`], and sets the traps of WFI and WFE as
 /// it says.
 #[inline(never)]
-fn pick_next(pcpu: &mut Pcpu) -> usize {
+fn pick_next(pcpu: &mut Pcpu, now: u64) -> usize {
     pcpu.look_again = false;
-    pcpu.turn = pcpu.sched.next(timer::now());
-    let traps = [pcpu.turn.trap_wfi, pcpu.turn.trap_wfe];
+    let turn = pcpu.sched.next(now);
+    pcpu.until = turn.until;
+    set_traps(pcpu, [turn.trap_wfi, turn.trap_wfe]);
+    turn.slot.unwrap_or(IDLE)
+}
+
+/// Sets whether WFI and WFE trap.
+#[inline(never)]
+fn set_traps(pcpu: &mut Pcpu, traps: [bool; 2]) {
     if traps != pcpu.traps {
         pcpu.traps = traps;
         cpu::trap_waits(traps[0], traps[1]);
     }
-    pcpu.turn.slot.unwrap_or(IDLE)
 }
 
 /// Leaves the pCPU because the vCPU has nothing to do until it is woken. Returns when it has been
@@ -245,14 +252,20 @@ pub fn yield_point(vcpu: &mut Vcpu) {
     }
 }
 
-/// Wakes the vCPUs of this pCPU in `slots`, one bit for each, which have something to do.
-fn wake_all(vcpu: &mut Vcpu, slots: u32) {
-    if slots != 0
-        && let Some(pcpu) = vcpu.pcpu.as_deref_mut()
-        && pcpu.sched.wake_all(slots, timer::now())
+/// Wakes the vCPUs of this pCPU in `slots`, one bit for each, which have something to do. The turn of
+/// the running one may end earlier then: the caller sets EL2's timer.
+#[inline(never)]
+fn wake_all(vcpu: &mut Vcpu, slots: u32, now: u64) {
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut()
+        && pcpu.sched.wake_all(slots, now)
     {
-        pcpu.look_again = true;
-        vcpu.exit_work = true;
+        if let Some(until) = pcpu.sched.keep(now) {
+            pcpu.until = until;
+            set_traps(pcpu, [true; 2]);
+        } else {
+            pcpu.look_again = true;
+            vcpu.exit_work = true;
+        }
     }
 }
 
@@ -418,23 +431,33 @@ const fn bit(slot: usize) -> u32 {
     1u32.wrapping_shl(slot as u32)
 }
 
+/// Delivers SPIs that arrived for the vCPU.
+#[inline(never)]
+fn raise_all(vcpu: &mut Vcpu, vm: &vm::Vm, words: [u32; WORDS]) {
+    for (word, bits) in (0u32..).zip(words) {
+        let mut rest = bits;
+        while rest != 0 {
+            let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
+            rest &= rest.wrapping_sub(1);
+            let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, intid);
+            vcpu.notify(whom);
+        }
+    }
+}
+
 /// Delivers what arrived for the vCPU while it did not run: SPIs, SGIs of siblings, messages.
 #[inline(never)]
 fn catch_up(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
     let arrived = vcpu.pcpu.as_deref_mut().and_then(|pcpu| {
         pcpu.pending &= !bit(slot);
-        Some(core::mem::take(&mut pcpu.run_slot(slot)?.arrived))
+        let arrived = &mut pcpu.run_slot(slot)?.arrived;
+        let any = arrived.iter().fold(0, |any, word| any | word);
+        (any != 0).then(|| core::mem::take(arrived))
     });
-    if let (Some(vm), Some(words)) = (vcpu.vm(), arrived) {
-        for (word, bits) in (0u32..).zip(words) {
-            let mut rest = bits;
-            while rest != 0 {
-                let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
-                rest &= rest.wrapping_sub(1);
-                let whom = vcpu.vgic.raise(&vm.dist, &mut vcpu.gic, intid);
-                vcpu.notify(whom);
-            }
+    if let Some(vm) = vcpu.vm() {
+        if let Some(words) = arrived {
+            raise_all(vcpu, vm, words);
         }
         if vcpu.runs && vm.dist.calls(vcpu.number) {
             let whom = vcpu.vgic.on_notify(&vm.dist, &mut vcpu.gic);
@@ -472,14 +495,17 @@ fn mark_pending(vcpu: &mut Vcpu, found: u32) {
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
         pcpu.pending |= found;
     }
-    wake_all(vcpu, found);
+    if found != 0 {
+        wake_all(vcpu, found, timer::now());
+        deadlines::set_timer(vcpu);
+    }
 }
 
 /// Whether EL2's timer has fired for the end of the turn only.
 #[inline(always)]
 pub fn is_over(vcpu: &Vcpu, now: u64) -> bool {
     let pcpu = vcpu.pcpu.as_deref();
-    pcpu.is_some_and(|pcpu| now < pcpu.rest && now >= pcpu.turn.until)
+    pcpu.is_some_and(|pcpu| now < pcpu.rest && now >= pcpu.until)
 }
 
 /// Handles EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over.
@@ -492,8 +518,8 @@ pub fn timer_fired(vcpu: &mut Vcpu, now: u64) -> bool {
     let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
         return false;
     };
-    if now >= pcpu.turn.until {
-        pcpu.turn.until = u64::MAX;
+    if now >= pcpu.until {
+        pcpu.until = u64::MAX;
         pcpu.look_again = true;
         vcpu.exit_work = true;
     }
@@ -502,11 +528,10 @@ pub fn timer_fired(vcpu: &mut Vcpu, now: u64) -> bool {
 
 #[inline(never)]
 fn wake_due(vcpu: &mut Vcpu, now: u64) {
-    let found = slots(vcpu, |run_slot| run_slot.wakes_at <= now);
     if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
-        pcpu.clear_wakes(found);
+        let found = pcpu.take_wakes(now);
+        wake_all(vcpu, found, now);
     }
-    wake_all(vcpu, found);
 }
 
 /// Handles the SGI of a sibling for vCPUs of this pCPU that do not run.
@@ -516,6 +541,20 @@ pub fn on_sibling_sgi(vcpu: &mut Vcpu) {
             .dist
             .calls(run_slot.number.into())
     });
+    mark_pending(vcpu, found);
+}
+
+/// Notifies the one sibling in `whom`, so that it looks at its interrupts. If it is on this pCPU, it does
+/// so when it runs, and is woken for that: no SGI has to come back for it.
+#[inline(never)]
+pub fn notify_one(vcpu: &mut Vcpu, whom: Notify) {
+    let (vm, number) = (vcpu.vm, whom.0.trailing_zeros());
+    let found = slots(vcpu, |run_slot| {
+        u32::from(run_slot.number) == number && Some(run_slot.vm.into()) == vm
+    });
+    if found == 0 {
+        return vcpu.notify(whom);
+    }
     mark_pending(vcpu, found);
 }
 
@@ -553,9 +592,61 @@ pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
 pub fn wait(vcpu: &mut Vcpu) {
     let gate = gic::gate();
     let below = gate.mask.min(gate.running);
-    if !vcpu.vgic.is_called(&vcpu.gic, gate.groups as u32, below) {
-        block(vcpu);
+    if !vcpu.vgic.is_called(&vcpu.gic, gate.groups as u32, below)
+        && let Some(pcpu) = vcpu.pcpu.take()
+        && let Some(now) = sleep_here(vcpu, pcpu)
+    {
+        switch_to_next(vcpu, Why::Look(now));
     }
+}
+
+/// Blocks the vCPU. Where nobody else is ready, waits for the next interrupt first: its registers stay
+/// in the hardware, and if the interrupt is one that its guest takes, nothing has to be switched.
+/// Every other interrupt is for the idle thread, which runs as if it had waited itself. Returns the time
+/// now if the guest does not go on.
+#[inline(always)]
+fn sleep_here(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) -> Option<u64> {
+    let from = timer::now();
+    let (mut goes_on, mut now) = (None, from);
+    let mut is_woken = false;
+    if pcpu.sched.is_last()
+        && !pcpu.look_again
+        && pcpu.moves == 0
+        && !vcpu.group0
+        && vcpu.gppt.is_none()
+    {
+        let left = reg::cycles();
+        // Its turn does not end while it sleeps.
+        set_turn_end(vcpu, pcpu, u64::MAX);
+        gic::el2_wait(vcpu.index, false);
+        is_woken = gic::most_urgent() == vcpu.vtimer_intid && vcpu.vgic.vtimer_entry() != 0;
+        now = timer::now();
+        if is_woken {
+            goes_on = pcpu.sched.slept(from, now);
+            vcpu.stats.was_away(left, reg::cycles());
+        }
+    }
+    if let Some(until) = goes_on {
+        set_turn_end(vcpu, pcpu, until);
+    } else if !is_woken {
+        pcpu.sched.block(from);
+    }
+    vcpu.pcpu = Some(pcpu);
+    goes_on.is_none().then_some(now)
+}
+
+/// Sets the end of the turn of the running vCPU, and EL2's timer.
+#[inline(always)]
+fn set_turn_end(vcpu: &Vcpu, pcpu: &mut Pcpu, until: u64) {
+    if pcpu.until != until {
+        change_turn_end(vcpu, pcpu, until);
+    }
+}
+
+#[inline(never)]
+fn change_turn_end(vcpu: &Vcpu, pcpu: &mut Pcpu, until: u64) {
+    pcpu.until = until;
+    timer::set(deadlines::next_deadline(vcpu, pcpu));
 }
 
 /// Does the work that other pCPUs and the console ask of this pCPU between two slices of long work,

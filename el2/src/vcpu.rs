@@ -305,14 +305,15 @@ impl Vcpu {
     }
 
     /// Notifies the one vCPU of the VM that is in `whom`, if any, so that it looks at its
-    /// interrupts. Returns `false` if that takes an SPI; the caller then calls [`Self::notify`].
+    /// interrupts. Returns `false` if that takes an SPI, or the vCPU is on this pCPU; the caller then
+    /// calls [`crate::sched::notify_one`].
     #[inline(always)]
     pub fn notify_one(&self, whom: Notify) -> bool {
         if whom == Notify::NOBODY {
             return true;
         }
         let place = &self.gic.siblings[whom.0.trailing_zeros() as usize & 7];
-        gic::send_sgi_to(gic::SIBLING, place)
+        gic::send_sgi_to(gic::SIBLING, place, self.index)
     }
 
     /// Notifies vCPUs of the VM, so that they look at their interrupts.

@@ -15,6 +15,7 @@ use bulkhead_abi::plan::{Vcpu, Vm};
 
 use crate::console::keys::Choice;
 use crate::cpu::power::Phase;
+use crate::plan::rows_of;
 use crate::sched::{Limits, Refusal};
 use crate::sync::VcpuLocation;
 use entry::{Entry, What};
@@ -461,8 +462,7 @@ impl Monitor {
 /// The rows of a VM in the vCPU table, which is sorted by VM.
 fn rows(vcpus: &[Vcpu], vm: usize) -> core::ops::Range<usize> {
     let first = vcpus.partition_point(|row| usize::from(row.vm) < vm);
-    let end = vcpus.partition_point(|row| usize::from(row.vm) <= vm);
-    first..end
+    first..first.wrapping_add(rows_of(vcpus, vm).len())
 }
 
 fn subject(vms: &[Vm], vcpus: &[Vcpu], locations: &VcpuLocation, row: usize) -> Subject {

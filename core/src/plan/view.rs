@@ -64,7 +64,8 @@ pub fn rows_of<T: OfVm>(table: &[T], vm: usize) -> &[T] {
     let vm = vm as u64;
     let first = table.partition_point(|row| u64::from(row.vm()) < vm);
     let rest = table.get(first..).unwrap_or_default();
-    let len = rest.partition_point(|row| u64::from(row.vm()) == vm);
+    let own = rest.iter().take_while(|row| u64::from(row.vm()) == vm);
+    let len = own.count();
     rest.get(..len).unwrap_or_default()
 }
 

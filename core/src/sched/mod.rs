@@ -177,21 +177,27 @@ impl Scheduler {
         self.settle(now);
         let floor = self.weights.floor();
         let round = self.weights.round();
-        let mut woken = 0;
-        for slot in members(slots) {
+        let (mut woken, mut weight) = (0, 0u32);
+        for slot in members(slots & !self.awake) {
             if let Some(place) = self.slots.get_mut(slot)
                 && place.state == State::Blocked
             {
                 place.wake(now, floor, round);
                 woken |= only(slot);
+                if place.is_fair() {
+                    weight = weight.wrapping_add(place.weight());
+                }
             }
         }
         if woken == 0 {
             return false;
         }
         self.awake |= woken;
-        self.weigh();
-        self.current == NOBODY || members(woken).any(|slot| self.goes_before(slot, self.current))
+        self.load = self.load.wrapping_add(weight);
+        // Where the decision is simple, `keep` takes it in less than this would take.
+        self.current == NOBODY
+            || self.is_simple()
+            || members(woken).any(|slot| self.goes_before(slot, self.current))
     }
 
     /// Blocks the current vCPU until [`Self::wake`].
@@ -200,10 +206,39 @@ impl Scheduler {
         let current = core::mem::replace(&mut self.current, NOBODY);
         if let Some(place) = self.slots.get_mut(current) {
             place.enter(State::Blocked, now);
+            if self.awake & self.fair & only(current) != 0 {
+                self.load = self.load.wrapping_sub(place.weight());
+            }
             self.awake &= !only(current);
-            self.weigh();
         }
         self.passes = false;
+    }
+
+    /// Whether the current vCPU is the only one that is awake: if it sleeps, nobody runs.
+    #[inline(always)]
+    pub const fn is_last(&self) -> bool {
+        self.awake == only(self.current)
+    }
+
+    /// [`Self::block`] at `from`, [`Self::wake`] and [`Self::next`] at `now` in one, for the sleep of
+    /// a vCPU that was the last one awake ([`Self::is_last`]), during which nothing else happened.
+    /// Returns until when the turn of the vCPU, which begins now, lasts; WFI and WFE trap as before.
+    /// `None` if the vCPU may not run yet: the caller has to call [`Self::next`].
+    pub fn slept(&mut self, from: u64, now: u64) -> Option<u64> {
+        self.settle(from);
+        self.charged = now;
+        self.passes = false;
+        self.ends = u64::MAX;
+        let (floor, round) = (self.weights.floor(), self.weights.round());
+        let place = self.slots.get_mut(self.current)?;
+        place.wake(now, floor, round);
+        let allowance = place.allowance();
+        if allowance == 0 {
+            self.current = NOBODY;
+            return None;
+        }
+        place.start(now);
+        Some(now.saturating_add(allowance))
     }
 
     /// Yields the current vCPU, which spins: the next turn goes to another fair vCPU if one is
@@ -260,15 +295,44 @@ impl Scheduler {
         self.behind(set).unwrap_or(NOBODY)
     }
 
+    /// The fast path of [`Self::next`] after a wake-up: the same decision, if it is that the current
+    /// vCPU goes on. Returns until when; WFI and WFE trap. `None` if the decision is not so simple:
+    /// the caller has to call [`Self::next`], and nothing has changed for that.
+    #[inline(always)]
+    pub fn keep(&mut self, now: u64) -> Option<u64> {
+        self.charge(now);
+        if !self.is_simple() {
+            return None;
+        }
+        let current = only(self.current);
+        let first = self.behind(self.awake & !current)?;
+        if self.awake & current == 0 || !self.goes_on(first, now) {
+            return None;
+        }
+        if now >= self.ends || self.ends == u64::MAX {
+            let slot = self.slots.get_mut(self.current)?;
+            self.ends = now.saturating_add(self.weights.slice_of(self.load, slot));
+        }
+        self.heir = first;
+        Some(self.ends)
+    }
+
+    /// Whether all vCPUs that are awake are fair and no vCPU has a budget or a cap, and nobody yields.
+    #[inline(always)]
+    const fn is_simple(&self) -> bool {
+        self.metered | self.awake & !self.fair == 0 && !self.passes
+    }
+
     /// Charges the current vCPU and chooses the one that runs next.
     pub fn next(&mut self, now: u64) -> Turn {
         self.charge(now);
-        let is_fastpath = self.metered | self.awake & !self.fair == 0 && !self.passes;
+        let is_fastpath = self.is_simple();
         let (able, chosen) = if is_fastpath {
-            (self.awake, self.choose_fair(self.awake, now))
+            (self.awake, None)
         } else {
             self.choose(now)
         };
+        let chosen = chosen.unwrap_or_else(|| self.choose_fair(able & self.fair, now));
         if now >= self.ends || chosen != self.current {
             self.ends = u64::MAX;
         }
@@ -360,8 +424,10 @@ impl Scheduler {
 
     /// Charges the time since the last charge to the current vCPU.
     fn charge(&mut self, now: u64) {
-        let spent = now.saturating_sub(self.charged);
-        self.charged = self.charged.max(now);
+        let Some(spent) = now.checked_sub(self.charged).filter(|spent| *spent != 0) else {
+            return;
+        };
+        self.charged = now;
         if let Some(place) = self.slots.get_mut(self.current) {
             place.charge(spent);
         }
@@ -409,9 +475,10 @@ impl Scheduler {
         }
     }
 
-    /// Refills budgets and caps, and chooses. Returns the vCPUs that may run and the one that does.
+    /// Refills budgets and caps, and chooses unless that is left to [`Self::choose_fair`]. Returns the
+    /// vCPUs that may run and the one that does.
     #[inline(never)]
-    fn choose(&mut self, now: u64) -> (Set, usize) {
+    fn choose(&mut self, now: u64) -> (Set, Option<usize>) {
         for slot in members(self.metered) {
             if let Some(place) = self.slots.get_mut(slot) {
                 place.refill(now);
@@ -425,19 +492,19 @@ impl Scheduler {
             Some((rank, self.current != slot, slot))
         };
         if let Some((.., slot)) = members(able & !self.fair).filter_map(rank).min() {
-            return (able, slot);
+            return (able, Some(slot));
+        }
+        if !passes {
+            return (able, None);
         }
         let fair = able & self.fair & !passing;
-        if !passes {
-            return (able, self.choose_fair(fair, now));
-        }
         let chosen = match self.behind(fair) {
             Some(first) => self.sibling(self.current, fair, first).unwrap_or(first),
             // No other fair vCPU is able: the one that yielded goes on if it may.
             None if able & passing != 0 => self.current,
             None => NOBODY,
         };
-        (able, chosen)
+        (able, Some(chosen))
     }
 
     /// Chooses among fair vCPUs that are able to run.

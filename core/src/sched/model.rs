@@ -47,6 +47,11 @@ struct World {
     idle: u64,
     /// Number of turns that [`Scheduler::end_turn`] ended.
     handed: usize,
+    /// Number of decisions that [`Scheduler::keep`] took, and of sleeps by [`Scheduler::slept`].
+    kept: usize,
+    slept: usize,
+    /// The scheduler before the last one awake fell asleep, and when it did.
+    asleep: Option<(Scheduler, u64)>,
 }
 
 impl World {
@@ -65,6 +70,9 @@ impl World {
             late,
             idle: 0,
             handed: 0,
+            kept: 0,
+            slept: 0,
+            asleep: None,
         }
     }
 
@@ -80,6 +88,16 @@ impl World {
             for n in 0..self.vcpus.len() {
                 if self.vcpus[n].wakes.is_some_and(|at| at <= self.now) {
                     self.vcpus[n].wakes = None;
+                    let others = self.scheduler.awake != 0;
+                    let slept = self
+                        .asleep
+                        .take()
+                        .filter(|(was, _)| was.current == n && !others);
+                    if let Some((mut was, from)) = slept {
+                        self.sleeps(&mut was, from, n);
+                        turn = None;
+                        continue;
+                    }
                     if self.scheduler.wake(n, self.now) {
                         turn = None;
                     }
@@ -133,6 +151,8 @@ impl World {
                 vcpu.left = vcpu.bursts[vcpu.at].work;
                 if sleep > 0 {
                     vcpu.wakes = Some(self.now + sleep);
+                    let last = self.scheduler.is_last().then(|| self.scheduler.clone());
+                    self.asleep = last.map(|was| (was, self.now));
                     self.scheduler.block(self.now);
                 } else if now.trap_wfe {
                     self.scheduler.yield_cpu();
@@ -151,7 +171,15 @@ impl World {
         let mut short = self.scheduler.clone();
         let is_over = self.now >= self.scheduler.ends;
         let handed = is_over.then(|| short.end_turn(self.now)).flatten();
+        let mut same = self.scheduler.clone();
+        let kept = same.keep(self.now);
         let next = self.scheduler.next(self.now);
+        if let Some(until) = kept {
+            self.kept += 1;
+            assert_eq!((same.current(), until), (next.slot, next.until));
+            assert!(next.trap_wfi && next.trap_wfe);
+            assert_eq!(format!("{same:?}"), format!("{:?}", self.scheduler));
+        }
         if let Some((slot, until)) = handed {
             self.handed += 1;
             assert_eq!((Some(slot), until), (next.slot, next.until));
@@ -159,6 +187,21 @@ impl World {
             assert_eq!(format!("{short:?}"), format!("{:?}", self.scheduler));
         }
         next
+    }
+
+    /// The sleep of `slot`, which began at `from` when the scheduler was `was`, ends: by the fast and
+    /// the slow path, which must agree in everything that counts.
+    fn sleeps(&mut self, was: &mut Scheduler, from: u64, slot: usize) {
+        self.slept += 1;
+        let until = was.slept(from, self.now);
+        assert!(self.scheduler.wake(slot, self.now));
+        let (short, next) = (was.next(self.now), self.scheduler.next(self.now));
+        assert_eq!(short, next);
+        match until {
+            Some(until) => assert_eq!((Some(slot), until), (next.slot, next.until)),
+            None => assert_eq!(next.slot, None),
+        }
+        assert_eq!(format!("{was:?}"), format!("{:?}", self.scheduler));
     }
 
     fn ran(&self, slot: usize) -> u64 {
@@ -412,5 +455,33 @@ proptest! {
                 prop_assert!(world.ran(slot) <= period * quota + late, "{slot}: {} in {period} periods of {quota}", world.ran(slot));
             }
         }
+    }
+}
+
+#[test]
+fn wake_ups_that_end_no_turn_and_sleeps_alone_take_the_short_paths() {
+    let sleepy = |work, sleep| Vec::from([Burst { work, sleep }]);
+    let fair = Policy::Fair {
+        weight: 1,
+        quota: 1,
+        period: 1,
+    };
+    let server = Policy::Server {
+        budget: 500,
+        period: 2_000,
+    };
+    let capped = Policy::Fair {
+        weight: 1,
+        quota: 500,
+        period: 2_000,
+    };
+    let mut beside = World::new(Vec::from([(fair, busy()), (fair, sleepy(10, 50))]), 0);
+    beside.run(100_000, |_, _| ());
+    assert!(beside.kept > 100, "{}", beside.kept);
+    // Of the last two, some sleeps end with the budget used up.
+    for (policy, work) in [(fair, 70), (server, 70), (server, 500), (capped, 500)] {
+        let mut alone = World::new(Vec::from([(policy, sleepy(work, 300))]), 0);
+        alone.run(100_000, |_, _| ());
+        assert!(alone.slept > 40, "{policy:?}: {}", alone.slept);
     }
 }

@@ -206,18 +206,23 @@ impl Slot {
     /// Charges `ticks` of run time.
     pub(super) fn charge(&mut self, ticks: u64) {
         self.account.ran = self.account.ran.wrapping_add(ticks);
-        let could = self.allowance();
-        match self.policy {
-            Policy::Pinned => {}
-            Policy::Server { .. } => self.server.charge(ticks),
+        let overruns = match self.policy {
+            Policy::Pinned => false,
+            Policy::Server { .. } => {
+                let could = self.server.left() > 0;
+                self.server.charge(ticks);
+                could && self.server.left() == 0
+            }
             Policy::Fair { quota, period, .. } => {
                 self.virtual_time = self.virtual_time.wrapping_add(self.in_virtual_time(ticks));
+                let could = self.used < quota;
                 if quota < period {
                     self.used = self.used.saturating_add(ticks);
                 }
+                could && self.used >= quota
             }
-        }
-        if could > 0 && self.allowance() == 0 {
+        };
+        if overruns {
             self.account.overruns = self.account.overruns.wrapping_add(1);
         }
     }

@@ -146,6 +146,7 @@ pub fn settle() {
 }
 
 /// Returns the ticks in a number of nanoseconds, rounded up.
+#[inline(never)]
 pub fn nanoseconds(n: u64) -> u64 {
     let (seconds, rest) = (n / 1_000_000_000, n % 1_000_000_000);
     let part = rest.saturating_mul(frequency()).div_ceil(1_000_000_000);

@@ -37,7 +37,8 @@ pub use registers::{
 pub use send::{send, send_sgi_to, send_to};
 pub use version::{
     VERSION, VIRTUAL, acknowledge, acknowledge_group0, deactivate, drop_priority,
-    ends_in_two_steps, gate, private_frames, route, set_timer_register, start_distributor,
+    ends_in_two_steps, gate, most_urgent, private_frames, route, set_timer_register,
+    start_distributor,
 };
 
 /// Waits for an interrupt on pCPU `index`, which is this one and has nothing to run; `for_guest`: in

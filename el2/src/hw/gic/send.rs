@@ -25,10 +25,12 @@ pub fn send_to(sgi: u32, place: &AtomicU8) {
     version::send(sgi, target(usize::from(place.load(Relaxed))));
 }
 
-/// Sends an SGI like [`send_to`], unless an SPI replaces it. Returns `false` if so, and has sent
-/// nothing: the caller has a tail call for the SPI, and no stack frame on the path of SGIs.
+/// Sends an SGI like [`send_to`], unless an SPI replaces it or it would come back to pCPU `own`, which
+/// is this one. Returns `false` if so, and has sent nothing: the caller has a tail call for that, and no
+/// stack frame on the path of SGIs.
 #[inline(always)]
-pub fn send_sgi_to(sgi: u32, place: &AtomicU8) -> bool {
+pub fn send_sgi_to(sgi: u32, place: &AtomicU8, own: usize) -> bool {
     sysreg::publish();
-    version::send_sgi(sgi, target(usize::from(place.load(Relaxed))))
+    let pcpu = usize::from(place.load(Relaxed));
+    pcpu != own && version::send_sgi(sgi, target(pcpu))
 }

@@ -47,6 +47,7 @@ pub(super) const GICC_PMR: u64 = 0x4;
 pub(super) const GICC_BPR: u64 = 0x8;
 const GICC_IAR: u64 = 0xc;
 const GICC_EOIR: u64 = 0x10;
+const GICC_HPPIR: u64 = 0x18;
 pub(super) const GICC_DIR: u64 = 0x1000;
 /// `GICC_CTLR`: on; EOIR drops the priority, DIR or the guest deactivates (EOImode, EOImodeNS).
 pub(super) const ON_SPLIT: u32 = 1 | 1 << 9;
@@ -242,6 +243,13 @@ fn restore(from: &VirtualInterface, list_registers: u32) {
 #[inline(always)]
 pub fn acknowledge() -> Taken {
     Taken(GICC.read(GICC_IAR))
+}
+
+/// Returns the INTID of the most urgent interrupt that is pending on this pCPU, or one that no
+/// interrupt has, with the sender of an SGI above it; does not acknowledge it.
+#[inline(always)]
+pub fn most_urgent() -> u32 {
+    GICC.read(GICC_HPPIR)
 }
 
 /// Drops the running priority; the interrupt stays active.

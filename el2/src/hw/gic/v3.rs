@@ -341,6 +341,13 @@ pub fn acknowledge() -> Taken {
     Taken(read!("icc_iar1_el1") as u32)
 }
 
+/// Returns the INTID of the most urgent interrupt that is pending on this pCPU, or one that no
+/// interrupt has; does not acknowledge it (ICC_HPPIR1_EL1).
+#[inline(always)]
+pub fn most_urgent() -> u32 {
+    read!("icc_hppir1_el1") as u32
+}
+
 /// Drops the running priority (ICC_EOIR1_EL1); the interrupt stays active.
 #[inline(always)]
 pub fn drop_priority(taken: Taken) {
