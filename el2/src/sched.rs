@@ -431,10 +431,16 @@ const fn bit(slot: usize) -> u32 {
     1u32.wrapping_shl(slot as u32)
 }
 
-/// Delivers SPIs that arrived for the vCPU.
+/// Delivers the SPIs that arrived for the vCPU.
 #[inline(never)]
-fn raise_all(vcpu: &mut Vcpu, vm: &vm::Vm, words: [u32; WORDS]) {
-    for (word, bits) in (0u32..).zip(words) {
+fn raise_arrived(vcpu: &mut Vcpu, vm: &vm::Vm) {
+    let slot = vcpu.slot;
+    let run_slot = vcpu
+        .pcpu
+        .as_deref_mut()
+        .and_then(|pcpu| pcpu.run_slot(slot));
+    let words = run_slot.map(|run_slot| core::mem::take(&mut run_slot.arrived));
+    for (word, bits) in (0u32..).zip(words.unwrap_or_default()) {
         let mut rest = bits;
         while rest != 0 {
             let intid = word.wrapping_mul(32).wrapping_add(rest.trailing_zeros());
@@ -449,15 +455,16 @@ fn raise_all(vcpu: &mut Vcpu, vm: &vm::Vm, words: [u32; WORDS]) {
 #[inline(never)]
 fn catch_up(vcpu: &mut Vcpu) {
     let slot = vcpu.slot;
-    let arrived = vcpu.pcpu.as_deref_mut().and_then(|pcpu| {
+    let mut arrived = 0;
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
         pcpu.pending &= !bit(slot);
-        let arrived = &mut pcpu.run_slot(slot)?.arrived;
-        let any = arrived.iter().fold(0, |any, word| any | word);
-        (any != 0).then(|| core::mem::take(arrived))
-    });
+        if let Some(run_slot) = pcpu.run_slot(slot) {
+            arrived = run_slot.arrived.iter().fold(0, |any, word| any | word);
+        }
+    }
     if let Some(vm) = vcpu.vm() {
-        if let Some(words) = arrived {
-            raise_all(vcpu, vm, words);
+        if arrived != 0 {
+            raise_arrived(vcpu, vm);
         }
         if vcpu.runs && vm.dist.calls(vcpu.number) {
             let whom = vcpu.vgic.on_notify(&vm.dist, &mut vcpu.gic);
