@@ -57,6 +57,10 @@ fn main(board: &'static Board) {
     sysreg::irq_off();
     let Some(page) = board.shared("phase").map(shared::words) else {
         sleeps(board.argument("figure").unwrap_or(0), "server_alone");
+        assert!(
+            is_stopped(),
+            "a turn that begins with the end of a sleep has an end"
+        );
         println!("sleep-cost: all seen");
         return;
     };
@@ -101,6 +105,22 @@ fn main(board: &'static Board) {
             "the other woke too early"
         }
     );
+}
+
+/// Whether a server of half a pCPU that has slept and never sleeps from there on is away.
+fn is_stopped() -> bool {
+    sleep(SHORT_US);
+    let start = timer::now();
+    let mut last = start;
+    let mut away = 0;
+    while last - start < timer::ticks(40 * LONG_US) {
+        let now = timer::now();
+        if now - last > timer::ticks(LONG_US) {
+            away += now - last;
+        }
+        last = now;
+    }
+    away > timer::ticks(10 * LONG_US)
 }
 
 /// The other VM.
