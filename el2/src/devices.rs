@@ -18,26 +18,26 @@ use crate::{deadlines, doorbell, gppt, mailbox, timed};
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
 
-/// Performs an access to a word of the distributor on the fast path, which is for SGIs and for
-/// accesses that change nothing but a register of the guest. `None` for any other access. The caller
-/// notifies the siblings that are returned, if any.
+/// Performs an access to a word of the distributor on the fast path, which is for accesses that
+/// change nothing but a register of the guest. `None` for any other access.
 #[inline(always)]
-pub fn gicd_fast(vcpu: &mut Vcpu, vm: &Vm, offset: u64, esr: u64) -> Option<(ExitClass, Notify)> {
+pub fn gicd_fast(vcpu: &mut Vcpu, vm: &Vm, offset: u64, esr: u64) -> Option<()> {
     let register = exit::access_register(esr);
     if !exit::is_store(esr) {
         let value = vm.dist.read_fast(offset)?;
         vcpu.frame.set(register, u64::from(value));
-        return Some((ExitClass::Gicd, Notify::NOBODY));
+        return Some(());
     }
     let value = vcpu.frame.get(register) as u32;
-    if gic::VIRTUAL == Version::V2 && offset == SGIR {
-        let whom = vcpu.vgic.send_sgir_fast(&vm.dist, &mut vcpu.gic, value)?;
-        let told = vcpu.notify_one(whom);
-        return Some((ExitClass::Sgi, if told { Notify::NOBODY } else { whom }));
-    }
-    vm.dist
-        .changes_nothing(offset, value)
-        .then_some((ExitClass::Gicd, Notify::NOBODY))
+    vm.dist.changes_nothing(offset, value).then_some(())
+}
+
+/// Performs a write of GICD_SGIR on the fast path. `None`: it is another one's. The caller notifies
+/// the siblings that are returned.
+#[inline(always)]
+pub fn sgir_fast(vcpu: &mut Vcpu, vm: &Vm, esr: u64) -> Option<Notify> {
+    let value = vcpu.frame.get(exit::access_register(esr)) as u32;
+    vcpu.vgic.send_sgir_fast(&vm.dist, &mut vcpu.gic, value)
 }
 
 /// Performs an access to a word of the UART if it is a read of its flags.

@@ -156,11 +156,15 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
     {
         let offset = ipa.wrapping_sub(vcpu.ipas.gicd);
         if offset < GICD_SIZE {
+            if devices::is_sgir_write(offset, esr) {
+                return match devices::sgir_fast(vcpu, vm, esr) {
+                    Some(whom) if vcpu.notify_one(whom) => exit.next(vcpu, ExitClass::Sgi),
+                    Some(whom) => notify_beside(vcpu, whom, esr, exit.begin, exit.pc),
+                    None => gicd_word(vcpu, esr, exit.begin, exit.pc, offset),
+                };
+            }
             return match devices::gicd_fast(vcpu, vm, offset, esr) {
-                Some((_, beside)) if !beside.is_empty() => {
-                    notify_beside(vcpu, beside, esr, exit.begin, exit.pc);
-                }
-                Some((class, _)) => exit.next(vcpu, class),
+                Some(()) => exit.next(vcpu, ExitClass::Gicd),
                 None => gicd_word(vcpu, esr, exit.begin, exit.pc, offset),
             };
         }
@@ -441,7 +445,7 @@ fn finish_interrupt(vcpu: &mut Vcpu, begin: u64, taken: Taken, class: ExitClass)
         pc: reg::elr(),
         esr: u64::from(taken.intid()),
     };
-    exit.stay_rare(vcpu, class);
+    exit.stay(vcpu, class);
     if vcpu.exit_work {
         lifecycle::do_exit_work(vcpu);
     }
