@@ -275,8 +275,7 @@ impl<'a> Device<'a> {
             })
         });
         self.session.begin(self.features, rows, memory, self.window);
-        // The backend is told with the first chain: its rings are zeros.
-        outcome.more = true;
+        (outcome.backend, outcome.more) = (true, true);
     }
 
     /// Takes what the backend has given back, and then what it has not, in slices.

@@ -588,3 +588,28 @@ fn a_queue_that_comes_back_is_another_one() {
     world.settle();
     assert_eq!((world.driver.done, world.lost), (1, 1));
 }
+
+/// Whatever EL2 changes in the words of a session, the backend is told.
+#[test]
+fn a_backend_is_told_of_its_session() {
+    let mut world = World::new(POLICY, false);
+    world.answer(0, 0);
+    assert_eq!(world.get(device_page::READY), 1);
+    world.backend_told = false;
+    while world.service {
+        world.slice(Budget {
+            descriptors: 9,
+            bytes: 900,
+        });
+    }
+    assert!(world.device.is_live() && world.backend_told, "it is live");
+    world.backend_told = false;
+    world.device.end_session();
+    while !world.device.has_let_go() {
+        world.slice(Budget {
+            descriptors: 9,
+            bytes: 900,
+        });
+    }
+    assert!(world.backend_told, "it has ended");
+}
