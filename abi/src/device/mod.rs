@@ -85,12 +85,14 @@ pub mod device_page {
 pub enum Refusal {
     /// It does not know devices of this type.
     Type = 1,
-    /// It needs features that are not offered.
+    /// It needs features that are not offered, or does not know some that are.
     Features = 2,
     /// What it should serve is not there (a file, a disk of that number).
     Unit = 3,
     /// What it should serve has not the size of the plan.
     Size = 4,
+    /// The plan's config has a value that it does not serve (an address, a limit).
+    Config = 5,
 }
 
 /// The page of a backend's VM that says which of its devices have something to do: offsets.
