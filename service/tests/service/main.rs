@@ -1,0 +1,9 @@
+//! The service VM's library against models of what is around it: EL2 as the driver of its queues, guests, an array of bytes.
+#![allow(dead_code)]
+
+mod disk;
+mod el2;
+mod memory;
+mod overlay;
+mod queue;
+mod session;
