@@ -3,7 +3,7 @@
 //!
 //! Everything here is pure: memory is reached through [`memory::Memory`], and what EL2 is to be
 //! told is returned. The program around it, for bare metal, has five things to do
-//!:
+//! :
 //!
 //! ```text
 //! loop {
@@ -27,3 +27,4 @@ pub mod memory;
 pub mod queue;
 pub mod session;
 pub mod store;
+pub mod switch;

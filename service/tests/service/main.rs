@@ -1,5 +1,4 @@
 //! The service VM's library against models of what is around it: EL2 as the driver of its queues, guests, an array of bytes.
-#![allow(dead_code)]
 
 mod disk;
 mod el2;
@@ -7,3 +6,4 @@ mod memory;
 mod overlay;
 mod queue;
 mod session;
+mod switch;
