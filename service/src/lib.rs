@@ -3,7 +3,7 @@
 //!
 //! Everything here is pure: memory is reached through [`memory::Memory`], and what EL2 is to be
 //! told is returned. The program around it, for bare metal, has five things to do
-//! :
+//! ([`backend::Backend`]):
 //!
 //! ```text
 //! loop {
@@ -22,6 +22,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod backend;
 pub mod disk;
 pub mod memory;
 pub mod queue;
