@@ -9,7 +9,7 @@ use bulkhead_service::backend::Backend;
 use bulkhead_service::disk::Disk;
 use bulkhead_service::memory::Memory;
 use bulkhead_service::store::Ram;
-use bulkhead_service::switch::{Mac, PortPlan, Switch};
+use bulkhead_service::switch::{Lost, Mac, PortPlan, Switch};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -335,6 +335,37 @@ fn a_device_may_come_late() {
     el2.borrow_mut().interrupt = true;
     run_awake(&mut service, &el2);
     assert!(el2.borrow().is_served());
+}
+
+/// Once the backend is ready for a session, it leaves the rings and slots of the older one alone.
+#[test]
+fn what_is_let_go_of_is_not_written() {
+    let (el2, mut service) = started(&Rc::default());
+    for device in 0..3 {
+        for _ in 0..3 {
+            let queue = &mut el2.borrow_mut().devices[device].queues[0];
+            queue.add(&[], &[1600]).unwrap();
+        }
+    }
+    let (port, disk) = (0, 1);
+    el2.borrow_mut().reset(port);
+    el2.borrow_mut().reset(disk);
+    service.take_told().unwrap();
+    while service.serve(0) {}
+    let old = |device: usize| {
+        let memory = el2.borrow().devices[device].memory.clone();
+        memory.bytes_of(0x1000, memory.bytes() - 0x1000)
+    };
+    let before = [old(port), old(disk)];
+    el2.borrow_mut().post(2);
+    for index in [0, 5, 63] {
+        tell(&el2.borrow().page, index);
+    }
+    service.take_told().unwrap();
+    while service.serve(0) {}
+    assert!(before == [old(port), old(disk)]);
+    let lost = service.switch().counters(1).unwrap().lost(Lost::Down);
+    assert_eq!(lost, 1);
 }
 
 /// A new life of the backend does not go on in the rings of an old one.

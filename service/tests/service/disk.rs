@@ -48,8 +48,8 @@ struct World {
 impl World {
     fn new(store: AnyStore<TestMemory>, offered: u64) -> Self {
         let memory = TestMemory::new(0x4000 + 2 * 64 * 2048);
-        let slots = |queue| 0x4000 + queue * 64 * 2048;
-        let drivers = [0, 1].map(|n| Driver::new(&memory, n * 0x2000, SIZE, slots(n)));
+        let areas = |queue| 0x4000 + queue * 64 * 2048;
+        let drivers = [0, 1].map(|n| Driver::new(&memory, n * 0x2000, SIZE, areas(n)));
         let mut disk = Disk::new(store, NAME);
         disk.configure(&plan(offered, &config(SECTORS))).unwrap();
         let mut queues: [Option<Queue>; 8] = Default::default();
@@ -96,7 +96,7 @@ impl World {
     }
 }
 
-/// Lengths of pieces, none longer than a slot.
+/// Lengths of pieces, none longer than a area.
 fn pieces(bytes: usize, cuts: &[Index]) -> Vec<usize> {
     if bytes == 0 {
         return Vec::new();

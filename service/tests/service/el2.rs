@@ -24,7 +24,7 @@ pub struct Driver {
     memory: TestMemory,
     pub ring: Ring,
     pub size: u16,
-    slots: u64,
+    areas: u64,
     free: Vec<u16>,
     pub available: u16,
     told: u16,
@@ -44,14 +44,14 @@ pub struct Back {
 }
 
 impl Driver {
-    pub fn new(memory: &TestMemory, table: u64, size: u16, slots: u64) -> Self {
+    pub fn new(memory: &TestMemory, table: u64, size: u16, areas: u64) -> Self {
         let ring = Ring::new(table, size);
         memory.zero(table, ring.end - table).unwrap();
         Self {
             memory: memory.clone(),
             ring,
             size,
-            slots,
+            areas,
             free: (0..size).collect(),
             available: 0,
             told: 0,
@@ -69,26 +69,26 @@ impl Driver {
         let numbers: Vec<u16> = self.free.drain(..count).collect();
         let mut into = Vec::new();
         for (place, number) in numbers.iter().enumerate() {
-            let slot = self.slots + u64::from(*number) * u64::from(SLOT);
+            let area = self.areas + u64::from(*number) * u64::from(SLOT);
             let mut flags = if place + 1 < count { ring::NEXT } else { 0 };
             let bytes = match readable.get(place) {
                 Some(bytes) => {
-                    self.memory.write(slot, bytes).unwrap();
+                    self.memory.write(area, bytes).unwrap();
                     bytes.len() as u32
                 }
                 None => {
                     flags |= ring::WRITE;
                     let bytes = writable[place - readable.len()];
                     self.memory
-                        .write(slot, &vec![0xee; bytes as usize])
+                        .write(area, &vec![0xee; bytes as usize])
                         .unwrap();
-                    into.push((slot, bytes));
+                    into.push((area, bytes));
                     bytes
                 }
             };
             let at = self.ring.table + u64::from(*number) * ring::DESCRIPTOR;
             let next = numbers.get(place + 1).copied().unwrap_or(0xabc);
-            self.memory.store64(at, slot).unwrap();
+            self.memory.store64(at, area).unwrap();
             self.memory
                 .store32(at + ring::DESCRIPTOR_LEN, bytes)
                 .unwrap();
@@ -251,7 +251,7 @@ impl Device {
             let at = page::QUEUE + number * page::QUEUE_STRIDE;
             let table = RINGS + RING * number as u64;
             let largest = self.sizes.iter().copied().max().unwrap();
-            let slots = RINGS
+            let areas = RINGS
                 + RING * self.sizes.len() as u64
                 + number as u64 * u64::from(largest) * u64::from(SLOT);
             for (part, value) in [
@@ -259,12 +259,12 @@ impl Device {
                 (page::QUEUE_SIZE, u32::from(*size)),
                 (page::QUEUE_ENABLED, 1),
                 (page::QUEUE_SLOT, SLOT),
-                (page::QUEUE_SLOTS, slots as u32),
+                (page::QUEUE_SLOTS, areas as u32),
             ] {
                 self.memory.store32((at + part) as u64, value).unwrap();
             }
             self.queues
-                .push(Driver::new(&self.memory, table, *size, slots));
+                .push(Driver::new(&self.memory, table, *size, areas));
         }
         assert!(self.sizes.len() <= MAX_QUEUES);
         self.memory

@@ -136,7 +136,7 @@ impl Memory for TestMemory {
         }
         // A crash may come in the middle.
         let mut at = at as usize;
-        for part in from.chunks(300) {
+        for part in from.chunks(100) {
             if self.life.step() {
                 self.bytes.borrow_mut()[at..][..part.len()].copy_from_slice(part);
             }

@@ -76,7 +76,7 @@ proptest! {
     /// Each life ends at some access. What was acknowledged is there in the next, what was under way is old or new in each byte,
     /// everything else is untouched; done anew, it is new.
     #[test]
-    fn what_was_acknowledged_survives(lives in vec((vec(changes(), 1..4), 0..60u64), 1..6)) {
+    fn what_was_acknowledged_survives(lives in vec((vec(changes(), 1..4), 0..150u64), 1..6)) {
         let (image, mut bytes) = image();
         let memory = TestMemory::new(Overlay::<TestMemory>::memory_for(DISK).unwrap() as usize);
         for (changes, end) in lives {

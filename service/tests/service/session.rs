@@ -208,7 +208,7 @@ fn a_config_is_taken_whole() {
         let even = generation != 0 && generation.is_multiple_of(2);
         even.then(|| memory.bytes_of(page::BACKEND_CONFIG as u64, 250))
     };
-    for step in 0..8 {
+    for step in 0..10 {
         let memory = TestMemory::new(0x1000);
         set_config(&memory, &[1; 250]).unwrap();
         let life = Rc::new(Life::default());
