@@ -15,6 +15,7 @@ use imports::{Graph, Modules, circle, leaving};
 const CRATES: &[(&str, &str)] = &[
     ("bulkhead_abi", "abi/src/lib.rs"),
     ("bulkhead_el2", "el2/src/main.rs"),
+    ("bulkhead_service", "service/src/lib.rs"),
     ("bulkhead_model", "host/model/src/lib.rs"),
     ("bulkhead_planner", "host/planner/src/lib.rs"),
     ("bulkhead_runner", "host/runner/src/lib.rs"),
@@ -181,10 +182,12 @@ fn root() -> PathBuf {
 fn sources() -> Vec<(String, String)> {
     let root = root();
     let mut found = Vec::new();
-    let mut folders: Vec<PathBuf> = ["abi", "core", "el2", "fuzz", "guests", "host", "lab"]
-        .iter()
-        .map(|name| root.join(name))
-        .collect();
+    let mut folders: Vec<PathBuf> = [
+        "abi", "core", "el2", "fuzz", "guests", "host", "lab", "service",
+    ]
+    .iter()
+    .map(|name| root.join(name))
+    .collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();

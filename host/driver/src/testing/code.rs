@@ -56,7 +56,7 @@ const fn of_profile(gic: u32, profile: Profile) -> Build {
 }
 
 /// Crates whose logic runs on the host, and what their tests prove.
-const CRATES: [(&str, &str); 19] = [
+const CRATES: [(&str, &str); 20] = [
     (
         "bulkhead-abi",
         "What crosses a boundary has the layout and the names that both sides count on.",
@@ -96,6 +96,10 @@ const CRATES: [(&str, &str); 19] = [
     (
         "bulkhead-poll",
         "A guest that looks for wishes once per period takes each once, whatever stands there.",
+    ),
+    (
+        "bulkhead-service",
+        "The switch and the disks serve each frame and each request once, whatever comes and whoever starts again.",
     ),
     (
         "bulkhead-interleave",
