@@ -167,6 +167,7 @@ const SLOTS: &[&str] = &[
     "el2/src/monitor.rs",
     "el2/src/pcpu.rs",
     "el2/src/sched.rs",
+    "el2/src/sched/",
     "el2/src/vcpu.rs",
     "lab/interleave/tests/moves.rs",
 ];

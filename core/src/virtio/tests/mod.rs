@@ -6,3 +6,4 @@ mod good;
 mod hostile;
 pub(super) mod parts;
 mod registers;
+mod turns;

@@ -1,0 +1,160 @@
+//! Wake-ups: what makes vCPUs of this pCPU ready that do not run.
+
+use bulkhead_core::vgic::Notify;
+
+use crate::hw::{cpu, timer};
+use crate::pcpu::{Pcpu, RunSlot};
+use crate::vcpu::Vcpu;
+use crate::{deadlines, mailbox, vm};
+
+/// Returns the bit of a slot.
+pub const fn bit(slot: usize) -> u32 {
+    1u32.wrapping_shl(slot as u32)
+}
+
+/// Wakes the vCPUs of this pCPU in `slots`, one bit for each, which have something to do. The turn of
+/// the running one may end earlier then: the caller sets EL2's timer.
+#[inline(never)]
+pub fn wake_all(vcpu: &mut Vcpu, slots: u32, now: u64) {
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut()
+        && pcpu.sched.wake_all(slots, now)
+    {
+        if let Some(until) = pcpu.sched.keep(now) {
+            pcpu.until = until;
+            set_traps(pcpu, [true; 2]);
+        } else {
+            pcpu.look_again = true;
+            vcpu.exit_work = true;
+        }
+    }
+}
+
+fn others(pcpu: &Pcpu, own: usize) -> impl Iterator<Item = (usize, &RunSlot)> {
+    let all = (0..pcpu.used).zip(&pcpu.run_slots);
+    all.filter_map(move |(slot, run_slot)| Some((slot, run_slot.as_ref().filter(|_| slot != own)?)))
+}
+
+/// Returns the slots of the other vCPUs of this pCPU for which `has_pending` holds, one bit for
+/// each.
+fn slots(vcpu: &Vcpu, has_pending: impl Fn(&RunSlot) -> bool) -> u32 {
+    let mut found = 0;
+    if let Some(pcpu) = vcpu
+        .pcpu
+        .as_deref()
+        .filter(|pcpu| pcpu.has_others(vcpu.slot))
+    {
+        for (slot, run_slot) in others(pcpu, vcpu.slot) {
+            if has_pending(run_slot) {
+                found |= bit(slot);
+            }
+        }
+    }
+    found
+}
+
+/// Marks the vCPUs in `found`, which do not run, as having something pending, and wakes them.
+fn mark_pending(vcpu: &mut Vcpu, found: u32) {
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
+        pcpu.pending |= found;
+    }
+    if found != 0 {
+        wake_all(vcpu, found, timer::now());
+        deadlines::set_timer(vcpu);
+    }
+}
+
+/// Whether EL2's timer has fired for the end of the turn only.
+#[inline(always)]
+pub fn is_over(vcpu: &Vcpu, now: u64) -> bool {
+    let pcpu = vcpu.pcpu.as_deref();
+    pcpu.is_some_and(|pcpu| now < pcpu.rest && now >= pcpu.until)
+}
+
+/// Handles EL2's timer: wakes the vCPUs whose time has come, and ends the turn if it is over.
+/// `true`: the caller goes on to [`reschedule`], which sets the timer.
+#[inline(always)]
+pub fn timer_fired(vcpu: &mut Vcpu, now: u64) -> bool {
+    if vcpu.pcpu.as_deref().is_some_and(|pcpu| pcpu.soonest <= now) {
+        wake_due(vcpu, now);
+    }
+    let Some(pcpu) = vcpu.pcpu.as_deref_mut() else {
+        return false;
+    };
+    if now >= pcpu.until {
+        pcpu.until = u64::MAX;
+        pcpu.look_again = true;
+        vcpu.exit_work = true;
+    }
+    pcpu.look_again
+}
+
+#[inline(never)]
+fn wake_due(vcpu: &mut Vcpu, now: u64) {
+    if let Some(pcpu) = vcpu.pcpu.as_deref_mut() {
+        let found = pcpu.take_wakes(now);
+        wake_all(vcpu, found, now);
+    }
+}
+
+/// Handles the SGI of a sibling for vCPUs of this pCPU that do not run.
+pub fn on_sibling_sgi(vcpu: &mut Vcpu) {
+    let found = slots(vcpu, |run_slot| {
+        vm::vm(run_slot.vm.into())
+            .dist
+            .calls(run_slot.number.into())
+    });
+    mark_pending(vcpu, found);
+}
+
+/// Notifies the one sibling in `whom`, so that it looks at its interrupts. If it is on this pCPU, it does
+/// so when it runs, and is woken for that: no SGI has to come back for it.
+#[inline(never)]
+pub fn notify_one(vcpu: &mut Vcpu, whom: Notify) {
+    let (vm, number) = (vcpu.vm, whom.0.trailing_zeros());
+    let found = slots(vcpu, |run_slot| {
+        u32::from(run_slot.number) == number && Some(run_slot.vm.into()) == vm
+    });
+    if found == 0 {
+        return vcpu.notify(whom);
+    }
+    mark_pending(vcpu, found);
+}
+
+/// Wakes the vCPUs of this pCPU that do not run and have a message.
+pub fn on_mail(vcpu: &mut Vcpu) {
+    let found = slots(vcpu, |run_slot| mailbox::has_mail(run_slot.id.into()));
+    mark_pending(vcpu, found);
+}
+
+/// Handles a physical SPI whose priority has been dropped, if it belongs to a vCPU of this pCPU
+/// that does not run: wakes that vCPU. Returns whether there was such a vCPU.
+pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
+    let found = slots(vcpu, |run_slot| {
+        vm::vm(run_slot.vm.into()).vintid_of(pintid).is_some()
+    });
+    let slot = found.trailing_zeros() as usize;
+    let Some(run_slot) = vcpu
+        .pcpu
+        .as_deref_mut()
+        .and_then(|pcpu| pcpu.run_slot(slot))
+    else {
+        return false;
+    };
+    let Some(vintid) = vm::vm(run_slot.vm.into()).vintid_of(pintid) else {
+        return false;
+    };
+    if let Some(word) = run_slot.arrived.get_mut((vintid / 32) as usize) {
+        *word |= 1 << (vintid % 32);
+    }
+    mark_pending(vcpu, bit(slot));
+    true
+}
+
+/// Sets whether WFI and WFE trap.
+#[inline(never)]
+pub fn set_traps(pcpu: &mut Pcpu, traps: [bool; 2]) {
+    if traps != pcpu.traps {
+        pcpu.traps = traps;
+        cpu::trap_waits(traps[0], traps[1]);
+    }
+}
