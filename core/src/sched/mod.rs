@@ -21,6 +21,7 @@ pub mod fair;
 mod limits;
 mod migrate;
 pub mod server;
+mod set;
 mod slot;
 mod usage;
 
@@ -36,6 +37,7 @@ pub use slot::Policy;
 pub use usage::{RunState, Usage, UsageWords};
 
 use fair::Fair;
+use set::{NOBODY, Set, members, only};
 use slot::{Slot, State};
 
 /// Number of vCPUs that one pCPU can have.
@@ -56,27 +58,6 @@ pub struct Turn {
     /// lock it waits for. Not set for a server, which spins in its own budget.
     pub trap_wfe: bool,
 }
-
-/// A set of slots, one bit for each.
-type Set = u32;
-
-/// Iterates over the slots of a set, lowest number first.
-fn members(set: Set) -> impl Iterator<Item = usize> {
-    let mut rest = set;
-    core::iter::from_fn(move || {
-        let slot = rest.trailing_zeros() as usize;
-        rest &= rest.wrapping_sub(1);
-        (slot < SLOTS).then_some(slot)
-    })
-}
-
-/// The set that contains only `slot`.
-const fn only(slot: usize) -> Set {
-    1u32.wrapping_shl(slot as u32)
-}
-
-/// Stands for no slot. It is in no set, and greater than all slots.
-const NOBODY: usize = SLOTS;
 
 /// A bit of [`Scheduler::present`], above all slots: other vCPUs may migrate to this pCPU.
 const VISITORS: Set = 1 << 31;
@@ -357,24 +338,6 @@ impl Scheduler {
     /// The slot that has the pCPU.
     pub fn current(&self) -> Option<usize> {
         (self.current != NOBODY).then_some(self.current)
-    }
-
-    /// The account of a vCPU, up to the last charge.
-    pub fn account(&self, slot: usize) -> Option<&Account> {
-        let place = self.slots.get(slot)?;
-        (place.state != State::Absent).then_some(&place.account)
-    }
-
-    /// Ticks for which a vCPU was ready and did not run (stolen time).
-    #[inline(always)]
-    pub fn stolen(&self, slot: usize) -> u64 {
-        self.slots.get(slot).map_or(0, |place| place.account.stolen)
-    }
-
-    /// The policy of a vCPU.
-    pub fn policy(&self, slot: usize) -> Option<Policy> {
-        let place = self.slots.get(slot)?;
-        (place.state != State::Absent).then_some(place.policy)
     }
 
     /// Sum of the weights of all fair vCPUs that are ready or running.

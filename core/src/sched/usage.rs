@@ -34,6 +34,24 @@ pub struct Usage {
 }
 
 impl Scheduler {
+    /// The account of a vCPU, up to the last charge.
+    pub fn account(&self, slot: usize) -> Option<&Account> {
+        let place = self.slots.get(slot)?;
+        (place.state != State::Absent).then_some(&place.account)
+    }
+
+    /// Ticks for which a vCPU was ready and did not run (stolen time).
+    #[inline(always)]
+    pub fn stolen(&self, slot: usize) -> u64 {
+        self.slots.get(slot).map_or(0, |place| place.account.stolen)
+    }
+
+    /// The policy of a vCPU.
+    pub fn policy(&self, slot: usize) -> Option<Policy> {
+        let place = self.slots.get(slot)?;
+        (place.state != State::Absent).then_some(place.policy)
+    }
+
     /// Returns the usage of a vCPU at `now`; `None` if the slot is empty.
     #[inline(never)]
     pub fn usage(&mut self, slot: usize, now: u64) -> Option<Usage> {
