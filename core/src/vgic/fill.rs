@@ -15,7 +15,7 @@ use super::{Cpu, Distributor, Host, Notify, VTIMER, VTIMER_LR, each, lr, mask, n
 
 /// The number of looks at waiting interrupts after which an exit fills no more list registers. The
 /// vCPU then notifies itself and goes on in another exit.
-const LOOKS: u32 = 32;
+const LOOKS: u32 = 24;
 /// The number of SPI words that an exit scans, besides word 0 (SGIs and PPIs).
 const SCANS: u32 = 2;
 
