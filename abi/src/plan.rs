@@ -10,13 +10,15 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 mod build;
+mod io;
 
 pub use build::{Profile, UartKind};
+pub use io::*;
 
 /// First word of a plan: the bytes "BULKHEAD".
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BULKHEAD");
 /// Version of this layout. EL2 takes no other.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Translation granule everywhere.
 pub const PAGE: u64 = 4096;
 /// Most pCPUs in a plan.
@@ -112,10 +114,18 @@ pub enum TableId {
     Calls = 10,
     /// [`Doorbell`]
     Doorbells = 11,
+    /// [`ServiceThread`]
+    ServiceThreads = 12,
+    /// [`Backend`]
+    Backends = 13,
+    /// [`VirtioDevice`]
+    VirtioDevices = 14,
+    /// [`Virtqueue`]
+    Virtqueues = 15,
 }
 
 /// Number of tables in a plan.
-pub const TABLES: usize = 12;
+pub const TABLES: usize = 16;
 
 /// Start of every plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -201,8 +211,9 @@ pub struct Image {
     pub plan_offset: u64,
     /// Bytes from the start of the image to the page pool: behind the last payload.
     pub page_pool_offset: u64,
-    /// Pages of the page pool: for each pCPU [`PCPU_PAGES`], then for each vCPU [`VCPU_PAGES`], then for
-    /// each VM [`VM_PAGES`], then the stage-2 tables of all VMs in their order.
+    /// Pages of the page pool: for each pCPU [`PCPU_PAGES`], then for each vCPU and each service thread [`VCPU_PAGES`],
+    /// then for each VM [`VM_PAGES`], then the stage-2 tables of all VMs in their order, then for each virtio device
+    /// [`VIRTIO_PAGES`], then [`ServiceThread::pages`] for each service thread.
     pub page_pool_pages: u32,
     /// [`Profile`] of the EL2 in the image.
     pub profile: u32,
@@ -411,6 +422,9 @@ pub enum RegionKind {
     /// The page in which EL2 tells stolen time: one page, read only. `pa` is 0 in the plan; EL2 puts there the
     /// page [`STOLEN_TIME_PAGE`] of the VM from its page pool.
     StolenTime = 4,
+    /// The registers of a [`VirtioDevice`]: one page, read only. `pa` is 0 in the plan; EL2 puts there a page of its
+    /// page pool.
+    VirtioRegisters = 5,
 }
 
 /// [`Region::access`]: the guest may read. Always set.

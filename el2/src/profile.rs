@@ -6,6 +6,8 @@ use bulkhead_abi::plan::Profile;
 /// The profile of this build.
 pub const PROFILE: Profile = if cfg!(feature = "static") {
     Profile::Static
+} else if cfg!(feature = "io") {
+    Profile::Io
 } else {
     Profile::Shared
 };
@@ -13,3 +15,5 @@ pub const PROFILE: Profile = if cfg!(feature = "static") {
 pub const SHARED: bool = !cfg!(feature = "static");
 /// Whether the console has the monitor.
 pub const MONITOR: bool = SHARED;
+/// Whether VMs can have virtio devices.
+pub const IO: bool = cfg!(feature = "io");

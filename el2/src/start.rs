@@ -20,7 +20,7 @@ use crate::hw::sdei;
 use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, timer};
 use crate::plan::plan;
-use crate::profile::PROFILE;
+use crate::profile::{IO, PROFILE};
 use crate::{console, gppt, prepare, random, timed, vm};
 
 /// A line that start-up prints.
@@ -109,16 +109,16 @@ pub fn primary(tree: u64, load: u64) -> ! {
 /// none; `None` if an invariant of the plan is broken.
 #[cold]
 fn plan_uart() -> Option<u64> {
-    let plan = Plan::open(boot::behind_el2()).ok()?;
-    plan.check().ok()?;
+    let plan = Plan::open_for::<IO>(boot::behind_el2()).ok()?;
+    plan.check_for::<IO>().ok()?;
     let board = &plan.header.board;
     (board.uart_kind == uart::KIND as u32).then_some(board.uart)
 }
 
 /// Reads the plan behind the EL2 binary and proves it, alone and against the board.
 fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
-    let plan = Plan::open(boot::behind_el2())?;
-    plan.check()?;
+    let plan = Plan::open_for::<IO>(boot::behind_el2())?;
+    plan.check_for::<IO>()?;
     if plan.header.board.gic_version != gic::VERSION {
         return Err(Violation::header(Invariant::GicVersion));
     }
@@ -152,7 +152,7 @@ fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
     }
     if violation.invariant == Invariant::BoardImage {
         line.text(": loaded at ").hex(load);
-        if let Ok(plan) = Plan::open(boot::behind_el2()) {
+        if let Ok(plan) = Plan::open_for::<IO>(boot::behind_el2()) {
             line.text(", made for ").hex(plan.header.image.base);
         }
     }

@@ -35,17 +35,20 @@ pub enum Profile {
     Static = 0,
     /// Also the scheduler and its servers, fair vCPUs and balancer, and the monitor.
     Shared = 1,
+    /// Also virtio devices: service threads and shadow virtqueues.
+    Io = 2,
 }
 
 impl Profile {
     /// All of them, by number.
-    pub const ALL: [Self; 2] = [Self::Static, Self::Shared];
+    pub const ALL: [Self; 3] = [Self::Static, Self::Shared, Self::Io];
 
     /// The name in plans and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Static => "static",
             Self::Shared => "shared",
+            Self::Io => "io",
         }
     }
 }

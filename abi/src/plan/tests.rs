@@ -21,10 +21,16 @@ fn rows_have_the_sizes_that_both_sides_count_on() {
         size_of::<Quiet>(),
         size_of::<Call>(),
         size_of::<Doorbell>(),
+        size_of::<ServiceThread>(),
+        size_of::<Backend>(),
+        size_of::<VirtioDevice>(),
+        size_of::<Virtqueue>(),
     ];
     assert_eq!(
         sizes,
-        [136, 40, 304, 16, 24, 96, 40, 32, 32, 16, 8, 24, 16, 8, 24]
+        [
+            136, 40, 336, 16, 24, 96, 40, 32, 32, 16, 8, 24, 16, 8, 24, 32, 24, 112, 32
+        ]
     );
 }
 

@@ -2,8 +2,8 @@
 //! this list does not compile.
 
 use bulkhead_abi::plan::{
-    Board, Call, Device, Doorbell, Header, Image, Irq, Memory, Payload, Pcpu, Quiet, Region, Seed,
-    TABLES, Table, TableId, Vcpu, Vm,
+    Backend, Board, Call, Device, Doorbell, Header, Image, Irq, Memory, Payload, Pcpu, Quiet,
+    Region, Seed, ServiceThread, TABLES, Table, TableId, Vcpu, VirtioDevice, Virtqueue, Vm,
 };
 use core::mem::offset_of;
 
@@ -201,6 +201,53 @@ fields!(
     [vm, to, vintid, pintid, ipa, apart]
 );
 
+fields!(
+    SERVICE_THREAD,
+    ServiceThread,
+    Some(TableId::ServiceThreads),
+    0,
+    [
+        pcpu, policy, weight, reserved, budget, period, pages, reserved2
+    ]
+);
+fields!(
+    BACKEND,
+    Backend,
+    Some(TableId::Backends),
+    0,
+    [vm, vintid, service, reserved, news, bell]
+);
+fields!(
+    VIRTIO_DEVICE,
+    VirtioDevice,
+    Some(TableId::VirtioDevices),
+    0,
+    [
+        vm,
+        backend,
+        id,
+        vintid,
+        unit,
+        flags,
+        index,
+        config_bytes,
+        ipa,
+        window,
+        window_size,
+        features,
+        config
+    ]
+);
+fields!(
+    VIRTQUEUE,
+    Virtqueue,
+    Some(TableId::Virtqueues),
+    0,
+    [
+        device, size, slots, flags, slot_bytes, readable, writable, ring, slots_at, reserved
+    ]
+);
+
 /// Lists the two fields of each entry of the table directory.
 macro_rules! table_fields {
     ($($number:literal)*) => {
@@ -225,15 +272,33 @@ macro_rules! table_fields {
         };
     };
 }
-table_fields!(0 1 2 3 4 5 6 7 8 9 10 11);
+table_fields!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 const _: () = assert!(PLACES.len() == 2 * TABLES);
 
 /// All fields, those of the header first.
 pub fn fields() -> impl Iterator<Item = &'static Field> {
     let structs = ["Header.board", "Header.image", "Header.tables"];
     [
-        HEADER, BOARD, IMAGE, PLACES, MEMORY, PCPU, VM, VCPU, REGION, PAYLOAD, SEED, IRQ, DEVICE,
-        QUIET, CALL, DOORBELL,
+        HEADER,
+        BOARD,
+        IMAGE,
+        PLACES,
+        MEMORY,
+        PCPU,
+        VM,
+        VCPU,
+        REGION,
+        PAYLOAD,
+        SEED,
+        IRQ,
+        DEVICE,
+        QUIET,
+        CALL,
+        DOORBELL,
+        SERVICE_THREAD,
+        BACKEND,
+        VIRTIO_DEVICE,
+        VIRTQUEUE,
     ]
     .into_iter()
     .flatten()

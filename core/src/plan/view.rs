@@ -1,8 +1,8 @@
 //! A typed view of a plan in memory.
 
 use bulkhead_abi::plan::{
-    Call, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, Payload, Pcpu, Quiet, Region,
-    Seed, TableId, VERSION, Vcpu, Vm,
+    Backend, Call, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, Payload, Pcpu, Quiet,
+    Region, Seed, ServiceThread, TableId, VERSION, Vcpu, VirtioDevice, Virtqueue, Vm,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -38,6 +38,8 @@ pub struct Plan<'a> {
     pub calls: &'a [Call],
     /// Doorbells, sorted by the VM that rings.
     pub doorbells: &'a [Doorbell],
+    /// The tables of virtio devices: those from [`TableId::ServiceThreads`] on, which lie at the end.
+    io: &'a [u8],
 }
 
 /// A row of a table that belongs to a VM.
@@ -56,7 +58,17 @@ macro_rules! of_vm {
     };
 }
 of_vm!(
-    Vcpu, Region, Payload, Seed, Irq, Device, Quiet, Call, Doorbell
+    Vcpu,
+    Region,
+    Payload,
+    Seed,
+    Irq,
+    Device,
+    Quiet,
+    Call,
+    Doorbell,
+    Backend,
+    VirtioDevice
 );
 
 /// Returns the rows that belong to VM `vm` in a table that is sorted by VM.
@@ -76,6 +88,15 @@ impl<'a> Plan<'a> {
     /// The first violation of an invariant of the frame: length, magic, version, sizes, table
     /// layout, checksum.
     pub fn open(bytes: &'a [u8]) -> Result<Self, Violation> {
+        Self::open_for::<true>(bytes)
+    }
+
+    /// Opens the plan like [`Self::open`]. `IO`: for an EL2 of the profile `io`. Others know no tables of virtio devices, and take a plan
+    /// that has rows there for one of another size.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_for<const IO: bool>(bytes: &'a [u8]) -> Result<Self, Violation> {
         let at = At::HEADER;
         let (header, _) =
             Header::ref_from_prefix(bytes).map_err(|_| at.breaks(Invariant::PlanLength))?;
@@ -99,7 +120,7 @@ impl<'a> Plan<'a> {
             size: whole.len(),
             rest: body,
         };
-        let plan = Self {
+        let mut plan = Self {
             header,
             memory: cut.table(TableId::Memory)?,
             pcpus: cut.table(TableId::Pcpus)?,
@@ -113,7 +134,15 @@ impl<'a> Plan<'a> {
             quiets: cut.table(TableId::Quiets)?,
             calls: cut.table(TableId::Calls)?,
             doorbells: cut.table(TableId::Doorbells)?,
+            io: &[],
         };
+        if IO {
+            plan.io = cut.rest;
+            cut.table::<ServiceThread>(TableId::ServiceThreads)?;
+            cut.table::<Backend>(TableId::Backends)?;
+            cut.table::<VirtioDevice>(TableId::VirtioDevices)?;
+            cut.table::<Virtqueue>(TableId::Virtqueues)?;
+        }
         at.ensure(cut.rest.is_empty(), Invariant::PlanSize)?;
         at.ensure(checksum(whole) == header.checksum, Invariant::PlanChecksum)?;
         Ok(plan)
@@ -157,6 +186,56 @@ impl<'a> Plan<'a> {
     /// The firmware functions that a VM may call, ascending by identifier.
     pub fn calls_of(&self, vm: usize) -> &'a [Call] {
         rows_of(self.calls, vm)
+    }
+
+    /// Takes one of the tables of virtio devices.
+    fn io_table<T>(&self, id: TableId) -> &'a [T]
+    where
+        T: FromBytes + Immutable + KnownLayout,
+    {
+        let place = |id: TableId| self.header.tables.get(id as usize);
+        let (Some(first), Some(own)) = (place(TableId::ServiceThreads), place(id)) else {
+            return &[];
+        };
+        let start = own.offset.wrapping_sub(first.offset) as usize;
+        let bytes = self.io.get(start..).unwrap_or_default();
+        let rows = <[T]>::ref_from_prefix_with_elems(bytes, own.count as usize);
+        rows.map_or(&[], |(rows, _)| rows)
+    }
+
+    /// Service threads.
+    pub fn service_threads(&self) -> &'a [ServiceThread] {
+        self.io_table(TableId::ServiceThreads)
+    }
+
+    /// Backends, sorted by VM.
+    pub fn backends(&self) -> &'a [Backend] {
+        self.io_table(TableId::Backends)
+    }
+
+    /// Virtio devices, sorted by the VM that has them, then by IPA.
+    pub fn virtio_devices(&self) -> &'a [VirtioDevice] {
+        self.io_table(TableId::VirtioDevices)
+    }
+
+    /// Queues of virtio devices, sorted by device.
+    pub fn virtqueues(&self) -> &'a [Virtqueue] {
+        self.io_table(TableId::Virtqueues)
+    }
+
+    /// The virtio devices of a VM, ascending by IPA.
+    pub fn virtio_devices_of(&self, vm: usize) -> &'a [VirtioDevice] {
+        rows_of(self.virtio_devices(), vm)
+    }
+
+    /// The queues of a virtio device.
+    pub fn virtqueues_of(&self, device: usize) -> &'a [Virtqueue] {
+        let of = |row: &Virtqueue| usize::from(row.device);
+        let all = self.virtqueues();
+        let first = all.partition_point(|row| of(row) < device);
+        let rest = all.get(first..).unwrap_or_default();
+        let len = rest.partition_point(|row| of(row) == device);
+        rest.get(..len).unwrap_or_default()
     }
 }
 

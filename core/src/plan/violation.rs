@@ -187,6 +187,10 @@ pub const fn table_name(table: TableId) -> &'static str {
         TableId::Quiets => "quiet",
         TableId::Calls => "call",
         TableId::Doorbells => "doorbell",
+        TableId::ServiceThreads => "service-thread",
+        TableId::Backends => "backend",
+        TableId::VirtioDevices => "virtio-device",
+        TableId::Virtqueues => "virtqueue",
     }
 }
 

@@ -22,9 +22,13 @@ const READ: u64 = 1 << 6;
 const WRITE: u64 = 1 << 7;
 /// Normal memory, inner and outer write-back.
 const NORMAL: u64 = 0b1111 << 2;
+/// Normal memory, not cacheable: EL2 writes the page so, and a guest that maps it as Device reads what was written last.
+const NON_CACHEABLE: u64 = 0b0101 << 2;
 /// Device-nGnRE.
 const DEVICE: u64 = 0b0001 << 2;
 const EXECUTE_NEVER: u64 = 0b10 << 53;
+/// Normal memory that EL2 reads and writes: AttrIndx 0, bit 6 as EL2 requires, XN (DDI 0487, D8.3.1, stage 1 with one privilege level).
+const EL2_DATA: u64 = VALID | AF | INNER_SHAREABLE | 1 << 6 | 1 << 54;
 /// The contiguous hint: a TLB may hold sixteen adjacent descriptors as one entry.
 const CONTIGUOUS: u64 = 1 << 52;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
@@ -58,6 +62,8 @@ const fn attributes(region: &Region) -> u64 {
         region.kind == RegionKind::Device as u16 || region.kind == RegionKind::Gicv as u16;
     let kind = if registers {
         DEVICE
+    } else if region.kind == RegionKind::VirtioRegisters as u16 {
+        NON_CACHEABLE
     } else {
         NORMAL | INNER_SHAREABLE
     };
@@ -90,13 +96,22 @@ impl<'a> Builder<'a> {
 
     /// Maps a region with the largest descriptors that its addresses allow.
     pub fn map(&mut self, region: &Region) -> Result<(), Error> {
+        self.map_as(region, attributes(region))
+    }
+
+    /// Maps a region like [`Self::map`], in the tables of EL2's own stage 1: data, for reading and writing. The region's IPA is the virtual
+    /// address.
+    pub fn map_for_el2(&mut self, region: &Region) -> Result<(), Error> {
+        self.map_as(region, EL2_DATA)
+    }
+
+    fn map_as(&mut self, region: &Region, attributes: u64) -> Result<(), Error> {
         let (mut ipa, mut pa) = (region.ipa, region.pa);
         let end = ipa.checked_add(region.size).ok_or(Error::Misplaced)?;
         if !(ipa | pa | region.size).is_multiple_of(PAGE) || end > 1 << bulkhead_abi::plan::IPA_BITS
         {
             return Err(Error::Misplaced);
         }
-        let attributes = attributes(region);
         while ipa < end {
             let left = end.wrapping_sub(ipa);
             let level = level_for(ipa, pa, left);

@@ -15,6 +15,7 @@ pub mod device;
 pub mod guest_ring;
 pub mod interrupt;
 pub mod memory;
+pub mod pages;
 pub mod queue;
 pub mod requests;
 pub mod round;

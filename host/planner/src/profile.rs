@@ -50,5 +50,6 @@ pub(super) fn why(profile: Profile, mut times: impl Iterator<Item = CpuTime>) ->
             "VMs share CPUs, or have limits of CPU time"
         }
         Profile::Shared => "for the monitor; without it (monitor = false) it would be static",
+        Profile::Io => "VMs have virtio devices",
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bulkhead_abi::plan::{
-    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, MAGIC, Memory, NAME,
-    NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed, TABLES, Table,
-    VCPU_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS, Vcpu, Vm,
+    Backend, Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, MAGIC, Memory,
+    NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed,
+    ServiceThread, TABLES, Table, VCPU_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES,
+    VM_TIME_STOPS, Vcpu, VirtioDevice, Virtqueue, Vm,
 };
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
@@ -224,6 +225,10 @@ pub(super) fn emit(
     writer.table(&rows.calls);
     let doorbells: Vec<_> = doorbells.iter().map(PlannedDoorbell::row).collect();
     writer.table(&doorbells);
+    writer.table::<ServiceThread>(&[]);
+    writer.table::<Backend>(&[]);
+    writer.table::<VirtioDevice>(&[]);
+    writer.table::<Virtqueue>(&[]);
     let header = header(board, system, image, &writer);
     let mut bytes = [header.as_bytes(), &writer.body].concat();
     plan::seal(&mut bytes);

@@ -71,7 +71,7 @@ impl Build {
             UartKind::Imx => Some("uart-imx"),
         };
         let waits = self.waits.then_some("spin-table");
-        let profile = (self.profile == Profile::Static).then_some(Profile::Static.name());
+        let profile = (self.profile != Profile::Shared).then_some(self.profile.name());
         let board = gic.into_iter().chain(uart).chain(waits);
         board.chain(profile).collect()
     }

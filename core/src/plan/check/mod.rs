@@ -32,6 +32,14 @@ impl Plan<'_> {
     /// # Errors
     /// The first violation.
     pub fn check(&self) -> Check {
+        self.check_for::<true>()
+    }
+
+    /// Checks every invariant like [`Self::check`]. `IO`: for an EL2 of the profile `io`; others have opened a plan without virtio devices.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn check_for<const IO: bool>(&self) -> Check {
         self.check_counts()?;
         self.check_order()?;
         self.check_board()?;

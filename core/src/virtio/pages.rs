@@ -1,0 +1,139 @@
+//! Where a service thread reaches what: its own state, and the memory of the VMs that have a device of it or serve one.
+//! EL2 maps it by this on the pCPU of the service thread; the planner counts the pages by it.
+
+use bulkhead_abi::plan::{PAGE, Region, RegionKind, ServiceThread};
+
+use crate::plan::Plan;
+use crate::stage2::pages_needed;
+
+/// Where a service thread's map starts in EL2's address space: its own state first.
+pub const START: u64 = 0x20_4000_0000;
+/// Limit of that map: EL2's address space.
+const LIMIT: u64 = 1 << 39;
+/// What one root entry maps. Each region has root entries of its own, so that no table is shared.
+const GIB: u64 = 1 << 30;
+/// Pages of the state of a service thread itself.
+pub const THREAD_PAGES: u64 = 2;
+/// Pages of the state of each of its devices.
+pub const DEVICE_PAGES: u64 = 2;
+/// Bytes of what is known of each slot.
+pub const SLOT_BYTES: u64 = 16;
+/// Bytes for the head of a chain that is to be posted anew, for each slot.
+pub const AGAIN_BYTES: u64 = 2;
+
+/// A region of a VM as a service thread reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Row of the region in the plan.
+    pub row: usize,
+    /// The region, with the virtual address in place of the IPA.
+    pub region: Region,
+}
+
+/// The devices of a service thread, with their rows.
+pub fn devices<'a>(
+    plan: &'a Plan<'a>,
+    service: usize,
+) -> impl Iterator<Item = (usize, &'a bulkhead_abi::plan::VirtioDevice)> {
+    let rows = plan.virtio_devices().iter().enumerate();
+    rows.filter(move |(_, device)| {
+        let backend = plan.backends().get(usize::from(device.backend));
+        backend.is_some_and(|backend| usize::from(backend.service) == service)
+    })
+}
+
+/// Whether a service thread reaches the memory of a VM.
+fn reaches(plan: &Plan, service: usize, vm: u16) -> bool {
+    let mut backends = plan.backends().iter();
+    backends.any(|backend| backend.vm == vm && usize::from(backend.service) == service)
+        || devices(plan, service).any(|(_, device)| device.vm == vm)
+}
+
+/// Bytes of the arrays of a device: of [`SLOT_BYTES`] and [`AGAIN_BYTES`] for each slot of its queues.
+fn array_bytes(plan: &Plan, device: usize) -> u64 {
+    let slots = plan
+        .virtqueues_of(device)
+        .iter()
+        .fold(0u64, |sum, queue| sum.wrapping_add(queue.slots.into()));
+    slots.wrapping_mul(SLOT_BYTES.wrapping_add(AGAIN_BYTES))
+}
+
+/// Pages of a device: its state, then its arrays.
+pub fn device_pages(plan: &Plan, device: usize) -> u64 {
+    DEVICE_PAGES.wrapping_add(array_bytes(plan, device).div_ceil(PAGE))
+}
+
+/// Pages of the state of a service thread: its own, then those of its devices in their order.
+pub fn state_pages(plan: &Plan, service: usize) -> u64 {
+    devices(plan, service).fold(THREAD_PAGES, |sum, (row, _)| {
+        sum.wrapping_add(device_pages(plan, row))
+    })
+}
+
+/// The state as a region; `pa` is that of its first page.
+pub fn state(pages: u64, pa: u64) -> Region {
+    Region {
+        vm: 0,
+        kind: RegionKind::Ram as u16,
+        access: 0,
+        shared: 0,
+        ipa: START,
+        pa,
+        size: pages.wrapping_mul(PAGE),
+    }
+}
+
+/// The regions that a service thread reaches, ascending by virtual address. They end early where the address space does, so that
+/// [`pages`] is `None`.
+pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = Reached> {
+    let mut next = START.wrapping_add(GIB);
+    let rows = plan.regions.iter().enumerate();
+    rows.filter(move |(_, region)| {
+        let memory =
+            region.kind == RegionKind::Ram as u16 || region.kind == RegionKind::Shared as u16;
+        memory && reaches(plan, service, region.vm)
+    })
+    .map_while(move |(row, region)| {
+        let at = next.wrapping_add(region.pa % GIB);
+        let end = at.checked_add(region.size).filter(|end| *end <= LIMIT)?;
+        next = end.next_multiple_of(GIB);
+        Some(Reached {
+            row,
+            region: Region { ipa: at, ..*region },
+        })
+    })
+}
+
+/// Pages of the page pool for a service thread ([`ServiceThread::pages`]): its state, a root, and the tables below. `None` if the regions do
+/// not fit the address space.
+pub fn pages(plan: &Plan, service: usize) -> Option<u64> {
+    let below = |region: &Region| pages_needed(core::slice::from_ref(region)).wrapping_sub(1);
+    let own = state_pages(plan, service);
+    // The pages of the pool are not where a block could map them.
+    let own_tables = below(&state(own, PAGE));
+    let memory = |region: &&Region| {
+        (region.kind == RegionKind::Ram as u16 || region.kind == RegionKind::Shared as u16)
+            && reaches(plan, service, region.vm)
+    };
+    let wanted = plan
+        .regions
+        .iter()
+        .filter(memory)
+        .fold(0usize, |count, _| count.wrapping_add(1));
+    let (found, tables) = reached(plan, service).fold((0usize, 0u64), |(count, sum), reached| {
+        (
+            count.wrapping_add(1),
+            sum.wrapping_add(below(&reached.region)),
+        )
+    });
+    (found == wanted).then(|| {
+        own.wrapping_add(1)
+            .wrapping_add(own_tables)
+            .wrapping_add(tables)
+    })
+}
+
+/// Whether the row of a service thread has the pages that it needs.
+pub fn is_counted(plan: &Plan, service: usize, row: &ServiceThread) -> bool {
+    pages(plan, service) == Some(row.pages.into())
+}
