@@ -11,9 +11,10 @@ use bulkhead_core::vgic::{self, Answer, GICD_SIZE, Notify, Version};
 use crate::console::state::output_waits;
 use crate::emulated::{Done, line};
 use crate::hw::gic::{self, Gic};
+use crate::profile::IO;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
-use crate::{deadlines, doorbell, gppt, mailbox, timed};
+use crate::{deadlines, doorbell, gppt, mailbox, timed, virtio};
 
 /// GICD_SGIR of a GICv2 (IHI 0048B.b, 4.3.15).
 const SGIR: u64 = 0xf00;
@@ -138,6 +139,7 @@ fn other_access(vcpu: &mut Vcpu, vm: &Vm, mmio: Mmio) -> Done {
         return interface_access(vcpu, offset, &mmio);
     }
     match timed::access(vcpu, vm, &mmio) {
+        Done::Nothing if IO && virtio::is_bell(vcpu, &mmio) => Done::Yes(ExitClass::Device),
         Done::Nothing => doorbell::access(vcpu, &mmio),
         done => done,
     }

@@ -14,8 +14,9 @@ use crate::emulated::Done;
 use crate::hw::gic::{self, Taken};
 use crate::hw::{cpu, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
+use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{deliver, devices, gppt, lifecycle, sched, timed};
+use crate::{deliver, devices, gppt, lifecycle, sched, timed, virtio};
 
 /// An exit under way: when it began and where the guest was. Small and copied, so that it stays in
 /// registers. Every exit off the fast path is a tail call, so that the fast path needs no stack.
@@ -217,7 +218,9 @@ fn uart_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
 #[inline(never)]
 fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
     let mut done = Done::Nothing;
-    if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, ipa) {
+    if IO && exit::is_refused_write(esr) {
+        done = virtio::write(vcpu, esr, reg::far());
+    } else if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, ipa) {
         let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
         if offset < pl011::SIZE {
             return uart_access(vcpu, esr, begin, pc, offset);

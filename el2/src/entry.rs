@@ -8,12 +8,14 @@ use crate::hw::gic::Taken;
 use crate::hw::state::{El2, States};
 use crate::hw::{fault, upcall};
 use crate::pcpu::Pcpu;
+use crate::profile::IO;
 use crate::vcpu::Vcpu;
 use crate::vm::Vm;
-use crate::{deliver, dispatch, idle, lifecycle, prepare, sched, start};
+use crate::{deliver, dispatch, idle, lifecycle, prepare, sched, service, start, virtio};
 
 impl States for El2 {
     type Vm = Vm;
+    type Virtio = virtio::Shared;
     type Vcpu = Vcpu;
     type Pcpu = Pcpu;
 }
@@ -37,7 +39,17 @@ extern "C" fn el2_pcpu(idle: &mut Vcpu) -> ! {
 #[unsafe(no_mangle)]
 extern "C" fn el2_vcpu(vcpu: &mut Vcpu) -> ! {
     sched::begin(vcpu);
+    if IO && let Some(index) = vcpu.service {
+        el2_service(vcpu, index)
+    }
     upcall::idle(vcpu)
+}
+
+/// The loop of a service thread. A separate symbol for measurements, like [`el2_idle`].
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn el2_service(vcpu: &mut Vcpu, index: usize) -> ! {
+    service::run(vcpu, index)
 }
 
 /// Resumes the thread of a vCPU that has rested; its guest runs next.

@@ -12,9 +12,10 @@ use crate::console::state::output_waits;
 use crate::hw::gic::Taken;
 use crate::hw::{firmware, gic, timer, upcall};
 use crate::plan::plan;
+use crate::profile::IO;
 use crate::vcpu::Vcpu;
 use crate::vm;
-use crate::{deliver, dispatch, gppt, lifecycle, mailbox, prepare, sched};
+use crate::{deliver, dispatch, gppt, lifecycle, mailbox, prepare, sched, virtio};
 
 /// The thread of a vCPU that is off. Whoever changes state that this thread looks at sends it a
 /// message afterwards, which wakes it.
@@ -64,6 +65,8 @@ fn offline_work(vcpu: &mut Vcpu) -> bool {
     match vm.life.work(vcpu.number, gives_reason, vcpu.reported) {
         Work::Nothing => return false,
         Work::Report => lifecycle::report(vcpu, index),
+        // Service threads tell when they have let go of its memory.
+        Work::Prepare if IO && !virtio::has_let_go(index) => return false,
         Work::Prepare => prepare::run(vcpu, index),
         Work::Enter(start) => prepare::run_secondary(vcpu, index, start),
     }

@@ -23,6 +23,9 @@ pub const SHARES: u32 = 64;
 /// A vCPU has migrated from another pCPU. To the pCPU.
 pub const ARRIVAL: u32 = 128;
 
+/// A device has something to do. To a service thread, which wakes up and looks.
+pub const SERVICE: u32 = 256;
+
 static MAILBOXES: Mailboxes = Mailboxes::new();
 
 /// The SGI that makes a pCPU receive its messages.

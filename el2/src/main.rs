@@ -52,11 +52,15 @@ mod random;
 #[cfg_attr(feature = "static", path = "alone.rs")]
 mod sched;
 #[cfg(target_os = "none")]
+mod service;
+#[cfg(target_os = "none")]
 mod start;
 #[cfg(target_os = "none")]
 mod timed;
 #[cfg(target_os = "none")]
 mod vcpu;
+#[cfg(target_os = "none")]
+mod virtio;
 #[cfg(target_os = "none")]
 mod vm;
 

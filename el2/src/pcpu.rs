@@ -16,6 +16,8 @@ use crate::hw::uart::Uart;
 use crate::hw::{cpu, mmu, timer};
 use crate::orders::ManageVms;
 use crate::plan::plan;
+use crate::profile::IO;
+use crate::vm::{Vm, vm};
 
 /// The bit of [`Pcpu::moves`] that says that a vCPU is to migrate away.
 pub const LEAVES: u32 = 1 << 31;
@@ -24,12 +26,15 @@ pub const POLLS: u32 = 32;
 /// The milliseconds in which each fair vCPU that is always ready runs once.
 const ROUND_MS: u64 = 6;
 
+/// In [`RunSlot::vm`]: none. The slot is that of a service thread.
+pub const NO_VM: u8 = u8::MAX;
+
 /// A run slot: the facts that a pCPU has of one of its vCPUs without touching the vCPU's own state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunSlot {
     /// The row of the vCPU in the plan.
     pub id: u8,
-    /// The index of its VM.
+    /// The index of its VM, or [`NO_VM`].
     pub vm: u8,
     /// The number of the vCPU in its VM.
     pub number: u8,
@@ -38,6 +43,13 @@ pub struct RunSlot {
     pub wakes_at: u64,
     /// The virtual SPIs whose physical interrupts arrived while the vCPU did not run.
     pub arrived: [u32; WORDS],
+}
+
+impl RunSlot {
+    /// Returns the shared state of its VM.
+    pub fn vm(&self) -> Option<&'static Vm> {
+        (!IO || self.vm != NO_VM).then(|| vm(self.vm.into()))
+    }
 }
 
 /// The state that the threads of a pCPU share. The thread that runs holds the one reference to it.

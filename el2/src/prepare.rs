@@ -12,9 +12,10 @@ use bulkhead_core::vgic::{Version, WORDS};
 
 use crate::hw::{cpu, firmware, gic, memory, mmu, page_pool, state, thread, timer};
 use crate::plan::{self, plan};
+use crate::profile::IO;
 use crate::vcpu::{Frame, Vcpu};
 use crate::vm::{self, Vm};
-use crate::{gppt, lifecycle, mailbox, random, sched, timed};
+use crate::{gppt, lifecycle, mailbox, random, sched, timed, virtio};
 
 /// Zeroes a range of physical memory, as long as the VM is to start.
 fn scrub(vcpu: &mut Vcpu, power: &Power, mut pa: u64, size: u64) {
@@ -205,6 +206,9 @@ fn reset_devices(vcpu: &mut Vcpu, shared: &Vm, index: usize, spis: u32) {
     if plan::has_ptimer(index) {
         let board = &plan().header.board;
         shared.link(plan::PHYSICAL_TIMER, board.ptimer_intid, false);
+    }
+    if IO {
+        virtio::prepare(index);
     }
     timed::reset(vcpu, shared);
     // Nobody else uses the UART: all vCPUs are off.

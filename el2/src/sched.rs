@@ -7,16 +7,17 @@
 
 use core::sync::atomic::Ordering;
 
-use bulkhead_abi::plan::CpuPolicy;
+use bulkhead_abi::plan::{CpuPolicy, NONE};
 use bulkhead_core::sched::{Policy, SLOTS};
 use bulkhead_core::vgic::{VTIMER, WORDS};
 
 use crate::hw::state::IDLE;
 use crate::hw::{context, cpu, gic, memory, sysreg as reg, thread, timer, upcall};
-use crate::pcpu::{POLLS, Pcpu, RunSlot};
+use crate::pcpu::{NO_VM, POLLS, Pcpu, RunSlot};
 use crate::plan::{self, plan};
+use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{balance, deadlines, mailbox, vm};
+use crate::{balance, deadlines, mailbox, virtio, vm};
 
 mod wake;
 
@@ -57,6 +58,56 @@ pub fn make_vcpus(idle: &mut Vcpu) {
             pcpu.pending |= bit(slot);
             pcpu.look_again = true;
         }
+    }
+    if IO {
+        make_service(idle);
+    }
+}
+
+/// Creates the service thread of this pCPU, if it has one.
+fn make_service(idle: &mut Vcpu) {
+    let rows = plan().service_threads().iter().enumerate();
+    let mut own = rows.filter(|(_, row)| usize::from(row.pcpu) == idle.index);
+    let Some((service, row)) = own.next() else {
+        return;
+    };
+    let id = virtio::thread_of(service);
+    let slot = idle.pcpu.as_deref().map_or(SLOTS, |pcpu| pcpu.used);
+    if slot >= SLOTS {
+        return;
+    }
+    let (state, stack) = thread::make(id, idle.index);
+    state.become_service(idle, service, slot);
+    let like = bulkhead_abi::plan::Vcpu {
+        vm: NONE,
+        pcpu: row.pcpu,
+        policy: row.policy,
+        weight: row.weight,
+        mpidr: 0,
+        budget: row.budget,
+        period: row.period,
+        pool: 0,
+        reserved: 0,
+    };
+    if let Some(pcpu) = idle.pcpu.as_deref_mut() {
+        if let (Some(place), Some(run_slot)) =
+            (pcpu.stacks.get_mut(slot), pcpu.run_slots.get_mut(slot))
+        {
+            *place = stack;
+            *run_slot = Some(RunSlot {
+                id: id as u8,
+                vm: NO_VM,
+                number: 0,
+                wakes_at: u64::MAX,
+                arrived: [0; WORDS],
+            });
+        }
+        pcpu.used = pcpu.used.wrapping_add(1);
+        let now = timer::now();
+        pcpu.sched.add(slot, policy(&like), NONE, now);
+        pcpu.sched.wake(slot, now);
+        pcpu.pending |= bit(slot);
+        pcpu.look_again = true;
     }
 }
 

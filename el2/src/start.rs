@@ -1,7 +1,9 @@
 //! Start-up, as one list in order. No entry of the plan is used before the plan is proven.
 
 use bulkhead_abi::console::{Booted, Word, label};
-use bulkhead_abi::plan::{IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE};
+use bulkhead_abi::plan::{
+    IRQ_EDGE, PAGE, RegionKind, STOLEN_TIME_PAGE, ServiceThread, VIRTIO_REGISTERS_PAGE,
+};
 use bulkhead_abi::refused;
 use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::console::text::TextLine;
@@ -9,6 +11,7 @@ use bulkhead_core::console::text::TextLine;
 use bulkhead_core::gppt::{Mode, Reclaim};
 use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
 use bulkhead_core::stage2::Builder;
+use bulkhead_core::virtio::pages;
 
 #[cfg(not(feature = "gicv2"))]
 use crate::hw::gic::gppt::GpptPcpus;
@@ -21,7 +24,7 @@ use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, timer};
 use crate::plan::plan;
 use crate::profile::{IO, PROFILE};
-use crate::{console, gppt, prepare, random, timed, vm};
+use crate::{console, gppt, prepare, random, timed, virtio, vm};
 
 /// A line that start-up prints.
 type Said = TextLine<192>;
@@ -73,6 +76,11 @@ pub fn primary(tree: u64, load: u64) -> ! {
     start_distributor(&mut copy_windows, uart);
     read_clock(&mut copy_windows);
     make_private_maps(&mut copy_windows, &mut page_pool, uart);
+    if IO {
+        for (n, row) in plan.service_threads().iter().enumerate() {
+            make_service_map(&mut page_pool, n, row);
+        }
+    }
     prepare::scrub_shared(&mut copy_windows);
     for index in 0..plan.vms.len() {
         let _all_are_down = vm::start(index);
@@ -196,12 +204,23 @@ fn share_vms(copy_windows: &mut CopyWindows, page_pool: &PagePool) {
     for id in 0..plan().vcpus.len() {
         mmu::share_vcpu_pages(id, page_pool.pa(page_pool::vcpu_page_number(id)));
     }
+    if IO {
+        for (n, row) in plan().service_threads().iter().enumerate() {
+            let id = virtio::thread_of(n);
+            mmu::share_vcpu_pages(id, page_pool.pa(page_pool::vcpu_page_number(id)));
+            vm::VCPU_LOCATION.set(id, row.pcpu.into());
+        }
+        for device in 0..plan().virtio_devices().len() {
+            mmu::share_virtio_pages(device, page_pool.pa(page_pool::virtio_page_number(device)));
+        }
+    }
     mmu::share_vm_block(copy_windows);
     vm::VCPU_LOCATION.start(plan().vcpus);
 }
 
 /// Builds the stage-2 tables of all VMs. The proof of the plan says that this cannot fail.
 fn build_stage2(page_pool: &mut PagePool) {
+    let page_pool_base = page_pool.pa(0);
     for (index, row) in plan().vms.iter().enumerate() {
         let first = page_pool::stage2_page(index);
         let base = page_pool.pa(first);
@@ -215,6 +234,9 @@ fn build_stage2(page_pool: &mut PagePool) {
             let mut region = *region;
             if region.kind == RegionKind::StolenTime as u16 {
                 region.pa = stolen;
+            }
+            if IO && region.kind == RegionKind::VirtioRegisters as u16 {
+                region.pa = registers_at(page_pool_base, index, region.ipa);
             }
             if builder.map(&region).is_err() {
                 // Accesses to a region that is not mapped fault in its VM. A wrong mapping cannot
@@ -233,6 +255,36 @@ fn read_clock(copy_windows: &mut CopyWindows) {
         let seconds = timer::now().checked_div(timer::frequency());
         timed::set_time(registers.read(0), seconds.unwrap_or(0));
     }
+}
+
+/// Returns the physical address of the registers of the virtio device that a VM has at an IPA.
+fn registers_at(page_pool: u64, vm: usize, ipa: u64) -> u64 {
+    let device = virtio::of_vm(vm).find(|(_, row)| row.ipa == ipa);
+    let page = device.map_or(0, |(device, _)| page_pool::virtio_page_number(device));
+    let page = page.wrapping_add(VIRTIO_REGISTERS_PAGE as usize) as u64;
+    page_pool.wrapping_add(page.wrapping_mul(PAGE))
+}
+
+/// Builds the map of what a service thread reaches, and adds it to that of its pCPU.
+fn make_service_map(page_pool: &mut PagePool, service: usize, row: &ServiceThread) {
+    let first = page_pool::service_page_number(service);
+    let state = pages::state_pages(plan(), service);
+    let root = first.wrapping_add(state as usize);
+    let tables = u64::from(row.pages).saturating_sub(state) as usize;
+    let (state_pa, base) = (page_pool.pa(first), page_pool.pa(root));
+    let Ok(mut builder) = Builder::new(page_pool.tables(root, tables), base) else {
+        return;
+    };
+    let own = core::iter::once(pages::state(state, state_pa));
+    let memory = pages::reached(plan(), service).map(|reached| reached.region);
+    for region in own.chain(memory) {
+        if builder.map_for_el2(&region).is_err() {
+            // The proof of the plan has counted the tables.
+            break;
+        }
+    }
+    let pcpu = usize::from(row.pcpu).wrapping_mul(layout::PCPU_PAGES);
+    mmu::add_service_map(page_pool, pcpu, root);
 }
 
 /// Puts the distributor into its first state and routes every SPI of the plan to its pCPU. The boot

@@ -24,7 +24,7 @@ use crate::hw::state::{self, IDLE, VcpuState};
 use crate::pcpu::Pcpu;
 use crate::plan::{DeviceFrame, device, has_ptimer, plan, timer_devices};
 use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
-use crate::{mailbox, random};
+use crate::{mailbox, random, virtio};
 
 /// An INTID that no interrupt has.
 const NO_INTID: u32 = u32::MAX;
@@ -117,6 +117,8 @@ pub struct Vcpu {
     pub id: usize,
     /// The index of the pCPU in the plan.
     pub index: usize,
+    /// The index of the service thread that this is, without a VM.
+    pub service: Option<usize>,
     /// The index of the VM in the plan.
     pub vm: Option<usize>,
     /// The number of the vCPU in its VM, which is its affinity too.
@@ -222,6 +224,7 @@ impl Vcpu {
             slot: IDLE,
             id: mailbox::of_pcpu(index),
             index,
+            service: None,
             vm: None,
             number: 0,
             vcpus: 0,
@@ -297,6 +300,15 @@ impl Vcpu {
         self.shared = Some(vm_page(vm));
         self.ids = idle.ids;
         self.generator = random::generator(id);
+    }
+
+    /// Turns this state into that of service thread `index`, on the pCPU of `idle`, which has been started.
+    pub fn become_service(&mut self, idle: &Self, index: usize, slot: usize) {
+        self.gic = idle.gic;
+        self.sort();
+        self.slot = slot;
+        self.id = virtio::thread_of(index);
+        self.service = Some(index);
     }
 
     /// Updates [`Self::needs_full_switch`] for the current pCPU.

@@ -56,6 +56,12 @@ pub const fn is_plain_word(esr: u64) -> bool {
     esr & PLAIN == ISV | 0b100 << 21 | 0b00_0100
 }
 
+/// Whether an access is a store, with a valid syndrome, that stage 2 refuses although it maps the address: a permission fault.
+#[inline(always)]
+pub const fn is_refused_write(esr: u64) -> bool {
+    esr & (ISV | S1PTW | CM | WNR | 0b11_1100) == ISV | WNR | 0b00_1100
+}
+
 /// IPA of a translation fault: `hpfar` holds IPA\[47:12\] (DDI 0487, D24.2.67 "HPFAR_EL2"), `far` the
 /// offset in the page.
 #[inline(always)]

@@ -96,12 +96,20 @@ impl<'a> Device<'a> {
             ending: false,
             turn: 0,
         };
-        let places = device.planned.iter_mut().zip(&mut device.places);
-        for ((planned, place), (queue, store)) in places.zip(queues) {
-            *planned = Some(queue);
-            place.spare = Some(store);
+        for (planned, store) in queues {
+            device.add_queue(planned, store);
         }
         device
+    }
+
+    /// Adds the next queue, before anybody drives the device.
+    pub fn add_queue(&mut self, planned: Planned, store: Store<'a>) {
+        let places = self.planned.iter_mut().zip(&mut self.places);
+        let mut free = places.filter(|(planned, _)| planned.is_none());
+        if let Some((known, place)) = free.next() {
+            *known = Some(planned);
+            place.spare = Some(store);
+        }
     }
 
     /// Writes the words of the session to the device page, whose memory was made anew: when the board starts, and for a new life of the

@@ -7,7 +7,8 @@
 //! | [`queue`] | a shadow virtqueue: [`guest_ring`] on one side, [`backend_ring`] on the other, in slices |
 //! | [`session`] | the handshake with the backend |
 //! | [`device`] | all of it, as the service thread has it; [`requests`] what vCPUs ask of it |
-//! | [`round`] | which device has its turn |
+//! | [`round`] | which device has its turn, [`wanted`] which has something to do |
+//! | [`pages`] | what a service thread reaches where, [`window`] what a window begins with |
 //! | [`memory`] | how memory of VMs is reached |
 
 pub mod backend_ring;
@@ -21,6 +22,8 @@ pub mod requests;
 pub mod round;
 pub mod session;
 pub mod transport;
+pub mod wanted;
+pub mod window;
 
 #[cfg(test)]
 mod tests;

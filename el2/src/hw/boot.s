@@ -130,7 +130,7 @@ enable_mmu:
     ldr     x2, =0x80803519         // TCR: 39 bits, 4 KiB, inner shareable, write-back
     orr     x1, x2, x1, lsl #16
     msr     tcr_el2, x1
-    ldr     x1, =0x04ff             // MAIR: 0 Normal write-back, 1 Device-nGnRE
+    ldr     x1, =0x4404ff           // MAIR: 0 Normal write-back, 1 Device-nGnRE, 2 Normal non-cacheable
     msr     mair_el2, x1
     adrp    x1, BOOT_LEVEL1
     add     x1, x1, :lo12:BOOT_LEVEL1

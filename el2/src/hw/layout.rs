@@ -6,15 +6,19 @@
 //! | block | contents | mapped by |
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
-//! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where pCPUs call each other by SPIs, roots of stage 2 that can be taken away | all |
-//! | 2 | stack and state of each vCPU | all |
+//! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where pCPUs call each other by SPIs, roots of stage 2 that can be taken away; the pages of virtio devices | all |
+//! | 2 | stack and state of each vCPU and service thread | all |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | copy windows on guest memory and payloads | the pCPU that copies, while it copies |
 //! | 40, 41 | boot device tree | the boot map only |
 //! | 42 to 46 | page pool | the boot map only |
 //! | 47, 48 | copy windows on device frames | the boot map only |
+//!
+//! Behind this 1 GiB lies what a service thread reaches, on its pCPU only ([`bulkhead_core::virtio::pages`]).
 
-use bulkhead_abi::plan::{MAX_PAGE_POOL, MAX_PCPUS, MAX_VCPUS, MAX_VMS, PAGE, VM_PAGES};
+use bulkhead_abi::plan::{
+    MAX_PAGE_POOL, MAX_PCPUS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS, PAGE, VIRTIO_PAGES, VM_PAGES,
+};
 
 /// The start of EL2's 1 GiB, which is the link address.
 pub const BASE: u64 = 0x20_0000_0000;
@@ -69,11 +73,15 @@ pub mod shared {
     pub const GICH_PAGES: usize = 1;
     /// The roots of the stage 2 of GPPT VMs, one page for each VM.
     pub const ROOTS: usize = 304;
+    /// The pages of the virtio devices, [`VIRTIO_PAGES`](bulkhead_abi::plan::VIRTIO_PAGES) for each.
+    pub const VIRTIO: usize = 368;
 }
 
 const _: () = assert!(MAX_VMS * VM_PAGES as usize <= shared::GICD);
 const _: () = assert!(shared::GICD + shared::GICD_PAGES <= shared::ROOTS);
-const _: () = assert!(shared::ROOTS + MAX_VMS <= 512);
+const _: () = assert!(shared::ROOTS + MAX_VMS <= shared::VIRTIO);
+const _: () = assert!(shared::VIRTIO + MAX_VIRTIO_DEVICES * VIRTIO_PAGES as usize <= 512);
+const _: () = assert!(bulkhead_core::virtio::pages::START == BASE + (1 << 30));
 
 /// Page numbers in the part of the block of the vCPUs' pages that belongs to one vCPU. Page 0 and
 /// the pages after the state stay unmapped: a stack that overflows faults.

@@ -1,7 +1,7 @@
 //! EL2's own translation: the private maps of the pCPUs, and copy windows on memory that EL2 does
 //! not map permanently (DDI 0487, D8.3).
 
-use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VM_PAGES};
+use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES};
 
 use super::bytes;
 use super::layout::{self, BLOCK_SIZE, private};
@@ -16,6 +16,7 @@ const PAGE_RO: u64 = 0x7c3 | XN;
 const BLOCK: u64 = 0x741 | XN;
 const READ_ONLY: u64 = 1 << 7;
 const DEVICE_INDEX: u64 = 1 << 2;
+const NON_CACHEABLE_INDEX: u64 = 2 << 2;
 const XN: u64 = 1 << 54;
 const TABLE: u64 = 3;
 
@@ -194,6 +195,34 @@ pub fn share_vm_pages(vm: usize, pa: u64) {
     share(first, pa, VM_PAGES as usize, PAGE_RW);
 }
 
+/// Maps the pages of a virtio device, which are adjacent, for all pCPUs: the last of them, its registers, not cacheable, because
+/// the guest reads it so.
+pub fn share_virtio_pages(device: usize, pa: u64) {
+    let first = virtio_page(device);
+    share(first, pa, VIRTIO_PAGES as usize, PAGE_RW);
+    let registers = VIRTIO_REGISTERS_PAGE as usize;
+    let pa = pa.wrapping_add((registers as u64).wrapping_mul(PAGE));
+    share(
+        first.wrapping_add(registers),
+        pa,
+        1,
+        PAGE_RW | NON_CACHEABLE_INDEX,
+    );
+}
+
+/// Returns the first page of a virtio device in the block of the VM pages.
+const fn virtio_page(device: usize) -> usize {
+    layout::shared::VIRTIO.wrapping_add(device.wrapping_mul(VIRTIO_PAGES as usize))
+}
+
+/// Returns the page of registers of a virtio device.
+pub const fn virtio_registers(device: usize) -> Registers {
+    let page = virtio_page(device).wrapping_add(VIRTIO_REGISTERS_PAGE as usize) as u64;
+    let address = layout::block(layout::VMS).wrapping_add(page.wrapping_mul(PAGE));
+    // SAFETY: [R-MMIO] start-up has mapped the page, which stays mapped and holds nothing that Rust knows of.
+    unsafe { Registers::new(address, PAGE) }
+}
+
 /// Maps the stack and the state of vCPU `id`, which are adjacent, for all pCPUs.
 pub fn share_vcpu_pages(id: usize, pa: u64) {
     let first = id
@@ -329,6 +358,24 @@ pub fn make_private(
         .wrapping_add(index % MAX_PCPUS);
     // SAFETY: [R-TABLES] only the boot pCPU runs; the place is in the array.
     unsafe { place.write_volatile(root) }
+}
+
+/// Adds what a service thread reaches to the private map of its pCPU, whose pages begin with `first`: the entries of `root`, a page of
+/// the pool, behind EL2's own.
+pub fn add_service_map(page_pool: &mut PagePool, first: usize, root: usize) {
+    for index in 129..512 {
+        let tables = page_pool.tables(root, 1).first();
+        let entry = tables.and_then(|table| table.get(index)).copied();
+        if let (Some(entry), Some(place)) = (
+            entry.filter(|entry| *entry != 0),
+            page_pool
+                .tables(first, 1)
+                .first_mut()
+                .and_then(|table| table.get_mut(index)),
+        ) {
+            *place = entry;
+        }
+    }
 }
 
 /// Sets the MPIDR by which pCPU `index` finds its index.

@@ -18,6 +18,7 @@ pub mod page_pool;
 pub mod plan;
 #[cfg(not(feature = "gicv2"))]
 pub mod sdei;
+pub mod service;
 pub mod state;
 pub mod sysreg;
 pub mod thread;

@@ -1,10 +1,11 @@
 //! The order of the page pool, the memory after the image that the plan reserves for EL2: pCPUs,
-//! then vCPUs, VMs, stage-2 tables.
+//! then vCPUs and service threads, VMs, stage-2 tables, virtio devices, what service threads reach.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout;
 use super::plan::plan;
+use crate::profile::IO;
 
 /// The address at which the image was loaded.
 static LOADED_AT: AtomicU64 = AtomicU64::new(0);
@@ -30,7 +31,7 @@ pub fn stage2_page(index: usize) -> usize {
     vm_page_number(plan.vms.len()).wrapping_add(before as usize)
 }
 
-/// Returns the first page of the page pool for vCPU `id` (row of the plan).
+/// Returns the first page of the page pool for vCPU `id` (row of the plan; those of service threads follow).
 pub fn vcpu_page_number(id: usize) -> usize {
     plan()
         .pcpus
@@ -41,8 +42,27 @@ pub fn vcpu_page_number(id: usize) -> usize {
 
 /// Returns the first page of the page pool for VM `index`.
 pub fn vm_page_number(index: usize) -> usize {
-    vcpu_page_number(plan().vcpus.len())
+    let services = if IO {
+        plan().service_threads().len()
+    } else {
+        0
+    };
+    vcpu_page_number(plan().vcpus.len().wrapping_add(services))
         .wrapping_add(index.wrapping_mul(bulkhead_abi::plan::VM_PAGES as usize))
+}
+
+/// Returns the first page of the page pool for a virtio device (row of the plan).
+pub fn virtio_page_number(device: usize) -> usize {
+    stage2_page(plan().vms.len())
+        .wrapping_add(device.wrapping_mul(bulkhead_abi::plan::VIRTIO_PAGES as usize))
+}
+
+/// Returns the first page of the page pool for what a service thread reaches.
+pub fn service_page_number(service: usize) -> usize {
+    let plan = plan();
+    let threads = plan.service_threads().iter().take(service);
+    let before = threads.fold(0u32, |sum, row| sum.wrapping_add(row.pages));
+    virtio_page_number(plan.virtio_devices().len()).wrapping_add(before as usize)
 }
 
 /// Returns the physical address of the page pool.

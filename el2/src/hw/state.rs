@@ -4,7 +4,7 @@
 
 use core::sync::atomic::AtomicU64;
 
-use bulkhead_abi::plan::{PAGE, STOLEN_TIME_PAGE, VM_PAGES};
+use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, PAGE, STOLEN_TIME_PAGE, VIRTIO_PAGES, VM_PAGES};
 use bulkhead_core::cpu::pvtime;
 use bulkhead_core::sched::SLOTS;
 use bulkhead_core::vgic::VCPUS;
@@ -16,6 +16,8 @@ pub trait States {
     /// The state that pCPUs share about a VM: made of atomics and claims, for which zeros are the
     /// value before the VM starts ([R-VM]).
     type Vm: 'static;
+    /// The state that pCPUs share about a virtio device: made of atomics and claims likewise.
+    type Virtio: 'static;
     /// The state of a vCPU, which starts with the register frame.
     type Vcpu: VcpuState + 'static;
     /// The state that the threads of a pCPU share.
@@ -28,6 +30,8 @@ pub struct El2;
 
 /// The state of a VM.
 pub type Vm = <El2 as States>::Vm;
+/// The state of a virtio device.
+pub type Virtio = <El2 as States>::Virtio;
 /// The state of a vCPU and of its thread.
 pub type Vcpu = <El2 as States>::Vcpu;
 /// The state of a pCPU.
@@ -64,6 +68,7 @@ pub const IDLE: usize = SLOTS;
 const _: () = assert!(size_of::<Vcpu>() <= private::STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Pcpu>() <= private::PCPU_STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
+const _: () = assert!(size_of::<Virtio>() as u64 <= PAGE);
 
 /// Returns the page of a VM.
 pub fn vm_page(vm: usize) -> &'static Vm {
@@ -72,6 +77,16 @@ pub fn vm_page(vm: usize) -> &'static Vm {
     // SAFETY: [R-VM] start-up has mapped and zeroed the page of every VM of the plan; zeros are a
     // valid `Vm`, which is made of atomics, and the page is never unmapped.
     unsafe { &*(address as *const Vm) }
+}
+
+/// Returns the page of a virtio device (row of the plan).
+pub fn virtio_page(device: usize) -> &'static Virtio {
+    let page = layout::shared::VIRTIO
+        .wrapping_add((device % MAX_VIRTIO_DEVICES).wrapping_mul(VIRTIO_PAGES as usize));
+    let address = layout::block(layout::VMS).wrapping_add((page as u64).wrapping_mul(PAGE));
+    // SAFETY: [R-VM] start-up has mapped and zeroed the page of every device of the plan; zeros are a valid `Virtio`, which is made
+    // of atomics and claims, and the page is never unmapped.
+    unsafe { &*(address as *const Virtio) }
 }
 
 /// Returns the word in which vCPU `number` of a VM reads its stolen time. The guest's mapping of

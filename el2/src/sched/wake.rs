@@ -5,7 +5,7 @@ use bulkhead_core::vgic::Notify;
 use crate::hw::{cpu, timer};
 use crate::pcpu::{Pcpu, RunSlot};
 use crate::vcpu::Vcpu;
-use crate::{deadlines, mailbox, vm};
+use crate::{deadlines, mailbox};
 
 /// Returns the bit of a slot.
 pub const fn bit(slot: usize) -> u32 {
@@ -99,9 +99,8 @@ fn wake_due(vcpu: &mut Vcpu, now: u64) {
 /// Handles the SGI of a sibling for vCPUs of this pCPU that do not run.
 pub fn on_sibling_sgi(vcpu: &mut Vcpu) {
     let found = slots(vcpu, |run_slot| {
-        vm::vm(run_slot.vm.into())
-            .dist
-            .calls(run_slot.number.into())
+        let vm = run_slot.vm();
+        vm.is_some_and(|vm| vm.dist.calls(run_slot.number.into()))
     });
     mark_pending(vcpu, found);
 }
@@ -130,7 +129,8 @@ pub fn on_mail(vcpu: &mut Vcpu) {
 /// that does not run: wakes that vCPU. Returns whether there was such a vCPU.
 pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
     let found = slots(vcpu, |run_slot| {
-        vm::vm(run_slot.vm.into()).vintid_of(pintid).is_some()
+        let vm = run_slot.vm();
+        vm.is_some_and(|vm| vm.vintid_of(pintid).is_some())
     });
     let slot = found.trailing_zeros() as usize;
     let Some(run_slot) = vcpu
@@ -140,7 +140,7 @@ pub fn on_spi(vcpu: &mut Vcpu, pintid: u32) -> bool {
     else {
         return false;
     };
-    let Some(vintid) = vm::vm(run_slot.vm.into()).vintid_of(pintid) else {
+    let Some(vintid) = run_slot.vm().and_then(|vm| vm.vintid_of(pintid)) else {
         return false;
     };
     if let Some(word) = run_slot.arrived.get_mut((vintid / 32) as usize) {

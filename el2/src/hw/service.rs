@@ -1,0 +1,187 @@
+//! Memory that the map of a service thread's pCPU shows besides EL2's own: the state of the service thread, and memory of VMs.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use bulkhead_abi::plan::PAGE;
+use bulkhead_core::virtio::memory::{At, Memory};
+use bulkhead_core::virtio::pages;
+
+/// Attempts to change a word that a VM writes, too, before the thread does something else: its stores can make each attempt fail.
+const TRIES: usize = 16;
+
+/// Memory of VMs as the pCPU of a service thread has it mapped.
+#[derive(Clone, Copy, Debug)]
+pub struct Mapped;
+
+/// Implements a load and a store of one size.
+macro_rules! accesses {
+    ($load:ident $store:ident $type:ty, $read:literal, $write:literal) => {
+        #[inline(always)]
+        fn $load(&self, at: At) -> $type {
+            let value: u64;
+            // SAFETY: [R-SERVICE] the place is in memory of a VM that this pCPU has mapped.
+            unsafe {
+                core::arch::asm!($read, out(reg) value, in(reg) at.address(), options(nostack, preserves_flags));
+            }
+            value as $type
+        }
+
+        #[inline(always)]
+        fn $store(&self, at: At, value: $type) {
+            // SAFETY: [R-SERVICE] the place is in memory of a VM that this pCPU has mapped, which Rust knows nothing of.
+            unsafe {
+                core::arch::asm!($write, in(reg) u64::from(value), in(reg) at.address(), options(nostack, preserves_flags));
+            }
+        }
+    };
+}
+
+impl Memory for Mapped {
+    accesses!(load16 store16 u16, "ldrh {0:w}, [{1}]", "strh {0:w}, [{1}]");
+    accesses!(load32 store32 u32, "ldr {0:w}, [{1}]", "str {0:w}, [{1}]");
+    accesses!(load64 store64 u64, "ldr {0}, [{1}]", "str {0}, [{1}]");
+
+    #[inline(never)]
+    fn copy(&self, from: At, to: At, bytes: u64) {
+        // SAFETY: [R-SERVICE] both ranges are in memory of VMs that this pCPU has mapped, and a budget bounds them. Unaligned accesses
+        // to Normal memory are allowed (SCTLR_EL2.A is 0).
+        unsafe {
+            core::arch::asm!(
+                "subs {left}, {left}, #64",
+                "b.lo 3f",
+                "2:",
+                "ldp {a}, {b}, [{from}], #16",
+                "ldp {c}, {d}, [{from}], #16",
+                "stp {a}, {b}, [{to}], #16",
+                "stp {c}, {d}, [{to}], #16",
+                "ldp {a}, {b}, [{from}], #16",
+                "ldp {c}, {d}, [{from}], #16",
+                "stp {a}, {b}, [{to}], #16",
+                "stp {c}, {d}, [{to}], #16",
+                "subs {left}, {left}, #64",
+                "b.hs 2b",
+                "3:",
+                "adds {left}, {left}, #56",
+                "b.mi 5f",
+                "4:",
+                "ldr {a}, [{from}], #8",
+                "str {a}, [{to}], #8",
+                "subs {left}, {left}, #8",
+                "b.hs 4b",
+                "5:",
+                "adds {left}, {left}, #8",
+                "b.eq 7f",
+                "6:",
+                "ldrb {a:w}, [{from}], #1",
+                "strb {a:w}, [{to}], #1",
+                "subs {left}, {left}, #1",
+                "b.ne 6b",
+                "7:",
+                left = inout(reg) bytes => _,
+                from = inout(reg) from.address() => _,
+                to = inout(reg) to.address() => _,
+                a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
+                options(nostack),
+            );
+        }
+    }
+}
+
+/// Sets bits in a word of a VM. `false`: the VM writes it all the time, and it is to be tried again.
+pub fn set_bits(at: At, bits: u64) -> bool {
+    let place = at.address() as *mut u64;
+    // SAFETY: [R-SERVICE] an aligned word of memory of a VM that this pCPU has mapped.
+    let word = unsafe { AtomicU64::from_ptr(place) };
+    let mut found = word.load(Ordering::Relaxed);
+    for _ in 0..TRIES {
+        match word.compare_exchange_weak(found, found | bits, Ordering::Release, Ordering::Relaxed)
+        {
+            Ok(_) => return true,
+            Err(other) => found = other,
+        }
+    }
+    false
+}
+
+/// Takes a word of a VM: it is 0 afterwards. `None`: the VM writes it all the time, and it is to be tried again.
+pub fn take_word(at: At) -> Option<u32> {
+    let place = at.address() as *mut u32;
+    // SAFETY: [R-SERVICE] an aligned word of memory of a VM that this pCPU has mapped.
+    let word = unsafe { AtomicU32::from_ptr(place) };
+    let mut found = word.load(Ordering::Relaxed);
+    for _ in 0..TRIES {
+        match word.compare_exchange_weak(found, 0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => return Some(found),
+            Err(other) => found = other,
+        }
+    }
+    None
+}
+
+/// Memory of a service thread's own, which it hands out once, from its start on.
+#[derive(Debug)]
+pub struct Arena {
+    next: u64,
+    end: u64,
+}
+
+impl Arena {
+    /// The state of the service thread of this pCPU, of so many pages. Its thread calls this once, when it starts.
+    pub fn new(state_pages: u64) -> Self {
+        Self {
+            next: pages::START,
+            end: pages::START.wrapping_add(state_pages.wrapping_mul(PAGE)),
+        }
+    }
+
+    /// Takes whole pages; `None` if there are no more. Returns their address.
+    fn take(&mut self, bytes: u64) -> Option<u64> {
+        let at = self.next;
+        let end = at.wrapping_add(bytes.next_multiple_of(PAGE));
+        if end > self.end {
+            return None;
+        }
+        self.next = end;
+        Some(at)
+    }
+
+    /// Makes a value in so many pages.
+    #[inline(always)]
+    pub fn make<T>(&mut self, pages: u64, value: impl FnOnce() -> T) -> Option<&'static mut T> {
+        let bytes = pages.wrapping_mul(PAGE);
+        if size_of::<T>() as u64 > bytes {
+            return None;
+        }
+        let place = self.take(bytes)? as *mut T;
+        // SAFETY: [R-SERVICE] mapped pages of this pCPU alone, which were handed out to nobody else.
+        unsafe { place.write(value()) }
+        // SAFETY: [R-SERVICE] the one reference to what was just written.
+        Some(unsafe { &mut *place })
+    }
+
+    /// Makes two arrays of the same number of values, one behind the other.
+    pub fn make_arrays<T: Copy, U: Copy>(
+        &mut self,
+        count: usize,
+        first: T,
+        second: U,
+    ) -> Option<(&'static mut [T], &'static mut [U])> {
+        let bytes = (size_of::<T>() as u64).wrapping_mul(count as u64);
+        let more = (size_of::<U>() as u64).wrapping_mul(count as u64);
+        let at = self.take(bytes.wrapping_add(more))?;
+        // The first type is a multiple of the second one's alignment.
+        const { assert!(size_of::<T>().is_multiple_of(align_of::<U>())) };
+        let (one, other) = (at as *mut T, at.wrapping_add(bytes) as *mut U);
+        for n in 0..count {
+            // SAFETY: [R-SERVICE] in the pages that were just taken.
+            unsafe { one.wrapping_add(n).write(first) }
+            // SAFETY: [R-SERVICE] in the pages that were just taken, behind the first array.
+            unsafe { other.wrapping_add(n).write(second) }
+        }
+        // SAFETY: [R-SERVICE] the one reference to what was just written.
+        let one = unsafe { core::slice::from_raw_parts_mut(one, count) };
+        // SAFETY: [R-SERVICE] the one reference to what was just written.
+        let other = unsafe { core::slice::from_raw_parts_mut(other, count) };
+        Some((one, other))
+    }
+}

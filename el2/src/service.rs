@@ -1,0 +1,328 @@
+//! The service thread: walks the virtqueues of guests and of backends and copies between them, in slices, with interrupts open in
+//! between (`docs/adr/0024-shadow-virtqueues.md`). It has a slot of its pCPU's scheduler, as a vCPU has.
+
+use bulkhead_abi::device::backend_page;
+use bulkhead_abi::plan::{
+    ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, Region, VIRTIO_POLLED, VIRTIO_RESETS, VirtioDevice,
+};
+use bulkhead_core::cpu::power::Phase;
+use bulkhead_core::virtio::backend_ring::Slot;
+use bulkhead_core::virtio::device::{Device, Kind, Outcome, Store};
+use bulkhead_core::virtio::interrupt;
+use bulkhead_core::virtio::memory::{Access, At, Space};
+use bulkhead_core::virtio::queue::Budget;
+use bulkhead_core::virtio::requests::Release;
+use bulkhead_core::virtio::round::{Round, SLICE};
+use bulkhead_core::virtio::{pages, window};
+
+use crate::hw::service::{self as memory, Arena, Mapped};
+use crate::plan::{self, plan};
+use crate::vcpu::Vcpu;
+use crate::virtio::{self, Served};
+use crate::{mailbox, sched, vm};
+
+const _: () = assert!(size_of::<Service>() as u64 <= pages::THREAD_PAGES * 4096);
+const _: () = assert!(size_of::<Entry>() as u64 <= pages::DEVICE_PAGES * 4096);
+const _: () = assert!(size_of::<Slot>() as u64 == pages::SLOT_BYTES);
+
+/// The state of a service thread.
+#[derive(Debug)]
+struct Service {
+    round: Round,
+    /// The devices, by row of the plan.
+    devices: [Option<&'static mut Entry>; MAX_VIRTIO_DEVICES],
+    /// The virtual address of each region, by row of the plan; 0 for those that it does not reach.
+    addresses: [u64; MAX_ROWS],
+}
+
+/// A device of a service thread.
+#[derive(Debug)]
+struct Entry {
+    device: Device<'static>,
+    row: &'static VirtioDevice,
+    index: usize,
+    window: At,
+    /// The page with the news, in the memory of the backend's VM.
+    news: At,
+    /// The VM of the backend, and the interrupt by which it is told.
+    backend: (usize, u32),
+    /// The backend is to be told, and could not be.
+    untold: bool,
+    /// The device has failed, and its status could not be changed yet.
+    failed: bool,
+    /// Bits of the interrupt status that the guest is to be told of, and could not be yet.
+    unshown: bool,
+}
+
+/// The memory that a VM may name in its rings: its RAM, and shared memory as it may access it itself.
+struct VmSpace<'a> {
+    regions: &'static [Region],
+    addresses: &'a [u64],
+}
+
+impl<'a> VmSpace<'a> {
+    fn of(vm: u16, addresses: &'a [u64]) -> Self {
+        let all = plan().regions;
+        let first = all.partition_point(|region| region.vm < vm);
+        let regions = plan().regions_of(usize::from(vm));
+        Self {
+            regions,
+            addresses: addresses.get(first..).unwrap_or_default(),
+        }
+    }
+}
+
+impl Space for VmSpace<'_> {
+    #[inline(always)]
+    fn reach(&self, ipa: u64, access: Access) -> Option<(At, u64)> {
+        for (region, address) in self.regions.iter().zip(self.addresses) {
+            let offset = ipa.wrapping_sub(region.ipa);
+            if offset < region.size {
+                let allowed = access == Access::Read || region.access & ACCESS_WRITE != 0;
+                return (*address != 0 && allowed).then(|| {
+                    let at = At::new(address.wrapping_add(offset));
+                    (at, region.size.wrapping_sub(offset))
+                });
+            }
+        }
+        None
+    }
+}
+
+/// The loop of a service thread.
+pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
+    let mut arena = Arena::new(pages::state_pages(plan(), index));
+    let mut service = Service::make(&mut arena, index);
+    let wanted = virtio::wanted(index);
+    loop {
+        let worked = service.as_deref_mut().is_some_and(|it| it.step(index));
+        if !worked && wanted.sleep() {
+            sched::block(vcpu);
+            wanted.awake();
+        }
+        for _ in 0..4 {
+            if sched::poll_and_yield(vcpu) {
+                break;
+            }
+        }
+    }
+}
+
+/// Returns the virtual address of an IPA in a VM's RAM.
+fn address_in(vm: u16, ipa: u64, addresses: &[u64]) -> At {
+    let space = VmSpace::of(vm, addresses);
+    let found = space.reach(ipa, Access::Write);
+    found.map_or(At::new(0), |(at, _)| at)
+}
+
+impl Service {
+    /// Makes the state of a service thread.
+    fn make(arena: &mut Arena, index: usize) -> Option<&'static mut Self> {
+        let service = arena.make(pages::THREAD_PAGES, || Self {
+            round: Round::new(),
+            devices: [const { None }; MAX_VIRTIO_DEVICES],
+            addresses: [0; MAX_ROWS],
+        })?;
+        for reached in pages::reached(plan(), index) {
+            if let Some(place) = service.addresses.get_mut(reached.row) {
+                *place = reached.region.ipa;
+            }
+        }
+        for (row, device) in pages::devices(plan(), index) {
+            let entry = Entry::make(arena, row, device, &service.addresses);
+            if let Some(place) = service.devices.get_mut(row) {
+                *place = entry;
+                service.round.add(row, device.vm as u8);
+            }
+        }
+        Some(service)
+    }
+
+    /// Gives the device whose turn it is a slice. `false`: none has anything to do.
+    fn step(&mut self, index: usize) -> bool {
+        let mut rest = virtio::wanted(index).take();
+        while rest != 0 {
+            self.round.wake(rest.trailing_zeros() as usize);
+            rest &= rest.wrapping_sub(1);
+        }
+        let Some(row) = self.round.pick() else {
+            return false;
+        };
+        let mut budget = SLICE;
+        let more = match self.devices.get_mut(row) {
+            Some(Some(entry)) => entry.slice(&self.addresses, &mut budget),
+            _ => false,
+        };
+        let done = Budget {
+            descriptors: SLICE.descriptors.wrapping_sub(budget.descriptors),
+            bytes: SLICE.bytes.wrapping_sub(budget.bytes),
+        };
+        self.round.did(row, done, more);
+        true
+    }
+}
+
+impl Entry {
+    /// Makes the state of a device, in place: a stack has no room for it.
+    #[inline(never)]
+    fn make(
+        arena: &mut Arena,
+        index: usize,
+        row: &'static VirtioDevice,
+        addresses: &[u64],
+    ) -> Option<&'static mut Self> {
+        let backend = plan().backends().get(usize::from(row.backend))?;
+        let window = address_in(backend.vm, row.window, addresses);
+        let news = address_in(backend.vm, backend.news, addresses);
+        let queues = plan().virtqueues_of(index);
+        let slots = queues.iter().fold(0usize, |sum, queue| {
+            sum.wrapping_add(usize::from(queue.slots))
+        });
+        let kind = Kind {
+            polled: row.flags & VIRTIO_POLLED != 0,
+            resets: row.flags & VIRTIO_RESETS != 0,
+        };
+        let entry = arena.make(pages::DEVICE_PAGES, || Self {
+            device: Device::new(kind, window, core::iter::empty()),
+            row,
+            index,
+            window,
+            news,
+            backend: (usize::from(backend.vm), u32::from(backend.vintid)),
+            untold: false,
+            failed: false,
+            unshown: false,
+        })?;
+        let (mut all, mut again) = arena.make_arrays(slots, Slot::NEW, 0u16)?;
+        for queue in queues {
+            let count = usize::from(queue.slots);
+            let (own, behind) = all.split_at_mut_checked(count)?;
+            let (own_again, behind_again) = again.split_at_mut_checked(count)?;
+            (all, again) = (behind, behind_again);
+            let store = Store {
+                slots: own,
+                again: own_again,
+            };
+            entry
+                .device
+                .add_queue(window::planned(queue, window), store);
+        }
+        Some(entry)
+    }
+
+    /// Does as much as the budget allows. Returns whether there is more to do at once.
+    fn slice(&mut self, addresses: &[u64], budget: &mut Budget) -> bool {
+        let shared = virtio::shared(self.index);
+        let requests = &shared.requests;
+        match shared.served() {
+            Served::Comes => {
+                let queues = plan().virtqueues_of(self.index).len();
+                self.device.show(&Mapped);
+                window::make(&Mapped, self.window, self.row, queues);
+                shared.serve(Served::Comes, Served::Up);
+                self.untold = true;
+            }
+            Served::Leaves => self.device.end_session(),
+            Served::Gone | Served::Up => {}
+        }
+        let space = VmSpace::of(self.row.vm, addresses);
+        let releases = requests.asked();
+        let started = requests.take_start();
+        let mut outcome = Outcome::default();
+        if started && releases != Some(Release::All) {
+            let begun = shared
+                .transport
+                .try_use(|transport| self.device.start(transport, requests, &space));
+            match begun {
+                Some(begun) => outcome = begun,
+                None => requests.start_again(),
+            }
+        }
+        self.tell(outcome);
+        let serves = matches!(shared.served(), Served::Up | Served::Leaves);
+        let mut more = outcome.more && serves;
+        if serves || releases.is_some() {
+            let outcome = self.device.slice(requests, &Mapped, &space, budget);
+            self.tell(outcome);
+            more |= outcome.more && serves;
+        }
+        if releases.is_some() {
+            self.wake_guest();
+        }
+        if shared.served() == Served::Leaves && self.device.has_let_go() {
+            shared.serve(Served::Leaves, Served::Gone);
+            wake_boot_vcpu(self.backend.0);
+            more = false;
+        }
+        self.tell_again();
+        more | requests.any() | self.untold | self.failed | self.unshown
+    }
+
+    /// Notes what a slice has brought about for the guest and the backend.
+    fn tell(&mut self, outcome: Outcome) {
+        let shared = virtio::shared(self.index);
+        if outcome.used {
+            self.unshown |= shared.status.set(interrupt::USED);
+        }
+        self.untold |= outcome.backend;
+        self.failed |= outcome.failed;
+    }
+
+    /// Tells the guest and the backend what they are to know.
+    fn tell_again(&mut self) {
+        let (shared, page) = (virtio::shared(self.index), virtio::page(self.index));
+        if self.failed {
+            let told = shared.transport.try_use(|transport| transport.fail(&page));
+            if let Some(tells) = told {
+                self.failed = false;
+                self.unshown |= tells && shared.status.set(interrupt::CONFIG);
+            }
+        }
+        if self.unshown && shared.status.publish(&page) {
+            self.unshown = false;
+            let (vm, intid) = (usize::from(self.row.vm), u32::from(self.row.vintid));
+            vm::notify(vm, vm::vm(vm).dist.post(intid, 0));
+        }
+        if self.untold {
+            self.tell_backend();
+        }
+    }
+
+    /// Tells the backend that the device has something to do.
+    fn tell_backend(&mut self) {
+        let place = |offset: usize| self.news.plus(offset as u64);
+        if virtio::shared(self.index).served() != Served::Up {
+            self.untold = false;
+            return;
+        }
+        let bit = 1u64.wrapping_shl(self.row.index.into());
+        if !memory::set_bits(place(backend_page::NEWS), bit) {
+            return;
+        }
+        // The news are there before the word is taken, and the backend sets it before it looks at the news a last time.
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+        let Some(armed) = memory::take_word(place(backend_page::ARMED)) else {
+            return;
+        };
+        self.untold = false;
+        if armed != 0 {
+            let (vm, intid) = self.backend;
+            vm::notify(vm, vm::vm(vm).dist.post(intid, 0));
+        }
+    }
+
+    /// Wakes the thread that prepares the guest's VM, if it waits for the device.
+    fn wake_guest(&self) {
+        let vm = usize::from(self.row.vm);
+        if vm::vm(vm).life.power.phase() != Phase::Running {
+            wake_boot_vcpu(vm);
+        }
+    }
+}
+
+/// Makes the boot vCPU of a VM look at what it has to do.
+fn wake_boot_vcpu(vm: usize) {
+    if let Some(id) = plan::id_of(vm, 0) {
+        mailbox::send(id, mailbox::POWER);
+    }
+}

@@ -1,0 +1,323 @@
+//! Virtio devices as vCPUs and the threads of VMs see them: writes to the registers, rings of backends, and the ends of lives.
+//! `bulkhead_core::virtio` decides; a service thread ([`crate::service`]) does what takes time.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use bulkhead_abi::device::MAX_QUEUES;
+use bulkhead_abi::exit::ExitClass;
+use bulkhead_abi::plan::{Backend, MAX_SERVICE_THREADS, PAGE, VirtioDevice};
+use bulkhead_core::cpu::exit::Mmio;
+use bulkhead_core::virtio::interrupt::{Copied, InterruptStatus};
+use bulkhead_core::virtio::requests::{Release, Requests};
+use bulkhead_core::virtio::transport::{Effect, Offer, Page, Transport, register};
+use bulkhead_core::virtio::wanted::Wanted;
+
+use crate::emulated::Done;
+use crate::hw::claim::Claim;
+use crate::hw::mmio::Registers;
+use crate::hw::{cpu, mmu, state};
+use crate::mailbox;
+use crate::plan::plan;
+use crate::vcpu::Vcpu;
+
+/// The state of a device that pCPUs share. All zeros is its value before its VM starts.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Shared {
+    /// What vCPUs ask of the service thread.
+    pub requests: Requests,
+    /// The interrupt status.
+    pub status: InterruptStatus,
+    /// The registers.
+    pub transport: Claim<Transport>,
+    /// [`Served`]
+    backend: AtomicU32,
+    /// 1 if the service thread has let go of the queues at the end of a life of the guest's VM.
+    let_go: AtomicU32,
+}
+
+/// What the backend's VM does with the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Served {
+    /// The service thread has let go of it; the VM has not been prepared.
+    Gone = 0,
+    /// The VM has been prepared: its memory is zero, and the window is to be made.
+    Comes = 1,
+    /// It is there.
+    Up = 2,
+    /// The VM has ended: the service thread is to let go of it.
+    Leaves = 3,
+}
+
+impl Shared {
+    /// Returns what the backend's VM does.
+    pub fn served(&self) -> Served {
+        match self.backend.load(Ordering::Acquire) {
+            1 => Served::Comes,
+            2 => Served::Up,
+            3 => Served::Leaves,
+            _ => Served::Gone,
+        }
+    }
+
+    /// The service thread has made the window, or has let go of it.
+    pub fn serve(&self, from: Served, to: Served) {
+        let (from, to) = (from as u32, to as u32);
+        // The VM may have ended meanwhile.
+        let _changed = self
+            .backend
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+/// The page of registers.
+#[derive(Clone, Copy, Debug)]
+pub struct RegisterPage(Registers);
+
+impl Page for RegisterPage {
+    fn set(&self, offset: u64, value: u32) {
+        self.0.write(offset, value);
+    }
+}
+
+impl Copied for RegisterPage {
+    fn store(&self, bits: u32) {
+        self.0.write(register::INTERRUPT_STATUS, bits);
+    }
+}
+
+/// What each service thread has to look at.
+static WANTED: [Wanted; MAX_SERVICE_THREADS] = [const { Wanted::new() }; MAX_SERVICE_THREADS];
+
+/// Returns what a service thread has to look at.
+pub fn wanted(service: usize) -> &'static Wanted {
+    &WANTED[service % MAX_SERVICE_THREADS]
+}
+
+/// Returns the shared state of a device (row of the plan).
+pub fn shared(device: usize) -> &'static Shared {
+    state::virtio_page(device)
+}
+
+/// Returns the page of registers of a device.
+pub const fn page(device: usize) -> RegisterPage {
+    RegisterPage(mmu::virtio_registers(device))
+}
+
+/// Returns the row of the thread of a service thread among those of the vCPUs, behind which they come.
+pub fn thread_of(service: usize) -> usize {
+    plan().vcpus.len().wrapping_add(service)
+}
+
+/// Tells the service thread of a device, which is a row of the plan, that there is something to do.
+pub fn want(device: usize, row: &VirtioDevice) {
+    let Some(backend) = plan().backends().get(usize::from(row.backend)) else {
+        return;
+    };
+    let service = usize::from(backend.service);
+    if wanted(service).want(device) {
+        mailbox::send(thread_of(service), mailbox::SERVICE);
+    }
+}
+
+/// What the plan offers to the driver of a device, with the sizes of its queues.
+struct Offered {
+    queues: [u16; MAX_QUEUES],
+    count: usize,
+}
+
+impl Offered {
+    fn of(device: usize) -> Self {
+        let mut queues = [0; MAX_QUEUES];
+        let rows = plan().virtqueues_of(device);
+        for (place, row) in queues.iter_mut().zip(rows) {
+            *place = row.size;
+        }
+        Self {
+            queues,
+            count: rows.len(),
+        }
+    }
+
+    fn offer<'a>(&'a self, row: &'a VirtioDevice) -> Offer<'a> {
+        Offer {
+            device: row.id.into(),
+            features: row.features,
+            queues: self.queues.get(..self.count).unwrap_or_default(),
+            config: row
+                .config
+                .get(..usize::from(row.config_bytes))
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// The devices of a VM: the row of the first in the plan, and the rows.
+pub fn of_vm(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> {
+    let all = plan().virtio_devices().iter().enumerate();
+    all.filter(move |(_, row)| usize::from(row.vm) == vm)
+}
+
+/// The devices that a VM serves.
+fn served_by(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> {
+    let backends = plan().backends();
+    let own = backends
+        .iter()
+        .position(|backend| usize::from(backend.vm) == vm);
+    let all = plan().virtio_devices().iter().enumerate();
+    all.filter(move |(_, row)| Some(usize::from(row.backend)) == own)
+}
+
+/// Performs a write to a page that the guest may read only. HPFAR_EL2 is UNKNOWN after a permission fault (DDI 0487, D24.2.67), so the IPA
+/// is found by the guest's stage 1.
+#[inline(never)]
+pub fn write(vcpu: &mut Vcpu, esr: u64, far: u64) -> Done {
+    let Some(vm) = vcpu.vm else {
+        return Done::Nothing;
+    };
+    let Some(ipa) = cpu::guest_ipa(far, cpu::came_from_el0()) else {
+        // The guest repeats the instruction, and takes the fault itself.
+        return Done::NotYet(ExitClass::Device);
+    };
+    let offset = |row: &VirtioDevice| ipa.wrapping_sub(row.ipa);
+    let Some((device, row)) = of_vm(vm).find(|(_, row)| offset(row) < PAGE) else {
+        return Done::Nothing;
+    };
+    let mmio = Mmio::at_offset(offset(row), esr);
+    let value = mmio.stored(vcpu.frame.get(mmio.register())) as u32;
+    Done::of(
+        ExitClass::Device,
+        write_register(device, row, (mmio.ipa, mmio.size() as u32), value),
+    )
+}
+
+/// Performs a write of a register. `false`: the guest has to repeat it.
+fn write_register(device: usize, row: &VirtioDevice, place: (u64, u32), value: u32) -> bool {
+    let (offset, bytes) = place;
+    let (shared, page) = (shared(device), page(device));
+    if place == (register::QUEUE_NOTIFY, 4) {
+        // Of a queue that is not there the service thread finds nothing.
+        shared.requests.notify(value as u16);
+        want(device, row);
+        return true;
+    }
+    if place == (register::INTERRUPT_ACK, 4) {
+        shared.status.clear(value);
+        return shared.status.publish(&page);
+    }
+    let offered = Offered::of(device);
+    let offer = offered.offer(row);
+    let done = shared.transport.try_use(|transport| {
+        match transport.write(&offer, &page, offset, bytes, value) {
+            Effect::Start | Effect::Enable(_) => {
+                shared.requests.start();
+                want(device, row);
+            }
+            Effect::Reset => {
+                if !shared.requests.release(Release::All) {
+                    want(device, row);
+                    return false;
+                }
+                reset(transport, &offer, device);
+            }
+            Effect::Release(queue) => {
+                if !shared.requests.release(Release::Queue(queue)) {
+                    want(device, row);
+                    return false;
+                }
+                transport.release(queue, &offer, &page);
+            }
+            Effect::Nothing | Effect::Notify(_) | Effect::Acknowledge(_) => {}
+        }
+        true
+    });
+    done == Some(true)
+}
+
+/// Resets the registers of a device of which nobody uses the queues.
+fn reset(transport: &mut Transport, offer: &Offer, device: usize) {
+    let (shared, page) = (shared(device), page(device));
+    transport.reset(offer, &page);
+    shared.status.clear(u32::MAX);
+    // Nobody sets a bit meanwhile: the service thread has let go.
+    let _shown = shared.status.publish(&page);
+}
+
+/// Whether an access hits the page by which the VM of a backend rings, and what it rings: a word has a bit for each device with something
+/// to do. All else reads as zero and ignores writes.
+pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
+    let all = plan().backends().iter().enumerate();
+    let offset = |row: &Backend| mmio.ipa.wrapping_sub(row.bell);
+    let mut own = all.filter(|(_, row)| Some(usize::from(row.vm)) == vcpu.vm && offset(row) < PAGE);
+    let Some((backend, row)) = own.next() else {
+        return false;
+    };
+    if !mmio.is_write() {
+        vcpu.frame.set(mmio.register(), 0);
+        return true;
+    }
+    let shift = match (offset(row), mmio.size()) {
+        (0, 4) => 0,
+        (4, 4) => 32,
+        _ => return true,
+    };
+    let value = mmio.stored(vcpu.frame.get(mmio.register()));
+    let bits = value << shift;
+    for (device, row) in plan().virtio_devices().iter().enumerate() {
+        if usize::from(row.backend) == backend && bits.wrapping_shr(row.index.into()) & 1 != 0 {
+            want(device, row);
+        }
+    }
+    true
+}
+
+/// Whether a VM can be prepared for another life: nobody uses the queues of its devices, and the memory of the windows that it serves.
+/// Otherwise the service threads are told, and tell its boot vCPU.
+pub fn has_let_go(vm: usize) -> bool {
+    let mut free = true;
+    for (device, row) in of_vm(vm) {
+        let shared = shared(device);
+        if shared.let_go.load(Ordering::Relaxed) == 0 {
+            if shared.requests.release(Release::All) {
+                shared.let_go.store(1, Ordering::Relaxed);
+            } else {
+                want(device, row);
+                free = false;
+            }
+        }
+    }
+    for (device, row) in served_by(vm) {
+        let shared = shared(device);
+        if shared.served() != Served::Gone {
+            shared
+                .backend
+                .store(Served::Leaves as u32, Ordering::Release);
+            want(device, row);
+            free = false;
+        }
+    }
+    free
+}
+
+/// Resets the devices of a VM that is being prepared, after [`has_let_go`], and lets the windows that it serves be made: its memory is
+/// zero.
+pub fn prepare(vm: usize) {
+    for (device, row) in of_vm(vm) {
+        let shared = shared(device);
+        let offered = Offered::of(device);
+        let offer = offered.offer(row);
+        // Nobody else uses them: the VM's vCPUs are off, and the service thread has let go.
+        let _done = shared.transport.try_use(|transport| {
+            reset(transport, &offer, device);
+            transport.show(&offer, &page(device));
+        });
+        shared.let_go.store(0, Ordering::Relaxed);
+    }
+    for (device, row) in served_by(vm) {
+        shared(device)
+            .backend
+            .store(Served::Comes as u32, Ordering::Release);
+        want(device, row);
+    }
+}
