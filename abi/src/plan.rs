@@ -319,6 +319,9 @@ pub const VM_DETERMINISTIC: u16 = 1;
 pub const VM_OWN_PTIMER: u16 = 2;
 /// [`Vm::flags`]: the virtual counter stands still while the VM is paused.
 pub const VM_TIME_STOPS: u16 = 4;
+/// [`Vm::flags`]: it does not keep the board on: the board is switched off when all other VMs have stopped. The profile
+/// [`Io`](Profile::Io) only.
+pub const VM_BACKGROUND: u16 = 8;
 
 /// A virtual machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -211,6 +211,6 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
             }
             false
         }
-        Printed::Down => vm::one_less(),
+        Printed::Down => vcpu.vm.is_some_and(vm::one_less),
     }
 }

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use bulkhead_abi::plan::{MAX_SPIS, MAX_VMS};
+use bulkhead_abi::plan::{MAX_SPIS, MAX_VMS, VM_BACKGROUND};
 use bulkhead_core::console::mux::Streams;
 use bulkhead_core::cpu::life::Life;
 use bulkhead_core::cpu::power::Phase;
@@ -17,7 +17,8 @@ use bulkhead_core::vgic::{Distributor, Notify};
 use crate::hw::claim::Claim;
 use crate::hw::gic;
 use crate::hw::state::vm_page;
-use crate::plan::id_of;
+use crate::plan::{id_of, plan};
+use crate::profile::IO;
 
 /// The shared state of a VM. All zeros is its value before the VM starts.
 #[derive(Debug)]
@@ -94,14 +95,24 @@ pub fn notify(vm: usize, whom: Notify) {
 #[inline(never)]
 pub fn start(index: usize) -> Result<(), Phase> {
     // Counted first: whoever takes another VM down meanwhile must not take that for the last one.
-    RUNNING.fetch_add(1, Ordering::AcqRel);
+    if counts(index) {
+        RUNNING.fetch_add(1, Ordering::AcqRel);
+    }
     vm(index).life.start()
+}
+
+/// Whether a VM keeps the board on.
+fn counts(index: usize) -> bool {
+    !IO || plan()
+        .vms
+        .get(index)
+        .is_some_and(|row| row.flags & VM_BACKGROUND == 0)
 }
 
 /// Counts a VM that has stopped and has been reported completely; `true` if it was the last one
 /// that ran.
-pub fn one_less() -> bool {
-    RUNNING.fetch_sub(1, Ordering::AcqRel) == 1
+pub fn one_less(index: usize) -> bool {
+    counts(index) && RUNNING.fetch_sub(1, Ordering::AcqRel) == 1
 }
 
 /// Whether no VM runs any more.

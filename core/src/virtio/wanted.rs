@@ -1,7 +1,7 @@
 //! Which devices a service thread has to look at, and whether it sleeps: words that any pCPU changes, without a lock
 //! (`docs/internals/locking.md`).
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// The words of a service thread.
 #[derive(Debug)]
@@ -30,10 +30,11 @@ impl Wanted {
     #[must_use]
     pub fn want(&self, device: usize) -> bool {
         self.devices
-            .fetch_or(1u64.wrapping_shl(device as u32), Ordering::SeqCst);
+            .fetch_or(1u64.wrapping_shl(device as u32), Ordering::Release);
         // The device is marked before this load, and the thread says that it sleeps before it looks at the marks: one of the two sees
         // the other.
-        self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst)
+        fence(Ordering::SeqCst);
+        self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::Relaxed)
     }
 
     /// Service thread: takes the devices, a bit for each.
@@ -41,23 +42,24 @@ impl Wanted {
         if self.devices.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        self.devices.swap(0, Ordering::SeqCst)
+        self.devices.swap(0, Ordering::Acquire)
     }
 
     /// Service thread: whether it may sleep. Whoever wants it from here on wakes it.
     #[must_use]
     pub fn sleep(&self) -> bool {
-        self.asleep.store(true, Ordering::SeqCst);
-        if self.devices.load(Ordering::SeqCst) == 0 {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.devices.load(Ordering::Relaxed) == 0 {
             return true;
         }
-        self.asleep.store(false, Ordering::SeqCst);
+        self.asleep.store(false, Ordering::Relaxed);
         false
     }
 
     /// Service thread: it runs again.
     pub fn awake(&self) {
-        self.asleep.store(false, Ordering::SeqCst);
+        self.asleep.store(false, Ordering::Relaxed);
     }
 }
 

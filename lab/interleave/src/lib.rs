@@ -36,6 +36,8 @@ pub mod vcpu_location;
 #[expect(unused_imports, reason = "what it shows to the rest of `core`")]
 #[path = "../../../core/src/vgic/mod.rs"]
 pub mod vgic;
+#[path = "../../../core/src/virtio/wanted.rs"]
+pub mod wanted;
 #[path = "../../../core/src/sync/wants_space.rs"]
 pub mod wants_space;
 
