@@ -5,7 +5,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use bulkhead_abi::device::MAX_QUEUES;
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::{Backend, MAX_SERVICE_THREADS, PAGE, VirtioDevice};
+use bulkhead_abi::plan::{
+    Backend, MAX_SERVICE_THREADS, MAX_VIRTIO_DEVICES, MAX_VMS, PAGE, VirtioDevice,
+};
 use bulkhead_core::cpu::exit::Mmio;
 use bulkhead_core::virtio::interrupt::{Copied, InterruptStatus};
 use bulkhead_core::virtio::requests::{Release, Requests};
@@ -153,10 +155,14 @@ impl Offered {
     }
 }
 
-/// The devices of a VM: the row of the first in the plan, and the rows.
+/// All devices, with their rows in the plan.
+fn devices() -> impl Iterator<Item = (usize, &'static VirtioDevice)> {
+    (0..MAX_VIRTIO_DEVICES).zip(plan().virtio_devices())
+}
+
+/// The devices of a VM, with their rows in the plan.
 pub fn of_vm(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> {
-    let all = plan().virtio_devices().iter().enumerate();
-    all.filter(move |(_, row)| usize::from(row.vm) == vm)
+    devices().filter(move |(_, row)| usize::from(row.vm) == vm)
 }
 
 /// The devices that a VM serves.
@@ -165,8 +171,7 @@ fn served_by(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> 
     let own = backends
         .iter()
         .position(|backend| usize::from(backend.vm) == vm);
-    let all = plan().virtio_devices().iter().enumerate();
-    all.filter(move |(_, row)| Some(usize::from(row.backend)) == own)
+    devices().filter(move |(_, row)| Some(usize::from(row.backend)) == own)
 }
 
 /// Performs a write to a page that the guest may read only. HPFAR_EL2 is UNKNOWN after a permission fault (DDI 0487, D24.2.67), so the IPA
@@ -247,7 +252,7 @@ fn reset(transport: &mut Transport, offer: &Offer, device: usize) {
 /// Whether an access hits the page by which the VM of a backend rings, and what it rings: a word has a bit for each device with something
 /// to do. All else reads as zero and ignores writes.
 pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
-    let all = plan().backends().iter().enumerate();
+    let all = (0..MAX_VMS).zip(plan().backends());
     let offset = |row: &Backend| mmio.ipa.wrapping_sub(row.bell);
     let mut own = all.filter(|(_, row)| Some(usize::from(row.vm)) == vcpu.vm && offset(row) < PAGE);
     let Some((backend, row)) = own.next() else {
@@ -264,7 +269,7 @@ pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
     };
     let value = mmio.stored(vcpu.frame.get(mmio.register()));
     let bits = value << shift;
-    for (device, row) in plan().virtio_devices().iter().enumerate() {
+    for (device, row) in devices() {
         if usize::from(row.backend) == backend && bits.wrapping_shr(row.index.into()) & 1 != 0 {
             want(device, row);
         }

@@ -1,7 +1,7 @@
 //! Where a service thread reaches what: its own state, and the memory of the VMs that have a device of it or serve one.
 //! EL2 maps it by this on the pCPU of the service thread; the planner counts the pages by it.
 
-use bulkhead_abi::plan::{PAGE, Region, RegionKind, ServiceThread};
+use bulkhead_abi::plan::{MAX_ROWS, MAX_VIRTIO_DEVICES, PAGE, Region, RegionKind, ServiceThread};
 
 use crate::plan::Plan;
 use crate::stage2::pages_needed;
@@ -35,7 +35,7 @@ pub fn devices<'a>(
     plan: &'a Plan<'a>,
     service: usize,
 ) -> impl Iterator<Item = (usize, &'a bulkhead_abi::plan::VirtioDevice)> {
-    let rows = plan.virtio_devices().iter().enumerate();
+    let rows = (0..MAX_VIRTIO_DEVICES).zip(plan.virtio_devices());
     rows.filter(move |(_, device)| {
         let backend = plan.backends().get(usize::from(device.backend));
         backend.is_some_and(|backend| usize::from(backend.service) == service)
@@ -87,7 +87,7 @@ pub fn state(pages: u64, pa: u64) -> Region {
 /// [`pages`] is `None`.
 pub fn reached<'a>(plan: &'a Plan<'a>, service: usize) -> impl Iterator<Item = Reached> {
     let mut next = START.wrapping_add(GIB);
-    let rows = plan.regions.iter().enumerate();
+    let rows = (0..MAX_ROWS).zip(plan.regions);
     rows.filter(move |(_, region)| {
         let memory =
             region.kind == RegionKind::Ram as u16 || region.kind == RegionKind::Shared as u16;

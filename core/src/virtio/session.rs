@@ -108,8 +108,8 @@ impl Session {
         window: At,
     ) {
         memory.store64(at(window, page::FEATURES), features);
-        let offsets = (page::QUEUE..).step_by(page::QUEUE_STRIDE);
-        for (offset, queue) in offsets.zip(queues) {
+        let mut offset = page::QUEUE;
+        for queue in queues {
             let write = |what: usize, value| {
                 memory.store32(at(window, offset.wrapping_add(what)), value);
             };
@@ -118,6 +118,7 @@ impl Session {
             write(page::QUEUE_ENABLED, queue.enabled.into());
             write(page::QUEUE_SLOT, queue.slot_bytes);
             write(page::QUEUE_SLOTS, queue.slots);
+            offset = offset.wrapping_add(page::QUEUE_STRIDE);
         }
         // All of it, and the rings, before the backend may use them.
         fence(Ordering::Release);

@@ -385,11 +385,13 @@ impl Transport {
 
 fn show_config(config: &[u8], page: &impl Page) {
     let words = config.get(..MAX_CONFIG).unwrap_or(config).chunks(4);
-    for (offset, part) in (register::CONFIG..).step_by(4).zip(words) {
+    let mut offset = register::CONFIG;
+    for part in words {
         let mut word = [0; 4];
         for (byte, from) in word.iter_mut().zip(part) {
             *byte = *from;
         }
         page.set(offset, u32::from_le_bytes(word));
+        offset = offset.wrapping_add(4);
     }
 }

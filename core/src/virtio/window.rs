@@ -24,9 +24,10 @@ pub fn make(memory: &impl Memory, window: At, row: &VirtioDevice, queues: usize)
     write(page::WINDOW, row.window_size as u32);
     write(page::UNIT, row.unit.into());
     write(page::CONFIG_BYTES, row.config_bytes.into());
-    let places = (page::CONFIG..).step_by(4);
-    for (place, bytes) in places.zip(row.config.as_chunks::<4>().0) {
+    let mut place = page::CONFIG;
+    for bytes in row.config.as_chunks::<4>().0 {
         write(place, u32::from_le_bytes(*bytes));
+        place = place.wrapping_add(4);
     }
     fence(Ordering::Release);
     write(page::MAGIC, page::MAGIC_VALUE);

@@ -15,11 +15,13 @@ use super::test_programs::{TestPrograms, build_test_programs};
 type Shared = Arc<OnceLock<Result<TestPrograms, Vec<String>>>>;
 
 /// Builds of EL2, each judged by the gates and the lints: those of boards in `boards/`.
-const BUILDS: [(&str, Build); 7] = [
+const BUILDS: [(&str, Build); 9] = [
     ("code/gates", Build::virt(3)),
     ("code/gates-gicv2", Build::virt(2)),
     ("code/gates-static", of_profile(3, Profile::Static)),
     ("code/gates-static-gicv2", of_profile(2, Profile::Static)),
+    ("code/gates-io", of_profile(3, Profile::Io)),
+    ("code/gates-io-gicv2", of_profile(2, Profile::Io)),
     (
         "code/gates-cadence",
         Build {
