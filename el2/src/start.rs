@@ -9,7 +9,7 @@ use bulkhead_core::boot_tree::BootTree;
 use bulkhead_core::console::text::TextLine;
 #[cfg(not(feature = "gicv2"))]
 use bulkhead_core::gppt::{Mode, Reclaim};
-use bulkhead_core::plan::{Invariant, Plan, Violation, table_name};
+use bulkhead_core::plan::{Invariant, Plan, Violation, table_name_for};
 use bulkhead_core::stage2::Builder;
 use bulkhead_core::virtio::pages;
 
@@ -145,16 +145,16 @@ fn prove(tree: &BootTree, load: u64) -> Result<Plan<'static>, Violation> {
 fn refuse(uart: Uart, violation: Violation, load: u64) -> ! {
     let mut line = Said::new();
     line.text(refused!())
-        .text(violation.invariant.name())
+        .all(violation.invariant.name_for::<IO>())
         .text(": ");
-    let name = violation.table.map_or("header", table_name);
-    line.text(name);
+    let name = violation.table.map_or(&b"header"[..], table_name_for::<IO>);
+    line.all(name);
     if violation.table.is_some() {
         line.byte(b' ').decimal(u64::from(violation.row));
     }
     if let Some(other) = violation.other {
         line.text(" and ")
-            .text(name)
+            .all(name)
             .byte(b' ')
             .decimal(u64::from(other));
     }

@@ -27,4 +27,4 @@ pub use board::Found;
 pub use check::may_be_allowed;
 pub use span::{Span, align_up, aligned};
 pub use view::{OfVm, Plan, checksum, rows_of, seal};
-pub use violation::{Check, Invariant, Violation, table_name};
+pub use violation::{Check, Invariant, Violation, table_name, table_name_for};

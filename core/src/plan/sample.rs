@@ -5,8 +5,10 @@ use std::vec::Vec;
 use bulkhead_abi::plan::*;
 use zerocopy::{Immutable, IntoBytes};
 
-use super::seal;
+use super::{Plan, seal};
 use crate::stage2::pages_needed;
+use crate::virtio::pages::pages;
+use crate::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 
 /// The rows of a plan, for tests to alter and write.
 #[derive(Clone)]
@@ -24,6 +26,11 @@ pub struct Sample {
     pub quiets: Vec<Quiet>,
     pub calls: Vec<Call>,
     pub doorbells: Vec<Doorbell>,
+    /// The pages are counted by [`Sample::bytes`].
+    pub threads: Vec<ServiceThread>,
+    pub backends: Vec<Backend>,
+    pub virtio: Vec<VirtioDevice>,
+    pub queues: Vec<Virtqueue>,
 }
 
 /// Offset of the plan in the image.
@@ -265,7 +272,81 @@ impl Sample {
                 doorbell(1, 37, 0x920_0000),
             ]
             .into(),
+            threads: Vec::new(),
+            backends: Vec::new(),
+            virtio: Vec::new(),
+            queues: Vec::new(),
         }
+    }
+
+    /// The plan of [`Self::good`] with a service thread on the pCPU that drains the console; the second VM is the backend of a
+    /// network port and a disk of the first.
+    pub fn good_io() -> Self {
+        let mut sample = Self::good();
+        sample.threads = [ServiceThread {
+            pcpu: 3,
+            policy: CpuPolicy::Server as u16,
+            weight: 0,
+            reserved: 0,
+            budget: 400_000,
+            period: 1_000_000,
+            pages: 0,
+            reserved2: 0,
+        }]
+        .into();
+        sample.backends = [Backend {
+            vm: 1,
+            vintid: 41,
+            service: 0,
+            reserved: 0,
+            news: 0x403f_f000,
+            bell: 0xb00_0000,
+        }]
+        .into();
+        let device = |id, vintid, unit, index, ipa, window| VirtioDevice {
+            vm: 0,
+            backend: 0,
+            id,
+            vintid,
+            unit,
+            flags: 0,
+            index,
+            config_bytes: 12,
+            ipa,
+            window,
+            window_size: 0x4_2000,
+            features: VERSION_1 | EVENT_IDX | INDIRECT_DESC | RING_RESET,
+            config: [0; PLAN_CONFIG],
+        };
+        sample.virtio = [
+            device(1, 41, 0, 0, 0xa00_0000, 0x403b_d000),
+            device(2, 42, 0, 1, 0xa00_1000, 0x4037_b000),
+        ]
+        .into();
+        let queue = |device, flags, bytes: (u32, u32), ring, slots_at| Virtqueue {
+            device,
+            size: 256,
+            slots: 64,
+            flags,
+            slot_bytes: if device == 0 { 2048 } else { 4096 },
+            readable: bytes.0,
+            writable: bytes.1,
+            ring,
+            slots_at,
+            reserved: 0,
+        };
+        sample.queues = [
+            queue(0, QUEUE_EXACT, (0, 1526), 0x1000, 0x2000),
+            queue(0, 0, (1526, 0), 0x1800, 0x2_2000),
+            queue(1, QUEUE_REPLAY, (0x1_e010, 0x1_e001), 0x1000, 0x2000),
+        ]
+        .into();
+        for device in (0..2).rev() {
+            let at = (sample.virtio[device].ipa, 0, PAGE);
+            let registers = region(0, RegionKind::VirtioRegisters, ACCESS_READ, NONE, at);
+            sample.regions.insert(1, registers);
+        }
+        sample
     }
 
     /// The plan of [`Self::good`] for a GICv2.
@@ -298,6 +379,20 @@ impl Sample {
 
     /// The bytes of the plan, with its checksum.
     pub fn bytes(&self) -> Vec<u8> {
+        let mut sample = self.clone();
+        if !sample.threads.is_empty() {
+            let without = sample.bytes_as_counted();
+            if let Ok(plan) = Plan::open(&without) {
+                for (row, thread) in sample.threads.iter_mut().enumerate() {
+                    thread.pages = pages(&plan, row).map_or(0, |pages| pages as u32);
+                }
+            }
+        }
+        sample.bytes_as_counted()
+    }
+
+    /// The bytes of the plan, with the pages of service threads as they are.
+    fn bytes_as_counted(&self) -> Vec<u8> {
         let mut sample = self.clone();
         let mut tables = 0;
         for (index, vm) in sample.vms.iter_mut().enumerate() {
@@ -332,9 +427,10 @@ impl Sample {
             writer.table(&self.quiets);
             writer.table(&self.calls);
             writer.table(&self.doorbells);
-            for _ in 0..4 {
-                writer.table::<Doorbell>(&[]);
-            }
+            writer.table(&self.threads);
+            writer.table(&self.backends);
+            writer.table(&self.virtio);
+            writer.table(&self.queues);
             writer
         };
         let size = (size_of::<Header>() + body(None).body.len()) as u64;
@@ -344,7 +440,16 @@ impl Sample {
         let page_pool_pages = self.pcpus.len() as u32 * PCPU_PAGES
             + self.vcpus.len() as u32 * VCPU_PAGES
             + self.vms.len() as u32 * VM_PAGES
-            + tables;
+            + tables
+            + self.threads.len() as u32 * VCPU_PAGES
+            + self.virtio.len() as u32 * VIRTIO_PAGES
+            + self.threads.iter().map(|thread| thread.pages).sum::<u32>();
+        let has_virtio = !self.threads.is_empty();
+        let profile = if has_virtio {
+            Profile::Io
+        } else {
+            Profile::Shared
+        };
         let mut places = [Table::default(); TABLES];
         places.copy_from_slice(&writer.tables);
         let header = Header {
@@ -360,7 +465,7 @@ impl Sample {
                 plan_offset: PLAN,
                 page_pool_offset,
                 page_pool_pages,
-                profile: Profile::Shared as u32,
+                profile: profile as u32,
             },
             tables: places,
         };

@@ -54,7 +54,7 @@ fn board(sample: &Sample) -> Found<'static> {
 
 #[test]
 fn the_samples_are_good() {
-    for sample in [Sample::good(), Sample::good_v2()] {
+    for sample in [Sample::good(), Sample::good_v2(), Sample::good_io()] {
         let bytes = sample.bytes();
         assert_eq!(verdict(&bytes), Ok(()));
         let plan = Plan::open(&bytes).expect("sound");

@@ -2,149 +2,196 @@
 
 use bulkhead_abi::plan::TableId;
 
-/// Defines [`Invariant`] with a name and a sentence for each variant.
+/// Defines [`Invariant`] with a name and a sentence for each variant, in three groups.
 macro_rules! invariants {
-    ($($variant:ident = $name:literal : $meaning:literal,)*) => {
+    (
+        plan { $($plan:ident = $plan_name:literal : $plan_meaning:literal,)* }
+        board { $($board:ident = $board_name:literal : $board_meaning:literal,)* }
+        io { $($io:ident = $io_name:literal : $io_meaning:literal,)* }
+    ) => {
         /// A property that every plan has. The name is what EL2 prints when it refuses a plan.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Invariant {
-            $(#[doc = $meaning] $variant,)*
+            $(#[doc = $plan_meaning] $plan,)*
+            $(#[doc = $board_meaning] $board,)*
+            $(#[doc = $io_meaning] $io,)*
         }
 
         impl Invariant {
-            /// All invariants, in the order in which they are documented.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// All invariants, by number.
+            pub const ALL: &'static [Self] =
+                &[$(Self::$plan,)* $(Self::$board,)* $(Self::$io,)*];
 
             /// Invariants of the plan alone; the others relate it to the board.
-            pub const OF_PLAN: &'static [Self] =
-                Self::ALL.split_at(Self::BoardTree as usize).0;
+            pub const OF_PLAN: &'static [Self] = &[$(Self::$plan,)* $(Self::$io,)*];
 
             /// Whether this is an invariant of the plan alone.
             pub const fn is_of_plan(self) -> bool {
-                (self as usize) < Self::OF_PLAN.len()
+                !matches!(self, $(Self::$board)|*)
             }
 
             /// The short name, in kebab-case.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $name,)*
+                    $(Self::$plan => $plan_name,)*
+                    $(Self::$board => $board_name,)*
+                    $(Self::$io => $io_name,)*
                 }
+            }
+
+            /// The bytes of [`Self::name`] as EL2 has them. `IO`: in the profile `io`; others break no invariant of virtio
+            /// devices, and have no name of one.
+            pub fn name_for<const IO: bool>(self) -> &'static [u8] {
+                const ALL: &str = concat!($($plan_name, "\n",)* $($board_name, "\n",)*);
+                const WITH_IO: &str =
+                    concat!($($plan_name, "\n",)* $($board_name, "\n",)* $($io_name, "\n",)*);
+                line(if IO { WITH_IO } else { ALL }, self as usize)
             }
 
             /// The property as a sentence. Only the host tool shows it.
             pub const fn meaning(self) -> &'static str {
                 match self {
-                    $(Self::$variant => $meaning,)*
+                    $(Self::$plan => $plan_meaning,)*
+                    $(Self::$board => $board_meaning,)*
+                    $(Self::$io => $io_meaning,)*
                 }
             }
         }
     };
 }
 
+/// Line `number` of a list of names. A table of texts would be larger than the names.
+fn line(list: &'static str, number: usize) -> &'static [u8] {
+    let mut lines = list.as_bytes().split(|byte| *byte == b'\n');
+    lines.nth(number).unwrap_or_default()
+}
+
 invariants! {
-    PlanLength = "plan-length": "The plan has room for its header and starts at a multiple of 8.",
-    PlanMagic = "plan-magic": "The plan starts with the bytes BULKHEAD.",
-    PlanVersion = "plan-version": "The layout version is the one that this build knows.",
-    HeaderSize = "header-size": "The header is as long as this version's header.",
-    PlanSize = "plan-size": "The plan ends with its last table, within its limit and within the bytes at hand.",
-    TableLayout = "table-layout": "Each table starts where the one before ends.",
-    PlanChecksum = "plan-checksum": "The checksum matches the content.",
-    TableCount = "table-count": "No table has more rows than its limit; memory, pCPUs, VMs and vCPUs have at least one.",
-    TableOrder = "table-order": "Rows that belong to a VM are sorted by VM, regions also by IPA, and the VM exists.",
-    ReservedZero = "reserved-zero": "Reserved fields are 0.",
-    GicVersion = "gic-version": "The interrupt controller is a GICv2 or a GICv3.",
-    UartKind = "uart-kind": "The console UART is a PL011, one of Cadence's or one of NXP's i.MX, and EL2 is built for it.",
-    BoardFrame = "board-frame": "The frames of GIC, UART and clock have the alignment and the size that their hardware has; those of the other GIC version are 0.",
-    BoardFrameOverlap = "board-frame-overlap": "The frames of GIC, UART and clock overlap neither each other nor memory.",
-    BoardIntid = "board-intid": "The console UART has an SPI; the virtual, physical and EL2 timers and GIC maintenance have four different PPIs.",
-    MemoryRange = "memory-range": "Ranges of memory are whole pages, not empty, ascending and disjoint.",
-    PcpuRelease = "pcpu-release": "A CPU is started by firmware, or waits for an address in eight bytes of memory that nobody else has.",
-    PcpuMpidr = "pcpu-mpidr": "The MPIDR of each pCPU has affinity fields only and is its alone.",
-    PcpuService = "pcpu-service": "Exactly one pCPU drains the console.",
-    VcpuPolicy = "vcpu-policy": "The CPU policy of a vCPU is one of the known ones.",
-    VcpuTime = "vcpu-time": "Servers and fair vCPUs have a period of 100 us to 10 s and a budget of 1 ns up to all of it; pinned ones have neither.",
-    VcpuWeight = "vcpu-weight": "Fair vCPUs weigh 1 to 1000, others nothing.",
-    VcpuPlacement = "vcpu-placement": "Each vCPU starts on a pCPU of the plan; a pinned one has it alone.",
-    VcpuPool = "vcpu-pool": "The pool of a fair vCPU has its own pCPU, and none that is pinned to a vCPU or that the plan does not have; others have no pool.",
-    PcpuCallSpi = "pcpu-call-spi": "pCPUs call each other by SPIs that nobody else has, two for each, if a VM sends SGIs that EL2 does not see; else by SGIs.",
-    PcpuVcpus = "pcpu-vcpus": "A pCPU has 8 vCPUs at most.",
-    PcpuSchedulable = "pcpu-schedulable": "The servers of a pCPU get their budgets in each period, EL2's own time included, whatever everybody does.",
-    VcpuCount = "vcpu-count": "Each VM has 1 to 8 vCPUs.",
-    VcpuMpidr = "vcpu-mpidr": "The MPIDR that a vCPU shows is its number in its VM.",
-    VmName = "vm-name": "Names are letters, digits and '-', padded with 0.",
-    VmNameUnique = "vm-name-unique": "No two VMs have the same name.",
-    VmClass = "vm-class": "The class of a VM is one of the known ones.",
-    VmCrash = "vm-crash": "The crash policy of a VM is one of the known ones.",
-    VmRestart = "vm-restart": "A VM that restarts after a crash has a limit and the seconds for which it holds; others have neither.",
-    VmReset = "vm-reset": "A VM has a limit of resets and the seconds for which it holds, or neither.",
-    VmNotify = "vm-notify": "A VM whose crash is told names another VM that is told; others name none.",
-    VmEvent = "vm-event": "A VM has an interrupt for crashes of others if, and only if, it is told of one's.",
-    VmFlags = "vm-flags": "No unknown flag of a VM is set.",
-    VmOwnTimer = "vm-own-timer": "The physical timer is given to VMs with pinned vCPUs only.",
-    VmInterrupts = "vm-interrupts": "The interrupt mode of a VM is one of the known ones; those without the virtual GIC are of the board's GIC version and have pinned vCPUs only.",
-    VmReclaim = "vm-reclaim": "How a pCPU is got back is said for the interrupt modes in which a guest can prevent it; for others at most that it is by an event of the firmware.",
-    VmInterruptsAlone = "vm-interrupts-alone": "A VM that sends SGIs that EL2 does not see is the only GPPT VM.",
-    VmInterruptsBuilt = "vm-interrupts-built": "The interrupt mode of a VM is one that this build of EL2 has: the virtual GIC; or another one for a VM of one vCPU with its own physical timer, with the INTIDs of the board, and told of nobody's crash; without a watchdog and on a pCPU that does not drain the console, where it is got back in another way than by a Group 0 interrupt.",
-    VmStolenTime = "vm-stolen-time": "A VM that is told stolen time has one page for it, at the address that its row names; others have none.",
-    VmVmid = "vm-vmid": "The VMID of a VM is its index plus one.",
-    VmEntry = "vm-entry": "A VM starts at a multiple of 4 inside something that was loaded for it.",
-    VmBootArg = "vm-boot-arg": "What a VM gets in x0 is 0 or the start of something that was loaded for it.",
-    VmStage2Pages = "vm-stage2-pages": "The stage-2 tables have exactly the pages that the regions of the VM need.",
-    VgicFrame = "vgic-frame": "The frames of the virtual GIC are those of the board's version, aligned to 64 KiB and in the IPA space; those of the other version are 0.",
-    VgicSpis = "vgic-spis": "The virtual GIC has SPIs in groups of 32, within its limit.",
-    RegionKind = "region-kind": "The kind of a region is one of the known ones.",
-    RegionAccess = "region-access": "RAM may be read, written and executed; devices and the CPU interface read and written; shared memory read and perhaps written; stolen time read.",
-    RegionRange = "region-range": "Regions are whole pages, not empty, within the IPA space and the physical address space.",
-    RegionShared = "region-shared": "Shared memory has a number, counted from 0, with one place and size for all who map it; other regions have none.",
-    RegionMemory = "region-memory": "RAM and shared memory lie in the board's memory.",
-    RegionDevice = "region-device": "Devices lie outside the board's memory and outside the frames that EL2 uses.",
-    RegionGicv = "region-gicv": "On a GICv2 each VM maps the first page of the board's virtual CPU interface, or of the physical one if it is a GPPT VM, once, at its CPU interface; on a GICv3 none does.",
-    PaOverlap = "pa-overlap": "No two regions have a physical page in common, except the same shared memory, and the virtual CPU interface, in two VMs.",
-    IpaOverlap = "ipa-overlap": "Regions, virtual GIC and emulated devices of a VM do not overlap in its IPA space.",
-    ImageBase = "image-base": "The image starts at a multiple of 2 MiB, low enough for EL2's own map.",
-    ImageMemory = "image-memory": "The image lies in one range of the board's memory.",
-    ImageOverlap = "image-overlap": "The image and its pool overlap no region of a VM.",
-    ImageSize = "image-size": "The image ends with its pool.",
-    Profile = "profile": "EL2 has the profile that the plan names, which has all that the vCPUs use.",
-    PlanOffset = "plan-offset": "The plan starts at a page of the image behind its first and ends in EL2's window.",
-    PagePoolOffset = "pool-offset": "The pool starts at the page behind the last payload.",
-    PagePoolPages = "pool-pages": "The pool has exactly the pages that pCPUs, vCPUs, VMs and stage-2 tables need, 512 at most.",
-    PayloadOffset = "load-offset": "Each payload starts at the page of the image behind the one before, or is one that came before.",
-    PayloadSize = "load-size": "Payloads are not empty and a multiple of 8 bytes long.",
-    PayloadTarget = "load-target": "Payloads go to a multiple of 8, wholly into one piece of RAM of their VM.",
-    PayloadOverlap = "load-overlap": "No two payloads of a VM overlap in its IPA space.",
-    SeedKind = "seed-kind": "Seeds are of a known kind, one of each kind for a VM.",
-    SeedSize = "seed-size": "Seeds have the size that their kind has.",
-    SeedTarget = "seed-target": "Seeds lie at a multiple of 4 inside what was loaded at the boot argument of their VM.",
-    SeedOverlap = "seed-overlap": "No two seeds of a VM overlap.",
-    IrqVintid = "irq-vintid": "The INTIDs that a VM sees are SPIs of its virtual GIC.",
-    IrqPintid = "irq-pintid": "The physical INTIDs of passed-through devices are SPIs below 288, which is how many EL2 keeps track of.",
-    IrqFlags = "irq-flags": "No unknown flag of an interrupt is set; those for doorbells are edge-triggered.",
-    PintidShared = "pintid-shared": "No physical interrupt has two owners; EL2's own belong to no VM.",
-    VintidShared = "vintid-shared": "No two sources of a VM have the same INTID.",
-    DeviceKind = "device-kind": "Emulated devices are of a known kind, one of each kind for a VM.",
-    DeviceFrame = "device-frame": "Emulated devices have the pages of registers that their kind has, in the IPA space.",
-    QuietWidth = "quiet-width": "Registers that are written to quiet a device have 1, 2 or 4 bytes, and the value fits.",
-    QuietTarget = "quiet-target": "Registers that are written to quiet a device are aligned and lie in a device of the VM.",
-    CallFunction = "call-function": "Calls that a VM may make are fast calls of the SiP, OEM or trusted-OS ranges.",
-    CallOrder = "call-order": "The calls of a VM ascend, and none is named twice.",
-    DoorbellVms = "doorbell-vms": "A doorbell is rung by one VM and heard by another.",
-    DoorbellPage = "doorbell-page": "A doorbell is rung by a page of the IPA space.",
-    DoorbellApart = "doorbell-apart": "A doorbell is heard once in 10 us to 1 s at most.",
-    DoorbellPhysical = "doorbell-physical": "A GPPT VM hears a doorbell by an SPI of the board that is for this doorbell alone; others have none of the board's.",
-    BoardTree = "board-tree": "The board's device tree has no more reserved ranges than EL2 keeps track of.",
-    BoardMemory = "board-memory": "The board has the memory that the plan counts on.",
-    BoardReserved = "board-reserved": "What the board's firmware reserves is used by no VM and not by EL2.",
-    BoardCpu = "board-cpu": "The board has every CPU of the plan, started as the plan says, and the one that began is among them.",
-    BoardGicd = "board-gicd": "The board's distributor is where the plan has it.",
-    BoardGicr = "board-gicr": "The board's redistributors are where the plan has them.",
-    BoardGicc = "board-gicc": "The board's CPU interface is where the plan has it.",
-    BoardGich = "board-gich": "The board's virtual interface control is where the plan has it.",
-    BoardGicv = "board-gicv": "The board's virtual CPU interface is where the plan has it.",
-    BoardRtc = "board-rtc": "The board's clock is where the plan has it.",
-    BoardUart = "board-uart": "The board's console UART is where the plan has it.",
-    BoardTimer = "board-timer": "The board's timers and GIC maintenance have the interrupts of the plan.",
-    BoardImage = "board-image": "The image was loaded into the board's memory, outside the memory of every VM.",
+    plan {
+        PlanLength = "plan-length": "The plan has room for its header and starts at a multiple of 8.",
+        PlanMagic = "plan-magic": "The plan starts with the bytes BULKHEAD.",
+        PlanVersion = "plan-version": "The layout version is the one that this build knows.",
+        HeaderSize = "header-size": "The header is as long as this version's header.",
+        PlanSize = "plan-size": "The plan ends with its last table, within its limit and within the bytes at hand.",
+        TableLayout = "table-layout": "Each table starts where the one before ends.",
+        PlanChecksum = "plan-checksum": "The checksum matches the content.",
+        TableCount = "table-count": "No table has more rows than its limit, nor have vCPUs and service threads together; memory, pCPUs, VMs and vCPUs have at least one.",
+        TableOrder = "table-order": "Rows that belong to a VM are sorted by VM, regions also by IPA, and the VM exists. Virtio devices ascend by VM and IPA, backends by VM; virtqueues are sorted by device, and it exists.",
+        ReservedZero = "reserved-zero": "Reserved fields are 0.",
+        GicVersion = "gic-version": "The interrupt controller is a GICv2 or a GICv3.",
+        UartKind = "uart-kind": "The console UART is a PL011, one of Cadence's or one of NXP's i.MX, and EL2 is built for it.",
+        BoardFrame = "board-frame": "The frames of GIC, UART and clock have the alignment and the size that their hardware has; those of the other GIC version are 0.",
+        BoardFrameOverlap = "board-frame-overlap": "The frames of GIC, UART and clock overlap neither each other nor memory.",
+        BoardIntid = "board-intid": "The console UART has an SPI; the virtual, physical and EL2 timers and GIC maintenance have four different PPIs.",
+        MemoryRange = "memory-range": "Ranges of memory are whole pages, not empty, ascending and disjoint.",
+        PcpuRelease = "pcpu-release": "A CPU is started by firmware, or waits for an address in eight bytes of memory that nobody else has.",
+        PcpuMpidr = "pcpu-mpidr": "The MPIDR of each pCPU has affinity fields only and is its alone.",
+        PcpuService = "pcpu-service": "Exactly one pCPU drains the console.",
+        VcpuPolicy = "vcpu-policy": "The CPU policy of a vCPU is one of the known ones; a service thread is a server or fair.",
+        VcpuTime = "vcpu-time": "Servers and fair vCPUs, and service threads, have a period of 100 us to 10 s and a budget of 1 ns up to all of it; pinned ones have neither.",
+        VcpuWeight = "vcpu-weight": "Fair vCPUs and service threads weigh 1 to 1000, others nothing.",
+        VcpuPlacement = "vcpu-placement": "Each vCPU starts on a pCPU of the plan; a pinned one has it alone.",
+        VcpuPool = "vcpu-pool": "The pool of a fair vCPU has its own pCPU, and none that is pinned to a vCPU or that the plan does not have; others have no pool.",
+        PcpuCallSpi = "pcpu-call-spi": "pCPUs call each other by SPIs that nobody else has, two for each, if a VM sends SGIs that EL2 does not see; else by SGIs.",
+        PcpuVcpus = "pcpu-vcpus": "A pCPU has 8 vCPUs at most, a service thread counted as one.",
+        PcpuSchedulable = "pcpu-schedulable": "The servers of a pCPU get their budgets in each period, EL2's own time included, whatever everybody does.",
+        VcpuCount = "vcpu-count": "Each VM has 1 to 8 vCPUs.",
+        VcpuMpidr = "vcpu-mpidr": "The MPIDR that a vCPU shows is its number in its VM.",
+        VmName = "vm-name": "Names are letters, digits and '-', padded with 0.",
+        VmNameUnique = "vm-name-unique": "No two VMs have the same name.",
+        VmClass = "vm-class": "The class of a VM is one of the known ones.",
+        VmCrash = "vm-crash": "The crash policy of a VM is one of the known ones.",
+        VmRestart = "vm-restart": "A VM that restarts after a crash has a limit and the seconds for which it holds; others have neither.",
+        VmReset = "vm-reset": "A VM has a limit of resets and the seconds for which it holds, or neither.",
+        VmNotify = "vm-notify": "A VM whose crash is told names another VM that is told; others name none.",
+        VmEvent = "vm-event": "A VM has an interrupt for crashes of others if, and only if, it is told of one's.",
+        VmFlags = "vm-flags": "No unknown flag of a VM is set.",
+        VmOwnTimer = "vm-own-timer": "The physical timer is given to VMs with pinned vCPUs only.",
+        VmInterrupts = "vm-interrupts": "The interrupt mode of a VM is one of the known ones; those without the virtual GIC are of the board's GIC version and have pinned vCPUs only.",
+        VmReclaim = "vm-reclaim": "How a pCPU is got back is said for the interrupt modes in which a guest can prevent it; for others at most that it is by an event of the firmware.",
+        VmInterruptsAlone = "vm-interrupts-alone": "A VM that sends SGIs that EL2 does not see is the only GPPT VM.",
+        VmInterruptsBuilt = "vm-interrupts-built": "The interrupt mode of a VM is one that this build of EL2 has: the virtual GIC; or another one for a VM of one vCPU with its own physical timer, with the INTIDs of the board, and told of nobody's crash; without a watchdog and on a pCPU that does not drain the console, where it is got back in another way than by a Group 0 interrupt.",
+        VmStolenTime = "vm-stolen-time": "A VM that is told stolen time has one page for it, at the address that its row names; others have none.",
+        VmVmid = "vm-vmid": "The VMID of a VM is its index plus one.",
+        VmEntry = "vm-entry": "A VM starts at a multiple of 4 inside something that was loaded for it.",
+        VmBootArg = "vm-boot-arg": "What a VM gets in x0 is 0 or the start of something that was loaded for it.",
+        VmStage2Pages = "vm-stage2-pages": "The stage-2 tables have exactly the pages that the regions of the VM need.",
+        VgicFrame = "vgic-frame": "The frames of the virtual GIC are those of the board's version, aligned to 64 KiB and in the IPA space; those of the other version are 0.",
+        VgicSpis = "vgic-spis": "The virtual GIC has SPIs in groups of 32, within its limit.",
+        RegionKind = "region-kind": "The kind of a region is one of the known ones.",
+        RegionAccess = "region-access": "RAM may be read, written and executed; devices and the CPU interface read and written; shared memory read and perhaps written; stolen time and registers of virtio devices read.",
+        RegionRange = "region-range": "Regions are whole pages, not empty, within the IPA space and the physical address space.",
+        RegionShared = "region-shared": "Shared memory has a number, counted from 0, with one place and size for all who map it; other regions have none.",
+        RegionMemory = "region-memory": "RAM and shared memory lie in the board's memory.",
+        RegionDevice = "region-device": "Devices lie outside the board's memory and outside the frames that EL2 uses.",
+        RegionGicv = "region-gicv": "On a GICv2 each VM maps the first page of the board's virtual CPU interface, or of the physical one if it is a GPPT VM, once, at its CPU interface; on a GICv3 none does.",
+        PaOverlap = "pa-overlap": "No two regions have a physical page in common, except the same shared memory, and the virtual CPU interface, in two VMs.",
+        IpaOverlap = "ipa-overlap": "Regions, virtual GIC, emulated devices and the pages of doorbells and backends of a VM do not overlap in its IPA space.",
+        ImageBase = "image-base": "The image starts at a multiple of 2 MiB, low enough for EL2's own map.",
+        ImageMemory = "image-memory": "The image lies in one range of the board's memory.",
+        ImageOverlap = "image-overlap": "The image and its pool overlap no region of a VM.",
+        ImageSize = "image-size": "The image ends with its pool.",
+        Profile = "profile": "EL2 has the profile that the plan names, which has all that the plan uses.",
+        PlanOffset = "plan-offset": "The plan starts at a page of the image behind its first and ends in EL2's window.",
+        PagePoolOffset = "pool-offset": "The pool starts at the page behind the last payload.",
+        PagePoolPages = "pool-pages": "The pool has exactly the pages that pCPUs, vCPUs, VMs, stage-2 tables, service threads and virtio devices need, 2048 at most.",
+        PayloadOffset = "load-offset": "Each payload starts at the page of the image behind the one before, or is one that came before.",
+        PayloadSize = "load-size": "Payloads are not empty and a multiple of 8 bytes long.",
+        PayloadTarget = "load-target": "Payloads go to a multiple of 8, wholly into one piece of RAM of their VM.",
+        PayloadOverlap = "load-overlap": "No two payloads of a VM overlap in its IPA space.",
+        SeedKind = "seed-kind": "Seeds are of a known kind, one of each kind for a VM.",
+        SeedSize = "seed-size": "Seeds have the size that their kind has.",
+        SeedTarget = "seed-target": "Seeds lie at a multiple of 4 inside what was loaded at the boot argument of their VM.",
+        SeedOverlap = "seed-overlap": "No two seeds of a VM overlap.",
+        IrqVintid = "irq-vintid": "The INTIDs that a VM sees are SPIs of its virtual GIC.",
+        IrqPintid = "irq-pintid": "The physical INTIDs of passed-through devices are SPIs below 288, which is how many EL2 keeps track of.",
+        IrqFlags = "irq-flags": "No unknown flag of an interrupt is set; those for doorbells are edge-triggered.",
+        PintidShared = "pintid-shared": "No physical interrupt has two owners; EL2's own belong to no VM.",
+        VintidShared = "vintid-shared": "No two sources of a VM have the same INTID, virtio devices and news for backends among them.",
+        DeviceKind = "device-kind": "Emulated devices are of a known kind, one of each kind for a VM.",
+        DeviceFrame = "device-frame": "Emulated devices have the pages of registers that their kind has, in the IPA space.",
+        QuietWidth = "quiet-width": "Registers that are written to quiet a device have 1, 2 or 4 bytes, and the value fits.",
+        QuietTarget = "quiet-target": "Registers that are written to quiet a device are aligned and lie in a device of the VM.",
+        CallFunction = "call-function": "Calls that a VM may make are fast calls of the SiP, OEM or trusted-OS ranges.",
+        CallOrder = "call-order": "The calls of a VM ascend, and none is named twice.",
+        DoorbellVms = "doorbell-vms": "A doorbell is rung by one VM and heard by another.",
+        DoorbellPage = "doorbell-page": "A doorbell, and EL2 by a backend, is rung by a page of the IPA space.",
+        DoorbellApart = "doorbell-apart": "A doorbell is heard once in 10 us to 1 s at most.",
+        DoorbellPhysical = "doorbell-physical": "A GPPT VM hears a doorbell by an SPI of the board that is for this doorbell alone; others have none of the board's.",
+    }
+    board {
+        BoardTree = "board-tree": "The board's device tree has no more reserved ranges than EL2 keeps track of.",
+        BoardMemory = "board-memory": "The board has the memory that the plan counts on.",
+        BoardReserved = "board-reserved": "What the board's firmware reserves is used by no VM and not by EL2.",
+        BoardCpu = "board-cpu": "The board has every CPU of the plan, started as the plan says, and the one that began is among them.",
+        BoardGicd = "board-gicd": "The board's distributor is where the plan has it.",
+        BoardGicr = "board-gicr": "The board's redistributors are where the plan has them.",
+        BoardGicc = "board-gicc": "The board's CPU interface is where the plan has it.",
+        BoardGich = "board-gich": "The board's virtual interface control is where the plan has it.",
+        BoardGicv = "board-gicv": "The board's virtual CPU interface is where the plan has it.",
+        BoardRtc = "board-rtc": "The board's clock is where the plan has it.",
+        BoardUart = "board-uart": "The board's console UART is where the plan has it.",
+        BoardTimer = "board-timer": "The board's timers and GIC maintenance have the interrupts of the plan.",
+        BoardImage = "board-image": "The image was loaded into the board's memory, outside the memory of every VM.",
+    }
+    io {
+        ServicePlacement = "service-placement": "A service thread runs on a pCPU of the plan to which no vCPU is pinned, no vCPU of a hard real-time VM may come, and no other service thread belongs.",
+        ServicePages = "service-pages": "A service thread has exactly the pages that its state, its devices and its tables need.",
+        Backend = "backend": "A backend is a VM with the virtual GIC, and the service thread of its devices is in the plan.",
+        BackendNews = "backend-news": "The page with the news of a backend lies in the RAM of its VM, where nothing is loaded.",
+        VirtioVms = "virtio-vms": "A virtio device belongs to a VM with the virtual GIC, and a backend in another VM serves it.",
+        VirtioType = "virtio-type": "A virtio device is of a type that another VM can serve: its driver does not write to its config, and its backend needs no memory of the guest.",
+        VirtioNumber = "virtio-number": "Virtio devices of a backend have different numbers below 64, and those of one type different units.",
+        VirtioFlags = "virtio-flags": "No unknown flag of a virtio device or of a virtqueue is set.",
+        VirtioConfig = "virtio-config": "The config of a virtio device has 64 bytes at most, and 0 in those that it does not have.",
+        VirtioFeatures = "virtio-features": "A virtio device offers VERSION_1, of the other features of the transport those that EL2 has, without EVENT_IDX where it is polled, and none by which the driver writes to the config.",
+        VirtioRegisters = "virtio-registers": "Each virtio device has a page of registers of its own in the IPA space of its VM, which the plan gives no place.",
+        VirtioWindow = "virtio-window": "The window of a virtio device is whole pages in the RAM of the backend's VM, apart from other windows, from the news, and from what is loaded.",
+        VirtioQueues = "virtio-queues": "A virtio device has 1 to 8 queues.",
+        VirtqueueSize = "virtqueue-size": "A virtqueue and its slots are a power of two in number, 2 to 256, and a slot is a multiple of 16 bytes long.",
+        VirtqueueRequest = "virtqueue-request": "The largest legal request of a virtqueue is not empty, and fits its slots.",
+        VirtqueueWindow = "virtqueue-window": "The backend's queues and their slots lie at multiples of 16 in the window of their device, behind its first page, apart from each other.",
+    }
 }
 
 /// A violated invariant and the row that shows it.
@@ -172,25 +219,46 @@ impl Violation {
     }
 }
 
-/// Name of a table in messages.
-pub const fn table_name(table: TableId) -> &'static str {
-    match table {
-        TableId::Memory => "memory",
-        TableId::Pcpus => "pcpu",
-        TableId::Vms => "vm",
-        TableId::Vcpus => "vcpu",
-        TableId::Regions => "region",
-        TableId::Payloads => "load",
-        TableId::Seeds => "seed",
-        TableId::Irqs => "irq",
-        TableId::Devices => "device",
-        TableId::Quiets => "quiet",
-        TableId::Calls => "call",
-        TableId::Doorbells => "doorbell",
-        TableId::ServiceThreads => "service-thread",
-        TableId::Backends => "backend",
-        TableId::VirtioDevices => "virtio-device",
-        TableId::Virtqueues => "virtqueue",
+/// Defines the names of tables, of which those of virtio devices come last.
+macro_rules! table_names {
+    (plan { $($table:ident = $name:literal,)* } io { $($io:ident = $io_name:literal,)* }) => {
+        /// Name of a table in messages.
+        pub const fn table_name(table: TableId) -> &'static str {
+            match table {
+                $(TableId::$table => $name,)*
+                $(TableId::$io => $io_name,)*
+            }
+        }
+
+        /// The bytes of [`table_name`] as EL2 has them, as [`Invariant::name_for`].
+        pub fn table_name_for<const IO: bool>(table: TableId) -> &'static [u8] {
+            const ALL: &str = concat!($($name, "\n",)*);
+            const WITH_IO: &str = concat!($($name, "\n",)* $($io_name, "\n",)*);
+            line(if IO { WITH_IO } else { ALL }, table as usize)
+        }
+    };
+}
+
+table_names! {
+    plan {
+        Memory = "memory",
+        Pcpus = "pcpu",
+        Vms = "vm",
+        Vcpus = "vcpu",
+        Regions = "region",
+        Payloads = "load",
+        Seeds = "seed",
+        Irqs = "irq",
+        Devices = "device",
+        Quiets = "quiet",
+        Calls = "call",
+        Doorbells = "doorbell",
+    }
+    io {
+        ServiceThreads = "service-thread",
+        Backends = "backend",
+        VirtioDevices = "virtio-device",
+        Virtqueues = "virtqueue",
     }
 }
 

@@ -11,13 +11,13 @@ use crate::plan::violation::{At, Check, Invariant};
 use crate::sched::bound::{Promise, WHOLE, worst_load};
 
 /// [`CpuPolicy`] as encoded in the plan.
-const PINNED: u16 = CpuPolicy::Pinned as u16;
+pub(super) const PINNED: u16 = CpuPolicy::Pinned as u16;
 /// [`CpuPolicy`] as encoded in the plan.
-const SERVER: u16 = CpuPolicy::Server as u16;
+pub(super) const SERVER: u16 = CpuPolicy::Server as u16;
 /// [`CpuPolicy`] as encoded in the plan.
 const FAIR: u16 = CpuPolicy::Fair as u16;
 /// [`InterruptMode`] as encoded in the plan.
-const VGIC: u16 = InterruptMode::Vgic as u16;
+pub(super) const VGIC: u16 = InterruptMode::Vgic as u16;
 /// [`InterruptMode`] as encoded in the plan.
 const RECOVERABLE: u16 = InterruptMode::GpptRecoverable as u16;
 /// [`InterruptMode`] as encoded in the plan.
@@ -34,7 +34,7 @@ const REVOCABLE: u16 = InterruptMode::GpptRevocable as u16;
 const REVOCABLE_TRAPPED: u16 = InterruptMode::GpptRevocableTrapped as u16;
 
 /// Whether the budget and the period, or the quota and the period, of a vCPU are valid.
-fn time_is_sound(vcpu: &Vcpu) -> bool {
+pub(super) fn time_is_sound(vcpu: &Vcpu) -> bool {
     if vcpu.policy == PINNED {
         return vcpu.budget == 0 && vcpu.period == 0;
     }
@@ -43,7 +43,7 @@ fn time_is_sound(vcpu: &Vcpu) -> bool {
 }
 
 /// Whether the weight of a vCPU is valid.
-fn weight_is_sound(vcpu: &Vcpu) -> bool {
+pub(super) fn weight_is_sound(vcpu: &Vcpu) -> bool {
     if vcpu.policy == FAIR {
         (1..=MAX_WEIGHT).contains(&vcpu.weight)
     } else {
@@ -58,10 +58,12 @@ impl Plan<'_> {
         rows.filter(move |(_, vcpu)| usize::from(vcpu.pcpu) == pcpu)
     }
 
-    /// The smallest profile of EL2 that runs the vCPUs.
-    pub fn least_profile(&self) -> Profile {
+    /// The smallest profile of EL2 that has what the plan uses. `IO`: as in [`Self::check_for`].
+    pub fn least_profile<const IO: bool>(&self) -> Profile {
         // A pinned vCPU has its pCPU alone.
-        if self.vcpus.iter().all(|vcpu| vcpu.policy == PINNED) {
+        if IO && self.has_virtio() {
+            Profile::Io
+        } else if self.vcpus.iter().all(|vcpu| vcpu.policy == PINNED) {
             Profile::Static
         } else {
             Profile::Shared
@@ -90,7 +92,7 @@ impl Plan<'_> {
             let at = At::row(TableId::Pcpus, row);
             let count = number_of(self.vcpus_on(row));
             at.ensure(count <= MAX_VCPUS_PER_PCPU, Invariant::PcpuVcpus)?;
-            at.ensure(self.is_schedulable(row), Invariant::PcpuSchedulable)?;
+            at.ensure(self.is_schedulable(row, None), Invariant::PcpuSchedulable)?;
         }
         Ok(())
     }
@@ -108,8 +110,8 @@ impl Plan<'_> {
     }
 
     /// Whether the servers of a pCPU, which has at most the allowed number of vCPUs, keep their
-    /// promises.
-    fn is_schedulable(&self, pcpu: usize) -> bool {
+    /// promises. `thread`: that of a service thread there.
+    pub(super) fn is_schedulable(&self, pcpu: usize, thread: Option<Promise>) -> bool {
         let servers = self
             .vcpus_on(pcpu)
             .filter(|(_, vcpu)| vcpu.policy == SERVER);
@@ -118,7 +120,7 @@ impl Plan<'_> {
             period: vcpu.period,
         });
         let drains = self.pcpus.get(pcpu).is_some_and(|row| row.service != 0);
-        worst_load(promises, drains).is_some_and(|load| load <= WHOLE)
+        worst_load(promises.chain(thread), drains).is_some_and(|load| load <= WHOLE)
     }
 
     /// Checks the interrupt modes of VMs, and everything else that requires pinned vCPUs.

@@ -34,16 +34,20 @@ impl Plan<'_> {
     /// Checks the page by which the doorbell is rung.
     fn check_page(&self, at: At, row: usize, bell: &Doorbell) -> Check {
         let span = ipa_span(bell.ipa, PAGE, PAGE).ok_or(at.breaks(Invariant::DoorbellPage))?;
-        let vm = usize::from(bell.vm);
-        let devices = self.devices_of(vm).iter();
-        let mut frames = devices.filter_map(|device| Span::new(device.ipa, device.size));
-        let free = self.is_unmapped(vm, span) && !frames.any(|frame| frame.overlaps(span));
+        let free = self.is_free(usize::from(bell.vm), span);
         at.ensure(free, Invariant::IpaOverlap)?;
         for (number, other) in self.doorbells.iter().take(row).enumerate() {
             let apart = other.vm != bell.vm || other.ipa != bell.ipa;
             at.and(number).ensure(apart, Invariant::IpaOverlap)?;
         }
         Ok(())
+    }
+
+    /// Whether stage 2 of VM `vm`, its virtual GIC and its emulated devices use no address in `span`.
+    pub(super) fn is_free(&self, vm: usize, span: Span) -> bool {
+        let devices = self.devices_of(vm).iter();
+        let mut frames = devices.filter_map(|device| Span::new(device.ipa, device.size));
+        self.is_unmapped(vm, span) && !frames.any(|frame| frame.overlaps(span))
     }
 
     /// Checks the interrupt that a ring makes pending.

@@ -9,6 +9,9 @@ mod image;
 mod interrupts;
 mod payloads;
 mod regions;
+mod service;
+mod virtio;
+mod virtqueues;
 mod vms;
 
 use bulkhead_abi::plan::{MAX_DOORBELLS, MAX_PCPUS, MAX_ROWS, MAX_VCPUS, MAX_VMS, TableId};
@@ -42,6 +45,9 @@ impl Plan<'_> {
     pub fn check_for<const IO: bool>(&self) -> Check {
         self.check_counts()?;
         self.check_order()?;
+        if IO {
+            self.check_virtio_tables()?;
+        }
         self.check_board()?;
         self.check_memory()?;
         self.check_pcpus()?;
@@ -49,11 +55,11 @@ impl Plan<'_> {
         self.check_vcpus()?;
         self.check_cpu_time()?;
         self.check_modes()?;
-        self.check_regions()?;
+        self.check_regions::<IO>()?;
         self.check_overlaps()?;
-        self.check_image()?;
+        self.check_image::<IO>()?;
         self.check_payloads()?;
-        self.check_page_pool()?;
+        self.check_page_pool::<IO>()?;
         self.check_starts()?;
         self.check_seeds()?;
         self.check_devices()?;
@@ -62,7 +68,15 @@ impl Plan<'_> {
         self.check_events()?;
         self.check_quiets()?;
         self.check_calls()?;
-        self.check_doorbells()
+        self.check_doorbells()?;
+        if IO {
+            self.check_service_threads()?;
+            self.check_backends()?;
+            self.check_virtio_devices()?;
+            self.check_virtqueues()?;
+            self.check_service_pages()?;
+        }
+        Ok(())
     }
 
     /// Checks the number of rows of each table.

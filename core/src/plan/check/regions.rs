@@ -21,6 +21,8 @@ const SHARED: u16 = RegionKind::Shared as u16;
 const GICV: u16 = RegionKind::Gicv as u16;
 /// [`RegionKind`] as encoded in the plan.
 const STOLEN: u16 = RegionKind::StolenTime as u16;
+/// [`RegionKind`] as encoded in the plan.
+pub(super) const VIRTIO: u16 = RegionKind::VirtioRegisters as u16;
 
 /// Whether the region is RAM of its VM.
 pub(super) const fn is_ram(region: &Region) -> bool {
@@ -37,10 +39,10 @@ pub(in crate::plan) const fn is_memory(region: &Region) -> bool {
     region.kind == RAM || region.kind == SHARED
 }
 
-/// Whether the plan gives the physical address of the region; the page for stolen time comes from
-/// EL2's page pool.
+/// Whether the plan gives the physical address of the region; the pages for stolen time and for
+/// registers of virtio devices come from EL2's page pool.
 const fn has_place(region: &Region) -> bool {
-    region.kind != STOLEN
+    region.kind < STOLEN
 }
 
 /// The physical span of a region that has passed `check_regions`.
@@ -59,15 +61,18 @@ fn same_shared(one: &Region, other: &Region) -> bool {
 }
 
 impl Plan<'_> {
-    /// Checks the regions, each by itself.
-    pub(super) fn check_regions(&self) -> Check {
+    /// Checks the regions, each by itself. `IO`: there may be registers of virtio devices.
+    pub(super) fn check_regions<const IO: bool>(&self) -> Check {
         for (row, region) in self.regions.iter().enumerate() {
             let at = At::row(TableId::Regions, row);
-            at.ensure(region.kind <= STOLEN, Invariant::RegionKind)?;
+            at.ensure(
+                region.kind <= if IO { VIRTIO } else { STOLEN },
+                Invariant::RegionKind,
+            )?;
             let access = match region.kind {
                 RAM => region.access == ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE,
                 DEVICE | GICV => region.access == ACCESS_READ | ACCESS_WRITE,
-                STOLEN => region.access == ACCESS_READ,
+                STOLEN.. => region.access == ACCESS_READ,
                 _ => region.access & !ACCESS_WRITE == ACCESS_READ,
             };
             at.ensure(access, Invariant::RegionAccess)?;
@@ -85,6 +90,10 @@ impl Plan<'_> {
                 }
                 GICV => at.ensure(self.is_interface(region), Invariant::RegionGicv)?,
                 STOLEN => at.ensure(self.is_stolen_time(region), Invariant::VmStolenTime)?,
+                VIRTIO if IO => {
+                    let used = self.has_virtio_device(region);
+                    at.ensure(used, Invariant::VirtioRegisters)?;
+                }
                 _ => at.ensure(self.in_memory(pa), Invariant::RegionMemory)?,
             }
         }

@@ -1,0 +1,235 @@
+//! Rules about virtio devices and the backends that serve them.
+
+use bulkhead_abi::device::MAX_QUEUES;
+use bulkhead_abi::plan::{
+    MAX_ROWS, MAX_SERVICE_THREADS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS, PAGE, PLAN_CONFIG,
+    Region, TableId, VIRTIO_POLLED, VIRTIO_RESETS, VirtioDevice,
+};
+
+use super::cpu::VGIC;
+use super::regions::{VIRTIO, is_ram, region_ipa};
+use super::vms::ipa_span;
+use super::{number_of, sorted};
+use crate::plan::span::{Span, aligned};
+use crate::plan::view::Plan;
+use crate::plan::violation::{At, Check, Invariant};
+use crate::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
+
+/// Mask of the flags that are defined for virtio devices.
+const FLAGS: u16 = VIRTIO_POLLED | VIRTIO_RESETS;
+/// Bits of the features that are the transport's and not a type's: 24 to 49 (VIRTIO 1.2, 2.2).
+const OF_TRANSPORT: u64 = (1 << 50) - (1 << 24);
+/// Those of them that EL2 has.
+const KNOWN: u64 = INDIRECT_DESC | EVENT_IDX | VERSION_1 | RING_RESET;
+/// Most devices of a backend: it has a bit for each in a word.
+const INDICES: u16 = u64::BITS as u16;
+
+/// The features of a type of device by which its driver writes to the config (VIRTIO 1.2, chapter 5), where EL2 takes no
+/// writes. `None`: no other VM can serve the type.
+const fn writing_features(id: u16) -> Option<u64> {
+    match id {
+        // No device; balloons, memory and persistent memory, which hand over memory of the guest.
+        0 | 5 | 13 | 24 | 27 => None,
+        // The drivers of SCSI host, GPU, input and IOMMU write to the config in any case.
+        8 | 16 | 18 | 23 => None,
+        // Block: CONFIG_WCE.
+        2 => Some(1 << 11),
+        // Console: EMERG_WRITE.
+        3 => Some(1 << 2),
+        _ => Some(0),
+    }
+}
+
+/// Whether `features` can be offered by a device that has these flags.
+const fn can_offer(features: u64, writing: u64, flags: u16) -> bool {
+    let events = if flags & VIRTIO_POLLED != 0 {
+        EVENT_IDX
+    } else {
+        0
+    };
+    let unknown = OF_TRANSPORT & !KNOWN;
+    features & VERSION_1 != 0 && features & (unknown | writing | events) == 0
+}
+
+impl Plan<'_> {
+    /// Whether there is something that only an EL2 of the profile `io` has.
+    pub(super) fn has_virtio(&self) -> bool {
+        !self.service_threads().is_empty()
+            || !self.backends().is_empty()
+            || !self.virtio_devices().is_empty()
+            || !self.virtqueues().is_empty()
+    }
+
+    /// Checks the number and the order of the rows about virtio devices.
+    pub(super) fn check_virtio_tables(&self) -> Check {
+        let threads = self.service_threads().len();
+        let (backends, devices) = (self.backends(), self.virtio_devices());
+        let queues = self.virtqueues();
+        let slots = MAX_VCPUS.wrapping_sub(self.vcpus.len());
+        for (table, count, most) in [
+            (TableId::ServiceThreads, threads, MAX_SERVICE_THREADS),
+            (TableId::ServiceThreads, threads, slots),
+            (TableId::Backends, backends.len(), MAX_VMS),
+            (TableId::VirtioDevices, devices.len(), MAX_VIRTIO_DEVICES),
+            (TableId::Virtqueues, queues.len(), MAX_ROWS),
+        ] {
+            At::row(table, count).ensure(count <= most, Invariant::TableCount)?;
+        }
+        let vms = self.vms.len();
+        sorted(TableId::Backends, backends, vms)?;
+        sorted(TableId::VirtioDevices, devices, vms)?;
+        ascending(TableId::Backends, backends.iter().map(|row| (row.vm, 0)))?;
+        ascending(
+            TableId::VirtioDevices,
+            devices.iter().map(|row| (row.vm, row.ipa)),
+        )?;
+        let mut least = 0;
+        for (row, device) in queues.iter().map(|queue| queue.device).enumerate() {
+            let fits = least <= device && usize::from(device) < devices.len();
+            At::row(TableId::Virtqueues, row).ensure(fits, Invariant::TableOrder)?;
+            least = device;
+        }
+        Ok(())
+    }
+
+    /// Checks the backends.
+    pub(super) fn check_backends(&self) -> Check {
+        for (row, backend) in self.backends().iter().enumerate() {
+            let at = At::row(TableId::Backends, row);
+            at.ensure(backend.reserved == 0, Invariant::ReservedZero)?;
+            let service = usize::from(backend.service) < self.service_threads().len();
+            let sound = service && self.has_vgic(backend.vm);
+            at.ensure(sound, Invariant::Backend)?;
+            self.check_source(at, backend.vm, backend.vintid)?;
+
+            let vm = usize::from(backend.vm);
+            let news = ipa_span(backend.news, PAGE, PAGE)
+                .is_some_and(|news| self.in_ram(vm, news) && !self.is_loaded(vm, news));
+            at.ensure(news, Invariant::BackendNews)?;
+            let bell = ipa_span(backend.bell, PAGE, PAGE);
+            let bell = bell.ok_or(at.breaks(Invariant::DoorbellPage))?;
+            let mut doorbells = self.doorbells.iter().filter(|row| row.vm == backend.vm);
+            let free = self.is_free(vm, bell) && doorbells.all(|row| row.ipa != backend.bell);
+            at.ensure(free, Invariant::IpaOverlap)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the virtio devices, after their backends.
+    pub(super) fn check_virtio_devices(&self) -> Check {
+        for (row, device) in self.virtio_devices().iter().enumerate() {
+            let at = At::row(TableId::VirtioDevices, row);
+            at.ensure(device.flags & !FLAGS == 0, Invariant::VirtioFlags)?;
+            let backend = self.backends().get(usize::from(device.backend));
+            let backend = backend
+                .filter(|backend| backend.vm != device.vm && self.has_vgic(device.vm))
+                .ok_or(at.breaks(Invariant::VirtioVms))?;
+            let writing = writing_features(device.id).ok_or(at.breaks(Invariant::VirtioType))?;
+            let features = can_offer(device.features, writing, device.flags);
+            at.ensure(features, Invariant::VirtioFeatures)?;
+            let bytes = usize::from(device.config_bytes);
+            let config = bytes <= PLAN_CONFIG && device.config.iter().skip(bytes).all(|b| *b == 0);
+            at.ensure(config, Invariant::VirtioConfig)?;
+            self.check_numbers(at, row, device)?;
+            self.check_source(at, device.vm, device.vintid)?;
+            let mut regions = self.regions_of(usize::from(device.vm)).iter();
+            let there = regions.any(|region| region.kind == VIRTIO && region.ipa == device.ipa);
+            at.ensure(there, Invariant::VirtioRegisters)?;
+            self.check_window(at, row, device, usize::from(backend.vm), backend.news)?;
+            let queues = (1..=MAX_QUEUES).contains(&self.virtqueues_of(row).len());
+            at.ensure(queues, Invariant::VirtioQueues)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the numbers that a device has for its backend.
+    fn check_numbers(&self, at: At, row: usize, device: &VirtioDevice) -> Check {
+        at.ensure(device.index < INDICES, Invariant::VirtioNumber)?;
+        for (number, other) in self.virtio_devices().iter().take(row).enumerate() {
+            let same =
+                other.index == device.index || (other.id, other.unit) == (device.id, device.unit);
+            let apart = other.backend != device.backend || !same;
+            at.and(number).ensure(apart, Invariant::VirtioNumber)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the window of a device, in the RAM of VM `vm`, whose backend has the page `news`.
+    fn check_window(
+        &self,
+        at: At,
+        row: usize,
+        device: &VirtioDevice,
+        vm: usize,
+        news: u64,
+    ) -> Check {
+        // Offsets in it, and its size in the device page, have 32 bits.
+        let whole = aligned(device.window_size, PAGE) && device.window_size <= u32::MAX.into();
+        let window = ipa_span(device.window, device.window_size, PAGE)
+            .filter(|window| whole && self.in_ram(vm, *window) && !self.is_loaded(vm, *window))
+            .ok_or(at.breaks(Invariant::VirtioWindow))?;
+        at.ensure(!window.has(news), Invariant::VirtioWindow)?;
+        for (number, other) in self.virtio_devices().iter().take(row).enumerate() {
+            let apart = other.backend != device.backend
+                || Span::new(other.window, other.window_size)
+                    .is_some_and(|other| !other.overlaps(window));
+            at.and(number).ensure(apart, Invariant::VirtioWindow)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that `vintid` is an SPI of VM `vm`, and that only one source has it.
+    fn check_source(&self, at: At, vm: u16, vintid: u16) -> Check {
+        at.ensure(self.has_vintid(vm, vintid), Invariant::IrqVintid)?;
+        let number = usize::from(vm);
+        let event = self.vms.get(number).map(|row| row.event_intid);
+        let heard = self.doorbells.iter().filter(|bell| bell.to == vm);
+        let news = self.backends().iter().filter(|backend| backend.vm == vm);
+        let sources = event
+            .into_iter()
+            .chain(self.irqs_of(number).iter().map(|irq| irq.vintid))
+            .chain(self.devices_of(number).iter().map(|device| device.vintid))
+            .chain(heard.map(|bell| bell.vintid))
+            .chain(news.map(|backend| backend.vintid))
+            .chain(self.virtio_devices_of(number).iter().map(|row| row.vintid));
+        let own = number_of(sources.filter(|source| *source == vintid));
+        at.ensure(own == 1, Invariant::VintidShared)
+    }
+
+    /// Whether VM `vm` exists and has the virtual GIC.
+    fn has_vgic(&self, vm: u16) -> bool {
+        let vm = self.vms.get(usize::from(vm));
+        vm.is_some_and(|vm| vm.interrupts == VGIC)
+    }
+
+    /// Whether `span` is in one piece of RAM of VM `vm`.
+    fn in_ram(&self, vm: usize, span: Span) -> bool {
+        let ram = self.regions_of(vm).iter().filter(|region| is_ram(region));
+        ram.filter_map(region_ipa).any(|ram| ram.contains(span))
+    }
+
+    /// Whether something that is loaded for VM `vm` overlaps `span`.
+    fn is_loaded(&self, vm: usize, span: Span) -> bool {
+        let payloads = self.payloads_of(vm).iter();
+        payloads
+            .filter_map(|payload| Span::new(payload.ipa, payload.size))
+            .any(|payload| payload.overlaps(span))
+    }
+
+    /// Whether `region` is the registers of a virtio device of its VM.
+    pub(super) fn has_virtio_device(&self, region: &Region) -> bool {
+        let mut devices = self.virtio_devices_of(usize::from(region.vm)).iter();
+        region.pa == 0 && region.size == PAGE && devices.any(|device| device.ipa == region.ipa)
+    }
+}
+
+/// Checks that the keys of the rows of a table ascend, no two alike.
+fn ascending(table: TableId, keys: impl Iterator<Item = (u16, u64)>) -> Check {
+    let mut before = None;
+    for (row, key) in keys.enumerate() {
+        let ascends = before.is_none_or(|before| before < key);
+        At::row(table, row).ensure(ascends, Invariant::TableOrder)?;
+        before = Some(key);
+    }
+    Ok(())
+}
