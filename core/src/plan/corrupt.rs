@@ -1,5 +1,6 @@
 //! Alterations of a valid plan that each break one named invariant, for the tests of the check and
-//! of EL2's refusal. They are made for plans of two VMs that have a row in each table:
+//! of EL2's refusal. Those of this file are made for plans of two VMs that have a row in each table but those about
+//! virtio devices ([`IO_CASES`]):
 //!
 //! * The first has a second vCPU, a device of the board with writes that quiet it, two interrupts,
 //!   one emulated device of each kind in the order of their kinds, two calls, two doorbells into
@@ -11,12 +12,16 @@
 //!   tree.
 //! * The last pCPU has no vCPU and drains the console.
 
-use bulkhead_abi::plan::{Header, RegionKind, Table, TableId};
+use bulkhead_abi::plan::{Doorbell, Header, PLAN_CONFIG, RegionKind, Table, TableId};
 use core::mem::offset_of;
 
 use super::fields::{Field, fields};
 use super::view::seal;
 use super::violation::Invariant;
+
+mod io;
+
+pub use io::IO_CASES;
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +73,8 @@ const SHM: Row = First(RegionKind::Shared);
 const GICV: Row = First(RegionKind::Gicv);
 /// The addend that decrements a number.
 const MINUS: u64 = u64::MAX;
+/// The addend that takes the bytes of a doorbell away.
+const BELL: u64 = (size_of::<Doorbell>() as u64).wrapping_neg();
 
 /// Abbreviates the table of cases.
 macro_rules! cases {
@@ -79,6 +86,7 @@ macro_rules! cases {
         },)*];
     };
 }
+use cases;
 
 cases! {
     /// Cases for plans of boards with a GICv3. Together they alter each field and break each
@@ -138,7 +146,7 @@ cases! {
     ImageSize: ["Image.page_pool_pages" R, Add(1)];
     PagePoolPages: ["Image.page_pool_pages" R, Add(1)]["Image.size" R, Add(4096)];
     Profile: ["Image.profile" R, Set(0)]["Vcpu.policy" R, Set(1)]["Vcpu.budget" R, Set(1)]["Vcpu.period" R, Set(100_000)];
-    Profile: ["Image.profile" R, Set(2)];
+    Profile: ["Image.profile" R, Set(3)];
     TableLayout: ["Table[0].offset" R, Add(8)];
     TableLayout: ["Table[0].count" R, Add(1)];
     TableLayout: ["Table[1].offset" R, Add(8)];
@@ -163,7 +171,7 @@ cases! {
     TableLayout: ["Table[10].count" R, Set(u64::MAX)];
     TableLayout: ["Table[11].offset" R, Add(8)];
     TableLayout: ["Table[11].count" R, Set(u64::MAX)];
-    PlanSize: ["Table[11].count" R, Add(MINUS)];
+    PlanSize: ["Table[11].count" R, Add(MINUS)]["Table[12].offset" R, Add(BELL)]["Table[13].offset" R, Add(BELL)]["Table[14].offset" R, Add(BELL)]["Table[15].offset" R, Add(BELL)];
     MemoryRange: ["Memory.base" R, Add(1)];
     MemoryRange: ["Memory.size" R, Set(0)];
     RegionMemory: ["Memory.size" R, Set(4096)];
@@ -259,7 +267,7 @@ cases! {
     TableOrder: ["Region.ipa" R, Set(0x60_0000_0000)];
     IpaOverlap: ["Region.ipa" SHM, Like("Region.ipa", RAM)];
     RegionShared: ["Region.shared" SHM, Set(1)]["Region.shared" LastOf(RegionKind::Shared), Set(1)];
-    RegionKind: ["Region.kind" R, Set(5)];
+    RegionKind: ["Region.kind" R, Set(6)];
     RegionGicv: ["Region.kind" DEV, Set(3)];
     RegionAccess: ["Region.kind" DEV, Set(4)];
     VmStolenTime: ["Region.kind" R, Set(4)]["Region.access" R, Set(1)];
@@ -389,6 +397,9 @@ cases! {
     RegionGicv: ["Region.kind" R, Set(1)]["Region.pa" R, Set(0xf00_0000)];
 }
 
+/// Bytes of the longest field.
+const LONGEST: usize = PLAN_CONFIG;
+
 impl Case {
     /// Alters `plan`, a whole and valid one, and writes its checksum. Returns `false`, with the
     /// plan partly altered, if it has no such row.
@@ -399,7 +410,7 @@ impl Case {
                 return false;
             };
             let (start, size) = place;
-            let mut value = [0; 16];
+            let mut value = [0; LONGEST];
             value[..size].copy_from_slice(&plan[start..start + size]);
             let low = u64::from_le_bytes(value.first_chunk().copied().unwrap_or_default());
             let low = match change {
@@ -410,7 +421,7 @@ impl Case {
                     let Some((start, other)) = self::place(plan, other, *row) else {
                         return false;
                     };
-                    value = [0; 16];
+                    value = [0; LONGEST];
                     value[..other].copy_from_slice(&plan[start..start + other]);
                     u64::from_le_bytes(value.first_chunk().copied().unwrap_or_default())
                 }

@@ -303,15 +303,15 @@ impl Sample {
             bell: 0xb00_0000,
         }]
         .into();
-        let device = |id, vintid, unit, index, ipa, window| VirtioDevice {
+        let device = |index, id, config_bytes, ipa, window| VirtioDevice {
             vm: 0,
             backend: 0,
             id,
-            vintid,
-            unit,
+            vintid: 41 + index,
+            unit: 0,
             flags: 0,
             index,
-            config_bytes: 12,
+            config_bytes,
             ipa,
             window,
             window_size: 0x4_2000,
@@ -319,10 +319,13 @@ impl Sample {
             config: [0; PLAN_CONFIG],
         };
         sample.virtio = [
-            device(1, 41, 0, 0, 0xa00_0000, 0x403b_d000),
-            device(2, 42, 0, 1, 0xa00_1000, 0x4037_b000),
+            device(0, 1, 12, 0xa00_0000, 0x403b_d000),
+            device(1, 2, 24, 0xa00_1000, 0x4037_b000),
         ]
         .into();
+        for device in &mut sample.virtio {
+            device.config[..usize::from(device.config_bytes)].fill(2);
+        }
         let queue = |device, flags, bytes: (u32, u32), ring, slots_at| Virtqueue {
             device,
             size: 256,

@@ -7,7 +7,7 @@ use std::vec::Vec;
 use bulkhead_abi::plan::*;
 use proptest::prelude::*;
 
-use super::corrupt::{CASES, GICV2_CASES};
+use super::corrupt::{CASES, GICV2_CASES, IO_CASES};
 use super::fields::fields;
 use super::sample::Sample;
 use super::{Found, Invariant, Plan, Violation, checksum, seal};
@@ -64,7 +64,11 @@ fn the_samples_are_good() {
 
 #[test]
 fn every_case_breaks_its_invariant() {
-    for (sample, cases) in [(Sample::good(), CASES), (Sample::good_v2(), GICV2_CASES)] {
+    for (sample, cases) in [
+        (Sample::good(), CASES),
+        (Sample::good_v2(), GICV2_CASES),
+        (Sample::good_io(), IO_CASES),
+    ] {
         let good = sample.bytes();
         let board = board(&sample);
         for case in cases {
@@ -82,7 +86,8 @@ fn every_case_breaks_its_invariant() {
 
 #[test]
 fn every_field_is_altered_by_a_case() {
-    let altered: BTreeSet<_> = CASES.iter().map(|case| case.changes[0].0).collect();
+    let cases = CASES.iter().chain(IO_CASES);
+    let altered: BTreeSet<_> = cases.map(|case| case.changes[0].0).collect();
     let missing: Vec<_> = fields()
         .map(|field| field.name)
         .filter(|name| !altered.contains(name))
@@ -99,8 +104,8 @@ fn every_invariant_has_a_case_or_a_test() {
         Invariant::PcpuVcpus,
     ];
     for invariant in Invariant::OF_PLAN {
-        let known =
-            elsewhere.contains(invariant) || CASES.iter().any(|case| case.breaks == *invariant);
+        let mut cases = CASES.iter().chain(IO_CASES);
+        let known = elsewhere.contains(invariant) || cases.any(|case| case.breaks == *invariant);
         assert!(known, "{}", invariant.name());
     }
 }
@@ -559,9 +564,11 @@ proptest! {
     /// Reading and checking any bytes ends with a result.
     #[test]
     fn any_change_gets_an_answer(
+        virtio in any::<bool>(),
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
-        let mut bytes = Sample::good().bytes();
+        let sample = if virtio { Sample::good_io() } else { Sample::good() };
+        let mut bytes = sample.bytes();
         for (place, value) in changes {
             let place = place.index(bytes.len());
             bytes[place] = value;
