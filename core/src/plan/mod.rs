@@ -17,11 +17,15 @@ mod fields;
 mod gppt_tests;
 #[cfg(test)]
 mod sample;
+#[cfg(test)]
+mod service_tests;
 mod span;
 #[cfg(test)]
 mod tests;
 mod view;
 mod violation;
+#[cfg(test)]
+mod virtio_tests;
 
 pub use board::Found;
 pub use check::may_be_allowed;

@@ -212,7 +212,12 @@ fn limits_can_be_reached() {
 }
 
 /// Makes a vCPU one that can share its pCPU.
-fn with(vcpu: Vcpu, policy: CpuPolicy, weight: u16, (budget, period): (u64, u64)) -> Vcpu {
+pub(super) fn with(
+    vcpu: Vcpu,
+    policy: CpuPolicy,
+    weight: u16,
+    (budget, period): (u64, u64),
+) -> Vcpu {
     let fair = policy == CpuPolicy::Fair;
     Vcpu {
         policy: policy as u16,

@@ -52,12 +52,9 @@ const fn can_offer(features: u64, writing: u64, flags: u16) -> bool {
 }
 
 impl Plan<'_> {
-    /// Whether there is something that only an EL2 of the profile `io` has.
+    /// Whether there is something that only an EL2 of the profile `io` has: no device is served without a service thread.
     pub(super) fn has_virtio(&self) -> bool {
         !self.service_threads().is_empty()
-            || !self.backends().is_empty()
-            || !self.virtio_devices().is_empty()
-            || !self.virtqueues().is_empty()
     }
 
     /// Checks the number and the order of the rows about virtio devices.
