@@ -63,6 +63,10 @@ pub struct Board {
     pub shared: ArrayVec<Shared, 8>,
     /// Doorbells, in the order of the device tree.
     pub doorbells: ArrayVec<Doorbell, 8>,
+    /// virtio-mmio devices, and places for such, in the order of the device tree.
+    pub virtio: ArrayVec<Device, 32>,
+    /// The node that says which devices of other VMs this machine serves ([`crate::backend`]).
+    pub backend: Option<FdtNode<'static>>,
     /// Everything else that has an address: devices, the interrupt controller.
     pub devices: ArrayVec<Range, 64>,
     /// PL011.
@@ -112,6 +116,8 @@ impl Default for Board {
             }]),
             shared: ArrayVec::new(),
             doorbells: ArrayVec::new(),
+            virtio: ArrayVec::new(),
+            backend: None,
             devices: ArrayVec::new(),
             uart: Some(Range {
                 base: 0x0900_0000,
@@ -232,6 +238,10 @@ fn read(fdt: Fdt<'static>) -> Board {
         ) {
             continue;
         }
+        if is(node, "bulkhead,backend") {
+            board.backend = Some(node);
+            continue;
+        }
         visit(&mut board, node);
         for child in node.children() {
             visit(&mut board, child);
@@ -263,16 +273,38 @@ fn read(fdt: Fdt<'static>) -> Board {
     board
 }
 
-fn text(node: FdtNode<'static>, name: &str) -> Option<&'static str> {
+/// The text of a property.
+pub(crate) fn text(node: FdtNode<'static>, name: &str) -> Option<&'static str> {
     let property = node.properties().find(|property| property.name() == name)?;
     property.value_as::<&'static str>().ok()
 }
 
-fn visit(board: &mut Board, node: FdtNode<'static>) {
-    let is = |wanted| {
-        node.compatible()
-            .is_some_and(|mut names| names.any(|name| name == wanted))
+fn is(node: FdtNode<'static>, wanted: &str) -> bool {
+    node.compatible()
+        .is_some_and(|mut names| names.any(|name| name == wanted))
+}
+
+/// The addresses of a node.
+pub(crate) fn ranges(node: FdtNode<'static>) -> ArrayVec<Range, 16> {
+    let mut ranges = ArrayVec::new();
+    let Ok(Some(regs)) = node.reg() else {
+        return ranges;
     };
+    for reg in regs {
+        if let (Ok(base), Ok(size)) = (reg.address::<u64>(), reg.size::<u64>())
+            && size != 0
+        {
+            ranges.push(Range {
+                base: base as usize,
+                size: size as usize,
+            });
+        }
+    }
+    ranges
+}
+
+fn visit(board: &mut Board, node: FdtNode<'static>) {
+    let is = |wanted| is(node, wanted);
     if is("bulkhead,vm-events") {
         board.event_intid = interrupt(node);
     }
@@ -285,19 +317,7 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
             intid: interrupt(node),
         });
     }
-    let mut ranges: ArrayVec<Range, 16> = ArrayVec::new();
-    if let Ok(Some(regs)) = node.reg() {
-        for reg in regs {
-            if let (Ok(base), Ok(size)) = (reg.address::<u64>(), reg.size::<u64>())
-                && size != 0
-            {
-                ranges.push(Range {
-                    base: base as usize,
-                    size: size as usize,
-                });
-            }
-        }
-    }
+    let ranges = ranges(node);
     let Some(first) = ranges.first().copied() else {
         return;
     };
@@ -324,6 +344,11 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
     }
     if is("arm,pl031") {
         board.rtc = device(node, first);
+    }
+    if is("virtio,mmio")
+        && let Some(device) = device(node, first)
+    {
+        board.virtio.push(device);
     }
     if is("arm,sbsa-gwdt")
         && let [control, refresh, ..] = ranges[..]
@@ -356,7 +381,7 @@ fn device(node: FdtNode<'static>, range: Range) -> Option<Device> {
 }
 
 /// First interrupt of a node: GIC binding, three cells: 0 = SPI, number, flags.
-fn interrupt(node: FdtNode<'static>) -> Option<u32> {
+pub(crate) fn interrupt(node: FdtNode<'static>) -> Option<u32> {
     let property = node
         .properties()
         .find(|property| property.name() == "interrupts")?;

@@ -1,11 +1,14 @@
 //! Translation at EL1: every address to itself, 39 bits, in blocks. RAM is Normal write-back memory, so
-//! that caches, exclusives and unaligned accesses work; regions shared with other VMs are Normal
-//! non-cacheable, because a peer may map them so; everything else is Device memory, execute-never.
+//! that caches, exclusives and unaligned accesses work, and so is what a backend shares with EL2, which maps it so;
+//! regions shared with other VMs are Normal non-cacheable, because a peer may map them so; everything else is Device
+//! memory, execute-never.
 
+use crate::backend;
 use crate::board::{Board, Range};
 use crate::sysreg::{dsb, isb};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use dtoolkit::fdt::FdtNode;
 
 /// Block descriptor (DDI 0487, D8.3): valid, access flag.
 const BLOCK: u64 = 1 | 1 << 10;
@@ -18,6 +21,10 @@ pub const NORMAL: u64 = BLOCK | INNER_SHAREABLE;
 pub(crate) const DEVICE: u64 = BLOCK | 1 << 2 | NEVER_EXECUTE;
 /// Normal, non-cacheable: attribute 2.
 const UNCACHED: u64 = BLOCK | 2 << 2 | INNER_SHAREABLE | NEVER_EXECUTE;
+/// The index of the attributes in a descriptor, and what makes it valid.
+const ATTRIBUTES: u64 = 7 << 2 | 1;
+/// Descriptor of a table: valid, not a block.
+const TABLE: u64 = 3;
 /// MAIR_EL1: attributes 0 to 2.
 pub(crate) const MAIR: u64 = 0x44_04_ff;
 /// TCR_EL1: 39 bits by TTBR0 with write-back, inner shareable walks; TTBR1 off; 4 KiB granule.
@@ -69,6 +76,52 @@ pub(crate) fn refine(board: &Board) {
             replace(&MMU_LEVEL1.0[index], block.base as u64 | NORMAL);
         }
     }
+    if let Some(node) = board.backend {
+        refine_backend(board, node);
+    }
+}
+
+/// Maps what a backend shares with EL2, and its disks, as RAM. A GiB that has devices stays as it is ([`is_normal`]).
+fn refine_backend(board: &Board, node: FdtNode<'static>) {
+    let own = board.image.base / GIB;
+    for range in backend::ranges(node) {
+        for index in range.base / MIB2..range.end().div_ceil(MIB2) {
+            let block = Range {
+                base: index * MIB2,
+                size: MIB2,
+            };
+            let gib = Range {
+                base: block.base / GIB * GIB,
+                size: GIB,
+            };
+            if is_normal(block) {
+                continue;
+            }
+            if block.base / GIB == own {
+                let descriptor = block.base as u64 | NORMAL | NEVER_EXECUTE;
+                replace(&MMU_LEVEL2.0[index % 512], descriptor);
+            } else if gib.base / GIB < 512 && !overlaps(&board.devices, gib) {
+                let descriptor = gib.base as u64 | NORMAL | NEVER_EXECUTE;
+                replace(&MMU_LEVEL1.0[gib.base / GIB], descriptor);
+            }
+        }
+    }
+}
+
+/// Whether all of a range is mapped as RAM is.
+pub fn is_normal(range: Range) -> bool {
+    (range.base / MIB2..range.end().div_ceil(MIB2)).all(|index| {
+        let Some(level1) = MMU_LEVEL1.0.get(index / 512) else {
+            return false;
+        };
+        let level1 = level1.load(Relaxed);
+        let entry = if level1 & TABLE == TABLE {
+            MMU_LEVEL2.0[index % 512].load(Relaxed)
+        } else {
+            level1
+        };
+        entry & ATTRIBUTES == NORMAL & ATTRIBUTES
+    })
 }
 
 fn overlaps(ranges: &[Range], block: Range) -> bool {
@@ -141,8 +194,6 @@ pub fn own_tables(cpu: usize, index: usize, block: usize) -> usize {
         own.store(common.load(Relaxed), Relaxed);
     }
     level2.0[0].store(block as u64 | NORMAL, Relaxed);
-    /// Descriptor of a table: valid, not a block.
-    const TABLE: u64 = 3;
     level1.0[index].store(core::ptr::from_ref(level2).addr() as u64 | TABLE, Relaxed);
     // SAFETY: the tables map everything that is in use as the common ones do, and are there as long as the program.
     unsafe {

@@ -1,0 +1,178 @@
+//! Memory that this machine shares with EL2, or that outlives it: windows of devices, the page of news, disks.
+
+use crate::board::Range;
+use bulkhead_service::memory::{Memory, Outside};
+use core::arch::asm;
+use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// A piece of memory that others write, too. Only [`backend::find`](crate::backend::find) makes one.
+#[derive(Clone, Copy, Debug)]
+pub struct Area {
+    base: usize,
+    bytes: usize,
+}
+
+impl Area {
+    /// The memory of a node of the device tree; `None` if it is not made of whole words, or if the address space ends in it.
+    pub(crate) fn new(range: Range) -> Option<Self> {
+        let whole = range.base.is_multiple_of(8) && range.size.is_multiple_of(8);
+        let inside = range.base.checked_add(range.size).is_some();
+        (whole && inside && range.base != 0).then_some(Self {
+            base: range.base,
+            bytes: range.size,
+        })
+    }
+
+    /// Where the byte `at` is, of which `bytes` are to be accessed.
+    #[inline(always)]
+    fn place<T>(&self, at: u64, bytes: u64) -> Result<*mut T, Outside> {
+        if !self.holds(at, bytes) || !at.is_multiple_of(align_of::<T>() as u64) {
+            return Err(Outside);
+        }
+        // It is inside, so that the sum does not wrap.
+        let address = self.base.wrapping_add(at as usize);
+        Ok(core::ptr::with_exposed_provenance_mut(address))
+    }
+}
+
+macro_rules! words {
+    ($load:ident, $store:ident, $type:ty, $atomic:ty) => {
+        #[inline(always)]
+        fn $load(&self, at: u64) -> Result<$type, Outside> {
+            let word = self.place::<$type>(at, size_of::<$type>() as u64)?;
+            // SAFETY: an aligned word of an area, which is there as long as the program (I-AREA).
+            Ok(unsafe { <$atomic>::from_ptr(word) }.load(Relaxed))
+        }
+
+        #[inline(always)]
+        fn $store(&self, at: u64, value: $type) -> Result<(), Outside> {
+            let word = self.place::<$type>(at, size_of::<$type>() as u64)?;
+            // SAFETY: an aligned word of an area, which is there as long as the program (I-AREA).
+            unsafe { <$atomic>::from_ptr(word) }.store(value, Relaxed);
+            Ok(())
+        }
+    };
+}
+
+impl Memory for Area {
+    #[inline(always)]
+    fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    words!(load16, store16, u16, AtomicU16);
+    words!(load32, store32, u32, AtomicU32);
+    words!(load64, store64, u64, AtomicU64);
+
+    fn swap64(&self, at: u64, value: u64) -> Result<u64, Outside> {
+        let word = self.place::<u64>(at, 8)?;
+        // SAFETY: an aligned word of an area, which is there as long as the program (I-AREA).
+        Ok(unsafe { AtomicU64::from_ptr(word) }.swap(value, Relaxed))
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Outside> {
+        let from = self.place::<u8>(at, into.len() as u64)?;
+        // SAFETY: the bytes are inside the area (I-AREA), and inside the slice.
+        unsafe { copy(from, into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    fn write(&self, at: u64, from: &[u8]) -> Result<(), Outside> {
+        let to = self.place::<u8>(at, from.len() as u64)?;
+        // SAFETY: the bytes are inside the slice, and inside the area (I-AREA).
+        unsafe { copy(from.as_ptr(), to, from.len()) };
+        Ok(())
+    }
+
+    fn zero(&self, at: u64, bytes: u64) -> Result<(), Outside> {
+        let to = self.place::<u8>(at, bytes)?;
+        // SAFETY: the bytes are inside the area (I-AREA).
+        unsafe { zero(to, bytes as usize) };
+        Ok(())
+    }
+
+    fn copy(&self, at: u64, to: &Self, to_at: u64, bytes: u64) -> Result<(), Outside> {
+        let from = self.place::<u8>(at, bytes)?;
+        let to = to.place::<u8>(to_at, bytes)?;
+        // SAFETY: the bytes are inside both areas (I-AREA).
+        unsafe { copy(from, to, bytes as usize) };
+        Ok(())
+    }
+}
+
+/// Copies bytes upwards, 64 at a time, then 8, then one. Others may write to both places meanwhile: the compiler knows nothing of what
+/// is in memory that assembly accesses.
+///
+/// # Safety
+///
+/// The bytes at `from` can be read, those at `to` can be written, and are no others that Rust refers to.
+unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's bytes, and no others. Normal memory takes unaligned accesses.
+    unsafe {
+        asm!(
+            "subs {n}, {n}, #64",
+            "b.lo 3f",
+            "2: ldp {a}, {b}, [{from}]",
+            "ldp {c}, {d}, [{from}, #16]",
+            "stp {a}, {b}, [{to}]",
+            "stp {c}, {d}, [{to}, #16]",
+            "ldp {a}, {b}, [{from}, #32]",
+            "ldp {c}, {d}, [{from}, #48]",
+            "stp {a}, {b}, [{to}, #32]",
+            "stp {c}, {d}, [{to}, #48]",
+            "add {from}, {from}, #64",
+            "add {to}, {to}, #64",
+            "subs {n}, {n}, #64",
+            "b.hs 2b",
+            "3: add {n}, {n}, #64",
+            "subs {n}, {n}, #8",
+            "b.lo 5f",
+            "4: ldr {a}, [{from}], #8",
+            "str {a}, [{to}], #8",
+            "subs {n}, {n}, #8",
+            "b.hs 4b",
+            "5: adds {n}, {n}, #8",
+            "b.eq 7f",
+            "6: ldrb {a:w}, [{from}], #1",
+            "strb {a:w}, [{to}], #1",
+            "subs {n}, {n}, #1",
+            "b.ne 6b",
+            "7:",
+            n = inout(reg) bytes => _,
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// Sets bytes to zero, 16 at a time, then one.
+///
+/// # Safety
+///
+/// The bytes can be written, and are none that Rust refers to.
+unsafe fn zero(to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's bytes, and no others. Normal memory takes unaligned accesses.
+    unsafe {
+        asm!(
+            "subs {n}, {n}, #16",
+            "b.lo 3f",
+            "2: stp xzr, xzr, [{to}], #16",
+            "subs {n}, {n}, #16",
+            "b.hs 2b",
+            "3: adds {n}, {n}, #16",
+            "b.eq 5f",
+            "4: strb wzr, [{to}], #1",
+            "subs {n}, {n}, #1",
+            "b.ne 4b",
+            "5:",
+            n = inout(reg) bytes => _,
+            to = inout(reg) to => _,
+            options(nostack)
+        );
+    }
+}
