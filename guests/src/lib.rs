@@ -49,6 +49,7 @@ pub mod state;
 pub mod timer;
 pub mod uart;
 pub mod vectors;
+pub mod virtio;
 
 pub use board::Board;
 pub use start::crash_on_panic;
