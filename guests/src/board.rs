@@ -154,14 +154,16 @@ impl Default for Board {
 }
 
 impl Board {
-    /// The number behind `name=` in the boot arguments.
+    /// The number behind `name=` in the boot arguments; with `0x` before it in base 16.
     pub fn argument(&self, name: &str) -> Option<u64> {
         self.bootargs.split_ascii_whitespace().find_map(|word| {
             let (key, value) = word.split_once('=')?;
-            if key == name {
-                value.parse().ok()
-            } else {
-                None
+            if key != name {
+                return None;
+            }
+            match value.strip_prefix("0x") {
+                Some(digits) => u64::from_str_radix(digits, 16).ok(),
+                None => value.parse().ok(),
             }
         })
     }

@@ -26,13 +26,14 @@ fn main(board: &'static Board) {
     let Some(device) = virtio::devices(board, DeviceType::Block).next() else {
         return println!("FAIL disk: there is none");
     };
-    let Some(disk) = Disk::new(device) else {
-        return println!("FAIL disk: it cannot be driven");
-    };
     gic::init();
     gic::set_edge(device.intid, true);
     gic::enable(device.intid);
     gic::enable(timer::INTID);
+    // An interrupt that comes before all that would be an edge that is lost.
+    let Some(disk) = Disk::new(device) else {
+        return println!("FAIL disk: it cannot be driven");
+    };
     let capacity = disk.capacity();
     println!(
         "disk: {capacity} sectors{}, requests of {} bytes",

@@ -2,6 +2,7 @@
 //! lets programs use them without `unsafe`.
 
 pub mod disk;
+pub mod net;
 
 use crate::board::{Board, Device};
 use core::cell::UnsafeCell;
