@@ -7,6 +7,7 @@ use bulkhead_model::describe::{BoardGic, Code, CpuTime, Finding, Placed, Span, S
 
 use super::PlannedCpu;
 use super::gppt;
+use super::io::{self, Chosen};
 
 /// A vCPU: index of its VM, its number there.
 type Owner = (usize, usize);
@@ -16,6 +17,8 @@ struct Assignment<'a> {
     system: &'a System,
     /// vCPUs of each CPU of the board.
     assignment: Vec<Vec<Owner>>,
+    /// CPU on which the service thread runs.
+    thread: Option<usize>,
 }
 
 /// CPUs and CPU time that the VMs get.
@@ -24,6 +27,8 @@ pub(super) struct Assigned {
     pub cpus: Vec<PlannedCpu>,
     /// CPU time, by VM.
     pub times: Vec<CpuTime>,
+    /// CPU and CPU time of who serves virtio devices, if VMs have some.
+    pub io: Option<Chosen>,
 }
 
 /// "1 CPU", "4 CPUs".
@@ -244,7 +249,10 @@ impl Assignment<'_> {
     /// CPU time of a VM: what it asks for, or CPUs of its own where nobody else can run anyway.
     fn time_of(&self, vm: usize) -> CpuTime {
         let spec = &self.system.vms[vm];
-        let alone = |cpu: usize| self.assignment[cpu].len() == 1 && !self.is_pooled(cpu);
+        let alone = |cpu: usize| {
+            let others = self.assignment[cpu].len() > 1 || self.thread == Some(cpu);
+            !others && !self.is_pooled(cpu)
+        };
         let mut own = (0..self.assignment.len())
             .filter(|&cpu| self.assignment[cpu].iter().any(|owner| owner.0 == vm));
         if spec.cpu.may_be_pinned() && own.all(alone) {
@@ -254,25 +262,66 @@ impl Assignment<'_> {
     }
 }
 
-/// Gives each vCPU a CPU: those of VMs that name them first, then the others in their order. The first CPU boots,
-/// so it is always among the pCPUs; other CPUs without work stay off.
+impl Assignment<'_> {
+    /// The pCPUs: the first CPU, those that have vCPUs or may get some, and that which the description has drain the console.
+    fn cpus(&self, board: &Board) -> Vec<PlannedCpu> {
+        let console = self.system.service.as_ref();
+        let console = console.map(|console| console.value as usize);
+        (0..self.assignment.len())
+            .filter(|&cpu| {
+                let used = !self.assignment[cpu].is_empty() || self.is_pooled(cpu);
+                cpu == 0 || used || console == Some(cpu)
+            })
+            .map(|cpu| PlannedCpu {
+                cpu,
+                mpidr: board.cpus[cpu].mpidr,
+                vcpus: self.assignment[cpu].clone(),
+                thread: None,
+                service: console == Some(cpu),
+                call_spi: 0,
+            })
+            .collect()
+    }
+}
+
+/// Gives each vCPU a CPU: those of VMs that name them first, then the others in their order, and the service VM last. The
+/// first CPU boots, so it is always among the pCPUs; other CPUs without work stay off.
 pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>) -> Assigned {
     let count = board.cpus.len();
     let mut assignment = Assignment {
         system,
         assignment: vec![Vec::new(); count],
+        thread: None,
     };
+    let service_vm = io::service_vm(system);
     let vms = || system.vms.iter().enumerate();
-    for (vm, _) in vms().filter(|(_, spec)| !spec.pcpus.is_empty()) {
+    let others = || vms().filter(|(vm, _)| service_vm != Some(*vm));
+    for (vm, _) in others().filter(|(_, spec)| !spec.pcpus.is_empty()) {
         assignment.take_named(vm, findings);
     }
-    for (vm, _) in vms().filter(|(_, spec)| spec.pcpus.is_empty()) {
+    for (vm, _) in others().filter(|(_, spec)| spec.pcpus.is_empty()) {
         assignment.take_free(vm, findings);
     }
     for spec in &system.vms {
         assignment.check_pool(spec, findings);
     }
-    let times: Vec<CpuTime> = vms().map(|(vm, _)| assignment.time_of(vm)).collect();
+    let times = |assignment: &Assignment| -> Vec<CpuTime> {
+        vms().map(|(vm, _)| assignment.time_of(vm)).collect()
+    };
+    let chosen = service_vm.and_then(|vm| {
+        let mut cpus = assignment.cpus(board);
+        choose_service(system, board.gic(), &mut cpus, &mut Vec::new());
+        let console = cpus.iter().find(|cpu| cpu.service).map(|cpu| cpu.cpu);
+        let known = (&*times(&assignment), console);
+        let chosen = io::choose(system, board, &assignment.assignment, known, findings)?;
+        assignment.assignment[chosen.cpu].push((vm, 0));
+        assignment.thread = Some(chosen.cpu);
+        Some(chosen)
+    });
+    let mut times = times(&assignment);
+    if let (Some(vm), Some(chosen)) = (service_vm, &chosen) {
+        times[vm] = chosen.vm;
+    }
     for (vm, spec) in vms().filter(|(vm, _)| times[*vm] != CpuTime::Pinned) {
         let name = &spec.name.value;
         let (what, span, why, lesser) = if spec.interrupts.is_gppt() {
@@ -302,25 +351,20 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
                 )),
         );
     }
-    let service = system.service.as_ref();
-    let service_cpu = service.map(|service| service.value as usize);
-    if let Some(request) = service.filter(|request| request.value as usize >= count) {
+    let console = system.service.as_ref();
+    if let Some(request) = console.filter(|request| request.value as usize >= count) {
         findings.push(unknown(Code::ConsoleService, request, system, count));
     }
-    let cpus: Vec<PlannedCpu> = (0..count)
-        .filter(|&cpu| {
-            let used = !assignment.assignment[cpu].is_empty() || assignment.is_pooled(cpu);
-            cpu == 0 || used || service_cpu == Some(cpu)
-        })
-        .map(|cpu| PlannedCpu {
-            cpu,
-            mpidr: board.cpus[cpu].mpidr,
-            vcpus: assignment.assignment[cpu].clone(),
-            service: service_cpu == Some(cpu),
-            call_spi: 0,
-        })
-        .collect();
-    Assigned { cpus, times }
+    let mut cpus = assignment.cpus(board);
+    for cpu in &mut cpus {
+        let thread = chosen.as_ref().filter(|chosen| chosen.cpu == cpu.cpu);
+        cpu.thread = thread.map(|chosen| chosen.thread);
+    }
+    Assigned {
+        cpus,
+        times,
+        io: chosen,
+    }
 }
 
 /// Numbers of the CPUs of a VM on the board, by vCPU.

@@ -12,9 +12,11 @@ use super::contents::Contents;
 use super::file::{Content, File};
 use super::overlay::{self, Overlay};
 use super::payload::{LinuxImage, Program};
-use super::{EmulatedDevice, Mapped, PlannedDoorbell, PlannedPayload, PlannedVm};
+use super::{
+    EmulatedDevice, Mapped, PlannedDevice, PlannedDoorbell, PlannedIo, PlannedPayload, PlannedVm,
+};
 use super::{doorbells, emulated, gppt, ipa, passthrough};
-use crate::guest_tree::{DoorbellEnd, GuestTree};
+use crate::guest_tree::{BackendEnd, DoorbellEnd, GuestTree};
 use crate::planned::GuestGic;
 
 /// Blocks of stage 2, and of the kernel's first mapping.
@@ -87,7 +89,11 @@ pub(super) fn arrange(
     (vm, spec): (usize, &VmSpec),
     system: &System,
     (board, cpus, shares): (&Board, &[(u64, &str)], bool),
-    (devices, doorbells): (Vec<PassthroughDevice>, &mut [PlannedDoorbell]),
+    (devices, doorbells, mut io): (
+        Vec<PassthroughDevice>,
+        &mut [PlannedDoorbell],
+        Option<&mut PlannedIo>,
+    ),
     (contents, overlays): (Contents, &[Overlay]),
     findings: &mut Vec<Finding>,
 ) -> Option<Guest> {
@@ -106,7 +112,7 @@ pub(super) fn arrange(
         (vm, spec),
         (system, board),
         &emulated,
-        (devices, doorbells),
+        (devices, doorbells, io.as_deref_mut()),
         findings,
     );
     let gic = emulated::gic(version, spec);
@@ -114,7 +120,20 @@ pub(super) fn arrange(
     if !ipa::check_overlaps(spec, system, (&regions, &gic, &emulated), findings) {
         return None;
     }
-    let stolen_time = pages((vm, shares), (&regions, &gic, &emulated), doorbells);
+    let things = (&*regions, &gic, &*emulated);
+    let stolen_time = pages((vm, shares), things, doorbells, io.as_deref_mut());
+    let io = io.as_deref();
+    let virtio: Vec<&PlannedDevice> = io.into_iter().flat_map(|io| io.of_vm(vm)).collect();
+    for device in &virtio {
+        ipa::add_registers(&mut regions, device);
+    }
+    let backend = io.filter(|io| io.vm == vm);
+    // What the VM itself uses of its RAM.
+    let whole = ram;
+    let ram = match backend {
+        Some(io) => (ram.0, io.windows().saturating_sub(ram.0).min(ram.1)),
+        None => ram,
+    };
     if let Some(ipa) = stolen_time {
         ipa::add_stolen_time(&mut regions, vm, ipa);
     }
@@ -123,6 +142,7 @@ pub(super) fn arrange(
         .iter()
         .filter_map(|bell| DoorbellEnd::of(bell, vm))
         .collect();
+    let names: Vec<&str> = system.vms.iter().map(|vm| vm.name.value.as_str()).collect();
     let mut tree = GuestTree {
         cpus,
         ram,
@@ -132,6 +152,8 @@ pub(super) fn arrange(
         devices: &devices,
         shared: &shared,
         doorbells: &ends,
+        virtio: &virtio,
+        backend: backend.map(|io| BackendEnd { io, vms: &names }),
         arguments: spec.cmdline.as_ref().map_or("", |text| text.value.as_str()),
         initrd: None,
     };
@@ -158,7 +180,7 @@ pub(super) fn arrange(
             offset: 0,
         });
     Some(Guest {
-        ram,
+        ram: whole,
         entry: start.entry,
         tree: start.tree,
         payloads: payloads.collect(),
@@ -191,7 +213,11 @@ fn intids(
     (vm, spec): (usize, &VmSpec),
     (system, board): (&System, &Board),
     emulated: &[EmulatedDevice],
-    (devices, doorbells): (Vec<PassthroughDevice>, &mut [PlannedDoorbell]),
+    (devices, doorbells, io): (
+        Vec<PassthroughDevice>,
+        &mut [PlannedDoorbell],
+        Option<&mut PlannedIo>,
+    ),
     findings: &mut Vec<Finding>,
 ) -> Intids {
     let gic = board.gic();
@@ -236,6 +262,9 @@ fn intids(
         })
         .collect();
     doorbells::assign_intids(vm, doorbells, &mut taken);
+    if let Some(io) = io {
+        io.assign_intids(vm, &mut taken);
+    }
     let highest = taken.iter().max().copied().unwrap_or(FIRST_SPI);
     Intids {
         event,
@@ -244,18 +273,22 @@ fn intids(
     }
 }
 
-/// Finds pages for stolen time and for the doorbells that a VM rings, which it finds by a call or by its device tree.
+/// Finds pages for stolen time, for the doorbells that a VM rings and for its virtio devices, which it finds by a call or by its device tree.
 /// Returns the IPA of the page of stolen time if the VM `shares` its CPU.
 fn pages(
     (vm, shares): (usize, bool),
     things: ipa::Occupied,
     doorbells: &mut [PlannedDoorbell],
+    io: Option<&mut PlannedIo>,
 ) -> Option<u64> {
     let stolen_time = shares.then(|| ipa::free_page(ipa::STOLEN_TIME, things, &[]));
     let mut pages: Vec<u64> = stolen_time.into_iter().collect();
     for bell in doorbells.iter_mut().filter(|bell| bell.from == vm) {
         bell.ipa = ipa::free_page(bell.ipa, things, &pages);
         pages.push(bell.ipa);
+    }
+    if let Some(io) = io {
+        io.assign_pages(vm, things, &mut pages);
     }
     stolen_time
 }
@@ -265,7 +298,7 @@ fn shared_with(vm: usize, system: &System) -> Vec<(String, u64, u64)> {
     system
         .shared
         .iter()
-        .filter(|shared| shared.vms.iter().any(|(user, _)| *user == vm))
+        .filter(|shared| !shared.is_disk && shared.vms.iter().any(|(user, _)| *user == vm))
         .map(|shared| {
             (
                 shared.name.value.clone(),

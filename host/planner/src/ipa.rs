@@ -8,7 +8,7 @@ use bulkhead_core::plan::Span;
 use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{self, Code, Finding, System, VmSpec};
 
-use super::{EmulatedDevice, Mapped, emulated};
+use super::{EmulatedDevice, Mapped, PlannedDevice, emulated};
 use crate::planned::GuestGic;
 
 /// RAM, if the description does not say.
@@ -80,11 +80,28 @@ pub(super) fn regions(
 
 /// Has stage 2 map the page of stolen time as well.
 pub(super) fn add_stolen_time(regions: &mut Vec<Mapped>, vm: usize, ipa: u64) {
+    add_page(
+        regions,
+        vm,
+        (STOLEN.to_owned(), RegionKind::StolenTime),
+        ipa,
+    );
+}
+
+/// Has stage 2 map the registers of a virtio device as well.
+pub(super) fn add_registers(regions: &mut Vec<Mapped>, device: &PlannedDevice) {
+    let what = format!("registers of {}", device.use_.called());
+    let page = (what, RegionKind::VirtioRegisters);
+    add_page(regions, device.vm, page, device.ipa);
+}
+
+/// Has stage 2 map a page of EL2's page pool, which the VM reads.
+fn add_page(regions: &mut Vec<Mapped>, vm: usize, (what, kind): (String, RegionKind), ipa: u64) {
     regions.push(Mapped {
-        what: STOLEN.to_owned(),
+        what,
         region: Region {
             vm: vm as u16,
-            kind: RegionKind::StolenTime as u16,
+            kind: kind as u16,
             access: ACCESS_READ,
             shared: NONE,
             ipa,

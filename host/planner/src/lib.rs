@@ -13,6 +13,7 @@ mod gppt;
 mod guest;
 mod guest_tree;
 pub mod image;
+mod io;
 mod ipa;
 mod overlay;
 mod passthrough;
@@ -31,6 +32,7 @@ mod tables;
 mod unpack;
 
 pub use file::Content;
+pub use io::{DeviceUse, PlannedDevice, PlannedIo};
 pub use plan::plan;
 pub use planned::{
     EmulatedDevice, Mapped, Planned, PlannedCpu, PlannedDoorbell, PlannedPayload, PlannedVm,

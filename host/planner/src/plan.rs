@@ -14,8 +14,8 @@ use crate::cpus::Assigned;
 use crate::planned::Planned;
 use crate::sources::Sources;
 use crate::{
-    capacity, contents, cpus, doorbells, gppt, guest, overlay, passthrough, place, profile, share,
-    store, tables,
+    capacity, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough, place, profile,
+    share, store, tables,
 };
 
 /// Bytes for EL2 in the image when it has not been built yet.
@@ -32,7 +32,13 @@ pub fn plan(
     sources: &dyn Sources,
     findings: &mut Vec<Finding>,
 ) -> Result<Planned, PlanError> {
-    let Assigned { mut cpus, times } = cpus::assign(system, &board, findings);
+    let system = &*io::with_service(system);
+    let Assigned {
+        mut cpus,
+        times,
+        io: chosen,
+    } = cpus::assign(system, &board, findings);
+    let mut io = io::plan(system, chosen, findings);
     let mut doorbells = doorbells::assign(system, &board, findings);
     let mut store = store::Store::new(system, sources);
     let mut guests = Vec::new();
@@ -60,7 +66,7 @@ pub fn plan(
                 (index, spec),
                 system,
                 (&board, &kinds, times[index] != CpuTime::Pinned),
-                (devices, &mut doorbells),
+                (devices, &mut doorbells, io.as_mut()),
                 (contents, &overlays),
                 findings,
             );
@@ -84,7 +90,14 @@ pub fn plan(
     let profile = profile::choose(system, &times, findings);
     let provisional = el2.is_none() || guests.iter().any(|guest| guest.absent);
     let el2 = el2.unwrap_or(EL2_GUESS).next_multiple_of(PAGE);
-    let layout = tables::layout((el2, &doorbells), &mut guests, cpus.len(), system, &board);
+    let layout = tables::layout(
+        (el2, &doorbells),
+        &mut io,
+        &mut guests,
+        cpus.len(),
+        system,
+        &board,
+    );
     place::place(system, &board, &layout, (&owners, &mut guests), findings)?;
     if findings.iter().any(|finding| finding.is_error()) || guests.len() != system.vms.len() {
         return Err(PlanError::Description);
@@ -92,7 +105,7 @@ pub fn plan(
     let (bytes, image) = tables::emit(
         &board,
         (&cpus, &times, profile),
-        (&mut guests, &doorbells),
+        (&mut guests, &doorbells, &mut io),
         system,
         &layout,
     );
@@ -117,6 +130,7 @@ pub fn plan(
         cpus,
         vms,
         doorbells,
+        io,
         image,
         bytes,
         provisional,

@@ -7,6 +7,7 @@ use bulkhead_model::board::{Board, PassthroughDevice};
 use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, Limit};
 
 use crate::file::Content;
+use crate::io::PlannedIo;
 use crate::store::Reads;
 
 /// A payload of a VM in the image.
@@ -181,6 +182,8 @@ pub struct PlannedCpu {
     pub mpidr: u64,
     /// vCPUs that run there at first: index of the VM, number of the vCPU.
     pub vcpus: Vec<(usize, usize)>,
+    /// CPU time of the service thread, if that runs there.
+    pub thread: Option<CpuTime>,
     /// Whether it drains the console.
     pub service: bool,
     /// First of two SPIs by which others call it; 0: by SGIs.
@@ -200,6 +203,8 @@ pub struct Planned {
     pub vms: Vec<PlannedVm>,
     /// Doorbells between them, in the order of those that ring.
     pub doorbells: Vec<PlannedDoorbell>,
+    /// The virtio devices of VMs, if there are any, and who serves them.
+    pub io: Option<PlannedIo>,
     /// The image.
     pub image: bulkhead_abi::plan::Image,
     /// The plan for EL2.

@@ -6,13 +6,14 @@ use bulkhead_abi::plan::Profile;
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{Code, CpuTime, Finding, System};
 
-use crate::cpus;
+use crate::{cpus, io};
 
 /// The profile of EL2 for a system that has not been planned yet. What is wrong with the description
 /// is found when it is planned.
 pub fn profile(system: &System, board: &Board) -> Profile {
-    let assigned = cpus::assign(system, board, &mut Vec::new());
-    choose(system, &assigned.times, &mut Vec::new())
+    let system = io::with_service(system);
+    let assigned = cpus::assign(&system, board, &mut Vec::new());
+    choose(&system, &assigned.times, &mut Vec::new())
 }
 
 /// Chooses the profile. `times`: the CPU time of each VM.
@@ -20,6 +21,10 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
     let without = system.monitor.as_ref().filter(|monitor| !monitor.value);
     let all = system.vms.iter().zip(times);
     let sharer = { all }.find(|(_, time)| **time != CpuTime::Pinned);
+    let least = match io::service_vm(system) {
+        Some(_) => Profile::Io,
+        None => Profile::Shared,
+    };
     match (without, sharer) {
         (Some(_), None) => Profile::Static,
         (Some(monitor), Some((vm, _))) => {
@@ -36,9 +41,9 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
                 )
                 .help("leave `monitor` out, or give each vCPU a CPU of its own (cpu = \"pinned\")"),
             );
-            Profile::Shared
+            least
         }
-        (None, _) => Profile::Shared,
+        (None, _) => least,
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bulkhead_abi::plan::{
-    Backend, Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, MAGIC, Memory,
-    NAME, NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed,
-    ServiceThread, TABLES, Table, VCPU_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES,
-    VM_TIME_STOPS, Vcpu, VirtioDevice, Virtqueue, Vm,
+    Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, MAGIC, Memory, NAME,
+    NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed, TABLES, Table,
+    VCPU_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS, Vcpu, Vm,
 };
+use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
 use zerocopy::{Immutable, IntoBytes};
 
@@ -15,6 +15,7 @@ use bulkhead_model::board::{Board, Parts};
 use bulkhead_model::describe::{CpuTime, CrashSpec, System, VmSpec};
 
 use super::guest::Guest;
+use super::io::{self, PlannedIo};
 use super::{Content, PlannedCpu, PlannedDoorbell, gppt};
 use crate::guest_tree::places;
 
@@ -36,12 +37,17 @@ pub(super) struct Layout {
 /// Lays out the image, and sets the offsets of payloads in it.
 pub(super) fn layout(
     (el2, doorbells): (u64, &[PlannedDoorbell]),
+    io: &mut Option<PlannedIo>,
     guests: &mut [Guest],
     pcpus: usize,
     system: &System,
     board: &Board,
 ) -> Layout {
-    let size = plan_size((guests, doorbells), pcpus, system, board);
+    if let Some(io) = io {
+        io.pages = io::highest(io, guests);
+    }
+    let rows = io::Rows::of(io.as_ref(), &[]).size() as u64;
+    let size = plan_size((guests, doorbells), pcpus, system, board) + rows;
     let mut next = (el2 + size).next_multiple_of(PAGE);
     let mut known: Vec<(Content, u64)> = Vec::new();
     for payload in guests
@@ -67,7 +73,7 @@ pub(super) fn layout(
         })
         .sum();
     let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
-    let page_pool = page_pool_pages(pcpus, vcpus, system.vms.len(), tables) * PAGE;
+    let page_pool = page_pool_pages(pcpus, vcpus, system.vms.len(), tables, io.as_ref()) * PAGE;
     // Loaders keep the start of memory for themselves. For an emulated board we know how much.
     let offset = board
         .emulated
@@ -83,10 +89,21 @@ pub(super) fn layout(
 }
 
 /// Pages of the page pool.
-fn page_pool_pages(pcpus: usize, vcpus: usize, vms: usize, tables: u64) -> u64 {
-    let counts = [(pcpus, PCPU_PAGES), (vcpus, VCPU_PAGES), (vms, VM_PAGES)];
+fn page_pool_pages(
+    pcpus: usize,
+    vcpus: usize,
+    vms: usize,
+    tables: u64,
+    io: Option<&PlannedIo>,
+) -> u64 {
+    let threads = usize::from(io.is_some());
+    let counts = [
+        (pcpus, PCPU_PAGES),
+        (vcpus + threads, VCPU_PAGES),
+        (vms, VM_PAGES),
+    ];
     let pages = |(count, each): (usize, u32)| count as u64 * u64::from(each);
-    counts.into_iter().map(pages).sum::<u64>() + tables
+    counts.into_iter().map(pages).sum::<u64>() + tables + io::count(io)
 }
 
 /// Bytes of the plan.
@@ -192,7 +209,7 @@ fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) ->
 pub(super) fn emit(
     board: &Board,
     (cpus, times, profile): (&[PlannedCpu], &[CpuTime], Profile),
-    (guests, doorbells): (&mut [Guest], &[PlannedDoorbell]),
+    (guests, doorbells, io): (&mut [Guest], &[PlannedDoorbell], &mut Option<PlannedIo>),
     system: &System,
     layout: &Layout,
 ) -> (Vec<u8>, Image) {
@@ -200,7 +217,6 @@ pub(super) fn emit(
         let regions: Vec<Region> = guest.regions.iter().map(|mapped| mapped.region).collect();
         guest.s2_pages = stage2::pages_needed(&regions) as u32;
     }
-    let image = image(guests, (cpus.len(), profile), system, layout);
     let mut rows = Rows::default();
     for (index, guest) in guests.iter().enumerate() {
         let spec = &system.vms[index];
@@ -211,28 +227,40 @@ pub(super) fn emit(
         rows.add(index, guest, spec, doorbells);
     }
     renumber(&mut rows.regions);
-    let mut writer = Writer::default();
-    writer.table(&board.memory);
-    writer.table(&pcpus(cpus, board));
-    writer.table(&rows.vms);
-    writer.table(&rows.vcpus);
-    writer.table(&rows.regions);
-    writer.table(&rows.payloads);
-    writer.table(&rows.seeds);
-    writer.table(&rows.irqs);
-    writer.table(&rows.devices);
-    writer.table(&rows.quiets);
-    writer.table(&rows.calls);
-    let doorbells: Vec<_> = doorbells.iter().map(PlannedDoorbell::row).collect();
-    writer.table(&doorbells);
-    writer.table::<ServiceThread>(&[]);
-    writer.table::<Backend>(&[]);
-    writer.table::<VirtioDevice>(&[]);
-    writer.table::<Virtqueue>(&[]);
-    let header = header(board, system, image, &writer);
-    let mut bytes = [header.as_bytes(), &writer.body].concat();
-    plan::seal(&mut bytes);
-    (bytes, image)
+    let write = |io: Option<&PlannedIo>| {
+        let mut writer = Writer::default();
+        writer.table(&board.memory);
+        writer.table(&pcpus(cpus, board));
+        writer.table(&rows.vms);
+        writer.table(&rows.vcpus);
+        writer.table(&rows.regions);
+        writer.table(&rows.payloads);
+        writer.table(&rows.seeds);
+        writer.table(&rows.irqs);
+        writer.table(&rows.devices);
+        writer.table(&rows.quiets);
+        writer.table(&rows.calls);
+        let doorbells: Vec<_> = doorbells.iter().map(PlannedDoorbell::row).collect();
+        writer.table(&doorbells);
+        let rows = io::Rows::of(io, cpus);
+        writer.table(&rows.threads);
+        writer.table(&rows.backends);
+        writer.table(&rows.devices);
+        writer.table(&rows.queues);
+        let image = image(guests, (cpus.len(), profile), system, (layout, io));
+        let header = header(board, system, image, &writer);
+        let mut bytes = [header.as_bytes(), &writer.body].concat();
+        plan::seal(&mut bytes);
+        (bytes, image)
+    };
+    if let Some(io) = io {
+        // The code that EL2 counts by wants a plan, in which all but this number is final.
+        let (bytes, _) = write(Some(io));
+        let opened = plan::Plan::open(&bytes).ok();
+        let pages = opened.and_then(|plan| pages::pages(&plan, 0));
+        io.pages = pages.map_or(io.pages, |pages| pages as u32);
+    }
+    write(io.as_ref())
 }
 
 /// The image with the page pool that its stage-2 tables need.
@@ -240,11 +268,11 @@ fn image(
     guests: &[Guest],
     (pcpus, profile): (usize, Profile),
     system: &System,
-    layout: &Layout,
+    (layout, io): (&Layout, Option<&PlannedIo>),
 ) -> Image {
     let tables: u64 = guests.iter().map(|guest| u64::from(guest.s2_pages)).sum();
     let vcpus = system.vms.iter().map(|spec| spec.vcpus).sum();
-    let page_pool_pages = page_pool_pages(pcpus, vcpus, guests.len(), tables);
+    let page_pool_pages = page_pool_pages(pcpus, vcpus, guests.len(), tables, io);
     Image {
         base: layout.base,
         size: layout.page_pool_offset + page_pool_pages * PAGE,

@@ -183,6 +183,16 @@ pub struct InterruptSpec {
 }
 
 impl InterruptSpec {
+    /// Of a VM that has its interrupts through the vGIC, as its class has it.
+    pub const fn vgic() -> Self {
+        Self {
+            asked: None,
+            stated: None,
+            reclaim: Reclaim::Guaranteed,
+            reclaim_stated: None,
+        }
+    }
+
     /// Whether it is a GPPT VM.
     pub const fn is_gppt(&self) -> bool {
         self.asked.is_some()

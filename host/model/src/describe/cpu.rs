@@ -4,7 +4,7 @@ use bulkhead_abi::plan::{Class, MAX_PERIOD, MAX_WEIGHT, MIN_PERIOD};
 
 use super::code::Code;
 use super::finding::{Finding, Span};
-use super::keys::VM;
+use super::keys::{SERVICE, VM};
 use super::reader::{Placed, Reader};
 use super::size::Duration;
 
@@ -99,6 +99,62 @@ pub(super) fn read(reader: &mut Reader, class: Class) -> CpuSpec {
     }
 }
 
+/// Reads the keys of `[service]` about the CPU time of its thread; none: the description does not say.
+pub(super) fn of_service(reader: &mut Reader) -> Option<Placed<CpuTime>> {
+    let keys = Keys {
+        weight: reader.read(const { SERVICE.number("weight") }),
+        cap: None,
+        budget: reader.read(const { SERVICE.quantity("budget") }),
+        period: reader.read(const { SERVICE.quantity("period") }),
+        pool: None,
+    };
+    let weight = keys.weight.as_ref().map(|weight| weight.span.clone());
+    let [budget, period] = [
+        reader.key_span(const { SERVICE.key("budget") }),
+        reader.key_span(const { SERVICE.key("period") }),
+    ];
+    let rt = budget.clone().or_else(|| period.clone());
+    match (weight, rt) {
+        (None, None) => None,
+        (Some(weight), Some(rt)) => {
+            reader.report(
+                Finding::new(
+                    Code::ServiceBoth,
+                    "the thread has a weight or a budget, not both",
+                )
+                .at(rt, "makes it a server")
+                .at(weight, "makes it fair")
+                .help("leave one of them out"),
+            );
+            None
+        }
+        (Some(span), None) => {
+            let value = fair(reader, &keys);
+            Some(Placed { value, span })
+        }
+        (None, Some(span)) => {
+            let missing = match (&budget, &period) {
+                (None, _) => Some("`budget`"),
+                (_, None) => Some("`period`"),
+                _ => None,
+            };
+            if let Some(missing) = missing {
+                reader.report(
+                    Finding::new(
+                        Code::ServiceIncomplete,
+                        "a server has a budget in each period",
+                    )
+                    .at(span.clone(), format!("needs {missing}"))
+                    .help("such as budget = \"200us\", period = \"1ms\""),
+                );
+                return None;
+            }
+            let value = server_time(reader, &keys);
+            Some(Placed { value, span })
+        }
+    }
+}
+
 /// Reports keys that do not go with the policy.
 fn stray(reader: &mut Reader, policy: &str, keys: &Keys, stated: Option<&Span>) {
     let (rt, fair) = (policy == "rt", policy == "fair");
@@ -162,6 +218,11 @@ fn server(reader: &mut Reader, keys: &Keys, stated: Option<&Span>) -> CpuTime {
                 .help(SERVER),
         );
     }
+    server_time(reader, keys)
+}
+
+/// The CPU time of a server; what its keys do not say is made up.
+fn server_time(reader: &mut Reader, keys: &Keys) -> CpuTime {
     let period = keys.period.as_ref().map(|placed| period(reader, placed));
     if let (Some(budget), Some(period)) = (&keys.budget, period)
         && (budget.value > period || budget.value == 0)

@@ -48,6 +48,8 @@ pub enum Kind {
     Table(&'static Table),
     /// A table, or the first instead.
     Or(&'static Kind, &'static Table),
+    /// A list of tables.
+    Tables(&'static Table),
     /// Tables with names, at least so many, and names that they cannot have.
     Named(&'static Table, usize, &'static [&'static str]),
     /// A table of VMs with the access of each.
@@ -133,6 +135,8 @@ pub const SYSTEM: &Table = &Table {
         plain("vm", Kind::Named(VM, 1, &RESERVED), VM.about),
         plain("shared", Kind::Named(SHARED, 0, &[]), SHARED.about),
         plain("doorbell", Kind::Named(DOORBELL, 0, &[]), DOORBELL.about),
+        plain("network", Kind::Named(NETWORK, 0, &[]), NETWORK.about),
+        plain("service", Kind::Table(SERVICE), SERVICE.about),
         plain("console", Kind::Table(CONSOLE), CONSOLE.about),
     ],
     rules: &[Rule::Has(&["board", "vm"])],
@@ -191,6 +195,8 @@ pub const VM: &Table = &Table {
         plain("crash", Kind::Or(&Kind::Words(CRASH_WORDS), CRASH), "What happens when the VM crashes. halt: it stays stopped. A table: it starts again so often at most, or another VM is told. Default: halt."),
         plain("reset", Kind::Or(&words(&["unlimited"]), RESET), "How often at most the VM starts again because its guest asks for a reset: a table, or unlimited. Default: 10 in 60s."),
         key("devices", Kind::Texts, "[\"/pl061@9030000\"]", "Devices of the board that the VM gets: paths in its device tree; `board show` lists those that can be given."),
+        plain("disks", Kind::Tables(DISK), DISK.about),
+        plain("networks", Kind::Tables(PORT), PORT.about),
         plain("board_reset", words(&["allowed"]), "A deviation, less than any class asks for: one of `devices` is a watchdog, which resets the whole board when the guest does not serve it. Without it such a device is refused."),
         plain("rtc", Kind::Or(&Kind::Flag, EMULATED), "An emulated real-time clock (PL031): true, or a table of its ipa and intid."),
         plain("watchdog", Kind::Or(&Kind::Flag, EMULATED), "An emulated watchdog (SBSA): true, or a table of its ipa and intid."),
@@ -309,6 +315,59 @@ pub const DOORBELL: &Table = &Table {
     rules: &[Rule::Has(&["from", "to"])],
 };
 
+/// An entry of `disks`.
+#[rustfmt::skip]
+pub const DISK: &Table = &Table {
+    name: "disk",
+    heading: "`disks`",
+    about: "Disks (virtio-blk) of a VM, as a list of tables. Their content is zeros when the board starts, and stays while VMs start again.",
+    keys: &[
+        key("name", Kind::Text, "\"data\"", "Its name, which the guest can read as its serial number."),
+        plain("size", Kind::Quantity(&SIZE), "Bytes, in pages of 4 KiB, in memory of the board."),
+    ],
+    rules: &[Rule::Has(&["name", "size"])],
+};
+
+/// An entry of `networks`.
+#[rustfmt::skip]
+pub const PORT: &Table = &Table {
+    name: "port",
+    heading: "`networks`",
+    about: "Networks of a VM, as a list of tables: each is a network card (virtio-net).",
+    keys: &[
+        key("name", Kind::Text, "\"lan\"", "The network: one of [network.NAME]."),
+        key("mac", Kind::Text, "\"02:00:00:00:00:01\"", "Ethernet address of the card. Default: a locally administered one that stays the same while the names of the system and of the VM do."),
+        key("vlan", Kind::Number(1, 4094), "5", "Only cards with the same VLAN in a network reach each other; the guest sees no tags. Default: none, which is one of its own."),
+    ],
+    rules: &[Rule::Has(&["name"])],
+};
+
+/// `[network.NAME]`.
+#[rustfmt::skip]
+pub const NETWORK: &Table = &Table {
+    name: "network",
+    heading: "`[network.NAME]`",
+    about: "A network of VMs: a switch, to which nothing is connected but their cards. It has no keys.",
+    keys: &[],
+    rules: &[],
+};
+
+/// `[service]`.
+#[rustfmt::skip]
+pub const SERVICE: &Table = &Table {
+    name: "service",
+    heading: "`[service]`",
+    about: "Who serves disks and networks: a thread of EL2, which moves the data, and the VM `service`, which the planner adds.",
+    keys: &[
+        key("pcpu", Kind::Number(0, u32::MAX), "3", "The board's CPU on which both run; nobody is pinned there. Without it the planner chooses."),
+        key("weight", Kind::Number(1, MAX_WEIGHT as u32), "1", "The thread is fair, with this weight. Default: fair with 1 where its CPU has no server, else a server if there is room for one."),
+        plain("budget", Kind::Quantity(&DURATION), "The thread is a server: time that it gets in each period."),
+        plain("period", Kind::Quantity(&DURATION), "The period of `budget`. 100us to 10s."),
+        plain("memory", Kind::Quantity(&SIZE), "RAM of the VM. Default: as much as it needs."),
+    ],
+    rules: &[Rule::Both("budget", "period"), Rule::Without("weight", &["budget", "period"])],
+};
+
 /// `[console]`.
 #[rustfmt::skip]
 pub const CONSOLE: &Table = &Table {
@@ -323,8 +382,9 @@ pub const CONSOLE: &Table = &Table {
 };
 
 /// All tables but the whole file, in the order of the book.
-pub const TABLES: [&Table; 10] = [
-    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, SHARED, DOORBELL, CONSOLE,
+pub const TABLES: [&Table; 14] = [
+    BOARD, VM, MEMORY, EMULATED, GIC, CRASH, RESET, DISK, PORT, SHARED, DOORBELL, NETWORK, SERVICE,
+    CONSOLE,
 ];
 
 /// A key that holds a string.
@@ -504,7 +564,10 @@ mod tests {
     fn every_key_has_a_meaning_and_what_holds_no_table_an_example() {
         for key in tables().flat_map(|table| table.keys) {
             assert!(!key.meaning.is_empty(), "{key:?}");
-            let is_table = matches!(key.kind, Kind::Table(_) | Kind::Named(..) | Kind::Access);
+            let is_table = matches!(
+                key.kind,
+                Kind::Table(_) | Kind::Tables(_) | Kind::Named(..) | Kind::Access
+            );
             assert!(is_table || !key.example().is_empty(), "{key:?}");
         }
     }

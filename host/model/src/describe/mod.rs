@@ -5,13 +5,16 @@ mod board;
 mod class;
 mod code;
 mod cpu;
+mod disk;
 mod doorbell;
 mod emulated;
 mod finding;
 pub mod keys;
+mod network;
 mod policy;
 mod reader;
 pub mod schema;
+mod service;
 mod shared;
 mod size;
 mod suggest;
@@ -31,11 +34,14 @@ pub use board::{BoardSource, BoardSpec};
 pub use class::{BoardGic, Deviation, InterruptSpec, class_name, gic_version};
 pub use code::{Code, Severity};
 pub use cpu::{CpuSpec, CpuTime};
+pub use disk::DiskSpec;
 pub use doorbell::DoorbellSpec;
 pub use emulated::{DeviceSpec, GicSpec};
 pub use finding::{Finding, Position, Span, Text, Verdict};
+pub use network::{Mac, NetworkSpec, PortSpec};
 pub use policy::{CrashSpec, Limit, RESETS};
 pub use reader::{Placed, Reader};
+pub use service::{NAME as SERVICE_NAME, ServiceSpec};
 pub use shared::SharedSpec;
 pub use size::{Duration, Notation, Size, parse_address, parse_size};
 pub use suggest::nearest;
@@ -59,6 +65,10 @@ pub struct System {
     pub shared: Vec<SharedSpec>,
     /// Doorbells in the order of the file.
     pub doorbells: Vec<DoorbellSpec>,
+    /// Networks in the order of the file.
+    pub networks: Vec<NetworkSpec>,
+    /// What the file says of those who serve disks and networks.
+    pub io: ServiceSpec,
     /// CPU of the board that drains the console, if the file says so.
     pub service: Option<Placed<u32>>,
     /// Whether the console has the monitor, if the file says so.
@@ -105,6 +115,9 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
     let vms = named_tables(&mut top, const { SYSTEM.key("vm") });
     let shared = named_tables(&mut top, const { SYSTEM.key("shared") });
     let doorbells = named_tables(&mut top, const { SYSTEM.key("doorbell") });
+    let networks = named_tables(&mut top, const { SYSTEM.key("network") });
+    let service_place = top.key_span(const { SYSTEM.key("service") });
+    let io = table(&mut top, const { SYSTEM.key("service") });
     let console = table(&mut top, const { SYSTEM.key("console") });
     top.finish();
 
@@ -137,6 +150,12 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         .filter_map(|(name, table)| doorbell::read(name, table, rest, findings))
         .collect();
     doorbell::count(&doorbells, findings);
+    let networks: Vec<_> = networks
+        .into_iter()
+        .map(|(name, table)| network::read(name, table, findings))
+        .collect();
+    network::check(&networks, &vms, findings);
+    let io = service::read(service_place.zip(io), &vms, findings);
     let crashes = vms.iter().map(|vm| (&vm.name, &vm.crash));
     policy::notified(crashes, &declared, findings);
     let (service, monitor) = console.map_or((None, None), |table| {
@@ -172,6 +191,8 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         vms,
         shared,
         doorbells,
+        networks,
+        io,
         service,
         monitor,
     }

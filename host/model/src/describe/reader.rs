@@ -96,6 +96,7 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
             .at(key.span(), "not known here");
             let help = match nearest(name, self.known.names()) {
                 Some(known) => format!("did you mean `{known}`?"),
+                None if self.known.keys.is_empty() => "leave it out: there are none".to_owned(),
                 None => {
                     let names: Vec<_> = self.known.names().collect();
                     format!("the keys are {}", names.join(", "))
@@ -165,6 +166,34 @@ impl<'a, 'i, 'f> Reader<'a, 'i, 'f> {
                 .at(value.span(), format!("this is {} {found}", article(found)))
                 .help(format!("write {name} = {example}, for instance")),
         );
+    }
+
+    /// The tables in the list of a key, with their places. What is no list of tables is reported.
+    pub fn tables(&mut self, key: &Key) -> Vec<(&'a DeTable<'i>, Span)> {
+        let Some(value) = self.value(key) else {
+            return Vec::new();
+        };
+        let list = value.get_ref().as_array();
+        let wrong = match list {
+            None => Some(value),
+            Some(list) => list.iter().find(|item| item.get_ref().as_table().is_none()),
+        };
+        if let Some(wrong) = wrong {
+            let name = key.name;
+            self.findings.push(
+                Finding::new(
+                    Code::ValueType,
+                    format!("`{name}` must be a list of tables"),
+                )
+                .at(wrong.span(), "no table, or in no list")
+                .help(format!("write {name} = [{{ .. }}], or [[vm.NAME.{name}]]")),
+            );
+            return Vec::new();
+        }
+        let tables = list.into_iter().flat_map(|list| list.iter());
+        tables
+            .filter_map(|item| Some((item.get_ref().as_table()?, item.span())))
+            .collect()
     }
 
     /// The value of a key as what the key holds. That there is none is not reported, that it is

@@ -95,6 +95,7 @@ fn kind(of: &Kind) -> Value {
         Kind::Quantity(notation) => quantity(notation),
         Kind::Words(words) => json!({ "enum": words.sound }),
         Kind::Table(of) => table(of),
+        Kind::Tables(of) => json!({ "type": "array", "items": table(of) }),
         Kind::Or(value, of) => json!({ "anyOf": [kind(value), table(of)] }),
         Kind::Named(of, least, reserved) => named(of, least, reserved),
         Kind::Access => json!({

@@ -6,9 +6,11 @@ use toml::de::{DeTable, DeValue};
 use super::class::{self, Deviation, InterruptSpec};
 use super::code::Code;
 use super::cpu::{self, CpuSpec};
+use super::disk::{self, DiskSpec};
 use super::emulated::{self, DeviceSpec, GicSpec};
 use super::finding::{Finding, Span};
 use super::keys::{MEMORY, VM};
+use super::network::{self, PortSpec};
 use super::policy::{self, CrashSpec, Limit};
 use super::reader::{Placed, Reader, rename};
 use super::size::Size;
@@ -94,6 +96,10 @@ pub struct VmSpec {
     pub calls: Vec<u32>,
     /// Overlays for its device tree, in their order.
     pub overlays: Vec<Placed<String>>,
+    /// Its disks, in their order.
+    pub disks: Vec<DiskSpec>,
+    /// Its network cards, in their order.
+    pub ports: Vec<PortSpec>,
     /// Device-tree paths of passed-through devices.
     pub devices: Vec<Placed<String>>,
     /// Place at which the description accepts that one of these can reset the board.
@@ -103,6 +109,12 @@ pub struct VmSpec {
 }
 
 impl VmSpec {
+    /// The place of its first disk or network card; none: it has neither.
+    pub fn first_virtio(&self) -> Option<&Span> {
+        let disk = self.disks.first().map(|disk| &disk.span);
+        disk.or_else(|| self.ports.first().map(|port| &port.network.span))
+    }
+
     /// Whether the physical timer is its own: by the description, or because EL2 could not inject the interrupt of an
     /// emulated one.
     pub fn has_own_ptimer(&self) -> bool {
@@ -141,6 +153,8 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     let devices = reader
         .read(const { VM.texts("devices") })
         .map_or_else(Vec::new, |list| list.value);
+    let disks = disk::disks(&mut reader);
+    let ports = network::ports(&mut reader);
     let board_reset = reader.read(const { VM.word("board_reset") });
     deviations.extend(board_reset.as_ref().map(|_| class::BOARD_RESET));
     let deterministic = reader
@@ -180,6 +194,8 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         time_stops,
         calls,
         overlays,
+        disks,
+        ports,
         devices,
         board_reset: board_reset.map(|word| word.span),
         deterministic,

@@ -1,15 +1,18 @@
 //! Device trees for guests: they name what a VM has, and nothing else of the board.
 
 mod seeds;
+mod virtio;
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 
 use bulkhead_model::board::PassthroughDevice;
 
+use crate::io::PlannedDevice;
 use crate::planned::{EmulatedDevice, GuestGic, PlannedDoorbell};
 
 pub use seeds::{SeedPlace, places};
+pub use virtio::BackendEnd;
 
 /// phandle of the interrupt controller.
 pub(crate) const GIC: u32 = 1;
@@ -77,6 +80,10 @@ pub struct GuestTree<'a> {
     pub shared: &'a [(String, u64, u64)],
     /// Doorbells that it rings or hears.
     pub doorbells: &'a [DoorbellEnd<'a>],
+    /// Its virtio devices.
+    pub virtio: &'a [&'a PlannedDevice],
+    /// What it serves, if it is the service VM.
+    pub backend: Option<BackendEnd<'a>>,
     /// Command line.
     pub arguments: &'a str,
     /// IPA of the initial RAM disk and of the byte behind it.
@@ -184,6 +191,12 @@ impl GuestTree<'_> {
         }
         for end in self.doorbells.iter().filter(|end| end.shared.is_none()) {
             root = root.child(self.doorbell(end));
+        }
+        for device in self.virtio {
+            root = root.child(virtio::device(device));
+        }
+        if let Some(backend) = self.backend {
+            root = root.child(virtio::backend(backend));
         }
         let mut tree = DeviceTree::new();
         tree.root = root.0;
@@ -418,6 +431,8 @@ mod tests {
                     shared: None,
                 },
             ],
+            virtio: &[],
+            backend: None,
             arguments: "console=ttyAMA0",
             initrd: Some((0x4400_0000, 0x4410_0000)),
         }

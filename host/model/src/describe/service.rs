@@ -1,0 +1,72 @@
+//! `[service]`: who serves disks and networks.
+
+use bulkhead_abi::plan::PAGE;
+use toml::de::DeTable;
+
+use super::code::Code;
+use super::cpu::{self, CpuTime};
+use super::finding::{Finding, Span};
+use super::keys::SERVICE;
+use super::reader::{Placed, Reader};
+use super::size::Size;
+use super::vm::VmSpec;
+
+/// Name of the VM that the planner adds.
+pub const NAME: &str = "service";
+
+/// `[service]`.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceSpec {
+    /// CPU of the board on which the thread and the VM run, if the file says so.
+    pub pcpu: Option<Placed<u32>>,
+    /// CPU time of the thread, if the file says so.
+    pub time: Option<Placed<CpuTime>>,
+    /// RAM of the VM, if the file says so.
+    pub memory: Option<Placed<u64>>,
+}
+
+/// Reads `[service]`, and checks that it has something to serve if it is there.
+pub(super) fn read(
+    table: Option<(Span, &DeTable)>,
+    vms: &[VmSpec],
+    findings: &mut Vec<Finding>,
+) -> ServiceSpec {
+    let served = vms.iter().find_map(VmSpec::first_virtio);
+    if let (Some(served), Some(vm)) = (served, vms.iter().find(|vm| vm.name.value == NAME)) {
+        findings.push(
+            Finding::new(
+                Code::ServiceName,
+                format!("`{NAME}` is the VM that serves disks and networks"),
+            )
+            .at(vm.name.span.clone(), "another VM of that name")
+            .at(served.clone(), "is served by it")
+            .help("give this VM another name, such as `my-service`"),
+        );
+    }
+    let Some((place, table)) = table else {
+        return ServiceSpec::default();
+    };
+    if served.is_none() {
+        findings.push(
+            Finding::new(Code::ServiceIdle, "there is nothing to serve")
+                .at(place, "no VM has a disk or a network")
+                .help("leave [service] out, or give a VM `disks` or `networks`"),
+        );
+    }
+    let mut reader = Reader::new(table, "[service]", SERVICE, findings);
+    let pcpu = reader.read(const { SERVICE.number("pcpu") });
+    let time = cpu::of_service(&mut reader);
+    let memory = reader.read(const { SERVICE.quantity("memory") });
+    if let Some(size) = memory.as_ref().filter(|size| size.value % PAGE != 0) {
+        reader.report(
+            Finding::new(Code::MemoryAlign, "memory comes in pages of 4 KiB")
+                .at(size.span.clone(), "not a multiple of 4 KiB")
+                .help(format!(
+                    "{} is one",
+                    Size(size.value.next_multiple_of(PAGE))
+                )),
+        );
+    }
+    reader.finish();
+    ServiceSpec { pcpu, time, memory }
+}

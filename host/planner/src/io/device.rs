@@ -1,0 +1,256 @@
+//! Virtio devices: what each is, and what the plan says of it.
+
+use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY};
+use bulkhead_core::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
+use bulkhead_model::describe::{Code, Finding, Mac, Span, System, VmSpec};
+
+use super::mac;
+use super::window::{QueueShape, lay_out};
+
+/// Features of the transport that each device offers.
+const TRANSPORT: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | RING_RESET;
+
+/// Device IDs (VIRTIO 1.2, 5).
+const NETWORK: u16 = 1;
+const BLOCK: u16 = 2;
+
+/// Features of a network card (VIRTIO 1.2, 5.1.3): MTU, MAC.
+const CARD: u64 = 1 << 3 | 1 << 5;
+/// Most bytes behind the Ethernet header of a frame.
+const MTU: u16 = 1500;
+/// Bytes of a slot for frames.
+const FRAME_SLOT: u32 = 2048;
+/// Most bytes of a buffer for received frames. The largest frame is shorter, but drivers may offer whole pages.
+const RECEIVED: u32 = 4096;
+
+/// Features of a disk (VIRTIO 1.2, 5.2.3): SIZE_MAX, SEG_MAX, BLK_SIZE, FLUSH.
+const DISK: u64 = 1 << 1 | 1 << 2 | 1 << 6 | 1 << 9;
+/// Bytes of a sector of a disk.
+const SECTOR: u64 = 512;
+/// Bytes of a slot for requests of disks.
+const DISK_SLOT: u32 = 4096;
+/// Bytes of the header of a request, and of its status.
+const HEADER: u32 = 16;
+const STATUS: u32 = 1;
+/// Most bytes of a segment of a request: a page, than which Linux takes nothing smaller.
+const SEGMENT: u32 = 4096;
+/// Slots of each queue.
+const SLOTS: u16 = 64;
+/// Most segments of a request, so that two of its size, one in each direction, fit the slots.
+const SEGMENTS: u32 = SLOTS as u32 / 2 - 1;
+/// Most entries of a guest's queue.
+const QUEUE: u16 = 128;
+
+/// What a virtio device is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceUse {
+    /// A network card.
+    Card {
+        /// Name of its network.
+        network: String,
+        /// Its VLAN there.
+        vlan: Option<u16>,
+        /// The number by which the switch tells networks and VLANs apart.
+        domain: u16,
+        /// Its address.
+        mac: Mac,
+    },
+    /// A disk.
+    Disk {
+        /// Its name.
+        name: String,
+        /// Bytes.
+        size: u64,
+        /// IPA of its memory in the service VM.
+        memory: u64,
+    },
+}
+
+/// A virtio device of a VM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedDevice {
+    /// Index of its VM.
+    pub vm: usize,
+    /// What it is.
+    pub use_: DeviceUse,
+    /// IPA of its registers.
+    pub ipa: u64,
+    /// Its interrupt, an SPI.
+    pub intid: u32,
+    /// Its number among those of its kind.
+    pub unit: u16,
+    /// Its bit in the words that the service VM and EL2 exchange.
+    pub index: u16,
+    /// IPA of its window in the service VM.
+    pub window: u64,
+    /// Bytes of its window.
+    pub window_size: u64,
+}
+
+impl DeviceUse {
+    /// Name for messages.
+    pub fn called(&self) -> String {
+        match self {
+            Self::Card { network, .. } => format!("the card in {network}"),
+            Self::Disk { name, .. } => format!("disk {name}"),
+        }
+    }
+
+    /// Device ID.
+    pub fn id(&self) -> u16 {
+        match self {
+            Self::Card { .. } => NETWORK,
+            Self::Disk { .. } => BLOCK,
+        }
+    }
+
+    /// Features that it offers.
+    pub fn features(&self) -> u64 {
+        match self {
+            Self::Card { .. } => TRANSPORT | CARD,
+            Self::Disk { .. } => TRANSPORT | DISK,
+        }
+    }
+
+    /// Its first config (VIRTIO 1.2, 5.1.4 and 5.2.4).
+    pub fn config(&self) -> Vec<u8> {
+        match self {
+            Self::Card { mac, .. } => {
+                // Its status: the link is down. Its pairs of queues: one.
+                let words = [0, 1, MTU].map(u16::to_le_bytes).concat();
+                [mac.0.as_slice(), &words].concat()
+            }
+            Self::Disk { size, .. } => {
+                let limits = [SEGMENT, SEGMENTS].map(u32::to_le_bytes).concat();
+                let geometry = [0; 4];
+                let sector = (SECTOR as u32).to_le_bytes();
+                let capacity = (size / SECTOR).to_le_bytes();
+                [&capacity, limits.as_slice(), &geometry, &sector].concat()
+            }
+        }
+    }
+
+    /// Its queues.
+    pub fn queues(&self) -> Vec<QueueShape> {
+        match self {
+            Self::Card { .. } => {
+                let received = QueueShape {
+                    size: QUEUE,
+                    slots: SLOTS,
+                    flags: QUEUE_EXACT,
+                    slot_bytes: FRAME_SLOT,
+                    readable: 0,
+                    writable: RECEIVED,
+                };
+                let sent = QueueShape {
+                    flags: 0,
+                    readable: FRAME_SLOT,
+                    writable: 0,
+                    ..received
+                };
+                vec![received, sent]
+            }
+            Self::Disk { .. } => vec![QueueShape {
+                size: QUEUE,
+                slots: SLOTS,
+                flags: QUEUE_REPLAY,
+                slot_bytes: DISK_SLOT,
+                readable: HEADER + SEGMENT * SEGMENTS,
+                writable: SEGMENT * SEGMENTS + STATUS,
+            }],
+        }
+    }
+}
+
+/// IPA in the service VM of the memory of its first disk. Others follow.
+const DISKS: u64 = 4 << 30;
+/// Disks start at multiples of this, so that stage 2 maps them with blocks.
+pub(super) const DISK_ALIGN: u64 = 2 << 20;
+
+/// IPAs of the memory of disks of these sizes.
+pub(super) fn disk_places(sizes: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    sizes.scan(DISKS, |next, size| {
+        let here = *next;
+        *next = here.saturating_add(size).next_multiple_of(DISK_ALIGN);
+        Some(here)
+    })
+}
+
+/// VLANs of a network in the numbers of the switch.
+const DOMAINS: u16 = 1 << 12;
+/// Most networks: the switch has 16 bits for network and VLAN.
+const MOST_NETWORKS: usize = 16;
+
+/// The virtio devices of all VMs, in the order of the VMs, first the disks of each.
+pub(super) fn all(system: &System, findings: &mut Vec<Finding>) -> Vec<PlannedDevice> {
+    let macs = mac::of(system);
+    let disks = system.vms.iter().flat_map(|vm| &vm.disks);
+    let mut places = disk_places(disks.map(|disk| disk.size.value));
+    let mut found: Vec<PlannedDevice> = Vec::new();
+    let mut add = |vm, use_: DeviceUse| {
+        let (_, window_size) = lay_out(&use_.queues());
+        let alike = found.iter().filter(|known| known.use_.id() == use_.id());
+        found.push(PlannedDevice {
+            vm,
+            unit: alike.count() as u16,
+            index: found.len() as u16,
+            use_,
+            ipa: 0,
+            intid: 0,
+            window: 0,
+            window_size,
+        });
+    };
+    for (vm, spec) in system.vms.iter().enumerate() {
+        for (disk, memory) in spec.disks.iter().zip(&mut places) {
+            let name = disk.name.value.clone();
+            let size = disk.size.value;
+            add(vm, DeviceUse::Disk { name, size, memory });
+        }
+        for (port, mac) in spec.ports.iter().zip(&macs[vm]) {
+            let mut networks = system.networks.iter();
+            let number = networks.position(|known| known.name.value == port.network.value);
+            let vlan = port.vlan.as_ref().map(|vlan| vlan.value);
+            // A network that there is not was reported.
+            let domain = number.unwrap_or(0) as u16 % MOST_NETWORKS as u16 * DOMAINS;
+            let card = DeviceUse::Card {
+                network: port.network.value.clone(),
+                vlan,
+                domain: domain + vlan.unwrap_or(0),
+                mac: *mac,
+            };
+            add(vm, card);
+        }
+    }
+    many(system, findings);
+    found
+}
+
+/// Reports more devices or networks than a plan has room for.
+fn many(system: &System, findings: &mut Vec<Finding>) {
+    let places = |vm: &VmSpec| {
+        let disks = vm.disks.iter().map(|disk| &disk.span);
+        let places = disks.chain(vm.ports.iter().map(|port| &port.network.span));
+        places.cloned().collect::<Vec<Span>>()
+    };
+    if let Some(first) = system.vms.iter().flat_map(places).nth(MAX_VIRTIO_DEVICES) {
+        findings.push(
+            Finding::new(
+                Code::VirtioMany,
+                "there are too many disks and network cards",
+            )
+            .at(first, format!("the first after {MAX_VIRTIO_DEVICES}"))
+            .help("describe two systems, or give VMs fewer"),
+        );
+    }
+    if let Some(first) = system.networks.get(MOST_NETWORKS) {
+        findings.push(
+            Finding::new(Code::VirtioMany, "there are too many networks")
+                .at(
+                    first.name.span.clone(),
+                    format!("the first after {MOST_NETWORKS}"),
+                )
+                .help("VLANs in one network keep VMs apart, too"),
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Virtio devices of VMs and who serves them (`docs/adr/0024-shadow-virtqueues.md`): the service VM, which the planner adds,
+//! its CPU, the devices with their windows, and the rows of all that.
+
+mod device;
+mod mac;
+mod rows;
+mod service;
+mod window;
+
+use bulkhead_abi::plan::PAGE;
+use bulkhead_model::describe::{CpuTime, Finding, System};
+
+pub use device::{DeviceUse, PlannedDevice};
+pub(crate) use rows::{Rows, count, highest};
+pub(crate) use service::{Chosen, choose, index as service_vm, with_service};
+
+use crate::{emulated, ipa};
+
+/// IPA of the registers of a VM's first virtio device, where QEMU's `virt` has them; also of the page by which the service VM
+/// tells EL2. If that is taken, the next one that is free.
+const REGISTERS: u64 = 0x0a00_0000;
+
+/// The virtio devices of a system and who serves them.
+#[derive(Clone, Debug)]
+pub struct PlannedIo {
+    /// Index of the service VM, the last.
+    pub vm: usize,
+    /// CPU of the board on which the service thread runs.
+    pub cpu: usize,
+    /// CPU time of the service thread.
+    pub time: CpuTime,
+    /// Reason for it: a line of the description, or what else runs on its CPU.
+    pub time_why: String,
+    /// INTID by which the service VM is told of its devices.
+    pub intid: u32,
+    /// IPA of the page with the news.
+    pub news: u64,
+    /// IPA of the page by which the service VM tells EL2.
+    pub bell: u64,
+    /// The devices, by VM.
+    pub devices: Vec<PlannedDevice>,
+    /// Pages of the page pool for the service thread.
+    pub pages: u32,
+}
+
+impl PlannedIo {
+    /// The devices of a VM.
+    pub fn of_vm(&self, vm: usize) -> impl Iterator<Item = &PlannedDevice> {
+        self.devices.iter().filter(move |device| device.vm == vm)
+    }
+
+    /// First byte of the RAM of the service VM that its program does not have: windows and the page of news are from here on.
+    pub fn windows(&self) -> u64 {
+        let first = self.devices.iter().map(|device| device.window);
+        first.min().unwrap_or(self.news)
+    }
+
+    /// Gives devices of VM `vm`, or the service VM itself, INTIDs that nothing else in the VM has.
+    pub(super) fn assign_intids(&mut self, vm: usize, taken: &mut Vec<u32>) {
+        let own = self.devices.iter_mut().filter(|device| device.vm == vm);
+        let intids = own.map(|device| &mut device.intid);
+        let told = (self.vm == vm).then_some(&mut self.intid);
+        let mut next = emulated::EVENT_INTID + 1;
+        for intid in intids.chain(told) {
+            while taken.contains(&next) {
+                next += 1;
+            }
+            *intid = next;
+            taken.push(next);
+        }
+    }
+
+    /// Gives devices of VM `vm`, or the service VM itself, pages at which the VM has nothing. `pages` are those that
+    /// have an owner.
+    pub(super) fn assign_pages(&mut self, vm: usize, things: ipa::Occupied, pages: &mut Vec<u64>) {
+        let own = self.devices.iter_mut().filter(|device| device.vm == vm);
+        let places = own.map(|device| &mut device.ipa);
+        let bell = (self.vm == vm).then_some(&mut self.bell);
+        let mut next = REGISTERS;
+        for place in places.chain(bell) {
+            *place = ipa::free_page(next, things, pages);
+            next = *place + PAGE;
+            pages.push(*place);
+        }
+    }
+}
+
+/// The devices of a system whose service VM has its CPU; `system` is that of [`with_service`].
+pub(super) fn plan(
+    system: &System,
+    chosen: Option<Chosen>,
+    findings: &mut Vec<Finding>,
+) -> Option<PlannedIo> {
+    let vm = service_vm(system)?;
+    let mut devices = device::all(system, findings);
+    let ram = service::ram(system, vm);
+    let news = ram.0 + ram.1 - PAGE;
+    let sizes = devices.iter().map(|device| device.window_size);
+    let mut window = news.saturating_sub(sizes.sum());
+    for device in &mut devices {
+        device.window = window;
+        window += device.window_size;
+    }
+    let chosen = chosen?;
+    Some(PlannedIo {
+        vm,
+        cpu: chosen.cpu,
+        time: chosen.thread,
+        time_why: chosen.why,
+        intid: 0,
+        news,
+        bell: 0,
+        devices,
+        pages: 0,
+    })
+}

@@ -1,0 +1,150 @@
+//! The rows of virtio devices in the plan.
+
+use bulkhead_abi::plan::{
+    Backend, CpuPolicy, PAGE, PLAN_CONFIG, ServiceThread, VIRTIO_PAGES, VirtioDevice, Virtqueue,
+};
+use bulkhead_core::stage2::pages_needed;
+use bulkhead_core::virtio::pages;
+use bulkhead_model::describe::CpuTime;
+
+use super::window::lay_out;
+use super::{PlannedDevice, PlannedIo};
+use crate::PlannedCpu;
+use crate::guest::Guest;
+
+/// Rows of the four tables.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    pub threads: Vec<ServiceThread>,
+    pub backends: Vec<Backend>,
+    pub devices: Vec<VirtioDevice>,
+    pub queues: Vec<Virtqueue>,
+}
+
+impl Rows {
+    /// The rows of a system that has virtio devices; none else.
+    pub fn of(io: Option<&PlannedIo>, cpus: &[PlannedCpu]) -> Self {
+        let Some(io) = io else {
+            return Self::default();
+        };
+        let pcpu = cpus.iter().position(|cpu| cpu.cpu == io.cpu).unwrap_or(0);
+        let (policy, weight, budget, period) = match io.time {
+            CpuTime::Fair {
+                weight,
+                quota,
+                period,
+            } => (CpuPolicy::Fair, weight, quota, period),
+            CpuTime::Server { budget, period } => (CpuPolicy::Server, 0, budget, period),
+            // Nobody is pinned where it runs, not even the thread.
+            CpuTime::Pinned => (CpuPolicy::Pinned, 0, 0, 0),
+        };
+        let thread = ServiceThread {
+            pcpu: pcpu as u16,
+            policy: policy as u16,
+            weight,
+            reserved: 0,
+            budget,
+            period,
+            pages: io.pages,
+            reserved2: 0,
+        };
+        let backend = Backend {
+            vm: io.vm as u16,
+            vintid: io.intid as u16,
+            service: 0,
+            reserved: 0,
+            news: io.news,
+            bell: io.bell,
+        };
+        let queues = io.devices.iter().zip(0..);
+        Self {
+            threads: vec![thread],
+            backends: vec![backend],
+            devices: io.devices.iter().map(device).collect(),
+            queues: queues
+                .flat_map(|(device, row)| virtqueues(device, row))
+                .collect(),
+        }
+    }
+
+    /// Their bytes.
+    pub fn size(&self) -> usize {
+        size_of_val(&*self.threads)
+            + size_of_val(&*self.backends)
+            + size_of_val(&*self.devices)
+            + size_of_val(&*self.queues)
+    }
+}
+
+/// The row of a device.
+fn device(device: &PlannedDevice) -> VirtioDevice {
+    let bytes = device.use_.config();
+    let mut config = [0; PLAN_CONFIG];
+    let parts = config.iter_mut().zip(&bytes);
+    parts.for_each(|(place, byte)| *place = *byte);
+    VirtioDevice {
+        vm: device.vm as u16,
+        backend: 0,
+        id: device.use_.id(),
+        vintid: device.intid as u16,
+        unit: device.unit,
+        flags: 0,
+        index: device.index,
+        config_bytes: bytes.len() as u16,
+        ipa: device.ipa,
+        window: device.window,
+        window_size: device.window_size,
+        features: device.use_.features(),
+        config,
+    }
+}
+
+/// The rows of the queues of a device.
+fn virtqueues(device: &PlannedDevice, row: u16) -> Vec<Virtqueue> {
+    let shapes = device.use_.queues();
+    let (places, _) = lay_out(&shapes);
+    let queues = shapes.iter().zip(places);
+    queues
+        .map(|(shape, place)| Virtqueue {
+            device: row,
+            size: shape.size,
+            slots: shape.slots,
+            flags: shape.flags,
+            slot_bytes: shape.slot_bytes,
+            readable: shape.readable,
+            writable: shape.writable,
+            ring: place.ring as u32,
+            slots_at: place.slots as u32,
+            reserved: 0,
+        })
+        .collect()
+}
+
+/// Pages of the page pool for devices and service threads.
+pub(crate) fn count(io: Option<&PlannedIo>) -> u64 {
+    io.map_or(0, |io| {
+        io.devices.len() as u64 * u64::from(VIRTIO_PAGES) + u64::from(io.pages)
+    })
+}
+
+/// Pages that the service thread needs at most, wherever the memory that it reaches will lie.
+pub(crate) fn highest(io: &PlannedIo, guests: &[Guest]) -> u32 {
+    let pages = |device: &PlannedDevice| {
+        let queues = device.use_.queues();
+        let slots: u64 = queues.iter().map(|queue| u64::from(queue.slots)).sum();
+        let bytes = slots * (pages::SLOT_BYTES + pages::AGAIN_BYTES);
+        pages::DEVICE_PAGES + bytes.div_ceil(PAGE)
+    };
+    let state: u64 = io.devices.iter().map(pages).sum();
+    let own = pages::THREAD_PAGES + state;
+    let reached = guests
+        .iter()
+        .enumerate()
+        .filter(|(vm, _)| *vm == io.vm || io.of_vm(*vm).next().is_some());
+    let regions = reached.flat_map(|(_, guest)| &guest.regions);
+    // One for each GiB that it touches, and one for each end at which no block fits.
+    let tables = regions.map(|mapped| (mapped.region.size >> 30) + 4);
+    let tables: u64 = tables.sum();
+    let own_tables = pages_needed(&[pages::state(own, PAGE)]);
+    (own + 1 + own_tables + tables) as u32
+}

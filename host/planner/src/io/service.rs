@@ -1,0 +1,300 @@
+//! The service VM, and the CPU and the CPU time of it and of the service thread.
+
+use std::borrow::Cow;
+
+use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU, PAGE};
+use bulkhead_model::board::Board;
+use bulkhead_model::describe::{
+    Code, CpuSpec, CpuTime, CrashSpec, DeviceSpec, Finding, GicSpec, InterruptSpec, Limit,
+    MemorySpec, PayloadSpec, Placed, RESETS, SERVICE_NAME, SharedSpec, Span, System, VmSpec,
+};
+
+use super::device::{self, disk_places};
+use crate::{PlannedCpu, ipa, share};
+
+/// The program of the service VM, which is built as EL2 itself is.
+const PROGRAM: &str = "guest:service";
+/// Bytes of RAM for the program, its device tree and its stack.
+const ROOM: u64 = 2 << 20;
+/// RAM is of whole blocks of stage 2.
+const BLOCK: u64 = 2 << 20;
+/// How often the service VM starts again at most when it crashes, and in how many seconds.
+const CRASH: Limit = Limit {
+    most: 10,
+    seconds: 60,
+};
+/// Fair, as VMs are.
+const FAIR: CpuTime = CpuTime::Fair {
+    weight: 1,
+    quota: 100_000_000,
+    period: 100_000_000,
+};
+/// Servers that are tried beside other servers: budget and period in nanoseconds.
+const SERVERS: [(u64, u64); 3] = [
+    (200_000, 1_000_000),
+    (500_000, 5_000_000),
+    (500_000, 20_000_000),
+];
+
+/// The system with the service VM behind its other VMs, and the memory of disks behind its other shared memory. As it is
+/// where no VM has a disk or a network.
+pub(crate) fn with_service(system: &System) -> Cow<'_, System> {
+    let Some(place) = system.vms.iter().find_map(VmSpec::first_virtio) else {
+        return Cow::Borrowed(system);
+    };
+    let place = place.clone();
+    let mut all = system.clone();
+    let vm = all.vms.len();
+    let disks = || {
+        let of_vms = system.vms.iter();
+        of_vms.flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)))
+    };
+    let places = disk_places(disks().map(|(_, disk)| disk.size.value));
+    let disks = disks().zip(places).map(|((of, disk), ipa)| SharedSpec {
+        name: Placed {
+            value: format!("disk {} of {}", disk.name.value, of.name.value),
+            span: disk.span.clone(),
+        },
+        size: disk.size.clone(),
+        ipa: Placed {
+            value: ipa,
+            span: disk.span.clone(),
+        },
+        vms: vec![(
+            vm,
+            Placed {
+                value: true,
+                span: disk.span.clone(),
+            },
+        )],
+        is_disk: true,
+    });
+    all.shared.extend(disks);
+    let windows: u64 = device::all(system, &mut Vec::new())
+        .iter()
+        .map(|device| device.window_size)
+        .sum();
+    let enough = (ROOM + windows + PAGE).next_multiple_of(BLOCK);
+    let size = system.io.memory.clone().unwrap_or(Placed {
+        value: enough,
+        span: place.clone(),
+    });
+    all.vms.push(vm_spec(place, size));
+    Cow::Owned(all)
+}
+
+/// The service VM, as if it were described.
+fn vm_spec(place: Span, size: Placed<u64>) -> VmSpec {
+    let at = |text: &str| Placed {
+        value: text.to_owned(),
+        span: place.clone(),
+    };
+    VmSpec {
+        name: at(SERVICE_NAME),
+        class: Class::General,
+        deviations: Vec::new(),
+        vcpus: 1,
+        pcpus: Vec::new(),
+        cpu: CpuSpec {
+            time: FAIR,
+            stated: None,
+            budget: None,
+            pool: Vec::new(),
+        },
+        interrupts: InterruptSpec::vgic(),
+        memory: MemorySpec {
+            size,
+            ipa: None,
+            pa: None,
+        },
+        payload: PayloadSpec::Program {
+            image: at(PROGRAM),
+            load: None,
+            entry: None,
+        },
+        cmdline: None,
+        console: Some(DeviceSpec::default()),
+        gic: GicSpec::default(),
+        rtc: None,
+        watchdog: None,
+        crash: CrashSpec::Restart(CRASH),
+        resets: Some(RESETS),
+        own_ptimer: None,
+        time_stops: false,
+        calls: Vec::new(),
+        overlays: Vec::new(),
+        disks: Vec::new(),
+        ports: Vec::new(),
+        devices: Vec::new(),
+        board_reset: None,
+        deterministic: false,
+    }
+}
+
+/// Index of the service VM in a system of [`with_service`]: the last, if VMs have devices.
+pub(crate) fn index(system: &System) -> Option<usize> {
+    let served = system.vms.iter().any(|vm| vm.first_virtio().is_some());
+    served.then(|| system.vms.len() - 1)
+}
+
+/// RAM of the service VM.
+pub(super) fn ram(system: &System, vm: usize) -> (u64, u64) {
+    (ipa::RAM, system.vms[vm].memory.size.value)
+}
+
+/// CPU of the service thread and of the service VM, and their CPU time.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    /// Number on the board.
+    pub cpu: usize,
+    /// CPU time of the thread.
+    pub thread: CpuTime,
+    /// CPU time of the service VM's vCPU.
+    pub vm: CpuTime,
+    /// Reason for that of the thread.
+    pub why: String,
+}
+
+/// Chooses the CPU and the CPU time. `taken` are the vCPUs of each CPU of the board without the service VM, `times` the CPU
+/// time of each VM, `console` the CPU that drains the console.
+pub(crate) fn choose(
+    system: &System,
+    board: &Board,
+    taken: &[Vec<(usize, usize)>],
+    (times, console): (&[CpuTime], Option<usize>),
+    findings: &mut Vec<Finding>,
+) -> Option<Chosen> {
+    let pinned = |&(vm, _): &(usize, usize)| {
+        let spec = &system.vms[vm];
+        !spec.cpu.shares() || spec.class == Class::HardRealtime
+    };
+    // Of a VM that is spared the switching because nobody else is there.
+    let alone = |(vm, _): &(usize, usize)| times[*vm] == CpuTime::Pinned;
+    let may = |cpu: usize| {
+        let vcpus = taken.get(cpu).map_or(&[][..], Vec::as_slice);
+        vcpus.len() < MAX_VCPUS_PER_PCPU && !vcpus.iter().any(pinned)
+    };
+    let cpu = match &system.io.pcpu {
+        Some(wish) => {
+            let cpu = wish.value as usize;
+            if !may(cpu) {
+                findings.push(refused(system, board, wish, taken));
+                return None;
+            }
+            cpu
+        }
+        None => {
+            let last = (0..taken.len()).rev();
+            let all = || console.into_iter().chain(last.clone());
+            let spared = all().find(|cpu| may(*cpu) && !taken[*cpu].iter().any(alone));
+            let Some(cpu) = spared.or_else(|| all().find(|cpu| may(*cpu))) else {
+                findings.push(no_room(system));
+                return None;
+            };
+            cpu
+        }
+    };
+    let (thread, vm, why) = time(system, board, (cpu, console == Some(cpu)), &taken[cpu]);
+    Some(Chosen {
+        cpu,
+        thread,
+        vm,
+        why,
+    })
+}
+
+/// CPU time of the thread and of the VM on a CPU with these vCPUs, and the reason for that of the thread. Where there are
+/// servers, fair ones may be left with nothing.
+fn time(
+    system: &System,
+    board: &Board,
+    (cpu, drains): (usize, bool),
+    vcpus: &[(usize, usize)],
+) -> (CpuTime, CpuTime, String) {
+    let times: Vec<CpuTime> = system.vms.iter().map(|spec| spec.cpu.time).collect();
+    let is_server = |(vm, _): &(usize, usize)| matches!(times[*vm], CpuTime::Server { .. });
+    let servers = vcpus.iter().any(is_server);
+    let stated = system.io.time.as_ref();
+    let holds = |thread: CpuTime, of_vm: CpuTime| {
+        let mut times = times.clone();
+        let service = times.len() - 1;
+        times[service] = of_vm;
+        let mut vcpus = vcpus.to_vec();
+        vcpus.push((service, 0));
+        let cpu = PlannedCpu {
+            cpu,
+            mpidr: board.cpus[cpu].mpidr,
+            vcpus,
+            thread: Some(thread),
+            service: drains,
+            call_spi: 0,
+        };
+        share::usage(&cpu, &times).holds()
+    };
+    let tried = SERVERS.map(|(budget, period)| CpuTime::Server { budget, period });
+    let line = stated.map(|stated| {
+        let line = system.text.position(stated.span.start).line;
+        (stated.value, format!("line {line}"))
+    });
+    let (thread, why) = match line {
+        Some(stated) => stated,
+        None if !servers => (FAIR, "no server is on its CPU".to_owned()),
+        None => match tried.into_iter().find(|server| holds(*server, *server)) {
+            Some(server) => (server, "servers are on its CPU".to_owned()),
+            None => (FAIR, "no server fits beside those on its CPU".to_owned()),
+        },
+    };
+    let vm = match thread {
+        CpuTime::Server { .. } => tried.into_iter().find(|server| holds(thread, *server)),
+        _ => None,
+    };
+    (thread, vm.unwrap_or(FAIR), why)
+}
+
+/// The finding that the service cannot be on the CPU that the description names.
+fn refused(
+    system: &System,
+    board: &Board,
+    wish: &Placed<u32>,
+    taken: &[Vec<(usize, usize)>],
+) -> Finding {
+    let count = board.cpus.len();
+    let what = format!("disks and networks cannot be served on CPU {}", wish.value);
+    let finding = Finding::new(Code::ServicePcpu, what);
+    let Some(vcpus) = taken.get(wish.value as usize) else {
+        let cpus = system.board.as_ref().map(|board| board.cpus_place());
+        return finding
+            .at(wish.span.clone(), "the board has no such CPU")
+            .also(cpus, format!("{count} in all, counted from 0"))
+            .help("name another one, or leave `pcpu` out and the planner chooses");
+    };
+    let here = vcpus.iter().map(|(vm, _)| &system.vms[*vm]);
+    let owner = { here }.find(|vm| !vm.cpu.shares() || vm.class == Class::HardRealtime);
+    let why = match owner {
+        Some(vm) if vm.cpu.shares() => "a hard real-time VM runs there",
+        Some(_) => "a VM is pinned there",
+        None => "it has as many vCPUs as a CPU can have",
+    };
+    finding
+        .at(wish.span.clone(), why)
+        .also(owner.map(|vm| vm.name.span.clone()), "runs there")
+        .help("name a CPU without such a VM, or leave `pcpu` out and the planner chooses")
+}
+
+/// The finding that there is no CPU for the service.
+fn no_room(system: &System) -> Finding {
+    let place = system.vms.iter().find_map(VmSpec::first_virtio);
+    Finding::new(
+        Code::ServiceRoom,
+        "there is no CPU on which disks and networks could be served",
+    )
+    .at(
+        place.cloned().unwrap_or(0..0),
+        "takes a CPU that no VM has pinned, and on which no hard real-time VM runs",
+    )
+    .also(
+        system.board.as_ref().map(|board| board.cpus_place()),
+        "all of these have one, or are full",
+    )
+    .help("give the board more `cpus`, or say cpu = \"rt\" or \"fair\" for a VM that is pinned")
+}
