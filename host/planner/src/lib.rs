@@ -38,6 +38,6 @@ pub use planned::{
     EmulatedDevice, Mapped, Planned, PlannedCpu, PlannedDoorbell, PlannedPayload, PlannedVm,
 };
 pub use profile::profile;
-pub use share::{Server, Share, Usage, percent, usage};
+pub use share::{Runs, Server, Share, Usage, percent, usage};
 pub use sources::Sources;
 pub use store::Reads;

@@ -6,26 +6,36 @@ use bulkhead_model::describe::{Code, CpuTime, Duration, Finding, System};
 
 use super::PlannedCpu;
 
+/// What the scheduler of a pCPU runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// A vCPU.
+    Vcpu {
+        /// Index of its VM.
+        vm: usize,
+        /// Its number there.
+        vcpu: usize,
+    },
+    /// The service thread.
+    Thread,
+}
+
 /// A server on a pCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Server {
-    /// Index of its VM.
-    pub vm: usize,
-    /// Number of the vCPU there.
-    pub vcpu: usize,
+    /// Whose it is.
+    pub of: Runs,
     /// Budget and period that it was promised, in nanoseconds.
     pub promise: Promise,
     /// Result of the schedulability test for it. Nanoseconds, and millionths of the pCPU.
     pub bound: Bound,
 }
 
-/// A fair vCPU on a pCPU.
+/// The share of who is fair on a pCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
-    /// Index of its VM.
-    pub vm: usize,
-    /// Number of the vCPU there.
-    pub vcpu: usize,
+    /// Whose it is.
+    pub of: Runs,
     /// Its weight.
     pub weight: u16,
     /// Millionths of the pCPU that it gets while all vCPUs there want all that they may use; its cap apart.
@@ -37,11 +47,11 @@ pub struct Share {
 /// Shares of a pCPU that its vCPUs get.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
-    /// Servers, in the order of their VMs.
+    /// Servers, in the order of their VMs, the service thread last.
     pub servers: Vec<Server>,
     /// Millionths of the pCPU that the servers take, their switches included.
     pub load: u64,
-    /// Fair vCPUs, in the order of their VMs.
+    /// Who is fair, in the order of their VMs, the service thread last.
     pub shares: Vec<Share>,
 }
 
@@ -52,35 +62,32 @@ impl Usage {
     }
 }
 
-/// Computes the shares of a pCPU that its vCPUs get; `times` by VM.
+/// Computes the shares of a pCPU that its vCPUs get, and the service thread; `times` by VM.
 pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
     let mut promised = Vec::new();
     let mut fair = Vec::new();
-    for &(vm, vcpu) in &cpu.vcpus {
-        match times[vm] {
+    let vcpus = cpu.vcpus.iter();
+    let vcpus = vcpus.map(|&(vm, vcpu)| (Runs::Vcpu { vm, vcpu }, times[vm]));
+    for (of, time) in vcpus.chain(cpu.thread.map(|time| (Runs::Thread, time))) {
+        match time {
             CpuTime::Pinned => {}
             CpuTime::Server { budget, period } => {
-                promised.push((vm, vcpu, Promise { budget, period }));
+                promised.push((of, Promise { budget, period }));
             }
             CpuTime::Fair {
                 weight,
                 quota,
                 period,
-            } => fair.push((vm, vcpu, weight, (quota, period))),
+            } => fair.push((of, weight, (quota, period))),
         }
     }
-    let promises: Vec<Promise> = promised.iter().map(|(.., promise)| *promise).collect();
+    let promises: Vec<Promise> = promised.iter().map(|(_, promise)| *promise).collect();
     let servers: Vec<Server> = promised
         .iter()
         .enumerate()
-        .filter_map(|(which, &(vm, vcpu, promise))| {
+        .filter_map(|(which, &(of, promise))| {
             let bound = bound(&promises, which, Costs::OF_BUILD.on(cpu.service))?;
-            Some(Server {
-                vm,
-                vcpu,
-                promise,
-                bound,
-            })
+            Some(Server { of, promise, bound })
         })
         .collect();
     let part = |time: u64, of: u64| (u128::from(time) * u128::from(WHOLE) / u128::from(of)) as u64;
@@ -89,15 +96,11 @@ pub fn usage(cpu: &PlannedCpu, times: &[CpuTime]) -> Usage {
         .map(|server| part(server.bound.need, server.promise.period))
         .sum();
     let left = WHOLE.saturating_sub(load);
-    let weights: u64 = fair
-        .iter()
-        .map(|(_, _, weight, _)| u64::from(*weight))
-        .sum();
+    let weights: u64 = fair.iter().map(|(_, weight, _)| u64::from(*weight)).sum();
     let shares = fair
         .into_iter()
-        .map(|(vm, vcpu, weight, (quota, period))| Share {
-            vm,
-            vcpu,
+        .map(|(of, weight, (quota, period))| Share {
+            of,
             weight,
             least: left * u64::from(weight) / weights.max(1),
             cap: (quota < period).then(|| part(quota, period)),
@@ -133,9 +136,20 @@ pub(super) fn overload(
     );
     let mut seen = Vec::new();
     for server in &usage.servers {
-        let spec = &system.vms[server.vm];
-        if let (false, Some(span)) = (seen.contains(&server.vm), &spec.cpu.budget) {
-            let here = cpu.vcpus.iter().filter(|(vm, _)| *vm == server.vm).count();
+        let needs = format!(
+            "needs {} in each {}",
+            Duration(server.bound.need),
+            Duration(server.promise.period)
+        );
+        let Runs::Vcpu { vm, .. } = server.of else {
+            // What the planner chooses fits.
+            let stated = system.io.time.as_ref().map(|time| time.span.clone());
+            finding = finding.also(stated, format!("the service thread {needs}"));
+            continue;
+        };
+        let spec = &system.vms[vm];
+        if let (false, Some(span)) = (seen.contains(&vm), &spec.cpu.budget) {
+            let here = cpu.vcpus.iter().filter(|(of, _)| *of == vm).count();
             let times = if here == 1 {
                 String::new()
             } else {
@@ -143,15 +157,10 @@ pub(super) fn overload(
             };
             finding = finding.at(
                 span.clone(),
-                format!(
-                    "`{}` needs {} in each {}{times}",
-                    spec.name.value,
-                    Duration(server.bound.need),
-                    Duration(server.promise.period)
-                ),
+                format!("`{}` {needs}{times}", spec.name.value),
             );
         }
-        seen.push(server.vm);
+        seen.push(vm);
     }
     let costs = Costs::OF_BUILD;
     findings.push(finding.help(format!(

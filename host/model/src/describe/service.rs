@@ -1,6 +1,6 @@
 //! `[service]`: who serves disks and networks.
 
-use bulkhead_abi::plan::PAGE;
+use bulkhead_abi::plan::{Class, PAGE};
 use toml::de::DeTable;
 
 use super::code::Code;
@@ -25,6 +25,36 @@ pub struct ServiceSpec {
     pub memory: Option<Placed<u64>>,
 }
 
+/// Reports a VM that cannot have disks and networks yet.
+fn check(vm: &VmSpec, findings: &mut Vec<Finding>) {
+    let Some(place) = vm.first_virtio() else {
+        return;
+    };
+    let name = &vm.name.value;
+    let (why, help) = if vm.class == Class::HardRealtime {
+        (
+            "a hard real-time VM: its driver would leave it for each request",
+            "give them to another VM, and reach that by [shared.NAME] and [doorbell.NAME]",
+        )
+    } else if vm.interrupts.is_gppt() {
+        (
+            "takes its interrupts itself, and this version has none for them",
+            "say interrupts = \"vgic\" for this VM, or give them to another one",
+        )
+    } else {
+        return;
+    };
+    findings.push(
+        Finding::new(
+            Code::VirtioVm,
+            format!("`{name}` cannot have disks and networks"),
+        )
+        .at(vm.name.span.clone(), why)
+        .at(place.clone(), "asks for one")
+        .help(help),
+    );
+}
+
 /// Reads `[service]`, and checks that it has something to serve if it is there.
 pub(super) fn read(
     table: Option<(Span, &DeTable)>,
@@ -43,6 +73,7 @@ pub(super) fn read(
             .help("give this VM another name, such as `my-service`"),
         );
     }
+    vms.iter().for_each(|vm| check(vm, findings));
     let Some((place, table)) = table else {
         return ServiceSpec::default();
     };

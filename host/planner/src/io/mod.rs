@@ -94,9 +94,13 @@ pub(super) fn plan(
     let vm = service_vm(system)?;
     let mut devices = device::all(system, findings);
     let ram = service::ram(system, vm);
+    let windows = devices.iter().map(|device| device.window_size);
+    let windows: u64 = windows.sum();
+    if !service::fits(system, windows, findings) {
+        return None;
+    }
     let news = ram.0 + ram.1 - PAGE;
-    let sizes = devices.iter().map(|device| device.window_size);
-    let mut window = news.saturating_sub(sizes.sum());
+    let mut window = news - windows;
     for device in &mut devices {
         device.window = window;
         window += device.window_size;

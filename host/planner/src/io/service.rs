@@ -6,7 +6,7 @@ use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU, PAGE};
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{
     Code, CpuSpec, CpuTime, CrashSpec, DeviceSpec, Finding, GicSpec, InterruptSpec, Limit,
-    MemorySpec, PayloadSpec, Placed, RESETS, SERVICE_NAME, SharedSpec, Span, System, VmSpec,
+    MemorySpec, PayloadSpec, Placed, RESETS, SERVICE_NAME, SharedSpec, Size, Span, System, VmSpec,
 };
 
 use super::device::{self, disk_places};
@@ -74,13 +74,39 @@ pub(crate) fn with_service(system: &System) -> Cow<'_, System> {
         .iter()
         .map(|device| device.window_size)
         .sum();
-    let enough = (ROOM + windows + PAGE).next_multiple_of(BLOCK);
+    let enough = least(windows);
     let size = system.io.memory.clone().unwrap_or(Placed {
         value: enough,
         span: place.clone(),
     });
     all.vms.push(vm_spec(place, size));
     Cow::Owned(all)
+}
+
+/// RAM that the service VM needs with windows of so many bytes.
+fn least(windows: u64) -> u64 {
+    (ROOM + windows + PAGE).next_multiple_of(BLOCK)
+}
+
+/// Whether the RAM that the description gives the service VM is enough.
+pub(super) fn fits(system: &System, windows: u64, findings: &mut Vec<Finding>) -> bool {
+    let (Some(size), least) = (&system.io.memory, least(windows)) else {
+        return true;
+    };
+    if size.value < least {
+        findings.push(
+            Finding::new(
+                Code::MemorySmall,
+                format!("the memory of `{SERVICE_NAME}` is too small for what it serves"),
+            )
+            .at(size.span.clone(), format!("{} here", Size(size.value)))
+            .help(format!(
+                "give it {} at least, or leave `memory` out",
+                Size(least)
+            )),
+        );
+    }
+    size.value >= least
 }
 
 /// The service VM, as if it were described.

@@ -1,7 +1,9 @@
 //! A plan that was saved as bytes (`out/NAME/plan.bin`), in the words of its JSON as far as bytes have them: they know no
 //! names of devices, payloads and shared memory, and no reasons.
 
-use bulkhead_abi::plan::{self, Class, CpuPolicy, NONE, Profile, Region, RegionKind, Vcpu, Vm};
+use bulkhead_abi::plan::{
+    self, Class, CpuPolicy, NONE, Profile, Region, RegionKind, Vcpu, VirtioDevice, Vm,
+};
 use bulkhead_core::plan::{Plan, rows_of};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -58,6 +60,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, String> {
         vms: (plan.vms.iter().enumerate())
             .map(|(index, row)| vm(&plan, index, row))
             .collect(),
+        service: service(&plan),
         doorbells: plan
             .doorbells
             .iter()
@@ -78,7 +81,30 @@ struct Document {
     cpus: Vec<Cpu>,
     image: Image,
     vms: Vec<VmRow>,
+    service: Option<Service>,
     doorbells: Vec<Doorbell>,
+}
+
+/// Who serves virtio devices.
+#[derive(Serialize)]
+struct Service {
+    vm: String,
+    /// MPIDR of the CPU of the service thread.
+    cpu: Option<Hex>,
+    thread: Time<u32>,
+    #[serde(rename = "pool_pages")]
+    page_pool_pages: u32,
+}
+
+/// A virtio device of a VM.
+#[derive(Serialize)]
+struct Virtio {
+    kind: u16,
+    /// Its number among those of its kind.
+    name: u16,
+    ipa: Hex,
+    vintid: u16,
+    config: String,
 }
 
 #[derive(Serialize)]
@@ -137,6 +163,7 @@ struct VmRow {
     gic: Gic,
     emulated: Vec<Emulated>,
     quiets: Vec<Quiet<'static>>,
+    virtio: Vec<Virtio>,
     smc: Vec<Hex>,
 }
 
@@ -249,6 +276,7 @@ fn vm(plan: &Plan, index: usize, row: &Vm) -> VmRow {
         },
         emulated: emulated.collect(),
         quiets: quiets.collect(),
+        virtio: plan.virtio_devices_of(index).iter().map(virtio).collect(),
         smc: calls.map(|call| Hex(call.function.into())).collect(),
     }
 }
@@ -271,19 +299,50 @@ fn crash(plan: &Plan, row: &Vm) -> Crash<'static> {
 
 /// Share of its CPU that a vCPU may use.
 fn time(vcpu: &Vcpu) -> Time<u32> {
-    if vcpu.policy == CpuPolicy::Server as u16 {
+    let promise = (vcpu.budget, vcpu.period);
+    time_of(vcpu.policy, vcpu.weight, promise, vcpu.pool)
+}
+
+fn time_of(policy: u16, weight: u16, (budget, period): (u64, u64), pool: u32) -> Time<u32> {
+    if policy == CpuPolicy::Server as u16 {
         Time::Rt {
-            budget_ns: vcpu.budget,
-            period_ns: vcpu.period,
+            budget_ns: budget,
+            period_ns: period,
         }
-    } else if vcpu.policy == CpuPolicy::Fair as u16 {
+    } else if policy == CpuPolicy::Fair as u16 {
         Time::Fair {
-            weight: vcpu.weight,
-            cap: Cap::of(vcpu.budget, vcpu.period),
-            pool: vcpu.pool,
+            weight,
+            cap: Cap::of(budget, period),
+            pool,
         }
     } else {
         Time::Pinned
+    }
+}
+
+/// Who serves virtio devices, if VMs have some.
+fn service(plan: &Plan) -> Option<Service> {
+    let backend = plan.backends().first()?;
+    let thread = plan.service_threads().first()?;
+    let cpu = plan.pcpus.get(usize::from(thread.pcpu));
+    let promise = (thread.budget, thread.period);
+    Some(Service {
+        vm: name_of(plan, backend.vm),
+        cpu: cpu.map(|cpu| Hex(cpu.mpidr)),
+        thread: time_of(thread.policy, thread.weight, promise, 0),
+        page_pool_pages: thread.pages,
+    })
+}
+
+/// A virtio device.
+fn virtio(device: &VirtioDevice) -> Virtio {
+    let config = device.config.iter().take(device.config_bytes.into());
+    Virtio {
+        kind: device.id,
+        name: device.unit,
+        ipa: Hex(device.ipa),
+        vintid: device.vintid,
+        config: config.map(|byte| format!("{byte:02x}")).collect(),
     }
 }
 
@@ -298,7 +357,9 @@ fn region(region: &Region) -> Mapped<'static> {
     } else if region.kind == RegionKind::Gicv as u16 {
         "CPU interface".to_owned()
     } else {
-        format!("device at {:#x}", region.pa)
+        let registers = region.kind == RegionKind::VirtioRegisters as u16;
+        let at = if registers { region.ipa } else { region.pa };
+        format!("device at {at:#x}")
     };
     Mapped {
         what: what.into(),

@@ -23,7 +23,7 @@ const ECHOES: [&str; 8] = [
     "vcpus",
 ];
 /// Lists, and the keys by which their entries are known.
-const LISTS: [(&str, &[&str]); 10] = [
+const LISTS: [(&str, &[&str]); 11] = [
     ("memory", &["pa"]),
     ("vms", &["name"]),
     ("cpus", &["cpu"]),
@@ -34,6 +34,7 @@ const LISTS: [(&str, &[&str]); 10] = [
     ("deviations", &["stated"]),
     ("doorbells", &["name"]),
     ("quiets", &["device", "pa"]),
+    ("virtio", &["kind", "name"]),
 ];
 
 /// One difference. A value that is only in one plan has none on the other side.
@@ -67,6 +68,7 @@ pub fn compare(name: &str, old: &Value, new: &Value) -> Differences {
         "board",
         "cpus",
         "vms",
+        "service",
         "doorbells",
         "image",
     ] {
@@ -258,6 +260,9 @@ fn said(key: &str) -> String {
         ("ipa", "IPA"),
         ("pa", "PA"),
         ("mpidr", "MPIDR"),
+        ("mac", "MAC"),
+        ("vlan", "VLAN"),
+        ("vm", "VM"),
         ("cpu", "CPU"),
         ("cpus", "CPUs"),
         ("spis", "SPIs"),

@@ -1,6 +1,6 @@
 //! A plan as JSON.
 
-use bulkhead_abi::plan::{DeviceKind, PCPU_PAGES, VCPU_PAGES, VM_PAGES};
+use bulkhead_abi::plan::{DeviceKind, PCPU_PAGES, VCPU_PAGES, VIRTIO_PAGES, VM_PAGES};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 use serde::Serialize;
@@ -9,8 +9,9 @@ use serde_json::{Value, json as value};
 use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, class_name};
 
 use super::document::{Again, Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
+use super::virtio::{self, Service};
 use super::{access, el2_bytes, memory_map, profile_name, profile_why};
-use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, usage};
+use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, usage};
 
 /// The plan as JSON.
 pub fn json(planned: &Planned) -> Value {
@@ -44,7 +45,10 @@ pub fn json(planned: &Planned) -> Value {
             .iter()
             .map(|cpu| Cpu::of(planned, cpu))
             .collect(),
-        vms: planned.vms.iter().map(Vm::of).collect(),
+        vms: (0..planned.vms.len())
+            .map(|vm| Vm::of(planned, vm))
+            .collect(),
+        service: Service::of(planned),
         doorbells: planned
             .doorbells
             .iter()
@@ -77,6 +81,7 @@ pub fn json(planned: &Planned) -> Value {
                 cpu_pages: PCPU_PAGES,
                 vcpu_pages: VCPU_PAGES,
                 vm_pages: VM_PAGES,
+                virtio_pages: VIRTIO_PAGES,
             },
         },
     })
@@ -89,6 +94,7 @@ struct Document<'a> {
     board: Board<'a>,
     cpus: Vec<Cpu<'a>>,
     vms: Vec<Vm<'a>>,
+    service: Option<Service<'a>>,
     doorbells: Vec<Doorbell<'a>>,
     memory: Vec<Owned<'a>>,
     image: Image,
@@ -146,6 +152,7 @@ struct PagePool {
     cpu_pages: u32,
     vcpu_pages: u32,
     vm_pages: u32,
+    virtio_pages: u32,
 }
 
 #[derive(Serialize)]
@@ -181,6 +188,8 @@ struct Cpu<'a> {
     mpidr: Hex,
     vcpus: Vec<Vcpu<'a>>,
     service: bool,
+    /// Whether the service thread runs there.
+    thread: bool,
     call_spi: u16,
     usage: Usage<'a>,
 }
@@ -195,6 +204,7 @@ impl<'a> Cpu<'a> {
                 .map(|&(vm, number)| Vcpu::of(planned, vm, number))
                 .collect(),
             service: cpu.service,
+            thread: cpu.thread.is_some(),
             call_spi: cpu.call_spi,
             usage: Usage::of(planned, cpu),
         }
@@ -211,6 +221,13 @@ impl<'a> Vcpu<'a> {
     fn of(planned: &'a Planned, vm: usize, vcpu: usize) -> Self {
         let vm = &planned.vms[vm].name;
         Self { vm, vcpu }
+    }
+
+    fn that(planned: &'a Planned, of: Runs) -> Option<Self> {
+        match of {
+            Runs::Vcpu { vm, vcpu } => Some(Self::of(planned, vm, vcpu)),
+            Runs::Thread => None,
+        }
     }
 }
 
@@ -229,7 +246,7 @@ impl<'a> Usage<'a> {
     fn of(planned: &'a Planned, cpu: &PlannedCpu) -> Self {
         let usage = usage(cpu, &planned.times());
         let servers = usage.servers.iter().map(|server| Server {
-            vcpu: Vcpu::of(planned, server.vm, server.vcpu),
+            vcpu: Vcpu::that(planned, server.of),
             budget_ns: server.promise.budget,
             period_ns: server.promise.period,
             need_ns: server.bound.need,
@@ -237,7 +254,7 @@ impl<'a> Usage<'a> {
             load_ppm: server.bound.load,
         });
         let fair = usage.shares.iter().map(|share| Share {
-            vcpu: Vcpu::of(planned, share.vm, share.vcpu),
+            vcpu: Vcpu::that(planned, share.of),
             weight: share.weight,
             least_ppm: share.least,
             cap_ppm: share.cap,
@@ -255,7 +272,8 @@ impl<'a> Usage<'a> {
 
 #[derive(Serialize)]
 struct Server<'a> {
-    vcpu: Vcpu<'a>,
+    /// None: the service thread's.
+    vcpu: Option<Vcpu<'a>>,
     budget_ns: u64,
     period_ns: u64,
     need_ns: u64,
@@ -263,10 +281,11 @@ struct Server<'a> {
     load_ppm: u64,
 }
 
-/// Share of a fair vCPU.
+/// Share of a fair vCPU, or of the service thread.
 #[derive(Serialize)]
 struct Share<'a> {
-    vcpu: Vcpu<'a>,
+    /// None: the service thread's.
+    vcpu: Option<Vcpu<'a>>,
     weight: u16,
     least_ppm: u64,
     cap_ppm: Option<u64>,
@@ -300,6 +319,9 @@ struct Vm<'a> {
     payloads: Vec<Payload>,
     interrupts: Vec<Interrupt<'a>>,
     quiets: Vec<Quiet<'a>>,
+    virtio: Vec<virtio::Device<'a>>,
+    /// Whether the planner has added it.
+    added: bool,
 }
 
 /// Share of its CPU that each vCPU of a VM may use, and the reason.
@@ -336,7 +358,8 @@ struct Interrupt<'a> {
 }
 
 impl<'a> Vm<'a> {
-    fn of(vm: &'a PlannedVm) -> Self {
+    fn of(planned: &'a Planned, index: usize) -> Self {
+        let vm = &planned.vms[index];
         let sdei = vm.reclaim == Reclaim::Sdei;
         let chosen = vm
             .gppt
@@ -383,6 +406,8 @@ impl<'a> Vm<'a> {
             payloads: payloads(vm),
             interrupts: interrupts(vm),
             quiets: quiets(vm),
+            virtio: virtio::devices(planned, index),
+            added: planned.io.as_ref().is_some_and(|io| io.vm == index),
         }
     }
 }

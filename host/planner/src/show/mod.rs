@@ -6,6 +6,7 @@ mod document;
 mod json;
 mod page;
 mod text;
+mod virtio;
 
 pub use diff::{Change, Differences, compare};
 pub use json::json;
@@ -58,6 +59,7 @@ fn memory_map(planned: &Planned) -> Vec<Owned> {
             }
             let what = match mapped.what.as_str() {
                 "RAM" => format!("RAM of {}", vm.name),
+                name if name.starts_with("disk ") => name.to_owned(),
                 name => format!("shared: {name}"),
             };
             map.push(Owned {

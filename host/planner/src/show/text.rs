@@ -8,10 +8,11 @@ use bulkhead_core::sched::bound::Costs;
 
 use bulkhead_model::describe::{CpuTime, Duration, Size, class_name};
 
+use super::virtio;
 use super::{
     access, count, cpus, crash, el2_bytes, memory_map, profile_name, profile_why, reset, vcpu_name,
 };
-use crate::{Planned, PlannedCpu, PlannedVm, Share, percent, usage};
+use crate::{Planned, PlannedCpu, PlannedVm, Runs, Share, percent, usage};
 
 /// The plan as text.
 pub fn text(planned: &Planned) -> String {
@@ -42,7 +43,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     }
     writeln!(out, "\nCPUs")?;
     for cpu in &planned.cpus {
-        let runs = who(planned, &cpu.vcpus);
+        let runs = who(planned, cpu);
         let service = if cpu.service {
             ", drains the console"
         } else {
@@ -79,8 +80,9 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         write_interrupts(planned, vm, out)?;
         for mapped in &vm.regions {
             let region = &mapped.region;
-            // The page of stolen time is EL2's, wherever the image lies.
-            let pa = if region.kind == RegionKind::StolenTime as u16 {
+            // Such pages are EL2's, wherever the image lies.
+            let of_pool = [RegionKind::StolenTime, RegionKind::VirtioRegisters];
+            let pa = if of_pool.map(|kind| kind as u16).contains(&region.kind) {
                 format!("{:<14}", "of EL2's pool")
             } else {
                 format!("PA {:#011x}", region.pa)
@@ -116,6 +118,7 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         }
         write_services(vm, out)?;
         write_doorbells(planned, index, out)?;
+        virtio::write(planned, index, out)?;
         writeln!(
             out,
             "  costs      {} of stage-2 tables, {VM_PAGES} of shared state; {} SPIs in its vGIC",
@@ -190,12 +193,24 @@ fn write_list(planned: &Planned, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// Names of vCPUs: of VMs with one, that of the VM.
-fn who(planned: &Planned, vcpus: &[(usize, usize)]) -> String {
-    let names: Vec<String> = vcpus
-        .iter()
-        .map(|&(vm, number)| vcpu_name(planned, vm, number))
-        .collect();
+/// Who runs on a CPU at first: vCPUs, by the names of their VMs where these have one, and the service thread.
+fn who(planned: &Planned, cpu: &PlannedCpu) -> String {
+    let vcpus = cpu.vcpus.iter();
+    let vcpus = vcpus.map(|&(vm, number)| vcpu_name(planned, vm, number));
+    let thread = cpu.thread.map(|_| runs_name(planned, Runs::Thread));
+    listed(vcpus.chain(thread).collect())
+}
+
+/// Name of what runs on a CPU.
+fn runs_name(planned: &Planned, of: Runs) -> String {
+    match of {
+        Runs::Vcpu { vm, vcpu } => vcpu_name(planned, vm, vcpu),
+        Runs::Thread => "the service thread".to_owned(),
+    }
+}
+
+/// Names in a sentence.
+fn listed(names: Vec<String>) -> String {
     match names.split_last() {
         None => "nobody".to_owned(),
         Some((last, [])) => last.clone(),
@@ -210,7 +225,7 @@ fn write_usage(planned: &Planned, cpu: &PlannedCpu, out: &mut String) -> std::fm
         writeln!(
             out,
             "         server  {}: {} in each {}, needs {} with two switches of {}; at most {} without",
-            vcpu_name(planned, server.vm, server.vcpu),
+            runs_name(planned, server.of),
             Duration(server.promise.budget),
             Duration(server.promise.period),
             Duration(server.bound.need),
@@ -256,14 +271,14 @@ fn write_share(
     let Some(share) = alike.first() else {
         return Ok(());
     };
-    let vcpus: Vec<_> = alike.iter().map(|share| (share.vm, share.vcpu)).collect();
+    let names = alike.iter().map(|share| runs_name(planned, share.of));
     let cap = share.cap.map_or(String::new(), |cap| {
         format!(", never more than {} of the CPU", percent(cap))
     });
     writeln!(
         out,
         "         fair    {}: {each}weight {}, {} while all others here want theirs{cap}",
-        who(planned, &vcpus),
+        listed(names.collect()),
         share.weight,
         percent(share.least)
     )

@@ -114,8 +114,10 @@ function memoryMap() {
 // What the vCPUs of a CPU get of it, in millionths.
 function slices(cpu) {
   const { servers, fair } = cpu.usage;
-  return cpu.vcpus.map(({ vm, vcpu }) => {
-    const same = (entry) => entry.vcpu.vm === vm && entry.vcpu.vcpu === vcpu;
+  const thread = cpu.thread ? [{ vm: null, vcpu: null }] : [];
+  return [...cpu.vcpus, ...thread].map(({ vm, vcpu }) => {
+    // The service thread has neither.
+    const same = (entry) => vm === null ? !entry.vcpu : entry.vcpu?.vm === vm && entry.vcpu.vcpu === vcpu;
     const server = servers.find(same), share = fair.find(same);
     if (server) return { vm, vcpu, ppm: Math.round(server.need_ns / server.period_ns * 1e6),
       how: `${time(server.budget_ns)} in each ${time(server.period_ns)}`,
@@ -132,11 +134,11 @@ function cpuMap() {
     const title = el(".line", el("h3", `CPU ${index}`), el("code.soft", `MPIDR ${mpidr}`));
     if (!cpu) return el(".card.unused", title, el("p", "nobody's: EL2 does not start it"));
     const own = slices(cpu);
-    const name = ({ vm, vcpu }) => (vms.get(vm).cpus.length > 1 ? ` vCPU ${vcpu}` : "");
-    const tip = (slice) => `${slice.vm}${name(slice)}: ${slice.how}\n${slice.more}`;
-    return el(".card", { "data-name": own.map((slice) => slice.vm).join(" ") }, title,
+    const name = ({ vm, vcpu }) => (vm !== null && vms.get(vm).cpus.length > 1 ? ` vCPU ${vcpu}` : "");
+    const tip = (slice) => `${slice.vm ?? "EL2's service thread"}${name(slice)}: ${slice.how}\n${slice.more}`;
+    return el(".card", { "data-name": own.map((slice) => slice.vm ?? "").join(" ") }, title,
       el(".bar", own.map((slice) => el(".part", { style: `flex:0 1 ${slice.ppm / 10000}%`, tip: tip(slice), ...owned([slice.vm]) })), el(".rest")),
-      el("ul", own.map((slice) => el("li", { tip: tip(slice) }, el("span", vmName(slice.vm), name(slice)), el("span.soft", slice.how)))),
+      el("ul", own.map((slice) => el("li", { tip: tip(slice) }, el("span", slice.vm === null ? "service thread" : vmName(slice.vm), name(slice)), el("span.soft", slice.how)))),
       cpu.usage.servers.length > 0 && el("p.soft", `servers take ${percent(cpu.usage.servers_ppm)}`),
       cpu.service && el("p.soft", "drains the console"));
   });
@@ -165,7 +167,7 @@ function space(vm) {
   const row = (name, at, words, right, more, tip) => rows.push({ at, name, node: el(`.row${name}`, tip && { tip },
     el("code", hex(at)), el("span", words), el("code", right), more && el("small", more)) });
   for (const region of vm.regions) {
-    const stolen = region.what === "stolen time";
+    const stolen = region.what === "stolen time" || region.what.startsWith("registers of ");
     row(".mem", number(region.ipa), region.what, `${region.access} ${size(region.size)}`,
       stolen ? "a page of EL2's pool" : `at PA ${hex(number(region.pa))}`,
       `${region.what}\nIPA ${hex(number(region.ipa))} to ${hex(number(region.ipa) + region.size)}` +
@@ -189,6 +191,7 @@ function vmCard(vm, index) {
   const fact = (name, words, why) => words && [el("dt", name), el("dd", why ? { tip: why } : {}, words)];
   return el(".card", { ...owned([vm.name]), "data-name": vm.name, id: `vm-${vm.name}` },
     el(".line", el("h3", vmName(vm.name)), el("span.badge", vm.class),
+      vm.added && el("span.badge", { tip: "for disks and networks of other VMs" }, "added by the planner"),
       badges.has(vm.name) && el(`span.badge.${badges.get(vm.name)}`, badges.get(vm.name))),
     el("dl",
       fact("memory", size(ram)),
@@ -198,6 +201,8 @@ function vmCard(vm, index) {
       vm.reclaim && fact("reclaim", vm.reclaim),
       vm.ptimer === "own" && fact("timer", "the physical timer is its own"),
       vm.time === "stops" && fact("time", "stands still while it is paused"),
+      vm.virtio.map((device) => fact(device.kind, [device.name, device.kind === "disk" ? `, ${size(device.size)}` : `, ${device.mac}`,
+        device.vlan && `, VLAN ${device.vlan}`], `virtio, INTID ${device.vintid}; served by ${plan.service?.vm}`)),
       fact("crash", CRASH[vm.crash.policy](vm.crash)),
       plan.vms.length > 9 && fact("keys", `Ctrl-T ${key(index)}`, "gives it the input; in the monitor without Ctrl-T"),
       vm.events !== null && fact("events", `told of crashes of others by INTID ${vm.events}`),
@@ -226,6 +231,10 @@ function interrupts() {
       rows.push({ at: irq.pintid, vm: vm.name, cells: [String(irq.pintid), vmName(vm.name), String(irq.vintid), irq.edge ? "edge" : "level", irq.device] });
     for (const device of vm.emulated)
       rows.push({ at: 1e6, vm: vm.name, cells: [none(), vmName(vm.name), String(device.vintid), "level", `emulated ${KINDS[device.kind] ?? device.kind}`] });
+    for (const device of vm.virtio)
+      rows.push({ at: 1e6, vm: vm.name, cells: [none(), vmName(vm.name), String(device.vintid), "edge", `virtio: ${device.kind} ${device.name}`] });
+    if (vm.added)
+      rows.push({ at: 1e6, vm: vm.name, cells: [none(), vmName(vm.name), String(plan.service.vintid), "edge", "devices that it serves have something to do"] });
     if (vm.events !== null)
       rows.push({ at: 1e6, vm: vm.name, cells: [none(), vmName(vm.name), String(vm.events), "edge", "crashes of other VMs"] });
   }
@@ -246,18 +255,29 @@ function together() {
   });
   const bells = plan.doorbells.map((bell) => ({ "data-name": `${bell.from} ${bell.to}`, cells: [bell.name, "doorbell",
     `once in ${time(bell.apart_ns)}`, [vmName(bell.from), " → ", vmName(bell.to), el("span.soft", bell.physical ? " without an exit" : " by an exit")]] }));
-  if (!shared.length && !bells.length) return null;
+  const cards = plan.vms.flatMap((vm) => vm.virtio.filter((device) => device.kind === "network").map((device) => ({ vm: vm.name, ...device })));
+  const among = (card) => card.vlan ? `${card.name}, VLAN ${card.vlan}` : card.name;
+  const networks = [...new Set(cards.map(among))].map((network) => {
+    const members = cards.filter((card) => among(card) === network);
+    return { "data-name": members.map((card) => card.vm).join(" "), cells: [network, "network", many(members.length, "card"),
+      members.map((card, index) => [index > 0 && ", ", vmName(card.vm), " ", el("code.soft", card.mac)])] };
+  });
+  if (!shared.length && !bells.length && !networks.length) return null;
   return section("together", "Shared between VMs", "Nothing else is reachable for more than one of them",
-    el(".card", table(["name", "kind", "size or rate", "who"], [...shared, ...bells])));
+    el(".card", table(["name", "kind", "size or rate", "who"], [...shared, ...bells, ...networks])));
 }
 function costs() {
   const rows = plan.vms.map((vm) => ({ vm: vm.name, pages: pagesOf(vm) })).sort((a, b) => b.pages - a.pages);
   const most = Math.max(1, ...rows.map((row) => row.pages));
   const own = plan.image.el2_bytes - plan.image.pool_pages * PAGE;
   const fixed = plan.cpus.length * pagePool.cpu_pages;
+  const devices = plan.vms.flatMap((vm) => vm.virtio).length;
+  const service = plan.service && plan.service.pool_pages + pagePool.vcpu_pages + devices * pagePool.virtio_pages;
   const lines = [
     { cells: ["EL2 and the plan", size(own), el("span.soft", `profile ${plan.image.profile}: ${plan.image.profile_why}`)] },
     { cells: [many(plan.cpus.length, "CPU"), size(fixed * PAGE), el("span.soft", `${pagePool.cpu_pages} pages for each`)] },
+    ...(service ? [{ cells: ["service thread", size(service * PAGE),
+      el("span.soft", `and ${pagePool.virtio_pages} pages for each of ${many(devices, "virtio device")}`)] }] : []),
     ...rows.map((row) => ({ ...owned([row.vm]), "data-name": row.vm, cells: [vmName(row.vm), size(row.pages * PAGE),
       el("span.meter", { style: `width:${(row.pages / most) * 90}%` })] })),
   ];

@@ -1,0 +1,186 @@
+//! Virtio devices in a plan, and who serves them.
+
+use std::fmt::Write;
+
+use bulkhead_model::describe::{CpuTime, Duration, Size};
+use serde::Serialize;
+
+use super::count;
+use super::document::{Cap, Hex, Time};
+use crate::{DeviceUse, Planned, PlannedDevice};
+
+/// CPUs to which a service thread may be moved.
+const STAYS: &[usize] = &[];
+
+/// Writes the virtio devices of a VM, or what the service VM serves.
+pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt::Result {
+    let Some(io) = &planned.io else {
+        return Ok(());
+    };
+    for device in io.of_vm(vm) {
+        let place = format!("IPA {:#x}, INTID {}", device.ipa, device.intid);
+        match &device.use_ {
+            DeviceUse::Disk { name, size, .. } => {
+                writeln!(out, "  disk       {name}: {}, {place}", Size(*size))?;
+            }
+            DeviceUse::Card {
+                network, vlan, mac, ..
+            } => {
+                let vlan = vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
+                writeln!(out, "  network    {network}{vlan}: {mac}, {place}")?;
+            }
+        }
+    }
+    if io.vm != vm {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "  added      by the planner, for disks and networks of other VMs; told by INTID {}, tells by the page at IPA {:#x}",
+        io.intid, io.bell
+    )?;
+    for device in &io.devices {
+        writeln!(
+            out,
+            "  serves     {} of {}, by a window of {} at IPA {:#x}",
+            device.use_.called(),
+            planned.vms[device.vm].name,
+            Size(device.window_size),
+            device.window
+        )?;
+    }
+    let time = match io.time {
+        CpuTime::Server { budget, period } => {
+            format!(
+                "a server of {} in each {}",
+                Duration(budget),
+                Duration(period)
+            )
+        }
+        CpuTime::Fair { weight, .. } => format!("fair with weight {weight}"),
+        CpuTime::Pinned => "pinned".to_owned(),
+    };
+    writeln!(
+        out,
+        "  thread     EL2's service thread moves the data: on CPU {}, {time} ({}), {} of pool",
+        io.cpu,
+        io.time_why,
+        count(io.pages as usize, "page")
+    )
+}
+
+/// Who serves virtio devices.
+#[derive(Serialize)]
+pub(super) struct Service<'a> {
+    vm: &'a str,
+    cpu: usize,
+    thread: Thread<'a>,
+    vintid: u32,
+    news: Hex,
+    bell: Hex,
+    #[serde(rename = "pool_pages")]
+    page_pool_pages: u32,
+}
+
+/// CPU time of the service thread, and the reason.
+#[derive(Serialize)]
+struct Thread<'a> {
+    #[serde(flatten)]
+    time: Time<&'static [usize]>,
+    why: &'a str,
+}
+
+impl<'a> Service<'a> {
+    /// None, if no VM has a virtio device.
+    pub fn of(planned: &'a Planned) -> Option<Self> {
+        let io = planned.io.as_ref()?;
+        Some(Self {
+            vm: &planned.vms[io.vm].name,
+            cpu: io.cpu,
+            thread: Thread {
+                time: thread_time(io.time),
+                why: &io.time_why,
+            },
+            vintid: io.intid,
+            news: Hex(io.news),
+            bell: Hex(io.bell),
+            page_pool_pages: io.pages,
+        })
+    }
+}
+
+/// The CPU time of a service thread.
+pub(super) fn thread_time(time: CpuTime) -> Time<&'static [usize]> {
+    match time {
+        CpuTime::Pinned => Time::Pinned,
+        CpuTime::Server { budget, period } => Time::Rt {
+            budget_ns: budget,
+            period_ns: period,
+        },
+        CpuTime::Fair {
+            weight,
+            quota,
+            period,
+        } => Time::Fair {
+            weight,
+            cap: Cap::of(quota, period),
+            pool: STAYS,
+        },
+    }
+}
+
+/// A virtio device of a VM.
+#[derive(Serialize)]
+pub(super) struct Device<'a> {
+    kind: &'static str,
+    /// Of the disk, or of the network.
+    name: &'a str,
+    unit: u16,
+    ipa: Hex,
+    vintid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mac: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vlan: Option<u16>,
+    window: Window,
+}
+
+/// Memory of the service VM, by which a device is served.
+#[derive(Serialize)]
+struct Window {
+    ipa: Hex,
+    size: u64,
+}
+
+/// The virtio devices of a VM.
+pub(super) fn devices(planned: &Planned, vm: usize) -> Vec<Device<'_>> {
+    let io = planned.io.iter();
+    io.flat_map(|io| io.of_vm(vm)).map(Device::of).collect()
+}
+
+impl<'a> Device<'a> {
+    fn of(device: &'a PlannedDevice) -> Self {
+        let (kind, name, size, mac, vlan) = match &device.use_ {
+            DeviceUse::Disk { name, size, .. } => ("disk", name, Some(*size), None, None),
+            DeviceUse::Card {
+                network, vlan, mac, ..
+            } => ("network", network, None, Some(mac.to_string()), *vlan),
+        };
+        Self {
+            kind,
+            name,
+            unit: device.unit,
+            ipa: Hex(device.ipa),
+            vintid: device.intid,
+            size,
+            mac,
+            vlan,
+            window: Window {
+                ipa: Hex(device.window),
+                size: device.window_size,
+            },
+        }
+    }
+}
