@@ -15,6 +15,23 @@ const FREE_LEAF: u64 = 3 << 6 | 1 << 10 | 1 << 51 | 3 << 53 | 15 << 55;
 /// Bits of a table descriptor that may: permissions of the tables below, and ignored ones.
 const FREE_TABLE: u64 = 0xfff << 51 | 0x3ff << 2;
 
+/// Where the maps of service threads begin in EL2's address space (`core::virtio::pages`).
+const SHARED: u64 = 0x20_4000_0000;
+
+/// How a store reaches memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Through the caches.
+    Cached,
+    /// Past them, with the MMU off.
+    Past,
+    /// Past them, by the attributes of the mapping.
+    Uncached,
+    /// Through the caches, to memory that a VM shares with a device: its driver looks at it through the caches, too, so that
+    /// nothing is to be cleaned.
+    Shared,
+}
+
 impl Model {
     /// EL2 has loaded or stored.
     pub fn access(&mut self, at: At, va: u64, access: &Access, machine: &dyn Machine) {
@@ -48,7 +65,10 @@ impl Model {
                     posted.read_back |= pa.wrapping_sub(frame.base) < frame.size;
                 }
             }
-            (false, true) => self.store(at, pa, &access.bytes[..access.size], machine),
+            (false, true) => {
+                let way = self.way(at, va);
+                self.store(at, (pa, way), &access.bytes[..access.size], machine);
+            }
             (false, false) => self.load(at, pa),
         }
     }
@@ -196,8 +216,31 @@ impl Model {
         }
     }
 
+    /// How a store to `va` reaches memory.
+    fn way(&self, at: At, va: u64) -> Way {
+        let cpu = &self.cpus[at.cpu];
+        if !cpu.translates() {
+            return Way::Past;
+        }
+        if va >= SHARED {
+            return Way::Shared;
+        }
+        let own = (Stage::El2, cpu.root());
+        let mut roots = self.roots.iter();
+        match roots.find(|root| (root.stage, root.pa) == own) {
+            Some(root) if root.is_uncached(va) => Way::Uncached,
+            _ => Way::Cached,
+        }
+    }
+
     /// A store to the RAM of the board.
-    pub(crate) fn store(&mut self, at: At, pa: u64, bytes: &[u8], machine: &dyn Machine) {
+    pub(crate) fn store(
+        &mut self,
+        at: At,
+        (pa, way): (u64, Way),
+        bytes: &[u8],
+        machine: &dyn Machine,
+    ) {
         let store = self.cpus[at.cpu].store(at.cpu, at.pc);
         if !self.stale.is_empty() {
             self.check_reuse(at, pa);
@@ -210,7 +253,7 @@ impl Model {
         let end = pa + bytes.len() as u64;
         let mut line = pa & !(LINE - 1);
         while line < end {
-            self.write_line(at, line, store);
+            self.write_line(at, (line, way), store);
             line += LINE;
         }
         let mut word = pa & !7;
@@ -228,8 +271,13 @@ impl Model {
         }
     }
 
-    fn write_line(&mut self, at: At, pa: u64, store: Store) {
-        let through = self.cpus[at.cpu].translates();
+    fn write_line(&mut self, at: At, (pa, way): (u64, Way), store: Store) {
+        let through = match way {
+            Way::Cached => true,
+            Way::Past => false,
+            Way::Shared => return,
+            Way::Uncached => return self.write_uncached(at, pa),
+        };
         let new = if through {
             CacheLine::Dirty(store)
         } else {
@@ -262,6 +310,19 @@ impl Model {
             for root in self.roots.iter_mut().filter(maps) {
                 root.suspects.push(pa);
             }
+        }
+    }
+
+    /// What is written past the caches by its attributes is where a guest looks for it, unless a cache has the line, too.
+    fn write_uncached(&mut self, at: At, pa: u64) {
+        if let CacheLine::Dirty(before) | CacheLine::Cleaning { store: before, .. } =
+            self.memory.line(pa)
+        {
+            let what = format!(
+                "writes {pa:#x}, mapped as not cacheable; a cache may still write back what was stored at pc {:#x}",
+                before.pc
+            );
+            self.report(at, Rule::PastCaches, what);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use bulkhead_plugin::api::Access;
 
-use crate::access::address;
+use crate::access::{Way, address};
 use crate::cpu::{Issued, Pending, ROOT};
 use crate::decode::{Barrier, Dc, Entries, Op, Register, Scope, Tlbi};
 use crate::memory::{CacheLine, LINE, PAGE, Store};
@@ -339,7 +339,7 @@ impl Model {
         };
         let pa = pa & !(LINE - 1);
         if dc == Dc::Zero {
-            self.store(at, pa, &[0; LINE as usize], machine);
+            self.store(at, (pa, Way::Cached), &[0; LINE as usize], machine);
             return;
         }
         let by = at.cpu as u8;

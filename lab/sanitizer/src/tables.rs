@@ -86,7 +86,12 @@ pub struct Leaf {
     pub normal: bool,
     /// Instructions may be fetched.
     pub executable: bool,
+    /// Normal memory that is not cacheable; known of EL2's own stage 1 only, by the index in MAIR_EL2 that EL2 has for it.
+    pub uncached: bool,
 }
+
+/// The index in MAIR_EL2 that EL2 has for memory that is not cacheable (`boot.s`).
+const UNCACHED: u64 = 2;
 
 impl Leaf {
     fn new(stage: Stage, descriptor: u64, input: u64, level: u8) -> Self {
@@ -102,6 +107,7 @@ impl Leaf {
             size,
             normal,
             executable,
+            uncached: matches!(stage, Stage::El2) && descriptor >> 2 & 7 == UNCACHED,
         }
     }
 
@@ -182,6 +188,11 @@ impl Root {
     /// The output address of an input address.
     pub fn translate(&self, address: u64) -> Option<u64> {
         find(&self.inputs, address, |leaf| leaf.input).map(|leaf| leaf.translate(address))
+    }
+
+    /// Whether an input address is mapped as memory that is not cacheable.
+    pub fn is_uncached(&self, address: u64) -> bool {
+        find(&self.inputs, address, |leaf| leaf.input).is_some_and(|leaf| leaf.uncached)
     }
 
     /// The range that maps a physical address.
@@ -292,7 +303,8 @@ impl Walk {
         if let Some(last) = self.leaves.last_mut() {
             let joins = last.input + last.size == leaf.input
                 && last.output + last.size == leaf.output
-                && (last.normal, last.executable) == (leaf.normal, leaf.executable);
+                && (last.normal, last.executable, last.uncached)
+                    == (leaf.normal, leaf.executable, leaf.uncached);
             if joins {
                 last.size += leaf.size;
                 return;

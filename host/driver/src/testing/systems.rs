@@ -85,12 +85,13 @@ pub fn tests(root: &Path) -> Result<Vec<Test>, Failure> {
 }
 
 /// Folders of `tests/` that have scenarios, by subject. Everything else there belongs to tests of that name.
-const ROOMS: [&str; 9] = [
+const ROOMS: [&str; 10] = [
     "gic",
     "gppt",
     "smp",
     "sched",
     "devices",
+    "virtio",
     "hostile",
     "lifecycle",
     "linux",

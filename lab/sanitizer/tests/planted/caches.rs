@@ -29,6 +29,20 @@ fn a_page_is_zeroed_by_dc_zva_through_a_window_and_not_cleaned() {
 }
 
 #[test]
+fn a_line_of_a_cache_is_written_past_it_by_another_mapping() {
+    let program: Program = |machine, planted| {
+        let code = translate(&mut machine.first);
+        code.store(SECOND_BLOCK, 7);
+        if !planted {
+            code.sys(DC_CIVAC, SECOND_BLOCK).ops(&[DSB_SY]);
+        }
+        // What is written past the caches needs no clean.
+        enter(code.store(UNCACHED, 8).ops(&[DSB_SY]));
+    };
+    judge(program, &[Rule::Clean, Rule::PastCaches]);
+}
+
+#[test]
 fn a_clean_is_not_waited_for() {
     let program: Program = |machine, planted| {
         let code = translate(&mut machine.first);

@@ -36,6 +36,8 @@ pub const SECOND_BLOCK: u64 = 0x4120_0000;
 /// A mapped window of EL2, and one that is not mapped.
 pub const WINDOW: u64 = 0x4c80_0000;
 pub const CLOSED: u64 = 0x4ca0_0000;
+/// A window on [`SECOND_BLOCK`] that is not cacheable.
+pub const UNCACHED: u64 = 0x4cc0_0000;
 
 /// A block of EL2: valid, accessed, inner shareable, read and write, Normal memory.
 pub const BLOCK: u64 = 0x741;
@@ -44,7 +46,7 @@ pub const READ_ONLY: u64 = 1 << 7;
 pub const GUEST_BLOCK: u64 = 0x7fd;
 
 pub const TCR_VALUE: u64 = 0x8082_3519;
-pub const MAIR_VALUE: u64 = 0x04ff;
+pub const MAIR_VALUE: u64 = 0x4404ff;
 pub const SCTLR_VALUE: u64 = 0x30c5_183d;
 /// SCTLR_EL2.EOS
 pub const EXIT_SYNCHRONIZES: u64 = 1 << 11;
@@ -161,6 +163,10 @@ fn image(machine: &Machine) -> Vec<u8> {
         }
     }
     put(entry(WINDOW), &(FREE | BLOCK).to_le_bytes());
+    put(
+        entry(UNCACHED),
+        &(SECOND_BLOCK | BLOCK | 2 << 2).to_le_bytes(),
+    );
     put(other_entry(WINDOW), &(OTHER_FREE | BLOCK).to_le_bytes());
     put(STAGE2 + 8, &(STAGE2_LEVEL2 | 3).to_le_bytes());
     for block in [GUEST, SECOND_BLOCK] {
