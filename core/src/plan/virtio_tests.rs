@@ -148,8 +148,14 @@ fn a_backend_rings_by_a_page_of_its_own() {
 #[test]
 fn the_news_lie_in_memory_that_is_the_backends() {
     let news = Err(Invariant::BackendNews);
-    // Shared memory is not RAM of the VM; something is loaded there; behind the RAM.
-    for ipa in [0x7000_0000, 0x4000_0000, 0x4008_0000, 0x4040_0000] {
+    // Shared memory is not RAM of the VM; something is loaded there; behind the RAM; no page.
+    for ipa in [
+        0x7000_0000,
+        0x4000_0000,
+        0x4008_0000,
+        0x4040_0000,
+        0x4007_e800,
+    ] {
         assert_eq!(found(|s| s.backends[0].news = ipa), news, "{ipa:#x}");
     }
     for ipa in [0x4000_1000, 0x4007_f000, 0x4008_1000, 0x4037_a000] {
@@ -285,6 +291,12 @@ fn a_window_is_ram_of_the_backend() {
     assert_eq!(at(below(0x4037_b000)), Ok(()));
     assert_eq!(at(below(0x4037_c000)), not);
     assert_eq!(at(0x403b_c000), not);
+    // Whole pages.
+    assert_eq!(at(0x4010_0000), Ok(()));
+    assert_eq!(at(0x4010_0800), not);
+    let shorter = |more| found(|s| s.virtio[1].window_size -= more);
+    assert_eq!(shorter(0), Ok(()));
+    assert_eq!(shorter(0x800), not);
 }
 
 #[test]

@@ -92,7 +92,10 @@ impl Plan<'_> {
             let at = At::row(TableId::Pcpus, row);
             let count = number_of(self.vcpus_on(row));
             at.ensure(count <= MAX_VCPUS_PER_PCPU, Invariant::PcpuVcpus)?;
-            at.ensure(self.is_schedulable(row, None), Invariant::PcpuSchedulable)?;
+            at.ensure(
+                self.is_schedulable(row, self.promises(row)),
+                Invariant::PcpuSchedulable,
+            )?;
         }
         Ok(())
     }
@@ -109,18 +112,24 @@ impl Plan<'_> {
         known && own && pinned.all(|other| vcpu.pool & bit(usize::from(other.pcpu)) == 0)
     }
 
-    /// Whether the servers of a pCPU, which has at most the allowed number of vCPUs, keep their
-    /// promises. `thread`: that of a service thread there.
-    pub(super) fn is_schedulable(&self, pcpu: usize, thread: Option<Promise>) -> bool {
-        let servers = self
-            .vcpus_on(pcpu)
-            .filter(|(_, vcpu)| vcpu.policy == SERVER);
-        let promises = servers.map(|(_, vcpu)| Promise {
+    /// The promises of the servers among the vCPUs of a pCPU.
+    pub(super) fn promises(&self, pcpu: usize) -> impl Iterator<Item = Promise> {
+        let vcpus = self.vcpus_on(pcpu);
+        let servers = vcpus.filter(|(_, vcpu)| vcpu.policy == SERVER);
+        servers.map(|(_, vcpu)| Promise {
             budget: vcpu.budget,
             period: vcpu.period,
-        });
+        })
+    }
+
+    /// Whether the servers of a pCPU, at most the allowed number, keep their promises.
+    pub(super) fn is_schedulable(
+        &self,
+        pcpu: usize,
+        promises: impl Iterator<Item = Promise>,
+    ) -> bool {
         let drains = self.pcpus.get(pcpu).is_some_and(|row| row.service != 0);
-        worst_load(promises.chain(thread), drains).is_some_and(|load| load <= WHOLE)
+        worst_load(promises, drains).is_some_and(|load| load <= WHOLE)
     }
 
     /// Checks the interrupt modes of VMs, and everything else that requires pinned vCPUs.

@@ -72,7 +72,8 @@ impl Plan<'_> {
             let access = match region.kind {
                 RAM => region.access == ACCESS_READ | ACCESS_WRITE | ACCESS_EXECUTE,
                 DEVICE | GICV => region.access == ACCESS_READ | ACCESS_WRITE,
-                STOLEN.. => region.access == ACCESS_READ,
+                STOLEN => region.access == ACCESS_READ,
+                VIRTIO if IO => region.access == ACCESS_READ,
                 _ => region.access & !ACCESS_WRITE == ACCESS_READ,
             };
             at.ensure(access, Invariant::RegionAccess)?;

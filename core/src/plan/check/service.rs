@@ -54,7 +54,8 @@ impl Plan<'_> {
                 budget: thread.budget,
                 period: thread.period,
             });
-            let keeps = self.is_schedulable(pcpu, promise);
+            let promises = self.promises(pcpu).chain(promise);
+            let keeps = self.is_schedulable(pcpu, promises);
             at.ensure(keeps, Invariant::PcpuSchedulable)?;
         }
         Ok(())
