@@ -8,7 +8,7 @@ use bulkhead_abi::plan;
 use super::source::{Item, Kind, items};
 
 /// Names of the parts of a plan in the code, with what the compiler says about their sizes.
-const ROWS: [(&str, usize); 15] = [
+const ROWS: [(&str, usize); 19] = [
     ("Header", size_of::<plan::Header>()),
     ("Board", size_of::<plan::Board>()),
     ("Image", size_of::<plan::Image>()),
@@ -24,11 +24,18 @@ const ROWS: [(&str, usize); 15] = [
     ("Quiet", size_of::<plan::Quiet>()),
     ("Call", size_of::<plan::Call>()),
     ("Doorbell", size_of::<plan::Doorbell>()),
+    ("ServiceThread", size_of::<plan::ServiceThread>()),
+    ("Backend", size_of::<plan::Backend>()),
+    ("VirtioDevice", size_of::<plan::VirtioDevice>()),
+    ("Virtqueue", size_of::<plan::Virtqueue>()),
 ];
 
 /// The page.
 pub fn page() -> String {
-    let items = items("abi/src/plan.rs");
+    let files = ["plan.rs", "plan/build.rs", "plan/io.rs"];
+    let items: Vec<Item> = (files.iter())
+        .flat_map(|file| items(&format!("abi/src/{file}")))
+        .collect();
     let mut text = format!(
         "# Plan format\n\n\
          What the tool proves and EL2 proves again: a block of bytes, little-endian, a multiple of 8 long. The header comes first, then the \
@@ -111,6 +118,7 @@ fn bytes(kind: &str, sizes: &BTreeMap<&str, usize>) -> usize {
     if let Some((one, count)) = list.and_then(|list| list.split_once("; ")) {
         let count = match count {
             "NAME" => plan::NAME,
+            "PLAN_CONFIG" => plan::PLAN_CONFIG,
             "TABLES" => plan::TABLES,
             number => number.parse().expect("a number"),
         };

@@ -110,14 +110,19 @@ pub fn items(path: &str) -> Vec<Item> {
 fn constant(text: &str) -> Option<(String, String)> {
     let (name, rest) = text.split_once(": ")?;
     let (_, value) = rest.split_once(" = ")?;
-    Some((name.to_owned(), value.strip_suffix(';')?.to_owned()))
+    let value = value.strip_suffix(';')?.trim_start_matches("super::");
+    Some((name.to_owned(), value.to_owned()))
 }
 
 /// A comment without links to items.
 fn plain(comment: &str) -> String {
-    comment
-        .trim()
-        .replace("[`", "`")
-        .replace("`]", "`")
-        .replace('|', "\\|")
+    let mut parts = comment.trim().split("`]");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // Where the item is, for one that the file does not have.
+        let path = part.strip_prefix('(').and_then(|path| path.split_once(')'));
+        text.push('`');
+        text.push_str(path.map_or(part, |(_, behind)| behind));
+    }
+    text.replace("[`", "`").replace('|', "\\|")
 }
