@@ -24,13 +24,14 @@ const FILES: [(&str, &str); 6] = [
 const OVERLAYS: &str = "tests/fixtures/overlays/explain";
 /// Codes without examples: they need what was not built or fetched, a board that QEMU makes, or more lines than
 /// anybody would read.
-const WITHOUT_EXAMPLE: [Code; 7] = [
+const WITHOUT_EXAMPLE: [Code; 8] = [
     Code::DoorbellMany,
     Code::DoorbellSpi,
     Code::ImageAbsent,
     Code::InterruptsEvents,
     Code::MemoryImage,
     Code::PlanLarge,
+    Code::VirtioMany,
     Code::VmMany,
 ];
 /// Codes of which the right example would start QEMU.

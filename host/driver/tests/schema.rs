@@ -16,7 +16,7 @@ use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare};
 
 /// Codes that tell of something which a schema can tell, too, whatever else a description says.
-const EXPRESSIBLE: [Code; 23] = [
+const EXPRESSIBLE: [Code; 29] = [
     Code::BoardBoth,
     Code::BoardMissing,
     Code::BoardParameter,
@@ -26,9 +26,15 @@ const EXPRESSIBLE: [Code; 23] = [
     Code::CrashIncomplete,
     Code::CrashLimit,
     Code::DeviceIntid,
+    Code::DiskIncomplete,
     Code::DoorbellIncomplete,
     Code::DoorbellName,
     Code::KeyUnknown,
+    Code::NetworkIncomplete,
+    Code::NetworkName,
+    Code::NetworkVlan,
+    Code::ServiceBoth,
+    Code::ServiceIncomplete,
     Code::SharedAccess,
     Code::SharedAlone,
     Code::SharedIncomplete,
@@ -216,6 +222,17 @@ fn with(table: &str, key: &str, value: &str) -> String {
             one += &format!("console = {{ {key} = {value} }}\nrtc = {{ {key} = {value} }}\n")
         }
         "gic" => one += &format!("gic = {{ {key} = {value} }}\n"),
+        "disk" | "port" => {
+            let (list, sound) = match table {
+                "disk" => ("disks", ["name = \"a\"", "size = \"4KiB\""].as_slice()),
+                _ => ("networks", ["name = \"a\""].as_slice()),
+            };
+            let others = sound
+                .iter()
+                .filter(|line| !line.starts_with(&format!("{key} =")));
+            let others: String = others.map(|line| format!("{line}, ")).collect();
+            one += &format!("{list} = [{{ {others}{key} = {value} }}]\n");
+        }
         "crash" | "reset" => {
             let other = match key {
                 "restart" => ", within = \"60s\"",
@@ -228,12 +245,15 @@ fn with(table: &str, key: &str, value: &str) -> String {
             let sound = match table {
                 "shared" => "size = \"4KiB\"\nipa = \"0x70000000\"\nvms = { one = \"r\" }\n",
                 "doorbell" => "from = \"one\"\nto = \"two\"\n",
+                "service" if key == "budget" => "period = \"1ms\"\n",
+                "service" if key == "period" => "budget = \"1ms\"\n",
                 _ => "",
             };
             let others = sound
                 .lines()
                 .filter(|line| !line.starts_with(&format!("{key} =")));
-            let name = if table == "console" { "" } else { ".a" };
+            let named = table != "console" && table != "service";
+            let name = if named { ".a" } else { "" };
             rest = format!(
                 "[{table}{name}]\n{}\n{line}",
                 others.collect::<Vec<_>>().join("\n")

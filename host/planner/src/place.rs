@@ -188,21 +188,20 @@ fn place_shared(
         } else {
             PAGE
         };
+        let what = if shared.is_disk {
+            shared.name.value.clone()
+        } else {
+            format!("the shared memory `{}`", shared.name.value)
+        };
         let Some(span) = map.fit(shared.size.value, align) else {
             findings.push(
-                Finding::new(
-                    Code::MemoryFull,
-                    format!(
-                        "there is no room for the shared memory `{}`",
-                        shared.name.value
-                    ),
-                )
-                .at(
-                    shared.size.span.clone(),
-                    format!("{} wanted, {} free", Size(shared.size.value), free(map)),
-                )
-                .also(at_board.clone(), memory_of(map))
-                .help("give the board more `memory`, or VMs less"),
+                Finding::new(Code::MemoryFull, format!("there is no room for {what}"))
+                    .at(
+                        shared.size.span.clone(),
+                        format!("{} wanted, {} free", Size(shared.size.value), free(map)),
+                    )
+                    .also(at_board.clone(), memory_of(map))
+                    .help("give the board more `memory`, or VMs less"),
             );
             continue;
         };

@@ -127,7 +127,11 @@ pub fn plan(
         .enumerate()
         .map(|(index, guest)| {
             let own = cpus::of_vm(&cpus, index);
-            guest.into_planned(system, &system.vms[index], own, times[index])
+            let mut vm = guest.into_planned(system, &system.vms[index], own, times[index]);
+            if let Some(io) = io.as_ref().filter(|io| io.vm == index) {
+                vm.time_why = format!("added by the planner: {}", io.time_why);
+            }
+            vm
         })
         .collect();
     Ok(Planned {

@@ -14,11 +14,12 @@ use serde::{Deserialize, Serialize};
 use crate::describe::{Code, nearest};
 
 /// The texts.
-const FILES: [&str; 5] = [
+const FILES: [&str; 6] = [
     include_str!("board.toml"),
     include_str!("cpu.toml"),
     include_str!("text.toml"),
     include_str!("together.toml"),
+    include_str!("virtio.toml"),
     include_str!("vm.toml"),
 ];
 

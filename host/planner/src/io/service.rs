@@ -197,8 +197,9 @@ pub(crate) fn choose(
     // Of a VM that is spared the switching because nobody else is there.
     let alone = |(vm, _): &(usize, usize)| times[*vm] == CpuTime::Pinned;
     let may = |cpu: usize| {
-        let vcpus = taken.get(cpu).map_or(&[][..], Vec::as_slice);
-        vcpus.len() < MAX_VCPUS_PER_PCPU && !vcpus.iter().any(pinned)
+        taken
+            .get(cpu)
+            .is_some_and(|vcpus| vcpus.len() < MAX_VCPUS_PER_PCPU && !vcpus.iter().any(pinned))
     };
     let cpu = match &system.io.pcpu {
         Some(wish) => {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use bulkhead_abi::plan::{DeviceKind, PCPU_PAGES, RegionKind, VCPU_PAGES, VM_PAGES};
+use bulkhead_abi::plan::{DeviceKind, PCPU_PAGES, RegionKind, VCPU_PAGES, VIRTIO_PAGES, VM_PAGES};
 use bulkhead_core::gppt::{Kick, Mode, Reclaim};
 use bulkhead_core::sched::bound::Costs;
 
@@ -149,12 +149,16 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "\nEL2 takes {} of memory: {} and the plan, {} of pool ({} for each CPU, {} for each vCPU)",
+        "\nEL2 takes {} of memory: {} and the plan, {} of pool ({} for each CPU, {} for each vCPU{})",
         Size(el2_bytes(planned)),
         Size(planned.image.plan_offset),
         count(planned.image.page_pool_pages as usize, "page"),
         PCPU_PAGES,
-        VCPU_PAGES
+        VCPU_PAGES,
+        match planned.io {
+            Some(_) => format!(", {VIRTIO_PAGES} for each virtio device"),
+            None => String::new(),
+        }
     )?;
     writeln!(
         out,
