@@ -19,7 +19,7 @@ pub fn page() -> String {
     let reserved = words(at(&schema, "/properties/vm/propertyNames/not/enum"));
     let _ = writeln!(
         text,
-        "The file is TOML. Names of VMs, shared memory and doorbells are `{}`; {reserved} are no names of VMs. There are at most {MAX_VMS} VMs.",
+        "The file is TOML. Names of VMs, shared memory, doorbells, networks and disks are `{}`; {reserved} are no names of VMs. There are at most {MAX_VMS} VMs.",
         name.as_str().expect("a pattern").trim_matches(['^', '$'])
     );
     for table in keys::TABLES {
@@ -28,7 +28,10 @@ pub fn page() -> String {
         for rule in rules(&schema) {
             let _ = write!(text, " {rule}");
         }
-        text += "\n\n| key | value | meaning |\n| --- | --- | --- |\n";
+        text += "\n";
+        if !table.keys.is_empty() {
+            text += "\n| key | value | meaning |\n| --- | --- | --- |\n";
+        }
         for key in table.keys {
             let value = kind(&schema["properties"][key.name]);
             let meaning = key.meaning.replace('|', "\\|");
@@ -90,6 +93,7 @@ fn kind(value: &Value) -> String {
             }
         }
         Some("array") if value["items"]["type"] == "integer" => "list of numbers".to_owned(),
+        Some("array") if value["items"]["type"] == "object" => "list of tables".to_owned(),
         Some("array") => "list of texts".to_owned(),
         Some("object") if value["properties"].is_object() => "table".to_owned(),
         Some("object") => format!(
@@ -102,7 +106,13 @@ fn kind(value: &Value) -> String {
 
 /// Returns the rules for keys that go together in a table.
 fn rules(table: &Value) -> Vec<String> {
-    let known = ["required", "oneOf", "dependentSchemas", "allOf"];
+    let known = [
+        "required",
+        "oneOf",
+        "dependentRequired",
+        "dependentSchemas",
+        "allOf",
+    ];
     let others = ["type", "properties", "additionalProperties", "description"];
     for word in table
         .as_object()
@@ -110,9 +120,7 @@ fn rules(table: &Value) -> Vec<String> {
         .keys()
         .map(String::as_str)
     {
-        // `oneOf` says it already where each key needs the other.
-        let told = word == "dependentRequired" && !table["oneOf"].is_null();
-        let known = told || known.contains(&word) || others.contains(&word);
+        let known = known.contains(&word) || others.contains(&word);
         assert!(known, "a rule that the page does not know: {word}");
     }
     let mut rules = Vec::new();
@@ -123,6 +131,13 @@ fn rules(table: &Value) -> Vec<String> {
     if !table["oneOf"].is_null() {
         let has = required(&table["oneOf"]).join(" or ");
         rules.push(format!("It has either {has}."));
+    }
+    // `oneOf` says it already where each key needs the other.
+    if table["oneOf"].is_null() {
+        let pairs = table["dependentRequired"].as_object();
+        if let Some((key, others)) = pairs.and_then(|pairs| pairs.iter().next()) {
+            rules.push(format!("`{key}` goes with {}.", words(others)));
+        }
     }
     for (key, without) in table["dependentSchemas"].as_object().into_iter().flatten() {
         let without = required(&without["not"]["anyOf"]).join(" or ");

@@ -118,3 +118,6 @@ pub(super) fn plan(
         pages: 0,
     })
 }
+
+#[cfg(test)]
+mod tests;

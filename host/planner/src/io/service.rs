@@ -197,9 +197,11 @@ pub(crate) fn choose(
     // Of a VM that is spared the switching because nobody else is there.
     let alone = |(vm, _): &(usize, usize)| times[*vm] == CpuTime::Pinned;
     let may = |cpu: usize| {
-        taken
-            .get(cpu)
-            .is_some_and(|vcpus| vcpus.len() < MAX_VCPUS_PER_PCPU && !vcpus.iter().any(pinned))
+        taken.get(cpu).is_some_and(|vcpus| {
+            // One for the VM, and one for the thread.
+            let room = vcpus.len() + 2 <= MAX_VCPUS_PER_PCPU;
+            room && !vcpus.iter().any(pinned) && !hard_pool(system, cpu)
+        })
     };
     let cpu = match &system.io.pcpu {
         Some(wish) => {
@@ -227,6 +229,15 @@ pub(crate) fn choose(
         thread,
         vm,
         why,
+    })
+}
+
+/// Whether a vCPU of a hard real-time VM may be moved to a CPU.
+fn hard_pool(system: &System, cpu: usize) -> bool {
+    let mut hard = system.vms.iter();
+    hard.any(|vm| {
+        let mut pool = vm.cpu.pool.iter();
+        vm.class == Class::HardRealtime && pool.any(|wish| wish.value as usize == cpu)
     })
 }
 
@@ -300,6 +311,7 @@ fn refused(
     let why = match owner {
         Some(vm) if vm.cpu.shares() => "a hard real-time VM runs there",
         Some(_) => "a VM is pinned there",
+        None if hard_pool(system, wish.value as usize) => "a hard real-time VM may be moved there",
         None => "it has as many vCPUs as a CPU can have",
     };
     finding

@@ -1,0 +1,202 @@
+//! Devices of made-up systems.
+
+use std::collections::BTreeSet;
+
+use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, PAGE};
+use bulkhead_model::describe::{System, Text, parse};
+
+use super::device::{DISK_ALIGN, all};
+use super::*;
+
+/// A system of this name with VMs that have so many disks and cards.
+fn system(name: &str, vms: &[(usize, usize)]) -> System {
+    let mut source = "[board]\nname = \"qemu-virt\"\n".to_owned();
+    if vms.iter().any(|(_, cards)| *cards > 0) {
+        source += "[network.lan]\n";
+    }
+    for (number, (disks, cards)) in vms.iter().enumerate() {
+        let disks: String = (0..*disks)
+            .map(|disk| format!("{{ name = \"d{disk}\", size = \"{}KiB\" }}, ", 4 + 4 * disk))
+            .collect();
+        let cards = "{ name = \"lan\" }, ".repeat(*cards);
+        source += &format!(
+            "[vm.v{number}]\nmemory = \"4MiB\"\nimage = \"i\"\ndisks = [{disks}]\nnetworks = [{cards}]\n"
+        );
+    }
+    let text = Text {
+        name: format!("{name}.toml"),
+        source: source.into(),
+    };
+    let mut findings = Vec::new();
+    let system = parse(&text, &mut findings);
+    let errors: Vec<_> = findings.iter().filter(|it| it.is_error()).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    system
+}
+
+/// The devices of a system, on some CPU.
+fn devices(system: &System) -> PlannedIo {
+    let system = with_service(system);
+    let chosen = Chosen {
+        cpu: 0,
+        thread: CpuTime::Pinned,
+        vm: CpuTime::Pinned,
+        why: String::new(),
+    };
+    let mut findings = Vec::new();
+    let io = plan(&system, Some(chosen), &mut findings).expect("devices");
+    assert!(findings.is_empty(), "{findings:?}");
+    io
+}
+
+/// The addresses of the cards of a system.
+fn macs(system: &System) -> Vec<[u8; 6]> {
+    let devices = all(system, &mut Vec::new());
+    let macs = devices.iter().filter_map(|device| match &device.use_ {
+        DeviceUse::Card { mac, .. } => Some(mac.0),
+        DeviceUse::Disk { .. } => None,
+    });
+    macs.collect()
+}
+
+#[test]
+fn cards_have_addresses_of_their_own_that_stay() {
+    let one = system("one", &[(0, 3), (1, 2), (0, 1)]);
+    let first = macs(&one);
+    assert_eq!(first.len(), 6);
+    assert_eq!(first, macs(&one));
+    let other = macs(&system("other", &[(0, 3), (1, 2), (0, 1)]));
+    let both: BTreeSet<_> = first.iter().chain(&other).collect();
+    assert_eq!(both.len(), 12, "{both:x?}");
+    // Locally administered, of one station.
+    assert!(both.iter().all(|mac| mac[0] & 3 == 2), "{both:x?}");
+    // A card that comes behind changes no other.
+    assert_eq!(macs(&system("one", &[(0, 3), (1, 2), (0, 4)]))[..6], first);
+}
+
+#[test]
+fn an_address_that_the_description_has_is_made_for_nobody_else() {
+    let free = macs(&system("one", &[(0, 1), (0, 1)]));
+    let mut taken = system("one", &[(0, 1), (0, 1)]);
+    let place = taken.vms[1].ports[0].network.span.clone();
+    taken.vms[1].ports[0].mac = Some(bulkhead_model::describe::Placed {
+        value: bulkhead_model::describe::Mac(free[0]),
+        span: place,
+    });
+    let [made, stated] = macs(&taken)[..] else {
+        panic!("two cards");
+    };
+    assert_eq!(stated, free[0]);
+    assert_ne!(made, stated);
+}
+
+#[test]
+fn networks_and_vlans_are_apart_in_the_switch() {
+    let mut system = system("one", &[(0, 4)]);
+    let two = system.networks[0].clone();
+    system.networks.push(two);
+    system.networks[1].name.value = "dmz".to_owned();
+    let ports = &mut system.vms[0].ports;
+    for (port, network, vlan) in [(1, "lan", Some(5)), (2, "dmz", None), (3, "dmz", Some(5))] {
+        let span = ports[port].network.span.clone();
+        ports[port].network.value = network.to_owned();
+        ports[port].vlan = vlan.map(|value| bulkhead_model::describe::Placed { value, span });
+    }
+    let devices = all(&system, &mut Vec::new());
+    let domains = devices.iter().map(|device| match device.use_ {
+        DeviceUse::Card { domain, .. } => domain,
+        DeviceUse::Disk { .. } => panic!("a card"),
+    });
+    let domains: Vec<u16> = domains.collect();
+    assert_eq!(domains, [0, 5, 0x1000, 0x1005]);
+}
+
+#[test]
+fn windows_and_disks_are_apart_and_in_their_places() {
+    for vms in [
+        vec![(1, 0)],
+        vec![(0, 1), (0, 1)],
+        vec![(3, 2), (0, 0), (1, 1)],
+        vec![(32, 32)],
+        vec![(8, 8); 4],
+    ] {
+        let system = system("one", &vms);
+        let io = devices(&system);
+        let extended = with_service(&system);
+        let ram = (ipa::RAM, extended.vms[io.vm].memory.size.value);
+        assert_eq!(io.news + PAGE, ram.0 + ram.1, "the news is at the end");
+        assert!(io.windows() > ram.0);
+        let mut next = io.windows();
+        for (number, device) in io.devices.iter().enumerate() {
+            assert_eq!(usize::from(device.index), number);
+            assert_eq!(device.window, next, "one behind the other");
+            assert_eq!(device.window_size % PAGE, 0);
+            next += device.window_size;
+        }
+        assert_eq!(next, io.news);
+        assert!(io.devices.len() <= MAX_VIRTIO_DEVICES);
+        // By VM, and numbered by kind from 0.
+        assert!(io.devices.is_sorted_by_key(|device| device.vm));
+        for id in [1, 2] {
+            let alike = io.devices.iter().filter(|device| device.use_.id() == id);
+            assert!(alike.zip(0..).all(|(device, unit)| device.unit == unit));
+        }
+        let mut end = ram.0 + ram.1;
+        for device in &io.devices {
+            if let DeviceUse::Disk { size, memory, .. } = device.use_ {
+                assert!(memory >= end && memory % DISK_ALIGN == 0, "{memory:#x}");
+                end = memory + size;
+            }
+        }
+        let disks = extended.shared.iter().filter(|shared| shared.is_disk);
+        let disks: u64 = disks.map(|shared| shared.size.value).sum();
+        let sizes = io.devices.iter().map(|device| match device.use_ {
+            DeviceUse::Disk { size, .. } => size,
+            DeviceUse::Card { .. } => 0,
+        });
+        assert_eq!(disks, sizes.sum::<u64>());
+    }
+}
+
+#[test]
+fn the_largest_requests_fit_the_slots() {
+    let io = devices(&system("one", &[(1, 1)]));
+    for device in &io.devices {
+        for queue in device.use_.queues() {
+            let slots = |bytes: u32| bytes.div_ceil(queue.slot_bytes);
+            let wanted = slots(queue.readable) + slots(queue.writable);
+            assert!(wanted <= u32::from(queue.slots), "{queue:?}");
+        }
+    }
+}
+
+#[test]
+fn configs_are_where_drivers_look_for_them() {
+    let io = devices(&system("one", &[(2, 1)]));
+    let configs: Vec<Vec<u8>> = io.devices.iter().map(|it| it.use_.config()).collect();
+    let field = |config: &[u8], at: usize, bytes: usize| {
+        let mut word = [0; 8];
+        word[..bytes].copy_from_slice(&config[at..at + bytes]);
+        u64::from_le_bytes(word)
+    };
+    // Disks of 4 and 8 KiB: capacity in sectors, segments of a page, sectors of 512 bytes.
+    for (config, sectors) in configs.iter().zip([8, 16]) {
+        assert_eq!(field(config, 0, 8), sectors);
+        assert_eq!(field(config, 8, 4), 4096);
+        assert_eq!(field(config, 12, 4), 31);
+        assert_eq!(field(config, 20, 4), 512);
+    }
+    let card = &configs[2];
+    assert_eq!(card[..6], macs(&system("one", &[(2, 1)]))[0]);
+    assert_eq!(field(card, 10, 2), 1500);
+}
+
+#[test]
+fn a_system_without_devices_stays_as_it_is() {
+    let system = system("one", &[(0, 0), (0, 0)]);
+    assert!(matches!(
+        with_service(&system),
+        std::borrow::Cow::Borrowed(_)
+    ));
+    assert_eq!(service_vm(&system), None);
+}
