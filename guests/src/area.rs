@@ -5,7 +5,8 @@ use bulkhead_service::memory::{Memory, Outside};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// A piece of memory that others write, too. Only [`backend::find`](crate::backend::find) makes one.
+/// A piece of memory that others write, too. Only [`backend::find`](crate::backend::find) and
+/// [`Raw::new`](crate::virtio::raw::Raw::new) make one.
 #[derive(Clone, Copy, Debug)]
 pub struct Area {
     base: usize,
@@ -21,6 +22,11 @@ impl Area {
             base: range.base,
             bytes: range.size,
         })
+    }
+
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.base as u64
     }
 
     /// Where the byte `at` is, of which `bytes` are to be accessed.

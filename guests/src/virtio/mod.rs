@@ -3,6 +3,7 @@
 
 pub mod disk;
 pub mod net;
+pub mod raw;
 
 use crate::board::{Board, Device};
 use core::cell::UnsafeCell;
