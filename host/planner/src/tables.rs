@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bulkhead_abi::plan::{
     Call, CpuPolicy, Crash, Device, Doorbell, Header, IRQ_EDGE, Image, Irq, MAGIC, Memory, NAME,
     NONE, PAGE, PCPU_PAGES, Payload, Pcpu, Profile, Quiet, Region, RegionKind, Seed, TABLES, Table,
-    VCPU_PAGES, VERSION, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS, Vcpu, Vm,
+    VCPU_PAGES, VERSION, VM_BACKGROUND, VM_DETERMINISTIC, VM_OWN_PTIMER, VM_PAGES, VM_TIME_STOPS,
+    Vcpu, Vm,
 };
 use bulkhead_core::virtio::pages;
 use bulkhead_core::{plan, stage2};
@@ -325,6 +326,10 @@ fn vm(vm: u16, guest: &Guest, spec: &VmSpec, system: &System) -> Vm {
         (spec.deterministic, VM_DETERMINISTIC),
         (spec.has_own_ptimer(), VM_OWN_PTIMER),
         (spec.time_stops, VM_TIME_STOPS),
+        (
+            io::service_vm(system) == Some(usize::from(vm)),
+            VM_BACKGROUND,
+        ),
     ];
     let gic = &guest.gic;
     let (interface, _) = gic.interface;
