@@ -215,8 +215,12 @@ pub(crate) fn choose(
         None => {
             let last = (0..taken.len()).rev();
             let all = || console.into_iter().chain(last.clone());
-            let spared = all().find(|cpu| may(*cpu) && !taken[*cpu].iter().any(alone));
-            let Some(cpu) = spared.or_else(|| all().find(|cpu| may(*cpu))) else {
+            // Best where nobody loses by it; rather beside a VM that is no longer alone than beside servers.
+            let worst = |cpu: usize| {
+                let servers = taken[cpu].iter().any(|(vm, _)| is_server(times[*vm]));
+                (servers, taken[cpu].iter().any(alone))
+            };
+            let Some(cpu) = all().filter(|cpu| may(*cpu)).min_by_key(|cpu| worst(*cpu)) else {
                 findings.push(no_room(system));
                 return None;
             };
@@ -241,6 +245,10 @@ fn hard_pool(system: &System, cpu: usize) -> bool {
     })
 }
 
+const fn is_server(time: CpuTime) -> bool {
+    matches!(time, CpuTime::Server { .. })
+}
+
 /// CPU time of the thread and of the VM on a CPU with these vCPUs, and the reason for that of the thread. Where there are
 /// servers, fair ones may be left with nothing.
 fn time(
@@ -250,8 +258,7 @@ fn time(
     vcpus: &[(usize, usize)],
 ) -> (CpuTime, CpuTime, String) {
     let times: Vec<CpuTime> = system.vms.iter().map(|spec| spec.cpu.time).collect();
-    let is_server = |(vm, _): &(usize, usize)| matches!(times[*vm], CpuTime::Server { .. });
-    let servers = vcpus.iter().any(is_server);
+    let servers = vcpus.iter().any(|(vm, _)| is_server(times[*vm]));
     let stated = system.io.time.as_ref();
     let holds = |thread: CpuTime, of_vm: CpuTime| {
         let mut times = times.clone();

@@ -1,0 +1,198 @@
+//! Plans of systems whose VMs have disks and networks.
+
+use std::path::Path;
+
+use bulkhead_abi::plan::{
+    ACCESS_READ, CpuPolicy, NONE, Profile, QUEUE_EXACT, QUEUE_REPLAY, RegionKind,
+};
+use bulkhead_core::plan::Plan;
+use bulkhead_model::describe::Text;
+use dtoolkit::fdt::Fdt;
+use dtoolkit::{Node, Property};
+
+use bulkhead_planner::{Planned, show};
+use bulkhead_runner::Effort;
+use bulkhead_runner::prepare::{prepare, prepare_text};
+
+const FIXTURE: &str = "tests/fixtures/good/virtio.toml";
+
+fn planned() -> Planned {
+    match prepare(Path::new(FIXTURE), Effort::WhatIsThere) {
+        Ok(prepared) => prepared.planned,
+        Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
+    }
+}
+
+/// The same with a part of the description replaced.
+fn with(part: &str, other: &str) -> Planned {
+    let source = std::fs::read_to_string(FIXTURE).expect("a description");
+    assert!(source.contains(part), "{part}");
+    let text = Text {
+        name: FIXTURE.to_owned(),
+        source: source.replace(part, other).into(),
+    };
+    match prepare_text(text, Effort::WhatIsThere) {
+        Ok(prepared) => prepared.planned,
+        Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
+    }
+}
+
+/// Runs a test on the bytes of a plan, of which core's own proof finds nothing wrong.
+fn with_plan(planned: &Planned, test: impl FnOnce(Plan)) {
+    let words = planned.bytes.as_chunks::<8>().0.iter();
+    let words: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+    let plan = Plan::open(zerocopy::IntoBytes::as_bytes(&words[..])).expect("a plan");
+    assert_eq!(plan.check(), Ok(()));
+    test(plan);
+}
+
+#[test]
+fn the_planner_adds_who_serves() {
+    with_plan(&planned(), |plan| {
+        assert_eq!(plan.header.image.profile, Profile::Io as u32);
+        assert_eq!(&plan.vms[2].name[..8], b"service\0");
+        let [thread] = plan.service_threads() else {
+            panic!("one thread");
+        };
+        let [backend] = plan.backends() else {
+            panic!("one backend");
+        };
+        // On the CPU of the console: there is no server there.
+        assert_eq!((thread.pcpu, backend.vm, backend.service), (0, 2, 0));
+        let places = plan.vcpus.iter().map(|vcpu| (vcpu.vm, vcpu.pcpu));
+        assert!(places.eq([(0, 0), (1, 1), (2, 0)]));
+        assert_eq!(thread.policy, CpuPolicy::Fair as u16);
+        // What was alone on its CPU is so no longer.
+        let fair = CpuPolicy::Fair as u16;
+        assert_eq!(plan.vcpus[0].policy, fair);
+        assert_eq!(plan.vcpus[2].policy, fair);
+    });
+}
+
+#[test]
+fn beside_servers_the_thread_is_a_server_that_the_cpu_can_keep() {
+    let on = |more: &str| {
+        with(
+            "[network.lan]",
+            &format!("[service]\n{more}\n[network.lan]"),
+        )
+    };
+    with_plan(&on("pcpu = 1"), |plan| {
+        let thread = &plan.service_threads()[0];
+        assert_eq!((thread.pcpu, thread.policy), (1, CpuPolicy::Server as u16));
+        assert_eq!((thread.budget, thread.period), (200_000, 1_000_000));
+        assert_eq!(plan.vcpus[2].policy, CpuPolicy::Server as u16);
+    });
+    // What the description says goes before.
+    with_plan(&on("pcpu = 1\nweight = 7"), |plan| {
+        let thread = &plan.service_threads()[0];
+        assert_eq!((thread.policy, thread.weight), (CpuPolicy::Fair as u16, 7));
+    });
+    with_plan(&on("budget = \"300us\"\nperiod = \"2ms\""), |plan| {
+        let thread = &plan.service_threads()[0];
+        assert_eq!((thread.budget, thread.period), (300_000, 2_000_000));
+    });
+}
+
+#[test]
+fn devices_have_rows_registers_and_queues() {
+    with_plan(&planned(), |plan| {
+        let devices = plan.virtio_devices();
+        let numbers = devices
+            .iter()
+            .map(|it| (it.vm, it.id, it.unit, it.index, it.vintid, it.ipa));
+        assert!(numbers.eq([
+            (0, 2, 0, 0, 37, 0x0a00_0000),
+            (0, 2, 1, 1, 38, 0x0a00_1000),
+            (0, 1, 0, 2, 39, 0x0a00_2000),
+            (1, 1, 1, 3, 37, 0x0a00_0000),
+        ]));
+        assert_eq!(devices[2].config[..6], [2, 0, 0, 0, 0, 1]);
+        let registers = RegionKind::VirtioRegisters as u16;
+        let pages = plan.regions.iter().filter(|it| it.kind == registers);
+        assert!(
+            pages
+                .map(|it| (it.vm, it.access, it.shared, it.pa))
+                .eq([0, 0, 0, 1].map(|vm| (vm, ACCESS_READ, NONE, 0)))
+        );
+        let flags = |device| {
+            let queues = plan.virtqueues_of(device).iter();
+            queues.map(|queue| queue.flags).collect::<Vec<_>>()
+        };
+        assert_eq!(flags(0), [QUEUE_REPLAY]);
+        assert_eq!(flags(3), [QUEUE_EXACT, 0]);
+        // The memory of disks is the service VM's alone.
+        let shared = RegionKind::Shared as u16;
+        let disks = plan.regions.iter().filter(|it| it.kind == shared);
+        let disks = disks.map(|it| (it.vm, it.shared, it.size));
+        assert!(disks.eq([(2, 0, 4 << 20), (2, 1, 8 << 10)]));
+    });
+}
+
+#[test]
+fn the_service_vm_has_its_ram_but_for_the_windows() {
+    let planned = planned();
+    let io = planned.io.as_ref().expect("devices");
+    let vm = &planned.vms[io.vm];
+    let tree = vm.payloads.iter().find(|it| it.ipa == vm.tree);
+    let bytes = &tree.expect("a tree").bytes;
+    // What is loaded is padded.
+    let size = u32::from_be_bytes(bytes[4..8].try_into().expect("a size"));
+    let fdt = Fdt::new(&bytes[..size as usize]).expect("a sound tree");
+    let memory = fdt.find_node("/memory@40000000").expect("memory");
+    let reg = memory.property("reg").expect("reg").value().to_vec();
+    let size = io.windows() - 0x4000_0000;
+    assert_eq!(reg[8..], size.to_be_bytes());
+    let first = io.devices.iter().map(|device| device.window).min();
+    assert_eq!(first, Some(io.windows()));
+    let names = fdt.root().children().map(|node| node.name().to_owned());
+    let names: Vec<_> = names.collect();
+    assert!(names.iter().any(|name| name.starts_with("backend@")));
+    // The disks are not among what it shares with others.
+    assert!(!names.iter().any(|name| name.starts_with("shared@")));
+}
+
+#[test]
+fn the_plan_says_who_has_what_and_who_serves() {
+    let planned = planned();
+    let text = show::text(&planned);
+    for line in [
+        "runs one, service and the service thread, drains the console",
+        "fair    one, service and the service thread: each weight 1, 33.33 % while all others here want theirs",
+        "disk       data: 4 MiB, IPA 0xa000000, INTID 37",
+        "network    lan, VLAN 5: 02:00:00:00:00:01, IPA 0xa002000, INTID 39",
+        "serves     disk log of one, by a window of",
+        "added      by the planner",
+        "thread     EL2's service thread moves the data: on CPU 0, fair with weight 1 (no server is on its CPU)",
+        "disk log of one",
+        "EL2's profile is io: VMs have virtio devices",
+    ] {
+        assert!(text.contains(line), "`{line}` is not in\n{text}");
+    }
+    let json = show::json(&planned);
+    assert_eq!(json["service"]["vm"], "service");
+    assert_eq!(json["service"]["thread"]["policy"], "fair");
+    assert_eq!(json["cpus"][0]["thread"], true);
+    assert_eq!(json["vms"][2]["added"], true);
+    assert_eq!(json["vms"][0]["added"], false);
+    let card = &json["vms"][0]["virtio"][2];
+    assert_eq!(
+        (&card["kind"], &card["name"]),
+        (&"network".into(), &"lan".into())
+    );
+    assert_eq!(card["mac"], "02:00:00:00:00:01");
+    assert_eq!(card["vlan"], 5);
+}
+
+#[test]
+fn differences_of_devices_have_their_names() {
+    let (old, new) = (planned(), with("vlan = 5 }]\n\n", "vlan = 6 }]\n\n"));
+    let text = show::compare("old.toml", &show::json(&old), &show::json(&new)).text("virtio");
+    let line = "~ network lan, VLAN: 5 -> 6";
+    assert!(text.contains(line), "`{line}` is not in\n{text}");
+    let bytes = |planned: &Planned| show::bytes::read(&planned.bytes).expect("a plan");
+    let thread = with("[network.lan]", "[service]\nweight = 3\n[network.lan]");
+    let text = show::compare("old.bin", &bytes(&old), &bytes(&thread)).text("virtio");
+    let line = "~ thread, weight: 1 -> 3";
+    assert!(text.contains(line), "`{line}` is not in\n{text}");
+}
