@@ -19,7 +19,7 @@ use crate::progress::Step;
 const FORMAT: u32 = 2;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 8] = [
+const SCRIPTS: [(&str, &[u8]); 9] = [
     ("init", include_bytes!("../../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -41,6 +41,10 @@ const SCRIPTS: [(&str, &[u8]); 8] = [
         "bin/tally",
         include_bytes!("../../../../guests/linux/tally"),
     ),
+    (
+        "bin/devices",
+        include_bytes!("../../../../guests/linux/devices"),
+    ),
     ("bin/demo", include_bytes!("../../../../guests/linux/demo")),
     (
         "bin/latency",
@@ -49,9 +53,10 @@ const SCRIPTS: [(&str, &[u8]); 8] = [
 ];
 
 /// Applets that the scripts cannot do without.
-const NEEDED: [&str; 16] = [
+const NEEDED: [&str; 21] = [
     "sh", "mount", "devmem", "cttyhack", "setsid", "poweroff", "sleep", "xargs", "modprobe", "awk",
-    "nproc", "taskset", "hwclock", "watchdog", "killall", "sed",
+    "nproc", "taskset", "hwclock", "watchdog", "killall", "sed", "nc", "ping", "ifconfig", "cmp",
+    "dd",
 ];
 
 /// Makes the archive from unpacked packages, unless the cache has it; gives its path.
