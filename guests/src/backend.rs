@@ -43,7 +43,7 @@ pub struct Port {
 #[derive(Debug)]
 pub struct Backend {
     /// The page of news.
-    pub news: Area,
+    pub page: Area,
     /// Address of the page that traps: a word for devices 0 to 31, and one for the others.
     pub bell: usize,
     /// Its interrupt.
@@ -60,14 +60,14 @@ pub struct Backend {
 pub fn find(board: &Board) -> Result<Backend, &'static str> {
     let node = board.backend.ok_or("its tree has no bulkhead,backend")?;
     let ranges = board::ranges(node);
-    let [news, bell, ..] = ranges[..] else {
+    let [page, bell, ..] = ranges[..] else {
         return Err("the node has not two pages");
     };
-    if news.size < PAGE || bell.size < PAGE {
+    if page.size < PAGE || bell.size < PAGE {
         return Err("a page is shorter than a page");
     }
     let mut backend = Backend {
-        news: area(board, news)?,
+        page: area(board, page)?,
         bell: bell.base,
         intid: board::interrupt(node).ok_or("the node has no interrupt")?,
         windows: ArrayVec::new(),
@@ -94,9 +94,9 @@ pub fn find(board: &Board) -> Result<Backend, &'static str> {
 
 /// The memory that the node names, which the tree has nowhere else. It is mapped as RAM is.
 pub(crate) fn ranges(node: FdtNode<'static>) -> impl Iterator<Item = Range> {
-    let news = board::ranges(node).first().copied();
+    let page = board::ranges(node).first().copied();
     let children = node.children().filter(|child| kind(*child) != "port");
-    news.into_iter()
+    page.into_iter()
         .chain(children.filter_map(|child| board::ranges(child).first().copied()))
 }
 

@@ -281,9 +281,9 @@ pub(crate) fn text(node: FdtNode<'static>, name: &str) -> Option<&'static str> {
     property.value_as::<&'static str>().ok()
 }
 
-fn is(node: FdtNode<'static>, wanted: &str) -> bool {
+fn is(node: FdtNode<'static>, compatible: &str) -> bool {
     node.compatible()
-        .is_some_and(|mut names| names.any(|name| name == wanted))
+        .is_some_and(|mut names| names.any(|name| name == compatible))
 }
 
 /// The addresses of a node.
@@ -306,7 +306,7 @@ pub(crate) fn ranges(node: FdtNode<'static>) -> ArrayVec<Range, 16> {
 }
 
 fn visit(board: &mut Board, node: FdtNode<'static>) {
-    let is = |wanted| is(node, wanted);
+    let is = |compatible| is(node, compatible);
     if is("bulkhead,vm-events") {
         board.event_intid = interrupt(node);
     }

@@ -1,5 +1,5 @@
 //! Runtime for small programs at EL1: start-up, exception vectors, faults that are expected, several
-//! CPUs, GICv2 and GICv3, generic timer, PL011, PSCI, test reports. The programs are in `src/bin/`, one for each claim.
+//! CPUs, GICv2 and GICv3, generic timer, PL011, PSCI, virtio devices, test reports. The programs are in `src/bin/`, one for each claim.
 //!
 //! A program names its functions with [`guest!`] and gets the [`Board`] that the device tree
 //! describes. Everything `unsafe` is in this library; the programs have none.

@@ -31,10 +31,12 @@ const SHORTEST: usize = 60;
 /// Sizes of frames; from one frame to the next the size grows by [`STEP`] around them, which have no divisor in common.
 const SIZES: u64 = (LONGEST - SHORTEST + 1) as u64;
 const STEP: u64 = 727;
-/// Milliseconds from one call to the next, without an answer until it is lost, and until all is lost.
+/// Milliseconds from one call to the next; without an answer until it is lost, and until it is lost where that may be;
+/// without any frame until nobody is there any more.
 const CALL: u64 = 10;
 const PATIENCE: u64 = 500;
-const END: u64 = 20_000;
+const LOSSY_PATIENCE: u64 = 100;
+const END: u64 = 10_000;
 
 /// What a frame is.
 mod kind {
@@ -80,9 +82,11 @@ fn main(board: &'static Board) {
         others,
         frames: argument("frames", SIZES) as u32,
         // What is on its way to one VM has two buffers there for each frame.
-        window: (DEPTH / 4 / others.max(1)).max(1) as u32,
+        ahead: (DEPTH / 4 / others.max(1)).max(1) as u32,
         foreign: board.argument("foreign").map(address),
+        lossy: board.argument("lossy").is_some(),
         has_switch: board.argument("native").is_none(),
+        moved: timer::now(),
         counts: Counts::default(),
     };
     if others == 0 {
@@ -90,7 +94,7 @@ fn main(board: &'static Board) {
     } else {
         station.run();
     }
-    station.report(board.argument("lossy").is_some());
+    station.report();
 }
 
 fn address(number: u64) -> Mac {
@@ -140,9 +144,12 @@ struct Station {
     others: usize,
     frames: u32,
     /// Most requests to one VM without an answer.
-    window: u32,
+    ahead: u32,
     foreign: Option<Mac>,
+    lossy: bool,
     has_switch: bool,
+    /// When a frame came that brought something on.
+    moved: u64,
     counts: Counts,
 }
 
@@ -226,9 +233,8 @@ impl Station {
 
     /// Calls, sends and answers until nobody needs this VM any more.
     fn run(&mut self) {
-        let end = timer::now() + milliseconds(END);
         let (mut tick, mut last_words) = (0, 3);
-        while last_words > 0 && timer::now() < end {
+        while last_words > 0 && timer::now() - self.moved < milliseconds(END) {
             self.take_all();
             if self.is_heard() {
                 self.send_requests();
@@ -254,10 +260,10 @@ impl Station {
         let heard = self.peers.len() as u32;
         self.say(BROADCAST, kind::CALL, heard);
         self.stray();
-        for number in 0..self.peers.len() {
-            let peer = &mut self.peers[number];
+        let patience = if self.lossy { LOSSY_PATIENCE } else { PATIENCE };
+        for peer in &mut self.peers {
             let waits = peer.answered < peer.next;
-            if waits && timer::now() - peer.since > milliseconds(PATIENCE) {
+            if waits && timer::now() - peer.since > milliseconds(patience) {
                 self.counts.lost += u64::from(peer.next - peer.answered);
                 peer.next = peer.answered;
                 peer.since = timer::now();
@@ -302,7 +308,7 @@ impl Station {
         for number in 0..self.peers.len() {
             loop {
                 let peer = &self.peers[number];
-                let open = peer.next < self.frames && peer.next - peer.answered < self.window;
+                let open = peer.next < self.frames && peer.next - peer.answered < self.ahead;
                 if !open || !self.net.can_send() {
                     break;
                 }
@@ -390,6 +396,7 @@ impl Station {
         let peer = &mut self.peers[number];
         // It sends no request before it is heard by all.
         peer.hears = true;
+        self.moved = timer::now();
         if request.number < peer.expected && !request.again {
             self.counts.doubled += 1;
         }
@@ -413,6 +420,7 @@ impl Station {
         if answer.number == peer.answered && answer.number < peer.next {
             peer.answered += 1;
             peer.since = timer::now();
+            self.moved = peer.since;
         } else if answer.number < peer.answered {
             self.counts.doubled += u64::from(!answer.again);
         }
@@ -449,7 +457,7 @@ impl Station {
         timer::disarm();
     }
 
-    fn report(&self, lossy: bool) {
+    fn report(&self) {
         let counts = &self.counts;
         println!("net: {counts:?}");
         check::equal("others found", self.peers.len() as u64, self.others as u64);
@@ -461,7 +469,7 @@ impl Station {
         }
         check::equal("altered", counts.altered, 0);
         check::equal("doubled", counts.doubled, 0);
-        if !lossy {
+        if !self.lossy {
             check::equal("lost", counts.lost, 0);
         }
         check::equal("what nobody must get", counts.strays, 0);

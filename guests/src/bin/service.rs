@@ -65,7 +65,7 @@ fn set_up(found: &backend::Backend) -> Result<Served, PlanError> {
     let switch = Switch::new(&ports, timer::frequency() * AGE)?;
     let disks = found.disks.iter().map(disk).collect();
     let windows = found.windows.clone();
-    Ok(Backend::new(found.news, windows, switch, disks, QUOTA))
+    Ok(Backend::new(found.page, windows, switch, disks, QUOTA))
 }
 
 fn disk(disk: &backend::Disk) -> Disk<AnyStore<Area>> {

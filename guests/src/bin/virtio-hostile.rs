@@ -206,25 +206,25 @@ type Misplaced = (&'static str, fn(&Raw) -> (u32, u64, u64, u64));
 
 const MISPLACED: &[Misplaced] = &[
     ("a table nowhere", |raw| {
-        usual(raw, SIZE.into(), Some(NOWHERE), None, None)
+        placed(raw, SIZE.into(), Some(NOWHERE), None, None)
     }),
     ("an available ring nowhere", |raw| {
-        usual(raw, SIZE.into(), None, Some(NOWHERE), None)
+        placed(raw, SIZE.into(), None, Some(NOWHERE), None)
     }),
     ("a used ring nowhere", |raw| {
-        usual(raw, SIZE.into(), None, None, Some(NOWHERE))
+        placed(raw, SIZE.into(), None, None, Some(NOWHERE))
     }),
     ("a used ring around the end of all addresses", |raw| {
-        usual(raw, SIZE.into(), None, None, Some(u64::MAX - 63))
+        placed(raw, SIZE.into(), None, None, Some(u64::MAX - 63))
     }),
     ("a table in the registers", |raw| {
-        usual(raw, SIZE.into(), Some(raw.base as u64), None, None)
+        placed(raw, SIZE.into(), Some(raw.base as u64), None, None)
     }),
     ("a used ring in the registers", |raw| {
-        usual(raw, SIZE.into(), None, None, Some(raw.base as u64))
+        placed(raw, SIZE.into(), None, None, Some(raw.base as u64))
     }),
     ("a table that is not aligned", |raw| {
-        usual(
+        placed(
             raw,
             SIZE.into(),
             Some(raw.address(place::TABLE) + 8),
@@ -233,7 +233,7 @@ const MISPLACED: &[Misplaced] = &[
         )
     }),
     ("an available ring that is not aligned", |raw| {
-        usual(
+        placed(
             raw,
             SIZE.into(),
             None,
@@ -242,7 +242,7 @@ const MISPLACED: &[Misplaced] = &[
         )
     }),
     ("a used ring that is not aligned", |raw| {
-        usual(
+        placed(
             raw,
             SIZE.into(),
             None,
@@ -251,13 +251,13 @@ const MISPLACED: &[Misplaced] = &[
         )
     }),
     ("a queue without entries", |raw| {
-        usual(raw, 0, None, None, None)
+        placed(raw, 0, None, None, None)
     }),
     ("a queue of 48 entries", |raw| {
-        usual(raw, 48, None, None, None)
+        placed(raw, 48, None, None, None)
     }),
     ("a queue of 65,536 entries", |raw| {
-        usual(raw, 0x1_0000, None, None, None)
+        placed(raw, 0x1_0000, None, None, None)
     }),
 ];
 
@@ -271,7 +271,7 @@ const OTHERS: &[Other] = &[
     ("notifications of other queues", false, notify_others),
 ];
 
-fn usual(
+fn placed(
     raw: &Raw,
     size: u32,
     table: Option<u64>,

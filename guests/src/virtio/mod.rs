@@ -42,17 +42,17 @@ pub fn registers(device: Device) -> Option<Registers> {
 pub struct Machine;
 
 #[repr(C, align(4096))]
-struct Pool(UnsafeCell<[[u8; PAGE]; PAGES]>);
+struct Pages(UnsafeCell<[[u8; PAGE]; PAGES]>);
 
 // SAFETY: a page is touched by who has set its flag in `TAKEN`.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for Pages {}
 
-static POOL: Pool = Pool(UnsafeCell::new([[0; PAGE]; PAGES]));
-/// Which pages of the pool are taken.
+static ALL: Pages = Pages(UnsafeCell::new([[0; PAGE]; PAGES]));
+/// Which of them are taken.
 static TAKEN: [AtomicBool; PAGES] = [const { AtomicBool::new(false) }; PAGES];
 
 fn page(number: usize) -> *mut u8 {
-    POOL.0.get().cast::<u8>().wrapping_add(number * PAGE)
+    ALL.0.get().cast::<u8>().wrapping_add(number * PAGE)
 }
 
 /// Takes pages that follow one another, and gives their start, with zeros in them.
