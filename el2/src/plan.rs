@@ -20,6 +20,11 @@ pub fn id_of(vm: usize, vcpu: usize) -> Option<usize> {
     ids_of(vm).nth(vcpu)
 }
 
+/// Returns the number of a service thread among the vCPUs' rows, behind which service threads come.
+pub fn service_thread(service: usize) -> usize {
+    plan().vcpus.len().wrapping_add(service)
+}
+
 /// Returns the pCPUs of all vCPUs of a VM whose vCPUs do not migrate.
 pub fn pcpus_of(vm: usize) -> impl Iterator<Item = usize> {
     plan()

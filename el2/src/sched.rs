@@ -17,7 +17,7 @@ use crate::pcpu::{NO_VM, POLLS, Pcpu, RunSlot};
 use crate::plan::{self, plan};
 use crate::profile::IO;
 use crate::vcpu::Vcpu;
-use crate::{balance, deadlines, mailbox, virtio, vm};
+use crate::{balance, deadlines, mailbox, vm};
 
 mod wake;
 
@@ -71,7 +71,7 @@ fn make_service(idle: &mut Vcpu) {
     let Some((service, row)) = own.next() else {
         return;
     };
-    let id = virtio::thread_of(service);
+    let id = plan::service_thread(service);
     let slot = idle.pcpu.as_deref().map_or(SLOTS, |pcpu| pcpu.used);
     if slot >= SLOTS {
         return;

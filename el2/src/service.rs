@@ -42,8 +42,8 @@ struct Entry {
     row: &'static VirtioDevice,
     index: usize,
     window: At,
-    /// The page with the news, in the memory of the backend's VM.
-    news: At,
+    /// The page by which the backend is told, in the memory of the backend's VM.
+    backend_page_at: At,
     /// The VM of the backend, and the interrupt by which it is told.
     backend: (usize, u32),
     /// The backend is to be told, and could not be.
@@ -93,12 +93,12 @@ impl Space for VmSpace<'_> {
 pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
     let mut arena = Arena::new(pages::state_pages(plan(), index));
     let mut service = Service::make(&mut arena, index);
-    let wanted = virtio::wanted(index);
+    let pending = virtio::pending(index);
     loop {
         let worked = service.as_deref_mut().is_some_and(|it| it.step(index));
-        if !worked && wanted.sleep() {
+        if !worked && pending.sleep() {
             sched::block(vcpu);
-            wanted.awake();
+            pending.awake();
         }
         for _ in 0..4 {
             if sched::poll_and_yield(vcpu) {
@@ -140,7 +140,7 @@ impl Service {
 
     /// Gives the device whose turn it is a slice. `false`: none has anything to do.
     fn step(&mut self, index: usize) -> bool {
-        let mut rest = virtio::wanted(index).take();
+        let mut rest = virtio::pending(index).take();
         while rest != 0 {
             self.round.wake(rest.trailing_zeros() as usize);
             rest &= rest.wrapping_sub(1);
@@ -173,7 +173,7 @@ impl Entry {
     ) -> Option<&'static mut Self> {
         let backend = plan().backends().get(usize::from(row.backend))?;
         let window = address_in(backend.vm, row.window, addresses);
-        let news = address_in(backend.vm, backend.news, addresses);
+        let backend_page_at = address_in(backend.vm, backend.page, addresses);
         let queues = plan().virtqueues_of(index);
         let slots = queues.iter().fold(0usize, |sum, queue| {
             sum.wrapping_add(usize::from(queue.slots))
@@ -187,7 +187,7 @@ impl Entry {
             row,
             index,
             window,
-            news,
+            backend_page_at,
             backend: (usize::from(backend.vm), u32::from(backend.vintid)),
             untold: false,
             failed: false,
@@ -290,7 +290,7 @@ impl Entry {
 
     /// Tells the backend that the device has something to do.
     fn tell_backend(&mut self) {
-        let place = |offset: usize| self.news.plus(offset as u64);
+        let place = |offset: usize| self.backend_page_at.plus(offset as u64);
         if virtio::shared(self.index).served() != Served::Up {
             self.untold = false;
             return;
@@ -299,7 +299,7 @@ impl Entry {
         if !memory::set_bits(place(backend_page::NEWS), bit) {
             return;
         }
-        // The news are there before the word is taken, and the backend sets it before it looks at the news a last time.
+        // The bit is there before the word is taken, and the backend sets the word before it looks at the bits a last time.
         core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
         let Some(armed) = memory::take_word(place(backend_page::ARMED)) else {
             return;

@@ -22,7 +22,7 @@ use crate::hw::plan::set_plan;
 use crate::hw::sdei;
 use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, timer};
-use crate::plan::plan;
+use crate::plan::{plan, service_thread};
 use crate::profile::{IO, PROFILE};
 use crate::{console, gppt, prepare, random, timed, virtio, vm};
 
@@ -206,7 +206,7 @@ fn share_vms(copy_windows: &mut CopyWindows, page_pool: &PagePool) {
     }
     if IO {
         for (n, row) in plan().service_threads().iter().enumerate() {
-            let id = virtio::thread_of(n);
+            let id = service_thread(n);
             mmu::share_vcpu_pages(id, page_pool.pa(page_pool::vcpu_page_number(id)));
             vm::VCPU_LOCATION.set(id, row.pcpu.into());
         }

@@ -22,9 +22,9 @@ use crate::hw::gic::{self, Gic};
 use crate::hw::mmu::CopyWindows;
 use crate::hw::state::{self, IDLE, VcpuState};
 use crate::pcpu::Pcpu;
-use crate::plan::{DeviceFrame, device, has_ptimer, plan, timer_devices};
+use crate::plan::{DeviceFrame, device, has_ptimer, plan, service_thread, timer_devices};
 use crate::vm::{VCPU_LOCATION, Vm, vm as vm_page};
-use crate::{mailbox, random, virtio};
+use crate::{mailbox, random};
 
 /// An INTID that no interrupt has.
 const NO_INTID: u32 = u32::MAX;
@@ -307,7 +307,7 @@ impl Vcpu {
         self.gic = idle.gic;
         self.sort();
         self.slot = slot;
-        self.id = virtio::thread_of(index);
+        self.id = service_thread(index);
         self.service = Some(index);
     }
 

@@ -10,16 +10,16 @@ use bulkhead_abi::plan::{
 };
 use bulkhead_core::cpu::exit::Mmio;
 use bulkhead_core::virtio::interrupt::{Copied, InterruptStatus};
+use bulkhead_core::virtio::pending::PendingDevices;
 use bulkhead_core::virtio::requests::{Release, Requests};
 use bulkhead_core::virtio::transport::{Effect, Offer, Page, Transport, register};
-use bulkhead_core::virtio::wanted::Wanted;
 
 use crate::emulated::Done;
 use crate::hw::claim::Claim;
 use crate::hw::mmio::Registers;
 use crate::hw::{cpu, mmu, state};
 use crate::mailbox;
-use crate::plan::plan;
+use crate::plan::{plan, service_thread};
 use crate::vcpu::Vcpu;
 
 /// The state of a device that pCPUs share. All zeros is its value before its VM starts.
@@ -90,11 +90,12 @@ impl Copied for RegisterPage {
 }
 
 /// What each service thread has to look at.
-static WANTED: [Wanted; MAX_SERVICE_THREADS] = [const { Wanted::new() }; MAX_SERVICE_THREADS];
+static PENDING: [PendingDevices; MAX_SERVICE_THREADS] =
+    [const { PendingDevices::new() }; MAX_SERVICE_THREADS];
 
 /// Returns what a service thread has to look at.
-pub fn wanted(service: usize) -> &'static Wanted {
-    &WANTED[service % MAX_SERVICE_THREADS]
+pub fn pending(service: usize) -> &'static PendingDevices {
+    &PENDING[service % MAX_SERVICE_THREADS]
 }
 
 /// Returns the shared state of a device (row of the plan).
@@ -107,19 +108,14 @@ pub const fn page(device: usize) -> RegisterPage {
     RegisterPage(mmu::virtio_registers(device))
 }
 
-/// Returns the row of the thread of a service thread among those of the vCPUs, behind which they come.
-pub fn thread_of(service: usize) -> usize {
-    plan().vcpus.len().wrapping_add(service)
-}
-
 /// Tells the service thread of a device, which is a row of the plan, that there is something to do.
-pub fn want(device: usize, row: &VirtioDevice) {
+pub fn wake(device: usize, row: &VirtioDevice) {
     let Some(backend) = plan().backends().get(usize::from(row.backend)) else {
         return;
     };
     let service = usize::from(backend.service);
-    if wanted(service).want(device) {
-        mailbox::send(thread_of(service), mailbox::SERVICE);
+    if pending(service).mark(device) {
+        mailbox::send(service_thread(service), mailbox::SERVICE);
     }
 }
 
@@ -204,7 +200,7 @@ fn write_register(device: usize, row: &VirtioDevice, place: (u64, u32), value: u
     if place == (register::QUEUE_NOTIFY, 4) {
         // Of a queue that is not there the service thread finds nothing.
         shared.requests.notify(value as u16);
-        want(device, row);
+        wake(device, row);
         return true;
     }
     if place == (register::INTERRUPT_ACK, 4) {
@@ -217,18 +213,18 @@ fn write_register(device: usize, row: &VirtioDevice, place: (u64, u32), value: u
         match transport.write(&offer, &page, offset, bytes, value) {
             Effect::Start | Effect::Enable(_) => {
                 shared.requests.start();
-                want(device, row);
+                wake(device, row);
             }
             Effect::Reset => {
                 if !shared.requests.release(Release::All) {
-                    want(device, row);
+                    wake(device, row);
                     return false;
                 }
                 reset(transport, &offer, device);
             }
             Effect::Release(queue) => {
                 if !shared.requests.release(Release::Queue(queue)) {
-                    want(device, row);
+                    wake(device, row);
                     return false;
                 }
                 transport.release(queue, &offer, &page);
@@ -271,7 +267,7 @@ pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
     let bits = value << shift;
     for (device, row) in devices() {
         if usize::from(row.backend) == backend && bits.wrapping_shr(row.index.into()) & 1 != 0 {
-            want(device, row);
+            wake(device, row);
         }
     }
     true
@@ -287,7 +283,7 @@ pub fn has_let_go(vm: usize) -> bool {
             if shared.requests.release(Release::All) {
                 shared.let_go.store(1, Ordering::Relaxed);
             } else {
-                want(device, row);
+                wake(device, row);
                 free = false;
             }
         }
@@ -298,7 +294,7 @@ pub fn has_let_go(vm: usize) -> bool {
             shared
                 .backend
                 .store(Served::Leaves as u32, Ordering::Release);
-            want(device, row);
+            wake(device, row);
             free = false;
         }
     }
@@ -323,6 +319,6 @@ pub fn prepare(vm: usize) {
         shared(device)
             .backend
             .store(Served::Comes as u32, Ordering::Release);
-        want(device, row);
+        wake(device, row);
     }
 }

@@ -50,7 +50,7 @@ pub struct Backend {
     /// Must be 0.
     pub reserved: u16,
     /// IPA of the page with the news ([`backend_page`](crate::device::backend_page)), in its RAM.
-    pub news: u64,
+    pub page: u64,
     /// IPA of the page to which it writes which devices have something to do, a bit for each: those from 0 to 31 at offset 0, the
     /// others at offset 4.
     pub bell: u64,

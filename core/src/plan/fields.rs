@@ -215,7 +215,7 @@ fields!(
     Backend,
     Some(TableId::Backends),
     0,
-    [vm, vintid, service, reserved, news, bell]
+    [vm, vintid, service, reserved, page, bell]
 );
 fields!(
     VIRTIO_DEVICE,

@@ -299,7 +299,7 @@ impl Sample {
             vintid: 41,
             service: 0,
             reserved: 0,
-            news: 0x403f_f000,
+            page: 0x403f_f000,
             bell: 0xb00_0000,
         }]
         .into();

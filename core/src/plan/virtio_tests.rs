@@ -135,7 +135,7 @@ fn an_interrupt_has_one_source() {
 #[test]
 fn a_backend_rings_by_a_page_of_its_own() {
     let overlap = Err(Invariant::IpaOverlap);
-    // A device of the board, the virtual GIC, an emulated device, a doorbell, the page with the news.
+    // A device of the board, the virtual GIC, an emulated device, a doorbell, the page with the page.
     for bell in [0x901_0000, 0x80b_0000, 0x900_0000, 0x920_0000, 0x403f_f000] {
         assert_eq!(found(|s| s.backends[0].bell = bell), overlap, "{bell:#x}");
     }
@@ -147,7 +147,7 @@ fn a_backend_rings_by_a_page_of_its_own() {
 
 #[test]
 fn the_news_lie_in_memory_that_is_the_backends() {
-    let news = Err(Invariant::BackendNews);
+    let page = Err(Invariant::BackendNews);
     // Shared memory is not RAM of the VM; something is loaded there; behind the RAM; no page.
     for ipa in [
         0x7000_0000,
@@ -156,14 +156,14 @@ fn the_news_lie_in_memory_that_is_the_backends() {
         0x4040_0000,
         0x4007_e800,
     ] {
-        assert_eq!(found(|s| s.backends[0].news = ipa), news, "{ipa:#x}");
+        assert_eq!(found(|s| s.backends[0].page = ipa), page, "{ipa:#x}");
     }
     for ipa in [0x4000_1000, 0x4007_f000, 0x4008_1000, 0x4037_a000] {
-        assert_eq!(found(|s| s.backends[0].news = ipa), Ok(()), "{ipa:#x}");
+        assert_eq!(found(|s| s.backends[0].page = ipa), Ok(()), "{ipa:#x}");
     }
     let window = Err(Invariant::VirtioWindow);
     for ipa in [0x4037_b000, 0x403b_c000, 0x403b_d000, 0x403f_e000] {
-        assert_eq!(found(|s| s.backends[0].news = ipa), window, "{ipa:#x}");
+        assert_eq!(found(|s| s.backends[0].page = ipa), window, "{ipa:#x}");
     }
 }
 
@@ -273,14 +273,14 @@ fn a_window_is_ram_of_the_backend() {
     let (least, most) = (0x4000_1000, 0x4040_0000 - 0x4_2000);
     let at = |window| {
         found(|s| {
-            s.backends[0].news = 0x4007_f000;
+            s.backends[0].page = 0x4007_f000;
             s.virtio[0].window = window;
         })
     };
     assert_eq!(at(most), Ok(()));
     assert_eq!(at(most + PAGE), not, "behind the end");
     assert_eq!(at(0x7000_0000), not, "shared memory");
-    // Payloads of one page each, the news, and the other window.
+    // Payloads of one page each, the page, and the other window.
     assert_eq!(at(least - PAGE), not);
     let below = |end: u64| end - 0x4_2000;
     assert_eq!(at(least), Ok(()));
@@ -433,24 +433,24 @@ proptest! {
         prop_assert_eq!(found, expected);
     }
 
-    /// The same for the windows of a backend, its news and what is loaded for it.
+    /// The same for the windows of a backend, its page and what is loaded for it.
     #[test]
     fn no_page_of_a_backend_is_used_twice(
         places in [(0x80_u64..0x180, 2_u64..0x60), (0x80_u64..0x180, 2_u64..0x60)],
-        news in 0x80_u64..0x180,
+        page in 0x80_u64..0x180,
     ) {
         const RAM: u64 = 0x4000_0000;
         // The end of the memory is at page 0x170.
         let mut taken = std::vec![false; 0x170];
         let mut apart = take(&mut taken, 0x80, 1);
-        let alone = news < 0x170 && news != 0x80;
-        apart &= take(&mut taken, news as u32, 1);
+        let alone = page < 0x170 && page != 0x80;
+        apart &= take(&mut taken, page as u32, 1);
         for (start, pages) in places {
             apart &= take(&mut taken, start as u32, pages);
         }
         let found = found(|s| {
             s.regions[6].size = 0x17_0000;
-            s.backends[0].news = RAM + news * PAGE;
+            s.backends[0].page = RAM + page * PAGE;
             s.queues.remove(1);
             for queue in &mut s.queues {
                 (queue.slots, queue.slot_bytes, queue.slots_at) = (2, 16, 0x1800);

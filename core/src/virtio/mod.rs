@@ -7,7 +7,7 @@
 //! | [`queue`] | a shadow virtqueue: [`guest_ring`] on one side, [`backend_ring`] on the other, in slices |
 //! | [`session`] | the handshake with the backend |
 //! | [`device`] | all of it, as the service thread has it; [`requests`] what vCPUs ask of it |
-//! | [`round`] | which device has its turn, [`wanted`] which has something to do |
+//! | [`round`] | which device has its turn, [`pending`] which has something to do |
 //! | [`pages`] | what a service thread reaches where, [`window`] what a window begins with |
 //! | [`memory`] | how memory of VMs is reached |
 
@@ -17,12 +17,12 @@ pub mod guest_ring;
 pub mod interrupt;
 pub mod memory;
 pub mod pages;
+pub mod pending;
 pub mod queue;
 pub mod requests;
 pub mod round;
 pub mod session;
 pub mod transport;
-pub mod wanted;
 pub mod window;
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::layout;
 use super::plan::plan;
-use crate::profile::IO;
 
 /// The address at which the image was loaded.
 static LOADED_AT: AtomicU64 = AtomicU64::new(0);
@@ -42,7 +41,7 @@ pub fn vcpu_page_number(id: usize) -> usize {
 
 /// Returns the first page of the page pool for VM `index`.
 pub fn vm_page_number(index: usize) -> usize {
-    let services = if IO {
+    let services = if cfg!(feature = "io") {
         plan().service_threads().len()
     } else {
         0

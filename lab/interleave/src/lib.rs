@@ -21,6 +21,8 @@ pub mod interrupt;
 pub mod life;
 #[path = "../../../core/src/sync/mailbox.rs"]
 pub mod mailbox;
+#[path = "../../../core/src/virtio/pending.rs"]
+pub mod pending;
 #[path = "../../../core/src/cpu/power.rs"]
 pub mod power;
 #[path = "../../../core/src/virtio/requests.rs"]
@@ -36,8 +38,6 @@ pub mod vcpu_location;
 #[expect(unused_imports, reason = "what it shows to the rest of `core`")]
 #[path = "../../../core/src/vgic/mod.rs"]
 pub mod vgic;
-#[path = "../../../core/src/virtio/wanted.rs"]
-pub mod wanted;
 #[path = "../../../core/src/sync/wants_space.rs"]
 pub mod wants_space;
 

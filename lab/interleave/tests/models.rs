@@ -23,7 +23,6 @@ use bulkhead_interleave::ring::Ring;
 use bulkhead_interleave::sgis::Sgis;
 use bulkhead_interleave::stage2_claim::Stage2Claim;
 use bulkhead_interleave::vcpu_location::VcpuLocation;
-use bulkhead_interleave::wanted::Wanted;
 use bulkhead_interleave::wants_space::WantsSpace;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -378,23 +377,23 @@ fn a_release_is_the_end_of_what_the_service_thread_does() {
     });
 }
 
-/// Two that want a service thread which is about to sleep: it looks at both devices, and at what was written before, or is woken.
+/// A device is marked for a service thread that is about to sleep: it looks at the device, and at what was written before, or is woken.
 #[test]
-fn nobody_wants_a_service_thread_that_sleeps_on() {
+fn no_device_is_marked_while_the_service_thread_sleeps_on() {
     model(|| {
-        let shared = Arc::new((Wanted::new(), AtomicU32::new(0)));
+        let shared = Arc::new((PendingDevices::new(), AtomicU32::new(0)));
         assert_eq!(shared.0.take(), 0);
         shared.0.awake();
         let other = Arc::clone(&shared);
-        let wants = thread::spawn(move || {
+        let marks = thread::spawn(move || {
             other.1.store(1, Ordering::Relaxed);
-            other.0.want(5)
+            other.0.mark(5)
         });
         let mut found = shared.0.take();
         let written = |found: u64| found == 0 || shared.1.load(Ordering::Relaxed) == 1;
         assert!(written(found), "not yet there");
         let slept = found == 0 && shared.0.sleep();
-        let woken = wants.join().unwrap();
+        let woken = marks.join().unwrap();
         // Who does not sleep after all may be woken once too often.
         assert!(woken || !slept, "it sleeps on");
         shared.0.awake();

@@ -100,9 +100,9 @@ impl Plan<'_> {
             self.check_source(at, backend.vm, backend.vintid)?;
 
             let vm = usize::from(backend.vm);
-            let news = ipa_span(backend.news, PAGE, PAGE)
-                .is_some_and(|news| self.in_ram(vm, news) && !self.is_loaded(vm, news));
-            at.ensure(news, Invariant::BackendNews)?;
+            let page = ipa_span(backend.page, PAGE, PAGE)
+                .is_some_and(|page| self.in_ram(vm, page) && !self.is_loaded(vm, page));
+            at.ensure(page, Invariant::BackendNews)?;
             let bell = ipa_span(backend.bell, PAGE, PAGE);
             let bell = bell.ok_or(at.breaks(Invariant::DoorbellPage))?;
             let mut doorbells = self.doorbells.iter().filter(|row| row.vm == backend.vm);
@@ -132,7 +132,7 @@ impl Plan<'_> {
             let mut regions = self.regions_of(usize::from(device.vm)).iter();
             let there = regions.any(|region| region.kind == VIRTIO && region.ipa == device.ipa);
             at.ensure(there, Invariant::VirtioRegisters)?;
-            self.check_window(at, row, device, usize::from(backend.vm), backend.news)?;
+            self.check_window(at, row, device, usize::from(backend.vm), backend.page)?;
             let queues = (1..=MAX_QUEUES).contains(&self.virtqueues_of(row).len());
             at.ensure(queues, Invariant::VirtioQueues)?;
         }
@@ -158,14 +158,14 @@ impl Plan<'_> {
         row: usize,
         device: &VirtioDevice,
         vm: usize,
-        news: u64,
+        page: u64,
     ) -> Check {
         // Offsets in it, and its size in the device page, have 32 bits.
         let whole = aligned(device.window_size, PAGE) && device.window_size <= u32::MAX.into();
         let window = ipa_span(device.window, device.window_size, PAGE)
             .filter(|window| whole && self.in_ram(vm, *window) && !self.is_loaded(vm, *window))
             .ok_or(at.breaks(Invariant::VirtioWindow))?;
-        at.ensure(!window.has(news), Invariant::VirtioWindow)?;
+        at.ensure(!window.has(page), Invariant::VirtioWindow)?;
         for (number, other) in self.virtio_devices().iter().take(row).enumerate() {
             let apart = other.backend != device.backend
                 || Span::new(other.window, other.window_size)
@@ -181,13 +181,13 @@ impl Plan<'_> {
         let number = usize::from(vm);
         let event = self.vms.get(number).map(|row| row.event_intid);
         let heard = self.doorbells.iter().filter(|bell| bell.to == vm);
-        let news = self.backends().iter().filter(|backend| backend.vm == vm);
+        let told = self.backends().iter().filter(|backend| backend.vm == vm);
         let sources = event
             .into_iter()
             .chain(self.irqs_of(number).iter().map(|irq| irq.vintid))
             .chain(self.devices_of(number).iter().map(|device| device.vintid))
             .chain(heard.map(|bell| bell.vintid))
-            .chain(news.map(|backend| backend.vintid))
+            .chain(told.map(|backend| backend.vintid))
             .chain(self.virtio_devices_of(number).iter().map(|row| row.vintid));
         let own = number_of(sources.filter(|source| *source == vintid));
         at.ensure(own == 1, Invariant::VintidShared)

@@ -55,13 +55,13 @@ cases! {
     IrqVintid: ["Backend.vintid" R, Set(31)];
     Backend: ["Backend.service" R, Set(8)];
     ReservedZero: ["Backend.reserved" R, Set(1)];
-    BackendNews: ["Backend.news" R, Add(8)];
-    BackendNews: ["Backend.news" R, Set(0)];
-    BackendNews: ["Backend.news" R, Like("Payload.ipa", Last)];
+    BackendNews: ["Backend.page" R, Add(8)];
+    BackendNews: ["Backend.page" R, Set(0)];
+    BackendNews: ["Backend.page" R, Like("Payload.ipa", Last)];
     DoorbellPage: ["Backend.bell" R, Add(8)];
     DoorbellPage: ["Backend.bell" R, Set(1 << 39)];
     IpaOverlap: ["Backend.bell" R, Like("Vm.gicd", Last)];
-    IpaOverlap: ["Backend.bell" R, Like("Backend.news", R)];
+    IpaOverlap: ["Backend.bell" R, Like("Backend.page", R)];
     TableOrder: ["VirtioDevice.vm" R, Set(64)];
     VirtioVms: ["VirtioDevice.backend" R, Set(1)];
     VirtioType: ["VirtioDevice.id" R, Set(0)];
@@ -81,7 +81,7 @@ cases! {
     VirtioWindow: ["VirtioDevice.window" R, Add(8)];
     VirtioWindow: ["VirtioDevice.window" R, Set(0)];
     VirtioWindow: ["VirtioDevice.window" Last, Like("VirtioDevice.window", R)]["VirtioDevice.window_size" Last, Set(4096)];
-    VirtioWindow: ["VirtioDevice.window" R, Like("Backend.news", R)]["VirtioDevice.window_size" R, Set(4096)];
+    VirtioWindow: ["VirtioDevice.window" R, Like("Backend.page", R)]["VirtioDevice.window_size" R, Set(4096)];
     VirtioWindow: ["VirtioDevice.window_size" R, Set(0)];
     VirtioWindow: ["VirtioDevice.window_size" R, Add(8)];
     VirtioWindow: ["VirtioDevice.window_size" R, Set(1 << 38)];

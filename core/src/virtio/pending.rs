@@ -5,18 +5,18 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// The words of a service thread.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct PendingDevices {
     devices: AtomicU64,
     asleep: AtomicBool,
 }
 
-impl Default for Wanted {
+impl Default for PendingDevices {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Wanted {
+impl PendingDevices {
     /// No device, and the thread is awake.
     pub const fn new() -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Wanted {
     /// Anybody: the thread has to look at a device (its row in the plan). `true`: it sleeps, and the caller wakes it.
     #[inline(always)]
     #[must_use]
-    pub fn want(&self, device: usize) -> bool {
+    pub fn mark(&self, device: usize) -> bool {
         self.devices
             .fetch_or(1u64.wrapping_shl(device as u32), Ordering::Release);
         // The device is marked before this load, and the thread says that it sleeps before it looks at the marks: one of the two sees
@@ -45,7 +45,7 @@ impl Wanted {
         self.devices.swap(0, Ordering::Acquire)
     }
 
-    /// Service thread: whether it may sleep. Whoever wants it from here on wakes it.
+    /// Service thread: whether it may sleep. Whoever marks a device from here on wakes it.
     #[must_use]
     pub fn sleep(&self) -> bool {
         self.asleep.store(true, Ordering::Relaxed);
@@ -68,16 +68,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_wants_a_thread_that_sleeps_wakes_it_once() {
-        let wanted = Wanted::new();
-        assert!(!wanted.want(3), "it is awake, and looks by itself");
-        assert!(!wanted.sleep(), "there is something to do");
-        assert_eq!(wanted.take(), 1 << 3);
-        assert!(wanted.sleep());
-        assert!(wanted.want(63));
-        assert!(!wanted.want(0), "it has been woken");
-        wanted.awake();
-        assert_eq!(wanted.take(), 1 << 63 | 1);
-        assert_eq!(wanted.take(), 0);
+    fn who_marks_a_device_of_a_thread_that_sleeps_wakes_it_once() {
+        let pending = PendingDevices::new();
+        assert!(!pending.mark(3), "it is awake, and looks by itself");
+        assert!(!pending.sleep(), "there is something to do");
+        assert_eq!(pending.take(), 1 << 3);
+        assert!(pending.sleep());
+        assert!(pending.mark(63));
+        assert!(!pending.mark(0), "it has been woken");
+        pending.awake();
+        assert_eq!(pending.take(), 1 << 63 | 1);
+        assert_eq!(pending.take(), 0);
     }
 }
