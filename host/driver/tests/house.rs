@@ -105,7 +105,7 @@ const OLD_WORDS: &[(&str, &str)] = &[
     ("Line", "TextLine, ConsoleLine, CacheLine"),
 ];
 /// Those of them that are plain English where they name a value.
-const PLAIN: &[&str] = &["linked", "own", "room", "usual", "wanted"];
+const PLAIN: &[&str] = &["linked", "news", "own", "room", "usual", "wanted"];
 /// Ends of names that had such a meaning.
 const OLD_ENDS: &[(&str, &str)] = &[("_usual", "_fast"), ("_own", "_gppt")];
 
@@ -136,6 +136,8 @@ const ONE_MEANING: &[(&str, &str, &[&str])] = &[
         "of a device, by which EL2 and a backend exchange bytes, or a browser's; EL2 has copy windows, a cap has a period",
         &[
             "abi/src/device/",
+            "abi/src/plan/io.rs",
+            "core/src/plan/",
             "core/src/virtio/",
             "fuzz/src/targets/virtio.rs",
             "host/driver/src/testing/page/",
@@ -156,6 +158,8 @@ const ONE_MEANING: &[(&str, &str, &[&str])] = &[
 ];
 const SLOTS: &[&str] = &[
     "abi/src/device/",
+    "abi/src/plan/io.rs",
+    "core/src/plan/",
     "core/src/virtio/",
     "fuzz/src/targets/virtio.rs",
     "service/",
