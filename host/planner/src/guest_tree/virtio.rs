@@ -26,9 +26,9 @@ pub(super) fn device(device: &PlannedDevice) -> Build {
 /// The node that tells the service VM what it serves.
 pub(super) fn backend(end: BackendEnd) -> Build {
     let io = end.io;
-    let node = Build::new(format!("backend@{:x}", io.news))
+    let node = Build::new(format!("backend@{:x}", io.pending))
         .texts("compatible", &["bulkhead,backend"])
-        .wide("reg", &[io.news, PAGE, io.bell, PAGE])
+        .wide("reg", &[io.pending, PAGE, io.bell, PAGE])
         .cells("interrupts", &[0, io.intid - 32, EDGE])
         .cells("#address-cells", &[2])
         .cells("#size-cells", &[2])
@@ -91,7 +91,7 @@ mod tests {
             time: CpuTime::Pinned,
             time_why: String::new(),
             intid: 37,
-            news: 0x403f_f000,
+            pending: 0x403f_f000,
             bell: 0x0a00_0000,
             devices: vec![
                 device(0, disk, 0x0a00_0000, 37, 0, 0x4037_b000),

@@ -34,7 +34,7 @@ pub struct PlannedIo {
     /// INTID by which the service VM is told of its devices.
     pub intid: u32,
     /// IPA of the page with the news.
-    pub news: u64,
+    pub pending: u64,
     /// IPA of the page by which the service VM tells EL2.
     pub bell: u64,
     /// The devices, by VM.
@@ -52,7 +52,7 @@ impl PlannedIo {
     /// First byte of the RAM of the service VM that its program does not have: windows and the page of news are from here on.
     pub fn windows(&self) -> u64 {
         let first = self.devices.iter().map(|device| device.window);
-        first.min().unwrap_or(self.news)
+        first.min().unwrap_or(self.pending)
     }
 
     /// Gives devices of VM `vm`, or the service VM itself, INTIDs that nothing else in the VM has.
@@ -99,8 +99,8 @@ pub(super) fn plan(
     if !service::fits(system, windows, findings) {
         return None;
     }
-    let news = ram.0 + ram.1 - PAGE;
-    let mut window = news - windows;
+    let pending = ram.0 + ram.1 - PAGE;
+    let mut window = pending - windows;
     for device in &mut devices {
         device.window = window;
         window += device.window_size;
@@ -112,7 +112,7 @@ pub(super) fn plan(
         time: chosen.thread,
         time_why: chosen.why,
         intid: 0,
-        news,
+        pending,
         bell: 0,
         devices,
         pages: 0,

@@ -53,7 +53,7 @@ impl Rows {
             vintid: io.intid as u16,
             service: 0,
             reserved: 0,
-            page: io.news,
+            page: io.pending,
             bell: io.bell,
         };
         let queues = io.devices.iter().zip(0..);

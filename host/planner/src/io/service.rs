@@ -204,10 +204,10 @@ pub(crate) fn choose(
         })
     };
     let cpu = match &system.io.pcpu {
-        Some(wish) => {
-            let cpu = wish.value as usize;
+        Some(request) => {
+            let cpu = request.value as usize;
             if !may(cpu) {
-                findings.push(refused(system, board, wish, taken));
+                findings.push(refused(system, board, request, taken));
                 return None;
             }
             cpu
@@ -241,7 +241,7 @@ fn hard_pool(system: &System, cpu: usize) -> bool {
     let mut hard = system.vms.iter();
     hard.any(|vm| {
         let mut pool = vm.cpu.pool.iter();
-        vm.class == Class::HardRealtime && pool.any(|wish| wish.value as usize == cpu)
+        vm.class == Class::HardRealtime && pool.any(|request| request.value as usize == cpu)
     })
 }
 
@@ -300,16 +300,19 @@ fn time(
 fn refused(
     system: &System,
     board: &Board,
-    wish: &Placed<u32>,
+    request: &Placed<u32>,
     taken: &[Vec<(usize, usize)>],
 ) -> Finding {
     let count = board.cpus.len();
-    let what = format!("disks and networks cannot be served on CPU {}", wish.value);
+    let what = format!(
+        "disks and networks cannot be served on CPU {}",
+        request.value
+    );
     let finding = Finding::new(Code::ServicePcpu, what);
-    let Some(vcpus) = taken.get(wish.value as usize) else {
+    let Some(vcpus) = taken.get(request.value as usize) else {
         let cpus = system.board.as_ref().map(|board| board.cpus_place());
         return finding
-            .at(wish.span.clone(), "the board has no such CPU")
+            .at(request.span.clone(), "the board has no such CPU")
             .also(cpus, format!("{count} in all, counted from 0"))
             .help("name another one, or leave `pcpu` out and the planner chooses");
     };
@@ -318,11 +321,13 @@ fn refused(
     let why = match owner {
         Some(vm) if vm.cpu.shares() => "a hard real-time VM runs there",
         Some(_) => "a VM is pinned there",
-        None if hard_pool(system, wish.value as usize) => "a hard real-time VM may be moved there",
+        None if hard_pool(system, request.value as usize) => {
+            "a hard real-time VM may be moved there"
+        }
         None => "it has as many vCPUs as a CPU can have",
     };
     finding
-        .at(wish.span.clone(), why)
+        .at(request.span.clone(), why)
         .also(owner.map(|vm| vm.name.span.clone()), "runs there")
         .help("name a CPU without such a VM, or leave `pcpu` out and the planner chooses")
 }

@@ -124,7 +124,7 @@ fn windows_and_disks_are_apart_and_in_their_places() {
         let io = devices(&system);
         let extended = with_service(&system);
         let ram = (ipa::RAM, extended.vms[io.vm].memory.size.value);
-        assert_eq!(io.news + PAGE, ram.0 + ram.1, "the news is at the end");
+        assert_eq!(io.pending + PAGE, ram.0 + ram.1, "at the very end");
         assert!(io.windows() > ram.0);
         let mut next = io.windows();
         for (number, device) in io.devices.iter().enumerate() {
@@ -133,7 +133,7 @@ fn windows_and_disks_are_apart_and_in_their_places() {
             assert_eq!(device.window_size % PAGE, 0);
             next += device.window_size;
         }
-        assert_eq!(next, io.news);
+        assert_eq!(next, io.pending);
         assert!(io.devices.len() <= MAX_VIRTIO_DEVICES);
         // By VM, and numbered by kind from 0.
         assert!(io.devices.is_sorted_by_key(|device| device.vm));

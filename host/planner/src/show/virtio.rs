@@ -76,7 +76,7 @@ pub(super) struct Service<'a> {
     cpu: usize,
     thread: Thread<'a>,
     vintid: u32,
-    news: Hex,
+    pending: Hex,
     bell: Hex,
     #[serde(rename = "pool_pages")]
     page_pool_pages: u32,
@@ -102,7 +102,7 @@ impl<'a> Service<'a> {
                 why: &io.time_why,
             },
             vintid: io.intid,
-            news: Hex(io.news),
+            pending: Hex(io.pending),
             bell: Hex(io.bell),
             page_pool_pages: io.pages,
         })
