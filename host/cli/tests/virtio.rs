@@ -196,3 +196,57 @@ fn differences_of_devices_have_their_names() {
     let line = "~ thread, weight: 1 -> 3";
     assert!(text.contains(line), "`{line}` is not in\n{text}");
 }
+
+#[test]
+fn disks_and_cards_of_all_sizes_are_planned_and_proven() {
+    let disks = ["4KiB", "2044KiB", "2MiB", "6148KiB", "700MiB"];
+    let services = [
+        "",
+        "[service]\npcpu = 1\n",
+        "[service]\nweight = 1000\nmemory = \"32772KiB\"\n",
+        "[service]\nbudget = \"1us\"\nperiod = \"100us\"\n",
+    ];
+    let vm = |name: &str, memory: &str, rest: &str| {
+        format!(
+            "[vm.{name}]\nmemory = \"{memory}\"\nimage = \"../raw.bin\"\nload = \"0x40080000\"\n{rest}\n"
+        )
+    };
+    let mut tried = 0;
+    for (service, cards) in services
+        .iter()
+        .flat_map(|service| [0, 1, 9].map(|n| (service, n)))
+    {
+        for (size, memory) in disks
+            .iter()
+            .flat_map(|size| ["2MiB", "1028MiB"].map(|m| (size, m)))
+        {
+            let disk = format!(
+                "disks = [{{ name = \"a\", size = \"{size}\" }}, {{ name = \"b\", size = \"8KiB\" }}]"
+            );
+            let cards = "{ name = \"lan\" }, ".repeat(cards);
+            let network = if cards.is_empty() {
+                ""
+            } else {
+                "[network.lan]\n"
+            };
+            let one = vm("one", memory, &format!("{disk}\nnetworks = [{cards}]"));
+            let two = vm("two", "4MiB", &format!("networks = [{cards}]"));
+            let source = format!("[board]\ndtb = \"../virt.dtb\"\n{service}{network}{one}{two}");
+            let text = Text {
+                name: FIXTURE.to_owned(),
+                source: source.clone().into(),
+            };
+            match prepare_text(text, Effort::WhatIsThere) {
+                Ok(prepared) => with_plan(&prepared.planned, |plan| {
+                    assert!(!plan.virtio_devices().is_empty());
+                }),
+                Err(stopped) => {
+                    let why = bulkhead_model::failure::Failure::from(stopped);
+                    panic!("{source}\n{why}");
+                }
+            }
+            tried += 1;
+        }
+    }
+    assert_eq!(tried, 120);
+}

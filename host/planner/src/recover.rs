@@ -21,7 +21,7 @@ const OF_ONE_WORD: [Code; 9] = [
     Code::PcpuUnknown,
 ];
 /// Findings that depend on the descriptions of all VMs.
-const OF_ALL_VMS: [Code; 1] = [Code::PcpuTooFew];
+const OF_ALL_VMS: [Code; 3] = [Code::PcpuTooFew, Code::ServicePcpu, Code::ServiceRoom];
 /// Findings that are the same on every board.
 const ON_ANY_BOARD: [Code; 10] = [
     Code::DeviceShared,

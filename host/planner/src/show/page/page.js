@@ -176,6 +176,9 @@ function space(vm) {
   for (const payload of vm.loads) row(".payload", number(payload.ipa), payload.what, size(payload.size));
   for (const device of vm.emulated)
     row("", number(device.ipa), KINDS[device.kind] ?? device.kind, size(device.size), `emulated, INTID ${device.vintid}`);
+  for (const other of vm.added ? plan.vms : [])
+    for (const device of other.virtio)
+      row("", number(device.window.ipa), `${device.kind} ${device.name}`, size(device.window.size), `window of ${other.name}`);
   for (const bell of plan.doorbells.filter((bell) => bell.from === vm.name))
     row("", number(bell.ipa), `rings ${bell.name}`, size(PAGE), `heard by ${bell.to}`);
   // What lies in a region comes behind its start.
