@@ -280,7 +280,7 @@ impl Sample {
     }
 
     /// The plan of [`Self::good`] with a service thread on the pCPU that drains the console; the second VM is the backend of a
-    /// network port and a disk of the first.
+    /// disk and a network port of the first.
     pub fn good_io() -> Self {
         let mut sample = Self::good();
         sample.threads = [ServiceThread {
@@ -319,8 +319,8 @@ impl Sample {
             config: [0; PLAN_CONFIG],
         };
         sample.virtio = [
-            device(0, 1, 12, 0xa00_0000, 0x403b_d000),
-            device(1, 2, 24, 0xa00_1000, 0x4037_b000),
+            device(0, 2, 24, 0xa00_0000, 0x403b_d000),
+            device(1, 1, 12, 0xa00_1000, 0x4037_b000),
         ]
         .into();
         for device in &mut sample.virtio {
@@ -331,7 +331,7 @@ impl Sample {
             size: 256,
             slots: 64,
             flags,
-            slot_bytes: if device == 0 { 2048 } else { 4096 },
+            slot_bytes: if device == 0 { 4096 } else { 2048 },
             readable: bytes.0,
             writable: bytes.1,
             ring,
@@ -339,9 +339,9 @@ impl Sample {
             reserved: 0,
         };
         sample.queues = [
-            queue(0, QUEUE_EXACT, (0, 1526), 0x1000, 0x2000),
-            queue(0, 0, (1526, 0), 0x1800, 0x2_2000),
-            queue(1, QUEUE_REPLAY, (0x1_e010, 0x1_e001), 0x1000, 0x2000),
+            queue(0, QUEUE_REPLAY, (0x1_e010, 0x1_e001), 0x1000, 0x2000),
+            queue(1, QUEUE_EXACT, (0, 1526), 0x1000, 0x2000),
+            queue(1, 0, (1526, 0), 0x1800, 0x2_2000),
         ]
         .into();
         for device in (0..2).rev() {

@@ -1,8 +1,8 @@
 //! Alterations of plans with virtio devices. Beside a row in each table, what [`IO_CASES`] count on is:
 //!
-//! * The first vCPU is pinned. The first service thread is a server on a pCPU without vCPUs.
-//! * The first VM has two virtio devices, by IPA a network port with two queues and a disk with one, both of unit 0 and with
-//!   EVENT_IDX, and an emulated device. No other VM has virtio devices.
+//! * The first vCPU is pinned. The first service thread is on a pCPU without vCPUs.
+//! * The first VM has two virtio devices, by IPA a disk with one queue and a network port with two, both of unit 0 and with
+//!   EVENT_IDX, and an emulated device.
 //! * There is one backend, in the last VM, for which something is loaded last.
 
 use bulkhead_abi::plan::RegionKind;
@@ -15,6 +15,10 @@ use crate::plan::Invariant;
 
 /// The first page of registers.
 const REG: Row = First(RegionKind::VirtioRegisters);
+/// The network port; also its first queue.
+const NET: Row = Number(1);
+/// Its second queue.
+const SECOND: Row = Number(2);
 
 cases! {
     /// Cases for plans with virtio devices, for an EL2 of the profile `io`. With those for other plans they alter each field
@@ -39,13 +43,13 @@ cases! {
     ServicePlacement: ["ServiceThread.pcpu" R, Set(8)];
     VcpuPolicy: ["ServiceThread.policy" R, Set(0)];
     VcpuPolicy: ["ServiceThread.policy" R, Set(3)];
-    VcpuWeight: ["ServiceThread.weight" R, Set(1)];
+    VcpuWeight: ["ServiceThread.weight" R, Set(1)]["ServiceThread.policy" R, Set(1)];
     VcpuWeight: ["ServiceThread.weight" R, Set(0)]["ServiceThread.policy" R, Set(2)];
     VcpuWeight: ["ServiceThread.weight" R, Set(1001)]["ServiceThread.policy" R, Set(2)];
     ReservedZero: ["ServiceThread.reserved" R, Set(1)];
     VcpuTime: ["ServiceThread.budget" R, Set(0)];
     VcpuTime: ["ServiceThread.budget" R, Like("ServiceThread.period", R)]["ServiceThread.budget" R, Add(1)];
-    PcpuSchedulable: ["ServiceThread.budget" R, Like("ServiceThread.period", R)];
+    PcpuSchedulable: ["ServiceThread.budget" R, Like("ServiceThread.period", R)]["ServiceThread.policy" R, Set(1)]["ServiceThread.weight" R, Set(0)];
     VcpuTime: ["ServiceThread.period" R, Set(99_999)]["ServiceThread.budget" R, Set(1)];
     VcpuTime: ["ServiceThread.period" R, Set(10_000_000_001)];
     PagePoolPages: ["ServiceThread.pages" R, Add(1)];
@@ -65,32 +69,32 @@ cases! {
     TableOrder: ["VirtioDevice.vm" R, Set(64)];
     VirtioVms: ["VirtioDevice.backend" R, Set(1)];
     VirtioType: ["VirtioDevice.id" R, Set(0)];
-    VirtioType: ["VirtioDevice.id" Last, Set(16)];
+    VirtioType: ["VirtioDevice.id" NET, Set(16)];
     IrqVintid: ["VirtioDevice.vintid" R, Set(31)];
     VintidShared: ["VirtioDevice.vintid" R, Like("Device.vintid", R)];
-    VintidShared: ["VirtioDevice.vintid" Last, Like("VirtioDevice.vintid", R)];
-    VirtioNumber: ["VirtioDevice.unit" Last, Like("VirtioDevice.unit", R)]["VirtioDevice.id" Last, Like("VirtioDevice.id", R)];
+    VintidShared: ["VirtioDevice.vintid" NET, Like("VirtioDevice.vintid", R)];
+    VirtioNumber: ["VirtioDevice.unit" NET, Like("VirtioDevice.unit", R)]["VirtioDevice.id" NET, Like("VirtioDevice.id", R)];
     VirtioFlags: ["VirtioDevice.flags" R, Set(4)];
     VirtioFeatures: ["VirtioDevice.flags" R, Set(1)];
     VirtioNumber: ["VirtioDevice.index" R, Set(64)];
-    VirtioNumber: ["VirtioDevice.index" Last, Like("VirtioDevice.index", R)];
+    VirtioNumber: ["VirtioDevice.index" NET, Like("VirtioDevice.index", R)];
     VirtioConfig: ["VirtioDevice.config_bytes" R, Set(65)];
     VirtioConfig: ["VirtioDevice.config" R, Set(1)]["VirtioDevice.config_bytes" R, Set(0)];
-    TableOrder: ["VirtioDevice.ipa" Last, Like("VirtioDevice.ipa", R)];
-    VirtioRegisters: ["VirtioDevice.ipa" Last, Add(4096)];
+    TableOrder: ["VirtioDevice.ipa" NET, Like("VirtioDevice.ipa", R)];
+    VirtioRegisters: ["VirtioDevice.ipa" NET, Add(4096)];
     VirtioWindow: ["VirtioDevice.window" R, Add(8)];
     VirtioWindow: ["VirtioDevice.window" R, Set(0)];
-    VirtioWindow: ["VirtioDevice.window" Last, Like("VirtioDevice.window", R)]["VirtioDevice.window_size" Last, Set(4096)];
+    VirtioWindow: ["VirtioDevice.window" NET, Like("VirtioDevice.window", R)]["VirtioDevice.window_size" NET, Set(4096)];
     VirtioWindow: ["VirtioDevice.window" R, Like("Backend.page", R)]["VirtioDevice.window_size" R, Set(4096)];
     VirtioWindow: ["VirtioDevice.window_size" R, Set(0)];
     VirtioWindow: ["VirtioDevice.window_size" R, Add(8)];
     VirtioWindow: ["VirtioDevice.window_size" R, Set(1 << 38)];
     VirtioFeatures: ["VirtioDevice.features" R, Flip(1 << 32)];
     VirtioFeatures: ["VirtioDevice.features" R, Flip(1 << 33)];
-    VirtioFeatures: ["VirtioDevice.features" Last, Flip(1 << 11)];
+    VirtioFeatures: ["VirtioDevice.features" R, Flip(1 << 11)];
     TableOrder: ["Virtqueue.device" R, Set(64)];
-    TableOrder: ["Virtqueue.device" R, Set(1)];
-    VirtioQueues: ["Virtqueue.device" Last, Set(0)];
+    TableOrder: ["Virtqueue.device" SECOND, Set(0)];
+    VirtioQueues: ["Virtqueue.device" R, Set(1)];
     VirtqueueSize: ["Virtqueue.size" R, Set(0)];
     VirtqueueSize: ["Virtqueue.size" R, Set(48)];
     VirtqueueSize: ["Virtqueue.size" R, Set(512)];
@@ -106,12 +110,12 @@ cases! {
     VirtqueueWindow: ["Virtqueue.ring" R, Add(8)];
     VirtqueueWindow: ["Virtqueue.ring" R, Set(0)];
     VirtqueueWindow: ["Virtqueue.ring" R, Set(0xffff_fff0)];
-    VirtqueueWindow: ["Virtqueue.ring" Number(1), Like("Virtqueue.ring", R)];
-    VirtqueueWindow: ["Virtqueue.ring" Number(1), Like("Virtqueue.slots_at", R)];
+    VirtqueueWindow: ["Virtqueue.ring" SECOND, Like("Virtqueue.ring", NET)];
+    VirtqueueWindow: ["Virtqueue.ring" SECOND, Like("Virtqueue.slots_at", NET)];
     VirtqueueWindow: ["Virtqueue.slots_at" R, Add(8)];
     VirtqueueWindow: ["Virtqueue.slots_at" R, Set(0)];
     VirtqueueWindow: ["Virtqueue.slots_at" R, Like("Virtqueue.ring", R)];
-    VirtqueueWindow: ["Virtqueue.slots_at" Number(1), Like("Virtqueue.slots_at", R)];
-    VirtqueueWindow: ["Virtqueue.slots_at" Number(1), Like("Virtqueue.ring", R)];
+    VirtqueueWindow: ["Virtqueue.slots_at" SECOND, Like("Virtqueue.slots_at", NET)];
+    VirtqueueWindow: ["Virtqueue.slots_at" SECOND, Like("Virtqueue.ring", NET)];
     ReservedZero: ["Virtqueue.reserved" R, Set(1)];
 }
