@@ -154,7 +154,8 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         .into_iter()
         .map(|(name, table)| network::read(name, table, findings))
         .collect();
-    network::check(&networks, &vms, findings);
+    let ports: Vec<_> = vms.iter().flat_map(|vm| &vm.ports).collect();
+    network::check(&networks, &ports, findings);
     let io = service::read(service_place.zip(io), &vms, findings);
     let crashes = vms.iter().map(|vm| (&vm.name, &vm.crash));
     policy::notified(crashes, &declared, findings);

@@ -9,7 +9,6 @@ use super::finding::Finding;
 use super::keys::{NETWORK, PORT, VM};
 use super::reader::{Placed, Reader, check_name};
 use super::suggest::nearest;
-use super::vm::VmSpec;
 
 /// VLANs that there are (IEEE 802.1Q, 9.6): 0 is none, and 4095 is reserved.
 const VLANS: std::ops::RangeInclusive<u32> = 1..=4094;
@@ -132,9 +131,9 @@ fn vlan_of(number: &Placed<u32>, findings: &mut Vec<Finding>) -> Option<Placed<u
     None
 }
 
-/// Checks cards against networks, and against each other.
-pub(super) fn check(networks: &[NetworkSpec], vms: &[VmSpec], findings: &mut Vec<Finding>) {
-    let ports = || vms.iter().flat_map(|vm| &vm.ports);
+/// Checks cards of all VMs against networks, and against each other.
+pub(super) fn check(networks: &[NetworkSpec], all: &[&PortSpec], findings: &mut Vec<Finding>) {
+    let ports = || all.iter().copied();
     for port in ports() {
         let wanted = &port.network;
         if networks
