@@ -7,6 +7,7 @@
 #![no_std]
 #![no_main]
 
+use bulkhead_guests::mmio::read32;
 use bulkhead_guests::virtio;
 use bulkhead_guests::virtio::disk::{DEPTH, Disk, SECTOR};
 use bulkhead_guests::{Board, check, gic, guest, println, sysreg, timer};
@@ -22,7 +23,15 @@ const RUNS: [u64; 5] = [8, 1, 64, 3, 17];
 /// Words of a sector.
 const WORDS: u64 = SECTOR as u64 / 8;
 
+/// Registers of a device (VIRTIO 1.2, 4.2.2).
+const INTERRUPT_STATUS: usize = 0x60;
+const STATUS: usize = 0x70;
+
 fn main(board: &'static Board) {
+    // Before anybody drives it: a driver begins with a reset.
+    for device in &board.virtio {
+        check::equal("status before a driver", read32(device.base + STATUS), 0);
+    }
     let Some(device) = virtio::devices(board, DeviceType::Block).next() else {
         return println!("FAIL disk: there is none");
     };
@@ -62,13 +71,16 @@ fn main(board: &'static Board) {
     } else {
         user.rounds(argument("rounds", 2))
     };
-    let Some(user) = used else {
+    let Some(mut user) = used else {
         return println!("FAIL disk: it cannot be driven again");
     };
     println!("disk: {} interrupts", user.interrupts);
     check::holds("it interrupts", user.interrupts > 0, "it did not");
     check::equal("answers without an interrupt", user.lost, 0);
     check::equal("interrupts of nobody", user.foreign, 0);
+    user.disk.acknowledge();
+    let status = read32(device.base + INTERRUPT_STATUS);
+    check::equal("interrupt status, acknowledged", status, 0);
     check::done();
 }
 

@@ -32,6 +32,8 @@ pub struct Runs {
     pub gppt_gicv2: GpptRuns,
     /// Bytes of text and read-only data of EL2 of the profile `static`.
     pub static_image: u64,
+    /// Bytes of the image of the profile `io`.
+    pub io_image: u64,
 }
 
 /// All figures that the profiles and programs give, in the order of the budgets.
@@ -87,6 +89,7 @@ pub fn figures(
             }
             "image_bytes" => Figure::new(budget, el2.image_bytes as f64),
             "image_bytes_static" => Figure::new(budget, runs.static_image as f64),
+            "image_bytes_io" => Figure::new(budget, runs.io_image as f64),
             "ram_bytes" => Figure::new(budget, ram(demo)? as f64),
             name => {
                 let run = match budget.gic {
@@ -323,6 +326,7 @@ mod tests {
             gppt: gppt(&["recoverable", "pmr-trapped", "pmr-direct"]),
             gppt_gicv2: gppt(&["gicv2"]),
             static_image: 50_000,
+            io_image: 60_000,
         };
         figures(&budgets, &runs, &el2, header.as_bytes(), others)
     }
@@ -353,6 +357,7 @@ mod tests {
         assert_eq!(value(&figures, "boot_total_v2"), 9300.0, "with scrubbing");
         assert_eq!(value(&figures, "image_bytes"), 60_000.0);
         assert_eq!(value(&figures, "image_bytes_static"), 50_000.0);
+        assert_eq!(value(&figures, "image_bytes_io"), 60_000.0);
         assert_eq!(
             value(&figures, "ram_bytes"),
             f64::from(0x20000 + 0x1000 + 11 * 0x1000)

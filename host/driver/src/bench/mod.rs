@@ -77,13 +77,16 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let realtime = realtime.then(Realtime::measure).transpose()?;
     let gppt = GpptRuns::measure(Gic::V3)?;
     let gppt_gicv2 = GpptRuns::measure(Gic::V2)?;
-    let smallest = Build {
-        profile: bulkhead_abi::plan::Profile::Static,
-        ..Build::virt(3)
+    let image_bytes = |profile| {
+        let build = Build {
+            profile,
+            ..Build::virt(3)
+        };
+        Ok::<_, Failure>(Program::read(&cross_build::el2(build)?)?.el2()?.image_bytes)
     };
-    let smallest = Program::read(&cross_build::el2(smallest)?)?;
     let runs = Runs {
-        static_image: smallest.el2()?.image_bytes,
+        static_image: image_bytes(bulkhead_abi::plan::Profile::Static)?,
+        io_image: image_bytes(bulkhead_abi::plan::Profile::Io)?,
         realtime,
         gicv2,
         gicv3,
