@@ -30,7 +30,11 @@ const STATUS: usize = 0x70;
 fn main(board: &'static Board) {
     // Before anybody drives it: a driver begins with a reset.
     for device in &board.virtio {
-        check::equal("status before a driver", read32(device.base + STATUS), 0);
+        check::equal(
+            "status before a driver",
+            read32(device.base + STATUS).into(),
+            0,
+        );
     }
     let Some(device) = virtio::devices(board, DeviceType::Block).next() else {
         return println!("FAIL disk: there is none");
@@ -80,7 +84,7 @@ fn main(board: &'static Board) {
     check::equal("interrupts of nobody", user.foreign, 0);
     user.disk.acknowledge();
     let status = read32(device.base + INTERRUPT_STATUS);
-    check::equal("interrupt status, acknowledged", status, 0);
+    check::equal("interrupt status, acknowledged", status.into(), 0);
     check::done();
 }
 

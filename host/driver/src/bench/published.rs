@@ -20,7 +20,6 @@ const FIRST: [&str; 6] = [
     "sgi_sibling_wfi",
     "boot_to_guest",
     "image_bytes_static",
-    "image_bytes_io",
     "image_bytes",
 ];
 

@@ -1,16 +1,18 @@
 //! Device trees for guests: they name what a VM has, and nothing else of the board.
 
+mod build;
 mod seeds;
 mod virtio;
 
 use bulkhead_abi::plan::{DeviceKind, PAGE};
-use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+use dtoolkit::model::DeviceTree;
 
 use bulkhead_model::board::PassthroughDevice;
 
 use crate::io::PlannedDevice;
 use crate::planned::{EmulatedDevice, GuestGic, PlannedDoorbell};
 
+use build::{Build, EDGE};
 pub use seeds::{SeedPlace, places};
 pub use virtio::BackendEnd;
 
@@ -20,8 +22,6 @@ pub(crate) const GIC: u32 = 1;
 const CLOCK: u32 = 2;
 /// Frequency of the clock of the console in Hz, as on QEMU's `virt`.
 const CLOCK_HZ: u32 = 24_000_000;
-/// Interrupt flags of the GIC binding: rising edge.
-const EDGE: u32 = 1;
 /// Interrupt flags of the GIC binding: level-sensitive, active high.
 const LEVEL: u32 = 4;
 
@@ -88,49 +88,6 @@ pub struct GuestTree<'a> {
     pub arguments: &'a str,
     /// IPA of the initial RAM disk and of the byte behind it.
     pub initrd: Option<(u64, u64)>,
-}
-
-/// A node under construction. Names are either literals or come from a checked tree, so that what
-/// dtoolkit refuses cannot occur; such a part would be left out.
-struct Build(DeviceTreeNode);
-
-impl Build {
-    fn new(name: impl Into<String>) -> Self {
-        Self(DeviceTreeNode::new(name).unwrap_or_default())
-    }
-
-    fn bytes(mut self, name: &str, value: &[u8]) -> Self {
-        if let Ok(property) = DeviceTreeProperty::new(name, value) {
-            self.0.add_property(property);
-        }
-        self
-    }
-
-    fn cells(self, name: &str, cells: &[u32]) -> Self {
-        let bytes: Vec<u8> = cells.iter().flat_map(|cell| cell.to_be_bytes()).collect();
-        self.bytes(name, &bytes)
-    }
-
-    fn wide(self, name: &str, values: &[u64]) -> Self {
-        let bytes: Vec<u8> = values
-            .iter()
-            .flat_map(|value| value.to_be_bytes())
-            .collect();
-        self.bytes(name, &bytes)
-    }
-
-    fn texts(self, name: &str, texts: &[&str]) -> Self {
-        let bytes: Vec<u8> = texts
-            .iter()
-            .flat_map(|text| text.bytes().chain([0]))
-            .collect();
-        self.bytes(name, &bytes)
-    }
-
-    fn child(mut self, child: Self) -> Self {
-        self.0.add_child(child.0);
-        self
-    }
 }
 
 impl GuestTree<'_> {

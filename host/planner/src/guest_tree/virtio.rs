@@ -2,7 +2,7 @@
 
 use bulkhead_abi::plan::PAGE;
 
-use super::{Build, EDGE};
+use super::build::{Build, EDGE};
 use crate::io::{DeviceUse, PlannedDevice, PlannedIo};
 
 /// What the service VM serves.
