@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bulkhead_abi::plan::{Header, Image};
 use bulkhead_core::plan::Plan;
-use bulkhead_core::plan::corrupt::{CASES, Case, GICV2_CASES};
+use bulkhead_core::plan::corrupt::{CASES, Case, GICV2_CASES, IO_CASES};
 
 use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Qemu, System};
@@ -18,24 +18,27 @@ use super::sanitizer::Sanitizer;
 use super::suite::{Context, Job, Test};
 use super::watch::watch;
 
-/// The system whose plans are altered, with a row in every table.
+/// The system whose plans are altered, with a row in every table but those about virtio devices.
 const SYSTEM: &str = "tests/plan/every-table.toml";
+/// The one with rows in those.
+const VIRTIO: &str = "tests/plan/virtio.toml";
 
-/// Whether the board has a GICv2; the alterations; the name of the test.
-const TESTS: [(bool, &[Case], &str); 2] = [
-    (false, CASES, "plan/corruptions"),
-    (true, GICV2_CASES, "plan/corruptions-gicv2"),
+/// The system; whether the board has a GICv2; the alterations; the name of the test.
+const TESTS: [(&str, bool, &[Case], &str); 3] = [
+    (SYSTEM, false, CASES, "plan/corruptions"),
+    (SYSTEM, true, GICV2_CASES, "plan/corruptions-gicv2"),
+    (VIRTIO, false, IO_CASES, "plan/corruptions-virtio"),
 ];
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
     let claim = "A plan with one wrong field and a right checksum is refused by EL2 with the name of \
                  the broken invariant, and by the host tool with the same one.";
-    let test = |(gicv2, cases, name): (bool, &'static [Case], &'static str)| {
+    let test = |(path, gicv2, cases, name): (&'static str, bool, &'static [Case], &'static str)| {
         let job: Job = Box::new(move |context| {
             let system = match gicv2 {
-                true => description::on_gicv2(context, SYSTEM).map_err(|why| vec![why])?,
-                false => context.root.join(SYSTEM),
+                true => description::on_gicv2(context, path).map_err(|why| vec![why])?,
+                false => context.root.join(path),
             };
             alter_all(context, &system, cases)
         });
