@@ -62,10 +62,10 @@ impl Plan<'_> {
         let threads = self.service_threads().len();
         let (backends, devices) = (self.backends(), self.virtio_devices());
         let queues = self.virtqueues();
-        let slots = MAX_VCPUS.wrapping_sub(self.vcpus.len());
+        let left = MAX_VCPUS.wrapping_sub(self.vcpus.len());
         for (table, count, most) in [
             (TableId::ServiceThreads, threads, MAX_SERVICE_THREADS),
-            (TableId::ServiceThreads, threads, slots),
+            (TableId::ServiceThreads, threads, left),
             (TableId::Backends, backends.len(), MAX_VMS),
             (TableId::VirtioDevices, devices.len(), MAX_VIRTIO_DEVICES),
             (TableId::Virtqueues, queues.len(), MAX_ROWS),
