@@ -9,7 +9,7 @@ use bulkhead_model::board::Board;
 use bulkhead_model::describe::{Code, Finding, System};
 
 use super::planned::PlannedDoorbell;
-use super::{emulated, spis};
+use super::spis;
 
 /// IPA of the first page by which a VM rings, unless it has something else there; QEMU's `virt` has nothing.
 const PAGES: u64 = 0x0920_0000;
@@ -73,7 +73,7 @@ pub(super) fn assign(
 
 /// Gives doorbells to VM `vm` INTIDs that nothing else in it has.
 pub(super) fn assign_intids(vm: usize, doorbells: &mut [PlannedDoorbell], taken: &mut Vec<u32>) {
-    let mut next = emulated::EVENT_INTID + 1;
+    let mut next = spis::EVENT_INTID + 1;
     for bell in doorbells.iter_mut().filter(|bell| bell.to == vm) {
         if !bell.physical {
             while taken.contains(&next) {

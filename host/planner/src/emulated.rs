@@ -13,8 +13,6 @@ const GICD_SIZE: u64 = 0x1_0000;
 const GICR_SIZE: u64 = 0x2_0000;
 /// Bytes of the CPU interface of a GICv2.
 const GICC_SIZE: u64 = 0x2000;
-/// SPI by which a VM is told of crashes of others, if the description gives it to nothing else.
-pub(super) const EVENT_INTID: u32 = 36;
 
 /// IPAs of the frames of the GIC, if the description does not say: as on QEMU's `virt`, so that guests run there too.
 const GICD: u64 = 0x0800_0000;

@@ -226,7 +226,7 @@ fn intids(
         _ => None,
     });
     let mut taken: Vec<u32> = emulated.iter().map(|device| device.intid).collect();
-    let mut free = (emulated::EVENT_INTID..).filter(|intid| !taken.contains(intid));
+    let mut free = (crate::spis::EVENT_INTID..).filter(|intid| !taken.contains(intid));
     let event = told.as_ref().and_then(|_| free.next());
     taken.extend(event);
     let mut passed = devices.iter().flat_map(|device| &device.irqs);

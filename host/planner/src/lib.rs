@@ -33,10 +33,8 @@ mod unpack;
 
 pub use file::Content;
 pub use io::{DeviceUse, PlannedDevice, PlannedIo};
-pub use plan::plan;
-pub use planned::{
-    EmulatedDevice, Mapped, Planned, PlannedCpu, PlannedDoorbell, PlannedPayload, PlannedVm,
-};
+pub use plan::{Planned, plan};
+pub use planned::{EmulatedDevice, Mapped, PlannedCpu, PlannedDoorbell, PlannedPayload, PlannedVm};
 pub use profile::profile;
 pub use share::{Runs, Server, Share, Usage, percent, usage};
 pub use sources::Sources;

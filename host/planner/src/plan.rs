@@ -11,8 +11,10 @@ use bulkhead_model::describe::{Code, CpuTime, Finding, System};
 use bulkhead_model::failure::Failure;
 
 use crate::cpus::Assigned;
-use crate::planned::Planned;
+use crate::io::PlannedIo;
+use crate::planned::{PlannedCpu, PlannedDoorbell, PlannedVm};
 use crate::sources::Sources;
+use crate::store::Reads;
 use crate::{
     capacity, contents, cpus, doorbells, gppt, guest, io, overlay, passthrough, place, profile,
     share, store, tables,
@@ -20,6 +22,38 @@ use crate::{
 
 /// Bytes for EL2 in the image when it has not been built yet.
 const EL2_GUESS: u64 = 96 * 1024;
+
+/// A system as planned.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Name of the system.
+    pub name: String,
+    /// The board.
+    pub board: Board,
+    /// pCPUs that EL2 brings up.
+    pub cpus: Vec<PlannedCpu>,
+    /// VMs.
+    pub vms: Vec<PlannedVm>,
+    /// Doorbells between them, in the order of those that ring.
+    pub doorbells: Vec<PlannedDoorbell>,
+    /// The virtio devices of VMs, if there are any, and who serves them.
+    pub io: Option<PlannedIo>,
+    /// The image.
+    pub image: bulkhead_abi::plan::Image,
+    /// The plan for EL2.
+    pub bytes: Vec<u8>,
+    /// Whether it was made without some payloads, or without EL2 itself: good to look at, not to run.
+    pub provisional: bool,
+    /// Statistics of the files read to make it.
+    pub reads: Reads,
+}
+
+impl Planned {
+    /// CPU time of each VM, by VM.
+    pub fn times(&self) -> Vec<CpuTime> {
+        self.vms.iter().map(|vm| vm.time).collect()
+    }
+}
 
 /// Plans a system. `el2` is how many bytes EL2 takes in the image, if it is built.
 ///

@@ -1,14 +1,12 @@
-//! A system as planned.
+//! Parts of a system as planned.
 
 use bulkhead_abi::plan::{Class, DeviceKind, Doorbell, IRQ_DOORBELL, IRQ_EDGE, Irq};
 use bulkhead_core::gppt::{Mode, Reclaim};
 
-use bulkhead_model::board::{Board, PassthroughDevice};
+use bulkhead_model::board::PassthroughDevice;
 use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, Limit};
 
 use crate::file::Content;
-use crate::io::PlannedIo;
-use crate::store::Reads;
 
 /// A payload of a VM in the image.
 #[derive(Clone, Debug)]
@@ -188,36 +186,4 @@ pub struct PlannedCpu {
     pub service: bool,
     /// First of two SPIs by which others call it; 0: by SGIs.
     pub call_spi: u16,
-}
-
-/// A system as planned.
-#[derive(Clone, Debug)]
-pub struct Planned {
-    /// Name of the system.
-    pub name: String,
-    /// The board.
-    pub board: Board,
-    /// pCPUs that EL2 brings up.
-    pub cpus: Vec<PlannedCpu>,
-    /// VMs.
-    pub vms: Vec<PlannedVm>,
-    /// Doorbells between them, in the order of those that ring.
-    pub doorbells: Vec<PlannedDoorbell>,
-    /// The virtio devices of VMs, if there are any, and who serves them.
-    pub io: Option<PlannedIo>,
-    /// The image.
-    pub image: bulkhead_abi::plan::Image,
-    /// The plan for EL2.
-    pub bytes: Vec<u8>,
-    /// Whether it was made without some payloads, or without EL2 itself: good to look at, not to run.
-    pub provisional: bool,
-    /// Statistics of the files read to make it.
-    pub reads: Reads,
-}
-
-impl Planned {
-    /// CPU time of each VM, by VM.
-    pub fn times(&self) -> Vec<CpuTime> {
-        self.vms.iter().map(|vm| vm.time).collect()
-    }
 }

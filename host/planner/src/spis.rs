@@ -7,6 +7,8 @@ use dtoolkit::fdt::Fdt;
 
 use bulkhead_model::board::{Board, Tree};
 
+/// SPI by which a VM is told of crashes of others, if the description gives it to nothing else.
+pub(super) const EVENT_INTID: u32 = 36;
 /// SPIs have INTIDs from here on.
 const FIRST: u32 = 32;
 

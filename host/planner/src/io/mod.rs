@@ -14,7 +14,7 @@ pub use device::{DeviceUse, PlannedDevice};
 pub(crate) use rows::{Rows, count, highest};
 pub(crate) use service::{Chosen, choose, index as service_vm, with_service};
 
-use crate::{emulated, ipa};
+use crate::{ipa, spis};
 
 /// IPA of the registers of a VM's first virtio device, where QEMU's `virt` has them; also of the page by which the service VM
 /// tells EL2. If that is taken, the next one that is free.
@@ -60,7 +60,7 @@ impl PlannedIo {
         let own = self.devices.iter_mut().filter(|device| device.vm == vm);
         let intids = own.map(|device| &mut device.intid);
         let told = (self.vm == vm).then_some(&mut self.intid);
-        let mut next = emulated::EVENT_INTID + 1;
+        let mut next = spis::EVENT_INTID + 1;
         for intid in intids.chain(told) {
             while taken.contains(&next) {
                 next += 1;
