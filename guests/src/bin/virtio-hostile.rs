@@ -17,7 +17,7 @@ use bulkhead_guests::random::Random;
 use bulkhead_guests::virtio::raw::{
     CONFIG_CHANGED, INDIRECT_DESC, Raw, SECTOR, SIZE, VERSION_1, place, register, status,
 };
-use bulkhead_guests::{Board, check, guest, println, timer, virtio};
+use bulkhead_guests::{Board, check, guest, mrs, msr, println, timer, virtio};
 use bulkhead_service::memory::Memory;
 use virtio_drivers::transport::DeviceType;
 
@@ -361,12 +361,20 @@ fn works(raw: &mut Raw, sector: u64, before: &Page) -> Outcome {
     check(raw.is_canary_whole(), "it has written elsewhere at last")
 }
 
+/// Bits of PAR_EL1 that each CPU has, of a translation that has worked.
+const TRANSLATED: u64 = 0xff00_0000_1234_5380;
+
 fn break_queue(raw: &mut Raw, case: &Case, board: &Board) -> Outcome {
     if !raw.start(case.features) {
         return Err("it does not start");
     }
     raw.read().ok_or("it does not read")?;
+    // EL2 translates the address of a write to these registers by an instruction whose result is in PAR_EL1.
+    msr!("par_el1", TRANSLATED);
     raw.set(register::INTERRUPT_ACK, 3);
+    if mrs!("par_el1") != TRANSLATED {
+        return Err("PAR_EL1 has changed");
+    }
     (case.breaks)(raw, board);
     says_so(raw)
 }
