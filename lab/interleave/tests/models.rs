@@ -18,6 +18,7 @@ use bulkhead_interleave::awake::Awake;
 use bulkhead_interleave::doorbell::{Doorbell, Rung};
 use bulkhead_interleave::interrupt::{CONFIG, Copied, InterruptStatus, USED};
 use bulkhead_interleave::mailbox::Mailboxes;
+use bulkhead_interleave::pending::PendingDevices;
 use bulkhead_interleave::requests::{Release, Requests};
 use bulkhead_interleave::ring::Ring;
 use bulkhead_interleave::sgis::Sgis;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use bulkhead_abi::plan::{
     ACCESS_EXECUTE, ACCESS_WRITE, NAME, PCPU_PAGES, Region, RegionKind, STOLEN_TIME_PAGE,
-    VCPU_PAGES, VM_PAGES, Vm,
+    VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES, Vm,
 };
 use bulkhead_core::plan::Plan;
 
@@ -49,11 +49,17 @@ impl fmt::Display for Run {
 /// Returns the attributes of a region, as bits of a stage-2 descriptor (DDI 0487, D8.3.2 "Block and Page descriptors"):
 /// MemAttr [5:2], S2AP [7:6], SH [9:8], AF [10], XN [54:53].
 fn usage(region: &Region) -> u64 {
-    // Normal, write-back inside and outside, inner shareable; or Device-nGnRE.
+    // Normal, write-back inside and outside, inner shareable, or not cacheable; or Device-nGnRE.
     let normal = [RegionKind::Ram, RegionKind::Shared, RegionKind::StolenTime]
         .map(|kind| kind as u16)
         .contains(&region.kind);
-    let kind = if normal { 0xf << 2 | 3 << 8 } else { 1 << 2 };
+    let kind = if normal {
+        0xf << 2 | 3 << 8
+    } else if region.kind == RegionKind::VirtioRegisters as u16 {
+        5 << 2
+    } else {
+        1 << 2
+    };
     let access = if region.access & ACCESS_WRITE != 0 {
         3 << 6
     } else {
@@ -160,11 +166,7 @@ fn content(plan: &Plan<'_>, base: u64, index: usize, walk: &Walk) -> Vec<String>
     let mut wrong = walk.wrong.clone();
     let expected = merge(plan.regions_of(index).iter().map(|region| Run {
         ipa: region.ipa,
-        pa: if region.kind == RegionKind::StolenTime as u16 {
-            stolen_time(plan, base, index)
-        } else {
-            region.pa
-        },
+        pa: of_pool(plan, base, region).unwrap_or(region.pa),
         size: region.size,
         usage: usage(region),
     }));
@@ -184,14 +186,26 @@ fn content(plan: &Plan<'_>, base: u64, index: usize, walk: &Walk) -> Vec<String>
 /// Physical address of the first page of a VM in the page pool; of the first table, if there is no such VM.
 fn page_of_vm(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
     let before = plan.pcpus.len() * PCPU_PAGES as usize
-        + plan.vcpus.len() * VCPU_PAGES as usize
+        + (plan.vcpus.len() + plan.service_threads().len()) * VCPU_PAGES as usize
         + vm * VM_PAGES as usize;
     base + plan.header.image.page_pool_offset + before as u64 * PAGE
 }
 
-/// Physical address of the page in which a VM is told its stolen time.
-fn stolen_time(plan: &Plan<'_>, base: u64, vm: usize) -> u64 {
-    page_of_vm(plan, base, vm) + u64::from(STOLEN_TIME_PAGE) * PAGE
+/// Physical address of a region that is a page of the page pool: in which a VM is told its stolen time, or that has the registers of a
+/// virtio device.
+fn of_pool(plan: &Plan<'_>, base: u64, region: &Region) -> Option<u64> {
+    if region.kind == RegionKind::StolenTime as u16 {
+        let page = page_of_vm(plan, base, region.vm.into());
+        return Some(page + u64::from(STOLEN_TIME_PAGE) * PAGE);
+    }
+    let mut devices = plan.virtio_devices().iter();
+    let device = devices.position(|row| {
+        region.kind == RegionKind::VirtioRegisters as u16
+            && (row.vm, row.ipa) == (region.vm, region.ipa)
+    })?;
+    let tables: u64 = plan.vms.iter().map(|vm| u64::from(vm.s2_pages)).sum();
+    let pages = tables + device as u64 * u64::from(VIRTIO_PAGES) + u64::from(VIRTIO_REGISTERS_PAGE);
+    Some(page_of_vm(plan, base, plan.vms.len()) + pages * PAGE)
 }
 
 /// Checks that every table lies in the part of the page pool that is for tables, and belongs to one VM.
@@ -244,14 +258,15 @@ fn reach(plan: &Plan<'_>, base: u64, walks: &[(String, Walk)]) -> Vec<String> {
     for (n, (name, walk)) in walks.iter().enumerate() {
         for leaf in &walk.leaves {
             let place = (leaf.pa, leaf.size);
-            let own_page = plan.vms.iter().position(|vm| self::name(vm) == *name);
-            let told = own_page.map(|vm| stolen_time(plan, base, vm));
+            let vm = plan.vms.iter().position(|vm| self::name(vm) == *name);
+            let regions = vm.map_or(&[][..], |vm| plan.regions_of(vm));
+            let mut own = regions
+                .iter()
+                .filter_map(|region| of_pool(plan, base, region));
+            let is_own = leaf.size == PAGE && own.any(|page| page == leaf.pa);
             for (what, start, size) in of_el2 {
-                // The one page of EL2 that a VM may read, which `content` has judged.
-                if told == Some(leaf.pa) && leaf.size == PAGE {
-                    continue;
-                }
-                if size != 0 && meet(place, (start, size)) {
+                // The pages of EL2 that a VM may read, which `content` has judged.
+                if !is_own && size != 0 && meet(place, (start, size)) {
                     wrong.push(format!("vm {name}: IPA {:#x} reaches {what}", leaf.ipa));
                 }
             }
