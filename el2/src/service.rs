@@ -91,8 +91,7 @@ impl Space for VmSpace<'_> {
 
 /// The loop of a service thread.
 pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
-    let mut arena = Arena::new(pages::state_pages(plan(), index));
-    let mut service = Service::make(&mut arena, index);
+    let mut service = Service::make(vcpu, index);
     let pending = virtio::pending(index);
     loop {
         let worked = service.as_deref_mut().is_some_and(|it| it.step(index));
@@ -116,20 +115,25 @@ fn address_in(vm: u16, ipa: u64, addresses: &[u64]) -> At {
 }
 
 impl Service {
-    /// Makes the state of a service thread.
-    fn make(arena: &mut Arena, index: usize) -> Option<&'static mut Self> {
+    /// Makes the state of a service thread, a part at a time.
+    fn make(vcpu: &mut Vcpu, index: usize) -> Option<&'static mut Self> {
+        let mut arena = Arena::new(index);
         let service = arena.make(pages::THREAD_PAGES, || Self {
             round: Round::new(),
             devices: [const { None }; MAX_VIRTIO_DEVICES],
             addresses: [0; MAX_ROWS],
         })?;
+        sched::poll_and_yield(vcpu);
         for reached in pages::reached(plan(), index) {
             if let Some(place) = service.addresses.get_mut(reached.row) {
                 *place = reached.region.ipa;
             }
+            sched::poll_and_yield(vcpu);
         }
         for (row, device) in pages::devices(plan(), index) {
-            let entry = Entry::make(arena, row, device, &service.addresses);
+            let entry = Entry::make(&mut arena, row, device, &service.addresses);
+            sched::poll_and_yield(vcpu);
+            let entry = entry.and_then(|entry| entry.add_queues(vcpu, &mut arena));
             if let Some(place) = service.devices.get_mut(row) {
                 *place = entry;
                 service.round.add(row, device.vm as u8);
@@ -174,15 +178,11 @@ impl Entry {
         let backend = plan().backends().get(usize::from(row.backend))?;
         let window = address_in(backend.vm, row.window, addresses);
         let backend_page_at = address_in(backend.vm, backend.page, addresses);
-        let queues = plan().virtqueues_of(index);
-        let slots = queues.iter().fold(0usize, |sum, queue| {
-            sum.wrapping_add(usize::from(queue.slots))
-        });
         let kind = Kind {
             polled: row.flags & VIRTIO_POLLED != 0,
             resets: row.flags & VIRTIO_RESETS != 0,
         };
-        let entry = arena.make(pages::DEVICE_PAGES, || Self {
+        arena.make(pages::DEVICE_PAGES, || Self {
             device: Device::new(kind, window, core::iter::empty()),
             row,
             index,
@@ -192,22 +192,24 @@ impl Entry {
             untold: false,
             failed: false,
             unshown: false,
-        })?;
-        let (mut all, mut again) = arena.make_arrays(slots, Slot::NEW, 0u16)?;
-        for queue in queues {
+        })
+    }
+
+    /// Adds the queues of the device, one at a time.
+    fn add_queues(
+        &'static mut self,
+        vcpu: &mut Vcpu,
+        arena: &mut Arena,
+    ) -> Option<&'static mut Self> {
+        for queue in plan().virtqueues_of(self.index) {
             let count = usize::from(queue.slots);
-            let (own, behind) = all.split_at_mut_checked(count)?;
-            let (own_again, behind_again) = again.split_at_mut_checked(count)?;
-            (all, again) = (behind, behind_again);
-            let store = Store {
-                slots: own,
-                again: own_again,
-            };
-            entry
-                .device
-                .add_queue(window::planned(queue, window), store);
+            let (slots, again) = arena.make_arrays(count, Slot::NEW, 0u16)?;
+            let store = Store { slots, again };
+            self.device
+                .add_queue(window::planned(queue, self.window), store);
+            sched::poll_and_yield(vcpu);
         }
-        Some(entry)
+        Some(self)
     }
 
     /// Does as much as the budget allows. Returns whether there is more to do at once.

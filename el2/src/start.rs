@@ -20,6 +20,7 @@ use crate::hw::mmu::{self, CopyWindows, Frame, PagePool};
 use crate::hw::plan::set_plan;
 #[cfg(not(feature = "gicv2"))]
 use crate::hw::sdei;
+use crate::hw::service::set_state_pages;
 use crate::hw::uart::{self, Uart};
 use crate::hw::{boot, cpu, firmware, gic, layout, page_pool, timer};
 use crate::plan::{plan, service_thread};
@@ -269,6 +270,7 @@ fn registers_at(page_pool: u64, vm: usize, ipa: u64) -> u64 {
 fn make_service_map(page_pool: &mut PagePool, service: usize, row: &ServiceThread) {
     let first = page_pool::service_page_number(service);
     let state = pages::state_pages(plan(), service);
+    set_state_pages(service, state);
     let root = first.wrapping_add(state as usize);
     let tables = u64::from(row.pages).saturating_sub(state) as usize;
     let (state_pa, base) = (page_pool.pa(first), page_pool.pa(root));

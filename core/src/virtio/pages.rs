@@ -49,18 +49,13 @@ fn reaches(plan: &Plan, service: usize, vm: u16) -> bool {
         || devices(plan, service).any(|(_, device)| device.vm == vm)
 }
 
-/// Bytes of the arrays of a device: of [`SLOT_BYTES`] and [`AGAIN_BYTES`] for each slot of its queues.
-fn array_bytes(plan: &Plan, device: usize) -> u64 {
-    let slots = plan
-        .virtqueues_of(device)
-        .iter()
-        .fold(0u64, |sum, queue| sum.wrapping_add(queue.slots.into()));
-    slots.wrapping_mul(SLOT_BYTES.wrapping_add(AGAIN_BYTES))
-}
-
-/// Pages of a device: its state, then its arrays.
+/// Pages of a device: its state, then for each queue its arrays, of [`SLOT_BYTES`] and [`AGAIN_BYTES`] for each slot.
 pub fn device_pages(plan: &Plan, device: usize) -> u64 {
-    DEVICE_PAGES.wrapping_add(array_bytes(plan, device).div_ceil(PAGE))
+    let queues = plan.virtqueues_of(device).iter();
+    queues.fold(DEVICE_PAGES, |sum, queue| {
+        let bytes = u64::from(queue.slots).wrapping_mul(SLOT_BYTES.wrapping_add(AGAIN_BYTES));
+        sum.wrapping_add(bytes.div_ceil(PAGE))
+    })
 }
 
 /// Pages of the state of a service thread: its own, then those of its devices in their order.

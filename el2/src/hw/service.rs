@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use bulkhead_abi::plan::PAGE;
+use bulkhead_abi::plan::{MAX_SERVICE_THREADS, PAGE};
 use bulkhead_core::virtio::memory::{At, Memory};
 use bulkhead_core::virtio::pages;
 
@@ -118,6 +118,15 @@ pub fn take_word(at: At) -> Option<u32> {
     None
 }
 
+/// Pages of the state of each service thread.
+static STATE_PAGES: [AtomicU32; MAX_SERVICE_THREADS] =
+    [const { AtomicU32::new(0) }; MAX_SERVICE_THREADS];
+
+/// Sets how many pages the state of a service thread has, during start-up, which maps them.
+pub fn set_state_pages(service: usize, pages: u64) {
+    STATE_PAGES[service % MAX_SERVICE_THREADS].store(pages as u32, Ordering::Relaxed);
+}
+
 /// Memory of a service thread's own, which it hands out once, from its start on.
 #[derive(Debug)]
 pub struct Arena {
@@ -126,11 +135,12 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// The state of the service thread of this pCPU, of so many pages. Its thread calls this once, when it starts.
-    pub fn new(state_pages: u64) -> Self {
+    /// The state of the service thread of this pCPU. Its thread calls this once, when it starts.
+    pub fn new(service: usize) -> Self {
+        let state = STATE_PAGES[service % MAX_SERVICE_THREADS].load(Ordering::Relaxed);
         Self {
             next: pages::START,
-            end: pages::START.wrapping_add(state_pages.wrapping_mul(PAGE)),
+            end: pages::START.wrapping_add(u64::from(state).wrapping_mul(PAGE)),
         }
     }
 
