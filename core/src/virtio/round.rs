@@ -5,9 +5,9 @@ use super::queue::Budget;
 
 /// Most devices of a service thread.
 pub const MAX_DEVICES: usize = 64;
-/// What a slice may do, so that it is no longer than the longest exit: a descriptor takes some 350 instructions at EL2.
+/// What a slice may do, so that it is no longer than the longest exit: a descriptor takes some 350 instructions at EL2, the rest of a slice a thousand.
 pub const SLICE: Budget = Budget {
-    descriptors: 8,
+    descriptors: 6,
     bytes: 4096,
 };
 /// What a VM may use in a turn: a few slices. Not less than one, so that a VM which has used more than was left has something in its
@@ -249,7 +249,7 @@ mod tests {
         #[test]
         fn vms_that_are_always_busy_get_the_same(
             owners in proptest::collection::vec(0u8..6, 2..20),
-            slices in proptest::collection::vec((1u32..=8, 0u32..=4096), 200..600),
+            slices in proptest::collection::vec((1u32..=6, 0u32..=4096), 200..600),
         ) {
             let mut round = Round::new();
             for (device, owner) in owners.iter().enumerate() {
