@@ -78,17 +78,7 @@ fn make_service(idle: &mut Vcpu) {
     }
     let (state, stack) = thread::make(id, idle.index);
     state.become_service(idle, service, slot);
-    let like = bulkhead_abi::plan::Vcpu {
-        vm: NONE,
-        pcpu: row.pcpu,
-        policy: row.policy,
-        weight: row.weight,
-        mpidr: 0,
-        budget: row.budget,
-        period: row.period,
-        pool: 0,
-        reserved: 0,
-    };
+    let policy = policy_of(row.policy, row.weight, row.budget, row.period);
     if let Some(pcpu) = idle.pcpu.as_deref_mut() {
         if let (Some(place), Some(run_slot)) =
             (pcpu.stacks.get_mut(slot), pcpu.run_slots.get_mut(slot))
@@ -104,7 +94,7 @@ fn make_service(idle: &mut Vcpu) {
         }
         pcpu.used = pcpu.used.wrapping_add(1);
         let now = timer::now();
-        pcpu.sched.add(slot, policy(&like), NONE, now);
+        pcpu.sched.add(slot, policy, NONE, now);
         pcpu.sched.wake(slot, now);
         pcpu.pending |= bit(slot);
         pcpu.look_again = true;
@@ -135,17 +125,22 @@ pub fn apply_limits(vcpu: &mut Vcpu) {
 
 /// Returns the scheduling policy that a row of the plan gives a vCPU.
 fn policy(row: &bulkhead_abi::plan::Vcpu) -> Policy {
+    policy_of(row.policy, row.weight, row.budget, row.period)
+}
+
+/// Returns the same from the fields that rows of vCPUs and of service threads have.
+fn policy_of(policy: u16, weight: u16, budget: u64, period: u64) -> Policy {
     let ticks = timer::nanoseconds;
-    if row.policy == CpuPolicy::Server as u16 {
+    if policy == CpuPolicy::Server as u16 {
         Policy::Server {
-            budget: ticks(row.budget),
-            period: ticks(row.period),
+            budget: ticks(budget),
+            period: ticks(period),
         }
-    } else if row.policy == CpuPolicy::Fair as u16 {
+    } else if policy == CpuPolicy::Fair as u16 {
         Policy::Fair {
-            weight: row.weight,
-            quota: ticks(row.budget),
-            period: ticks(row.period),
+            weight,
+            quota: ticks(budget),
+            period: ticks(period),
         }
     } else {
         Policy::Pinned

@@ -60,8 +60,6 @@ impl Description {
 pub struct Live {
     /// Features that the guest's driver has taken.
     pub features: u64,
-    /// Which life of the guest's VM it is.
-    pub life: u32,
     /// The queues that the guest has enabled, empty, by their number.
     pub queues: [Option<Queue>; MAX_QUEUES],
 }
@@ -201,7 +199,6 @@ impl Live {
     fn read(memory: &impl Memory) -> Result<Self, Broken> {
         let mut live = Self {
             features: memory.load64(page::FEATURES as u64)?,
-            life: memory.load32(page::LIFE as u64)?,
             queues: Default::default(),
         };
         let count = memory.load32(page::QUEUES as u64)?;

@@ -34,8 +34,6 @@ pub mod device_page {
     /// The session whose rings are there: equal to [`SESSION`] while it is to be served. Before it is, features, status and queues are
     /// written.
     pub const LIVE: usize = 0x014;
-    /// Which life of the guest's VM it is.
-    pub const LIFE: usize = 0x018;
     /// The index of the device in [`super::backend_page::NEWS`] and in what the backend writes to ring.
     pub const INDEX: usize = 0x01c;
     /// Features that the guest's driver has taken, 64 bits.

@@ -1,5 +1,6 @@
 //! Shares of a pCPU that its vCPUs get, in numbers.
 
+use bulkhead_abi::plan::CpuPolicy;
 use bulkhead_core::sched::bound::{Bound, Costs, Promise, WHOLE, bound};
 
 use bulkhead_model::describe::{Code, CpuTime, Duration, Finding, System};
@@ -171,4 +172,17 @@ pub(super) fn overload(
         if cpu.service { ", the console's drain" } else { "" },
         Duration(costs.longest)
     )));
+}
+
+/// CPU time as rows of a plan have it: policy, weight, budget, period.
+pub(super) fn in_row(time: CpuTime) -> (CpuPolicy, u16, u64, u64) {
+    match time {
+        CpuTime::Pinned => (CpuPolicy::Pinned, 0, 0, 0),
+        CpuTime::Server { budget, period } => (CpuPolicy::Server, 0, budget, period),
+        CpuTime::Fair {
+            weight,
+            quota,
+            period,
+        } => (CpuPolicy::Fair, weight, quota, period),
+    }
 }

@@ -17,7 +17,7 @@ use bulkhead_model::describe::{CpuTime, CrashSpec, System, VmSpec};
 
 use super::guest::Guest;
 use super::io::{self, PlannedIo};
-use super::{Content, PlannedCpu, PlannedDoorbell, gppt};
+use super::{Content, PlannedCpu, PlannedDoorbell, gppt, share};
 use crate::guest_tree::places;
 
 /// Alignment of the image.
@@ -183,15 +183,7 @@ fn vcpu(cpus: &[PlannedCpu], owner: (usize, usize), time: CpuTime, pool: u32) ->
     let (vm, number) = owner;
     let pcpu = cpus.iter().position(|cpu| cpu.vcpus.contains(&owner));
     let pcpu = pcpu.unwrap_or(0);
-    let (policy, weight, budget, period) = match time {
-        CpuTime::Pinned => (CpuPolicy::Pinned, 0, 0, 0),
-        CpuTime::Server { budget, period } => (CpuPolicy::Server, 0, budget, period),
-        CpuTime::Fair {
-            weight,
-            quota,
-            period,
-        } => (CpuPolicy::Fair, weight, quota, period),
-    };
+    let (policy, weight, budget, period) = share::in_row(time);
     let fair = policy == CpuPolicy::Fair;
     Vcpu {
         vm: vm as u16,

@@ -58,7 +58,6 @@ impl World {
         }
         disk.open(Live {
             features: offered,
-            life: 1,
             queues,
         });
         Self {

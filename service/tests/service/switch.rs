@@ -72,7 +72,6 @@ impl World {
         }
         let live = Live {
             features: if merges { MERGE } else { 0 },
-            life: 1,
             queues,
         };
         self.switch.up(port, memory.clone(), live);

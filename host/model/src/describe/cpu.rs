@@ -239,7 +239,7 @@ fn server_time(reader: &mut Reader, keys: &Keys) -> CpuTime {
                     keys.period.as_ref().map(|period| period.span.clone()),
                     "its period",
                 )
-                .help(SERVER),
+                .help("such as budget = \"2ms\", period = \"10ms\""),
         );
     }
     CpuTime::Server {

@@ -131,6 +131,18 @@ fn vlan_of(number: &Placed<u32>, findings: &mut Vec<Finding>) -> Option<Placed<u
     None
 }
 
+/// The remedy for a network that is not described.
+fn instead<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = names.collect();
+    match known[..] {
+        [] => format!("add a table [network.{wanted}]"),
+        _ => format!(
+            "add a table [network.{wanted}]; those here are {}",
+            known.join(", ")
+        ),
+    }
+}
+
 /// Checks cards of all VMs against networks, and against each other.
 pub(super) fn check(networks: &[NetworkSpec], all: &[&PortSpec], findings: &mut Vec<Finding>) {
     let ports = || all.iter().copied();
@@ -148,9 +160,9 @@ pub(super) fn check(networks: &[NetworkSpec], all: &[&PortSpec], findings: &mut 
         )
         .at(wanted.span.clone(), "not described here");
         let names = networks.iter().map(|network| network.name.value.as_str());
-        findings.push(match nearest(&wanted.value, names) {
+        findings.push(match nearest(&wanted.value, names.clone()) {
             Some(known) => finding.help(format!("did you mean `{known}`?")),
-            None => finding.help(format!("add a table [network.{}]", wanted.value)),
+            None => finding.help(instead(&wanted.value, names)),
         });
     }
     for network in networks {

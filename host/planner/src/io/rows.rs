@@ -1,16 +1,15 @@
 //! The rows of virtio devices in the plan.
 
 use bulkhead_abi::plan::{
-    Backend, CpuPolicy, PAGE, PLAN_CONFIG, ServiceThread, VIRTIO_PAGES, VirtioDevice, Virtqueue,
+    Backend, PAGE, PLAN_CONFIG, ServiceThread, VIRTIO_PAGES, VirtioDevice, Virtqueue,
 };
 use bulkhead_core::stage2::pages_needed;
 use bulkhead_core::virtio::pages;
-use bulkhead_model::describe::CpuTime;
 
 use super::window::lay_out;
 use super::{PlannedDevice, PlannedIo};
-use crate::PlannedCpu;
 use crate::guest::Guest;
+use crate::{PlannedCpu, share};
 
 /// Rows of the four tables.
 #[derive(Debug, Default)]
@@ -28,16 +27,7 @@ impl Rows {
             return Self::default();
         };
         let pcpu = cpus.iter().position(|cpu| cpu.cpu == io.cpu).unwrap_or(0);
-        let (policy, weight, budget, period) = match io.time {
-            CpuTime::Fair {
-                weight,
-                quota,
-                period,
-            } => (CpuPolicy::Fair, weight, quota, period),
-            CpuTime::Server { budget, period } => (CpuPolicy::Server, 0, budget, period),
-            // Nobody is pinned where it runs, not even the thread.
-            CpuTime::Pinned => (CpuPolicy::Pinned, 0, 0, 0),
-        };
+        let (policy, weight, budget, period) = share::in_row(io.time);
         let thread = ServiceThread {
             pcpu: pcpu as u16,
             policy: policy as u16,

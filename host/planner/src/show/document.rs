@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use bulkhead_model::describe::CpuTime;
 use serde::{Serialize, Serializer};
 
 /// An address.
@@ -36,6 +37,28 @@ pub(super) enum Time<Cpus> {
         cap: Option<Cap>,
         pool: Cpus,
     },
+}
+
+impl<Cpus> Time<Cpus> {
+    /// The share that a CPU time gives; `pool` counts for one that is fair.
+    pub fn of(time: CpuTime, pool: Cpus) -> Self {
+        match time {
+            CpuTime::Pinned => Self::Pinned,
+            CpuTime::Server { budget, period } => Self::Rt {
+                budget_ns: budget,
+                period_ns: period,
+            },
+            CpuTime::Fair {
+                weight,
+                quota,
+                period,
+            } => Self::Fair {
+                weight,
+                cap: Cap::of(quota, period),
+                pool,
+            },
+        }
+    }
 }
 
 /// The most that a fair vCPU gets in each period of its cap.

@@ -6,9 +6,9 @@ use bulkhead_core::sched::bound::Costs;
 use serde::Serialize;
 use serde_json::{Value, json as value};
 
-use bulkhead_model::describe::{CpuTime, CrashSpec, Deviation, class_name};
+use bulkhead_model::describe::{CrashSpec, Deviation, class_name};
 
-use super::document::{Again, Cap, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
+use super::document::{Again, Crash, Emulated, Gic, Hex, Mapped, Quiet, Range, Time};
 use super::virtio::{self, Service};
 use super::{access, el2_bytes, memory_map, profile_name, profile_why};
 use crate::{Planned, PlannedCpu, PlannedDoorbell, PlannedVm, Runs, usage};
@@ -374,7 +374,7 @@ impl<'a> Vm<'a> {
             deviations: &vm.deviations,
             cpus: &vm.cpus,
             cpu: CpuPolicy {
-                time: time(vm),
+                time: Time::of(vm.time, &vm.pool[..]),
                 why: &vm.time_why,
             },
             interrupt_mode: InterruptMode {
@@ -409,25 +409,6 @@ impl<'a> Vm<'a> {
             virtio: virtio::devices(planned, index),
             added: planned.io.as_ref().is_some_and(|io| io.vm == index),
         }
-    }
-}
-
-fn time(vm: &PlannedVm) -> Time<&[usize]> {
-    match vm.time {
-        CpuTime::Pinned => Time::Pinned,
-        CpuTime::Server { budget, period } => Time::Rt {
-            budget_ns: budget,
-            period_ns: period,
-        },
-        CpuTime::Fair {
-            weight,
-            quota,
-            period,
-        } => Time::Fair {
-            weight,
-            cap: Cap::of(quota, period),
-            pool: &vm.pool,
-        },
     }
 }
 

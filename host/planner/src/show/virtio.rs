@@ -6,7 +6,7 @@ use bulkhead_model::describe::{CpuTime, Duration, Size};
 use serde::Serialize;
 
 use super::count;
-use super::document::{Cap, Hex, Time};
+use super::document::{Hex, Time};
 use crate::{DeviceUse, Planned, PlannedDevice};
 
 /// CPUs to which a service thread may be moved.
@@ -98,7 +98,7 @@ impl<'a> Service<'a> {
             vm: &planned.vms[io.vm].name,
             cpu: io.cpu,
             thread: Thread {
-                time: thread_time(io.time),
+                time: Time::of(io.time, STAYS),
                 why: &io.time_why,
             },
             vintid: io.intid,
@@ -106,26 +106,6 @@ impl<'a> Service<'a> {
             bell: Hex(io.bell),
             page_pool_pages: io.pages,
         })
-    }
-}
-
-/// The CPU time of a service thread.
-pub(super) fn thread_time(time: CpuTime) -> Time<&'static [usize]> {
-    match time {
-        CpuTime::Pinned => Time::Pinned,
-        CpuTime::Server { budget, period } => Time::Rt {
-            budget_ns: budget,
-            period_ns: period,
-        },
-        CpuTime::Fair {
-            weight,
-            quota,
-            period,
-        } => Time::Fair {
-            weight,
-            cap: Cap::of(quota, period),
-            pool: STAYS,
-        },
     }
 }
 
