@@ -3,10 +3,12 @@
 
 use bulkhead_abi::device::backend_page;
 use bulkhead_abi::plan::{
-    ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, Region, VIRTIO_POLLED, VIRTIO_RESETS, VirtioDevice,
+    ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, NONE, Region, VIRTIO_POLLED, VIRTIO_RESETS,
+    VirtioDevice,
 };
 use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::virtio::backend_ring::Slot;
+use bulkhead_core::virtio::console::Console;
 use bulkhead_core::virtio::device::{Device, Kind, Outcome, Store};
 use bulkhead_core::virtio::interrupt;
 use bulkhead_core::virtio::memory::{Access, At, Space};
@@ -15,6 +17,7 @@ use bulkhead_core::virtio::requests::Release;
 use bulkhead_core::virtio::round::{Round, SLICE};
 use bulkhead_core::virtio::{pages, window};
 
+use crate::console::state::output_waits;
 use crate::hw::service::{self as memory, Arena, Mapped};
 use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
@@ -39,6 +42,8 @@ struct Service {
 #[derive(Debug)]
 struct Entry {
     device: Device<'static>,
+    /// The device in its place that EL2 serves itself.
+    console: Option<Console>,
     row: &'static VirtioDevice,
     index: usize,
     window: At,
@@ -184,6 +189,7 @@ impl Entry {
         };
         arena.make(pages::DEVICE_PAGES, || Self {
             device: Device::new(kind, window, core::iter::empty()),
+            console: (backend.vm == NONE).then(Console::new),
             row,
             index,
             window,
@@ -202,6 +208,9 @@ impl Entry {
         arena: &mut Arena,
     ) -> Option<&'static mut Self> {
         for queue in plan().virtqueues_of(self.index) {
+            if self.console.is_some() {
+                break;
+            }
             let count = usize::from(queue.slots);
             let (slots, again) = arena.make_arrays(count, Slot::NEW, 0u16)?;
             let store = Store { slots, again };
@@ -234,17 +243,34 @@ impl Entry {
         if started && releases != Some(Release::All) {
             let begun = shared
                 .transport
-                .try_use(|transport| self.device.start(transport, requests, &space));
+                .try_use(|transport| match &mut self.console {
+                    Some(console) => console.start(transport, requests, &space),
+                    None => self.device.start(transport, requests, &space),
+                });
             match begun {
                 Some(begun) => outcome = begun,
                 None => requests.start_again(),
             }
         }
         self.tell(outcome);
-        let serves = matches!(shared.served(), Served::Up | Served::Leaves);
+        let serves =
+            self.console.is_some() || matches!(shared.served(), Served::Up | Served::Leaves);
         let mut more = outcome.more && serves;
         if serves || releases.is_some() {
-            let outcome = self.device.slice(requests, &Mapped, &space, budget);
+            let outcome = match &mut self.console {
+                Some(console) => {
+                    let vm = vm::vm(self.row.vm.into());
+                    // Whoever has the emulated UART is the one who uses the streams.
+                    let done = vm
+                        .pl011
+                        .try_use(|_| console.slice(requests, &Mapped, &space, &vm.streams, budget));
+                    done.unwrap_or(Outcome {
+                        more: true,
+                        ..Outcome::default()
+                    })
+                }
+                None => self.device.slice(requests, &Mapped, &space, budget),
+            };
             self.tell(outcome);
             more |= outcome.more && serves;
         }
@@ -292,6 +318,11 @@ impl Entry {
 
     /// Tells the backend that the device has something to do.
     fn tell_backend(&mut self) {
+        if self.console.is_some() {
+            output_waits();
+            self.untold = false;
+            return;
+        }
         let place = |offset: usize| self.backend_page_at.plus(offset as u64);
         if virtio::shared(self.index).served() != Served::Up {
             self.untold = false;

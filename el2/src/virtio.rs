@@ -6,7 +6,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use bulkhead_abi::device::MAX_QUEUES;
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{
-    Backend, MAX_SERVICE_THREADS, MAX_VIRTIO_DEVICES, MAX_VMS, PAGE, VirtioDevice,
+    Backend, MAX_SERVICE_THREADS, MAX_VIRTIO_DEVICES, MAX_VMS, NONE, PAGE, VirtioDevice,
 };
 use bulkhead_core::cpu::exit::Mmio;
 use bulkhead_core::virtio::interrupt::{Copied, InterruptStatus};
@@ -159,6 +159,21 @@ fn devices() -> impl Iterator<Item = (usize, &'static VirtioDevice)> {
 /// The devices of a VM, with their rows in the plan.
 pub fn of_vm(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> {
     devices().filter(move |(_, row)| usize::from(row.vm) == vm)
+}
+
+/// Tells the service thread that there is input for the virtio-console of a VM, or room for its output. `true`: its driver drives it.
+#[inline(never)]
+pub fn wake_console(vm: usize) -> bool {
+    let served_by_el2 = |row: &VirtioDevice| {
+        let backend = plan().backends().get(usize::from(row.backend));
+        backend.is_some_and(|backend| backend.vm == NONE)
+    };
+    let Some((device, row)) = of_vm(vm).find(|(_, row)| served_by_el2(row)) else {
+        return false;
+    };
+    wake(device, row);
+    let driven = shared(device).transport.try_use(|it| it.is_driven());
+    driven == Some(true)
 }
 
 /// The devices that a VM serves.

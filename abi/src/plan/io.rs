@@ -37,11 +37,11 @@ pub struct ServiceThread {
     pub reserved2: u32,
 }
 
-/// A VM that serves virtio devices of others.
+/// A VM that serves virtio devices of others, or EL2 itself, which serves consoles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Backend {
-    /// Index of the VM; no two alike.
+    /// Index of the VM; no two alike. [`NONE`](super::NONE), in the last row: EL2, and all else but `service` is 0.
     pub vm: u16,
     /// SPI of its vGIC by which it is told that devices have something to do.
     pub vintid: u16,
@@ -56,6 +56,10 @@ pub struct Backend {
     pub bell: u64,
 }
 
+/// [`VirtioDevice::id`] of a console (VIRTIO 1.2, 5.3), the type that EL2 serves: it has two queues, no window, and no features or config of its
+/// own. A VM has one at most.
+pub const VIRTIO_CONSOLE: u16 = 3;
+
 /// [`VirtioDevice::flags`]: the service thread looks at its queues by itself, once in each of its periods.
 pub const VIRTIO_POLLED: u16 = 1;
 /// [`VirtioDevice::flags`]: what a backend had when it ended cannot be given to another one, so that the guest has to reset the device.
@@ -67,7 +71,7 @@ pub const VIRTIO_RESETS: u16 = 2;
 pub struct VirtioDevice {
     /// Index of the VM that has it.
     pub vm: u16,
-    /// Index of the [`Backend`] that serves it; of another VM.
+    /// Index of the [`Backend`] that serves it; of another VM, or EL2.
     pub backend: u16,
     /// Device ID of virtio (1 network, 2 block, ...).
     pub id: u16,
@@ -83,9 +87,9 @@ pub struct VirtioDevice {
     pub config_bytes: u16,
     /// IPA of its registers: a region [`VirtioRegisters`](super::RegionKind::VirtioRegisters).
     pub ipa: u64,
-    /// IPA of its window in the RAM of the backend's VM, a multiple of a page.
+    /// IPA of its window in the RAM of the backend's VM, a multiple of a page. 0 where EL2 serves it.
     pub window: u64,
-    /// Bytes of the window, whole pages.
+    /// Bytes of the window, whole pages. 0 where EL2 serves it.
     pub window_size: u64,
     /// Features that it offers.
     pub features: u64,
@@ -98,7 +102,7 @@ pub const QUEUE_EXACT: u16 = 1;
 /// [`Virtqueue::flags`]: chains that a backend had when it ended are given to the next one. Else they go back with length 0.
 pub const QUEUE_REPLAY: u16 = 2;
 
-/// A queue of a virtio device. Rows are sorted by device.
+/// A queue of a virtio device. Rows are sorted by device. Of one that EL2 serves, all behind `size` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Virtqueue {

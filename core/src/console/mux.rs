@@ -135,6 +135,8 @@ pub struct Streams {
     pub wants_space: WantsSpace,
     /// Whether a line of the VM is open on the console, so that every byte is printed at once.
     pub eager: AtomicU32,
+    /// Whether the service thread waits for room in `output`, for a virtio-console.
+    pub device_wants_space: WantsSpace,
 }
 
 /// Access of the multiplexer to the VMs.

@@ -9,6 +9,8 @@
 
 mod board;
 mod check;
+#[cfg(test)]
+mod console_tests;
 #[cfg(any(test, feature = "corruptions"))]
 pub mod corrupt;
 #[cfg(any(test, feature = "corruptions"))]

@@ -75,6 +75,20 @@ pub struct Piece {
     pub writable: bool,
 }
 
+impl Piece {
+    /// What is left of it behind `bytes`.
+    pub const fn without(self, bytes: u32) -> Option<Self> {
+        if bytes >= self.len {
+            return None;
+        }
+        Some(Self {
+            ipa: self.ipa.wrapping_add(bytes as u64),
+            len: self.len.wrapping_sub(bytes),
+            writable: self.writable,
+        })
+    }
+}
+
 /// The walk along a chain of descriptors. It may be interrupted between any two of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {

@@ -24,12 +24,16 @@ impl At {
 /// Accesses to memory that a VM may change at the same time. Each load reads once, and a load or store of a
 /// naturally aligned place is single-copy atomic. No order is promised between them: who needs one uses fences.
 pub trait Memory {
+    /// Reads a byte.
+    fn load8(&self, at: At) -> u8;
     /// Reads 16 bits.
     fn load16(&self, at: At) -> u16;
     /// Reads 32 bits.
     fn load32(&self, at: At) -> u32;
     /// Reads 64 bits, at any alignment.
     fn load64(&self, at: At) -> u64;
+    /// Writes a byte.
+    fn store8(&self, at: At, value: u8);
     /// Writes 16 bits.
     fn store16(&self, at: At, value: u16);
     /// Writes 32 bits.

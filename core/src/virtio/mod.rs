@@ -1,5 +1,5 @@
 //! Devices whose backend is another VM: EL2 moves bytes between the guest's virtqueues and those of a window, and understands
-//! none of them (`docs/adr/0024-shadow-virtqueues.md`).
+//! none of them (`docs/adr/0024-shadow-virtqueues.md`). The console alone is served by EL2 itself.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -7,11 +7,13 @@
 //! | [`queue`] | a shadow virtqueue: [`guest_ring`] on one side, [`backend_ring`] on the other, in slices |
 //! | [`session`] | the handshake with the backend |
 //! | [`device`] | all of it, as the service thread has it; [`requests`] what vCPUs ask of it |
+//! | [`console`] | virtio-console |
 //! | [`round`] | which device has its turn, [`pending`] which has something to do |
 //! | [`pages`] | what a service thread reaches where, [`window`] what a window begins with |
 //! | [`memory`] | how memory of VMs is reached |
 
 pub mod backend_ring;
+pub mod console;
 pub mod device;
 pub mod guest_ring;
 pub mod interrupt;

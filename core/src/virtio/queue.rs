@@ -21,11 +21,13 @@ impl Budget {
         self.descriptors == 0 || self.bytes == 0
     }
 
-    const fn look(&mut self) {
+    /// A descriptor was looked at.
+    pub const fn look(&mut self) {
         self.descriptors = self.descriptors.saturating_sub(1);
     }
 
-    const fn copied(&mut self, bytes: u32) {
+    /// Bytes were copied.
+    pub const fn copied(&mut self, bytes: u32) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
@@ -463,19 +465,5 @@ impl<'a> Queue<'a> {
     /// Makes the backend's ring anew, empty, for a backend that has let go of everything.
     pub fn begin_session(&self, memory: &impl Memory) {
         self.backend.make(memory);
-    }
-}
-
-impl Piece {
-    /// What is left of it behind `bytes`.
-    const fn without(self, bytes: u32) -> Option<Self> {
-        if bytes >= self.len {
-            return None;
-        }
-        Some(Self {
-            ipa: self.ipa.wrapping_add(bytes as u64),
-            len: self.len.wrapping_sub(bytes),
-            writable: self.writable,
-        })
     }
 }

@@ -13,7 +13,8 @@ use crate::hw::timer;
 use crate::mailbox;
 use crate::monitor::PUBLISHED;
 use crate::plan::{self, plan};
-use crate::profile::MONITOR;
+use crate::profile::{IO, MONITOR};
+use crate::virtio;
 use crate::vm::{self, LIMITS, VCPU_LOCATION};
 
 /// The bytes that are sent in one turn: a PL011 FIFO.
@@ -264,7 +265,10 @@ impl Console {
                 break;
             }
         }
-        if sent && let Some(id) = plan::id_of(self.keys.focus, 0) {
+        if sent
+            && !(IO && virtio::wake_console(self.keys.focus))
+            && let Some(id) = plan::id_of(self.keys.focus, 0)
+        {
             mailbox::send(id, mailbox::UART);
         }
         commanded
@@ -308,7 +312,13 @@ fn offer_space(vms: u64) {
         let index = rest.trailing_zeros() as usize;
         let vm = vm::vm(index);
         rest &= rest.wrapping_sub(1);
-        if vm.streams.output.free() < 512 || !vm.streams.wants_space.made() {
+        if vm.streams.output.free() < 512 {
+            continue;
+        }
+        if IO && vm.streams.device_wants_space.made() {
+            virtio::wake_console(index);
+        }
+        if !vm.streams.wants_space.made() {
             continue;
         }
         // While the VM runs, its emulated UART waits, which any of its vCPUs can serve; later its

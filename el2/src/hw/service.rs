@@ -37,6 +37,7 @@ macro_rules! accesses {
 }
 
 impl Memory for Mapped {
+    accesses!(load8 store8 u8, "ldrb {0:w}, [{1}]", "strb {0:w}, [{1}]");
     accesses!(load16 store16 u16, "ldrh {0:w}, [{1}]", "strh {0:w}, [{1}]");
     accesses!(load32 store32 u32, "ldr {0:w}, [{1}]", "str {0:w}, [{1}]");
     accesses!(load64 store64 u64, "ldr {0}, [{1}]", "str {0}, [{1}]");

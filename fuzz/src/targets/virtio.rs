@@ -110,6 +110,9 @@ impl Bytes {
 }
 
 impl Memory for Bytes {
+    fn load8(&self, at: At) -> u8 {
+        self.get(Self::check(at, 1, false), 1) as u8
+    }
     fn load16(&self, at: At) -> u16 {
         self.get(Self::check(at, 2, false), 2) as u16
     }
@@ -118,6 +121,9 @@ impl Memory for Bytes {
     }
     fn load64(&self, at: At) -> u64 {
         self.get(Self::check(at, 8, false), 8)
+    }
+    fn store8(&self, at: At, value: u8) {
+        self.put(Self::check(at, 1, true), 1, value.into());
     }
     fn store16(&self, at: At, value: u16) {
         self.put(Self::check(at, 2, true), 2, value.into());

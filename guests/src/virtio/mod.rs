@@ -2,6 +2,7 @@
 //! lets programs use them without `unsafe`.
 
 pub mod disk;
+pub mod line;
 pub mod net;
 pub mod raw;
 

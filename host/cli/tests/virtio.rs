@@ -133,7 +133,7 @@ fn devices_have_rows_registers_and_queues() {
 fn the_service_vm_has_its_ram_but_for_the_windows() {
     let planned = planned();
     let io = planned.io.as_ref().expect("devices");
-    let vm = &planned.vms[io.vm];
+    let vm = &planned.vms[io.service.as_ref().expect("a service VM").vm];
     let tree = vm.payloads.iter().find(|it| it.ipa == vm.tree);
     let bytes = &tree.expect("a tree").bytes;
     // What is loaded is padded.

@@ -308,13 +308,15 @@ pub(super) fn assign(system: &System, board: &Board, findings: &mut Vec<Finding>
     let times = |assignment: &Assignment| -> Vec<CpuTime> {
         vms().map(|(vm, _)| assignment.time_of(vm)).collect()
     };
-    let chosen = service_vm.and_then(|vm| {
+    let chosen = io::is_needed(system).then_some(()).and_then(|()| {
         let mut cpus = assignment.cpus(board);
         choose_service(system, board.gic(), &mut cpus, &mut Vec::new());
         let console = cpus.iter().find(|cpu| cpu.service).map(|cpu| cpu.cpu);
         let known = (&*times(&assignment), console);
         let chosen = io::choose(system, board, &assignment.assignment, known, findings)?;
-        assignment.assignment[chosen.cpu].push((vm, 0));
+        if let Some(vm) = service_vm {
+            assignment.assignment[chosen.cpu].push((vm, 0));
+        }
         assignment.thread = Some(chosen.cpu);
         Some(chosen)
     });

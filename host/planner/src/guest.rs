@@ -127,11 +127,11 @@ pub(super) fn arrange(
     for device in &virtio {
         ipa::add_registers(&mut regions, device);
     }
-    let backend = io.filter(|io| io.vm == vm);
+    let backend = io.and_then(|io| Some((io, io.served_by(vm)?)));
     // What the VM itself uses of its RAM.
     let whole = ram;
     let ram = match backend {
-        Some(io) => (ram.0, io.windows().saturating_sub(ram.0).min(ram.1)),
+        Some((io, _)) => (ram.0, io.windows().saturating_sub(ram.0).min(ram.1)),
         None => ram,
     };
     if let Some(ipa) = stolen_time {
@@ -153,7 +153,11 @@ pub(super) fn arrange(
         shared: &shared,
         doorbells: &ends,
         virtio: &virtio,
-        backend: backend.map(|io| BackendEnd { io, vms: &names }),
+        backend: backend.map(|(io, service)| BackendEnd {
+            io,
+            service,
+            vms: &names,
+        }),
         arguments: spec.cmdline.as_ref().map_or("", |text| text.value.as_str()),
         initrd: None,
     };

@@ -162,7 +162,7 @@ pub fn plan(
         .map(|(index, guest)| {
             let own = cpus::of_vm(&cpus, index);
             let mut vm = guest.into_planned(system, &system.vms[index], own, times[index]);
-            if let Some(io) = io.as_ref().filter(|io| io.vm == index) {
+            if let Some(io) = io.as_ref().filter(|io| io.served_by(index).is_some()) {
                 vm.time_why = format!("added by the planner: {}", io.time_why);
             }
             vm

@@ -21,9 +21,10 @@ pub(super) fn choose(system: &System, times: &[CpuTime], findings: &mut Vec<Find
     let without = system.monitor.as_ref().filter(|monitor| !monitor.value);
     let all = system.vms.iter().zip(times);
     let sharer = { all }.find(|(_, time)| **time != CpuTime::Pinned);
-    let least = match io::service_vm(system) {
-        Some(_) => Profile::Io,
-        None => Profile::Shared,
+    let least = if io::is_needed(system) {
+        Profile::Io
+    } else {
+        Profile::Shared
     };
     match (without, sharer) {
         (Some(_), None) => Profile::Static,

@@ -2,8 +2,8 @@
 
 use bulkhead_abi::device::MAX_QUEUES;
 use bulkhead_abi::plan::{
-    MAX_ROWS, MAX_SERVICE_THREADS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS, PAGE, PLAN_CONFIG,
-    Region, TableId, VIRTIO_POLLED, VIRTIO_RESETS, VirtioDevice,
+    Backend, MAX_ROWS, MAX_SERVICE_THREADS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS, NONE, PAGE,
+    PLAN_CONFIG, Region, TableId, VIRTIO_CONSOLE, VIRTIO_POLLED, VIRTIO_RESETS, VirtioDevice,
 };
 
 use super::cpu::VGIC;
@@ -13,6 +13,7 @@ use super::{number_of, sorted};
 use crate::plan::span::{Span, aligned};
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
+use crate::virtio::console;
 use crate::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 
 /// Mask of the flags that are defined for virtio devices.
@@ -35,7 +36,7 @@ const fn writing_features(id: u16) -> Option<u64> {
         // Block: CONFIG_WCE.
         2 => Some(1 << 11),
         // Console: EMERG_WRITE.
-        3 => Some(1 << 2),
+        VIRTIO_CONSOLE => Some(1 << 2),
         _ => Some(0),
     }
 }
@@ -73,7 +74,11 @@ impl Plan<'_> {
             At::row(table, count).ensure(count <= most, Invariant::TableCount)?;
         }
         let vms = self.vms.len();
-        sorted(TableId::Backends, backends, vms)?;
+        let of_vms = match backends.split_last() {
+            Some((last, rest)) if is_el2(last) => rest,
+            _ => backends,
+        };
+        sorted(TableId::Backends, of_vms, vms)?;
         sorted(TableId::VirtioDevices, devices, vms)?;
         ascending(TableId::Backends, backends.iter().map(|row| (row.vm, 0)))?;
         ascending(
@@ -95,8 +100,13 @@ impl Plan<'_> {
             let at = At::row(TableId::Backends, row);
             at.ensure(backend.reserved == 0, Invariant::ReservedZero)?;
             let service = usize::from(backend.service) < self.service_threads().len();
-            let sound = service && self.has_vgic(backend.vm);
+            let none = backend.vintid == 0 && backend.page == 0 && backend.bell == 0;
+            let of_el2 = is_el2(backend) && none;
+            let sound = service && (of_el2 || self.has_vgic(backend.vm));
             at.ensure(sound, Invariant::Backend)?;
+            if of_el2 {
+                continue;
+            }
             self.check_source(at, backend.vm, backend.vintid)?;
 
             let vm = usize::from(backend.vm);
@@ -132,9 +142,27 @@ impl Plan<'_> {
             let mut regions = self.regions_of(usize::from(device.vm)).iter();
             let there = regions.any(|region| region.kind == VIRTIO && region.ipa == device.ipa);
             at.ensure(there, Invariant::VirtioRegisters)?;
-            self.check_window(at, row, device, usize::from(backend.vm), backend.page)?;
+            if is_el2(backend) {
+                self.check_console(at, row, device)?;
+            } else {
+                self.check_window(at, row, device, usize::from(backend.vm), backend.page)?;
+            }
             let queues = (1..=MAX_QUEUES).contains(&self.virtqueues_of(row).len());
             at.ensure(queues, Invariant::VirtioQueues)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a device that EL2 serves itself.
+    fn check_console(&self, at: At, row: usize, device: &VirtioDevice) -> Check {
+        let bare = device.window == 0 && device.window_size == 0 && device.config_bytes == 0;
+        let bare = bare && device.flags == 0 && device.features & !KNOWN == 0;
+        let queues = self.virtqueues_of(row).len() == console::QUEUES;
+        let is_console = device.id == VIRTIO_CONSOLE && bare && queues;
+        at.ensure(is_console, Invariant::VirtioConsole)?;
+        for (number, other) in self.virtio_devices().iter().take(row).enumerate() {
+            let apart = other.backend != device.backend || other.vm != device.vm;
+            at.and(number).ensure(apart, Invariant::VirtioConsole)?;
         }
         Ok(())
     }
@@ -218,6 +246,11 @@ impl Plan<'_> {
         let mut devices = self.virtio_devices_of(usize::from(region.vm)).iter();
         region.pa == 0 && region.size == PAGE && devices.any(|device| device.ipa == region.ipa)
     }
+}
+
+/// Whether a backend is EL2 itself.
+pub(super) const fn is_el2(backend: &Backend) -> bool {
+    backend.vm == NONE
 }
 
 /// Checks that the keys of the rows of a table ascend, no two alike.

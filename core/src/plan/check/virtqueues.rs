@@ -2,8 +2,11 @@
 
 use bulkhead_abi::device::MAX_QUEUE_SIZE;
 use bulkhead_abi::device::ring::Ring;
+use zerocopy::FromZeros;
+
 use bulkhead_abi::plan::{PAGE, QUEUE_EXACT, QUEUE_REPLAY, TableId, Virtqueue};
 
+use super::virtio::is_el2;
 use crate::plan::span::{Span, aligned};
 use crate::plan::view::Plan;
 use crate::plan::violation::{At, Check, Invariant};
@@ -44,6 +47,18 @@ impl Plan<'_> {
             let at = At::row(TableId::Virtqueues, row);
             at.ensure(queue.reserved == 0, Invariant::ReservedZero)?;
             at.ensure(queue.flags & !FLAGS == 0, Invariant::VirtioFlags)?;
+            let device = self.virtio_devices().get(usize::from(queue.device));
+            let backend = device.and_then(|row| self.backends().get(usize::from(row.backend)));
+            if backend.is_some_and(is_el2) {
+                let bare = Virtqueue {
+                    device: queue.device,
+                    size: queue.size,
+                    ..Virtqueue::new_zeroed()
+                };
+                let sound = is_size(queue.size) && *queue == bare;
+                at.ensure(sound, Invariant::VirtqueueSize)?;
+                continue;
+            }
             let slot = queue.slot_bytes != 0 && queue.slot_bytes.is_multiple_of(UNIT);
             let sizes = is_size(queue.size) && is_size(queue.slots) && slot;
             at.ensure(sizes, Invariant::VirtqueueSize)?;

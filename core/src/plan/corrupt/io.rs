@@ -68,6 +68,7 @@ cases! {
     IpaOverlap: ["Backend.bell" R, Like("Backend.page", R)];
     TableOrder: ["VirtioDevice.vm" R, Set(64)];
     VirtioVms: ["VirtioDevice.backend" R, Set(1)];
+    VirtioConsole: ["Backend.vm" R, Set(0xffff)]["Backend.vintid" R, Set(0)]["Backend.page" R, Set(0)]["Backend.bell" R, Set(0)];
     VirtioType: ["VirtioDevice.id" R, Set(0)];
     VirtioType: ["VirtioDevice.id" NET, Set(16)];
     IrqVintid: ["VirtioDevice.vintid" R, Set(31)];

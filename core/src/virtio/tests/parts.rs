@@ -73,6 +73,10 @@ impl Ram {
 }
 
 impl Memory for Ram {
+    fn load8(&self, at: At) -> u8 {
+        Self::check(at, 1, false);
+        self.read(at.address(), 1)[0]
+    }
     fn load16(&self, at: At) -> u16 {
         Self::check(at, 2, false);
         self.get16(at.address())
@@ -84,6 +88,10 @@ impl Memory for Ram {
     fn load64(&self, at: At) -> u64 {
         Self::check(at, 8, false);
         self.get64(at.address())
+    }
+    fn store8(&self, at: At, value: u8) {
+        Self::check(at, 1, true);
+        self.write(at.address(), &[value]);
     }
     fn store16(&self, at: At, value: u16) {
         Self::check(at, 2, true);

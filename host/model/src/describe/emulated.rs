@@ -33,15 +33,16 @@ pub struct GicSpec {
     pub gicc: Option<Placed<u64>>,
 }
 
-/// `console`: a word, or a table that says where it is.
-pub(super) fn console(reader: &mut Reader) -> Option<DeviceSpec> {
+/// `console`: a word, or a table that says where it is. Also the place at which it asks for a virtio-console besides.
+pub(super) fn console(reader: &mut Reader) -> (Option<DeviceSpec>, Option<Span>) {
     const KEY: Word = VM.word("console");
     if let Some(device) = table(reader, KEY.0, "`console`") {
-        return Some(device);
+        return (Some(device), None);
     }
     match reader.read(KEY) {
-        Some(word) if word.value == "none" => None,
-        word => Some(asked(word.map(|word| word.span))),
+        Some(word) if word.value == "none" => (None, None),
+        Some(word) if word.value == "virtio" => (Some(DeviceSpec::default()), Some(word.span)),
+        word => (Some(asked(word.map(|word| word.span))), None),
     }
 }
 

@@ -190,7 +190,7 @@ pub const VM: &Table = &Table {
         key("image", Kind::Text, "\"guest:hello\"", "A program at EL1, ELF or raw: a path from the folder of this file, guest:NAME (guests/src/bin), or debian:u-boot."),
         plain("load", Kind::Quantity(&ADDRESS), "Guest address of a raw program."),
         plain("entry", Kind::Quantity(&ADDRESS), "Where a raw program starts. Default: its first byte."),
-        plain("console", Kind::Or(&words(&["pl011", "none"]), EMULATED), "The emulated console, or a table of its ipa and intid. Default: pl011."),
+        plain("console", Kind::Or(&words(&["pl011", "virtio", "none"]), EMULATED), "The emulated console, or a table of its ipa and intid. `virtio`: a virtio-console (hvc0 of Linux) beside the PL011. Default: pl011."),
         plain("gic", Kind::Table(GIC), "Where the interrupt controller is."),
         plain("crash", Kind::Or(&Kind::Words(CRASH_WORDS), CRASH), "What happens when the VM crashes. halt: it stays stopped. A table: it starts again so often at most, or another VM is told. Default: halt."),
         plain("reset", Kind::Or(&words(&["unlimited"]), RESET), "How often at most the VM starts again because its guest asks for a reset: a table, or unlimited. Default: 10 in 60s."),

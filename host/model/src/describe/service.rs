@@ -1,4 +1,4 @@
-//! `[service]`: who serves disks and networks.
+//! `[service]`: who serves virtio devices.
 
 use bulkhead_abi::plan::{Class, PAGE};
 use toml::de::DeTable;
@@ -25,7 +25,7 @@ pub struct ServiceSpec {
     pub memory: Option<Placed<u64>>,
 }
 
-/// Reports a VM that cannot have disks and networks yet.
+/// Reports a VM that cannot have virtio devices yet.
 fn check(vm: &VmSpec, findings: &mut Vec<Finding>) {
     let Some(place) = vm.first_virtio() else {
         return;
@@ -47,7 +47,7 @@ fn check(vm: &VmSpec, findings: &mut Vec<Finding>) {
     findings.push(
         Finding::new(
             Code::VirtioVm,
-            format!("`{name}` cannot have disks and networks"),
+            format!("`{name}` cannot have virtio devices"),
         )
         .at(vm.name.span.clone(), why)
         .at(place.clone(), "asks for one")
@@ -61,7 +61,8 @@ pub(super) fn read(
     vms: &[VmSpec],
     findings: &mut Vec<Finding>,
 ) -> ServiceSpec {
-    let served = vms.iter().find_map(VmSpec::first_virtio);
+    let served = vms.iter().find_map(VmSpec::first_served);
+    let devices = vms.iter().find_map(VmSpec::first_virtio);
     if let (Some(served), Some(vm)) = (served, vms.iter().find(|vm| vm.name.value == NAME)) {
         findings.push(
             Finding::new(
@@ -77,10 +78,10 @@ pub(super) fn read(
     let Some((place, table)) = table else {
         return ServiceSpec::default();
     };
-    if served.is_none() {
+    if devices.is_none() {
         findings.push(
             Finding::new(Code::ServiceIdle, "there is nothing to serve")
-                .at(place, "no VM has a disk or a network")
+                .at(place, "no VM has a disk, a network or a virtio-console")
                 .help("leave [service] out, or give a VM `disks` or `networks`"),
         );
     }
@@ -88,6 +89,16 @@ pub(super) fn read(
     let pcpu = reader.read(const { SERVICE.number("pcpu") });
     let time = cpu::of_service(&mut reader);
     let memory = reader.read(const { SERVICE.quantity("memory") });
+    if let (Some(memory), Some(_), None) = (&memory, devices, served) {
+        reader.report(
+            Finding::new(
+                Code::ServiceIdle,
+                "there is no VM whose memory this would be",
+            )
+            .at(memory.span.clone(), "no VM has a disk or a network")
+            .help("leave `memory` out: EL2 serves consoles itself"),
+        );
+    }
     if let Some(size) = memory.as_ref().filter(|size| size.value % PAGE != 0) {
         reader.report(
             Finding::new(Code::MemoryAlign, "memory comes in pages of 4 KiB")

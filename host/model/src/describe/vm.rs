@@ -78,6 +78,8 @@ pub struct VmSpec {
     pub cmdline: Option<Placed<String>>,
     /// Its console, if it has one.
     pub console: Option<DeviceSpec>,
+    /// Place at which it asks for a virtio-console.
+    pub virtio_console: Option<Span>,
     /// Guest addresses of its interrupt controller.
     pub gic: GicSpec,
     /// Its emulated real-time clock, if it has one.
@@ -109,10 +111,15 @@ pub struct VmSpec {
 }
 
 impl VmSpec {
-    /// The place of its first disk or network card; none: it has neither.
-    pub fn first_virtio(&self) -> Option<&Span> {
+    /// The place of its first disk or network card, which another VM serves; none: it has neither.
+    pub fn first_served(&self) -> Option<&Span> {
         let disk = self.disks.first().map(|disk| &disk.span);
         disk.or_else(|| self.ports.first().map(|port| &port.network.span))
+    }
+
+    /// The place of its first virtio device; none: it has none.
+    pub fn first_virtio(&self) -> Option<&Span> {
+        self.first_served().or(self.virtio_console.as_ref())
     }
 
     /// Whether the physical timer is its own: by the description, or because EL2 could not inject the interrupt of an
@@ -139,7 +146,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
     deviations.extend(class::cpu_deviation(class, &cpu));
     let payload = payload(&mut reader, &name);
     let cmdline = reader.read(const { VM.text("cmdline") });
-    let console = emulated::console(&mut reader);
+    let (console, virtio_console) = emulated::console(&mut reader);
     let gic = emulated::gic(&mut reader);
     let crash = policy::crash(&mut reader);
     let resets = policy::reset(&mut reader);
@@ -185,6 +192,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         payload,
         cmdline,
         console,
+        virtio_console,
         gic,
         rtc,
         watchdog,

@@ -3,13 +3,15 @@
 use bulkhead_abi::plan::PAGE;
 
 use super::build::{Build, EDGE};
-use crate::io::{DeviceUse, PlannedDevice, PlannedIo};
+use crate::io::{DeviceUse, PlannedDevice, PlannedIo, ServiceVm};
 
 /// What the service VM serves.
 #[derive(Clone, Copy, Debug)]
 pub struct BackendEnd<'a> {
-    /// Devices and pages.
+    /// All devices.
     pub io: &'a PlannedIo,
+    /// The service VM.
+    pub service: &'a ServiceVm,
     /// Names of all VMs.
     pub vms: &'a [&'a str],
 }
@@ -25,19 +27,19 @@ pub(super) fn device(device: &PlannedDevice) -> Build {
 
 /// The node that tells the service VM what it serves.
 pub(super) fn backend(end: BackendEnd) -> Build {
-    let io = end.io;
-    let node = Build::new(format!("backend@{:x}", io.pending))
+    let (io, service) = (end.io, end.service);
+    let node = Build::new(format!("backend@{:x}", service.pending))
         .texts("compatible", &["bulkhead,backend"])
-        .wide("reg", &[io.pending, PAGE, io.bell, PAGE])
-        .cells("interrupts", &[0, io.intid - 32, EDGE])
+        .wide("reg", &[service.pending, PAGE, service.bell, PAGE])
+        .cells("interrupts", &[0, service.intid - 32, EDGE])
         .cells("#address-cells", &[2])
         .cells("#size-cells", &[2])
         .bytes("ranges", &[]);
-    let node = io.devices.iter().fold(node, |node, device| {
+    let node = io.served().fold(node, |node, device| {
         let window = Build::new(format!("window@{:x}", device.window));
         node.child(window.wide("reg", &[device.window, device.window_size]))
     });
-    io.devices.iter().fold(node, |node, device| {
+    io.served().fold(node, |node, device| {
         let unit = u32::from(device.unit);
         node.child(match &device.use_ {
             DeviceUse::Disk { name, size, memory } => Build::new(format!("disk@{memory:x}"))
@@ -49,6 +51,7 @@ pub(super) fn backend(end: BackendEnd) -> Build {
                 .texts("label", &[end.vms.get(device.vm).unwrap_or(&"")])
                 .cells("vlan", &[u32::from(*domain)])
                 .bytes("mac-address", &mac.0),
+            DeviceUse::Console => unreachable!("EL2 serves it"),
         })
     })
 }
@@ -86,13 +89,15 @@ mod tests {
             mac: Mac([2, 0, 0, 0, 0, 1]),
         };
         PlannedIo {
-            vm: 2,
+            service: Some(ServiceVm {
+                vm: 2,
+                intid: 37,
+                pending: 0x403f_f000,
+                bell: 0x0a00_0000,
+            }),
             cpu: 3,
             time: CpuTime::Pinned,
             time_why: String::new(),
-            intid: 37,
-            pending: 0x403f_f000,
-            bell: 0x0a00_0000,
             devices: vec![
                 device(0, disk, 0x0a00_0000, 37, 0, 0x4037_b000),
                 device(1, card, 0x0a00_1000, 38, 1, 0x403b_d000),
@@ -138,7 +143,13 @@ mod tests {
     fn the_service_vm_finds_what_it_serves() {
         let io = io();
         let vms = ["one", "two", "service"];
-        let bytes = dtb(backend(BackendEnd { io: &io, vms: &vms }));
+        let service = io.service.as_ref().expect("a service VM");
+        let end = BackendEnd {
+            io: &io,
+            service,
+            vms: &vms,
+        };
+        let bytes = dtb(backend(end));
         let fdt = Fdt::new(&bytes).expect("a sound tree");
         let path = "/backend@403ff000";
         assert_eq!(value(&fdt, path, "compatible"), b"bulkhead,backend\0");

@@ -1,6 +1,7 @@
 //! Virtio devices: what each is, and what the plan says of it.
 
-use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY};
+use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_CONSOLE};
+use bulkhead_core::virtio::console;
 use bulkhead_core::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 use bulkhead_model::describe::{Code, Finding, Mac, Span, System, VmSpec};
 
@@ -40,6 +41,8 @@ const SLOTS: u16 = 64;
 const SEGMENTS: u32 = SLOTS as u32 / 2 - 1;
 /// Most entries of a guest's queue.
 const QUEUE: u16 = 128;
+/// Those of a console, whose driver has a buffer of a page for each of what it receives.
+const CONSOLE_QUEUE: u16 = 16;
 
 /// What a virtio device is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +67,8 @@ pub enum DeviceUse {
         /// IPA of its memory in the service VM.
         memory: u64,
     },
+    /// The VM's console, which EL2 serves itself.
+    Console,
 }
 
 /// A virtio device of a VM.
@@ -93,6 +98,7 @@ impl DeviceUse {
         match self {
             Self::Card { network, .. } => format!("the card in {network}"),
             Self::Disk { name, .. } => format!("disk {name}"),
+            Self::Console => "the console".to_owned(),
         }
     }
 
@@ -101,6 +107,7 @@ impl DeviceUse {
         match self {
             Self::Card { .. } => NETWORK,
             Self::Disk { .. } => BLOCK,
+            Self::Console => VIRTIO_CONSOLE,
         }
     }
 
@@ -109,6 +116,7 @@ impl DeviceUse {
         match self {
             Self::Card { .. } => TRANSPORT | CARD,
             Self::Disk { .. } => TRANSPORT | DISK,
+            Self::Console => TRANSPORT,
         }
     }
 
@@ -127,6 +135,8 @@ impl DeviceUse {
                 let capacity = (size / SECTOR).to_le_bytes();
                 [&capacity, limits.as_slice(), &geometry, &sector].concat()
             }
+            // What there is belongs to features that are not offered (5.3.4).
+            Self::Console => Vec::new(),
         }
     }
 
@@ -158,6 +168,13 @@ impl DeviceUse {
                 readable: HEADER + SEGMENT * SEGMENTS,
                 writable: SEGMENT * SEGMENTS + STATUS,
             }],
+            Self::Console => {
+                let queue = QueueShape {
+                    size: CONSOLE_QUEUE,
+                    ..QueueShape::default()
+                };
+                vec![queue; console::QUEUES]
+            }
         }
     }
 }
@@ -188,7 +205,10 @@ pub(super) fn all(system: &System, findings: &mut Vec<Finding>) -> Vec<PlannedDe
     let mut places = disk_places(disks.map(|disk| disk.size.value));
     let mut found: Vec<PlannedDevice> = Vec::new();
     let mut add = |vm, use_: DeviceUse| {
-        let (_, window_size) = lay_out(&use_.queues());
+        let window_size = match use_ {
+            DeviceUse::Console => 0,
+            _ => lay_out(&use_.queues()).1,
+        };
         let alike = found.iter().filter(|known| known.use_.id() == use_.id());
         found.push(PlannedDevice {
             vm,
@@ -221,6 +241,9 @@ pub(super) fn all(system: &System, findings: &mut Vec<Finding>) -> Vec<PlannedDe
             };
             add(vm, card);
         }
+        if spec.virtio_console.is_some() {
+            add(vm, DeviceUse::Console);
+        }
     }
     many(system, findings);
     found
@@ -231,13 +254,14 @@ fn many(system: &System, findings: &mut Vec<Finding>) {
     let places = |vm: &VmSpec| {
         let disks = vm.disks.iter().map(|disk| &disk.span);
         let places = disks.chain(vm.ports.iter().map(|port| &port.network.span));
+        let places = places.chain(&vm.virtio_console);
         places.cloned().collect::<Vec<Span>>()
     };
     if let Some(first) = system.vms.iter().flat_map(places).nth(MAX_VIRTIO_DEVICES) {
         findings.push(
             Finding::new(
                 Code::VirtioMany,
-                "there are too many disks and network cards",
+                "there are too many disks, network cards and consoles",
             )
             .at(first, format!("the first after {MAX_VIRTIO_DEVICES}"))
             .help("describe two systems, or give VMs fewer"),

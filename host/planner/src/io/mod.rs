@@ -12,7 +12,7 @@ use bulkhead_model::describe::{CpuTime, Finding, System};
 
 pub use device::{DeviceUse, PlannedDevice};
 pub(crate) use rows::{Rows, count, highest};
-pub(crate) use service::{Chosen, choose, index as service_vm, with_service};
+pub(crate) use service::{Chosen, choose, index as service_vm, is_needed, with_service};
 
 use crate::{ipa, spis};
 
@@ -20,23 +20,30 @@ use crate::{ipa, spis};
 /// tells EL2. If that is taken, the next one that is free.
 const REGISTERS: u64 = 0x0a00_0000;
 
+/// The service VM, which the planner adds for disks and networks.
+#[derive(Clone, Debug)]
+pub struct ServiceVm {
+    /// Index of the VM, the last.
+    pub vm: usize,
+    /// INTID by which it is told of its devices.
+    pub intid: u32,
+    /// IPA of the page with the news.
+    pub pending: u64,
+    /// IPA of the page by which it tells EL2.
+    pub bell: u64,
+}
+
 /// The virtio devices of a system and who serves them.
 #[derive(Clone, Debug)]
 pub struct PlannedIo {
-    /// Index of the service VM, the last.
-    pub vm: usize,
+    /// Who serves disks and networks; none: VMs have neither. EL2 serves consoles itself.
+    pub service: Option<ServiceVm>,
     /// CPU of the board on which the service thread runs.
     pub cpu: usize,
     /// CPU time of the service thread.
     pub time: CpuTime,
     /// Reason for it: a line of the description, or what else runs on its CPU.
     pub time_why: String,
-    /// INTID by which the service VM is told of its devices.
-    pub intid: u32,
-    /// IPA of the page with the news.
-    pub pending: u64,
-    /// IPA of the page by which the service VM tells EL2.
-    pub bell: u64,
     /// The devices, by VM.
     pub devices: Vec<PlannedDevice>,
     /// Pages of the page pool for the service thread.
@@ -49,17 +56,30 @@ impl PlannedIo {
         self.devices.iter().filter(move |device| device.vm == vm)
     }
 
+    /// Who serves disks and networks, if that is VM `vm`.
+    pub fn served_by(&self, vm: usize) -> Option<&ServiceVm> {
+        self.service.as_ref().filter(|service| service.vm == vm)
+    }
+
+    /// The devices that the service VM serves.
+    pub fn served(&self) -> impl Iterator<Item = &PlannedDevice> {
+        let devices = self.devices.iter();
+        devices.filter(|device| device.use_ != DeviceUse::Console)
+    }
+
     /// First byte of the RAM of the service VM that its program does not have: windows and the page of news are from here on.
     pub fn windows(&self) -> u64 {
-        let first = self.devices.iter().map(|device| device.window);
-        first.min().unwrap_or(self.pending)
+        let first = self.served().map(|device| device.window);
+        let pending = self.service.iter().map(|service| service.pending);
+        first.chain(pending).min().unwrap_or(0)
     }
 
     /// Gives devices of VM `vm`, or the service VM itself, INTIDs that nothing else in the VM has.
     pub(super) fn assign_intids(&mut self, vm: usize, taken: &mut Vec<u32>) {
         let own = self.devices.iter_mut().filter(|device| device.vm == vm);
         let intids = own.map(|device| &mut device.intid);
-        let told = (self.vm == vm).then_some(&mut self.intid);
+        let service = self.service.as_mut().filter(|service| service.vm == vm);
+        let told = service.map(|service| &mut service.intid);
         let mut next = spis::EVENT_INTID + 1;
         for intid in intids.chain(told) {
             while taken.contains(&next) {
@@ -75,7 +95,8 @@ impl PlannedIo {
     pub(super) fn assign_pages(&mut self, vm: usize, things: ipa::Occupied, pages: &mut Vec<u64>) {
         let own = self.devices.iter_mut().filter(|device| device.vm == vm);
         let places = own.map(|device| &mut device.ipa);
-        let bell = (self.vm == vm).then_some(&mut self.bell);
+        let service = self.service.as_mut().filter(|service| service.vm == vm);
+        let bell = service.map(|service| &mut service.bell);
         let mut next = REGISTERS;
         for place in places.chain(bell) {
             *place = ipa::free_page(next, things, pages);
@@ -91,29 +112,35 @@ pub(super) fn plan(
     chosen: Option<Chosen>,
     findings: &mut Vec<Finding>,
 ) -> Option<PlannedIo> {
-    let vm = service_vm(system)?;
     let mut devices = device::all(system, findings);
-    let ram = service::ram(system, vm);
     let windows = devices.iter().map(|device| device.window_size);
     let windows: u64 = windows.sum();
-    if !service::fits(system, windows, findings) {
+    let vm = service_vm(system);
+    if vm.is_some() && !service::fits(system, windows, findings) {
         return None;
     }
-    let pending = ram.0 + ram.1 - PAGE;
-    let mut window = pending - windows;
-    for device in &mut devices {
+    let service = vm.map(|vm| {
+        let ram = service::ram(system, vm);
+        ServiceVm {
+            vm,
+            intid: 0,
+            pending: ram.0 + ram.1 - PAGE,
+            bell: 0,
+        }
+    });
+    let mut window = service
+        .as_ref()
+        .map_or(0, |service| service.pending - windows);
+    for device in devices.iter_mut().filter(|device| device.window_size != 0) {
         device.window = window;
         window += device.window_size;
     }
     let chosen = chosen?;
     Some(PlannedIo {
-        vm,
+        service,
         cpu: chosen.cpu,
         time: chosen.thread,
         time_why: chosen.why,
-        intid: 0,
-        pending,
-        bell: 0,
         devices,
         pages: 0,
     })

@@ -1,13 +1,13 @@
 //! The rows of virtio devices in the plan.
 
 use bulkhead_abi::plan::{
-    Backend, PAGE, PLAN_CONFIG, ServiceThread, VIRTIO_PAGES, VirtioDevice, Virtqueue,
+    Backend, NONE, PAGE, PLAN_CONFIG, ServiceThread, VIRTIO_PAGES, VirtioDevice, Virtqueue,
 };
 use bulkhead_core::stage2::pages_needed;
 use bulkhead_core::virtio::pages;
 
 use super::window::lay_out;
-use super::{PlannedDevice, PlannedIo};
+use super::{DeviceUse, PlannedDevice, PlannedIo};
 use crate::guest::Guest;
 use crate::{PlannedCpu, share};
 
@@ -38,19 +38,28 @@ impl Rows {
             pages: io.pages,
             reserved2: 0,
         };
-        let backend = Backend {
-            vm: io.vm as u16,
-            vintid: io.intid as u16,
+        let row = |vm, vintid, page, bell| Backend {
+            vm,
+            vintid,
             service: 0,
             reserved: 0,
-            page: io.pending,
-            bell: io.bell,
+            page,
+            bell,
         };
+        let service = io.service.as_ref().map(|vm| {
+            let intid = vm.intid as u16;
+            row(vm.vm as u16, intid, vm.pending, vm.bell)
+        });
+        let consoles = io.devices.len() != io.served().count();
+        let el2 = consoles.then(|| row(NONE, 0, 0, 0));
+        let backends: Vec<Backend> = service.into_iter().chain(el2).collect();
+        // EL2 is the last one.
+        let last = backends.len().saturating_sub(1) as u16;
         let queues = io.devices.iter().zip(0..);
         Self {
             threads: vec![thread],
-            backends: vec![backend],
-            devices: io.devices.iter().map(device).collect(),
+            backends,
+            devices: io.devices.iter().map(|it| device(it, last)).collect(),
             queues: queues
                 .flat_map(|(device, row)| virtqueues(device, row))
                 .collect(),
@@ -66,15 +75,18 @@ impl Rows {
     }
 }
 
-/// The row of a device.
-fn device(device: &PlannedDevice) -> VirtioDevice {
+/// The row of a device; `el2` is the backend that EL2 is.
+fn device(device: &PlannedDevice, el2: u16) -> VirtioDevice {
     let bytes = device.use_.config();
     let mut config = [0; PLAN_CONFIG];
     let parts = config.iter_mut().zip(&bytes);
     parts.for_each(|(place, byte)| *place = *byte);
     VirtioDevice {
         vm: device.vm as u16,
-        backend: 0,
+        backend: match device.use_ {
+            DeviceUse::Console => el2,
+            DeviceUse::Card { .. } | DeviceUse::Disk { .. } => 0,
+        },
         id: device.use_.id(),
         vintid: device.intid as u16,
         unit: device.unit,
@@ -93,6 +105,7 @@ fn device(device: &PlannedDevice) -> VirtioDevice {
 fn virtqueues(device: &PlannedDevice, row: u16) -> Vec<Virtqueue> {
     let shapes = device.use_.queues();
     let (places, _) = lay_out(&shapes);
+    let served = device.use_ != DeviceUse::Console;
     let queues = shapes.iter().zip(places);
     queues
         .map(|(shape, place)| Virtqueue {
@@ -103,8 +116,8 @@ fn virtqueues(device: &PlannedDevice, row: u16) -> Vec<Virtqueue> {
             slot_bytes: shape.slot_bytes,
             readable: shape.readable,
             writable: shape.writable,
-            ring: place.ring as u32,
-            slots_at: place.slots as u32,
+            ring: if served { place.ring as u32 } else { 0 },
+            slots_at: if served { place.slots as u32 } else { 0 },
             reserved: 0,
         })
         .collect()
@@ -130,7 +143,7 @@ pub(crate) fn highest(io: &PlannedIo, guests: &[Guest]) -> u32 {
     let reached = guests
         .iter()
         .enumerate()
-        .filter(|(vm, _)| *vm == io.vm || io.of_vm(*vm).next().is_some());
+        .filter(|(vm, _)| io.served_by(*vm).is_some() || io.of_vm(*vm).next().is_some());
     let regions = reached.flat_map(|(_, guest)| &guest.regions);
     // One for each GiB that it touches, and one for each end at which no block fits.
     let tables = regions.map(|mapped| (mapped.region.size >> 30) + 4);

@@ -39,7 +39,7 @@ const SERVERS: [(u64, u64); 3] = [
 /// The system with the service VM behind its other VMs, and the memory of disks behind its other shared memory. As it is
 /// where no VM has a disk or a network.
 pub(crate) fn with_service(system: &System) -> Cow<'_, System> {
-    let Some(place) = system.vms.iter().find_map(VmSpec::first_virtio) else {
+    let Some(place) = system.vms.iter().find_map(VmSpec::first_served) else {
         return Cow::Borrowed(system);
     };
     let place = place.clone();
@@ -140,6 +140,7 @@ fn vm_spec(place: Span, size: Placed<u64>) -> VmSpec {
         },
         cmdline: None,
         console: Some(DeviceSpec::default()),
+        virtio_console: None,
         gic: GicSpec::default(),
         rtc: None,
         watchdog: None,
@@ -157,9 +158,14 @@ fn vm_spec(place: Span, size: Placed<u64>) -> VmSpec {
     }
 }
 
-/// Index of the service VM in a system of [`with_service`]: the last, if VMs have devices.
+/// Whether VMs have virtio devices.
+pub(crate) fn is_needed(system: &System) -> bool {
+    system.vms.iter().any(|vm| vm.first_virtio().is_some())
+}
+
+/// Index of the service VM in a system of [`with_service`]: the last, if VMs have disks or networks.
 pub(crate) fn index(system: &System) -> Option<usize> {
-    let served = system.vms.iter().any(|vm| vm.first_virtio().is_some());
+    let served = system.vms.iter().any(|vm| vm.first_served().is_some());
     served.then(|| system.vms.len() - 1)
 }
 
@@ -175,7 +181,7 @@ pub(crate) struct Chosen {
     pub cpu: usize,
     /// CPU time of the thread.
     pub thread: CpuTime,
-    /// CPU time of the service VM's vCPU.
+    /// CPU time of the service VM's vCPU, if there is one.
     pub vm: CpuTime,
     /// Reason for that of the thread.
     pub why: String,
@@ -190,6 +196,7 @@ pub(crate) fn choose(
     (times, console): (&[CpuTime], Option<usize>),
     findings: &mut Vec<Finding>,
 ) -> Option<Chosen> {
+    let of_vm = usize::from(index(system).is_some());
     let pinned = |&(vm, _): &(usize, usize)| {
         let spec = &system.vms[vm];
         !spec.cpu.shares() || spec.class == Class::HardRealtime
@@ -198,8 +205,8 @@ pub(crate) fn choose(
     let alone = |(vm, _): &(usize, usize)| times[*vm] == CpuTime::Pinned;
     let may = |cpu: usize| {
         taken.get(cpu).is_some_and(|vcpus| {
-            // One for the VM, and one for the thread.
-            let room = vcpus.len() + 2 <= MAX_VCPUS_PER_PCPU;
+            // One for the thread, and one for the VM.
+            let room = vcpus.len() + 1 + of_vm <= MAX_VCPUS_PER_PCPU;
             room && !vcpus.iter().any(pinned) && !hard_pool(system, cpu)
         })
     };
@@ -262,10 +269,11 @@ fn time(
     let stated = system.io.time.as_ref();
     let holds = |thread: CpuTime, of_vm: CpuTime| {
         let mut times = times.clone();
-        let service = times.len() - 1;
-        times[service] = of_vm;
         let mut vcpus = vcpus.to_vec();
-        vcpus.push((service, 0));
+        if let Some(service) = index(system) {
+            times[service] = of_vm;
+            vcpus.push((service, 0));
+        }
         let cpu = PlannedCpu {
             cpu,
             mpidr: board.cpus[cpu].mpidr,
@@ -304,10 +312,7 @@ fn refused(
     taken: &[Vec<(usize, usize)>],
 ) -> Finding {
     let count = board.cpus.len();
-    let what = format!(
-        "disks and networks cannot be served on CPU {}",
-        request.value
-    );
+    let what = format!("virtio devices cannot be served on CPU {}", request.value);
     let finding = Finding::new(Code::ServicePcpu, what);
     let Some(vcpus) = taken.get(request.value as usize) else {
         let cpus = system.board.as_ref().map(|board| board.cpus_place());
@@ -337,7 +342,7 @@ fn no_room(system: &System) -> Finding {
     let place = system.vms.iter().find_map(VmSpec::first_virtio);
     Finding::new(
         Code::ServiceRoom,
-        "there is no CPU on which disks and networks could be served",
+        "there is no CPU on which virtio devices could be served",
     )
     .at(
         place.cloned().unwrap_or(0..0),

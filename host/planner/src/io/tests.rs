@@ -54,7 +54,7 @@ fn macs(system: &System) -> Vec<[u8; 6]> {
     let devices = all(system, &mut Vec::new());
     let macs = devices.iter().filter_map(|device| match &device.use_ {
         DeviceUse::Card { mac, .. } => Some(mac.0),
-        DeviceUse::Disk { .. } => None,
+        DeviceUse::Disk { .. } | DeviceUse::Console => None,
     });
     macs.collect()
 }
@@ -105,7 +105,7 @@ fn networks_and_vlans_are_apart_in_the_switch() {
     let devices = all(&system, &mut Vec::new());
     let domains = devices.iter().map(|device| match device.use_ {
         DeviceUse::Card { domain, .. } => domain,
-        DeviceUse::Disk { .. } => panic!("a card"),
+        DeviceUse::Disk { .. } | DeviceUse::Console => panic!("a card"),
     });
     let domains: Vec<u16> = domains.collect();
     assert_eq!(domains, [0, 5, 0x1000, 0x1005]);
@@ -123,8 +123,9 @@ fn windows_and_disks_are_apart_and_in_their_places() {
         let system = system("one", &vms);
         let io = devices(&system);
         let extended = with_service(&system);
-        let ram = (ipa::RAM, extended.vms[io.vm].memory.size.value);
-        assert_eq!(io.pending + PAGE, ram.0 + ram.1, "at the very end");
+        let service = io.service.as_ref().expect("a service VM");
+        let ram = (ipa::RAM, extended.vms[service.vm].memory.size.value);
+        assert_eq!(service.pending + PAGE, ram.0 + ram.1, "at the very end");
         assert!(io.windows() > ram.0);
         let mut next = io.windows();
         for (number, device) in io.devices.iter().enumerate() {
@@ -133,7 +134,7 @@ fn windows_and_disks_are_apart_and_in_their_places() {
             assert_eq!(device.window_size % PAGE, 0);
             next += device.window_size;
         }
-        assert_eq!(next, io.pending);
+        assert_eq!(next, service.pending);
         assert!(io.devices.len() <= MAX_VIRTIO_DEVICES);
         // By VM, and numbered by kind from 0.
         assert!(io.devices.is_sorted_by_key(|device| device.vm));
@@ -152,7 +153,7 @@ fn windows_and_disks_are_apart_and_in_their_places() {
         let disks: u64 = disks.map(|shared| shared.size.value).sum();
         let sizes = io.devices.iter().map(|device| match device.use_ {
             DeviceUse::Disk { size, .. } => size,
-            DeviceUse::Card { .. } => 0,
+            DeviceUse::Card { .. } | DeviceUse::Console => 0,
         });
         assert_eq!(disks, sizes.sum::<u64>());
     }

@@ -4,11 +4,11 @@ use bulkhead_abi::device::ring::{DESCRIPTOR, Ring};
 use bulkhead_abi::plan::PAGE;
 
 /// Shape of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueShape {
     /// Most entries of the guest's queue.
     pub size: u16,
-    /// Entries of the backend's queue, and slots.
+    /// Entries of the backend's queue, and slots. This and what follows is 0 where EL2 is the backend.
     pub slots: u16,
     /// `QUEUE_EXACT` and others.
     pub flags: u16,

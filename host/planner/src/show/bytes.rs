@@ -88,7 +88,9 @@ struct Document {
 /// Who serves virtio devices.
 #[derive(Serialize)]
 struct Service {
-    vm: String,
+    /// None: EL2 serves all devices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vm: Option<String>,
     /// MPIDR of the CPU of the service thread.
     cpu: Option<Hex>,
     thread: Time<u32>,
@@ -323,11 +325,12 @@ fn time_of(policy: u16, weight: u16, (budget, period): (u64, u64), pool: u32) ->
 /// Who serves virtio devices, if VMs have some.
 fn service(plan: &Plan) -> Option<Service> {
     let backend = plan.backends().first()?;
+    let vm = plan.vms.get(usize::from(backend.vm));
     let thread = plan.service_threads().first()?;
     let cpu = plan.pcpus.get(usize::from(thread.pcpu));
     let promise = (thread.budget, thread.period);
     Some(Service {
-        vm: name_of(plan, backend.vm),
+        vm: vm.map(|vm| name(&vm.name)),
         cpu: cpu.map(|cpu| Hex(cpu.mpidr)),
         thread: time_of(thread.policy, thread.weight, promise, 0),
         page_pool_pages: thread.pages,

@@ -407,7 +407,10 @@ impl<'a> Vm<'a> {
             interrupts: interrupts(vm),
             quiets: quiets(vm),
             virtio: virtio::devices(planned, index),
-            added: planned.io.as_ref().is_some_and(|io| io.vm == index),
+            added: planned
+                .io
+                .as_ref()
+                .is_some_and(|io| io.served_by(index).is_some()),
         }
     }
 }

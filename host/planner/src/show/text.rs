@@ -58,6 +58,9 @@ fn write_text(planned: &Planned, out: &mut String) -> std::fmt::Result {
         )?;
         write_usage(planned, cpu, out)?;
     }
+    if let Some(io) = planned.io.as_ref().filter(|io| io.service.is_none()) {
+        virtio::write_thread(io, out)?;
+    }
     if planned.vms.len() > FEW {
         write_list(planned, out)?;
     }

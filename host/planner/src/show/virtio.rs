@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::count;
 use super::document::{Hex, Time};
-use crate::{DeviceUse, Planned, PlannedDevice};
+use crate::{DeviceUse, Planned, PlannedDevice, PlannedIo};
 
 /// CPUs to which a service thread may be moved.
 const STAYS: &[usize] = &[];
@@ -29,17 +29,20 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
                 let vlan = vlan.map_or(String::new(), |vlan| format!(", VLAN {vlan}"));
                 writeln!(out, "  network    {network}{vlan}: {mac}, {place}")?;
             }
+            DeviceUse::Console => {
+                writeln!(out, "  console    virtio-console, served by EL2: {place}")?;
+            }
         }
     }
-    if io.vm != vm {
+    let Some(service) = io.served_by(vm) else {
         return Ok(());
-    }
+    };
     writeln!(
         out,
         "  added      by the planner, for disks and networks of other VMs; told by INTID {}, tells by the page at IPA {:#x}",
-        io.intid, io.bell
+        service.intid, service.bell
     )?;
-    for device in &io.devices {
+    for device in io.served() {
         writeln!(
             out,
             "  serves     {} of {}, by a window of {} at IPA {:#x}",
@@ -49,6 +52,11 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
             device.window
         )?;
     }
+    write_thread(io, out)
+}
+
+/// Writes where the service thread runs.
+pub(super) fn write_thread(io: &PlannedIo, out: &mut String) -> std::fmt::Result {
     let time = match io.time {
         CpuTime::Server { budget, period } => {
             format!(
@@ -72,14 +80,21 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
 /// Who serves virtio devices.
 #[derive(Serialize)]
 pub(super) struct Service<'a> {
-    vm: &'a str,
     cpu: usize,
     thread: Thread<'a>,
+    #[serde(flatten)]
+    vm: Option<Server<'a>>,
+    #[serde(rename = "pool_pages")]
+    page_pool_pages: u32,
+}
+
+/// The service VM, if there is one.
+#[derive(Serialize)]
+struct Server<'a> {
+    vm: &'a str,
     vintid: u32,
     pending: Hex,
     bell: Hex,
-    #[serde(rename = "pool_pages")]
-    page_pool_pages: u32,
 }
 
 /// CPU time of the service thread, and the reason.
@@ -95,15 +110,17 @@ impl<'a> Service<'a> {
     pub fn of(planned: &'a Planned) -> Option<Self> {
         let io = planned.io.as_ref()?;
         Some(Self {
-            vm: &planned.vms[io.vm].name,
+            vm: io.service.as_ref().map(|service| Server {
+                vm: &planned.vms[service.vm].name,
+                vintid: service.intid,
+                pending: Hex(service.pending),
+                bell: Hex(service.bell),
+            }),
             cpu: io.cpu,
             thread: Thread {
                 time: Time::of(io.time, STAYS),
                 why: &io.time_why,
             },
-            vintid: io.intid,
-            pending: Hex(io.pending),
-            bell: Hex(io.bell),
             page_pool_pages: io.pages,
         })
     }
@@ -124,7 +141,9 @@ pub(super) struct Device<'a> {
     mac: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     vlan: Option<u16>,
-    window: Window,
+    /// None: EL2 serves it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<Window>,
 }
 
 /// Memory of the service VM, by which a device is served.
@@ -143,10 +162,17 @@ pub(super) fn devices(planned: &Planned, vm: usize) -> Vec<Device<'_>> {
 impl<'a> Device<'a> {
     fn of(device: &'a PlannedDevice) -> Self {
         let (kind, name, size, mac, vlan) = match &device.use_ {
-            DeviceUse::Disk { name, size, .. } => ("disk", name, Some(*size), None, None),
+            DeviceUse::Disk { name, size, .. } => ("disk", name.as_str(), Some(*size), None, None),
             DeviceUse::Card {
                 network, vlan, mac, ..
-            } => ("network", network, None, Some(mac.to_string()), *vlan),
+            } => (
+                "network",
+                network.as_str(),
+                None,
+                Some(mac.to_string()),
+                *vlan,
+            ),
+            DeviceUse::Console => ("console", "console", None, None, None),
         };
         Self {
             kind,
@@ -157,10 +183,10 @@ impl<'a> Device<'a> {
             size,
             mac,
             vlan,
-            window: Window {
+            window: (device.window_size != 0).then_some(Window {
                 ipa: Hex(device.window),
                 size: device.window_size,
-            },
+            }),
         }
     }
 }
