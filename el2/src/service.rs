@@ -46,6 +46,8 @@ struct Entry {
     console: Option<Console>,
     row: &'static VirtioDevice,
     index: usize,
+    /// Those of the guest's VM.
+    regions: Regions,
     window: At,
     /// The page by which the backend is told, in the memory of the backend's VM.
     backend_page_at: At,
@@ -65,11 +67,16 @@ struct VmSpace<'a> {
     addresses: &'a [u64],
 }
 
+/// The regions of a VM, and the row of the first of them.
+type Regions = (&'static [Region], usize);
+
+fn regions_of(vm: u16) -> Regions {
+    let first = plan().regions.partition_point(|region| region.vm < vm);
+    (plan().regions_of(usize::from(vm)), first)
+}
+
 impl<'a> VmSpace<'a> {
-    fn of(vm: u16, addresses: &'a [u64]) -> Self {
-        let all = plan().regions;
-        let first = all.partition_point(|region| region.vm < vm);
-        let regions = plan().regions_of(usize::from(vm));
+    fn of((regions, first): Regions, addresses: &'a [u64]) -> Self {
         Self {
             regions,
             addresses: addresses.get(first..).unwrap_or_default(),
@@ -114,7 +121,7 @@ pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
 
 /// Returns the virtual address of an IPA in a VM's RAM.
 fn address_in(vm: u16, ipa: u64, addresses: &[u64]) -> At {
-    let space = VmSpace::of(vm, addresses);
+    let space = VmSpace::of(regions_of(vm), addresses);
     let found = space.reach(ipa, Access::Write);
     found.map_or(At::new(0), |(at, _)| at)
 }
@@ -192,6 +199,7 @@ impl Entry {
             console: (backend.vm == NONE).then(Console::new),
             row,
             index,
+            regions: regions_of(row.vm),
             window,
             backend_page_at,
             backend: (usize::from(backend.vm), u32::from(backend.vintid)),
@@ -236,7 +244,7 @@ impl Entry {
             Served::Leaves => self.device.end_session(),
             Served::Gone | Served::Up => {}
         }
-        let space = VmSpace::of(self.row.vm, addresses);
+        let space = VmSpace::of(self.regions, addresses);
         let releases = requests.asked();
         let started = requests.take_start();
         let mut outcome = Outcome::default();

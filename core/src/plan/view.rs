@@ -38,8 +38,10 @@ pub struct Plan<'a> {
     pub calls: &'a [Call],
     /// Doorbells, sorted by the VM that rings.
     pub doorbells: &'a [Doorbell],
-    /// The tables of virtio devices: those from [`TableId::ServiceThreads`] on, which lie at the end.
-    io: &'a [u8],
+    service_threads: &'a [ServiceThread],
+    backends: &'a [Backend],
+    virtio_devices: &'a [VirtioDevice],
+    virtqueues: &'a [Virtqueue],
 }
 
 /// A row of a table that belongs to a VM.
@@ -134,14 +136,16 @@ impl<'a> Plan<'a> {
             quiets: cut.table(TableId::Quiets)?,
             calls: cut.table(TableId::Calls)?,
             doorbells: cut.table(TableId::Doorbells)?,
-            io: &[],
+            service_threads: &[],
+            backends: &[],
+            virtio_devices: &[],
+            virtqueues: &[],
         };
         if IO {
-            plan.io = cut.rest;
-            cut.table::<ServiceThread>(TableId::ServiceThreads)?;
-            cut.table::<Backend>(TableId::Backends)?;
-            cut.table::<VirtioDevice>(TableId::VirtioDevices)?;
-            cut.table::<Virtqueue>(TableId::Virtqueues)?;
+            plan.service_threads = cut.table(TableId::ServiceThreads)?;
+            plan.backends = cut.table(TableId::Backends)?;
+            plan.virtio_devices = cut.table(TableId::VirtioDevices)?;
+            plan.virtqueues = cut.table(TableId::Virtqueues)?;
         }
         at.ensure(cut.rest.is_empty(), Invariant::PlanSize)?;
         at.ensure(checksum(whole) == header.checksum, Invariant::PlanChecksum)?;
@@ -188,39 +192,24 @@ impl<'a> Plan<'a> {
         rows_of(self.calls, vm)
     }
 
-    /// Takes one of the tables of virtio devices.
-    fn io_table<T>(&self, id: TableId) -> &'a [T]
-    where
-        T: FromBytes + Immutable + KnownLayout,
-    {
-        let place = |id: TableId| self.header.tables.get(id as usize);
-        let (Some(first), Some(own)) = (place(TableId::ServiceThreads), place(id)) else {
-            return &[];
-        };
-        let start = own.offset.wrapping_sub(first.offset) as usize;
-        let bytes = self.io.get(start..).unwrap_or_default();
-        let rows = <[T]>::ref_from_prefix_with_elems(bytes, own.count as usize);
-        rows.map_or(&[], |(rows, _)| rows)
-    }
-
     /// Service threads.
-    pub fn service_threads(&self) -> &'a [ServiceThread] {
-        self.io_table(TableId::ServiceThreads)
+    pub const fn service_threads(&self) -> &'a [ServiceThread] {
+        self.service_threads
     }
 
     /// Backends, sorted by VM.
-    pub fn backends(&self) -> &'a [Backend] {
-        self.io_table(TableId::Backends)
+    pub const fn backends(&self) -> &'a [Backend] {
+        self.backends
     }
 
     /// Virtio devices, sorted by the VM that has them, then by IPA.
-    pub fn virtio_devices(&self) -> &'a [VirtioDevice] {
-        self.io_table(TableId::VirtioDevices)
+    pub const fn virtio_devices(&self) -> &'a [VirtioDevice] {
+        self.virtio_devices
     }
 
     /// Queues of virtio devices, sorted by device.
-    pub fn virtqueues(&self) -> &'a [Virtqueue] {
-        self.io_table(TableId::Virtqueues)
+    pub const fn virtqueues(&self) -> &'a [Virtqueue] {
+        self.virtqueues
     }
 
     /// The virtio devices of a VM, ascending by IPA.

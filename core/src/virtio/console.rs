@@ -12,7 +12,7 @@ use crate::console::mux::Streams;
 /// Its queues: first what the guest receives, then what it sends (5.3.2).
 pub const QUEUES: usize = 2;
 /// A byte takes as much of a slice as the copy of so many bytes between two memories.
-const BYTE: u32 = 32;
+const BYTE: u32 = 68;
 /// Room in the stream of which a guest that waits for it is told, so that it is not told of each byte.
 const ROOM: u32 = 512;
 

@@ -78,6 +78,8 @@ pub struct Device<'a> {
     driven: bool,
     /// The session is to be ended, what the backend had first.
     ending: bool,
+    /// Number of its queues.
+    count: usize,
     /// The queue that is served first in the next slice.
     turn: usize,
 }
@@ -94,6 +96,7 @@ impl<'a> Device<'a> {
             features: 0,
             driven: false,
             ending: false,
+            count: 0,
             turn: 0,
         };
         for (planned, store) in queues {
@@ -109,6 +112,7 @@ impl<'a> Device<'a> {
         if let Some((known, place)) = free.next() {
             *known = Some(planned);
             place.spare = Some(store);
+            self.count = self.count.wrapping_add(1);
         }
     }
 
@@ -327,9 +331,10 @@ impl<'a> Device<'a> {
         budget: &mut Budget,
         outcome: &mut Outcome,
     ) -> Result<(), Broken> {
-        let first = self.turn;
-        for offset in 0..MAX_QUEUES {
-            let index = first.wrapping_add(offset) % MAX_QUEUES;
+        let mut next = self.turn;
+        for _ in 0..self.count {
+            let index = if next < self.count { next } else { 0 };
+            next = index.wrapping_add(1);
             let place = self.places.get_mut(index);
             let Some(queue) = place.and_then(|place| place.queue.as_mut()) else {
                 continue;
@@ -342,7 +347,7 @@ impl<'a> Device<'a> {
             forward?;
             if budget.is_spent() {
                 // The next slice goes on behind this queue, so that none of them keeps the others away.
-                self.turn = index.wrapping_add(1);
+                self.turn = next;
                 outcome.more = true;
                 return Ok(());
             }

@@ -92,33 +92,31 @@ impl Piece {
 /// The walk along a chain of descriptors. It may be interrupted between any two of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
-    position: Position,
-    /// How many descriptors may still come in the table in which the walk is.
+    /// The table in which it is, and the number of its descriptors.
+    table: Area,
+    count: u16,
+    /// The next descriptor.
+    index: u16,
+    /// How many descriptors may still come in the table.
     left: u16,
-    /// Whether a writable buffer has come: no readable one may follow.
+    /// The table is an indirect one.
+    indirect: bool,
+    /// A writable buffer has come: no readable one may follow.
     writable: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Position {
-    /// The next descriptor is this one of the ring's table.
-    Direct(u16),
-    /// The next descriptor is number `index` of `count` in an indirect table.
-    Indirect {
-        table: Area,
-        index: u16,
-        count: u16,
-    },
-    End,
+    ended: bool,
 }
 
 impl Walk {
     /// The walk along the chain that starts with the descriptor `head`.
     pub const fn new(ring: &GuestRing, head: u16) -> Self {
         Self {
-            position: Position::Direct(head),
+            table: ring.table,
+            count: ring.size,
+            index: head,
             left: ring.size,
+            indirect: false,
             writable: false,
+            ended: false,
         }
     }
 
@@ -129,33 +127,22 @@ impl Walk {
         memory: &impl Memory,
         space: &impl Space,
     ) -> Result<Option<Piece>, Broken> {
-        // At most twice: a descriptor that names an indirect table, and the first one in that.
-        loop {
-            let (descriptor, index, count) = match self.position {
-                Position::End => return Ok(None),
-                Position::Direct(index) => {
-                    let found = descriptor(&ring.table, index, memory, space)?;
-                    if found.flags & INDIRECT != 0 {
-                        self.enter(ring, found, space)?;
-                        continue;
-                    }
-                    (found, index, ring.size)
-                }
-                Position::Indirect {
-                    ref table,
-                    index,
-                    count,
-                } => {
-                    let found = descriptor(table, index, memory, space)?;
-                    if found.flags & INDIRECT != 0 {
-                        return Err(Broken);
-                    }
-                    (found, index, count)
-                }
-            };
-            debug_assert!(index < count, "checked when it became the next one");
-            return self.took(descriptor, count).map(Some);
+        if self.ended {
+            return Ok(None);
         }
+        debug_assert!(
+            self.index < self.count,
+            "checked when it became the next one"
+        );
+        let mut found = descriptor(&self.table, self.index, memory, space)?;
+        if found.flags & INDIRECT != 0 {
+            self.enter(ring, found, space)?;
+            found = descriptor(&self.table, self.index, memory, space)?;
+            if found.flags & INDIRECT != 0 {
+                return Err(Broken);
+            }
+        }
+        self.took(found).map(Some)
     }
 
     /// Goes on in an indirect table. It is the last descriptor of the ring's own table that names one (2.7.5.3.2).
@@ -169,22 +156,18 @@ impl Walk {
         let count = bytes / DESCRIPTOR;
         let fits =
             count != 0 && count <= u64::from(MAX_QUEUE_SIZE) && bytes.is_multiple_of(DESCRIPTOR);
-        if !ring.features.indirect || found.flags & NEXT != 0 || !fits {
+        if self.indirect || !ring.features.indirect || found.flags & NEXT != 0 || !fits {
             return Err(Broken);
         }
-        let table = Area::new(space, found.ipa, bytes, Access::Read).ok_or(Broken)?;
-        self.left = count as u16;
-        self.position = Position::Indirect {
-            table,
-            index: 0,
-            count: count as u16,
-        };
+        self.table = Area::new(space, found.ipa, bytes, Access::Read).ok_or(Broken)?;
+        (self.count, self.left, self.index) = (count as u16, count as u16, 0);
+        self.indirect = true;
         Ok(())
     }
 
-    /// Takes a descriptor of a table with `count` of them, and finds the one that follows.
+    /// Takes a descriptor, and finds the one that follows.
     #[inline(always)]
-    fn took(&mut self, found: Descriptor, count: u16) -> Result<Piece, Broken> {
+    fn took(&mut self, found: Descriptor) -> Result<Piece, Broken> {
         // More than the table has: a loop.
         self.left = self.left.checked_sub(1).ok_or(Broken)?;
         let writable = found.flags & WRITE != 0;
@@ -193,15 +176,11 @@ impl Walk {
         }
         self.writable = writable;
         if found.flags & NEXT == 0 {
-            self.position = Position::End;
-        } else if found.next >= count {
+            self.ended = true;
+        } else if found.next >= self.count {
             return Err(Broken);
-        } else {
-            match &mut self.position {
-                Position::Direct(index) | Position::Indirect { index, .. } => *index = found.next,
-                Position::End => {}
-            }
         }
+        self.index = found.next;
         Ok(Piece {
             ipa: found.ipa,
             len: found.len,

@@ -171,19 +171,20 @@ impl<'a> Queue<'a> {
             if budget.is_spent() {
                 return Ok(Step::More);
             }
-            let Some(mut forward) = self.forward.take() else {
+            let Some(forward) = &mut self.forward else {
                 match self.next_chain(memory, space)? {
                     Step::More => {}
                     step => return Ok(step),
                 }
                 continue;
             };
-            let step = self.copy_in(&mut forward, memory, space, budget);
-            if step != Ok(Step::Idle) {
-                self.forward = Some(forward);
-                return step;
+            let (guest, backend) = (&self.guest, &mut self.backend);
+            let step = forward.copy_in((guest, backend, self.policy), memory, space, budget)?;
+            if step != Step::Idle {
+                return Ok(step);
             }
-            self.backend.post(forward.chain, forward.head, memory);
+            backend.post(forward.chain, forward.head, memory);
+            self.forward = None;
         }
     }
 
@@ -222,70 +223,6 @@ impl<'a> Queue<'a> {
         head
     }
 
-    /// Goes on with a chain. [`Step::Idle`]: it is complete.
-    fn copy_in(
-        &mut self,
-        forward: &mut Forward,
-        memory: &impl Memory,
-        space: &impl Space,
-        budget: &mut Budget,
-    ) -> Result<Step, Broken> {
-        while !forward.walked {
-            if budget.is_spent() {
-                return Ok(Step::More);
-            }
-            let Some(piece) = forward.piece.take() else {
-                budget.look();
-                match forward.walk.next(&self.guest, memory, space)? {
-                    None => forward.walked = true,
-                    Some(piece) => self.count(forward, piece)?,
-                }
-                continue;
-            };
-            // Behind each slot that is full, or each region that ends, it goes on.
-            let (from, behind) = space.reach(piece.ipa, Access::Read).ok_or(Broken::Guest)?;
-            let Some((to, unfilled)) = self.backend.unfilled(&mut forward.chain, memory) else {
-                forward.piece = Some(piece);
-                return Ok(Step::Full);
-            };
-            let bytes = piece
-                .len
-                .min(unfilled)
-                .min(u32::try_from(behind).unwrap_or(u32::MAX))
-                .min(budget.bytes);
-            memory.copy(from, to, bytes.into());
-            BackendRing::fill(&mut forward.chain, bytes);
-            budget.copied(bytes);
-            forward.piece = piece.without(bytes);
-        }
-        let writable = forward.writable;
-        match self
-            .backend
-            .make_writable(&mut forward.chain, writable, memory)
-        {
-            Some(()) => Ok(Step::Idle),
-            None => Ok(Step::Full),
-        }
-    }
-
-    /// Counts a buffer that was found. A readable one is to be copied next.
-    fn count(&self, forward: &mut Forward, piece: Piece) -> Result<(), Broken> {
-        let (all, most) = if piece.writable {
-            (&mut forward.writable, self.policy.writable)
-        } else {
-            (&mut forward.readable, self.policy.readable)
-        };
-        *all = all.checked_add(piece.len).ok_or(Broken::Guest)?;
-        // The driver was told what the largest request is, by the features and the config.
-        if *all > most {
-            return Err(Broken::Guest);
-        }
-        if !piece.writable && piece.len != 0 {
-            forward.piece = Some(piece);
-        }
-        Ok(())
-    }
-
     /// Shows the backend what was posted. `true`: it wants to be told.
     pub fn publish_to_backend(&mut self, memory: &impl Memory) -> bool {
         self.backend.publish(memory)
@@ -302,7 +239,7 @@ impl<'a> Queue<'a> {
             if budget.is_spent() {
                 return Ok(Step::More);
             }
-            let Some(mut back) = self.back.take() else {
+            let Some(back) = &mut self.back else {
                 match self.next_used(memory)? {
                     Step::More => {}
                     step => return Ok(step),
@@ -310,13 +247,14 @@ impl<'a> Queue<'a> {
                 budget.look();
                 continue;
             };
-            let step = self.copy_out(&mut back, memory, space, budget)?;
+            let step = back.copy_out((&self.guest, &self.backend), memory, space, budget)?;
             if step != Step::Idle {
-                self.back = Some(back);
                 return Ok(step);
             }
             self.backend.done(back.head);
-            self.guest.give(back.guest, back.len, memory, space)?;
+            let given = self.guest.give(back.guest, back.len, memory, space);
+            self.back = None;
+            given?;
         }
     }
 
@@ -341,48 +279,6 @@ impl<'a> Queue<'a> {
             offset: 0,
         });
         Ok(Step::More)
-    }
-
-    /// Goes on with a chain. [`Step::Idle`]: all its bytes are the guest's.
-    fn copy_out(
-        &mut self,
-        back: &mut Back,
-        memory: &impl Memory,
-        space: &impl Space,
-        budget: &mut Budget,
-    ) -> Result<Step, Broken> {
-        let slot_bytes = self.backend.layout().slot_bytes;
-        while back.left != 0 {
-            if budget.is_spent() {
-                return Ok(Step::More);
-            }
-            let Some(piece) = back.piece.take() else {
-                budget.look();
-                // A chain with fewer bytes than there were when it came: the driver has changed it.
-                let found = back.walk.next(&self.guest, memory, space)?;
-                let piece = found.ok_or(Broken::Guest)?;
-                back.piece = Some(piece).filter(|piece| piece.writable && piece.len != 0);
-                continue;
-            };
-            let (to, behind) = space.reach(piece.ipa, Access::Write).ok_or(Broken::Guest)?;
-            if back.offset == slot_bytes {
-                back.slot = self.backend.behind(back.slot);
-                back.offset = 0;
-            }
-            let bytes = piece
-                .len
-                .min(back.left)
-                .min(slot_bytes.wrapping_sub(back.offset))
-                .min(u32::try_from(behind).unwrap_or(u32::MAX))
-                .min(budget.bytes);
-            let from = self.backend.bytes(back.slot).plus(back.offset.into());
-            memory.copy(from, to, bytes.into());
-            back.offset = back.offset.wrapping_add(bytes);
-            back.left = back.left.wrapping_sub(bytes);
-            budget.copied(bytes);
-            back.piece = piece.without(bytes);
-        }
-        Ok(Step::Idle)
     }
 
     /// Shows the guest what was given back, if a batch of the backend's ends there. `true`: it wants an interrupt.
@@ -465,5 +361,112 @@ impl<'a> Queue<'a> {
     /// Makes the backend's ring anew, empty, for a backend that has let go of everything.
     pub fn begin_session(&self, memory: &impl Memory) {
         self.backend.make(memory);
+    }
+}
+
+impl Forward {
+    /// Goes on with a chain. [`Step::Idle`]: it is complete.
+    fn copy_in(
+        &mut self,
+        (guest, backend, policy): (&GuestRing, &mut BackendRing, Policy),
+        memory: &impl Memory,
+        space: &impl Space,
+        budget: &mut Budget,
+    ) -> Result<Step, Broken> {
+        while !self.walked {
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+            let Some(piece) = self.piece.take() else {
+                budget.look();
+                match self.walk.next(guest, memory, space)? {
+                    None => self.walked = true,
+                    Some(piece) => self.count(piece, policy)?,
+                }
+                continue;
+            };
+            // Behind each slot that is full, or each region that ends, it goes on.
+            let (from, behind) = space.reach(piece.ipa, Access::Read).ok_or(Broken::Guest)?;
+            let Some((to, unfilled)) = backend.unfilled(&mut self.chain, memory) else {
+                self.piece = Some(piece);
+                return Ok(Step::Full);
+            };
+            let bytes = piece
+                .len
+                .min(unfilled)
+                .min(u32::try_from(behind).unwrap_or(u32::MAX))
+                .min(budget.bytes);
+            memory.copy(from, to, bytes.into());
+            BackendRing::fill(&mut self.chain, bytes);
+            budget.copied(bytes);
+            self.piece = piece.without(bytes);
+        }
+        let writable = self.writable;
+        match backend.make_writable(&mut self.chain, writable, memory) {
+            Some(()) => Ok(Step::Idle),
+            None => Ok(Step::Full),
+        }
+    }
+
+    /// Counts a buffer that was found. A readable one is to be copied next.
+    fn count(&mut self, piece: Piece, policy: Policy) -> Result<(), Broken> {
+        let (all, most) = if piece.writable {
+            (&mut self.writable, policy.writable)
+        } else {
+            (&mut self.readable, policy.readable)
+        };
+        *all = all.checked_add(piece.len).ok_or(Broken::Guest)?;
+        // The driver was told what the largest request is, by the features and the config.
+        if *all > most {
+            return Err(Broken::Guest);
+        }
+        if !piece.writable && piece.len != 0 {
+            self.piece = Some(piece);
+        }
+        Ok(())
+    }
+}
+
+impl Back {
+    /// Goes on with a chain. [`Step::Idle`]: all its bytes are the guest's.
+    fn copy_out(
+        &mut self,
+        (guest, backend): (&GuestRing, &BackendRing),
+        memory: &impl Memory,
+        space: &impl Space,
+        budget: &mut Budget,
+    ) -> Result<Step, Broken> {
+        let slot_bytes = backend.layout().slot_bytes;
+        while self.left != 0 {
+            if budget.is_spent() {
+                return Ok(Step::More);
+            }
+            let Some(piece) = self.piece.take() else {
+                budget.look();
+                // A chain with fewer bytes than there were when it came: the driver has changed it.
+                let found = self.walk.next(guest, memory, space)?;
+                let piece = found.ok_or(Broken::Guest)?;
+                self.piece = Some(piece).filter(|piece| piece.writable && piece.len != 0);
+                continue;
+            };
+            let (to, behind) = space.reach(piece.ipa, Access::Write).ok_or(Broken::Guest)?;
+            if self.offset == slot_bytes {
+                self.slot = backend.behind(self.slot);
+                self.offset = 0;
+            }
+            let bytes = piece
+                .len
+                .min(self.left)
+                .min(slot_bytes.wrapping_sub(self.offset))
+                .min(u32::try_from(behind).unwrap_or(u32::MAX))
+                .min(budget.bytes);
+            let from = backend.bytes(self.slot).plus(self.offset.into());
+            memory.copy(from, to, bytes.into());
+            self.offset = self.offset.wrapping_add(bytes);
+            self.left = self.left.wrapping_sub(bytes);
+            budget.copied(bytes);
+            self.piece = piece.without(bytes);
+        }
+        Ok(Step::Idle)
     }
 }

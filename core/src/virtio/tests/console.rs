@@ -15,6 +15,7 @@ use crate::virtio::console::Console;
 use crate::virtio::device::Outcome;
 use crate::virtio::queue::Budget;
 use crate::virtio::requests::{Release, Requests};
+use crate::virtio::round::SLICE;
 use crate::virtio::transport::{Effect, Offer, Transport, feature, register, status};
 
 const SIZE: u16 = 8;
@@ -379,10 +380,7 @@ impl World {
     /// Everybody does what there is to do, as long as somebody was told.
     fn settle(&mut self) {
         for _ in 0..4000 {
-            self.slice(Budget {
-                descriptors: 6,
-                bytes: 4096,
-            });
+            self.slice(SLICE);
             if self.prints || !self.streams.output.is_empty() {
                 self.prints = false;
                 self.print(usize::MAX);
@@ -422,10 +420,7 @@ proptest! {
 }
 
 fn whole() -> Budget {
-    Budget {
-        descriptors: 6,
-        bytes: 4096,
-    }
+    SLICE
 }
 
 /// A slice puts no more bytes into the stream than its budget has instructions for.
