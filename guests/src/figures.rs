@@ -105,6 +105,64 @@ pub const SERVER_ALONE: u64 = 30;
 /// [`VCPU_SWITCH`] of three vCPUs whose timers are armed.
 pub const VCPU_SWITCH_TIMER: u64 = 31;
 
+/// A disk's QueueNotify.
+pub const VIRTIO_NOTIFY: u64 = 32;
+/// Read of 4 KiB from a disk, one at a time.
+pub const BLK: u64 = 33;
+/// The same, 32 at once.
+pub const BLK_D32: u64 = 34;
+/// Frame of 1514 bytes to another VM, and one back.
+pub const NET: u64 = 35;
+/// The same, 32 at once.
+pub const NET_B32: u64 = 36;
+/// How often `device-cost` measures each of its groups: the worst counts.
+pub const DEVICE_RUNS: u64 = 3;
+
+/// The number by which a run of a group of `device-cost` is marked.
+pub const fn device_run(id: u64, run: u64) -> u64 {
+    id + (run << 16)
+}
+
+/// The groups of `device-cost`.
+pub const DEVICES: [Figure; 5] = [
+    Figure {
+        id: VIRTIO_NOTIFY,
+        name: "virtio_notify",
+        operation: "QueueNotify of a disk",
+        operations: 200,
+        events: 1,
+    },
+    Figure {
+        id: BLK,
+        name: "blk",
+        operation: "read of 4 KiB",
+        operations: 200,
+        events: 1,
+    },
+    Figure {
+        id: BLK_D32,
+        name: "blk_d32",
+        operation: "read of 4 KiB, 32 at once",
+        operations: 20,
+        events: 32,
+    },
+    // There and back again, as the next.
+    Figure {
+        id: NET,
+        name: "net",
+        operation: "frame of 1514 bytes from VM to VM",
+        operations: 200,
+        events: 2,
+    },
+    Figure {
+        id: NET_B32,
+        name: "net_b32",
+        operation: "frame of 1514 bytes from VM to VM, 32 at once",
+        operations: 20,
+        events: 64,
+    },
+];
+
 /// All groups: those of `bench` in its order, then those of `vcpu-switch-cost` and `sleep-cost`.
 pub const FIGURES: [Figure; 28] = [
     Figure {

@@ -5,6 +5,7 @@ pub mod disk;
 pub mod line;
 pub mod net;
 pub mod raw;
+pub mod reads;
 
 use crate::board::{Board, Device};
 use core::cell::UnsafeCell;

@@ -140,6 +140,18 @@ impl Net {
 
     /// Takes the next frame that has come into `frame`, and returns its length.
     pub fn receive(&mut self, frame: &mut [u8; LONGEST]) -> Option<usize> {
+        let copy = |content: &[u8]| {
+            let bytes = content.len();
+            frame.get_mut(..bytes)?.copy_from_slice(content);
+            Some(bytes)
+        };
+        let there = self.look(copy)?;
+        self.broken += u64::from(there.is_none());
+        Some(there.unwrap_or(0))
+    }
+
+    /// Takes the next frame that has come, at which `look` looks where it is.
+    pub fn look<T>(&mut self, look: impl FnOnce(&[u8]) -> Option<T>) -> Option<Option<T>> {
         let token = self.driver.poll_receive()?;
         let Some(buffer) = self.received.of_token(token) else {
             self.broken += 1;
@@ -149,14 +161,14 @@ impl Net {
         // SAFETY: it is the buffer with which the reception with this token was begun.
         let received = unsafe { self.driver.receive_complete(token, bytes) };
         self.received.tokens[buffer] = None;
-        let there = received.ok().and_then(|(header, bytes)| {
-            let content = self.received.bytes[buffer].get(header..)?.get(..bytes)?;
-            frame.get_mut(..bytes)?.copy_from_slice(content);
-            Some(bytes)
+        let content = received.ok().and_then(|(header, bytes)| {
+            let whole = &self.received.bytes[buffer];
+            whole.get(header..)?.get(..bytes)
         });
+        let seen = content.and_then(look);
         let offered = self.offer(buffer);
-        self.broken += u64::from(there.is_none()) + u64::from(offered.is_err());
-        Some(there.unwrap_or(0))
+        self.broken += u64::from(offered.is_err());
+        Some(seen)
     }
 
     /// Acknowledges its interrupt. Returns whether it had one.

@@ -37,7 +37,7 @@ pub struct Config {
 }
 
 /// Two functions of a guest that take the number of a figure in x0: what EL2 does from the first call of
-/// one to the first of the other is charged to that figure.
+/// one to the first of the other is charged to that figure: on the CPU that calls, or on all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Marks {
@@ -45,6 +45,9 @@ pub struct Marks {
     pub begin: u64,
     /// Address of the function that ends it.
     pub end: u64,
+    /// Whether a mark on one CPU bounds what all of them do, and what guests execute is counted, too.
+    #[serde(default)]
+    pub everywhere: bool,
 }
 
 /// Key by which CPUs are told apart.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_uint, c_void};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bulkhead_plugin::api::{self, Block, EL2, Register};
 use bulkhead_plugin::{Loaded, Plugin, lock};
@@ -21,6 +21,7 @@ struct Registers {
     tpidr: Register,
     esr: Register,
     elr: Register,
+    vttbr: Register,
     x: Vec<Register>,
 }
 
@@ -36,6 +37,12 @@ struct Profiler {
     taken: Mutex<HashMap<u64, u8>>,
     boot: Mutex<(Boot, HashMap<u32, Cost>)>,
     booting: AtomicBool,
+    /// The figure whose marks bound what all CPUs do, while it is open.
+    open: Mutex<Option<u64>>,
+    /// Figures and the key of the CPU that has marked them.
+    marked: Mutex<HashMap<u64, u64>>,
+    /// Instructions of guests by figure and VMID.
+    guests: Mutex<HashMap<(u64, u64), &'static AtomicU64>>,
 }
 
 /// Code that runs on this thread.
@@ -47,6 +54,8 @@ enum Running {
     Boot,
     /// EL2 on this CPU.
     Cpu(&'static Mutex<Cpu>),
+    /// A guest whose instructions are counted here.
+    Guest(&'static AtomicU64),
 }
 
 static LOADED: Loaded<Profiler> = Loaded::new();
@@ -78,6 +87,9 @@ impl Plugin for Profiler {
             acknowledged: Mutex::default(),
             taken: Mutex::default(),
             boot: Mutex::default(),
+            open: Mutex::default(),
+            marked: Mutex::default(),
+            guests: Mutex::default(),
         })
     }
 
@@ -87,6 +99,7 @@ impl Plugin for Profiler {
             tpidr: find("TPIDR_EL2"),
             esr: find("ESR_EL2"),
             elr: find("ELR_EL2"),
+            vttbr: find("VTTBR_EL2"),
             x: (0..31).map(|number| find(&format!("x{number}"))).collect(),
         }
     }
@@ -128,7 +141,15 @@ impl Plugin for Profiler {
             }
         }
         let Some(marks) = config.marks else { return };
+        if marks.everywhere {
+            // SAFETY: the block of this callback.
+            unsafe { api::call_on_block(block, guest_block_executed, 0) };
+        }
         for (instruction, address, _) in instructions {
+            if marks.everywhere {
+                // SAFETY: an instruction of the block of this callback.
+                unsafe { api::call_on(instruction, guest_executed, false, 0) };
+            }
             if address == marks.begin || address == marks.end {
                 let begin = usize::from(address == marks.begin);
                 // SAFETY: an instruction of the block of this callback.
@@ -249,6 +270,32 @@ impl Profiler {
         cpu
     }
 
+    /// A mark on the CPU `key`, where marks bound what all CPUs do.
+    fn mark_all(&self, key: u64, id: u64, begin: bool) {
+        for (_, cpu) in lock(&self.cpus).iter() {
+            lock(cpu).mark(id, begin);
+        }
+        let mut open = lock(&self.open);
+        if begin {
+            lock(&self.marked).insert(id, key);
+            *open = Some(id);
+        } else if *open == Some(id) {
+            *open = None;
+        }
+    }
+
+    /// Where instructions of the guest that runs are counted, if a figure is open that has them.
+    fn guest(&self, registers: &Registers) -> Running {
+        let Some(id) = *lock(&self.open) else {
+            return Running::Other;
+        };
+        // VTTBR_EL2.VMID
+        let vmid = api::read(registers.vttbr) >> 48;
+        let mut guests = lock(&self.guests);
+        let count = guests.entry((id, vmid));
+        Running::Guest(count.or_insert_with(|| Box::leak(Box::default())))
+    }
+
     /// Counts an instruction on the way to the first guest.
     fn boot(&self, insn: &Insn) {
         let mut boot = lock(&self.boot);
@@ -295,6 +342,25 @@ extern "C" fn block_executed(vcpu: c_uint, booting: *mut c_void) {
         Running::Boot
     };
     RUNNING.set(running);
+}
+
+/// A block that is not linked as EL2.
+extern "C" fn guest_block_executed(_vcpu: c_uint, _data: *mut c_void) {
+    let Some((plugin, registers)) = LOADED.get() else {
+        return;
+    };
+    let is_guest = api::level(registers.cpsr) != EL2;
+    RUNNING.set(if is_guest {
+        plugin.guest(registers)
+    } else {
+        Running::Other
+    });
+}
+
+extern "C" fn guest_executed(_vcpu: c_uint, _data: *mut c_void) {
+    if let Running::Guest(count) = RUNNING.get() {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 extern "C" fn instruction_executed(_vcpu: c_uint, data: *mut c_void) {
@@ -373,7 +439,13 @@ extern "C" fn mark_executed(vcpu: c_uint, begin: *mut c_void) {
         return;
     }
     let id = registers.x.first().map_or(0, |x0| api::read(*x0));
-    lock(plugin.cpu(registers, vcpu)).mark(id, !begin.is_null());
+    let cpu = plugin.cpu(registers, vcpu);
+    if plugin.config.marks.is_some_and(|marks| marks.everywhere) {
+        let key = lock(cpu).key;
+        plugin.mark_all(key, id, !begin.is_null());
+    } else {
+        lock(cpu).mark(id, !begin.is_null());
+    }
 }
 
 impl Profiler {
@@ -427,7 +499,12 @@ impl Profiler {
                 }
             }
             for (id, tally) in &cpu.figures {
-                self.figure(tally, profile.figures.entry(*id).or_default());
+                let marked = lock(&self.marked).get(id).copied();
+                let figures = match marked {
+                    Some(key) if key != cpu.key => &mut profile.elsewhere,
+                    _ => &mut profile.figures,
+                };
+                self.figure(tally, figures.entry(*id).or_default());
             }
             if let Some(exit) = &cpu.longest {
                 let known = profile
@@ -441,6 +518,10 @@ impl Profiler {
             if let Some(periods) = &cpu.periods {
                 profile.periods = Some(periods.clone());
             }
+        }
+        for ((id, vmid), count) in lock(&self.guests).iter() {
+            let figure = profile.guests.entry(*id).or_default();
+            *figure.entry(*vmid).or_default() += count.load(Ordering::Relaxed);
         }
         if self.config.period.is_some() {
             profile.periods.get_or_insert_with(Periods::default);

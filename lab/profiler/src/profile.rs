@@ -9,8 +9,14 @@ use serde::{Deserialize, Serialize};
 pub struct Profile {
     /// All that ran at EL2 in its linked range, idle code included.
     pub total: Cost,
-    /// Marked figures, by number.
+    /// Marked figures, by number: on the CPU of the marks.
     pub figures: BTreeMap<u64, Figure>,
+    /// The same on all other CPUs, where marks bound what all of them do.
+    #[serde(default)]
+    pub elsewhere: BTreeMap<u64, Figure>,
+    /// Instructions of guests at EL1 and EL0, by figure and by VMID, where marks bound what all CPUs do.
+    #[serde(default)]
+    pub guests: BTreeMap<u64, BTreeMap<u64, u64>>,
     /// Exits by cause: `sync EC 0x16`, `irq 27`, `fiq`, `serror`.
     pub exits: BTreeMap<String, Exits>,
     /// Number of exits by their instructions, of each kind.

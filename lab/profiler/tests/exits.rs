@@ -115,14 +115,22 @@ fn run(folder: &Path, cpus: CpuKey, timing: &[&str]) -> String {
     let marks = Some(Marks {
         begin: BASE + 0x180,
         end: BASE + 0x188,
+        everywhere: false,
     });
     let split = Config {
         text_end: BASE + 0x100,
         marks,
         ..config.clone()
     };
+    let everywhere = Config {
+        marks: marks.map(|marks| Marks {
+            everywhere: true,
+            ..marks
+        }),
+        ..split.clone()
+    };
     let mut texts = Vec::new();
-    for config in [config, split] {
+    for config in [config, split, everywhere] {
         let file = folder.join("config.json");
         std::fs::write(&file, serde_json::to_vec(&config).expect("serialises")).expect("written");
         let image = folder.join("sample.bin");
@@ -184,8 +192,8 @@ fn a_program_of_known_cost_is_counted_exactly() {
         "two runs give the same numbers"
     );
 
-    let [whole, _] = &profiles(&first)[..] else {
-        panic!("two profiles")
+    let [whole, ..] = &profiles(&first)[..] else {
+        panic!("three profiles")
     };
     let boot = whole.boot.as_ref().expect("asked for");
     assert!(boot.reached_guest);
@@ -231,8 +239,8 @@ fn marks_bound_a_figure_in_every_mode() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = run(folder.path(), cpus, &timing);
         // The vectors lie outside of this range: only what the handler does is counted.
-        let [_, split] = &profiles(&text)[..] else {
-            panic!("two profiles")
+        let [_, split, everywhere] = &profiles(&text)[..] else {
+            panic!("three profiles")
         };
         let figure = &split.figures[&7];
         let cost = Cost {
@@ -244,5 +252,12 @@ fn marks_bound_a_figure_in_every_mode() {
         assert_eq!(figure.cost, cost);
         assert_eq!(figure.symbols.get("handle"), Some(&5000));
         assert_eq!(figure.addresses[&(BASE + 0x84)], 1000);
+        assert!(split.guests.is_empty(), "not asked for");
+        // There is no other CPU but that without a pointer of its own, before the program sets it. A call, a subtraction and a branch
+        // 1000 times, and four instructions around them.
+        assert_eq!(everywhere.figures, split.figures);
+        let mut elsewhere = everywhere.elsewhere.values();
+        assert!(elsewhere.all(|figure| figure.cost == Cost::default()));
+        assert_eq!(everywhere.guests, [(7, [(0, 3004)].into())].into());
     }
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use bulkhead_gates::Image;
-use bulkhead_profiler::Profile;
+use bulkhead_profiler::{Figure, Profile};
 
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::Program;
 
+use super::Measurement;
+use super::budgets::Budgets;
 use super::subject::operations::FIGURES;
 
 /// Text that attributes the figure `name` to functions and lines, those with most first; the longest exit in
@@ -17,7 +19,13 @@ use super::subject::operations::FIGURES;
 /// # Errors
 ///
 /// There is no such figure in the profile, or EL2's ELF file can't be read.
-pub fn attribute(profile: &Profile, el2: &Program, name: &str) -> Result<String, Failure> {
+pub fn attribute(measurement: &Measurement, name: &str) -> Result<String, Failure> {
+    let (profile, el2) = (&measurement.profile, &measurement.el2);
+    let budgets = Budgets::load()?;
+    let budget = budgets.get(name);
+    if let Some((budget, share)) = budget.and_then(|budget| Some((budget, budget.share?))) {
+        return measurement.devices.attribute(budget, share);
+    }
     match name {
         "boot_to_guest" => return Ok(boot(profile)),
         "longest_exit" => return Ok(longest(profile)),
@@ -35,6 +43,20 @@ pub fn attribute(profile: &Profile, el2: &Program, name: &str) -> Result<String,
             advice,
         ));
     };
+    by_place(counted, known.operations * known.events, el2, name)
+}
+
+/// Text that attributes what was counted in so many events.
+///
+/// # Errors
+///
+/// EL2's ELF file can't be read.
+pub(super) fn by_place(
+    counted: &Figure,
+    events: u32,
+    el2: &Program,
+    name: &str,
+) -> Result<String, Failure> {
     let image = Image::parse(el2.bytes())
         .map_err(|error| Failure::failed("EL2 has no symbols to attribute to", error, ""))?;
     let mut functions: BTreeMap<String, (u64, BTreeMap<String, u64>)> = BTreeMap::new();
@@ -49,7 +71,7 @@ pub fn attribute(profile: &Profile, el2: &Program, name: &str) -> Result<String,
     }
     let mut functions: Vec<_> = functions.into_iter().collect();
     functions.sort_by(|a, b| b.1.0.cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
-    let each = |count: u64| count as f64 / f64::from(known.operations * known.events);
+    let each = |count: u64| count as f64 / f64::from(events);
     let mut text = format!(
         "{name}: {:.3} instructions\n",
         each(counted.cost.instructions)

@@ -6,6 +6,8 @@ use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::El2;
 
+use super::devices::{Load, Share};
+
 /// All budgets, in the order in which they are shown.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +40,11 @@ pub struct Budget {
     /// Version of the GIC on the board on which it is measured: 3 unless it says 2.
     #[serde(default)]
     pub gic: Gic,
+    /// What else the service pCPU has to do while a device is measured.
+    #[serde(default)]
+    pub load: Load,
+    /// Whose instructions count, of a figure of a device.
+    pub share: Option<Share>,
     /// Whether the figure is what the guest sees, in ticks of which each is an instruction of any CPU, and not only
     /// what EL2 executes.
     #[serde(default)]

@@ -8,6 +8,7 @@ use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::El2;
 
 use super::budgets::{Budget, Budgets, Gic};
+use super::devices::DeviceRuns;
 use super::figure::{Figure, Part};
 use super::gppt::GpptRuns;
 use super::linux::LinuxBoot;
@@ -16,7 +17,7 @@ use super::subject::Run;
 use super::subject::operations::FIGURES;
 
 /// The runs: on boards with each version of the GIC, and those of Linux.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub struct Runs {
     /// GICv2.
     pub gicv2: Run,
@@ -30,6 +31,8 @@ pub struct Runs {
     pub realtime: Option<Realtime>,
     /// The same on a GICv2.
     pub gppt_gicv2: GpptRuns,
+    /// Of virtio devices.
+    pub devices: DeviceRuns,
     /// Bytes of text and read-only data of EL2 of the profile `static`.
     pub static_image: u64,
     /// Bytes of the image of the profile `io`.
@@ -51,6 +54,10 @@ pub fn figures(
     let profile = &runs.gicv3.profile;
     let mut figures = Vec::new();
     for budget in &budgets.figures {
+        if let Some(share) = budget.share {
+            figures.push(runs.devices.figure(budget, share)?);
+            continue;
+        }
         figures.push(match budget.name.as_str() {
             "boot_to_guest" => boot(budget, profile)?,
             "linux_boot" => linux(budget, &runs.linux)?,
@@ -214,6 +221,7 @@ mod tests {
     use bulkhead_profiler::{Boot, Visit};
     use zerocopy::{FromZeros, IntoBytes};
 
+    use super::super::devices::tests::counted;
     use super::super::gppt::{Late, Mode, Taken};
     use super::super::subject::operations::ACCESSES;
     use super::*;
@@ -325,6 +333,7 @@ mod tests {
             realtime: Some(realtime()),
             gppt: gppt(&["recoverable", "pmr-trapped", "pmr-direct"]),
             gppt_gicv2: gppt(&["gicv2"]),
+            devices: counted(),
             static_image: 50_000,
             io_image: 60_000,
         };

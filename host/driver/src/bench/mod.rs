@@ -2,6 +2,7 @@
 
 mod attribute;
 mod budgets;
+mod devices;
 mod ending;
 mod figure;
 mod figures;
@@ -16,6 +17,7 @@ mod table;
 
 pub use attribute::attribute;
 pub use budgets::{Budgets, Gic};
+pub use devices::{Counts, DeviceRuns, Load, Share};
 pub use figure::Figure;
 pub use figures::{Runs, figures};
 pub use gppt::GpptRuns;
@@ -40,6 +42,8 @@ pub struct Measurement {
     pub el2: Program,
     /// Interrupts that a VM takes itself on a GICv2, as they were counted.
     pub gppt_gicv2: GpptRuns,
+    /// Of virtio devices, as they were counted.
+    pub devices: DeviceRuns,
 }
 
 impl Measurement {
@@ -76,6 +80,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let linux = LinuxBoot::measure()?;
     let realtime = realtime.then(Realtime::measure).transpose()?;
     let gppt = GpptRuns::measure(Gic::V3)?;
+    let devices = DeviceRuns::measure()?;
     let gppt_gicv2 = GpptRuns::measure(Gic::V2)?;
     let image_bytes = |profile| {
         let build = Build {
@@ -93,6 +98,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         linux,
         gppt,
         gppt_gicv2,
+        devices,
     };
     let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
     Ok(Measurement {
@@ -100,5 +106,6 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         profile: runs.gicv3.profile,
         el2,
         gppt_gicv2: runs.gppt_gicv2,
+        devices: runs.devices,
     })
 }

@@ -82,6 +82,8 @@ mod tests {
             value: 200,
         });
         let budget = Budget {
+            load: Default::default(),
+            share: None,
             name: "vtimer_irq".to_owned(),
             operation: String::new(),
             unit: "instructions".to_owned(),

@@ -1,15 +1,15 @@
 //! The systems that are measured: one VM with the `bench` guest; two with the `vcpu-switch-cost` guest on one CPU, both
-//! fair or one a server, and three; two with the `sleep-cost` guest on one CPU, and a server with it alone.
+//! fair or one a server, and three; two with the `sleep-cost` guest on one CPU, and a server with it alone. Those of devices are in `devices.rs`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use bulkhead_profiler::Profile;
+use bulkhead_profiler::{Marks, Profile};
 
 use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::Effort;
-use bulkhead_runner::build::build;
+use bulkhead_runner::build::{Built, build};
 use bulkhead_runner::cross_build;
 use bulkhead_runner::emulated;
 use bulkhead_runner::prepare::{self, Stopped};
@@ -101,7 +101,7 @@ impl Subject {
             Gic::V2 => BENCH_V2,
         };
         let last = format!("bench: {} operations each", operations::OPERATIONS);
-        Self::of(system, "bench", last)
+        Self::build_one(system, "bench", last)
     }
 
     /// Builds the systems in which vCPUs share a pCPU or have a part of it.
@@ -118,19 +118,25 @@ impl Subject {
         let [switch, sleep] = guests.map(|guest| (guest, format!("{guest}: all seen")));
         let guests = [&switch, &switch, &switch, &sleep, &sleep];
         let each = systems.into_iter().zip(guests);
-        each.map(|(system, (guest, last))| Self::of(system, guest, last.clone()))
+        each.map(|(system, (guest, last))| Self::build_one(system, guest, last.clone()))
             .collect()
     }
 
-    fn of(system: &str, guest: &str, last: String) -> Result<Self, Failure> {
+    fn build_one(system: &str, guest: &str, last: String) -> Result<Self, Failure> {
         let built = build(&checkout::root().join(system)).map_err(plain)?;
+        Self::of(built, guest, last)
+    }
+
+    /// A system that was built, in which the program `guest` marks its operations and says `last` at its end.
+    ///
+    /// # Errors
+    ///
+    /// It is for no emulated board, or the program can't be built.
+    pub fn of(built: Built, guest: &str, last: String) -> Result<Self, Failure> {
         let Some(board) = &built.planned.board.emulated else {
             let advice = "name an emulated board";
-            return Err(Failure::input(
-                format!("{system} is for no emulated board"),
-                "",
-                advice,
-            ));
+            let what = "what is measured is for no emulated board";
+            return Err(Failure::input(what, "", advice));
         };
         let mut qemu = emulated::qemu(board, &built.image)?;
         qemu.cpu.push_str(COUNTER);
@@ -151,6 +157,19 @@ impl Subject {
     ///
     /// QEMU or the profiler can't be run, or the guest does not get to its end.
     pub fn run(&self, el2: &Program) -> Result<Run, Failure> {
+        self.measure(el2, false)
+    }
+
+    /// The same, where marks bound what all CPUs do, guests included.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::run`].
+    pub fn run_everywhere(&self, el2: &Program) -> Result<Run, Failure> {
+        self.measure(el2, true)
+    }
+
+    fn measure(&self, el2: &Program, everywhere: bool) -> Result<Run, Failure> {
         let cannot = |error: &dyn std::fmt::Display| {
             Failure::environment("cannot prepare the measurement", error, "")
         };
@@ -158,7 +177,10 @@ impl Subject {
         let guest = Program::read(&self.guest)?;
         let instrument = Instrument {
             boot: Some(self.base),
-            marks: Some(guest.marks(operations::BEGIN_SYMBOL, operations::END_SYMBOL)?),
+            marks: Some(Marks {
+                everywhere,
+                ..guest.marks(operations::BEGIN_SYMBOL, operations::END_SYMBOL)?
+            }),
             ..Instrument::new(el2)
         };
         let attached = instrument.attach(folder.path())?;

@@ -52,10 +52,7 @@ fn measure(args: &Args) -> Result<Measurement, Failure> {
     let colours = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     print!("{}", bench::table(figures, colours));
     for name in &args.attribute {
-        print!(
-            "\n{}",
-            bench::attribute(&measurement.profile, &measurement.el2, name)?
-        );
+        print!("\n{}", bench::attribute(&measurement, name)?);
     }
     Ok(measurement)
 }

@@ -80,6 +80,7 @@ impl Program {
         Ok(Marks {
             begin: self.address(&file, begin)?,
             end: self.address(&file, end)?,
+            everywhere: false,
         })
     }
 

@@ -1,0 +1,295 @@
+//! Claim: what a virtio device costs is a number that anybody can count again.
+//!
+//! Reads a disk, a read at a time and 32 at once, and sends frames to a VM that sends them back, one at a time and 32 at
+//! once; marks each as `figures.rs` says, in several runs that differ in what is read and in when they begin. It sleeps for as
+//! long as there is nothing to do. With `echo=1` it is the other VM. With `beside=1` it works for as long as the first one
+//! does (word 0 of the shared memory `end`), on a CPU that somebody else needs.
+//!
+//! It knows virtio-mmio and nothing else, so that other hypervisors can be measured by it.
+#![no_std]
+#![no_main]
+
+use bulkhead_guests::figures::{self, DEVICE_RUNS, DEVICES, device_run};
+use bulkhead_guests::marks::{mark_begin, mark_end};
+use bulkhead_guests::virtio::net::{LONGEST, Net};
+use bulkhead_guests::virtio::reads::{BYTES, READS, Reads};
+use bulkhead_guests::{Board, gic, guest, println, shared, sysreg, timer, virtio};
+use core::sync::atomic::Ordering::Relaxed;
+use virtio_drivers::transport::DeviceType;
+
+guest!(main = main);
+
+/// Seconds without anything new after which there will be none.
+const PATIENCE: u64 = 20;
+/// Milliseconds from one attempt to reach the other VM to the next, and for which the last frame is under way.
+const RETRY_MS: u64 = 5;
+/// Frames of a batch.
+const BATCH: u32 = 32;
+/// From the start of one run to that of the next, beside what they take, in microseconds.
+const APART_US: u64 = 137;
+/// Sectors of a read, and from the place of one read to that of the next.
+const SECTORS: u64 = BYTES as u64 / 512;
+const STRIDE: u64 = SECTORS * 5;
+/// Instructions of [`beside`] between two looks.
+const WORK: u32 = 200;
+
+/// Where a frame has its number, behind addresses and type, and the type (IEEE 802, for experiments).
+const NUMBER: usize = 14;
+const TYPE: [u8; 2] = [0x88, 0xb5];
+/// Number of the frame that ends the other VM.
+const END: u32 = u32::MAX;
+/// Number of frames that are sent until one comes back.
+const HELLO: u32 = u32::MAX - 1;
+
+fn main(board: &'static Board) {
+    let end = board.shared("end").map(shared::words);
+    if board.argument("beside").is_some() {
+        while end.is_some_and(|end| end[0].load(Relaxed) == 0) {
+            beside();
+        }
+        return;
+    }
+    gic::init();
+    gic::enable(timer::INTID);
+    let mut first = |kind| {
+        let device = virtio::devices(board, kind).next()?;
+        gic::set_edge(device.intid, true);
+        gic::enable(device.intid);
+        Some(device)
+    };
+    let (disk, card) = (first(DeviceType::Block), first(DeviceType::Network));
+    let net = card.and_then(Net::new);
+    let done = if board.argument("echo").is_some() {
+        net.map(|net| Port { net }.echo())
+    } else {
+        let disk = disk.and_then(Reads::new);
+        disk.zip(net).map(|(disk, net)| {
+            Disk { disk, next: 0 }.measure()?;
+            Port { net }.measure()
+        })
+    };
+    if let Some(end) = end {
+        end[0].store(1, Relaxed);
+    }
+    match done {
+        Some(Ok(())) => println!("device-cost: all seen"),
+        Some(Err(why)) => println!("device-cost: {why}"),
+        None => println!("device-cost: there is no disk, or no network"),
+    }
+}
+
+/// Works, and gives CPUs that an emulator runs in turns a turn each.
+fn beside() {
+    for _ in 0..WORK {
+        core::hint::black_box(());
+    }
+    sysreg::cpu_yield();
+}
+
+type Done = Result<(), &'static str>;
+
+/// The operations of a figure in each run, each of which `operation` does, of figure and operation.
+fn runs(id: u64, mut operation: impl FnMut(u64, u32) -> Done, whole: bool) -> Done {
+    let operations = DEVICES.iter().find(|figure| figure.id == id);
+    let operations = operations.map_or(0, |figure| figure.operations);
+    for run in 0..DEVICE_RUNS {
+        timer::spin(APART_US * (run + 1));
+        let id = device_run(id, run);
+        if whole {
+            mark_begin(id);
+        }
+        for number in 0..operations {
+            operation(id, number)?;
+        }
+        if whole {
+            mark_end(id);
+        }
+    }
+    Ok(())
+}
+
+/// A disk, with the sector that is read next.
+struct Disk {
+    disk: Reads,
+    next: u64,
+}
+
+impl Disk {
+    fn measure(&mut self) -> Done {
+        timer::arm(timer::now() + timer::frequency() * PATIENCE);
+        // The first one waits until somebody serves the disk.
+        self.read(1, None)?;
+        self.read(READS, None)?;
+        runs(
+            figures::VIRTIO_NOTIFY,
+            |id, _| self.read(1, Some(id)),
+            false,
+        )?;
+        runs(figures::BLK, |_, _| self.read(1, None), true)?;
+        runs(figures::BLK_D32, |_, _| self.read(READS, None), true)
+    }
+
+    /// Reads so often at once, and marks by which operation the device is told.
+    fn read(&mut self, count: usize, tells: Option<u64>) -> Done {
+        let sectors = self.disk.capacity().saturating_sub(SECTORS).max(1);
+        for number in 0..count {
+            let begun = self.disk.begin(number, self.next % sectors);
+            begun.map_err(|_| "a read does not fit")?;
+            self.next += STRIDE;
+        }
+        if let Some(id) = tells {
+            mark_begin(id);
+            self.disk.tell();
+            mark_end(id);
+        } else {
+            self.disk.tell();
+        }
+        let mut left = count;
+        while left != 0 {
+            while let Some(read) = self.disk.finish() {
+                read.map_err(|_| "a read has failed")?;
+                left -= 1;
+            }
+            if left != 0 && !self.disk.has_finished() {
+                let intid = self.disk.intid();
+                sleep(intid, || self.disk.acknowledge())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A port of the network.
+struct Port {
+    net: Net,
+}
+
+impl Port {
+    fn measure(&mut self) -> Done {
+        self.reach()?;
+        timer::arm(timer::now() + timer::frequency() * PATIENCE);
+        runs(
+            figures::NET,
+            |_, number| self.there_and_back(number, 1),
+            true,
+        )?;
+        runs(
+            figures::NET_B32,
+            |_, number| self.there_and_back(number * BATCH, BATCH),
+            true,
+        )?;
+        self.send(END)?;
+        // For as long as it is under way; nothing else comes.
+        timer::arm(timer::now() + timer::ticks(RETRY_MS * 1000));
+        let intid = self.net.intid();
+        while sleep(intid, || _ = self.net.acknowledge()).is_ok() {}
+        Ok(())
+    }
+
+    /// Sends until the other VM answers.
+    fn reach(&mut self) -> Done {
+        for _ in 0..PATIENCE * 1000 / RETRY_MS {
+            self.send(HELLO)?;
+            timer::arm(timer::now() + timer::ticks(RETRY_MS * 1000));
+            let intid = self.net.intid();
+            while sleep(intid, || _ = self.net.acknowledge()).is_ok() {
+                if self.take() == Some(HELLO) {
+                    return Ok(());
+                }
+            }
+        }
+        Err("nobody answers")
+    }
+
+    /// Sends frames and waits until all have come back.
+    fn there_and_back(&mut self, first: u32, count: u32) -> Done {
+        for number in first..first + count {
+            self.send(number)?;
+        }
+        let mut next = first;
+        while next != first + count {
+            match self.take() {
+                Some(HELLO) => {}
+                Some(number) if number == next => next += 1,
+                Some(_) => {
+                    return Err("a frame has come that was not sent, or another one is lost");
+                }
+                None => self.wait()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends back what comes, all that is there at once.
+    fn echo(&mut self) -> Done {
+        timer::arm(timer::now() + timer::frequency() * PATIENCE);
+        let mut numbers = [0; BATCH as usize];
+        loop {
+            let mut count = 0;
+            while count < numbers.len()
+                && let Some(number) = self.take()
+            {
+                numbers[count] = number;
+                count += 1;
+            }
+            for number in &numbers[..count] {
+                if *number == END {
+                    return Ok(());
+                }
+                self.send(*number)?;
+            }
+            if !self.net.has_received() {
+                self.wait()?;
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Done {
+        let intid = self.net.intid();
+        sleep(intid, || _ = self.net.acknowledge())
+    }
+
+    /// The longest frame, to everybody else: there is one.
+    fn send(&mut self, number: u32) -> Done {
+        let source = self.net.mac();
+        let sent = self.net.send(LONGEST, |frame| {
+            frame[..6].fill(0xff);
+            frame[6..12].copy_from_slice(&source);
+            frame[12..NUMBER].copy_from_slice(&TYPE);
+            frame[NUMBER..NUMBER + 4].copy_from_slice(&number.to_le_bytes());
+        });
+        sent.then_some(()).ok_or("there is no place for a frame")
+    }
+
+    /// The number of the next frame that has come.
+    fn take(&mut self) -> Option<u32> {
+        let number = |frame: &[u8]| {
+            let whole = frame.len() == LONGEST && frame.get(12..NUMBER) == Some(&TYPE);
+            let bytes = frame.get(NUMBER..)?.first_chunk()?;
+            whole.then_some(u32::from_le_bytes(*bytes))
+        };
+        self.net.look(number)?
+    }
+}
+
+/// Sleeps until the device has interrupted, which `acknowledge` is told; an error when the timer comes first.
+fn sleep(intid: u32, acknowledge: impl FnOnce()) -> Done {
+    loop {
+        sysreg::wfi();
+        let taken = gic::acknowledge();
+        if taken.is_none() {
+            continue;
+        }
+        if taken.intid() == timer::INTID {
+            timer::disarm();
+            gic::end(taken);
+            return Err("nothing has come for long");
+        }
+        if taken.intid() == intid {
+            acknowledge();
+            gic::end(taken);
+            return Ok(());
+        }
+        gic::end(taken);
+    }
+}
