@@ -3,15 +3,16 @@
 
 use bulkhead_abi::device::backend_page;
 use bulkhead_abi::plan::{
-    ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, NONE, Region, VIRTIO_POLLED, VIRTIO_RESETS,
-    VirtioDevice,
+    ACCESS_WRITE, MAX_ROWS, MAX_VIRTIO_DEVICES, NONE, Region, VIRTIO_RESETS, VirtioDevice,
 };
 use bulkhead_core::cpu::power::Phase;
+use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::virtio::backend_ring::Slot;
 use bulkhead_core::virtio::console::Console;
 use bulkhead_core::virtio::device::{Device, Kind, Outcome, Store};
 use bulkhead_core::virtio::interrupt;
 use bulkhead_core::virtio::memory::{Access, At, Space};
+use bulkhead_core::virtio::polls::Polls;
 use bulkhead_core::virtio::queue::Budget;
 use bulkhead_core::virtio::requests::Release;
 use bulkhead_core::virtio::round::{Round, SLICE};
@@ -19,10 +20,11 @@ use bulkhead_core::virtio::{pages, window};
 
 use crate::console::state::output_waits;
 use crate::hw::service::{self as memory, Arena, Mapped};
+use crate::hw::timer;
 use crate::plan::{self, plan};
 use crate::vcpu::Vcpu;
 use crate::virtio::{self, Served};
-use crate::{mailbox, sched, vm};
+use crate::{deadlines, mailbox, sched, vm};
 
 const _: () = assert!(size_of::<Service>() as u64 <= pages::THREAD_PAGES * 4096);
 const _: () = assert!(size_of::<Entry>() as u64 <= pages::DEVICE_PAGES * 4096);
@@ -32,6 +34,7 @@ const _: () = assert!(size_of::<Slot>() as u64 == pages::SLOT_BYTES);
 #[derive(Debug)]
 struct Service {
     round: Round,
+    polls: Polls,
     /// The devices, by row of the plan.
     devices: [Option<&'static mut Entry>; MAX_VIRTIO_DEVICES],
     /// The virtual address of each region, by row of the plan; 0 for those that it does not reach.
@@ -108,7 +111,10 @@ pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
     loop {
         let worked = service.as_deref_mut().is_some_and(|it| it.step(index));
         if !worked && pending.sleep() {
+            let look = service.as_ref().and_then(|it| it.polls.next());
+            deadlines::set(vcpu, Purpose::POLL, look);
             sched::block(vcpu);
+            deadlines::set(vcpu, Purpose::POLL, None);
             pending.awake();
         }
         for _ in 0..4 {
@@ -127,14 +133,21 @@ fn address_in(vm: u16, ipa: u64, addresses: &[u64]) -> At {
 }
 
 impl Service {
+    /// Makes the state without devices. It is on the stack until it is in place, and nothing else may be there with it.
+    #[inline(never)]
+    fn empty(arena: &mut Arena) -> Option<&'static mut Self> {
+        arena.make(pages::THREAD_PAGES, || Self {
+            round: Round::new(),
+            polls: Polls::new(),
+            devices: [const { None }; MAX_VIRTIO_DEVICES],
+            addresses: [0; MAX_ROWS],
+        })
+    }
+
     /// Makes the state of a service thread, a part at a time.
     fn make(vcpu: &mut Vcpu, index: usize) -> Option<&'static mut Self> {
         let mut arena = Arena::new(index);
-        let service = arena.make(pages::THREAD_PAGES, || Self {
-            round: Round::new(),
-            devices: [const { None }; MAX_VIRTIO_DEVICES],
-            addresses: [0; MAX_ROWS],
-        })?;
+        let service = Self::empty(&mut arena)?;
         sched::poll_and_yield(vcpu);
         for reached in pages::reached(plan(), index) {
             if let Some(place) = service.addresses.get_mut(reached.row) {
@@ -149,6 +162,10 @@ impl Service {
             if let Some(place) = service.devices.get_mut(row) {
                 *place = entry;
                 service.round.add(row, device.vm as u8);
+                if device.poll != 0 {
+                    let period = timer::nanoseconds(device.poll);
+                    service.polls.add(row, period, timer::now());
+                }
             }
         }
         Some(service)
@@ -156,7 +173,7 @@ impl Service {
 
     /// Gives the device whose turn it is a slice. `false`: none has anything to do.
     fn step(&mut self, index: usize) -> bool {
-        let mut rest = virtio::pending(index).take();
+        let mut rest = virtio::pending(index).take() | self.polls.take(timer::now());
         while rest != 0 {
             self.round.wake(rest.trailing_zeros() as usize);
             rest &= rest.wrapping_sub(1);
@@ -191,7 +208,7 @@ impl Entry {
         let window = address_in(backend.vm, row.window, addresses);
         let backend_page_at = address_in(backend.vm, backend.page, addresses);
         let kind = Kind {
-            polled: row.flags & VIRTIO_POLLED != 0,
+            polled: row.poll != 0,
             resets: row.flags & VIRTIO_RESETS != 0,
         };
         arena.make(pages::DEVICE_PAGES, || Self {
@@ -253,7 +270,7 @@ impl Entry {
                 .transport
                 .try_use(|transport| match &mut self.console {
                     Some(console) => console.start(transport, requests, &space),
-                    None => self.device.start(transport, requests, &space),
+                    None => self.device.start(transport, requests, &Mapped, &space),
                 });
             match begun {
                 Some(begun) => outcome = begun,
@@ -317,7 +334,10 @@ impl Entry {
         if self.unshown && shared.status.publish(&page) {
             self.unshown = false;
             let (vm, intid) = (usize::from(self.row.vm), u32::from(self.row.vintid));
-            vm::notify(vm, vm::vm(vm).dist.post(intid, 0));
+            // The driver of a polled device, which has no interrupt, finds in the registers what there is.
+            if intid != 0 {
+                vm::notify(vm, vm::vm(vm).dist.post(intid, 0));
+            }
         }
         if self.untold {
             self.tell_backend();

@@ -50,7 +50,7 @@ pub struct Doorbell {
 pub struct Device {
     /// Address of its registers.
     pub base: usize,
-    /// INTID.
+    /// INTID; 0 if it has no interrupt.
     pub intid: u32,
 }
 
@@ -347,10 +347,11 @@ fn visit(board: &mut Board, node: FdtNode<'static>) {
     if is("arm,pl031") {
         board.rtc = device(node, first);
     }
-    if is("virtio,mmio")
-        && let Some(device) = device(node, first)
-    {
-        board.virtio.push(device);
+    if is("virtio,mmio") {
+        board.virtio.push(Device {
+            base: first.base,
+            intid: interrupt(node).unwrap_or(0),
+        });
     }
     if is("arm,sbsa-gwdt")
         && let [control, refresh, ..] = ranges[..]

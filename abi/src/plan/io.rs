@@ -60,10 +60,12 @@ pub struct Backend {
 /// own. A VM has one at most.
 pub const VIRTIO_CONSOLE: u16 = 3;
 
-/// [`VirtioDevice::flags`]: the service thread looks at its queues by itself, once in each of its periods.
-pub const VIRTIO_POLLED: u16 = 1;
+/// Least [`VirtioDevice::poll`] of a polled device, in nanoseconds: looking more often would take the pCPU from what is found.
+pub const MIN_POLL: u64 = 50_000;
+/// Greatest [`VirtioDevice::poll`], in nanoseconds.
+pub const MAX_POLL: u64 = 1_000_000_000;
 /// [`VirtioDevice::flags`]: what a backend had when it ended cannot be given to another one, so that the guest has to reset the device.
-pub const VIRTIO_RESETS: u16 = 2;
+pub const VIRTIO_RESETS: u16 = 1;
 
 /// A virtio device of a guest (virtio-mmio, version 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -75,11 +77,11 @@ pub struct VirtioDevice {
     pub backend: u16,
     /// Device ID of virtio (1 network, 2 block, ...).
     pub id: u16,
-    /// Its interrupt (an SPI of the VM's vGIC), an edge.
+    /// Its interrupt (an SPI of the VM's vGIC), an edge. A polled device has none: 0.
     pub vintid: u16,
     /// Its number among those of its kind that the backend serves.
     pub unit: u16,
-    /// [`VIRTIO_POLLED`] and others, or 0.
+    /// [`VIRTIO_RESETS`], or 0.
     pub flags: u16,
     /// Its bit in the words that the backend and EL2 exchange; each device of a backend has another.
     pub index: u16,
@@ -93,6 +95,9 @@ pub struct VirtioDevice {
     pub window_size: u64,
     /// Features that it offers.
     pub features: u64,
+    /// Not 0: the device is polled. So often the service thread looks at its queues by itself, in nanoseconds; its driver need not notify
+    /// it, and is not interrupted.
+    pub poll: u64,
     /// Its first config, with zeros behind it.
     pub config: [u8; PLAN_CONFIG],
 }

@@ -235,6 +235,7 @@ fields!(
         window,
         window_size,
         features,
+        poll,
         config
     ]
 );

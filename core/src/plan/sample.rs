@@ -316,6 +316,7 @@ impl Sample {
             window,
             window_size: 0x4_2000,
             features: VERSION_1 | EVENT_IDX | INDIRECT_DESC | RING_RESET,
+            poll: 0,
             config: [0; PLAN_CONFIG],
         };
         sample.virtio = [

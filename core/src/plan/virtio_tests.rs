@@ -86,9 +86,30 @@ fn vms_can_serve_each_other() {
     assert_eq!(refused(&|s| s.queues.swap(2, 3)), order);
 }
 
-/// A GPPT VM takes no interrupts that EL2 generates.
+/// A device that is looked at every so often, and the verdict.
+fn polled(poll: u64, vintid: u16) -> Result<(), Invariant> {
+    found(|s| {
+        s.virtio[0].poll = poll;
+        s.virtio[0].vintid = vintid;
+        s.virtio[0].features &= !EVENT_IDX;
+    })
+}
+
 #[test]
-fn neither_side_of_a_virtio_device_is_a_gppt_vm() {
+fn a_polled_device_has_a_period_and_no_interrupt() {
+    for poll in [MIN_POLL, 1_000_000, MAX_POLL] {
+        assert_eq!(polled(poll, 0), Ok(()), "{poll}");
+        assert_eq!(polled(poll, 41), Err(Invariant::VirtioPoll), "{poll}");
+    }
+    for poll in [1, MIN_POLL - 1, MAX_POLL + 1, u64::MAX] {
+        assert_eq!(polled(poll, 0), Err(Invariant::VirtioPoll), "{poll}");
+    }
+    assert_eq!(polled(0, 0), Err(Invariant::IrqVintid), "not polled");
+}
+
+/// A GPPT VM takes no interrupts that EL2 generates, so that its devices are polled, and it serves none.
+#[test]
+fn neither_side_of_a_virtio_device_that_interrupts_is_a_gppt_vm() {
     let mut sample = Sample::good_io();
     sample.doorbells.clear();
     sample.devices.clear();
@@ -105,6 +126,13 @@ fn neither_side_of_a_virtio_device_is_a_gppt_vm() {
         sample.vms[vm].interrupts = InterruptMode::GpptRecoverable as u16;
         sample.vms[vm].flags |= VM_OWN_PTIMER;
         assert_eq!(judge(&sample), Err(invariant));
+        let mut polled = sample.clone();
+        for device in &mut polled.virtio {
+            (device.poll, device.vintid) = (MIN_POLL, 0);
+            device.features &= !EVENT_IDX;
+        }
+        let expected = if vm == 0 { Ok(()) } else { Err(invariant) };
+        assert_eq!(judge(&polled), expected, "polled");
         sample.threads.clear();
         sample.backends.clear();
         sample.virtio.clear();
@@ -193,12 +221,16 @@ fn numbers_are_those_of_a_backend() {
 #[test]
 fn features_are_those_that_the_transport_has() {
     let known = INDIRECT_DESC | EVENT_IDX | VERSION_1 | RING_RESET;
-    let offers = |id, flags, features| {
+    let offers = |id, poll, features| {
         found(|s| {
             s.virtio[0].id = id;
             // The other device is a network port, too.
             s.virtio[0].unit = 1;
-            s.virtio[0].flags = flags;
+            s.virtio[0].flags = VIRTIO_RESETS;
+            s.virtio[0].poll = poll;
+            if poll != 0 {
+                s.virtio[0].vintid = 0;
+            }
             s.virtio[0].features = features;
         })
     };
@@ -214,11 +246,10 @@ fn features_are_those_that_the_transport_has() {
         let console = if bit == 2 { not } else { expected };
         assert_eq!(offers(3, 0, VERSION_1 | feature), console, "{bit}");
         let polled = if feature == EVENT_IDX { not } else { expected };
-        let flags = VIRTIO_POLLED | VIRTIO_RESETS;
-        assert_eq!(offers(1, flags, VERSION_1 | feature), polled, "{bit}");
+        assert_eq!(offers(1, MAX_POLL, VERSION_1 | feature), polled, "{bit}");
     }
     assert_eq!(offers(1, 0, known & !VERSION_1), not);
-    assert_eq!(offers(1, VIRTIO_RESETS, known), Ok(()));
+    assert_eq!(offers(1, 0, known), Ok(()));
 }
 
 #[test]

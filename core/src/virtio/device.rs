@@ -39,7 +39,7 @@ pub struct Planned {
 /// What the plan says about a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// The service thread looks at its queues by itself.
+    /// The service thread looks at its queues by itself, and the driver at what it gets back: neither tells the other.
     pub polled: bool,
     /// What a backend had when it ended cannot be given to another one: the guest has to reset the device.
     pub resets: bool,
@@ -138,11 +138,12 @@ impl<'a> Device<'a> {
     }
 
     /// Takes over what the driver has set up, because it has started the device or enabled a queue. No vCPU uses the registers
-    /// meanwhile.
+    /// meanwhile. The driver of a polled device sees from here on that it need not notify.
     pub fn start(
         &mut self,
         transport: &Transport,
         requests: &Requests,
+        memory: &impl Memory,
         space: &impl Space,
     ) -> Outcome {
         requests.begin();
@@ -170,8 +171,11 @@ impl<'a> Device<'a> {
             if let Some(store) = place.spare.take() {
                 let backend = BackendRing::new(planned.layout, store.slots);
                 let queue = Queue::new(guest, backend, planned.policy, store.again);
-                place.queue = Some(queue);
+                let queue = place.queue.insert(queue);
                 added = true;
+                if self.kind.polled && queue.hush(memory, space).is_err() {
+                    return self.fail();
+                }
             }
         }
         // A queue that comes later, or comes back, is there from the next session on. Until then the backend may use the slots of the one

@@ -35,7 +35,7 @@ pub struct Features {
     pub indirect: bool,
     /// VIRTIO_F_EVENT_IDX.
     pub event_idx: bool,
-    /// The device looks by itself, so it never asks to be notified.
+    /// The device looks by itself, so it never asks to be notified; and its driver looks by itself, too, so it never interrupts.
     pub polled: bool,
 }
 
@@ -306,7 +306,8 @@ impl GuestRing {
         Ok(())
     }
 
-    /// Shows the driver the chains that were given back. `true`: it wants an interrupt for it.
+    /// Shows the driver the chains that were given back. `true`: it wants an interrupt for it, which the driver of a polled device
+    /// never does: with a bit of InterruptStatus it would find something to acknowledge, by an exit.
     #[inline(always)]
     pub fn publish(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
         let (old, new) = (self.published, self.used_next);
@@ -323,6 +324,9 @@ impl GuestRing {
             let offset = ring::used_event(self.size);
             let event = memory.load16(self.available.at(space, offset, 2).ok_or(Broken)?);
             return Ok(ring::has_passed(event, new, old));
+        }
+        if self.features.polled {
+            return Ok(false);
         }
         let flags = memory.load16(self.available.at(space, FLAGS, 2).ok_or(Broken)?);
         Ok(flags & NO_INTERRUPT == 0)

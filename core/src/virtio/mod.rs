@@ -8,7 +8,7 @@
 //! | [`session`] | the handshake with the backend |
 //! | [`device`] | all of it, as the service thread has it; [`requests`] what vCPUs ask of it |
 //! | [`console`] | virtio-console |
-//! | [`round`] | which device has its turn, [`pending`] which has something to do |
+//! | [`round`] | which device has its turn, [`pending`] which has something to do, [`polls`] which is looked at without being asked |
 //! | [`pages`] | what a service thread reaches where, [`window`] what a window begins with |
 //! | [`memory`] | how memory of VMs is reached |
 
@@ -20,6 +20,7 @@ pub mod interrupt;
 pub mod memory;
 pub mod pages;
 pub mod pending;
+pub mod polls;
 pub mod queue;
 pub mod requests;
 pub mod round;

@@ -301,8 +301,8 @@ impl<'a> Queue<'a> {
         Ok(self.backend.ask(memory) || more)
     }
 
-    /// The device looks again by itself: the driver need not notify it.
-    pub fn wake(&self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
+    /// The device looks by itself: the driver need not notify it.
+    pub fn hush(&self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
         Ok(self.guest.hush(memory, space)?)
     }
 

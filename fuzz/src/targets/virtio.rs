@@ -225,9 +225,9 @@ impl World<'_> {
     fn slice(&mut self) -> bool {
         let mut more = false;
         if self.requests.take_start() {
-            let started = self
-                .device
-                .start(&self.transport, &self.requests, &self.bytes);
+            let started =
+                self.device
+                    .start(&self.transport, &self.requests, &self.bytes, &self.bytes);
             more |= started.more;
             if started.failed {
                 self.transport.fail(&Unread);

@@ -2,8 +2,9 @@
 
 use bulkhead_abi::device::MAX_QUEUES;
 use bulkhead_abi::plan::{
-    Backend, MAX_ROWS, MAX_SERVICE_THREADS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS, NONE, PAGE,
-    PLAN_CONFIG, Region, TableId, VIRTIO_CONSOLE, VIRTIO_POLLED, VIRTIO_RESETS, VirtioDevice,
+    Backend, MAX_POLL, MAX_ROWS, MAX_SERVICE_THREADS, MAX_VCPUS, MAX_VIRTIO_DEVICES, MAX_VMS,
+    MIN_POLL, NONE, PAGE, PLAN_CONFIG, Region, TableId, VIRTIO_CONSOLE, VIRTIO_RESETS,
+    VirtioDevice,
 };
 
 use super::cpu::VGIC;
@@ -17,7 +18,7 @@ use crate::virtio::console;
 use crate::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 
 /// Mask of the flags that are defined for virtio devices.
-const FLAGS: u16 = VIRTIO_POLLED | VIRTIO_RESETS;
+const FLAGS: u16 = VIRTIO_RESETS;
 /// Bits of the features that are the transport's and not a type's: 24 to 49 (VIRTIO 1.2, 2.2).
 const OF_TRANSPORT: u64 = (1 << 50) - (1 << 24);
 /// Those of them that EL2 has.
@@ -41,13 +42,9 @@ const fn writing_features(id: u16) -> Option<u64> {
     }
 }
 
-/// Whether `features` can be offered by a device that has these flags.
-const fn can_offer(features: u64, writing: u64, flags: u16) -> bool {
-    let events = if flags & VIRTIO_POLLED != 0 {
-        EVENT_IDX
-    } else {
-        0
-    };
+/// Whether `features` can be offered by a device that is polled or not.
+const fn can_offer(features: u64, writing: u64, polled: bool) -> bool {
+    let events = if polled { EVENT_IDX } else { 0 };
     let unknown = OF_TRANSPORT & !KNOWN;
     features & VERSION_1 != 0 && features & (unknown | writing | events) == 0
 }
@@ -127,18 +124,27 @@ impl Plan<'_> {
         for (row, device) in self.virtio_devices().iter().enumerate() {
             let at = At::row(TableId::VirtioDevices, row);
             at.ensure(device.flags & !FLAGS == 0, Invariant::VirtioFlags)?;
+            let polled = device.poll != 0;
             let backend = self.backends().get(usize::from(device.backend));
             let backend = backend
-                .filter(|backend| backend.vm != device.vm && self.has_vgic(device.vm))
+                .filter(|backend| {
+                    let heard = polled || self.has_vgic(device.vm);
+                    backend.vm != device.vm && heard
+                })
                 .ok_or(at.breaks(Invariant::VirtioVms))?;
             let writing = writing_features(device.id).ok_or(at.breaks(Invariant::VirtioType))?;
-            let features = can_offer(device.features, writing, device.flags);
+            let features = can_offer(device.features, writing, polled);
             at.ensure(features, Invariant::VirtioFeatures)?;
             let bytes = usize::from(device.config_bytes);
             let config = bytes <= PLAN_CONFIG && device.config.iter().skip(bytes).all(|b| *b == 0);
             at.ensure(config, Invariant::VirtioConfig)?;
             self.check_numbers(at, row, device)?;
-            self.check_source(at, device.vm, device.vintid)?;
+            if polled {
+                let often = (MIN_POLL..=MAX_POLL).contains(&device.poll);
+                at.ensure(often && device.vintid == 0, Invariant::VirtioPoll)?;
+            } else {
+                self.check_source(at, device.vm, device.vintid)?;
+            }
             let mut regions = self.regions_of(usize::from(device.vm)).iter();
             let there = regions.any(|region| region.kind == VIRTIO && region.ipa == device.ipa);
             at.ensure(there, Invariant::VirtioRegisters)?;
@@ -156,7 +162,7 @@ impl Plan<'_> {
     /// Checks a device that EL2 serves itself.
     fn check_console(&self, at: At, row: usize, device: &VirtioDevice) -> Check {
         let bare = device.window == 0 && device.window_size == 0 && device.config_bytes == 0;
-        let bare = bare && device.flags == 0 && device.features & !KNOWN == 0;
+        let bare = bare && device.flags == 0 && device.poll == 0 && device.features & !KNOWN == 0;
         let queues = self.virtqueues_of(row).len() == console::QUEUES;
         let is_console = device.id == VIRTIO_CONSOLE && bare && queues;
         at.ensure(is_console, Invariant::VirtioConsole)?;

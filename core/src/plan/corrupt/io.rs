@@ -75,8 +75,10 @@ cases! {
     VintidShared: ["VirtioDevice.vintid" R, Like("Device.vintid", R)];
     VintidShared: ["VirtioDevice.vintid" NET, Like("VirtioDevice.vintid", R)];
     VirtioNumber: ["VirtioDevice.unit" NET, Like("VirtioDevice.unit", R)]["VirtioDevice.id" NET, Like("VirtioDevice.id", R)];
-    VirtioFlags: ["VirtioDevice.flags" R, Set(4)];
-    VirtioFeatures: ["VirtioDevice.flags" R, Set(1)];
+    VirtioFlags: ["VirtioDevice.flags" R, Set(2)];
+    VirtioFeatures: ["VirtioDevice.poll" R, Set(1_000_000)];
+    VirtioPoll: ["VirtioDevice.poll" R, Set(1_000_000)]["VirtioDevice.features" R, Flip(1 << 29)];
+    VirtioPoll: ["VirtioDevice.poll" R, Set(49_999)]["VirtioDevice.features" R, Flip(1 << 29)]["VirtioDevice.vintid" R, Set(0)];
     VirtioNumber: ["VirtioDevice.index" R, Set(64)];
     VirtioNumber: ["VirtioDevice.index" NET, Like("VirtioDevice.index", R)];
     VirtioConfig: ["VirtioDevice.config_bytes" R, Set(65)];

@@ -104,9 +104,18 @@ const FEATURES: Features = Features {
     event_idx: true,
     polled: false,
 };
+const POLLED: Features = Features {
+    event_idx: false,
+    polled: true,
+    ..FEATURES
+};
 
 impl World {
     fn new(policy: Policy, resets: bool) -> Self {
+        Self::of(FEATURES, policy, resets)
+    }
+
+    fn of(features: Features, policy: Policy, resets: bool) -> Self {
         let ram = Ram::new();
         let planned = Planned {
             layout: layout(),
@@ -117,7 +126,7 @@ impl World {
             again: vec![0; SLOTS.into()].leak(),
         };
         let kind = Kind {
-            polled: false,
+            polled: features.polled,
             resets,
         };
         let queues = [(planned, store)].into_iter();
@@ -128,7 +137,7 @@ impl World {
             device,
             requests: Requests::new(),
             transport: Transport::new(),
-            driver: Driver::new(FEATURES, policy.exact),
+            driver: Driver::new(features, policy.exact),
             backend: Backend::new(policy.exact),
             serves: 0,
             service: true,
@@ -150,7 +159,10 @@ impl World {
     /// The driver begins with the device, whose ring is empty.
     fn set_up(&mut self) {
         self.write(register::STATUS, 3);
-        let taken = feature::VERSION_1 | feature::EVENT_IDX | feature::RING_RESET;
+        let mut taken = feature::VERSION_1 | feature::EVENT_IDX | feature::RING_RESET;
+        if !self.driver.features.event_idx {
+            taken &= !feature::EVENT_IDX;
+        }
         for (word, value) in [(0, taken as u32), (1, (taken >> 32) as u32)] {
             self.write(register::DRIVER_FEATURES_SEL, word);
             self.write(register::DRIVER_FEATURES, value);
@@ -169,7 +181,7 @@ impl World {
     fn set_up_queue(&mut self) -> Effect {
         self.lost += self.driver.waits.len() as u32;
         self.done += self.driver.done;
-        self.driver = Driver::new(FEATURES, self.backend.exact);
+        self.driver = Driver::new(self.driver.features, self.backend.exact);
         put(&self.ram, setup().table, &[0; 0x200]);
         self.interrupt = false;
         self.write(register::QUEUE_SEL, 0);
@@ -293,7 +305,9 @@ impl World {
     fn slice(&mut self, mut budget: Budget) {
         let mut outcome = Outcome::default();
         if self.requests.take_start() {
-            outcome = self.device.start(&self.transport, &self.requests, &Vm);
+            outcome = self
+                .device
+                .start(&self.transport, &self.requests, &self.ram, &Vm);
         }
         let more = self
             .device
@@ -512,6 +526,41 @@ fn a_queue_that_comes_back_is_another_one() {
     assert!(world.device.has_let_go(), "until the backend has let go");
     world.settle();
     assert_eq!((world.driver.done, world.lost), (1, 1));
+}
+
+/// Whoever looks finds what there is. A polled device says from its start on that it looks by itself, also before its backend is there,
+/// and never interrupts, although its driver does not say that it need not.
+#[test]
+fn a_polled_device_is_served_without_a_word_to_or_from_its_driver() {
+    for first in [Event::Reset, Event::ResetQueue, Event::Restart] {
+        let mut world = World::of(POLLED, POLICY, false);
+        let budget = Budget {
+            descriptors: 9,
+            bytes: 900,
+        };
+        world.slice(budget);
+        assert!(!world.device.is_live());
+        let flags = reached(setup().used);
+        assert_eq!(world.ram.get16(flags), ring::NO_NOTIFY, "no backend yet");
+        world.happens(&first);
+        world.slice(budget);
+        for seed in 1..=20 {
+            let before = world.driver.done;
+            assert!(world.driver.request(&world.ram, &[9], &[9], false, seed));
+            assert!(!world.driver.notifies(&world.ram), "{first:?}, {seed}");
+            // A look, the backend's answer, and the next look.
+            for _ in 0..6 {
+                world.slice(budget);
+                world.backend_told = true;
+                world.answer(0, 255);
+            }
+            world.slice(budget);
+            assert_eq!(world.ram.get16(flags), ring::NO_NOTIFY);
+            assert!(!world.interrupt, "{first:?}, {seed}");
+            world.driver.interrupt(&world.ram);
+            assert_eq!(world.driver.done, before + 1, "{first:?}, {seed}");
+        }
+    }
 }
 
 /// Whatever EL2 changes in the words of a session, the backend is told.

@@ -118,7 +118,7 @@ impl World {
     }
 
     fn slice(&mut self, mut budget: Budget) {
-        self.queue.wake(&self.ram, &Vm).unwrap();
+        self.queue.hush(&self.ram, &Vm).unwrap();
         let back = self.queue.back(&self.ram, &Vm, &mut budget).unwrap();
         self.interrupt |= self.queue.publish_to_guest(&self.ram, &Vm).unwrap();
         let forward = self.queue.forward(&self.ram, &Vm, &mut budget).unwrap();
@@ -386,7 +386,7 @@ fn a_polled_device_is_not_notified() {
     };
     let ram = Ram::new();
     let mut queue = queue(&ram, features, POLICY);
-    queue.wake(&ram, &Vm).unwrap();
+    queue.hush(&ram, &Vm).unwrap();
     assert_eq!(ram.get16(reached(setup().used)), ring::NO_NOTIFY);
     put(&ram, setup().available + ring::INDEX, &[1, 0]);
     assert_eq!(queue.sleep(&ram, &Vm), Ok(false));

@@ -66,7 +66,7 @@ fn queues_take_turns() {
     }
     write(register::STATUS, 15);
     let requests = Requests::new();
-    device.start(&transport, &requests, &Vm);
+    device.start(&transport, &requests, &ram, &Vm);
     let posted = |queue: &Layout| {
         let index = WINDOW.start + queue.ring.available + ring::INDEX;
         ram.get16(index)

@@ -199,7 +199,10 @@ mod tests {
                 budget.name
             );
             assert!(
-                matches!(&*budget.unit, "instructions" | "bytes" | "ms" | "percent"),
+                matches!(
+                    &*budget.unit,
+                    "instructions" | "bytes" | "ms" | "percent" | "exits"
+                ),
                 "{}",
                 budget.name
             );

@@ -12,6 +12,7 @@ use super::devices::DeviceRuns;
 use super::figure::{Figure, Part};
 use super::gppt::GpptRuns;
 use super::linux::LinuxBoot;
+use super::polled::{self, PolledRun};
 use super::realtime::Realtime;
 use super::subject::Run;
 use super::subject::operations::FIGURES;
@@ -33,6 +34,8 @@ pub struct Runs {
     pub gppt_gicv2: GpptRuns,
     /// Of virtio devices.
     pub devices: DeviceRuns,
+    /// Of a control loop with polled devices, in each mode.
+    pub polled: Vec<PolledRun>,
     /// Bytes of text and read-only data of EL2 of the profile `static`.
     pub static_image: u64,
     /// Bytes of the image of the profile `io`.
@@ -74,6 +77,7 @@ pub fn figures(
                 let measured = budget.measured.as_deref().unwrap_or(name);
                 runs.gppt_gicv2.access(budget, measured)?
             }
+            "polled_exits" => polled::figure(&runs.polled, budget)?,
             "boot_own" | "boot_total" => boot(budget, profile)?,
             "boot_own_v2" | "boot_total_v2" => boot(budget, &runs.gicv2.profile)?,
             "kick" => {
@@ -334,6 +338,7 @@ mod tests {
             gppt: gppt(&["recoverable", "pmr-trapped", "pmr-direct"]),
             gppt_gicv2: gppt(&["gicv2"]),
             devices: counted(),
+            polled: vec![PolledRun::default()],
             static_image: 50_000,
             io_image: 60_000,
         };

@@ -10,6 +10,7 @@ mod gppt;
 mod linux;
 mod native;
 mod picture;
+mod polled;
 mod published;
 mod realtime;
 mod subject;
@@ -82,6 +83,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
     let gppt = GpptRuns::measure(Gic::V3)?;
     let devices = DeviceRuns::measure()?;
     let gppt_gicv2 = GpptRuns::measure(Gic::V2)?;
+    let polled = polled::measure()?;
     let image_bytes = |profile| {
         let build = Build {
             profile,
@@ -99,6 +101,7 @@ pub fn measure(others: &[Profile], realtime: bool) -> Result<Measurement, Failur
         gppt,
         gppt_gicv2,
         devices,
+        polled,
     };
     let figures = figures(&budgets, &runs, &el2.el2()?, &demo_plan()?, others)?;
     Ok(Measurement {

@@ -197,6 +197,7 @@ pub const VM: &Table = &Table {
         key("devices", Kind::Texts, "[\"/pl061@9030000\"]", "Devices of the board that the VM gets: paths in its device tree; `board show` lists those that can be given."),
         plain("disks", Kind::Tables(DISK), DISK.about),
         plain("networks", Kind::Tables(PORT), PORT.about),
+        plain("poll", Kind::Quantity(&DURATION), "Its disks and networks are polled: EL2 looks at them once in this time, 50us to 1s, and they never interrupt; the guest's driver looks, too, without an exit. Default: 1ms for hard-realtime and for GPPT VMs; else none, the driver tells EL2 and is interrupted."),
         plain("board_reset", words(&["allowed"]), "A deviation, less than any class asks for: one of `devices` is a watchdog, which resets the whole board when the guest does not serve it. Without it such a device is refused."),
         plain("rtc", Kind::Or(&Kind::Flag, EMULATED), "An emulated real-time clock (PL031): true, or a table of its ipa and intid."),
         plain("watchdog", Kind::Or(&Kind::Flag, EMULATED), "An emulated watchdog (SBSA): true, or a table of its ipa and intid."),

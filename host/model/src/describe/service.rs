@@ -9,7 +9,7 @@ use super::finding::{Finding, Span};
 use super::keys::SERVICE;
 use super::reader::{Placed, Reader};
 use super::size::Size;
-use super::vm::VmSpec;
+use super::vm::{PayloadSpec, VmSpec};
 
 /// Name of the VM that the planner adds.
 pub const NAME: &str = "service";
@@ -25,33 +25,60 @@ pub struct ServiceSpec {
     pub memory: Option<Placed<u64>>,
 }
 
-/// Reports a VM that cannot have virtio devices yet.
+/// Reports a VM whose kernel cannot use the disks and networks that it has: Linux' drivers wait for interrupts.
 fn check(vm: &VmSpec, findings: &mut Vec<Finding>) {
-    let Some(place) = vm.first_virtio() else {
+    let Some(place) = vm.first_served() else {
         return;
     };
+    let PayloadSpec::Linux { kernel, .. } = &vm.payload else {
+        return;
+    };
+    if vm.poll().is_none() {
+        return;
+    }
     let name = &vm.name.value;
-    let (why, help) = if vm.class == Class::HardRealtime {
-        (
-            "a hard real-time VM: its driver would leave it for each request",
-            "give them to another VM, and reach that by [shared.NAME] and [doorbell.NAME]",
+    let help = match &vm.stated_poll {
+        Some(_) => "leave `poll` out, or give them to a VM whose driver looks by itself",
+        None => {
+            "polled is what they are for hard real-time VMs and for VMs that take their interrupts themselves: let this one be neither, or give \
+             them to a VM whose driver looks by itself"
+        }
+    };
+    findings.push(
+        Finding::new(
+            Code::VirtioVm,
+            format!("`{name}` cannot use disks and networks that are polled"),
         )
+        .at(place.clone(), "never interrupts")
+        .at(kernel.span.clone(), "Linux waits for its interrupts")
+        .also(
+            vm.stated_poll.as_ref().map(|poll| poll.span.clone()),
+            "says that it is polled",
+        )
+        .help(help),
+    );
+}
+
+/// Reports a VM that cannot have a virtio-console, which is not polled.
+fn check_console(vm: &VmSpec, findings: &mut Vec<Finding>) {
+    let Some(place) = &vm.virtio_console else {
+        return;
+    };
+    let why = if vm.class == Class::HardRealtime {
+        "a hard real-time VM: its driver would leave it for each batch"
     } else if vm.interrupts.is_gppt() {
-        (
-            "takes its interrupts itself, and this version has none for them",
-            "say interrupts = \"vgic\" for this VM, or give them to another one",
-        )
+        "takes its interrupts itself, and gets none of EL2"
     } else {
         return;
     };
     findings.push(
         Finding::new(
-            Code::VirtioVm,
-            format!("`{name}` cannot have virtio devices"),
+            Code::VirtioConsole,
+            format!("`{}` cannot have a virtio-console", vm.name.value),
         )
         .at(vm.name.span.clone(), why)
         .at(place.clone(), "asks for one")
-        .help(help),
+        .help("leave `console` out, and it has a PL011"),
     );
 }
 
@@ -74,7 +101,10 @@ pub(super) fn read(
             .help("give this VM another name, such as `my-service`"),
         );
     }
-    vms.iter().for_each(|vm| check(vm, findings));
+    for vm in vms {
+        check(vm, findings);
+        check_console(vm, findings);
+    }
     let Some((place, table)) = table else {
         return ServiceSpec::default();
     };

@@ -1,6 +1,6 @@
 //! `[vm.NAME]`.
 
-use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_VM, MAX_VMS, NAME, PAGE};
+use bulkhead_abi::plan::{Class, MAX_POLL, MAX_VCPUS_PER_VM, MAX_VMS, MIN_POLL, NAME, PAGE};
 use toml::de::{DeTable, DeValue};
 
 use super::class::{self, Deviation, InterruptSpec};
@@ -13,11 +13,14 @@ use super::keys::{MEMORY, VM};
 use super::network::{self, PortSpec};
 use super::policy::{self, CrashSpec, Limit};
 use super::reader::{Placed, Reader, rename};
-use super::size::Size;
+use super::size::{Duration, Size};
 use super::words::{CLASSES, RESERVED};
 
 /// RAM and its addresses are multiples of this, so that stage 2 maps it with blocks.
 pub(super) const RAM_ALIGN: u64 = 2 << 20;
+
+/// How often polled devices are looked at, if the description does not say: 1 ms in nanoseconds.
+const POLL: u64 = 1_000_000;
 
 /// RAM of a VM.
 #[derive(Clone, Debug)]
@@ -102,6 +105,8 @@ pub struct VmSpec {
     pub disks: Vec<DiskSpec>,
     /// Its network cards, in their order.
     pub ports: Vec<PortSpec>,
+    /// How often these are looked at, in nanoseconds, if the description says so.
+    pub stated_poll: Option<Placed<u64>>,
     /// Device-tree paths of passed-through devices.
     pub devices: Vec<Placed<String>>,
     /// Place at which the description accepts that one of these can reset the board.
@@ -120,6 +125,14 @@ impl VmSpec {
     /// The place of its first virtio device; none: it has none.
     pub fn first_virtio(&self) -> Option<&Span> {
         self.first_served().or(self.virtio_console.as_ref())
+    }
+
+    /// How often its disks and network cards are looked at, in nanoseconds; none: they tell and are told by exits and interrupts. Those of
+    /// hard real-time VMs do not, and GPPT VMs could not take the interrupts.
+    pub fn poll(&self) -> Option<u64> {
+        let stated = self.stated_poll.as_ref().map(|poll| poll.value);
+        let silent = self.class == Class::HardRealtime || self.interrupts.is_gppt();
+        stated.or_else(|| silent.then_some(POLL))
     }
 
     /// Whether the physical timer is its own: by the description, or because EL2 could not inject the interrupt of an
@@ -162,6 +175,7 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         .map_or_else(Vec::new, |list| list.value);
     let disks = disk::disks(&mut reader);
     let ports = network::ports(&mut reader);
+    let stated_poll = poll(&mut reader, disks.is_empty() && ports.is_empty());
     let board_reset = reader.read(const { VM.word("board_reset") });
     deviations.extend(board_reset.as_ref().map(|_| class::BOARD_RESET));
     let deterministic = reader
@@ -204,10 +218,35 @@ pub(super) fn read(name: Placed<String>, table: &DeTable, findings: &mut Vec<Fin
         overlays,
         disks,
         ports,
+        stated_poll,
         devices,
         board_reset: board_reset.map(|word| word.span),
         deterministic,
     }
+}
+
+/// `poll`, of a VM that has no virtio devices if it is `idle`.
+fn poll(reader: &mut Reader, idle: bool) -> Option<Placed<u64>> {
+    let poll = reader.read(const { VM.quantity("poll") })?;
+    let devices = [const { VM.key("disks") }, const { VM.key("networks") }];
+    // What is wrong with those that there are was reported.
+    if idle && !devices.into_iter().any(|key| reader.has(key)) {
+        reader.report(
+            Finding::new(Code::VirtioIdle, "there is nothing to poll")
+                .at(poll.span.clone(), "this VM has no disk and no network")
+                .help("leave `poll` out, or give the VM `disks` or `networks`"),
+        );
+    }
+    if !(MIN_POLL..=MAX_POLL).contains(&poll.value) {
+        let (least, most) = (Duration(MIN_POLL), Duration(MAX_POLL));
+        let what = format!("devices are polled once in {least} to {most}");
+        reader.report(
+            Finding::new(Code::VirtioPoll, what)
+                .at(poll.span.clone(), format!("{} here", Duration(poll.value)))
+                .help("shorter would take the CPU of the service from what it serves; 1ms is usual for a control loop"),
+        );
+    }
+    Some(poll)
 }
 
 /// Checks that there are no more VMs than a plan holds.

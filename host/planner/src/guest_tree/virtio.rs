@@ -16,13 +16,16 @@ pub struct BackendEnd<'a> {
     pub vms: &'a [&'a str],
 }
 
-/// The node of a device (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml).
+/// The node of a device (Linux, Documentation/devicetree/bindings/virtio/mmio.yaml). One that is polled has no interrupt.
 pub(super) fn device(device: &PlannedDevice) -> Build {
-    Build::new(format!("virtio_mmio@{:x}", device.ipa))
+    let node = Build::new(format!("virtio_mmio@{:x}", device.ipa))
         .texts("compatible", &["virtio,mmio"])
         .wide("reg", &[device.ipa, PAGE])
-        .cells("interrupts", &[0, device.intid - 32, EDGE])
-        .bytes("dma-coherent", &[])
+        .bytes("dma-coherent", &[]);
+    match device.poll {
+        Some(_) => node,
+        None => node.cells("interrupts", &[0, device.intid - 32, EDGE]),
+    }
 }
 
 /// The node that tells the service VM what it serves.
@@ -72,6 +75,7 @@ mod tests {
             use_,
             ipa,
             intid,
+            poll: None,
             unit: 0,
             index,
             window,
@@ -137,6 +141,13 @@ mod tests {
         assert_eq!(cells(&fdt, path, "reg"), [0, 0x0a00_0000, 0, 0x1000]);
         assert_eq!(cells(&fdt, path, "interrupts"), [0, 5, 1]);
         assert!(value(&fdt, path, "dma-coherent").is_empty());
+        let mut polled = io().devices.remove(0);
+        (polled.poll, polled.intid) = (Some(1_000_000), 0);
+        let bytes = dtb(device(&polled));
+        let fdt = Fdt::new(&bytes).expect("a sound tree");
+        assert_eq!(value(&fdt, path, "compatible"), b"virtio,mmio\0");
+        let node = fdt.find_node(path).expect(path);
+        assert!(node.property("interrupts").is_none());
     }
 
     #[test]

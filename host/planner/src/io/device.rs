@@ -80,8 +80,10 @@ pub struct PlannedDevice {
     pub use_: DeviceUse,
     /// IPA of its registers.
     pub ipa: u64,
-    /// Its interrupt, an SPI.
+    /// Its interrupt, an SPI; 0 if it is polled.
     pub intid: u32,
+    /// How often the service thread looks at its queues by itself, in nanoseconds; none: its driver tells it, and is interrupted.
+    pub poll: Option<u64>,
     /// Its number among those of its kind.
     pub unit: u16,
     /// Its bit in the words that the service VM and EL2 exchange.
@@ -90,6 +92,18 @@ pub struct PlannedDevice {
     pub window: u64,
     /// Bytes of its window.
     pub window_size: u64,
+}
+
+impl PlannedDevice {
+    /// Features that it offers.
+    pub fn features(&self) -> u64 {
+        let own = self.use_.features();
+        match self.poll {
+            // By flags in the rings each side says once that it looks by itself. By an index it would say so again and again.
+            Some(_) => own & !EVENT_IDX,
+            None => own,
+        }
+    }
 }
 
 impl DeviceUse {
@@ -111,8 +125,8 @@ impl DeviceUse {
         }
     }
 
-    /// Features that it offers.
-    pub fn features(&self) -> u64 {
+    /// Features that it offers if it is not polled.
+    fn features(&self) -> u64 {
         match self {
             Self::Card { .. } => TRANSPORT | CARD,
             Self::Disk { .. } => TRANSPORT | DISK,
@@ -204,11 +218,12 @@ pub(super) fn all(system: &System, findings: &mut Vec<Finding>) -> Vec<PlannedDe
     let disks = system.vms.iter().flat_map(|vm| &vm.disks);
     let mut places = disk_places(disks.map(|disk| disk.size.value));
     let mut found: Vec<PlannedDevice> = Vec::new();
-    let mut add = |vm, use_: DeviceUse| {
+    let mut add = |vm: usize, use_: DeviceUse| {
         let window_size = match use_ {
             DeviceUse::Console => 0,
             _ => lay_out(&use_.queues()).1,
         };
+        let poll = system.vms[vm].poll().filter(|_| use_ != DeviceUse::Console);
         let alike = found.iter().filter(|known| known.use_.id() == use_.id());
         found.push(PlannedDevice {
             vm,
@@ -217,6 +232,7 @@ pub(super) fn all(system: &System, findings: &mut Vec<Finding>) -> Vec<PlannedDe
             use_,
             ipa: 0,
             intid: 0,
+            poll,
             window: 0,
             window_size,
         });

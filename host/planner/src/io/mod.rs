@@ -76,7 +76,8 @@ impl PlannedIo {
 
     /// Gives devices of VM `vm`, or the service VM itself, INTIDs that nothing else in the VM has.
     pub(super) fn assign_intids(&mut self, vm: usize, taken: &mut Vec<u32>) {
-        let own = self.devices.iter_mut().filter(|device| device.vm == vm);
+        let interrupts = |device: &&mut PlannedDevice| device.vm == vm && device.poll.is_none();
+        let own = self.devices.iter_mut().filter(interrupts);
         let intids = own.map(|device| &mut device.intid);
         let service = self.service.as_mut().filter(|service| service.vm == vm);
         let told = service.map(|service| &mut service.intid);

@@ -96,7 +96,8 @@ fn device(device: &PlannedDevice, el2: u16) -> VirtioDevice {
         ipa: device.ipa,
         window: device.window,
         window_size: device.window_size,
-        features: device.use_.features(),
+        features: device.features(),
+        poll: device.poll.unwrap_or(0),
         config,
     }
 }

@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU, PAGE};
+use bulkhead_abi::plan::{Class, MAX_VCPUS_PER_PCPU, MIN_POLL, PAGE};
 use bulkhead_model::board::Board;
 use bulkhead_model::describe::{
-    Code, CpuSpec, CpuTime, CrashSpec, DeviceSpec, Finding, GicSpec, InterruptSpec, Limit,
-    MemorySpec, PayloadSpec, Placed, RESETS, SERVICE_NAME, SharedSpec, Size, Span, System, VmSpec,
+    Code, CpuSpec, CpuTime, CrashSpec, DeviceSpec, Duration, Finding, GicSpec, InterruptSpec,
+    Limit, MemorySpec, PayloadSpec, Placed, RESETS, SERVICE_NAME, SharedSpec, Size, Span, System,
+    VmSpec,
 };
 
 use super::device::{self, disk_places};
@@ -152,6 +153,7 @@ fn vm_spec(place: Span, size: Placed<u64>) -> VmSpec {
         overlays: Vec::new(),
         disks: Vec::new(),
         ports: Vec::new(),
+        stated_poll: None,
         devices: Vec::new(),
         board_reset: None,
         deterministic: false,
@@ -235,6 +237,7 @@ pub(crate) fn choose(
         }
     };
     let (thread, vm, why) = time(system, board, (cpu, console == Some(cpu)), &taken[cpu]);
+    findings.extend(too_many_looks(system, thread));
     Some(Chosen {
         cpu,
         thread,
@@ -292,7 +295,9 @@ fn time(
     let (thread, why) = match line {
         Some(stated) => stated,
         None if !servers => (FAIR, "no server is on its CPU".to_owned()),
-        None => match tried.into_iter().find(|server| holds(*server, *server)) {
+        None => match { tried.into_iter() }
+            .find(|server| holds(*server, *server) && looks(system, *server).is_none())
+        {
             Some(server) => (server, "servers are on its CPU".to_owned()),
             None => (FAIR, "no server fits beside those on its CPU".to_owned()),
         },
@@ -302,6 +307,57 @@ fn time(
         _ => None,
     };
     (thread, vm.unwrap_or(FAIR), why)
+}
+
+/// Time in nanoseconds that a look at a polled device takes in which there is nothing, with the way to the thread and back, rounded up.
+const LOOK: u64 = 3_000;
+
+/// How much of each of its periods a service thread with this CPU time looks at polled devices, if that is more than its budget: both in
+/// nanoseconds.
+fn looks(system: &System, thread: CpuTime) -> Option<(u64, u64)> {
+    let CpuTime::Server { budget, period } = thread else {
+        return None;
+    };
+    let polled = system.vms.iter().filter_map(|vm| {
+        let devices = (vm.disks.len() + vm.ports.len()) as u64;
+        Some((devices, vm.poll()?))
+    });
+    // One that is out of range was reported.
+    let needs = polled.map(|(devices, poll)| devices * LOOK * period.div_ceil(poll.max(MIN_POLL)));
+    let needs = needs.sum();
+    (needs > budget).then_some((needs, budget))
+}
+
+/// The finding that the service thread has less time than looking at polled devices takes.
+fn too_many_looks(system: &System, thread: CpuTime) -> Option<Finding> {
+    let (needs, budget) = looks(system, thread)?;
+    let CpuTime::Server { period, .. } = thread else {
+        return None;
+    };
+    let stated = system.io.time.as_ref()?;
+    let polled = |vm: &&VmSpec| vm.poll().is_some() && vm.first_served().is_some();
+    let often = { system.vms.iter().filter(polled) }.min_by_key(|vm| vm.poll())?;
+    let poll = often.stated_poll.as_ref().map(|poll| &poll.span);
+    let needs = Duration(needs);
+    let finding = Finding::new(
+        Code::ServicePolls,
+        "the service thread has no time to look at polled devices so often",
+    );
+    Some(
+        finding
+            .at(
+                stated.span.clone(),
+                format!("{} in each {}", Duration(budget), Duration(period)),
+            )
+            .at(
+                poll.or(often.first_served())?.clone(),
+                format!("all looks take up to {needs} of these"),
+            )
+            .help(format!(
+                "a budget well above {needs}, or a longer `poll`: a look takes up to {}",
+                Duration(LOOK)
+            )),
+    )
 }
 
 /// The finding that the service cannot be on the CPU that the description names.

@@ -106,6 +106,7 @@ struct Virtio {
     name: u16,
     ipa: Hex,
     vintid: u16,
+    poll_ns: u64,
     config: String,
 }
 
@@ -345,6 +346,7 @@ fn virtio(device: &VirtioDevice) -> Virtio {
         name: device.unit,
         ipa: Hex(device.ipa),
         vintid: device.vintid,
+        poll_ns: device.poll,
         config: config.map(|byte| format!("{byte:02x}")).collect(),
     }
 }

@@ -279,6 +279,7 @@ fn said(key: &str) -> String {
         ("ptimer", "physical timer"),
         ("interrupt_mode", "interrupts"),
         ("apart_ns", "time between two"),
+        ("poll_ns", "polled each"),
         ("el2_bytes", "memory of EL2"),
     ];
     let found = known.iter().find(|(word, _)| *word == key);

@@ -18,7 +18,11 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
         return Ok(());
     };
     for device in io.of_vm(vm) {
-        let place = format!("IPA {:#x}, INTID {}", device.ipa, device.intid);
+        let told = match device.poll {
+            Some(poll) => format!("polled each {}, no interrupt", Duration(poll)),
+            None => format!("INTID {}", device.intid),
+        };
+        let place = format!("IPA {:#x}, {told}", device.ipa);
         match &device.use_ {
             DeviceUse::Disk { name, size, .. } => {
                 writeln!(out, "  disk       {name}: {}, {place}", Size(*size))?;
@@ -134,7 +138,11 @@ pub(super) struct Device<'a> {
     name: &'a str,
     unit: u16,
     ipa: Hex,
-    vintid: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    vintid: Option<u32>,
+    /// Of one that is polled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    poll_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,7 +187,8 @@ impl<'a> Device<'a> {
             name,
             unit: device.unit,
             ipa: Hex(device.ipa),
-            vintid: device.intid,
+            vintid: device.poll.is_none().then_some(device.intid),
+            poll_ns: device.poll,
             size,
             mac,
             vlan,

@@ -205,7 +205,7 @@ function vmCard(vm, index) {
       vm.ptimer === "own" && fact("timer", "the physical timer is its own"),
       vm.time === "stops" && fact("time", "stands still while it is paused"),
       vm.virtio.map((device) => fact(device.kind, [device.name, device.kind === "disk" ? `, ${size(device.size)}` : `, ${device.mac}`,
-        device.vlan && `, VLAN ${device.vlan}`], `virtio, INTID ${device.vintid}; served by ${plan.service?.vm}`)),
+        device.vlan && `, VLAN ${device.vlan}`], `virtio, ${device.poll_ns ? `polled each ${time(device.poll_ns)}` : `INTID ${device.vintid}`}; served by ${plan.service?.vm}`)),
       fact("crash", CRASH[vm.crash.policy](vm.crash)),
       plan.vms.length > 9 && fact("keys", `Ctrl-T ${key(index)}`, "gives it the input; in the monitor without Ctrl-T"),
       vm.events !== null && fact("events", `told of crashes of others by INTID ${vm.events}`),
@@ -234,7 +234,7 @@ function interrupts() {
       rows.push({ at: irq.pintid, vm: vm.name, cells: [String(irq.pintid), vmName(vm.name), String(irq.vintid), irq.edge ? "edge" : "level", irq.device] });
     for (const device of vm.emulated)
       rows.push({ at: 1e6, vm: vm.name, cells: [none(), vmName(vm.name), String(device.vintid), "level", `emulated ${KINDS[device.kind] ?? device.kind}`] });
-    for (const device of vm.virtio)
+    for (const device of vm.virtio.filter((device) => !device.poll_ns))
       rows.push({ at: 1e6, vm: vm.name, cells: [none(), vmName(vm.name), String(device.vintid), "edge", `virtio: ${device.kind} ${device.name}`] });
     if (vm.added)
       rows.push({ at: 1e6, vm: vm.name, cells: [none(), vmName(vm.name), String(plan.service.vintid), "edge", "devices that it serves have something to do"] });
