@@ -63,7 +63,13 @@ fn offline_work(vcpu: &mut Vcpu) -> bool {
     };
     let gives_reason = vcpu.reason.is_some();
     match vm.life.work(vcpu.number, gives_reason, vcpu.reported) {
-        Work::Nothing => return false,
+        Work::Nothing => {
+            // One that has stopped holds no device, and serves none. Only this thread prepares it, so that nobody does meanwhile.
+            if IO && vcpu.number == 0 && vm.life.power.phase() == Phase::Down {
+                virtio::has_let_go(index);
+            }
+            return false;
+        }
         Work::Report => lifecycle::report(vcpu, index),
         // Service threads tell when they have let go of its memory.
         Work::Prepare if IO && !virtio::has_let_go(index) => return false,

@@ -18,7 +18,7 @@ use bulkhead_core::vgic;
 
 use crate::hw::{memory, sysreg as reg, timer, upcall};
 use crate::plan::{self, plan};
-use crate::profile::SHARED;
+use crate::profile::{IO, SHARED};
 use crate::vcpu::Vcpu;
 use crate::vm::{self, Vm};
 use crate::{deadlines, mailbox, orders, sched, timed};
@@ -211,6 +211,11 @@ pub fn said(vcpu: &mut Vcpu) -> bool {
             }
             false
         }
-        Printed::Down => vcpu.vm.is_some_and(vm::one_less),
+        Printed::Down => {
+            if let Some(boot) = vcpu.vm.filter(|_| IO).and_then(|vm| plan::id_of(vm, 0)) {
+                mailbox::send(boot, mailbox::POWER);
+            }
+            vcpu.vm.is_some_and(vm::one_less)
+        }
     }
 }

@@ -8,6 +8,7 @@ use bulkhead_abi::plan::{
 use bulkhead_core::cpu::power::Phase;
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::virtio::backend_ring::Slot;
+use bulkhead_core::virtio::config::Config;
 use bulkhead_core::virtio::console::Console;
 use bulkhead_core::virtio::device::{Device, Kind, Outcome, Store};
 use bulkhead_core::virtio::interrupt;
@@ -30,6 +31,9 @@ const _: () = assert!(size_of::<Service>() as u64 <= pages::THREAD_PAGES * 4096)
 const _: () = assert!(size_of::<Entry>() as u64 <= pages::DEVICE_PAGES * 4096);
 const _: () = assert!(size_of::<Slot>() as u64 == pages::SLOT_BYTES);
 
+/// What a change of a config takes of a slice, in descriptors: some 500 instructions.
+const CONFIG_COST: u32 = 2;
+
 /// The state of a service thread.
 #[derive(Debug)]
 struct Service {
@@ -45,6 +49,7 @@ struct Service {
 #[derive(Debug)]
 struct Entry {
     device: Device<'static>,
+    config: Config,
     /// The device in its place that EL2 serves itself.
     console: Option<Console>,
     row: &'static VirtioDevice,
@@ -213,6 +218,7 @@ impl Entry {
         };
         arena.make(pages::DEVICE_PAGES, || Self {
             device: Device::new(kind, window, core::iter::empty()),
+            config: Config::new(),
             console: (backend.vm == NONE).then(Console::new),
             row,
             index,
@@ -261,6 +267,7 @@ impl Entry {
             Served::Leaves => self.device.end_session(),
             Served::Gone | Served::Up => {}
         }
+        self.follow_config(budget);
         let space = VmSpace::of(self.regions, addresses);
         let releases = requests.asked();
         let started = requests.take_start();
@@ -311,6 +318,17 @@ impl Entry {
         more | requests.any() | self.untold | self.failed | self.unshown
     }
 
+    /// Shows the guest what the backend says of the device, or without one the plan. A backend that changes that all the time has less of
+    /// each slice.
+    fn follow_config(&mut self, budget: &mut Budget) {
+        let is_up = virtio::shared(self.index).served() == Served::Up;
+        let (window, page) = (is_up.then_some(self.window), virtio::page(self.index));
+        let config = &self.row.config;
+        if self.config.follow(&Mapped, window, config, &page) {
+            budget.descriptors = budget.descriptors.saturating_sub(CONFIG_COST);
+        }
+    }
+
     /// Notes what a slice has brought about for the guest and the backend.
     fn tell(&mut self, outcome: Outcome) {
         let shared = virtio::shared(self.index);
@@ -330,6 +348,9 @@ impl Entry {
                 self.failed = false;
                 self.unshown |= tells && shared.status.set(interrupt::CONFIG);
             }
+        }
+        if self.config.tells(self.device.is_driven()) {
+            self.unshown |= shared.status.set(interrupt::CONFIG);
         }
         if self.unshown && shared.status.publish(&page) {
             self.unshown = false;

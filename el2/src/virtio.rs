@@ -81,6 +81,10 @@ impl Page for RegisterPage {
     fn set(&self, offset: u64, value: u32) {
         self.0.write(offset, value);
     }
+
+    fn get(&self, offset: u64) -> u32 {
+        self.0.read(offset)
+    }
 }
 
 impl Copied for RegisterPage {
@@ -329,6 +333,8 @@ pub fn prepare(vm: usize) {
             transport.show(&offer, &page(device));
         });
         shared.let_go.store(0, Ordering::Relaxed);
+        // Its backend may have given a config before there was a page for it.
+        wake(device, row);
     }
     for (device, row) in served_by(vm) {
         shared(device)

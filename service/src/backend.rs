@@ -183,8 +183,9 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
         if let Err(why) = role {
             // The page has been read: it can be written.
             let _ = session.refuse(&memory, why);
-            self.rings |= bit(index);
         }
+        // Of the refusal, or of the config.
+        self.rings |= bit(index);
         let device = Device {
             memory,
             session,

@@ -127,6 +127,11 @@ impl<'a> Device<'a> {
         self.session.is_live()
     }
 
+    /// Whether the driver drives it, and has not broken a rule since.
+    pub const fn is_driven(&self) -> bool {
+        self.driven
+    }
+
     /// The backend's VM has ended, or will: the session is to be ended. Its memory must stay until [`Self::has_let_go`].
     pub fn end_session(&mut self) {
         self.ending |= self.session.is_live();

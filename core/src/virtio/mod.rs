@@ -3,7 +3,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`transport`] | the registers that the guest's driver sees (VIRTIO 1.2, 4.2), [`interrupt`] its interrupt status |
+//! | [`transport`] | the registers that the guest's driver sees (VIRTIO 1.2, 4.2), [`config`] its config, [`interrupt`] its interrupt status |
 //! | [`queue`] | a shadow virtqueue: [`guest_ring`] on one side, [`backend_ring`] on the other, in slices |
 //! | [`session`] | the handshake with the backend |
 //! | [`device`] | all of it, as the service thread has it; [`requests`] what vCPUs ask of it |
@@ -13,6 +13,7 @@
 //! | [`memory`] | how memory of VMs is reached |
 
 pub mod backend_ring;
+pub mod config;
 pub mod console;
 pub mod device;
 pub mod guest_ring;

@@ -1,6 +1,8 @@
 //! The registers of a virtio-mmio device, version 2 (VIRTIO 1.2, 4.2.2), of any type. The guest reads them in a page that EL2 keeps true; its writes
 //! come here.
 
+use core::sync::atomic::{Ordering, fence};
+
 use bulkhead_abi::device::{MAX_CONFIG, MAX_QUEUES};
 
 use super::guest_ring::{Features, Setup};
@@ -103,6 +105,9 @@ pub struct Offer<'a> {
 pub trait Page {
     /// Writes a register.
     fn set(&self, offset: u64, value: u32);
+
+    /// Reads one: only EL2 writes them.
+    fn get(&self, offset: u64) -> u32;
 }
 
 /// What follows from a write.
@@ -139,7 +144,6 @@ pub struct Transport {
     taken: u64,
     selected: u32,
     status: u32,
-    generation: u32,
     queues: [QueueRegisters; MAX_QUEUES],
 }
 
@@ -149,9 +153,12 @@ impl Transport {
         Self::default()
     }
 
-    /// Writes all registers to the page.
+    /// Writes all registers to the page. Once they are there the config is the service thread's
+    /// ([`Config`](super::config::Config)), whatever becomes of the VM.
     pub fn show(&self, offer: &Offer, page: &impl Page) {
-        page.set(register::MAGIC_VALUE, MAGIC);
+        if page.get(register::MAGIC_VALUE) == 0 {
+            show_config(words_of(offer.config), page);
+        }
         page.set(register::VERSION, 2);
         page.set(register::DEVICE_ID, offer.device);
         page.set(register::VENDOR_ID, VENDOR);
@@ -160,10 +167,10 @@ impl Transport {
             page.set(register::SHM_LEN.wrapping_add(half), u32::MAX);
             page.set(register::SHM_BASE.wrapping_add(half), u32::MAX);
         }
-        show_config(offer.config, page);
         self.show_selected(offer, page);
         self.show_status(page);
-        page.set(register::CONFIG_GENERATION, self.generation);
+        fence(Ordering::Release);
+        page.set(register::MAGIC_VALUE, MAGIC);
     }
 
     fn show_selected(&self, offer: &Offer, page: &impl Page) {
@@ -345,10 +352,7 @@ impl Transport {
 
     /// Completes a reset. InterruptStatus is cleared by the caller.
     pub fn reset(&mut self, offer: &Offer, page: &impl Page) {
-        *self = Self {
-            generation: self.generation,
-            ..Self::default()
-        };
+        *self = Self::default();
         self.show_selected(offer, page);
         self.show_status(page);
     }
@@ -368,30 +372,25 @@ impl Transport {
         self.show_status(page);
         tells
     }
-
-    /// Shows another config. A driver that reads while it changes finds another generation, or is told by the interrupt that follows.
-    pub fn change_config(&mut self, config: &[u8], page: &impl Page) {
-        for when in 0..2 {
-            self.generation = self.generation.wrapping_add(1);
-            page.set(register::CONFIG_GENERATION, self.generation);
-            core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-            if when == 0 {
-                show_config(config, page);
-                core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-            }
-        }
-    }
 }
 
-fn show_config(config: &[u8], page: &impl Page) {
-    let words = config.get(..MAX_CONFIG).unwrap_or(config).chunks(4);
-    let mut offset = register::CONFIG;
-    for part in words {
+/// The words of a config, with zeros behind the last byte.
+pub(super) fn words_of(config: &[u8]) -> impl Iterator<Item = u32> {
+    let parts = config.get(..MAX_CONFIG).unwrap_or(config).chunks(4);
+    parts.map(|part| {
         let mut word = [0; 4];
         for (byte, from) in word.iter_mut().zip(part) {
             *byte = *from;
         }
-        page.set(offset, u32::from_le_bytes(word));
+        u32::from_le_bytes(word)
+    })
+}
+
+/// Writes a config to the page.
+pub(super) fn show_config(words: impl Iterator<Item = u32>, page: &impl Page) {
+    let mut offset = register::CONFIG;
+    for word in words {
+        page.set(offset, word);
         offset = offset.wrapping_add(4);
     }
 }

@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 
 use bulkhead_abi::device::{device_page, ring};
+use bulkhead_abi::plan::PLAN_CONFIG;
 use bulkhead_core::virtio::backend_ring::{Layout, Slot};
+use bulkhead_core::virtio::config::Config;
 use bulkhead_core::virtio::device::{Device, Kind, Planned, Store};
 use bulkhead_core::virtio::memory::{Access, At, Memory, Space};
 use bulkhead_core::virtio::queue::{Budget, Policy};
@@ -79,6 +81,19 @@ fn seeds() -> Vec<Vec<u8>> {
             [0, 0, 0, 0],
             [2, 0x40, 9, 3],
             [7, 0, 0, 1],
+            [8, 0, 0, 0],
+            [5, 0, 0, 0],
+        ]
+        .concat(),
+        // A config, the same being changed, another one, and that of the plan.
+        [
+            [7, 0x40, 0, 9],
+            [7, 2, 0, 2],
+            [5, 0, 0, 0],
+            [7, 2, 0, 3],
+            [5, 0, 0, 0],
+            [7, 2, 0, 4],
+            [5, 0, 0, 0],
             [8, 0, 0, 0],
             [5, 0, 0, 0],
         ]
@@ -161,6 +176,11 @@ impl Page for Unread {
     fn set(&self, offset: u64, _: u32) {
         assert!(offset.is_multiple_of(4) && offset < 0x200);
     }
+
+    /// All of them are there.
+    fn get(&self, _: u64) -> u32 {
+        1
+    }
 }
 
 fn layout() -> Layout {
@@ -177,6 +197,7 @@ fn layout() -> Layout {
 struct World<'a> {
     bytes: Bytes,
     device: Device<'a>,
+    config: Config,
     requests: Requests,
     transport: Transport,
 }
@@ -224,6 +245,7 @@ impl World<'_> {
     /// A slice, and what the shell does about it.
     fn slice(&mut self) -> bool {
         let mut more = false;
+        self.follow(Some(At::new(WINDOW)));
         if self.requests.take_start() {
             let started =
                 self.device
@@ -241,6 +263,15 @@ impl World<'_> {
             self.transport.fail(&Unread);
         }
         more | outcome.more
+    }
+
+    /// A change is told once, and a config that stays is not taken over again.
+    fn follow(&mut self, window: Option<At>) {
+        let plan = [0; PLAN_CONFIG];
+        let mut changes = || self.config.follow(&self.bytes, window, &plan, &Unread);
+        let changed = changes();
+        assert!(!changes());
+        assert!(self.config.tells(true) >= changed && !self.config.tells(true));
     }
 
     fn settle(&mut self) {
@@ -325,6 +356,7 @@ fn run(bytes: &[u8]) {
     let mut world = World {
         bytes: Bytes(RefCell::new(vec![0; (WINDOW + WINDOW_BYTES) as usize])),
         device: Device::new(kind, At::new(WINDOW), queues),
+        config: Config::new(),
         requests: Requests::new(),
         transport: Transport::new(),
     };
@@ -369,7 +401,10 @@ fn run(bytes: &[u8]) {
             7 => world
                 .bytes
                 .put(WINDOW + 0x800 + 4 * u64::from(one), 4, wide),
-            _ => world.device.end_session(),
+            _ => {
+                world.device.end_session();
+                world.follow(None);
+            }
         }
     }
     world.settle();

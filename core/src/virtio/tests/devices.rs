@@ -31,6 +31,10 @@ pub struct Unread;
 
 impl Page for Unread {
     fn set(&self, _: u64, _: u32) {}
+
+    fn get(&self, _: u64) -> u32 {
+        0
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Shadow virtqueues against a driver and a backend that keep to the rules ([`good`]), and against such that do not
 //! ([`hostile`]); whole devices with all that may end a session ([`devices`]).
 
+mod config;
 mod console;
 mod devices;
 mod good;

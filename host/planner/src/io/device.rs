@@ -15,8 +15,8 @@ const TRANSPORT: u64 = VERSION_1 | EVENT_IDX | INDIRECT_DESC | RING_RESET;
 const NETWORK: u16 = 1;
 const BLOCK: u16 = 2;
 
-/// Features of a network card (VIRTIO 1.2, 5.1.3): MTU, MAC.
-const CARD: u64 = 1 << 3 | 1 << 5;
+/// Features of a network card (VIRTIO 1.2, 5.1.3): MTU, MAC, STATUS.
+const CARD: u64 = 1 << 3 | 1 << 5 | 1 << 16;
 /// Most bytes behind the Ethernet header of a frame.
 const MTU: u16 = 1500;
 /// Bytes of a slot for frames.
@@ -138,7 +138,7 @@ impl DeviceUse {
     pub fn config(&self) -> Vec<u8> {
         match self {
             Self::Card { mac, .. } => {
-                // Its status: the link is down. Its pairs of queues: one.
+                // Its status: the link is down until its backend is there. Its pairs of queues: one.
                 let words = [0, 1, MTU].map(u16::to_le_bytes).concat();
                 [mac.0.as_slice(), &words].concat()
             }
