@@ -15,18 +15,21 @@ pub enum DebianPayload {
     Kernel612Rt,
     /// An initramfs of Debian's busybox, rt-tests and stress-ng, with this project's `/init`.
     Initramfs,
+    /// An archive to go behind the initramfs: Debian's fio and iperf3 with their libraries.
+    IoTools,
     /// Debian's U-Boot for QEMU's `virt`: loads the image as boards do, and runs as a guest.
     UBoot,
 }
 
 impl DebianPayload {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Kernel,
         Self::KernelRt,
         Self::Kernel612,
         Self::Kernel612Rt,
         Self::Initramfs,
+        Self::IoTools,
         Self::UBoot,
     ];
     /// Payloads that the example systems need.
@@ -40,6 +43,7 @@ impl DebianPayload {
             Self::Kernel612 => "kernel-6.12",
             Self::Kernel612Rt => "kernel-6.12-rt",
             Self::Initramfs => "initramfs",
+            Self::IoTools => "io-tools",
             Self::UBoot => "u-boot",
         }
     }

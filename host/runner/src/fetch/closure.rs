@@ -1,4 +1,4 @@
-//! Packages that the programs of the initramfs need: those that provide the shared libraries that
+//! Packages that the programs of an initramfs need: those that provide the shared libraries that
 //! the programs and their libraries name (ELF `DT_NEEDED`), and no others. Debian's own dependencies
 //! would bring a graphics stack along with stress-ng.
 
@@ -14,20 +14,28 @@ use super::archive::{Archive, Suite, need, unpacked};
 use super::cache::{Cache, Unpacked};
 use super::deb::Package;
 
-/// The programs of the initramfs: package and path in it.
-pub const PROGRAMS: [(&str, &str); 4] = [
+/// A program: its package and its path there.
+pub type Program = (&'static str, &'static str);
+
+/// The programs of the initramfs.
+pub const PROGRAMS: [Program; 4] = [
     ("busybox-static", "bin/busybox"),
     ("rt-tests", "usr/bin/cyclictest"),
     ("rt-tests", "usr/bin/hackbench"),
     ("stress-ng", "usr/bin/stress-ng"),
 ];
 
-/// Folders of a package in which its shared libraries lie.
-const LIBRARIES: [&str; 4] = [
+/// The programs that load and check disks and networks.
+pub const IO_TOOLS: [Program; 2] = [("fio", "usr/bin/fio"), ("iperf3", "usr/bin/iperf3")];
+
+/// Folders of a package in which its shared libraries lie: those of the dynamic linker, and one that libraries of their package name
+/// (`DT_RUNPATH`).
+const LIBRARIES: [&str; 5] = [
     "lib/aarch64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
     "lib",
     "usr/lib",
+    "usr/lib/aarch64-linux-gnu/ceph",
 ];
 
 /// Files that programs need at run time, found in unpacked packages.
@@ -41,10 +49,14 @@ pub struct Closure {
     lacking: BTreeMap<String, String>,
 }
 
-/// Gets the packages of [`PROGRAMS`] and of every library that they need.
-pub fn gather(cache: &Cache, archive: &mut dyn Archive) -> Result<Vec<Unpacked>, Failure> {
+/// Gets the packages of programs and of every library that they need.
+pub fn gather(
+    cache: &Cache,
+    archive: &mut dyn Archive,
+    programs: &[Program],
+) -> Result<Vec<Unpacked>, Failure> {
     let mut have: BTreeMap<String, Unpacked> = BTreeMap::new();
-    let mut wanted: BTreeSet<String> = PROGRAMS.iter().map(|(p, _)| (*p).to_owned()).collect();
+    let mut wanted: BTreeSet<String> = programs.iter().map(|(p, _)| (*p).to_owned()).collect();
     loop {
         let new: Vec<_> = wanted.iter().filter(|n| !have.contains_key(*n)).collect();
         let mut packages: Vec<Package> = Vec::new();
@@ -52,14 +64,14 @@ pub fn gather(cache: &Cache, archive: &mut dyn Archive) -> Result<Vec<Unpacked>,
             // A dependency that the archive lacks is virtual; a library that stays missing ends the work below.
             match archive.find(name, Suite::Stable)? {
                 Some(package) => packages.push(package),
-                None if PROGRAMS.iter().any(|(p, _)| p == *name) => {
+                None if programs.iter().any(|(p, _)| p == *name) => {
                     packages.push(need(archive, name, Suite::Stable)?);
                 }
                 None => {}
             }
         }
         if packages.is_empty() && !have.is_empty() {
-            let lacking = Closure::of(have.values())?.lacking;
+            let lacking = Closure::of(have.values(), programs)?.lacking;
             let why: Vec<_> = lacking
                 .iter()
                 .map(|(p, l)| format!("{p} needs {l}"))
@@ -73,7 +85,7 @@ pub fn gather(cache: &Cache, archive: &mut dyn Archive) -> Result<Vec<Unpacked>,
         for package in unpacked(cache, archive, packages, &[])? {
             have.insert(package.package.name.clone(), package);
         }
-        let closure = Closure::of(have.values())?;
+        let closure = Closure::of(have.values(), programs)?;
         if closure.lacking.is_empty() {
             have.retain(|name, _| closure.used.contains(name));
             return Ok(have.into_values().collect());
@@ -84,12 +96,15 @@ pub fn gather(cache: &Cache, archive: &mut dyn Archive) -> Result<Vec<Unpacked>,
 }
 
 impl Closure {
-    /// Follows the names of libraries from [`PROGRAMS`] through `packages`.
-    pub fn of<'a>(packages: impl Iterator<Item = &'a Unpacked> + Clone) -> Result<Self, Failure> {
+    /// Follows the names of libraries from `programs` through `packages`.
+    pub fn of<'a>(
+        packages: impl Iterator<Item = &'a Unpacked> + Clone,
+        programs: &[Program],
+    ) -> Result<Self, Failure> {
         let mut closure = Self::default();
         let mut queue: Vec<(&Unpacked, PathBuf)> = Vec::new();
-        for (name, path) in PROGRAMS {
-            if let Some(owner) = packages.clone().find(|p| p.package.name == name) {
+        for (name, path) in programs {
+            if let Some(owner) = packages.clone().find(|p| p.package.name == *name) {
                 queue.push((owner, owner.folder.join(path)));
             }
         }

@@ -1,4 +1,5 @@
-//! The initramfs of the Linux guests: Debian's programs and modules, this project's `/init`.
+//! The initramfs of the Linux guests: Debian's programs and modules, this project's `/init`; and an archive of further programs
+//! that a description may put behind it.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +12,7 @@ use bulkhead_model::failure::Failure;
 use bulkhead_planner::cpio::{Entry, Tree};
 
 use super::cache::{Cache, Unpacked};
-use super::closure::{Closure, PROGRAMS};
+use super::closure::{Closure, IO_TOOLS, PROGRAMS, Program};
 use super::modules;
 use crate::progress::Step;
 
@@ -59,19 +60,43 @@ const NEEDED: [&str; 21] = [
     "dd",
 ];
 
-/// Makes the archive from unpacked packages, unless the cache has it; gives its path.
+/// Makes the initramfs from unpacked packages, unless the cache has it; gives its path.
 pub fn make(cache: &Cache, kernel: &[Unpacked], packages: &[Unpacked]) -> Result<PathBuf, Failure> {
-    let mut key = Sha256::new();
-    key.update(FORMAT.to_le_bytes());
-    for unpacked in kernel.iter().chain(packages) {
-        key.update(unpacked.package.stem());
-        key.update([0]);
-    }
+    let mut key = key_of(kernel.iter().chain(packages));
     for (path, data) in SCRIPTS {
         key.update(path);
         key.update(data.len().to_le_bytes());
         key.update(data);
     }
+    pack(cache, key, || tree(kernel, packages))
+}
+
+/// Makes the archive of [`IO_TOOLS`], likewise.
+pub fn make_io_tools(cache: &Cache, packages: &[Unpacked]) -> Result<PathBuf, Failure> {
+    pack(cache, key_of(packages.iter()), || {
+        let mut tree = Tree::default();
+        add_programs(&mut tree, packages, &IO_TOOLS)?;
+        Ok(tree)
+    })
+}
+
+/// What an archive of these packages depends on.
+fn key_of<'a>(packages: impl Iterator<Item = &'a Unpacked>) -> Sha256 {
+    let mut key = Sha256::new();
+    key.update(FORMAT.to_le_bytes());
+    for unpacked in packages {
+        key.update(unpacked.package.stem());
+        key.update([0]);
+    }
+    key
+}
+
+/// Packs an archive, unless the cache has one with this key.
+fn pack(
+    cache: &Cache,
+    key: Sha256,
+    tree: impl FnOnce() -> Result<Tree, Failure>,
+) -> Result<PathBuf, Failure> {
     let key: String = key
         .finalize()
         .iter()
@@ -84,7 +109,7 @@ pub fn make(cache: &Cache, kernel: &[Unpacked], packages: &[Unpacked]) -> Result
         return Ok(path);
     }
     let step = Step::start("packing the initramfs");
-    let archive = tree(kernel, packages)?.to_bytes();
+    let archive = tree()?.to_bytes();
     // No time and no name in the header: the same archive gives the same bytes.
     let mut packed = GzBuilder::new().write(Vec::new(), Compression::best());
     let packed = packed.write_all(&archive).and_then(|()| packed.finish());
@@ -93,7 +118,7 @@ pub fn make(cache: &Cache, kernel: &[Unpacked], packages: &[Unpacked]) -> Result
     cache.write(&name, &packed)
 }
 
-/// Returns everything in the archive.
+/// Returns everything in the initramfs.
 fn tree(kernel: &[Unpacked], packages: &[Unpacked]) -> Result<Tree, Failure> {
     let mut tree = Tree::default();
     for folder in ["dev", "proc", "sys", "tmp", "run", "root", "etc"] {
@@ -104,18 +129,31 @@ fn tree(kernel: &[Unpacked], packages: &[Unpacked]) -> Result<Tree, Failure> {
     for (path, data) in SCRIPTS {
         tree.add(path, Entry::File(0o755, data.to_vec()));
     }
-    for (package, path) in PROGRAMS {
-        let Some(unpacked) = packages.iter().find(|p| p.package.name == package) else {
+    add_programs(&mut tree, packages, &PROGRAMS)?;
+    for unpacked in kernel {
+        modules::add(&mut tree, &unpacked.folder)?;
+    }
+    Ok(tree)
+}
+
+/// Adds programs and their libraries.
+fn add_programs(
+    tree: &mut Tree,
+    packages: &[Unpacked],
+    programs: &[Program],
+) -> Result<(), Failure> {
+    for (package, path) in programs {
+        let Some(unpacked) = packages.iter().find(|p| p.package.name == *package) else {
             continue;
         };
         let data = read(&unpacked.folder.join(path))?;
         let name = path.rsplit('/').next().unwrap_or(path);
         if name == "busybox" {
-            links(&mut tree, &data)?;
+            links(tree, &data)?;
         }
         tree.add(&format!("bin/{name}"), Entry::File(0o755, data));
     }
-    for (name, path) in Closure::of(packages.iter())?.libraries {
+    for (name, path) in Closure::of(packages.iter(), programs)?.libraries {
         // The dynamic linker is named by its full path in every program.
         let at = if name.starts_with("ld-linux-") {
             "lib"
@@ -124,10 +162,7 @@ fn tree(kernel: &[Unpacked], packages: &[Unpacked]) -> Result<Tree, Failure> {
         };
         tree.add(&format!("{at}/{name}"), Entry::File(0o755, read(&path)?));
     }
-    for unpacked in kernel {
-        modules::add(&mut tree, &unpacked.folder)?;
-    }
-    Ok(tree)
+    Ok(())
 }
 
 /// Adds a link for each applet. The names stand in the program, sorted, each ended by a NUL, the first

@@ -44,7 +44,9 @@ impl Kernel {
             DebianPayload::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
             DebianPayload::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
             DebianPayload::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
-            DebianPayload::Initramfs | DebianPayload::UBoot => return None,
+            DebianPayload::Initramfs | DebianPayload::IoTools | DebianPayload::UBoot => {
+                return None;
+            }
         };
         Some(Self {
             meta,
@@ -95,6 +97,7 @@ pub fn cached(cache: &Cache, payload: DebianPayload) -> Result<Option<PathBuf>, 
     };
     let file = match payload {
         DebianPayload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
+        DebianPayload::IoTools => initramfs::make_io_tools(cache, &packages)?,
         DebianPayload::UBoot => uboot_image(&packages)?,
         _ => kernel_image(&packages)?,
     };
@@ -131,12 +134,15 @@ pub fn choose(
             let image = format!("./{UBOOT_IMAGE}");
             unpacked(cache, archive, vec![package], &[&image])?
         }
+        None if payload == DebianPayload::IoTools => {
+            closure::gather(cache, archive, &closure::IO_TOOLS)?
+        }
         None => {
             // Its modules belong to the kernel.
             if kernel_with_modules(cache)?.is_none() {
                 choose(cache, DebianPayload::Kernel, archive)?;
             }
-            closure::gather(cache, archive)?
+            closure::gather(cache, archive, &closure::PROGRAMS)?
         }
     };
     cache.choose(payload, &packages)
