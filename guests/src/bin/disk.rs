@@ -4,6 +4,9 @@
 //! which each word names its sector and the round, and reads them with runs of another length in another order. Up to
 //! `depth=` requests are in flight; it sleeps until the device's interrupt. Between rounds it takes the device from under
 //! requests and starts it anew. `sectors=` is how many it should have. A read-only disk has to stay as it is.
+//!
+//! It says how long it had to wait for an answer at most while it read, and how many requests had none then. In the first `stops=` rounds, in
+//! which somebody takes away what serves the disk, `waiting=` of them should have waited, for `us=` at least.
 #![no_std]
 #![no_main]
 
@@ -68,6 +71,12 @@ fn main(board: &'static Board) {
         interrupts: 0,
         lost: 0,
         foreign: 0,
+        longest: Wait::default(),
+        stops: Stops {
+            rounds: argument("stops", 0),
+            waiting: argument("waiting", 1),
+            us: argument("us", 0),
+        },
     };
     user.name();
     let used = if user.disk.is_read_only() {
@@ -161,6 +170,24 @@ struct User {
     /// Requests that were finished without an interrupt.
     lost: u64,
     foreign: u64,
+    /// The longest wait of a pass.
+    longest: Wait,
+    stops: Stops,
+}
+
+/// A wait for an answer: its ticks, and the requests that were under way all the time.
+#[derive(Clone, Copy, Default)]
+struct Wait {
+    ticks: u64,
+    requests: usize,
+}
+
+/// Rounds in which nobody serves the disk for a while, and what has to be seen of that.
+#[derive(Clone, Copy)]
+struct Stops {
+    rounds: u64,
+    waiting: u64,
+    us: u64,
 }
 
 impl User {
@@ -180,6 +207,7 @@ impl User {
             self.pass(round, true);
             check::report(format_args!("round {round}: flush"), self.disk.flush());
             self.pass(round, false);
+            self.say_longest(round);
             self.outside(round);
             self = self.again()?;
             println!("disk: round {round} of {rounds}");
@@ -187,6 +215,19 @@ impl User {
         // What is there after the last start.
         self.pass(rounds, false);
         Some(self)
+    }
+
+    fn say_longest(&self, round: u64) {
+        let us = self.longest.ticks * 1_000_000 / timer::frequency();
+        let requests = self.longest.requests as u64;
+        println!("disk: round {round}: {requests} requests have waited for {us} us");
+        if round <= self.stops.rounds {
+            check::holds(
+                format_args!("round {round}: requests under way when nobody served them"),
+                requests >= self.stops.waiting && us >= self.stops.us,
+                format_args!("{requests}, for {us} us"),
+            );
+        }
     }
 
     /// Writes or reads all sectors.
@@ -202,6 +243,7 @@ impl User {
         // The sector of each request in flight, and its sectors.
         let mut runs = [(0, 0); DEPTH];
         let (mut next, mut flying, mut wrong) = (0, 0, 0);
+        self.longest = Wait::default();
         loop {
             while flying < self.depth
                 && let Some((sector, sectors)) = pass.run(next)
@@ -223,8 +265,16 @@ impl User {
             if flying == 0 {
                 break;
             }
+            let begin = timer::now();
             if !self.wait() {
                 return Err("no answer");
+            }
+            let ticks = timer::now() - begin;
+            if ticks > self.longest.ticks {
+                self.longest = Wait {
+                    ticks,
+                    requests: flying,
+                };
             }
             while let Some((place, result)) = self.disk.finish() {
                 result.map_err(|_| "an error")?;
