@@ -259,7 +259,7 @@ impl GuestRing {
     }
 
     /// Asks the driver to notify the device of the next chain. `true`: there is one already.
-    #[inline(always)]
+    #[inline(never)]
     pub fn ask(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
         if self.features.polled {
             return Ok(false);
@@ -308,7 +308,7 @@ impl GuestRing {
 
     /// Shows the driver the chains that were given back. `true`: it wants an interrupt for it, which the driver of a polled device
     /// never does: with a bit of InterruptStatus it would find something to acknowledge, by an exit.
-    #[inline(always)]
+    #[inline(never)]
     pub fn publish(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
         let (old, new) = (self.published, self.used_next);
         if old == new {

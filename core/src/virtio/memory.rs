@@ -98,6 +98,13 @@ impl Area {
         if offset.wrapping_add(bytes) <= self.bytes {
             return Some(self.at.plus(offset));
         }
+        self.at_behind(space, offset, bytes)
+    }
+
+    /// The same behind the first of its regions, which is rare.
+    #[cold]
+    #[inline(never)]
+    fn at_behind(&self, space: &impl Space, offset: u64, bytes: u64) -> Option<At> {
         let (at, found) = space.reach(self.ipa.wrapping_add(offset), self.access)?;
         (bytes <= found).then_some(at)
     }
