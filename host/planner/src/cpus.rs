@@ -269,7 +269,9 @@ impl Assignment<'_> {
         let console = console.map(|console| console.value as usize);
         (0..self.assignment.len())
             .filter(|&cpu| {
-                let used = !self.assignment[cpu].is_empty() || self.is_pooled(cpu);
+                let used = !self.assignment[cpu].is_empty()
+                    || self.is_pooled(cpu)
+                    || self.thread == Some(cpu);
                 cpu == 0 || used || console == Some(cpu)
             })
             .map(|cpu| PlannedCpu {

@@ -435,6 +435,24 @@ fn a_slice_is_bounded() {
     assert_eq!(world.printed, 300);
 }
 
+/// What finds no room waits, without being looked at, until there is some again.
+#[test]
+fn a_full_stream_is_waited_for() {
+    let mut world = World::new(true);
+    world.run(&Event::Send(vec![300; 3], false));
+    world.run(&Event::Send(vec![300; 3], false));
+    while world.service {
+        world.slice(whole());
+    }
+    assert_eq!(world.streams.output.free(), 0);
+    world.print(100);
+    assert!(!world.service, "that is too little");
+    world.print(500);
+    assert!(world.service);
+    world.settle();
+    assert_eq!(world.printed, 1800);
+}
+
 #[test]
 fn broken_rings_fail_the_device_and_what_was_before_is_printed() {
     let mut world = World::new(true);

@@ -24,9 +24,10 @@ const MODES: [(&str, &str, &str); 4] = [
     ("pmr-direct", GIC, "interrupts = \"gppt-pmr-direct\"\n"),
     ("revocable", "gic = 3\nfirmware = \"el3\"\n", MODE),
 ];
-/// The VM, and the start of its last line.
+/// The VM, its label, and the start of its last line: between them is what colours the label.
 const VM: &str = "loop";
-const LAST: &str = "[loop] polled: sent=";
+const LABEL: &str = "[loop]";
+const LAST: &str = "polled: sent=";
 /// Least number of periods, of 2000.
 const PERIODS: u64 = 1990;
 
@@ -93,7 +94,8 @@ fn run(name: &'static str, (gic, mode): (&str, &str), folder: &Path) -> Result<P
 
 /// Frames that the loop says it has received.
 fn frames(said: &str) -> Option<u64> {
-    let line = said.lines().find(|line| line.contains(LAST))?;
+    let of_loop = |line: &&str| line.contains(LABEL) && line.contains(LAST);
+    let line = said.lines().find(of_loop)?;
     let words = line.split_whitespace();
     { words }
         .find_map(|word| word.strip_prefix("received="))?
@@ -168,8 +170,7 @@ mod tests {
             ..of(0)
         };
         assert!(short.sound().is_err());
-        let said =
-            "[tells] polled: sent=1 received=2\n[loop] polled: sent=2001 received=1999 lost=0\n";
+        let said = "[tells] polled: sent=1 received=2\n\x1b[36m[loop]\x1b[0m polled: sent=2001 received=1999 lost=0\n";
         assert_eq!(frames(said), Some(1999));
         assert_eq!(frames("[loop] DONE"), None);
     }
