@@ -6,7 +6,7 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guests::virtio::line::{BATCH, Line};
+use bulkhead_guests::virtio::line::{BATCH, SerialConsole};
 use bulkhead_guests::{Board, check, gic, guest, println, timer, virtio};
 use virtio_drivers::transport::DeviceType;
 
@@ -18,7 +18,7 @@ const LINE: usize = 32;
 const PATIENCE: u64 = 20;
 
 struct User {
-    line: Line,
+    line: SerialConsole,
     interrupts: u64,
     /// Times that it was waited in vain.
     late: u64,
@@ -32,7 +32,7 @@ fn main(board: &'static Board) {
     gic::set_edge(device.intid, true);
     gic::enable(device.intid);
     gic::enable(timer::INTID);
-    let Some(line) = Line::new(device) else {
+    let Some(line) = SerialConsole::new(device) else {
         return println!("FAIL console: it cannot be driven");
     };
     let mut user = User {

@@ -16,7 +16,7 @@ pub const BATCH: usize = PAGE;
 type Queue = VirtQueue<Machine, ENTRIES>;
 
 /// A console.
-pub struct Line {
+pub struct SerialConsole {
     device: Device,
     transport: Registers,
     receive: Queue,
@@ -29,7 +29,7 @@ pub struct Line {
     sends: Option<(u16, usize)>,
 }
 
-impl Line {
+impl SerialConsole {
     /// Resets the device and drives it. `None` if it cannot be driven, or without memory.
     pub fn new(device: Device) -> Option<Self> {
         let page = || {

@@ -9,8 +9,6 @@ use bulkhead_profiler::{Figure, Profile};
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::Program;
 
-use super::Measurement;
-use super::budgets::Budgets;
 use super::subject::operations::FIGURES;
 
 /// Text that attributes the figure `name` to functions and lines, those with most first; the longest exit in
@@ -19,13 +17,7 @@ use super::subject::operations::FIGURES;
 /// # Errors
 ///
 /// There is no such figure in the profile, or EL2's ELF file can't be read.
-pub fn attribute(measurement: &Measurement, name: &str) -> Result<String, Failure> {
-    let (profile, el2) = (&measurement.profile, &measurement.el2);
-    let budgets = Budgets::load()?;
-    let budget = budgets.get(name);
-    if let Some((budget, share)) = budget.and_then(|budget| Some((budget, budget.share?))) {
-        return measurement.devices.attribute(budget, share);
-    }
+pub(super) fn attribute(profile: &Profile, el2: &Program, name: &str) -> Result<String, Failure> {
     match name {
         "boot_to_guest" => return Ok(boot(profile)),
         "longest_exit" => return Ok(longest(profile)),

@@ -6,7 +6,30 @@ use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
 use bulkhead_runner::profile::El2;
 
-use super::devices::{Load, Share};
+/// What else the service pCPU has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServicePcpu {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// Another VM works there.
+    Busy,
+}
+
+/// Whose instructions a figure of a device counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Share {
+    /// EL2's on the pCPU of the vCPU that does the operation.
+    Vcpu,
+    /// EL2's on all other pCPUs.
+    Service,
+    /// EL2's on all pCPUs.
+    El2,
+    /// All that pCPUs execute, VMs included.
+    Total,
+}
 
 /// All budgets, in the order in which they are shown.
 #[derive(Debug, Deserialize)]
@@ -42,7 +65,7 @@ pub struct Budget {
     pub gic: Gic,
     /// What else the service pCPU has to do while a device is measured.
     #[serde(default)]
-    pub load: Load,
+    pub load: ServicePcpu,
     /// Whose instructions count, of a figure of a device.
     pub share: Option<Share>,
     /// Whether the figure is what the guest sees, in ticks of which each is an instruction of any CPU, and not only

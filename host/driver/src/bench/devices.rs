@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use bulkhead_profiler::{self as counted, Cost, Profile};
-use serde::Deserialize;
 
 use bulkhead_model::checkout;
 use bulkhead_model::failure::Failure;
@@ -15,19 +14,27 @@ use bulkhead_runner::build::build;
 use bulkhead_runner::profile::Program;
 
 use super::attribute::by_place;
-use super::budgets::{Budget, Gic};
+use super::budgets::{Budget, Gic, ServicePcpu, Share};
 use super::figure::{Figure, Part};
 use super::subject::Subject;
 use super::subject::operations::{DEVICE_RUNS, DEVICES, Figure as Group, device_run};
 
 /// The systems: the board's GIC, whether another VM works on the service pCPU, and the description.
-const SYSTEMS: [(Gic, Load, &str); 4] = [
-    (Gic::V3, Load::Idle, "lab/systems/bench-device.toml"),
-    (Gic::V3, Load::Busy, "lab/systems/bench-device-busy.toml"),
-    (Gic::V2, Load::Idle, "lab/systems/bench-device-gicv2.toml"),
+const SYSTEMS: [(Gic, ServicePcpu, &str); 4] = [
+    (Gic::V3, ServicePcpu::Idle, "lab/systems/bench-device.toml"),
+    (
+        Gic::V3,
+        ServicePcpu::Busy,
+        "lab/systems/bench-device-busy.toml",
+    ),
     (
         Gic::V2,
-        Load::Busy,
+        ServicePcpu::Idle,
+        "lab/systems/bench-device-gicv2.toml",
+    ),
+    (
+        Gic::V2,
+        ServicePcpu::Busy,
         "lab/systems/bench-device-busy-gicv2.toml",
     ),
 ];
@@ -35,31 +42,6 @@ const SYSTEMS: [(Gic, Load, &str); 4] = [
 const GUEST: &str = "device-cost";
 /// The VM whose work is not the operation's.
 const BESIDE: &str = "beside";
-
-/// What else the service pCPU has to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Load {
-    /// Nothing.
-    #[default]
-    Idle,
-    /// Another VM works there.
-    Busy,
-}
-
-/// Whose instructions a figure of a device counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Share {
-    /// EL2's on the pCPU of the vCPU that does the operation.
-    Vcpu,
-    /// EL2's on all other pCPUs.
-    Service,
-    /// EL2's on all pCPUs.
-    El2,
-    /// All that pCPUs execute, VMs included.
-    Total,
-}
 
 /// Counts of a system.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +56,7 @@ pub struct Counts {
 #[derive(Default)]
 pub struct DeviceRuns {
     /// By the board's GIC and what else the service pCPU has to do.
-    pub counts: Vec<(Gic, Load, Counts)>,
+    pub counts: Vec<(Gic, ServicePcpu, Counts)>,
     /// EL2 of each of them.
     pub el2: Vec<Program>,
 }
@@ -149,8 +131,9 @@ impl DeviceRuns {
     fn find(&self, budget: &Budget) -> Result<(&'static Group, usize), Failure> {
         let name = budget.measured.as_deref().unwrap_or(&budget.name);
         let known = DEVICES.iter().find(|known| known.name == name);
-        let is_it =
-            |(gic, load, _): &(Gic, Load, Counts)| (*gic, *load) == (budget.gic, budget.load);
+        let is_it = |(gic, load, _): &(Gic, ServicePcpu, Counts)| {
+            (*gic, *load) == (budget.gic, budget.load)
+        };
         let place = self.counts.iter().position(is_it);
         known.zip(place).ok_or_else(|| missing(budget))
     }

@@ -16,9 +16,8 @@ mod realtime;
 mod subject;
 mod table;
 
-pub use attribute::attribute;
 pub use budgets::{Budgets, Gic};
-pub use devices::{Counts, DeviceRuns, Load, Share};
+pub use devices::{Counts, DeviceRuns};
 pub use figure::Figure;
 pub use figures::{Runs, figures};
 pub use gppt::GpptRuns;
@@ -51,6 +50,20 @@ impl Measurement {
     /// Whether every figure is at or under its ceiling.
     pub fn holds(&self) -> bool {
         self.figures.iter().all(Figure::holds)
+    }
+}
+
+/// Text that attributes the figure `name` to functions and lines, those with most first; the longest exit in the order of its path.
+///
+/// # Errors
+///
+/// There is no such figure in what was measured, or EL2's ELF file can't be read.
+pub fn attribute(measurement: &Measurement, name: &str) -> Result<String, Failure> {
+    let budgets = Budgets::load()?;
+    let budget = budgets.get(name);
+    match budget.and_then(|budget| Some((budget, budget.share?))) {
+        Some((budget, share)) => measurement.devices.attribute(budget, share),
+        None => attribute::attribute(&measurement.profile, &measurement.el2, name),
     }
 }
 
