@@ -51,7 +51,7 @@ fn main(board: &'static Board) {
     }
     gic::init();
     gic::enable(timer::INTID);
-    let mut first = |kind| {
+    let first = |kind| {
         let device = virtio::devices(board, kind).next()?;
         gic::set_edge(device.intid, true);
         gic::enable(device.intid);

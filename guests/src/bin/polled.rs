@@ -254,7 +254,7 @@ impl Store {
         let (number, bytes) = (self.begun / 2, RUN as usize * SECTOR);
         let sector = number % RUNS * RUN;
         let data = &mut self.disk.data(place)[..bytes];
-        let result = if self.begun % 2 == 0 {
+        let result = if self.begun.is_multiple_of(2) {
             fill(data, number);
             self.disk.begin_write(place, sector, RUN as usize * SECTOR)
         } else {
