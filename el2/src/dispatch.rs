@@ -181,7 +181,21 @@ pub fn data_abort(vcpu: &mut Vcpu, esr: u64) {
             return gicr_word(vcpu, esr, exit.begin, exit.pc, offset);
         }
     }
+    if IO && exit::is_refused_write(esr) {
+        return refused_write(vcpu, esr, exit.begin, exit.pc);
+    }
     other_data_abort(vcpu, esr, exit.begin, exit.pc, ipa)
+}
+
+/// Handles a write to a page that the guest may only read.
+#[inline(never)]
+fn refused_write(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64) {
+    let exit = Exit { begin, pc, esr };
+    match virtio::write(vcpu, esr, reg::far()) {
+        Done::Yes(class) => exit.next(vcpu, class),
+        Done::NotYet(class) => exit.stay_rare(vcpu, class),
+        Done::Nothing => other_data_abort(vcpu, esr, begin, pc, 0),
+    }
 }
 
 /// Handles an access to a word of the distributor off the fast path.
@@ -218,9 +232,7 @@ fn uart_access(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, offset: u64) {
 #[inline(never)]
 fn other_data_abort(vcpu: &mut Vcpu, esr: u64, begin: u64, pc: u64, ipa: u64) {
     let mut done = Done::Nothing;
-    if IO && exit::is_refused_write(esr) {
-        done = virtio::write(vcpu, esr, reg::far());
-    } else if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, ipa) {
+    if let DataAbort::Mmio(mmio) = DataAbort::decode(esr, ipa) {
         let offset = ipa.wrapping_sub(vcpu.ipas.pl011);
         if offset < pl011::SIZE {
             return uart_access(vcpu, esr, begin, pc, offset);

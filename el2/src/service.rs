@@ -90,22 +90,32 @@ impl<'a> VmSpace<'a> {
             addresses: addresses.get(first..).unwrap_or_default(),
         }
     }
+
+    /// The virtual address of an IPA, and how many bytes from there on lie behind one another; 0 if the VM may not access it so. A VM's
+    /// regions are in the order of their IPAs (invariant `table-order`), and may be many.
+    #[inline(never)]
+    fn find(&self, ipa: u64, writes: bool) -> (u64, u64) {
+        let behind = self.regions.partition_point(|region| region.ipa <= ipa);
+        let index = behind.wrapping_sub(1);
+        let (Some(region), Some(address)) = (self.regions.get(index), self.addresses.get(index))
+        else {
+            return (0, 0);
+        };
+        let offset = ipa.wrapping_sub(region.ipa);
+        let allowed = !writes || region.access & ACCESS_WRITE != 0;
+        if offset < region.size && allowed && *address != 0 {
+            let at = address.wrapping_add(offset);
+            return (at, region.size.wrapping_sub(offset));
+        }
+        (0, 0)
+    }
 }
 
 impl Space for VmSpace<'_> {
     #[inline(always)]
     fn reach(&self, ipa: u64, access: Access) -> Option<(At, u64)> {
-        for (region, address) in self.regions.iter().zip(self.addresses) {
-            let offset = ipa.wrapping_sub(region.ipa);
-            if offset < region.size {
-                let allowed = access == Access::Read || region.access & ACCESS_WRITE != 0;
-                return (*address != 0 && allowed).then(|| {
-                    let at = At::new(address.wrapping_add(offset));
-                    (at, region.size.wrapping_sub(offset))
-                });
-            }
-        }
-        None
+        let (address, bytes) = self.find(ipa, access == Access::Write);
+        (address != 0).then_some((At::new(address), bytes))
     }
 }
 
@@ -117,9 +127,13 @@ pub fn run(vcpu: &mut Vcpu, index: usize) -> ! {
         let worked = service.as_deref_mut().is_some_and(|it| it.step(index));
         if !worked && pending.sleep() {
             let look = service.as_ref().and_then(|it| it.polls.next());
-            deadlines::set(vcpu, Purpose::POLL, look);
+            if look.is_some() {
+                deadlines::set(vcpu, Purpose::POLL, look);
+            }
             sched::block(vcpu);
-            deadlines::set(vcpu, Purpose::POLL, None);
+            if look.is_some() {
+                deadlines::set(vcpu, Purpose::POLL, None);
+            }
             pending.awake();
         }
         for _ in 0..4 {

@@ -81,6 +81,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
         for (n, row) in plan.service_threads().iter().enumerate() {
             make_service_map(&mut page_pool, n, row);
         }
+        virtio::start();
     }
     prepare::scrub_shared(&mut copy_windows);
     for index in 0..plan.vms.len() {

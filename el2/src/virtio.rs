@@ -36,6 +36,8 @@ pub struct Shared {
     backend: AtomicU32,
     /// 1 if the service thread has let go of the queues at the end of a life of the guest's VM.
     let_go: AtomicU32,
+    /// The service thread (row of the plan).
+    service: AtomicU32,
 }
 
 /// What the backend's VM does with the window.
@@ -112,14 +114,23 @@ pub const fn page(device: usize) -> RegisterPage {
     RegisterPage(mmu::virtio_registers(device))
 }
 
-/// Tells the service thread of a device, which is a row of the plan, that there is something to do.
-pub fn wake(device: usize, row: &VirtioDevice) {
-    let Some(backend) = plan().backends().get(usize::from(row.backend)) else {
-        return;
-    };
-    let service = usize::from(backend.service);
+/// Tells the service thread of a device (row of the plan) that there is something to do.
+pub fn wake(device: usize) {
+    let shared = shared(device);
+    let service = shared.service.load(Ordering::Relaxed) as usize;
     if pending(service).mark(device) {
         mailbox::send(service_thread(service), mailbox::SERVICE);
+    }
+}
+
+/// Notes which service thread serves each device, when the board starts.
+pub fn start() {
+    for (device, row) in devices() {
+        if let Some(backend) = plan().backends().get(usize::from(row.backend)) {
+            shared(device)
+                .service
+                .store(backend.service.into(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -172,10 +183,10 @@ pub fn wake_console(vm: usize) -> bool {
         let backend = plan().backends().get(usize::from(row.backend));
         backend.is_some_and(|backend| backend.vm == NONE)
     };
-    let Some((device, row)) = of_vm(vm).find(|(_, row)| served_by_el2(row)) else {
+    let Some((device, _)) = of_vm(vm).find(|(_, row)| served_by_el2(row)) else {
         return false;
     };
-    wake(device, row);
+    wake(device);
     let driven = shared(device).transport.try_use(|it| it.is_driven());
     driven == Some(true)
 }
@@ -189,61 +200,62 @@ fn served_by(vm: usize) -> impl Iterator<Item = (usize, &'static VirtioDevice)> 
     devices().filter(move |(_, row)| Some(usize::from(row.backend)) == own)
 }
 
-/// Performs a write to a page that the guest may read only. HPFAR_EL2 is UNKNOWN after a permission fault (DDI 0487, D24.2.67), so the IPA
-/// is found by the guest's stage 1.
-#[inline(never)]
+/// Performs a write to a page that the guest may read only. HPFAR_EL2 is UNKNOWN after a permission fault (DDI 0487, D24.2.67), so the page
+/// is found by a translation. The registers of a device are in its own VM's stage 2 only.
+#[inline(always)]
 pub fn write(vcpu: &mut Vcpu, esr: u64, far: u64) -> Done {
-    let Some(vm) = vcpu.vm else {
-        return Done::Nothing;
-    };
-    let Some(ipa) = cpu::guest_ipa(far, cpu::came_from_el0()) else {
+    let Some(pa) = cpu::translate(far, cpu::came_from_el0()) else {
         // The guest repeats the instruction, and takes the fault itself.
         return Done::NotYet(ExitClass::Device);
     };
-    let offset = |row: &VirtioDevice| ipa.wrapping_sub(row.ipa);
-    let Some((device, row)) = of_vm(vm).find(|(_, row)| offset(row) < PAGE) else {
+    let Some((device, offset)) = mmu::virtio_device_at(pa) else {
         return Done::Nothing;
     };
-    let mmio = Mmio::at_offset(offset(row), esr);
+    let mmio = Mmio::at_offset(offset, esr);
     let value = mmio.stored(vcpu.frame.get(mmio.register())) as u32;
-    Done::of(
-        ExitClass::Device,
-        write_register(device, row, (mmio.ipa, mmio.size() as u32), value),
-    )
+    let done = match (offset, mmio.size()) {
+        (register::QUEUE_NOTIFY, 4) => {
+            // Of a queue that is not there the service thread finds nothing.
+            shared(device).requests.notify(value as u16);
+            wake(device);
+            true
+        }
+        (register::INTERRUPT_ACK, 4) => {
+            let status = &shared(device).status;
+            status.clear(value);
+            status.publish(&page(device))
+        }
+        (_, size) => write_register(device, (offset, size as u32), value),
+    };
+    Done::of(ExitClass::Device, done)
 }
 
-/// Performs a write of a register. `false`: the guest has to repeat it.
-fn write_register(device: usize, row: &VirtioDevice, place: (u64, u32), value: u32) -> bool {
+/// Performs a write of another register. `false`: the guest has to repeat it.
+#[inline(never)]
+fn write_register(device: usize, place: (u64, u32), value: u32) -> bool {
     let (offset, bytes) = place;
-    let (shared, page) = (shared(device), page(device));
-    if place == (register::QUEUE_NOTIFY, 4) {
-        // Of a queue that is not there the service thread finds nothing.
-        shared.requests.notify(value as u16);
-        wake(device, row);
+    let Some(row) = plan().virtio_devices().get(device) else {
         return true;
-    }
-    if place == (register::INTERRUPT_ACK, 4) {
-        shared.status.clear(value);
-        return shared.status.publish(&page);
-    }
+    };
+    let (shared, page) = (shared(device), page(device));
     let offered = Offered::of(device);
     let offer = offered.offer(row);
     let done = shared.transport.try_use(|transport| {
         match transport.write(&offer, &page, offset, bytes, value) {
             Effect::Start | Effect::Enable(_) => {
                 shared.requests.start();
-                wake(device, row);
+                wake(device);
             }
             Effect::Reset => {
                 if !shared.requests.release(Release::All) {
-                    wake(device, row);
+                    wake(device);
                     return false;
                 }
                 reset(transport, &offer, device);
             }
             Effect::Release(queue) => {
                 if !shared.requests.release(Release::Queue(queue)) {
-                    wake(device, row);
+                    wake(device);
                     return false;
                 }
                 transport.release(queue, &offer, &page);
@@ -286,7 +298,7 @@ pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
     let bits = value << shift;
     for (device, row) in devices() {
         if usize::from(row.backend) == backend && bits.wrapping_shr(row.index.into()) & 1 != 0 {
-            wake(device, row);
+            wake(device);
         }
     }
     true
@@ -296,24 +308,24 @@ pub fn is_bell(vcpu: &mut Vcpu, mmio: &Mmio) -> bool {
 /// Otherwise the service threads are told, and tell its boot vCPU.
 pub fn has_let_go(vm: usize) -> bool {
     let mut free = true;
-    for (device, row) in of_vm(vm) {
+    for (device, _) in of_vm(vm) {
         let shared = shared(device);
         if shared.let_go.load(Ordering::Relaxed) == 0 {
             if shared.requests.release(Release::All) {
                 shared.let_go.store(1, Ordering::Relaxed);
             } else {
-                wake(device, row);
+                wake(device);
                 free = false;
             }
         }
     }
-    for (device, row) in served_by(vm) {
+    for (device, _) in served_by(vm) {
         let shared = shared(device);
         if shared.served() != Served::Gone {
             shared
                 .backend
                 .store(Served::Leaves as u32, Ordering::Release);
-            wake(device, row);
+            wake(device);
             free = false;
         }
     }
@@ -334,12 +346,12 @@ pub fn prepare(vm: usize) {
         });
         shared.let_go.store(0, Ordering::Relaxed);
         // Its backend may have given a config before there was a page for it.
-        wake(device, row);
+        wake(device);
     }
-    for (device, row) in served_by(vm) {
+    for (device, _) in served_by(vm) {
         shared(device)
             .backend
             .store(Served::Comes as u32, Ordering::Release);
-        wake(device, row);
+        wake(device);
     }
 }

@@ -40,7 +40,7 @@ pub struct Cpu {
     /// The precomputed list register entries of hardware SPIs; 0 where there is none.
     ready: [u64; READY],
     /// A bit for each word that may have an entry in `ready`.
-    ready_words: u32,
+    pub(super) ready_words: u32,
     /// SGIs that may be in list registers, if the list registers but the timer's hold nothing else,
     /// each as it is in `sgis` and none active and pending; 0 if that is not known.
     pub(super) inside: u32,
@@ -301,13 +301,15 @@ impl Cpu {
         false
     }
 
-    /// Takes SGIs while list registers are in use, or runs [`Self::sync_lrs`].
+    /// Takes SGIs while list registers are in use, or an edge, or runs [`Self::sync_lrs`].
     #[inline(never)]
     fn on_notify_slow<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         if self.take_sgis(dist, host) {
-            Notify::NOBODY
-        } else {
-            self.sync_lrs(dist, host, 0)
+            return Notify::NOBODY;
+        }
+        match self.take_edge(dist, host) {
+            Some(changes) => self.sync_lrs(dist, host, changes),
+            None => Notify::NOBODY,
         }
     }
 

@@ -7,6 +7,7 @@ use core::sync::atomic::{
     fence,
 };
 
+use super::shared::ALL;
 use super::{
     Cpu, Distributor, Host, Maintenance, Notify, VTIMER_LR, Version, each, lr, mask, place,
 };
@@ -31,6 +32,58 @@ impl Cpu {
             }
         }
         latch.load(Acquire) & self.direct() == 0 && self.direct() != 0
+    }
+
+    /// Delivers an edge that another pCPU has made pending (a device, a doorbell), while the list registers but the timer's are empty and
+    /// nothing else is to be done. Returns what [`Cpu::sync_lrs`] is to look at instead, `None` if nothing is left to do.
+    pub(super) fn take_edge<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Option<u32> {
+        let shared = dist.vcpu_words(self.number);
+        let busy = shared.busy.load(Acquire);
+        let usable = host.usable();
+        if !busy.is_power_of_two()
+            || busy & ALL & !1 == 0
+            || busy & self.ready_words != 0
+            || !self.waiting.is_empty()
+            || !self.spilled.is_empty()
+            || shared.bank.latch.load(Acquire) & self.direct() != 0
+            || host.empty() & usable != usable
+            || shared
+                .busy
+                .compare_exchange(busy, 0, SeqCst, Relaxed)
+                .is_err()
+        {
+            return Some(0);
+        }
+        let word = busy.trailing_zeros() as usize;
+        let bank = dist.bank(self.number, word);
+        let fixed = bank.hw.load(Relaxed) | !bank.edge.load(Relaxed);
+        let mine = dist.owns(self.number, word) & bank.deliverable(dist.groups());
+        let wanted = (bank.latch.load(SeqCst) | bank.up() & fixed) & mine;
+        // What it held before has ended, because the list registers are empty.
+        let holds = shared.holds.get(word);
+        if !wanted.is_power_of_two()
+            || (wanted & fixed | holds & !wanted) != 0
+            || bank.held.fetch_or(wanted, SeqCst) & !holds & wanted != 0
+        {
+            return Some(busy);
+        }
+        // As in [`Cpu::claim`].
+        self.hold(dist, word, wanted);
+        fence(SeqCst);
+        if dist.owns(self.number, word) & bank.deliverable(dist.groups()) & wanted == 0
+            || bank.latch.fetch_and(!wanted, SeqCst) & wanted == 0
+        {
+            return Some(busy);
+        }
+        for words in [&mut self.latched, &mut self.by_register, &mut self.asked] {
+            words.remove(word, wanted);
+        }
+        let intid = (word as u32).wrapping_mul(32) | wanted.trailing_zeros();
+        self.last = intid;
+        self.inside = 0;
+        let entry = self.entry(dist, intid) | lr::PENDING;
+        host.set_lr(usable.trailing_zeros(), entry);
+        None
     }
 
     /// Delivers an SGI of this vCPU to itself. Returns `false` if nothing has been done.

@@ -2,7 +2,7 @@
 //! of its own. Bytes go between the guest's buffers and the VM's streams, in slices; a chain for which there is no room, or no input, waits where it is.
 
 use super::device::Outcome;
-use super::guest_ring::{Broken, GuestRing, Piece, Walk};
+use super::guest_ring::{Broken, GuestRing, Walk};
 use super::memory::{Access, At, Memory, Space};
 use super::queue::Budget;
 use super::requests::{Release, Requests};
@@ -21,7 +21,6 @@ const ROOM: u32 = 512;
 struct Begun {
     head: u16,
     walk: Walk,
-    piece: Option<Piece>,
     written: u32,
 }
 
@@ -229,12 +228,11 @@ impl Begun {
         memory: &impl Memory,
         space: &impl Space,
     ) -> Result<Option<&'a mut Self>, Broken> {
-        if begun.is_none() {
+        if begun.is_none() && ring.has_next(memory, space)? {
             let head = ring.take(memory, space)?;
-            *begun = head.map(|head| Self {
+            *begun = Some(Self {
                 head,
                 walk: Walk::new(ring, head),
-                piece: None,
                 written: 0,
             });
         }
@@ -248,17 +246,14 @@ impl Begun {
         (ring, memory, space): (&GuestRing, &impl Memory, &impl Space),
         budget: &mut Budget,
     ) -> Result<Look, Broken> {
-        let Some(piece) = self.piece else {
+        let (ipa, len) = self.walk.rest(access);
+        if len == 0 {
             budget.look();
-            let Some(piece) = self.walk.next(ring, memory, space)? else {
-                return Ok(Look::End);
-            };
-            let fits = piece.writable == (access == Access::Write) && piece.len != 0;
-            self.piece = fits.then_some(piece);
-            return Ok(Look::Again);
-        };
-        let (at, behind) = space.reach(piece.ipa, access).ok_or(Broken)?;
-        let most = budget.bytes.div_ceil(BYTE).min(piece.len);
+            let more = self.walk.next(ring, memory, space)?;
+            return Ok(if more { Look::Again } else { Look::End });
+        }
+        let (at, behind) = space.reach(ipa, access).ok_or(Broken)?;
+        let most = budget.bytes.div_ceil(BYTE).min(len);
         Ok(Look::Bytes(
             at,
             u32::try_from(behind).map_or(most, |behind| behind.min(most)),
@@ -268,9 +263,7 @@ impl Begun {
     /// So many bytes of the buffer are done.
     const fn done(&mut self, bytes: u32, budget: &mut Budget) {
         budget.copied(bytes.wrapping_mul(BYTE));
-        if let Some(piece) = self.piece {
-            self.piece = piece.without(bytes);
-        }
+        self.walk.copied(bytes);
     }
 }
 

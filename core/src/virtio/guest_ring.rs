@@ -47,8 +47,9 @@ pub struct GuestRing {
     table: Area,
     available: Area,
     used: Area,
-    /// Entry of the available ring that comes next.
+    /// Entry of the available ring that comes next, and the index up to which the driver has filled it, as last seen.
     next: u16,
+    filled: u16,
     /// Entry of the used ring that comes next.
     used_next: u16,
     /// The index that the driver sees in the used ring.
@@ -64,32 +65,7 @@ struct Descriptor {
     next: u16,
 }
 
-/// A buffer of a chain, or what is left of one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Where it starts.
-    pub ipa: u64,
-    /// How many bytes it has.
-    pub len: u32,
-    /// Whether the device writes to it.
-    pub writable: bool,
-}
-
-impl Piece {
-    /// What is left of it behind `bytes`.
-    pub const fn without(self, bytes: u32) -> Option<Self> {
-        if bytes >= self.len {
-            return None;
-        }
-        Some(Self {
-            ipa: self.ipa.wrapping_add(bytes as u64),
-            len: self.len.wrapping_sub(bytes),
-            writable: self.writable,
-        })
-    }
-}
-
-/// The walk along a chain of descriptors. It may be interrupted between any two of them.
+/// The walk along a chain of descriptors, with what is left of the buffer at which it is. It may be interrupted anywhere.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
     /// The table in which it is, and the number of its descriptors.
@@ -101,13 +77,17 @@ pub struct Walk {
     left: u16,
     /// The table is an indirect one.
     indirect: bool,
-    /// A writable buffer has come: no readable one may follow.
-    writable: bool,
+    /// There is no further descriptor.
     ended: bool,
+    /// The buffer is one that the device writes to: no readable one may follow.
+    writable: bool,
+    /// Where the rest of the buffer starts, and how many bytes it has.
+    ipa: u64,
+    len: u32,
 }
 
 impl Walk {
-    /// The walk along the chain that starts with the descriptor `head`.
+    /// The walk along the chain that starts with the descriptor `head`, before the first buffer.
     pub const fn new(ring: &GuestRing, head: u16) -> Self {
         Self {
             table: ring.table,
@@ -115,41 +95,70 @@ impl Walk {
             index: head,
             left: ring.size,
             indirect: false,
-            writable: false,
             ended: false,
+            writable: false,
+            ipa: 0,
+            len: 0,
         }
     }
 
-    /// Returns the next buffer, `None` behind the last.
+    /// Goes to the next buffer. `false`: it was at the last.
+    #[inline(always)]
     pub fn next(
         &mut self,
         ring: &GuestRing,
         memory: &impl Memory,
         space: &impl Space,
-    ) -> Result<Option<Piece>, Broken> {
+    ) -> Result<bool, Broken> {
         if self.ended {
-            return Ok(None);
+            return Ok(false);
         }
         debug_assert!(
             self.index < self.count,
             "checked when it became the next one"
         );
-        let mut found = descriptor(&self.table, self.index, memory, space)?;
+        let found = descriptor(&self.table, self.index, memory, space)?;
         if found.flags & INDIRECT != 0 {
-            self.enter(ring, found, space)?;
-            found = descriptor(&self.table, self.index, memory, space)?;
-            if found.flags & INDIRECT != 0 {
-                return Err(Broken);
-            }
+            self.enter(ring, found, memory, space)?;
+        } else {
+            self.took(found)?;
         }
-        self.took(found).map(Some)
+        Ok(true)
+    }
+
+    /// Whether no buffer follows.
+    #[inline(always)]
+    pub const fn is_at_last(&self) -> bool {
+        self.ended
+    }
+
+    /// What is left of the buffer for such an access: where it starts, and how many bytes it has. None, if it is for the other one.
+    #[inline(always)]
+    pub const fn rest(&self, access: Access) -> (u64, u32) {
+        let fits = self.writable == matches!(access, Access::Write);
+        (self.ipa, if fits { self.len } else { 0 })
+    }
+
+    /// Whether the device writes to the buffer.
+    #[inline(always)]
+    pub const fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Bytes of the buffer, at most those that are left, were copied.
+    #[inline(always)]
+    pub const fn copied(&mut self, bytes: u32) {
+        self.ipa = self.ipa.wrapping_add(bytes as u64);
+        self.len = self.len.wrapping_sub(bytes);
     }
 
     /// Goes on in an indirect table. It is the last descriptor of the ring's own table that names one (2.7.5.3.2).
+    #[inline(never)]
     fn enter(
         &mut self,
         ring: &GuestRing,
         found: Descriptor,
+        memory: &impl Memory,
         space: &impl Space,
     ) -> Result<(), Broken> {
         let bytes = u64::from(found.len);
@@ -162,30 +171,30 @@ impl Walk {
         self.table = Area::new(space, found.ipa, bytes, Access::Read).ok_or(Broken)?;
         (self.count, self.left, self.index) = (count as u16, count as u16, 0);
         self.indirect = true;
-        Ok(())
+        let found = descriptor(&self.table, 0, memory, space)?;
+        if found.flags & INDIRECT != 0 {
+            return Err(Broken);
+        }
+        self.took(found)
     }
 
     /// Takes a descriptor, and finds the one that follows.
     #[inline(always)]
-    fn took(&mut self, found: Descriptor) -> Result<Piece, Broken> {
+    fn took(&mut self, found: Descriptor) -> Result<(), Broken> {
         // More than the table has: a loop.
         self.left = self.left.checked_sub(1).ok_or(Broken)?;
         let writable = found.flags & WRITE != 0;
         if self.writable && !writable {
             return Err(Broken);
         }
-        self.writable = writable;
         if found.flags & NEXT == 0 {
             self.ended = true;
         } else if found.next >= self.count {
             return Err(Broken);
         }
         self.index = found.next;
-        Ok(Piece {
-            ipa: found.ipa,
-            len: found.len,
-            writable,
-        })
+        (self.ipa, self.len, self.writable) = (found.ipa, found.len, writable);
+        Ok(())
     }
 }
 
@@ -226,28 +235,31 @@ impl GuestRing {
             available: Area::new(space, setup.available, available_bytes(size), Access::Read)?,
             used: Area::new(space, setup.used, used_bytes(size), Access::Write)?,
             next: 0,
+            filled: 0,
             used_next: 0,
             published: 0,
         })
     }
 
-    /// Takes the head of the next chain that the driver has made available, if there is one.
+    /// Whether the driver has made another chain available.
     #[inline(always)]
-    pub fn take(
-        &mut self,
-        memory: &impl Memory,
-        space: &impl Space,
-    ) -> Result<Option<u16>, Broken> {
-        let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
-        let waiting = index.wrapping_sub(self.next);
-        if waiting == 0 {
-            return Ok(None);
+    pub fn has_next(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
+        if self.next != self.filled {
+            return Ok(true);
         }
-        if waiting > self.size {
+        let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
+        if index.wrapping_sub(self.next) > self.size {
             return Err(Broken);
         }
-        // The entry, and what it leads to, was written before the index.
+        self.filled = index;
+        // The entries, and what they lead to, were written before the index.
         fence(Ordering::Acquire);
+        Ok(index != self.next)
+    }
+
+    /// Takes the head of the next chain; the caller knows by [`Self::has_next`] that it is there.
+    #[inline(always)]
+    pub fn take(&mut self, memory: &impl Memory, space: &impl Space) -> Result<u16, Broken> {
         let entry = AVAILABLE_ENTRY.wrapping_mul(u64::from(self.entry(self.next)));
         let at = self.available.at(space, ENTRIES.wrapping_add(entry), 2);
         let head = memory.load16(at.ok_or(Broken)?);
@@ -255,7 +267,7 @@ impl GuestRing {
             return Err(Broken);
         }
         self.next = self.next.wrapping_add(1);
-        Ok(Some(head))
+        Ok(head)
     }
 
     /// Asks the driver to notify the device of the next chain. `true`: there is one already.

@@ -3,13 +3,13 @@
 
 use super::backend_ring::{self, BackendRing, Chain};
 use super::device::Store;
-use super::guest_ring::{self, GuestRing, Piece, Walk};
+use super::guest_ring::{self, GuestRing, Walk};
 use super::memory::{Access, Memory, Space};
 
 /// How much a call may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Descriptors that may be looked at.
+    /// Descriptors that may be looked at. A chain counts as one more.
     pub descriptors: u32,
     /// Bytes that may be copied.
     pub bytes: u32,
@@ -82,13 +82,9 @@ pub struct Policy {
 struct Forward {
     head: u16,
     walk: Walk,
-    /// What is left of the buffer that is being copied.
-    piece: Option<Piece>,
     chain: Chain,
     readable: u32,
     writable: u32,
-    /// All descriptors have been seen.
-    walked: bool,
 }
 
 /// A chain on its way back.
@@ -98,7 +94,6 @@ struct Back {
     guest: u16,
     len: u32,
     walk: Walk,
-    piece: Option<Piece>,
     /// Bytes that are still to be copied.
     left: u32,
     slot: u16,
@@ -176,6 +171,7 @@ impl<'a> Queue<'a> {
                     Step::More => {}
                     step => return Ok(step),
                 }
+                budget.look();
                 continue;
             };
             let (guest, backend) = (&self.guest, &mut self.backend);
@@ -190,26 +186,28 @@ impl<'a> Queue<'a> {
 
     /// Begins with the next chain of the guest's, if there is one and a slot for it.
     fn next_chain(&mut self, memory: &impl Memory, space: &impl Space) -> Result<Step, Broken> {
+        let again = self.again_next != self.again_end;
+        if !again && !self.guest.has_next(memory, space)? {
+            return Ok(Step::Idle);
+        }
         // Before the head is taken, so that chains on their way and those that the backend has are never more than slots.
         let Some(chain) = self.backend.begin() else {
             return Ok(Step::Full);
         };
         let head = match self.next_again() {
-            Some(head) => Ok(Some(head)),
+            Some(head) => Ok(head),
             None => self.guest.take(memory, space),
         };
-        let Ok(Some(head)) = head else {
+        let Ok(head) = head else {
             self.backend.drop(chain);
-            return head.map(|_| Step::Idle).map_err(Broken::from);
+            return Err(Broken::Guest);
         };
         self.forward = Some(Forward {
             head,
             walk: Walk::new(&self.guest, head),
-            piece: None,
             chain,
             readable: 0,
             writable: 0,
-            walked: false,
         });
         Ok(Step::More)
     }
@@ -273,7 +271,6 @@ impl<'a> Queue<'a> {
             guest: used.guest,
             len: used.len,
             walk: Walk::new(&self.guest, used.guest),
-            piece: None,
             left: if exact { used.len } else { used.writable },
             slot: used.first_writable,
             offset: 0,
@@ -373,33 +370,36 @@ impl Forward {
         space: &impl Space,
         budget: &mut Budget,
     ) -> Result<Step, Broken> {
-        while !self.walked {
+        loop {
+            let (ipa, len) = self.walk.rest(Access::Read);
+            if len == 0 {
+                if self.walk.is_at_last() {
+                    break;
+                }
+                if budget.is_spent() {
+                    return Ok(Step::More);
+                }
+                self.walk.next(guest, memory, space)?;
+                budget.look();
+                self.count(policy)?;
+                continue;
+            }
             if budget.is_spent() {
                 return Ok(Step::More);
             }
-            let Some(piece) = self.piece.take() else {
-                budget.look();
-                match self.walk.next(guest, memory, space)? {
-                    None => self.walked = true,
-                    Some(piece) => self.count(piece, policy)?,
-                }
-                continue;
-            };
             // Behind each slot that is full, or each region that ends, it goes on.
-            let (from, behind) = space.reach(piece.ipa, Access::Read).ok_or(Broken::Guest)?;
+            let (from, behind) = space.reach(ipa, Access::Read).ok_or(Broken::Guest)?;
             let Some((to, unfilled)) = backend.unfilled(&mut self.chain, memory) else {
-                self.piece = Some(piece);
                 return Ok(Step::Full);
             };
-            let bytes = piece
-                .len
+            let bytes = len
                 .min(unfilled)
                 .min(u32::try_from(behind).unwrap_or(u32::MAX))
                 .min(budget.bytes);
             memory.copy(from, to, bytes.into());
             BackendRing::fill(&mut self.chain, bytes);
             budget.copied(bytes);
-            self.piece = piece.without(bytes);
+            self.walk.copied(bytes);
         }
         let writable = self.writable;
         match backend.make_writable(&mut self.chain, writable, memory) {
@@ -408,20 +408,18 @@ impl Forward {
         }
     }
 
-    /// Counts a buffer that was found. A readable one is to be copied next.
-    fn count(&mut self, piece: Piece, policy: Policy) -> Result<(), Broken> {
-        let (all, most) = if piece.writable {
-            (&mut self.writable, policy.writable)
+    /// Counts the buffer that was found.
+    fn count(&mut self, policy: Policy) -> Result<(), Broken> {
+        let (access, all, most) = if self.walk.is_writable() {
+            (Access::Write, &mut self.writable, policy.writable)
         } else {
-            (&mut self.readable, policy.readable)
+            (Access::Read, &mut self.readable, policy.readable)
         };
-        *all = all.checked_add(piece.len).ok_or(Broken::Guest)?;
+        let (_, len) = self.walk.rest(access);
+        *all = all.checked_add(len).ok_or(Broken::Guest)?;
         // The driver was told what the largest request is, by the features and the config.
         if *all > most {
             return Err(Broken::Guest);
-        }
-        if !piece.writable && piece.len != 0 {
-            self.piece = Some(piece);
         }
         Ok(())
     }
@@ -441,21 +439,21 @@ impl Back {
             if budget.is_spent() {
                 return Ok(Step::More);
             }
-            let Some(piece) = self.piece.take() else {
+            let (ipa, len) = self.walk.rest(Access::Write);
+            if len == 0 {
                 budget.look();
                 // A chain with fewer bytes than there were when it came: the driver has changed it.
-                let found = self.walk.next(guest, memory, space)?;
-                let piece = found.ok_or(Broken::Guest)?;
-                self.piece = Some(piece).filter(|piece| piece.writable && piece.len != 0);
+                if !self.walk.next(guest, memory, space)? {
+                    return Err(Broken::Guest);
+                }
                 continue;
-            };
-            let (to, behind) = space.reach(piece.ipa, Access::Write).ok_or(Broken::Guest)?;
+            }
+            let (to, behind) = space.reach(ipa, Access::Write).ok_or(Broken::Guest)?;
             if self.offset == slot_bytes {
                 self.slot = backend.behind(self.slot);
                 self.offset = 0;
             }
-            let bytes = piece
-                .len
+            let bytes = len
                 .min(self.left)
                 .min(slot_bytes.wrapping_sub(self.offset))
                 .min(u32::try_from(behind).unwrap_or(u32::MAX))
@@ -465,7 +463,7 @@ impl Back {
             self.offset = self.offset.wrapping_add(bytes);
             self.left = self.left.wrapping_sub(bytes);
             budget.copied(bytes);
-            self.piece = piece.without(bytes);
+            self.walk.copied(bytes);
         }
         Ok(Step::Idle)
     }

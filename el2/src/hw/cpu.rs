@@ -422,6 +422,7 @@ pub fn el1_registers() -> [u64; EL1_COUNT] {
 
 /// Returns the physical address behind an address of the guest of this pCPU, if the guest, at EL0
 /// or EL1, may read there. The guest's PAR_EL1 does not change.
+#[inline]
 pub fn translate(address: u64, el0: bool) -> Option<u64> {
     let kept = read!("par_el1");
     if el0 {
@@ -443,26 +444,6 @@ pub fn translate(address: u64, el0: bool) -> Option<u64> {
 /// Whether the guest of this pCPU was at EL0 when it came to EL2.
 pub fn came_from_el0() -> bool {
     read!("spsr_el2") & 15 == 0
-}
-
-/// Returns the IPA behind an address of the guest of this pCPU, by its stage 1, as the guest at EL0 or EL1 reaches it; `None` if the guest
-/// has changed the translation meanwhile. The guest's PAR_EL1 does not change.
-pub fn guest_ipa(address: u64, el0: bool) -> Option<u64> {
-    let kept = read!("par_el1");
-    if el0 {
-        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is restored below.
-        unsafe {
-            core::arch::asm!("at s1e0r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
-        }
-    } else {
-        // SAFETY: [R-SYSREG] a translation changes PAR_EL1 only, which is restored below.
-        unsafe {
-            core::arch::asm!("at s1e1r, {}", "isb", in(reg) address, options(nostack, preserves_flags));
-        }
-    }
-    let found = read!("par_el1");
-    write!("par_el1", kept);
-    (found & 1 == 0).then_some(found & 0xf_ffff_ffff_f000 | address & 0xfff)
 }
 
 /// Reads the ID registers that say what this CPU needs against speculation attacks.

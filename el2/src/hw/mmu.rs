@@ -1,6 +1,8 @@
 //! EL2's own translation: the private maps of the pCPUs, and copy windows on memory that EL2 does
 //! not map permanently (DDI 0487, D8.3).
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES};
 
 use super::bytes;
@@ -202,12 +204,27 @@ pub fn share_virtio_pages(device: usize, pa: u64) {
     share(first, pa, VIRTIO_PAGES as usize, PAGE_RW);
     let registers = VIRTIO_REGISTERS_PAGE as usize;
     let pa = pa.wrapping_add((registers as u64).wrapping_mul(PAGE));
+    if device == 0 {
+        VIRTIO_REGISTERS.store(pa, Ordering::Relaxed);
+    }
     share(
         first.wrapping_add(registers),
         pa,
         1,
         PAGE_RW | NON_CACHEABLE_INDEX,
     );
+}
+
+/// Physical address of the registers of the first virtio device. Those of the others follow at equal distances.
+static VIRTIO_REGISTERS: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the virtio device whose page of registers holds a physical address, and the offset in that page. A device with this number
+/// may not be there.
+#[inline(always)]
+pub fn virtio_device_at(pa: u64) -> Option<(usize, u64)> {
+    const STRIDE: u64 = VIRTIO_PAGES as u64 * PAGE;
+    let offset = pa.wrapping_sub(VIRTIO_REGISTERS.load(Ordering::Relaxed));
+    (offset % STRIDE < PAGE).then_some(((offset / STRIDE) as usize, offset % PAGE))
 }
 
 /// Returns the first page of a virtio device in the block of the VM pages.
