@@ -71,6 +71,7 @@ impl ExitClass {
     ];
 
     /// Name in reports and in JSON.
+    #[inline(never)]
     pub const fn name(self) -> &'static str {
         match self {
             Self::VtimerIrq => "vtimer-irq",

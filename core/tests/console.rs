@@ -214,7 +214,7 @@ proptest! {
         let verdict = Verdict { settled, limit: 0, seconds: 0, told: [0; NAME] };
         let time = Some((usage, 1_000_000_000));
         let mut report = Report::new(vm, vcpu, Some((reason, verdict)), time);
-        let mut lines: Vec<String> = std::iter::from_fn(|| report.next(&stats))
+        let mut lines: Vec<String> = std::iter::from_fn(|| report.next(&stats, ServiceTime::default))
             .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
             .collect();
         for line in &mut lines {

@@ -2,7 +2,7 @@
 //! line at a time, and waits for the vCPU to be switched on. The idle thread of a pCPU waits for
 //! interrupts. Each step is short.
 
-use bulkhead_abi::console::ALL_STOPPED_LINE;
+use bulkhead_abi::console::{ALL_STOPPED_LINE, ServiceTime};
 use bulkhead_core::console::report::ReportLine;
 use bulkhead_core::cpu::life::Work;
 use bulkhead_core::cpu::power::Phase;
@@ -121,7 +121,10 @@ fn say(vcpu: &mut Vcpu, unsaid: &mut Option<ReportLine>) -> bool {
         // One report at a time, so that its lines stay together.
         None if !vm.life.may_print(report.gives_reason()) => return false,
         None if !TURN.take(vcpu.id) => return false,
-        None => report.next(&vcpu.stats),
+        None => report.next(&vcpu.stats, || match vcpu.vm {
+            Some(vm) if IO && vcpu.number == 0 => virtio::service_time(vm),
+            _ => ServiceTime::default(),
+        }),
     };
     let Some(line) = next else {
         // Rows of statistics do not name their VM, so no other report may begin before they have

@@ -10,9 +10,7 @@ pub const PHYSICAL_TIMER: u32 = 30;
 
 /// Returns the row of a VM's first vCPU in the plan.
 fn first_id(vm: usize) -> usize {
-    plan()
-        .vcpus
-        .partition_point(|row| usize::from(row.vm) < vm)
+    plan().vcpus.partition_point(|row| usize::from(row.vm) < vm)
 }
 
 /// Returns the rows of a VM's vCPUs in the plan.

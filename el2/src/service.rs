@@ -192,7 +192,8 @@ impl Service {
 
     /// Gives the device whose turn it is a slice. `false`: none has anything to do.
     fn step(&mut self, index: usize) -> bool {
-        let mut rest = virtio::pending(index).take() | self.polls.take(timer::now());
+        let begin = timer::now();
+        let mut rest = virtio::pending(index).take() | self.polls.take(begin);
         while rest != 0 {
             self.round.wake(rest.trailing_zeros() as usize);
             rest &= rest.wrapping_sub(1);
@@ -210,6 +211,7 @@ impl Service {
             bytes: SLICE.bytes.wrapping_sub(budget.bytes),
         };
         self.round.did(row, done, more);
+        virtio::shared(row).count(timer::now().wrapping_sub(begin));
         true
     }
 }

@@ -1,13 +1,15 @@
 //! Virtio devices as vCPUs and the threads of VMs see them: writes to the registers, rings of backends, and the ends of lives.
 //! `bulkhead_core::virtio` decides; a service thread ([`crate::service`]) does what takes time.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use bulkhead_abi::console::ServiceTime;
 use bulkhead_abi::device::MAX_QUEUES;
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{
     Backend, MAX_SERVICE_THREADS, MAX_VIRTIO_DEVICES, MAX_VMS, NONE, PAGE, VirtioDevice,
 };
+use bulkhead_core::console::cpu_time::nanoseconds;
 use bulkhead_core::cpu::exit::Mmio;
 use bulkhead_core::virtio::interrupt::{Copied, InterruptStatus};
 use bulkhead_core::virtio::pending::PendingDevices;
@@ -17,7 +19,7 @@ use bulkhead_core::virtio::transport::{Effect, Offer, Page, Transport, register}
 use crate::emulated::Done;
 use crate::hw::claim::Claim;
 use crate::hw::mmio::Registers;
-use crate::hw::{cpu, mmu, state};
+use crate::hw::{cpu, mmu, state, timer};
 use crate::mailbox;
 use crate::plan::{plan, service_thread};
 use crate::vcpu::Vcpu;
@@ -38,6 +40,10 @@ pub struct Shared {
     let_go: AtomicU32,
     /// The service thread (row of the plan).
     service: AtomicU32,
+    /// What the service thread has done for the device: slices, their time and the longest of them (physical counter). Only it writes.
+    slices: AtomicU64,
+    time: AtomicU64,
+    longest: AtomicU64,
 }
 
 /// What the backend's VM does with the window.
@@ -62,6 +68,21 @@ impl Shared {
             2 => Served::Up,
             3 => Served::Leaves,
             _ => Served::Gone,
+        }
+    }
+
+    /// The service thread has given the device a slice of `ticks`.
+    pub fn count(&self, ticks: u64) {
+        let add = |sum: &AtomicU64, more: u64| {
+            sum.store(
+                sum.load(Ordering::Relaxed).wrapping_add(more),
+                Ordering::Relaxed,
+            );
+        };
+        add(&self.slices, 1);
+        add(&self.time, ticks);
+        if ticks > self.longest.load(Ordering::Relaxed) {
+            self.longest.store(ticks, Ordering::Relaxed);
         }
     }
 
@@ -189,6 +210,21 @@ pub fn wake_console(vm: usize) -> bool {
     wake(device);
     let driven = shared(device).transport.try_use(|it| it.is_driven());
     driven == Some(true)
+}
+
+/// What the devices of a VM have had of the service thread.
+pub fn service_time(vm: usize) -> ServiceTime {
+    let mut sum = ServiceTime::default();
+    for (device, _) in of_vm(vm) {
+        let shared = shared(device);
+        let ns = |ticks: &AtomicU64| nanoseconds(ticks.load(Ordering::Relaxed), timer::frequency());
+        sum.slices = sum
+            .slices
+            .wrapping_add(shared.slices.load(Ordering::Relaxed));
+        sum.ns = sum.ns.wrapping_add(ns(&shared.time));
+        sum.longest = sum.longest.max(ns(&shared.longest));
+    }
+    sum
 }
 
 /// The devices that a VM serves.

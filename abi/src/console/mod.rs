@@ -20,7 +20,7 @@ pub use events::{
 };
 pub use field::{Field, Hex, Name, Padded, Percent, Rest, Word};
 pub use stats::{ClassRow, ExitsOf, FaultAt, HEADINGS, LAST_EXITS, LastExit, Totals};
-pub use time::{Ran, Turns, WAITS, Waits, waits};
+pub use time::{Ran, ServiceTime, Turns, WAITS, Waits, waits};
 
 /// Destination of a line that is written piece by piece. EL2's implementation cuts off what does not fit.
 ///

@@ -4,6 +4,7 @@
 //!   time ran=1000 of=5000 stolen=3000 longest=800
 //!   time turns=12 overruns=0
 //!   waits 128=3 1024=9
+//!   service slices=40 ns=90000 longest=3000
 //! ```
 //!
 //! Tools find a value by its key, wherever it stands in its line; one that is missing is 0.
@@ -105,6 +106,18 @@ pairs! {
         overruns;
         /// Times that it was moved to another pCPU.
         moves
+    }
+}
+
+pairs! {
+    /// What the virtio devices of a VM have had of the service thread.
+    pub struct ServiceTime = "  service" {
+        /// Slices.
+        slices,
+        /// Their time.
+        ns,
+        /// The longest of them.
+        longest
     }
 }
 

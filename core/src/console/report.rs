@@ -2,7 +2,7 @@
 //! it prints in a turn.
 
 use bulkhead_abi::console::{
-    self, ExitsOf, FaultAt, Hex, Name, Outcome, Padded, Percent, Rest, VmEnd, Word,
+    self, ExitsOf, FaultAt, Hex, Name, Outcome, Padded, Percent, Rest, ServiceTime, VmEnd, Word,
 };
 use bulkhead_abi::exit::ExitClass;
 use bulkhead_abi::plan::{NAME, Vm as Row};
@@ -79,12 +79,13 @@ pub struct Report {
     next: usize,
 }
 
-/// Header, details, table header, classes, totals, CPU time, ring header, ring.
-const LINES: usize = TIME + cpu_time::LINES + 1 + LAST_EXITS;
+/// Header, details, table header, classes, totals, CPU time, service, ring header, ring.
+const LINES: usize = LAST + 1 + LAST_EXITS;
 const CLASSES: usize = 4;
 const TOTALS: usize = CLASSES + ExitClass::COUNT;
 const TIME: usize = TOTALS + 1;
-const LAST: usize = TIME + cpu_time::LINES;
+const SERVICE: usize = TIME + cpu_time::LINES;
+const LAST: usize = SERVICE + 1;
 
 impl Report {
     /// A report of a vCPU of the VM `name`: why the VM ended and what happens, if this vCPU says
@@ -116,8 +117,13 @@ impl Report {
             .is_some_and(|(_, verdict)| verdict.settled.is_restart())
     }
 
-    /// Returns the next line, or `None` at the end. A line takes a bounded number of steps.
-    pub fn next(&mut self, stats: &ExitStats) -> Option<ReportLine> {
+    /// Returns the next line, or `None` at the end. A line takes a bounded number of steps. `service` is what the VM's virtio devices have had
+    /// of the service thread, if this vCPU says so.
+    pub fn next(
+        &mut self,
+        stats: &ExitStats,
+        service: impl Fn() -> ServiceTime,
+    ) -> Option<ReportLine> {
         let mut line = ReportLine::new();
         while self.next < LINES {
             let n = self.next;
@@ -127,7 +133,7 @@ impl Report {
             } else {
                 n.saturating_add(1)
             };
-            self.write(n, stats, &mut line);
+            self.write(n, stats, &service, &mut line);
             if !line.as_bytes().is_empty() {
                 line.text("\r\n");
                 return Some(line);
@@ -136,7 +142,13 @@ impl Report {
         None
     }
 
-    fn write(&self, n: usize, stats: &ExitStats, line: &mut ReportLine) {
+    fn write(
+        &self,
+        n: usize,
+        stats: &ExitStats,
+        service: &impl Fn() -> ServiceTime,
+        line: &mut ReportLine,
+    ) {
         match n {
             0 => self.headline(line),
             1 => self.details(line),
@@ -153,9 +165,15 @@ impl Report {
                     row(*class, stats.class(*class), stats.elapsed(), line);
                 }
             }
-            n if n < LAST => {
+            n if n < SERVICE => {
                 if let Some((usage, frequency)) = &self.time {
                     cpu_time::write(n.wrapping_sub(TIME), usage, *frequency, line);
+                }
+            }
+            n if n < LAST => {
+                let service = service();
+                if service.slices != 0 {
+                    service.write(line);
                 }
             }
             n => self.last(n.wrapping_sub(LAST), stats, line),
@@ -363,7 +381,7 @@ mod tests {
             Some((reason, verdict(End::Off, Follows::Stays))),
             None,
         );
-        std::iter::from_fn(|| report.next(stats))
+        std::iter::from_fn(|| report.next(stats, ServiceTime::default))
             .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
             .collect()
     }
@@ -409,7 +427,7 @@ mod tests {
             let reason = (Reason::Ended(End::Off), verdict(End::Off, follows));
             let time = Some((usage, 1_000_000_000));
             let mut report = Report::new([b'a'; NAME], 1, Some(reason), time);
-            std::iter::from_fn(|| report.next(&stats))
+            std::iter::from_fn(|| report.next(&stats, ServiceTime::default))
                 .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
                 .collect::<Vec<_>>()
         };
@@ -485,8 +503,8 @@ mod tests {
             ),
         ] {
             let reason = Some((reason, verdict(of, follows)));
-            let line =
-                Report::new(*b"a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 0, reason, None).next(&stats);
+            let line = Report::new(*b"a\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 0, reason, None)
+                .next(&stats, ServiceTime::default);
             let line = String::from_utf8(line.unwrap().as_bytes().to_vec()).unwrap();
             assert_eq!(line, std::format!("vm a {words}\r\n"));
         }

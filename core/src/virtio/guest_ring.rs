@@ -242,7 +242,7 @@ impl GuestRing {
     }
 
     /// Whether the driver has made another chain available.
-    #[inline(always)]
+    #[inline(never)]
     pub fn has_next(&mut self, memory: &impl Memory, space: &impl Space) -> Result<bool, Broken> {
         if self.next != self.filled {
             return Ok(true);
@@ -300,7 +300,7 @@ impl GuestRing {
     }
 
     /// Gives a chain back, in whose buffers the device has written `len` bytes. The driver sees it with [`Self::publish`].
-    #[inline(always)]
+    #[inline(never)]
     pub fn give(
         &mut self,
         head: u16,
