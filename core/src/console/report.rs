@@ -443,6 +443,27 @@ mod tests {
     }
 
     #[test]
+    fn the_service_of_devices_is_said_behind_the_sums_and_not_without_any() {
+        let stats = ExitStats::new(0);
+        let said = |slices| {
+            let service = ServiceTime {
+                slices,
+                ns: 900,
+                longest: 70,
+            };
+            let mut report = Report::new([b'a'; NAME], 0, None, None);
+            std::iter::from_fn(|| report.next(&stats, || service))
+                .map(|line| String::from_utf8(line.as_bytes().to_vec()).unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            said(12).last().map(String::as_str),
+            Some("  service slices=12 ns=900 longest=70\r\n")
+        );
+        assert_eq!(said(12).len(), said(0).len() + 1);
+    }
+
+    #[test]
     fn what_happens_next_is_said_with_its_limit_and_who_ordered_it() {
         let stats = ExitStats::new(0);
         let fault = Reason::Fault {

@@ -122,6 +122,18 @@ impl<'a> Judge<'a> {
                 ));
             }
         }
+        for (vm, [least, most]) in &self.scenario.slices {
+            let tables = self.transcript.exits.iter().filter(|table| table.vm == *vm);
+            let slices: u64 = tables
+                .filter_map(|table| table.service)
+                .map(|service| service.slices)
+                .sum();
+            if !(least..=most).contains(&&slices) {
+                wrong.push(format!(
+                    "`{vm}` had {slices} slices of the service thread instead of {least} to {most}"
+                ));
+            }
+        }
         wrong.extend(self.transcript.exits.iter().filter_map(nonsense));
         for vm in &self.scenario.tally {
             wrong.extend(tally::flaws(&self.transcript, vm));

@@ -70,6 +70,9 @@ pub struct Scenario {
     /// Times that the vCPUs of a VM must have been moved to another pCPU by EL2's report, least and most, by VM.
     #[serde(default)]
     pub moves: BTreeMap<String, [u64; 2]>,
+    /// Slices of EL2's service thread that the devices of a VM must have had by EL2's report, least and most, by VM.
+    #[serde(default)]
+    pub slices: BTreeMap<String, [u64; 2]>,
     /// Whether EL2's stage-2 tables are read from the board's memory, when each VM has said something and when all have
     /// stopped, and compared with the plan.
     #[serde(default)]

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::columns::{Column, Columns};
 
-use super::console::{CpuTime, ExitTable, Waits};
+use super::console::{CpuTime, ExitTable, InService, Waits};
 
 /// Columns of exits. The least widths keep still what `demo` shows while it runs.
 const EXITS: [Column; 5] = [
@@ -26,6 +26,13 @@ const TIMES: [Column; 6] = [
     Column::Right(8),
     Column::Right(12),
     Column::Left(0),
+];
+/// Columns of the time in the service thread, likewise.
+const SERVICE: [Column; 4] = [
+    Column::Left(24),
+    Column::Right(8),
+    Column::Right(9),
+    Column::Right(9),
 ];
 
 /// Exits of one class, added up over vCPUs. Times are cycles of PMCCNTR_EL0.
@@ -58,6 +65,9 @@ pub struct Group {
     pub exits: Vec<Exits>,
     /// CPU time of the vCPUs that did not have their pCPU to themselves.
     pub time: Option<CpuTime>,
+    /// What its virtio devices have had of EL2's service thread; summed up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<InService>,
 }
 
 impl Group {
@@ -124,7 +134,7 @@ impl RunSummary {
         for class in &self.classes {
             exits.row(exits_row(format!("all {}", class.name), &class.all));
         }
-        let text = exits.text("  ");
+        let text = exits.text("  ") + &self.in_service();
         if self.vms.iter().all(|vm| vm.time.is_none()) {
             return text;
         }
@@ -147,6 +157,29 @@ impl RunSummary {
             }
         }
         text + &times.text("  ")
+    }
+
+    /// What each VM's devices have had of the service thread; empty if no VM has devices.
+    fn in_service(&self) -> String {
+        let head = ["in EL2's service thread", "slices", "time", "longest"];
+        let mut columns = Columns::new(&SERVICE);
+        columns.row(head.map(str::to_owned));
+        let mut any = false;
+        for vm in &self.vms {
+            let Some(service) = vm.service else { continue };
+            any = true;
+            columns.row([
+                vm.title(),
+                service.slices.to_string(),
+                duration(service.ns),
+                duration(service.longest_ns),
+            ]);
+        }
+        if any {
+            columns.text("  ")
+        } else {
+            String::new()
+        }
     }
 
     /// Pictures as SVG, for a page: how long the vCPUs of each VM waited for their pCPU.
@@ -179,6 +212,7 @@ fn group(name: String, class: String, tables: &[&ExitTable]) -> Group {
     let mut by_class: Vec<Exits> = sums.into_iter().map(exits).collect();
     by_class.sort_by(|a, b| b.percent.total_cmp(&a.percent));
     let times = tables.iter().filter_map(|table| table.time.as_ref());
+    let services = tables.iter().filter_map(|table| table.service);
     Group {
         name,
         class,
@@ -186,6 +220,11 @@ fn group(name: String, class: String, tables: &[&ExitTable]) -> Group {
         all,
         exits: by_class,
         time: times.cloned().reduce(|sum, time| add(sum, &time)),
+        service: services.reduce(|sum, other| InService {
+            slices: sum.slices + other.slices,
+            ns: sum.ns + other.ns,
+            longest_ns: sum.longest_ns.max(other.longest_ns),
+        }),
     }
 }
 
@@ -303,6 +342,7 @@ mod tests {
                     "  time turns=4 overruns=1",
                     "  waits 16=3",
                     "  waits more=1",
+                    "  service slices=40 ns=90000 longest=3000",
                 ],
             ),
             table(
@@ -372,6 +412,12 @@ mod tests {
             ),
             "{text}"
         );
+        let served = rows.iter().find(|row| row.get(2) == Some(&"40"));
+        assert_eq!(
+            served.expect("a has devices")[..],
+            ["a", "(general)", "40", "90.0", "us", "3000", "ns"]
+        );
+        assert!(summary.vms[1].service.is_none(), "b has none");
         let picture = summary.pictures();
         assert_eq!(picture.matches("<rect").count(), 3);
         assert!(!picture.contains("How long b waited"));

@@ -12,4 +12,4 @@ mod stats;
 pub use line::{ConsoleLine, Speaker, Splitter, strip_escapes};
 pub use output::Output;
 pub use report::{Event, Transcript, VmEnd};
-pub use stats::{ClassRow, CpuTime, ExitTable, Waits};
+pub use stats::{ClassRow, CpuTime, ExitTable, InService, Waits};

@@ -1,6 +1,6 @@
 //! Exit statistics of a vCPU as EL2 prints them: a header line, then one row for each class.
 
-use bulkhead_abi::console::{self, ExitsOf, Ran, Totals, Turns};
+use bulkhead_abi::console::{self, ExitsOf, Ran, ServiceTime, Totals, Turns};
 use serde::{Deserialize, Serialize};
 
 /// Exits of one class. Times are cycles of PMCCNTR_EL0.
@@ -123,6 +123,20 @@ pub struct ExitTable {
     /// Its CPU time on a pCPU that it does not have to itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<CpuTime>,
+    /// What the VM's virtio devices have had of EL2's service thread: with its first vCPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<InService>,
+}
+
+/// What virtio devices have had of EL2's service thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InService {
+    /// Slices.
+    pub slices: u64,
+    /// Their time.
+    pub ns: u64,
+    /// The longest of them.
+    pub longest_ns: u64,
 }
 
 impl ExitTable {
@@ -135,12 +149,21 @@ impl ExitTable {
             rows: Vec::new(),
             elapsed: 0,
             time: None,
+            service: None,
         })
     }
 
     /// Takes a row behind the header.
     pub fn take(&mut self, text: &str) {
         if CpuTime::take(&mut self.time, text) {
+            return;
+        }
+        if let Some(service) = ServiceTime::parse(text) {
+            self.service = Some(InService {
+                slices: service.slices,
+                ns: service.ns,
+                longest_ns: service.longest,
+            });
             return;
         }
         self.rows.extend(ClassRow::parse(text));
@@ -203,9 +226,13 @@ mod tests {
             "  time turns=7 overruns=2",
             "  waits 16=3 32=1 2048=9",
             "  waits more=4",
+            "  service slices=40 ns=90000 longest=3000",
         ] {
             table.take(row);
         }
+        let service = table.service.expect("a VM with devices");
+        assert_eq!((service.slices, service.ns), (40, 90_000));
+        assert_eq!(service.longest_ns, 3000);
         let time = table.time.unwrap();
         assert_eq!((time.ran_ns, time.of_ns, time.stolen_ns), (250, 1000, 500));
         assert_eq!((time.longest_ns, time.turns, time.overruns), (64, 7, 2));
