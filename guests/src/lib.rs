@@ -36,6 +36,7 @@ pub mod marks;
 pub mod memory;
 pub mod mmio;
 pub mod mmu;
+pub mod periods;
 pub mod pl061;
 pub mod power;
 pub mod probe;

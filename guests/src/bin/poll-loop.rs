@@ -7,8 +7,9 @@
 #![no_std]
 #![no_main]
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::Ordering::Release;
 
+use bulkhead_guests::periods::Periods;
 use bulkhead_guests::{Board, check, gic, guest, println, shared, sysreg, timer};
 use bulkhead_poll::{Listener, Request, Requests};
 
@@ -22,8 +23,7 @@ const MOST: u64 = 8;
 const LOOKS: u64 = 1024;
 const TIMES: usize = 16;
 
-static SEEN: AtomicU64 = AtomicU64::new(0);
-static LOST: AtomicU64 = AtomicU64::new(0);
+static PERIODS: Periods = Periods::new(PERIOD);
 
 fn main(board: &'static Board) {
     let words = |name| board.shared(name).map(shared::words);
@@ -42,12 +42,12 @@ fn main(board: &'static Board) {
     );
     gic::init();
     gic::enable(timer::INTID);
-    timer::arm(timer::now() + timer::ticks(PERIOD));
+    PERIODS.begin();
     sysreg::irq_on();
     let (mut paused, mut worked, mut before) = (false, 0, 0);
     loop {
         sysreg::wfi();
-        let seen = SEEN.load(Relaxed);
+        let seen = PERIODS.seen();
         if seen == before {
             continue;
         }
@@ -70,8 +70,8 @@ fn main(board: &'static Board) {
     listener.answer();
     println!(
         "poll-loop: cost={cost} periods={} lost={}",
-        SEEN.load(Relaxed),
-        LOST.load(Relaxed)
+        PERIODS.seen(),
+        PERIODS.lost()
     );
     check::done();
 }
@@ -92,14 +92,5 @@ fn cost(listener: &mut Listener, each: u64) -> u64 {
 
 /// A period begins.
 fn on_irq(entered: u64) {
-    let taken = gic::acknowledge();
-    if taken.is_none() {
-        return;
-    }
-    let (due, period) = (timer::compare(), timer::ticks(PERIOD));
-    let missed = (entered - due) / period;
-    timer::arm(due + period * (missed + 1));
-    LOST.store(LOST.load(Relaxed) + missed, Relaxed);
-    SEEN.store(SEEN.load(Relaxed) + 1, Relaxed);
-    gic::end(taken);
+    PERIODS.on_irq(entered);
 }

@@ -8,9 +8,8 @@
 #![no_std]
 #![no_main]
 
-use core::sync::atomic::{AtomicU64, Ordering::*};
-
 use bulkhead_guests::mmio::read32;
+use bulkhead_guests::periods::Periods;
 use bulkhead_guests::virtio::disk::{Disk, SECTOR};
 use bulkhead_guests::virtio::net::{LONGEST, Net};
 use bulkhead_guests::{Board, check, gic, guest, println, sysreg, timer, virtio};
@@ -41,8 +40,7 @@ const USED: u32 = 1;
 const RUN: u64 = 2;
 const RUNS: u64 = 64;
 
-static SEEN: AtomicU64 = AtomicU64::new(0);
-static LOST: AtomicU64 = AtomicU64::new(0);
+static PERIODS: Periods = Periods::new(PERIOD);
 
 /// Who sends frames.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,12 +94,12 @@ fn main(board: &'static Board) {
     println!("polled: {:02x?} begins", station.mac);
     gic::init();
     gic::enable(timer::INTID);
-    timer::arm(timer::now() + timer::ticks(PERIOD));
+    PERIODS.begin();
     sysreg::irq_on();
     let mut before = 0;
     while before < periods {
         sysreg::wfi();
-        let seen = SEEN.load(Relaxed);
+        let seen = PERIODS.seen();
         if seen == before {
             continue;
         }
@@ -270,7 +268,7 @@ impl Store {
 
 fn report(station: &Station, store: Option<&Store>, (periods, peers): (u64, usize), strict: bool) {
     let (sent, received) = (station.sent, station.received);
-    let lost = LOST.load(Relaxed);
+    let lost = PERIODS.lost();
     println!("polled: sent={sent} received={received} lost={lost}");
     check::equal("others heard", station.known as u64, peers as u64);
     check::equal("frames without a place", station.unsent, 0);
@@ -302,14 +300,5 @@ fn report(station: &Station, store: Option<&Store>, (periods, peers): (u64, usiz
 
 /// A period begins.
 fn on_irq(entered: u64) {
-    let taken = gic::acknowledge();
-    if taken.is_none() {
-        return;
-    }
-    let (due, period) = (timer::compare(), timer::ticks(PERIOD));
-    let missed = (entered - due) / period;
-    timer::arm(due + period * (missed + 1));
-    LOST.store(LOST.load(Relaxed) + missed, Relaxed);
-    SEEN.store(SEEN.load(Relaxed) + 1, Relaxed);
-    gic::end(taken);
+    PERIODS.on_irq(entered);
 }
