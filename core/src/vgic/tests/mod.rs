@@ -6,6 +6,7 @@ mod bench;
 mod board;
 mod bounds;
 mod corners;
+mod edges;
 mod fresh;
 mod paths;
 mod random;

@@ -1,0 +1,167 @@
+//! Tests of the short cut for edges that another pCPU makes pending: when it is taken, and what it must not hide or overtake.
+
+use core::sync::atomic::Ordering::SeqCst;
+use std::vec::Vec;
+
+use super::bench::Vm;
+use crate::vgic::*;
+
+/// Creates a VM of two vCPUs. Of vCPU 0 are: the edge-triggered SPIs 33 and 34, the level-sensitive 36, and the hardware interrupt 40,
+/// whose entry is ready.
+fn edges<const V: bool>() -> Vm<V> {
+    let mut vm = Vm::<V>::ready(2, 4, &[(40, 140, true)]);
+    vm.gicd(0, 0xc08, 0b10_10 << 2);
+    vm.bits(0, 2, 1, 0x116);
+    vm
+}
+
+/// As EL2 does when it is notified: what the short cut leaves goes to [`Cpu::sync_lrs`]. `true`: it has left nothing.
+fn take<const V: bool>(vm: &mut Vm<V>) -> bool {
+    let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
+    let left = cpu.take_edge(dist, board);
+    if let Some(changes) = left {
+        vm.inbox |= cpu.sync_lrs(dist, board, changes);
+    }
+    vm.settle();
+    left.is_none()
+}
+
+fn post<const V: bool>(vm: &mut Vm<V>, intid: u32) {
+    // Who is notified looks by `take`.
+    let _ = vm.dist.post(intid, 0);
+}
+
+fn is_taken<const V: bool>() {
+    let mut vm = edges::<V>();
+    for round in [0, 8, 16] {
+        vm.priority(0, 33, 0x40 + round);
+        post(&mut vm, 33);
+        assert!(take(&mut vm));
+        let entry = vm.boards[0].lrs[1];
+        assert_eq!((lr::vintid(entry), lr::priority(entry)), (33, 0x40 + round));
+        assert_eq!(entry & (lr::STATE | lr::HW | lr::EOI), lr::PENDING);
+        assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 2);
+        let bank = vm.dist.bank(0, 1);
+        assert_eq!((bank.held.load(SeqCst), bank.latch.load(SeqCst)), (2, 0));
+        assert_eq!(vm.drain(0), [33]);
+    }
+}
+
+#[test]
+fn an_edge_goes_into_a_list_register_with_what_it_has_now() {
+    is_taken::<true>();
+    is_taken::<false>();
+}
+
+/// One condition after the other that the short cut must not pass over, and what the guest takes then.
+fn leaves<const V: bool>() {
+    type Set<const V: bool> = fn(&mut Vm<V>);
+    let conditions: [(&str, Set<V>, &[u32]); 7] = [
+        ("two at once", |vm| post(vm, 34), &[33, 34]),
+        ("an SGI with it", |vm| vm.post_sgi(1, 1, 3), &[3, 33]),
+        (
+            "a line with it",
+            |vm| {
+                let _ = vm.dist.post_line(36, true, 0);
+            },
+            &[33],
+        ),
+        (
+            "disabled meanwhile",
+            |vm| vm.dist.bank(0, 1).enable.store(0, SeqCst),
+            &[],
+        ),
+        (
+            "taken back meanwhile",
+            |vm| vm.dist.bank(0, 1).latch.store(0, SeqCst),
+            &[],
+        ),
+        (
+            "another vCPU has it still",
+            |vm| {
+                vm.dist.bank(0, 1).held.fetch_or(2, SeqCst);
+                vm.dist.vcpu_words(1).holds.set(1, 2);
+            },
+            &[],
+        ),
+        (
+            "a list register is in use",
+            |vm| {
+                vm.boards[0].lrs[2] = lr::entry(3, 0x80, true) | lr::ACTIVE;
+            },
+            &[33],
+        ),
+    ];
+    for (why, set, expected) in conditions {
+        let mut vm = edges::<V>();
+        post(&mut vm, 33);
+        set(&mut vm);
+        assert!(!take(&mut vm), "{why}");
+        let mut taken: Vec<u32> = vm.boards[0].held().map(lr::vintid).collect();
+        taken.retain(|intid| *intid != 3 || expected.contains(intid));
+        taken.retain(|intid| *intid != 36);
+        taken.sort_unstable();
+        assert_eq!(taken, expected, "{why}");
+    }
+}
+
+#[test]
+fn what_comes_with_an_edge_is_not_lost() {
+    leaves::<true>();
+    leaves::<false>();
+}
+
+/// An SPI that has ended here, and another one of its word.
+fn releases<const V: bool>() {
+    let mut vm = edges::<V>();
+    post(&mut vm, 34);
+    assert!(take(&mut vm));
+    assert_eq!(vm.drain(0), [34]);
+    assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 4, "not looked at since");
+    post(&mut vm, 33);
+    assert!(!take(&mut vm), "34 is to be released");
+    assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 2);
+    assert_eq!(vm.dist.bank(0, 1).held.load(SeqCst), 2);
+}
+
+#[test]
+fn an_edge_does_not_keep_others_of_its_word_held() {
+    releases::<true>();
+    releases::<false>();
+}
+
+/// A change of the word's configuration comes with an edge.
+fn forgets<const V: bool>() {
+    let mut vm = edges::<V>();
+    for _ in 0..2 {
+        vm.wire(0, 140, true);
+        vm.wire(0, 140, false);
+        assert_eq!(vm.drain(0), [40]);
+    }
+    // What has ended is released at the next look, here because of a private interrupt.
+    vm.inbox |= vm.dist.mark(0, 1);
+    vm.settle();
+    assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 0);
+    post(&mut vm, 33);
+    assert!(!take(&mut vm), "an entry of the word is ready");
+    assert_eq!(vm.drain(0), [33]);
+    let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
+    assert!(!cpu.raise_fast(dist, board, 140), "it may have changed");
+}
+
+#[test]
+fn an_edge_leaves_no_ready_entry_that_may_have_changed() {
+    forgets::<true>();
+    forgets::<false>();
+}
+
+/// An interrupt that is active in no list register is not passed over, whatever the list registers hold.
+#[test]
+fn an_edge_does_not_go_past_one_that_is_spilled() {
+    let mut vm = edges::<false>();
+    vm.cpus[0].spilled.add(1, 4);
+    post(&mut vm, 33);
+    let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
+    assert_eq!(cpu.take_edge(dist, board), Some(0));
+    assert_eq!(vm.dist.vcpu_words(0).busy.load(SeqCst), 2, "nothing done");
+}
