@@ -17,6 +17,10 @@ use crate::vcpu::Vcpu;
 use crate::vm;
 use crate::{deliver, dispatch, gppt, lifecycle, mailbox, prepare, sched, virtio};
 
+/// Milliseconds for which the console is silent before the board is switched off: who serves devices says what they have done
+/// when their VM has stopped. A server gets its next budget in that time.
+const LAST_WORDS_MS: u64 = 25;
+
 /// The thread of a vCPU that is off. Whoever changes state that this thread looks at sends it a
 /// message afterwards, which wakes it.
 pub fn idle(vcpu: &mut Vcpu) -> ! {
@@ -39,6 +43,8 @@ pub fn idle(vcpu: &mut Vcpu) -> ! {
 
 /// The idle thread of a pCPU, which runs when no vCPU there has anything to do.
 pub fn wait(idle: &mut Vcpu) -> ! {
+    // When the board is to be switched off; 0 while something is to be done.
+    let mut end = 0u64;
     loop {
         let busy = upcall::poll(idle);
         if idle.pcpu.as_deref().is_some_and(|pcpu| pcpu.look_again) {
@@ -48,9 +54,18 @@ pub fn wait(idle: &mut Vcpu) -> ! {
         if busy {
             continue;
         }
-        if vm::all_stopped() && idle.console().is_some_and(|service| service.is_done()) {
-            firmware::power_off();
+        let done = vm::all_stopped() && idle.console().is_some_and(|service| service.is_done());
+        if done {
+            let now = timer::now();
+            if end == 0 {
+                end = now.wrapping_add(timer::milliseconds(LAST_WORDS_MS));
+            }
+            if !IO || now >= end {
+                firmware::power_off();
+            }
+            continue;
         }
+        end = 0;
         gic::el2_wait(idle.index, false);
     }
 }

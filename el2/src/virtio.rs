@@ -214,17 +214,19 @@ pub fn wake_console(vm: usize) -> bool {
 
 /// What the devices of a VM have had of the service thread.
 pub fn service_time(vm: usize) -> ServiceTime {
-    let mut sum = ServiceTime::default();
+    let (mut slices, mut time, mut longest) = (0u64, 0u64, 0);
     for (device, _) in of_vm(vm) {
         let shared = shared(device);
-        let ns = |ticks: &AtomicU64| nanoseconds(ticks.load(Ordering::Relaxed), timer::frequency());
-        sum.slices = sum
-            .slices
-            .wrapping_add(shared.slices.load(Ordering::Relaxed));
-        sum.ns = sum.ns.wrapping_add(ns(&shared.time));
-        sum.longest = sum.longest.max(ns(&shared.longest));
+        slices = slices.wrapping_add(shared.slices.load(Ordering::Relaxed));
+        time = time.wrapping_add(shared.time.load(Ordering::Relaxed));
+        longest = longest.max(shared.longest.load(Ordering::Relaxed));
     }
-    sum
+    let ns = |ticks| nanoseconds(ticks, timer::frequency());
+    ServiceTime {
+        slices,
+        ns: ns(time),
+        longest: ns(longest),
+    }
 }
 
 /// The devices that a VM serves.

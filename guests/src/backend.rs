@@ -16,14 +16,18 @@ const PAGE: usize = 4096;
 /// A disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
-    /// Its bytes.
-    pub memory: Area,
     /// Its number.
     pub unit: u32,
     /// Its name in the description of the system.
     pub label: &'static str,
-    /// Whether it must not be written.
-    pub read_only: bool,
+    /// The VM that has it.
+    pub vm: &'static str,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// What it holds when the board starts, with zeros behind it; none: zeros.
+    pub image: Option<Area>,
+    /// Where it is written; of a disk with an image, what an overlay takes. None: it must not be written.
+    pub memory: Option<Area>,
 }
 
 /// A port of the switch.
@@ -33,6 +37,8 @@ pub struct Port {
     pub unit: u32,
     /// The VM at it.
     pub label: &'static str,
+    /// Its network.
+    pub network: &'static str,
     /// Its VLAN, 0 for none.
     pub vlan: u32,
     /// The address of the VM.
@@ -48,6 +54,8 @@ pub struct Backend {
     pub bell: usize,
     /// Its interrupt.
     pub intid: u32,
+    /// Where counters are kept.
+    pub counts: Area,
     /// The windows of the devices.
     pub windows: ArrayVec<Area, MOST>,
     /// The disks, in the order of their numbers, which are 0 and those that follow.
@@ -66,8 +74,11 @@ pub fn find(board: &Board) -> Result<Backend, &'static str> {
     if page.size < PAGE || bell.size < PAGE {
         return Err("a page is shorter than a page");
     }
+    let kept = |child: &FdtNode<'static>| kind(*child) == "counts";
+    let counts = node.children().find(kept).ok_or("it has no counts")?;
     let mut backend = Backend {
         page: area(board, page)?,
+        counts: memory(board, counts)?,
         bell: bell.base,
         intid: board::interrupt(node).ok_or("the node has no interrupt")?,
         windows: ArrayVec::new(),
@@ -96,8 +107,7 @@ pub fn find(board: &Board) -> Result<Backend, &'static str> {
 pub(crate) fn ranges(node: FdtNode<'static>) -> impl Iterator<Item = Range> {
     let page = board::ranges(node).first().copied();
     let children = node.children().filter(|child| kind(*child) != "port");
-    page.into_iter()
-        .chain(children.filter_map(|child| board::ranges(child).first().copied()))
+    page.into_iter().chain(children.flat_map(board::ranges))
 }
 
 /// What a child is: `disk` for `disk@80000000`, `port` for `port-3`.
@@ -128,11 +138,23 @@ fn area(board: &Board, range: Range) -> Result<Area, &'static str> {
 }
 
 fn disk(board: &Board, node: FdtNode<'static>) -> Result<Disk, &'static str> {
+    let mut ranges = board::ranges(node).into_iter();
+    // Its image comes first, if it has one.
+    let mut next = |name: &str| {
+        let range = node.property(name).and_then(|_| ranges.next());
+        range.map(|range| area(board, range)).transpose()
+    };
+    let (image, memory) = (next("image")?, next("memory")?);
+    if image.is_none() && memory.is_none() {
+        return Err("a disk has no memory");
+    }
     Ok(Disk {
-        memory: memory(board, node)?,
         unit: number(node, "unit").ok_or("a disk has no unit")?,
         label: board::text(node, "label").unwrap_or_default(),
-        read_only: node.property("read-only").is_some(),
+        vm: board::text(node, "vm").unwrap_or_default(),
+        bytes: wide(node, "bytes").ok_or("a disk has no length")?,
+        image,
+        memory,
     })
 }
 
@@ -143,6 +165,7 @@ fn port(node: FdtNode<'static>) -> Result<Port, &'static str> {
     Ok(Port {
         unit: number(node, "unit").ok_or("a port has no unit")?,
         label: board::text(node, "label").unwrap_or_default(),
+        network: board::text(node, "network").unwrap_or_default(),
         vlan: number(node, "vlan").ok_or("a port has no vlan")?,
         mac: mac.ok_or("a port has no address")?,
     })
@@ -152,4 +175,10 @@ fn number(node: FdtNode<'static>, name: &str) -> Option<u32> {
     let mut properties = node.properties();
     let property = properties.find(|property| property.name() == name)?;
     property.value_as::<u32>().ok()
+}
+
+fn wide(node: FdtNode<'static>, name: &str) -> Option<u64> {
+    let mut properties = node.properties();
+    let property = properties.find(|property| property.name() == name)?;
+    property.value_as::<u64>().ok()
 }

@@ -94,6 +94,22 @@ pub fn put(byte: u8) {
     }
 }
 
+/// Sends one byte, if there is room. Returns whether there was.
+pub fn offer(byte: u8) -> bool {
+    let room = base() == 0 || load(FR) & FR_TXFF == 0;
+    if room && base() != 0 {
+        store(DR, byte.into());
+    }
+    room
+}
+
+/// Has received bytes raise the interrupt.
+pub fn interrupt_for_input() {
+    if base() != 0 {
+        store(IMSC, INT_RX | INT_RT);
+    }
+}
+
 /// Takes one received byte, if there is one.
 pub fn get() -> Option<u8> {
     if base() == 0 || load(FR) & FR_RXFE != 0 {

@@ -6,6 +6,7 @@ use core::sync::atomic::{Ordering, fence};
 use arrayvec::ArrayVec;
 use bulkhead_abi::device::{Refusal, backend_page};
 
+use crate::counts::Counts;
 use crate::disk::{self, Disk};
 use crate::memory::{Memory, Outside};
 use crate::queue::Broken;
@@ -27,6 +28,26 @@ const NET_MAC: usize = 0;
 const NET_STATUS: usize = 6;
 const NET_MTU: usize = 10;
 const LINK_UP: u8 = 1;
+
+/// Some ports and some disks, a bit for each by its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// The ports.
+    pub ports: u64,
+    /// The disks.
+    pub disks: u64,
+}
+
+impl Units {
+    /// The first ones: so many of each.
+    pub fn first(ports: usize, disks: usize) -> Self {
+        let all = |count: usize| bit(count).wrapping_sub(1);
+        Self {
+            ports: all(ports),
+            disks: all(disks),
+        }
+    }
+}
 
 /// What a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +75,11 @@ pub struct Backend<M, S, const N: usize> {
     devices: [Option<Device<M>>; MOST_DEVICES],
     switch: Switch<M, N>,
     disks: ArrayVec<Disk<S>, N>,
+    counts: Counts<M>,
+    /// Whose counters have changed since they were said.
+    changed: Units,
+    /// Whose sessions have ended since somebody asked.
+    ended: Units,
     /// Units of work for each device in a round.
     quota: u32,
     /// Devices that have to be looked at.
@@ -74,6 +100,7 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
         windows: ArrayVec<M, N>,
         switch: Switch<M, N>,
         disks: ArrayVec<Disk<S>, N>,
+        counts: Counts<M>,
         quota: u32,
     ) -> Self {
         Self {
@@ -82,6 +109,9 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
             devices: [const { None }; MOST_DEVICES],
             switch,
             disks,
+            counts,
+            changed: Units::default(),
+            ended: Units::default(),
             quota,
             pending: 0,
             unarmed: 0,
@@ -136,6 +166,19 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
         core::mem::take(&mut self.rings)
     }
 
+    /// Ports and disks whose sessions have ended since this was asked last, and that have done
+    /// something which was not said. It is now.
+    pub fn take_ended(&mut self) -> Units {
+        let Units { ports, disks } = core::mem::take(&mut self.ended);
+        let said = Units {
+            ports: ports & self.changed.ports,
+            disks: disks & self.changed.disks,
+        };
+        self.changed.ports &= !said.ports;
+        self.changed.disks &= !said.disks;
+        said
+    }
+
     /// Asks to be told of everything that comes next, and looks again. Returns whether there is
     /// something to do already; if not, an interrupt comes when there is.
     pub fn arm(&mut self) -> Result<bool, Outside> {
@@ -183,6 +226,15 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
         if let Err(why) = role {
             // The page has been read: it can be written.
             let _ = session.refuse(&memory, why);
+        }
+        match role {
+            Ok(Role::Port(port)) => self.switch.set_counters(port, self.counts.port(port)),
+            Ok(Role::Disk(number)) => {
+                if let Some(disk) = self.disks.get_mut(number) {
+                    disk.set_counters(self.counts.disk(number));
+                }
+            }
+            Ok(Role::None) | Err(_) => {}
         }
         // Of the refusal, or of the config.
         self.rings |= bit(index);
@@ -280,24 +332,41 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
             Role::Port(port) => {
                 let served = self.switch.serve(port, self.quota, now);
                 self.rings |= self.ports(served.ring);
+                self.keep_ports(served.touched);
                 for index in bits(self.ports(served.broken)) {
                     self.end(index);
                 }
                 Ok(served.more)
             }
-            Role::Disk(disk) => {
+            Role::Disk(number) => {
                 let (Some(disk), Some(Some(device))) =
-                    (self.disks.get_mut(disk), self.devices.get(index))
+                    (self.disks.get_mut(number), self.devices.get(index))
                 else {
                     return Ok(false);
                 };
-                let served = disk.serve(&device.memory, self.quota)?;
+                let before = *disk.counters();
+                let served = disk.serve(&device.memory, self.quota);
+                if *disk.counters() != before {
+                    self.counts.keep_disk(number, disk.counters());
+                    self.changed.disks |= bit(number);
+                }
+                let served = served?;
                 if served.ring {
                     self.rings |= bit(index);
                 }
                 Ok(served.more)
             }
             Role::None => Ok(false),
+        }
+    }
+
+    /// Keeps the counters of ports, whose frames have gone somewhere.
+    fn keep_ports(&mut self, ports: u64) {
+        self.changed.ports |= ports;
+        for port in bits(ports) {
+            if let Some(counters) = self.switch.counters(port) {
+                self.counts.keep_port(port, counters);
+            }
         }
     }
 
@@ -329,11 +398,15 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
 
     fn let_go(&mut self, role: Role) {
         match role {
-            Role::Port(port) => self.switch.down(port),
-            Role::Disk(disk) => {
-                if let Some(disk) = self.disks.get_mut(disk) {
+            Role::Port(port) => {
+                self.switch.down(port);
+                self.ended.ports |= bit(port);
+            }
+            Role::Disk(number) => {
+                if let Some(disk) = self.disks.get_mut(number) {
                     disk.close();
                 }
+                self.ended.disks |= bit(number);
             }
             Role::None => {}
         }

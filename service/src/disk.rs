@@ -98,15 +98,99 @@ impl From<Outside> for Fail {
 const IO_ERR: Fail = Fail::Answer(Status::IoErr);
 const UNSUPP: Fail = Fail::Answer(Status::Unsupp);
 
-/// What a disk has done.
+/// What a disk has done. Requests are counted when they are answered, as one of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests that were answered OK.
-    pub done: u64,
-    /// Requests that were answered otherwise.
+    /// Reads.
+    pub reads: u64,
+    /// Bytes that they had.
+    pub read_bytes: u64,
+    /// Writes, of zeros, too.
+    pub writes: u64,
+    /// Bytes that they had.
+    pub written_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Requests of other types that were done.
+    pub others: u64,
+    /// Requests that were not done.
     pub failed: u64,
     /// Requests without a place for an answer.
     pub mute: u64,
+}
+
+impl Counters {
+    /// Requests that were done.
+    pub fn done(&self) -> u64 {
+        self.reads
+            .wrapping_add(self.writes)
+            .wrapping_add(self.flushes)
+            .wrapping_add(self.others)
+    }
+
+    fn add(&mut self, done: Done) {
+        let one = |count: &mut u64| *count = count.wrapping_add(1);
+        let add = |bytes: &mut u64, more: u32| *bytes = bytes.wrapping_add(u64::from(more));
+        match done {
+            Done::Read(bytes) => {
+                one(&mut self.reads);
+                add(&mut self.read_bytes, bytes);
+            }
+            Done::Written(bytes) | Done::Zeroed(bytes) => {
+                one(&mut self.writes);
+                add(&mut self.written_bytes, bytes);
+            }
+            Done::Flushed => one(&mut self.flushes),
+            Done::Other => one(&mut self.others),
+        }
+    }
+
+    /// As words, for memory that outlives this program.
+    pub(crate) fn words(&self) -> [u64; 8] {
+        [
+            self.reads,
+            self.read_bytes,
+            self.writes,
+            self.written_bytes,
+            self.flushes,
+            self.others,
+            self.failed,
+            self.mute,
+        ]
+    }
+
+    pub(crate) fn from_words(words: [u64; 8]) -> Self {
+        let [
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            flushes,
+            others,
+            failed,
+            mute,
+        ] = words;
+        Self {
+            reads,
+            read_bytes,
+            writes,
+            written_bytes,
+            flushes,
+            others,
+            failed,
+            mute,
+        }
+    }
+}
+
+/// What was done for a request, with the bytes that it had.
+#[derive(Clone, Copy)]
+enum Done {
+    Read(u32),
+    Written(u32),
+    Zeroed(u32),
+    Flushed,
+    Other,
 }
 
 /// Ranges that the plan's config allows for a type of request; none if it is not offered.
@@ -160,6 +244,11 @@ impl<S> Disk<S> {
     /// What the disk has done.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Goes on with what an earlier life of this program has counted.
+    pub(crate) fn set_counters(&mut self, counters: Counters) {
+        self.counters = counters;
     }
 
     /// Takes what the plan says of the device, or says why it cannot be served.
@@ -261,22 +350,25 @@ impl<S> Disk<S> {
     {
         let mut into = chain.writer();
         if into.left() == 0 {
-            self.counters.mute += 1;
+            self.counters.mute = self.counters.mute.wrapping_add(1);
             return Ok(0);
         }
-        let (status, zeroed) = match self.execute(memory, chain.reader(), &mut into) {
-            Ok(zeroed) => (Status::Ok, zeroed),
-            Err(Fail::Answer(status)) => (status, 0),
+        let (status, done) = match self.execute(memory, chain.reader(), &mut into) {
+            Ok(done) => (Status::Ok, Some(done)),
+            Err(Fail::Answer(status)) => (status, None),
             Err(Fail::Broken) => return Err(Broken),
         };
         let unwritten = into.left().saturating_sub(1);
         into.zero(memory, unwritten)?;
         into.write(memory, &[status as u8])?;
-        match status {
-            Status::Ok => self.counters.done += 1,
-            _ => self.counters.failed += 1,
+        match done {
+            Some(done) => self.counters.add(done),
+            None => self.counters.failed = self.counters.failed.wrapping_add(1),
         }
-        Ok(zeroed)
+        match done {
+            Some(Done::Zeroed(bytes)) => Ok(bytes),
+            _ => Ok(0),
+        }
     }
 
     fn execute<M: Memory>(
@@ -284,7 +376,7 @@ impl<S> Disk<S> {
         memory: &M,
         mut from: Cursor,
         into: &mut Cursor,
-    ) -> Result<u32, Fail>
+    ) -> Result<Done, Fail>
     where
         S: Store<M>,
     {
@@ -295,18 +387,25 @@ impl<S> Disk<S> {
         let kind = u32::from_le_bytes(field(&header, 0).ok_or(IO_ERR)?);
         let sector = u64::from_le_bytes(field(&header, 8).ok_or(IO_ERR)?);
         match kind {
-            kind::IN => self.read(memory, sector, into).map(|()| 0),
-            kind::OUT => self.write(memory, sector, &mut from).map(|()| 0),
-            kind::FLUSH => Ok(self.store.flush().map(|()| 0)?),
-            kind::GET_ID => self.name(memory, into).map(|()| 0),
+            kind::IN => {
+                let bytes = into.left().saturating_sub(1);
+                self.read(memory, sector, into).map(|()| Done::Read(bytes))
+            }
+            kind::OUT => {
+                let bytes = from.left();
+                let written = self.write(memory, sector, &mut from);
+                written.map(|()| Done::Written(bytes))
+            }
+            kind::FLUSH => Ok(self.store.flush().map(|()| Done::Flushed)?),
+            kind::GET_ID => self.name(memory, into).map(|()| Done::Other),
             kind::DISCARD if self.discard.ranges > 0 => {
                 self.ranges(memory, from, self.discard, 0, |_, _| Ok(()))?;
-                Ok(0)
+                Ok(Done::Other)
             }
             kind::WRITE_ZEROES if self.zeroes.ranges > 0 => {
-                self.ranges(memory, from, self.zeroes, UNMAP, |at, bytes| {
-                    self.store.zero(at, bytes)
-                })
+                let zero = |at, bytes| self.store.zero(at, bytes);
+                let zeroed = self.ranges(memory, from, self.zeroes, UNMAP, zero);
+                zeroed.map(Done::Zeroed)
             }
             _ => Err(UNSUPP),
         }

@@ -2,7 +2,7 @@
 //! Ethernet switch and disks, for devices of guests whose virtqueues EL2 shadows.
 //!
 //! Everything here is pure: memory is reached through [`memory::Memory`], and what EL2 is to be
-//! told is returned. The program around it, for bare metal, has five things to do
+//! told is returned. The program around it, for bare metal, has six things to do
 //! ([`backend::Backend`]):
 //!
 //! ```text
@@ -10,6 +10,7 @@
 //!     take what EL2 has told          backend.take_told()
 //!     serve a round                   backend.serve(now)
 //!     ring for what was done          write backend.take_rings() to the page that traps
+//!     say what devices have done      lines about backend.take_ended()
 //!     if nothing is left to do: arm   backend.arm()
 //!     if nothing has come meanwhile   wait for an interrupt
 //! }
@@ -23,7 +24,9 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod counts;
 pub mod disk;
+pub mod lines;
 pub mod memory;
 pub mod queue;
 pub mod session;

@@ -137,21 +137,22 @@ pub struct Overlay<M> {
     memory: M,
 }
 
+/// Bytes of memory that an [`Overlay`] of `bytes` bytes needs, whole blocks; `None` if no memory is
+/// that long.
+pub fn overlay_bytes(bytes: u64) -> Option<u64> {
+    let blocks = bytes.checked_next_multiple_of(BLOCK)?;
+    blocks.checked_add(map_bytes(bytes))
+}
+
 impl<M: Memory> Overlay<M> {
     /// A disk of `bytes` bytes over the image, with what an earlier life wrote to it. `None` if
-    /// the memory is too short ([`Self::memory_for`]).
+    /// the memory is too short ([`overlay_bytes`]).
     pub fn new(image: M, memory: M, bytes: u64) -> Option<Self> {
-        let needed = Self::memory_for(bytes)?;
+        let needed = overlay_bytes(bytes)?;
         memory.holds(0, needed).then_some(Self {
             image: Image::new(image, bytes),
             memory,
         })
-    }
-
-    /// Bytes of memory that a disk of `bytes` bytes needs; `None` if no memory is that long.
-    pub fn memory_for(bytes: u64) -> Option<u64> {
-        let blocks = bytes.checked_next_multiple_of(BLOCK)?;
-        blocks.checked_add(map_bytes(bytes))
     }
 
     fn is_written(&self, block: u64) -> Result<bool, Outside> {

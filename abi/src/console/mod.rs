@@ -1,4 +1,4 @@
-//! The grammar of the console: the lines that EL2 writes and that tools read, each defined once with its
+//! The grammar of the console: the lines that EL2 and the service VM write and that tools read, each defined once with its
 //! [`Sink`] side and its parser.
 //!
 //! Every line starts with a [`label`] that names its speaker, and says if it goes on with a line that was cut. Parsers get a line without label, escape sequences and line
@@ -11,6 +11,7 @@ mod sequence;
 mod events;
 mod field;
 pub mod label;
+mod served;
 mod stats;
 mod time;
 
@@ -19,6 +20,7 @@ pub use events::{
     Refused, VmEnd,
 };
 pub use field::{Field, Hex, Name, Padded, Percent, Rest, Word};
+pub use served::{DiskDid, Dropped, PortDid, REASONS};
 pub use stats::{ClassRow, ExitsOf, FaultAt, HEADINGS, LAST_EXITS, LastExit, Totals};
 pub use time::{Ran, ServiceTime, Turns, WAITS, Waits, waits};
 

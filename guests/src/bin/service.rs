@@ -9,12 +9,14 @@ use arrayvec::ArrayVec;
 use bulkhead_guests::area::Area;
 use bulkhead_guests::backend::{self, MOST, Port};
 use bulkhead_guests::mmio::write32;
-use bulkhead_guests::{Board, gic, guest, println, sysreg, timer};
-use bulkhead_service::backend::Backend;
-use bulkhead_service::disk::Disk;
-use bulkhead_service::memory::{Memory, Outside};
-use bulkhead_service::store::{AnyStore, Image, Ram};
-use bulkhead_service::switch::{Mac, PlanError, PortPlan, Switch};
+use bulkhead_guests::{Board, gic, guest, println, sysreg, timer, uart};
+use bulkhead_service::backend::{Backend, Units};
+use bulkhead_service::counts::Counts;
+use bulkhead_service::disk::{self, Disk};
+use bulkhead_service::lines::{Counted, Lines, Next};
+use bulkhead_service::memory::Outside;
+use bulkhead_service::store::{AnyStore, Image, Overlay, Ram};
+use bulkhead_service::switch::{self, Mac, PlanError, PortPlan, Switch};
 
 guest!(main = main);
 
@@ -24,6 +26,12 @@ const MTU: u16 = 1500;
 const AGE: u64 = 300;
 /// What a device may do before it is the next one's turn: requests, frames, and pieces of 4 KiB.
 const QUOTA: u32 = 32;
+/// Bytes of lines that are written between two rounds: each of them leaves this VM twice.
+const BYTES: usize = 16;
+/// Lines in a second about what devices have done, beyond the first ones.
+const LINES: u64 = 10;
+/// How long a console without room is left alone, in microseconds.
+const NO_ROOM: u64 = 10_000;
 
 type Served = Backend<Area, AnyStore<Area>, MOST>;
 
@@ -42,19 +50,19 @@ fn main(board: &'static Board) {
     );
     let served = match set_up(&found) {
         Ok(served) => served,
-        Err(PlanError::Ports) => return println!("service: there are too many ports"),
-        Err(PlanError::Address) => {
-            return println!("service: two ports have one address, or one has a group's");
-        }
+        Err(why) => return println!("service: {why}"),
     };
     gic::init();
     gic::set_edge(found.intid, true);
-    gic::enable(found.intid);
-    let Err(Outside) = serve(served, found.bell);
+    for intid in [found.intid, board.uart_intid, timer::INTID] {
+        gic::enable(intid);
+    }
+    uart::interrupt_for_input();
+    let Err(Outside) = serve(served, &found);
     println!("service: the page of news is not there");
 }
 
-fn set_up(found: &backend::Backend) -> Result<Served, PlanError> {
+fn set_up(found: &backend::Backend) -> Result<Served, &'static str> {
     let plan = |port: &Port| PortPlan {
         mac: Mac(port.mac),
         vlan: port.vlan as u16,
@@ -62,34 +70,89 @@ fn set_up(found: &backend::Backend) -> Result<Served, PlanError> {
         uplink: false,
     };
     let ports: ArrayVec<PortPlan, MOST> = found.ports.iter().map(plan).collect();
-    let switch = Switch::new(&ports, timer::frequency() * AGE)?;
-    let disks = found.disks.iter().map(disk).collect();
+    let switch = Switch::new(&ports, timer::frequency() * AGE).map_err(|why| match why {
+        PlanError::Ports => "there are too many ports",
+        PlanError::Address => "two ports have one address, or one has a group's",
+    })?;
+    let mut disks = ArrayVec::new();
+    for disk in &found.disks {
+        disks.push(made(disk)?);
+    }
     let windows = found.windows.clone();
-    Ok(Backend::new(found.page, windows, switch, disks, QUOTA))
+    let counts = Counts::new(found.counts);
+    Ok(Backend::new(
+        found.page, windows, switch, disks, counts, QUOTA,
+    ))
 }
 
-fn disk(disk: &backend::Disk) -> Disk<AnyStore<Area>> {
-    let store = if disk.read_only {
-        AnyStore::Image(Image::new(disk.memory, disk.memory.bytes()))
-    } else {
-        AnyStore::Ram(Ram::new(disk.memory))
+fn made(disk: &backend::Disk) -> Result<Disk<AnyStore<Area>>, &'static str> {
+    let store = match (disk.image, disk.memory) {
+        (None, Some(memory)) => AnyStore::Ram(Ram::new(memory)),
+        (Some(image), None) => AnyStore::Image(Image::new(image, disk.bytes)),
+        (Some(image), Some(memory)) => {
+            let overlay = Overlay::new(image, memory, disk.bytes);
+            AnyStore::Overlay(overlay.ok_or("a disk has too little memory")?)
+        }
+        (None, None) => return Err("a disk has no memory"),
     };
     let mut name = [0; 20];
     for (to, from) in name.iter_mut().zip(disk.label.bytes()) {
         *to = from;
     }
-    Disk::new(store, name)
+    Ok(Disk::new(store, name))
 }
 
 /// Serves for as long as the machine runs.
-fn serve(mut served: Served, bell: usize) -> Result<core::convert::Infallible, Outside> {
+fn serve(
+    mut served: Served,
+    found: &backend::Backend,
+) -> Result<core::convert::Infallible, Outside> {
+    let mut lines = Lines::new(timer::frequency() / LINES);
     loop {
         served.take_told()?;
-        let more = served.serve(timer::now());
-        ring(bell, served.take_rings());
-        if !more && !served.arm()? {
-            sleep();
+        let now = timer::now();
+        let more = served.serve(now);
+        ring(found.bell, served.take_rings());
+        lines.say(served.take_ended());
+        let next = say(&mut lines, (&served, found), now);
+        if !more && next != Some(0) && !served.arm()? && sleep(next) {
+            // Whoever types anything wants to know.
+            lines.say(Units::first(found.ports.len(), found.disks.len()));
         }
+    }
+}
+
+/// Writes some of what is to be said, as far as the console has room. Returns when there is more to write: 0 for at once.
+fn say(lines: &mut Lines, (served, found): (&Served, &backend::Backend), now: u64) -> Option<u64> {
+    let counted = Names { served, found };
+    for _ in 0..BYTES {
+        match lines.next(&counted, now) {
+            Next::Byte(byte) if uart::offer(byte) => lines.sent(),
+            Next::Byte(_) => return Some(now + timer::ticks(NO_ROOM)),
+            Next::At(time) => return Some(time),
+            Next::Nothing => return None,
+        }
+    }
+    Some(0)
+}
+
+/// What is served, with the names of the plan.
+struct Names<'a> {
+    served: &'a Served,
+    found: &'a backend::Backend,
+}
+
+impl Counted for Names<'_> {
+    fn disk(&self, unit: usize) -> Option<(&str, &str, &disk::Counters)> {
+        let disk = self.found.disks.get(unit)?;
+        let counters = self.served.disks().get(unit)?.counters();
+        Some((disk.label, disk.vm, counters))
+    }
+
+    fn port(&self, unit: usize) -> Option<(&str, &str, &switch::Counters)> {
+        let port = self.found.ports.get(unit)?;
+        let counters = self.served.switch().counters(unit)?;
+        Some((port.network, port.label, counters))
     }
 }
 
@@ -107,11 +170,23 @@ fn ring(bell: usize, devices: u64) {
     }
 }
 
-/// Sleeps until the interrupt is pending, which no handler takes: PSTATE masks it.
-fn sleep() {
+/// Sleeps until an interrupt is pending, which no handler takes: PSTATE masks it. At `end` there is one, if there is an end. Returns whether
+/// somebody has typed something.
+fn sleep(end: Option<u64>) -> bool {
+    if let Some(end) = end {
+        timer::arm(end);
+    }
     sysreg::wfi();
+    if end.is_some() {
+        timer::disarm();
+    }
     let taken = gic::acknowledge();
+    let mut typed = false;
     if !taken.is_none() {
+        while uart::get().is_some() {
+            typed = true;
+        }
         gic::end(taken);
     }
+    typed
 }

@@ -12,11 +12,12 @@ use bulkhead_runner::Effort;
 use bulkhead_runner::prepare::{Stopped, prepare_text};
 
 /// Files that examples name, and the fixtures that they are.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("board.dtb", "virt.dtb"),
     ("watchdog.dtb", "watchdog.dtb"),
     ("program.bin", "raw.bin"),
     ("notes.txt", "notes.txt"),
+    ("empty.img", "empty.img"),
     ("Image", "kernel.img"),
     ("large-Image", "large-kernel.img"),
 ];

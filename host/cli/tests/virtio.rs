@@ -125,7 +125,8 @@ fn devices_have_rows_registers_and_queues() {
         let shared = RegionKind::Shared as u16;
         let disks = plan.regions.iter().filter(|it| it.kind == shared);
         let disks = disks.map(|it| (it.vm, it.shared, it.size));
-        assert!(disks.eq([(2, 0, 4 << 20), (2, 1, 8 << 10)]));
+        // That with its counters, too.
+        assert!(disks.eq([(2, 0, 16 << 10), (2, 1, 4 << 20), (2, 2, 8 << 10)]));
     });
 }
 
@@ -182,6 +183,67 @@ fn the_plan_says_who_has_what_and_who_serves() {
     );
     assert_eq!(card["mac"], "02:00:00:00:00:01");
     assert_eq!(card["vlan"], 5);
+}
+
+#[test]
+fn a_disk_has_the_content_of_an_image() {
+    let part =
+        "disks = [{ name = \"data\", size = \"4MiB\" }, { name = \"log\", size = \"8KiB\" }]";
+    let own = "{ name = \"root\", image = \"../notes.txt\" }";
+    let read = "{ name = \"docs\", image = \"../raw.bin\", size = \"1MiB\", read_only = true }";
+    let copy = "{ name = \"copy\", image = \"../raw.bin\", copy_on_write = true }";
+    let planned = with(part, &format!("disks = [{own}, {read}, {copy}]"));
+    let notes = std::fs::read("tests/fixtures/notes.txt").expect("a fixture");
+    let raw = std::fs::read("tests/fixtures/raw.bin").expect("a fixture");
+    let io = planned.io.as_ref().expect("devices");
+    let service = &planned.vms[io.service.as_ref().expect("a service VM").vm];
+    // EL2 copies each image to where it is read, once for both disks.
+    let [first, second] = &io.images[..] else {
+        panic!("two images");
+    };
+    for (image, file) in [(first, &notes), (second, &raw)] {
+        let loaded = { service.payloads.iter() }.find(|it| it.ipa == image.ipa);
+        let loaded = loaded.expect("a payload");
+        assert_eq!(loaded.bytes[..file.len()], file[..]);
+        assert!(loaded.bytes[file.len()..].iter().all(|byte| *byte == 0));
+        assert!(image.ipa + loaded.bytes.len() as u64 <= io.devices[0].window);
+    }
+    // The VM runs the second of these files: it is there once.
+    let program = { planned.vms[0].payloads.iter() }.find(|it| it.what == "program");
+    let of_disk = { service.payloads.iter() }.find(|it| it.ipa == second.ipa);
+    let offsets = [program, of_disk].map(|it| it.expect("a payload").offset);
+    assert_eq!(offsets[0], offsets[1]);
+    let sectors = |bytes: usize| bytes.div_ceil(512) as u64;
+    with_plan(&planned, |plan| {
+        let disks = plan.virtio_devices().iter().take(3).map(|device| {
+            let sectors = u64::from_le_bytes(device.config[..8].try_into().expect("8 bytes"));
+            (sectors, device.features >> 5 & 1)
+        });
+        let wanted = [
+            (sectors(notes.len()), 0),
+            (2048, 1),
+            (sectors(raw.len()), 0),
+        ];
+        assert_eq!(disks.collect::<Vec<_>>(), wanted);
+        let shared = RegionKind::Shared as u16;
+        let kept = plan.regions.iter().filter(|it| it.kind == shared);
+        // Counters, then a block and its map for each disk that is written.
+        let kept: Vec<_> = kept.map(|it| (it.vm, it.size)).collect();
+        assert_eq!(kept, [(2, 16 << 10), (2, 8 << 10), (2, 8 << 10)]);
+    });
+    let text = show::text(&planned);
+    for line in [
+        ", of ../notes.txt, with 8 KiB for changes, IPA 0xa000000",
+        "docs: 1 MiB, read-only, of ../raw.bin, IPA 0xa001000",
+        "image      ../notes.txt: ",
+    ] {
+        assert!(text.contains(line), "`{line}` is not in\n{text}");
+    }
+    let json = show::json(&planned);
+    let disks = &json["vms"][0]["virtio"];
+    assert_eq!(disks[1]["image"], "../raw.bin");
+    assert!(disks[1].get("changes").is_none());
+    assert_eq!(disks[2]["changes"], 8 << 10);
 }
 
 #[test]

@@ -165,7 +165,8 @@ pub(super) fn arrange(
         tree.initrd = initrd;
         overlay::merge(tree.to_dtb(), &spec.name.value, overlays, findings)
     };
-    let absent = matches!(contents, Contents::Absent);
+    let images = backend.map_or(&[][..], |(io, _)| io.images.as_slice());
+    let absent = matches!(contents, Contents::Absent) || images.iter().any(|image| image.absent);
     let start = match contents {
         Contents::Linux { kernel, initrd } => linux(ram, kernel, initrd, dtb, findings),
         Contents::Program(elf) => program((spec, ram), elf, dtb, findings)?,
@@ -183,11 +184,17 @@ pub(super) fn arrange(
             bytes,
             offset: 0,
         });
+    let images = images.iter().map(|image| PlannedPayload {
+        what: "image of disks",
+        ipa: image.ipa,
+        bytes: Content::clone(&image.content),
+        offset: 0,
+    });
     Some(Guest {
         ram: whole,
         entry: start.entry,
         tree: start.tree,
-        payloads: payloads.collect(),
+        payloads: payloads.chain(images).collect(),
         regions,
         devices,
         emulated,
@@ -302,7 +309,7 @@ fn shared_with(vm: usize, system: &System) -> Vec<(String, u64, u64)> {
     system
         .shared
         .iter()
-        .filter(|shared| !shared.is_disk && shared.vms.iter().any(|(user, _)| *user == vm))
+        .filter(|shared| !shared.is_added && shared.vms.iter().any(|(user, _)| *user == vm))
         .map(|shared| {
             (
                 shared.name.value.clone(),

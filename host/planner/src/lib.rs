@@ -32,7 +32,7 @@ mod tables;
 mod unpack;
 
 pub use file::Content;
-pub use io::{DeviceUse, PlannedDevice, PlannedIo, ServiceVm};
+pub use io::{DeviceUse, PlannedDevice, PlannedImage, PlannedIo, ServiceVm};
 pub use plan::{Planned, plan};
 pub use planned::{EmulatedDevice, Mapped, PlannedCpu, PlannedDoorbell, PlannedPayload, PlannedVm};
 pub use profile::profile;

@@ -188,7 +188,7 @@ fn place_shared(
         } else {
             PAGE
         };
-        let what = if shared.is_disk {
+        let what = if shared.is_added {
             shared.name.value.clone()
         } else {
             format!("the shared memory `{}`", shared.name.value)

@@ -66,15 +66,16 @@ pub fn plan(
     sources: &dyn Sources,
     findings: &mut Vec<Finding>,
 ) -> Result<Planned, PlanError> {
-    let system = &*io::with_service(system);
+    let mut store = store::Store::new(system, sources);
+    let disks = io::disks(system, &board, &mut store, findings)?;
+    let system = &*io::with_service(system, &disks);
     let Assigned {
         mut cpus,
         times,
         io: chosen,
     } = cpus::assign(system, &board, findings);
-    let mut io = io::plan(system, chosen, findings);
+    let mut io = io::plan(system, &disks, chosen, findings);
     let mut doorbells = doorbells::assign(system, &board, findings);
-    let mut store = store::Store::new(system, sources);
     let mut guests = Vec::new();
     let mut owners = Vec::new();
     let mut passed = Vec::new();

@@ -11,7 +11,8 @@ use crate::{cpus, io};
 /// The profile of EL2 for a system that has not been planned yet. What is wrong with the description
 /// is found when it is planned.
 pub fn profile(system: &System, board: &Board) -> Profile {
-    let system = io::with_service(system);
+    // How large disks are changes nothing here.
+    let system = io::with_service(system, &io::Disks::default());
     let assigned = cpus::assign(&system, board, &mut Vec::new());
     choose(&system, &assigned.times, &mut Vec::new())
 }

@@ -23,8 +23,10 @@ const OF_ONE_WORD: [Code; 9] = [
 /// Findings that depend on the descriptions of all VMs.
 const OF_ALL_VMS: [Code; 3] = [Code::PcpuTooFew, Code::ServicePcpu, Code::ServiceRoom];
 /// Findings that are the same on every board.
-const ON_ANY_BOARD: [Code; 10] = [
+const ON_ANY_BOARD: [Code; 12] = [
     Code::DeviceShared,
+    Code::DiskImage,
+    Code::DiskSmall,
     Code::ImageInitrd,
     Code::ImageKernel,
     Code::ImagePlace,

@@ -74,6 +74,50 @@ impl Counters {
         self.lost.get(why as usize).copied().unwrap_or(0)
     }
 
+    /// As words, for memory that outlives this program.
+    pub(crate) fn words(&self) -> [u64; 14] {
+        let mut words = [0; 14];
+        let traffic = [self.from_guest, self.to_guest];
+        let traffic = traffic.iter().flat_map(|it| [it.frames, it.bytes]);
+        let dropped = self.refused.iter().chain(&self.lost).copied();
+        let all = traffic.chain(dropped);
+        words.iter_mut().zip(all).for_each(|(to, from)| *to = from);
+        words
+    }
+
+    pub(crate) fn from_words(words: [u64; 14]) -> Self {
+        let [
+            frames,
+            bytes,
+            got,
+            got_bytes,
+            r0,
+            r1,
+            r2,
+            r3,
+            r4,
+            r5,
+            r6,
+            l0,
+            l1,
+            l2,
+        ] = words;
+        let traffic = |frames, bytes| Traffic { frames, bytes };
+        Self {
+            from_guest: traffic(frames, bytes),
+            to_guest: traffic(got, got_bytes),
+            refused: [r0, r1, r2, r3, r4, r5, r6],
+            lost: [l0, l1, l2],
+        }
+    }
+
+    /// Frames that went nowhere, by reason: those of [`Refused`], then those of [`Lost`].
+    pub fn dropped(&self) -> [u64; 10] {
+        let [r0, r1, r2, r3, r4, r5, r6] = self.refused;
+        let [l0, l1, l2] = self.lost;
+        [r0, r1, r2, r3, r4, r5, r6, l0, l1, l2]
+    }
+
     pub(super) fn refuse(&mut self, why: Refused) {
         if let Some(count) = self.refused.get_mut(why as usize) {
             *count = count.wrapping_add(1);

@@ -94,6 +94,8 @@ pub struct Served {
     pub ring: u64,
     /// Ports whose rings are broken. They are down now.
     pub broken: u64,
+    /// Ports whose counters may be others now.
+    pub touched: u64,
 }
 
 /// A switch with at most `PORTS` ports.
@@ -141,6 +143,13 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
     /// What has become of the frames of a port.
     pub fn counters(&self, port: usize) -> Option<&Counters> {
         self.ports.get(port).map(|port| &port.counters)
+    }
+
+    /// Goes on with what an earlier life of this program has counted.
+    pub(crate) fn set_counters(&mut self, port: usize, counters: Counters) {
+        if let Some(port) = self.ports.get_mut(port) {
+            port.counters = counters;
+        }
     }
 
     /// A guest uses the port's device from now on.
@@ -194,6 +203,7 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
             }
         }
         self.publish(touched, &mut served);
+        served.touched = if work > 0 { touched } else { 0 };
         served
     }
 

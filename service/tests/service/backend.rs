@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use arrayvec::ArrayVec;
 use bulkhead_abi::device::{Refusal, device_page as page};
-use bulkhead_service::backend::Backend;
+use bulkhead_service::backend::{Backend, Units};
+use bulkhead_service::counts::{self, Counts};
 use bulkhead_service::disk::Disk;
 use bulkhead_service::memory::Memory;
 use bulkhead_service::store::Ram;
@@ -34,6 +35,7 @@ type Service = Backend<TestMemory, Ram<TestMemory>, 4>;
 /// EL2 and the guests.
 struct El2 {
     page: TestMemory,
+    counts: TestMemory,
     devices: Vec<Device>,
     interrupt: bool,
 }
@@ -70,6 +72,7 @@ impl El2 {
         Self {
             devices: vec![net(2, 5), disk, net(1, 0)],
             page,
+            counts: TestMemory::new(counts::BYTES as usize),
             interrupt: false,
         }
     }
@@ -83,6 +86,7 @@ impl El2 {
             windows.collect(),
             Switch::new(&PORTS, 100).unwrap(),
             disks,
+            Counts::new(self.counts.with(life)),
             QUOTA,
         )
     }
@@ -388,7 +392,49 @@ fn a_backend_that_starts_again_asks_for_new_sessions() {
     );
     el2.borrow_mut().post(1);
     run_awake(&mut service, &el2);
-    assert_eq!(service.disks()[0].counters().done, 1);
+    // One in each life.
+    assert_eq!(service.disks()[0].counters().done(), 2);
+}
+
+/// What devices have done is counted through lives, and is said once for each session in which there was something.
+#[test]
+fn counters_outlive_a_life_and_are_due_when_a_session_has_ended() {
+    let (el2, mut service) = started(&Rc::default());
+    assert_eq!(service.take_ended(), Units::default(), "nothing was done");
+    el2.borrow_mut().post(0);
+    el2.borrow_mut().post(1);
+    el2.borrow_mut().post(1);
+    run_awake(&mut service, &el2);
+    assert_eq!(service.take_ended(), Units::default(), "both are in use");
+    for device in 0..2 {
+        el2.borrow_mut().reset(device);
+    }
+    run_awake(&mut service, &el2);
+    // Device 0 is port 1.
+    let both = Units { ports: 2, disks: 1 };
+    assert_eq!(service.take_ended(), both);
+    assert_eq!(service.take_ended(), Units::default());
+    el2.borrow_mut().reset(1);
+    run_awake(&mut service, &el2);
+    assert_eq!(
+        service.take_ended(),
+        Units::default(),
+        "nothing more was done"
+    );
+    // A life without a word ends, and the next one has what it has counted.
+    let flushes = |service: &Service| service.disks()[0].counters().flushes;
+    let sent = |service: &Service| service.switch().counters(1).unwrap().from_guest.frames;
+    let (disk, port) = (flushes(&service), sent(&service));
+    assert_eq!((disk, port), (2, 1));
+    let mut service = el2.borrow().service(&Rc::default());
+    run(&mut service, &el2);
+    el2.borrow_mut().interrupt = true;
+    run_awake(&mut service, &el2);
+    assert_eq!((flushes(&service), sent(&service)), (disk, port));
+    el2.borrow_mut().post(0);
+    el2.borrow_mut().post(1);
+    run_awake(&mut service, &el2);
+    assert_eq!((flushes(&service), sent(&service)), (disk + 1, port + 1));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use bulkhead_service::disk::{DISCARD, Disk, RO, WRITE_ZEROES};
 use bulkhead_service::memory::Memory;
 use bulkhead_service::queue::Queue;
 use bulkhead_service::session::{Description, Live};
-use bulkhead_service::store::{AnyStore, Image, Overlay, Ram};
+use bulkhead_service::store::{AnyStore, Image, Overlay, Ram, overlay_bytes};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -127,7 +127,7 @@ fn ram(sectors: u64) -> AnyStore<TestMemory> {
 
 fn overlay() -> AnyStore<TestMemory> {
     let bytes = SECTORS * 512;
-    let memory = TestMemory::new(Overlay::<TestMemory>::memory_for(bytes).unwrap() as usize);
+    let memory = TestMemory::new(overlay_bytes(bytes).unwrap() as usize);
     AnyStore::Overlay(Overlay::new(TestMemory::new(100), memory, bytes).unwrap())
 }
 
@@ -279,7 +279,7 @@ fn a_read_only_disk_is_not_written() {
         assert_eq!(world.status(&header(4, 0), 1), 0);
         assert_eq!(world.request(&header(0, 0), 513, &[]), before);
         assert_eq!(world.disk.counters().failed, 2);
-        assert_eq!(world.disk.counters().done, 3);
+        assert_eq!(world.disk.counters().done(), 3);
     }
     let mut disk = Disk::new(image(), NAME);
     let refused = disk.configure(&plan(0, &config(SECTORS)));

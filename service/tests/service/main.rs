@@ -3,6 +3,7 @@
 mod backend;
 mod disk;
 mod el2;
+mod lines;
 mod memory;
 mod overlay;
 mod queue;

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bulkhead_service::memory::Memory;
-use bulkhead_service::store::{BLOCK, Image, Overlay, Ram, Store};
+use bulkhead_service::store::{BLOCK, Image, Overlay, Ram, Store, overlay_bytes};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -78,7 +78,7 @@ proptest! {
     #[test]
     fn what_was_acknowledged_survives(lives in vec((vec(changes(), 1..4), 0..150u64), 1..6)) {
         let (image, mut bytes) = image();
-        let memory = TestMemory::new(Overlay::<TestMemory>::memory_for(DISK).unwrap() as usize);
+        let memory = TestMemory::new(overlay_bytes(DISK).unwrap() as usize);
         for (changes, end) in lives {
             let life = Rc::new(Life::default());
             life.ends.set(Some(end));
@@ -112,7 +112,7 @@ fn bytes_of_image() -> Vec<u8> {
 #[test]
 fn ranges_outside_change_nothing() {
     let (image, bytes) = image();
-    let memory = TestMemory::new(Overlay::<TestMemory>::memory_for(DISK).unwrap() as usize);
+    let memory = TestMemory::new(overlay_bytes(DISK).unwrap() as usize);
     let overlay = Overlay::new(image.clone(), memory.clone(), DISK).unwrap();
     let plain = Image::new(image, DISK);
     let ram = Ram::new(TestMemory::new(DISK as usize));
@@ -142,7 +142,7 @@ fn ranges_outside_change_nothing() {
 
 #[test]
 fn memory_is_as_long_as_is_said() {
-    let needed = |bytes| Overlay::<TestMemory>::memory_for(bytes);
+    let needed = |bytes| overlay_bytes(bytes);
     assert_eq!(needed(0), Some(0));
     assert_eq!(needed(1), Some(2 * BLOCK));
     assert_eq!(needed(8 * BLOCK * BLOCK), Some(8 * BLOCK * BLOCK + BLOCK));

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use bulkhead_model::failure::{Failure, Outcome};
 use bulkhead_runner::run::attach::Server;
-use bulkhead_runner::run::console::{ConsoleLine, ExitTable, Output, Transcript, VmEnd};
+use bulkhead_runner::run::console::{ConsoleLine, ExitTable, Output, Served, Transcript, VmEnd};
 use bulkhead_runner::run::recording::{Recorder, Tail};
 use bulkhead_runner::run::{
     Clock, Emulator, End, Flow, Logs, Options, RunSummary, System, View, gdb, session,
@@ -252,6 +252,9 @@ struct Document<'a> {
     stopped: &'a [VmEnd],
     exits: &'a [ExitTable],
     summary: &'a RunSummary,
+    /// What disks and networks have done, where VMs have any.
+    #[serde(skip_serializing_if = "Served::is_empty")]
+    served: &'a Served,
 }
 
 /// Report of EL2 after it has booted.
@@ -299,6 +302,12 @@ fn conclude(
             summary.text()
         );
     }
+    if !args.json && !transcript.served.is_empty() {
+        print!(
+            "\nWhat disks and networks have done\n{}",
+            transcript.served.text()
+        );
+    }
     if args.json {
         let el2 = transcript.booted.as_ref();
         let document = Document {
@@ -313,6 +322,7 @@ fn conclude(
             stopped: &transcript.ended,
             exits: &transcript.exits,
             summary: &summary,
+            served: &transcript.served,
         };
         println!("{}", json!(document));
     }

@@ -184,6 +184,14 @@ impl Guest {
             out,
             "# devices = [\"/PATH\"]     # of the board: `bulkhead board show` lists them"
         )?;
+        writeln!(
+            out,
+            "# disks = [{{ name = \"data\", size = \"64MiB\" }}]    # or image = \"FILE\""
+        )?;
+        writeln!(
+            out,
+            "# networks = [{{ name = \"lan\" }}]    # see [network.lan] below"
+        )?;
         writeln!(out, "# crash = {{ restart = 3, within = \"60s\" }}")
     }
 }

@@ -85,7 +85,9 @@ fn write_text(board: &BoardChoice, guests: &[Guest], out: &mut String) -> std::f
         .iter()
         .map(|guest| format!("{} = \"rw\"", guest.name))
         .collect();
-    writeln!(out, "# vms = {{ {} }}", names.join(", "))
+    writeln!(out, "# vms = {{ {} }}", names.join(", "))?;
+    writeln!(out, "\n# A network between the cards of VMs:")?;
+    writeln!(out, "# [network.lan]")
 }
 
 #[cfg(test)]

@@ -61,7 +61,9 @@ fn comments_that_are_keys_are_sound_too() {
         guest("two=program:tests/fixtures/raw.bin", &[]),
     ];
     let plain = text(&board(), &guests);
-    let wanted = ["vcpus", "crash", "class", "[shared", "size", "ipa", "vms"];
+    let wanted = [
+        "vcpus", "crash", "class", "[shared", "size", "ipa", "vms", "disks", "networks", "[network",
+    ];
     let bare: Vec<&str> = plain
         .lines()
         .map(|line| {

@@ -109,6 +109,7 @@ fn rules(table: &Value) -> Vec<String> {
     let known = [
         "required",
         "oneOf",
+        "anyOf",
         "dependentRequired",
         "dependentSchemas",
         "allOf",
@@ -131,6 +132,10 @@ fn rules(table: &Value) -> Vec<String> {
     if !table["oneOf"].is_null() {
         let has = required(&table["oneOf"]).join(" or ");
         rules.push(format!("It has either {has}."));
+    }
+    if !table["anyOf"].is_null() {
+        let has = required(&table["anyOf"]).join(" or ");
+        rules.push(format!("It has {has}, or both."));
     }
     // `oneOf` says it already where each key needs the other.
     if table["oneOf"].is_null() {

@@ -72,6 +72,8 @@ pub enum Rule {
     Has(&'static [&'static str]),
     /// It has all keys of one group, and none of the others.
     Either(&'static [&'static [&'static str]]),
+    /// It has one of these keys at least.
+    Any(&'static [&'static str]),
     /// If it has one of these two keys, it has the other, too.
     Both(&'static str, &'static str),
     /// If it has the first key, it has none of the others.
@@ -321,12 +323,15 @@ pub const DOORBELL: &Table = &Table {
 pub const DISK: &Table = &Table {
     name: "disk",
     heading: "`disks`",
-    about: "Disks (virtio-blk) of a VM, as a list of tables. Their content is zeros when the board starts, and stays while VMs start again.",
+    about: "Disks (virtio-blk) of a VM, as a list of tables. Their content is that of an image, or zeros, when the board starts, and stays while VMs start again.",
     keys: &[
         key("name", Kind::Text, "\"data\"", "Its name, which the guest can read as its serial number."),
-        plain("size", Kind::Quantity(&SIZE), "Bytes, in pages of 4 KiB, in memory of the board."),
+        plain("size", Kind::Quantity(&SIZE), "Bytes, in memory of the board; without image in pages of 4 KiB. Default: those of the image, up to a multiple of 512."),
+        key("image", Kind::Text, "\"root.img\"", "A file that is its content when the board starts, with zeros behind it: a path from the folder of this file, or as `image` of a VM. Default: zeros."),
+        plain("read_only", Kind::Flag, "The VM cannot write to it. Several disks may have one image then."),
+        plain("copy_on_write", Kind::Flag, "Changes are the VM's own, and the image stays as it is for others. Several disks may have one image then."),
     ],
-    rules: &[Rule::Has(&["name", "size"])],
+    rules: &[Rule::Has(&["name"]), Rule::Any(&["size", "image"])],
 };
 
 /// An entry of `networks`.
@@ -541,60 +546,4 @@ const fn same(one: &str, other: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// All tables, also that of the whole file.
-    fn tables() -> impl Iterator<Item = &'static Table> {
-        TABLES.into_iter().chain([SYSTEM])
-    }
-
-    #[test]
-    fn names_of_tables_and_of_keys_are_there_once() {
-        let mut names: Vec<_> = tables().map(|table| table.name).collect();
-        names.sort_unstable();
-        assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
-        for table in tables() {
-            let mut names: Vec<_> = table.names().collect();
-            names.sort_unstable();
-            assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
-        }
-    }
-
-    #[test]
-    fn every_key_has_a_meaning_and_what_holds_no_table_an_example() {
-        for key in tables().flat_map(|table| table.keys) {
-            assert!(!key.meaning.is_empty(), "{key:?}");
-            let is_table = matches!(
-                key.kind,
-                Kind::Table(_) | Kind::Tables(_) | Kind::Named(..) | Kind::Access
-            );
-            assert!(is_table || !key.example().is_empty(), "{key:?}");
-        }
-    }
-
-    #[test]
-    fn rules_are_about_keys_of_their_table() {
-        for table in tables() {
-            for rule in table.rules {
-                let named: Vec<&str> = match *rule {
-                    Rule::Has(keys) => keys.to_vec(),
-                    Rule::Either(groups) => groups.concat(),
-                    Rule::Both(one, other) => vec![one, other],
-                    Rule::Without(key, keys)
-                    | Rule::When(key, _, keys)
-                    | Rule::OnlyWhen(key, _, keys) => [&[key], keys].concat(),
-                };
-                for name in named {
-                    assert_eq!(table.key(name).name, name);
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn names_are_the_same_if_all_of_their_letters_are() {
-        assert!(same("pcpus", "pcpus") && same("", ""));
-        assert!(!same("cpu", "cpus") && !same("cpus", "cpu") && !same("cpu", "gpu"));
-    }
-}
+mod tests;

@@ -34,7 +34,7 @@ pub use board::{BoardSource, BoardSpec};
 pub use class::{BoardGic, Deviation, InterruptSpec, class_name, gic_version};
 pub use code::{Code, Severity};
 pub use cpu::{CpuSpec, CpuTime};
-pub use disk::DiskSpec;
+pub use disk::{DiskAccess, DiskSpec};
 pub use doorbell::DoorbellSpec;
 pub use emulated::{DeviceSpec, GicSpec};
 pub use finding::{Finding, Position, Span, Text, Verdict};
@@ -156,6 +156,9 @@ pub fn parse(text: &Text, findings: &mut Vec<Finding>) -> System {
         .collect();
     let ports: Vec<_> = vms.iter().flat_map(|vm| &vm.ports).collect();
     network::check(&networks, &ports, findings);
+    let of_vms = vms.iter();
+    let disks = of_vms.map(|vm| (vm.name.value.as_str(), vm.disks.as_slice()));
+    disk::check(disks, findings);
     let io = service::read(service_place.zip(io), &vms, findings);
     let crashes = vms.iter().map(|vm| (&vm.name, &vm.crash));
     policy::notified(crashes, &declared, findings);

@@ -59,6 +59,10 @@ fn add(rule: &Rule, schema: &mut Value) {
             let groups: Vec<_> = groups.iter().map(|keys| has(keys)).collect();
             schema["oneOf"] = json!(groups);
         }
+        Rule::Any(keys) => {
+            let one: Vec<_> = keys.iter().map(|key| has(&[key])).collect();
+            schema["anyOf"] = json!(one);
+        }
         Rule::Both(one, other) => {
             schema["dependentRequired"] = json!({ one: [other], other: [one] });
         }

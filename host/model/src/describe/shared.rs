@@ -21,8 +21,8 @@ pub struct SharedSpec {
     pub ipa: Placed<u64>,
     /// Index of each VM that maps it, and whether that may write.
     pub vms: Vec<(usize, Placed<bool>)>,
-    /// Whether it is the memory of a disk, which the planner adds: no table of the description.
-    pub is_disk: bool,
+    /// Whether the planner adds it, such as the memory of a disk: no table of the description.
+    pub is_added: bool,
 }
 
 /// Reads `[shared.NAME]`. `vms` are the VMs that are sound so far, and the names of all in the file.
@@ -93,7 +93,7 @@ pub(super) fn read(
         size: size?,
         ipa: ipa?,
         vms: list,
-        is_disk: false,
+        is_added: false,
     })
 }
 

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::PAGE;
 
 use super::build::{Build, EDGE};
-use crate::io::{DeviceUse, PlannedDevice, PlannedIo, ServiceVm};
+use crate::io::{DeviceUse, PlannedDevice, PlannedImage, PlannedIo, ServiceVm};
 
 /// What the service VM serves.
 #[derive(Clone, Copy, Debug)]
@@ -42,21 +42,56 @@ pub(super) fn backend(end: BackendEnd) -> Build {
         let window = Build::new(format!("window@{:x}", device.window));
         node.child(window.wide("reg", &[device.window, device.window_size]))
     });
-    io.served().fold(node, |node, device| {
+    let (counts, bytes) = service.counts;
+    let counts = Build::new(format!("counts@{counts:x}")).wide("reg", &[counts, bytes]);
+    io.served().fold(node.child(counts), |node, device| {
         let unit = u32::from(device.unit);
+        let vm = end.vms.get(device.vm).unwrap_or(&"");
         node.child(match &device.use_ {
-            DeviceUse::Disk { name, size, memory } => Build::new(format!("disk@{memory:x}"))
-                .wide("reg", &[*memory, *size])
+            DeviceUse::Disk {
+                name,
+                size,
+                image,
+                memory,
+            } => {
+                let image = image.and_then(|image| io.images.get(image));
+                disk(unit, image, *memory)
+                    .wide("bytes", &[*size])
+                    .texts("label", &[name])
+                    .texts("vm", &[vm])
+            }
+            DeviceUse::Card {
+                network,
+                domain,
+                mac,
+                ..
+            } => Build::new(format!("port-{unit}"))
                 .cells("unit", &[unit])
-                .texts("label", &[name]),
-            DeviceUse::Card { domain, mac, .. } => Build::new(format!("port-{unit}"))
-                .cells("unit", &[unit])
-                .texts("label", &[end.vms.get(device.vm).unwrap_or(&"")])
+                .texts("label", &[vm])
+                .texts("network", &[network])
                 .cells("vlan", &[u32::from(*domain)])
                 .bytes("mac-address", &mac.0),
             DeviceUse::Console => unreachable!("EL2 serves it"),
         })
     })
+}
+
+/// The node of a disk with the memory that it has: its image, and what it is written to. Several may have one image.
+fn disk(unit: u32, image: Option<&PlannedImage>, memory: Option<(u64, u64)>) -> Build {
+    let in_ram = image.map(|image| (image.ipa, image.content.len() as u64));
+    let places = in_ram.iter().chain(&memory);
+    let reg: Vec<u64> = places.flat_map(|(ipa, size)| [*ipa, *size]).collect();
+    let first = reg.first().copied().unwrap_or(0);
+    let mut node = Build::new(format!("disk-{unit}@{first:x}"))
+        .wide("reg", &reg)
+        .cells("unit", &[unit]);
+    if in_ram.is_some() {
+        node = node.bytes("image", &[]);
+    }
+    if memory.is_some() {
+        node = node.bytes("memory", &[]);
+    }
+    node
 }
 
 #[cfg(test)]
@@ -84,8 +119,24 @@ mod tests {
         let disk = DeviceUse::Disk {
             name: "data".to_owned(),
             size: 64 << 20,
-            memory: 0x1_0000_0000,
+            image: None,
+            memory: Some((0x1_0000_0000, 64 << 20)),
         };
+        let copied = DeviceUse::Disk {
+            name: "root".to_owned(),
+            size: 1536,
+            image: Some(0),
+            memory: Some((0x1_0400_0000, 0x2000)),
+        };
+        let read = DeviceUse::Disk {
+            name: "docs".to_owned(),
+            size: 1024,
+            image: Some(0),
+            memory: None,
+        };
+        let mut root = device(0, copied, 0x0a00_2000, 39, 2, 0x4036_0000);
+        let mut docs = device(1, read, 0x0a00_3000, 40, 3, 0x4034_0000);
+        (root.unit, docs.unit) = (1, 2);
         let card = DeviceUse::Card {
             network: "lan".to_owned(),
             vlan: Some(5),
@@ -98,6 +149,7 @@ mod tests {
                 intid: 37,
                 pending: 0x403f_f000,
                 bell: 0x0a00_0000,
+                counts: (0xffe0_0000, 0x4000),
             }),
             cpu: 3,
             time: CpuTime::Pinned,
@@ -105,7 +157,15 @@ mod tests {
             devices: vec![
                 device(0, disk, 0x0a00_0000, 37, 0, 0x4037_b000),
                 device(1, card, 0x0a00_1000, 38, 1, 0x403b_d000),
+                root,
+                docs,
             ],
+            images: vec![PlannedImage {
+                name: "root.img".to_owned(),
+                ipa: 0x4033_0000,
+                content: vec![7; 1000].into(),
+                absent: false,
+            }],
             pages: 0,
         }
     }
@@ -171,13 +231,32 @@ mod tests {
             let path = format!("{path}/window@{window:x}");
             assert_eq!(cells(&fdt, &path, "reg"), [0, window, 0, 0x4_2000]);
         }
-        let disk = format!("{path}/disk@100000000");
+        let counts = format!("{path}/counts@ffe00000");
+        assert_eq!(cells(&fdt, &counts, "reg"), [0, 0xffe0_0000, 0, 0x4000]);
+        let disk = format!("{path}/disk-0@100000000");
         assert_eq!(cells(&fdt, &disk, "reg"), [1, 0, 0, 64 << 20]);
         assert_eq!(cells(&fdt, &disk, "unit"), [0]);
+        assert_eq!(cells(&fdt, &disk, "bytes"), [0, 64 << 20]);
         assert_eq!(value(&fdt, &disk, "label"), b"data\0");
+        assert_eq!(value(&fdt, &disk, "vm"), b"one\0");
+        let has = |disk: &str, name: &str| {
+            let node = fdt.find_node(disk).expect(disk);
+            node.property(name).is_some()
+        };
+        assert!(has(&disk, "memory") && !has(&disk, "image"));
+        // Two with one image: what is written goes elsewhere, and nothing of the other one is.
+        let root = format!("{path}/disk-1@40330000");
+        let places = [0, 0x4033_0000, 0, 1000, 1, 0x0400_0000, 0, 0x2000];
+        assert_eq!(cells(&fdt, &root, "reg"), places);
+        assert_eq!(cells(&fdt, &root, "bytes"), [0, 1536]);
+        assert!(has(&root, "memory") && has(&root, "image"));
+        let docs = format!("{path}/disk-2@40330000");
+        assert_eq!(cells(&fdt, &docs, "reg"), [0, 0x4033_0000, 0, 1000]);
+        assert!(!has(&docs, "memory") && has(&docs, "image"));
         let port = format!("{path}/port-0");
         assert_eq!(cells(&fdt, &port, "unit"), [0]);
         assert_eq!(value(&fdt, &port, "label"), b"two\0");
+        assert_eq!(value(&fdt, &port, "network"), b"lan\0");
         assert_eq!(cells(&fdt, &port, "vlan"), [5]);
         assert_eq!(value(&fdt, &port, "mac-address"), [2, 0, 0, 0, 0, 1]);
     }

@@ -4,7 +4,9 @@ use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_C
 use bulkhead_core::virtio::console;
 use bulkhead_core::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
 use bulkhead_model::describe::{Code, Finding, Mac, Span, System, VmSpec};
+use bulkhead_service::disk::SECTOR;
 
+use super::disk::Disks;
 use super::mac;
 use super::window::{QueueShape, lay_out};
 
@@ -26,8 +28,8 @@ const RECEIVED: u32 = 4096;
 
 /// Features of a disk (VIRTIO 1.2, 5.2.3): SIZE_MAX, SEG_MAX, BLK_SIZE, FLUSH.
 const DISK: u64 = 1 << 1 | 1 << 2 | 1 << 6 | 1 << 9;
-/// Bytes of a sector of a disk.
-const SECTOR: u64 = 512;
+/// VIRTIO_BLK_F_RO.
+const READ_ONLY: u64 = 1 << 5;
 /// Bytes of a slot for requests of disks.
 const DISK_SLOT: u32 = 4096;
 /// Bytes of the header of a request, and of its status.
@@ -64,8 +66,10 @@ pub enum DeviceUse {
         name: String,
         /// Bytes.
         size: u64,
-        /// IPA of its memory in the service VM.
-        memory: u64,
+        /// What it holds when the board starts, with zeros behind it, by its number among the images; none: zeros.
+        image: Option<usize>,
+        /// IPA and bytes of its memory in the service VM; none: it is read-only.
+        memory: Option<(u64, u64)>,
     },
     /// The VM's console, which EL2 serves itself.
     Console,
@@ -129,6 +133,7 @@ impl DeviceUse {
     fn features(&self) -> u64 {
         match self {
             Self::Card { .. } => TRANSPORT | CARD,
+            Self::Disk { memory: None, .. } => TRANSPORT | DISK | READ_ONLY,
             Self::Disk { .. } => TRANSPORT | DISK,
             Self::Console => TRANSPORT,
         }
@@ -198,14 +203,18 @@ const DISKS: u64 = 4 << 30;
 /// Disks start at multiples of this, so that stage 2 maps them with blocks.
 pub(super) const DISK_ALIGN: u64 = 2 << 20;
 
-/// IPAs of the memory of disks of these sizes.
-pub(super) fn disk_places(sizes: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
-    sizes.scan(DISKS, |next, size| {
+/// IPA and bytes of the memory of each disk that has some.
+pub(super) fn disk_places(disks: &Disks) -> impl Iterator<Item = Option<(u64, u64)>> {
+    disks.all.iter().scan(DISKS, |next, disk| {
         let here = *next;
+        let size = disk.memory.unwrap_or(0);
         *next = here.saturating_add(size).next_multiple_of(DISK_ALIGN);
-        Some(here)
+        Some(disk.memory.map(|size| (here, size)))
     })
 }
+
+/// IPA in the service VM of the memory with its counters, and its bytes.
+pub(super) const COUNTS: (u64, u64) = (DISKS - DISK_ALIGN, bulkhead_service::counts::BYTES);
 
 /// VLANs of a network in the numbers of the switch.
 const DOMAINS: u16 = 1 << 12;
@@ -213,10 +222,13 @@ const DOMAINS: u16 = 1 << 12;
 const MOST_NETWORKS: usize = 16;
 
 /// The virtio devices of all VMs, in the order of the VMs, first the disks of each.
-pub(super) fn all(system: &System, findings: &mut Vec<Finding>) -> Vec<PlannedDevice> {
+pub(super) fn all(
+    system: &System,
+    disks: &Disks,
+    findings: &mut Vec<Finding>,
+) -> Vec<PlannedDevice> {
     let macs = mac::of(system);
-    let disks = system.vms.iter().flat_map(|vm| &vm.disks);
-    let mut places = disk_places(disks.map(|disk| disk.size.value));
+    let mut disks = disks.all.iter().zip(disk_places(disks));
     let mut found: Vec<PlannedDevice> = Vec::new();
     let mut add = |vm: usize, use_: DeviceUse| {
         let window_size = match use_ {
@@ -238,10 +250,14 @@ pub(super) fn all(system: &System, findings: &mut Vec<Finding>) -> Vec<PlannedDe
         });
     };
     for (vm, spec) in system.vms.iter().enumerate() {
-        for (disk, memory) in spec.disks.iter().zip(&mut places) {
-            let name = disk.name.value.clone();
-            let size = disk.size.value;
-            add(vm, DeviceUse::Disk { name, size, memory });
+        for (disk, (known, memory)) in spec.disks.iter().zip(&mut disks) {
+            let disk = DeviceUse::Disk {
+                name: disk.name.value.clone(),
+                size: known.bytes,
+                image: known.image,
+                memory,
+            };
+            add(vm, disk);
         }
         for (port, mac) in spec.ports.iter().zip(&macs[vm]) {
             let mut networks = system.networks.iter();

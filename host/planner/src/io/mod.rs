@@ -2,6 +2,7 @@
 //! its CPU, the devices with their windows, and the rows of all that.
 
 mod device;
+mod disk;
 mod mac;
 mod rows;
 mod service;
@@ -11,9 +12,11 @@ use bulkhead_abi::plan::PAGE;
 use bulkhead_model::describe::{CpuTime, Finding, System};
 
 pub use device::{DeviceUse, PlannedDevice};
+pub(crate) use disk::{Disks, disks};
 pub(crate) use rows::{Rows, count, highest};
-pub(crate) use service::{Chosen, choose, index as service_vm, is_needed, with_service};
+pub(crate) use service::{COUNTERS, Chosen, choose, index as service_vm, is_needed, with_service};
 
+use crate::file::Content;
 use crate::{ipa, spis};
 
 /// IPA of the registers of a VM's first virtio device, where QEMU's `virt` has them; also of the page by which the service VM
@@ -31,6 +34,21 @@ pub struct ServiceVm {
     pub pending: u64,
     /// IPA of the page by which it tells EL2.
     pub bell: u64,
+    /// IPA and bytes of the memory with its counters.
+    pub counts: (u64, u64),
+}
+
+/// The image of disks.
+#[derive(Clone, Debug)]
+pub struct PlannedImage {
+    /// Name in the description.
+    pub name: String,
+    /// IPA in the service VM.
+    pub ipa: u64,
+    /// Content, padded with zeros.
+    pub content: Content,
+    /// Whether it has not been built or fetched yet, so that something else stands for it.
+    pub absent: bool,
 }
 
 /// The virtio devices of a system and who serves them.
@@ -46,6 +64,8 @@ pub struct PlannedIo {
     pub time_why: String,
     /// The devices, by VM.
     pub devices: Vec<PlannedDevice>,
+    /// What disks hold when the board starts.
+    pub images: Vec<PlannedImage>,
     /// Pages of the page pool for the service thread.
     pub pages: u32,
 }
@@ -67,11 +87,12 @@ impl PlannedIo {
         devices.filter(|device| device.use_ != DeviceUse::Console)
     }
 
-    /// First byte of the RAM of the service VM that its program does not have: windows and the page of news are from here on.
+    /// First byte of the RAM of the service VM that its program does not have: images, windows and the page of news are from here on.
     pub fn windows(&self) -> u64 {
         let first = self.served().map(|device| device.window);
+        let images = self.images.iter().map(|image| image.ipa);
         let pending = self.service.iter().map(|service| service.pending);
-        first.chain(pending).min().unwrap_or(0)
+        first.chain(images).chain(pending).min().unwrap_or(0)
     }
 
     /// Gives devices of VM `vm`, or the service VM itself, INTIDs that nothing else in the VM has.
@@ -110,14 +131,15 @@ impl PlannedIo {
 /// The devices of a system whose service VM has its CPU; `system` is that of [`with_service`].
 pub(super) fn plan(
     system: &System,
+    disks: &Disks,
     chosen: Option<Chosen>,
     findings: &mut Vec<Finding>,
 ) -> Option<PlannedIo> {
-    let mut devices = device::all(system, findings);
+    let mut devices = device::all(system, disks, findings);
     let windows = devices.iter().map(|device| device.window_size);
     let windows: u64 = windows.sum();
     let vm = service_vm(system);
-    if vm.is_some() && !service::fits(system, windows, findings) {
+    if vm.is_some() && !service::fits(system, windows + disks.ram_bytes(), findings) {
         return None;
     }
     let service = vm.map(|vm| {
@@ -127,11 +149,24 @@ pub(super) fn plan(
             intid: 0,
             pending: ram.0 + ram.1 - PAGE,
             bell: 0,
+            counts: device::COUNTS,
         }
     });
     let mut window = service
         .as_ref()
         .map_or(0, |service| service.pending - windows);
+    let mut next = window.saturating_sub(disks.ram_bytes());
+    let images = disks.images.iter().map(|image| {
+        let ipa = next;
+        next += image.ram_bytes();
+        PlannedImage {
+            name: image.name.clone(),
+            ipa,
+            content: Content::clone(&image.content),
+            absent: image.absent,
+        }
+    });
+    let images = images.collect();
     for device in devices.iter_mut().filter(|device| device.window_size != 0) {
         device.window = window;
         window += device.window_size;
@@ -143,6 +178,7 @@ pub(super) fn plan(
         time: chosen.thread,
         time_why: chosen.why,
         devices,
+        images,
         pages: 0,
     })
 }

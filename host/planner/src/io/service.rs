@@ -10,7 +10,8 @@ use bulkhead_model::describe::{
     VmSpec,
 };
 
-use super::device::{self, disk_places};
+use super::device::{self, COUNTS, disk_places};
+use super::disk::Disks;
 use crate::{PlannedCpu, ipa, share};
 
 /// The program of the service VM, which is built as EL2 itself is.
@@ -19,6 +20,8 @@ const PROGRAM: &str = "guest:service";
 const ROOM: u64 = 2 << 20;
 /// RAM is of whole blocks of stage 2.
 const BLOCK: u64 = 2 << 20;
+/// Name of the memory with the counters of disks and ports.
+pub(crate) const COUNTERS: &str = "counters of disks and networks";
 /// How often the service VM starts again at most when it crashes, and in how many seconds.
 const CRASH: Limit = Limit {
     most: 10,
@@ -37,44 +40,54 @@ const SERVERS: [(u64, u64); 3] = [
     (500_000, 20_000_000),
 ];
 
-/// The system with the service VM behind its other VMs, and the memory of disks behind its other shared memory. As it is
-/// where no VM has a disk or a network.
-pub(crate) fn with_service(system: &System) -> Cow<'_, System> {
+/// The system with the service VM behind its other VMs, and the memory that outlives it, of disks and of counters, behind its other
+/// shared memory. As it is where no VM has a disk or a network.
+pub(crate) fn with_service<'a>(system: &'a System, disks: &Disks) -> Cow<'a, System> {
     let Some(place) = system.vms.iter().find_map(VmSpec::first_served) else {
         return Cow::Borrowed(system);
     };
     let place = place.clone();
     let mut all = system.clone();
     let vm = all.vms.len();
-    let disks = || {
-        let of_vms = system.vms.iter();
-        of_vms.flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)))
-    };
-    let places = disk_places(disks().map(|(_, disk)| disk.size.value));
-    let disks = disks().zip(places).map(|((of, disk), ipa)| SharedSpec {
-        name: Placed {
-            value: format!("disk {} of {}", disk.name.value, of.name.value),
-            span: disk.span.clone(),
-        },
-        size: disk.size.clone(),
-        ipa: Placed {
-            value: ipa,
-            span: disk.span.clone(),
-        },
-        vms: vec![(
-            vm,
-            Placed {
-                value: true,
-                span: disk.span.clone(),
+    let kept = |name: String, span: &Span, (ipa, size): (u64, u64)| {
+        let at = |value| Placed {
+            value,
+            span: span.clone(),
+        };
+        SharedSpec {
+            name: Placed {
+                value: name,
+                span: span.clone(),
             },
-        )],
-        is_disk: true,
+            size: at(size),
+            ipa: at(ipa),
+            vms: vec![(
+                vm,
+                Placed {
+                    value: true,
+                    span: span.clone(),
+                },
+            )],
+            is_added: true,
+        }
+    };
+    let of_vms = system.vms.iter();
+    let specs = of_vms.flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    let memory = specs
+        .zip(disk_places(disks))
+        .filter_map(|(spec, place)| Some((spec, place?)));
+    let memory = memory.map(|((of, disk), place)| {
+        let name = format!("disk {} of {}", disk.name.value, of.name.value);
+        let size = disk.size.as_ref().map(|size| &size.span);
+        kept(name, size.unwrap_or(&disk.span), place)
     });
-    all.shared.extend(disks);
-    let windows: u64 = device::all(system, &mut Vec::new())
+    all.shared.extend(memory);
+    all.shared.push(kept(COUNTERS.to_owned(), &place, COUNTS));
+    let windows: u64 = device::all(system, disks, &mut Vec::new())
         .iter()
         .map(|device| device.window_size)
         .sum();
+    let windows = windows + disks.ram_bytes();
     let enough = least(windows);
     let size = system.io.memory.clone().unwrap_or(Placed {
         value: enough,
@@ -84,7 +97,7 @@ pub(crate) fn with_service(system: &System) -> Cow<'_, System> {
     Cow::Owned(all)
 }
 
-/// RAM that the service VM needs with windows of so many bytes.
+/// RAM that the service VM needs with windows and images of so many bytes.
 fn least(windows: u64) -> u64 {
     (ROOM + windows + PAGE).next_multiple_of(BLOCK)
 }

@@ -5,8 +5,10 @@ use std::collections::BTreeSet;
 use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, PAGE};
 use bulkhead_model::describe::{System, Text, parse};
 
-use super::device::{DISK_ALIGN, all};
+use super::device::{COUNTS, DISK_ALIGN, all};
+use super::disk::{Disk, Image};
 use super::*;
+use crate::file::File;
 
 /// A system of this name with VMs that have so many disks and cards.
 fn system(name: &str, vms: &[(usize, usize)]) -> System {
@@ -34,9 +36,28 @@ fn system(name: &str, vms: &[(usize, usize)]) -> System {
     system
 }
 
+/// The disks of a system without images.
+fn plain(system: &System) -> Disks {
+    let specs = system.vms.iter().flat_map(|vm| &vm.disks);
+    let sizes = specs.map(|disk| disk.size.as_ref().expect("a size").value);
+    let disk = |bytes| Disk {
+        bytes,
+        image: None,
+        memory: Some(bytes),
+    };
+    Disks {
+        all: sizes.map(disk).collect(),
+        images: Vec::new(),
+    }
+}
+
 /// The devices of a system, on some CPU.
 fn devices(system: &System) -> PlannedIo {
-    let system = with_service(system);
+    devices_with(system, &plain(system))
+}
+
+fn devices_with(system: &System, disks: &Disks) -> PlannedIo {
+    let system = with_service(system, disks);
     let chosen = Chosen {
         cpu: 0,
         thread: CpuTime::Pinned,
@@ -44,14 +65,14 @@ fn devices(system: &System) -> PlannedIo {
         why: String::new(),
     };
     let mut findings = Vec::new();
-    let io = plan(&system, Some(chosen), &mut findings).expect("devices");
+    let io = plan(&system, disks, Some(chosen), &mut findings).expect("devices");
     assert!(findings.is_empty(), "{findings:?}");
     io
 }
 
 /// The addresses of the cards of a system.
 fn macs(system: &System) -> Vec<[u8; 6]> {
-    let devices = all(system, &mut Vec::new());
+    let devices = all(system, &plain(system), &mut Vec::new());
     let macs = devices.iter().filter_map(|device| match &device.use_ {
         DeviceUse::Card { mac, .. } => Some(mac.0),
         DeviceUse::Disk { .. } | DeviceUse::Console => None,
@@ -102,7 +123,7 @@ fn networks_and_vlans_are_apart_in_the_switch() {
         ports[port].network.value = network.to_owned();
         ports[port].vlan = vlan.map(|value| bulkhead_model::describe::Placed { value, span });
     }
-    let devices = all(&system, &mut Vec::new());
+    let devices = all(&system, &plain(&system), &mut Vec::new());
     let domains = devices.iter().map(|device| match device.use_ {
         DeviceUse::Card { domain, .. } => domain,
         DeviceUse::Disk { .. } | DeviceUse::Console => panic!("a card"),
@@ -122,7 +143,7 @@ fn windows_and_disks_are_apart_and_in_their_places() {
     ] {
         let system = system("one", &vms);
         let io = devices(&system);
-        let extended = with_service(&system);
+        let extended = with_service(&system, &plain(&system));
         let service = io.service.as_ref().expect("a service VM");
         let ram = (ipa::RAM, extended.vms[service.vm].memory.size.value);
         assert_eq!(service.pending + PAGE, ram.0 + ram.1, "at the very end");
@@ -142,21 +163,80 @@ fn windows_and_disks_are_apart_and_in_their_places() {
             let alike = io.devices.iter().filter(|device| device.use_.id() == id);
             assert!(alike.zip(0..).all(|(device, unit)| device.unit == unit));
         }
-        let mut end = ram.0 + ram.1;
+        assert!(COUNTS.0 >= ram.0 + ram.1);
+        let mut end = COUNTS.0 + COUNTS.1;
         for device in &io.devices {
             if let DeviceUse::Disk { size, memory, .. } = device.use_ {
+                let (memory, bytes) = memory.expect("memory");
                 assert!(memory >= end && memory % DISK_ALIGN == 0, "{memory:#x}");
+                assert_eq!(bytes, size);
                 end = memory + size;
             }
         }
-        let disks = extended.shared.iter().filter(|shared| shared.is_disk);
-        let disks: u64 = disks.map(|shared| shared.size.value).sum();
+        let added = extended.shared.iter().filter(|shared| shared.is_added);
+        let added: u64 = added.map(|shared| shared.size.value).sum();
+        let disks = added - COUNTS.1;
         let sizes = io.devices.iter().map(|device| match device.use_ {
             DeviceUse::Disk { size, .. } => size,
             DeviceUse::Card { .. } | DeviceUse::Console => 0,
         });
         assert_eq!(disks, sizes.sum::<u64>());
     }
+}
+
+#[test]
+fn images_lie_in_ram_before_the_windows_and_what_is_written_outlives_it() {
+    let system = system("one", &[(2, 1), (2, 0)]);
+    let image = |bytes: usize| Image {
+        name: "i".to_owned(),
+        content: File::new(vec![7; bytes]).content(),
+        absent: false,
+    };
+    let disk = |bytes, image, memory| Disk {
+        bytes,
+        image,
+        memory,
+    };
+    let disks = Disks {
+        all: vec![
+            disk(1024, Some(0), Some(0x2000)),
+            disk(0x9000, Some(1), None),
+            disk(1024, Some(0), None),
+            disk(0x40_0000, None, Some(0x40_0000)),
+        ],
+        images: vec![image(1000), image(0x9000 - 3)],
+    };
+    let io = devices_with(&system, &disks);
+    let [first, second] = &io.images[..] else {
+        panic!("two images");
+    };
+    assert_eq!(second.ipa, first.ipa + PAGE);
+    assert_eq!(first.ipa, io.windows());
+    let window = io.devices.iter().map(|device| device.window).min();
+    assert_eq!(window, Some(second.ipa + 0x9000));
+    let extended = with_service(&system, &disks);
+    let ram = &extended.vms[2].memory.size;
+    assert!(ipa::RAM + 0x20_0000 <= io.windows(), "room for the program");
+    assert_eq!(
+        ipa::RAM + ram.value,
+        io.service.as_ref().unwrap().pending + PAGE
+    );
+    let added: Vec<_> = { extended.shared.iter() }
+        .filter(|shared| shared.is_added)
+        .map(|shared| (shared.ipa.value, shared.size.value))
+        .collect();
+    let disk = 4 << 30;
+    let kept = [(disk, 0x2000), (disk + DISK_ALIGN, 0x40_0000), COUNTS];
+    assert_eq!(added, kept);
+    const READ_ONLY: u64 = 1 << 5;
+    let found: Vec<_> = { io.devices.iter() }
+        .filter(|device| device.use_.id() == 2)
+        .map(|device| {
+            let sectors = u64::from_le_bytes(device.use_.config()[..8].try_into().unwrap());
+            (sectors, device.features() & READ_ONLY != 0)
+        })
+        .collect();
+    assert_eq!(found, [(2, false), (72, true), (2, true), (0x2000, false)]);
 }
 
 #[test]
@@ -196,7 +276,7 @@ fn configs_are_where_drivers_look_for_them() {
 fn a_system_without_devices_stays_as_it_is() {
     let system = system("one", &[(0, 0), (0, 0)]);
     assert!(matches!(
-        with_service(&system),
+        with_service(&system, &Disks::default()),
         std::borrow::Cow::Borrowed(_)
     ));
     assert_eq!(service_vm(&system), None);

@@ -18,6 +18,7 @@ use bulkhead_abi::plan::{ACCESS_EXECUTE, ACCESS_WRITE, PAGE, Profile, Region, Re
 use bulkhead_model::describe::{CrashSpec, Limit, RESETS};
 use bulkhead_model::plural::count;
 
+use crate::io::COUNTERS;
 use crate::{Planned, PlannedVm};
 
 /// A range of the board's physical addresses and who has it.
@@ -59,7 +60,7 @@ fn memory_map(planned: &Planned) -> Vec<Owned> {
             }
             let what = match mapped.what.as_str() {
                 "RAM" => format!("RAM of {}", vm.name),
-                name if name.starts_with("disk ") => name.to_owned(),
+                name if name.starts_with("disk ") || name == COUNTERS => name.to_owned(),
                 name => format!("shared: {name}"),
             };
             map.push(Owned {

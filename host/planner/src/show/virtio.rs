@@ -25,7 +25,12 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
         let place = format!("IPA {:#x}, {told}", device.ipa);
         match &device.use_ {
             DeviceUse::Disk { name, size, .. } => {
-                writeln!(out, "  disk       {name}: {}, {place}", Size(*size))?;
+                let content = content(io, device);
+                writeln!(
+                    out,
+                    "  disk       {name}: {}{content}, {place}",
+                    Size(*size)
+                )?;
             }
             DeviceUse::Card {
                 network, vlan, mac, ..
@@ -46,6 +51,15 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
         "  added      by the planner, for disks and networks of other VMs; told by INTID {}, tells by the page at IPA {:#x}",
         service.intid, service.bell
     )?;
+    for image in &io.images {
+        writeln!(
+            out,
+            "  image      {}: {} at IPA {:#x}",
+            image.name,
+            Size(image.content.len() as u64),
+            image.ipa
+        )?;
+    }
     for device in io.served() {
         writeln!(
             out,
@@ -57,6 +71,31 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
         )?;
     }
     write_thread(io, out)
+}
+
+/// What a disk holds when the board starts, and where what its VM writes goes.
+fn content(io: &PlannedIo, device: &PlannedDevice) -> String {
+    match (image_of(io, device), &device.use_) {
+        (Some(image), DeviceUse::Disk { memory: None, .. }) => {
+            format!(", read-only, of {image}")
+        }
+        (
+            Some(image),
+            DeviceUse::Disk {
+                memory: Some((_, bytes)),
+                ..
+            },
+        ) => format!(", of {image}, with {} for changes", Size(*bytes)),
+        _ => String::new(),
+    }
+}
+
+/// Name of the image of a disk, if it has one.
+fn image_of<'a>(io: &'a PlannedIo, device: &PlannedDevice) -> Option<&'a str> {
+    match device.use_ {
+        DeviceUse::Disk { image, .. } => Some(io.images.get(image?)?.name.as_str()),
+        DeviceUse::Card { .. } | DeviceUse::Console => None,
+    }
 }
 
 /// Writes where the service thread runs.
@@ -145,6 +184,12 @@ pub(super) struct Device<'a> {
     poll_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     size: Option<u64>,
+    /// Of a disk: what it holds when the board starts; none: zeros.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<&'a str>,
+    /// Bytes of memory for what is written to a disk; none: it is read-only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -164,11 +209,12 @@ struct Window {
 /// The virtio devices of a VM.
 pub(super) fn devices(planned: &Planned, vm: usize) -> Vec<Device<'_>> {
     let io = planned.io.iter();
-    io.flat_map(|io| io.of_vm(vm)).map(Device::of).collect()
+    io.flat_map(|io| io.of_vm(vm).map(|device| Device::of(io, device)))
+        .collect()
 }
 
 impl<'a> Device<'a> {
-    fn of(device: &'a PlannedDevice) -> Self {
+    fn of(io: &'a PlannedIo, device: &'a PlannedDevice) -> Self {
         let (kind, name, size, mac, vlan) = match &device.use_ {
             DeviceUse::Disk { name, size, .. } => ("disk", name.as_str(), Some(*size), None, None),
             DeviceUse::Card {
@@ -190,6 +236,11 @@ impl<'a> Device<'a> {
             vintid: device.poll.is_none().then_some(device.intid),
             poll_ns: device.poll,
             size,
+            image: image_of(io, device),
+            changes: match device.use_ {
+                DeviceUse::Disk { memory, .. } => memory.map(|(_, bytes)| bytes),
+                DeviceUse::Card { .. } | DeviceUse::Console => None,
+            },
             mac,
             vlan,
             window: (device.window_size != 0).then_some(Window {

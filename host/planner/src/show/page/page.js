@@ -205,7 +205,7 @@ function vmCard(vm, index) {
       vm.ptimer === "own" && fact("timer", "the physical timer is its own"),
       vm.time === "stops" && fact("time", "stands still while it is paused"),
       vm.virtio.map((device) => fact(device.kind, [device.name, device.kind === "disk" ? `, ${size(device.size)}` : `, ${device.mac}`,
-        device.vlan && `, VLAN ${device.vlan}`], `virtio, ${device.poll_ns ? `polled each ${time(device.poll_ns)}` : `INTID ${device.vintid}`}; served by ${plan.service?.vm}`)),
+        device.vlan && `, VLAN ${device.vlan}`, device.image && `, ${device.changes ? "changes to" : "read-only,"} ${device.image}`], `virtio, ${device.poll_ns ? `polled each ${time(device.poll_ns)}` : `INTID ${device.vintid}`}; served by ${plan.service?.vm}`)),
       fact("crash", CRASH[vm.crash.policy](vm.crash)),
       plan.vms.length > 9 && fact("keys", `Ctrl-T ${key(index)}`, "gives it the input; in the monitor without Ctrl-T"),
       vm.events !== null && fact("events", `told of crashes of others by INTID ${vm.events}`),

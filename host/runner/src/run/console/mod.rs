@@ -7,9 +7,11 @@
 mod line;
 mod output;
 mod report;
+mod served;
 mod stats;
 
 pub use line::{ConsoleLine, Speaker, Splitter, strip_escapes};
 pub use output::Output;
 pub use report::{Event, Transcript, VmEnd};
+pub use served::{DiskTraffic, PortTraffic, Served};
 pub use stats::{ClassRow, CpuTime, ExitTable, InService, Waits};

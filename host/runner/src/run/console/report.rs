@@ -2,9 +2,10 @@
 
 use bulkhead_abi::call::End;
 use bulkhead_abi::console::{self, ALL_STOPPED, Booted, Outcome, Refused};
+use bulkhead_model::describe::SERVICE_NAME;
 use serde::{Deserialize, Serialize};
 
-use super::{ConsoleLine, ExitTable, Speaker, Splitter};
+use super::{ConsoleLine, ExitTable, Served, Speaker, Splitter};
 
 /// Something that EL2 reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +97,8 @@ pub struct Transcript {
     pub ended: Vec<VmEnd>,
     /// Exit statistics, one for each vCPU that has stopped.
     pub exits: Vec<ExitTable>,
+    /// What disks and ports have done, by what the VM that serves them has said of each last.
+    pub served: Served,
     /// EL2 said that nothing is left to run.
     pub all_stopped: bool,
     in_table: bool,
@@ -139,6 +142,9 @@ impl Transcript {
     fn take(&mut self, line: ConsoleLine) {
         if line.speaker == Speaker::El2 {
             self.el2(&line.text);
+        }
+        if line.speaker.name() == SERVICE_NAME {
+            self.served.take(&line.text);
         }
         if line.goes_on.is_some()
             && let Some(before) = { self.lines.iter_mut() }.rfind(|old| old.speaker == line.speaker)
@@ -211,6 +217,43 @@ mod tests {
             transcript.of("linux").collect::<Vec<_>>(),
             ["[    0.000000] Booting Linux", "still here"]
         );
+    }
+
+    #[test]
+    fn what_devices_have_done_is_what_was_said_last() {
+        let mut transcript = Transcript::default();
+        let disk = |read: u64| {
+            format!(
+                "disk 0, data of one: read {read} bytes in 12, written 0 in 0, flushed 3, failed 1"
+            )
+        };
+        let port =
+            "port 1, two in lan: sent 70 bytes in 1, received 0 in 0, dropped 1: no-buffer 1";
+        let lines = [
+            format!("[service] {}\r\n", disk(512)),
+            // Of somebody else, and one that was cut.
+            format!("[one] {}\r\n", disk(7)),
+            format!("[service] {port}\r\n[service] disk 0, da\r\n"),
+            "[el2] vm one stopped: power off\r\n[service+] ta of one: read 1024".to_owned(),
+            " bytes in 13, written 0 in 0, flushed 3, failed 1\r\n".to_owned(),
+        ];
+        for line in lines {
+            transcript.push(line.as_bytes());
+        }
+        let served = &transcript.served;
+        let [disk] = &served.disks[..] else {
+            panic!("{served:?}");
+        };
+        assert_eq!((disk.vm.as_str(), disk.name.as_str()), ("one", "data"));
+        assert_eq!((disk.read_bytes, disk.reads, disk.failed), (1024, 13, 1));
+        let [port] = &served.ports[..] else {
+            panic!("{served:?}");
+        };
+        assert_eq!((port.sent, port.dropped), (1, 1));
+        assert_eq!(port.reasons, [("no-buffer".to_owned(), 1)]);
+        let text = served.text();
+        assert!(text.contains("no-buffer 1"), "{text}");
+        assert!(text.contains("data of one"), "{text}");
     }
 
     #[test]
