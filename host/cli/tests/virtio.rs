@@ -120,7 +120,7 @@ fn devices_have_rows_registers_and_queues() {
             queues.map(|queue| queue.flags).collect::<Vec<_>>()
         };
         assert_eq!(flags(0), [QUEUE_REPLAY]);
-        assert_eq!(flags(3), [QUEUE_EXACT, 0]);
+        assert_eq!(flags(3), [QUEUE_EXACT | QUEUE_REPLAY, 0]);
         // The memory of disks is the service VM's alone.
         let shared = RegionKind::Shared as u16;
         let disks = plan.regions.iter().filter(|it| it.kind == shared);

@@ -517,6 +517,9 @@ impl Profiler {
             }
             if let Some(periods) = &cpu.periods {
                 profile.periods = Some(periods.clone());
+                let watched = cpu.lengths.iter();
+                let watched = watched.map(|(kind, lengths)| (kind.to_string(), lengths.clone()));
+                profile.watched = watched.collect();
             }
         }
         for ((id, vmid), count) in lock(&self.guests).iter() {

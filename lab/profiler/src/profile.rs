@@ -21,6 +21,9 @@ pub struct Profile {
     pub exits: BTreeMap<String, Exits>,
     /// Number of exits by their instructions, of each kind.
     pub lengths: BTreeMap<String, BTreeMap<u64, u64>>,
+    /// The same on the CPU whose timer is watched.
+    #[serde(default)]
+    pub watched: BTreeMap<String, BTreeMap<u64, u64>>,
     /// The exit with most instructions.
     pub longest: Option<Longest>,
     /// From the first instruction at EL2 to the first guest.

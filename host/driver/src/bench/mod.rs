@@ -13,6 +13,7 @@ mod picture;
 mod polled;
 mod published;
 mod realtime;
+mod realtime_io;
 mod subject;
 mod table;
 
@@ -25,6 +26,7 @@ pub use linux::LinuxBoot;
 pub use picture::svg;
 pub use published::{FILE as PUBLISHED, Published};
 pub use realtime::Realtime;
+pub use realtime_io::RealtimeIo;
 pub use subject::{Subject, demo_plan};
 pub use table::table;
 

@@ -56,7 +56,7 @@ impl Realtime {
         let folder = tempfile::tempdir().map_err(|error| cannot(&error))?;
         let step = Step::start("measuring: what EL2 takes of a real-time Linux");
         let [short, long] = LOOPS.map(|loops| alone(loops, folder.path()));
-        let exits = more(&short?, &long?);
+        let exits = more(&short?.lengths, &long?.lengths);
         drop(step);
         let step = Step::start("measuring: how late a real-time Linux wakes beside a load");
         let latest = SEEDS.iter().map(|seed| beside(*seed, folder.path()));
@@ -118,12 +118,12 @@ fn part((kind, exits): (&String, &Exits)) -> Part {
     }
 }
 
-fn cannot(error: &dyn std::fmt::Display) -> Failure {
+pub(super) fn cannot(error: &dyn std::fmt::Display) -> Failure {
     Failure::environment("cannot prepare the measurement", error, "")
 }
 
 /// Builds the system `name` with `old` in its description replaced.
-fn variant(name: &str, old: &str, new: &str, folder: &Path) -> Result<Built, Failure> {
+pub(super) fn variant(name: &str, old: &str, new: &str, folder: &Path) -> Result<Built, Failure> {
     let text = std::fs::read_to_string(checkout::root().join(name)).map_err(|e| cannot(&e))?;
     if !text.contains(old) {
         return Err(Failure::input(format!("{name} has no `{old}`"), "", ""));
@@ -177,19 +177,16 @@ fn beside(seed: u32, folder: &Path) -> Result<[u64; 2], Failure> {
     Ok([most(&native)?, most(&shared)?])
 }
 
+/// Number of exits by their instructions, of each kind.
+pub(super) type Lengths = BTreeMap<String, BTreeMap<u64, u64>>;
+
 /// Returns the exits of `long` beyond those of `short`, by kind.
-fn more(short: &Profile, long: &Profile) -> BTreeMap<String, Exits> {
+pub(super) fn more(short: &Lengths, long: &Lengths) -> BTreeMap<String, Exits> {
     let mut more: BTreeMap<String, Exits> = BTreeMap::new();
     // A slice is what EL2 does for a VM that is not there: the report of its end.
-    let exits = long.lengths.iter().filter(|(kind, _)| *kind != "slice");
+    let exits = long.iter().filter(|(kind, _)| *kind != "slice");
     for (kind, lengths) in exits {
-        let before = |length| {
-            short
-                .lengths
-                .get(kind)
-                .and_then(|all| all.get(length))
-                .copied()
-        };
+        let before = |length| short.get(kind).and_then(|all| all.get(length)).copied();
         for (length, count) in lengths {
             let count = count.saturating_sub(before(length).unwrap_or(0));
             if count > 0 {
@@ -204,7 +201,7 @@ fn more(short: &Profile, long: &Profile) -> BTreeMap<String, Exits> {
 }
 
 /// The number behind the last `word`.
-fn after(said: &str, word: &str) -> Option<u64> {
+pub(super) fn after(said: &str, word: &str) -> Option<u64> {
     let (_, rest) = said.rsplit_once(word)?;
     let digits = rest.trim_start().split(|c: char| !c.is_ascii_digit());
     digits.into_iter().next()?.parse().ok()
@@ -220,14 +217,11 @@ mod tests {
     use super::super::budgets::Budgets;
     use super::*;
 
-    fn profile(kinds: &[(&str, &[(u64, u64)])]) -> Profile {
-        let lengths = kinds
-            .iter()
-            .map(|(kind, lengths)| ((*kind).to_owned(), lengths.iter().copied().collect()));
-        Profile {
-            lengths: lengths.collect(),
-            ..Profile::default()
-        }
+    fn lengths(kinds: &[(&str, &[(u64, u64)])]) -> Lengths {
+        let kinds = kinds.iter();
+        kinds
+            .map(|(kind, lengths)| ((*kind).to_owned(), lengths.iter().copied().collect()))
+            .collect()
     }
 
     fn value(realtime: &Realtime, name: &str) -> f64 {
@@ -238,8 +232,8 @@ mod tests {
 
     #[test]
     fn figures_are_of_what_the_longer_run_has_more() {
-        let short = profile(&[("irq 27", &[(80, 10)]), ("uart", &[(4000, 5)])]);
-        let long = profile(&[
+        let short = lengths(&[("irq 27", &[(80, 10)]), ("uart", &[(4000, 5)])]);
+        let long = lengths(&[
             ("irq 27", &[(80, 29), (90, 1)]),
             ("uart", &[(400, 1), (4000, 5)]),
             ("slice", &[(3000, 1)]),

@@ -179,6 +179,7 @@ pub fn tests() -> Vec<Test> {
                 "bulkhead-guest-for-versal",
                 "bulkhead-guest-for-virt",
                 "bulkhead-guest-init",
+                "bulkhead-guest-tcp",
             ];
             let crates = crates.map(|name| ["-p", name]).concat();
             let arguments = [&["clippy", "--quiet"], &target[..], &crates[..]].concat();

@@ -94,6 +94,11 @@ impl<'a> Judge<'a> {
                 }
             }
         }
+        for (vm, line) in shown(self.scenario) {
+            if !self.transcript.of(vm).any(|text| text.contains(line)) {
+                wrong.push(format!("`{vm}` never said `{line}`"));
+            }
+        }
         for (vm, reason) in &self.scenario.stops {
             match self.transcript.end_of(vm) {
                 Some(end) if end.reason.contains(reason) => {}
@@ -232,6 +237,21 @@ impl<'a> Judge<'a> {
     }
 }
 
+/// The lines that are shown with the result, each with its VM.
+fn shown(scenario: &Scenario) -> impl Iterator<Item = (&String, &String)> {
+    let shows = scenario.shows.iter();
+    shows.flat_map(|(vm, lines)| lines.iter().map(move |line| (vm, line)))
+}
+
+/// Returns what a run has said that is shown with its result: a text behind it, or nothing.
+pub fn results(scenario: &Scenario, transcript: &Transcript) -> String {
+    let lines = shown(scenario).flat_map(|(vm, line)| {
+        let said = transcript.of(vm).filter(move |text| text.contains(line));
+        said.map(|text| format!("; {}", text.trim()))
+    });
+    lines.collect()
+}
+
 /// Returns what cannot be in a vCPU's report of CPU time, whatever ran.
 fn nonsense(table: &ExitTable) -> Option<String> {
     let time = table.time.as_ref()?;
@@ -345,6 +365,20 @@ mod tests {
         assert_eq!(
             wrong(&scenario, "[a] DONE 0 passed, 0 failed\n", true),
             ["`a` said `DONE 0 passed, 0 failed`"]
+        );
+    }
+
+    #[test]
+    fn what_was_measured_is_shown_and_missed() {
+        let scenario = scenario("shows = { a = [\"waited\"] }");
+        let mut judge = Judge::new(&scenario);
+        judge.push(b"[a] 7 waited\r\n[b] 8 waited\r\n[a] none\r\n[a] 9 waited\r\n");
+        let (wrong_then, transcript) = judge.verdict(true);
+        assert_eq!(wrong_then, [""; 0]);
+        assert_eq!(results(&scenario, &transcript), "; 7 waited; 9 waited");
+        assert_eq!(
+            wrong(&scenario, "[b] 8 waited\n", true),
+            ["`a` never said `waited`"]
         );
     }
 

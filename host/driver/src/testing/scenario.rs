@@ -56,6 +56,9 @@ pub struct Scenario {
     /// Checks that must be among those that passed, by VM.
     #[serde(default)]
     pub passes: BTreeMap<String, Vec<String>>,
+    /// Parts of lines that must come and are shown with the result, by VM: what was measured.
+    #[serde(default)]
+    pub shows: BTreeMap<String, Vec<String>>,
     /// Reasons for which VMs stop: a part of EL2's words, by VM.
     #[serde(default)]
     pub stops: BTreeMap<String, String>,

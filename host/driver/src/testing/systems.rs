@@ -10,7 +10,7 @@ use bulkhead_runner::profile::{Attached, CpuKey, Instrument, Pace, Period, Progr
 use bulkhead_runner::run::console::Transcript;
 use bulkhead_runner::run::{Logs, Qemu, System};
 
-use super::judge::Judge;
+use super::judge::{self, Judge};
 use super::sanitizer::Sanitizer;
 use super::scenario::{Scenario, ScenarioClock};
 use super::stage2::Tables;
@@ -217,7 +217,9 @@ pub(super) fn boot(
     }
     if wrong.is_empty() {
         let exits: u64 = transcript.exits.iter().map(|table| table.exits()).sum();
-        return Ok(format!("{} lines, {exits} exits", transcript.lines.len()));
+        let results = judge::results(scenario, &transcript);
+        let lines = transcript.lines.len();
+        return Ok(format!("{lines} lines, {exits} exits{results}"));
     }
     if trial.is_some() {
         return Err(wrong);

@@ -166,7 +166,8 @@ impl DeviceUse {
                 let received = QueueShape {
                     size: QUEUE,
                     slots: SLOTS,
-                    flags: QUEUE_EXACT,
+                    // Buffers in which no frame is yet: the next backend fills them.
+                    flags: QUEUE_EXACT | QUEUE_REPLAY,
                     slot_bytes: FRAME_SLOT,
                     readable: 0,
                     writable: RECEIVED,

@@ -20,7 +20,7 @@ use crate::progress::Step;
 const FORMAT: u32 = 2;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 9] = [
+const SCRIPTS: [(&str, &[u8]); 12] = [
     ("init", include_bytes!("../../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -46,6 +46,18 @@ const SCRIPTS: [(&str, &[u8]); 9] = [
         "bin/devices",
         include_bytes!("../../../../guests/linux/devices"),
     ),
+    (
+        "bin/disk-verify",
+        include_bytes!("../../../../guests/linux/disk-verify"),
+    ),
+    (
+        "bin/network",
+        include_bytes!("../../../../guests/linux/network"),
+    ),
+    (
+        "bin/realtime-io",
+        include_bytes!("../../../../guests/linux/realtime-io"),
+    ),
     ("bin/demo", include_bytes!("../../../../guests/linux/demo")),
     (
         "bin/latency",
@@ -54,10 +66,29 @@ const SCRIPTS: [(&str, &[u8]); 9] = [
 ];
 
 /// Applets that the scripts cannot do without.
-const NEEDED: [&str; 21] = [
-    "sh", "mount", "devmem", "cttyhack", "setsid", "poweroff", "sleep", "xargs", "modprobe", "awk",
-    "nproc", "taskset", "hwclock", "watchdog", "killall", "sed", "nc", "ping", "ifconfig", "cmp",
+const NEEDED: [&str; 22] = [
+    "sh",
+    "mount",
+    "devmem",
+    "cttyhack",
+    "setsid",
+    "poweroff",
+    "sleep",
+    "xargs",
+    "modprobe",
+    "awk",
+    "nproc",
+    "taskset",
+    "hwclock",
+    "watchdog",
+    "killall",
+    "sed",
+    "nc",
+    "ping",
+    "ifconfig",
+    "cmp",
     "dd",
+    "sha256sum",
 ];
 
 /// Makes the initramfs from unpacked packages, unless the cache has it; gives its path.
