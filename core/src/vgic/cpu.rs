@@ -307,10 +307,11 @@ impl Cpu {
         if self.take_sgis(dist, host) {
             return Notify::NOBODY;
         }
-        match self.take_edge(dist, host) {
-            Some(changes) => self.sync_lrs(dist, host, changes),
-            None => Notify::NOBODY,
+        let mut notify = Notify::NOBODY;
+        if let Some(changes) = self.take_edge(dist, host, &mut notify) {
+            notify = self.sync_lrs(dist, host, changes);
         }
+        notify
     }
 
     /// The fast path of [`Self::raise`] for an SPI, by its physical INTID: it has a ready entry

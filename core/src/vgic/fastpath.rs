@@ -36,7 +36,12 @@ impl Cpu {
 
     /// Delivers an edge that another pCPU has made pending (a device, a doorbell), while the list registers but the timer's are empty and
     /// nothing else is to be done. Returns what [`Cpu::sync_lrs`] is to look at instead, `None` if nothing is left to do.
-    pub(super) fn take_edge<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Option<u32> {
+    pub(super) fn take_edge<H: Host>(
+        &mut self,
+        dist: &Distributor,
+        host: &mut H,
+        notify: &mut Notify,
+    ) -> Option<u32> {
         let shared = dist.vcpu_words(self.number);
         let busy = shared.busy.load(Acquire);
         let usable = host.usable();
@@ -59,10 +64,9 @@ impl Cpu {
         let fixed = bank.hw.load(Relaxed) | !bank.edge.load(Relaxed);
         let mine = dist.owns(self.number, word) & bank.deliverable(dist.groups());
         let wanted = (bank.latch.load(SeqCst) | bank.up() & fixed) & mine;
-        // What it held before has ended, because the list registers are empty.
         let holds = shared.holds.get(word);
         if !wanted.is_power_of_two()
-            || (wanted & fixed | holds & !wanted) != 0
+            || wanted & fixed != 0
             || bank.held.fetch_or(wanted, SeqCst) & !holds & wanted != 0
         {
             return Some(busy);
@@ -78,6 +82,8 @@ impl Cpu {
         for words in [&mut self.latched, &mut self.by_register, &mut self.asked] {
             words.remove(word, wanted);
         }
+        // What else it held has ended, because the list registers are empty.
+        *notify |= self.release(dist, word, wanted);
         let intid = (word as u32).wrapping_mul(32) | wanted.trailing_zeros();
         self.last = intid;
         self.inside = 0;

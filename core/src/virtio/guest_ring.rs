@@ -281,10 +281,10 @@ impl GuestRing {
         } else {
             (FLAGS, 0)
         };
-        memory.store16(self.used.at(space, offset, 2).ok_or(Broken)?, value);
+        memory.store16(self.used.look_up(space, offset, 2).ok_or(Broken)?, value);
         // Either the driver sees this when it has added a chain, or the chain is seen here.
         fence(Ordering::SeqCst);
-        let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
+        let index = memory.load16(self.available.look_up(space, INDEX, 2).ok_or(Broken)?);
         Ok(index != self.next)
     }
 
@@ -293,7 +293,7 @@ impl GuestRing {
     #[inline(always)]
     pub fn hush(&self, memory: &impl Memory, space: &impl Space) -> Result<(), Broken> {
         if !self.features.event_idx {
-            let at = self.used.at(space, FLAGS, 2).ok_or(Broken)?;
+            let at = self.used.look_up(space, FLAGS, 2).ok_or(Broken)?;
             memory.store16(at, NO_NOTIFY);
         }
         Ok(())
@@ -328,19 +328,19 @@ impl GuestRing {
         }
         // Entries and buffers before the index.
         fence(Ordering::Release);
-        memory.store16(self.used.at(space, INDEX, 2).ok_or(Broken)?, new);
+        memory.store16(self.used.look_up(space, INDEX, 2).ok_or(Broken)?, new);
         self.published = new;
         // Either the driver sees the index when it has said when it wants to be interrupted, or that is seen here.
         fence(Ordering::SeqCst);
         if self.features.event_idx {
             let offset = ring::used_event(self.size);
-            let event = memory.load16(self.available.at(space, offset, 2).ok_or(Broken)?);
+            let event = memory.load16(self.available.look_up(space, offset, 2).ok_or(Broken)?);
             return Ok(ring::has_passed(event, new, old));
         }
         if self.features.polled {
             return Ok(false);
         }
-        let flags = memory.load16(self.available.at(space, FLAGS, 2).ok_or(Broken)?);
+        let flags = memory.load16(self.available.look_up(space, FLAGS, 2).ok_or(Broken)?);
         Ok(flags & NO_INTERRUPT == 0)
     }
 

@@ -101,6 +101,12 @@ impl Area {
         self.at_behind(space, offset, bytes)
     }
 
+    /// The same as a call, for what is done once for many chains.
+    #[inline(never)]
+    pub fn look_up(&self, space: &impl Space, offset: u64, bytes: u64) -> Option<At> {
+        self.at(space, offset, bytes)
+    }
+
     /// The same behind the first of its regions, which is rare.
     #[cold]
     #[inline(never)]

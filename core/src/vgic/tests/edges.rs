@@ -18,7 +18,7 @@ fn edges<const V: bool>() -> Vm<V> {
 /// As EL2 does when it is notified: what the short cut leaves goes to [`Cpu::sync_lrs`]. `true`: it has left nothing.
 fn take<const V: bool>(vm: &mut Vm<V>) -> bool {
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-    let left = cpu.take_edge(dist, board);
+    let left = cpu.take_edge(dist, board, &mut vm.inbox);
     if let Some(changes) = left {
         vm.inbox |= cpu.sync_lrs(dist, board, changes);
     }
@@ -111,17 +111,21 @@ fn what_comes_with_an_edge_is_not_lost() {
     leaves::<false>();
 }
 
-/// An SPI that has ended here, and another one of its word.
+/// An SPI that has ended here, for which another vCPU waits, and another one of its word.
 fn releases<const V: bool>() {
     let mut vm = edges::<V>();
     post(&mut vm, 34);
     assert!(take(&mut vm));
     assert_eq!(vm.drain(0), [34]);
     assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 4, "not looked at since");
+    // It is the other vCPU's now, as the distributor has it before anybody is told.
+    vm.dist.vcpu_words(0).owns.set(1, !4);
+    vm.dist.vcpu_words(1).owns.set(1, 4);
+    vm.dist.bank(0, 1).latch.fetch_or(4, SeqCst);
     post(&mut vm, 33);
-    assert!(!take(&mut vm), "34 is to be released");
+    assert!(take(&mut vm));
     assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 2);
-    assert_eq!(vm.dist.bank(0, 1).held.load(SeqCst), 2);
+    assert_eq!((vm.drain(0), vm.drain(1)), ([33].into(), [34].into()));
 }
 
 #[test]
@@ -162,6 +166,6 @@ fn an_edge_does_not_go_past_one_that_is_spilled() {
     vm.cpus[0].spilled.add(1, 4);
     post(&mut vm, 33);
     let (cpu, dist, board) = (&mut vm.cpus[0], &vm.dist, &mut vm.boards[0]);
-    assert_eq!(cpu.take_edge(dist, board), Some(0));
+    assert_eq!(cpu.take_edge(dist, board, &mut vm.inbox), Some(0));
     assert_eq!(vm.dist.vcpu_words(0).busy.load(SeqCst), 2, "nothing done");
 }
