@@ -424,13 +424,16 @@ fn counters_outlive_a_life_and_are_due_when_a_session_has_ended() {
     // A life without a word ends, and the next one has what it has counted.
     let flushes = |service: &Service| service.disks()[0].counters().flushes;
     let sent = |service: &Service| service.switch().counters(1).unwrap().from_guest.frames;
+    // Nobody at the other port had a buffer for the frame.
+    let lost = |service: &Service| service.switch().counters(0).unwrap().lost(Lost::NoBuffer);
     let (disk, port) = (flushes(&service), sent(&service));
-    assert_eq!((disk, port), (2, 1));
+    assert_eq!((disk, port, lost(&service)), (2, 1, 1));
     let mut service = el2.borrow().service(&Rc::default());
     run(&mut service, &el2);
     el2.borrow_mut().interrupt = true;
     run_awake(&mut service, &el2);
     assert_eq!((flushes(&service), sent(&service)), (disk, port));
+    assert_eq!(lost(&service), 1);
     el2.borrow_mut().post(0);
     el2.borrow_mut().post(1);
     run_awake(&mut service, &el2);
