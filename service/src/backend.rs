@@ -332,7 +332,7 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
             Role::Port(port) => {
                 let served = self.switch.serve(port, self.quota, now);
                 self.rings |= self.ports(served.ring);
-                self.keep_ports(served.touched);
+                self.keep_ports(served.touched, served.dropped);
                 for index in bits(self.ports(served.broken)) {
                     self.end(index);
                 }
@@ -361,11 +361,12 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
     }
 
     /// Keeps the counters of ports, whose frames have gone somewhere.
-    fn keep_ports(&mut self, ports: u64) {
+    fn keep_ports(&mut self, ports: u64, dropped: u64) {
         self.changed.ports |= ports;
         for port in bits(ports) {
             if let Some(counters) = self.switch.counters(port) {
-                self.counts.keep_port(port, counters);
+                let dropped = dropped & bit(port) != 0;
+                self.counts.keep_port(port, counters, dropped);
             }
         }
     }

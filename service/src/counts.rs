@@ -38,8 +38,15 @@ impl<M: Memory> Counts<M> {
         disk::Counters::from_words(words)
     }
 
-    pub(crate) fn keep_port(&self, unit: usize, counters: &switch::Counters) {
-        self.store(port(unit), &counters.words());
+    /// Keeps what has come and gone, and if `dropped` what went nowhere, which is rare.
+    pub(crate) fn keep_port(&self, unit: usize, counters: &switch::Counters, dropped: bool) {
+        if dropped {
+            self.store(port(unit), &counters.words());
+        } else {
+            let (from, to) = (counters.from_guest, counters.to_guest);
+            let words = [from.frames, from.bytes, to.frames, to.bytes];
+            self.store(port(unit), &words);
+        }
     }
 
     pub(crate) fn keep_disk(&self, unit: usize, counters: &disk::Counters) {

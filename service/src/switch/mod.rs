@@ -96,6 +96,8 @@ pub struct Served {
     pub broken: u64,
     /// Ports whose counters may be others now.
     pub touched: u64,
+    /// Those of them from which or for which a frame went nowhere.
+    pub dropped: u64,
 }
 
 /// A switch with at most `PORTS` ports.
@@ -251,6 +253,7 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
                 Ok(targets)
             }
             Err(why) => {
+                served.dropped |= bit(from);
                 if let Some(port) = self.ports.get_mut(from) {
                     port.counters.refuse(why);
                 }
@@ -299,9 +302,13 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
         };
         match delivered {
             Ok(Ok(())) => port.counters.to_guest.add(frame.bytes),
-            Ok(Err(why)) => port.counters.lose(why),
+            Ok(Err(why)) => {
+                port.counters.lose(why);
+                served.dropped |= bit(to);
+            }
             Err(Broken) => {
                 port.counters.lose(Lost::Down);
+                served.dropped |= bit(to);
                 self.break_off(to, served);
             }
         }
