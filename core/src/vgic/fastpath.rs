@@ -83,7 +83,9 @@ impl Cpu {
             words.remove(word, wanted);
         }
         // What else it held has ended, because the list registers are empty.
-        *notify |= self.release(dist, word, wanted);
+        if holds & !wanted != 0 {
+            *notify |= self.release(dist, word, wanted);
+        }
         let intid = (word as u32).wrapping_mul(32) | wanted.trailing_zeros();
         self.last = intid;
         self.inside = 0;
