@@ -89,6 +89,8 @@ pub struct Pcpu {
     pub resting: [Option<&'static mut Vcpu>; SLOTS + 1],
     /// A lower bound of the times at which a vCPU that does not run must be woken.
     pub soonest: u64,
+    /// Whether `soonest` may be too early, because the vCPU that it was for runs again.
+    is_stale: bool,
     /// A lower bound of the times at which anything but the running vCPU needs the timer: the
     /// earlier of `soonest` and the next of `deadlines`.
     pub due: u64,
@@ -148,6 +150,7 @@ impl Pcpu {
             pending: 0,
             resting: [const { None }; SLOTS + 1],
             soonest: u64::MAX,
+            is_stale: false,
             due: u64::MAX,
             quirks: cpu::switch_quirks(),
             rest: 0,
@@ -181,21 +184,30 @@ impl Pcpu {
     pub fn set_wake(&mut self, slot: usize, at: u64) {
         if let Some(run_slot) = self.run_slot(slot) {
             run_slot.wakes_at = at;
-            self.soonest = self.soonest.min(at);
+            if at <= self.soonest {
+                self.soonest = at;
+                self.is_stale = false;
+            }
             self.due = self.due.min(at);
         }
     }
 
     /// Clears the wake time of the vCPU in a slot, which is awake now.
-    #[inline(never)]
+    #[inline(always)]
     pub fn wakes(&mut self, slot: usize) {
-        if let Some(run_slot) = self.run_slot(slot)
-            && run_slot.wakes_at != u64::MAX
-        {
+        if let Some(run_slot) = self.run_slot(slot) {
             let before = core::mem::replace(&mut run_slot.wakes_at, u64::MAX);
-            if before == self.soonest {
-                self.look_for_soonest();
-            }
+            self.is_stale |= before == self.soonest && before != u64::MAX;
+        }
+    }
+
+    /// Makes `soonest` exact if it is before the end of the turn, which has just been decided. Most turns
+    /// end before anybody's time has come, and need not ask whose is next. A time that is too
+    /// early costs an interrupt of EL2's timer, after which it is exact.
+    #[inline(always)]
+    pub fn renew_soonest(&mut self) {
+        if self.is_stale && self.soonest < self.until {
+            self.look_for_soonest();
         }
     }
 
@@ -203,6 +215,7 @@ impl Pcpu {
     #[inline(always)]
     pub fn take_wakes(&mut self, now: u64) -> u32 {
         let (mut found, mut bit) = (0, 1u32);
+        self.is_stale = false;
         self.soonest = u64::MAX;
         for run_slot in self.run_slots.iter_mut().take(self.used) {
             if let Some(run_slot) = run_slot {
@@ -221,6 +234,7 @@ impl Pcpu {
     #[inline(never)]
     fn look_for_soonest(&mut self) {
         let all = self.run_slots.iter().take(self.used).flatten();
+        self.is_stale = false;
         self.soonest = all.fold(u64::MAX, |soonest, run_slot| soonest.min(run_slot.wakes_at));
         self.is_due_at();
     }

@@ -208,6 +208,7 @@ fn switch_to_next(vcpu: &mut Vcpu, why: Why) {
     } else {
         let slot = known.unwrap_or_else(|| pick_next(pcpu, now));
         if slot == comes.slot {
+            pcpu.renew_soonest();
             comes.pcpu = Some(pcpu);
             return deadlines::set_timer(comes);
         }
@@ -381,6 +382,7 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     if vcpu.sleeps {
         vcpu.sleeps = false;
         pcpu.wakes(slot);
+        pcpu.renew_soonest();
     }
     let loaded = pcpu.loaded == slot;
     if loaded {
