@@ -28,6 +28,7 @@ pub mod backend;
 pub mod board;
 pub mod calls;
 pub mod check;
+pub mod control;
 pub mod cpu;
 pub mod entry;
 pub mod figures;

@@ -6,21 +6,23 @@ use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
 /// The card, with the frame that has come last.
-pub(crate) struct Wire {
-    pub(crate) net: Net,
+pub struct Wire {
+    /// The card.
+    pub net: Net,
     /// Interrupts that are of neither card nor timer.
-    pub(crate) of_nobody: u64,
+    pub of_nobody: u64,
     frame: [u8; LONGEST],
 }
 
 /// A frame that has come.
-pub(crate) struct Received<'a>(&'a [u8]);
+pub struct Received<'a>(&'a [u8]);
 
 /// A place for a frame that goes out.
-pub(crate) struct Place<'a>(&'a mut Net);
+pub struct Place<'a>(&'a mut Net);
 
 impl Wire {
-    pub(crate) fn new(net: Net) -> Self {
+    /// Nothing has come yet.
+    pub fn new(net: Net) -> Self {
         Self {
             net,
             of_nobody: 0,
@@ -29,7 +31,7 @@ impl Wire {
     }
 
     /// Sleeps until a frame has come, or for so long.
-    pub(crate) fn sleep(&mut self, ms: u64) {
+    pub fn sleep(&mut self, ms: u64) {
         timer::arm(timer::now() + timer::ticks(ms * 1000));
         loop {
             sysreg::wfi();

@@ -14,15 +14,29 @@ pub fn root() -> PathBuf {
     )
 }
 
-/// The package that makes a guest program: the one with all the small ones, or one of its own where the
-/// program stands on somebody's framework.
+/// The package that makes a guest program: the one with all the small ones, or one of a few programs, or of one, that stand on
+/// somebody's framework.
 pub fn guest_package(guest: &str) -> Option<String> {
     let guests = root().join("guests");
-    if guests.join(format!("src/bin/{guest}.rs")).is_file() {
+    let program = format!("src/bin/{guest}.rs");
+    if guests.join(&program).is_file() {
         return Some("bulkhead-guests".to_owned());
     }
-    let own = guests.join(guest).join("Cargo.toml").is_file();
-    own.then(|| format!("bulkhead-guest-{guest}"))
+    let has_it = |folder: &PathBuf| folder.ends_with(guest) || folder.join(&program).is_file();
+    let package = packages(&guests).into_iter().find(has_it)?;
+    Some(format!(
+        "bulkhead-guest-{}",
+        package.file_name()?.to_string_lossy()
+    ))
+}
+
+/// The folders of packages of guest programs beside that of the small ones.
+fn packages(guests: &Path) -> Vec<PathBuf> {
+    let entries = guests.read_dir().into_iter().flatten().flatten();
+    let folders = entries.map(|entry| entry.path());
+    folders
+        .filter(|folder| folder.join("Cargo.toml").is_file())
+        .collect()
 }
 
 /// Whether there is a guest program of that name.
@@ -34,15 +48,22 @@ pub fn is_guest(name: &str) -> bool {
 /// The names of all guest programs, sorted.
 pub fn guest_names() -> Vec<String> {
     let guests = root().join("guests");
-    let entries = [guests.join("src/bin"), guests.clone()].map(|folder| folder.read_dir());
-    let entries = entries.into_iter().flatten().flatten().flatten();
+    let own = packages(&guests);
+    let several = own.iter().map(|package| package.join("src/bin"));
+    let folders = [guests.join("src/bin"), guests.clone()]
+        .into_iter()
+        .chain(several);
+    let entries = folders.filter_map(|folder| folder.read_dir().ok());
     let mut names: Vec<_> = entries
+        .flatten()
+        .flatten()
         .filter_map(|entry| {
             let name = entry.path().file_stem()?.to_string_lossy().into_owned();
             guest_package(&name).map(|_| name)
         })
         .collect();
     names.sort();
+    names.dedup();
     names
 }
 
@@ -52,12 +73,16 @@ mod tests {
 
     #[test]
     fn guest_programs_have_a_package_in_common_or_one_of_their_own() {
-        for known in ["embassy", "hello"] {
+        for known in ["control-net", "embassy", "hello", "tcp"] {
             assert!(guest_names().contains(&known.to_owned()), "{known}");
         }
         assert_eq!(
             guest_package("embassy").as_deref(),
             Some("bulkhead-guest-embassy")
+        );
+        assert_eq!(
+            guest_package("control-net").as_deref(),
+            Some("bulkhead-guest-tcp")
         );
     }
 }

@@ -15,6 +15,8 @@ pub enum DebianPayload {
     Kernel612Rt,
     /// An initramfs of Debian's busybox, rt-tests and stress-ng, with this project's `/init`.
     Initramfs,
+    /// An archive to go behind the initramfs: the real-time kernel's modules, without which it has no disk and no network.
+    ModulesRt,
     /// An archive to go behind the initramfs: Debian's fio and iperf3 with their libraries.
     IoTools,
     /// Debian's U-Boot for QEMU's `virt`: loads the image as boards do, and runs as a guest.
@@ -23,17 +25,23 @@ pub enum DebianPayload {
 
 impl DebianPayload {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Kernel,
         Self::KernelRt,
         Self::Kernel612,
         Self::Kernel612Rt,
         Self::Initramfs,
+        Self::ModulesRt,
         Self::IoTools,
         Self::UBoot,
     ];
     /// Payloads that the example systems need.
-    pub const USUAL: [Self; 3] = [Self::Kernel, Self::KernelRt, Self::Initramfs];
+    pub const USUAL: [Self; 4] = [
+        Self::Kernel,
+        Self::KernelRt,
+        Self::Initramfs,
+        Self::ModulesRt,
+    ];
 
     /// The name in a description, without `debian:`.
     pub const fn name(self) -> &'static str {
@@ -43,6 +51,7 @@ impl DebianPayload {
             Self::Kernel612 => "kernel-6.12",
             Self::Kernel612Rt => "kernel-6.12-rt",
             Self::Initramfs => "initramfs",
+            Self::ModulesRt => "modules-rt",
             Self::IoTools => "io-tools",
             Self::UBoot => "u-boot",
         }

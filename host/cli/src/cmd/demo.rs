@@ -12,10 +12,10 @@ use bulkhead_runner::run::{Clock, Emulator, End, Options, System, is_terminal, s
 use super::run::{die, serve};
 use crate::demo::{El2Count, Progress, Screen, Summary};
 
-/// Watch two Linuxes, a 1 kHz control loop and two VMs that share a CPU run side by side
+/// Watch two Linuxes with disks and a network, a 1 kHz control loop in it, and two VMs that share a CPU
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  bulkhead demo                   # about a minute, then a shell in Linux
+  bulkhead demo                   # a minute or two, then a shell in Linux
   bulkhead demo --minutes 10      # a soak: ten minutes of the guests' time
   bulkhead demo --json </dev/null # without a terminal it ends by itself
 
@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     minutes: Option<u64>,
     /// Let Linux work for so many seconds of its time
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     seconds: u64,
     /// Print one JSON document on stdout; the console goes to stderr
     #[arg(long)]

@@ -18,9 +18,10 @@ use bulkhead_runner::fetch::{self, Archive};
 #[derive(clap::Args)]
 #[command(
     after_help = "Payloads: kernel, kernel-rt (6.1), kernel-6.12, kernel-6.12-rt (backports), initramfs,
+modules-rt (drivers of kernel-rt for disks and networks, to go behind the initramfs),
 io-tools (fio and iperf3, to go behind the initramfs), u-boot (for QEMU's virt: a boot loader, or a guest);
 a description names them debian:kernel and so on.
-Without names: kernel, kernel-rt and initramfs, all that the example systems need.
+Without names: kernel, kernel-rt, initramfs and modules-rt, all that the example systems need.
 
 The cache is $BULKHEAD_CACHE, else $XDG_CACHE_HOME/bulkhead, else ~/.cache/bulkhead.
 
@@ -188,7 +189,7 @@ mod tests {
             failure.to_string(),
             "error: there is no payload `kernal`\n  \
              = help: the payloads are debian:kernel, debian:kernel-rt, debian:kernel-6.12, debian:kernel-6.12-rt, \
-             debian:initramfs, debian:io-tools, debian:u-boot"
+             debian:initramfs, debian:modules-rt, debian:io-tools, debian:u-boot"
         );
     }
 }

@@ -12,7 +12,9 @@ pub const CONTROL: &str = "control";
 pub const CPU_LOAD: [&str; 2] = ["large", "small"];
 /// Name of the real-time Linux.
 pub const RT: &str = "rt";
-/// All of them.
+/// Names of the VMs with a disk, which move data.
+pub const LINUXES: [&str; 2] = [LINUX, RT];
+/// All VMs but that which serves the devices of the others: it stops when everybody else has.
 pub const VMS: [&str; 5] = [LINUX, CONTROL, CPU_LOAD[0], CPU_LOAD[1], RT];
 
 /// Report of the control loop. Lateness in nanoseconds of the guests' clock.
@@ -37,10 +39,7 @@ impl Control {
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("control: periods=")?;
         let rest = format!("periods={rest}");
-        let value = |key: &str| {
-            let mut words = rest.split_ascii_whitespace();
-            words.find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
-        };
+        let value = |key: &str| value(&rest, key);
         Some(Self {
             periods: value("periods")?,
             lost: value("lost")?,
@@ -69,10 +68,7 @@ impl Latency {
     /// Reads `cyclictest: wakeups=1 late_us min=2 avg=3 max=4`.
     pub fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("cyclictest: ")?;
-        let value = |key: &str| {
-            let mut words = rest.split_ascii_whitespace();
-            words.find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
-        };
+        let value = |key: &str| value(rest, key);
         Some(Self {
             wakeups: value("wakeups")?,
             late_min: value("min")?,
@@ -80,6 +76,55 @@ impl Latency {
             late_max: value("max")?,
         })
     }
+}
+
+/// What a Linux has moved through its disk and its network, and compared with what it had sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// KiB written to the disk and read back.
+    pub disk_kib: u64,
+    /// KiB sent to the other Linux and received back.
+    pub net_kib: u64,
+    /// How often other data came back.
+    pub wrong: u64,
+}
+
+impl Traffic {
+    /// Reads `traffic: disk_kib=1 net_kib=2 wrong=3`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("traffic: ")?;
+        Some(Self {
+            disk_kib: value(rest, "disk_kib")?,
+            net_kib: value(rest, "net_kib")?,
+            wrong: value(rest, "wrong")?,
+        })
+    }
+}
+
+/// Pings of the control loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Pings {
+    /// Sent by Linux.
+    pub sent: u64,
+    /// Answered by the loop.
+    pub answered: u64,
+}
+
+impl Pings {
+    /// Reads `pings: sent=1 answered=2`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix("pings: ")?;
+        Some(Self {
+            sent: value(rest, "sent")?,
+            answered: value(rest, "answered")?,
+        })
+    }
+}
+
+/// The number behind `key=`, among words.
+fn value(words: &str, key: &str) -> Option<u64> {
+    let mut words = words.split_ascii_whitespace();
+    words.find_map(|word| word.strip_prefix(key)?.strip_prefix('=')?.parse().ok())
 }
 
 /// Phase of the demo.
@@ -110,6 +155,10 @@ pub struct Progress {
     pub latency: Option<Latency>,
     /// Lines that the VMs that share a CPU printed at their end.
     pub cpu_load: [Option<String>; 2],
+    /// What the two Linuxes moved through their devices, by [`LINUXES`].
+    pub traffic: [Option<Traffic>; 2],
+    /// Pings of the control loop.
+    pub pings: Option<Pings>,
     /// Linux has a shell.
     shell: bool,
     /// The real-time Linux waits for the others, or will not come.
@@ -128,6 +177,8 @@ impl Progress {
             last_words: None,
             latency: None,
             cpu_load: [None, None],
+            traffic: [None, None],
+            pings: None,
             shell: false,
             rt: false,
             seconds,
@@ -189,6 +240,14 @@ impl Progress {
             {
                 *said = Some(had.to_owned());
             }
+        }
+        for (vm, moved) in LINUXES.iter().zip(&mut self.traffic) {
+            if name == *vm {
+                *moved = Traffic::parse(&line.text).or(moved.take());
+            }
+        }
+        if name == LINUX {
+            self.pings = Pings::parse(&line.text).or(self.pings);
         }
         if self.phase == Phase::Working && name == LINUX && line.text == "demo: done" {
             self.phase = Phase::Shell;
@@ -263,6 +322,27 @@ mod tests {
         let latency = progress.latency.unwrap();
         assert_eq!((latency.wakeups, latency.late_max), (900, 50));
         assert_eq!(Latency::parse("cyclictest: no such file"), None);
+    }
+
+    #[test]
+    fn what_was_moved_and_answered_is_read() {
+        let mut progress = Progress::new(1, false);
+        progress.push(
+            b"[rt] traffic: disk_kib=512 net_kib=0 wrong=0\r\n[large] traffic: disk_kib=1 net_kib=1 wrong=1\r\n\
+              [linux] pings: sent=9 answered=8\r\n[rt] pings: sent=7 answered=7\r\n[rt] traffic: nothing\r\n",
+        );
+        let moved = Traffic {
+            disk_kib: 512,
+            ..Traffic::default()
+        };
+        assert_eq!(progress.traffic, [None, Some(moved)]);
+        assert_eq!(
+            progress.pings,
+            Some(Pings {
+                sent: 9,
+                answered: 8
+            })
+        );
     }
 
     #[test]

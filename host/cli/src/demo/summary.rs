@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use bulkhead_runner::profile::Periods;
 use bulkhead_runner::run::RunSummary;
-use bulkhead_runner::run::console::{ExitTable, VmEnd};
+use bulkhead_runner::run::console::{ExitTable, Served, VmEnd};
 
-use super::progress::{CPU_LOAD, Control, Latency, Progress, VMS};
+use super::progress::{CPU_LOAD, Control, LINUXES, Latency, Pings, Progress, Traffic, VMS};
 
 /// Most instructions that EL2 may take of one period of the control loop if each of its interrupts is an exit. If it takes
 /// them itself, none.
@@ -54,6 +54,12 @@ pub struct Summary {
     pub latency: Option<Latency>,
     /// Share of the CPU of the VMs that share one, in their words.
     pub cpu_load: [Option<String>; 2],
+    /// What the two Linuxes moved through their disks and the network.
+    pub traffic: [Option<Traffic>; 2],
+    /// Pings that the control loop was sent through its polled network.
+    pub pings: Option<Pings>,
+    /// What disks and ports of the switch have done, in the words of the VM that serves them.
+    pub served: Served,
     /// Instructions of EL2 in the loop's periods.
     pub el2: Option<El2Periods>,
     /// Ends of VMs.
@@ -84,6 +90,9 @@ impl Summary {
             control,
             latency: progress.latency.clone(),
             cpu_load: progress.cpu_load.clone(),
+            traffic: progress.traffic.clone(),
+            pings: progress.pings,
+            served: progress.transcript.served.clone(),
             el2,
             ended: progress.transcript.ended.clone(),
             exits: progress.transcript.exits.clone(),
@@ -140,6 +149,7 @@ impl Summary {
                 wrong.push(format!("nothing was heard of the work of `{vm}`"));
             }
         }
+        self.judge_devices(whole, &mut wrong);
         for end in self.ended.iter().filter(|end| !end.orderly()) {
             wrong.push(format!("VM `{}` stopped: {}", end.vm, end.reason));
         }
@@ -151,6 +161,38 @@ impl Summary {
             }
         }
         self.findings = wrong;
+    }
+
+    /// Everything that was moved came back, and all that was asked was answered.
+    fn judge_devices(&self, whole: bool, wrong: &mut Vec<String>) {
+        for (vm, moved) in LINUXES.iter().zip(&self.traffic) {
+            match moved {
+                Some(moved) if moved.wrong > 0 => {
+                    wrong.push(format!("`{vm}` got other data {} times", moved.wrong));
+                }
+                Some(moved) if moved.disk_kib == 0 => {
+                    wrong.push(format!("`{vm}` moved nothing through its disk"));
+                }
+                None if whole => {
+                    wrong.push(format!("nothing was heard of the devices of `{vm}`"));
+                }
+                _ => {}
+            }
+        }
+        match self.pings {
+            // The last one may be under way when the count ends.
+            Some(pings) if pings.sent > pings.answered + 1 || pings.answered == 0 => {
+                wrong.push(format!(
+                    "the loop answered {} of {} pings",
+                    pings.answered, pings.sent
+                ));
+            }
+            None if whole => wrong.push("nobody has pinged the loop".to_owned()),
+            _ => {}
+        }
+        if whole && self.served.is_empty() {
+            wrong.push("nothing was heard of who serves disks and networks".to_owned());
+        }
     }
 
     /// For a terminal or a log.
@@ -169,6 +211,24 @@ impl Summary {
                 "  control   {} periods at 1 kHz, {} lost, {} doubled",
                 c.periods, c.lost, c.doubled
             ));
+        }
+        if let Some(pings) = &self.pings {
+            line(format!(
+                "            {} of {} pings answered, by a network at which it looks once in a period",
+                pings.answered, pings.sent
+            ));
+        }
+        for (vm, moved) in LINUXES.iter().zip(&self.traffic) {
+            if let Some(moved) = moved {
+                let through = match moved.net_kib {
+                    0 => String::new(),
+                    kib => format!(", {kib} KiB to {} and back", LINUXES[1]),
+                };
+                line(format!(
+                    "  {vm:<9} {} KiB to its disk and back{through}, all compared: {} wrong",
+                    moved.disk_kib, moved.wrong
+                ));
+            }
         }
         for (vm, had) in CPU_LOAD.iter().zip(&self.cpu_load) {
             if let Some(had) = had {
@@ -191,10 +251,15 @@ impl Summary {
                     .to_owned(),
             ),
         }
+        let mut tables = String::new();
         if !self.run.is_empty() {
-            for row in self.run.text().lines() {
-                line(format!("  {row}"));
-            }
+            tables += &self.run.text();
+        }
+        if !self.served.is_empty() {
+            tables += &self.served.text();
+        }
+        for row in tables.lines() {
+            line(format!("  {row}"));
         }
         if let Some(c) = &self.control {
             line(
@@ -280,6 +345,9 @@ mod tests {
                  [linux] demo: done\r\n[el2] vm control stopped: power off\r\n\
                  [large] cpu-load: had 2 ms in 3 ms\r\n[small] cpu-load: had 1 ms in 3 ms\r\n\
                  [rt] cyclictest: wakeups=2000 late_us min=3 avg=4 max=50\r\n\
+                 [rt] traffic: disk_kib=512 net_kib=0 wrong=0\r\n[linux] traffic: disk_kib=256 net_kib=256 wrong=0\r\n\
+                 [linux] pings: sent=20 answered=20\r\n\
+                 [service] port 0, linux in lan: sent 60 bytes in 1, received 0 in 0, dropped 0\r\n\
                  [el2] vm large stopped: power off\r\n[el2] vm small stopped: power off\r\n\
                  [el2] vm rt stopped: power off\r\n[el2] vm linux stopped: power off\r\n"
             )
@@ -357,9 +425,39 @@ mod tests {
             Summary::new(&silent, &BTreeMap::new(), None, true)
                 .findings
                 .len(),
-            10
+            14
         );
         assert!(Summary::new(&silent, &BTreeMap::new(), None, false).passed());
+    }
+
+    #[test]
+    fn data_that_changed_and_pings_without_an_answer_are() {
+        let mut bad = progress(0);
+        let moved = bad.traffic[1].as_mut().unwrap();
+        (moved.wrong, moved.disk_kib) = (2, 0);
+        bad.traffic[0].as_mut().unwrap().disk_kib = 0;
+        bad.pings = Some(Pings {
+            sent: 20,
+            answered: 18,
+        });
+        let summary = Summary::new(&bad, &BTreeMap::new(), el2(300), true);
+        assert_eq!(
+            summary.findings,
+            [
+                "`linux` moved nothing through its disk",
+                "`rt` got other data 2 times",
+                "the loop answered 18 of 20 pings",
+            ]
+        );
+        let text = Summary::new(&progress(0), &BTreeMap::new(), el2(300), true).text();
+        for words in [
+            "20 of 20 pings answered",
+            "linux     256 KiB to its disk and back, 256 KiB to rt and back, all compared: 0 wrong",
+            "rt        512 KiB to its disk and back, all compared",
+            "linux in lan",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
     }
 
     #[test]

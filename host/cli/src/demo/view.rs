@@ -92,7 +92,7 @@ impl Screen {
             .map_or("", |_| " (ended)");
         vec![
             format!(
-                " Bulkhead: five VMs on four CPUs, {} s",
+                " Bulkhead: five VMs and one for their devices on four CPUs, {} s",
                 self.started.elapsed().as_secs()
             ),
             format!(" {LINUX:<8} {linux}"),

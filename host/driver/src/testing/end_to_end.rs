@@ -259,6 +259,14 @@ fn demo(_: &Context) -> Result<String, Vec<String>> {
     {
         return Err(vec![format!("the summary proves nothing: {summary}")]);
     }
+    let answered = summary["pings"]["answered"].as_u64();
+    let ports = summary["served"]["ports"].as_array().map_or(0, Vec::len);
+    let disks = summary["served"]["disks"].as_array().map_or(0, Vec::len);
+    if answered.is_none_or(|n| n < 10) || (disks, ports) != (2, 3) {
+        return Err(vec![format!(
+            "the devices prove nothing: {answered:?} pings answered, {disks} disks, {ports} ports: {summary}"
+        )]);
+    }
     let wakeups = &summary["latency"]["wakeups"];
     let classes = summary["run"]["classes"].as_array().map_or(0, Vec::len);
     if wakeups.as_u64().is_none_or(|n| n < 1000) || classes != 4 {
@@ -266,5 +274,10 @@ fn demo(_: &Context) -> Result<String, Vec<String>> {
             "cyclictest woke {wakeups} times and {classes} classes of VMs were summed up: {summary}"
         )]);
     }
-    Ok(format!("{periods} periods, no exit in any"))
+    let kib = |n: usize| summary["traffic"][n]["disk_kib"].as_u64().unwrap_or(0);
+    Ok(format!(
+        "{periods} periods, no exit in any; {} KiB through disks, {} pings of the loop answered",
+        kib(0) + kib(1),
+        answered.unwrap_or(0)
+    ))
 }

@@ -1,5 +1,5 @@
-//! The initramfs of the Linux guests: Debian's programs and modules, this project's `/init`; and an archive of further programs
-//! that a description may put behind it.
+//! The initramfs of the Linux guests: Debian's programs and modules, this project's `/init`; and archives of further programs and
+//! modules that a description may put behind it.
 
 use std::fs;
 use std::io::Write;
@@ -20,7 +20,7 @@ use crate::progress::Step;
 const FORMAT: u32 = 2;
 
 /// The project's own files: path in the guest and contents.
-const SCRIPTS: [(&str, &[u8]); 12] = [
+const SCRIPTS: [(&str, &[u8]); 13] = [
     ("init", include_bytes!("../../../../guests/linux/init")),
     (
         "bin/control-status",
@@ -63,10 +63,14 @@ const SCRIPTS: [(&str, &[u8]); 12] = [
         "bin/latency",
         include_bytes!("../../../../guests/linux/latency"),
     ),
+    (
+        "bin/traffic",
+        include_bytes!("../../../../guests/linux/traffic"),
+    ),
 ];
 
 /// Applets that the scripts cannot do without.
-const NEEDED: [&str; 22] = [
+const NEEDED: [&str; 23] = [
     "sh",
     "mount",
     "devmem",
@@ -89,6 +93,7 @@ const NEEDED: [&str; 22] = [
     "cmp",
     "dd",
     "sha256sum",
+    "timeout",
 ];
 
 /// Makes the initramfs from unpacked packages, unless the cache has it; gives its path.
@@ -107,6 +112,17 @@ pub fn make_io_tools(cache: &Cache, packages: &[Unpacked]) -> Result<PathBuf, Fa
     pack(cache, key_of(packages.iter()), || {
         let mut tree = Tree::default();
         add_programs(&mut tree, packages, &IO_TOOLS)?;
+        Ok(tree)
+    })
+}
+
+/// Makes the archive of a kernel's modules, likewise.
+pub fn make_modules(cache: &Cache, kernel: &[Unpacked]) -> Result<PathBuf, Failure> {
+    let mut key = key_of(kernel.iter());
+    key.update("modules");
+    pack(cache, key, || {
+        let mut tree = Tree::default();
+        add_modules(&mut tree, kernel)?;
         Ok(tree)
     })
 }
@@ -161,10 +177,14 @@ fn tree(kernel: &[Unpacked], packages: &[Unpacked]) -> Result<Tree, Failure> {
         tree.add(path, Entry::File(0o755, data.to_vec()));
     }
     add_programs(&mut tree, packages, &PROGRAMS)?;
-    for unpacked in kernel {
-        modules::add(&mut tree, &unpacked.folder)?;
-    }
+    add_modules(&mut tree, kernel)?;
     Ok(tree)
+}
+
+fn add_modules(tree: &mut Tree, kernel: &[Unpacked]) -> Result<(), Failure> {
+    kernel
+        .iter()
+        .try_for_each(|unpacked| modules::add(tree, &unpacked.folder))
 }
 
 /// Adds programs and their libraries.

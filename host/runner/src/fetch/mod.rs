@@ -44,9 +44,10 @@ impl Kernel {
             DebianPayload::KernelRt => ("linux-image-rt-arm64", "6.1", Suite::Stable),
             DebianPayload::Kernel612 => ("linux-image-arm64", "6.12", Suite::Backports),
             DebianPayload::Kernel612Rt => ("linux-image-rt-arm64", "6.12", Suite::Backports),
-            DebianPayload::Initramfs | DebianPayload::IoTools | DebianPayload::UBoot => {
-                return None;
-            }
+            DebianPayload::Initramfs
+            | DebianPayload::ModulesRt
+            | DebianPayload::IoTools
+            | DebianPayload::UBoot => return None,
         };
         Some(Self {
             meta,
@@ -88,15 +89,16 @@ pub fn payload(payload: DebianPayload) -> Result<PathBuf, Failure> {
 
 /// The file of a payload whose packages are chosen and unpacked; none if they are not.
 pub fn cached(cache: &Cache, payload: DebianPayload) -> Result<Option<PathBuf>, Failure> {
-    let kernel = match payload {
-        DebianPayload::Initramfs => kernel_with_modules(cache)?,
-        _ => Some(Vec::new()),
+    let kernel = match kernel_of(payload) {
+        Some(kernel) => kernel_with_modules(cache, kernel)?,
+        None => Some(Vec::new()),
     };
     let Some((packages, kernel)) = cache.chosen(payload)?.zip(kernel) else {
         return Ok(None);
     };
     let file = match payload {
         DebianPayload::Initramfs => initramfs::make(cache, &kernel, &packages)?,
+        DebianPayload::ModulesRt => initramfs::make_modules(cache, &kernel)?,
         DebianPayload::IoTools => initramfs::make_io_tools(cache, &packages)?,
         DebianPayload::UBoot => uboot_image(&packages)?,
         _ => kernel_image(&packages)?,
@@ -104,9 +106,21 @@ pub fn cached(cache: &Cache, payload: DebianPayload) -> Result<Option<PathBuf>, 
     Ok(Some(file))
 }
 
-/// The kernel whose modules are in the initramfs, if it is chosen and unpacked with all of them.
-fn kernel_with_modules(cache: &Cache) -> Result<Option<Vec<Unpacked>>, Failure> {
-    let kernel = cache.chosen(DebianPayload::Kernel)?;
+/// The kernel whose modules are in an archive.
+const fn kernel_of(archive: DebianPayload) -> Option<DebianPayload> {
+    match archive {
+        DebianPayload::Initramfs => Some(DebianPayload::Kernel),
+        DebianPayload::ModulesRt => Some(DebianPayload::KernelRt),
+        _ => None,
+    }
+}
+
+/// A kernel, if it is chosen and unpacked with all modules that are wanted.
+fn kernel_with_modules(
+    cache: &Cache,
+    kernel: DebianPayload,
+) -> Result<Option<Vec<Unpacked>>, Failure> {
+    let kernel = cache.chosen(kernel)?;
     Ok(kernel.filter(|kernel| kernel.iter().all(|one| modules::are_all_in(&one.folder))))
 }
 
@@ -127,6 +141,12 @@ pub fn choose(
     payload: DebianPayload,
     archive: &mut dyn Archive,
 ) -> Result<(), Failure> {
+    // The modules belong to the kernel.
+    if let Some(kernel) = kernel_of(payload)
+        && kernel_with_modules(cache, kernel)?.is_none()
+    {
+        choose(cache, kernel, archive)?;
+    }
     let packages = match Kernel::of(payload) {
         Some(wanted) => vec![kernel(cache, wanted, archive)?],
         None if payload == DebianPayload::UBoot => {
@@ -137,13 +157,8 @@ pub fn choose(
         None if payload == DebianPayload::IoTools => {
             closure::gather(cache, archive, &closure::IO_TOOLS)?
         }
-        None => {
-            // Its modules belong to the kernel.
-            if kernel_with_modules(cache)?.is_none() {
-                choose(cache, DebianPayload::Kernel, archive)?;
-            }
-            closure::gather(cache, archive, &closure::PROGRAMS)?
-        }
+        None if payload == DebianPayload::ModulesRt => Vec::new(),
+        None => closure::gather(cache, archive, &closure::PROGRAMS)?,
     };
     cache.choose(payload, &packages)
 }
@@ -157,7 +172,7 @@ fn kernel(cache: &Cache, wanted: Kernel, archive: &mut dyn Archive) -> Result<Un
     // A folder of packages may hold the kernel without the package that stands for the newest.
     let name = name.or_else(|| archive.names().into_iter().rfind(|name| wanted.is(name)));
     let name = name.ok_or_else(|| missing(&format!("{} {}", wanted.meta, wanted.series)))?;
-    // The initramfs has modules of one kernel; the others do without, or have them built in.
+    // The modules of the others are not packed.
     let modules = match wanted.suite {
         Suite::Stable => &modules::WANTED[..],
         Suite::Backports => &[],

@@ -5,16 +5,13 @@
 #![no_std]
 #![no_main]
 
-mod wire;
-
+use bulkhead_guest_tcp::{Wire, now};
 use bulkhead_guests::virtio::net::Net;
 use bulkhead_guests::{Board, check, gic, guest, println, timer, virtio};
 use smoltcp::iface::{Config, Interface, SocketSet, SocketStorage};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
-use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 use virtio_drivers::transport::DeviceType;
-use wire::Wire;
 
 guest!(main = main);
 
@@ -88,10 +85,6 @@ fn main(board: &'static Board) {
     check::equal("broken", wire.net.broken(), 0);
     check::equal("interrupts of nobody", wire.of_nobody, 0);
     check::done();
-}
-
-fn now() -> Instant {
-    Instant::from_micros((timer::nanoseconds(timer::now()) / 1000) as i64)
 }
 
 /// What was served.
