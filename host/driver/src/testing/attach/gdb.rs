@@ -15,12 +15,14 @@ use crate::testing::systems;
 const SHARED: &str = include_str!("shared.py");
 /// Script that checks what gdb says about Linux kernels.
 const LINUX: &str = include_str!("linux.py");
+/// Script that checks what gdb says about virtio devices.
+const DEVICES: &str = include_str!("devices.py");
 /// Words that a script says when it has come to its end.
 const DONE: &str = "all was looked at";
 
 /// The tests of this file.
 pub fn tests() -> Vec<Test> {
-    let tests: [(&str, &str, Job); 3] = [
+    let tests: [(&str, &str, Job); 4] = [
         (
             "attach/gdb",
             "gdb names functions of EL2 at its link address and of a guest at EL1, and tells what each vCPU does.",
@@ -36,6 +38,11 @@ pub fn tests() -> Vec<Test> {
             "attach/gdb-linux",
             "gdb finds where two Linux kernels have moved themselves, and the symbols of a vmlinux are right there.",
             Box::new(linux),
+        ),
+        (
+            "attach/gdb-devices",
+            "gdb tells who drives and who serves each virtio device, and how many requests are under way.",
+            Box::new(devices),
         ),
     ];
     let tests = tests.into_iter();
@@ -140,6 +147,13 @@ fn two_vms(context: &Context) -> Result<String, Vec<String>> {
     let (mut run, attach) = run(&context.root.join("tests/attach/gdb-share.toml"), "--gdb")?;
     scripted(&attach, SHARED)?;
     run.ended().map(|()| "two VMs on a CPU".to_owned())
+}
+
+fn devices(context: &Context) -> Result<String, Vec<String>> {
+    let system = systems::of_scenario(context, "virtio-disk").map_err(|why| vec![why])?;
+    let (mut run, attach) = run(&system, "--gdb")?;
+    scripted(&attach, DEVICES)?;
+    run.ended().map(|()| "two disks".to_owned())
 }
 
 fn linux(context: &Context) -> Result<String, Vec<String>> {

@@ -2,6 +2,7 @@
 
 bulkhead vcpus                   every vCPU: its pCPU, what it does, where it is
 bulkhead vcpu NAME [N]           everything about vCPU N of a VM (0 if left out), whether it has its pCPU or not
+bulkhead devices                 every virtio device: what its driver and who serves it do, what is under way
 bulkhead vm NAME [N]             go to a vCPU with the symbols of its program; of a Linux, say where its kernel is
 bulkhead break NAME [N] PLACE    stop where this VM comes to an address, function or FILE:LINE, and no other VM
 bulkhead until NAME [N]          go on until a vCPU that is away from its pCPU is back in its guest
@@ -19,7 +20,7 @@ import gdb
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from bulkhead_board import ABORTS, CLASSES, EL1, SYSTEM, State, level, owner, owners, pstate, state, vcpu_of, vm_named
+from bulkhead_board import ABORTS, CLASSES, EL1, SYSTEM, State, devices, level, owner, owners, pstate, state, vcpu_of, vm_named
 from bulkhead_guest import Program, Symbols, kernel, named, offset
 
 # States of a list register.
@@ -33,6 +34,13 @@ def words(text):
         raise gdb.GdbError("name a VM, and the number of a vCPU if it is not 0")
     vm = vm_named(parts[0])
     return vm, vcpu_of(vm, int(parts[1]) if len(parts) == 2 else 0)
+
+
+def show(rows):
+    """Prints a table."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
 
 
 def use_symbols(vm):
@@ -70,9 +78,7 @@ class Vcpus(gdb.Command):
                 if moved is None:
                     moved, _ = offset(vm)
                 rows.append(self.row(vcpu, moved))
-        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-        for row in rows:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+        show(rows)
 
     def row(self, vcpu, moved):
         where = (vcpu.name, str(vcpu.pcpu))
@@ -80,6 +86,25 @@ class Vcpus(gdb.Command):
             return (*where, "", vcpu.does(), "", "")
         thread = str(vcpu.thread.num) if vcpu.thread else ""
         return (*where, thread, vcpu.does(), f"{vcpu.pc:#x}", named(vcpu.vm, vcpu.pc, moved))
+
+
+class Devices(gdb.Command):
+    """Every virtio device: what its driver and who serves it do, and the chains of its queues that are under way."""
+
+    def __init__(self):
+        super().__init__("bulkhead devices", gdb.COMMAND_STATUS)
+
+    def invoke(self, _argument, _tty):
+        rows = [("VM", "device", "registers", "interrupt", "its driver", "who serves it", "under way")]
+        for one in devices():
+            row = one.row
+            interrupt = f"INTID {row['intid']}" if row["intid"] else "polled"
+            where = (row["vm"], one.name, f"{row['ipa']:#x}", interrupt)
+            rows.append((*where, one.driver(), one.backend(), ", ".join(one.queues())))
+        if len(rows) == 1:
+            print("no VM has one")
+            return
+        show(rows)
 
 
 class Vm(gdb.Command):
@@ -295,5 +320,5 @@ def tell(event):
 
 
 gdb.events.stop.connect(tell)
-for command in (Bulkhead, Vcpus, Vm, Vcpu, Break, Until, NewSymbols, El2, Boot):
+for command in (Bulkhead, Vcpus, Devices, Vm, Vcpu, Break, Until, NewSymbols, El2, Boot):
     command()

@@ -283,3 +283,85 @@ class State:
             bits = (latch | up & ~edge) & mine
             found += [word * 32 + bit for bit in range(32) if bits >> bit & 1]
         return found
+
+
+# Bits of the status of a virtio device (VIRTIO 1.2, 2.1).
+DRIVER_OK, NEEDS_RESET, FAILED = 4, 0x40, 0x80
+# Offsets in the page by which EL2 and the VM that serves a device talk (abi/src/device/mod.rs).
+MAGIC, SESSION, LIVE, READY, REFUSAL = 0x000, 0x010, 0x014, 0x800, 0x804
+MAGIC_VALUE = int.from_bytes(b"bulk", "little")
+REFUSALS = {1: "its type", 2: "its features", 3: "its number", 4: "its size", 5: "its config"}
+# What the backend's VM does with the window (el2/src/virtio.rs, `Served`).
+UP = 2
+
+
+def physical(vm, ipa, size):
+    """Bytes of the RAM of a VM, or None."""
+    for start, place, length in vm["ram"]:
+        if start <= ipa and ipa + size <= start + length:
+            with Physical() as memory:
+                return bytes(memory.read_memory(place + ipa - start, size))
+    return None
+
+
+class Device:
+    """A virtio device at this moment."""
+
+    def __init__(self, row):
+        self.row = row
+        self.name = f"{row['kind']} {row['unit']}" if row["backend"] else row["kind"]
+        shared = Record.read("bulkhead_el2::virtio::Shared", row["state"])
+        self.transport = shared["transport"]["value"]["value"]
+        self.served = int(shared["backend"])
+
+    def driver(self):
+        """What the guest's driver does with it."""
+        status = int(self.transport["status"])
+        if status & FAILED:
+            return "gave it up"
+        if status & NEEDS_RESET:
+            return "has to reset it"
+        if status & DRIVER_OK:
+            return "drives it"
+        return "starts" if status else "is not there"
+
+    def backend(self):
+        """What the VM that serves it does."""
+        if not self.row["backend"]:
+            return "EL2 serves it"
+        name, window = self.row["backend"]
+        with Physical() as memory:
+            page = bytes(memory.read_memory(window, 4096))
+
+        def word(at):
+            return int.from_bytes(page[at : at + 4], "little")
+
+        if self.served != UP or word(MAGIC) != MAGIC_VALUE:
+            return f"{name} is not there"
+        session, live, ready = word(SESSION), word(LIVE), word(READY)
+        if word(REFUSAL):
+            return f"{name} refuses {REFUSALS.get(word(REFUSAL), 'it')}"
+        if not ready:
+            return f"{name} has not looked at it"
+        if ready != session:
+            return f"{name} has not let go of session {ready}"
+        return f"{name} serves session {session}" if live == session else f"{name} waits for session {session}"
+
+    def queues(self):
+        """Chains that the guest has offered and not got back, queue by queue; of rings that are not in RAM nothing is known."""
+        for number in range(len(self.transport["queues"])):
+            queue = self.transport["queues"][number]
+            if not int(queue["ready"]):
+                continue
+            size = int(queue["setup"]["size"])
+            # The index is behind the flags, in both rings.
+            rings = [physical(vm_named(self.row["vm"]), int(queue["setup"][ring]) + 2, 2) for ring in ("available", "used")]
+            if None in rings:
+                yield f"queue {number}: ? of {size}"
+                continue
+            offered, used = (int.from_bytes(index, "little") for index in rings)
+            yield f"queue {number}: {offered - used & 0xFFFF} of {size}"
+
+
+def devices():
+    return [Device(row) for row in SYSTEM["devices"]]

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bulkhead_abi::exit::ExitClass;
-use bulkhead_abi::plan::{PAGE, PCPU_PAGES, RegionKind, VCPU_PAGES, VM_PAGES};
+use bulkhead_abi::plan::{
+    NONE, PAGE, PCPU_PAGES, RegionKind, VCPU_PAGES, VIRTIO_CONSOLE, VIRTIO_PAGES, VM_PAGES,
+    VirtioDevice,
+};
 use bulkhead_core::plan::{Plan, rows_of};
 use object::{Object, ObjectSegment};
 use serde::Serialize;
@@ -124,6 +127,22 @@ struct Facts<'a> {
     kept: BTreeMap<&'a str, usize>,
     classes: [&'static str; ExitClass::ALL.len()],
     vms: Vec<Vm>,
+    devices: Vec<Device>,
+}
+
+/// A virtio device.
+#[derive(Serialize)]
+struct Device {
+    vm: String,
+    kind: &'static str,
+    /// Its number among those of its kind, as the VM that serves it names it.
+    unit: u16,
+    ipa: u64,
+    /// Its interrupt; 0 if it is polled.
+    intid: u16,
+    state: u64,
+    /// The VM that serves it, and the page of the window by which the two talk; none if EL2 does.
+    backend: Option<(String, u64)>,
 }
 
 #[derive(Serialize)]
@@ -161,11 +180,46 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
     let pcpus: Vec<u64> = (0..plan.pcpus.len()).map(pcpu).collect();
     let vcpus = page_pool + pages(plan.pcpus.len(), PCPU_PAGES);
     let state = |id| vcpus + pages(id, VCPU_PAGES) + STACK_PAGES * PAGE;
-    let shared = vcpus + pages(plan.vcpus.len(), VCPU_PAGES);
+    // Service threads have places behind the vCPUs.
+    let threads = plan.vcpus.len() + plan.service_threads().len();
+    let shared = vcpus + pages(threads, VCPU_PAGES);
+    let tables: u32 = plan.vms.iter().map(|vm| vm.s2_pages).sum();
+    let devices = shared + pages(plan.vms.len(), VM_PAGES) + u64::from(tables) * PAGE;
+    let names: Vec<_> = plan.vms.iter().map(|vm| name_of(&vm.name)).collect();
+    let device = |(index, row): (usize, &VirtioDevice)| {
+        let backend = plan.backends().get(usize::from(row.backend));
+        let served = backend.filter(|backend| backend.vm != NONE).and_then(|it| {
+            let regions = plan.regions_of(usize::from(it.vm)).iter();
+            let mut ram = regions.filter(|region| region.kind == RegionKind::Ram as u16);
+            let holds =
+                ram.find(|region| (region.ipa..region.ipa + region.size).contains(&row.window))?;
+            let name = names.get(usize::from(it.vm))?.clone();
+            Some((name, row.window - holds.ipa + holds.pa))
+        });
+        Device {
+            vm: names.get(usize::from(row.vm)).cloned().unwrap_or_default(),
+            kind: match row.id {
+                1 => "network",
+                2 => "disk",
+                VIRTIO_CONSOLE => "console",
+                _ => "device",
+            },
+            unit: row.unit,
+            ipa: row.ipa,
+            intid: row.vintid,
+            state: devices + pages(index, VIRTIO_PAGES),
+            backend: served,
+        }
+    };
+    let devices = plan
+        .virtio_devices()
+        .iter()
+        .enumerate()
+        .map(device)
+        .collect();
     let mut id = 0;
     let vms = plan.vms.iter().enumerate().map(|(index, vm)| {
-        let name = vm.name.split(|byte| *byte == 0).next().unwrap_or_default();
-        let name = String::from_utf8_lossy(name).into_owned();
+        let name = name_of(&vm.name);
         let rows = rows_of(plan.vcpus, index).iter().enumerate();
         let rows: Vec<_> = rows
             .map(|(number, vcpu)| {
@@ -208,7 +262,14 @@ fn facts(system: &System, symbols: &[(String, PathBuf)]) -> io::Result<serde_jso
         kept: kept(&switch),
         classes: ExitClass::ALL.map(ExitClass::name),
         vms,
+        devices,
     }))
+}
+
+/// A name in the plan.
+fn name_of(bytes: &[u8]) -> String {
+    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 /// Returns the index of the double word in which EL2 keeps each register, as the macros in the text of
