@@ -12,7 +12,7 @@
 //! * I-ONCE: `start_rust` runs once, before `main`, before any interrupt and before any other CPU.
 //! * I-MMIO: addresses given to `mmio` are device registers, never memory that Rust uses.
 //! * I-SHARED: memory shared with other VMs is touched through atomics only.
-//! * I-AREA: an `Area` is memory that the device tree names for a backend and for nothing else, or pages that are never given back. It is
+//! * I-AREA: an `Area` is memory that the device tree names for devices of a backend and for nothing else, or pages that are never given back. It is
 //!   mapped as RAM as long as the program runs, and touched through atomics and by assembly only.
 //! * I-FREE: pages that `memory::free_pages` hands out hold neither program, stack nor device tree.
 //! * I-PROBE: code that `probe` runs returns, keeps SP and x30, and leaves Rust's memory alone.

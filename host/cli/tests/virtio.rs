@@ -247,6 +247,59 @@ fn a_disk_has_the_content_of_an_image() {
 }
 
 #[test]
+fn a_shared_disk_is_one_for_all_its_vms() {
+    let part =
+        "disks = [{ name = \"data\", size = \"4MiB\" }, { name = \"log\", size = \"8KiB\" }]";
+    let ours = "{ name = \"ours\", image = \"../notes.txt\", size = \"64KiB\", shared = true";
+    let own = "{ name = \"log\", size = \"8KiB\" }";
+    // Who writes comes second: the first one's disk has the memory all the same.
+    let first = format!("disks = [{own}, {ours}, read_only = true }}]");
+    let second = format!(
+        "[vm.three]\npcpus = [0]\nmemory = \"4MiB\"\nimage = \"../raw.bin\"\nload = \"0x40080000\"\ndisks = [{ours} }}, {own}]\n"
+    );
+    let source = std::fs::read_to_string(FIXTURE).expect("a description");
+    assert!(source.contains(part));
+    let text = Text {
+        name: FIXTURE.to_owned(),
+        source: (source.replace(part, &first) + &second).into(),
+    };
+    let planned = match prepare_text(text, Effort::WhatIsThere) {
+        Ok(prepared) => prepared.planned,
+        Err(stopped) => panic!("{}", bulkhead_model::failure::Failure::from(stopped)),
+    };
+    with_plan(&planned, |plan| {
+        let disks = plan.virtio_devices().iter().filter(|device| device.id == 2);
+        let disks: Vec<_> = disks
+            .map(|device| (device.vm, device.features >> 5 & 1))
+            .collect();
+        assert_eq!(disks, [(0, 0), (0, 1), (2, 0), (2, 0)]);
+        let shared = RegionKind::Shared as u16;
+        let kept = plan.regions.iter().filter(|it| it.kind == shared);
+        // Counters, two disks of 8 KiB, and one map and one set of blocks for the shared one.
+        let kept: Vec<_> = kept.map(|it| it.size).collect();
+        assert_eq!(kept, [16 << 10, 8 << 10, 68 << 10, 8 << 10]);
+    });
+    let text = show::text(&planned);
+    for line in [
+        "ours: 64 KiB, read-only, of ../notes.txt, with 68 KiB for changes, one with that of three",
+        "ours: 64 KiB, of ../notes.txt, with 68 KiB for changes, one with that of one",
+    ] {
+        assert!(text.contains(line), "`{line}` is not in\n{text}");
+    }
+    assert_eq!(
+        text.matches("disk ours of").count() - text.matches("serves     disk ours of").count(),
+        2
+    );
+    let json = show::json(&planned);
+    let disks = [&json["vms"][0]["virtio"][1], &json["vms"][2]["virtio"][0]];
+    assert_eq!(disks.map(|disk| disk["shared"].as_bool()), [Some(true); 2]);
+    assert_eq!(
+        disks.map(|disk| disk["read_only"].as_bool()),
+        [Some(true), None]
+    );
+}
+
+#[test]
 fn differences_of_devices_have_their_names() {
     let (old, new) = (planned(), with("vlan = 5 }]\n\n", "vlan = 6 }]\n\n"));
     let text = show::compare("old.toml", &show::json(&old), &show::json(&new)).text("virtio");

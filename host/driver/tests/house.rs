@@ -146,6 +146,7 @@ const ONE_MEANING: &[(&str, &str, &[&str])] = &[
             "host/planner/src/guest_tree/virtio.rs",
             "host/planner/src/io/",
             "host/planner/src/show/virtio.rs",
+            "host/runner/src/run/gdb/",
             "service/",
         ],
     ),

@@ -21,6 +21,15 @@ pub struct DiskSpec {
     pub image: Option<Placed<String>>,
     /// What the VM may do to it.
     pub access: DiskAccess,
+    /// Where it says that it is one disk with those of other VMs that have its name and say so, too.
+    pub shared: Option<Span>,
+}
+
+impl DiskSpec {
+    /// Whether both are one disk.
+    pub fn is_one_with(&self, other: &Self) -> bool {
+        self.shared.is_some() && other.shared.is_some() && self.name.value == other.name.value
+    }
 }
 
 /// What a VM may do to a disk.
@@ -45,6 +54,8 @@ pub(super) fn disks(reader: &mut Reader) -> Vec<DiskSpec> {
         let image = disk.read(const { DISK.text("image") });
         let read_only = disk.read(const { DISK.flag("read_only") });
         let copy = disk.read(const { DISK.flag("copy_on_write") });
+        let shared = disk.read(const { DISK.flag("shared") });
+        let shared = shared.filter(|flag| flag.value).map(|flag| flag.span);
         let mut missing = disk.missing();
         let has = |key| disk.value(key).is_some();
         if !has(const { DISK.key("size") }) && !has(const { DISK.key("image") }) {
@@ -61,7 +72,7 @@ pub(super) fn disks(reader: &mut Reader) -> Vec<DiskSpec> {
                 .help("such as { name = \"data\", size = \"64MiB\" }"),
             );
         }
-        let access = access(image.is_some(), read_only, copy, &mut found);
+        let access = access((image.is_some(), &shared), read_only, copy, &mut found);
         let (Some(name), true) = (name, size.is_some() || image.is_some()) else {
             continue;
         };
@@ -95,6 +106,7 @@ pub(super) fn disks(reader: &mut Reader) -> Vec<DiskSpec> {
             size,
             image,
             access,
+            shared,
         });
     }
     found.into_iter().for_each(|finding| reader.report(finding));
@@ -103,7 +115,7 @@ pub(super) fn disks(reader: &mut Reader) -> Vec<DiskSpec> {
 
 /// What a VM may do to a disk by its flags.
 fn access(
-    has_image: bool,
+    (has_image, shared): (bool, &Option<Span>),
     read_only: Option<Placed<bool>>,
     copy: Option<Placed<bool>>,
     findings: &mut Vec<Finding>,
@@ -120,7 +132,21 @@ fn access(
             .at(read_only.span.clone(), "says that it is not")
             .help("leave one of them out"),
         );
-    } else if let (Some(flag), false) = (read_only.as_ref().or(copy.as_ref()), has_image) {
+    } else if let (Some(copy), Some(shared)) = (&copy, shared) {
+        findings.push(
+            Finding::new(
+                Code::DiskBoth,
+                "a disk with changes of its own is not one with those of others",
+            )
+            .at(copy.span.clone(), "says that nobody else sees them")
+            .at(shared.clone(), "says that others do")
+            .help("leave one of them out"),
+        );
+    } else if let (Some(flag), false) = (
+        read_only.as_ref().or(copy.as_ref()),
+        // Somebody else may write what this one reads.
+        has_image || shared.is_some(),
+    ) {
         let (what, why) = match read_only.is_some() {
             true => (
                 "a disk without image that cannot be written",
@@ -141,36 +167,97 @@ fn access(
     }
 }
 
-/// Reports images that a VM writes to and that another disk has, too. `vms` are the disks of each VM with its name.
+/// Reports images that a VM writes to and that another disk has, too, and shared disks that are not one. `vms` are the disks of each VM
+/// with its name.
 pub(super) fn check<'a>(
     vms: impl Iterator<Item = (&'a str, &'a [DiskSpec])>,
     findings: &mut Vec<Finding>,
 ) {
     let disks = vms.flat_map(|(vm, disks)| disks.iter().map(move |disk| (vm, disk)));
-    let images = disks.filter_map(|(vm, disk)| Some((vm, disk.image.as_ref()?, disk.access)));
-    let images: Vec<_> = images.collect();
-    for (number, (vm, image, access)) in images.iter().enumerate() {
-        let mut before = images.iter().take(number);
-        let alike = before.find(|(_, other, other_access)| {
-            let writes = [*access, *other_access].contains(&DiskAccess::Write);
-            other.value == image.value && writes
-        });
-        let Some((first_vm, first, _)) = alike else {
-            continue;
-        };
+    let disks: Vec<_> = disks.collect();
+    for (number, (vm, disk)) in disks.iter().enumerate() {
+        let (before, _) = disks.split_at(number);
+        images(before, vm, disk, findings);
+        shared(&disks, number, findings);
+    }
+}
+
+/// Reports an image that a disk has with one before it, and that one of them writes.
+fn images(before: &[(&str, &DiskSpec)], vm: &str, disk: &DiskSpec, findings: &mut Vec<Finding>) {
+    let Some(image) = &disk.image else {
+        return;
+    };
+    let alike = before.iter().find_map(|(first_vm, other)| {
+        let first = other.image.as_ref()?;
+        let writes = [disk.access, other.access].contains(&DiskAccess::Write);
+        (first.value == image.value && writes && !disk.is_one_with(other))
+            .then_some((first_vm, first))
+    });
+    let Some((first_vm, first)) = alike else {
+        return;
+    };
+    findings.push(
+        Finding::new(
+            Code::DiskShared,
+            format!(
+                "`{}` is the content of two disks, one of which is written",
+                image.value
+            ),
+        )
+        .at(image.span.clone(), format!("of `{vm}`"))
+        .at(first.span.clone(), format!("of `{first_vm}`"))
+        .help(
+            "copy_on_write = true for who writes gives each its own changes, read_only = true is for who does not: each disk needs one of them; with shared = true both are one disk",
+        ),
+    );
+}
+
+/// Reports a shared disk that nobody shares, one that is not as the first of its name, and, at the first, one that holds zeros for ever.
+fn shared(disks: &[(&str, &DiskSpec)], number: usize, findings: &mut Vec<Finding>) {
+    let Some((vm, disk)) = disks.get(number) else {
+        return;
+    };
+    let Some(span) = &disk.shared else {
+        return;
+    };
+    let name = &disk.name.value;
+    let mut members = disks.iter().filter(|(_, other)| disk.is_one_with(other));
+    let Some((first_vm, first)) = members.next() else {
+        return;
+    };
+    let is_first = core::ptr::eq(*first, *disk);
+    if is_first && members.clone().next().is_none() {
+        let finding = Finding::new(Code::DiskShared, format!("nobody shares disk `{name}`"))
+            .at(span.clone(), format!("only `{vm}` has it"));
+        findings.push(finding.help(format!(
+            "give another VM a disk {{ name = \"{name}\", shared = true }} with the same size or image, or leave `shared` out"
+        )));
+        return;
+    }
+    let value = |disk: &DiskSpec| {
+        let size = disk.size.as_ref().map(|size| size.value);
+        (size, disk.image.as_ref().map(|image| image.value.clone()))
+    };
+    if value(first) != value(disk) {
         findings.push(
             Finding::new(
                 Code::DiskShared,
-                format!(
-                    "`{}` is the content of two disks, one of which is written",
-                    image.value
-                ),
+                format!("disk `{name}` is shared, and is not the same for all"),
             )
-            .at(image.span.clone(), format!("of `{vm}`"))
-            .at(first.span.clone(), format!("of `{first_vm}`"))
-            .help(
-                "copy_on_write = true for who writes gives each its own changes, read_only = true is for who does not: each disk needs one of them",
-            ),
+            .at(disk.span.clone(), format!("as `{vm}` has it"))
+            .at(first.span.clone(), format!("as `{first_vm}` has it"))
+            .help("give it the same size and the same image everywhere"),
+        );
+    }
+    let reads = |disk: &DiskSpec| disk.access == DiskAccess::ReadOnly;
+    if is_first && disk.image.is_none() && reads(disk) && members.all(|(_, other)| reads(other)) {
+        findings.push(
+            Finding::new(
+                Code::DiskStray,
+                format!("nobody writes to the shared disk `{name}`"),
+            )
+            .at(span.clone(), "would hold zeros for ever")
+            .help("let one of its VMs write to it, or give it an image"),
         );
     }
 }

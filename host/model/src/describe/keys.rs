@@ -330,6 +330,7 @@ pub const DISK: &Table = &Table {
         key("image", Kind::Text, "\"root.img\"", "A file that is its content when the board starts, with zeros behind it: a path from the folder of this file, or as `image` of a VM. Default: zeros."),
         plain("read_only", Kind::Flag, "The VM cannot write to it. Several disks may have one image then."),
         plain("copy_on_write", Kind::Flag, "Changes are the VM's own, and the image stays as it is for others. Several disks may have one image then."),
+        plain("shared", Kind::Flag, "The disks of this name that say so, of several VMs, are one disk, with one content and one size."),
     ],
     rules: &[Rule::Has(&["name"]), Rule::Any(&["size", "image"])],
 };

@@ -53,6 +53,7 @@ pub(super) fn backend(end: BackendEnd) -> Build {
                 size,
                 image,
                 memory,
+                ..
             } => {
                 let image = image.and_then(|image| io.images.get(image));
                 disk(unit, image, *memory)
@@ -121,18 +122,24 @@ mod tests {
             size: 64 << 20,
             image: None,
             memory: Some((0x1_0000_0000, 64 << 20)),
+            read_only: false,
+            shared: false,
         };
         let copied = DeviceUse::Disk {
             name: "root".to_owned(),
             size: 1536,
             image: Some(0),
             memory: Some((0x1_0400_0000, 0x2000)),
+            read_only: false,
+            shared: false,
         };
         let read = DeviceUse::Disk {
             name: "docs".to_owned(),
             size: 1024,
             image: Some(0),
             memory: None,
+            read_only: true,
+            shared: false,
         };
         let mut root = device(0, copied, 0x0a00_2000, 39, 2, 0x4036_0000);
         let mut docs = device(1, read, 0x0a00_3000, 40, 3, 0x4034_0000);

@@ -3,7 +3,7 @@
 use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, QUEUE_EXACT, QUEUE_REPLAY, VIRTIO_CONSOLE};
 use bulkhead_core::virtio::console;
 use bulkhead_core::virtio::transport::feature::{EVENT_IDX, INDIRECT_DESC, RING_RESET, VERSION_1};
-use bulkhead_model::describe::{Code, Finding, Mac, Span, System, VmSpec};
+use bulkhead_model::describe::{Code, DiskAccess, Finding, Mac, Span, System, VmSpec};
 use bulkhead_service::disk::SECTOR;
 
 use super::disk::Disks;
@@ -68,8 +68,12 @@ pub enum DeviceUse {
         size: u64,
         /// What it holds when the board starts, with zeros behind it, by its number among the images; none: zeros.
         image: Option<usize>,
-        /// IPA and bytes of its memory in the service VM; none: it is read-only.
+        /// IPA and bytes of its memory in the service VM; none: nobody writes to it.
         memory: Option<(u64, u64)>,
+        /// Its VM does not write to it.
+        read_only: bool,
+        /// It is one disk with those of its name that other VMs have.
+        shared: bool,
     },
     /// The VM's console, which EL2 serves itself.
     Console,
@@ -133,7 +137,9 @@ impl DeviceUse {
     fn features(&self) -> u64 {
         match self {
             Self::Card { .. } => TRANSPORT | CARD,
-            Self::Disk { memory: None, .. } => TRANSPORT | DISK | READ_ONLY,
+            Self::Disk {
+                read_only: true, ..
+            } => TRANSPORT | DISK | READ_ONLY,
             Self::Disk { .. } => TRANSPORT | DISK,
             Self::Console => TRANSPORT,
         }
@@ -205,13 +211,20 @@ const DISKS: u64 = 4 << 30;
 pub(super) const DISK_ALIGN: u64 = 2 << 20;
 
 /// IPA and bytes of the memory of each disk that has some.
-pub(super) fn disk_places(disks: &Disks) -> impl Iterator<Item = Option<(u64, u64)>> {
-    disks.all.iter().scan(DISKS, |next, disk| {
-        let here = *next;
-        let size = disk.memory.unwrap_or(0);
-        *next = here.saturating_add(size).next_multiple_of(DISK_ALIGN);
-        Some(disk.memory.map(|size| (here, size)))
-    })
+pub(super) fn disk_places(disks: &Disks) -> Vec<Option<(u64, u64)>> {
+    let (mut next, mut places) = (DISKS, Vec::new());
+    for disk in &disks.all {
+        places.push(match (disk.same_as, disk.memory) {
+            (Some(first), _) => places.get(first).copied().flatten(),
+            (None, Some(size)) => {
+                let here = next;
+                next = here.saturating_add(size).next_multiple_of(DISK_ALIGN);
+                Some((here, size))
+            }
+            (None, None) => None,
+        });
+    }
+    places
 }
 
 /// IPA in the service VM of the memory with its counters, and its bytes.
@@ -257,6 +270,8 @@ pub(super) fn all(
                 size: known.bytes,
                 image: known.image,
                 memory,
+                read_only: disk.access == DiskAccess::ReadOnly || memory.is_none(),
+                shared: disk.shared.is_some(),
             };
             add(vm, disk);
         }

@@ -34,6 +34,8 @@ pub(crate) struct Disk {
     pub image: Option<usize>,
     /// Bytes of memory for what is written; none: nothing is.
     pub memory: Option<u64>,
+    /// Number of the disk that it is one with, if that stands before it.
+    pub same_as: Option<usize>,
 }
 
 /// The image of disks.
@@ -70,7 +72,19 @@ pub(crate) fn disks(
 ) -> Result<Disks, PlanError> {
     let mut disks = Disks::default();
     let of_board = board.memory.iter().map(|memory| memory.size).sum();
-    for spec in system.vms.iter().flat_map(|vm| &vm.disks) {
+    let specs: Vec<&DiskSpec> = system.vms.iter().flat_map(|vm| &vm.disks).collect();
+    for (number, spec) in specs.iter().enumerate() {
+        let mut before = specs.iter().take(number);
+        if let Some(first) = before.position(|other| other.is_one_with(spec)) {
+            let mut disk = disks.all[first].clone();
+            disk.same_as = Some(first);
+            disks.all.push(disk);
+            continue;
+        }
+        // Who only reads may share it with who writes.
+        let mut sharers = specs.iter().filter(|other| other.is_one_with(spec));
+        let writer = sharers.find(|other| other.access != DiskAccess::ReadOnly);
+        let spec = writer.unwrap_or(spec);
         let disk = match &spec.image {
             None => {
                 let bytes = spec.size.as_ref().map_or(PAGE, |size| size.value);
@@ -78,6 +92,7 @@ pub(crate) fn disks(
                     bytes,
                     image: None,
                     memory: Some(bytes),
+                    same_as: None,
                 }
             }
             Some(image) => {
@@ -178,6 +193,7 @@ fn with_image(
         bytes,
         image: Some(number(image, &file, absent, images)),
         memory: memory.flatten(),
+        same_as: None,
     }
 }
 

@@ -73,9 +73,12 @@ pub(crate) fn with_service<'a>(system: &'a System, disks: &Disks) -> Cow<'a, Sys
     };
     let of_vms = system.vms.iter();
     let specs = of_vms.flat_map(|vm| vm.disks.iter().map(move |disk| (vm, disk)));
+    // That of a shared disk is that of the first.
+    let own = disks.all.iter().map(|disk| disk.same_as.is_none());
+    let places = disk_places(disks).into_iter().zip(own);
     let memory = specs
-        .zip(disk_places(disks))
-        .filter_map(|(spec, place)| Some((spec, place?)));
+        .zip(places)
+        .filter_map(|(spec, (place, is_own))| Some((spec, place.filter(|_| is_own)?)));
     let memory = memory.map(|((of, disk), place)| {
         let name = format!("disk {} of {}", disk.name.value, of.name.value);
         let size = disk.size.as_ref().map(|size| &size.span);

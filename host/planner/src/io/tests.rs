@@ -44,6 +44,7 @@ fn plain(system: &System) -> Disks {
         bytes,
         image: None,
         memory: Some(bytes),
+        same_as: None,
     };
     Disks {
         all: sizes.map(disk).collect(),
@@ -196,6 +197,7 @@ fn images_lie_in_ram_before_the_windows_and_what_is_written_outlives_it() {
         bytes,
         image,
         memory,
+        same_as: None,
     };
     let disks = Disks {
         all: vec![

@@ -25,7 +25,7 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
         let place = format!("IPA {:#x}, {told}", device.ipa);
         match &device.use_ {
             DeviceUse::Disk { name, size, .. } => {
-                let content = content(io, device);
+                let content = content(planned, io, device);
                 writeln!(
                     out,
                     "  disk       {name}: {}{content}, {place}",
@@ -73,21 +73,44 @@ pub(super) fn write(planned: &Planned, vm: usize, out: &mut String) -> std::fmt:
     write_thread(io, out)
 }
 
-/// What a disk holds when the board starts, and where what its VM writes goes.
-fn content(io: &PlannedIo, device: &PlannedDevice) -> String {
-    match (image_of(io, device), &device.use_) {
-        (Some(image), DeviceUse::Disk { memory: None, .. }) => {
-            format!(", read-only, of {image}")
-        }
-        (
-            Some(image),
-            DeviceUse::Disk {
-                memory: Some((_, bytes)),
-                ..
-            },
-        ) => format!(", of {image}, with {} for changes", Size(*bytes)),
-        _ => String::new(),
+/// What a disk holds when the board starts, where what its VM writes goes, and who else has it.
+fn content(planned: &Planned, io: &PlannedIo, device: &PlannedDevice) -> String {
+    let DeviceUse::Disk {
+        memory,
+        read_only,
+        shared,
+        ref name,
+        ..
+    } = device.use_
+    else {
+        return String::new();
+    };
+    let mut text = String::new();
+    if read_only {
+        text.push_str(", read-only");
     }
+    if let Some(image) = image_of(io, device) {
+        text.push_str(&format!(", of {image}"));
+        if let Some((_, bytes)) = memory {
+            text.push_str(&format!(", with {} for changes", Size(bytes)));
+        }
+    }
+    let is_same = |other: &&PlannedDevice| match &other.use_ {
+        DeviceUse::Disk {
+            name: other_name,
+            shared: true,
+            ..
+        } => shared && other_name == name && other.vm != device.vm,
+        _ => false,
+    };
+    let others = io.served().filter(is_same);
+    let others: Vec<&str> = others
+        .filter_map(|other| Some(planned.vms.get(other.vm)?.name.as_str()))
+        .collect();
+    if !others.is_empty() {
+        text.push_str(&format!(", one with that of {}", others.join(", ")));
+    }
+    text
 }
 
 /// Name of the image of a disk, if it has one.
@@ -187,9 +210,15 @@ pub(super) struct Device<'a> {
     /// Of a disk: what it holds when the board starts; none: zeros.
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<&'a str>,
-    /// Bytes of memory for what is written to a disk; none: it is read-only.
+    /// Bytes of memory for what is written to a disk; none: nobody writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<u64>,
+    /// Of a disk: its VM does not write to it.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    read_only: bool,
+    /// Of a disk: it is one with those of its name that other VMs have.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    shared: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     mac: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -241,6 +270,14 @@ impl<'a> Device<'a> {
                 DeviceUse::Disk { memory, .. } => memory.map(|(_, bytes)| bytes),
                 DeviceUse::Card { .. } | DeviceUse::Console => None,
             },
+            read_only: matches!(
+                device.use_,
+                DeviceUse::Disk {
+                    read_only: true,
+                    ..
+                }
+            ),
+            shared: matches!(device.use_, DeviceUse::Disk { shared: true, .. }),
             mac,
             vlan,
             window: (device.window_size != 0).then_some(Window {
