@@ -287,6 +287,8 @@ impl Entry {
         let space = VmSpace::of(self.regions, addresses);
         let releases = requests.asked();
         let started = requests.take_start();
+        // All queues are looked at, now or when there is somebody to serve them: a thread that keeps the bits until then never sleeps.
+        requests.take_notified();
         let mut outcome = Outcome::default();
         if started && releases != Some(Release::All) {
             let begun = shared

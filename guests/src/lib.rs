@@ -35,6 +35,7 @@ pub mod figures;
 pub mod gic;
 pub mod marks;
 pub mod memory;
+pub mod misdeeds;
 pub mod mmio;
 pub mod mmu;
 pub mod periods;

@@ -183,6 +183,11 @@ impl Chain {
         Err(Broken)
     }
 
+    /// Its id: the number of its first descriptor.
+    pub fn head(&self) -> u16 {
+        self.head
+    }
+
     /// Number of bytes that the device reads.
     pub fn readable(&self) -> u32 {
         self.readable

@@ -89,7 +89,7 @@ impl Console {
     }
 
     /// Does as much as the budget allows. [`Outcome::backend`]: who prints the console has something to do. The caller is the only one
-    /// who sends to the VM's stream, or takes from its input, meanwhile.
+    /// who sends to the VM's stream, or takes from its input, meanwhile, and has taken the notifications before.
     pub fn slice(
         &mut self,
         requests: &Requests,
@@ -103,7 +103,6 @@ impl Console {
             requests.released(what);
             return Outcome::default();
         }
-        requests.take_notified();
         let mut outcome = Outcome::default();
         if self.driven
             && self

@@ -220,7 +220,7 @@ impl<'a> Device<'a> {
         }
     }
 
-    /// Does as much as the budget allows.
+    /// Does as much as the budget allows. The caller has taken the notifications before.
     pub fn slice(
         &mut self,
         requests: &Requests,
@@ -238,7 +238,6 @@ impl<'a> Device<'a> {
                 ..Outcome::default()
             };
         }
-        requests.take_notified();
         let mut outcome = Outcome::default();
         let served = if self.ending {
             self.end(memory, space, budget, &mut outcome)
@@ -319,9 +318,7 @@ impl<'a> Device<'a> {
             if self.kind.resets && queue.backend().outstanding() != 0 {
                 return Err(Broken::Guest);
             }
-            let step = queue.end_session(memory, space, budget);
-            // What the guest has seen a part of cannot be repeated.
-            if step.map_err(|_| Broken::Guest)? == Step::More {
+            if queue.end_session(memory, space, budget)? == Step::More {
                 return Ok(());
             }
             outcome.used |= queue.publish_to_guest(memory, space)?;

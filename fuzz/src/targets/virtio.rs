@@ -246,6 +246,7 @@ impl World<'_> {
     fn slice(&mut self) -> bool {
         let mut more = false;
         self.follow(Some(At::new(WINDOW)));
+        self.requests.take_notified();
         if self.requests.take_start() {
             let started =
                 self.device

@@ -141,6 +141,7 @@ const ONE_MEANING: &[(&str, &str, &[&str])] = &[
             "core/src/virtio/",
             "el2/src/service.rs",
             "fuzz/src/targets/virtio.rs",
+            "guests/src/bin/hostile-backend.rs",
             "host/cli/tests/virtio.rs",
             "host/driver/src/testing/page/",
             "host/planner/src/guest_tree/virtio.rs",

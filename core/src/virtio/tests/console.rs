@@ -272,6 +272,7 @@ impl World {
         if !core::mem::take(&mut self.service) {
             return;
         }
+        self.requests.take_notified();
         if self.requests.asked().is_none() && self.requests.take_start() {
             let begun = self.console.start(&self.transport, &self.requests, &Vm);
             self.tell(begun);

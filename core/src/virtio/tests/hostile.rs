@@ -356,11 +356,17 @@ fn an_id_twice_while_others_are_outstanding() {
         queue.back(&ram, &Vm, &mut PLENTY.clone()),
         Err(Broken::Backend)
     );
-    // It broke off in a batch: the guest's ring cannot go on.
+    // What was right goes to the guest, and the others to the next session: it is not the guest who has broken a rule.
     assert_eq!(
         queue.end_session(&ram, &Vm, &mut PLENTY.clone()),
-        Err(Broken::Backend)
+        Ok(Step::Idle)
     );
+    queue.publish_to_guest(&ram, &Vm).unwrap();
+    let used = reached(setup().used);
+    assert_eq!((ram.get16(used + INDEX), ram.get32(used + ENTRIES)), (1, 1));
+    queue.begin_session(&ram);
+    assert_eq!(forward(&ram, &mut queue), Ok(Step::Idle));
+    assert_eq!(queue.backend().outstanding(), 2);
 }
 
 /// A backend that answers, to a guest which has reset the device, what it had before.

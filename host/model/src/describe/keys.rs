@@ -371,6 +371,7 @@ pub const SERVICE: &Table = &Table {
         plain("budget", Kind::Quantity(&DURATION), "The thread is a server: time that it gets in each period."),
         plain("period", Kind::Quantity(&DURATION), "The period of `budget`. 100us to 10s."),
         plain("memory", Kind::Quantity(&SIZE), "RAM of the VM. Default: as much as it needs."),
+        key("image", Kind::Text, "\"guest:hostile-backend\"", "Another program for the VM, which finds in its device tree what it is to serve: as `image` of a VM."),
     ],
     rules: &[Rule::Both("budget", "period"), Rule::Without("weight", &["budget", "period"])],
 };

@@ -23,6 +23,8 @@ pub struct ServiceSpec {
     pub time: Option<Placed<CpuTime>>,
     /// RAM of the VM, if the file says so.
     pub memory: Option<Placed<u64>>,
+    /// Another program for the VM, if the file says so.
+    pub image: Option<Placed<String>>,
 }
 
 /// Reports a VM whose kernel cannot use the disks and networks that it has: Linux' drivers wait for interrupts.
@@ -119,14 +121,22 @@ pub(super) fn read(
     let pcpu = reader.read(const { SERVICE.number("pcpu") });
     let time = cpu::of_service(&mut reader);
     let memory = reader.read(const { SERVICE.quantity("memory") });
-    if let (Some(memory), Some(_), None) = (&memory, devices, served) {
+    let image = reader.read(const { SERVICE.text("image") });
+    let of_vm = [
+        ("memory", memory.as_ref().map(|memory| &memory.span)),
+        ("image", image.as_ref().map(|image| &image.span)),
+    ];
+    for (key, span) in of_vm {
+        let (Some(span), Some(_), None) = (span, devices, served) else {
+            continue;
+        };
         reader.report(
             Finding::new(
                 Code::ServiceIdle,
-                "there is no VM whose memory this would be",
+                format!("there is no VM whose {key} this would be"),
             )
-            .at(memory.span.clone(), "no VM has a disk or a network")
-            .help("leave `memory` out: EL2 serves consoles itself"),
+            .at(span.clone(), "no VM has a disk or a network")
+            .help(format!("leave `{key}` out: EL2 serves consoles itself")),
         );
     }
     if let Some(size) = memory.as_ref().filter(|size| size.value % PAGE != 0) {
@@ -140,5 +150,10 @@ pub(super) fn read(
         );
     }
     reader.finish();
-    ServiceSpec { pcpu, time, memory }
+    ServiceSpec {
+        pcpu,
+        time,
+        memory,
+        image,
+    }
 }

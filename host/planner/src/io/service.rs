@@ -14,7 +14,7 @@ use super::device::{self, COUNTS, disk_places};
 use super::disk::Disks;
 use crate::{PlannedCpu, ipa, share};
 
-/// The program of the service VM, which is built as EL2 itself is.
+/// The program of the service VM if the description names no other, which is built as EL2 itself is.
 const PROGRAM: &str = "guest:service";
 /// Bytes of RAM for the program, its device tree and its stack.
 const ROOM: u64 = 2 << 20;
@@ -96,7 +96,11 @@ pub(crate) fn with_service<'a>(system: &'a System, disks: &Disks) -> Cow<'a, Sys
         value: enough,
         span: place.clone(),
     });
-    all.vms.push(vm_spec(place, size));
+    let image = system.io.image.clone().unwrap_or(Placed {
+        value: PROGRAM.to_owned(),
+        span: place.clone(),
+    });
+    all.vms.push(vm_spec(place, size, image));
     Cow::Owned(all)
 }
 
@@ -127,7 +131,7 @@ pub(super) fn fits(system: &System, windows: u64, findings: &mut Vec<Finding>) -
 }
 
 /// The service VM, as if it were described.
-fn vm_spec(place: Span, size: Placed<u64>) -> VmSpec {
+fn vm_spec(place: Span, size: Placed<u64>, image: Placed<String>) -> VmSpec {
     let at = |text: &str| Placed {
         value: text.to_owned(),
         span: place.clone(),
@@ -151,7 +155,7 @@ fn vm_spec(place: Span, size: Placed<u64>) -> VmSpec {
             pa: None,
         },
         payload: PayloadSpec::Program {
-            image: at(PROGRAM),
+            image,
             load: None,
             entry: None,
         },
