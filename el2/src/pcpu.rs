@@ -184,10 +184,7 @@ impl Pcpu {
     pub fn set_wake(&mut self, slot: usize, at: u64) {
         if let Some(run_slot) = self.run_slot(slot) {
             run_slot.wakes_at = at;
-            if at <= self.soonest {
-                self.soonest = at;
-                self.is_stale = false;
-            }
+            self.soonest = self.soonest.min(at);
             self.due = self.due.min(at);
         }
     }
@@ -197,7 +194,10 @@ impl Pcpu {
     pub fn wakes(&mut self, slot: usize) {
         if let Some(run_slot) = self.run_slot(slot) {
             let before = core::mem::replace(&mut run_slot.wakes_at, u64::MAX);
-            self.is_stale |= before == self.soonest && before != u64::MAX;
+            if before == self.soonest && before != u64::MAX {
+                self.is_stale = true;
+                self.renew_soonest();
+            }
         }
     }
 

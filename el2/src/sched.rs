@@ -382,7 +382,6 @@ fn vcpu_load(vcpu: &mut Vcpu, pcpu: &'static mut Pcpu) {
     if vcpu.sleeps {
         vcpu.sleeps = false;
         pcpu.wakes(slot);
-        pcpu.renew_soonest();
     }
     let loaded = pcpu.loaded == slot;
     if loaded {
