@@ -8,7 +8,7 @@ pub const MAX_DEVICES: usize = 64;
 /// What a slice may do, so that it is no longer than the longest exit: a descriptor takes some 200 instructions at EL2, the rest of a slice
 /// 600, and the copies 160 a kilobyte. Two requests of 4 KiB with their headers and statuses are not cut for their bytes.
 pub const SLICE: Budget = Budget {
-    descriptors: 12,
+    descriptors: 10,
     bytes: 2 * 4096 + 512,
 };
 /// What a VM may use in a turn: a few slices. Not less than one, so that a VM which has used more than was left has something in its
