@@ -128,58 +128,43 @@ const fn stays(name: &'static str, act: Act) -> Misdeed {
     }
 }
 
-const ONE: (Id, Len) = (Id::Of(0), Len::Right);
+/// It gives back what it should not, in one batch.
+const fn gives(name: &'static str, elements: &'static [(Id, Len)], more: u16) -> Misdeed {
+    ends(name, Act::Gives(elements, more))
+}
+
+/// An answer that is as it should be.
+const fn right(request: usize) -> (Id, Len) {
+    (Id::Of(request), Len::Right)
+}
 
 /// All of them.
 pub const ALL: &[Misdeed] = &[
-    ends(
-        "an id behind the table",
-        Act::Gives(&[(Id::Behind, Len::Right)], 0),
-    ),
-    ends(
-        "an id of more than 16 bits",
-        Act::Gives(&[(Id::Wide, Len::Right)], 0),
-    ),
-    ends(
-        "an id of all ones",
-        Act::Gives(&[(Id::Ones, Len::Right)], 0),
-    ),
-    ends(
-        "an id of a free slot",
-        Act::Gives(&[(Id::Free, Len::Right)], 0),
-    ),
-    ends(
-        "an id of a second slot",
-        Act::Gives(&[(Id::Second, Len::Right)], 0),
-    ),
-    ends("an id twice in a batch", Act::Gives(&[ONE, ONE], 0)),
+    gives("an id behind the table", &[(Id::Behind, Len::Right)], 0),
+    gives("an id of more than 16 bits", &[(Id::Wide, Len::Right)], 0),
+    gives("an id of all ones", &[(Id::Ones, Len::Right)], 0),
+    gives("an id of a free slot", &[(Id::Free, Len::Right)], 0),
+    gives("an id of a second slot", &[(Id::Second, Len::Right)], 0),
+    gives("an id twice in a batch", &[right(0), right(0)], 0),
     ends("an id twice", Act::Again),
-    ends(
+    gives(
         "a wrong id behind a right one",
-        Act::Gives(&[(Id::Of(2), Len::Right), (Id::Behind, Len::Right)], 0),
+        &[right(2), (Id::Behind, Len::Right)],
+        0,
     ),
-    ends(
-        "a length one too long",
-        Act::Gives(&[(Id::Of(0), Len::Above)], 0),
-    ),
-    ends(
+    gives("a length one too long", &[(Id::Of(0), Len::Above)], 0),
+    gives(
         "a length of all ones behind right ones",
-        Act::Gives(&[ONE, (Id::Of(3), Len::Right), (Id::Of(1), Len::Ones)], 0),
+        &[right(0), right(3), (Id::Of(1), Len::Ones)],
+        0,
     ),
-    ends(
+    gives(
         "an index one too far",
-        Act::Gives(
-            &[
-                ONE,
-                (Id::Of(1), Len::Right),
-                (Id::Of(2), Len::Right),
-                (Id::Of(3), Len::Right),
-            ],
-            1,
-        ),
+        &[right(0), right(1), right(2), right(3)],
+        1,
     ),
-    ends("an index that goes back", Act::Gives(&[], u16::MAX)),
-    ends("an index far away", Act::Gives(&[], 0x8000)),
+    gives("an index that goes back", &[], u16::MAX),
+    gives("an index far away", &[], 0x8000),
     stays("silence", Act::Silence),
     stays("doorbells without end", Act::Bells),
     stays("doorbells of every kind", Act::OddBells),
@@ -196,10 +181,7 @@ pub const ALL: &[Misdeed] = &[
         act: Act::Restarts,
         sessions: RESTARTS,
     },
-    ends(
-        "an id of before a reset",
-        Act::Gives(&[(Id::Before, Len::Right)], 0),
-    ),
+    gives("an id of before a reset", &[(Id::Before, Len::Right)], 0),
     ends("a crash", Act::Dies(Death::Crash)),
     ends("a reset", Act::Dies(Death::Reset)),
     ends("its end", Act::Dies(Death::Off)),

@@ -51,12 +51,7 @@ fn main(board: &'static Board) {
     }
     gic::init();
     gic::enable(timer::INTID);
-    let first = |kind| {
-        let device = virtio::devices(board, kind).next()?;
-        gic::set_edge(device.intid, true);
-        gic::enable(device.intid);
-        Some(device)
-    };
+    let first = |kind| virtio::listen(board, kind).next();
     let (disk, card) = (first(DeviceType::Block), first(DeviceType::Network));
     let net = card.and_then(Net::new);
     let done = if board.argument("echo").is_some() {

@@ -25,11 +25,7 @@ const WRITTEN: [u64; 4] = [3, 8, 15, 20];
 fn main(board: &'static Board) {
     gic::init();
     gic::enable(timer::INTID);
-    let mut disks = virtio::devices(board, DeviceType::Block).map(|device| {
-        gic::set_edge(device.intid, true);
-        gic::enable(device.intid);
-        Disk::new(device)
-    });
+    let mut disks = virtio::listen(board, DeviceType::Block).map(Disk::new);
     let (Some(Some(own)), Some(Some(read))) = (disks.next(), disks.next()) else {
         return println!("FAIL disk-image: there are not two");
     };

@@ -39,14 +39,11 @@ fn main(board: &'static Board) {
             0,
         );
     }
-    let Some(device) = virtio::devices(board, DeviceType::Block).next() else {
+    gic::init();
+    gic::enable(timer::INTID);
+    let Some(device) = virtio::listen(board, DeviceType::Block).next() else {
         return println!("FAIL disk: there is none");
     };
-    gic::init();
-    gic::set_edge(device.intid, true);
-    gic::enable(device.intid);
-    gic::enable(timer::INTID);
-    // An interrupt that comes before all that would be an edge that is lost.
     let Some(disk) = Disk::new(device) else {
         return println!("FAIL disk: it cannot be driven");
     };

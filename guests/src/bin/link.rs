@@ -22,14 +22,11 @@ const LINK: usize = 0x104;
 const UP: u32 = 1 << 16;
 
 fn main(board: &'static Board) {
-    let Some(device) = virtio::devices(board, DeviceType::Network).next() else {
+    gic::init();
+    let Some(device) = virtio::listen(board, DeviceType::Network).next() else {
         return println!("FAIL link: there is no network");
     };
-    gic::init();
-    gic::set_edge(device.intid, true);
-    gic::enable(device.intid);
     let generation = read32(device.base + GENERATION);
-    // An interrupt that comes before all that would be an edge that is lost.
     let Some(net) = Net::new(device) else {
         return println!("FAIL link: the network cannot be driven");
     };

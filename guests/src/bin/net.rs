@@ -60,14 +60,11 @@ const SUM: usize = 22;
 const FILLING: usize = 30;
 
 fn main(board: &'static Board) {
-    let Some(device) = virtio::devices(board, DeviceType::Network).next() else {
+    gic::init();
+    gic::enable(timer::INTID);
+    let Some(device) = virtio::listen(board, DeviceType::Network).next() else {
         return println!("FAIL net: there is none");
     };
-    gic::init();
-    gic::set_edge(device.intid, true);
-    gic::enable(device.intid);
-    gic::enable(timer::INTID);
-    // An interrupt that comes before all that would be an edge that is lost.
     let Some(net) = Net::new(device) else {
         return println!("FAIL net: it cannot be driven");
     };

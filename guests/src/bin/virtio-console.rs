@@ -25,13 +25,11 @@ struct User {
 }
 
 fn main(board: &'static Board) {
-    let Some(device) = virtio::devices(board, DeviceType::Console).next() else {
+    gic::init();
+    gic::enable(timer::INTID);
+    let Some(device) = virtio::listen(board, DeviceType::Console).next() else {
         return println!("FAIL console: there is none");
     };
-    gic::init();
-    gic::set_edge(device.intid, true);
-    gic::enable(device.intid);
-    gic::enable(timer::INTID);
     let Some(line) = SerialConsole::new(device) else {
         return println!("FAIL console: it cannot be driven");
     };

@@ -8,6 +8,7 @@ pub mod raw;
 pub mod reads;
 
 use crate::board::{Board, Device};
+use crate::gic;
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -30,6 +31,14 @@ pub fn devices(board: &Board, kind: DeviceType) -> impl Iterator<Item = Device> 
         registers(**device).is_some_and(|registers| registers.device_type() == kind)
     };
     board.virtio.iter().filter(is_of_kind).copied()
+}
+
+/// As [`devices`], each of them with its interrupt enabled: one that comes before that would be an edge that is lost.
+pub fn listen(board: &Board, kind: DeviceType) -> impl Iterator<Item = Device> {
+    devices(board, kind).inspect(|device| {
+        gic::set_edge(device.intid, true);
+        gic::enable(device.intid);
+    })
 }
 
 /// The registers of a device, if there is one.

@@ -4,11 +4,10 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guest_tcp::{Wire, now};
+use bulkhead_guest_tcp::{Wire, address, interface, now};
 use bulkhead_guests::virtio::net::Net;
-use bulkhead_guests::{Board, control, guest, println, timer, virtio};
-use smoltcp::iface::{Config, Interface, SocketSet};
-use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
+use bulkhead_guests::{Board, control, guest, println, virtio};
+use smoltcp::iface::SocketSet;
 use virtio_drivers::transport::DeviceType;
 
 guest!(main = main, irq = control::on_irq);
@@ -21,12 +20,7 @@ fn main(board: &'static Board) {
         return println!("FAIL control: the network cannot be driven");
     };
     let mut wire = Wire::new(net);
-    let mut config = Config::new(EthernetAddress(wire.net.mac()).into());
-    config.random_seed = timer::now();
-    let mut interface = Interface::new(config, &mut wire, now());
-    let host = board.argument("host").unwrap_or(3) as u8;
-    let address = IpCidr::new(IpAddress::v4(10, 0, 0, host), 24);
-    interface.update_ip_addrs(|all| all.push(address).expect("room for one"));
+    let mut interface = interface(&mut wire, address(board));
     let mut sockets = SocketSet::new(&mut [][..]);
     control::run(board, || {
         interface.poll(now(), &mut wire, &mut sockets);

@@ -5,12 +5,11 @@
 #![no_std]
 #![no_main]
 
-use bulkhead_guest_tcp::{Wire, now};
+use bulkhead_guest_tcp::{Wire, address, interface, now};
 use bulkhead_guests::virtio::net::Net;
 use bulkhead_guests::{Board, check, gic, guest, println, timer, virtio};
-use smoltcp::iface::{Config, Interface, SocketSet, SocketStorage};
+use smoltcp::iface::{SocketSet, SocketStorage};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State};
-use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 use virtio_drivers::transport::DeviceType;
 
 guest!(main = main);
@@ -26,24 +25,17 @@ const MOST: usize = 1 << 20;
 const LOOK: u64 = 1000;
 
 fn main(board: &'static Board) {
-    let Some(device) = virtio::devices(board, DeviceType::Network).next() else {
+    gic::init();
+    gic::enable(timer::INTID);
+    let Some(device) = virtio::listen(board, DeviceType::Network).next() else {
         return println!("FAIL tcp: there is no network");
     };
-    gic::init();
-    gic::set_edge(device.intid, true);
-    gic::enable(device.intid);
-    gic::enable(timer::INTID);
-    // An interrupt that comes before all that would be an edge that is lost.
     let Some(net) = Net::new(device) else {
         return println!("FAIL tcp: the network cannot be driven");
     };
     let mut wire = Wire::new(net);
-    let mut config = Config::new(EthernetAddress(wire.net.mac()).into());
-    config.random_seed = timer::now();
-    let mut interface = Interface::new(config, &mut wire, now());
-    let host = board.argument("host").unwrap_or(1) as u8;
-    let address = IpCidr::new(IpAddress::v4(10, 0, 0, host), 24);
-    interface.update_ip_addrs(|all| all.push(address).expect("room for one"));
+    let address = address(board);
+    let mut interface = interface(&mut wire, address);
 
     let (mut received, mut sent) = ([0; BUFFER], [0; BUFFER]);
     let (mut word, mut answer) = ([0; 64], [0; 64]);

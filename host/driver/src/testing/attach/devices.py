@@ -5,27 +5,14 @@ import gdb
 STOPS = 12
 
 
-def said(command):
-    return gdb.execute(command, to_string=True)
-
-
-def check(what, right, seen):
-    if not right:
-        print(f"FAIL {what}: {seen}")
-
-
-def row(command, first):
-    return next(line for line in said(command).splitlines() if line.startswith(first))
-
-
 def under_way(name):
     """Chains of the first queue, and its size."""
-    words = row("bulkhead devices", name).rsplit("queue 0: ", 1)[-1].split()
+    words = row(name, "bulkhead devices").rsplit("queue 0: ", 1)[-1].split()
     return int(words[0]), int(words[2])
 
 
 for name, unit in (("one", "disk 0"), ("many", "disk 1")):
-    line = row("bulkhead devices", name)
+    line = row(name, "bulkhead devices")
     check("before the start", unit in line and "service is not there" in line and "queue" not in line, line)
 for name in ("one", "many"):
     # Where it waits for an answer, with requests under way or just answered.
@@ -34,7 +21,7 @@ seen = {"one": set(), "many": set()}
 for _ in range(STOPS):
     said("continue")
     for name, counts in seen.items():
-        line = row("bulkhead devices", name)
+        line = row(name, "bulkhead devices")
         if "drives it" in line:
             check("who serves it", "service serves session" in line and "0xa000000" in line and "INTID" in line, line)
             count, size = under_way(name)
@@ -44,6 +31,5 @@ check("one at a time", seen["one"] and max(seen["one"]) == 1, seen)
 check("many at a time", 1 < max(seen["many"], default=0) <= 8, seen)
 # What EL2 has about VMs lies behind its service threads.
 for name in ("one", "many", "service"):
-    line = row("bulkhead vcpus", f"{name}/0")
+    line = row(f"{name}/0")
     check("a VM that is there", not any(words in line for words in ("off", "stops", "made")), line)
-print("all was looked at")

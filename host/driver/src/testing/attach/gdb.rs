@@ -11,13 +11,15 @@ use super::process::{Process, tool};
 use crate::testing::suite::{Context, Job, Test};
 use crate::testing::systems;
 
+/// What stands before each of the scripts below.
+const COMMON: &str = include_str!("common.py");
 /// Script that checks what gdb says about VMs that share a pCPU.
 const SHARED: &str = include_str!("shared.py");
 /// Script that checks what gdb says about Linux kernels.
 const LINUX: &str = include_str!("linux.py");
 /// Script that checks what gdb says about virtio devices.
 const DEVICES: &str = include_str!("devices.py");
-/// Words that a script says when it has come to its end.
+/// Words that are said when a script has come to its end.
 const DONE: &str = "all was looked at";
 
 /// The tests of this file.
@@ -91,7 +93,7 @@ fn scripted(attach: &Path, text: &str) -> Result<(), Vec<String>> {
     let why = |error: std::io::Error| vec![error.to_string()];
     let folder = tempfile::tempdir().map_err(why)?;
     let script = folder.path().join("script.py");
-    fs::write(&script, text).map_err(why)?;
+    fs::write(&script, format!("{COMMON}\n{text}\nprint({DONE:?})\n")).map_err(why)?;
     let source = format!("source {}", script.display());
     let said = drive(attach, &[&source, "kill"])?;
     if said.lines().any(|line| line.starts_with("FAIL")) || !said.contains(DONE) {

@@ -10,15 +10,6 @@ FIRST, SECOND = 0, 1
 TRIES = 2000
 
 
-def said(command):
-    return gdb.execute(command, to_string=True)
-
-
-def check(what, right, seen):
-    if not right:
-        print(f"FAIL {what}: {seen}")
-
-
 def vm():
     """Whose registers the pCPU has."""
     vmids = [vm["vmid"] for vm in SYSTEM["vms"]]
@@ -42,10 +33,6 @@ def shown(text):
     """Registers in what `bulkhead vcpu` says."""
     found = re.findall(r"\b(pc|sp|pstate|x\d+) +(0x[0-9a-f]+)", text)
     return {name: int(value, 16) for name, value in found}
-
-
-def row(name):
-    return next(line for line in said("bulkhead vcpus").splitlines() if line.startswith(name))
 
 
 check("nobody has been made", "has not been made" in row("first/0"), row("first/0"))
@@ -82,4 +69,3 @@ said("break data_exit")
 said("continue")
 rows = row("first/0") + "\n" + row("second/0")
 check("EL2 works for one, the other waits", "is with EL2" in rows and "waits for its turn" in rows, rows)
-print("all was looked at")
