@@ -1,6 +1,7 @@
 //! Memory that this machine shares with EL2, or that outlives it: windows of devices, the page of news, disks.
 
 use crate::board::Range;
+use crate::simd;
 use bulkhead_service::memory::{Memory, Outside};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -18,7 +19,11 @@ impl Area {
     pub(crate) fn new(range: Range) -> Option<Self> {
         let whole = range.base.is_multiple_of(8) && range.size.is_multiple_of(8);
         let inside = range.base.checked_add(range.size).is_some();
-        (whole && inside && range.base != 0).then_some(Self {
+        if !whole || !inside || range.base == 0 {
+            return None;
+        }
+        simd::open();
+        Some(Self {
             base: range.base,
             bytes: range.size,
         })
@@ -79,14 +84,14 @@ impl Memory for Area {
     fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Outside> {
         let from = self.place::<u8>(at, into.len() as u64)?;
         // SAFETY: the bytes are inside the area (I-AREA), and inside the slice.
-        unsafe { copy(from, into.as_mut_ptr(), into.len()) };
+        unsafe { simd::copy(from, into.as_mut_ptr(), into.len()) };
         Ok(())
     }
 
     fn write(&self, at: u64, from: &[u8]) -> Result<(), Outside> {
         let to = self.place::<u8>(at, from.len() as u64)?;
         // SAFETY: the bytes are inside the slice, and inside the area (I-AREA).
-        unsafe { copy(from.as_ptr(), to, from.len()) };
+        unsafe { simd::copy(from.as_ptr(), to, from.len()) };
         Ok(())
     }
 
@@ -101,58 +106,8 @@ impl Memory for Area {
         let from = self.place::<u8>(at, bytes)?;
         let to = to.place::<u8>(to_at, bytes)?;
         // SAFETY: the bytes are inside both areas (I-AREA).
-        unsafe { copy(from, to, bytes as usize) };
+        unsafe { simd::copy(from, to, bytes as usize) };
         Ok(())
-    }
-}
-
-/// Copies bytes upwards, 64 at a time, then 8, then one. Others may write to both places meanwhile: the compiler knows nothing of what
-/// is in memory that assembly accesses.
-///
-/// # Safety
-///
-/// The bytes at `from` can be read, those at `to` can be written, and are no others that Rust refers to.
-unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's bytes, and no others. Normal memory takes unaligned accesses.
-    unsafe {
-        asm!(
-            "subs {n}, {n}, #64",
-            "b.lo 3f",
-            "2: ldp {a}, {b}, [{from}]",
-            "ldp {c}, {d}, [{from}, #16]",
-            "stp {a}, {b}, [{to}]",
-            "stp {c}, {d}, [{to}, #16]",
-            "ldp {a}, {b}, [{from}, #32]",
-            "ldp {c}, {d}, [{from}, #48]",
-            "stp {a}, {b}, [{to}, #32]",
-            "stp {c}, {d}, [{to}, #48]",
-            "add {from}, {from}, #64",
-            "add {to}, {to}, #64",
-            "subs {n}, {n}, #64",
-            "b.hs 2b",
-            "3: add {n}, {n}, #64",
-            "subs {n}, {n}, #8",
-            "b.lo 5f",
-            "4: ldr {a}, [{from}], #8",
-            "str {a}, [{to}], #8",
-            "subs {n}, {n}, #8",
-            "b.hs 4b",
-            "5: adds {n}, {n}, #8",
-            "b.eq 7f",
-            "6: ldrb {a:w}, [{from}], #1",
-            "strb {a:w}, [{to}], #1",
-            "subs {n}, {n}, #1",
-            "b.ne 6b",
-            "7:",
-            n = inout(reg) bytes => _,
-            from = inout(reg) from => _,
-            to = inout(reg) to => _,
-            a = out(reg) _,
-            b = out(reg) _,
-            c = out(reg) _,
-            d = out(reg) _,
-            options(nostack)
-        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! FP and SIMD registers, which the programs themselves do not use: filled with a pattern, and looked at.
+//! FP and SIMD registers, which the compiler does not use here: filled with a pattern and looked at, or to copy by.
 
 core::arch::global_asm!(
     r#"
@@ -29,12 +29,44 @@ simd_damage:
     eor     x3, x3, x2
     orr     x0, x4, x3
     ret
+
+    .global simd_copy
+simd_copy:
+    subs    x2, x2, #64
+    b.lo    2f
+1:  ldp     q0, q1, [x1], #32
+    ldp     q2, q3, [x1], #32
+    subs    x2, x2, #64
+    stp     q0, q1, [x0], #32
+    stp     q2, q3, [x0], #32
+    b.hs    1b
+    // Less than 64 are left, and so many say the lowest bits.
+2:  tbz     x2, #5, 3f
+    ldp     q0, q1, [x1], #32
+    stp     q0, q1, [x0], #32
+3:  tbz     x2, #4, 4f
+    ldr     q0, [x1], #16
+    str     q0, [x0], #16
+4:  tbz     x2, #3, 5f
+    ldr     d0, [x1], #8
+    str     d0, [x0], #8
+5:  tbz     x2, #2, 6f
+    ldr     s0, [x1], #4
+    str     s0, [x0], #4
+6:  tbz     x2, #1, 7f
+    ldr     h0, [x1], #2
+    str     h0, [x0], #2
+7:  tbz     x2, #0, 8f
+    ldr     b0, [x1]
+    str     b0, [x0]
+8:  ret
 "#
 );
 
 unsafe extern "C" {
     fn simd_fill(seed: u64, step: u64, control: u64);
     fn simd_damage(seed: u64, step: u64, control: u64) -> u64;
+    fn simd_copy(to: *mut u8, from: *const u8, bytes: usize);
 }
 
 /// Difference between one register and the next: the registers of two seeds differ in every byte.
@@ -42,12 +74,28 @@ const STEP: u64 = 0x0101_0101_0101_0101;
 /// FPCR: round towards zero, which is not the value after a reset.
 const CONTROL: u64 = 3 << 22;
 
-/// Opens FP and SIMD registers and fills them with a pattern made of `seed`.
-pub fn fill(seed: u64) {
+/// Opens FP and SIMD registers.
+pub fn open() {
     // CPACR_EL1.FPEN
     let open = mrs!("cpacr_el1") | 3 << 20;
     msr!("cpacr_el1", open);
     crate::sysreg::isb();
+}
+
+/// Copies bytes upwards, by registers that [`open`] has opened. Others may write to both places meanwhile: the compiler knows nothing
+/// of what is in memory that assembly accesses.
+///
+/// # Safety
+///
+/// The bytes at `from` can be read, those at `to` can be written, and are no others that Rust refers to.
+pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: the caller's bytes, and no others. Normal memory takes unaligned accesses.
+    unsafe { simd_copy(to, from, bytes) }
+}
+
+/// Opens FP and SIMD registers and fills them with a pattern made of `seed`.
+pub fn fill(seed: u64) {
+    open();
     // SAFETY: [I-EL1] nothing in a program has these registers for itself.
     unsafe { simd_fill(seed, STEP, CONTROL) }
 }

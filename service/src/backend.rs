@@ -228,10 +228,14 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
             let _ = session.refuse(&memory, why);
         }
         match role {
-            Ok(Role::Port(port)) => self.switch.set_counters(port, self.counts.port(port)),
+            Ok(Role::Port(port)) => {
+                if let Some(tally) = self.switch.tally(port) {
+                    *tally = self.counts.port(port);
+                }
+            }
             Ok(Role::Disk(number)) => {
                 if let Some(disk) = self.disks.get_mut(number) {
-                    disk.set_counters(self.counts.disk(number));
+                    *disk.tally() = self.counts.disk(number);
                 }
             }
             Ok(Role::None) | Err(_) => {}
@@ -332,7 +336,7 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
             Role::Port(port) => {
                 let served = self.switch.serve(port, self.quota, now);
                 self.rings |= self.ports(served.ring);
-                self.keep_ports(served.touched, served.dropped);
+                self.keep_ports(served.touched);
                 for index in bits(self.ports(served.broken)) {
                     self.end(index);
                 }
@@ -344,10 +348,8 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
                 else {
                     return Ok(false);
                 };
-                let before = *disk.counters();
                 let served = disk.serve(&device.memory, self.quota);
-                if *disk.counters() != before {
-                    self.counts.keep_disk(number, disk.counters());
+                if self.counts.keep_disk(number, disk.tally()) {
                     self.changed.disks |= bit(number);
                 }
                 let served = served?;
@@ -360,13 +362,13 @@ impl<M: Memory, S: Store<M>, const N: usize> Backend<M, S, N> {
         }
     }
 
-    /// Keeps the counters of ports, whose frames have gone somewhere.
-    fn keep_ports(&mut self, ports: u64, dropped: u64) {
-        self.changed.ports |= ports;
+    /// Keeps the counters of ports.
+    fn keep_ports(&mut self, ports: u64) {
         for port in bits(ports) {
-            if let Some(counters) = self.switch.counters(port) {
-                let dropped = dropped & bit(port) != 0;
-                self.counts.keep_port(port, counters, dropped);
+            if let Some(tally) = self.switch.tally(port)
+                && self.counts.keep_port(port, tally)
+            {
+                self.changed.ports |= bit(port);
             }
         }
     }

@@ -21,6 +21,7 @@
 
 use bulkhead_abi::device::{MAX_QUEUES, Refusal};
 
+use crate::counts::Tally;
 use crate::memory::{Memory, Outside};
 use crate::queue::{Broken, Chain, Cursor, Queue};
 use crate::session::{Description, Live};
@@ -128,38 +129,8 @@ impl Counters {
             .wrapping_add(self.others)
     }
 
-    fn add(&mut self, done: Done) {
-        let one = |count: &mut u64| *count = count.wrapping_add(1);
-        let add = |bytes: &mut u64, more: u32| *bytes = bytes.wrapping_add(u64::from(more));
-        match done {
-            Done::Read(bytes) => {
-                one(&mut self.reads);
-                add(&mut self.read_bytes, bytes);
-            }
-            Done::Written(bytes) | Done::Zeroed(bytes) => {
-                one(&mut self.writes);
-                add(&mut self.written_bytes, bytes);
-            }
-            Done::Flushed => one(&mut self.flushes),
-            Done::Other => one(&mut self.others),
-        }
-    }
-
-    /// As words, for memory that outlives this program.
-    pub(crate) fn words(&self) -> [u64; 8] {
-        [
-            self.reads,
-            self.read_bytes,
-            self.writes,
-            self.written_bytes,
-            self.flushes,
-            self.others,
-            self.failed,
-            self.mute,
-        ]
-    }
-
-    pub(crate) fn from_words(words: [u64; 8]) -> Self {
+    /// From words, which are those of [`count`].
+    fn from_words(words: [u64; COUNTERS]) -> Self {
         let [
             reads,
             read_bytes,
@@ -181,6 +152,21 @@ impl Counters {
             mute,
         }
     }
+}
+
+/// Number of counters of a disk.
+pub(crate) const COUNTERS: usize = 8;
+
+/// The counters by their numbers.
+mod count {
+    pub const READS: usize = 0;
+    pub const READ_BYTES: usize = 1;
+    pub const WRITES: usize = 2;
+    pub const WRITTEN_BYTES: usize = 3;
+    pub const FLUSHES: usize = 4;
+    pub const OTHERS: usize = 5;
+    pub const FAILED: usize = 6;
+    pub const MUTE: usize = 7;
 }
 
 /// What was done for a request, with the bytes that it had.
@@ -222,7 +208,7 @@ pub struct Disk<S> {
     queues: [Option<Queue>; MAX_QUEUES],
     /// The queue whose turn is next.
     turn: usize,
-    counters: Counters,
+    tally: Tally<COUNTERS>,
 }
 
 impl<S> Disk<S> {
@@ -237,18 +223,18 @@ impl<S> Disk<S> {
             zeroes: Limits::default(),
             queues: Default::default(),
             turn: 0,
-            counters: Counters::default(),
+            tally: Tally::new([0; COUNTERS]),
         }
     }
 
     /// What the disk has done.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    pub fn counters(&self) -> Counters {
+        Counters::from_words(self.tally.words())
     }
 
-    /// Goes on with what an earlier life of this program has counted.
-    pub(crate) fn set_counters(&mut self, counters: Counters) {
-        self.counters = counters;
+    /// The counters, to be kept, or to go on with those of an earlier life of this program.
+    pub(crate) fn tally(&mut self) -> &mut Tally<COUNTERS> {
+        &mut self.tally
     }
 
     /// Takes what the plan says of the device, or says why it cannot be served.
@@ -350,7 +336,7 @@ impl<S> Disk<S> {
     {
         let mut into = chain.writer();
         if into.left() == 0 {
-            self.counters.mute = self.counters.mute.wrapping_add(1);
+            self.tally.add(count::MUTE, 1);
             return Ok(0);
         }
         let (status, done) = match self.execute(memory, chain.reader(), &mut into) {
@@ -361,13 +347,27 @@ impl<S> Disk<S> {
         let unwritten = into.left().saturating_sub(1);
         into.zero(memory, unwritten)?;
         into.write(memory, &[status as u8])?;
-        match done {
-            Some(done) => self.counters.add(done),
-            None => self.counters.failed = self.counters.failed.wrapping_add(1),
-        }
+        self.count(done);
         match done {
             Some(Done::Zeroed(bytes)) => Ok(bytes),
             _ => Ok(0),
+        }
+    }
+
+    /// Counts a request that is answered; `None` if it was not done.
+    fn count(&mut self, done: Option<Done>) {
+        let (requests, bytes) = match done {
+            Some(Done::Read(bytes)) => (count::READS, Some((count::READ_BYTES, bytes))),
+            Some(Done::Written(bytes) | Done::Zeroed(bytes)) => {
+                (count::WRITES, Some((count::WRITTEN_BYTES, bytes)))
+            }
+            Some(Done::Flushed) => (count::FLUSHES, None),
+            Some(Done::Other) => (count::OTHERS, None),
+            None => (count::FAILED, None),
+        };
+        self.tally.add(requests, 1);
+        if let Some((counter, bytes)) = bytes {
+            self.tally.add(counter, bytes.into());
         }
     }
 

@@ -21,9 +21,9 @@ const LINE: usize = 512;
 /// Who has the counters, and the names.
 pub trait Counted {
     /// Name of a disk, name of its VM, counters.
-    fn disk(&self, unit: usize) -> Option<(&str, &str, &disk::Counters)>;
+    fn disk(&self, unit: usize) -> Option<(&str, &str, disk::Counters)>;
     /// Name of a port's network, name of its VM, counters.
-    fn port(&self, unit: usize) -> Option<(&str, &str, &switch::Counters)>;
+    fn port(&self, unit: usize) -> Option<(&str, &str, switch::Counters)>;
 }
 
 /// What [`Lines::next`] has.

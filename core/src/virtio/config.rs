@@ -89,6 +89,7 @@ impl Config {
 }
 
 /// Counts `ConfigGeneration`, before anything that follows.
+#[inline(never)]
 fn next_generation(page: &impl Page) {
     let generation = page.get(register::CONFIG_GENERATION);
     page.set(register::CONFIG_GENERATION, generation.wrapping_add(1));

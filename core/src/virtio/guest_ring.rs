@@ -281,10 +281,10 @@ impl GuestRing {
         } else {
             (FLAGS, 0)
         };
-        memory.store16(self.used.look_up(space, offset, 2).ok_or(Broken)?, value);
+        memory.store16(self.used.at(space, offset, 2).ok_or(Broken)?, value);
         // Either the driver sees this when it has added a chain, or the chain is seen here.
         fence(Ordering::SeqCst);
-        let index = memory.load16(self.available.look_up(space, INDEX, 2).ok_or(Broken)?);
+        let index = memory.load16(self.available.at(space, INDEX, 2).ok_or(Broken)?);
         Ok(index != self.next)
     }
 

@@ -58,7 +58,7 @@ fn main(board: &'static Board) {
         gic::enable(intid);
     }
     uart::interrupt_for_input();
-    let Err(Outside) = serve(served, &found);
+    let Err(Outside) = serve(served, &found, board.uart_intid);
     println!("service: the page of news is not there");
 }
 
@@ -106,6 +106,7 @@ fn made(disk: &backend::Disk) -> Result<Disk<AnyStore<Area>>, &'static str> {
 fn serve(
     mut served: Served,
     found: &backend::Backend,
+    uart_intid: u32,
 ) -> Result<core::convert::Infallible, Outside> {
     let mut lines = Lines::new(timer::frequency() / LINES);
     loop {
@@ -115,7 +116,7 @@ fn serve(
         ring(found.bell, served.take_rings());
         lines.say(served.take_ended());
         let next = say(&mut lines, (&served, found), now);
-        if !more && next != Some(0) && !served.arm()? && sleep(next) {
+        if !more && next != Some(0) && !served.arm()? && sleep(next, uart_intid) {
             // Whoever types anything wants to know.
             lines.say(Units::first(found.ports.len(), found.disks.len()));
         }
@@ -143,13 +144,13 @@ struct Names<'a> {
 }
 
 impl Counted for Names<'_> {
-    fn disk(&self, unit: usize) -> Option<(&str, &str, &disk::Counters)> {
+    fn disk(&self, unit: usize) -> Option<(&str, &str, disk::Counters)> {
         let disk = self.found.disks.get(unit)?;
         let counters = self.served.disks().get(unit)?.counters();
         Some((disk.label, disk.vm, counters))
     }
 
-    fn port(&self, unit: usize) -> Option<(&str, &str, &switch::Counters)> {
+    fn port(&self, unit: usize) -> Option<(&str, &str, switch::Counters)> {
         let port = self.found.ports.get(unit)?;
         let counters = self.served.switch().counters(unit)?;
         Some((port.network, port.label, counters))
@@ -172,7 +173,7 @@ fn ring(bell: usize, devices: u64) {
 
 /// Sleeps until an interrupt is pending, which no handler takes: PSTATE masks it. At `end` there is one, if there is an end. Returns whether
 /// somebody has typed something.
-fn sleep(end: Option<u64>) -> bool {
+fn sleep(end: Option<u64>, uart_intid: u32) -> bool {
     if let Some(end) = end {
         timer::arm(end);
     }
@@ -181,12 +182,14 @@ fn sleep(end: Option<u64>) -> bool {
         timer::disarm();
     }
     let taken = gic::acknowledge();
-    let mut typed = false;
-    if !taken.is_none() {
-        while uart::get().is_some() {
-            typed = true;
-        }
-        gic::end(taken);
+    if taken.is_none() {
+        return false;
     }
+    let mut typed = false;
+    // Each look at the console is an exit.
+    while taken.intid() == uart_intid && uart::get().is_some() {
+        typed = true;
+    }
+    gic::end(taken);
     typed
 }

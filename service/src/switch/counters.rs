@@ -4,6 +4,8 @@
 //! refused, once, or each port that must get it counts it once: as [`Counters::to_guest`], or as
 //! lost there.
 
+use crate::counts::Tally;
+
 /// Why a frame that came from the port's guest went nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -45,13 +47,6 @@ pub struct Traffic {
     pub bytes: u64,
 }
 
-impl Traffic {
-    pub(super) fn add(&mut self, bytes: u32) {
-        self.frames = self.frames.wrapping_add(1);
-        self.bytes = self.bytes.wrapping_add(u64::from(bytes));
-    }
-}
-
 /// Counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -74,18 +69,8 @@ impl Counters {
         self.lost.get(why as usize).copied().unwrap_or(0)
     }
 
-    /// As words, for memory that outlives this program.
-    pub(crate) fn words(&self) -> [u64; 14] {
-        let mut words = [0; 14];
-        let traffic = [self.from_guest, self.to_guest];
-        let traffic = traffic.iter().flat_map(|it| [it.frames, it.bytes]);
-        let dropped = self.refused.iter().chain(&self.lost).copied();
-        let all = traffic.chain(dropped);
-        words.iter_mut().zip(all).for_each(|(to, from)| *to = from);
-        words
-    }
-
-    pub(crate) fn from_words(words: [u64; 14]) -> Self {
+    /// From words, which are those of a [`Tally`].
+    pub(super) fn from_words(words: [u64; COUNTERS]) -> Self {
         let [
             frames,
             bytes,
@@ -117,16 +102,35 @@ impl Counters {
         let [l0, l1, l2] = self.lost;
         [r0, r1, r2, r3, r4, r5, r6, l0, l1, l2]
     }
+}
+
+/// Number of counters of a port: frames and bytes from the guest, frames and bytes to it, and those
+/// that went nowhere.
+pub(crate) const COUNTERS: usize = 14;
+
+const FROM_GUEST: usize = 0;
+const TO_GUEST: usize = 2;
+const REFUSED: usize = 4;
+const LOST: usize = 11;
+
+impl Tally<COUNTERS> {
+    /// The guest has sent a frame.
+    pub(super) fn sent(&mut self, bytes: u32) {
+        self.add(FROM_GUEST, 1);
+        self.add(FROM_GUEST + 1, bytes.into());
+    }
+
+    /// The guest has got a frame.
+    pub(super) fn got(&mut self, bytes: u32) {
+        self.add(TO_GUEST, 1);
+        self.add(TO_GUEST + 1, bytes.into());
+    }
 
     pub(super) fn refuse(&mut self, why: Refused) {
-        if let Some(count) = self.refused.get_mut(why as usize) {
-            *count = count.wrapping_add(1);
-        }
+        self.add(REFUSED + why as usize, 1);
     }
 
     pub(super) fn lose(&mut self, why: Lost) {
-        if let Some(count) = self.lost.get_mut(why as usize) {
-            *count = count.wrapping_add(1);
-        }
+        self.add(LOST + why as usize, 1);
     }
 }

@@ -31,10 +31,12 @@ mod stations;
 
 use arrayvec::ArrayVec;
 
+pub(crate) use counters::COUNTERS;
 pub use counters::{Counters, Lost, Refused, Traffic};
 pub use frame::{ETHERNET, HEADER, Mac};
 pub use stations::STATIONS;
 
+use crate::counts::Tally;
 use crate::memory::Memory;
 use crate::queue::{Broken, Chain};
 use crate::session::Live;
@@ -80,7 +82,7 @@ pub enum PlanError {
 struct Port<M> {
     plan: PortPlan,
     link: Option<Link<M>>,
-    counters: Counters,
+    tally: Tally<COUNTERS>,
     /// The other ports in its VLAN.
     peers: u64,
 }
@@ -96,8 +98,6 @@ pub struct Served {
     pub broken: u64,
     /// Ports whose counters may be others now.
     pub touched: u64,
-    /// Those of them from which or for which a frame went nowhere.
-    pub dropped: u64,
 }
 
 /// A switch with at most `PORTS` ports.
@@ -121,7 +121,7 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
             let port = Port {
                 plan: *plan,
                 link: None,
-                counters: Counters::default(),
+                tally: Tally::new([0; COUNTERS]),
                 peers: peers(plans, number),
             };
             let known = switch.ports.iter().any(|other| other.plan.mac == plan.mac);
@@ -143,15 +143,14 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
     }
 
     /// What has become of the frames of a port.
-    pub fn counters(&self, port: usize) -> Option<&Counters> {
-        self.ports.get(port).map(|port| &port.counters)
+    pub fn counters(&self, port: usize) -> Option<Counters> {
+        let port = self.ports.get(port)?;
+        Some(Counters::from_words(port.tally.words()))
     }
 
-    /// Goes on with what an earlier life of this program has counted.
-    pub(crate) fn set_counters(&mut self, port: usize, counters: Counters) {
-        if let Some(port) = self.ports.get_mut(port) {
-            port.counters = counters;
-        }
+    /// The counters of a port, to be kept, or to go on with those of an earlier life of this program.
+    pub(crate) fn tally(&mut self, port: usize) -> Option<&mut Tally<COUNTERS>> {
+        self.ports.get_mut(port).map(|port| &mut port.tally)
     }
 
     /// A guest uses the port's device from now on.
@@ -205,7 +204,7 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
             }
         }
         self.publish(touched, &mut served);
-        served.touched = if work > 0 { touched } else { 0 };
+        served.touched = touched;
         served
     }
 
@@ -240,7 +239,7 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
             return Ok(0);
         };
         let longest = u32::from(port.plan.mtu) + ETHERNET;
-        port.counters.from_guest.add(frame::length(chain));
+        port.tally.sent(frame::length(chain));
         let routed = match frame::read(memory, chain, longest)? {
             Ok(frame) => self.route(from, &frame, now).map(|to| (frame, to)),
             Err(why) => Err(why),
@@ -253,9 +252,8 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
                 Ok(targets)
             }
             Err(why) => {
-                served.dropped |= bit(from);
                 if let Some(port) = self.ports.get_mut(from) {
-                    port.counters.refuse(why);
+                    port.tally.refuse(why);
                 }
                 Ok(0)
             }
@@ -301,14 +299,12 @@ impl<M: Memory, const PORTS: usize> Switch<M, PORTS> {
             None => Ok(Err(Lost::Down)),
         };
         match delivered {
-            Ok(Ok(())) => port.counters.to_guest.add(frame.bytes),
+            Ok(Ok(())) => port.tally.got(frame.bytes),
             Ok(Err(why)) => {
-                port.counters.lose(why);
-                served.dropped |= bit(to);
+                port.tally.lose(why);
             }
             Err(Broken) => {
-                port.counters.lose(Lost::Down);
-                served.dropped |= bit(to);
+                port.tally.lose(Lost::Down);
                 self.break_off(to, served);
             }
         }

@@ -15,12 +15,12 @@ struct Devices {
 }
 
 impl Counted for Devices {
-    fn disk(&self, unit: usize) -> Option<(&str, &str, &disk::Counters)> {
-        (unit == 3).then_some(("data", "one", &self.disk))
+    fn disk(&self, unit: usize) -> Option<(&str, &str, disk::Counters)> {
+        (unit == 3).then_some(("data", "one", self.disk))
     }
 
-    fn port(&self, unit: usize) -> Option<(&str, &str, &switch::Counters)> {
-        (unit == 3).then_some(("lan", "two", &self.port))
+    fn port(&self, unit: usize) -> Option<(&str, &str, switch::Counters)> {
+        (unit == 3).then_some(("lan", "two", self.port))
     }
 }
 
