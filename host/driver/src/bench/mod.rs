@@ -69,6 +69,33 @@ pub fn attribute(measurement: &Measurement, name: &str) -> Result<String, Failur
     }
 }
 
+/// The same of figures of devices alone, for which nothing else has to run; `None` if one of the names is another figure's.
+///
+/// # Errors
+///
+/// As [`measure`] and [`attribute`].
+pub fn attribute_devices(names: &[String]) -> Result<Option<String>, Failure> {
+    let budgets = Budgets::load()?;
+    let known = names.iter().map(|name| {
+        let budget = budgets.get(name)?;
+        Some((budget, budget.share?))
+    });
+    let Some(known) = known.collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let runs = DeviceRuns::measure_those(|gic, load| {
+        known
+            .iter()
+            .any(|(budget, _)| (budget.gic, budget.load) == (gic, load))
+    })?;
+    let mut text = String::new();
+    for (budget, share) in known {
+        text.push_str(&table(&[runs.figure(budget, share)?], false));
+        text.push_str(&runs.attribute(budget, share)?);
+    }
+    Ok(Some(text))
+}
+
 /// Builds the bench system, runs it under the profiler and returns all figures. `others` are profiles of further runs,
 /// among whose exits the longest is looked for too. With `realtime`, the figures of a real-time Linux are measured too,
 /// which takes longest.

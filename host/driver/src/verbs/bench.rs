@@ -19,6 +19,16 @@ struct Document<'a> {
 
 /// Runs the verb.
 pub fn run(args: Args) -> Outcome {
+    if !args.attribute.is_empty() && !args.json && !args.publish && args.svg.is_none() {
+        match bench::attribute_devices(&args.attribute) {
+            Ok(None) => {}
+            Ok(Some(text)) => {
+                print!("{text}");
+                return Outcome::Done;
+            }
+            Err(failure) => return failure.report(),
+        }
+    }
     match measure(&args) {
         Ok(measurement) if measurement.holds() => Outcome::Done,
         Ok(_) => Outcome::Failed,
