@@ -34,8 +34,8 @@ impl Cpu {
         latch.load(Acquire) & self.direct() == 0 && self.direct() != 0
     }
 
-    /// Delivers an edge that another pCPU has made pending (a device, a doorbell), while the list registers but the timer's are empty and
-    /// nothing else is to be done. Returns what [`Cpu::sync_lrs`] is to look at instead, `None` if nothing is left to do.
+    /// Delivers an edge that another pCPU has made pending (a device, a doorbell), while a list register is free and nothing else is to be
+    /// done. Returns what [`Cpu::sync_lrs`] is to look at instead, `None` if nothing is left to do.
     pub(super) fn take_edge<H: Host>(
         &mut self,
         dist: &Distributor,
@@ -45,13 +45,15 @@ impl Cpu {
         let shared = dist.vcpu_words(self.number);
         let busy = shared.busy.load(Acquire);
         let usable = host.usable();
+        let free = host.empty() & usable;
+        let all_free = free == usable;
         if !busy.is_power_of_two()
             || busy & ALL & !1 == 0
             || busy & self.ready_words != 0
             || !self.waiting.is_empty()
             || !self.spilled.is_empty()
             || shared.bank.latch.load(Acquire) & self.direct() != 0
-            || host.empty() & usable != usable
+            || free == 0
             || shared
                 .busy
                 .compare_exchange(busy, 0, SeqCst, Relaxed)
@@ -65,8 +67,10 @@ impl Cpu {
         let mine = dist.owns(self.number, word) & bank.deliverable(dist.groups());
         let wanted = (bank.latch.load(SeqCst) | bank.up() & fixed) & mine;
         let holds = shared.holds.get(word);
+        // One that it holds may be in a list register that is in use.
         if !wanted.is_power_of_two()
             || wanted & fixed != 0
+            || !all_free && wanted & holds != 0
             || bank.held.fetch_or(wanted, SeqCst) & !holds & wanted != 0
         {
             return Some(busy);
@@ -82,15 +86,15 @@ impl Cpu {
         for words in [&mut self.latched, &mut self.by_register, &mut self.asked] {
             words.remove(word, wanted);
         }
-        // What else it held has ended, because the list registers are empty.
-        if holds & !wanted != 0 {
+        // What else it held has ended, where no list register is in use.
+        if all_free && holds & !wanted != 0 {
             *notify |= self.release(dist, word, wanted);
         }
         let intid = (word as u32).wrapping_mul(32) | wanted.trailing_zeros();
         self.last = intid;
         self.inside = 0;
         let entry = self.entry(dist, intid) | lr::PENDING;
-        host.set_lr(usable.trailing_zeros(), entry);
+        host.set_lr(free.trailing_zeros(), entry);
         None
     }
 

@@ -56,7 +56,7 @@ fn an_edge_goes_into_a_list_register_with_what_it_has_now() {
 /// One condition after the other that the short cut must not pass over, and what the guest takes then.
 fn leaves<const V: bool>() {
     type Set<const V: bool> = fn(&mut Vm<V>);
-    let conditions: [(&str, Set<V>, &[u32]); 7] = [
+    let conditions: [(&str, Set<V>, &[u32]); 8] = [
         ("two at once", |vm| post(vm, 34), &[33, 34]),
         ("an SGI with it", |vm| vm.post_sgi(1, 1, 3), &[3, 33]),
         (
@@ -85,9 +85,21 @@ fn leaves<const V: bool>() {
             &[],
         ),
         (
-            "a list register is in use",
+            "no list register is free",
             |vm| {
-                vm.boards[0].lrs[2] = lr::entry(3, 0x80, true) | lr::ACTIVE;
+                for n in 1..4 {
+                    vm.boards[0].lrs[n] = lr::entry(3, 0x80, true) | lr::ACTIVE;
+                }
+            },
+            // One that is active makes room.
+            &[33],
+        ),
+        (
+            "it is active",
+            |vm| {
+                vm.boards[0].lrs[2] = lr::entry(33, 0x80, true) | lr::ACTIVE;
+                vm.dist.bank(0, 1).held.fetch_or(2, SeqCst);
+                vm.cpus[0].hold(&vm.dist, 1, 2);
             },
             &[33],
         ),
@@ -109,6 +121,29 @@ fn leaves<const V: bool>() {
 fn what_comes_with_an_edge_is_not_lost() {
     leaves::<true>();
     leaves::<false>();
+}
+
+/// An edge that comes while the guest handles another one, which still holds its list register, and one that ended after that.
+fn joins<const V: bool>() {
+    let mut vm = edges::<V>();
+    post(&mut vm, 34);
+    assert!(take(&mut vm));
+    vm.boards[0].lrs[1] = vm.boards[0].lrs[1] & !lr::STATE | lr::ACTIVE;
+    vm.cpus[0].inside = 1 << 3;
+    post(&mut vm, 33);
+    assert!(take(&mut vm));
+    let held: Vec<_> = vm.boards[0].held().collect();
+    let state = |entry: &u64| (lr::vintid(*entry), entry & lr::STATE);
+    let held: Vec<_> = held.iter().map(state).collect();
+    assert_eq!(held, [(34, lr::ACTIVE), (33, lr::PENDING)]);
+    assert_eq!(vm.dist.vcpu_words(0).holds.get(1), 2 | 4, "both");
+    assert_eq!(vm.cpus[0].inside, 0, "more than SGIs are there");
+}
+
+#[test]
+fn an_edge_joins_those_that_are_handled() {
+    joins::<true>();
+    joins::<false>();
 }
 
 /// An SPI that has ended here, for which another vCPU waits, and another one of its word.
