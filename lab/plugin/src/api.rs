@@ -194,14 +194,15 @@ pub unsafe fn instructions(block: *mut Block) -> Vec<(*mut Instruction, u64, u32
     (0..count).map(one).collect()
 }
 
-/// Calls `executed` with register access before each execution of `block`.
+/// Calls `executed` before each execution of `block`; it may read registers if `reads` says so.
 ///
 /// # Safety
 ///
 /// `block` is the one that QEMU passed to the callback that is running.
-pub unsafe fn call_on_block(block: *mut Block, executed: Executed, data: usize) {
+pub unsafe fn call_on_block(block: *mut Block, executed: Executed, reads: bool, data: usize) {
+    let flags = if reads { READ_REGISTERS } else { NO_REGISTERS };
     // SAFETY: the caller passes a live block; `data` is a number for the callback.
-    unsafe { (functions().on_block)(block, executed, READ_REGISTERS, data as *mut c_void) };
+    unsafe { (functions().on_block)(block, executed, flags, data as *mut c_void) };
 }
 
 /// Calls `executed` before each execution of `instruction`; it may read registers if `reads` says so.

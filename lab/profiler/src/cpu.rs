@@ -97,6 +97,15 @@ pub struct Exit {
     before: u64,
 }
 
+/// Exits one behind the other: no guest has executed anything in between.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Instructions of all together.
+    pub instructions: u64,
+    /// Their causes and instructions.
+    pub exits: Vec<(Kind, u64)>,
+}
+
 /// Work of EL2 on behalf of one figure on this CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -121,11 +130,16 @@ pub struct Cpu {
     pub lengths: BTreeMap<Kind, BTreeMap<u64, u64>>,
     /// The longest exit so far.
     pub longest: Option<Exit>,
+    /// The row of exits with most instructions so far.
+    pub longest_row: Option<Row>,
     /// Figures by number.
     pub figures: BTreeMap<u64, Tally>,
     /// Periods of the watched timer, where it is watched.
     pub periods: Option<Periods>,
     exit: Option<Exit>,
+    /// The row that may go on, and how many blocks had been executed outside of EL2 when its last exit ended.
+    row: Row,
+    left: Option<u64>,
     /// Memory for the path of the next exit.
     spare: Vec<(u32, u64)>,
     nested: u32,
@@ -156,15 +170,26 @@ impl Cpu {
         }
     }
 
-    /// An exit begins; its first instruction follows by [`Self::execute`].
-    pub fn enter(&mut self, kind: Kind, guest_pc: u64, esr: u64) {
+    /// An exit begins; its first instruction follows by [`Self::execute`]. So many blocks have been executed `outside` of EL2. Between
+    /// two exits that another CPU's guest has run between, a guest of this one may have as well: they are no row.
+    pub fn enter(&mut self, kind: Kind, guest_pc: u64, esr: u64, outside: u64) {
         self.finish();
+        // What is synchronous the guest has asked for: it went on.
+        let goes_on = self.left.take() == Some(outside) && !matches!(kind, Kind::Sync(_));
+        if !goes_on {
+            self.row = Row::default();
+        }
         self.nested = 0;
         self.entered += 1;
         self.begin(kind, guest_pc, esr);
         if let Some(tally) = self.figure.and_then(|id| self.figures.get_mut(&id)) {
             tally.exits += 1;
         }
+    }
+
+    /// The exit has ended by `ERET`, when so many blocks had been executed outside of EL2.
+    pub fn left(&mut self, outside: u64) {
+        self.left = Some(outside);
     }
 
     fn begin(&mut self, kind: Kind, guest_pc: u64, esr: u64) {
@@ -258,6 +283,15 @@ impl Cpu {
         exits.max = exits.max.max(length);
         let lengths = self.lengths.entry(exit.kind).or_default();
         *lengths.entry(length).or_default() += 1;
+        if exit.kind == Kind::Slice {
+            self.row = Row::default();
+        }
+        self.row.instructions += length;
+        self.row.exits.push((exit.kind, length));
+        let longest = self.longest_row.as_ref().map_or(0, |row| row.instructions);
+        if self.row.instructions > longest {
+            self.longest_row = Some(self.row.clone());
+        }
         if self
             .longest
             .as_ref()
@@ -290,7 +324,7 @@ mod tests {
     }
 
     fn timer_exit(cpu: &mut Cpu, length: u64) {
-        cpu.enter(Kind::new(0x480, 0), 0x4000, 0);
+        cpu.enter(Kind::new(0x480, 0), 0x4000, 0, 0);
         run(cpu, 0x100, length - 1);
         cpu.acknowledge(27, true);
         cpu.execute(&insn(0x1f0, Role::Return));
@@ -299,7 +333,7 @@ mod tests {
     #[test]
     fn exits_run_from_the_vector_to_eret() {
         let mut cpu = Cpu::new(0, false);
-        cpu.enter(Kind::new(0x400, 0x5a00_0000), 0x1234, 0x5a00_0000);
+        cpu.enter(Kind::new(0x400, 0x5a00_0000), 0x1234, 0x5a00_0000, 0);
         run(&mut cpu, 0x100, 3);
         run(&mut cpu, 0x200, 5);
         cpu.execute(&insn(0x110, Role::Return));
@@ -321,7 +355,7 @@ mod tests {
     #[test]
     fn an_exit_that_ends_idle_does_not_contain_idle_code() {
         let mut cpu = Cpu::new(0, false);
-        cpu.enter(Kind::Irq, 0, 0);
+        cpu.enter(Kind::Irq, 0, 0, 0);
         run(&mut cpu, 0x100, 4);
         cpu.execute(&insn(0x300, Role::Idle));
         run(&mut cpu, 0x304, 50);
@@ -338,7 +372,7 @@ mod tests {
     #[test]
     fn work_that_looks_up_now_and_then_is_as_long_as_its_longest_slice() {
         let mut cpu = Cpu::new(0, false);
-        cpu.enter(Kind::Irq, 0, 0);
+        cpu.enter(Kind::Irq, 0, 0, 0);
         run(&mut cpu, 0x100, 4);
         for length in [30, 20] {
             cpu.execute(&insn(0x300, Role::Look));
@@ -356,9 +390,30 @@ mod tests {
     }
 
     #[test]
+    fn interrupts_between_which_no_guest_runs_are_a_row() {
+        let mut cpu = Cpu::new(0, false);
+        let mut exit = |kind, outside, length: u64| {
+            cpu.enter(kind, 0, 0, outside);
+            run(&mut cpu, 0x100, length - 1);
+            cpu.execute(&insn(0x1f0, Role::Return));
+            cpu.left(outside);
+            cpu.longest_row.clone().expect("there was an exit")
+        };
+        assert_eq!(exit(Kind::Irq, 7, 10).instructions, 10);
+        assert_eq!(exit(Kind::Fiq, 7, 20).instructions, 30, "nobody ran");
+        let row = exit(Kind::Irq, 7, 5);
+        assert_eq!(row.instructions, 35);
+        let exits = [(Kind::Irq, 10), (Kind::Fiq, 20), (Kind::Irq, 5)];
+        assert_eq!(row.exits, exits);
+        assert_eq!(exit(Kind::Irq, 8, 33).instructions, 35, "a guest ran");
+        assert_eq!(exit(Kind::Sync(1), 8, 34).instructions, 35, "it asked");
+        assert_eq!(exit(Kind::Irq, 8, 2).instructions, 36);
+    }
+
+    #[test]
     fn a_nested_exception_returns_into_its_exit() {
         let mut cpu = Cpu::new(0, false);
-        cpu.enter(Kind::Fiq, 0, 0);
+        cpu.enter(Kind::Fiq, 0, 0, 0);
         run(&mut cpu, 0x100, 2);
         cpu.execute(&insn(0x0, Role::Nested));
         cpu.execute(&insn(0x4, Role::Return));
@@ -388,7 +443,7 @@ mod tests {
         let mut cpu = Cpu::new(0, true);
         timer_exit(&mut cpu, 90);
         timer_exit(&mut cpu, 90);
-        cpu.enter(Kind::Sync(1), 0, 0); // 90 + 30 in the third period
+        cpu.enter(Kind::Sync(1), 0, 0, 0); // 90 + 30 in the third period
         run(&mut cpu, 0x200, 30);
         timer_exit(&mut cpu, 80);
         let periods = cpu.periods.expect("watched");
@@ -399,11 +454,11 @@ mod tests {
     #[test]
     fn periods_of_a_guest_that_takes_its_interrupts_hold_what_el2_does_meanwhile() {
         let mut cpu = Cpu::new(0, true);
-        cpu.enter(Kind::Sync(1), 0, 0); // before the first period
+        cpu.enter(Kind::Sync(1), 0, 0, 0); // before the first period
         run(&mut cpu, 0x200, 30);
         cpu.period();
         cpu.period();
-        cpu.enter(Kind::Fiq, 0, 0);
+        cpu.enter(Kind::Fiq, 0, 0, 0);
         run(&mut cpu, 0x200, 20);
         cpu.execute(&insn(0x1f0, Role::Return));
         cpu.period();

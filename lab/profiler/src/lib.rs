@@ -15,4 +15,4 @@ mod profile;
 
 pub use bulkhead_plugin::Symbol;
 pub use config::{Config, CpuKey, Marks, Period};
-pub use profile::{Boot, Cost, Exits, Figure, Longest, Periods, Profile, Visit};
+pub use profile::{Boot, Cost, Exits, Figure, Longest, Periods, Profile, Row, Visit};

@@ -13,7 +13,7 @@ use bulkhead_plugin::{Loaded, Plugin, lock};
 use crate::config::{Config, CpuKey};
 use crate::cpu::{Cpu, Exit, Insn, Kind, NO_SYMBOL, Role, Tally};
 use crate::decode;
-use crate::profile::{Boot, Cost, Figure, Longest, Periods, Profile, Visit};
+use crate::profile::{self, Boot, Cost, Figure, Longest, Periods, Profile, Visit};
 
 /// Registers that are read.
 struct Registers {
@@ -41,6 +41,8 @@ struct Profiler {
     open: Mutex<Option<u64>>,
     /// Figures and the key of the CPU that has marked them.
     marked: Mutex<HashMap<u64, u64>>,
+    /// Blocks that are not EL2's, of all CPUs.
+    outside: AtomicU64,
     /// Instructions of guests by figure and VMID.
     guests: Mutex<HashMap<(u64, u64), &'static AtomicU64>>,
 }
@@ -89,6 +91,7 @@ impl Plugin for Profiler {
             boot: Mutex::default(),
             open: Mutex::default(),
             marked: Mutex::default(),
+            outside: AtomicU64::new(0),
             guests: Mutex::default(),
         })
     }
@@ -121,7 +124,7 @@ impl Plugin for Profiler {
         {
             let booting = usize::from(!linked.contains(&first));
             // SAFETY: the block of this callback.
-            unsafe { api::call_on_block(block, block_executed, booting) };
+            unsafe { api::call_on_block(block, block_executed, true, booting) };
             for (instruction, address, word) in instructions {
                 let insn = self.insn(address, word);
                 if linked.contains(&address) {
@@ -134,6 +137,9 @@ impl Plugin for Profiler {
             }
             return;
         }
+        // By a call: where CPUs take turns, QEMU 10.0 breaks the blocks in which it counts by itself (it overwrites a constant).
+        // SAFETY: the block of this callback.
+        unsafe { api::call_on_block(block, outside_executed, false, 0) };
         if config.period.is_some_and(|period| period.by_guest) {
             for (instruction, address, word) in &instructions {
                 // SAFETY: an instruction of the block of this callback.
@@ -143,7 +149,7 @@ impl Plugin for Profiler {
         let Some(marks) = config.marks else { return };
         if marks.everywhere {
             // SAFETY: the block of this callback.
-            unsafe { api::call_on_block(block, guest_block_executed, 0) };
+            unsafe { api::call_on_block(block, guest_block_executed, true, 0) };
         }
         for (instruction, address, _) in instructions {
             if marks.everywhere {
@@ -344,6 +350,17 @@ extern "C" fn block_executed(vcpu: c_uint, booting: *mut c_void) {
     RUNNING.set(running);
 }
 
+/// A block that is not linked as EL2. On several threads one may be lost, but never the last.
+extern "C" fn outside_executed(_vcpu: c_uint, _data: *mut c_void) {
+    if let Some((plugin, _)) = LOADED.get() {
+        let count = &plugin.outside;
+        count.store(
+            count.load(Ordering::Relaxed).wrapping_add(1),
+            Ordering::Relaxed,
+        );
+    }
+}
+
 /// A block that is not linked as EL2.
 extern "C" fn guest_block_executed(_vcpu: c_uint, _data: *mut c_void) {
     let Some((plugin, registers)) = LOADED.get() else {
@@ -377,16 +394,22 @@ extern "C" fn instruction_executed(_vcpu: c_uint, data: *mut c_void) {
         plugin.boot(insn);
     }
     if let Running::Cpu(cpu) = running {
-        lock(cpu).execute(insn);
+        let mut cpu = lock(cpu);
+        cpu.execute(insn);
+        if insn.role == Role::Return {
+            cpu.left(plugin.outside.load(Ordering::Relaxed));
+        }
     }
 }
 
 extern "C" fn vector_executed(_vcpu: c_uint, offset: *mut c_void) {
-    let (Some((_, registers)), Running::Cpu(cpu)) = (LOADED.get(), RUNNING.get()) else {
+    let (Some((plugin, registers)), Running::Cpu(cpu)) = (LOADED.get(), RUNNING.get()) else {
         return;
     };
     let esr = api::read(registers.esr);
-    lock(cpu).enter(Kind::new(offset as u64, esr), api::read(registers.elr), esr);
+    let kind = Kind::new(offset as u64, esr);
+    let outside = plugin.outside.load(Ordering::Relaxed);
+    lock(cpu).enter(kind, api::read(registers.elr), esr, outside);
 }
 
 extern "C" fn acknowledge_executed(_vcpu: c_uint, number: *mut c_void) {
@@ -513,6 +536,16 @@ impl Profiler {
                     .map_or(0, |longest| longest.cost.instructions);
                 if exit.cost.instructions > known {
                     profile.longest = Some(self.longest(cpu.key, exit));
+                }
+            }
+            if let Some(row) = &cpu.longest_row {
+                let known = profile.longest_row.as_ref();
+                if row.instructions > known.map_or(0, |row| row.instructions) {
+                    let exits = row.exits.iter();
+                    profile.longest_row = Some(profile::Row {
+                        instructions: row.instructions,
+                        exits: exits.map(|(kind, n)| (kind.to_string(), *n)).collect(),
+                    });
                 }
             }
             if let Some(periods) = &cpu.periods {

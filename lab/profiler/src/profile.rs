@@ -26,6 +26,9 @@ pub struct Profile {
     pub watched: BTreeMap<String, BTreeMap<u64, u64>>,
     /// The exit with most instructions.
     pub longest: Option<Longest>,
+    /// Interrupts one behind the other, between which no guest has executed anything: with most instructions together.
+    #[serde(default)]
+    pub longest_row: Option<Row>,
     /// From the first instruction at EL2 to the first guest.
     pub boot: Option<Boot>,
     /// Periods of the watched timer.
@@ -94,6 +97,15 @@ pub struct Longest {
     pub cpu: u64,
     /// Functions in the order in which it went through them.
     pub path: Vec<Visit>,
+}
+
+/// Exits one behind the other, which to a guest are one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// Instructions of all together.
+    pub instructions: u64,
+    /// Their causes, as in [`Profile::exits`], with the instructions of each.
+    pub exits: Vec<(String, u64)>,
 }
 
 /// A stay in one function.

@@ -158,7 +158,7 @@ impl Plugin for Sanitizer {
         }
         if watched {
             // SAFETY: the block of this callback.
-            unsafe { api::call_on_block(block, block_executed, 0) };
+            unsafe { api::call_on_block(block, block_executed, true, 0) };
         }
     }
 }

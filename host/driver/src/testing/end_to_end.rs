@@ -75,8 +75,24 @@ fn longest_exit(context: &Context) -> Result<String, Vec<String>> {
         ]);
     };
     let found = format!("{instructions} instructions, {} in {test}", longest.kind);
+    let rows = profiles
+        .iter()
+        .filter_map(|(test, profile)| Some((test, profile.longest_row.as_ref()?)));
+    let row = rows.max_by_key(|(_, row)| row.instructions);
+    let row = row.map_or_else(String::new, |(test, row)| {
+        let exits: Vec<String> = row
+            .exits
+            .iter()
+            .map(|(kind, n)| format!("{kind}: {n}"))
+            .collect();
+        format!(
+            "; one behind the other {} in {test} ({})",
+            row.instructions,
+            exits.join(", ")
+        )
+    });
     if instructions <= ceiling {
-        return Ok(format!("{found}, over {} runs", profiles.len()));
+        return Ok(format!("{found}, over {} runs{row}", profiles.len()));
     }
     let path = longest
         .path
