@@ -22,9 +22,9 @@ const BATCH: u32 = 16;
 /// The number of looks for a stream with something to send, in one exit, at
 /// [`LOOK`](bulkhead_core::console::mux::LOOK) VMs each.
 const LOOKS: u32 = 2;
-/// The time from one exit with that many looks to the next, in nanoseconds: more than the exit
-/// takes.
-const BETWEEN_LOOKS: u64 = 20_000;
+/// The time from one turn to the next, in nanoseconds: more than a turn takes, so that the guest of this pCPU goes on in between. A batch in
+/// that time is 2.5 Mbit/s.
+const BETWEEN_TURNS: u64 = 50_000;
 
 /// The VMs of the plan as the multiplexer sees them.
 struct Vms<'a>(&'a [Vm]);
@@ -110,21 +110,28 @@ impl Console {
     }
 
     /// Takes what was received, if something was (`received`) or had to wait, and sends the pending
-    /// output, at most [`BATCH`] bytes; the UART's interrupt asks for more. Looks
-    /// at [`LOOKS`] times [`LOOK`] VMs at most; the rest follows at once, but in an exit of its
-    /// own.
+    /// output, at most [`BATCH`] bytes each. Looks at [`LOOKS`] times [`LOOK`] VMs at most. The rest follows
+    /// after [`BETWEEN_TURNS`], or when the UART asks for it.
     ///
     /// [`LOOK`]: bulkhead_core::console::mux::LOOK
     pub fn drain(&mut self, flush: bool, received: bool) -> Again {
         let (vms, now) = (Vms(plan().vms), now());
         let mut again = Again::default();
-        let commanded = (received || self.commanded || self.hold.is_on()) && self.keys();
-        self.commanded = commanded;
-        let pause = now.ticks.saturating_add(timer::nanoseconds(BETWEEN_LOOKS));
-        if commanded || now.ticks < self.not_before {
+        let pause = now.ticks.saturating_add(timer::nanoseconds(BETWEEN_TURNS));
+        self.input |= received;
+        let early = now.ticks < self.not_before;
+        let mut commanded = false;
+        if !early {
+            let looks = core::mem::take(&mut self.input) || self.hold.is_on();
+            commanded = looks && self.keys();
+        }
+        if early || commanded {
             self.flush |= flush;
-            again.monitor = Some(if commanded { pause } else { self.not_before });
-            self.uart.ask(false, !commanded && !self.hold.is_on());
+            if !early {
+                self.not_before = pause;
+            }
+            again.monitor = Some(self.not_before);
+            self.uart.ask(false, !self.input && !self.hold.is_on());
             return again;
         }
         let mut waits = true;
@@ -190,13 +197,15 @@ impl Console {
             let look = now.ticks.saturating_add(timer::milliseconds(FLUSH_MS));
             again.monitor = again.monitor.or(Some(look));
         }
-        if self.pace != 0 {
-            // The UART does not ask for the next turn: it could take the whole pCPU.
-            self.not_before = now.ticks.saturating_add(self.pace);
-            let next = core::mem::take(&mut waits).then_some(self.not_before);
-            again.monitor = again.monitor.or(next).map(|at| at.max(self.not_before));
+        // The UART does not ask for the next turn where servers count on the time between two, nor where it has room still: one that is
+        // fast would take the whole pCPU, by exits one behind the other.
+        self.not_before = pause.max(now.ticks.saturating_add(self.pace));
+        let soon = room == 0 || self.pace != 0;
+        if self.input || waits && soon {
+            again.monitor = again.monitor.or(Some(self.not_before));
         }
-        self.uart.ask(waits, !held);
+        again.monitor = again.monitor.map(|at| at.max(self.not_before));
+        self.uart.ask(waits && !soon, !self.input && !held);
         offer_space(spoke);
         again
     }
@@ -217,18 +226,20 @@ impl Console {
 
     /// Passes received bytes to the VM that has the input, unless it has no room for them: see
     /// [`Hold`](bulkhead_core::console::keys::Hold). Ends behind a command, which may order something
-    /// of each vCPU of a VM, and returns `true` then: the next one gets an exit of its own.
+    /// of each vCPU of a VM, and returns `true` then: what follows gets an exit of its own. Behind a batch or a command there may be
+    /// more `input`.
     #[inline(never)]
     fn keys(&mut self) -> bool {
         let vms = plan().vms;
         let (mut sent, mut commanded) = (false, false);
         let (now, hold) = (timer::now(), timer::milliseconds(HOLD_MS));
+        self.input = true;
         for _ in 0..BATCH {
             let input = &vm::vm(self.keys.focus).streams.input;
-            if self.keys.needs_room() && self.hold.stays(input.free(), now, hold) {
-                break;
-            }
-            let Some(byte) = self.uart.receive() else {
+            let waits = self.keys.needs_room() && self.hold.stays(input.free(), now, hold);
+            let byte = (!waits).then(|| self.uart.receive()).flatten();
+            let Some(byte) = byte else {
+                self.input = false;
                 break;
             };
             match self.keys.take(byte, vms.len()) {

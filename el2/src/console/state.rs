@@ -51,8 +51,8 @@ pub struct Console {
     /// Whether there was nothing to send and [`AWAKE`] was cleared. Output that was added just
     /// before that is found by a second look at all streams.
     pub(super) sleeps: bool,
-    /// Whether the last turn ended behind a command, with more input perhaps.
-    pub(super) commanded: bool,
+    /// Whether there may be input that the next turn takes: it came early, or behind a command.
+    pub(super) input: bool,
     /// Ticks from one turn to the next: 0, or what the servers of this pCPU count on.
     pub(super) pace: u64,
     /// The earliest time of the next turn.
@@ -75,7 +75,7 @@ impl Console {
             monitor_first: false,
             monitor_speaks: false,
             sleeps: false,
-            commanded: false,
+            input: false,
             pace,
             not_before: 0,
             flush: false,
