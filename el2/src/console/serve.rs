@@ -185,9 +185,7 @@ impl Console {
             }
             if looks >= LOOKS {
                 self.flush = flush;
-                // Not at once: for the guest of this pCPU that would be one exit twice as long.
-                again.monitor = Some(pause);
-                waits = false;
+                room = 0;
                 break;
             }
         }
