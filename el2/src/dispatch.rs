@@ -412,7 +412,7 @@ pub fn interrupt(vcpu: &mut Vcpu) {
 #[inline(never)]
 fn look_closer(vcpu: &mut Vcpu, begin: u64) {
     if let Some(vm) = vcpu.vm() {
-        let whom = vcpu.vgic.on_notify(&vm.dist, &mut vcpu.gic);
+        let whom = vcpu.vgic.on_notify_slow(&vm.dist, &mut vcpu.gic);
         vcpu.notify(whom);
     }
     Exit {

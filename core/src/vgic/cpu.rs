@@ -301,9 +301,10 @@ impl Cpu {
         false
     }
 
-    /// Takes SGIs while list registers are in use, or an edge, or runs [`Self::sync_lrs`].
+    /// The rest of [`Self::on_notify`], where [`Self::on_notify_fast`] has done nothing: takes SGIs while list registers are in use, or an
+    /// edge, or runs [`Self::sync_lrs`].
     #[inline(never)]
-    fn on_notify_slow<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
+    pub fn on_notify_slow<H: Host>(&mut self, dist: &Distributor, host: &mut H) -> Notify {
         if self.take_sgis(dist, host) {
             return Notify::NOBODY;
         }
