@@ -2,11 +2,11 @@
 //! this module carries it out (ADR 18).
 //!
 //! The pCPU of a vCPU detaches it while its thread does not run, puts it into the inbox of the
-//! other pCPU and sends that pCPU a message. The state of a vCPU lies in pages that all pCPUs see.
-//! The fields that depend on the pCPU are updated by the vCPU's thread when it first runs on the
-//! new pCPU.
+//! other pCPU and sends that pCPU a message. The state of a vCPU lies in pages that all pCPUs of its
+//! pool map; the inbox, which all pCPUs map, holds none of it. The fields that depend on the pCPU are
+//! updated by the vCPU's thread when it first runs on the new pCPU.
 
-use bulkhead_abi::plan::{CpuPolicy, MAX_PCPUS, Vcpu as Row};
+use bulkhead_abi::plan::{MAX_PCPUS, Vcpu as Row};
 use bulkhead_core::devices::deadlines::Purpose;
 use bulkhead_core::sched::balance::{Balancer, LoadTrack, Loads, Move, PAUSE_MS, PERIOD_MS};
 use bulkhead_core::sched::{MigratingSlot, SLOTS};
@@ -44,14 +44,9 @@ impl<T> TryUse<T> for Claim<T> {
     }
 }
 
-/// Returns the pCPUs on which a vCPU may run, one bit for each; 0 if it does not migrate. A vCPU
-/// whose VM has physical interrupts does not, because they are routed to its pCPU.
+/// Returns the pCPUs between which a vCPU migrates now ([`bulkhead_core::plan::Plan::pool_of`]).
 pub fn pool(row: &Row) -> u32 {
-    if row.policy == CpuPolicy::Fair as u16 && plan().irqs_of(usize::from(row.vm)).is_empty() {
-        row.pool
-    } else {
-        0
-    }
+    plan().pool_of(row)
 }
 
 /// Starts the balancer of this pCPU, if it shares a pool with another pCPU. Must precede the

@@ -72,6 +72,7 @@ pub fn primary(tree: u64, load: u64) -> ! {
         plan.header.image.page_pool_pages as usize,
     );
     share_vms(&mut copy_windows, &page_pool);
+    map_vcpus(&mut page_pool);
     random::start(tree.rng_seed);
     build_stage2(&mut page_pool);
     start_distributor(&mut copy_windows, uart);
@@ -198,26 +199,32 @@ fn greet(uart: Uart, plan: &Plan) {
     say(uart, &line);
 }
 
-/// Maps the pages of every VM and vCPU for all pCPUs.
+/// Maps the pages of every VM and virtio device for all pCPUs.
 fn share_vms(copy_windows: &mut CopyWindows, page_pool: &PagePool) {
     for index in 0..plan().vms.len() {
         mmu::share_vm_pages(index, page_pool.pa(page_pool::vm_page_number(index)));
     }
-    for id in 0..plan().vcpus.len() {
-        mmu::share_vcpu_pages(id, page_pool.pa(page_pool::vcpu_page_number(id)));
-    }
     if IO {
-        for (n, row) in plan().service_threads().iter().enumerate() {
-            let id = service_thread(n);
-            mmu::share_vcpu_pages(id, page_pool.pa(page_pool::vcpu_page_number(id)));
-            vm::VCPU_LOCATION.set(id, row.pcpu.into());
-        }
         for device in 0..plan().virtio_devices().len() {
             mmu::share_virtio_pages(device, page_pool.pa(page_pool::virtio_page_number(device)));
         }
     }
     mmu::share_vm_block(copy_windows);
     vm::VCPU_LOCATION.start(plan().vcpus);
+}
+
+/// Maps the pages of every vCPU and service thread where it may run.
+fn map_vcpus(page_pool: &mut PagePool) {
+    for (id, row) in plan().vcpus.iter().enumerate() {
+        mmu::map_vcpu(page_pool, id, plan().may_run_on(row));
+    }
+    if IO {
+        for (n, row) in plan().service_threads().iter().enumerate() {
+            let id = service_thread(n);
+            mmu::map_vcpu(page_pool, id, 1u32.wrapping_shl(row.pcpu.into()));
+            vm::VCPU_LOCATION.set(id, row.pcpu.into());
+        }
+    }
 }
 
 /// Builds the stage-2 tables of all VMs. The proof of the plan says that this cannot fail.

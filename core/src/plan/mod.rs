@@ -18,6 +18,8 @@ mod fields;
 #[cfg(test)]
 mod gppt_tests;
 #[cfg(test)]
+mod pool_tests;
+#[cfg(test)]
 mod sample;
 #[cfg(test)]
 mod service_tests;

@@ -231,7 +231,7 @@ pub(super) fn with(
 
 /// The sample with all its vCPUs on pCPU 0: a server and a fair one of one VM, and a fair one of
 /// the other.
-fn shared_pcpu() -> Sample {
+pub(super) fn shared_pcpu() -> Sample {
     let mut sample = Sample::good();
     for vcpu in &mut sample.vcpus {
         vcpu.pcpu = 0;

@@ -1,8 +1,8 @@
 //! A typed view of a plan in memory.
 
 use bulkhead_abi::plan::{
-    Backend, Call, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, Payload, Pcpu, Quiet,
-    Region, Seed, ServiceThread, TableId, VERSION, Vcpu, VirtioDevice, Virtqueue, Vm,
+    Backend, Call, CpuPolicy, Device, Doorbell, Header, Irq, MAGIC, MAX_PLAN, Memory, Payload,
+    Pcpu, Quiet, Region, Seed, ServiceThread, TableId, VERSION, Vcpu, VirtioDevice, Virtqueue, Vm,
 };
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -155,6 +155,22 @@ impl<'a> Plan<'a> {
     /// The vCPUs of a VM.
     pub fn vcpus_of(&self, vm: usize) -> &'a [Vcpu] {
         rows_of(self.vcpus, vm)
+    }
+
+    /// The pCPUs between which a vCPU migrates, one bit for each; 0 if it does not. A vCPU whose VM
+    /// has physical interrupts does not, because they are routed to its pCPU.
+    pub fn pool_of(&self, vcpu: &Vcpu) -> u32 {
+        let moves = vcpu.policy == CpuPolicy::Fair as u16;
+        if moves && self.irqs_of(usize::from(vcpu.vm)).is_empty() {
+            vcpu.pool
+        } else {
+            0
+        }
+    }
+
+    /// The pCPUs on which a vCPU may ever run, one bit for each. No other pCPU maps its state.
+    pub fn may_run_on(&self, vcpu: &Vcpu) -> u32 {
+        self.pool_of(vcpu) | 1u32.wrapping_shl(vcpu.pcpu.into())
     }
 
     /// The regions of a VM, ascending by IPA.

@@ -172,7 +172,7 @@ enter_private_map:
 // adjacent.
     .section .bss.boot, "aw", @nobits
     .balign 4096
-    .global BOOT_LEVEL1, BOOT_LEVEL2, IMAGE_LEVEL3, VMS_LEVEL3, VCPUS_LEVEL3, ROOTS
+    .global BOOT_LEVEL1, BOOT_LEVEL2, IMAGE_LEVEL3, VMS_LEVEL3, ROOTS
 BOOT_LEVEL1:
     .skip   4096
 BOOT_LEVEL2:
@@ -180,8 +180,6 @@ BOOT_LEVEL2:
 IMAGE_LEVEL3:
     .skip   4096
 VMS_LEVEL3:
-    .skip   4096
-VCPUS_LEVEL3:
     .skip   4096
 BOOT_STACK:
     .skip   16384

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | 0 | image: text, rodata, data, plan | all |
 //! | 1 | the pages of the VMs ([`super::state::Vm`]); the frames of a GICv2, the distributor of a GICv3 where pCPUs call each other by SPIs, roots of stage 2 that can be taken away; the pages of virtio devices | all |
-//! | 2 | stack and state of each vCPU and service thread | all |
+//! | 2 | stack, state and keys of each vCPU and service thread that may run on pCPU i; the table is that of block 8 + i | pCPU i |
 //! | 8 + i | stack and state of the idle thread, state, GICv3 and UART of pCPU i | pCPU i |
 //! | 32, 33 | copy windows on guest memory and payloads | the pCPU that copies, while it copies |
 //! | 40, 41 | boot device tree | the boot map only |
@@ -83,11 +83,14 @@ const _: () = assert!(shared::ROOTS + MAX_VMS <= shared::VIRTIO);
 const _: () = assert!(shared::VIRTIO + MAX_VIRTIO_DEVICES * VIRTIO_PAGES as usize <= 512);
 const _: () = assert!(bulkhead_core::virtio::pages::START == BASE + (1 << 30));
 
-/// Page numbers in the part of the block of the vCPUs' pages that belongs to one vCPU. Page 0 and
-/// the pages after the state stay unmapped: a stack that overflows faults.
+/// Page numbers in the part of the block of the vCPUs' pages that belongs to one vCPU. Page 0 stays
+/// unmapped: a stack that overflows faults. The parts lie behind the private pages of the pCPU,
+/// because one table maps both: so each pCPU has a table for its vCPUs without a page more.
 pub mod vcpu {
+    /// The first page of the first vCPU's part.
+    pub const FIRST: usize = super::private::END;
     /// The pages from one vCPU's part to the next.
-    pub const STRIDE: usize = 8;
+    pub const STRIDE: usize = 6;
     /// The first page of the stack.
     pub const STACK: usize = 1;
     /// The pages of the stack.
@@ -100,8 +103,8 @@ pub mod vcpu {
     pub const PAGES: usize = STACK_PAGES + STATE_PAGES;
 }
 const _: () = assert!(vcpu::PAGES == bulkhead_abi::plan::VCPU_PAGES as usize);
-const _: () = assert!(vcpu::STATE + vcpu::STATE_PAGES < vcpu::STRIDE);
-const _: () = assert!(MAX_VCPUS * vcpu::STRIDE <= 512);
+const _: () = assert!(vcpu::STATE + vcpu::STATE_PAGES <= vcpu::STRIDE);
+const _: () = assert!(vcpu::FIRST + MAX_VCPUS * vcpu::STRIDE < 512);
 
 /// Page numbers in the private block of a pCPU. Page 0 and the page after the state stay unmapped:
 /// a stack that overflows faults.
@@ -134,6 +137,8 @@ pub mod private {
     pub const GICR_PAGES: usize = 32;
     /// The page of the UART.
     pub const UART: usize = 64;
+    /// The first page behind all of these.
+    pub const END: usize = UART + 1;
 }
 
 /// The pages of the page pool for a pCPU: root, level 2, level 3, stack, state, state that its
@@ -152,8 +157,15 @@ pub const fn private(index: usize, page: usize) -> u64 {
     block(PRIVATE.wrapping_add(index)).wrapping_add((page as u64).wrapping_mul(PAGE))
 }
 
+/// Returns the number of a page in the part of vCPU `id` (row of the plan).
+pub const fn vcpu_page(id: usize, page: usize) -> usize {
+    id.wrapping_mul(vcpu::STRIDE)
+        .wrapping_add(vcpu::FIRST)
+        .wrapping_add(page)
+}
+
 /// Returns the address of a page in the part of vCPU `id` (row of the plan).
 pub const fn vcpu(id: usize, page: usize) -> u64 {
-    let page = id.wrapping_mul(vcpu::STRIDE).wrapping_add(page) as u64;
+    let page = vcpu_page(id, page) as u64;
     block(VCPUS).wrapping_add(page.wrapping_mul(PAGE))
 }

@@ -6,9 +6,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES};
 
 use super::bytes;
-use super::layout::{self, BLOCK_SIZE, private};
+use super::layout::{self, BLOCK_SIZE, PCPU_PAGES, private, vcpu};
 use super::mmio::Registers;
-use super::sysreg;
+use super::{page_pool, sysreg};
 
 type Table = [u64; 512];
 
@@ -26,7 +26,6 @@ unsafe extern "C" {
     static mut BOOT_LEVEL2: Table;
     static mut IMAGE_LEVEL3: Table;
     static mut VMS_LEVEL3: Table;
-    static mut VCPUS_LEVEL3: Table;
     static mut ROOTS: [u64; MAX_PCPUS];
     #[cfg(feature = "spin-table")]
     static mut MPIDRS: [u64; MAX_PCPUS];
@@ -240,22 +239,30 @@ pub const fn virtio_registers(device: usize) -> Registers {
     unsafe { Registers::new(address, PAGE) }
 }
 
-/// Maps the stack and the state of vCPU `id`, which are adjacent, for all pCPUs.
-pub fn share_vcpu_pages(id: usize, pa: u64) {
-    let first = id
-        .wrapping_mul(layout::vcpu::STRIDE)
-        .wrapping_add(layout::vcpu::STACK);
-    let table = (&raw mut VCPUS_LEVEL3).cast();
-    share_in(table, first, pa, layout::vcpu::PAGES, PAGE_RW);
+/// Maps the stack and the state of vCPU `id`, which are adjacent, in the private maps of the pCPUs with a bit in `pcpus`.
+pub fn map_vcpu(page_pool: &mut PagePool, id: usize, pcpus: u32) {
+    let pa = page_pool.pa(page_pool::vcpu_page_number(id));
+    let first = layout::vcpu_page(id, vcpu::STACK);
+    for index in 0..MAX_PCPUS {
+        if pcpus.wrapping_shr(index as u32) & 1 != 0 {
+            let table = page_pool.va(level3_page(index)) as *mut u64;
+            map_in(table, first, pa, vcpu::PAGES, PAGE_RW);
+        }
+    }
+}
+
+/// Returns the page of the page pool that is the level-3 table of pCPU `index`.
+const fn level3_page(index: usize) -> usize {
+    index.wrapping_mul(PCPU_PAGES).wrapping_add(2)
 }
 
 /// Maps pages in the block of the VM pages.
 fn share(first: usize, pa: u64, pages: usize, attributes: u64) {
-    share_in((&raw mut VMS_LEVEL3).cast(), first, pa, pages, attributes);
+    map_in((&raw mut VMS_LEVEL3).cast(), first, pa, pages, attributes);
 }
 
-/// Maps pages in a table that all pCPUs share.
-fn share_in(table: *mut u64, first: usize, pa: u64, pages: usize, attributes: u64) {
+/// Maps pages in a table.
+fn map_in(table: *mut u64, first: usize, pa: u64, pages: usize, attributes: u64) {
     for n in 0..pages {
         let at = pa.wrapping_add((n as u64).wrapping_mul(PAGE));
         // SAFETY: [R-TABLES] only the boot pCPU runs, and the entry was empty.
@@ -345,7 +352,6 @@ pub fn make_private(
     let pcpu = page_pool.pa(page(3 + private::STACK_PAGES + private::STATE_PAGES));
     let image = physical((&raw const IMAGE_LEVEL3) as u64);
     let vms = physical((&raw const VMS_LEVEL3) as u64);
-    let vcpus = physical((&raw const VCPUS_LEVEL3) as u64);
     let [root, second, third] = page_pool.tables(first, 3) else {
         return;
     };
@@ -353,7 +359,7 @@ pub fn make_private(
     root[128] = level2 | TABLE;
     second[0] = image | TABLE;
     second[layout::VMS] = vms | TABLE;
-    second[layout::VCPUS] = vcpus | TABLE;
+    second[layout::VCPUS] = level3 | TABLE;
     if let Some(entry) = second.get_mut(layout::PRIVATE.wrapping_add(index)) {
         *entry = level3 | TABLE;
     }
