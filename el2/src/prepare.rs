@@ -71,7 +71,7 @@ const NOP: [u8; 4] = [0, 0, 0, 4];
 
 /// Fills in the seeds of a VM's device tree.
 fn fill_seeds(vcpu: &mut Vcpu, vm: usize, seeds: &[Seed]) {
-    let filled = random::seeds(vm);
+    let filled = random::seeds(vm, vcpu.id);
     for seed in seeds {
         sched::poll_and_yield(vcpu);
         let Some(pa) = plan::physical(vm, seed.ipa) else {

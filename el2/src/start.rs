@@ -73,7 +73,8 @@ pub fn primary(tree: u64, load: u64) -> ! {
     );
     share_vms(&mut copy_windows, &page_pool);
     map_vcpus(&mut page_pool);
-    random::start(tree.rng_seed);
+    random::start(&page_pool, tree.rng_seed);
+    boot::forget_stack();
     build_stage2(&mut page_pool);
     start_distributor(&mut copy_windows, uart);
     read_clock(&mut copy_windows);

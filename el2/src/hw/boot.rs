@@ -76,6 +76,24 @@ pub fn become_pcpu(index: usize) -> ! {
     unsafe { enter_private_map(index as u64, mmu::root(index)) }
 }
 
+/// Zeroes what a function that has just returned may have left on the boot stack, which all pCPUs
+/// map.
+#[inline(always)]
+pub fn forget_stack() {
+    // SAFETY: [R-BOOT-STACK] nothing below SP is in use; the boot stack goes on for so many bytes.
+    unsafe {
+        core::arch::asm!(
+            "mov {end}, sp",
+            "sub {at}, {end}, #1024",
+            "2: stp xzr, xzr, [{at}], #16",
+            "stp xzr, xzr, [{at}], #16",
+            "cmp {at}, {end}",
+            "b.lo 2b",
+            at = out(reg) _, end = out(reg) _,
+        );
+    }
+}
+
 /// Makes everything written so far visible to a pCPU that starts.
 pub fn publish() {
     sysreg::dsb();

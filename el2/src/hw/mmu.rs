@@ -4,11 +4,12 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_abi::plan::{MAX_PCPUS, PAGE, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_PAGES};
+use bulkhead_core::cpu::keys::Key;
 
 use super::bytes;
 use super::layout::{self, BLOCK_SIZE, PCPU_PAGES, private, vcpu};
 use super::mmio::Registers;
-use super::{page_pool, sysreg};
+use super::{page_pool, state, sysreg};
 
 type Table = [u64; 512];
 
@@ -167,6 +168,14 @@ impl PagePool {
 
     const fn va(self, page: usize) -> u64 {
         self.address.wrapping_add((page as u64).wrapping_mul(PAGE))
+    }
+
+    /// Returns the keys of vCPU `id` (row of the plan; [`state::keys`]).
+    pub fn keys(&self, id: usize) -> &[Key; 2] {
+        let end = page_pool::vcpu_page_number(id).wrapping_add(vcpu::PAGES);
+        // SAFETY: [R-KEYS] the pages of the page pool are mapped and zeroed, and these are the
+        // vCPU's.
+        unsafe { state::keys_before(self.va(end)) }
     }
 
     /// Returns some pages as translation tables.

@@ -5,11 +5,12 @@
 use core::sync::atomic::AtomicU64;
 
 use bulkhead_abi::plan::{MAX_VIRTIO_DEVICES, PAGE, STOLEN_TIME_PAGE, VIRTIO_PAGES, VM_PAGES};
+use bulkhead_core::cpu::keys::Key;
 use bulkhead_core::cpu::pvtime;
 use bulkhead_core::sched::SLOTS;
 use bulkhead_core::vgic::VCPUS;
 
-use super::layout::{self, private};
+use super::layout::{self, private, vcpu};
 
 /// The types of EL2's state.
 pub trait States {
@@ -65,7 +66,7 @@ pub trait PcpuState {
 /// The slot of the idle thread.
 pub const IDLE: usize = SLOTS;
 
-const _: () = assert!(size_of::<Vcpu>() <= private::STATE_PAGES * 4096);
+const _: () = assert!(size_of::<Vcpu>() + size_of::<[Key; 2]>() <= private::STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Pcpu>() <= private::PCPU_STATE_PAGES * 4096);
 const _: () = assert!(size_of::<Vm>() as u64 <= STOLEN_TIME_PAGE as u64 * PAGE);
 const _: () = assert!(size_of::<Virtio>() as u64 <= PAGE);
@@ -99,6 +100,26 @@ pub fn stolen_time(vm: usize, number: usize) -> &'static AtomicU64 {
     // SAFETY: [R-VM] start-up has mapped and zeroed the pages of every VM of the plan, of which the
     // stolen time has a separate one; zeros are a valid number, and the page is never unmapped.
     unsafe { &*(address as *const AtomicU64) }
+}
+
+/// Returns the keys that lie behind the state of vCPU `id` (row of the plan), so that only pCPUs on
+/// which it may run map them: that of its VM, which the first vCPU has, and that of its generator
+/// until this has been made.
+pub fn keys(id: usize) -> &'static [Key; 2] {
+    // SAFETY: [R-KEYS] the caller runs on a pCPU on which the vCPU may run, and such a pCPU maps
+    // these pages for as long as EL2 runs.
+    unsafe { keys_before(layout::vcpu(id, vcpu::STATE + vcpu::STATE_PAGES)) }
+}
+
+/// Returns the keys in the pages of a vCPU that end at an address.
+///
+/// # Safety
+/// The pages are mapped for as long as the reference is used, and were zeroed before they were used.
+pub(super) const unsafe fn keys_before<'a>(end: u64) -> &'a [Key; 2] {
+    let place = end.wrapping_sub(size_of::<[Key; 2]>() as u64) as *const [Key; 2];
+    // SAFETY: [R-KEYS] the caller's promise; zeros are valid keys, which are made of atomics, and
+    // the state before them does not reach so far.
+    unsafe { &*place }
 }
 
 /// Returns the address of the state of a pCPU's idle thread.
