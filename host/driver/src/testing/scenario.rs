@@ -80,6 +80,10 @@ pub struct Scenario {
     /// stopped, and compared with the plan.
     #[serde(default)]
     pub stage2: bool,
+    /// Whether EL2's own maps are read from the board's memory at the same times, and compared with what may run on each
+    /// pCPU. Implied by `stage2`, which wants that VMs do not share pCPUs.
+    #[serde(default)]
+    pub el2_maps: bool,
     /// VMs whose own counts (`TALLY class=N ...`) must be those of EL2's statistics.
     #[serde(default)]
     pub tally: Vec<String>,
@@ -381,8 +385,10 @@ impl Scenario {
                 "`period` without a power-off: QEMU must end by itself to leave its counts",
             );
         }
-        if self.stage2 && self.end != ScenarioEnd::PowerOff {
-            return Some("`stage2` without a power-off: tables are read a second time at the end");
+        if (self.stage2 || self.el2_maps) && self.end != ScenarioEnd::PowerOff {
+            return Some(
+                "`stage2` or `el2_maps` without a power-off: tables are read a second time at the end",
+            );
         }
         let hopeless = |exits: &Exits| exits.least == 0 && exits.most.is_none();
         if self.exits.iter().any(hopeless) {

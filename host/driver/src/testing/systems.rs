@@ -156,8 +156,8 @@ pub(super) fn boot(
     };
     qemu.plugins.push(profile.argument.clone());
     qemu.plugins.push(sanitizer.argument.clone());
-    let mut tables = match scenario.stage2 {
-        true => Some(Tables::attach(&mut qemu, &system).map_err(why)?),
+    let mut tables = match scenario.stage2 || scenario.el2_maps {
+        true => Some(Tables::attach(&mut qemu, &system, scenario.stage2).map_err(why)?),
         false => None,
     };
     let pace = pace(scenario, &system).map_err(why)?;

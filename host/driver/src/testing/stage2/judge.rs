@@ -19,6 +19,10 @@ pub struct Cpu {
     pub vtcr: u64,
     /// HCR_EL2, whose bit 0 turns stage 2 on.
     pub hcr: u64,
+    /// TTBR0_EL2: root of EL2's own map.
+    pub ttbr0: u64,
+    /// TCR_EL2.
+    pub tcr: u64,
 }
 
 /// A range that is mapped in one way, however many descriptors it takes.

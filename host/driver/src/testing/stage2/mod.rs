@@ -1,7 +1,8 @@
-//! EL2's stage-2 tables, read from the memory of a running board and compared with the plan: when all VMs
+//! EL2's stage-2 tables and its own maps, read from the memory of a running board and compared with the plan: when all VMs
 //! run, and when all have stopped. Each reading is then altered bit by bit, and each alteration must be
 //! found: a comparison that overlooks something would be worth nothing.
 
+mod el2;
 mod judge;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ use bulkhead_runner::run::console::{Speaker, Transcript};
 use bulkhead_runner::run::{Debugger, Qemu, System};
 
 use self::judge::{Cpu, judge};
-use self::walk::PAGE;
+use self::walk::{PAGE, Reader};
 use super::watch::Next;
 
 /// Most findings that are shown.
@@ -31,6 +32,8 @@ pub struct Tables {
     folder: tempfile::TempDir,
     plan: Vec<u64>,
     base: u64,
+    /// Whether the tables of stage 2 are judged, besides EL2's maps.
+    stage2: bool,
     debugger: Option<Debugger>,
     readings: Vec<Reading>,
     wrong: Vec<String>,
@@ -40,7 +43,10 @@ pub struct Tables {
 #[derive(Debug)]
 struct Reading {
     cpus: Vec<Cpu>,
+    /// Tables of stage 2.
     pages: BTreeMap<u64, Vec<u64>>,
+    /// Tables of EL2, and what they map.
+    el2: BTreeMap<u64, Vec<u64>>,
 }
 
 impl Tables {
@@ -49,7 +55,7 @@ impl Tables {
     /// # Errors
     ///
     /// There is no folder for its socket.
-    pub fn attach(qemu: &mut Qemu, system: &System) -> Result<Self, Failure> {
+    pub fn attach(qemu: &mut Qemu, system: &System, stage2: bool) -> Result<Self, Failure> {
         let folder = tempfile::tempdir().map_err(|error| {
             Failure::environment("cannot make a folder for a socket", error, "")
         })?;
@@ -60,6 +66,7 @@ impl Tables {
             folder,
             plan: words.map(|word| u64::from_le_bytes(*word)).collect(),
             base: system.base,
+            stage2,
             debugger: None,
             readings: Vec::new(),
             wrong: Vec::new(),
@@ -71,7 +78,7 @@ impl Tables {
     pub fn look(&mut self, transcript: &Transcript) -> Next {
         self.step(transcript).unwrap_or_else(|error| {
             self.wrong
-                .push(format!("the stage-2 tables cannot be read: {error}"));
+                .push(format!("the tables cannot be read: {error}"));
             Next::Kill
         })
     }
@@ -108,28 +115,39 @@ impl Tables {
     }
 
     fn read(&mut self, debugger: &mut Debugger) -> io::Result<()> {
-        let registers = debugger.registers(["VTTBR_EL2", "VTCR_EL2", "HCR_EL2"])?;
-        let cpu = |[vttbr, vtcr, hcr]: [u64; 3]| Cpu { vttbr, vtcr, hcr };
+        let names = ["VTTBR_EL2", "VTCR_EL2", "HCR_EL2", "TTBR0_EL2", "TCR_EL2"];
+        let cpu = |[vttbr, vtcr, hcr, ttbr0, tcr]: [u64; 5]| Cpu {
+            vttbr,
+            vtcr,
+            hcr,
+            ttbr0,
+            tcr,
+        };
+        let registers = debugger.registers(names)?;
         let mut reading = Reading {
             cpus: registers.into_iter().map(cpu).collect(),
             pages: BTreeMap::new(),
+            el2: BTreeMap::new(),
         };
         let Ok(plan) = Plan::open(self.plan.as_bytes()) else {
             return Err(io::Error::other("the plan is broken"));
         };
-        let wrong = judge(&plan, self.base, &reading.cpus, &mut |pa| {
-            let bytes = debugger
-                .read(pa, PAGE as usize)
-                .map_err(|error| error.to_string())?;
-            let words = bytes.as_chunks().0.iter();
-            let table: Vec<_> = words.map(|word| u64::from_le_bytes(*word)).collect();
-            reading.pages.insert(pa, table.clone());
-            Ok(table)
-        });
+        let (base, cpus) = (self.base, &reading.cpus);
         let when = ["while all VMs ran", "after the end"][self.readings.len().min(1)];
-        let wrong = wrong.iter().take(SHOWN);
+        if self.stage2 {
+            let mut read = reader(debugger, &mut reading.pages);
+            let wrong = judge(&plan, base, cpus, &mut read);
+            let wrong = wrong.iter().take(SHOWN);
+            self.wrong
+                .extend(wrong.map(|why| format!("stage 2 {when}: {why}")));
+        }
+        let mut read = reader(debugger, &mut reading.el2);
+        let maps = el2::judge(&plan, base, cpus, &mut read);
+        let keys = el2::keys(&plan, base, cpus, &mut read);
+        let wrong = maps.iter().chain(&keys).take(SHOWN);
         self.wrong
-            .extend(wrong.map(|why| format!("stage 2 {when}: {why}")));
+            .extend(wrong.map(|why| format!("EL2's maps {when}: {why}")));
+        drop(read);
         self.readings.push(reading);
         Ok(())
     }
@@ -141,7 +159,7 @@ impl Tables {
         };
         let [first, last] = &self.readings[..] else {
             self.wrong.push(format!(
-                "the stage-2 tables were read {} times instead of twice",
+                "the tables were read {} times instead of twice",
                 self.readings.len()
             ));
             return self.wrong;
@@ -151,18 +169,49 @@ impl Tables {
                 .push("the stage-2 tables changed while the VMs ran".to_owned());
         }
         if self.wrong.is_empty() {
-            self.wrong.extend(overlooked(&plan, self.base, last));
+            let tables = last.pages.keys().copied();
+            self.wrong.extend(overlooked(tables, &last.pages, |read| {
+                judge(&plan, self.base, &last.cpus, read)
+            }));
+            let tables = el2::private_tables(&plan, self.base).into_iter();
+            self.wrong.extend(overlooked(tables, &last.el2, |read| {
+                el2::judge(&plan, self.base, &last.cpus, read)
+            }));
         }
         self.wrong
     }
 }
 
-/// Single bits whose change is not found, each in the first and last descriptor of each table and in
+/// Reads pages of the board by its debugger, each once.
+fn reader<'a>(
+    debugger: &'a mut Debugger,
+    pages: &'a mut BTreeMap<u64, Vec<u64>>,
+) -> impl FnMut(u64) -> Result<Vec<u64>, String> + 'a {
+    move |pa| {
+        if let Some(page) = pages.get(&pa) {
+            return Ok(page.clone());
+        }
+        let bytes = debugger
+            .read(pa, PAGE as usize)
+            .map_err(|error| error.to_string())?;
+        let words = bytes.as_chunks().0.iter();
+        let page: Vec<_> = words.map(|word| u64::from_le_bytes(*word)).collect();
+        pages.insert(pa, page.clone());
+        Ok(page)
+    }
+}
+
+/// Single bits whose change `judge` does not find, each in the first and last descriptor of each table and in
 /// its first empty one.
-fn overlooked(plan: &Plan<'_>, base: u64, reading: &Reading) -> Vec<String> {
-    let mut pages = reading.pages.clone();
+fn overlooked(
+    tables: impl Iterator<Item = u64>,
+    pages: &BTreeMap<u64, Vec<u64>>,
+    judge: impl Fn(&mut Reader<'_>) -> Vec<String>,
+) -> Vec<String> {
+    let mut pages = pages.clone();
     let mut missed = Vec::new();
-    for (pa, table) in &reading.pages {
+    for pa in tables {
+        let table = pages.get(&pa).cloned().unwrap_or_default();
         let used = |word: &u64| *word != 0;
         let places = [
             table.iter().position(used),
@@ -172,12 +221,12 @@ fn overlooked(plan: &Plan<'_>, base: u64, reading: &Reading) -> Vec<String> {
         for index in places.into_iter().flatten() {
             for bit in 0..64 {
                 let flip = |pages: &mut BTreeMap<u64, Vec<u64>>| {
-                    if let Some(word) = pages.get_mut(pa).and_then(|table| table.get_mut(index)) {
+                    if let Some(word) = pages.get_mut(&pa).and_then(|table| table.get_mut(index)) {
                         *word ^= 1 << bit;
                     }
                 };
                 flip(&mut pages);
-                let found = judge(plan, base, &reading.cpus, &mut |pa| {
+                let found = judge(&mut |pa| {
                     let table = pages.get(&pa).cloned();
                     table.ok_or_else(|| format!("no table at {pa:#x}"))
                 });

@@ -1,0 +1,369 @@
+//! Holds EL2's own map on each pCPU against what may run there: speculation at EL2, and a stray pointer, reach what is
+//! mapped. A walker of its own (DDI 0487, D8.3 "Translation table descriptor formats", stage 1 with one range of addresses),
+//! and the order of the page pool as `docs/internals/memory.md` has it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use bulkhead_abi::plan::{
+    CpuPolicy, PCPU_PAGES, VCPU_PAGES, VIRTIO_PAGES, VIRTIO_REGISTERS_PAGE, VM_DETERMINISTIC,
+    VM_PAGES,
+};
+use bulkhead_core::cpu::keys::Key;
+use bulkhead_core::plan::Plan;
+
+use super::judge::{Cpu, name};
+use super::walk::{PAGE, Reader};
+
+/// EL2's gigabyte, and its blocks.
+const EL2: u64 = 0x20_0000_0000;
+const EL2_SIZE: u64 = 1 << 30;
+const BLOCK: u64 = 2 << 20;
+/// The blocks of the vCPUs, of the first pCPU's private pages, and of copy windows.
+const VCPUS: u64 = 2;
+const PRIVATE: u64 = 8;
+const WINDOWS: [u64; 2] = [32, 33];
+/// A pCPU's pages of the page pool: root, level 2, level 3, and the rest. Mapped are the second and the rest.
+const LEVEL2: u64 = 1;
+const LEVEL3: u64 = 2;
+/// Words of the two keys at the end of a vCPU's pages: of its VM, if it is the first, and of its generator.
+const KEYS: usize = 8;
+
+const ADDRESS: u64 = ((1 << 48) - 1) & !(PAGE - 1);
+/// Normal memory by MAIR_EL2's first attribute; AP[1], which is RES1; inner shareable; accessed; execute-never.
+const NORMAL: u64 = 1 << 6 | 3 << 8 | 1 << 10 | 1 << 54;
+/// AttrIndx: device memory, and Normal memory that is not cacheable.
+const DEVICE: u64 = NORMAL | 1 << 2;
+const NON_CACHEABLE: u64 = NORMAL | 2 << 2;
+
+/// A mapping of EL2.
+#[derive(Clone, Copy, Debug)]
+struct Leaf {
+    va: u64,
+    pa: u64,
+    size: u64,
+    /// The descriptor without kind and address.
+    usage: u64,
+}
+
+/// What a page of the page pool is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    /// A pCPU, and the number of the page among its own.
+    Pcpu(usize, u64),
+    /// A vCPU by row, then service threads; and the number of the page.
+    Thread(usize, u64),
+    Vm,
+    /// The root of a VM's stage 2.
+    Root,
+    Table,
+    Virtio(u64),
+    /// What a service thread reaches.
+    Service(usize),
+}
+
+fn walk(cpu: &Cpu, read: &mut Reader<'_>) -> Result<(Vec<Leaf>, Vec<String>), String> {
+    // T0SZ: 39 bits, from level 1. TG0: 4 KiB. DS, HPD and the like, by which bits mean something else: none.
+    if cpu.tcr & 0x3f != 25 || cpu.tcr & 3 << 14 != 0 || cpu.tcr >> 24 & 0x7f != 0 {
+        return Err(format!("TCR_EL2 is {:#x}", cpu.tcr));
+    }
+    let (mut leaves, mut wrong) = (Vec::new(), Vec::new());
+    let mut todo = vec![(cpu.ttbr0 & ADDRESS, 1, 0)];
+    while let Some((table, level, first)) = todo.pop() {
+        let size = 1_u64 << (12 + 9 * (3 - level));
+        for (index, descriptor) in (0..).zip(read(table)?) {
+            let (va, pa) = (first + index * size, descriptor & ADDRESS);
+            match (descriptor & 3, level) {
+                (0, _) if descriptor == 0 => {}
+                (3, 1 | 2) if descriptor & !(ADDRESS | 3) == 0 => todo.push((pa, level + 1, va)),
+                (1, 1 | 2) | (3, 3) if pa.is_multiple_of(size) => leaves.push(Leaf {
+                    va,
+                    pa,
+                    size,
+                    usage: descriptor & !(ADDRESS | 3),
+                }),
+                _ => wrong.push(format!(
+                    "entry {index} of the level {level} table at {table:#x} is {descriptor:#x}"
+                )),
+            }
+        }
+    }
+    Ok((leaves, wrong))
+}
+
+/// Returns what a physical page is for, if it is in the page pool.
+fn owner(plan: &Plan<'_>, base: u64, pa: u64) -> Option<Owner> {
+    let image = &plan.header.image;
+    let offset = pa.checked_sub(base + image.page_pool_offset)?;
+    let mut page = offset / PAGE;
+    if page >= u64::from(image.page_pool_pages) {
+        return None;
+    }
+    // Cuts one part off; gives the index of the thing that has the page, and the number of the page there.
+    let mut part = |things: usize, pages: u32| {
+        let (pages, all) = (u64::from(pages), things as u64 * u64::from(pages));
+        let found = (page < all).then(|| ((page / pages) as usize, page % pages));
+        page = page.saturating_sub(all);
+        found
+    };
+    if let Some((pcpu, page)) = part(plan.pcpus.len(), PCPU_PAGES) {
+        return Some(Owner::Pcpu(pcpu, page));
+    }
+    let threads = plan.vcpus.len() + plan.service_threads().len();
+    if let Some((thread, page)) = part(threads, VCPU_PAGES) {
+        return Some(Owner::Thread(thread, page));
+    }
+    if part(plan.vms.len(), VM_PAGES).is_some() {
+        return Some(Owner::Vm);
+    }
+    for vm in plan.vms {
+        match part(1, vm.s2_pages) {
+            Some((_, 0)) => return Some(Owner::Root),
+            Some(_) => return Some(Owner::Table),
+            None => {}
+        }
+    }
+    if let Some((_, page)) = part(plan.virtio_devices().len(), VIRTIO_PAGES) {
+        return Some(Owner::Virtio(page));
+    }
+    let mut services = plan.service_threads().iter().enumerate();
+    services.find_map(|(n, row)| part(1, row.pages).map(|_| Owner::Service(n)))
+}
+
+/// Whether a thread may ever run on a pCPU: a vCPU by its row, then service threads.
+pub(super) fn may_run(plan: &Plan<'_>, thread: usize, pcpu: usize) -> bool {
+    let Some(row) = plan.vcpus.get(thread) else {
+        let service = plan.service_threads().get(thread - plan.vcpus.len());
+        return service.is_some_and(|row| usize::from(row.pcpu) == pcpu);
+    };
+    let moves =
+        row.policy == CpuPolicy::Fair as u16 && plan.irqs.iter().all(|irq| irq.vm != row.vm);
+    usize::from(row.pcpu) == pcpu || moves && row.pool >> pcpu & 1 != 0
+}
+
+/// Returns what is wrong with EL2's maps; empty if each has what it should, nothing less and nothing more.
+pub fn judge(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let mut places = BTreeMap::new();
+    for (pcpu, leaves) in maps(plan, cpus, read, &mut wrong) {
+        let mut add = |why: String| wrong.push(format!("pcpu {pcpu}: {why}"));
+        for leaf in &leaves {
+            if let Some(why) = flaw(plan, base, pcpu, leaf) {
+                add(format!("{:#x} is mapped to {:#x}: {why}", leaf.va, leaf.pa));
+            }
+        }
+        let at = |va: u64| {
+            leaves
+                .iter()
+                .any(|leaf| va.wrapping_sub(leaf.va) < leaf.size)
+        };
+        let first = base + plan.header.image.page_pool_offset;
+        // Where pages that follow each other are mapped in a block: there and nowhere else, between unmapped pages.
+        let place = |block: u64, page: usize, pages: usize| {
+            let start = first + page as u64 * PAGE;
+            let mut here = leaves
+                .iter()
+                .filter(|leaf| (leaf.va - EL2) / BLOCK == block);
+            let va = here.find(|leaf| leaf.pa == start)?.va;
+            let follows =
+                |(n, leaf): (u64, &Leaf)| leaf.pa == start + n * PAGE && leaf.va == va + n * PAGE;
+            let run = (0..)
+                .zip(leaves.iter().skip_while(|leaf| leaf.va != va))
+                .take(pages);
+            (run.filter(|it| follows(*it)).count() == pages && !at(va - 1)).then_some(va)
+        };
+        let own = pcpu * PCPU_PAGES as usize;
+        let block = PRIVATE + pcpu as u64;
+        if place(block, own + 3, 5).is_none()
+            || !leaves
+                .iter()
+                .any(|leaf| owner(plan, base, leaf.pa) == Some(Owner::Pcpu(pcpu, LEVEL2)))
+            || (8..10).any(|page| {
+                !leaves
+                    .iter()
+                    .any(|leaf| owner(plan, base, leaf.pa) == Some(Owner::Pcpu(pcpu, page)))
+            })
+        {
+            add("its own stack, state or table is not mapped as it should be".to_owned());
+        }
+        let threads = plan.vcpus.len() + plan.service_threads().len();
+        for thread in (0..threads).filter(|thread| may_run(plan, *thread, pcpu)) {
+            let page = plan.pcpus.len() * PCPU_PAGES as usize + thread * VCPU_PAGES as usize;
+            match place(VCPUS, page, VCPU_PAGES as usize) {
+                None => add(format!(
+                    "thread {thread} may run here, and is not mapped as it should be"
+                )),
+                Some(va) if *places.entry(thread).or_insert(va) != va => {
+                    add(format!("thread {thread} is not where other pCPUs have it"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    wrong
+}
+
+/// Walks the maps of all pCPUs.
+fn maps(
+    plan: &Plan<'_>,
+    cpus: &[Cpu],
+    read: &mut Reader<'_>,
+    wrong: &mut Vec<String>,
+) -> Vec<(usize, Vec<Leaf>)> {
+    let mut maps = Vec::new();
+    for (pcpu, row) in plan.pcpus.iter().enumerate() {
+        let cpu = usize::try_from(row.mpidr).ok().and_then(|n| cpus.get(n));
+        match cpu
+            .ok_or_else(|| "is not there".to_owned())
+            .and_then(|cpu| walk(cpu, read))
+        {
+            Ok((mut leaves, flaws)) => {
+                leaves.sort_by_key(|leaf| leaf.va);
+                wrong.extend(flaws.iter().map(|why| format!("pcpu {pcpu}: {why}")));
+                maps.push((pcpu, leaves));
+            }
+            Err(why) => wrong.push(format!("pcpu {pcpu}: {why}")),
+        }
+    }
+    maps
+}
+
+/// Returns why a pCPU should not map something so.
+fn flaw(plan: &Plan<'_>, base: u64, pcpu: usize, leaf: &Leaf) -> Option<&'static str> {
+    let owner = owner(plan, base, leaf.pa);
+    let own_service = |n: usize| usize::from(plan.service_threads()[n].pcpu) == pcpu;
+    if leaf.va >= EL2 + EL2_SIZE {
+        // What a service thread reaches: `system/…` tests of devices judge what is there.
+        let serves = (0..plan.service_threads().len()).any(own_service);
+        let fits = match owner {
+            Some(Owner::Service(n)) => own_service(n),
+            Some(_) => false,
+            None => serves,
+        };
+        return (!fits).then_some("no service thread here may reach it");
+    }
+    let Some(offset) = leaf.va.checked_sub(EL2) else {
+        return Some("below EL2's addresses");
+    };
+    let block = offset / BLOCK;
+    if leaf.size != PAGE {
+        let is_copy = WINDOWS.contains(&block) && leaf.size == BLOCK;
+        return (!is_copy).then_some("not a page, and no copy window");
+    }
+    let Some(owner) = owner else {
+        let board = &plan.header.board;
+        let frames = [
+            (board.gicd, board.gicd_size),
+            (board.gicr, board.gicr_size),
+            (board.gicc, board.gicc_size),
+            (board.gich, board.gich_size),
+            (board.uart, board.uart_size),
+        ];
+        let device = frames
+            .iter()
+            .any(|(start, size)| leaf.pa.wrapping_sub(*start) < *size);
+        let image = block == 0 && leaf.pa.wrapping_sub(base) == offset;
+        let fits =
+            image && offset < plan.header.image.page_pool_offset || device && leaf.usage == DEVICE;
+        return (!fits).then_some("neither the image nor a device of EL2");
+    };
+    if leaf.usage != NORMAL
+        && (owner, leaf.usage) != (Owner::Virtio(VIRTIO_REGISTERS_PAGE.into()), NON_CACHEABLE)
+    {
+        return Some("other attributes than it should have");
+    }
+    match owner {
+        Owner::Vm | Owner::Virtio(_) => None,
+        // EL2 takes the stage 2 of some VMs away: a GPPT VM that could mask EL2's interrupts.
+        Owner::Root => None,
+        Owner::Pcpu(index, page) if index == pcpu && page != 0 && page != LEVEL3 => None,
+        Owner::Pcpu(..) => Some("another pCPU's, or a table"),
+        Owner::Thread(thread, _) if may_run(plan, thread, pcpu) => None,
+        Owner::Thread(..) => Some("the stack or state of a vCPU that cannot run here"),
+        Owner::Table | Owner::Service(_) => Some("nothing that EL2 uses after start-up"),
+    }
+}
+
+/// Returns where a pCPU maps keys of a VM of which no vCPU may run there: of those that the vCPUs' pages have, and the first
+/// ones of deterministic VMs, which can be known. The board's random bytes, from which the others come, are on no page either, if these are not.
+pub fn keys(plan: &Plan<'_>, base: u64, cpus: &[Cpu], read: &mut Reader<'_>) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let pool = base + plan.header.image.page_pool_offset;
+    let mut secrets: Vec<(usize, u64)> = Vec::new();
+    for (vm, row) in plan.vms.iter().enumerate() {
+        let threads = (0..plan.vcpus.len()).filter(|id| usize::from(plan.vcpus[*id].vm) == vm);
+        for id in threads {
+            let last = plan.pcpus.len() as u64 * u64::from(PCPU_PAGES)
+                + (id as u64 + 1) * u64::from(VCPU_PAGES)
+                - 1;
+            match read(pool + last * PAGE) {
+                Ok(page) => {
+                    secrets.extend(page[page.len() - KEYS..].iter().map(|word| (vm, *word)))
+                }
+                Err(why) => wrong.push(why),
+            }
+        }
+        if row.flags & VM_DETERMINISTIC != 0 {
+            secrets.extend(
+                first_keys(vm as u8, plan.vcpus_of(vm).len())
+                    .into_iter()
+                    .map(|word| (vm, word)),
+            );
+        }
+    }
+    secrets.retain(|(_, word)| *word != 0);
+    if secrets.is_empty() {
+        wrong.push("no VM has a key that could be looked for".to_owned());
+    }
+    for (pcpu, leaves) in maps(plan, cpus, read, &mut wrong) {
+        let runs = |vm: usize| {
+            (0..plan.vcpus.len())
+                .any(|id| usize::from(plan.vcpus[id].vm) == vm && may_run(plan, id, pcpu))
+        };
+        let foreign: Vec<_> = secrets.iter().filter(|(vm, _)| !runs(*vm)).collect();
+        // Writable Normal memory, page by page.
+        for leaf in leaves
+            .iter()
+            .filter(|leaf| leaf.size == PAGE && leaf.usage == NORMAL)
+        {
+            let words = match read(leaf.pa) {
+                Ok(words) => words,
+                Err(why) => return vec![why],
+            };
+            if let Some((vm, _)) = foreign.iter().find(|(_, word)| words.contains(word)) {
+                let vm = name(&plan.vms[*vm]);
+                wrong.push(format!(
+                    "pcpu {pcpu}: {:#x} holds a key of vm {vm}, which never runs there",
+                    leaf.va
+                ));
+            }
+        }
+    }
+    wrong
+}
+
+/// Words of the first keys of a deterministic VM, which come from zeros.
+fn first_keys(vm: u8, vcpus: usize) -> Vec<u64> {
+    let words = RefCell::new(Vec::new());
+    let keys: Vec<_> = (0..=vcpus).map(|_| Key::none()).collect();
+    Key::start(keys.iter(), &[0; 32], vm, |key, purpose| {
+        let block = bulkhead_random::block(key, purpose);
+        words.borrow_mut().extend(
+            block
+                .as_chunks()
+                .0
+                .iter()
+                .map(|word| u64::from_le_bytes(*word)),
+        );
+        block
+    });
+    words.into_inner()
+}
+
+/// Tables of the pCPUs that map what differs between them.
+pub fn private_tables(plan: &Plan<'_>, base: u64) -> Vec<u64> {
+    let pool = base + plan.header.image.page_pool_offset;
+    (0..plan.pcpus.len() as u64)
+        .map(|pcpu| pool + (pcpu * u64::from(PCPU_PAGES) + LEVEL3) * PAGE)
+        .collect()
+}
