@@ -41,6 +41,9 @@ pub struct Scenario {
     /// Further CPU models, on which it runs on request: its claim has nothing to do with the model.
     #[serde(default)]
     pub further_cpus: Vec<String>,
+    /// Whether the firmware of its board starts U-Boot, which loads the image from a disk.
+    #[serde(default)]
+    pub u_boot: bool,
     /// Clock that the guests' clocks follow.
     #[serde(default)]
     pub clock: ScenarioClock,

@@ -16,6 +16,7 @@ use super::scenario::{Scenario, ScenarioClock};
 use super::stage2::Tables;
 use super::suite::{Context, Job, Test};
 use super::trial::Trial;
+use super::uboot;
 use super::watch::{Ending, Next, watch_paced};
 
 /// The tests of this file: one for each system that scenarios use and one for each scenario and CPU.
@@ -162,9 +163,22 @@ pub(super) fn boot(
     };
     let pace = pace(scenario, &system).map_err(why)?;
     let mut judge = Judge::new(scenario);
+    let mut typist = None;
+    if scenario.u_boot {
+        let between = uboot::between(context, &instruments, &system);
+        let (start, types) = between.map_err(|why| vec![why])?;
+        qemu.start = start;
+        typist = Some(types);
+    }
     let bounds = trial.map_or_else(|| scenario.guard().into(), Trial::bounds);
     let ended = watch_paced(&qemu, pace, bounds, |bytes, held| {
-        let keys = judge.push(bytes);
+        let keys = match &mut typist {
+            Some(typist) => {
+                let (typed, said) = typist.push(bytes);
+                [typed, judge.push(&said)].concat()
+            }
+            None => judge.push(bytes),
+        };
         // Who tries many other EL2s wants to know that one fails, not all that it does.
         if trial.is_some() && judge.has_failed() {
             return (keys, Next::Kill);
@@ -191,6 +205,11 @@ pub(super) fn boot(
     }
     if let Some((invariant, place)) = &transcript.refused {
         wrong.push(format!("EL2 refused the plan: {invariant}: {place}"));
+    }
+    if let Some(typist) = typist.filter(|typist| !typist.started) {
+        wrong.push("U-Boot did not start the image; it said".to_owned());
+        let said = String::from_utf8_lossy(&typist.said).into_owned();
+        wrong.extend(said.lines().map(|line| format!("  {line}")));
     }
     wrong.extend(tables.into_iter().flat_map(Tables::verdict));
     match sanitizer.verdict() {

@@ -21,6 +21,9 @@ use super::watch::watch;
 const SYSTEM: &str = "tests/boot/boot-loader.toml";
 /// Name of its FIT in the document.
 const FIT: &str = "bulkhead.itb";
+/// Name of the image in the document, and the heading below which it is on a disk.
+const IMAGE: &str = "bulkhead.img";
+const DISK: &str = "From a disk";
 /// Path at which the document has it signed, and name of the key.
 const SIGNED: &str = "out/hello/bulkhead.itb";
 const KEY: &str = "dev";
@@ -52,7 +55,7 @@ struct Way {
 const WAYS: [Way; 5] = [
     Way {
         name: "disk",
-        heading: "From a disk",
+        heading: DISK,
         claim: "U-Boot loads the image from a partition and starts it with booti; the system runs, U-Boot's own memory is a VM's.",
         network: false,
         signed: false,
@@ -169,11 +172,36 @@ fn boot(context: &Context, way: Way) -> Result<String, Vec<String>> {
     Err(wrong)
 }
 
+/// Puts U-Boot between the Trusted Firmware of a system's board and the image, which is on a disk. Returns who types the
+/// commands that load it.
+///
+/// # Errors
+///
+/// The board has no such firmware, or it, U-Boot or the disk cannot be had.
+pub fn between(
+    context: &Context,
+    folder: &Path,
+    system: &System,
+) -> Result<(Start, Typist), String> {
+    let firmware = system.firmware.ok_or("its board has no Trusted Firmware")?;
+    let firmware = firmware.with_u_boot();
+    firmware.make().map_err(|e| e.to_string())?;
+    let document = fs::read_to_string(context.root.join(DOCUMENT)).map_err(|e| e.to_string())?;
+    let files = folder.join("files");
+    fs::create_dir_all(&files).map_err(|e| e.to_string())?;
+    fs::copy(&system.qemu.image, files.join(IMAGE)).map_err(|e| e.to_string())?;
+    let start = Start::Loader {
+        rom: firmware.file(),
+        source: Source::Disk(files),
+    };
+    Ok((start, Typist::new(&below(&document, DISK, "=> "))))
+}
+
 /// A folder with what the boot loader can read: the image and its FIT.
 fn files(folder: &Path, system: &System, fit: &[u8]) -> std::io::Result<PathBuf> {
     let files = folder.join("files");
     fs::create_dir_all(&files)?;
-    fs::copy(&system.qemu.image, files.join("bulkhead.img"))?;
+    fs::copy(&system.qemu.image, files.join(IMAGE))?;
     fs::write(files.join(FIT), fit)?;
     Ok(files)
 }
@@ -258,13 +286,14 @@ fn below(document: &str, heading: &str, start: &str) -> Vec<String> {
 
 /// Types commands at U-Boot's prompt until the image has started.
 #[derive(Debug)]
-struct Typist {
+pub struct Typist {
     left: VecDeque<String>,
-    said: Vec<u8>,
+    /// Everything that was on the console before the image.
+    pub said: Vec<u8>,
     /// Whether the countdown to U-Boot's autoboot was stopped.
     stopped: bool,
     /// Whether the image has the board.
-    started: bool,
+    pub started: bool,
     /// Whether all commands are typed, and U-Boot asks for one more.
     stuck: bool,
 }
@@ -285,7 +314,7 @@ impl Typist {
     }
 
     /// Takes what the console says; returns keys to type, and what the image has said.
-    fn push(&mut self, bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    pub fn push(&mut self, bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
         if self.started {
             return (Vec::new(), bytes.to_vec());
         }

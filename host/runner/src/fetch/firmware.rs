@@ -8,6 +8,7 @@ use std::process::Command;
 
 use bulkhead_model::board::{Emulated, Firmware};
 use bulkhead_model::failure::Failure;
+use bulkhead_model::payload::DebianPayload;
 
 use super::apt::Apt;
 use super::cache::{self, Cache};
@@ -25,6 +26,8 @@ const PACKAGE_AT: usize = 0x4_0000;
 /// BL2 and BL31 as the package names them (`firmware_image_package.h`).
 const BL2: u128 = 0x5ff9_ec0b_4d22_3e4d_a544_c39d_81c7_3f0a;
 const BL31: u128 = 0x47d4_086d_4cfe_9846_9b95_2950_cbbd_5a00;
+/// BL33: what BL31 starts on the Non-secure side.
+const BL33: u128 = 0xd6d0_eea7_fcea_d54b_9782_9934_f234_b6e4;
 /// Advice to the user.
 const ADVICE: &str = "install make, xz-utils and gcc-aarch64-linux-gnu, and see that the network reaches a Debian mirror";
 
@@ -35,6 +38,8 @@ pub struct TrustedFirmware {
     gic: u32,
     /// It has events.
     sdei: bool,
+    /// It loads and starts U-Boot, from behind the first 512 MiB of the memory on, instead of the image.
+    u_boot: bool,
 }
 
 impl TrustedFirmware {
@@ -47,13 +52,23 @@ impl TrustedFirmware {
         Some(Self {
             gic,
             sdei: sdei && gic == 3,
+            u_boot: false,
         })
+    }
+
+    /// The same with U-Boot, which loads the image.
+    pub const fn with_u_boot(self) -> Self {
+        Self {
+            u_boot: true,
+            ..self
+        }
     }
 
     /// Place in the cache.
     fn name(self) -> String {
         let events = if self.sdei { "-sdei" } else { "" };
-        format!("firmware/tf-a-gicv{}{events}.bin", self.gic)
+        let loader = if self.u_boot { "-u-boot" } else { "" };
+        format!("firmware/tf-a-gicv{}{events}{loader}.bin", self.gic)
     }
 
     /// Returns the path of the file with the content of the board's flash, once it is made.
@@ -75,6 +90,7 @@ impl TrustedFirmware {
 }
 
 fn make(kind: TrustedFirmware) -> Result<(), Failure> {
+    let u_boot = kind.u_boot.then(u_boot).transpose()?;
     let cache = Cache::open()?;
     let step = Step::start("building Debian's Trusted Firmware for QEMU");
     let folder = temp_files::folder("bulkhead-").map_err(|e| failed(e.to_string()))?;
@@ -90,7 +106,9 @@ fn make(kind: TrustedFirmware) -> Result<(), Failure> {
     )?;
     let built = compile(&source, kind)?;
     let part = |name: &str| fs::read(built.join(name)).map_err(|e| failed(format!("{name}: {e}")));
-    let package = package(&[(BL2, part("bl2.bin")?), (BL31, part("bl31.bin")?)]);
+    let mut images = vec![(BL2, part("bl2.bin")?), (BL31, part("bl31.bin")?)];
+    images.extend(u_boot.map(|image| (BL33, image)));
+    let package = package(&images);
     let mut flash = part("bl1.bin")?;
     if flash.len() > PACKAGE_AT {
         return Err(failed("BL1 is larger than its place".to_owned()));
@@ -100,6 +118,12 @@ fn make(kind: TrustedFirmware) -> Result<(), Failure> {
     cache.write(Path::new(&kind.name()), &flash)?;
     drop(step);
     Ok(())
+}
+
+/// Debian's U-Boot. It runs wherever it is, and finds the device tree where QEMU puts it.
+fn u_boot() -> Result<Vec<u8>, Failure> {
+    let file = super::payload(DebianPayload::UBoot)?;
+    fs::read(&file).map_err(|why| failed(format!("{}: {why}", file.display())))
 }
 
 fn failed(why: String) -> Failure {
@@ -123,13 +147,15 @@ fn compile(source: &Path, kind: TrustedFirmware) -> Result<PathBuf, Failure> {
         &format!("SDEI_SUPPORT={}", u32::from(kind.sdei)),
         &format!("EL3_EXCEPTION_HANDLING={}", u32::from(kind.sdei)),
         &format!("QEMU_USE_GIC_DRIVER=QEMU_GICV{}", kind.gic),
-        // The image is in memory already, and wants the device tree in x0.
-        "ARM_LINUX_KERNEL_AS_BL33=1",
-        &format!("PRELOADED_BL33_BASE={ENTRY:#x}"),
-        "bl1",
-        "bl2",
-        "bl31",
     ]);
+    if !kind.u_boot {
+        // The image is in memory already, and wants the device tree in x0.
+        make.args([
+            "ARM_LINUX_KERNEL_AS_BL33=1",
+            &format!("PRELOADED_BL33_BASE={ENTRY:#x}"),
+        ]);
+    }
+    make.args(["bl1", "bl2", "bl31"]);
     run(&mut make, || "Trusted Firmware cannot be built", ADVICE)?;
     Ok(base.join("qemu/release"))
 }
@@ -162,6 +188,19 @@ fn package(images: &[(u128, Vec<u8>)]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_kind_has_a_place_of_its_own() {
+        let kind = |gic, sdei| TrustedFirmware {
+            gic,
+            sdei,
+            u_boot: false,
+        };
+        let plain = [kind(2, false), kind(3, false), kind(3, true)];
+        let all = plain.into_iter().flat_map(|it| [it, it.with_u_boot()]);
+        let names: std::collections::BTreeSet<_> = all.map(TrustedFirmware::name).collect();
+        assert_eq!(names.len(), 6, "{names:?}");
+    }
 
     #[test]
     fn a_package_says_where_its_images_are() {

@@ -23,6 +23,8 @@ pub struct System {
     pub folder: PathBuf,
     /// QEMU with its image.
     pub qemu: Qemu,
+    /// Trusted Firmware of its board, if that has it.
+    pub firmware: Option<TrustedFirmware>,
     /// EL2 with its symbols.
     pub el2: PathBuf,
     /// Physical address at which the board's loader puts the image.
@@ -72,7 +74,8 @@ impl System {
                 "boot the image on the board, or name a board of boards/ that has `[qemu]`",
             )));
         };
-        if let Some(build) = TrustedFirmware::of(board) {
+        let firmware = TrustedFirmware::of(board);
+        if let Some(build) = firmware {
             build.make()?;
         }
         let vms = built.planned.vms.iter();
@@ -83,6 +86,7 @@ impl System {
             programs,
             linux,
             qemu: emulated::qemu(board, &built.image)?,
+            firmware,
             name: built.planned.name,
             folder: built.folder,
             el2: built.el2,
